@@ -1,0 +1,147 @@
+package redrive
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Lane is the share of a queue's slots that a message competes for.
+type Lane uint8
+
+// The lanes, in the order in which a store hands them out.
+const (
+	LaneFresh   Lane = iota // first attempts
+	LaneRetry               // repeated attempts
+	LaneRedrive             // messages redriven from the dead letters
+	lanes
+)
+
+// Lanes is the number of lanes.
+const Lanes = int(lanes)
+
+// String returns "fresh", "retry" or "redrive".
+func (l Lane) String() string { return enumName(laneNames[:], l) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (l Lane) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *Lane) UnmarshalText(b []byte) (err error) {
+	*l, err = parseEnum[Lane](laneNames[:], string(b), "lane")
+	return err
+}
+
+var laneNames = [Lanes]string{"fresh", "retry", "redrive"}
+
+// LaneSet is a set of lanes.
+type LaneSet uint8
+
+// AllLanes is the set of all lanes; a backend that does not know which lanes have
+// something due says this.
+const AllLanes LaneSet = 1<<lanes - 1
+
+// Has reports whether the set holds the lane.
+func (s LaneSet) Has(l Lane) bool { return s&(1<<l) != 0 }
+
+// With returns the set with the lane added.
+func (s LaneSet) With(l Lane) LaneSet { return s | 1<<l }
+
+// Delivery is a message handed out under a lease. The handler may read it until it
+// returns; Body and Headers must not be changed.
+type Delivery struct {
+	Message
+	// Lane is the lane that the message was claimed from.
+	Lane Lane
+	// Attempt counts claims of this generation, from 1; a released claim is given
+	// back, a crash counts.
+	Attempt int
+	// Failures counts the recorded failures of this generation before this attempt;
+	// MaxAttempts is compared with it.
+	Failures int
+	// Crashes counts deaths of the process while this message was alone in it.
+	Crashes int
+	// Suspect says that a claim of this message ended without a settlement, so it
+	// was handed out alone.
+	Suspect bool
+	// Dead is the reason the message is dead for, when a dead letter was claimed
+	// (ClaimRequest.Dead).
+	Dead Reason
+	// LeasedAt is when the message was claimed, by the store's clock.
+	LeasedAt time.Time
+	// Receipt is what settles or extends this claim.
+	Receipt Receipt
+}
+
+// Receipt proves a claim. It may be carried to another process as text.
+type Receipt struct {
+	Ref
+	// Token is the fencing token: strictly increasing over the claims of a message.
+	Token uint64
+	// Position is the backend's own place of the claim (an offset, an entry id, a
+	// delivery tag with its channel's epoch); opaque bytes, may be empty.
+	Position string
+}
+
+// MarshalText encodes the receipt for a pull worker.
+func (r Receipt) MarshalText() ([]byte, error) {
+	var b []byte
+	for _, s := range []string{r.Queue, r.ID, r.Position} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.AppendUvarint(b, r.Token)
+	return base64.RawURLEncoding.AppendEncode(nil, b), nil
+}
+
+// UnmarshalText decodes what MarshalText made.
+func (r *Receipt) UnmarshalText(text []byte) error {
+	b, err := base64.RawURLEncoding.AppendDecode(nil, text)
+	if err != nil {
+		return fmt.Errorf("%w receipt: %w", ErrInvalid, err)
+	}
+	for _, s := range []*string{&r.Queue, &r.ID, &r.Position} {
+		n, w := binary.Uvarint(b)
+		if w <= 0 || n > uint64(len(b)-w) {
+			return fmt.Errorf("%w receipt: it is cut short", ErrInvalid)
+		}
+		*s, b = string(b[w:w+int(n)]), b[w+int(n):] //nolint:gosec // n is at most len(b)
+	}
+	token, w := binary.Uvarint(b)
+	if w <= 0 || w != len(b) {
+		return fmt.Errorf("%w receipt: it does not end where it should", ErrInvalid)
+	}
+	r.Token = token
+	return nil
+}
+
+// enumName returns the name of an enumeration's value, or a number for one that
+// has none.
+func enumName[T ~uint8](names []string, v T) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return fmt.Sprintf("%T(%d)", v, v)
+}
+
+// parseEnum is the reverse of enumName.
+func parseEnum[T ~uint8](names []string, s, what string) (T, error) {
+	for i, n := range names {
+		if n == s {
+			return T(i), nil //nolint:gosec // there are fewer than 256 names
+		}
+	}
+	var known []string
+	for _, n := range names {
+		if n != "" {
+			known = append(known, n)
+		}
+	}
+	return 0, fmt.Errorf("%w %s %q: use one of %s", ErrInvalid, what, s, strings.Join(known, ", "))
+}
+
+// errNoReason is returned for a dead letter without a reason.
+var errNoReason = errors.New("a dead letter needs a reason")

@@ -1,0 +1,58 @@
+package redrive
+
+import "time"
+
+// State is where a message stands in its store.
+type State uint8
+
+// The states.
+const (
+	StateWaiting State = iota + 1 // due now or later
+	StateLeased                   // handed out; counted as waiting in the books
+	StateBlocked                  // behind the head of its key; counted as waiting in the books
+	StateDead                     // among the dead letters
+)
+
+var stateNames = []string{"", "waiting", "leased", "blocked", "dead"}
+
+// String returns the state in lower case.
+func (s State) String() string { return enumName(stateNames, s) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *State) UnmarshalText(b []byte) (err error) {
+	*s, err = parseEnum[State](stateNames, string(b), "state")
+	return err
+}
+
+// Entry is a message with its state: what a look into a store shows, and what
+// parking, import, attach and adoption put.
+type Entry struct {
+	Message
+	State    State
+	Lane     Lane
+	Attempts int       // claims of this generation, without those given back
+	Crashes  int       // deaths of the process while it was alone
+	Suspect  bool      // a claim of it ended without a settlement
+	Due      time.Time // when it may be claimed, by the store's clock (waiting)
+	Until    time.Time // when its lease ends (leased)
+	Instance string    // who holds it (leased)
+	Token    uint64    // the current fencing token (leased)
+	Reason   Reason    // why it is dead (dead)
+	DiedAt   time.Time // since when (dead)
+	History  History   // its failures in this generation and before
+	// Original is the message as it was before it was edited in place, else nil.
+	Original *Message
+}
+
+// Remembered is what a store keeps of a message whose id the caller chose, beyond
+// the message's life.
+type Remembered struct {
+	Ref
+	Hash    uint64    // of the body; see [BodyHash]
+	Outcome Outcome   // how it ended; zero while it lives
+	Reason  Reason    // why, if it was dropped
+	At      time.Time // of the last change
+}

@@ -1,0 +1,99 @@
+package redrive
+
+import (
+	"errors"
+	"strings"
+)
+
+// Errors of publishing.
+var (
+	// ErrDuplicate says that the message is there already (same queue, id and
+	// body). Nothing was stored; the caller may treat it as success.
+	ErrDuplicate = errors.New("duplicate: a message with this id was accepted before")
+	// ErrConflict says that another message with the same queue and id, but a
+	// different body, was accepted before.
+	ErrConflict = errors.New("conflict: another message with this id was accepted before")
+	// ErrBacklogged says that the queue or the store is above its hard watermark.
+	// Nothing was stored; try again later.
+	ErrBacklogged = errors.New("backlogged: the queue is above its limit")
+	// ErrInvalid says that a message, name or request cannot be accepted as it is.
+	// It is permanent: repeating it does not help.
+	ErrInvalid = errors.New("invalid")
+	// ErrFull says that the store's disk or memory is full. Nothing was stored.
+	ErrFull = errors.New("the store is full")
+)
+
+// Errors of settling, extending and changing.
+var (
+	// ErrLeaseLost says that the receipt's token is not the current one: the lease
+	// ran out and the message was claimed again, or it was settled before.
+	ErrLeaseLost = errors.New("lease lost: the message was claimed again or settled")
+	// ErrNotFound says that there is no such message (any more).
+	ErrNotFound = errors.New("not found")
+	// ErrUnknown says that the connection died before the answer came: the
+	// operation may or may not have happened. Repeat it; it is idempotent.
+	ErrUnknown = errors.New("outcome unknown: the connection died before the answer")
+	// ErrVersion says that a record has another version than the write expected.
+	ErrVersion = errors.New("version conflict: the record was changed by another")
+	// ErrLoop says that a message was redriven as often as the limit allows.
+	ErrLoop = errors.New("loop: the message was redriven too often")
+	// ErrState says that the message is not in a state that allows the change.
+	ErrState = errors.New("the message's state does not allow this")
+	// ErrUncertain says that the effect of a call is not known and that it is not
+	// safe to repeat. A dead letter with this reason is redriven only on demand.
+	ErrUncertain = errors.New("uncertain: the effect is unknown and not safe to repeat")
+)
+
+// Errors of the store as a whole.
+var (
+	// ErrClosed says that the source, sink or store was closed.
+	ErrClosed = errors.New("closed")
+	// ErrUnsupported says that the backend has no such ability; see [Caps].
+	ErrUnsupported = errors.New("not supported by this backend")
+	// ErrCorrupt says that stored data cannot be read back. The store stops.
+	ErrCorrupt = errors.New("the store is corrupt")
+	// ErrInUse says that another process owns the store.
+	ErrInUse = errors.New("the store is in use by another process")
+)
+
+// Error is an error with the place it belongs to and, where there is one, a hint
+// that tells the operator what to do. It unwraps to its cause.
+type Error struct {
+	Op    string // what was attempted: "publish", "open", "settle"
+	Queue string // the queue, if one is concerned
+	ID    string // the message, if one is concerned
+	Err   error  // the cause; never nil
+	Hint  string // what to do about it; may be empty
+}
+
+// Error joins operation, place, cause and hint into one line.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	if e.Queue != "" || e.ID != "" {
+		b.WriteByte(' ')
+		b.WriteString(Ref{Queue: e.Queue, ID: e.ID}.String())
+	}
+	b.WriteString(": ")
+	b.WriteString(e.Err.Error())
+	if e.Hint != "" {
+		b.WriteString(" (")
+		b.WriteString(e.Hint)
+		b.WriteByte(')')
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// FirstError returns the first error of a result an item, or nil. A nil slice
+// means that every item succeeded.
+func FirstError(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

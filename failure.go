@@ -1,0 +1,156 @@
+package redrive
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of what a failure keeps, in bytes. What is longer is cut in the middle,
+// so that head and tail can be read.
+const (
+	maxFailureMessage = 4 << 10
+	maxFailureStack   = 16 << 10
+	maxFailureDetail  = 4 << 10
+	maxFailureDetails = 32
+	maxErrorTypes     = 16
+)
+
+// Failure is one failed attempt: the story that a dead letter tells. All text is
+// valid UTF-8 without NUL, and bounded.
+type Failure struct {
+	At        time.Time         `json:"at"`                  // when the attempt ended
+	Duration  time.Duration     `json:"duration_ns"`         // how long it took
+	Attempt   int               `json:"attempt"`             // its number, from 1
+	Reason    Reason            `json:"reason,omitempty"`    // why it would be dead, if it ended the message
+	Types     []string          `json:"types"`               // the chain of error types, outermost first
+	Message   string            `json:"message"`             // the error's text
+	Stack     string            `json:"stack,omitempty"`     // where it was raised: a panic's stack, or the handler's name
+	Host      string            `json:"host"`                // where it ran
+	IP        string            `json:"ip"`                  // an address of that host
+	PID       int               `json:"pid"`                 // the process
+	Service   string            `json:"service"`             // name of the program
+	Version   string            `json:"version"`             // its version
+	Env       string            `json:"environment"`         // "production", "test", ...
+	Config    FailureConfig     `json:"config"`              // what was in force
+	TraceID   string            `json:"trace_id"`            // of the attempt
+	Details   map[string]string `json:"details,omitempty"`   // HTTP status, response excerpt, ...
+	Signature string            `json:"signature,omitempty"` // groups failures of one cause; see [Signature]
+}
+
+// FailureConfig is the configuration that an attempt ran under.
+type FailureConfig struct {
+	Target      string        `json:"target,omitempty"`
+	Timeout     time.Duration `json:"timeout_ns"`
+	Policy      string        `json:"policy"`
+	MaxAttempts int           `json:"max_attempts"`
+}
+
+// History is what is kept of a message's failures: the first and the last in full,
+// all of them counted. With one failure, Last is nil.
+type History struct {
+	Count int      `json:"count"`
+	First *Failure `json:"first,omitempty"`
+	Last  *Failure `json:"last,omitempty"`
+}
+
+// Record adds a failure; counted says whether it counts towards MaxAttempts.
+func (h *History) Record(f *Failure, counted bool) {
+	if f == nil {
+		return
+	}
+	if counted {
+		h.Count++
+	}
+	if h.First == nil {
+		h.First = f
+		return
+	}
+	h.Last = f
+}
+
+// Latest returns the newest failure, or nil.
+func (h *History) Latest() *Failure {
+	if h.Last != nil {
+		return h.Last
+	}
+	return h.First
+}
+
+// EncodeFailure returns the failure as JSON, nil for nil. Backends store this.
+func EncodeFailure(f *Failure) []byte {
+	if f == nil {
+		return nil
+	}
+	b, err := json.Marshal(f)
+	if err != nil { // no field can fail to encode
+		panic(err)
+	}
+	return b
+}
+
+// DecodeFailure is the reverse of EncodeFailure. What cannot be read becomes a
+// failure that says so: a damaged story does not hide its message.
+func DecodeFailure(b []byte) *Failure {
+	if len(b) == 0 {
+		return nil
+	}
+	f := new(Failure)
+	if err := json.Unmarshal(b, f); err != nil {
+		return &Failure{Types: []string{"redrive.undecodableFailure"}, Message: cleanText(string(b), maxFailureMessage)}
+	}
+	return f
+}
+
+// Clean bounds all text of the failure and removes what is not UTF-8, and NULs, in
+// place. The engine calls it before it settles; whoever makes a Failure otherwise
+// calls it too.
+func (f *Failure) Clean() {
+	f.Message = cleanText(f.Message, maxFailureMessage)
+	f.Stack = cleanText(f.Stack, maxFailureStack)
+	if len(f.Types) > maxErrorTypes {
+		f.Types = f.Types[:maxErrorTypes]
+	}
+	for i := range f.Types {
+		f.Types[i] = cleanText(f.Types[i], 256)
+	}
+	for _, s := range []*string{&f.Host, &f.IP, &f.Service, &f.Version, &f.Env, &f.TraceID, &f.Signature,
+		&f.Config.Target, &f.Config.Policy} {
+		*s = cleanText(*s, 512)
+	}
+	n := 0
+	for k, v := range f.Details {
+		clean := cleanText(k, 128)
+		if n++; n > maxFailureDetails || clean != k {
+			delete(f.Details, k)
+		}
+		if n <= maxFailureDetails {
+			f.Details[clean] = cleanText(v, maxFailureDetail)
+		}
+	}
+}
+
+// cleanText makes s valid UTF-8 without NUL and at most limit bytes, cut in the
+// middle.
+func cleanText(s string, limit int) string {
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	}
+	if len(s) <= limit {
+		return s
+	}
+	const gap = " … "
+	head := (limit - len(gap)) * 2 / 3
+	tail := len(s) - (limit - len(gap) - head)
+	for head > 0 && !utf8.RuneStart(s[head]) {
+		head--
+	}
+	for tail < len(s) && !utf8.RuneStart(s[tail]) {
+		tail++
+	}
+	return s[:head] + gap + s[tail:]
+}

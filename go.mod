@@ -1,0 +1,3 @@
+module github.com/redrive/redrive
+
+go 1.26

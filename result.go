@@ -1,0 +1,39 @@
+package redrive
+
+import (
+	"strconv"
+	"strings"
+)
+
+// SessionReply is the prefix of a ReplyTo that names a session of the gateway; its
+// results wait in [ResultQueue] under the session's name as key.
+const SessionReply = "session:"
+
+// ResultMessage returns the result that a message with ReplyTo emits when it ends:
+// under an id derived from the message and its generation, with the outcome, the
+// reason and the excerpt of the failure as headers and the given body. It reports
+// false for a message without ReplyTo. The engine adds it to the settlement;
+// [Store.Update] publishes it in the same step as the change.
+func ResultMessage(m *Message, o Outcome, reason Reason, failure *Failure, body []byte) (Message, bool) {
+	if m.ReplyTo == "" || !o.Terminal() {
+		return Message{}, false
+	}
+	r := Message{
+		ID:    DeriveID("result", m.Queue, m.ID, strconv.Itoa(m.Generation)),
+		Queue: m.ReplyTo,
+		Kind:  "redrive.result",
+		Body:  body,
+	}
+	if name, ok := strings.CutPrefix(m.ReplyTo, SessionReply); ok {
+		r.Queue, r.Key = ResultQueue, name
+	}
+	r.Headers.Add(HeaderReplyFor, m.Ref().String())
+	r.Headers.Add(HeaderOutcome, o.String())
+	if reason != 0 {
+		r.Headers.Add(HeaderReason, reason.String())
+	}
+	if failure != nil {
+		r.Headers.Add(HeaderError, cleanText(failure.Message, 512))
+	}
+	return r, true
+}
