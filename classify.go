@@ -1,0 +1,189 @@
+package redrive
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Class is what a failure means for its message.
+type Class uint8
+
+// The classes.
+const (
+	ClassTransient Class = iota + 1 // retry by the policy
+	ClassPermanent                  // dead at once
+	ClassRelease                    // give back, uncounted
+	ClassRepeat                     // not a failure: due again in the next generation
+)
+
+var classNames = []string{"", "transient", "permanent", "release", "repeat"}
+
+// String returns the class in lower case.
+func (c Class) String() string { return enumName(classNames, c) }
+
+// Verdict of a classifier.
+type Classification struct {
+	Class  Class
+	Reason Reason        // for ClassPermanent; 0: permanent
+	After  time.Duration // floor of the delay
+}
+
+// Classifier decides what an error means. It reports false where it has no opinion;
+// the next one, at last [DefaultClassifier], is then asked.
+type Classifier interface {
+	Classify(err error) (Classification, bool)
+}
+
+// ClassifierFunc is a function as a Classifier.
+type ClassifierFunc func(err error) (Classification, bool)
+
+// Classify calls f.
+func (f ClassifierFunc) Classify(err error) (Classification, bool) { return f(err) }
+
+// Classify asks the handler's own verbs first ([Permanent], [RetryAfter] and the
+// like), then c if it is not nil, then the defaults: HTTP 400, 404, 413 and 422 and
+// bodies that do not decode are permanent, everything else is transient.
+func Classify(c Classifier, err error) Classification {
+	var v *verbError
+	if errors.As(err, &v) {
+		return Classification{Class: v.class, Reason: v.reason, After: v.after}
+	}
+	if c != nil {
+		if got, ok := c.Classify(err); ok {
+			return got
+		}
+	}
+	got, _ := DefaultClassifier.Classify(err)
+	return got
+}
+
+// DefaultClassifier always has an opinion.
+var DefaultClassifier Classifier = ClassifierFunc(func(err error) (Classification, bool) {
+	var undecodable *DecodeError
+	if errors.As(err, &undecodable) {
+		return Classification{Class: ClassPermanent, Reason: ReasonUndecodable}, true
+	}
+	var status StatusError
+	if errors.As(err, &status) {
+		switch status.HTTPStatus() {
+		case 400, 404, 422:
+			return Classification{Class: ClassPermanent, Reason: ReasonPermanent}, true
+		case 413:
+			return Classification{Class: ClassPermanent, Reason: ReasonOversize}, true
+		}
+	}
+	return Classification{Class: ClassTransient}, true
+})
+
+// Table is a classifier made of matchers, as in the configuration file. A matcher
+// is an HTTP status ("404", "5xx"), "timeout", or "type:PATTERN" with * at either
+// end, compared with the names of the error chain's types. The first of Permanent,
+// Release and Transient that matches decides.
+type Table struct {
+	Permanent []string
+	Release   []string
+	Transient []string
+}
+
+// Check reports a matcher that cannot be understood.
+func (t *Table) Check() error {
+	for _, list := range [][]string{t.Permanent, t.Release, t.Transient} {
+		for _, m := range list {
+			if _, ok := strings.CutPrefix(m, "type:"); ok || m == "timeout" || isStatus(m) {
+				continue
+			}
+			return fmt.Errorf("%w matcher %q: use an HTTP status (404, 5xx), timeout, or type:PATTERN", ErrInvalid, m)
+		}
+	}
+	return nil
+}
+
+func isStatus(m string) bool {
+	if len(m) != 3 || m[0] < '1' || m[0] > '5' {
+		return false
+	}
+	if m[1:] == "xx" {
+		return true
+	}
+	_, err := strconv.Atoi(m)
+	return err == nil
+}
+
+// Classify implements Classifier.
+func (t *Table) Classify(err error) (Classification, bool) {
+	match := func(m string) bool { return matches(m, err) }
+	switch {
+	case slices.ContainsFunc(t.Permanent, match):
+		return Classification{Class: ClassPermanent, Reason: ReasonPermanent}, true
+	case slices.ContainsFunc(t.Release, match):
+		return Classification{Class: ClassRelease}, true
+	case slices.ContainsFunc(t.Transient, match):
+		return Classification{Class: ClassTransient}, true
+	}
+	return Classification{}, false
+}
+
+func matches(m string, err error) bool {
+	if pattern, ok := strings.CutPrefix(m, "type:"); ok {
+		return slices.ContainsFunc(ErrorTypes(err), func(name string) bool { return globMatch(pattern, name) })
+	}
+	if m == "timeout" {
+		var t interface{ Timeout() bool }
+		return errors.As(err, &t) && t.Timeout()
+	}
+	var status StatusError
+	if !errors.As(err, &status) {
+		return false
+	}
+	s := strconv.Itoa(status.HTTPStatus())
+	return s == m || len(s) == 3 && m[1:] == "xx" && m[0] == s[0]
+}
+
+// globMatch matches a pattern with * at its start, its end, or both.
+func globMatch(pattern, s string) bool {
+	rest, head := strings.CutPrefix(pattern, "*")
+	rest, tail := strings.CutSuffix(rest, "*")
+	switch {
+	case head && tail:
+		return strings.Contains(s, rest)
+	case head:
+		return strings.HasSuffix(s, rest)
+	case tail:
+		return strings.HasPrefix(s, rest)
+	}
+	return s == rest
+}
+
+// ErrorTypes returns the type names of an error's chain, outermost first, without
+// the wrappers of package fmt and errors and our own verbs. Of joined errors it
+// follows the first branch.
+func ErrorTypes(err error) []string {
+	var names []string
+	for err != nil && len(names) < maxErrorTypes {
+		name := fmt.Sprintf("%T", err)
+		switch name {
+		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError", "*redrive.verbError":
+		default:
+			names = append(names, name)
+		}
+		switch u := err.(type) { //nolint:errorlint // this walks the chain itself
+		case interface{ Unwrap() error }:
+			err = u.Unwrap()
+		case interface{ Unwrap() []error }:
+			err = nil
+			if list := u.Unwrap(); len(list) > 0 {
+				err = list[0]
+			}
+		default:
+			err = nil
+		}
+	}
+	if len(names) == 0 {
+		names = []string{"error"}
+	}
+	return names
+}
