@@ -1,0 +1,41 @@
+package redrive
+
+import "time"
+
+// A Gate is asked before messages are claimed. What it refuses is not claimed, so
+// that no attempt is burnt. Gates are pure: they are told the time, start no
+// goroutine, and are called under their consumer's lock; a gate shared by several
+// consumers locks for itself.
+//
+// The engine's own gates are the slots, the breaker, the retry budget and the
+// pause; a rate limit or a guard's pace are further ones.
+type Gate interface {
+	// Reserve grants up to a.Max claims.
+	Reserve(now time.Time, a Ask) Grant
+	// Return gives back what was granted and not used.
+	Return(now time.Time, g Grant, unused int)
+	// Report tells how a claimed delivery ended. A delivery whose lease was lost is
+	// reported with a nil settlement.
+	Report(now time.Time, d *Delivery, s *Settlement)
+}
+
+// Ask is what a consumer wants to claim.
+type Ask struct {
+	Queue string
+	Lane  Lane
+	Max   int
+}
+
+// Grant is what a gate allows.
+type Grant struct {
+	// N is how many messages may be claimed, at most Ask.Max.
+	N int
+	// Until is when to ask again if N is less than was asked; zero: after the next
+	// report.
+	Until time.Time
+	// Kinds allows only these kinds, if any are named; ExceptKinds and ExceptIDs
+	// exclude.
+	Kinds, ExceptKinds, ExceptIDs []string
+	// Reason says why less was granted, for people: "breaker open: 24 of 25 failed".
+	Reason string
+}

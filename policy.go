@@ -1,0 +1,139 @@
+package redrive
+
+import (
+	"fmt"
+	"time"
+)
+
+// Policy says how often, how long and when a message is tried. The zero value of a
+// field means its default.
+type Policy struct {
+	// Name is shown in failures. Defaults to "default".
+	Name string
+	// MaxAttempts is how many recorded failures make a message dead (exhausted).
+	// Defaults to 25.
+	MaxAttempts int
+	// MaxCrashes is how often the process may die while a suspect is alone in it;
+	// one more makes it dead (crashed). Defaults to 3.
+	MaxCrashes int
+	// MaxAge is how long after its publication a message is still worth
+	// delivering. Defaults to no limit.
+	MaxAge time.Duration
+	// Timeout bounds one attempt. Defaults to 30 s.
+	Timeout time.Duration
+	// Inline is how many more tries a failed attempt gets at once, in the same slot
+	// and within the same timeout, before it counts as failed. Defaults to none.
+	Inline int
+	// DropExpired drops what expired instead of keeping it as a dead letter.
+	DropExpired bool
+	// Backoff is the delay before the next attempt. Defaults to [DefaultBackoff].
+	Backoff Backoff
+	// Classifier is asked before [DefaultClassifier]. Optional.
+	Classifier Classifier
+}
+
+// Defaults of Policy.
+const (
+	DefaultMaxAttempts = 25
+	DefaultMaxCrashes  = 3
+	DefaultTimeout     = 30 * time.Second
+)
+
+// WithDefaults returns the policy with every zero field that has a default set.
+func (p Policy) WithDefaults() Policy {
+	if p.Name == "" {
+		p.Name = "default"
+	}
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = DefaultMaxAttempts
+	}
+	if p.MaxCrashes == 0 {
+		p.MaxCrashes = DefaultMaxCrashes
+	}
+	if p.Timeout == 0 {
+		p.Timeout = DefaultTimeout
+	}
+	if p.Backoff == nil {
+		p.Backoff = DefaultBackoff
+	}
+	return p
+}
+
+// Check reports a policy that makes no sense.
+func (p *Policy) Check() error {
+	switch {
+	case p.MaxAttempts < 0, p.MaxCrashes < 0, p.Inline < 0:
+		return fmt.Errorf("%w policy %q: counts are zero (default) or more", ErrInvalid, p.Name)
+	case p.MaxAge < 0, p.Timeout < 0:
+		return fmt.Errorf("%w policy %q: durations are zero (default) or more", ErrInvalid, p.Name)
+	}
+	return nil
+}
+
+// PolicyFunc chooses the policy of a message. It is called before each attempt and
+// after a failed one, must be fast and safe for concurrent use, and may return nil
+// for the defaults. What it returns is not changed.
+type PolicyFunc func(m *Message) *Policy
+
+// Policies chooses by rules on headers first, then by kind, then the default.
+type Policies struct {
+	Default Policy
+	Kinds   map[string]Policy
+	Rules   []Rule // the first that matches wins
+}
+
+// Rule ties a policy to the value of a header.
+type Rule struct {
+	Header string
+	Value  string
+	Policy Policy
+}
+
+// Func returns the choice as a PolicyFunc, with defaults filled in. Later changes
+// of p have no effect on it.
+func (p Policies) Func() PolicyFunc {
+	def := p.Default.WithDefaults()
+	kinds := make(map[string]*Policy, len(p.Kinds))
+	for k, v := range p.Kinds {
+		v = v.WithDefaults()
+		kinds[k] = &v
+	}
+	rules := make([]Rule, len(p.Rules))
+	for i, r := range p.Rules {
+		r.Policy = r.Policy.WithDefaults()
+		rules[i] = r
+	}
+	return func(m *Message) *Policy {
+		for i := range rules {
+			if v, ok := m.Headers.Get(rules[i].Header); ok && v == rules[i].Value {
+				return &rules[i].Policy
+			}
+		}
+		if k, ok := kinds[m.Kind]; ok {
+			return k
+		}
+		return &def
+	}
+}
+
+// MaxAge returns the longest MaxAge of all policies, or 0 if one of them has none:
+// what is older than that has expired whatever policy applies to it.
+func (p Policies) MaxAge() time.Duration {
+	longest := p.Default.MaxAge
+	if longest == 0 {
+		return 0
+	}
+	for _, k := range p.Kinds {
+		if k.MaxAge == 0 {
+			return 0
+		}
+		longest = max(longest, k.MaxAge)
+	}
+	for _, r := range p.Rules {
+		if r.Policy.MaxAge == 0 {
+			return 0
+		}
+		longest = max(longest, r.Policy.MaxAge)
+	}
+	return longest
+}
