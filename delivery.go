@@ -72,14 +72,22 @@ type Delivery struct {
 	Dead Reason
 	// LeasedAt is when the message was claimed, by the store's clock.
 	LeasedAt time.Time
+	// Lease is how long the claim holds, as granted: it may differ from what was asked
+	// for. Zero: as asked; [Never]: as long as the connection.
+	Lease time.Duration
+	// Identity is how the message is named, if it differs from the source's.
+	Identity Identity
 	// Receipt is what settles or extends this claim.
 	Receipt Receipt
 }
 
-// Receipt proves a claim. It may be carried to another process as text.
+// Receipt proves a claim. It may be carried to another process as text. Token and
+// Position together differ from those of every other claim of the message, also if a
+// claim was undone by a loss of power.
 type Receipt struct {
 	Ref
-	// Token is the fencing token: strictly increasing over the claims of a message.
+	// Token is the fencing token: strictly increasing over the claims of a message
+	// where [Caps.Fenced].
 	Token uint64
 	// Position is the backend's own place of the claim (an offset, an entry id, a
 	// delivery tag with its channel's epoch); opaque bytes, may be empty.

@@ -92,6 +92,8 @@ type Settlement struct {
 	Failure *Failure
 	// Emit holds messages that become durable in the same atomic step.
 	Emit []Message
+	// Edit changes a dead letter that is settled Repeat (redriven) or Dead (kept).
+	Edit *Edit
 }
 
 // Validate reports a settlement that no backend can carry out.

@@ -27,6 +27,9 @@ type Source interface {
 
 	// Settle carries out settlements, each if and only if its receipt's token is
 	// still the message's. It returns after the result is as durable as a publish.
+	// An emit that is there already counts as done; one that is refused ([ErrConflict],
+	// [ErrInvalid]) fails its settlement with that error and changes nothing of that
+	// item. A Release with After 0 works on every source.
 	// An item fails with [ErrLeaseLost] (claimed again, or settled before),
 	// [ErrNotFound], [ErrUnknown] or a fault. After a lease ran out and before
 	// anyone has claimed the message again, a settlement still succeeds.
@@ -36,7 +39,8 @@ type Source interface {
 
 	// Extend makes leases run for another lease from now, without counting an
 	// attempt. After the lease ran out it fails with [ErrLeaseLost], even if nobody
-	// has claimed the message yet.
+	// has claimed the message yet. Where the lease is the connection's it only checks
+	// that the message is still ours.
 	Extend(ctx context.Context, r []Receipt, lease time.Duration) []error
 
 	// Caps tells what the backend can do. It does not change.
@@ -154,8 +158,9 @@ type ClaimRequest struct {
 	Instance    string        // who claims; unique per process start
 
 	// Dead claims dead letters instead of waiting messages, whatever the lane.
-	// Settled Done or Drop they are gone, Retry after a while they are claimable
-	// again, Release and Dead leave them where they are.
+	// Settled Done or Drop they are gone, Repeat they are redriven, Retry after a while
+	// they are claimable again, Release and Dead leave them where they are. A source
+	// without Caps.Browsable returns none for Dead, Alone and Expired.
 	Dead bool
 	// Alone claims suspects instead of unsuspected messages, whatever the lane, in
 	// rotating order. The engine asks for one at a time.
@@ -190,19 +195,22 @@ const (
 // Caps is what a Source does natively. What it cannot do, the engine does by
 // parking in a Store.
 type Caps struct {
-	Name        string        // "sqlite", "kafka"
-	MaxDelay    time.Duration // longest Retry or Release delay; 0: none, [Never]: any
-	DeadLetters bool          // Settle takes Dead and keeps the history
-	Repeats     bool          // Settle takes Repeat
-	Emits       bool          // Settle publishes Emit in the same atomic step
-	Fenced      bool          // a stale token is refused
-	Extends     bool          // Extend works
-	MarksClaims bool          // a claim's mark survives the process; else the engine keeps it as a record
-	Ordered     bool          // order by key
-	Browsable   bool          // it is a Store
-	Identity    Identity
-	Transfer    Transfer
-	MaxBatch    int // most items a call; 0: no limit
+	Name         string        // "sqlite", "kafka"
+	MaxDelay     time.Duration // longest delay of Retry and Release with their failure kept, and of Message.Delay; 0: none, [Never]: any
+	DeadLetters  bool          // Settle takes Dead
+	KeepsHistory bool          // failures survive Retry and Dead
+	Repeats      bool          // Settle takes Repeat
+	Emits        bool          // Settle publishes Emit in the same atomic step
+	Fenced       bool          // a stale token is refused
+	Filters      bool          // Claim heeds Kinds, ExceptKinds and ExceptIDs; else it ignores them
+	MarksClaims  bool          // a claim's mark survives the process; else the engine keeps it as a record
+	Remembers    bool          // Publish knows ids that callers chose
+	Expires      bool          // ExpiresAt is kept
+	Ordered      bool          // order by key
+	Browsable    bool          // it is a Store
+	Identity     Identity      // of most messages; see Delivery.Identity
+	Transfer     Transfer
+	MaxBatch     int // most items a call; 0: no limit
 }
 
 // Verdict is one finding of Probe.
@@ -234,8 +242,11 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // Batch is what [Store.Apply] carries out in one step.
 type Batch struct {
-	Publish []Message     // as by Publish
-	Put     []Entry       // as they are: waiting or dead, with attempts and history
+	Publish []Message // as by Publish
+	// Put holds entries as they are: waiting or dead, with attempts and history. A
+	// zero Due means now plus the message's Delay, a zero DiedAt or PublishedAt means
+	// now, by the store's clock. A dead one may be what Publish would refuse.
+	Put     []Entry
 	Records []RecordWrite // compare-and-set
 	Delete  []Range       // results of a session that were acknowledged
 	// Entered says how the Put entries came in.

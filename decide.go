@@ -1,0 +1,117 @@
+package redrive
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// unhandledDelay is how long a message of a kind that nobody handles is put off.
+const unhandledDelay = time.Minute
+
+// ended is what is known when an attempt has ended. decide, which is pure, makes a
+// settlement of it.
+type ended struct {
+	d         *Delivery
+	policy    *Policy
+	err       error
+	now       time.Time // by the store's clock, as far as we know it
+	uncounted bool      // it was in flight when the breaker opened
+	lost      bool      // its lease was lost
+	shutdown  bool      // it was cancelled by a shutdown
+	random    func() float64
+	failure   func(r Reason) *Failure // builds the story; called at most once
+}
+
+// decide returns the settlement of an attempt that ended, and reports false if there
+// is nothing to settle.
+func decide(e *ended) (Settlement, bool) {
+	s := Settlement{Receipt: e.d.Receipt, Outcome: OutcomeDone}
+	switch {
+	case e.err == nil:
+		return s, true
+	case errors.Is(e.err, ErrSettled):
+		return s, false
+	case errors.Is(e.err, ErrNoHandler):
+		s.Outcome, s.After = OutcomeRelease, unhandledDelay
+		return s, true
+	case e.shutdown || e.lost:
+		s.Outcome = OutcomeRelease
+		return s, true
+	}
+
+	c := Classify(e.policy.Classifier, e.err)
+	switch {
+	case c.Class == ClassRepeat:
+		s.Outcome, s.After = OutcomeRepeat, c.After
+	case c.Class == ClassRelease:
+		s.Outcome, s.After, s.Failure = OutcomeRelease, c.After, e.failure(0)
+	case c.Class == ClassPermanent:
+		if c.Reason == 0 {
+			c.Reason = ReasonPermanent
+		}
+		s.Outcome, s.Reason, s.Failure = OutcomeDead, c.Reason, e.failure(c.Reason)
+	case e.uncounted:
+		s.Outcome, s.Failure = OutcomeRelease, e.failure(0)
+		s.After = retryDelay(e, c.After)
+	case e.d.Failures+1 >= e.policy.MaxAttempts:
+		s.Outcome, s.Reason, s.Failure = OutcomeDead, ReasonExhausted, e.failure(ReasonExhausted)
+	default:
+		s.Outcome, s.Failure = OutcomeRetry, e.failure(0)
+		s.After = retryDelay(e, c.After)
+	}
+	return s, true
+}
+
+// retryDelay is the policy's backoff with a floor, but no longer than the message
+// lives: it comes back when it expires, so that it then ends.
+func retryDelay(e *ended, floor time.Duration) time.Duration {
+	delay := max(e.policy.Backoff.Delay(e.d.Failures+1, e.random), floor, 0)
+	if at := expiry(e.d, e.policy); !at.IsZero() {
+		delay = min(delay, max(at.Sub(e.now), 0))
+	}
+	return delay
+}
+
+// expiry returns when the message is no longer worth delivering; zero: never.
+func expiry(d *Delivery, p *Policy) time.Time {
+	at := d.ExpiresAt
+	if p.MaxAge > 0 && !d.PublishedAt.IsZero() {
+		if old := d.PublishedAt.Add(p.MaxAge); at.IsZero() || old.Before(at) {
+			at = old
+		}
+	}
+	return at
+}
+
+// unfit decides about a message that must not be tried: it expired, or the process
+// died of it too often. It reports false for all others.
+func unfit(d *Delivery, p *Policy, failure func(err error, r Reason) *Failure) (Settlement, bool) {
+	s := Settlement{Receipt: d.Receipt}
+	if at := expiry(d, p); !at.IsZero() && !d.LeasedAt.Before(at) {
+		s.Outcome, s.Reason = OutcomeDead, ReasonExpired
+		if p.DropExpired {
+			s.Outcome = OutcomeDrop
+		}
+		s.Failure = failure(errExpired, ReasonExpired)
+		return s, true
+	}
+	if d.Crashes > p.MaxCrashes {
+		s.Outcome, s.Reason = OutcomeDead, ReasonCrashed
+		s.Failure = failure(&CrashError{Crashes: d.Crashes}, ReasonCrashed)
+		return s, true
+	}
+	return s, false
+}
+
+var errExpired = errors.New("not delivered in time")
+
+// CrashError is the failure of a message that the process died of.
+type CrashError struct{ Crashes int }
+
+// Error says how often.
+func (e *CrashError) Error() string {
+	return "the process died " + plural(e.Crashes, "time") + " while this message was alone in it"
+}
+
+func randomShare() float64 { return rand.Float64() } //nolint:gosec // jitter needs no secret randomness

@@ -1,0 +1,291 @@
+package redrive
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// finish is called when a handler has returned.
+func (c *consumer) finish(a *attempt, err error) {
+	c.conclude(a, err)
+	c.free(a)
+}
+
+// free gives back the slot of a handler that returned.
+func (c *consumer) free(a *attempt) {
+	a.end()
+	c.mu.Lock()
+	c.busy--
+	c.inflight[a.d.Lane]--
+	if a.stuck {
+		c.stuck--
+	}
+	c.wakeLocked()
+	idle := c.idleLocked()
+	c.mu.Unlock()
+	if idle {
+		c.idle.Broadcast()
+	}
+}
+
+// conclude decides what becomes of an attempt, once: when its handler returned, was
+// given up, or the shutdown lost patience. What comes later has no effect. An
+// attempt whose settlement was decided before it ran passes through with it.
+func (c *consumer) conclude(a *attempt, err error) {
+	now := time.Now()
+	c.mu.Lock()
+	if a.state != attemptRunning {
+		c.mu.Unlock()
+		return
+	}
+	a.state = attemptSettling
+	c.settling++
+	lost := a.lost
+	c.mu.Unlock()
+	if !a.alone {
+		c.e.solo.leave(1)
+	}
+
+	settle := a.settle.Outcome != 0
+	if !settle {
+		a.settle, settle = decide(&ended{d: a.d, policy: a.policy, err: err, now: a.d.LeasedAt.Add(now.Sub(a.began)),
+			uncounted: err != nil && c.breaker.uncounted(a.d), lost: lost,
+			shutdown: err != nil && errors.Is(context.Cause(a.base), ErrShutdown),
+			random:   randomShare,
+			failure:  func(r Reason) *Failure { return c.failure(a, err, r, now) },
+		})
+	}
+	c.report(a, err, settle, now)
+	if !settle {
+		c.settled(a, nil)
+		return
+	}
+	c.addEmits(a)
+	c.setAside(a)
+	a.f.settler.add(a)
+}
+
+// report tells gates, log and observer how an attempt ended.
+func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
+	s := &a.settle
+	if !settle {
+		s = nil
+	}
+	var v *verbError
+	if errors.As(err, &v) && v.pause {
+		target := c.options().Target
+		if target == "" {
+			target = a.d.Kind
+		}
+		c.pause(target, v.Error(), v.after)
+	}
+	o := c.options()
+	c.gates(o, func(_ int, g Gate) { g.Report(now, a.d, s) })
+	if c.e.opts.Observer != nil {
+		c.e.observe(&Observation{Occasion: OnEnd, Queue: c.queue, Delivery: a.d, Settlement: s, Err: err, Duration: now.Sub(a.began)})
+	}
+	c.logEnd(a, err, now)
+}
+
+func (c *consumer) logEnd(a *attempt, err error, now time.Time) {
+	level, text := slog.LevelDebug, "done"
+	switch a.settle.Outcome {
+	case OutcomeRetry:
+		level, text = slog.LevelInfo, "attempt failed"
+	case OutcomeRelease:
+		level, text = slog.LevelDebug, "released"
+	case OutcomeDead:
+		level, text = slog.LevelWarn, "dead"
+	case OutcomeDrop:
+		level, text = slog.LevelInfo, "dropped"
+	}
+	if !c.e.log.Enabled(a.base, level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Int("attempt", a.d.Attempt), slog.Duration("took", now.Sub(a.began))}
+	if a.settle.Outcome == OutcomeRetry {
+		attrs = append(attrs, slog.Duration("again_in", a.settle.After))
+	}
+	if a.settle.Reason != 0 {
+		attrs = append(attrs, slog.String("reason", a.settle.Reason.String()))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("error", cleanText(err.Error(), 512)))
+	} else if a.settle.Failure != nil {
+		attrs = append(attrs, slog.String("error", a.settle.Failure.Message))
+	}
+	c.e.log.LogAttrs(a.base, level, text, attrs...)
+}
+
+// failure builds the story of a failed attempt.
+func (c *consumer) failure(a *attempt, err error, r Reason, now time.Time) *Failure {
+	var stack string
+	var s interface{ StackTrace() string }
+	if errors.As(err, &s) {
+		stack = s.StackTrace()
+	}
+	f := c.e.identity.failure(a, a.d, err, now, now.Sub(a.began), stack, a.policy, c.options().Target, c.e.opts.Extractor)
+	f.Reason = r
+	return f
+}
+
+// addEmits puts what the handler emitted, and the result that the message's ReplyTo
+// asks for, into the settlement.
+func (c *consumer) addEmits(a *attempt) {
+	a.mu.Lock()
+	emits, r := a.emits, a.reply
+	a.mu.Unlock()
+	done := a.settle.Outcome == OutcomeDone || a.settle.Outcome == OutcomeRepeat
+	if done {
+		a.settle.Emit = emits
+	}
+	if a.d.ReplyTo == "" {
+		return
+	}
+	var body []byte
+	if done && r != nil {
+		body = r.body
+	}
+	m, ok := ResultMessage(&a.d.Message, a.settle.Outcome, a.settle.Reason, a.settle.Failure, body)
+	if !ok {
+		return
+	}
+	if done && r != nil {
+		m.Headers = append(m.Headers, r.headers...)
+	}
+	a.settle.Emit = append(a.settle.Emit, m)
+}
+
+// setAside gives a dead letter to the queue's own sink, if it has one.
+func (c *consumer) setAside(a *attempt) {
+	sink := c.options().DeadLetters
+	if sink == nil || a.settle.Outcome != OutcomeDead {
+		return
+	}
+	e := deadEntry(a.d, &a.settle)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.e.base), settleTimeout)
+	defer cancel()
+	if err := sink.SetAside(ctx, &e); err != nil {
+		c.e.log.LogAttrs(ctx, slog.LevelError, "the dead-letter sink refused; the message stays a dead letter here",
+			slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
+		return
+	}
+	a.settle.Outcome, a.settle.Reason, a.settle.Failure = OutcomeDone, 0, nil
+}
+
+// deadEntry is a delivery as the dead letter that a settlement makes of it.
+func deadEntry(d *Delivery, s *Settlement) Entry {
+	e := Entry{Message: d.Message, State: StateDead, Lane: d.Lane, Attempts: d.Attempt, Crashes: d.Crashes, Reason: s.Reason}
+	e.History.Count = d.Failures
+	e.History.Record(s.Failure, true)
+	return e
+}
+
+// emitFailed makes a failed attempt of one whose emits cannot be published. It
+// reports false if there were none, so that nothing was changed.
+func (c *consumer) emitFailed(a *attempt, err error) bool {
+	if len(a.settle.Emit) == 0 {
+		return false
+	}
+	now := time.Now()
+	a.mu.Lock()
+	a.emits, a.reply = nil, nil
+	a.mu.Unlock()
+	cause := &Error{Op: "emit", Queue: a.d.Queue, ID: a.d.ID, Err: err}
+	if errors.Is(err, ErrInvalid) {
+		err = Permanent(cause)
+	} else {
+		err = cause
+	}
+	a.settle, _ = decide(&ended{d: a.d, policy: a.policy, err: err, now: a.d.LeasedAt.Add(now.Sub(a.began)), random: randomShare,
+		failure: func(r Reason) *Failure { return c.failure(a, err, r, now) }})
+	return true
+}
+
+// settled is called when a settlement is durable, or never will be.
+func (c *consumer) settled(a *attempt, err error) {
+	if err == nil {
+		if c.e.opts.Observer != nil {
+			c.e.observe(&Observation{Occasion: OnSettled, Queue: c.queue, Delivery: a.d, Settlement: &a.settle})
+		}
+	} else if !errors.Is(err, ErrShutdown) {
+		c.e.observe(&Observation{Occasion: OnLeaseLost, Queue: c.queue, Delivery: a.d, Settlement: &a.settle, Err: err})
+		c.e.log.LogAttrs(a.base, slog.LevelWarn, "the result came too late", slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
+	}
+	c.mu.Lock()
+	a.state = attemptSettled
+	c.settling--
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else {
+		c.first = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	}
+	a.prev, a.next = nil, nil
+	if a.alone || c.settling == settlingBound-1 {
+		c.wakeLocked()
+	}
+	idle := c.idleLocked()
+	c.mu.Unlock()
+	if idle {
+		c.idle.Broadcast()
+	}
+}
+
+// idleLocked reports that nothing is in flight or on its way to the store.
+func (c *consumer) idleLocked() bool { return c.busy-c.stuck == 0 && c.settling == 0 && !c.pumping }
+
+// stop claims nothing more.
+func (c *consumer) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.e.solo.release(c)
+}
+
+// awaitIdle waits until nothing is in flight.
+func (c *consumer) awaitIdle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.idleLocked() {
+		c.idle.Wait()
+	}
+}
+
+// releaseAll releases what handlers do not give back.
+func (c *consumer) releaseAll() {
+	c.mu.Lock()
+	var running []*attempt
+	for a := c.first; a != nil; a = a.next {
+		if a.state == attemptRunning {
+			a.stuck = true
+			c.stuck++
+			running = append(running, a)
+		}
+	}
+	c.mu.Unlock()
+	for _, a := range running {
+		c.conclude(a, ErrShutdown)
+	}
+	c.idle.Broadcast()
+}
+
+func (c *consumer) slots() (slots, stuck int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.options().Concurrency, c.stuck
+}
+
+func (c *consumer) status() QueueStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
+		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused, Unhandled: c.unhandled}
+}

@@ -1,0 +1,106 @@
+package redrive
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// hub keeps the one Wait call of a source and wakes the consumers whose queues
+// changed. An idle queue costs an entry in its list, no goroutine.
+type hub struct {
+	src     Source
+	mu      sync.Mutex
+	feeds   map[string]*feed
+	watches []Watch
+	index   map[string]int     // of a queue in watches
+	cancel  context.CancelFunc // ends the Wait in progress because watches changed
+	changed chan struct{}      // something was added while there was nothing to watch
+}
+
+func newHub(src Source) *hub {
+	return &hub{src: src, feeds: make(map[string]*feed), index: make(map[string]int), changed: make(chan struct{}, 1)}
+}
+
+func (h *hub) add(f *feed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.feeds[f.c.queue] = f
+	h.index[f.c.queue] = len(h.watches)
+	h.watches = append(h.watches, Watch{Queue: f.c.queue})
+	h.poke()
+}
+
+func (h *hub) remove(queue string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i, ok := h.index[queue]
+	if !ok {
+		return
+	}
+	last := len(h.watches) - 1
+	h.watches[i] = h.watches[last]
+	h.index[h.watches[i].Queue] = i
+	h.watches = h.watches[:last]
+	delete(h.index, queue)
+	delete(h.feeds, queue)
+	h.poke()
+}
+
+func (h *hub) poke() {
+	if h.cancel != nil {
+		h.cancel()
+	}
+	select {
+	case h.changed <- struct{}{}:
+	default:
+	}
+}
+
+// run waits for events until ctx ends.
+func (h *hub) run(ctx context.Context) error {
+	var watches []Watch
+	for ctx.Err() == nil {
+		h.mu.Lock()
+		watches = append(watches[:0], h.watches...)
+		wait, cancel := context.WithCancel(ctx)
+		h.cancel = cancel
+		h.mu.Unlock()
+		if len(watches) == 0 {
+			select {
+			case <-h.changed:
+			case <-ctx.Done():
+			}
+			cancel()
+			continue
+		}
+		events, err := h.src.Wait(wait, watches)
+		poked := wait.Err() != nil
+		cancel()
+		switch {
+		case errors.Is(err, ErrClosed):
+			return nil
+		case err != nil && !poked:
+			return err
+		}
+		h.deliver(events)
+	}
+	return nil
+}
+
+func (h *hub) deliver(events []Event) {
+	now := time.Now()
+	for i := range events {
+		ev := &events[i]
+		h.mu.Lock()
+		f := h.feeds[ev.Queue]
+		if at, ok := h.index[ev.Queue]; ok {
+			h.watches[at].Since = ev.Version
+		}
+		h.mu.Unlock()
+		if f != nil {
+			f.c.notify(f, ev, now)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package redrive
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Delays between restarts of a supervised goroutine.
+const (
+	restartMin = 50 * time.Millisecond
+	restartMax = 10 * time.Second
+)
+
+// supervisor runs the engine's long-lived goroutines: one that fails or panics is
+// restarted with a growing delay, counted, and makes the engine not ready while it
+// is down.
+type supervisor struct {
+	log      *slog.Logger
+	observer Observer
+	wg       sync.WaitGroup
+	mu       sync.Mutex
+	down     map[string]error
+}
+
+// start runs f until it returns nil or ctx ends.
+func (s *supervisor) start(ctx context.Context, name string, f func(ctx context.Context) error) {
+	s.wg.Go(func() {
+		delay := restartMin
+		for ctx.Err() == nil {
+			began := time.Now()
+			err := guarded(ctx, f)
+			if err == nil || ctx.Err() != nil {
+				s.set(name, nil)
+				return
+			}
+			if time.Since(began) > restartMax {
+				delay = restartMin
+			}
+			s.set(name, err)
+			s.log.LogAttrs(ctx, slog.LevelError, "a goroutine failed and will be restarted",
+				slog.String("goroutine", name), slog.Duration("in", delay), slog.Any("error", err))
+			if s.observer != nil {
+				s.observer.Observe(&Observation{Occasion: OnRestart, Text: name, Err: err})
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(delay):
+			}
+			delay = min(2*delay, restartMax)
+			s.set(name, nil)
+		}
+	})
+}
+
+// guarded calls f and turns a panic into an error.
+func guarded(ctx context.Context, f func(ctx context.Context) error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &PanicError{Value: r, Stack: string(debug.Stack())}
+		}
+	}()
+	return f(ctx)
+}
+
+func (s *supervisor) set(name string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		delete(s.down, name)
+		return
+	}
+	s.down[name] = err
+}
+
+// ready reports a goroutine that is down.
+func (s *supervisor) ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.down)) {
+		return fmt.Errorf("%s is down: %w", name, s.down[name])
+	}
+	return nil
+}
+
+// PanicError is a panic of a handler, as the error of its attempt.
+type PanicError struct {
+	Value any
+	Stack string
+}
+
+// Error shows the value that was panicked with.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// StackTrace returns where it was raised.
+func (e *PanicError) StackTrace() string { return e.Stack }
