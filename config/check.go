@@ -1,0 +1,361 @@
+package config
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redrive/redrive"
+)
+
+// checker reports what is wrong with a configuration as a whole.
+type checker struct{ *decoder }
+
+// bad reports a value that cannot be.
+func (k *checker) bad(path, what, hint string) {
+	for _, e := range k.errs {
+		if e.Path == path { // it was not even understood
+			return
+		}
+	}
+	at := k.places[path]
+	for p := path; at == (place{}) && p != ""; {
+		p = p[:max(strings.LastIndexAny(p, ".["), 0)]
+		at = k.places[p]
+	}
+	k.fail(at, path, what, hint)
+}
+
+// given reports whether the file has the key.
+func (k *checker) given(path string) bool { _, ok := k.places[path]; return ok }
+
+// oneOf reports a value that is none of those named; the empty one is fine.
+func (k *checker) oneOf(path, value string, names ...string) {
+	if value == "" || slices.Contains(names, value) {
+		return
+	}
+	hint := "use one of " + strings.Join(names, ", ")
+	if near := nearest(strings.ToLower(value), names); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	k.bad(path, fmt.Sprintf("%q is not known", value), hint)
+}
+
+func (c *Config) check(k *checker) {
+	c.checkListen(k)
+	c.checkStore(k)
+	for _, name := range slices.Sorted(maps.Keys(c.Policies)) {
+		if p := c.Policies[name]; p != nil {
+			p.check(k, join("policies", name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
+		path := join("queues", name)
+		if err := redrive.CheckQueue(name); err != nil {
+			k.bad(path, err.Error(), "")
+		} else if strings.HasPrefix(name, "_") {
+			k.bad(path, fmt.Sprintf("queue name %q: names that begin with _ are reserved", name), "choose another name")
+		}
+		if q := c.Queues[name]; q != nil {
+			c.checkQueue(k, path, q)
+		}
+	}
+	c.Limits.check(k, "limits")
+	c.checkTokens(k)
+	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	k.oneOf("log.format", c.Log.Format, "text", "json")
+	if c.MaxBody < 0 || c.MaxBody > redrive.MaxBodySize || c.MaxBody == 0 && k.given("max_body") {
+		k.bad("max_body", fmt.Sprintf("a body cannot be bounded to %s", c.MaxBody), fmt.Sprintf("write a size from 1B to %s", Size(redrive.MaxBodySize)))
+	}
+}
+
+// Loopback reports whether an address to listen on is reachable from this machine
+// only.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+func (c *Config) checkListen(k *checker) {
+	_, port, err := net.SplitHostPort(c.Listen)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n > 65535 {
+		k.bad("listen", fmt.Sprintf("%q is not an address to listen on", c.Listen), "write HOST:PORT, such as "+DefaultListen)
+		return
+	}
+	if !Loopback(c.Listen) && len(c.Tokens) == 0 {
+		k.bad("listen", fmt.Sprintf("%s can be reached from other machines, and there is no token: everyone there could publish and drop messages", c.Listen),
+			"add a token (tokens: [{name: ..., hash: \"sha256:...\"}]), or listen on "+DefaultListen)
+	}
+}
+
+// StoreDir returns the directory of an SQLite store.
+func (c *Config) StoreDir() string { return strings.TrimPrefix(c.Store, "sqlite:") }
+
+func (c *Config) checkStore(k *checker) {
+	scheme, rest, _ := strings.Cut(c.Store, ":")
+	switch {
+	case scheme == "sqlite" && rest != "" && !strings.HasPrefix(rest, "//"):
+	case scheme == "sqlite":
+		k.bad("store", fmt.Sprintf("%q names no directory", c.Store), "write sqlite:"+DefaultData)
+	case slices.Contains([]string{"postgres", "postgresql", "mysql", "mariadb", "redis", "rediss"}, scheme):
+		k.bad("store", fmt.Sprintf("a %s store is not built into this version", scheme), "use sqlite:"+DefaultData)
+	default:
+		k.bad("store", fmt.Sprintf("%q is not a store", c.Store), "write sqlite: and a directory, such as sqlite:"+DefaultData)
+	}
+}
+
+func (c *Config) checkQueue(k *checker, path string, q *Queue) {
+	if q.Source != "" {
+		scheme, _, _ := strings.Cut(q.Source, ":")
+		k.bad(path+".source", fmt.Sprintf("messages from a broker (%s) are not built into this version", scheme), "leave source out: messages then come from the store")
+	}
+	k.oneOf(path+".dead_letters", q.DeadLetters, "parked", "native")
+	if q.DeadLetters == "native" {
+		k.bad(path+".dead_letters", "native dead letters belong to a broker, and brokers are not built into this version", "write parked, or leave it out")
+	}
+	k.oneOf(path+".order", q.Order, "none", "key")
+	k.oneOf(path+".on_dead", q.OnDead, "block", "release")
+	if q.OnDead != "" && q.Order != "key" {
+		k.bad(path+".on_dead", "on_dead has a meaning only with order: key", "remove it, or add order: key")
+	}
+	if q.Deliver != nil {
+		q.Deliver.check(k, path+".deliver")
+	}
+	c.checkRef(k, path+".policy", q.Policy)
+	q.Classify.check(k, path+".classify")
+	for _, kind := range slices.Sorted(maps.Keys(q.Kinds)) {
+		at := join(path+".kinds", kind)
+		if kind == "" || len(kind) > redrive.MaxKindLength {
+			k.bad(at, fmt.Sprintf("a kind has 1 to %d bytes", redrive.MaxKindLength), "")
+		}
+		if v := q.Kinds[kind]; v != nil {
+			c.checkRef(k, at+".policy", v.Policy)
+		}
+	}
+	for i, r := range q.Rules {
+		c.checkRule(k, fmt.Sprintf("%s.rules[%d]", path, i), r)
+	}
+	q.Limits.check(k, path+".limits")
+	if q.Remember == 0 && k.given(path+".remember") {
+		k.bad(path+".remember", "ids must be remembered for some time", "write a duration such as 1h; the default is 24h")
+	}
+}
+
+func (c *Config) checkRule(k *checker, path string, r Rule) {
+	if len(r.Match) != 1 {
+		k.bad(path+".match", fmt.Sprintf("a rule matches one header, this one has %d", len(r.Match)), "write match: {header.NAME: VALUE}")
+	}
+	for key := range r.Match {
+		if name, ok := strings.CutPrefix(key, headerPrefix); !ok || name == "" {
+			k.bad(join(path+".match", key), "a rule matches a header", "write header.NAME: VALUE")
+		}
+	}
+	if r.Policy.IsZero() {
+		k.bad(path+".policy", "the rule has no policy", "add policy: with a name or a mapping")
+	}
+	c.checkRef(k, path+".policy", r.Policy)
+}
+
+func (c *Config) checkRef(k *checker, path string, r PolicyRef) {
+	if r.Inline != nil {
+		r.Inline.check(k, path)
+		return
+	}
+	if _, ok := c.policy(r); ok {
+		return
+	}
+	names := slices.Sorted(maps.Keys(c.Policies))
+	hint := "there are none: add policies: at the top level"
+	if near := nearest(r.Name, names); near != "" {
+		hint = "did you mean " + near + "?"
+	} else if len(names) > 0 {
+		hint = "known are " + strings.Join(names, ", ")
+	}
+	k.bad(path, fmt.Sprintf("there is no policy %q", r.Name), hint)
+}
+
+func (p *Policy) check(k *checker, path string) {
+	if p.MaxAttempts < 0 || p.MaxAttempts == 0 && k.given(path+".max_attempts") {
+		k.bad(path+".max_attempts", fmt.Sprintf("max_attempts is %d", p.MaxAttempts), "write 1 or more: 1 means that nothing is retried")
+	}
+	if p.MaxCrashes < 0 || p.MaxCrashes == 0 && k.given(path+".max_crashes") {
+		k.bad(path+".max_crashes", fmt.Sprintf("max_crashes is %d", p.MaxCrashes), "write 1 or more")
+	}
+	if p.Inline != nil && *p.Inline < 0 {
+		k.bad(path+".inline", fmt.Sprintf("inline is %d", *p.Inline), "write 0 or more")
+	}
+	if p.Timeout == 0 && k.given(path+".timeout") {
+		k.bad(path+".timeout", "an attempt needs some time", "write a duration such as 30s")
+	}
+	k.oneOf(path+".on_expire", p.OnExpire, "dead", "drop")
+	p.Classify.check(k, path+".classify")
+	if p.Backoff != nil {
+		p.Backoff.check(k, path+".backoff")
+	}
+}
+
+func (b *Backoff) check(k *checker, path string) {
+	known, ok := backoffKeys[b.kind()]
+	if !ok {
+		k.oneOf(path+".type", b.Type, slices.Sorted(maps.Keys(backoffKeys))...)
+		return
+	}
+	for _, key := range b.set() {
+		if !slices.Contains(known, key) {
+			k.bad(path+"."+key, fmt.Sprintf("%s does not apply to a backoff of type %s", key, b.kind()), "it knows "+strings.Join(known, ", "))
+		}
+	}
+	switch {
+	case b.kind() == "fixed" && b.Interval == 0:
+		k.bad(path+".interval", "a fixed backoff needs its interval", "add interval: 5s")
+	case b.kind() == "schedule" && len(b.Delays) == 0:
+		k.bad(path+".delays", "a schedule needs its delays", "add delays: [5s, 1m, 10m]")
+	}
+	if b.Max != 0 && b.Base > b.Max {
+		k.bad(path+".base", fmt.Sprintf("base (%s) is above max (%s)", b.Base, b.Max), "")
+	}
+	if b.Multiplier < 0 || b.Multiplier > 0 && b.Multiplier < 1 || b.Multiplier == 0 && k.given(path+".multiplier") {
+		k.bad(path+".multiplier", "a multiplier is 1 or more", "the default is 2")
+	}
+	if b.Spread != 0 && b.Jitter != redrive.JitterPlusMinus && b.Jitter != redrive.JitterPlusMinusInside {
+		k.bad(path+".spread", "spread applies to jitter plus-minus and plus-minus-inside only", "add jitter: plus-minus")
+	}
+}
+
+func (c *Classify) check(k *checker, path string) {
+	if c == nil {
+		return
+	}
+	for name, list := range map[string][]string{"permanent": c.Permanent, "transient": c.Transient, "release": c.Release} {
+		for i, m := range list {
+			t := redrive.Table{Permanent: []string{m}}
+			if t.Check() != nil {
+				k.bad(fmt.Sprintf("%s.%s[%d]", path, name, i), fmt.Sprintf("%q matches nothing", m), "use an HTTP status (404, 5xx), timeout, or type:PATTERN")
+			}
+		}
+	}
+}
+
+func (l *Limits) check(k *checker, path string) {
+	if l.Depth < 0 || l.Depth == 0 && k.given(path+".depth") {
+		k.bad(path+".depth", fmt.Sprintf("a depth of %d lets nothing in", l.Depth), "write 1 or more, or leave it out for no limit")
+	}
+	if l.Bytes == 0 && k.given(path+".bytes") {
+		k.bad(path+".bytes", "a limit of 0 bytes lets nothing in", "write a size such as 1GB, or leave it out for no limit")
+	}
+	if l.Soft == 0 && k.given(path+".soft") {
+		k.bad(path+".soft", "the soft limit is a share above 0%", "the default is 80%")
+	}
+	if l.Soft != 0 && l.Depth == 0 && l.Bytes == 0 && l.Age == 0 {
+		k.bad(path+".soft", "soft is a share of a limit, and there is none", "add depth, bytes or age")
+	}
+}
+
+func (c *Config) checkTokens(k *checker) {
+	names := make(map[string]bool)
+	for i, t := range c.Tokens {
+		path := fmt.Sprintf("tokens[%d]", i)
+		switch {
+		case t.Name == "":
+			k.bad(path+".name", "a token needs a name", "it is shown in logs instead of the token")
+		case names[t.Name]:
+			k.bad(path+".name", fmt.Sprintf("there is another token with the name %q", t.Name), "give each its own")
+		}
+		names[t.Name] = true
+		digits, ok := strings.CutPrefix(t.Hash, "sha256:")
+		if sum, err := hex.DecodeString(digits); !ok || err != nil || len(sum) != 32 {
+			k.bad(path+".hash", "this is not the hash of a token", "write sha256: and the 64 digits that `printf %s \"$TOKEN\" | sha256sum` gives")
+		}
+		for j, s := range t.Scopes {
+			k.oneOf(fmt.Sprintf("%s.scopes[%d]", path, j), string(s), string(ScopePublish), string(ScopeRead), string(ScopeRedrive), string(ScopeAdmin))
+		}
+		for j, q := range t.Queues {
+			if err := redrive.CheckQueue(q); err != nil {
+				k.bad(fmt.Sprintf("%s.queues[%d]", path, j), err.Error(), "")
+			}
+		}
+		for key, r := range map[string]Rate{"rate": t.Rate, "quota": t.Quota} {
+			if r != (Rate{}) {
+				k.bad(path+"."+key, fmt.Sprintf("the %s of a token is not built into this version", key), "leave it out; queues have rates and limits")
+			}
+		}
+	}
+}
+
+// checkURL returns what is wrong with the address of a target and a hint, or "".
+func checkURL(text string) (what, hint string) {
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return "the target has no address", "add url: https://..."
+	case err != nil:
+		return "this is not an address", "write it as https://host/path"
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Sprintf("%q is not the address of an HTTP target", text), "write it with http:// or https://"
+	case u.Host == "" || u.Hostname() == "":
+		return fmt.Sprintf("%q has no host", text), "write it as https://host/path"
+	case u.User != nil:
+		return "the address holds a name or password, which would be shown in logs and dead letters", "put it into headers: {Authorization: \"env:NAME\"}"
+	case u.Fragment != "":
+		return fmt.Sprintf("%q has a part after #, which is never sent", text), "remove it"
+	}
+	return "", ""
+}
+
+func (d *Deliver) check(k *checker, path string) {
+	if what, hint := checkURL(d.URL); what != "" {
+		k.bad(path+".url", what, hint)
+	}
+	if d.Concurrency < 0 || d.Concurrency == 0 && k.given(path+".concurrency") {
+		k.bad(path+".concurrency", fmt.Sprintf("concurrency is %d", d.Concurrency), "write 1 or more; to stop a queue, pause it")
+	}
+	if d.Timeout == 0 && k.given(path+".timeout") {
+		k.bad(path+".timeout", "a request needs some time", "write a duration such as 10s")
+	}
+	if d.MaxResponse == 0 && k.given(path+".max_response") {
+		k.bad(path+".max_response", "at least one byte of a response is read", "write a size such as 64KiB")
+	}
+	for i, text := range d.AllowCIDRs {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			k.bad(fmt.Sprintf("%s.allow_cidrs[%d]", path, i), fmt.Sprintf("%q is not a network", text), "write it as 10.1.0.0/16 or fd00::/8")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		if what := checkHeader(name); what != "" {
+			k.bad(join(path+".headers", name), what, "")
+		}
+	}
+}
+
+// checkHeader returns why a header cannot be added to a delivery, or "".
+func checkHeader(name string) string {
+	for _, c := range name {
+		if c > '~' || c <= ' ' || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c) {
+			return fmt.Sprintf("%q is not the name of a header", name)
+		}
+	}
+	lower := strings.ToLower(name)
+	switch {
+	case name == "":
+		return "a header needs a name"
+	case strings.HasPrefix(lower, "webhook-"), strings.HasPrefix(lower, "redrive-"), lower == "traceparent", lower == "tracestate":
+		return fmt.Sprintf("%s is set by the delivery itself", name)
+	case slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade",
+		"proxy-connection"}, lower):
+		return fmt.Sprintf("%s belongs to the connection and cannot be set", name)
+	}
+	return ""
+}

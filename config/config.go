@@ -1,0 +1,220 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Defaults of the daemon.
+const (
+	DefaultListen = "127.0.0.1:7333"
+	DefaultData   = "./redrive-data"
+	DefaultGrace  = Duration(20 * time.Second)
+)
+
+// Config is the daemon's whole configuration.
+type Config struct {
+	// Listen is the address of the HTTP server. Defaults to 127.0.0.1:7333. An
+	// address that is not loopback needs a token.
+	Listen string `yaml:"listen" json:"listen"`
+	// Store says where messages wait: "sqlite:DIR". Defaults to
+	// sqlite:./redrive-data.
+	Store string `yaml:"store" json:"store"`
+	// Queues by name. A queue that is not named here exists as soon as something is
+	// published to it; nobody consumes it then.
+	Queues map[string]*Queue `yaml:"queues" json:"queues,omitempty"`
+	// Policies by name, for the policy keys of queues, kinds and rules.
+	Policies map[string]*Policy `yaml:"policies" json:"policies,omitempty"`
+	// Limits of the whole store. Defaults to none.
+	Limits Limits `yaml:"limits" json:"limits,omitzero"`
+	// MaxBody bounds the body of one message. Defaults to 16MiB, which is the most.
+	MaxBody Size `yaml:"max_body" json:"max_body,omitempty"`
+	// Tokens that may use the HTTP server. Without any, everyone who reaches a
+	// loopback address may.
+	Tokens []Token `yaml:"tokens" json:"tokens,omitempty"`
+	// Log of the daemon.
+	Log Log `yaml:"log" json:"log"`
+	// Grace is how long claimed work may go on at shutdown. Defaults to 20s.
+	Grace Duration `yaml:"grace" json:"grace"`
+	// Service and Environment stand in every failure. They default to "redrive" and
+	// "production".
+	Service     string `yaml:"service" json:"service"`
+	Environment string `yaml:"environment" json:"environment"`
+}
+
+// Queue is one queue.
+type Queue struct {
+	// Source is where the messages come from; empty: the store.
+	Source string `yaml:"source" json:"source,omitempty"`
+	// DeadLetters is "parked" (in the store; the default) or "native".
+	DeadLetters string `yaml:"dead_letters" json:"dead_letters,omitempty"`
+	// Order is "none" (the default) or "key".
+	Order string `yaml:"order" json:"order,omitempty"`
+	// OnDead is what a dead head of a key does to its followers with order by key:
+	// "block" (the default) or "release".
+	OnDead string `yaml:"on_dead" json:"on_dead,omitempty"`
+	// Deliver sends the messages to an HTTP target. Without it they wait for
+	// somebody else to consume them.
+	Deliver *Deliver `yaml:"deliver" json:"deliver,omitempty"`
+	// Policy of the queue: inline, or the name of one of the top-level policies.
+	Policy PolicyRef `yaml:"policy" json:"policy,omitzero"`
+	// Classify is asked by every policy of the queue that has no table of its own.
+	Classify *Classify `yaml:"classify" json:"classify,omitempty"`
+	// Kinds have policies of their own. What such a policy leaves out is taken from
+	// the queue's policy.
+	Kinds map[string]*Kind `yaml:"kinds" json:"kinds,omitempty"`
+	// Rules choose a policy by a header, before the kind does; the first that
+	// matches wins. What such a policy leaves out is taken from the queue's policy.
+	Rules []Rule `yaml:"rules" json:"rules,omitempty"`
+	// Limits of the queue. Defaults to none.
+	Limits Limits `yaml:"limits" json:"limits,omitzero"`
+	// Remember is how long ids that callers chose are remembered. Defaults to 24h.
+	Remember Duration `yaml:"remember" json:"remember,omitempty"`
+}
+
+// Deliver is an HTTP target.
+type Deliver struct {
+	// URL gets a POST a message.
+	URL string `yaml:"url" json:"url"`
+	// Timeout of one request. Defaults to the policy's timeout.
+	Timeout Duration `yaml:"timeout" json:"timeout,omitempty"`
+	// Concurrency is how many requests run at once. Defaults to 64.
+	Concurrency int `yaml:"concurrency" json:"concurrency,omitempty"`
+	// Rate is how many requests may start in a time. Defaults to no limit.
+	Rate Rate `yaml:"rate" json:"rate,omitzero"`
+	// Secret signs the deliveries (Standard Webhooks): "whsec_..." or "env:NAME".
+	Secret Secret `yaml:"secret" json:"secret,omitzero"`
+	// Secrets sign all at once, the newest first, while receivers change over.
+	Secrets []Secret `yaml:"secrets" json:"secrets,omitempty"`
+	// Headers are added to each request. Values may be "env:NAME" and are not shown.
+	Headers map[string]Secret `yaml:"headers" json:"headers,omitempty"`
+	// AllowPrivate lets the target be on a private or loopback address.
+	AllowPrivate bool `yaml:"allow_private" json:"allow_private,omitempty"`
+	// AllowCIDRs lets the target be in these networks only, of those that are
+	// refused otherwise.
+	AllowCIDRs []string `yaml:"allow_cidrs" json:"allow_cidrs,omitempty"`
+	// MaxResponse is how much of a response is read. Defaults to 64KiB.
+	MaxResponse Size `yaml:"max_response" json:"max_response,omitempty"`
+}
+
+// SigningSecrets returns Secret and Secrets as one list.
+func (d *Deliver) SigningSecrets() []Secret {
+	if d.Secret.IsZero() {
+		return d.Secrets
+	}
+	return append([]Secret{d.Secret}, d.Secrets...)
+}
+
+// Limits are watermarks. A zero field means no limit.
+type Limits struct {
+	Depth int64    `yaml:"depth" json:"depth,omitempty"` // messages
+	Bytes Size     `yaml:"bytes" json:"bytes,omitempty"` // of waiting messages
+	Age   Duration `yaml:"age" json:"age,omitempty"`     // of the oldest message that is due
+	Soft  Percent  `yaml:"soft" json:"soft,omitempty"`   // share of the hard limit; 80%
+}
+
+// Token lets its bearer use the HTTP server.
+type Token struct {
+	Name   string   `yaml:"name" json:"name"`               // shown in logs
+	Hash   string   `yaml:"hash" json:"-"`                  // "sha256:" and 64 hexadecimal digits
+	Scopes []Scope  `yaml:"scopes" json:"scopes,omitempty"` // none: all of them
+	Queues []string `yaml:"queues" json:"queues,omitempty"` // none: all of them
+	Rate   Rate     `yaml:"rate" json:"rate,omitzero"`
+	Quota  Rate     `yaml:"quota" json:"quota,omitzero"`
+}
+
+// Scope is what a token allows.
+type Scope string
+
+// The scopes.
+const (
+	ScopePublish Scope = "publish" // put messages in
+	ScopeRead    Scope = "read"    // look at queues, messages, dead letters and plans
+	ScopeRedrive Scope = "redrive" // change what is there: redrive, edit, drop, cancel, pause
+	ScopeAdmin   Scope = "admin"   // everything, and the configuration
+)
+
+// Scopes returns all scopes.
+func Scopes() []Scope { return []Scope{ScopePublish, ScopeRead, ScopeRedrive, ScopeAdmin} }
+
+// Log says what is logged.
+type Log struct {
+	Level  string `yaml:"level" json:"level"`   // debug, info, warn or error; info
+	Format string `yaml:"format" json:"format"` // text or json; text
+}
+
+// Default returns the configuration of a daemon without a file.
+func Default() *Config {
+	c := &Config{}
+	c.setDefaults()
+	return c
+}
+
+func (c *Config) setDefaults() {
+	def := func(s *string, v string) {
+		if *s == "" {
+			*s = v
+		}
+	}
+	def(&c.Listen, DefaultListen)
+	def(&c.Store, "sqlite:"+DefaultData)
+	def(&c.Log.Level, "info")
+	def(&c.Log.Format, "text")
+	def(&c.Service, "redrive")
+	def(&c.Environment, "production")
+	if c.Grace == 0 {
+		c.Grace = DefaultGrace
+	}
+	if c.Queues == nil {
+		c.Queues = make(map[string]*Queue)
+	}
+}
+
+// maxFile bounds a configuration file, in bytes.
+const maxFile = 4 << 20
+
+// Load reads and checks a file. The error is [Errors] if the file could be read but
+// is not right.
+func Load(path string) (*Config, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, Errors{{File: path, What: "there is no such file", Hint: "name it with --config FILE, or start without one: redrive serve --deliver QUEUE=URL"}}
+	case err != nil:
+		return nil, fmt.Errorf("read configuration: %w", err)
+	case info.IsDir():
+		return nil, Errors{{File: path, What: "this is a directory, not a file"}}
+	case info.Size() > maxFile:
+		return nil, Errors{{File: path, What: fmt.Sprintf("a configuration of %d bytes is too large", info.Size())}}
+	}
+	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads and checks the text of a file; name stands in its errors, which are
+// [Errors].
+func Parse(name string, data []byte) (*Config, error) {
+	d := newDecoder(name, data)
+	c := &Config{}
+	d.document(c)
+	c.setDefaults()
+	c.check(&checker{decoder: d})
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Check reports everything that is wrong with a configuration that was put together
+// by hand, as [Errors], or nil.
+func (c *Config) Check() error {
+	d := newDecoder("", nil)
+	c.check(&checker{decoder: d})
+	return d.err()
+}
