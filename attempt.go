@@ -43,6 +43,7 @@ type attempt struct {
 
 	// Under the consumer's lock.
 	state      attemptState
+	returned   bool
 	lost       bool
 	stuck      bool
 	extendedAt time.Time

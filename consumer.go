@@ -22,6 +22,9 @@ const (
 	settlingBound = 1024 // decided but not yet durable, at most this or 8 times the slots
 )
 
+// breakerPlace is the breaker's place among a consumer's own gates.
+const breakerPlace = 1
+
 // consumerConfig is what Handle was given, with defaults; it is replaced as a whole.
 type consumerConfig struct {
 	QueueOptions
@@ -37,7 +40,8 @@ type consumer struct {
 	config  atomic.Pointer[consumerConfig]
 	pauses  *pauseGate
 	breaker *breakerGate
-	own     []Gate // pauses, breaker, budget
+	own     []Gate  // pauses, breaker, budget
+	scratch []Grant // of the pump
 
 	mu        sync.Mutex
 	feeds     []*feed
@@ -82,7 +86,7 @@ type feed struct {
 func newConsumer(e *Engine, queue string, cfg *consumerConfig) *consumer {
 	c := &consumer{e: e, queue: queue, pauses: newPauseGate(cfg.Target), breaker: newBreakerGate(cfg.Breaker, cfg.Target)}
 	c.idle = sync.NewCond(&c.mu)
-	c.own = []Gate{c.pauses, c.breaker, newBudgetGate()}
+	c.own = []Gate{c.pauses, breakerPlace: c.breaker, newBudgetGate()}
 	c.breaker.onChange = func(s BreakerStatus) {
 		e.observe(&Observation{Occasion: OnBreaker, Queue: queue, Text: s.State})
 		e.log.LogAttrs(e.base, slog.LevelWarn, "breaker "+s.State, slog.String("queue", queue), slog.String("target", s.Key), slog.String("reason", s.Reason))
@@ -136,6 +140,16 @@ func (c *consumer) wakeLocked() {
 	}
 }
 
+// hasWorkLocked reports that something may be claimed as soon as a slot is free.
+func (c *consumer) hasWorkLocked() bool {
+	for _, f := range c.feeds {
+		if f.lanes != 0 || f.suspects || f.refresh {
+			return true
+		}
+	}
+	return false
+}
+
 // timerLocked wakes the consumer at a time, if no earlier wake-up is set.
 func (c *consumer) timerLocked(at time.Time) {
 	if c.stopped || !c.timerAt.IsZero() && !at.Before(c.timerAt) {
@@ -161,6 +175,9 @@ func (c *consumer) onTimer() {
 	for _, f := range c.feeds {
 		if !f.dueAt.IsZero() && !now.Before(f.dueAt) {
 			f.dueAt, f.refresh = time.Time{}, true
+		}
+		if !f.dueAt.IsZero() {
+			c.timerLocked(f.dueAt)
 		}
 	}
 	c.wakeLocked()
@@ -325,6 +342,7 @@ func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane Lane, n int
 		Max: n, Lease: o.Lease, Instance: c.e.opts.Instance}
 	ds, err := f.src.Claim(c.e.run, req)
 	now := time.Now()
+	c.claimed(g, ds)
 	c.giveBack(g, now, n-len(ds))
 	c.e.solo.leave(n - len(ds))
 	c.mu.Lock()
@@ -405,7 +423,7 @@ func (c *consumer) gates(o *consumerConfig, f func(i int, g Gate)) {
 
 // reserve asks the gates one after the other, each for what the one before granted.
 func (c *consumer) reserve(g *grants, o *consumerConfig, now time.Time, lane Lane, n int) int {
-	g.each = make([]Grant, 0, 4)
+	g.each = c.scratch[:0]
 	c.gates(o, func(_ int, gate Gate) {
 		if n == 0 {
 			return
@@ -422,6 +440,7 @@ func (c *consumer) reserve(g *grants, o *consumerConfig, now time.Time, lane Lan
 		g.exceptKinds = append(g.exceptKinds, one.ExceptKinds...)
 		g.exceptIDs = append(g.exceptIDs, one.ExceptIDs...)
 	})
+	c.scratch = g.each
 	c.giveBackAbove(g, now, n)
 	return n
 }
@@ -446,6 +465,13 @@ func (c *consumer) giveBack(g *grants, now time.Time, unused int) {
 			gate.Return(now, g.each[i], unused)
 		}
 	})
+}
+
+// claimed tells the breaker which message its probe became.
+func (c *consumer) claimed(g *grants, ds []Delivery) {
+	if len(g.each) > breakerPlace {
+		c.breaker.claimed(g.each[breakerPlace], ds)
+	}
 }
 
 // start puts deliveries into slots.
@@ -553,6 +579,7 @@ func (c *consumer) claimAlone(f *feed, now time.Time) {
 	ds, err := f.src.Claim(c.e.run, ClaimRequest{Queue: c.queue, Alone: true, Kinds: kinds, ExceptKinds: except,
 		ExceptIDs: g.exceptIDs, Max: 1, Lease: o.Lease, Instance: c.e.opts.Instance})
 	now = time.Now()
+	c.claimed(&g, ds)
 	c.giveBack(&g, now, 1-len(ds))
 	if err != nil || len(ds) == 0 {
 		c.mu.Lock()

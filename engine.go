@@ -96,6 +96,7 @@ type Engine struct {
 	mu        sync.Mutex
 	draining  bool
 	consumers map[string]*consumer
+	retired   []*consumer // removed, perhaps not idle yet
 	hubs      map[Source]*hub
 	settlers  map[Source]*settler
 	wrapped   map[Source]Source
@@ -200,6 +201,10 @@ func (e *Engine) Remove(queue string) {
 	e.mu.Lock()
 	c := e.consumers[queue]
 	delete(e.consumers, queue)
+	e.retired = slices.DeleteFunc(e.retired, (*consumer).isIdle)
+	if c != nil {
+		e.retired = append(e.retired, c)
+	}
 	e.mu.Unlock()
 	if c == nil {
 		return
@@ -229,7 +234,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	e.mu.Lock()
 	e.draining = true
-	all := slices.Collect(maps.Values(e.consumers))
+	all := slices.AppendSeq(slices.Clone(e.retired), maps.Values(e.consumers))
 	e.mu.Unlock()
 	for _, c := range all {
 		c.stop()

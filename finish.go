@@ -22,7 +22,11 @@ func (c *consumer) free(a *attempt) {
 	if a.stuck {
 		c.stuck--
 	}
-	c.wakeLocked()
+	if c.hasWorkLocked() {
+		c.wakeLocked()
+	}
+	a.returned = true
+	a.forgetLocked()
 	idle := c.idleLocked()
 	c.mu.Unlock()
 	if idle {
@@ -226,6 +230,7 @@ func (c *consumer) settled(a *attempt, err error) {
 		a.next.prev = a.prev
 	}
 	a.prev, a.next = nil, nil
+	a.forgetLocked()
 	if a.alone || c.settling == settlingBound-1 {
 		c.wakeLocked()
 	}
@@ -236,8 +241,22 @@ func (c *consumer) settled(a *attempt, err error) {
 	}
 }
 
+// forgetLocked lets go of the message when nobody needs it any more, because a batch
+// lives as long as the slowest of its attempts.
+func (a *attempt) forgetLocked() {
+	if a.returned && a.state == attemptSettled {
+		a.d.Body, a.d.Headers, a.settle, a.emits, a.reply = nil, nil, Settlement{}, nil, nil
+	}
+}
+
 // idleLocked reports that nothing is in flight or on its way to the store.
 func (c *consumer) idleLocked() bool { return c.busy-c.stuck == 0 && c.settling == 0 && !c.pumping }
+
+func (c *consumer) isIdle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idleLocked()
+}
 
 // stop claims nothing more.
 func (c *consumer) stop() {

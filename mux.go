@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -32,6 +33,7 @@ func (e *DecodeError) Unwrap() error { return e.Err }
 type Mux struct {
 	mu       sync.RWMutex
 	handlers map[string]Handler
+	kinds    []string // sorted; replaced, never changed
 	fallback Handler
 }
 
@@ -43,6 +45,7 @@ func (m *Mux) Register(kind string, h Handler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.handlers[kind] = h
+	m.kinds = slices.Sorted(maps.Keys(m.handlers))
 }
 
 // Fallback handles every kind that has no handler of its own.
@@ -67,15 +70,12 @@ func (m *Mux) Handle(ctx context.Context, d *Delivery) error {
 }
 
 // Kinds returns the kinds that are handled, sorted, and whether there is a fallback
-// for all others. The engine claims only what is handled.
+// for all others. The engine claims only what is handled. The slice must not be
+// changed.
 func (m *Mux) Kinds() (kinds []string, all bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	for k := range m.handlers {
-		kinds = append(kinds, k)
-	}
-	slices.Sort(kinds)
-	return kinds, m.fallback != nil
+	return m.kinds, m.fallback != nil
 }
 
 // Handle registers a function for one kind of message, whose body is JSON of T.
