@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -333,10 +334,29 @@ func (d *Deliver) check(k *checker, path string) {
 			k.bad(fmt.Sprintf("%s.allow_cidrs[%d]", path, i), fmt.Sprintf("%q is not a network", text), "write it as 10.1.0.0/16 or fd00::/8")
 		}
 	}
+	checkSecret(k, path+".secret", d.Secret)
+	for i, s := range d.Secrets {
+		checkSecret(k, fmt.Sprintf("%s.secrets[%d]", path, i), s)
+	}
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
 		if what := checkHeader(name); what != "" {
 			k.bad(join(path+".headers", name), what, "")
+		} else if strings.ContainsFunc(d.Headers[name].Reference(), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			k.bad(join(path+".headers", name), "the value holds a line break or another control character", "")
 		}
+	}
+}
+
+// checkSecret reports a literal that cannot sign: Standard Webhooks asks for whsec_
+// and base64 of 24 to 64 bytes. What a reference leads to is looked at when it is used.
+func checkSecret(k *checker, path string, s Secret) {
+	if s.IsZero() || s.IsReference() {
+		return
+	}
+	digits, ok := strings.CutPrefix(s.Reference(), "whsec_")
+	key, err := base64.StdEncoding.DecodeString(digits)
+	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
+		k.bad(path, "this is not a signing secret", "write env:NAME, or whsec_ and base64 of 24 to 64 random bytes: echo whsec_$(head -c 32 /dev/urandom | base64)")
 	}
 }
 

@@ -130,6 +130,7 @@ func TestErrorsSayWhereAndWhatToDo(t *testing.T) {
 		{"a hash that is none", "tokens: [{name: a, hash: secret}]", []string{"tokens[0].hash", "sha256sum"}},
 		{"a scope that is not there", "tokens: [{name: a, hash: \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\", scopes: [publsh]}]", []string{"did you mean publish?"}},
 		{"a header of the delivery", "queues: {sms: {deliver: {url: http://a.example, headers: {Webhook-Id: x}}}}", []string{"set by the delivery"}},
+		{"a secret that cannot sign", "queues: {sms: {deliver: {url: http://a.example, secret: hunter2}}}", []string{"queues.sms.deliver.secret", "secret: *******}", "env:NAME"}},
 		{"env without name", `queues: {sms: {deliver: {url: http://a.example, secret: "env:"}}}`, []string{"write env:NAME"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

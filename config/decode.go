@@ -210,7 +210,7 @@ func (d *decoder) text(n ast.Node, v reflect.Value, path string) {
 		d.wrongType(n, v, path)
 		return
 	}
-	if _, secret := v.Addr().Interface().(*Secret); secret && !strings.HasPrefix(text, "env:") && text != "" {
+	if _, secret := v.Addr().Interface().(*Secret); secret && !isReference(text) && text != "" {
 		d.secrets = append(d.secrets, text)
 	}
 	err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text))

@@ -74,7 +74,7 @@ func (d *decoder) structure(n ast.Node, v reflect.Value, path string, depth int)
 	for _, p := range list {
 		i := fieldOf(v.Type(), p.key)
 		if i < 0 {
-			if text, ok := scalar(p.value); ok && text != "" && !strings.HasPrefix(text, "env:") {
+			if text, ok := scalar(p.value); ok && text != "" && !isReference(text) {
 				d.secrets = append(d.secrets, text) // a misspelt key may hold one
 			}
 			d.fail(p.at, join(path, p.key), "unknown key", unknownHint(v.Type(), p.key))

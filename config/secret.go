@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -10,15 +11,16 @@ import (
 // hidden is what every way of printing a secret gives.
 const hidden = "***"
 
-// Secret is a text that is never printed: a literal, or "env:NAME" for the value of
-// an environment variable. The zero value means that there is none.
+// Secret is a text that is never printed: a literal, "env:NAME" for the value of an
+// environment variable, or "file:PATH" for the content of a file. The zero value
+// means that there is none.
 type Secret struct {
 	// A pointer, so that even a print of the raw memory of a surrounding struct
 	// shows an address and not the text.
 	ref *string
 }
 
-// NewSecret returns a secret from its text: a literal or "env:NAME".
+// NewSecret returns a secret from its text: a literal or a reference.
 func NewSecret(text string) Secret {
 	if text == "" {
 		return Secret{}
@@ -34,33 +36,52 @@ func (s Secret) Equal(o Secret) bool {
 	return s.ref == o.ref || s.ref != nil && o.ref != nil && *s.ref == *o.ref
 }
 
-// Env returns the name of the environment variable that holds the secret, or "" if
-// it is a literal. A name is not secret.
-func (s Secret) Env() string {
+// Reference returns the text as it stands in the file: the literal, or a reference
+// to what holds the secret. It is for whoever resolves it at use; do not print it.
+func (s Secret) Reference() string {
 	if s.ref == nil {
 		return ""
 	}
-	name, ok := strings.CutPrefix(*s.ref, "env:")
-	if !ok {
-		return ""
-	}
-	return name
+	return *s.ref
 }
 
-// Resolve returns the secret itself: the literal, or the variable's value now. It
-// fails if the variable is not set or empty.
+// IsReference reports whether the secret itself is kept elsewhere.
+func (s Secret) IsReference() bool { return isReference(s.Reference()) }
+
+func isReference(text string) bool {
+	return strings.HasPrefix(text, "env:") || strings.HasPrefix(text, "file:")
+}
+
+// maxSecretFile bounds what a reference to a file reads, in bytes.
+const maxSecretFile = 16 << 10
+
+// Resolve returns the secret itself: the literal, or what the reference leads to at
+// this moment. It fails if that is missing or empty.
 func (s Secret) Resolve() (string, error) {
-	if s.ref == nil {
-		return "", nil
+	text := s.Reference()
+	if name, ok := strings.CutPrefix(text, "env:"); ok {
+		if v := os.Getenv(name); v != "" {
+			return v, nil
+		}
+		return "", &ValueError{What: fmt.Sprintf("the environment variable %s is not set", name), Hint: "set it for the daemon and restart it"}
 	}
-	name, ok := strings.CutPrefix(*s.ref, "env:")
+	name, ok := strings.CutPrefix(text, "file:")
 	if !ok {
-		return *s.ref, nil
+		return text, nil
 	}
-	if v := os.Getenv(name); v != "" {
+	f, err := os.Open(name) //nolint:gosec // the operator names the file
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	b, err := io.ReadAll(io.LimitReader(f, maxSecretFile))
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	if v := strings.TrimSpace(string(b)); v != "" {
 		return v, nil
 	}
-	return "", &ValueError{What: fmt.Sprintf("the environment variable %s is not set", name), Hint: "set it for the daemon, and reload or restart it"}
+	return "", &ValueError{What: fmt.Sprintf("the secret's file %s is empty", name), Hint: "write the secret into it"}
 }
 
 // String returns "***", or "" if there is no secret.
@@ -85,6 +106,9 @@ func (s *Secret) UnmarshalText(b []byte) error {
 	text := string(b)
 	if name, ok := strings.CutPrefix(text, "env:"); ok && !validEnvName(name) {
 		return &ValueError{What: "env: is not followed by the name of an environment variable", Hint: "write env:NAME"}
+	}
+	if text == "file:" {
+		return &ValueError{What: "file: is not followed by a path", Hint: "write file:/run/secrets/NAME"}
 	}
 	*s = NewSecret(text)
 	return nil

@@ -5,16 +5,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/redrive/redrive/config"
 )
 
-const canary = "hunter2canary"
+const (
+	canary  = "hunter2canary"
+	signing = "whsec_bGl0ZXJhbCBzZWNyZXQgdGhhdCBpcyBsb25n"
+)
 
 func TestSecretsAreNeverPrinted(t *testing.T) {
-	text := "queues: {sms: {deliver: {url: https://a.example, secret: " + canary + ", secrets: [" + canary + "], headers: {Authorization: " + canary + "}}}}"
+	text := "queues: {sms: {deliver: {url: https://a.example, secret: " + signing + ", secrets: [" + signing + "], headers: {Authorization: " + canary + "}}}}"
 	c, err := config.Parse("f.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -31,11 +36,11 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		"String": d.Secret.String(), "%v": fmt.Sprintf("%v", d), "%+v": fmt.Sprintf("%+v", *d), "%#v": fmt.Sprintf("%#v", d),
 		"unexported": fmt.Sprintf("%+v", nested{d.Secret}), "log": log.String(), "JSON": string(encoded),
 	} {
-		if strings.Contains(printed, canary) {
+		if strings.Contains(printed, canary) || strings.Contains(printed, signing) {
 			t.Errorf("%s shows the secret: %s", name, printed)
 		}
 	}
-	if v, err := d.Secret.Resolve(); err != nil || v != canary {
+	if v, err := d.Secret.Resolve(); err != nil || v != signing {
 		t.Errorf("resolved to %q, %v", v, err)
 	}
 }
@@ -55,6 +60,20 @@ func TestErrorsDoNotShowSecrets(t *testing.T) {
 		} else if strings.Contains(err.Error(), canary) {
 			t.Errorf("the error shows the secret:\n%v", err)
 		}
+	}
+}
+
+func TestSecretFromAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	s := config.NewSecret("file:" + file)
+	if _, err := s.Resolve(); err == nil {
+		t.Error("a missing file was resolved")
+	}
+	if err := os.WriteFile(file, []byte(canary+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.Resolve(); err != nil || v != canary {
+		t.Errorf("resolved to %q, %v", v, err)
 	}
 }
 
