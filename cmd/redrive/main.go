@@ -1,0 +1,121 @@
+// Command redrive is the daemon and the tool to look after it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signals()
+	code := run(ctx, os.Args[1:], standard())
+	stop()
+	os.Exit(code)
+}
+
+// signals returns a context that ends with the first SIGINT or SIGTERM. The second
+// one ends the process at once.
+func signals() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := make(chan os.Signal, 2)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-c
+		cancel()
+		s := <-c
+		fmt.Fprintln(os.Stderr, "redrive: interrupted again, leaving at once")
+		number, _ := s.(syscall.Signal)
+		os.Exit(128 + int(number))
+	}()
+	return ctx, cancel
+}
+
+// usageError is an error in how a command was called.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// errFailed ends a command with the exit code for failure when everything was said.
+var errFailed = errors.New("failed")
+
+// run carries out one command line and returns the exit code.
+func run(ctx context.Context, args []string, t *terminal) int {
+	c := &cli{}
+	exited := -1
+	parser, err := kong.New(c,
+		kong.Name("redrive"),
+		kong.Description(description),
+		kong.Writers(t.out, t.err),
+		kong.Exit(func(code int) { exited = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Help(helpPrinter),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(t),
+		kong.Vars{"version": version()},
+	)
+	if err != nil { // the grammar is wrong, which a test finds
+		panic(err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 { // --help did it all
+		return exited
+	}
+	if err != nil {
+		fmt.Fprintf(t.err, "redrive: %s\n", clean(err.Error()))
+		if parseErr := (*kong.ParseError)(nil); errors.As(err, &parseErr) {
+			fmt.Fprintf(t.err, "try: %s --help\n", commandPath(parseErr.Context))
+		}
+		return exitUsage
+	}
+	t.json = c.JSON
+	return t.report(command.Run())
+}
+
+// report prints the error of a command and returns the exit code.
+func (t *terminal) report(err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFailed):
+		return exitFailed
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(t.err, "redrive: interrupted")
+		return exitFailed
+	case errors.As(err, &usage):
+		fmt.Fprintf(t.err, "redrive: %s\n", clean(err.Error()))
+		return exitUsage
+	}
+	t.printError(err)
+	return exitFailed
+}
+
+// terminal is what a command reads from and writes to.
+type terminal struct {
+	in     io.Reader
+	out    io.Writer
+	err    io.Writer
+	json   bool // --json
+	colour bool // out is a terminal that may be coloured
+	inTTY  bool
+	outTTY bool
+	errTTY bool
+	width  int // of out; 0: not a terminal
+}
