@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+// errTooLong says that a line exceeds the limit. The line was skipped.
+var errTooLong = errors.New("the line is too long")
+
+// lineReader reads lines of bounded length. A line that is too long is skipped
+// without being kept.
+type lineReader struct {
+	src   *bufio.Reader
+	limit int
+	long  []byte // holds a line that the buffer of src cannot
+}
+
+func newLineReader(r io.Reader, limit int) *lineReader {
+	return &lineReader{src: bufio.NewReaderSize(r, 64<<10), limit: limit}
+}
+
+// next returns the next line without its end; it is valid until the next call. A
+// last line without an end counts, unless the input broke off within it.
+func (l *lineReader) next() ([]byte, error) {
+	line, err := l.src.ReadSlice('\n')
+	if err == nil {
+		return bytes.TrimRight(line, "\r\n"), l.fits(line)
+	}
+	if cap(l.long) > 1<<20 { // one large line shall not cost its size for the rest of the stream
+		l.long = nil
+	}
+	l.long = l.long[:0]
+	tooLong := false
+	for errors.Is(err, bufio.ErrBufferFull) {
+		if tooLong = tooLong || len(l.long)+len(line) > l.limit; !tooLong {
+			l.long = append(l.long, line...)
+		}
+		line, err = l.src.ReadSlice('\n')
+	}
+	if err != nil && err != io.EOF { //nolint:errorlint // a reader's end is bare; anything else broke the line
+		return nil, err
+	}
+	if tooLong || len(l.long)+len(line) > l.limit {
+		return nil, errTooLong
+	}
+	if len(l.long) > 0 {
+		l.long = append(l.long, line...)
+		line = l.long
+	}
+	if err == io.EOF && len(line) == 0 { //nolint:errorlint // as above
+		return nil, io.EOF
+	}
+	return bytes.TrimRight(line, "\r\n"), nil
+}
+
+func (l *lineReader) fits(line []byte) error {
+	if len(line) > l.limit {
+		return errTooLong
+	}
+	return nil
+}
