@@ -78,7 +78,7 @@ const (
 type breakerGate struct {
 	o        BreakerOptions
 	target   string
-	onChange func(BreakerStatus) // called under the lock; may be nil
+	onChange func(BreakerStatus) // may be nil
 
 	mu   sync.Mutex
 	keys map[string]*breaker
@@ -203,6 +203,13 @@ func (g *breakerGate) Report(now time.Time, d *Delivery, s *Settlement) {
 		return
 	}
 	how, signature := judge(s)
+	if changed := g.report(now, d, how, signature); changed.State != "" && g.onChange != nil {
+		g.onChange(changed)
+	}
+}
+
+// report returns the new status if the breaker opened or closed.
+func (g *breakerGate) report(now time.Time, d *Delivery, how endedHow, signature string) (changed BreakerStatus) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.breaker(g.key(d))
@@ -212,16 +219,17 @@ func (g *breakerGate) Report(now time.Time, d *Delivery, s *Settlement) {
 		if why := b.reportOpen(&g.o, now, d.ID, how, signature); why != "" {
 			g.open = slices.DeleteFunc(g.open, func(o *breaker) bool { return o == b })
 			b.change(false, now, why)
-			g.changed(b)
+			return b.status()
 		}
 	case how != endedUnknown:
 		if why := b.record(&g.o, now, d.ID, how, signature); why != "" {
 			g.open = append(g.open, b)
 			b.change(true, now, why)
 			b.interval, b.probeAt = g.o.ProbeMin, now.Add(g.o.ProbeMin)
-			g.changed(b)
+			return b.status()
 		}
 	}
+	return BreakerStatus{}
 }
 
 // uncounted reports whether a transient failure of the delivery is recorded without
@@ -248,12 +256,6 @@ func (g *breakerGate) states() []BreakerStatus {
 	}
 	slices.SortFunc(all, func(x, y BreakerStatus) int { return cmp.Compare(x.Key, y.Key) })
 	return all
-}
-
-func (g *breakerGate) changed(b *breaker) {
-	if g.onChange != nil {
-		g.onChange(b.status())
-	}
 }
 
 func (g *breakerGate) key(d *Delivery) string {

@@ -1,9 +1,495 @@
 package redrive
 
-import "time"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
 
-// Watermarks refuses publishes above a queue's limit.
-type Watermarks struct{}
+// Limits bounds what waits in a queue, or in all queues together. A zero field does
+// not bound.
+type Limits struct {
+	Depth int64         // waiting messages, leased ones included
+	Bytes int64         // their size
+	Age   time.Duration // how long the oldest message has been due
+	// Soft is the share of a limit at which it begins to warn, and below which a queue
+	// that was refused is open again. Defaults to 0.8.
+	Soft float64
+}
 
-// Level is ok below the soft watermark, warn above it and refused above the hard one.
-func (w *Watermarks) Level(string) (Level, time.Duration) { return LevelOK, 0 }
+// DefaultSoft is the default of Limits.Soft.
+const DefaultSoft = 0.8
+
+func (l Limits) none() bool { return l.Depth <= 0 && l.Bytes <= 0 && l.Age <= 0 }
+
+func (l Limits) soft() float64 {
+	if l.Soft > 0 && l.Soft <= 1 {
+		return l.Soft
+	}
+	return DefaultSoft
+}
+
+// WatermarkOptions configures [NewWatermarks]. Every field has a default.
+type WatermarkOptions struct {
+	// Total bounds all queues together. Defaults to no bound.
+	Total Limits
+	// Block lets Publish wait until there is room, or its context ends, instead of
+	// refusing at once.
+	Block bool
+	// Refresh is how old the counts may be that decide. Between two readings what was
+	// published here is added. Defaults to 100 ms.
+	Refresh time.Duration
+	// Observer is told what was accepted and refused. Optional.
+	Observer Observer
+}
+
+// Bounds of Watermarks.
+const (
+	defaultRefresh   = 100 * time.Millisecond
+	refreshTimeout   = 5 * time.Second
+	refreshShare     = 20     // reading counts takes at most 1/20 of the time
+	maxMarks         = 16_384 // queues remembered at once
+	minRetryAfter    = time.Second
+	maxRetryAfter    = time.Minute
+	drainMemory      = 5 * time.Second       // over which the drain rate is smoothed
+	minDrainInterval = 50 * time.Millisecond // between two readings that tell a rate
+)
+
+// Watermarks is a [Sink] that refuses what would bring a queue, or the store, above
+// its limits, with [ErrBacklogged]. What was refused once stays refused until it is
+// below the soft mark. One process never exceeds a limit of depth or bytes by its own
+// publishes; several processes may, by what they publish within one Refresh. It is
+// safe for concurrent use.
+type Watermarks struct {
+	store  Store
+	limits func(queue string) Limits
+	o      WatermarkOptions
+
+	mu         sync.Mutex
+	marks      map[string]*mark
+	total      mark
+	wanted     map[string]struct{} // queues whose counts are too old
+	refreshing chan struct{}       // closed when the refresh in progress is over
+	notBefore  time.Time           // the next refresh, so that a slow one is rare
+}
+
+// NewWatermarks returns a sink in front of a store. limits gives the limits of a
+// queue; it is asked for every publish, must be fast and safe for concurrent use, and
+// may be nil when only Total counts.
+func NewWatermarks(store Store, limits func(queue string) Limits, o WatermarkOptions) *Watermarks {
+	if limits == nil {
+		limits = func(string) Limits { return Limits{} }
+	}
+	o.Refresh = positive(o.Refresh, defaultRefresh)
+	return &Watermarks{store: store, limits: limits, o: o, marks: make(map[string]*mark), wanted: make(map[string]struct{})}
+}
+
+// Publish implements Sink.
+func (w *Watermarks) Publish(ctx context.Context, msgs []Message) []error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	errs := make([]error, len(msgs))
+	left := make([]int, len(msgs)) // indexes of what is neither published nor refused
+	for i := range left {
+		left[i] = i
+	}
+	for {
+		w.fresh(ctx, msgs, left)
+		admitted, refused := w.admit(msgs, left)
+		w.pass(ctx, msgs, admitted, errs)
+		left = refused
+		if len(left) == 0 {
+			break
+		}
+		if !w.o.Block {
+			w.refuse(msgs, left, errs, ErrBacklogged)
+			break
+		}
+		if err := sleep(ctx, w.o.Refresh); err != nil {
+			w.refuse(msgs, left, errs, fmt.Errorf("%w: %w", ErrBacklogged, context.Cause(ctx)))
+			break
+		}
+	}
+	if FirstError(errs) == nil {
+		return nil
+	}
+	return errs
+}
+
+// pass publishes what was admitted, and counts what the store took.
+func (w *Watermarks) pass(ctx context.Context, msgs []Message, admitted []int, errs []error) {
+	if len(admitted) == 0 {
+		return
+	}
+	batch := msgs
+	if len(admitted) < len(msgs) {
+		batch = make([]Message, len(admitted))
+		for i, at := range admitted {
+			batch[i] = msgs[at]
+		}
+	}
+	results := w.store.Publish(ctx, batch)
+	w.mu.Lock()
+	for i, at := range admitted {
+		msgs[at].ID = batch[i].ID
+		if results != nil {
+			errs[at] = results[i]
+		}
+		size := waitingSize(&msgs[at])
+		for _, m := range []*mark{w.marks[msgs[at].Queue], &w.total} {
+			if m != nil {
+				m.settle(size, errs[at] == nil || errors.Is(errs[at], ErrUnknown))
+			}
+		}
+	}
+	w.mu.Unlock()
+	w.observe(OnPublish, msgs, admitted, errs)
+}
+
+func (w *Watermarks) refuse(msgs []Message, refused []int, errs []error, err error) {
+	for _, at := range refused {
+		errs[at] = &Error{Op: "publish", Queue: msgs[at].Queue, ID: msgs[at].ID, Err: err}
+	}
+	w.observe(OnBacklogged, msgs, refused, nil)
+}
+
+// observe tells how many messages of each queue something happened to.
+func (w *Watermarks) observe(what Occasion, msgs []Message, which []int, errs []error) {
+	if w.o.Observer == nil {
+		return
+	}
+	count := make(map[string]int, 1)
+	for _, at := range which {
+		if errs == nil || errs[at] == nil {
+			count[msgs[at].Queue]++
+		}
+	}
+	for queue, n := range count {
+		w.o.Observer.Observe(&Observation{Occasion: what, Queue: queue, Count: n})
+	}
+}
+
+// Level tells how full a queue is, or the store if that is worse: [LevelOK],
+// [LevelWarn] above the soft mark, [LevelRefused] when publishes are refused. In the
+// last case retryAfter says when to try again, by how fast the queue drains: from 1 s
+// to 60 s.
+func (w *Watermarks) Level(queue string) (level Level, retryAfter time.Duration) {
+	one := []Message{{Queue: queue}}
+	w.fresh(context.Background(), one, []int{0})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	level, retryAfter = w.total.level(w.o.Total)
+	if m := w.marks[queue]; m != nil {
+		l, after := m.level(w.limits(queue))
+		level, retryAfter = max(level, l), max(retryAfter, after)
+	}
+	return level, retryAfter
+}
+
+// admit splits messages into those that have room and those that have not. Of one
+// queue nothing overtakes what was refused.
+func (w *Watermarks) admit(msgs []Message, which []int) (admitted, refused []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, at := range which {
+		m := &msgs[at]
+		size := waitingSize(m)
+		mark := w.marks[m.Queue]
+		if mark != nil && !mark.fits(w.limits(m.Queue), size) || !w.total.fits(w.o.Total, size) {
+			refused = append(refused, at)
+			continue
+		}
+		if mark != nil {
+			mark.flight.add(size)
+		}
+		w.total.flight.add(size)
+		admitted = append(admitted, at)
+	}
+	return admitted, refused
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// waitingSize is what a message will take in the store. Before it is published it may
+// still lack its id.
+func waitingSize(m *Message) int64 {
+	n := m.Size()
+	if m.ID == "" {
+		n += len("00000000-0000-0000-0000-000000000000")
+	}
+	return int64(n)
+}
+
+// fresh reads counts that are too old, if nobody else is reading. Only for a queue
+// that was never read it waits.
+func (w *Watermarks) fresh(ctx context.Context, msgs []Message, which []int) {
+	for range 3 { // the reading we wait for may have begun before we asked, or fail
+		w.mu.Lock()
+		now := time.Now()
+		first := w.want(now, msgs, which)
+		if len(w.wanted) == 0 || !first && (w.refreshing != nil || now.Before(w.notBefore)) {
+			w.mu.Unlock()
+			return
+		}
+		if busy := w.refreshing; busy != nil {
+			w.mu.Unlock()
+			select {
+			case <-busy:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		queues := w.begin()
+		w.mu.Unlock()
+		w.refresh(ctx, queues)
+		return
+	}
+}
+
+// want notes which counts are too old, and reports whether some were never read.
+func (w *Watermarks) want(now time.Time, msgs []Message, which []int) (first bool) {
+	stale := func(queue string, m *mark) {
+		first = first || !m.known
+		if !m.known || now.Sub(m.at) >= w.o.Refresh {
+			w.wanted[queue] = struct{}{}
+		}
+	}
+	if !w.o.Total.none() {
+		stale("", &w.total)
+	}
+	for _, at := range which {
+		if queue := msgs[at].Queue; !w.limits(queue).none() {
+			stale(queue, w.mark(queue))
+		}
+	}
+	return first
+}
+
+// mark returns the mark of a queue, made on demand.
+func (w *Watermarks) mark(queue string) *mark {
+	m := w.marks[queue]
+	if m != nil {
+		return m
+	}
+	if len(w.marks) >= maxMarks {
+		for name, old := range w.marks {
+			if old.flight.count == 0 && !old.refused {
+				delete(w.marks, name)
+				delete(w.wanted, name)
+			}
+			if len(w.marks) < maxMarks*3/4 {
+				break
+			}
+		}
+	}
+	m = new(mark)
+	w.marks[queue] = m
+	return m
+}
+
+// begin starts a refresh and returns the queues to read; nil means all.
+func (w *Watermarks) begin() (queues []string) {
+	w.refreshing = make(chan struct{})
+	w.total.begin()
+	for _, m := range w.marks {
+		m.begin()
+	}
+	if w.o.Total.none() {
+		queues = slices.Collect(maps.Keys(w.wanted))
+	}
+	clear(w.wanted)
+	return queues
+}
+
+// refresh reads counts. If that fails, what was known goes on to count.
+func (w *Watermarks) refresh(ctx context.Context, queues []string) {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	began := time.Now()
+	counts, err := w.store.Counts(ctx, queues...)
+	var clock time.Time
+	if err == nil {
+		clock, err = w.store.Now(ctx)
+	}
+	now := time.Now()
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notBefore = now.Add(refreshShare * now.Sub(began))
+	close(w.refreshing)
+	w.refreshing = nil
+	if err != nil {
+		return
+	}
+	byQueue := make(map[string]*reading, len(counts))
+	var all reading
+	for i := range counts {
+		r := newReading(&counts[i], clock)
+		byQueue[counts[i].Queue] = &r
+		all.add(&r)
+	}
+	none := new(reading)
+	if queues == nil {
+		w.total.learn(&all, now)
+		queues = slices.Collect(maps.Keys(w.marks))
+	}
+	for _, queue := range queues {
+		if m := w.marks[queue]; m != nil {
+			r := byQueue[queue]
+			if r == nil {
+				r = none
+			}
+			m.learn(r, now)
+		}
+	}
+}
+
+// usage is a number of messages and their size.
+type usage struct{ count, bytes int64 }
+
+func (u *usage) add(size int64) {
+	u.count++
+	u.bytes += size
+}
+
+// reading is what the store said about a queue.
+type reading struct {
+	waiting usage
+	entered int64
+	age     time.Duration
+}
+
+func newReading(c *Counts, clock time.Time) reading {
+	r := reading{waiting: usage{count: c.AllWaiting(), bytes: c.Bytes}, entered: c.Books.Entered()}
+	if !c.OldestDue.IsZero() {
+		r.age = max(clock.Sub(c.OldestDue), 0)
+	}
+	return r
+}
+
+func (r *reading) add(o *reading) {
+	r.waiting.count += o.waiting.count
+	r.waiting.bytes += o.waiting.bytes
+	r.entered += o.entered
+	r.age = max(r.age, o.age)
+}
+
+// mark is what is known of a queue: what was read, and what was published here since.
+type mark struct {
+	known   bool
+	at      time.Time // of the reading
+	read    reading
+	added   usage // published since
+	earlier usage // of these, what was so when the reading in progress began
+	flight  usage // being published
+	refused bool  // until it is below the soft mark
+
+	rate   float64 // messages that leave a second
+	rateAt time.Time
+	last   reading // at rateAt
+}
+
+func (m *mark) begin() { m.earlier = m.added }
+
+// settle ends the flight of a message.
+func (m *mark) settle(size int64, published bool) {
+	m.flight.count = max(m.flight.count-1, 0)
+	m.flight.bytes = max(m.flight.bytes-size, 0)
+	if published {
+		m.added.add(size)
+	}
+}
+
+func (m *mark) learn(r *reading, now time.Time) {
+	if elapsed := now.Sub(m.rateAt); !m.known || elapsed >= minDrainInterval {
+		if m.known {
+			left := float64(m.last.waiting.count + r.entered - m.last.entered - r.waiting.count)
+			share := 1 - math.Exp(-elapsed.Seconds()/drainMemory.Seconds())
+			m.rate += share * (max(left, 0)/elapsed.Seconds() - m.rate)
+		}
+		m.rateAt, m.last = now, *r
+	}
+	m.known, m.at, m.read = true, now, *r
+	m.added.count -= m.earlier.count
+	m.added.bytes -= m.earlier.bytes
+	m.earlier = usage{}
+}
+
+// now returns what waits as far as we know. It errs on the safe side: what is
+// published while the store is read counts twice for a moment.
+func (m *mark) now() usage {
+	return usage{
+		count: m.read.waiting.count + m.added.count + m.flight.count,
+		bytes: m.read.waiting.bytes + m.added.bytes + m.flight.bytes,
+	}
+}
+
+// fits reports whether a message of a size has room. When it has not, nothing has
+// until the queue is below the soft mark.
+func (m *mark) fits(l Limits, size int64) bool {
+	u := m.now()
+	if m.refused && !l.none() && !m.below(l, u) {
+		return false
+	}
+	m.refused = l.Depth > 0 && u.count >= l.Depth ||
+		l.Bytes > 0 && u.bytes+size > l.Bytes && u.count > 0 || // the first one fits always
+		l.Age > 0 && m.read.age >= l.Age
+	return !m.refused
+}
+
+// below reports whether all is below the soft mark.
+func (m *mark) below(l Limits, u usage) bool {
+	soft := l.soft()
+	return !(l.Depth > 0 && float64(u.count) >= soft*float64(l.Depth) ||
+		l.Bytes > 0 && float64(u.bytes) >= soft*float64(l.Bytes) ||
+		l.Age > 0 && float64(m.read.age) >= soft*float64(l.Age))
+}
+
+func (m *mark) level(l Limits) (Level, time.Duration) {
+	switch {
+	case l.none():
+		return LevelOK, 0
+	case !m.fits(l, 1):
+		return LevelRefused, m.retryAfter(l)
+	case !m.below(l, m.now()):
+		return LevelWarn, 0
+	}
+	return LevelOK, 0
+}
+
+// retryAfter is how long it takes, at the rate observed, until the queue is below the
+// soft mark.
+func (m *mark) retryAfter(l Limits) time.Duration {
+	u, soft := m.now(), l.soft()
+	var excess float64 // messages
+	if l.Depth > 0 {
+		excess = float64(u.count) - soft*float64(l.Depth)
+	}
+	if l.Bytes > 0 && u.bytes > 0 {
+		excess = max(excess, (float64(u.bytes)-soft*float64(l.Bytes))/float64(u.bytes)*float64(u.count))
+	}
+	var wait time.Duration
+	if l.Age > 0 {
+		wait = m.read.age - duration(soft*float64(l.Age))
+	}
+	if excess > 0 {
+		wait = max(wait, duration(excess/m.rate*float64(time.Second))) // a rate of 0 makes it endless
+	}
+	return min(max(wait, minRetryAfter), maxRetryAfter)
+}
