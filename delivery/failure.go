@@ -61,15 +61,15 @@ func (e *ResponseError) HTTPStatus() int { return e.Status }
 // FailureDetails implements redrive.DetailedError.
 func (e *ResponseError) FailureDetails() map[string]string {
 	d := e.details()
-	d["status"] = strconv.Itoa(e.Status)
+	d["http.status"] = strconv.Itoa(e.Status)
 	if e.Excerpt != "" {
-		d["response"] = e.Excerpt
+		d["http.response"] = e.Excerpt
 	}
 	if e.Location != "" {
-		d["location"] = e.Location
+		d["http.location"] = e.Location
 	}
 	if e.RetryAfter > 0 {
-		d["retry_after"] = e.RetryAfter.String()
+		d["http.retry_after"] = e.RetryAfter.String()
 	}
 	return d
 }

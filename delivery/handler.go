@@ -181,7 +181,7 @@ func (h *Handler) Handle(parent context.Context, d *redrive.Delivery) error {
 		}
 		return nil
 	}
-	return h.refuse(attempt, cancel, creds, req, resp)
+	return h.refuse(attempt, cancel, creds, resp)
 }
 
 // request builds the request of one attempt. It has no GetBody, so that net/http
@@ -245,18 +245,14 @@ func (h *Handler) accept(ctx context.Context, cancel func(), d *redrive.Delivery
 }
 
 // refuse turns an answer that is not 2xx into a failure.
-func (h *Handler) refuse(attempt func() Attempt, cancel func(), c *credentials, req *http.Request, resp *http.Response) error {
+func (h *Handler) refuse(attempt func() Attempt, cancel func(), c *credentials, resp *http.Response) error {
 	now := time.Now()
 	e := &ResponseError{Status: resp.StatusCode}
 	// After 101 the body is the bare connection, whose reads no context ends.
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer time.AfterFunc(bodyPatience, cancel).Stop()
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxFailureBody)) // as much as came
-		hide := c.hide
-		if s := req.Header["Webhook-Signature"]; len(s) > 0 {
-			hide = append(hide[:len(hide):len(hide)], s...)
-		}
-		e.Excerpt = excerpt(redact(string(body), hide), excerptHead, excerptTail)
+		e.Excerpt = excerpt(redact(string(body), c.hide), excerptHead, excerptTail)
 	}
 	if to, err := resp.Location(); err == nil {
 		to.User = nil

@@ -16,10 +16,11 @@ var (
 	// A header as it is sent, with a value of several words.
 	credentialLine = regexp.MustCompile(`(?i)(\b(?:proxy-)?authorization|\b(?:set-)?cookie)("?\s*[:=]\s*"?)[^\r\n"<>]+`)
 	// NAME: value, NAME=value, "NAME": "value"; a string may be cut off at the end.
-	namedValue = regexp.MustCompile(`(?i)(` + sensitiveName + `)(\\?["']?\s*[:=]\s*)("(?:[^"\\]|\\.)*(?:"|\\?$)|'[^']*(?:'|$)|[^\s,;&"'<>{}()\[\]]+)`)
+	namedValue = regexp.MustCompile(`(?i)(` + sensitiveName + `)(\\?["']?\s*[:=]\s*)("(?:[^"\\]|\\.)*(?:"|\\?$)|\\+"[^"]*(?:"|$)|'[^']*(?:'|$)|[^\s;&"'<>{}()\[\]]+)`)
 	// "Bearer TOKEN" and "Basic TOKEN", wherever they stand.
-	scheme       = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{6,}`)
-	signingKey   = regexp.MustCompile(`\bwh(?:sec|sk)_[A-Za-z0-9+/=_-]+`)
+	scheme = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{6,}`)
+	// A signing secret, or a signature.
+	signing      = regexp.MustCompile(`\bwh(?:sec|sk)_[A-Za-z0-9+/=_-]+|\bv1a?,[A-Za-z0-9+/=]{20,}`)
 	urlUserinfo  = regexp.MustCompile(`(?i)\b([a-z][a-z0-9+.-]*://)[^\s/?#"'<>]*@`)
 	urlQuery     = regexp.MustCompile(`(?i)\b([a-z][a-z0-9+.-]*://[^\s?#"'<>]*)\?[^\s"'<>]*`)
 	requestQuery = regexp.MustCompile(`(?m)(^|[\s"'])(/[^\s?#"'<>]*)\?[^\s"'<>]+`)
@@ -38,7 +39,7 @@ func redact(text string, hide []string) string {
 	text = urlUserinfo.ReplaceAllString(text, "${1}")
 	text = urlQuery.ReplaceAllString(text, "${1}?"+redacted)
 	text = requestQuery.ReplaceAllString(text, "${1}${2}?"+redacted)
-	text = signingKey.ReplaceAllString(text, redacted)
+	text = signing.ReplaceAllString(text, redacted)
 	text = scheme.ReplaceAllString(text, "${1} "+redacted)
 	text = credentialLine.ReplaceAllString(text, "${1}${2}"+redacted)
 	return namedValue.ReplaceAllString(text, "${1}${2}"+redacted)
