@@ -1,0 +1,78 @@
+package memory
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/redrive/redrive"
+)
+
+// Counts implements redrive.Store. Without names it covers every queue that was
+// published to or configured, by name.
+func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.step.RUnlock()
+	if len(queues) == 0 {
+		queues = s.names()
+	}
+	now := s.now()
+	counts := make([]redrive.Counts, len(queues))
+	for i, name := range queues {
+		counts[i] = redrive.Counts{Queue: name}
+		if q := s.lookup(name); q != nil {
+			q.mu.Lock()
+			counts[i] = q.counts(now)
+			q.mu.Unlock()
+		}
+	}
+	return counts, nil
+}
+
+// names returns the queues in use, sorted.
+func (s *Store) names() []string {
+	s.queuesMu.RLock()
+	all := slices.Collect(maps.Values(s.queues))
+	s.queuesMu.RUnlock()
+	var names []string
+	for _, q := range all {
+		q.mu.Lock()
+		if q.known {
+			names = append(names, q.name)
+		}
+		q.mu.Unlock()
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (q *queue) counts(now int64) redrive.Counts {
+	q.refresh(now)
+	suspects := &q.lanes[laneSuspect]
+	c := redrive.Counts{
+		Queue: q.name, Waiting: q.byLane, Leased: q.leased, Blocked: q.blocked,
+		Suspects: int64(suspects.n + len(suspects.later.entries)),
+		Bytes:    q.bytes, Books: q.books, Dead: make(map[redrive.Reason]int64),
+	}
+	oldest := never
+	for i := range laneDead {
+		if l := &q.lanes[i]; l.n > 0 {
+			c.Due += int64(l.n)
+			oldest = min(oldest, l.head.due)
+		}
+	}
+	if c.Due > 0 {
+		c.OldestDue = moment(oldest)
+	}
+	if c.Due > redrive.DueCounted {
+		c.Due, c.DueMore = redrive.DueCounted, true
+	}
+	for r, n := range q.byReason {
+		if n > 0 {
+			c.Dead[redrive.Reason(r)] = n //nolint:gosec // a reason
+		}
+	}
+	return c
+}

@@ -1,0 +1,297 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redrive/redrive"
+)
+
+// Get implements redrive.Store.
+func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.step.RUnlock()
+	now := s.now()
+	entries := make([]*redrive.Entry, len(refs))
+	for i, ref := range refs {
+		q := s.lookup(ref.Queue)
+		if q == nil {
+			continue
+		}
+		q.mu.Lock()
+		q.refresh(now)
+		if it := q.byID[ref.ID]; it != nil {
+			e := it.entry(true)
+			entries[i] = &e
+		}
+		q.mu.Unlock()
+	}
+	return entries, nil
+}
+
+// Recall implements redrive.Store.
+func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.step.RUnlock()
+	now := s.now()
+	found := make([]*redrive.Remembered, len(refs))
+	for i, ref := range refs {
+		q := s.lookup(ref.Queue)
+		if q == nil {
+			continue
+		}
+		q.mu.Lock()
+		if r := q.recall(ref.ID, now); r != nil {
+			found[i] = &redrive.Remembered{Ref: ref, Hash: r.hash, Outcome: r.outcome, Reason: r.reason, At: moment(r.at)}
+		}
+		q.mu.Unlock()
+	}
+	return found, nil
+}
+
+// entry is what a look into the store shows of an item.
+func (it *item) entry(bodies bool) redrive.Entry {
+	e := redrive.Entry{
+		Message: it.msg, State: it.state(), Lane: it.lane,
+		Attempts: it.attempts, Crashes: it.crashes, Suspect: it.suspect,
+	}
+	switch {
+	case it.place == leased:
+		e.Until, e.Instance, e.Token = moment(it.until), it.instance, it.token
+	case !it.dead:
+		e.Due = moment(it.due)
+	}
+	if it.dead {
+		e.Reason, e.DiedAt = it.reason, moment(it.died)
+	}
+	if bodies {
+		e.History, e.Original = it.history, it.original
+	} else {
+		e.Body, e.Headers = nil, nil
+	}
+	return e
+}
+
+func (it *item) state() redrive.State {
+	switch {
+	case it.dead:
+		return redrive.StateDead
+	case it.place == leased:
+		return redrive.StateLeased
+	case it.place == blocked:
+		return redrive.StateBlocked
+	}
+	return redrive.StateWaiting
+}
+
+// matches reports whether a query selects an item.
+func (it *item) matches(q *redrive.Query) bool {
+	at := nanos(it.msg.PublishedAt)
+	if it.dead {
+		at = it.died
+	}
+	switch {
+	case q.State != 0 && q.State != it.state(),
+		q.Reason != 0 && q.Reason != it.reason,
+		q.Signature != "" && q.Signature != it.signature(),
+		q.Kind != "" && q.Kind != it.msg.Kind,
+		q.Key != "" && q.Key != it.msg.Key,
+		!q.Since.IsZero() && at < nanos(q.Since),
+		!q.Until.IsZero() && at > nanos(q.Until),
+		q.Plan != "" && q.Plan != it.msg.Plan,
+		q.NotPlan != "" && q.NotPlan == it.msg.Plan:
+		return false
+	}
+	return it.hasHeader(q.Header) && it.hasText(q.Text)
+}
+
+func (it *item) signature() string {
+	if f := it.history.Latest(); f != nil {
+		return f.Signature
+	}
+	return ""
+}
+
+func (it *item) hasHeader(want string) bool {
+	if want == "" {
+		return true
+	}
+	name, value, exact := strings.Cut(want, "=")
+	return slices.ContainsFunc(it.msg.Headers, func(h redrive.Header) bool {
+		return h.Name == name && (!exact || string(h.Value) == value)
+	})
+}
+
+func (it *item) hasText(text string) bool {
+	if text == "" || bytes.Contains(it.msg.Body, []byte(text)) {
+		return true
+	}
+	f := it.history.Latest()
+	return f != nil && strings.Contains(f.Message, text)
+}
+
+// cursor is a place in the stable order of all entries: by queue, the waiting before
+// the dead, then by seq.
+type cursor struct {
+	queue string
+	dead  bool
+	seq   uint64
+}
+
+func (c cursor) String() string {
+	section := "w"
+	if c.dead {
+		section = "d"
+	}
+	return c.queue + "/" + section + strconv.FormatUint(c.seq, 10)
+}
+
+func parseCursor(s string) (cursor, error) {
+	if s == "" {
+		return cursor{}, nil
+	}
+	queue, rest, ok := strings.Cut(s, "/")
+	if ok && rest != "" && (rest[0] == 'w' || rest[0] == 'd') {
+		if seq, err := strconv.ParseUint(rest[1:], 10, 64); err == nil {
+			return cursor{queue, rest[0] == 'd', seq}, nil
+		}
+	}
+	return cursor{}, fmt.Errorf("%w place %q: take it from the page before", redrive.ErrInvalid, s)
+}
+
+// scan visits the items that a query may select, from its place on, until visit
+// returns false. The caller holds the step lock.
+func (s *Store) scan(query *redrive.Query, now int64, visit func(*queue, *item, cursor) bool) error {
+	at, err := parseCursor(query.After)
+	if err != nil {
+		return err
+	}
+	names := []string{query.Queue}
+	if query.Queue == "" {
+		names = s.names()
+	}
+	for _, name := range names {
+		if q := s.lookup(name); q != nil && name >= at.queue && !q.scan(query, at, now, visit) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (q *queue) scan(query *redrive.Query, at cursor, now int64, visit func(*queue, *item, cursor) bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refresh(now)
+	from := func(dead bool) uint64 {
+		if at.queue == q.name && at.dead == dead {
+			return at.seq
+		}
+		return 0
+	}
+	wantWaiting := query.State != redrive.StateDead && query.Reason == 0 && (at.queue != q.name || !at.dead)
+	if wantWaiting {
+		for it := range q.waiting.after(from(false)) {
+			if !visit(q, it, cursor{q.name, false, it.seq}) {
+				return false
+			}
+		}
+	}
+	if query.State == 0 || query.State == redrive.StateDead {
+		for it := range q.dead.after(from(true)) {
+			if !visit(q, it, cursor{q.name, true, it.seq}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Find implements redrive.Store. The order is by queue, the waiting before the dead,
+// each in the order in which they came to be that.
+func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, error) {
+	if err := s.enter(ctx); err != nil {
+		return redrive.Page{}, err
+	}
+	defer s.step.RUnlock()
+	page := redrive.Page{Complete: true}
+	limit, examined := query.PageLimit(), 0
+	var last cursor
+	err := s.scan(&query, s.now(), func(_ *queue, it *item, at cursor) bool {
+		if len(page.Entries) == limit || examined == redrive.Examined {
+			page.Next = last.String()
+			page.Complete = len(page.Entries) == limit
+			return false
+		}
+		examined++
+		last = at
+		if it.matches(&query) {
+			page.Entries = append(page.Entries, it.entry(query.Bodies))
+		}
+		return true
+	})
+	return page, err
+}
+
+// Groups implements redrive.Store. It always counts all.
+func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Group, bool, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, false, err
+	}
+	defer s.step.RUnlock()
+	query.State, query.After = redrive.StateDead, ""
+	type cause struct {
+		queue, signature string
+		reason           redrive.Reason
+	}
+	byCause := make(map[cause]*redrive.Group)
+	err := s.scan(&query, s.now(), func(q *queue, it *item, _ cursor) bool {
+		if !it.matches(&query) {
+			return true
+		}
+		c := cause{q.name, it.signature(), it.reason}
+		g := byCause[c]
+		if g == nil {
+			g = &redrive.Group{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: moment(it.died)}
+			byCause[c] = g
+		}
+		count(g, it)
+		return true
+	})
+	groups := make([]redrive.Group, 0, len(byCause))
+	for _, g := range byCause {
+		groups = append(groups, *g)
+	}
+	slices.SortFunc(groups, func(a, b redrive.Group) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
+	})
+	all := len(groups) <= query.PageLimit()
+	return groups[:min(len(groups), query.PageLimit())], all, err
+}
+
+// count adds a dead letter to its group.
+func count(g *redrive.Group, it *item) {
+	died := moment(it.died)
+	g.Count++
+	if died.Before(g.First) {
+		g.First = died
+	}
+	if died.Before(g.Last) {
+		return
+	}
+	g.Last, g.Example = died, it.msg.Ref()
+	if f := it.history.Latest(); f != nil {
+		g.Message = f.Message
+		if len(f.Types) > 0 {
+			g.Type = f.Types[0]
+		}
+	}
+}

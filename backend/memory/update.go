@@ -1,0 +1,257 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redrive/redrive"
+)
+
+// Update implements redrive.Store. With a query it looks for matches until it has
+// limit of them or there is nothing more, and sets the query's After behind the last
+// one, so that repeating the call goes on with what comes next.
+func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
+	if err := checkChange(&c); err != nil {
+		return nil, err
+	}
+	if err := s.enterAlone(ctx); err != nil {
+		return nil, err
+	}
+	defer s.step.Unlock()
+	now := s.now()
+	if limit <= 0 {
+		limit = redrive.MaxPage
+	}
+	refs := sel.Refs
+	if sel.Query != nil {
+		query := *sel.Query
+		var last cursor
+		err := s.scan(&query, now, func(_ *queue, it *item, at cursor) bool {
+			if it.matches(&query) {
+				refs = append(refs, it.msg.Ref())
+				last = at
+			}
+			return len(refs) < limit
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(refs) > 0 {
+			sel.Query.After = last.String()
+		}
+	}
+	refs = refs[:min(len(refs), limit)]
+	results := make([]redrive.Updated, len(refs))
+	for i, ref := range refs {
+		results[i] = redrive.Updated{Ref: ref}
+		results[i].New, results[i].Err = s.change(ref, &c, now)
+	}
+	return results, nil
+}
+
+func checkChange(c *redrive.Change) error {
+	var err error
+	switch {
+	case c.Action < redrive.ActRedrive || c.Action > redrive.ActDueNow:
+		err = fmt.Errorf("%w change: action %d", redrive.ErrInvalid, c.Action)
+	case c.Action == redrive.ActEdit && c.Edit == nil:
+		err = fmt.Errorf("%w change: an edit without what to edit", redrive.ErrInvalid)
+	case c.Reason > redrive.ReasonManual:
+		err = fmt.Errorf("%w change: reason %d", redrive.ErrInvalid, c.Reason)
+	case c.To != "":
+		err = redrive.CheckQueue(c.To)
+	}
+	if err != nil {
+		return &redrive.Error{Op: "update", Err: err}
+	}
+	return nil
+}
+
+// change changes one message and returns its new name, if it has one.
+func (s *Store) change(ref redrive.Ref, c *redrive.Change, now int64) (redrive.Ref, error) {
+	q := s.lookup(ref.Queue)
+	if q == nil {
+		return redrive.Ref{}, redrive.ErrNotFound
+	}
+	q.refresh(now)
+	it := q.byID[ref.ID]
+	if it == nil {
+		return redrive.Ref{}, redrive.ErrNotFound
+	}
+	needsDead := c.Action == redrive.ActRedrive || c.Action == redrive.ActArchive
+	needsWaiting := c.Action == redrive.ActKill || c.Action == redrive.ActDueNow
+	if it.place == leased || needsDead && !it.dead || needsWaiting && it.dead {
+		return redrive.Ref{}, redrive.ErrState
+	}
+	if c.Edit != nil {
+		if err := it.checkEdit(c.Edit); err != nil {
+			return redrive.Ref{}, err
+		}
+	}
+	switch c.Action {
+	case redrive.ActRedrive:
+		return s.redrive(q, it, c, now)
+	case redrive.ActDrop:
+		if !it.dead {
+			s.reply(it, redrive.OutcomeDrop, reasonOf(c), nil, now)
+		}
+		q.books.Dropped++
+		q.release(it.memory, redrive.OutcomeDrop, reasonOf(c), now)
+		q.remove(it, now)
+	case redrive.ActArchive:
+		q.books.Archived++
+		q.release(it.memory, redrive.OutcomeDead, it.reason, now)
+		q.remove(it, now)
+	case redrive.ActKill:
+		s.kill(q, it, c, now)
+	case redrive.ActEdit:
+		q.edit(it, c.Edit, now)
+	case redrive.ActDueNow:
+		q.detach(it)
+		it.due = now
+		q.stand(it, now)
+	}
+	return redrive.Ref{}, nil
+}
+
+// kill makes a dead letter of a waiting message, with the note as its story.
+func (s *Store) kill(q *queue, it *item, c *redrive.Change, now int64) {
+	f := &redrive.Failure{At: moment(now), Attempt: it.attempts, Reason: reasonOf(c), Types: []string{"redrive.killed"}, Message: c.Note}
+	f.Clean()
+	it.record(f, false)
+	s.reply(it, redrive.OutcomeDead, reasonOf(c), f, now)
+	q.die(it, reasonOf(c), now)
+}
+
+func reasonOf(c *redrive.Change) redrive.Reason {
+	if c.Reason == 0 {
+		return redrive.ReasonManual
+	}
+	return c.Reason
+}
+
+// reply publishes the result of a message that ends by a change, if it wants one.
+func (s *Store) reply(it *item, o redrive.Outcome, reason redrive.Reason, f *redrive.Failure, now int64) {
+	if m, ok := redrive.ResultMessage(&it.msg, o, reason, f, nil); ok {
+		_ = s.publishOne(&m, now) // there already is as good; a ReplyTo that names no queue has no taker
+	}
+}
+
+// redrive gives a dead letter another life, here or in another queue.
+func (s *Store) redrive(q *queue, it *item, c *redrive.Change, now int64) (redrive.Ref, error) {
+	switch {
+	case c.MaxRedrives > 0 && it.msg.Redrives >= c.MaxRedrives:
+		return redrive.Ref{}, redrive.ErrLoop
+	case it.reason == redrive.ReasonUncertain && !c.ConfirmUncertain:
+		return redrive.Ref{}, redrive.ErrUncertain
+	}
+	if c.To != "" && c.To != q.name {
+		return s.move(q, it, c, now)
+	}
+	q.edit(it, c.Edit, now)
+	if !c.NewID {
+		q.revive(it, c.Plan, 0, now)
+		return redrive.Ref{}, nil
+	}
+	q.rename(it, now)
+	q.revive(it, c.Plan, 0, now)
+	return it.msg.Ref(), nil
+}
+
+// rename gives a message a new id; it keeps its place among those of its key.
+func (q *queue) rename(it *item, now int64) {
+	q.release(it.memory, 0, 0, now)
+	it.memory = nil
+	delete(q.byID, it.msg.ID)
+	it.msg.EditedFrom = it.msg.Ref().String()
+	it.msg.ID = redrive.NewID()
+	q.byID[it.msg.ID] = it
+}
+
+// move redrives a dead letter into another queue.
+func (s *Store) move(q *queue, it *item, c *redrive.Change, now int64) (redrive.Ref, error) {
+	to, old := s.queue(c.To), it.msg.Ref()
+	if !c.NewID && (to.byID[old.ID] != nil || to.recall(old.ID, now) != nil) {
+		return redrive.Ref{}, redrive.ErrConflict
+	}
+	q.edit(it, c.Edit, now)
+	if c.NewID {
+		q.rename(it, now)
+	}
+	moved := to.newItem()
+	moved.msg, moved.history, moved.original, moved.token = it.msg, it.history, it.original, it.token
+	moved.msg.Queue, moved.msg.Origin = to.name, old.String()
+	moved.redriven(c.Plan)
+	moved.ordered = to.settings.OrderByKey && moved.msg.Key != ""
+	moved.due, moved.seq = now, to.nextSeq()
+	to.byID[moved.msg.ID] = moved
+	if it.memory != nil {
+		to.remember(moved, it.memory.hash, now)
+	}
+	q.release(it.memory, 0, 0, now)
+	q.remove(it, now)
+	q.books.MovedOut++
+	to.books.MovedIn++
+	to.enter(moved)
+	to.stand(moved, now)
+	return moved.msg.Ref(), nil
+}
+
+// checkEdit reports what keeps an edited message from being accepted.
+func (it *item) checkEdit(e *redrive.Edit) error {
+	m := it.msg
+	apply(&m, e)
+	return m.Validate()
+}
+
+func apply(m *redrive.Message, e *redrive.Edit) {
+	if e.Body != nil {
+		m.Body = e.Body
+	}
+	if e.Headers != nil {
+		m.Headers = *e.Headers
+	}
+	if e.Kind != nil {
+		m.Kind = *e.Kind
+	}
+	if e.Key != nil {
+		m.Key = *e.Key
+	}
+}
+
+// edit replaces parts of a message that is not leased, and keeps the original. With
+// another key it stands behind what that key holds.
+func (q *queue) edit(it *item, e *redrive.Edit, now int64) {
+	if e == nil {
+		return
+	}
+	if it.original == nil {
+		original := it.msg
+		it.original = &original
+	}
+	moves := e.Key != nil && *e.Key != it.msg.Key
+	inChain := it.chain != nil
+	wasLeased := it.place == leased
+	if moves && !wasLeased {
+		q.detach(it)
+	}
+	if moves {
+		q.unchain(it, now)
+	}
+	size := it.msg.Size()
+	apply(&it.msg, e)
+	if !it.dead {
+		q.bytes += int64(it.msg.Size() - size)
+		it.held = false // what was claimed is not what is there
+	}
+	if !moves {
+		return
+	}
+	it.ordered = q.settings.OrderByKey && it.msg.Key != ""
+	if inChain || !it.dead {
+		q.join(it)
+	}
+	if !wasLeased {
+		q.stand(it, now)
+	}
+}
