@@ -1,0 +1,193 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redrive/redrive"
+)
+
+// Counter is what a scrape asks of a store. Both are cheap: O(1) a queue.
+type Counter interface {
+	Counts(ctx context.Context, queues ...string) ([]redrive.Counts, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// scrapeTimeout bounds what a scrape may wait for the store.
+const scrapeTimeout = 5 * time.Second
+
+var (
+	storeUp   = desc("redrive_store_up", "Whether the store answered this scrape.")
+	messages  = desc("redrive_queue_messages", "Messages in a queue; waiting excludes leased and blocked ones.", "queue", "state")
+	dueNow    = desc("redrive_queue_due_messages", "Messages that are due now, counted up to 10,000.", "queue")
+	bytes     = desc("redrive_queue_bytes", "Size of waiting messages.", "queue")
+	oldest    = desc("redrive_oldest_message_age_seconds", "How long the oldest due message has been due.", "queue", "state")
+	dead      = desc("redrive_dead_letters", "Dead letters by reason.", "queue", "reason")
+	ledger    = desc("redrive_ledger_messages_total", "The books of a queue: what entered and what left.", "queue", "entry")
+	imbalance = desc("redrive_ledger_imbalance_messages", "Entered - left - waiting - dead, without sign, over all queues; it must be 0.")
+	breaker   = desc("redrive_breaker_state", "The worst breaker of a queue: 0 closed, 1 probing, 2 open.", "queue")
+	slots     = desc("redrive_queue_slots", "Handlers of a queue that may run at once.", "queue")
+	busy      = desc("redrive_queue_busy_slots", "Handlers that run.", "queue")
+	stuck     = desc("redrive_queue_stuck_slots", "Handlers that ignore their context.", "queue")
+	paused    = desc("redrive_queue_pauses", "Pauses in force.", "queue")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// gauges reads the state at each scrape.
+type gauges struct {
+	store  Counter
+	status func() []redrive.QueueStatus
+	label  func(queue string) string
+}
+
+// Describe implements prometheus.Collector.
+func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{storeUp, messages, dueNow, bytes, oldest, dead, ledger, imbalance, breaker, slots, busy, stuck, paused} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g *gauges) Collect(ch chan<- prometheus.Metric) {
+	if g.store != nil {
+		g.collectStore(ch)
+	}
+	if g.status != nil {
+		g.collectStatus(ch)
+	}
+}
+
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+// collectStore reads the counts. A store that does not answer is shown as down and
+// does not fail the rest of the scrape.
+func (g *gauges) collectStore(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	counts, err := g.store.Counts(ctx)
+	now, errNow := g.store.Now(ctx)
+	if err != nil || errNow != nil {
+		gauge(ch, storeUp, 0)
+		return
+	}
+	gauge(ch, storeUp, 1)
+	off := 0.0
+	sums := make(map[string]*redrive.Counts)
+	for i := range counts {
+		c := &counts[i]
+		off += abs(c.Books.Entered() - c.Books.Left() - c.AllWaiting() - c.AllDead())
+		label := g.label(c.Queue)
+		if sum := sums[label]; sum != nil {
+			addCounts(sum, c)
+			continue
+		}
+		first := redrive.Counts{Dead: make(map[redrive.Reason]int64)}
+		addCounts(&first, c)
+		sums[label] = &first
+	}
+	gauge(ch, imbalance, off)
+	for label, c := range sums {
+		collectQueue(ch, label, c, now)
+	}
+}
+
+func abs(n int64) float64 { return float64(max(n, -n)) }
+
+// addCounts adds what queues that share a label hold.
+func addCounts(sum, c *redrive.Counts) {
+	for i := range c.Waiting {
+		sum.Waiting[i] += c.Waiting[i]
+	}
+	sum.Leased += c.Leased
+	sum.Blocked += c.Blocked
+	sum.Suspects += c.Suspects
+	sum.Due += c.Due
+	sum.Bytes += c.Bytes
+	if sum.OldestDue.IsZero() || !c.OldestDue.IsZero() && c.OldestDue.Before(sum.OldestDue) {
+		sum.OldestDue = c.OldestDue
+	}
+	for r, n := range c.Dead {
+		sum.Dead[r] += n
+	}
+	for i, column := range columns(&sum.Books) {
+		*column.n += *columns(&c.Books)[i].n
+	}
+}
+
+// column is one entry of the books.
+type column struct {
+	name string
+	n    *int64
+}
+
+// columns returns every entry of the books.
+func columns(b *redrive.Books) [9]column {
+	return [...]column{
+		{"published", &b.Published}, {"parked", &b.Parked}, {"imported", &b.Imported}, {"moved_in", &b.MovedIn}, {"repeated", &b.Repeated},
+		{"done", &b.Done}, {"dropped", &b.Dropped}, {"archived", &b.Archived}, {"moved_out", &b.MovedOut},
+	}
+}
+
+func collectQueue(ch chan<- prometheus.Metric, label string, c *redrive.Counts, now time.Time) {
+	gauge(ch, messages, float64(max(c.AllWaiting()-c.Leased-c.Blocked, 0)), label, "waiting")
+	gauge(ch, messages, float64(c.Leased), label, "leased")
+	gauge(ch, messages, float64(c.Blocked), label, "blocked")
+	gauge(ch, messages, float64(c.AllDead()), label, "dead")
+	gauge(ch, dueNow, float64(c.Due), label)
+	gauge(ch, bytes, float64(c.Bytes), label)
+	age := 0.0
+	if !c.OldestDue.IsZero() {
+		age = max(now.Sub(c.OldestDue), 0).Seconds()
+	}
+	gauge(ch, oldest, age, label, "due")
+	for _, r := range redrive.Reasons() {
+		gauge(ch, dead, float64(c.Dead[r]), label, r.String())
+	}
+	for _, col := range columns(&c.Books) {
+		ch <- prometheus.MustNewConstMetric(ledger, prometheus.CounterValue, float64(*col.n), label, col.name)
+	}
+}
+
+// collectStatus reads what the engine does.
+func (g *gauges) collectStatus(ch chan<- prometheus.Metric) {
+	type sum struct{ breaker, slots, busy, stuck, paused float64 }
+	sums := make(map[string]*sum)
+	for _, s := range g.status() {
+		v := sums[g.label(s.Queue)]
+		if v == nil {
+			v = new(sum)
+			sums[g.label(s.Queue)] = v
+		}
+		v.slots += float64(s.Slots)
+		v.busy += float64(s.Busy)
+		v.stuck += float64(s.Stuck)
+		v.paused += float64(len(s.Paused))
+		for _, b := range s.Breakers {
+			v.breaker = max(v.breaker, breakerValue(b.State))
+		}
+	}
+	for label, v := range sums {
+		gauge(ch, breaker, v.breaker, label)
+		gauge(ch, slots, v.slots, label)
+		gauge(ch, busy, v.busy, label)
+		gauge(ch, stuck, v.stuck, label)
+		gauge(ch, paused, v.paused, label)
+	}
+}
+
+func breakerValue(state string) float64 {
+	switch state {
+	case redrive.BreakerProbing:
+		return 1
+	case redrive.BreakerOpen:
+		return 2
+	}
+	return 0
+}

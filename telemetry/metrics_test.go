@@ -1,0 +1,149 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/telemetry"
+)
+
+// counts is a store that holds what the test says.
+type counts struct {
+	all []redrive.Counts
+	now time.Time
+	err error
+}
+
+func (c *counts) Counts(context.Context, ...string) ([]redrive.Counts, error) { return c.all, c.err }
+func (c *counts) Now(context.Context) (time.Time, error)                      { return c.now, nil }
+
+func scrape(t *testing.T, m *telemetry.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func want(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		if !strings.Contains("\n"+text, "\n"+l+"\n") {
+			t.Errorf("missing: %s", l)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+func TestGauges(t *testing.T) {
+	now := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
+	store := &counts{now: now, all: []redrive.Counts{
+		{
+			Queue: "sms", Waiting: [redrive.Lanes]int64{7, 2, 1}, Leased: 3, Blocked: 1, Due: 5, OldestDue: now.Add(-90 * time.Second), Bytes: 1000,
+			Dead:  map[redrive.Reason]int64{redrive.ReasonExhausted: 4, redrive.ReasonCrashed: 1},
+			Books: redrive.Books{Published: 30, Parked: 1, Imported: 2, MovedIn: 3, Repeated: 4, Done: 20, Dropped: 2, Archived: 2, MovedOut: 1},
+		},
+		{Queue: "invented-1", Waiting: [redrive.Lanes]int64{1}, Books: redrive.Books{Published: 2}},
+		{Queue: "invented-2", Waiting: [redrive.Lanes]int64{2}, Books: redrive.Books{Published: 1}},
+	}}
+	status := []redrive.QueueStatus{{
+		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, Paused: make([]redrive.PauseStatus, 1),
+		Breakers: []redrive.BreakerStatus{{State: redrive.BreakerClosed}, {State: redrive.BreakerOpen}},
+	}}
+	m := telemetry.New(telemetry.Options{Queues: []string{"sms", "idle"}, Store: store, Status: func() []redrive.QueueStatus { return status }})
+	text := scrape(t, m)
+	want(t, text,
+		`redrive_store_up 1`,
+		`redrive_queue_messages{queue="sms",state="waiting"} 6`, `redrive_queue_messages{queue="sms",state="leased"} 3`,
+		`redrive_queue_messages{queue="sms",state="blocked"} 1`, `redrive_queue_messages{queue="sms",state="dead"} 5`,
+		`redrive_queue_messages{queue="other",state="waiting"} 3`,
+		`redrive_oldest_message_age_seconds{queue="sms",state="due"} 90`,
+		`redrive_dead_letters{queue="sms",reason="exhausted"} 4`, `redrive_dead_letters{queue="sms",reason="manual"} 0`,
+		`redrive_ledger_messages_total{entry="published",queue="sms"} 30`, `redrive_ledger_messages_total{entry="parked",queue="sms"} 1`,
+		`redrive_ledger_messages_total{entry="imported",queue="sms"} 2`, `redrive_ledger_messages_total{entry="moved_in",queue="sms"} 3`,
+		`redrive_ledger_messages_total{entry="repeated",queue="sms"} 4`, `redrive_ledger_messages_total{entry="done",queue="sms"} 20`,
+		`redrive_ledger_messages_total{entry="dropped",queue="sms"} 2`, `redrive_ledger_messages_total{entry="archived",queue="sms"} 2`,
+		`redrive_ledger_messages_total{entry="moved_out",queue="sms"} 1`,
+		`redrive_ledger_messages_total{entry="published",queue="other"} 3`,
+		`redrive_ledger_imbalance_messages 2`, // 1 too few in one queue, 1 too many in another: they do not cancel out
+		`redrive_breaker_state{queue="sms"} 2`, `redrive_queue_stuck_slots{queue="sms"} 1`, `redrive_queue_pauses{queue="sms"} 1`,
+	)
+	if strings.Contains(text, "invented") {
+		t.Error("an invented name became a label")
+	}
+}
+
+func TestAStoreThatDoesNotAnswerIsShown(t *testing.T) {
+	m := telemetry.New(telemetry.Options{Store: &counts{err: errors.New("down")}})
+	want(t, scrape(t, m), `redrive_store_up 0`)
+}
+
+func TestCounters(t *testing.T) {
+	m := telemetry.New(telemetry.Options{Queues: []string{"sms"}})
+	d := &redrive.Delivery{Message: redrive.Message{Queue: "sms", PublishedAt: time.Now().Add(-2 * time.Second), Lineage: redrive.Lineage{Redrives: 1}}}
+	done := &redrive.Settlement{Outcome: redrive.OutcomeDone}
+	gone := &redrive.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted}
+	for _, o := range []redrive.Observation{
+		{Occasion: redrive.OnEnd, Queue: "sms", Delivery: d, Settlement: done, Duration: 30 * time.Millisecond},
+		{Occasion: redrive.OnSettled, Queue: "sms", Delivery: d, Settlement: done},
+		{Occasion: redrive.OnEnd, Queue: "invented", Delivery: d, Settlement: gone, Duration: time.Millisecond},
+		{Occasion: redrive.OnSettled, Queue: "invented", Delivery: d, Settlement: gone},
+		{Occasion: redrive.OnLeaseLost, Queue: "sms", Delivery: d},
+		{Occasion: redrive.OnSettleGroup, Count: 20, Duration: time.Millisecond},
+		{Occasion: redrive.OnBacklogged, Queue: "sms", Count: 3},
+		{Occasion: redrive.OnEnd, Queue: "sms"}, {Occasion: redrive.OnSettled, Queue: "sms"}, // incomplete ones do no harm
+	} {
+		m.Observe(&o)
+	}
+	m.Accepted("sms", 5)
+	m.Shed("overloaded", 1)
+	want(t, scrape(t, m),
+		`redrive_accepted_total{ingress="http"} 5`,
+		`redrive_attempts_total{outcome="done",queue="sms"} 1`, `redrive_attempts_total{outcome="dead",queue="other"} 1`,
+		`redrive_attempts_total{outcome="retry",queue="sms"} 0`,
+		`redrive_attempt_duration_seconds_bucket{queue="sms",le="0.05"} 2`,
+		`redrive_end_to_end_seconds_bucket{queue="sms",le="1"} 0`, `redrive_end_to_end_seconds_bucket{queue="sms",le="5"} 1`,
+		`redrive_dead_lettered_total{queue="other",reason="exhausted"} 1`,
+		`redrive_redriven_total{outcome="done",queue="sms"} 1`, `redrive_redriven_total{outcome="dead",queue="other"} 1`,
+		`redrive_leases_lost_total{queue="sms"} 1`, `redrive_settle_group_messages_sum 20`,
+		`redrive_shed_total{reason="backlogged"} 3`, `redrive_shed_total{reason="overloaded"} 1`,
+	)
+	m.SetQueues([]string{"mail", "sms"})
+	want(t, scrape(t, m), `redrive_attempts_total{outcome="done",queue="sms"} 1`, `redrive_attempts_total{outcome="done",queue="mail"} 0`)
+}
+
+func TestObservingDoesNotAllocate(t *testing.T) {
+	m := telemetry.New(telemetry.Options{Queues: []string{"sms"}})
+	d := &redrive.Delivery{Message: redrive.Message{Queue: "sms", PublishedAt: time.Now()}}
+	s := &redrive.Settlement{Outcome: redrive.OutcomeDone}
+	end := &redrive.Observation{Occasion: redrive.OnEnd, Queue: "sms", Delivery: d, Settlement: s, Duration: time.Millisecond}
+	settled := &redrive.Observation{Occasion: redrive.OnSettled, Queue: "sms", Delivery: d, Settlement: s}
+	group := &redrive.Observation{Occasion: redrive.OnSettleGroup, Count: 10, Duration: time.Millisecond}
+	if n := testing.AllocsPerRun(100, func() {
+		m.Observe(end)
+		m.Observe(settled)
+		m.Observe(group)
+		m.Accepted("sms", 1)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	m := telemetry.New(telemetry.Options{Queues: []string{"sms"}})
+	end := &redrive.Observation{Occasion: redrive.OnEnd, Queue: "sms", Settlement: &redrive.Settlement{Outcome: redrive.OutcomeDone}, Duration: time.Millisecond}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Observe(end)
+	}
+}
