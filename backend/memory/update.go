@@ -7,9 +7,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Update implements redrive.Store. With a query it looks for matches until it has
-// limit of them or there is nothing more, and sets the query's After behind the last
-// one, so that repeating the call goes on with what comes next.
+// Update implements redrive.Store.
 func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
 	if err := checkChange(&c); err != nil {
 		return nil, err
@@ -22,29 +20,24 @@ func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Cha
 	if limit <= 0 {
 		limit = redrive.MaxPage
 	}
-	refs := sel.Refs
-	if sel.Query != nil {
-		query := *sel.Query
-		var last cursor
-		err := s.scan(&query, now, func(_ *queue, it *item, at cursor) bool {
-			if it.matches(&query) {
+	refs, condition := sel.Refs, sel.Query
+	if len(refs) == 0 && sel.Query != nil {
+		condition = nil // they were just found by it
+		err := s.scan(sel.Query, now, func(_ *queue, it *item, _ cursor) bool {
+			if it.matches(sel.Query) {
 				refs = append(refs, it.msg.Ref())
-				last = at
 			}
 			return len(refs) < limit
 		})
 		if err != nil {
 			return nil, err
 		}
-		if len(refs) > 0 {
-			sel.Query.After = last.String()
-		}
 	}
 	refs = refs[:min(len(refs), limit)]
 	results := make([]redrive.Updated, len(refs))
 	for i, ref := range refs {
 		results[i] = redrive.Updated{Ref: ref}
-		results[i].New, results[i].Err = s.change(ref, &c, now)
+		results[i].New, results[i].Err = s.change(ref, condition, &c, now)
 	}
 	return results, nil
 }
@@ -67,8 +60,9 @@ func checkChange(c *redrive.Change) error {
 	return nil
 }
 
-// change changes one message and returns its new name, if it has one.
-func (s *Store) change(ref redrive.Ref, c *redrive.Change, now int64) (redrive.Ref, error) {
+// change changes one message, if it meets the condition, and returns its new name, if
+// it has one.
+func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *redrive.Change, now int64) (redrive.Ref, error) {
 	q := s.lookup(ref.Queue)
 	if q == nil {
 		return redrive.Ref{}, redrive.ErrNotFound
@@ -77,6 +71,9 @@ func (s *Store) change(ref redrive.Ref, c *redrive.Change, now int64) (redrive.R
 	it := q.byID[ref.ID]
 	if it == nil {
 		return redrive.Ref{}, redrive.ErrNotFound
+	}
+	if condition != nil && (condition.Queue != "" && condition.Queue != ref.Queue || !it.matches(condition)) {
+		return redrive.Ref{}, redrive.ErrState
 	}
 	needsDead := c.Action == redrive.ActRedrive || c.Action == redrive.ActArchive
 	needsWaiting := c.Action == redrive.ActKill || c.Action == redrive.ActDueNow
