@@ -1,0 +1,448 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"modernc.org/libc"
+	"modernc.org/libc/sys/types"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/redrive/redrive"
+)
+
+// This file speaks to SQLite itself instead of through database/sql: the writer
+// runs some ten statements a message, and boxing every argument and column would
+// cost more than the statements.
+
+// sqlError is an error of SQLite with its extended result code.
+type sqlError struct {
+	code int32
+	text string
+}
+
+func (e *sqlError) Error() string { return fmt.Sprintf("sqlite: %s (%d)", e.text, e.code) }
+
+// Unwrap says what the code means for callers.
+func (e *sqlError) Unwrap() error {
+	switch {
+	case e.full():
+		return redrive.ErrFull
+	case e.corrupt():
+		return redrive.ErrCorrupt
+	}
+	return nil
+}
+
+func (e *sqlError) full() bool {
+	// The shared-memory file cannot be extended: that is a full disk as well.
+	return e.code&0xff == sqlite3.SQLITE_FULL || e.code == sqlite3.SQLITE_IOERR_SHMSIZE
+}
+
+func (e *sqlError) corrupt() bool {
+	primary := e.code & 0xff
+	return primary == sqlite3.SQLITE_CORRUPT || primary == sqlite3.SQLITE_NOTADB
+}
+
+// fatal reports an error after which nobody knows what is on disk.
+func (e *sqlError) fatal() bool {
+	return e.code&0xff == sqlite3.SQLITE_IOERR && !e.full()
+}
+
+func isFatal(err error) bool {
+	var e *sqlError
+	return errors.As(err, &e) && e.fatal()
+}
+
+func isFull(err error) bool {
+	var e *sqlError
+	return errors.As(err, &e) && e.full()
+}
+
+func isCorrupt(err error) bool {
+	var e *sqlError
+	return errors.As(err, &e) && e.corrupt()
+}
+
+// at is the C memory at an address.
+func at(p uintptr) unsafe.Pointer {
+	return *(*unsafe.Pointer)(unsafe.Pointer(&p)) //nolint:gosec // memory of the C heap, which does not move
+}
+
+// conn is one connection. It is used by one goroutine at a time.
+type conn struct {
+	tls   *libc.TLS
+	db    uintptr
+	out   uintptr // room for two out parameters
+	stmts map[string]*stmt
+}
+
+var patchOnce sync.Once
+
+// openConn opens the file; it is made if create is set.
+func openConn(path string, create bool) (*conn, error) {
+	patchOnce.Do(sqlite3.PatchIssue199)
+	c := &conn{tls: libc.NewTLS(), stmts: make(map[string]*stmt)}
+	c.out = libc.Xmalloc(c.tls, 16)
+	name, err := libc.CString(path)
+	if err != nil || c.out == 0 {
+		c.tls.Close()
+		return nil, errors.New("out of memory")
+	}
+	defer libc.Xfree(c.tls, name)
+	flags := int32(sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_FULLMUTEX)
+	if create {
+		flags |= sqlite3.SQLITE_OPEN_CREATE
+	}
+	rc := sqlite3.Xsqlite3_open_v2(c.tls, name, c.out, flags, 0)
+	c.db = *(*uintptr)(at(c.out))
+	if rc != sqlite3.SQLITE_OK {
+		err := c.err(rc)
+		c.close()
+		return nil, err
+	}
+	sqlite3.Xsqlite3_extended_result_codes(c.tls, c.db, 1)
+	sqlite3.Xsqlite3_busy_timeout(c.tls, c.db, 10_000)
+	return c, nil
+}
+
+// close finalizes all statements and closes the connection.
+func (c *conn) close() {
+	for _, s := range c.stmts {
+		s.finalize()
+	}
+	c.stmts = nil
+	if c.db != 0 {
+		sqlite3.Xsqlite3_close_v2(c.tls, c.db)
+	}
+	libc.Xfree(c.tls, c.out)
+	c.tls.Close()
+	c.db = 0
+}
+
+func (c *conn) err(rc int32) error {
+	if c.db == 0 {
+		return &sqlError{code: rc, text: libc.GoString(sqlite3.Xsqlite3_errstr(c.tls, rc))}
+	}
+	text := libc.GoString(sqlite3.Xsqlite3_errmsg(c.tls, c.db))
+	if full := sqlite3.Xsqlite3_extended_errcode(c.tls, c.db); full&0xff == rc&0xff {
+		rc = full
+	}
+	return &sqlError{code: rc, text: text}
+}
+
+// exec runs a script of statements without results.
+func (c *conn) exec(sql string) error {
+	p, err := libc.CString(sql)
+	if err != nil {
+		return err
+	}
+	defer libc.Xfree(c.tls, p)
+	if rc := sqlite3.Xsqlite3_exec(c.tls, c.db, p, 0, 0, 0); rc != sqlite3.SQLITE_OK {
+		return c.err(rc)
+	}
+	return nil
+}
+
+// inTx reports whether a transaction is open.
+func (c *conn) inTx() bool { return sqlite3.Xsqlite3_get_autocommit(c.tls, c.db) == 0 }
+
+// pagesWritten is how many pages the connection has written so far.
+func (c *conn) pagesWritten() int64 {
+	sqlite3.Xsqlite3_db_status(c.tls, c.db, sqlite3.SQLITE_DBSTATUS_CACHE_WRITE, c.out, c.out+4, 0)
+	return int64(*(*int32)(at(c.out)))
+}
+
+// checkpoint moves frames of the log into the file. It returns how many frames the
+// log has and how many of them were moved.
+func (c *conn) checkpoint(mode int32) (log, moved int32, err error) {
+	rc := sqlite3.Xsqlite3_wal_checkpoint_v2(c.tls, c.db, 0, mode, c.out, c.out+4)
+	log, moved = *(*int32)(at(c.out)), *(*int32)(at(c.out + 4))
+	if rc != sqlite3.SQLITE_OK && rc&0xff != sqlite3.SQLITE_BUSY {
+		return log, moved, c.err(rc)
+	}
+	return log, moved, nil
+}
+
+// config switches an on/off option of the connection.
+func (c *conn) config(op int32, on bool) {
+	var v int32
+	if on {
+		v = 1
+	}
+	va := libc.Xmalloc(c.tls, 16)
+	defer libc.Xfree(c.tls, va)
+	sqlite3.Xsqlite3_db_config(c.tls, c.db, op, libc.VaList(va, v, uintptr(0)))
+}
+
+// interruptOn interrupts what the connection runs when ctx ends. The returned
+// function undoes that and must be called before the connection is used again.
+func (c *conn) interruptOn(ctx context.Context) (stop func()) {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	done := make(chan struct{})
+	undo := context.AfterFunc(ctx, func() {
+		defer close(done)
+		tls := libc.NewTLS() // the connection's own is in use
+		sqlite3.Xsqlite3_interrupt(tls, c.db)
+		tls.Close()
+	})
+	return func() {
+		if !undo() {
+			<-done
+		}
+	}
+}
+
+// stmt returns the prepared statement of a text, which is kept.
+func (c *conn) stmt(sql string) *stmt {
+	if s := c.stmts[sql]; s != nil {
+		return s
+	}
+	s := &stmt{c: c}
+	s.prepare(sql)
+	if s.err == nil {
+		c.stmts[sql] = s
+	}
+	return s
+}
+
+// value runs a statement that yields one number.
+func (c *conn) value(sql string) (int64, error) {
+	s := &stmt{c: c}
+	s.prepare(sql)
+	defer s.finalize()
+	var v int64
+	for s.next() {
+		v = s.colInt(0)
+	}
+	return v, s.done()
+}
+
+// stmt is a prepared statement: bind with int, text, blob and null in order, then
+// run it, or step through it with next and end with done.
+type stmt struct {
+	c      *conn
+	p      uintptr
+	bound  int32     // parameters bound so far
+	err    error     // the first error; reported by run and done
+	buffer uintptr   // holds texts and blobs while they are bound
+	used   int       // bytes of buffer in use
+	extra  []uintptr // values that did not fit
+}
+
+const stmtBuffer = 4 << 10
+
+func (s *stmt) prepare(sql string) {
+	p, err := libc.CString(sql)
+	if err != nil {
+		s.err = err
+		return
+	}
+	defer libc.Xfree(s.c.tls, p)
+	rc := sqlite3.Xsqlite3_prepare_v3(s.c.tls, s.c.db, p, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, s.c.out, 0)
+	if rc != sqlite3.SQLITE_OK {
+		s.err = fmt.Errorf("%w in %q", s.c.err(rc), sql)
+		return
+	}
+	s.p = *(*uintptr)(at(s.c.out))
+	if s.buffer = libc.Xmalloc(s.c.tls, stmtBuffer); s.buffer == 0 {
+		s.err = errors.New("out of memory")
+	}
+}
+
+func (s *stmt) finalize() {
+	s.reset()
+	sqlite3.Xsqlite3_finalize(s.c.tls, s.p)
+	libc.Xfree(s.c.tls, s.buffer)
+	s.p, s.buffer = 0, 0
+}
+
+func (s *stmt) check(rc int32) {
+	if rc != sqlite3.SQLITE_OK && s.err == nil {
+		s.err = s.c.err(rc)
+	}
+}
+
+func (s *stmt) int(v int64) *stmt {
+	s.bound++
+	if s.p != 0 {
+		s.check(sqlite3.Xsqlite3_bind_int64(s.c.tls, s.p, s.bound, v))
+	}
+	return s
+}
+
+// ints binds several numbers.
+func (s *stmt) ints(values ...int64) *stmt {
+	for _, v := range values {
+		s.int(v)
+	}
+	return s
+}
+
+func (s *stmt) flag(v bool) *stmt {
+	if v {
+		return s.int(1)
+	}
+	return s.int(0)
+}
+
+func (s *stmt) null() *stmt {
+	s.bound++
+	if s.p != 0 {
+		s.check(sqlite3.Xsqlite3_bind_null(s.c.tls, s.p, s.bound))
+	}
+	return s
+}
+
+// intOrNull binds null for 0.
+func (s *stmt) intOrNull(v int64) *stmt {
+	if v == 0 {
+		return s.null()
+	}
+	return s.int(v)
+}
+
+// text binds a string.
+func (s *stmt) text(v string) *stmt {
+	s.bound++
+	if s.p == 0 {
+		return s
+	}
+	p := s.room(len(v))
+	if len(v) > 0 {
+		copy(unsafe.Slice((*byte)(at(p)), len(v)), v) //nolint:gosec // room has len(v) bytes
+	}
+	s.check(sqlite3.Xsqlite3_bind_text(s.c.tls, s.p, s.bound, p, int32(len(v)), 0)) //nolint:gosec // below 2 GiB
+	return s
+}
+
+// textOrNull binds null for the empty string, which is stored in no bytes.
+func (s *stmt) textOrNull(v string) *stmt {
+	if v == "" {
+		return s.null()
+	}
+	return s.text(v)
+}
+
+// blob binds bytes; nil and empty are an empty blob.
+func (s *stmt) blob(v []byte) *stmt {
+	s.bound++
+	if s.p == 0 {
+		return s
+	}
+	p := s.room(len(v))
+	if len(v) > 0 {
+		copy(unsafe.Slice((*byte)(at(p)), len(v)), v) //nolint:gosec // room has len(v) bytes
+	}
+	s.check(sqlite3.Xsqlite3_bind_blob(s.c.tls, s.p, s.bound, p, int32(len(v)), 0)) //nolint:gosec // below 2 GiB
+	return s
+}
+
+func (s *stmt) blobOrNull(v []byte) *stmt {
+	if len(v) == 0 {
+		return s.null()
+	}
+	return s.blob(v)
+}
+
+// room returns n bytes that live until the statement is reset.
+func (s *stmt) room(n int) uintptr {
+	if s.used+n <= stmtBuffer {
+		p := s.buffer + uintptr(s.used) //nolint:gosec // not negative
+		s.used += n
+		return p
+	}
+	p := libc.Xmalloc(s.c.tls, types.Size_t(n)) //nolint:gosec // not negative
+	if p == 0 {
+		panic("sqlite: out of memory")
+	}
+	s.extra = append(s.extra, p)
+	return p
+}
+
+// reset makes the statement ready for its next use.
+func (s *stmt) reset() {
+	if s.p != 0 {
+		sqlite3.Xsqlite3_reset(s.c.tls, s.p)
+		if len(s.extra) > 0 { // no binding may point to freed memory
+			sqlite3.Xsqlite3_clear_bindings(s.c.tls, s.p)
+		}
+	}
+	for _, p := range s.extra {
+		libc.Xfree(s.c.tls, p)
+	}
+	s.extra = s.extra[:0]
+	s.bound, s.used = 0, 0
+}
+
+// next steps to the next row and reports whether there is one.
+func (s *stmt) next() bool {
+	if s.err != nil || s.p == 0 {
+		return false
+	}
+	switch rc := sqlite3.Xsqlite3_step(s.c.tls, s.p); rc {
+	case sqlite3.SQLITE_ROW:
+		return true
+	case sqlite3.SQLITE_DONE:
+	default:
+		s.err = s.c.err(rc)
+	}
+	return false
+}
+
+// done ends a use of the statement and returns its error.
+func (s *stmt) done() error {
+	err := s.err
+	s.reset()
+	if s.p != 0 {
+		s.err = nil
+	}
+	return err
+}
+
+// run executes the statement.
+func (s *stmt) run() error {
+	for s.next() { //nolint:revive // rows are not wanted
+	}
+	return s.done()
+}
+
+// changed executes the statement and returns how many rows it changed.
+func (s *stmt) changed() (int64, error) {
+	if err := s.run(); err != nil {
+		return 0, err
+	}
+	return int64(sqlite3.Xsqlite3_changes(s.c.tls, s.c.db)), nil
+}
+
+func (s *stmt) colInt(i int32) int64 { return sqlite3.Xsqlite3_column_int64(s.c.tls, s.p, i) }
+
+func (s *stmt) colNull(i int32) bool {
+	return sqlite3.Xsqlite3_column_type(s.c.tls, s.p, i) == sqlite3.SQLITE_NULL
+}
+
+// colBytes returns a copy of a text or blob, nil if it is empty.
+func (s *stmt) colBytes(i int32) []byte {
+	p := sqlite3.Xsqlite3_column_blob(s.c.tls, s.p, i)
+	n := sqlite3.Xsqlite3_column_bytes(s.c.tls, s.p, i)
+	if p == 0 || n == 0 {
+		return nil
+	}
+	b := make([]byte, n)
+	copy(b, unsafe.Slice((*byte)(at(p)), n)) //nolint:gosec // SQLite says that there are n bytes
+	return b
+}
+
+func (s *stmt) colText(i int32) string {
+	p := sqlite3.Xsqlite3_column_blob(s.c.tls, s.p, i) // the bytes as they are: the file is UTF-8
+	n := sqlite3.Xsqlite3_column_bytes(s.c.tls, s.p, i)
+	if p == 0 || n == 0 {
+		return ""
+	}
+	return string(unsafe.Slice((*byte)(at(p)), n)) //nolint:gosec // SQLite says that there are n bytes
+}

@@ -1,0 +1,444 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redrive/redrive"
+)
+
+// Get implements redrive.Store.
+func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
+	entries := make([]*redrive.Entry, len(refs))
+	err := s.read(ctx, func(c *conn) error {
+		return snapshot(c, func() error {
+			f := finder{s: s, read: c.stmt, held: s.heldLease, query: &redrive.Query{Bodies: true}}
+			for i, ref := range refs {
+				q := s.queueNamed(ref.Queue)
+				if q == nil {
+					continue
+				}
+				seq, err := lookup(c.stmt, s.numberOf(q), ref.ID)
+				if err != nil {
+					return err
+				}
+				if seq == 0 {
+					continue
+				}
+				e, ok, err := f.entry(q, seq)
+				if err != nil {
+					return err
+				}
+				if ok {
+					entries[i] = e
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return entries, nil
+}
+
+// heldLease returns a copy of the lease of a message, or nil, for readers.
+func (s *Store) heldLease(seq int64) *lease {
+	s.leaseMu.RLock()
+	defer s.leaseMu.RUnlock()
+	l := s.leases.held(seq)
+	if l == nil {
+		return nil
+	}
+	copied := *l
+	return &copied
+}
+
+// numberOf returns the number of a queue, 0 if it is not in the file.
+func (s *Store) numberOf(q *queue) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return q.number
+}
+
+// Recall implements redrive.Store.
+func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
+	found := make([]*redrive.Remembered, len(refs))
+	err := s.read(ctx, func(c *conn) error {
+		for i, ref := range refs {
+			q := s.queueNamed(ref.Queue)
+			if q == nil {
+				continue
+			}
+			st := c.stmt(`SELECT hash, outcome, reason, at FROM chosen WHERE queue = ? AND id = ? AND (until IS NULL OR until > ?)`)
+			st.int(s.numberOf(q)).text(ref.ID).int(s.now())
+			if st.next() {
+				found[i] = &redrive.Remembered{Ref: ref, Hash: uint64(st.colInt(0)), //nolint:gosec // the bits are what counts
+					Outcome: redrive.Outcome(st.colInt(1)), Reason: redrive.Reason(st.colInt(2)), At: timeOf(st.colInt(3))} //nolint:gosec // small
+			}
+			if err := st.done(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// Phases of a search within a queue.
+const (
+	phaseWaiting = iota
+	phaseDead
+	phaseKey // by key, waiting and dead
+	phases
+)
+
+// mark of a page: where the next one begins.
+type pageMark struct {
+	queue, phase int64
+	a, b         int64 // place within the phase
+}
+
+func (m pageMark) String() string {
+	return fmt.Sprintf("%d.%d.%s.%s", m.queue, m.phase, strconv.FormatInt(m.a, 36), strconv.FormatInt(m.b, 36))
+}
+
+func parseMark(s string) (m pageMark, err error) {
+	if s == "" {
+		return m, nil
+	}
+	parts := strings.Split(s, ".")
+	bad := &redrive.Error{Op: "find", Err: fmt.Errorf("%w page mark %q", redrive.ErrInvalid, s), Hint: "use the Next of the page before"}
+	if len(parts) != 4 {
+		return m, bad
+	}
+	for i, p := range []*int64{&m.queue, &m.phase, &m.a, &m.b} {
+		base := 10
+		if i > 1 {
+			base = 36
+		}
+		if *p, err = strconv.ParseInt(parts[i], base, 64); err != nil {
+			return m, bad
+		}
+	}
+	return m, nil
+}
+
+// Find implements redrive.Store. Waiting messages come in the order of their
+// publication, dead letters in that of their death, queue by queue.
+func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
+	page := redrive.Page{Complete: true}
+	at, err := parseMark(q.After)
+	if err != nil {
+		return page, err
+	}
+	err = s.read(ctx, func(c *conn) error {
+		return snapshot(c, func() error {
+			f := finder{s: s, read: c.stmt, held: s.heldLease, query: &q, at: at, page: &page}
+			return f.find()
+		})
+	})
+	return page, err
+}
+
+// finder looks through the entries.
+type finder struct {
+	s        *Store
+	read     func(string) *stmt
+	held     func(seq int64) *lease
+	query    *redrive.Query
+	at       pageMark
+	page     *redrive.Page
+	examined int
+	full     bool // the page ended before the search
+}
+
+func (f *finder) find() error {
+	for _, q := range f.queues() {
+		if q.number < f.at.queue {
+			continue
+		}
+		if q.number > f.at.queue {
+			f.at = pageMark{queue: q.number}
+		}
+		for phase := f.at.phase; phase < phases; phase++ {
+			if phase > f.at.phase {
+				f.at = pageMark{queue: q.number, phase: phase}
+			}
+			if !f.wants(phase) {
+				continue
+			}
+			if err := f.search(q, phase); err != nil || f.full {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// queues returns the queues to search, in the order of their numbers.
+func (f *finder) queues() []*queue {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	var list []*queue
+	for _, q := range f.s.queues {
+		if q.number != 0 && (f.query.Queue == "" || f.query.Queue == q.name) {
+			list = append(list, q)
+		}
+	}
+	slices.SortFunc(list, func(a, b *queue) int { return int(a.number - b.number) })
+	return list
+}
+
+// wants reports whether a phase can hold what is looked for.
+func (f *finder) wants(phase int64) bool {
+	q := f.query
+	if q.Key != "" {
+		return phase == phaseKey
+	}
+	dead := q.Reason != 0 || q.Signature != "" || q.State == redrive.StateDead
+	switch phase {
+	case phaseWaiting:
+		return !dead
+	case phaseDead:
+		return dead || q.State == 0
+	}
+	return false
+}
+
+// search goes through one phase of a queue.
+func (f *finder) search(q *queue, phase int64) error {
+	st := f.source(q, phase)
+	var err error
+	for err == nil && st.next() {
+		if len(f.page.Entries) == f.query.PageLimit() || f.examined == redrive.Examined {
+			f.full = true
+			f.page.Next = f.at.String()
+			f.page.Complete = f.examined < redrive.Examined
+			break
+		}
+		f.examined++
+		seq := st.colInt(0)
+		f.at.a, f.at.b = st.colInt(1), st.colInt(2)
+		var e *redrive.Entry
+		var ok bool
+		switch phase {
+		case phaseWaiting:
+			r := scanRow(st, 3)
+			e, ok, err = f.waitingEntry(q, &r)
+		case phaseDead:
+			d := scanDead(st, 3)
+			e, ok, err = f.deadEntry(q, &d)
+		default:
+			e, ok, err = f.entry(q, seq)
+		}
+		if err == nil && ok {
+			f.page.Entries = append(f.page.Entries, *e)
+		}
+	}
+	if done := st.done(); err == nil {
+		err = done
+	}
+	return err
+}
+
+// source reads the rows of a phase from the mark on: seq, the place, and the row.
+func (f *finder) source(q *queue, phase int64) *stmt {
+	query := f.query
+	switch phase {
+	case phaseWaiting:
+		return f.read(`SELECT seq, seq, 0, ` + rowColumns + ` FROM waiting INDEXED BY waiting_seq WHERE queue = ? AND seq > ? ORDER BY seq`).
+			int(q.number).int(f.at.a)
+	case phaseKey:
+		return f.read(`SELECT seq, ordered, turn FROM keyed WHERE queue = ? AND key = ? AND (ordered, turn) > (?, ?) ORDER BY ordered, turn`).
+			int(q.number).text(query.Key).int(f.at.a).int(f.at.b)
+	}
+	from := pageMark{a: f.at.a, b: f.at.b}
+	if since := nanos(query.Since); from.a < since {
+		from = pageMark{a: since - 1, b: dueNever}
+	}
+	until := dueNever
+	if !query.Until.IsZero() {
+		until = nanos(query.Until)
+	}
+	if query.Reason != 0 && query.Signature != "" {
+		return f.read(`SELECT seq, died, seq, ` + deadColumns + ` FROM dead INDEXED BY dead_cause
+			WHERE queue = ? AND reason = ? AND signature = ? AND (died, seq) > (?, ?) AND died <= ? ORDER BY died, seq`).
+			int(q.number).int(int64(query.Reason)).text(query.Signature).int(from.a).int(from.b).int(until)
+	}
+	return f.read(`SELECT seq, died, seq, ` + deadColumns + ` FROM dead INDEXED BY dead_died
+		WHERE queue = ? AND (died, seq) > (?, ?) AND died <= ? ORDER BY died, seq`).int(q.number).int(from.a).int(from.b).int(until)
+}
+
+// entry reads a message by its seq, if it matches.
+func (f *finder) entry(q *queue, seq int64) (*redrive.Entry, bool, error) {
+	st := f.read(`SELECT ` + rowColumns + ` FROM waiting WHERE queue = ? AND seq = ?`).int(q.number).int(seq)
+	if st.next() {
+		r := scanRow(st, 0)
+		if err := st.done(); err != nil {
+			return nil, false, err
+		}
+		return f.waitingEntry(q, &r)
+	}
+	if err := st.done(); err != nil {
+		return nil, false, err
+	}
+	st = f.read(`SELECT ` + deadColumns + ` FROM dead WHERE seq = ? AND queue = ?`).int(seq).int(q.number)
+	if st.next() {
+		d := scanDead(st, 0)
+		if err := st.done(); err != nil {
+			return nil, false, err
+		}
+		return f.deadEntry(q, &d)
+	}
+	return nil, false, st.done()
+}
+
+// matchesNow reports whether a message is still what the query looks for.
+func (f *finder) matchesNow(q *queue, seq int64) (bool, error) {
+	_, ok, err := f.entry(q, seq)
+	return ok, err
+}
+
+func (f *finder) waitingEntry(q *queue, r *row) (*redrive.Entry, bool, error) {
+	e := &redrive.Entry{State: redrive.StateWaiting, Due: timeOf(r.due)}
+	if r.class == classBlocked {
+		e.State = redrive.StateBlocked
+	}
+	if l := f.held(r.seq); l != nil {
+		e.State, e.Until, e.Instance, e.Token = redrive.StateLeased, timeOf(l.until), l.instance, l.token
+		r.attempts++
+	}
+	query := f.query
+	if query.State != 0 && query.State != e.State || query.Reason != 0 || query.Signature != "" {
+		return nil, false, nil
+	}
+	return f.fill(q, e, r)
+}
+
+func (f *finder) deadEntry(q *queue, d *deadRow) (*redrive.Entry, bool, error) {
+	query := f.query
+	if query.State != 0 && query.State != redrive.StateDead || query.Reason != 0 && query.Reason != d.reason ||
+		query.Signature != "" && query.Signature != d.signature {
+		return nil, false, nil
+	}
+	e := &redrive.Entry{State: redrive.StateDead, Reason: d.reason, DiedAt: timeOf(d.died)}
+	return f.fill(q, e, &d.row)
+}
+
+// fill adds what the row and the message hold, and applies what is left of the
+// query.
+func (f *finder) fill(q *queue, e *redrive.Entry, r *row) (*redrive.Entry, bool, error) {
+	query := f.query
+	if query.Kind != "" && query.Kind != r.kind {
+		return nil, false, nil
+	}
+	body := query.Bodies || query.Text != "" || query.Header != ""
+	m, ok, err := f.message(r.seq, body)
+	if err != nil {
+		return nil, false, err
+	}
+	if !ok {
+		return nil, false, &sqlError{code: corruptCode, text: fmt.Sprintf("a message of queue %s has no body", q.name)}
+	}
+	m.Queue, m.Kind = q.name, r.kind
+	e.Message = m
+	e.Lane = redrive.Lane(r.lane) //nolint:gosec // a lane
+	e.Attempts, e.Crashes, e.Suspect = int(r.attempts), int(r.crashes), r.flags&flagSuspect != 0
+	e.History.Count = int(r.failures + r.earlier)
+	if ok, err := f.admits(e, r); err != nil || !ok {
+		return nil, false, err
+	}
+	if !query.Bodies {
+		e.Body, e.Headers = nil, nil
+		return e, true, nil
+	}
+	return e, true, f.story(e, r)
+}
+
+// admits applies the parts of the query that look into the message.
+func (f *finder) admits(e *redrive.Entry, r *row) (bool, error) {
+	query := f.query
+	at := e.PublishedAt
+	if e.State == redrive.StateDead {
+		at = e.DiedAt
+	}
+	switch {
+	case query.Key != "" && query.Key != e.Key,
+		query.Plan != "" && query.Plan != e.Plan,
+		query.NotPlan != "" && query.NotPlan == e.Plan,
+		!query.Since.IsZero() && at.Before(query.Since),
+		!query.Until.IsZero() && at.After(query.Until),
+		query.Header != "" && !hasHeader(e.Headers, query.Header):
+		return false, nil
+	}
+	if query.Text == "" || bytes.Contains(e.Body, []byte(query.Text)) {
+		return true, nil
+	}
+	last, err := readFailure(f.read, r.seq, r.flags)
+	return last != nil && strings.Contains(last.Message, query.Text), err
+}
+
+// hasHeader looks for NAME or NAME=VALUE.
+func hasHeader(h redrive.Headers, want string) bool {
+	name, value, valued := strings.Cut(want, "=")
+	return slices.ContainsFunc(h, func(v redrive.Header) bool {
+		return v.Name == name && (!valued || string(v.Value) == value)
+	})
+}
+
+// message reads what a message carries.
+func (f *finder) message(seq int64, body bool) (m redrive.Message, ok bool, err error) {
+	sql := `SELECT ` + messageColumns + ` FROM message WHERE seq = ?`
+	if !body {
+		sql = `SELECT id, key, NULL, published, expires, reply_to, generation, redrives, plan, origin, edited_from, NULL FROM message WHERE seq = ?`
+	}
+	st := f.read(sql).int(seq)
+	if ok = st.next(); ok {
+		m, err = scanMessage(st, 0)
+	}
+	if done := st.done(); err == nil {
+		err = done
+	}
+	return m, ok, err
+}
+
+// story reads failures and original.
+func (f *finder) story(e *redrive.Entry, r *row) error {
+	if r.flags&(flagFirst|flagLast) != 0 {
+		st := f.read(`SELECT slot, json FROM failure WHERE slot BETWEEN ? AND ?`).int(2 * r.seq).int(2*r.seq + 1)
+		for st.next() {
+			failure := redrive.DecodeFailure(st.colBytes(1))
+			if st.colInt(0) == 2*r.seq {
+				e.History.First = failure
+			} else {
+				e.History.Last = failure
+			}
+		}
+		if err := st.done(); err != nil {
+			return err
+		}
+	}
+	if r.flags&flagEdited == 0 {
+		return nil
+	}
+	st := f.read(`SELECT kind, key, headers, body FROM original WHERE seq = ?`).int(r.seq)
+	var err error
+	if st.next() {
+		m := e.Message
+		m.Kind, m.Key, m.Body = st.colText(0), st.colText(1), st.colBytes(3)
+		m.Headers, err = decodeHeaders(st.colBytes(2))
+		e.Original = &m
+	}
+	if done := st.done(); err == nil {
+		err = done
+	}
+	return err
+}

@@ -1,0 +1,146 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/redrive/redrive"
+)
+
+// cause is what groups dead letters.
+type cause struct {
+	queue     string
+	reason    redrive.Reason
+	signature string
+}
+
+// Groups implements redrive.Store.
+func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error) {
+	q.State = redrive.StateDead
+	limit := q.PageLimit()
+	err = s.read(ctx, func(c *conn) error {
+		return snapshot(c, func() error {
+			g := grouper{finder: finder{s: s, read: c.stmt, held: s.heldLease, query: &q}, found: make(map[cause]*redrive.Group)}
+			if err := g.collect(); err != nil {
+				return err
+			}
+			complete = !g.full && len(g.found) <= limit
+			for _, group := range g.found {
+				groups = append(groups, *group)
+			}
+			slices.SortFunc(groups, func(a, b redrive.Group) int {
+				return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
+			})
+			groups = groups[:min(limit, len(groups))]
+			for i := range groups {
+				if err := g.example(&groups[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	return groups, complete, err
+}
+
+// grouper counts dead letters by cause.
+type grouper struct {
+	finder
+	found  map[cause]*redrive.Group
+	newest map[cause]int64
+}
+
+func (g *grouper) collect() error {
+	g.newest = make(map[cause]int64)
+	for _, q := range g.queues() {
+		if !g.indexed() {
+			if err := g.scan(q); err != nil || g.full {
+				return err
+			}
+			continue
+		}
+		st := g.read(`SELECT reason, signature, count(*), min(died), max(died) FROM dead INDEXED BY dead_cause WHERE queue = ? GROUP BY reason, signature`).int(q.number)
+		for st.next() {
+			key := cause{q.name, redrive.Reason(st.colInt(0)), st.colText(1)} //nolint:gosec // a reason
+			if g.query.Reason != 0 && g.query.Reason != key.reason || g.query.Signature != "" && g.query.Signature != key.signature {
+				continue
+			}
+			g.found[key] = &redrive.Group{Queue: key.queue, Reason: key.reason, Signature: key.signature,
+				Count: st.colInt(2), First: timeOf(st.colInt(3)), Last: timeOf(st.colInt(4))}
+		}
+		if err := st.done(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// indexed reports whether the index of causes alone can answer.
+func (g *grouper) indexed() bool {
+	q := *g.query
+	q.Queue, q.State, q.Reason, q.Signature, q.After, q.Limit, q.Bodies = "", 0, 0, "", "", 0, false
+	return q == redrive.Query{}
+}
+
+// scan looks at each dead letter of a queue, up to a bound.
+func (g *grouper) scan(q *queue) error {
+	g.at = pageMark{queue: q.number, phase: phaseDead}
+	st := g.source(q, phaseDead)
+	var err error
+	for err == nil && st.next() {
+		if g.examined == redrive.Examined {
+			g.full = true
+			break
+		}
+		g.examined++
+		d := scanDead(st, 3)
+		var ok bool
+		if _, ok, err = g.deadEntry(q, &d); err != nil || !ok {
+			continue
+		}
+		key := cause{q.name, d.reason, d.signature}
+		group := g.found[key]
+		if group == nil {
+			group = &redrive.Group{Queue: q.name, Reason: d.reason, Signature: d.signature, First: timeOf(d.died)}
+			g.found[key] = group
+		}
+		group.Count++
+		group.Last = timeOf(d.died)
+		g.newest[key] = d.seq
+	}
+	if done := st.done(); err == nil {
+		err = done
+	}
+	return err
+}
+
+// example fills in the newest dead letter of a group.
+func (g *grouper) example(group *redrive.Group) error {
+	q := g.s.queueNamed(group.Queue)
+	key := cause{group.Queue, group.Reason, group.Signature}
+	seq := g.newest[key]
+	if seq == 0 {
+		st := g.read(`SELECT seq FROM dead INDEXED BY dead_cause WHERE queue = ? AND reason = ? AND signature = ? ORDER BY died DESC, seq DESC LIMIT 1`)
+		st.int(g.s.numberOf(q)).int(int64(group.Reason)).text(group.Signature)
+		if st.next() {
+			seq = st.colInt(0)
+		}
+		if err := st.done(); err != nil {
+			return err
+		}
+	}
+	m, ok, err := g.message(seq, false)
+	if err != nil || !ok {
+		return err
+	}
+	group.Example = redrive.Ref{Queue: group.Queue, ID: m.ID}
+	f, err := readFailure(g.read, seq, flagFirst|flagLast)
+	if f != nil {
+		group.Message = f.Message
+		if len(f.Types) > 0 {
+			group.Type = f.Types[0]
+		}
+	}
+	return err
+}

@@ -1,0 +1,179 @@
+-- Redrive's embedded store, schema version 1. Times are nanoseconds since 1970.
+-- Later versions are numbered migrations beside this file.
+
+-- One row a queue: what the store must know about it, what it holds and its books.
+-- The writer keeps these numbers in memory and writes the row in the transaction
+-- that moves the messages.
+CREATE TABLE queue (
+  queue        INTEGER PRIMARY KEY,
+  name         TEXT    NOT NULL UNIQUE,
+  order_by_key INTEGER NOT NULL DEFAULT 0,
+  dead_release INTEGER NOT NULL DEFAULT 0,
+  remember     INTEGER NOT NULL DEFAULT 0,
+  fresh        INTEGER NOT NULL DEFAULT 0,
+  retry        INTEGER NOT NULL DEFAULT 0,
+  redrive      INTEGER NOT NULL DEFAULT 0,
+  blocked      INTEGER NOT NULL DEFAULT 0,
+  suspects     INTEGER NOT NULL DEFAULT 0,
+  bytes        INTEGER NOT NULL DEFAULT 0,
+  published    INTEGER NOT NULL DEFAULT 0,
+  parked       INTEGER NOT NULL DEFAULT 0,
+  imported     INTEGER NOT NULL DEFAULT 0,
+  moved_in     INTEGER NOT NULL DEFAULT 0,
+  repeated     INTEGER NOT NULL DEFAULT 0,
+  done         INTEGER NOT NULL DEFAULT 0,
+  dropped      INTEGER NOT NULL DEFAULT 0,
+  archived     INTEGER NOT NULL DEFAULT 0,
+  moved_out    INTEGER NOT NULL DEFAULT 0,
+  exhausted    INTEGER NOT NULL DEFAULT 0,
+  permanent    INTEGER NOT NULL DEFAULT 0,
+  crashed      INTEGER NOT NULL DEFAULT 0,
+  expired      INTEGER NOT NULL DEFAULT 0,
+  undecodable  INTEGER NOT NULL DEFAULT 0,
+  oversize     INTEGER NOT NULL DEFAULT 0,
+  unroutable   INTEGER NOT NULL DEFAULT 0,
+  rejected     INTEGER NOT NULL DEFAULT 0,
+  loop         INTEGER NOT NULL DEFAULT 0,
+  uncertain    INTEGER NOT NULL DEFAULT 0,
+  disabled     INTEGER NOT NULL DEFAULT 0,
+  manual       INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- What a message carries. seq is its place in the order of publication; of a
+-- message whose id the store made, it is the time stamp within the id.
+CREATE TABLE message (
+  seq         INTEGER PRIMARY KEY,
+  queue       INTEGER NOT NULL,
+  id          TEXT    NOT NULL,
+  key         TEXT,
+  headers     BLOB,
+  published   INTEGER NOT NULL,
+  expires     INTEGER,
+  reply_to    TEXT,
+  generation  INTEGER NOT NULL,
+  redrives    INTEGER NOT NULL,
+  plan        TEXT,
+  origin      TEXT,
+  edited_from TEXT,
+  body        BLOB    NOT NULL
+) STRICT;
+
+-- One row a waiting message, in the order in which claims read.
+-- class: 0-2 lane, 3 suspect, 4 blocked behind the head of its key.
+-- flags: 1 suspect, 2 the id is remembered, 4 edited, 8 a first failure, 16 a last failure.
+-- token: of the last lease that was settled or ran out.
+-- turn: place in the order of its key; 0 without order.
+-- born: the time of publication, of messages that were put with one.
+CREATE TABLE waiting (
+  queue    INTEGER NOT NULL,
+  class    INTEGER NOT NULL,
+  due      INTEGER NOT NULL,
+  seq      INTEGER NOT NULL,
+  lane     INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  failures INTEGER NOT NULL,
+  earlier  INTEGER NOT NULL, -- failures of earlier generations
+  crashes  INTEGER NOT NULL,
+  flags    INTEGER NOT NULL,
+  token    INTEGER NOT NULL,
+  turn     INTEGER NOT NULL,
+  kind     TEXT,
+  expires  INTEGER,
+  born     INTEGER,
+  PRIMARY KEY (queue, class, due, seq)
+) WITHOUT ROWID, STRICT;
+CREATE UNIQUE INDEX waiting_seq ON waiting (queue, seq);
+CREATE INDEX waiting_expires ON waiting (queue, expires) WHERE expires IS NOT NULL;
+CREATE INDEX waiting_born ON waiting (queue, born) WHERE born IS NOT NULL;
+
+-- One row a dead letter. due: when a processor of dead letters may claim it.
+CREATE TABLE dead (
+  seq       INTEGER PRIMARY KEY,
+  queue     INTEGER NOT NULL,
+  died      INTEGER NOT NULL,
+  due       INTEGER NOT NULL,
+  reason    INTEGER NOT NULL,
+  signature TEXT    NOT NULL,
+  lane      INTEGER NOT NULL,
+  attempts  INTEGER NOT NULL,
+  failures  INTEGER NOT NULL,
+  earlier   INTEGER NOT NULL,
+  crashes   INTEGER NOT NULL,
+  flags     INTEGER NOT NULL,
+  token     INTEGER NOT NULL,
+  turn      INTEGER NOT NULL,
+  kind      TEXT
+) STRICT;
+CREATE INDEX dead_died ON dead (queue, died);
+CREATE INDEX dead_due ON dead (queue, due);
+CREATE INDEX dead_cause ON dead (queue, reason, signature, died);
+
+-- First (seq*2) and last (seq*2+1) failure of a message, as JSON.
+CREATE TABLE failure (
+  slot INTEGER PRIMARY KEY,
+  json BLOB    NOT NULL
+) STRICT;
+
+-- Messages as they were before they were edited in place.
+CREATE TABLE original (
+  seq     INTEGER PRIMARY KEY,
+  kind    TEXT,
+  key     TEXT,
+  headers BLOB,
+  body    BLOB NOT NULL
+) STRICT;
+
+-- Messages with a key, waiting or dead. ordered: 1 while the message takes part in
+-- the order of its key, whose head has the lowest turn.
+CREATE TABLE keyed (
+  queue   INTEGER NOT NULL,
+  key     TEXT    NOT NULL,
+  ordered INTEGER NOT NULL,
+  turn    INTEGER NOT NULL,
+  seq     INTEGER NOT NULL,
+  PRIMARY KEY (queue, key, ordered, turn, seq)
+) WITHOUT ROWID, STRICT;
+
+-- Ids that callers chose. keep: how long it is remembered beyond the message's life.
+-- until: when it may be forgotten, once the message ended.
+CREATE TABLE chosen (
+  queue   INTEGER NOT NULL,
+  id      TEXT    NOT NULL,
+  seq     INTEGER NOT NULL,
+  hash    INTEGER NOT NULL,
+  outcome INTEGER NOT NULL,
+  reason  INTEGER NOT NULL,
+  at      INTEGER NOT NULL,
+  keep    INTEGER NOT NULL,
+  until   INTEGER,
+  PRIMARY KEY (queue, id)
+) WITHOUT ROWID, STRICT;
+CREATE INDEX chosen_until ON chosen (until) WHERE until IS NOT NULL;
+
+-- One row a claim of which something is not settled: the messages at
+-- token, token+1, ... by seq. It tells the next process who was in hand when this
+-- one died.
+CREATE TABLE mark (
+  token INTEGER PRIMARY KEY,
+  queue INTEGER NOT NULL,
+  alone INTEGER NOT NULL,
+  seqs  BLOB    NOT NULL
+) STRICT;
+
+-- Small values shared by all users of the store.
+CREATE TABLE record (
+  space   TEXT    NOT NULL,
+  key     TEXT    NOT NULL,
+  value   BLOB    NOT NULL,
+  version INTEGER NOT NULL,
+  expires INTEGER,
+  PRIMARY KEY (space, key)
+) WITHOUT ROWID, STRICT;
+CREATE INDEX record_expires ON record (expires) WHERE expires IS NOT NULL;
+
+-- epoch: raised at every start, the upper half of every token.
+CREATE TABLE meta (
+  name  TEXT PRIMARY KEY,
+  value INTEGER NOT NULL
+) WITHOUT ROWID, STRICT;
+INSERT INTO meta VALUES ('epoch', 0);

@@ -1,0 +1,415 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// settleOp carries out settlements.
+type settleOp struct {
+	op
+	items  []redrive.Settlement
+	errs   []error // of validation, kept over a repetition
+	result []error
+}
+
+// Settle implements redrive.Source. It returns after the results are synced.
+func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error {
+	if err := ctx.Err(); err != nil {
+		return fillErrors(len(items), err)
+	}
+	o := &settleOp{items: items, errs: make([]error, len(items))}
+	ok, bytes, grows := 0, 0, false
+	for i := range items {
+		if o.errs[i] = checkSettlement(&items[i]); o.errs[i] != nil {
+			continue
+		}
+		ok++
+		for j := range items[i].Emit {
+			bytes += items[i].Emit[j].Size()
+			grows = true
+		}
+	}
+	if ok == 0 {
+		return o.errs
+	}
+	o.op = newOp(len(items), bytes, true, grows)
+	took, err := s.submit(lineDeliver, o, ctx.Done())
+	if err != nil {
+		return fillErrors(len(items), err)
+	}
+	if !took {
+		return fillErrors(len(items), ctx.Err())
+	}
+	if redrive.FirstError(o.result) == nil {
+		return nil
+	}
+	return o.result
+}
+
+func checkSettlement(st *redrive.Settlement) error {
+	if err := st.Validate(); err != nil {
+		return err
+	}
+	for i := range st.Emit {
+		if err := st.Emit[i].Validate(); err != nil {
+			return fmt.Errorf("emit: %w", err)
+		}
+	}
+	return checkEdit(st.Edit)
+}
+
+func (o *settleOp) run(t *tx) {
+	o.result = append(o.result[:0], o.errs...)
+	for i := range o.items {
+		if o.result[i] == nil {
+			o.result[i] = t.item(func() error { return t.settle(&o.items[i]) })
+		}
+	}
+}
+
+func (o *settleOp) end(err error) {
+	if err == nil {
+		return
+	}
+	for i := range o.items {
+		if o.errs[i] == nil {
+			o.errs[i] = err
+		}
+	}
+	o.result = o.errs
+}
+
+// settle carries out one settlement.
+func (t *tx) settle(st *redrive.Settlement) error {
+	l := t.s.leases.byToken[st.Receipt.Token]
+	if l == nil || l.id != st.Receipt.ID || l.queue.name != st.Receipt.Queue {
+		return t.lostOrGone(st.Receipt.Ref)
+	}
+	for i := range st.Emit {
+		m := st.Emit[i]
+		q, err := t.queue(m.Queue)
+		if err != nil {
+			return err
+		}
+		if err := t.publish(q, &m); err != nil && err != redrive.ErrDuplicate { //nolint:errorlint // publish returns it bare
+			return fmt.Errorf("emit: %w", err)
+		}
+	}
+	if l.dead {
+		return t.settleDead(l, st)
+	}
+	err := t.settleWaiting(l, st)
+	if err != nil {
+		return err
+	}
+	if !l.lapsed {
+		err = t.settledMark(l)
+	}
+	t.endLease(l, false)
+	return err
+}
+
+// lostOrGone is the result for a token that holds nothing.
+func (t *tx) lostOrGone(ref redrive.Ref) error {
+	q := t.s.queueNamed(ref.Queue)
+	if q == nil || q.id == 0 {
+		return redrive.ErrNotFound
+	}
+	seq, err := t.lookup(q, ref.ID)
+	if err != nil {
+		return err
+	}
+	if seq == 0 {
+		return redrive.ErrNotFound
+	}
+	return redrive.ErrLeaseLost
+}
+
+func (t *tx) settleWaiting(l *lease, st *redrive.Settlement) error {
+	q := l.queue
+	switch st.Outcome {
+	case redrive.OutcomeDone:
+		t.count(q, countDone, 1)
+		return t.remove(l, st.Outcome, 0)
+	case redrive.OutcomeDrop:
+		t.count(q, countDropped, 1)
+		return t.remove(l, st.Outcome, st.Reason)
+	case redrive.OutcomeDead:
+		return t.die(l, st)
+	case redrive.OutcomeRepeat:
+		return t.repeat(l, st.After)
+	}
+	next := l.settled()
+	next.due = later(t.now, st.After)
+	if st.Outcome == redrive.OutcomeRetry {
+		next.flags &^= flagSuspect
+		next.lane = int64(redrive.LaneRetry)
+	} else {
+		next.attempts-- // given back; and what was suspected of it stays
+	}
+	if err := t.recordFailure(&next, st.Failure, st.Outcome == redrive.OutcomeRetry); err != nil {
+		return err
+	}
+	if next.class != classBlocked {
+		next.class = next.openClass()
+	}
+	return t.moveWaiting(q, &l.row, &next)
+}
+
+// settled is the row after the claim, with its attempt counted. What a lease that
+// ran out has changed is taken back: the process lives after all.
+func (l *lease) settled() row {
+	r := l.row
+	r.token = int64(l.token) //nolint:gosec // epochs are far below 2^31
+	if !l.lapsed {
+		r.attempts++
+		return r
+	}
+	if l.claim.alone {
+		r.crashes--
+	}
+	r.flags = r.flags&^flagSuspect | l.suspect
+	return r
+}
+
+// remove ends a message.
+func (t *tx) remove(l *lease, o redrive.Outcome, reason redrive.Reason) error {
+	if err := t.deleteWaiting(l.queue, &l.row, l.size); err != nil {
+		return err
+	}
+	if err := t.leaveKey(l.queue, l.key, l.turn, l.seq); err != nil {
+		return err
+	}
+	if err := t.ended(l.queue, l.id, l.flags, o, reason); err != nil {
+		return err
+	}
+	return t.deleteMessage(l.seq, l.flags)
+}
+
+// deleteMessage removes what a message carried and its story.
+func (t *tx) deleteMessage(seq, flags int64) error {
+	if err := t.deleteStory(seq, flags); err != nil {
+		return err
+	}
+	return t.write(`DELETE FROM message WHERE seq = ?`).int(seq).run()
+}
+
+// deleteStory removes the failures of a message and its original.
+func (t *tx) deleteStory(seq, flags int64) error {
+	if flags&(flagFirst|flagLast) != 0 {
+		if err := t.write(`DELETE FROM failure WHERE slot BETWEEN ? AND ?`).int(2 * seq).int(2*seq + 1).run(); err != nil {
+			return err
+		}
+	}
+	if flags&flagEdited == 0 {
+		return nil
+	}
+	return t.write(`DELETE FROM original WHERE seq = ?`).int(seq).run()
+}
+
+// recordFailure keeps a failure as the first, or else as the last.
+func (t *tx) recordFailure(r *row, f *redrive.Failure, counted bool) error {
+	if f == nil {
+		return nil
+	}
+	if counted {
+		r.failures++
+	}
+	slot, flag := 2*r.seq, flagFirst
+	if r.flags&flagFirst != 0 {
+		slot, flag = slot+1, flagLast
+	}
+	r.flags |= flag
+	return t.write(`INSERT OR REPLACE INTO failure (slot, json) VALUES (?, ?)`).int(slot).blob(redrive.EncodeFailure(f)).run()
+}
+
+// die sets a message aside.
+func (t *tx) die(l *lease, st *redrive.Settlement) error {
+	d := deadRow{row: l.settled(), died: t.now, due: t.now, reason: st.Reason}
+	d.flags &^= flagSuspect
+	if err := t.recordFailure(&d.row, st.Failure, true); err != nil {
+		return err
+	}
+	if st.Failure != nil {
+		d.signature = st.Failure.Signature
+	} else if f, err := readFailure(t.read, l.seq, l.flags); err != nil {
+		return err
+	} else if f != nil {
+		d.signature = f.Signature
+	}
+	if err := t.deleteWaiting(l.queue, &l.row, l.size); err != nil {
+		return err
+	}
+	return t.bury(l.queue, &d, l.id, l.key)
+}
+
+// readFailure returns the newest failure of a message, or nil.
+func readFailure(read func(string) *stmt, seq, flags int64) (*redrive.Failure, error) {
+	if flags&(flagFirst|flagLast) == 0 {
+		return nil, nil
+	}
+	s := read(`SELECT json FROM failure WHERE slot BETWEEN ? AND ? ORDER BY slot DESC LIMIT 1`).int(2 * seq).int(2*seq + 1)
+	var f *redrive.Failure
+	if s.next() {
+		f = redrive.DecodeFailure(s.colBytes(0))
+	}
+	return f, s.done()
+}
+
+// repeat ends a generation as done and makes the message due again.
+func (t *tx) repeat(l *lease, after time.Duration) error {
+	q := l.queue
+	t.count(q, countDone, 1)
+	t.count(q, countRepeated, 1)
+	next := l.settled()
+	next.due, next.born = later(t.now, after), t.now
+	next.lane = int64(redrive.LaneFresh)
+	next.attempts, next.failures, next.earlier, next.crashes = 0, 0, 0, 0
+	if err := t.deleteStory(l.seq, l.flags); err != nil {
+		return err
+	}
+	next.flags &= flagChosen
+	if err := t.write(`UPDATE message SET generation = generation + 1, published = ? WHERE seq = ?`).int(t.now).int(l.seq).run(); err != nil {
+		return err
+	}
+	if err := t.became(q, l.id, l.flags, 0, 0); err != nil {
+		return err
+	}
+	if l.turn == 0 {
+		next.class = next.openClass()
+		return t.moveWaiting(q, &l.row, &next)
+	}
+	// The key's next message has its turn before this one has another.
+	if err := t.deleteWaiting(q, &l.row, 0); err != nil {
+		return err
+	}
+	if err := t.leaveKey(q, l.key, l.turn, l.seq); err != nil {
+		return err
+	}
+	return t.enterAgain(q, &next, l.key)
+}
+
+// enterAgain stores the row of a message that lines up in its key anew.
+func (t *tx) enterAgain(q *queue, r *row, key string) error {
+	turn, head, err := t.enterKey(q, key, r.seq)
+	if err != nil {
+		return err
+	}
+	r.turn, r.class = turn, r.openClass()
+	if !head {
+		r.class = classBlocked
+	}
+	return t.insertWaiting(q, r, 0)
+}
+
+// settleDead settles the claim of a dead letter.
+func (t *tx) settleDead(l *lease, st *redrive.Settlement) error {
+	switch st.Outcome {
+	case redrive.OutcomeDone, redrive.OutcomeDrop:
+		c := countDone
+		if st.Outcome == redrive.OutcomeDrop {
+			c = countDropped
+		}
+		d, m, err := t.deadRow(l.queue, l.seq)
+		if err != nil {
+			return err
+		}
+		t.count(l.queue, c, 1)
+		if err := t.exhume(l.queue, &d, &m, st.Outcome, st.Reason); err != nil {
+			return err
+		}
+	case redrive.OutcomeRetry, redrive.OutcomeRelease, redrive.OutcomeDead:
+		if err := t.keepDead(l, st); err != nil {
+			return err
+		}
+	case redrive.OutcomeRepeat:
+		d, m, err := t.deadRow(l.queue, l.seq)
+		if err != nil {
+			return err
+		}
+		d.token = int64(l.token) //nolint:gosec // epochs are far below 2^31
+		if _, err := t.redrive(l.queue, &d, &m, &redrive.Change{Action: redrive.ActRedrive, Edit: st.Edit}, later(t.now, st.After)); err != nil {
+			return err
+		}
+	}
+	t.endLease(l, false)
+	return nil
+}
+
+// keepDead leaves a claimed dead letter where it is, claimable again when due.
+func (t *tx) keepDead(l *lease, st *redrive.Settlement) error {
+	d, m, err := t.deadRow(l.queue, l.seq)
+	if err != nil {
+		return err
+	}
+	due := t.now
+	if st.Outcome == redrive.OutcomeDead {
+		if err := t.editDead(l.queue, &d, &m, st.Edit); err != nil {
+			return err
+		}
+	} else {
+		due = later(t.now, st.After)
+	}
+	if st.Outcome != redrive.OutcomeRelease {
+		d.attempts++
+		if err := t.recordFailure(&d.row, st.Failure, false); err != nil {
+			return err
+		}
+	}
+	t.bump(l.queue)
+	return t.write(`UPDATE dead SET due = ?, attempts = ?, flags = ? WHERE seq = ?`).int(due).int(d.attempts).int(d.flags).int(l.seq).run()
+}
+
+// extendOp makes leases run longer. It writes nothing.
+type extendOp struct {
+	op
+	receipts []redrive.Receipt
+	lease    time.Duration
+	result   []error
+}
+
+// Extend implements redrive.Source.
+func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
+	if err := ctx.Err(); err != nil {
+		return fillErrors(len(receipts), err)
+	}
+	o := &extendOp{op: newOp(len(receipts), 0, false, false), receipts: receipts, lease: max(lease, minLease)}
+	took, err := s.submit(lineDeliver, o, ctx.Done())
+	if err != nil {
+		return fillErrors(len(receipts), err)
+	}
+	if !took {
+		return fillErrors(len(receipts), ctx.Err())
+	}
+	if redrive.FirstError(o.result) == nil {
+		return nil
+	}
+	return o.result
+}
+
+func (o *extendOp) run(t *tx) {
+	o.result = make([]error, len(o.receipts))
+	for i := range o.receipts {
+		r := &o.receipts[i]
+		l := t.s.leases.byToken[r.Token]
+		switch {
+		case l == nil || l.id != r.ID || l.queue.name != r.Queue:
+			o.result[i] = t.item(func() error { return t.lostOrGone(r.Ref) })
+		case l.lapsed:
+			o.result[i] = redrive.ErrLeaseLost
+		default:
+			l.until = later(t.now, o.lease)
+			t.s.leases.fix(l.slot)
+		}
+	}
+}
+
+func (o *extendOp) end(err error) {
+	if err != nil {
+		o.result = fillErrors(len(o.receipts), err)
+	}
+}

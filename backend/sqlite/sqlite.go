@@ -1,0 +1,428 @@
+// Package sqlite is the embedded store: one SQLite file, owned by one process.
+//
+// Guarantees. Publish, Settle, Apply and Update return after their transaction is
+// synced (write-ahead log, synchronous=FULL). A claim is not synced: losing its
+// mark with the power loses no message, only the memory that it was in hand. Every
+// settlement is fenced by a token that is never used again, also across restarts.
+// A message, what it emits, its death and the books move in one transaction.
+//
+// Native limits. One process at a time; others get [redrive.ErrInUse]. One writer
+// commits for all callers, so throughput grows with their number. Ids and times are
+// kept for good, a body is at most [redrive.MaxBodySize].
+//
+// Caps. Everything: any delay, dead letters, repeats, emits, fences, extensions,
+// marks, order by key, browsing; identity by message, transfer by transaction.
+package sqlite
+
+import (
+	"context"
+	_ "embed" // the schema
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/redrive/redrive"
+)
+
+// FileName is the store's file within its folder.
+const FileName = "redrive.db"
+
+const (
+	schemaVersion  = 1
+	applicationID  = 0x52647276 // "Rdrv"
+	leastLibrary   = 3051003    // the first with a sound reset of the write-ahead log
+	corruptCode    = int32(sqlite3.SQLITE_CORRUPT)
+	exitAfterFatal = 70
+)
+
+//go:embed schema.sql
+var schema string
+
+// Store is the embedded store. It is safe for concurrent use.
+type Store struct {
+	dir     string
+	clock   func() time.Time
+	onFatal func(error)
+	lock    *lockFile
+	w       *conn // the writer's
+	synced  bool  // the writer's commits are synced at present
+	readers chan *conn
+
+	lineMu  sync.Mutex
+	lines   [lines][]operation
+	stopped error // no operation is taken any more
+
+	work       chan struct{}
+	quit       chan struct{}
+	writerDone chan struct{}
+	closeOnce  sync.Once
+
+	lastNow atomic.Int64
+	broken  atomic.Pointer[error] // the store has failed for good
+
+	// Of the writer only.
+	lastSeq   int64
+	lastToken uint64
+	upkeep    upkeep
+	lastWrite int64 // when the last group ended
+
+	leaseMu  sync.RWMutex // guards leases; only the writer changes them
+	leases   leases
+	leaseEnd atomic.Int64 // when the first lease runs out
+
+	mu      sync.Mutex // guards what follows and the shared part of queues
+	queues  map[string]*queue
+	byID    map[int64]*queue
+	waiters map[*waiter]struct{}
+	watches watchCache
+}
+
+var _ redrive.Store = (*Store)(nil)
+
+// Option changes how a store is opened.
+type Option func(*Store)
+
+// WithClock makes the store take the time from f. It is for tests: leases then run
+// out when the store next looks at the clock.
+func WithClock(f func() time.Time) Option { return func(s *Store) { s.clock = f } }
+
+// OnFatal is called when a write could not be synced, or the writer failed in a way
+// that leaves open what is on disk: the file must not be written again by this
+// process. Without it, the store logs the error and ends the process with status
+// 70. If f returns, every later call fails with the error.
+func OnFatal(f func(error)) Option { return func(s *Store) { s.onFatal = f } }
+
+// Open opens the store in a folder, making both if they are not there. It fails
+// with [redrive.ErrInUse] while another process has it, and with
+// [redrive.ErrCorrupt] if the file is not a sound store.
+func Open(dir string, opts ...Option) (*Store, error) {
+	s := &Store{
+		dir: dir, clock: time.Now, leases: newLeases(),
+		queues: make(map[string]*queue), byID: make(map[int64]*queue), waiters: make(map[*waiter]struct{}),
+		work: make(chan struct{}, 1), quit: make(chan struct{}), writerDone: make(chan struct{}),
+		onFatal: func(err error) {
+			slog.Error("the store cannot be written; the process ends", "dir", dir, "error", err)
+			os.Exit(exitAfterFatal)
+		},
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	if err := s.open(); err != nil {
+		s.release()
+		return nil, openError(dir, err)
+	}
+	s.showLeaseEnd()
+	go s.writeLoop()
+	return s, nil
+}
+
+func openError(dir string, err error) error {
+	var known *redrive.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	e := &redrive.Error{Op: "open", Err: fmt.Errorf("store %s: %w", dir, err)}
+	switch {
+	case errors.Is(err, redrive.ErrCorrupt):
+		e.Hint = corruptHint
+	case errors.Is(err, redrive.ErrFull):
+		e.Hint = "free some room on the store's disk"
+	}
+	return e
+}
+
+const corruptHint = "run `redrive store check` to see what is damaged, and `redrive store salvage` to copy what can be read"
+
+func (s *Store) open() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	var err error
+	if s.lock, err = lockDir(s.dir); err != nil {
+		return err
+	}
+	path := filepath.Join(s.dir, FileName)
+	if s.w, err = openConn(path, true); err != nil {
+		return err
+	}
+	if v := sqlite3.Xsqlite3_libversion_number(s.w.tls); v < leastLibrary {
+		return fmt.Errorf("SQLite %d is older than %d, which is the first that does not damage its log", v, leastLibrary)
+	}
+	if err := s.migrate(); err != nil {
+		return err
+	}
+	// The writer decides itself when the log is moved into the file.
+	if err := s.w.exec(`PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864`); err != nil {
+		return err
+	}
+	s.synced = true
+	if err := s.recover(); err != nil {
+		return err
+	}
+	s.readers = make(chan *conn, readConns)
+	for range readConns {
+		s.readers <- nil // opened when it is first needed
+	}
+	return syncDir(s.dir)
+}
+
+// migrate makes the schema, or checks that it is one that this program knows.
+func (s *Store) migrate() error {
+	id, err := s.w.value("PRAGMA application_id")
+	if err != nil {
+		return err
+	}
+	version, err := s.w.value("PRAGMA user_version")
+	if err != nil {
+		return err
+	}
+	objects, err := s.w.value("SELECT count(*) FROM sqlite_schema")
+	if err != nil {
+		return err
+	}
+	if objects == 0 && version == 0 {
+		return s.create()
+	}
+	switch {
+	case id != applicationID:
+		return fmt.Errorf("%w: %s is a SQLite file, but not a store of Redrive", redrive.ErrCorrupt, FileName)
+	case version > schemaVersion:
+		return &redrive.Error{Op: "open", Err: fmt.Errorf("store %s: its schema version %d is newer than %d, which this program knows", s.dir, version, schemaVersion),
+			Hint: "use the newer program that wrote it"}
+	case version < 1:
+		return fmt.Errorf("%w: schema version %d", redrive.ErrCorrupt, version)
+	}
+	if mode, err := s.pragma("PRAGMA journal_mode = WAL"); err != nil || mode != "wal" {
+		return errors.Join(err, fmt.Errorf("journal mode %q instead of wal", mode))
+	}
+	return s.checkSchema()
+}
+
+func (s *Store) create() error {
+	// auto_vacuum must come before the first page is written.
+	if err := s.w.exec("PRAGMA auto_vacuum = INCREMENTAL"); err != nil {
+		return err
+	}
+	if mode, err := s.pragma("PRAGMA journal_mode = WAL"); err != nil || mode != "wal" {
+		return errors.Join(err, fmt.Errorf("journal mode %q instead of wal: the folder's file system cannot share memory", mode))
+	}
+	return s.w.exec(fmt.Sprintf("PRAGMA synchronous = FULL; BEGIN IMMEDIATE;\n%s\nPRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT",
+		schema, applicationID, schemaVersion))
+}
+
+// checkSchema compares the tables of the file with those of the schema.
+func (s *Store) checkSchema() error {
+	have, err := schemaOf(s.w)
+	if err != nil {
+		return err
+	}
+	for _, part := range strings.Split(schema, ";") {
+		lines := strings.Split(part, "\n")
+		for len(lines) > 0 && (lines[0] == "" || strings.HasPrefix(lines[0], "--")) {
+			lines = lines[1:]
+		}
+		if want := strings.TrimSpace(strings.Join(lines, "\n")); strings.HasPrefix(want, "CREATE") && !have[want] {
+			name, _, _ := strings.Cut(want, "(")
+			return fmt.Errorf("%w: its schema differs at %q", redrive.ErrCorrupt, strings.TrimSpace(name))
+		}
+	}
+	return nil
+}
+
+func schemaOf(c *conn) (map[string]bool, error) {
+	have := make(map[string]bool)
+	st := c.stmt("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
+	for st.next() {
+		have[st.colText(0)] = true
+	}
+	return have, st.done()
+}
+
+func (s *Store) pragma(sql string) (string, error) {
+	st := &stmt{c: s.w}
+	st.prepare(sql)
+	defer st.finalize()
+	var v string
+	if st.next() {
+		v = st.colText(0)
+	}
+	return v, st.done()
+}
+
+// Close ends the store: what is being written is finished, later calls fail with
+// [redrive.ErrClosed]. Leases that are still held end as if the process had died.
+func (s *Store) Close() error {
+	s.shut(func() {
+		s.lineMu.Lock()
+		if s.stopped == nil {
+			s.stopped = redrive.ErrClosed
+		}
+		s.lineMu.Unlock()
+	})
+	return nil
+}
+
+// shut stops the writer and releases everything, once.
+func (s *Store) shut(stop func()) {
+	s.closeOnce.Do(func() {
+		stop()
+		close(s.quit)
+		<-s.writerDone
+		s.endRest()
+		s.wakeWaiters()
+		s.release()
+	})
+	<-s.writerDone
+}
+
+// endRest answers what came in after the writer's last look.
+func (s *Store) endRest() {
+	s.lineMu.Lock()
+	var rest []operation
+	for line := range s.lines {
+		rest = append(rest, s.lines[line]...)
+		s.lines[line] = nil
+	}
+	err := s.stopped
+	s.lineMu.Unlock()
+	endAll(rest, err)
+}
+
+// release closes connections and the lock.
+func (s *Store) release() {
+	if s.readers != nil {
+		for range readConns {
+			if c := <-s.readers; c != nil {
+				c.close()
+			}
+		}
+	}
+	if s.w != nil {
+		s.w.close()
+	}
+	if s.lock != nil {
+		s.lock.unlock()
+	}
+}
+
+// Caps implements redrive.Source.
+func (s *Store) Caps() redrive.Caps {
+	return redrive.Caps{
+		Name: "sqlite", MaxDelay: redrive.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
+		Fenced: true, Filters: true, MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		Identity: redrive.IdentityMessage, Transfer: redrive.TransferTransaction,
+	}
+}
+
+// now is the store's clock. It never goes back within the process.
+func (s *Store) now() int64 {
+	now := s.clock().UnixNano()
+	for {
+		last := s.lastNow.Load()
+		if now <= last {
+			return last
+		}
+		if s.lastNow.CompareAndSwap(last, now) {
+			return now
+		}
+	}
+}
+
+// Now implements redrive.Store.
+func (s *Store) Now(context.Context) (time.Time, error) {
+	if err := s.closed(); err != nil {
+		return time.Time{}, err
+	}
+	return timeOf(s.now()), nil
+}
+
+func (s *Store) closed() error {
+	s.lineMu.Lock()
+	defer s.lineMu.Unlock()
+	return s.stopped
+}
+
+// failed returns why the store has failed for good, or nil.
+func (s *Store) failed() error {
+	if p := s.broken.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// fail makes every later call end with err.
+func (s *Store) fail(err error) {
+	s.broken.CompareAndSwap(nil, &err)
+	err = s.failed()
+	s.lineMu.Lock()
+	if s.stopped == nil {
+		s.stopped = err
+	}
+	s.lineMu.Unlock()
+	s.wakeWaiters()
+}
+
+// fatal ends the store after an error that leaves open what is on disk.
+func (s *Store) fatal(err error) {
+	s.fail(&redrive.Error{Op: "write", Err: err, Hint: "the process must start anew; nothing that was acknowledged depends on what failed"})
+	s.onFatal(s.failed())
+}
+
+// corrupt ends the store after a page that cannot be read.
+func (s *Store) corrupt(err error) error {
+	s.fail(&redrive.Error{Op: "read", Err: err, Hint: corruptHint})
+	return s.failed()
+}
+
+// newTokens returns the first of n new tokens.
+func (s *Store) newTokens(n int) uint64 {
+	first := s.lastToken + 1
+	s.lastToken += uint64(n) //nolint:gosec // not negative
+	return first
+}
+
+// queueNamed returns a queue of the store, or nil.
+func (s *Store) queueNamed(name string) *queue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queues[name]
+}
+
+// addQueue returns the queue of a name, which need not be in the file yet.
+func (s *Store) addQueue(name string) *queue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[name]; q != nil {
+		return q
+	}
+	return s.newQueue(name)
+}
+
+// newQueue makes a queue that is not in the file. mu is held.
+func (s *Store) newQueue(name string) *queue {
+	q := &queue{name: name, version: 1, settings: redrive.QueueSettings{Remember: redrive.DefaultRemember}}
+	for class := range q.state.next {
+		q.state.next[class] = dueNever
+	}
+	q.shared = q.state
+	s.queues[name] = q
+	return q
+}
+
+// showLeaseEnd tells others than the writer when the first lease runs out.
+func (s *Store) showLeaseEnd() {
+	end := dueNever
+	if len(s.leases.ends) > 0 {
+		end = s.leases.ends[0].until
+	}
+	s.leaseEnd.Store(end)
+}

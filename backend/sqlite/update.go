@@ -1,0 +1,258 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redrive/redrive"
+)
+
+// updateOp changes messages.
+type updateOp struct {
+	op
+	refs   []redrive.Ref
+	query  *redrive.Query // what each must still match, if it was found by a query
+	change redrive.Change
+	result []redrive.Updated
+	err    error
+}
+
+// Update implements redrive.Store. What a query selects is looked up beside the
+// writer and checked again when it is changed.
+func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
+	if err := checkChange(&c); err != nil {
+		return nil, err
+	}
+	if limit <= 0 {
+		limit = redrive.MaxPage
+	}
+	if sel.Query == nil {
+		return s.update(ctx, sel.Refs[:min(limit, len(sel.Refs))], nil, c)
+	}
+	q := *sel.Query
+	q.Bodies, q.Limit = false, min(limit, redrive.MaxPage)
+	for {
+		page, err := s.Find(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if len(page.Entries) > 0 {
+			refs := make([]redrive.Ref, len(page.Entries))
+			for i := range page.Entries {
+				refs[i] = page.Entries[i].Ref()
+			}
+			result, err := s.update(ctx, refs, &q, c)
+			if err != nil || len(result) > 0 {
+				return result, err
+			}
+		}
+		if page.Next == "" {
+			return nil, nil
+		}
+		q.After = page.Next
+	}
+}
+
+func (s *Store) update(ctx context.Context, refs []redrive.Ref, q *redrive.Query, c redrive.Change) ([]redrive.Updated, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	o := &updateOp{op: newOp(len(refs), 0, true, c.Action == redrive.ActEdit || c.Edit != nil), refs: refs, query: q, change: c}
+	took, err := s.submit(lineOther, o, ctx.Done())
+	if err != nil {
+		return nil, err
+	}
+	if !took {
+		return nil, ctx.Err()
+	}
+	return o.result, o.err
+}
+
+func (o *updateOp) end(err error) {
+	if err != nil {
+		o.result, o.err = nil, err
+	}
+}
+
+func checkChange(c *redrive.Change) error {
+	invalid := func(what string) error {
+		return &redrive.Error{Op: "update", Err: fmt.Errorf("%w change: %s", redrive.ErrInvalid, what)}
+	}
+	switch {
+	case c.Action < redrive.ActRedrive || c.Action > redrive.ActDueNow:
+		return invalid(fmt.Sprintf("action %d", c.Action))
+	case c.Action == redrive.ActEdit && c.Edit == nil:
+		return invalid("an edit without anything to change")
+	case c.Reason > redrive.ReasonManual:
+		return invalid(fmt.Sprintf("reason %d", c.Reason))
+	}
+	if c.To != "" {
+		if err := redrive.CheckQueue(c.To); err != nil {
+			return err
+		}
+	}
+	return checkEdit(c.Edit)
+}
+
+// checkEdit reports an edit whose result no message may have.
+func checkEdit(e *redrive.Edit) error {
+	if e == nil {
+		return nil
+	}
+	m := redrive.Message{Queue: "q"}
+	applyEdit(&m, e)
+	return m.Validate()
+}
+
+func (o *updateOp) run(t *tx) {
+	o.result = nil
+	for _, ref := range o.refs {
+		u := redrive.Updated{Ref: ref}
+		skipped := false
+		u.Err = t.item(func() (err error) {
+			u.New = redrive.Ref{}
+			skipped, err = o.one(t, &u)
+			return err
+		})
+		if !skipped {
+			o.result = append(o.result, u)
+		}
+	}
+}
+
+// one changes one message. It skips what does not match the query any more.
+func (o *updateOp) one(t *tx, u *redrive.Updated) (skipped bool, err error) {
+	q := t.s.queueNamed(u.Queue)
+	if q == nil || q.id == 0 {
+		return false, redrive.ErrNotFound
+	}
+	seq, err := t.lookup(q, u.ID)
+	if err != nil || seq == 0 {
+		return o.query != nil, orNotFound(err)
+	}
+	if o.query != nil {
+		f := finder{s: t.s, read: t.read, held: t.s.leases.held, query: o.query}
+		if ok, err := f.matchesNow(q, seq); err != nil || !ok {
+			return true, err
+		}
+	}
+	if t.s.leases.held(seq) != nil {
+		return false, redrive.ErrState
+	}
+	r, waits, err := t.waitingRow(q, seq)
+	if err != nil {
+		return false, err
+	}
+	if waits {
+		m, err := t.body(q, &r)
+		if err != nil {
+			return false, err
+		}
+		return false, t.changeWaiting(q, &r, &m, &o.change)
+	}
+	d, m, err := t.deadRow(q, seq)
+	if err != nil {
+		return false, err
+	}
+	u.New, err = t.changeDead(q, &d, &m, &o.change)
+	return false, err
+}
+
+func orNotFound(err error) error {
+	if err == nil {
+		return redrive.ErrNotFound
+	}
+	return err
+}
+
+// changeWaiting changes a waiting or blocked message.
+func (t *tx) changeWaiting(q *queue, r *row, m *redrive.Message, c *redrive.Change) error {
+	switch c.Action {
+	case redrive.ActDrop:
+		t.count(q, countDropped, 1)
+		if err := t.publishResult(m, redrive.OutcomeDrop, c.Reason, nil); err != nil {
+			return err
+		}
+		return t.removeRow(q, r, m, redrive.OutcomeDrop, c.Reason)
+	case redrive.ActKill:
+		return t.kill(q, r, m, c)
+	case redrive.ActEdit:
+		return t.editWaiting(q, r, m, c.Edit)
+	case redrive.ActDueNow:
+		if r.due <= t.now {
+			return nil
+		}
+		t.forgetLease(r.seq)
+		next := *r
+		next.due = t.now
+		return t.moveWaiting(q, r, &next)
+	case redrive.ActRedrive, redrive.ActArchive:
+	}
+	return redrive.ErrState
+}
+
+// kill sets a waiting message aside.
+func (t *tx) kill(q *queue, r *row, m *redrive.Message, c *redrive.Change) error {
+	reason := c.Reason
+	if reason == 0 {
+		reason = redrive.ReasonManual
+	}
+	f := &redrive.Failure{At: timeOf(t.now), Reason: reason, Types: []string{"redrive.killed"}, Message: c.Note}
+	f.Clean()
+	t.forgetLease(r.seq)
+	d := deadRow{row: *r, died: t.now, due: t.now, reason: reason}
+	d.flags &^= flagSuspect
+	if c.Note != "" {
+		if err := t.recordFailure(&d.row, f, false); err != nil {
+			return err
+		}
+	}
+	if err := t.publishResult(m, redrive.OutcomeDead, reason, f); err != nil {
+		return err
+	}
+	if err := t.deleteWaiting(q, r, int64(m.Size())); err != nil {
+		return err
+	}
+	return t.bury(q, &d, m.ID, m.Key)
+}
+
+// publishResult publishes the result of a message that ended, if it asks for one.
+func (t *tx) publishResult(m *redrive.Message, o redrive.Outcome, reason redrive.Reason, f *redrive.Failure) error {
+	result, ok := redrive.ResultMessage(m, o, reason, f, nil)
+	if !ok || result.Validate() != nil { // a name that is no queue's has nobody who waits for it
+		return nil
+	}
+	q, err := t.queue(result.Queue)
+	if err != nil {
+		return err
+	}
+	if err := t.publish(q, &result); err != nil && !isRepeated(err) {
+		return err
+	}
+	return nil
+}
+
+// changeDead changes a dead letter, and returns where it is now if that changed.
+func (t *tx) changeDead(q *queue, d *deadRow, m *redrive.Message, c *redrive.Change) (now redrive.Ref, err error) {
+	t.forgetLease(d.seq)
+	switch c.Action {
+	case redrive.ActRedrive:
+		switch {
+		case d.reason == redrive.ReasonUncertain && !c.ConfirmUncertain:
+			return now, redrive.ErrUncertain
+		case c.MaxRedrives > 0 && m.Redrives >= c.MaxRedrives:
+			return now, redrive.ErrLoop
+		}
+		return t.redrive(q, d, m, c, t.now)
+	case redrive.ActDrop:
+		t.count(q, countDropped, 1)
+		return now, t.exhume(q, d, m, redrive.OutcomeDrop, c.Reason)
+	case redrive.ActArchive:
+		t.count(q, countArchived, 1)
+		return now, t.exhume(q, d, m, redrive.OutcomeDead, d.reason)
+	case redrive.ActEdit:
+		return now, t.editDead(q, d, m, c.Edit)
+	case redrive.ActKill, redrive.ActDueNow:
+	}
+	return now, redrive.ErrState
+}

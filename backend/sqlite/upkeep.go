@@ -1,0 +1,93 @@
+package sqlite
+
+import (
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// upkeep is what the writer does beside its groups: it moves the log into the
+// file, and gives free pages back to the file system.
+type upkeep struct {
+	movedAt int64 // pages written when the log was last moved
+	tidied  bool  // there is nothing to do until the next write
+	checked int64 // when free pages were last looked at
+}
+
+const (
+	logPages    = 4096 // 16 MiB: the log is moved when it has grown by so much
+	vacuumPages = 256  // given back in one slice
+	idleFor     = 200 * time.Millisecond
+	freeLeast   = 256 // free pages that are not worth the trouble
+)
+
+// maintain runs after each group.
+func (s *Store) maintain() {
+	u := &s.upkeep
+	u.tidied = false
+	s.lastWrite = s.now()
+	if pages := s.w.pagesWritten(); pages-u.movedAt >= logPages || pages < u.movedAt {
+		s.moveLog(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
+	}
+	if now := s.now(); now-u.checked >= int64(time.Second) {
+		u.checked = now
+		s.shrink()
+	}
+}
+
+// moveLog moves the log into the file.
+func (s *Store) moveLog(mode int32) {
+	log, moved, err := s.w.checkpoint(mode)
+	switch {
+	case err == nil:
+		if log == moved {
+			s.upkeep.movedAt = s.w.pagesWritten()
+		} else { // a reader is in the way: try again soon
+			s.upkeep.movedAt = s.w.pagesWritten() - logPages*3/4
+		}
+	case isFatal(err):
+		s.fatal(err)
+	case isCorrupt(err):
+		_ = s.corrupt(err)
+	}
+}
+
+// shrink gives a slice of the free pages back, and reports whether there are more.
+func (s *Store) shrink() bool {
+	if s.failed() != nil {
+		return false
+	}
+	free, err := s.w.value("PRAGMA freelist_count")
+	if err != nil || free < freeLeast {
+		return false
+	}
+	if err := s.w.exec("PRAGMA incremental_vacuum(256)"); err != nil {
+		if isFatal(err) {
+			s.fatal(err)
+		}
+		return false
+	}
+	return free >= freeLeast+vacuumPages
+}
+
+// idle is called when there is nothing to write. It returns how long the writer may
+// sleep.
+func (s *Store) idle() time.Duration {
+	wait := time.Hour
+	if len(s.leases.ends) > 0 {
+		wait = min(wait, max(time.Duration(s.leases.ends[0].until-s.now()), time.Millisecond))
+	}
+	u := &s.upkeep
+	if u.tidied {
+		return wait
+	}
+	if s.now()-s.lastWrite < int64(idleFor) {
+		return min(wait, idleFor)
+	}
+	if s.shrink() {
+		return 0
+	}
+	s.moveLog(sqlite3.SQLITE_CHECKPOINT_TRUNCATE)
+	u.tidied = true
+	return wait
+}

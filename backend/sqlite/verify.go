@@ -1,0 +1,158 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redrive/redrive"
+)
+
+// Verify implements redrive.Store. It reads within one snapshot; while it runs, the
+// log grows by what is written.
+func (s *Store) Verify(ctx context.Context, names ...string) ([]redrive.Audit, error) {
+	if len(names) == 0 {
+		names = s.queueNames()
+	}
+	audits := make([]redrive.Audit, 0, len(names))
+	err := s.read(ctx, func(c *conn) error {
+		return snapshot(c, func() error {
+			for _, name := range names {
+				a := auditor{read: c.stmt, audit: redrive.Audit{Queue: name}}
+				if q := s.queueNamed(name); q != nil {
+					a.queue = s.numberOf(q)
+				}
+				if err := a.run(); err != nil {
+					return err
+				}
+				audits = append(audits, a.audit)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return audits, nil
+}
+
+// auditor compares the numbers of one queue with its rows.
+type auditor struct {
+	read   func(string) *stmt
+	queue  int64
+	booked counts
+	audit  redrive.Audit
+}
+
+func (a *auditor) problem(format string, args ...any) {
+	a.audit.Problems = append(a.audit.Problems, fmt.Sprintf(format, args...))
+}
+
+func (a *auditor) run() error {
+	st := a.read(queueSelect + " WHERE queue = ?").int(a.queue)
+	if st.next() {
+		for c := range a.booked {
+			a.booked[c] = st.colInt(5 + int32(c)) //nolint:gosec // a few dozen
+		}
+	}
+	if err := st.done(); err != nil {
+		return err
+	}
+	a.audit.Books = a.booked.books()
+	scanned, err := a.scan()
+	if err != nil {
+		return err
+	}
+	a.audit.Waiting, a.audit.Dead = scanned.waiting(), scanned.dead()
+	for c, name := range counterNames {
+		moves := counter(c) >= countPublished && counter(c) <= countMovedOut
+		if !moves && a.booked[c] != scanned[c] {
+			a.problem("%s: %d counted, %d found", name, a.booked[c], scanned[c])
+		}
+	}
+	if n := a.audit.Imbalance(); n != 0 {
+		a.problem("%d more entered than left, wait or are dead", n)
+	}
+	return a.orphans()
+}
+
+// scan counts the rows.
+func (a *auditor) scan() (n counts, err error) {
+	st := a.read(`SELECT w.lane, w.class, count(*), sum(length(m.body) + coalesce(length(CAST(m.key AS BLOB)), 0) + coalesce(length(CAST(w.kind AS BLOB)), 0) + length(m.id)), count(m.headers)
+		FROM waiting w LEFT JOIN message m ON m.seq = w.seq WHERE w.queue = ? GROUP BY w.lane, w.class`).int(a.queue)
+	headers := int64(0)
+	for st.next() {
+		lane, class, rows := st.colInt(0), st.colInt(1), st.colInt(2)
+		if lane < 0 || lane >= int64(redrive.Lanes) {
+			a.problem("%d messages in lane %d, which is none", rows, lane)
+			continue
+		}
+		n[lane] += rows
+		switch class {
+		case classSuspect:
+			n[countSuspects] += rows
+		case classBlocked:
+			n[countBlocked] += rows
+		}
+		n[countBytes] += st.colInt(3)
+		headers += st.colInt(4)
+	}
+	if err := st.done(); err != nil {
+		return n, err
+	}
+	if headers > 0 {
+		size, err := a.headerBytes()
+		if err != nil {
+			return n, err
+		}
+		n[countBytes] += size
+	}
+	st = a.read(`SELECT reason, count(*) FROM dead WHERE queue = ? GROUP BY reason`).int(a.queue)
+	for st.next() {
+		r := redrive.Reason(st.colInt(0)) //nolint:gosec // a reason
+		if r == 0 || r > redrive.ReasonManual {
+			a.problem("%d dead letters for reason %d, which is none", st.colInt(1), r)
+			continue
+		}
+		n[deadCounter(r)] = st.colInt(1)
+	}
+	return n, st.done()
+}
+
+func (a *auditor) headerBytes() (n int64, err error) {
+	st := a.read(`SELECT m.headers FROM waiting w JOIN message m ON m.seq = w.seq WHERE w.queue = ? AND m.headers IS NOT NULL`).int(a.queue)
+	for st.next() {
+		h, err := decodeHeaders(st.colBytes(0))
+		if err != nil {
+			a.problem("headers that cannot be read")
+			continue
+		}
+		n += int64(h.Size())
+	}
+	return n, st.done()
+}
+
+// orphans looks for rows that belong to nothing.
+func (a *auditor) orphans() error {
+	for _, check := range []struct{ sql, what string }{
+		{`SELECT count(*) FROM waiting w WHERE queue = ? AND NOT EXISTS (SELECT 1 FROM message m WHERE m.seq = w.seq AND m.queue = w.queue)`, "waiting messages without a body"},
+		{`SELECT count(*) FROM dead d WHERE queue = ? AND NOT EXISTS (SELECT 1 FROM message m WHERE m.seq = d.seq AND m.queue = d.queue)`, "dead letters without a body"},
+		{`SELECT count(*) FROM dead d WHERE queue = ? AND EXISTS (SELECT 1 FROM waiting w WHERE w.queue = d.queue AND w.seq = d.seq)`, "messages that wait and are dead"},
+		{`SELECT count(*) FROM message m WHERE queue = ? AND NOT EXISTS (SELECT 1 FROM waiting w WHERE w.queue = m.queue AND w.seq = m.seq)
+			AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.seq = m.seq)`, "bodies that neither wait nor are dead"},
+		{`SELECT count(*) FROM waiting w JOIN message m ON m.seq = w.seq WHERE w.queue = ? AND w.class = 4
+			AND w.turn = (SELECT min(k.turn) FROM keyed k WHERE k.queue = w.queue AND k.key = m.key AND k.ordered = 1)`, "messages blocked by nobody"},
+	} {
+		st := a.read(check.sql).int(a.queue)
+		var n int64
+		if st.next() {
+			n = st.colInt(0)
+		}
+		if err := st.done(); err != nil {
+			return err
+		}
+		if n != 0 {
+			a.problem("%d %s", n, check.what)
+		}
+	}
+	return nil
+}

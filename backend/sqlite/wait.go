@@ -1,0 +1,148 @@
+package sqlite
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// waiter is one call of Wait that sleeps.
+type waiter struct{ wake chan struct{} }
+
+// watchCache remembers the queues of the last Wait, as the engine asks for the same
+// ones again and again.
+type watchCache struct {
+	names  []string
+	queues []*queue
+}
+
+// Wait implements redrive.Source. It does not poll, and wakes when a lease runs
+// out.
+func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+	w := &waiter{wake: make(chan struct{}, 1)}
+	s.mu.Lock()
+	s.waiters[w] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.waiters, w)
+		s.mu.Unlock()
+	}()
+	for {
+		if err := s.closed(); err != nil {
+			return nil, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if changed := s.changes(watches); len(changed) > 0 {
+			return s.events(ctx, changed)
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *Store) wakeWaiters() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.waiters {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// change is a queue that changed, as it was seen.
+type change struct {
+	queue   *queue
+	version uint64
+	id      int64
+	next    [claimable]int64
+}
+
+// changes returns the watched queues that have changed.
+func (s *Store) changes(watches []redrive.Watch) []change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.watches
+	same := len(c.names) == len(watches)
+	for i := 0; same && i < len(watches); i++ {
+		same = c.names[i] == watches[i].Queue
+	}
+	if !same {
+		c.names, c.queues = make([]string, len(watches)), make([]*queue, len(watches))
+		for i := range watches {
+			q := s.queues[watches[i].Queue]
+			if q == nil {
+				q = s.newQueue(watches[i].Queue)
+			}
+			q.watched = true
+			c.names[i], c.queues[i] = q.name, q
+		}
+	}
+	var changed []change
+	for i, q := range c.queues {
+		if q.version != watches[i].Since {
+			changed = append(changed, change{queue: q, version: q.version, id: q.number, next: q.shared.next})
+		}
+	}
+	return changed
+}
+
+// events tells what may be claimed of queues that changed.
+func (s *Store) events(ctx context.Context, changed []change) ([]redrive.Event, error) {
+	events := make([]redrive.Event, len(changed))
+	now := s.now()
+	for i := range changed {
+		c := &changed[i]
+		if slices.Contains(c.next[:], dueUnknown) && c.id != 0 {
+			if err := s.lookAhead(ctx, c); err != nil {
+				return nil, err
+			}
+		}
+		e := redrive.Event{Queue: c.queue.name, Version: c.version, NextDueIn: redrive.Never}
+		for class, due := range c.next {
+			if due == dueNever {
+				continue
+			}
+			in := max(time.Duration(due-now), 0)
+			e.NextDueIn = min(e.NextDueIn, in)
+			switch {
+			case in > 0:
+			case int64(class) == classSuspect:
+				e.Suspects = true
+			default:
+				e.Lanes = e.Lanes.With(redrive.Lane(class)) //nolint:gosec // a lane
+			}
+		}
+		events[i] = e
+	}
+	return events, nil
+}
+
+// lookAhead finds when something of a queue is due that was not claimed from since
+// the store was opened.
+func (s *Store) lookAhead(ctx context.Context, c *change) error {
+	return s.read(ctx, func(r *conn) error {
+		for class := range c.next {
+			if c.next[class] != dueUnknown {
+				continue
+			}
+			c.next[class] = dueNever
+			st := r.stmt(`SELECT due FROM waiting WHERE queue = ? AND class = ? ORDER BY due LIMIT 1`).int(c.id).int(int64(class))
+			if st.next() {
+				c.next[class] = st.colInt(0)
+			}
+			if err := st.done(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,483 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/redrive/redrive"
+)
+
+// A group of operations is one transaction, and one sync.
+const (
+	groupItems = 4096
+	groupBytes = 8 << 20
+)
+
+// Lines in front of the writer. A group takes from them in turn, so that a flood
+// in one of them does not starve the others.
+const (
+	lineDeliver = iota // claims, settlements, extensions
+	linePublish
+	lineOther // everything else
+	lines
+)
+
+// operation is what the writer carries out for a caller who waits for it.
+type operation interface {
+	// run works within the transaction. It may be run again after a rollback, and
+	// then begins anew. Its results hold only once end is called with nil.
+	run(t *tx)
+	// end is called once: with nil after the commit.
+	end(err error)
+	base() *op
+}
+
+// op is what all operations have.
+type op struct {
+	done    chan struct{}
+	items   int
+	bytes   int
+	durable bool // the commit must be synced
+	grows   bool // stores messages: first to fail when the disk is full
+}
+
+func newOp(items, bytes int, durable, grows bool) op {
+	return op{done: make(chan struct{}), items: items, bytes: bytes, durable: durable, grows: grows}
+}
+
+func (o *op) base() *op { return o }
+
+// submit hands an operation to the writer and waits until it has ended. When
+// canceled is closed before the writer took it, it is withdrawn and submit reports
+// false.
+func (s *Store) submit(line int, o operation, canceled <-chan struct{}) (bool, error) {
+	s.lineMu.Lock()
+	if s.stopped != nil {
+		err := s.stopped
+		s.lineMu.Unlock()
+		return true, err
+	}
+	s.lines[line] = append(s.lines[line], o)
+	s.lineMu.Unlock()
+	select {
+	case s.work <- struct{}{}:
+	default:
+	}
+	done := o.base().done
+	select {
+	case <-done:
+		return true, nil
+	case <-canceled:
+	}
+	s.lineMu.Lock()
+	if i := slices.Index(s.lines[line], o); i >= 0 {
+		s.lines[line] = slices.Delete(s.lines[line], i, i+1)
+		s.lineMu.Unlock()
+		return false, nil
+	}
+	s.lineMu.Unlock()
+	<-done // it is being written: what becomes of it is known soon
+	return true, nil
+}
+
+// gather takes the next group: from each line in turn, one operation at a time,
+// until the group is full or nothing is left.
+func (s *Store) gather(group []operation) []operation {
+	s.lineMu.Lock()
+	defer s.lineMu.Unlock()
+	var taken [lines]int
+	items, bytes := 0, 0
+	for more := true; more && items < groupItems && bytes < groupBytes; {
+		more = false
+		for line := range s.lines {
+			if taken[line] == len(s.lines[line]) {
+				continue
+			}
+			o := s.lines[line][taken[line]]
+			taken[line]++
+			group = append(group, o)
+			items += o.base().items
+			bytes += o.base().bytes
+			more = true
+		}
+	}
+	for line, n := range taken {
+		rest := copy(s.lines[line], s.lines[line][n:])
+		clear(s.lines[line][rest:])
+		s.lines[line] = s.lines[line][:rest]
+	}
+	return group
+}
+
+// write is the writer: the only goroutine that changes the file.
+func (s *Store) writeLoop() {
+	defer close(s.writerDone)
+	defer func() {
+		if p := recover(); p != nil {
+			s.fatal(fmt.Errorf("the writer panicked: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var group []operation
+	for {
+		clear(group)
+		group = s.gather(group[:0])
+		if len(group) == 0 && !s.lapsing() {
+			wait := s.idle()
+			timer.Reset(wait)
+			select {
+			case <-s.work:
+			case <-timer.C:
+			case <-s.quit:
+				return
+			}
+			continue
+		}
+		s.writeGroup(group)
+		s.maintain()
+	}
+}
+
+// lapsing reports whether a lease has run out.
+func (s *Store) lapsing() bool {
+	return len(s.leases.ends) > 0 && s.leases.ends[0].until <= s.now()
+}
+
+// writeGroup carries out a group, repeating it more carefully if it fails as a
+// whole.
+func (s *Store) writeGroup(group []operation) {
+	if err := s.failed(); err != nil {
+		endAll(group, err)
+		return
+	}
+	err := s.attempt(group, false)
+	if err != nil && !errors.Is(err, redrive.ErrFull) && !isFatal(err) && !isCorrupt(err) {
+		err = s.attempt(group, true)
+	}
+	if isFull(err) {
+		// What frees room goes on without what needs it. The log is emptied
+		// first, so that it need not grow.
+		full := &redrive.Error{Op: "write", Err: err, Hint: "free some room on the store's disk; the store goes on by itself"}
+		_, _, _ = s.w.checkpoint(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
+		rest := slices.DeleteFunc(group, func(o operation) bool {
+			if o.base().grows {
+				o.end(full)
+				close(o.base().done)
+				return true
+			}
+			return false
+		})
+		group = rest
+		if err = s.attempt(group, false); isFull(err) {
+			endAll(group, full)
+			return
+		}
+	}
+	switch {
+	case err == nil:
+	case isFatal(err):
+		s.fatal(err)
+		endAll(group, s.failed())
+	case isCorrupt(err):
+		endAll(group, s.corrupt(err))
+	default:
+		endAll(group, err)
+	}
+}
+
+func endAll(group []operation, err error) {
+	for _, o := range group {
+		o.end(err)
+		close(o.base().done)
+	}
+}
+
+// attempt runs a group in one transaction and answers it after the commit. On an
+// error nothing has happened and nobody was answered.
+func (s *Store) attempt(group []operation, careful bool) error {
+	t := &tx{s: s, now: s.now(), careful: careful}
+	for _, o := range group {
+		t.durable = t.durable || o.base().durable
+	}
+	s.leaseMu.Lock()
+	t.check(t.lapse())
+	for _, o := range group {
+		if t.failure == nil {
+			o.run(t)
+		}
+	}
+	s.leaseMu.Unlock()
+	if err := t.commit(); err != nil {
+		return err
+	}
+	endAll(group, nil)
+	return nil
+}
+
+// tx is the transaction of one group.
+type tx struct {
+	s       *Store
+	now     int64
+	careful bool   // every item has its own savepoint
+	began   bool   // the transaction is open
+	durable bool   // its commit is synced
+	writes  int    // statements that changed something
+	failure error  // the group cannot be committed like this
+	undo    []undo // what to take back in memory
+	touched []*queue
+}
+
+// undo is one change in memory: of a counter, a lease, or a claim's open leases.
+type undo struct {
+	queue   *queue
+	counter counter
+	n       int64
+	lease   *lease
+	added   bool // the lease was added, else it was removed
+	before  *lease
+	claim   *claim
+	made    *queue // got its number
+	row     *row   // what the row of the lease was
+
+	settings *redrive.QueueSettings // of owner, as they were
+	owner    *queue
+}
+
+// read returns a statement that changes nothing.
+func (t *tx) read(sql string) *stmt {
+	if !t.began {
+		t.check(t.begin())
+	}
+	return t.s.w.stmt(sql)
+}
+
+// write returns a statement that changes something.
+func (t *tx) write(sql string) *stmt {
+	t.writes++
+	return t.read(sql)
+}
+
+func (t *tx) begin() error {
+	if t.s.synced != t.durable {
+		level := "PRAGMA synchronous = NORMAL"
+		if !t.s.synced {
+			level = "PRAGMA synchronous = FULL"
+		}
+		if err := t.s.w.exec(level); err != nil {
+			return err
+		}
+		t.s.synced = !t.s.synced
+	}
+	t.began = true
+	return t.s.w.stmt("BEGIN IMMEDIATE").run()
+}
+
+func (t *tx) check(err error) {
+	if err != nil && t.failure == nil {
+		t.failure = err
+	}
+}
+
+// item runs fn for one item of an operation. What fn wrote before it failed is
+// taken back, without its neighbours.
+func (t *tx) item(fn func() error) error {
+	if t.failure != nil {
+		return t.failure
+	}
+	if t.careful {
+		return t.carefulItem(fn)
+	}
+	writes := t.writes
+	err := fn()
+	var broken *sqlError
+	if err != nil && (t.writes != writes || errors.As(err, &broken)) {
+		t.check(err)
+	}
+	return err
+}
+
+func (t *tx) carefulItem(fn func() error) error {
+	if err := t.read("SAVEPOINT item").run(); err != nil {
+		t.check(err)
+		return err
+	}
+	mark := len(t.undo)
+	err := fn()
+	if err == nil {
+		t.check(t.s.w.stmt("RELEASE item").run())
+		return nil
+	}
+	if !t.s.w.inTx() || isFull(err) || isFatal(err) || isCorrupt(err) {
+		t.check(err)
+		return err
+	}
+	t.takeBack(mark)
+	t.check(t.s.w.stmt("ROLLBACK TO item").run())
+	t.check(t.s.w.stmt("RELEASE item").run())
+	return err
+}
+
+// touch notes that a queue's state changed.
+func (t *tx) touch(q *queue) {
+	if !q.changed {
+		q.changed = true
+		t.touched = append(t.touched, q)
+	}
+}
+
+// bump notes that something became claimable.
+func (t *tx) bump(q *queue) {
+	t.touch(q)
+	q.bumped = true
+}
+
+// count changes a counter of a queue.
+func (t *tx) count(q *queue, c counter, n int64) {
+	if n == 0 {
+		return
+	}
+	t.touch(q)
+	q.counted = true
+	q.state.counts[c] += n
+	t.undo = append(t.undo, undo{queue: q, counter: c, n: n})
+}
+
+// addLease hands a message out.
+func (t *tx) addLease(l *lease) {
+	before := t.s.leases.bySeq[l.seq] // lapsed
+	if before != nil {
+		t.endLease(before, false)
+	}
+	t.s.leases.add(l)
+	t.undo = append(t.undo, undo{lease: l, added: true})
+	l.queue.state.leased++
+	t.touch(l.queue)
+}
+
+// endLease ends a lease. A lapsed one still settles until somebody claims again.
+func (t *tx) endLease(l *lease, lapse bool) {
+	copied := *l
+	t.undo = append(t.undo, undo{lease: l, before: &copied})
+	if !l.lapsed {
+		l.queue.state.leased--
+		t.touch(l.queue)
+	}
+	if !lapse {
+		t.s.leases.remove(l)
+		return
+	}
+	t.s.leases.pop(l)
+	l.lapsed = true
+}
+
+// relocate notes where the row of a lease is now.
+func (t *tx) relocate(l *lease, r row) {
+	before := l.row
+	t.undo = append(t.undo, undo{lease: l, row: &before})
+	l.row = r
+}
+
+// takeBack undoes the changes in memory after a mark.
+func (t *tx) takeBack(mark int) {
+	for i := len(t.undo) - 1; i >= mark; i-- {
+		u := t.undo[i]
+		switch {
+		case u.queue != nil:
+			u.queue.state.counts[u.counter] -= u.n
+		case u.claim != nil:
+			u.claim.open++
+		case u.row != nil:
+			u.lease.row = *u.row
+		case u.settings != nil:
+			u.owner.settings = *u.settings
+		case u.made != nil:
+			u.made.id = 0
+		case u.added:
+			t.s.leases.remove(u.lease)
+			u.lease.queue.state.leased--
+		default:
+			if u.lease.lapsed && !u.before.lapsed {
+				t.s.leases.remove(u.lease)
+			}
+			*u.lease = *u.before
+			u.lease.slot = -1
+			t.s.leases.add(u.lease)
+			if !u.lease.lapsed {
+				u.lease.queue.state.leased++
+			}
+		}
+	}
+	t.undo = t.undo[:mark]
+	for _, q := range t.touched {
+		q.forgetPlaces()
+	}
+}
+
+// commit makes the group durable and shows its results.
+func (t *tx) commit() error {
+	err := t.failure
+	if err == nil && t.began {
+		for _, q := range t.touched {
+			if q.counted && err == nil {
+				err = t.writeCounts(q)
+			}
+		}
+		if err == nil {
+			err = t.s.w.stmt("COMMIT").run()
+		}
+	}
+	if err != nil {
+		t.rollback()
+		return err
+	}
+	t.s.publishState(t.touched)
+	return nil
+}
+
+func (t *tx) rollback() {
+	if t.s.w.inTx() {
+		_ = t.s.w.stmt("ROLLBACK").run() // if it fails, the next BEGIN does too
+	}
+	t.s.leaseMu.Lock()
+	t.takeBack(0)
+	t.s.leaseMu.Unlock()
+	for _, q := range t.touched {
+		q.changed, q.counted, q.bumped = false, false, false
+	}
+}
+
+// writeCounts stores the numbers of a queue.
+func (t *tx) writeCounts(q *queue) error {
+	s := t.write(countsUpdate)
+	s.ints(q.state.counts[:]...)
+	return s.int(q.id).run()
+}
+
+// publishState shows what changed to those who are not the writer, and wakes who
+// waits for it.
+func (s *Store) publishState(touched []*queue) {
+	woken := false
+	s.mu.Lock()
+	for _, q := range touched {
+		q.shared = q.state
+		if q.number == 0 { // never changes again, so that others may read it without the lock
+			q.number = q.id
+		}
+		if q.bumped {
+			q.version++
+			woken = woken || q.watched
+		}
+		q.changed, q.counted, q.bumped = false, false, false
+	}
+	s.mu.Unlock()
+	s.showLeaseEnd()
+	if woken {
+		s.wakeWaiters()
+	}
+}
