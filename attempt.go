@@ -69,7 +69,7 @@ func (a *attempt) Done() <-chan struct{} { return a.context().Done() }
 // Err implements context.Context.
 func (a *attempt) Err() error {
 	a.mu.Lock()
-	inner := a.inner
+	inner, ended := a.inner, a.ended
 	a.mu.Unlock()
 	if inner != nil {
 		return inner.Err()
@@ -79,6 +79,9 @@ func (a *attempt) Err() error {
 	}
 	if !time.Now().Before(a.deadline) {
 		return a.context().Err()
+	}
+	if ended {
+		return context.Canceled
 	}
 	return nil
 }

@@ -42,6 +42,8 @@ type consumer struct {
 	breaker *breakerGate
 	own     []Gate  // pauses, breaker, budget
 	scratch []Grant // of the pump
+	alone   *grants // of the pump: what the gates granted for a suspect that is not claimed yet
+	gateMu  sync.Mutex
 
 	mu        sync.Mutex
 	feeds     []*feed
@@ -198,6 +200,7 @@ func (c *consumer) pump() {
 		if !c.again || c.stopped {
 			c.pumping = false
 			c.idle.Broadcast()
+			c.yieldLocked()
 			c.mu.Unlock()
 			return
 		}
@@ -275,8 +278,9 @@ func (c *consumer) claimLanes(f *feed) {
 			break
 		}
 		want := n
-		var g grants
+		g := grants{each: c.scratch[:0]}
 		n = c.reserve(&g, o, now, lane, n)
+		c.scratch = g.each
 		if n < want {
 			refused = refused.With(lane)
 			c.mu.Lock()
@@ -291,7 +295,7 @@ func (c *consumer) claimLanes(f *feed) {
 			continue
 		}
 		if !c.e.solo.enter(c, n) {
-			c.giveBack(&g, now, n)
+			c.giveBack(&g, o, now, n)
 			return
 		}
 		got, ok := c.claim(f, o, &g, lane, n)
@@ -328,23 +332,21 @@ func (c *consumer) chooseLocked(f *feed, o *consumerConfig, refused LaneSet) (la
 		return 0, 0, false
 	}
 	n = max((free*laneWeight[lane]+weights-1)/weights, 1)
-	if f.caps.MaxBatch > 0 {
-		n = min(n, f.caps.MaxBatch)
-	}
-	return lane, n, true
+	return lane, atMost(n, f.caps), true
 }
 
 // claim claims from one lane and starts what it got. It reports false if the source
 // failed.
 func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane Lane, n int) (got int, ok bool) {
+	defer func() { c.e.solo.leave(n - got) }()
 	kinds, except := c.kinds(o, g)
 	req := ClaimRequest{Queue: c.queue, Lane: lane, Kinds: kinds, ExceptKinds: except, ExceptIDs: g.exceptIDs,
 		Max: n, Lease: o.Lease, Instance: c.e.opts.Instance}
 	ds, err := f.src.Claim(c.e.run, req)
 	now := time.Now()
 	c.claimed(g, ds)
-	c.giveBack(g, now, n-len(ds))
-	c.e.solo.leave(n - len(ds))
+	c.giveBack(g, o, now, n-len(ds))
+	got = len(ds)
 	c.mu.Lock()
 	if len(ds) > 0 {
 		f.wait = 0
@@ -423,7 +425,8 @@ func (c *consumer) gates(o *consumerConfig, f func(i int, g Gate)) {
 
 // reserve asks the gates one after the other, each for what the one before granted.
 func (c *consumer) reserve(g *grants, o *consumerConfig, now time.Time, lane Lane, n int) int {
-	g.each = c.scratch[:0]
+	c.gateMu.Lock()
+	defer c.gateMu.Unlock()
 	c.gates(o, func(_ int, gate Gate) {
 		if n == 0 {
 			return
@@ -440,14 +443,13 @@ func (c *consumer) reserve(g *grants, o *consumerConfig, now time.Time, lane Lan
 		g.exceptKinds = append(g.exceptKinds, one.ExceptKinds...)
 		g.exceptIDs = append(g.exceptIDs, one.ExceptIDs...)
 	})
-	c.scratch = g.each
-	c.giveBackAbove(g, now, n)
+	c.giveBackAbove(g, o, now, n)
 	return n
 }
 
 // giveBackAbove returns to each gate what a later one did not allow.
-func (c *consumer) giveBackAbove(g *grants, now time.Time, n int) {
-	c.gates(c.options(), func(i int, gate Gate) {
+func (c *consumer) giveBackAbove(g *grants, o *consumerConfig, now time.Time, n int) {
+	c.gates(o, func(i int, gate Gate) {
 		if i < len(g.each) && g.each[i].N > n {
 			gate.Return(now, g.each[i], g.each[i].N-n)
 			g.each[i].N = n
@@ -456,11 +458,13 @@ func (c *consumer) giveBackAbove(g *grants, now time.Time, n int) {
 }
 
 // giveBack returns to all gates what was not used.
-func (c *consumer) giveBack(g *grants, now time.Time, unused int) {
+func (c *consumer) giveBack(g *grants, o *consumerConfig, now time.Time, unused int) {
 	if unused <= 0 {
 		return
 	}
-	c.gates(c.options(), func(i int, gate Gate) {
+	c.gateMu.Lock()
+	defer c.gateMu.Unlock()
+	c.gates(o, func(i int, gate Gate) {
 		if i < len(g.each) {
 			gate.Return(now, g.each[i], unused)
 		}
@@ -480,10 +484,7 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []Delivery, alone bool, 
 	c.mu.Lock()
 	for i := range ds {
 		a, d := &batch[i], &ds[i]
-		p := o.Policy(&d.Message)
-		if p == nil {
-			p = &defaultPolicy
-		}
+		p := c.policy(o, d)
 		*a = attempt{c: c, f: f, d: d, policy: p, base: c.e.base, alone: alone, began: now, deadline: now.Add(p.Timeout), extendedAt: now}
 		c.busy++
 		c.inflight[d.Lane]++
@@ -513,18 +514,37 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []Delivery, alone bool, 
 
 var defaultPolicy = Policy{}.WithDefaults()
 
+// policy chooses the policy of a message: the default one where the choice is nil or
+// panics.
+func (c *consumer) policy(o *consumerConfig, d *Delivery) (p *Policy) {
+	defer func() {
+		if p == nil {
+			p = &defaultPolicy
+		} else if p.Name == "" || p.MaxAttempts == 0 || p.MaxCrashes == 0 || p.Timeout == 0 || p.Backoff == nil {
+			whole := p.WithDefaults()
+			p = &whole
+		}
+	}()
+	defer c.e.recovered("policy")
+	return o.Policy(&d.Message)
+}
+
 // soloStep takes suspects of a source, one after the other, while the process is
 // otherwise idle.
 func (c *consumer) soloStep(f *feed) {
 	now := time.Now()
 	c.mu.Lock()
 	want := f.suspects && !c.stopped
+	others := slices.ContainsFunc(c.feeds, func(f *feed) bool { return f.suspects }) && !c.stopped
 	wait := c.soloAt
 	c.mu.Unlock()
 	held, took := c.e.solo.held(c, now)
 	switch {
+	case !want && others:
+		return
 	case !want:
-		if held && c.inFlight() == 0 {
+		if !held || c.inFlight() == 0 {
+			c.waiveAlone(now)
 			c.e.solo.release(c)
 		}
 		return
@@ -543,16 +563,52 @@ func (c *consumer) soloStep(f *feed) {
 		c.mu.Unlock()
 		return
 	}
-	granted, again := c.e.solo.acquire(c, now)
-	if !granted {
-		if !again.IsZero() {
-			c.mu.Lock()
-			c.timerLocked(again)
-			c.mu.Unlock()
-		}
+	o := c.options()
+	if c.alone == nil && !c.reserveAlone(o, now) {
 		return
 	}
-	c.claimAlone(f, now)
+	granted, again := c.e.solo.acquire(c, now)
+	if granted {
+		c.claimAlone(f, o, now)
+		return
+	}
+	if again.IsZero() { // another has it, and wakes us
+		return
+	}
+	wanted := c.e.solo.wanted(c)
+	if !wanted { // we gave way
+		c.waiveAlone(now)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !wanted {
+		c.soloAt = again
+	}
+	c.timerLocked(again)
+}
+
+// reserveAlone asks the gates for a suspect before the process is kept idle for it.
+func (c *consumer) reserveAlone(o *consumerConfig, now time.Time) bool {
+	g := new(grants)
+	if c.reserve(g, o, now, LaneFresh, 1) > 0 {
+		c.alone = g
+		return true
+	}
+	c.e.solo.release(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = g.reason
+	c.soloAt = now.Add(claimRetry)
+	c.timerLocked(c.soloAt)
+	return false
+}
+
+// waiveAlone gives back what the gates granted for a suspect.
+func (c *consumer) waiveAlone(now time.Time) {
+	if c.alone != nil {
+		c.giveBack(c.alone, c.options(), now, 1)
+		c.alone = nil
+	}
 }
 
 func (c *consumer) inFlight() int {
@@ -561,29 +617,21 @@ func (c *consumer) inFlight() int {
 	return c.busy - c.stuck + c.settling
 }
 
-// claimAlone claims one suspect and starts it, if the gates allow. The process is
-// ours.
-func (c *consumer) claimAlone(f *feed, now time.Time) {
-	o := c.options()
-	var g grants
-	if c.reserve(&g, o, now, LaneFresh, 1) == 0 {
-		c.mu.Lock()
-		c.refused = g.reason
-		c.soloAt = now.Add(claimRetry)
-		c.timerLocked(c.soloAt)
-		c.mu.Unlock()
-		c.e.solo.release(c)
-		return
-	}
-	kinds, except := c.kinds(o, &g)
+// claimAlone claims one suspect and starts it. The process is ours, and the gates
+// allowed it.
+func (c *consumer) claimAlone(f *feed, o *consumerConfig, now time.Time) {
+	g := c.alone
+	c.alone = nil
+	kinds, except := c.kinds(o, g)
 	ds, err := f.src.Claim(c.e.run, ClaimRequest{Queue: c.queue, Alone: true, Kinds: kinds, ExceptKinds: except,
 		ExceptIDs: g.exceptIDs, Max: 1, Lease: o.Lease, Instance: c.e.opts.Instance})
 	now = time.Now()
-	c.claimed(&g, ds)
-	c.giveBack(&g, now, 1-len(ds))
+	c.claimed(g, ds)
+	c.giveBack(g, o, now, 1-len(ds))
 	if err != nil || len(ds) == 0 {
 		c.mu.Lock()
 		f.suspects, f.refresh = false, true
+		c.soloAt = now.Add(claimRetry) // another has it, or it is of a kind that is not for us
 		if err != nil {
 			f.refresh = false
 			f.dueAt = now.Add(claimRetry)
@@ -608,15 +656,16 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 	}
 	c.timerLocked(c.expireAt)
 	c.mu.Unlock()
-	if !due || !c.e.solo.enter(c, expireBatch) {
+	batch := atMost(expireBatch, f.caps)
+	if !due || !c.e.solo.enter(c, batch) {
 		return
 	}
-	ds, err := f.src.Claim(c.e.run, ClaimRequest{Queue: c.queue, Expired: true, MaxAge: o.MaxAge, Max: expireBatch,
+	ds, err := f.src.Claim(c.e.run, ClaimRequest{Queue: c.queue, Expired: true, MaxAge: o.MaxAge, Max: batch,
 		Lease: o.Lease, Instance: c.e.opts.Instance})
 	if err != nil {
 		ds = nil
 	}
-	c.e.solo.leave(expireBatch - len(ds))
+	c.e.solo.leave(batch - len(ds))
 	if len(ds) > 0 {
 		c.start(f, o, ds, false, now)
 	}

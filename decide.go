@@ -35,15 +35,14 @@ func decide(e *ended) (Settlement, bool) {
 	case errors.Is(e.err, ErrNoHandler):
 		s.Outcome, s.After = OutcomeRelease, unhandledDelay
 		return s, true
-	case e.shutdown || e.lost:
-		s.Outcome = OutcomeRelease
-		return s, true
 	}
 
 	c := Classify(e.policy.Classifier, e.err)
 	switch {
 	case c.Class == ClassRepeat:
 		s.Outcome, s.After = OutcomeRepeat, c.After
+	case e.shutdown || e.lost: // whatever it failed of, its context was cancelled
+		s.Outcome = OutcomeRelease
 	case c.Class == ClassRelease:
 		s.Outcome, s.After, s.Failure = OutcomeRelease, c.After, e.failure(0)
 	case c.Class == ClassPermanent:

@@ -47,6 +47,9 @@ func Emit(ctx context.Context, m Message) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.ended {
+		return &Error{Op: "emit", Queue: m.Queue, ID: m.ID, Err: errNotHandling, Hint: "the handler has returned, or was given up"}
+	}
 	if m.ID == "" {
 		m.ID = DeriveID("emit", a.d.Queue, a.d.ID, strconv.Itoa(a.d.Generation), strconv.Itoa(len(a.emits)))
 	}

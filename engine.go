@@ -184,7 +184,7 @@ func (e *Engine) feed(c *consumer, src Source) *feed {
 		}
 		e.wrapped[src] = w
 		e.hubs[src] = newHub(w)
-		e.settlers[src] = &settler{e: e, src: w}
+		e.settlers[src] = newSettler(e, w)
 		if e.started.Load() {
 			e.startHub(e.hubs[src])
 		}
@@ -368,23 +368,37 @@ func (e *Engine) consumer(queue string) *consumer {
 	return e.consumers[queue]
 }
 
+// observe tells the observer. One that panics is logged, as it must not cost more than
+// what it would have counted.
 func (e *Engine) observe(o *Observation) {
-	if e.opts.Observer != nil {
-		e.opts.Observer.Observe(o)
+	if e.opts.Observer == nil {
+		return
 	}
+	defer func() {
+		if r := recover(); r != nil {
+			e.log.Error("the observer failed", slog.String("occasion", o.Occasion.String()), slog.Any("panic", r))
+		}
+	}()
+	e.opts.Observer.Observe(o)
 }
 
 // guard runs a callback of a timer so that a panic in it is reported, not fatal.
 func (e *Engine) guard(name string, f func()) {
-	defer func() {
-		if r := recover(); r != nil {
-			buf := make([]byte, 16<<10)
-			err := &PanicError{Value: r, Stack: string(buf[:runtime.Stack(buf, false)])}
-			e.log.Error("a callback failed", slog.String("goroutine", name), slog.Any("error", err), slog.String("stack", err.Stack))
-			e.observe(&Observation{Occasion: OnRestart, Text: name, Err: err})
-		}
-	}()
+	defer e.recovered(name)
 	f()
+}
+
+// recovered is deferred around code of others: policies, gates, sinks, sources. A
+// panic of theirs is reported and ends only what they were asked for.
+func (e *Engine) recovered(name string) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	buf := make([]byte, 16<<10)
+	err := &PanicError{Value: r, Stack: string(buf[:runtime.Stack(buf, false)])}
+	e.log.Error("a callback failed", slog.String("goroutine", name), slog.Any("error", err), slog.String("stack", err.Stack))
+	e.observe(&Observation{Occasion: OnRestart, Text: name, Err: err})
 }
 
 // Consume works on one queue until ctx ends, then shuts down as [Engine.Run] does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -49,7 +50,7 @@ func (c *consumer) tick() {
 			c.stuck++
 			stuck = append(stuck, a)
 		}
-		if !a.lost && !a.stuck && now.Sub(a.extendedAt) >= o.Lease/extendShare {
+		if !a.lost && now.Sub(a.extendedAt) >= o.Lease/extendShare {
 			due[a.f] = append(due[a.f], a)
 		}
 	}
@@ -58,7 +59,9 @@ func (c *consumer) tick() {
 		c.giveUp(a)
 	}
 	for f, list := range due {
-		c.extend(f, list, o.Lease, now)
+		for part := range slices.Chunk(list, atMost(len(list), f.caps)) {
+			c.extend(f, part, o.Lease, now)
+		}
 	}
 }
 

@@ -3,7 +3,9 @@ package redrive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 )
 
@@ -27,6 +29,7 @@ func (c *consumer) free(a *attempt) {
 	}
 	a.returned = true
 	a.forgetLocked()
+	c.yieldLocked()
 	idle := c.idleLocked()
 	c.mu.Unlock()
 	if idle {
@@ -54,12 +57,7 @@ func (c *consumer) conclude(a *attempt, err error) {
 
 	settle := a.settle.Outcome != 0
 	if !settle {
-		a.settle, settle = decide(&ended{d: a.d, policy: a.policy, err: err, now: a.d.LeasedAt.Add(now.Sub(a.began)),
-			uncounted: err != nil && c.breaker.uncounted(a.d), lost: lost,
-			shutdown: err != nil && errors.Is(context.Cause(a.base), ErrShutdown),
-			random:   randomShare,
-			failure:  func(r Reason) *Failure { return c.failure(a, err, r, now) },
-		})
+		a.settle, settle = c.decided(a, err, lost, now)
 	}
 	c.report(a, err, settle, now)
 	if !settle {
@@ -71,8 +69,33 @@ func (c *consumer) conclude(a *attempt, err error) {
 	a.f.settler.add(a)
 }
 
+// decided asks decide. A classifier, a backoff or an error's own method that panics
+// makes the attempt a failed one under the default policy, not the process a dead one.
+func (c *consumer) decided(a *attempt, err error, lost bool, now time.Time) (s Settlement, ok bool) {
+	in := ended{d: a.d, policy: a.policy, err: err, now: a.d.LeasedAt.Add(now.Sub(a.began)),
+		uncounted: err != nil && c.breaker.uncounted(a.d), lost: lost,
+		shutdown: err != nil && errors.Is(context.Cause(a.base), ErrShutdown),
+		random:   randomShare,
+		failure:  func(r Reason) *Failure { return c.failure(a, err, r, now) },
+	}
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		safe := defaultPolicy
+		safe.Name, safe.MaxAttempts = a.policy.Name, a.policy.MaxAttempts
+		p := &PanicError{Value: fmt.Sprint(r), Stack: string(debug.Stack())}
+		in.policy, in.err = &safe, p
+		in.failure = func(r Reason) *Failure { return c.failure(a, p, r, now) }
+		s, ok = decide(&in)
+	}()
+	return decide(&in)
+}
+
 // report tells gates, log and observer how an attempt ended.
 func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
+	defer c.e.recovered("report")
 	s := &a.settle
 	if !settle {
 		s = nil
@@ -86,11 +109,17 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 		c.pause(target, v.Error(), v.after)
 	}
 	o := c.options()
-	c.gates(o, func(_ int, g Gate) { g.Report(now, a.d, s) })
+	c.reportGates(o, a.d, s, now)
 	if c.e.opts.Observer != nil {
 		c.e.observe(&Observation{Occasion: OnEnd, Queue: c.queue, Delivery: a.d, Settlement: s, Err: err, Duration: now.Sub(a.began)})
 	}
 	c.logEnd(a, err, now)
+}
+
+func (c *consumer) reportGates(o *consumerConfig, d *Delivery, s *Settlement, now time.Time) {
+	c.gateMu.Lock()
+	defer c.gateMu.Unlock()
+	c.gates(o, func(_ int, g Gate) { g.Report(now, d, s) })
 }
 
 func (c *consumer) logEnd(a *attempt, err error, now time.Time) {
@@ -140,6 +169,7 @@ func (c *consumer) failure(a *attempt, err error, r Reason, now time.Time) *Fail
 func (c *consumer) addEmits(a *attempt) {
 	a.mu.Lock()
 	emits, r := a.emits, a.reply
+	a.ended = true // a late Emit is refused
 	a.mu.Unlock()
 	done := a.settle.Outcome == OutcomeDone || a.settle.Outcome == OutcomeRepeat
 	if done {
@@ -168,6 +198,7 @@ func (c *consumer) setAside(a *attempt) {
 	if sink == nil || a.settle.Outcome != OutcomeDead {
 		return
 	}
+	defer c.e.recovered("dead-letter sink")
 	e := deadEntry(a.d, &a.settle)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.e.base), settleTimeout)
 	defer cancel()
@@ -234,6 +265,7 @@ func (c *consumer) settled(a *attempt, err error) {
 	if a.alone || c.settling == settlingBound-1 {
 		c.wakeLocked()
 	}
+	c.yieldLocked()
 	idle := c.idleLocked()
 	c.mu.Unlock()
 	if idle {
@@ -245,7 +277,10 @@ func (c *consumer) settled(a *attempt, err error) {
 // lives as long as the slowest of its attempts.
 func (a *attempt) forgetLocked() {
 	if a.returned && a.state == attemptSettled {
-		a.d.Body, a.d.Headers, a.settle, a.emits, a.reply = nil, nil, Settlement{}, nil, nil
+		a.d.Body, a.d.Headers, a.settle = nil, nil, Settlement{}
+		a.mu.Lock()
+		a.emits, a.reply = nil, nil
+		a.mu.Unlock()
 	}
 }
 
@@ -266,7 +301,18 @@ func (c *consumer) stop() {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	c.e.solo.release(c)
+	c.yieldLocked()
+}
+
+// yieldLocked gives the process back when the consumer has stopped and no suspect of
+// it is alone any more.
+func (c *consumer) yieldLocked() {
+	if !c.stopped || c.pumping {
+		return
+	}
+	if held, _ := c.e.solo.held(c, time.Time{}); !held || c.busy-c.stuck+c.settling == 0 {
+		c.e.solo.release(c)
+	}
 }
 
 // awaitIdle waits until nothing is in flight.

@@ -25,6 +25,7 @@ const (
 type settler struct {
 	e       *Engine
 	src     Source
+	max     int // items a call
 	mu      sync.Mutex
 	pending []settling
 	spare   []settling
@@ -37,6 +38,18 @@ type settling struct {
 	a     *attempt
 	tries int // failed writes
 	alone int // of those, the ones in a group of one
+}
+
+func newSettler(e *Engine, src Source) *settler {
+	return &settler{e: e, src: src, max: atMost(settleGroup, src.Caps())}
+}
+
+// atMost is n, or what a source takes in one call if that is less.
+func atMost(n int, caps Caps) int {
+	if caps.MaxBatch > 0 {
+		return min(n, caps.MaxBatch)
+	}
+	return n
 }
 
 func (s *settler) add(a *attempt) {
@@ -60,9 +73,9 @@ func (s *settler) run() {
 			s.mu.Unlock()
 			return
 		}
-		if len(group) > settleGroup {
-			s.pending = append(s.spare[:0], group[settleGroup:]...)
-			group = group[:settleGroup]
+		if len(group) > s.max {
+			s.pending = append(s.spare[:0], group[s.max:]...)
+			group = group[:s.max]
 		} else {
 			s.pending = s.spare[:0]
 		}
@@ -144,7 +157,7 @@ func (s *settler) later(items []settling) {
 		parts := min(1<<min(tries-1, 10), settleParts, len(items))
 		var scratch []Settlement
 		var again []settling
-		for part := range slices.Chunk(items, (len(items)+parts-1)/parts) {
+		for part := range slices.Chunk(items, min((len(items)+parts-1)/parts, s.max)) {
 			again = append(again, s.write(part, &scratch)...)
 		}
 		s.later(again)

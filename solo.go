@@ -112,6 +112,13 @@ func (s *solo) releaseLocked() {
 	clear(s.waiting)
 }
 
+// wanted reports whether c wants, or has, the process.
+func (s *solo) wanted(c *consumer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owner == c
+}
+
 // held reports whether c has the process, and for how long.
 func (s *solo) held(c *consumer, now time.Time) (bool, time.Duration) {
 	s.mu.Lock()
