@@ -62,7 +62,8 @@ type Group struct {
 	Message   string    // the example's error text
 }
 
-// Selection is either names or a query.
+// Selection is names, or a query, or both: of the named messages those that match the
+// query's Queue, State, Since, Until, Plan and NotPlan; the others get [ErrState].
 type Selection struct {
 	Refs  []Ref
 	Query *Query
@@ -85,6 +86,15 @@ var actionNames = []string{"", "redrive", "drop", "archive", "kill", "edit", "du
 
 // String returns the action in lower case.
 func (a Action) String() string { return enumName(actionNames, a) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *Action) UnmarshalText(b []byte) (err error) {
+	*a, err = parseEnum[Action](actionNames, string(b), "action")
+	return err
+}
 
 // Change is what Update does to each selected message. A leased message is never
 // changed: its result is [ErrState].
