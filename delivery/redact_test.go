@@ -35,6 +35,13 @@ func TestRedact(t *testing.T) {
 		"see https://example.com/a?sig=CANARY for more",
 		"GET /hook?code=CANARY HTTP/1.1",
 		"request /hook?code=CANARY",
+		"https://example.com?sig=CANARY",
+		"https://a.example?sig=CANARY&u=https://b.example",
+		"https://a.example?u=https://user:CANARY@b.example",
+		"redirect=https://a.example,https://user:CANARY@b.example",
+		`{"msg":"{\"token\":\"CANARY CANARY\"}"}`,
+		"{'secret': 'a CANARY'}",
+		"token : CANARY",
 		"the exact one: pl4in-CANARY",
 		"cut at the end: pl4in-CAN",
 	} {
