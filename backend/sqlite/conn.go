@@ -93,7 +93,7 @@ func openConn(path string, create bool) (*conn, error) {
 		return nil, errors.New("out of memory")
 	}
 	defer libc.Xfree(c.tls, name)
-	flags := int32(sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_FULLMUTEX)
+	flags := int32(sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_NOMUTEX)
 	if create {
 		flags |= sqlite3.SQLITE_OPEN_CREATE
 	}

@@ -82,7 +82,7 @@ CREATE TABLE waiting (
   born     INTEGER,
   PRIMARY KEY (queue, class, due, seq)
 ) WITHOUT ROWID, STRICT;
-CREATE UNIQUE INDEX waiting_seq ON waiting (queue, seq);
+CREATE INDEX waiting_seq ON waiting (queue, seq);
 CREATE INDEX waiting_expires ON waiting (queue, expires) WHERE expires IS NOT NULL;
 CREATE INDEX waiting_born ON waiting (queue, born) WHERE born IS NOT NULL;
 

@@ -169,4 +169,3 @@ func TestConcurrentPublishers(t *testing.T) {
 	equal(t, len(seen), 640)
 	verify(t, s)
 }
-
