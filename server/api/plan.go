@@ -1,7 +1,10 @@
 package api
 
 import (
+	"strconv"
 	"time"
+
+	"github.com/redrive/redrive"
 )
 
 // PlanRequest asks for dead letters to be redriven, dropped or archived: those that
@@ -30,7 +33,8 @@ type Plan struct {
 	TotalMore bool             `json:"total_more,omitempty"`
 	Done      int64            `json:"done"`
 	Failed    int64            `json:"failed"`
-	Errors    map[string]int64 `json:"errors,omitempty"`
+	Errors    map[string]int64 `json:"errors,omitempty"`  // refusals by kind
+	Problem   string           `json:"problem,omitempty"` // why it failed, or what holds it up
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
@@ -38,13 +42,16 @@ type Plan struct {
 
 // DryRun tells what a plan would do.
 type DryRun struct {
-	DryRun  bool             `json:"dry_run"` // true
-	Total   int64            `json:"total"`
-	More    bool             `json:"total_more,omitempty"` // there are more than that
-	Refused int64            `json:"refused"`              // of those, the ones it would refuse
-	Reasons map[string]int64 `json:"reasons,omitempty"`    // counts by reason
-	Refusal map[string]int64 `json:"refusals,omitempty"`   // refused ones by error
-	Groups  []Group          `json:"groups,omitempty"`
+	DryRun bool             `json:"dry_run"` // true
+	Cutoff time.Time        `json:"cutoff"`
+	Total  int64            `json:"total"`                // messages that match
+	More   bool             `json:"total_more,omitempty"` // there are more than were counted
+	Reason map[string]int64 `json:"by_reason,omitempty"`
+	// Refused counts what would be refused, by error; RefusedMore says that not all
+	// messages were looked at for it.
+	Refused     map[string]int64 `json:"refused,omitempty"`
+	RefusedMore bool             `json:"refused_more,omitempty"`
+	Groups      []Group          `json:"groups,omitempty"` // the largest
 }
 
 // The states of a plan.
@@ -59,4 +66,54 @@ const (
 // Ended reports whether the plan works no more.
 func (p *Plan) Ended() bool {
 	return p.State == PlanDone || p.State == PlanCancelled || p.State == PlanFailed
+}
+
+// PlanOf returns a plan as it goes over the wire.
+func PlanOf(p *redrive.Plan) Plan {
+	return Plan{
+		ID: p.ID, State: p.State.String(), Request: planRequestOf(&p.Request), Actor: p.Request.Actor,
+		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
+		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
+	}
+}
+
+func planRequestOf(r *redrive.PlanRequest) PlanRequest {
+	out := PlanRequest{
+		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, MaxRedrives: r.MaxRedrives,
+		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
+	}
+	for _, ref := range r.Refs {
+		out.Refs = append(out.Refs, ref.String())
+	}
+	if len(r.Refs) > 0 {
+		return out
+	}
+	q := &r.Query
+	f := Filter{
+		Queue: q.Queue, State: q.State.String(), Reason: q.Reason.String(), Signature: q.Signature, Kind: q.Kind, Key: q.Key,
+		Text: q.Text, Header: q.Header,
+	}
+	if !q.Since.IsZero() {
+		f.Since = q.Since.UTC().Format(time.RFC3339Nano)
+	}
+	if !q.Until.IsZero() {
+		f.Until = q.Until.UTC().Format(time.RFC3339Nano)
+	}
+	out.Filter = &f
+	return out
+}
+
+// DryRunOf returns a dry run as it goes over the wire.
+func DryRunOf(d *redrive.DryRun) DryRun {
+	out := DryRun{
+		DryRun: true, Cutoff: d.Cutoff.UTC(), Total: d.Total, More: d.More, Refused: d.Refused, RefusedMore: d.RefusedMore,
+		Reason: make(map[string]int64, len(d.ByReason)),
+	}
+	for r, n := range d.ByReason {
+		out.Reason[r.String()] = n
+	}
+	for i := range d.Groups {
+		out.Groups = append(out.Groups, GroupOf(&d.Groups[i]))
+	}
+	return out
 }
