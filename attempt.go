@@ -30,7 +30,7 @@ type attempt struct {
 	alone  bool
 
 	began    time.Time
-	deadline time.Time
+	deadline time.Time // zero until a worker has taken it
 	settle   Settlement // once decided
 
 	mu    sync.Mutex
@@ -48,6 +48,7 @@ type attempt struct {
 	stuck      bool
 	extendedAt time.Time
 	prev, next *attempt // list of what is in flight
+	behind     *attempt // in the line of those that no worker has taken yet
 }
 
 type attemptState uint8

@@ -57,6 +57,9 @@ type consumer struct {
 	settling  int
 	inflight  [Lanes]int
 	first     *attempt // list of what is in flight or settling
+	head      *attempt // of the attempts that no worker has taken yet
+	tail      *attempt
+	spawning  bool // a worker was started and has not begun
 	timer     *time.Timer
 	timerAt   time.Time
 	ticker    *time.Timer
@@ -485,7 +488,7 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []Delivery, alone bool, 
 	for i := range ds {
 		a, d := &batch[i], &ds[i]
 		p := c.policy(o, d)
-		*a = attempt{c: c, f: f, d: d, policy: p, base: c.e.base, alone: alone, began: now, deadline: now.Add(p.Timeout), extendedAt: now}
+		*a = attempt{c: c, f: f, d: d, policy: p, base: c.e.base, alone: alone, began: now, extendedAt: now}
 		c.busy++
 		c.inflight[d.Lane]++
 		a.next = c.first
@@ -508,7 +511,7 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []Delivery, alone bool, 
 		if c.e.opts.Observer != nil {
 			c.e.observe(&Observation{Occasion: OnStart, Queue: c.queue, Delivery: a.d})
 		}
-		go a.run()
+		c.ready(a)
 	}
 }
 

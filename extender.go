@@ -45,7 +45,7 @@ func (c *consumer) tick() {
 	due := make(map[*feed][]*attempt)
 	c.mu.Lock()
 	for a := c.first; a != nil; a = a.next {
-		if a.state == attemptRunning && !a.stuck && now.After(a.deadline.Add(stuckGrace)) {
+		if a.state == attemptRunning && !a.stuck && !a.deadline.IsZero() && now.After(a.deadline.Add(stuckGrace)) {
 			a.stuck = true
 			c.stuck++
 			stuck = append(stuck, a)
