@@ -159,9 +159,11 @@ func (a *attempt) call() error {
 	h := a.c.options().handler
 	for try := 0; ; try++ {
 		err := h.Handle(a, a.d)
-		if err == nil || try >= a.policy.Inline || a.Err() != nil ||
-			errors.Is(err, ErrSettled) || Classify(a.policy.Classifier, err).Class != ClassTransient {
+		if err == nil || try >= a.policy.Inline || a.Err() != nil || errors.Is(err, ErrSettled) {
 			return err
+		}
+		if c := Classify(a.policy.Classifier, err); c.Class != ClassTransient || c.After > 0 {
+			return err // it is not to be tried again, or not at once
 		}
 		a.mu.Lock()
 		a.emits, a.reply = nil, nil

@@ -44,18 +44,27 @@ type ClassifierFunc func(err error) (Classification, bool)
 // Classify calls f.
 func (f ClassifierFunc) Classify(err error) (Classification, bool) { return f(err) }
 
-// Classify asks the handler's own verbs first ([Permanent], [RetryAfter] and the
-// like), then c if it is not nil, then the defaults: HTTP 400, 404, 413 and 422 and
-// bodies that do not decode are permanent, everything else is transient.
+// Classify asks the handler's own verbs first ([Permanent], [Release] and the like),
+// then c if it is not nil, then the defaults: HTTP 400, 404, 413 and 422 and bodies
+// that do not decode are permanent, everything else is transient. [RetryAfter] sets a
+// floor under the delay, whatever c says about its error, and retries where c has no
+// opinion.
 func Classify(c Classifier, err error) Classification {
 	var v *verbError
-	if errors.As(err, &v) {
+	verb := errors.As(err, &v)
+	if verb && v.class != ClassTransient {
 		return Classification{Class: v.class, Reason: v.reason, After: v.after}
 	}
 	if c != nil {
 		if got, ok := c.Classify(err); ok {
+			if verb {
+				got.After = max(got.After, v.after)
+			}
 			return got
 		}
+	}
+	if verb {
+		return Classification{Class: v.class, After: v.after}
 	}
 	got, _ := DefaultClassifier.Classify(err)
 	return got
