@@ -1,0 +1,101 @@
+// Command crasher is a program of the library with one message that ends the process
+// as soon as its handler runs, among many that do not. The test starts it again each
+// time, as a supervisor would. It ends with 0 when nothing waits any more.
+//
+//	crasher DIR GOOD
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/sqlite"
+)
+
+const (
+	queue       = "work"
+	concurrency = 64
+	exitCode    = 42
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		log.Fatal("usage: crasher DIR GOOD")
+	}
+	good, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(os.Args[1], good); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(dir string, good int) error {
+	store, err := sqlite.Open(filepath.Join(dir, "data"))
+	if err != nil {
+		return err
+	}
+	defer store.Close() //nolint:errcheck // the process ends
+	effects, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	if err := publish(ctx, store, good); err != nil {
+		return err
+	}
+	mux := redrive.NewMux()
+	redrive.Handle(mux, "exit", func(context.Context, []byte) error {
+		os.Exit(exitCode)
+		return nil
+	})
+	mux.Register("good", redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
+		_, err := fmt.Fprintln(effects, d.ID)
+		return err
+	}))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- redrive.Consume(ctx, store, queue, mux, redrive.QueueOptions{Concurrency: concurrency})
+	}()
+	for {
+		counts, err := store.Counts(ctx, queue)
+		if err != nil {
+			return err
+		}
+		if counts[0].AllWaiting() == 0 {
+			stop()
+			return <-ended
+		}
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// publish puts everything in, each time again: the ids are remembered.
+func publish(ctx context.Context, store redrive.Store, good int) error {
+	msgs := make([]redrive.Message, 0, good+1)
+	for i := range good {
+		if i == good/2 {
+			msgs = append(msgs, redrive.Message{Queue: queue, ID: "exit", Kind: "exit"})
+		}
+		msgs = append(msgs, redrive.Message{Queue: queue, ID: fmt.Sprintf("good-%04d", i), Kind: "good"})
+	}
+	for _, err := range store.Publish(ctx, msgs) {
+		if err != nil && !errors.Is(err, redrive.ErrDuplicate) {
+			return err
+		}
+	}
+	return nil
+}
