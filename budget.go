@@ -59,7 +59,7 @@ func (g *budgetGate) Reserve(now time.Time, a Ask) Grant {
 func (g *budgetGate) nextGrant(now time.Time) time.Time {
 	for i := g.slot - budgetSlots + 1; i <= g.slot; i++ {
 		if i >= 0 && g.slots[i%budgetSlots].granted > 0 {
-			return time.Unix(0, (i+budgetSlots)*int64(budgetWindow)/budgetSlots)
+			return time.Unix(0, (i+budgetSlots)*int64(budgetWindow/budgetSlots))
 		}
 	}
 	return now.Add(budgetWindow / budgetSlots)

@@ -445,28 +445,46 @@ func (p *Plans) workNamed(ctx context.Context, plan *Plan) (progress, error) {
 	left := plan.Request.Refs[min(plan.Named, len(plan.Request.Refs)):]
 	batch := left[:min(len(left), plan.batch())]
 	g := progress{fromNamed: plan.Named, named: len(batch), end: len(batch) == len(left)}
-	entries, err := p.store.Get(ctx, batch)
+	if len(batch) == 0 {
+		return g, nil
+	}
+	q := plan.query(0)
+	results, err := p.store.Update(ctx, Selection{Refs: batch, Query: &q}, plan.change(), len(batch))
 	if err != nil {
 		return g, err
 	}
+	g.results = results
+	return g, p.forgive(ctx, plan, results)
+}
+
+// forgive counts as done what was refused only because this plan did it before, when
+// its runner died between the change and the record of it.
+func (p *Plans) forgive(ctx context.Context, plan *Plan, results []Updated) error {
 	var refs []Ref
-	for i, e := range entries {
-		err := plan.admits(e)
-		switch {
-		case e != nil && e.Plan == plan.ID: // before its runner died, without being counted
-			g.results = append(g.results, Updated{Ref: batch[i]})
-		case err != nil:
-			g.results = append(g.results, Updated{Ref: batch[i], Err: err})
-		default:
-			refs = append(refs, batch[i])
+	for i := range results {
+		if errors.Is(results[i].Err, ErrState) {
+			refs = append(refs, results[i].Ref)
 		}
 	}
-	if len(refs) > 0 {
-		var results []Updated
-		results, err = p.store.Update(ctx, Selection{Refs: refs}, plan.change(), len(refs))
-		g.results = append(g.results, results...)
+	if len(refs) == 0 {
+		return nil
 	}
-	return g, err
+	entries, err := p.store.Get(ctx, refs)
+	if err != nil {
+		return err
+	}
+	ours := make(map[Ref]bool, len(entries))
+	for _, e := range entries {
+		if e != nil && e.Plan == plan.ID {
+			ours[e.Ref()] = true
+		}
+	}
+	for i := range results {
+		if ours[results[i].Ref] {
+			results[i].Err = nil
+		}
+	}
+	return nil
 }
 
 // admits reports why a named message is not the plan's to change, or nil.
