@@ -267,6 +267,10 @@ func (l *Limits) check(k *checker, path string) {
 
 func (c *Config) checkTokens(k *checker) {
 	names := make(map[string]bool)
+	var scopes []string
+	for _, s := range Scopes() {
+		scopes = append(scopes, string(s))
+	}
 	for i, t := range c.Tokens {
 		path := fmt.Sprintf("tokens[%d]", i)
 		switch {
@@ -281,7 +285,7 @@ func (c *Config) checkTokens(k *checker) {
 			k.bad(path+".hash", "this is not the hash of a token", "write sha256: and the 64 digits that `printf %s \"$TOKEN\" | sha256sum` gives")
 		}
 		for j, s := range t.Scopes {
-			k.oneOf(fmt.Sprintf("%s.scopes[%d]", path, j), string(s), string(ScopePublish), string(ScopeRead), string(ScopeRedrive), string(ScopeAdmin))
+			k.oneOf(fmt.Sprintf("%s.scopes[%d]", path, j), string(s), scopes...)
 		}
 		for j, q := range t.Queues {
 			if err := redrive.CheckQueue(q); err != nil {

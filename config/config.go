@@ -132,13 +132,17 @@ type Scope string
 // The scopes.
 const (
 	ScopePublish Scope = "publish" // put messages in
-	ScopeRead    Scope = "read"    // look at queues, messages, dead letters and plans
-	ScopeRedrive Scope = "redrive" // change what is there: redrive, edit, drop, cancel, pause
+	ScopeRead    Scope = "read"    // look at queues, messages, dead letters and plans, but not at bodies
+	ScopeRedrive Scope = "redrive" // read, and change what is there: redrive, edit, drop, cancel, pause
 	ScopeAdmin   Scope = "admin"   // everything, and the configuration
+	// ScopeReadPayload is read with bodies, headers and excerpts of responses.
+	ScopeReadPayload Scope = "read-payload"
 )
 
 // Scopes returns all scopes.
-func Scopes() []Scope { return []Scope{ScopePublish, ScopeRead, ScopeRedrive, ScopeAdmin} }
+func Scopes() []Scope {
+	return []Scope{ScopePublish, ScopeRead, ScopeReadPayload, ScopeRedrive, ScopeAdmin}
+}
 
 // Log says what is logged.
 type Log struct {
