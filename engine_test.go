@@ -11,7 +11,7 @@ import (
 )
 
 func TestEngineHandlesEverythingOnce(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var handled tally
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
 			handled.add(d.ID)

@@ -51,9 +51,6 @@ func (c *consumer) conclude(a *attempt, err error) {
 	c.settling++
 	lost := a.lost
 	c.mu.Unlock()
-	if !a.alone {
-		c.e.solo.leave(1)
-	}
 
 	settle := a.settle.Outcome != 0
 	if !settle {
@@ -248,6 +245,9 @@ func (c *consumer) settled(a *attempt, err error) {
 	} else if !errors.Is(err, ErrShutdown) {
 		c.e.observe(&Observation{Occasion: OnLeaseLost, Queue: c.queue, Delivery: a.d, Settlement: &a.settle, Err: err})
 		c.e.log.LogAttrs(a.base, slog.LevelWarn, "the result came too late", slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
+	}
+	if !a.alone {
+		c.e.solo.leave(1)
 	}
 	c.mu.Lock()
 	a.state = attemptSettled

@@ -18,7 +18,8 @@ import (
 // rig is a store with an engine over it, inside a bubble of virtual time.
 type rig struct {
 	t      *testing.T
-	store  *memory.Store
+	store  *memory.Store // as it is
+	fail   *failing      // as the engine sees it
 	engine *redrive.Engine
 	seen   *recorder
 	cancel context.CancelFunc
@@ -27,12 +28,12 @@ type rig struct {
 
 // bubble runs a test in virtual time with a rig whose engine is not yet running. At
 // the end the engine is stopped and the books must balance.
-func bubble(t *testing.T, test func(r *rig), o ...redrive.EngineOptions) {
+func bubble(t *testing.T, test func(t *testing.T, r *rig), o ...redrive.EngineOptions) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, append(o, redrive.EngineOptions{})[0])
-		test(r)
+		r := newRig(t, append(o, redrive.EngineOptions{})[0])
+		test(t, r)
 		if err := r.stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
@@ -43,16 +44,13 @@ func bubble(t *testing.T, test func(r *rig), o ...redrive.EngineOptions) {
 	})
 }
 
-// newRig makes an engine over a wrapped memory store, or over the store itself.
-func newRig(t *testing.T, wrap func(*memory.Store) redrive.Store, o redrive.EngineOptions) *rig {
-	r := &rig{t: t, store: memory.New(), seen: &recorder{next: o.Observer}}
+// newRig makes an engine over a memory store that can be made to fail.
+func newRig(t *testing.T, o redrive.EngineOptions) *rig {
+	store := memory.New()
+	r := &rig{t: t, store: store, fail: &failing{Store: store}, seen: &recorder{next: o.Observer}}
 	o.Observer = r.seen
 	o.Instance = cmp.Or(o.Instance, "rig")
-	var store redrive.Store = r.store
-	if wrap != nil {
-		store = wrap(r.store)
-	}
-	r.engine = redrive.NewEngine(store, o)
+	r.engine = redrive.NewEngine(r.fail, o)
 	r.engine.IsolateProcess()
 	return r
 }
@@ -193,6 +191,53 @@ func (r *rig) status(queue string) redrive.QueueStatus {
 	}
 	r.t.Fatalf("no status of %s", queue)
 	panic("unreachable")
+}
+
+// failing is a store whose calls can be intercepted. A hook is set before the engine
+// starts.
+type failing struct {
+	redrive.Store
+	claim  func(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error)
+	settle func(ctx context.Context, s []redrive.Settlement) []error
+	extend func(ctx context.Context, r []redrive.Receipt, lease time.Duration) []error
+	wait   func(ctx context.Context, w []redrive.Watch) ([]redrive.Event, error)
+}
+
+func (f *failing) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	if f.claim != nil {
+		return f.claim(ctx, req)
+	}
+	return f.Store.Claim(ctx, req)
+}
+
+func (f *failing) Settle(ctx context.Context, s []redrive.Settlement) []error {
+	if f.settle != nil {
+		return f.settle(ctx, s)
+	}
+	return f.Store.Settle(ctx, s)
+}
+
+func (f *failing) Extend(ctx context.Context, r []redrive.Receipt, lease time.Duration) []error {
+	if f.extend != nil {
+		return f.extend(ctx, r, lease)
+	}
+	return f.Store.Extend(ctx, r, lease)
+}
+
+func (f *failing) Wait(ctx context.Context, w []redrive.Watch) ([]redrive.Event, error) {
+	if f.wait != nil {
+		return f.wait(ctx, w)
+	}
+	return f.Store.Wait(ctx, w)
+}
+
+// all is the same result for n items.
+func all(n int, err error) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
 }
 
 // recorder is an Observer that counts and keeps texts.

@@ -21,7 +21,7 @@ var processSolo solo
 // claims, and when nothing is in flight any more the one who asked may go.
 type solo struct {
 	mu      sync.Mutex
-	active  int                    // deliveries in flight
+	active  int                    // deliveries that are not settled yet
 	owner   *consumer              // who wants, or has, the process for itself
 	since   time.Time              // when the owner asked, or got it
 	granted bool                   // the owner has it
