@@ -1,0 +1,132 @@
+// Package server is the daemon: it puts a store, the engine with its deliveries,
+// the runner of plans and the HTTP API together.
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/gateway"
+	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/telemetry"
+)
+
+// app is what the handlers of the API work on. Parts that are nil are not there in a
+// process that only looks into a store.
+type app struct {
+	store   redrive.Store
+	plans   *redrive.Plans
+	gateway *gateway.Gateway
+	log     *slog.Logger
+
+	config  *config.Config
+	engine  *redrive.Engine
+	marks   *redrive.Watermarks
+	metrics *telemetry.Metrics
+	targets map[string]string // where queues are delivered to, without secrets
+}
+
+// publish hands over to the gateway.
+func (a *app) publish(w http.ResponseWriter, r *http.Request, _ *caller) error {
+	a.gateway.ServeHTTP(w, r)
+	return nil
+}
+
+// allowQueue lets messages into queues that are configured, or that hold or held
+// some: a misspelt name must not collect messages that nobody delivers.
+func (a *app) allowQueue(queue string) error {
+	if a.config == nil {
+		return nil
+	}
+	if _, ok := a.config.Queues[queue]; ok {
+		return nil
+	}
+	counts, err := a.store.Counts(context.Background(), queue)
+	if err != nil {
+		return err
+	}
+	if len(counts) > 0 && counts[0].Books.Entered() > 0 {
+		return nil
+	}
+	return a.unknownQueue(queue)
+}
+
+func (a *app) unknownQueue(queue string) *problem.Problem {
+	p := problem.New(http.StatusNotFound, "queue-not-found", "There is no such queue", fmt.Sprintf("queue %q", queue), "")
+	if a.config == nil {
+		return p
+	}
+	p.Queues = slices.Sorted(maps.Keys(a.config.Queues))
+	known := "there are none"
+	if len(p.Queues) > 0 {
+		known = "there are " + strings.Join(p.Queues, ", ")
+	}
+	p.Hint = fmt.Sprintf("%s; add it with --deliver %s=URL, or under queues: in the configuration", known, queue)
+	return p
+}
+
+// showConfig answers with the configuration; secrets show as ***.
+func (a *app) showConfig(w http.ResponseWriter, _ *http.Request, who *caller) error {
+	if err := who.confine(""); err != nil {
+		return err
+	}
+	if a.config == nil {
+		return notHere("configuration")
+	}
+	return writeJSON(w, http.StatusOK, a.config)
+}
+
+// notHere is the answer of a process that is not the daemon.
+func notHere(what string) error {
+	return problem.New(http.StatusNotImplemented, "no-daemon", "This needs the daemon", "there is no "+what+" without it", "start it with: redrive serve")
+}
+
+func (a *app) metricsPage(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if err := who.confine(""); err != nil {
+		return err
+	}
+	if a.metrics == nil {
+		return notHere("metrics page")
+	}
+	a.metrics.Handler().ServeHTTP(w, r)
+	return nil
+}
+
+// health answers a probe.
+type health struct {
+	Status string `json:"status"` // "ok"
+}
+
+// healthz says that the process lives.
+func (a *app) healthz(w http.ResponseWriter, _ *http.Request, _ *caller) error {
+	return writeJSON(w, http.StatusOK, health{"ok"})
+}
+
+// readyz says that messages are taken and delivered.
+func (a *app) readyz(w http.ResponseWriter, r *http.Request, _ *caller) error {
+	err := a.ready(r.Context())
+	if err == nil {
+		return writeJSON(w, http.StatusOK, health{"ok"})
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelDebug, "not ready", slog.Any("error", err))
+	return problem.New(http.StatusServiceUnavailable, "not-ready", "The daemon is not ready", err.Error(), "")
+}
+
+func (a *app) ready(ctx context.Context) error {
+	if a.engine != nil {
+		if err := a.engine.Ready(); err != nil {
+			return err
+		}
+	}
+	if _, err := a.store.Now(ctx); err != nil {
+		return fmt.Errorf("the store does not answer: %w", err)
+	}
+	return nil
+}

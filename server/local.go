@@ -1,0 +1,37 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/gateway"
+)
+
+// LocalAPI is the HTTP API over an opened store, without a daemon: nothing is
+// delivered, but plans are carried out while it is open.
+type LocalAPI struct {
+	http.Handler
+	stop func()
+}
+
+// Local returns the API over a store that this process has opened, for commands that
+// work on a store directly. Whoever can open the store may do everything, so there
+// are no tokens. Close it before the store.
+func Local(store redrive.Store) *LocalAPI {
+	log := slog.New(slog.DiscardHandler)
+	a := &app{store: store, plans: redrive.NewPlans(store, redrive.PlansOptions{}), log: log, gateway: gateway.New(store, gateway.Options{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	var runner sync.WaitGroup
+	runner.Go(func() {
+		if err := a.plans.Run(ctx); err != nil {
+			log.Error("plans", slog.Any("error", err))
+		}
+	})
+	return &LocalAPI{Handler: a.shell(a.mux(nil), anyHost), stop: func() { cancel(); runner.Wait() }}
+}
+
+// Close ends what runs behind the API, after the step it is at.
+func (l *LocalAPI) Close() { l.stop() }

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/server/api"
+)
+
+// page finds one page and answers with it.
+func (a *app) page(w http.ResponseWriter, r *http.Request, q redrive.Query, after string, limit int) error {
+	q.After, q.Limit = after, limit
+	page, err := a.store.Find(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	list := api.List[api.Message]{Items: make([]api.Message, len(page.Entries)), Next: page.Next, Complete: page.Complete}
+	for i := range page.Entries {
+		list.Items[i] = api.Summary(&page.Entries[i])
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+func (a *app) listMessages(w http.ResponseWriter, r *http.Request, _ *caller) error {
+	v, err := parameters(r, "state", "kind", "key", "text", "header", "since", "until", "plan", "after", "limit")
+	if err != nil {
+		return err
+	}
+	limit, err := parseLimit(v)
+	if err != nil {
+		return err
+	}
+	f := filterOf(v)
+	f.Queue = r.PathValue("queue")
+	if _, err := a.existing(r, f.Queue); err != nil {
+		return err
+	}
+	q, err := queryOf(&f, a.utcNow(r))
+	if err != nil {
+		return err
+	}
+	return a.page(w, r, q, v.Get("after"), limit)
+}
+
+// entry returns a message, or a problem that says how it ended.
+func (a *app) entry(r *http.Request) (*redrive.Entry, error) {
+	ref, err := refOf(r)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := a.store.Get(r.Context(), []redrive.Ref{ref})
+	if err != nil {
+		return nil, err
+	}
+	if entries[0] == nil {
+		return nil, &redrive.Error{Op: "get", Queue: ref.Queue, ID: ref.ID, Err: redrive.ErrNotFound,
+			Hint: "messages that were delivered are remembered only under an id that the publisher chose, for the time of remember"}
+	}
+	return entries[0], nil
+}
+
+func (a *app) showMessage(w http.ResponseWriter, r *http.Request, who *caller) error {
+	e, err := a.entry(r)
+	if errors.Is(err, redrive.ErrNotFound) {
+		return a.showEnded(w, r, err)
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, api.Whole(e, who.may(scopeReadPayload)))
+}
+
+// showEnded answers with what is remembered, or with notFound.
+func (a *app) showEnded(w http.ResponseWriter, r *http.Request, notFound error) error {
+	ref := redrive.Ref{Queue: r.PathValue("queue"), ID: r.PathValue("id")}
+	remembered, err := a.store.Recall(r.Context(), []redrive.Ref{ref})
+	if err != nil {
+		return err
+	}
+	if remembered[0] == nil || remembered[0].Outcome == 0 {
+		return notFound
+	}
+	return writeJSON(w, http.StatusOK, api.Ended(remembered[0]))
+}
+
+// dropMessage drops a message that waits.
+func (a *app) dropMessage(w http.ResponseWriter, r *http.Request, who *caller) error {
+	e, err := a.entry(r)
+	if err != nil {
+		return err
+	}
+	if e.State == redrive.StateDead {
+		return problem.New(http.StatusConflict, "state", "The message is a dead letter", e.Ref().String(),
+			fmt.Sprintf("drop it with DELETE /v1/queues/%s/dead-letters/%s", e.Queue, e.ID))
+	}
+	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActDrop, Note: "by " + who.name}, "dropped")
+}
+
+// change changes one message, and says so in the log.
+func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, ref redrive.Ref, c redrive.Change, done string) error {
+	results, err := a.store.Update(r.Context(), redrive.Selection{Refs: []redrive.Ref{ref}}, c, 1)
+	if err != nil {
+		return err
+	}
+	if len(results) != 1 {
+		return &redrive.Error{Op: c.Action.String(), Queue: ref.Queue, ID: ref.ID, Err: redrive.ErrNotFound}
+	}
+	if err := results[0].Err; err != nil {
+		return &redrive.Error{Op: c.Action.String(), Queue: ref.Queue, ID: ref.ID, Err: err}
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, done, slog.String("queue", ref.Queue), slog.String("id", ref.ID), slog.String("actor", who.name))
+	return writeJSON(w, http.StatusOK, api.Changed{Queue: ref.Queue, ID: ref.ID, Done: done})
+}

@@ -1,0 +1,157 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/server/api"
+)
+
+// planRequest checks and converts a request. now is what durations count back from.
+func planRequest(req *api.PlanRequest, who *caller, now time.Time) (redrive.PlanRequest, error) {
+	out := redrive.PlanRequest{
+		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, MaxRedrives: req.MaxRedrives, Actor: who.name,
+	}
+	for action, name := range map[redrive.Action]string{redrive.ActRedrive: "redrive", redrive.ActDrop: "drop", redrive.ActArchive: "archive"} {
+		if req.Action == name {
+			out.Action = action
+		}
+	}
+	if out.Action == 0 {
+		return out, bad(fmt.Sprintf("action %q", req.Action), "use redrive, drop or archive")
+	}
+	var err error
+	if out.Rate, err = parseRate(req.Rate); err != nil {
+		return out, err
+	}
+	if (req.Filter == nil) == (len(req.Refs) == 0) {
+		return out, bad("a plan needs either a filter or refs", `give {"filter":{}} for all dead letters`)
+	}
+	if req.Filter != nil {
+		out.Query, err = queryOf(req.Filter, now)
+		return out, err
+	}
+	for _, s := range req.Refs {
+		ref, err := parseRef(s)
+		if err != nil {
+			return out, err
+		}
+		out.Refs = append(out.Refs, ref)
+	}
+	return out, nil
+}
+
+// confinePlan refuses a plan that touches queues the caller may not use.
+func confinePlan(who *caller, p *redrive.PlanRequest) error {
+	var queues []string
+	if p.To != "" {
+		queues = append(queues, p.To)
+	}
+	if len(p.Refs) == 0 {
+		queues = append(queues, p.Query.Queue)
+	}
+	for _, ref := range p.Refs {
+		queues = append(queues, ref.Queue)
+	}
+	return who.confine(queues...)
+}
+
+func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	var req api.PlanRequest
+	if err := readJSON(w, r, 1<<20, &req); err != nil {
+		return err
+	}
+	request, err := planRequest(&req, who, a.utcNow(r))
+	if err != nil {
+		return err
+	}
+	if err := confinePlan(who, &request); err != nil {
+		return err
+	}
+	if request.To != "" {
+		if err := a.allowQueue(request.To); err != nil {
+			return err
+		}
+	}
+	if req.DryRun {
+		run, err := a.plans.DryRun(r.Context(), request)
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, api.DryRunOf(&run))
+	}
+	plan, err := a.plans.Create(r.Context(), request)
+	if err != nil {
+		return err
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan made", slog.String("plan", plan.ID), slog.String("action", req.Action),
+		slog.Int64("total", plan.Total), slog.String("actor", who.name))
+	w.Header().Set("Location", "/v1/plans/"+plan.ID)
+	return writeJSON(w, http.StatusCreated, api.PlanOf(&plan))
+}
+
+func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if _, err := parameters(r); err != nil {
+		return err
+	}
+	plans, err := a.plans.List(r.Context())
+	if err != nil {
+		return err
+	}
+	list := api.List[api.Plan]{Items: []api.Plan{}, Complete: true}
+	for i := range plans {
+		if confinePlan(who, &plans[i].Request) == nil {
+			list.Items = append(list.Items, api.PlanOf(&plans[i]))
+		}
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// plan returns the plan that the path names, if the caller may see it.
+func (a *app) plan(r *http.Request, who *caller) (*redrive.Plan, error) {
+	id := r.PathValue("id")
+	if err := redrive.CheckID(id); err != nil {
+		return nil, err
+	}
+	p, err := a.plans.Get(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	return &p, confinePlan(who, &p.Request)
+}
+
+func (a *app) showPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	p, err := a.plan(r, who)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, api.PlanOf(p))
+}
+
+func (a *app) cancelPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	return a.setPlan(w, r, who, "plan cancelled", a.plans.Cancel)
+}
+
+func (a *app) pausePlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	return a.setPlan(w, r, who, "plan paused", a.plans.Pause)
+}
+
+func (a *app) resumePlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	return a.setPlan(w, r, who, "plan resumed", a.plans.Resume)
+}
+
+func (a *app) setPlan(w http.ResponseWriter, r *http.Request, who *caller, what string, set func(context.Context, string) error) error {
+	p, err := a.plan(r, who)
+	if err != nil {
+		return err
+	}
+	if err := set(r.Context(), p.ID); err != nil {
+		return err
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, what, slog.String("plan", p.ID), slog.String("actor", who.name))
+	return a.showPlan(w, r, who)
+}

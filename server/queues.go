@@ -1,0 +1,167 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/server/api"
+)
+
+// listQueues lists what the configuration names and what holds or held messages.
+func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if _, err := parameters(r); err != nil {
+		return err
+	}
+	counts, err := a.store.Counts(r.Context())
+	if err != nil {
+		return err
+	}
+	status := a.engineStatus()
+	items := []api.Queue{}
+	seen := make(map[string]bool)
+	add := func(c *redrive.Counts) {
+		if seen[c.Queue] = true; who.sees(c.Queue) {
+			items = append(items, a.describe(c, status))
+		}
+	}
+	for i := range counts {
+		add(&counts[i])
+	}
+	if a.config != nil {
+		for name := range a.config.Queues {
+			if !seen[name] {
+				add(&redrive.Counts{Queue: name})
+			}
+		}
+	}
+	slices.SortFunc(items, func(x, y api.Queue) int { return strings.Compare(x.Queue, y.Queue) })
+	return writeJSON(w, http.StatusOK, api.List[api.Queue]{Items: items, Complete: true})
+}
+
+func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error {
+	queue := r.PathValue("queue")
+	counts, err := a.existing(r, queue)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, a.describe(counts, a.engineStatus()))
+}
+
+// existing returns the counts of a queue that is configured or holds or held
+// messages.
+func (a *app) existing(r *http.Request, queue string) (*redrive.Counts, error) {
+	if err := redrive.CheckQueue(queue); err != nil {
+		return nil, err
+	}
+	counts, err := a.store.Counts(r.Context(), queue)
+	if err != nil {
+		return nil, err
+	}
+	if len(counts) > 0 && counts[0].Books.Entered() > 0 {
+		return &counts[0], nil
+	}
+	if a.config != nil {
+		if _, ok := a.config.Queues[queue]; ok {
+			return &redrive.Counts{Queue: queue}, nil
+		}
+	}
+	return nil, a.unknownQueue(queue)
+}
+
+// engineStatus returns what the engine is doing, by queue.
+func (a *app) engineStatus() map[string]redrive.QueueStatus {
+	if a.engine == nil {
+		return nil
+	}
+	all := make(map[string]redrive.QueueStatus)
+	for _, s := range a.engine.Status() {
+		all[s.Queue] = s
+	}
+	return all
+}
+
+func (a *app) describe(c *redrive.Counts, status map[string]redrive.QueueStatus) api.Queue {
+	q := api.QueueOf(c)
+	if a.config != nil {
+		_, q.Configured = a.config.Queues[c.Queue]
+	}
+	q.Deliver = a.targets[c.Queue]
+	if a.marks != nil {
+		level, _ := a.marks.Level(c.Queue)
+		q.Level = level.String()
+	}
+	if s, ok := status[c.Queue]; ok {
+		q.Engine = api.EngineOf(&s)
+	}
+	return q
+}
+
+// consumed refuses to pause what this process does not consume.
+func (a *app) consumed(queue string) error {
+	if a.engine == nil {
+		return notHere("consumer")
+	}
+	if _, ok := a.engineStatus()[queue]; !ok {
+		return a.unknownQueue(queue)
+	}
+	return nil
+}
+
+func (a *app) pauseQueue(w http.ResponseWriter, r *http.Request, who *caller) error {
+	queue := r.PathValue("queue")
+	req := api.PauseRequest{Reason: "by " + who.name}
+	if err := readJSON(w, r, 64<<10, &req); err != nil {
+		return err
+	}
+	if req.For < 0 || len(req.Reason) > 1024 {
+		return bad("for is negative or the reason longer than 1024 bytes", "")
+	}
+	if err := a.consumed(queue); err != nil {
+		return err
+	}
+	a.engine.Pause(queue, req.Target, req.Reason, req.For.Std())
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "queue paused", slog.String("queue", queue), slog.String("target", req.Target),
+		slog.String("reason", req.Reason), slog.Duration("for", req.For.Std()), slog.String("actor", who.name))
+	return a.showQueue(w, r, who)
+}
+
+func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) error {
+	queue := r.PathValue("queue")
+	var req api.PauseRequest
+	if err := readJSON(w, r, 64<<10, &req); err != nil {
+		return err
+	}
+	if err := a.consumed(queue); err != nil {
+		return err
+	}
+	a.engine.Resume(queue, req.Target)
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "queue resumed", slog.String("queue", queue), slog.String("target", req.Target), slog.String("actor", who.name))
+	return a.showQueue(w, r, who)
+}
+
+// verify compares the books with a scan.
+func (a *app) verify(w http.ResponseWriter, r *http.Request, who *caller) error {
+	v, err := parameters(r, "queue")
+	if err != nil {
+		return err
+	}
+	var queues []string
+	queue := v.Get("queue")
+	if err := who.confine(queue); err != nil {
+		return err
+	}
+	if queue != "" {
+		if _, err := a.existing(r, queue); err != nil {
+			return err
+		}
+		queues = append(queues, queue)
+	}
+	audits, err := a.store.Verify(r.Context(), queues...)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, api.VerifiedOf(audits))
+}

@@ -1,0 +1,57 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/redrive/redrive/config"
+)
+
+// route is one operation of the API.
+type route struct {
+	method  string
+	pattern string
+	scope   config.Scope // what a token needs; scopeOpen: no token
+	handle  func(w http.ResponseWriter, r *http.Request, who *caller) error
+}
+
+// routes is the whole API. Everything that depends on it, such as the test that
+// tries each with a wrong token, is derived from here.
+func (a *app) routes() []route {
+	return []route{
+		{http.MethodPost, "/v1/queues/{queue}/messages", config.ScopePublish, a.publish},
+		{http.MethodGet, "/v1/queues", config.ScopeRead, a.listQueues},
+		{http.MethodGet, "/v1/queues/{queue}", config.ScopeRead, a.showQueue},
+		{http.MethodPost, "/v1/queues/{queue}/pause", config.ScopeRedrive, a.pauseQueue},
+		{http.MethodPost, "/v1/queues/{queue}/resume", config.ScopeRedrive, a.resumeQueue},
+		{http.MethodGet, "/v1/queues/{queue}/messages", config.ScopeRead, a.listMessages},
+		{http.MethodGet, "/v1/queues/{queue}/messages/{id}", config.ScopeRead, a.showMessage},
+		{http.MethodDelete, "/v1/queues/{queue}/messages/{id}", config.ScopeRedrive, a.dropMessage},
+		{http.MethodGet, "/v1/dead-letters", config.ScopeRead, a.listDead},
+		{http.MethodGet, "/v1/dead-letters/groups", config.ScopeRead, a.groupDead},
+		{http.MethodGet, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRead, a.showDead},
+		{http.MethodPatch, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRedrive, a.editDead},
+		{http.MethodDelete, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRedrive, a.dropDead},
+		{http.MethodPost, "/v1/plans", config.ScopeRedrive, a.createPlan},
+		{http.MethodGet, "/v1/plans", config.ScopeRead, a.listPlans},
+		{http.MethodGet, "/v1/plans/{id}", config.ScopeRead, a.showPlan},
+		{http.MethodPost, "/v1/plans/{id}/cancel", config.ScopeRedrive, a.cancelPlan},
+		{http.MethodPost, "/v1/plans/{id}/pause", config.ScopeRedrive, a.pausePlan},
+		{http.MethodPost, "/v1/plans/{id}/resume", config.ScopeRedrive, a.resumePlan},
+		{http.MethodGet, "/v1/verify", config.ScopeRead, a.verify},
+		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},
+		{http.MethodGet, "/metrics", config.ScopeRead, a.metricsPage},
+		{http.MethodGet, "/healthz", scopeOpen, a.healthz},
+		{http.MethodGet, "/readyz", scopeOpen, a.readyz},
+	}
+}
+
+// mux mounts the routes. With tokens, each checks for itself who may use it; without
+// (nil) everyone may.
+func (a *app) mux(t tokens) *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, r := range a.routes() {
+		mux.Handle(r.method+" "+r.pattern, a.guarded(r, t))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.unrouted(mux, w, r) })
+	return mux
+}

@@ -1,0 +1,257 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/gateway"
+	"github.com/redrive/redrive/telemetry"
+)
+
+// SocketName is the name of the Unix socket beside the data, by which commands on
+// the same machine reach the daemon that has the store open. Who may open the socket
+// needs no token.
+const SocketName = "redrive.sock"
+
+// Options configures a [Server]. Every field has a default.
+type Options struct {
+	// Logger defaults to discarding.
+	Logger *slog.Logger
+	// Version stands in failures and in the user-agent of deliveries.
+	Version string
+	// Store is used instead of opening the one that the configuration names. Run
+	// closes it.
+	Store redrive.Store
+	// Started is told the address that the daemon listens on as soon as it does.
+	Started func(addr net.Addr)
+}
+
+// Server is the daemon.
+type Server struct {
+	cfg     *config.Config
+	o       Options
+	log     *slog.Logger
+	app     *app
+	http    *http.Server
+	socket  *http.Server
+	closers []func()
+}
+
+// Bounds of the HTTP server. Bodies are bounded by their pace (see [gateway.Pace]),
+// streams of results by the gateway.
+const (
+	readHeaderTimeout = 5 * time.Second
+	writeTimeout      = 2 * time.Minute
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 16 << 10
+	maxConnections    = 10_000
+	drainTimeout      = 15 * time.Second // for requests under way at shutdown
+	trimInterval      = time.Minute
+	trimBatch         = 1000
+)
+
+// Run starts a daemon and works until ctx ends; see [Server.Run].
+func Run(ctx context.Context, cfg *config.Config, o Options) error {
+	s, err := New(cfg, o)
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// New opens the store and puts the daemon together. It refuses an address that other
+// machines reach without a token. Nothing is delivered before Run, which must be
+// called, as it closes the store.
+func New(cfg *config.Config, o Options) (*Server, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if !config.Loopback(cfg.Listen) && len(cfg.Tokens) == 0 {
+		return nil, &redrive.Error{Op: "listen", Err: fmt.Errorf("%s can be reached from other machines, and there is no token", cfg.Listen),
+			Hint: "add a token under tokens: in the configuration, or listen on " + config.DefaultListen}
+	}
+	store := o.Store
+	if store == nil {
+		var err error
+		if store, err = sqlite.Open(cfg.StoreDir()); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{cfg: cfg, o: o, log: o.Logger}
+	if err := s.assemble(store); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return s, nil
+}
+
+// assemble puts the parts together around a store.
+func (s *Server) assemble(store redrive.Store) error {
+	ctx := context.Background()
+	if err := s.probe(ctx, store); err != nil {
+		return err
+	}
+	a := &app{store: store, config: s.cfg, log: s.log, targets: make(map[string]string)}
+	s.app = a
+	var names []string
+	limits := make(map[string]redrive.Limits, len(s.cfg.Queues))
+	for name, q := range s.cfg.Queues {
+		names = append(names, name)
+		if q != nil {
+			limits[name] = limitsOf(q.Limits)
+		}
+	}
+	instance := redrive.NewID()
+	a.metrics = telemetry.New(telemetry.Options{
+		Queues: names, Store: store, Runtime: true,
+		Status: func() []redrive.QueueStatus { return a.engine.Status() },
+	})
+	a.marks = redrive.NewWatermarks(store, func(queue string) redrive.Limits { return limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
+	a.engine = redrive.NewEngine(store, redrive.EngineOptions{
+		Instance: instance, Logger: s.log, Observer: a.metrics, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
+		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
+	})
+	a.plans = redrive.NewPlans(store, redrive.PlansOptions{Instance: instance, Logger: s.log})
+	a.gateway = gateway.New(a.marks, gateway.Options{
+		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
+	})
+	if err := s.consume(ctx); err != nil {
+		return err
+	}
+	known := newTokens(s.cfg.Tokens)
+	host := anyHost
+	if len(s.cfg.Tokens) == 0 {
+		known, host = nil, localHost
+	}
+	s.http = s.newHTTP(a.shell(a.mux(known), host))
+	s.socket = s.newHTTP(a.shell(a.mux(nil), anyHost))
+	return nil
+}
+
+func (s *Server) newHTTP(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: readHeaderTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// probe asks the store what its settings promise.
+func (s *Server) probe(ctx context.Context, store redrive.Store) error {
+	for _, v := range store.Probe(ctx) {
+		attrs := []slog.Attr{slog.String("setting", v.Setting), slog.String("value", v.Value), slog.String("promise", v.Promise), slog.String("hint", v.Hint)}
+		switch v.Level {
+		case redrive.LevelRefused:
+			return &redrive.Error{Op: "open", Err: fmt.Errorf("the store's %s is %s: %s", v.Setting, v.Value, v.Promise), Hint: v.Hint}
+		case redrive.LevelWarn:
+			s.log.LogAttrs(ctx, slog.LevelWarn, "store", attrs...)
+		case redrive.LevelOK:
+			s.log.LogAttrs(ctx, slog.LevelDebug, "store", attrs...)
+		}
+	}
+	return nil
+}
+
+// Run serves and delivers until ctx ends or a part fails. It then stops accepting,
+// lets requests and attempts under way end, and closes the store, in this order. It
+// may be called once.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	listener, err := s.listen(ctx)
+	if err != nil {
+		return errors.Join(err, s.app.store.Close())
+	}
+	var parts sync.WaitGroup
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	errs := make(chan error, 8)
+	start := func(name string, f func() error) {
+		parts.Go(func() {
+			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				err = fmt.Errorf("%s: %w", name, err)
+				errs <- err
+				stop(err)
+			}
+		})
+	}
+	start("engine", func() error { return s.app.engine.Run(work) })
+	start("plans", func() error { return s.app.plans.Run(work) })
+	start("retention", func() error { s.trim(work); return nil })
+	start("http", func() error { return s.http.Serve(listener) })
+	if socket := s.listenSocket(ctx); socket != nil {
+		start("socket", func() error { return s.socket.Serve(socket) })
+	}
+	s.log.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String("address", listener.Addr().String()), slog.String("store", s.cfg.Store), slog.Int("queues", len(s.app.targets)))
+	if s.o.Started != nil {
+		s.o.Started(listener.Addr())
+	}
+
+	<-ctx.Done()
+	s.log.LogAttrs(ctx, slog.LevelInfo, "shutting down", slog.Any("cause", context.Cause(ctx)))
+	s.drain()
+	stopWork()
+	parts.Wait()
+	for _, f := range s.closers {
+		f()
+	}
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	all = append(all, s.app.store.Close())
+	return errors.Join(all...)
+}
+
+// drain ends the requests: streams at the line they have come to, all others when
+// they are answered, and what takes longer than drainTimeout at once.
+func (s *Server) drain() {
+	s.app.gateway.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	for _, server := range []*http.Server{s.http, s.socket} {
+		if err := server.Shutdown(ctx); err != nil {
+			s.log.LogAttrs(ctx, slog.LevelWarn, "requests are cut off", slog.Any("error", err))
+			_ = server.Close() // nothing more can be done for them
+		}
+	}
+}
+
+// trim removes what expired by itself: remembered ids and records.
+func (s *Server) trim(ctx context.Context) {
+	tick := time.NewTicker(trimInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for ctx.Err() == nil {
+			n, err := s.app.store.Trim(ctx, redrive.Retention{}, trimBatch)
+			if err != nil {
+				s.log.LogAttrs(ctx, slog.LevelWarn, "retention", slog.Any("error", err))
+			}
+			if err != nil || n == (redrive.Trimmed{}) {
+				break
+			}
+		}
+	}
+}
+
+// socketPath is where the socket is, or "" for a store without a folder.
+func (s *Server) socketPath() string {
+	if s.o.Store != nil {
+		return ""
+	}
+	return filepath.Join(s.cfg.StoreDir(), SocketName)
+}
