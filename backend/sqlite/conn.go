@@ -446,3 +446,19 @@ func (s *stmt) colText(i int32) string {
 	}
 	return string(unsafe.Slice((*byte)(at(p)), n)) //nolint:gosec // SQLite says that there are n bytes
 }
+
+// copyRow binds all columns of the current row to another statement.
+func (s *stmt) copyRow(to *stmt) {
+	for i := range sqlite3.Xsqlite3_column_count(s.c.tls, s.p) {
+		switch sqlite3.Xsqlite3_column_type(s.c.tls, s.p, i) {
+		case sqlite3.SQLITE_NULL:
+			to.null()
+		case sqlite3.SQLITE_INTEGER:
+			to.int(s.colInt(i))
+		case sqlite3.SQLITE_TEXT:
+			to.text(s.colText(i))
+		default:
+			to.blob(s.colBytes(i))
+		}
+	}
+}

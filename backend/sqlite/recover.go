@@ -37,10 +37,7 @@ func (s *Store) loadQueues() error {
 	for st.next() {
 		q := s.addQueue(st.colText(1))
 		q.id = st.colInt(0)
-		q.settings = redrive.QueueSettings{OrderByKey: st.colInt(2) != 0, DeadRelease: st.colInt(3) != 0, Remember: time.Duration(st.colInt(4))}
-		for c := range q.state.counts {
-			q.state.counts[c] = st.colInt(5 + int32(c)) //nolint:gosec // a few dozen
-		}
+		scanQueue(st, q)
 		q.state.next = [claimable]int64{} // unknown
 		for lane := range redrive.Lanes {
 			if q.state.counts[lane] == 0 {
@@ -54,6 +51,14 @@ func (s *Store) loadQueues() error {
 		s.byID[q.id] = q
 	}
 	return st.done()
+}
+
+// scanQueue reads settings and counters from a row of queueSelect.
+func scanQueue(st *stmt, q *queue) {
+	q.settings = redrive.QueueSettings{OrderByKey: st.colInt(2) != 0, DeadRelease: st.colInt(3) != 0, Remember: time.Duration(st.colInt(4))}
+	for c := range q.state.counts {
+		q.state.counts[c] = st.colInt(5 + int32(c)) //nolint:gosec // a few dozen
+	}
 }
 
 // raiseEpoch makes every token of former processes a thing of the past.

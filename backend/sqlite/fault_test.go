@@ -1,0 +1,411 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+const holdEnv = "REDRIVE_TEST_HOLD"
+
+// TestMain lets the test binary be the other process that has a store.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(holdEnv); dir != "" {
+		s, err := Open(dir)
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("open")
+		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test closes it
+		_ = s.Close()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestSecondProcessIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	other := exec.Command(os.Args[0]) //nolint:gosec // this binary
+	other.Env = append(os.Environ(), holdEnv+"="+dir)
+	in, err := other.StdinPipe()
+	noErr(t, err)
+	out, err := other.StdoutPipe()
+	noErr(t, err)
+	noErr(t, other.Start())
+	line := make([]byte, 64)
+	n, err := out.Read(line)
+	noErr(t, err)
+	equal(t, strings.TrimSpace(string(line[:n])), "open")
+	_, err = Open(dir)
+	if !errors.Is(err, redrive.ErrInUse) || !strings.Contains(err.Error(), strconv.Itoa(other.Process.Pid)) {
+		t.Fatalf("want an error that names process %d, got %v", other.Process.Pid, err)
+	}
+	if _, err := Check(t.Context(), dir, nil); !errors.Is(err, redrive.ErrInUse) {
+		t.Fatalf("check: %v", err)
+	}
+	noErr(t, in.Close(), other.Wait())
+	open(t, dir)
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	noErr(t, s.between(t.Context(), func() error { return s.w.exec("PRAGMA user_version = 99") }), s.Close())
+	_, err := Open(dir)
+	var e *redrive.Error
+	if !errors.As(err, &e) || e.Hint == "" || errors.Is(err, redrive.ErrCorrupt) || !strings.Contains(err.Error(), "99") {
+		t.Fatal(err)
+	}
+}
+
+func TestForeignFilesAreRefused(t *testing.T) {
+	for name, content := range map[string][]byte{
+		"text":   bytes.Repeat([]byte("not a database, only text. "), 1000),
+		"sqlite": foreignDatabase(t),
+	} {
+		dir := t.TempDir()
+		noErr(t, os.WriteFile(filepath.Join(dir, FileName), content, 0o600))
+		_, err := Open(dir)
+		if !errors.Is(err, redrive.ErrCorrupt) || !strings.Contains(err.Error(), "store check") || !strings.Contains(err.Error(), "store salvage") {
+			t.Errorf("%s: %v", name, err)
+		}
+		after, _ := os.ReadFile(filepath.Join(dir, FileName)) //nolint:gosec // a test's file
+		if !bytes.Equal(after, content) {
+			t.Errorf("%s: the file was changed", name)
+		}
+	}
+}
+
+func foreignDatabase(t *testing.T) []byte {
+	path := filepath.Join(t.TempDir(), "x.db")
+	c, err := openConn(path, true)
+	noErr(t, err, c.exec("CREATE TABLE x (a); INSERT INTO x VALUES (1)"))
+	c.close()
+	b, err := os.ReadFile(path) //nolint:gosec // a test's file
+	noErr(t, err)
+	return b
+}
+
+func TestDifferingSchemaIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	noErr(t, s.between(t.Context(), func() error { return s.w.exec("ALTER TABLE mark ADD COLUMN x INTEGER") }), s.Close())
+	if _, err := Open(dir); !errors.Is(err, redrive.ErrCorrupt) {
+		t.Fatal(err)
+	}
+}
+
+func TestDiskFullAndRoomAgain(t *testing.T) {
+	s := open(t, t.TempDir())
+	publish(t, s, message("q", "a"), message("q", "b"))
+	ds := claimAll(t, s, "q")
+	empty := fill(t, s)
+	var accepted int
+	var err error
+	for err == nil {
+		if err = redrive.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", strings.Repeat("x", 3000))})); err == nil {
+			accepted++
+		}
+	}
+	if !errors.Is(err, redrive.ErrFull) {
+		t.Fatal(err)
+	}
+	settle(t, s, ds[0], redrive.OutcomeDone) // what frees room goes on
+	empty()
+	settle(t, s, ds[1], redrive.OutcomeDone)
+	publish(t, s, message("q", "c"))
+	c, err := s.Counts(t.Context(), "q")
+	noErr(t, err)
+	equal(t, c[0].AllWaiting(), int64(accepted)+1)
+	verify(t, s)
+}
+
+func TestWritersAreNeverBusy(t *testing.T) {
+	s := open(t, t.TempDir())
+	ctx, stop := context.WithCancel(t.Context())
+	var readers, writers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := s.Find(context.Background(), redrive.Query{Queue: "q"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 16 {
+		writers.Go(func() {
+			for range 50 {
+				if err := redrive.FirstError(s.Publish(context.Background(), []redrive.Message{message("q", "x")})); err != nil {
+					t.Error(err)
+				}
+				ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "q", Max: 2, Lease: time.Minute})
+				if err != nil {
+					t.Error(err)
+				}
+				for i := range ds {
+					if err := redrive.FirstError(s.Settle(context.Background(), []redrive.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	stop()
+	readers.Wait()
+	verify(t, s)
+}
+
+func size(t *testing.T, s *Store, suffix string) int64 {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(s.dir, FileName+suffix))
+	noErr(t, err)
+	return info.Size()
+}
+
+func TestLogIsBounded(t *testing.T) {
+	s := open(t, t.TempDir())
+	body := strings.Repeat("x", 2000)
+	fillUp := func() {
+		for range 60 {
+			msgs := make([]redrive.Message, 500)
+			for i := range msgs {
+				msgs[i] = message("q", body)
+			}
+			publish(t, s, msgs...)
+			_, err := s.Find(t.Context(), redrive.Query{Queue: "q", Limit: 1000, Bodies: true}) // a reader in between
+			noErr(t, err)
+		}
+	}
+	fillUp()
+	if n := size(t, s, "-wal"); n > 3*logPages*4096 {
+		t.Fatalf("the log has %d MB", n>>20)
+	}
+	// Under a reader that does not end, the log grows; once it ends, it is bounded
+	// again and given back when the store is idle.
+	release := make(chan struct{})
+	reading := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		noErr(t, s.read(context.Background(), func(c *conn) error {
+			return snapshot(c, func() error {
+				_, err := c.value("SELECT count(*) FROM queue")
+				close(reading)
+				<-release
+				return err
+			})
+		}))
+	})
+	<-reading
+	fillUp()
+	close(release)
+	wg.Wait()
+	publish(t, s, message("q", "y"))
+	eventually(t, "the log to be given back", func() bool { return size(t, s, "-wal") == 0 })
+}
+
+// eventually polls what a real file does by itself.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for !so() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		<-poll.C
+	}
+}
+
+func TestFileShrinksAfterADrain(t *testing.T) {
+	s := open(t, t.TempDir())
+	body := strings.Repeat("x", 2000)
+	msgs := make([]redrive.Message, 5000)
+	for i := range msgs {
+		msgs[i] = message("q", body)
+	}
+	publish(t, s, msgs...)
+	eventually(t, "the log to be moved", func() bool { return size(t, s, "") > 8<<20 })
+	for {
+		ds := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Max: 1000})
+		if len(ds) == 0 {
+			break
+		}
+		list := make([]redrive.Settlement, len(ds))
+		for i := range ds {
+			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+		}
+		noErr(t, s.Settle(t.Context(), list)...)
+	}
+	eventually(t, "the file to shrink", func() bool { return size(t, s, "") < 3<<20 })
+	verify(t, s)
+}
+
+func TestBackupIsAStore(t *testing.T) {
+	s := open(t, t.TempDir())
+	publish(t, s, message("q", "a"), message("q", "b"))
+	d := claimAll(t, s, "q")
+	settle(t, s, d[0], redrive.OutcomeDead)
+	var b bytes.Buffer
+	noErr(t, s.Backup(t.Context(), &b))
+	dir := t.TempDir()
+	noErr(t, os.WriteFile(filepath.Join(dir, FileName), b.Bytes(), 0o600))
+	copied := open(t, dir)
+	verify(t, copied)
+	equal(t, entry(t, copied, d[0].Ref()).State, redrive.StateDead)
+	equal(t, entry(t, copied, d[1].Ref()).Suspect, true)
+	report, err := Check(t.Context(), s.dir, nil)
+	if !errors.Is(err, redrive.ErrInUse) {
+		t.Fatal(report, err)
+	}
+}
+
+// damaged makes a store with messages and returns its folder and pages by what is
+// on them.
+func damaged(t *testing.T) (dir string, root func(name string) int64) {
+	t.Helper()
+	dir = t.TempDir()
+	s := open(t, dir)
+	noErr(t, s.Configure(t.Context(), "ordered", redrive.QueueSettings{OrderByKey: true}))
+	for i := range 40 {
+		msgs := make([]redrive.Message, 50)
+		for j := range msgs {
+			msgs[j] = redrive.Message{Queue: "q", Kind: "k", Body: []byte(fmt.Sprintf("%d/%d %s", i, j, strings.Repeat("x", 300)))}
+		}
+		publish(t, s, msgs...)
+	}
+	publish(t, s, redrive.Message{Queue: "ordered", ID: "first", Key: "k"}, redrive.Message{Queue: "ordered", ID: "second", Key: "k"})
+	for _, d := range claimWith(t, s, redrive.ClaimRequest{Queue: "q", Max: 20}) {
+		noErr(t, s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent,
+			Failure: &redrive.Failure{Message: "boom", Types: []string{"x"}, Signature: "sig"}}})...)
+	}
+	noErr(t, s.Close())
+	c, err := openConn(filepath.Join(dir, FileName), false)
+	noErr(t, err)
+	roots := map[string]int64{}
+	st := c.stmt("SELECT name, rootpage FROM sqlite_schema")
+	for st.next() {
+		roots[st.colText(0)] = st.colInt(1)
+	}
+	noErr(t, st.done())
+	c.close()
+	return dir, func(name string) int64 { return roots[name] }
+}
+
+// spoil overwrites the page with nonsense.
+func spoil(t *testing.T, dir string, page int64) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, FileName), os.O_RDWR, 0) //nolint:gosec // a test's file
+	noErr(t, err)
+	_, err = f.WriteAt(bytes.Repeat([]byte{0xA5}, 4096), (page-1)*4096)
+	noErr(t, err, f.Close())
+}
+
+// leaf returns the first leaf below a page.
+func leaf(t *testing.T, dir string, page int64) int64 {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, FileName)) //nolint:gosec // a test's file
+	noErr(t, err)
+	defer func() { _ = f.Close() }()
+	b := make([]byte, 4096)
+	for {
+		_, err := f.ReadAt(b, (page-1)*4096)
+		noErr(t, err)
+		if b[0] == 0x0d || b[0] == 0x0a {
+			return page
+		}
+		cell := binary.BigEndian.Uint16(b[12:])
+		page = int64(binary.BigEndian.Uint32(b[cell:]))
+	}
+}
+
+func TestDamagedPagesStopTheStoreAndCanBeSalvaged(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		page func(dir string, root func(string) int64) int64
+		lost bool // some messages are gone for good
+	}{
+		{"a leaf of bodies", func(dir string, root func(string) int64) int64 { return leaf(t, dir, root("message")) }, true},
+		{"a leaf of waiting", func(dir string, root func(string) int64) int64 { return leaf(t, dir, root("waiting")) }, false},
+		{"the root of waiting", func(_ string, root func(string) int64) int64 { return root("waiting") }, false},
+		{"the root of dead", func(_ string, root func(string) int64) int64 { return root("dead") }, false},
+		{"the root of failures", func(_ string, root func(string) int64) int64 { return root("failure") }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, root := damaged(t)
+			sound, err := Check(t.Context(), dir, nil)
+			noErr(t, err)
+			equal(t, []any{sound.Waiting, sound.Dead, len(sound.Problems)}, []any{1982, 20, 0})
+			spoil(t, dir, tc.page(dir, root))
+			report, err := Check(t.Context(), dir, nil)
+			noErr(t, err)
+			if len(report.Problems) == 0 {
+				t.Fatal("check found nothing")
+			}
+			stops(t, dir)
+			to := filepath.Join(t.TempDir(), "new")
+			report, err = Salvage(t.Context(), dir, to, nil)
+			noErr(t, err)
+			if got := report.Waiting + report.Dead + int64(len(report.Lost)); got != 2002 || (len(report.Lost) > 0) != tc.lost || len(report.Lost) > 20 {
+				t.Fatalf("%d waiting, %d dead, %d lost: %v", report.Waiting, report.Dead, len(report.Lost), report.Problems)
+			}
+			s := open(t, to)
+			verify(t, s)
+			equal(t, len(claimAll(t, s, "ordered")), 1)
+			after, err := Check(t.Context(), dir, nil) // the old one was not touched
+			noErr(t, err)
+			if len(after.Problems) == 0 {
+				t.Fatal("the damaged file was changed")
+			}
+		})
+	}
+}
+
+// stops opens a damaged store and works with it until it stops.
+func stops(t *testing.T, dir string) {
+	t.Helper()
+	s, err := Open(dir, OnFatal(func(err error) { t.Errorf("fatal: %v", err) }))
+	if err == nil {
+		defer func() { _ = s.Close() }()
+		for i := 0; err == nil && i < 100; i++ {
+			var ds []redrive.Delivery
+			if ds, err = s.Claim(t.Context(), redrive.ClaimRequest{Queue: "q", Max: 100, Lease: time.Minute}); err == nil && len(ds) > 0 {
+				err = redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual, Failure: &redrive.Failure{}}}))
+			}
+			if err == nil {
+				_, err = s.Find(t.Context(), redrive.Query{Bodies: true, State: redrive.StateDead})
+			}
+		}
+		if again := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "x")})); !errors.Is(again, redrive.ErrCorrupt) {
+			t.Errorf("later calls: %v", again)
+		}
+	}
+	if !errors.Is(err, redrive.ErrCorrupt) || !strings.Contains(err.Error(), "store check") || !strings.Contains(err.Error(), "store salvage") {
+		t.Fatal(err)
+	}
+}
+
+// fill lets the file grow no more, as a full disk would.
+func fill(t testing.TB, s redrive.Store) (empty func()) {
+	limit := func(pages string) {
+		store := s.(*Store)
+		noErr(t, store.between(context.Background(), func() error { return store.w.exec("PRAGMA max_page_count = " + pages) }))
+	}
+	limit("1") // SQLite takes the present size instead
+	return func() { limit("4294967294") }
+}
