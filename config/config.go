@@ -23,8 +23,8 @@ type Config struct {
 	// Store says where messages wait: "sqlite:DIR". Defaults to
 	// sqlite:./redrive-data.
 	Store string `yaml:"store" json:"store"`
-	// Queues by name. A queue that is not named here exists as soon as something is
-	// published to it; nobody consumes it then.
+	// Queues by name. The daemon takes messages only for these, and for queues that
+	// hold or held some.
 	Queues map[string]*Queue `yaml:"queues" json:"queues,omitempty"`
 	// Policies by name, for the policy keys of queues, kinds and rules.
 	Policies map[string]*Policy `yaml:"policies" json:"policies,omitempty"`

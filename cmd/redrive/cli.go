@@ -4,7 +4,20 @@ package main
 type cli struct {
 	JSON bool `name:"json" help:"Write JSON."`
 
-	Receive receiveCmd `cmd:"" group:"tools" help:"Receive deliveries, to try things out."`
-	Config  configCmd  `cmd:"" group:"tools" help:"Look at configuration files."`
-	Version versionCmd `cmd:"" group:"tools" help:"Print the version."`
+	Serve    serveCmd    `cmd:"" group:"daemon" help:"Run the daemon."`
+	Publish  publishCmd  `cmd:"" group:"messages" help:"Put messages in."`
+	Show     showCmd     `cmd:"" group:"messages" help:"Tell everything about a message."`
+	Messages messagesCmd `cmd:"" group:"messages" help:"Look at messages that are alive."`
+	Queues   queuesCmd   `cmd:"" group:"messages" help:"Look at queues, pause and resume them."`
+	Dead     deadCmd     `cmd:"" group:"dead letters" help:"Look at dead letters, repair, redrive and drop them."`
+	Plans    plansCmd    `cmd:"" group:"dead letters" help:"Look at redrives, pause, resume and cancel them."`
+	Verify   verifyCmd   `cmd:"" group:"store" help:"Check that no message is missing from the books."`
+	Store    storeCmd    `cmd:"" group:"store" help:"Check and rescue a store's file."`
+	Backup   backupCmd   `cmd:"" group:"store" help:"Write a copy of the store."`
+
+	Receive    receiveCmd    `cmd:"" group:"tools" help:"Receive deliveries, to try things out."`
+	Config     configCmd     `cmd:"" group:"tools" help:"Look at configuration files."`
+	Completion completionCmd `cmd:"" group:"tools" help:"Print the completion of a shell."`
+	Version    versionCmd    `cmd:"" group:"tools" help:"Print the version."`
+	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
 }

@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, t *terminal) int {
 		kong.Help(helpPrinter),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(t),
-		kong.Vars{"version": version()},
+		kong.Vars{"version": version(), "reasons": reasonNames(), "data": defaultData},
 	)
 	if err != nil { // the grammar is wrong, which a test finds
 		panic(err)

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/server"
+)
+
+// remote says which daemon or store a command talks to.
+type remote struct {
+	Server string `env:"REDRIVE_SERVER" placeholder:"URL" help:"The daemon (default http://127.0.0.1:7333)."`
+	Data   string `type:"path" placeholder:"DIR" help:"The store itself: through the daemon's socket beside it while one runs, else the file."`
+	Token  string `env:"REDRIVE_TOKEN" placeholder:"TOKEN" help:"Token for the daemon; better in the environment."`
+}
+
+const defaultServer = "http://127.0.0.1:7333"
+
+// client speaks the HTTP API, over TCP, over the daemon's socket, or to a handler in
+// this process.
+type client struct {
+	base  string
+	where string // for messages
+	token string
+	local bool          // in this process: what is left undone stays undone
+	store redrive.Store // if local
+	http  *http.Client
+	close func() error
+}
+
+// connect returns a client, which must be closed.
+func (r *remote) connect(ctx context.Context) (*client, error) {
+	if r.Data != "" {
+		return r.connectData(ctx)
+	}
+	base := r.Server
+	if base == "" {
+		base = defaultServer
+	}
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, usagef("--server %q is not an address: write it as %s", base, defaultServer)
+	}
+	if r.Token != "" && strings.ContainsFunc(r.Token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return nil, usagef("the token holds characters that no token has")
+	}
+	t := transport()
+	return &client{
+		base: strings.TrimRight(base, "/"), where: u.Scheme + "://" + u.Host, token: r.Token,
+		http: &http.Client{Transport: t}, close: func() error { t.CloseIdleConnections(); return nil },
+	}, nil
+}
+
+func transport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		DisableCompression:    true,
+	}
+}
+
+// connectData talks to the store of a folder: through the daemon that has it, or
+// else by opening it.
+func (r *remote) connectData(ctx context.Context) (*client, error) {
+	socket := filepath.Join(r.Data, server.SocketName)
+	dial := func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "unix", socket) }
+	if conn, err := dial(ctx); err == nil {
+		if err := conn.Close(); err != nil {
+			return nil, err
+		}
+		t := transport()
+		t.Proxy = nil
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+		return &client{
+			base: "http://redrive", where: "the daemon on " + r.Data,
+			http: &http.Client{Transport: t}, close: func() error { t.CloseIdleConnections(); return nil },
+		}, nil
+	}
+	if _, err := os.Stat(r.Data); err != nil {
+		return nil, fmt.Errorf("there is no store: %w", err)
+	}
+	return openLocal(ctx, r.Data)
+}
+
+// do sends a request and decodes the answer into out, if it is not nil.
+func (c *client) do(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(b)
+	}
+	resp, err := c.send(ctx, method, path, query, body, http.Header{"Content-Type": {"application/json"}})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("the answer of %s cannot be read: %w", c.where, err)
+	}
+	return nil
+}
+
+// send sends a request and returns the answer if it is a success; the caller closes
+// its body. Any other answer is the error.
+func (c *client) send(ctx context.Context, method, path string, query url.Values, body io.Reader, header http.Header) (*http.Response, error) {
+	target := c.base + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	req.Header.Set("User-Agent", "redrive-cli/"+version())
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	return nil, c.refused(resp)
+}
+
+// unreachable explains a request that got no answer.
+func (c *client) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return &problem.Problem{Title: "There is no daemon at " + c.where, Detail: err.Error(),
+			Hint: "start one with: redrive serve; or name another with --server URL or --data DIR"}
+	}
+	return fmt.Errorf("%s did not answer: %w", c.where, err)
+}
+
+// maxProblem bounds what is read of an answer that is an error.
+const maxProblem = 1 << 20
+
+func (c *client) refused(resp *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+	p := &problem.Problem{}
+	if err == nil && strings.HasPrefix(resp.Header.Get("Content-Type"), problem.ContentType) && json.Unmarshal(b, p) == nil && p.Title != "" {
+		if p.Status == http.StatusUnauthorized && p.Hint == "" {
+			p.Hint = "give a token in REDRIVE_TOKEN or with --token"
+		}
+		return p
+	}
+	return fmt.Errorf("%s answered %s: %s (is it a redrive daemon?)", c.where, resp.Status, shorten(clean(strings.TrimSpace(string(b))), 200))
+}
+
+// segment escapes one part of a path.
+func segment(s string) string { return url.PathEscape(s) }

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/server/api"
+)
+
+// deadCmd is everything about dead letters.
+type deadCmd struct {
+	List    deadListCmd    `cmd:"" help:"List dead letters, the newest first."`
+	Groups  deadGroupsCmd  `cmd:"" help:"Count dead letters by cause."`
+	Show    deadShowCmd    `cmd:"" help:"Tell the whole story of one."`
+	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
+	Redrive deadRedriveCmd `cmd:"" help:"Give dead letters another life."`
+	Drop    deadDropCmd    `cmd:"" help:"Remove dead letters for good."`
+	Export  deadExportCmd  `cmd:"" help:"Write dead letters as NDJSON."`
+}
+
+type deadListCmd struct {
+	remote      `embed:""`
+	filterFlags `embed:""`
+	Limit       int `default:"100" placeholder:"N" help:"At most so many (default 100; 0: all)."`
+}
+
+func (*deadListCmd) Help() string {
+	return examples("redrive dead list --queue hooks --since 1h", "what died in the last hour", "redrive dead list --reason crashed --json", "as JSON")
+}
+
+// Run prints a line a dead letter.
+func (c *deadListCmd) Run(ctx context.Context, t *terminal) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	list, err := collect(ctx, client, "/v1/dead-letters", c.query(), c.Limit)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.writeJSON(list)
+	}
+	b := newTable("MESSAGE", "KIND", "REASON", "ATTEMPTS", "DIED", "ERROR")
+	for i := range list.Items {
+		m := &list.Items[i]
+		b.add(text(m.Queue+"/"+m.ID), text(m.Kind), coloured(bad, reasonOf(m)), number(m.Attempts), text(since(m.DiedAt)), text(m.Error))
+	}
+	b.print(t)
+	ended(t, list)
+	return nil
+}
+
+func reasonOf(m *api.Message) string {
+	if m.Reason == nil {
+		return ""
+	}
+	return m.Reason.String()
+}
+
+type deadGroupsCmd struct {
+	remote      `embed:""`
+	filterFlags `embed:""`
+	Limit       int `default:"100" placeholder:"N" help:"At most so many (default 100)."`
+}
+
+func (*deadGroupsCmd) Help() string {
+	return examples("redrive dead groups", "the causes, the largest first", "redrive dead redrive --signature SIGNATURE", "redrive one of them")
+}
+
+// Run prints a line a group.
+func (c *deadGroupsCmd) Run(ctx context.Context, t *terminal) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	query := c.query()
+	query.Set("limit", strconv.Itoa(c.Limit))
+	var list api.List[api.Group]
+	if err := client.do(ctx, http.MethodGet, "/v1/dead-letters/groups", query, nil, &list); err != nil {
+		return err
+	}
+	if t.json {
+		return t.writeJSON(list)
+	}
+	if len(list.Items) == 0 {
+		t.note("there are no dead letters")
+		return nil
+	}
+	printGroups(t, list.Items)
+	if !list.Complete {
+		t.note("these are not all; narrow the search with --queue, --reason or --since")
+	}
+	return nil
+}
+
+func printGroups(t *terminal, groups []api.Group) {
+	b := newTable("COUNT", "QUEUE", "REASON", "SIGNATURE", "LAST", "EXAMPLE", "ERROR")
+	for i := range groups {
+		g := &groups[i]
+		what := g.Message
+		if g.Type != "" {
+			what = g.Type + ": " + what
+		}
+		b.add(number(g.Count), text(g.Queue), coloured(bad, g.Reason.String()), text(g.Signature), text(since(&g.Last)), text(g.Example), text(what))
+	}
+	b.print(t)
+}
+
+type deadShowCmd struct {
+	remote `embed:""`
+	ID     string `arg:"" name:"[queue/]id" help:"The dead letter."`
+	Queue  string `short:"q" placeholder:"QUEUE" help:"Its queue."`
+	Body   bool   `help:"Write the body only, byte for byte (made safe on a terminal)."`
+}
+
+func (*deadShowCmd) Help() string {
+	return examples("redrive dead show hooks/order-42", "why it died: each attempt with error, host, target and answer")
+}
+
+// Run prints the dead letter.
+func (c *deadShowCmd) Run(ctx context.Context, t *terminal) error {
+	return c.show(ctx, t, c.ID, c.Queue, c.Body, deadPath)
+}
+
+type deadExportCmd struct {
+	remote      `embed:""`
+	filterFlags `embed:""`
+	Output      string `short:"o" type:"path" placeholder:"FILE" help:"Into this file, which must not exist; otherwise to the output."`
+}
+
+func (*deadExportCmd) Help() string {
+	return examples("redrive dead export --queue hooks -o dead.ndjson", "one dead letter a line, with its body and story")
+}
+
+// Run writes whole dead letters, one a line.
+func (c *deadExportCmd) Run(ctx context.Context, t *terminal) (err error) {
+	if err := c.check(); err != nil {
+		return err
+	}
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	out := t.out
+	if c.Output != "" {
+		f, err := os.OpenFile(c.Output, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if cerr := f.Close(); err == nil {
+				err = cerr
+			}
+		}()
+		out = f
+	}
+	w := bufio.NewWriter(out)
+	n, err := c.write(ctx, t, client, json.NewEncoder(w))
+	if ferr := w.Flush(); err == nil {
+		err = ferr
+	}
+	if err == nil {
+		t.note("%s dead %s", grouped(n), plural(int(n), "letter", "letters"))
+	}
+	return err
+}
+
+func (c *deadExportCmd) write(ctx context.Context, t *terminal, client *client, e *json.Encoder) (n int64, err error) {
+	p := &progress{t: t}
+	defer p.clear()
+	query := c.query()
+	query.Set("limit", strconv.Itoa(redrive.MaxPage))
+	var inner error
+	err = pages(ctx, client, "/v1/dead-letters", query, func(page api.List[api.Message]) bool {
+		for i := range page.Items {
+			var m api.Message
+			inner = client.do(ctx, http.MethodGet, deadPath(redrive.Ref{Queue: page.Items[i].Queue, ID: page.Items[i].ID}), nil, nil, &m)
+			if isNotFound(inner) { // it was redriven meanwhile
+				inner = nil
+				continue
+			}
+			if inner == nil {
+				inner = e.Encode(m)
+			}
+			if inner != nil {
+				return false
+			}
+			n++
+			p.update("%s exported", grouped(n))
+		}
+		return true
+	})
+	if inner != nil {
+		err = fmt.Errorf("after %d: %w", n, inner)
+	}
+	return n, err
+}

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/server/api"
+)
+
+// planFlags are common to what changes many dead letters.
+type planFlags struct {
+	remote      `embed:""`
+	filterFlags `embed:""`
+	IDs         []string    `arg:"" optional:"" name:"[queue/]id" help:"These dead letters; otherwise those that the flags select."`
+	Rate        config.Rate `placeholder:"RATE" help:"How fast, such as 50/s (default 100/s)."`
+	DryRun      bool        `help:"Count and show the causes only."`
+	Yes         bool        `short:"y" help:"Do not ask."`
+	Wait        bool        `short:"w" help:"Wait until it is done."`
+}
+
+type deadRedriveCmd struct {
+	planFlags        `embed:""`
+	To               string `placeholder:"QUEUE" help:"Into another queue."`
+	NewID            bool   `name:"new-id" help:"Under new ids, for receivers that deduplicate."`
+	ConfirmUncertain bool   `help:"Also those whose effect is unknown and may happen twice."`
+	MaxRedrives      int    `placeholder:"N" help:"Refuse what was redriven so often."`
+}
+
+func (*deadRedriveCmd) Help() string {
+	return examples(
+		"redrive dead redrive hooks/order-42", "one",
+		"redrive dead redrive --queue hooks --reason exhausted --dry-run", "what would be redriven",
+		"redrive dead redrive --queue hooks --rate 50/s --wait", "all of a queue, slowly, and watch",
+	)
+}
+
+// Run redrives dead letters. They become what waits, and are delivered as such.
+func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal) error {
+	if c.To != "" {
+		if err := redrive.CheckQueue(c.To); err != nil {
+			return usageError{err}
+		}
+	}
+	return c.run(ctx, t, api.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, MaxRedrives: c.MaxRedrives},
+		"redriven", c.confirmRedrive)
+}
+
+// confirmRedrive asks on a terminal when no single messages were named.
+func (c *deadRedriveCmd) confirmRedrive(t *terminal, d *api.DryRun) error {
+	if len(c.IDs) > 0 || !t.inTTY || !t.errTTY || t.json {
+		return nil
+	}
+	fmt.Fprintf(t.err, "Redrive %s (%s)? [y/N] ", letters(d), c.described())
+	answer, err := readLine(t.in)
+	if err != nil {
+		return err
+	}
+	if a := strings.ToLower(answer); a != "y" && a != "yes" {
+		return fmt.Errorf("nothing was redriven")
+	}
+	return nil
+}
+
+type deadDropCmd struct {
+	planFlags `embed:""`
+}
+
+func (*deadDropCmd) Help() string {
+	return examples(
+		"redrive dead drop hooks/order-42 --yes", "one",
+		"redrive dead drop --queue hooks --kind ping --since 7d", "those that match, after a confirmation",
+	)
+}
+
+// Run removes dead letters for good.
+func (c *deadDropCmd) Run(ctx context.Context, t *terminal) error {
+	if len(c.IDs) == 0 && c.described() == everything && !c.DryRun && c.Yes {
+		return usagef("this would drop every dead letter of every queue: name a queue or another filter")
+	}
+	return c.run(ctx, t, api.PlanRequest{Action: "drop"}, "dropped", c.confirmDrop)
+}
+
+// confirmDrop asks for the count and the filter to be typed: what is dropped is gone.
+func (c *deadDropCmd) confirmDrop(t *terminal, d *api.DryRun) error {
+	if !t.inTTY || !t.errTTY || t.json {
+		return usagef("dropping removes messages for good: add --yes (%s, %s)", letters(d), c.described())
+	}
+	phrase := fmt.Sprintf("drop %d", d.Total)
+	fmt.Fprintf(t.err, "This removes %s (%s) for good. Type %q to go on: ", letters(d), c.described(), phrase)
+	answer, err := readLine(t.in)
+	if err != nil {
+		return err
+	}
+	if answer != phrase {
+		return fmt.Errorf("nothing was dropped")
+	}
+	return nil
+}
+
+// everything describes a filter without conditions.
+const everything = "all queues"
+
+func (c *planFlags) described() string {
+	if len(c.IDs) > 0 {
+		return "as named"
+	}
+	if s := c.filterFlags.String(); s != "" {
+		return s
+	}
+	return everything
+}
+
+func letters(d *api.DryRun) string {
+	n := grouped(d.Total)
+	if d.More {
+		n = "more than " + n
+	}
+	return n + " dead " + plural(int(min(d.Total, 2)), "letter", "letters")
+}
+
+// run carries out a plan.
+func (c *planFlags) run(ctx context.Context, t *terminal, req api.PlanRequest, done string, confirm func(*terminal, *api.DryRun) error) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it is done
+	if req.Rate = c.Rate.String(); len(c.IDs) == 0 {
+		f := c.filter()
+		req.Filter = &f
+	}
+	for _, id := range c.IDs {
+		ref, err := parseRef(id, c.Queue)
+		if err != nil {
+			return err
+		}
+		if ref, err = client.resolve(ctx, ref); err != nil {
+			return err
+		}
+		req.Refs = append(req.Refs, ref.String())
+	}
+	if c.DryRun || !c.Yes {
+		var d api.DryRun
+		dry := req
+		dry.DryRun = true
+		if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, dry, &d); err != nil {
+			return err
+		}
+		if c.DryRun {
+			return printDryRun(t, &d, done)
+		}
+		if err := confirm(t, &d); err != nil {
+			return err
+		}
+	}
+	var p api.Plan
+	if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, req, &p); err != nil {
+		return err
+	}
+	if (c.Wait || client.local) && !p.Ended() {
+		if p, err = client.wait(ctx, t, p, done); err != nil {
+			return err
+		}
+	}
+	return reportPlan(t, &p, done)
+}
+
+func printDryRun(t *terminal, d *api.DryRun, done string) error {
+	if t.json {
+		return t.writeJSON(d)
+	}
+	t.printf("%s would be %s", letters(d), done)
+	for i, name := range slices.Sorted(maps.Keys(d.Reason)) {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		t.printf("%s%s %s", sep, grouped(d.Reason[name]), clean(name))
+	}
+	t.printf("\n")
+	for _, name := range slices.Sorted(maps.Keys(d.Refused)) {
+		atLeast := ""
+		if d.RefusedMore {
+			atLeast = "at least "
+		}
+		t.printf("%s%s would be refused: %s\n", atLeast, grouped(d.Refused[name]), clean(name))
+	}
+	if len(d.Groups) > 0 {
+		t.printf("\n")
+		printGroups(t, d.Groups)
+	}
+	return nil
+}
+
+// pollEvery is how often a plan is looked at while it is waited for.
+const pollEvery = 200 * time.Millisecond
+
+// wait follows a plan until it ends.
+func (c *client) wait(ctx context.Context, t *terminal, p api.Plan, done string) (api.Plan, error) {
+	line := &progress{t: t}
+	defer line.clear()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for !p.Ended() {
+		line.update("%s", planLine(&p, done))
+		select {
+		case <-ctx.Done():
+			line.clear()
+			if !c.local {
+				t.note("the plan goes on: redrive plans cancel %s stops it", clean(p.ID))
+			}
+			return p, ctx.Err()
+		case <-tick.C:
+		}
+		if err := c.do(ctx, http.MethodGet, "/v1/plans/"+segment(p.ID), nil, nil, &p); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+func planLine(p *api.Plan, done string) string {
+	total := grouped(p.Total)
+	if p.TotalMore {
+		total = "more than " + total
+	}
+	s := fmt.Sprintf("%s of %s %s", grouped(p.Done), total, done)
+	if p.Failed > 0 {
+		s += fmt.Sprintf(", %s refused", grouped(p.Failed))
+	}
+	if p.State == api.PlanPaused {
+		s += ", paused"
+	}
+	return s
+}
+
+// reportPlan prints what became of a plan, or how to follow it.
+func reportPlan(t *terminal, p *api.Plan, done string) error {
+	if t.json {
+		if err := t.writeJSON(p); err != nil {
+			return err
+		}
+	} else {
+		switch {
+		case !p.Ended():
+			t.printf("plan %s is %s: %s\n", clean(p.ID), clean(p.State), planLine(p, done))
+			t.note("follow it with: redrive plans; next time wait with --wait")
+		default:
+			t.printf("%s\n", planLine(p, done))
+		}
+		if p.Problem != "" {
+			t.printf("  %s\n", clean(p.Problem))
+		}
+		for _, name := range slices.Sorted(maps.Keys(p.Errors)) {
+			t.printf("  %s: %s\n", grouped(p.Errors[name]), clean(name))
+		}
+	}
+	if p.Failed > 0 || p.State == api.PlanFailed || p.State == api.PlanCancelled {
+		return errFailed
+	}
+	return nil
+}
+
+// readLine reads one line of what a person types.
+func readLine(r io.Reader) (string, error) {
+	line, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
+	if err != nil && line == "" {
+		return "", fmt.Errorf("nothing was typed: %w", err)
+	}
+	return strings.TrimSpace(line), nil
+}
+
+// actor names who is at the keyboard.
+func actor() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	if name := os.Getenv("USER"); name != "" {
+		return name
+	}
+	return "someone"
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/server/api"
+)
+
+// messagesCmd looks at messages that are alive.
+type messagesCmd struct {
+	List   messagesListCmd   `cmd:"" help:"List the messages of a queue."`
+	Cancel messagesCancelCmd `cmd:"" help:"Remove messages that wait."`
+}
+
+type messagesListCmd struct {
+	remote      `embed:""`
+	filterFlags `embed:""`
+	State       string `enum:",waiting,leased,blocked,dead" default:"" placeholder:"STATE" help:"In this state: waiting, leased, blocked or dead."`
+	Limit       int    `default:"100" placeholder:"N" help:"At most so many (default 100; 0: all)."`
+}
+
+func (*messagesListCmd) Help() string {
+	return examples("redrive messages list --queue hooks --state waiting", "what waits", "redrive messages list --queue hooks --text order-42", "search")
+}
+
+// Run prints a line a message.
+func (c *messagesListCmd) Run(ctx context.Context, t *terminal) error {
+	if c.Queue == "" {
+		return usagef("name the queue: --queue QUEUE")
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	query := c.query()
+	query.Del("queue")
+	if c.State != "" {
+		query.Set("state", c.State)
+	}
+	list, err := collect(ctx, client, "/v1/queues/"+segment(c.Queue)+"/messages", query, c.Limit)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.writeJSON(list)
+	}
+	b := newTable("ID", "KIND", "STATE", "ATTEMPTS", "PUBLISHED", "DUE", "LAST ERROR")
+	for i := range list.Items {
+		m := &list.Items[i]
+		b.add(text(m.ID), text(m.Kind), text(m.State), number(m.Attempts), text(since(m.PublishedAt)), text(since(m.DueAt)), text(m.Error))
+	}
+	b.print(t)
+	ended(t, list)
+	return nil
+}
+
+func since(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return ago(*at, time.Now())
+}
+
+// collect gathers pages up to a limit; 0 is no limit.
+func collect(ctx context.Context, c *client, path string, query map[string][]string, limit int) (api.List[api.Message], error) {
+	all := api.List[api.Message]{Items: []api.Message{}, Complete: true}
+	if limit > 0 && limit < redrive.MaxPage {
+		query["limit"] = []string{strconv.Itoa(limit)}
+	}
+	err := pages(ctx, c, path, query, func(p api.List[api.Message]) bool {
+		all.Items = append(all.Items, p.Items...)
+		all.Next = p.Next
+		return limit == 0 || len(all.Items) < limit
+	})
+	if limit > 0 && len(all.Items) > limit {
+		all.Items = all.Items[:limit]
+	}
+	all.Complete = all.Next == ""
+	return all, err
+}
+
+// ended says what a list leaves out.
+func ended(t *terminal, list api.List[api.Message]) {
+	switch {
+	case len(list.Items) == 0:
+		t.note("there is none")
+	case !list.Complete:
+		t.note("there are more; --limit 0 shows all")
+	}
+}
+
+type messagesCancelCmd struct {
+	remote `embed:""`
+	IDs    []string `arg:"" name:"queue/id" help:"The messages."`
+	Queue  string   `short:"q" placeholder:"QUEUE" help:"The queue of ids that are given without one."`
+}
+
+func (*messagesCancelCmd) Help() string {
+	return examples("redrive messages cancel hooks/order-42", "it will not be delivered; the books count it as dropped")
+}
+
+// Run removes messages that wait.
+func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal) error {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it is done
+	failed := false
+	var done []api.Changed
+	for _, id := range c.IDs {
+		ref, err := parseRef(id, c.Queue)
+		if err != nil {
+			return err
+		}
+		if ref, err = client.resolve(ctx, ref); err == nil {
+			err = client.do(ctx, http.MethodDelete, messagePath(ref), nil, nil, nil)
+		}
+		if err != nil {
+			t.printError(err)
+			failed = true
+			continue
+		}
+		done = append(done, api.Changed{Queue: ref.Queue, ID: ref.ID, Done: "cancelled"})
+		if !t.json {
+			t.printf("%s cancelled\n", ref)
+		}
+	}
+	if t.json {
+		if err := t.writeJSON(done); err != nil {
+			return err
+		}
+	}
+	if failed {
+		return errFailed
+	}
+	return nil
+}

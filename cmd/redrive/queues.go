@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/server/api"
+)
+
+// queuesCmd looks at queues and holds them.
+type queuesCmd struct {
+	List   queuesListCmd   `cmd:"" default:"withargs" help:"Show the queues: what waits, what is dead, what went through."`
+	Pause  queuesPauseCmd  `cmd:"" help:"Stop delivering; messages are still accepted."`
+	Resume queuesResumeCmd `cmd:"" help:"Go on delivering."`
+}
+
+type queuesListCmd struct {
+	remote `embed:""`
+}
+
+func (*queuesListCmd) Help() string {
+	return examples("redrive queues", "all queues", "redrive queues --json", "every count, breaker and pause")
+}
+
+// Run prints a line a queue.
+func (c *queuesListCmd) Run(ctx context.Context, t *terminal) error {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	var list api.List[api.Queue]
+	if err := client.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list); err != nil {
+		return err
+	}
+	if t.json {
+		return t.writeJSON(list)
+	}
+	if len(list.Items) == 0 {
+		t.note("there are no queues; publishing to one makes it: redrive publish QUEUE BODY")
+		return nil
+	}
+	b := newTable("QUEUE", "WAITING", "DUE", "RETRY", "RUNNING", "DEAD", "DONE", "OLDEST DUE", "STATE")
+	for i := range list.Items {
+		q := &list.Items[i]
+		due := grouped(q.Due)
+		if q.DueMore {
+			due += "+"
+		}
+		dead := number(q.Dead)
+		if q.Dead > 0 {
+			dead.colour = bad
+		}
+		oldest := "-"
+		if q.OldestDue != nil {
+			oldest = ago(*q.OldestDue, time.Now())
+		}
+		state, colour := queueState(q)
+		b.add(text(q.Queue), number(q.Waiting.All), cell{text: due, right: true}, number(q.Waiting.Retry), number(q.Leased), dead,
+			number(q.Books.Done), text(oldest), coloured(colour, state))
+	}
+	b.print(t)
+	return nil
+}
+
+// queueState says in a few words what a queue does.
+func queueState(q *api.Queue) (state, colour string) {
+	if q.Level == "refused" {
+		return "full: publishing is refused", bad
+	}
+	if q.Engine == nil {
+		return "nobody consumes it", faint
+	}
+	for _, p := range q.Engine.Paused {
+		what := "paused"
+		if p.Target != "" {
+			what = p.Target + " paused"
+		}
+		return what + ": " + p.Reason, warn
+	}
+	for _, br := range q.Engine.Breakers {
+		if br.State != "closed" && br.State != "" {
+			return "breaker " + br.State + ": " + br.Reason, bad
+		}
+	}
+	switch {
+	case q.Engine.Unhandled:
+		return "no handler for some kinds", warn
+	case q.Engine.Stuck > 0:
+		return fmt.Sprintf("%d of %d slots are stuck", q.Engine.Stuck, q.Engine.Slots), bad
+	case q.Deliver != "":
+		return "delivers to " + q.Deliver, plain
+	}
+	return "consumed", plain
+}
+
+type queuesPauseCmd struct {
+	remote `embed:""`
+	Queue  string          `arg:"" help:"The queue."`
+	Target string          `placeholder:"TARGET" help:"Only what goes to this target (or of this kind)."`
+	For    config.Duration `placeholder:"TIME" help:"For this long; otherwise until it is resumed."`
+	Reason string          `placeholder:"TEXT" help:"Why, for those who wonder."`
+}
+
+func (*queuesPauseCmd) Help() string {
+	return examples("redrive queues pause hooks --for 1h --reason 'receiver is being moved'", "hold deliveries for an hour")
+}
+
+// Run pauses a queue.
+func (c *queuesPauseCmd) Run(ctx context.Context, t *terminal) error {
+	req := api.PauseRequest{Target: c.Target, Reason: c.Reason, For: api.Duration(c.For)}
+	if req.Reason == "" {
+		req.Reason = "by " + actor()
+	}
+	return c.post(ctx, t, c.Queue, "pause", req, "paused")
+}
+
+type queuesResumeCmd struct {
+	remote `embed:""`
+	Queue  string `arg:"" help:"The queue."`
+	Target string `placeholder:"TARGET" help:"Only what goes to this target (or of this kind)."`
+}
+
+func (*queuesResumeCmd) Help() string { return examples("redrive queues resume hooks", "go on") }
+
+// Run resumes a queue.
+func (c *queuesResumeCmd) Run(ctx context.Context, t *terminal) error {
+	return c.post(ctx, t, c.Queue, "resume", api.PauseRequest{Target: c.Target}, "resumed")
+}
+
+func (r *remote) post(ctx context.Context, t *terminal, queue, verb string, req api.PauseRequest, done string) error {
+	if err := redrive.CheckQueue(queue); err != nil {
+		return usageError{err}
+	}
+	client, err := r.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it is done
+	if err := client.do(ctx, http.MethodPost, "/v1/queues/"+segment(queue)+"/"+verb, nil, req, nil); err != nil {
+		return err
+	}
+	if t.json {
+		return t.writeJSON(map[string]string{"queue": queue, "done": done})
+	}
+	t.printf("%s is %s\n", queue, done)
+	return nil
+}
+
+// verifyCmd compares the books with what is there.
+type verifyCmd struct {
+	remote `embed:""`
+	Queue  string `short:"q" placeholder:"QUEUE" help:"Of this queue only."`
+}
+
+func (*verifyCmd) Help() string {
+	return examples("redrive verify", "entered = waiting + dead + done + dropped + archived + moved, for every queue")
+}
+
+// Run prints the books and fails if they do not balance.
+func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	query := (&filterFlags{Queue: c.Queue}).query()
+	var v api.Verified
+	if err := client.do(ctx, http.MethodGet, "/v1/verify", query, nil, &v); err != nil {
+		return err
+	}
+	if t.json {
+		if err := t.writeJSON(v); err != nil {
+			return err
+		}
+	} else {
+		printVerified(t, &v)
+	}
+	if !v.Balanced {
+		return errFailed
+	}
+	return nil
+}
+
+func printVerified(t *terminal, v *api.Verified) {
+	b := newTable("QUEUE", "ENTERED", "WAITING", "DEAD", "DONE", "DROPPED", "ARCHIVED", "MOVED OUT", "")
+	for _, a := range v.Queues {
+		verdict := coloured(good, "balanced")
+		if !a.Balanced {
+			verdict = coloured(bad, fmt.Sprintf("off by %s", grouped(a.Imbalance)))
+		}
+		b.add(text(a.Queue), number(a.Books.Entered), number(a.Waiting), number(a.Dead), number(a.Books.Done), number(a.Books.Dropped),
+			number(a.Books.Archived), number(a.Books.MovedOut), verdict)
+	}
+	if len(v.Queues) > 0 {
+		b.print(t)
+	}
+	for _, a := range v.Queues {
+		for _, p := range a.Problems {
+			t.printf("%s: %s\n", clean(a.Queue), clean(p))
+		}
+	}
+	if v.Balanced {
+		t.printf("%s\n", t.paint(good, "the books balance"))
+		return
+	}
+	t.printf("%s\n", t.paint(bad, strings.TrimSpace("the books do not balance: run redrive store check")))
+}

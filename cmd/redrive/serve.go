@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/server"
+)
+
+// serveCmd is the daemon.
+type serveCmd struct {
+	Config  string   `short:"c" type:"path" placeholder:"FILE" help:"Configuration file (YAML)."`
+	Data    string   `type:"path" placeholder:"DIR" help:"Where messages wait (default ./redrive-data)."`
+	Listen  string   `placeholder:"ADDRESS" help:"Address to listen on (default 127.0.0.1:7333)."`
+	Deliver []string `sep:"none" placeholder:"QUEUE=URL" help:"Deliver a queue to an HTTP target; may be repeated."`
+}
+
+func (*serveCmd) Help() string {
+	return examples(
+		"redrive serve --deliver hooks=https://example.com/hook", "no file needed; then: redrive publish hooks '{}'",
+		"redrive serve --config redrive.yaml", "with a file; check it with: redrive config check redrive.yaml",
+	)
+}
+
+// Run serves until it is interrupted.
+func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
+	cfg, err := c.configuration()
+	if err != nil {
+		return err
+	}
+	if t.json {
+		cfg.Log.Format = "json"
+	}
+	log := newLogger(t, cfg.Log)
+	if len(cfg.Queues) == 0 {
+		log.Warn("there are no queues, so nothing can be published; add --deliver QUEUE=URL, or queues: in a configuration")
+	}
+	return server.Run(ctx, cfg, server.Options{
+		Logger: log, Version: version(),
+		Started: func(addr net.Addr) {
+			if t.errTTY && !t.json {
+				fmt.Fprintf(t.err, "redrive %s is listening on http://%s, its data is in %s\n", version(), addr, clean(cfg.StoreDir()))
+			}
+		},
+	})
+}
+
+// configuration puts the file and the flags together.
+func (c *serveCmd) configuration() (*config.Config, error) {
+	cfg := config.Default()
+	if c.Config != "" {
+		var err error
+		if cfg, err = config.Load(c.Config); err != nil {
+			return nil, err
+		}
+	}
+	if c.Data != "" {
+		cfg.Store = "sqlite:" + c.Data
+	}
+	if c.Listen != "" {
+		cfg.Listen = c.Listen
+	}
+	for _, arg := range c.Deliver {
+		queue, target, ok := strings.Cut(arg, "=")
+		if !ok {
+			return nil, usagef("--deliver %q: write QUEUE=URL", clean(arg))
+		}
+		if cfg.Queues[queue] == nil {
+			cfg.Queues[queue] = &config.Queue{}
+		}
+		q := cfg.Queues[queue]
+		if q.Deliver == nil {
+			q.Deliver = &config.Deliver{}
+		}
+		q.Deliver.URL = target
+		// Who types an address in full means it.
+		q.Deliver.AllowPrivate = q.Deliver.AllowPrivate || literalHost(target)
+	}
+	return cfg, cfg.Check()
+}
+
+// literalHost reports a URL whose host is an address, or localhost.
+func literalHost(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	_, err = netip.ParseAddr(host)
+	return err == nil || host == "localhost"
+}
+
+func newLogger(t *terminal, l config.Log) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l.Level)) // the configuration's check knows the names
+	o := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(t.err, o))
+	}
+	return slog.New(slog.NewTextHandler(t.err, o))
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/server/api"
+)
+
+// showCmd tells everything about one message.
+type showCmd struct {
+	remote `embed:""`
+	ID     string `arg:"" name:"[queue/]id" help:"The message."`
+	Body   bool   `help:"Write the body only, byte for byte (made safe on a terminal)."`
+}
+
+func (*showCmd) Help() string {
+	return examples("redrive show hooks/order-42", "where it is and what happened to it", "redrive show hooks/order-42 --body > order.json", "its body")
+}
+
+// Run prints the message.
+func (c *showCmd) Run(ctx context.Context, t *terminal) error {
+	return c.show(ctx, t, c.ID, "", c.Body, messagePath)
+}
+
+// show prints what is found under a path of a message.
+func (r *remote) show(ctx context.Context, t *terminal, id, queue string, body bool, path func(redrive.Ref) string) error {
+	ref, err := parseRef(id, queue)
+	if err != nil {
+		return err
+	}
+	client, err := r.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	if ref, err = client.resolve(ctx, ref); err != nil {
+		return err
+	}
+	var m api.Message
+	if err := client.do(ctx, http.MethodGet, path(ref), nil, nil, &m); err != nil {
+		return err
+	}
+	switch {
+	case body && m.Hidden:
+		return fmt.Errorf("the token may not see bodies")
+	case body && t.outTTY:
+		t.printf("%s\n", cleanText(string(m.Bytes())))
+		return nil
+	case body:
+		_, err := t.out.Write(m.Bytes())
+		return err
+	case t.json:
+		return t.writeJSON(m)
+	}
+	printMessage(t, &m)
+	return nil
+}
+
+// fields prints names and values, aligned; empty values are left out.
+func fields(t *terminal, indent string, pairs ...string) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			continue
+		}
+		t.printf("%s%s %s\n", indent, t.paint(faint, fmt.Sprintf("%-13s", pairs[i])), pairs[i+1])
+	}
+}
+
+// moment writes a time with how long ago it was.
+func moment(at *time.Time) string {
+	if at == nil || at.IsZero() {
+		return ""
+	}
+	return at.Local().Format("2006-01-02 15:04:05.000 -0700") + " (" + ago(*at, time.Now()) + ")"
+}
+
+func count(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return grouped(int64(n))
+}
+
+func printMessage(t *terminal, m *api.Message) {
+	state, colour := m.State, good
+	if m.Reason != nil {
+		state += " (" + m.Reason.String() + ")"
+	}
+	switch m.State {
+	case "dead":
+		colour = bad
+	case "waiting", "leased", "blocked":
+		colour = warn
+	}
+	t.printf("%s  %s\n", t.paint(strong, clean(m.Queue+"/"+m.ID)), t.paint(colour, clean(state)))
+	fields(t, "  ", "kind", clean(m.Kind), "key", clean(m.Key), "lane", clean(m.Lane), "attempts", count(m.Attempts), "crashes", count(m.Crashes),
+		"published", moment(m.PublishedAt), "due", moment(m.DueAt), "leased until", moment(m.LeasedUntil), "by", clean(m.Instance),
+		"died", moment(m.DiedAt), "ended", moment(m.EndedAt), "expires", moment(m.ExpiresAt), "reply to", clean(m.ReplyTo),
+		"generation", count(m.Generation), "redrives", count(m.Redrives), "plan", clean(m.Plan), "origin", clean(m.Origin), "edited from", clean(m.EditedFrom))
+	for _, h := range m.Headers {
+		fields(t, "  ", "header", clean(h.Name+": "+string(h.Value)))
+	}
+	printBody(t, m)
+	if h := m.History; h != nil && h.First != nil {
+		t.printf("\n%s\n", t.paint(strong, fmt.Sprintf("%s failed %s", grouped(int64(h.Count)), plural(h.Count, "attempt", "attempts"))))
+		printFailure(t, "first", h.First)
+		if h.Last != nil {
+			printFailure(t, "last", h.Last)
+		}
+	}
+	if o := m.Original; o != nil {
+		t.printf("\n%s\n", t.paint(strong, "before it was edited"))
+		fields(t, "  ", "kind", clean(o.Kind), "key", clean(o.Key))
+		printBody(t, o)
+	}
+}
+
+// maxShownBody bounds how much of a body is printed, in bytes.
+const maxShownBody = 4 << 10
+
+func printBody(t *terminal, m *api.Message) {
+	switch {
+	case m.Hidden:
+		fields(t, "  ", "body", "(the token may not see it)")
+	case m.Body != nil:
+		b := *m.Body
+		more := ""
+		if len(b) > maxShownBody {
+			more = fmt.Sprintf("… (%s in all; --body writes it whole)", bytesText(int64(len(b))))
+			b = strings.ToValidUTF8(b[:maxShownBody], "")
+		}
+		t.printf("  %s\n%s%s\n", t.paint(faint, "body"), indented(cleanText(b), "    "), more)
+	case m.Size != nil && *m.Size > 0:
+		fields(t, "  ", "body", fmt.Sprintf("%s that are not text; --body writes them", bytesText(int64(*m.Size))))
+	}
+}
+
+func printFailure(t *terminal, which string, f *api.Failure) {
+	t.printf("  %s\n", t.paint(bad, shorten(clean(f.Message), 1000)))
+	timeout := ""
+	if f.Config.Timeout != 0 {
+		timeout = ", timeout " + f.Config.Timeout.String()
+	}
+	reason := ""
+	if f.Reason != nil {
+		reason = f.Reason.String()
+	}
+	fields(t, "    ", which, fmt.Sprintf("attempt %d, %s, took %s", f.Attempt, moment(&f.At), f.Duration),
+		"reason", reason, "type", clean(strings.Join(f.Types, " <- ")),
+		"ran on", clean(fmt.Sprintf("%s (%s), pid %d", f.Host, f.IP, f.PID)), "program", clean(fmt.Sprintf("%s %s, %s", f.Service, f.Version, f.Environment)),
+		"policy", clean(fmt.Sprintf("%s, max %d attempts%s", f.Config.Policy, f.Config.MaxAttempts, timeout)), "target", clean(f.Config.Target),
+		"trace", clean(f.TraceID), "signature", clean(f.Signature))
+	for _, name := range slices.Sorted(maps.Keys(f.Details)) {
+		fields(t, "    ", clean(name), clean(f.Details[name]))
+	}
+	if f.Stack != "" {
+		t.printf("    %s\n%s\n", t.paint(faint, "stack"), indented(cleanText(f.Stack), "      "))
+	}
+}
+
+func indented(s, by string) string {
+	return by + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n"+by)
+}
