@@ -30,7 +30,7 @@ type attempt struct {
 	alone  bool
 
 	began    time.Time
-	deadline time.Time // zero until a worker has taken it
+	deadline time.Time  // zero until a worker has taken it
 	settle   Settlement // once decided
 
 	mu    sync.Mutex

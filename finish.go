@@ -215,24 +215,32 @@ func deadEntry(d *Delivery, s *Settlement) Entry {
 	return e
 }
 
-// emitFailed makes a failed attempt of one whose emits cannot be published. It
-// reports false if there were none, so that nothing was changed.
+// emitFailed makes a failed attempt of one whose emits cannot be published. A result
+// that cannot be published is left out: the handler has no part in it. It reports
+// false if there were no emits, so that nothing was changed.
 func (c *consumer) emitFailed(a *attempt, err error) bool {
 	if len(a.settle.Emit) == 0 {
 		return false
 	}
-	now := time.Now()
 	a.mu.Lock()
+	own := len(a.emits) > 0
 	a.emits, a.reply = nil, nil
 	a.mu.Unlock()
+	if !own {
+		c.e.log.LogAttrs(a.base, slog.LevelError, "the result could not be published and is left out", slog.String("queue", c.queue),
+			slog.String("id", a.d.ID), slog.String("reply_to", a.d.ReplyTo), slog.Any("error", err))
+		a.settle.Emit = nil
+		return true
+	}
+	now := time.Now()
 	cause := &Error{Op: "emit", Queue: a.d.Queue, ID: a.d.ID, Err: err}
 	if errors.Is(err, ErrInvalid) {
 		err = Permanent(cause)
 	} else {
 		err = cause
 	}
-	a.settle, _ = decide(&ended{d: a.d, policy: a.policy, err: err, now: a.d.LeasedAt.Add(now.Sub(a.began)), random: randomShare,
-		failure: func(r Reason) *Failure { return c.failure(a, err, r, now) }})
+	a.settle, _ = c.decided(a, err, false, now)
+	c.addEmits(a)
 	return true
 }
 

@@ -31,6 +31,9 @@ type settler struct {
 	spare   []settling
 	batch   []Settlement
 	running bool
+
+	failed    []settling // to be repeated
+	repeating bool
 }
 
 // settling is a decided attempt on its way to the store.
@@ -130,38 +133,73 @@ func (s *settler) write(group []settling, scratch *[]Settlement) (again []settli
 	return again
 }
 
-// later repeats items after a delay that grows with their failures, in ever smaller
-// parts taken at random, so that a faulty item soon stands alone while a store that
-// is down is asked at most settleParts times a round. Until they succeed their
-// leases are extended.
+// later has items repeated that failed.
 func (s *settler) later(items []settling) {
 	if len(items) == 0 {
 		return
 	}
-	tries := items[0].tries
-	for _, it := range items {
-		tries = min(tries, it.tries)
+	s.mu.Lock()
+	s.failed = append(s.failed, items...)
+	start := !s.repeating
+	s.repeating = true
+	s.mu.Unlock()
+	if start {
+		s.e.workers.Go(s.repeat)
 	}
-	s.e.workers.Go(func() {
-		t := time.NewTimer(min(settleRetryMin<<min(tries-1, 10), settleRetryMax))
-		defer t.Stop()
+}
+
+// repeat writes what failed again, in rounds whose distance grows while nothing
+// succeeds, and in ever smaller parts taken at random, so that a faulty item soon
+// stands alone while a store that is down is asked at most settleParts times a round.
+// Until they succeed their leases are extended.
+func (s *settler) repeat() {
+	delay := settleRetryMin
+	var scratch []Settlement
+	for {
+		t := time.NewTimer(delay)
+		gaveUp := false
 		select {
 		case <-t.C:
 		case <-s.e.giveUp:
+			gaveUp = true
+		}
+		t.Stop()
+		s.mu.Lock()
+		items := s.failed
+		s.failed = nil
+		s.repeating = len(items) > 0
+		s.mu.Unlock()
+		switch {
+		case len(items) == 0:
+			return
+		case gaveUp:
 			for _, it := range items {
 				it.a.c.settled(it.a, ErrShutdown)
 			}
-			return
+			continue
 		}
-		rand.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
-		parts := min(1<<min(tries-1, 10), settleParts, len(items))
-		var scratch []Settlement
-		var again []settling
-		for part := range slices.Chunk(items, min((len(items)+parts-1)/parts, s.max)) {
-			again = append(again, s.write(part, &scratch)...)
+		again := s.round(items, &scratch)
+		if delay = settleRetryMin; len(again) == len(items) {
+			delay = min(settleRetryMin<<min(again[0].tries, 10), settleRetryMax)
 		}
-		s.later(again)
-	})
+		s.mu.Lock()
+		s.failed = append(s.failed, again...)
+		s.mu.Unlock()
+	}
+}
+
+// round writes items once, in parts, and returns those that failed.
+func (s *settler) round(items []settling, scratch *[]Settlement) (again []settling) {
+	tries := 0
+	for _, it := range items {
+		tries = max(tries, it.tries)
+	}
+	rand.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+	parts := min(1<<min(tries-1, 10), settleParts, len(items))
+	for part := range slices.Chunk(items, min((len(items)+parts-1)/parts, s.max)) {
+		again = append(again, s.write(part, scratch)...)
+	}
+	return again
 }
 
 // final reports whether an item needs no repetition: it succeeded, or its receipt is
