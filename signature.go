@@ -12,6 +12,9 @@ const (
 	maxMaskInput = maxFailureMessage
 	maxMasked    = 512 // of the masked message: what follows is mostly data
 	maxMaskQuote = 256 // a quotation longer than this is not one
+	// A list of numbers that is longer than this is several, so that none is looked at
+	// twice.
+	maxMaskNumber = 64
 )
 
 // Signature returns the name by which failures of one cause are grouped: 16
@@ -234,7 +237,7 @@ func numberLength(t string) int {
 		i = 1
 	}
 	start := i
-	for i < len(t) {
+	for i < len(t) && i < maxMaskNumber {
 		digits := i
 		for i < len(t) && digit(t[i]) {
 			i++
@@ -255,7 +258,7 @@ func numberLength(t string) int {
 			i++
 		}
 	}
-	if i == start || i < len(t) && idByte(t[i]) {
+	if i == start || i < maxMaskNumber && i < len(t) && idByte(t[i]) {
 		return 0
 	}
 	return i
