@@ -1,0 +1,235 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// TestRandomOperations does anything in any order, with deaths of the process in
+// between, and compares books and rows again and again.
+func TestRandomOperations(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := &random{T: t, rand: rand.New(rand.NewPCG(seed, 1)), clock: newClock(), dir: t.TempDir()} //nolint:gosec // repeatable on purpose
+			r.s = open(t, r.dir, WithClock(r.clock.now))
+			noErr(t, r.s.Configure(t.Context(), "ordered", redrive.QueueSettings{OrderByKey: true}),
+				r.s.Configure(t.Context(), "lenient", redrive.QueueSettings{OrderByKey: true, DeadRelease: true, Remember: time.Hour}))
+			for range 60 {
+				for range 10 {
+					r.step()
+				}
+				verify(t, r.s)
+				r.heads()
+			}
+			r.drain()
+		})
+	}
+}
+
+type random struct {
+	*testing.T
+	rand  *rand.Rand
+	clock *clock
+	dir   string
+	s     *Store
+	held  []redrive.Delivery
+}
+
+func (r *random) pick(from ...string) string { return from[r.rand.IntN(len(from))] }
+
+func (r *random) queue() string { return r.pick("plain", "ordered", "lenient") }
+
+func (r *random) message() redrive.Message {
+	m := redrive.Message{Queue: r.queue(), Kind: r.pick("", "a", "b"), Key: r.pick("", "x", "y"), Body: []byte(r.pick("", "1", "22"))}
+	if r.rand.IntN(3) == 0 {
+		m.ID = fmt.Sprintf("id-%d", r.rand.IntN(200))
+	}
+	if r.rand.IntN(4) == 0 {
+		m.Delay = time.Duration(r.rand.IntN(100)) * time.Second
+	}
+	if r.rand.IntN(8) == 0 {
+		m.ExpiresAt = r.clock.now().Add(time.Duration(r.rand.IntN(100)) * time.Second)
+	}
+	if r.rand.IntN(8) == 0 {
+		m.ReplyTo = "results"
+	}
+	return m
+}
+
+func (r *random) step() {
+	r.Helper()
+	ctx := r.Context()
+	switch r.rand.IntN(12) {
+	case 0, 1, 2:
+		msgs := make([]redrive.Message, 1+r.rand.IntN(5))
+		for i := range msgs {
+			msgs[i] = r.message()
+		}
+		r.allowed(r.s.Publish(ctx, msgs), redrive.ErrDuplicate, redrive.ErrConflict)
+	case 3, 4:
+		req := redrive.ClaimRequest{Queue: r.queue(), Lane: redrive.Lane(r.rand.IntN(redrive.Lanes)), Max: 1 + r.rand.IntN(5),
+			Lease: time.Duration(1+r.rand.IntN(100)) * time.Second}
+		switch r.rand.IntN(6) {
+		case 0:
+			req.Alone = true
+		case 1:
+			req.Dead = true
+		case 2:
+			req.Expired, req.MaxAge = true, time.Minute
+		case 3:
+			req.ExceptKinds = []string{"a"}
+		}
+		ds, err := r.s.Claim(ctx, req)
+		noErr(r, err)
+		r.held = append(r.held, ds...)
+	case 5, 6, 7:
+		r.settle()
+	case 8:
+		r.update()
+	case 9:
+		r.clock.advance(time.Duration(r.rand.IntN(40)) * time.Second)
+	case 10:
+		r.apply()
+	case 11:
+		if r.rand.IntN(4) != 0 {
+			return
+		}
+		if r.rand.IntN(2) == 0 {
+			noErr(r, r.s.Close())
+		} else {
+			r.s.abandon()
+		}
+		r.s = open(r, r.dir, WithClock(r.clock.now))
+	}
+}
+
+func (r *random) settle() {
+	var list []redrive.Settlement
+	for len(r.held) > 0 && len(list) < 4 {
+		i := r.rand.IntN(len(r.held))
+		d := r.held[i]
+		if r.rand.IntN(5) != 0 { // else it is settled once more later
+			r.held = append(r.held[:i], r.held[i+1:]...)
+		}
+		st := redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.Outcome(1 + r.rand.IntN(6)), Reason: redrive.ReasonPermanent} //nolint:gosec // small
+		if r.rand.IntN(2) == 0 {
+			st.Failure = &redrive.Failure{Message: "m", Signature: r.pick("s1", "s2")}
+		}
+		if r.rand.IntN(3) == 0 {
+			st.After = time.Duration(r.rand.IntN(60)) * time.Second
+		}
+		if r.rand.IntN(4) == 0 {
+			st.Emit = []redrive.Message{r.message(), r.message()}
+		}
+		list = append(list, st)
+	}
+	r.allowed(r.s.Settle(r.Context(), list), redrive.ErrLeaseLost, redrive.ErrNotFound, redrive.ErrConflict)
+}
+
+func (r *random) update() {
+	c := redrive.Change{Action: redrive.Action(1 + r.rand.IntN(6)), Note: "n", NewID: r.rand.IntN(3) == 0} //nolint:gosec // small
+	if r.rand.IntN(3) == 0 {
+		c.To = r.queue()
+	}
+	if c.Action == redrive.ActEdit || r.rand.IntN(4) == 0 {
+		key := r.pick("", "x", "z")
+		c.Edit = &redrive.Edit{Body: []byte("edited"), Key: &key}
+	}
+	updated, err := r.s.Update(r.Context(), redrive.Selection{Query: &redrive.Query{Queue: r.queue(), State: redrive.State(r.rand.IntN(5))}}, c, 3) //nolint:gosec // small
+	noErr(r, err)
+	for _, u := range updated {
+		r.allowed([]error{u.Err}, redrive.ErrState, redrive.ErrDuplicate, redrive.ErrConflict)
+	}
+}
+
+func (r *random) apply() {
+	e := redrive.Entry{Message: r.message(), State: redrive.StateWaiting, Lane: redrive.LaneRetry, Attempts: 2, Suspect: r.rand.IntN(4) == 0}
+	if r.rand.IntN(2) == 0 {
+		e.State, e.Reason, e.History.Count, e.History.First = redrive.StateDead, redrive.ReasonExhausted, 1, &redrive.Failure{Message: "m"}
+	}
+	b := redrive.Batch{Put: []redrive.Entry{e}, Publish: []redrive.Message{r.message()}, Entered: redrive.Entered(r.rand.IntN(3))} //nolint:gosec // small
+	if page, err := r.s.Find(r.Context(), redrive.Query{Queue: "plain", Key: "x", Limit: 3}); err == nil && len(page.Entries) == 3 {
+		b.Delete = []redrive.Range{{Queue: "plain", Key: "x", UpTo: page.Entries[2].ID}}
+	}
+	errs, err := r.s.Apply(r.Context(), b)
+	noErr(r, err)
+	r.allowed(errs, redrive.ErrDuplicate, redrive.ErrConflict)
+}
+
+func (r *random) allowed(errs []error, allowed ...error) {
+	r.Helper()
+	for _, err := range errs {
+		ok := err == nil
+		for _, a := range allowed {
+			ok = ok || errors.Is(err, a)
+		}
+		if !ok {
+			r.Fatal(err)
+		}
+	}
+}
+
+// heads checks that of each key in an ordered queue at most one message can be
+// claimed or is in somebody's hands.
+func (r *random) heads() {
+	r.Helper()
+	st := r.s.w
+	var bad int64
+	noErr(r, r.s.between(r.Context(), func() (err error) {
+		bad, err = st.value(`SELECT count(*) FROM (SELECT 1 FROM waiting w JOIN message m ON m.seq = w.seq
+			WHERE w.turn <> 0 AND w.class <> 4 GROUP BY w.queue, m.key HAVING count(*) > 1)`)
+		return err
+	}))
+	if bad != 0 {
+		r.Fatalf("%d keys have more than one message that may be claimed", bad)
+	}
+}
+
+// drain ends everything, and the books must be closed.
+func (r *random) drain() {
+	r.Helper()
+	r.clock.advance(time.Hour)
+	for range 1000 {
+		again := false
+		for _, q := range []string{"plain", "ordered", "lenient", "results"} {
+			reqs := []redrive.ClaimRequest{{Alone: true}, {Dead: true}, {}, {Lane: redrive.LaneRetry}, {Lane: redrive.LaneRedrive}}
+			for _, req := range reqs {
+				req.Queue = q
+				for _, d := range claimWith(r, r.s, req) {
+					settle(r, r.s, d, redrive.OutcomeDone)
+					again = true
+				}
+			}
+		}
+		if !again {
+			break
+		}
+	}
+	counts, err := r.s.Counts(r.Context())
+	noErr(r, err)
+	for i := range counts {
+		c := &counts[i]
+		if c.AllWaiting()+c.AllDead()+c.Bytes+c.Leased != 0 {
+			r.Fatalf("left over: %+v", c)
+		}
+	}
+	verify(r, r.s)
+	r.clock.advance(48 * time.Hour)
+	_, err = r.s.Trim(r.Context(), redrive.Retention{}, 100_000)
+	noErr(r, err)
+	for _, table := range []string{"message", "waiting", "dead", "failure", "original", "keyed", "chosen", "mark"} {
+		var n int64
+		noErr(r, r.s.between(r.Context(), func() (err error) {
+			n, err = r.s.w.value("SELECT count(*) FROM " + table)
+			return err
+		}))
+		if n != 0 {
+			r.Errorf("%d rows left in %s", n, table)
+		}
+	}
+}
