@@ -1,0 +1,90 @@
+package redrive_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+func TestChainCallsTheFirstFirst(t *testing.T) {
+	var calls []string
+	note := func(name string) redrive.Middleware {
+		return func(h redrive.Handler) redrive.Handler {
+			return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+				calls = append(calls, name)
+				return h.Handle(ctx, d)
+			})
+		}
+	}
+	h := redrive.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error {
+		calls = append(calls, "handler")
+		return nil
+	}), note("first"), note("second"))
+	if err := h.Handle(context.Background(), new(redrive.Delivery)); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"first", "second", "handler"}; !slices.Equal(calls, want) {
+		t.Errorf("%v, want %v", calls, want)
+	}
+}
+
+func TestChainTellsTheKindsOfAMux(t *testing.T) {
+	mux := redrive.NewMux()
+	mux.Register("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }))
+	h := redrive.Chain(mux, redrive.Timeout(time.Second))
+	k, ok := h.(interface{ Kinds() ([]string, bool) })
+	if !ok {
+		t.Fatal("the kinds are hidden")
+	}
+	if kinds, all := k.Kinds(); !slices.Equal(kinds, []string{"sms"}) || all {
+		t.Errorf("%v, %v", kinds, all)
+	}
+}
+
+func TestTimeoutEndsTheHandlersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wait := redrive.HandlerFunc(func(ctx context.Context, _ *redrive.Delivery) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		began := time.Now()
+		err := redrive.Chain(wait, redrive.Timeout(3*time.Second)).Handle(context.Background(), new(redrive.Delivery))
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+	for _, d := range []time.Duration{0, -1} {
+		h := redrive.Chain(redrive.HandlerFunc(func(ctx context.Context, _ *redrive.Delivery) error { return ctx.Err() }), redrive.Timeout(d))
+		if err := h.Handle(context.Background(), new(redrive.Delivery)); err != nil {
+			t.Errorf("a timeout of %s: %v", d, err)
+		}
+	}
+}
+
+func TestLogging(t *testing.T) {
+	var out bytes.Buffer
+	l := slog.New(slog.NewTextHandler(&out, nil))
+	var fails error
+	h := redrive.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return fails }), redrive.Logging(l))
+	d := &redrive.Delivery{Message: redrive.Message{ID: "m1", Queue: "q", Kind: "k"}, Attempt: 2}
+	if err := h.Handle(context.Background(), d); err != nil || out.Len() != 0 {
+		t.Errorf("a success at level info: %v, %s", err, &out)
+	}
+	fails = errors.New("no luck")
+	if err := h.Handle(context.Background(), d); !errors.Is(err, fails) {
+		t.Errorf("the error became %v", err)
+	}
+	for _, want := range []string{"queue=q", "id=m1", "kind=k", "attempt=2", `error="no luck"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in %s", want, &out)
+		}
+	}
+}
