@@ -11,16 +11,32 @@ import (
 	"github.com/redrive/redrive/server/api"
 )
 
+// wholePage is how many entries are read at once with their bodies, which a list
+// needs for the failures that come with them: it bounds what is in memory.
+const wholePage = 16
+
 // page finds one page and answers with it.
 func (a *app) page(w http.ResponseWriter, r *http.Request, q redrive.Query, after string, limit int) error {
-	q.After, q.Limit = after, limit
-	page, err := a.store.Find(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	list := api.List[api.Message]{Items: make([]api.Message, len(page.Entries)), Next: page.Next, Complete: page.Complete}
-	for i := range page.Entries {
-		list.Items[i] = api.Summary(&page.Entries[i])
+	list := api.List[api.Message]{Items: []api.Message{}, Next: after, Complete: true}
+	q.Limit = limit
+	left := q.PageLimit()
+	for left > 0 {
+		q.After, q.Limit = list.Next, left
+		if q.State == redrive.StateDead {
+			q.Bodies, q.Limit = true, min(left, wholePage)
+		}
+		page, err := a.store.Find(r.Context(), q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Entries {
+			list.Items = append(list.Items, api.Summary(&page.Entries[i]))
+		}
+		left -= len(page.Entries)
+		list.Next, list.Complete = page.Next, page.Complete
+		if page.Next == "" || !page.Complete {
+			break
+		}
 	}
 	return writeJSON(w, http.StatusOK, list)
 }
