@@ -211,3 +211,18 @@ func (r *receiver) received() int {
 	defer r.mu.Unlock()
 	return len(r.got)
 }
+
+// newPipe is a body that the test sends piece by piece.
+func newPipe() (io.Reader, func(string)) {
+	r, w := io.Pipe()
+	return r, func(s string) { _, _ = io.WriteString(w, s) }
+}
+
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
