@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is a program that runs beside the test.
+type process struct {
+	t    *testing.T
+	name string
+	cmd  *exec.Cmd
+	log  *logBuffer
+	done chan struct{}
+	err  error // valid when done is closed
+}
+
+// logBuffer collects what a process writes.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start runs a program until the test ends at the latest.
+func start(t *testing.T, name string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, log: &logBuffer{}, done: make(chan struct{})}
+	p.cmd = exec.Command(redriveBin, args...) //nolint:gosec // our own program
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.Env = append(cleanEnv(), env...)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s wrote:\n%s", name, tail(p.log.String(), 60))
+		}
+	})
+	return p
+}
+
+// cleanEnv is the environment without what would change how the program behaves.
+func cleanEnv() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "REDRIVE_") {
+			env = append(env, v)
+		}
+	}
+	return append(env, "NO_PROXY=*")
+}
+
+func tail(s string, lines int) string {
+	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// kill ends the process with SIGKILL and waits until it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may be gone already
+	<-p.done
+}
+
+// terminate ends the process with SIGTERM and returns its exit code.
+func (p *process) terminate(limit time.Duration) int {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.wait(limit)
+}
+
+// wait waits for the end of the process and returns its exit code.
+func (p *process) wait(limit time.Duration) int {
+	p.t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+		p.t.Fatalf("%s did not end within %s:\n%s", p.name, limit, tail(p.log.String(), 40))
+	}
+	return exitCode(p.err)
+}
+
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
+}
+
+// freePort returns an address of this machine that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// daemon is a running daemon with its folder.
+type daemon struct {
+	*process
+	t      *testing.T
+	dir    string // of the store
+	config string
+	url    string
+	env    []string
+}
+
+// newDaemon writes a configuration and starts a daemon with it. The configuration
+// needs neither listen nor store.
+func newDaemon(t *testing.T, yaml string, env ...string) *daemon {
+	t.Helper()
+	return newDaemonIn(t, filepath.Join(t.TempDir(), "data"), yaml, env...)
+}
+
+func newDaemonIn(t *testing.T, data, yaml string, env ...string) *daemon {
+	t.Helper()
+	address := freePort(t)
+	d := &daemon{t: t, dir: data, config: filepath.Join(t.TempDir(), "redrive.yaml"), url: "http://" + address, env: env}
+	text := fmt.Sprintf("listen: %s\nstore: sqlite:%s\n%s", address, d.dir, yaml)
+	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	return d
+}
+
+// start starts the daemon, again after it ended, and waits until it is ready.
+func (d *daemon) start() {
+	d.t.Helper()
+	d.launch()
+	until(d.t, "the daemon is ready", 30*time.Second, d.ready)
+}
+
+func (d *daemon) launch() {
+	d.t.Helper()
+	d.process = start(d.t, "daemon", d.env, "serve", "--config", d.config)
+}
+
+func (d *daemon) ready() bool {
+	select {
+	case <-d.done:
+		d.t.Fatalf("the daemon ended: %v\n%s", d.err, tail(d.log.String(), 40))
+	default:
+	}
+	resp, err := http.Get(d.url + "/readyz")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// result is what a command did.
+type result struct {
+	code        int
+	out, stderr string
+}
+
+// redrive runs a command against the daemon.
+func (d *daemon) redrive(args ...string) result {
+	d.t.Helper()
+	return command(d.t, append([]string{"REDRIVE_SERVER=" + d.url}, d.env...), args...)
+}
+
+// command runs a command of the program.
+func command(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, redriveBin, args...) //nolint:gosec // our own program
+	cmd.Env = append(cleanEnv(), env...)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	err := cmd.Run()
+	return result{code: exitCode(err), out: out.String(), stderr: stderr.String()}
+}
+
+// ok fails the test if the command failed.
+func (r result) ok(t *testing.T) result {
+	t.Helper()
+	if r.code != 0 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.stderr)
+	}
+	return r
+}
+
+// fails fails the test if the command ended otherwise, or did not say all of this.
+func (r result) fails(t *testing.T, code int, says ...string) result {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d\n%s%s", r.code, code, r.out, r.stderr)
+	}
+	for _, s := range says {
+		if !strings.Contains(r.out+r.stderr, s) {
+			t.Errorf("it does not say %q:\n%s%s", s, r.out, r.stderr)
+		}
+	}
+	return r
+}
+
+// decode reads the JSON that a command wrote.
+func decode[T any](t *testing.T, r result) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil {
+		t.Fatalf("not JSON: %v\n%s%s", err, r.out, r.stderr)
+	}
+	return v
+}
+
+// get reads JSON from a URL.
+func get[T any](t *testing.T, url string) (v T) {
+	t.Helper()
+	resp, err := http.Get(url) //nolint:gosec // of a process of ours
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	return v
+}
