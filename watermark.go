@@ -73,8 +73,9 @@ type Watermarks struct {
 	mu         sync.Mutex
 	marks      map[string]*mark
 	total      mark
-	wanted     map[string]struct{} // queues whose counts are too old
+	wanted     map[string]struct{} // queues whose counts are too old; "": all
 	refreshing chan struct{}       // closed when the refresh in progress is over
+	round      uint64              // number of the newest refresh
 	notBefore  time.Time           // the next refresh, so that a slow one is rare
 }
 
@@ -144,7 +145,7 @@ func (w *Watermarks) pass(ctx context.Context, msgs []Message, admitted []int, e
 		size := waitingSize(&msgs[at])
 		for _, m := range []*mark{w.marks[msgs[at].Queue], &w.total} {
 			if m != nil {
-				m.settle(size, errs[at] == nil || errors.Is(errs[at], ErrUnknown))
+				m.settle(w.round, size, errs[at] == nil || errors.Is(errs[at], ErrUnknown))
 			}
 		}
 	}
@@ -306,11 +307,8 @@ func (w *Watermarks) mark(queue string) *mark {
 // begin starts a refresh and returns the queues to read; nil means all.
 func (w *Watermarks) begin() (queues []string) {
 	w.refreshing = make(chan struct{})
-	w.total.begin()
-	for _, m := range w.marks {
-		m.begin()
-	}
-	if w.o.Total.none() {
+	w.round++
+	if _, all := w.wanted[""]; !all {
 		queues = slices.Collect(maps.Keys(w.wanted))
 	}
 	clear(w.wanted)
@@ -346,7 +344,7 @@ func (w *Watermarks) refresh(ctx context.Context, queues []string) {
 	}
 	none := new(reading)
 	if queues == nil {
-		w.total.learn(&all, now)
+		w.total.learn(w.round, &all, now)
 		queues = slices.Collect(maps.Keys(w.marks))
 	}
 	for _, queue := range queues {
@@ -355,7 +353,7 @@ func (w *Watermarks) refresh(ctx context.Context, queues []string) {
 			if r == nil {
 				r = none
 			}
-			m.learn(r, now)
+			m.learn(w.round, r, now)
 		}
 	}
 }
@@ -396,7 +394,8 @@ type mark struct {
 	at      time.Time // of the reading
 	read    reading
 	added   usage // published since
-	earlier usage // of these, what was so when the reading in progress began
+	earlier usage // of these, what was so when the refresh of that round began
+	round   uint64
 	flight  usage // being published
 	refused bool  // until it is below the soft mark
 
@@ -405,18 +404,22 @@ type mark struct {
 	last   reading // at rateAt
 }
 
-func (m *mark) begin() { m.earlier = m.added }
-
 // settle ends the flight of a message.
-func (m *mark) settle(size int64, published bool) {
+func (m *mark) settle(round uint64, size int64, published bool) {
 	m.flight.count = max(m.flight.count-1, 0)
 	m.flight.bytes = max(m.flight.bytes-size, 0)
-	if published {
-		m.added.add(size)
+	if !published {
+		return
 	}
+	if m.round != round {
+		m.round, m.earlier = round, m.added
+	}
+	m.added.add(size)
 }
 
-func (m *mark) learn(r *reading, now time.Time) {
+// learn takes a reading. What was published while it was read counts on: it may or
+// may not be in it.
+func (m *mark) learn(round uint64, r *reading, now time.Time) {
 	if elapsed := now.Sub(m.rateAt); !m.known || elapsed >= minDrainInterval {
 		if m.known {
 			left := float64(m.last.waiting.count + r.entered - m.last.entered - r.waiting.count)
@@ -426,6 +429,9 @@ func (m *mark) learn(r *reading, now time.Time) {
 		m.rateAt, m.last = now, *r
 	}
 	m.known, m.at, m.read = true, now, *r
+	if m.round != round { // nothing since the refresh began
+		m.earlier = m.added
+	}
 	m.added.count -= m.earlier.count
 	m.added.bytes -= m.earlier.bytes
 	m.earlier = usage{}
