@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/redrive/redrive"
@@ -53,49 +50,6 @@ func BenchmarkOneMessage(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkConnections publishes from 128 keep-alive connections that write and read
-// without a client library, so that the server is most of what is measured.
-func BenchmarkConnections(b *testing.B) {
-	for _, c := range []struct {
-		name string
-		h    http.Handler
-	}{{"bare", bare}, {"gateway", mount(nowhere{}, gateway.Options{})}} {
-		b.Run(c.name, func(b *testing.B) { loadConnections(b, c.h, 128) })
-	}
-}
-
-func loadConnections(b *testing.B, h http.Handler, connections int) {
-	server := httptest.NewServer(h)
-	defer server.Close()
-	request := []byte("POST /v1/queues/sms/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 256\r\nContent-Type: application/json\r\n\r\n" + strings.Repeat("x", 256))
-	work := make(chan int, b.N)
-	for range b.N {
-		work <- 1
-	}
-	close(work)
-	b.ResetTimer()
-	var wg sync.WaitGroup
-	for range connections {
-		wg.Go(func() {
-			conn, err := net.Dial("tcp", server.Listener.Addr().String())
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			defer conn.Close()
-			in := make([]byte, 4096)
-			for range work {
-				_, _ = conn.Write(request)
-				if n, err := conn.Read(in); err != nil || !bytes.HasPrefix(in[:n], []byte("HTTP/1.1 202")) {
-					b.Errorf("%s %v", in[:n], err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func BenchmarkStream(b *testing.B) {

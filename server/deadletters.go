@@ -95,7 +95,7 @@ func (a *app) editDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActEdit, Edit: edit.Std(), Note: "by " + who.name}, "edited")
+	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActEdit, Edit: edit.Std()})
 }
 
 func (a *app) dropDead(w http.ResponseWriter, r *http.Request, who *caller) error {
@@ -103,5 +103,5 @@ func (a *app) dropDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActDrop, Note: "by " + who.name}, "dropped")
+	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActDrop})
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 
 	"github.com/redrive/redrive"
@@ -113,11 +112,12 @@ func (a *app) dropMessage(w http.ResponseWriter, r *http.Request, who *caller) e
 		return problem.New(http.StatusConflict, "state", "The message is a dead letter", e.Ref().String(),
 			fmt.Sprintf("drop it with DELETE /v1/queues/%s/dead-letters/%s", e.Queue, e.ID))
 	}
-	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActDrop, Note: "by " + who.name}, "dropped")
+	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActDrop})
 }
 
-// change changes one message, and says so in the log.
-func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, ref redrive.Ref, c redrive.Change, done string) error {
+// change changes one message.
+func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, ref redrive.Ref, c redrive.Change) error {
+	c.Note = "by " + who.name
 	results, err := a.store.Update(r.Context(), redrive.Selection{Refs: []redrive.Ref{ref}}, c, 1)
 	if err != nil {
 		return err
@@ -128,6 +128,5 @@ func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, ref re
 	if err := results[0].Err; err != nil {
 		return &redrive.Error{Op: c.Action.String(), Queue: ref.Queue, ID: ref.ID, Err: err}
 	}
-	a.log.LogAttrs(r.Context(), slog.LevelInfo, done, slog.String("queue", ref.Queue), slog.String("id", ref.ID), slog.String("actor", who.name))
-	return writeJSON(w, http.StatusOK, api.Changed{Queue: ref.Queue, ID: ref.ID, Done: done})
+	return writeJSON(w, http.StatusOK, api.Changed{Queue: ref.Queue, ID: ref.ID, Done: changed[c.Action]})
 }

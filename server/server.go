@@ -100,7 +100,7 @@ func (s *Server) assemble(store redrive.Store) error {
 	if err := s.probe(ctx, store); err != nil {
 		return err
 	}
-	a := &app{store: store, config: s.cfg, log: s.log, targets: make(map[string]string)}
+	a := &app{store: &auditedStore{Store: store, log: s.log}, config: s.cfg, log: s.log, targets: make(map[string]string)}
 	s.app = a
 	var names []string
 	limits := make(map[string]redrive.Limits, len(s.cfg.Queues))
@@ -120,7 +120,7 @@ func (s *Server) assemble(store redrive.Store) error {
 		Instance: instance, Logger: s.log, Observer: a.metrics, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
 	})
-	a.plans = redrive.NewPlans(store, redrive.PlansOptions{Instance: instance, Logger: s.log})
+	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{Instance: instance, Logger: s.log})
 	a.gateway = gateway.New(a.marks, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})

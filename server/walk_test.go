@@ -84,9 +84,9 @@ func TestWalk(t *testing.T) {
 		}
 	}
 	log := d.log.String()
-	for _, id := range []string{"m-4"} {
-		if n := strings.Count(log, "id="+id+" "); n < 3 {
-			t.Errorf("%d lines of the log tell the life of %s", n, id)
+	for _, line := range []string{"accepted", "dead", "redriven", "done"} {
+		if !slices.ContainsFunc(strings.Split(log, "\n"), func(l string) bool { return strings.Contains(l, "msg="+line) && strings.Contains(l, "id=m-4") }) {
+			t.Errorf("the log does not tell that m-4 was %s", line)
 		}
 	}
 
