@@ -57,6 +57,9 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 // checkEntry reports what keeps an entry from being put. A dead letter may be what
 // Publish would refuse: it is dead for it.
 func checkEntry(e *redrive.Entry) error {
+	if int(e.Lane) >= redrive.Lanes || e.Attempts < 0 || e.Crashes < 0 || e.History.Count < 0 {
+		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: a lane or number that cannot be", redrive.ErrInvalid)}
+	}
 	if e.State != redrive.StateDead {
 		return e.Validate()
 	}

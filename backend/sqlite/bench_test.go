@@ -4,6 +4,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -166,4 +170,50 @@ func BenchmarkDrain(b *testing.B) {
 			noErr(b, s.Settle(context.Background(), list)...)
 		}
 	})
+}
+
+// BenchmarkOpenMillion opens a store in which a million messages wait, and claims
+// the first of them.
+func BenchmarkOpenMillion(b *testing.B) {
+	dir := b.TempDir()
+	s := open(b, dir)
+	for range 1000 {
+		noErr(b, s.Publish(context.Background(), benchMessages(1000))...)
+	}
+	noErr(b, s.Close())
+	runtime.GC()
+	debug.FreeOSMemory()
+	before := resident(b)
+	b.ResetTimer()
+	for range b.N {
+		s, err := Open(dir)
+		noErr(b, err)
+		ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "bench", Max: 100, Lease: time.Minute})
+		if err != nil || len(ds) != 100 {
+			b.Fatal(len(ds), err)
+		}
+		b.StopTimer()
+		list := make([]redrive.Settlement, len(ds))
+		for i := range ds {
+			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}
+		}
+		noErr(b, s.Settle(context.Background(), list)...)
+		b.ReportMetric(float64(resident(b)-before)/1e6, "more-MB")
+		b.ReportMetric(float64(resident(b))/1e6, "resident-MB")
+		noErr(b, s.Close())
+		b.StartTimer()
+	}
+}
+
+// resident is the memory of the process in bytes.
+func resident(b *testing.B) int64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		b.Skip("needs /proc")
+	}
+	fields := strings.Fields(string(text))
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	noErr(b, err)
+	return pages * int64(os.Getpagesize())
 }

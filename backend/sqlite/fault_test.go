@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -15,10 +16,16 @@ import (
 	"testing"
 	"time"
 
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/redrive/redrive"
 )
 
-const holdEnv = "REDRIVE_TEST_HOLD"
+// What the test binary does when it is started as another process.
+const (
+	holdEnv  = "REDRIVE_TEST_HOLD"  // have a store until the input ends
+	floodEnv = "REDRIVE_TEST_FLOOD" // work with a store until killed
+)
 
 // TestMain lets the test binary be the other process that has a store.
 func TestMain(m *testing.M) {
@@ -33,7 +40,94 @@ func TestMain(m *testing.M) {
 		_ = s.Close()
 		os.Exit(0)
 	}
+	if dir := os.Getenv(floodEnv); dir != "" {
+		flood(dir)
+	}
 	os.Exit(m.Run())
+}
+
+// flood publishes, claims and settles, and writes a line once something is
+// acknowledged, "p ID" or "d ID", or is about to be settled, "s ID".
+func flood(dir string) {
+	s, err := Open(dir)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	for range 8 {
+		go func() {
+			for {
+				msgs := []redrive.Message{message("q", "x"), message("q", "y")}
+				if redrive.FirstError(s.Publish(context.Background(), msgs)) == nil {
+					fmt.Printf("p %s\np %s\n", msgs[0].ID, msgs[1].ID)
+				}
+			}
+		}()
+	}
+	for {
+		ds, _ := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "q", Max: 20, Lease: time.Minute})
+		for i := range ds {
+			if i%3 == 0 {
+				continue
+			}
+			fmt.Printf("s %s\n", ds[i].ID)
+			if redrive.FirstError(s.Settle(context.Background(), []redrive.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}})) == nil {
+				fmt.Printf("d %s\n", ds[i].ID)
+			}
+		}
+	}
+}
+
+// TestKillLosesNothing kills a process that works with the store, again and again:
+// what was acknowledged is there, what was settled is not, and the books fit.
+func TestKillLosesNothing(t *testing.T) {
+	dir := t.TempDir()
+	waiting, begun, settled := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for round := range 5 {
+		other := exec.Command(os.Args[0]) //nolint:gosec // this binary
+		other.Env = append(os.Environ(), floodEnv+"="+dir)
+		out, err := other.StdoutPipe()
+		noErr(t, err, other.Start())
+		lines := bufio.NewScanner(out)
+		for n := 0; lines.Scan(); n++ {
+			if n == 400*(round+1) {
+				noErr(t, other.Process.Kill())
+			}
+			switch verb, id, _ := strings.Cut(lines.Text(), " "); {
+			case redrive.CheckID(id) != nil: // the line was cut by the death
+			case verb == "p":
+				waiting[id] = !begun[id] // another may have been quicker to settle it
+			case verb == "s":
+				waiting[id], begun[id] = false, true
+			case verb == "d":
+				settled[id] = true
+			}
+		}
+		_ = other.Wait()
+		s := open(t, dir)
+		verify(t, s)
+		found := map[string]bool{}
+		q := redrive.Query{Queue: "q", Limit: redrive.MaxPage}
+		for more := true; more; more = q.After != "" {
+			page, err := s.Find(t.Context(), q)
+			noErr(t, err)
+			for i := range page.Entries {
+				found[page.Entries[i].ID] = true
+			}
+			q.After = page.Next
+		}
+		for id, must := range waiting {
+			if must && !found[id] {
+				t.Errorf("round %d: %s was acknowledged and is not there", round, id)
+			}
+			if settled[id] && found[id] {
+				t.Errorf("round %d: %s was settled and is back", round, id)
+			}
+		}
+		clear(begun)
+		waiting = found // also what was published or settled without an acknowledgement
+		noErr(t, s.Close())
+	}
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
@@ -408,4 +502,47 @@ func fill(t testing.TB, s redrive.Store) (empty func()) {
 	}
 	limit("1") // SQLite takes the present size instead
 	return func() { limit("4294967294") }
+}
+
+func TestWhatCannotBeSyncedOrPanicsIsFatal(t *testing.T) {
+	for name, fn := range map[string]func(*tx) error{
+		"fsync": func(*tx) error { return &sqlError{code: sqlite3.SQLITE_IOERR_FSYNC, text: "disk I/O error"} },
+		"panic": func(*tx) error { panic("boom") },
+	} {
+		fatal := make(chan error, 1)
+		s, err := Open(t.TempDir(), OnFatal(func(err error) { fatal <- err }))
+		noErr(t, err)
+		if err := s.do(t.Context(), 1, fn); err == nil {
+			t.Errorf("%s: the call succeeded", name)
+		}
+		if err := <-fatal; err == nil {
+			t.Errorf("%s: nothing was said", name)
+		}
+		if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "x")})); err == nil || errors.Is(err, redrive.ErrClosed) {
+			t.Errorf("%s: later calls: %v", name, err)
+		}
+		noErr(t, s.Close())
+	}
+}
+
+// TestOneFaultyItemFailsAlone: what its neighbours in the group wrote stays.
+func TestOneFaultyItemFailsAlone(t *testing.T) {
+	s := open(t, t.TempDir())
+	publish(t, s, redrive.Message{Queue: "q", ID: "a"}, redrive.Message{Queue: "q", ID: "b"}, redrive.Message{Queue: "emits", ID: "taken", Body: []byte("1")})
+	ds := claimAll(t, s, "q")
+	emit := redrive.Message{Queue: "emits", ID: "taken", Body: []byte("2")}
+	errs := s.Settle(t.Context(), []redrive.Settlement{
+		{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "new-queue", ID: "first"}, emit}},
+		{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDone},
+	})
+	if !errors.Is(errs[0], redrive.ErrConflict) || errs[1] != nil {
+		t.Fatal(errs)
+	}
+	es, err := s.Get(t.Context(), []redrive.Ref{ds[0].Ref(), ds[1].Ref(), {Queue: "new-queue", ID: "first"}})
+	noErr(t, err)
+	if es[0] == nil || es[0].State != redrive.StateLeased || es[1] != nil || es[2] != nil {
+		t.Fatal(es)
+	}
+	verify(t, s)
+	settle(t, s, ds[0], redrive.OutcomeDone)
 }

@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"path/filepath"
+
+	"github.com/redrive/redrive"
 )
 
 // readConns is how many connections read beside the writer.
@@ -16,14 +18,15 @@ func (s *Store) read(ctx context.Context, fn func(c *conn) error) error {
 	}
 	var c *conn
 	select {
-	case c = <-s.readers:
+	case got, ok := <-s.readers:
+		if !ok {
+			return redrive.ErrClosed
+		}
+		c = got
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	defer func() { s.readers <- c }()
-	if err := s.closed(); err != nil {
-		return err
-	}
 	if c == nil {
 		opened, err := openConn(filepath.Join(s.dir, FileName), false)
 		if err != nil {

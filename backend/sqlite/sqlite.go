@@ -305,6 +305,7 @@ func (s *Store) release() {
 				c.close()
 			}
 		}
+		close(s.readers)
 	}
 	if s.w != nil {
 		s.w.close()

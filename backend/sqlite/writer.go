@@ -114,17 +114,19 @@ func (s *Store) gather(group []operation) []operation {
 	return group
 }
 
-// write is the writer: the only goroutine that changes the file.
+// writeLoop is the writer: the only goroutine that changes the file.
 func (s *Store) writeLoop() {
+	var group []operation
 	defer close(s.writerDone)
 	defer func() {
 		if p := recover(); p != nil {
 			s.fatal(fmt.Errorf("the writer panicked: %v\n%s", p, debug.Stack()))
+			endAll(unanswered(group), s.failed())
+			s.endRest()
 		}
 	}()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var group []operation
 	for {
 		clear(group)
 		group = s.gather(group[:0])
@@ -198,6 +200,21 @@ func endAll(group []operation, err error) {
 	}
 }
 
+// unanswered returns the operations of a group whose callers still wait.
+func unanswered(group []operation) []operation {
+	return slices.DeleteFunc(slices.Clone(group), func(o operation) bool {
+		if o == nil {
+			return true
+		}
+		select {
+		case <-o.base().done:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
 // attempt runs a group in one transaction and answers it after the commit. On an
 // error nothing has happened and nobody was answered.
 func (s *Store) attempt(group []operation, careful bool) error {
@@ -205,14 +222,7 @@ func (s *Store) attempt(group []operation, careful bool) error {
 	for _, o := range group {
 		t.durable = t.durable || o.base().durable
 	}
-	s.leaseMu.Lock()
-	t.check(t.lapse())
-	for _, o := range group {
-		if t.failure == nil {
-			o.run(t)
-		}
-	}
-	s.leaseMu.Unlock()
+	t.run(group)
 	if err := t.commit(); err != nil {
 		return err
 	}
@@ -247,6 +257,18 @@ type undo struct {
 
 	settings *redrive.QueueSettings // of owner, as they were
 	owner    *queue
+}
+
+// run works through a group.
+func (t *tx) run(group []operation) {
+	t.s.leaseMu.Lock()
+	defer t.s.leaseMu.Unlock()
+	t.check(t.lapse())
+	for _, o := range group {
+		if t.failure == nil {
+			o.run(t)
+		}
+	}
 }
 
 // read returns a statement that changes nothing.
