@@ -1,0 +1,313 @@
+package backendtest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Apply, emits and repeats: what happens in one step.
+var applyCases = []testCase{
+	{name: "ApplyIsOneStep", run: applyOneStep},
+	{name: "ApplySingleItemsFailAlone", run: applyItems},
+	{name: "PutKeepsEntries", run: putKeeps},
+	{name: "PutRefusesNoDeadLetter", run: putForeign},
+	{name: "DeleteRange", run: deleteRange},
+	{name: "EmitInTheSameStep", run: emitSameStep, needs: []need{emits}},
+	{name: "EmitRefusedUndoesItsItemOnly", run: emitRefused, needs: []need{emits}},
+	{name: "RepeatStartsANewGeneration", run: repeatGenerations, needs: []need{repeats}},
+	{name: "DropIsCounted", run: dropCounted},
+	{name: "RecallTellsTheOutcome", run: recall, needs: []need{remembers}},
+	{name: "ConfigureAppliesToAllClients", run: configureAll},
+}
+
+func applyOneStep(c *C) {
+	batch := func(version int64) redrive.Batch {
+		return redrive.Batch{
+			Publish: []redrive.Message{{Queue: c.q, ID: "published"}},
+			Put:     []redrive.Entry{{Message: redrive.Message{Queue: c.q, ID: "put"}, State: redrive.StateDead, Reason: redrive.ReasonRejected}},
+			Records: []redrive.RecordWrite{{Space: "s", Key: "other", Value: []byte("x"), Version: redrive.AnyVersion}, {Space: "s", Key: "k", Value: []byte("v"), Version: version}},
+			Delete:  []redrive.Range{{Queue: c.q, Key: "session", UpTo: "r1"}},
+		}
+	}
+	c.publish(redrive.Message{ID: "r1", Key: "session"})
+	_, err := c.store.Apply(c.ctx, batch(7))
+	c.is(err, "apply with a version that is not there", redrive.ErrVersion)
+	c.inState("published", 0)
+	c.inState("put", 0)
+	c.inState("r1", redrive.StateWaiting)
+	_, err = c.store.GetRecord(c.ctx, "s", "other")
+	c.is(err, "a record of a batch that was refused", redrive.ErrNotFound)
+
+	errs, err := c.store.Apply(c.ctx, batch(0))
+	c.noError(err, "apply")
+	c.noError(redrive.FirstError(errs), "apply, an item")
+	c.inState("published", redrive.StateWaiting)
+	c.inState("put", redrive.StateDead)
+	c.inState("r1", 0)
+	if r, err := c.store.GetRecord(c.ctx, "s", "k"); err != nil || string(r.Value) != "v" {
+		c.Errorf("record %+v, %v", r, err)
+	}
+	_, err = c.store.Apply(c.ctx, batch(0))
+	c.is(err, "apply again", redrive.ErrVersion)
+	if n := c.counts(); n.Books.Published != 2 || n.Books.Parked != 1 || n.Books.Done != 1 {
+		c.Errorf("books %+v", n.Books)
+	}
+	_, err = c.store.Apply(c.ctx, redrive.Batch{})
+	c.noError(err, "apply of nothing")
+}
+
+func applyItems(c *C) {
+	c.publish(redrive.Message{ID: "there", Body: []byte("b")})
+	put := func(id, body string) redrive.Entry {
+		return redrive.Entry{Message: redrive.Message{Queue: c.q, ID: id, Body: []byte(body)}, State: redrive.StateWaiting}
+	}
+	errs, err := c.store.Apply(c.ctx, redrive.Batch{
+		Publish: []redrive.Message{{Queue: c.q, ID: "new"}, {Queue: c.q, ID: "there", Body: []byte("b")}, {Queue: "NO", ID: "x"}},
+		Put:     []redrive.Entry{put("there", "b"), put("there", "other"), put("put", "")},
+		Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte{}, Version: 0}},
+	})
+	c.noError(err, "apply")
+	if len(errs) != 6 {
+		c.Fatalf("%d results for 6 items", len(errs))
+	}
+	for i, want := range []error{nil, redrive.ErrDuplicate, redrive.ErrInvalid, redrive.ErrDuplicate, redrive.ErrConflict, nil} {
+		c.is(errs[i], fmt.Sprintf("item %d", i), want)
+	}
+	if _, err := c.store.GetRecord(c.ctx, "s", "k"); err != nil {
+		c.Errorf("the record beside them: %v", err)
+	}
+	c.sameSet("what was stored", c.drain(), []string{"there", "new", "put"})
+}
+
+func putKeeps(c *C) {
+	published := c.now().Add(-48 * time.Hour).Truncate(time.Millisecond)
+	history := redrive.History{Count: 4, First: failure(1, "first"), Last: failure(4, "last")}
+	lineage := redrive.Lineage{Generation: 2, Redrives: 1, Plan: "p", Origin: "kafka/0/17", EditedFrom: "a/b"}
+	m := redrive.Message{Queue: c.q, ID: "dead", Kind: "k", Key: "key", Body: []byte("b"), PublishedAt: published, Lineage: lineage}
+	died := published.Add(time.Hour)
+	entries := []redrive.Entry{
+		{Message: m, State: redrive.StateDead, Reason: redrive.ReasonExhausted, Attempts: 4, DiedAt: died, History: history},
+		{Message: m, State: redrive.StateWaiting, Lane: redrive.LaneRetry, Attempts: 4, History: history},
+		{Message: m, State: redrive.StateWaiting, Attempts: 1},
+		{Message: m, State: redrive.StateWaiting, Lane: redrive.LaneRetry, Attempts: 2, Crashes: 1, Suspect: true},
+	}
+	entries[1].ID, entries[2].ID, entries[3].ID = "retry", "delayed", "suspect"
+	entries[2].Delay = 2 * c.tick
+	errs, err := c.store.Apply(c.ctx, redrive.Batch{Put: entries, Entered: redrive.EnteredImported})
+	c.noError(err, "apply")
+	c.noError(redrive.FirstError(errs), "put")
+
+	e := c.entry("dead")
+	if !e.PublishedAt.Equal(published) || !e.DiedAt.Equal(died) || e.Lineage != lineage || e.Attempts != 4 || e.Reason != redrive.ReasonExhausted || e.History.Count != 4 {
+		c.Errorf("the dead one changed: %+v", *e)
+	}
+	sameFailure(c, "first", e.History.First, history.First)
+	sameFailure(c, "last", e.History.Last, history.Last)
+	d := c.one(c.lane(5, redrive.LaneRetry))
+	if d.ID != "retry" || d.Attempt != 5 || d.Failures != 4 || d.Lineage != lineage || !d.PublishedAt.Equal(published) {
+		c.Errorf("claimed %s, attempt %d, failures %d, %+v, published %s", d.ID, d.Attempt, d.Failures, d.Lineage, d.PublishedAt)
+	}
+	c.done(d)
+	c.none(c.ask(5)) // a zero Due means now plus the delay
+	d = c.one(alone(c.ask(5)))
+	if d.ID != "suspect" || d.Crashes != 1 || !d.Suspect || d.Attempt != 3 {
+		c.Errorf("claimed alone: %s with %d crashes at attempt %d", d.ID, d.Crashes, d.Attempt)
+	}
+	c.done(d)
+	c.pass(3 * c.tick)
+	c.done(c.one(c.ask(5)))
+	if n := c.counts(); n.Books.Imported != 4 || n.Books.Done != 3 || n.AllDead() != 1 {
+		c.Errorf("books %+v", n)
+	}
+}
+
+// putForeign puts what came from elsewhere and could not be published here.
+func putForeign(c *C) {
+	m := redrive.Message{Queue: c.q, ID: "huge", Body: make([]byte, redrive.MaxBodySize+1)}
+	errs, err := c.store.Apply(c.ctx, redrive.Batch{Put: []redrive.Entry{
+		{Message: m, State: redrive.StateDead, Reason: redrive.ReasonOversize},
+		{Message: redrive.Message{Queue: c.q, ID: "huge-waiting", Body: m.Body}, State: redrive.StateWaiting},
+	}})
+	c.noError(err, "apply")
+	c.is(at(errs, 0), "an oversize dead letter", nil)
+	c.is(at(errs, 1), "an oversize message that shall be delivered", redrive.ErrInvalid)
+	if e := c.entry("huge"); len(e.Body) != redrive.MaxBodySize+1 {
+		c.Errorf("%d bytes are left", len(e.Body))
+	}
+}
+
+func deleteRange(c *C) {
+	c.q = redrive.ResultQueue
+	for i := range 6 {
+		c.publish(redrive.Message{ID: fmt.Sprintf("a%d", i), Key: "a"}, redrive.Message{ID: fmt.Sprintf("b%d", i), Key: "b"})
+	}
+	remove := func(key, upTo string) {
+		c.Helper()
+		_, err := c.store.Apply(c.ctx, redrive.Batch{Delete: []redrive.Range{{Queue: c.q, Key: key, UpTo: upTo}}})
+		c.noError(err, "delete")
+	}
+	left := func() []string {
+		c.Helper()
+		return entryIDs(c.find(redrive.Query{Queue: c.q, Key: "a"}))
+	}
+	remove("a", "a2")
+	c.sameSet("up to a2", left(), []string{"a3", "a4", "a5"})
+	remove("a", "a2") // again
+	remove("a", "never-was")
+	remove("a", "b5") // of another key
+	c.sameSet("nothing more", left(), []string{"a3", "a4", "a5"})
+	remove("a", "a5")
+	c.sameSet("all of a", left(), nil)
+	if n := c.counts(); n.AllWaiting() != 6 || n.Books.Done != 6 {
+		c.Errorf("waiting %d, done %d; want 6, 6", n.AllWaiting(), n.Books.Done)
+	}
+}
+
+func emitSameStep(c *C) {
+	c.publish(redrive.Message{ID: "done"}, redrive.Message{ID: "dead"}, redrive.Message{ID: "stale"}, redrive.Message{ID: "self"})
+	got := c.get(4, c.ask(4))
+	for i := range got {
+		s := settled(got[i], redrive.OutcomeDone)
+		s.Emit = []redrive.Message{{Queue: "target", ID: "from-" + got[i].ID, Body: []byte("e")}, {Queue: "target"}}
+		switch got[i].ID {
+		case "dead":
+			s = deadly(got[i], redrive.ReasonPermanent)
+			s.Emit = []redrive.Message{{Queue: "target", ID: "from-dead"}}
+		case "stale":
+			s.Receipt.Token += 9
+			c.is(c.settle(s), "a stale settlement", redrive.ErrLeaseLost)
+			if c.lookUp("target", "from-stale") != nil {
+				c.Errorf("a stale settlement emitted")
+			}
+			c.done(got[i])
+			continue
+		case "self":
+			s.Emit = []redrive.Message{{Queue: c.q, ID: "next", Delay: time.Hour}}
+		}
+		c.noError(c.settle(s), "settle with an emit")
+		c.is(c.settle(s), "the same again", redrive.ErrLeaseLost, redrive.ErrNotFound)
+	}
+	c.inState("next", redrive.StateWaiting)
+	if n := c.countsOf("target"); n.AllWaiting() != 3 || n.Books.Published != 3 {
+		c.Errorf("%d emitted, want 3", n.AllWaiting())
+	}
+}
+
+func emitRefused(c *C) {
+	c.publish(redrive.Message{Queue: "target", ID: "taken", Body: []byte("b")})
+	c.publishN(5)
+	got := c.get(5, c.ask(5))
+	list := make([]redrive.Settlement, 5)
+	for i := range got {
+		list[i] = settled(got[i], redrive.OutcomeDone)
+	}
+	list[0].Emit = []redrive.Message{{Queue: "target", ID: "fine-0"}}
+	list[1].Emit = []redrive.Message{{Queue: "target", ID: "fine-1"}, {Queue: "target", ID: "taken", Body: []byte("other")}}
+	list[2].Emit = []redrive.Message{{Queue: "target", ID: "taken", Body: []byte("b")}}
+	list[3].Emit = []redrive.Message{{Queue: "NO QUEUE"}}
+	errs := c.src.Settle(c.ctx, list)
+	for i, want := range []error{nil, redrive.ErrConflict, nil, redrive.ErrInvalid, nil} {
+		c.is(at(errs, i), fmt.Sprintf("item %d", i), want)
+	}
+	if c.lookUp("target", "fine-1") != nil {
+		c.Errorf("an item that was refused emitted a part")
+	}
+	c.inState(got[1].ID, redrive.StateLeased)
+	c.done(got[1], got[3])
+	if n := c.countsOf("target"); n.AllWaiting() != 2 {
+		c.Errorf("%d in the target, want 2", n.AllWaiting())
+	}
+}
+
+func repeatGenerations(c *C) {
+	c.publish(redrive.Message{ID: "cron", Body: []byte("b")})
+	c.noError(c.settle(retry(c.one(c.ask(1)), 0)), "retry")
+	r := c.lane(1, redrive.LaneRetry)
+	for generation := range 3 {
+		d := c.one(r)
+		if d.Generation != generation || string(d.Body) != "b" || d.Redrives != 0 {
+			c.Errorf("generation %d, redrives %d, body %q; want %d, 0", d.Generation, d.Redrives, d.Body, generation)
+		}
+		if generation > 0 && (d.Attempt != 1 || d.Failures != 0 || d.Lane != redrive.LaneFresh) {
+			c.Errorf("a new generation at attempt %d with %d failures in lane %s", d.Attempt, d.Failures, d.Lane)
+		}
+		s := settled(d, redrive.OutcomeRepeat)
+		s.After = c.tick
+		c.noError(c.settle(s), "repeat")
+		c.is(c.settle(s), "repeat again", redrive.ErrLeaseLost)
+		if e := c.entry("cron"); e.History.Count != 0 || e.History.First != nil || e.Attempts != 0 {
+			c.Errorf("a new generation with %d attempts and the story %+v", e.Attempts, e.History)
+		}
+		r = c.ask(1)
+		c.none(r)
+		c.pass(c.tick + c.tick/4)
+	}
+	c.is(at(c.sink.Publish(c.ctx, []redrive.Message{{Queue: c.q, ID: "cron", Body: []byte("b")}}), 0), "its id published again", redrive.ErrDuplicate)
+	c.done(c.one(r))
+	if n := c.counts().Books; n.Done != 4 || n.Repeated != 3 || n.Published != 1 {
+		c.Errorf("books %+v", n)
+	}
+}
+
+func dropCounted(c *C) {
+	c.publish(redrive.Message{ID: "m"})
+	s := settled(c.one(c.ask(1)), redrive.OutcomeDrop)
+	s.Reason = redrive.ReasonExpired
+	c.noError(c.settle(s), "drop")
+	c.holds(0, 0)
+	if n := c.counts().Books; n.Dropped != 1 || n.Done != 0 {
+		c.Errorf("books %+v", n)
+	}
+}
+
+func recall(c *C) {
+	named := c.publish(redrive.Message{ID: "live", Body: []byte("b")}, redrive.Message{ID: "done", Body: []byte("c")}, redrive.Message{ID: "dropped"}, redrive.Message{})
+	for _, d := range c.get(4, c.ask(4)) {
+		s := settled(d, redrive.OutcomeDone)
+		switch d.ID {
+		case "live":
+			s = release(d, 0)
+		case "dropped":
+			s.Outcome, s.Reason = redrive.OutcomeDrop, redrive.ReasonExpired
+		}
+		c.noError(c.settle(s), "settle")
+	}
+	refs := []redrive.Ref{named[0].Ref(), named[1].Ref(), named[2].Ref(), named[3].Ref(), {Queue: c.q, ID: "never-was"}, {Queue: "nowhere", ID: "done"}}
+	got, err := c.store.Recall(c.ctx, refs)
+	c.noError(err, "recall")
+	for i, want := range []*redrive.Remembered{
+		{Hash: redrive.BodyHash(&named[0])},
+		{Hash: redrive.BodyHash(&named[1]), Outcome: redrive.OutcomeDone},
+		{Hash: redrive.BodyHash(&named[2]), Outcome: redrive.OutcomeDrop, Reason: redrive.ReasonExpired},
+		nil, nil, nil,
+	} {
+		r := got[i]
+		switch {
+		case (r == nil) != (want == nil):
+			c.Errorf("%s is remembered: %t", refs[i], r != nil)
+		case r == nil:
+		case r.Ref != refs[i] || r.Hash != want.Hash || r.Outcome != want.Outcome || r.Reason != want.Reason:
+			c.Errorf("%s is remembered as %+v, want %+v", refs[i], *r, *want)
+		case c.now().Sub(r.At) > time.Hour:
+			c.Errorf("%s changed last at %s", refs[i], r.At)
+		}
+	}
+}
+
+func configureAll(c *C) {
+	if err := c.store.Configure(c.ctx, "NO QUEUE", redrive.QueueSettings{}); err == nil {
+		c.Errorf("a queue with an impossible name was configured")
+	}
+	c.configure(redrive.QueueSettings{Remember: time.Hour})
+	all, err := c.store.Counts(c.ctx)
+	c.noError(err, "counts")
+	if len(all) > 0 && !slices.ContainsFunc(all, func(n redrive.Counts) bool { return n.Queue == c.q }) {
+		c.Errorf("counts of all queues lack %s", c.q)
+	}
+	if n := c.countsOf("never-was"); n.AllWaiting() != 0 || n.AllDead() != 0 {
+		c.Errorf("a queue that never was holds %+v", n)
+	}
+}

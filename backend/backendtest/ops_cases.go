@@ -1,0 +1,298 @@
+package backendtest
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/redrive/redrive"
+)
+
+var opsCases = []testCase{
+	{name: "61_PerKeyOrderThroughRetry", run: keyOrderThroughRetry, needs: []need{ordered}},
+	{name: "62_PauseResumeDrain", run: pauseResumeDrain, needs: []need{engine}},
+	{name: "63_CountsEqualScan", run: countsEqualScan},
+	{name: "64_OrphanAuditorRepairs", run: noOrphans, needs: []need{crash}},
+	{name: "65_DurabilityVerdict", run: durabilityVerdict, basic: true},
+	{name: "66_SchemaUpgradeFromEveryRelease", run: upgrade, needs: []need{releases}},
+	{name: "67_CloseLeavesNoGoroutine", run: closeLeavesNothing, basic: true},
+	{name: "BackupIsComplete", run: backup},
+	{name: "TrimCountsWhatItRemoves", run: trim},
+}
+
+func keyOrderThroughRetry(c *C) {
+	c.configure(redrive.QueueSettings{OrderByKey: true})
+	for i := range 12 {
+		c.publish(redrive.Message{ID: fmt.Sprintf("%c%d", 'a'+i%3, i/3), Key: string(rune('a' + i%3))})
+	}
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a repeatable test
+	ended := map[string][]string{}
+	for range 400 {
+		got := append(c.claim(c.ask(3)), c.claim(c.lane(3, redrive.LaneRetry))...)
+		keys := map[string]bool{}
+		for _, d := range got {
+			if keys[d.Key] {
+				c.Errorf("two messages of key %s are out at once", d.Key)
+			}
+			keys[d.Key] = true
+		}
+		for _, d := range got {
+			switch rng.IntN(4) {
+			case 0:
+				c.noError(c.settle(retry(d, 0)), "retry")
+			case 1:
+				c.noError(c.settle(release(d, 0)), "release")
+			default:
+				c.done(d)
+				ended[d.Key] = append(ended[d.Key], d.ID)
+			}
+		}
+		if c.counts().AllWaiting() == 0 {
+			break
+		}
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		c.equal("order of key "+key, ended[key], []string{key + "0", key + "1", key + "2", key + "3"})
+	}
+}
+
+// countsEqualScan does many things at random and compares what is counted with what
+// is found.
+func countsEqualScan(c *C) {
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // printed
+	c.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a repeatable test
+	c.configure(redrive.QueueSettings{OrderByKey: true})
+	published := 0
+	for step := range 150 {
+		switch rng.IntN(6) {
+		case 0, 1:
+			msgs := make([]redrive.Message, 1+rng.IntN(5))
+			for i := range msgs {
+				published++
+				msgs[i] = redrive.Message{ID: fmt.Sprintf("m%05d", published), Body: noise(rng.IntN(100))}
+				if rng.IntN(3) == 0 {
+					msgs[i].Key = fmt.Sprintf("key-%d", rng.IntN(3))
+				}
+				if rng.IntN(5) == 0 {
+					msgs[i].Delay = time.Hour
+				}
+			}
+			c.publish(msgs...)
+		case 2, 3, 4:
+			r := c.lane(1+rng.IntN(4), redrive.Lane(rng.IntN(redrive.Lanes)))
+			switch rng.IntN(8) {
+			case 0:
+				r.Dead = true
+			case 1:
+				r.Expired, r.MaxAge = true, time.Nanosecond
+			}
+			for _, d := range c.claim(r) {
+				c.settleSomehow(rng, d)
+			}
+		default:
+			changes := []redrive.Action{redrive.ActRedrive, redrive.ActDrop, redrive.ActArchive, redrive.ActKill, redrive.ActDueNow}
+			ch := redrive.Change{Action: changes[rng.IntN(len(changes))]}
+			if published > 0 {
+				id := fmt.Sprintf("m%05d", 1+rng.IntN(published))
+				c.is(c.update(ch, id)[0].Err, ch.Action.String(), nil, redrive.ErrState, redrive.ErrNotFound)
+			}
+		}
+		if step%30 == 29 {
+			c.balanced()
+			c.compareCounts()
+		}
+	}
+}
+
+func (c *C) settleSomehow(rng *rand.Rand, d redrive.Delivery) {
+	c.Helper()
+	var s redrive.Settlement
+	switch rng.IntN(8) {
+	case 0, 1, 2:
+		s = settled(d, redrive.OutcomeDone)
+	case 3:
+		s = retry(d, 0)
+	case 4:
+		s = release(d, 0)
+	case 5:
+		s = deadly(d, redrive.ReasonPermanent)
+	case 6:
+		s = settled(d, redrive.OutcomeDrop)
+		s.Reason = redrive.ReasonExpired
+	default:
+		return // it stays leased
+	}
+	c.noError(c.settle(s), "%s", s.Outcome)
+}
+
+// compareCounts compares the counts of the case's queue with what can be found.
+func (c *C) compareCounts() {
+	c.Helper()
+	n := c.counts()
+	var waiting [redrive.Lanes]int64
+	states := map[redrive.State]int64{}
+	deadBy := map[redrive.Reason]int64{}
+	size := int64(0)
+	for _, e := range c.find(redrive.Query{Queue: c.q, Bodies: true, Limit: 1000}) {
+		states[e.State]++
+		if e.State == redrive.StateDead {
+			deadBy[e.Reason]++
+			continue
+		}
+		waiting[e.Lane]++
+		size += int64(e.Size())
+	}
+	maps.DeleteFunc(n.Dead, func(_ redrive.Reason, k int64) bool { return k == 0 })
+	if n.Waiting != waiting || n.Leased != states[redrive.StateLeased] || n.Blocked != states[redrive.StateBlocked] || !maps.Equal(n.Dead, deadBy) || n.Bytes != size {
+		c.Errorf("counted %+v; found waiting %v, by state %v, dead %v, %d bytes", n, waiting, states, deadBy, size)
+	}
+}
+
+// noOrphans crashes between claims and settlements, and then everything must still be
+// reachable.
+func noOrphans(c *C) {
+	const n = 30
+	c.configure(redrive.QueueSettings{OrderByKey: true})
+	for i := range n {
+		m := redrive.Message{ID: fmt.Sprintf("m%04d", i)}
+		if i%3 == 0 {
+			m.Key = "key"
+		}
+		c.publish(m)
+	}
+	ended := 0
+	for range 4 {
+		got := append(c.claim(c.short(6)), c.claim(alone(c.short(1)))...)
+		if len(got) > 2 {
+			c.done(got[0])
+			c.noError(c.settle(retry(got[1], 0)), "retry")
+			ended++
+		}
+		c.use(c.f.Crash(c, c.store))
+		c.balanced()
+		c.runOut()
+	}
+	if left := c.drain(); len(left) != n-ended {
+		c.Errorf("%d of %d messages could be claimed after the crashes", len(left), n-ended)
+	}
+	c.holds(0, 0)
+}
+
+func durabilityVerdict(c *C) {
+	verdicts := c.src.Probe(c.ctx)
+	if len(verdicts) == 0 {
+		c.Errorf("the probe says nothing")
+	}
+	for _, v := range verdicts {
+		if v.Level < redrive.LevelOK || v.Level > redrive.LevelRefused || v.Setting == "" || v.Promise == "" {
+			c.Errorf("a verdict without level, setting or promise: %+v", v)
+		}
+		if v.Level != redrive.LevelOK && v.Hint == "" {
+			c.Errorf("a verdict that does not say what to change: %+v", v)
+		}
+	}
+	if c.caps.Name == "" || c.caps.Identity == 0 {
+		c.Errorf("caps %+v", c.caps)
+	}
+}
+
+func upgrade(c *C) {
+	for _, version := range slices.Sorted(maps.Keys(c.f.Releases)) {
+		c.use(c.f.Releases[version](c))
+		c.q = "upgrade"
+		c.inState("waiting", redrive.StateWaiting)
+		c.inState("dead", redrive.StateDead)
+		c.redrive("dead")
+		c.sameSet("messages of version "+version, c.drain(), []string{"waiting", "dead"})
+		c.balanced()
+	}
+}
+
+func closeLeavesNothing(c *C) {
+	before := goleak.IgnoreCurrent()
+	var s SourceSink = c.store
+	if c.store == nil {
+		return // what is open already is checked by the backend's own TestMain
+	}
+	s = c.f.Open(c)
+	c.noError(redrive.FirstError(s.Publish(c.ctx, []redrive.Message{{Queue: c.q}})), "publish")
+	_, err := s.Claim(c.ctx, c.ask(1))
+	c.noError(err, "claim")
+	waiting := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := s.Wait(c.ctx, []redrive.Watch{{Queue: c.q, Since: 1 << 40}, {Queue: "other", Since: 1 << 40}}); err != nil {
+				waiting <- err
+				return
+			}
+		}
+	}()
+	c.noError(s.Close(), "close")
+	c.is(<-waiting, "Wait after Close", redrive.ErrClosed)
+	c.is(at(s.Publish(c.ctx, []redrive.Message{{Queue: c.q}}), 0), "Publish after Close", redrive.ErrClosed)
+	_, err = s.Claim(c.ctx, c.ask(1))
+	c.is(err, "Claim after Close", redrive.ErrClosed)
+	c.is(at(s.Settle(c.ctx, []redrive.Settlement{{Outcome: redrive.OutcomeDone}}), 0), "Settle after Close", redrive.ErrClosed)
+	c.noError(s.Close(), "second Close")
+	if err := goleak.Find(before); err != nil {
+		c.Errorf("after Close: %v", err)
+	}
+}
+
+func backup(c *C) {
+	c.publish(redrive.Message{ID: "in-the-backup", Body: []byte("b")})
+	var b bytes.Buffer
+	err := c.store.Backup(c.ctx, &b)
+	c.is(err, "backup", nil, redrive.ErrUnsupported)
+	if err == nil && b.Len() == 0 {
+		c.Errorf("an empty backup")
+	}
+}
+
+func trim(c *C) {
+	all := func(r redrive.Retention, limit int) (t redrive.Trimmed) {
+		c.Helper()
+		for range 1000 {
+			got, err := c.store.Trim(c.ctx, r, limit)
+			c.noError(err, "trim")
+			if got == (redrive.Trimmed{}) {
+				return t
+			}
+			if got.Dead > int64(limit) {
+				c.Errorf("trimmed %d dead letters in one call, want at most %d", got.Dead, limit)
+			}
+			t.Dead += got.Dead
+		}
+		c.Fatalf("trim does not come to an end")
+		return t
+	}
+	c.publishN(30)
+	c.kill(30, redrive.ReasonPermanent)
+	if t := all(redrive.Retention{Queue: c.q, DeadKeep: 20}, 3); t.Dead != 10 {
+		c.Errorf("%d trimmed, want 10", t.Dead)
+	}
+	c.inState("m0010", 0)
+	c.inState("m0011", redrive.StateDead)
+	if t := all(redrive.Retention{Queue: c.q, DeadKeep: 15, Archived: true}, 100); t.Dead != 5 {
+		c.Errorf("%d trimmed, want 5", t.Dead)
+	}
+	if n := c.counts(); n.Books.Dropped != 10 || n.Books.Archived != 5 || n.AllDead() != 15 {
+		c.Errorf("dropped %d, archived %d, dead %d; want 10, 5, 15", n.Books.Dropped, n.Books.Archived, n.AllDead())
+	}
+	c.pass(4 * c.tick)
+	c.publish(redrive.Message{ID: "young"})
+	c.kill(1, redrive.ReasonPermanent)
+	if t := all(redrive.Retention{DeadAge: 2 * c.tick}, 100); t.Dead != 15 {
+		c.Errorf("%d trimmed by age, want 15", t.Dead)
+	}
+	c.inState("young", redrive.StateDead)
+}
+
+var _ testing.TB = (*C)(nil)

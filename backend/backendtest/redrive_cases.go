@@ -1,0 +1,188 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+var redriveCases = []testCase{
+	{name: "56_RedriveOneNewGeneration", run: redriveOne},
+	{name: "57_RedriveTwiceConcurrently", run: redriveConcurrently},
+	{name: "58_RedriveCrashMidBatch", run: redriveCrash, needs: []need{crash}},
+	{name: "59_RedriveLimitLoops", run: redriveLimit},
+	{name: "60_RedriveRateLimited", run: redriveRate, needs: []need{engine}},
+}
+
+func redriveOne(c *C) {
+	c.publish(redrive.Message{ID: "m", Body: []byte("b")})
+	c.noError(c.settle(retry(c.one(c.ask(1)), 0)), "retry")
+	c.noError(c.settle(deadly(c.one(c.lane(1, redrive.LaneRetry)), redrive.ReasonExhausted)), "dead")
+	got := c.update(redrive.Change{Action: redrive.ActRedrive, Plan: "plan-1"}, "m")
+	c.noError(got[0].Err, "redrive")
+	if got[0].New != (redrive.Ref{}) {
+		c.Errorf("it moved to %s", got[0].New)
+	}
+	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, "m")[0].Err, "redrive of what waits", redrive.ErrState)
+	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, "never-was")[0].Err, "redrive of what is not there", redrive.ErrNotFound)
+	c.none(c.ask(1))
+	c.none(c.lane(1, redrive.LaneRetry))
+	d := c.one(c.lane(1, redrive.LaneRedrive))
+	if d.Generation != 1 || d.Redrives != 1 || d.Plan != "plan-1" || d.Attempt != 1 || d.Failures != 0 || d.Crashes != 0 || d.Lane != redrive.LaneRedrive || d.Dead != 0 {
+		c.Errorf("redriven as %+v, attempt %d, failures %d in lane %s", d.Lineage, d.Attempt, d.Failures, d.Lane)
+	}
+	if e := c.entry("m"); e.History.First == nil || e.History.First.Message != "retry me" || e.History.Latest().Message != "cannot be done" {
+		c.Errorf("the story of the generation before is gone: %+v", e.History)
+	}
+	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, "m")[0].Err, "redrive of what is leased", redrive.ErrState)
+	c.noError(c.settle(retry(d, 0)), "retry")
+	d = c.one(c.lane(1, redrive.LaneRetry))
+	if d.Attempt != 2 || d.Failures != 1 || d.Generation != 1 {
+		c.Errorf("retried at attempt %d with %d failures in generation %d; want 2, 1, 1", d.Attempt, d.Failures, d.Generation)
+	}
+	c.done(d)
+	if n := c.counts(); n.Books.Published != 1 || n.Books.Done != 1 || n.Books.Entered() != 1 {
+		c.Errorf("a redrive within the queue is neither in nor out: %+v", n.Books)
+	}
+}
+
+func redriveConcurrently(c *C) {
+	const n, redrivers = 40, 8
+	c.publishN(n)
+	c.kill(n, redrive.ReasonPermanent)
+	refs := make([]redrive.Ref, n)
+	for i := range refs {
+		refs[i] = redrive.Ref{Queue: c.q, ID: fmt.Sprintf("m%04d", i+1)}
+	}
+	var mu sync.Mutex
+	redriven := map[string]int{}
+	var wg sync.WaitGroup
+	for range redrivers {
+		wg.Go(func() {
+			for part := range slices.Chunk(refs, 7) {
+				got, err := c.store.Update(c.ctx, redrive.Selection{Refs: part}, redrive.Change{Action: redrive.ActRedrive}, len(part))
+				if err != nil {
+					c.Errorf("redrive: %v", err)
+					return
+				}
+				mu.Lock()
+				for _, u := range got {
+					if u.Err == nil {
+						redriven[u.ID]++
+					} else {
+						c.is(u.Err, "the second redrive", redrive.ErrState)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for _, ref := range refs {
+		if redriven[ref.ID] != 1 {
+			c.Errorf("%s was redriven %d times", ref.ID, redriven[ref.ID])
+		}
+	}
+	got := c.get(n, c.lane(n+1, redrive.LaneRedrive))
+	for _, d := range got {
+		if d.Generation != 1 || d.Redrives != 1 {
+			c.Errorf("%s is in generation %d after one redrive", d.ID, d.Generation)
+		}
+	}
+	c.done(got...)
+	c.holds(0, 0)
+}
+
+func redriveCrash(c *C) {
+	const n = 60
+	c.publishN(n)
+	c.kill(n, redrive.ReasonPermanent)
+	cutoff := c.now()
+	half := make(chan struct{})
+	var wg sync.WaitGroup
+	store := c.store
+	wg.Go(func() {
+		sel := redrive.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Until: cutoff}}
+		for i := range 100 {
+			if i == 3 {
+				close(half)
+			}
+			got, err := store.Update(c.ctx, sel, redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, 10)
+			if err != nil || len(got) == 0 {
+				return
+			}
+		}
+	})
+	<-half
+	c.use(c.f.Crash(c, c.store))
+	wg.Wait()
+	sel := redrive.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Until: cutoff, NotPlan: "p"}}
+	for range 100 {
+		got, err := c.store.Update(c.ctx, sel, redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, 10)
+		c.noError(err, "redrive")
+		if len(got) == 0 {
+			break
+		}
+	}
+	c.holds(n, 0)
+	got := c.get(n, c.lane(n, redrive.LaneRedrive))
+	for _, d := range got {
+		if d.Generation != 1 || d.Plan != "p" {
+			c.Errorf("%s is in generation %d of plan %q", d.ID, d.Generation, d.Plan)
+		}
+	}
+	c.done(got...)
+}
+
+func redriveLimit(c *C) {
+	c.publish(redrive.Message{ID: "m"})
+	c.kill(1, redrive.ReasonPermanent)
+	for i := range 3 {
+		got := c.update(redrive.Change{Action: redrive.ActRedrive, MaxRedrives: 3}, "m")
+		c.noError(got[0].Err, "redrive %d", i+1)
+		c.noError(c.settle(deadly(c.one(c.lane(1, redrive.LaneRedrive)), redrive.ReasonPermanent)), "dead")
+	}
+	c.is(c.update(redrive.Change{Action: redrive.ActRedrive, MaxRedrives: 3}, "m")[0].Err, "the fourth redrive", redrive.ErrLoop)
+	if e := c.entry("m"); e.State != redrive.StateDead || e.Redrives != 3 || e.Generation != 3 {
+		c.Errorf("%s after %d redrives in generation %d", e.State, e.Redrives, e.Generation)
+	}
+	c.redrive("m") // without a limit it goes on
+	c.done(c.one(c.lane(1, redrive.LaneRedrive)))
+}
+
+// redriveRate lets a plan redrive at a rate: it must be finished, and not at once.
+func redriveRate(c *C) {
+	const n, rate = 60, 30
+	c.publishN(n)
+	c.kill(n, redrive.ReasonPermanent)
+	plans := redrive.NewPlans(c.store, redrive.PlansOptions{Instance: "planner"})
+	ctx, cancel := context.WithCancel(c.ctx)
+	done := make(chan error, 1)
+	go func() { done <- plans.Run(ctx) }()
+	began := c.now()
+	p, err := plans.Create(c.ctx, redrive.PlanRequest{Action: redrive.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: rate})
+	c.noError(err, "create")
+	c.eventually("the plan to end", func() bool {
+		p, err = plans.Get(c.ctx, p.ID)
+		c.noError(err, "get")
+		return p.State.Final()
+	})
+	if p.State != redrive.PlanDone || p.Done != n || p.Failed != 0 {
+		c.Errorf("plan %s: %d done, %d failed, errors %v; want %d done", p.State, p.Done, p.Failed, p.Errors, n)
+	}
+	if p.Total != n || p.TotalMore {
+		c.Errorf("it counted %d, more %t", p.Total, p.TotalMore)
+	}
+	if took := c.now().Sub(began); took < time.Second*(n/rate)/4 {
+		c.Errorf("%d redriven in %s at %d/s", n, took, rate)
+	}
+	c.get(n, c.lane(n, redrive.LaneRedrive))
+	cancel()
+	if err := <-done; err != nil {
+		c.is(err, "Run", context.Canceled)
+	}
+}

@@ -1,0 +1,205 @@
+// Package backendtest holds the cases that every backend must pass, run against its
+// real server. Numbered cases are the conformance programme, T cases are faults that
+// were seen in other systems, the others are points of the contract in the root
+// package. A case that a backend does not offer, by its Caps or because its Factory
+// lacks the means, is skipped with a line "not offered: ..." and stands so in the
+// [Matrix].
+package backendtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Factory makes the stores that the cases work on.
+type Factory struct {
+	// Open returns a new, empty store. The case closes it; Close must therefore be
+	// harmless when repeated.
+	Open func(t testing.TB) redrive.Store
+	// Connect returns another client of the same store, as a second process would
+	// have. nil: there can be only one.
+	Connect func(t testing.TB, s redrive.Store) redrive.Store
+	// Reopen closes the store in order and opens what is left of it. nil: nothing is.
+	Reopen func(t testing.TB, s redrive.Store) redrive.Store
+	// Crash lets the process die, with nothing closed in order, and opens what is
+	// left of the store. What the dead process does afterwards must change nothing.
+	// nil: it cannot be done.
+	Crash func(t testing.TB, s redrive.Store) redrive.Store
+	// Advance moves the store's clock. nil: the clock cannot be moved; the cases then
+	// use short durations and wait for them.
+	Advance func(d time.Duration)
+	// Skewed returns another client whose own clock is wrong by d. nil: clients have
+	// no clock of their own.
+	Skewed func(t testing.TB, s redrive.Store, d time.Duration) redrive.Store
+	// Fill makes the store refuse to grow until the returned function is called. nil:
+	// it cannot be done.
+	Fill func(t testing.TB, s redrive.Store) (empty func())
+	// Releases opens a store as each earlier release left it, by version: with the
+	// messages "waiting" in queue "upgrade" and "dead" among its dead letters.
+	Releases map[string]func(t testing.TB) redrive.Store
+	// Around runs each case, for instance in a testing/synctest bubble. Optional.
+	Around func(t *testing.T, run func(t testing.TB))
+	// Patience bounds how long a case waits for what must happen by itself. 0: 20 s.
+	Patience time.Duration
+	// NoEngine leaves out the cases that run the root's engine over the store. They
+	// need a store clock that goes with time.Now; with Advance they need Around.
+	NoEngine bool
+}
+
+// SourceFactory makes the sources that are not a Store.
+type SourceFactory struct {
+	// Open returns a new, empty source that is its own sink. The case closes it.
+	Open func(t testing.TB) SourceSink
+	// Reopen and Patience are those of Factory.
+	Reopen   func(t testing.TB, s SourceSink) SourceSink
+	Patience time.Duration
+	// Queues are names that exist, for sources whose queues must be made first. Each
+	// case uses the first; nil: any name may be used.
+	Queues []string
+}
+
+// SourceSink is a Source that messages can be published to.
+type SourceSink interface {
+	redrive.Source
+	redrive.Sink
+}
+
+// testCase is one case. It runs if needs finds nothing missing.
+type testCase struct {
+	name  string
+	run   func(c *C)
+	needs []need
+	basic bool // needs no Store
+}
+
+// need says what a case cannot do without; empty if it is there.
+type need func(c *C) string
+
+func cases() []testCase {
+	var all []testCase
+	for _, section := range [][]testCase{
+		publishCases, claimCases, settleCases, retryCases, deadCases, redriveCases, opsCases,
+		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, claimDeadCases,
+	} {
+		all = append(all, section...)
+	}
+	return all
+}
+
+// Run runs all cases against the stores of a factory, each as a subtest, and returns
+// what became of each.
+func Run(t *testing.T, f Factory) *Matrix {
+	m := &Matrix{}
+	for _, tc := range cases() {
+		t.Run(tc.name, func(t *testing.T) {
+			around := f.Around
+			if around == nil {
+				around = func(t *testing.T, run func(testing.TB)) { run(t) }
+			}
+			around(t, func(tb testing.TB) { m.run(tb, tc, newC(tb, &f)) })
+		})
+	}
+	t.Logf("%s", m)
+	return m
+}
+
+// RunSource runs the cases that need no Store.
+func RunSource(t *testing.T, f SourceFactory) *Matrix {
+	m := &Matrix{}
+	for _, tc := range cases() {
+		if tc.basic {
+			t.Run(tc.name, func(t *testing.T) { m.run(t, tc, newSourceC(t, &f)) })
+		}
+	}
+	t.Logf("%s", m)
+	return m
+}
+
+// C is what a case works with: a fresh store, a queue, and the means to let time pass.
+type C struct {
+	testing.TB
+	f     *Factory
+	ctx   context.Context
+	q     string
+	src   redrive.Source
+	sink  redrive.Sink
+	store redrive.Store // nil for what is only a source and sink
+	caps  redrive.Caps
+	lease time.Duration // of claims that shall run out
+	tick  time.Duration // a time that is long against what the store does at once
+}
+
+func newC(t testing.TB, f *Factory) *C {
+	t.Helper()
+	c := &C{TB: t, f: f, q: "sms"}
+	c.use(f.Open(t))
+	c.begin()
+	return c
+}
+
+func newSourceC(t testing.TB, f *SourceFactory) *C {
+	t.Helper()
+	c := &C{TB: t, f: &Factory{Patience: f.Patience}, q: "sms"}
+	if len(f.Queues) > 0 {
+		c.q = f.Queues[0]
+	}
+	s := f.Open(t)
+	c.src, c.sink, c.caps = s, s, s.Caps()
+	c.begin()
+	t.Cleanup(func() { _ = s.Close() })
+	return c
+}
+
+func (c *C) begin() {
+	c.lease, c.tick = 400*time.Millisecond, 150*time.Millisecond
+	if c.f.Advance != nil {
+		c.lease, c.tick = 30*time.Second, 10*time.Second
+	}
+	if c.f.Patience == 0 {
+		c.f.Patience = 20 * time.Second
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.ctx = ctx
+	c.Cleanup(cancel)
+}
+
+// use makes s the store of the case, now or after a restart.
+func (c *C) use(s redrive.Store) {
+	c.store, c.src, c.sink, c.caps = s, s, s, s.Caps()
+	c.Cleanup(func() { _ = s.Close() })
+}
+
+// What cases need.
+
+func advance(c *C) string  { return missing(c.f.Advance == nil, "a clock that can be moved") }
+func reopen(c *C) string   { return missing(c.f.Reopen == nil, "persistence over a restart") }
+func crash(c *C) string    { return missing(c.f.Crash == nil, "a crash on demand") }
+func skewed(c *C) string   { return missing(c.f.Skewed == nil, "clients with a clock of their own") }
+func fill(c *C) string     { return missing(c.f.Fill == nil, "a store that can be filled on demand") }
+func releases(c *C) string { return missing(len(c.f.Releases) == 0, "stores of earlier releases") }
+func engine(c *C) string {
+	return missing(c.f.NoEngine || c.f.Advance != nil && c.f.Around == nil, "a clock that goes with the engine's")
+}
+
+func delays(c *C) string    { return missing(c.caps.MaxDelay < time.Second, "delays") }
+func fenced(c *C) string    { return missing(!c.caps.Fenced, "fencing") }
+func emits(c *C) string     { return missing(!c.caps.Emits, "emits in the step of a settlement") }
+func repeats(c *C) string   { return missing(!c.caps.Repeats, "repeating messages") }
+func remembers(c *C) string { return missing(!c.caps.Remembers, "remembered ids") }
+func expires(c *C) string   { return missing(!c.caps.Expires, "expiry") }
+func ordered(c *C) string   { return missing(!c.caps.Ordered, "order by key") }
+func filters(c *C) string   { return missing(!c.caps.Filters, "claims by kind") }
+func marks(c *C) string     { return missing(!c.caps.MarksClaims, "marks of claims") }
+func leases(c *C) string {
+	return missing(!c.caps.Fenced && !c.caps.Browsable, "leases that run out by time")
+}
+
+func missing(is bool, what string) string {
+	if is {
+		return what
+	}
+	return ""
+}

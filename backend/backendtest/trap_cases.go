@@ -1,0 +1,379 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Faults that were seen in other systems.
+var trapCases = []testCase{
+	{name: "T1_CloseWhileInFlightKeepsAll", run: closeKeepsAll, needs: []need{reopen}},
+	{name: "T1b_SlowHandlerKeepsItsNeighbours", run: slowKeepsNeighbours, needs: []need{leases}},
+	{name: "T3_ManyOldDeadLettersDoNotBreakAMove", run: manyOldDead},
+	{name: "T4_LateResultWhileAnotherAttemptRuns", run: lateResult, needs: []need{fenced, leases}},
+	{name: "T5_StaleSettleThenExtend", run: staleThenExtend, needs: []need{fenced, leases}},
+	{name: "T6_ConcurrentReceiversSeeNoErrors", run: noErrorsUnderContention},
+	{name: "T7_AckOfAnothersClaimIsRefused", run: anothersClaim, needs: []need{fenced, leases}},
+	{name: "T8_DeadInstanceLeavesNothingBehind", run: deadInstance, needs: []need{crash}},
+	{name: "T13_OutOfOrderSettleKeepsTheRest", run: outOfOrder, needs: []need{reopen}},
+	{name: "T14_DelayedDoNotStallFresh", run: delayedDoNotStall, needs: []need{delays}},
+	{name: "T15_NothingIsInvisible", run: nothingInvisible, needs: []need{leases}},
+	{name: "T16_LateAckDoesNotUndoARetry", run: lateAckKeepsRetry, needs: []need{fenced, leases}},
+}
+
+func closeKeepsAll(c *C) {
+	c.publishN(10)
+	got := c.get(10, c.short(10))
+	c.done(got[0])
+	c.use(c.f.Reopen(c, c.store))
+	c.holds(9, 0)
+	c.runOut()
+	left := c.drain()
+	if len(left) != 9 {
+		c.Errorf("%d messages after the restart, want 9: %v", len(left), left)
+	}
+}
+
+func slowKeepsNeighbours(c *C) {
+	c.publishN(10)
+	got := c.get(10, c.short(10))
+	c.done(got[0])
+	c.runOut() // the second handler takes longer than the lease of all
+	c.noError(c.settle(settled(got[1], redrive.OutcomeDone)), "the slow one")
+	c.holds(8, 0)
+	if left := c.drain(); len(left) != 8 {
+		c.Errorf("%d messages are left, want 8: %v", len(left), left)
+	}
+}
+
+func manyOldDead(c *C) {
+	const n = 9000
+	for base := 0; base < n; base += 500 {
+		msgs := make([]redrive.Message, 500)
+		for i := range msgs {
+			msgs[i] = redrive.Message{ID: fmt.Sprintf("old-%04d", base+i)}
+		}
+		c.publish(msgs...)
+		c.kill(500, redrive.ReasonPermanent)
+	}
+	c.pass(2 * c.tick)
+	c.publish(redrive.Message{ID: "new", Body: []byte("b")})
+	d := c.one(c.ask(1))
+	s := deadly(d, redrive.ReasonExhausted)
+	c.noError(c.settle(s), "dead")
+	if e := c.entry("new"); e.State != redrive.StateDead || e.History.Latest() == nil || e.History.Latest().Message != s.Failure.Message {
+		c.Errorf("the new dead letter: %s, %+v", e.State, e.History)
+	}
+	trimmed := int64(0)
+	for range 1000 {
+		t, err := c.store.Trim(c.ctx, redrive.Retention{Queue: c.q, DeadAge: c.tick}, n+1)
+		c.noError(err, "trim")
+		if t.Dead == 0 {
+			break
+		}
+		trimmed += t.Dead
+	}
+	if trimmed != n {
+		c.Errorf("%d trimmed, want %d", trimmed, n)
+	}
+	c.inState("new", redrive.StateDead)
+}
+
+func lateResult(c *C) {
+	c.publish(redrive.Message{ID: "m"})
+	var runs []redrive.Delivery
+	for i := range 4 {
+		r := c.short(1)
+		r.Alone = i > 0
+		r.Instance = fmt.Sprintf("run-%d", i)
+		runs = append(runs, c.one(r))
+		if i < 3 {
+			c.runOut()
+		}
+	}
+	for i, d := range runs[:3] {
+		c.is(c.settle(settled(d, redrive.OutcomeDone)), fmt.Sprintf("late result of run %d", i+1), redrive.ErrLeaseLost)
+		c.is(c.settle(retry(d, 0)), fmt.Sprintf("late error of run %d", i+1), redrive.ErrLeaseLost)
+	}
+	if e := c.entry("m"); e.State != redrive.StateLeased || e.Instance != "run-3" || e.Attempts != 4 {
+		c.Errorf("%s by %s at attempt %d; want leased by run-3 at 4", e.State, e.Instance, e.Attempts)
+	}
+	c.noError(c.settle(retry(runs[3], 0)), "result of the run that holds it")
+	if e := c.entry("m"); e.History.Count != 1 {
+		c.Errorf("%d failures recorded, want 1", e.History.Count)
+	}
+}
+
+func staleThenExtend(c *C) {
+	c.publish(redrive.Message{ID: "m"})
+	a := c.one(c.short(1))
+	c.runOut()
+	b := c.one(alone(c.ask(1)))
+	c.is(c.settle(settled(a, redrive.OutcomeDone)), "A's late ack", redrive.ErrLeaseLost)
+	c.noError(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{b.Receipt}, long)), "B's extension")
+	c.inState("m", redrive.StateLeased)
+	c.done(b)
+	c.is(at(c.src.Extend(c.ctx, []redrive.Receipt{b.Receipt}, long), 0), "extension of what is gone", redrive.ErrNotFound, redrive.ErrLeaseLost)
+}
+
+func noErrorsUnderContention(c *C) {
+	const n, receivers = 2000, 16
+	c.publishN(n)
+	var seen attempts
+	var wg sync.WaitGroup
+	for i := range receivers {
+		wg.Go(func() {
+			r := c.ask(1 + i%8)
+			r.Instance = fmt.Sprintf("receiver-%d", i)
+			for {
+				got, err := c.src.Claim(c.ctx, r)
+				if err != nil {
+					c.Errorf("claim: %v", err)
+					return
+				}
+				if len(got) == 0 {
+					return
+				}
+				list := make([]redrive.Settlement, len(got))
+				for j := range got {
+					seen.add(got[j].ID)
+					list[j] = settled(got[j], redrive.OutcomeDone)
+				}
+				for _, err := range c.src.Settle(c.ctx, list) {
+					if err != nil {
+						c.Errorf("settle: %v", err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for id, times := range seen.n {
+		if times != 1 {
+			c.Errorf("%s was delivered %d times", id, times)
+		}
+	}
+	if len(seen.n) != n {
+		c.Errorf("%d of %d were delivered", len(seen.n), n)
+	}
+	c.holds(0, 0)
+}
+
+func anothersClaim(c *C) {
+	c.publish(redrive.Message{ID: "m"})
+	a := c.one(c.short(1))
+	c.runOut()
+	r := alone(c.ask(1))
+	r.Instance = "B"
+	b := c.one(r)
+	for _, s := range []redrive.Settlement{settled(a, redrive.OutcomeDone), deadly(a, redrive.ReasonManual), release(a, 0)} {
+		c.is(c.settle(s), "A's "+s.Outcome.String(), redrive.ErrLeaseLost)
+	}
+	if e := c.entry("m"); e.State != redrive.StateLeased || e.Instance != "B" {
+		c.Errorf("it is %s by %q", e.State, e.Instance)
+	}
+	c.done(b)
+}
+
+func deadInstance(c *C) {
+	c.publishN(3)
+	r := c.short(3)
+	r.Instance = "dies"
+	c.get(3, r)
+	c.use(c.f.Crash(c, c.store))
+	c.runOut()
+	var seen []string
+	for range 3 {
+		d := c.one(alone(c.ask(1)))
+		if d.Attempt != 2 || !d.Suspect {
+			c.Errorf("%s: attempt %d, suspect %t; want 2, true", d.ID, d.Attempt, d.Suspect)
+		}
+		c.done(d)
+		seen = append(seen, d.ID)
+	}
+	c.sameSet("after the instance died", seen, []string{"m0001", "m0002", "m0003"})
+	c.holds(0, 0)
+}
+
+func outOfOrder(c *C) {
+	c.publishN(6)
+	got := c.get(6, c.short(6))
+	c.done(got[5])
+	c.use(c.f.Reopen(c, c.store))
+	c.inState(got[5].ID, 0)
+	c.holds(5, 0)
+	c.runOut()
+	if left := c.drain(); len(left) != 5 {
+		c.Errorf("%d messages are left, want 5: %v", len(left), left)
+	}
+}
+
+func delayedDoNotStall(c *C) {
+	c.publishN(2)
+	for _, d := range c.get(2, c.ask(2)) {
+		c.noError(c.settle(release(d, time.Hour)), "release")
+	}
+	c.publish(redrive.Message{ID: "f1"}, redrive.Message{ID: "f2"}, redrive.Message{ID: "f3"})
+	c.equal("fresh ones behind delayed ones", ids(c.get(3, c.ask(10))), []string{"f1", "f2", "f3"})
+}
+
+// nothingInvisible takes messages through attempts that all fail or run out, and each
+// must stay where it can be seen and claimed.
+func nothingInvisible(c *C) {
+	c.publishN(4)
+	for i := range 6 {
+		for _, d := range c.claim(c.short(1)) {
+			_ = d // runs out
+		}
+		for _, d := range c.claim(alone(c.short(1))) {
+			if i%2 == 0 {
+				c.noError(c.settle(retry(d, 0)), "retry")
+			}
+		}
+		for _, d := range c.claim(c.lane(1, redrive.LaneRetry)) {
+			c.noError(c.settle(deadly(d, redrive.ReasonExhausted)), "dead")
+		}
+		c.runOut()
+		if n := c.counts(); n.AllWaiting()+n.AllDead() != 4 {
+			c.Fatalf("round %d: %d waiting and %d dead of 4", i, n.AllWaiting(), n.AllDead())
+		}
+		if found := c.find(redrive.Query{Queue: c.q}); len(found) != 4 {
+			c.Fatalf("round %d: %v is all that can be seen of 4", i, entryIDs(found))
+		}
+	}
+	left := int(c.counts().AllWaiting())
+	if got := c.drain(); len(got) != left {
+		c.Errorf("%d of %d waiting messages could be claimed", len(got), left)
+	}
+}
+
+func lateAckKeepsRetry(c *C) {
+	c.publish(redrive.Message{ID: "m"})
+	a := c.one(c.short(1))
+	c.runOut()
+	b := c.one(alone(c.ask(1)))
+	c.is(c.settle(settled(a, redrive.OutcomeDone)), "A's late ack", redrive.ErrLeaseLost)
+	c.noError(c.settle(retry(b, 0)), "B's retry")
+	c.is(c.settle(settled(a, redrive.OutcomeDone)), "A's later ack", redrive.ErrLeaseLost)
+	d := c.one(c.lane(1, redrive.LaneRetry))
+	if d.Attempt != 3 || d.Suspect {
+		c.Errorf("attempt %d, suspect %t; want 3, false", d.Attempt, d.Suspect)
+	}
+	c.done(d)
+}
+
+// Waiting.
+
+var waitCases = []testCase{
+	{name: "WaitTellsOfManyQueues", run: waitManyQueues},
+	{name: "WaitTellsWhatChanged", run: waitTellsWhat},
+	{name: "WaitSaysWhenNextIsDue", run: waitNextDue, needs: []need{delays}},
+}
+
+// event waits until a queue's event is as wanted.
+func (c *C) event(what string, since uint64, so func(redrive.Event) bool) redrive.Event {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.ctx, c.f.Patience)
+	defer cancel()
+	for {
+		events, err := c.src.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: since}})
+		if err != nil {
+			c.Fatalf("no event of %s: %v", what, err)
+		}
+		if so(events[0]) {
+			return events[0]
+		}
+		since = events[0].Version
+	}
+}
+
+func waitManyQueues(c *C) {
+	const n = 200
+	watches := make([]redrive.Watch, n)
+	for i := range watches {
+		watches[i].Queue = fmt.Sprintf("queue-%03d", i)
+	}
+	events, err := c.src.Wait(c.ctx, watches)
+	c.noError(err, "wait")
+	if len(events) != n {
+		c.Fatalf("%d events for %d new watches", len(events), n)
+	}
+	learn := func(events []redrive.Event) {
+		for _, e := range events {
+			var i int
+			if _, err := fmt.Sscanf(e.Queue, "queue-%03d", &i); err != nil || i >= n {
+				c.Fatalf("an event of %q, which nobody watches", e.Queue)
+			}
+			watches[i].Since = e.Version
+		}
+	}
+	learn(events)
+	ctx, cancel := context.WithTimeout(c.ctx, c.f.Patience)
+	defer cancel()
+	for _, i := range []int{7, 199, 0} {
+		c.publish(redrive.Message{Queue: watches[i].Queue})
+		for found := false; !found; {
+			events, err := c.src.Wait(ctx, watches)
+			c.noError(err, "no event of %s", watches[i].Queue)
+			learn(events)
+			for _, e := range events {
+				found = found || e.Queue == watches[i].Queue && e.NextDueIn == 0
+			}
+		}
+	}
+}
+
+func waitTellsWhat(c *C) {
+	v := c.event("an empty queue", 0, func(redrive.Event) bool { return true }).Version
+	due := func(l redrive.Lane) func(redrive.Event) bool {
+		return func(e redrive.Event) bool { return e.NextDueIn == 0 && e.Lanes.Has(l) }
+	}
+	c.publish(redrive.Message{ID: "m"})
+	v = c.event("a publish", v, due(redrive.LaneFresh)).Version
+	d := c.one(c.ask(1))
+	c.noError(c.settle(retry(d, 0)), "retry")
+	v = c.event("a retry", v, due(redrive.LaneRetry)).Version
+	d = c.one(c.lane(1, redrive.LaneRetry))
+	c.noError(c.settle(deadly(d, redrive.ReasonPermanent)), "dead")
+	c.redrive("m")
+	v = c.event("a redrive", v, due(redrive.LaneRedrive)).Version
+	d = c.one(c.lane(1, redrive.LaneRedrive))
+	c.noError(c.settle(release(d, long)), "release")
+	v = c.event("a release for later", v, func(e redrive.Event) bool { return true }).Version
+	c.update(redrive.Change{Action: redrive.ActDueNow}, "m")
+	v = c.event("what was made due", v, due(redrive.LaneRedrive)).Version
+	r := c.short(1)
+	r.Lane = redrive.LaneRedrive
+	c.one(r)
+	c.runOut()
+	c.event("a suspect", 0, func(e redrive.Event) bool { return e.Suspects })
+	_, err := c.store.Apply(c.ctx, redrive.Batch{Put: []redrive.Entry{{Message: redrive.Message{Queue: c.q, ID: "put"}, State: redrive.StateWaiting, Lane: redrive.LaneRetry}}})
+	c.noError(err, "apply")
+	c.event("an entry that was put", v, due(redrive.LaneRetry))
+}
+
+func waitNextDue(c *C) {
+	within := func(want time.Duration) func(redrive.Event) bool {
+		return func(e redrive.Event) bool {
+			return e.NextDueIn == 0 && e.Lanes == redrive.AllLanes || e.NextDueIn <= want && e.NextDueIn > want-2*c.tick
+		}
+	}
+	c.publish(redrive.Message{ID: "late", Delay: 40 * c.tick})
+	v := c.event("a delayed message", 0, within(40*c.tick)).Version
+	c.publish(redrive.Message{ID: "earlier", Delay: 20 * c.tick})
+	v = c.event("an earlier one", v, within(20*c.tick)).Version
+	c.publish(redrive.Message{ID: "now"})
+	d := c.one(c.ask(1))
+	c.noError(c.settle(retry(d, 10*c.tick)), "retry")
+	c.event("a retry before them", v, within(10*c.tick))
+	c.publish(redrive.Message{ID: "leased"})
+	r := c.ask(1)
+	r.Lease = 5 * c.tick
+	d = c.one(r)
+	c.event("the end of a lease", 0, within(5*c.tick))
+	c.done(d)
+}

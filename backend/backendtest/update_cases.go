@@ -1,0 +1,318 @@
+package backendtest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Update and Groups.
+var updateCases = []testCase{
+	{name: "UpdateByQueryInSteps", run: updateByQuery},
+	{name: "UpdateNamedUnderACondition", run: updateConditional},
+	{name: "UpdateStates", run: updateStates},
+	{name: "RedriveIntoAnotherQueue", run: redriveTo},
+	{name: "RedriveUnderANewID", run: redriveNewID},
+	{name: "RedriveUncertainOnDemand", run: redriveUncertain},
+	{name: "EditKeepsTheOriginal", run: editKeepsOriginal},
+	{name: "DueNow", run: dueNow, needs: []need{delays}},
+	{name: "KillTellsWhy", run: killTellsWhy},
+	{name: "ChangesAnswerReplyTo", run: changesReply},
+	{name: "GroupsByCause", run: groups},
+}
+
+func updateByQuery(c *C) {
+	c.publishN(25)
+	c.kill(25, redrive.ReasonPermanent)
+	cutoff := c.now()
+	c.pass(c.tick)
+	c.publish(redrive.Message{ID: "younger"})
+	c.kill(1, redrive.ReasonPermanent)
+	sel := redrive.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Until: cutoff, NotPlan: "p"}}
+	calls, changed := 0, map[string]bool{}
+	for ; calls < 50; calls++ {
+		got, err := c.store.Update(c.ctx, sel, redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, 10)
+		c.noError(err, "redrive")
+		if len(got) == 0 {
+			break
+		}
+		if len(got) > 10 {
+			c.Errorf("%d changed in one call, want at most 10", len(got))
+		}
+		for _, u := range got {
+			c.noError(u.Err, "redrive %s", u.Ref)
+			if changed[u.ID] {
+				c.Errorf("%s was changed twice", u.ID)
+			}
+			changed[u.ID] = true
+		}
+	}
+	if len(changed) != 25 || calls < 3 {
+		c.Errorf("%d changed in %d calls, want 25 in at least 3", len(changed), calls)
+	}
+	c.inState("younger", redrive.StateDead)
+	if found := c.find(redrive.Query{Queue: c.q, Plan: "p"}); len(found) != 25 {
+		c.Errorf("%d are of the plan, want 25", len(found))
+	}
+}
+
+func updateConditional(c *C) {
+	c.publishN(4)
+	c.kill(3, redrive.ReasonPermanent)
+	cutoff := c.now()
+	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, "m0002")[0].Err, "redrive")
+	c.noError(c.settle(deadly(c.one(c.lane(1, redrive.LaneRedrive)), redrive.ReasonPermanent)), "dead")
+	refs := make([]redrive.Ref, 4)
+	for i := range refs {
+		refs[i] = redrive.Ref{Queue: c.q, ID: fmt.Sprintf("m%04d", i+1)}
+	}
+	sel := redrive.Selection{Refs: refs, Query: &redrive.Query{State: redrive.StateDead, Until: cutoff.Add(time.Hour), NotPlan: "p"}}
+	got, err := c.store.Update(c.ctx, sel, redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, 10)
+	c.noError(err, "redrive")
+	if len(got) != 4 {
+		c.Fatalf("%d results for 4 names", len(got))
+	}
+	for i, want := range []error{nil, redrive.ErrState, nil, redrive.ErrState} {
+		c.is(got[i].Err, refs[i].ID, want)
+	}
+}
+
+func updateStates(c *C) {
+	c.publish(redrive.Message{ID: "waiting", Delay: time.Hour}, redrive.Message{ID: "dead"})
+	c.kill(1, redrive.ReasonPermanent)
+	c.publish(redrive.Message{ID: "leased"})
+	leased := c.one(c.ask(1))
+	body := &redrive.Edit{Body: []byte("edited")}
+	for _, tc := range []struct {
+		action        redrive.Action
+		waiting, dead error
+	}{
+		{redrive.ActRedrive, redrive.ErrState, nil},
+		{redrive.ActArchive, redrive.ErrState, nil},
+		{redrive.ActDueNow, nil, redrive.ErrState},
+		{redrive.ActKill, nil, redrive.ErrState},
+		{redrive.ActEdit, nil, nil},
+		{redrive.ActDrop, nil, nil},
+	} {
+		ch := redrive.Change{Action: tc.action}
+		if tc.action == redrive.ActEdit {
+			ch.Edit = body
+		}
+		c.is(c.update(ch, "leased")[0].Err, tc.action.String()+" of what is leased", redrive.ErrState)
+		c.is(c.update(ch, "never-was")[0].Err, tc.action.String()+" of what is not there", redrive.ErrNotFound)
+		if tc.waiting != nil {
+			c.is(c.update(ch, "waiting")[0].Err, tc.action.String()+" of what waits", tc.waiting)
+		}
+		if tc.dead != nil {
+			c.is(c.update(ch, "dead")[0].Err, tc.action.String()+" of what is dead", tc.dead)
+		}
+	}
+	_, err := c.store.Update(c.ctx, redrive.Selection{Refs: []redrive.Ref{leased.Ref()}}, redrive.Change{}, 1)
+	c.is(err, "no action", redrive.ErrInvalid)
+	c.done(leased)
+	c.noError(c.update(redrive.Change{Action: redrive.ActArchive}, "dead")[0].Err, "archive")
+	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "waiting")[0].Err, "drop")
+	if n := c.counts(); n.Books.Archived != 1 || n.Books.Dropped != 1 || n.AllWaiting() != 0 || n.AllDead() != 0 {
+		c.Errorf("counts %+v", n)
+	}
+}
+
+func redriveTo(c *C) {
+	c.publish(redrive.Message{ID: "m", Body: []byte("b"), Key: "k"}, redrive.Message{ID: "taken"})
+	c.publish(redrive.Message{Queue: "other", ID: "taken", Body: []byte("another")})
+	c.kill(2, redrive.ReasonPermanent)
+	got := c.update(redrive.Change{Action: redrive.ActRedrive, To: "other"}, "m", "taken")
+	c.noError(got[0].Err, "redrive")
+	if got[0].New != (redrive.Ref{Queue: "other", ID: "m"}) {
+		c.Errorf("it is now %s", got[0].New)
+	}
+	c.is(got[1].Err, "redrive where the id is taken", redrive.ErrConflict, redrive.ErrDuplicate)
+	c.inState("taken", redrive.StateDead)
+	c.inState("m", 0)
+	if n := c.counts(); n.Books.MovedOut != 1 {
+		c.Errorf("books %+v", n.Books)
+	}
+	if n := c.countsOf("other"); n.Books.MovedIn != 1 || n.AllWaiting() != 2 {
+		c.Errorf("the other's counts %+v", n)
+	}
+	home := c.q
+	c.q = "other"
+	d := c.one(c.lane(1, redrive.LaneRedrive))
+	if string(d.Body) != "b" || d.Queue != "other" || d.Origin != home+"/m" || d.Generation != 1 || d.Redrives != 1 || d.Receipt.Queue != "other" {
+		c.Errorf("it arrived as %+v", d.Message)
+	}
+	if e := c.entry("m"); e.History.First == nil {
+		c.Errorf("its story stayed behind")
+	}
+	c.done(d)
+}
+
+func redriveNewID(c *C) {
+	c.publish(redrive.Message{ID: "m", Body: []byte("b")})
+	c.kill(1, redrive.ReasonPermanent)
+	body := []byte("edited")
+	got := c.update(redrive.Change{Action: redrive.ActRedrive, NewID: true, Edit: &redrive.Edit{Body: body}}, "m")
+	c.noError(got[0].Err, "redrive")
+	if got[0].New.Queue != c.q || got[0].New.ID == "m" || redrive.CheckID(got[0].New.ID) != nil {
+		c.Fatalf("it is now %s", got[0].New)
+	}
+	c.inState("m", 0)
+	d := c.one(c.lane(1, redrive.LaneRedrive))
+	if d.ID != got[0].New.ID || d.EditedFrom != c.q+"/m" || !bytes.Equal(d.Body, body) {
+		c.Errorf("claimed %s, edited from %q, body %q", d.ID, d.EditedFrom, d.Body)
+	}
+	c.done(d)
+	if n := c.counts(); n.Books.Published != 1 || n.Books.Done != 1 || n.Books.MovedIn != n.Books.MovedOut {
+		c.Errorf("books %+v", n.Books)
+	}
+}
+
+func redriveUncertain(c *C) {
+	c.publish(redrive.Message{ID: "m"})
+	c.kill(1, redrive.ReasonUncertain)
+	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, "m")[0].Err, "redrive of what is uncertain", redrive.ErrUncertain)
+	c.inState("m", redrive.StateDead)
+	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive, ConfirmUncertain: true}, "m")[0].Err, "confirmed")
+	c.done(c.one(c.lane(1, redrive.LaneRedrive)))
+}
+
+func editKeepsOriginal(c *C) {
+	var headers, edited redrive.Headers
+	headers.Add("a", "1")
+	edited.Add("b", "2")
+	kind := "other"
+	c.publish(redrive.Message{ID: "dead", Body: []byte("first"), Headers: headers, Kind: "kind"})
+	c.kill(1, redrive.ReasonPermanent)
+	c.publish(redrive.Message{ID: "waiting", Body: []byte("first"), Headers: headers, Kind: "kind"})
+	for _, id := range []string{"dead", "waiting"} {
+		c.noError(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Body: []byte("second")}}, id)[0].Err, "edit")
+		e := c.entry(id)
+		if string(e.Body) != "second" || e.Kind != "kind" || e.Original == nil || string(e.Original.Body) != "first" {
+			c.Errorf("after the first edit: %q, kind %s, original %+v", e.Body, e.Kind, e.Original)
+		}
+		sameHeaders(c, e.Headers, headers)
+		c.noError(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Headers: &edited, Kind: &kind, Body: []byte{}}}, id)[0].Err, "edit")
+		e = c.entry(id)
+		if len(e.Body) != 0 || e.Kind != "other" || e.Original == nil || string(e.Original.Body) != "first" || e.Original.Kind != "kind" {
+			c.Errorf("after the second edit: %q, kind %s, original %+v", e.Body, e.Kind, e.Original)
+		}
+		sameHeaders(c, e.Headers, edited)
+		if e.Original != nil {
+			sameHeaders(c, e.Original.Headers, headers)
+		}
+	}
+	long := string(bytes.Repeat([]byte("k"), redrive.MaxKeyLength+1))
+	c.is(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Key: &long}}, "dead")[0].Err, "an edit that is not valid", redrive.ErrInvalid)
+	c.redrive("dead")
+	for _, d := range append(c.get(1, c.lane(1, redrive.LaneRedrive)), c.get(1, c.ask(1))...) {
+		if len(d.Body) != 0 || d.Kind != "other" {
+			c.Errorf("%s was delivered with %q as %s", d.ID, d.Body, d.Kind)
+		}
+		c.done(d)
+	}
+}
+
+func dueNow(c *C) {
+	c.publish(redrive.Message{ID: "m", Delay: time.Hour})
+	c.none(c.ask(1))
+	c.noError(c.update(redrive.Change{Action: redrive.ActDueNow}, "m")[0].Err, "due now")
+	c.done(c.one(c.ask(1)))
+}
+
+func killTellsWhy(c *C) {
+	c.publish(redrive.Message{ID: "manual"}, redrive.Message{ID: "rejected"})
+	c.noError(c.update(redrive.Change{Action: redrive.ActKill, Note: "ann: not wanted"}, "manual")[0].Err, "kill")
+	c.noError(c.update(redrive.Change{Action: redrive.ActKill, Reason: redrive.ReasonRejected}, "rejected")[0].Err, "kill")
+	e := c.entry("manual")
+	if e.State != redrive.StateDead || e.Reason != redrive.ReasonManual || e.History.Latest() == nil || e.History.Latest().Message != "ann: not wanted" {
+		c.Errorf("%s as %s with the story %+v", e.State, e.Reason, e.History.Latest())
+	}
+	if e := c.entry("rejected"); e.Reason != redrive.ReasonRejected {
+		c.Errorf("dead as %s", e.Reason)
+	}
+	c.none(c.ask(2))
+}
+
+func changesReply(c *C) {
+	c.publish(
+		redrive.Message{ID: "killed", ReplyTo: "answers"},
+		redrive.Message{ID: "dropped", ReplyTo: redrive.SessionReply + "s1"},
+		redrive.Message{ID: "edited", ReplyTo: "answers"},
+		redrive.Message{ID: "silent"},
+	)
+	c.noError(c.update(redrive.Change{Action: redrive.ActKill, Note: "why"}, "killed")[0].Err, "kill")
+	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "dropped")[0].Err, "drop")
+	c.noError(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Body: []byte("x")}}, "edited")[0].Err, "edit")
+	c.noError(c.update(redrive.Change{Action: redrive.ActKill}, "silent")[0].Err, "kill")
+	header := func(m *redrive.Message, name string) string {
+		v, _ := m.Headers.Get(name)
+		return v
+	}
+	answers := c.find(redrive.Query{Queue: "answers", Bodies: true})
+	if len(answers) != 1 || header(&answers[0].Message, redrive.HeaderReplyFor) != c.q+"/killed" || header(&answers[0].Message, redrive.HeaderOutcome) != "dead" || header(&answers[0].Message, redrive.HeaderReason) != "manual" {
+		c.Errorf("answers: %+v", answers)
+	}
+	results := c.find(redrive.Query{Queue: redrive.ResultQueue, Bodies: true})
+	if len(results) != 1 || results[0].Key != "s1" || header(&results[0].Message, redrive.HeaderOutcome) != "drop" {
+		c.Errorf("results of the session: %+v", results)
+	}
+}
+
+func groups(c *C) {
+	die := func(n int, prefix, text string, reason redrive.Reason) {
+		for i := range n {
+			c.publish(redrive.Message{ID: fmt.Sprintf("%s%d", prefix, i), Kind: prefix})
+			s := deadly(c.one(c.ask(1)), reason)
+			s.Failure = failure(1, text)
+			c.noError(c.settle(s), "dead")
+		}
+	}
+	die(5, "a", "timeout", redrive.ReasonExhausted)
+	c.pass(c.tick)
+	die(7, "b", "refused", redrive.ReasonPermanent)
+	die(2, "c", "timeout", redrive.ReasonPermanent)
+	q := redrive.Query{Queue: c.q}
+	got, complete, err := c.store.Groups(c.ctx, q)
+	c.noError(err, "groups")
+	if len(got) != 3 || !complete {
+		c.Fatalf("groups %+v, complete %t", got, complete)
+	}
+	if i := slices.IndexFunc(got, func(g redrive.Group) bool { return g.Count == 0 }); i >= 0 {
+		c.Errorf("an empty group")
+	}
+	for i, want := range []redrive.Group{
+		{Count: 7, Reason: redrive.ReasonPermanent, Signature: "sig-refused", Message: "refused"},
+		{Count: 5, Reason: redrive.ReasonExhausted, Signature: "sig-timeout", Message: "timeout"},
+		{Count: 2, Reason: redrive.ReasonPermanent, Signature: "sig-timeout", Message: "timeout"},
+	} {
+		g := got[i]
+		if g.Queue != c.q || g.Count != want.Count || g.Reason != want.Reason || g.Signature != want.Signature || g.Message != want.Message || g.Type != "*test.Error" {
+			c.Errorf("group %d is %+v, want %+v", i, g, want)
+		}
+		if g.First.After(g.Last) || g.First.IsZero() || c.lookUp(c.q, g.Example.ID) == nil {
+			c.Errorf("group %d from %s to %s, example %s", i, g.First, g.Last, g.Example)
+		}
+	}
+	if got[1].Example.ID != "a4" {
+		c.Errorf("the example of a group is %s, want the newest", got[1].Example)
+	}
+	for what, tc := range map[string]struct {
+		q    redrive.Query
+		want int
+	}{
+		"reason": {redrive.Query{Reason: redrive.ReasonPermanent}, 2},
+		"kind":   {redrive.Query{Kind: "c"}, 1},
+		"nobody": {redrive.Query{Queue: "nowhere"}, 0},
+	} {
+		if got, _, err := c.store.Groups(c.ctx, tc.q); err != nil || len(got) != tc.want {
+			c.Errorf("groups by %s: %d, %v; want %d", what, len(got), err, tc.want)
+		}
+	}
+	q.Limit = 2
+	if got, complete, err := c.store.Groups(c.ctx, q); err != nil || len(got) != 2 || complete || got[0].Count != 7 {
+		c.Errorf("the two largest groups: %+v, complete %t, %v", got, complete, err)
+	}
+}

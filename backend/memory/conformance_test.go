@@ -1,0 +1,29 @@
+package memory_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/backend/memory"
+)
+
+// TestConformance runs each case in a bubble of virtual time. The store plays the
+// server that outlives its clients: a crash ends the leases, and no more.
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, backendtest.Factory{
+		Open: func(testing.TB) redrive.Store { return memory.New() },
+		Crash: func(_ testing.TB, s redrive.Store) redrive.Store {
+			for _, instance := range backendtest.Instances {
+				s.(*memory.Store).Crash(instance)
+			}
+			return s
+		},
+		Advance: time.Sleep, // of the bubble's clock
+		Around: func(t *testing.T, run func(testing.TB)) {
+			synctest.Test(t, func(t *testing.T) { run(t) })
+		},
+	})
+}
