@@ -1,0 +1,186 @@
+package redrive
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+func TestPlanRequestCheck(t *testing.T) {
+	ok := PlanRequest{Action: ActRedrive}
+	with := func(change func(r *PlanRequest)) PlanRequest {
+		r := ok
+		change(&r)
+		return r
+	}
+	for name, r := range map[string]PlanRequest{
+		"no action":            {},
+		"an edit":              {Action: ActEdit},
+		"redrive of waiting":   with(func(r *PlanRequest) { r.Query.State = StateWaiting }),
+		"drop of leased":       {Action: ActDrop, Query: Query{State: StateLeased}},
+		"a filter on plans":    with(func(r *PlanRequest) { r.Query.NotPlan = "x" }),
+		"names and a filter":   with(func(r *PlanRequest) { r.Refs, r.Query.Kind = []Ref{{"q", "m"}}, "k" }),
+		"a bad name":           with(func(r *PlanRequest) { r.Refs = []Ref{{"q", "a/b"}} }),
+		"drop to a queue":      {Action: ActDrop, To: "other"},
+		"archive uncertain":    {Action: ActArchive, ConfirmUncertain: true},
+		"a bad target":         with(func(r *PlanRequest) { r.To = "No Queue" }),
+		"a bad queue":          with(func(r *PlanRequest) { r.Query.Queue = "No Queue" }),
+		"a negative rate":      with(func(r *PlanRequest) { r.Rate = -1 }),
+		"a rate without bound": with(func(r *PlanRequest) { r.Rate = math.Inf(1) }),
+		"no rate at all":       with(func(r *PlanRequest) { r.Rate = math.NaN() }),
+		"negative redrives":    with(func(r *PlanRequest) { r.MaxRedrives = -1 }),
+		"a long actor":         with(func(r *PlanRequest) { r.Actor = strings.Repeat("x", 300) }),
+	} {
+		if err := r.check(); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, r := range map[string]PlanRequest{
+		"everything dead": ok,
+		"a filter":        with(func(r *PlanRequest) { r.Query = Query{Queue: "q", After: "x", Limit: 7, Bodies: true} }),
+		"names":           with(func(r *PlanRequest) { r.Refs = []Ref{{"q", "m"}} }),
+		"drop of waiting": {Action: ActDrop, Query: Query{State: StateWaiting}},
+	} {
+		if err := r.check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if r.Rate != DefaultPlanRate || r.Query.State == 0 || r.Query.After != "" || r.Query.Limit != 0 || r.Query.Bodies {
+			t.Errorf("%s: defaults: %+v", name, r)
+		}
+	}
+}
+
+func TestPlanFreezesItsCutoff(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for _, c := range []struct {
+		name        string
+		until, want time.Time
+	}{
+		{"now", time.Time{}, now},
+		{"an earlier one was asked for", now.Add(-time.Hour), now.Add(-time.Hour)},
+		{"not later than now", now.Add(time.Hour), now},
+	} {
+		r := PlanRequest{Action: ActRedrive, Query: Query{Until: c.until}}
+		if err := r.check(); err != nil {
+			t.Fatal(err)
+		}
+		p := newPlan("p", &r, now)
+		if q := p.query(5); !q.Until.Equal(c.want) || q.NotPlan != "p" || q.State != StateDead || q.Limit != 5 || p.change().Plan != "p" {
+			t.Errorf("%s: %+v", c.name, q)
+		}
+	}
+}
+
+func TestPlanPace(t *testing.T) {
+	for _, c := range []struct {
+		rate  float64
+		batch int
+		pace  time.Duration
+	}{
+		{0.1, 1, 10 * time.Second}, {1, 1, time.Second}, {50, 13, 260 * time.Millisecond}, {100, 25, 250 * time.Millisecond}, {100_000, planBatch, 5 * time.Millisecond},
+	} {
+		p := Plan{Request: PlanRequest{Rate: c.rate}}
+		if n := p.batch(); n != c.batch || p.pace(n) != c.pace {
+			t.Errorf("%v/s: batches of %d each %s, want %d each %s", c.rate, n, p.pace(n), c.batch, c.pace)
+		}
+	}
+}
+
+// A plan changes its state only in the ways there are, and counts everything once.
+func TestPlanStateMachine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(1_700_000_000, 0)
+		r := PlanRequest{Action: ActRedrive, Rate: 1}
+		p := newPlan("p", &r, now)
+		var done, failed int64
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			now = now.Add(time.Second)
+			before := p
+			if rapid.Bool().Draw(t, "step of a runner") {
+				g := progress{fromCursor: p.Cursor, cursor: p.Cursor + "x", end: rapid.IntRange(0, 9).Draw(t, "end") == 0}
+				stale := rapid.IntRange(0, 4).Draw(t, "stale") == 0
+				if stale {
+					g.fromCursor, g.cursor = "elsewhere", "far away"
+				}
+				for range rapid.IntRange(0, 5).Draw(t, "results") {
+					err := rapid.SampledFrom([]error{nil, nil, ErrLoop, ErrUncertain, ErrNotFound, errors.New("disk 7 is bad"), errors.New("disk 8 is bad")}).Draw(t, "result")
+					g.results = append(g.results, Updated{Err: err})
+					switch {
+					case err == nil:
+						done++
+					case !stale:
+						failed++
+					}
+				}
+				p.advance(&g, now)
+				if stale && (p.Cursor != before.Cursor || p.State != before.State) {
+					t.Fatalf("a stale step moved it from %+v to %+v", before, p)
+				}
+				if before.State.Final() && p.State != before.State || p.State != before.State && (p.State != PlanDone || !g.end) {
+					t.Fatalf("a step made %s of %s", p.State, before.State)
+				}
+			} else {
+				to := rapid.SampledFrom([]PlanState{PlanRunning, PlanPaused, PlanCancelled}).Draw(t, "to")
+				changed, err := p.set(to, now)
+				switch {
+				case before.State == to && (changed || err != nil),
+					before.State != to && before.State.Final() && (!errors.Is(err, ErrState) || p.State != before.State),
+					before.State != to && !before.State.Final() && (!changed || err != nil || p.State != to):
+					t.Fatalf("%s to %s: %v, %v, now %s", before.State, to, changed, err, p.State)
+				}
+			}
+			if p.State.Final() == p.EndedAt.IsZero() {
+				t.Fatalf("a plan that is %s ended at %s", p.State, p.EndedAt)
+			}
+		}
+		var counted int64
+		for _, n := range p.Errors {
+			counted += n
+		}
+		if p.Done != done || p.Failed != failed || counted != failed || p.Errors["disk <n> is bad"] > failed {
+			t.Fatalf("%d done and %d failed became %+v", done, failed, p)
+		}
+	})
+}
+
+func TestPlanCountsABoundedNumberOfErrors(t *testing.T) {
+	var p Plan
+	letters := "abcdefghijklmnopqrstuvwxyz"
+	for i := range letters {
+		p.countError(errors.New("error " + letters[i:i+1]))
+	}
+	if len(p.Errors) > maxPlanErrors+1 || p.Errors["other"] != int64(len(letters)-maxPlanErrors) {
+		t.Errorf("%v", p.Errors)
+	}
+}
+
+func TestPlanRecord(t *testing.T) {
+	at := time.Unix(1_700_000_000, 123).UTC()
+	p := Plan{ID: "p", State: PlanPaused, Cutoff: at, Total: 7, TotalMore: true, Done: 3, Failed: 2, Errors: map[string]int64{"loop": 2},
+		Problem: "none", CreatedAt: at, UpdatedAt: at, EndedAt: at, Cursor: "c", Named: 2,
+		Request: PlanRequest{Action: ActRedrive, Query: Query{Queue: "q", State: StateDead, Reason: ReasonExhausted, Since: at, Text: "t"},
+			Refs: []Ref{{"q", "a"}, {"q.x", "b"}}, To: "other", NewID: true, ConfirmUncertain: true, MaxRedrives: 3, Rate: 2.5, Actor: "me"}}
+	value, err := encodePlan(&p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decodePlan(&Record{Key: "p", Value: value, Version: 9})
+	if err != nil || back.version != 9 {
+		t.Fatal(back.version, err)
+	}
+	if diff := cmp.Diff(p, back, cmpopts.IgnoreUnexported(Plan{})); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(string(value), `"action":"redrive"`) || !strings.Contains(string(value), `"q.x/b"`) {
+		t.Errorf("%s", value)
+	}
+	if _, err := decodePlan(&Record{Key: "p", Value: []byte("{")}); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a broken record: %v", err)
+	}
+}
