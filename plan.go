@@ -18,7 +18,7 @@ type PlanRequest struct {
 	// Limit and Bodies are ignored, Plan and NotPlan must be empty.
 	Query Query `json:"query"`
 	// Refs names what is changed, instead of Query. A record must hold them: about
-	// a thousand fit.
+	// a thousand fit. They are kept until the plan ends.
 	Refs []Ref `json:"-"`
 	// To, NewID, ConfirmUncertain and MaxRedrives are those of [Change].
 	To               string `json:"to,omitempty"`

@@ -248,13 +248,13 @@ func (p *Plans) modify(ctx context.Context, id string, f func(plan *Plan, now ti
 		if changed, err := f(&plan, now); err != nil || !changed {
 			return plan, err
 		}
+		var keep time.Duration
+		if plan.State.Final() {
+			keep, plan.Request.Refs = planKeep, nil
+		}
 		value, err := encodePlan(&plan)
 		if err != nil {
 			return Plan{}, err
-		}
-		var keep time.Duration
-		if plan.State.Final() {
-			keep = planKeep
 		}
 		if err = p.write(ctx, id, value, plan.version, keep); !errors.Is(err, ErrVersion) {
 			return plan, err

@@ -450,7 +450,7 @@ func TestPlanIsTakenOverWhenItsRunnerDies(t *testing.T) {
 
 func TestPlanIsNoticed(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
-		defer m.run(m.plans)()
+		stop := m.run(m.plans)
 		pass(3 * time.Second)
 		m.kill("q", 3, nil)
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive})
@@ -473,6 +473,7 @@ func TestPlanIsNoticed(t *testing.T) {
 		if err != nil || len(all) != 2 || all[0].ID != p.ID || all[1].ID != id {
 			t.Errorf("the list: %+v, %v", all, err)
 		}
+		stop()
 		pass(31 * 24 * time.Hour)
 		if _, err := m.plans.Get(context.Background(), id); !errors.Is(err, redrive.ErrNotFound) {
 			t.Errorf("a month later it is kept: %v", err)
