@@ -248,6 +248,9 @@ func (t *tx) deleteRange(g *redrive.Range) error {
 	if err != nil || last == 0 {
 		return err
 	}
+	if m, _, err := t.load(q, last); err != nil || m.Key != g.Key {
+		return err
+	}
 	var seqs []int64
 	s := t.read(`SELECT seq FROM keyed WHERE queue = ? AND key = ? AND seq <= ?`).int(q.id).text(g.Key).int(last)
 	for s.next() {

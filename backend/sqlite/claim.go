@@ -34,7 +34,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 	}
 	q := s.queueNamed(req.Queue)
 	if q == nil || s.nothingDue(q, &req) {
-		return nil, s.failed()
+		return nil, s.closed()
 	}
 	o := &claimOp{op: newOp(req.Max, 0, false, false), req: req, queue: q}
 	o.filter = filterName(&req)

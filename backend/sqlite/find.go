@@ -301,12 +301,6 @@ func (f *finder) entry(q *queue, seq int64) (*redrive.Entry, bool, error) {
 	return nil, false, st.done()
 }
 
-// matchesNow reports whether a message is still what the query looks for.
-func (f *finder) matchesNow(q *queue, seq int64) (bool, error) {
-	_, ok, err := f.entry(q, seq)
-	return ok, err
-}
-
 func (f *finder) waitingEntry(q *queue, r *row) (*redrive.Entry, bool, error) {
 	e := &redrive.Entry{State: redrive.StateWaiting, Due: timeOf(r.due)}
 	if r.class == classBlocked {
@@ -371,7 +365,8 @@ func (f *finder) admits(e *redrive.Entry, r *row) (bool, error) {
 		at = e.DiedAt
 	}
 	switch {
-	case query.Key != "" && query.Key != e.Key,
+	case query.Queue != "" && query.Queue != e.Queue,
+		query.Key != "" && query.Key != e.Key,
 		query.Plan != "" && query.Plan != e.Plan,
 		query.NotPlan != "" && query.NotPlan == e.Plan,
 		!query.Since.IsZero() && at.Before(query.Since),

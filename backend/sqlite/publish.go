@@ -177,7 +177,7 @@ func (t *tx) checkID(q *queue, id string, hash uint64) error {
 	if !ok {
 		return nil
 	}
-	m, _, found, err := t.load(q, seq)
+	m, found, err := t.load(q, seq)
 	if err != nil || !found || m.ID != id {
 		return err
 	}
@@ -235,8 +235,8 @@ func lookup(read func(string) *stmt, queue int64, id string) (int64, error) {
 	return seq, s.done()
 }
 
-// load reads a message with its place in the tables: its row if it waits.
-func (t *tx) load(q *queue, seq int64) (m redrive.Message, kind string, found bool, err error) {
+// load reads a message, wherever it stands.
+func (t *tx) load(q *queue, seq int64) (m redrive.Message, found bool, err error) {
 	s := t.read(`SELECT ` + messageColumns + `, coalesce((SELECT kind FROM waiting w WHERE w.queue = m.queue AND w.seq = m.seq),
 		(SELECT kind FROM dead d WHERE d.seq = m.seq)) FROM message m WHERE seq = ? AND queue = ?`).int(seq).int(q.id)
 	if s.next() {
@@ -246,7 +246,7 @@ func (t *tx) load(q *queue, seq int64) (m redrive.Message, kind string, found bo
 	if done := s.done(); err == nil {
 		err = done
 	}
-	return m, m.Kind, found, err
+	return m, found, err
 }
 
 // queue returns a queue, making it if it is new.

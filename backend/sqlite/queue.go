@@ -3,6 +3,7 @@ package sqlite
 import (
 	"math"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redrive/redrive"
 )
@@ -88,6 +89,9 @@ type queue struct {
 	// cursors: every row of the class up to the cursor is leased, or is none of
 	// those that the filter lets pass.
 	cursors [redrive.Lanes]map[string]place
+
+	// leaseEnd: no lease runs out before; see Store.nextLapse.
+	leaseEnd atomic.Int64
 
 	// Guarded by Store.mu.
 	number  int64 // id, once it is in the file

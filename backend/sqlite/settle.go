@@ -87,7 +87,10 @@ func (o *settleOp) end(err error) {
 func (t *tx) settle(st *redrive.Settlement) error {
 	l := t.s.leases.byToken[st.Receipt.Token]
 	if l == nil || l.id != st.Receipt.ID || l.queue.name != st.Receipt.Queue {
-		return t.lostOrGone(st.Receipt.Ref)
+		var err error
+		if l, err = t.former(&st.Receipt); err != nil {
+			return err
+		}
 	}
 	for i := range st.Emit {
 		m := st.Emit[i]
@@ -109,8 +112,35 @@ func (t *tx) settle(st *redrive.Settlement) error {
 	if !l.lapsed {
 		err = t.settledMark(l)
 	}
-	t.endLease(l, false)
+	if t.s.leases.byToken[l.token] == l {
+		t.endLease(l, false)
+	}
 	return err
+}
+
+// former returns the lease of a process that is gone, as one that ran out: nobody
+// has claimed the message since if its row still carries the token of the mark.
+func (t *tx) former(r *redrive.Receipt) (*lease, error) {
+	q := t.s.queueNamed(r.Queue)
+	if q == nil || q.id == 0 {
+		return nil, redrive.ErrNotFound
+	}
+	seq, err := t.lookup(q, r.ID)
+	if err != nil || seq == 0 {
+		return nil, orNotFound(err)
+	}
+	at, waits, err := t.waitingRow(q, seq)
+	if err != nil {
+		return nil, err
+	}
+	if !waits || t.s.leases.bySeq[seq] != nil || at.flags&flagSuspect == 0 || at.token == 0 || uint64(at.token) != r.Token { //nolint:gosec // a token
+		return nil, redrive.ErrLeaseLost
+	}
+	m, err := t.body(q, &at)
+	if err != nil {
+		return nil, err
+	}
+	return &lease{row: at, queue: q, id: m.ID, key: m.Key, size: int64(m.Size()), token: r.Token, lapsed: true, slot: -1}, nil
 }
 
 // lostOrGone is the result for a token that holds nothing.
@@ -169,7 +199,7 @@ func (l *lease) settled() row {
 		r.attempts++
 		return r
 	}
-	if l.claim.alone {
+	if l.claim != nil && l.claim.alone {
 		r.crashes--
 	}
 	r.flags = r.flags&^flagSuspect | l.suspect

@@ -415,6 +415,7 @@ func (s *Store) newQueue(name string) *queue {
 		q.state.next[class] = dueNever
 	}
 	q.shared = q.state
+	q.leaseEnd.Store(dueNever)
 	s.queues[name] = q
 	return q
 }

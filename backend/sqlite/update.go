@@ -11,7 +11,8 @@ import (
 type updateOp struct {
 	op
 	refs   []redrive.Ref
-	query  *redrive.Query // what each must still match, if it was found by a query
+	query  *redrive.Query // what each must match, if not nil
+	named  bool           // the caller named the messages
 	change redrive.Change
 	result []redrive.Updated
 	err    error
@@ -26,8 +27,12 @@ func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Cha
 	if limit <= 0 {
 		limit = redrive.MaxPage
 	}
-	if sel.Query == nil {
-		return s.update(ctx, sel.Refs[:min(limit, len(sel.Refs))], nil, c)
+	if sel.Refs != nil || sel.Query == nil {
+		o := &updateOp{refs: sel.Refs[:min(limit, len(sel.Refs))], named: true, change: c}
+		if q := sel.Query; q != nil {
+			o.query = &redrive.Query{Queue: q.Queue, State: q.State, Since: q.Since, Until: q.Until, Plan: q.Plan, NotPlan: q.NotPlan}
+		}
+		return s.update(ctx, o)
 	}
 	q := *sel.Query
 	q.Bodies, q.Limit = false, min(limit, redrive.MaxPage)
@@ -41,7 +46,7 @@ func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Cha
 			for i := range page.Entries {
 				refs[i] = page.Entries[i].Ref()
 			}
-			result, err := s.update(ctx, refs, &q, c)
+			result, err := s.update(ctx, &updateOp{refs: refs, query: &q, change: c})
 			if err != nil || len(result) > 0 {
 				return result, err
 			}
@@ -53,11 +58,11 @@ func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Cha
 	}
 }
 
-func (s *Store) update(ctx context.Context, refs []redrive.Ref, q *redrive.Query, c redrive.Change) ([]redrive.Updated, error) {
-	if len(refs) == 0 {
+func (s *Store) update(ctx context.Context, o *updateOp) ([]redrive.Updated, error) {
+	if len(o.refs) == 0 {
 		return nil, nil
 	}
-	o := &updateOp{op: newOp(len(refs), 0, true, c.Action == redrive.ActEdit || c.Edit != nil), refs: refs, query: q, change: c}
+	o.op = newOp(len(o.refs), 0, true, o.change.Edit != nil)
 	took, err := s.submit(lineOther, o, ctx.Done())
 	if err != nil {
 		return nil, err
@@ -87,11 +92,9 @@ func checkChange(c *redrive.Change) error {
 		return invalid(fmt.Sprintf("reason %d", c.Reason))
 	}
 	if c.To != "" {
-		if err := redrive.CheckQueue(c.To); err != nil {
-			return err
-		}
+		return redrive.CheckQueue(c.To)
 	}
-	return checkEdit(c.Edit)
+	return nil
 }
 
 // checkEdit reports an edit whose result no message may have.
@@ -122,18 +125,24 @@ func (o *updateOp) run(t *tx) {
 
 // one changes one message. It skips what does not match the query any more.
 func (o *updateOp) one(t *tx, u *redrive.Updated) (skipped bool, err error) {
+	if err := checkEdit(o.change.Edit); err != nil {
+		return false, err
+	}
 	q := t.s.queueNamed(u.Queue)
 	if q == nil || q.id == 0 {
 		return false, redrive.ErrNotFound
 	}
 	seq, err := t.lookup(q, u.ID)
 	if err != nil || seq == 0 {
-		return o.query != nil, orNotFound(err)
+		return !o.named, orNotFound(err)
 	}
 	if o.query != nil {
 		f := finder{s: t.s, read: t.read, held: t.s.leases.held, query: o.query}
-		if ok, err := f.matchesNow(q, seq); err != nil || !ok {
-			return true, err
+		if _, ok, err := f.entry(q, seq); err != nil || !ok {
+			if err == nil {
+				err = redrive.ErrState
+			}
+			return !o.named, err
 		}
 	}
 	if t.s.leases.held(seq) != nil {

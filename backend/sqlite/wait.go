@@ -63,6 +63,7 @@ type change struct {
 	queue   *queue
 	version uint64
 	id      int64
+	leased  bool
 	next    [claimable]int64
 }
 
@@ -89,7 +90,7 @@ func (s *Store) changes(watches []redrive.Watch) []change {
 	var changed []change
 	for i, q := range c.queues {
 		if q.version != watches[i].Since {
-			changed = append(changed, change{queue: q, version: q.version, id: q.number, next: q.shared.next})
+			changed = append(changed, change{queue: q, version: q.version, id: q.number, leased: q.shared.leased > 0, next: q.shared.next})
 		}
 	}
 	return changed
@@ -121,9 +122,31 @@ func (s *Store) events(ctx context.Context, changed []change) ([]redrive.Event, 
 				e.Lanes = e.Lanes.With(redrive.Lane(class)) //nolint:gosec // a lane
 			}
 		}
+		if c.leased {
+			e.NextDueIn = min(e.NextDueIn, max(time.Duration(s.nextLapse(c.queue, now)-now), 0))
+		}
 		events[i] = e
 	}
 	return events, nil
+}
+
+// nextLapse is when a lease of a queue may run out. It is kept as a lower bound,
+// which leases that end early leave where it is, and looked up when it has passed.
+func (s *Store) nextLapse(q *queue, now int64) int64 {
+	bound := q.leaseEnd.Load()
+	if bound > now {
+		return bound
+	}
+	s.leaseMu.RLock()
+	defer s.leaseMu.RUnlock()
+	end := dueNever
+	for _, l := range s.leases.ends {
+		if l.queue == q {
+			end = min(end, l.until)
+		}
+	}
+	q.leaseEnd.CompareAndSwap(bound, end)
+	return end
 }
 
 // lookAhead finds when something of a queue is due that was not claimed from since

@@ -379,6 +379,7 @@ func (t *tx) addLease(l *lease) {
 	t.s.leases.add(l)
 	t.undo = append(t.undo, undo{lease: l, added: true})
 	l.queue.state.leased++
+	l.queue.leaseEnd.Store(min(l.until, l.queue.leaseEnd.Load()))
 	t.touch(l.queue)
 }
 

@@ -1,0 +1,31 @@
+package sqlite
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/backendtest"
+)
+
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, backendtest.Factory{
+		Open:   func(t testing.TB) redrive.Store { return open(t, t.TempDir()) },
+		Reopen: reopen,
+		Crash: func(t testing.TB, s redrive.Store) redrive.Store {
+			s.(*Store).abandon()
+			return open(t, s.(*Store).dir)
+		},
+		Fill:    fill,
+		Advance: func(d time.Duration) { <-time.After(d) },
+		Around: func(t *testing.T, run func(t testing.TB)) {
+			synctest.Test(t, func(t *testing.T) { run(t) })
+		},
+	})
+}
+
+func reopen(t testing.TB, s redrive.Store) redrive.Store {
+	noErr(t, s.Close())
+	return open(t, s.(*Store).dir)
+}
