@@ -279,13 +279,14 @@ func (c *C) event(what string, since uint64, so func(redrive.Event) bool) redriv
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.ctx, c.f.Patience)
 	defer cancel()
+	var last redrive.Event
 	for {
 		events, err := c.src.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: since}})
 		if err != nil {
-			c.Fatalf("no event of %s: %v", what, err)
+			c.Fatalf("no event of %s, the last one was %+v: %v", what, last, err)
 		}
-		if so(events[0]) {
-			return events[0]
+		if last = events[0]; so(last) {
+			return last
 		}
 		since = events[0].Version
 	}
@@ -374,6 +375,18 @@ func waitNextDue(c *C) {
 	r := c.ask(1)
 	r.Lease = 5 * c.tick
 	d = c.one(r)
-	c.event("the end of a lease", 0, within(5*c.tick))
-	c.done(d)
+	e := c.event("a claim", 0, func(redrive.Event) bool { return true })
+	if within(5 * c.tick)(e) {
+		c.done(d)
+		return
+	}
+	// It did not say when the lease ends; then it must wake the waiter at its end.
+	told := make(chan redrive.Event)
+	go func() {
+		defer close(told)
+		told <- c.event("the end of a lease", e.Version, func(e redrive.Event) bool { return e.Suspects })
+	}()
+	c.pass(6 * c.tick)
+	<-told
+	c.done(c.one(alone(c.ask(1))))
 }

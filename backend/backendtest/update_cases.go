@@ -205,7 +205,11 @@ func editKeepsOriginal(c *C) {
 		}
 	}
 	long := string(bytes.Repeat([]byte("k"), redrive.MaxKeyLength+1))
-	c.is(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Key: &long}}, "dead")[0].Err, "an edit that is not valid", redrive.ErrInvalid)
+	got, err := c.store.Update(c.ctx, redrive.Selection{Refs: []redrive.Ref{{Queue: c.q, ID: "dead"}}}, redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Key: &long}}, 1)
+	if err == nil { // of the change as a whole, or of the message
+		err = got[0].Err
+	}
+	c.is(err, "an edit that is not valid", redrive.ErrInvalid)
 	c.redrive("dead")
 	for _, d := range append(c.get(1, c.lane(1, redrive.LaneRedrive)), c.get(1, c.ask(1))...) {
 		if len(d.Body) != 0 || d.Kind != "other" {
