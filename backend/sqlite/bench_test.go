@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -216,4 +217,37 @@ func resident(b *testing.B) int64 {
 	pages, err := strconv.ParseInt(fields[1], 10, 64)
 	noErr(b, err)
 	return pages * int64(os.Getpagesize())
+}
+
+// BenchmarkFlood handles messages while 16 callers publish as fast as they are
+// answered: handled/published says whether the flood starves the deliveries.
+func BenchmarkFlood(b *testing.B) {
+	s := open(b, b.TempDir())
+	ctx, stop := context.WithCancel(context.Background())
+	var published atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if s.Publish(context.Background(), benchMessages(1)) == nil {
+					published.Add(1)
+				}
+			}
+		})
+	}
+	handled := 0
+	b.ResetTimer()
+	for range b.N {
+		ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "bench", Max: 100, Lease: time.Minute})
+		noErr(b, err)
+		list := make([]redrive.Settlement, len(ds))
+		for i := range ds {
+			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+		}
+		noErr(b, s.Settle(context.Background(), list)...)
+		handled += len(ds)
+	}
+	b.ReportMetric(float64(handled)/float64(max(published.Load(), 1)), "handled/published")
+	stop()
+	wg.Wait()
 }
