@@ -1,0 +1,129 @@
+package redrive_test
+
+import (
+	"encoding"
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/redrive/redrive"
+)
+
+func TestReceiptAsText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := redrive.Receipt{
+			Ref:      redrive.Ref{Queue: rapid.String().Draw(t, "queue"), ID: rapid.String().Draw(t, "id")},
+			Token:    rapid.Uint64().Draw(t, "token"),
+			Position: string(rapid.SliceOf(rapid.Byte()).Draw(t, "position")),
+		}
+		text, err := r.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back redrive.Receipt
+		if err := back.UnmarshalText(text); err != nil || back != r {
+			t.Fatalf("%+v came back as %+v, %v", r, back, err)
+		}
+	})
+}
+
+func FuzzReceipt(f *testing.F) {
+	text, _ := redrive.Receipt{Ref: redrive.Ref{Queue: "q", ID: "m"}, Token: 7, Position: "p"}.MarshalText()
+	f.Add(text)
+	f.Add([]byte(""))
+	f.Add([]byte("____"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var r redrive.Receipt
+		if err := r.UnmarshalText(text); err != nil {
+			if !errors.Is(err, redrive.ErrInvalid) {
+				t.Error(err)
+			}
+			return
+		}
+		again, err := r.MarshalText()
+		var back redrive.Receipt
+		if err != nil || back.UnmarshalText(again) != nil || back != r {
+			t.Errorf("%+v does not survive", r)
+		}
+	})
+}
+
+// enumeration is one of our enumerations.
+type enumeration interface {
+	comparable
+	encoding.TextMarshaler
+}
+
+// survives checks that every value survives its text, and that nothing else does.
+func survives[T enumeration, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](t *testing.T, values ...T) {
+	t.Helper()
+	seen := make(map[string]bool)
+	for _, v := range values {
+		text, err := v.MarshalText()
+		if err != nil || len(text) == 0 || seen[string(text)] {
+			t.Errorf("%T %v: %q, %v", v, v, text, err)
+		}
+		seen[string(text)] = true
+		var back T
+		if err := P(&back).UnmarshalText(text); err != nil || back != v {
+			t.Errorf("%T %q came back as %v, %v", v, text, back, err)
+		}
+	}
+	var v T
+	if err := P(&v).UnmarshalText([]byte("nonsense")); !errors.Is(err, redrive.ErrInvalid) {
+		t.Errorf("%T nonsense: %v", v, err)
+	}
+}
+
+func TestEnumerationsAsText(t *testing.T) {
+	survives(t, redrive.LaneFresh, redrive.LaneRetry, redrive.LaneRedrive)
+	survives(t, redrive.StateWaiting, redrive.StateLeased, redrive.StateBlocked, redrive.StateDead)
+	survives(t, redrive.OutcomeDone, redrive.OutcomeRetry, redrive.OutcomeRelease, redrive.OutcomeDead, redrive.OutcomeRepeat, redrive.OutcomeDrop)
+	survives(t, redrive.ActRedrive, redrive.ActDrop, redrive.ActArchive, redrive.ActKill, redrive.ActEdit, redrive.ActDueNow)
+	survives(t, redrive.PlanRunning, redrive.PlanPaused, redrive.PlanDone, redrive.PlanCancelled, redrive.PlanFailed)
+	survives(t, redrive.Reasons()...)
+	if n := len(redrive.Reasons()); n != 12 {
+		t.Errorf("%d reasons, the set is closed at 12", n)
+	}
+}
+
+func TestLaneSet(t *testing.T) {
+	var s redrive.LaneSet
+	for l := range redrive.Lane(redrive.Lanes) {
+		if s.Has(l) {
+			t.Errorf("%s is there before it was added", l)
+		}
+		if s = s.With(l); !s.Has(l) {
+			t.Errorf("%s is not there after it was added", l)
+		}
+	}
+	if s != redrive.AllLanes {
+		t.Errorf("%b", s)
+	}
+}
+
+func TestOutcomeTerminal(t *testing.T) {
+	for o, want := range map[redrive.Outcome]bool{redrive.OutcomeDone: true, redrive.OutcomeRetry: false, redrive.OutcomeRelease: false,
+		redrive.OutcomeDead: true, redrive.OutcomeRepeat: true, redrive.OutcomeDrop: true} {
+		if o.Terminal() != want {
+			t.Errorf("%s: %v", o, !want)
+		}
+	}
+}
+
+func TestSettlementValidate(t *testing.T) {
+	for _, s := range []redrive.Settlement{{Outcome: redrive.OutcomeDone}, {Outcome: redrive.OutcomeRetry, After: 1}, {Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}} {
+		if err := s.Validate(); err != nil {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+	for _, s := range []redrive.Settlement{{}, {Outcome: 99}, {Outcome: redrive.OutcomeDead}, {Outcome: redrive.OutcomeDrop, Reason: 99}, {Outcome: redrive.OutcomeRetry, After: -1}} {
+		if err := s.Validate(); !errors.Is(err, redrive.ErrInvalid) {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+}
