@@ -283,14 +283,14 @@ func extendDoesNotCount(c *C) {
 	c.done(d)
 }
 
-// consume claims and settles by what Wait says alone, until it has seen n messages.
-func (c *C) consume(ctx context.Context, n int) []string {
-	var seen []string
+// consume claims and settles by what Wait says alone, until ctx ends, and tells of
+// each message it saw.
+func (c *C) consume(ctx context.Context, seen chan<- string) {
 	since := uint64(0)
-	for len(seen) < n {
+	for {
 		events, err := c.src.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: since}})
 		if err != nil {
-			return seen
+			return
 		}
 		since = events[0].Version
 		for {
@@ -302,29 +302,48 @@ func (c *C) consume(ctx context.Context, n int) []string {
 			for i := range got {
 				list[i] = settled(got[i], redrive.OutcomeDone)
 			}
-			if err := redrive.FirstError(c.src.Settle(ctx, list)); err != nil {
+			if err := redrive.FirstError(c.src.Settle(c.ctx, list)); err != nil {
 				c.Errorf("settle: %v", err)
 			}
-			seen = append(seen, ids(got)...)
+			for i := range got {
+				seen <- got[i].ID
+			}
 		}
 	}
-	return seen
 }
 
+// wakeUpLost publishes one by one to a consumer that has to be woken for each, and
+// then many while it is busy.
 func wakeUpLost(c *C) {
 	const n = 300
 	ctx, cancel := context.WithTimeout(c.ctx, c.f.Patience)
 	defer cancel()
-	var seen []string
+	seen := make(chan string, n)
 	var wg sync.WaitGroup
-	wg.Go(func() { seen = c.consume(ctx, n) })
-	for i := range n {
+	wg.Go(func() { c.consume(ctx, seen) })
+	await := func(what string) bool {
+		select {
+		case <-seen:
+			return true
+		case <-ctx.Done():
+			c.Errorf("the one who waits never saw %s", what)
+			return false
+		}
+	}
+	ok := true
+	for i := 0; ok && i < n/10; i++ {
+		id := fmt.Sprintf("single-%04d", i)
+		c.publish(redrive.Message{ID: id})
+		ok = await(id)
+	}
+	for i := 0; ok && i < n; i++ {
 		c.publish(redrive.Message{ID: fmt.Sprintf("m%04d", i)})
 	}
-	wg.Wait()
-	if len(seen) != n {
-		c.Errorf("%d of %d messages were seen by the one who waits", len(seen), n)
+	for i := 0; ok && i < n; i++ {
+		ok = await(fmt.Sprintf("%d of %d messages", n-i, n))
 	}
+	cancel()
+	wg.Wait()
 }
 
 func claimOrder(c *C) {

@@ -29,6 +29,13 @@ func (a *attempts) add(id string) int {
 	return a.n[id]
 }
 
+// size is how many messages were handled.
+func (a *attempts) size() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.n)
+}
+
 func (a *attempts) of(id string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

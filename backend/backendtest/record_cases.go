@@ -139,12 +139,12 @@ func recordsSurvive(c *C) {
 	c.noError(c.write("k", []byte("v"), 0, 0), "write")
 	before := c.read("k")
 	c.configure(redrive.QueueSettings{OrderByKey: true})
-	c.use(c.f.Reopen(c, c.store))
+	c.again()
 	if after := c.read("k"); after.Version != before.Version || string(after.Value) != "v" {
 		c.Errorf("record %+v, was %+v", after, before)
 	}
 	c.noError(c.write("k", nil, before.Version, 0), "deletion")
-	c.use(c.f.Reopen(c, c.store))
+	c.again()
 	c.noError(c.write("k", []byte("w"), 0, 0), "write")
 	if after := c.read("k"); after.Version <= before.Version {
 		c.Errorf("after a deletion and a restart the version is %d, it was %d", after.Version, before.Version)

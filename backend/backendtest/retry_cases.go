@@ -10,11 +10,11 @@ import (
 var retryCases = []testCase{
 	{name: "39_NotEarly", run: notEarly, needs: []need{delays}},
 	{name: "40_DueAcrossRestart", run: dueAcrossRestart, needs: []need{delays, reopen}},
-	{name: "41_MixedDelaysNoHeadOfLine", run: mixedDelays, needs: []need{delays}},
+	{name: "41_MixedDelaysNoHeadOfLine", run: mixedDelays, needs: []need{delays}, basic: true},
 	{name: "42_FarFuture", run: farFuture, needs: []need{delays}},
 	{name: "43_MaxAttemptsExact", run: maxAttemptsExact, needs: []need{engine}},
 	{name: "44_PermanentGoesDeadAtOnce", run: permanentGoesDead, needs: []need{engine}},
-	{name: "45_RescheduleWithoutBurningAttempt", run: reschedule, needs: []need{delays}},
+	{name: "45_RescheduleWithoutBurningAttempt", run: reschedule, needs: []need{delays}, basic: true},
 	{name: "46_DelayedDoNotCountAsInFlight", run: delayedNotInFlight, needs: []need{delays}},
 }
 
@@ -65,7 +65,7 @@ func dueAcrossRestart(c *C) {
 	c.publish(redrive.Message{ID: "m", Delay: 4 * c.tick}, redrive.Message{ID: "n"})
 	c.noError(c.settle(retry(c.one(c.ask(1)), 4*c.tick)), "retry")
 	due, retried := c.entry("m").Due, c.entry("n").Due
-	c.use(c.f.Reopen(c, c.store))
+	c.again()
 	if e := c.entry("m"); !e.Due.Equal(due) || !c.entry("n").Due.Equal(retried) {
 		c.Errorf("due times changed from %s and %s to %s and %s", due, retried, e.Due, c.entry("n").Due)
 	}

@@ -8,6 +8,7 @@ package backendtest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,8 +54,11 @@ type Factory struct {
 type SourceFactory struct {
 	// Open returns a new, empty source that is its own sink. The case closes it.
 	Open func(t testing.TB) SourceSink
-	// Reopen and Patience are those of Factory.
-	Reopen   func(t testing.TB, s SourceSink) SourceSink
+	// Reopen closes the source in order and opens it again. nil: it cannot be done.
+	Reopen func(t testing.TB, s SourceSink) SourceSink
+	// Advance, Around and Patience are those of Factory.
+	Advance  func(d time.Duration)
+	Around   func(t *testing.T, run func(t testing.TB))
 	Patience time.Duration
 	// Queues are names that exist, for sources whose queues must be made first. Each
 	// case uses the first; nil: any name may be used.
@@ -92,27 +96,24 @@ func cases() []testCase {
 // Run runs all cases against the stores of a factory, each as a subtest, and returns
 // what became of each.
 func Run(t *testing.T, f Factory) *Matrix {
-	m := &Matrix{}
-	for _, tc := range cases() {
-		t.Run(tc.name, func(t *testing.T) {
-			around := f.Around
-			if around == nil {
-				around = func(t *testing.T, run func(testing.TB)) { run(t) }
-			}
-			around(t, func(tb testing.TB) { m.run(tb, tc, newC(tb, &f)) })
-		})
-	}
-	t.Logf("%s", m)
-	return m
+	return runAll(t, cases(), f.Around, func(t testing.TB) *C { return newC(t, &f) })
 }
 
 // RunSource runs the cases that need no Store.
 func RunSource(t *testing.T, f SourceFactory) *Matrix {
+	basic := slices.DeleteFunc(cases(), func(tc testCase) bool { return !tc.basic })
+	return runAll(t, basic, f.Around, func(t testing.TB) *C { return newSourceC(t, &f) })
+}
+
+func runAll(t *testing.T, all []testCase, around func(*testing.T, func(testing.TB)), begin func(testing.TB) *C) *Matrix {
+	if around == nil {
+		around = func(t *testing.T, run func(testing.TB)) { run(t) }
+	}
 	m := &Matrix{}
-	for _, tc := range cases() {
-		if tc.basic {
-			t.Run(tc.name, func(t *testing.T) { m.run(t, tc, newSourceC(t, &f)) })
-		}
+	for _, tc := range all {
+		t.Run(tc.name, func(t *testing.T) {
+			around(t, func(tb testing.TB) { m.run(tb, tc, begin(tb)) })
+		})
 	}
 	t.Logf("%s", m)
 	return m
@@ -127,6 +128,7 @@ type C struct {
 	src   redrive.Source
 	sink  redrive.Sink
 	store redrive.Store // nil for what is only a source and sink
+	again func()        // reopens it; nil if that cannot be done
 	caps  redrive.Caps
 	lease time.Duration // of claims that shall run out
 	tick  time.Duration // a time that is long against what the store does at once
@@ -136,20 +138,30 @@ func newC(t testing.TB, f *Factory) *C {
 	t.Helper()
 	c := &C{TB: t, f: f, q: "sms"}
 	c.use(f.Open(t))
+	if f.Reopen != nil {
+		c.again = func() { c.use(f.Reopen(c, c.store)) }
+	}
 	c.begin()
 	return c
 }
 
 func newSourceC(t testing.TB, f *SourceFactory) *C {
 	t.Helper()
-	c := &C{TB: t, f: &Factory{Patience: f.Patience}, q: "sms"}
+	c := &C{TB: t, f: &Factory{Patience: f.Patience, Advance: f.Advance}, q: "sms"}
 	if len(f.Queues) > 0 {
 		c.q = f.Queues[0]
 	}
-	s := f.Open(t)
-	c.src, c.sink, c.caps = s, s, s.Caps()
+	var s SourceSink
+	use := func(opened SourceSink) {
+		s = opened
+		c.src, c.sink, c.caps = s, s, s.Caps()
+		t.Cleanup(func() { _ = opened.Close() })
+	}
+	use(f.Open(t))
+	if f.Reopen != nil {
+		c.again = func() { use(f.Reopen(c, s)) }
+	}
 	c.begin()
-	t.Cleanup(func() { _ = s.Close() })
 	return c
 }
 
@@ -175,7 +187,7 @@ func (c *C) use(s redrive.Store) {
 // What cases need.
 
 func advance(c *C) string  { return missing(c.f.Advance == nil, "a clock that can be moved") }
-func reopen(c *C) string   { return missing(c.f.Reopen == nil, "persistence over a restart") }
+func reopen(c *C) string   { return missing(c.again == nil, "persistence over a restart") }
 func crash(c *C) string    { return missing(c.f.Crash == nil, "a crash on demand") }
 func skewed(c *C) string   { return missing(c.f.Skewed == nil, "clients with a clock of their own") }
 func fill(c *C) string     { return missing(c.f.Fill == nil, "a store that can be filled on demand") }
@@ -184,7 +196,10 @@ func engine(c *C) string {
 	return missing(c.f.NoEngine || c.f.Advance != nil && c.f.Around == nil, "a clock that goes with the engine's")
 }
 
-func delays(c *C) string    { return missing(c.caps.MaxDelay < time.Second, "delays") }
+func delays(c *C) string { return missing(c.caps.MaxDelay < time.Second, "delays") }
+func deadLetters(c *C) string {
+	return missing(!c.caps.DeadLetters, "dead letters of its own")
+}
 func fenced(c *C) string    { return missing(!c.caps.Fenced, "fencing") }
 func emits(c *C) string     { return missing(!c.caps.Emits, "emits in the step of a settlement") }
 func repeats(c *C) string   { return missing(!c.caps.Repeats, "repeating messages") }

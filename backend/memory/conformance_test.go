@@ -22,8 +22,26 @@ func TestConformance(t *testing.T) {
 			return s
 		},
 		Advance: time.Sleep, // of the bubble's clock
-		Around: func(t *testing.T, run func(testing.TB)) {
-			synctest.Test(t, func(t *testing.T) { run(t) })
-		},
+		Around:  inBubble,
 	})
+}
+
+// TestSourceConformance shows only the source and sink of a store to the suite.
+func TestSourceConformance(t *testing.T) {
+	type sourceSink struct {
+		redrive.Source
+		redrive.Sink
+	}
+	backendtest.RunSource(t, backendtest.SourceFactory{
+		Open: func(testing.TB) backendtest.SourceSink {
+			s := memory.New()
+			return sourceSink{s, s}
+		},
+		Advance: time.Sleep,
+		Around:  inBubble,
+	})
+}
+
+func inBubble(t *testing.T, run func(testing.TB)) {
+	synctest.Test(t, func(t *testing.T) { run(t) })
 }

@@ -1,0 +1,211 @@
+// Package broken holds stores that are broken on purpose, one for each class of
+// faults that was seen in the field. The conformance suite must fail every one of
+// them: this is how the suite itself is tested.
+package broken
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Stores are the broken stores by name, as wrappers around a sound one.
+var Stores = map[string]func(redrive.Store) redrive.Store{
+	"no_fence":           func(s redrive.Store) redrive.Store { return &noFence{Store: s} },
+	"lease_from_publish": func(s redrive.Store) redrive.Store { return &leaseFromPublish{Store: s} },
+	"drop_on_full":       func(s redrive.Store) redrive.Store { return &dropOnFull{Store: s} },
+	"batch_poisoned":     func(s redrive.Store) redrive.Store { return &batchPoisoned{Store: s} },
+	"naive_move":         func(s redrive.Store) redrive.Store { return &naiveMove{Store: s} },
+	"commit_highest":     func(s redrive.Store) redrive.Store { return &commitHighest{Store: s} },
+	"lost_wake_up":       func(s redrive.Store) redrive.Store { return &lostWakeUp{Store: s} },
+	"retry_at_once":      func(s redrive.Store) redrive.Store { return &retryAtOnce{Store: s} },
+}
+
+// noFence settles and extends whatever the token.
+type noFence struct{ redrive.Store }
+
+// current puts the present token into a receipt.
+func (b *noFence) current(ctx context.Context, r *redrive.Receipt) {
+	if e, err := b.Get(ctx, []redrive.Ref{r.Ref}); err == nil && e[0] != nil && e[0].Token != 0 {
+		r.Token = e[0].Token
+	}
+}
+
+func (b *noFence) Settle(ctx context.Context, s []redrive.Settlement) []error {
+	s = append([]redrive.Settlement(nil), s...)
+	for i := range s {
+		b.current(ctx, &s[i].Receipt)
+	}
+	return b.Store.Settle(ctx, s)
+}
+
+func (b *noFence) Extend(ctx context.Context, r []redrive.Receipt, lease time.Duration) []error {
+	r = append([]redrive.Receipt(nil), r...)
+	for i := range r {
+		b.current(ctx, &r[i])
+	}
+	return b.Store.Extend(ctx, r, lease)
+}
+
+// leaseFromPublish counts a lease from the publication of the message, so that in a
+// backlog everything has timed out before it was begun.
+type leaseFromPublish struct{ redrive.Store }
+
+func (b *leaseFromPublish) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	got, err := b.Store.Claim(ctx, req)
+	for i := range got {
+		left := got[i].PublishedAt.Add(req.Lease).Sub(got[i].LeasedAt)
+		b.Extend(ctx, []redrive.Receipt{got[i].Receipt}, max(left, 0))
+	}
+	return got, err
+}
+
+// full is what a dropOnFull holds.
+const full = 100
+
+// dropOnFull accepts what it has no room for, and forgets it.
+type dropOnFull struct{ redrive.Store }
+
+func (b *dropOnFull) Publish(ctx context.Context, msgs []redrive.Message) []error {
+	var kept []redrive.Message
+	room := map[string]int64{}
+	for i := range msgs {
+		queue := msgs[i].Queue
+		if _, known := room[queue]; !known {
+			room[queue] = full
+			if n, err := b.Counts(ctx, queue); err == nil {
+				room[queue] -= n[0].AllWaiting()
+			}
+		}
+		if room[queue]--; room[queue] >= 0 {
+			kept = append(kept, msgs[i])
+		} else if msgs[i].ID == "" {
+			msgs[i].ID = redrive.NewID()
+		}
+	}
+	if len(kept) == len(msgs) {
+		return b.Store.Publish(ctx, msgs)
+	}
+	b.Store.Publish(ctx, kept)
+	return nil
+}
+
+// batchPoisoned lets one bad item spoil its batch.
+type batchPoisoned struct{ redrive.Store }
+
+func (b *batchPoisoned) Publish(ctx context.Context, msgs []redrive.Message) []error {
+	for i := range msgs {
+		if err := msgs[i].Validate(); err != nil {
+			return all(len(msgs), err)
+		}
+	}
+	return b.Store.Publish(ctx, msgs)
+}
+
+func (b *batchPoisoned) Settle(ctx context.Context, s []redrive.Settlement) []error {
+	for i := range s {
+		e, err := b.Get(ctx, []redrive.Ref{s[i].Receipt.Ref})
+		if err == nil && (e[0] == nil || e[0].State == redrive.StateLeased && e[0].Token != s[i].Receipt.Token) {
+			return all(len(s), redrive.ErrLeaseLost)
+		}
+	}
+	return b.Store.Settle(ctx, s)
+}
+
+func all(n int, err error) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+// naiveMove dead-letters in two steps, the copy first: who repeats it doubles it.
+type naiveMove struct{ redrive.Store }
+
+func (b *naiveMove) Settle(ctx context.Context, s []redrive.Settlement) []error {
+	errs := make([]error, len(s))
+	for i := range s {
+		errs[i] = b.settle(ctx, s[i])
+	}
+	return errs
+}
+
+func (b *naiveMove) settle(ctx context.Context, s redrive.Settlement) error {
+	if s.Outcome != redrive.OutcomeDead {
+		return redrive.FirstError(b.Store.Settle(ctx, []redrive.Settlement{s}))
+	}
+	e := redrive.Entry{Message: redrive.Message{Queue: s.Receipt.Queue}, State: redrive.StateDead, Reason: s.Reason}
+	if there, err := b.Get(ctx, []redrive.Ref{s.Receipt.Ref}); err == nil && there[0] != nil {
+		e = *there[0]
+		e.ID, e.State, e.Reason = "", redrive.StateDead, s.Reason
+	}
+	if _, err := b.Apply(ctx, redrive.Batch{Put: []redrive.Entry{e}}); err != nil {
+		return err
+	}
+	s.Outcome = redrive.OutcomeDone
+	return redrive.FirstError(b.Store.Settle(ctx, []redrive.Settlement{s}))
+}
+
+// commitHighest takes the end of a message for the end of all that were handed out
+// before it.
+type commitHighest struct {
+	redrive.Store
+	mu  sync.Mutex
+	out []redrive.Receipt
+}
+
+func (b *commitHighest) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	got, err := b.Store.Claim(ctx, req)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range got {
+		b.out = append(b.out, got[i].Receipt)
+	}
+	return got, err
+}
+
+func (b *commitHighest) Settle(ctx context.Context, s []redrive.Settlement) []error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	errs := b.Store.Settle(ctx, s)
+	for i := range s {
+		for at, r := range b.out {
+			if r != s[i].Receipt || s[i].Outcome != redrive.OutcomeDone {
+				continue
+			}
+			for _, before := range b.out[:at] {
+				b.Store.Settle(ctx, []redrive.Settlement{{Receipt: before, Outcome: redrive.OutcomeDone}})
+			}
+			b.out = b.out[at+1:]
+			break
+		}
+	}
+	return errs
+}
+
+// lostWakeUp tells a waiter only what was there before it began to wait.
+type lostWakeUp struct{ redrive.Store }
+
+func (b *lostWakeUp) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+	for i := range watches {
+		if watches[i].Since == 0 {
+			return b.Store.Wait(ctx, watches)
+		}
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// retryAtOnce knows no delays.
+type retryAtOnce struct{ redrive.Store }
+
+func (b *retryAtOnce) Settle(ctx context.Context, s []redrive.Settlement) []error {
+	s = append([]redrive.Settlement(nil), s...)
+	for i := range s {
+		s[i].After = 0
+	}
+	return b.Store.Settle(ctx, s)
+}
