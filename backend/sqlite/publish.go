@@ -128,6 +128,9 @@ func (t *tx) store(q *queue, m *redrive.Message, r *row) error {
 	if !head {
 		r.class = classBlocked
 	}
+	if isFresh(r, m) {
+		return t.hold(q, r, m)
+	}
 	if err := t.insertMessage(q, r.seq, m); err != nil {
 		return err
 	}

@@ -40,25 +40,20 @@ func scanRow(s *stmt, i int32) row {
 
 // insertWaiting stores a waiting row. size is that of its message.
 func (t *tx) insertWaiting(q *queue, r *row, size int64) error {
-	t.countWaiting(q, r, 1, size)
-	if r.class != classBlocked {
-		q.appeared(r.class, r.place())
-		t.bump(q)
-	}
-	if r.isFresh() {
-		return t.write(`INSERT INTO waiting (queue, ` + rowColumns + `) VALUES (?, ?, ?, ?, 0, 0, 0, 0, 0, ?, 0, 0, ?, NULL, NULL)`).
-			int(q.id).int(r.class).int(r.due).int(r.seq).int(r.flags).textOrNull(r.kind).run()
-	}
+	t.appears(q, r, size)
 	s := t.write(`INSERT INTO waiting (queue, ` + rowColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
 	s.int(q.id).int(r.class).int(r.due).int(r.seq).int(r.lane).int(r.attempts).int(r.failures).int(r.earlier).
 		int(r.crashes).int(r.flags).int(r.token).int(r.turn).textOrNull(r.kind)
 	return s.intOrNull(r.expires).intOrNull(r.born).run()
 }
 
-// isFresh reports a row as nearly every new message has: without what would have to
-// be bound for nothing.
-func (r *row) isFresh() bool {
-	return r.lane|r.attempts|r.failures|r.earlier|r.crashes|r.token|r.turn|r.expires|r.born == 0
+// appears counts a new waiting row and notes that it can be claimed.
+func (t *tx) appears(q *queue, r *row, size int64) {
+	t.countWaiting(q, r, 1, size)
+	if r.class != classBlocked {
+		q.appeared(r.class, r.place())
+		t.bump(q)
+	}
 }
 
 // deleteWaiting removes a waiting row.
@@ -94,10 +89,6 @@ const messageWidth = 12
 
 // insertMessage stores what a message carries.
 func (t *tx) insertMessage(q *queue, seq int64, m *redrive.Message) error {
-	if m.Lineage == (redrive.Lineage{}) && m.Headers == nil && m.Key == "" && m.ReplyTo == "" && m.ExpiresAt.IsZero() {
-		return t.write(`INSERT INTO message (seq, queue, ` + messageColumns + `) VALUES (?, ?, ?, NULL, NULL, ?, NULL, NULL, 0, 0, NULL, NULL, NULL, ?)`).
-			int(seq).int(q.id).text(m.ID).int(nanos(m.PublishedAt)).blob(m.Body).run()
-	}
 	s := t.write(`INSERT INTO message (seq, queue, ` + messageColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
 	s.int(seq).int(q.id).text(m.ID).textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers))
 	s.int(nanos(m.PublishedAt)).intOrNull(nanos(m.ExpiresAt)).textOrNull(m.ReplyTo)
