@@ -85,7 +85,7 @@ func (p *Plans) DryRun(ctx context.Context, r PlanRequest) (DryRun, error) {
 		}
 		if r.MaxRedrives > 0 {
 			err = p.scan(ctx, &plan, func(e *Entry) {
-				if e.Redrives >= r.MaxRedrives {
+				if e.Redrives >= r.MaxRedrives && (e.Reason != ReasonUncertain || r.ConfirmUncertain) {
 					run.refuse("loop", 1)
 				}
 			}, &run.RefusedMore)
