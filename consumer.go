@@ -81,8 +81,9 @@ type feed struct {
 
 	// Under the consumer's lock.
 	lanes    LaneSet       // may have something due
-	empty    LaneSet       // were found empty since the last event, though something was said to be due
+	empty    LaneSet       // were found empty since the last event or look, though something was said to be due
 	suspects bool          // something may be claimed alone
+	narrowed bool          // the newest claim was narrowed by a gate
 	refresh  bool          // ask the source what is due next
 	wait     time.Duration // before asking again for what was said to be due and not found
 	dueAt    time.Time     // then ask again; zero: nothing is known to become due
@@ -134,6 +135,17 @@ func (c *consumer) wake() {
 	c.wakeLocked()
 }
 
+// wakeAfresh looks anew at what is due, as more of it may be for us than before.
+func (c *consumer) wakeAfresh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.feeds {
+		f.refresh, f.empty, f.wait = true, 0, 0
+	}
+	c.soloAt = time.Time{}
+	c.wakeLocked()
+}
+
 func (c *consumer) wakeLocked() {
 	switch {
 	case c.stopped || !c.e.started.Load():
@@ -179,7 +191,7 @@ func (c *consumer) onTimer() {
 	c.timerAt = time.Time{}
 	for _, f := range c.feeds {
 		if !f.dueAt.IsZero() && !now.Before(f.dueAt) {
-			f.dueAt, f.refresh = time.Time{}, true
+			f.dueAt, f.refresh, f.empty = time.Time{}, true, 0
 		}
 		if !f.dueAt.IsZero() {
 			c.timerLocked(f.dueAt)
@@ -252,13 +264,12 @@ func (c *consumer) refreshFeed(f *feed) {
 	// nobody handles, or excluded. We look again later, or at the next event.
 	missing := ev.NextDueIn <= 0 && f.empty&ev.Lanes != 0
 	ev.Lanes &^= f.empty
-	f.empty = 0
 	c.learnLocked(f, &ev, now)
 	if missing {
 		f.wait = min(max(2*f.wait, claimSoon), claimRetry)
 		f.dueAt = now.Add(f.wait)
 	}
-	c.unhandled = missing && f.wait == claimRetry
+	c.unhandled = missing && f.wait == claimRetry && !f.narrowed
 	if !f.dueAt.IsZero() {
 		c.timerLocked(f.dueAt)
 	}
@@ -354,6 +365,7 @@ func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane Lane, n int
 	if len(ds) > 0 {
 		f.wait = 0
 	}
+	f.narrowed = g.probing() || len(g.exceptKinds) > 0
 	if err == nil && len(ds) < n && !g.probing() {
 		f.lanes &^= 1 << lane
 		f.empty = f.empty.With(lane)

@@ -157,7 +157,7 @@ func (e *Engine) Handle(queue string, h Handler, o QueueOptions) error {
 			return &Error{Op: "handle", Queue: queue, Err: fmt.Errorf("%w change: sources and target stay as they are while a queue is consumed", ErrInvalid), Hint: "remove the queue first"}
 		}
 		c.config.Store(cfg)
-		c.wake()
+		c.wakeAfresh()
 		return nil
 	}
 	c := newConsumer(e, queue, cfg)
@@ -358,7 +358,7 @@ func (e *Engine) Pause(queue, target, reason string, d time.Duration) {
 func (e *Engine) Resume(queue, target string) {
 	if c := e.consumer(queue); c != nil {
 		c.pauses.resume(target)
-		c.wake()
+		c.wakeAfresh()
 	}
 }
 

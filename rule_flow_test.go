@@ -1,0 +1,433 @@
+package redrive_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+func TestRule07_BreakerOpensAndProbes(t *testing.T) {
+	for _, target := range []string{"", "provider"} {
+		t.Run("target="+target, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				var sick atomic.Bool
+				var attempts atomic.Int32
+				probed := make(map[string]bool)
+				var mu sync.Mutex
+				open := false
+				r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+					attempts.Add(1)
+					mu.Lock()
+					if open {
+						probed[d.ID] = true
+					}
+					mu.Unlock()
+					if sick.Load() {
+						return errSick
+					}
+					return nil
+				}, redrive.QueueOptions{Target: target, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 3})})
+				sick.Store(true)
+				r.publish("sms", 500)
+				r.start()
+				r.within(time.Minute, "the breaker opens", func() bool { return slices.Contains(r.seen.textsOf(redrive.OnBreaker), "open") })
+				mu.Lock()
+				open = true
+				mu.Unlock()
+				if b := r.status("sms").Breakers; len(b) != 1 || b[0].State != redrive.BreakerOpen || !strings.Contains(b[0].Reason, "attempts failed") {
+					t.Errorf("status: %+v", b)
+				}
+				before := attempts.Load()
+				pass(5 * time.Minute)
+				n := attempts.Load() - before
+				if n < 8 || n > 30 {
+					t.Errorf("%d probes in five minutes, want one each 1 to 30 s", n)
+				}
+				mu.Lock()
+				if len(probed) < int(n)*2/3 {
+					t.Errorf("%d probes were %d messages, want another each time", n, len(probed))
+				}
+				mu.Unlock()
+				if c := r.counts("sms"); c.AllDead() != 0 {
+					t.Errorf("%d died of an outage of five minutes", c.AllDead())
+				}
+				sick.Store(false)
+				r.ended(5*time.Minute, "sms")
+				if c := r.counts("sms"); c.Books.Done != 500 {
+					t.Errorf("%d done, %d dead; want 500 and 0", c.Books.Done, c.AllDead())
+				}
+			})
+		})
+	}
+}
+
+func TestRule07_InFlightNotCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			n, _ := strconv.Atoi(strings.TrimPrefix(d.ID, "sms-"))
+			if n >= 20 { // slow ones, in flight when the breaker opens
+				<-time.After(5 * time.Second)
+			}
+			return errSick
+		}, redrive.QueueOptions{Target: "provider", Concurrency: 30, Policy: fixed(time.Hour, redrive.Policy{})})
+		r.publish("sms", 30)
+		r.start()
+		pass(7 * time.Second)
+		uncounted := 0
+		for i := range 30 {
+			if e := r.entry("sms", "sms-"+strconv.Itoa(i)); e.History.Count == 0 && e.History.First != nil {
+				uncounted++
+			}
+		}
+		if uncounted != 10 {
+			t.Errorf("%d failures were recorded and not counted, want 10", uncounted)
+		}
+	})
+}
+
+func TestRule07_OtherKindsGoOn(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var good atomic.Int32
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			if d.Kind == "sick" {
+				return errSick
+			}
+			good.Add(1)
+			return nil
+		}, redrive.QueueOptions{Policy: fixed(time.Second, redrive.Policy{})})
+		for i := range 200 {
+			r.publishAll(redrive.Message{Queue: "sms", ID: "s" + strconv.Itoa(i), Kind: "sick"})
+		}
+		r.start()
+		pass(10 * time.Second)
+		if !slices.Contains(r.seen.textsOf(redrive.OnBreaker), "open") {
+			t.Fatal("the breaker did not open")
+		}
+		for i := range 300 {
+			r.publishAll(redrive.Message{Queue: "sms", Kind: "well", ID: "w" + strconv.Itoa(i)})
+			pass(100 * time.Millisecond)
+			if int(good.Load()) < i-1 {
+				t.Fatalf("%d of %d of the healthy kind were handled beside an open breaker", good.Load(), i+1)
+			}
+		}
+		pass(time.Second)
+		if good.Load() != 300 {
+			t.Errorf("%d of 300 of the healthy kind were handled", good.Load())
+		}
+	})
+}
+
+func TestRule07_OwnRefusalPauses(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var attempts atomic.Int32
+		var secret atomic.Bool
+		r.handle("sms", func(context.Context, *redrive.Delivery) error {
+			attempts.Add(1)
+			if !secret.Load() {
+				return redrive.Pause(errors.New("the secret SMS_SECRET is missing"), 0)
+			}
+			return nil
+		}, redrive.QueueOptions{Target: "provider", Concurrency: 5, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 1})})
+		r.publish("sms", 50)
+		r.start()
+		pass(10 * time.Minute)
+		if n := attempts.Load(); n > 5 {
+			t.Errorf("%d attempts against a paused target", n)
+		}
+		s := r.status("sms")
+		if len(s.Paused) != 1 || s.Paused[0].Target != "provider" || !strings.Contains(s.Paused[0].Reason, "SMS_SECRET") || !strings.Contains(s.Refused, "SMS_SECRET") {
+			t.Errorf("status: %+v", s)
+		}
+		if c := r.counts("sms"); c.AllDead() != 0 || c.AllWaiting() != 50 {
+			t.Errorf("counts: %+v", c)
+		}
+		if e := r.entry("sms", "sms-0"); e.Attempts != 0 || e.History.Count != 0 {
+			t.Errorf("a refusal of our own was counted: %+v", e)
+		}
+		secret.Store(true)
+		r.engine.Resume("sms", "provider")
+		r.ended(time.Second, "sms")
+		if s := r.status("sms"); s.Refused != "" || len(s.Paused) != 0 {
+			t.Errorf("nothing is held back any more: %+v", s)
+		}
+	})
+}
+
+func TestRule07_PauseForAWhileAndByKind(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var a, b tally
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			if d.Kind == "a" {
+				if a.add(d.ID); a.sum() == 1 {
+					return redrive.Pause(errSick, time.Minute)
+				}
+				return nil
+			}
+			b.add(d.ID)
+			return nil
+		}, redrive.QueueOptions{Concurrency: 1})
+		for i := range 20 {
+			r.publishAll(redrive.Message{Queue: "sms", ID: strconv.Itoa(i), Kind: []string{"a", "b"}[i%2]})
+		}
+		r.start()
+		pass(59 * time.Second)
+		if a.sum() != 1 || b.sum() != 10 {
+			t.Errorf("%d of the paused kind and %d of the other, want 1 and 10", a.sum(), b.sum())
+		}
+		r.ended(3*time.Second, "sms")
+	})
+}
+
+func TestRule07_PausedKindInAllLanesDoesNotSpin(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var claims atomic.Int32
+		r.fail.claim = func(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+			claims.Add(1)
+			return r.store.Claim(ctx, req)
+		}
+		var entries []redrive.Entry
+		for l := range redrive.Lanes {
+			entries = append(entries, redrive.Entry{Message: redrive.Message{Queue: "sms", Kind: "paused"}, State: redrive.StateWaiting, Lane: redrive.Lane(l)}) //nolint:gosec // 0 to 2
+		}
+		if _, err := r.store.Apply(t.Context(), redrive.Batch{Put: entries}); err != nil {
+			t.Fatal(err)
+		}
+		var handled tally
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			handled.add(d.Kind)
+			return nil
+		})
+		r.engine.Pause("sms", "paused", "maintenance", 0)
+		r.start()
+		pass(time.Minute)
+		if n := claims.Load(); n > 300 {
+			t.Errorf("%d claims in a minute: it spins", n)
+		}
+		if r.status("sms").Unhandled {
+			t.Error("the status says that nobody handles what is only paused")
+		}
+		r.publishAll(redrive.Message{Queue: "sms", Kind: "other"})
+		pass(time.Millisecond)
+		if handled.of("other") != 1 || handled.of("paused") != 0 {
+			t.Errorf("handled: %v", handled.n)
+		}
+		r.engine.Resume("sms", "paused")
+		r.ended(100*time.Millisecond, "sms")
+	})
+}
+
+func TestRule07_ExpiryGoesOnWhileNothingIsClaimed(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.handle("sms", func(context.Context, *redrive.Delivery) error {
+			t.Error("something was handled in a paused queue")
+			return nil
+		}, redrive.QueueOptions{MaxAge: 2 * time.Minute, Policy: fixed(time.Second, redrive.Policy{MaxAge: 2 * time.Minute})})
+		r.start()
+		r.engine.Pause("sms", "", "maintenance", 0)
+		now := time.Now()
+		for i := range 1000 {
+			r.publishAll(redrive.Message{Queue: "sms", ID: "e" + strconv.Itoa(i), ExpiresAt: now.Add(30 * time.Second)})
+		}
+		r.publish("sms", 10)
+		pass(20 * time.Second)
+		if c := r.counts("sms"); c.AllWaiting() != 1010 {
+			t.Errorf("counts before anything expired: %+v", c)
+		}
+		r.within(25*time.Second, "what expired is dead", func() bool { return r.counts("sms").Dead[redrive.ReasonExpired] == 1000 })
+		r.within(90*time.Second, "what is too old is dead", func() bool { return r.counts("sms").Dead[redrive.ReasonExpired] == 1010 })
+	})
+}
+
+func TestRule08_RetriesDoNotStarveFresh(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var fresh, retried atomic.Int32
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			if d.Attempt > 1 || d.Kind == "bad" {
+				retried.Add(1)
+				<-time.After(10 * time.Second) // slow failures
+				return errSick
+			}
+			<-time.After(50 * time.Millisecond)
+			fresh.Add(1)
+			return nil
+		}, redrive.QueueOptions{Concurrency: 20, Breaker: redrive.BreakerOptions{Off: true}, Policy: fixed(time.Second, redrive.Policy{Timeout: time.Minute, MaxAttempts: 1000})})
+		for i := range 500 {
+			r.publishAll(redrive.Message{Queue: "sms", ID: "bad" + strconv.Itoa(i), Kind: "bad"})
+		}
+		r.start()
+		r.within(20*time.Minute, "all bad ones have failed once", func() bool { return r.counts("sms").Waiting[redrive.LaneFresh] == 0 })
+		fresh.Store(0)
+		for range 60 {
+			for range 50 {
+				r.publishAll(redrive.Message{Queue: "sms", Kind: "good"})
+			}
+			pass(time.Second)
+		}
+		pass(10 * time.Second) // what is in the hands of a handler is not taken back
+		if n := fresh.Load(); n != 60*50 {
+			t.Errorf("%d of 3000 fresh messages were handled beside 500 slow retries", n)
+		}
+	})
+}
+
+func TestRule08_RetryBudget(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var retries atomic.Int32
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			if d.Kind == "good" {
+				return nil
+			}
+			if d.Attempt > 1 {
+				retries.Add(1)
+			}
+			return errSick
+		}, redrive.QueueOptions{Concurrency: 50, Breaker: redrive.BreakerOptions{Off: true}, Policy: fixed(100*time.Millisecond, redrive.Policy{MaxAttempts: 1000})})
+		r.publish("sms", 1000)
+		r.start()
+		pass(20 * time.Second)
+		retries.Store(0)
+		pass(100 * time.Second)
+		if n := retries.Load(); n < 80 || n > 130 {
+			t.Errorf("%d retries in 100 s without a success, want about one a second", n)
+		}
+		retries.Store(0)
+		for range 100 {
+			for range 100 {
+				r.publishAll(redrive.Message{Queue: "sms", Kind: "good"})
+			}
+			pass(time.Second)
+		}
+		if n := retries.Load(); n < 1500 || n > 2500 {
+			t.Errorf("%d retries beside 10,000 successes, want about 20 %%", n)
+		}
+		if e := r.entry("sms", "sms-0"); e.History.Count != e.Attempts {
+			t.Errorf("waiting for the budget was counted: %d attempts, %d failures", e.Attempts, e.History.Count)
+		}
+	})
+}
+
+func TestRule08_LanesShareByWeight(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var lanes [redrive.Lanes]atomic.Int32
+		var measuring atomic.Bool
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			<-time.After(time.Second)
+			if measuring.Load() {
+				lanes[d.Lane].Add(1)
+			}
+			return nil
+		}, redrive.QueueOptions{Concurrency: 22})
+		var entries []redrive.Entry
+		for i := range 3000 {
+			entries = append(entries, redrive.Entry{Message: redrive.Message{Queue: "sms", ID: strconv.Itoa(i)},
+				State: redrive.StateWaiting, Lane: redrive.Lane(i % 3)}) //nolint:gosec // 0 to 2
+		}
+		if _, err := r.store.Apply(t.Context(), redrive.Batch{Put: entries}); err != nil {
+			t.Fatal(err)
+		}
+		r.start()
+		pass(20 * time.Second)
+		measuring.Store(true)
+		pass(20 * time.Second)
+		for l, want := range []int32{320, 80, 40} {
+			if n := lanes[l].Load(); n < want*3/4 || n > want*5/4 {
+				t.Errorf("lane %s: %d of 440 slots, want about %d", redrive.Lane(l), n, want) //nolint:gosec // 0 to 2
+			}
+		}
+		measuring.Store(false)
+		r.ended(10*time.Minute, "sms")
+	})
+}
+
+func TestRule10_BooksBalanceAfterAMixedRun(t *testing.T) {
+	const seed = 11
+	bubble(t, func(t *testing.T, r *rig) {
+		rnd := rand.New(rand.NewPCG(seed, seed))
+		var mu sync.Mutex
+		r.handle("sms", func(ctx context.Context, d *redrive.Delivery) error {
+			mu.Lock()
+			n := rnd.IntN(10)
+			mu.Unlock()
+			switch n {
+			case 0:
+				return errSick
+			case 1:
+				return redrive.Permanent(errSick)
+			case 2:
+				return redrive.Release(errSick, time.Second)
+			case 3:
+				panic("mixed")
+			case 4:
+				return redrive.Emit(ctx, redrive.Message{Queue: "out", Body: d.Body})
+			case 5:
+				if d.Generation < 3 {
+					return redrive.RepeatAfter(time.Second)
+				}
+			case 6:
+				return redrive.DeadLetter(errSick, redrive.ReasonUncertain)
+			}
+			return nil
+		}, redrive.QueueOptions{Breaker: redrive.BreakerOptions{Off: true}, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 3})})
+		r.publish("sms", 2000)
+		r.start()
+		r.ended(30*time.Minute, "sms")
+		c := r.counts("sms")
+		if got := c.Books.Done + c.AllDead() - c.Books.Repeated; got != 2000 {
+			t.Errorf("%d done and dead, want 2000: %+v", got, c)
+		}
+		r.balanced()
+	})
+}
+
+func TestRule12_OrderByKey(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		if err := r.store.Configure(t.Context(), "sms", redrive.QueueSettings{OrderByKey: true}); err != nil {
+			t.Fatal(err)
+		}
+		rnd := rand.New(rand.NewPCG(5, 5))
+		var mu sync.Mutex
+		last := make(map[string]int)
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			mu.Lock()
+			fails, pause := rnd.IntN(3) == 0, time.Duration(rnd.IntN(50))*time.Millisecond
+			mu.Unlock()
+			<-time.After(pause)
+			if fails {
+				return errSick
+			}
+			n, _ := strconv.Atoi(string(d.Body))
+			mu.Lock()
+			defer mu.Unlock()
+			if last[d.Key]+1 != n {
+				t.Errorf("key %s: %d was handled after %d", d.Key, n, last[d.Key])
+			}
+			last[d.Key] = n
+			return nil
+		}, redrive.QueueOptions{Breaker: redrive.BreakerOptions{Off: true}, Policy: fixed(200*time.Millisecond, redrive.Policy{MaxAttempts: 100})})
+		r.start()
+		for n := range 50 {
+			for key := range 20 {
+				r.publishAll(redrive.Message{Queue: "sms", Key: "k" + strconv.Itoa(key), Body: fmt.Append(nil, n+1)})
+			}
+		}
+		r.ended(time.Hour, "sms")
+		for key, n := range last {
+			if n != 50 {
+				t.Errorf("key %s ended at %d of 50", key, n)
+			}
+		}
+		if len(last) != 20 {
+			t.Errorf("%d keys", len(last))
+		}
+	})
+}
