@@ -2,9 +2,7 @@ package backendtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -283,69 +281,6 @@ func extendDoesNotCount(c *C) {
 	c.done(d)
 }
 
-// consume claims and settles by what Wait says alone, until ctx ends, and tells of
-// each message it saw.
-func (c *C) consume(ctx context.Context, seen chan<- string) {
-	since := uint64(0)
-	for {
-		events, err := c.src.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: since}})
-		if err != nil {
-			return
-		}
-		since = events[0].Version
-		for {
-			got, err := c.src.Claim(ctx, c.ask(7))
-			if err != nil || len(got) == 0 {
-				break
-			}
-			list := make([]redrive.Settlement, len(got))
-			for i := range got {
-				list[i] = settled(got[i], redrive.OutcomeDone)
-			}
-			if err := redrive.FirstError(c.src.Settle(c.ctx, list)); err != nil {
-				c.Errorf("settle: %v", err)
-			}
-			for i := range got {
-				seen <- got[i].ID
-			}
-		}
-	}
-}
-
-// wakeUpLost publishes one by one to a consumer that has to be woken for each, and
-// then many while it is busy.
-func wakeUpLost(c *C) {
-	const n = 300
-	ctx, cancel := context.WithTimeout(c.ctx, c.f.Patience)
-	defer cancel()
-	seen := make(chan string, n)
-	var wg sync.WaitGroup
-	wg.Go(func() { c.consume(ctx, seen) })
-	await := func(what string) bool {
-		select {
-		case <-seen:
-			return true
-		case <-ctx.Done():
-			c.Errorf("the one who waits never saw %s", what)
-			return false
-		}
-	}
-	ok := true
-	for i := 0; ok && i < n/10; i++ {
-		id := fmt.Sprintf("single-%04d", i)
-		c.publish(redrive.Message{ID: id})
-		ok = await(id)
-	}
-	for i := 0; ok && i < n; i++ {
-		c.publish(redrive.Message{ID: fmt.Sprintf("m%04d", i)})
-	}
-	for i := 0; ok && i < n; i++ {
-		ok = await(fmt.Sprintf("%d of %d messages", n-i, n))
-	}
-	cancel()
-	wg.Wait()
-}
-
 func claimOrder(c *C) {
 	c.publish(redrive.Message{ID: "later", Delay: 3 * c.tick}, redrive.Message{ID: "soon", Delay: 2 * c.tick})
 	c.publish(redrive.Message{ID: "first"})
@@ -391,39 +326,6 @@ func lanesNoStarvation(c *C) {
 	c.equal("fresh lane behind 500 retries", ids(c.get(1, c.ask(10))), []string{"fresh"})
 	c.equal("redrive lane behind 500 retries", ids(c.get(1, c.lane(10, redrive.LaneRedrive))), []string{"dead"})
 	c.get(100, c.lane(100, redrive.LaneRetry))
-}
-
-func killedDuringWait(c *C) {
-	const n = 200
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	wg.Go(func() {
-		for {
-			ctx, cancel := context.WithTimeout(c.ctx, time.Millisecond)
-			_, err := c.src.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: 1 << 40}})
-			cancel()
-			if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-				c.Errorf("wait: %v", err)
-			}
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	})
-	msgs := make([]redrive.Message, n)
-	for i := range msgs {
-		msgs[i] = c.publish(redrive.Message{ID: fmt.Sprintf("m%04d", i)})[0]
-	}
-	close(stop)
-	wg.Wait()
-	got := c.get(n, c.ask(n))
-	c.sameSet("what is left after waiters died", ids(got), idsOf(msgs))
-	if i := slices.IndexFunc(got, func(d redrive.Delivery) bool { return d.Attempt != 1 }); i >= 0 {
-		c.Errorf("%s is at attempt %d though nobody claimed it", got[i].ID, got[i].Attempt)
-	}
-	c.done(got...)
 }
 
 func clientClock(c *C) {

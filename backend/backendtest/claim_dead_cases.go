@@ -82,8 +82,8 @@ func claimDeadLease(c *C) {
 		c.Errorf("%s was claimed twice", first.ID)
 	}
 	c.none(dead(c.ask(5)))
-	if n := c.counts(); n.AllDead() != 2 || n.AllWaiting() != 0 {
-		c.Errorf("a claimed dead letter is not dead any more: %+v", n)
+	if n := c.counts(); n.AllDead() != 2 || n.AllWaiting() != 0 || n.Leased != 0 {
+		c.Errorf("a claimed dead letter is dead, and leased is a part of waiting: %+v", n)
 	}
 	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, second.ID)[0].Err, "redrive of a claimed dead letter", redrive.ErrState)
 	c.runOut()

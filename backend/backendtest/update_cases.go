@@ -204,8 +204,8 @@ func editKeepsOriginal(c *C) {
 			sameHeaders(c, e.Original.Headers, headers)
 		}
 	}
-	long := string(bytes.Repeat([]byte("k"), redrive.MaxKeyLength+1))
-	got, err := c.store.Update(c.ctx, redrive.Selection{Refs: []redrive.Ref{{Queue: c.q, ID: "dead"}}}, redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Key: &long}}, 1)
+	tooLong := string(bytes.Repeat([]byte("k"), redrive.MaxKeyLength+1))
+	got, err := c.store.Update(c.ctx, redrive.Selection{Refs: []redrive.Ref{{Queue: c.q, ID: "dead"}}}, redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Key: &tooLong}}, 1)
 	if err == nil { // of the change as a whole, or of the message
 		err = got[0].Err
 	}

@@ -38,20 +38,6 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 	return errs, nil
 }
 
-func (s *Store) publishOne(m *redrive.Message, now int64) error {
-	if err := m.Validate(); err != nil {
-		return err
-	}
-	chosen := m.ID != ""
-	var hash uint64
-	if chosen {
-		hash = redrive.BodyHash(m)
-	} else {
-		m.ID = redrive.NewID()
-	}
-	return s.queue(m.Queue).publish(m, chosen, hash, now)
-}
-
 // put takes an entry in as it is.
 func (s *Store) put(e *redrive.Entry, how redrive.Entered, now int64) error {
 	if err := checkEntry(e); err != nil {

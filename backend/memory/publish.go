@@ -79,20 +79,19 @@ func firstDue(m *redrive.Message, now int64) int64 {
 	return due
 }
 
-// emit takes messages in that are part of a step, when the step lock is held
-// exclusively and checkEmits has found nothing against them.
-func (s *Store) emit(msgs []redrive.Message, now int64) {
-	for i := range msgs {
-		m := &msgs[i]
-		chosen := m.ID != ""
-		var hash uint64
-		if chosen {
-			hash = redrive.BodyHash(m)
-		} else {
-			m.ID = redrive.NewID()
-		}
-		_ = s.queue(m.Queue).publish(m, chosen, hash, now) // a duplicate counts as done
+// publishOne publishes a message when the step lock is held exclusively.
+func (s *Store) publishOne(m *redrive.Message, now int64) error {
+	if err := m.Validate(); err != nil {
+		return err
 	}
+	chosen := m.ID != ""
+	var hash uint64
+	if chosen {
+		hash = redrive.BodyHash(m)
+	} else {
+		m.ID = redrive.NewID()
+	}
+	return s.queue(m.Queue).publish(m, chosen, hash, now)
 }
 
 // checkEmits returns what keeps messages from becoming part of a step.

@@ -84,7 +84,9 @@ func (s *Store) settleEmitting(t *redrive.Settlement, now int64) error {
 	if err := q.settle(it, t, now); err != nil {
 		return err
 	}
-	s.emit(t.Emit, now)
+	for i := range t.Emit {
+		_ = s.publishOne(&t.Emit[i], now) // it was checked; what is there already counts as done
+	}
 	return nil
 }
 
