@@ -36,7 +36,8 @@ func Check(ctx context.Context, dir string, progress func(messages int64)) (Repo
 		return r, err
 	}
 	defer src.close()
-	defer src.conn.interruptOn(ctx)()
+	stop := src.conn.interruptOn(ctx)
+	defer stop()
 	src.progress = progress
 	src.report = &r
 	if err := src.integrity(); err != nil {

@@ -254,7 +254,7 @@ func (o *claimOp) hand(t *tx, rows []row) error {
 		}
 		l := &grown[i]
 		*l = lease{
-			row: *r, queue: o.queue, id: m.ID, key: m.Key, size: int64(m.Size()), token: c.token + uint64(i), //nolint:gosec // not negative
+			row: *r, queue: o.queue, id: m.ID, key: m.Key, size: int64(m.Size()), token: c.token + uint64(i),
 			instance: o.req.Instance, until: later(t.now, o.req.Lease), claim: c, slot: -1,
 			suspect: r.flags & flagSuspect,
 		}

@@ -27,7 +27,7 @@ func decodeHeaders(b []byte) (redrive.Headers, error) {
 	var h redrive.Headers
 	part := func() ([]byte, bool) {
 		n, w := binary.Uvarint(b)
-		if w <= 0 || n > uint64(len(b)-w) {
+		if w <= 0 || n > uint64(len(b)-w) { //nolint:gosec // w is at most len(b)
 			return nil, false
 		}
 		p := b[w : w+int(n) : w+int(n)] //nolint:gosec // n is at most len(b)

@@ -108,10 +108,10 @@ func openConn(path string, create bool) (*conn, error) {
 	return c, nil
 }
 
-// close finalizes all statements and closes the connection.
+// close frees all statements and closes the connection.
 func (c *conn) close() {
 	for _, s := range c.stmts {
-		s.finalize()
+		s.free()
 	}
 	c.stmts = nil
 	if c.db != 0 {
@@ -166,17 +166,6 @@ func (c *conn) checkpoint(mode int32) (log, moved int32, err error) {
 	return log, moved, nil
 }
 
-// config switches an on/off option of the connection.
-func (c *conn) config(op int32, on bool) {
-	var v int32
-	if on {
-		v = 1
-	}
-	va := libc.Xmalloc(c.tls, 16)
-	defer libc.Xfree(c.tls, va)
-	sqlite3.Xsqlite3_db_config(c.tls, c.db, op, libc.VaList(va, v, uintptr(0)))
-}
-
 // interruptOn interrupts what the connection runs when ctx ends. The returned
 // function undoes that and must be called before the connection is used again.
 func (c *conn) interruptOn(ctx context.Context) (stop func()) {
@@ -214,7 +203,7 @@ func (c *conn) stmt(sql string) *stmt {
 func (c *conn) value(sql string) (int64, error) {
 	s := &stmt{c: c}
 	s.prepare(sql)
-	defer s.finalize()
+	defer s.free()
 	var v int64
 	for s.next() {
 		v = s.colInt(0)

@@ -33,17 +33,17 @@ func TestMain(m *testing.M) {
 		s, err := Open(dir)
 		if err != nil {
 			fmt.Println(err)
-			os.Exit(1)
+			os.Exit(1) //nolint:forbidigo // this is a process of its own
 		}
 		fmt.Println("open")
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test closes it
 		_ = s.Close()
-		os.Exit(0)
+		os.Exit(0) //nolint:forbidigo // this is a process of its own
 	}
 	if dir := os.Getenv(floodEnv); dir != "" {
 		flood(dir)
 	}
-	os.Exit(m.Run())
+	os.Exit(m.Run()) //nolint:forbidigo // TestMain must
 }
 
 // flood publishes, claims and settles, and writes a line once something is
@@ -52,7 +52,7 @@ func flood(dir string) {
 	s, err := Open(dir)
 	if err != nil {
 		fmt.Println(err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is a process of its own
 	}
 	for range 8 {
 		go func() {
@@ -84,7 +84,7 @@ func TestKillLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	waiting, begun, settled := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for round := range 5 {
-		other := exec.Command(os.Args[0]) //nolint:gosec // this binary
+		other := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
 		other.Env = append(os.Environ(), floodEnv+"="+dir)
 		out, err := other.StdoutPipe()
 		noErr(t, err, other.Start())
@@ -132,7 +132,7 @@ func TestKillLosesNothing(t *testing.T) {
 
 func TestSecondProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	other := exec.Command(os.Args[0]) //nolint:gosec // this binary
+	other := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
 	other.Env = append(os.Environ(), holdEnv+"="+dir)
 	in, err := other.StdinPipe()
 	noErr(t, err)

@@ -1,7 +1,5 @@
 package sqlite
 
-import "github.com/redrive/redrive"
-
 // lease is one message in somebody's hands. Leases live in memory, as the process
 // owns the file alone; what must outlive it is the mark of its claim.
 type lease struct {
@@ -171,10 +169,4 @@ func (t *tx) forgetLease(seq int64) {
 	if l := t.s.leases.bySeq[seq]; l != nil {
 		t.endLease(l, false)
 	}
-}
-
-// state tells an entry's state of lease.
-func (l *lease) fill(e *redrive.Entry) {
-	e.State = redrive.StateLeased
-	e.Until, e.Instance, e.Token = timeOf(l.until), l.instance, l.token
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func tryLock(f *os.File) error {
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
 func syncHandle(d *os.File) error { return d.Sync() }

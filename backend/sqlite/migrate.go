@@ -83,7 +83,7 @@ func schemaOf(c *conn) (map[string]bool, error) {
 func (s *Store) pragma(sql string) (string, error) {
 	st := &stmt{c: s.w}
 	st.prepare(sql)
-	defer st.finalize()
+	defer st.free()
 	var v string
 	if st.next() {
 		v = st.colText(0)

@@ -213,7 +213,7 @@ func seqOf(id string) (int64, bool) {
 	for _, c := range b {
 		n = n<<8 | uint64(c)
 	}
-	return int64(n >> 4), true //nolint:gosec // 60 bits
+	return int64(n >> 4), true
 }
 
 // lookup returns the seq of a message by its id, or 0.

@@ -72,7 +72,7 @@ func (r *random) step() {
 		}
 		r.allowed(r.s.Publish(ctx, msgs), redrive.ErrDuplicate, redrive.ErrConflict)
 	case 3, 4:
-		req := redrive.ClaimRequest{Queue: r.queue(), Lane: redrive.Lane(r.rand.IntN(redrive.Lanes)), Max: 1 + r.rand.IntN(5),
+		req := redrive.ClaimRequest{Queue: r.queue(), Lane: redrive.Lane(r.rand.IntN(redrive.Lanes)), Max: 1 + r.rand.IntN(5), //nolint:gosec // a lane
 			Lease: time.Duration(1+r.rand.IntN(100)) * time.Second}
 		switch r.rand.IntN(6) {
 		case 0:

@@ -57,7 +57,7 @@ func (s *Store) loadQueues() error {
 func scanQueue(st *stmt, q *queue) {
 	q.settings = redrive.QueueSettings{OrderByKey: st.colInt(2) != 0, DeadRelease: st.colInt(3) != 0, Remember: time.Duration(st.colInt(4))}
 	for c := range q.state.counts {
-		q.state.counts[c] = st.colInt(5 + int32(c)) //nolint:gosec // a few dozen
+		q.state.counts[c] = st.colInt(5 + int32(c))
 	}
 }
 

@@ -302,9 +302,9 @@ func (v *salvage) copyStory(t *tx, r *row) error {
 
 // copyTable copies the rows of a table as they are, as far as they can be read.
 func (v *salvage) copyTable(ctx context.Context, name, columns, values string) error {
-	insert := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (%s)", name, columns, values) //nolint:gosec // constants
+	insert := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (%s)", name, columns, values)
 	return v.to.do(ctx, 1, func(t *tx) error {
-		st := v.conn.stmt(fmt.Sprintf("SELECT %s FROM %s", columns, name)) //nolint:gosec // constants
+		st := v.conn.stmt(fmt.Sprintf("SELECT %s FROM %s", columns, name))
 		for st.next() {
 			to := t.write(insert)
 			st.copyRow(to)

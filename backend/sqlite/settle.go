@@ -29,7 +29,7 @@ func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error 
 		}
 		ok++
 		for j := range items[i].Emit {
-			bytes += items[i].Emit[j].Size()
+			bytes += items[i].Emit[j].Size() //nolint:gosec // it ranges over this
 			grows = true
 		}
 	}
@@ -172,6 +172,7 @@ func (t *tx) settleWaiting(l *lease, st *redrive.Settlement) error {
 		return t.die(l, st)
 	case redrive.OutcomeRepeat:
 		return t.repeat(l, st.After)
+	case redrive.OutcomeRetry, redrive.OutcomeRelease:
 	}
 	next := l.settled()
 	next.due = later(t.now, st.After)

@@ -1,8 +1,7 @@
 package sqlite
 
-import (
-	"github.com/redrive/redrive"
-)
+import "github.com/redrive/redrive"
+
 // settleDead settles the claim of a dead letter.
 func (t *tx) settleDead(l *lease, st *redrive.Settlement) error {
 	switch st.Outcome {

@@ -109,7 +109,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		work: make(chan struct{}, 1), quit: make(chan struct{}), writerDone: make(chan struct{}),
 		onFatal: func(err error) {
 			slog.Error("the store cannot be written; the process ends", "dir", dir, "error", err)
-			os.Exit(exitAfterFatal)
+			os.Exit(exitAfterFatal) //nolint:forbidigo // nobody may write the file again before it was recovered
 		},
 	}
 	for _, o := range opts {

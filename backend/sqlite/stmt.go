@@ -42,9 +42,9 @@ func (s *stmt) prepare(sql string) {
 	}
 }
 
-func (s *stmt) finalize() {
+func (s *stmt) free() {
 	s.reset()
-	sqlite3.Xsqlite3_finalize(s.c.tls, s.p)
+	sqlite3.Xsqlite3_finalize(s.c.tls, s.p) //nolint:misspell // SQLite's name
 	libc.Xfree(s.c.tls, s.buffer)
 	s.p, s.buffer = 0, 0
 }
@@ -140,7 +140,7 @@ func (s *stmt) blobOrNull(v []byte) *stmt {
 // room returns n bytes that live until the statement is reset.
 func (s *stmt) room(n int) uintptr {
 	if s.used+n <= stmtBuffer {
-		p := s.buffer + uintptr(s.used) //nolint:gosec // not negative
+		p := s.buffer + uintptr(s.used)
 		s.used += n
 		return p
 	}
@@ -194,7 +194,7 @@ func (s *stmt) done() error {
 
 // run executes the statement.
 func (s *stmt) run() error {
-	for s.next() { //nolint:revive // rows are not wanted
+	for s.next() {
 	}
 	return s.done()
 }

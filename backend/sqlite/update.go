@@ -228,7 +228,7 @@ func (t *tx) kill(q *queue, r *row, m *redrive.Message, c *redrive.Change) error
 // publishResult publishes the result of a message that ended, if it asks for one.
 func (t *tx) publishResult(m *redrive.Message, o redrive.Outcome, reason redrive.Reason, f *redrive.Failure) error {
 	result, ok := redrive.ResultMessage(m, o, reason, f, nil)
-	if !ok || result.Validate() != nil { // a name that is no queue's has nobody who waits for it
+	if ok = ok && result.Validate() == nil; !ok { // a name that is no queue's has nobody who waits for it
 		return nil
 	}
 	q, err := t.queue(result.Queue)

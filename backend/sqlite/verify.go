@@ -51,7 +51,7 @@ func (a *auditor) run() error {
 	st := a.read(queueSelect + " WHERE queue = ?").int(a.queue)
 	if st.next() {
 		for c := range a.booked {
-			a.booked[c] = st.colInt(5 + int32(c)) //nolint:gosec // a few dozen
+			a.booked[c] = st.colInt(5 + int32(c))
 		}
 	}
 	if err := st.done(); err != nil {

@@ -119,7 +119,7 @@ func (s *Store) events(ctx context.Context, changed []change) ([]redrive.Event, 
 			case int64(class) == classSuspect:
 				e.Suspects = true
 			default:
-				e.Lanes = e.Lanes.With(redrive.Lane(class)) //nolint:gosec // a lane
+				e.Lanes = e.Lanes.With(redrive.Lane(class))
 			}
 		}
 		if c.leased {

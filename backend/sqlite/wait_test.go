@@ -12,10 +12,10 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// next waits for the next event of a queue.
-func next(t *testing.T, s *Store, since uint64, queue string) redrive.Event {
+// next waits for the next event of queue q.
+func next(t *testing.T, s *Store, since uint64) redrive.Event {
 	t.Helper()
-	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "other", Since: 1}, {Queue: queue, Since: since}})
+	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "other", Since: 1}, {Queue: "q", Since: since}})
 	noErr(t, err)
 	equal(t, len(events), 1)
 	return events[0]
@@ -24,25 +24,25 @@ func next(t *testing.T, s *Store, since uint64, queue string) redrive.Event {
 func TestWaitTellsWhatIsDueWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, t.TempDir())
-		e := next(t, s, 0, "q")
+		e := next(t, s, 0)
 		equal(t, e.NextDueIn, redrive.Never)
 		go func() {
 			<-time.After(time.Second)
 			publish(t, s, redrive.Message{Queue: "q", ID: "late", Delay: time.Hour})
 		}()
-		e = next(t, s, e.Version, "q")
+		e = next(t, s, e.Version)
 		equal(t, []any{e.NextDueIn, e.Lanes}, []any{time.Hour, redrive.LaneSet(0)})
 		publish(t, s, redrive.Message{Queue: "q", ID: "now"})
-		e = next(t, s, e.Version, "q")
+		e = next(t, s, e.Version)
 		equal(t, []any{e.NextDueIn, e.Lanes.Has(redrive.LaneFresh), e.Suspects}, []any{time.Duration(0), true, false})
 		d := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Lease: time.Minute})
 		equal(t, len(d), 1)
 		start := time.Now()
-		e = next(t, s, e.Version, "q") // the lease runs out
+		e = next(t, s, e.Version) // the lease runs out
 		equal(t, []any{time.Since(start), e.Suspects, e.Lanes}, []any{time.Minute, true, redrive.LaneSet(0)})
 		_, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{{Queue: "q", ID: "late"}}}, redrive.Change{Action: redrive.ActDueNow}, 1)
 		noErr(t, err)
-		e = next(t, s, e.Version, "q")
+		e = next(t, s, e.Version)
 		equal(t, e.Lanes.Has(redrive.LaneFresh), true)
 		settle(t, s, d[0], redrive.OutcomeDone)
 		go func() {
@@ -61,7 +61,7 @@ func TestWaitKnowsDueTimesAfterARestart(t *testing.T) {
 	publish(t, s, redrive.Message{Queue: "q", Delay: time.Hour})
 	noErr(t, s.Close())
 	s = open(t, dir, WithClock(c.now))
-	equal(t, next(t, s, 0, "q").NextDueIn, time.Hour)
+	equal(t, next(t, s, 0).NextDueIn, time.Hour)
 }
 
 func TestTenThousandIdleQueuesAreCheap(t *testing.T) {
