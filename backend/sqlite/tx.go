@@ -158,8 +158,16 @@ func (t *tx) addLease(l *lease) {
 	}
 	t.s.leases.add(l)
 	t.undo = append(t.undo, undo{lease: l, added: true})
-	l.queue.state.leased++
+	t.countLease(l, 1)
 	l.queue.leaseEnd.Store(min(l.until, l.queue.leaseEnd.Load()))
+}
+
+// countLease counts a lease of a waiting message: a dead letter in somebody's hands
+// is dead.
+func (t *tx) countLease(l *lease, n int64) {
+	if !l.dead {
+		l.queue.state.leased += n
+	}
 	t.touch(l.queue)
 }
 
@@ -168,8 +176,7 @@ func (t *tx) endLease(l *lease, lapse bool) {
 	copied := *l
 	t.undo = append(t.undo, undo{lease: l, before: &copied})
 	if !l.lapsed {
-		l.queue.state.leased--
-		t.touch(l.queue)
+		t.countLease(l, -1)
 	}
 	if !lapse {
 		t.s.leases.remove(l)
@@ -203,7 +210,7 @@ func (t *tx) takeBack(mark int) {
 			u.made.id = 0
 		case u.added:
 			t.s.leases.remove(u.lease)
-			u.lease.queue.state.leased--
+			t.countLease(u.lease, -1)
 		default:
 			if u.lease.lapsed && !u.before.lapsed {
 				t.s.leases.remove(u.lease)
@@ -212,7 +219,7 @@ func (t *tx) takeBack(mark int) {
 			u.lease.slot = -1
 			t.s.leases.add(u.lease)
 			if !u.lease.lapsed {
-				u.lease.queue.state.leased++
+				t.countLease(u.lease, 1)
 			}
 		}
 	}

@@ -141,7 +141,7 @@ func (s *Store) nextLapse(q *queue, now int64) int64 {
 	defer s.leaseMu.RUnlock()
 	end := dueNever
 	for _, l := range s.leases.ends {
-		if l.queue == q {
+		if l.queue == q && !l.dead {
 			end = min(end, l.until)
 		}
 	}
