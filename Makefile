@@ -1,0 +1,102 @@
+# `make` shows what there is. It needs Go, GNU make and, for `make test`, the few
+# Debian packages of DEPS.
+
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+# command:package, what the tests run beside Go. A command that is there is not installed again.
+DEPS := fusermount3:fuse3
+# What bench/ compares with beside Go modules.
+PEERS := beanstalkd:beanstalkd
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X main.release=$(VERSION)
+
+# The race detector makes pure-Go SQLite about ten times slower, and test/e2e drives
+# programs that are built without it: what needs minutes for nothing is left out.
+RACE_EXCEPT := /test/e2e|/examples/
+RACE_PACKAGES ?= $(shell go list ./... | grep -vE '$(RACE_EXCEPT)')
+
+# Modules below this one, each with a go.mod of its own.
+MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/*/go.mod examples/*/go.mod))
+
+# Linters are built once for each state of tools/go.sum.
+TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
+
+ROUNDS ?= 1000
+FUZZTIME ?= 10s
+COUNT ?= 10
+BENCH ?= .
+
+.PHONY: help
+help: ## show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## install what the tests run beside Go (as root or in CI; else say what is missing)
+	@.ci/deps $(DEPS)
+
+.PHONY: build
+build: ## build the static binary bin/redrive
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/redrive ./cmd/redrive
+
+.PHONY: test
+test: deps ## run every test, then the race detector; at most 15 minutes on 2 cores
+	go test -shuffle=on -count=1 -timeout 12m ./...
+	@for m in $(MODULES); do echo "cd $$m && go test ./..."; (cd $$m && go test -shuffle=on -count=1 -timeout 10m ./...); done
+	@$(MAKE) race
+
+.PHONY: race
+race: ## run the tests under the race detector
+	go test -race -shuffle=on -count=1 -timeout 12m $(RACE_PACKAGES)
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## check format, vet and the linters of .golangci.yml
+	$< run ./...
+	@for m in $(MODULES); do echo "cd $$m && golangci-lint run"; (cd $$m && $(CURDIR)/$< run --config $(CURDIR)/.golangci.yml ./...); done
+
+$(TOOLS)/%: tools/go.mod
+	go -C tools build -o $(CURDIR)/$@ $$(go -C tools list -f '{{.ImportPath}}' tool | grep '/$*$$')
+	@touch $@
+
+.PHONY: fuzz
+fuzz: ## fuzz every parser for FUZZTIME (10s) each
+	@for p in $$(go list ./...); do \
+		for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+			echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+		done; \
+	done
+
+.PHONY: proof
+proof: deps ## kill -9 and power loss, ROUNDS (1000) times, with a new seed or REDRIVE_SEED=...
+	@seed=$${REDRIVE_SEED:-$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ')}; \
+	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \
+	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGES)
+
+PROOF ?= Kill|Power
+PROOF_PACKAGES ?= ./test/e2e/...
+
+.PHONY: bench
+bench: ## run BENCH (.) COUNT (10) times, for benchstat; compare: make benchstat OLD=... NEW=...
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
+
+.PHONY: benchstat
+benchstat: $(TOOLS)/benchstat ## compare two outputs of make bench: OLD=before.txt NEW=after.txt
+	@$< $(OLD) $(NEW)
+
+.PHONY: bench-peers
+bench-peers: ## measure Redrive beside its peers, interleaved; ARGS='-run publish -rounds 5'
+	@.ci/deps $(PEERS)
+	cd bench && go run . $(ARGS)
+
+.PHONY: examples
+examples: ## build every example
+	@mkdir -p bin/examples
+	go build -o bin/examples/ ./examples/...
+	@for m in $(filter examples/%,$(MODULES)); do echo "cd $$m && go build"; (cd $$m && go build -o $(CURDIR)/bin/examples/ ./...); done
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist
