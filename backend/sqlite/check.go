@@ -50,6 +50,8 @@ func Check(ctx context.Context, dir string, progress func(messages int64)) (Repo
 
 // source is a store that is examined, with the lock of its folder.
 type source struct {
+	dir      string
+	scratch  string // a copy to remove at the end
 	conn     *conn
 	lock     *lockFile
 	report   *Report
@@ -72,12 +74,20 @@ func openSource(dir string) (*source, error) {
 		lock.unlock()
 		return nil, err
 	}
-	_ = c.exec("PRAGMA query_only = 1; PRAGMA cell_size_check = 1")
-	return &source{conn: c, lock: lock}, nil
+	c.keepLog()
+	_ = c.exec("PRAGMA query_only = 1; PRAGMA cell_size_check = 1") // fails where the first page is damaged; so do the reads
+	return &source{dir: dir, conn: c, lock: lock}, nil
 }
 
 func (s *source) close() {
-	s.conn.close()
+	if s.conn.db != 0 {
+		s.conn.close()
+	}
+	if s.scratch != "" {
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			_ = os.Remove(s.scratch + suffix)
+		}
+	}
 	s.lock.unlock()
 }
 

@@ -166,6 +166,13 @@ func (c *conn) checkpoint(mode int32) (log, moved int32, err error) {
 	return log, moved, nil
 }
 
+// keepLog makes closing leave the log as it is, instead of moving it into the file.
+func (c *conn) keepLog() {
+	args := libc.Xmalloc(c.tls, 16)
+	defer libc.Xfree(c.tls, args)
+	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(args, int32(1), uintptr(0)))
+}
+
 // interruptOn interrupts what the connection runs when ctx ends. The returned
 // function undoes that and must be called before the connection is used again.
 func (c *conn) interruptOn(ctx context.Context) (stop func()) {

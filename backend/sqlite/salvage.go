@@ -30,6 +30,11 @@ func Salvage(ctx context.Context, fromDir, toDir string, progress func(messages 
 	if err != nil {
 		return r, err
 	}
+	if src.headless() {
+		if err := src.lendHeader(toDir); err != nil {
+			return r, errors.Join(err, to.Close())
+		}
+	}
 	v := &salvage{source: src, to: to}
 	if err = v.run(ctx); err == nil {
 		_, err = to.Verify(ctx)
