@@ -33,17 +33,17 @@ func TestMain(m *testing.M) {
 		s, err := Open(dir)
 		if err != nil {
 			fmt.Println(err)
-			os.Exit(1) //nolint:forbidigo // this is a process of its own
+			os.Exit(1)
 		}
 		fmt.Println("open")
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test closes it
 		_ = s.Close()
-		os.Exit(0) //nolint:forbidigo // this is a process of its own
+		os.Exit(0)
 	}
 	if dir := os.Getenv(floodEnv); dir != "" {
 		flood(dir)
 	}
-	os.Exit(m.Run()) //nolint:forbidigo // TestMain must
+	os.Exit(m.Run())
 }
 
 // flood publishes, claims and settles, and writes a line once something is
@@ -52,7 +52,7 @@ func flood(dir string) {
 	s, err := Open(dir)
 	if err != nil {
 		fmt.Println(err)
-		os.Exit(1) //nolint:forbidigo // this is a process of its own
+		os.Exit(1)
 	}
 	for range 8 {
 		go func() {
@@ -84,7 +84,7 @@ func TestKillLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	waiting, begun, settled := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for round := range 5 {
-		other := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
+		other := exec.CommandContext(t.Context(), os.Args[0])
 		other.Env = append(os.Environ(), floodEnv+"="+dir)
 		out, err := other.StdoutPipe()
 		noErr(t, err, other.Start())
@@ -132,7 +132,7 @@ func TestKillLosesNothing(t *testing.T) {
 
 func TestSecondProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	other := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
+	other := exec.CommandContext(t.Context(), os.Args[0])
 	other.Env = append(os.Environ(), holdEnv+"="+dir)
 	in, err := other.StdinPipe()
 	noErr(t, err)
@@ -176,7 +176,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		if !errors.Is(err, redrive.ErrCorrupt) || !strings.Contains(err.Error(), "store check") || !strings.Contains(err.Error(), "store salvage") {
 			t.Errorf("%s: %v", name, err)
 		}
-		after, _ := os.ReadFile(filepath.Join(dir, FileName)) //nolint:gosec // a test's file
+		after, _ := os.ReadFile(filepath.Join(dir, FileName))
 		if !bytes.Equal(after, content) {
 			t.Errorf("%s: the file was changed", name)
 		}
@@ -188,7 +188,7 @@ func foreignDatabase(t *testing.T) []byte {
 	c, err := openConn(path, true)
 	noErr(t, err, c.exec("CREATE TABLE x (a); INSERT INTO x VALUES (1)"))
 	c.close()
-	b, err := os.ReadFile(path) //nolint:gosec // a test's file
+	b, err := os.ReadFile(path)
 	noErr(t, err)
 	return b
 }
@@ -404,7 +404,7 @@ func damaged(t *testing.T) (dir string, root func(name string) int64) {
 // spoil overwrites the page with nonsense.
 func spoil(t *testing.T, dir string, page int64) {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(dir, FileName), os.O_RDWR, 0) //nolint:gosec // a test's file
+	f, err := os.OpenFile(filepath.Join(dir, FileName), os.O_RDWR, 0)
 	noErr(t, err)
 	_, err = f.WriteAt(bytes.Repeat([]byte{0xA5}, 4096), (page-1)*4096)
 	noErr(t, err, f.Close())
@@ -413,7 +413,7 @@ func spoil(t *testing.T, dir string, page int64) {
 // leaf returns the first leaf below a page.
 func leaf(t *testing.T, dir string, page int64) int64 {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir, FileName)) //nolint:gosec // a test's file
+	f, err := os.Open(filepath.Join(dir, FileName))
 	noErr(t, err)
 	defer func() { _ = f.Close() }()
 	b := make([]byte, 4096)
@@ -452,7 +452,7 @@ func TestDamagedPagesStopTheStoreAndCanBeSalvaged(t *testing.T) {
 				t.Fatalf("check found %v, %v", report.Problems, err)
 			}
 			stops(t, dir)
-			before, err := os.ReadFile(filepath.Join(dir, FileName)) //nolint:gosec // a test's file
+			before, err := os.ReadFile(filepath.Join(dir, FileName))
 			noErr(t, err)
 			to := filepath.Join(t.TempDir(), "new")
 			report, err = Salvage(t.Context(), dir, to, nil)
@@ -463,7 +463,7 @@ func TestDamagedPagesStopTheStoreAndCanBeSalvaged(t *testing.T) {
 			s := open(t, to)
 			verify(t, s)
 			equal(t, len(claimAll(t, s, "ordered")), 1)
-			after, err := os.ReadFile(filepath.Join(dir, FileName)) //nolint:gosec // a test's file
+			after, err := os.ReadFile(filepath.Join(dir, FileName))
 			noErr(t, err)
 			if !bytes.Equal(before, after) {
 				t.Fatal("the damaged file was changed")

@@ -15,7 +15,7 @@ import (
 func TestRandomOperations(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			r := &random{T: t, rand: rand.New(rand.NewPCG(seed, 1)), clock: newClock(), dir: t.TempDir()} //nolint:gosec // repeatable on purpose
+			r := &random{T: t, rand: rand.New(rand.NewPCG(seed, 1)), clock: newClock(), dir: t.TempDir()}
 			r.s = open(t, r.dir, WithClock(r.clock.now))
 			noErr(t, r.s.Configure(t.Context(), "ordered", redrive.QueueSettings{OrderByKey: true}),
 				r.s.Configure(t.Context(), "lenient", redrive.QueueSettings{OrderByKey: true, DeadRelease: true, Remember: time.Hour}))
@@ -72,7 +72,7 @@ func (r *random) step() {
 		}
 		r.allowed(r.s.Publish(ctx, msgs), redrive.ErrDuplicate, redrive.ErrConflict)
 	case 3, 4:
-		req := redrive.ClaimRequest{Queue: r.queue(), Lane: redrive.Lane(r.rand.IntN(redrive.Lanes)), Max: 1 + r.rand.IntN(5), //nolint:gosec // a lane
+		req := redrive.ClaimRequest{Queue: r.queue(), Lane: redrive.Lane(r.rand.IntN(redrive.Lanes)), Max: 1 + r.rand.IntN(5),
 			Lease: time.Duration(1+r.rand.IntN(100)) * time.Second}
 		switch r.rand.IntN(6) {
 		case 0:
@@ -116,7 +116,7 @@ func (r *random) settle() {
 		if r.rand.IntN(5) != 0 { // else it is settled once more later
 			r.held = append(r.held[:i], r.held[i+1:]...)
 		}
-		st := redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.Outcome(1 + r.rand.IntN(6)), Reason: redrive.ReasonPermanent} //nolint:gosec // small
+		st := redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.Outcome(1 + r.rand.IntN(6)), Reason: redrive.ReasonPermanent}
 		if r.rand.IntN(2) == 0 {
 			st.Failure = &redrive.Failure{Message: "m", Signature: r.pick("s1", "s2")}
 		}
@@ -132,7 +132,7 @@ func (r *random) settle() {
 }
 
 func (r *random) update() {
-	c := redrive.Change{Action: redrive.Action(1 + r.rand.IntN(6)), Note: "n", NewID: r.rand.IntN(3) == 0} //nolint:gosec // small
+	c := redrive.Change{Action: redrive.Action(1 + r.rand.IntN(6)), Note: "n", NewID: r.rand.IntN(3) == 0}
 	if r.rand.IntN(3) == 0 {
 		c.To = r.queue()
 	}
@@ -140,7 +140,7 @@ func (r *random) update() {
 		key := r.pick("", "x", "z")
 		c.Edit = &redrive.Edit{Body: []byte("edited"), Key: &key}
 	}
-	updated, err := r.s.Update(r.Context(), redrive.Selection{Query: &redrive.Query{Queue: r.queue(), State: redrive.State(r.rand.IntN(5))}}, c, 3) //nolint:gosec // small
+	updated, err := r.s.Update(r.Context(), redrive.Selection{Query: &redrive.Query{Queue: r.queue(), State: redrive.State(r.rand.IntN(5))}}, c, 3)
 	noErr(r, err)
 	for _, u := range updated {
 		r.allowed([]error{u.Err}, redrive.ErrState, redrive.ErrDuplicate, redrive.ErrConflict)
@@ -152,7 +152,7 @@ func (r *random) apply() {
 	if r.rand.IntN(2) == 0 {
 		e.State, e.Reason, e.History.Count, e.History.First = redrive.StateDead, redrive.ReasonExhausted, 1, &redrive.Failure{Message: "m"}
 	}
-	b := redrive.Batch{Put: []redrive.Entry{e}, Publish: []redrive.Message{r.message()}, Entered: redrive.Entered(r.rand.IntN(3))} //nolint:gosec // small
+	b := redrive.Batch{Put: []redrive.Entry{e}, Publish: []redrive.Message{r.message()}, Entered: redrive.Entered(r.rand.IntN(3))}
 	if page, err := r.s.Find(r.Context(), redrive.Query{Queue: "plain", Key: "x", Limit: 3}); err == nil && len(page.Entries) == 3 {
 		b.Delete = []redrive.Range{{Queue: "plain", Key: "x", UpTo: page.Entries[2].ID}}
 	}
