@@ -516,7 +516,7 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []Delivery, alone bool, 
 		a := &batch[i]
 		if s, ok := unfit(a.d, a.policy, func(err error, r Reason) *Failure { return c.failure(a, err, r, now) }); ok {
 			a.settle = s
-			c.conclude(a, nil)
+			c.conclude(a, nil, false)
 			c.free(a)
 			continue
 		}

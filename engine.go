@@ -93,6 +93,8 @@ type Engine struct {
 	stopRun context.CancelFunc
 	started atomic.Bool
 
+	undurable atomic.Int64 // settlements that the shutdown gave up
+
 	mu        sync.Mutex
 	draining  bool
 	consumers map[string]*consumer
@@ -248,10 +250,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	}()
 	err := e.drain(idle, all)
 	e.sup.wg.Wait()
-	if err == nil {
-		e.workers.Wait()
+	if err != nil {
+		return err
 	}
-	return err
+	e.workers.Wait()
+	if n := e.undurable.Load(); n > 0 {
+		return &Error{Op: "shutdown", Err: fmt.Errorf("%s did not become durable", plural(int(n), "settlement")), Hint: "their messages will be delivered again"}
+	}
+	return nil
 }
 
 // drain is the end of Run: patience, cancellation, release.
@@ -283,7 +289,7 @@ func (e *Engine) drain(idle <-chan struct{}, all []*consumer) error {
 	done := wait(releaseGrace)
 	close(e.giveUp)
 	if !done && !wait(releaseGrace) {
-		return &Error{Op: "shutdown", Err: errors.New("some settlements did not become durable"), Hint: "their messages will be delivered again"}
+		return &Error{Op: "shutdown", Err: errors.New("the store does not answer; some settlements may not be durable"), Hint: "their messages will be delivered again"}
 	}
 	return nil
 }

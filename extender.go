@@ -45,9 +45,7 @@ func (c *consumer) tick() {
 	due := make(map[*feed][]*attempt)
 	c.mu.Lock()
 	for a := c.first; a != nil; a = a.next {
-		if a.state == attemptRunning && !a.stuck && !a.deadline.IsZero() && now.After(a.deadline.Add(stuckGrace)) {
-			a.stuck = true
-			c.stuck++
+		if a.state == attemptRunning && !a.deadline.IsZero() && now.After(a.deadline.Add(stuckGrace)) {
 			stuck = append(stuck, a)
 		}
 		if !a.lost && now.Sub(a.extendedAt) >= o.Lease/extendShare {
@@ -109,7 +107,7 @@ func (c *consumer) giveUp(a *attempt) {
 	c.e.observe(&Observation{Occasion: OnStuck, Queue: c.queue, Delivery: a.d, Text: stack})
 	c.e.log.LogAttrs(a.base, slog.LevelError, "a handler ignores its context and keeps its slot",
 		slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Duration("timeout", a.policy.Timeout), slog.String("stack", stack))
-	c.conclude(a, &stuckError{err: a.errTimeout(), stack: stack})
+	c.conclude(a, &stuckError{err: a.errTimeout(), stack: stack}, true)
 }
 
 // stuckError is the failure of a handler that was given up.

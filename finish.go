@@ -11,7 +11,7 @@ import (
 
 // finish is called when a handler has returned.
 func (c *consumer) finish(a *attempt, err error) {
-	c.conclude(a, err)
+	c.conclude(a, err, false)
 	c.free(a)
 }
 
@@ -40,7 +40,7 @@ func (c *consumer) free(a *attempt) {
 // conclude decides what becomes of an attempt, once: when its handler returned, was
 // given up, or the shutdown lost patience. What comes later has no effect. An
 // attempt whose settlement was decided before it ran passes through with it.
-func (c *consumer) conclude(a *attempt, err error) {
+func (c *consumer) conclude(a *attempt, err error, stuck bool) {
 	now := time.Now()
 	c.mu.Lock()
 	if a.state != attemptRunning {
@@ -49,6 +49,10 @@ func (c *consumer) conclude(a *attempt, err error) {
 	}
 	a.state = attemptSettling
 	c.settling++
+	if stuck { // not before: it counts as idle, but its settlement does not
+		a.stuck = true
+		c.stuck++
+	}
 	lost := a.lost
 	c.mu.Unlock()
 
@@ -338,14 +342,12 @@ func (c *consumer) releaseAll() {
 	var running []*attempt
 	for a := c.first; a != nil; a = a.next {
 		if a.state == attemptRunning {
-			a.stuck = true
-			c.stuck++
 			running = append(running, a)
 		}
 	}
 	c.mu.Unlock()
 	for _, a := range running {
-		c.conclude(a, ErrShutdown)
+		c.conclude(a, ErrShutdown, true)
 	}
 	c.idle.Broadcast()
 }

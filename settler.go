@@ -173,6 +173,7 @@ func (s *settler) repeat() {
 		case len(items) == 0:
 			return
 		case gaveUp:
+			s.e.undurable.Add(int64(len(items)))
 			for _, it := range items {
 				it.a.c.settled(it.a, ErrShutdown)
 			}
