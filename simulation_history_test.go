@@ -13,6 +13,7 @@ import (
 type history struct {
 	messages map[redrive.Ref]*life
 	keys     map[string][]redrive.Ref // of the ordered queue, in order of publication
+	alone    map[redrive.Ref]string   // suspects in the hands of a process
 	wrong    []string
 	open     int // accepted and not ended
 
@@ -40,7 +41,7 @@ type life struct {
 }
 
 func newHistory() *history {
-	return &history{messages: make(map[redrive.Ref]*life), keys: make(map[string][]redrive.Ref)}
+	return &history{messages: make(map[redrive.Ref]*life), keys: make(map[string][]redrive.Ref), alone: make(map[redrive.Ref]string)}
 }
 
 func (h *history) wrongf(format string, args ...any) {
@@ -105,12 +106,36 @@ func (h *history) claimed(d *redrive.Delivery, req redrive.ClaimRequest) {
 		h.wrongf("order: %s was claimed before the message ahead of it in key %q had ended", d.Ref(), d.Key)
 	}
 	l.token = d.Receipt.Token
+	if req.Alone {
+		h.alone[d.Ref()] = req.Instance
+	}
+}
+
+// lost is told of claims whose answer did not arrive: nobody works on them.
+func (h *history) lost(ds []redrive.Delivery) {
+	for i := range ds {
+		delete(h.alone, ds[i].Ref())
+	}
+}
+
+// killed is told which message a process died of.
+func (h *history) killed(instance string, killer redrive.Ref) {
+	for ref, by := range h.alone {
+		if by == instance && ref != killer {
+			h.wrongf("%s was alone in a process that died of %s", ref, killer)
+		}
+	}
 }
 
 func (h *history) settled(s *redrive.Settlement) {
 	h.settles++
 	ref := s.Receipt.Ref
 	l := h.messages[ref]
+	delete(h.alone, ref)
+	if l == nil {
+		h.wrongf("phantom: %s was settled and never published", ref)
+		return
+	}
 	if s.Receipt.Token != l.token {
 		h.wrongf("fence: %s was settled with token %d after a claim with %d", ref, s.Receipt.Token, l.token)
 	}

@@ -36,7 +36,7 @@ func (s *simulation) boot() {
 	policy := redrive.Policies{Default: redrive.Policy{MaxAttempts: simAttempts, MaxCrashes: simCrashes, Timeout: 4 * time.Second,
 		Backoff: redrive.Exponential{Base: 500 * time.Millisecond, Max: 10 * time.Second}}}.Func()
 	for _, queue := range []string{queuePlain, queueOrdered, queueEmitted, queueResults} {
-		o := redrive.QueueOptions{Concurrency: 16, Lease: 10 * time.Second, Policy: policy}
+		o := redrive.QueueOptions{Concurrency: s.concurrency, Lease: s.lease, Target: s.target, Policy: policy}
 		if err := p.engine.Handle(queue, redrive.HandlerFunc(p.handle), o); err != nil {
 			s.t.Fatal(err)
 		}
@@ -50,8 +50,8 @@ func (s *simulation) boot() {
 	}()
 }
 
-// kill lets a process die at once: what it had claimed is lost to it.
-func (p *process) kill() {
+// kill lets a process die at once of a message: what it had claimed is lost to it.
+func (p *process) kill(of redrive.Ref) {
 	s := p.sim
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,6 +60,7 @@ func (p *process) kill() {
 	}
 	p.dead = true
 	s.kills++
+	s.history.killed(p.name, of)
 	s.store.Crash(p.name)
 	close(p.killed)
 	p.cancel()
@@ -160,13 +161,16 @@ func (p *process) handle(ctx context.Context, d *redrive.Delivery) error {
 			return redrive.RepeatAfter(p.sim.someTime(5 * time.Second))
 		}
 	case "emit":
-		for range n {
+		for range 2 {
 			if err := redrive.Emit(ctx, redrive.Message{Queue: queueEmitted, Body: []byte("ok")}); err != nil {
 				return err
 			}
 		}
+		if first {
+			return errSick
+		}
 	case "poison":
-		p.kill()
+		p.kill(d.Ref())
 		return errKilled
 	}
 	return nil

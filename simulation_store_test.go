@@ -28,22 +28,22 @@ func (c *chaos) trouble() (t trouble) {
 	if !s.faulty.Load() {
 		return t
 	}
-	if s.roll(0.02) {
+	if s.roll(0.02 * s.severity) {
 		s.sleep(3*time.Second, c.p)
 	}
-	if s.roll(0.001) {
+	if s.roll(0.001 * s.severity) {
 		s.sleep(25*time.Second, c.p) // longer than a lease
 	}
 	switch {
 	case s.away():
 		t.before = errInjected
-	case s.roll(0.01):
+	case s.roll(0.01 * s.severity):
 		t.before = errInjected
-	case s.roll(0.01):
+	case s.roll(0.01 * s.severity):
 		t.before = redrive.ErrUnknown
-	case s.roll(0.01):
+	case s.roll(0.01 * s.severity):
 		t.after = redrive.ErrUnknown
-	case s.roll(0.02):
+	case s.roll(0.02 * s.severity):
 		t.partial = errInjected
 	}
 	return t
@@ -68,6 +68,9 @@ func (c *chaos) Claim(ctx context.Context, req redrive.ClaimRequest) (ds []redri
 		ds, err = c.Store.Claim(ctx, req)
 		for i := range ds {
 			c.p.sim.history.claimed(&ds[i], req)
+		}
+		if t.after != nil {
+			c.p.sim.history.lost(ds)
 		}
 		return err
 	})

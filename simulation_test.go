@@ -78,10 +78,19 @@ type simulation struct {
 	kills     int
 	over      bool
 	awayUntil time.Time
+
+	severity    float64 // factor of the faults' probabilities
+	concurrency int
+	lease       time.Duration
+	target      string
 }
 
 func simulate(t *testing.T, seed uint64) {
 	s := &simulation{t: t, store: memory.New(), history: newHistory(), rnd: rand.New(rand.NewPCG(seed, 0))}
+	s.severity = 0.3 + 3*s.rnd.Float64()
+	s.concurrency = 1 + s.rnd.IntN(40)
+	s.lease = time.Duration(5+s.rnd.IntN(20)) * time.Second
+	s.target = []string{"", "target"}[s.rnd.IntN(2)]
 	if err := s.store.Configure(t.Context(), queueOrdered, redrive.QueueSettings{OrderByKey: true, DeadRelease: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +191,7 @@ func (s *simulation) publish() {
 		share float64
 	}{
 		{"poison", 0, 0.001}, {"permanent", 0, 0.01}, {"fail", 100, 0.01}, {"deaf", 1, 0.005}, {"hang", 1, 0.01}, {"goexit", 2, 0.02},
-		{"panic", 2, 0.02}, {"slow", 0, 0.02}, {"release", 0, 0.05}, {"repeat", 2, 0.05}, {"emit", 2, 0.1}, {"fail", 2, 0.1}, {"ok", 0, 1},
+		{"panic", 2, 0.02}, {"slow", 0, 0.02}, {"release", 0, 0.05}, {"repeat", 2, 0.05}, {"emit", 1, 0.1}, {"fail", 2, 0.1}, {"ok", 0, 1},
 	}
 	const batch = 25
 	for n := 0; n < simMessages; n += batch {
