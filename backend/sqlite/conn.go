@@ -79,6 +79,10 @@ type conn struct {
 	stmts map[string]*stmt
 }
 
+// busyTimeout is how long, in milliseconds, a statement waits for tools that look
+// into the file from outside.
+const busyTimeout = 10_000
+
 var patchOnce sync.Once
 
 // openConn opens the file; it is made if create is set.
@@ -104,7 +108,7 @@ func openConn(path string, create bool) (*conn, error) {
 		return nil, err
 	}
 	sqlite3.Xsqlite3_extended_result_codes(c.tls, c.db, 1)
-	sqlite3.Xsqlite3_busy_timeout(c.tls, c.db, 10_000)
+	sqlite3.Xsqlite3_busy_timeout(c.tls, c.db, busyTimeout)
 	return c, nil
 }
 
@@ -155,15 +159,21 @@ func (c *conn) pagesWritten() int64 {
 	return int64(*(*int32)(at(c.out)))
 }
 
-// checkpoint moves frames of the log into the file. It returns how many frames the
-// log has and how many of them were moved.
+// checkpoint moves frames of the log into the file, as far as readers allow, for
+// whom it does not wait. It returns how many frames the log has and how many of them
+// were moved.
 func (c *conn) checkpoint(mode int32) (log, moved int32, err error) {
+	sqlite3.Xsqlite3_busy_timeout(c.tls, c.db, 0)
+	defer sqlite3.Xsqlite3_busy_timeout(c.tls, c.db, busyTimeout)
 	rc := sqlite3.Xsqlite3_wal_checkpoint_v2(c.tls, c.db, 0, mode, c.out, c.out+4)
 	log, moved = *(*int32)(at(c.out)), *(*int32)(at(c.out + 4))
-	if rc != sqlite3.SQLITE_OK && rc&0xff != sqlite3.SQLITE_BUSY {
-		return log, moved, c.err(rc)
+	switch {
+	case rc == sqlite3.SQLITE_OK:
+		return log, moved, nil
+	case rc&0xff == sqlite3.SQLITE_BUSY: // a reader keeps the log from being cut
+		return log, log - 1, nil
 	}
-	return log, moved, nil
+	return log, moved, c.err(rc)
 }
 
 // keepLog makes closing leave the log as it is, instead of moving it into the file.

@@ -308,7 +308,6 @@ func TestLogIsBounded(t *testing.T) {
 	fillUp()
 	close(release)
 	wg.Wait()
-	publish(t, s, message("q", "y"))
 	eventually(t, "the log to be given back", func() bool { return size(t, s, "-wal") == 0 })
 }
 

@@ -44,7 +44,7 @@ func (s *stmt) prepare(sql string) {
 
 func (s *stmt) free() {
 	s.reset()
-	sqlite3.Xsqlite3_finalize(s.c.tls, s.p) //nolint:misspell // SQLite's name
+	sqlite3.Xsqlite3_finalize(s.c.tls, s.p)
 	libc.Xfree(s.c.tls, s.buffer)
 	s.p, s.buffer = 0, 0
 }

@@ -35,21 +35,23 @@ func (s *Store) maintain() {
 	}
 }
 
-// moveLog moves the log into the file.
-func (s *Store) moveLog(mode int32) {
+// moveLog moves the log into the file, and reports whether all of it was moved.
+func (s *Store) moveLog(mode int32) bool {
 	log, moved, err := s.w.checkpoint(mode)
 	switch {
 	case err == nil:
 		if log == moved {
 			s.upkeep.movedAt = s.w.pagesWritten()
-		} else { // a reader is in the way: try again soon
-			s.upkeep.movedAt = s.w.pagesWritten() - logPages*3/4
+			return true
 		}
+		// A reader is in the way: try again soon.
+		s.upkeep.movedAt = s.w.pagesWritten() - logPages*3/4
 	case isFatal(err):
 		s.fatal(err)
 	case isCorrupt(err):
 		_ = s.corrupt(err)
 	}
+	return false
 }
 
 // shrink gives a slice of the free pages back, and reports whether there are more.
@@ -87,7 +89,9 @@ func (s *Store) idle() time.Duration {
 	if s.shrink() {
 		return 0
 	}
-	s.moveLog(sqlite3.SQLITE_CHECKPOINT_TRUNCATE)
+	if !s.moveLog(sqlite3.SQLITE_CHECKPOINT_TRUNCATE) && s.failed() == nil {
+		return min(wait, time.Second)
+	}
 	u.tidied = true
 	return wait
 }
