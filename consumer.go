@@ -539,6 +539,11 @@ func (c *consumer) policy(o *consumerConfig, d *Delivery) (p *Policy) {
 			whole := p.WithDefaults()
 			p = &whole
 		}
+		if o.MaxAge > 0 && (p.MaxAge == 0 || p.MaxAge > o.MaxAge) {
+			younger := *p
+			younger.MaxAge = o.MaxAge
+			p = &younger
+		}
 	}()
 	defer c.e.recovered("policy")
 	return o.Policy(&d.Message)

@@ -1,0 +1,149 @@
+package redrive_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+func TestHandleIsReplacedAtRunTime(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var old, replaced, added tally
+		count := func(c *tally) redrive.HandlerFunc {
+			return func(_ context.Context, d *redrive.Delivery) error {
+				<-time.After(time.Second)
+				c.add(d.ID)
+				return nil
+			}
+		}
+		r.handle("sms", count(&old), redrive.QueueOptions{Concurrency: 10})
+		r.publish("sms", 100)
+		r.start()
+		pass(1500 * time.Millisecond)
+		r.handle("sms", count(&replaced), redrive.QueueOptions{Concurrency: 90})
+		r.handle("mail", count(&added))
+		r.publish("mail", 3)
+		pass(3 * time.Second)
+		if old.sum() != 20 || replaced.sum() != 80 || added.sum() != 3 {
+			t.Errorf("%d by the old handler, %d by the new one, %d by the added one; want 20, 80, 3", old.sum(), replaced.sum(), added.sum())
+		}
+		err := r.engine.Handle("sms", count(&old), redrive.QueueOptions{Target: "another"})
+		if !errors.Is(err, redrive.ErrInvalid) {
+			t.Errorf("another target: %v", err)
+		}
+	})
+}
+
+func TestHandleRefusesNonsense(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		h := redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil })
+		for name, err := range map[string]error{
+			"queue":       r.engine.Handle("No Queue", h, redrive.QueueOptions{}),
+			"handler":     r.engine.Handle("sms", nil, redrive.QueueOptions{}),
+			"concurrency": r.engine.Handle("sms", h, redrive.QueueOptions{Concurrency: -1}),
+			"lease":       r.engine.Handle("sms", h, redrive.QueueOptions{Lease: -1}),
+		} {
+			if !errors.Is(err, redrive.ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := r.engine.Ready(); err == nil {
+			t.Error("ready before Run")
+		}
+		r.start()
+		if err := r.engine.Run(t.Context()); err == nil {
+			t.Error("Run ran twice")
+		}
+		if err := r.engine.Ready(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRemoveStopsClaimingAndLetsWorkEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var handled tally
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			<-time.After(time.Minute)
+			handled.add(d.ID)
+			return nil
+		}, redrive.QueueOptions{Concurrency: 4, Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
+		r.publish("sms", 10)
+		r.start()
+		pass(time.Second)
+		r.engine.Remove("sms")
+		r.engine.Remove("never-was")
+		pass(10 * time.Minute)
+		if c := r.counts("sms"); c.Books.Done != 4 || c.Leased != 0 {
+			t.Errorf("after the removal: %+v", c)
+		}
+		if len(r.engine.Status()) != 0 {
+			t.Errorf("status of what was removed: %+v", r.engine.Status())
+		}
+		r.handle("sms", func(context.Context, *redrive.Delivery) error { return nil })
+		r.ended(time.Second, "sms")
+	})
+}
+
+func TestRemovedWorkIsAwaitedByRun(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.handle("sms", func(context.Context, *redrive.Delivery) error {
+			<-time.After(5 * time.Second)
+			return nil
+		})
+		r.publish("sms", 3)
+		r.start()
+		r.engine.Remove("sms")
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.counts("sms").Books.Done; n != 3 {
+			t.Errorf("%d done when Run returned, want 3", n)
+		}
+	})
+}
+
+func TestPauseOfAWholeQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var handled tally
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error { handled.add(d.ID); return nil })
+		r.start()
+		r.engine.Pause("sms", "", "maintenance", 0)
+		r.publish("sms", 5)
+		pass(time.Hour)
+		if handled.sum() != 0 {
+			t.Errorf("%d handled in a paused queue", handled.sum())
+		}
+		if s := r.status("sms"); s.Refused != "paused: maintenance" || len(s.Paused) != 1 {
+			t.Errorf("status: %+v", s)
+		}
+		r.engine.Resume("sms", "")
+		r.ended(10*time.Millisecond, "sms")
+		r.engine.Pause("sms", "", "a while", time.Minute)
+		r.publishAll(redrive.Message{Queue: "sms", ID: "late"})
+		pass(59 * time.Second)
+		if r.entry("sms", "late") == nil {
+			t.Error("handled before the pause was over")
+		}
+		r.ended(2*time.Second, "sms")
+	})
+}
+
+func TestClosedStoreLetsRunEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.handle("sms", func(context.Context, *redrive.Delivery) error { return nil })
+		r.start()
+		if err := r.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		if err := r.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		r.engine, r.store = redrive.NewEngine(newRig(t, redrive.EngineOptions{}).store, redrive.EngineOptions{}), newRig(t, redrive.EngineOptions{}).store
+		r.engine.IsolateProcess()
+	})
+}
