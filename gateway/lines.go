@@ -40,7 +40,7 @@ func (l *lineReader) next() ([]byte, error) {
 		}
 		line, err = l.src.ReadSlice('\n')
 	}
-	if err != nil && err != io.EOF { //nolint:errorlint // a reader's end is bare; anything else broke the line
+	if err != nil && err != io.EOF {
 		return nil, err
 	}
 	if tooLong || len(l.long)+len(line) > l.limit {
@@ -50,7 +50,7 @@ func (l *lineReader) next() ([]byte, error) {
 		l.long = append(l.long, line...)
 		line = l.long
 	}
-	if err == io.EOF && len(line) == 0 { //nolint:errorlint // as above
+	if err == io.EOF && len(line) == 0 {
 		return nil, io.EOF
 	}
 	return bytes.TrimRight(line, "\r\n"), nil

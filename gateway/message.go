@@ -82,7 +82,7 @@ var answers = sync.Pool{New: func() any { b := make([]byte, 0, 512); return &b }
 // writeAccepted answers 202. Queue and id need no escaping: their alphabets are
 // small.
 func writeAccepted(w http.ResponseWriter, m *redrive.Message, duplicate bool) {
-	buffer := answers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	buffer := answers.Get().(*[]byte)
 	defer answers.Put(buffer)
 	h := w.Header()
 	h["Content-Type"] = jsonType

@@ -56,6 +56,9 @@ type pacedBody struct {
 
 // Read implements io.Reader.
 func (b *pacedBody) Read(p []byte) (int, error) {
+	if b.ended { // a deadline set now would stay
+		return 0, io.EOF
+	}
 	start := time.Now()
 	allowed := b.pace.Grace + time.Duration(float64(b.read)/float64(b.pace.Rate)*float64(time.Second)) - b.waited
 	deadlines := b.control.SetReadDeadline(start.Add(allowed)) == nil
@@ -67,7 +70,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	b.read += int64(n)
 	b.waited += time.Since(start)
-	b.ended = err == io.EOF //nolint:errorlint // bodies return it bare
+	b.ended = err == io.EOF
 	if err == nil || !deadlines {
 		return n, err
 	}
@@ -79,9 +82,8 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 			fmt.Sprintf("%d bytes in %s", b.read, b.waited.Round(time.Millisecond)),
 			fmt.Sprintf("send at least %d bytes a second, or smaller requests", b.pace.Rate))
 	}
-	// The connection is watched for the client's leaving while the request goes on:
-	// a deadline left over would look like that.
-	_ = b.control.SetReadDeadline(time.Time{})
+	// At the end of a body net/http clears the deadline, as it then watches for the
+	// client's leaving.
 	return n, err
 }
 

@@ -56,7 +56,7 @@ func dripped(t *testing.T, h http.Handler, contentType string, body string, paus
 	sides.Go(func() {
 		fmt.Fprintf(conn, "POST /v1/queues/sms/messages HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", contentType, len(body))
 		for i := range len(body) {
-			time.Sleep(pause)
+			<-time.After(pause) // of the simulated clock
 			if _, err := conn.Write([]byte{body[i]}); err != nil {
 				return
 			}

@@ -242,11 +242,14 @@ func TestAPlanOfNames(t *testing.T) {
 	d := start(t, parse(t, "queues: {sms: {}, mail: {}}"), store)
 	d.refused(404, "queue-not-found", http.MethodPost, "/v1/plans", `{"action":"redrive","refs":["sms/d-1"],"to":"smss"}`)
 	p := get[api.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","refs":["sms/d-1","sms/d-3","sms/none"],"to":"mail"}`)
+	if len(p.Request.Refs) != 3 || p.Request.To != "mail" || p.Request.Filter != nil || p.Actor != "local" {
+		t.Errorf("%+v", p)
+	}
 	d.eventually("the plan ends", func() bool {
 		p = get[api.Plan](d, 200, http.MethodGet, "/v1/plans/"+p.ID, "")
 		return p.Ended()
 	})
-	if p.State != "done" || p.Done != 2 || p.Failed != 1 || p.Errors["not_found"] != 1 || p.Actor != "local" || len(p.Request.Refs) != 3 || p.Request.To != "mail" {
+	if p.State != "done" || p.Done != 2 || p.Failed != 1 || p.Errors["not_found"] != 1 || p.Named != 3 || p.Request.Filter != nil {
 		t.Errorf("%+v", p)
 	}
 	d.refused(409, "state", http.MethodPost, "/v1/plans/"+p.ID+"/pause", "")

@@ -1,3 +1,5 @@
+//go:build unix
+
 package server_test
 
 import (
@@ -10,6 +12,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
@@ -112,6 +117,7 @@ func share(b *testing.B, work func(next func() bool)) {
 	}
 	close(left)
 	b.ReportAllocs()
+	before := cpuTime(b)
 	b.ResetTimer()
 	var wg sync.WaitGroup
 	for range connections {
@@ -119,4 +125,15 @@ func share(b *testing.B, work func(next func() bool)) {
 	}
 	wg.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+	b.ReportMetric((cpuTime(b)-before).Seconds()*1e6/float64(b.N), "cpu-us/msg")
+}
+
+// cpuTime is what this process has used, generator and server together: steadier than
+// rates on a machine that others use too.
+func cpuTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"mime"
-	"net"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
@@ -113,7 +112,10 @@ func (a *app) shell(next http.Handler, local func(host string) bool) http.Handle
 		h := w.Header()
 		id := ids.next()
 		h[requestIDHeader] = []string{id}
-		h["X-Content-Type-Options"], h["Content-Security-Policy"], h["Referrer-Policy"] = nosniff, policy, referrer
+		h["X-Content-Type-Options"] = nosniff
+		if r.Method == http.MethodGet || r.Method == http.MethodHead { // what a browser may show
+			h["Content-Security-Policy"], h["Referrer-Policy"] = policy, referrer
+		}
 		defer func() {
 			v := recover()
 			if v == nil {
@@ -142,16 +144,21 @@ func (a *app) shell(next http.Handler, local func(host string) bool) http.Handle
 // anyHost is for servers that ask for tokens, or that only our own processes reach.
 func anyHost(string) bool { return true }
 
-// localHost accepts names that no attacker's DNS can point here.
+// localHost accepts names that no attacker's DNS can point here: localhost and
+// addresses, with or without a port.
 func localHost(host string) bool {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = strings.Trim(host, "[]")
+	name, rest, bracketed := strings.Cut(strings.TrimPrefix(host, "["), "]")
+	if !bracketed && strings.Count(name, ":") == 1 {
+		name, rest, _ = strings.Cut(name, ":")
+		rest = ":" + rest
+	}
+	if rest != "" && rest[0] != ':' {
+		return false
 	}
 	if name == "" || strings.EqualFold(name, "localhost") {
 		return true
 	}
-	_, err = netip.ParseAddr(name)
+	_, err := netip.ParseAddr(name)
 	return err == nil
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 func TestShutdownWithWorkInFlight(t *testing.T) {
-	began, finish := make(chan struct{}, 1), make(chan struct{})
+	began, finish := make(chan struct{}, 3), make(chan struct{}) // room for every message
 	target := newReceiver(t, func(string) int {
 		began <- struct{}{}
 		<-finish

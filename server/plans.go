@@ -60,6 +60,15 @@ func confinePlan(who *caller, p *redrive.PlanRequest) error {
 	return who.confine(queues...)
 }
 
+// seesPlan refuses a plan that is neither the caller's own nor about queues the caller
+// may use. A plan of names forgets them when it ends.
+func seesPlan(who *caller, p *redrive.PlanRequest) error {
+	if p.Actor == who.name {
+		return nil
+	}
+	return confinePlan(who, p)
+}
+
 func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
 	var req api.PlanRequest
 	if err := readJSON(w, r, 1<<20, &req); err != nil {
@@ -104,7 +113,7 @@ func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) err
 	}
 	list := api.List[api.Plan]{Items: []api.Plan{}, Complete: true}
 	for i := range plans {
-		if confinePlan(who, &plans[i].Request) == nil {
+		if seesPlan(who, &plans[i].Request) == nil {
 			list.Items = append(list.Items, api.PlanOf(&plans[i]))
 		}
 	}
@@ -121,7 +130,7 @@ func (a *app) plan(r *http.Request, who *caller) (*redrive.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &p, confinePlan(who, &p.Request)
+	return &p, seesPlan(who, &p.Request)
 }
 
 func (a *app) showPlan(w http.ResponseWriter, r *http.Request, who *caller) error {

@@ -33,6 +33,7 @@ type Plan struct {
 	TotalMore bool             `json:"total_more,omitempty"`
 	Done      int64            `json:"done"`
 	Failed    int64            `json:"failed"`
+	Named     int              `json:"named,omitempty"`   // names worked on; a plan forgets its names when it ends
 	Errors    map[string]int64 `json:"errors,omitempty"`  // refusals by kind
 	Problem   string           `json:"problem,omitempty"` // why it failed, or what holds it up
 	CreatedAt time.Time        `json:"created_at"`
@@ -71,13 +72,14 @@ func (p *Plan) Ended() bool {
 // PlanOf returns a plan as it goes over the wire.
 func PlanOf(p *redrive.Plan) Plan {
 	return Plan{
-		ID: p.ID, State: p.State.String(), Request: planRequestOf(&p.Request), Actor: p.Request.Actor,
+		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
 		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
 	}
 }
 
-func planRequestOf(r *redrive.PlanRequest) PlanRequest {
+func planRequestOf(p *redrive.Plan) PlanRequest {
+	r := &p.Request
 	out := PlanRequest{
 		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, MaxRedrives: r.MaxRedrives,
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
@@ -85,7 +87,7 @@ func planRequestOf(r *redrive.PlanRequest) PlanRequest {
 	for _, ref := range r.Refs {
 		out.Refs = append(out.Refs, ref.String())
 	}
-	if len(r.Refs) > 0 {
+	if len(r.Refs) > 0 || p.Named > 0 {
 		return out
 	}
 	q := &r.Query
