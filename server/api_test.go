@@ -17,7 +17,7 @@ import (
 )
 
 func TestPublishOverTheWire(t *testing.T) {
-	d := start(t, parse(t, "max_body: 1kB\nqueues: {sms: {limits: {depth: 3}}}"), memoryStore())
+	d := start(t, parse(t, "max_body: 1kB\nqueues: {sms: {limits: {depth: 3}}}"), newStore(t))
 	const at = "/v1/queues/sms/messages"
 	first := get[api.Accepted](d, 202, http.MethodPost, at, "x", "redrive-id", "a")
 	again := get[api.Accepted](d, 202, http.MethodPost, at, "x", "redrive-id", "a")
@@ -63,7 +63,7 @@ func TestPublishOverTheWire(t *testing.T) {
 }
 
 func TestUnknownQueues(t *testing.T) {
-	store := memoryStore()
+	store := newStore(t)
 	d := start(t, parse(t, "queues: {sms: {}, mail: {}}"), store)
 	p := d.refused(404, "queue-not-found", http.MethodPost, "/v1/queues/smss/messages", "x")
 	if !slices.Equal(p.Queues, []string{"mail", "sms"}) || !strings.Contains(p.Hint, "there are mail, sms") || !strings.Contains(p.Hint, "--deliver smss=URL") {
@@ -87,7 +87,7 @@ func TestUnknownQueues(t *testing.T) {
 }
 
 func TestHostileNames(t *testing.T) {
-	d := start(t, parse(t, "queues: {sms: {}}"), memoryStore())
+	d := start(t, parse(t, "queues: {sms: {}}"), newStore(t))
 	d.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	d.refused(403, "system-queue", http.MethodPost, "/v1/queues/_results/messages", "x")
 	for _, name := range []string{"..", ".", "a/b", "a\x00b", "a\r\nX: y", "ä", "<script>", strings.Repeat("a", 200), "a b", "%", "A", "' or 1=1 --"} {
@@ -121,7 +121,7 @@ func TestHostileNames(t *testing.T) {
 }
 
 func TestUnknownPathsAndMethods(t *testing.T) {
-	d := start(t, parse(t, "queues: {sms: {}}"), memoryStore())
+	d := start(t, parse(t, "queues: {sms: {}}"), newStore(t))
 	d.refused(404, "no-route", http.MethodGet, "/v2/x", "")
 	d.refused(405, "method", http.MethodPut, "/v1/queues/sms/messages", "x")
 	resp, _ := d.send(http.MethodDelete, "/v1/queues/sms/messages", "")
@@ -162,7 +162,7 @@ func deadLetters(t *testing.T, store redrive.Store, n int) {
 }
 
 func TestPaging(t *testing.T) {
-	store := memoryStore()
+	store := newStore(t)
 	deadLetters(t, store, 25)
 	d := start(t, parse(t, "queues: {sms: {}}"), store)
 	for i := range 25 {
@@ -195,7 +195,7 @@ func TestPaging(t *testing.T) {
 }
 
 func TestDeadLetters(t *testing.T) {
-	store := memoryStore()
+	store := newStore(t)
 	deadLetters(t, store, 3)
 	d := start(t, parse(t, "queues: {sms: {}}"), store)
 	list := get[api.List[api.Message]](d, 200, http.MethodGet, "/v1/dead-letters?since=1h&text=refused", "")
@@ -237,7 +237,7 @@ func TestDeadLetters(t *testing.T) {
 }
 
 func TestAPlanOfNames(t *testing.T) {
-	store := memoryStore()
+	store := newStore(t)
 	deadLetters(t, store, 3)
 	d := start(t, parse(t, "queues: {sms: {}, mail: {}}"), store)
 	d.refused(404, "queue-not-found", http.MethodPost, "/v1/plans", `{"action":"redrive","refs":["sms/d-1"],"to":"smss"}`)
@@ -262,7 +262,7 @@ func TestAPlanOfNames(t *testing.T) {
 }
 
 func TestPlansArePausedAndCancelled(t *testing.T) {
-	store := memoryStore()
+	store := newStore(t)
 	deadLetters(t, store, 50)
 	d := start(t, parse(t, "queues: {sms: {}}"), store)
 	p := get[api.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"archive","filter":{"queue":"sms","reason":"exhausted"},"rate":"1/h"}`)
@@ -283,7 +283,7 @@ func TestConfigHidesSecrets(t *testing.T) {
 	d := start(t, parse(t, `
 queues:
   sms: {deliver: {url: "https://example.com/x", headers: {Authorization: "Bearer canary-1"}, secret: "whsec_`+strings.Repeat("QUFB", 8)+`"}}
-`), memoryStore())
+`), newStore(t))
 	d.send(http.MethodPost, "/v1/queues/sms/pause", "")
 	for _, path := range []string{"/v1/config", "/v1/queues", "/v1/queues/sms", "/metrics"} {
 		_, b := d.send(http.MethodGet, path, "")

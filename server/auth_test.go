@@ -40,7 +40,7 @@ func path(pattern string) string {
 }
 
 func TestEveryRouteWithAWrongToken(t *testing.T) {
-	d := start(t, withTokens(t), memoryStore())
+	d := start(t, withTokens(t), newStore(t))
 	for _, r := range server.RouteTable() {
 		for token, name := range map[string]string{"": "token-missing", "wrong": "token-unknown", "secret-publish ": "", hash("secret-admin"): "token-unknown"} {
 			if name == "" {
@@ -74,7 +74,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 		config.ScopeRedrive: {config.ScopeRedrive, "read-payload", config.ScopeRead},
 		config.ScopeAdmin:   {config.ScopeAdmin, config.ScopeRedrive, "read-payload", config.ScopeRead, config.ScopePublish},
 	}
-	d := start(t, withTokens(t), memoryStore())
+	d := start(t, withTokens(t), newStore(t))
 	for scope, may := range allowed {
 		d.token = "secret-" + string(scope)
 		for _, r := range server.RouteTable() {
@@ -88,7 +88,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 }
 
 func TestATokenIsConfinedToItsQueues(t *testing.T) {
-	d := start(t, withTokens(t), memoryStore())
+	d := start(t, withTokens(t), newStore(t))
 	d.token = "secret-admin"
 	for _, queue := range []string{"sms", "mail"} {
 		get[api.Accepted](d, 202, http.MethodPost, "/v1/queues/"+queue+"/messages", "x")
@@ -131,7 +131,7 @@ func TestATokenIsConfinedToItsQueues(t *testing.T) {
 }
 
 func TestBodiesNeedTheirScope(t *testing.T) {
-	d := start(t, withTokens(t), memoryStore())
+	d := start(t, withTokens(t), newStore(t))
 	d.token = "secret-publish"
 	get[api.Accepted](d, 202, http.MethodPost, "/v1/queues/sms/messages", "private", "redrive-id", "m-1", "redrive-header-a", "private")
 	for scope, hidden := range map[string]bool{"read": true, "read-payload": false, "admin": false} {
@@ -147,7 +147,7 @@ func TestAnAddressForOthersNeedsAToken(t *testing.T) {
 	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:7333"} {
 		cfg := config.Default()
 		cfg.Listen = listen
-		_, err := server.New(cfg, server.Options{Store: memoryStore()})
+		_, err := server.New(cfg, server.Options{Store: newStore(t)})
 		if err == nil || !strings.Contains(err.Error(), "add a token") {
 			t.Errorf("%s: %v", listen, err)
 		}
@@ -155,7 +155,7 @@ func TestAnAddressForOthersNeedsAToken(t *testing.T) {
 }
 
 func TestABrowserCannotReachIn(t *testing.T) {
-	d := start(t, parse(t, "queues: {sms: {}}"), memoryStore())
+	d := start(t, parse(t, "queues: {sms: {}}"), newStore(t))
 	request := func(method, host string, headers ...string) int {
 		r, err := http.NewRequestWithContext(t.Context(), method, d.base+"/v1/queues/sms/messages", strings.NewReader("x"))
 		if err != nil {

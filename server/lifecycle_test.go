@@ -58,7 +58,7 @@ func TestShutdownWithWorkInFlight(t *testing.T) {
 }
 
 func TestAStreamEndsWithTheDaemon(t *testing.T) {
-	d := start(t, parse(t, "queues: {sms: {}}"), memoryStore())
+	d := start(t, parse(t, "queues: {sms: {}}"), newStore(t))
 	body, send := newPipe()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+"/v1/queues/sms/messages", body)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestAStreamEndsWithTheDaemon(t *testing.T) {
 
 func TestPauseAndResume(t *testing.T) {
 	target := newReceiver(t, nil)
-	d := start(t, parse(t, fmt.Sprintf("queues: {hooks: {deliver: {url: %q, allow_private: true}}, idle: {}}", target.URL)), memoryStore())
+	d := start(t, parse(t, fmt.Sprintf("queues: {hooks: {deliver: {url: %q, allow_private: true}}, idle: {}}", target.URL)), newStore(t))
 	q := get[api.Queue](d, 200, http.MethodPost, "/v1/queues/hooks/pause", `{"reason":"maintenance","for":"1h"}`)
 	if q.Engine == nil || len(q.Engine.Paused) != 1 || q.Engine.Paused[0].Reason != "maintenance" || q.Engine.Paused[0].Until == nil || q.Deliver != target.URL {
 		t.Errorf("%+v", q)
@@ -101,7 +101,7 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 func TestALeasedMessageIsNotDropped(t *testing.T) {
-	store := memoryStore()
+	store := newStore(t)
 	d := start(t, parse(t, "queues: {sms: {}}"), store)
 	get[api.Accepted](d, 202, http.MethodPost, "/v1/queues/sms/messages", "x", "redrive-id", "m")
 	ds, err := store.Claim(t.Context(), redrive.ClaimRequest{Queue: "sms", Max: 1, Lease: time.Minute, Instance: "test"})
@@ -115,7 +115,7 @@ func TestALeasedMessageIsNotDropped(t *testing.T) {
 }
 
 func TestReadiness(t *testing.T) {
-	d := start(t, parse(t, "queues: {sms: {}}"), memoryStore())
+	d := start(t, parse(t, "queues: {sms: {}}"), newStore(t))
 	d.eventually("it is ready", func() bool {
 		resp, _ := d.send(http.MethodGet, "/readyz", "")
 		return resp.StatusCode == http.StatusOK
@@ -146,14 +146,14 @@ func TestAStoreInUseIsToldPlainly(t *testing.T) {
 func TestABadTargetIsToldBeforeTheStart(t *testing.T) {
 	cfg := config.Default()
 	cfg.Queues["hooks"] = &config.Queue{Deliver: &config.Deliver{URL: "ftp://example.com"}}
-	_, err := server.New(cfg, server.Options{Store: memoryStore()})
+	_, err := server.New(cfg, server.Options{Store: newStore(t)})
 	if err == nil || !strings.Contains(err.Error(), "queue hooks") || !strings.Contains(err.Error(), "https://host/path") {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestLocal(t *testing.T) {
-	store := memoryStore()
+	store := newStore(t)
 	defer store.Close()
 	deadLetters(t, store, 3)
 	local := server.Local(store)

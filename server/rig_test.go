@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server"
@@ -62,8 +62,8 @@ func parse(t *testing.T, yaml string) *config.Config {
 	return c
 }
 
-// start runs a daemon with a configuration over a store in memory, or over the one
-// that the configuration names.
+// start runs a daemon with a configuration over a store, or over the one that the
+// configuration names.
 func start(t *testing.T, cfg *config.Config, store redrive.Store) *daemon {
 	t.Helper()
 	d := &daemon{t: t, store: store, log: new(lockedBuffer), ended: make(chan error, 1), http: &http.Client{}}
@@ -105,7 +105,15 @@ func (d *daemon) shutdown() {
 	d.http.CloseIdleConnections()
 }
 
-func memoryStore() redrive.Store { return memory.New() }
+// newStore opens a store as the daemon has it.
+func newStore(t *testing.T) redrive.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 // send asks the daemon, with headers as pairs.
 func (d *daemon) send(method, path, body string, headers ...string) (*http.Response, []byte) {

@@ -29,8 +29,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Version stands in failures and in the user-agent of deliveries.
 	Version string
-	// Store is used instead of opening the one that the configuration names. Run
-	// closes it.
+	// Store is used instead of opening the one that the configuration names. It is
+	// closed at the end of Run, and by a New that fails.
 	Store redrive.Store
 	// Started is told the address that the daemon listens on as soon as it does.
 	Started func(addr net.Addr)
@@ -76,22 +76,35 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if !config.Loopback(cfg.Listen) && len(cfg.Tokens) == 0 {
-		return nil, &redrive.Error{Op: "listen", Err: fmt.Errorf("%s can be reached from other machines, and there is no token", cfg.Listen),
-			Hint: "add a token under tokens: in the configuration, or listen on " + config.DefaultListen}
-	}
+	s := &Server{cfg: cfg, o: o, log: o.Logger}
 	store := o.Store
+	err := s.checkListen()
 	if store == nil {
-		var err error
-		if store, err = sqlite.Open(cfg.StoreDir()); err != nil {
+		if err != nil {
 			return nil, err
 		}
+		opened, err := sqlite.Open(cfg.StoreDir())
+		if err != nil {
+			return nil, err
+		}
+		store = opened
 	}
-	s := &Server{cfg: cfg, o: o, log: o.Logger}
-	if err := s.assemble(store); err != nil {
+	if err == nil {
+		err = s.assemble(store)
+	}
+	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	return s, nil
+}
+
+// checkListen refuses an address that other machines reach without a token.
+func (s *Server) checkListen() error {
+	if config.Loopback(s.cfg.Listen) || len(s.cfg.Tokens) > 0 {
+		return nil
+	}
+	return &redrive.Error{Op: "listen", Err: fmt.Errorf("%s can be reached from other machines, and there is no token", s.cfg.Listen),
+		Hint: "add a token under tokens: in the configuration, or listen on " + config.DefaultListen}
 }
 
 // assemble puts the parts together around a store.
