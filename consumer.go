@@ -214,6 +214,9 @@ func (c *consumer) pump() {
 		}
 		if !c.again || c.stopped {
 			c.pumping = false
+			if c.first == nil { // an idle queue keeps little
+				c.scratch = nil
+			}
 			c.idle.Broadcast()
 			c.yieldLocked()
 			c.mu.Unlock()

@@ -200,6 +200,7 @@ type failing struct {
 	claim  func(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error)
 	settle func(ctx context.Context, s []redrive.Settlement) []error
 	extend func(ctx context.Context, r []redrive.Receipt, lease time.Duration) []error
+	apply  func(ctx context.Context, b redrive.Batch) ([]error, error)
 	wait   func(ctx context.Context, w []redrive.Watch) ([]redrive.Event, error)
 }
 
@@ -222,6 +223,13 @@ func (f *failing) Extend(ctx context.Context, r []redrive.Receipt, lease time.Du
 		return f.extend(ctx, r, lease)
 	}
 	return f.Store.Extend(ctx, r, lease)
+}
+
+func (f *failing) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
+	if f.apply != nil {
+		return f.apply(ctx, b)
+	}
+	return f.Store.Apply(ctx, b)
 }
 
 func (f *failing) Wait(ctx context.Context, w []redrive.Watch) ([]redrive.Event, error) {
