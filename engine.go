@@ -148,7 +148,7 @@ func (e *Engine) Handle(queue string, h Handler, o QueueOptions) error {
 	}
 	cfg.Lease = max(cfg.Lease, minLease)
 	if cfg.Policy == nil {
-		cfg.Policy = Policies{}.Func()
+		cfg.Policy = func(*Message) *Policy { return &defaultPolicy }
 	}
 
 	e.mu.Lock()
