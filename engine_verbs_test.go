@@ -321,9 +321,9 @@ func TestDisableKillsOneAndPausesTheRest(t *testing.T) {
 	})
 }
 
-type sinkFunc func(ctx context.Context, e *redrive.Entry) error
+type asideFunc func(ctx context.Context, e *redrive.Entry) error
 
-func (f sinkFunc) SetAside(ctx context.Context, e *redrive.Entry) error { return f(ctx, e) }
+func (f asideFunc) SetAside(ctx context.Context, e *redrive.Entry) error { return f(ctx, e) }
 
 type extractorFunc func(ctx context.Context, d *redrive.Delivery, err error, f *redrive.Failure)
 
@@ -335,7 +335,7 @@ func TestDeadLetterSinkAndExtractor(t *testing.T) {
 	var aside []string
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("sms", func(context.Context, *redrive.Delivery) error { return redrive.Permanent(errSick) },
-			redrive.QueueOptions{DeadLetters: sinkFunc(func(_ context.Context, e *redrive.Entry) error {
+			redrive.QueueOptions{DeadLetters: asideFunc(func(_ context.Context, e *redrive.Entry) error {
 				if e.ID == "sms-1" {
 					return errors.New("the sink is full")
 				}

@@ -389,6 +389,41 @@ func TestRule10_BooksBalanceAfterAMixedRun(t *testing.T) {
 	})
 }
 
+func TestRule11_EmitsPassTheWatermarks(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		marks := redrive.NewWatermarks(r.store, func(queue string) redrive.Limits {
+			if queue == "out" {
+				return redrive.Limits{Depth: 10}
+			}
+			return redrive.Limits{}
+		}, redrive.WatermarkOptions{})
+		e := redrive.NewEngine(r.fail, redrive.EngineOptions{Observer: r.seen, Watermarks: marks})
+		e.IsolateProcess()
+		r.engine = e
+		var refused atomic.Int32
+		r.handle("sms", func(ctx context.Context, _ *redrive.Delivery) error {
+			<-time.After(60 * time.Millisecond) // the marks are read each 100 ms
+			err := redrive.Emit(ctx, redrive.Message{Queue: "out"})
+			if errors.Is(err, redrive.ErrBacklogged) {
+				refused.Add(1)
+			}
+			return err
+		}, redrive.QueueOptions{Concurrency: 2, Breaker: redrive.BreakerOptions{Off: true}, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 1000})})
+		r.publish("sms", 50)
+		r.start()
+		pass(time.Minute)
+		if c := r.counts("out"); c.AllWaiting() < 10 || c.AllWaiting() > 30 || refused.Load() == 0 {
+			t.Errorf("%d emitted above a watermark of 10, %d refused", c.AllWaiting(), refused.Load())
+		}
+		r.handle("out", func(context.Context, *redrive.Delivery) error { return nil })
+		r.ended(time.Hour, "sms")
+		r.ended(time.Minute, "out")
+		if n := r.counts("out").Books.Done; n != 50 {
+			t.Errorf("%d emits arrived, want 50", n)
+		}
+	})
+}
+
 func TestRule12_OrderByKey(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		if err := r.store.Configure(t.Context(), "sms", redrive.QueueSettings{OrderByKey: true}); err != nil {
