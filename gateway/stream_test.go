@@ -277,7 +277,7 @@ func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
 func TestALongBodyTakesBoundedMemory(t *testing.T) {
-	size := int64(1 << 30)
+	size := int64(longBody)
 	if testing.Short() {
 		size = 64 << 20
 	}
