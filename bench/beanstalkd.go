@@ -17,7 +17,7 @@ import (
 var beanstalkd = Driver{
 	Name: "beanstalkd -f0",
 	Version: func() string {
-		out, err := exec.Command("beanstalkd", "-v").Output() //nolint:noctx // it prints a line
+		out, err := exec.Command("beanstalkd", "-v").Output()
 		if err != nil {
 			return "beanstalkd, not installed"
 		}

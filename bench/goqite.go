@@ -98,7 +98,7 @@ func (g *goqiteQueue) consume(ctx context.Context, handle func([]byte) error) er
 		m, err := g.q.ReceiveAndWait(ctx, goqitePoll)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // its end was asked for
 		case err != nil:
 			return err
 		case handle(m.Body) == nil:
