@@ -1,0 +1,158 @@
+package machine
+
+import "time"
+
+// drainBurst is how much of a second's drain may come at once.
+const drainBurst = 0.1
+
+// waitingFor is how long after it asked the backlog is taken to be there.
+const waitingFor = 2 * time.Second
+
+// drain is the pace at which the backlog is worked off.
+type drain struct {
+	rate      float64 // what the provider was seen to bear
+	bucket    bucket
+	reserved  int // granted before the claim, not begun
+	askedAt   time.Duration
+	asked     bool
+	good, bad bool // in this second
+}
+
+// second lets the rate grow after a good second and halves it after a bad one.
+func (d *drain) second(m *Machine) {
+	switch {
+	case d.bad:
+		d.rate = max(d.rate/2, m.cfg.Pace.Start)
+	case d.good:
+		d.rate = min(2*d.rate, max(m.drainLimit(), m.cfg.Pace.Start))
+	}
+	d.good, d.bad = false, false
+}
+
+// drainLimit keeps drain and live calls together at what is usual plus MaxShare of it.
+func (m *Machine) drainLimit() float64 {
+	t, p := &m.traffic, &m.cfg.Pace
+	if t.usual == 0 {
+		return p.MaxRate
+	}
+	return max(p.MaxShare*t.usual+max(t.usual-t.demand, 0), p.Start)
+}
+
+// drainRate is how many calls of the backlog a second may be made now.
+func (m *Machine) drainRate() float64 {
+	d := &m.drain
+	rate := min(d.rate, m.drainLimit())
+	switch m.state {
+	case Limited:
+		if m.now < m.quota.pausedUntil {
+			return 0
+		}
+		return m.backlogRate()
+	case Recovering:
+		return max(min(rate, m.ramp.share*m.drainLimit()), m.cfg.Pace.Start)
+	case Healthy:
+		return rate
+	}
+	return 0
+}
+
+// backlogRate is the part of a rate cap that the backlog gets: its reserve, and what
+// the live calls leave. Without a backlog it is nothing.
+func (m *Machine) backlogRate() float64 {
+	if m.state != Limited || !m.drain.asked || m.now-m.drain.askedAt > waitingFor {
+		return 0
+	}
+	q := m.quota.cap
+	return min(max(q*m.cfg.Pace.Reserve, q-m.traffic.demand), m.drainLimit())
+}
+
+// takeDrain lets a call of the backlog through if it was reserved or there is room.
+func (m *Machine) takeDrain() bool {
+	d := &m.drain
+	if m.state == Isolated {
+		return false
+	}
+	if d.reserved > 0 {
+		d.reserved--
+		return true
+	}
+	d.asked, d.askedAt = true, m.now
+	rate := m.drainRate()
+	return m.drainBucket().take(m.now, rate, max(1, rate*drainBurst))
+}
+
+func (m *Machine) drainBucket() *bucket {
+	if m.state == Limited {
+		return &m.quota.bg
+	}
+	return &m.drain.bucket
+}
+
+// Reserve grants up to n calls of the backlog, before its messages are claimed. If it
+// grants less, wait says when to ask again. What is not used is given back by Return.
+func (m *Machine) Reserve(now time.Duration, n int) (granted int, wait time.Duration) {
+	m.advance(now)
+	d := &m.drain
+	d.asked, d.askedAt = true, m.now
+	if m.cfg.MaxInUse > 0 {
+		if room := m.cfg.MaxInUse - m.inUse - d.reserved; room < n {
+			n, wait = max(room, 0), time.Second
+		}
+	}
+	if n == 0 {
+		return 0, wait
+	}
+	switch m.state {
+	case Down:
+		return m.reserveProbe()
+	case Isolated:
+		return 0, min(max(m.hold.until-m.now, time.Millisecond), time.Second)
+	case Limited:
+		if m.now < m.quota.pausedUntil {
+			return 0, m.quota.pausedUntil - m.now
+		}
+	}
+	rate := m.drainRate()
+	b := m.drainBucket()
+	b.fill(m.now, rate, max(1, rate*drainBurst))
+	granted = min(n, int(b.tokens))
+	b.tokens -= float64(granted)
+	d.reserved += granted
+	if granted < n {
+		wait = max(b.wait(rate), 10*time.Millisecond)
+	}
+	return granted, wait
+}
+
+func (m *Machine) reserveProbe() (granted int, wait time.Duration) {
+	h := &m.hold
+	h.askedAt = m.now
+	switch {
+	case m.probeFree():
+		h.probing, h.reserved = true, true
+		h.probeEnd = m.now + probeClaim
+		return 1, time.Second
+	case h.probing:
+		wait = h.probeEnd - m.now
+	case m.now < h.until:
+		wait = h.until - m.now
+	default:
+		wait = time.Second
+	}
+	return 0, min(max(wait, time.Millisecond), time.Second)
+}
+
+// Return gives back what Reserve granted and nobody uses.
+func (m *Machine) Return(now time.Duration, n int) {
+	m.advance(now)
+	if m.state == Down {
+		if n > 0 && m.hold.reserved {
+			m.hold.probing, m.hold.reserved = false, false
+			m.hold.askedAt = 0 // there is no backlog to wait for
+		}
+		return
+	}
+	n = min(n, m.drain.reserved)
+	m.drain.reserved -= n
+	m.drainBucket().tokens += float64(n)
+}
