@@ -31,7 +31,7 @@ func TestLeaseIsExtendedAtAThird(t *testing.T) {
 		var runs atomic.Int32
 		r.handle("sms", func(context.Context, *redrive.Delivery) error {
 			runs.Add(1)
-			<-time.After(2 * time.Minute)
+			<-time.After(123 * time.Second)
 			return nil
 		}, redrive.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
 		r.publish("sms", 10)

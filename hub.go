@@ -7,6 +7,12 @@ import (
 	"time"
 )
 
+// watchPause is how long, for each queue that is watched, the hub lets events gather
+// when they come faster than that: sources look at all watched queues for each event,
+// so that one busy queue among ten thousand idle ones would keep a processor busy. It
+// delays only the first message of a queue that was idle, and only among thousands.
+const watchPause = time.Microsecond
+
 // hub keeps the one Wait call of a source and wakes the consumers whose queues
 // changed. An idle queue costs an entry in its list, no goroutine.
 type hub struct {
@@ -75,6 +81,7 @@ func (h *hub) run(ctx context.Context) error {
 			cancel()
 			continue
 		}
+		began := time.Now()
 		events, err := h.src.Wait(wait, watches)
 		poked := wait.Err() != nil
 		cancel()
@@ -85,6 +92,12 @@ func (h *hub) run(ctx context.Context) error {
 			return err
 		}
 		h.deliver(events)
+		if d := time.Duration(len(watches)) * watchPause; d >= time.Millisecond && time.Since(began) < d {
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+			}
+		}
 	}
 	return nil
 }
