@@ -176,7 +176,7 @@ func (g *breakerGate) Return(now time.Time, grant Grant, unused int) {
 	}
 	for _, b := range g.probed(&grant) {
 		b.probing = false
-		clear(b.recent[:]) // if nothing else waits, one of them again
+		clear(b.recent) // if nothing else waits, one of them again
 		g.holdUntil[g.probeLane] = now.Add(g.o.ProbeMin / 4)
 	}
 }
@@ -365,9 +365,9 @@ type breaker struct {
 	probing   bool
 	probe     string    // id of the message that is the probe; empty: not claimed yet
 	probeEnds time.Time // when it is given up
-	recent    [probeIDs]string
-	next      int    // in recent
-	permanent string // signature of the last probe, if it failed for good
+	recent    []string  // made by the first probe
+	next      int       // in recent
+	permanent string    // signature of the last probe, if it failed for good
 }
 
 // record counts an attempt and returns why the breaker opens, if it does.
@@ -489,13 +489,16 @@ func (b *breaker) reportOpen(o *BreakerOptions, now time.Time, id string, how en
 
 func (b *breaker) setProbe(id string) {
 	b.probe = id
+	if b.recent == nil {
+		b.recent = make([]string, probeIDs)
+	}
 	b.recent[b.next%probeIDs] = id
 	b.next++
 }
 
 // isProbe reports whether a message is the probe, or was one that was given up.
 func (b *breaker) isProbe(id string) bool {
-	return b.probing && (b.probe == "" || b.probe == id) || slices.Contains(b.recent[:], id)
+	return b.probing && (b.probe == "" || b.probe == id) || slices.Contains(b.recent, id)
 }
 
 // change opens or closes the breaker, and forgets what it counted.

@@ -27,13 +27,14 @@ type budgetGate struct {
 	lane  Lane  // of the last Reserve, which is what is given back
 	slot  int64 // number of the current slot since 1970
 	slots [budgetSlots]budgetSlot
-	total budgetSlot
+	total struct{ granted, refunded, succeeded int64 }
 }
 
+// budgetSlot is small, as there are many queues.
 type budgetSlot struct {
-	granted   int64 // retries, less those given back
-	refunded  int64 // retries that succeeded or were released
-	succeeded int64 // of all lanes
+	granted   int32 // retries, less those given back
+	refunded  int32 // retries that succeeded or were released
+	succeeded int32 // of all lanes
 }
 
 func newBudgetGate() *budgetGate { return new(budgetGate) }
@@ -47,7 +48,7 @@ func (g *budgetGate) Reserve(now time.Time, a Ask) Grant {
 	g.advance(now)
 	left := budgetFloor + g.total.succeeded/successesPerRetry + g.total.refunded - g.total.granted
 	n := max(min(int64(a.Max), left), 0)
-	g.slots[g.slot%budgetSlots].granted += n
+	g.slots[g.slot%budgetSlots].granted += int32(n) //nolint:gosec // at most a.Max
 	g.total.granted += n
 	if n == int64(a.Max) {
 		return Grant{N: a.Max}
@@ -71,7 +72,7 @@ func (g *budgetGate) Return(now time.Time, _ Grant, unused int) {
 		return
 	}
 	g.advance(now)
-	g.slots[g.slot%budgetSlots].granted -= int64(unused)
+	g.slots[g.slot%budgetSlots].granted -= int32(unused) //nolint:gosec // at most what was granted
 	g.total.granted -= int64(unused)
 }
 
@@ -99,9 +100,9 @@ func (g *budgetGate) advance(now time.Time) {
 	slot := now.UnixNano() / int64(budgetWindow/budgetSlots)
 	for i := max(g.slot, slot-budgetSlots) + 1; i <= slot; i++ {
 		old := &g.slots[i%budgetSlots]
-		g.total.granted -= old.granted
-		g.total.refunded -= old.refunded
-		g.total.succeeded -= old.succeeded
+		g.total.granted -= int64(old.granted)
+		g.total.refunded -= int64(old.refunded)
+		g.total.succeeded -= int64(old.succeeded)
 		*old = budgetSlot{}
 	}
 	g.slot = max(g.slot, slot)
