@@ -14,6 +14,7 @@ const (
 	bodySize     = 256
 	batchSize    = 100
 	maxWaiting   = 200_000 // most messages laid out before a drain
+	maxFailing   = 20_000  // and before fail-once, which is run to its end
 	latencyRate  = 1000    // messages a second
 	floodCallers = 16
 )
@@ -57,9 +58,9 @@ var workloads = []Workload{
 	{"publish-16", "16 callers, one message a call", publish(16, 1)},
 	{"publish-128", "128 callers, one message a call", publish(128, 1)},
 	{"publish-batch", "one caller, 100 messages a call", publish(1, batchSize)},
-	{"drain", "a waiting backlog, a handler that does nothing, every message acknowledged", drain(nil)},
+	{"drain", "a waiting backlog, a handler that does nothing, every message acknowledged", drain},
 	{"latency", "1,000 messages a second, from the call of publish to the start of the handler", latency},
-	{"fail-once", "as drain, but every message fails once", drain(failOnce)},
+	{"fail-once", "as drain, but every message fails once; until the last is done", failOnce},
 	{"flood", "16 callers publish as fast as they are answered; how much is handled meanwhile", flood},
 }
 
@@ -133,62 +134,61 @@ func publish(n, batch int) func(context.Context, *run) error {
 	}
 }
 
-// failOnce returns a handler's decision: every number fails when it first comes.
-func failOnce(n int) func(body []byte) error {
-	seen := make([]atomic.Bool, n)
-	return func(body []byte) error {
+// drain lays out a backlog and measures how fast it is handled, until it is empty or
+// the time is over.
+func drain(ctx context.Context, r *run) error {
+	return r.drain(ctx, maxWaiting, r.duration, func([]byte) error { return nil })
+}
+
+// failOnce is not cut short: a system may well see to all first attempts before it
+// repeats one.
+func failOnce(ctx context.Context, r *run) error {
+	seen := make([]atomic.Bool, maxFailing)
+	return r.drain(ctx, maxFailing, 30*r.duration, func(body []byte) error {
 		if !seen[binary.LittleEndian.Uint64(body)].Swap(true) {
 			return errOnce
 		}
 		return nil
-	}
+	})
 }
 
-// drain lays out a backlog and measures how fast it is handled, until it is empty or
-// the time is over.
-func drain(decide func(n int) func(body []byte) error) func(context.Context, *run) error {
-	return func(ctx context.Context, r *run) error {
-		c, ok := r.queue.(Consumer)
-		if !ok {
-			return errUnfit
-		}
-		waiting, err := backlog(ctx, c, r.duration)
-		if err != nil {
-			return err
-		}
-		handle := func([]byte) error { return nil }
-		if decide != nil {
-			handle = decide(waiting)
-		}
-		if err := r.begin(); err != nil {
-			return err
-		}
-		var handled atomic.Int64
-		ctx, cancel := context.WithTimeout(ctx, r.duration)
-		defer cancel()
-		start := time.Now()
-		var took time.Duration
-		var once sync.Once
-		stop := func() { once.Do(func() { took = time.Since(start); cancel() }) }
-		if err := c.Consume(ctx, func(body []byte) error {
-			err := handle(body)
-			if err == nil && ctx.Err() == nil && handled.Add(1) == int64(waiting) {
-				stop()
-			}
-			return err
-		}); err != nil {
-			return err
-		}
-		stop()
-		// A consumer ends some time after it was told to; what it handled was counted
-		// only before.
-		return r.end(handled.Load(), min(took, r.duration))
+func (r *run) drain(ctx context.Context, most int, limit time.Duration, handle func(body []byte) error) error {
+	c, ok := r.queue.(Consumer)
+	if !ok {
+		return errUnfit
 	}
+	waiting, err := backlog(ctx, c, most, 2*r.duration)
+	if err != nil {
+		return err
+	}
+	if err := r.begin(); err != nil {
+		return err
+	}
+	var handled atomic.Int64
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	start := time.Now()
+	var took time.Duration
+	var once sync.Once
+	stop := func() { once.Do(func() { took = time.Since(start); cancel() }) }
+	if err := c.Consume(ctx, func(body []byte) error {
+		err := handle(body)
+		if err == nil && ctx.Err() == nil && handled.Add(1) == int64(waiting) {
+			stop()
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	stop()
+	// A consumer ends some time after it was told to; what it handled was counted
+	// only before.
+	return r.end(handled.Load(), min(took, limit))
 }
 
-// backlog publishes numbered messages in batches, or from many callers where there
-// are none, for twice the duration at most.
-func backlog(ctx context.Context, q Queue, duration time.Duration) (int, error) {
+// backlog publishes up to most numbered messages in batches, or from many callers
+// where there are none, for some time at most, and returns how many.
+func backlog(ctx context.Context, q Queue, most int, limit time.Duration) (int, error) {
 	size, n := 1, 64
 	if _, ok := q.(Batcher); ok {
 		size, n = batchSize, 4
@@ -199,9 +199,9 @@ func backlog(ctx context.Context, q Queue, duration time.Duration) (int, error) 
 	start := time.Now()
 	for range n {
 		wg.Go(func() {
-			for time.Since(start) < 2*duration {
+			for time.Since(start) < limit {
 				first := next.Add(int64(size)) - int64(size)
-				if first+int64(size) > maxWaiting {
+				if first+int64(size) > int64(most) {
 					next.Add(-int64(size))
 					return
 				}
