@@ -142,17 +142,20 @@ func (m *Machine) reserveProbe() (granted int, wait time.Duration) {
 	return 0, min(max(wait, time.Millisecond), time.Second)
 }
 
-// Return gives back what Reserve granted and nobody uses.
-func (m *Machine) Return(now time.Duration, n int) {
+// Return gives back what Reserve granted and nobody uses, and returns how much of it
+// was this machine's.
+func (m *Machine) Return(now time.Duration, n int) int {
 	m.advance(now)
 	if m.state == Down {
-		if n > 0 && m.hold.reserved {
-			m.hold.probing, m.hold.reserved = false, false
-			m.hold.askedAt = 0 // there is no backlog to wait for
+		if n == 0 || !m.hold.reserved {
+			return 0
 		}
-		return
+		m.hold.probing, m.hold.reserved = false, false
+		m.hold.askedAt = 0 // there is no backlog to wait for
+		return 1
 	}
 	n = min(n, m.drain.reserved)
 	m.drain.reserved -= n
 	m.drainBucket().tokens += float64(n)
+	return n
 }
