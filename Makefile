@@ -25,6 +25,9 @@ MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/*/go.mod examples/*
 # Linters are built once for each state of tools/go.sum.
 TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
 
+# The tests that `make proof` repeats: their names say what is done to the program.
+PROOF ?= Kill|Power
+PROOF_PACKAGE ?= ./test/e2e
 ROUNDS ?= 1000
 FUZZTIME ?= 10s
 COUNT ?= 10
@@ -71,12 +74,11 @@ fuzz: ## fuzz every parser for FUZZTIME (10s) each
 
 .PHONY: proof
 proof: deps ## kill -9 and power loss, ROUNDS (1000) times, with a new seed or REDRIVE_SEED=...
+	@test -n "$$(go test -list '$(PROOF)' $(PROOF_PACKAGE) | grep '^Test' || true)" || \
+		{ echo "no test in $(PROOF_PACKAGE) matches $(PROOF): nothing would be proved" >&2; exit 1; }
 	@seed=$${REDRIVE_SEED:-$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ')}; \
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \
-	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGES)
-
-PROOF ?= Kill|Power
-PROOF_PACKAGES ?= ./test/e2e/...
+	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE)
 
 .PHONY: bench
 bench: ## run BENCH (.) COUNT (10) times, for benchstat; compare: make benchstat OLD=... NEW=...
