@@ -238,6 +238,10 @@ func (g *Guard[Req, Resp]) Reconfigure(h Health, x Exit, pace Pace) {
 // tell passes changes of state on.
 func (g *Guard[Req, Resp]) tell(p *provider[Req, Resp], changes []machine.Transition) {
 	for _, c := range changes {
+		if c.From == c.To {
+			g.cfg.Logger.Debug("the provider is still "+c.To.String(), "guard", g.cfg.Name, "provider", p.Name, "reason", c.Reason)
+			continue
+		}
 		g.cfg.Logger.Warn("provider "+c.To.String(), "guard", g.cfg.Name, "provider", p.Name, "from", c.From.String(), "reason", c.Reason)
 		g.cfg.OnEvent(Event{Guard: g.cfg.Name, Provider: p.Name, At: g.origin.Add(c.At), From: c.From, To: c.To, Reason: c.Reason})
 	}

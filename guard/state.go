@@ -186,7 +186,8 @@ func (g *Guard[Req, Resp]) read(ctx context.Context, p *provider[Req, Resp], at 
 	mine := p.m.Save(now)
 	if !first {
 		shut := func(s State) bool { return s == Down || s == Isolated }
-		if s.State == mine.State || s.Age+elapsed >= mine.Age || !shut(s.State) && !shut(mine.State) {
+		both := s.State == Down && mine.State == Down // then its hold counts, as it ends with a probe
+		if !both && (s.State == mine.State || s.Age+elapsed >= mine.Age || !shut(s.State) && !shut(mine.State)) {
 			return nil
 		}
 		if !shut(s.State) { // what another has tried out is tried here by our own share

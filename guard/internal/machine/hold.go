@@ -45,6 +45,7 @@ func (h *hold) longer(m *Machine, reason string) {
 	h.until = m.now + m.jitter(h.length)
 	h.good, h.probing, h.reserved = 0, false, false
 	m.reason = reason
+	m.changes = append(m.changes, Transition{From: Down, To: Down, At: m.now, Reason: reason})
 	m.afresh()
 }
 

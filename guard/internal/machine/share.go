@@ -49,7 +49,7 @@ func (m *Machine) Save(now time.Duration) Saved {
 }
 
 // Restore takes the state that was saved, elapsed ago. What was recovering begins to
-// recover anew.
+// recover anew; a hold gets no shorter.
 func (m *Machine) Restore(now time.Duration, s Saved, elapsed time.Duration) {
 	m.advance(now)
 	m.traffic.usual = max(m.traffic.usual, s.Usual)
@@ -62,6 +62,7 @@ func (m *Machine) Restore(now time.Duration, s Saved, elapsed time.Duration) {
 			m.recover(s.Reason)
 		case Limited, Down, Isolated:
 			m.transition(s.State, s.Reason)
+			m.hold = hold{askedAt: m.hold.askedAt}
 		default:
 			return
 		}
@@ -69,7 +70,7 @@ func (m *Machine) Restore(now time.Duration, s Saved, elapsed time.Duration) {
 	switch s.State {
 	case Down, Isolated:
 		m.hold.length = max(s.Hold, m.cfg.Exit.Hold)
-		m.hold.until = m.now + left
+		m.hold.until = max(m.hold.until, m.now+left)
 	case Limited:
 		m.quota.cap = max(s.Cap, m.cfg.Exit.MinRate)
 		m.quota.last = max(s.Last, m.quota.cap)

@@ -81,7 +81,7 @@ type Permit struct {
 // Canary reports whether the call is a probe.
 func (p Permit) Canary() bool { return p.canary }
 
-// Transition is one change of state.
+// Transition is one change of state, or a failed probe, from Down to Down.
 type Transition struct {
 	From, To State
 	At       time.Duration

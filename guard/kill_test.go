@@ -1,0 +1,94 @@
+package guard_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/guard"
+)
+
+const childEnv = "REDRIVE_GUARD_TEST_DATA"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		handOutTickets(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// handOutTickets is the application that is killed: its provider is broken, and it
+// prints the id of each ticket as soon as it has it.
+func handOutTickets(dir string) {
+	store, err := sqlite.Open(dir)
+	if err != nil {
+		panic(err)
+	}
+	a := &third{name: "a"}
+	a.fail(errBroken)
+	g, err := guard.New(guard.Config[order, receipt]{Name: "orders", Store: store, Providers: []guard.Provider[order, receipt]{{Name: "a", Call: a.call}}})
+	if err != nil {
+		panic(err)
+	}
+	go func() { _ = g.Run(context.Background()) }()
+	go func() { _ = redrive.Consume(context.Background(), store, "orders", g, g.QueueOptions()) }()
+	for {
+		res, err := g.Do(context.Background(), order{})
+		if err != nil || !res.Deferred() {
+			panic(fmt.Sprint(res, err))
+		}
+		fmt.Println(res.Ticket.ID)
+	}
+}
+
+// TestKilledAfterTheTicket kills the application right after it handed out a ticket:
+// whoever holds one gets his result from the next process.
+func TestKilledAfterTheTicket(t *testing.T) {
+	dir := t.TempDir()
+	var ids []string
+	for round := range 3 {
+		cmd := exec.Command(os.Args[0]) //nolint:gosec // this test itself
+		cmd.Env = append(os.Environ(), childEnv+"="+dir)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for s := bufio.NewScanner(out); s.Scan(); {
+			ids = append(ids, s.Text())
+			if len(ids) >= 10*(round+1) {
+				break
+			}
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+	}
+	store, err := sqlite.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	a := &third{name: "a"}
+	g := newGuard(t, guard.Config[order, receipt]{Store: store, Pace: guard.Pace{Start: 1000}}, a)
+	defer consume(t, store, g)()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, id := range ids {
+		if s, err := g.Ticket(id).Wait(ctx); err != nil || !s.Done {
+			t.Errorf("ticket %s: %+v, %v", id, s, err)
+		}
+	}
+	t.Logf("%d tickets of 3 killed processes, all kept", len(ids))
+}
