@@ -20,7 +20,8 @@ const (
 	Quota                // takes Phase.Rate calls in each second and refuses the others
 	Reset                // closes the connection at once
 	Flaky                // fails in Phase.Rate of the calls
-	ColdBoot             // bears a tenth at first, all after twenty seconds
+	ColdBoot             // bears a tenth at first, all after twenty seconds; calls stand in line
+	ColdShed             // the same, but what is too much is refused, which costs work too
 )
 
 // Timings of the model.
@@ -33,6 +34,8 @@ const (
 	warmUp        = 20 * time.Second
 	coldShare     = 0.1
 	spare         = 1.6 // capacity of a warm provider in units of the normal rate
+	longestLine   = 250 * time.Millisecond
+	refusalCost   = 0.3 // work of a refusal in units of a call's
 )
 
 // Phase is a mode from a time to a time.
@@ -94,7 +97,14 @@ func (p *provider) call(now time.Duration) (time.Duration, machine.Verdict) {
 			return fastAnswer, machine.Verdict{Class: machine.ClassLimited, RetryAfter: time.Second}
 		}
 	case ColdBoot:
-		took += p.wait(now, ph)
+		line, _ := p.wait(now, ph)
+		took += line
+	case ColdShed:
+		line, shed := p.wait(now, ph)
+		if shed {
+			return fastAnswer, failed
+		}
+		took += line
 	}
 	if took >= clientTimeout {
 		return clientTimeout, failed
@@ -103,14 +113,18 @@ func (p *provider) call(now time.Duration) (time.Duration, machine.Verdict) {
 }
 
 // wait is the time in the line of a cold provider, which works also for callers that
-// have left: that is what makes an overload feed itself.
-func (p *provider) wait(now time.Duration, ph Phase) time.Duration {
+// have left: that is what makes an overload feed itself. shed reports that one which
+// sheds load refused the call.
+func (p *provider) wait(now time.Duration, ph Phase) (line time.Duration, shed bool) {
 	warm := min((now-ph.From).Seconds()/warmUp.Seconds(), 1)
 	capacity := p.normal * spare * (coldShare + (1-coldShare)*warm)
-	if p.at < ph.From {
-		p.at = ph.From
-	}
-	p.queued = max(p.queued-capacity*(now-p.at).Seconds(), 0) + 1
+	p.at = max(p.at, ph.From)
+	p.queued = max(p.queued-capacity*(now-p.at).Seconds(), 0)
 	p.at = now
-	return time.Duration(p.queued / capacity * float64(time.Second))
+	if ph.Mode == ColdShed && p.queued > capacity*longestLine.Seconds() {
+		p.queued += refusalCost
+		return 0, true
+	}
+	p.queued++
+	return time.Duration(p.queued / capacity * float64(time.Second)), false
 }

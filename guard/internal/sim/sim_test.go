@@ -14,19 +14,9 @@ import (
 )
 
 const (
-	live  = 180 * time.Second
-	after = 300 * time.Second
-	start = 30 * time.Second
+	after = sim.CaseAfter
+	start = sim.CaseStart
 )
-
-// config is what the figures are measured with: the defaults, and a threshold for
-// slow calls, which is off by default.
-var config = machine.Config{Health: machine.Health{SlowAfter: 500 * time.Millisecond}}
-
-func newGuard(c machine.Config, seed uint64) *sim.Guard {
-	rng := rand.New(rand.NewPCG(seed, 99))
-	return &sim.Guard{M: machine.New(c, rng.Float64)}
-}
 
 // rounds returns how often a long test is played: more in a proof.
 func rounds(t *testing.T, short int) int {
@@ -36,14 +26,6 @@ func rounds(t *testing.T, short int) int {
 	}
 	t.Logf("%d rounds", n)
 	return max(n, short)
-}
-
-type scenario struct {
-	name   string
-	rate   float64
-	length time.Duration
-	phases func(from, to time.Duration) []sim.Phase
-	want   golden
 }
 
 // golden is what the mean of a scenario's runs must keep: what is better passes.
@@ -56,29 +38,20 @@ type golden struct {
 	rejected float64 // share, at most
 }
 
-func outage(m sim.Mode, rate float64) func(from, to time.Duration) []sim.Phase {
-	return func(from, to time.Duration) []sim.Phase {
-		return []sim.Phase{{From: from, To: to, Mode: m, Rate: rate}}
-	}
-}
-
-func coldRestart(from, to time.Duration) []sim.Phase {
-	return []sim.Phase{{From: from, To: to, Mode: sim.Errors}, {From: to, To: time.Hour, Mode: sim.ColdBoot}}
-}
-
-var scenarios = []scenario{
-	{"A fast errors", 200, 30 * time.Second, outage(sim.Errors, 0), golden{0.5, 30, 0.79, 8, 1.75, 0}},
-	{"B hang", 200, 30 * time.Second, outage(sim.Hang, 0), golden{1, 150, 0.79, 8, 1.75, 0}},
-	{"C 20x slower", 200, 30 * time.Second, outage(sim.Slow, 0), golden{1, 150, 0.79, 8, 1.75, 0}},
-	{"D quota 50%", 200, 60 * time.Second, outage(sim.Quota, 100), golden{1.5, 300, 0.70, 18, 1.75, 0.05}},
-	{"E reset", 200, 30 * time.Second, outage(sim.Reset, 0), golden{0.2, 15, 0.79, 8, 1.75, 0}},
-	{"F 30% errors", 200, 30 * time.Second, outage(sim.Flaky, 0.3), golden{0, 0, 0.90, 8, 1.75, 0}},
-	{"G cold restart", 200, 30 * time.Second, coldRestart, golden{0.5, 30, 0.75, 15, 1.8, 0}},
-	{"A at 20/s", 20, 30 * time.Second, outage(sim.Errors, 0), golden{1, 30, 0.77, 8, 2.5, 0}},
-	{"B at 20/s", 20, 30 * time.Second, outage(sim.Hang, 0), golden{2, 40, 0.77, 8, 2.5, 0}},
-	{"A at 2/s", 2, 30 * time.Second, outage(sim.Errors, 0), golden{6, 30, 0.74, 20, 5, 0}},
-	{"B at 2/s", 2, 30 * time.Second, outage(sim.Hang, 0), golden{8, 30, 0.74, 20, 5, 0}},
-	{"E at 2/s", 2, 30 * time.Second, outage(sim.Reset, 0), golden{6, 30, 0.74, 20, 5, 0}},
+var want = map[string]golden{
+	"A fast errors":      {0.5, 30, 0.79, 8, 1.75, 0},
+	"B hang":             {1, 150, 0.79, 8, 1.75, 0},
+	"C 20x slower":       {1, 150, 0.79, 8, 1.75, 0},
+	"D quota 50%":        {1.5, 300, 0.70, 18, 1.75, 0.05},
+	"E reset":            {0.2, 15, 0.79, 8, 1.75, 0},
+	"F 30% errors":       {0, 0, 0.90, 8, 1.75, 0},
+	"G cold restart":     {0.5, 30, 0.75, 15, 1.75, 0},
+	"H cold, sheds load": {0.5, 30, 0.75, 16, 1.75, 0},
+	"A at 20/s":          {1, 30, 0.77, 8, 2.5, 0},
+	"B at 20/s":          {2, 40, 0.77, 8, 2.5, 0},
+	"A at 2/s":           {6, 30, 0.74, 20, 5, 0},
+	"B at 2/s":           {8, 30, 0.74, 20, 5, 0},
+	"E at 2/s":           {6, 30, 0.74, 20, 5, 0},
 }
 
 type measured struct {
@@ -88,16 +61,15 @@ type measured struct {
 	after  int
 }
 
-// play runs a scenario with four lengths, so that no strategy profits from the phase,
-// and returns the means.
-func play(t *testing.T, s scenario) (mean measured) {
+// play runs a case with each length and returns the means.
+func play(t *testing.T, one *sim.Case) (mean measured) {
 	t.Helper()
-	const runs = 4
+	const runs = sim.CaseRuns
+	w := want[one.Name]
 	for i := range runs {
-		to := start + s.length + time.Duration(i)*1250*time.Millisecond
-		sc := sim.Scenario{Seed: uint64(i) + 1, Rate: s.rate, Live: live, After: after, Tick: time.Sleep, //nolint:gosec // small
-			Providers: [][]sim.Phase{s.phases(start, to)}}
-		g := newGuard(config, sc.Seed)
+		sc, to := one.Scenario(i)
+		sc.Tick = time.Sleep
+		g := sim.NewGuard(sim.CaseConfig, sc.Seed)
 		res, err := sim.Play(sc, g)
 		if err != nil {
 			t.Fatal(err)
@@ -105,15 +77,15 @@ func play(t *testing.T, s scenario) (mean measured) {
 		f := res.Figures(&sc, start, to)
 		for _, c := range g.M.Changes() {
 			if c.At < start && c.To != machine.Healthy {
-				t.Errorf("%s: %s -> %s at %s before anything was wrong: %s", s.name, c.From, c.To, c.At, c.Reason)
+				t.Errorf("%s: %s -> %s at %s before anything was wrong: %s", one.Name, c.From, c.To, c.At, c.Reason)
 			}
 			if c.At >= start && c.From == machine.Healthy {
 				mean.detect += (c.At - start).Seconds() / runs
 				mean.calls += res.Until(0, start, c.At)
 				dead := res.Until(0, c.At, to)
 				mean.after = max(mean.after, dead)
-				if holds := 4 + int((to-c.At).Seconds()/(0.8*4)); s.want.calls > 0 && s.want.rejected == 0 && dead > holds {
-					t.Errorf("%s: %d calls to a dead provider in %s, want at most one a hold: %d", s.name, dead, to-c.At, holds)
+				if holds := 4 + int((to-c.At).Seconds()/(0.8*4)); w.calls > 0 && w.rejected == 0 && dead > holds {
+					t.Errorf("%s: %d calls to a dead provider in %s, want at most one a hold: %d", one.Name, dead, to-c.At, holds)
 				}
 				break
 			}
@@ -126,7 +98,7 @@ func play(t *testing.T, s scenario) (mean measured) {
 		mean.Peak += f.Peak / runs
 		mean.Undelivered += f.Undelivered
 		if f.Recovery < 0 {
-			t.Errorf("%s, run %d: it never recovered", s.name, i)
+			t.Errorf("%s, run %d: it never recovered", one.Name, i)
 		}
 	}
 	mean.calls /= runs
@@ -136,13 +108,13 @@ func play(t *testing.T, s scenario) (mean measured) {
 // TestScenarios plays the seven ways in which a provider gets sick, and low rates,
 // and compares the figures with the golden table. With -v it prints them.
 func TestScenarios(t *testing.T) {
-	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
+	for _, one := range sim.Cases() {
+		t.Run(one.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := play(t, s)
-				t.Logf("| %s | %.2f | %d | %d | %.1f | %d | %.1f | %.0f | %.2f | %.0f | %.2f |", s.name, m.detect, m.calls, m.after, m.Sync*100,
+				m := play(t, &one)
+				t.Logf("| %s | %.2f | %d | %d | %.1f | %d | %.1f | %.0f | %.2f | %.0f | %.2f |", one.Name, m.detect, m.calls, m.after, m.Sync*100,
 					m.Undelivered, m.Recovery, m.Drain, m.Peak, m.P99*1000, m.Rejected*100)
-				w := s.want
+				w := want[one.Name]
 				if w.detect > 0 && (m.detect > w.detect || float64(m.calls) > w.calls) {
 					t.Errorf("detected after %.2f s and %d calls, want %.2f s and %.0f", m.detect, m.calls, w.detect, w.calls)
 				}
@@ -159,7 +131,7 @@ func TestTwoProviders(t *testing.T) {
 	for _, m := range []sim.Mode{sim.Errors, sim.Hang} {
 		sc := sim.Scenario{Seed: 1, Rate: 200, Live: 90 * time.Second, After: after,
 			Providers: [][]sim.Phase{{{From: start, To: 2 * start, Mode: m}}, {{To: time.Hour, Mode: sim.Quota, Rate: 250}}}}
-		res, err := sim.Play(sc, newGuard(config, 1), newGuard(config, 2))
+		res, err := sim.Play(sc, sim.NewGuard(sim.CaseConfig, 1), sim.NewGuard(sim.CaseConfig, 2))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +153,7 @@ func TestStationary(t *testing.T) {
 	for _, rate := range []float64{2, 20, 200} {
 		for name, phase := range map[string]sim.Phase{"heavy tail": {}, "2 % errors": {To: 100 * time.Hour, Mode: sim.Flaky, Rate: 0.02}} {
 			sc := sim.Scenario{Seed: 7, Rate: rate, Live: length, After: time.Minute, Tail: 0.01, Providers: [][]sim.Phase{{phase}}}
-			g := newGuard(config, 7)
+			g := sim.NewGuard(sim.CaseConfig, 7)
 			if _, err := sim.Play(sc, g); err != nil {
 				t.Fatal(err)
 			}
@@ -219,7 +191,7 @@ func TestScripts(t *testing.T) {
 			outages++
 		}
 		sc := sim.Scenario{Seed: one, Rate: 2 + 30*rng.Float64(), Live: at + time.Minute, After: 15 * time.Minute, Providers: [][]sim.Phase{script}, Tail: 0.01}
-		g := newGuard(config, one)
+		g := sim.NewGuard(sim.CaseConfig, one)
 		res, err := sim.Play(sc, g)
 		if err != nil {
 			t.Fatal(err)
