@@ -20,7 +20,8 @@ type Health struct {
 	ErrorRate float64
 	MinCalls  int
 	Window    time.Duration
-	// Consecutive failures in a row serve low rates. Defaults to 8.
+	// Consecutive failures in a row serve low rates; from 5 times MinCalls in the
+	// newest fifth of Window on it takes half as many more. Defaults to 8.
 	Consecutive int
 	// NetworkErrors is how many network errors more than answers there may be; 1 takes
 	// the first one for an outage, though one on an idle connection is normal.

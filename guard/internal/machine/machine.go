@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// busy is how many times MinCalls the newest part of the window holds where many calls
+// are made.
+const busy = 5
+
 // Machine is the state of one provider. It is not safe for concurrent use.
 type Machine struct {
 	cfg    Config
@@ -165,7 +169,7 @@ func (m *Machine) bad(p Permit, c Class) {
 	}
 	h := &m.cfg.Health
 	switch {
-	case h.Consecutive > 0 && m.consecutive >= h.Consecutive:
+	case h.Consecutive > 0 && m.consecutive >= m.runNeeded():
 		m.fail(fmt.Sprintf("%d failures in a row", m.consecutive))
 	case h.NetworkErrors > 0 && m.network >= h.NetworkErrors:
 		m.fail(fmt.Sprintf("%d network errors", m.network))
@@ -177,6 +181,16 @@ func (m *Machine) bad(p Permit, c Class) {
 			}
 		}
 	}
+}
+
+// runNeeded is how many failures in a row are an outage. Where many calls are made a
+// run of them is likelier by chance, and half as many more take no time.
+func (m *Machine) runNeeded() int {
+	h := &m.cfg.Health
+	if int(m.window.short().calls) >= busy*max(h.MinCalls, 1) {
+		return h.Consecutive + h.Consecutive/2
+	}
+	return h.Consecutive
 }
 
 // advance moves the machine to now. A time before the newest one is taken for that.
