@@ -393,7 +393,7 @@ func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane Lane, n int
 	}
 	if len(ds) > 0 {
 		c.e.observe(&Observation{Occasion: OnClaim, Queue: c.queue, Count: len(ds)})
-		c.start(f, o, ds, false, now)
+		c.start(f, o, ds, startNormal, now)
 	}
 	return len(ds), true
 }
@@ -496,14 +496,23 @@ func (c *consumer) claimed(g *grants, ds []Delivery) {
 	}
 }
 
+// startAs is how deliveries were claimed.
+type startAs uint8
+
+const (
+	startNormal startAs = iota
+	startAlone          // a suspect, alone in the process
+	startSwept          // to be ended because they expired; one that has not is given back
+)
+
 // start puts deliveries into slots.
-func (c *consumer) start(f *feed, o *consumerConfig, ds []Delivery, alone bool, now time.Time) {
+func (c *consumer) start(f *feed, o *consumerConfig, ds []Delivery, as startAs, now time.Time) {
 	batch := make([]attempt, len(ds))
 	c.mu.Lock()
 	for i := range ds {
 		a, d := &batch[i], &ds[i]
 		p := c.policy(o, d)
-		*a = attempt{c: c, f: f, d: d, policy: p, base: c.e.base, alone: alone, began: now, extendedAt: now}
+		*a = attempt{c: c, f: f, d: d, policy: p, base: c.e.base, alone: as == startAlone, began: now, extendedAt: now}
 		c.busy++
 		c.inflight[d.Lane]++
 		a.next = c.first
@@ -517,7 +526,11 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []Delivery, alone bool, 
 	c.mu.Unlock()
 	for i := range batch {
 		a := &batch[i]
-		if s, ok := unfit(a.d, a.policy, func(err error, r Reason) *Failure { return c.failure(a, err, r, now) }); ok {
+		s, ok := unfit(a.d, a.policy, func(err error, r Reason) *Failure { return c.failure(a, err, r, now) })
+		if as == startSwept && !ok {
+			s.Outcome, ok = OutcomeRelease, true
+		}
+		if ok {
 			a.settle = s
 			c.conclude(a, nil, false)
 			c.free(a)
@@ -667,7 +680,7 @@ func (c *consumer) claimAlone(f *feed, o *consumerConfig, now time.Time) {
 	c.mu.Lock()
 	f.refresh = true // are there more?
 	c.mu.Unlock()
-	c.start(f, o, ds, true, now)
+	c.start(f, o, ds, startAlone, now)
 }
 
 // sweepExpired ends what expired while a gate refuses to let anything be claimed.
@@ -690,7 +703,7 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 	}
 	c.e.solo.leave(batch - len(ds))
 	if len(ds) > 0 {
-		c.start(f, o, ds, false, now)
+		c.start(f, o, ds, startSwept, now)
 	}
 }
 

@@ -72,10 +72,11 @@ func retryDelay(e *ended, floor time.Duration) time.Duration {
 	return delay
 }
 
-// expiry returns when the message is no longer worth delivering; zero: never.
+// expiry returns when the message is no longer worth delivering; zero: never. The age
+// counts from publication, so one that was redriven on purpose is exempt from it.
 func expiry(d *Delivery, p *Policy) time.Time {
 	at := d.ExpiresAt
-	if p.MaxAge > 0 && !d.PublishedAt.IsZero() {
+	if p.MaxAge > 0 && d.Redrives == 0 && !d.PublishedAt.IsZero() {
 		if old := d.PublishedAt.Add(p.MaxAge); at.IsZero() || old.Before(at) {
 			at = old
 		}

@@ -2,6 +2,8 @@ package redrive
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -119,16 +121,22 @@ func (f *Failure) Clean() {
 		&f.Config.Target, &f.Config.Policy} {
 		*s = cleanText(*s, 512)
 	}
-	n := 0
-	for k, v := range f.Details {
-		clean := cleanText(k, 128)
-		if n++; n > maxFailureDetails || clean != k {
-			delete(f.Details, k)
-		}
-		if n <= maxFailureDetails {
-			f.Details[clean] = cleanText(v, maxFailureDetail)
-		}
+	f.Details = cleanDetails(f.Details)
+}
+
+// cleanDetails keeps the first maxFailureDetails details by name.
+func cleanDetails(details map[string]string) map[string]string {
+	if details == nil {
+		return nil
 	}
+	clean := make(map[string]string, min(len(details), maxFailureDetails))
+	for _, k := range slices.Sorted(maps.Keys(details)) {
+		if len(clean) == maxFailureDetails {
+			break
+		}
+		clean[cleanText(k, 128)] = cleanText(details[k], maxFailureDetail)
+	}
+	return clean
 }
 
 // cleanText makes s valid UTF-8 without NUL and at most limit bytes, cut in the

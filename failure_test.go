@@ -1,6 +1,7 @@
 package redrive_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -91,5 +92,18 @@ func TestHistoryKeepsFirstAndLast(t *testing.T) {
 	}
 	if h.Count != 4 || h.First.Attempt != 1 || h.Last.Attempt != 5 {
 		t.Errorf("%+v", h)
+	}
+}
+
+func TestFailureCleanKeepsDetailsWhoseNamesItChanges(t *testing.T) {
+	for range 50 { // the order of a map is random
+		f := redrive.Failure{Details: make(map[string]string)}
+		for i := range 32 {
+			f.Details[fmt.Sprintf("name %d\x00", i)] = "v"
+		}
+		f.Clean()
+		if len(f.Details) != 32 {
+			t.Fatalf("of 32 details %d are left", len(f.Details))
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package redrive
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,8 +79,8 @@ func (m *Mux) Kinds() (kinds []string, all bool) {
 
 // Handle registers a function for one kind of message, whose body is JSON of T.
 // Unknown fields are ignored, as senders are often ahead of receivers; a body that
-// does not decode is a dead letter. With T []byte or json.RawMessage the body is
-// passed as it is. The [Delivery] itself is at hand by [DeliveryFrom].
+// does not decode is a dead letter. With T []byte, string or json.RawMessage the body
+// is passed as it is. The [Delivery] itself is at hand by [DeliveryFrom].
 func Handle[T any](m *Mux, kind string, f func(ctx context.Context, body T) error) {
 	m.Register(kind, HandlerFunc(func(ctx context.Context, d *Delivery) error {
 		var v T
@@ -101,17 +100,11 @@ func decode(d *Delivery, v any) error {
 		*p = d.Body
 		return nil
 	case *string:
-		if !json.Valid(d.Body) {
-			*p = string(d.Body)
-			return nil
-		}
+		*p = string(d.Body)
+		return nil
 	}
-	dec := json.NewDecoder(bytes.NewReader(d.Body))
-	if err := dec.Decode(v); err != nil {
+	if err := json.Unmarshal(d.Body, v); err != nil {
 		return &DecodeError{Kind: d.Kind, Err: err}
-	}
-	if dec.More() {
-		return &DecodeError{Kind: d.Kind, Err: errors.New("more than one JSON value")}
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestHandleDecodesJSON(t *testing.T) {
 	if err := deliver(m, "order", ` {"id": 7, "items": ["a"], "unknown": {}} `+"\n"); err != nil || got.ID != 7 || len(got.Items) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, body := range []string{"", "{", `{"id": "seven"}`, `{"id": 1} {"id": 2}`, `{"id": 1}x`, "\xff", "[]"} {
+	for _, body := range []string{"", "{", `{"id": "seven"}`, `{"id": 1} {"id": 2}`, `{"id": 1}x`, `{"id": 1}}`, `{"id": 1}]`, "\xff", "[]"} {
 		err := deliver(m, "order", body)
 		var e *redrive.DecodeError
 		if !errors.As(err, &e) || e.Kind != "order" || redrive.Classify(nil, err).Reason != redrive.ReasonUndecodable {
@@ -86,5 +86,21 @@ func TestHandlePassesTheHandlersError(t *testing.T) {
 	redrive.Handle(m, "k", func(context.Context, map[string]any) error { return want })
 	if err := deliver(m, "k", "{}"); !errors.Is(err, want) {
 		t.Errorf("%v", err)
+	}
+}
+
+// What Publish sends as a string arrives as that string.
+func TestHandleOfAStringIsTheReverseOfPublish(t *testing.T) {
+	m := redrive.NewMux()
+	var got string
+	redrive.Handle(m, "k", func(_ context.Context, s string) error { got = s; return nil })
+	for _, body := range []string{"hello", "42", "true", "null", "{}", `"quoted"`, ""} {
+		sent, err := redrive.NewMessage("q", body, redrive.WithKind("k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := deliver(m, "k", string(sent.Body)); err != nil || got != body {
+			t.Errorf("%q became %q, %v", body, got, err)
+		}
 	}
 }

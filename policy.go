@@ -17,7 +17,7 @@ type Policy struct {
 	// one more makes it dead (crashed). Defaults to 3.
 	MaxCrashes int
 	// MaxAge is how long after its publication a message is still worth
-	// delivering. Defaults to no limit.
+	// delivering, unless it was redriven. Defaults to no limit.
 	MaxAge time.Duration
 	// Timeout bounds one attempt. Defaults to 30 s.
 	Timeout time.Duration

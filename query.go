@@ -74,7 +74,7 @@ type Action uint8
 
 // The actions.
 const (
-	ActRedrive Action = iota + 1 // dead: waiting again, in the next generation and the redrive lane
+	ActRedrive Action = iota + 1 // dead: waiting again, in the next generation and the redrive lane; an ExpiresAt that has passed is cleared
 	ActDrop                      // dead or waiting: removed and counted as dropped
 	ActArchive                   // dead: removed and counted as archived
 	ActKill                      // waiting: dead with the reason

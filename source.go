@@ -91,9 +91,9 @@ type Store interface {
 	Groups(ctx context.Context, q Query) (groups []Group, complete bool, err error)
 
 	// Update changes single messages or those that match a query, at most limit of
-	// them in one call and one atomic step, and returns what became of each. With a
-	// query the caller repeats until it returns no results; each change takes the
-	// message out of what the query matches, or the query's After moves on.
+	// them in one call and one atomic step, in the order of Find and from the query's
+	// After, and returns what became of each. With a query the caller repeats until a
+	// call changes nothing: what was refused still matches, and is returned again.
 	Update(ctx context.Context, sel Selection, c Change, limit int) ([]Updated, error)
 
 	// Counts returns the counts of the named queues, or of all. It is O(1) a queue:
