@@ -32,7 +32,7 @@ func keyOrderThroughRetry(c *C) {
 	for i := range 12 {
 		c.publish(redrive.Message{ID: fmt.Sprintf("%c%d", 'a'+i%3, i/3), Key: string(rune('a' + i%3))})
 	}
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a repeatable test
+	rng := rand.New(rand.NewPCG(1, 2))
 	ended := map[string][]string{}
 	for range 400 {
 		got := append(c.claim(c.ask(3)), c.claim(c.lane(3, redrive.LaneRetry))...)
@@ -66,9 +66,9 @@ func keyOrderThroughRetry(c *C) {
 // countsEqualScan does many things at random and compares what is counted with what
 // is found.
 func countsEqualScan(c *C) {
-	seed := rand.Uint64() //nolint:gosec // printed
+	seed := rand.Uint64()
 	c.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a repeatable test
+	rng := rand.New(rand.NewPCG(seed, 0))
 	c.configure(redrive.QueueSettings{OrderByKey: true})
 	published := 0
 	for step := range 150 {

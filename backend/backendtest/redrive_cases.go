@@ -15,6 +15,7 @@ var redriveCases = []testCase{
 	{name: "57_RedriveTwiceConcurrently", run: redriveConcurrently},
 	{name: "58_RedriveCrashMidBatch", run: redriveCrash, needs: []need{crash}},
 	{name: "59_RedriveLimitLoops", run: redriveLimit},
+	{name: "RedriveOfTheExpired", run: redriveExpired},
 	{name: "60_RedriveRateLimited", run: redriveRate, needs: []need{engine}},
 }
 
@@ -185,4 +186,28 @@ func redriveRate(c *C) {
 	if err := <-done; err != nil {
 		c.is(err, "Run", context.Canceled)
 	}
+}
+
+// What died because it expired would expire again at once if a redrive kept the time.
+func redriveExpired(c *C) {
+	later := c.now().Add(1000 * time.Hour)
+	for id, at := range map[string]time.Time{"past": c.now().Add(-time.Second), "future": later} {
+		c.publish(redrive.Message{ID: id, Body: []byte("b"), ExpiresAt: at})
+	}
+	for range 2 {
+		d := c.one(c.ask(1))
+		c.noError(c.settle(deadly(d, redrive.ReasonExpired)), "dead")
+	}
+	for _, id := range []string{"past", "future"} {
+		c.noError(c.update(redrive.Change{Action: redrive.ActRedrive}, id)[0].Err, "redrive")
+	}
+	if e := c.entry("past"); !e.ExpiresAt.IsZero() {
+		c.Errorf("the redriven message expires at %s, which has passed", e.ExpiresAt)
+	}
+	if e := c.entry("future"); !e.ExpiresAt.Equal(later) {
+		c.Errorf("the redriven message expires at %s, want %s", e.ExpiresAt, later)
+	}
+	expired := c.ask(1)
+	expired.Expired = true
+	c.none(expired)
 }

@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 			}
 			return s
 		},
-		Advance: time.Sleep, // of the bubble's clock
+		Advance: time.Sleep, // of the bubble's clock // of the bubble's clock
 		Around:  inBubble,
 	})
 }
@@ -37,7 +37,7 @@ func TestSourceConformance(t *testing.T) {
 			s := memory.New()
 			return sourceSink{s, s}
 		},
-		Advance: time.Sleep,
+		Advance: time.Sleep, // of the bubble's clock
 		Around:  inBubble,
 	})
 }

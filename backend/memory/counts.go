@@ -71,7 +71,7 @@ func (q *queue) counts(now int64) redrive.Counts {
 	}
 	for r, n := range q.byReason {
 		if n > 0 {
-			c.Dead[redrive.Reason(r)] = n //nolint:gosec // a reason
+			c.Dead[redrive.Reason(r)] = n
 		}
 	}
 	return c

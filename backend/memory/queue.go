@@ -229,7 +229,7 @@ func (q *queue) die(it *item, reason redrive.Reason, now int64) {
 func (q *queue) revive(it *item, plan string, after time.Duration, now int64) {
 	q.detach(it)
 	q.leaveDead(it)
-	it.redriven(plan)
+	it.redriven(plan, now)
 	it.due = later(now, after)
 	it.seq = q.nextSeq()
 	it.memory.revive(now)
@@ -238,7 +238,10 @@ func (q *queue) revive(it *item, plan string, after time.Duration, now int64) {
 }
 
 // redriven gives a message its next generation.
-func (it *item) redriven(plan string) {
+func (it *item) redriven(plan string, now int64) {
+	if !it.msg.ExpiresAt.IsZero() && nanos(it.msg.ExpiresAt) <= now {
+		it.msg.ExpiresAt = time.Time{} // or it would expire again at once
+	}
 	it.msg.Generation++
 	it.msg.Redrives++
 	it.msg.Plan = plan

@@ -178,7 +178,7 @@ func (s *Store) move(q *queue, it *item, c *redrive.Change, now int64) (redrive.
 	moved := to.newItem()
 	moved.msg, moved.history, moved.original, moved.token = it.msg, it.history, it.original, it.token
 	moved.msg.Queue, moved.msg.Origin = to.name, old.String()
-	moved.redriven(c.Plan)
+	moved.redriven(c.Plan, now)
 	moved.ordered = to.settings.OrderByKey && moved.msg.Key != ""
 	moved.due, moved.seq = now, to.nextSeq()
 	to.byID[moved.msg.ID] = moved

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"time"
 
 	"github.com/redrive/redrive"
 )
@@ -13,6 +14,9 @@ func isRepeated(err error) bool {
 // redrive gives a dead letter its next generation, due then. It returns where the
 // message is now if it moved.
 func (t *tx) redrive(q *queue, d *deadRow, m *redrive.Message, c *redrive.Change, due int64) (now redrive.Ref, err error) {
+	if expires := nanos(m.ExpiresAt); expires != 0 && expires <= t.now {
+		m.ExpiresAt = time.Time{} // or it would expire again at once
+	}
 	if c.NewID || c.To != "" && c.To != q.name {
 		return t.redriveAway(q, d, m, c, due)
 	}
@@ -29,7 +33,8 @@ func (t *tx) redrive(q *queue, d *deadRow, m *redrive.Message, c *redrive.Change
 	if c.Plan != "" {
 		plan = c.Plan
 	}
-	err = t.write(`UPDATE message SET generation = generation + 1, redrives = redrives + 1, plan = ? WHERE seq = ?`).textOrNull(plan).int(d.seq).run()
+	err = t.write(`UPDATE message SET generation = generation + 1, redrives = redrives + 1, plan = ?, expires = ? WHERE seq = ?`).
+		textOrNull(plan).intOrNull(nanos(m.ExpiresAt)).int(d.seq).run()
 	if err != nil {
 		return now, err
 	}
