@@ -142,7 +142,7 @@ func (g *Guard[Req, Resp]) order(ctx context.Context, req Req, order *[maxProvid
 		n := 0
 		for _, name := range g.cfg.Pick(ctx, req) {
 			if p, ok := g.byName[name]; ok && n < maxProviders {
-				order[n] = uint8(p.index) //nolint:gosec // less than maxProviders
+				order[n] = uint8(p.index)
 				n++
 			}
 		}
@@ -150,7 +150,7 @@ func (g *Guard[Req, Resp]) order(ctx context.Context, req Req, order *[maxProvid
 	}
 	n := len(g.providers)
 	for i := range n {
-		order[i] = uint8(i) //nolint:gosec // less than maxProviders
+		order[i] = uint8(i)
 	}
 	if n == 1 {
 		return 1
@@ -179,7 +179,7 @@ func (g *Guard[Req, Resp]) order(ctx context.Context, req Req, order *[maxProvid
 func (g *Guard[Req, Resp]) shuffle(order *[maxProviders]uint8, n int) {
 	left := g.weights
 	for i := range n - 1 {
-		x := rand.IntN(left) //nolint:gosec // it needs no secret randomness
+		x := rand.IntN(left)
 		j := i
 		for x >= g.providers[order[j]].Weight {
 			x -= g.providers[order[j]].Weight

@@ -30,7 +30,7 @@ type provider[Req, Resp any] struct {
 
 // newMachine returns the machine of a provider that was not called yet.
 func newMachine(c machine.Config) *machine.Machine {
-	return machine.New(c, rand.Float64) //nolint:gosec // jitter needs no secret randomness
+	return machine.New(c, rand.Float64)
 }
 
 // limitBurst is how many calls may come at once, by default.

@@ -13,6 +13,9 @@ import (
 	"github.com/redrive/redrive/guard"
 )
 
+// pass lets virtual time pass.
+func pass(d time.Duration) { <-time.After(d) }
+
 // run keeps a guard's state until the returned function is called.
 func run(t *testing.T, g *guard.Guard[order, receipt]) (stop func()) {
 	t.Helper()
@@ -78,7 +81,7 @@ func TestSharedLimit(t *testing.T) {
 		all, stop := three(t, store, b, limit)
 		begin := time.Now()
 		for time.Since(begin) < 30*time.Second {
-			time.Sleep(time.Millisecond)
+			pass(time.Millisecond)
 			for _, g := range all {
 				if _, err := g.Do(t.Context(), order{}); err != nil {
 					t.Fatal(err)
@@ -104,7 +107,7 @@ func TestSharedProbes(t *testing.T) {
 		store, b := memory.New(), &busy{}
 		all, stop := three(t, store, b, 0)
 		live := func(d time.Duration, guards ...*guard.Guard[order, receipt]) {
-			for begin := time.Now(); time.Since(begin) < d; time.Sleep(10 * time.Millisecond) {
+			for begin := time.Now(); time.Since(begin) < d; pass(10 * time.Millisecond) {
 				for _, g := range guards {
 					_, _ = g.Do(t.Context(), order{})
 				}
@@ -150,7 +153,7 @@ func TestRestart(t *testing.T) {
 		}
 		synctest.Wait()
 		stop()
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Minute)
 		again := newGuard(t, guard.Config[order, receipt]{Store: store}, a)
 		stop = run(t, again)
 		synctest.Wait()
@@ -193,7 +196,7 @@ func TestTokens(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(20 * time.Millisecond)
+			pass(20 * time.Millisecond)
 		}
 		if used := g.Totals().Tokens["billing"]; used != 5 || limits["rate"] == 0 || limits["quota"] == 0 || a.calls.Load() != 5 {
 			t.Errorf("used %d, limits %v, calls %d", used, limits, a.calls.Load())

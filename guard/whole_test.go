@@ -73,7 +73,7 @@ func (f *flaky) call(ctx context.Context, o order) (receipt, error) {
 // and store. Each request must be answered, delivered, dead, waiting or refused to the
 // caller's face, and none that must not be repeated is carried out twice.
 func TestNothingIsLost(t *testing.T) {
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // a seed
+	seed := uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("REDRIVE_SEED"), 10, 64); err == nil {
 		seed = s
 	}
@@ -83,14 +83,14 @@ func TestNothingIsLost(t *testing.T) {
 	}
 	t.Logf("REDRIVE_SEED=%d", seed)
 	for i := range n {
-		synctest.Test(t, func(t *testing.T) { playWhole(t, seed+uint64(i)) }) //nolint:gosec // not negative
+		synctest.Test(t, func(t *testing.T) { playWhole(t, seed+uint64(i)) })
 	}
 }
 
 func playWhole(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a simulation
+	rng := rand.New(rand.NewPCG(seed, 1))
 	store := memory.New()
-	f := &flaky{rng: rand.New(rand.NewPCG(seed, 2)), carried: make(map[string]int)} //nolint:gosec // a simulation
+	f := &flaky{rng: rand.New(rand.NewPCG(seed, 2)), carried: make(map[string]int)}
 	g, err := guard.New(guard.Config[order, receipt]{Name: "orders", Store: store, Deferral: deferral, Retries: 1, Health: guard.Health{SlowAfter: 500 * time.Millisecond},
 		Providers: []guard.Provider[order, receipt]{{Name: "a", Call: f.call, Timeout: 3 * time.Second}}})
 	if err != nil {
@@ -105,8 +105,8 @@ func playWhole(t *testing.T, seed uint64) {
 		f.mu.Lock()
 		f.mode = rng.IntN(7)
 		f.mu.Unlock()
-		for end := time.Now().Add(time.Duration(1+rng.IntN(15)) * time.Second); time.Now().Before(end); time.Sleep(time.Duration(rng.ExpFloat64()*50) * time.Millisecond) {
-			o := order{ID: "r" + strconv.Itoa(sent), Repeat: guard.Repeat(rng.IntN(3))} //nolint:gosec // small
+		for end := time.Now().Add(time.Duration(1+rng.IntN(15)) * time.Second); time.Now().Before(end); pass(time.Duration(rng.ExpFloat64()*50) * time.Millisecond) {
+			o := order{ID: "r" + strconv.Itoa(sent), Repeat: guard.Repeat(rng.IntN(3))}
 			sent++
 			calls.Go(func() {
 				what := "lost"
@@ -140,7 +140,7 @@ func playWhole(t *testing.T, seed uint64) {
 	f.mu.Lock()
 	f.mode = 0
 	f.mu.Unlock()
-	time.Sleep(2 * time.Hour) // virtual, for the backlog
+	pass(2 * time.Hour) // virtual, for the backlog
 	stopConsumer()
 	stopRun()
 	counts := map[string]int{}

@@ -56,8 +56,12 @@ func run(ctx context.Context, out io.Writer, rate int, length time.Duration, dat
 	}
 	for _, p := range providers {
 		p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-		defer p.server.CloseClientConnections()
 	}
+	defer func() {
+		for _, p := range providers {
+			p.server.CloseClientConnections()
+		}
+	}()
 	a, err := newApp(store, providers)
 	if err != nil {
 		return err
@@ -136,7 +140,7 @@ func draw(out io.Writer, second int, a *app, waiting int64, providers []*provide
 		load := p.takeLoad()
 		fmt.Fprintf(&b, "  %s %4d/s %-10s", p.name, load, states[p.name])
 	}
-	fmt.Fprintln(out, b.String()) //nolint:errcheck // a picture
+	fmt.Fprintln(out, b.String())
 }
 
 // bar draws a share.

@@ -116,7 +116,7 @@ func (m *Machine) Release(p Permit, now time.Duration, v Verdict) {
 	took := m.now - p.began
 	slow := m.cfg.Health.SlowAfter > 0 && took > m.cfg.Health.SlowAfter
 	if p.canary {
-		m.probeEnded(p, v, slow)
+		m.probeEnded(v, slow)
 		return
 	}
 	if slow {

@@ -25,7 +25,7 @@ var CaseConfig = machine.Config{Health: machine.Health{SlowAfter: 500 * time.Mil
 
 // NewGuard returns a machine as a strategy, with its randomness from a seed.
 func NewGuard(c machine.Config, seed uint64) *Guard {
-	rng := rand.New(rand.NewPCG(seed, 99)) //nolint:gosec // a simulation
+	rng := rand.New(rand.NewPCG(seed, 99))
 	return &Guard{M: machine.New(c, rng.Float64)}
 }
 
@@ -66,5 +66,5 @@ func (c *Case) Scenario(i int) (Scenario, time.Duration) {
 	if c.Then != OK {
 		script = append(script, Phase{From: to, To: 100 * time.Hour, Mode: c.Then})
 	}
-	return Scenario{Seed: uint64(i) + 1, Rate: c.Rate, Live: CaseLive, After: CaseAfter, Providers: [][]Phase{script}}, to //nolint:gosec // not negative
+	return Scenario{Seed: uint64(i) + 1, Rate: c.Rate, Live: CaseLive, After: CaseAfter, Providers: [][]Phase{script}}, to
 }

@@ -80,11 +80,11 @@ func Play(sc Scenario, strategies ...Strategy) (*Result, error) {
 	if sc.Workers == 0 {
 		sc.Workers = 50
 	}
-	r := &Run{sc: sc, rng: rand.New(rand.NewPCG(sc.Seed, 1)), strategies: strategies} //nolint:gosec // a simulation
+	r := &Run{sc: sc, rng: rand.New(rand.NewPCG(sc.Seed, 1)), strategies: strategies}
 	bins := int((sc.Live+sc.After)/bin) + 2
 	for i, script := range sc.Providers {
 		r.providers = append(r.providers, &provider{script: script, normal: sc.Rate, tail: sc.Tail,
-			rng: rand.New(rand.NewPCG(sc.Seed, uint64(i)+2))}) //nolint:gosec // a simulation
+			rng: rand.New(rand.NewPCG(sc.Seed, uint64(i)+2))})
 		r.res.Binned = append(r.res.Binned, make([]int, bins))
 	}
 	r.res.Calls = make([]int, len(sc.Providers))
