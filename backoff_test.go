@@ -12,7 +12,7 @@ import (
 
 // anyBackoff draws a backoff of any sort, with settings from sensible to absurd.
 func anyBackoff(t *rapid.T) Backoff {
-	any := func(name string) time.Duration {
+	anyDuration := func(name string) time.Duration {
 		return time.Duration(rapid.OneOf(
 			rapid.Int64Range(0, int64(time.Hour)),
 			rapid.SampledFrom([]int64{math.MinInt64, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}),
@@ -21,15 +21,15 @@ func anyBackoff(t *rapid.T) Backoff {
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "sort") {
 	case 0:
-		return Exponential{Base: any("base"), Max: any("max"), Spread: any("spread"),
+		return Exponential{Base: anyDuration("base"), Max: anyDuration("max"), Spread: anyDuration("spread"),
 			Multiplier: rapid.OneOf(rapid.Float64Range(0.5, 10), rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1)})).Draw(t, "multiplier"),
 			Jitter:     Jitter(rapid.IntRange(0, len(jitterNames)-1).Draw(t, "jitter"))}
 	case 1:
-		return Decorrelated{Base: any("base"), Max: any("max")}
+		return Decorrelated{Base: anyDuration("base"), Max: anyDuration("max")}
 	case 2:
-		return Fixed{Interval: any("interval")}
+		return Fixed{Interval: anyDuration("interval")}
 	default:
-		return Schedule{any("first"), any("second"), any("third")}
+		return Schedule{anyDuration("first"), anyDuration("second"), anyDuration("third")}
 	}
 }
 

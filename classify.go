@@ -25,7 +25,7 @@ var classNames = []string{"", "transient", "permanent", "release", "repeat"}
 // String returns the class in lower case.
 func (c Class) String() string { return enumName(classNames, c) }
 
-// Verdict of a classifier.
+// Classification is what a classifier makes of an error.
 type Classification struct {
 	Class  Class
 	Reason Reason        // for ClassPermanent; 0: permanent

@@ -114,4 +114,4 @@ func (e *CrashError) Error() string {
 	return "the process died " + plural(e.Crashes, "time") + " while this message was alone in it"
 }
 
-func randomShare() float64 { return rand.Float64() } //nolint:gosec // jitter needs no secret randomness
+func randomShare() float64 { return rand.Float64() }

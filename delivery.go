@@ -113,10 +113,10 @@ func (r *Receipt) UnmarshalText(text []byte) error {
 	}
 	for _, s := range []*string{&r.Queue, &r.ID, &r.Position} {
 		n, w := binary.Uvarint(b)
-		if w <= 0 || n > uint64(len(b)-w) {
+		if w <= 0 || n > uint64(len(b[w:])) {
 			return fmt.Errorf("%w receipt: it is cut short", ErrInvalid)
 		}
-		*s, b = string(b[w:w+int(n)]), b[w+int(n):] //nolint:gosec // n is at most len(b)
+		*s, b = string(b[w:][:n]), b[w:][n:]
 	}
 	token, w := binary.Uvarint(b)
 	if w <= 0 || w != len(b) {
@@ -139,7 +139,7 @@ func enumName[T ~uint8](names []string, v T) string {
 func parseEnum[T ~uint8](names []string, s, what string) (T, error) {
 	for i, n := range names {
 		if n == s {
-			return T(i), nil //nolint:gosec // there are fewer than 256 names
+			return T(i), nil
 		}
 	}
 	var known []string

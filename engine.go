@@ -397,7 +397,7 @@ func (e *Engine) guard(name string, f func()) {
 // recovered is deferred around code of others: policies, gates, sinks, sources. A
 // panic of theirs is reported and ends only what they were asked for.
 func (e *Engine) recovered(name string) {
-	r := recover()
+	r := recover() //nolint:revive // callers defer it
 	if r == nil {
 		return
 	}

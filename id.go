@@ -20,7 +20,7 @@ var idClock struct {
 // are strictly increasing. It is safe for concurrent use.
 func NewID() string {
 	now := time.Now()
-	ms := uint64(now.UnixMilli())                                //nolint:gosec // after 1970
+	ms := uint64(now.UnixMilli())
 	tick := ms<<12 | uint64(now.Nanosecond()%1e6)*4096/1_000_000 //nolint:gosec // 0 to 4095
 	idClock.Lock()
 	tick = max(tick, idClock.last+1)

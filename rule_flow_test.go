@@ -197,7 +197,7 @@ func TestRule07_PausedKindInAllLanesDoesNotSpin(t *testing.T) {
 		}
 		var entries []redrive.Entry
 		for l := range redrive.Lanes {
-			entries = append(entries, redrive.Entry{Message: redrive.Message{Queue: "sms", Kind: "paused"}, State: redrive.StateWaiting, Lane: redrive.Lane(l)}) //nolint:gosec // 0 to 2
+			entries = append(entries, redrive.Entry{Message: redrive.Message{Queue: "sms", Kind: "paused"}, State: redrive.StateWaiting, Lane: redrive.Lane(l)})
 		}
 		if _, err := r.store.Apply(t.Context(), redrive.Batch{Put: entries}); err != nil {
 			t.Fatal(err)
@@ -330,7 +330,7 @@ func TestRule08_LanesShareByWeight(t *testing.T) {
 		var entries []redrive.Entry
 		for i := range 3000 {
 			entries = append(entries, redrive.Entry{Message: redrive.Message{Queue: "sms", ID: strconv.Itoa(i)},
-				State: redrive.StateWaiting, Lane: redrive.Lane(i % 3)}) //nolint:gosec // 0 to 2
+				State: redrive.StateWaiting, Lane: redrive.Lane(i % 3)})
 		}
 		if _, err := r.store.Apply(t.Context(), redrive.Batch{Put: entries}); err != nil {
 			t.Fatal(err)
@@ -341,7 +341,7 @@ func TestRule08_LanesShareByWeight(t *testing.T) {
 		pass(20 * time.Second)
 		for l, want := range []int32{320, 80, 40} {
 			if n := lanes[l].Load(); n < want*3/4 || n > want*5/4 {
-				t.Errorf("lane %s: %d of 440 slots, want about %d", redrive.Lane(l), n, want) //nolint:gosec // 0 to 2
+				t.Errorf("lane %s: %d of 440 slots, want about %d", redrive.Lane(l), n, want)
 			}
 		}
 		measuring.Store(false)

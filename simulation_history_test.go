@@ -17,7 +17,7 @@ type history struct {
 	wrong    []string
 	open     int // accepted and not ended
 
-	claims, settles, suspects, late int
+	claims, settles, suspects int
 }
 
 // simLostVerdicts is how often the verdict about a poison message may be lost on its
@@ -33,7 +33,6 @@ type life struct {
 	generation,
 	leases, // of this generation, less the released ones
 	failures int
-	terminals int // of this generation
 	token     uint64
 	notBefore time.Time
 	expires   time.Time

@@ -84,7 +84,7 @@ func TestParseSecret(t *testing.T) {
 			t.Errorf("the error repeats the secret: %v", err)
 		}
 	}
-	if NewSecret() == NewSecret() {
+	if one, other := NewSecret(), NewSecret(); one == other {
 		t.Error("two new secrets are alike")
 	}
 }

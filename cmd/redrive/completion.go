@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -50,8 +51,8 @@ complete -c redrive -a '(__redrive_complete)'
 
 // Run prints the script.
 func (c *completionCmd) Run(t *terminal) error {
-	t.printf("%s", completionScripts[c.Shell])
-	return nil
+	_, err := io.WriteString(t.out, completionScripts[c.Shell])
+	return err
 }
 
 // completeCmd prints what may stand in place of the last word, one a line, with a
@@ -63,7 +64,9 @@ type completeCmd struct {
 // Run prints the candidates.
 func (c *completeCmd) Run(t *terminal, app *kong.Kong) error {
 	for _, line := range candidates(app.Model.Node, c.Words) {
-		t.printf("%s\n", line)
+		if _, err := fmt.Fprintln(t.out, line); err != nil {
+			return err
+		}
 	}
 	return nil
 }

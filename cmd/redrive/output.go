@@ -24,12 +24,12 @@ func standard() *terminal {
 	t.errTTY = isTerminal(os.Stderr)
 	t.colour = t.outTTY && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	if t.outTTY {
-		t.width, _, _ = term.GetSize(int(os.Stdout.Fd())) //nolint:gosec // a file descriptor is small
+		t.width, _, _ = term.GetSize(int(os.Stdout.Fd()))
 	}
 	return t
 }
 
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) } //nolint:gosec // a file descriptor is small
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // Colours, by what they stand for.
 const (

@@ -76,8 +76,8 @@ func queueState(q *api.Queue) (state, colour string) {
 	if q.Engine == nil {
 		return "nobody consumes it", faint
 	}
-	for _, p := range q.Engine.Paused {
-		what := "paused"
+	if len(q.Engine.Paused) > 0 {
+		p, what := q.Engine.Paused[0], "paused"
 		if p.Target != "" {
 			what = p.Target + " paused"
 		}

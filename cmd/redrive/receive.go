@@ -64,7 +64,9 @@ func (c *receiveCmd) Run(ctx context.Context, t *terminal) error {
 	if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	<-stopped
+	if err := <-stopped; err != nil {
+		t.note("requests in progress were cut off: %v", err)
+	}
 	return c.summary(t, r.Stats())
 }
 
