@@ -38,6 +38,7 @@ func (a *app) routes() []route {
 		{http.MethodPost, "/v1/plans/{id}/pause", config.ScopeRedrive, a.pausePlan},
 		{http.MethodPost, "/v1/plans/{id}/resume", config.ScopeRedrive, a.resumePlan},
 		{http.MethodGet, "/v1/verify", config.ScopeRead, a.verify},
+		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},
 		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},
 		{http.MethodGet, "/metrics", config.ScopeRead, a.metricsPage},
 		{http.MethodGet, "/healthz", scopeOpen, a.healthz},
