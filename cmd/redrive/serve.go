@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/redrive/redrive/config"
@@ -28,6 +30,10 @@ func (*serveCmd) Help() string {
 	)
 }
 
+// collectAt lets the heap grow fivefold before it is collected: the daemon's live heap
+// is a few megabytes, and a publish costs a tenth less that way.
+const collectAt = 400
+
 // Run serves until it is interrupted.
 func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 	cfg, err := c.configuration()
@@ -36,6 +42,9 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 	}
 	if t.json {
 		cfg.Log.Format = "json"
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(collectAt)
 	}
 	log := newLogger(t, cfg.Log)
 	if len(cfg.Queues) == 0 {
