@@ -1,0 +1,277 @@
+package redrive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// Where plans are kept, and how their runner waits.
+const (
+	planSpace    = "plans"
+	planKeep     = 30 * 24 * time.Hour // a plan that ended
+	planPoll     = 10 * time.Second    // for plans that others made
+	planBusy     = time.Second         // while another runner works
+	planFaultMax = 30 * time.Second    // after faults in a row, at most
+	planSave     = 20                  // attempts to write a record that others write too
+
+	dryRunScan   = 10 // pages that are looked at one by one
+	dryRunGroups = 100
+)
+
+// PlansOptions configures [NewPlans]. Every field has a default.
+type PlansOptions struct {
+	// Instance names this process start. Defaults to a new id.
+	Instance string
+	// Logger gets a line when a plan ends and when it is in trouble. Defaults to
+	// discarding.
+	Logger *slog.Logger
+}
+
+// Plans makes plans and carries them out. All methods are safe for concurrent use, in
+// any number of processes of one store.
+type Plans struct {
+	store Store
+	o     PlansOptions
+	wake  chan struct{} // a plan was made or resumed here
+}
+
+// NewPlans returns the plans of a store. Only [Plans.Run] carries them out.
+func NewPlans(store Store, o PlansOptions) *Plans {
+	if o.Instance == "" {
+		o.Instance = NewID()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Plans{store: store, o: o, wake: make(chan struct{}, 1)}
+}
+
+// Create makes a plan, durably, with the store's present time as its cutoff. It
+// returns an error that wraps [ErrInvalid] for a request that makes no sense.
+func (p *Plans) Create(ctx context.Context, r PlanRequest) (Plan, error) {
+	plan, run, err := p.prepare(ctx, &r)
+	if err != nil {
+		return Plan{}, err
+	}
+	plan.Total, plan.TotalMore = run.Total, run.More
+	value, err := encodePlan(&plan)
+	if err != nil {
+		return Plan{}, err
+	}
+	if len(value) > MaxRecordSize-planReserve {
+		return Plan{}, &Error{Op: "plan", Err: fmt.Errorf("%w plan: %d names are more than a record holds", ErrInvalid, len(r.Refs)),
+			Hint: "use a filter, or several plans"}
+	}
+	if err := p.write(ctx, plan.ID, value, 0, 0); err != nil {
+		return Plan{}, fmt.Errorf("plan %s: %w", plan.ID, err)
+	}
+	p.rouse()
+	return plan, nil
+}
+
+// DryRun counts what a plan made now would change, and what would be refused.
+func (p *Plans) DryRun(ctx context.Context, r PlanRequest) (DryRun, error) {
+	plan, run, err := p.prepare(ctx, &r)
+	if err != nil {
+		return DryRun{}, err
+	}
+	if len(r.Refs) == 0 && r.Action == ActRedrive {
+		if !r.ConfirmUncertain {
+			run.refuse("uncertain", run.ByReason[ReasonUncertain])
+		}
+		if r.MaxRedrives > 0 {
+			err = p.scan(ctx, &plan, func(e *Entry) {
+				if e.Redrives >= r.MaxRedrives && (e.Reason != ReasonUncertain || r.ConfirmUncertain) {
+					run.refuse("loop", 1)
+				}
+			}, &run.RefusedMore)
+		}
+	}
+	return run, err
+}
+
+// prepare checks a request and counts what it selects.
+func (p *Plans) prepare(ctx context.Context, r *PlanRequest) (Plan, DryRun, error) {
+	if err := r.check(); err != nil {
+		return Plan{}, DryRun{}, err
+	}
+	now, err := p.store.Now(ctx)
+	if err != nil {
+		return Plan{}, DryRun{}, fmt.Errorf("plan: %w", err)
+	}
+	plan := newPlan(NewID(), r, now)
+	run := DryRun{ByReason: make(map[Reason]int64), Refused: make(map[string]int64), Cutoff: plan.Cutoff}
+	switch {
+	case len(r.Refs) > 0:
+		err = p.countNamed(ctx, &plan, &run)
+	case r.Query.State == StateWaiting:
+		err = p.scan(ctx, &plan, func(*Entry) { run.Total++ }, &run.More)
+	default:
+		err = p.countGroups(ctx, &plan, &run)
+	}
+	if err != nil {
+		return Plan{}, DryRun{}, fmt.Errorf("plan: counting: %w", err)
+	}
+	return plan, run, nil
+}
+
+func (p *Plans) countGroups(ctx context.Context, plan *Plan, run *DryRun) error {
+	groups, complete, err := p.store.Groups(ctx, plan.query(MaxPage))
+	if err != nil {
+		return err
+	}
+	for i := range groups {
+		run.Total += groups[i].Count
+		run.ByReason[groups[i].Reason] += groups[i].Count
+	}
+	run.More = !complete
+	run.Groups = groups[:min(len(groups), dryRunGroups)]
+	return nil
+}
+
+// countNamed looks at each named message.
+func (p *Plans) countNamed(ctx context.Context, plan *Plan, run *DryRun) error {
+	r := &plan.Request
+	for refs := range slices.Chunk(r.Refs, planNamed) {
+		entries, err := p.store.Get(ctx, refs)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			err := plan.admits(e)
+			switch {
+			case err != nil:
+			case r.Action != ActRedrive:
+			case e.Reason == ReasonUncertain && !r.ConfirmUncertain:
+				err = ErrUncertain
+			case r.MaxRedrives > 0 && e.Redrives >= r.MaxRedrives:
+				err = ErrLoop
+			}
+			if err != nil {
+				run.refuse(errorKind(err), 1)
+			}
+			run.Total++
+			if e != nil && e.State == StateDead {
+				run.ByReason[e.Reason]++
+			}
+		}
+	}
+	return nil
+}
+
+// scan looks at the first pages of what a plan selects.
+func (p *Plans) scan(ctx context.Context, plan *Plan, see func(*Entry), more *bool) error {
+	q := plan.query(MaxPage)
+	for range dryRunScan {
+		page, err := p.store.Find(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Entries {
+			see(&page.Entries[i])
+		}
+		if page.Next == "" {
+			return nil
+		}
+		q.After = page.Next
+	}
+	*more = true
+	return nil
+}
+
+// Get returns a plan, or [ErrNotFound]. A plan is kept for 30 days after its end.
+func (p *Plans) Get(ctx context.Context, id string) (Plan, error) {
+	r, err := p.store.GetRecord(ctx, planSpace, id)
+	if err != nil {
+		return Plan{}, fmt.Errorf("plan %s: %w", id, err)
+	}
+	return decodePlan(&r)
+}
+
+// List returns all plans, the newest first.
+func (p *Plans) List(ctx context.Context) ([]Plan, error) {
+	const page = 100
+	var all []Plan
+	for after := ""; ; {
+		records, err := p.store.ListRecords(ctx, planSpace, after, page)
+		if err != nil {
+			return nil, fmt.Errorf("plans: %w", err)
+		}
+		for i := range records {
+			plan, err := decodePlan(&records[i])
+			if err != nil { // it must not hide the others
+				plan = Plan{ID: records[i].Key, State: PlanFailed, Problem: err.Error()}
+			}
+			all = append(all, plan)
+			after = records[i].Key
+		}
+		if len(records) < page {
+			slices.Reverse(all) // keys are ids in order of time
+			return all, nil
+		}
+	}
+}
+
+// Pause stops a plan until it is resumed. It returns [ErrState] if the plan has ended.
+func (p *Plans) Pause(ctx context.Context, id string) error { return p.set(ctx, id, PlanPaused) }
+
+// Resume lets a paused plan go on. It returns [ErrState] if the plan has ended.
+func (p *Plans) Resume(ctx context.Context, id string) error { return p.set(ctx, id, PlanRunning) }
+
+// Cancel ends a plan; what it changed stays changed. It returns [ErrState] if the plan
+// has ended otherwise.
+func (p *Plans) Cancel(ctx context.Context, id string) error { return p.set(ctx, id, PlanCancelled) }
+
+func (p *Plans) set(ctx context.Context, id string, to PlanState) error {
+	_, err := p.modify(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.set(to, now) })
+	if err == nil {
+		p.rouse()
+	}
+	return err
+}
+
+// modify changes a plan's record, and does so again if another changed it meanwhile.
+func (p *Plans) modify(ctx context.Context, id string, f func(plan *Plan, now time.Time) (bool, error)) (Plan, error) {
+	for range planSave {
+		plan, err := p.Get(ctx, id)
+		if err != nil {
+			return Plan{}, err
+		}
+		now, err := p.store.Now(ctx)
+		if err != nil {
+			return Plan{}, fmt.Errorf("plan %s: %w", id, err)
+		}
+		if changed, err := f(&plan, now); err != nil || !changed {
+			return plan, err
+		}
+		var keep time.Duration
+		if plan.State.Final() {
+			keep, plan.Request.Refs = planKeep, nil
+		}
+		value, err := encodePlan(&plan)
+		if err != nil {
+			return Plan{}, err
+		}
+		if err = p.write(ctx, id, value, plan.version, keep); !errors.Is(err, ErrVersion) {
+			return plan, err
+		}
+	}
+	return Plan{}, &Error{Op: "plan", ID: id, Err: ErrVersion, Hint: "too many write the plan at once; try again"}
+}
+
+func (p *Plans) write(ctx context.Context, id string, value []byte, version int64, keep time.Duration) error {
+	_, err := p.store.Apply(ctx, Batch{Records: []RecordWrite{{Space: planSpace, Key: id, Value: value, Version: version, Expires: keep}}})
+	return err
+}
+
+// rouse wakes the runner of this process.
+func (p *Plans) rouse() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
