@@ -79,6 +79,10 @@ type Pace struct {
 	Start float64
 	// MaxRate bounds it where no live call was ever seen. Defaults to 50.
 	MaxRate float64
+	// Fixed works the backlog off at so many calls a second instead, whatever the live
+	// traffic; at a share of it while the provider recovers, and at most at Reserve of a
+	// rate cap. Defaults to 0: it adapts.
+	Fixed float64
 	// Decrease is by how much a rate cap falls with each refusal. Defaults to 0.75.
 	Decrease float64
 }

@@ -142,7 +142,7 @@ func (g *Guard[Req, Resp]) order(ctx context.Context, req Req, order *[maxProvid
 		n := 0
 		for _, name := range g.cfg.Pick(ctx, req) {
 			if p, ok := g.byName[name]; ok && n < maxProviders {
-				order[n] = uint8(p.index)
+				order[n] = uint8(p.index) //nolint:gosec // less than maxProviders
 				n++
 			}
 		}

@@ -39,6 +39,7 @@ type Pace struct {
 	Reserve  float64
 	Start    float64
 	MaxRate  float64
+	Fixed    float64
 	Decrease float64
 }
 

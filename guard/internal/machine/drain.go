@@ -32,6 +32,9 @@ func (d *drain) second(m *Machine) {
 // drainLimit keeps drain and live calls together at what is usual plus MaxShare of it.
 func (m *Machine) drainLimit() float64 {
 	t, p := &m.traffic, &m.cfg.Pace
+	if p.Fixed > 0 {
+		return p.Fixed
+	}
 	if t.usual == 0 {
 		return p.MaxRate
 	}
@@ -42,6 +45,9 @@ func (m *Machine) drainLimit() float64 {
 func (m *Machine) drainRate() float64 {
 	d := &m.drain
 	rate := min(d.rate, m.drainLimit())
+	if m.cfg.Pace.Fixed > 0 {
+		rate = m.cfg.Pace.Fixed
+	}
 	switch m.state {
 	case Limited:
 		if m.now < m.quota.pausedUntil {

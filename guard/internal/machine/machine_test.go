@@ -328,3 +328,42 @@ func BenchmarkMachine(b *testing.B) {
 		m.Release(p, now+time.Microsecond, Verdict{Class: ClassSuccess})
 	}
 }
+
+// TestPace counts how many calls of the backlog a healthy provider gets in its tenth
+// second, beside 100 live calls a second.
+func TestPace(t *testing.T) {
+	tests := []struct {
+		name     string
+		pace     Pace
+		min, max int
+	}{
+		{"adapted", Pace{}, 40, 50},
+		{"a quarter", Pace{MaxShare: 0.25}, 22, 28},
+		{"fixed", Pace{Fixed: 7}, 6, 8},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := New(Config{Pace: tt.pace}, half)
+			n := 0
+			for at := time.Duration(0); at < 10*time.Second; at += 10 * time.Millisecond {
+				if p, ok := m.Acquire(at, false); ok {
+					m.Release(p, at, Verdict{Class: ClassSuccess})
+				}
+				granted, _ := m.Reserve(at, 100)
+				for range granted {
+					p, ok := m.Acquire(at, true)
+					if !ok {
+						t.Fatal("what was reserved was refused")
+					}
+					m.Release(p, at, Verdict{Class: ClassSuccess})
+				}
+				if at >= 9*time.Second {
+					n += granted
+				}
+			}
+			if n < tt.min || n > tt.max {
+				t.Errorf("%d calls of the backlog in a second, want %d to %d", n, tt.min, tt.max)
+			}
+		})
+	}
+}

@@ -66,5 +66,5 @@ func (c *Case) Scenario(i int) (Scenario, time.Duration) {
 	if c.Then != OK {
 		script = append(script, Phase{From: to, To: 100 * time.Hour, Mode: c.Then})
 	}
-	return Scenario{Seed: uint64(i) + 1, Rate: c.Rate, Live: CaseLive, After: CaseAfter, Providers: [][]Phase{script}}, to
+	return Scenario{Seed: uint64(i) + 1, Rate: c.Rate, Live: CaseLive, After: CaseAfter, Providers: [][]Phase{script}}, to //nolint:gosec // not negative
 }
