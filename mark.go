@@ -44,6 +44,8 @@ type mark struct {
 	earlier usage // of these, what was so when the refresh of that round began
 	round   uint64
 	flight  usage // being published
+	doubt   usage // of added and flight, what may be in the reading too
+	unsure  bool  // whether there is room: read anew
 	refused bool  // until it is below the soft mark
 
 	rate   float64 // messages that leave a second
@@ -82,10 +84,14 @@ func (m *mark) learn(round uint64, r *reading, now time.Time) {
 	m.added.count -= m.earlier.count
 	m.added.bytes -= m.earlier.bytes
 	m.earlier = usage{}
+	m.unsure, m.doubt = false, usage{count: m.added.count + m.flight.count, bytes: m.added.bytes + m.flight.bytes}
 }
 
-// now returns what waits as far as we know. It errs on the safe side: what is
-// published while the store is read counts twice for a moment.
+// trust takes what is known as it stands, because nothing better can be read.
+func (m *mark) trust() { m.unsure, m.doubt = false, usage{} }
+
+// now returns what waits as far as we know, and that is at most: what is published
+// while the store is read counts twice until the next reading.
 func (m *mark) now() usage {
 	return usage{
 		count: m.read.waiting.count + m.added.count + m.flight.count,
@@ -93,17 +99,24 @@ func (m *mark) now() usage {
 	}
 }
 
-// fits reports whether a message of a size has room. When it has not, nothing has
-// until the queue is below the soft mark.
-func (m *mark) fits(l Limits, size int64) bool {
-	u := m.now()
-	if m.refused && !l.none() && !m.below(l, u) {
-		return false
+// fits reports whether a message of a size has room. When it surely has not, nothing
+// has until the queue is below the soft mark. It is not sure where only what may count
+// twice stands in the way.
+func (m *mark) fits(l Limits, size int64) (room, sure bool) {
+	most := m.now()
+	if m.refused && !l.none() && !m.below(l, most) {
+		return false, true
 	}
-	m.refused = l.Depth > 0 && u.count >= l.Depth ||
+	m.refused = m.full(l, usage{count: most.count - m.doubt.count, bytes: most.bytes - m.doubt.bytes}, size)
+	room = !m.full(l, most, size)
+	return room, room || m.refused
+}
+
+// full reports whether a message of a size has no room above what waits.
+func (m *mark) full(l Limits, u usage, size int64) bool {
+	return l.Depth > 0 && u.count >= l.Depth ||
 		l.Bytes > 0 && u.bytes+size > l.Bytes && u.count > 0 || // the first one fits always
 		l.Age > 0 && m.read.age >= l.Age
-	return !m.refused
 }
 
 // below reports whether all is below the soft mark.
@@ -115,10 +128,11 @@ func (m *mark) below(l Limits, u usage) bool {
 }
 
 func (m *mark) level(l Limits) (Level, time.Duration) {
-	switch {
-	case l.none():
+	if l.none() {
 		return LevelOK, 0
-	case !m.fits(l, 1):
+	}
+	switch room, sure := m.fits(l, 1); {
+	case !room && sure:
 		return LevelRefused, m.retryAfter(l)
 	case !m.below(l, m.now()):
 		return LevelWarn, 0

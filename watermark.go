@@ -52,6 +52,7 @@ const (
 	defaultRefresh   = 100 * time.Millisecond
 	refreshTimeout   = 5 * time.Second
 	refreshShare     = 20     // reading counts takes at most 1/20 of the time
+	maxRereads       = 3      // by one Publish that may find room in what counts twice
 	maxMarks         = 16_384 // queues remembered at once
 	minRetryAfter    = time.Second
 	maxRetryAfter    = time.Minute
@@ -99,13 +100,17 @@ func (w *Watermarks) Publish(ctx context.Context, msgs []Message) []error {
 	for i := range left {
 		left[i] = i
 	}
-	for {
+	for rereads := 0; ; {
 		w.fresh(ctx, msgs, left)
-		admitted, refused := w.admit(msgs, left)
+		admitted, refused, sure := w.admit(msgs, left)
 		w.pass(ctx, msgs, admitted, errs)
 		left = refused
 		if len(left) == 0 {
 			break
+		}
+		if !sure && rereads < maxRereads && ctx.Err() == nil {
+			rereads++
+			continue
 		}
 		if !w.o.Block {
 			w.refuse(msgs, left, errs, ErrBacklogged)
@@ -192,16 +197,28 @@ func (w *Watermarks) Level(queue string) (level Level, retryAfter time.Duration)
 	return level, retryAfter
 }
 
-// admit splits messages into those that have room and those that have not. Of one
-// queue nothing overtakes what was refused.
-func (w *Watermarks) admit(msgs []Message, which []int) (admitted, refused []int) {
+// admit splits messages into those that have room and those that have not; it is not
+// sure of the latter where a new reading may find room. Of one queue nothing overtakes
+// what was refused.
+func (w *Watermarks) admit(msgs []Message, which []int) (admitted, refused []int, sure bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var unsure []*mark
+	fits := func(m *mark, l Limits, size int64) bool {
+		if slices.Contains(unsure, m) {
+			return false
+		}
+		room, sure := m.fits(l, size)
+		if !sure {
+			m.unsure, unsure = true, append(unsure, m)
+		}
+		return room
+	}
 	for _, at := range which {
 		m := &msgs[at]
 		size := waitingSize(m)
 		mark := w.marks[m.Queue]
-		if mark != nil && !mark.fits(w.limits(m.Queue), size) || !w.total.fits(w.o.Total, size) {
+		if mark != nil && !fits(mark, w.limits(m.Queue), size) || !fits(&w.total, w.o.Total, size) {
 			refused = append(refused, at)
 			continue
 		}
@@ -211,7 +228,7 @@ func (w *Watermarks) admit(msgs []Message, which []int) (admitted, refused []int
 		w.total.flight.add(size)
 		admitted = append(admitted, at)
 	}
-	return admitted, refused
+	return admitted, refused, len(unsure) == 0
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -235,14 +252,14 @@ func waitingSize(m *Message) int64 {
 	return int64(n)
 }
 
-// fresh reads counts that are too old, if nobody else is reading. Only for a queue
-// that was never read it waits.
+// fresh reads counts that are too old, if nobody else is reading. It waits only for a
+// queue that was never read, or where it is not sure whether there is room.
 func (w *Watermarks) fresh(ctx context.Context, msgs []Message, which []int) {
 	for range 3 { // the reading we wait for may have begun before we asked, or fail
 		w.mu.Lock()
 		now := time.Now()
-		first := w.want(now, msgs, which)
-		if len(w.wanted) == 0 || !first && (w.refreshing != nil || now.Before(w.notBefore)) {
+		urgent := w.want(now, msgs, which)
+		if len(w.wanted) == 0 || !urgent && (w.refreshing != nil || now.Before(w.notBefore)) {
 			w.mu.Unlock()
 			return
 		}
@@ -262,11 +279,13 @@ func (w *Watermarks) fresh(ctx context.Context, msgs []Message, which []int) {
 	}
 }
 
-// want notes which counts are too old, and reports whether some were never read.
-func (w *Watermarks) want(now time.Time, msgs []Message, which []int) (first bool) {
+// want notes which counts are too old, and reports whether nothing can be decided
+// before they are read.
+func (w *Watermarks) want(now time.Time, msgs []Message, which []int) (urgent bool) {
 	stale := func(queue string, m *mark) {
-		first = first || !m.known
-		if !m.known || now.Sub(m.at) >= w.o.Refresh {
+		must := !m.known || m.unsure
+		urgent = urgent || must
+		if must || now.Sub(m.at) >= w.o.Refresh {
 			w.wanted[queue] = struct{}{}
 		}
 	}
@@ -278,7 +297,7 @@ func (w *Watermarks) want(now time.Time, msgs []Message, which []int) (first boo
 			stale(queue, w.mark(queue))
 		}
 	}
-	return first
+	return urgent
 }
 
 // mark returns the mark of a queue, made on demand.
@@ -332,6 +351,7 @@ func (w *Watermarks) refresh(ctx context.Context, queues []string) {
 	close(w.refreshing)
 	w.refreshing = nil
 	if err != nil {
+		w.trust(queues)
 		return
 	}
 	byQueue := make(map[string]*reading, len(counts))
@@ -353,6 +373,21 @@ func (w *Watermarks) refresh(ctx context.Context, queues []string) {
 				r = none
 			}
 			m.learn(w.round, r, now)
+		}
+	}
+}
+
+// trust takes what is known of queues, nil for all, as it stands.
+func (w *Watermarks) trust(queues []string) {
+	if queues == nil {
+		w.total.trust()
+		for _, m := range w.marks {
+			m.trust()
+		}
+	}
+	for _, queue := range queues {
+		if m := w.marks[queue]; m != nil {
+			m.trust()
 		}
 	}
 }

@@ -26,12 +26,17 @@ type tank struct {
 // countingStore counts how often it is asked for counts, and can be made to fail.
 type countingStore struct {
 	*memory.Store
-	asked atomic.Int64
-	fault atomic.Pointer[error]
+	asked  atomic.Int64
+	fault  atomic.Pointer[error]
+	before func() // called once, within Counts
 }
 
 func (s *countingStore) Counts(ctx context.Context, queues ...string) ([]redrive.Counts, error) {
 	s.asked.Add(1)
+	if f := s.before; f != nil {
+		s.before = nil
+		f()
+	}
 	if err := s.fault.Load(); err != nil {
 		return nil, *err
 	}
@@ -291,6 +296,24 @@ func TestWatermarkOutlivesAFaultOfTheStore(t *testing.T) {
 			t.Errorf("%d were accepted on old counts, 1 has room", got)
 		}
 	})
+}
+
+func TestWatermarkThatCountsTwiceReadsAnew(t *testing.T) {
+	for name, limits := range map[string][2]redrive.Limits{"queue": {{Depth: 10}}, "total": {{}, {Depth: 10}}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newTank(t, limits[0], redrive.WatermarkOptions{Total: limits[1]})
+				k.publish("q", 5)
+				k.refresh()
+				k.store.before = func() { k.publish("q", 3) } // while the counts are read, which have them too
+				k.level("q", redrive.LevelWarn)
+				if got := k.publish("q", 5); got != 2 {
+					t.Errorf("%d of the next 5 were accepted, 2 have room", got)
+				}
+				k.level("q", redrive.LevelRefused)
+			})
+		})
+	}
 }
 
 func TestWatermarkHoldsAgainstConcurrentPublishers(t *testing.T) {
