@@ -33,7 +33,7 @@ func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
 	return []redrive.Verdict{
 		{Level: redrive.LevelOK, Setting: "sqlite", Value: version, Promise: "a version without known faults in its write-ahead log"},
 		{Level: level, Setting: "journal_mode", Value: mode, Promise: "readers do not stop the writer"},
-		{Level: redrive.LevelOK, Setting: "synchronous", Value: "FULL",
+		{Level: redrive.LevelOK, Setting: "sync", Value: "every group",
 			Promise: "what was acknowledged survives a loss of power, if the disk keeps what it says it has written"},
 	}
 }

@@ -13,7 +13,7 @@ import (
 // TestRandomOperations does anything in any order, with deaths of the process in
 // between, and compares books and rows again and again.
 func TestRandomOperations(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(randomSeeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := &random{T: t, rand: rand.New(rand.NewPCG(seed, 1)), clock: newClock(), dir: t.TempDir()}
 			r.s = open(t, r.dir, WithClock(r.clock.now))

@@ -133,7 +133,10 @@ func TestTokensOfAPartlySettledBatchAfterDeath(t *testing.T) {
 	e := entry(t, s, ds[0].Ref())
 	equal(t, []any{e.Suspect, e.Attempts}, []any{false, 2})
 	equal(t, entry(t, s, ds[1].Ref()).Suspect, true)
-	marks, err := s.w.value("SELECT count(*) FROM mark")
-	noErr(t, err)
+	var marks int64
+	noErr(t, s.between(t.Context(), func() (err error) {
+		marks, err = s.w.value("SELECT count(*) FROM mark")
+		return err
+	}))
 	equal(t, marks, 0)
 }

@@ -1,7 +1,8 @@
 // Package sqlite is the embedded store: one SQLite file, owned by one process.
 //
 // Guarantees. Publish, Settle, Apply and Update return after their transaction is
-// synced (write-ahead log, synchronous=FULL). A claim is not synced: losing its
+// synced: the writer commits to the write-ahead log, and while one sync of the log is
+// under way it prepares the next group (see syncer). A claim is not synced: losing its
 // mark with the power loses no message, only the memory that it was in hand. Every
 // settlement is fenced by a token that is never used again, also across restarts.
 // A message, what it emits, its death and the books move in one transaction.
@@ -52,7 +53,8 @@ type Store struct {
 	onFatal func(error)
 	lock    *lockFile
 	w       *conn // the writer's
-	synced  bool  // the writer's commits are synced at present
+	syncer  *syncer
+	sync    func(*os.File) error // syncData; tests break it
 	readers chan *conn
 
 	lineMu  sync.Mutex
@@ -104,7 +106,7 @@ func OnFatal(f func(error)) Option { return func(s *Store) { s.onFatal = f } }
 // [redrive.ErrCorrupt] if the file is not a sound store.
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
-		dir: dir, clock: time.Now, leases: newLeases(),
+		dir: dir, clock: time.Now, sync: syncData, leases: newLeases(),
 		queues: make(map[string]*queue), byID: make(map[int64]*queue), waiters: make(map[*waiter]struct{}),
 		work: make(chan struct{}, 1), quit: make(chan struct{}), writerDone: make(chan struct{}),
 		onFatal: func(err error) {
@@ -120,6 +122,10 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		return nil, openError(dir, err)
 	}
 	s.showLeaseEnd()
+	go s.syncer.run(s.nudge, func(err error) error {
+		s.fatal(err)
+		return s.failed()
+	})
 	go s.writeLoop()
 	return s, nil
 }
@@ -163,10 +169,18 @@ func (s *Store) open() error {
 	if err := s.w.exec(`PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864`); err != nil {
 		return err
 	}
-	s.synced = true
 	if err := s.recover(); err != nil {
 		return err
 	}
+	// From now on the syncer makes commits durable.
+	if err := s.w.exec("PRAGMA synchronous = NORMAL"); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(path+"-wal", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	s.syncer = newSyncer(log, s.sync)
 	s.readers = make(chan *conn, readConns)
 	for range readConns {
 		s.readers <- nil // opened when it is first needed
@@ -193,6 +207,7 @@ func (s *Store) shut(stop func()) {
 		stop()
 		close(s.quit)
 		<-s.writerDone
+		s.syncer.stop()
 		s.endRest()
 		s.wakeWaiters()
 		s.release()
@@ -222,6 +237,9 @@ func (s *Store) release() {
 			}
 		}
 		close(s.readers)
+	}
+	if s.syncer != nil {
+		_ = s.syncer.log.Close()
 	}
 	if s.w != nil {
 		s.w.close()

@@ -66,16 +66,6 @@ func (t *tx) write(sql string) *stmt {
 }
 
 func (t *tx) begin() error {
-	if t.s.synced != t.durable {
-		level := "PRAGMA synchronous = NORMAL"
-		if !t.s.synced {
-			level = "PRAGMA synchronous = FULL"
-		}
-		if err := t.s.w.exec(level); err != nil {
-			return err
-		}
-		t.s.synced = !t.s.synced
-	}
 	t.began = true
 	return t.s.w.stmt("BEGIN IMMEDIATE").run()
 }

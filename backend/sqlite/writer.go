@@ -64,10 +64,7 @@ func (s *Store) submit(line int, o operation, canceled <-chan struct{}) (bool, e
 	}
 	s.lines[line] = append(s.lines[line], o)
 	s.lineMu.Unlock()
-	select {
-	case s.work <- struct{}{}:
-	default:
-	}
+	s.nudge()
 	done := o.base().done
 	select {
 	case <-done:
@@ -85,11 +82,22 @@ func (s *Store) submit(line int, o operation, canceled <-chan struct{}) (bool, e
 	return true, nil
 }
 
+// nudge wakes the writer.
+func (s *Store) nudge() {
+	select {
+	case s.work <- struct{}{}:
+	default:
+	}
+}
+
 // gather takes the next group: from each line in turn, one operation at a time,
 // until the group is full or nothing is left.
-func (s *Store) gather(group []operation) []operation {
+func (s *Store) gather(group []operation, quick bool) []operation {
 	s.lineMu.Lock()
 	defer s.lineMu.Unlock()
+	if quick {
+		return s.gatherQuick(group)
+	}
 	var taken [lines]int
 	items, bytes := 0, 0
 	for more := true; more && items < groupItems && bytes < groupBytes; {
@@ -114,6 +122,20 @@ func (s *Store) gather(group []operation) []operation {
 	return group
 }
 
+// gatherQuick takes only what needs no sync: claims need not wait for one.
+func (s *Store) gatherQuick(group []operation) []operation {
+	for line := range s.lines {
+		s.lines[line] = slices.DeleteFunc(s.lines[line], func(o operation) bool {
+			quick := !o.base().durable
+			if quick {
+				group = append(group, o)
+			}
+			return quick
+		})
+	}
+	return group
+}
+
 // writeLoop is the writer: the only goroutine that changes the file.
 func (s *Store) writeLoop() {
 	var group []operation
@@ -129,7 +151,7 @@ func (s *Store) writeLoop() {
 	defer timer.Stop()
 	for {
 		clear(group)
-		group = s.gather(group[:0])
+		group = s.gather(group[:0], s.syncer.full())
 		if len(group) == 0 && !s.lapsing() {
 			wait := s.idle()
 			timer.Reset(wait)
@@ -142,6 +164,7 @@ func (s *Store) writeLoop() {
 			continue
 		}
 		s.writeGroup(group)
+		clear(group) // the syncer may have them now
 		s.maintain()
 	}
 }
@@ -226,6 +249,19 @@ func (s *Store) attempt(group []operation, careful bool) error {
 	if err := t.commit(); err != nil {
 		return err
 	}
-	endAll(group, nil)
+	if !t.durable || !t.began {
+		endAll(group, nil)
+		return nil
+	}
+	later := make([]operation, 0, len(group))
+	for _, o := range group {
+		if o.base().durable {
+			later = append(later, o)
+			continue
+		}
+		o.end(nil)
+		close(o.base().done)
+	}
+	s.syncer.add(later)
 	return nil
 }
