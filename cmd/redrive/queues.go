@@ -93,6 +93,8 @@ func queueState(q *api.Queue) (state, colour string) {
 		return "no handler for some kinds", warn
 	case q.Engine.Stuck > 0:
 		return fmt.Sprintf("%d of %d slots are stuck", q.Engine.Stuck, q.Engine.Slots), bad
+	case q.Engine.Refused != "" && q.Due > 0:
+		return "held back: " + q.Engine.Refused, warn
 	case q.Deliver != "":
 		return "delivers to " + q.Deliver, plain
 	}
