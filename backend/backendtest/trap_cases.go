@@ -45,7 +45,7 @@ func slowKeepsNeighbours(c *C) {
 }
 
 func manyOldDead(c *C) {
-	const n = 9000
+	const n = muchDead
 	for base := 0; base < n; base += 500 {
 		msgs := make([]redrive.Message, 500)
 		for i := range msgs {

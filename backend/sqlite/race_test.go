@@ -7,5 +7,5 @@ package sqlite
 const (
 	randomSeeds  = 2
 	fillRounds   = 10
-	damagedCases = 3
+	damagedCases = 2
 )
