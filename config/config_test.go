@@ -215,6 +215,17 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+func TestTheExampleIsRight(t *testing.T) {
+	c, err := config.Load("../examples/webhook/redrive.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	choose := c.PoliciesOf("hooks").Func()
+	if p := choose(&redrive.Message{Kind: "ping"}); p.MaxAttempts != 2 || p.MaxAge != 24*time.Hour || p.Classifier == nil {
+		t.Errorf("the policy of a ping is %+v", p)
+	}
+}
+
 func TestDefaultIsRight(t *testing.T) {
 	c := config.Default()
 	if err := c.Check(); err != nil {
