@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/redrive/redrive"
@@ -58,6 +59,14 @@ type PolicyRef struct {
 
 // IsZero reports whether no policy is given.
 func (r PolicyRef) IsZero() bool { return r.Name == "" && r.Inline == nil }
+
+// MarshalJSON writes the name, or the inline policy.
+func (r PolicyRef) MarshalJSON() ([]byte, error) {
+	if r.Inline != nil {
+		return json.Marshal(r.Inline)
+	}
+	return json.Marshal(r.Name)
+}
 
 // Kind is what one kind of message has of its own.
 type Kind struct {

@@ -19,7 +19,7 @@ const (
 )
 
 func TestSecretsAreNeverPrinted(t *testing.T) {
-	text := "queues: {sms: {deliver: {url: https://a.example, secret: " + signing + ", secrets: [" + signing + "], headers: {Authorization: " + canary + "}}}}"
+	text := "queues: {sms: {deliver: {url: https://a.example, secret: " + signing + ", secrets: [" + signing + "], headers: {Authorization: " + canary + "}}, policy: {max_attempts: 3}}}"
 	c, err := config.Parse("f.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -30,6 +30,9 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	encoded, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !strings.Contains(string(encoded), `"secret":"***"`) || !strings.Contains(string(encoded), `"policy":{"max_attempts":3}`) {
+		t.Errorf("the configuration as JSON: %s", encoded)
 	}
 	type nested struct{ inner config.Secret }
 	for name, printed := range map[string]string{

@@ -15,7 +15,7 @@ import (
 
 // deadCmd is everything about dead letters.
 type deadCmd struct {
-	List    deadListCmd    `cmd:"" help:"List dead letters, the newest first."`
+	List    deadListCmd    `cmd:"" help:"List dead letters, in the order in which they died."`
 	Groups  deadGroupsCmd  `cmd:"" help:"Count dead letters by cause."`
 	Show    deadShowCmd    `cmd:"" help:"Tell the whole story of one."`
 	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
