@@ -26,7 +26,7 @@ func (*completionCmd) Help() string {
 var completionScripts = map[string]string{
 	"bash": `_redrive() {
     local IFS=$'\n'
-    COMPREPLY=($(redrive __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
+    COMPREPLY=($(redrive __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
 }
 complete -o default -F _redrive redrive
 `,
@@ -34,7 +34,7 @@ complete -o default -F _redrive redrive
 _redrive() {
     local -a found
     local line
-    for line in "${(@f)$(redrive __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    for line in "${(@f)$(redrive __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
         [[ -n $line ]] && found+=("${line/$'\t'/:}")
     done
     if (( $#found )); then _describe redrive found; else _files; fi
@@ -43,7 +43,7 @@ compdef _redrive redrive
 `,
 	"fish": `function __redrive_complete
     set -l words (commandline -opc) (commandline -ct)
-    redrive __complete $words[2..-1] 2>/dev/null
+    redrive __complete -- $words[2..-1] 2>/dev/null
 end
 complete -c redrive -a '(__redrive_complete)'
 `,
