@@ -29,7 +29,7 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a left-over is in the temporary folder
+	defer os.RemoveAll(dir)
 	redriveBin, crasherBin = filepath.Join(dir, "redrive"), filepath.Join(dir, "crasher")
 	for bin, pkg := range map[string]string{redriveBin: "../../cmd/redrive", crasherBin: "./crasher"} {
 		cmd := exec.Command("go", "build", "-o", bin, pkg)
@@ -60,7 +60,7 @@ func rounds(t *testing.T, ci int) int {
 // REDRIVE_SEED.
 func seeded(t *testing.T) *rand.Rand {
 	t.Helper()
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("REDRIVE_SEED"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
@@ -69,7 +69,7 @@ func seeded(t *testing.T) *rand.Rand {
 		seed = n
 	}
 	t.Logf("REDRIVE_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it must be repeatable
+	return rand.New(rand.NewPCG(seed, 1))
 }
 
 // until repeats a check of a real process until it holds.

@@ -50,7 +50,7 @@ func (l *logBuffer) String() string {
 func start(t *testing.T, name string, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, log: &logBuffer{}, done: make(chan struct{})}
-	p.cmd = exec.Command(redriveBin, args...) //nolint:gosec // our own program
+	p.cmd = exec.Command(redriveBin, args...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.Env = append(cleanEnv(), env...)
 	if err := p.cmd.Start(); err != nil {
@@ -207,7 +207,7 @@ func command(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, redriveBin, args...) //nolint:gosec // our own program
+	cmd := exec.CommandContext(ctx, redriveBin, args...)
 	cmd.Env = append(cleanEnv(), env...)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
@@ -250,7 +250,7 @@ func decode[T any](t *testing.T, r result) (v T) {
 // get reads JSON from a URL.
 func get[T any](t *testing.T, url string) (v T) {
 	t.Helper()
-	resp, err := http.Get(url) //nolint:gosec // of a process of ours
+	resp, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}

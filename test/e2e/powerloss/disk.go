@@ -68,7 +68,7 @@ type change struct {
 // New makes an empty disk and mounts it at dir. The seed decides what a random half
 // is.
 func New(dir string, seed uint64) (*Disk, error) {
-	d := &Disk{dir: dir, random: rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // it must be repeatable
+	d := &Disk{dir: dir, random: rand.New(rand.NewPCG(seed, 0))}
 	d.root = d.newFile(syscall.S_IFDIR | 0o755)
 	return d, d.mount()
 }

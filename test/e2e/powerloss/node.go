@@ -190,7 +190,7 @@ func (n *node) Write(_ context.Context, _ fs.FileHandle, b []byte, off int64) (u
 		return 0, syscall.EFBIG
 	}
 	n.file.write(b, off)
-	return uint32(len(b)), 0 //nolint:gosec // a write of the kernel has at most MaxWrite bytes
+	return uint32(len(b)), 0
 }
 
 // Fsync makes a file, or the names of a directory, durable.
@@ -226,7 +226,7 @@ func (n *node) Setattr(_ context.Context, _ fs.FileHandle, in *fuse.SetAttrIn, o
 		if size > maxFile {
 			return syscall.EFBIG
 		}
-		n.file.resize(int64(size)) //nolint:gosec // it is at most maxFile
+		n.file.resize(int64(size))
 	}
 	if mode, ok := in.GetMode(); ok {
 		n.file.mode = n.file.mode&syscall.S_IFMT | mode&0o7777
