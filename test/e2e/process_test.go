@@ -62,7 +62,7 @@ func start(t *testing.T, name string, env []string, args ...string) *process {
 	}()
 	t.Cleanup(func() {
 		p.kill()
-		if t.Failed() {
+		if t.Failed() && p.log.String() != "" {
 			t.Logf("%s wrote:\n%s", name, tail(p.log.String(), 60))
 		}
 	})

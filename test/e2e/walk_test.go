@@ -105,12 +105,18 @@ queues:
 		t.Errorf("the receiver: %+v", s)
 	}
 	d.redrive("verify").fails(t, 0, "the books balance")
+	copied := t.TempDir()
+	d.redrive("backup", filepath.Join(copied, "redrive.db")).ok(t)
 
 	if code := d.terminate(30 * time.Second); code != 0 {
 		t.Errorf("exit code %d after SIGTERM", code)
 	}
 	// The same commands work on the file when no daemon runs.
-	command(t, nil, "verify", "--data", d.dir).fails(t, 0, "the books balance")
+	for _, data := range []string{d.dir, copied} {
+		if v := decode[api.Verified](t, command(t, nil, "verify", "--data", data, "--json").ok(t)); !v.Balanced || v.Queues[0].Books.Done != total {
+			t.Errorf("%s: %+v", data, v)
+		}
+	}
 	command(t, nil, "store", "check", "--data", d.dir).ok(t)
 }
 
