@@ -1,8 +1,10 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -48,6 +50,27 @@ func ownerOf(f *os.File) string {
 }
 
 func (l *lockFile) unlock() { _ = l.f.Close() }
+
+// makeDir makes a folder, and those above it, and its name durable: a folder whose
+// name is lost with the power takes every synced file in it along. One that is there
+// already may have been made just before another power cut.
+func makeDir(dir string) error {
+	above := filepath.Dir(dir)
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeDir(above); err != nil {
+			return err
+		}
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := syncDir(above); !errors.Is(err, fs.ErrPermission) { // who may not read it did not make the folder
+		return err
+	}
+	return nil
+}
 
 // syncDir makes the names of new files durable.
 func syncDir(dir string) error {

@@ -148,7 +148,7 @@ func openError(dir string, err error) error {
 const corruptHint = "run `redrive store check` to see what is damaged, and `redrive store salvage` to copy what can be read"
 
 func (s *Store) open() error {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	if err := makeDir(s.dir); err != nil {
 		return err
 	}
 	var err error
