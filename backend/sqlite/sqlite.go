@@ -176,7 +176,7 @@ func (s *Store) open() error {
 	if err := s.w.exec("PRAGMA synchronous = NORMAL"); err != nil {
 		return err
 	}
-	log, err := os.OpenFile(path+"-wal", os.O_RDWR, 0)
+	log, err := os.OpenFile(path+"-wal", os.O_RDWR, 0) //nolint:gosec // the log of our own file
 	if err != nil {
 		return err
 	}

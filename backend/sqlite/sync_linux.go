@@ -8,7 +8,7 @@ import (
 // syncData makes a file's content durable, and of its metadata what reading needs.
 func syncData(f *os.File) error {
 	for {
-		if err := syscall.Fdatasync(int(f.Fd())); err != syscall.EINTR { //nolint:errorlint // a system call returns it bare
+		if err := syscall.Fdatasync(int(f.Fd())); err != syscall.EINTR {
 			return err
 		}
 	}
