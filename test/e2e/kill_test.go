@@ -34,6 +34,6 @@ func TestKillNine(t *testing.T) {
 	d.start()
 	stop()
 	heal(t, target)
-	h.check(d, target)
+	h.check(d, target, false)
 	t.Logf("%d times kill -9", n)
 }

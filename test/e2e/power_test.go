@@ -71,7 +71,7 @@ func TestPowerLoss(t *testing.T) {
 	d.start()
 	stop()
 	heal(t, target)
-	h.check(d, target)
+	h.check(d, target, true)
 	t.Logf("%d power cuts, %d syncs", n, disk.Syncs())
 	if disk.Syncs() == 0 {
 		t.Error("nothing was synced, so nothing was proved")
