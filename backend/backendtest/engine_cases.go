@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redrive/redrive"
 )
@@ -281,5 +283,22 @@ func retryNotDuplicate(c *C) {
 	stop()
 	if n := c.counts(); tried.of("chosen") != 2 || n.Books.Done != 1 {
 		c.Errorf("%d attempts, %d done; want 2, 1", tried.of("chosen"), n.Books.Done)
+	}
+}
+
+// A text column may refuse NUL and what is not UTF-8; an error's text may hold both.
+func hostileErrorText(c *C) {
+	c.publish(redrive.Message{ID: "m", Body: []byte("b")}, redrive.Message{ID: "neighbour", Body: []byte("b")})
+	_, stop := c.engine(c.store, redrive.QueueOptions{Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
+		if d.ID == "m" {
+			return redrive.Permanent(errors.New("bad \x00 byte \xff and a quote ' \" \\ end"))
+		}
+		return nil
+	})
+	c.eventually("the failure to be kept", func() bool { n := c.counts(); return n.AllDead() == 1 && n.Books.Done == 1 })
+	stop()
+	f := c.entry("m").History.Latest()
+	if f == nil || !utf8.ValidString(f.Message) || strings.Contains(f.Message, "\x00") || !strings.HasPrefix(f.Message, "bad ") || !strings.HasSuffix(f.Message, ` end`) {
+		c.Errorf("the story became %+v", f)
 	}
 }

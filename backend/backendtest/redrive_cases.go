@@ -16,6 +16,7 @@ var redriveCases = []testCase{
 	{name: "58_RedriveCrashMidBatch", run: redriveCrash, needs: []need{crash}},
 	{name: "59_RedriveLimitLoops", run: redriveLimit},
 	{name: "RedriveOfTheExpired", run: redriveExpired},
+	{name: "HostileErrorText", run: hostileErrorText, needs: []need{engine}},
 	{name: "60_RedriveRateLimited", run: redriveRate, needs: []need{engine}},
 }
 
