@@ -87,7 +87,7 @@ func (s *Store) claimExpired(ctx context.Context, req *redrive.ClaimRequest) ([]
 	rest.Max -= len(got)
 	from := ""
 	if at, ok := s.oldest.Load(req.Queue); ok {
-		from = at.(string) //nolint:errcheck // only strings are stored
+		from = at.(string)
 	}
 	old, err := s.take(ctx, &rest, "pick_old", int64(req.MaxAge/time.Microsecond), from)
 	if err != nil {

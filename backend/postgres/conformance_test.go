@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
 )
@@ -33,17 +36,39 @@ func serve(t testing.TB, script string) {
 	noErr(t, err)
 }
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { conform(t) }
+
+// Behind a pooler in transaction mode, every statement or transaction may find another
+// session, and nobody may listen.
+func TestConformanceWithoutSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite has run on sessions")
+	}
+	conform(t, withoutSessions, WithoutListen())
+}
+
+// withoutSessions forgets all state of a session after each use.
+func withoutSessions(s *Store) {
+	s.adjust = func(cfg *pgxpool.Config) {
+		cfg.AfterRelease = func(c *pgx.Conn) bool {
+			_, err := c.Exec(context.Background(), "DISCARD ALL", pgx.QueryExecModeSimpleProtocol)
+			return err == nil
+		}
+	}
+}
+
+func conform(t *testing.T, opts ...Option) {
 	serve(t, movedClock)
-	again := func(t testing.TB, s redrive.Store) *Store { return connect(t, s.(*Store), onMovedClock) }
+	opts = append(opts, onMovedClock)
+	again := func(t testing.TB, s redrive.Store) *Store { return connect(t, s.(*Store), opts...) }
 	backendtest.Run(t, backendtest.Factory{
-		Open:    func(t testing.TB) redrive.Store { return open(t, onMovedClock) },
+		Open:    func(t testing.TB) redrive.Store { return open(t, opts...) },
 		Connect: func(t testing.TB, s redrive.Store) redrive.Store { return again(t, s) },
 		Reopen: func(t testing.TB, s redrive.Store) redrive.Store {
 			noErr(t, s.Close())
 			return again(t, s)
 		},
-		Crash: func(t testing.TB, s redrive.Store) redrive.Store { return crash(t, s.(*Store), onMovedClock) },
+		Crash: func(t testing.TB, s redrive.Store) redrive.Store { return crash(t, s.(*Store), opts...) },
 		Advance: func(d time.Duration) {
 			serve(t, fmt.Sprintf("UPDATE public.moved SET by = by + interval '%d microseconds'", d.Microseconds()))
 		},

@@ -45,7 +45,7 @@ func (s *Store) copy(ctx context.Context, items []*item) error {
 			}
 			return []any{it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body), due, now, int32(it.Size())}, nil //nolint:gosec // bounded
 		})
-		conn := tx.(pgxDB).q.(pgx.Tx).Conn() //nolint:errcheck // inTx runs it on a transaction
+		conn := tx.(pgxDB).q.(pgx.Tx).Conn()
 		_, err := conn.CopyFrom(ctx, pgx.Identifier{s.sql.schema, "message"},
 			[]string{"queue", "id", "kind", "headers", "body", "due", "published", "size"}, source)
 		if err != nil {

@@ -134,5 +134,3 @@ func fillErrors(n int, err error) []error {
 	}
 	return errs
 }
-
-func isNotFound(err error) bool { return errors.Is(err, redrive.ErrNotFound) }

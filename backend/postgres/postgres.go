@@ -54,6 +54,7 @@ type Store struct {
 	listen  bool
 	ddl     bool
 	trace   func(statement string, took time.Duration)
+	adjust  func(*pgxpool.Config) // of tests
 
 	stop     context.CancelFunc // ends the background
 	alive    context.Context    //nolint:containedctx // of the background goroutines
@@ -116,6 +117,9 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := poolConfig(url)
 	if err != nil {
 		return nil, openError(err, "write it as postgres://user:password@host:5432/database")
+	}
+	if s.adjust != nil {
+		s.adjust(cfg)
 	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, openError(err, "")

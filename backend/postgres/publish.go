@@ -73,13 +73,6 @@ func (it *item) plain() bool {
 	return !it.chosen && it.Key == "" && it.ReplyTo == "" && it.ExpiresAt.IsZero() && it.Lineage == (redrive.Lineage{})
 }
 
-// renew forgets what became of items in a transaction that was rolled back.
-func renew(items []*item) {
-	for _, it := range items {
-		it.done, *it.result = false, nil
-	}
-}
-
 // store publishes items in as few statements as their ids allow: no id may be twice in
 // one. Results go to the items; an error is the statement's, and what is done by then
 // is not done again.

@@ -111,7 +111,7 @@ func (a *auditor) scan(ctx context.Context) (n books, err error) {
 			a.problem("%d dead letters for reason %d, which is none", rows, reason)
 			return nil
 		}
-		n[deadBook(redrive.Reason(reason))] = rows //nolint:gosec // a reason
+		n[deadBook(redrive.Reason(reason))] = rows
 		return nil
 	}, a.audit.Queue)
 	return n, err

@@ -97,14 +97,14 @@ func (s *Store) notice(queues []string) {
 	w := &s.watcher
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	any := false
+	news := false
 	for _, name := range queues {
 		if q := w.queues[name]; q != nil { // else nobody has waited for it yet
 			q.version++
-			any = true
+			news = true
 		}
 	}
-	if any {
+	if news {
 		w.wakeLocked()
 	}
 }
@@ -195,7 +195,7 @@ func (s *Store) fill(ctx context.Context, events []redrive.Event) error {
 			case class == classSuspect || class == classLeased:
 				e.Suspects = true
 			default:
-				e.Lanes = e.Lanes.With(redrive.Lane(class)) //nolint:gosec // a lane
+				e.Lanes = e.Lanes.With(redrive.Lane(class))
 			}
 		}
 	}

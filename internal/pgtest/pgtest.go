@@ -109,7 +109,7 @@ func (s *Server) create() error {
 	if err != nil {
 		return err
 	}
-	s.port = listener.Addr().(*net.TCPAddr).Port //nolint:errcheck // it is one
+	s.port = listener.Addr().(*net.TCPAddr).Port
 	if err := listener.Close(); err != nil {
 		return err
 	}
