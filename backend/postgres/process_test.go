@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -84,10 +85,11 @@ func claimer(s *Store, instance string, write func(heldFor)) {
 					write(h)
 					return
 				}
-				switch err := redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})); err {
-				case nil:
+				err := redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}))
+				switch {
+				case err == nil:
 					h.Result = "ok"
-				case redrive.ErrLeaseLost, redrive.ErrNotFound:
+				case errors.Is(err, redrive.ErrLeaseLost), errors.Is(err, redrive.ErrNotFound):
 					h.Result = "lost"
 				default:
 					h.Result = err.Error()
@@ -118,7 +120,7 @@ func TestNoMessageIsHeldTwice(t *testing.T) {
 	held := map[string][]heldFor{}
 	var wg sync.WaitGroup
 	for range 4 {
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), claimerEnv+"="+s.sql.schema, urlEnv+"="+server.URL())
 		cmd.Stderr = os.Stderr
 		out, err := cmd.StdoutPipe()
@@ -186,7 +188,7 @@ func TestKilledWorkerLosesNothing(t *testing.T) {
 	noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
 	ended := map[string]int{}
 	for round := range 4 {
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), claimerEnv+"="+s.sql.schema, urlEnv+"="+server.URL())
 		out, err := cmd.StdoutPipe()
 		noErr(t, err)
