@@ -138,8 +138,11 @@ WITH t AS MATERIALIZED (
   SELECT clock_timestamp() AS now, set_config('synchronous_commit', 'off', true)
 ),
 item AS MATERIALIZED (
-  SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::boolean[]) WITH ORDINALITY
-    AS i (queue, id, token, nonce, dead, ord)
+  SELECT * FROM (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::boolean[]) WITH ORDINALITY
+      AS i (queue, id, token, nonce, dead, ord)
+    LIMIT (SELECT 1000000)) i
+  LIMIT (SELECT 1000000)
 ),
 held AS (
   UPDATE redrive.message m SET due = t.now + $6::bigint * interval '1 microsecond'
@@ -160,8 +163,11 @@ SELECT ord FROM held UNION ALL SELECT ord FROM held_dead
 --   $1 queues    $2 ids
 SELECT i.ord
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS i (queue, id, ord)
-WHERE EXISTS (SELECT FROM redrive.message m WHERE m.queue = i.queue AND m.id = i.id)
-   OR EXISTS (SELECT FROM redrive.dead d WHERE d.queue = i.queue AND d.id = i.id)
+CROSS JOIN LATERAL (
+  SELECT true FROM redrive.message m WHERE m.queue = i.queue AND m.id = i.id
+  UNION ALL
+  SELECT true FROM redrive.dead d WHERE d.queue = i.queue AND d.id = i.id
+  LIMIT 1) x
 
 -- name: old_place
 -- The message at which pick_old has ended its look; none if it came to the end.

@@ -127,6 +127,23 @@ func storePlain(ctx context.Context, q db, sql *statements, items []*item) error
 
 // storeGroup publishes items whose ids differ.
 func storeGroup(ctx context.Context, q db, sql *statements, items []*item) error {
+	var refused []*item
+	err := q.query(ctx, sql.get("publish"), func(r row) error {
+		var ord int
+		if err := r.Scan(&ord); err != nil {
+			return err
+		}
+		refused = append(refused, items[ord-1])
+		return nil
+	}, groupArgs(items)...)
+	if err != nil || len(refused) == 0 {
+		return err
+	}
+	return judge(ctx, q, sql, refused)
+}
+
+// groupArgs are the arguments of publish.
+func groupArgs(items []*item) []any {
 	n := len(items)
 	queues, ids, kinds, keys, headers := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]*string, n)
 	bodies, delays, at, expires, reply := make([][]byte, n), make([]int64, n), make([]*time.Time, n), make([]*time.Time, n), make([]string, n)
@@ -139,20 +156,8 @@ func storeGroup(ctx context.Context, q db, sql *statements, items []*item) error
 		plans[i], origins[i], edited[i], sizes[i] = it.Plan, it.Origin, it.EditedFrom, int64(it.Size())
 		chosen[i], hashes[i], made[i] = it.chosen, int64(it.hash), it.made //nolint:gosec // the bits are what counts
 	}
-	var refused []*item
-	err := q.query(ctx, sql.get("publish"), func(r row) error {
-		var ord int
-		if err := r.Scan(&ord); err != nil {
-			return err
-		}
-		refused = append(refused, items[ord-1])
-		return nil
-	}, queues, ids, kinds, keys, headers, bodies, delays, at, expires, reply, generations, redrives, plans, origins, edited,
-		sizes, chosen, hashes, made)
-	if err != nil || len(refused) == 0 {
-		return err
-	}
-	return judge(ctx, q, sql, refused)
+	return []any{queues, ids, kinds, keys, headers, bodies, delays, at, expires, reply, generations, redrives, plans, origins, edited,
+		sizes, chosen, hashes, made}
 }
 
 // judge tells refused messages from one another: the same again, or another under the

@@ -23,9 +23,12 @@ input AS MATERIALIZED (
 reserved AS (
   INSERT INTO redrive.remembered AS r (queue, id, hash, outcome, reason, at, keep)
   SELECT i.queue, i.id, i.hash, 0, 0, t.now, i.keep
-  FROM input i, t
-  WHERE i.chosen AND NOT (i.made AND (EXISTS (SELECT FROM redrive.message m WHERE m.queue = i.queue AND m.id = i.id)
-    OR EXISTS (SELECT FROM redrive.dead d WHERE d.queue = i.queue AND d.id = i.id)))
+  FROM input i CROSS JOIN t LEFT JOIN LATERAL (
+    SELECT true AS taken FROM redrive.message m WHERE i.made AND m.queue = i.queue AND m.id = i.id
+    UNION ALL
+    SELECT true FROM redrive.dead d WHERE i.made AND d.queue = i.queue AND d.id = i.id
+    LIMIT 1) x ON true
+  WHERE i.chosen AND x.taken IS NULL
   ORDER BY i.queue, i.id
   ON CONFLICT (queue, id) DO UPDATE SET hash = excluded.hash, outcome = 0, reason = 0, at = excluded.at, keep = excluded.keep, until = NULL
     WHERE r.until <= excluded.at
@@ -85,7 +88,11 @@ FROM input i, t
 --   $1 queues    $2 ids
 SELECT i.ord, r.hash, x.kind, x.key, x.body
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS i (queue, id, ord)
-LEFT JOIN redrive.remembered r ON r.queue = i.queue AND r.id = i.id AND (r.until IS NULL OR r.until > clock_timestamp())
+LEFT JOIN LATERAL (
+  SELECT r.hash FROM redrive.remembered r
+  WHERE r.queue = i.queue AND r.id = i.id AND (r.until IS NULL OR r.until > clock_timestamp())
+  LIMIT 1
+) r ON true
 LEFT JOIN LATERAL (
   SELECT m.kind, m.key, m.body FROM redrive.message m WHERE m.queue = i.queue AND m.id = i.id
   UNION ALL

@@ -1,5 +1,6 @@
 -- Whole messages, as the changes that are not on the hot path handle them. ":columns_*"
--- stands for the lists below; those of message and dead have the same order.
+-- stands for the lists below; those of message and dead have the same order. "LIMIT
+-- (SELECT ...)" hides from the planner how many items there are: it then goes by the index.
 
 -- name: columns_message
 m.queue, m.id, m.seq, m.due, NULL::timestamptz, m.published, m.expires, m.token, m.nonce, m.turn, m.attempts, m.failures,
@@ -23,32 +24,32 @@ NULL::json, NULL::json, NULL::json, NULL::json, NULL::bytea
 -- name: lock_messages
 --   $1 queues    $2 ids
 SELECT :columns_message, :columns_message_parts
-FROM unnest($1::text[], $2::text[]) AS i (queue, id) JOIN redrive.message m ON m.queue = i.queue AND m.id = i.id
+FROM (SELECT * FROM unnest($1::text[], $2::text[]) AS i (queue, id) LIMIT (SELECT 1000000)) i JOIN redrive.message m ON m.queue = i.queue AND m.id = i.id
 ORDER BY m.queue, m.id
 FOR UPDATE OF m
 
 -- name: lock_dead
 --   $1 queues    $2 ids
 SELECT :columns_dead, :columns_dead_parts
-FROM unnest($1::text[], $2::text[]) AS i (queue, id) JOIN redrive.dead d ON d.queue = i.queue AND d.id = i.id
+FROM (SELECT * FROM unnest($1::text[], $2::text[]) AS i (queue, id) LIMIT (SELECT 1000000)) i JOIN redrive.dead d ON d.queue = i.queue AND d.id = i.id
 ORDER BY d.queue, d.id
 FOR UPDATE OF d
 
 -- name: get_messages
 --   $1 queues    $2 ids
 SELECT :columns_message, :columns_message_parts
-FROM unnest($1::text[], $2::text[]) AS i (queue, id) JOIN redrive.message m ON m.queue = i.queue AND m.id = i.id
+FROM (SELECT * FROM unnest($1::text[], $2::text[]) AS i (queue, id) LIMIT (SELECT 1000000)) i JOIN redrive.message m ON m.queue = i.queue AND m.id = i.id
 UNION ALL
 SELECT :columns_dead, :columns_dead_parts
-FROM unnest($1::text[], $2::text[]) AS i (queue, id) JOIN redrive.dead d ON d.queue = i.queue AND d.id = i.id
+FROM (SELECT * FROM unnest($1::text[], $2::text[]) AS i (queue, id) LIMIT (SELECT 1000000)) i JOIN redrive.dead d ON d.queue = i.queue AND d.id = i.id
 
 -- name: delete_messages
 --   $1 queues    $2 ids
-DELETE FROM redrive.message m USING unnest($1::text[], $2::text[]) AS i (queue, id) WHERE m.queue = i.queue AND m.id = i.id
+DELETE FROM redrive.message m USING (SELECT * FROM unnest($1::text[], $2::text[]) AS i (queue, id) LIMIT (SELECT 1000000)) i WHERE m.queue = i.queue AND m.id = i.id
 
 -- name: delete_dead
 --   $1 queues    $2 ids
-DELETE FROM redrive.dead d USING unnest($1::text[], $2::text[]) AS i (queue, id) WHERE d.queue = i.queue AND d.id = i.id
+DELETE FROM redrive.dead d USING (SELECT * FROM unnest($1::text[], $2::text[]) AS i (queue, id) LIMIT (SELECT 1000000)) i WHERE d.queue = i.queue AND d.id = i.id
 
 -- name: insert_messages
 -- A message without seq (0) gets the next one.
@@ -97,9 +98,12 @@ input AS MATERIALIZED (
 reserved AS (
   INSERT INTO redrive.remembered AS r (queue, id, hash, outcome, reason, at, keep)
   SELECT i.queue, i.id, i.hash, 0, 0, t.now, i.keep
-  FROM input i, t
-  WHERE NOT (i.made AND (EXISTS (SELECT FROM redrive.message m WHERE m.queue = i.queue AND m.id = i.id)
-    OR EXISTS (SELECT FROM redrive.dead d WHERE d.queue = i.queue AND d.id = i.id)))
+  FROM input i CROSS JOIN t LEFT JOIN LATERAL (
+    SELECT true AS taken FROM redrive.message m WHERE i.made AND m.queue = i.queue AND m.id = i.id
+    UNION ALL
+    SELECT true FROM redrive.dead d WHERE i.made AND d.queue = i.queue AND d.id = i.id
+    LIMIT 1) x ON true
+  WHERE x.taken IS NULL
   ORDER BY i.queue, i.id
   ON CONFLICT (queue, id) DO UPDATE SET hash = excluded.hash, outcome = 0, reason = 0, at = excluded.at, keep = excluded.keep, until = NULL
     WHERE r.until <= excluded.at
@@ -112,7 +116,8 @@ SELECT i.ord FROM input i JOIN reserved r ON r.queue = i.queue AND r.id = i.id
 --   $1 queues    $2 ids    $3 outcomes    $4 reasons    $5 ended: the memory ends some day
 UPDATE redrive.remembered r
 SET outcome = i.outcome, reason = i.reason, at = clock_timestamp(), until = CASE WHEN i.ended THEN clock_timestamp() + r.keep END
-FROM unnest($1::text[], $2::text[], $3::smallint[], $4::smallint[], $5::boolean[]) AS i (queue, id, outcome, reason, ended)
+FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::smallint[], $4::smallint[], $5::boolean[]) AS i (queue, id, outcome, reason, ended)
+  LIMIT (SELECT 1000000)) i
 WHERE r.queue = i.queue AND r.id = i.id
 
 -- name: settings

@@ -1,10 +1,15 @@
 -- Settlements of waiting messages.
+-- "LIMIT (SELECT ...)" hides from the planner how many items there are: it then goes by
+-- the index for any number of them, also while it has no statistics of the table.
 
 -- name: settle_done
 -- Ends messages as done and returns the places of those whose claim did not hold.
 --   $1 queues    $2 ids    $3 tokens    $4 nonces
 WITH item AS MATERIALIZED (
-  SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS i (queue, id, token, nonce, ord)
+  SELECT * FROM (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS i (queue, id, token, nonce, ord)
+    LIMIT (SELECT 1000000)) i
+  LIMIT (SELECT 1000000)
 ),
 gone AS MATERIALIZED (
   DELETE FROM redrive.message m USING item i
@@ -56,9 +61,12 @@ WITH t AS MATERIALIZED (
 ),
 item AS MATERIALIZED (
   SELECT i.*, coalesce(q.dead_release, false) AS lets_go
-  FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::smallint[], $6::bigint[], $7::smallint[], $8::text[], $9::text[])
-    WITH ORDINALITY AS i (queue, id, token, nonce, outcome, delay, reason, failure, signature, ord)
+  FROM (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::smallint[], $6::bigint[], $7::smallint[], $8::text[], $9::text[])
+      WITH ORDINALITY AS i (queue, id, token, nonce, outcome, delay, reason, failure, signature, ord)
+    LIMIT (SELECT 1000000)) i
   LEFT JOIN redrive.queue q ON q.name = i.queue
+  LIMIT (SELECT 1000000)
 ),
 held AS MATERIALIZED (
   SELECT i.*, m.lane, m.size, m.chosen, m.turn, m.key
