@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -102,21 +103,42 @@ func (c *Config) checkListen(k *checker) {
 	}
 }
 
-// StoreDir returns the directory of an SQLite store.
-func (c *Config) StoreDir() string { return strings.TrimPrefix(c.Store, "sqlite:") }
+// StoreDir returns the directory of an SQLite store, or "" for a store on a server.
+func (c *Config) StoreDir() string {
+	text, err := c.Store.Resolve()
+	if dir, ok := strings.CutPrefix(text, "sqlite:"); ok && err == nil {
+		return dir
+	}
+	return ""
+}
 
 func (c *Config) checkStore(k *checker) {
-	scheme, rest, _ := strings.Cut(c.Store, ":")
+	text, err := c.Store.Resolve()
+	if err != nil { // it may be set where the daemon runs
+		if _, isReference := errors.AsType[*ValueError](err); !isReference {
+			k.bad("store", err.Error(), "")
+		}
+		return
+	}
+	if c.Store.String() != string(c.Store) {
+		k.secrets = append(k.secrets, string(c.Store)) // excerpts of the file would show it
+	}
+	scheme, rest, _ := strings.Cut(text, ":")
 	switch {
 	case scheme == "sqlite" && rest != "" && !strings.HasPrefix(rest, "//"):
 	case scheme == "sqlite":
-		k.bad("store", fmt.Sprintf("%q names no directory", c.Store), "write sqlite:"+DefaultData)
-	case slices.Contains([]string{"postgres", "postgresql", "mysql", "mariadb", "redis", "rediss"}, scheme):
-		k.bad("store", fmt.Sprintf("a %s store is not built into this version", scheme), "use sqlite:"+DefaultData)
+		k.bad("store", fmt.Sprintf("%q names no directory", text), "write sqlite:"+DefaultData)
+	case slices.Contains(storeSchemes, scheme):
+		if u, err := url.Parse(text); err != nil || u.Host == "" && u.Path == "" {
+			k.bad("store", "this is not an address of a "+scheme+" store", "write "+scheme+"://user@host/name; a password that holds signs such as @ or / must be percent-encoded")
+		}
 	default:
-		k.bad("store", fmt.Sprintf("%q is not a store", c.Store), "write sqlite: and a directory, such as sqlite:"+DefaultData)
+		k.bad("store", fmt.Sprintf("a store of scheme %q is not known", scheme), "write sqlite:DIR or one of "+strings.Join(storeSchemes, "://, ")+"://")
 	}
 }
+
+// storeSchemes are those of stores on a server.
+var storeSchemes = []string{"postgres", "mysql", "redis", "rediss"}
 
 func (c *Config) checkQueue(k *checker, path string, q *Queue) {
 	if q.Source != "" {

@@ -20,9 +20,10 @@ type Config struct {
 	// Listen is the address of the HTTP server. Defaults to 127.0.0.1:7333. An
 	// address that is not loopback needs a token.
 	Listen string `yaml:"listen" json:"listen"`
-	// Store says where messages wait: "sqlite:DIR". Defaults to
+	// Store says where messages wait: "sqlite:DIR", or the address of a server. What
+	// holds a password is better written as env:NAME or file:PATH. Defaults to
 	// sqlite:./redrive-data.
-	Store string `yaml:"store" json:"store"`
+	Store Address `yaml:"store" json:"store"`
 	// Queues by name. The daemon takes messages only for these, and for queues that
 	// hold or held some.
 	Queues map[string]*Queue `yaml:"queues" json:"queues,omitempty"`
@@ -164,11 +165,13 @@ func (c *Config) setDefaults() {
 		}
 	}
 	def(&c.Listen, DefaultListen)
-	def(&c.Store, "sqlite:"+DefaultData)
 	def(&c.Log.Level, "info")
 	def(&c.Log.Format, "text")
 	def(&c.Service, "redrive")
 	def(&c.Environment, "production")
+	if c.Store == "" {
+		c.Store = "sqlite:" + DefaultData
+	}
 	if c.Grace == 0 {
 		c.Grace = DefaultGrace
 	}

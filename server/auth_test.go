@@ -205,7 +205,7 @@ func TestABrowserCannotReachIn(t *testing.T) {
 
 func TestTheSocketNeedsNoToken(t *testing.T) {
 	cfg := withTokens(t)
-	cfg.Store = "sqlite:" + t.TempDir()
+	cfg.Store = config.Address("sqlite:" + t.TempDir())
 	d := start(t, cfg, nil)
 	socket := filepath.Join(cfg.StoreDir(), server.SocketName)
 	d.refused(401, "token-missing", http.MethodGet, "/v1/queues", "")

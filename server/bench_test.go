@@ -47,7 +47,7 @@ func BenchmarkPublish(b *testing.B) {
 // serve runs a daemon whose queue nobody consumes.
 func serve(b *testing.B, o server.Options) net.Addr {
 	cfg := config.Default()
-	cfg.Listen, cfg.Store = "127.0.0.1:0", "sqlite:"+b.TempDir()
+	cfg.Listen, cfg.Store = "127.0.0.1:0", config.Address("sqlite:"+b.TempDir())
 	cfg.Queues["sms"] = nil
 	addr := make(chan net.Addr, 1)
 	o.Started = func(a net.Addr) { addr <- a }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/telemetry"
@@ -83,7 +83,7 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		opened, err := sqlite.Open(cfg.StoreDir())
+		opened, err := openStore(cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -96,6 +96,20 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 		return nil, errors.Join(err, store.Close())
 	}
 	return s, nil
+}
+
+// openTimeout bounds how long a store on a server may take to answer at the start.
+const openTimeout = 30 * time.Second
+
+// openStore opens the store that the configuration names.
+func openStore(cfg *config.Config) (redrive.Store, error) {
+	address, err := cfg.Store.Resolve()
+	if err != nil {
+		return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("store: %w", err)}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	return backend.Open(ctx, address)
 }
 
 // checkListen refuses an address that other machines reach without a token.
@@ -203,7 +217,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if socket := s.listenSocket(ctx); socket != nil {
 		start("socket", func() error { return s.socket.Serve(socket) })
 	}
-	s.log.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String("address", listener.Addr().String()), slog.String("store", s.cfg.Store), slog.Int("queues", len(s.app.targets)))
+	s.log.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String("address", listener.Addr().String()), slog.Any("store", s.cfg.Store), slog.Int("queues", len(s.app.targets)))
 	if s.o.Started != nil {
 		s.o.Started(listener.Addr())
 	}
@@ -263,8 +277,9 @@ func (s *Server) trim(ctx context.Context) {
 
 // socketPath is where the socket is, or "" for a store without a folder.
 func (s *Server) socketPath() string {
-	if s.o.Store != nil {
+	dir := s.cfg.StoreDir()
+	if s.o.Store != nil || dir == "" {
 		return ""
 	}
-	return filepath.Join(s.cfg.StoreDir(), SocketName)
+	return filepath.Join(dir, SocketName)
 }

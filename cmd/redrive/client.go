@@ -23,7 +23,7 @@ import (
 // remote says which daemon or store a command talks to.
 type remote struct {
 	Server string `env:"REDRIVE_SERVER" placeholder:"URL" help:"The daemon (default http://127.0.0.1:7333)."`
-	Data   string `type:"path" placeholder:"DIR" help:"The store itself: through the daemon's socket beside it while one runs, else the file."`
+	Data   string `type:"store" placeholder:"DIR" help:"The store itself, without a daemon's address: a folder (through the daemon's socket in it while one runs, else the file), or the address of a store on a server."`
 	Token  string `env:"REDRIVE_TOKEN" placeholder:"TOKEN" help:"Token for the daemon; better in the environment."`
 }
 
@@ -80,7 +80,12 @@ func transport() *http.Transport {
 // connectData talks to the store of a folder: through the daemon that has it, or
 // else by opening it.
 func (r *remote) connectData(ctx context.Context) (*client, error) {
-	socket := filepath.Join(r.Data, server.SocketName)
+	address := storeAddress(r.Data)
+	dir, embedded := strings.CutPrefix(string(address), "sqlite:")
+	if !embedded {
+		return openLocal(ctx, address)
+	}
+	socket := filepath.Join(dir, server.SocketName)
 	dial := func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "unix", socket) }
 	if conn, err := dial(ctx); err == nil {
 		if err := conn.Close(); err != nil {
@@ -90,14 +95,14 @@ func (r *remote) connectData(ctx context.Context) (*client, error) {
 		t.Proxy = nil
 		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
 		return &client{
-			base: "http://redrive", where: "the daemon on " + r.Data,
+			base: "http://redrive", where: "the daemon on " + dir,
 			http: &http.Client{Transport: t}, close: func() error { t.CloseIdleConnections(); return nil },
 		}, nil
 	}
-	if _, err := os.Stat(r.Data); err != nil {
+	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("there is no store: %w", err)
 	}
-	return openLocal(ctx, r.Data)
+	return openLocal(ctx, address)
 }
 
 // do sends a request and decodes the answer into out, if it is not nil.

@@ -4,16 +4,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/server"
 )
 
-// openLocal opens the store of a folder in this process and returns a client of its
-// API.
-func openLocal(_ context.Context, dir string) (*client, error) {
-	store, err := sqlite.Open(dir)
+// storeAddress returns the address of the store that --data names: a folder, or the
+// address itself.
+func storeAddress(data string) config.Address {
+	if isAddress(data) {
+		return config.Address(data)
+	}
+	return config.Address("sqlite:" + data)
+}
+
+func isAddress(data string) bool {
+	return strings.Contains(data, "://") || strings.HasPrefix(data, "sqlite:") || strings.HasPrefix(data, "env:")
+}
+
+// storeMapper reads --data: a path is made absolute, an address stays as it is.
+func storeMapper(ctx *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("store", &text); err != nil {
+		return err
+	}
+	if text != "" && !isAddress(text) {
+		text = kong.ExpandPath(text)
+	}
+	target.SetString(text)
+	return nil
+}
+
+// openStore opens a store in this process.
+func openStore(ctx context.Context, address config.Address) (redrive.Store, error) {
+	text, err := address.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	return backend.Open(ctx, text)
+}
+
+// openLocal opens a store in this process and returns a client of its API.
+func openLocal(ctx context.Context, address config.Address) (*client, error) {
+	store, err := openStore(ctx, address)
 	if err != nil {
 		if errors.Is(err, redrive.ErrInUse) {
 			return nil, fmt.Errorf("%w; if that is a daemon, talk to it with --server URL", err)
@@ -21,7 +60,7 @@ func openLocal(_ context.Context, dir string) (*client, error) {
 		return nil, err
 	}
 	api := server.Local(store)
-	c := newLocalClient(api, dir, func() error {
+	c := newLocalClient(api, address.String(), func() error {
 		api.Close()
 		return store.Close()
 	})

@@ -65,6 +65,7 @@ func run(ctx context.Context, args []string, t *terminal) int {
 		kong.Help(helpPrinter),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(t),
+		kong.NamedMapper("store", kong.MapperFunc(storeMapper)),
 		kong.Vars{"version": version(), "reasons": reasonNames(), "data": defaultData},
 	)
 	if err != nil { // the grammar is wrong, which a test finds

@@ -18,7 +18,7 @@ import (
 // serveCmd is the daemon.
 type serveCmd struct {
 	Config  string   `short:"c" type:"path" placeholder:"FILE" help:"Configuration file (YAML)."`
-	Data    string   `type:"path" placeholder:"DIR" help:"Where messages wait (default ./redrive-data)."`
+	Data    string   `type:"store" placeholder:"DIR" help:"Where messages wait: a folder, or the address of a store on a server (default ./redrive-data)."`
 	Listen  string   `placeholder:"ADDRESS" help:"Address to listen on (default 127.0.0.1:7333)."`
 	Deliver []string `sep:"none" placeholder:"QUEUE=URL" help:"Deliver a queue to an HTTP target; may be repeated."`
 }
@@ -54,7 +54,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 		Logger: log, Version: version(),
 		Started: func(addr net.Addr) {
 			if t.errTTY && !t.json {
-				fmt.Fprintf(t.err, "redrive %s is listening on http://%s, its data is in %s\n", version(), addr, clean(cfg.StoreDir()))
+				fmt.Fprintf(t.err, "redrive %s is listening on http://%s, its data is in %s\n", version(), addr, clean(cfg.Store.String()))
 			}
 		},
 	})
@@ -70,7 +70,7 @@ func (c *serveCmd) configuration() (*config.Config, error) {
 		}
 	}
 	if c.Data != "" {
-		cfg.Store = "sqlite:" + c.Data
+		cfg.Store = storeAddress(c.Data)
 	}
 	if c.Listen != "" {
 		cfg.Listen = c.Listen
