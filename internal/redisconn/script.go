@@ -1,0 +1,106 @@
+package redisconn
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the name by which EVALSHA knows a script
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redrive/redrive"
+)
+
+// Script is a Lua script. Its source may have parts that other scripts share.
+type Script struct {
+	name            string
+	plain, flagged  string // without and with the flags of Redis 7
+	plainSHA, flSHA string
+}
+
+// NewScript makes a script of its parts, one after the other. AllowOOM lets it run
+// where the server is full (from Redis 7): for scripts that give memory back.
+func NewScript(name string, allowOOM bool, parts ...string) *Script {
+	src := strings.Join(parts, "\n")
+	s := &Script{name: name, plain: src, flagged: src}
+	if allowOOM {
+		s.flagged = "#!lua flags=allow-oom\n" + src
+	}
+	s.plainSHA, s.flSHA = digest(s.plain), digest(s.flagged)
+	return s
+}
+
+func digest(src string) string {
+	sum := sha1.Sum([]byte(src)) //nolint:gosec // as above
+	return hex.EncodeToString(sum[:])
+}
+
+// Name returns the script's name.
+func (s *Script) Name() string { return s.name }
+
+func (s *Script) on(v Version) (src, sha string) {
+	if v.AtLeast(7, 0) {
+		return s.flagged, s.flSHA
+	}
+	return s.plain, s.plainSHA
+}
+
+// Run runs a script that reads. All its keys are in one slot.
+func (c *Conn) Run(ctx context.Context, s *Script, keys []string, args ...any) (any, error) {
+	src, sha := s.on(c.Version)
+	var v any
+	err := Repeated(ctx, func() (err error) {
+		v, err = c.EvalSha(ctx, sha, keys, args...).Result()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			v, err = c.Eval(ctx, src, keys, args...).Result()
+		}
+		return err
+	})
+	return v, nilIsNone(err)
+}
+
+// Write runs a script that writes, and waits for the replicas if the durability asks
+// for them: on the same connection, as WAIT speaks for no other.
+func (c *Conn) Write(ctx context.Context, s *Script, keys []string, args ...any) (any, error) {
+	if c.Config.Durability != Replicated {
+		v, err := c.Run(ctx, s, keys, args...)
+		return v, Fault(err)
+	}
+	src, sha := s.on(c.Version)
+	var run, wait *redis.Cmd
+	err := Repeated(ctx, func() error {
+		node, err := c.Node(ctx, keys[0])
+		if err != nil {
+			return err
+		}
+		if err = send(ctx, node, &run, &wait, c.Config, func(p redis.Pipeliner) *redis.Cmd { return p.EvalSha(ctx, sha, keys, args...) }); redis.HasErrorPrefix(err, "NOSCRIPT") {
+			err = send(ctx, node, &run, &wait, c.Config, func(p redis.Pipeliner) *redis.Cmd { return p.Eval(ctx, src, keys, args...) })
+		}
+		return err
+	})
+	if err = nilIsNone(err); err != nil {
+		return nil, Fault(err)
+	}
+	if n, err := wait.Int(); err != nil || n < c.Config.Replicas {
+		return nil, fmt.Errorf("%w: %d of %d replicas confirmed within %s", redrive.ErrUnknown, n, c.Config.Replicas, c.Config.Patience)
+	}
+	return run.Val(), nil
+}
+
+// send runs a command and WAIT in one pipeline, and returns the command's error.
+func send(ctx context.Context, node *redis.Client, run, wait **redis.Cmd, c *Config, command func(redis.Pipeliner) *redis.Cmd) error {
+	p := node.Pipeline()
+	*run = command(p)
+	*wait = p.Do(ctx, "WAIT", c.Replicas, c.Patience.Milliseconds())
+	_, _ = p.Exec(ctx) // each command keeps its own error
+	return (*run).Err()
+}
+
+// nilIsNone takes a script's nil answer for an answer.
+func nilIsNone(err error) error {
+	if err == redis.Nil { //nolint:errorlint // the client returns it bare
+		return nil
+	}
+	return err
+}

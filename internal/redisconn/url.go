@@ -1,0 +1,252 @@
+// Package redisconn is what the Redis backends share: reading the URL, connecting to
+// a single server, a sentinel group or a cluster, running scripts, and the probe of
+// what the server's settings promise.
+package redisconn
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/redrive/redrive"
+)
+
+// Durability is what an acknowledgement is to survive.
+type Durability uint8
+
+// The levels of durability.
+const (
+	// Any takes what the server's settings give; Probe says what that is.
+	Any Durability = iota
+	// Memory: the server's memory is enough.
+	Memory
+	// AOF: the append-only file; Probe refuses a server without one.
+	AOF
+	// Replicated: also so many replicas (WAIT) before it is acknowledged.
+	Replicated
+)
+
+// Config is a URL that was read.
+type Config struct {
+	Options    redis.UniversalOptions
+	Prefix     string // of all keys; "redrive" by default
+	Durability Durability
+	Replicas   int           // of Replicated
+	Patience   time.Duration // how long Replicated waits for them
+}
+
+// DefaultPrefix is the prefix of keys where the URL names none.
+const DefaultPrefix = "redrive"
+
+// Parse reads a URL:
+//
+//	redis://user:password@host:port/db          one server; rediss:// with TLS
+//	redis+sentinel://host:port,host:port/name/db  the master that sentinels name
+//	redis+cluster://host:port,host:port         a cluster; rediss+... with TLS
+//	unix:///path?db=0                           a socket
+//
+// and the parameters prefix, durability (memory, aof or replicated), replicas,
+// wait_timeout, pool_size, sentinel_user, sentinel_password, tls_ca, tls_cert,
+// tls_key, tls_server_name. Its errors never show the URL, which may hold a password.
+func Parse(raw string) (*Config, error) {
+	c := &Config{Prefix: DefaultPrefix, Replicas: 1, Patience: time.Second}
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return nil, invalid("the URL has no scheme", "write redis://host:6379/0")
+	}
+	// net/url refuses several hosts with ports: they are cut out first.
+	hosts, rest := cutHosts(rest)
+	u, err := url.Parse("redis://" + rest)
+	if err != nil {
+		return nil, invalid("the URL cannot be read", "escape special characters of user and password, as %40 for @")
+	}
+	o := &c.Options
+	o.Protocol = 2
+	o.MaxRetries = -1 // a script is repeated only when it is certain that it did not run
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.Username = u.User.Username()
+	o.Password, _ = u.User.Password()
+	path := strings.Split(strings.Trim(u.Path, "/"), "/")
+	if scheme == "unix" {
+		o.Addrs, path = []string{u.Path}, nil
+	} else if o.Addrs, err = addresses(hosts, scheme); err != nil {
+		return nil, err
+	}
+	if err := c.scheme(scheme, path); err != nil {
+		return nil, err
+	}
+	if err := c.parameters(u.Query()); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// cutHosts takes the hosts out of user:password@hosts/path?query.
+func cutHosts(rest string) (hosts, without string) {
+	end := strings.IndexAny(rest, "/?")
+	if end < 0 {
+		end = len(rest)
+	}
+	at := strings.LastIndexByte(rest[:end], '@') + 1
+	if at == end {
+		return "", rest
+	}
+	return rest[at:end], rest[:at] + "host" + rest[end:]
+}
+
+func addresses(hosts, scheme string) ([]string, error) {
+	port := ":6379"
+	if strings.Contains(scheme, "sentinel") {
+		port = ":26379"
+	}
+	if hosts == "" {
+		return nil, invalid("the URL names no host", "write redis://host:6379/0")
+	}
+	all := strings.Split(hosts, ",")
+	for i, h := range all {
+		if h == "" {
+			return nil, invalid("the URL has an empty host", "write host:port,host:port")
+		}
+		if strings.LastIndexByte(h, ':') <= strings.LastIndexByte(h, ']') {
+			all[i] = h + port
+		}
+	}
+	return all, nil
+}
+
+func (c *Config) scheme(scheme string, path []string) error {
+	o := &c.Options
+	kind, secure := strings.CutPrefix(scheme, "rediss")
+	if !secure {
+		kind = strings.TrimPrefix(scheme, "redis")
+	}
+	if secure {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	switch {
+	case scheme == "unix":
+	case kind == "":
+		if len(o.Addrs) > 1 {
+			return invalid("several hosts", "write redis+cluster:// or redis+sentinel:// for more than one")
+		}
+	case kind == "+cluster":
+		o.IsClusterMode = true
+	case kind == "+sentinel":
+		if len(path) == 0 || path[0] == "" {
+			return invalid("no name of the master", "write redis+sentinel://host:26379/NAME/0")
+		}
+		o.MasterName, path = path[0], path[1:]
+	default:
+		return invalid("unknown scheme "+strconv.Quote(scheme), "use redis, rediss, redis+sentinel, redis+cluster or unix")
+	}
+	if len(path) == 0 || path[0] == "" {
+		return nil
+	}
+	db, err := strconv.Atoi(path[0])
+	if err != nil || db < 0 || len(path) > 1 || (o.IsClusterMode && db != 0) {
+		return invalid("the path is not the number of a database", "end the URL with /0")
+	}
+	o.DB = db
+	return nil
+}
+
+func (c *Config) parameters(q url.Values) (err error) {
+	o := &c.Options
+	var ca, cert, key, name string
+	for k := range q {
+		v := q.Get(k)
+		switch k {
+		case "prefix":
+			c.Prefix = v
+			if v == "" || strings.ContainsAny(v, "{} *?[]\\") {
+				return invalid("prefix", "use letters, digits, : . _ -")
+			}
+		case "durability":
+			c.Durability, err = parseDurability(v)
+		case "replicas":
+			c.Replicas, err = strconv.Atoi(v)
+		case "wait_timeout":
+			c.Patience, err = time.ParseDuration(v)
+		case "pool_size":
+			o.PoolSize, err = strconv.Atoi(v)
+		case "db":
+			o.DB, err = strconv.Atoi(v)
+		case "sentinel_user":
+			o.SentinelUsername = v
+		case "sentinel_password":
+			o.SentinelPassword = v
+		case "tls_ca":
+			ca = v
+		case "tls_cert":
+			cert = v
+		case "tls_key":
+			key = v
+		case "tls_server_name":
+			name = v
+		default:
+			return invalid("unknown parameter "+strconv.Quote(k), "see docs/redis.md for those there are")
+		}
+		if err != nil {
+			return invalid("parameter "+k+" cannot be read", "see docs/redis.md")
+		}
+	}
+	if c.Replicas < 1 || c.Patience < time.Millisecond {
+		return invalid("replicas and wait_timeout", "ask for at least 1 replica and 1ms")
+	}
+	return c.secure(ca, cert, key, name)
+}
+
+func (c *Config) secure(ca, cert, key, name string) error {
+	if ca+cert+key+name == "" {
+		return nil
+	}
+	t := c.Options.TLSConfig
+	if t == nil {
+		return invalid("tls_ parameters without TLS", "write rediss://")
+	}
+	t.ServerName = name
+	if ca != "" {
+		pem, err := os.ReadFile(ca) //nolint:gosec // the operator names the file
+		if err != nil {
+			return err
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return invalid("tls_ca holds no certificate", "name a PEM file")
+		}
+	}
+	if cert+key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return err
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
+func parseDurability(s string) (Durability, error) {
+	switch s {
+	case "memory":
+		return Memory, nil
+	case "aof":
+		return AOF, nil
+	case "replicated":
+		return Replicated, nil
+	}
+	return 0, errors.New("unknown")
+}
+
+func invalid(what, hint string) error {
+	return &redrive.Error{Op: "open redis", Err: fmt.Errorf("%w URL: %s", redrive.ErrInvalid, what), Hint: hint}
+}
