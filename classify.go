@@ -169,14 +169,18 @@ func globMatch(pattern, s string) bool {
 
 // ErrorTypes returns the type names of an error's chain, outermost first, without
 // the wrappers of package fmt and errors and our own verbs. Of joined errors it
-// follows the first branch.
+// follows the first branch. An error that was raised elsewhere has the names that it
+// had there.
 func ErrorTypes(err error) []string {
 	var names []string
 	for err != nil && len(names) < maxErrorTypes {
 		name := fmt.Sprintf("%T", err)
 		switch name {
-		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError", "*redrive.verbError":
+		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError", "*redrive.verbError", "*redrive.pulledStatus":
 		default:
+			if far, ok := err.(*pulledError); ok { //nolint:errorlint // this walks the chain itself
+				return append(names, far.types()...)
+			}
 			names = append(names, name)
 		}
 		switch u := err.(type) { //nolint:errorlint // this walks the chain itself

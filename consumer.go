@@ -27,15 +27,11 @@ type consumerConfig struct {
 // event, a timer or a freed slot wakes it, and one pump at a time claims what the
 // slots and gates allow.
 type consumer struct {
+	gateSet
 	e       *Engine
-	queue   string
 	config  atomic.Pointer[consumerConfig]
-	pauses  *pauseGate
-	breaker *breakerGate
-	own     []Gate  // pauses, breaker, budget
 	scratch []Grant // of the pump
 	alone   *grants // of the pump: what the gates granted for a suspect that is not claimed yet
-	gateMu  sync.Mutex
 
 	mu        sync.Mutex
 	feeds     []*feed
@@ -64,9 +60,9 @@ type consumer struct {
 }
 
 func newConsumer(e *Engine, queue string, cfg *consumerConfig) *consumer {
-	c := &consumer{e: e, queue: queue, pauses: newPauseGate(cfg.Target), breaker: newBreakerGate(cfg.Breaker, cfg.Target)}
+	c := &consumer{e: e}
+	c.init(queue, cfg.Breaker, cfg.Target)
 	c.idle = sync.NewCond(&c.mu)
-	c.own = []Gate{c.pauses, breakerPlace: c.breaker, newBudgetGate()}
 	c.breaker.onChange = func(s BreakerStatus) {
 		e.observe(&Observation{Occasion: OnBreaker, Queue: queue, Text: s.State})
 		e.log.LogAttrs(e.base, slog.LevelWarn, "breaker "+s.State, slog.String("queue", queue), slog.String("target", s.Key), slog.String("reason", s.Reason))

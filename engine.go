@@ -102,6 +102,7 @@ type Engine struct {
 	hubs      map[Source]*hub
 	settlers  map[Source]*settler
 	wrapped   map[Source]Source
+	pullers   []*Puller
 }
 
 // NewEngine returns an engine over a store. It does nothing before [Engine.Run].
@@ -169,7 +170,7 @@ func (e *Engine) Handle(queue string, h Handler, o QueueOptions) error {
 	}
 	e.consumers[queue] = c
 	for _, f := range c.feeds {
-		f.hub.add(f)
+		f.hub.add(queue, f)
 	}
 	return nil
 }
@@ -229,6 +230,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	for _, h := range e.hubs {
 		e.startHub(h)
+	}
+	for _, p := range e.pullers {
+		p.start()
 	}
 	e.mu.Unlock()
 	<-ctx.Done()

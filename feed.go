@@ -23,8 +23,9 @@ type feed struct {
 	dueAt    time.Time     // then ask again; zero: nothing is known to become due
 }
 
-// notify takes an event of a source.
-func (c *consumer) notify(f *feed, ev *Event, now time.Time) {
+// notify takes an event of the source.
+func (f *feed) notify(ev *Event, now time.Time) {
+	c := f.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.empty, f.wait = 0, 0

@@ -117,12 +117,6 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 	c.logEnd(a, err, now)
 }
 
-func (c *consumer) reportGates(o *consumerConfig, d *Delivery, s *Settlement, now time.Time) {
-	c.gateMu.Lock()
-	defer c.gateMu.Unlock()
-	c.gates(o, func(_ int, g Gate) { g.Report(now, d, s) })
-}
-
 func (c *consumer) logEnd(a *attempt, err error, now time.Time) {
 	level, text := slog.LevelDebug, "done"
 	switch a.settle.Outcome {

@@ -1,6 +1,9 @@
 package redrive
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // breakerPlace is the breaker's place among a consumer's own gates.
 const breakerPlace = 1
@@ -17,25 +20,39 @@ type grants struct {
 // else is due.
 func (g *grants) probing() bool { return len(g.kinds) > 0 || len(g.exceptIDs) > 0 }
 
+// gateSet is the gates of a queue: the engine's own, and those of its options.
+type gateSet struct {
+	queue   string
+	pauses  *pauseGate
+	breaker *breakerGate
+	own     []Gate // pauses, breaker, budget
+	gateMu  sync.Mutex
+}
+
+func (s *gateSet) init(queue string, o BreakerOptions, target string) {
+	s.queue, s.pauses, s.breaker = queue, newPauseGate(target), newBreakerGate(o, target)
+	s.own = []Gate{s.pauses, breakerPlace: s.breaker, newBudgetGate()}
+}
+
 // gates calls f for the engine's own gates and the queue's.
-func (c *consumer) gates(o *consumerConfig, f func(i int, g Gate)) {
-	for i, g := range c.own {
+func (s *gateSet) gates(o *consumerConfig, f func(i int, g Gate)) {
+	for i, g := range s.own {
 		f(i, g)
 	}
 	for i, g := range o.Gates {
-		f(len(c.own)+i, g)
+		f(len(s.own)+i, g)
 	}
 }
 
 // reserve asks the gates one after the other, each for what the one before granted.
-func (c *consumer) reserve(g *grants, o *consumerConfig, now time.Time, lane Lane, n int) int {
-	c.gateMu.Lock()
-	defer c.gateMu.Unlock()
-	c.gates(o, func(_ int, gate Gate) {
+func (s *gateSet) reserve(g *grants, o *consumerConfig, now time.Time, lane Lane, n int) int {
+	s.gateMu.Lock()
+	defer s.gateMu.Unlock()
+	s.gates(o, func(_ int, gate Gate) {
 		if n == 0 {
 			return
 		}
-		one := gate.Reserve(now, Ask{Queue: c.queue, Lane: lane, Max: n})
+		one := gate.Reserve(now, Ask{Queue: s.queue, Lane: lane, Max: n})
 		g.each = append(g.each, one)
 		if one.N < n {
 			n = max(one.N, 0)
@@ -47,13 +64,13 @@ func (c *consumer) reserve(g *grants, o *consumerConfig, now time.Time, lane Lan
 		g.exceptKinds = append(g.exceptKinds, one.ExceptKinds...)
 		g.exceptIDs = append(g.exceptIDs, one.ExceptIDs...)
 	})
-	c.giveBackAbove(g, o, now, n)
+	s.giveBackAbove(g, o, now, n)
 	return n
 }
 
 // giveBackAbove returns to each gate what a later one did not allow.
-func (c *consumer) giveBackAbove(g *grants, o *consumerConfig, now time.Time, n int) {
-	c.gates(o, func(i int, gate Gate) {
+func (s *gateSet) giveBackAbove(g *grants, o *consumerConfig, now time.Time, n int) {
+	s.gates(o, func(i int, gate Gate) {
 		if i < len(g.each) && g.each[i].N > n {
 			gate.Return(now, g.each[i], g.each[i].N-n)
 			g.each[i].N = n
@@ -62,13 +79,13 @@ func (c *consumer) giveBackAbove(g *grants, o *consumerConfig, now time.Time, n 
 }
 
 // giveBack returns to all gates what was not used.
-func (c *consumer) giveBack(g *grants, o *consumerConfig, now time.Time, unused int) {
+func (s *gateSet) giveBack(g *grants, o *consumerConfig, now time.Time, unused int) {
 	if unused <= 0 {
 		return
 	}
-	c.gateMu.Lock()
-	defer c.gateMu.Unlock()
-	c.gates(o, func(i int, gate Gate) {
+	s.gateMu.Lock()
+	defer s.gateMu.Unlock()
+	s.gates(o, func(i int, gate Gate) {
 		if i < len(g.each) {
 			gate.Return(now, g.each[i], unused)
 		}
@@ -76,8 +93,15 @@ func (c *consumer) giveBack(g *grants, o *consumerConfig, now time.Time, unused 
 }
 
 // claimed tells the breaker which message its probe became.
-func (c *consumer) claimed(g *grants, ds []Delivery) {
+func (s *gateSet) claimed(g *grants, ds []Delivery) {
 	if len(g.each) > breakerPlace {
-		c.breaker.claimed(g.each[breakerPlace], ds)
+		s.breaker.claimed(g.each[breakerPlace], ds)
 	}
+}
+
+// reportGates tells all gates how a delivery ended.
+func (s *gateSet) reportGates(o *consumerConfig, d *Delivery, settled *Settlement, now time.Time) {
+	s.gateMu.Lock()
+	defer s.gateMu.Unlock()
+	s.gates(o, func(_ int, g Gate) { g.Report(now, d, settled) })
 }

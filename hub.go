@@ -13,12 +13,17 @@ import (
 // delays only the first message of a queue that was idle, and only among thousands.
 const watchPause = time.Microsecond
 
+// watcher is told what a source says about its queue.
+type watcher interface {
+	notify(ev *Event, now time.Time)
+}
+
 // hub keeps the one Wait call of a source and wakes the consumers whose queues
 // changed. An idle queue costs an entry in its list, no goroutine.
 type hub struct {
 	src     Source
 	mu      sync.Mutex
-	feeds   map[string]*feed
+	feeds   map[string]watcher
 	watches []Watch
 	index   map[string]int     // of a queue in watches
 	cancel  context.CancelFunc // ends the Wait in progress because watches changed
@@ -26,15 +31,15 @@ type hub struct {
 }
 
 func newHub(src Source) *hub {
-	return &hub{src: src, feeds: make(map[string]*feed), index: make(map[string]int), changed: make(chan struct{}, 1)}
+	return &hub{src: src, feeds: make(map[string]watcher), index: make(map[string]int), changed: make(chan struct{}, 1)}
 }
 
-func (h *hub) add(f *feed) {
+func (h *hub) add(queue string, w watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.feeds[f.c.queue] = f
-	h.index[f.c.queue] = len(h.watches)
-	h.watches = append(h.watches, Watch{Queue: f.c.queue})
+	h.feeds[queue] = w
+	h.index[queue] = len(h.watches)
+	h.watches = append(h.watches, Watch{Queue: queue})
 	h.poke()
 }
 
@@ -107,13 +112,13 @@ func (h *hub) deliver(events []Event) {
 	for i := range events {
 		ev := &events[i]
 		h.mu.Lock()
-		f := h.feeds[ev.Queue]
+		w := h.feeds[ev.Queue]
 		if at, ok := h.index[ev.Queue]; ok {
 			h.watches[at].Since = ev.Version
 		}
 		h.mu.Unlock()
-		if f != nil {
-			f.c.notify(f, ev, now)
+		if w != nil {
+			w.notify(ev, now)
 		}
 	}
 }

@@ -133,6 +133,7 @@ type Scope string
 // The scopes.
 const (
 	ScopePublish Scope = "publish" // put messages in
+	ScopeConsume Scope = "consume" // claim messages, with their bodies, and settle them
 	ScopeRead    Scope = "read"    // look at queues, messages, dead letters and plans, but not at bodies
 	ScopeRedrive Scope = "redrive" // read, and change what is there: redrive, edit, drop, cancel, pause
 	ScopeAdmin   Scope = "admin"   // everything, and the configuration
@@ -142,7 +143,7 @@ const (
 
 // Scopes returns all scopes.
 func Scopes() []Scope {
-	return []Scope{ScopePublish, ScopeRead, ScopeReadPayload, ScopeRedrive, ScopeAdmin}
+	return []Scope{ScopePublish, ScopeConsume, ScopeRead, ScopeReadPayload, ScopeRedrive, ScopeAdmin}
 }
 
 // Log says what is logged.

@@ -28,6 +28,7 @@ type app struct {
 
 	config  *config.Config
 	engine  *redrive.Engine
+	pull    *redrive.Puller
 	marks   *redrive.Watermarks
 	metrics *telemetry.Metrics
 	targets map[string]string // where queues are delivered to, without secrets

@@ -26,8 +26,8 @@ func hash(token string) string {
 // withTokens is a configuration with a token for each scope, one for everything, and
 // one that is confined to a queue.
 func withTokens(t *testing.T) *config.Config {
-	c := parse(t, "queues: {sms: {}, mail: {}}")
-	for _, s := range []config.Scope{config.ScopePublish, config.ScopeRead, "read-payload", config.ScopeRedrive, config.ScopeAdmin} {
+	c := parse(t, "{queues: {sms: {}, mail: {}}, grace: 100ms}")
+	for _, s := range []config.Scope{config.ScopePublish, config.ScopeConsume, config.ScopeRead, "read-payload", config.ScopeRedrive, config.ScopeAdmin} {
 		c.Tokens = append(c.Tokens, config.Token{Name: string(s), Hash: hash("secret-" + string(s)), Scopes: []config.Scope{s}})
 	}
 	c.Tokens = append(c.Tokens, config.Token{Name: "confined", Hash: hash("secret-confined"), Queues: []string{"sms"}})
@@ -69,10 +69,11 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 	// What a scope allows beyond its own name.
 	allowed := map[config.Scope][]config.Scope{
 		config.ScopePublish: {config.ScopePublish},
+		config.ScopeConsume: {config.ScopeConsume},
 		config.ScopeRead:    {config.ScopeRead},
 		"read-payload":      {"read-payload", config.ScopeRead},
 		config.ScopeRedrive: {config.ScopeRedrive, "read-payload", config.ScopeRead},
-		config.ScopeAdmin:   {config.ScopeAdmin, config.ScopeRedrive, "read-payload", config.ScopeRead, config.ScopePublish},
+		config.ScopeAdmin:   {config.ScopeAdmin, config.ScopeRedrive, "read-payload", config.ScopeRead, config.ScopePublish, config.ScopeConsume},
 	}
 	d := start(t, withTokens(t), newStore(t))
 	for scope, may := range allowed {

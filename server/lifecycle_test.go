@@ -96,7 +96,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	get[api.Queue](d, 200, http.MethodPost, "/v1/queues/hooks/resume", "")
 	d.eventually("it is delivered", func() bool { return target.received() == 1 })
-	d.refused(404, "queue-not-found", http.MethodPost, "/v1/queues/idle/pause", "")
+	d.refused(404, "queue-not-found", http.MethodPost, "/v1/queues/none/pause", "")
 	d.refused(400, "invalid-json", http.MethodPost, "/v1/queues/hooks/pause", `{"for":"soon"}`)
 }
 

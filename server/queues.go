@@ -19,7 +19,7 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err != nil {
 		return err
 	}
-	status := a.engineStatus()
+	status := a.status()
 	items := []api.Queue{}
 	seen := make(map[string]bool)
 	add := func(c *redrive.Counts) {
@@ -47,7 +47,7 @@ func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, a.describe(counts, a.engineStatus()))
+	return writeJSON(w, http.StatusOK, a.describe(counts, a.status()))
 }
 
 // existing returns the counts of a queue that is configured or holds or held
@@ -71,19 +71,28 @@ func (a *app) existing(r *http.Request, queue string) (*redrive.Counts, error) {
 	return nil, a.unknownQueue(queue)
 }
 
-// engineStatus returns what the engine is doing, by queue.
-func (a *app) engineStatus() map[string]redrive.QueueStatus {
+// working is who works on a queue in this process.
+type working struct {
+	engine map[string]redrive.QueueStatus
+	pull   map[string]redrive.PullStatus
+}
+
+// status returns what the engine and pull workers are doing, by queue.
+func (a *app) status() working {
+	all := working{make(map[string]redrive.QueueStatus), make(map[string]redrive.PullStatus)}
 	if a.engine == nil {
-		return nil
+		return all
 	}
-	all := make(map[string]redrive.QueueStatus)
 	for _, s := range a.engine.Status() {
-		all[s.Queue] = s
+		all.engine[s.Queue] = s
+	}
+	for _, s := range a.pull.Status() {
+		all.pull[s.Queue] = s
 	}
 	return all
 }
 
-func (a *app) describe(c *redrive.Counts, status map[string]redrive.QueueStatus) api.Queue {
+func (a *app) describe(c *redrive.Counts, status working) api.Queue {
 	q := api.QueueOf(c)
 	if a.config != nil {
 		_, q.Configured = a.config.Queues[c.Queue]
@@ -93,21 +102,22 @@ func (a *app) describe(c *redrive.Counts, status map[string]redrive.QueueStatus)
 		level, _ := a.marks.Level(c.Queue)
 		q.Level = level.String()
 	}
-	if s, ok := status[c.Queue]; ok {
+	if s, ok := status.engine[c.Queue]; ok {
 		q.Engine = api.EngineOf(&s)
+	}
+	if s, ok := status.pull[c.Queue]; ok {
+		q.Pull = api.PullOf(&s)
 	}
 	return q
 }
 
-// consumed refuses to pause what this process does not consume.
-func (a *app) consumed(queue string) error {
+// consumed refuses to pause what nobody can consume here.
+func (a *app) consumed(r *http.Request, queue string) error {
 	if a.engine == nil {
 		return notHere("consumer")
 	}
-	if _, ok := a.engineStatus()[queue]; !ok {
-		return a.unknownQueue(queue)
-	}
-	return nil
+	_, err := a.existing(r, queue)
+	return err
 }
 
 func (a *app) pauseQueue(w http.ResponseWriter, r *http.Request, who *caller) error {
@@ -119,10 +129,11 @@ func (a *app) pauseQueue(w http.ResponseWriter, r *http.Request, who *caller) er
 	if req.For < 0 || len(req.Reason) > 1024 {
 		return bad("for is negative or the reason longer than 1024 bytes", "")
 	}
-	if err := a.consumed(queue); err != nil {
+	if err := a.consumed(r, queue); err != nil {
 		return err
 	}
 	a.engine.Pause(queue, req.Target, req.Reason, req.For.Std())
+	a.pull.Pause(queue, req.Target, req.Reason, req.For.Std())
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "queue paused", slog.String("queue", queue), slog.String("target", req.Target),
 		slog.String("reason", req.Reason), slog.Duration("for", req.For.Std()), slog.String("actor", who.name))
 	return a.showQueue(w, r, who)
@@ -134,10 +145,11 @@ func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) e
 	if err := readJSON(w, r, 64<<10, &req); err != nil {
 		return err
 	}
-	if err := a.consumed(queue); err != nil {
+	if err := a.consumed(r, queue); err != nil {
 		return err
 	}
 	a.engine.Resume(queue, req.Target)
+	a.pull.Resume(queue, req.Target)
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "queue resumed", slog.String("queue", queue), slog.String("target", req.Target), slog.String("actor", who.name))
 	return a.showQueue(w, r, who)
 }

@@ -19,6 +19,9 @@ type route struct {
 func (a *app) routes() []route {
 	return []route{
 		{http.MethodPost, "/v1/queues/{queue}/messages", config.ScopePublish, a.publish},
+		{http.MethodPost, "/v1/queues/{queue}/claims", config.ScopeConsume, a.claim},
+		{http.MethodPost, "/v1/queues/{queue}/extensions", config.ScopeConsume, a.extend},
+		{http.MethodPost, "/v1/queues/{queue}/settlements", config.ScopeConsume, a.settle},
 		{http.MethodGet, "/v1/queues", config.ScopeRead, a.listQueues},
 		{http.MethodGet, "/v1/queues/{queue}", config.ScopeRead, a.showQueue},
 		{http.MethodPost, "/v1/queues/{queue}/pause", config.ScopeRedrive, a.pauseQueue},

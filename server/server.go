@@ -147,6 +147,7 @@ func (s *Server) assemble(store redrive.Store) error {
 		Instance: instance, Logger: s.log, Observer: a.metrics, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
 	})
+	a.pull = redrive.NewPuller(a.engine, redrive.PullOptions{Policy: s.policies()})
 	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{Instance: instance, Logger: s.log})
 	a.gateway = gateway.New(a.marks, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
@@ -243,6 +244,7 @@ func (s *Server) Run(ctx context.Context) error {
 // they are answered, and what takes longer than drainTimeout at once.
 func (s *Server) drain() {
 	s.app.gateway.Drain()
+	s.drainPull()
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	for _, server := range []*http.Server{s.http, s.socket} {
@@ -251,6 +253,37 @@ func (s *Server) drain() {
 			_ = server.Close() // nothing more can be done for them
 		}
 	}
+}
+
+// drainPull lets workers settle what they hold for the time of grace, and then gives
+// it back: a shutdown is no failure of theirs.
+func (s *Server) drainPull() {
+	pull := s.app.pull
+	pull.Drain()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for grace := time.After(s.cfg.Grace.Std()); pull.Holding() > 0; {
+		select {
+		case <-tick.C:
+			continue
+		case <-grace:
+		}
+		break
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	if err := pull.ReleaseAll(ctx); err != nil {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "claims of workers could not be given back", slog.Any("error", err))
+	}
+}
+
+// policies returns the policies of every queue, for what is consumed by workers.
+func (s *Server) policies() func(queue string) redrive.PolicyFunc {
+	all := make(map[string]redrive.PolicyFunc, len(s.cfg.Queues))
+	for name := range s.cfg.Queues {
+		all[name] = s.cfg.PoliciesOf(name).Func()
+	}
+	return func(queue string) redrive.PolicyFunc { return all[queue] }
 }
 
 // trim removes what expired by itself: remembered ids and records.

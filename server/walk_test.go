@@ -73,7 +73,11 @@ func TestWalk(t *testing.T) {
 	if v := get[api.Verified](d, 200, http.MethodGet, "/v1/verify", ""); !v.Balanced || len(v.Queues) != 1 || v.Queues[0].Books.Done != 20 {
 		t.Errorf("verify %+v", v)
 	}
-	_, metrics := d.send(http.MethodGet, "/metrics", "")
+	var metrics []byte
+	d.eventually("the metrics tell of the redrive", func() bool { // they are told after the store
+		_, metrics = d.send(http.MethodGet, "/metrics", "")
+		return strings.Contains(string(metrics), `redrive_redriven_total{outcome="done",queue="hooks"} 5`)
+	})
 	for _, want := range []string{
 		`redrive_accepted_total{ingress="http"} 20`, `redrive_ledger_imbalance_messages 0`,
 		`redrive_dead_lettered_total{queue="hooks",reason="permanent"} 5`, `redrive_redriven_total{outcome="done",queue="hooks"} 5`,

@@ -29,6 +29,8 @@ type Queue struct {
 
 	// Engine is absent where nothing consumes the queue in this process.
 	Engine *QueueEngine `json:"engine,omitempty"`
+	// Pull is absent where no worker has claimed from the queue in this process.
+	Pull *QueuePull `json:"pull,omitempty"`
 }
 
 // Waiting counts waiting messages, leased and blocked ones included, by lane.
@@ -122,14 +124,22 @@ func BooksOf(b *redrive.Books) Books {
 
 // EngineOf returns a status as it goes over the wire.
 func EngineOf(s *redrive.QueueStatus) *QueueEngine {
-	q := &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, Unhandled: s.Unhandled}
-	for _, b := range s.Breakers {
-		q.Breakers = append(q.Breakers, Breaker{Key: b.Key, State: b.State, Reason: b.Reason, Since: moment(b.Since), NextProbe: moment(b.NextProbe)})
+	return &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, Unhandled: s.Unhandled,
+		Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused)}
+}
+
+func breakersOf(list []redrive.BreakerStatus) (out []Breaker) {
+	for _, b := range list {
+		out = append(out, Breaker{Key: b.Key, State: b.State, Reason: b.Reason, Since: moment(b.Since), NextProbe: moment(b.NextProbe)})
 	}
-	for _, p := range s.Paused {
-		q.Paused = append(q.Paused, Paused{Target: p.Target, Reason: p.Reason, Since: p.Since.UTC(), Until: moment(p.Until)})
+	return out
+}
+
+func pausesOf(list []redrive.PauseStatus) (out []Paused) {
+	for _, p := range list {
+		out = append(out, Paused{Target: p.Target, Reason: p.Reason, Since: p.Since.UTC(), Until: moment(p.Until)})
 	}
-	return q
+	return out
 }
 
 // Verified compares the books with what is there.

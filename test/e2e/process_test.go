@@ -49,8 +49,14 @@ func (l *logBuffer) String() string {
 // start runs a program until the test ends at the latest.
 func start(t *testing.T, name string, env []string, args ...string) *process {
 	t.Helper()
+	return startProgram(t, name, env, redriveBin, args...)
+}
+
+// startProgram runs another program than ours.
+func startProgram(t *testing.T, name string, env []string, program string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, name: name, log: &logBuffer{}, done: make(chan struct{})}
-	p.cmd = exec.Command(redriveBin, args...)
+	p.cmd = exec.Command(program, args...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.Env = append(cleanEnv(), env...)
 	if err := p.cmd.Start(); err != nil {
