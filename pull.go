@@ -121,7 +121,7 @@ func (p *Puller) Claim(ctx context.Context, r PullRequest) ([]Delivery, error) {
 		}
 		if again.IsZero() {
 			if again, err = q.nextDue(ctx, p.store, now, &pause); err != nil {
-				return nil, nil //nolint:nilerr // the time was up; a store that fails is asked again by the next claim
+				return nil, nil // the time was up; a store that fails is asked again by the next claim
 			}
 		}
 		t := time.NewTimer(max(time.Until(again), 0))

@@ -212,7 +212,7 @@ func (p *Puller) claimLane(q *pullQueue, r *PullRequest, lane Lane, n int, now t
 		return nil, p.sweepExpired(q, now)
 	}
 	req := ClaimRequest{Lane: lane, Max: granted, ExceptKinds: g.exceptKinds, ExceptIDs: g.exceptIDs}
-	ok := true
+	var ok bool
 	if req.Kinds, ok = narrowed(r.Kinds, g.kinds); !ok {
 		q.giveBack(g, &noGates, now, granted)
 		return nil, nil
