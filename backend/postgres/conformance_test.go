@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/backendtest"
+)
+
+// The clock of these tests is the server's, moved by what stands in a table.
+const movedClock = `CREATE TABLE IF NOT EXISTS public.moved (by interval NOT NULL);
+INSERT INTO public.moved SELECT interval '0' WHERE NOT EXISTS (SELECT FROM public.moved);
+CREATE OR REPLACE FUNCTION public.moved_clock() RETURNS timestamptz LANGUAGE sql VOLATILE
+AS 'SELECT clock_timestamp() + (SELECT by FROM public.moved)'`
+
+// onMovedClock lets a store go by that clock.
+func onMovedClock(s *Store) {
+	for name, text := range s.sql.byName {
+		s.sql.byName[name] = strings.ReplaceAll(text, "clock_timestamp()", "public.moved_clock()")
+	}
+}
+
+// serve carries out statements on the server, beside any store.
+func serve(t testing.TB, script string) {
+	t.Helper()
+	conn := dial(t)
+	defer func() { _ = conn.Close(context.Background()) }()
+	_, err := conn.Exec(context.Background(), script)
+	noErr(t, err)
+}
+
+func TestConformance(t *testing.T) { conform(t) }
+
+// Behind a pooler in transaction mode, every statement or transaction may find another
+// session, and nobody may listen.
+func TestConformanceWithoutSessions(t *testing.T) {
+	if os.Getenv(roundsEnv) == "" {
+		t.Skip("the suite runs on sessions; with " + roundsEnv + " set also without")
+	}
+	conform(t, withoutSessions, WithoutListen())
+}
+
+func TestTrafficWithoutSessions(t *testing.T) {
+	s := open(t, withoutSessions, WithoutListen())
+	h := newHistory()
+	stop := traffic(t, s, h, "a")
+	h.busy(t, 500)
+	stop()
+	h.check(t, s, "a")
+}
+
+// withoutSessions forgets all state of a session after each use.
+func withoutSessions(s *Store) {
+	s.adjust = func(cfg *pgxpool.Config) {
+		cfg.AfterRelease = func(c *pgx.Conn) bool {
+			_, err := c.Exec(context.Background(), "DISCARD ALL", pgx.QueryExecModeSimpleProtocol)
+			return err == nil
+		}
+	}
+}
+
+func conform(t *testing.T, opts ...Option) {
+	serve(t, movedClock)
+	opts = append(opts, onMovedClock)
+	again := func(t testing.TB, s redrive.Store) *Store { return connect(t, s.(*Store), opts...) }
+	backendtest.Run(t, backendtest.Factory{
+		Open:    func(t testing.TB) redrive.Store { return open(t, opts...) },
+		Connect: func(t testing.TB, s redrive.Store) redrive.Store { return again(t, s) },
+		Reopen: func(t testing.TB, s redrive.Store) redrive.Store {
+			noErr(t, s.Close())
+			return again(t, s)
+		},
+		Crash: func(t testing.TB, s redrive.Store) redrive.Store { return crash(t, s.(*Store), opts...) },
+		Advance: func(d time.Duration) {
+			serve(t, fmt.Sprintf("UPDATE public.moved SET by = by + interval '%d microseconds'", d.Microseconds()))
+		},
+		// The engine's clock goes on beside the moved one, which is all its cases need.
+		Around: func(t *testing.T, run func(testing.TB)) { run(t) },
+	})
+}

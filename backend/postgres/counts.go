@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Counts implements redrive.Store. Leased, blocked and suspect messages are counted in
+// the index, the rest stands in the books.
+func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, error) {
+	var list []redrive.Counts
+	err := s.read(ctx, "counts", func() { list = nil }, func(r row) error {
+		c := redrive.Counts{Dead: make(map[redrive.Reason]int64)}
+		var oldest *time.Time
+		var b books
+		err := r.Scan(append([]any{&c.Queue, &c.Leased, &c.Blocked, &c.Suspects, &c.Due, &oldest}, b.dest()...)...)
+		c.OldestDue = timeOf(oldest)
+		if c.Due > redrive.DueCounted {
+			c.Due, c.DueMore = redrive.DueCounted, true
+		}
+		fillCounts(&c, &b)
+		list = append(list, c)
+		return err
+	}, orNull(names), redrive.DueCounted)
+	if err != nil || len(names) == 0 {
+		return list, err
+	}
+	found := make(map[string]redrive.Counts, len(list))
+	for _, c := range list {
+		found[c.Queue] = c
+	}
+	list = make([]redrive.Counts, len(names))
+	for i, name := range names {
+		c, ok := found[name]
+		if !ok {
+			c = redrive.Counts{Queue: name, Dead: make(map[redrive.Reason]int64)}
+		}
+		list[i] = c
+	}
+	return list, nil
+}
+
+func fillCounts(c *redrive.Counts, b *books) {
+	for lane := range redrive.Lanes {
+		c.Waiting[lane] = b[lane]
+	}
+	c.Bytes = b[bookBytes]
+	for _, r := range redrive.Reasons() {
+		if n := b[deadBook(r)]; n != 0 {
+			c.Dead[r] = n
+		}
+	}
+	c.Books = b.ledger()
+}
+
+// Configure implements redrive.Store.
+func (s *Store) Configure(ctx context.Context, name string, settings redrive.QueueSettings) error {
+	if err := redrive.CheckQueue(name); err != nil {
+		return &redrive.Error{Op: "configure", Err: err}
+	}
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := s.detach(ctx)
+	defer cancel()
+	remember := settings.Remember
+	if remember <= 0 {
+		remember = redrive.DefaultRemember
+	}
+	err := s.one(ctx, "configure", nil, func(row) error { return nil }, name, settings.OrderByKey, settings.DeadRelease, micros(remember))
+	return fault("configure", err)
+}

@@ -1,0 +1,419 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/pgtest"
+)
+
+// history follows messages through faults: what was acknowledged, what was refused and
+// what is not known.
+type history struct {
+	mu       sync.Mutex
+	accepted map[string]bool
+	unknown  map[string]bool
+	refused  map[string]bool
+	done     map[string]bool // settled as done, acknowledged
+	perhaps  map[string]bool // settled, not known
+}
+
+func newHistory() *history {
+	return &history{accepted: map[string]bool{}, unknown: map[string]bool{}, refused: map[string]bool{}, done: map[string]bool{}, perhaps: map[string]bool{}}
+}
+
+func (h *history) published(id string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil || errors.Is(err, redrive.ErrDuplicate):
+		h.accepted[id] = true
+	case errors.Is(err, redrive.ErrUnknown):
+		h.unknown[id] = true
+	default:
+		h.refused[id] = true
+	}
+}
+
+func (h *history) settled(t testing.TB, id string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil && h.done[id]:
+		t.Errorf("%s was settled as done twice", id)
+	case err == nil:
+		h.done[id] = true
+	case errors.Is(err, redrive.ErrUnknown):
+		h.perhaps[id] = true
+	}
+}
+
+// check drains the store and accounts for every message.
+func (h *history) check(t *testing.T, s *Store, queue string) {
+	t.Helper()
+	left := map[string]bool{}
+	for _, e := range entries(t, s, queue) {
+		if left[e.ID] {
+			t.Errorf("%s is there twice", e.ID)
+		}
+		left[e.ID] = true
+	}
+	for id := range h.accepted {
+		switch {
+		case h.done[id] && left[id]:
+			t.Errorf("%s was settled and is there", id)
+		case !h.done[id] && !h.perhaps[id] && !left[id]:
+			t.Errorf("%s was accepted and is lost", id)
+		}
+	}
+	for id := range left {
+		if !h.accepted[id] && !h.unknown[id] {
+			t.Errorf("%s was refused and is there", id)
+		}
+	}
+	audited(t, s)
+	t.Logf("accepted %d, unknown %d, refused %d, done %d, perhaps done %d, left %d", len(h.accepted), len(h.unknown), len(h.refused), len(h.done), len(h.perhaps), len(left))
+}
+
+func entries(t *testing.T, s *Store, queue string) (all []redrive.Entry) {
+	t.Helper()
+	q := redrive.Query{Queue: queue, Limit: redrive.MaxPage}
+	for {
+		page, err := s.Find(t.Context(), q)
+		noErr(t, err)
+		all = append(all, page.Entries...)
+		if q.After = page.Next; q.After == "" {
+			return all
+		}
+	}
+}
+
+// traffic publishes, claims and settles until it is stopped.
+func traffic(t *testing.T, s *Store, h *history, queue string) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for p := range 4 {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				id := fmt.Sprintf("%d-%d", p, i)
+				h.published(id, redrive.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: queue, ID: id, Body: []byte(id)}})))
+			}
+		})
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				req := redrive.ClaimRequest{Queue: queue, Max: 1 + p*5, Lease: time.Minute, Instance: fmt.Sprint(p)}
+				got, err := s.Claim(context.Background(), req)
+				if err != nil || len(got) == 0 {
+					sleep(ctx, time.Millisecond)
+					continue
+				}
+				list := make([]redrive.Settlement, len(got))
+				for j := range got {
+					list[j] = redrive.Settlement{Receipt: got[j].Receipt, Outcome: redrive.OutcomeDone}
+					if j%3 == 2 {
+						list[j].Outcome, list[j].Reason = redrive.OutcomeDead, redrive.ReasonPermanent
+					}
+				}
+				for try := 0; ; try++ { // what is unknown is repeated, as the engine does
+					errs := s.Settle(context.Background(), list)
+					unknown := false
+					for j := range list {
+						var err error
+						if errs != nil {
+							err = errs[j]
+						}
+						unknown = unknown || errors.Is(err, redrive.ErrUnknown)
+						if list[j].Outcome == redrive.OutcomeDone {
+							h.settled(t, got[j].ID, err)
+						}
+					}
+					if !unknown || try == 20 || ctx.Err() != nil {
+						break
+					}
+					sleep(ctx, 20*time.Millisecond)
+				}
+			}
+		})
+	}
+	return func() { cancel(); wg.Wait() }
+}
+
+// busy waits until messages were published and settled since.
+func (h *history) busy(t *testing.T, n int) {
+	t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	poll := time.NewTicker(2 * time.Millisecond)
+	defer poll.Stop()
+	h.mu.Lock()
+	accepted, done := len(h.accepted)+n, len(h.done)+n
+	h.mu.Unlock()
+	for {
+		<-poll.C
+		h.mu.Lock()
+		enough := len(h.accepted) >= accepted && len(h.done) >= done
+		h.mu.Unlock()
+		if enough {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing goes on any more")
+		}
+	}
+}
+
+func TestServerDiesUnderTraffic(t *testing.T) {
+	private := pgtest.Start(t, nil)
+	s, err := Open(t.Context(), private.URL(), WithTimeout(5*time.Second))
+	noErr(t, err)
+	defer func() { _ = s.Close() }()
+	h := newHistory()
+	stop := traffic(t, s, h, "a")
+	for round := range proofRounds(t, 4) {
+		h.busy(t, 200)
+		end := private.Kill
+		if round%2 == 1 {
+			end = private.Stop
+		}
+		noErr(t, end())
+		noErr(t, private.Resume())
+	}
+	h.busy(t, 200)
+	stop()
+	h.check(t, s, "a")
+}
+
+// A claim is not synced. After a crash of the server that undid it, the next claim must
+// not be taken for it.
+func TestClaimUndoneByACrashHasNoTwin(t *testing.T) {
+	private := pgtest.Start(t, map[string]string{"wal_writer_delay": "10s"})
+	s, err := Open(t.Context(), private.URL())
+	noErr(t, err)
+	defer func() { _ = s.Close() }()
+	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	first := claim(t, s, "a")[0]
+	noErr(t, private.Kill())
+	noErr(t, private.Resume())
+	var second redrive.Delivery
+	for {
+		got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "other"})
+		if err != nil {
+			continue // the pool finds out that its connections are dead
+		}
+		if len(got) == 0 {
+			t.Skip("the server had written the claim")
+		}
+		second = got[0]
+		break
+	}
+	t.Logf("tokens %d and %d", first.Receipt.Token, second.Receipt.Token)
+	if first.Receipt == second.Receipt {
+		t.Fatalf("two claims with the receipt %+v", first.Receipt)
+	}
+	for _, o := range []redrive.Outcome{redrive.OutcomeDone, redrive.OutcomeRetry} {
+		err := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: first.Receipt, Outcome: o}}))
+		if !errors.Is(err, redrive.ErrLeaseLost) {
+			t.Errorf("%s by the first holder: %v", o, err)
+		}
+	}
+	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: second.Receipt, Outcome: redrive.OutcomeDone}})))
+}
+
+// proxy passes bytes to the server, and cuts connections.
+type proxy struct {
+	net.Listener
+	to    string
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	deaf  bool // answers of the server are dropped before the cut
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	noErr(t, err)
+	p := &proxy{Listener: l, to: to, conns: map[net.Conn]struct{}{}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { p.pass(c) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); p.cut(); wg.Wait() })
+	return p
+}
+
+func (p *proxy) pass(c net.Conn) {
+	d, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.to)
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	p.mu.Lock()
+	p.conns[c], p.conns[d] = struct{}{}, struct{}{}
+	p.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = io.Copy(d, c); _ = d.Close() })
+	wg.Go(func() { _, _ = io.Copy(answers{p, c}, d); _ = c.Close() })
+	wg.Wait()
+	p.mu.Lock()
+	delete(p.conns, c)
+	delete(p.conns, d)
+	p.mu.Unlock()
+}
+
+type answers struct {
+	p *proxy
+	net.Conn
+}
+
+func (a answers) Write(b []byte) (int, error) {
+	a.p.mu.Lock()
+	deaf := a.p.deaf
+	a.p.mu.Unlock()
+	if deaf {
+		return len(b), nil
+	}
+	return a.Conn.Write(b)
+}
+
+// cut closes all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+	p.deaf = false
+}
+
+func (p *proxy) muffle() {
+	p.mu.Lock()
+	p.deaf = true
+	p.mu.Unlock()
+}
+
+func TestConnectionsCutUnderTraffic(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	p := newProxy(t, server.Addr())
+	schema := fmt.Sprintf("test_%d", schemas.Add(1))
+	s, err := Open(t.Context(), fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", p.Addr()), WithSchema(schema), WithTimeout(5*time.Second))
+	noErr(t, err)
+	defer func() { _ = s.Close() }()
+	h := newHistory()
+	stop := traffic(t, s, h, "a")
+	for range proofRounds(t, 25) {
+		h.busy(t, 20+rng.IntN(60))
+		if rng.IntN(2) == 0 {
+			p.muffle() // the server carries out what was sent, and nobody hears of it
+			sleep(t.Context(), time.Duration(rng.IntN(20))*time.Millisecond)
+		}
+		p.cut()
+	}
+	h.busy(t, 100)
+	stop()
+	h.check(t, openIn(t, schema), "a")
+}
+
+func TestStatementTimeoutChangesNothing(t *testing.T) {
+	s := open(t)
+	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}})))
+	d := claim(t, s, "a")[0]
+	slow := connect(t, s, func(s *Store) {
+		s.adjust = func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams["statement_timeout"] = "100" }
+	})
+	lock := dial(t)
+	defer func() { _ = lock.Close(context.Background()) }()
+	tx, err := lock.Begin(t.Context())
+	noErr(t, err)
+	_, err = tx.Exec(t.Context(), s.sql.in("SELECT FROM redrive.message FOR UPDATE"))
+	noErr(t, err)
+	err = redrive.FirstError(slow.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}))
+	if err == nil || errors.Is(err, redrive.ErrUnknown) {
+		t.Errorf("a settlement that the server gave up: %v", err)
+	}
+	got, err := slow.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x"})
+	if err != nil || len(got) != 0 {
+		t.Errorf("a claim beside a lock: %v, %v", got, err)
+	}
+	noErr(t, tx.Rollback(t.Context()))
+	noErr(t, redrive.FirstError(slow.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
+	audited(t, s)
+}
+
+func TestFullPoolIsAFaultNotAnUnknownOutcome(t *testing.T) {
+	s := open(t, WithTimeout(300*time.Millisecond), WithoutListen(), func(s *Store) {
+		s.adjust = func(cfg *pgxpool.Config) { cfg.MaxConns = 2 }
+	})
+	var held []*pgxpool.Conn
+	for range 2 {
+		c, err := s.pool.Acquire(t.Context())
+		noErr(t, err)
+		held = append(held, c)
+	}
+	err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}}))
+	if err == nil || errors.Is(err, redrive.ErrUnknown) {
+		t.Errorf("publish on a full pool: %v", err)
+	}
+	for _, c := range held {
+		c.Release()
+	}
+	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}})))
+	if got := claim(t, s, "a"); len(got) != 1 {
+		t.Errorf("%d claimed, want 1", len(got))
+	}
+}
+
+func TestChangesAreSeenWithoutHints(t *testing.T) {
+	s := open(t, WithoutListen(), WithPoll(time.Millisecond, 50*time.Millisecond))
+	other := connect(t, s, WithoutListen())
+	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "a"}})
+	noErr(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	noErr(t, redrive.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	for {
+		events, err = s.Wait(ctx, []redrive.Watch{{Queue: "a", Since: events[0].Version}})
+		noErr(t, err)
+		if events[0].Lanes.Has(redrive.LaneFresh) {
+			return
+		}
+	}
+}
+
+func TestHintsReachOtherProcesses(t *testing.T) {
+	s := open(t, WithPoll(time.Hour, time.Hour)) // only a hint can wake it
+	other := connect(t, s)
+	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "a"}})
+	noErr(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	seen := make(chan error, 1)
+	go func() {
+		_, err := s.Wait(ctx, []redrive.Watch{{Queue: "a", Since: events[0].Version}})
+		seen <- err
+	}()
+	for {
+		noErr(t, redrive.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+		select {
+		case err := <-seen:
+			noErr(t, err)
+			return
+		case <-time.After(50 * time.Millisecond): // the listener may not listen yet
+		}
+	}
+}

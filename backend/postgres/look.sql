@@ -1,0 +1,215 @@
+-- Looking into the store. Nothing here changes anything.
+
+-- name: counts
+-- The books of queues, and what is counted as it is now.
+--   $1 queues (null: all)    $2 how far due messages are counted
+WITH t AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+),
+differences AS MATERIALIZED (
+  SELECT d.queue AS name, :sums FROM redrive.delta d WHERE $1::text[] IS NULL OR d.queue = ANY ($1::text[]) GROUP BY d.queue
+),
+known AS MATERIALIZED (
+  SELECT coalesce(q.name, d.name) AS name, :totals
+  FROM (SELECT * FROM redrive.queue q WHERE $1::text[] IS NULL OR q.name = ANY ($1::text[])) q FULL JOIN differences d ON d.name = q.name
+)
+SELECT k.name,
+  (SELECT count(*) FROM redrive.message m WHERE m.queue = k.name AND m.class IN (5, 6) AND m.due > t.now),
+  (SELECT count(*) FROM redrive.message m WHERE m.queue = k.name AND m.class = 4)
+    + (SELECT count(*) FROM redrive.message m WHERE m.queue = k.name AND m.class = 6 AND m.due <= t.now),
+  (SELECT count(*) FROM redrive.message m WHERE m.queue = k.name AND m.class = 3)
+    + (SELECT count(*) FROM redrive.message m WHERE m.queue = k.name AND m.class IN (5, 6) AND m.due <= t.now),
+  (SELECT count(*) FROM (
+    (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 0 AND m.due <= t.now LIMIT $2 + 1) UNION ALL
+    (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 1 AND m.due <= t.now LIMIT $2 + 1) UNION ALL
+    (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 2 AND m.due <= t.now LIMIT $2 + 1) UNION ALL
+    (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 3 AND m.due <= t.now LIMIT $2 + 1) UNION ALL
+    (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 5 AND m.due <= t.now LIMIT $2 + 1)) x),
+  (SELECT min(x.due) FROM (
+    SELECT min(m.due) AS due FROM redrive.message m WHERE m.queue = k.name AND m.class = 0 AND m.due <= t.now UNION ALL
+    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 1 AND m.due <= t.now UNION ALL
+    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 2 AND m.due <= t.now UNION ALL
+    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 3 AND m.due <= t.now UNION ALL
+    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 5 AND m.due <= t.now) x),
+  :books
+FROM known k, t
+ORDER BY k.name
+
+-- name: peek
+-- When each class of some queues begins (0-3 and 5), and as class 7 the last death.
+--   $1 queues
+SELECT i.queue, c.class, x.due, x.seq, extract(epoch FROM x.due - clock_timestamp())::float8
+FROM unnest($1::text[]) AS i (queue)
+CROSS JOIN unnest('{0,1,2,3,5}'::smallint[]) AS c (class)
+CROSS JOIN LATERAL (
+  SELECT m.due, m.seq FROM redrive.message m WHERE m.queue = i.queue AND m.class = c.class ORDER BY m.due, m.seq LIMIT 1
+) x
+UNION ALL
+SELECT i.queue, 7, x.died, x.seq, 0
+FROM unnest($1::text[]) AS i (queue)
+CROSS JOIN LATERAL (SELECT d.died, d.seq FROM redrive.dead d WHERE d.queue = i.queue ORDER BY d.died DESC, d.id DESC LIMIT 1) x
+
+-- name: peek_all
+-- When each class of all queues begins, by skipping from pair to pair in the index.
+WITH RECURSIVE pair AS (
+  (SELECT m.queue, m.class, m.due, m.seq FROM redrive.message m ORDER BY m.queue, m.class, m.due, m.seq LIMIT 1)
+  UNION ALL
+  SELECT n.queue, n.class, n.due, n.seq
+  FROM pair p CROSS JOIN LATERAL (
+    SELECT m.queue, m.class, m.due, m.seq FROM redrive.message m
+    WHERE (m.queue, m.class) > (p.queue, p.class)
+    ORDER BY m.queue, m.class, m.due, m.seq LIMIT 1) n
+)
+SELECT p.queue, p.class, p.due, p.seq, extract(epoch FROM p.due - clock_timestamp())::float8 FROM pair p WHERE p.class IN (0, 1, 2, 3, 5)
+
+-- name: queue_names
+-- The queues that hold something, or held something.
+SELECT q.name FROM redrive.queue q UNION SELECT d.queue FROM redrive.delta d ORDER BY 1
+
+-- name: find_waiting
+-- A page of what waits, by id, of at most so many looked at.
+--   $1 queue    $2 id to go on after    $3 most looked at    $4 most returned
+--   $5 state    $6 kind    $7 key    $8 plan    $9 not plan    $10 since    $11 until
+--   $12 text    $13 header name and $14 value, in Base64       (null: no such filter)
+SELECT :columns_message, :parts
+FROM (SELECT * FROM redrive.message x WHERE x.queue = $1 AND x.id > $2 ORDER BY x.id LIMIT $3) m
+WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_timestamp() THEN 2 WHEN m.class IN (4, 6) THEN 3 ELSE 1 END)
+  AND ($6::text IS NULL OR m.kind = $6) AND ($7::text IS NULL OR m.key = $7)
+  AND ($8::text IS NULL OR m.plan = $8) AND ($9::text IS NULL OR m.plan <> $9)
+  AND ($10::timestamptz IS NULL OR m.published >= $10) AND ($11::timestamptz IS NULL OR m.published <= $11)
+  AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN m.body) > 0
+    OR position($12 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0)
+  AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(m.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
+ORDER BY m.id
+LIMIT $4
+
+-- name: find_waiting_place
+-- Where a page ended that had looked at as many as it may; nothing if it came to the end.
+--   $1 queue    $2 id to go on after    $3 most looked at
+SELECT x.id, NULL::timestamptz FROM redrive.message x WHERE x.queue = $1 AND x.id > $2 ORDER BY x.id OFFSET $3 - 1 LIMIT 1
+
+-- name: find_dead
+-- A page of dead letters, by the time of their death.
+--   $1 queue    $2 id and $15 time to go on after    $16 reason    $17 signature    others as find_waiting
+SELECT :columns_dead, :parts
+FROM (
+  SELECT * FROM redrive.dead x
+  WHERE x.queue = $1 AND (x.died, x.id) > ($15::timestamptz, $2) AND ($10::timestamptz IS NULL OR x.died >= $10)
+    AND ($11::timestamptz IS NULL OR x.died <= $11)
+    AND ($16::smallint IS NULL OR x.reason = $16) AND ($17::text IS NULL OR x.signature = $17)
+  ORDER BY x.died, x.id LIMIT $3) d
+WHERE ($5::smallint IS NULL OR $5 = 4)
+  AND ($6::text IS NULL OR d.kind = $6) AND ($7::text IS NULL OR d.key = $7)
+  AND ($8::text IS NULL OR d.plan = $8) AND ($9::text IS NULL OR d.plan <> $9)
+  AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN d.body) > 0
+    OR position($12 IN coalesce(coalesce(d.last_failure, d.first_failure) ->> 'message', '')) > 0)
+  AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(d.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
+ORDER BY d.died, d.id
+LIMIT $4
+
+-- name: find_dead_place
+--   $1 queue    $2 id and $4 time to go on after    $3 most looked at    $5 since    $6 until    $7 reason    $8 signature
+SELECT x.id, x.died FROM redrive.dead x
+WHERE x.queue = $1 AND (x.died, x.id) > ($4::timestamptz, $2) AND ($5::timestamptz IS NULL OR x.died >= $5)
+  AND ($6::timestamptz IS NULL OR x.died <= $6)
+  AND ($7::smallint IS NULL OR x.reason = $7) AND ($8::text IS NULL OR x.signature = $8)
+ORDER BY x.died, x.id OFFSET $3 - 1 LIMIT 1
+
+-- name: find_key
+-- A page of the waiting messages of a key. Parameters as find_waiting.
+SELECT :columns_message, :parts
+FROM (SELECT * FROM redrive.message x WHERE x.queue = $1 AND x.key = $7 AND x.key <> '' AND x.id > $2 ORDER BY x.id LIMIT $3) m
+WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_timestamp() THEN 2 WHEN m.class IN (4, 6) THEN 3 ELSE 1 END)
+  AND ($6::text IS NULL OR m.kind = $6)
+  AND ($8::text IS NULL OR m.plan = $8) AND ($9::text IS NULL OR m.plan <> $9)
+  AND ($10::timestamptz IS NULL OR m.published >= $10) AND ($11::timestamptz IS NULL OR m.published <= $11)
+  AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN m.body) > 0
+    OR position($12 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0)
+  AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(m.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
+ORDER BY m.id
+LIMIT $4
+
+-- name: find_key_place
+SELECT x.id, NULL::timestamptz FROM redrive.message x WHERE x.queue = $1 AND x.key = $4 AND x.key <> '' AND x.id > $2
+ORDER BY x.id OFFSET $3 - 1 LIMIT 1
+
+-- name: recall
+--   $1 queues    $2 ids
+SELECT i.ord, r.hash, r.outcome, r.reason, r.at
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS i (queue, id, ord)
+JOIN redrive.remembered r ON r.queue = i.queue AND r.id = i.id AND (r.until IS NULL OR r.until > clock_timestamp())
+
+-- name: groups
+-- Dead letters by cause, largest first, each with its newest as the example.
+--   $1 queues (null: all)    $2 most looked at    $3 most groups    $4 reason    $5 signature    $6 kind    $7 key
+--   $8 plan    $9 not plan   $10 since            $11 until         $12 text     $13 header     $14 value
+WITH looked AS MATERIALIZED (
+  SELECT d.queue, d.id, d.reason, d.signature, d.died, d.kind, d.key, d.plan,
+    CASE WHEN $12::text IS NULL THEN true ELSE position(convert_to($12, 'UTF8') IN d.body) > 0
+      OR position($12 IN coalesce(coalesce(d.last_failure, d.first_failure) ->> 'message', '')) > 0 END
+    AND CASE WHEN $13::text IS NULL THEN true ELSE EXISTS (SELECT FROM json_array_elements(d.headers) h
+      WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)) END AS matches
+  FROM redrive.dead d
+  WHERE ($1::text IS NULL OR d.queue = $1) AND ($4::smallint IS NULL OR d.reason = $4) AND ($5::text IS NULL OR d.signature = $5)
+    AND ($10::timestamptz IS NULL OR d.died >= $10) AND ($11::timestamptz IS NULL OR d.died <= $11)
+  LIMIT $2
+),
+grouped AS MATERIALIZED (
+  SELECT queue, reason, signature, count(*) AS n, min(died) AS first, max(died) AS last,
+    (array_agg(id ORDER BY died DESC, id DESC))[1] AS example
+  FROM looked
+  WHERE matches AND ($6::text IS NULL OR kind = $6) AND ($7::text IS NULL OR key = $7)
+    AND ($8::text IS NULL OR plan = $8) AND ($9::text IS NULL OR plan <> $9)
+  GROUP BY queue, reason, signature
+)
+SELECT g.queue, g.reason, g.signature, g.n, g.first, g.last, g.example, coalesce(d.last_failure, d.first_failure),
+  (SELECT count(*) FROM looked), (SELECT count(*) FROM grouped)
+FROM grouped g JOIN redrive.dead d ON d.queue = g.queue AND d.id = g.example
+ORDER BY g.n DESC, g.queue, g.reason, g.signature
+LIMIT $3
+
+-- name: groups_indexed
+-- The same where the index of causes answers alone.
+--   $1 queue (null: all)    $2 most groups    $3 reason    $4 signature
+WITH grouped AS MATERIALIZED (
+  SELECT d.queue, d.reason, d.signature, count(*) AS n, min(d.died) AS first, max(d.died) AS last
+  FROM redrive.dead d
+  WHERE ($1::text IS NULL OR d.queue = $1) AND ($3::smallint IS NULL OR d.reason = $3) AND ($4::text IS NULL OR d.signature = $4)
+  GROUP BY d.queue, d.reason, d.signature
+)
+SELECT g.queue, g.reason, g.signature, g.n, g.first, g.last, e.id, e.failure, 0, (SELECT count(*) FROM grouped)
+FROM grouped g CROSS JOIN LATERAL (
+  SELECT d.id, coalesce(d.last_failure, d.first_failure) AS failure FROM redrive.dead d
+  WHERE d.queue = g.queue AND d.reason = g.reason AND d.signature = g.signature ORDER BY d.died DESC, d.id DESC LIMIT 1) e
+ORDER BY g.n DESC, g.queue, g.reason, g.signature
+LIMIT $2
+
+-- name: books
+-- The books of a queue as they are written.
+--   $1 queue
+SELECT :totals
+FROM (SELECT $1::text AS name) n LEFT JOIN redrive.queue q ON q.name = n.name
+LEFT JOIN (SELECT d.queue AS name, :sums FROM redrive.delta d WHERE d.queue = $1 GROUP BY d.queue) d ON true
+
+-- name: scan_waiting
+--   $1 queue
+SELECT m.lane, count(*), sum(m.size), sum(m.size::bigint - octet_length(m.body) - octet_length(m.key) - octet_length(m.kind) - octet_length(m.id))
+    FILTER (WHERE m.headers IS NULL)
+FROM redrive.message m WHERE m.queue = $1 GROUP BY m.lane
+
+-- name: scan_dead
+--   $1 queue
+SELECT d.reason, count(*) FROM redrive.dead d WHERE d.queue = $1 GROUP BY d.reason
+
+-- name: scan_orphans
+-- What belongs to nothing.
+--   $1 queue
+SELECT (SELECT count(*) FROM redrive.message m JOIN redrive.dead d ON d.queue = m.queue AND d.id = m.id WHERE m.queue = $1),
+  (SELECT count(*) FROM redrive.message m WHERE m.queue = $1 AND m.class IN (4, 6) AND m.turn > 0 AND m.turn = least(
+    (SELECT min(x.turn) FROM redrive.message x WHERE x.queue = m.queue AND x.key = m.key AND x.key <> '' AND x.turn > 0),
+    (SELECT min(x.turn) FROM redrive.dead x WHERE x.queue = m.queue AND x.key = m.key AND x.key <> '' AND x.turn > 0))),
+  (SELECT count(*) FROM redrive.message m WHERE m.queue = $1 AND m.chosen
+    AND NOT EXISTS (SELECT FROM redrive.remembered r WHERE r.queue = m.queue AND r.id = m.id)),
+  (SELECT count(*) FROM redrive.ordered_key k WHERE k.queue = $1 AND k.members <>
+    (SELECT count(*) FROM redrive.message m WHERE m.queue = k.queue AND m.key = k.key AND m.key <> '' AND m.turn > 0)
+    + (SELECT count(*) FROM redrive.dead d WHERE d.queue = k.queue AND d.key = k.key AND d.key <> '' AND d.turn > 0))

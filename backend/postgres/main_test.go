@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/redrive/redrive/internal/pgtest"
+)
+
+// server is the server of all tests that do not stop it.
+var server *pgtest.Server
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if schema := os.Getenv(claimerEnv); schema != "" {
+		if err := claimers(schema); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
+	var err error
+	server, err = pgtest.Run(nil)
+	switch {
+	case pgtest.Missing(err) && os.Getenv("CI") != "true":
+		fmt.Println("skipped:", err)
+		return 0
+	case err != nil:
+		fmt.Println(err)
+		return 1
+	}
+	defer server.Remove()
+	return m.Run()
+}
+
+// roundsEnv makes proofs long; a test says what a round is.
+const roundsEnv = "REDRIVE_PROOF_ROUNDS"
+
+func proofRounds(t testing.TB, usual int) int {
+	t.Helper()
+	text := os.Getenv(roundsEnv)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q is not a number of rounds", roundsEnv, text)
+	}
+	return n
+}
+
+var schemas, clients atomic.Int64
+
+// open opens a store in a schema of its own.
+func open(t testing.TB, opts ...Option) *Store {
+	t.Helper()
+	return openIn(t, fmt.Sprintf("test_%d", schemas.Add(1)), opts...)
+}
+
+func openIn(t testing.TB, schema string, opts ...Option) *Store {
+	t.Helper()
+	url := fmt.Sprintf("%s&application_name=client-%d-", server.URL(), clients.Add(1))
+	s, err := Open(context.Background(), url, append([]Option{WithSchema(schema)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func noErr(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// connect is another client of the same store.
+func connect(t testing.TB, s *Store, opts ...Option) *Store {
+	t.Helper()
+	return openIn(t, s.sql.schema, opts...)
+}
+
+// dial is a plain connection to the server.
+func dial(t testing.TB) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), server.URL())
+	noErr(t, err)
+	return conn
+}
+
+// crash lets a store's process die: its connections are cut at the server, and nothing
+// that it does afterwards reaches the database.
+func crash(t testing.TB, s *Store, opts ...Option) *Store {
+	t.Helper()
+	s.over.Store(true)
+	s.stop()
+	other := connect(t, s, opts...)
+	ctx := context.Background()
+	for {
+		var left int
+		err := other.pool.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE $1`,
+			s.pool.Config().ConnConfig.RuntimeParams["application_name"]+"%").Scan(&left)
+		noErr(t, err)
+		if left == 0 {
+			s.gatherer.close()
+			s.running.Wait()
+			s.pool.Close()
+			return other
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// SchemaVersion is the version of the tables that this program works with.
+const SchemaVersion = 1
+
+// lockClass is the first part of our advisory locks, so that they do not meet those of
+// other programs.
+const lockClass = 0x52647276 // "Rdrv"
+
+// Migrate brings the tables up to [SchemaVersion]. Several processes may call it at
+// once: one migrates, the others wait for it. Every migration is one transaction.
+func (s *Store) Migrate(ctx context.Context) error {
+	have, err := s.version(ctx)
+	if err != nil {
+		return openError(err, "")
+	}
+	if have == SchemaVersion {
+		return nil
+	}
+	if have > SchemaVersion {
+		return openError(fmt.Errorf("the tables are of version %d, newer than %d, which this program knows", have, SchemaVersion),
+			"use the newer program that migrated them")
+	}
+	return s.migrateTo(ctx, SchemaVersion)
+}
+
+// MigrateDown removes the tables with everything in them. It is for tests and for
+// those who leave.
+func (s *Store) MigrateDown(ctx context.Context) error { return s.migrateTo(ctx, 0) }
+
+func (s *Store) migrateTo(ctx context.Context, version int) error {
+	for {
+		done := false
+		err := s.inTx(ctx, "migrate", func(tx db) error {
+			// The lock ends with the transaction, so that no session must be kept.
+			if _, err := tx.exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", int32(lockClass), lockKey(s.sql.schema)); err != nil {
+				return err
+			}
+			have, err := versionOf(ctx, tx, s.sql.schema)
+			if err != nil {
+				return err
+			}
+			if have == version {
+				done = true
+				return nil
+			}
+			return s.step(ctx, tx, have, version)
+		})
+		if err != nil {
+			return openError(err, "let an owner of the database run it, or its output of `redrive migrate --print`")
+		}
+		if done {
+			return nil
+		}
+	}
+}
+
+// step carries out one migration.
+func (s *Store) step(ctx context.Context, tx db, have, want int) error {
+	if have < want {
+		if have == 0 {
+			// Asking first spares users who may not create schemas an error where it is there.
+			there := false
+			err := tx.query(ctx, "SELECT 1 FROM pg_namespace WHERE nspname = $1", func(row) error { there = true; return nil }, s.sql.schema)
+			if err != nil {
+				return err
+			}
+			if !there {
+				if _, err := tx.exec(ctx, "CREATE SCHEMA "+pgx.Identifier{s.sql.schema}.Sanitize()); err != nil {
+					return err
+				}
+			}
+		}
+		return runScript(ctx, tx, s.sql.in(migration(have+1, "up")))
+	}
+	return runScript(ctx, tx, s.sql.in(migration(have, "down")))
+}
+
+// runScript carries out a file of statements.
+func runScript(ctx context.Context, tx db, script string) error {
+	_, err := tx.(pgxDB).q.Exec(ctx, script, pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+func lockKey(schema string) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(schema))
+	return int32(h.Sum32()) //nolint:gosec // any number does
+}
+
+// version returns the version of the tables, 0 if there are none.
+func (s *Store) version(ctx context.Context) (int, error) {
+	return versionOf(ctx, pgxDB{s.pool}, s.sql.schema)
+}
+
+func versionOf(ctx context.Context, q db, schema string) (version int, err error) {
+	there := false
+	err = q.query(ctx, "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'migration'", func(row) error {
+		there = true
+		return nil
+	}, schema)
+	if err != nil || !there {
+		return 0, err
+	}
+	table := pgx.Identifier{schema, "migration"}.Sanitize()
+	err = q.query(ctx, "SELECT coalesce(max(version), 0) FROM "+table, func(r row) error { return r.Scan(&version) })
+	return version, err
+}
+
+func migration(version int, way string) string {
+	text, err := files.ReadFile(fmt.Sprintf("migrations/%04d_%s.sql", version, way))
+	if err != nil {
+		panic(err) // they are part of the program
+	}
+	return string(text)
+}
+
+// MigrationSQL returns the SQL that brings the tables of a schema ("": "redrive") from
+// one version to another, for those who do not let programs change tables. From
+// version 0 to [SchemaVersion] it makes everything.
+func MigrationSQL(schema string, from, to int) string {
+	if schema == "" {
+		schema = defaultSchema
+	}
+	sql := newStatements(schema)
+	var b strings.Builder
+	b.WriteString("BEGIN;\n")
+	if from == 0 && to > 0 {
+		fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %s;\n", pgx.Identifier{schema}.Sanitize())
+	}
+	for v := from + 1; v <= to; v++ {
+		b.WriteString(sql.in(migration(v, "up")))
+	}
+	for v := from; v > to; v-- {
+		b.WriteString(sql.in(migration(v, "down")))
+	}
+	b.WriteString("COMMIT;\n")
+	return b.String()
+}
+
+// Rights returns the SQL that lets a database user work with the tables of a schema
+// ("": "redrive") without owning them.
+func Rights(schema, user string) string {
+	if schema == "" {
+		schema = defaultSchema
+	}
+	in, to := pgx.Identifier{schema}.Sanitize(), pgx.Identifier{user}.Sanitize()
+	return fmt.Sprintf(`GRANT USAGE ON SCHEMA %[1]s TO %[2]s;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[2]s;
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA %[1]s TO %[2]s;
+GRANT EXECUTE ON FUNCTION %[1]s.as_json(bytea) TO %[2]s;
+`, in, to)
+}

@@ -1,0 +1,162 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redrive/redrive"
+)
+
+func TestManyInstancesMigrateAtOnce(t *testing.T) {
+	schema := fmt.Sprintf("test_%d", schemas.Add(1))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			s, err := Open(context.Background(), server.URL(), WithSchema(schema))
+			if err != nil {
+				t.Errorf("open: %v", err)
+				return
+			}
+			defer func() { _ = s.Close() }()
+			if err := redrive.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: "a"}})); err != nil {
+				t.Errorf("publish: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := claim(t, openIn(t, schema), "a"); len(got) != 8 {
+		t.Errorf("%d messages, want 8", len(got))
+	}
+}
+
+func TestDownRemovesEverything(t *testing.T) {
+	s := open(t)
+	noErr(t, s.MigrateDown(t.Context()))
+	var left int
+	noErr(t, s.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1", s.sql.schema).Scan(&left))
+	if left != 0 {
+		t.Errorf("%d things are left", left)
+	}
+	noErr(t, s.Migrate(t.Context()))
+	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+}
+
+func TestANewerSchemaIsRefused(t *testing.T) {
+	s := open(t)
+	_, err := s.pool.Exec(t.Context(), s.sql.in("INSERT INTO redrive.migration (version) VALUES (99)"))
+	noErr(t, err)
+	_, err = Open(t.Context(), server.URL(), WithSchema(s.sql.schema))
+	var e *redrive.Error
+	if !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), "99") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A user without rights to change tables works on what an owner has made from the SQL
+// that we print.
+func TestLeastPrivilege(t *testing.T) {
+	schema := fmt.Sprintf("test-%d", schemas.Add(1)) // a name that must be quoted
+	serve(t, "DROP ROLE IF EXISTS worker; CREATE ROLE worker LOGIN")
+	url := strings.Replace(server.URL(), "postgres@", "worker@", 1)
+	_, err := Open(t.Context(), url, WithSchema(schema), WithoutDDL())
+	var e *redrive.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Hint, "migrate --print") {
+		t.Fatalf("an empty database: %v", err)
+	}
+	if _, err = Open(t.Context(), url, WithSchema(schema)); err == nil {
+		t.Fatalf("a user without rights made tables")
+	}
+	serve(t, MigrationSQL(schema, 0, SchemaVersion)+Rights(schema, "worker"))
+	s, err := Open(t.Context(), url, WithSchema(schema), WithoutDDL())
+	noErr(t, err)
+	defer func() { _ = s.Close() }()
+	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Key: "k"}})))
+	d := claim(t, s, "a")[0]
+	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}})))
+	got, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{d.Ref()}}, redrive.Change{Action: redrive.ActRedrive}, 1)
+	noErr(t, err)
+	noErr(t, got[0].Err)
+	if _, err := s.fold(t.Context()); err != nil {
+		t.Errorf("fold: %v", err)
+	}
+	if _, err := s.Trim(t.Context(), redrive.Retention{}, 10); err != nil {
+		t.Errorf("trim: %v", err)
+	}
+	audited(t, s)
+}
+
+// The books are the same before and after differences were folded in, while others
+// write more of them.
+func TestFoldKeepsTheBooks(t *testing.T) {
+	s := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := s.fold(context.Background()); err != nil {
+					t.Errorf("fold: %v", err)
+					return
+				}
+			}
+		})
+	}
+	const n = 300
+	for range n {
+		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}, {Queue: "b"}})))
+		c, err := s.Counts(t.Context())
+		noErr(t, err)
+		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Books.Published != c[0].AllWaiting() {
+			t.Fatalf("the books of a batch are torn: %+v", c)
+		}
+	}
+	cancel()
+	wg.Wait()
+	c, err := s.Counts(t.Context(), "b", "a")
+	noErr(t, err)
+	for i := range c {
+		if c[i].AllWaiting() != n {
+			t.Errorf("%s: %d, want %d", c[i].Queue, c[i].AllWaiting(), n)
+		}
+	}
+	audited(t, s)
+}
+
+func TestProbeWarnsOfWhatLosesMessages(t *testing.T) {
+	values := func(change ...string) map[string]string {
+		v := map[string]string{"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "autovacuum": "on", "track_counts": "on",
+			"default_transaction_isolation": "read committed"}
+		for i := 0; i < len(change); i += 2 {
+			v[change[i]] = change[i+1]
+		}
+		return v
+	}
+	for _, tc := range []struct {
+		values map[string]string
+		worst  redrive.Level
+	}{
+		{values(), redrive.LevelOK},
+		{values("synchronous_commit", "off"), redrive.LevelWarn},
+		{values("synchronous_commit", "local", "synchronous_standby_names", "*"), redrive.LevelWarn},
+		{values("synchronous_commit", "remote_apply", "synchronous_standby_names", "*"), redrive.LevelOK},
+		{values("fsync", "off"), redrive.LevelRefused},
+		{values("full_page_writes", "off"), redrive.LevelRefused},
+		{values("autovacuum", "off"), redrive.LevelWarn},
+		{values("default_transaction_isolation", "serializable"), redrive.LevelWarn},
+	} {
+		worst := redrive.LevelOK
+		for _, v := range append(durability(tc.values), upkeepVerdicts(tc.values)...) {
+			worst = max(worst, v.Level)
+			if v.Level > redrive.LevelOK && v.Hint == "" {
+				t.Errorf("%+v does not say what to do", v)
+			}
+		}
+		if worst != tc.worst {
+			t.Errorf("%v: %s, want %s", tc.values, worst, tc.worst)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/redrive/redrive"
+)
+
+// fillWaiting and fillDead store messages by SQL, beside the books.
+func fillWaiting(t testing.TB, s *Store, queue string, n int) {
+	t.Helper()
+	_, err := s.pool.Exec(context.Background(), s.sql.in(`INSERT INTO redrive.message (queue, id, body, due, published, size)
+		SELECT $1, 'w' || i, '\x00', now() - interval '1 hour' + i * interval '1 microsecond', now(), 2 FROM generate_series(1, $2::int) i`), queue, n)
+	noErr(t, err)
+}
+
+func fillDead(t testing.TB, s *Store, queue string, n int) {
+	t.Helper()
+	_, err := s.pool.Exec(context.Background(), s.sql.in(`INSERT INTO redrive.dead (seq, died, due, published, token, nonce, turn, attempts, failures,
+		earlier, crashes, generation, redrives, size, reason, lane, chosen, queue, id, signature, kind, key, reply_to, plan, origin, edited_from, body)
+		SELECT i, now(), now(), now(), 1, 1, 0, 1, 1, 0, 0, 0, 0, 2, 1 + i % 3, 0, false, $1, 'd' || i, 'sig' || i % 50, '', '', '', '', '', '', '\x00'
+		FROM generate_series(1, $2::int) i`), queue, n)
+	noErr(t, err)
+}
+
+func analyze(t testing.TB, s *Store) {
+	t.Helper()
+	for _, table := range []string{"message", "dead", "remembered"} {
+		_, err := s.pool.Exec(context.Background(), "VACUUM (ANALYZE) "+pgx.Identifier{s.sql.schema, table}.Sanitize())
+		noErr(t, err)
+	}
+}
+
+// explain returns the plan of a statement as it is run.
+func explain(t testing.TB, s *Store, name string, args ...any) string {
+	t.Helper()
+	var b strings.Builder
+	tx, err := s.pool.Begin(context.Background())
+	noErr(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	rows, err := tx.Query(context.Background(), "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) "+s.sql.get(name), args...)
+	noErr(t, err)
+	for rows.Next() {
+		var line string
+		noErr(t, rows.Scan(&line))
+		b.WriteString(line + "\n")
+	}
+	noErr(t, rows.Err())
+	return b.String()
+}
+
+// settleArgs are those of the statement settle for n messages, half of which are waiting.
+func settleArgs(n int, queue string) []any {
+	queues, ids, ones, fours, zeros, texts, empty := make([]string, n), make([]string, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]*string, n), make([]string, n)
+	for i := range n {
+		queues[i], ids[i], ones[i], fours[i] = queue, fmt.Sprintf("w%d", 1+i*7), 1, int64(1+i%6)
+	}
+	return []any{queues, ids, ones, ones, fours, zeros, ones, texts, empty}
+}
+
+func made(n int) []bool {
+	all := make([]bool, n)
+	for i := range all {
+		all[i] = true
+	}
+	return all
+}
+
+// publishArgs are those of the statement publish for messages that are there.
+func publishArgs(n int, queue string) []any {
+	items := make([]*item, n)
+	for i := range items {
+		m := redrive.Message{Queue: queue, ID: fmt.Sprintf("w%d", i+1)}
+		items[i] = newItem(&m, new(error))
+		items[i].made = true
+	}
+	return groupArgs(items)
+}
+
+// The statements of the hot path stay with their indexes, however large the tables are.
+func TestPlansStayWithTheIndexes(t *testing.T) {
+	s := open(t)
+	fillWaiting(t, s, "a", 50_000)
+	fillDead(t, s, "a", 100_000)
+	_, err := s.pool.Exec(t.Context(), s.sql.in(`INSERT INTO redrive.remembered (queue, id, hash, outcome, reason, at, keep)
+		SELECT 'other', 'r' || i, 1, 0, 0, now(), '1 hour' FROM generate_series(1, 50000) i`))
+	noErr(t, err)
+	for _, fresh := range []bool{true, false} { // before and after the server has looked at the tables
+		if !fresh {
+			analyze(t, s)
+		}
+		args := settleArgs(1000, "a")
+		pick := []any{"a", 100, int64(time.Minute / time.Microsecond), int64(1), false, "x", []string(nil), []string(nil), []string(nil)}
+		for name, args := range map[string][]any{
+			"settle":       args,
+			"settle_done":  args[:4],
+			"extend":       append(args[:4:4], make([]bool, 1000), int64(1000)),
+			"there":        args[:2],
+			"pick_lane":    append(pick[:9:9], int64(0), wholeLane),
+			"pick_alone":   pick,
+			"pick_expired": pick,
+			"peek":         {[]string{"a", "b"}},
+			"peek_all":     nil,
+			"publish":      publishArgs(1000, "a"),
+			"reserve":      {args[0], args[1], args[2], made(1000)},
+			"refused":      args[:2],
+			"lock_dead":    args[:2],
+			"remember":     {args[0], args[1], args[2], args[2], make([]bool, 1000)},
+		} {
+			plan := explain(t, s, name, args...)
+			for _, table := range []string{"message", "dead", "remembered"} {
+				if strings.Contains(plan, "Seq Scan on "+table) {
+					t.Errorf("%s reads all of %s (analyzed: %t):\n%s", name, table, !fresh, plan)
+				}
+			}
+		}
+	}
+}
+
+// A claim hands out no more than it was asked for, whatever the plan is.
+func TestClaimNeverExceedsItsLimit(t *testing.T) {
+	for _, off := range [][]string{{"hashjoin", "mergejoin", "material"}, {"nestloop", "mergejoin"}, {"nestloop", "hashjoin"}, {"indexscan", "bitmapscan", "indexonlyscan"}} {
+		s := open(t, func(s *Store) {
+			s.adjust = func(cfg *pgxpool.Config) {
+				for _, name := range off {
+					cfg.ConnConfig.RuntimeParams["enable_"+name] = "off"
+				}
+			}
+		})
+		fillWaiting(t, s, "a", 1000)
+		for _, max := range []int{1, 7} {
+			got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: max, Lease: time.Minute, Instance: "x"})
+			noErr(t, err)
+			var leased int
+			noErr(t, s.pool.QueryRow(t.Context(), s.sql.in("SELECT count(*) FROM redrive.message WHERE class = 5")).Scan(&leased))
+			if len(got) != max || leased != map[int]int{1: 1, 7: 8}[max] {
+				t.Errorf("without %v: claimed %d of %d, %d are leased", off, len(got), max, leased)
+			}
+		}
+	}
+}

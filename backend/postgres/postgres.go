@@ -1,0 +1,290 @@
+// Package postgres keeps messages in a PostgreSQL database that several processes
+// share: each message is claimed by one of them, and one that dies loses nothing.
+//
+// Guarantees. Publish, Settle, Apply and Update return after their transaction is
+// committed, as durably as the server's synchronous_commit says; Probe tells what that
+// is. Claims and extensions are not synced: a crash of the server may undo them, which
+// loses no message, and a random nonce beside the token keeps an undone claim from
+// having a twin. Leases, delays and expiry go by the server's clock_timestamp().
+//
+// Native limits. Waiting is polling, from 5 ms to 1 s apart ([WithPoll]), made shorter
+// by a NOTIFY that is a hint only; a change that nobody announced, such as a
+// [PublishTx] of another program, is seen within the longest interval. Publishing to
+// one key of a queue with order by key is serialised until the commit. Backup is
+// pg_dump's matter.
+//
+// No state is kept in sessions, so that it works behind a pooler in transaction mode:
+// statements are not prepared by name, locks end with their transaction. Only LISTEN
+// needs a session of its own; without one it polls.
+//
+// Caps. Everything: any delay, dead letters, repeats, emits, fences, marks, order by
+// key, browsing; identity by message, transfer by transaction.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/redrive/redrive"
+)
+
+// Defaults of the options.
+const (
+	DefaultConns   = 16
+	DefaultTimeout = 15 * time.Second
+	DefaultPollMin = 5 * time.Millisecond
+	DefaultPollMax = time.Second
+)
+
+// Store is a store in PostgreSQL. It is safe for concurrent use.
+type Store struct {
+	pool    *pgxpool.Pool
+	sql     *statements
+	timeout time.Duration
+	pollMin time.Duration
+	pollMax time.Duration
+	listen  bool
+	ddl     bool
+	trace   func(statement string, took time.Duration)
+	adjust  func(*pgxpool.Config) // of tests
+
+	stop     context.CancelFunc // ends the background
+	alive    context.Context    //nolint:containedctx // of the background goroutines
+	running  sync.WaitGroup
+	over     atomic.Bool
+	gatherer gatherer
+	watcher  watcher
+	hints    hints
+	floors   floors
+	oldest   sync.Map // queue -> id at which the last look for old messages ended
+}
+
+var _ redrive.Store = (*Store)(nil)
+
+// Option changes how a store is opened.
+type Option func(*Store)
+
+// WithSchema puts the tables into another schema than "redrive".
+func WithSchema(name string) Option { return func(s *Store) { s.sql = newStatements(name) } }
+
+// WithPoll sets the shortest and the longest interval at which the database is asked
+// for changes. The longest one is the bound within which a change is seen that nobody
+// announced.
+func WithPoll(shortest, longest time.Duration) Option {
+	return func(s *Store) {
+		s.pollMin = max(shortest, time.Millisecond)
+		s.pollMax = max(longest, s.pollMin)
+	}
+}
+
+// WithoutListen only polls: no connection beside the pool is made for LISTEN and
+// NOTIFY. It is for poolers in transaction mode.
+func WithoutListen() Option { return func(s *Store) { s.listen = false } }
+
+// WithoutDDL makes Open refuse a database whose tables are not those of this program,
+// instead of migrating it. The error's hint says how to get the SQL.
+func WithoutDDL() Option { return func(s *Store) { s.ddl = false } }
+
+// WithTimeout sets how long a change may take whose caller has gone away, and after
+// which its outcome is unknown. Default 15 s.
+func WithTimeout(d time.Duration) Option { return func(s *Store) { s.timeout = d } }
+
+// WithTrace calls f after each statement or transaction with its name and duration,
+// for metrics. It must be fast and safe for concurrent use.
+func WithTrace(f func(statement string, took time.Duration)) Option {
+	return func(s *Store) { s.trace = f }
+}
+
+// Open opens the store in the database of a URL ("postgres://user@host/database", with
+// the parameters of pgxpool), and makes or migrates its tables unless [WithoutDDL] is
+// given. It fails if the database cannot be reached before ctx ends.
+func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
+	s := &Store{
+		sql: newStatements(defaultSchema), timeout: DefaultTimeout, pollMin: DefaultPollMin, pollMax: DefaultPollMax,
+		listen: true, ddl: true,
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	cfg, err := poolConfig(url)
+	if err != nil {
+		return nil, openError(err, "write it as postgres://user:password@host:5432/database")
+	}
+	if s.adjust != nil {
+		s.adjust(cfg)
+	}
+	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, openError(err, "")
+	}
+	if err := s.prepare(ctx); err != nil {
+		s.pool.Close()
+		return nil, err
+	}
+	s.alive, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.begin(cfg.ConnConfig)
+	return s, nil
+}
+
+// poolConfig is a URL's, with defaults that suit a store.
+func poolConfig(url string) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	if !named(url, "pool_max_conns") {
+		cfg.MaxConns = DefaultConns
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
+	}
+	if !named(url, "default_query_exec_mode") {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "redrive"
+	}
+	return cfg, nil
+}
+
+// prepare checks the database and its tables.
+func (s *Store) prepare(ctx context.Context) error {
+	var encoding string
+	var replica bool
+	err := s.pool.QueryRow(ctx, "SELECT current_setting('server_encoding'), pg_is_in_recovery()").Scan(&encoding, &replica)
+	switch {
+	case err != nil:
+		return openError(err, "is the server running, and may this user log in?")
+	case encoding != "UTF8":
+		return openError(fmt.Errorf("the database's encoding is %s", encoding), "create a database with ENCODING 'UTF8'")
+	case replica:
+		return openError(fmt.Errorf("the server is a replica, which takes no writes"), "name the primary, or add target_session_attrs=read-write")
+	}
+	if s.ddl {
+		return s.Migrate(ctx)
+	}
+	have, err := s.version(ctx)
+	if err != nil {
+		return openError(err, "")
+	}
+	if have != SchemaVersion {
+		return openError(fmt.Errorf("the tables are of version %d, this program needs %d", have, SchemaVersion),
+			"have an owner of the schema run the output of `redrive migrate --print`")
+	}
+	return nil
+}
+
+func openError(err error, hint string) error {
+	return &redrive.Error{Op: "open", Err: fmt.Errorf("store in PostgreSQL: %w", err), Hint: hint}
+}
+
+// begin starts what runs in the background.
+func (s *Store) begin(conn *pgx.ConnConfig) {
+	s.watcher.init()
+	s.gatherer.store = s
+	s.hints.init(s, conn)
+	s.spawn(s.poll)
+	s.spawn(s.upkeep)
+	if s.listen {
+		s.spawn(s.hints.send)
+		s.spawn(s.hints.receive)
+	}
+}
+
+// spawn runs a long-lived function, again after a pause if it panics, until Close.
+func (s *Store) spawn(f func(ctx context.Context)) {
+	s.running.Go(func() {
+		for s.alive.Err() == nil {
+			func() {
+				defer func() {
+					if v := recover(); v != nil {
+						slog.Error("postgres: a background function panicked; it is begun anew", "panic", v)
+					}
+				}()
+				f(s.alive)
+			}()
+			sleep(s.alive, s.pollMax)
+		}
+	})
+}
+
+// sleep waits, or returns early when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// Close implements redrive.Source. What was sent is awaited. Leases that are still
+// held run out.
+func (s *Store) Close() error {
+	if s.over.Swap(true) {
+		s.running.Wait()
+		return nil
+	}
+	s.gatherer.close()
+	s.stop()
+	s.watcher.wakeAll()
+	s.running.Wait()
+	s.pool.Close()
+	return nil
+}
+
+func (s *Store) closed() error {
+	if s.over.Load() {
+		return redrive.ErrClosed
+	}
+	return nil
+}
+
+// detach gives a change a context of its own: cutting it off would leave open what it
+// did, so a caller that goes away only stops waiting for its turn.
+func (s *Store) detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+}
+
+// ready reports why a call cannot begin.
+func (s *Store) ready(ctx context.Context) error {
+	if err := s.closed(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (s *Store) observe(statement string, began time.Time) {
+	if s.trace != nil {
+		s.trace(statement, time.Since(began))
+	}
+}
+
+// Pool returns the state of the connection pool, for metrics.
+func (s *Store) Pool() *pgxpool.Stat { return s.pool.Stat() }
+
+// Caps implements redrive.Source.
+func (s *Store) Caps() redrive.Caps {
+	return redrive.Caps{
+		Name: "postgres", MaxDelay: redrive.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
+		Fenced: true, Filters: true, MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		Identity: redrive.IdentityMessage, Transfer: redrive.TransferTransaction,
+	}
+}
+
+// Now implements redrive.Store.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var now time.Time
+	err := s.read(ctx, "now", nil, func(r row) error { return r.Scan(&now) })
+	return now.UTC(), err
+}
+
+// named reports whether a connection string sets a parameter.
+func named(url, parameter string) bool { return strings.Contains(url, parameter+"=") }

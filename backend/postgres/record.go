@@ -1,0 +1,45 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+func scanRecord(r row, space string) (redrive.Record, error) {
+	rec := redrive.Record{Space: space}
+	var expires *time.Time
+	err := r.Scan(&rec.Key, &rec.Value, &rec.Version, &expires)
+	rec.Value, rec.ExpiresAt = body(rec.Value), timeOf(expires)
+	return rec, err
+}
+
+// GetRecord implements redrive.Store.
+func (s *Store) GetRecord(ctx context.Context, space, key string) (redrive.Record, error) {
+	var rec redrive.Record
+	found := false
+	err := s.read(ctx, "record_get", nil, func(r row) (err error) {
+		found = true
+		rec, err = scanRecord(r, space)
+		return err
+	}, space, key)
+	if err == nil && !found {
+		return rec, redrive.ErrNotFound
+	}
+	return rec, err
+}
+
+// ListRecords implements redrive.Store.
+func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]redrive.Record, error) {
+	if limit <= 0 {
+		limit = redrive.DefaultPage
+	}
+	var list []redrive.Record
+	err := s.read(ctx, "record_list", func() { list = nil }, func(r row) error {
+		rec, err := scanRecord(r, space)
+		list = append(list, rec)
+		return err
+	}, space, after, limit)
+	return list, err
+}

@@ -1,0 +1,175 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Folding the books is a job for one process at a time: it holds a record that expires.
+const (
+	foldEvery = time.Second
+	foldLease = 10 * time.Second
+	foldRows  = 20_000
+	foldSpace = "_store"
+	foldKey   = "fold"
+)
+
+// upkeep folds differences into the books while this process holds the record.
+func (s *Store) upkeep(ctx context.Context) {
+	var held holding
+	for ctx.Err() == nil {
+		sleep(ctx, foldEvery)
+		if ctx.Err() != nil {
+			return
+		}
+		if !s.holdFold(ctx, &held) {
+			continue
+		}
+		for {
+			n, err := s.fold(ctx)
+			if err != nil || n < foldRows {
+				break
+			}
+		}
+	}
+}
+
+// holding is this process's hold on the record.
+type holding struct {
+	version int64     // 0: another has it
+	renewed time.Time // by our own clock, which measures only how long ago that was
+}
+
+// holdFold takes or keeps the record, and reports whether this process has it.
+func (s *Store) holdFold(ctx context.Context, h *holding) bool {
+	if h.version != 0 && time.Since(h.renewed) < foldLease/2 { // nobody else takes it before
+		return true
+	}
+	renewed := time.Now()
+	_, err := s.Apply(ctx, redrive.Batch{Relaxed: true, Records: []redrive.RecordWrite{
+		{Space: foldSpace, Key: foldKey, Value: []byte(s.hints.self), Version: h.version, Expires: foldLease},
+	}})
+	h.version = 0
+	if err != nil {
+		return false
+	}
+	rec, err := s.GetRecord(ctx, foldSpace, foldKey)
+	if err != nil || string(rec.Value) != s.hints.self {
+		return false
+	}
+	h.version, h.renewed = rec.Version, renewed
+	return true
+}
+
+// fold adds differences to the books, and returns how many rows it took.
+func (s *Store) fold(ctx context.Context) (n int64, err error) {
+	err = s.one(ctx, "fold", nil, func(r row) error { return r.Scan(&n) }, foldRows)
+	return n, err
+}
+
+// Horizon is what keeps the server from removing dead rows.
+type Horizon struct {
+	Age       int64         // transactions since the oldest snapshot was taken
+	Longest   time.Duration // how long the longest transaction of the database has run
+	DeadRows  int64         // in our tables, as the server estimates
+	Threshold time.Duration // beyond which Probe warns
+}
+
+// horizonAlarm is how long a transaction may hold its snapshot before Probe warns.
+const horizonAlarm = 5 * time.Minute
+
+// Horizon returns what keeps dead rows from being removed, for metrics and alarms. A
+// long transaction anywhere in the database slows down what changes tables often.
+func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
+	h := Horizon{Threshold: horizonAlarm}
+	var seconds float64
+	err := s.read(ctx, "horizon", nil, func(r row) error { return r.Scan(&h.Age, &seconds, &h.DeadRows) }, s.sql.schema)
+	h.Longest = time.Duration(seconds * float64(time.Second))
+	return h, err
+}
+
+// Probe implements redrive.Source.
+func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
+	values := make(map[string]string)
+	names := []string{"server_version", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names", "autovacuum",
+		"default_transaction_isolation", "track_counts"}
+	err := s.read(ctx, "setting", nil, func(r row) error {
+		var name, value string
+		err := r.Scan(&name, &value)
+		values[name] = value
+		return err
+	}, names)
+	if err != nil {
+		return []redrive.Verdict{{Level: redrive.LevelRefused, Setting: "store", Value: s.sql.schema,
+			Promise: fmt.Sprintf("it cannot be read: %v", err), Hint: "is the server running, and may this user log in?"}}
+	}
+	list := durability(values)
+	list = append(list, upkeepVerdicts(values)...)
+	return append(list, s.horizonVerdict(ctx))
+}
+
+// durability tells what the server's settings promise of what was acknowledged.
+func durability(values map[string]string) []redrive.Verdict {
+	ok := func(name, promise string) redrive.Verdict {
+		return redrive.Verdict{Level: redrive.LevelOK, Setting: name, Value: values[name], Promise: promise}
+	}
+	list := []redrive.Verdict{ok("server_version", "the server's version")}
+	for name, promise := range map[string]string{
+		"fsync":            "what was written may be lost or damaged by a loss of power",
+		"full_page_writes": "a loss of power in the middle of a write may damage pages",
+	} {
+		if values[name] == "on" {
+			list = append(list, ok(name, "pages survive a loss of power"))
+		} else {
+			list = append(list, redrive.Verdict{Level: redrive.LevelRefused, Setting: name, Value: values[name], Promise: promise, Hint: "set " + name + " = on"})
+		}
+	}
+	commit := ok("synchronous_commit", "what was acknowledged survives a loss of power, if the disk keeps what it says it has written")
+	switch {
+	case values["synchronous_commit"] == "off":
+		commit.Level, commit.Promise = redrive.LevelWarn, "what was acknowledged in the last moments is lost in a crash of the server"
+		commit.Hint = "set synchronous_commit = on, for the database or the user"
+	case values["synchronous_standby_names"] == "":
+		commit.Promise += "; a fail-over to an asynchronous replica may lose the last moments"
+	case values["synchronous_commit"] == "local":
+		commit.Level, commit.Promise = redrive.LevelWarn, "a fail-over may lose what was acknowledged in the last moments"
+		commit.Hint = "set synchronous_commit = on, so that the standby is waited for"
+	default:
+		commit.Promise += "; the standbys are waited for"
+	}
+	return append(list, commit)
+}
+
+// upkeepVerdicts tells what the settings mean for the tables' health.
+func upkeepVerdicts(values map[string]string) []redrive.Verdict {
+	vacuum := redrive.Verdict{Level: redrive.LevelOK, Setting: "autovacuum", Value: values["autovacuum"], Promise: "dead rows are removed by themselves"}
+	if values["autovacuum"] != "on" || values["track_counts"] != "on" {
+		vacuum.Level, vacuum.Promise = redrive.LevelWarn, "nothing removes dead rows: claims become slower and slower"
+		vacuum.Hint = "set autovacuum = on and track_counts = on"
+	}
+	isolation := redrive.Verdict{Level: redrive.LevelOK, Setting: "default_transaction_isolation", Value: values["default_transaction_isolation"],
+		Promise: "concurrent claims do not disturb one another"}
+	if isolation.Value != "read committed" {
+		isolation.Level, isolation.Promise = redrive.LevelWarn, "concurrent claims and settlements must be repeated"
+		isolation.Hint = "set default_transaction_isolation = 'read committed' for this user"
+	}
+	return []redrive.Verdict{vacuum, isolation}
+}
+
+// horizonVerdict warns of a transaction that keeps dead rows from being removed.
+func (s *Store) horizonVerdict(ctx context.Context) redrive.Verdict {
+	h, err := s.Horizon(ctx)
+	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "oldest snapshot", Value: fmt.Sprintf("%d transactions, %s", h.Age, h.Longest.Round(time.Second)),
+		Promise: "dead rows can be removed"}
+	switch {
+	case err != nil:
+		v.Level, v.Value, v.Promise, v.Hint = redrive.LevelWarn, "unknown", "it could not be read", "see the server's log"
+	case h.Longest > h.Threshold:
+		v.Level, v.Promise = redrive.LevelWarn, "a long transaction keeps dead rows from being removed: tables grow and claims become slower"
+		v.Hint = "end the oldest transaction in pg_stat_activity, and set idle_in_transaction_session_timeout"
+	}
+	return v
+}

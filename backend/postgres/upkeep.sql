@@ -1,0 +1,67 @@
+-- Upkeep.
+
+-- name: configure
+--   $1 queue    $2 order by key    $3 dead letters let go    $4 how long ids are remembered, us
+INSERT INTO redrive.queue AS q (name, order_by_key, dead_release, remember) VALUES ($1, $2, $3, $4::bigint * interval '1 microsecond')
+ON CONFLICT (name) DO UPDATE SET order_by_key = excluded.order_by_key, dead_release = excluded.dead_release, remember = excluded.remember
+
+-- name: fold
+-- Adds differences to the books of their queues, at most so many rows at a time.
+--   $1 most rows
+WITH taken AS MATERIALIZED (
+  DELETE FROM redrive.delta d WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM redrive.delta x LIMIT $1 FOR UPDATE SKIP LOCKED))
+  RETURNING d.*
+),
+summed AS (
+  SELECT d.queue AS name, :sums FROM taken d GROUP BY d.queue
+),
+folded AS (
+  INSERT INTO redrive.queue AS q (name, :books)
+  SELECT d.name, :values FROM summed d ORDER BY d.name
+  ON CONFLICT (name) DO UPDATE SET :adds
+)
+SELECT count(*) FROM taken
+
+-- name: trim_remembered
+--   $1 most
+DELETE FROM redrive.remembered r WHERE (r.queue, r.id) IN (
+  SELECT x.queue, x.id FROM redrive.remembered x WHERE x.until <= clock_timestamp() ORDER BY x.until LIMIT $1 FOR UPDATE SKIP LOCKED)
+
+-- name: trim_records
+--   $1 most
+DELETE FROM redrive.record r WHERE (r.space, r.key) IN (
+  SELECT x.space, x.key FROM redrive.record x WHERE x.expires <= clock_timestamp() ORDER BY x.expires LIMIT $1 FOR UPDATE SKIP LOCKED)
+
+-- name: trim_inbox
+--   $1 most    $2 how long they are kept, us
+DELETE FROM redrive.inbox i WHERE i.id IN (
+  SELECT x.id FROM redrive.inbox x WHERE x.at <= clock_timestamp() - $2::bigint * interval '1 microsecond' ORDER BY x.at LIMIT $1 FOR UPDATE SKIP LOCKED)
+
+-- name: trim_dead
+-- The dead letters of a queue that are too old, or too many; none that is leased.
+--   $1 queue    $2 most    $3 greatest age, us (0: any)    $4 how many there are too many
+SELECT x.id FROM (
+  SELECT d.id, d.died, row_number() OVER (ORDER BY d.died, d.id) AS place, d.leased AND d.due > clock_timestamp() AS held
+  FROM redrive.dead d WHERE d.queue = $1 ORDER BY d.died, d.id LIMIT $2 + 1000) x
+WHERE NOT x.held AND (x.place <= $4 OR $3::bigint > 0 AND x.died < clock_timestamp() - $3::bigint * interval '1 microsecond')
+ORDER BY x.died, x.id
+LIMIT $2
+
+-- name: once
+--   $1 id
+INSERT INTO redrive.inbox (id, at) VALUES ($1, clock_timestamp()) ON CONFLICT (id) DO NOTHING
+
+-- name: horizon
+-- What keeps dead rows from being removed: the oldest snapshot of all sessions, prepared
+-- transactions and replication slots, in transactions, and the longest transaction.
+SELECT coalesce(greatest(
+    (SELECT max(age(a.backend_xmin)) FROM pg_stat_activity a WHERE a.backend_xmin IS NOT NULL),
+    (SELECT max(age(p.transaction)) FROM pg_prepared_xacts p),
+    (SELECT max(greatest(age(r.xmin), age(r.catalog_xmin))) FROM pg_replication_slots r)), 0),
+  coalesce((SELECT extract(epoch FROM max(clock_timestamp() - a.xact_start)) FROM pg_stat_activity a
+    WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database()), 0)::float8,
+  coalesce((SELECT sum(s.n_dead_tup) FROM pg_stat_user_tables s WHERE s.schemaname = $1), 0)::bigint
+
+-- name: setting
+--   $1 names
+SELECT s.name, s.setting FROM pg_settings s WHERE s.name = ANY ($1::text[])
