@@ -1,11 +1,10 @@
 package redrive
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"strings"
+	"slices"
 	"time"
 )
 
@@ -27,6 +26,10 @@ type PlanRequest struct {
 	MaxRedrives      int    `json:"max_redrives,omitempty"`
 	// Rate is how many messages are changed a second. Defaults to 100.
 	Rate float64 `json:"rate"`
+	// Canary is how many messages ActRedrive tries first, at most 200. The others
+	// follow only when all of these were delivered, at a growing rate, and the plan
+	// stops by itself when their cause of death is back; see [Trial]. 0: none.
+	Canary int `json:"canary,omitempty"`
 	// Actor is who asked, for the record. Optional.
 	Actor string `json:"actor,omitempty"`
 }
@@ -41,6 +44,7 @@ const (
 	planBatches   = 4 // a second
 	planBatch     = 500
 	planNamed     = 32 // a batch of names, which are looked at with their bodies
+	maxCanary     = 200
 )
 
 // check reports a request that no plan can carry out, and fills in defaults.
@@ -65,8 +69,10 @@ func (r *PlanRequest) check() error {
 		return invalid("a filter on plans", "leave plan and not-plan empty; the plan sets them itself")
 	case len(r.Refs) > 0 && (named != Query{State: named.State}):
 		return invalid("both names and a filter", "give one of them")
-	case r.Action != ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.MaxRedrives != 0):
-		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain and max-redrives empty")
+	case r.Action != ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.MaxRedrives != 0 || r.Canary != 0):
+		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, max-redrives and canary empty")
+	case r.Canary < 0 || r.Canary > maxCanary:
+		return invalid(fmt.Sprintf("a canary of %d", r.Canary), fmt.Sprintf("use up to %d, or 0 for none", maxCanary))
 	case r.MaxRedrives < 0:
 		return invalid(fmt.Sprintf("at most %d redrives", r.MaxRedrives), "use 0 for no limit, or more")
 	case math.IsNaN(r.Rate) || r.Rate < 0 || r.Rate > maxPlanRate:
@@ -100,12 +106,13 @@ type PlanState uint8
 const (
 	PlanRunning   PlanState = iota + 1 // changes messages, or waits for a runner
 	PlanPaused                         // until it is resumed
+	PlanStopped                        // by itself, as its canary failed; it can be resumed, with another canary
 	PlanDone                           // nothing was left to change
 	PlanCancelled                      // by a person; what was changed stays changed
 	PlanFailed                         // it cannot be carried out; see Plan.Problem
 )
 
-var planStateNames = []string{"", "running", "paused", "done", "cancelled", "failed"}
+var planStateNames = []string{"", "running", "paused", "stopped", "done", "cancelled", "failed"}
 
 // String returns the state in lower case.
 func (s PlanState) String() string { return enumName(planStateNames, s) }
@@ -136,22 +143,32 @@ type Plan struct {
 	// there were more than were counted.
 	Total     int64 `json:"total"`
 	TotalMore bool  `json:"total_more,omitempty"`
-	// Done and Failed count what was changed and what was refused. After a crash of its
-	// runner they may lack one batch.
+	// Done and Failed count what was changed and what was refused.
 	Done   int64 `json:"done"`
 	Failed int64 `json:"failed"`
 	// Errors counts the refusals by kind: loop, uncertain, not_found, state, conflict,
 	// or the error's masked text.
 	Errors map[string]int64 `json:"errors,omitempty"`
-	// Problem is why the plan failed, or what keeps it from going on at the moment.
+	// Problem is why the plan failed or stopped, or what keeps it from going on at the
+	// moment.
 	Problem   string    `json:"problem,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
+	// Trial is what a plan with a canary has seen, else nil.
+	Trial *Trial `json:"trial,omitempty"`
+
 	// Cursor is how far the runner got: a position of the store, or a number of names.
 	Cursor string `json:"cursor,omitempty"`
 	Named  int    `json:"named,omitempty"`
+	// Taken says that nothing is left to take.
+	Taken bool `json:"taken,omitempty"`
+	// Records is how many records of results there are, of which the last Pending ones
+	// hold messages that are about to be changed: who takes the plan over does them
+	// again, and nothing is skipped or counted twice.
+	Records int `json:"records,omitempty"`
+	Pending int `json:"pending,omitempty"`
 
 	version int64 // of the record
 }
@@ -161,6 +178,9 @@ func newPlan(id string, r *PlanRequest, now time.Time) Plan {
 	p := Plan{ID: id, Request: *r, State: PlanRunning, Cutoff: now, CreatedAt: now, UpdatedAt: now}
 	if until := r.Query.Until; !until.IsZero() && until.Before(now) {
 		p.Cutoff = until
+	}
+	if r.Canary > 0 {
+		p.Trial = &Trial{Stage: StageCanary, Since: now}
 	}
 	return p
 }
@@ -191,45 +211,43 @@ func (p *Plan) batch() int {
 	if len(p.Request.Refs) > 0 {
 		most = planNamed
 	}
-	return int(min(max(math.Ceil(p.Request.Rate/planBatches), 1), float64(most)))
+	n := int(min(max(math.Ceil(p.Request.Rate/planBatches), 1), float64(most)))
+	if p.Trial != nil {
+		n = p.Trial.left(p.Request.Canary, n)
+	}
+	return n
 }
 
 // pace is how long a number of changes takes at the plan's rate.
-func (p *Plan) pace(n int) time.Duration {
-	return duration(float64(n) / p.Request.Rate * float64(time.Second))
+func (p *Plan) pace(n int, now time.Time) time.Duration {
+	rate := p.Request.Rate
+	if p.Trial != nil {
+		rate = p.Trial.rate(rate, now)
+	}
+	return duration(float64(n) / rate * float64(time.Second))
 }
 
-// progress is what one step of a runner did.
-type progress struct {
-	fromCursor string // where the step began
-	fromNamed  int
-	results    []Updated
-	cursor     string // of the next step
-	named      int    // names worked on
-	end        bool   // nothing is left
-}
-
-// advance adds a step. A plan that was paused or cancelled meanwhile keeps its state,
-// but what was done is counted. If another runner, whose lease had run out, took the
-// same step, the place stays as it is, and only what surely counts once is counted.
-func (p *Plan) advance(g *progress, now time.Time) {
-	first := p.Cursor == g.fromCursor && p.Named == g.fromNamed
-	for i := range g.results {
-		err := g.results[i].Err
-		switch {
-		case err == nil && (first || g.named == 0):
+// count adds the results of a batch, which are then no longer pending. A plan that was
+// paused or cancelled meanwhile keeps its state.
+func (p *Plan) count(results []planResult, now time.Time) {
+	for i := range results {
+		if results[i].err == nil {
 			p.Done++
-		case err != nil && first:
-			p.Failed++
-			p.countError(err)
+			continue
 		}
+		p.Failed++
+		p.countError(results[i].err)
 	}
-	p.UpdatedAt, p.Problem = now, ""
-	if !first {
-		return
+	p.Pending, p.UpdatedAt, p.Problem = 0, now, ""
+	if p.Trial != nil {
+		p.Trial.add(results)
 	}
-	p.Cursor, p.Named = g.cursor, g.fromNamed+g.named
-	if g.end && !p.State.Final() {
+	p.finish(now)
+}
+
+// finish ends a plan that has nothing left to do.
+func (p *Plan) finish(now time.Time) {
+	if p.Taken && p.Pending == 0 && !p.State.Final() && (p.Trial == nil || p.Trial.Stage != StageCanary) {
 		p.State, p.EndedAt = PlanDone, now
 	}
 }
@@ -268,42 +286,17 @@ func (p *Plan) set(to PlanState, now time.Time) (changed bool, err error) {
 	case p.State.Final():
 		return false, &Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", ErrState, p.State), Hint: "make a new plan"}
 	}
+	if p.State == PlanStopped && to == PlanRunning {
+		*p.Trial = Trial{Stage: StageCanary, Since: now, Record: p.Records, Causes: p.Trial.Causes}
+	}
+	if to == PlanRunning {
+		p.Problem = ""
+	}
 	p.State, p.UpdatedAt = to, now
 	if to.Final() {
 		p.EndedAt = now
 	}
 	return true, nil
-}
-
-// planRecord is a plan as it is stored, with names in short.
-type planRecord struct {
-	Plan
-	Refs []string `json:"refs,omitempty"`
-}
-
-func encodePlan(p *Plan) ([]byte, error) {
-	r := planRecord{Plan: *p}
-	for _, ref := range p.Request.Refs {
-		r.Refs = append(r.Refs, ref.String())
-	}
-	b, err := json.Marshal(&r)
-	if err != nil {
-		return nil, fmt.Errorf("plan %s: %w", p.ID, err)
-	}
-	return b, nil
-}
-
-func decodePlan(r *Record) (Plan, error) {
-	var p planRecord
-	if err := json.Unmarshal(r.Value, &p); err != nil {
-		return Plan{}, &Error{Op: "plan", ID: r.Key, Err: fmt.Errorf("%w: record of a plan: %w", ErrCorrupt, err)}
-	}
-	for _, name := range p.Refs {
-		queue, id, _ := strings.Cut(name, "/")
-		p.Request.Refs = append(p.Request.Refs, Ref{Queue: queue, ID: id})
-	}
-	p.version = r.Version
-	return p.Plan, nil
 }
 
 // DryRun is what a plan would do, without doing it.
@@ -317,6 +310,15 @@ type DryRun struct {
 	Refused     map[string]int64
 	RefusedMore bool
 	Cutoff      time.Time // now, by the store's clock
+
+	causes []string // signatures, the first maxCauses
+}
+
+// cause notes a signature.
+func (d *DryRun) cause(signature string) {
+	if signature != "" && len(d.causes) < maxCauses && !slices.Contains(d.causes, signature) {
+		d.causes = append(d.causes, signature)
+	}
 }
 
 func (d *DryRun) refuse(kind string, n int64) {

@@ -34,6 +34,9 @@ func TestPlanRequestCheck(t *testing.T) {
 		"a negative rate":      with(func(r *PlanRequest) { r.Rate = -1 }),
 		"a rate without bound": with(func(r *PlanRequest) { r.Rate = math.Inf(1) }),
 		"no rate at all":       with(func(r *PlanRequest) { r.Rate = math.NaN() }),
+		"a negative canary":    with(func(r *PlanRequest) { r.Canary = -1 }),
+		"a huge canary":        with(func(r *PlanRequest) { r.Canary = 1000 }),
+		"a canary of a drop":   {Action: ActDrop, Canary: 3},
 		"negative redrives":    with(func(r *PlanRequest) { r.MaxRedrives = -1 }),
 		"a long actor":         with(func(r *PlanRequest) { r.Actor = strings.Repeat("x", 300) }),
 	} {
@@ -86,8 +89,8 @@ func TestPlanPace(t *testing.T) {
 		{0.1, 1, 10 * time.Second}, {1, 1, time.Second}, {50, 13, 260 * time.Millisecond}, {100, 25, 250 * time.Millisecond}, {100_000, planBatch, 5 * time.Millisecond},
 	} {
 		p := Plan{Request: PlanRequest{Rate: c.rate}}
-		if n := p.batch(); n != c.batch || p.pace(n) != c.pace {
-			t.Errorf("%v/s: batches of %d each %s, want %d each %s", c.rate, n, p.pace(n), c.batch, c.pace)
+		if n := p.batch(); n != c.batch || p.pace(n, time.Time{}) != c.pace {
+			t.Errorf("%v/s: batches of %d each %s, want %d each %s", c.rate, n, p.pace(n, time.Time{}), c.batch, c.pace)
 		}
 	}
 }
@@ -103,27 +106,20 @@ func TestPlanStateMachine(t *testing.T) {
 			now = now.Add(time.Second)
 			before := p
 			if rapid.Bool().Draw(t, "step of a runner") {
-				g := progress{fromCursor: p.Cursor, cursor: p.Cursor + "x", end: rapid.IntRange(0, 9).Draw(t, "end") == 0}
-				stale := rapid.IntRange(0, 4).Draw(t, "stale") == 0
-				if stale {
-					g.fromCursor, g.cursor = "elsewhere", "far away"
-				}
+				var batch []planResult
 				for range rapid.IntRange(0, 5).Draw(t, "results") {
 					err := rapid.SampledFrom([]error{nil, nil, ErrLoop, ErrUncertain, ErrNotFound, errors.New("disk 7 is bad"), errors.New("disk 8 is bad")}).Draw(t, "result")
-					g.results = append(g.results, Updated{Err: err})
-					switch {
-					case err == nil:
+					batch = append(batch, planResult{err: err})
+					if err == nil {
 						done++
-					case !stale:
+					} else {
 						failed++
 					}
 				}
-				p.advance(&g, now)
-				if stale && (p.Cursor != before.Cursor || p.State != before.State) {
-					t.Fatalf("a stale step moved it from %+v to %+v", before, p)
-				}
-				if before.State.Final() && p.State != before.State || p.State != before.State && (p.State != PlanDone || !g.end) {
-					t.Fatalf("a step made %s of %s", p.State, before.State)
+				p.Pending, p.Taken = 1, p.Taken || rapid.IntRange(0, 9).Draw(t, "end") == 0
+				p.count(batch, now)
+				if before.State.Final() && p.State != before.State || p.State != before.State && (p.State != PlanDone || !p.Taken) || p.Pending != 0 {
+					t.Fatalf("a step made %+v of %+v", p, before)
 				}
 			} else {
 				to := rapid.SampledFrom([]PlanState{PlanRunning, PlanPaused, PlanCancelled}).Draw(t, "to")
@@ -163,9 +159,10 @@ func TestPlanCountsABoundedNumberOfErrors(t *testing.T) {
 func TestPlanRecord(t *testing.T) {
 	at := time.Unix(1_700_000_000, 123).UTC()
 	p := Plan{ID: "p", State: PlanPaused, Cutoff: at, Total: 7, TotalMore: true, Done: 3, Failed: 2, Errors: map[string]int64{"loop": 2},
-		Problem: "none", CreatedAt: at, UpdatedAt: at, EndedAt: at, Cursor: "c", Named: 2,
+		Problem: "none", CreatedAt: at, UpdatedAt: at, EndedAt: at, Cursor: "c", Named: 2, Taken: true, Records: 3, Pending: 1,
+		Trial: &Trial{Stage: StageRamp, Since: at, Size: 4, Delivered: 2, Dead: 1, Waiting: 1, Causes: []string{"s"}, Record: 1},
 		Request: PlanRequest{Action: ActRedrive, Query: Query{Queue: "q", State: StateDead, Reason: ReasonExhausted, Since: at, Text: "t"},
-			Refs: []Ref{{"q", "a"}, {"q.x", "b"}}, To: "other", NewID: true, ConfirmUncertain: true, MaxRedrives: 3, Rate: 2.5, Actor: "me"}}
+			Refs: []Ref{{"q", "a"}, {"q.x", "b"}}, To: "other", NewID: true, ConfirmUncertain: true, MaxRedrives: 3, Rate: 2.5, Canary: 4, Actor: "me"}}
 	value, err := encodePlan(&p)
 	if err != nil {
 		t.Fatal(err)

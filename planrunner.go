@@ -37,8 +37,10 @@ type planRunner struct {
 }
 
 type runningPlan struct {
-	next   time.Time // of its next step
-	faults int       // in a row
+	next   time.Time     // of its next step
+	faults int           // in a row
+	looked time.Time     // when what it redrove was looked at
+	skew   time.Duration // of the store's clock, to ours
 }
 
 // round takes a step of every plan whose time has come, and returns how long there is
@@ -95,7 +97,7 @@ func (r *planRunner) list(ctx context.Context) error {
 	return nil
 }
 
-// step changes one batch of a plan.
+// step takes one step of a plan: looks at its canary, or changes one batch.
 func (r *planRunner) step(ctx context.Context, id string, s *runningPlan) {
 	began := time.Now()
 	plan, err := r.p.Get(ctx, id)
@@ -103,26 +105,51 @@ func (r *planRunner) step(ctx context.Context, id string, s *runningPlan) {
 		delete(r.plans, id)
 		return
 	}
-	var g progress
+	n, pause := 0, time.Duration(0)
 	if err == nil {
-		g, err = r.p.work(ctx, &plan)
+		pause, err = r.watch(ctx, &plan, s)
 	}
-	if err == nil {
-		plan, err = r.p.modify(ctx, id, func(plan *Plan, now time.Time) (bool, error) {
-			plan.advance(&g, now)
-			return true, nil
-		})
+	if err == nil && pause == 0 && plan.State == PlanRunning {
+		plan, n, err = r.p.work(ctx, plan)
 	}
 	if err != nil {
 		r.fault(ctx, id, s, err)
 		return
 	}
-	s.faults, s.next = 0, began.Add(plan.pace(len(g.results)))
-	if plan.State != PlanRunning {
-		delete(r.plans, id)
-		r.p.o.Logger.LogAttrs(ctx, slog.LevelInfo, "plan "+plan.State.String(), slog.String("plan", id), slog.String("action", plan.Request.Action.String()),
-			slog.Int64("done", plan.Done), slog.Int64("failed", plan.Failed))
+	s.faults, s.next = 0, began.Add(max(pause, plan.pace(n, time.Now().Add(s.skew))))
+	if plan.State == PlanRunning {
+		return
 	}
+	delete(r.plans, id)
+	level := slog.LevelInfo
+	if plan.State == PlanStopped {
+		level = slog.LevelWarn
+	}
+	r.p.o.Logger.LogAttrs(ctx, level, "plan "+plan.State.String(), slog.String("plan", id), slog.String("action", plan.Request.Action.String()),
+		slog.Int64("done", plan.Done), slog.Int64("failed", plan.Failed), slog.String("problem", plan.Problem))
+}
+
+// watch looks at what became of what a plan with a canary redrove, when it is time, and
+// returns how long the plan has to wait before it goes on.
+func (r *planRunner) watch(ctx context.Context, plan *Plan, s *runningPlan) (time.Duration, error) {
+	t := plan.Trial
+	if t == nil || plan.Pending > 0 || t.Stage == StageCanary && t.Size < plan.Request.Canary && !plan.Taken {
+		return 0, nil
+	}
+	if wait := time.Until(s.looked.Add(trialEvery)); wait > 0 {
+		if t.Stage == StageCanary {
+			return wait, nil
+		}
+		return 0, nil
+	}
+	began := time.Now()
+	err := r.p.look(ctx, plan, s)
+	// Looking must not be most of what it does.
+	s.looked = time.Now().Add(10 * time.Since(began))
+	if err == nil && plan.State == PlanRunning && plan.Trial.Stage == StageCanary {
+		return trialEvery, nil
+	}
+	return 0, err
 }
 
 // fault repeats a step later, or ends a plan that cannot be carried out.
@@ -150,72 +177,6 @@ func (r *planRunner) trouble(ctx context.Context, what, id string, err error) {
 	if ctx.Err() == nil {
 		r.p.o.Logger.LogAttrs(ctx, slog.LevelWarn, what, slog.String("plan", id), slog.Any("error", err))
 	}
-}
-
-// work changes the next batch of a plan.
-func (p *Plans) work(ctx context.Context, plan *Plan) (progress, error) {
-	if len(plan.Request.Refs) > 0 {
-		return p.workNamed(ctx, plan)
-	}
-	// Update alone cannot tell where it stopped, and what it refuses would come first
-	// again; so a page is looked at, then as many are changed from the same place on.
-	// Update checks the query once more, so that nothing is changed twice.
-	q := plan.query(plan.batch())
-	page, err := p.store.Find(ctx, q)
-	if err != nil {
-		return progress{}, err
-	}
-	g := progress{fromCursor: plan.Cursor, cursor: page.Next, end: page.Next == ""}
-	if len(page.Entries) > 0 {
-		g.results, err = p.store.Update(ctx, Selection{Query: &q}, plan.change(), len(page.Entries))
-	}
-	return g, err
-}
-
-func (p *Plans) workNamed(ctx context.Context, plan *Plan) (progress, error) {
-	left := plan.Request.Refs[min(plan.Named, len(plan.Request.Refs)):]
-	batch := left[:min(len(left), plan.batch())]
-	g := progress{fromNamed: plan.Named, named: len(batch), end: len(batch) == len(left)}
-	if len(batch) == 0 {
-		return g, nil
-	}
-	q := plan.query(0)
-	results, err := p.store.Update(ctx, Selection{Refs: batch, Query: &q}, plan.change(), len(batch))
-	if err != nil {
-		return g, err
-	}
-	g.results = results
-	return g, p.forgive(ctx, plan, results)
-}
-
-// forgive counts as done what was refused only because this plan did it before, when
-// its runner died between the change and the record of it.
-func (p *Plans) forgive(ctx context.Context, plan *Plan, results []Updated) error {
-	var refs []Ref
-	for i := range results {
-		if errors.Is(results[i].Err, ErrState) {
-			refs = append(refs, results[i].Ref)
-		}
-	}
-	if len(refs) == 0 {
-		return nil
-	}
-	entries, err := p.store.Get(ctx, refs)
-	if err != nil {
-		return err
-	}
-	ours := make(map[Ref]bool, len(entries))
-	for _, e := range entries {
-		if e != nil && e.Plan == plan.ID {
-			ours[e.Ref()] = true
-		}
-	}
-	for i := range results {
-		if ours[results[i].Ref] {
-			results[i].Err = nil
-		}
-	}
-	return nil
 }
 
 // admits reports why a named message is not the plan's to change, or nil.

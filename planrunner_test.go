@@ -405,7 +405,7 @@ func TestPlanRedrivesNothingTwiceWhenItsNotesAreLost(t *testing.T) {
 					m.failAgain("q")
 				}
 				p := m.plan(id)
-				if p.State != redrive.PlanDone || p.Failed != 0 || named && p.Done != 100 || p.Problem != "" {
+				if p.State != redrive.PlanDone || p.Failed != 0 || p.Done != 100 || p.Problem != "" {
 					t.Errorf("%+v", p)
 				}
 				if _, redrives := m.left("q"); redrives[1] != 100 {

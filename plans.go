@@ -20,6 +20,8 @@ const (
 
 	dryRunScan   = 10 // pages that are looked at one by one
 	dryRunGroups = 100
+
+	progressPages = 5 // of each state that are looked at
 )
 
 // PlansOptions configures [NewPlans]. Every field has a default.
@@ -58,6 +60,9 @@ func (p *Plans) Create(ctx context.Context, r PlanRequest) (Plan, error) {
 		return Plan{}, err
 	}
 	plan.Total, plan.TotalMore = run.Total, run.More
+	if plan.Trial != nil {
+		plan.Trial.Causes = run.causes
+	}
 	value, err := encodePlan(&plan)
 	if err != nil {
 		return Plan{}, err
@@ -66,7 +71,7 @@ func (p *Plans) Create(ctx context.Context, r PlanRequest) (Plan, error) {
 		return Plan{}, &Error{Op: "plan", Err: fmt.Errorf("%w plan: %d names are more than a record holds", ErrInvalid, len(r.Refs)),
 			Hint: "use a filter, or several plans"}
 	}
-	if err := p.write(ctx, plan.ID, value, 0, 0); err != nil {
+	if err := p.save(ctx, &plan); err != nil {
 		return Plan{}, fmt.Errorf("plan %s: %w", plan.ID, err)
 	}
 	p.rouse()
@@ -130,6 +135,9 @@ func (p *Plans) countGroups(ctx context.Context, plan *Plan, run *DryRun) error 
 	}
 	run.More = !complete
 	run.Groups = groups[:min(len(groups), dryRunGroups)]
+	for i := range groups {
+		run.cause(groups[i].Signature)
+	}
 	return nil
 }
 
@@ -157,6 +165,9 @@ func (p *Plans) countNamed(ctx context.Context, plan *Plan, run *DryRun) error {
 			run.Total++
 			if e != nil && e.State == StateDead {
 				run.ByReason[e.Reason]++
+				if f := e.History.Latest(); f != nil {
+					run.cause(f.Signature)
+				}
 			}
 		}
 	}
@@ -235,7 +246,7 @@ func (p *Plans) set(ctx context.Context, id string, to PlanState) error {
 }
 
 // modify changes a plan's record, and does so again if another changed it meanwhile.
-func (p *Plans) modify(ctx context.Context, id string, f func(plan *Plan, now time.Time) (bool, error)) (Plan, error) {
+func (p *Plans) modify(ctx context.Context, id string, f func(plan *Plan, now time.Time) (bool, error), also ...RecordWrite) (Plan, error) {
 	for range planSave {
 		plan, err := p.Get(ctx, id)
 		if err != nil {
@@ -248,23 +259,25 @@ func (p *Plans) modify(ctx context.Context, id string, f func(plan *Plan, now ti
 		if changed, err := f(&plan, now); err != nil || !changed {
 			return plan, err
 		}
-		var keep time.Duration
 		if plan.State.Final() {
-			keep, plan.Request.Refs = planKeep, nil
+			plan.Request.Refs = nil
 		}
-		value, err := encodePlan(&plan)
-		if err != nil {
-			return Plan{}, err
-		}
-		if err = p.write(ctx, id, value, plan.version, keep); !errors.Is(err, ErrVersion) {
+		if err := p.save(ctx, &plan, also...); !errors.Is(err, ErrVersion) {
 			return plan, err
 		}
 	}
 	return Plan{}, &Error{Op: "plan", ID: id, Err: ErrVersion, Hint: "too many write the plan at once; try again"}
 }
 
-func (p *Plans) write(ctx context.Context, id string, value []byte, version int64, keep time.Duration) error {
-	_, err := p.store.Apply(ctx, Batch{Records: []RecordWrite{{Space: planSpace, Key: id, Value: value, Version: version, Expires: keep}}})
+// save writes a plan that nobody has changed since it was read, and other records in
+// the same step.
+func (p *Plans) save(ctx context.Context, plan *Plan, also ...RecordWrite) error {
+	value, err := encodePlan(plan)
+	if err != nil {
+		return err
+	}
+	writes := append([]RecordWrite{{Space: planSpace, Key: plan.ID, Value: value, Version: plan.version, Expires: plan.keepFor()}}, also...)
+	_, err = p.store.Apply(ctx, Batch{Records: writes})
 	return err
 }
 
@@ -274,4 +287,100 @@ func (p *Plans) rouse() {
 	case p.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Results returns what became of the messages of a plan, in the order in which it
+// worked on them, from the given mark on, and the mark of the next page; it is empty
+// at the end. Of very large plans it knows the first 100,000 messages. Bodies are left
+// out.
+func (p *Plans) Results(ctx context.Context, id, after string, limit int) (results []PlanResult, next string, err error) {
+	plan, err := p.Get(ctx, id)
+	if err != nil {
+		return nil, "", err
+	}
+	var from, skip int
+	if after != "" {
+		if _, err := fmt.Sscanf(after, "%d.%d", &from, &skip); err != nil || from < 0 || skip < 0 {
+			return nil, "", &Error{Op: "plan", ID: id, Err: fmt.Errorf("%w page mark %q", ErrInvalid, after), Hint: "use the Next of the page before"}
+		}
+	}
+	limit = (&Query{Limit: limit}).PageLimit()
+	for n := from; n < plan.Records; n, skip = n+1, 0 {
+		r, err := p.store.GetRecord(ctx, planResultSpace, resultKey(id, n))
+		if errors.Is(err, ErrNotFound) { // beyond what it keeps, or too old
+			continue
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		slice, err := decodeResults(&r)
+		if err != nil {
+			return nil, "", err
+		}
+		pending := n >= plan.Records-plan.Pending
+		slice = slice[min(skip, len(slice)):]
+		if room := limit - len(results); len(slice) > room {
+			slice, next = slice[:room], fmt.Sprintf("%d.%d", n, skip+room)
+		}
+		if results, err = p.standing(ctx, &plan, slice, pending, results); err != nil || next != "" {
+			return results, next, err
+		}
+	}
+	return results, "", nil
+}
+
+// standing adds how messages stand now.
+func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pending bool, to []PlanResult) ([]PlanResult, error) {
+	refs := make([]Ref, len(slice))
+	for i := range slice {
+		refs[i] = slice[i].now()
+	}
+	i := 0
+	err := p.read(ctx, refs, func(_ Ref, e *Entry) {
+		s := &slice[i]
+		i++
+		r := PlanResult{Ref: s.ref(), Outcome: s.outcome(plan.Request.Action, pending, e), Error: s.Err, Entry: e}
+		if s.New != "" {
+			r.New = s.now()
+		}
+		if e != nil {
+			e.Body, e.Headers, e.Original = nil, nil, nil
+		}
+		to = append(to, r)
+	})
+	return to, err
+}
+
+// Progress returns what became of all that a plan redrove.
+func (p *Plans) Progress(ctx context.Context, plan *Plan) (PlanProgress, error) {
+	if plan.Request.Action != ActRedrive {
+		return PlanProgress{Complete: true}, nil
+	}
+	q := plan.again()
+	q.Since = plan.CreatedAt
+	again, complete, err := p.store.Groups(ctx, q)
+	if err != nil {
+		return PlanProgress{}, err
+	}
+	out := PlanProgress{Complete: complete}
+	for i := range again {
+		out.DiedAgain += again[i].Count
+	}
+	living := Query{Plan: plan.ID, Queue: plan.target(), Limit: MaxPage}
+	for _, living.State = range []State{StateWaiting, StateLeased, StateBlocked} {
+		living.After = ""
+		for range progressPages {
+			page, err := p.store.Find(ctx, living)
+			if err != nil {
+				return PlanProgress{}, err
+			}
+			out.Waiting += int64(len(page.Entries))
+			if living.After = page.Next; page.Next == "" {
+				break
+			}
+		}
+		out.Complete = out.Complete && living.After == ""
+	}
+	out.Delivered = max(plan.Done-out.DiedAgain-out.Waiting, 0)
+	return out, nil
 }

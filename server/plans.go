@@ -14,7 +14,7 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *api.PlanRequest, who *caller, now time.Time) (redrive.PlanRequest, error) {
 	out := redrive.PlanRequest{
-		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, MaxRedrives: req.MaxRedrives, Actor: who.name,
+		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
 	}
 	for action, name := range map[redrive.Action]string{redrive.ActRedrive: "redrive", redrive.ActDrop: "drop", redrive.ActArchive: "archive"} {
 		if req.Action == name {
@@ -134,11 +134,57 @@ func (a *app) plan(r *http.Request, who *caller) (*redrive.Plan, error) {
 }
 
 func (a *app) showPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	v, err := parameters(r, "progress")
+	if err != nil {
+		return err
+	}
 	p, err := a.plan(r, who)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, api.PlanOf(p))
+	out := api.PlanOf(p)
+	switch v.Get("progress") {
+	case "", "false":
+	case "true":
+		progress, err := a.plans.Progress(r.Context(), p)
+		if err != nil {
+			return err
+		}
+		out.Progress = api.ProgressOf(&progress)
+	default:
+		return bad(fmt.Sprintf("progress %q", v.Get("progress")), "use true or false")
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// planResults lists what became of the messages of a plan.
+func (a *app) planResults(w http.ResponseWriter, r *http.Request, who *caller) error {
+	v, err := parameters(r, "after", "limit")
+	if err != nil {
+		return err
+	}
+	limit, err := parseLimit(v)
+	if err != nil {
+		return err
+	}
+	p, err := a.plan(r, who)
+	if err != nil {
+		return err
+	}
+	results, next, err := a.plans.Results(r.Context(), p.ID, v.Get("after"), limit)
+	if err != nil {
+		return err
+	}
+	list := api.List[api.PlanResult]{Items: []api.PlanResult{}, Next: next, Complete: true}
+	for i := range results {
+		if e := results[i].Entry; e != nil && !who.sees(e.Queue) {
+			results[i].Entry = nil
+		}
+		if who.sees(results[i].Queue) {
+			list.Items = append(list.Items, api.PlanResultOf(&results[i], who.may(scopeReadPayload)))
+		}
+	}
+	return writeJSON(w, http.StatusOK, list)
 }
 
 func (a *app) cancelPlan(w http.ResponseWriter, r *http.Request, who *caller) error {

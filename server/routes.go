@@ -37,6 +37,7 @@ func (a *app) routes() []route {
 		{http.MethodPost, "/v1/plans", config.ScopeRedrive, a.createPlan},
 		{http.MethodGet, "/v1/plans", config.ScopeRead, a.listPlans},
 		{http.MethodGet, "/v1/plans/{id}", config.ScopeRead, a.showPlan},
+		{http.MethodGet, "/v1/plans/{id}/results", config.ScopeRead, a.planResults},
 		{http.MethodPost, "/v1/plans/{id}/cancel", config.ScopeRedrive, a.cancelPlan},
 		{http.MethodPost, "/v1/plans/{id}/pause", config.ScopeRedrive, a.pausePlan},
 		{http.MethodPost, "/v1/plans/{id}/resume", config.ScopeRedrive, a.resumePlan},

@@ -11,7 +11,6 @@ import (
 	"os/user"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
@@ -35,6 +34,7 @@ type deadRedriveCmd struct {
 	NewID            bool   `name:"new-id" help:"Under new ids, for receivers that deduplicate."`
 	ConfirmUncertain bool   `help:"Also those whose effect is unknown and may happen twice."`
 	MaxRedrives      int    `placeholder:"N" help:"Refuse what was redriven so often."`
+	Canary           int    `placeholder:"N" help:"Try so many first; the others follow, faster and faster, if all of these are delivered. If their cause of death is back, the plan stops."`
 }
 
 func (*deadRedriveCmd) Help() string {
@@ -42,6 +42,7 @@ func (*deadRedriveCmd) Help() string {
 		"redrive dead redrive hooks/order-42", "one",
 		"redrive dead redrive --queue hooks --reason exhausted --dry-run", "what would be redriven",
 		"redrive dead redrive --queue hooks --rate 50/s --wait", "all of a queue, slowly, and watch",
+		"redrive dead redrive --signature 4f1c09aa --canary 10 --wait", "ten first; the rest only if these are delivered",
 	)
 }
 
@@ -52,7 +53,7 @@ func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal) error {
 			return usageError{err}
 		}
 	}
-	return c.run(ctx, t, api.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, MaxRedrives: c.MaxRedrives},
+	return c.run(ctx, t, api.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
 		"redriven", c.confirmRedrive)
 }
 
@@ -139,6 +140,9 @@ func (c *planFlags) run(ctx context.Context, t *terminal, req api.PlanRequest, d
 		return err
 	}
 	defer client.close() //nolint:errcheck // it is done
+	if client.local && req.Canary > 0 {
+		return usagef("a canary needs a daemon that delivers it: start redrive serve, or leave --canary out")
+	}
 	if req.Rate = c.Rate.String(); len(c.IDs) == 0 {
 		f := c.filter()
 		req.Filter = &f
@@ -202,75 +206,6 @@ func printDryRun(t *terminal, d *api.DryRun, done string) error {
 	if len(d.Groups) > 0 {
 		t.printf("\n")
 		printGroups(t, d.Groups)
-	}
-	return nil
-}
-
-// pollEvery is how often a plan is looked at while it is waited for.
-const pollEvery = 200 * time.Millisecond
-
-// wait follows a plan until it ends.
-func (c *client) wait(ctx context.Context, t *terminal, p api.Plan, done string) (api.Plan, error) {
-	line := &progress{t: t}
-	defer line.clear()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for !p.Ended() {
-		line.update("%s", planLine(&p, done))
-		select {
-		case <-ctx.Done():
-			line.clear()
-			if !c.local {
-				t.note("the plan goes on: redrive plans cancel %s stops it", clean(p.ID))
-			}
-			return p, ctx.Err()
-		case <-tick.C:
-		}
-		if err := c.do(ctx, http.MethodGet, "/v1/plans/"+segment(p.ID), nil, nil, &p); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
-}
-
-func planLine(p *api.Plan, done string) string {
-	total := grouped(p.Total)
-	if p.TotalMore {
-		total = "more than " + total
-	}
-	s := fmt.Sprintf("%s of %s %s", grouped(p.Done), total, done)
-	if p.Failed > 0 {
-		s += fmt.Sprintf(", %s refused", grouped(p.Failed))
-	}
-	if p.State == api.PlanPaused {
-		s += ", paused"
-	}
-	return s
-}
-
-// reportPlan prints what became of a plan, or how to follow it.
-func reportPlan(t *terminal, p *api.Plan, done string) error {
-	if t.json {
-		if err := t.writeJSON(p); err != nil {
-			return err
-		}
-	} else {
-		switch {
-		case !p.Ended():
-			t.printf("plan %s is %s: %s\n", clean(p.ID), clean(p.State), planLine(p, done))
-			t.note("follow it with: redrive plans; next time wait with --wait")
-		default:
-			t.printf("%s\n", planLine(p, done))
-		}
-		if p.Problem != "" {
-			t.printf("  %s\n", clean(p.Problem))
-		}
-		for _, name := range slices.Sorted(maps.Keys(p.Errors)) {
-			t.printf("  %s: %s\n", grouped(p.Errors[name]), clean(name))
-		}
-	}
-	if p.Failed > 0 || p.State == api.PlanFailed || p.State == api.PlanCancelled {
-		return errFailed
 	}
 	return nil
 }

@@ -9,10 +9,12 @@ import (
 
 // plansCmd looks at redrives and holds them.
 type plansCmd struct {
-	List   plansListCmd   `cmd:"" default:"withargs" help:"List the plans, the newest first."`
-	Pause  plansPauseCmd  `cmd:"" help:"Hold a plan."`
-	Resume plansResumeCmd `cmd:"" help:"Go on with a plan."`
-	Cancel plansCancelCmd `cmd:"" help:"End a plan; what it did stays done."`
+	List    plansListCmd    `cmd:"" default:"withargs" help:"List the plans, the newest first."`
+	Show    plansShowCmd    `cmd:"" help:"Tell how far a plan is and what became of its messages."`
+	Results plansResultsCmd `cmd:"" help:"List what became of each message of a plan."`
+	Pause   plansPauseCmd   `cmd:"" help:"Hold a plan."`
+	Resume  plansResumeCmd  `cmd:"" help:"Go on with a plan."`
+	Cancel  plansCancelCmd  `cmd:"" help:"End a plan; what it did stays done."`
 }
 
 type plansListCmd struct {
@@ -59,7 +61,7 @@ func planColour(state string) string {
 	switch state {
 	case api.PlanDone:
 		return good
-	case api.PlanFailed, api.PlanCancelled:
+	case api.PlanFailed, api.PlanCancelled, api.PlanStopped:
 		return bad
 	}
 	return warn

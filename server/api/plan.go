@@ -19,13 +19,14 @@ type PlanRequest struct {
 	NewID            bool   `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
 	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
 	MaxRedrives      int    `json:"max_redrives,omitempty"` // refuse what was redriven so often
+	Canary           int    `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
 	DryRun           bool   `json:"dry_run,omitempty"`      // count only
 }
 
 // Plan is a durable redrive.
 type Plan struct {
 	ID        string           `json:"id"`
-	State     string           `json:"state"` // running, paused, done, cancelled or failed
+	State     string           `json:"state"` // running, paused, stopped, done, cancelled or failed
 	Request   PlanRequest      `json:"request"`
 	Actor     string           `json:"actor,omitempty"` // who asked for it
 	Cutoff    time.Time        `json:"cutoff"`          // what died later is not part of it
@@ -35,10 +36,63 @@ type Plan struct {
 	Failed    int64            `json:"failed"`
 	Named     int              `json:"named,omitempty"`   // names worked on; a plan forgets its names when it ends
 	Errors    map[string]int64 `json:"errors,omitempty"`  // refusals by kind
-	Problem   string           `json:"problem,omitempty"` // why it failed, or what holds it up
+	Problem   string           `json:"problem,omitempty"` // why it failed or stopped, or what holds it up
+	Trial     *Trial           `json:"trial,omitempty"`   // of a plan with a canary
+	Progress  *Progress        `json:"progress,omitempty"`
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+}
+
+// Trial is what a plan with a canary has seen of it.
+type Trial struct {
+	Stage     string    `json:"stage"` // canary, ramp or full
+	Since     time.Time `json:"since"`
+	Size      int       `json:"size"` // of the canary so far
+	Delivered int       `json:"delivered"`
+	DeadAgain int       `json:"dead_again"`
+	Waiting   int       `json:"waiting"`
+}
+
+// Progress is what became of all that a plan redrove. It is there when the parameter
+// progress asks for it.
+type Progress struct {
+	Delivered int64 `json:"delivered"`
+	DeadAgain int64 `json:"dead_again"`
+	Waiting   int64 `json:"waiting"`
+	Complete  bool  `json:"complete"` // false: there was more than one look sees
+}
+
+// PlanResult is what became of one message of a plan: delivered, waiting, dead (again),
+// dropped, archived, refused, or pending when it is about to be changed.
+type PlanResult struct {
+	Queue   string   `json:"queue"`
+	ID      string   `json:"id"`
+	Now     string   `json:"now,omitempty"` // "queue/id" where it is, if the plan moved it
+	Outcome string   `json:"outcome"`
+	Error   string   `json:"error,omitempty"`   // why it was refused
+	Message *Message `json:"message,omitempty"` // as it stands now, with its history
+}
+
+// PlanResultOf returns a result as it goes over the wire. Without payload, what
+// failures quote of bodies is left out.
+func PlanResultOf(r *redrive.PlanResult, payload bool) PlanResult {
+	out := PlanResult{Queue: r.Queue, ID: r.ID, Outcome: string(r.Outcome), Error: r.Error}
+	if r.New != (redrive.Ref{}) {
+		out.Now = r.New.String()
+	}
+	if r.Entry != nil {
+		m := Summary(r.Entry)
+		h := &r.Entry.History
+		m.History = &History{Count: h.Count, First: failure(h.First, payload), Last: failure(h.Last, payload)}
+		out.Message = &m
+	}
+	return out
+}
+
+// ProgressOf returns progress as it goes over the wire.
+func ProgressOf(p *redrive.PlanProgress) *Progress {
+	return &Progress{Delivered: p.Delivered, DeadAgain: p.DiedAgain, Waiting: p.Waiting, Complete: p.Complete}
 }
 
 // DryRun tells what a plan would do.
@@ -59,6 +113,7 @@ type DryRun struct {
 const (
 	PlanRunning   = "running"
 	PlanPaused    = "paused"
+	PlanStopped   = "stopped" // by itself: its canary failed
 	PlanDone      = "done"
 	PlanCancelled = "cancelled"
 	PlanFailed    = "failed"
@@ -71,17 +126,21 @@ func (p *Plan) Ended() bool {
 
 // PlanOf returns a plan as it goes over the wire.
 func PlanOf(p *redrive.Plan) Plan {
-	return Plan{
+	out := Plan{
 		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
 		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
 	}
+	if t := p.Trial; t != nil {
+		out.Trial = &Trial{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
+	}
+	return out
 }
 
 func planRequestOf(p *redrive.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
-		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, MaxRedrives: r.MaxRedrives,
+		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
 	for _, ref := range r.Refs {

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/server/api"
+)
+
+type plansShowCmd struct {
+	planArg `embed:""`
+	Wait    bool `short:"w" help:"Follow it until it ends."`
+}
+
+func (*plansShowCmd) Help() string {
+	return examples("redrive plans show PLAN", "how far it is", "redrive plans show PLAN --wait", "follow it, also one that another started")
+}
+
+// Run prints a plan.
+func (c *plansShowCmd) Run(ctx context.Context, t *terminal) error {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	path, whole := "/v1/plans/"+segment(c.ID), url.Values{"progress": {"true"}}
+	var p api.Plan
+	if err := client.do(ctx, http.MethodGet, path, whole, nil, &p); err != nil {
+		return err
+	}
+	done := doneWord(p.Request.Action)
+	if c.Wait {
+		if p, err = client.wait(ctx, t, p, done); err != nil {
+			return err
+		}
+		return reportPlan(t, &p, done)
+	}
+	if t.json {
+		return t.writeJSON(p)
+	}
+	t.printf("%s  %s\n", t.paint(strong, clean(p.ID)), t.paint(planColour(p.State), clean(p.State)))
+	fields(t, "  ", "action", clean(p.Request.Action), "of", clean(planFilter(&p)), "to", clean(p.Request.To), "rate", clean(p.Request.Rate), "by", clean(p.Actor),
+		"created", moment(&p.CreatedAt), "ended", moment(p.EndedAt), "so far", planLine(&p, done))
+	if g := p.Progress; g != nil && p.Request.Action == "redrive" {
+		more := ""
+		if !g.Complete {
+			more = " (there is more than was looked at)"
+		}
+		fields(t, "  ", "became", grouped(g.Delivered)+" delivered, "+grouped(g.DeadAgain)+" dead again, "+grouped(g.Waiting)+" waiting"+more)
+	}
+	fields(t, "  ", "problem", clean(p.Problem))
+	return nil
+}
+
+// doneWord is what an action has done.
+func doneWord(action string) string {
+	switch action {
+	case "drop":
+		return "dropped"
+	case "archive":
+		return "archived"
+	}
+	return "redriven"
+}
+
+// planFilter describes what a plan selects.
+func planFilter(p *api.Plan) string {
+	f := p.Request.Filter
+	if f == nil {
+		return "named messages"
+	}
+	flags := filterFlags{Queue: f.Queue, Reason: f.Reason, Signature: f.Signature, Kind: f.Kind, Key: f.Key, Since: when(f.Since), Until: when(f.Until), Text: f.Text, Header: f.Header}
+	if s := flags.String(); s != "" {
+		return s
+	}
+	return everything
+}
+
+type plansResultsCmd struct {
+	planArg `embed:""`
+	Outcome string `enum:",delivered,waiting,dead,dropped,archived,refused,pending" default:"" placeholder:"OUTCOME" help:"Only these: delivered, waiting, dead, dropped, archived, refused or pending."`
+	Limit   int    `default:"100" placeholder:"N" help:"At most so many (default 100; 0: all)."`
+}
+
+func (*plansResultsCmd) Help() string {
+	return examples("redrive plans results PLAN --outcome dead", "what died again, and of what", "redrive plans results PLAN --limit 0 --json", "all, with the history of each")
+}
+
+// Run prints a line a message.
+func (c *plansResultsCmd) Run(ctx context.Context, t *terminal) error {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	list := api.List[api.PlanResult]{Items: []api.PlanResult{}, Complete: true}
+	query := url.Values{"limit": {strconv.Itoa(redrive.DefaultPage)}}
+	err = pages(ctx, client, "/v1/plans/"+segment(c.ID)+"/results", query, func(page api.List[api.PlanResult]) bool {
+		for i := range page.Items {
+			if c.Outcome != "" && page.Items[i].Outcome != c.Outcome {
+				continue
+			}
+			if c.Limit > 0 && len(list.Items) == c.Limit {
+				list.Complete = false
+				return false
+			}
+			list.Items = append(list.Items, page.Items[i])
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.writeJSON(list)
+	}
+	b := newTable("MESSAGE", "OUTCOME", "ATTEMPTS", "NOW", "ERROR")
+	for i := range list.Items {
+		r := &list.Items[i]
+		attempts, why := 0, r.Error
+		if r.Message != nil {
+			attempts = r.Message.Attempts
+			why = r.Message.Error
+		}
+		b.add(text(r.Queue+"/"+r.ID), coloured(outcomeColour(r.Outcome), r.Outcome), number(attempts), text(r.Now), text(why))
+	}
+	b.print(t)
+	if len(list.Items) == 0 {
+		t.note("there is none")
+	} else if !list.Complete {
+		t.note("there are more; --limit 0 shows all")
+	}
+	return nil
+}
+
+func outcomeColour(outcome string) string {
+	switch outcome {
+	case "delivered", "archived":
+		return good
+	case "dead", "refused":
+		return bad
+	}
+	return warn
+}

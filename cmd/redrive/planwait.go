@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive/server/api"
+)
+
+// How often a plan is looked at while it is waited for, and what became of its
+// messages, which costs the daemon more.
+const (
+	pollEvery     = 200 * time.Millisecond
+	progressPolls = 10
+)
+
+// wait follows a plan until it ends or stops.
+func (c *client) wait(ctx context.Context, t *terminal, p api.Plan, done string) (api.Plan, error) {
+	line := &progress{t: t}
+	defer line.clear()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	began, from := time.Now(), p.Done
+	var last *api.Progress
+	for n := 0; !p.Ended() && p.State != api.PlanStopped; n++ {
+		line.update("%s", planBar(&p, last, done, rateOf(p.Done-from, time.Since(began))))
+		select {
+		case <-ctx.Done():
+			line.clear()
+			if !c.local {
+				t.note("the plan goes on: redrive plans cancel %s stops it", clean(p.ID))
+			}
+			return p, ctx.Err()
+		case <-tick.C:
+		}
+		var query url.Values
+		if t.errTTY && !t.json && n%progressPolls == 0 {
+			query = url.Values{"progress": {"true"}}
+		}
+		var now api.Plan
+		if err := c.do(ctx, http.MethodGet, "/v1/plans/"+segment(p.ID), query, nil, &now); err != nil {
+			return p, err
+		}
+		p = now
+		if p.Progress != nil {
+			last = p.Progress
+		}
+	}
+	return p, nil
+}
+
+func rateOf(n int64, d time.Duration) float64 {
+	if d < time.Second {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}
+
+// barWidth is how many characters a full bar has.
+const barWidth = 24
+
+// planBar is one line about a plan that runs: a bar, counts, and what became of the
+// messages.
+func planBar(p *api.Plan, seen *api.Progress, done string, rate float64) string {
+	s := ""
+	if p.Total > 0 && !p.TotalMore {
+		full := int(min(p.Done+p.Failed, p.Total) * barWidth / p.Total)
+		s = "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "] "
+	}
+	s += planLine(p, done)
+	if rate > 0 {
+		s += fmt.Sprintf(" (%.0f/s)", rate)
+	}
+	if seen != nil && p.Done > 0 && p.Request.Action == "redrive" {
+		s += fmt.Sprintf("; %s delivered, %s dead again, %s waiting", grouped(seen.Delivered), grouped(seen.DeadAgain), grouped(seen.Waiting))
+	}
+	return s
+}
+
+// planLine says how far a plan is.
+func planLine(p *api.Plan, done string) string {
+	total := grouped(p.Total)
+	if p.TotalMore {
+		total = "more than " + total
+	}
+	s := fmt.Sprintf("%s of %s %s", grouped(p.Done), total, done)
+	if p.Failed > 0 {
+		s += fmt.Sprintf(", %s refused", grouped(p.Failed))
+	}
+	switch c := p.Trial; {
+	case p.State == api.PlanPaused:
+		s += ", paused"
+	case c != nil && c.Stage == "canary" && !p.Ended():
+		s += fmt.Sprintf("; canary of %d: %d delivered, %d dead again, %d waiting", c.Size, c.Delivered, c.DeadAgain, c.Waiting)
+	case c != nil && c.Stage == "ramp" && !p.Ended():
+		s += "; the canary was delivered, the rate grows"
+	}
+	return s
+}
+
+// reportPlan prints what became of a plan, or how to follow it.
+func reportPlan(t *terminal, p *api.Plan, done string) error {
+	if t.json {
+		if err := t.writeJSON(p); err != nil {
+			return err
+		}
+	} else {
+		printPlan(t, p, done)
+	}
+	if p.Failed > 0 || p.State == api.PlanFailed || p.State == api.PlanCancelled || p.State == api.PlanStopped {
+		return errFailed
+	}
+	return nil
+}
+
+func printPlan(t *terminal, p *api.Plan, done string) {
+	id := clean(p.ID)
+	switch {
+	case p.State == api.PlanStopped:
+		t.printf("%s %s: %s\n", t.paint(bad, "stopped"), planLine(p, done), clean(p.Problem))
+		t.note("what became of each: redrive plans results %s; when the cause is mended, with another canary: redrive plans resume %s; to end it: redrive plans cancel %s", id, id, id)
+	case !p.Ended():
+		t.printf("plan %s is %s: %s\n", id, clean(p.State), planLine(p, done))
+		t.note("follow it with: redrive plans show %s --wait", id)
+	default:
+		t.printf("%s\n", planLine(p, done))
+		if c := p.Trial; c != nil && c.Stage != "canary" && p.State == api.PlanDone {
+			t.printf("  the canary of %d was delivered\n", c.Size)
+		}
+	}
+	if p.Problem != "" && p.State != api.PlanStopped {
+		t.printf("  %s\n", clean(p.Problem))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Errors)) {
+		t.printf("  %s: %s\n", grouped(p.Errors[name]), clean(name))
+	}
+}
