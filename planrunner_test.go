@@ -449,6 +449,20 @@ func TestPlanIsTakenOverWhenItsRunnerDies(t *testing.T) {
 	})
 }
 
+func TestPlanIsTakenOverAtOnceInAnEmbeddedStore(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		m.kill("q", 3, nil)
+		if _, err := m.store.Apply(context.Background(), redrive.Batch{Records: []redrive.RecordWrite{
+			{Space: "leases", Key: "plans", Value: []byte("dead process"), Expires: 15 * time.Second}}}); err != nil {
+			t.Fatal(err)
+		}
+		plans := redrive.NewPlans(m.store, redrive.PlansOptions{Alone: true})
+		defer m.run(plans)()
+		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive})
+		m.ends(id, 11*time.Second, redrive.PlanDone, 3, 0)
+	})
+}
+
 func TestPlanIsNoticed(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		stop := m.run(m.plans)

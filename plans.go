@@ -31,6 +31,10 @@ type PlansOptions struct {
 	// Logger gets a line when a plan ends and when it is in trouble. Defaults to
 	// discarding.
 	Logger *slog.Logger
+	// Alone says that no other process can have the store open, as with an embedded
+	// one: plans then go on at once after a crash, without waiting for the lease of
+	// the process that died.
+	Alone bool
 }
 
 // Plans makes plans and carries them out. All methods are safe for concurrent use, in

@@ -22,7 +22,7 @@ type LocalAPI struct {
 // are no tokens. Close it before the store.
 func Local(store redrive.Store) *LocalAPI {
 	log := slog.New(slog.DiscardHandler)
-	a := &app{store: store, plans: redrive.NewPlans(store, redrive.PlansOptions{}), log: log, gateway: gateway.New(store, gateway.Options{})}
+	a := &app{store: store, plans: redrive.NewPlans(store, redrive.PlansOptions{Alone: embedded(store)}), log: log, gateway: gateway.New(store, gateway.Options{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	var runner sync.WaitGroup
 	runner.Go(func() {

@@ -148,7 +148,7 @@ func (s *Server) assemble(store redrive.Store) error {
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
 	})
 	a.pull = redrive.NewPuller(a.engine, redrive.PullOptions{Policy: s.policies()})
-	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{Instance: instance, Logger: s.log})
+	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{Instance: instance, Logger: s.log, Alone: embedded(store)})
 	a.gateway = gateway.New(a.marks, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
@@ -163,6 +163,12 @@ func (s *Server) assemble(store redrive.Store) error {
 	s.http = s.newHTTP(a.shell(a.mux(known), host))
 	s.socket = s.newHTTP(a.shell(a.mux(nil), anyHost))
 	return nil
+}
+
+// embedded reports a store that one process has for itself.
+func embedded(store redrive.Store) bool {
+	name := store.Caps().Name
+	return name == "sqlite" || name == "memory"
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {
