@@ -65,7 +65,9 @@ type Delivery struct {
 	// Crashes counts deaths of the process while this message was alone in it.
 	Crashes int
 	// Suspect says that a claim of this message ended without a settlement, so it
-	// was handed out alone.
+	// was handed out alone. A source without [Caps.MarksClaims] says with it that it
+	// may have handed the message out before, perhaps to another process; the engine
+	// then looks for its mark.
 	Suspect bool
 	// Dead is the reason the message is dead for, when a dead letter was claimed
 	// (ClaimRequest.Dead).

@@ -258,10 +258,22 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	e.workers.Wait()
+	e.unmark()
 	if n := e.undurable.Load(); n > 0 {
 		return &Error{Op: "shutdown", Err: fmt.Errorf("%s did not become durable", plural(int(n), "settlement")), Hint: "their messages will be delivered again"}
 	}
 	return nil
+}
+
+// unmark takes away the marks of claims that no source keeps itself.
+func (e *Engine) unmark() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, src := range e.wrapped {
+		if p, ok := src.(*parking); ok {
+			p.close()
+		}
+	}
 }
 
 // drain is the end of Run: patience, cancellation, release.

@@ -3,7 +3,9 @@ package redrive_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -269,4 +271,163 @@ func TestParking_ShutdownReleasesNatively(t *testing.T) {
 			t.Errorf("%d left at the broker, want 5", n)
 		}
 	}, redrive.EngineOptions{Grace: time.Second})
+}
+
+// again hands everything out as a broker does that redelivers after a crash.
+type again struct{ *broker }
+
+func (a again) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	ds, err := a.broker.Claim(ctx, req)
+	for i := range ds {
+		ds[i].Suspect = true
+	}
+	return ds, err
+}
+
+// claimMark writes what an instance that died left behind.
+func (r *rig) claimMark(queue, instance, ids string) {
+	r.t.Helper()
+	_, err := r.store.Apply(r.t.Context(), redrive.Batch{Records: []redrive.RecordWrite{
+		{Space: "claims", Key: queue + "/" + instance + "/0", Value: []byte(ids), Version: redrive.AnyVersion}}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestParking_ClaimsAreMarkedBeforeTheHandlerRuns(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		b := newBroker(t, redrive.IdentityMessage)
+		r.handle("sms", func(ctx context.Context, d *redrive.Delivery) error {
+			marks, err := r.store.ListRecords(ctx, "claims", "", 100)
+			if err != nil {
+				return err
+			}
+			for _, m := range marks {
+				if slices.Contains(strings.Split(string(m.Value), "\n"), d.ID) {
+					return nil
+				}
+			}
+			t.Errorf("%s runs and stands in no mark", d.ID)
+			return nil
+		}, redrive.QueueOptions{Sources: []redrive.Source{b}})
+		b.sends("sms", 500)
+		r.start()
+		r.within(time.Minute, "the broker is empty", func() bool { return b.left("sms") == 0 })
+		marks, err := r.store.ListRecords(t.Context(), "claims", "", 1000)
+		if err != nil || len(marks) > redrive.DefaultConcurrency*8 {
+			t.Errorf("%d marks, %v: they are not used again", len(marks), err)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if marks, err = r.store.ListRecords(t.Context(), "claims", "", 1000); err != nil || len(marks) != 0 {
+			t.Errorf("%d marks are left after an orderly end, %v", len(marks), err)
+		}
+	})
+}
+
+func TestParking_WhatWasInHandAtACrashIsASuspect(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		b := newBroker(t, redrive.IdentityMessage)
+		var alone sync.Map
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			alone.Store(d.ID, d.Suspect)
+			return nil
+		}, redrive.QueueOptions{Sources: []redrive.Source{again{b}}})
+		r.claimMark("sms", "another", "b-1\nb-3\nb-gone")
+		r.claimMark("smss", "another", "b-2")
+		r.claimMark("sms", "rig", "b-4") // our own: we did not crash
+		b.sends("sms", 6)
+		r.start()
+		r.within(time.Minute, "all are handled", func() bool { c := r.counts("sms"); return b.left("sms") == 0 && c.AllWaiting() == 0 })
+		for i := range 6 {
+			id := "b-" + strconv.Itoa(i)
+			got, ok := alone.Load(id)
+			if want := i == 1 || i == 3; !ok || got != want {
+				t.Errorf("%s: suspect %v, want %t", id, got, want)
+			}
+		}
+		if c := r.counts("sms"); c.Books.Parked != 2 {
+			t.Errorf("%d parked, want the 2 suspects", c.Books.Parked)
+		}
+	})
+}
+
+func TestParking_WithoutIdentityWhateverComesAgainIsASuspect(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		b := newBroker(t, redrive.IdentityNone)
+		var suspects atomic.Int64
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			if d.Suspect {
+				suspects.Add(1)
+			}
+			return nil
+		}, redrive.QueueOptions{Sources: []redrive.Source{again{b}}})
+		b.sends("sms", 3)
+		r.start()
+		r.within(time.Minute, "all are handled", func() bool { c := r.counts("sms"); return b.left("sms") == 0 && c.AllWaiting() == 0 })
+		if suspects.Load() != 3 {
+			t.Errorf("%d ran as suspects, want 3", suspects.Load())
+		}
+	})
+}
+
+func TestParking_ReleasedMessagesLeaveTheirMark(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		b := newBroker(t, redrive.IdentityMessage)
+		b.settle = func(ctx context.Context, s []redrive.Settlement) []error {
+			for i := range s {
+				if s[i].Outcome != redrive.OutcomeRelease {
+					continue
+				}
+				marks, err := r.store.ListRecords(ctx, "claims", "", 100)
+				if err != nil {
+					t.Error(err)
+				}
+				for _, m := range marks {
+					if slices.Contains(strings.Split(string(m.Value), "\n"), s[i].Receipt.ID) {
+						t.Errorf("%s is given back and still marked", s[i].Receipt.ID)
+					}
+				}
+			}
+			return b.store.Settle(ctx, s)
+		}
+		r.handle("sms", func(ctx context.Context, _ *redrive.Delivery) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, redrive.QueueOptions{Sources: []redrive.Source{b}, Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
+		b.sends("sms", 5)
+		r.start()
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}, redrive.EngineOptions{Grace: time.Second})
+}
+
+func TestParking_NothingIsHandedOutThatCannotBeMarked(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		b := newBroker(t, redrive.IdentityMessage)
+		var away atomic.Bool
+		away.Store(true)
+		r.fail.apply = func(ctx context.Context, batch redrive.Batch) ([]error, error) {
+			if away.Load() {
+				return nil, errors.New("the store is away")
+			}
+			return r.store.Apply(ctx, batch)
+		}
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			if away.Load() {
+				t.Errorf("%s is handled without a mark", d.ID)
+			}
+			return nil
+		}, redrive.QueueOptions{Sources: []redrive.Source{b}})
+		b.sends("sms", 20)
+		r.start()
+		pass(10 * time.Minute)
+		if n := b.left("sms"); n != 20 {
+			t.Errorf("%d left at the broker, want 20", n)
+		}
+		away.Store(false)
+		r.within(time.Minute, "the broker is empty", func() bool { return b.left("sms") == 0 })
+	})
 }

@@ -1,6 +1,7 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -17,11 +18,27 @@ type parking struct {
 	store Store
 	e     *Engine
 	mu    sync.Mutex
-	held  map[Receipt]*Delivery // what was handed out and is not settled
+	held  map[Receipt]heldDelivery // what was handed out and is not settled
+	marks *claimMarks              // nil if the source keeps its own
+
+	// The store could not take marks: nothing is claimed before this time, as what is
+	// given back comes again at once.
+	unmarkable error
+	until      time.Time
+}
+
+// heldDelivery is a delivery in our hands, with its mark.
+type heldDelivery struct {
+	*Delivery
+	mark *claimMark
 }
 
 func newParking(src Source, store Store, e *Engine) *parking {
-	return &parking{Source: src, caps: src.Caps(), store: store, e: e, held: make(map[Receipt]*Delivery)}
+	p := &parking{Source: src, caps: src.Caps(), store: store, e: e, held: make(map[Receipt]heldDelivery)}
+	if !p.caps.MarksClaims {
+		p.marks = &claimMarks{store: store, instance: e.opts.Instance}
+	}
+	return p
 }
 
 // Claim implements Source.
@@ -29,13 +46,128 @@ func (p *parking) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, erro
 	if !p.caps.Browsable && (req.Alone || req.Dead || req.Expired) {
 		return nil, nil
 	}
+	if err := p.away(); err != nil {
+		return nil, err
+	}
 	ds, err := p.Source.Claim(ctx, req)
+	if len(ds) == 0 || err != nil {
+		return nil, err
+	}
+	var marks []*claimMark
+	if p.marks != nil {
+		if ds, marks, err = p.mark(ctx, req.Queue, ds); err != nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.unmarkable, p.until = err, time.Now().Add(claimRetry)
+			return nil, err
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range ds {
-		p.held[ds[i].Receipt] = &ds[i]
+		h := heldDelivery{Delivery: &ds[i]}
+		if marks != nil {
+			h.mark = marks[i]
+		}
+		p.held[ds[i].Receipt] = h
 	}
-	return ds, err
+	return ds, nil
+}
+
+// away returns why nothing can be marked for the moment.
+func (p *parking) away() error {
+	if p.marks == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Now().Before(p.until) {
+		return p.unmarkable
+	}
+	return nil
+}
+
+// mark marks a claim. Messages that were in the hands of a process that crashed are
+// taken out of it: they go on as suspects in the store, which hands them out alone
+// and counts their crashes. If the store is away, nothing is handed out.
+func (p *parking) mark(ctx context.Context, queue string, ds []Delivery) ([]Delivery, []*claimMark, error) {
+	rest, suspects, err := p.sift(ctx, queue, ds)
+	if err == nil {
+		err = p.parkSuspects(ctx, suspects)
+	}
+	if err != nil {
+		p.giveBack(ctx, ds)
+		return nil, nil, err
+	}
+	if len(rest) == 0 {
+		return nil, nil, nil
+	}
+	marks, err := p.marks.set(ctx, queue, rest)
+	if err != nil {
+		p.giveBack(ctx, rest)
+		return nil, nil, err
+	}
+	return rest, marks, nil
+}
+
+// sift separates what a source may have handed out before, and another process had.
+// What has no identity cannot be looked up: it is a suspect whenever it comes again.
+func (p *parking) sift(ctx context.Context, queue string, ds []Delivery) (rest, suspects []Delivery, err error) {
+	var named map[string]struct{}
+	rest = ds[:0:0]
+	for i := range ds {
+		d := &ds[i]
+		again := d.Suspect
+		if again && p.identity(d) != IdentityNone {
+			if named == nil {
+				if named, err = p.marks.named(ctx, queue); err != nil {
+					return nil, nil, err
+				}
+			}
+			_, again = named[d.ID]
+		}
+		if again {
+			suspects = append(suspects, *d)
+			continue
+		}
+		d.Suspect = false
+		rest = append(rest, *d)
+	}
+	return rest, suspects, nil
+}
+
+func (p *parking) identity(d *Delivery) Identity { return cmp.Or(d.Identity, p.caps.Identity) }
+
+func (p *parking) parkSuspects(ctx context.Context, suspects []Delivery) error {
+	if len(suspects) == 0 {
+		return nil
+	}
+	var puts items
+	done := make([]Settlement, len(suspects))
+	for i := range suspects {
+		d := &suspects[i]
+		s := Settlement{Receipt: d.Receipt, Outcome: OutcomeRelease}
+		e := parkedEntry(p.caps, d, &s)
+		e.Suspect, e.Lane, e.Attempts = true, LaneRetry, max(e.Attempts, 1) // the one that crashed
+		puts.put(i, e)
+		done[i] = Settlement{Receipt: d.Receipt, Outcome: OutcomeDone}
+	}
+	errs := make([]error, len(suspects))
+	p.park(ctx, &puts, errs)
+	if err := FirstError(errs); err != nil {
+		return err
+	}
+	p.Source.Settle(ctx, done) // if that fails, it comes again and is recognised
+	return nil
+}
+
+// giveBack returns what was claimed and cannot be handed out.
+func (p *parking) giveBack(ctx context.Context, ds []Delivery) {
+	back := make([]Settlement, len(ds))
+	for i := range ds {
+		back[i] = Settlement{Receipt: ds[i].Receipt, Outcome: OutcomeRelease}
+	}
+	p.Source.Settle(context.WithoutCancel(ctx), back) // if that fails, its lease runs out
 }
 
 // Settle implements Source.
@@ -53,10 +185,10 @@ func (p *parking) Settle(ctx context.Context, batch []Settlement) []error {
 			p.mu.Lock()
 			d := p.held[s.Receipt]
 			p.mu.Unlock()
-			if d == nil {
+			if d.Delivery == nil {
 				errs[i] = ErrLeaseLost
 			} else {
-				puts.put(i, parkedEntry(p.caps, d, &s))
+				puts.put(i, parkedEntry(p.caps, d.Delivery, &s))
 				s = Settlement{Receipt: s.Receipt, Outcome: OutcomeDone, Emit: s.Emit}
 			}
 		}
@@ -136,6 +268,7 @@ func (p *parking) settle(ctx context.Context, native []Settlement, errs []error)
 			rest = append(rest, native[i])
 		}
 	}
+	p.unmark(ctx, rest)
 	var each []error
 	if len(rest) > 0 {
 		each = p.Source.Settle(ctx, rest)
@@ -151,8 +284,38 @@ func (p *parking) settle(ctx context.Context, native []Settlement, errs []error)
 			n++
 		}
 		if errs[i] == nil || errors.Is(errs[i], ErrLeaseLost) || errors.Is(errs[i], ErrNotFound) {
+			if mark := p.held[native[i].Receipt].mark; mark != nil {
+				p.marks.settled(mark)
+			}
 			delete(p.held, native[i].Receipt)
 		}
+	}
+}
+
+// unmark takes what goes back to the source out of its marks.
+func (p *parking) unmark(ctx context.Context, batch []Settlement) {
+	var back map[*claimMark][]string
+	p.mu.Lock()
+	for i := range batch {
+		mark := p.held[batch[i].Receipt].mark
+		if batch[i].Outcome != OutcomeRelease || mark == nil {
+			continue
+		}
+		if back == nil {
+			back = make(map[*claimMark][]string)
+		}
+		back[mark] = append(back[mark], batch[i].Receipt.ID)
+	}
+	p.mu.Unlock()
+	if back != nil {
+		p.marks.unset(ctx, back)
+	}
+}
+
+// close takes away what this process marked.
+func (p *parking) close() {
+	if p.marks != nil {
+		p.marks.clear()
 	}
 }
 
@@ -188,11 +351,7 @@ func parkedEntry(caps Caps, d *Delivery, s *Settlement) Entry {
 		e.Lane, e.Attempts, e.History = LaneFresh, 0, History{}
 		e.Generation++
 	}
-	identity := d.Identity
-	if identity == 0 {
-		identity = caps.Identity
-	}
-	if identity == IdentityNone {
+	if cmp.Or(d.Identity, caps.Identity) == IdentityNone {
 		e.Headers = e.Headers.Clone()
 		e.Headers.Set(HeaderPossibleDuplicate, "true")
 	}

@@ -24,5 +24,3 @@ func Open(_ context.Context, address string) (redrive.Store, error) {
 	}
 	return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("a store of scheme %s is not known", scheme), Hint: "write sqlite: and a directory"}
 }
-
-// reached over the network.
