@@ -9,18 +9,31 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/postgres"
 	"github.com/redrive/redrive/backend/sqlite"
 )
 
-// Open opens the store at an address: "sqlite:DIR". Its parameters are those of the
-// store's package. The caller closes it. Errors do not show a password.
-func Open(_ context.Context, address string) (redrive.Store, error) {
+// Open opens the store at an address: "sqlite:DIR", "postgres://...". Its parameters
+// are those of the store's package. It fails if a server cannot be reached before ctx
+// ends. The caller closes the store. Errors do not show a password.
+func Open(ctx context.Context, address string) (redrive.Store, error) {
 	scheme, rest, ok := strings.Cut(address, ":")
-	switch {
-	case ok && scheme == "sqlite":
-		return sqlite.Open(rest)
-	case !ok:
+	if !ok {
 		scheme = "none"
 	}
-	return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("a store of scheme %s is not known", scheme), Hint: "write sqlite: and a directory"}
+	switch scheme {
+	case "sqlite":
+		return opened(sqlite.Open(rest))
+	case "postgres", "postgresql":
+		return opened(postgres.Open(ctx, address))
+	}
+	return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("a store of scheme %s is not known", scheme), Hint: "write sqlite:DIR or postgres://user@host/database"}
+}
+
+// opened keeps a nil pointer from becoming a store.
+func opened[S redrive.Store](s S, err error) (redrive.Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }

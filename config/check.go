@@ -138,7 +138,7 @@ func (c *Config) checkStore(k *checker) {
 }
 
 // storeSchemes are those of stores on a server.
-var storeSchemes = []string{"postgres", "mysql", "redis", "rediss"}
+var storeSchemes = []string{"postgres", "postgresql", "mysql", "redis", "rediss"}
 
 func (c *Config) checkQueue(k *checker, path string, q *Queue) {
 	if q.Source != "" {
