@@ -20,7 +20,7 @@ RACE_EXCEPT := /test/e2e|/examples/
 RACE_PACKAGES ?= $(shell go list ./... | grep -vE '$(RACE_EXCEPT)')
 
 # Modules below this one, each with a go.mod of its own.
-MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/*/go.mod examples/*/go.mod))
+MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod */bench/go.mod test/*/go.mod examples/*/go.mod))
 
 # Linters are built once for each state of tools/go.sum.
 TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)

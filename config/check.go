@@ -66,6 +66,7 @@ func (c *Config) check(k *checker) {
 		}
 		if q := c.Queues[name]; q != nil {
 			c.checkQueue(k, path, q)
+			c.checkGuard(k, path, name, q)
 		}
 	}
 	c.Limits.check(k, "limits")
@@ -343,7 +344,7 @@ func checkURL(text string) (what, hint string) {
 }
 
 func (d *Deliver) check(k *checker, path string) {
-	if what, hint := checkURL(d.URL); what != "" {
+	if what, hint := checkURL(d.URL); what != "" && len(d.Endpoints) == 0 {
 		k.bad(path+".url", what, hint)
 	}
 	if d.Concurrency < 0 || d.Concurrency == 0 && k.given(path+".concurrency") {

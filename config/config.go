@@ -60,6 +60,9 @@ type Queue struct {
 	// Deliver sends the messages to an HTTP target. Without it they wait for
 	// somebody else to consume them.
 	Deliver *Deliver `yaml:"deliver" json:"deliver,omitempty"`
+	// Guard lets callers have the target's answer at once while it is well
+	// (POST /v1/call/QUEUE). Optional.
+	Guard *Guard `yaml:"guard" json:"guard,omitempty"`
 	// Policy of the queue: inline, or the name of one of the top-level policies.
 	Policy PolicyRef `yaml:"policy" json:"policy,omitzero"`
 	// Classify is asked by every policy of the queue that has no table of its own.
@@ -79,7 +82,9 @@ type Queue struct {
 // Deliver is an HTTP target.
 type Deliver struct {
 	// URL gets a POST a message.
-	URL string `yaml:"url" json:"url"`
+	URL string `yaml:"url" json:"url,omitempty"`
+	// Endpoints are several targets instead of one URL, for a guard.
+	Endpoints []Endpoint `yaml:"endpoints" json:"endpoints,omitempty"`
 	// Timeout of one request. Defaults to the policy's timeout.
 	Timeout Duration `yaml:"timeout" json:"timeout,omitempty"`
 	// Concurrency is how many requests run at once. Defaults to 64.
@@ -134,6 +139,7 @@ type Scope string
 const (
 	ScopePublish Scope = "publish" // put messages in
 	ScopeConsume Scope = "consume" // claim messages, with their bodies, and settle them
+	ScopeCall    Scope = "call"    // call guarded targets, and fetch the later results
 	ScopeRead    Scope = "read"    // look at queues, messages, dead letters and plans, but not at bodies
 	ScopeRedrive Scope = "redrive" // read, and change what is there: redrive, edit, drop, cancel, pause
 	ScopeAdmin   Scope = "admin"   // everything, and the configuration
@@ -143,7 +149,7 @@ const (
 
 // Scopes returns all scopes.
 func Scopes() []Scope {
-	return []Scope{ScopePublish, ScopeConsume, ScopeRead, ScopeReadPayload, ScopeRedrive, ScopeAdmin}
+	return []Scope{ScopePublish, ScopeConsume, ScopeCall, ScopeRead, ScopeReadPayload, ScopeRedrive, ScopeAdmin}
 }
 
 // Log says what is logged.
@@ -179,6 +185,7 @@ func (c *Config) setDefaults() {
 	if c.Queues == nil {
 		c.Queues = make(map[string]*Queue)
 	}
+	c.addResultQueues()
 }
 
 // maxFile bounds a configuration file, in bytes.

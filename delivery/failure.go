@@ -124,11 +124,25 @@ const refusalPause = time.Minute
 // transportFailure turns an error of the round trip into what the engine is told.
 // parent is the context that the handler was given.
 func (h *Handler) transportFailure(parent context.Context, a Attempt, c *credentials, err error) error {
+	err = h.transportError(parent, a, c, err)
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		return redrive.Pause(refused, refusalPause)
+	}
+	return h.classify(err, 0, false)
+}
+
+// transportError says why there was no answer, without what must not be shown.
+func (h *Handler) transportError(parent context.Context, a Attempt, c *credentials, err error) error {
 	var blocked *blockedError
 	if errors.As(err, &blocked) {
-		// Not wrapped: the error around it names the address.
-		return redrive.Pause(&RefusedError{Target: a.Target, Err: blocked}, refusalPause)
+		return &RefusedError{Target: a.Target, Err: blocked} // not wrapped: the error around it names the address
 	}
+	return h.describe(parent, a, c, err)
+}
+
+// describe says why there was no answer.
+func (h *Handler) describe(parent context.Context, a Attempt, c *credentials, err error) *TransportError {
 	e := &TransportError{Attempt: a, Err: err}
 	var dns *net.DNSError
 	switch {
@@ -142,7 +156,7 @@ func (h *Handler) transportFailure(parent context.Context, a Attempt, c *credent
 	default:
 		e.Text = excerpt(redact(err.Error(), c.hide), 384, 128)
 	}
-	return h.classify(e, 0, false)
+	return e
 }
 
 // classify applies the target's own table and what HTTP says about waiting. What it

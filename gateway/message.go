@@ -41,7 +41,7 @@ func (g *Gateway) single(w http.ResponseWriter, r *http.Request, queue string) {
 	msgs := make([]redrive.Message, 1) // not pooled: a sink may look at it after a cancelled call
 	m := &msgs[0]
 	m.Queue = queue
-	if err := messageFromHeaders(m, r.Header); err != nil {
+	if err := FromHeaders(m, r.Header); err != nil {
 		g.refuse(w, r, problem.New(http.StatusBadRequest, "invalid-header", "A request header is not valid", err.Error(), ""))
 		return
 	}
@@ -101,8 +101,9 @@ func writeAccepted(w http.ResponseWriter, m *redrive.Message, duplicate bool) {
 	*buffer = b
 }
 
-// messageFromHeaders fills in everything but queue and body.
-func messageFromHeaders(m *redrive.Message, h http.Header) (err error) {
+// FromHeaders fills in what the headers of a request say of a message: everything but
+// its queue and body. Its errors are for the caller of the request.
+func FromHeaders(m *redrive.Message, h http.Header) (err error) {
 	if m.ID, err = idFromHeaders(h); err != nil {
 		return err
 	}

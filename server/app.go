@@ -32,6 +32,10 @@ type app struct {
 	marks   *redrive.Watermarks
 	metrics *telemetry.Metrics
 	targets map[string]string // where queues are delivered to, without secrets
+
+	instance    string                   // names this process to others on the same store
+	guards      map[string]*guardedQueue // by queue
+	guardEvents *telemetry.Guards
 }
 
 // publish hands over to the gateway.

@@ -27,7 +27,7 @@ func hash(token string) string {
 // one that is confined to a queue.
 func withTokens(t *testing.T) *config.Config {
 	c := parse(t, "{queues: {sms: {}, mail: {}}, grace: 100ms}")
-	for _, s := range []config.Scope{config.ScopePublish, config.ScopeConsume, config.ScopeRead, "read-payload", config.ScopeRedrive, config.ScopeAdmin} {
+	for _, s := range []config.Scope{config.ScopePublish, config.ScopeConsume, config.ScopeCall, config.ScopeRead, "read-payload", config.ScopeRedrive, config.ScopeAdmin} {
 		c.Tokens = append(c.Tokens, config.Token{Name: string(s), Hash: hash("secret-" + string(s)), Scopes: []config.Scope{s}})
 	}
 	c.Tokens = append(c.Tokens, config.Token{Name: "confined", Hash: hash("secret-confined"), Queues: []string{"sms"}})
@@ -70,10 +70,11 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 	allowed := map[config.Scope][]config.Scope{
 		config.ScopePublish: {config.ScopePublish},
 		config.ScopeConsume: {config.ScopeConsume},
+		config.ScopeCall:    {config.ScopeCall},
 		config.ScopeRead:    {config.ScopeRead},
 		"read-payload":      {"read-payload", config.ScopeRead},
 		config.ScopeRedrive: {config.ScopeRedrive, "read-payload", config.ScopeRead},
-		config.ScopeAdmin:   {config.ScopeAdmin, config.ScopeRedrive, "read-payload", config.ScopeRead, config.ScopePublish, config.ScopeConsume},
+		config.ScopeAdmin:   {config.ScopeAdmin, config.ScopeRedrive, "read-payload", config.ScopeRead, config.ScopePublish, config.ScopeConsume, config.ScopeCall},
 	}
 	d := start(t, withTokens(t), newStore(t))
 	for scope, may := range allowed {

@@ -138,10 +138,13 @@ func (s *Server) assemble(store redrive.Store) error {
 		}
 	}
 	instance := redrive.NewID()
+	a.instance, a.guards = instance, make(map[string]*guardedQueue)
 	a.metrics = telemetry.New(telemetry.Options{
 		Queues: names, Store: store, Runtime: true,
 		Status: func() []redrive.QueueStatus { return a.engine.Status() },
 	})
+	a.guardEvents = telemetry.NewGuards(a.guardReports)
+	a.metrics.Registry().MustRegister(a.guardEvents)
 	a.marks = redrive.NewWatermarks(store, func(queue string) redrive.Limits { return limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
 	a.engine = redrive.NewEngine(store, redrive.EngineOptions{
 		Instance: instance, Logger: s.log, Observer: a.metrics, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
@@ -219,6 +222,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	start("engine", func() error { return s.app.engine.Run(work) })
 	start("plans", func() error { return s.app.plans.Run(work) })
+	for name, g := range s.app.guards {
+		start("guard "+name, func() error { return g.Run(work) })
+	}
 	start("retention", func() error { s.trim(work); return nil })
 	start("http", func() error { return s.http.Serve(listener) })
 	if socket := s.listenSocket(ctx); socket != nil {

@@ -90,7 +90,13 @@ func (s *Server) consume(ctx context.Context) error {
 		if q.Deliver == nil {
 			continue
 		}
-		if err := s.deliver(name, q.Deliver); err != nil {
+		var err error
+		if q.Guard != nil {
+			err = s.guardQueue(name, q)
+		} else {
+			err = s.deliver(name, q.Deliver)
+		}
+		if err != nil {
 			return fmt.Errorf("queue %s: %w", name, err)
 		}
 	}

@@ -9,6 +9,7 @@ type cli struct {
 	Show     showCmd     `cmd:"" group:"messages" help:"Tell everything about a message."`
 	Messages messagesCmd `cmd:"" group:"messages" help:"Look at messages that are alive."`
 	Queues   queuesCmd   `cmd:"" group:"messages" help:"Look at queues, pause and resume them."`
+	Guards   guardsCmd   `cmd:"" group:"messages" help:"Look at guarded targets, and force a state."`
 	Dead     deadCmd     `cmd:"" group:"dead letters" help:"Look at dead letters, repair, redrive and drop them."`
 	Plans    plansCmd    `cmd:"" group:"dead letters" help:"Look at redrives, pause, resume and cancel them."`
 	Verify   verifyCmd   `cmd:"" group:"store" help:"Check that no message is missing from the books."`

@@ -13,7 +13,8 @@ import (
 )
 
 // TestControls prints the figures of each strategy in each case. It asserts nothing
-// but that no request vanishes: the figures are for people to compare.
+// but that no request vanishes: the figures are for people to compare. Without -v, which
+// shows them, one length of each outage is enough.
 func TestControls(t *testing.T) {
 	strategies := []struct {
 		name string
@@ -31,15 +32,19 @@ func TestControls(t *testing.T) {
 		}},
 		{"**guard**", func(_ *sim.Case, seed uint64) sim.Strategy { return sim.NewGuard(sim.CaseConfig, seed) }},
 	}
+	runs := 1
+	if testing.Verbose() {
+		runs = sim.CaseRuns
+	}
 	t.Log("| case | strategy | detected after s | calls to the sick | sync % | undelivered | back after s | drained after s | peak x | p99 ms | rejected % |")
 	for _, c := range sim.Cases() {
 		for _, s := range strategies {
 			synctest.Test(t, func(t *testing.T) {
 				var mean sim.Figures
 				sick := 0
-				for i := range sim.CaseRuns {
+				for i := range runs {
 					sc, to := c.Scenario(i)
-					sc.Tick = time.Sleep
+					sc.Tick = time.Sleep // of the bubble's clock
 					res, err := sim.Play(sc, s.make(&c, sc.Seed))
 					if err != nil {
 						t.Fatal(err)
@@ -55,9 +60,9 @@ func TestControls(t *testing.T) {
 					mean.P99 += f.P99
 					mean.Rejected += f.Rejected
 				}
-				const n = sim.CaseRuns
-				t.Logf("| %s | %s | %.1f | %d | %.1f | %d | %.1f | %.0f | %.2f | %.0f | %.2f |", c.Name, s.name, mean.Detect, sick/n, 100*mean.Sync/n,
-					mean.Undelivered/n, mean.Recovery, mean.Drain/n, mean.Peak/n, 1000*mean.P99/n, 100*mean.Rejected/n)
+				n := float64(runs)
+				t.Logf("| %s | %s | %.1f | %d | %.1f | %d | %.1f | %.0f | %.2f | %.0f | %.2f |", c.Name, s.name, mean.Detect, sick/runs, 100*mean.Sync/n,
+					mean.Undelivered/runs, mean.Recovery, mean.Drain/n, mean.Peak/n, 1000*mean.P99/n, 100*mean.Rejected/n)
 			})
 		}
 	}

@@ -37,7 +37,7 @@ type Response struct {
 
 // Call returns a call over a client, for [guard.Provider]. With a base URL requests go
 // there, whatever host they name; so several providers of one API can stand in for
-// each other. Redirects are the client's affair. An answer of any status is no error;
+// each other; a request without a path and query goes to the base as it is. Redirects are the client's affair. An answer of any status is no error;
 // use [Classify] with it.
 func Call(client *http.Client, base string) (guard.Call[Request, Response], error) {
 	var root *url.URL
@@ -87,8 +87,15 @@ func target(root *url.URL, to string) (string, error) {
 		return "", err
 	}
 	joined := *root
-	joined.Path = strings.TrimSuffix(root.Path, "/") + "/" + strings.TrimPrefix(u.Path, "/")
-	joined.RawPath = ""
-	joined.RawQuery = u.RawQuery
+	if u.Path != "" {
+		joined.Path = strings.TrimSuffix(root.Path, "/") + "/" + strings.TrimPrefix(u.Path, "/")
+		joined.RawPath = ""
+	}
+	switch {
+	case root.RawQuery == "":
+		joined.RawQuery = u.RawQuery
+	case u.RawQuery != "":
+		joined.RawQuery = root.RawQuery + "&" + u.RawQuery
+	}
 	return joined.String(), nil
 }

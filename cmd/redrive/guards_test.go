@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/server"
+)
+
+func TestGuards(t *testing.T) {
+	t.Setenv("REDRIVE_TOKEN", "")
+	cfg, err := config.Parse("redrive.yaml", []byte(`queues:
+  sms:
+    deliver: {endpoints: [{name: north, url: "https://north.example"}, {name: south, url: "https://south.example"}]}
+    guard: {preset: sms}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Listen = "127.0.0.1:0"
+	address, ended := make(chan net.Addr, 1), make(chan error, 1)
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		ended <- server.Run(ctx, cfg, server.Options{Store: memory.New(), Started: func(a net.Addr) { address <- a }})
+	}()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	b := &bench{t: t, url: "http://" + (<-address).String()}
+	b.expect(exitOK, "south     healthy", "guards")
+	b.expect(exitOK, `"provider": "north"`, "guards", "--json")
+	b.expect(exitOK, "forced (for ", "guards", "force", "isolated", "--endpoint", "north", "--for", "1h")
+	b.expect(exitOK, "north     isolated", "guards", "list")
+	b.expect(exitOK, "north     healthy", "guards", "force", "healthy", "--guard", "sms")
+	b.expect(exitFailed, "no provider", "guards", "force", "down", "--endpoint", "east")
+	b.expect(exitFailed, "no such guarded target", "guards", "force", "down", "--guard", "mail")
+	b.expect(exitUsage, "must be one of", "guards", "force", "ill")
+}
