@@ -84,10 +84,15 @@ func expiry(d *Delivery, p *Policy) time.Time {
 	return at
 }
 
-// unfit decides about a message that must not be tried: it expired, or the process
-// died of it too often. It reports false for all others.
+// unfit decides about a message that must not be tried: its source could not read it,
+// it expired, or the process died of it too often. It reports false for all others.
 func unfit(d *Delivery, p *Policy, failure func(err error, r Reason) *Failure) (Settlement, bool) {
 	s := Settlement{Receipt: d.Receipt}
+	if d.Unfit != 0 {
+		s.Outcome, s.Reason = OutcomeDead, d.Unfit
+		s.Failure = failure(errUnfit, d.Unfit)
+		return s, true
+	}
 	if at := expiry(d, p); !at.IsZero() && !d.LeasedAt.Before(at) {
 		s.Outcome, s.Reason = OutcomeDead, ReasonExpired
 		if p.DropExpired {
@@ -104,7 +109,10 @@ func unfit(d *Delivery, p *Policy, failure func(err error, r Reason) *Failure) (
 	return s, false
 }
 
-var errExpired = errors.New("not delivered in time")
+var (
+	errUnfit   = errors.New("what the source holds is not a message that can be delivered")
+	errExpired = errors.New("not delivered in time")
+)
 
 // CrashError is the failure of a message that the process died of.
 type CrashError struct{ Crashes int }

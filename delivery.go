@@ -72,6 +72,13 @@ type Delivery struct {
 	// Dead is the reason the message is dead for, when a dead letter was claimed
 	// (ClaimRequest.Dead).
 	Dead Reason
+	// Unfit says that the source found a message that cannot be delivered, such as
+	// bytes that it cannot decode. No handler sees it: it becomes a dead letter with
+	// this reason. Zero: it is fit.
+	Unfit Reason
+	// History is what a source that is no Store has recorded of the failures so far,
+	// so that they are kept when the message is parked. nil: nothing, or a Store knows.
+	History *History
 	// LeasedAt is when the message was claimed, by the store's clock.
 	LeasedAt time.Time
 	// Lease is how long the claim holds, as granted: it may differ from what was asked

@@ -431,3 +431,65 @@ func TestParking_NothingIsHandedOutThatCannotBeMarked(t *testing.T) {
 		r.within(time.Minute, "the broker is empty", func() bool { return b.left("sms") == 0 })
 	})
 }
+
+// telling is a broker that keeps a history, finds some messages unfit, and hands out
+// suspects alone.
+type telling struct{ *broker }
+
+func (b telling) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	ds, err := b.store.Claim(ctx, req)
+	for i := range ds {
+		switch d := &ds[i]; d.ID {
+		case "b-0":
+			d.Failures = 2
+			d.History = &redrive.History{Count: 2, First: &redrive.Failure{Message: "the first"}, Last: &redrive.Failure{Message: "the second"}}
+		case "b-1":
+			d.Unfit = redrive.ReasonUndecodable
+		}
+	}
+	return ds, err
+}
+
+func TestParking_HistoryUnfitAndSuspectsOfASource(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		b := newBroker(t, redrive.IdentityMessage)
+		b.caps.MarksClaims = true
+		var alone atomic.Bool
+		var tried sync.Map
+		b.sends("sms", 3)
+		ds, err := b.store.Claim(t.Context(), redrive.ClaimRequest{Queue: "sms", Max: 3, Lease: time.Second, Instance: "dead"})
+		if err != nil || len(ds) != 3 {
+			t.Fatal(len(ds), err)
+		}
+		for i := range ds {
+			if ds[i].ID == "b-2" { // its holder died
+				continue
+			}
+			if err := redrive.FirstError(b.store.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+			tried.Store(d.ID, true)
+			if d.ID == "b-2" {
+				alone.Store(d.Suspect)
+				return nil
+			}
+			return redrive.Permanent(errSick)
+		}, redrive.QueueOptions{Sources: []redrive.Source{telling{b}}})
+		r.start()
+		r.within(time.Minute, "the broker is empty", func() bool { return b.left("sms") == 0 })
+		if h := r.dead("sms", "b-0").History; h.Count != 3 || h.First == nil || h.First.Message != "the first" || h.Latest().Message != errSick.Error() {
+			t.Errorf("the parked history: %+v", h)
+		}
+		if e := r.dead("sms", "b-1"); e.Reason != redrive.ReasonUndecodable || string(e.Body) != "body 1" {
+			t.Errorf("what could not be read: %+v", e)
+		}
+		if _, ok := tried.Load("b-1"); ok {
+			t.Error("a handler saw what could not be read")
+		}
+		if !alone.Load() {
+			t.Error("what a dead process had claimed was not handed out as a suspect")
+		}
+	})
+}

@@ -43,7 +43,7 @@ func newParking(src Source, store Store, e *Engine) *parking {
 
 // Claim implements Source.
 func (p *parking) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error) {
-	if !p.caps.Browsable && (req.Alone || req.Dead || req.Expired) {
+	if !p.caps.Browsable && (req.Dead || req.Expired || req.Alone && !p.caps.MarksClaims) {
 		return nil, nil
 	}
 	if err := p.away(); err != nil {
@@ -339,6 +339,9 @@ func (p *parking) native(s *Settlement) bool {
 func parkedEntry(caps Caps, d *Delivery, s *Settlement) Entry {
 	e := Entry{Message: d.Message, State: StateWaiting, Lane: LaneRetry, Attempts: d.Attempt, Crashes: d.Crashes}
 	e.Delay, e.DeliverAt = s.After, time.Time{}
+	if d.History != nil {
+		e.History = *d.History
+	}
 	e.History.Count = d.Failures
 	e.History.Record(s.Failure, s.Outcome != OutcomeRelease)
 	switch s.Outcome {

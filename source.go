@@ -160,7 +160,8 @@ type ClaimRequest struct {
 	// Dead claims dead letters instead of waiting messages, whatever the lane.
 	// Settled Done or Drop they are gone, Repeat they are redriven, Retry after a while
 	// they are claimable again, Release and Dead leave them where they are. A source
-	// without Caps.Browsable returns none for Dead, Alone and Expired.
+	// without Caps.Browsable returns none for Dead and Expired, and for Alone only if
+	// it has Caps.MarksClaims.
 	Dead bool
 	// Alone claims suspects instead of unsuspected messages, whatever the lane, in
 	// rotating order. The engine asks for one at a time.

@@ -208,7 +208,15 @@ func (c *C) rest(n int) []string {
 		}
 		return seen
 	}
-	got := c.get(n, c.ask(n))
+	var got []redrive.Delivery
+	c.eventually(fmt.Sprintf("%d messages", n), func() bool {
+		r := c.ask(max(n-len(got), 1))
+		got = append(got, c.claim(r)...)
+		if c.caps.MarksClaims && len(got) < n {
+			got = append(got, c.claim(alone(r))...)
+		}
+		return len(got) >= n
+	})
 	c.done(got...)
 	c.none(c.ask(n))
 	return ids(got)

@@ -10,7 +10,7 @@ import (
 var suspectCases = []testCase{
 	{name: "SuspectsRotate", run: suspectsRotate, needs: []need{marks}},
 	{name: "SuspicionIsCleared", run: suspicionCleared, needs: []need{marks}},
-	{name: "NeighboursOfACrashAreNotCounted", run: neighbours, needs: []need{marks}},
+	{name: "NeighboursOfACrashAreNotCounted", run: neighbours, needs: []need{marks}, basic: true},
 	{name: "CrashAloneIsCounted", run: crashAlone, needs: []need{marks, crash}},
 }
 

@@ -11,17 +11,17 @@ import (
 // Faults that were seen in other systems.
 var trapCases = []testCase{
 	{name: "T1_CloseWhileInFlightKeepsAll", run: closeKeepsAll, needs: []need{reopen}, basic: true},
-	{name: "T1b_SlowHandlerKeepsItsNeighbours", run: slowKeepsNeighbours, needs: []need{leases}},
+	{name: "T1b_SlowHandlerKeepsItsNeighbours", run: slowKeepsNeighbours, needs: []need{leases, marks}, basic: true},
 	{name: "T3_ManyOldDeadLettersDoNotBreakAMove", run: manyOldDead},
 	{name: "T4_LateResultWhileAnotherAttemptRuns", run: lateResult, needs: []need{fenced, leases}},
-	{name: "T5_StaleSettleThenExtend", run: staleThenExtend, needs: []need{fenced, leases}},
+	{name: "T5_StaleSettleThenExtend", run: staleThenExtend, needs: []need{fenced, leases, marks}, basic: true},
 	{name: "T6_ConcurrentReceiversSeeNoErrors", run: noErrorsUnderContention, basic: true},
 	{name: "T7_AckOfAnothersClaimIsRefused", run: anothersClaim, needs: []need{fenced, leases}},
 	{name: "T8_DeadInstanceLeavesNothingBehind", run: deadInstance, needs: []need{crash}},
 	{name: "T13_OutOfOrderSettleKeepsTheRest", run: outOfOrder, needs: []need{reopen}, basic: true},
 	{name: "T14_DelayedDoNotStallFresh", run: delayedDoNotStall, needs: []need{delays}, basic: true},
 	{name: "T15_NothingIsInvisible", run: nothingInvisible, needs: []need{leases}},
-	{name: "T16_LateAckDoesNotUndoARetry", run: lateAckKeepsRetry, needs: []need{fenced, leases}},
+	{name: "T16_LateAckDoesNotUndoARetry", run: lateAckKeepsRetry, needs: []need{fenced, leases, marks}, basic: true},
 }
 
 func closeKeepsAll(c *C) {

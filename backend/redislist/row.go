@@ -1,0 +1,161 @@
+package redislist
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// row is an entry as the scripts return it; see row in script/entry.lua.
+type row struct {
+	n, element                  string
+	token                       int64
+	attempts, failures, crashes int
+	suspect                     bool
+	lane, generation            int
+	claimed                     int64
+	instance                    string
+	born                        int64
+	reason                      redrive.Reason
+	died                        int64
+	redrives                    int
+	since                       int64
+	first, last                 string
+}
+
+const rowFields = 18
+
+func parseRow(v any) (*row, error) {
+	f, ok := v.([]any)
+	if !ok || len(f) != rowFields {
+		return nil, badAnswer("row", v)
+	}
+	p := rowParser{fields: f}
+	r := &row{
+		n: p.text(), element: p.text(), token: p.number(), attempts: int(p.number()), failures: int(p.number()), crashes: int(p.number()),
+		suspect: p.number() == 1, lane: int(p.number()), generation: int(p.number()), claimed: p.number(), instance: p.text(),
+		born: p.number(), reason: redrive.Reason(p.number()), died: p.number(), redrives: int(p.number()), since: p.number(), first: p.text(), last: p.text(), //nolint:gosec // a reason of ours
+	}
+	return r, p.err
+}
+
+type rowParser struct {
+	fields []any
+	err    error
+}
+
+func (p *rowParser) next() any {
+	v := p.fields[0]
+	p.fields = p.fields[1:]
+	return v
+}
+
+// text is a field that is a text, or the number of an entry.
+func (p *rowParser) text() string {
+	switch v := p.next().(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	default:
+		p.err = badAnswer("row", v)
+		return ""
+	}
+}
+
+func (p *rowParser) number() int64 {
+	v, ok := p.next().(int64)
+	if !ok {
+		p.err = badAnswer("row", v)
+	}
+	return v
+}
+
+// message makes the message of an entry. A payload that is not ours is the body, under an
+// id made of the time when it was first taken and its number. Unfit says why it cannot
+// be delivered; the body then is the element as it is.
+func (r *row) message(queue string) (m redrive.Message, unfit redrive.Reason) {
+	m.Queue = queue
+	if own(r.element) {
+		if err := decode(r.element, &m); err != nil {
+			m = redrive.Message{Queue: queue, ID: r.foreignID(), Body: []byte(r.element)}
+			unfit = redrive.ReasonUndecodable
+		}
+	} else {
+		m.ID, m.Body = r.foreignID(), []byte(r.element)
+	}
+	if unfit == 0 && len(m.Body) > redrive.MaxBodySize {
+		unfit = redrive.ReasonOversize
+	}
+	m.PublishedAt = moment(r.since)
+	m.Generation += r.generation
+	m.Redrives += r.redrives
+	return m, unfit
+}
+
+func (r *row) foreignID() string { return "f" + strconv.FormatInt(r.born, 10) + "-" + r.n }
+
+func (r *row) history() redrive.History {
+	h := redrive.History{Count: r.failures}
+	if r.first != "" {
+		h.First = redrive.DecodeFailure([]byte(r.first))
+	}
+	if r.last != "" {
+		h.Last = redrive.DecodeFailure([]byte(r.last))
+	}
+	return h
+}
+
+// receipt is the proof of a claim. The position names the entry, this one claim by its
+// nonce, and the message by a sum of its id.
+func (r *row) receipt(ref redrive.Ref, nonce string) redrive.Receipt {
+	return redrive.Receipt{Ref: ref, Token: uint64(r.token), Position: r.n + "." + nonce + "." + sum(ref.ID)} //nolint:gosec // counted from 1
+}
+
+// entry is what a look at an entry shows.
+func (r *row) entry(queue string) redrive.Entry {
+	m, _ := r.message(queue)
+	return redrive.Entry{Message: m, Lane: redrive.Lane(r.lane), Attempts: r.attempts, Crashes: r.crashes, Suspect: r.suspect, //nolint:gosec // 0 to 2
+		History: r.history()}
+}
+
+// position takes a receipt's position apart. It reports false for one that is not of
+// the message that the receipt names.
+func position(r *redrive.Receipt) (n, nonce string, ok bool) {
+	n, after, _ := strings.Cut(r.Position, ".")
+	nonce, check, _ := strings.Cut(after, ".")
+	if _, err := strconv.ParseUint(n, 10, 63); err != nil {
+		return "", "", false
+	}
+	return n, nonce, check == sum(r.ID)
+}
+
+func sum(id string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // never fails
+	return strconv.FormatUint(uint64(h.Sum32()), 36)
+}
+
+func moment(micros int64) time.Time {
+	if micros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros).UTC()
+}
+
+// rows parses the rows of an answer.
+func rows(script string, list []any) ([]*row, error) {
+	all := make([]*row, 0, len(list))
+	for _, v := range list {
+		r, err := parseRow(v)
+		if err != nil {
+			return nil, fmt.Errorf("script %s: %w", script, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}

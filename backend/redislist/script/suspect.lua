@@ -1,0 +1,30 @@
+-- Recovers: hands out again what nobody settled before its lease ran out. It is the only
+-- way back from a lease, and one step: an entry is either settled by who holds it or
+-- taken from him here. Those whose turn is longest ago come first.
+--
+-- KEYS  1 body  2 state  3 story  4 leases  5 processing
+-- ARGV  1 most messages, at most 100  2 lease in microseconds  3 nonce of this claim
+--       4 instance
+-- Returns {0, row, row, ...}; see row in entry.lua.
+local t = now()
+local out = {0}
+for _, n in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', t, 'LIMIT', 0, ARGV[1])) do
+  local e = read(KEYS[2], n)
+  local element = redis.call('HGET', KEYS[1], n)
+  if e and element then
+    -- Its holder died while it was alone, which counts; in company it does not.
+    if e[HELD] == 1 and e[ALONE] == 1 then e[CRASHES] = e[CRASHES] + 1 end
+    e[TOKEN] = e[TOKEN] + 1
+    e[NONCE] = ARGV[3]
+    e[ATTEMPTS] = e[ATTEMPTS] + 1
+    e[SUSPECT], e[HELD], e[ALONE], e[CLAIMED], e[INSTANCE] = 1, 1, 1, t, ARGV[4]
+    redis.call('HSET', KEYS[2], n, cmsgpack.pack(e))
+    redis.call('ZADD', KEYS[4], t + tonumber(ARGV[2]), n)
+    redis.call('ZADD', KEYS[5], t, n)
+    out[#out + 1] = row(n, e, element, KEYS[3])
+  else
+    redis.call('ZREM', KEYS[4], n)
+    redis.call('ZREM', KEYS[5], n)
+  end
+end
+return out
