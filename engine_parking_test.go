@@ -298,7 +298,7 @@ func TestParking_ClaimsAreMarkedBeforeTheHandlerRuns(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
 		r.handle("sms", func(ctx context.Context, d *redrive.Delivery) error {
-			marks, err := r.store.ListRecords(ctx, "claims", "", 100)
+			marks, err := r.store.ListRecords(ctx, "claims", "", 1000)
 			if err != nil {
 				return err
 			}
