@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -285,41 +284,6 @@ func (l *Limits) check(k *checker, path string) {
 	}
 	if l.Soft != 0 && l.Depth == 0 && l.Bytes == 0 && l.Age == 0 {
 		k.bad(path+".soft", "soft is a share of a limit, and there is none", "add depth, bytes or age")
-	}
-}
-
-func (c *Config) checkTokens(k *checker) {
-	names := make(map[string]bool)
-	var scopes []string
-	for _, s := range Scopes() {
-		scopes = append(scopes, string(s))
-	}
-	for i, t := range c.Tokens {
-		path := fmt.Sprintf("tokens[%d]", i)
-		switch {
-		case t.Name == "":
-			k.bad(path+".name", "a token needs a name", "it is shown in logs instead of the token")
-		case names[t.Name]:
-			k.bad(path+".name", fmt.Sprintf("there is another token with the name %q", t.Name), "give each its own")
-		}
-		names[t.Name] = true
-		digits, ok := strings.CutPrefix(t.Hash, "sha256:")
-		if sum, err := hex.DecodeString(digits); !ok || err != nil || len(sum) != 32 {
-			k.bad(path+".hash", "this is not the hash of a token", "write sha256: and the 64 digits that `printf %s \"$TOKEN\" | sha256sum` gives")
-		}
-		for j, s := range t.Scopes {
-			k.oneOf(fmt.Sprintf("%s.scopes[%d]", path, j), string(s), scopes...)
-		}
-		for j, q := range t.Queues {
-			if err := redrive.CheckQueue(q); err != nil {
-				k.bad(fmt.Sprintf("%s.queues[%d]", path, j), err.Error(), "")
-			}
-		}
-		for key, r := range map[string]Rate{"rate": t.Rate, "quota": t.Quota} {
-			if r != (Rate{}) {
-				k.bad(path+"."+key, fmt.Sprintf("the %s of a token is not built into this version", key), "leave it out; queues have rates and limits")
-			}
-		}
 	}
 }
 

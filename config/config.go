@@ -122,36 +122,6 @@ type Limits struct {
 	Soft  Percent  `yaml:"soft" json:"soft,omitempty"`   // share of the hard limit; 80%
 }
 
-// Token lets its bearer use the HTTP server.
-type Token struct {
-	Name   string   `yaml:"name" json:"name"`               // shown in logs
-	Hash   string   `yaml:"hash" json:"-"`                  // "sha256:" and 64 hexadecimal digits
-	Scopes []Scope  `yaml:"scopes" json:"scopes,omitempty"` // none: all of them
-	Queues []string `yaml:"queues" json:"queues,omitempty"` // none: all of them
-	Rate   Rate     `yaml:"rate" json:"rate,omitzero"`
-	Quota  Rate     `yaml:"quota" json:"quota,omitzero"`
-}
-
-// Scope is what a token allows.
-type Scope string
-
-// The scopes.
-const (
-	ScopePublish Scope = "publish" // put messages in
-	ScopeConsume Scope = "consume" // claim messages, with their bodies, and settle them
-	ScopeCall    Scope = "call"    // call guarded targets, and fetch the later results
-	ScopeRead    Scope = "read"    // look at queues, messages, dead letters and plans, but not at bodies
-	ScopeRedrive Scope = "redrive" // read, and change what is there: redrive, edit, drop, cancel, pause
-	ScopeAdmin   Scope = "admin"   // everything, and the configuration
-	// ScopeReadPayload is read with bodies, headers and excerpts of responses.
-	ScopeReadPayload Scope = "read-payload"
-)
-
-// Scopes returns all scopes.
-func Scopes() []Scope {
-	return []Scope{ScopePublish, ScopeConsume, ScopeCall, ScopeRead, ScopeReadPayload, ScopeRedrive, ScopeAdmin}
-}
-
 // Log says what is logged.
 type Log struct {
 	Level  string `yaml:"level" json:"level"`   // debug, info, warn or error; info

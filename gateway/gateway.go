@@ -162,7 +162,7 @@ func (g *Gateway) note(ctx context.Context, queue, id string, p *problem.Problem
 // publishProblem turns an item's error into a problem with a computed Retry-After.
 func (g *Gateway) publishProblem(queue string, err error) *problem.Problem {
 	p := problem.Of(err)
-	if p.Status == http.StatusTooManyRequests {
+	if p.Status == http.StatusTooManyRequests && p.RetryAfter == 0 {
 		p.After(g.retryAfter(queue))
 	}
 	return p

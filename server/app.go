@@ -10,11 +10,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/server/api"
 	"github.com/redrive/redrive/telemetry"
 )
 
@@ -26,12 +27,14 @@ type app struct {
 	gateway *gateway.Gateway
 	log     *slog.Logger
 
-	config  *config.Config
-	engine  *redrive.Engine
-	pull    *redrive.Puller
-	marks   *redrive.Watermarks
-	metrics *telemetry.Metrics
-	targets map[string]string // where queues are delivered to, without secrets
+	live      atomic.Pointer[live] // nil: no configuration
+	engine    *redrive.Engine
+	pull      *redrive.Puller
+	marks     *redrive.Watermarks
+	metrics   *telemetry.Metrics
+	instances *instances
+	meters    *meters
+	targets   map[string]string // where queues are delivered to, without secrets
 
 	instance    string                   // names this process to others on the same store
 	guards      map[string]*guardedQueue // by queue
@@ -47,10 +50,10 @@ func (a *app) publish(w http.ResponseWriter, r *http.Request, _ *caller) error {
 // allowQueue lets messages into queues that are configured, or that hold or held
 // some: a misspelt name must not collect messages that nobody delivers.
 func (a *app) allowQueue(queue string) error {
-	if a.config == nil {
+	if a.conf() == nil {
 		return nil
 	}
-	if _, ok := a.config.Queues[queue]; ok {
+	if _, ok := a.conf().Queues[queue]; ok {
 		return nil
 	}
 	counts, err := a.store.Counts(context.Background(), queue)
@@ -65,10 +68,10 @@ func (a *app) allowQueue(queue string) error {
 
 func (a *app) unknownQueue(queue string) *problem.Problem {
 	p := problem.New(http.StatusNotFound, "queue-not-found", "There is no such queue", fmt.Sprintf("queue %q", queue), "")
-	if a.config == nil {
+	if a.conf() == nil {
 		return p
 	}
-	p.Queues = slices.Sorted(maps.Keys(a.config.Queues))
+	p.Queues = slices.Sorted(maps.Keys(a.conf().Queues))
 	known := "there are none"
 	if len(p.Queues) > 0 {
 		known = "there are " + strings.Join(p.Queues, ", ")
@@ -78,14 +81,22 @@ func (a *app) unknownQueue(queue string) *problem.Problem {
 }
 
 // showConfig answers with the configuration; secrets show as ***.
-func (a *app) showConfig(w http.ResponseWriter, _ *http.Request, who *caller) error {
+func (a *app) showConfig(w http.ResponseWriter, r *http.Request, who *caller) error {
 	if err := who.confine(""); err != nil {
 		return err
 	}
-	if a.config == nil {
+	if a.conf() == nil {
 		return notHere("configuration")
 	}
-	return writeJSON(w, http.StatusOK, a.config)
+	all, err := a.instances.list(r.Context())
+	if err != nil {
+		return err
+	}
+	answer := api.Config{Config: a.conf(), Hash: a.live.Load().hash, Instances: all}
+	for _, one := range all {
+		answer.Differs = answer.Differs || one.Hash != answer.Hash
+	}
+	return writeJSON(w, http.StatusOK, answer)
 }
 
 // notHere is the answer of a process that is not the daemon.

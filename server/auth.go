@@ -3,51 +3,54 @@ package server
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/problem"
 )
-
-// scopeReadPayload lets a token see bodies, headers and excerpts of responses.
-const scopeReadPayload config.Scope = "read-payload"
 
 // scopeOpen marks routes that need no token.
 const scopeOpen config.Scope = ""
 
 // caller is who sends a request.
 type caller struct {
-	name   string // for logs and plans
-	scopes []config.Scope
-	queues []string // none: all
+	name    string // for logs and plans
+	id      string // under which its use is counted
+	scopes  []config.Scope
+	queues  []string // patterns; none: all
+	expires time.Time
+	rate    config.Rate
+	quota   config.Rate
 }
 
 // everyone is the caller where no token is asked for.
 var everyone = caller{name: "local", scopes: []config.Scope{config.ScopeAdmin}}
 
+// implied are what a scope allows beyond itself.
+var implied = map[config.Scope][]config.Scope{
+	config.ScopeReadPayload: {config.ScopeRead},
+	config.ScopeRedrive:     {config.ScopeRead, config.ScopeReadPayload},
+	config.ScopePurge:       {config.ScopeRead},
+	config.ScopeAdmin:       config.Scopes(),
+}
+
 // may reports whether the caller's scopes include one.
 func (c *caller) may(s config.Scope) bool {
-	switch {
-	case slices.Contains(c.scopes, config.ScopeAdmin), slices.Contains(c.scopes, s):
-		return true
-	case s == config.ScopeRead, s == scopeReadPayload:
-		return slices.Contains(c.scopes, config.ScopeRedrive) || s == config.ScopeRead && slices.Contains(c.scopes, scopeReadPayload)
-	}
-	return false
+	return slices.ContainsFunc(c.scopes, func(have config.Scope) bool { return have == s || slices.Contains(implied[have], s) })
 }
 
 // sees reports whether the caller may use a queue.
 func (c *caller) sees(queue string) bool {
-	return len(c.queues) == 0 || slices.Contains(c.queues, queue)
+	return len(c.queues) == 0 || slices.ContainsFunc(c.queues, func(pattern string) bool { return config.MatchQueue(pattern, queue) })
 }
 
 // confine refuses a request that is not about queues the caller may use. An empty
 // name stands for all queues.
 func (c *caller) confine(queues ...string) error {
-	if len(c.queues) == 0 {
+	if len(c.queues) == 0 || slices.Contains(c.queues, "*") {
 		return nil
 	}
 	for _, q := range queues {
@@ -69,42 +72,69 @@ type token struct {
 	caller
 }
 
-// tokens know the callers. Without any, everyone is let in.
-type tokens []token
+// tokens know the callers: by the id in the token, or, for those without an id, by
+// comparing with each.
+type tokens struct {
+	byID    map[string]*token
+	without []*token
+}
 
-func newTokens(list []config.Token) tokens {
-	all := make(tokens, 0, len(list))
+// callerOf returns the caller that a token stands for.
+func callerOf(t *config.Token) caller {
+	c := caller{name: t.Name, id: t.ID, scopes: t.Scopes, queues: t.Queues, expires: t.Expires.Time, rate: t.Rate, quota: t.Quota}
+	if c.id == "" {
+		c.id = t.Name
+	}
+	if len(c.scopes) == 0 {
+		c.scopes = config.Scopes()
+	}
+	return c
+}
+
+func newTokens(list []config.Token) *tokens {
+	all := &tokens{byID: make(map[string]*token)}
 	for i := range list {
-		t := token{caller: caller{name: list[i].Name, scopes: list[i].Scopes, queues: list[i].Queues}}
-		if len(t.scopes) == 0 {
-			t.scopes = config.Scopes()
-		}
+		c := &list[i]
+		t := &token{caller: callerOf(c)}
 		// A hash that cannot be read, which the configuration's check refuses, lets
 		// nobody in.
-		if sum, err := hex.DecodeString(strings.TrimPrefix(list[i].Hash, "sha256:")); err == nil && len(sum) == len(t.hash) {
-			copy(t.hash[:], sum)
-			all = append(all, t)
+		var ok bool
+		if t.hash, ok = c.Sum(); !ok {
+			continue
+		}
+		if c.ID != "" {
+			all.byID[c.ID] = t
+		} else {
+			all.without = append(all.without, t)
 		}
 	}
 	return all
 }
 
 // identify returns the caller of a request. What is compared are hashes, in constant
-// time and against every token, so that time tells nothing.
-func (t tokens) identify(r *http.Request) (*caller, *problem.Problem) {
+// time, so that time tells nothing but whether an id exists, which is no secret.
+func (t *tokens) identify(r *http.Request, now time.Time) (*caller, *problem.Problem) {
 	secret, ok := bearer(r)
 	if !ok {
 		return nil, problem.New(http.StatusUnauthorized, "token-missing", "A token is needed", "", "send it as Authorization: Bearer TOKEN (REDRIVE_TOKEN or --token for the command line)")
 	}
+	candidates := t.without
+	if named := t.byID[config.TokenID(secret)]; named != nil {
+		candidates = []*token{named}
+	}
 	hash := sha256.Sum256([]byte(secret))
 	var found *caller
-	for i := range t {
-		if subtle.ConstantTimeCompare(hash[:], t[i].hash[:]) == 1 {
-			found = &t[i].caller
+	for _, c := range candidates {
+		if subtle.ConstantTimeCompare(hash[:], c.hash[:]) == 1 {
+			found = &c.caller
 		}
 	}
-	if found == nil {
+	switch {
+	case found == nil:
 		return nil, problem.New(http.StatusUnauthorized, "token-unknown", "The token is not known", "", "check it against the hashes under tokens: in the configuration")
+	case !found.expires.IsZero() && !now.Before(found.expires):
+		return nil, problem.New(http.StatusUnauthorized, "token-expired", "The token has expired", "token "+found.name+" was good until "+found.expires.Format(time.RFC3339),
+			"make another: redrive token new")
 	}
 	return found, nil
 }

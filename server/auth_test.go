@@ -2,8 +2,6 @@ package server_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"io"
 	"net"
 	"net/http"
@@ -18,16 +16,13 @@ import (
 	"github.com/redrive/redrive/server/api"
 )
 
-func hash(token string) string {
-	sum := sha256.Sum256([]byte(token))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
+func hash(token string) string { return config.HashToken(token) }
 
 // withTokens is a configuration with a token for each scope, one for everything, and
 // one that is confined to a queue.
 func withTokens(t *testing.T) *config.Config {
 	c := parse(t, "{queues: {sms: {}, mail: {}}, grace: 100ms}")
-	for _, s := range []config.Scope{config.ScopePublish, config.ScopeConsume, config.ScopeCall, config.ScopeRead, "read-payload", config.ScopeRedrive, config.ScopeAdmin} {
+	for _, s := range []config.Scope{config.ScopePublish, config.ScopeConsume, config.ScopeCall, config.ScopeRead, "read-payload", config.ScopeRedrive, config.ScopePurge, config.ScopeAdmin} {
 		c.Tokens = append(c.Tokens, config.Token{Name: string(s), Hash: hash("secret-" + string(s)), Scopes: []config.Scope{s}})
 	}
 	c.Tokens = append(c.Tokens, config.Token{Name: "confined", Hash: hash("secret-confined"), Queues: []string{"sms"}})
@@ -74,7 +69,8 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 		config.ScopeRead:    {config.ScopeRead},
 		"read-payload":      {"read-payload", config.ScopeRead},
 		config.ScopeRedrive: {config.ScopeRedrive, "read-payload", config.ScopeRead},
-		config.ScopeAdmin:   {config.ScopeAdmin, config.ScopeRedrive, "read-payload", config.ScopeRead, config.ScopePublish, config.ScopeConsume, config.ScopeCall},
+		config.ScopePurge:   {config.ScopePurge, config.ScopeRead},
+		config.ScopeAdmin:   {config.ScopeAdmin, config.ScopePurge, config.ScopeRedrive, "read-payload", config.ScopeRead, config.ScopePublish, config.ScopeConsume, config.ScopeCall},
 	}
 	d := start(t, withTokens(t), newStore(t))
 	for scope, may := range allowed {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server/api"
 )
@@ -77,7 +78,7 @@ func (a *app) showDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, api.Whole(e, who.may(scopeReadPayload)))
+	return writeJSON(w, http.StatusOK, api.Whole(e, who.may(config.ScopeReadPayload)))
 }
 
 func (a *app) editDead(w http.ResponseWriter, r *http.Request, who *caller) error {

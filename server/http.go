@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,14 +23,14 @@ import (
 )
 
 // guarded turns a route into a handler: it identifies the caller, checks what the
-// caller may, bounds the body's pace, and answers errors.
-func (a *app) guarded(rt route, t tokens) http.Handler {
+// caller may, counts it, bounds the body's pace, and answers errors.
+func (a *app) guarded(rt route, trusted bool) http.Handler {
 	paced := rt.method != http.MethodGet && rt.scope != config.ScopePublish // the gateway does so by itself
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who := &everyone
-		if t != nil && rt.scope != scopeOpen {
+		if l := a.live.Load(); !trusted && l != nil && l.tokens != nil && rt.scope != scopeOpen {
 			var p *problem.Problem
-			if who, p = t.identify(r); p != nil {
+			if who, p = l.tokens.identify(r, time.Now()); p != nil {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				a.log.LogAttrs(r.Context(), slog.LevelWarn, "token refused", slog.String("path", r.URL.Path), slog.String("remote", r.RemoteAddr), slog.String("problem", p.Name()))
 				p.Write(w, r)
@@ -37,6 +38,11 @@ func (a *app) guarded(rt route, t tokens) http.Handler {
 			}
 			if p := permit(who, rt, r); p != nil {
 				p.Write(w, r)
+				return
+			}
+			var err error
+			if w, r, err = a.count(who, rt, w, r); err != nil {
+				a.fail(w, r, err)
 				return
 			}
 		}
@@ -47,6 +53,25 @@ func (a *app) guarded(rt route, t tokens) http.Handler {
 			a.fail(w, r, err)
 		}
 	})
+}
+
+// count counts a request against the caller's limits: what is published by the message,
+// as it is published, anything else as one.
+func (a *app) count(who *caller, rt route, w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request, error) {
+	m := a.meters.of(who)
+	if !m.limited() || rt.scope == config.ScopeCall { // a guard counts its calls itself
+		return w, r, nil
+	}
+	w = &meteredWriter{ResponseWriter: w, m: m}
+	if rt.scope == config.ScopePublish {
+		stream := strings.Contains(r.Header.Get("Content-Type"), "ndjson")
+		return w, r.WithContext(context.WithValue(r.Context(), meterKey{}, metering{m, stream})), nil
+	}
+	_, why, err := m.take(r.Context(), 1)
+	if err == nil && why != nil {
+		err = why
+	}
+	return w, r, err
 }
 
 // permit refuses what the caller's scopes and queues do not include.

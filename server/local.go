@@ -30,7 +30,7 @@ func Local(store redrive.Store) *LocalAPI {
 			log.Error("plans", slog.Any("error", err))
 		}
 	})
-	return &LocalAPI{Handler: a.shell(a.mux(nil), anyHost), stop: func() { cancel(); runner.Wait() }}
+	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); runner.Wait() }}
 }
 
 // Close ends what runs behind the API, after the step it is at.

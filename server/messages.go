@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server/api"
 )
@@ -86,7 +87,7 @@ func (a *app) showMessage(w http.ResponseWriter, r *http.Request, who *caller) e
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, api.Whole(e, who.may(scopeReadPayload)))
+	return writeJSON(w, http.StatusOK, api.Whole(e, who.may(config.ScopeReadPayload)))
 }
 
 // showEnded answers with what is remembered, or with notFound.
@@ -118,15 +119,24 @@ func (a *app) dropMessage(w http.ResponseWriter, r *http.Request, who *caller) e
 // change changes one message.
 func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, ref redrive.Ref, c redrive.Change) error {
 	c.Note = "by " + who.name
-	results, err := a.store.Update(r.Context(), redrive.Selection{Refs: []redrive.Ref{ref}}, c, 1)
+	err := a.audited(r, who, api.AuditEntry{Action: c.Action.String(), Queue: ref.Queue, Message: ref.ID}, func(e *api.AuditEntry) error {
+		results, err := a.store.Update(r.Context(), redrive.Selection{Refs: []redrive.Ref{ref}}, c, 1)
+		switch {
+		case err != nil:
+			return err
+		case len(results) != 1:
+			err = redrive.ErrNotFound
+		default:
+			err = results[0].Err
+		}
+		if err != nil {
+			return &redrive.Error{Op: c.Action.String(), Queue: ref.Queue, ID: ref.ID, Err: err}
+		}
+		e.Count = 1
+		return nil
+	})
 	if err != nil {
 		return err
-	}
-	if len(results) != 1 {
-		return &redrive.Error{Op: c.Action.String(), Queue: ref.Queue, ID: ref.ID, Err: redrive.ErrNotFound}
-	}
-	if err := results[0].Err; err != nil {
-		return &redrive.Error{Op: c.Action.String(), Queue: ref.Queue, ID: ref.ID, Err: err}
 	}
 	return writeJSON(w, http.StatusOK, api.Changed{Queue: ref.Queue, ID: ref.ID, Done: changed[c.Action]})
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -81,6 +83,9 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := confinePlan(who, &request); err != nil {
 		return err
 	}
+	if request.Action == redrive.ActDrop && !who.may(config.ScopePurge) {
+		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "dropping messages needs the scope purge", "")
+	}
 	if request.To != "" {
 		if err := a.allowQueue(request.To); err != nil {
 			return err
@@ -93,7 +98,13 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 		}
 		return writeJSON(w, http.StatusOK, api.DryRunOf(&run))
 	}
-	plan, err := a.plans.Create(r.Context(), request)
+	var plan redrive.Plan
+	entry := api.AuditEntry{Action: "plan " + req.Action, Queue: request.Query.Queue, Filter: req.Filter, Count: int64(len(request.Refs))}
+	err = a.audited(r, who, entry, func(e *api.AuditEntry) error {
+		plan, err = a.plans.Create(r.Context(), request)
+		e.Plan, e.Count = plan.ID, max(plan.Total, e.Count)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -181,7 +192,7 @@ func (a *app) planResults(w http.ResponseWriter, r *http.Request, who *caller) e
 			results[i].Entry = nil
 		}
 		if who.sees(results[i].Queue) {
-			list.Items = append(list.Items, api.PlanResultOf(&results[i], who.may(scopeReadPayload)))
+			list.Items = append(list.Items, api.PlanResultOf(&results[i], who.may(config.ScopeReadPayload)))
 		}
 	}
 	return writeJSON(w, http.StatusOK, list)
@@ -204,7 +215,8 @@ func (a *app) setPlan(w http.ResponseWriter, r *http.Request, who *caller, what 
 	if err != nil {
 		return err
 	}
-	if err := set(r.Context(), p.ID); err != nil {
+	err = a.audited(r, who, api.AuditEntry{Action: what, Queue: p.Request.Query.Queue, Plan: p.ID}, func(*api.AuditEntry) error { return set(r.Context(), p.ID) })
+	if err != nil {
 		return err
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, what, slog.String("plan", p.ID), slog.String("actor", who.name))

@@ -30,8 +30,8 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 	for i := range counts {
 		add(&counts[i])
 	}
-	if a.config != nil {
-		for name := range a.config.Queues {
+	if a.conf() != nil {
+		for name := range a.conf().Queues {
 			if !seen[name] {
 				add(&redrive.Counts{Queue: name})
 			}
@@ -63,8 +63,8 @@ func (a *app) existing(r *http.Request, queue string) (*redrive.Counts, error) {
 	if len(counts) > 0 && counts[0].Books.Entered() > 0 {
 		return &counts[0], nil
 	}
-	if a.config != nil {
-		if _, ok := a.config.Queues[queue]; ok {
+	if a.conf() != nil {
+		if _, ok := a.conf().Queues[queue]; ok {
 			return &redrive.Counts{Queue: queue}, nil
 		}
 	}
@@ -94,8 +94,8 @@ func (a *app) status() working {
 
 func (a *app) describe(c *redrive.Counts, status working) api.Queue {
 	q := api.QueueOf(c)
-	if a.config != nil {
-		_, q.Configured = a.config.Queues[c.Queue]
+	if a.conf() != nil {
+		_, q.Configured = a.conf().Queues[c.Queue]
 	}
 	q.Deliver = a.targets[c.Queue]
 	if a.marks != nil {
@@ -132,8 +132,14 @@ func (a *app) pauseQueue(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := a.consumed(r, queue); err != nil {
 		return err
 	}
-	a.engine.Pause(queue, req.Target, req.Reason, req.For.Std())
-	a.pull.Pause(queue, req.Target, req.Reason, req.For.Std())
+	err := a.audited(r, who, api.AuditEntry{Action: "pause", Queue: queue, Note: req.Reason}, func(*api.AuditEntry) error {
+		a.engine.Pause(queue, req.Target, req.Reason, req.For.Std())
+		a.pull.Pause(queue, req.Target, req.Reason, req.For.Std())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "queue paused", slog.String("queue", queue), slog.String("target", req.Target),
 		slog.String("reason", req.Reason), slog.Duration("for", req.For.Std()), slog.String("actor", who.name))
 	return a.showQueue(w, r, who)
@@ -148,8 +154,14 @@ func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) e
 	if err := a.consumed(r, queue); err != nil {
 		return err
 	}
-	a.engine.Resume(queue, req.Target)
-	a.pull.Resume(queue, req.Target)
+	err := a.audited(r, who, api.AuditEntry{Action: "resume", Queue: queue}, func(*api.AuditEntry) error {
+		a.engine.Resume(queue, req.Target)
+		a.pull.Resume(queue, req.Target)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "queue resumed", slog.String("queue", queue), slog.String("target", req.Target), slog.String("actor", who.name))
 	return a.showQueue(w, r, who)
 }

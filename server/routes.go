@@ -33,12 +33,12 @@ func (a *app) routes() []route {
 		{http.MethodPost, "/v1/queues/{queue}/resume", config.ScopeRedrive, a.resumeQueue},
 		{http.MethodGet, "/v1/queues/{queue}/messages", config.ScopeRead, a.listMessages},
 		{http.MethodGet, "/v1/queues/{queue}/messages/{id}", config.ScopeRead, a.showMessage},
-		{http.MethodDelete, "/v1/queues/{queue}/messages/{id}", config.ScopeRedrive, a.dropMessage},
+		{http.MethodDelete, "/v1/queues/{queue}/messages/{id}", config.ScopePurge, a.dropMessage},
 		{http.MethodGet, "/v1/dead-letters", config.ScopeRead, a.listDead},
 		{http.MethodGet, "/v1/dead-letters/groups", config.ScopeRead, a.groupDead},
 		{http.MethodGet, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRead, a.showDead},
 		{http.MethodPatch, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRedrive, a.editDead},
-		{http.MethodDelete, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRedrive, a.dropDead},
+		{http.MethodDelete, "/v1/queues/{queue}/dead-letters/{id}", config.ScopePurge, a.dropDead},
 		{http.MethodPost, "/v1/plans", config.ScopeRedrive, a.createPlan},
 		{http.MethodGet, "/v1/plans", config.ScopeRead, a.listPlans},
 		{http.MethodGet, "/v1/plans/{id}", config.ScopeRead, a.showPlan},
@@ -49,18 +49,20 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/verify", config.ScopeRead, a.verify},
 		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},
 		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},
+		{http.MethodGet, "/v1/tokens", config.ScopeAdmin, a.listTokens},
+		{http.MethodGet, "/v1/audit", config.ScopeAdmin, a.listAudit},
 		{http.MethodGet, "/metrics", config.ScopeRead, a.metricsPage},
 		{http.MethodGet, "/healthz", scopeOpen, a.healthz},
 		{http.MethodGet, "/readyz", scopeOpen, a.readyz},
 	}
 }
 
-// mux mounts the routes. With tokens, each checks for itself who may use it; without
-// (nil) everyone may.
-func (a *app) mux(t tokens) *http.ServeMux {
+// mux mounts the routes. Each checks for itself who may use it, if the configuration
+// has tokens; those of a trusted mux do not.
+func (a *app) mux(trusted bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range a.routes() {
-		mux.Handle(r.method+" "+r.pattern, a.guarded(r, t))
+		mux.Handle(r.method+" "+r.pattern, a.guarded(r, trusted))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.unrouted(mux, w, r) })
 	return mux

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,44 +129,40 @@ func (s *Server) assemble(store redrive.Store) error {
 	if err := s.probe(ctx, store); err != nil {
 		return err
 	}
-	a := &app{store: &auditedStore{Store: store, log: s.log}, config: s.cfg, log: s.log, targets: make(map[string]string)}
+	a := &app{store: &auditedStore{Store: store, log: s.log}, log: s.log, targets: make(map[string]string)}
 	s.app = a
-	var names []string
-	limits := make(map[string]redrive.Limits, len(s.cfg.Queues))
-	for name, q := range s.cfg.Queues {
-		names = append(names, name)
-		if q != nil {
-			limits[name] = limitsOf(q.Limits)
-		}
+	inForce, err := newLive(s.cfg)
+	if err != nil {
+		return err
 	}
+	a.live.Store(inForce)
 	instance := redrive.NewID()
 	a.instance, a.guards = instance, make(map[string]*guardedQueue)
 	a.metrics = telemetry.New(telemetry.Options{
-		Queues: names, Store: store, Runtime: true,
+		Queues: slices.Collect(maps.Keys(s.cfg.Queues)), Store: store, Runtime: true,
 		Status: func() []redrive.QueueStatus { return a.engine.Status() },
 	})
 	a.guardEvents = telemetry.NewGuards(a.guardReports)
 	a.metrics.Registry().MustRegister(a.guardEvents)
-	a.marks = redrive.NewWatermarks(store, func(queue string) redrive.Limits { return limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
+	a.marks = redrive.NewWatermarks(store, func(queue string) redrive.Limits { return a.live.Load().limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
 	a.engine = redrive.NewEngine(store, redrive.EngineOptions{
 		Instance: instance, Logger: s.log, Observer: a.metrics, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
 	})
-	a.pull = redrive.NewPuller(a.engine, redrive.PullOptions{Policy: s.policies()})
+	a.pull = redrive.NewPuller(a.engine, redrive.PullOptions{
+		Policy: func(queue string) redrive.PolicyFunc { return a.live.Load().policies[queue] },
+	})
+	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
+	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{Instance: instance, Logger: s.log, Alone: embedded(store)})
-	a.gateway = gateway.New(a.marks, gateway.Options{
+	a.gateway = gateway.New(&meteredSink{a.marks}, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
 	if err := s.consume(ctx); err != nil {
 		return err
 	}
-	known := newTokens(s.cfg.Tokens)
-	host := anyHost
-	if len(s.cfg.Tokens) == 0 {
-		known, host = nil, localHost
-	}
-	s.http = s.newHTTP(a.shell(a.mux(known), host))
-	s.socket = s.newHTTP(a.shell(a.mux(nil), anyHost))
+	s.http = s.newHTTP(a.shell(a.mux(false), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
+	s.socket = s.newHTTP(a.shell(a.mux(true), anyHost))
 	return nil
 }
 
@@ -226,6 +224,8 @@ func (s *Server) Run(ctx context.Context) error {
 		start("guard "+name, func() error { return g.Run(work) })
 	}
 	start("retention", func() error { s.trim(work); return nil })
+	start("instances", func() error { s.app.instances.run(work); return nil })
+	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("http", func() error { return s.http.Serve(listener) })
 	if socket := s.listenSocket(ctx); socket != nil {
 		start("socket", func() error { return s.socket.Serve(socket) })
@@ -287,15 +287,6 @@ func (s *Server) drainPull() {
 	if err := pull.ReleaseAll(ctx); err != nil {
 		s.log.LogAttrs(ctx, slog.LevelWarn, "claims of workers could not be given back", slog.Any("error", err))
 	}
-}
-
-// policies returns the policies of every queue, for what is consumed by workers.
-func (s *Server) policies() func(queue string) redrive.PolicyFunc {
-	all := make(map[string]redrive.PolicyFunc, len(s.cfg.Queues))
-	for name := range s.cfg.Queues {
-		all[name] = s.cfg.PoliciesOf(name).Func()
-	}
-	return func(queue string) redrive.PolicyFunc { return all[queue] }
 }
 
 // trim removes what expired by itself: remembered ids and records.

@@ -17,6 +17,8 @@ type cli struct {
 	Backup   backupCmd   `cmd:"" group:"store" help:"Write a copy of the store."`
 
 	Receive    receiveCmd    `cmd:"" group:"tools" help:"Receive deliveries, to try things out."`
+	Token      tokenCmd      `cmd:"" group:"tools" help:"Make tokens, and look at those of a daemon."`
+	Secret     secretCmd     `cmd:"" group:"tools" help:"Make secrets that sign deliveries."`
 	Config     configCmd     `cmd:"" group:"tools" help:"Look at configuration files."`
 	Completion completionCmd `cmd:"" group:"tools" help:"Print the completion of a shell."`
 	Version    versionCmd    `cmd:"" group:"tools" help:"Print the version."`

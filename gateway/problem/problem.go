@@ -31,6 +31,8 @@ type Problem struct {
 	Instance string   `json:"instance,omitempty"` // the path that was asked for
 	Hint     string   `json:"hint,omitempty"`     // what to do about it
 	Queues   []string `json:"queues,omitempty"`   // the queues there are, when an unknown one was named
+	// ViolatedPolicies names the limits that were reached, as in the header RateLimit.
+	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 	// RetryAfter is the number of seconds after which repeating may help; 0: not
 	// known. It is also sent as the header Retry-After.
 	RetryAfter int `json:"retry_after,omitempty"`
@@ -43,8 +45,10 @@ func New(status int, name, title, detail, hint string) *Problem {
 	return &Problem{Type: TypePrefix + name, Title: title, Status: status, Detail: detail, Hint: hint}
 }
 
-// Name returns the type without its prefix.
-func (p *Problem) Name() string { return strings.TrimPrefix(p.Type, TypePrefix) }
+// Name returns the type without its prefix, of a registered type its name.
+func (p *Problem) Name() string {
+	return strings.TrimPrefix(p.Type[strings.LastIndexByte(p.Type, '#')+1:], TypePrefix)
+}
 
 // Error joins title, detail and hint into one line.
 func (p *Problem) Error() string {
