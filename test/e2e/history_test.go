@@ -37,7 +37,7 @@ const (
 // history is what publishers did, kept outside of the daemon.
 type history struct {
 	t      *testing.T
-	url    string
+	urls   []string // of the daemons; each request goes to one of them
 	client *http.Client
 
 	mu       sync.Mutex
@@ -59,16 +59,19 @@ type event struct {
 	Note    string    `json:"note,omitempty"`
 }
 
-func newHistory(t *testing.T, url string) *history {
+func newHistory(t *testing.T, daemons ...*daemon) *history {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "history.ndjson"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &history{
-		t: t, url: url + "/v1/queues/" + proofQueue + "/messages", file: json.NewEncoder(f),
+		t: t, file: json.NewEncoder(f),
 		client:   &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 		accepted: make(map[string]string), sent: make(map[string]outcome), counts: make(map[outcome]int), other: make(map[string]int),
+	}
+	for _, d := range daemons {
+		h.urls = append(h.urls, d.url+"/v1/queues/"+proofQueue+"/messages")
 	}
 	t.Cleanup(func() {
 		h.client.CloseIdleConnections()
@@ -112,7 +115,7 @@ func (h *history) publishOne(ctx context.Context, random *rand.Rand) {
 	if random.IntN(3) == 0 {
 		delay = fmt.Sprintf("%dms", 100+random.IntN(1500))
 	}
-	for h.send(id, delay, body) == unknown && id != "" && pause(ctx, 10*time.Millisecond) {
+	for h.send(h.urls[random.IntN(len(h.urls))], id, delay, body) == unknown && id != "" && pause(ctx, 10*time.Millisecond) {
 		continue
 	}
 	pause(ctx, time.Duration(random.IntN(6))*time.Millisecond)
@@ -132,10 +135,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // send makes one request. It is not cancelled, so that its outcome is known if it can
 // be.
-func (h *history) send(id, delay, body string) outcome {
+func (h *history) send(url, id, delay, body string) outcome {
 	sum := sha256.Sum256([]byte(body))
 	hash := hex.EncodeToString(sum[:])
-	req, err := http.NewRequest(http.MethodPost, h.url, bytes.NewReader([]byte(body)))
+	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader([]byte(body)))
 	if err != nil {
 		panic(err)
 	}

@@ -11,7 +11,7 @@ func TestKillNine(t *testing.T) {
 	random := seeded(t)
 	target := newReceiver(t, "--fail", "20%")
 	d := newDaemon(t, proofConfig(target))
-	h := newHistory(t, d.url)
+	h := newHistory(t, d)
 	stop := h.publish(4, random)
 	t.Cleanup(stop)
 	n := rounds(t, 60)

@@ -44,7 +44,7 @@ func TestPowerLoss(t *testing.T) {
 	})
 	target := newReceiver(t, "--fail", "20%")
 	d := newDaemonIn(t, filepath.Join(dir, "data"), proofConfig(target))
-	h := newHistory(t, d.url)
+	h := newHistory(t, d)
 	stop := h.publish(8, random)
 	t.Cleanup(stop)
 	n := rounds(t, 24)

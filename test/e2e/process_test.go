@@ -145,7 +145,7 @@ func freePort(t *testing.T) string {
 type daemon struct {
 	*process
 	t      *testing.T
-	dir    string // of the store
+	dir    string // of the store, if it is embedded
 	config string
 	url    string
 	env    []string
@@ -160,9 +160,17 @@ func newDaemon(t *testing.T, yaml string, env ...string) *daemon {
 
 func newDaemonIn(t *testing.T, data, yaml string, env ...string) *daemon {
 	t.Helper()
+	d := newDaemonOn(t, "sqlite:"+data, yaml, env...)
+	d.dir = data
+	return d
+}
+
+// newDaemonOn starts a daemon on the store at an address.
+func newDaemonOn(t *testing.T, store, yaml string, env ...string) *daemon {
+	t.Helper()
 	address := freePort(t)
-	d := &daemon{t: t, dir: data, config: filepath.Join(t.TempDir(), "redrive.yaml"), url: "http://" + address, env: env}
-	text := fmt.Sprintf("listen: %s\nstore: sqlite:%s\n%s", address, d.dir, yaml)
+	d := &daemon{t: t, config: filepath.Join(t.TempDir(), "redrive.yaml"), url: "http://" + address, env: env}
+	text := fmt.Sprintf("listen: %s\nstore: %q\n%s", address, store, yaml)
 	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive/internal/pgtest"
+	"github.com/redrive/redrive/server/api"
+)
+
+// storeServer is a private server of a store.
+type storeServer interface {
+	URL() string
+	Kill() error   // with all of its processes, as a crash would
+	Resume() error // after a Kill
+}
+
+// storeServers starts the servers that several daemons can share.
+var storeServers = map[string]func(t *testing.T) storeServer{
+	"postgres": func(t *testing.T) storeServer { return pgtest.Start(t, nil) },
+}
+
+// TestSharedStoreKillNine has two daemons on one store. They are killed in turn, and so is
+// the store's server, while messages are published to both, delivered and retried.
+func TestSharedStoreKillNine(t *testing.T) {
+	for name, begin := range storeServers {
+		t.Run(name, func(t *testing.T) {
+			random := seeded(t)
+			s := begin(t)
+			target := newReceiver(t, "--fail", "20%")
+			both := []*daemon{newDaemonOn(t, s.URL(), proofConfig(target)), newDaemonOn(t, s.URL(), proofConfig(target))}
+			h := newHistory(t, both...)
+			stop := h.publish(4, random)
+			t.Cleanup(stop)
+			n := rounds(t, 6)
+			for i := range n {
+				pause(t.Context(), time.Duration(100+random.IntN(900))*time.Millisecond)
+				if i%3 == 2 {
+					if err := s.Kill(); err != nil {
+						t.Fatal(err)
+					}
+					h.note("kill -9 of the store")
+					pause(t.Context(), time.Duration(random.IntN(1000))*time.Millisecond)
+					if err := s.Resume(); err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				d := both[i%2]
+				d.kill()
+				h.note("kill -9 of a daemon")
+				d.start()
+			}
+			stop()
+			for _, d := range both {
+				until(t, "the daemon is ready", 30*time.Second, d.ready)
+			}
+			heal(t, target)
+			h.check(both[0], target, false)
+			t.Logf("%d times kill -9", n)
+		})
+	}
+}
+
+// TestSharedStoreFromTheCommandLine works on a store that daemons share, through one of
+// them and without any.
+func TestSharedStoreFromTheCommandLine(t *testing.T) {
+	for name, begin := range storeServers {
+		t.Run(name, func(t *testing.T) {
+			s := begin(t)
+			target := newReceiver(t, "--status", "400")
+			yaml := fmt.Sprintf("queues: {hooks: {deliver: {url: %q, allow_private: true}}}\n", target)
+			one, other := newDaemonOn(t, s.URL(), yaml), newDaemonOn(t, s.URL(), yaml)
+			const n = 15 // fewer than a breaker needs to open
+			one.publishMany("hooks", "order", n, func(i int) string { return fmt.Sprintf(`"body":{"n":%d}`, i) })
+			until(t, "all are dead", time.Minute, func() bool { return other.queue("hooks").Dead == n })
+			heal(t, target)
+			other.redrive("dead", "redrive", "--queue", "hooks", "--yes", "--wait").ok(t)
+			until(t, "all are delivered", time.Minute, func() bool { return one.queue("hooks").Books.Done == n })
+			for _, d := range []*daemon{one, other} {
+				if code := d.terminate(30 * time.Second); code != 0 {
+					t.Errorf("the daemon ended with %d\n%s", code, tail(d.log.String(), 20))
+				}
+				if strings.Contains(d.log.String(), "panic") {
+					t.Error(tail(d.log.String(), 40))
+				}
+			}
+			v := decode[api.Verified](t, command(t, nil, "verify", "--data", s.URL(), "--json").ok(t))
+			if !v.Balanced {
+				t.Errorf("the books do not balance: %+v", v)
+			}
+		})
+	}
+}
