@@ -70,7 +70,7 @@ func TestSharedStoreFromTheCommandLine(t *testing.T) {
 	for name, begin := range storeServers {
 		t.Run(name, func(t *testing.T) {
 			s := begin(t)
-			target := newReceiver(t, "--status", "400")
+			target := newReceiver(t, "--fail", "100%", "--status", "400")
 			yaml := fmt.Sprintf("queues: {hooks: {deliver: {url: %q, allow_private: true}}}\n", target)
 			one, other := newDaemonOn(t, s.URL(), yaml), newDaemonOn(t, s.URL(), yaml)
 			const n = 15 // fewer than a breaker needs to open
