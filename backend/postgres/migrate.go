@@ -124,6 +124,24 @@ func migration(version int, way string) string {
 	return string(text)
 }
 
+// Inspect returns the schema that a URL names and the version of the tables there, 0 if
+// there are none. It changes nothing and needs no tables.
+func Inspect(ctx context.Context, url string, opts ...Option) (schema string, version int, err error) {
+	s, cfg, err := configure(url, opts)
+	if err != nil {
+		return "", 0, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	if err != nil {
+		return "", 0, openError(err, "is the server running, and may this user log in?")
+	}
+	defer closeConn(conn)
+	if version, err = versionOf(ctx, pgxDB{conn}, s.sql.schema); err != nil {
+		return "", 0, openError(err, "")
+	}
+	return s.sql.schema, version, nil
+}
+
 // MigrationSQL returns the SQL that brings the tables of a schema ("": "redrive") from
 // one version to another, for those who do not let programs change tables. From
 // version 0 to [SchemaVersion] it makes everything.

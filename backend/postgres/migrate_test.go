@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -43,6 +44,19 @@ func TestDownRemovesEverything(t *testing.T) {
 	}
 	noErr(t, s.Migrate(t.Context()))
 	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+}
+
+func TestInspectTellsTheVersion(t *testing.T) {
+	s := open(t)
+	for want, in := range []string{"nothing here", s.sql.schema} {
+		schema, version, err := Inspect(t.Context(), server.URL()+"&redrive_ddl=off&redrive_schema="+url.QueryEscape(in))
+		if schema != in || version != want || err != nil {
+			t.Errorf("%q: %q, %d, %v", in, schema, version, err)
+		}
+	}
+	if _, _, err := Inspect(t.Context(), "postgres://postgres@127.0.0.1:1/x"); err == nil {
+		t.Errorf("nobody is there, and it has a version")
+	}
 }
 
 func TestANewerSchemaIsRefused(t *testing.T) {

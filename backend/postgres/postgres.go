@@ -34,14 +34,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/redrive/redrive"
-)
-
-// Defaults of the options.
-const (
-	DefaultConns   = 16
-	DefaultTimeout = 15 * time.Second
-	DefaultPollMin = 5 * time.Millisecond
-	DefaultPollMax = time.Second
+	"github.com/redrive/redrive/internal/sqlstats"
 )
 
 // Store is a store in PostgreSQL. It is safe for concurrent use.
@@ -56,6 +49,8 @@ type Store struct {
 	trace   func(statement string, took time.Duration)
 	adjust  func(*pgxpool.Config) // of tests
 
+	durations sqlstats.Recorder
+
 	stop     context.CancelFunc // ends the background
 	alive    context.Context    //nolint:containedctx // of the background goroutines
 	running  sync.WaitGroup
@@ -69,57 +64,15 @@ type Store struct {
 
 var _ redrive.Store = (*Store)(nil)
 
-// Option changes how a store is opened.
-type Option func(*Store)
-
-// WithSchema puts the tables into another schema than "redrive".
-func WithSchema(name string) Option { return func(s *Store) { s.sql = newStatements(name) } }
-
-// WithPoll sets the shortest and the longest interval at which the database is asked
-// for changes. The longest one is the bound within which a change is seen that nobody
-// announced.
-func WithPoll(shortest, longest time.Duration) Option {
-	return func(s *Store) {
-		s.pollMin = max(shortest, time.Millisecond)
-		s.pollMax = max(longest, s.pollMin)
-	}
-}
-
-// WithoutListen only polls: no connection beside the pool is made for LISTEN and
-// NOTIFY. It is for poolers in transaction mode.
-func WithoutListen() Option { return func(s *Store) { s.listen = false } }
-
-// WithoutDDL makes Open refuse a database whose tables are not those of this program,
-// instead of migrating it. The error's hint says how to get the SQL.
-func WithoutDDL() Option { return func(s *Store) { s.ddl = false } }
-
-// WithTimeout sets how long a change may take whose caller has gone away, and after
-// which its outcome is unknown. Default 15 s.
-func WithTimeout(d time.Duration) Option { return func(s *Store) { s.timeout = d } }
-
-// WithTrace calls f after each statement or transaction with its name and duration,
-// for metrics. It must be fast and safe for concurrent use.
-func WithTrace(f func(statement string, took time.Duration)) Option {
-	return func(s *Store) { s.trace = f }
-}
-
 // Open opens the store in the database of a URL ("postgres://user@host/database", with
 // the parameters of pgxpool), and makes or migrates its tables unless [WithoutDDL] is
-// given. It fails if the database cannot be reached before ctx ends.
+// given. The URL may also say what the options say, which win: redrive_schema=NAME,
+// redrive_ddl=off, redrive_listen=off, redrive_timeout=15s, redrive_poll=5ms,1s. It
+// fails if the database cannot be reached before ctx ends.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
-	s := &Store{
-		sql: newStatements(defaultSchema), timeout: DefaultTimeout, pollMin: DefaultPollMin, pollMax: DefaultPollMax,
-		listen: true, ddl: true,
-	}
-	for _, o := range opts {
-		o(s)
-	}
-	cfg, err := poolConfig(url)
+	s, cfg, err := configure(url, opts)
 	if err != nil {
-		return nil, openError(err, "write it as postgres://user:password@host:5432/database")
-	}
-	if s.adjust != nil {
-		s.adjust(cfg)
+		return nil, err
 	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, openError(err, "")
@@ -131,6 +84,32 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s.alive, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.begin(cfg.ConnConfig)
 	return s, nil
+}
+
+// configure reads a URL and options.
+func configure(url string, opts []Option) (*Store, *pgxpool.Config, error) {
+	url, own, err := ownParameters(url)
+	if err != nil {
+		return nil, nil, openError(err, "")
+	}
+	s := &Store{
+		sql: newStatements(defaultSchema), timeout: DefaultTimeout, pollMin: DefaultPollMin, pollMax: DefaultPollMax,
+		listen: true, ddl: true,
+	}
+	for _, o := range append(own, opts...) {
+		o(s)
+	}
+	if n := len(s.sql.schema); n == 0 || n > maxSchema {
+		return nil, nil, openError(fmt.Errorf("the name of the schema has %d bytes", n), fmt.Sprintf("%sschema: give it 1 to %d", ownPrefix, maxSchema))
+	}
+	cfg, err := poolConfig(url)
+	if err != nil {
+		return nil, nil, openError(err, "write it as postgres://user:password@host:5432/database")
+	}
+	if s.adjust != nil {
+		s.adjust(cfg)
+	}
+	return s, cfg, nil
 }
 
 // poolConfig is a URL's, with defaults that suit a store.
@@ -262,13 +241,24 @@ func (s *Store) ready(ctx context.Context) error {
 }
 
 func (s *Store) observe(statement string, began time.Time) {
+	took := time.Since(began)
+	s.durations.Observe(statement, took)
 	if s.trace != nil {
-		s.trace(statement, time.Since(began))
+		s.trace(statement, took)
 	}
 }
 
-// Pool returns the state of the connection pool, for metrics.
-func (s *Store) Pool() *pgxpool.Stat { return s.pool.Stat() }
+// Stats returns the state of the pool of connections, and how long statements took.
+func (s *Store) Stats() redrive.StoreStats {
+	p := s.pool.Stat()
+	return redrive.StoreStats{
+		Pool: redrive.PoolStats{
+			Max: int(p.MaxConns()), Open: int(p.TotalConns()), InUse: int(p.AcquiredConns()), Idle: int(p.IdleConns()),
+			Waits: p.EmptyAcquireCount(), Waited: p.EmptyAcquireWaitTime(),
+		},
+		Statements: s.durations.Snapshot(),
+	}
+}
 
 // Caps implements redrive.Source.
 func (s *Store) Caps() redrive.Caps {
