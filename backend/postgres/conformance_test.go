@@ -48,13 +48,26 @@ func TestConformanceWithoutSessions(t *testing.T) {
 	conform(t, withoutSessions, WithoutListen())
 }
 
-func TestTrafficWithoutSessions(t *testing.T) {
-	s := open(t, withoutSessions, WithoutListen())
+// A real pooler in transaction mode, with fewer connections to the server than ours to
+// it.
+func TestBehindAPooler(t *testing.T) {
+	schema := fmt.Sprintf("test_%d", schemas.Add(1))
+	url := server.Pooler(t, 3) + "&redrive_listen=off&redrive_schema=" + schema
+	s, err := Open(t.Context(), url)
+	noErr(t, err)
+	defer func() { _ = s.Close() }()
 	h := newHistory()
 	stop := traffic(t, s, h, "a")
 	h.busy(t, 500)
 	stop()
-	h.check(t, s, "a")
+	tx, err := s.pool.Begin(t.Context())
+	noErr(t, err)
+	noErr(t, redrive.FirstError(s.PublishTx(t.Context(), tx, redrive.Message{Queue: "tx"})))
+	noErr(t, tx.Commit(t.Context()))
+	if got := claim(t, s, "tx"); len(got) != 1 {
+		t.Errorf("claimed %+v", got)
+	}
+	h.check(t, openIn(t, schema), "a")
 }
 
 // withoutSessions forgets all state of a session after each use.

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -228,83 +227,6 @@ func TestClaimUndoneByACrashHasNoTwin(t *testing.T) {
 	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: second.Receipt, Outcome: redrive.OutcomeDone}})))
 }
 
-// proxy passes bytes to the server, and cuts connections.
-type proxy struct {
-	net.Listener
-	to    string
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	deaf  bool // answers of the server are dropped before the cut
-}
-
-func newProxy(t *testing.T, to string) *proxy {
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	noErr(t, err)
-	p := &proxy{Listener: l, to: to, conns: map[net.Conn]struct{}{}}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { p.pass(c) })
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); p.cut(); wg.Wait() })
-	return p
-}
-
-func (p *proxy) pass(c net.Conn) {
-	d, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.to)
-	if err != nil {
-		_ = c.Close()
-		return
-	}
-	p.mu.Lock()
-	p.conns[c], p.conns[d] = struct{}{}, struct{}{}
-	p.mu.Unlock()
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = io.Copy(d, c); _ = d.Close() })
-	wg.Go(func() { _, _ = io.Copy(answers{p, c}, d); _ = c.Close() })
-	wg.Wait()
-	p.mu.Lock()
-	delete(p.conns, c)
-	delete(p.conns, d)
-	p.mu.Unlock()
-}
-
-type answers struct {
-	p *proxy
-	net.Conn
-}
-
-func (a answers) Write(b []byte) (int, error) {
-	a.p.mu.Lock()
-	deaf := a.p.deaf
-	a.p.mu.Unlock()
-	if deaf {
-		return len(b), nil
-	}
-	return a.Conn.Write(b)
-}
-
-// cut closes all connections.
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.conns {
-		_ = c.Close()
-	}
-	p.deaf = false
-}
-
-func (p *proxy) muffle() {
-	p.mu.Lock()
-	p.deaf = true
-	p.mu.Unlock()
-}
-
 func TestConnectionsCutUnderTraffic(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -327,6 +249,47 @@ func TestConnectionsCutUnderTraffic(t *testing.T) {
 	h.busy(t, 100)
 	stop()
 	h.check(t, openIn(t, schema), "a")
+}
+
+// The server's clock decides. That of this process may be an hour off it.
+func TestClocksMayDiffer(t *testing.T) {
+	for _, off := range []string{"'1 hour'", "'-1 hour'"} {
+		s := open(t, func(s *Store) {
+			for name, text := range s.sql.byName {
+				s.sql.byName[name] = strings.ReplaceAll(text, "clock_timestamp()", "(clock_timestamp() + interval "+off+")")
+			}
+		})
+		const delay, lease = 100 * time.Millisecond, 100 * time.Millisecond
+		began, err := s.Now(t.Context())
+		noErr(t, err)
+		if d := time.Since(began).Abs(); d < 50*time.Minute {
+			t.Fatalf("the clocks are %s apart", d)
+		}
+		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Delay: delay}})))
+		take := func(alone bool) redrive.Delivery {
+			for {
+				got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: 1, Lease: lease, Instance: "x", Alone: alone})
+				noErr(t, err)
+				if len(got) == 1 {
+					return got[0]
+				}
+			}
+		}
+		first := take(false)
+		if early := delay - first.LeasedAt.Sub(began); early > 0 {
+			t.Errorf("claimed %s too early", early)
+		}
+		second := take(true)
+		if early := lease - second.LeasedAt.Sub(first.LeasedAt); early > 0 {
+			t.Errorf("claimed again %s before the lease ran out", early)
+		}
+		late := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: first.Receipt, Outcome: redrive.OutcomeDone}}))
+		if !errors.Is(late, redrive.ErrLeaseLost) {
+			t.Errorf("the first holder's settlement: %v", late)
+		}
+		noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: second.Receipt, Outcome: redrive.OutcomeDone}})))
+		audited(t, s)
+	}
 }
 
 func TestStatementTimeoutChangesNothing(t *testing.T) {

@@ -174,3 +174,32 @@ func TestProbeWarnsOfWhatLosesMessages(t *testing.T) {
 		}
 	}
 }
+
+func TestProbeSeesTheOldestSnapshot(t *testing.T) {
+	s := open(t)
+	old := dial(t)
+	defer func() { _ = old.Close(context.Background()) }()
+	_, err := old.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ")
+	noErr(t, err)
+	_, err = old.Exec(t.Context(), "SELECT")
+	noErr(t, err)
+	const n = 20
+	for range n {
+		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	}
+	h, err := s.Horizon(t.Context())
+	noErr(t, err)
+	if h.Age < n || h.Longest <= 0 {
+		t.Errorf("a snapshot of before %d transactions: %+v", n, h)
+	}
+	for want, list := range map[redrive.Level][]Horizon{
+		redrive.LevelOK:   {h, {Age: horizonAge, Longest: horizonTime}},
+		redrive.LevelWarn: {{Age: horizonAge + 1}, {Longest: horizonTime + 1}},
+	} {
+		for _, h := range list {
+			if v := horizonVerdict(h, nil); v.Level != want || want == redrive.LevelWarn && v.Hint == "" {
+				t.Errorf("%+v: %+v", h, v)
+			}
+		}
+	}
+}

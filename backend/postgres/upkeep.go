@@ -72,19 +72,22 @@ func (s *Store) fold(ctx context.Context) (n int64, err error) {
 
 // Horizon is what keeps the server from removing dead rows.
 type Horizon struct {
-	Age       int64         // transactions since the oldest snapshot was taken
-	Longest   time.Duration // how long the longest transaction of the database has run
-	DeadRows  int64         // in our tables, as the server estimates
-	Threshold time.Duration // beyond which Probe warns
+	Age      int64         // transactions since the oldest snapshot was taken
+	Longest  time.Duration // how long the longest transaction of the database has run
+	DeadRows int64         // in our tables, as the server estimates
 }
 
-// horizonAlarm is how long a transaction may hold its snapshot before Probe warns.
-const horizonAlarm = 5 * time.Minute
+// What an oldest snapshot may be before Probe warns: a transaction that runs so long,
+// or one of a replica, a slot or a prepared transaction that lies so far back.
+const (
+	horizonTime = 5 * time.Minute
+	horizonAge  = 1_000_000
+)
 
 // Horizon returns what keeps dead rows from being removed, for metrics and alarms. A
 // long transaction anywhere in the database slows down what changes tables often.
 func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
-	h := Horizon{Threshold: horizonAlarm}
+	var h Horizon
 	var seconds float64
 	err := s.read(ctx, "horizon", nil, func(r row) error { return r.Scan(&h.Age, &seconds, &h.DeadRows) }, s.sql.schema)
 	h.Longest = time.Duration(seconds * float64(time.Second))
@@ -108,7 +111,7 @@ func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
 	}
 	list := durability(values)
 	list = append(list, upkeepVerdicts(values)...)
-	return append(list, s.horizonVerdict(ctx))
+	return append(list, horizonVerdict(s.Horizon(ctx)))
 }
 
 // durability tells what the server's settings promise of what was acknowledged.
@@ -159,17 +162,19 @@ func upkeepVerdicts(values map[string]string) []redrive.Verdict {
 	return []redrive.Verdict{vacuum, isolation}
 }
 
-// horizonVerdict warns of a transaction that keeps dead rows from being removed.
-func (s *Store) horizonVerdict(ctx context.Context) redrive.Verdict {
-	h, err := s.Horizon(ctx)
-	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "oldest snapshot", Value: fmt.Sprintf("%d transactions, %s", h.Age, h.Longest.Round(time.Second)),
-		Promise: "dead rows can be removed"}
+// horizonVerdict warns of what keeps dead rows from being removed.
+func horizonVerdict(h Horizon, err error) redrive.Verdict {
+	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "oldest snapshot", Promise: "dead rows can be removed",
+		Value: fmt.Sprintf("%d transactions, %s, %d dead rows", h.Age, h.Longest.Round(time.Second), h.DeadRows)}
 	switch {
 	case err != nil:
 		v.Level, v.Value, v.Promise, v.Hint = redrive.LevelWarn, "unknown", "it could not be read", "see the server's log"
-	case h.Longest > h.Threshold:
+	case h.Longest > horizonTime:
 		v.Level, v.Promise = redrive.LevelWarn, "a long transaction keeps dead rows from being removed: tables grow and claims become slower"
 		v.Hint = "end the oldest transaction in pg_stat_activity, and set idle_in_transaction_session_timeout"
+	case h.Age > horizonAge:
+		v.Level, v.Promise = redrive.LevelWarn, "an old snapshot keeps dead rows from being removed: tables grow and claims become slower"
+		v.Hint = "look for the oldest backend_xmin in pg_stat_activity, for forgotten pg_prepared_xacts, and for xmin in pg_replication_slots"
 	}
 	return v
 }

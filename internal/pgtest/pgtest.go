@@ -6,7 +6,6 @@
 package pgtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -106,14 +105,11 @@ func (s *Server) create() error {
 	if out, err := init.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	port, err := freePort()
 	if err != nil {
 		return err
 	}
-	s.port = listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		return err
-	}
+	s.port = port
 	var conf strings.Builder
 	fmt.Fprintf(&conf, "listen_addresses = '127.0.0.1'\nport = %d\nunix_socket_directories = ''\nlogging_collector = off\n", s.port)
 	fmt.Fprintf(&conf, "max_connections = 200\nshared_buffers = 256MB\nlog_min_messages = fatal\n")

@@ -25,9 +25,13 @@ func account() (uid, gid uint32, other bool) {
 	return uint32(id), uint32(group), true
 }
 
-// command runs one of the server's programs, in a process group of its own.
+// command runs a program, one of the server's if it is no path, by the server's account
+// and in a process group of its own.
 func (s *Server) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(s.bin, name), args...) //nolint:gosec,noctx // a program of the server
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(s.bin, name)
+	}
+	cmd := exec.Command(name, args...) //nolint:gosec,noctx // a program of the tests
 	cmd.Dir = s.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if uid, gid, other := account(); other {
