@@ -31,7 +31,7 @@ func (s *Server) Pooler(t testing.TB, conns int) string {
 		}
 		t.Skip(poolerHint)
 	}
-	dir, err := os.MkdirTemp(s.dir, "pooler-") // of the server's account, which t.TempDir is not
+	dir, err := os.MkdirTemp(s.dir, "pooler-") //nolint:usetesting // the folder belongs to the account of the server
 	if err != nil {
 		t.Fatal(err)
 	}
