@@ -2,14 +2,11 @@ package redislist
 
 import (
 	"context"
-	"os"
 	"testing"
 
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/internal/redistest"
 )
-
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // open opens a source with a prefix of its own on the shared server.
 func open(t testing.TB, o Options) *Source {
