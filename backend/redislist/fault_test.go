@@ -107,7 +107,7 @@ func recoverUpTo(ctx context.Context, s *Source, step string) string {
 // spawn starts a child and returns what it said first, and what kills it.
 func spawn(t *testing.T, job string) (said string, kill func()) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // ourselves
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+job)
 	out, err := cmd.StdoutPipe()
 	noErr(t, err)
