@@ -9,6 +9,11 @@ import (
 // results wait in [ResultQueue] under the session's name as key.
 const SessionReply = "session:"
 
+// ResultID returns the id of the result that this generation of a message emits.
+func ResultID(m *Message) string {
+	return DeriveID("result", m.Queue, m.ID, strconv.Itoa(m.Generation))
+}
+
 // ResultMessage returns the result that a message with ReplyTo emits when it ends:
 // under an id derived from the message and its generation, with the outcome, the
 // reason and the excerpt of the failure as headers and the given body. It reports
@@ -19,7 +24,7 @@ func ResultMessage(m *Message, o Outcome, reason Reason, failure *Failure, body 
 		return Message{}, false
 	}
 	r := Message{
-		ID:    DeriveID("result", m.Queue, m.ID, strconv.Itoa(m.Generation)),
+		ID:    ResultID(m),
 		Queue: m.ReplyTo,
 		Kind:  "redrive.result",
 		Body:  body,

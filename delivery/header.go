@@ -74,6 +74,9 @@ func (h *Handler) buildHeader(d *redrive.Delivery, at time.Time) (header http.He
 			tracestate = append(tracestate, value)
 		case reserved(lower) && !forwardedOurs[lower]:
 		default:
+			if strings.HasPrefix(lower, "ce-") {
+				value = escapeAttribute(value)
+			}
 			key := headerKey(name)
 			if old, ok := header[key]; ok {
 				header[key] = append(old, value)
@@ -101,6 +104,32 @@ func (h *Handler) buildHeader(d *redrive.Delivery, at time.Time) (header http.He
 		set("Redrive-Kind", d.Kind)
 	}
 	return header, dropped
+}
+
+// escapeAttribute writes the value of a CloudEvents attribute as its HTTP binding has
+// it: everything but printable ASCII, and the space, the quote and the percent sign,
+// are percent-encoded.
+func escapeAttribute(s string) string {
+	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
+	n := 0
+	for i := range len(s) {
+		if !plain(s[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return s
+	}
+	const digits = "0123456789ABCDEF"
+	b := make([]byte, 0, len(s)+2*n)
+	for i := range len(s) {
+		if c := s[i]; plain(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return string(b)
 }
 
 // validName reports whether s is a token of RFC 9110, as net/http demands of a name.

@@ -35,6 +35,9 @@ type Options struct {
 	// AllowQueue refuses queues, best with a [problem.Problem]. Defaults to allowing
 	// every valid name.
 	AllowQueue func(queue string) error
+	// AllowReply refuses where the result of a request's message shall go. Defaults to
+	// allowing everything.
+	AllowReply func(r *http.Request, replyTo string) error
 	// Accepted is told that n messages of a queue were made durable, and Shed that n
 	// were refused for lack of room or time. Both are on the hot path. Optional.
 	Accepted func(queue string, n int)
@@ -83,6 +86,9 @@ func New(sink redrive.Sink, o Options) *Gateway {
 	if o.AllowQueue == nil {
 		o.AllowQueue = func(string) error { return nil }
 	}
+	if o.AllowReply == nil {
+		o.AllowReply = func(*http.Request, string) error { return nil }
+	}
 	if o.Accepted == nil {
 		o.Accepted = func(string, int) {}
 	}
@@ -104,6 +110,9 @@ func New(sink redrive.Sink, o Options) *Gateway {
 // committed and answered. New requests are refused. It returns at once.
 func (g *Gateway) Drain() { g.drain() }
 
+// Draining is closed by Drain.
+func (g *Gateway) Draining() <-chan struct{} { return g.draining.Done() }
+
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
@@ -120,7 +129,32 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.stream(w, r, queue)
 		return
 	}
-	g.single(w, r, queue)
+	mode, p := modeOf(r.Header)
+	switch {
+	case p != nil:
+		g.refuse(w, r, p)
+	case mode == batchedEvents:
+		g.batched(w, r, queue)
+	default:
+		g.single(w, r, queue, mode)
+	}
+}
+
+// check refuses a message that no store would take, or whose result may not go where
+// it asks for.
+func (g *Gateway) check(r *http.Request, m *redrive.Message) *problem.Problem {
+	if int64(len(m.Body)) > g.o.MaxBody {
+		return g.oversize()
+	}
+	if err := m.Validate(); err != nil {
+		return problem.Of(err)
+	}
+	if m.ReplyTo != "" {
+		if err := g.o.AllowReply(r, m.ReplyTo); err != nil {
+			return problem.Of(err)
+		}
+	}
+	return nil
 }
 
 // admit checks what can be checked before the body is read.

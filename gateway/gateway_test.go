@@ -103,7 +103,8 @@ func TestOneMessage(t *testing.T) {
 		"redrive-deliver-at", "2026-01-31T08:00:00Z", "redrive-expires-at", "2026-02-01T08:00:00.5Z", "redrive-reply-to", "answers",
 		"Redrive-Header-Tenant", "gold", "redrive-header-tenant", "silver", "redrive-header-a", "b",
 		"Content-Type", "text/plain", "traceparent", "00-1-2-01", "Idempotency-Key", "not used", "Authorization", "Bearer x"))
-	if w.Code != http.StatusAccepted || w.Body.String() != `{"queue":"sms","id":"order-1"}`+"\n" || w.Header().Get("Location") != "/v1/queues/sms/messages/order-1" {
+	if w.Code != http.StatusAccepted || w.Body.String() != `{"queue":"sms","id":"order-1","result":"/v1/queues/answers/messages/`+redrive.ResultID(&redrive.Message{Queue: "sms", ID: "order-1"})+`"}`+"\n" ||
+		w.Header().Get("Location") != "/v1/queues/sms/messages/order-1" {
 		t.Fatalf("got %d %s %v", w.Code, w.Body, w.Header())
 	}
 	h := func(name, value string) redrive.Header { return redrive.Header{Name: name, Value: []byte(value)} }

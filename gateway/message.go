@@ -37,12 +37,12 @@ var kept = []struct{ from, to string }{
 var jsonType = []string{"application/json"}
 
 // single publishes the body as one message.
-func (g *Gateway) single(w http.ResponseWriter, r *http.Request, queue string) {
+func (g *Gateway) single(w http.ResponseWriter, r *http.Request, queue string, mode eventMode) {
 	msgs := make([]redrive.Message, 1) // not pooled: a sink may look at it after a cancelled call
 	m := &msgs[0]
 	m.Queue = queue
 	if err := FromHeaders(m, r.Header); err != nil {
-		g.refuse(w, r, problem.New(http.StatusBadRequest, "invalid-header", "A request header is not valid", err.Error(), ""))
+		g.refuse(w, r, invalidHeader(err))
 		return
 	}
 	body, held, p := g.readBody(w, r)
@@ -52,18 +52,52 @@ func (g *Gateway) single(w http.ResponseWriter, r *http.Request, queue string) {
 		return
 	}
 	m.Body = body
-	if err := m.Validate(); err != nil {
-		g.refuse(w, r, problem.Of(err))
+	if mode != noEvent {
+		p = readEvent(m, mode, r.Header, body)
+	}
+	if p == nil {
+		p = g.check(r, m)
+	}
+	if p != nil {
+		g.refuse(w, r, p)
 		return
 	}
 	err := redrive.FirstError(g.sink.Publish(r.Context(), msgs))
 	duplicate := errors.Is(err, redrive.ErrDuplicate)
 	if err != nil && !duplicate {
-		g.refuse(w, r, g.publishProblem(queue, err))
+		p := g.publishProblem(queue, err)
+		if errors.Is(err, redrive.ErrConflict) && first(r.Header, headerID) == "" && len(r.Header["Idempotency-Key"]) > 0 {
+			p = keyReused()
+		}
+		g.refuse(w, r, p)
 		return
 	}
 	g.accepted(r, m, duplicate)
 	writeAccepted(w, m, duplicate)
+}
+
+// readEvent makes the message that an event stands for.
+func readEvent(m *redrive.Message, mode eventMode, h http.Header, body []byte) *problem.Problem {
+	if mode == structuredEvent {
+		m.Body = nil
+		m.Headers.Del("content-type") // of the event
+		return structured(body, m)
+	}
+	e, p := binary(h)
+	if p != nil {
+		return p
+	}
+	return e.apply(m)
+}
+
+func invalidHeader(err error) *problem.Problem {
+	return problem.New(http.StatusBadRequest, "invalid-header", "A request header is not valid", err.Error(), "")
+}
+
+// keyReused is what the draft standard of Idempotency-Key asks for.
+func keyReused() *problem.Problem {
+	return problem.New(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another message",
+		"", "use a key for one message only; keys are remembered for the queue's time of remember, 24h by default")
 }
 
 func (g *Gateway) accepted(r *http.Request, m *redrive.Message, duplicate bool) {
@@ -95,6 +129,13 @@ func writeAccepted(w http.ResponseWriter, m *redrive.Message, duplicate bool) {
 	b = append(b, '"')
 	if duplicate {
 		b = append(b, `,"duplicate":true`...)
+	}
+	if m.ReplyTo != "" && redrive.CheckQueue(m.ReplyTo) == nil {
+		b = append(b, `,"result":"/v1/queues/`...)
+		b = append(b, m.ReplyTo...)
+		b = append(b, `/messages/`...)
+		b = append(b, redrive.ResultID(m)...)
+		b = append(b, '"')
 	}
 	b = append(b, "}\n"...)
 	_, _ = w.Write(b) // the caller is gone if this fails; the message is safe

@@ -139,16 +139,10 @@ func (s *stream) parse(line []byte, number int) (redrive.Message, *problem.Probl
 		return m, problem.Of(err)
 	}
 	m.Queue = s.queue
-	if int64(len(m.Body)) > s.g.o.MaxBody {
-		return m, s.g.oversize()
-	}
 	if m.ID == "" && s.key != "" {
 		m.ID = redrive.DeriveID(s.key, strconv.Itoa(number))
 	}
-	if err := m.Validate(); err != nil {
-		return m, problem.Of(err)
-	}
-	return m, nil
+	return m, s.g.check(s.r, &m)
 }
 
 // add puts a line's message or problem into the pending batch, and waits while that

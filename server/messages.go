@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
@@ -79,8 +80,45 @@ func (a *app) entry(r *http.Request) (*redrive.Entry, error) {
 	return entries[0], nil
 }
 
+// Bounds of waiting for a message, such as a result, to be there.
+const (
+	maxShowWait  = time.Minute
+	showInterval = 20 * time.Millisecond // between looks, at first
+	maxInterval  = 500 * time.Millisecond
+)
+
+// awaited returns a message that may not be there yet.
+func (a *app) awaited(r *http.Request) (*redrive.Entry, error) {
+	v, err := parameters(r, "wait")
+	if err != nil {
+		return nil, err
+	}
+	var wait time.Duration
+	if s := v.Get("wait"); s != "" {
+		if wait, err = time.ParseDuration(s); err != nil || wait < 0 || wait > maxShowWait {
+			return nil, bad(fmt.Sprintf("wait %q", s), fmt.Sprintf("use a duration up to %s", maxShowWait))
+		}
+	}
+	deadline := time.After(wait)
+	for pause := showInterval; ; pause = min(2*pause, maxInterval) {
+		e, err := a.entry(r)
+		if wait == 0 || !errors.Is(err, redrive.ErrNotFound) {
+			return e, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-deadline:
+			return e, err
+		case <-a.gateway.Draining():
+			return e, err
+		case <-r.Context().Done():
+			return e, err
+		}
+	}
+}
+
 func (a *app) showMessage(w http.ResponseWriter, r *http.Request, who *caller) error {
-	e, err := a.entry(r)
+	e, err := a.awaited(r)
 	if errors.Is(err, redrive.ErrNotFound) {
 		return a.showEnded(w, r, err)
 	}

@@ -156,7 +156,7 @@ func (s *Server) assemble(store redrive.Store) error {
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{Instance: instance, Logger: s.log, Alone: embedded(store)})
 	a.gateway = gateway.New(&meteredSink{a.marks}, gateway.Options{
-		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
+		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, AllowReply: a.allowReply, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
 	if err := s.consume(ctx); err != nil {
 		return err

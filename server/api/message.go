@@ -13,6 +13,14 @@ type Accepted struct {
 	Queue     string `json:"queue"`
 	ID        string `json:"id"`
 	Duplicate bool   `json:"duplicate,omitempty"` // it was there already
+	// Result is where the result will be, if the message has a reply-to: ask there
+	// with wait=20s.
+	Result string `json:"result,omitempty"`
+}
+
+// AcceptedBatch answers a publish of several events.
+type AcceptedBatch struct {
+	Items []Accepted `json:"items"`
 }
 
 // The states of a line.
