@@ -18,6 +18,7 @@ type Headers []Header
 const (
 	HeaderPossibleDuplicate = "redrive-possible-duplicate" // parked from a source without identity
 	HeaderReplyFor          = "redrive-reply-for"          // the message that a result belongs to
+	HeaderReplyNumber       = "redrive-reply-number"       // the number under which the session published that message
 	HeaderOutcome           = "redrive-outcome"            // how that message ended
 	HeaderReason            = "redrive-reason"             // why it is dead
 	HeaderError             = "redrive-error"              // excerpt of its last error

@@ -6,7 +6,8 @@ import (
 )
 
 // SessionReply is the prefix of a ReplyTo that names a session of the gateway; its
-// results wait in [ResultQueue] under the session's name as key.
+// results wait in [ResultQueue] under the session's name as key. A slash and the number
+// under which the session published the message may follow the name.
 const SessionReply = "session:"
 
 // ResultID returns the id of the result that this generation of a message emits.
@@ -30,7 +31,11 @@ func ResultMessage(m *Message, o Outcome, reason Reason, failure *Failure, body 
 		Body:  body,
 	}
 	if name, ok := strings.CutPrefix(m.ReplyTo, SessionReply); ok {
+		name, number, numbered := strings.Cut(name, "/")
 		r.Queue, r.Key = ResultQueue, name
+		if numbered {
+			r.Headers.Add(HeaderReplyNumber, number)
+		}
 	}
 	r.Headers.Add(HeaderReplyFor, m.Ref().String())
 	r.Headers.Add(HeaderOutcome, o.String())

@@ -47,6 +47,12 @@ func TestResultMessage(t *testing.T) {
 		t.Error("two generations share a result")
 	}
 
+	m.ReplyTo = "session:s1/42"
+	if r, ok := redrive.ResultMessage(m, redrive.OutcomeDone, 0, nil, nil); !ok || r.Key != "s1" {
+		t.Errorf("of a numbered message: %+v", r)
+	} else {
+		header(&r, redrive.HeaderReplyNumber, "42")
+	}
 	m.ReplyTo = "session:s1"
 	if r, ok := redrive.ResultMessage(m, redrive.OutcomeDone, 0, nil, nil); !ok || r.Queue != redrive.ResultQueue || r.Key != "s1" || r.Validate() != nil {
 		t.Errorf("of a session: %+v", r)

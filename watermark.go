@@ -140,20 +140,13 @@ func (w *Watermarks) pass(ctx context.Context, msgs []Message, admitted []int, e
 		}
 	}
 	results := w.store.Publish(ctx, batch)
-	w.mu.Lock()
 	for i, at := range admitted {
 		msgs[at].ID = batch[i].ID
 		if results != nil {
 			errs[at] = results[i]
 		}
-		size := waitingSize(&msgs[at])
-		for _, m := range []*mark{w.marks[msgs[at].Queue], &w.total} {
-			if m != nil {
-				m.settle(w.round, size, errs[at] == nil || errors.Is(errs[at], ErrUnknown))
-			}
-		}
 	}
-	w.mu.Unlock()
+	w.landed(msgs, admitted, func(at int) bool { return errs[at] == nil || errors.Is(errs[at], ErrUnknown) })
 	w.observe(OnPublish, msgs, admitted, errs)
 }
 

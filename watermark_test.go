@@ -368,3 +368,34 @@ func BenchmarkWatermarksLevel(b *testing.B) {
 		w.Level("q")
 	}
 }
+
+func TestWatermarksApplyAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newTank(t, redrive.Limits{Depth: 10}, redrive.WatermarkOptions{})
+		apply := func(n int) error {
+			b := redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte{1}, Version: redrive.AnyVersion}}}
+			for range n {
+				b.Publish = append(b.Publish, redrive.Message{Queue: "q", Body: []byte("0123456789")})
+			}
+			_, err := k.marks.Apply(t.Context(), b)
+			return err
+		}
+		if err := apply(8); err != nil {
+			t.Fatal(err)
+		}
+		if err := apply(3); !errors.Is(err, redrive.ErrBacklogged) {
+			t.Errorf("3 above 8 of 10: %v", err)
+		}
+		if n := k.publish("q", 1); n != 0 {
+			t.Errorf("what was refused stays refused until it is below the soft mark: %d accepted", n)
+		}
+		k.handle("q", 2)
+		time.Sleep(time.Second) // of the bubble's clock
+		if err := apply(4); err != nil {
+			t.Errorf("4 above 6 of 10: %v", err)
+		}
+		if err := apply(0); err != nil {
+			t.Errorf("records pass always: %v", err)
+		}
+	})
+}

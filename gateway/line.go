@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -20,19 +21,30 @@ const lineHint = `a line is a JSON object with any of id, kind, key, deliver_at,
 // Names of fields are exact, unknown and repeated ones are refused; null stands for
 // absent except as the body. The message shares no memory with the line.
 func ParseLine(line []byte) (redrive.Message, error) {
-	var m redrive.Message
-	if !json.Valid(line) {
-		var raw json.RawMessage
-		err := json.Unmarshal(line, &raw)
-		return m, badLine(fmt.Sprintf("not JSON: %v", err))
-	}
-	w := walker{b: line}
-	if w.next() != '{' {
-		return m, badLine("not a JSON object")
-	}
-	p := lineParser{walker: &w, m: &m}
-	if err := w.object(p.field); err != nil {
+	m, err := ParseMessage(line, nil)
+	if err != nil {
 		return m, badLine(err.Error())
+	}
+	return m, nil
+}
+
+// ParseMessage is ParseLine for an object that holds other fields too: other is given
+// the name and the text of each, and reports whether it knows it. The text is that of
+// the object and must not be kept. The error is plain.
+func ParseMessage(text []byte, other func(name string, value []byte) (known bool, err error)) (redrive.Message, error) {
+	var m redrive.Message
+	if !json.Valid(text) {
+		var raw json.RawMessage
+		err := json.Unmarshal(text, &raw)
+		return m, fmt.Errorf("not JSON: %w", err)
+	}
+	w := walker{b: text}
+	if w.next() != '{' {
+		return m, errors.New("not a JSON object")
+	}
+	p := lineParser{walker: &w, m: &m, other: other}
+	if err := w.object(p.field); err != nil {
+		return m, err
 	}
 	if p.hasBody && !hasHeader(m.Headers, "content-type") {
 		m.Headers.Add("content-type", "application/json")
@@ -58,6 +70,7 @@ type lineParser struct {
 	*walker
 	m                *redrive.Message
 	hasBody, hasData bool
+	other            func(name string, value []byte) (known bool, err error) // nil: no other fields
 }
 
 func (p *lineParser) field(name string) (err error) {
@@ -85,10 +98,26 @@ func (p *lineParser) field(name string) (err error) {
 	case "body_base64":
 		err = p.data()
 	default:
-		return fmt.Errorf("unknown field %q", name)
+		err = p.foreign(name)
 	}
 	if err == nil && p.hasBody && p.hasData {
 		return fmt.Errorf("both body and body_base64")
+	}
+	return err
+}
+
+// foreign is a field that is not the message's.
+func (p *lineParser) foreign(name string) error {
+	value, err := p.value()
+	if err != nil {
+		return err
+	}
+	if p.other == nil {
+		return fmt.Errorf("unknown field %q", name)
+	}
+	known, err := p.other(name, value)
+	if err == nil && !known {
+		err = fmt.Errorf("unknown field %q", name)
 	}
 	return err
 }
