@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/gateway/problem"
 )
 
 // Options are the limits of sessions. A field that is zero has its default.
@@ -23,7 +24,8 @@ type Options struct {
 	Server         string        // name and version, for the welcome
 }
 
-func (o *Options) setDefaults() {
+// SetDefaults fills in what is zero.
+func (o *Options) SetDefaults() {
 	def := func(v *int, d int) {
 		if *v <= 0 {
 			*v = d
@@ -58,6 +60,7 @@ type Machine struct {
 	rec     Record
 	version int64 // of the record in the store; -1: to be read
 	opened  bool
+	allow   func(queue string) error // nil: every queue
 
 	queue    []publish // read and not decided, in order of their numbers
 	bytes    int       // of these
@@ -110,7 +113,7 @@ type Step struct {
 // or nil if there is none. The first step that [Machine.Next] returns opens the session;
 // the welcome follows it. If that step does not happen, begin again with Open.
 func Open(o *Options, h *Hello, owner string, rec *Record, version int64, now time.Time) (*Machine, error) {
-	o.setDefaults()
+	o.SetDefaults()
 	ok := level{level: redrive.LevelOK}
 	m := &Machine{o: o, window: max(h.Window, 1), batch: o.MaxBatch, level: ok, told: ok, repush: -1, touch: true}
 	if h.Session != "" && rec != nil && rec.opens(h.Token) {
@@ -140,6 +143,9 @@ func Open(o *Options, h *Hello, owner string, rec *Record, version int64, now ti
 	m.rec.Attached, m.rec.Instance, m.rec.Connection = now, o.Instance, redrive.NewID()
 	return m, nil
 }
+
+// Allow lets f refuse queues, best with a [problem.Problem].
+func (m *Machine) Allow(f func(queue string) error) { m.allow = f }
 
 // Name returns the session's name.
 func (m *Machine) Name() string { return m.name }
@@ -209,6 +215,11 @@ func (m *Machine) publish(p *publish) error {
 		return nil // it is being decided
 	case p.seq != m.last+1:
 		return NewClose(CodeFrame, "number", "seq %d follows %d", p.seq, m.last)
+	}
+	if p.refusal == nil && m.allow != nil {
+		if err := m.allow(p.message.Queue); err != nil {
+			*p = publish{seq: p.seq, refusal: refusal(problem.Of(err))}
+		}
 	}
 	p.named(m.name)
 	m.last = p.seq

@@ -39,17 +39,23 @@ func (m *Machine) Repush(results []*redrive.Message) {
 // Wants reports whether the shell should look for results in the store: at most limit
 // beyond those whose ids are known.
 func (m *Machine) Wants() (known []string, limit int, ok bool) {
-	limit = min(m.window-len(m.rec.Pushed), maxPush)
-	if !m.stale || !m.opened || m.repush >= 0 || len(m.found) > 0 || m.flight != nil || limit <= 0 {
+	if !m.Looks() {
 		return nil, 0, false
 	}
+	limit = min(m.window-len(m.rec.Pushed), maxPush)
+	m.stale = false // what comes while the shell looks makes it true again
 	return m.rec.Pushed, limit, true
 }
 
+// Looks reports whether [Machine.Wants] would want something.
+func (m *Machine) Looks() bool {
+	return m.stale && m.opened && m.repush < 0 && len(m.found) == 0 && m.flight == nil && len(m.rec.Pushed) < m.window
+}
+
 // Found takes the results that the store holds beyond the known ones, in their order,
-// and whether there may be more. A nil one is gone already.
+// and whether there may be more.
 func (m *Machine) Found(results []*redrive.Message, more bool) {
-	m.found, m.stale = results, more
+	m.found, m.stale = results, m.stale || more
 }
 
 // numberResults gives numbers to the results that were found. They are pushed when the

@@ -37,6 +37,23 @@ func (m *Machine) Next(now time.Time) *Step {
 	return s
 }
 
+// Ready reports whether [Machine.Next] would return a step, or wants to be told levels.
+func (m *Machine) Ready(now time.Time) bool {
+	if m.flight != nil || m.version < 0 || m.doubtful {
+		return false
+	}
+	if m.opened && len(m.queue) > 0 && !now.Before(m.hold) && !(m.queue[0].mayBeRefused() && len(m.rec.Refused) >= maxRefused) {
+		return true
+	}
+	return m.touch || len(m.found) > 0 || m.acked > m.rec.Result || m.bye && len(m.queue) == 0 && !m.late
+}
+
+// Refused returns how many messages of the step are refused before the store sees them.
+func (s *Step) Refused() int { return s.refused }
+
+// Pushed returns how many results get numbers with the step.
+func (s *Step) Pushed() int { return s.found }
+
 // takeMessages moves the session's number over what can be decided in one step.
 func (m *Machine) takeMessages(s *Step) {
 	bytes, doubtful := 0, len(s.record.Refused) // refusals, and messages that may become some
