@@ -76,12 +76,11 @@ func (c *Client) connection() (welcomed bool, err error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	results := make(chan *Result, session.MaxWindow)
-	pongs := make(chan struct{}, 1)
 	ends := make(chan error, 3)
 	go func() { ends <- c.write(ctx, ws) }()
 	go func() { ends <- c.handle(ctx, results) }()
 	go func() { ends <- c.ping(ctx, ws) }()
-	welcomed, err = c.read(ctx, ws, results, pongs)
+	welcomed, err = c.read(ctx, ws, results)
 	cancel()
 	_ = ws.CloseNow() // it is over
 	for range cap(ends) {
@@ -129,7 +128,7 @@ func (c *Client) dial() (*websocket.Conn, error) {
 }
 
 // read takes the server's frames until the connection ends.
-func (c *Client) read(ctx context.Context, ws *websocket.Conn, results chan<- *Result, pongs chan<- struct{}) (welcomed bool, err error) {
+func (c *Client) read(ctx context.Context, ws *websocket.Conn, results chan<- *Result) (welcomed bool, err error) {
 	for {
 		_, text, err := ws.Read(ctx)
 		if err != nil {
@@ -160,11 +159,6 @@ func (c *Client) read(ctx context.Context, ws *websocket.Conn, results chan<- *R
 			c.o.OnGap(in.gap.session, in.gap.lost)
 		case in.slow != nil && c.o.OnSlowDown != nil:
 			c.o.OnSlowDown(*in.slow)
-		case in.pong:
-			select {
-			case pongs <- struct{}{}:
-			default:
-			}
 		}
 	}
 }
@@ -186,7 +180,7 @@ func (c *Client) dropCalls() {
 	waiting := make(map[uint64]chan *Result, len(c.m.tickets))
 	for i, t := range c.m.tickets {
 		if ch := c.calls[t.seq]; ch != nil {
-			waiting[uint64(i)+1] = ch //nolint:gosec // an index
+			waiting[uint64(i)+1] = ch
 			delete(c.calls, t.seq)
 		}
 	}

@@ -120,7 +120,6 @@ type incoming struct {
 	result   *Result
 	gap      *gap
 	slow     *SlowDown
-	pong     bool
 	welcomed bool
 }
 
@@ -151,8 +150,6 @@ func (m *machine) take(text []byte) (in incoming, err error) {
 			r := f.result()
 			in.result = &r
 		}
-	case "pong":
-		in.pong = true
 	}
 	return in, nil
 }

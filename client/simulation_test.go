@@ -21,7 +21,7 @@ import (
 // repeated or lost with their connection, either side notices late, the server's process
 // dies with what it held, the client starts anew from what it had written down.
 const (
-	simRounds   = 400
+	simRounds   = 200
 	simMessages = 120
 	simFaulty   = 4000   // events with faults
 	simCalm     = 60_000 // events within which everything must have ended after them

@@ -69,6 +69,7 @@ func (c *Config) check(k *checker) {
 		}
 	}
 	c.Limits.check(k, "limits")
+	c.WebSocket.check(k)
 	c.checkTokens(k)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")

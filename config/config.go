@@ -33,6 +33,8 @@ type Config struct {
 	Limits Limits `yaml:"limits" json:"limits,omitzero"`
 	// MaxBody bounds the body of one message. Defaults to 16MiB, which is the most.
 	MaxBody Size `yaml:"max_body" json:"max_body,omitempty"`
+	// WebSocket configures the WebSocket gateway.
+	WebSocket WebSocket `yaml:"websocket" json:"websocket,omitzero"`
 	// Tokens that may use the HTTP server. Without any, everyone who reaches a
 	// loopback address may.
 	Tokens []Token `yaml:"tokens" json:"tokens,omitempty"`

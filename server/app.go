@@ -15,6 +15,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/gateway/ws"
 	"github.com/redrive/redrive/server/api"
 	"github.com/redrive/redrive/telemetry"
 )
@@ -22,10 +23,11 @@ import (
 // app is what the handlers of the API work on. Parts that are nil are not there in a
 // process that only looks into a store.
 type app struct {
-	store   redrive.Store
-	plans   *redrive.Plans
-	gateway *gateway.Gateway
-	log     *slog.Logger
+	store    redrive.Store
+	plans    *redrive.Plans
+	gateway  *gateway.Gateway
+	sessions *ws.Gateway
+	log      *slog.Logger
 
 	live      atomic.Pointer[live] // nil: no configuration
 	engine    *redrive.Engine

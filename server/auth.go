@@ -10,6 +10,7 @@ import (
 
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/gateway/ws"
 )
 
 // scopeOpen marks routes that need no token.
@@ -139,7 +140,12 @@ func (t *tokens) identify(r *http.Request, now time.Time) (*caller, *problem.Pro
 	return found, nil
 }
 
+// bearer returns the token of a request: from its header, or, as browsers cannot set one
+// for a WebSocket, from the subprotocols.
 func bearer(r *http.Request) (string, bool) {
+	if r.Header.Get("Authorization") == "" {
+		return ws.Bearer(r)
+	}
 	scheme, secret, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	secret = strings.TrimSpace(secret)
 	return secret, ok && strings.EqualFold(scheme, "bearer") && secret != ""

@@ -26,6 +26,7 @@ func newLive(cfg *config.Config) (*live, error) {
 		return nil, err
 	}
 	l := &live{config: cfg, hash: hash, policies: make(map[string]redrive.PolicyFunc, len(cfg.Queues)), limits: make(map[string]redrive.Limits, len(cfg.Queues))}
+	l.limits[redrive.ResultQueue] = limitsOfResults
 	if len(cfg.Tokens) > 0 {
 		l.tokens = newTokens(cfg.Tokens)
 	}

@@ -46,6 +46,8 @@ func (a *app) routes() []route {
 		{http.MethodPost, "/v1/plans/{id}/cancel", config.ScopeRedrive, a.cancelPlan},
 		{http.MethodPost, "/v1/plans/{id}/pause", config.ScopeRedrive, a.pausePlan},
 		{http.MethodPost, "/v1/plans/{id}/resume", config.ScopeRedrive, a.resumePlan},
+		{http.MethodGet, "/v1/ws", config.ScopePublish, a.websocket},
+		{http.MethodGet, "/v1/sessions", config.ScopeRead, a.listSessions},
 		{http.MethodGet, "/v1/verify", config.ScopeRead, a.verify},
 		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},
 		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},

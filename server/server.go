@@ -56,7 +56,7 @@ const (
 	writeTimeout      = 2 * time.Minute
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 16 << 10
-	maxConnections    = 10_000
+	maxConnections    = 20_000
 	drainTimeout      = 15 * time.Second // for requests under way at shutdown
 	trimInterval      = time.Minute
 	trimBatch         = 1000
@@ -145,8 +145,9 @@ func (s *Server) assemble(store redrive.Store) error {
 	a.guardEvents = telemetry.NewGuards(a.guardReports)
 	a.metrics.Registry().MustRegister(a.guardEvents)
 	a.marks = redrive.NewWatermarks(store, func(queue string) redrive.Limits { return a.live.Load().limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
+	a.sessions = s.newSessions(a, store, instance)
 	a.engine = redrive.NewEngine(store, redrive.EngineOptions{
-		Instance: instance, Logger: s.log, Observer: a.metrics, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
+		Instance: instance, Logger: s.log, Observer: redrive.Observers{a.metrics, a.sessions}, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
 	})
 	a.pull = redrive.NewPuller(a.engine, redrive.PullOptions{
@@ -223,6 +224,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for name, g := range s.app.guards {
 		start("guard "+name, func() error { return g.Run(work) })
 	}
+	start("sessions", func() error { return s.app.sessions.Run(work) })
 	start("retention", func() error { s.trim(work); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
@@ -256,6 +258,7 @@ func (s *Server) Run(ctx context.Context) error {
 // they are answered, and what takes longer than drainTimeout at once.
 func (s *Server) drain() {
 	s.app.gateway.Drain()
+	s.drainSessions()
 	s.drainPull()
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 const Subprotocol = "redrive.v1.json"
 
 // BearerPrefix begins a subprotocol that carries a token in base64url, for browsers.
-const BearerPrefix = "redrive.bearer."
+const BearerPrefix = "redrive.bearer." //nolint:gosec // no credential, what stands before one
 
 // Types of frames.
 const (

@@ -80,7 +80,7 @@ func (m *Machine) deleteResults(s *Step) {
 	}
 	s.record.Pushed = s.record.Pushed[n:]
 	s.record.Result = m.acked
-	s.record.Settled += uint64(n)
+	s.record.Settled += uint64(n) //nolint:gosec // not negative
 }
 
 // pushed sends results whose numbers are durable.
@@ -90,7 +90,7 @@ func (m *Machine) pushed(n, deleted int) {
 	}
 	first := m.rec.Result + uint64(len(m.rec.Pushed)-n) + 1 //nolint:gosec // not negative
 	for i, r := range m.found[:n] {
-		m.out = append(m.out, resultFrame(first+uint64(i), r)) //nolint:gosec // an index
+		m.out = append(m.out, resultFrame(first+uint64(i), r))
 	}
 	m.found = nil
 }

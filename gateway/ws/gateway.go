@@ -56,6 +56,8 @@ type Caller struct {
 	Name  string                   // of the token; sessions belong to it
 	Allow func(queue string) error // refuses queues
 	Valid func() bool              // whether the token is still good
+	// Apply is used instead of that of the options.
+	Apply func(ctx context.Context, b redrive.Batch) ([]error, error)
 }
 
 // Gateway serves WebSocket connections. It is safe for concurrent use.
@@ -165,6 +167,9 @@ func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, who Caller) {
 		return
 	}
 	c := &conn{g: g, who: who, remote: r.RemoteAddr}
+	if c.who.Apply == nil {
+		c.who.Apply = g.o.Apply
+	}
 	c.room.L = &c.mu
 	if p := g.enter(c); p != nil {
 		p.Write(w, r)

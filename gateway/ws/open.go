@@ -77,7 +77,7 @@ func (c *conn) tryOpen(ctx context.Context, h *session.Hello) (*session.Machine,
 		m.Resolve(remembered)
 	}
 	s := m.Next(time.Now())
-	items, err := c.g.o.Apply(ctx, s.Batch)
+	items, err := c.who.Apply(ctx, s.Batch)
 	if why := m.Applied(items, err, time.Now()); why != nil {
 		return nil, why
 	}

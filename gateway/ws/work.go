@@ -261,7 +261,7 @@ func (c *conn) step(ctx context.Context, m *session.Machine) error {
 	if s == nil {
 		return nil
 	}
-	items, err := c.g.o.Apply(ctx, s.Batch)
+	items, err := c.who.Apply(ctx, s.Batch)
 	var why error
 	c.locked(func() { why = m.Applied(items, err, time.Now()) })
 	if err == nil {
