@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/mysql"
 	"github.com/redrive/redrive/backend/postgres"
 	"github.com/redrive/redrive/backend/sqlite"
 )
 
-// Open opens the store at an address: "sqlite:DIR", "postgres://...". Its parameters
-// are those of the store's package. It fails if a server cannot be reached before ctx
-// ends. The caller closes the store. Errors do not show a password.
+// Open opens the store at an address: "sqlite:DIR", "postgres://...", "mysql://...". Its
+// parameters are those of the store's package. It fails if a server cannot be reached
+// before ctx ends. The caller closes the store. Errors do not show a password.
 func Open(ctx context.Context, address string) (redrive.Store, error) {
 	scheme, rest, ok := strings.Cut(address, ":")
 	if !ok {
@@ -26,8 +27,10 @@ func Open(ctx context.Context, address string) (redrive.Store, error) {
 		return opened(sqlite.Open(rest))
 	case "postgres", "postgresql":
 		return opened(postgres.Open(ctx, address))
+	case "mysql", "mariadb":
+		return opened(mysql.Open(ctx, address))
 	}
-	return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("a store of scheme %s is not known", scheme), Hint: "write sqlite:DIR or postgres://user@host/database"}
+	return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("a store of scheme %s is not known", scheme), Hint: "write sqlite:DIR, postgres://user@host/database or mysql://user@host/database"}
 }
 
 // opened keeps a nil pointer from becoming a store.

@@ -1,0 +1,281 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// minLease is the shortest lease.
+const minLease = 10 * time.Millisecond
+
+// Classes of waiting messages beside the lanes.
+const (
+	classSuspect = redrive.Lanes + iota
+	classBlocked
+	classLeased
+	classLeasedBlocked // leased as expired, though behind the head of its key
+)
+
+// Claim implements redrive.Source. It is one short transaction.
+func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	if err := checkClaim(&req); err != nil {
+		return nil, err
+	}
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.detach(ctx)
+	defer cancel()
+	c := claiming{store: s, req: &req}
+	c.filter, c.filterArgs = claimFilter(&req)
+	var err error
+	switch {
+	case req.Dead:
+		err = c.run(ctx, "claim_dead", c.pickDead)
+	case req.Expired:
+		err = c.run(ctx, "claim_expired", c.pickExpired)
+	case req.Alone:
+		err = c.run(ctx, "claim_alone", c.pickAlone)
+	default:
+		err = c.run(ctx, "claim", c.pickLane)
+	}
+	if err == nil && req.Expired && req.MaxAge > 0 && len(c.rows) < req.Max {
+		c.claimOld(ctx)
+	}
+	if err != nil {
+		return nil, fault("claim", err)
+	}
+	return inOrder(c.rows), nil
+}
+
+func checkClaim(req *redrive.ClaimRequest) error {
+	invalid := func(format string, args ...any) error {
+		return &redrive.Error{Op: "claim", Queue: req.Queue, Err: fmt.Errorf("%w claim: "+format, append([]any{redrive.ErrInvalid}, args...)...)}
+	}
+	switch {
+	case req.Max < 1:
+		return invalid("max of %d: ask for at least 1", req.Max)
+	case req.Lease < minLease:
+		return invalid("lease of %s: at least %s", req.Lease, minLease)
+	case int(req.Lane) >= redrive.Lanes:
+		return invalid("lane %d", req.Lane)
+	}
+	return redrive.CheckQueue(req.Queue)
+}
+
+// claimFilter is the condition of kinds and ids.
+func claimFilter(req *redrive.ClaimRequest) (sql string, args []any) {
+	for _, f := range []struct {
+		format string
+		list   []string
+	}{{" AND m.kind IN (%s)", req.Kinds}, {" AND m.kind NOT IN (%s)", req.ExceptKinds}, {" AND m.id NOT IN (%s)", req.ExceptIDs}} {
+		if len(f.list) > 0 {
+			sql += fmt.Sprintf(f.format, places(len(f.list)))
+			for _, v := range f.list {
+				args = append(args, []byte(v))
+			}
+		}
+	}
+	return sql, args
+}
+
+// claiming is one call of Claim.
+type claiming struct {
+	store      *Store
+	req        *redrive.ClaimRequest
+	filter     string
+	filterArgs []any
+	rows       []claimed
+	picked     []claimed
+	now        int64
+}
+
+// claimed is one row of a claim, with what orders it.
+type claimed struct {
+	due, seq int64
+	redrive.Delivery
+}
+
+// run picks and takes in one transaction.
+func (c *claiming) run(ctx context.Context, op string, pick func(context.Context, db) error) error {
+	err := c.store.inTx(ctx, op, func(tx db) error {
+		c.picked = c.picked[:0]
+		if err := pick(ctx, tx); err != nil {
+			return err
+		}
+		if len(c.picked) == 0 {
+			return errAbandon
+		}
+		return c.take(ctx, tx)
+	})
+	if err == nil {
+		c.rows = append(c.rows, c.picked...)
+	}
+	return err
+}
+
+// step is a pick_* statement.
+func (c *claiming) step(name string, scan func(row) error, before []any, after ...any) step {
+	args := append(append(append([]any{}, before...), c.filterArgs...), after...)
+	return step{sql: c.store.sql.with(name, ":filter", c.filter), args: args, scan: scan}
+}
+
+func (c *claiming) pickLane(ctx context.Context, tx db) error {
+	return tx.run(ctx, c.step("pick", c.scan, []any{[]byte(c.req.Queue), int(c.req.Lane)}, c.req.Max))
+}
+
+// pickAlone picks suspects, named so or left behind by a lease that ran out; the ones
+// that wait longest first.
+func (c *claiming) pickAlone(ctx context.Context, tx db) error {
+	queue := []byte(c.req.Queue)
+	err := tx.run(ctx, c.step("pick", c.scan, []any{queue, classSuspect}, c.req.Max), c.step("pick", c.scan, []any{queue, classLeased}, c.req.Max))
+	slices.SortFunc(c.picked, compareClaimed)
+	c.picked = c.picked[:min(len(c.picked), c.req.Max)]
+	return err
+}
+
+func (c *claiming) pickExpired(ctx context.Context, tx db) error {
+	return tx.run(ctx, c.step("pick_expired", c.scan, []any{[]byte(c.req.Queue)}, c.req.Max))
+}
+
+func (c *claiming) pickDead(ctx context.Context, tx db) error {
+	return tx.run(ctx, c.step("pick_dead", c.scan, []any{[]byte(c.req.Queue)}, c.req.Max))
+}
+
+// take puts what was picked under the lease.
+func (c *claiming) take(ctx context.Context, tx db) error {
+	nonce := newNonce()
+	due := c.now + int64(c.req.Lease/time.Microsecond)
+	seqs := make([]int64, len(c.picked))
+	refs := make([]redrive.Ref, len(c.picked))
+	for i := range c.picked {
+		d := &c.picked[i]
+		p := parsePlace(d.Receipt.Position)
+		p.nonce = nonce
+		d.Receipt.Position = p.String()
+		d.LeasedAt = timeAt(c.now)
+		seqs[i], refs[i] = d.seq, d.Receipt.Ref
+	}
+	var steps []step
+	if c.req.Dead {
+		for _, l := range byQueue(refs) {
+			steps = append(steps, l.step(c.store.sql, "take_dead", nil, due, nonce, []byte(c.instance())))
+		}
+		return tx.run(ctx, steps...)
+	}
+	slices.Sort(seqs)
+	for _, list := range chunks(seqs) {
+		steps = append(steps, step{sql: c.store.sql.with("take", ":seqs", numbers(list)), args: []any{due, nonce, c.req.Alone, []byte(c.instance())}})
+	}
+	return tx.run(ctx, steps...)
+}
+
+func (c *claiming) instance() string { return c.req.Instance[:min(len(c.req.Instance), 255)] }
+
+// scan reads a row as it was before the claim, and makes of it what it is then.
+func (c *claiming) scan(r row) error {
+	var got claimed
+	var headers []byte
+	var class, lane, reason int
+	var alone bool
+	var token, turn, published int64
+	var expires *int64
+	m := &got.Message
+	dest := []any{&c.now, &got.due, &got.seq, &class, &alone, &m.ID, &lane, &got.Attempt, &got.Failures, &got.Crashes, &got.Suspect, &token, &turn,
+		&m.Kind, &m.Key, &headers, &published, &expires, &m.ReplyTo, &m.Generation, &m.Redrives, &m.Plan, &m.Origin, &m.EditedFrom, &m.Body}
+	p := place{kind: placeMessage}
+	if c.req.Dead {
+		dest = append(dest, &reason)
+		p.kind = placeDead
+	}
+	if err := r.Scan(dest...); err != nil {
+		return err
+	}
+	m.Queue, m.PublishedAt, m.ExpiresAt = c.req.Queue, timeAt(published), timeOf(expires)
+	got.Lane, got.Lease, got.Dead = redrive.Lane(lane), c.req.Lease, redrive.Reason(reason) //nolint:gosec // small
+	got.Attempt++
+	if class >= classLeased { // its last claim ended without a settlement
+		got.Suspect = true
+		if alone {
+			got.Crashes++
+		}
+	}
+	p.seq = got.seq
+	if turn > 0 {
+		p.key = m.Key
+		if p.kind == placeMessage {
+			p.kind = placeOrdered
+		}
+	}
+	got.Receipt = redrive.Receipt{Ref: m.Ref(), Token: uint64(token) + 1, Position: p.String()} //nolint:gosec // counts from 0
+	var err error
+	m.Headers, err = decodeHeaders(headers)
+	c.picked = append(c.picked, got)
+	return err
+}
+
+func compareClaimed(a, b claimed) int {
+	if a.due != b.due {
+		return int(a.due - b.due)
+	}
+	return int(a.seq - b.seq)
+}
+
+func inOrder(rows []claimed) []redrive.Delivery {
+	slices.SortFunc(rows, compareClaimed)
+	got := make([]redrive.Delivery, len(rows))
+	for i := range rows {
+		got[i] = rows[i].Delivery
+	}
+	return got
+}
+
+// claimOld adds what was published too long ago to what has expired. If that fails, what
+// was claimed must be handed out all the same; the next call sees the fault.
+func (c *claiming) claimOld(ctx context.Context) {
+	s, queue := c.store, []byte(c.req.Queue)
+	age, room := int64(c.req.MaxAge/time.Microsecond), c.req.Max-len(c.rows)
+	from := ""
+	if at, ok := s.oldest.Load(c.req.Queue); ok {
+		from = at.(string)
+	}
+	to := ""
+	if s.read(ctx, "old_place", nil, step{sql: s.sql.get("old_place"), args: []any{queue, []byte(from)}, scan: scanInto(&to)}) != nil {
+		return
+	}
+	var seqs []int64
+	found := func(r row) error {
+		var seq int64
+		err := r.Scan(&seq)
+		seqs = append(seqs, seq)
+		return err
+	}
+	end := []byte(to)
+	if to == "" {
+		end = []byte(strings.Repeat("\xff", redrive.MaxIDLength))
+	}
+	steps := []step{c.step("old_any", found, []any{queue, []byte(from), end, age}, room)}
+	for class := range classLeased {
+		steps = append(steps, c.step("old_due", found, []any{queue, class, age, age}, room))
+	}
+	if s.read(ctx, "old", func() { seqs = nil }, steps...) != nil {
+		return
+	}
+	slices.Sort(seqs)
+	seqs = slices.Compact(seqs)
+	if len(seqs) < room {
+		s.oldest.Store(c.req.Queue, to) // the next look goes on there, or begins anew
+	}
+	seqs = seqs[:min(len(seqs), room)]
+	if len(seqs) == 0 {
+		return
+	}
+	_ = c.run(ctx, "claim_old", func(ctx context.Context, tx db) error {
+		return tx.run(ctx, step{sql: s.sql.with("pick_old", ":seqs", numbers(seqs)), args: []any{age}, scan: c.scan})
+	})
+}

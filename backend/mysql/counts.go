@@ -1,0 +1,189 @@
+package mysql
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/redrive/redrive"
+)
+
+// countTogether is how many pairs of queue and class are counted together.
+const countTogether = 100
+
+// Counts implements redrive.Store. What waits and what is dead stands in the books;
+// leased, blocked, suspect and due messages are counted in the index, all in one
+// snapshot.
+func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	var c counter
+	err := s.inSnapshot(ctx, "counts", func(tx db) error {
+		c = counter{db: tx, sql: s.sql, of: make(map[string]*redrive.Counts)}
+		return c.run(ctx, names)
+	})
+	if err != nil {
+		return nil, fault("counts", err)
+	}
+	list := make([]redrive.Counts, len(c.order))
+	for i, name := range c.order {
+		list[i] = *c.of[name]
+	}
+	return list, nil
+}
+
+// counter counts queues.
+type counter struct {
+	db    db
+	sql   *statements
+	of    map[string]*redrive.Counts
+	order []string
+	now   int64
+}
+
+func (c *counter) queue(name string) *redrive.Counts {
+	if c.of[name] == nil {
+		c.of[name] = &redrive.Counts{Queue: name, Dead: make(map[redrive.Reason]int64)}
+		c.order = append(c.order, name)
+	}
+	return c.of[name]
+}
+
+func (c *counter) run(ctx context.Context, names []string) error {
+	for _, name := range names {
+		c.queue(name)
+	}
+	args := make([]any, len(names))
+	for i, name := range names {
+		args[i] = []byte(name)
+	}
+	where, and := "", ""
+	if len(names) > 0 {
+		where, and = " WHERE queue IN ("+places(len(names))+")", " AND m.queue IN ("+places(len(names))+")"
+	}
+	type pair struct {
+		queue string
+		class int
+		due   int64
+	}
+	var pairs []pair
+	peek, peekArgs := peekStatement(c.sql, names)
+	err := c.db.run(ctx,
+		step{sql: c.sql.get("now"), scan: scanInto(&c.now)},
+		step{sql: c.sql.with("books", ":where", where), args: append(slices.Clone(args), args...), scan: c.scanBooks},
+		step{sql: c.sql.with("count_classes", ":where", and), args: args, scan: c.scanClass},
+		step{sql: peek, args: peekArgs, scan: func(r row) error {
+			var p pair
+			err := r.Scan(&p.queue, &p.class, &p.due)
+			if p.due <= c.now && p.class != classBlocked && p.class != classLeasedBlocked {
+				pairs = append(pairs, p)
+			}
+			return err
+		}})
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(pairs, countTogether) {
+		steps := make([]step, len(part))
+		for i, p := range part {
+			q := c.queue(p.queue)
+			if at := timeAt(p.due); q.OldestDue.IsZero() || at.Before(q.OldestDue) {
+				q.OldestDue = at
+			}
+			steps[i] = step{sql: c.sql.get("count_due"), args: []any{[]byte(p.queue), p.class, redrive.DueCounted + 1}, scan: func(r row) error {
+				var n int64
+				err := r.Scan(&n)
+				q.Due += n
+				return err
+			}}
+		}
+		if err := c.db.run(ctx, steps...); err != nil {
+			return err
+		}
+	}
+	for _, q := range c.of {
+		if q.Due > redrive.DueCounted {
+			q.Due, q.DueMore = redrive.DueCounted, true
+		}
+	}
+	if len(names) == 0 {
+		slices.SortFunc(c.order, strings.Compare)
+	}
+	return nil
+}
+
+func (c *counter) scanBooks(r row) error {
+	var name string
+	var b books
+	err := r.Scan(append([]any{&name}, b.dest()...)...)
+	q := c.queue(name)
+	for lane := range redrive.Lanes {
+		q.Waiting[lane] = b[lane]
+	}
+	q.Bytes = b[bookBytes]
+	for _, reason := range redrive.Reasons() {
+		if n := b[deadBook(reason)]; n != 0 {
+			q.Dead[reason] = n
+		}
+	}
+	q.Books = b.ledger()
+	return err
+}
+
+func (c *counter) scanClass(r row) error {
+	var name string
+	var class int
+	var late bool
+	var n int64
+	err := r.Scan(&name, &class, &late, &n)
+	q := c.queue(name)
+	switch {
+	case class >= classLeased && !late:
+		q.Leased += n
+	case class == classBlocked:
+		q.Blocked += n
+	case class == classLeasedBlocked:
+		q.Blocked += n
+		q.Suspects += n
+	default: // named so, or a lease that ran out
+		q.Suspects += n
+	}
+	return err
+}
+
+// queueNames returns the queues that hold or held something, or are configured.
+func (s *Store) queueNames(ctx context.Context) ([]string, error) {
+	var names []string
+	err := s.read(ctx, "queue_names", func() { names = nil }, step{sql: s.sql.get("queue_names"), scan: scanNames(&names)})
+	return names, err
+}
+
+// scanNames returns a scan of rows of one name.
+func scanNames(names *[]string) func(row) error {
+	return func(r row) error {
+		var name string
+		err := r.Scan(&name)
+		*names = append(*names, name)
+		return err
+	}
+}
+
+// Configure implements redrive.Store.
+func (s *Store) Configure(ctx context.Context, name string, settings redrive.QueueSettings) error {
+	if err := redrive.CheckQueue(name); err != nil {
+		return &redrive.Error{Op: "configure", Err: err}
+	}
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := s.detach(ctx)
+	defer cancel()
+	remember := settings.Remember
+	if remember <= 0 {
+		remember = redrive.DefaultRemember
+	}
+	return fault("configure", s.inTx(ctx, "configure", func(tx db) error {
+		return tx.run(ctx, step{sql: s.sql.get("configure"), args: []any{[]byte(name), settings.OrderByKey, settings.DeadRelease, span(remember)}})
+	}))
+}

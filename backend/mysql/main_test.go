@@ -1,0 +1,128 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redrive/redrive/internal/mariadbtest"
+)
+
+// server is the server of all tests that do not stop it.
+var server *mariadbtest.Server
+
+const database = "redrive_test"
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	server, err = mariadbtest.Run(mariadbtest.Relaxed())
+	if err == nil {
+		err = createDatabase(server)
+	}
+	switch {
+	case mariadbtest.Missing(err) && os.Getenv("CI") != "true":
+		fmt.Println("skipped:", err)
+		return 0
+	case err != nil:
+		fmt.Println(err)
+		return 1
+	}
+	defer server.Remove()
+	return m.Run()
+}
+
+func createDatabase(s *mariadbtest.Server) error {
+	db, err := sql.Open("mysql", "root@tcp("+s.Addr()+")/")
+	if err != nil {
+		return err
+	}
+	// A collation that takes A for a, unless columns are bytes.
+	_, err = db.ExecContext(context.Background(), "CREATE DATABASE "+database+" CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+	return errors.Join(err, db.Close())
+}
+
+var prefixes, clients atomic.Int64
+
+// users are the accounts of stores, each with one of its own, by which its connections
+// are known.
+var users sync.Map
+
+func newPrefix() string { return fmt.Sprintf("test_%d_", prefixes.Add(1)) }
+
+// open opens a store with tables of its own.
+func open(t testing.TB, opts ...Option) *Store {
+	t.Helper()
+	return openAs(t, newPrefix(), opts...)
+}
+
+func openAs(t testing.TB, prefix string, opts ...Option) *Store {
+	t.Helper()
+	user := fmt.Sprintf("client_%d", clients.Add(1))
+	serve(t, fmt.Sprintf("CREATE USER %[1]s; GRANT ALL ON *.* TO %[1]s", user))
+	s, err := Open(context.Background(), strings.Replace(server.URL(database), "root@", user+"@", 1), append([]Option{WithPrefix(prefix)}, opts...)...)
+	noErr(t, err)
+	users.Store(s, user)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func noErr(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// connect is another client of the same store.
+func connect(t testing.TB, s *Store, opts ...Option) *Store {
+	t.Helper()
+	return openAs(t, s.sql.prefix, opts...)
+}
+
+// dial is a plain handle on the server, as a user's program has one.
+func dial(t testing.TB, params ...string) *sql.DB {
+	t.Helper()
+	db := handle(t, params...)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func handle(t testing.TB, params ...string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", "root@tcp("+server.Addr()+")/"+database+"?"+strings.Join(params, "&"))
+	noErr(t, err)
+	return db
+}
+
+// serve carries out statements on the server, beside any store.
+func serve(t testing.TB, script string) {
+	t.Helper()
+	db := handle(t, "multiStatements=true")
+	_, err := db.ExecContext(context.Background(), script)
+	noErr(t, errors.Join(err, db.Close()))
+}
+
+// crash lets a store's process die: its connections are cut at the server, and nothing
+// that it does afterwards reaches the database.
+func crash(t testing.TB, s *Store, opts ...Option) *Store {
+	t.Helper()
+	s.over.Store(true)
+	s.stop()
+	other := connect(t, s, opts...)
+	user, _ := users.Load(s)
+	serve(t, "KILL HARD USER "+user.(string))
+	s.gatherer.close()
+	s.running.Wait()
+	noErr(t, s.pool.Close())
+	return other
+}

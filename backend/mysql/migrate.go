@@ -1,0 +1,159 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+)
+
+// SchemaVersion is the version of the tables that this program works with.
+const SchemaVersion = 1
+
+// migrateWait is how long another process may migrate meanwhile, in seconds.
+const migrateWait = 120
+
+// Migrate brings the tables up to [SchemaVersion]. Several processes may call it at
+// once: one migrates, the others wait for it. The server commits each change of a table
+// by itself; a migration that was cut off is begun anew.
+func (s *Store) Migrate(ctx context.Context) error {
+	have, err := s.version(ctx)
+	if err != nil {
+		return openError(err, "")
+	}
+	if have == SchemaVersion {
+		return nil
+	}
+	if have > SchemaVersion {
+		return openError(fmt.Errorf("the tables are of version %d, newer than %d, which this program knows", have, SchemaVersion),
+			"use the newer program that migrated them")
+	}
+	return s.migrateTo(ctx, SchemaVersion)
+}
+
+// MigrateDown removes the tables with everything in them. It is for tests and for
+// those who leave.
+func (s *Store) MigrateDown(ctx context.Context) error { return s.migrateTo(ctx, 0) }
+
+func (s *Store) migrateTo(ctx context.Context, version int) error {
+	c, err := s.pool.Conn(ctx)
+	if err != nil {
+		return openError(err, "")
+	}
+	defer func() { _ = c.Close() }()
+	var locked sql.NullInt64
+	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", s.lockName(), migrateWait).Scan(&locked); err != nil {
+		return openError(err, "")
+	}
+	if locked.Int64 != 1 {
+		return openError(errors.New("another process is migrating the tables"), "wait for it, then start again")
+	}
+	defer func() {
+		_, _ = c.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK(?)", s.lockName())
+	}()
+	have, err := s.versionOn(ctx, c)
+	for err == nil && have != version {
+		if have < version {
+			have++
+			err = s.runScript(ctx, c, migration(have, "up"))
+		} else {
+			err = s.runScript(ctx, c, migration(have, "down"))
+			have--
+		}
+	}
+	if err != nil {
+		return openError(err, "let somebody who may change tables run it, or the output of `redrive migrate --print`")
+	}
+	return nil
+}
+
+// lockName names the lock of the migrations of our tables: at most 64 characters, and
+// for all databases of the server.
+func (s *Store) lockName() string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s.database + "\x00" + s.sql.prefix))
+	return fmt.Sprintf("redrive migrate %x", h.Sum64())
+}
+
+// runScript carries out a file of statements one by one.
+func (s *Store) runScript(ctx context.Context, c *sql.Conn, script string) error {
+	for _, statement := range strings.Split(s.sql.in(withoutComments(script)), ";\n") {
+		if _, err := c.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%w: %s", err, firstLine(statement))
+		}
+	}
+	return nil
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
+
+// version returns the version of the tables, 0 if there are none.
+func (s *Store) version(ctx context.Context) (int, error) {
+	c, err := s.pool.Conn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = c.Close() }()
+	return s.versionOn(ctx, c)
+}
+
+func (s *Store) versionOn(ctx context.Context, c *sql.Conn) (version int, err error) {
+	var tables int
+	err = c.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
+		s.sql.prefix+"migration").Scan(&tables)
+	if err != nil || tables == 0 {
+		return 0, err
+	}
+	err = c.QueryRowContext(ctx, s.sql.in("SELECT COALESCE(MAX(version), 0) FROM redrive_migration")).Scan(&version)
+	return version, err
+}
+
+func migration(version int, way string) string {
+	text, err := files.ReadFile(fmt.Sprintf("migrations/%04d_%s.sql", version, way))
+	if err != nil {
+		panic(err) // they are part of the program
+	}
+	return string(text)
+}
+
+// MigrationSQL returns the SQL that brings the tables of a prefix ("": "redrive_") from
+// one version to another, for those who do not let programs change tables. From
+// version 0 to [SchemaVersion] it makes everything.
+func MigrationSQL(prefix string, from, to int) string {
+	if prefix == "" {
+		prefix = defaultPrefix
+	}
+	sql := newStatements(prefix)
+	var b strings.Builder
+	for v := from + 1; v <= to; v++ {
+		b.WriteString(sql.in(migration(v, "up")))
+	}
+	for v := from; v > to; v-- {
+		b.WriteString(sql.in(migration(v, "down")))
+	}
+	return b.String()
+}
+
+// Rights returns the SQL that lets an account ("'worker'@'%'") work with the tables of a
+// prefix ("": "redrive_") in a database without being allowed to change them.
+func Rights(database, prefix, account string) string {
+	if prefix == "" {
+		prefix = defaultPrefix
+	}
+	var b strings.Builder
+	for _, line := range strings.Split(newStatements(prefix).in(migration(SchemaVersion, "down")), "\n") {
+		name := strings.TrimSuffix(line[strings.LastIndexByte(line, ' ')+1:], ";")
+		switch {
+		case strings.HasPrefix(line, "DROP VIEW"), strings.HasSuffix(name, "migration"):
+			fmt.Fprintf(&b, "GRANT SELECT ON `%s`.`%s` TO %s;\n", database, name, account)
+		case strings.HasPrefix(line, "DROP TABLE"):
+			fmt.Fprintf(&b, "GRANT SELECT, INSERT, UPDATE, DELETE ON `%s`.`%s` TO %s;\n", database, name, account)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,219 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redrive/redrive"
+)
+
+func TestManyInstancesMigrateAtOnce(t *testing.T) {
+	prefix := newPrefix()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			s, err := Open(context.Background(), server.URL(database), WithPrefix(prefix))
+			if err != nil {
+				t.Errorf("open: %v", err)
+				return
+			}
+			defer func() { _ = s.Close() }()
+			if err := redrive.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: "a"}})); err != nil {
+				t.Errorf("publish: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := claim(t, openAs(t, prefix), "a"); len(got) != 8 {
+		t.Errorf("%d messages, want 8", len(got))
+	}
+}
+
+// A migration that was cut off after any statement is begun anew.
+func TestAMigrationIsRepeatable(t *testing.T) {
+	prefix := newPrefix()
+	up := newStatements(prefix).in(withoutComments(migration(1, "up")))
+	parts := strings.Split(up, ";\n")
+	serve(t, strings.Join(parts[:len(parts)/2], ";\n"))
+	s := openAs(t, prefix)
+	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+}
+
+func TestDownRemovesEverything(t *testing.T) {
+	s := open(t)
+	noErr(t, s.MigrateDown(t.Context()))
+	var left int
+	noErr(t, s.pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND LEFT(TABLE_NAME, ?) = ?",
+		len(s.sql.prefix), s.sql.prefix).Scan(&left))
+	if left != 0 {
+		t.Errorf("%d tables are left", left)
+	}
+	noErr(t, s.Migrate(t.Context()))
+	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+}
+
+func TestANewerSchemaIsRefused(t *testing.T) {
+	s := open(t)
+	serve(t, s.sql.in("INSERT INTO redrive_migration (version, at) VALUES (99, 0)"))
+	_, err := Open(t.Context(), server.URL(database), WithPrefix(s.sql.prefix))
+	var e *redrive.Error
+	if !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), "99") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A user without rights to change tables works on what an administrator has made from
+// the SQL that we print.
+func TestLeastPrivilege(t *testing.T) {
+	prefix := newPrefix()
+	serve(t, "CREATE USER worker; GRANT USAGE ON *.* TO worker")
+	serve(t, "CREATE TABLE visible (id INT); GRANT SELECT ON visible TO worker") // else the database is not to be seen
+	url := strings.Replace(server.URL(database), "root@", "worker@", 1)
+	_, err := Open(t.Context(), url, WithPrefix(prefix), WithoutDDL())
+	var e *redrive.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Hint, "migrate --print") {
+		t.Fatalf("an empty database: %v", err)
+	}
+	if _, err = Open(t.Context(), url, WithPrefix(prefix)); err == nil {
+		t.Fatalf("a user without rights made tables")
+	}
+	serve(t, MigrationSQL(prefix, 0, SchemaVersion)+Rights(database, prefix, "worker"))
+	s, err := Open(t.Context(), url, WithPrefix(prefix), WithoutDDL())
+	noErr(t, err)
+	defer func() { _ = s.Close() }()
+	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Key: "k"}})))
+	d := claim(t, s, "a")[0]
+	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}})))
+	got, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{d.Ref()}}, redrive.Change{Action: redrive.ActRedrive}, 1)
+	noErr(t, err)
+	noErr(t, got[0].Err)
+	if _, err := s.fold(t.Context()); err != nil {
+		t.Errorf("fold: %v", err)
+	}
+	if _, err := s.Trim(t.Context(), redrive.Retention{}, 10); err != nil {
+		t.Errorf("trim: %v", err)
+	}
+	_, err = s.Apply(t.Context(), redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})
+	noErr(t, err)
+	audited(t, s)
+	for _, v := range s.Probe(t.Context()) {
+		if v.Level == redrive.LevelRefused {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
+func TestURLs(t *testing.T) {
+	for url, want := range map[string]string{
+		"mysql://u:p%2Fw@h:1/d?pool_max_conns=4": "u:p/w@tcp(h:1)/d",
+		"mysql://u@h/d":                          "u@tcp(h:3306)/d",
+		"mariadb://u@localhost/d?socket=/run/s":  "u@unix(/run/s)/d",
+	} {
+		c, err := parseURL(url)
+		if err != nil || !strings.HasPrefix(c.config.FormatDSN(), want) {
+			t.Errorf("%s: %v, %v", url, c, err)
+		}
+	}
+	for _, url := range []string{"", "mysql://", "postgres://u:hunter2@h/d", "mysql://u:hunter2@h", "mysql://u:hunter2@/d", "mysql://u:hunter2@h/d?pool_max_conns=1", "mysql://u:hunter2%@h/d"} {
+		if _, err := parseURL(url); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, good := range map[string]bool{
+		"8.0.36": true, "8.4.2-log": true, "9.1.0": true, "10.11.19-MariaDB-0+deb12u1": true, "11.4.2-MariaDB": true, "10.6.1-MariaDB": true,
+		"5.7.44": false, "8.0.0": false, "10.5.23-MariaDB": false, "what": false,
+	} {
+		if _, err := checkVersion(version); (err == nil) != good {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+}
+
+// The books are the same before and after differences were folded in, while others
+// write more of them.
+func TestFoldKeepsTheBooks(t *testing.T) {
+	s := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := s.fold(context.Background()); err != nil {
+					t.Errorf("fold: %v", err)
+					return
+				}
+			}
+		})
+	}
+	const n = 200
+	for range n {
+		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}, {Queue: "b"}})))
+		c, err := s.Counts(t.Context())
+		noErr(t, err)
+		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Books.Published != c[0].AllWaiting() {
+			t.Fatalf("the books of a batch are torn: %+v", c)
+		}
+	}
+	cancel()
+	wg.Wait()
+	c, err := s.Counts(t.Context(), "b", "a")
+	noErr(t, err)
+	for i := range c {
+		if c[i].AllWaiting() != n {
+			t.Errorf("%s: %d, want %d", c[i].Queue, c[i].AllWaiting(), n)
+		}
+	}
+	audited(t, s)
+}
+
+func TestRuns(t *testing.T) {
+	if got := runsOf("id", []int64{1, 2, 3, 7, 9, 10}); got != "id BETWEEN 1 AND 3 OR id BETWEEN 7 AND 7 OR id BETWEEN 9 AND 10" {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestProbeWarnsOfWhatLosesMessages(t *testing.T) {
+	values := func(change ...string) map[string]string {
+		v := map[string]string{"innodb_flush_log_at_trx_commit": "1", "innodb_doublewrite": "ON", "log_bin": "OFF", "sync_binlog": "0", "max_allowed_packet": "67108864"}
+		for i := 0; i < len(change); i += 2 {
+			v[change[i]] = change[i+1]
+		}
+		return v
+	}
+	for _, tc := range []struct {
+		values    map[string]string
+		isolation string
+		others    []string
+		worst     redrive.Level
+	}{
+		{values: values(), worst: redrive.LevelOK},
+		{values: values("innodb_flush_log_at_trx_commit", "2"), worst: redrive.LevelWarn},
+		{values: values("innodb_flush_log_at_trx_commit", "0"), worst: redrive.LevelWarn},
+		{values: values("innodb_doublewrite", "OFF"), worst: redrive.LevelWarn},
+		{values: values("log_bin", "ON"), worst: redrive.LevelWarn},
+		{values: values("log_bin", "ON", "sync_binlog", "1"), worst: redrive.LevelOK},
+		{values: values("max_allowed_packet", "16777216"), worst: redrive.LevelWarn},
+		{values: values(), isolation: "REPEATABLE-READ", worst: redrive.LevelWarn},
+		{values: values(), others: []string{"redrive_message"}, worst: redrive.LevelRefused},
+	} {
+		if tc.isolation == "" {
+			tc.isolation = "READ-COMMITTED"
+		}
+		worst := redrive.LevelOK
+		for _, v := range append(durability(tc.values), soundness(tc.values, tc.isolation, tc.others)...) {
+			worst = max(worst, v.Level)
+			if v.Level > redrive.LevelOK && v.Hint == "" {
+				t.Errorf("%+v does not say what to do", v)
+			}
+		}
+		if worst != tc.worst {
+			t.Errorf("%+v: %s, want %s", tc, worst, tc.worst)
+		}
+	}
+}

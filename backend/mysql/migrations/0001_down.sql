@@ -1,0 +1,13 @@
+DROP VIEW IF EXISTS redrive_waiting_json;
+DROP VIEW IF EXISTS redrive_dead_json;
+DROP TABLE IF EXISTS redrive_message;
+DROP TABLE IF EXISTS redrive_dead;
+DROP TABLE IF EXISTS redrive_ordered_key;
+DROP TABLE IF EXISTS redrive_remembered;
+DROP TABLE IF EXISTS redrive_record;
+DROP TABLE IF EXISTS redrive_version;
+DROP TABLE IF EXISTS redrive_inbox;
+DROP TABLE IF EXISTS redrive_delta;
+DROP TABLE IF EXISTS redrive_book;
+DROP TABLE IF EXISTS redrive_queue;
+DROP TABLE IF EXISTS redrive_migration;

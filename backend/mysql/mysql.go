@@ -1,0 +1,247 @@
+// Package mysql keeps messages in a database of MySQL 8 or MariaDB 10.6 and later that
+// several processes share: each message is claimed by one of them, and one that dies
+// loses nothing.
+//
+// Guarantees. Publish, Settle, Apply, Claim and Update return after their transaction
+// is committed, as durably as the server's innodb_flush_log_at_trx_commit and sync_binlog
+// say; Probe tells what that is. A random nonce beside the token keeps a claim that a
+// crash of the server undid from having a twin. Leases, delays and expiry go by the
+// server's clock in UTC. Deadlocks and lock timeouts are repeated inside.
+//
+// Native limits. Waiting is polling, from 5 ms to 250 ms apart ([WithPoll]): a change of
+// another process is seen within the longest interval, one of this process at once.
+// A claim costs a commit as durable as any other, since no session may ask for less. Bodies
+// are bounded by the server's max_allowed_packet. Publishing to one key of a queue with
+// order by key is serialised until the commit. Backup is mysqldump's matter.
+//
+// Names and ids are compared as bytes, whatever the database's collation is.
+//
+// Caps. Everything: any delay, dead letters, repeats, emits, fences, marks, order by
+// key, browsing; identity by message, transfer by transaction.
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Defaults of the options.
+const (
+	DefaultConns   = 16
+	DefaultTimeout = 15 * time.Second
+	DefaultPollMin = 5 * time.Millisecond
+	DefaultPollMax = 250 * time.Millisecond
+)
+
+// Store is a store in MySQL or MariaDB. It is safe for concurrent use.
+type Store struct {
+	pool     *sql.DB
+	sql      *statements
+	self     string // names this process
+	database string
+	maria    bool
+	packet   int // the server's max_allowed_packet
+	timeout  time.Duration
+	pollMin  time.Duration
+	pollMax  time.Duration
+	ddl      bool
+	trace    func(statement string, took time.Duration)
+
+	stop     context.CancelFunc // ends the background
+	alive    context.Context    //nolint:containedctx // of the background goroutines
+	running  sync.WaitGroup
+	over     atomic.Bool
+	gatherer gatherer
+	watcher  watcher
+	oldest   sync.Map // queue -> id at which the last look for old messages ended
+}
+
+var _ redrive.Store = (*Store)(nil)
+
+// Option changes how a store is opened.
+type Option func(*Store)
+
+// WithPrefix lets the tables' names begin with another prefix than "redrive_": at most
+// 40 of a-z, A-Z, 0-9 and _.
+func WithPrefix(prefix string) Option { return func(s *Store) { s.sql = newStatements(prefix) } }
+
+// WithPoll sets the shortest and the longest interval at which the database is asked
+// for changes. The longest one is the bound within which a change of another process is
+// seen.
+func WithPoll(shortest, longest time.Duration) Option {
+	return func(s *Store) {
+		s.pollMin = max(shortest, time.Millisecond)
+		s.pollMax = max(longest, s.pollMin)
+	}
+}
+
+// WithoutDDL makes Open refuse a database whose tables are not those of this program,
+// instead of migrating it. The error's hint says how to get the SQL; see [MigrationSQL].
+func WithoutDDL() Option { return func(s *Store) { s.ddl = false } }
+
+// WithTimeout sets how long a change may take whose caller has gone away, and after
+// which its outcome is unknown. Default 15 s.
+func WithTimeout(d time.Duration) Option { return func(s *Store) { s.timeout = d } }
+
+// WithTrace calls f after each statement or transaction with its name and duration,
+// for metrics. It must be fast and safe for concurrent use.
+func WithTrace(f func(statement string, took time.Duration)) Option {
+	return func(s *Store) { s.trace = f }
+}
+
+// Open opens the store in the database of a URL, "mysql://user:password@host:3306/database"
+// with the parameters of go-sql-driver, and "socket=/path" and "pool_max_conns=16" beside
+// them. It makes or migrates its tables unless [WithoutDDL] is given, and fails if the
+// database cannot be reached before ctx ends.
+func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
+	s := &Store{
+		sql: newStatements(defaultPrefix), self: strconv.FormatInt(newNonce(), 36), timeout: DefaultTimeout,
+		pollMin: DefaultPollMin, pollMax: DefaultPollMax, ddl: true,
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	if !goodPrefix.MatchString(s.sql.prefix) {
+		return nil, openError(fmt.Errorf("%w prefix %q", redrive.ErrInvalid, s.sql.prefix), "use at most 40 of a-z A-Z 0-9 _")
+	}
+	t, err := parseURL(url)
+	if err != nil {
+		return nil, openError(err, urlHint)
+	}
+	if err := s.greet(ctx, t); err != nil {
+		return nil, err
+	}
+	if err := s.prepare(ctx); err != nil {
+		_ = s.pool.Close()
+		return nil, err
+	}
+	s.alive, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.watcher.init()
+	s.gatherer.store = s
+	s.spawn(s.poll)
+	s.spawn(s.upkeep)
+	return s, nil
+}
+
+var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_]{1,40}$`)
+
+// prepare checks the tables.
+func (s *Store) prepare(ctx context.Context) error {
+	if s.ddl {
+		return s.Migrate(ctx)
+	}
+	have, err := s.version(ctx)
+	if err != nil {
+		return openError(err, "")
+	}
+	if have != SchemaVersion {
+		return openError(fmt.Errorf("the tables are of version %d, this program needs %d", have, SchemaVersion),
+			"have somebody who may change tables run the output of `redrive migrate --print`")
+	}
+	return nil
+}
+
+func openError(err error, hint string) error {
+	return &redrive.Error{Op: "open", Err: fmt.Errorf("store in MySQL: %w", err), Hint: hint}
+}
+
+// spawn runs a long-lived function, again after a pause if it panics, until Close.
+func (s *Store) spawn(f func(ctx context.Context)) {
+	s.running.Go(func() {
+		for s.alive.Err() == nil {
+			func() {
+				defer func() {
+					if v := recover(); v != nil {
+						slog.Error("mysql: a background function panicked; it is begun anew", "panic", v)
+					}
+				}()
+				f(s.alive)
+			}()
+			sleep(s.alive, s.pollMax)
+		}
+	})
+}
+
+// sleep waits, or returns early when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// Close implements redrive.Source. What was sent is awaited. Leases that are still
+// held run out.
+func (s *Store) Close() error {
+	if s.over.Swap(true) {
+		s.running.Wait()
+		return nil
+	}
+	s.gatherer.close()
+	s.stop()
+	s.watcher.wakeAll()
+	s.running.Wait()
+	return s.pool.Close()
+}
+
+func (s *Store) closed() error {
+	if s.over.Load() {
+		return redrive.ErrClosed
+	}
+	return nil
+}
+
+// detach gives a change a context of its own: cutting it off would leave open what it
+// did, so a caller that goes away only stops waiting for its turn.
+func (s *Store) detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+}
+
+// ready reports why a call cannot begin.
+func (s *Store) ready(ctx context.Context) error {
+	if err := s.closed(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (s *Store) observe(statement string, began time.Time) {
+	if s.trace != nil {
+		s.trace(statement, time.Since(began))
+	}
+}
+
+// Pool returns the state of the connection pool, for metrics.
+func (s *Store) Pool() sql.DBStats { return s.pool.Stats() }
+
+// Caps implements redrive.Source.
+func (s *Store) Caps() redrive.Caps {
+	return redrive.Caps{
+		Name: "mysql", MaxDelay: redrive.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
+		Fenced: true, Filters: true, MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		Identity: redrive.IdentityMessage, Transfer: redrive.TransferTransaction,
+	}
+}
+
+// Now implements redrive.Store.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var now int64
+	err := s.read(ctx, "now", nil, step{sql: s.sql.get("now"), scan: scanInto(&now)})
+	return timeAt(now), err
+}
+
+// scanInto returns a scan of one row.
+func scanInto(dest ...any) func(row) error {
+	return func(r row) error { return r.Scan(dest...) }
+}

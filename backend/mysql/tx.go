@@ -1,0 +1,109 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/redrive/redrive"
+)
+
+// defaults are the statements of the default prefix.
+var defaults = newStatements(defaultPrefix)
+
+// errNoTx is returned where there is no transaction.
+var errNoTx = fmt.Errorf("%w transaction: it is nil", redrive.ErrInvalid)
+
+// PublishTx publishes within the caller's own transaction, in a database that holds the
+// tables with the prefix "redrive_": the messages exist if and only if the transaction
+// commits. Messages with an empty ID get one, written into msgs. The result has an
+// element a message, as of Publish, nil if all were accepted; a refused message
+// ([redrive.ErrDuplicate] and the like) leaves the transaction usable. After any other
+// error it must be rolled back: the server may have undone it already. Waiters see the
+// messages at their next poll; see [Store.Wake]. Transactions do not wait for one
+// another, unless they publish under the same id, or to the same key of a queue with
+// order by key.
+func PublishTx(ctx context.Context, tx *sql.Tx, msgs ...redrive.Message) []error {
+	return publishTx(ctx, tx, defaults, msgs)
+}
+
+// PublishTx is the function of that name for the store's own prefix.
+func (s *Store) PublishTx(ctx context.Context, tx *sql.Tx, msgs ...redrive.Message) []error {
+	return publishTx(ctx, tx, s.sql, msgs)
+}
+
+func publishTx(ctx context.Context, tx *sql.Tx, sql *statements, msgs []redrive.Message) []error {
+	if tx == nil {
+		return fillErrors(len(msgs), errNoTx)
+	}
+	errs := make([]error, len(msgs))
+	items := newItems(msgs, errs)
+	if err := (&work{db: sqlDB{tx}, sql: sql}).store(ctx, items); err != nil {
+		fail(items, &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"})
+	}
+	for _, it := range items {
+		it.from.ID = it.ID
+	}
+	return orNil(errs)
+}
+
+// SettleTx settles a delivery within the caller's own transaction, in the database that
+// the message came from: what the handler did there and the settlement are one commit.
+// After the commit the handler returns [redrive.ErrSettled], and the engine settles
+// nothing. On an error the caller rolls back: [redrive.ErrLeaseLost] says that another
+// holds the message, so that nothing may be done for it here.
+func SettleTx(ctx context.Context, tx *sql.Tx, st redrive.Settlement) error {
+	return settleTx(ctx, tx, defaults, &st)
+}
+
+// SettleTx is the function of that name for the store's own prefix.
+func (s *Store) SettleTx(ctx context.Context, tx *sql.Tx, st redrive.Settlement) error {
+	return settleTx(ctx, tx, s.sql, &st)
+}
+
+func settleTx(ctx context.Context, tx *sql.Tx, sql *statements, st *redrive.Settlement) error {
+	if tx == nil {
+		return errNoTx
+	}
+	if err := checkSettlement(st); err != nil {
+		return err
+	}
+	lost, err := (&work{db: sqlDB{tx}, sql: sql}).settle(ctx, []redrive.Settlement{*st}, []int{0})
+	var refused *refusedError
+	switch {
+	case errors.As(err, &refused):
+		return refused.err
+	case err != nil:
+		return &redrive.Error{Op: "settle", Queue: st.Receipt.Queue, ID: st.Receipt.ID, Err: err, Hint: "roll the transaction back"}
+	case len(lost) > 0:
+		return redrive.ErrLeaseLost
+	}
+	return nil
+}
+
+// Once reports whether an id, of at most 512 bytes, is seen for the first time, within
+// the caller's own transaction: it is the inbox of handlers whose effects are in this
+// database but whose messages come from elsewhere. If it is false, the effect is there
+// already and must not be repeated. Ids are kept for 30 days; a transaction that names
+// an id which another has not committed yet waits for that one.
+func Once(ctx context.Context, tx *sql.Tx, id string) (bool, error) {
+	return once(ctx, tx, defaults, id)
+}
+
+// Once is the function of that name for the store's own prefix.
+func (s *Store) Once(ctx context.Context, tx *sql.Tx, id string) (bool, error) {
+	return once(ctx, tx, s.sql, id)
+}
+
+func once(ctx context.Context, tx *sql.Tx, sql *statements, id string) (bool, error) {
+	switch {
+	case tx == nil:
+		return false, errNoTx
+	case id == "" || len(id) > textMax:
+		return false, fmt.Errorf("%w id of %d bytes: 1 to %d", redrive.ErrInvalid, len(id), textMax)
+	}
+	var n int64
+	err := sqlDB{tx}.run(ctx, step{sql: sql.get("once"), args: []any{[]byte(id)}, affected: &n})
+	return n == 1, err
+}

@@ -1,0 +1,42 @@
+-- Upkeep.
+
+-- name: configure
+--   queue, order by key, dead letters let go, how long ids are remembered
+INSERT INTO redrive_queue (name, order_by_key, dead_release, remember) VALUES (?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE order_by_key = VALUES(order_by_key), dead_release = VALUES(dead_release), remember = VALUES(remember)
+
+-- name: fold_pick
+-- Differences that are folded next.
+--   most
+SELECT id FROM redrive_delta ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED
+
+-- name: fold
+-- Adds differences to the books of their queues. ":runs" are ranges of their ids.
+INSERT INTO redrive_book (queue, :books)
+SELECT d.queue, :sums FROM redrive_delta d WHERE :runs GROUP BY d.queue ORDER BY d.queue
+ON DUPLICATE KEY UPDATE :adds
+
+-- name: fold_drop
+DELETE FROM redrive_delta WHERE :runs
+
+-- name: trim_remembered
+--   most
+DELETE FROM redrive_remembered WHERE until <= :now ORDER BY until LIMIT ?
+
+-- name: trim_records
+--   most
+DELETE FROM redrive_record WHERE expires <= :now ORDER BY expires LIMIT ?
+
+-- name: trim_inbox
+--   how long they are kept, most
+DELETE FROM redrive_inbox WHERE at <= :now - ? ORDER BY at LIMIT ?
+
+-- name: trim_dead
+-- The oldest dead letters of a queue.
+--   greatest age, queue, most
+SELECT d.id, d.died < :now - ?, d.leased AND d.due > :now
+FROM redrive_dead d FORCE INDEX (dead_died) WHERE d.queue = ? ORDER BY d.died, d.id LIMIT ?
+
+-- name: once
+--   id
+INSERT IGNORE INTO redrive_inbox (id, at) VALUES (?, :now)

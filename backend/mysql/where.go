@@ -1,0 +1,75 @@
+package mysql
+
+import (
+	"strings"
+
+	"github.com/redrive/redrive"
+)
+
+// conditions are what rows must fulfil.
+type conditions struct {
+	list []string
+	args []any
+}
+
+func (w *conditions) add(condition string, args ...any) {
+	w.list = append(w.list, condition)
+	w.args = append(w.args, args...)
+}
+
+// sql is all of them together.
+func (w *conditions) sql() string {
+	if len(w.list) == 0 {
+		return "TRUE"
+	}
+	return strings.Join(w.list, " AND ")
+}
+
+// upTo ends a look at a place.
+func (w *conditions) upTo(dead bool, at pageMark) {
+	if !dead {
+		w.add("m.id <= ?", []byte(at.id))
+		return
+	}
+	died := micros(at.died)
+	w.add("d.died <= ?", died)
+	w.add("(d.died < ? OR d.id <= ?)", died, []byte(at.id))
+}
+
+// died is when dead letters died. Times are compared with whole microseconds.
+func (w *conditions) died(q *redrive.Query) {
+	if !q.Since.IsZero() {
+		w.add("d.died >= ?", micros(q.Since))
+	}
+	if !q.Until.IsZero() {
+		w.add("d.died <= ?", q.Until.UnixMicro())
+	}
+}
+
+// cause is why dead letters died.
+func (w *conditions) cause(q *redrive.Query) {
+	if q.Reason != 0 {
+		w.add("d.reason = ?", int(q.Reason))
+	}
+	if q.Signature != "" {
+		w.add("d.signature = ?", cut(q.Signature))
+	}
+}
+
+// parts is what no index tells, of the table of that alias ("m." or "d.").
+func (w *conditions) parts(table string, q *redrive.Query) {
+	for _, c := range []struct{ column, value, operator string }{
+		{"kind", q.Kind, " = ?"}, {"msg_key", q.Key, " = ?"}, {"plan", q.Plan, " = ?"}, {"plan", q.NotPlan, " <> ?"},
+	} {
+		if c.value != "" {
+			w.add(table+c.column+c.operator, []byte(c.value))
+		}
+	}
+	if q.Header != "" {
+		w.add("LOCATE(?, "+table+"headers) > 0", headerFilter(q.Header))
+	}
+	if q.Text != "" {
+		message := "JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(" + table + "last_failure, " + table + "first_failure) USING utf8mb4), '$.message'))"
+		w.add("(LOCATE(?, "+table+"body) > 0 OR LOCATE(?, CAST(COALESCE("+message+", '') AS BINARY)) > 0)", []byte(q.Text), []byte(q.Text))
+	}
+}
