@@ -54,7 +54,9 @@ func manyOldDead(c *C) {
 		c.publish(msgs...)
 		c.kill(500, redrive.ReasonPermanent)
 	}
-	c.pass(2 * c.tick)
+	c.pass(c.tick)
+	cutoff := c.now()
+	c.pass(c.tick)
 	c.publish(redrive.Message{ID: "new", Body: []byte("b")})
 	d := c.one(c.ask(1))
 	s := deadly(d, redrive.ReasonExhausted)
@@ -64,7 +66,7 @@ func manyOldDead(c *C) {
 	}
 	trimmed := int64(0)
 	for range 1000 {
-		t, err := c.store.Trim(c.ctx, redrive.Retention{Queue: c.q, DeadAge: c.tick}, n+1)
+		t, err := c.store.Trim(c.ctx, redrive.Retention{Queue: c.q, DeadAge: c.now().Sub(cutoff)}, n+1)
 		c.noError(err, "trim")
 		if t.Dead == 0 {
 			break

@@ -19,14 +19,25 @@ type Script struct {
 	plainSHA, flSHA string
 }
 
-// NewScript makes a script of its parts, one after the other. AllowOOM lets it run
-// where the server is full (from Redis 7): for scripts that give memory back.
+// NewScript makes a script that writes, of its parts, one after the other. AllowOOM lets
+// it run where the server is full (from Redis 7): for scripts that give memory back. A
+// server before 7 refuses the script's first command that needs memory, if nothing was
+// written before it: begin with such a command.
 func NewScript(name string, allowOOM bool, parts ...string) *Script {
-	src := strings.Join(parts, "\n")
-	s := &Script{name: name, plain: src, flagged: src}
 	if allowOOM {
-		s.flagged = "#!lua flags=allow-oom\n" + src
+		return newScript(name, "#!lua flags=allow-oom\n", parts)
 	}
+	return newScript(name, "#!lua\n", parts)
+}
+
+// NewReader makes a script that writes nothing, of its parts.
+func NewReader(name string, parts ...string) *Script {
+	return newScript(name, "#!lua flags=no-writes\n", parts)
+}
+
+func newScript(name, flags string, parts []string) *Script {
+	src := strings.Join(parts, "\n")
+	s := &Script{name: name, plain: src, flagged: flags + src}
 	s.plainSHA, s.flSHA = digest(s.plain), digest(s.flagged)
 	return s
 }
@@ -103,4 +114,28 @@ func nilIsNone(err error) error {
 		return nil
 	}
 	return err
+}
+
+// RunEach runs a script that reads with several sets of keys, in one round trip.
+func (c *Conn) RunEach(ctx context.Context, s *Script, keys [][]string) ([]any, error) {
+	_, sha := s.on(c.Version)
+	cmds := make([]*redis.Cmd, len(keys))
+	_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range keys {
+			cmds[i] = p.EvalSha(ctx, sha, keys[i])
+		}
+		return nil
+	})
+	values := make([]any, len(keys))
+	for i, cmd := range cmds {
+		v, err := cmd.Result()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") || passing(err) {
+			v, err = c.Run(ctx, s, keys[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+		values[i] = v
+	}
+	return values, nil
 }

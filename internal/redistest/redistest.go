@@ -92,7 +92,7 @@ func Shared(t testing.TB) *Server {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
-		dir, err := os.MkdirTemp("", "redistest")
+		dir, err := os.MkdirTemp("", "redistest") //nolint:usetesting // it outlives the test that asks first
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func (s *Server) Restart() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("sh", append([]string{"-c", watch, "sh", s.bin}, s.args...)...) //nolint:gosec // the program of the tests
+	cmd := exec.CommandContext(context.Background(), "sh", append([]string{"-c", watch, "sh", s.bin}, s.args...)...) //nolint:gosec // the program of the tests
 	cmd.Stdin = in
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the tests goes to us, not to it
 	out, err := os.Create(filepath.Join(s.Dir, "redis.log"))

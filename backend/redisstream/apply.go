@@ -1,0 +1,182 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redrive/redrive"
+)
+
+// Apply implements redrive.Store. It is one script, whatever its size; keep it to a few
+// hundred messages.
+func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
+	if err := checkRecords(b.Records); err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(b.Publish)+len(b.Put))
+	st := s.step(ctx)
+	ops := make([]*newOp, len(errs))
+	var index []int
+	add := func(i int, o *newOp, err error) {
+		if err == nil {
+			err = st.add(o)
+		}
+		if errs[i] = err; err == nil {
+			ops[i] = o
+			index = append(index, i)
+		}
+	}
+	for i := range b.Publish {
+		add(i, &newOp{m: &b.Publish[i], book: "published"}, b.Publish[i].Validate())
+	}
+	for i := range b.Put {
+		e := &b.Put[i]
+		add(len(b.Publish)+i, &newOp{m: &e.Message, entry: e, book: entered(b.Entered)}, checkEntry(e))
+	}
+	for i := range b.Records {
+		st.record(&b.Records[i])
+	}
+	for _, r := range b.Delete {
+		if redrive.CheckQueue(r.Queue) == nil {
+			_ = st.add(rangeOp(r))
+		}
+	}
+	script := scriptAdd
+	if len(index) == 0 {
+		script = scriptStep
+	}
+	results, err := st.run(ctx, script)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range index {
+		errs[i] = ops[i].result(ctx, s, items(at(results, n)))
+	}
+	if redrive.FirstError(errs) == nil {
+		return nil, nil
+	}
+	return errs, nil
+}
+
+// rangeOp ends the messages of a range.
+type rangeOp redrive.Range
+
+func (r rangeOp) pack(p *packed, st *step) error {
+	p.list(4)
+	p.str("d")
+	p.num(st.index(st.s.queue(r.Queue)))
+	p.str(r.Key)
+	p.str(r.UpTo)
+	return nil
+}
+
+func entered(how redrive.Entered) string {
+	switch how {
+	case redrive.EnteredImported:
+		return "imported"
+	case redrive.EnteredMoved:
+		return "movedin"
+	}
+	return "parked"
+}
+
+// checkEntry reports what keeps an entry out. A dead one may hold what Publish would
+// refuse: it is there to be looked at.
+func checkEntry(e *redrive.Entry) error {
+	if e.State != redrive.StateDead {
+		if int(e.Lane) >= redrive.Lanes {
+			return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w lane %d", redrive.ErrInvalid, e.Lane)}
+		}
+		return e.Validate()
+	}
+	err := redrive.CheckQueue(e.Queue)
+	if err == nil && e.ID != "" {
+		err = redrive.CheckID(e.ID)
+	}
+	if err == nil && (e.Reason == 0 || e.Reason > redrive.ReasonManual) {
+		err = fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)
+	}
+	if err != nil {
+		return &redrive.Error{Op: "put", Err: err}
+	}
+	return nil
+}
+
+// checkRecords reports writes that could never be carried out.
+func checkRecords(writes []redrive.RecordWrite) error {
+	for i := range writes {
+		w := &writes[i]
+		var err error
+		switch {
+		case len(w.Value) > redrive.MaxRecordSize:
+			err = fmt.Errorf("%w record of %d bytes", redrive.ErrInvalid, len(w.Value))
+		case w.Space == "" || w.Key == "" || strings.Contains(w.Space, "\x00"):
+			err = fmt.Errorf("%w record: it needs a space without NUL and a key", redrive.ErrInvalid)
+		case w.Expires < 0 || w.Version < redrive.AnyVersion:
+			err = fmt.Errorf("%w record: negative expiry or version", redrive.ErrInvalid)
+		}
+		if err != nil {
+			return &redrive.Error{Op: "apply", Err: err}
+		}
+	}
+	return nil
+}
+
+// record adds the write of a record to the step.
+func (st *step) record(w *redrive.RecordWrite) {
+	p := &st.records
+	p.list(4)
+	p.str(w.Space + "\x00" + w.Key)
+	p.num(w.Version)
+	if w.Value == nil {
+		*p = append(*p, 0xc2) // false
+	} else {
+		p.bytes(w.Value)
+	}
+	p.num(span(w.Expires))
+	st.nrec++
+}
+
+// GetRecord implements redrive.Store.
+func (s *Store) GetRecord(ctx context.Context, space, key string) (redrive.Record, error) {
+	list, err := s.listRecords(ctx, space+"\x00", "=", key, "")
+	if err == nil && len(list) == 0 {
+		err = redrive.ErrNotFound
+	}
+	if err != nil {
+		return redrive.Record{}, err
+	}
+	return list[0], nil
+}
+
+// ListRecords implements redrive.Store.
+func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]redrive.Record, error) {
+	if limit <= 0 {
+		limit = redrive.DefaultPage
+	}
+	return s.listRecords(ctx, space+"\x00", after, limit)
+}
+
+func (s *Store) listRecords(ctx context.Context, args ...any) ([]redrive.Record, error) {
+	got, err := s.conn.Run(ctx, scriptRecords, s.keys(), args...)
+	if err != nil {
+		return nil, s.fail(err)
+	}
+	list := items(got)
+	var records []redrive.Record
+	for i := 0; i+1 < len(list); i += 2 {
+		space, key, _ := strings.Cut(text(list[i]), "\x00")
+		raw := text(list[i+1])
+		if len(raw) < 16 {
+			return nil, errors.Join(redrive.ErrCorrupt, fmt.Errorf("record %s of %s", key, space))
+		}
+		r := redrive.Record{Space: space, Key: key, Version: double(raw), Value: []byte(raw[16:])}
+		if till := double(raw[8:]); till > 0 {
+			r.ExpiresAt = moment(till)
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}

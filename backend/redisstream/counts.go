@@ -1,0 +1,187 @@
+package redisstream
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redrive/redrive"
+)
+
+// tally is the answer of the counts script.
+type tally struct {
+	now, entries, claimed, leased, lost, released, blocked int64
+	due, oldest, indexed, dead, next                       int64
+	lanes                                                  redrive.LaneSet
+	suspects                                               bool
+	last                                                   string // entry of the stream
+	c                                                      map[string]int64
+}
+
+func readTally(v any) *tally {
+	list := items(v)
+	n := func(i int) int64 { return number(at(list, i)) }
+	t := &tally{
+		now: n(0), entries: n(1), claimed: n(2), leased: n(3), lost: n(4), released: n(5), blocked: n(6),
+		due: n(7), oldest: n(8), indexed: n(9), dead: n(10), next: -1,
+		lanes: redrive.LaneSet(n(12)), suspects: n(13) == 1, last: text(at(list, 14)), c: make(map[string]int64), //nolint:gosec // three bits
+	}
+	if text(at(list, 11)) != "" {
+		t.next = n(11)
+	}
+	counters := items(at(list, 15))
+	for i := 0; i+1 < len(counters); i += 2 {
+		t.c[text(counters[i])] = number(counters[i+1])
+	}
+	return t
+}
+
+// foreign is how many entries other clients added that nobody has claimed yet. What they
+// deleted counts against it.
+func (t *tally) foreign() int64 { return t.entries - t.c["xs"] }
+
+func (t *tally) books() redrive.Books {
+	return redrive.Books{
+		Published: t.c["published"] + max(t.foreign(), 0), Parked: t.c["parked"], Imported: t.c["imported"], MovedIn: t.c["movedin"], Repeated: t.c["repeated"],
+		Done: t.c["done"], Dropped: t.c["dropped"], Archived: t.c["archived"], MovedOut: t.c["movedout"],
+	}
+}
+
+func (s *Store) tally(ctx context.Context, q *queue) (*tally, error) {
+	got, err := s.conn.Run(ctx, scriptCounts, s.keys(q))
+	if err != nil {
+		return nil, s.fail(err)
+	}
+	return readTally(got), nil
+}
+
+// Counts implements redrive.Store.
+func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts, error) {
+	if len(queues) == 0 {
+		var err error
+		if queues, err = s.queueNames(ctx); err != nil {
+			return nil, err
+		}
+	}
+	counts := make([]redrive.Counts, len(queues))
+	for i, name := range queues {
+		t, err := s.tally(ctx, s.queue(name))
+		if err != nil {
+			return nil, err
+		}
+		counts[i] = t.counts(name)
+	}
+	return counts, nil
+}
+
+func (t *tally) counts(name string) redrive.Counts {
+	c := redrive.Counts{
+		Queue: name, Leased: t.leased, Blocked: t.blocked, Suspects: t.lost + t.released,
+		Due: t.due, OldestDue: moment(t.oldest), Bytes: t.c["bytes"], Books: t.books(), Dead: make(map[redrive.Reason]int64),
+	}
+	c.Waiting = [redrive.Lanes]int64{t.entries + t.c["n0"], t.c["n1"], t.c["n2"]}
+	if c.Due > redrive.DueCounted {
+		c.Due, c.DueMore = redrive.DueCounted, true
+	}
+	for _, r := range redrive.Reasons() {
+		if n := t.c[fmt.Sprintf("dead%d", r)]; n != 0 {
+			c.Dead[r] = n
+		}
+	}
+	return c
+}
+
+// verifyPage is how many messages one script of Verify looks at.
+const verifyPage = 100
+
+// Verify implements redrive.Store. Books, numbers of messages and counters are read in
+// one step; where each message stands is looked at in pages.
+func (s *Store) Verify(ctx context.Context, queues ...string) ([]redrive.Audit, error) {
+	if len(queues) == 0 {
+		var err error
+		if queues, err = s.queueNames(ctx); err != nil {
+			return nil, err
+		}
+	}
+	audits := make([]redrive.Audit, len(queues))
+	for i, name := range queues {
+		q := s.queue(name)
+		t, err := s.tally(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		audits[i] = t.audit(name)
+		for _, section := range []string{"w", "d"} {
+			if err := s.verifySection(ctx, q, section, &audits[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return audits, nil
+}
+
+func (t *tally) audit(name string) redrive.Audit {
+	a := redrive.Audit{Queue: name, Books: t.books(), Waiting: t.entries + t.indexed, Dead: t.dead}
+	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
+	if n := t.foreign(); n < 0 {
+		problem("%d entries of the stream were deleted or trimmed by another client", -n)
+	}
+	if n := t.c["n0"] + t.c["n1"] + t.c["n2"]; n != t.indexed {
+		problem("waiting by lane: counted %d, found %d", n, t.indexed)
+	}
+	dead := int64(0)
+	for field, n := range t.c {
+		if strings.HasPrefix(field, "dead") {
+			dead += n
+		}
+	}
+	if dead != t.dead {
+		problem("dead letters: counted %d, found %d", dead, t.dead)
+	}
+	if n := a.Imbalance(); n != 0 {
+		problem("the books do not balance by %d", n)
+	}
+	return a
+}
+
+// maxProblems bounds what an audit tells of single messages.
+const maxProblems = 100
+
+func (s *Store) verifySection(ctx context.Context, q *queue, section string, a *redrive.Audit) error {
+	for from := int64(0); ; {
+		got, err := s.conn.Run(ctx, scriptVerify, s.keys(q), section, from, verifyPage)
+		if err != nil {
+			return s.fail(err)
+		}
+		list := items(got)
+		for i := 1; i+1 < len(list) && len(a.Problems) < maxProblems; i += 2 {
+			a.Problems = append(a.Problems, text(list[i])+" "+text(list[i+1]))
+		}
+		n := number(at(list, 0))
+		if from += n; n < verifyPage {
+			return nil
+		}
+	}
+}
+
+// counters is what this process did.
+type counters struct{ published, claimed, settled, wakeups atomic.Int64 }
+
+// Stats is what a Store did since it was opened, for metrics.
+type Stats struct {
+	Published, Claimed, Settled int64  // messages
+	Wakeups                     int64  // times the waiter was woken
+	Connections, Idle           uint32 // of the pool
+	Timeouts                    uint32 // calls that waited for a connection in vain
+	Server                      string // its version
+}
+
+// Stats returns what the store did since it was opened. It asks nobody.
+func (s *Store) Stats() Stats {
+	p := s.conn.PoolStats()
+	return Stats{
+		Published: s.stats.published.Load(), Claimed: s.stats.claimed.Load(), Settled: s.stats.settled.Load(), Wakeups: s.stats.wakeups.Load(),
+		Connections: p.TotalConns, Idle: p.IdleConns, Timeouts: p.Timeouts, Server: s.conn.Version.String(),
+	}
+}

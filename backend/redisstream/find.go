@@ -1,0 +1,392 @@
+package redisstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/redisconn"
+)
+
+// matches reports whether a query selects an item.
+func (it *item) matches(q *redrive.Query) bool {
+	when := it.published
+	if it.dead() {
+		when = it.died
+	}
+	switch {
+	case q.State != 0 && q.State != it.state(),
+		q.Reason != 0 && (q.Reason != it.reason || !it.dead()),
+		q.Signature != "" && q.Signature != it.signature(),
+		q.Kind != "" && q.Kind != it.msg.Kind,
+		q.Key != "" && q.Key != it.msg.Key,
+		!q.Since.IsZero() && when < micros(q.Since),
+		!q.Until.IsZero() && when > micros(q.Until),
+		q.Plan != "" && q.Plan != it.msg.Plan,
+		q.NotPlan != "" && q.NotPlan == it.msg.Plan:
+		return false
+	}
+	return it.hasHeader(q.Header) && it.hasText(q.Text)
+}
+
+func (it *item) signature() string {
+	if f := it.history.Latest(); f != nil {
+		return f.Signature
+	}
+	return ""
+}
+
+func (it *item) hasHeader(want string) bool {
+	if want == "" {
+		return true
+	}
+	name, value, exact := strings.Cut(want, "=")
+	return slices.ContainsFunc(it.msg.Headers, func(h redrive.Header) bool {
+		return h.Name == name && (!exact || string(h.Value) == value)
+	})
+}
+
+func (it *item) hasText(text string) bool {
+	if text == "" || bytes.Contains(it.msg.Body, []byte(text)) {
+		return true
+	}
+	f := it.history.Latest()
+	return f != nil && strings.Contains(f.Message, text)
+}
+
+// cursor is a place in the order of Find: by queue, then entries of the stream, indexed
+// messages by time of publication, and dead letters by time of death.
+type cursor struct {
+	queue   string
+	section byte // one of sections
+	score   string
+	member  string
+}
+
+const sections = "skwd"
+
+func (c *cursor) String() string {
+	return c.queue + "/" + string(c.section) + c.score + "/" + c.member
+}
+
+func parseCursor(s string) (c cursor, err error) {
+	if s == "" {
+		return cursor{}, nil
+	}
+	queue, rest, ok := strings.Cut(s, "/")
+	score, member, ok2 := strings.Cut(rest, "/")
+	if ok && ok2 && score != "" && strings.IndexByte(sections, score[0]) >= 0 {
+		c = cursor{queue, score[0], score[1:], member}
+		_, _, entry := entryNumbers(c.score)
+		_, err := strconv.ParseFloat(c.score, 64)
+		if c.score == "" || entry == (c.section == 's') && entry != (err == nil) {
+			return c, nil
+		}
+	}
+	return cursor{}, fmt.Errorf("%w place %q: take it from the page before", redrive.ErrInvalid, s)
+}
+
+// findPage is how many messages one script reads.
+const findPage = 100
+
+// scan visits the messages that a query may select, from its place on, until visit
+// returns false.
+func (s *Store) scan(ctx context.Context, query *redrive.Query, visit func(*item, cursor) bool) error {
+	from, err := parseCursor(query.After)
+	if err != nil {
+		return err
+	}
+	names := []string{query.Queue}
+	if query.Queue == "" {
+		if names, err = s.queueNames(ctx); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if name < from.queue {
+			continue
+		}
+		for i := range len(sections) {
+			c := cursor{queue: name, section: sections[i]}
+			if name == from.queue && from.section != 0 {
+				if strings.IndexByte(sections, from.section) > i {
+					continue
+				}
+				if from.section == c.section {
+					c = from
+				}
+			}
+			if !wants(query, c.section) {
+				continue
+			}
+			if on, err := s.scanSection(ctx, c, query, visit); err != nil || !on {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wants says whether a section may hold what a query selects.
+func wants(q *redrive.Query, section byte) bool {
+	if section == 'd' {
+		return q.State == 0 || q.State == redrive.StateDead
+	}
+	waiting := q.State != redrive.StateDead && q.Reason == 0
+	switch section {
+	case 's': // what stands there has no key and was never dead
+		return waiting && q.Key == "" && q.State != redrive.StateBlocked
+	case 'k':
+		return waiting && q.Key != ""
+	}
+	return waiting && q.Key == ""
+}
+
+func (s *Store) scanSection(ctx context.Context, c cursor, query *redrive.Query, visit func(*item, cursor) bool) (on bool, err error) {
+	q := s.queue(c.queue)
+	top := "+inf"
+	if !query.Until.IsZero() && c.section != 's' {
+		top = strconv.FormatInt(micros(query.Until), 10)
+	}
+	if c.section != 's' && c.section != 'k' && c.score == "" && !query.Since.IsZero() {
+		c.score = strconv.FormatInt(micros(query.Since)-1, 10)
+		c.member = "~" // behind all of that time
+	}
+	for {
+		got, err := s.conn.Run(ctx, scriptPage, s.keys(q), string(c.section), c.score, c.member, findPage, top, query.Key)
+		if err != nil {
+			return false, s.fail(err)
+		}
+		list := items(got)
+		now := number(at(list, 0))
+		for _, v := range list[1:] {
+			v := items(v)
+			c.score, c.member = text(v[5]), text(v[6])
+			if v[1] == "" { // dead, but still in the chain of its key
+				continue
+			}
+			it, err := q.decode(text(v[0]), v[1], text(v[2]), number(v[3]), now)
+			if err != nil {
+				return false, err
+			}
+			it.blocked = number(v[4]) == 1
+			if !visit(it, c) {
+				return false, nil
+			}
+		}
+		if len(list)-1 < findPage {
+			return true, nil
+		}
+	}
+}
+
+// queueNames returns the queues in use, sorted.
+func (s *Store) queueNames(ctx context.Context) ([]string, error) {
+	var names []string
+	err := redisconn.Repeated(ctx, func() (err error) {
+		names, err = s.conn.SMembers(ctx, s.prefix+":queues").Result()
+		return err
+	})
+	slices.Sort(names)
+	return names, s.fail(err)
+}
+
+// Find implements redrive.Store. The order is by queue; within it what was not touched
+// yet, then the others that wait by time of publication, then the dead by time of death.
+func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, error) {
+	page := redrive.Page{Complete: true}
+	limit, examined := query.PageLimit(), 0
+	var last cursor
+	err := s.scan(ctx, &query, func(it *item, c cursor) bool {
+		if len(page.Entries) == limit || examined == redrive.Examined {
+			page.Next = last.String()
+			page.Complete = len(page.Entries) == limit
+			return false
+		}
+		examined++
+		last = c
+		if it.matches(&query) {
+			page.Entries = append(page.Entries, it.show(query.Bodies))
+		}
+		return true
+	})
+	return page, err
+}
+
+// groupsExamined bounds how many dead letters Groups looks at.
+const groupsExamined = 5 * redrive.Examined
+
+// Groups implements redrive.Store. It looks at no more than 100,000 dead letters.
+func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Group, bool, error) {
+	query.State, query.After = redrive.StateDead, ""
+	type cause struct {
+		queue, signature string
+		reason           redrive.Reason
+	}
+	byCause := make(map[cause]*redrive.Group)
+	examined := 0
+	err := s.scan(ctx, &query, func(it *item, _ cursor) bool {
+		if examined++; examined > groupsExamined {
+			return false
+		}
+		if !it.matches(&query) {
+			return true
+		}
+		c := cause{it.q.name, it.signature(), it.reason}
+		g := byCause[c]
+		if g == nil {
+			g = &redrive.Group{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: moment(it.died)}
+			byCause[c] = g
+		}
+		it.count(g)
+		return true
+	})
+	groups := make([]redrive.Group, 0, len(byCause))
+	for _, g := range byCause {
+		groups = append(groups, *g)
+	}
+	slices.SortFunc(groups, func(a, b redrive.Group) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
+	})
+	all := len(groups) <= query.PageLimit() && examined <= groupsExamined
+	return groups[:min(len(groups), query.PageLimit())], all, err
+}
+
+// count adds a dead letter to its group.
+func (it *item) count(g *redrive.Group) {
+	died := moment(it.died)
+	g.Count++
+	if died.Before(g.First) {
+		g.First = died
+	}
+	if died.Before(g.Last) {
+		return
+	}
+	g.Last, g.Example = died, it.msg.Ref()
+	g.Type, g.Message = "", ""
+	if f := it.history.Latest(); f != nil {
+		g.Message = f.Message
+		if len(f.Types) > 0 {
+			g.Type = f.Types[0]
+		}
+	}
+}
+
+// Trim implements redrive.Store. A claimed dead letter stays.
+func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redrive.Trimmed, error) {
+	var t redrive.Trimmed
+	if limit <= 0 {
+		limit = redrive.MaxPage
+	}
+	names := []string{r.Queue}
+	if r.Queue == "" {
+		var err error
+		if names, err = s.queueNames(ctx); err != nil {
+			return t, err
+		}
+		got, err := s.conn.Write(ctx, scriptTrim, s.keys(), limit)
+		if err != nil {
+			return t, s.fail(err)
+		}
+		t.Records = number(at(items(got), 1))
+		limit -= int(t.Records)
+	}
+	for _, name := range names {
+		if limit <= 0 {
+			break
+		}
+		n, err := s.trimDead(ctx, name, &r, limit)
+		t.Dead += int64(n)
+		if err != nil {
+			return t, err
+		}
+		if limit -= n; limit <= 0 {
+			break
+		}
+		got, err := s.conn.Write(ctx, scriptTrim, s.keys(s.queue(name)), limit)
+		if err != nil {
+			return t, s.fail(err)
+		}
+		n = int(number(at(items(got), 0)))
+		t.Remembered += int64(n)
+		limit -= n
+		s.dismiss(ctx, s.queue(name))
+	}
+	return t, nil
+}
+
+// consumerIdle is how long a consumer was not seen before its name is removed.
+const consumerIdle = time.Hour
+
+// dismiss removes the names of dead consumers. It only tidies up, so its failure waits
+// for the next time.
+func (s *Store) dismiss(ctx context.Context, q *queue) {
+	_, _ = s.conn.Write(ctx, scriptConsumers, q.keys[:1], consumerIdle.Milliseconds())
+}
+
+// trimDead removes dead letters that are too old or too many, oldest first.
+func (s *Store) trimDead(ctx context.Context, name string, r *redrive.Retention, limit int) (n int, err error) {
+	if r.DeadAge <= 0 && r.DeadKeep <= 0 {
+		return 0, nil
+	}
+	t, err := s.tally(ctx, s.queue(name))
+	if err != nil {
+		return 0, err
+	}
+	excess, oldest := 0, int64(0)
+	if r.DeadKeep > 0 {
+		excess = int(max(t.dead-r.DeadKeep, 0))
+	}
+	if r.DeadAge > 0 {
+		oldest = t.now - span(r.DeadAge)
+	}
+	for n < limit {
+		removed, more, err := s.trimPage(ctx, name, r, min(limit-n, stepPage), excess-n, oldest)
+		n += removed
+		if err != nil || !more {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// trimPage removes at most limit dead letters: those that died before a time, and the
+// oldest as far as there is an excess.
+func (s *Store) trimPage(ctx context.Context, name string, r *redrive.Retention, limit, excess int, before int64) (n int, more bool, err error) {
+	var list []*item
+	err = s.scan(ctx, &redrive.Query{Queue: name, State: redrive.StateDead}, func(it *item, _ cursor) bool {
+		if it.died >= before && excess <= len(list) {
+			return false
+		}
+		if !it.leased {
+			list = append(list, it)
+		}
+		return len(list) < limit
+	})
+	if err != nil || len(list) == 0 {
+		return 0, false, err
+	}
+	st := s.step(ctx)
+	for _, it := range list {
+		o := &changeOp{it: it, checks: true, what: "remove", books: []any{"dropped", 1}, memory: memory{outcome: redrive.OutcomeDrop, reason: it.reason, ended: true}}
+		if r.Archived {
+			o.books, o.memory.outcome = []any{"archived", 1}, redrive.OutcomeDead
+		}
+		if err := st.add(o); err != nil {
+			return 0, false, err
+		}
+	}
+	results, err := st.run(ctx, scriptStep)
+	for i := range results {
+		if number(at(items(results[i]), 0)) == codeDone {
+			n++
+		}
+	}
+	return n, len(list) == limit && n > 0, err
+}

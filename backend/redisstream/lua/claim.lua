@@ -1,0 +1,304 @@
+-- claim hands out what is due in one lane, or suspects, dead letters or what expired.
+--
+-- KEYS as in lib.lua, one queue
+-- ARGV 1 the queue's name, 2 its tag, 3 what (0-2 a lane, "alone", "dead", "expired"),
+--      4 at most, 5 lease, 6 nonce of this claim, 7 instance, 8 oldest age (expired),
+--      9 how many that a filter passes over are skipped before (from the call before),
+--      10 kinds only (or ""), 11 except kinds, 12 except ids: packed lists
+-- Returns now, how many a filter passed over, whether there may be more, and a list with
+-- place, holder, lane, id ("" for an entry), raw (a blob, or an entry's fields) for each.
+local q = queue(0)
+local name, tag, what, max, lease, nonce, instance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local maxage, skip = tonumber(ARGV[8]), tonumber(ARGV[9])
+local PAGE = 200
+
+local function set(packed)
+  if packed == '' then return nil end
+  local s = {}
+  for _, v in ipairs(cmsgpack.unpack(packed)) do s[v] = true end
+  return s
+end
+local kinds, except, exceptids = set(ARGV[10]), set(ARGV[11]), set(ARGV[12])
+local function passes(kind, id)
+  return not (kinds and not kinds[kind]) and not (except and except[kind]) and not (exceptids and exceptids[id])
+end
+
+local firstlease = call('ZRANGE', q.le, 0, 0, 'WITHSCORES')[2]
+local out, count, skipped, more = {}, 0, 0, 0
+local untils, holders, deaduntils = {}, {}, {}
+
+-- hand gives one message out.
+local function hand(place, token, attempts, crashes, flags, size, lane, id, raw)
+  local holder = token .. ' ' .. attempts .. ' ' .. crashes .. ' ' .. flags .. ' ' .. size .. ' ' .. nonce .. ' ' .. instance
+  local t = string.sub(place, 1, 1) == 'd' and deaduntils or untils
+  t[#t + 1], t[#t + 2] = now + lease, place
+  holders[#holders + 1], holders[#holders + 2] = place, holder
+  local n = #out
+  out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = place, holder, lane, id, raw
+  count = count + 1
+end
+
+-- state returns token, attempts, crashes and suspicion of a place, as its newest holder
+-- left them: a claim that ended without a settlement makes a suspect, and counts a crash
+-- if it was alone.
+local function state(place, h)
+  local holder = call('HGET', q.lh, place)
+  if not holder then return h.token, h.attempts, h.crashes, has(h.flags, SUSPECT) end
+  local token, attempts, crashes, flags = string.match(holder, '^(%d+) (%d+) (%d+) (%d+) ')
+  crashes = tonumber(crashes)
+  if has(tonumber(flags), 1) then crashes = crashes + 1 end
+  return tonumber(token), tonumber(attempts), crashes, true
+end
+
+-- indexed claims an indexed waiting message.
+local function indexed(id, alone)
+  local blob = call('HGET', q.w, id)
+  local h = parse(blob)
+  local token, attempts, crashes, suspect = state('i' .. id, h)
+  local m = member(h.seq, id)
+  call('ZREM', q[h.lane], m)
+  call('ZREM', q.x, m)
+  call('SREM', q.b, id)
+  hand('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), h.size, h.lane, id, blob)
+end
+
+-- entry claims an entry of the stream for the first time.
+local function entry(e, alone)
+  local _, size, foreign = look(e[2])
+  if foreign then
+    add(q, 'xs', 1)
+    add(q, 'published', 1)
+    add(q, 'bytes', size)
+  end
+  add(q, 'sl', 1)
+  hand('s' .. e[1], 1, 1, 0, alone and 1 or 0, size, 0, '', e[2])
+end
+
+-- again claims what an earlier claim of an entry left behind.
+local function again(place, alone)
+  local e = call('XRANGE', q.s, string.sub(place, 2), string.sub(place, 2))[1]
+  local holder = call('HGET', q.lh, place)
+  local token, attempts, crashes, flags, size = string.match(holder, '^(%d+) (%d+) (%d+) (%d+) (%d+) ')
+  if has(tonumber(flags), 1) then crashes = crashes + 1 end
+  if e then pcall(call, 'XCLAIM', q.s, GROUP, instance, 0, e[1], 'JUSTID') end
+  hand(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, size, 0, '', e and e[2] or {})
+end
+
+local function idof(m) return string.sub(m, 14) end
+
+-- fits says whether a place's message passes the filter.
+local function fits(place)
+  local id = string.sub(place, 2)
+  if not (kinds or except or exceptids) then return true end
+  if string.sub(place, 1, 1) == 's' then
+    local e = call('XRANGE', q.s, id, id)[1]
+    return passes(e and look(e[2]) or '', uuid(id, tag))
+  end
+  local blob = call('HGET', string.sub(place, 1, 1) == 'd' and q.d or q.w, id)
+  local _, kind = kindkey(blob, HEADLEN + 1)
+  return passes(kind, id)
+end
+
+-- aside makes an entry that a filter passed over an indexed message.
+local function aside(e)
+  local _, size, foreign, key = look(e[2])
+  if foreign then return false end -- only Go can read it
+  local ms = entryms(e[1])
+  local h = { lane = 0, flags = 0, reason = 0, attempts = 0, crashes = 0, failures = 0, token = 0, rev = 0,
+    due = ms * 1000, published = ms * 1000, expires = 0, died = 0, seq = 0, cseq = 0 }
+  h.size, h.key = size, key
+  call('XACK', q.s, GROUP, e[1])
+  call('XDEL', q.s, e[1])
+  add(q, 'xs', -1)
+  add(q, 'bytes', -size)
+  putwaiting(q, uuid(e[1], tag), h, e[2][2])
+  return true
+end
+
+-- after says whether entry a is behind entry b.
+local function after(a, b)
+  local am, as = entryms(a)
+  local bm, bs = entryms(b)
+  return am > bm or am == bm and as > bs
+end
+
+-- read takes up to n entries that nobody was given, by the consumer group, and heals it:
+-- a group that is gone begins again where it was, one that was moved is put back.
+local function read(n, pos)
+  local function readgroup()
+    return redis.pcall('XREADGROUP', 'GROUP', GROUP, instance, 'COUNT', n, 'STREAMS', q.s, '>')
+  end
+  local got = readgroup()
+  if got and got.err then
+    if not string.find(got.err, 'NOGROUP', 1, true) then error(got.err) end
+    call('XGROUP', 'CREATE', q.s, GROUP, pos)
+    got = readgroup()
+  elseif not got and #call('XRANGE', q.s, '(' .. pos, '+', 'COUNT', 1) > 0 then
+    call('XGROUP', 'SETID', q.s, GROUP, pos)
+    got = readgroup()
+  end
+  return got and got[1] and got[1][2] or {}
+end
+
+-- peek returns entries that nobody was given, without taking them.
+local function peek(n, pos) return call('XRANGE', q.s, '(' .. pos, '+', 'COUNT', n) end
+
+-- entries claims up to n entries of the stream.
+local function entries(n, pos)
+  local list = read(n, pos)
+  for i = 1, #list do
+    local e = list[i]
+    if after(e[1], pos) or call('HEXISTS', q.lh, 's' .. e[1]) == 0 then
+      local kind = look(e[2])
+      if passes(kind, uuid(e[1], tag)) or not aside(e) then
+        entry(e, false)
+      end
+    end
+    if after(e[1], pos) then pos = e[1] end
+  end
+  if #list > 0 then call('HSET', q.c, 'pos', pos) end
+  return #list, pos
+end
+
+local function claimlane(lane)
+  local due = call('ZRANGEBYSCORE', q[lane], '-inf', now, 'WITHSCORES', 'LIMIT', skip, PAGE)
+  local pos = lane == 0 and call('EXISTS', q.s) == 1 and (call('HGET', q.c, 'pos') or '0-0')
+  local examined, dry = 0, not pos
+  for i = 1, #due, 2 do
+    if count >= max then break end
+    -- Entries that are older than this one go first.
+    if not dry then
+      local older, head = 0, peek(max - count, pos)
+      if #head == 0 then dry = true end
+      for j = 1, #head do
+        if entryms(head[j][1]) * 1000 <= tonumber(due[i + 1]) then older = j else break end
+      end
+      if older > 0 then
+        local n
+        n, pos = entries(older, pos)
+        if n == 0 then dry = true end
+      end
+      if count >= max then break end
+    end
+    local id = idof(due[i])
+    if fits('i' .. id) then indexed(id, false) else skipped = skipped + 1 end
+  end
+  if #due == 2 * PAGE and count < max then more = 1 end
+  while not dry and more == 0 and count < max and examined < 500 do
+    local n
+    n, pos = entries(max - count, pos)
+    if n == 0 then dry = true end
+    examined = examined + n
+  end
+  if not dry and count < max and examined >= 500 then more = 1 end
+end
+
+-- claimalone claims suspects: those whose lease ran out, and those that were given back.
+local function claimalone()
+  local list = {}
+  local function collect(key, prefix)
+    local got = call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', skip, PAGE)
+    for i = 1, #got, 2 do
+      list[#list + 1] = { prefix and prefix .. idof(got[i]) or got[i], tonumber(got[i + 1]) }
+    end
+    if #got == 2 * PAGE then more = 1 end
+  end
+  collect(q.le)
+  collect(q.x, 'i')
+  table.sort(list, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] < b[1] end)
+  for i = 1, #list do
+    if count >= max then more = 0 break end
+    local place = list[i][1]
+    if not fits(place) then
+      skipped = skipped + 1
+    elseif string.sub(place, 1, 1) == 's' then
+      again(place, true)
+    else
+      indexed(string.sub(place, 2), true)
+    end
+  end
+end
+
+-- claimdead claims dead letters: those that are due and those whose lease ran out.
+local function claimdead()
+  local list = {}
+  local got = call('ZRANGEBYSCORE', q.dc, '-inf', now, 'WITHSCORES', 'LIMIT', skip, PAGE)
+  for i = 1, #got, 2 do list[#list + 1] = { 'd' .. idof(got[i]), tonumber(got[i + 1]), got[i] } end
+  if #got == 2 * PAGE then more = 1 end
+  got = call('ZRANGEBYSCORE', q.dl, '-inf', now, 'WITHSCORES', 'LIMIT', 0, PAGE)
+  for i = 1, #got, 2 do list[#list + 1] = { got[i], tonumber(got[i + 1]) } end
+  table.sort(list, function(a, b) return a[2] < b[2] or a[2] == b[2] and (a[3] or '') < (b[3] or '') end)
+  for i = 1, #list do
+    if count >= max then more = 0 break end
+    local place = list[i][1]
+    if fits(place) then
+      local id = string.sub(place, 2)
+      local blob = call('HGET', q.d, id)
+      local h = parse(blob)
+      local token, attempts = state(place, h)
+      call('ZREM', q.dc, member(h.seq, id))
+      hand(place, token + 1, attempts + 1, h.crashes, 0, h.size, h.lane, id, blob)
+    else
+      skipped = skipped + 1
+    end
+  end
+end
+
+-- free says that nobody holds an indexed message now.
+local function free(id)
+  local till = call('ZSCORE', q.le, 'i' .. id)
+  return not till or tonumber(till) <= now
+end
+
+local function claimexpired()
+  local seen = {}
+  local function try(m)
+    local id = idof(m)
+    if not seen[id] and count < max and free(id) then
+      if fits('i' .. id) then
+        seen[id] = true
+        indexed(id, false)
+      else
+        skipped = skipped + 1
+      end
+    end
+  end
+  for _, m in ipairs(call('ZRANGEBYSCORE', q.e, '-inf', now, 'LIMIT', skip, PAGE)) do try(m) end
+  if maxage <= 0 or count >= max then return end
+  local cutoff = now - maxage
+  for _, m in ipairs(call('ZRANGEBYSCORE', q.pb, '-inf', cutoff, 'LIMIT', skip, PAGE)) do try(m) end
+  -- Entries of the stream stand there in order of their age.
+  for _, place in ipairs(call('ZRANGEBYSCORE', q.le, '-inf', now, 'LIMIT', 0, PAGE)) do
+    if count < max and string.sub(place, 1, 1) == 's' and entryms(string.sub(place, 2)) * 1000 <= cutoff and fits(place) then
+      again(place, false)
+    end
+  end
+  if call('EXISTS', q.s) == 0 then return end
+  local pos = call('HGET', q.c, 'pos') or '0-0'
+  local old = 0
+  for j, e in ipairs(peek(max - count, pos)) do
+    if count < max and entryms(e[1]) * 1000 <= cutoff then old = j else break end
+  end
+  if old > 0 then entries(old, pos) end
+end
+
+if what == 'alone' then
+  claimalone()
+elseif what == 'dead' then
+  claimdead()
+elseif what == 'expired' then
+  claimexpired()
+else
+  claimlane(tonumber(what))
+end
+
+-- The batch is written with one command for each set, in pages that unpack can take.
+local function each(t, size, f)
+  for i = 1, #t, size do f(unpack(t, i, math.min(i + size - 1, #t))) end
+end
+each(holders, 2000, function(...) call('HSET', q.lh, ...) end)
+each(untils, 2000, function(...) call('ZADD', q.le, ...) end)
+each(deaduntils, 2000, function(...) call('ZADD', q.dl, ...) end)
+q.changed = #untils > 0 and (not firstlease or now + lease < tonumber(firstlease))
+flush(q, name)
+return { string.format('%.0f', now), skipped, more, out }

@@ -1,0 +1,266 @@
+-- What the scripts share. It is put before each of them.
+--
+-- KEYS[1..6] belong to the store: 1 notify (stream of names of queues that changed),
+-- 2 queues (set), 3 meta (hash), 4 records (hash), 5 record keys (sorted, by name),
+-- 6 record expiries. Then NK keys for each queue of the call, in the order of queue().
+--
+-- A message that nothing has happened to is an entry of the queue's stream and nothing
+-- else. All others are "indexed": a blob (fixed head, then the envelope) in a hash, and
+-- members of sorted sets. Numbers of time are microseconds.
+local call = redis.call
+local NK, FIRST = 22, 6
+local HEAD, HEADLEN = '<BBBBI4I4I4I4I4dddddd', 72
+local SUSPECT, ORDERED, REMEMBERED = 1, 2, 4
+local FIELD = 'redrive'
+local GROUP = 'redrive'
+
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+local function has(flags, bit) return math.floor(flags / bit) % 2 == 1 end
+
+-- queue returns the n-th queue of the call, from 0.
+local function queue(n)
+  local k = FIRST + n * NK
+  return {
+    s = KEYS[k + 1], w = KEYS[k + 2], d = KEYS[k + 3],
+    [0] = KEYS[k + 4], [1] = KEYS[k + 5], [2] = KEYS[k + 6],
+    le = KEYS[k + 7], lh = KEYS[k + 8], x = KEYS[k + 9], e = KEYS[k + 10], pb = KEYS[k + 11],
+    ch = KEYS[k + 12], co = KEYS[k + 13], b = KEYS[k + 14], c = KEYS[k + 15],
+    r = KEYS[k + 16], rf = KEYS[k + 17], dd = KEYS[k + 18], dc = KEYS[k + 19], dl = KEYS[k + 20],
+    dlq = KEYS[k + 21], di = KEYS[k + 22], delta = {}, changed = false,
+  }
+end
+
+-- add notes a change of a counter; flush writes them all.
+local function add(q, name, n)
+  q.delta[name] = (q.delta[name] or 0) + n
+end
+
+local function flush(q, name)
+  for field, n in pairs(q.delta) do
+    if n ~= 0 then call('HINCRBY', q.c, field, n) end
+  end
+  q.delta = {}
+  if q.changed then
+    call('SADD', KEYS[2], name)
+    call('XADD', KEYS[1], 'MAXLEN', '~', 2000, '*', 'q', name)
+  end
+end
+
+-- kindkey reads what the scripts need of an envelope that begins at a place: the size
+-- that counts, kind and key.
+local function kindkey(text, at)
+  local size, n = struct.unpack('<I4I2', text, at + 1)
+  local kind = string.sub(text, at + 7, at + 6 + n)
+  local m = struct.unpack('<I2', text, at + 7 + n)
+  return size, kind, string.sub(text, at + 9 + n, at + 8 + n + m)
+end
+
+local function parse(blob)
+  local h = {}
+  h.lane, h.flags, h.reason, h.spare, h.attempts, h.crashes, h.failures, h.token, h.rev,
+    h.due, h.published, h.expires, h.died, h.seq, h.cseq = struct.unpack(HEAD, blob)
+  h.size, h.kind, h.key = kindkey(blob, HEADLEN + 1)
+  return h
+end
+
+local function pack(h, envelope)
+  return struct.pack(HEAD, h.lane, h.flags, h.reason, 0, h.attempts, h.crashes, h.failures,
+    h.token, h.rev, h.due, h.published, h.expires, h.died, h.seq, h.cseq) .. envelope
+end
+
+local function nextseq(q) return call('HINCRBY', q.c, 'seq', 1) end
+
+local function member(seq, id) return string.format('%013x', seq) .. id end
+local function chainmember(h, id) return h.key .. '\0' .. string.format('%013x', h.cseq) .. id end
+
+-- leader returns the chain member and the id of the first ordered message of a key.
+local function leader(q, key)
+  local first = call('ZRANGEBYLEX', q.co, '[' .. key .. '\0', '(' .. key .. '\1', 'LIMIT', 0, 1)[1]
+  if first then return first, string.sub(first, #key + 15) end
+end
+
+-- stand puts an indexed waiting message where it can be claimed, or behind its key.
+local function stand(q, id, h)
+  q.changed = true
+  if has(h.flags, ORDERED) and leader(q, h.key) ~= chainmember(h, id) then
+    call('SADD', q.b, id)
+  elseif has(h.flags, SUSPECT) then
+    call('ZADD', q.x, h.due, member(h.seq, id))
+  else
+    call('ZADD', q[h.lane], h.due, member(h.seq, id))
+  end
+end
+
+local function join(q, id, h)
+  if h.key == '' then return end
+  if h.cseq == 0 then h.cseq = nextseq(q) end
+  local m = chainmember(h, id)
+  call('ZADD', q.ch, 0, m)
+  if has(h.flags, ORDERED) then call('ZADD', q.co, 0, m) end
+end
+
+-- unchain takes a message out of its key's chain and lets the next one go.
+local function unchain(q, id, h)
+  if h.key == '' or h.cseq == 0 then return end
+  local m = chainmember(h, id)
+  call('ZREM', q.ch, m)
+  if call('ZREM', q.co, m) == 0 then return end
+  local _, nextid = leader(q, h.key)
+  if nextid and call('SREM', q.b, nextid) == 1 then
+    stand(q, nextid, parse(call('HGET', q.w, nextid)))
+  end
+end
+
+-- unlease ends the lease of a place, whoever holds it.
+local function unlease(q, loc)
+  call('ZREM', q.le, loc)
+  call('ZREM', q.dl, loc)
+  call('HDEL', q.lh, loc)
+end
+
+-- detach takes an indexed waiting message from where it stands, not from its chain.
+local function detach(q, id, h)
+  local m = member(h.seq, id)
+  call('ZREM', q[h.lane], m)
+  if has(h.flags, SUSPECT) then call('ZREM', q.x, m) end
+  if h.cseq > 0 then call('SREM', q.b, id) end
+  unlease(q, 'i' .. id)
+end
+
+-- takewaiting takes an indexed waiting message away. Its chain is the caller's.
+local function takewaiting(q, id, h)
+  detach(q, id, h)
+  local m = member(h.seq, id)
+  call('ZREM', q.pb, m)
+  if h.expires > 0 then call('ZREM', q.e, m) end
+  call('HDEL', q.w, id)
+  add(q, 'n' .. h.lane, -1)
+  add(q, 'bytes', -h.size)
+end
+
+local function takedead(q, id, h)
+  unlease(q, 'd' .. id)
+  local m = member(h.seq, id)
+  call('ZREM', q.dd, m)
+  call('ZREM', q.dc, m)
+  call('HDEL', q.d, id)
+  local entry = call('HGET', q.di, id)
+  if entry then
+    call('XDEL', q.dlq, entry)
+    call('HDEL', q.di, id)
+  end
+  add(q, 'dead' .. h.reason, -1)
+end
+
+-- look returns the kind of an entry, what it counts, and whether it is foreign: not an
+-- envelope of ours.
+local function look(fields)
+  if #fields == 2 and fields[1] == FIELD and #fields[2] >= 10 and string.byte(fields[2]) == 1 then
+    local ok, size, kind, key = pcall(kindkey, fields[2], 1)
+    if ok then return kind, size, false, key end
+  end
+  local n = 0
+  for i = 1, #fields do n = n + #fields[i] end
+  return '', n, true, ''
+end
+
+-- takeentry takes an entry off the stream. Before a foreign one was claimed it was not
+-- counted.
+local function takeentry(q, entry)
+  local place = 's' .. entry
+  local holder = call('HGET', q.lh, place)
+  if holder then
+    add(q, 'sl', -1)
+    add(q, 'bytes', -tonumber(string.match(holder, '^%d+ %d+ %d+ %d+ (%d+)')))
+    unlease(q, place)
+  else
+    local _, size, foreign = look(call('XRANGE', q.s, entry, entry)[1][2])
+    if foreign then
+      add(q, 'xs', 1)
+      add(q, 'published', 1)
+    else
+      add(q, 'bytes', -size)
+    end
+  end
+  call('XACK', q.s, GROUP, entry)
+  call('XDEL', q.s, entry)
+  add(q, 'xs', -1)
+end
+
+-- putwaiting makes a message an indexed waiting one. h.seq and h.cseq are kept unless 0.
+local function putwaiting(q, id, h, envelope)
+  if h.seq == 0 then h.seq = nextseq(q) end
+  h.rev = h.seq % 4294967296
+  join(q, id, h)
+  local m = member(h.seq, id)
+  call('HSET', q.w, id, pack(h, envelope))
+  call('ZADD', q.pb, h.published, m)
+  if h.expires > 0 then call('ZADD', q.e, h.expires, m) end
+  add(q, 'n' .. h.lane, 1)
+  add(q, 'bytes', h.size)
+  stand(q, id, h)
+end
+
+-- putdead makes a message a dead letter, with a readable entry in the dead-letter stream.
+local function putdead(q, id, h, envelope, fields)
+  if h.seq == 0 then h.seq = nextseq(q) end
+  h.rev = h.seq % 4294967296
+  if has(h.flags, ORDERED) and call('HGET', q.c, 'release') ~= '1' then join(q, id, h) end
+  local m = member(h.seq, id)
+  call('HSET', q.d, id, pack(h, envelope))
+  call('ZADD', q.dd, h.died, m)
+  call('ZADD', q.dc, h.due, m)
+  local entry = call('XADD', q.dlq, '*', unpack(fields))
+  call('HSET', q.di, id, entry)
+  add(q, 'dead' .. h.reason, 1)
+  q.changed = true
+end
+
+-- Memories of ids that callers chose: "hash outcome reason at until", until 0 while the
+-- message lives.
+local function recall(q, id)
+  local v = call('HGET', q.r, id)
+  if not v then return end
+  local hash, outcome, reason, at, till = string.match(v, '^(%x+) (%d+) (%d+) (%d+) (%d+)$')
+  if tonumber(till) > 0 and tonumber(till) <= now then return end
+  return hash, outcome, reason, at
+end
+
+local function remember(q, id, hash, outcome, reason, ended)
+  local till = ended and now + tonumber(call('HGET', q.c, 'remember') or 86400000000) or 0
+  call('HSET', q.r, id, string.format('%s %d %d %.0f %.0f', hash, outcome, reason, now, till))
+  if ended then call('ZADD', q.rf, till, id) else call('ZREM', q.rf, id) end
+end
+
+local function remembered(q, id, outcome, reason, ended)
+  local hash = recall(q, id)
+  if hash then remember(q, id, hash, outcome, reason, ended) end
+end
+
+-- forget removes memories that ran out, at most limit.
+local function forget(q, limit)
+  local gone = call('ZRANGEBYSCORE', q.rf, '-inf', now, 'LIMIT', 0, limit)
+  if #gone > 0 then
+    call('ZREM', q.rf, unpack(gone))
+    call('HDEL', q.r, unpack(gone))
+  end
+  return #gone
+end
+
+-- entryms returns the two numbers of a stream entry's id.
+local function entryms(entry)
+  local a, b = string.match(entry, '^(%d+)-(%d+)$')
+  return tonumber(a), tonumber(b)
+end
+
+-- uuid is the id of a message that is named by its entry: a UUIDv7 of the entry's time,
+-- its number and the queue's tag. Redis's Lua has no 64-bit integers, so it is put
+-- together of parts.
+local function uuid(entry, tag)
+  local ms, seq = entryms(entry)
+  local hi = math.floor(ms / 65536)
+  return string.format('%08x-%04x-7%03x-%04x-%s', hi, ms - hi * 65536, seq % 4096,
+    32768 + math.floor(seq / 4096) % 16384, tag)
+end

@@ -1,0 +1,17 @@
+-- publish puts messages without anything special at the end of a queue's stream.
+--
+-- KEYS 1 the stream, 2 the queue's counters, 3 notify, 4 queues
+-- ARGV 1 the queue's name, 2 bytes of all messages, 3... an envelope each
+-- Returns the entries' ids.
+local call = redis.call
+local stream, n = KEYS[1], #ARGV - 2
+call('HINCRBY', KEYS[2], 'published', n)
+call('HINCRBY', KEYS[2], 'xs', n)
+call('HINCRBY', KEYS[2], 'bytes', ARGV[2])
+local ids = {}
+for i = 3, #ARGV do
+  ids[i - 2] = call('XADD', stream, '*', 'redrive', ARGV[i])
+end
+call('SADD', KEYS[4], ARGV[1])
+call('XADD', KEYS[3], 'MAXLEN', '~', 2000, '*', 'q', ARGV[1])
+return ids
