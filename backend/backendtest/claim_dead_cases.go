@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"context"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -11,6 +12,7 @@ var claimDeadCases = []testCase{
 	{name: "ClaimDeadAndSettle", run: claimDead},
 	{name: "ClaimDeadRepeatIsARedrive", run: claimDeadRepeat, needs: []need{repeats}},
 	{name: "ClaimDeadUnderLease", run: claimDeadLease},
+	{name: "OnDeadDecides", run: onDead, needs: []need{engine, repeats}},
 }
 
 func claimDead(c *C) {
@@ -97,4 +99,59 @@ func claimDeadLease(c *C) {
 	c.redrive(first.ID)
 	c.redrive(second.ID)
 	c.done(c.get(2, c.lane(2, redrive.LaneRedrive))...)
+}
+
+// onDead lets a processor redrive with an edit, drop, archive and keep.
+func onDead(c *C) {
+	for _, id := range []string{"redrive", "drop", "archive", "keep"} {
+		c.publish(redrive.Message{ID: id, Body: []byte(id)})
+	}
+	c.kill(4, redrive.ReasonPermanent)
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	shelf := &shelf{}
+	go func() {
+		done <- redrive.OnDead(ctx, c.store, c.q, func(_ context.Context, e *redrive.Entry) (redrive.Decision, error) {
+			edit := &redrive.Edit{Body: []byte("mended")}
+			switch e.ID {
+			case "redrive":
+				return redrive.Decision{Action: redrive.ActRedrive, Edit: edit}, nil
+			case "drop":
+				return redrive.Decision{Action: redrive.ActDrop}, nil
+			case "archive":
+				return redrive.Decision{Action: redrive.ActArchive}, nil
+			}
+			return redrive.Decision{Edit: edit}, nil
+		}, redrive.DeadOptions{Poll: c.tick, Archive: shelf, Instance: "processor"})
+	}()
+	c.eventually("everything to be decided", func() bool {
+		n := c.counts()
+		e := c.entry("keep")
+		return n.AllDead() == 1 && n.AllWaiting() == 1 && e != nil && e.Original != nil
+	})
+	cancel()
+	c.noError(<-done, "OnDead")
+	if b := c.counts().Books; b.Dropped != 1 || b.Archived != 1 || len(shelf.bodies) != 1 || shelf.bodies[0] != "archive" {
+		c.Errorf("books %+v, archived %q", b, shelf.bodies)
+	}
+	if e := c.entry("keep"); e.State != redrive.StateDead || string(e.Body) != "mended" || string(e.Original.Body) != "keep" {
+		c.Errorf("kept as %s: %q, original %+v", e.State, e.Body, e.Original)
+	}
+	d := c.one(c.lane(1, redrive.LaneRedrive))
+	if d.ID != "redrive" || string(d.Body) != "mended" || d.Redrives != 1 {
+		c.Errorf("redriven: %s %q, %d times", d.ID, d.Body, d.Redrives)
+	}
+	c.done(d)
+}
+
+// shelf is an archive in memory.
+type shelf struct{ bodies []string }
+
+// Archive implements redrive.Archiver.
+func (s *shelf) Archive(_ context.Context, entries []redrive.Entry) error {
+	for i := range entries {
+		s.bodies = append(s.bodies, string(entries[i].Body))
+	}
+	return nil
 }

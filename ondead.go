@@ -1,0 +1,286 @@
+package redrive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// DeadHandler looks at a dead letter, with its body, failures and original, and
+// decides what becomes of it. An error or a panic leaves it where it is; it is looked
+// at again later. The context ends with Timeout, when the claim is lost, or when the
+// processor stops.
+type DeadHandler func(ctx context.Context, e *Entry) (Decision, error)
+
+// Decision is what shall become of a dead letter. The zero value keeps it.
+type Decision struct {
+	// Action is [ActRedrive], [ActDrop], [ActArchive], or 0 or [ActEdit] to keep it
+	// as a dead letter.
+	Action Action
+	// Edit changes it before it is redriven or kept; the original is kept beside it.
+	Edit *Edit
+	// After postpones a redrive.
+	After time.Duration
+}
+
+// Archiver takes dead letters to a place outside the store. When it returns nil they
+// are durable there, and are then removed from the store and counted as archived. After
+// a crash in between it may be given the same ones again. It must be safe for concurrent
+// use.
+type Archiver interface {
+	Archive(ctx context.Context, entries []Entry) error
+}
+
+// DeadOptions configures [OnDead]. Every field has a default.
+type DeadOptions struct {
+	// MaxAutoRedrives is how often a message may have been redriven, by whomever, and
+	// still be redriven by the handler; beyond that it is kept. Defaults to 3.
+	MaxAutoRedrives int
+	// Concurrency is how many dead letters are worked on at once. Defaults to 1.
+	Concurrency int
+	// Timeout bounds one call of the handler. Defaults to 30 s.
+	Timeout time.Duration
+	// Poll is how often the queue is looked at while nothing is there. Defaults to 5 s.
+	Poll time.Duration
+	// KeepFor is how long a dead letter that was kept is left alone before the handler
+	// sees it again. Defaults to 24 h.
+	KeepFor time.Duration
+	// RetryAfter is the same after an error of the handler. Defaults to 1 min.
+	RetryAfter time.Duration
+	// Archive is where [ActArchive] takes dead letters; without it they are kept.
+	Archive Archiver
+	// Logger gets a line for each decision. Defaults to discarding.
+	Logger *slog.Logger
+	// Instance names this process start. Defaults to a new id.
+	Instance string
+}
+
+// Defaults of DeadOptions.
+const (
+	DefaultAutoRedrives = 3
+	defaultDeadPoll     = 5 * time.Second
+	defaultKeepFor      = 24 * time.Hour
+	defaultDeadRetry    = time.Minute
+
+	archiveHold = time.Minute // a dead letter is not claimed again while it is archived
+)
+
+func (o *DeadOptions) fill() {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{{&o.Timeout, DefaultTimeout}, {&o.Poll, defaultDeadPoll}, {&o.KeepFor, defaultKeepFor}, {&o.RetryAfter, defaultDeadRetry}} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	if o.MaxAutoRedrives <= 0 {
+		o.MaxAutoRedrives = DefaultAutoRedrives
+	}
+	o.Concurrency = max(o.Concurrency, 1)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Instance == "" {
+		o.Instance = NewID()
+	}
+}
+
+// OnDead hands the dead letters of a queue to a handler until ctx ends, the oldest
+// first, and does what it decides. Any number of processes may do so for one queue: each
+// dead letter is claimed, and handled again if its process dies. While it is claimed a
+// person can neither redrive nor drop it. At most one DeadOptions may be given.
+func OnDead(ctx context.Context, store Store, queue string, h DeadHandler, o ...DeadOptions) error {
+	if err := CheckQueue(queue); err != nil {
+		return &Error{Op: "on dead", Err: err}
+	}
+	if h == nil || len(o) > 1 {
+		return &Error{Op: "on dead", Queue: queue, Err: fmt.Errorf("%w call: it takes a handler and at most one DeadOptions", ErrInvalid)}
+	}
+	p := &deadProcessor{store: store, queue: queue, handle: h, o: append(o, DeadOptions{})[0]}
+	p.o.fill()
+	for ctx.Err() == nil {
+		found, err := p.round(ctx)
+		if err != nil && ctx.Err() == nil {
+			p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "dead letters cannot be claimed", slog.String("queue", queue), slog.Any("error", err))
+		}
+		if found > 0 {
+			continue
+		}
+		t := time.NewTimer(p.o.Poll)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+	return nil
+}
+
+// deadProcessor is the state of OnDead.
+type deadProcessor struct {
+	store  Store
+	queue  string
+	handle DeadHandler
+	o      DeadOptions
+}
+
+// round claims some dead letters and works on them.
+func (p *deadProcessor) round(ctx context.Context) (int, error) {
+	ds, err := p.store.Claim(ctx, ClaimRequest{Queue: p.queue, Dead: true, Max: p.o.Concurrency, Lease: DefaultLease, Instance: p.o.Instance})
+	if err != nil {
+		return 0, err
+	}
+	var wg sync.WaitGroup
+	for i := range ds {
+		wg.Go(func() { p.process(ctx, &ds[i]) })
+	}
+	wg.Wait()
+	return len(ds), nil
+}
+
+// process works on one dead letter.
+func (p *deadProcessor) process(ctx context.Context, d *Delivery) {
+	attrs := []slog.Attr{slog.String("queue", d.Queue), slog.String("id", d.ID)}
+	decision, err := p.decide(ctx, d)
+	settle := context.WithoutCancel(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil: // we are stopping; another may have it at once
+		err = p.settle(settle, &Settlement{Receipt: d.Receipt, Outcome: OutcomeRelease})
+	case err != nil:
+		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "a processor of dead letters failed", append(attrs, slog.Any("error", err))...)
+		err = p.settle(settle, &Settlement{Receipt: d.Receipt, Outcome: OutcomeRetry, After: p.o.RetryAfter})
+	default:
+		err = p.carryOut(settle, d, &decision)
+	}
+	if err != nil {
+		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "what was decided of a dead letter was not done", append(attrs, slog.Any("error", err))...)
+	}
+}
+
+// decide asks the handler, keeps the claim meanwhile, and bounds what it may ask for.
+func (p *deadProcessor) decide(ctx context.Context, d *Delivery) (Decision, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
+	defer cancel()
+	entries, err := p.store.Get(ctx, []Ref{d.Ref()})
+	if err != nil {
+		return Decision{}, err
+	}
+	if entries[0] == nil {
+		return Decision{}, ErrNotFound
+	}
+	stop := p.extend(ctx, cancel, d)
+	decision, err := p.call(ctx, entries[0])
+	stop()
+	if err != nil {
+		return Decision{}, err
+	}
+	keep := Decision{Edit: decision.Edit}
+	switch {
+	case decision.Action == ActRedrive && entries[0].Redrives >= p.o.MaxAutoRedrives:
+		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "a dead letter was redriven too often and is kept", slog.String("queue", d.Queue), slog.String("id", d.ID),
+			slog.Int("redrives", entries[0].Redrives))
+		return keep, nil
+	case decision.Action == ActArchive && p.o.Archive == nil:
+		return keep, &Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: errors.New("there is no archive"), Hint: "set DeadOptions.Archive"}
+	case decision.Action == ActArchive:
+		return decision, p.o.Archive.Archive(ctx, []Entry{*entries[0]})
+	case decision.Action > ActEdit || decision.Action == ActKill || decision.After < 0:
+		return keep, &Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: fmt.Errorf("%w decision: %s after %s", ErrInvalid, decision.Action, decision.After)}
+	}
+	return decision, nil
+}
+
+// call calls the handler; a panic is an error.
+func (p *deadProcessor) call(ctx context.Context, e *Entry) (d Decision, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &PanicError{Value: r}
+		}
+	}()
+	return p.handle(ctx, e)
+}
+
+// extend keeps a claim until stop is called; when it is lost, cancel is.
+func (p *deadProcessor) extend(ctx context.Context, cancel context.CancelFunc, d *Delivery) (stop func()) {
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(DefaultLease / extendShare)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			err := FirstError(p.store.Extend(ctx, []Receipt{d.Receipt}, DefaultLease))
+			if errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrNotFound) {
+				cancel()
+				return
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// carryOut does what was decided.
+func (p *deadProcessor) carryOut(ctx context.Context, d *Delivery, decision *Decision) error {
+	s := Settlement{Receipt: d.Receipt}
+	var then *Change
+	switch decision.Action {
+	case ActRedrive:
+		s.Outcome, s.After, s.Edit = OutcomeRepeat, decision.After, decision.Edit
+	case ActDrop:
+		s.Outcome, s.Reason = OutcomeDrop, d.Dead
+	case ActArchive: // a claimed message cannot be archived, so the claim ends first
+		s.Outcome, s.After = OutcomeRetry, archiveHold
+		then = &Change{Action: ActArchive}
+	default:
+		s.Outcome, s.After = OutcomeRetry, p.o.KeepFor
+		if decision.Edit != nil {
+			then = &Change{Action: ActEdit, Edit: decision.Edit}
+		}
+	}
+	if err := p.settle(ctx, &s); err != nil {
+		return err
+	}
+	if then != nil {
+		results, err := p.store.Update(ctx, Selection{Refs: []Ref{d.Ref()}}, *then, 1)
+		if err != nil {
+			return err
+		}
+		if len(results) == 1 && results[0].Err != nil {
+			return results[0].Err
+		}
+	}
+	what := "kept"
+	if decision.Action != 0 {
+		what = decision.Action.String()
+	}
+	p.o.Logger.LogAttrs(ctx, slog.LevelInfo, "dead letter decided", slog.String("queue", d.Queue), slog.String("id", d.ID), slog.String("decision", what))
+	return nil
+}
+
+// settle settles a claim, again while the outcome is unknown or the store has a fault
+// that passes.
+func (p *deadProcessor) settle(ctx context.Context, s *Settlement) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseGrace)
+	defer cancel()
+	for {
+		err := FirstError(p.store.Settle(ctx, []Settlement{*s}))
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) {
+			return err
+		}
+		t := time.NewTimer(claimSoon)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+}
