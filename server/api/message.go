@@ -79,7 +79,9 @@ type Message struct {
 	Body       *string  `json:"body,omitempty"` // if it is text
 	BodyBase64 []byte   `json:"body_base64,omitempty"`
 	// Hidden says that the token may not see bodies and headers.
-	Hidden   bool     `json:"hidden,omitempty"`
+	Hidden bool `json:"hidden,omitempty"`
+	// Masked says that parts of the body or of headers show as ***.
+	Masked   bool     `json:"masked,omitempty"`
 	History  *History `json:"history,omitempty"`
 	Original *Message `json:"original,omitempty"` // before it was edited
 }
