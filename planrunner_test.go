@@ -20,6 +20,8 @@ type morgue struct {
 	store *faultyStore
 	plans *redrive.Plans
 	count int
+
+	archive shelf
 }
 
 // faultyStore fails writes of records, or page look-ups, on demand.
@@ -61,7 +63,7 @@ func inMorgue(t *testing.T, test func(m *morgue)) {
 
 // process returns the plans as another process sees them.
 func (m *morgue) process(name string) *redrive.Plans {
-	return redrive.NewPlans(m.store, redrive.PlansOptions{Instance: name})
+	return redrive.NewPlans(m.store, redrive.PlansOptions{Instance: name, Archive: &m.archive})
 }
 
 // run carries out plans until the returned function is called.
@@ -250,6 +252,9 @@ func TestPlanActions(t *testing.T) {
 				m.kill("q", 30, nil)
 				m.ends(m.create(c.r), time.Minute, redrive.PlanDone, 30, 0)
 				counts, err := m.store.Counts(context.Background(), "q")
+				if archived := len(m.archive.entries); (c.name == "archive") != (archived == 30) {
+					t.Errorf("%d were archived", archived)
+				}
 				if err != nil || !c.check(&counts[0]) || counts[0].AllDead() != 0 {
 					t.Errorf("%+v, %v", counts, err)
 				}

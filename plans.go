@@ -35,6 +35,9 @@ type PlansOptions struct {
 	// one: plans then go on at once after a crash, without waiting for the lease of
 	// the process that died.
 	Alone bool
+	// Archive is where [ActArchive] takes dead letters before it removes them. Without
+	// it there are no such plans.
+	Archive Archiver
 }
 
 // Plans makes plans and carries them out. All methods are safe for concurrent use, in
@@ -107,6 +110,9 @@ func (p *Plans) DryRun(ctx context.Context, r PlanRequest) (DryRun, error) {
 func (p *Plans) prepare(ctx context.Context, r *PlanRequest) (Plan, DryRun, error) {
 	if err := r.check(); err != nil {
 		return Plan{}, DryRun{}, err
+	}
+	if r.Action == ActArchive && p.o.Archive == nil {
+		return Plan{}, DryRun{}, &Error{Op: "plan", Err: fmt.Errorf("%w plan: there is no archive", ErrInvalid), Hint: "configure one, or drop"}
 	}
 	now, err := p.store.Now(ctx)
 	if err != nil {

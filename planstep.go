@@ -129,6 +129,11 @@ func (p *Plans) carryOut(ctx context.Context, plan *Plan, batch []planResult, ag
 	if len(refs) == 0 {
 		return nil
 	}
+	if plan.Request.Action == ActArchive {
+		if err := p.archive(ctx, refs); err != nil {
+			return err
+		}
+	}
 	q := plan.query(0)
 	results, err := p.store.Update(ctx, Selection{Refs: refs, Query: &q}, plan.change(), len(refs))
 	if err != nil {
@@ -147,6 +152,32 @@ func (p *Plans) carryOut(ctx context.Context, plan *Plan, batch []planResult, ag
 		}
 		if results[i].Err != nil {
 			r.refuse(results[i].Err)
+		}
+	}
+	return nil
+}
+
+// archive archives what is about to be removed; a batch that is done again may be
+// archived again.
+func (p *Plans) archive(ctx context.Context, refs []Ref) error {
+	if p.o.Archive == nil {
+		return &Error{Op: "plan", Err: errors.New("this process has no archive"), Hint: "configure one"}
+	}
+	for len(refs) > 0 {
+		part := refs[:min(len(refs), planLook)]
+		refs = refs[len(part):]
+		found, err := p.store.Get(ctx, part)
+		if err != nil {
+			return err
+		}
+		var entries []Entry
+		for _, e := range found {
+			if e != nil && e.State == StateDead {
+				entries = append(entries, *e)
+			}
+		}
+		if err := p.o.Archive.Archive(ctx, entries); err != nil {
+			return err
 		}
 	}
 	return nil

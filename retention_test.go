@@ -1,0 +1,85 @@
+package redrive_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// retain runs the retention until the returned function is called.
+func (m *morgue) retain(o redrive.RetentionOptions) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- redrive.NewRetention(m.store, o).Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			m.t.Error(err)
+		}
+	}
+}
+
+func (m *morgue) books(queue string) (dead int64, b redrive.Books) {
+	m.t.Helper()
+	counts, err := m.store.Counts(context.Background(), queue)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return counts[0].AllDead(), counts[0].Books
+}
+
+func TestRetention(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		m.kill("old", 50, nil)
+		m.kill("many", 100, nil)
+		m.kill("discarded", 100, nil)
+		m.kill("kept", 100, nil)
+		pass(time.Hour)
+		m.kill("old", 5, nil)
+		archive := &shelf{}
+		rules := map[string]redrive.RetentionRule{
+			"old": {Age: 30 * time.Minute}, "many": {Keep: 40}, "discarded": {Age: time.Minute, Keep: 10, Discard: true},
+		}
+		stop := m.retain(redrive.RetentionOptions{Rule: func(queue string) redrive.RetentionRule { return rules[queue] }, Archive: archive})
+		defer m.retain(redrive.RetentionOptions{Instance: "another process", Archive: archive})()
+		pass(2 * time.Minute)
+		stop()
+		for queue, want := range map[string][3]int64{"old": {5, 50, 0}, "many": {40, 60, 0}, "discarded": {0, 0, 100}, "kept": {100, 0, 0}} {
+			if dead, b := m.books(queue); dead != want[0] || b.Archived != want[1] || b.Dropped != want[2] {
+				t.Errorf("%s: %d dead, %d archived, %d dropped; want %v", queue, dead, b.Archived, b.Dropped, want)
+			}
+		}
+		if len(archive.entries) != 110 {
+			t.Errorf("%d are in the archive", len(archive.entries))
+		}
+		audits, err := m.store.Verify(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range audits {
+			if a.Imbalance() != 0 {
+				t.Errorf("%+v", a)
+			}
+		}
+	})
+}
+
+// What cannot be archived is not removed.
+func TestRetentionWithoutAnArchive(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		m.kill("q", 20, nil)
+		rule := func(string) redrive.RetentionRule { return redrive.RetentionRule{Age: time.Second} }
+		broken := &shelf{err: errors.New("the disk is full")}
+		for _, archive := range []redrive.Archiver{nil, broken} {
+			stop := m.retain(redrive.RetentionOptions{Rule: rule, Archive: archive})
+			pass(3 * time.Minute)
+			stop()
+			if dead, b := m.books("q"); dead != 20 || b.Left() != 0 {
+				t.Errorf("%d are left, books %+v", dead, b)
+			}
+		}
+	})
+}
