@@ -251,3 +251,14 @@ func readIndex(name string) ([]frame, error) {
 		frames = append(frames, fr)
 	}
 }
+
+// MatchesLine reports whether a line of an export or an archive matches. One that cannot
+// be read does, so that whoever reads it says so.
+func (f *Filter) MatchesLine(line []byte) bool {
+	e, err := parse(line)
+	if err != nil {
+		return true
+	}
+	item := itemOf(&e)
+	return f.matches(&item)
+}

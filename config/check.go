@@ -70,6 +70,8 @@ func (c *Config) check(k *checker) {
 	}
 	c.Limits.check(k, "limits")
 	c.WebSocket.check(k)
+	c.Retention.check(k, "retention")
+	checkMasks(k, "mask", c.Mask)
 	c.checkTokens(k)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")
@@ -173,6 +175,8 @@ func (c *Config) checkQueue(k *checker, path string, q *Queue) {
 		c.checkRule(k, fmt.Sprintf("%s.rules[%d]", path, i), r)
 	}
 	q.Limits.check(k, path+".limits")
+	q.Retention.check(k, path+".retention")
+	checkMasks(k, path+".mask", q.Mask)
 	if q.Remember == 0 && k.given(path+".remember") {
 		k.bad(path+".remember", "ids must be remembered for some time", "write a duration such as 1h; the default is 24h")
 	}

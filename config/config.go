@@ -31,6 +31,14 @@ type Config struct {
 	Policies map[string]*Policy `yaml:"policies" json:"policies,omitempty"`
 	// Limits of the whole store. Defaults to none.
 	Limits Limits `yaml:"limits" json:"limits,omitzero"`
+	// Archive is the folder for dead letters that are archived. Defaults to archive
+	// within the folder of an SQLite store, else to ./redrive-archive.
+	Archive string `yaml:"archive" json:"archive,omitempty"`
+	// Retention of queues that have none of their own. Defaults to keeping dead
+	// letters for ever.
+	Retention Retention `yaml:"retention" json:"retention,omitzero"`
+	// Mask names what is not shown of bodies and headers, in all queues.
+	Mask []MaskPath `yaml:"mask" json:"mask,omitempty"`
 	// MaxBody bounds the body of one message. Defaults to 16MiB, which is the most.
 	MaxBody Size `yaml:"max_body" json:"max_body,omitempty"`
 	// WebSocket configures the WebSocket gateway.
@@ -77,6 +85,11 @@ type Queue struct {
 	Rules []Rule `yaml:"rules" json:"rules,omitempty"`
 	// Limits of the queue. Defaults to none.
 	Limits Limits `yaml:"limits" json:"limits,omitzero"`
+	// Retention says how long dead letters are kept. Defaults to the retention of all
+	// queues.
+	Retention *Retention `yaml:"retention" json:"retention,omitempty"`
+	// Mask names what is not shown of bodies and headers, beside that of all queues.
+	Mask []MaskPath `yaml:"mask" json:"mask,omitempty"`
 	// Remember is how long ids that callers chose are remembered. Defaults to 24h.
 	Remember Duration `yaml:"remember" json:"remember,omitempty"`
 }

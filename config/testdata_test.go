@@ -10,6 +10,9 @@ environment: test
 max_body: 1MiB
 log: {level: debug, format: json}
 limits: {bytes: 10GB}
+archive: ./old-letters
+retention: {age: 90d}
+mask: ["$..password", "header:authorization"]
 policies:
   gold: {max_attempts: 50, backoff: {type: schedule, delays: [1s, 5s, 1m]}}
   plain:
@@ -30,6 +33,8 @@ queues:
       - {match: {header.tenant: 42}, policy: {timeout: 1m}}
     limits:  {depth: 1_000_000, age: 1h30m, soft: 80%}
     remember: 48h
+    retention: {keep: 100000, archive: false}
+    mask: ["$.card.number"]
   mail:
 tokens:
   - {name: billing, hash: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", scopes: [publish, read], queues: [sms]}

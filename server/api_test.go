@@ -264,7 +264,7 @@ func TestAPlanOfNames(t *testing.T) {
 func TestPlansArePausedAndCancelled(t *testing.T) {
 	store := newStore(t)
 	deadLetters(t, store, 50)
-	d := start(t, parse(t, "queues: {sms: {}}"), store)
+	d := start(t, parse(t, "queues: {sms: {}}\narchive: "+t.TempDir()), store)
 	p := get[api.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"archive","filter":{"queue":"sms","reason":"exhausted"},"rate":"1/h"}`)
 	if p.Total != 50 || p.Request.Filter.Reason != "exhausted" {
 		t.Errorf("%+v", p)

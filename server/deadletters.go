@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server/api"
 )
@@ -78,7 +77,7 @@ func (a *app) showDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, api.Whole(e, who.may(config.ScopeReadPayload)))
+	return a.writeWhole(w, r, e, who)
 }
 
 func (a *app) editDead(w http.ResponseWriter, r *http.Request, who *caller) error {

@@ -19,10 +19,15 @@ type LocalAPI struct {
 
 // Local returns the API over a store that this process has opened, for commands that
 // work on a store directly. Whoever can open the store may do everything, so there
-// are no tokens. Close it before the store.
-func Local(store redrive.Store) *LocalAPI {
+// are no tokens. Dead letters are archived into the given archive, if there is one. Close
+// it before the store.
+func Local(store redrive.Store, archive ...redrive.Archiver) *LocalAPI {
 	log := slog.New(slog.DiscardHandler)
-	a := &app{store: store, plans: redrive.NewPlans(store, redrive.PlansOptions{Alone: embedded(store)}), log: log, gateway: gateway.New(store, gateway.Options{})}
+	o := redrive.PlansOptions{Alone: embedded(store)}
+	if len(archive) > 0 {
+		o.Archive = archive[0]
+	}
+	a := &app{store: store, plans: redrive.NewPlans(store, o), log: log, gateway: gateway.New(store, gateway.Options{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	var runner sync.WaitGroup
 	runner.Go(func() {

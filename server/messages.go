@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server/api"
 )
@@ -89,7 +88,7 @@ const (
 
 // awaited returns a message that may not be there yet.
 func (a *app) awaited(r *http.Request) (*redrive.Entry, error) {
-	v, err := parameters(r, "wait")
+	v, err := parameters(r, "wait", "unmasked")
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +124,7 @@ func (a *app) showMessage(w http.ResponseWriter, r *http.Request, who *caller) e
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, api.Whole(e, who.may(config.ScopeReadPayload)))
+	return a.writeWhole(w, r, e, who)
 }
 
 // showEnded answers with what is remembered, or with notFound.

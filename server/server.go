@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/archive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway"
@@ -47,6 +48,9 @@ type Server struct {
 	http    *http.Server
 	socket  *http.Server
 	closers []func()
+
+	archive   *archive.Archive
+	retention *redrive.RetentionRunner
 }
 
 // Bounds of the HTTP server. Bodies are bounded by their pace (see [gateway.Pace]),
@@ -58,8 +62,6 @@ const (
 	maxHeaderBytes    = 16 << 10
 	maxConnections    = 20_000
 	drainTimeout      = 15 * time.Second // for requests under way at shutdown
-	trimInterval      = time.Minute
-	trimBatch         = 1000
 )
 
 // Run starts a daemon and works until ctx ends; see [Server.Run].
@@ -129,6 +131,11 @@ func (s *Server) assemble(store redrive.Store) error {
 	if err := s.probe(ctx, store); err != nil {
 		return err
 	}
+	to, err := archive.Open(s.cfg.ArchiveDir())
+	if err != nil {
+		return err
+	}
+	s.archive = to
 	a := &app{store: &auditedStore{Store: store, log: s.log}, log: s.log, targets: make(map[string]string)}
 	s.app = a
 	inForce, err := newLive(s.cfg)
@@ -155,7 +162,11 @@ func (s *Server) assemble(store redrive.Store) error {
 	})
 	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
 	a.meters = newMeters(store, s.log, a.instances.live)
-	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{Instance: instance, Logger: s.log, Alone: embedded(store)})
+	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{Instance: instance, Logger: s.log, Alone: embedded(store), Archive: s.archive})
+	s.retention = redrive.NewRetention(a.store, redrive.RetentionOptions{
+		Rule: func(queue string) redrive.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
+		Instance: instance, Logger: s.log, Alone: embedded(store),
+	})
 	a.gateway = gateway.New(&meteredSink{a.marks}, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, AllowReply: a.allowReply, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
@@ -225,7 +236,7 @@ func (s *Server) Run(ctx context.Context) error {
 		start("guard "+name, func() error { return g.Run(work) })
 	}
 	start("sessions", func() error { return s.app.sessions.Run(work) })
-	start("retention", func() error { s.trim(work); return nil })
+	start("retention", func() error { return s.retention.Run(work) })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("http", func() error { return s.http.Serve(listener) })
@@ -250,7 +261,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for err := range errs {
 		all = append(all, err)
 	}
-	all = append(all, s.app.store.Close())
+	all = append(all, s.archive.Close(), s.app.store.Close())
 	return errors.Join(all...)
 }
 
@@ -289,28 +300,6 @@ func (s *Server) drainPull() {
 	defer cancel()
 	if err := pull.ReleaseAll(ctx); err != nil {
 		s.log.LogAttrs(ctx, slog.LevelWarn, "claims of workers could not be given back", slog.Any("error", err))
-	}
-}
-
-// trim removes what expired by itself: remembered ids and records.
-func (s *Server) trim(ctx context.Context) {
-	tick := time.NewTicker(trimInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for ctx.Err() == nil {
-			n, err := s.app.store.Trim(ctx, redrive.Retention{}, trimBatch)
-			if err != nil {
-				s.log.LogAttrs(ctx, slog.LevelWarn, "retention", slog.Any("error", err))
-			}
-			if err != nil || n == (redrive.Trimmed{}) {
-				break
-			}
-		}
 	}
 }
 

@@ -47,6 +47,9 @@ func (s *Store) put(e *redrive.Entry, how redrive.Entered, now int64) error {
 	chosen := e.ID != ""
 	hash := redrive.BodyHash(&e.Message)
 	if chosen {
+		if how == redrive.EnteredImported {
+			q.forgetArchived(e.ID)
+		}
 		if err := q.collision(&e.Message, hash, now); err != nil {
 			return err
 		}

@@ -91,6 +91,14 @@ func (q *queue) forgetAll(limit int, now int64) (n int) {
 	return n
 }
 
+// forgetArchived forgets an id whose message went to the archive, so that it can be
+// imported from there.
+func (q *queue) forgetArchived(id string) {
+	if r := q.remembered[id]; r != nil && r.ended && r.outcome == redrive.OutcomeDead && q.byID[id] == nil {
+		delete(q.remembered, id)
+	}
+}
+
 // collision tells whether an id is taken: nil, ErrDuplicate or ErrConflict.
 func (q *queue) collision(m *redrive.Message, hash uint64, now int64) error {
 	taken, known := uint64(0), false

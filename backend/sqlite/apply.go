@@ -179,6 +179,11 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered redrive.Entered) error {
 	if m.PublishedAt.IsZero() {
 		m.PublishedAt = timeOf(t.now)
 	}
+	if entered == redrive.EnteredImported {
+		if err := t.forgetArchived(q, m.ID); err != nil {
+			return err
+		}
+	}
 	if err := t.identify(q, m, &r); err != nil {
 		return err
 	}

@@ -211,7 +211,7 @@ func TestRedriveAsksOnATerminal(t *testing.T) {
 func TestDropAsksForTheCount(t *testing.T) {
 	b := newBench(t)
 	b.kill("q", redrive.ReasonExhausted, "a", "b")
-	b.expect(exitUsage, "--yes (2 dead letters, queue q)", "dead", "drop", "--queue", "q")
+	b.expect(exitUsage, "--yes to drop 2 dead letters (queue q)", "dead", "drop", "--queue", "q")
 	b.expect(exitUsage, "every dead letter", "dead", "drop", "--yes")
 	b.tty, b.types = true, "yes\n"
 	b.expect(exitFailed, `This removes 2 dead letters (queue q) for good. Type "drop 2"`, "dead", "drop", "--queue", "q")

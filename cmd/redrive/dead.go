@@ -21,7 +21,9 @@ type deadCmd struct {
 	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
 	Redrive deadRedriveCmd `cmd:"" help:"Give dead letters another life."`
 	Drop    deadDropCmd    `cmd:"" help:"Remove dead letters for good."`
+	Archive deadArchiveCmd `cmd:"" help:"Move dead letters into the archive's folder."`
 	Export  deadExportCmd  `cmd:"" help:"Write dead letters as NDJSON."`
+	Import  deadImportCmd  `cmd:"" help:"Put dead letters in, from an export or an archive."`
 }
 
 type deadListCmd struct {
@@ -190,7 +192,7 @@ func (c *deadExportCmd) write(ctx context.Context, t *terminal, client *client, 
 	err = pages(ctx, client, "/v1/dead-letters", query, func(page api.List[api.Message]) bool {
 		for i := range page.Items {
 			var m api.Message
-			inner = client.do(ctx, http.MethodGet, deadPath(redrive.Ref{Queue: page.Items[i].Queue, ID: page.Items[i].ID}), nil, nil, &m)
+			m, inner = client.whole(ctx, deadPath(redrive.Ref{Queue: page.Items[i].Queue, ID: page.Items[i].ID}))
 			if isNotFound(inner) { // it was redriven meanwhile
 				inner = nil
 				continue

@@ -69,7 +69,8 @@ func (c *deadEditCmd) edit(ctx context.Context, t *terminal, client *client, ref
 	needed := c.Body == "" && c.Kind == nil && c.Key == nil && len(c.Headers) == 0
 	var m api.Message
 	if needed || len(c.Headers) > 0 {
-		if err := client.do(ctx, http.MethodGet, deadPath(ref), nil, nil, &m); err != nil {
+		var err error
+		if m, err = client.whole(ctx, deadPath(ref)); err != nil {
 			return nil, err
 		}
 	}

@@ -59,18 +59,58 @@ func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal) error {
 
 // confirmRedrive asks on a terminal when no single messages were named.
 func (c *deadRedriveCmd) confirmRedrive(t *terminal, d *api.DryRun) error {
+	return c.ask(t, d, "Redrive", "redriven")
+}
+
+// ask asks on a terminal whether what can be undone shall be done, when no single
+// messages were named.
+func (c *planFlags) ask(t *terminal, d *api.DryRun, verb, done string) error {
 	if len(c.IDs) > 0 || !t.inTTY || !t.errTTY || t.json {
 		return nil
 	}
-	fmt.Fprintf(t.err, "Redrive %s (%s)? [y/N] ", letters(d), c.described())
+	fmt.Fprintf(t.err, "%s %s (%s)? [y/N] ", verb, letters(d), c.described())
 	answer, err := readLine(t.in)
 	if err != nil {
 		return err
 	}
 	if a := strings.ToLower(answer); a != "y" && a != "yes" {
-		return fmt.Errorf("nothing was redriven")
+		return fmt.Errorf("nothing was %s", done)
 	}
 	return nil
+}
+
+// confirmTyped asks for a phrase with the count to be typed before something is removed
+// for good. what names how many of what, which says the filter.
+func confirmTyped(t *terminal, verb string, count int64, what, which string) error {
+	if !t.inTTY || !t.errTTY || t.json {
+		return usagef("this removes messages for good: add --yes to %s %s (%s)", verb, what, which)
+	}
+	phrase := fmt.Sprintf("%s %d", verb, count)
+	fmt.Fprintf(t.err, "This removes %s (%s) for good. Type %q to go on: ", what, which, phrase)
+	answer, err := readLine(t.in)
+	if err != nil {
+		return err
+	}
+	if answer != phrase {
+		return fmt.Errorf("nothing was removed")
+	}
+	return nil
+}
+
+type deadArchiveCmd struct {
+	planFlags `embed:""`
+}
+
+func (*deadArchiveCmd) Help() string {
+	return examples(
+		"redrive dead archive --queue hooks --until 30d", "what died more than 30 days ago, into the archive's folder",
+		"redrive dead import ./redrive-data/archive --queue hooks", "and back again",
+	)
+}
+
+// Run moves dead letters into the archive.
+func (c *deadArchiveCmd) Run(ctx context.Context, t *terminal) error {
+	return c.run(ctx, t, api.PlanRequest{Action: "archive"}, "archived", func(t *terminal, d *api.DryRun) error { return c.ask(t, d, "Archive", "archived") })
 }
 
 type deadDropCmd struct {
@@ -92,21 +132,9 @@ func (c *deadDropCmd) Run(ctx context.Context, t *terminal) error {
 	return c.run(ctx, t, api.PlanRequest{Action: "drop"}, "dropped", c.confirmDrop)
 }
 
-// confirmDrop asks for the count and the filter to be typed: what is dropped is gone.
+// confirmDrop asks for the count to be typed: what is dropped is gone.
 func (c *deadDropCmd) confirmDrop(t *terminal, d *api.DryRun) error {
-	if !t.inTTY || !t.errTTY || t.json {
-		return usagef("dropping removes messages for good: add --yes (%s, %s)", letters(d), c.described())
-	}
-	phrase := fmt.Sprintf("drop %d", d.Total)
-	fmt.Fprintf(t.err, "This removes %s (%s) for good. Type %q to go on: ", letters(d), c.described(), phrase)
-	answer, err := readLine(t.in)
-	if err != nil {
-		return err
-	}
-	if answer != phrase {
-		return fmt.Errorf("nothing was dropped")
-	}
-	return nil
+	return confirmTyped(t, "drop", d.Total, letters(d), c.described())
 }
 
 // everything describes a filter without conditions.
@@ -145,6 +173,9 @@ func (c *planFlags) run(ctx context.Context, t *terminal, req api.PlanRequest, d
 	}
 	if req.Rate = c.Rate.String(); len(c.IDs) == 0 {
 		f := c.filter()
+		if req.Filter != nil {
+			f.State = req.Filter.State
+		}
 		req.Filter = &f
 	}
 	for _, id := range c.IDs {

@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/archive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/server"
@@ -50,6 +51,15 @@ func openStore(ctx context.Context, address config.Address) (redrive.Store, erro
 	return backend.Open(ctx, text)
 }
 
+// archiveOf is the folder of the archive of a store that is opened without a
+// configuration.
+func archiveOf(address config.Address) string {
+	if dir, ok := strings.CutPrefix(string(address), "sqlite:"); ok {
+		return config.ArchiveBeside(dir)
+	}
+	return config.DefaultArchive
+}
+
 // openLocal opens a store in this process and returns a client of its API.
 func openLocal(ctx context.Context, address config.Address) (*client, error) {
 	store, err := openStore(ctx, address)
@@ -59,10 +69,14 @@ func openLocal(ctx context.Context, address config.Address) (*client, error) {
 		}
 		return nil, err
 	}
-	api := server.Local(store)
+	to, err := archive.Open(archiveOf(address))
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	api := server.Local(store, to)
 	c := newLocalClient(api, address.String(), func() error {
 		api.Close()
-		return store.Close()
+		return errors.Join(to.Close(), store.Close())
 	})
 	c.store = store
 	return c, nil

@@ -98,17 +98,40 @@ func ended(t *terminal, list api.List[api.Message]) {
 }
 
 type messagesCancelCmd struct {
-	remote `embed:""`
-	IDs    []string `arg:"" name:"queue/id" help:"The messages."`
-	Queue  string   `short:"q" placeholder:"QUEUE" help:"The queue of ids that are given without one."`
+	planFlags `embed:""`
 }
 
 func (*messagesCancelCmd) Help() string {
-	return examples("redrive messages cancel hooks/order-42", "it will not be delivered; the books count it as dropped")
+	return examples("redrive messages cancel hooks/order-42", "it will not be delivered; the books count it as dropped",
+		"redrive messages cancel --queue hooks --kind ping", "all that wait and match, after a confirmation")
 }
 
 // Run removes messages that wait.
 func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal) error {
+	if len(c.IDs) > 0 {
+		return c.cancelNamed(ctx, t)
+	}
+	if c.filterFlags == (filterFlags{}) {
+		return usagef("name messages, or a filter such as --queue QUEUE")
+	}
+	if c.Reason != "" || c.Signature != "" {
+		return usagef("messages that wait have neither a reason nor a signature; for dead letters: redrive dead drop")
+	}
+	return c.run(ctx, t, api.PlanRequest{Action: "drop", Filter: &api.Filter{State: redrive.StateWaiting.String()}}, "cancelled", func(t *terminal, d *api.DryRun) error {
+		return confirmTyped(t, "cancel", d.Total, waitingText(d), c.described())
+	})
+}
+
+// waitingText is how many messages wait, by a dry run.
+func waitingText(d *api.DryRun) string {
+	more := ""
+	if d.More {
+		more = "more than "
+	}
+	return more + grouped(d.Total) + " " + plural(int(min(d.Total, 2)), "message that waits", "messages that wait")
+}
+
+func (c *messagesCancelCmd) cancelNamed(ctx context.Context, t *terminal) error {
 	client, err := c.connect(ctx)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ type queuesCmd struct {
 	List   queuesListCmd   `cmd:"" default:"withargs" help:"Show the queues: what waits, what is dead, what went through."`
 	Pause  queuesPauseCmd  `cmd:"" help:"Stop delivering; messages are still accepted."`
 	Resume queuesResumeCmd `cmd:"" help:"Go on delivering."`
+	Purge  queuesPurgeCmd  `cmd:"" help:"Remove everything that waits in a queue, for good."`
 }
 
 type queuesListCmd struct {

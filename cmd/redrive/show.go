@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,8 @@ func (r *remote) show(ctx context.Context, t *terminal, id, queue string, body b
 	switch {
 	case body && m.Hidden:
 		return fmt.Errorf("the token may not see bodies")
+	case body && m.Masked:
+		return fmt.Errorf("parts of the body are masked; redrive dead export writes it whole, for who may see it")
 	case body && t.outTTY:
 		t.printf("%s\n", cleanText(string(m.Bytes())))
 		return nil
@@ -61,6 +64,18 @@ func (r *remote) show(ctx context.Context, t *terminal, id, queue string, body b
 	}
 	printMessage(t, &m)
 	return nil
+}
+
+// whole returns a message with what the configuration masks, for what would otherwise
+// write the mask back.
+func (c *client) whole(ctx context.Context, path string) (api.Message, error) {
+	var m api.Message
+	err := c.do(ctx, http.MethodGet, path, nil, nil, &m)
+	if err == nil && m.Masked {
+		m = api.Message{}
+		err = c.do(ctx, http.MethodGet, path, url.Values{"unmasked": {"true"}}, nil, &m)
+	}
+	return m, err
 }
 
 // fields prints names and values, aligned; empty values are left out.

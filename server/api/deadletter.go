@@ -42,3 +42,11 @@ func GroupOf(g *redrive.Group) Group {
 		Example: g.Example.String(), Type: g.Type, Message: g.Message,
 	}
 }
+
+// Imported answers an import of dead letters.
+type Imported struct {
+	Imported   int64        `json:"imported"`
+	Duplicates int64        `json:"duplicates"` // were there already, and left alone
+	Failed     int64        `json:"failed"`
+	Problems   []LineResult `json:"problems,omitempty"` // the first of those that failed
+}

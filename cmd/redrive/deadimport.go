@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/archive"
+	"github.com/redrive/redrive/server/api"
+)
+
+type deadImportCmd struct {
+	remote      `embed:""`
+	filterFlags `embed:""`
+	Path        string `arg:"" help:"An export, a file of an archive (.zst), the folder of an archive, or - for the input."`
+}
+
+func (*deadImportCmd) Help() string {
+	return examples(
+		"redrive dead import dead.ndjson", "what redrive dead export wrote; what is there already is left alone",
+		"redrive dead import ./redrive-data/archive --queue hooks --since 7d", "from an archive, those that match",
+	)
+}
+
+// importBytes is about how much goes into one request.
+const importBytes = 4 << 20
+
+// Run puts dead letters in.
+func (c *deadImportCmd) Run(ctx context.Context, t *terminal) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if c.Key != "" || c.Text != "" || c.Header != "" {
+		return usagef("an import is narrowed by --queue, --reason, --signature, --kind, --since and --until only")
+	}
+	filter, err := c.archived(time.Now())
+	if err != nil {
+		return err
+	}
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it is done
+	i := &importer{ctx: ctx, client: client, line: &progress{t: t}}
+	err = c.read(ctx, t, &filter, i.add)
+	if err == nil {
+		err = i.flush()
+	}
+	i.line.clear()
+	if t.json {
+		if err := t.writeJSON(i.sum); err != nil {
+			return err
+		}
+	} else {
+		t.printf("%s imported, %s there already, %s failed\n", grouped(i.sum.Imported), grouped(i.sum.Duplicates), grouped(i.sum.Failed))
+		for _, p := range i.sum.Problems {
+			t.printf("  line %d: %s\n", p.Line, clean(p.Error.Error()))
+		}
+	}
+	if err == nil && i.sum.Failed > 0 {
+		return errFailed
+	}
+	return err
+}
+
+// archived returns the filter as an archive knows it.
+func (c *deadImportCmd) archived(now time.Time) (f archive.Filter, err error) {
+	f = archive.Filter{Queue: c.Queue, Kind: c.Kind, Signature: c.Signature}
+	if c.Reason != "" {
+		if err := f.Reason.UnmarshalText([]byte(c.Reason)); err != nil {
+			return f, usageError{err}
+		}
+	}
+	f.Since, f.Until = c.Since.time(now), c.Until.time(now)
+	return f, nil
+}
+
+// time returns the moment, seen from now.
+func (w when) time(now time.Time) time.Time {
+	if d, err := time.ParseDuration(string(w)); err == nil {
+		return now.Add(-d)
+	}
+	at, _ := time.Parse(time.RFC3339Nano, string(w)) // it was checked when it was read
+	return at
+}
+
+// read calls add with each line that matches.
+func (c *deadImportCmd) read(ctx context.Context, t *terminal, f *archive.Filter, add func(line []byte) error) error {
+	if c.Path == "-" {
+		return lines(t.in, f, add)
+	}
+	info, err := os.Stat(c.Path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		a, err := archive.Open(c.Path)
+		if err != nil {
+			return err
+		}
+		defer a.Close() //nolint:errcheck // it was only read
+		var inner error
+		err = a.Read(ctx, *f, func(e *redrive.Entry) bool {
+			line, err := json.Marshal(api.Whole(e, true))
+			if err == nil {
+				err = add(line)
+			}
+			inner = err
+			return err == nil
+		})
+		return errors.Join(inner, err)
+	}
+	file, err := os.Open(c.Path)
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	in := bufio.NewReader(file)
+	if head, _ := in.Peek(4); !bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}) {
+		return lines(in, f, add)
+	}
+	z, err := zstd.NewReader(in)
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	return lines(z, f, add)
+}
+
+// maxImportLine bounds a line: a body and its original in base64, and their story.
+const maxImportLine = 64 << 20
+
+func lines(in io.Reader, f *archive.Filter, add func(line []byte) error) error {
+	s := bufio.NewScanner(in)
+	s.Buffer(make([]byte, 0, 64<<10), maxImportLine)
+	for s.Scan() {
+		line := bytes.TrimSpace(s.Bytes())
+		if len(line) == 0 || *f != (archive.Filter{}) && !f.MatchesLine(line) {
+			continue
+		}
+		if err := add(line); err != nil {
+			return err
+		}
+	}
+	return s.Err()
+}
+
+// importer sends lines in portions.
+type importer struct {
+	ctx    context.Context //nolint:containedctx // of one command
+	client *client
+	line   *progress
+	buf    bytes.Buffer
+	count  int // of lines in buf
+	sent   int // lines before
+	sum    api.Imported
+}
+
+func (i *importer) add(line []byte) error {
+	i.buf.Write(line)
+	i.buf.WriteByte('\n')
+	if i.count++; i.buf.Len() < importBytes {
+		return nil
+	}
+	return i.flush()
+}
+
+func (i *importer) flush() error {
+	if i.count == 0 {
+		return nil
+	}
+	resp, err := i.client.send(i.ctx, http.MethodPost, "/v1/dead-letters", nil, bytes.NewReader(i.buf.Bytes()), http.Header{"Content-Type": {"application/x-ndjson"}})
+	if err != nil {
+		return fmt.Errorf("after %d: %w", i.sent, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	var part api.Imported
+	if err := json.NewDecoder(resp.Body).Decode(&part); err != nil {
+		return fmt.Errorf("after %d: the answer cannot be read: %w", i.sent, err)
+	}
+	i.sum.Imported += part.Imported
+	i.sum.Duplicates += part.Duplicates
+	i.sum.Failed += part.Failed
+	for _, p := range part.Problems {
+		p.Line += i.sent
+		i.sum.Problems = append(i.sum.Problems, p)
+	}
+	i.sent += i.count
+	i.buf.Reset()
+	i.count = 0
+	i.line.update("%s imported", grouped(i.sum.Imported))
+	return nil
+}

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/gateway"
+	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/server/api"
+)
+
+// Bounds of an import: of a line, and of what is put in one step.
+const (
+	maxImportLine  = 2 * (redrive.MaxBodySize/3*4 + 4*redrive.MaxHeaderSize) // a body and its original, in base64
+	importBatch    = 100
+	importBytes    = 8 << 20
+	importProblems = 20
+)
+
+// importDead puts dead letters in, a line each, as an export or an archive holds them.
+// One that is there already is not touched, so an import may be repeated.
+func (a *app) importDead(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if _, err := parameters(r); err != nil {
+		return err
+	}
+	i := importer{a: a, who: who, known: make(map[string]error)}
+	err := a.audited(r, who, api.AuditEntry{Action: "import"}, func(e *api.AuditEntry) error {
+		err := i.read(r.Context(), gateway.Pace{}.Body(w, r))
+		if err == nil {
+			err = i.flush(r.Context())
+		}
+		e.Count = i.sum.Imported
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "dead letters imported", slog.Int64("count", i.sum.Imported), slog.Int64("duplicates", i.sum.Duplicates),
+		slog.Int64("failed", i.sum.Failed), slog.String("actor", who.name))
+	return writeJSON(w, http.StatusOK, i.sum)
+}
+
+// importer collects lines into batches.
+type importer struct {
+	a     *app
+	who   *caller
+	sum   api.Imported
+	batch []redrive.Entry
+	lines []int // of the batch
+	bytes int
+	known map[string]error // queues, and why nothing may be put there
+}
+
+func (i *importer) read(ctx context.Context, body io.Reader) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 0, 64<<10), maxImportLine)
+	n := 0
+	for lines.Scan() {
+		n++
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		e, err := i.entry(line)
+		if err != nil {
+			i.fail(n, err)
+			continue
+		}
+		i.batch, i.lines, i.bytes = append(i.batch, e), append(i.lines, n), i.bytes+len(line)
+		if len(i.batch) == importBatch || i.bytes > importBytes {
+			if err := i.flush(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return problem.New(http.StatusRequestEntityTooLarge, "too-large", "A line is too long", "", "is this an export of dead letters, one a line?")
+	} else if err != nil {
+		return bad("the lines cannot be read: "+err.Error(), "send them again; what is there already is left alone")
+	}
+	return nil
+}
+
+func (i *importer) entry(line []byte) (redrive.Entry, error) {
+	var m api.Message
+	if err := json.Unmarshal(line, &m); err != nil {
+		return redrive.Entry{}, bad("this is not a dead letter: "+err.Error(), "write lines as redrive dead export does")
+	}
+	e, err := m.Entry()
+	if err != nil {
+		return e, err
+	}
+	why, known := i.known[e.Queue]
+	if !known {
+		if why = i.who.confine(e.Queue); why == nil {
+			why = i.a.allowQueue(e.Queue)
+		}
+		i.known[e.Queue] = why
+	}
+	return e, why
+}
+
+func (i *importer) flush(ctx context.Context) error {
+	if len(i.batch) == 0 {
+		return nil
+	}
+	results, err := i.a.store.Apply(ctx, redrive.Batch{Put: i.batch, Entered: redrive.EnteredImported})
+	if err != nil {
+		return err
+	}
+	for n := range i.batch {
+		var err error
+		if results != nil {
+			err = results[n]
+		}
+		switch {
+		case err == nil:
+			i.sum.Imported++
+		case errors.Is(err, redrive.ErrDuplicate):
+			i.sum.Duplicates++
+		default:
+			i.fail(i.lines[n], err)
+		}
+	}
+	i.batch, i.lines, i.bytes = i.batch[:0], i.lines[:0], 0
+	return nil
+}
+
+func (i *importer) fail(line int, err error) {
+	i.sum.Failed++
+	if len(i.sum.Problems) < importProblems {
+		i.sum.Problems = append(i.sum.Problems, api.LineResult{Line: line, Status: api.LineError, Error: problem.Of(err)})
+	}
+}
