@@ -45,8 +45,9 @@ type Options struct {
 	// Logger defaults to discarding.
 	Logger *slog.Logger
 
-	// tick is how often connections are looked at; tests make it short.
-	tick time.Duration
+	// tick is how often connections are looked at, slow how long a frame may take to be
+	// written; tests make them short.
+	tick, slow time.Duration
 	// inject is called at places by tests, to panic there.
 	inject func(place string)
 }
@@ -127,6 +128,9 @@ func New(store redrive.Store, o Options) *Gateway {
 	}
 	if o.tick <= 0 {
 		o.tick = time.Second
+	}
+	if o.slow <= 0 {
+		o.slow = slowWrite
 	}
 	if o.inject == nil {
 		o.inject = func(string) {}

@@ -100,8 +100,8 @@ func (g *Gateway) keep(c *conn, now time.Time) {
 		return
 	}
 	since := func(nanos int64) time.Duration { return time.Duration(now.UnixNano() - nanos) }
-	if at := c.write.Load(); at != 0 && since(at) > slowWrite {
-		c.end(session.NewClose(session.CodeIdle, "slow", "nothing was read for %s", slowWrite))
+	if at := c.write.Load(); at != 0 && since(at) > g.o.slow {
+		c.end(session.NewClose(session.CodeIdle, "slow", "nothing was read for %s", g.o.slow))
 		_ = ws.CloseNow() // no close frame fits behind what the client does not read
 		return
 	}
