@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/gateway/session"
 )
 
@@ -106,9 +108,9 @@ func (c *Client) dial() (*websocket.Conn, error) {
 	}
 	ws, resp, err := websocket.Dial(ctx, c.url, o) //nolint:bodyclose // the library reads what there is of it
 	if err != nil {
-		if resp != nil && resp.StatusCode/100 == 4 && resp.StatusCode != http.StatusRequestTimeout && resp.StatusCode != http.StatusTooManyRequests {
-			b, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // what there is
-			return nil, fmt.Errorf("%w: HTTP %d %s", errRefused, resp.StatusCode, b)
+		if resp != nil && (resp.StatusCode/100 == 4 || resp.StatusCode == http.StatusNotImplemented) &&
+			resp.StatusCode != http.StatusRequestTimeout && resp.StatusCode != http.StatusTooManyRequests {
+			return nil, refusal(resp)
 		}
 		return nil, err
 	}
@@ -125,6 +127,16 @@ func (c *Client) dial() (*websocket.Conn, error) {
 		return nil, err
 	}
 	return ws, nil
+}
+
+// refusal is what the daemon said against a connection.
+func refusal(resp *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1024)) // the library keeps as much
+	p := new(problem.Problem)
+	if err == nil && json.Unmarshal(b, p) == nil && p.Title != "" {
+		return fmt.Errorf("%w: %w", errRefused, p)
+	}
+	return fmt.Errorf("%w: HTTP %s", errRefused, resp.Status)
 }
 
 // read takes the server's frames until the connection ends.

@@ -9,6 +9,7 @@ type cli struct {
 	Show     showCmd     `cmd:"" group:"messages" help:"Tell everything about a message."`
 	Messages messagesCmd `cmd:"" group:"messages" help:"Look at messages that are alive."`
 	Queues   queuesCmd   `cmd:"" group:"messages" help:"Look at queues, pause and resume them."`
+	Sessions sessionsCmd `cmd:"" group:"messages" help:"Look at the sessions of the WebSocket gateway."`
 	Guards   guardsCmd   `cmd:"" group:"messages" help:"Look at guarded targets, and force a state."`
 	Dead     deadCmd     `cmd:"" group:"dead letters" help:"Look at dead letters, repair, redrive and drop them."`
 	Plans    plansCmd    `cmd:"" group:"dead letters" help:"Look at redrives, pause, resume and cancel them."`
@@ -16,6 +17,7 @@ type cli struct {
 	Store    storeCmd    `cmd:"" group:"store" help:"Check and rescue a store's file."`
 	Backup   backupCmd   `cmd:"" group:"store" help:"Write a copy of the store."`
 
+	Connect    connectCmd    `cmd:"" group:"tools" help:"Open a WebSocket session, to try things out."`
 	Receive    receiveCmd    `cmd:"" group:"tools" help:"Receive deliveries, to try things out."`
 	Token      tokenCmd      `cmd:"" group:"tools" help:"Make tokens, and look at those of a daemon."`
 	Secret     secretCmd     `cmd:"" group:"tools" help:"Make secrets that sign deliveries."`
