@@ -203,8 +203,8 @@ func TestBrokenFramesEndTheirConnectionOnly(t *testing.T) {
 	for _, bytes := range []string{
 		"\x81\x05hello", // not masked
 		"\xf1\x80\x00\x00\x00\x00",
-		"\x83\x80\x00\x00\x00\x00",                                         // unknown opcode
-		"\x80\x80\x00\x00\x00\x00",                                         // a continuation of nothing
+		"\x83\x80\x00\x00\x00\x00", // unknown opcode
+		"\x80\x80\x00\x00\x00\x00", // a continuation of nothing
 		"\x81\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00xxxx",     // of a length below zero
 		"\x81\xff\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00\x00" + "xxx", // announced, never sent
 		"\x89\xfe\x01\x00\x00\x00\x00\x00",                                 // a ping too long
