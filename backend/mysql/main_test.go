@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,13 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	if prefix := os.Getenv(claimerEnv); prefix != "" {
+		if err := claimers(prefix); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	var err error
 	server, err = mariadbtest.Run(mariadbtest.Relaxed())
 	if err == nil {
@@ -49,6 +57,30 @@ func createDatabase(s *mariadbtest.Server) error {
 	// A collation that takes A for a, unless columns are bytes.
 	_, err = db.ExecContext(context.Background(), "CREATE DATABASE "+database+" CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
 	return errors.Join(err, db.Close())
+}
+
+// private is a server of the test's own, with our database.
+func private(t testing.TB, settings map[string]string) *mariadbtest.Server {
+	t.Helper()
+	s := mariadbtest.Start(t, settings)
+	noErr(t, createDatabase(s))
+	return s
+}
+
+// roundsEnv asks for long runs.
+const roundsEnv = "REDRIVE_PROOF_ROUNDS"
+
+func proofRounds(t testing.TB, usual int) int {
+	t.Helper()
+	text := os.Getenv(roundsEnv)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q is not a number of rounds", roundsEnv, text)
+	}
+	return n
 }
 
 var prefixes, clients atomic.Int64

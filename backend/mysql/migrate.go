@@ -121,6 +121,23 @@ func migration(version int, way string) string {
 	return string(text)
 }
 
+// Inspect returns the prefix that a URL names and the version of the tables there, 0 if
+// there are none. It changes nothing and needs no tables.
+func Inspect(ctx context.Context, url string, opts ...Option) (prefix string, version int, err error) {
+	s, t, err := configure(url, opts)
+	if err != nil {
+		return "", 0, err
+	}
+	if err := s.greet(ctx, t); err != nil {
+		return "", 0, err
+	}
+	defer func() { _ = s.pool.Close() }()
+	if version, err = s.version(ctx); err != nil {
+		return "", 0, openError(err, "")
+	}
+	return s.sql.prefix, version, nil
+}
+
 // MigrationSQL returns the SQL that brings the tables of a prefix ("": "redrive_") from
 // one version to another, for those who do not let programs change tables. From
 // version 0 to [SchemaVersion] it makes everything.

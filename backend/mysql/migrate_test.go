@@ -110,17 +110,33 @@ func TestURLs(t *testing.T) {
 	for url, want := range map[string]string{
 		"mysql://u:p%2Fw@h:1/d?pool_max_conns=4": "u:p/w@tcp(h:1)/d",
 		"mysql://u@h/d":                          "u@tcp(h:3306)/d",
-		"mariadb://u@localhost/d?socket=/run/s":  "u@unix(/run/s)/d",
+		"mysql://u@h/d?redrive_prefix=x_&redrive_ddl=off&redrive_timeout=1s&redrive_poll=1ms,1s&tls=skip-verify": "u@tcp(h:3306)/d",
+		"mariadb://u@localhost/d?socket=/run/s": "u@unix(/run/s)/d",
 	} {
 		c, err := parseURL(url)
 		if err != nil || !strings.HasPrefix(c.config.FormatDSN(), want) {
 			t.Errorf("%s: %v, %v", url, c, err)
 		}
 	}
-	for _, url := range []string{"", "mysql://", "postgres://u:hunter2@h/d", "mysql://u:hunter2@h", "mysql://u:hunter2@/d", "mysql://u:hunter2@h/d?pool_max_conns=1", "mysql://u:hunter2%@h/d"} {
+	for _, url := range []string{"", "mysql://", "postgres://u:hunter2@h/d", "mysql://u:hunter2@h", "mysql://u:hunter2@/d", "mysql://u:hunter2@h/d?pool_max_conns=1", "mysql://u:hunter2%@h/d",
+		"mysql://u:hunter2@h/d?redrive_what=1", "mysql://u:hunter2@h/d?redrive_ddl=no", "mysql://u:hunter2@h/d?redrive_poll=1s,5ms", "mysql://u:hunter2@h/d?redrive_timeout=0"} {
 		if _, err := parseURL(url); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", url, err)
 		}
+	}
+}
+
+func TestInspect(t *testing.T) {
+	prefix := newPrefix()
+	url := server.URL(database) + "?redrive_prefix=" + prefix
+	for _, want := range []int{0, SchemaVersion} {
+		got, version, err := Inspect(t.Context(), url)
+		if err != nil || got != prefix || version != want {
+			t.Errorf("prefix %q, version %d, %v; want %q and %d", got, version, err, prefix, want)
+		}
+		s, err := Open(t.Context(), url)
+		noErr(t, err)
+		noErr(t, s.Close())
 	}
 }
 

@@ -32,14 +32,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-)
-
-// Defaults of the options.
-const (
-	DefaultConns   = 16
-	DefaultTimeout = 15 * time.Second
-	DefaultPollMin = 5 * time.Millisecond
-	DefaultPollMax = 250 * time.Millisecond
+	"github.com/redrive/redrive/internal/sqlstats"
 )
 
 // Store is a store in MySQL or MariaDB. It is safe for concurrent use.
@@ -56,6 +49,8 @@ type Store struct {
 	ddl      bool
 	trace    func(statement string, took time.Duration)
 
+	durations sqlstats.Recorder
+
 	stop     context.CancelFunc // ends the background
 	alive    context.Context    //nolint:containedctx // of the background goroutines
 	running  sync.WaitGroup
@@ -67,55 +62,15 @@ type Store struct {
 
 var _ redrive.Store = (*Store)(nil)
 
-// Option changes how a store is opened.
-type Option func(*Store)
-
-// WithPrefix lets the tables' names begin with another prefix than "redrive_": at most
-// 40 of a-z, A-Z, 0-9 and _.
-func WithPrefix(prefix string) Option { return func(s *Store) { s.sql = newStatements(prefix) } }
-
-// WithPoll sets the shortest and the longest interval at which the database is asked
-// for changes. The longest one is the bound within which a change of another process is
-// seen.
-func WithPoll(shortest, longest time.Duration) Option {
-	return func(s *Store) {
-		s.pollMin = max(shortest, time.Millisecond)
-		s.pollMax = max(longest, s.pollMin)
-	}
-}
-
-// WithoutDDL makes Open refuse a database whose tables are not those of this program,
-// instead of migrating it. The error's hint says how to get the SQL; see [MigrationSQL].
-func WithoutDDL() Option { return func(s *Store) { s.ddl = false } }
-
-// WithTimeout sets how long a change may take whose caller has gone away, and after
-// which its outcome is unknown. Default 15 s.
-func WithTimeout(d time.Duration) Option { return func(s *Store) { s.timeout = d } }
-
-// WithTrace calls f after each statement or transaction with its name and duration,
-// for metrics. It must be fast and safe for concurrent use.
-func WithTrace(f func(statement string, took time.Duration)) Option {
-	return func(s *Store) { s.trace = f }
-}
-
-// Open opens the store in the database of a URL, "mysql://user:password@host:3306/database"
-// with the parameters of go-sql-driver, and "socket=/path" and "pool_max_conns=16" beside
-// them. It makes or migrates its tables unless [WithoutDDL] is given, and fails if the
-// database cannot be reached before ctx ends.
+// Open opens the store in the database of a URL, "mysql://user:password@host:3306/database".
+// Its parameters are those of go-sql-driver, socket=/path and pool_max_conns=16, and for
+// what the options set redrive_prefix=redrive_, redrive_ddl=off, redrive_timeout=15s and
+// redrive_poll=5ms,250ms. Open makes or migrates the tables unless [WithoutDDL] is given,
+// and fails if the database cannot be reached before ctx ends.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
-	s := &Store{
-		sql: newStatements(defaultPrefix), self: strconv.FormatInt(newNonce(), 36), timeout: DefaultTimeout,
-		pollMin: DefaultPollMin, pollMax: DefaultPollMax, ddl: true,
-	}
-	for _, o := range opts {
-		o(s)
-	}
-	if !goodPrefix.MatchString(s.sql.prefix) {
-		return nil, openError(fmt.Errorf("%w prefix %q", redrive.ErrInvalid, s.sql.prefix), "use at most 40 of a-z A-Z 0-9 _")
-	}
-	t, err := parseURL(url)
+	s, t, err := configure(url, opts)
 	if err != nil {
-		return nil, openError(err, urlHint)
+		return nil, err
 	}
 	if err := s.greet(ctx, t); err != nil {
 		return nil, err
@@ -130,6 +85,25 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s.spawn(s.poll)
 	s.spawn(s.upkeep)
 	return s, nil
+}
+
+// configure makes a store of its URL and options that is not connected yet.
+func configure(url string, opts []Option) (*Store, *target, error) {
+	t, err := parseURL(url)
+	if err != nil {
+		return nil, nil, openError(err, urlHint)
+	}
+	s := &Store{
+		sql: newStatements(defaultPrefix), self: strconv.FormatInt(newNonce(), 36), database: t.config.DBName, timeout: DefaultTimeout,
+		pollMin: DefaultPollMin, pollMax: DefaultPollMax, ddl: true,
+	}
+	for _, o := range append(t.opts, opts...) {
+		o(s)
+	}
+	if !goodPrefix.MatchString(s.sql.prefix) {
+		return nil, nil, openError(fmt.Errorf("%w prefix %q", redrive.ErrInvalid, s.sql.prefix), "use at most 40 of a-z A-Z 0-9 _")
+	}
+	return s, t, nil
 }
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_]{1,40}$`)
@@ -217,13 +191,23 @@ func (s *Store) ready(ctx context.Context) error {
 }
 
 func (s *Store) observe(statement string, began time.Time) {
+	took := time.Since(began)
+	s.durations.Observe(statement, took)
 	if s.trace != nil {
-		s.trace(statement, time.Since(began))
+		s.trace(statement, took)
 	}
 }
 
-// Pool returns the state of the connection pool, for metrics.
-func (s *Store) Pool() sql.DBStats { return s.pool.Stats() }
+// Stats returns the state of the pool of connections, and how long statements took.
+func (s *Store) Stats() redrive.StoreStats {
+	p := s.pool.Stats()
+	return redrive.StoreStats{
+		Pool: redrive.PoolStats{
+			Max: p.MaxOpenConnections, Open: p.OpenConnections, InUse: p.InUse, Idle: p.Idle, Waits: p.WaitCount, Waited: p.WaitDuration,
+		},
+		Statements: s.durations.Snapshot(),
+	}
+}
 
 // Caps implements redrive.Source.
 func (s *Store) Caps() redrive.Caps {
