@@ -5,7 +5,8 @@
 // tickets, and the queue is worked off afterwards.
 //
 //	go run ./examples/sms
-//	go run ./examples/sms -rate 200 -length 2m -data ./redrive-data
+//	go run ./examples/sms -rate 200 -length 2m -queue sqlite:./redrive-data
+//	go run ./examples/sms -queue postgres://user@localhost/redrive
 package main
 
 import (
@@ -19,8 +20,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/backend/memory"
-	"github.com/redrive/redrive/backend/sqlite"
 )
 
 // patience is how long the queue may take at the end.
@@ -29,22 +30,22 @@ const patience = 2 * time.Minute
 func main() {
 	rate := flag.Int("rate", 100, "requests a second")
 	length := flag.Duration("length", time.Minute, "length of the script")
-	data := flag.String("data", "", "directory of the queue; empty: in memory")
+	queue := flag.String("queue", "", "address of the store behind the guard: sqlite:DIR or postgres://...; empty: in memory")
 	flag.Parse()
-	if err := run(context.Background(), os.Stdout, *rate, *length, *data); err != nil {
+	if err := run(context.Background(), os.Stdout, *rate, *length, *queue); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func open(data string) (redrive.Store, error) {
-	if data == "" {
+func open(ctx context.Context, queue string) (redrive.Store, error) {
+	if queue == "" {
 		return memory.New(), nil
 	}
-	return sqlite.Open(data)
+	return backend.Open(ctx, queue)
 }
 
-func run(ctx context.Context, out io.Writer, rate int, length time.Duration, data string) (err error) {
-	store, err := open(data)
+func run(ctx context.Context, out io.Writer, rate int, length time.Duration, queue string) (err error) {
+	store, err := open(ctx, queue)
 	if err != nil {
 		return err
 	}
