@@ -69,8 +69,9 @@ type Exit struct {
 // Pace says how fast the backlog is worked off, and how a rate cap moves. The zero
 // value of a field means its default.
 type Pace struct {
-	// MaxShare bounds the backlog's rate in units of the usual live rate. Higher is
-	// over sooner and harder on the provider. Defaults to 0.45.
+	// MaxShare bounds the backlog's rate in units of the usual live rate, and what both
+	// may come to in any second. Higher is over sooner and harder on the provider.
+	// Defaults to 0.6.
 	MaxShare float64
 	// Reserve is the backlog's part of a rate cap. Defaults to 0.2.
 	Reserve float64

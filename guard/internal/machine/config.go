@@ -84,7 +84,7 @@ func (c Config) WithDefaults() Config {
 	x.StepCalls = or(x.StepCalls, 5)
 	x.MaxBad = or(x.MaxBad, 0.1)
 	p := &c.Pace
-	p.MaxShare = or(p.MaxShare, 0.45)
+	p.MaxShare = or(p.MaxShare, 0.6)
 	p.Reserve = or(p.Reserve, 0.2)
 	p.Start = or(p.Start, 1)
 	p.MaxRate = or(p.MaxRate, 50)

@@ -1,6 +1,9 @@
 package machine
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // drainBurst is how much of a second's drain may come at once.
 const drainBurst = 0.1
@@ -72,6 +75,19 @@ func (m *Machine) backlogRate() float64 {
 	return min(max(q*m.cfg.Pace.Reserve, q-m.traffic.demand), m.drainLimit())
 }
 
+// drainRoom is how many calls of the backlog may begin now without making this second
+// busier than usual plus MaxShare. Where a second has few calls, the live ones come in
+// bursts that are peaks by themselves: the backlog keeps out of their way, by their
+// standard deviation.
+func (m *Machine) drainRoom() float64 {
+	t, p := &m.traffic, &m.cfg.Pace
+	if m.state == Limited || p.Fixed > 0 || t.usual == 0 {
+		return math.Inf(1)
+	}
+	busy := max((1+p.MaxShare)*t.usual-math.Sqrt(t.usual), p.Start) + 1
+	return busy - t.acceptedRate(m.now) - float64(m.inUse+m.drain.reserved)
+}
+
 // takeDrain lets a call of the backlog through if it was reserved or there is room.
 func (m *Machine) takeDrain() bool {
 	d := &m.drain
@@ -83,6 +99,9 @@ func (m *Machine) takeDrain() bool {
 		return true
 	}
 	d.asked, d.askedAt = true, m.now
+	if m.drainRoom() < 1 {
+		return false
+	}
 	rate := m.drainRate()
 	return m.drainBucket().take(m.now, rate, max(1, rate*drainBurst))
 }
@@ -121,10 +140,15 @@ func (m *Machine) Reserve(now time.Duration, n int) (granted int, wait time.Dura
 	rate := m.drainRate()
 	b := m.drainBucket()
 	b.fill(m.now, rate, max(1, rate*drainBurst))
-	granted = min(n, int(b.tokens))
+	room := max(m.drainRoom(), 0)
+	granted = min(n, int(min(b.tokens, room)))
 	b.tokens -= float64(granted)
 	d.reserved += granted
-	if granted < n {
+	switch {
+	case granted == n:
+	case room < 1:
+		wait = acceptedSlot
+	default:
 		wait = max(b.wait(rate), 10*time.Millisecond)
 	}
 	return granted, wait

@@ -337,7 +337,7 @@ func TestPace(t *testing.T) {
 		pace     Pace
 		min, max int
 	}{
-		{"adapted", Pace{}, 40, 50},
+		{"adapted", Pace{}, 50, 62},
 		{"a quarter", Pace{MaxShare: 0.25}, 22, 28},
 		{"fixed", Pace{Fixed: 7}, 6, 8},
 	}
