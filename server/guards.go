@@ -130,12 +130,12 @@ func classifyCall(resp httpguard.Response, err error) (guard.Verdict, bool) {
 	return httpguard.Classify(resp, err)
 }
 
-// guardTokens returns the tokens that may call, whose calls a guard counts.
+// guardTokens returns the tokens that may call, whose calls a guard counts. Their limits
+// are those of all daemons, which are kept before the guard is asked.
 func guardTokens(list []config.Token) (out []guard.Token) {
 	for i := range list {
-		t := guard.Token{Name: list[i].Name, Hash: list[i].Hash, Rate: list[i].Rate.PerSecond(), Quota: int64(list[i].Quota.Count), Per: list[i].Quota.Per}
 		if who := callerOf(&list[i]); who.may(config.ScopeCall) {
-			out = append(out, t)
+			out = append(out, guard.Token{Name: list[i].Name, Hash: list[i].Hash})
 		}
 	}
 	return out

@@ -59,7 +59,7 @@ func (a *app) guarded(rt route, trusted bool) http.Handler {
 // as it is published, anything else as one.
 func (a *app) count(who *caller, rt route, w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request, error) {
 	m := a.meters.of(who)
-	if !m.limited() || rt.scope == config.ScopeCall { // a guard counts its calls itself
+	if !m.limited() || rt.scope == config.ScopeCall && rt.method == http.MethodGet { // to look for a result is part of the call
 		return w, r, nil
 	}
 	w = &meteredWriter{ResponseWriter: w, m: m}
