@@ -40,6 +40,18 @@ func newBreakerGate(o BreakerOptions, target string) *breakerGate {
 	return &breakerGate{o: o.withDefaults(), target: target, keys: make(map[string]*breaker)}
 }
 
+// configure replaces options and target. What was learned of another target, or by
+// other rules, is forgotten.
+func (g *breakerGate) configure(o BreakerOptions, target string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if o = o.withDefaults(); o == g.o && target == g.target {
+		return
+	}
+	g.o, g.target, g.open, g.holdUntil = o, target, nil, [Lanes]time.Time{}
+	clear(g.keys)
+}
+
 // Reserve implements Gate.
 func (g *breakerGate) Reserve(now time.Time, a Ask) Grant {
 	g.mu.Lock()
@@ -146,9 +158,6 @@ func (g *breakerGate) claimed(grant Grant, ds []Delivery) {
 
 // Report implements Gate.
 func (g *breakerGate) Report(now time.Time, d *Delivery, s *Settlement) {
-	if g.o.Off {
-		return
-	}
 	how, signature := judge(s)
 	if changed := g.report(now, d, how, signature); changed.State != "" && g.onChange != nil {
 		g.onChange(changed)
@@ -159,6 +168,9 @@ func (g *breakerGate) Report(now time.Time, d *Delivery, s *Settlement) {
 func (g *breakerGate) report(now time.Time, d *Delivery, how endedHow, signature string) (changed BreakerStatus) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.o.Off {
+		return BreakerStatus{}
+	}
 	b := g.breaker(g.key(d))
 	switch {
 	case b == nil:

@@ -127,8 +127,9 @@ func NewEngine(store Store, o EngineOptions) *Engine {
 }
 
 // Handle consumes a queue with a handler, from now on if the engine runs. For a
-// queue that is consumed already it replaces handler and options; its sources and
-// target must stay the same. It returns an error that wraps [ErrInvalid] for options
+// queue that is consumed already it replaces handler and options; its sources must stay
+// the same. What breaker and pauses know of another target, or by other options of the
+// breaker, is forgotten. It returns an error that wraps [ErrInvalid] for options
 // that make no sense.
 func (e *Engine) Handle(queue string, h Handler, o QueueOptions) error {
 	if err := CheckQueue(queue); err != nil {
@@ -156,10 +157,12 @@ func (e *Engine) Handle(queue string, h Handler, o QueueOptions) error {
 	defer e.mu.Unlock()
 	if c, ok := e.consumers[queue]; ok {
 		old := c.options()
-		if old.Target != o.Target || !slices.Equal(old.Sources, o.Sources) {
-			return &Error{Op: "handle", Queue: queue, Err: fmt.Errorf("%w change: sources and target stay as they are while a queue is consumed", ErrInvalid), Hint: "remove the queue first"}
+		if !slices.Equal(old.Sources, o.Sources) {
+			return &Error{Op: "handle", Queue: queue, Err: fmt.Errorf("%w change: sources stay as they are while a queue is consumed", ErrInvalid), Hint: "remove the queue first"}
 		}
 		c.config.Store(cfg)
+		c.pauses.retarget(cfg.Target)
+		c.breaker.configure(cfg.Breaker, cfg.Target)
 		c.wakeAfresh()
 		return nil
 	}

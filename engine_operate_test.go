@@ -30,9 +30,34 @@ func TestHandleIsReplacedAtRunTime(t *testing.T) {
 		if old.sum() != 20 || replaced.sum() != 80 || added.sum() != 3 {
 			t.Errorf("%d by the old handler, %d by the new one, %d by the added one; want 20, 80, 3", old.sum(), replaced.sum(), added.sum())
 		}
-		err := r.engine.Handle("sms", count(&old), redrive.QueueOptions{Target: "another"})
-		if !errors.Is(err, redrive.ErrInvalid) {
-			t.Errorf("another target: %v", err)
+	})
+}
+
+// A handler with another target starts afresh: the pause and the breaker of the old
+// target say nothing about it; a pause of the whole queue stays. Options of the breaker
+// apply from then on.
+func TestTargetIsReplacedAtRunTime(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		down := func(context.Context, *redrive.Delivery) error { return errors.New("down") }
+		var up tally
+		quick := redrive.BreakerOptions{MinAttempts: 3, MinMessages: 2, LastFailed: 3}
+		r.handle("sms", down, redrive.QueueOptions{Target: "old", Breaker: quick})
+		r.publish("sms", 20)
+		r.start()
+		r.within(10*time.Second, "the breaker opens", func() bool {
+			b := r.engine.Status()[0].Breakers
+			return len(b) == 1 && b[0].State == redrive.BreakerOpen
+		})
+		r.engine.Pause("sms", "old", "disabled", 0)
+		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error { up.add(d.ID); return nil }, redrive.QueueOptions{Target: "new"})
+		if s := r.engine.Status()[0]; len(s.Breakers) != 0 || len(s.Paused) != 0 {
+			t.Errorf("%+v", s)
+		}
+		r.within(time.Minute, "the new target gets all", func() bool { return up.sum() == 20 })
+		r.engine.Pause("sms", "", "a person's", 0)
+		r.handle("sms", down, redrive.QueueOptions{Target: "third"})
+		if s := r.engine.Status()[0]; len(s.Paused) != 1 {
+			t.Errorf("%+v", s)
 		}
 	})
 }

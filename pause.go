@@ -26,6 +26,19 @@ func newPauseGate(target string) *pauseGate {
 	return &pauseGate{target: target, paused: make(map[string]PauseStatus)}
 }
 
+// retarget changes the target. A pause of the one before says nothing about the new one.
+func (g *pauseGate) retarget(target string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if target == g.target {
+		return
+	}
+	if g.target != "" { // which stands for the whole queue
+		delete(g.paused, g.target)
+	}
+	g.target = target
+}
+
 func (g *pauseGate) pause(now time.Time, target, reason string, d time.Duration) {
 	s := PauseStatus{Target: target, Reason: reason, Since: now}
 	if d > 0 {

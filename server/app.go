@@ -36,7 +36,8 @@ type app struct {
 	metrics   *telemetry.Metrics
 	instances *instances
 	meters    *meters
-	targets   map[string]string // where queues are delivered to, without secrets
+	targets   targets
+	refused   atomic.Pointer[string] // why the newest configuration is not in force
 
 	instance    string                   // names this process to others on the same store
 	guards      map[string]*guardedQueue // by queue
@@ -116,7 +117,11 @@ func (a *app) showConfig(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err != nil {
 		return err
 	}
-	answer := api.Config{Config: a.conf(), Hash: a.live.Load().hash, Instances: all}
+	inForce := a.live.Load()
+	answer := api.Config{Config: inForce.config, Hash: inForce.hash, Instances: all}
+	if why := a.refused.Load(); why != nil {
+		answer.Refused = *why
+	}
 	for _, one := range all {
 		answer.Differs = answer.Differs || one.Hash != answer.Hash
 	}

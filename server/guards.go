@@ -66,7 +66,7 @@ func (s *Server) guardQueue(name string, q *config.Queue) error {
 		}
 		if i == 0 {
 			gq.first = h
-			a.targets[name] = h.Target()
+			a.targets.set(name, h.Target())
 		}
 		c.Providers = append(c.Providers, p)
 	}
@@ -94,7 +94,7 @@ func (s *Server) endpoint(name string, d *config.Deliver, policies *redrive.Poli
 	if err != nil {
 		return nil, p, err
 	}
-	s.closers = append(s.closers, h.Close)
+	s.closers.add(h.Close)
 	client := &http.Client{Transport: h.Transport(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	call, err := httpguard.Call(client, d.URL)
 	if err != nil {

@@ -97,7 +97,7 @@ func (a *app) describe(c *redrive.Counts, status working) api.Queue {
 	if a.conf() != nil {
 		_, q.Configured = a.conf().Queues[c.Queue]
 	}
-	q.Deliver = a.targets[c.Queue]
+	q.Deliver = a.targets.of(c.Queue)
 	if a.marks != nil {
 		level, _ := a.marks.Level(c.Queue)
 		q.Level = level.String()

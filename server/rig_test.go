@@ -66,12 +66,20 @@ func parse(t *testing.T, yaml string) *config.Config {
 // configuration names.
 func start(t *testing.T, cfg *config.Config, store redrive.Store) *daemon {
 	t.Helper()
+	return startWith(t, cfg, store, func(*server.Options) {})
+}
+
+// startWith is start with further options.
+func startWith(t *testing.T, cfg *config.Config, store redrive.Store, further func(*server.Options)) *daemon {
+	t.Helper()
 	d := &daemon{t: t, store: store, log: new(lockedBuffer), ended: make(chan error, 1), http: &http.Client{}}
 	addr := make(chan net.Addr, 1)
-	s, err := server.New(cfg, server.Options{
+	o := server.Options{
 		Store: store, Version: "test", Started: func(a net.Addr) { addr <- a },
 		Logger: slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	}
+	further(&o)
+	s, err := server.New(cfg, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +161,13 @@ func get[T any](d *daemon, status int, method, path, body string, headers ...str
 		d.t.Fatalf("%s %s: %v: %s", method, path, err, b)
 	}
 	return v
+}
+
+func decode(t *testing.T, b []byte, v any) {
+	t.Helper()
+	if err := json.Unmarshal(b, v); err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
 }
 
 // refused checks that a request is answered with a whole problem.

@@ -35,6 +35,10 @@ type Options struct {
 	// Store is used instead of opening the one that the configuration names. It is
 	// closed at the end of Run, and by a New that fails.
 	Store redrive.Store
+	// Reload reads the configuration anew, on SIGHUP and when the file Watch changes.
+	// Without it the configuration stays as it is.
+	Reload func() (*config.Config, error)
+	Watch  string
 	// Started is told the address that the daemon listens on as soon as it does.
 	Started func(addr net.Addr)
 }
@@ -47,7 +51,7 @@ type Server struct {
 	app     *app
 	http    *http.Server
 	socket  *http.Server
-	closers []func()
+	closers closers
 
 	archive   *archive.Archive
 	retention *redrive.RetentionRunner
@@ -82,7 +86,7 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, o: o, log: o.Logger}
 	store := o.Store
-	err := s.checkListen()
+	err := checkListen(cfg)
 	if store == nil {
 		if err != nil {
 			return nil, err
@@ -117,11 +121,11 @@ func openStore(cfg *config.Config) (redrive.Store, error) {
 }
 
 // checkListen refuses an address that other machines reach without a token.
-func (s *Server) checkListen() error {
-	if config.Loopback(s.cfg.Listen) || len(s.cfg.Tokens) > 0 {
+func checkListen(cfg *config.Config) error {
+	if config.Loopback(cfg.Listen) || len(cfg.Tokens) > 0 {
 		return nil
 	}
-	return &redrive.Error{Op: "listen", Err: fmt.Errorf("%s can be reached from other machines, and there is no token", s.cfg.Listen),
+	return &redrive.Error{Op: "listen", Err: fmt.Errorf("%s can be reached from other machines, and there is no token", cfg.Listen),
 		Hint: "add a token under tokens: in the configuration, or listen on " + config.DefaultListen}
 }
 
@@ -136,7 +140,7 @@ func (s *Server) assemble(store redrive.Store) error {
 		return err
 	}
 	s.archive = to
-	a := &app{store: &auditedStore{Store: store, log: s.log}, log: s.log, targets: make(map[string]string)}
+	a := &app{store: &auditedStore{Store: store, log: s.log}, log: s.log}
 	s.app = a
 	inForce, err := newLive(s.cfg)
 	if err != nil {
@@ -237,13 +241,14 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	start("sessions", func() error { return s.app.sessions.Run(work) })
 	start("retention", func() error { return s.retention.Run(work) })
+	start("configuration", func() error { return s.watch(work) })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("http", func() error { return s.http.Serve(listener) })
 	if socket := s.listenSocket(ctx); socket != nil {
 		start("socket", func() error { return s.socket.Serve(socket) })
 	}
-	s.log.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String("address", listener.Addr().String()), slog.Any("store", s.cfg.Store), slog.Int("queues", len(s.app.targets)))
+	s.log.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String("address", listener.Addr().String()), slog.Any("store", s.cfg.Store), slog.Int("queues", s.app.targets.count()))
 	if s.o.Started != nil {
 		s.o.Started(listener.Addr())
 	}
@@ -253,9 +258,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.drain()
 	stopWork()
 	parts.Wait()
-	for _, f := range s.closers {
-		f()
-	}
+	s.closers.close()
 	close(errs)
 	var all []error
 	for err := range errs {

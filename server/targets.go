@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -94,7 +95,10 @@ func (s *Server) consume(ctx context.Context) error {
 		if q.Guard != nil {
 			err = s.guardQueue(name, q)
 		} else {
-			err = s.deliver(name, q.Deliver)
+			var c *consumed
+			if c, err = s.consumedBy(s.cfg, name, q.Deliver); err == nil {
+				err = s.handle(name, c)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("queue %s: %w", name, err)
@@ -103,22 +107,102 @@ func (s *Server) consume(ctx context.Context) error {
 	return nil
 }
 
-// deliver hands one queue to the engine.
-func (s *Server) deliver(name string, d *config.Deliver) error {
-	policies := s.cfg.PoliciesOf(name)
+// consumed is what takes a queue's messages.
+type consumed struct {
+	handler *delivery.Handler
+	options redrive.QueueOptions
+}
+
+// consumedBy builds the delivery of a queue.
+func (s *Server) consumedBy(cfg *config.Config, name string, d *config.Deliver) (*consumed, error) {
+	policies := cfg.PoliciesOf(name)
 	target, err := targetOf(d, &policies)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	h, err := delivery.New(target, delivery.Options{Version: s.o.Version})
 	if err != nil {
+		return nil, err
+	}
+	return &consumed{h, redrive.QueueOptions{
+		Concurrency: d.Concurrency, Policy: policies.Func(), MaxAge: policies.MaxAge(), Target: h.Target(), Gates: h.Gates(),
+	}}, nil
+}
+
+// handle hands one queue to the engine, in place of what consumed it before.
+func (s *Server) handle(name string, c *consumed) error {
+	if err := s.app.engine.Handle(name, c.handler, c.options); err != nil {
 		return err
 	}
-	s.closers = append(s.closers, h.Close)
-	s.app.targets[name] = h.Target()
-	return s.app.engine.Handle(name, h, redrive.QueueOptions{
-		Concurrency: d.Concurrency, Policy: policies.Func(), MaxAge: policies.MaxAge(), Target: h.Target(), Gates: h.Gates(),
-	})
+	s.app.targets.set(name, c.handler.Target())
+	s.closers.replace(name, c.handler.Close)
+	return nil
+}
+
+// targets are where queues are delivered to, without secrets.
+type targets struct {
+	mu    sync.Mutex
+	names map[string]string
+}
+
+func (t *targets) set(queue, name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.names == nil {
+		t.names = make(map[string]string)
+	}
+	if t.names[queue] = name; name == "" {
+		delete(t.names, queue)
+	}
+}
+
+func (t *targets) of(queue string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.names[queue]
+}
+
+func (t *targets) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.names)
+}
+
+// closers end what belongs to queues when the daemon ends, or when it is replaced.
+type closers struct {
+	mu   sync.Mutex
+	all  map[string]func() // by queue
+	rest []func()
+}
+
+// add takes what lasts as long as the daemon.
+func (c *closers) add(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rest = append(c.rest, f)
+}
+
+func (c *closers) replace(name string, f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.all[name]; old != nil {
+		old()
+	}
+	if c.all == nil {
+		c.all = make(map[string]func())
+	}
+	c.all[name] = f
+}
+
+func (c *closers) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.all {
+		f()
+	}
+	for _, f := range c.rest {
+		f()
+	}
 }
 
 // limitsOf converts watermarks.

@@ -36,12 +36,16 @@ const collectAt = 400
 
 // Run serves until it is interrupted.
 func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
-	cfg, err := c.configuration()
+	read := func() (*config.Config, error) {
+		cfg, err := c.configuration()
+		if err == nil && t.json {
+			cfg.Log.Format = "json"
+		}
+		return cfg, err
+	}
+	cfg, err := read()
 	if err != nil {
 		return err
-	}
-	if t.json {
-		cfg.Log.Format = "json"
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)
@@ -51,7 +55,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 		log.Warn("there are no queues, so nothing can be published; add --deliver QUEUE=URL, or queues: in a configuration")
 	}
 	return server.Run(ctx, cfg, server.Options{
-		Logger: log, Version: version(),
+		Logger: log, Version: version(), Reload: read, Watch: c.Config,
 		Started: func(addr net.Addr) {
 			if t.errTTY && !t.json {
 				fmt.Fprintf(t.err, "redrive %s is listening on http://%s, its data is in %s\n", version(), addr, clean(cfg.Store.String()))
