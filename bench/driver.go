@@ -15,6 +15,8 @@ type Driver struct {
 	// Synced says that a publish returns after an fsync; ratios are only made between
 	// drivers that agree in it.
 	Synced bool
+	// Subject is which of ours a peer is compared with; "": redrive sqlite.
+	Subject string
 	// Open starts the system over an empty folder.
 	Open func(dir string) (Queue, error)
 }
@@ -38,11 +40,13 @@ type Consumer interface {
 // Batcher is a Queue that takes more than one message a call.
 type Batcher interface{ Batches() }
 
-// Outsider is a Queue whose work is done by another process, which is counted too.
+// Outsider is a Queue whose work is done by another process, which is counted too with
+// its children.
 type Outsider interface{ PID() int }
 
 // drivers in the order of the report. The first synced one is what the others are
 // compared with.
 var drivers = []Driver{
-	redriveSQLite, redriveMemory, bareLog, goqiteDriver, natsSynced, natsDefault, beanstalkd, httpRedrive, httpBare,
+	redriveSQLite, redriveMemory, bareLog, goqiteDriver, natsSynced, natsDefault, beanstalkd,
+	redrivePostgres, riverDriver, rawPostgres, httpRedrive, httpBare,
 }

@@ -46,7 +46,7 @@ var httpRedrive = Driver{
 
 func openDaemon(dir string) (Queue, error) {
 	cfg := config.Default()
-	cfg.Listen, cfg.Store = "127.0.0.1:0", "sqlite:"+dir
+	cfg.Listen, cfg.Store = "127.0.0.1:0", config.Address("sqlite:"+dir)
 	cfg.Queues[queueName] = nil
 	ctx, cancel := context.WithCancel(context.Background())
 	started, ended := make(chan net.Addr, 1), make(chan error, 1)

@@ -64,12 +64,17 @@ type usage struct {
 	bytes int64 // handed to the storage layer
 }
 
+func (u usage) add(more usage) usage {
+	return usage{cpu: u.cpu + more.cpu, bytes: u.bytes + more.bytes}
+}
+
 func (u usage) since(before usage) usage {
 	return usage{cpu: u.cpu - before.cpu, bytes: u.bytes - before.bytes}
 }
 
-// used adds up this process and, if other is not 0, the process of that number.
-// getrusage counts children only after they ended, so a living one is read in /proc.
+// used adds up this process and, if other is not 0, the process of that number with its
+// children. getrusage counts children only after they ended, so living ones are read in
+// /proc.
 func used(other int) (u usage, err error) {
 	var r unix.Rusage
 	if err = unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
@@ -79,24 +84,45 @@ func used(other int) (u usage, err error) {
 	if u.bytes, err = writtenBytes("self"); err != nil || other == 0 {
 		return u, err
 	}
-	pid := strconv.Itoa(other)
-	stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	more, _, err := usedBy(strconv.Itoa(other))
 	if err != nil {
 		return u, err
 	}
-	// The fields after the command's name, which may hold spaces: utime and stime are
-	// the 12th and 13th, in ticks of 10 ms.
+	u = u.add(more)
+	paths, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return u, err
+	}
+	for _, path := range paths {
+		child, parent, err := usedBy(filepath.Base(filepath.Dir(path)))
+		if err == nil && parent == other { // else it has ended meanwhile, or is none of ours
+			u = u.add(child)
+		}
+	}
+	return u, nil
+}
+
+// usedBy reads what a process has used, and its parent. The fields after the command's
+// name, which may hold spaces: its parent is the 2nd; utime and stime are the 12th and
+// 13th, those of children that ended the 14th and 15th, in ticks of 10 ms.
+func usedBy(pid string) (u usage, parent int, err error) {
+	stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		return u, 0, err
+	}
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	for _, i := range []int{11, 12} {
+	if parent, err = strconv.Atoi(fields[1]); err != nil {
+		return u, 0, err
+	}
+	for _, i := range []int{11, 12, 13, 14} {
 		ticks, err := strconv.ParseInt(fields[i], 10, 64)
 		if err != nil {
-			return u, err
+			return u, 0, err
 		}
 		u.cpu += time.Duration(ticks) * 10 * time.Millisecond
 	}
-	more, err := writtenBytes(pid)
-	u.bytes += more
-	return u, err
+	u.bytes, err = writtenBytes(pid)
+	return u, parent, err
 }
 
 func writtenBytes(pid string) (int64, error) {

@@ -24,7 +24,7 @@ var redriveSQLite = Driver{
 		if err != nil {
 			return nil, err
 		}
-		return &redriveQueue{store}, nil
+		return &redriveQueue{store: store}, nil
 	},
 }
 
@@ -33,10 +33,13 @@ var redriveMemory = Driver{
 	Version:    func() string { return "this tree" },
 	Settings:   redriveSQLite.Settings,
 	Durability: "none",
-	Open:       func(string) (Queue, error) { return &redriveQueue{memory.New()}, nil },
+	Open:       func(string) (Queue, error) { return &redriveQueue{store: memory.New()}, nil },
 }
 
-type redriveQueue struct{ store redrive.Store }
+type redriveQueue struct {
+	store       redrive.Store
+	concurrency int // 0: the default
+}
 
 func (q *redriveQueue) Batches() {}
 
@@ -54,8 +57,9 @@ func (q *redriveQueue) Consume(ctx context.Context, handle func([]byte) error) e
 	err := e.Handle(queueName, redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		return handle(d.Body)
 	}), redrive.QueueOptions{
-		Policy:  func(*redrive.Message) *redrive.Policy { return &policy },
-		Breaker: redrive.BreakerOptions{Off: true},
+		Concurrency: q.concurrency,
+		Policy:      func(*redrive.Message) *redrive.Policy { return &policy },
+		Breaker:     redrive.BreakerOptions{Off: true},
 	})
 	if err != nil {
 		return err

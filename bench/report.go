@@ -66,14 +66,16 @@ func table(w io.Writer, l Workload, rows []Result) {
 }
 
 // peer is what a driver is compared with: an HTTP endpoint with a bare one, any other
-// with the first driver of the same durability.
+// with the driver of ours that it names, or else with the first.
 func peer(i int) (subject, other string, ok bool) {
 	d := &drivers[i]
 	switch {
 	case d.Name == httpBare.Name:
 		return httpRedrive.Name, d.Name, true
-	case d.Name == httpRedrive.Name || d.Name == redriveSQLite.Name:
+	case d.Name == httpRedrive.Name || d.Name == redriveSQLite.Name || d.Name == redrivePostgres.Name:
 		return "", "", false
+	case d.Subject != "":
+		return d.Subject, d.Name, d.Synced
 	default:
 		return redriveSQLite.Name, d.Name, d.Synced
 	}

@@ -56,6 +56,9 @@ func TestBehindAPooler(t *testing.T) {
 	s, err := Open(t.Context(), url)
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
+	if mode := s.pool.Config().ConnConfig.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheDescribe {
+		t.Errorf("the pooler was not seen: %s", mode)
+	}
 	h := newHistory()
 	stop := traffic(t, s, h, "a")
 	h.busy(t, 500)
@@ -73,6 +76,7 @@ func TestBehindAPooler(t *testing.T) {
 // withoutSessions forgets all state of a session after each use.
 func withoutSessions(s *Store) {
 	s.adjust = func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		cfg.AfterRelease = func(c *pgx.Conn) bool {
 			_, err := c.Exec(context.Background(), "DISCARD ALL", pgx.QueryExecModeSimpleProtocol)
 			return err == nil

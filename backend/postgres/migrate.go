@@ -131,6 +131,7 @@ func Inspect(ctx context.Context, url string, opts ...Option) (schema string, ve
 	if err != nil {
 		return "", 0, err
 	}
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
 		return "", 0, openError(err, "is the server running, and may this user log in?")

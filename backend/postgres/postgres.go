@@ -13,9 +13,11 @@
 // one key of a queue with order by key is serialised until the commit. Backup is
 // pg_dump's matter.
 //
-// No state is kept in sessions, so that it works behind a pooler in transaction mode:
-// statements are not prepared by name, locks end with their transaction. Only LISTEN
-// needs a session of its own; without one it polls.
+// Behind a pooler in transaction mode no state is kept in sessions: statements are not
+// prepared by name, locks end with their transaction; only LISTEN needs a session of its
+// own, and without one it polls. Open sees a pooler by the number of the server's
+// process, which poolers do not pass on; what it takes for the server itself gets
+// prepared statements. default_query_exec_mode in the URL decides otherwise.
 //
 // Caps. Everything: any delay, dead letters, repeats, emits, fences, marks, order by
 // key, browsing; identity by message, transfer by transaction.
@@ -74,6 +76,11 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.ConnConfig.DefaultQueryExecMode == undecided {
+		if err := decideMode(ctx, cfg.ConnConfig); err != nil {
+			return nil, openError(err, "is the server running, and may this user log in?")
+		}
+	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, openError(err, "")
 	}
@@ -125,12 +132,37 @@ func poolConfig(url string) (*pgxpool.Config, error) {
 		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
 	}
 	if !named(url, "default_query_exec_mode") {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		cfg.ConnConfig.DefaultQueryExecMode = undecided
 	}
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "redrive"
 	}
 	return cfg, nil
+}
+
+// undecided is a way of running statements that is chosen when the server is known.
+const undecided pgx.QueryExecMode = -1
+
+// decideMode has statements prepared by name on connections to the server itself, which
+// saves more than half of the server's work for a single message. Their plans are kept,
+// so they must not depend on how small a table was when they were made.
+func decideMode(ctx context.Context, cfg *pgx.ConnConfig) error {
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	var pid uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+		return err
+	}
+	if pid == conn.PgConn().PID() {
+		cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+		cfg.RuntimeParams["enable_seqscan"] = "off"
+		cfg.RuntimeParams["jit"] = "off" // it would be used for what only seems dear without scans
+	}
+	return nil
 }
 
 // prepare checks the database and its tables.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,6 +106,42 @@ func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 		}
 		audited(t, s)
 	})
+}
+
+// Transactions that publish and then go on do not wait for one another: all of them have
+// published before the first commits.
+func TestPublishTxWaitsForNoOther(t *testing.T) {
+	const n = 64
+	s := open(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	var published, ended sync.WaitGroup
+	published.Add(n)
+	for i := range n {
+		ended.Go(func() {
+			conn, err := pgx.Connect(ctx, server.URL())
+			if err != nil {
+				t.Errorf("connect: %v", err)
+				published.Done()
+				return
+			}
+			defer func() { _ = conn.Close(context.Background()) }()
+			err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+				err := redrive.FirstError(s.PublishTx(ctx, tx, redrive.Message{Queue: "a"}, redrive.Message{Queue: "a", ID: fmt.Sprint(i), Key: "k"}))
+				published.Done()
+				published.Wait()
+				return err
+			})
+			if err != nil {
+				t.Errorf("transaction %d: %v", i, err)
+			}
+		})
+	}
+	ended.Wait()
+	if got := claim(t, s, "a"); len(got) != 2*n {
+		t.Errorf("claimed %d of %d", len(got), 2*n)
+	}
+	audited(t, s)
 }
 
 func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {

@@ -16,6 +16,10 @@ import (
 // through the whole index.
 const peekEach = 100
 
+// pollShare bounds polling to a twentieth of the time, also where a look is slow because
+// the server is busy.
+const pollShare = 20
+
 // class of the last death in peek.
 const classDied = 7
 
@@ -247,15 +251,17 @@ func (s *Store) poll(ctx context.Context) {
 			continue
 		}
 		look, cancel := context.WithTimeout(ctx, s.timeout)
+		began := time.Now()
 		found, err := s.peek(look, names)
+		least := min(max(s.pollMin, pollShare*time.Since(began)), s.pollMax)
 		cancel()
 		switch {
 		case err != nil:
 			interval = s.pollMax
 		case s.watcher.compare(names, found, s.pollMin, s.pollMax):
-			interval = s.pollMin
+			interval = least
 		default:
-			interval = min(2*interval, s.pollMax)
+			interval = min(max(2*interval, least), s.pollMax)
 		}
 	}
 }

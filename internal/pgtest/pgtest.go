@@ -202,6 +202,17 @@ func (s *Server) URL() string {
 // Addr returns the server's address, for a proxy before it.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
+// PID is the number of the server's first process, the parent of the others; 0 while it
+// does not run.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return 0
+	}
+	return s.process.Process.Pid
+}
+
 // Stop ends the server in order, rolling back what is in progress.
 func (s *Server) Stop() error { return s.end(syscall.SIGINT) }
 
