@@ -1,6 +1,7 @@
 package redislist
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -10,7 +11,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// row is an entry as the scripts return it; see row in script/entry.lua.
+// row is an entry as the scripts return it; see script/entry.lua.
 type row struct {
 	n, element                  string
 	token                       int64
@@ -27,52 +28,43 @@ type row struct {
 	first, last                 string
 }
 
-const rowFields = 18
-
 func parseRow(v any) (*row, error) {
 	f, ok := v.([]any)
-	if !ok || len(f) != rowFields {
+	if !ok || len(f) != 4 {
 		return nil, badAnswer("row", v)
 	}
-	p := rowParser{fields: f}
-	r := &row{
-		n: p.text(), element: p.text(), token: p.number(), attempts: int(p.number()), failures: int(p.number()), crashes: int(p.number()),
-		suspect: p.number() == 1, lane: int(p.number()), generation: int(p.number()), claimed: p.number(), instance: p.text(),
-		born: p.number(), reason: redrive.Reason(p.number()), died: p.number(), redrives: int(p.number()), since: p.number(), first: p.text(), last: p.text(), //nolint:gosec // a reason of ours
+	var texts [3]string
+	for i := range texts {
+		if texts[i], ok = f[i+1].(string); !ok {
+			return nil, badAnswer("row", f[i+1])
+		}
+	}
+	r := &row{element: texts[0]}
+	switch n := f[0].(type) {
+	case string:
+		r.n = n
+	case int64:
+		r.n = strconv.FormatInt(n, 10)
+	}
+	_, packed, _ := strings.Cut(texts[1], "|")
+	p := unpacker{b: packed}
+	p.array(18)
+	r.token = p.number()
+	_ = p.text() // the nonce is in the head
+	r.attempts, r.failures, r.crashes = int(p.number()), int(p.number()), int(p.number())
+	r.suspect = p.number() == 1
+	r.lane, r.generation = int(p.number()), int(p.number())
+	_, _ = p.number(), p.number() // held, alone
+	r.claimed, r.instance, r.born = p.number(), p.text(), p.number()
+	_ = p.text()                          // the id is in the element
+	r.reason = redrive.Reason(p.number()) //nolint:gosec // one of ours
+	r.died, r.redrives, r.since = p.number(), int(p.number()), p.number()
+	if texts[2] != "" && p.err == nil {
+		p.b = texts[2]
+		p.array(2)
+		r.first, r.last = p.text(), p.text()
 	}
 	return r, p.err
-}
-
-type rowParser struct {
-	fields []any
-	err    error
-}
-
-func (p *rowParser) next() any {
-	v := p.fields[0]
-	p.fields = p.fields[1:]
-	return v
-}
-
-// text is a field that is a text, or the number of an entry.
-func (p *rowParser) text() string {
-	switch v := p.next().(type) {
-	case string:
-		return v
-	case int64:
-		return strconv.FormatInt(v, 10)
-	default:
-		p.err = badAnswer("row", v)
-		return ""
-	}
-}
-
-func (p *rowParser) number() int64 {
-	v, ok := p.next().(int64)
-	if !ok {
-		p.err = badAnswer("row", v)
-	}
-	return v
 }
 
 // message makes the message of an entry. A payload that is not ours is the body, under an
@@ -91,7 +83,7 @@ func (r *row) message(queue string) (m redrive.Message, unfit redrive.Reason) {
 	if unfit == 0 && len(m.Body) > redrive.MaxBodySize {
 		unfit = redrive.ReasonOversize
 	}
-	m.PublishedAt = moment(r.since)
+	m.PublishedAt = moment(cmp.Or(r.since, stamp(r.element), r.born))
 	m.Generation += r.generation
 	m.Redrives += r.redrives
 	return m, unfit
@@ -123,15 +115,16 @@ func (r *row) entry(queue string) redrive.Entry {
 		History: r.history()}
 }
 
-// position takes a receipt's position apart. It reports false for one that is not of
-// the message that the receipt names.
-func position(r *redrive.Receipt) (n, nonce string, ok bool) {
+// position takes a receipt's position apart: the number of the entry, and its claim as
+// the scripts compare it. It reports false for one that is not of the message that the
+// receipt names.
+func position(r *redrive.Receipt) (n, claim string, ok bool) {
 	n, after, _ := strings.Cut(r.Position, ".")
 	nonce, check, _ := strings.Cut(after, ".")
 	if _, err := strconv.ParseUint(n, 10, 63); err != nil {
 		return "", "", false
 	}
-	return n, nonce, check == sum(r.ID)
+	return n, strconv.FormatUint(r.Token, 10) + "." + nonce + "|", check == sum(r.ID)
 }
 
 func sum(id string) string {

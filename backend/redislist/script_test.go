@@ -1,6 +1,7 @@
 package redislist
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -220,7 +221,7 @@ func TestScriptSuspect(t *testing.T) {
 	}
 	noErr(t, r.c.ZAdd(t.Context(), r.k.leases, redis.Z{Score: 1, Member: "99"}).Err())
 	r.equal("an entry that is no more", len(r.suspects(5)), 0)
-	r.equal("its lease", r.c.ZCard(t.Context(), r.k.leases).Val(), 2)
+	r.equal("leases, with the mark at their end", r.c.ZCard(t.Context(), r.k.leases).Val(), 3)
 }
 
 func TestScriptSettle(t *testing.T) {
@@ -230,14 +231,15 @@ func TestScriptSettle(t *testing.T) {
 	}
 	c := r.claim(6, time.Minute)
 	item := func(i int, outcome int, after time.Duration, reason int, failure string) []any {
-		return []any{c[i].n, c[i].token, "nonce", outcome, after.Microseconds(), reason, failure}
+		return []any{c[i].n, fmt.Sprintf("%d.nonce|", c[i].token), outcome, after.Microseconds(), reason, failure}
 	}
 	got := r.settle(slices.Concat(
 		item(0, 1, 0, 0, ""), item(0, 1, 0, 0, ""), item(1, 2, time.Hour, 0, "{}"), item(2, 3, 0, 0, ""), item(3, 4, 0, 2, "{}"),
-		item(4, 5, time.Hour, 0, ""), item(5, 6, 0, 4, ""), []any{"99", 1, "nonce", 1, 0, 0, ""})...)
+		item(4, 5, time.Hour, 0, ""), item(5, 6, 0, 4, ""), []any{"99", "1.nonce|", 1, 0, 0, ""})...)
 	r.equal("results", got, []any{0, 1, 0, 0, 0, 0, 0, 2})
 	r.equal("again", r.settle(item(3, 1, 0, 0, "")...), []any{1})
-	for key, want := range map[string]int64{r.k.leases: 0, r.k.processing: 0, r.k.due[0]: 2, r.k.due[1]: 1, r.k.dead: 1, r.k.forget: 2} {
+	for key, want := range map[string]int64{r.k.leases: 1, r.k.processing: 1, // the mark at their end
+		r.k.due[0]: 2, r.k.due[1]: 1, r.k.dead: 1, r.k.forget: 2} {
 		r.equal(key, r.c.ZCard(t.Context(), key).Val(), want)
 	}
 	for key, want := range map[string]int64{r.k.body: 4, r.k.state: 4, r.k.story: 2, r.k.deadIDs: 1, r.k.ids: 6} {
@@ -248,8 +250,8 @@ func TestScriptSettle(t *testing.T) {
 		t.Fatalf("what was released: %+v", again)
 	}
 	r.equal("an old token", r.settle(item(2, 1, 0, 0, "")...), []any{1})
-	r.equal("another's nonce", r.settle(again[0].n, 2, "other", 1, 0, 0, ""), []any{1})
-	r.equal("the new one", r.settle(again[0].n, 2, "nonce", 1, 0, 0, ""), []any{0})
+	r.equal("another's nonce", r.settle(again[0].n, "2.other|", 1, 0, 0, ""), []any{1})
+	r.equal("the new one", r.settle(again[0].n, "2.nonce|", 1, 0, 0, ""), []any{0})
 }
 
 func TestScriptExtend(t *testing.T) {
@@ -257,7 +259,7 @@ func TestScriptExtend(t *testing.T) {
 	r.pushed("a", "b")
 	c := append(r.claim(1, time.Minute), r.claim(1, time.Microsecond)...)
 	got := r.run(extendScript, []string{r.k.state, r.k.leases}, time.Hour.Microseconds(),
-		c[0].n, 1, "nonce", c[0].n, 2, "nonce", c[0].n, 1, "other", c[1].n, 1, "nonce", "99", 1, "nonce")
+		c[0].n, "1.nonce|", c[0].n, "2.nonce|", c[0].n, "1.other|", c[1].n, "1.nonce|", "99", "1.nonce|")
 	r.equal("results", got, []any{0, 1, 1, 1, 2})
 	if end := int64(r.c.ZScore(t.Context(), r.k.leases, c[0].n).Val()); end-c[0].claimed < time.Hour.Microseconds() {
 		t.Errorf("the lease ends %d µs after the claim", end-c[0].claimed)
@@ -303,7 +305,7 @@ func TestScriptRaise(t *testing.T) {
 	r := newScriptRig(t)
 	r.publish("a", "h", 0, 0, "001a", "b", "h", 0, 0, "001b")
 	for _, c := range r.claim(2, time.Minute) {
-		r.settle(c.n, c.token, "nonce", 4, 0, 1, "{}")
+		r.settle(c.n, fmt.Sprintf("%d.nonce|", c.token), 4, 0, 1, "{}")
 	}
 	raise := func(what, id string) []any {
 		return r.run(raiseScript, []string{r.k.body, r.k.state, r.k.story, r.k.dead, r.k.deadIDs, r.k.due[2], r.k.ids, r.k.forget}, what, 0, id)
@@ -312,7 +314,7 @@ func TestScriptRaise(t *testing.T) {
 	r.equal("again", raise("redrive", "a"), []any{2})
 	r.equal("drop", raise("drop", "b"), []any{0})
 	r.equal("one that never was", raise("drop", "c"), []any{2})
-	r.equal("keys", r.left(), []string{":body", ":ids", ":redrive", ":seq", ":state"})
+	r.equal("keys", r.left(), []string{":body", ":ids", ":leases", ":processing", ":redrive", ":seq", ":state"})
 	r.equal("ids", r.c.HKeys(t.Context(), r.k.ids).Val(), []string{"a"})
 }
 

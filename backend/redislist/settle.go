@@ -42,13 +42,13 @@ func (s *Source) Settle(ctx context.Context, batchOf []redrive.Settlement) []err
 }
 
 func (s *Source) settle(ctx context.Context, q *queue, all []redrive.Settlement, part []int, errs []error) {
-	args := make([]any, 0, 1+7*len(part))
+	args := make([]any, 0, 1+6*len(part))
 	args = append(args, s.o.Remember.Microseconds())
 	again := false
 	for _, i := range part {
 		t := &all[i]
-		n, nonce, _ := position(&t.Receipt)
-		args = append(args, n, t.Receipt.Token, nonce, uint8(t.Outcome), t.After.Microseconds(), uint8(t.Reason), redrive.EncodeFailure(t.Failure))
+		n, claim, _ := position(&t.Receipt)
+		args = append(args, n, claim, uint8(t.Outcome), t.After.Microseconds(), uint8(t.Reason), redrive.EncodeFailure(t.Failure))
 		again = again || t.Outcome == redrive.OutcomeRetry || t.Outcome == redrive.OutcomeRelease || t.Outcome == redrive.OutcomeRepeat
 	}
 	k := q.keys
@@ -80,11 +80,11 @@ func (s *Source) Extend(ctx context.Context, receipts []redrive.Receipt, lease t
 				answer(errs, part, nil, err)
 				continue
 			}
-			args := make([]any, 0, 1+3*len(part))
+			args := make([]any, 0, 1+2*len(part))
 			args = append(args, max(lease, minLease).Microseconds())
 			for _, i := range part {
-				n, nonce, _ := position(&receipts[i])
-				args = append(args, n, receipts[i].Token, nonce)
+				n, claim, _ := position(&receipts[i])
+				args = append(args, n, claim)
 			}
 			v, err := s.conn.Write(ctx, extendScript, []string{q.keys.state, q.keys.leases}, args...)
 			got, err := codes(extendScript.Name(), v, len(part), err)

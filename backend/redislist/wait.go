@@ -113,6 +113,9 @@ func (s *Source) lookAll(ctx context.Context, due []*queue) error {
 				q.view.dirty = true
 			}
 			s.mu.Unlock()
+			if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
+				<-ctx.Done() // the connection's deadline is the context's, and was a moment earlier
+			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -15,6 +15,8 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
   local first = tonumber(redis.call('LINDEX', KEYS[2], 0))
   local count = redis.call('LLEN', KEYS[2]) - 1
   if redis.call('HEXISTS', KEYS[5], first) == 1 then
+    redis.call('ZADD', KEYS[8], 'inf', LAST)
+    redis.call('ZADD', KEYS[9], 'inf', LAST)
     for n = first, first + count - 1 do
       redis.call('ZADD', KEYS[8], 'NX', t, n)
       redis.call('ZADD', KEYS[9], 'NX', t, n)
@@ -25,20 +27,25 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
   redis.call('DEL', KEYS[2])
 end
 
-local out, bytes, states, bodies, ends, claims = {0}, 0, {}, {}, {}, {}
-local function hand_out(n, e, element)
-  e[TOKEN] = e[TOKEN] + 1
-  e[NONCE] = ARGV[4]
-  e[ATTEMPTS] = e[ATTEMPTS] + 1
-  e[HELD], e[ALONE], e[CLAIMED], e[INSTANCE] = 1, 0, t, ARGV[5]
+local out, bytes, states, bodies = {0}, 0, {}, {}
+local ends, claims = {'inf', LAST}, {'inf', LAST}
+local function hand_out(n, raw, element, told)
   states[#states + 1] = n
-  states[#states + 1] = cmsgpack.pack(e)
+  states[#states + 1] = raw
   ends[#ends + 1] = t + lease
   ends[#ends + 1] = n
   claims[#claims + 1] = t
   claims[#claims + 1] = n
   bytes = bytes + #element
-  out[#out + 1] = row(n, e, element, KEYS[6])
+  out[#out + 1] = row(n, raw, element, KEYS[6], told)
+end
+
+local function claimed(e)
+  e[TOKEN] = e[TOKEN] + 1
+  e[NONCE] = ARGV[4]
+  e[ATTEMPTS] = e[ATTEMPTS] + 1
+  e[HELD], e[ALONE], e[CLAIMED], e[INSTANCE] = 1, 0, t, ARGV[5]
+  return pack(e)
 end
 
 local due = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', t, 'LIMIT', 0, max)
@@ -47,7 +54,7 @@ for _, n in ipairs(due) do
   if bytes > most then break end
   local e = read(KEYS[5], n)
   local element = redis.call('HGET', KEYS[4], n)
-  if e and element then hand_out(n, e, element) end
+  if e and element then hand_out(n, claimed(e), element, e[TOKEN] > 1) end
   gone[#gone + 1] = n
 end
 
@@ -60,9 +67,12 @@ if lane == 0 and count > 0 and bytes <= most then
     local last = redis.call('INCRBY', KEYS[3], count)
     local n = last - count + 1
     redis.call('RPUSH', KEYS[2], n)
+    local chosen, same = MAGIC .. 'c', claimed(new_entry('', t))
     while n <= last and bytes <= most do
       local element = redis.call('LMOVE', KEYS[1], KEYS[2], 'RIGHT', 'RIGHT')
-      hand_out(n, new_entry(element, t), element)
+      local raw = same
+      if string.sub(element, 1, 4) == chosen then raw = claimed(new_entry(element, t)) end
+      hand_out(n, raw, element, false)
       bodies[#bodies + 1] = n
       bodies[#bodies + 1] = element
       n = n + 1

@@ -12,6 +12,11 @@ local BORN, ID, REASON, DIED, REDRIVES, SINCE = 13, 14, 15, 16, 17, 18
 -- in 3 digits, the id, and what only the client reads.
 local MAGIC = '\0R1'
 
+-- A member of "leases" and "processing" that is no entry, at the end of them. It is too
+-- long for the packed form in which Redis keeps small sorted sets and searches them from
+-- the front, which would double what a claim costs them.
+local LAST = string.rep('~', 65)
+
 -- now is the server's clock in microseconds.
 local function now()
   local t = redis.call('TIME')
@@ -30,32 +35,38 @@ local function id_of(n, e, element)
   return 'f' .. string.format('%.0f', e[BORN]) .. '-' .. n
 end
 
--- new_entry is the state of a message that nobody has claimed yet.
+-- new_entry is the state of a message that nobody has claimed yet. Only an id that its
+-- publisher chose is kept in it.
 local function new_entry(element, t)
-  local id, born = '', t
-  if string.sub(element, 1, 3) == MAGIC then
-    born = tonumber(string.sub(element, 5, 20)) or t
-    if string.sub(element, 4, 4) == 'c' then id = own_id(element) end
-  end
-  return {0, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', born, id, 0, 0, 0, born}
+  local id = ''
+  if string.sub(element, 1, 4) == MAGIC .. 'c' then id = own_id(element) end
+  return {0, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', t, id, 0, 0, 0, 0}
+end
+
+-- pack makes the text of a state. Its head is what a settlement must compare, so that
+-- most need not unpack it: "H" while the entry is handed out, "c" if its publisher chose
+-- the id, then token, "." and nonce of the claim, and "|".
+local function pack(e)
+  return (e[HELD] == 1 and 'H' or '-') .. (e[ID] ~= '' and 'c' or 'g') .. string.format('%.0f', e[TOKEN]) .. '.' .. e[NONCE] .. '|' ..
+    cmsgpack.pack(e)
+end
+
+local function unpack_state(raw)
+  return cmsgpack.unpack(string.sub(raw, string.find(raw, '|', 1, true) + 1))
+end
+
+-- held_by reports whether a state is that of a claim; claim is "token.nonce|".
+local function held_by(raw, claim)
+  return string.sub(raw, 1, 1) == 'H' and string.sub(raw, 3, 2 + #claim) == claim
 end
 
 -- read reads the state of an entry, nil if there is none.
 local function read(key, n)
   local raw = redis.call('HGET', key, n)
-  return raw and cmsgpack.unpack(raw)
+  return raw and unpack_state(raw)
 end
 
--- row is an entry as the client reads it.
-local function row(n, e, element, story_key)
-  local first, last = '', ''
-  if e[TOKEN] > 1 or e[REASON] > 0 then
-    local raw = redis.call('HGET', story_key, n)
-    if raw then
-      local s = cmsgpack.unpack(raw)
-      first, last = s[1], s[2]
-    end
-  end
-  return {n, element, e[TOKEN], e[ATTEMPTS], e[FAILURES], e[CRASHES], e[SUSPECT], e[LANE], e[GENERATION],
-    e[CLAIMED], e[INSTANCE], e[BORN], e[REASON], e[DIED], e[REDRIVES], e[SINCE], first, last}
+-- row is an entry as the client reads it, with its state and its story as they are.
+local function row(n, raw, element, story_key, told)
+  return {n, element, raw, told and redis.call('HGET', story_key, n) or ''}
 end

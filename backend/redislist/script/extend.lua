@@ -1,17 +1,17 @@
 -- Makes leases run for another while from now, where they have not run out.
 --
 -- KEYS  1 state  2 leases
--- ARGV  1 lease in microseconds, then three an item: n, token, nonce of the claim
+-- ARGV  1 lease in microseconds, then two an item: n, and token.nonce| of the claim
 -- Returns for each 0 (extended), 1 (the lease was lost) or 2 (there is no such entry).
 local t = now()
 local results, ends = {}, {}
-for i = 2, #ARGV, 3 do
+for i = 2, #ARGV, 2 do
   local n = ARGV[i]
-  local e = read(KEYS[1], n)
+  local raw = redis.call('HGET', KEYS[1], n)
   local code = 0
-  if not e then
+  if not raw then
     code = 2
-  elseif e[HELD] ~= 1 or e[TOKEN] ~= tonumber(ARGV[i + 1]) or e[NONCE] ~= ARGV[i + 2] then
+  elseif not held_by(raw, ARGV[i + 1]) then
     code = 1
   elseif tonumber(redis.call('ZSCORE', KEYS[2], n) or 0) <= t then
     code = 1

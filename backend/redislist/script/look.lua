@@ -5,10 +5,10 @@
 -- time of fresh, retry, redrive and leases, each -1 if there is none}.
 local function first(key)
   local f = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  return f[2] and tonumber(f[2]) or -1
+  return f[2] and f[1] ~= LAST and tonumber(f[2]) or -1
 end
 local left = redis.call('LLEN', KEYS[2]) -- of a claim that broke off, with a number before it
 return {now(), redis.call('LLEN', KEYS[1]) + math.max(left - 1, 0),
   redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[5]),
-  redis.call('ZCARD', KEYS[7]), redis.call('ZCARD', KEYS[8]),
+  math.max(redis.call('ZCARD', KEYS[7]) - 1, 0), redis.call('ZCARD', KEYS[8]),
   first(KEYS[3]), first(KEYS[4]), first(KEYS[5]), first(KEYS[6])}

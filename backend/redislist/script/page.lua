@@ -7,10 +7,10 @@
 local out = {}
 local from = tonumber(ARGV[1])
 for _, n in ipairs(redis.call('ZRANGE', KEYS[4], from, from + tonumber(ARGV[2]) - 1)) do
-  local e = read(KEYS[2], n)
+  local raw = redis.call('HGET', KEYS[2], n)
   local element = redis.call('HGET', KEYS[1], n)
-  if e and element then
-    out[#out + 1] = row(n, e, element, KEYS[3])
+  if raw and element then
+    out[#out + 1] = row(n, raw, element, KEYS[3], true)
     out[#out + 1] = tonumber(redis.call('ZSCORE', KEYS[5], n) or -1)
   end
 end

@@ -47,7 +47,7 @@ end
 for _, d in ipairs(delayed) do
   local n = redis.call('INCR', KEYS[2])
   redis.call('HSET', KEYS[3], n, d[2])
-  redis.call('HSET', KEYS[4], n, cmsgpack.pack(new_entry(d[2], t)))
+  redis.call('HSET', KEYS[4], n, pack(new_entry(d[2], t)))
   redis.call('ZADD', KEYS[5], d[1], n)
 end
 if #named > 0 then

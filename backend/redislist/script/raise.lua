@@ -19,7 +19,7 @@ for i = 3, #ARGV do
       e[ATTEMPTS], e[FAILURES], e[CRASHES], e[SUSPECT] = 0, 0, 0, 0
       e[LANE], e[GENERATION], e[REDRIVES] = 2, e[GENERATION] + 1, e[REDRIVES] + 1
       e[REASON], e[DIED] = 0, 0
-      redis.call('HSET', KEYS[2], n, cmsgpack.pack(e))
+      redis.call('HSET', KEYS[2], n, pack(e))
       redis.call('ZADD', KEYS[6], t, n)
     elseif e[ID] ~= '' then
       if remember > 0 then

@@ -3,9 +3,10 @@
 --
 -- KEYS  1 body  2 state  3 story  4 leases  5 processing  6 fresh  7 retry  8 redrive
 --       9 dead  10 deadids  11 ids  12 forget
--- ARGV  1 how long ids that publishers chose are remembered, in microseconds, then seven
---       an item:
---       n, token, nonce  of the claim
+-- ARGV  1 how long ids that publishers chose are remembered, in microseconds, then six an
+--       item:
+--       n                the entry
+--       claim            token.nonce|
 --       outcome          1 done  2 retry  3 release  4 dead  5 repeat  6 drop
 --       after            in microseconds, of 2, 3 and 5
 --       reason           of 4
@@ -30,16 +31,19 @@ local function record(n, failure)
   redis.call('HSET', KEYS[3], n, cmsgpack.pack(s))
 end
 
-local function settle(n, e, outcome, after, reason, failure)
-  free[#free + 1] = n
-  if outcome == DONE or outcome == DROP then
-    over[#over + 1] = n
-    if e[FAILURES] > 0 or e[SUSPECT] == 1 or e[TOKEN] > 1 then told[#told + 1] = n end
-    if e[ID] ~= '' then
-      if remember > 0 then add(ends, t + remember, e[ID]) else names[#names + 1] = e[ID] end
-    end
-    return
+-- finish ends an entry.
+local function finish(n, raw, claim)
+  over[#over + 1] = n
+  if string.sub(claim, 1, 2) ~= '1.' then told[#told + 1] = n end -- the first claim has no story
+  if string.sub(raw, 2, 2) == 'c' then
+    local id = unpack_state(raw)[ID]
+    if remember > 0 then add(ends, t + remember, id) else names[#names + 1] = id end
   end
+end
+
+-- keep makes an entry wait again, or a dead letter.
+local function keep(n, raw, outcome, after, reason, failure)
+  local e = unpack_state(raw)
   e[HELD], e[ALONE] = 0, 0
   if outcome == RELEASE and e[SUSPECT] == 1 then -- it stays one, and is claimed alone
     add(leases, t + after, n)
@@ -63,20 +67,26 @@ local function settle(n, e, outcome, after, reason, failure)
     e[FAILURES] = e[FAILURES] + 1
   end
   if outcome ~= REPEAT then record(n, failure) end
-  add(changed, n, cmsgpack.pack(e))
+  add(changed, n, pack(e))
 end
 
 local done = {}
-for i = 2, #ARGV, 7 do
-  local n = ARGV[i]
-  local e = read(KEYS[2], n)
-  if not e then
+for i = 2, #ARGV, 6 do
+  local n, claim = ARGV[i], ARGV[i + 1]
+  local raw = redis.call('HGET', KEYS[2], n)
+  if not raw then
     results[#results + 1] = 2
-  elseif done[n] or e[HELD] ~= 1 or e[TOKEN] ~= tonumber(ARGV[i + 1]) or e[NONCE] ~= ARGV[i + 2] then
+  elseif done[n] or not held_by(raw, claim) then
     results[#results + 1] = 1
   else
+    local outcome = tonumber(ARGV[i + 2])
     done[n] = true
-    settle(n, e, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]), ARGV[i + 6])
+    free[#free + 1] = n
+    if outcome == DONE or outcome == DROP then
+      finish(n, raw, claim)
+    else
+      keep(n, raw, outcome, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), ARGV[i + 5])
+    end
     results[#results + 1] = 0
   end
 end

@@ -18,10 +18,11 @@ for _, n in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', t, 'LIMIT', 0, A
     e[NONCE] = ARGV[3]
     e[ATTEMPTS] = e[ATTEMPTS] + 1
     e[SUSPECT], e[HELD], e[ALONE], e[CLAIMED], e[INSTANCE] = 1, 1, 1, t, ARGV[4]
-    redis.call('HSET', KEYS[2], n, cmsgpack.pack(e))
+    local raw = pack(e)
+    redis.call('HSET', KEYS[2], n, raw)
     redis.call('ZADD', KEYS[4], t + tonumber(ARGV[2]), n)
     redis.call('ZADD', KEYS[5], t, n)
-    out[#out + 1] = row(n, e, element, KEYS[3])
+    out[#out + 1] = row(n, raw, element, KEYS[3], true)
   else
     redis.call('ZREM', KEYS[4], n)
     redis.call('ZREM', KEYS[5], n)
