@@ -2,12 +2,14 @@ package redrive
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"runtime/debug"
 	"time"
 )
 
-// Middleware wraps a handler. Recovering from panics is not its business: the engine
-// does that for every handler.
+// Middleware wraps a handler. The engine recovers from the panics of every handler;
+// [Recover] is for a middleware that shall see them as errors.
 type Middleware func(Handler) Handler
 
 // Chain wraps a handler in middlewares; the first is the outermost. What it returns
@@ -48,6 +50,60 @@ func Timeout(d time.Duration) Middleware {
 		})
 	}
 }
+
+// Recover makes a panic of the wrapped handler a [*PanicError] with its stack, for the
+// middlewares around it.
+func Recover() Middleware {
+	return func(h Handler) Handler {
+		return HandlerFunc(func(ctx context.Context, d *Delivery) (err error) {
+			defer func() {
+				if r := recover(); r != nil {
+					err = &PanicError{Value: r, Stack: string(debug.Stack())}
+				}
+			}()
+			return h.Handle(ctx, d)
+		})
+	}
+}
+
+// Metrics calls observe after each attempt with how long it took and the handler's error.
+// It must be safe for concurrent use. A panic is passed on, and not observed; put
+// [Recover] inside to count it.
+func Metrics(observe func(d *Delivery, took time.Duration, err error)) Middleware {
+	return func(h Handler) Handler {
+		return HandlerFunc(func(ctx context.Context, d *Delivery) error {
+			began := time.Now()
+			err := h.Handle(ctx, d)
+			observe(d, time.Since(began), err)
+			return err
+		})
+	}
+}
+
+// Tracing calls start before each attempt, which returns the context for the handler, with
+// a span in it, and a function that ends the span. The message's headers hold the
+// traceparent of who published it. It must be safe for concurrent use. This package knows
+// no tracing library; with OpenTelemetry start is a few lines.
+func Tracing(start func(ctx context.Context, d *Delivery) (context.Context, func(err error))) Middleware {
+	return func(h Handler) Handler {
+		return HandlerFunc(func(ctx context.Context, d *Delivery) (err error) {
+			ctx, end := start(ctx, d)
+			ended := false
+			defer func() {
+				if !ended {
+					end(errPanicked)
+				}
+			}()
+			err = h.Handle(ctx, d)
+			ended = true
+			end(err)
+			return err
+		})
+	}
+}
+
+// errPanicked is what a span ends with when its handler panicked.
+var errPanicked = errors.New("the handler panicked")
 
 // Logging writes a line for each attempt: at level debug when it succeeded, at level
 // info with the error when it did not.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/memory"
 )
 
 func TestChainCallsTheFirstFirst(t *testing.T) {
@@ -86,5 +87,49 @@ func TestLogging(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in %s", want, &out)
 		}
+	}
+}
+
+func TestDedupeRemembersOnlySuccess(t *testing.T) {
+	store := memory.New()
+	defer store.Close()
+	calls, fail := 0, true
+	h := redrive.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error {
+		calls++
+		if fail {
+			return errors.New("not yet")
+		}
+		return nil
+	}), redrive.Dedupe(store, redrive.DedupeOptions{Key: func(d *redrive.Delivery) string { return d.Key }, Keep: time.Hour}))
+	run := func(queue, key string) error {
+		return h.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{Queue: queue, ID: redrive.NewID(), Key: key}})
+	}
+	if run("q", "k") == nil || run("q", "k") == nil || calls != 2 {
+		t.Errorf("a failure was remembered: %d calls", calls)
+	}
+	fail = false
+	for range 3 {
+		if err := run("q", "k"); err != nil {
+			t.Error(err)
+		}
+	}
+	if calls != 3 {
+		t.Errorf("after the success %d calls", calls)
+	}
+	if run("q", "") != nil || run("q", "") != nil || run("other", "k") != nil || calls != 6 {
+		t.Errorf("without a key, and in another queue: %d calls", calls)
+	}
+}
+
+func TestTracingEndsASpanOfAPanic(t *testing.T) {
+	var ended error
+	h := redrive.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { panic("oh") }),
+		redrive.Recover(), redrive.Tracing(func(ctx context.Context, _ *redrive.Delivery) (context.Context, func(error)) {
+			return ctx, func(err error) { ended = err }
+		}))
+	err := h.Handle(context.Background(), &redrive.Delivery{})
+	var p *redrive.PanicError
+	if !errors.As(err, &p) || p.Stack == "" || ended == nil {
+		t.Errorf("%v; the span ended with %v", err, ended)
 	}
 }
