@@ -189,3 +189,15 @@ func (a *app) verify(w http.ResponseWriter, r *http.Request, who *caller) error 
 	}
 	return writeJSON(w, http.StatusOK, api.VerifiedOf(audits))
 }
+
+// probeStore tells what the settings of the store promise.
+func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if err := who.confine(""); err != nil {
+		return err
+	}
+	list := api.List[api.Verdict]{Items: []api.Verdict{}, Complete: true}
+	for _, v := range a.store.Probe(r.Context()) {
+		list.Items = append(list.Items, api.Verdict{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
+	}
+	return writeJSON(w, http.StatusOK, list)
+}

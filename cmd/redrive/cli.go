@@ -16,6 +16,11 @@ type cli struct {
 	Verify   verifyCmd   `cmd:"" group:"store" help:"Check that no message is missing from the books."`
 	Store    storeCmd    `cmd:"" group:"store" help:"Check and rescue a store's file."`
 	Backup   backupCmd   `cmd:"" group:"store" help:"Write a copy of the store."`
+	Copy     copyCmd     `cmd:"" group:"store" help:"Copy messages from one store into another."`
+	Doctor   doctorCmd   `cmd:"" group:"store" help:"Look for what is wrong, and say what to do."`
+	Top      topCmd      `cmd:"" group:"messages" help:"Watch the queues with their rates."`
+	Demo     demoCmd     `cmd:"" group:"tools" help:"Show the whole life of messages, in half a minute."`
+	Bench    benchCmd    `cmd:"" group:"tools" help:"Measure how fast a store is on this machine."`
 
 	Connect    connectCmd    `cmd:"" group:"tools" help:"Open a WebSocket session, to try things out."`
 	Receive    receiveCmd    `cmd:"" group:"tools" help:"Receive deliveries, to try things out."`

@@ -117,7 +117,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	for _, words := range []string{
 		"serve", "publish", "show", "messages list", "messages cancel", "queues list", "queues pause", "queues resume", "dead list", "dead groups",
 		"dead show", "dead edit", "dead redrive", "dead drop", "dead export", "plans list", "verify", "store check", "store salvage", "backup",
-		"receive", "config check", "completion",
+		"receive", "config check", "completion", "queues purge", "dead archive", "dead import", "plans show", "plans results", "copy", "doctor", "top", "demo", "bench",
 	} {
 		b.expect(exitOK, "Examples:", append(strings.Fields(words), "--help")...)
 	}

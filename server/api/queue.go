@@ -172,3 +172,12 @@ func VerifiedOf(audits []redrive.Audit) Verified {
 	}
 	return v
 }
+
+// Verdict is what a setting of the store promises.
+type Verdict struct {
+	Level   string `json:"level"` // ok, warn or refused
+	Setting string `json:"setting"`
+	Value   string `json:"value"`
+	Promise string `json:"promise"`
+	Hint    string `json:"hint,omitempty"`
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/config"
+)
+
+// copyCmd copies messages from one store into another.
+type copyCmd struct {
+	From  config.Address `type:"store" required:"" placeholder:"STORE" help:"The store to copy from: a folder or an address. Nobody should work on it meanwhile."`
+	To    config.Address `type:"store" required:"" placeholder:"STORE" help:"The store to copy to."`
+	Queue string         `short:"q" placeholder:"QUEUE" help:"Of this queue only."`
+}
+
+func (*copyCmd) Help() string {
+	return examples("redrive copy --from ./redrive-data --to postgres://user@host/redrive", "everything that waits or is dead, with its history; run it again after an interruption")
+}
+
+// copyPage is how many messages are read at once with their bodies.
+const copyPage = 32
+
+// copied is what a copy did, for --json.
+type copied struct {
+	Copied   int64    `json:"copied"`
+	There    int64    `json:"there"` // already
+	Leased   int64    `json:"leased"`
+	Failed   int64    `json:"failed"`
+	Problems []string `json:"problems,omitempty"`
+}
+
+const copyProblems = 20
+
+// Run copies. What is in the target already, under the same id, is left alone, so that an
+// interrupted copy is simply started again; it goes on at the place it had come to.
+func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
+	if c.From == c.To {
+		return usagef("--from and --to are the same")
+	}
+	from, err := openStore(ctx, storeAddress(string(c.From)))
+	if err != nil {
+		return fmt.Errorf("from: %w", err)
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to, err := openStore(ctx, storeAddress(string(c.To)))
+	if err != nil {
+		return fmt.Errorf("to: %w", err)
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	m := &mover{from: from, to: to, key: redrive.DeriveID("copy", string(c.From), c.Queue), line: &progress{t: t}}
+	err = m.run(ctx, c.Queue)
+	m.line.clear()
+	if t.json {
+		if err := t.writeJSON(m.sum); err != nil {
+			return err
+		}
+	} else {
+		t.printf("%s copied, %s there already, %s failed\n", grouped(m.sum.Copied), grouped(m.sum.There), grouped(m.sum.Failed))
+		for _, p := range m.sum.Problems {
+			t.printf("  %s\n", clean(p))
+		}
+		if m.sum.Leased > 0 {
+			t.note("%s were being handled: if somebody still works on the store, they are delivered from both", grouped(m.sum.Leased))
+		}
+	}
+	if err == nil && m.sum.Failed > 0 {
+		return errFailed
+	}
+	return err
+}
+
+// mover copies page by page; the place is a record of the target.
+type mover struct {
+	from, to redrive.Store
+	key      string
+	line     *progress
+	sum      copied
+}
+
+const copySpace = "copy"
+
+func (m *mover) run(ctx context.Context, queue string) error {
+	q := redrive.Query{Queue: queue, Bodies: true, Limit: copyPage}
+	r, err := m.to.GetRecord(ctx, copySpace, m.key)
+	switch {
+	case err == nil:
+		q.After = string(r.Value)
+	case !errors.Is(err, redrive.ErrNotFound):
+		return err
+	}
+	for {
+		page, err := m.from.Find(ctx, q)
+		if err != nil {
+			return fmt.Errorf("from: %w", err)
+		}
+		if err := m.put(ctx, page.Entries, page.Next); err != nil {
+			return fmt.Errorf("to: after %d: %w", m.sum.Copied, err)
+		}
+		m.line.update("%s copied", grouped(m.sum.Copied))
+		if q.After = page.Next; q.After == "" {
+			return nil
+		}
+	}
+}
+
+// put puts a page and the place after it in one step.
+func (m *mover) put(ctx context.Context, entries []redrive.Entry, next string) error {
+	kept := entries[:0]
+	for i := range entries {
+		e := &entries[i]
+		if strings.HasPrefix(e.Queue, "_") { // results of sessions, which end with their daemon
+			continue
+		}
+		switch e.State {
+		case redrive.StateLeased:
+			m.sum.Leased++
+			e.State = redrive.StateWaiting
+		case redrive.StateBlocked:
+			e.State = redrive.StateWaiting
+		case redrive.StateWaiting, redrive.StateDead:
+		}
+		e.Until, e.Instance, e.Token = redrive.Entry{}.Until, "", 0
+		kept = append(kept, *e)
+	}
+	place := redrive.RecordWrite{Space: copySpace, Key: m.key, Version: redrive.AnyVersion}
+	if next != "" {
+		place.Value = []byte(next)
+	}
+	results, err := m.to.Apply(ctx, redrive.Batch{Put: kept, Entered: redrive.EnteredMoved, Records: []redrive.RecordWrite{place}})
+	if err != nil {
+		return err
+	}
+	for i := range kept {
+		var err error
+		if results != nil {
+			err = results[i]
+		}
+		switch {
+		case err == nil:
+			m.sum.Copied++
+		case errors.Is(err, redrive.ErrDuplicate):
+			m.sum.There++
+		default:
+			m.sum.Failed++
+			if len(m.sum.Problems) < copyProblems {
+				m.sum.Problems = append(m.sum.Problems, fmt.Sprintf("%s: %v", kept[i].Ref(), err))
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/server"
+	"github.com/redrive/redrive/server/api"
+)
+
+// demoCmd shows the whole life of messages.
+type demoCmd struct {
+	Messages int  `default:"600" placeholder:"N" help:"How many messages (default 600)."`
+	Keep     bool `help:"Keep the folder with the data."`
+}
+
+func (*demoCmd) Help() string {
+	return examples("redrive demo", "limits, failures, retries, dead letters, groups, redrive and the books, in half a minute; nothing is left behind")
+}
+
+// What the demo is made of.
+const (
+	demoQueue    = "orders"
+	demoMost     = 5000
+	demoPatience = 50 * time.Second
+)
+
+// demoTarget refuses orders of one country until it is mended, and is busy for some at
+// their first attempt.
+type demoTarget struct {
+	mended atomic.Bool
+	mu     sync.Mutex
+	orders map[int]bool // that arrived
+}
+
+// ServeHTTP receives an order.
+func (g *demoTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var order struct {
+		Order   int
+		Country string
+	}
+	if err := json.NewDecoder(r.Body).Decode(&order); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	switch {
+	case order.Country == "PT" && !g.mended.Load():
+		http.Error(w, "no rates for country PT", http.StatusUnprocessableEntity)
+		return
+	case order.Order%9 == 0 && r.Header.Get("redrive-attempt") == "1":
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.orders[order.Order] = true
+}
+
+// arrived returns how many orders arrived.
+func (g *demoTarget) arrived() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.orders)
+}
+
+// demo is a daemon and a target in this process.
+type demo struct {
+	t      *terminal
+	target *demoTarget
+	client *client
+	step   int
+}
+
+// Run tells the story.
+func (c *demoCmd) Run(ctx context.Context, t *terminal) (err error) {
+	if c.Messages < 20 || c.Messages > demoMost {
+		return usagef("--messages is from 20 to %d", demoMost)
+	}
+	dir, err := os.MkdirTemp("", "redrive-demo-*")
+	if err != nil {
+		return err
+	}
+	if c.Keep {
+		defer t.note("the data is in %s", filepath.Join(dir, "data"))
+	} else {
+		defer os.RemoveAll(dir) //nolint:errcheck // it is in the temporary folder
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, demoPatience, errors.New("the demo took too long; is the machine very busy?"))
+	defer cancel()
+	d := &demo{t: t}
+	stop, err := d.start(ctx, filepath.Join(dir, "data"), c.Messages)
+	if err != nil {
+		return err
+	}
+	err = d.tell(ctx, c.Messages)
+	return errors.Join(err, stop())
+}
+
+// start starts the target and the daemon, and returns how to stop both.
+func (d *demo) start(ctx context.Context, data string, messages int) (stop func() error, err error) {
+	d.target = &demoTarget{orders: make(map[int]bool)}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	site := &http.Server{Handler: d.target, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = site.Serve(listener) }() // it ends with Close
+	cfg, err := config.Parse("demo.yaml", fmt.Appendf(nil, `
+listen: 127.0.0.1:0
+store: %q
+environment: demo
+queues:
+  %s:
+    deliver: {url: "http://%s/hook", rate: 300/s, allow_private: true}
+    policy: {max_attempts: 5, backoff: {type: exponential, base: 300ms, max: 1s}}
+    limits: {depth: %d}
+`, "sqlite:"+data, demoQueue, listener.Addr(), messages))
+	if err != nil {
+		return nil, errors.Join(err, site.Close())
+	}
+	up := make(chan net.Addr, 1)
+	ended := make(chan error, 1)
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		ended <- server.Run(run, cfg, server.Options{Logger: slog.New(slog.DiscardHandler), Version: version(), Started: func(a net.Addr) { up <- a }})
+	}()
+	stop = func() error {
+		cancel()
+		return errors.Join(<-ended, site.Close())
+	}
+	select {
+	case address := <-up:
+		d.client, err = (&remote{Server: "http://" + address.String()}).connect(ctx)
+		return stop, err
+	case err := <-ended:
+		cancel()
+		return nil, errors.Join(err, site.Close())
+	}
+}
+
+// say begins a chapter.
+func (d *demo) say(format string, args ...any) {
+	d.step++
+	d.t.printf("\n%s %s\n", d.t.paint(strong, fmt.Sprintf("%d.", d.step)), fmt.Sprintf(format, args...))
+}
+
+// show prints the command that shows the same of a daemon of one's own.
+func (d *demo) show(command string) { d.t.printf("   %s\n", d.t.paint(faint, "$ "+command)) }
+
+func (d *demo) tell(ctx context.Context, n int) error {
+	t := d.t
+	d.say("A daemon and a target were started. The target refuses one order in four, as something is wrong with it, and is busy now and then; the queue takes %d at most.", n)
+	accepted, refused, err := d.publish(ctx, n+n/5)
+	if err != nil {
+		return err
+	}
+	d.say("%s messages were published: %s accepted, on the disk; %s refused, as the queue was full.", grouped(int64(accepted+refused)), grouped(int64(accepted)), grouped(int64(refused)))
+	d.show("redrive publish orders --ndjson orders.ndjson")
+	d.say("They are delivered at 300/s. An order that finds the target busy is tried again; one that it refuses is a dead letter.")
+	if err := d.follow(ctx, func(q *api.Queue) bool { return q.Waiting.All == 0 }); err != nil {
+		return err
+	}
+	d.say("Why did they die? One cause, one group:")
+	d.show("redrive dead groups")
+	var groups api.List[api.Group]
+	if err := d.client.do(ctx, http.MethodGet, "/v1/dead-letters/groups", nil, nil, &groups); err != nil {
+		return err
+	}
+	printGroups(t, groups.Items)
+	d.say("Too early: a redrive with a canary of 5, while the target still fails.")
+	d.show("redrive dead redrive --queue orders --canary 5 --wait")
+	if _, err := d.redrive(ctx, 5); err != nil {
+		return err
+	}
+	d.say("The target is mended, and all are redriven: five first, then the rest, faster and faster.")
+	d.target.mended.Store(true)
+	d.show("redrive dead redrive --queue orders --canary 5 --wait")
+	p, err := d.redrive(ctx, 5)
+	if err != nil {
+		return err
+	}
+	if err := d.follow(ctx, func(q *api.Queue) bool { return q.Waiting.All == 0 }); err != nil {
+		return err
+	}
+	d.say("Is one missing?")
+	d.show("redrive verify")
+	var v api.Verified
+	if err := d.client.do(ctx, http.MethodGet, "/v1/verify", nil, nil, &v); err != nil {
+		return err
+	}
+	printVerified(t, &v)
+	if n := d.target.arrived(); p.State != api.PlanDone || !v.Balanced || n != accepted {
+		return fmt.Errorf("the plan is %s, and of %d accepted messages %d were delivered", p.State, accepted, n)
+	}
+	t.printf("\n%s of %s accepted messages were delivered; none is lost. To begin: redrive serve --deliver hooks=https://example.com/hook\n", grouped(int64(accepted)), grouped(int64(accepted)))
+	return nil
+}
+
+// publish publishes messages in two requests: the second finds the queue full.
+func (d *demo) publish(ctx context.Context, n int) (accepted, refused int, err error) {
+	var q api.Queue
+	path := "/v1/queues/" + demoQueue
+	if err := d.client.do(ctx, http.MethodPost, path+"/pause", nil, api.PauseRequest{Reason: "the demo publishes"}, nil); err != nil {
+		return 0, 0, err
+	}
+	for i := range n {
+		country := "DE"
+		if i%4 == 0 {
+			country = "PT"
+		}
+		body := fmt.Appendf(nil, `{"order":%d,"amount":%d,"country":%q}`, i, 100+i%900, country)
+		resp, err := d.client.send(ctx, http.MethodPost, path+"/messages", nil, bytes.NewReader(body),
+			http.Header{"Content-Type": {"application/json"}, "Redrive-Kind": {"order.paid"}, "Redrive-Id": {fmt.Sprintf("order-%d", i)}})
+		if p := asProblem(err); p != nil && p.Status == http.StatusTooManyRequests {
+			refused++
+			continue
+		}
+		if err != nil {
+			return accepted, refused, err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+		if err := resp.Body.Close(); err != nil {
+			return accepted, refused, err
+		}
+		accepted++
+	}
+	if err := d.client.do(ctx, http.MethodGet, path, nil, nil, &q); err != nil {
+		return accepted, refused, err
+	}
+	return accepted, refused, d.client.do(ctx, http.MethodPost, path+"/resume", nil, api.PauseRequest{}, nil)
+}
+
+// follow shows what the queue does until it has come to an end: on a terminal in one line
+// that changes, else in a few lines.
+func (d *demo) follow(ctx context.Context, done func(q *api.Queue) bool) error {
+	line := &progress{t: d.t}
+	defer line.clear()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		var q api.Queue
+		if err := d.client.do(ctx, http.MethodGet, "/v1/queues/"+demoQueue, nil, nil, &q); err != nil {
+			return err
+		}
+		text := fmt.Sprintf("   %s delivered, %s wait (%s of them for another attempt), %s dead", grouped(q.Books.Done), grouped(q.Waiting.All), grouped(q.Waiting.Retry), grouped(q.Dead))
+		end := done(&q)
+		if end {
+			line.clear()
+		}
+		if end || !d.t.errTTY && n%int(2*time.Second/pollEvery) == 0 {
+			d.t.printf("%s\n", text)
+		}
+		if end {
+			return nil
+		}
+		line.update("%s", text)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// redrive redrives all dead letters and tells how it went.
+func (d *demo) redrive(ctx context.Context, canary int) (api.Plan, error) {
+	var p api.Plan
+	req := api.PlanRequest{Action: "redrive", Filter: &api.Filter{Queue: demoQueue}, Canary: canary, Rate: "300/s"}
+	if err := d.client.do(ctx, http.MethodPost, "/v1/plans", nil, req, &p); err != nil {
+		return p, err
+	}
+	p, err := d.client.wait(ctx, d.t, p, "redriven")
+	if err != nil {
+		return p, err
+	}
+	word, colour := p.State, good
+	if p.State != api.PlanDone {
+		colour = bad
+	}
+	d.t.printf("   %s: %s\n", d.t.paint(colour, clean(word)), planLine(&p, "redriven"))
+	if p.Problem != "" {
+		d.t.printf("   %s\n", clean(p.Problem))
+	}
+	if p.State == api.PlanStopped {
+		return p, d.client.do(ctx, http.MethodPost, "/v1/plans/"+segment(p.ID)+"/cancel", nil, nil, nil)
+	}
+	return p, nil
+}

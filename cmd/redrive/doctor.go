@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/server/api"
+)
+
+// doctorCmd looks for what is wrong.
+type doctorCmd struct {
+	remote `embed:""`
+}
+
+func (*doctorCmd) Help() string {
+	return examples("redrive doctor", "what is wrong or weak, and what to do about it", "redrive doctor --data ./redrive-data", "of a store, also when no daemon runs")
+}
+
+// finding is one line of a doctor.
+type finding struct {
+	Level string `json:"level"` // ok, warn, bad
+	About string `json:"about"`
+	Text  string `json:"text"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// The levels of a finding.
+const (
+	levelOK   = "ok"
+	levelWarn = "warn"
+	levelBad  = "bad"
+)
+
+// doctor collects findings.
+type doctor struct {
+	client   *client
+	findings []finding
+}
+
+func (d *doctor) say(level, about, hint, format string, args ...any) {
+	d.findings = append(d.findings, finding{Level: level, About: about, Text: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// Run prints what it found, and fails if something is bad.
+func (c *doctorCmd) Run(ctx context.Context, t *terminal) error {
+	client, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.close() //nolint:errcheck // it was only read
+	d := &doctor{client: client}
+	for _, look := range []func(context.Context) error{d.ready, d.promises, d.queues, d.plans, d.books} {
+		if err := look(ctx); err != nil {
+			return err
+		}
+	}
+	worst := levelOK
+	for _, f := range d.findings {
+		if f.Level == levelBad || f.Level == levelWarn && worst == levelOK {
+			worst = f.Level
+		}
+	}
+	if t.json {
+		if err := t.writeJSON(map[string]any{"level": worst, "findings": d.findings}); err != nil {
+			return err
+		}
+	} else {
+		printFindings(t, d.findings)
+	}
+	if worst == levelBad {
+		return errFailed
+	}
+	return nil
+}
+
+func printFindings(t *terminal, list []finding) {
+	colours := map[string]string{levelOK: good, levelWarn: warn, levelBad: bad}
+	for _, f := range list {
+		t.printf("%s  %s: %s\n", t.paint(colours[f.Level], fmt.Sprintf("%-4s", f.Level)), clean(f.About), clean(f.Text))
+		if f.Hint != "" {
+			t.printf("      %s\n", t.paint(faint, clean(f.Hint)))
+		}
+	}
+}
+
+func (d *doctor) ready(ctx context.Context) error {
+	if d.client.local {
+		d.say(levelOK, "daemon", "", "none is asked; this is the store itself")
+		return nil
+	}
+	err := d.client.do(ctx, http.MethodGet, "/readyz", nil, nil, nil)
+	switch p := asProblem(err); {
+	case err == nil:
+		d.say(levelOK, "daemon", "", "%s is ready", d.client.where)
+	case p != nil && p.Status == http.StatusServiceUnavailable:
+		d.say(levelBad, "daemon", p.Hint, "%s is not ready: %s", d.client.where, p.Detail)
+	default:
+		return err
+	}
+	return nil
+}
+
+// promises asks what the store's settings promise.
+func (d *doctor) promises(ctx context.Context) error {
+	var list api.List[api.Verdict]
+	if err := d.client.do(ctx, http.MethodGet, "/v1/probe", nil, nil, &list); err != nil {
+		return err
+	}
+	for _, v := range list.Items {
+		level := levelOK
+		switch v.Level {
+		case redrive.LevelWarn.String():
+			level = levelWarn
+		case redrive.LevelRefused.String():
+			level = levelBad
+		}
+		d.say(level, "store", v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)
+	}
+	return nil
+}
+
+func (d *doctor) queues(ctx context.Context) error {
+	var list api.List[api.Queue]
+	if err := d.client.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list); err != nil {
+		return err
+	}
+	var waiting, dead int64
+	for i := range list.Items {
+		q := &list.Items[i]
+		waiting, dead = waiting+q.Waiting.All, dead+q.Dead
+		about := "queue " + q.Queue
+		if q.Dead > 0 {
+			d.say(levelWarn, about, "redrive dead groups --queue "+q.Queue, "%s dead letters", grouped(q.Dead))
+		}
+		if q.Suspects > 0 {
+			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in hand when a process died, and are tried alone", grouped(q.Suspects))
+		}
+		if d.client.local {
+			continue
+		}
+		state, colour := queueState(q)
+		switch {
+		case colour == bad:
+			d.say(levelBad, about, "", "%s", state)
+		case colour == warn, q.Engine == nil && q.Waiting.All > 0 && !strings.HasPrefix(q.Queue, "_"):
+			d.say(levelWarn, about, "", "%s; %s messages wait", state, grouped(q.Waiting.All))
+		case q.Level == "warn":
+			d.say(levelWarn, about, "deliver faster, or raise limits of the queue", "it is above its soft limit")
+		}
+	}
+	d.say(levelOK, "queues", "", "%d, with %s messages that wait and %s dead letters", len(list.Items), grouped(waiting), grouped(dead))
+	return nil
+}
+
+func (d *doctor) plans(ctx context.Context) error {
+	var list api.List[api.Plan]
+	if err := d.client.do(ctx, http.MethodGet, "/v1/plans", nil, nil, &list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		switch p := &list.Items[i]; {
+		case p.State == api.PlanStopped:
+			d.say(levelWarn, "plan "+p.ID, "redrive plans show "+p.ID, "it stopped: %s", p.Problem)
+		case p.State == api.PlanRunning && p.Problem != "":
+			d.say(levelWarn, "plan "+p.ID, "redrive plans show "+p.ID, "it is held up: %s", p.Problem)
+		}
+	}
+	return nil
+}
+
+func (d *doctor) books(ctx context.Context) error {
+	var v api.Verified
+	if err := d.client.do(ctx, http.MethodGet, "/v1/verify", nil, nil, &v); err != nil {
+		return err
+	}
+	if v.Balanced {
+		d.say(levelOK, "books", "", "they balance: no message is missing")
+		return nil
+	}
+	d.say(levelBad, "books", "redrive verify tells where; for a folder: redrive store check", "they do not balance")
+	return nil
+}
