@@ -162,10 +162,10 @@ func (a *Archive) beginFile() error {
 	a.opened = time.Now()
 	name := filepath.Join(a.dir, "dead-"+a.opened.UTC().Format("20060102T150405.000Z")+"-"+redrive.NewID()[24:])
 	var err error
-	if a.file, err = os.OpenFile(name+suffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
+	if a.file, err = os.OpenFile(name+suffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil { //nolint:gosec // the folder is the caller's choice
 		return err
 	}
-	if a.index, err = os.OpenFile(name+indexSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
+	if a.index, err = os.OpenFile(name+indexSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil { //nolint:gosec // as above
 		return err
 	}
 	a.size = 0
@@ -196,7 +196,7 @@ func (a *Archive) failed(err error) error {
 
 // syncDir makes new names in a folder durable.
 func syncDir(dir string) error {
-	d, err := os.Open(dir)
+	d, err := os.Open(dir) //nolint:gosec // as above
 	if err != nil {
 		return err
 	}
