@@ -294,6 +294,16 @@ func (s *Server) Signal(sig syscall.Signal) error {
 	return syscall.Kill(s.run.pid, sig)
 }
 
+// PID returns the server's process, 0 while it does not run.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return 0
+	}
+	return s.run.pid
+}
+
 // Stop ends the server in order.
 func (s *Server) Stop() error {
 	err := s.Signal(syscall.SIGTERM)
