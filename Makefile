@@ -7,7 +7,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 # command:package, what the tests run beside Go. A command that is there is not installed again.
-DEPS := fusermount3:fuse3 redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server
+DEPS := fusermount3:fuse3 redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven
 # What bench/ compares with beside Go modules.
 PEERS := beanstalkd:beanstalkd
 
@@ -40,6 +40,7 @@ help: ## show this help
 .PHONY: deps
 deps: ## install what the tests run beside Go (as root or in CI; else say what is missing)
 	@.ci/deps $(DEPS)
+	@.ci/kafka bin/kafka
 
 .PHONY: build
 build: ## build the static binary bin/redrive

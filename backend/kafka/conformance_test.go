@@ -1,0 +1,96 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redrive/redrive/backend/backendtest"
+)
+
+// topics numbers the topics of the tests.
+var topics atomic.Int64
+
+// cluster is where a test's topics are.
+type cluster struct {
+	brokers string
+	admin   *kadm.Client
+}
+
+// fake starts a cluster in this process.
+func fake(t testing.TB, o ...kfake.Opt) *cluster {
+	t.Helper()
+	k, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, o...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	return reach(t, strings.Join(k.ListenAddrs(), ","))
+}
+
+// reach makes topics on the brokers at an address.
+func reach(t testing.TB, brokers string) *cluster {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(brokers, ",")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return &cluster{brokers: brokers, admin: kadm.NewClient(client)}
+}
+
+// topic makes a topic and returns its address.
+func (c *cluster) topic(t testing.TB, partitions int32) string {
+	t.Helper()
+	name := fmt.Sprintf("topic-%d", topics.Add(1))
+	if _, err := c.admin.CreateTopic(context.Background(), partitions, 1, map[string]*string{"max.message.bytes": new("20000000")}, name); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the topic is there", func() bool {
+		details, err := c.admin.ListTopics(context.Background(), name)
+		return err == nil && details[name].Err == nil && len(details[name].Partitions) == int(partitions)
+	})
+	return "kafka://" + c.brokers + "/" + name + "?group=" + name
+}
+
+// connect opens a source that closes with the test.
+func connect(t testing.TB, address string, o Options) *Source {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	s, err := Open(ctx, address, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// conformance runs the suite against the topics of a cluster.
+func conformance(t *testing.T, c *cluster) {
+	addresses := map[backendtest.SourceSink]string{}
+	opened := func(t testing.TB, address string) backendtest.SourceSink {
+		s := connect(t, address, Options{Queue: "sms"})
+		addresses[s] = address
+		return s
+	}
+	backendtest.RunSource(t, backendtest.SourceFactory{
+		Open: func(t testing.TB) backendtest.SourceSink { return opened(t, c.topic(t, 1)) },
+		Reopen: func(t testing.TB, s backendtest.SourceSink) backendtest.SourceSink {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return opened(t, addresses[s])
+		},
+		Queues: []string{"sms"},
+	})
+}
+
+func TestConformanceOnAFake(t *testing.T) { conformance(t, fake(t)) }

@@ -1,0 +1,67 @@
+package kafka
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Probe implements redrive.Source.
+func (s *Source) Probe(ctx context.Context) []redrive.Verdict {
+	meta, err := s.admin.Metadata(ctx, s.topic)
+	if err != nil {
+		return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "topic " + s.topic, Value: err.Error(), Promise: "the brokers do not answer"}}
+	}
+	replicas := 0
+	for _, p := range meta.Topics[s.topic].Partitions {
+		if n := len(p.Replicas); replicas == 0 || n < replicas {
+			replicas = n
+		}
+	}
+	values := make(map[string]string)
+	if configs, err := s.admin.DescribeTopicConfigs(ctx, s.topic); err == nil {
+		for _, c := range configs[0].Configs {
+			values[c.Key] = c.MaybeValue()
+		}
+	}
+	return []redrive.Verdict{
+		replicated(replicas, values["min.insync.replicas"]),
+		elected(values["unclean.leader.election.enable"]),
+		kept(values["cleanup.policy"], values["retention.ms"]),
+	}
+}
+
+func replicated(replicas int, inSync string) redrive.Verdict {
+	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "replicas and min.insync.replicas", Value: strconv.Itoa(replicas) + " and " + inSync,
+		Promise: "an acknowledged record survives the loss of a broker"}
+	if n, err := strconv.Atoi(inSync); err != nil || n < 2 || replicas < 2 {
+		v.Level, v.Promise = redrive.LevelWarn, "an acknowledged record may be on one broker only, and is lost with it"
+		v.Hint = "three replicas with min.insync.replicas=2"
+	}
+	return v
+}
+
+func elected(unclean string) redrive.Verdict {
+	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "unclean.leader.election.enable", Value: unclean, Promise: "no leader is elected that lacks acknowledged records"}
+	if unclean == "true" {
+		v.Level, v.Promise, v.Hint = redrive.LevelWarn, "a leader may be elected that lacks acknowledged records", "set it to false"
+	}
+	return v
+}
+
+func kept(policy, retention string) redrive.Verdict {
+	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "retention.ms", Value: retention, Promise: "records are kept for good"}
+	ms, err := strconv.ParseInt(retention, 10, 64)
+	switch {
+	case policy != "" && policy != "delete":
+		v.Setting, v.Value, v.Level = "cleanup.policy", policy, redrive.LevelWarn
+		v.Promise, v.Hint = "a record that is not handled yet may be removed in favour of a newer one of its key", "use a topic with cleanup.policy=delete"
+	case err != nil:
+		v.Level, v.Promise = redrive.LevelWarn, "it is not known how long records are kept"
+	case ms >= 0:
+		v.Promise = "a record that is not handled within " + (time.Duration(ms) * time.Millisecond).String() + " is removed by the broker"
+	}
+	return v
+}

@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/native"
+)
+
+// Publish implements redrive.Sink. It returns when all replicas in sync have the
+// records. What Kafka cannot do, a delay, is refused; ids are not remembered.
+func (s *Source) Publish(ctx context.Context, msgs []redrive.Message) []error {
+	errs := make([]error, len(msgs))
+	records := make([]*kgo.Record, 0, len(msgs))
+	of := make(map[*kgo.Record]int, len(msgs))
+	for i := range msgs {
+		m := &msgs[i]
+		if errs[i] = s.fit(m); errs[i] != nil {
+			continue
+		}
+		if m.ID == "" {
+			m.ID = redrive.NewID()
+		}
+		r := s.record(m)
+		records, of[r] = append(records, r), i
+	}
+	for _, result := range s.client.ProduceSync(ctx, records...) {
+		if result.Err != nil {
+			errs[of[result.Record]] = produceError(result.Err)
+		}
+	}
+	return errs
+}
+
+// fit reports why a message cannot go to the topic.
+func (s *Source) fit(m *redrive.Message) error {
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	refuse := func(err error, hint string) error {
+		return &redrive.Error{Op: "publish", Queue: m.Queue, ID: m.ID, Err: err, Hint: hint}
+	}
+	switch {
+	case m.Queue != s.o.Queue:
+		return refuse(fmt.Errorf("%w queue: this is topic %s", redrive.ErrInvalid, s.topic), "publish to queue "+s.o.Queue)
+	case m.Delay > 0 || !m.DeliverAt.IsZero():
+		return refuse(fmt.Errorf("a delay: %w", redrive.ErrUnsupported), "publish it to the store beside Kafka")
+	}
+	return nil
+}
+
+func (s *Source) record(m *redrive.Message) *kgo.Record {
+	r := &kgo.Record{Topic: s.topic, Value: m.Body}
+	if m.Key != "" {
+		r.Key = []byte(m.Key)
+	}
+	headers := native.Headers(m, false)
+	r.Headers = make([]kgo.RecordHeader, len(headers))
+	for i := range headers {
+		r.Headers[i] = kgo.RecordHeader{Key: headers[i].Name, Value: headers[i].Value}
+	}
+	return r
+}
+
+// produceError says whether a publish may be repeated.
+func produceError(err error) error {
+	switch {
+	case errors.Is(err, kerr.MessageTooLarge):
+		return &redrive.Error{Op: "publish", Err: fmt.Errorf("%w message: the topic takes none of this size", redrive.ErrInvalid),
+			Hint: "raise max.message.bytes of the topic, or keep large data elsewhere"}
+	case errors.Is(err, kgo.ErrClientClosed):
+		return redrive.ErrClosed
+	}
+	return fmt.Errorf("%w: %w", redrive.ErrUnknown, err)
+}

@@ -1,0 +1,129 @@
+// Package native is how a message of ours stands in a broker's own message: as headers
+// beside the body and the key, so that programs that know nothing of Redrive read the
+// body as it is, and what they write is a message too.
+package native
+
+import (
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redrive/redrive"
+)
+
+// Names of the headers.
+const (
+	HeaderID         = "redrive-id"
+	HeaderKind       = "redrive-kind"
+	HeaderKey        = "redrive-key" // where the broker has no key of its own
+	HeaderReplyTo    = "redrive-reply-to"
+	HeaderExpiresAt  = "redrive-expires-at"
+	HeaderGeneration = "redrive-generation"
+	HeaderRedrives   = "redrive-redrives"
+	HeaderPlan       = "redrive-plan"
+	HeaderOrigin     = "redrive-origin"
+	HeaderEditedFrom = "redrive-edited-from"
+	// HeaderNativeKey holds a key that is no key of ours: too long, or not text.
+	HeaderNativeKey = "redrive-native-key"
+)
+
+// Headers returns the headers of a message as a broker carries them: ours first, then
+// the message's own. The key is among them unless the broker has a place for it.
+func Headers(m *redrive.Message, withKey bool) redrive.Headers {
+	h := make(redrive.Headers, 0, len(m.Headers)+4)
+	add := func(name, value string) {
+		if value != "" {
+			h.Add(name, value)
+		}
+	}
+	number := func(name string, n int) {
+		if n != 0 {
+			h.Add(name, strconv.Itoa(n))
+		}
+	}
+	add(HeaderID, m.ID)
+	add(HeaderKind, m.Kind)
+	if withKey {
+		add(HeaderKey, m.Key)
+	}
+	add(HeaderReplyTo, m.ReplyTo)
+	if !m.ExpiresAt.IsZero() {
+		add(HeaderExpiresAt, m.ExpiresAt.UTC().Format(time.RFC3339Nano))
+	}
+	number(HeaderGeneration, m.Generation)
+	number(HeaderRedrives, m.Redrives)
+	add(HeaderPlan, m.Plan)
+	add(HeaderOrigin, m.Origin)
+	add(HeaderEditedFrom, m.EditedFrom)
+	return append(h, m.Headers...)
+}
+
+// Read puts a header into a message: ours where it belongs, every other one, and one of
+// ours that makes no sense, among the message's own.
+func Read(m *redrive.Message, name string, value []byte) {
+	if !ours(m, name, string(value)) {
+		m.Headers = append(m.Headers, redrive.Header{Name: name, Value: value})
+	}
+}
+
+func ours(m *redrive.Message, name, value string) bool {
+	text := func(to *string, most int) bool {
+		if len(value) > most || !utf8.ValidString(value) {
+			return false
+		}
+		*to = value
+		return true
+	}
+	number := func(to *int) bool {
+		n, err := strconv.ParseUint(value, 10, 31)
+		if err == nil {
+			*to = int(n)
+		}
+		return err == nil
+	}
+	switch name {
+	case HeaderID:
+		if redrive.CheckID(value) != nil {
+			return false
+		}
+		m.ID = value
+		return true
+	case HeaderKind:
+		return text(&m.Kind, redrive.MaxKindLength)
+	case HeaderKey:
+		return text(&m.Key, redrive.MaxKeyLength)
+	case HeaderReplyTo:
+		return text(&m.ReplyTo, redrive.MaxKeyLength)
+	case HeaderExpiresAt:
+		at, err := time.Parse(time.RFC3339Nano, value)
+		if err == nil {
+			m.ExpiresAt = at
+		}
+		return err == nil
+	case HeaderGeneration:
+		return number(&m.Generation)
+	case HeaderRedrives:
+		return number(&m.Redrives)
+	case HeaderPlan:
+		return text(&m.Plan, redrive.MaxIDLength)
+	case HeaderOrigin:
+		return text(&m.Origin, 1024)
+	case HeaderEditedFrom:
+		return text(&m.EditedFrom, 1024)
+	}
+	return false
+}
+
+// ReadKey puts a broker's own key into a message. One that cannot be a key of ours is
+// kept as a header.
+func ReadKey(m *redrive.Message, key []byte) {
+	if len(key) == 0 {
+		return
+	}
+	probe := redrive.Message{Queue: "q", Key: string(key)}
+	if probe.Validate() == nil {
+		m.Key = probe.Key
+		return
+	}
+	m.Headers = append(m.Headers, redrive.Header{Name: HeaderNativeKey, Value: key})
+}

@@ -1,0 +1,44 @@
+package native
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/redrive/redrive"
+)
+
+func TestAMessageComesBackAsItWas(t *testing.T) {
+	m := redrive.Message{
+		ID: "id-1", Kind: "sms.send", Key: "customer-7", ReplyTo: "results", ExpiresAt: time.Date(2026, 11, 21, 8, 0, 0, 5, time.UTC),
+		Headers: redrive.Headers{{Name: "tenant", Value: []byte("gold")}, {Name: "tenant", Value: []byte{0xff, 0}}, {Name: "redrive-unknown", Value: []byte("x")}},
+		Lineage: redrive.Lineage{Generation: 2, Redrives: 1, Plan: "p", Origin: "q/1", EditedFrom: "q/0"},
+	}
+	for _, withKey := range []bool{true, false} {
+		got := redrive.Message{}
+		for _, h := range Headers(&m, withKey) {
+			Read(&got, h.Name, h.Value)
+		}
+		if !withKey {
+			ReadKey(&got, []byte(m.Key))
+		}
+		if d := cmp.Diff(m, got); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+func TestWhatMakesNoSenseStaysAHeader(t *testing.T) {
+	var m redrive.Message
+	for _, h := range []redrive.Header{
+		{Name: HeaderID, Value: []byte("no id: ?")}, {Name: HeaderExpiresAt, Value: []byte("tomorrow")},
+		{Name: HeaderGeneration, Value: []byte("-1")}, {Name: HeaderKind, Value: []byte{0xff}},
+	} {
+		Read(&m, h.Name, h.Value)
+	}
+	ReadKey(&m, []byte{0xff, 0})
+	if m.ID != "" || m.Kind != "" || m.Key != "" || len(m.Headers) != 5 {
+		t.Errorf("%+v", m)
+	}
+}
