@@ -48,5 +48,5 @@ type Outsider interface{ PID() int }
 // compared with.
 var drivers = []Driver{
 	redriveSQLite, redriveMemory, bareLog, goqiteDriver, natsSynced, natsDefault, beanstalkd,
-	redrivePostgres, riverDriver, rawPostgres, httpRedrive, httpBare, redriveList,
+	redrivePostgres, riverDriver, rawPostgres, httpRedrive, httpBare, redriveList, wsRedrive, wsBare,
 }

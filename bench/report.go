@@ -32,6 +32,8 @@ func table(w io.Writer, l Workload, rows []Result) {
 	switch l.Name {
 	case "latency":
 		columns = []string{"system", "p50", "p99", "p99 from commit", "CPU us/msg", "bytes/msg", "disk probe p99", "not handled"}
+	case "sessions-rate":
+		columns = []string{"system", "p50", "p99", "CPU us/msg", "bytes/msg", "disk probe p99"}
 	case "flood":
 		columns = slices.Insert(columns, 1, "published/s", "handled/published")
 	}
@@ -53,6 +55,9 @@ func table(w io.Writer, l Workload, rows []Result) {
 			}
 			cells = append(append(cells, usage...), milliseconds(own, func(r Result) time.Duration { return r.Probe.P99 }),
 				middle(own, func(r Result) float64 { return float64(r.Unhandled) }, "%.0f"))
+		case "sessions-rate":
+			cells = append(cells, milliseconds(own, func(r Result) time.Duration { return r.P50 }), milliseconds(own, func(r Result) time.Duration { return r.P99 }))
+			cells = append(append(cells, usage...), milliseconds(own, func(r Result) time.Duration { return r.Probe.P99 }))
 		case "flood":
 			cells = append(cells, middle(own, func(r Result) float64 { return r.Published }, "%.0f"),
 				middle(own, func(r Result) float64 { return r.Rate / r.Published }, "%.2f"))
@@ -72,7 +77,9 @@ func peer(i int) (subject, other string, ok bool) {
 	switch {
 	case d.Name == httpBare.Name:
 		return httpRedrive.Name, d.Name, true
-	case d.Name == httpRedrive.Name || d.Name == redriveSQLite.Name || d.Name == redrivePostgres.Name:
+	case d.Name == wsBare.Name:
+		return wsRedrive.Name, d.Name, true
+	case d.Name == wsRedrive.Name || d.Name == httpRedrive.Name || d.Name == redriveSQLite.Name || d.Name == redrivePostgres.Name:
 		return "", "", false
 	case d.Subject != "":
 		return d.Subject, d.Name, d.Synced

@@ -53,7 +53,7 @@ type run struct {
 	pid      int
 }
 
-var workloads = []Workload{
+var workloads = append([]Workload{
 	{"publish-1", "one caller, one message a call", publish(1, 1)},
 	{"publish-16", "16 callers, one message a call", publish(16, 1)},
 	{"publish-128", "128 callers, one message a call", publish(128, 1)},
@@ -62,7 +62,7 @@ var workloads = []Workload{
 	{"latency", "1,000 messages a second, from the call of publish to the start of the handler", latency},
 	{"fail-once", "as drain, but every message fails once; until the last is done", failOnce},
 	{"flood", "16 callers publish as fast as they are answered; how much is handled meanwhile", flood},
-}
+}, sessionWorkloads...)
 
 func (r *run) begin() (err error) {
 	if o, ok := r.queue.(Outsider); ok {
