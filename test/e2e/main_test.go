@@ -20,6 +20,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if otherMode() {
+		return
+	}
 	os.Exit(buildAndRun(m))
 }
 
