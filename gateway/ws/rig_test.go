@@ -31,8 +31,10 @@ type rig struct {
 	broken func(place string)
 }
 
-func newRig(t *testing.T, o Options) *rig {
-	r := &rig{t: t, store: memory.New()}
+func newRig(t *testing.T, o Options) *rig { return newRigOver(t, memory.New(), o) }
+
+func newRigOver(t *testing.T, store *memory.Store, o Options) *rig {
+	r := &rig{t: t, store: store}
 	if o.tick == 0 {
 		o.tick = 20 * time.Millisecond
 	}
