@@ -84,7 +84,7 @@ func startRedis(dir string) (*redistest.Server, error) {
 }
 
 func redisVersion() string {
-	out, err := exec.Command("redis-server", "--version").Output()
+	out, err := exec.Command("redis-server", "--version").Output() //nolint:noctx // it ends by itself
 	if err != nil {
 		return "Redis, not installed"
 	}

@@ -26,19 +26,43 @@ func connect(t testing.TB, url string, o Options) *Source {
 }
 
 func TestConformance(t *testing.T) {
-	urls := map[backendtest.SourceSink]string{}
-	opened := func(t testing.TB, url string) backendtest.SourceSink {
-		s := connect(t, url, Options{KeepDead: true})
-		urls[s] = url
+	t.Parallel()
+	server := redistest.Shared(t)
+	conformance(t, func() (string, Options) {
+		return server.URL() + "?prefix=" + redistest.Prefix(), Options{KeepDead: true}
+	})
+}
+
+// TestConformanceOnCluster spreads the queues of the cases over the nodes.
+func TestConformanceOnCluster(t *testing.T) {
+	t.Parallel()
+	url := redistest.ClusterURL(redistest.Cluster(t, 3))
+	conformance(t, func() (string, Options) {
+		prefix := redistest.Prefix()
+		return url, Options{KeepDead: true, List: func(queue string) string { return "{" + prefix + "-" + queue + "}" }}
+	})
+}
+
+// conformance runs the suite over sources at the addresses that where returns.
+func conformance(t *testing.T, where func() (string, Options)) {
+	type place struct {
+		url string
+		o   Options
+	}
+	places := map[backendtest.SourceSink]place{}
+	opened := func(t testing.TB, p place) backendtest.SourceSink {
+		s := connect(t, p.url, p.o)
+		places[s] = p
 		return s
 	}
 	backendtest.RunSource(t, backendtest.SourceFactory{
 		Open: func(t testing.TB) backendtest.SourceSink {
-			return opened(t, redistest.Shared(t).URL()+"?prefix="+redistest.Prefix())
+			url, o := where()
+			return opened(t, place{url, o})
 		},
 		Reopen: func(t testing.TB, s backendtest.SourceSink) backendtest.SourceSink {
 			noErr(t, s.Close())
-			return opened(t, urls[s])
+			return opened(t, places[s])
 		},
 	})
 }
