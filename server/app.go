@@ -31,6 +31,7 @@ type app struct {
 
 	live      atomic.Pointer[live] // nil: no configuration
 	engine    *redrive.Engine
+	pauses    *pauses
 	pull      *redrive.Puller
 	marks     *redrive.Watermarks
 	metrics   *telemetry.Metrics

@@ -133,9 +133,7 @@ func (a *app) pauseQueue(w http.ResponseWriter, r *http.Request, who *caller) er
 		return err
 	}
 	err := a.audited(r, who, api.AuditEntry{Action: "pause", Queue: queue, Note: req.Reason}, func(*api.AuditEntry) error {
-		a.engine.Pause(queue, req.Target, req.Reason, req.For.Std())
-		a.pull.Pause(queue, req.Target, req.Reason, req.For.Std())
-		return nil
+		return a.pauses.set(r.Context(), queue, req.Target, req.Reason, req.For.Std())
 	})
 	if err != nil {
 		return err
@@ -155,9 +153,7 @@ func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) e
 		return err
 	}
 	err := a.audited(r, who, api.AuditEntry{Action: "resume", Queue: queue}, func(*api.AuditEntry) error {
-		a.engine.Resume(queue, req.Target)
-		a.pull.Resume(queue, req.Target)
-		return nil
+		return a.pauses.end(r.Context(), queue, req.Target)
 	})
 	if err != nil {
 		return err

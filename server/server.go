@@ -177,6 +177,10 @@ func (s *Server) assemble(store redrive.Store) error {
 	if err := s.consume(ctx); err != nil {
 		return err
 	}
+	a.pauses = newPauses(a)
+	if err := a.pauses.sync(ctx); err != nil {
+		return fmt.Errorf("pauses: %w", err)
+	}
 	s.http = s.newHTTP(a.shell(a.mux(false), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
 	s.socket = s.newHTTP(a.shell(a.mux(true), anyHost))
 	return nil
@@ -242,6 +246,7 @@ func (s *Server) Run(ctx context.Context) error {
 	start("sessions", func() error { return s.app.sessions.Run(work) })
 	start("retention", func() error { return s.retention.Run(work) })
 	start("configuration", func() error { return s.watch(work) })
+	start("pauses", func() error { s.app.pauses.run(work); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("http", func() error { return s.http.Serve(listener) })
