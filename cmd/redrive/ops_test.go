@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -127,26 +126,6 @@ func TestBench(t *testing.T) {
 	b.expect(exitUsage, "--messages", "bench", "--messages", "0")
 }
 
-func TestDemo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes half a minute")
-	}
-	t.Setenv("TMPDIR", t.TempDir())
-	b := newBench(t)
-	out := b.expect(exitOK, "none is lost", "demo", "--messages", "120")
-	for _, says := range []string{"24 refused", "stopped: 5 of 30 redriven", "died again of the same cause", "done: 30 of 30 redriven", "the books balance", "120 of 120"} {
-		if !strings.Contains(out, says) {
-			t.Errorf("the demo does not say %q:\n%s", says, out)
-		}
-	}
-	if strings.Contains(out, "\x1b") {
-		t.Error("it colours what is not a terminal")
-	}
-	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
-		t.Errorf("it left %v behind, %v", left, err)
-	}
-}
-
 func TestPlansOfAPerson(t *testing.T) {
 	b := newBench(t)
 	b.kill("q", redrive.ReasonPermanent, "a", "b", "c")
@@ -160,4 +139,24 @@ func TestPlansOfAPerson(t *testing.T) {
 	b.expect(exitOK, "", "plans", "results", p.ID)
 	b.expect(exitFailed, "cancelled", "plans", "show", p.ID, "--wait", "--json")
 	b.expect(exitUsage, "a canary needs a daemon", "dead", "redrive", "--queue", "q", "--canary", "2", "--data", fill(t, 0, 1))
+}
+
+func TestPlanBar(t *testing.T) {
+	for _, c := range []struct {
+		p    api.Plan
+		seen *api.Progress
+		rate float64
+		want string
+	}{
+		{api.Plan{Total: 1000, Done: 500, State: api.PlanRunning, Request: api.PlanRequest{Action: "redrive"}}, &api.Progress{Delivered: 450, DeadAgain: 3, Waiting: 47}, 99.6,
+			"[############............] 500 of 1,000 redriven (100/s); 450 delivered, 3 dead again, 47 waiting"},
+		{api.Plan{Total: 100, Done: 10, State: api.PlanRunning, Trial: &api.Trial{Stage: "canary", Size: 10, Delivered: 7, Waiting: 3}}, nil, 0,
+			"[##......................] 10 of 100 redriven; canary of 10: 7 delivered, 0 dead again, 3 waiting"},
+		{api.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: api.PlanPaused}, nil, 0, "1 of more than 20,000 redriven, 2 refused, paused"},
+		{api.Plan{Total: 2, Done: 5, State: api.PlanRunning}, nil, 0, "[########################] 5 of 2 redriven"},
+	} {
+		if got := planBar(&c.p, c.seen, "redriven", c.rate); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
 }
