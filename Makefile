@@ -81,6 +81,10 @@ proof: deps ## kill -9 and power loss, ROUNDS (1000) times, with a new seed or R
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \
 	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE)
 
+.PHONY: api
+api: build ## property-based requests against docs/openapi.json (schemathesis, needs Python)
+	@.ci/schemathesis
+
 .PHONY: bench
 bench: ## run BENCH (.) COUNT (10) times, for benchstat; compare: make benchstat OLD=... NEW=...
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...

@@ -29,6 +29,8 @@ type app struct {
 	sessions *ws.Gateway
 	log      *slog.Logger
 
+	description description
+
 	live      atomic.Pointer[live] // nil: no configuration
 	engine    *redrive.Engine
 	pauses    *pauses

@@ -58,6 +58,7 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/metrics", config.ScopeRead, a.metricsPage},
 		{http.MethodGet, "/healthz", scopeOpen, a.healthz},
 		{http.MethodGet, "/readyz", scopeOpen, a.readyz},
+		{http.MethodGet, "/openapi.json", scopeOpen, a.openAPI},
 	}
 }
 

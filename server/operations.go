@@ -1,0 +1,79 @@
+package server
+
+import (
+	"github.com/redrive/redrive/server/api"
+)
+
+// operation is what the API's description says of a route beyond the route itself.
+type operation struct {
+	id      string // for generated clients
+	summary string
+	query   []string    // names in parameterKinds
+	headers []string    // of the request, names in parameterKinds
+	body    any         // a value of the request's type, or a rawBody; nil: none
+	answers map[int]any // a value of the answer's type, a rawBody, or nil for no body
+}
+
+// rawBody is a body that is not one JSON value: its media types.
+type rawBody []string
+
+var (
+	anyBody   = rawBody{"*/*"}
+	sentBody  = rawBody{"application/octet-stream", "application/json", "text/plain"}
+	textLines = rawBody{"application/x-ndjson"}
+
+	pageOf   = []string{"after", "limit"}
+	deadArgs = []string{"queue", "reason", "signature", "kind", "key", "since", "until", "text", "header", "plan", "after", "limit"}
+)
+
+// publishBody is what a publish takes: anything, or these where the type says so.
+type publishBody struct{}
+
+// ok is an answer with status 200.
+func ok(v any) map[int]any { return map[int]any{200: v} }
+
+// operations describes every route, by method and pattern.
+var operations = map[string]operation{
+	"POST /v1/queues/{queue}/messages": {id: "publish", summary: "Publish one message (any body), a stream of messages (NDJSON), or CloudEvents.", body: publishBody{},
+		headers: []string{"redrive-id", "redrive-kind", "redrive-key", "redrive-delay", "redrive-deliver-at", "redrive-expires-at", "redrive-reply-to", "idempotency-key"},
+		answers: map[int]any{200: textLines, 202: oneOf{api.Accepted{}, api.AcceptedBatch{}}}},
+	"POST /v1/queues/{queue}/claims":              {id: "claim", summary: "Claim messages, and wait for them if nothing is due.", body: api.ClaimRequest{}, answers: ok(api.Claims{})},
+	"POST /v1/queues/{queue}/extensions":          {id: "extend", summary: "Extend the leases of claimed messages.", body: api.ExtendRequest{}, answers: ok(api.Results{})},
+	"POST /v1/queues/{queue}/settlements":         {id: "settle", summary: "Tell what became of claimed messages.", body: api.SettleRequest{}, answers: ok(api.Results{})},
+	"POST /v1/call/{queue}":                       {id: "call", summary: "Call a guarded target, or put the call off while it is sick. The answer is the target's own.", query: []string{"repeat"}, body: sentBody, answers: map[int]any{202: api.Accepted{}, anyStatus: anyBody}},
+	"GET /v1/call/{queue}/{id}":                   {id: "callResult", summary: "Fetch the result of a call that was put off.", answers: map[int]any{202: api.CallStatus{}, anyStatus: anyBody}},
+	"GET /v1/guards":                              {id: "listGuards", summary: "List the guards.", answers: ok(api.List[api.Guard]{})},
+	"GET /v1/guards/{queue}":                      {id: "showGuard", summary: "Show a guard and its endpoints.", answers: ok(api.Guard{})},
+	"POST /v1/guards/{queue}/force":               {id: "forceGuard", summary: "Force the state of a guard's endpoints.", body: api.ForceRequest{}, answers: ok(api.Guard{})},
+	"GET /v1/queues":                              {id: "listQueues", summary: "List the queues.", answers: ok(api.List[api.Queue]{})},
+	"GET /v1/queues/{queue}":                      {id: "showQueue", summary: "Show a queue.", answers: ok(api.Queue{})},
+	"POST /v1/queues/{queue}/pause":               {id: "pauseQueue", summary: "Stop claiming from a queue.", body: api.PauseRequest{}, answers: ok(api.Queue{})},
+	"POST /v1/queues/{queue}/resume":              {id: "resumeQueue", summary: "Claim from a paused queue again.", body: api.PauseRequest{}, answers: ok(api.Queue{})},
+	"GET /v1/queues/{queue}/messages":             {id: "listMessages", summary: "List messages of a queue.", query: []string{"state", "kind", "key", "text", "header", "since", "until", "plan", "after", "limit"}, answers: ok(api.List[api.Message]{})},
+	"GET /v1/queues/{queue}/messages/{id}":        {id: "showMessage", summary: "Show a message, or how it ended; with wait also one that is not there yet.", query: []string{"wait", "unmasked"}, answers: ok(api.Message{})},
+	"DELETE /v1/queues/{queue}/messages/{id}":     {id: "dropMessage", summary: "Drop a waiting message.", answers: ok(api.Changed{})},
+	"GET /v1/dead-letters":                        {id: "listDeadLetters", summary: "List dead letters.", query: deadArgs, answers: ok(api.List[api.Message]{})},
+	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them.", body: textLines, answers: ok(api.Imported{})},
+	"GET /v1/dead-letters/groups":                 {id: "groupDeadLetters", summary: "Count dead letters by cause.", query: deadArgs, answers: ok(api.List[api.Group]{})},
+	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its story.", query: []string{"unmasked", "wait"}, answers: ok(api.Message{})},
+	"PATCH /v1/queues/{queue}/dead-letters/{id}":  {id: "editDeadLetter", summary: "Edit a dead letter; the original is kept.", body: api.Edit{}, answers: ok(api.Changed{})},
+	"DELETE /v1/queues/{queue}/dead-letters/{id}": {id: "dropDeadLetter", summary: "Drop a dead letter.", answers: ok(api.Changed{})},
+	"POST /v1/plans":                              {id: "createPlan", summary: "Redrive, drop or archive dead letters by a plan, or only count them (dry_run).", body: api.PlanRequest{}, answers: map[int]any{200: api.DryRun{}, 201: api.Plan{}}},
+	"GET /v1/plans":                               {id: "listPlans", summary: "List the plans.", answers: ok(api.List[api.Plan]{})},
+	"GET /v1/plans/{id}":                          {id: "showPlan", summary: "Show a plan and its progress.", query: []string{"progress"}, answers: ok(api.Plan{})},
+	"GET /v1/plans/{id}/results":                  {id: "planResults", summary: "Show what became of each message of a plan.", query: pageOf, answers: ok(api.List[api.PlanResult]{})},
+	"POST /v1/plans/{id}/cancel":                  {id: "cancelPlan", summary: "Cancel a plan.", answers: ok(api.Plan{})},
+	"POST /v1/plans/{id}/pause":                   {id: "pausePlan", summary: "Pause a plan.", answers: ok(api.Plan{})},
+	"POST /v1/plans/{id}/resume":                  {id: "resumePlan", summary: "Resume a plan.", answers: ok(api.Plan{})},
+	"GET /v1/ws":                                  {id: "websocket", summary: "Upgrade to a WebSocket with the subprotocol redrive.v1.json.", answers: map[int]any{101: nil}},
+	"GET /v1/sessions":                            {id: "listSessions", summary: "List the sessions of WebSocket clients.", query: pageOf, answers: ok(api.List[api.Session]{})},
+	"GET /v1/verify":                              {id: "verify", summary: "Compare the books with what is there.", query: []string{"queue"}, answers: ok(api.Verified{})},
+	"GET /v1/backup":                              {id: "backup", summary: "Download a consistent copy of the store.", answers: ok(rawBody{"application/octet-stream"})},
+	"GET /v1/config":                              {id: "showConfig", summary: "Show the configuration in force, without secrets.", answers: ok(api.Config{})},
+	"GET /v1/tokens":                              {id: "listTokens", summary: "List the tokens and their use.", answers: ok(api.List[api.Token]{})},
+	"GET /v1/audit":                               {id: "listAudit", summary: "List who changed what, the newest first.", query: []string{"actor", "action", "queue", "plan", "since", "until", "after", "limit"}, answers: ok(api.List[api.AuditEntry]{})},
+	"GET /metrics":                                {id: "metrics", summary: "Metrics in the text format of Prometheus.", answers: ok(rawBody{"text/plain", "application/openmetrics-text"})},
+	"GET /healthz":                                {id: "healthz", summary: "Whether the process lives.", answers: ok(health{})},
+	"GET /readyz":                                 {id: "readyz", summary: "Whether messages are taken and delivered.", answers: ok(health{})},
+	"GET /openapi.json":                           {id: "openapi", summary: "This description.", answers: ok(rawBody{"application/json"})},
+}
