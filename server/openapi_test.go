@@ -180,8 +180,8 @@ func (g *generator) value(schema any, depth int) any {
 	if g.r.IntN(20) == 0 || depth > 6 {
 		return []any{nil, "x", 7, true, []any{}, map[string]any{}}[g.r.IntN(6)]
 	}
-	if any, ok := m["anyOf"].([]any); ok {
-		return g.value(any[g.r.IntN(len(any))], depth)
+	if list, ok := m["anyOf"].([]any); ok {
+		return g.value(list[g.r.IntN(len(list))], depth)
 	}
 	if enum, ok := m["enum"].([]any); ok {
 		return enum[g.r.IntN(len(enum))]
