@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -276,6 +277,45 @@ func BenchmarkClaimDeep(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*10), "us/claim")
+		})
+	}
+}
+
+// BenchmarkClaimHeldSnapshot drains a lane behind dead rows that an old transaction
+// elsewhere keeps the server from removing.
+func BenchmarkClaimHeldSnapshot(b *testing.B) {
+	ctx := context.Background()
+	for _, dead := range []int{0, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("dead=%d", dead), func(b *testing.B) {
+			s := open(b)
+			holder := dial(b)
+			defer func() { _ = holder.Close(ctx) }()
+			for _, sql := range []string{"BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT"} {
+				_, err := holder.Exec(ctx, sql)
+				noErr(b, err)
+			}
+			fillWaiting(b, s, "a", dead)
+			_, err := s.pool.Exec(ctx, s.sql.in("DELETE FROM redrive.message"))
+			noErr(b, err)
+			fillWaiting(b, s, "a", 50*b.N+1000)
+			var took []time.Duration
+			b.ResetTimer()
+			for range b.N {
+				began := time.Now()
+				got, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
+				noErr(b, err)
+				took = append(took, time.Since(began))
+				list := make([]redrive.Settlement, len(got))
+				for i := range got {
+					list[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
+				}
+				noErr(b, redrive.FirstError(s.Settle(ctx, list)))
+			}
+			slices.Sort(took)
+			at := func(share int) float64 { return float64(took[(len(took)-1)*share/100].Microseconds()) }
+			b.ReportMetric(at(50), "p50-us/claim")
+			b.ReportMetric(at(99), "p99-us/claim")
+			b.ReportMetric(at(100), "max-us/claim")
 		})
 	}
 }

@@ -133,6 +133,7 @@ RETURNING t.now, p.due, d.seq, d.id, d.lane, d.attempts + 1, d.failures, d.crash
 
 -- name: extend
 -- Lets leases run from now on anew, if they have not run out. Returns what was extended.
+-- Class and due are hidden from the index of claims; see settle.sql.
 --   $1 queues    $2 ids    $3 tokens    $4 nonces    $5 dead ones    $6 lease in microseconds
 WITH t AS MATERIALIZED (
   SELECT clock_timestamp() AS now, set_config('synchronous_commit', 'off', true)
@@ -147,13 +148,13 @@ item AS MATERIALIZED (
 held AS (
   UPDATE redrive.message m SET due = t.now + $6::bigint * interval '1 microsecond'
   FROM item i, t
-  WHERE NOT i.dead AND m.queue = i.queue AND m.id = i.id AND m.token = i.token AND m.nonce = i.nonce AND m.class >= 5 AND m.due > t.now
+  WHERE NOT i.dead AND m.queue = i.queue AND m.id = i.id AND m.token = i.token AND m.nonce = i.nonce AND m.class + 0 >= 5 AND m.due - t.now > interval '0'
   RETURNING i.ord
 ),
 held_dead AS (
   UPDATE redrive.dead d SET due = t.now + $6::bigint * interval '1 microsecond'
   FROM item i, t
-  WHERE i.dead AND d.queue = i.queue AND d.id = i.id AND d.token = i.token AND d.nonce = i.nonce AND d.leased AND d.due > t.now
+  WHERE i.dead AND d.queue = i.queue AND d.id = i.id AND d.token = i.token AND d.nonce = i.nonce AND d.leased AND d.due - t.now > interval '0'
   RETURNING i.ord
 )
 SELECT ord FROM held UNION ALL SELECT ord FROM held_dead

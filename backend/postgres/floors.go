@@ -20,7 +20,7 @@ const (
 	floorLeast  = 100 * time.Millisecond // and at most this often
 	floorMost   = 10 * time.Second       // and at least this often
 	floorShort  = 10                     // a tenth of the time, while too little is found
-	floorWorth  = 20 * time.Millisecond  // a cheaper whole is always read
+	floorWorth  = 5 * time.Millisecond   // a cheaper whole is always read
 )
 
 // floors is where lanes begin.

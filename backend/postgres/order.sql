@@ -42,4 +42,4 @@ UPDATE redrive.message m
 SET class = CASE WHEN m.class = 6 THEN 5 WHEN m.suspect THEN 3 ELSE m.lane END,
     due = greatest(m.due, clock_timestamp())
 FROM head h
-WHERE m.queue = h.queue AND m.key = h.key AND m.key <> '' AND m.turn = h.turn AND m.class IN (4, 6)
+WHERE m.queue = h.queue AND m.key = h.key AND m.key <> '' AND m.turn = h.turn AND m.class + 0 IN (4, 6)

@@ -148,8 +148,9 @@ func TestPlansStayWithTheIndexes(t *testing.T) {
 		} {
 			plan := explain(t, s, name, pass.generic, args...)
 			for _, table := range []string{"message", "dead", "remembered"} {
-				if strings.Contains(plan, "Seq Scan on "+table) {
-					t.Errorf("%s reads all of %s (%+v):\n%s", name, table, pass, plan)
+				byName := name == "settle" || name == "settle_done" || name == "extend" || name == "there" || name == "lock_dead"
+				if strings.Contains(plan, "Seq Scan on "+table) || byName && strings.Contains(plan, "using "+table+"_due") {
+					t.Errorf("%s reads more than its items of %s (%+v):\n%s", name, table, pass, plan)
 				}
 			}
 		}
