@@ -49,4 +49,6 @@ type Outsider interface{ PID() int }
 var drivers = []Driver{
 	redriveSQLite, redriveMemory, bareLog, goqiteDriver, natsSynced, natsDefault, beanstalkd,
 	redrivePostgres, riverDriver, rawPostgres, httpRedrive, httpBare, redriveList, wsRedrive, wsBare,
+	redisStream(everySecond), redisStreamStore(everySecond), rawStream(everySecond), asynqOn(everySecond),
+	redisStream(everyAnswer), redisStreamStore(everyAnswer), rawStream(everyAnswer), asynqOn(everyAnswer),
 }

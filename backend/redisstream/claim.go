@@ -41,7 +41,8 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 	skipped := int64(0)
 	for len(all) < req.Max {
 		n := min(req.Max-len(all), claimPage)
-		got, err := s.conn.Write(ctx, scriptClaim, keys, claimArgs(q, &req, n, skipped)...)
+		nonce := newNonce()
+		got, err := s.conn.Write(ctx, scriptClaim, keys, claimArgs(q, &req, n, nonce, skipped)...)
 		if err != nil {
 			if len(all) > 0 {
 				return all, nil // what was handed out before is handled
@@ -49,13 +50,13 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 			return nil, s.fail(err)
 		}
 		answer := items(got)
-		page, err := s.deliveries(ctx, q, &req, answer)
+		page, err := s.deliveries(ctx, q, &req, nonce, answer)
 		if err != nil {
 			return all, err
 		}
 		all = append(all, page...)
 		skipped += number(at(answer, 1))
-		if number(at(answer, 2)) == 0 && len(items(at(answer, 3))) < n*5 {
+		if number(at(answer, 2)) == 0 && (len(items(at(answer, 3)))+len(items(at(answer, 4))))/4 < n {
 			break
 		}
 	}
@@ -63,7 +64,21 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 	return all, nil
 }
 
-func claimArgs(q *queue, req *redrive.ClaimRequest, n int, skipped int64) []any {
+// newNonce tells one claim from every other, also from one that a loss of power undid.
+func newNonce() string {
+	var nonce [6]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	return hex.EncodeToString(nonce[:])
+}
+
+func instanceOf(req *redrive.ClaimRequest) string {
+	if req.Instance == "" {
+		return "-"
+	}
+	return req.Instance
+}
+
+func claimArgs(q *queue, req *redrive.ClaimRequest, n int, nonce string, skipped int64) []any {
 	what := strconv.Itoa(int(req.Lane))
 	switch {
 	case req.Expired:
@@ -73,49 +88,70 @@ func claimArgs(q *queue, req *redrive.ClaimRequest, n int, skipped int64) []any 
 	case req.Alone:
 		what = "alone"
 	}
-	var nonce [6]byte
-	_, _ = rand.Read(nonce[:]) // never fails
 	age := int64(0)
 	if req.MaxAge > 0 {
 		age = max(req.MaxAge.Microseconds(), 1)
 	}
-	instance := req.Instance
-	if instance == "" {
-		instance = "-"
-	}
-	return []any{q.name, q.tag, what, n, span(req.Lease), hex.EncodeToString(nonce[:]), instance, age, skipped,
+	return []any{q.name, q.tag, what, n, span(req.Lease), nonce, instanceOf(req), age, skipped,
 		strs(req.Kinds), strs(req.ExceptKinds), strs(req.ExceptIDs)}
 }
 
 // deliveries reads what the script handed out. What cannot be understood becomes a dead
 // letter here: its lease is ours.
-func (s *Store) deliveries(ctx context.Context, q *queue, req *redrive.ClaimRequest, answer []any) ([]redrive.Delivery, error) {
+func (s *Store) deliveries(ctx context.Context, q *queue, req *redrive.ClaimRequest, nonce string, answer []any) ([]redrive.Delivery, error) {
 	now := number(at(answer, 0))
-	out := items(at(answer, 3))
-	list := make([]redrive.Delivery, 0, len(out)/5)
-	var bad []*item
-	for i := 0; i+4 < len(out); i += 5 {
-		it, err := q.decode(text(out[i]), out[i+4], text(out[i+1]), now+span(req.Lease), now)
-		if err != nil {
-			return nil, err
-		}
-		if it.bad != nil && !it.dead() {
-			bad = append(bad, it)
+	out, fresh := items(at(answer, 3)), items(at(answer, 4))
+	r := &claimReader{s: s, q: q, req: req, now: now, until: now + span(req.Lease)}
+	r.list = make([]redrive.Delivery, 0, (len(out)+len(fresh))/4)
+	// Both lists are in order of rank.
+	for len(out) > 3 || len(fresh) > 3 {
+		if len(fresh) > 3 && (len(out) < 4 || number(fresh[0]) < number(out[0])) {
+			holder := "1 1 0 0 " + text(fresh[2]) + " " + nonce + " " + instanceOf(req)
+			if err := r.add("s"+text(fresh[1]), fresh[3], holder); err != nil {
+				return nil, err
+			}
+			fresh = fresh[4:]
 			continue
 		}
-		h := &it.held
-		d := redrive.Delivery{
-			Message: it.msg, Lane: it.lane, Attempt: int(h.attempts), Failures: int(it.failures), Crashes: int(it.crashes),
-			Suspect: it.suspect(), LeasedAt: moment(now), Lease: req.Lease,
-			Receipt: redrive.Receipt{Ref: it.msg.Ref(), Token: uint64(h.token), Position: it.place + "\n" + it.holder}, //nolint:gosec // never negative
+		if err := r.add(text(out[1]), out[3], text(out[2])); err != nil {
+			return nil, err
 		}
-		if it.dead() {
-			d.Dead = it.reason
-		}
-		s.copies.add(it, req.Lease)
-		list = append(list, d)
+		out = out[4:]
 	}
-	return list, s.bury(ctx, bad)
+	return r.list, s.bury(ctx, r.bad)
+}
+
+// claimReader makes deliveries of what a claim handed out.
+type claimReader struct {
+	s          *Store
+	q          *queue
+	req        *redrive.ClaimRequest
+	now, until int64
+	list       []redrive.Delivery
+	bad        []*item
+}
+
+func (r *claimReader) add(place string, raw any, holder string) error {
+	it, err := r.q.decode(place, raw, holder, r.until, r.now)
+	if err != nil {
+		return err
+	}
+	if it.bad != nil && !it.dead() {
+		r.bad = append(r.bad, it)
+		return nil
+	}
+	h := &it.held
+	d := redrive.Delivery{
+		Message: it.msg, Lane: it.lane, Attempt: int(h.attempts), Failures: int(it.failures), Crashes: int(it.crashes),
+		Suspect: it.suspect(), LeasedAt: moment(r.now), Lease: r.req.Lease,
+		Receipt: redrive.Receipt{Ref: it.msg.Ref(), Token: uint64(h.token), Position: it.place + "\n" + it.holder}, //nolint:gosec // never negative
+	}
+	if it.dead() {
+		d.Dead = it.reason
+	}
+	r.s.copies.add(it, r.req.Lease)
+	r.list = append(r.list, d)
+	return nil
 }
 
 // bury makes dead letters of what nobody can handle.

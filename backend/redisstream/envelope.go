@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -249,7 +250,20 @@ func (q *queue) id(entry string) string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf("%08x-%04x-7%03x-%04x-%s", ms>>16, ms&0xffff, seq&0xfff, 0x8000|seq>>12&0x3fff, q.tag)
+	var b [8]byte
+	var text [idLength]byte
+	binary.BigEndian.PutUint64(b[:], ms<<16|0x7000|seq&0xfff)
+	hex.Encode(text[:], b[:4])
+	text[8] = '-'
+	hex.Encode(text[9:], b[4:6])
+	text[13] = '-'
+	hex.Encode(text[14:], b[6:])
+	text[18] = '-'
+	binary.BigEndian.PutUint16(b[:], uint16(0x8000|seq>>12&0x3fff)) //nolint:gosec // masked
+	hex.Encode(text[19:], b[:2])
+	text[23] = '-'
+	copy(text[24:], q.tag)
+	return string(text[:])
 }
 
 // entry returns the entry that an id is made of, or "".

@@ -106,7 +106,9 @@ func (it *item) suspect() bool { return it.flags&flagSuspect != 0 }
 func (q *queue) decode(place string, raw any, who string, until, now int64) (*item, error) {
 	it := &item{q: q, place: place, holder: who, until: until, now: now}
 	it.msg.Queue, it.msg.ID = q.name, place[1:]
-	if place[0] == 's' {
+	if envelope, ok := raw.(string); ok && place[0] == 's' {
+		it.entry([]any{field, envelope})
+	} else if place[0] == 's' {
 		it.entry(items(raw))
 	} else if err := it.blob(text(raw)); err != nil {
 		return nil, &redrive.Error{Op: "read", Queue: q.name, ID: it.msg.ID, Err: err, Hint: "redrive verify tells more"}

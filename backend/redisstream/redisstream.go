@@ -152,6 +152,7 @@ const (
 	keyLeases   = 6
 	keyHolders  = 7
 	keyCounters = 14
+	keyDied     = 17
 	keyDead     = 20
 )
 

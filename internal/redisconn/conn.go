@@ -35,6 +35,7 @@ func (v Version) String() string { return strconv.Itoa(v.Major) + "." + strconv.
 
 // Dial connects and refuses a server that is too old.
 func Dial(ctx context.Context, c *Config) (*Conn, error) {
+	setLogger()
 	conn := &Conn{UniversalClient: newClient(c), Config: c}
 	info, err := conn.Info(ctx, "server").Result()
 	if err == nil {

@@ -5,8 +5,10 @@
 --      4 at most, 5 lease, 6 nonce of this claim, 7 instance, 8 oldest age (expired),
 --      9 how many that a filter passes over are skipped before (from the call before),
 --      10 kinds only (or ""), 11 except kinds, 12 except ids: packed lists
--- Returns now, how many a filter passed over, whether there may be more, and a list with
--- place, holder, lane, id ("" for an entry), raw (a blob, or an entry's fields) for each.
+-- Returns now, how many a filter passed over, whether there may be more, a list with
+-- rank, place, holder, raw (a blob, or an entry's fields) for each, and one with rank,
+-- entry, size, raw (an envelope, or an entry's fields) for each entry that was never
+-- claimed before: its holder is "1 1 0 0 size nonce instance".
 local q = queue(0)
 local name, tag, what, max, lease, nonce, instance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local maxage, skip = tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -19,6 +21,7 @@ local function set(packed)
   return s
 end
 local kinds, except, exceptids = set(ARGV[10]), set(ARGV[11]), set(ARGV[12])
+local filtered = kinds or except or exceptids
 local function passes(kind, id)
   return not (kinds and not kinds[kind]) and not (except and except[kind]) and not (exceptids and exceptids[id])
 end
@@ -28,14 +31,14 @@ local out, count, skipped, more = {}, 0, 0, 0
 local untils, holders, deaduntils = {}, {}, {}
 
 -- hand gives one message out.
-local function hand(place, token, attempts, crashes, flags, size, lane, id, raw)
+local function hand(place, token, attempts, crashes, flags, size, raw)
   local holder = token .. ' ' .. attempts .. ' ' .. crashes .. ' ' .. flags .. ' ' .. size .. ' ' .. nonce .. ' ' .. instance
   local t = string.sub(place, 1, 1) == 'd' and deaduntils or untils
   t[#t + 1], t[#t + 2] = now + lease, place
   holders[#holders + 1], holders[#holders + 2] = place, holder
   local n = #out
-  out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = place, holder, lane, id, raw
   count = count + 1
+  out[n + 1], out[n + 2], out[n + 3], out[n + 4] = count, place, holder, raw
 end
 
 -- state returns token, attempts, crashes and suspicion of a place, as its newest holder
@@ -59,19 +62,33 @@ local function indexed(id, alone)
   call('ZREM', q[h.lane], m)
   call('ZREM', q.x, m)
   call('SREM', q.b, id)
-  hand('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), h.size, h.lane, id, blob)
+  hand('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), h.size, blob)
 end
 
--- entry claims an entry of the stream for the first time.
-local function entry(e, alone)
-  local _, size, foreign = look(e[2])
-  if foreign then
+-- first claims an entry of the stream for the first time. Most claims are this: it says
+-- no more than Go cannot know.
+local fresh = {}
+local tail = ' ' .. nonce .. ' ' .. instance
+local function first(id, fields)
+  local raw, size = fields, nil
+  if #fields == 2 and fields[1] == FIELD then
+    local v, a, b, c, d = string.byte(fields[2], 1, 5)
+    if v == 1 and #fields[2] >= 10 then
+      raw, size = fields[2], a + b * 256 + c * 65536 + d * 16777216
+    end
+  end
+  if not size then
+    local _, n = look(fields)
+    size = n
     add(q, 'xs', 1)
     add(q, 'published', 1)
     add(q, 'bytes', size)
   end
-  add(q, 'sl', 1)
-  hand('s' .. e[1], 1, 1, 0, alone and 1 or 0, size, 0, '', e[2])
+  count = count + 1
+  local place, u, h, f = 's' .. id, #untils, #holders, #fresh
+  untils[u + 1], untils[u + 2] = now + lease, place
+  holders[h + 1], holders[h + 2] = place, '1 1 0 0 ' .. size .. tail
+  fresh[f + 1], fresh[f + 2], fresh[f + 3], fresh[f + 4] = count, id, size, raw
 end
 
 -- again claims what an earlier claim of an entry left behind.
@@ -81,7 +98,7 @@ local function again(place, alone)
   local token, attempts, crashes, flags, size = string.match(holder, '^(%d+) (%d+) (%d+) (%d+) (%d+) ')
   if has(tonumber(flags), 1) then crashes = crashes + 1 end
   if e then pcall(call, 'XCLAIM', q.s, GROUP, instance, 0, e[1], 'JUSTID') end
-  hand(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, size, 0, '', e and e[2] or {})
+  hand(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, size, e and e[2] or {})
 end
 
 local function idof(m) return string.sub(m, 14) end
@@ -89,10 +106,10 @@ local function idof(m) return string.sub(m, 14) end
 -- fits says whether a place's message passes the filter.
 local function fits(place)
   local id = string.sub(place, 2)
-  if not (kinds or except or exceptids) then return true end
+  if not filtered then return true end
   if string.sub(place, 1, 1) == 's' then
     local e = call('XRANGE', q.s, id, id)[1]
-    return passes(e and look(e[2]) or '', uuid(id, tag))
+    return passes(e and look(e[2]) or '', exceptids and uuid(id, tag))
   end
   local blob = call('HGET', string.sub(place, 1, 1) == 'd' and q.d or q.w, id)
   local _, kind = kindkey(blob, HEADLEN + 1)
@@ -143,20 +160,28 @@ end
 -- peek returns entries that nobody was given, without taking them.
 local function peek(n, pos) return call('XRANGE', q.s, '(' .. pos, '+', 'COUNT', n) end
 
--- entries claims up to n entries of the stream.
+-- entries claims up to n entries of the stream. They come in order, so if the first is
+-- behind the place of the group, all are; else the group was moved back, and what is
+-- claimed already is passed over.
 local function entries(n, pos)
   local list = read(n, pos)
+  if #list == 0 then return 0, pos end
+  local known = not after(list[1][1], pos)
+  local before = count
   for i = 1, #list do
     local e = list[i]
-    if after(e[1], pos) or call('HEXISTS', q.lh, 's' .. e[1]) == 0 then
-      local kind = look(e[2])
-      if passes(kind, uuid(e[1], tag)) or not aside(e) then
-        entry(e, false)
+    if not known or after(e[1], pos) or call('HEXISTS', q.lh, 's' .. e[1]) == 0 then
+      if not filtered or passes(look(e[2]), exceptids and uuid(e[1], tag)) or not aside(e) then
+        first(e[1], e[2])
       end
     end
-    if after(e[1], pos) then pos = e[1] end
   end
-  if #list > 0 then call('HSET', q.c, 'pos', pos) end
+  add(q, 'sl', count - before)
+  local last = list[#list][1]
+  if after(last, pos) then
+    pos = last
+    call('HSET', q.c, 'pos', pos)
+  end
   return #list, pos
 end
 
@@ -237,7 +262,7 @@ local function claimdead()
       local h = parse(blob)
       local token, attempts = state(place, h)
       call('ZREM', q.dc, member(h.seq, id))
-      hand(place, token + 1, attempts + 1, h.crashes, 0, h.size, h.lane, id, blob)
+      hand(place, token + 1, attempts + 1, h.crashes, 0, h.size, blob)
     else
       skipped = skipped + 1
     end
@@ -301,4 +326,4 @@ each(untils, 2000, function(...) call('ZADD', q.le, ...) end)
 each(deaduntils, 2000, function(...) call('ZADD', q.dl, ...) end)
 q.changed = #untils > 0 and (not firstlease or now + lease < tonumber(firstlease))
 flush(q, name)
-return { string.format('%.0f', now), skipped, more, out }
+return { string.format('%.0f', now), skipped, more, out, fresh }

@@ -1,0 +1,71 @@
+package redisstream
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/redistest"
+)
+
+// benchStore opens a store on a server of its own, and reports what the server's time
+// went into.
+func benchStore(b *testing.B) *Store {
+	b.Helper()
+	server := redistest.Start(b, redistest.Options{AppendOnly: true, Fsync: "everysec"})
+	s := openAt(b, server.URL(), "bench")
+	b.Cleanup(func() {
+		if b.N > 1000 {
+			for line := range strings.Lines(server.Client(b).Info(b.Context(), "commandstats").Val()) {
+				if strings.Contains(line, "evalsha") {
+					b.Log(strings.TrimSpace(line))
+				}
+			}
+		}
+	})
+	return s
+}
+
+func benchMessages(n int) []redrive.Message {
+	msgs := make([]redrive.Message, n)
+	for i := range msgs {
+		msgs[i] = redrive.Message{Queue: "sms", Body: make([]byte, 256)}
+	}
+	return msgs
+}
+
+// A message is published in a batch of 100.
+func BenchmarkPublish100(b *testing.B) {
+	s := benchStore(b)
+	for b.Loop() {
+		if err := redrive.FirstError(s.Publish(b.Context(), benchMessages(100))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/msg")
+}
+
+// A message is claimed and settled in a batch of 100.
+func BenchmarkClaimSettle100(b *testing.B) {
+	s := benchStore(b)
+	for b.Loop() {
+		b.StopTimer()
+		if err := redrive.FirstError(s.Publish(b.Context(), benchMessages(100))); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		ds, err := s.Claim(b.Context(), redrive.ClaimRequest{Queue: "sms", Max: 100, Lease: time.Minute, Instance: "one"})
+		if err != nil || len(ds) != 100 {
+			b.Fatal(len(ds), err)
+		}
+		list := make([]redrive.Settlement, len(ds))
+		for i := range ds {
+			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+		}
+		if err := redrive.FirstError(s.Settle(b.Context(), list)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/msg")
+}

@@ -1,0 +1,174 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redrive/redrive"
+)
+
+// Monitor is how a queue's stream stands: who holds what, since when, how often it was
+// delivered, and how the dead letters grow.
+type Monitor struct {
+	Queue     string
+	Stream    string        // the key of the stream, for ordinary tools
+	Entries   int64         // in the stream, claimed or not
+	Unclaimed int64         // of these, nobody was given
+	Indexed   int64         // waiting beside the stream: delayed, retried, keyed, under a chosen id
+	Oldest    time.Duration // how long the oldest message has been due
+	Consumers []ConsumerLoad
+	Attempts  map[int]int64 // claims by attempt: 1, 2, ...; of those looked at
+	Looked    int           // how many claims were looked at, oldest first
+	Complete  bool          // that was all of them
+	Dead      DeadLetterLoad
+}
+
+// ConsumerLoad is what one consumer, an instance of a process, holds.
+type ConsumerLoad struct {
+	Name    string
+	Pending int64         // entries of the stream that it was given and has not settled
+	Leased  int64         // messages it holds under a running lease; of those looked at
+	Overdue int64         // leases that ran out without a settlement; of those looked at
+	Idle    time.Duration // since the server heard of it
+	Longest time.Duration // how long its oldest lease has been running out, if it has
+}
+
+// DeadLetterLoad is the state of a queue's dead letters.
+type DeadLetterLoad struct {
+	Stream   string // the key of the dead-letter stream
+	Length   int64
+	Added    int64 // ever, since the stream was made; two looks tell the growth
+	LastHour int64 // died within the last hour
+	Oldest   time.Duration
+	Groups   []string // consumer groups that other programs keep on the stream
+}
+
+// monitorLooked is how many leases one Monitor looks at.
+const monitorLooked = 1000
+
+// Monitor looks at a queue. It costs the server well below a millisecond, whatever the
+// queue holds: it reads sizes, and at most 1000 leases in pages.
+func (s *Store) Monitor(ctx context.Context, name string) (*Monitor, error) {
+	if err := redrive.CheckQueue(name); err != nil {
+		return nil, &redrive.Error{Op: "monitor", Err: err}
+	}
+	q := s.queue(name)
+	t, err := s.tally(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	m := &Monitor{
+		Queue: name, Stream: q.keys[keyStream], Entries: t.entries, Unclaimed: t.entries - t.claimed, Indexed: t.indexed,
+		Attempts: make(map[int]int64), Complete: t.leased+t.lost <= monitorLooked,
+	}
+	if t.oldest > 0 {
+		m.Oldest = time.Duration(t.now-t.oldest) * time.Microsecond
+	}
+	consumers := make(map[string]*ConsumerLoad)
+	if err := s.monitorConsumers(ctx, q, consumers); err != nil {
+		return nil, s.fail(err)
+	}
+	if err := s.monitorLeases(ctx, q, m, consumers, t.now); err != nil {
+		return nil, s.fail(err)
+	}
+	for _, c := range consumers {
+		m.Consumers = append(m.Consumers, *c)
+	}
+	slices.SortFunc(m.Consumers, func(a, b ConsumerLoad) int { return strings.Compare(a.Name, b.Name) })
+	return m, s.fail(s.monitorDead(ctx, q, m, t))
+}
+
+// missing says that a key or group is not there yet.
+func missing(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "NOGROUP") || strings.Contains(err.Error(), "no such key"))
+}
+
+func (s *Store) monitorConsumers(ctx context.Context, q *queue, consumers map[string]*ConsumerLoad) error {
+	list, err := s.conn.XInfoConsumers(ctx, q.keys[keyStream], GroupName).Result()
+	if err != nil && !missing(err) {
+		return err
+	}
+	for _, c := range list {
+		consumers[c.Name] = &ConsumerLoad{Name: c.Name, Pending: c.Pending, Idle: c.Idle}
+	}
+	return nil
+}
+
+// monitorLeases looks at leases, those that end first.
+func (s *Store) monitorLeases(ctx context.Context, q *queue, m *Monitor, consumers map[string]*ConsumerLoad, now int64) error {
+	for from := int64(0); from < monitorLooked; from += findPage {
+		leases, err := s.conn.ZRangeWithScores(ctx, q.keys[keyLeases], from, from+findPage-1).Result()
+		if err != nil || len(leases) == 0 {
+			return err
+		}
+		places := make([]string, len(leases))
+		for i := range leases {
+			places[i], _ = leases[i].Member.(string)
+		}
+		holders, err := s.conn.HMGet(ctx, q.keys[keyHolders], places...).Result()
+		if err != nil {
+			return err
+		}
+		for i := range holders {
+			h, ok := parseHolder(text(holders[i]))
+			if !ok {
+				continue // settled between the two reads
+			}
+			m.Looked++
+			m.Attempts[int(h.attempts)]++
+			c := consumers[h.instance]
+			if c == nil {
+				c = &ConsumerLoad{Name: h.instance}
+				consumers[h.instance] = c
+			}
+			if over := now - int64(leases[i].Score); over >= 0 {
+				c.Overdue++
+				c.Longest = max(c.Longest, time.Duration(over)*time.Microsecond)
+			} else {
+				c.Leased++
+			}
+		}
+		if len(leases) < findPage {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (s *Store) monitorDead(ctx context.Context, q *queue, m *Monitor, t *tally) error {
+	m.Dead = DeadLetterLoad{Stream: q.keys[keyDead], Length: t.dead}
+	info, err := s.conn.XInfoStream(ctx, m.Dead.Stream).Result()
+	switch {
+	case missing(err):
+	case err != nil:
+		return err
+	default:
+		m.Dead.Added = info.EntriesAdded
+	}
+	groups, err := s.conn.XInfoGroups(ctx, m.Dead.Stream).Result()
+	if err != nil && !missing(err) {
+		return err
+	}
+	for _, g := range groups {
+		m.Dead.Groups = append(m.Dead.Groups, g.Name)
+	}
+	died := q.keys[keyDied]
+	m.Dead.LastHour, err = s.conn.ZCount(ctx, died, strconv.FormatInt(t.now-time.Hour.Microseconds(), 10), "+inf").Result()
+	if err != nil {
+		return err
+	}
+	first, err := s.conn.ZRangeWithScores(ctx, died, 0, 0).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	if len(first) == 1 {
+		m.Dead.Oldest = time.Duration(t.now-int64(first[0].Score)) * time.Microsecond
+	}
+	return nil
+}
