@@ -13,7 +13,7 @@ import (
 type Address string
 
 // secretParameters are those of URLs that hold a password, in the clients' words.
-var secretParameters = []string{"password", "sslpassword", "passphrase", "token", "secret"}
+var secretParameters = []string{"password", "sslpassword", "sentinel_password", "passphrase", "token", "secret"}
 
 // String returns the address with "***" for its password.
 func (a Address) String() string {

@@ -131,6 +131,10 @@ func (c *Config) checkStore(k *checker) {
 	case scheme == "sqlite" && rest != "" && !strings.HasPrefix(rest, "//"):
 	case scheme == "sqlite":
 		k.bad("store", fmt.Sprintf("%q names no directory", text), "write sqlite:"+DefaultData)
+	case slices.Contains(storeSchemes, scheme) && strings.Contains(scheme, "+"): // several hosts are no URL to net/url
+		if !strings.HasPrefix(rest, "//") || len(rest) < len("//h") {
+			k.bad("store", "this is not an address of a "+scheme+" store", "write "+scheme+"://host:port,host:port")
+		}
 	case slices.Contains(storeSchemes, scheme):
 		if u, err := url.Parse(text); err != nil || u.Host == "" && u.Path == "" {
 			k.bad("store", "this is not an address of a "+scheme+" store", "write "+scheme+"://user@host/name; a password that holds signs such as @ or / must be percent-encoded")
@@ -141,7 +145,8 @@ func (c *Config) checkStore(k *checker) {
 }
 
 // storeSchemes are those of stores on a server.
-var storeSchemes = []string{"postgres", "postgresql", "mysql", "redis", "rediss"}
+var storeSchemes = []string{"postgres", "postgresql", "mysql", "redis", "rediss",
+	"redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
 
 func (c *Config) checkQueue(k *checker, path string, q *Queue) {
 	if q.Source != "" {

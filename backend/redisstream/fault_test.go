@@ -238,3 +238,30 @@ func TestRefusesAnUnreachableServer(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestLeastRights runs under the user that docs/redis.md names, over TLS.
+func TestLeastRights(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{TLS: true, Config: []string{
+		"user default off",
+		"user redrive on >secret ~{least}:* +@read +@write +@scripting +@connection +@transaction +info +time +wait +config|get +cluster",
+	}})
+	s := openAt(t, strings.Replace(server.URL(), "rediss://", "rediss://redrive:secret@", 1), "least")
+	noErr(t, s.Configure(t.Context(), "sms", redrive.QueueSettings{OrderByKey: true}))
+	publish(t, s, 4)
+	ds := claim(t, s, ask(3))
+	settle(t, s, redrive.OutcomeDone, ds[0])
+	settle(t, s, redrive.OutcomeDead, ds[1])
+	settle(t, s, redrive.OutcomeRetry, ds[2])
+	_, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "sms"}})
+	noErr(t, err)
+	_, err = s.Monitor(t.Context(), "sms")
+	noErr(t, err)
+	_, err = s.Trim(t.Context(), redrive.Retention{DeadKeep: 1}, 10)
+	noErr(t, err)
+	for _, v := range s.Probe(t.Context()) {
+		if v.Value == "not told" {
+			t.Errorf("%s was not told", v.Setting)
+		}
+	}
+	balanced(t, s)
+}

@@ -241,7 +241,8 @@ func (s *Store) settlePage(ctx context.Context, list []redrive.Settlement, errs 
 	st := s.step(ctx)
 	var ops []*changeOp
 	var index []int
-	for i, it := range found {
+	for i := range list {
+		it := found[i]
 		if it == nil {
 			continue
 		}

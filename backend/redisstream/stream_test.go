@@ -150,7 +150,8 @@ func TestForeignEntriesWakeWhoWaits(t *testing.T) {
 	learn()
 	for range 3 {
 		s.conn.XAdd(t.Context(), &redis.XAddArgs{Stream: s.queue("sms").keys[keyStream], Values: []string{"f", "v"}})
-		for learn().NextDueIn != 0 {
+		for e := learn(); e.NextDueIn != 0; {
+			e = learn()
 		}
 		settle(t, s, redrive.OutcomeDone, claim(t, s, ask(10))...)
 	}
