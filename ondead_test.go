@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,21 +108,21 @@ func TestOnDead(t *testing.T) {
 func TestOnDeadRedrivesNotForEver(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		m.kill("q", 1, nil)
-		calls := 0
+		var calls atomic.Int64
 		defer m.processDead(func(context.Context, *redrive.Entry) (redrive.Decision, error) {
-			calls++
+			calls.Add(1)
 			return redrive.Decision{Action: redrive.ActRedrive}, nil
 		}, redrive.DeadOptions{MaxAutoRedrives: 2})()
 		for range 10 {
 			pass(10 * time.Second)
 			m.failAgain("q")
 		}
-		if e := m.entry("m00001"); e.Redrives != 2 || e.State != redrive.StateDead || calls != 3 {
-			t.Errorf("redriven %d times in %d calls, now %s", e.Redrives, calls, e.State)
+		if e := m.entry("m00001"); e.Redrives != 2 || e.State != redrive.StateDead || calls.Load() != 3 {
+			t.Errorf("redriven %d times in %d calls, now %s", e.Redrives, calls.Load(), e.State)
 		}
 		pass(25 * time.Hour)
-		if calls != 4 {
-			t.Errorf("a day later it was looked at %d times", calls)
+		if calls.Load() != 4 {
+			t.Errorf("a day later it was looked at %d times", calls.Load())
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ var redriveCases = []testCase{
 	{name: "RedriveOfTheExpired", run: redriveExpired},
 	{name: "HostileErrorText", run: hostileErrorText, needs: []need{engine}},
 	{name: "60_RedriveRateLimited", run: redriveRate, needs: []need{engine}},
+	{name: "RedriveStopsWithItsCanary", run: redriveCanary, needs: []need{engine}},
 }
 
 func redriveOne(c *C) {
@@ -211,4 +213,57 @@ func redriveExpired(c *C) {
 	expired := c.ask(1)
 	expired.Expired = true
 	c.none(expired)
+}
+
+// redriveCanary lets a plan try three messages, which die again of the same cause. It
+// relies on look-ups by plan and by time of death.
+func redriveCanary(c *C) {
+	const n, canary = 20, 3
+	c.publishN(n)
+	kill := func(ds []redrive.Delivery) {
+		for _, d := range ds {
+			s := deadly(d, redrive.ReasonPermanent)
+			s.Failure.Signature = "the-cause"
+			c.noError(c.settle(s), "dead")
+		}
+	}
+	kill(c.get(n, c.ask(n)))
+	plans := redrive.NewPlans(c.store, redrive.PlansOptions{Instance: "planner"})
+	ctx, cancel := context.WithCancel(c.ctx)
+	done := make(chan error, 1)
+	go func() { done <- plans.Run(ctx) }()
+	p, err := plans.Create(c.ctx, redrive.PlanRequest{Action: redrive.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: 1000, Canary: canary})
+	c.noError(err, "create")
+	var taken []redrive.Delivery
+	c.eventually("the canary", func() bool {
+		taken = append(taken, c.claim(c.lane(n, redrive.LaneRedrive))...)
+		return len(taken) == canary
+	})
+	kill(taken)
+	c.eventually("the plan to stop", func() bool {
+		p, err = plans.Get(c.ctx, p.ID)
+		c.noError(err, "get")
+		return p.State == redrive.PlanStopped
+	})
+	if p.Done != canary || !strings.Contains(p.Problem, "of the same cause") {
+		c.Errorf("stopped after %d: %q", p.Done, p.Problem)
+	}
+	again, complete, err := c.store.Groups(c.ctx, redrive.Query{Queue: c.q, Plan: p.ID, Since: p.CreatedAt})
+	c.noError(err, "groups")
+	if len(again) != 1 || !complete || again[0].Count != canary || again[0].Signature != "the-cause" {
+		c.Errorf("what died again: %+v, complete %t", again, complete)
+	}
+	progress, err := plans.Progress(c.ctx, &p)
+	c.noError(err, "progress")
+	if progress != (redrive.PlanProgress{DiedAgain: canary, Complete: true}) {
+		c.Errorf("progress %+v", progress)
+	}
+	results, next, err := plans.Results(c.ctx, p.ID, "", 0)
+	c.noError(err, "results")
+	if len(results) != canary || next != "" || results[0].Outcome != redrive.PlanDiedAgain || results[0].Entry.Plan != p.ID {
+		c.Errorf("results %+v", results)
+	}
+	c.holds(0, n)
+	cancel()
+	c.noError(<-done, "Run")
 }
