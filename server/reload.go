@@ -140,7 +140,7 @@ func (s *Server) replace(ctx context.Context) error {
 }
 
 // liveKeys are the parts of a configuration that can change while the daemon runs.
-var liveKeys = []string{"mask", "retention", "queues", "policies", "tokens", "retention", "mask"}
+var liveKeys = []string{"queues", "policies", "tokens", "retention", "mask"}
 
 // needRestart names what differs and cannot be changed while the daemon runs.
 func needRestart(old, cfg *config.Config) (fixed []string) {
