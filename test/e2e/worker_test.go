@@ -51,7 +51,7 @@ func missing(t *testing.T, program string) {
 	if os.Getenv("CI") == "true" {
 		t.Fatalf("%s is missing", program)
 	}
-	t.Skipf("%s is missing: install the Debian package (nodejs, python3)", program)
+	t.Skipf("%s is missing: install the Debian package (nodejs, python3, chromium)", program)
 }
 
 var handledLine = regexp.MustCompile(`(?m)^handled (\S+)$`)
