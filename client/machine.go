@@ -169,6 +169,7 @@ func (m *machine) welcome(f *serverFrame) error {
 	m.refuse(f)
 	m.decide(f.Seq)
 	m.sent = f.Seq
+	m.next = max(m.next, m.acked+1) // more was accepted of an earlier process than it knew
 	return nil
 }
 
