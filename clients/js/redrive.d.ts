@@ -1,8 +1,5 @@
 // Types of the JavaScript client of Redrive's WebSocket gateway.
 
-/** A value that is JSON. */
-export type JSONValue = string | number | boolean | null | JSONValue[] | { [name: string]: JSONValue | undefined };
-
 /** What is published. Only the queue must be given. */
 export interface Message {
   queue: string;
@@ -11,8 +8,8 @@ export interface Message {
   kind?: string;
   /** Groups messages, and orders them where the queue is ordered by key. */
   key?: string;
-  /** Bytes are sent as they are, and so is a string whose contentType is not JSON; anything else is sent as JSON. */
-  body?: JSONValue | ArrayBuffer | ArrayBufferView;
+  /** Bytes (ArrayBuffer and its views) are sent as they are, and so is a string whose contentType is not JSON; anything else is sent as JSON. */
+  body?: unknown;
   /** By default application/json, or application/octet-stream for bytes. */
   contentType?: string;
   headers?: Record<string, string> | [name: string, value: string][];
@@ -23,7 +20,7 @@ export interface Message {
   /** false: no result of this message is wanted. */
   result?: boolean;
   /** The message as a CloudEvent (1.0, structured); then only queue, result, delay and deliverAt may stand beside it. */
-  cloudevent?: { [name: string]: JSONValue | undefined };
+  cloudevent?: object;
 }
 
 /** How a message ended. */
@@ -45,8 +42,8 @@ export interface Result {
   contentEncoding?: string;
   /** The answer was longer than the server keeps. */
   truncated: boolean;
-  /** The answer: as it was parsed if it is JSON, else its bytes. */
-  body?: JSONValue | Uint8Array;
+  /** The answer: as it was parsed if it is JSON, else a Uint8Array. */
+  body?: any;
 }
 
 /** A problem of RFC 9457. */
