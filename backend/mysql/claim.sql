@@ -1,6 +1,7 @@
 -- Claims. Each picks rows under locks, passing over those that others have locked, and
 -- puts them under the lease in the same transaction. Only rows in the order of an index
--- are picked, so that no more are locked than are returned. ":filter" stands for kinds
+-- are picked, so that no more are locked than are returned. Indexes are named: the
+-- server's statistics are those of a table that was empty a moment ago. ":filter" stands for kinds
 -- and ids that were asked for or excluded.
 
 -- name: claimed_columns
@@ -47,14 +48,14 @@ SELECT m.id FROM redrive_message m FORCE INDEX (message_id) WHERE m.queue = ? AN
 -- What is still too old of what was found so.
 --   greatest age
 SELECT :claimed_columns
-FROM redrive_message m
+FROM redrive_message m FORCE INDEX (PRIMARY)
 WHERE m.seq IN (:seqs) AND m.published <= :now - ? AND (m.class < 5 OR m.due <= :now)
 ORDER BY m.seq FOR UPDATE SKIP LOCKED
 
 -- name: take
 -- Puts the picked rows under the lease. Assignments are made from left to right.
 --   end of the lease, nonce, alone, instance
-UPDATE redrive_message SET due = ?, token = token + 1, nonce = ?, attempts = attempts + 1,
+UPDATE redrive_message FORCE INDEX (PRIMARY) SET due = ?, token = token + 1, nonce = ?, attempts = attempts + 1,
   crashes = crashes + (class >= 5 AND alone), suspect = suspect OR class >= 5, alone = ?, instance = ?,
   class = IF(class IN (4, 6), 6, 5)
 WHERE seq IN (:seqs)
@@ -70,4 +71,4 @@ ORDER BY m.due LIMIT ? FOR UPDATE SKIP LOCKED
 
 -- name: take_dead
 --   end of the lease, nonce, instance, queue, ids
-UPDATE redrive_dead SET due = ?, token = token + 1, nonce = ?, leased = 1, instance = ? WHERE queue = ? AND id IN (:ids)
+UPDATE redrive_dead FORCE INDEX (PRIMARY) SET due = ?, token = token + 1, nonce = ?, leased = 1, instance = ? WHERE queue = ? AND id IN (:ids)

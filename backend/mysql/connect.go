@@ -142,7 +142,7 @@ func checkVersion(version string) (maria bool, err error) {
 	major, _ := strconv.Atoi(m[1])
 	minor, _ := strconv.Atoi(m[2])
 	patch, _ := strconv.Atoi(m[3])
-	old := major < 8 || major == 8 && minor == 0 && patch < 1
+	old := major < 8 || major == 8 && minor == 0 && patch < 11
 	if maria {
 		old = major < 10 || major == 10 && minor < 6
 	}

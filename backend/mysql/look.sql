@@ -68,7 +68,7 @@ SELECT d.id, d.died FROM redrive_dead d FORCE INDEX (dead_cause) WHERE :where OR
 
 -- name: recall
 --   queue, ids
-SELECT queue, id, hash, outcome, reason, changed FROM redrive_remembered
+SELECT queue, id, hash, outcome, reason, changed FROM redrive_remembered FORCE INDEX (PRIMARY)
 WHERE queue = ? AND id IN (:ids) AND (until IS NULL OR until > :now)
 
 -- name: groups

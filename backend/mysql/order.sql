@@ -2,13 +2,13 @@
 
 -- name: lock_keys
 --   queue, keys
-SELECT msg_key FROM redrive_ordered_key WHERE queue = ? AND msg_key IN (:ids) ORDER BY msg_key FOR UPDATE
+SELECT msg_key FROM redrive_ordered_key FORCE INDEX (PRIMARY) WHERE queue = ? AND msg_key IN (:ids) ORDER BY msg_key FOR UPDATE
 
 -- name: keys_of
 -- The keys that messages stand in line in.
 --   queue, ids, twice
-SELECT queue, msg_key FROM redrive_message WHERE queue = ? AND id IN (:ids) AND turn > 0
-UNION ALL SELECT queue, msg_key FROM redrive_dead WHERE queue = ? AND id IN (:ids) AND turn > 0
+SELECT queue, msg_key FROM redrive_message FORCE INDEX (message_id) WHERE queue = ? AND id IN (:ids) AND turn > 0
+UNION ALL SELECT queue, msg_key FROM redrive_dead FORCE INDEX (PRIMARY) WHERE queue = ? AND id IN (:ids) AND turn > 0
 
 -- name: enter_key
 -- Lines up messages at the end of a key.
@@ -28,7 +28,7 @@ UPDATE redrive_ordered_key SET last_turn = last_turn + 1 WHERE queue = ? AND msg
 -- name: requeue_turn
 -- Sends a message that repeats there.
 --   queue, key, queue, id
-UPDATE redrive_message SET turn = (SELECT last_turn FROM redrive_ordered_key WHERE queue = ? AND msg_key = ?) WHERE queue = ? AND id = ?
+UPDATE redrive_message FORCE INDEX (message_id) SET turn = (SELECT last_turn FROM redrive_ordered_key WHERE queue = ? AND msg_key = ?) WHERE queue = ? AND id = ?
 
 -- name: leave_key
 -- Takes messages out of the members of a key.
@@ -51,4 +51,4 @@ SELECT turn FROM redrive_dead FORCE INDEX (dead_key) WHERE queue = ? AND msg_key
 -- name: free_head
 -- Makes the head of a key claimable if it is blocked.
 --   queue, key, turn
-UPDATE redrive_message SET class = IF(class = 6, 5, IF(suspect, 3, lane)) WHERE queue = ? AND msg_key = ? AND turn = ? AND class IN (4, 6)
+UPDATE redrive_message FORCE INDEX (message_key) SET class = IF(class = 6, 5, IF(suspect, 3, lane)) WHERE queue = ? AND msg_key = ? AND turn = ? AND class IN (4, 6)

@@ -1,6 +1,7 @@
 -- Whole messages, as the changes that are not on the hot path handle them. ":columns_*"
 -- stands for the lists below; those of message and dead have the same order. ":ids",
--- ":seqs" and ":rows" stand for lists, ":now" for the server's clock.
+-- ":seqs" and ":rows" stand for lists, ":now" for the server's clock. Indexes are named:
+-- the server's statistics are those of a table that was empty a moment ago.
 
 -- name: columns_message
 m.queue, m.id, m.seq, m.due, NULL, m.published, m.expires, m.token, m.nonce, m.turn, m.attempts, m.failures, m.earlier, m.crashes,
@@ -24,27 +25,30 @@ NULL, NULL, NULL, NULL, NULL
 -- name: lock_messages
 --   queue, ids
 SELECT :columns_message, :columns_message_parts
-FROM redrive_message m WHERE m.queue = ? AND m.id IN (:ids) ORDER BY m.id FOR UPDATE
+FROM redrive_message m FORCE INDEX (message_id) WHERE m.queue = ? AND m.id IN (:ids) ORDER BY m.id FOR UPDATE
 
 -- name: lock_dead
 --   queue, ids
 SELECT :columns_dead, :columns_dead_parts
-FROM redrive_dead d WHERE d.queue = ? AND d.id IN (:ids) ORDER BY d.id FOR UPDATE
+FROM redrive_dead d FORCE INDEX (PRIMARY) WHERE d.queue = ? AND d.id IN (:ids) ORDER BY d.id FOR UPDATE
 
 -- name: get_messages
 --   queue, ids
-SELECT :columns_message, :columns_message_parts FROM redrive_message m WHERE m.queue = ? AND m.id IN (:ids)
+SELECT :columns_message, :columns_message_parts FROM redrive_message m FORCE INDEX (message_id) WHERE m.queue = ? AND m.id IN (:ids)
 
 -- name: get_dead
 --   queue, ids
-SELECT :columns_dead, :columns_dead_parts FROM redrive_dead d WHERE d.queue = ? AND d.id IN (:ids)
+SELECT :columns_dead, :columns_dead_parts FROM redrive_dead d FORCE INDEX (PRIMARY) WHERE d.queue = ? AND d.id IN (:ids)
 
 -- name: delete_messages
-DELETE FROM redrive_message WHERE seq IN (:seqs)
+-- A join, since no index can be named for a DELETE of one table: with few rows the server
+-- would read them all, and wait for those that others have locked.
+DELETE m FROM JSON_TABLE('[:seqs]', '$[*]' COLUMNS (seq BIGINT PATH '$')) i
+STRAIGHT_JOIN redrive_message m FORCE INDEX (PRIMARY) ON m.seq = i.seq
 
 -- name: delete_dead
---   queue, ids
-DELETE FROM redrive_dead WHERE queue = ? AND id IN (:ids)
+--   queue, id
+DELETE d FROM redrive_dead d FORCE INDEX (PRIMARY) WHERE d.queue = ? AND d.id = ?
 
 -- name: insert_messages
 -- A message without seq (NULL) gets the next one.
@@ -86,21 +90,21 @@ ON DUPLICATE KEY UPDATE
 
 -- name: reserved
 --   queue, ids
-SELECT queue, id, hash, nonce FROM redrive_remembered WHERE queue = ? AND id IN (:ids) FOR UPDATE
+SELECT queue, id, hash, nonce FROM redrive_remembered FORCE INDEX (PRIMARY) WHERE queue = ? AND id IN (:ids) FOR UPDATE
 
 -- name: made_messages
 -- Messages under ids that look like those that a store makes.
 --   queue, ids
-SELECT queue, id, kind, msg_key, body FROM redrive_message WHERE queue = ? AND id IN (:ids) LOCK IN SHARE MODE
+SELECT queue, id, kind, msg_key, body FROM redrive_message FORCE INDEX (message_id) WHERE queue = ? AND id IN (:ids) LOCK IN SHARE MODE
 
 -- name: made_dead
 --   queue, ids
-SELECT queue, id, kind, msg_key, body FROM redrive_dead WHERE queue = ? AND id IN (:ids) LOCK IN SHARE MODE
+SELECT queue, id, kind, msg_key, body FROM redrive_dead FORCE INDEX (PRIMARY) WHERE queue = ? AND id IN (:ids) LOCK IN SHARE MODE
 
 -- name: remember
 -- Notes what became of messages whose ids are remembered.
 --   outcome, reason, ended (the memory ends some day), queue, ids
-UPDATE redrive_remembered SET outcome = ?, reason = ?, changed = :now, until = IF(?, :now + keep, NULL) WHERE queue = ? AND id IN (:ids)
+UPDATE redrive_remembered FORCE INDEX (PRIMARY) SET outcome = ?, reason = ?, changed = :now, until = IF(?, :now + keep, NULL) WHERE queue = ? AND id IN (:ids)
 
 -- name: settings
 -- What the store knows about queues. A lock, so that a transaction of the caller's, which
@@ -114,7 +118,7 @@ SELECT :now
 -- name: range
 -- The waiting messages of a key that nobody holds, up to one of them.
 --   queue, key, seq of the last
-SELECT m.id FROM redrive_message m
+SELECT m.id FROM redrive_message m FORCE INDEX (message_key)
 WHERE m.queue = ? AND m.msg_key = ? AND (m.class < 5 OR m.due <= :now) AND m.seq <= ?
 ORDER BY m.seq
 

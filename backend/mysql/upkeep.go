@@ -81,8 +81,8 @@ func (s *Store) fold(ctx context.Context) (n int, err error) {
 		if n = len(ids); err != nil || n == 0 {
 			return err
 		}
-		runs := runsOf("id", ids)
-		return tx.run(ctx, step{sql: s.sql.with("fold", ":runs", runs)}, step{sql: s.sql.with("fold_drop", ":runs", runs)})
+		runs := runsOf("d.id", ids)
+		return tx.run(ctx, step{sql: s.sql.with("fold", ":runs", runs)}, step{sql: s.sql.with("fold_drop", ":seqs", numbers(ids))})
 	})
 	return n, err
 }

@@ -291,8 +291,8 @@ func (w *work) writeRows(ctx context.Context) error {
 	for _, seqs := range chunks(w.gone) {
 		steps = append(steps, step{sql: w.sql.with("delete_messages", ":seqs", numbers(seqs))})
 	}
-	for _, l := range byQueue(w.goneDead) {
-		steps = append(steps, l.step(w.sql, "delete_dead", nil))
+	for _, ref := range w.goneDead {
+		steps = append(steps, step{sql: w.sql.get("delete_dead"), args: []any{[]byte(ref.Queue), []byte(ref.ID)}})
 	}
 	steps = append(steps, insertMessages(w.sql, w.insert)...)
 	steps = append(steps, insertDead(w.sql, w.bury)...)

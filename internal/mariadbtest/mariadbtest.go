@@ -215,6 +215,16 @@ func (s *Server) URL(database string) string {
 // Addr returns the server's address, for a proxy before it.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
+// PID returns the server's process, 0 if it does not run.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return 0
+	}
+	return s.process.Process.Pid
+}
+
 // Stop ends the server in order, rolling back what is in progress.
 func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
 
