@@ -43,6 +43,8 @@ type Config struct {
 	MaxBody Size `yaml:"max_body" json:"max_body,omitempty"`
 	// WebSocket configures the WebSocket gateway.
 	WebSocket WebSocket `yaml:"websocket" json:"websocket,omitzero"`
+	// Spool accepts messages while the store cannot be reached.
+	Spool Spool `yaml:"spool" json:"spool,omitzero"`
 	// Tokens that may use the HTTP server. Without any, everyone who reaches a
 	// loopback address may.
 	Tokens []Token `yaml:"tokens" json:"tokens,omitempty"`

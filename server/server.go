@@ -18,6 +18,7 @@ import (
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway"
+	"github.com/redrive/redrive/gateway/spool"
 	"github.com/redrive/redrive/telemetry"
 )
 
@@ -52,6 +53,7 @@ type Server struct {
 	http    *http.Server
 	socket  *http.Server
 	closers closers
+	spool   *spool.Spool // nil: none
 
 	archive   *archive.Archive
 	retention *redrive.RetentionRunner
@@ -171,7 +173,11 @@ func (s *Server) assemble(store redrive.Store) error {
 		Rule: func(queue string) redrive.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
 		Instance: instance, Logger: s.log, Alone: embedded(store),
 	})
-	a.gateway = gateway.New(&meteredSink{a.marks}, gateway.Options{
+	sink, err := s.openSpool(ctx, a, &meteredSink{a.marks})
+	if err != nil {
+		return err
+	}
+	a.gateway = gateway.New(sink, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, AllowReply: a.allowReply, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
 	if err := s.consume(ctx); err != nil {
@@ -244,6 +250,9 @@ func (s *Server) Run(ctx context.Context) error {
 		start("guard "+name, func() error { return g.Run(work) })
 	}
 	start("sessions", func() error { return s.app.sessions.Run(work) })
+	if s.spool != nil {
+		start("spool", func() error { return s.spool.Run(work) })
+	}
 	start("retention", func() error { return s.retention.Run(work) })
 	start("configuration", func() error { return s.watch(work) })
 	start("pauses", func() error { s.app.pauses.run(work); return nil })

@@ -11,6 +11,13 @@ import (
 // IngressSession is the ingress of what came in over WebSocket.
 const IngressSession = "websocket"
 
+// IngressSpool is the ingress of what was spooled because the store was away. It counts
+// under its own ingress, too.
+const IngressSpool = "spool"
+
+// Spooled counts messages that were put into the spool.
+func (m *Metrics) Spooled(n int) { m.accepted.WithLabelValues(IngressSpool).Add(float64(n)) }
+
 // AcceptedBySession counts messages that came in over WebSocket.
 func (m *Metrics) AcceptedBySession(n int) {
 	m.accepted.WithLabelValues(IngressSession).Add(float64(n))

@@ -164,7 +164,7 @@ func TestRefusalsAreKept(t *testing.T) {
 	none := errors.New("no such queue")
 	r := newRig(t, Options{AllowQueue: func(q string) error {
 		if q == "none" {
-			return fmt.Errorf("%w: %s", redrive.ErrInvalid, none)
+			return fmt.Errorf("%w: %w", redrive.ErrInvalid, none)
 		}
 		return nil
 	}})
