@@ -98,7 +98,7 @@ func TestMonitorRace(t *testing.T) {
 			t.Fatalf("round %d: of %d entries %d were finished in time, %d after a recovery, and %d were left", i, each, done, taken, left)
 		}
 	}
-	t.Logf("%d entries in %d rounds: %d finished in time, %d after a recovery, %d left", n*each, n, doneAll, takenAll, n*each-doneAll-takenAll)
+	t.Logf("%d entries in %d rounds: %d finished in time, %d by another after a recovery, %d recovered and still waiting", n*each, n, doneAll, takenAll, n*each-doneAll-takenAll)
 	if doneAll == 0 || takenAll == 0 {
 		t.Errorf("it was no race: %d finished in time, %d after a recovery", doneAll, takenAll)
 	}
