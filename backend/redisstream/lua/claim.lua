@@ -321,8 +321,20 @@ end
 local function each(t, size, f)
   for i = 1, #t, size do f(unpack(t, i, math.min(i + size - 1, #t))) end
 end
+-- Small hashes and sets are lists that are searched from end to end: a large batch makes
+-- them tables first, by a name that is too long for a list.
+local LONG = string.rep('-', 65)
+local large = #holders > 32 and call('HLEN', q.lh) < 1024
+if large then
+  call('HSET', q.lh, LONG, '')
+  if #untils > 0 then call('ZADD', q.le, 0, LONG) end
+end
 each(holders, 2000, function(...) call('HSET', q.lh, ...) end)
 each(untils, 2000, function(...) call('ZADD', q.le, ...) end)
+if large then
+  call('HDEL', q.lh, LONG)
+  if #untils > 0 then call('ZREM', q.le, LONG) end
+end
 each(deaduntils, 2000, function(...) call('ZADD', q.dl, ...) end)
 q.changed = #untils > 0 and (not firstlease or now + lease < tonumber(firstlease))
 flush(q, name)
