@@ -11,8 +11,9 @@ import (
 // retry or a dead letter needs no reading back, and keeps its body even if another client
 // trimmed the stream meanwhile. It is an aid only: without a copy the entry is read.
 type copies struct {
-	mu   sync.Mutex
-	held map[string]heldCopy // by queue and place
+	mu    sync.Mutex
+	held  map[string]heldCopy // by queue and place
+	swept time.Time           // when it was full and tidied up last
 }
 
 type heldCopy struct {
@@ -39,16 +40,25 @@ func (c *copies) add(it *item, lease time.Duration) {
 		c.held = make(map[string]heldCopy)
 	}
 	if len(c.held) >= maxCopies {
-		for k, v := range c.held {
-			if now.After(v.until) {
-				delete(c.held, k)
-			}
-		}
+		c.sweep(now)
 		if len(c.held) >= maxCopies {
 			return
 		}
 	}
 	c.held[it.q.name+"/"+it.place] = heldCopy{it.holder, it.msg, now.Add(min(lease, 24*time.Hour) + copySlack)}
+}
+
+// sweep removes copies that nobody will ask for, at most once a second.
+func (c *copies) sweep(now time.Time) {
+	if now.Sub(c.swept) < time.Second {
+		return
+	}
+	c.swept = now
+	for k, v := range c.held {
+		if now.After(v.until) {
+			delete(c.held, k)
+		}
+	}
 }
 
 // take returns the copy of a claim and forgets it.
