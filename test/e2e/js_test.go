@@ -13,10 +13,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive/internal/browsertest"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -40,7 +40,7 @@ type jsReport struct {
 	Error  string   `json:"error"`
 }
 
-const jsToken = "a-token-of-this-test" //nolint:gosec // it is of no use elsewhere
+const jsToken = "a-token-of-this-test"
 
 func newJSWorld(t *testing.T) *jsWorld {
 	w := &jsWorld{t: t, report: make(chan jsReport, 1), arrived: make(map[string][]string)}
@@ -169,7 +169,7 @@ func TestJavaScriptInNode(t *testing.T) {
 func TestJavaScriptInChromium(t *testing.T) {
 	t.Parallel()
 	w := newJSWorld(t)
-	browse(t, w.api.URL+"/clients/js/test/page.html?"+url.Values{"url": {w.url()}, "token": {jsToken}}.Encode())
+	browsertest.Open(t, w.api.URL+"/clients/js/test/page.html?"+url.Values{"url": {w.url()}, "token": {jsToken}}.Encode())
 	select {
 	case r := <-w.report:
 		if r.Error != "" {
@@ -180,28 +180,4 @@ func TestJavaScriptInChromium(t *testing.T) {
 		t.Fatal("the page does not report")
 	}
 	w.balanced()
-}
-
-// browse opens a page in a headless Chromium until the test ends.
-func browse(t *testing.T, page string) {
-	t.Helper()
-	program, err := exec.LookPath("chromium")
-	if err != nil {
-		missing(t, "chromium")
-	}
-	cmd := exec.Command(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--disable-background-networking", "--user-data-dir="+t.TempDir(), page)
-	log := &logBuffer{}
-	cmd.Env, cmd.Stdout, cmd.Stderr = cleanEnv(), log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it is many processes
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may be gone already
-		_ = cmd.Wait()                                      // it was killed
-		if t.Failed() {
-			t.Logf("chromium wrote:\n%s", tail(log.String(), 20))
-		}
-	})
 }
