@@ -20,7 +20,7 @@ import (
 var redriveMariaDB = Driver{
 	Name:       "redrive mariadb",
 	Version:    func() string { return "this tree" },
-	Settings:   redriveSQLite.Settings + "; 16 connections",
+	Settings:   fmt.Sprintf("whole engine, concurrency %d, 16 connections; fail-once: fixed backoff of 1 ms, breaker off", postgresConcurrency),
 	Durability: "publish and acknowledgement synced",
 	Synced:     true,
 	Open: func(string) (Queue, error) {
@@ -33,7 +33,7 @@ var redriveMariaDB = Driver{
 			server.Remove()
 			return nil, err
 		}
-		return &mariaQueue{redriveQueue{store: store}, server}, nil
+		return &mariaQueue{redriveQueue{store: store, concurrency: postgresConcurrency}, server}, nil
 	},
 }
 
