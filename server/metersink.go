@@ -10,7 +10,10 @@ import (
 )
 
 // meteredSink counts published messages against the caller's limits.
-type meteredSink struct{ *redrive.Watermarks }
+type meteredSink struct {
+	*redrive.Watermarks
+	traces *traces // nil: none
+}
 
 type meterKey struct{}
 
@@ -25,6 +28,16 @@ const patience = 10 * time.Second
 
 // Publish implements redrive.Sink.
 func (s *meteredSink) Publish(ctx context.Context, msgs []redrive.Message) []error {
+	if s.traces == nil {
+		return s.publish(ctx, msgs)
+	}
+	end := s.traces.Send(ctx, msgs)
+	errs := s.publish(ctx, msgs)
+	end(errs)
+	return errs
+}
+
+func (s *meteredSink) publish(ctx context.Context, msgs []redrive.Message) []error {
 	m, ok := ctx.Value(meterKey{}).(metering)
 	if !ok {
 		return s.Watermarks.Publish(ctx, msgs)

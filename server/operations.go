@@ -21,6 +21,7 @@ var (
 	anyBody   = rawBody{"*/*"}
 	sentBody  = rawBody{"application/octet-stream", "application/json", "text/plain"}
 	textLines = rawBody{"application/x-ndjson"}
+	sentLines = rawBody{"application/x-ndjson", "text/plain"}
 
 	pageOf   = []string{"after", "limit"}
 	deadArgs = []string{"queue", "reason", "signature", "kind", "key", "since", "until", "text", "header", "plan", "after", "limit"}
@@ -53,7 +54,7 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}/messages/{id}":        {id: "showMessage", summary: "Show a message, or how it ended; with wait also one that is not there yet.", query: []string{"wait", "unmasked"}, answers: ok(api.Message{})},
 	"DELETE /v1/queues/{queue}/messages/{id}":     {id: "dropMessage", summary: "Drop a waiting message.", answers: ok(api.Changed{})},
 	"GET /v1/dead-letters":                        {id: "listDeadLetters", summary: "List dead letters.", query: deadArgs, answers: ok(api.List[api.Message]{})},
-	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them.", body: textLines, answers: ok(api.Imported{})},
+	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them.", body: sentLines, answers: ok(api.Imported{})},
 	"GET /v1/dead-letters/groups":                 {id: "groupDeadLetters", summary: "Count dead letters by cause.", query: deadArgs, answers: ok(api.List[api.Group]{})},
 	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its story.", query: []string{"unmasked", "wait"}, answers: ok(api.Message{})},
 	"PATCH /v1/queues/{queue}/dead-letters/{id}":  {id: "editDeadLetter", summary: "Edit a dead letter; the original is kept.", body: api.Edit{}, answers: ok(api.Changed{})},

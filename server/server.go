@@ -159,8 +159,17 @@ func (s *Server) assemble(store redrive.Store) error {
 	a.metrics.Registry().MustRegister(a.guardEvents)
 	a.marks = redrive.NewWatermarks(store, func(queue string) redrive.Limits { return a.live.Load().limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
 	a.sessions = s.newSessions(a, store, instance)
+	traces, err := newTraces(ctx, s.cfg, s.o.Version, instance, s.log)
+	if err != nil {
+		return err
+	}
+	observers := redrive.Observers{a.metrics, a.sessions}
+	if traces != nil {
+		observers = append(observers, traces)
+		s.closers.add(traces.close)
+	}
 	a.engine = redrive.NewEngine(store, redrive.EngineOptions{
-		Instance: instance, Logger: s.log, Observer: redrive.Observers{a.metrics, a.sessions}, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
+		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
 	})
 	a.pull = redrive.NewPuller(a.engine, redrive.PullOptions{
@@ -173,7 +182,7 @@ func (s *Server) assemble(store redrive.Store) error {
 		Rule: func(queue string) redrive.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
 		Instance: instance, Logger: s.log, Alone: embedded(store),
 	})
-	sink, err := s.openSpool(ctx, a, &meteredSink{a.marks})
+	sink, err := s.openSpool(ctx, a, &meteredSink{a.marks, traces})
 	if err != nil {
 		return err
 	}

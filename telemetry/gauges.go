@@ -21,6 +21,7 @@ const scrapeTimeout = 5 * time.Second
 var (
 	storeUp   = desc("redrive_store_up", "Whether the store answered this scrape.")
 	messages  = desc("redrive_queue_messages", "Messages in a queue; waiting excludes leased and blocked ones.", "queue", "state")
+	byLane    = desc("redrive_queue_lane_messages", "Waiting messages by lane, leased and blocked ones included.", "queue", "lane")
 	dueNow    = desc("redrive_queue_due_messages", "Messages that are due now, counted up to 10,000.", "queue")
 	bytes     = desc("redrive_queue_bytes", "Size of waiting messages.", "queue")
 	oldest    = desc("redrive_oldest_message_age_seconds", "How long the oldest due message has been due.", "queue", "state")
@@ -47,7 +48,7 @@ type gauges struct {
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, messages, dueNow, bytes, oldest, dead, ledger, imbalance, breaker, slots, busy, stuck, paused} {
+	for _, d := range []*prometheus.Desc{storeUp, messages, byLane, dueNow, bytes, oldest, dead, ledger, imbalance, breaker, slots, busy, stuck, paused} {
 		ch <- d
 	}
 }
@@ -140,6 +141,9 @@ func collectQueue(ch chan<- prometheus.Metric, label string, c *redrive.Counts, 
 	gauge(ch, messages, float64(c.Leased), label, "leased")
 	gauge(ch, messages, float64(c.Blocked), label, "blocked")
 	gauge(ch, messages, float64(c.AllDead()), label, "dead")
+	for lane, n := range c.Waiting {
+		gauge(ch, byLane, float64(n), label, redrive.Lane(lane).String()) //nolint:gosec // there are three
+	}
 	gauge(ch, dueNow, float64(c.Due), label)
 	gauge(ch, bytes, float64(c.Bytes), label)
 	age := 0.0

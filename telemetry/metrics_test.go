@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,7 @@ func TestGauges(t *testing.T) {
 		`redrive_queue_messages{queue="sms",state="waiting"} 6`, `redrive_queue_messages{queue="sms",state="leased"} 3`,
 		`redrive_queue_messages{queue="sms",state="blocked"} 1`, `redrive_queue_messages{queue="sms",state="dead"} 5`,
 		`redrive_queue_messages{queue="other",state="waiting"} 3`,
+		`redrive_queue_lane_messages{lane="fresh",queue="sms"} 7`, `redrive_queue_lane_messages{lane="retry",queue="sms"} 2`, `redrive_queue_lane_messages{lane="redrive",queue="sms"} 1`,
 		`redrive_oldest_message_age_seconds{queue="sms",state="due"} 90`,
 		`redrive_dead_letters{queue="sms",reason="exhausted"} 4`, `redrive_dead_letters{queue="sms",reason="manual"} 0`,
 		`redrive_ledger_messages_total{entry="published",queue="sms"} 30`, `redrive_ledger_messages_total{entry="parked",queue="sms"} 1`,
@@ -145,5 +147,32 @@ func BenchmarkObserve(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Observe(end)
+	}
+}
+
+// A scrape with ten thousand queues, of which a hundred are configured: the others share
+// one label. What the store takes for its counts is its own.
+func BenchmarkScrape(b *testing.B) {
+	store := &counts{now: time.Now()}
+	var names []string
+	for i := range 10_000 {
+		name := "q" + strconv.Itoa(i)
+		if i < 100 {
+			names = append(names, name)
+		}
+		store.all = append(store.all, redrive.Counts{Queue: name, Waiting: [redrive.Lanes]int64{7, 2, 1}, Dead: map[redrive.Reason]int64{redrive.ReasonExhausted: 4}})
+	}
+	for _, c := range []struct {
+		name   string
+		queues []string
+	}{{"100configured", names}, {"none", nil}} {
+		b.Run(c.name, func(b *testing.B) {
+			m := telemetry.New(telemetry.Options{Queues: c.queues, Store: store})
+			b.ReportAllocs()
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			}
+		})
 	}
 }

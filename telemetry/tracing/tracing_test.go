@@ -1,0 +1,65 @@
+package tracing_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/telemetry/tracing"
+)
+
+func attributes(s tracetest.SpanStub) map[attribute.Key]string {
+	all := make(map[attribute.Key]string)
+	for _, a := range s.Attributes {
+		all[a.Key] = a.Value.Emit()
+	}
+	return all
+}
+
+func TestAttemptsAreLinkedToTheirPublish(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	tracer := tracing.New(sdk.NewTracerProvider(sdk.WithSyncer(kept)))
+	msgs := []redrive.Message{{ID: "a", Queue: "sms"}, {ID: "b", Queue: "sms"}}
+	const foreign = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	msgs[1].Headers.Add("traceparent", foreign)
+	tracer.Send(t.Context(), msgs)([]error{nil, redrive.ErrBacklogged})
+	spans := kept.GetSpans()
+	if len(spans) != 2 || spans[0].Name != "send sms" || spans[0].SpanKind != trace.SpanKindProducer {
+		t.Fatalf("%+v", spans)
+	}
+	parent, _ := msgs[0].Headers.Get("traceparent")
+	if !strings.Contains(parent, spans[0].SpanContext.TraceID().String()+"-"+spans[0].SpanContext.SpanID().String()) {
+		t.Errorf("traceparent %q of %v", parent, spans[0].SpanContext)
+	}
+	if own, _ := msgs[1].Headers.Get("traceparent"); own != foreign || spans[1].Parent.TraceID().String() != "4bf92f3577b34da6a3ce929d0e0e4736" {
+		t.Errorf("%q %v", own, spans[1].Parent)
+	}
+	kept.Reset()
+
+	d := &redrive.Delivery{Message: msgs[0], Attempt: 2}
+	d.Redrives, d.Plan = 1, "p"
+	tracer.Observe(&redrive.Observation{Occasion: redrive.OnEnd, Queue: "sms", Delivery: d, Duration: time.Second, Err: errors.New("the customer's secret"),
+		Settlement: &redrive.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted}})
+	tracer.Observe(&redrive.Observation{Occasion: redrive.OnClaim, Queue: "sms"})
+	got := kept.GetSpans()
+	if len(got) != 1 || got[0].Name != "process sms" || got[0].SpanKind != trace.SpanKindConsumer || got[0].EndTime.Sub(got[0].StartTime) != time.Second {
+		t.Fatalf("%+v", got)
+	}
+	if got[0].SpanContext.TraceID() == spans[0].SpanContext.TraceID() || len(got[0].Links) != 1 || got[0].Links[0].SpanContext.SpanID() != spans[0].SpanContext.SpanID() {
+		t.Errorf("links %+v", got[0].Links)
+	}
+	a := attributes(got[0])
+	if a["redrive.outcome"] != "dead" || a["redrive.reason"] != "exhausted" || a["redrive.plan"] != "p" || a["redrive.count"] != "1" || a["redrive.attempt"] != "2" || a["messaging.message.id"] != "a" {
+		t.Errorf("%v", a)
+	}
+	if strings.Contains(got[0].Status.Description, "secret") || a["error.type"] == "" {
+		t.Errorf("%+v", got[0].Status)
+	}
+}
