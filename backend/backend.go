@@ -1,6 +1,6 @@
-// Package backend opens a store by its address, for programs that let a user choose
-// where messages wait. A program that knows its store opens it by the store's own
-// package, and carries no other client.
+// Package backend opens a store or a source by its address, for programs that let a
+// user choose where messages wait. A program that knows its backend opens it by the
+// backend's own package, and carries no other client.
 package backend
 
 import (
@@ -9,15 +9,18 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/kafka"
 	"github.com/redrive/redrive/backend/mysql"
 	"github.com/redrive/redrive/backend/postgres"
+	"github.com/redrive/redrive/backend/redislist"
 	"github.com/redrive/redrive/backend/redisstream"
 	"github.com/redrive/redrive/backend/sqlite"
 )
 
 // Open opens the store at an address: "sqlite:DIR", "postgres://...", "mysql://...",
-// "redis://..." (rediss:// with TLS, redis+sentinel://, redis+cluster://). Its parameters are those of the store's package. It fails if a server cannot be reached
-// before ctx ends. The caller closes the store. Errors do not show a password.
+// "redis://..." (rediss:// with TLS, redis+sentinel://, redis+cluster://). Its parameters are
+// those of the store's package. It fails if a server cannot be reached before ctx ends.
+// The caller closes the store. Errors do not show a password.
 func Open(ctx context.Context, address string) (redrive.Store, error) {
 	scheme, rest, ok := strings.Cut(address, ":")
 	if !ok {
@@ -33,7 +36,37 @@ func Open(ctx context.Context, address string) (redrive.Store, error) {
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
 		return opened(redisstream.Open(ctx, address))
 	}
-	return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("a store of scheme %s is not known", scheme), Hint: "write sqlite:DIR, postgres://user@host/database, mysql://user@host/database or redis://host/0"}
+	return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("a store of scheme %s is not known", scheme),
+		Hint: "write sqlite:DIR, postgres://user@host/database, mysql://user@host/database or redis://host:6379"}
+}
+
+// SourceSink is a source that messages can be published to.
+type SourceSink interface {
+	redrive.Source
+	redrive.Sink
+}
+
+// OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP",
+// or "redislist://host:6379/0?prefix=NAME" (with TLS: "redislists") for the list of the
+// queue there. See Open.
+func OpenSource(ctx context.Context, address, queue string) (SourceSink, error) {
+	scheme, rest, _ := strings.Cut(address, ":")
+	var s SourceSink
+	var err error
+	switch scheme {
+	case "kafka":
+		s, err = kafka.Open(ctx, address, kafka.Options{Queue: queue})
+	case "redislist":
+		s, err = redislist.Open(ctx, "redis:"+rest, redislist.Options{})
+	case "redislists":
+		s, err = redislist.Open(ctx, "rediss:"+rest, redislist.Options{})
+	default:
+		err = &redrive.Error{Op: "open", Queue: queue, Err: fmt.Errorf("a source of scheme %s is not known", scheme), Hint: "write kafka://host:9092/topic or redislist://host:6379"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // opened keeps a nil pointer from becoming a store.

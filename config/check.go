@@ -146,17 +146,44 @@ func (c *Config) checkStore(k *checker) {
 }
 
 // storeSchemes are those of stores on a server.
-var storeSchemes = []string{"postgres", "postgresql", "mysql", "redis", "rediss",
+var storeSchemes = []string{"postgres", "postgresql", "mysql", "mariadb", "redis", "rediss",
 	"redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
 
-func (c *Config) checkQueue(k *checker, path string, q *Queue) {
-	if q.Source != "" {
-		scheme, _, _ := strings.Cut(q.Source, ":")
-		k.bad(path+".source", fmt.Sprintf("messages from a broker (%s) are not built into this version", scheme), "leave source out: messages then come from the store")
+// sourceSchemes are those of sources that are no stores.
+var sourceSchemes = []string{"kafka", "redislist", "redislists"}
+
+func (c *Config) checkSource(k *checker, path string, q *Queue) {
+	if q.Source == "" {
+		return
 	}
+	text, err := q.Source.Resolve()
+	if err != nil { // it may be set where the daemon runs
+		return
+	}
+	if q.Source.String() != string(q.Source) {
+		k.secrets = append(k.secrets, string(q.Source)) // excerpts of the file would show it
+	}
+	scheme, _, _ := strings.Cut(text, ":")
+	u, err := url.Parse(text)
+	switch {
+	case !slices.Contains(sourceSchemes, scheme):
+		k.bad(path, fmt.Sprintf("a source of scheme %q is not known", scheme), "write one of "+strings.Join(sourceSchemes, "://, ")+"://, or leave it out: messages then come from the store")
+	case err != nil || u.Host == "" || scheme == "kafka" && strings.Trim(u.Path, "/") == "":
+		k.bad(path, "this is not an address of a "+scheme+" source", "write kafka://host:9092/topic?group=redrive, or redislist://host:6379")
+	case q.Deliver == nil:
+		k.bad(path, "the queue has a source and nobody to deliver to: its messages would stay where they are", "add deliver: {url: ...}")
+	case q.Guard != nil:
+		k.bad(path, "a queue with a guard takes its messages from the store", "remove source, or guard")
+	case q.Order == "key":
+		k.bad(path, "the source keeps no order by key across retries", "remove order: key, or source")
+	}
+}
+
+func (c *Config) checkQueue(k *checker, path string, q *Queue) {
+	c.checkSource(k, path+".source", q)
 	k.oneOf(path+".dead_letters", q.DeadLetters, "parked", "native")
 	if q.DeadLetters == "native" {
-		k.bad(path+".dead_letters", "native dead letters belong to a broker, and brokers are not built into this version", "write parked, or leave it out")
+		k.bad(path+".dead_letters", "the daemon keeps dead letters in its store, where they can be looked into and redriven; native ones are not built into this version", "write parked, or leave it out")
 	}
 	k.oneOf(path+".order", q.Order, "none", "key")
 	k.oneOf(path+".on_dead", q.OnDead, "block", "release")

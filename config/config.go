@@ -60,8 +60,9 @@ type Config struct {
 
 // Queue is one queue.
 type Queue struct {
-	// Source is where the messages come from; empty: the store.
-	Source string `yaml:"source" json:"source,omitempty"`
+	// Source is where messages come from, beside the store: "kafka://host:9092/topic?group=redrive",
+	// or "redislist://host:6379". Empty: the store only.
+	Source Address `yaml:"source" json:"source,omitempty"`
 	// DeadLetters is "parked" (in the store; the default) or "native".
 	DeadLetters string `yaml:"dead_letters" json:"dead_letters,omitempty"`
 	// Order is "none" (the default) or "key".

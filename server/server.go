@@ -53,7 +53,8 @@ type Server struct {
 	http    *http.Server
 	socket  *http.Server
 	closers closers
-	spool   *spool.Spool // nil: none
+	spool   *spool.Spool                  // nil: none
+	sources map[string]backend.SourceSink // beside the store, by queue
 
 	archive   *archive.Archive
 	retention *redrive.RetentionRunner
@@ -103,6 +104,7 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 		err = s.assemble(store)
 	}
 	if err != nil {
+		s.closers.close()
 		return nil, errors.Join(err, store.Close())
 	}
 	return s, nil
@@ -157,7 +159,10 @@ func (s *Server) assemble(store redrive.Store) error {
 	})
 	a.guardEvents = telemetry.NewGuards(a.guardReports)
 	a.metrics.Registry().MustRegister(a.guardEvents)
-	a.marks = redrive.NewWatermarks(store, func(queue string) redrive.Limits { return a.live.Load().limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
+	if err := s.openSources(ctx); err != nil {
+		return err
+	}
+	a.marks = redrive.NewWatermarks(&routed{Store: store, sources: s.sources}, func(queue string) redrive.Limits { return a.live.Load().limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
 	a.sessions = s.newSessions(a, store, instance)
 	traces, err := newTraces(ctx, s.cfg, s.o.Version, instance, s.log)
 	if err != nil {
@@ -214,17 +219,17 @@ func (s *Server) newHTTP(h http.Handler) *http.Server {
 	}
 }
 
-// probe asks the store what its settings promise.
-func (s *Server) probe(ctx context.Context, store redrive.Store) error {
-	for _, v := range store.Probe(ctx) {
-		attrs := []slog.Attr{slog.String("setting", v.Setting), slog.String("value", v.Value), slog.String("promise", v.Promise), slog.String("hint", v.Hint)}
+// probe asks a store or source what its settings promise.
+func (s *Server) probe(ctx context.Context, of redrive.Source) error {
+	for _, v := range of.Probe(ctx) {
+		attrs := []slog.Attr{slog.String("of", of.Caps().Name), slog.String("setting", v.Setting), slog.String("value", v.Value), slog.String("promise", v.Promise), slog.String("hint", v.Hint)}
 		switch v.Level {
 		case redrive.LevelRefused:
-			return &redrive.Error{Op: "open", Err: fmt.Errorf("the store's %s is %s: %s", v.Setting, v.Value, v.Promise), Hint: v.Hint}
+			return &redrive.Error{Op: "open", Err: fmt.Errorf("the %s of %s is %s: %s", v.Setting, of.Caps().Name, v.Value, v.Promise), Hint: v.Hint}
 		case redrive.LevelWarn:
-			s.log.LogAttrs(ctx, slog.LevelWarn, "store", attrs...)
+			s.log.LogAttrs(ctx, slog.LevelWarn, "settings", attrs...)
 		case redrive.LevelOK:
-			s.log.LogAttrs(ctx, slog.LevelDebug, "store", attrs...)
+			s.log.LogAttrs(ctx, slog.LevelDebug, "settings", attrs...)
 		}
 	}
 	return nil

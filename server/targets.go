@@ -125,7 +125,7 @@ func (s *Server) consumedBy(cfg *config.Config, name string, d *config.Deliver) 
 		return nil, err
 	}
 	return &consumed{h, redrive.QueueOptions{
-		Concurrency: d.Concurrency, Policy: policies.Func(), MaxAge: policies.MaxAge(), Target: h.Target(), Gates: h.Gates(),
+		Concurrency: d.Concurrency, Policy: policies.Func(), MaxAge: policies.MaxAge(), Target: h.Target(), Gates: h.Gates(), Sources: s.sourcesOf(name),
 	}}, nil
 }
 

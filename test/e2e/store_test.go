@@ -1,12 +1,17 @@
 package e2e
 
 import (
+	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql" // registers itself
+
+	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/pgtest"
+	"github.com/redrive/redrive/internal/redistest"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -20,13 +25,44 @@ type storeServer interface {
 // storeServers starts the servers that several daemons can share.
 var storeServers = map[string]func(t *testing.T) storeServer{
 	"postgres": func(t *testing.T) storeServer { return pgtest.Start(t, nil) },
+	"mysql":    newMariaDB,
+	"redis": func(t *testing.T) storeServer {
+		return redisServer{redistest.Start(t, redistest.Options{AppendOnly: true})}
+	},
 }
+
+type mariadbServer struct{ *mariadbtest.Server }
+
+func (s mariadbServer) URL() string { return s.Server.URL("redrive") }
+
+func newMariaDB(t *testing.T) storeServer {
+	s := mariadbtest.Start(t, nil)
+	db, err := sql.Open("mysql", "root@tcp("+s.Addr()+")/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("CREATE DATABASE redrive"); err != nil {
+		t.Fatal(err)
+	}
+	return mariadbServer{s}
+}
+
+type redisServer struct{ *redistest.Server }
+
+func (s redisServer) Kill() error {
+	s.Server.Kill()
+	return nil
+}
+
+func (s redisServer) Resume() error { return s.Restart() }
 
 // TestSharedStoreKillNine has two daemons on one store. They are killed in turn, and so is
 // the store's server, while messages are published to both, delivered and retried.
 func TestSharedStoreKillNine(t *testing.T) {
 	for name, begin := range storeServers {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // mostly waits for leases of the dead to run out
 			random := seeded(t)
 			s := begin(t)
 			target := newReceiver(t, "--fail", "20%")

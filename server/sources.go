@@ -1,0 +1,112 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend"
+)
+
+// openSources opens what the queues take messages from beside the store.
+func (s *Server) openSources(ctx context.Context) error {
+	s.sources = make(map[string]backend.SourceSink)
+	for _, name := range slices.Sorted(maps.Keys(s.cfg.Queues)) {
+		q := s.cfg.Queues[name]
+		if q == nil || q.Source == "" {
+			continue
+		}
+		address, err := q.Source.Resolve()
+		if err != nil {
+			return fmt.Errorf("queue %s: source: %w", name, err)
+		}
+		src, err := openSource(ctx, address, name)
+		if err != nil {
+			return fmt.Errorf("queue %s: %w", name, err)
+		}
+		s.sources[name] = src
+		s.closers.add(func() {
+			if err := src.Close(); err != nil {
+				s.log.LogAttrs(context.Background(), slog.LevelWarn, "a source was not closed in order", slog.String("queue", name), slog.Any("error", err))
+			}
+		})
+		if err := s.probe(ctx, src); err != nil {
+			return fmt.Errorf("queue %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func openSource(ctx context.Context, address, queue string) (backend.SourceSink, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	return backend.OpenSource(ctx, address, queue)
+}
+
+// sourcesOf returns what a queue takes messages from beside the store.
+func (s *Server) sourcesOf(queue string) []redrive.Source {
+	if src, ok := s.sources[queue]; ok {
+		return []redrive.Source{src}
+	}
+	return nil
+}
+
+// routed is the store, but that what is published to a queue with a source goes there,
+// unless it asks for what the source cannot do. Both feed the same consumer.
+type routed struct {
+	redrive.Store
+	sources map[string]backend.SourceSink
+}
+
+// Publish implements redrive.Sink.
+func (r *routed) Publish(ctx context.Context, msgs []redrive.Message) []error {
+	if len(r.sources) == 0 {
+		return r.Store.Publish(ctx, msgs)
+	}
+	by := make(map[redrive.Sink][]int)
+	for i := range msgs {
+		sink := r.sinkOf(&msgs[i])
+		by[sink] = append(by[sink], i)
+	}
+	if len(by) == 1 {
+		for sink := range by {
+			return sink.Publish(ctx, msgs)
+		}
+	}
+	errs := make([]error, len(msgs))
+	for sink, of := range by {
+		part := make([]redrive.Message, len(of))
+		for i, at := range of {
+			part[i] = msgs[at]
+		}
+		each := sink.Publish(ctx, part)
+		for i, at := range of {
+			msgs[at].ID = part[i].ID
+			if each != nil {
+				errs[at] = each[i]
+			}
+		}
+	}
+	return errs
+}
+
+// sinkOf chooses where a message goes. An id that the caller chose is remembered only by
+// what can remember ids.
+func (r *routed) sinkOf(m *redrive.Message) redrive.Sink {
+	src, ok := r.sources[m.Queue]
+	if !ok {
+		return r.Store
+	}
+	caps := src.Caps()
+	switch {
+	case m.ID != "" && !caps.Remembers,
+		!m.DeliverAt.IsZero() && caps.MaxDelay != redrive.Never,
+		m.Delay > caps.MaxDelay,
+		!m.ExpiresAt.IsZero() && !caps.Expires:
+		return r.Store
+	}
+	return src
+}
