@@ -163,7 +163,7 @@ func (s *Source) options(brokers []string) []kgo.Opt {
 		kgo.ConsumeTopics(s.topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
-		kgo.SessionTimeout(15*time.Second), // after which a member that died is replaced
+		kgo.SessionTimeout(15 * time.Second), // after which a member that died is replaced
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxBytes(16 << 20),
 		kgo.FetchMaxWait(500 * time.Millisecond),
