@@ -18,7 +18,7 @@ import (
 func attributes(s tracetest.SpanStub) map[attribute.Key]string {
 	all := make(map[attribute.Key]string)
 	for _, a := range s.Attributes {
-		all[a.Key] = a.Value.Emit()
+		all[a.Key] = a.Value.String()
 	}
 	return all
 }
