@@ -19,11 +19,15 @@ const minLease = 10 * time.Millisecond
 // claimPage is how many messages one script hands out at most.
 const claimPage = 200
 
+// recoverPage is that of suspects, dead letters and what expired, each of which is looked
+// up by itself.
+const recoverPage = 40
+
 // errTrimmed is why a message has lost its body.
 var errTrimmed = errors.New("another client deleted or trimmed its entry of the stream while it waited here")
 
-// Claim implements redrive.Source. More than 200 messages are handed out by several
-// scripts.
+// Claim implements redrive.Source. More than 200 messages, or 40 suspects or dead
+// letters, are handed out by several scripts.
 func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
 	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= redrive.Lanes {
 		return nil, &redrive.Error{
@@ -39,8 +43,12 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 	keys := s.keys(q)
 	var all []redrive.Delivery
 	skipped := int64(0)
+	page := claimPage
+	if req.Alone || req.Dead || req.Expired {
+		page = recoverPage
+	}
 	for len(all) < req.Max {
-		n := min(req.Max-len(all), claimPage)
+		n := min(req.Max-len(all), page)
 		nonce := newNonce()
 		got, err := s.conn.Write(ctx, scriptClaim, keys, claimArgs(q, &req, n, nonce, skipped)...)
 		if err != nil {
@@ -50,11 +58,11 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 			return nil, s.fail(err)
 		}
 		answer := items(got)
-		page, err := s.deliveries(ctx, q, &req, nonce, answer)
+		list, err := s.deliveries(ctx, q, &req, nonce, answer)
 		if err != nil {
 			return all, err
 		}
-		all = append(all, page...)
+		all = append(all, list...)
 		skipped += number(at(answer, 1))
 		if number(at(answer, 2)) == 0 && (len(items(at(answer, 3)))+len(items(at(answer, 4))))/4 < n {
 			break
