@@ -90,7 +90,7 @@ func redisStreamStore(fsync string) Driver {
 
 type storeQueue struct{ *redisStreamQueue }
 
-// rawLoops is how many loops drain a raw stream or a bare store.
+// rawLoops is how many loops drain a raw stream or a bare store: one for each core here.
 const rawLoops = 2
 
 func (q *storeQueue) Consume(ctx context.Context, handle func([]byte) error) error {
