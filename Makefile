@@ -26,8 +26,8 @@ MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod */bench/go.mod test/*/go
 TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
 
 # The tests that `make proof` repeats: their names say what is done to the program.
-PROOF ?= Kill|Power
-PROOF_PACKAGE ?= ./test/e2e
+PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace
+PROOF_PACKAGE ?= ./test/e2e ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redislist
 ROUNDS ?= 1000
 FUZZTIME ?= 10s
 COUNT ?= 10
@@ -79,7 +79,7 @@ proof: deps ## kill -9 and power loss, ROUNDS (1000) times, with a new seed or R
 		{ echo "no test in $(PROOF_PACKAGE) matches $(PROOF): nothing would be proved" >&2; exit 1; }
 	@seed=$${REDRIVE_SEED:-$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ')}; \
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \
-	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE)
+	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -p 1 -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE)
 
 .PHONY: api
 api: build ## property-based requests against docs/openapi.json (schemathesis, needs Python)
