@@ -144,6 +144,15 @@ func binary(h http.Header) (event, *problem.Problem) {
 	return e, nil
 }
 
+// ReadStructuredEvent fills in what a CloudEvent in structured JSON says of a message,
+// where the message has not said otherwise. The error, if any, is a [problem.Problem].
+func ReadStructuredEvent(m *redrive.Message, raw []byte) error {
+	if p := structured(raw, m); p != nil {
+		return p
+	}
+	return nil
+}
+
 // structured reads an event in JSON into a message.
 func structured(raw []byte, m *redrive.Message) *problem.Problem {
 	var fields map[string]json.RawMessage
