@@ -159,6 +159,9 @@ func (s *Server) assemble(store redrive.Store) error {
 	})
 	a.guardEvents = telemetry.NewGuards(a.guardReports)
 	a.metrics.Registry().MustRegister(a.guardEvents)
+	if of, ok := store.(telemetry.StatsStore); ok {
+		a.metrics.Registry().MustRegister(telemetry.NewStoreStats(of))
+	}
 	if err := s.openSources(ctx); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/redrive/redrive"
 )
@@ -168,20 +169,28 @@ func (s *Store) verifySection(ctx context.Context, q *queue, section string, a *
 // counters is what this process did.
 type counters struct{ published, claimed, settled, wakeups atomic.Int64 }
 
-// Stats is what a Store did since it was opened, for metrics.
-type Stats struct {
+// Activity is what a Store did since it was opened.
+type Activity struct {
 	Published, Claimed, Settled int64  // messages
 	Wakeups                     int64  // times the waiter was woken
-	Connections, Idle           uint32 // of the pool
 	Timeouts                    uint32 // calls that waited for a connection in vain
 	Server                      string // its version
 }
 
-// Stats returns what the store did since it was opened. It asks nobody.
-func (s *Store) Stats() Stats {
-	p := s.conn.PoolStats()
-	return Stats{
+// Activity returns what the store did since it was opened. It asks nobody.
+func (s *Store) Activity() Activity {
+	return Activity{
 		Published: s.stats.published.Load(), Claimed: s.stats.claimed.Load(), Settled: s.stats.settled.Load(), Wakeups: s.stats.wakeups.Load(),
-		Connections: p.TotalConns, Idle: p.IdleConns, Timeouts: p.Timeouts, Server: s.conn.Version.String(),
+		Timeouts: s.conn.PoolStats().Timeouts, Server: s.conn.Version.String(),
 	}
+}
+
+// Stats returns the state of the pool of connections. It asks nobody, and counts no
+// statements: the server's slow log and latency monitor do.
+func (s *Store) Stats() redrive.StoreStats {
+	p := s.conn.PoolStats()
+	return redrive.StoreStats{Pool: redrive.PoolStats{
+		Max: s.conn.MaxConns(), Open: int(p.TotalConns), Idle: int(p.IdleConns), InUse: max(int(p.TotalConns)-int(p.IdleConns), 0),
+		Waits: int64(p.WaitCount), Waited: time.Duration(p.WaitDurationNs),
+	}}
 }

@@ -108,6 +108,17 @@ func (c *Conn) Node(ctx context.Context, key string) (*redis.Client, error) {
 	return nil, fmt.Errorf("%w: a client of type %T", redrive.ErrUnsupported, c.UniversalClient)
 }
 
+// MaxConns returns how many connections the pool may open; of a cluster, to each node.
+func (c *Conn) MaxConns() int {
+	switch client := c.UniversalClient.(type) {
+	case *redis.ClusterClient:
+		return client.Options().PoolSize
+	case *redis.Client:
+		return client.Options().PoolSize
+	}
+	return 0
+}
+
 // passing says that a command did not run, and that the cause passes by itself.
 func passing(err error) bool {
 	for _, prefix := range []string{"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"} {
