@@ -25,7 +25,7 @@ func Open(t *testing.T, page string) {
 		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--user-data-dir=" + t.TempDir(), page,
 	}
-	cmd := exec.Command(program, args...) //nolint:gosec // the page is a test's own
+	cmd := exec.CommandContext(t.Context(), program, args...) //nolint:gosec // the page is a test's own
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.Env = append(os.Environ(), "NO_PROXY=*")

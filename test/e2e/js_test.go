@@ -144,7 +144,7 @@ func (w *jsWorld) balanced() {
 }
 
 // TestJavaScriptInNode runs the checks of the JavaScript client in Node: publish, acks,
-// results, refusals, the server killed, resume from a storage, a gap.
+// results, refusals, the server killed, resume from a storage, a gap; and its simulation.
 func TestJavaScriptInNode(t *testing.T) {
 	t.Parallel()
 	node, err := exec.LookPath("node")
@@ -154,7 +154,7 @@ func TestJavaScriptInNode(t *testing.T) {
 	w := newJSWorld(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, node, "--experimental-websocket", "--test", "../../clients/js/test/client.test.js")
+	cmd := exec.CommandContext(ctx, node, "--experimental-websocket", "--test", "../../clients/js/test/client.test.js", "../../clients/js/test/simulation.test.js")
 	cmd.Env = append(cleanEnv(), "REDRIVE_TEST_URL="+w.url(), "REDRIVE_TEST_TOKEN="+jsToken, "REDRIVE_TEST_API="+w.api.URL)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "fail 0") {
