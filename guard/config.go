@@ -185,6 +185,11 @@ type Config[Req, Resp any] struct {
 	// Sink takes the requests instead of Store, such as a broker. Without a Store
 	// beside it tickets cannot be polled, and uncertain requests are not kept.
 	Sink redrive.Sink
+	// Source hands out what Sink took, if that does not end up in Store:
+	// [Guard.QueueOptions] names it. What waits there is known to the ticket that Do
+	// returned, not to one by [Guard.Ticket]; keys that wait there since before this
+	// process are not known. Optional.
+	Source redrive.Source
 	// Deferral says how a request may be put off. Defaults to the zero Deferral.
 	Deferral func(req Req) Deferral
 	// QueueTimeout bounds the publishing, whose time is not the caller's. Defaults to
@@ -236,6 +241,9 @@ func (c *Config[Req, Resp]) check() error {
 	}
 	if c.Queue == "" {
 		c.Queue = c.Name
+	}
+	if c.Source != nil && (c.Sink == nil || c.Store == nil) {
+		return fmt.Errorf("guard %s: a source needs a sink that it hands out, and a store beside it", c.Name)
 	}
 	if c.Sink == nil && c.Store != nil {
 		c.Sink = c.Store

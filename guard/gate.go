@@ -16,7 +16,11 @@ func (g *Guard[Req, Resp]) Gate() redrive.Gate { return gate[Req, Resp]{g} }
 // QueueOptions returns the options of a consumer of the guard's queue. Its breaker is
 // off, as the guard knows the provider better.
 func (g *Guard[Req, Resp]) QueueOptions() redrive.QueueOptions {
-	return redrive.QueueOptions{Gates: []redrive.Gate{g.Gate()}, Breaker: redrive.BreakerOptions{Off: true}}
+	o := redrive.QueueOptions{Gates: []redrive.Gate{g.Gate()}, Breaker: redrive.BreakerOptions{Off: true}}
+	if g.cfg.Source != nil {
+		o.Sources = []redrive.Source{g.cfg.Source}
+	}
+	return o
 }
 
 // Reserve implements redrive.Gate.

@@ -20,10 +20,11 @@ type keys struct {
 
 type waiting struct {
 	n         int
+	newest    string // its newest request that was put off here
 	checkedAt time.Time
 }
 
-func (k *keys) add(key string) {
+func (k *keys) add(key, id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.m == nil {
@@ -35,6 +36,9 @@ func (k *keys) add(key string) {
 		k.m[key] = w
 	}
 	w.n++
+	if id != "" {
+		w.newest = id
+	}
 }
 
 func (k *keys) done(key string) {
@@ -53,26 +57,32 @@ func (k *keys) forget(key string) {
 	delete(k.m, key)
 }
 
-// held reports whether the key waits, and whether it is time to ask the store.
-func (k *keys) held(key string) (waits, ask bool) {
+// held reports whether the key waits, whether it is time to ask the store, and for which
+// request.
+func (k *keys) held(key string) (waits, ask bool, newest string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := k.m[key]
 	if w == nil {
-		return false, false
+		return false, false, ""
 	}
 	if now := time.Now(); now.Sub(w.checkedAt) >= keyRecheck {
 		w.checkedAt = now
-		return true, true
+		return true, true, w.newest
 	}
-	return true, false
+	return true, false, ""
 }
 
 // keyWaits reports whether a request of the key waits.
 func (g *Guard[Req, Resp]) keyWaits(ctx context.Context, key string) bool {
-	waits, ask := g.keys.held(key)
+	waits, ask, newest := g.keys.held(key)
 	if !ask || g.cfg.Store == nil {
 		return waits
+	}
+	if g.beside() && newest != "" { // the sink cannot be looked into, but the outcome shows
+		if s, err := g.statusBeside(ctx, newest); err != nil || !s.Ended() {
+			return true
+		}
 	}
 	for _, s := range []redrive.State{redrive.StateWaiting, redrive.StateLeased, redrive.StateBlocked} {
 		page, err := g.cfg.Store.Find(ctx, redrive.Query{Queue: g.cfg.Queue, Key: key, State: s, Limit: 1})
@@ -98,7 +108,7 @@ func (g *Guard[Req, Resp]) loadKeys(ctx context.Context) error {
 			}
 			for i := range page.Entries {
 				if key := page.Entries[i].Key; key != "" {
-					g.keys.add(key)
+					g.keys.add(key, "")
 				}
 			}
 			if page.Next == "" {

@@ -34,9 +34,9 @@ func (g *Guard[Req, Resp]) putOff(ctx context.Context, req Req, d Deferral, sent
 		return none, err
 	}
 	if d.Key != "" {
-		g.keys.add(d.Key)
+		g.keys.add(d.Key, m.ID)
 	}
-	if err := g.publish(ctx, m); err != nil {
+	if err := g.publish(ctx, m, d.Repeat == RepeatNever && g.beside() && !g.cfg.Source.Caps().Remembers); err != nil {
 		if d.Key != "" {
 			g.keys.done(d.Key)
 		}
@@ -45,7 +45,7 @@ func (g *Guard[Req, Resp]) putOff(ctx context.Context, req Req, d Deferral, sent
 	}
 	g.deferred.add(reason)
 	g.cfg.OnEvent(Event{Guard: g.cfg.Name, At: time.Now(), Deferred: m.Ref(), Reason: reason})
-	return Result[Resp]{Ticket: g.Ticket(m.ID)}, nil
+	return Result[Resp]{Ticket: g.published(m.ID)}, nil
 }
 
 func joined(err, last error) error {
@@ -76,8 +76,9 @@ func (g *Guard[Req, Resp]) message(req Req, d Deferral, sentTo string) (redrive.
 }
 
 // publish makes a message durable. The caller's deadline does not count: it may be
-// what the provider has used up.
-func (g *Guard[Req, Resp]) publish(ctx context.Context, m redrive.Message) error {
+// what the provider has used up. With once it is not repeated after an unknown outcome,
+// as a sink that remembers no ids would have it twice.
+func (g *Guard[Req, Resp]) publish(ctx context.Context, m redrive.Message, once bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.QueueTimeout)
 	defer cancel()
 	for {
@@ -85,7 +86,7 @@ func (g *Guard[Req, Resp]) publish(ctx context.Context, m redrive.Message) error
 		switch {
 		case err == nil, errors.Is(err, redrive.ErrDuplicate):
 			return nil
-		case !errors.Is(err, redrive.ErrUnknown):
+		case once, !errors.Is(err, redrive.ErrUnknown):
 			return err
 		}
 		again := time.NewTimer(publishAgain)

@@ -62,6 +62,27 @@ func (g *Guard[Req, Resp]) Ticket(id string) *Ticket[Resp] {
 	return &Ticket[Resp]{Queue: g.cfg.Queue, ID: id, w: &g.waiters, look: func(ctx context.Context) (Status[Resp], error) { return g.status(ctx, id) }}
 }
 
+// published is the ticket of a request that this process has put off. In a sink beside
+// the store it waits as long as the store knows nothing of it.
+func (g *Guard[Req, Resp]) published(id string) *Ticket[Resp] {
+	t := g.Ticket(id)
+	if g.beside() {
+		t.look = func(ctx context.Context) (Status[Resp], error) { return g.statusBeside(ctx, id) }
+	}
+	return t
+}
+
+// beside reports whether requests wait where the store does not see them.
+func (g *Guard[Req, Resp]) beside() bool { return g.cfg.Source != nil }
+
+func (g *Guard[Req, Resp]) statusBeside(ctx context.Context, id string) (Status[Resp], error) {
+	s, err := g.status(ctx, id)
+	if errors.Is(err, redrive.ErrNotFound) {
+		return Status[Resp]{State: redrive.StateWaiting}, nil
+	}
+	return s, err
+}
+
 // Poll returns how the request stands now. It returns [redrive.ErrUnsupported] for a
 // guard without a store, and [redrive.ErrNotFound] for an id that is not known (any
 // more).
@@ -119,7 +140,11 @@ func (g *Guard[Req, Resp]) status(ctx context.Context, id string) (s Status[Resp
 		return s, err
 	}
 	if known[0] == nil {
-		return s, &redrive.Error{Op: "poll", Queue: g.cfg.Queue, ID: id, Err: redrive.ErrNotFound}
+		hint := ""
+		if g.beside() {
+			hint = "it may wait in the sink beside the store, which cannot be looked into"
+		}
+		return s, &redrive.Error{Op: "poll", Queue: g.cfg.Queue, ID: id, Err: redrive.ErrNotFound, Hint: hint}
 	}
 	s.Done = known[0].Outcome == redrive.OutcomeDone
 	s.Reason = known[0].Reason

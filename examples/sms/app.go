@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,21 +25,23 @@ type sms struct {
 // app calls its providers through a guard, and counts how its callers fared.
 type app struct {
 	guard *guard.Guard[httpguard.Request, httpguard.Response]
+	run   string // begins the ids of this run, as a topic may hold those of another
 
 	mu       sync.Mutex
 	sent     int
 	answered int
 	deferred int
 	failed   int
-	now      tally // since the picture was drawn last
+	worked   map[string]bool // ids that were sent by way of the queue
+	now      tally           // since the picture was drawn last
 }
 
 type tally struct{ sent, answered int }
 
-func newApp(store redrive.Store, providers []*provider) (*app, error) {
+func newApp(q *queue, providers []*provider) (*app, error) {
 	preset := guard.Presets()["sms"]
 	c := guard.Config[httpguard.Request, httpguard.Response]{
-		Name: "sms", Store: store, Health: preset.Health, Exit: preset.Exit, Pace: preset.Pace,
+		Name: "sms", Store: q.store, Sink: q.sink, Source: q.source, Health: preset.Health, Exit: preset.Exit, Pace: preset.Pace,
 		// The providers know a repeated request by its id, so any of them may get it.
 		Deferral: func(r httpguard.Request) guard.Deferral {
 			return guard.Deferral{ID: r.Header.Get("Idempotency-Key"), Repeat: guard.RepeatAnywhere}
@@ -54,12 +57,31 @@ func newApp(store redrive.Store, providers []*provider) (*app, error) {
 			Name: p.name, Call: call, Classify: httpguard.Classify, Timeout: 3 * time.Second})
 	}
 	g, err := guard.New(c)
-	return &app{guard: g}, err
+	return &app{guard: g, run: "sms-" + redrive.NewID() + "-", worked: make(map[string]bool)}, err
+}
+
+// Handle works on what was put off, and counts it: a topic does not say how many of its
+// records wait.
+func (a *app) Handle(ctx context.Context, d *redrive.Delivery) error {
+	err := a.guard.Handle(ctx, d)
+	if err == nil && strings.HasPrefix(d.ID, a.run) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.worked[d.ID] = true
+	}
+	return err
+}
+
+// waiting returns how many requests were put off and not sent yet.
+func (a *app) waiting() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(0, a.deferred-len(a.worked))
 }
 
 // send is one caller's request.
 func (a *app) send(ctx context.Context, n int) {
-	id := "sms-" + strconv.Itoa(n)
+	id := a.run + strconv.Itoa(n)
 	body, err := json.Marshal(sms{ID: id, To: "+49301234567", Text: "hello"})
 	if err != nil {
 		panic(err)
@@ -113,7 +135,7 @@ func (a *app) check(sent int, providers []*provider) error {
 		got := 0
 		for _, p := range providers {
 			p.mu.Lock()
-			got += p.accepted["sms-"+strconv.Itoa(n)]
+			got += p.accepted[a.run+strconv.Itoa(n)]
 			p.mu.Unlock()
 		}
 		if got == 0 {

@@ -7,6 +7,10 @@
 //	go run ./examples/sms
 //	go run ./examples/sms -rate 200 -length 2m -queue sqlite:./redrive-data
 //	go run ./examples/sms -queue postgres://user@localhost/redrive
+//	go run ./examples/sms -queue 'kafka://localhost:9092/sms?group=sms' -store sqlite:./redrive-data
+//
+// The queue may be a store, or a topic of Kafka with a store beside it: requests then wait
+// in the topic; what failed again, its result and the guard's state are in the store.
 package main
 
 import (
@@ -20,8 +24,6 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/backend"
-	"github.com/redrive/redrive/backend/memory"
 )
 
 // patience is how long the queue may take at the end.
@@ -30,26 +32,20 @@ const patience = 2 * time.Minute
 func main() {
 	rate := flag.Int("rate", 100, "requests a second")
 	length := flag.Duration("length", time.Minute, "length of the script")
-	queue := flag.String("queue", "", "address of the store behind the guard: sqlite:DIR or postgres://...; empty: in memory")
+	queue := flag.String("queue", "", "address of the queue behind the guard: sqlite:DIR, postgres://... or kafka://host:9092/topic?group=...; empty: in memory")
+	store := flag.String("store", "", "address of the store beside a topic: sqlite:DIR or postgres://...; empty: in memory")
 	flag.Parse()
-	if err := run(context.Background(), os.Stdout, *rate, *length, *queue); err != nil {
+	if err := run(context.Background(), os.Stdout, *rate, *length, *queue, *store); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func open(ctx context.Context, queue string) (redrive.Store, error) {
-	if queue == "" {
-		return memory.New(), nil
-	}
-	return backend.Open(ctx, queue)
-}
-
-func run(ctx context.Context, out io.Writer, rate int, length time.Duration, queue string) (err error) {
-	store, err := open(ctx, queue)
+func run(ctx context.Context, out io.Writer, rate int, length time.Duration, queue, store string) (err error) {
+	q, err := openQueue(ctx, queue, store)
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // what was accepted is durable
+	defer q.close() //nolint:errcheck // what was accepted is durable
 	providers := []*provider{
 		newProvider("north", length, phase{0.10, 0.45, broken, 0}, phase{0.60, 0.80, quota, rate / 2}),
 		newProvider("south", length, phase{0.12, 0.45, hangs, 0}),
@@ -63,7 +59,7 @@ func run(ctx context.Context, out io.Writer, rate int, length time.Duration, que
 			p.server.CloseClientConnections()
 		}
 	}()
-	a, err := newApp(store, providers)
+	a, err := newApp(q, providers)
 	if err != nil {
 		return err
 	}
@@ -71,13 +67,13 @@ func run(ctx context.Context, out io.Writer, rate int, length time.Duration, que
 	defer stop()
 	go a.guard.Run(working) //nolint:errcheck // it returns nil
 	consumed := make(chan error, 1)
-	go func() { consumed <- redrive.Consume(working, store, "sms", a.guard, a.guard.QueueOptions()) }()
+	go func() { consumed <- redrive.Consume(working, q.store, "sms", a, a.guard.QueueOptions()) }()
 
 	live, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	sent := make(chan int, 1)
 	go func() { sent <- a.traffic(live, rate) }()
-	n, err := watch(ctx, out, a, store, providers, sent)
+	n, err := watch(ctx, out, a, providers, sent)
 	if err != nil {
 		return err
 	}
@@ -95,7 +91,7 @@ func run(ctx context.Context, out io.Writer, rate int, length time.Duration, que
 
 // watch draws a line a second until all was sent and nothing waits, and returns how
 // many requests there were.
-func watch(ctx context.Context, out io.Writer, a *app, store redrive.Store, providers []*provider, sent <-chan int) (int, error) {
+func watch(ctx context.Context, out io.Writer, a *app, providers []*provider, sent <-chan int) (int, error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var end <-chan time.Time
@@ -111,15 +107,8 @@ func watch(ctx context.Context, out io.Writer, a *app, store redrive.Store, prov
 			return n, ctx.Err()
 		case <-tick.C:
 		}
-		counts, err := store.Counts(ctx, "sms")
-		if err != nil {
-			return n, err
-		}
-		var waiting int64
-		for i := range counts {
-			waiting += counts[i].AllWaiting()
-		}
-		draw(out, second, a, waiting, providers)
+		waiting := a.waiting()
+		draw(out, second, waiting, a, providers)
 		if ended && waiting == 0 {
 			return n, nil
 		}
@@ -128,7 +117,7 @@ func watch(ctx context.Context, out io.Writer, a *app, store redrive.Store, prov
 }
 
 // draw draws one line.
-func draw(out io.Writer, second int, a *app, waiting int64, providers []*provider) {
+func draw(out io.Writer, second, waiting int, a *app, providers []*provider) {
 	t := a.takeNow()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%3ds  sync %s", second, bar(t.answered, t.sent, 10))
