@@ -46,14 +46,18 @@ func (g *budgetGate) Reserve(now time.Time, a Ask) Grant {
 		return Grant{N: a.Max}
 	}
 	g.advance(now)
-	left := budgetFloor + g.total.succeeded/successesPerRetry + g.total.refunded - g.total.granted
-	n := max(min(int64(a.Max), left), 0)
+	n := min(int64(a.Max), g.left())
 	g.slots[g.slot%budgetSlots].granted += int32(n) //nolint:gosec // at most a.Max
 	g.total.granted += n
 	if n == int64(a.Max) {
 		return Grant{N: a.Max}
 	}
 	return Grant{N: int(n), Until: g.nextGrant(now), Reason: "retry budget: too few attempts succeed"}
+}
+
+// left is how many retries may be claimed in the window as it stands, 0 or more.
+func (g *budgetGate) left() int64 {
+	return max(budgetFloor+g.total.succeeded/successesPerRetry+g.total.refunded-g.total.granted, 0)
 }
 
 // nextGrant returns when the oldest grants leave the window.

@@ -27,6 +27,24 @@ func TestBudgetLeavesOtherLanesAlone(t *testing.T) {
 	}
 }
 
+func TestRetriesLeft(t *testing.T) {
+	var s gateSet
+	s.init("q", BreakerOptions{}, "")
+	now := time.Unix(1_700_000_000, 0)
+	for i, ask := range []int{budgetFloor - 1, 1} {
+		if got, want := s.retriesLeft(now), []int{budgetFloor, 1}[i]; got != want {
+			t.Errorf("before %d more: %d", ask, got)
+		}
+		s.budget.Reserve(now, retryAsk(ask))
+	}
+	if got := s.retriesLeft(now); got != 0 {
+		t.Errorf("%d are left of a spent budget", got)
+	}
+	if got := s.retriesLeft(now.Add(budgetWindow + time.Second)); got != budgetFloor {
+		t.Errorf("%d are left in the next window", got)
+	}
+}
+
 func TestBudgetAgainstATargetThatIsDown(t *testing.T) {
 	g, start := newBudgetGate(), time.Unix(1_700_000_000, 0)
 	granted := 0

@@ -32,6 +32,7 @@ var (
 	slots     = desc("redrive_queue_slots", "Handlers of a queue that may run at once.", "queue")
 	busy      = desc("redrive_queue_busy_slots", "Handlers that run.", "queue")
 	stuck     = desc("redrive_queue_stuck_slots", "Handlers that ignore their context.", "queue")
+	budget    = desc("redrive_retry_budget", "Retries of a queue that may be claimed now; at 0 they wait.", "queue")
 	paused    = desc("redrive_queue_pauses", "Pauses in force.", "queue")
 )
 
@@ -44,11 +45,12 @@ type gauges struct {
 	store  Counter
 	status func() []redrive.QueueStatus
 	label  func(queue string) string
+	sparse func() bool // leave out what is zero, and queues that never held anything
 }
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, messages, byLane, dueNow, bytes, oldest, dead, ledger, imbalance, breaker, slots, busy, stuck, paused} {
+	for _, d := range []*prometheus.Desc{storeUp, messages, byLane, dueNow, bytes, oldest, dead, ledger, imbalance, breaker, slots, busy, stuck, budget, paused} {
 		ch <- d
 	}
 }
@@ -79,11 +81,14 @@ func (g *gauges) collectStore(ch chan<- prometheus.Metric) {
 		return
 	}
 	gauge(ch, storeUp, 1)
-	off := 0.0
+	off, sparse := 0.0, g.sparse()
 	sums := make(map[string]*redrive.Counts)
 	for i := range counts {
 		c := &counts[i]
 		off += abs(c.Books.Entered() - c.Books.Left() - c.AllWaiting() - c.AllDead())
+		if sparse && c.Books.Entered() == 0 {
+			continue
+		}
 		label := g.label(c.Queue)
 		if sum := sums[label]; sum != nil {
 			addCounts(sum, c)
@@ -95,7 +100,7 @@ func (g *gauges) collectStore(ch chan<- prometheus.Metric) {
 	}
 	gauge(ch, imbalance, off)
 	for label, c := range sums {
-		collectQueue(ch, label, c, now)
+		collectQueue(ch, label, c, now, sparse)
 	}
 }
 
@@ -136,34 +141,44 @@ func columns(b *redrive.Books) [9]column {
 	}
 }
 
-func collectQueue(ch chan<- prometheus.Metric, label string, c *redrive.Counts, now time.Time) {
+func collectQueue(ch chan<- prometheus.Metric, label string, c *redrive.Counts, now time.Time, sparse bool) {
+	some := func(d *prometheus.Desc, v float64, labels ...string) {
+		if v != 0 || !sparse {
+			gauge(ch, d, v, labels...)
+		}
+	}
 	gauge(ch, messages, float64(max(c.AllWaiting()-c.Leased-c.Blocked, 0)), label, "waiting")
-	gauge(ch, messages, float64(c.Leased), label, "leased")
-	gauge(ch, messages, float64(c.Blocked), label, "blocked")
+	some(messages, float64(c.Leased), label, "leased")
+	some(messages, float64(c.Blocked), label, "blocked")
 	gauge(ch, messages, float64(c.AllDead()), label, "dead")
 	for lane, n := range c.Waiting {
-		gauge(ch, byLane, float64(n), label, redrive.Lane(lane).String())
+		some(byLane, float64(n), label, redrive.Lane(lane).String())
 	}
-	gauge(ch, dueNow, float64(c.Due), label)
-	gauge(ch, bytes, float64(c.Bytes), label)
+	some(dueNow, float64(c.Due), label)
+	some(bytes, float64(c.Bytes), label)
 	age := 0.0
 	if !c.OldestDue.IsZero() {
 		age = max(now.Sub(c.OldestDue), 0).Seconds()
 	}
-	gauge(ch, oldest, age, label, "due")
+	some(oldest, age, label, "due")
 	for _, r := range redrive.Reasons() {
-		gauge(ch, dead, float64(c.Dead[r]), label, r.String())
+		some(dead, float64(c.Dead[r]), label, r.String())
 	}
 	for _, col := range columns(&c.Books) {
-		ch <- prometheus.MustNewConstMetric(ledger, prometheus.CounterValue, float64(*col.n), label, col.name)
+		if *col.n != 0 || !sparse {
+			ch <- prometheus.MustNewConstMetric(ledger, prometheus.CounterValue, float64(*col.n), label, col.name)
+		}
 	}
 }
 
 // collectStatus reads what the engine does.
 func (g *gauges) collectStatus(ch chan<- prometheus.Metric) {
-	type sum struct{ breaker, slots, busy, stuck, paused float64 }
-	sums := make(map[string]*sum)
+	type sum struct{ breaker, slots, busy, stuck, budget, paused float64 }
+	sums, sparse := make(map[string]*sum), g.sparse()
 	for _, s := range g.status() {
+		if sparse && s.Busy == 0 && len(s.Paused) == 0 && len(s.Breakers) == 0 {
+			continue
+		}
 		v := sums[g.label(s.Queue)]
 		if v == nil {
 			v = new(sum)
@@ -172,6 +187,7 @@ func (g *gauges) collectStatus(ch chan<- prometheus.Metric) {
 		v.slots += float64(s.Slots)
 		v.busy += float64(s.Busy)
 		v.stuck += float64(s.Stuck)
+		v.budget += float64(s.RetryBudget)
 		v.paused += float64(len(s.Paused))
 		for _, b := range s.Breakers {
 			v.breaker = max(v.breaker, breakerValue(b.State))
@@ -182,6 +198,7 @@ func (g *gauges) collectStatus(ch chan<- prometheus.Metric) {
 		gauge(ch, slots, v.slots, label)
 		gauge(ch, busy, v.busy, label)
 		gauge(ch, stuck, v.stuck, label)
+		gauge(ch, budget, v.budget, label)
 		gauge(ch, paused, v.paused, label)
 	}
 }

@@ -35,7 +35,7 @@ type Options struct {
 // allocates.
 type Metrics struct {
 	registry *prometheus.Registry
-	queues   atomic.Pointer[map[string]*queueMetrics]
+	queues   atomic.Pointer[map[string]*queueSeries]
 	byQueue  vectors
 	accepted *prometheus.CounterVec
 	http     prometheus.Counter // child of accepted: the ingress on the hot path
@@ -64,7 +64,7 @@ func New(o Options) *Metrics {
 	m.http = m.accepted.WithLabelValues(IngressHTTP)
 	m.registry.MustRegister(m.accepted, m.shed, m.group, m.grouped, m.restarts, m.parked)
 	m.registry.MustRegister(m.byQueue.collectors()...)
-	m.registry.MustRegister(&gauges{store: o.Store, status: o.Status, label: m.label})
+	m.registry.MustRegister(&gauges{store: o.Store, status: o.Status, label: m.label, sparse: m.sparse})
 	if o.Runtime {
 		m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
@@ -72,15 +72,29 @@ func New(o Options) *Metrics {
 	return m
 }
 
+// manyQueues is how many queues have all of their series from the start, so that a rate
+// sees the first event. With more, a million series of zeros would make a scrape take
+// seconds: a queue then has counters once something happened in it, and gauges of what is
+// not zero.
+const manyQueues = 200
+
 // SetQueues replaces the queues that have series of their own. Counters of a queue
-// that stays go on.
+// that stays go on. If there are more than 200, a queue's series begin when something
+// happens in it.
 func (m *Metrics) SetQueues(names []string) {
-	queues := map[string]*queueMetrics{Other: m.byQueue.of(Other)}
-	for _, name := range names {
-		queues[name] = m.byQueue.of(name)
+	queues := make(map[string]*queueSeries, len(names)+1)
+	for _, name := range append([]string{Other}, names...) {
+		q := &queueSeries{name: name, of: &m.byQueue}
+		if len(names) <= manyQueues || name == Other {
+			q.metrics()
+		}
+		queues[name] = q
 	}
 	m.queues.Store(&queues)
 }
+
+// sparse reports that there are too many queues for series that say nothing.
+func (m *Metrics) sparse() bool { return len(*m.queues.Load()) > manyQueues+1 }
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
@@ -108,9 +122,9 @@ func (m *Metrics) label(queue string) string {
 func (m *Metrics) queue(name string) *queueMetrics {
 	queues := *m.queues.Load()
 	if q, ok := queues[name]; ok {
-		return q
+		return q.metrics()
 	}
-	return queues[Other]
+	return queues[Other].metrics()
 }
 
 // Observe implements redrive.Observer.

@@ -58,7 +58,7 @@ func TestGauges(t *testing.T) {
 		{Queue: "invented-2", Waiting: [redrive.Lanes]int64{2}, Books: redrive.Books{Published: 1}},
 	}}
 	status := []redrive.QueueStatus{{
-		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, Paused: make([]redrive.PauseStatus, 1),
+		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, RetryBudget: 9, Paused: make([]redrive.PauseStatus, 1),
 		Breakers: []redrive.BreakerStatus{{State: redrive.BreakerClosed}, {State: redrive.BreakerOpen}},
 	}}
 	m := telemetry.New(telemetry.Options{Queues: []string{"sms", "idle"}, Store: store, Status: func() []redrive.QueueStatus { return status }})
@@ -78,7 +78,7 @@ func TestGauges(t *testing.T) {
 		`redrive_ledger_messages_total{entry="moved_out",queue="sms"} 1`,
 		`redrive_ledger_messages_total{entry="published",queue="other"} 3`,
 		`redrive_ledger_imbalance_messages 2`, // 1 too few in one queue, 1 too many in another: they do not cancel out
-		`redrive_breaker_state{queue="sms"} 2`, `redrive_queue_stuck_slots{queue="sms"} 1`, `redrive_queue_pauses{queue="sms"} 1`,
+		`redrive_breaker_state{queue="sms"} 2`, `redrive_queue_stuck_slots{queue="sms"} 1`, `redrive_queue_pauses{queue="sms"} 1`, `redrive_retry_budget{queue="sms"} 9`,
 	)
 	if strings.Contains(text, "invented") {
 		t.Error("an invented name became a label")
@@ -150,24 +150,60 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// A scrape with ten thousand queues, of which a hundred are configured: the others share
-// one label. What the store takes for its counts is its own.
-func BenchmarkScrape(b *testing.B) {
+// Of more queues than fit, only those that held something have series.
+func TestManyQueues(t *testing.T) {
 	store := &counts{now: time.Now()}
 	var names []string
-	for i := range 10_000 {
-		name := "q" + strconv.Itoa(i)
-		if i < 100 {
-			names = append(names, name)
+	var status []redrive.QueueStatus
+	for i := range 1000 {
+		names = append(names, "q"+strconv.Itoa(i))
+		store.all = append(store.all, redrive.Counts{Queue: names[i]})
+		status = append(status, redrive.QueueStatus{Queue: names[i], Slots: 64, RetryBudget: 10})
+	}
+	store.all[7].Waiting[redrive.LaneFresh], store.all[7].Books.Published = 2, 2
+	status[7].Busy = 1
+	m := telemetry.New(telemetry.Options{Queues: names, Store: store, Status: func() []redrive.QueueStatus { return status }})
+	m.Observe(&redrive.Observation{Occasion: redrive.OnLeaseLost, Queue: "q8"})
+	text := scrape(t, m)
+	want(t, text, `redrive_queue_messages{queue="q7",state="waiting"} 2`, `redrive_queue_messages{queue="q7",state="dead"} 0`,
+		`redrive_ledger_messages_total{entry="published",queue="q7"} 2`, `redrive_retry_budget{queue="q7"} 10`, `redrive_leases_lost_total{queue="q8"} 1`)
+	for _, none := range []string{`queue="q9"`, `lane="retry",queue="q7"`} {
+		if strings.Contains(text, none) {
+			t.Errorf("it has %s", none)
 		}
-		store.all = append(store.all, redrive.Counts{Queue: name, Waiting: [redrive.Lanes]int64{7, 2, 1}, Dead: map[redrive.Reason]int64{redrive.ReasonExhausted: 4}})
+	}
+}
+
+// A scrape with ten thousand queues in the store: all of them configured, and all or a
+// hundred in use; a hundred configured; none. Those that are not configured share one
+// label. What the store takes for its counts is its own.
+func BenchmarkScrape(b *testing.B) {
+	var names []string
+	all, used := &counts{now: time.Now()}, &counts{now: time.Now()}
+	for i := range 10_000 {
+		names = append(names, "q"+strconv.Itoa(i))
+		c := redrive.Counts{Queue: names[i], Waiting: [redrive.Lanes]int64{7, 2, 1}, Dead: map[redrive.Reason]int64{redrive.ReasonExhausted: 4}}
+		c.Books.Published, c.Books.Done = 20, 6
+		all.all = append(all.all, c)
+		if i >= 100 {
+			c = redrive.Counts{Queue: names[i]}
+		}
+		used.all = append(used.all, c)
 	}
 	for _, c := range []struct {
 		name   string
+		store  *counts
 		queues []string
-	}{{"100configured", names}, {"none", nil}} {
+		active int
+	}{
+		{"configured=10000/used=10000", all, names, 10_000}, {"configured=10000/used=100", used, names, 100},
+		{"configured=100", all, names[:100], 100}, {"configured=0", all, nil, 100},
+	} {
 		b.Run(c.name, func(b *testing.B) {
-			m := telemetry.New(telemetry.Options{Queues: c.queues, Store: store})
+			m := telemetry.New(telemetry.Options{Queues: c.queues, Store: c.store})
+			for _, name := range names[:c.active] {
+				m.Observe(&redrive.Observation{Occasion: redrive.OnLeaseLost, Queue: name})
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				w := httptest.NewRecorder()

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +43,23 @@ func newVectors() vectors {
 
 func (v *vectors) collectors() []prometheus.Collector {
 	return []prometheus.Collector{v.attempts, v.duration, v.endToEnd, v.dead, v.redriven, v.lost, v.pauses, v.opened}
+}
+
+// queueSeries makes the children of a queue when they are first needed.
+type queueSeries struct {
+	name string
+	of   *vectors
+	made atomic.Pointer[queueMetrics]
+}
+
+// metrics may make them twice; the vectors hold them once.
+func (s *queueSeries) metrics() *queueMetrics {
+	q := s.made.Load()
+	if q == nil {
+		q = s.of.of(s.name)
+		s.made.Store(q)
+	}
+	return q
 }
 
 // queueMetrics are the children of one queue, looked up once.
