@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/gateway/ws"
@@ -40,7 +41,8 @@ type app struct {
 	instances *instances
 	meters    *meters
 	targets   targets
-	refused   atomic.Pointer[string] // why the newest configuration is not in force
+	sources   map[string]backend.SourceSink // by queue, beside the store
+	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 
 	instance    string                   // names this process to others on the same store
 	guards      map[string]*guardedQueue // by queue

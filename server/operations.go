@@ -53,6 +53,8 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}/messages":             {id: "listMessages", summary: "List messages of a queue.", query: []string{"state", "kind", "key", "text", "header", "since", "until", "plan", "after", "limit"}, answers: ok(api.List[api.Message]{})},
 	"GET /v1/queues/{queue}/messages/{id}":        {id: "showMessage", summary: "Show a message, or how it ended; with wait also one that is not there yet.", query: []string{"wait", "unmasked"}, answers: ok(api.Message{})},
 	"DELETE /v1/queues/{queue}/messages/{id}":     {id: "dropMessage", summary: "Drop a waiting message.", answers: ok(api.Changed{})},
+	"GET /v1/queues/{queue}/processing":           {id: "listProcessing", summary: "List what is in hand, at the queue's source and in the store; the lease that ends first comes first.", query: []string{"limit"}, answers: ok(api.List[api.Message]{})},
+	"GET /v1/queues/{queue}/monitor":              {id: "monitorQueue", summary: "Show consumers, attempts and dead letters of a queue that is a Redis stream.", answers: ok(api.Monitor{})},
 	"GET /v1/dead-letters":                        {id: "listDeadLetters", summary: "List dead letters.", query: deadArgs, answers: ok(api.List[api.Message]{})},
 	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them.", body: sentLines, answers: ok(api.Imported{})},
 	"GET /v1/dead-letters/groups":                 {id: "groupDeadLetters", summary: "Count dead letters by cause.", query: deadArgs, answers: ok(api.List[api.Group]{})},

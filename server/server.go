@@ -165,6 +165,7 @@ func (s *Server) assemble(store redrive.Store) error {
 	if err := s.openSources(ctx); err != nil {
 		return err
 	}
+	a.sources = s.sources
 	a.marks = redrive.NewWatermarks(&routed{Store: store, sources: s.sources}, func(queue string) redrive.Limits { return a.live.Load().limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
 	a.sessions = s.newSessions(a, store, instance)
 	traces, err := newTraces(ctx, s.cfg, s.o.Version, instance, s.log)

@@ -115,7 +115,7 @@ func TestUsage(t *testing.T) {
 func TestEveryCommandHasHelp(t *testing.T) {
 	b := newBench(t)
 	for _, words := range []string{
-		"serve", "publish", "show", "messages list", "messages cancel", "queues list", "queues pause", "queues resume", "dead list", "dead groups",
+		"serve", "publish", "show", "messages list", "messages cancel", "queues list", "queues pause", "queues resume", "queues monitor", "dead list", "dead groups",
 		"dead show", "dead edit", "dead redrive", "dead drop", "dead export", "plans list", "verify", "store check", "store salvage", "backup",
 		"receive", "config check", "completion", "queues purge", "dead archive", "dead import", "plans show", "plans results", "copy", "doctor", "top", "demo", "bench",
 	} {

@@ -14,18 +14,23 @@ import (
 
 // queuesCmd looks at queues and holds them.
 type queuesCmd struct {
-	List   queuesListCmd   `cmd:"" default:"withargs" help:"Show the queues: what waits, what is dead, what went through."`
-	Pause  queuesPauseCmd  `cmd:"" help:"Stop delivering; messages are still accepted."`
-	Resume queuesResumeCmd `cmd:"" help:"Go on delivering."`
-	Purge  queuesPurgeCmd  `cmd:"" help:"Remove everything that waits in a queue, for good."`
+	List    queuesListCmd    `cmd:"" default:"withargs" help:"Show the queues: what waits, what is dead, what went through."`
+	Pause   queuesPauseCmd   `cmd:"" help:"Stop delivering; messages are still accepted."`
+	Resume  queuesResumeCmd  `cmd:"" help:"Go on delivering."`
+	Monitor queuesMonitorCmd `cmd:"" help:"Show consumers, attempts and dead letters of queues that are Redis streams."`
+	Purge   queuesPurgeCmd   `cmd:"" help:"Remove everything that waits in a queue, for good."`
 }
 
 type queuesListCmd struct {
-	remote `embed:""`
+	remote     `embed:""`
+	Queue      string `arg:"" optional:"" help:"Only this queue."`
+	Processing bool   `help:"Show what is in hand instead; the lease that ends first comes first."`
+	Limit      int    `default:"100" placeholder:"N" help:"With --processing: at most so many of a queue, up to 1000 (default 100)."`
 }
 
 func (*queuesListCmd) Help() string {
-	return examples("redrive queues", "all queues", "redrive queues --json", "every count, breaker and pause")
+	return examples("redrive queues", "all queues", "redrive queues --json", "every count, breaker and pause",
+		"redrive queues --processing hooks", "what is being handled, by whom and until when")
 }
 
 // Run prints a line a queue.
@@ -35,9 +40,12 @@ func (c *queuesListCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	var list api.List[api.Queue]
-	if err := client.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list); err != nil {
+	list, err := client.queues(ctx, c.Queue)
+	if err != nil {
 		return err
+	}
+	if c.Processing {
+		return c.processing(ctx, t, client, list.Items)
 	}
 	if t.json {
 		return t.writeJSON(list)
