@@ -92,6 +92,10 @@ func (a *app) callRequest(w http.ResponseWriter, r *http.Request, who *caller, g
 		return req, "", false, bad("a call is made now, so it has no redrive-delay and no redrive-deliver-at", "publish it instead: POST /v1/queues/"+m.Queue+"/messages")
 	}
 	if m.ReplyTo != "" {
+		if strings.Contains(m.ReplyTo, "://") { // whoever may call does not choose where we connect to
+			return req, "", false, bad("redrive-reply-to names a queue, not a URL",
+				"configure the URL: guard: {result_to: URL} of queue "+m.Queue+", or a queue with deliver: {url: URL}, and name that queue")
+		}
 		if err := who.confine(m.ReplyTo); err != nil {
 			return req, "", false, err
 		}

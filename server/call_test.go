@@ -214,6 +214,10 @@ func TestCallsThatAreRefused(t *testing.T) {
 	d.refused(http.StatusBadRequest, "invalid", http.MethodPost, "/v1/call/sms", "x", "redrive-delay", "5s")
 	d.refused(http.StatusBadRequest, "invalid-header", http.MethodPost, "/v1/call/sms", "x", "redrive-dealy", "5s")
 	d.refused(http.StatusNotFound, "queue-not-found", http.MethodPost, "/v1/call/sms", "x", "redrive-reply-to", "nowhere")
+	byURL := d.refused(http.StatusBadRequest, "invalid", http.MethodPost, "/v1/call/sms", "x", "redrive-reply-to", "https://me:hunter2@caller.example/hook")
+	if !strings.Contains(byURL.Hint, "result_to") || strings.Contains(byURL.Detail+byURL.Hint, "hunter2") {
+		t.Errorf("a URL as the queue of the result: %+v", byURL)
+	}
 	d.refused(http.StatusRequestEntityTooLarge, "oversize", http.MethodPost, "/v1/call/sms", strings.Repeat("x", 1<<20+1))
 	d.refused(http.StatusNotFound, "guard-not-found", http.MethodGet, "/v1/guards/results", "")
 	d.refused(http.StatusBadRequest, "invalid", http.MethodPost, "/v1/guards/sms/force", `{"state":"ill"}`)
