@@ -268,8 +268,12 @@ const (
 )
 
 // Range names the waiting messages of one key up to and including an id, in order
-// of publication. They are counted as done.
-type Range struct{ Queue, Key, UpTo string }
+// of publication, which is not that of their commits where several processes publish.
+// They are counted as done.
+type Range struct {
+	Queue, Key, UpTo string
+	Alone            bool // only the message UpTo itself
+}
 
 // MaxRecordSize is the largest value of a record, in bytes.
 const MaxRecordSize = 64 << 10

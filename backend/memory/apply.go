@@ -134,7 +134,11 @@ func (s *Store) deleteRange(r *redrive.Range, now int64) {
 	if last == nil || c == nil || last.chain != c {
 		return
 	}
-	for it := c.head; it != nil; {
+	first := c.head
+	if r.Alone {
+		first = last
+	}
+	for it := first; it != nil; {
 		next, end := it.knext, it == last
 		if !it.dead {
 			q.books.Done++

@@ -224,8 +224,12 @@ func (w *work) deleteRange(ctx context.Context, g *redrive.Range) error {
 	if err != nil || last == 0 {
 		return err
 	}
+	first := int64(0)
+	if g.Alone {
+		first = last
+	}
 	var refs []redrive.Ref
-	err = w.db.run(ctx, step{sql: w.sql.get("range"), args: []any{queue, k, last}, scan: func(r row) error {
+	err = w.db.run(ctx, step{sql: w.sql.get("range"), args: []any{queue, k, first, last}, scan: func(r row) error {
 		ref := redrive.Ref{Queue: g.Queue}
 		err := r.Scan(&ref.ID)
 		refs = append(refs, ref)

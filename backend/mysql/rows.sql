@@ -116,10 +116,10 @@ SELECT name, order_by_key, dead_release, remember FROM redrive_queue WHERE name 
 SELECT :now
 
 -- name: range
--- The waiting messages of a key that nobody holds, up to one of them.
---   queue, key, seq of the last
+-- The waiting messages of a key that nobody holds, from one of them up to another.
+--   queue, key, seq of the first and of the last
 SELECT m.id FROM redrive_message m FORCE INDEX (message_key)
-WHERE m.queue = ? AND m.msg_key = ? AND (m.class < 5 OR m.due <= :now) AND m.seq <= ?
+WHERE m.queue = ? AND m.msg_key = ? AND (m.class < 5 OR m.due <= :now) AND m.seq BETWEEN ? AND ?
 ORDER BY m.seq
 
 -- name: range_end

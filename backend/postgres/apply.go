@@ -232,7 +232,7 @@ func (w *work) deleteRange(ctx context.Context, g *redrive.Range) error {
 		err := r.Scan(&ref.ID)
 		refs = append(refs, ref)
 		return err
-	}, g.Queue, g.Key, g.UpTo)
+	}, g.Queue, g.Key, g.UpTo, g.Alone)
 	if err != nil || len(refs) == 0 {
 		return err
 	}

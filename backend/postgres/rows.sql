@@ -129,10 +129,11 @@ SELECT q.name, q.order_by_key, q.dead_release FROM redrive.queue q WHERE q.name 
 SELECT clock_timestamp()
 
 -- name: range
--- The waiting messages of a key that nobody holds, up to one of them.
---   $1 queue    $2 key    $3 id of the last
+-- The waiting messages of a key that nobody holds, up to one of them, or that one alone.
+--   $1 queue    $2 key    $3 id of the last    $4 alone
 SELECT m.id FROM redrive.message m
 WHERE m.queue = $1 AND m.key = $2 AND m.key <> '' AND (m.class < 5 OR m.due <= clock_timestamp())
+  AND (NOT $4 OR m.id = $3)
   AND m.seq <= (SELECT l.seq FROM redrive.message l WHERE l.queue = $1 AND l.id = $3 AND l.key = $2
     UNION ALL SELECT l.seq FROM redrive.dead l WHERE l.queue = $1 AND l.id = $3 AND l.key = $2 LIMIT 1)
 ORDER BY m.seq

@@ -64,11 +64,16 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 type rangeOp redrive.Range
 
 func (r rangeOp) pack(p *packed, st *step) error {
-	p.list(4)
+	p.list(5)
 	p.str("d")
 	p.num(st.index(st.s.queue(r.Queue)))
 	p.str(r.Key)
 	p.str(r.UpTo)
+	if r.Alone {
+		p.num(1)
+	} else {
+		p.num(0)
+	}
 	return nil
 }
 

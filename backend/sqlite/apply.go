@@ -256,8 +256,12 @@ func (t *tx) deleteRange(g *redrive.Range) error {
 	if m, _, err := t.load(q, last); err != nil || m.Key != g.Key {
 		return err
 	}
+	first := int64(0)
+	if g.Alone {
+		first = last
+	}
 	var seqs []int64
-	s := t.read(`SELECT seq FROM keyed WHERE queue = ? AND key = ? AND seq <= ?`).int(q.id).text(g.Key).int(last)
+	s := t.read(`SELECT seq FROM keyed WHERE queue = ? AND key = ? AND seq BETWEEN ? AND ?`).int(q.id).text(g.Key).int(first).int(last)
 	for s.next() {
 		seqs = append(seqs, s.colInt(0))
 	}

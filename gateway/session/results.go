@@ -67,16 +67,15 @@ func (m *Machine) numberResults(s *Step) {
 	s.found = len(m.found)
 }
 
-// deleteResults removes what the client acknowledged: up to the last one, and the others
-// by name, should somebody have removed the last one by hand.
+// deleteResults removes what the client acknowledged, each by its name: in the order of
+// the store, one that another instance has committed since may stand before them.
 func (m *Machine) deleteResults(s *Step) {
 	n := int(m.acked - s.record.Result) //nolint:gosec // at most MaxWindow
 	if n == 0 {
 		return
 	}
-	s.Batch.Delete = append(s.Batch.Delete, redrive.Range{Queue: redrive.ResultQueue, Key: m.name, UpTo: s.record.Pushed[n-1]})
-	for _, id := range s.record.Pushed[:n-1] {
-		s.Batch.Delete = append(s.Batch.Delete, redrive.Range{Queue: redrive.ResultQueue, Key: m.name, UpTo: id})
+	for _, id := range s.record.Pushed[:n] {
+		s.Batch.Delete = append(s.Batch.Delete, redrive.Range{Queue: redrive.ResultQueue, Key: m.name, UpTo: id, Alone: true})
 	}
 	s.record.Pushed = s.record.Pushed[n:]
 	s.record.Result = m.acked

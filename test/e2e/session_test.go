@@ -60,14 +60,15 @@ type sessionUser struct {
 	last     uint64
 }
 
-func newSessionUser(t *testing.T, d *daemon, name string) *sessionUser {
+// newSessionUser connects to a daemon, by a client of the test's own if it is not nil.
+func newSessionUser(t *testing.T, d *daemon, name string, by *http.Client) *sessionUser {
 	t.Helper()
 	u := &sessionUser{t: t, name: name, accepted: make(map[string]bool), unknown: make(map[string]bool), results: make(map[string]int)}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var err error
 	u.client, err = client.Dial(ctx, "ws"+strings.TrimPrefix(d.url, "http")+"/v1/ws", client.Options{
-		MaxBackoff: 300 * time.Millisecond, OnResult: u.result,
+		MaxBackoff: 300 * time.Millisecond, HTTPClient: by, OnResult: u.result,
 		OnGap: func(session bool, lost uint64) { t.Errorf("%s: a gap: %v %d", name, session, lost) },
 	})
 	if err != nil {
@@ -133,7 +134,7 @@ func TestKillNineWithSessions(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i := range users {
-		users[i] = newSessionUser(t, d, fmt.Sprint("user-", i))
+		users[i] = newSessionUser(t, d, fmt.Sprint("user-", i), nil)
 		own := rand.New(rand.NewPCG(random.Uint64(), random.Uint64()))
 		all.Go(func() { users[i].publish(ctx, own) })
 	}
@@ -157,9 +158,7 @@ func TestKillNineWithSessions(t *testing.T) {
 	d.start()
 	stop()
 	all.Wait()
-	target.mu.Lock()
-	target.sick = false
-	target.mu.Unlock()
+	target.heal()
 	until(t, "every message is answered", time.Minute, func() bool {
 		for _, u := range users {
 			if !u.complete() {

@@ -9,7 +9,7 @@
 --            emits, books to, fresh chain}
 --   new:    {"n", queue, id, hash or "" (not chosen), what (entry, wait, die), head, envelope,
 --            book, fields}
---   range:  {"d", queue, key, up to id}: the waiting messages of a key, counted as done
+--   range:  {"d", queue, key, up to id, 1: that alone}: the waiting messages of a key, counted as done
 --
 -- A head is {lane, flags, reason, attempts, crashes, failures, token, due, due is relative,
 -- published or 0, expires, died or 0, seq or 0, cseq or 0}. A memory is {outcome
@@ -161,15 +161,16 @@ local function change(op)
   return result
 end
 
--- range ends the waiting messages of a key up to one of them.
+-- range ends the waiting messages of a key up to one of them, or that one alone.
 local function range(op)
-  local _, n, key, upto = unpack(op)
+  local _, n, key, upto, alone = unpack(op)
   local q = queues[n + 1]
   local blob = call('HGET', q.w, upto) or call('HGET', q.d, upto)
   if not blob then return { 0 } end
   local last = parse(blob)
   if last.key ~= key or last.cseq == 0 then return { 0 } end
-  for _, m in ipairs(call('ZRANGEBYLEX', q.ch, '[' .. key .. '\0', '[' .. chainmember(last, upto))) do
+  local till = '[' .. chainmember(last, upto)
+  for _, m in ipairs(call('ZRANGEBYLEX', q.ch, alone == 1 and till or '[' .. key .. '\0', till)) do
     local id = string.sub(m, #key + 15)
     local waiting = call('HGET', q.w, id)
     if waiting then
