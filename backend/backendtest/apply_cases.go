@@ -13,6 +13,7 @@ var applyCases = []testCase{
 	{name: "ApplyIsOneStep", run: applyOneStep},
 	{name: "ApplySingleItemsFailAlone", run: applyItems},
 	{name: "PutKeepsEntries", run: putKeeps},
+	{name: "PutImportsFromTheArchive", run: putArchived},
 	{name: "PutRefusesNoDeadLetter", run: putForeign},
 	{name: "DeleteRange", run: deleteRange},
 	{name: "EmitInTheSameStep", run: emitSameStep, needs: []need{emits}},
@@ -120,6 +121,49 @@ func putKeeps(c *C) {
 	c.pass(3 * c.tick)
 	c.done(c.one(c.ask(5)))
 	if n := c.counts(); n.Books.Imported != 4 || n.Books.Done != 3 || n.AllDead() != 1 {
+		c.Errorf("books %+v", n)
+	}
+}
+
+// putArchived imports again what was archived while its id is remembered. Nothing else
+// that is remembered comes back.
+func putArchived(c *C) {
+	ids := []string{"archived", "dead", "dropped", "done", "waiting"}
+	msgs := make([]redrive.Message, len(ids))
+	entries := make([]redrive.Entry, len(ids))
+	for i, id := range ids {
+		msgs[i] = redrive.Message{Queue: c.q, ID: id, Body: []byte("b")}
+		entries[i] = redrive.Entry{Message: msgs[i], State: redrive.StateDead, Reason: redrive.ReasonPermanent}
+	}
+	c.publish(msgs[:4]...)
+	for _, d := range c.get(4, c.ask(4)) {
+		s := settled(d, redrive.OutcomeDone)
+		if d.ID != "done" {
+			s.Outcome, s.Reason = redrive.OutcomeDead, redrive.ReasonPermanent
+		}
+		c.noError(c.settle(s), "settle")
+	}
+	c.publish(msgs[4])
+	c.noError(c.update(redrive.Change{Action: redrive.ActArchive}, "archived")[0].Err, "archive")
+	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "dropped")[0].Err, "drop")
+	c.is(at(c.sink.Publish(c.ctx, msgs[:1]), 0), "its id published again", redrive.ErrDuplicate)
+	put := func(how redrive.Entered, first error) {
+		errs, err := c.store.Apply(c.ctx, redrive.Batch{Put: slices.Clone(entries), Entered: how})
+		c.noError(err, "apply")
+		for i, id := range ids {
+			want := redrive.ErrDuplicate
+			if i == 0 {
+				want = first
+			}
+			c.is(at(errs, i), "put of "+id, want)
+		}
+	}
+	put(redrive.EnteredParked, redrive.ErrDuplicate)
+	put(redrive.EnteredImported, nil)
+	put(redrive.EnteredImported, redrive.ErrDuplicate)
+	c.inState("archived", redrive.StateDead)
+	c.holds(1, 2)
+	if n := c.counts().Books; n.Imported != 1 || n.Archived != 1 || n.Published != 5 {
 		c.Errorf("books %+v", n)
 	}
 }

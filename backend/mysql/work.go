@@ -260,6 +260,12 @@ func (w *work) reserve(ctx context.Context, m *message) error {
 	return *it.result
 }
 
+// forgetArchived forgets an id whose message went to the archive, so that it can be
+// imported from there.
+func (w *work) forgetArchived(ctx context.Context, m *message) error {
+	return w.db.run(ctx, step{sql: w.sql.get("forget_archived"), args: []any{[]byte(m.Queue), []byte(m.ID)}})
+}
+
 func isRepeated(err error) bool {
 	return errors.Is(err, redrive.ErrDuplicate) || errors.Is(err, redrive.ErrConflict)
 }

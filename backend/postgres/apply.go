@@ -181,8 +181,15 @@ func (w *work) put(ctx context.Context, e *redrive.Entry, entered redrive.Entere
 	}
 	if m.ID == "" {
 		m.ID = redrive.NewID()
-	} else if err := w.reserve(ctx, m); err != nil {
-		return nil, err
+	} else {
+		if entered == redrive.EnteredImported {
+			if err := w.forgetArchived(ctx, m); err != nil {
+				return nil, err
+			}
+		}
+		if err := w.reserve(ctx, m); err != nil {
+			return nil, err
+		}
 	}
 	w.count(m.Queue, bookParked+book(entered), 1)
 	if err := w.enterLine(ctx, m); err != nil {

@@ -111,6 +111,11 @@ reserved AS (
 )
 SELECT i.ord FROM input i JOIN reserved r ON r.queue = i.queue AND r.id = i.id
 
+-- name: forget_archived
+-- Forgets an id whose message died and is not here any more: it is in the archive.
+--   $1 queue    $2 id
+DELETE FROM redrive.remembered r WHERE r.queue = $1 AND r.id = $2 AND r.until IS NOT NULL AND r.outcome = 4
+
 -- name: remember
 -- Notes what became of messages whose ids are remembered.
 --   $1 queues    $2 ids    $3 outcomes    $4 reasons    $5 ended: the memory ends some day

@@ -216,6 +216,13 @@ func (w *work) reserve(ctx context.Context, m *message) error {
 	return *it.result
 }
 
+// forgetArchived forgets an id whose message went to the archive, so that it can be
+// imported from there.
+func (w *work) forgetArchived(ctx context.Context, m *message) error {
+	_, err := w.db.exec(ctx, w.sql.get("forget_archived"), m.Queue, m.ID)
+	return err
+}
+
 func isRepeated(err error) bool {
 	return errors.Is(err, redrive.ErrDuplicate) || errors.Is(err, redrive.ErrConflict)
 }

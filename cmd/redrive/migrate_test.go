@@ -22,7 +22,7 @@ func serveSQL(t *testing.T, driver, address, script string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close() //nolint:errcheck // it is done
+	defer db.Close()
 	if _, err := db.ExecContext(t.Context(), script); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func publishTo(t *testing.T, address string) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // it is done
+	defer store.Close()
 	return redrive.Publish(t.Context(), store, "q", "x")
 }
 

@@ -36,6 +36,16 @@ local function count(q, books)
   for i = 1, #books, 2 do add(q, books[i], books[i + 1]) end
 end
 
+-- forgetarchived forgets an id whose message died and is not here any more: it is in the
+-- archive, and is imported from there.
+local function forgetarchived(q, id)
+  local hash, outcome = recall(q, id)
+  if hash and tonumber(outcome) == 4 and call('ZSCORE', q.rf, id) then
+    call('HDEL', q.r, id)
+    call('ZREM', q.rf, id)
+  end
+end
+
 -- taken says why an id cannot be used: a code and the hash, or nil.
 local function taken(q, id, hash)
   local known = recall(q, id)
@@ -48,6 +58,7 @@ local function new(op)
   local q = queues[n + 1]
   if hash ~= '' then
     forget(q, 2)
+    if book == 'imported' then forgetarchived(q, id) end
     local code = taken(q, id, hash)
     if code then return { code } end
   end
