@@ -52,7 +52,7 @@ func (s *StoreStats) Collect(ch chan<- prometheus.Metric) {
 		var count uint64
 		buckets := make(map[float64]uint64, len(bounds))
 		for at, n := range one.Buckets {
-			count += uint64(max(n, 0)) //nolint:gosec // not negative
+			count += uint64(max(n, 0))
 			if at < len(bounds) {
 				buckets[bounds[at].Seconds()] = count
 			}
