@@ -131,6 +131,40 @@ func TestWatermarkRefusesWithHysteresis(t *testing.T) {
 	})
 }
 
+func TestWatermarkRoom(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		own, total  redrive.Limits
+		publish     int
+		pass        time.Duration
+		left, limit int64
+	}{
+		{"below the soft mark", redrive.Limits{Depth: 10}, redrive.Limits{}, 7, 0, 0, 0},
+		{"at the soft mark", redrive.Limits{Depth: 10}, redrive.Limits{}, 8, 0, 2, 10},
+		{"full", redrive.Limits{Depth: 10}, redrive.Limits{}, 11, 0, 0, 10},
+		{"the store has less", redrive.Limits{Depth: 10}, redrive.Limits{Depth: 9}, 8, 0, 1, 9},
+		{"only the store", redrive.Limits{}, redrive.Limits{Depth: 10}, 9, 0, 1, 10},
+		{"bytes", redrive.Limits{Bytes: 120}, redrive.Limits{}, 9, 0, 1, 10}, // 12 each
+		{"an age half way", redrive.Limits{Age: time.Minute, Soft: 0.5}, redrive.Limits{}, 4, 45 * time.Second, 2, 5},
+		{"an age that is over", redrive.Limits{Age: time.Minute, Depth: 100}, redrive.Limits{}, 4, time.Minute, 0, 100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newTank(t, c.own, redrive.WatermarkOptions{Total: c.total})
+				k.publish("q", c.publish)
+				if c.pass > 0 {
+					pass(c.pass)
+					k.publish("q", 1)
+				}
+				left, limit, reset := k.marks.Room("q")
+				if left != c.left || limit != c.limit || (limit > 0) != (reset >= time.Second) {
+					t.Errorf("%d of %d for %s, want %d of %d", left, limit, reset, c.left, c.limit)
+				}
+			})
+		})
+	}
+}
+
 func TestWatermarkLimits(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -262,7 +262,9 @@ func (g *Gateway) batched(w http.ResponseWriter, r *http.Request, queue string) 
 			failed = err
 		}
 	}
-	if failed != nil {
+	if failed == nil {
+		g.tellRoom(w.Header(), queue)
+	} else {
 		p := *g.publishProblem(queue, failed)
 		p.Detail = strings.TrimPrefix(fmt.Sprintf("%s; %d of %d events were stored, and are recognised when the batch is sent again", p.Detail, stored, len(msgs)), "; ")
 		g.refuse(w, r, &p)

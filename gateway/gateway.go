@@ -5,7 +5,9 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"math"
 	"mime"
 	"net/http"
 	"strings"
@@ -52,12 +54,18 @@ type leveled interface {
 	Level(queue string) (redrive.Level, time.Duration)
 }
 
+// roomed is what a sink with watermarks tells above the soft mark.
+type roomed interface {
+	Room(queue string) (left, limit int64, reset time.Duration)
+}
+
 // Gateway is an http.Handler for POST requests. It takes the queue's name from the
 // path value "queue", so it is mounted under a pattern such as
 // "POST /v1/queues/{queue}/messages". It is safe for concurrent use.
 type Gateway struct {
 	sink     redrive.Sink
 	levels   leveled // nil: none
+	rooms    roomed  // nil: none
 	o        Options
 	maxLine  int
 	inFlight budget
@@ -100,6 +108,7 @@ func New(sink redrive.Sink, o Options) *Gateway {
 	}
 	g := &Gateway{sink: sink, o: o, inFlight: budget{limit: o.MaxInFlight}}
 	g.levels, _ = sink.(leveled)
+	g.rooms, _ = sink.(roomed)
 	// A body in base64 takes a third more, the rest of the line has room beside it.
 	g.maxLine = int(o.MaxBody)/3*4 + 2*redrive.MaxHeaderSize
 	g.draining, g.drain = context.WithCancel(context.Background())
@@ -179,8 +188,26 @@ func (g *Gateway) admit(queue string, r *http.Request) *problem.Problem {
 
 // refuse answers with a problem, counted and logged where that is due.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
-	g.note(r.Context(), r.PathValue("queue"), "", p)
+	queue := r.PathValue("queue")
+	g.note(r.Context(), queue, "", p)
+	if p.Status == http.StatusTooManyRequests {
+		g.tellRoom(w.Header(), queue)
+	}
 	p.Write(w, r)
+}
+
+// tellRoom tells, above the soft mark, how many messages still have room, by the draft
+// standard (draft-ietf-httpapi-ratelimit-headers). Below it nothing needs to be heeded.
+func (g *Gateway) tellRoom(h http.Header, queue string) {
+	if g.rooms == nil {
+		return
+	}
+	left, limit, reset := g.rooms.Room(queue)
+	if limit == 0 {
+		return
+	}
+	h.Add("RateLimit-Policy", fmt.Sprintf(`"backlog";q=%d`, limit))
+	h.Add("RateLimit", fmt.Sprintf(`"backlog";r=%d;t=%d`, left, int64(math.Ceil(reset.Seconds()))))
 }
 
 // note counts what was shed and logs faults of ours.

@@ -73,6 +73,7 @@ func (g *Gateway) single(w http.ResponseWriter, r *http.Request, queue string, m
 		return
 	}
 	g.accepted(r, m, duplicate)
+	g.tellRoom(w.Header(), queue)
 	writeAccepted(w, m, duplicate)
 }
 

@@ -78,6 +78,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, queue string) {
 	}
 	s.changed.L = &s.mu
 	_ = s.control.EnableFullDuplex() // HTTP/2 has it anyway
+	g.tellRoom(w.Header(), queue)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Accel-Buffering", "no")

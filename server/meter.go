@@ -176,8 +176,9 @@ func (m *meter) headers(h http.Header) {
 		add(policyQuota, float64(m.quota.limit), float64(left), m.quota.per.Seconds(), reset.Seconds())
 	}
 	if len(policies) > 0 {
-		h.Set("RateLimit-Policy", strings.Join(policies, ", "))
-		h.Set("RateLimit", strings.Join(state, ", "))
+		// The gateway may have told of the queue's limits.
+		h.Set("RateLimit-Policy", strings.Join(append(policies, h["Ratelimit-Policy"]...), ", "))
+		h.Set("RateLimit", strings.Join(append(state, h["Ratelimit"]...), ", "))
 	}
 }
 

@@ -120,3 +120,19 @@ func TestTheAuditLog(t *testing.T) {
 		t.Errorf("%+v", rest)
 	}
 }
+
+func TestLimitsOfATokenBesideThoseOfAQueue(t *testing.T) {
+	d := start(t, parse(t, fmt.Sprintf(`
+queues: {q: {limits: {depth: 2, soft: 50%%}}}
+tokens: [{name: slow, hash: %q, rate: 9/h}]
+`, hash("slow"))), newStore(t))
+	d.token = "slow"
+	for i, status := range []int{202, 202, 429} {
+		resp, b := d.send(http.MethodPost, "/v1/queues/q/messages", "x")
+		rate, backlog, _ := strings.Cut(resp.Header.Get("RateLimit"), ", ")
+		if resp.StatusCode != status || resp.Header.Get("RateLimit-Policy") != `"rate";q=9;w=3600, "backlog";q=2` || !strings.HasPrefix(rate, `"rate";r=`) ||
+			!strings.HasPrefix(backlog, fmt.Sprintf(`"backlog";r=%d;t=`, max(1-i, 0))) || (status == 429) != (resp.Header.Get("Retry-After") != "") {
+			t.Errorf("%d %s %v", resp.StatusCode, b, resp.Header)
+		}
+	}
+}

@@ -121,6 +121,16 @@ func (s *Spool) Level(queue string) (redrive.Level, time.Duration) {
 	return redrive.LevelOK, 0
 }
 
+// Room tells what is left of a queue's limits, as the main sink does.
+func (s *Spool) Room(queue string) (left, limit int64, reset time.Duration) {
+	if l, ok := s.main.(interface {
+		Room(queue string) (left, limit int64, reset time.Duration)
+	}); ok && !s.away.Load() {
+		return l.Room(queue)
+	}
+	return 0, 0, 0
+}
+
 // Publish implements redrive.Sink. While messages of a queue are in the spool, others of
 // that queue go there too, so that none overtakes.
 func (s *Spool) Publish(ctx context.Context, msgs []redrive.Message) []error {
