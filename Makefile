@@ -15,8 +15,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X main.release=$(VERSION)
 
 # The race detector makes pure-Go SQLite about ten times slower, and test/e2e drives
-# programs that are built without it: what needs minutes for nothing is left out.
-RACE_EXCEPT := /test/e2e|/examples/
+# programs that are built without it: what needs minutes for little is left out, and so
+# are the suites on servers (make race RACE_EXCEPT=/test/e2e runs them, too).
+RACE_EXCEPT := /test/e2e|/examples/|/backend/(mysql|postgres|redisstream)$$
 RACE_PACKAGES ?= $(shell go list ./... | grep -vE '$(RACE_EXCEPT)')
 
 # Modules below this one, each with a go.mod of its own.
