@@ -147,10 +147,11 @@ func binary(h http.Header) (event, *problem.Problem) {
 // ReadStructuredEvent fills in what a CloudEvent in structured JSON says of a message,
 // where the message has not said otherwise. The error, if any, is a [problem.Problem].
 func ReadStructuredEvent(m *redrive.Message, raw []byte) error {
-	if p := structured(raw, m); p != nil {
-		return p
+	p := structured(raw, m)
+	if p == nil { // a nil pointer would be an error that is not nil
+		return nil
 	}
-	return nil
+	return p
 }
 
 // structured reads an event in JSON into a message.

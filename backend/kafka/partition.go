@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -251,9 +252,6 @@ func (s *Source) changeLocked() {
 
 // gone reports whether the error of a commit means that the partition is not ours.
 func gone(err error) bool {
-	switch err { //nolint:errorlint // the client's codes are values
-	case kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.FencedInstanceID, kerr.StaleMemberEpoch, kerr.FencedMemberEpoch:
-		return true
-	}
-	return false
+	return slices.ContainsFunc([]error{kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.FencedInstanceID, kerr.StaleMemberEpoch, kerr.FencedMemberEpoch},
+		func(code error) bool { return errors.Is(err, code) })
 }

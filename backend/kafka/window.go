@@ -30,11 +30,11 @@ const (
 	maxRanges = 900
 )
 
-// finish adds finished offsets and reports whether that changed anything.
-func (w *window) finish(from, to int64) bool {
+// finish adds finished offsets.
+func (w *window) finish(from, to int64) {
 	from = max(from, w.mark)
 	if from >= to {
-		return false
+		return
 	}
 	i, _ := slices.BinarySearchFunc(w.ranges, from, func(s span, at int64) int {
 		if s.to < at { // one that ends where ours begins is joined
@@ -48,15 +48,11 @@ func (w *window) finish(from, to int64) bool {
 		add.from, add.to = min(add.from, w.ranges[j].from), max(add.to, w.ranges[j].to)
 		j++
 	}
-	if j == i+1 && add == w.ranges[i] {
-		return false
-	}
 	w.ranges = slices.Replace(w.ranges, i, j, add)
 	if w.ranges[0].from <= w.mark {
 		w.mark = w.ranges[0].to
 		w.ranges = slices.Delete(w.ranges, 0, 1)
 	}
-	return true
 }
 
 // finished reports whether an offset is.
@@ -163,8 +159,8 @@ func readVarints(mark int64, b []byte) (window, error) {
 			return window{mark: mark}, errMetadata
 		}
 		b = b[n+m:]
-		s := span{from: at + int64(gap)} //nolint:gosec // bounded above
-		s.to = s.from + int64(length)    //nolint:gosec // bounded above
+		s := span{from: at + int64(gap)}
+		s.to = s.from + int64(length)
 		w.ranges = append(w.ranges, s)
 		at = s.to
 	}

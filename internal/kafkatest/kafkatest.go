@@ -67,12 +67,8 @@ func Start(t testing.TB) *Broker {
 		}
 		t.Skip(hint)
 	}
-	dir, err := os.MkdirTemp("", "kafkatest-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &Broker{jars: jars, dir: dir}
-	t.Cleanup(b.remove)
+	b := &Broker{jars: jars, dir: t.TempDir()}
+	t.Cleanup(func() { _ = b.Kill() })
 	if err := b.create(); err != nil {
 		t.Fatalf("start Kafka: %v", err)
 	}
@@ -119,15 +115,19 @@ func (b *Broker) create() error {
 
 // freePorts returns two addresses that nobody listens on.
 func freePorts() (addr [2]string, err error) {
+	var held [len(addr)]net.Listener // until both are known
 	for i := range addr {
-		listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			return addr, err
+		if held[i], err = new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
+			break
 		}
-		defer func() { _ = listener.Close() }() // both are held until both are known
-		addr[i] = listener.Addr().String()
+		addr[i] = held[i].Addr().String()
 	}
-	return addr, nil
+	for _, listener := range held {
+		if listener != nil {
+			_ = listener.Close()
+		}
+	}
+	return addr, err
 }
 
 func (b *Broker) config() string { return filepath.Join(b.dir, "server.properties") }
@@ -214,9 +214,4 @@ func (b *Broker) Kill() error {
 	<-b.ended
 	b.process = nil
 	return err
-}
-
-func (b *Broker) remove() {
-	_ = b.Kill()
-	_ = os.RemoveAll(b.dir)
 }
