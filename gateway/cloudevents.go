@@ -148,7 +148,7 @@ func binary(h http.Header) (event, *problem.Problem) {
 // where the message has not said otherwise. The error, if any, is a [problem.Problem].
 func ReadStructuredEvent(m *redrive.Message, raw []byte) error {
 	p := structured(raw, m)
-	if p == nil { // a nil pointer would be an error that is not nil
+	if p == nil { // a nil *Problem would be an error that is not nil
 		return nil
 	}
 	return p
@@ -263,14 +263,13 @@ func (g *Gateway) batched(w http.ResponseWriter, r *http.Request, queue string) 
 			failed = err
 		}
 	}
-	if failed == nil {
-		g.tellRoom(w.Header(), queue)
-	} else {
+	if failed != nil {
 		p := *g.publishProblem(queue, failed)
 		p.Detail = strings.TrimPrefix(fmt.Sprintf("%s; %d of %d events were stored, and are recognised when the batch is sent again", p.Detail, stored, len(msgs)), "; ")
 		g.refuse(w, r, &p)
 		return
 	}
+	g.tellRoom(w.Header(), queue)
 	g.writeBatch(w, msgs, errs)
 }
 
