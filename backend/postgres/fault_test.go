@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/pgtest"
 )
 
@@ -259,35 +260,7 @@ func TestClocksMayDiffer(t *testing.T) {
 				s.sql.byName[name] = strings.ReplaceAll(text, "clock_timestamp()", "(clock_timestamp() + interval "+off+")")
 			}
 		})
-		const delay, lease = 100 * time.Millisecond, 100 * time.Millisecond
-		began, err := s.Now(t.Context())
-		noErr(t, err)
-		if d := time.Since(began).Abs(); d < 50*time.Minute {
-			t.Fatalf("the clocks are %s apart", d)
-		}
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Delay: delay}})))
-		take := func(alone bool) redrive.Delivery {
-			for {
-				got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: 1, Lease: lease, Instance: "x", Alone: alone})
-				noErr(t, err)
-				if len(got) == 1 {
-					return got[0]
-				}
-			}
-		}
-		first := take(false)
-		if early := delay - first.LeasedAt.Sub(began); early > 0 {
-			t.Errorf("claimed %s too early", early)
-		}
-		second := take(true)
-		if early := lease - second.LeasedAt.Sub(first.LeasedAt); early > 0 {
-			t.Errorf("claimed again %s before the lease ran out", early)
-		}
-		late := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: first.Receipt, Outcome: redrive.OutcomeDone}}))
-		if !errors.Is(late, redrive.ErrLeaseLost) {
-			t.Errorf("the first holder's settlement: %v", late)
-		}
-		noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: second.Receipt, Outcome: redrive.OutcomeDone}})))
+		faulttest.Clocks(t, s)
 		audited(t, s)
 	}
 }

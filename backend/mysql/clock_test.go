@@ -1,0 +1,25 @@
+package mysql
+
+import (
+	"testing"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/faulttest"
+)
+
+func TestFixedIntervalAmongInstances(t *testing.T) {
+	s := open(t)
+	faulttest.FixedInterval(t, s, func() redrive.Store { return connect(t, s) })
+	audited(t, s)
+}
+
+// The server's clock decides. That of this process may be an hour off it.
+func TestClocksMayDiffer(t *testing.T) {
+	for _, off := range []string{"1", "-1"} {
+		s := open(t, func(s *Store) {
+			s.sql.replace("UTC_TIMESTAMP(6)", "(UTC_TIMESTAMP(6) + INTERVAL "+off+" HOUR)")
+		})
+		faulttest.Clocks(t, s)
+		audited(t, s)
+	}
+}
