@@ -11,7 +11,7 @@ import (
 func TestEveryWorkload(t *testing.T) {
 	o := options{duration: 100 * time.Millisecond, dir: t.TempDir()}
 	var results []Result
-	for _, d := range []*Driver{&redriveSQLite, &redriveMemory, &bareLog, &natsSynced, &httpRedrive, &httpBare} {
+	for _, d := range []*Driver{&redriveSQLite, &redriveMemory, &bareLog, &natsSynced, &httpRedrive, &httpBare, &wsRedrive, &wsBare} {
 		for i := range workloads {
 			r, err := runOne(context.Background(), o, d, &workloads[i])
 			if err != nil {
