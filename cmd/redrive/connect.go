@@ -163,13 +163,14 @@ func (s *connection) rest(ctx context.Context, mute bool) error {
 		s.mu.Unlock()
 		return nil
 	}
-	s.answered = make(chan struct{})
+	answered := make(chan struct{})
+	s.answered = answered
 	s.mu.Unlock()
 	if s.t.inTTY {
 		s.t.note("waiting for %s results; Ctrl-C to leave", grouped(int64(missing)))
 	}
 	select {
-	case <-s.answered:
+	case <-answered:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
