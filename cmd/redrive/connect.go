@@ -46,7 +46,9 @@ func (c *connectCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer daemon.close() //nolint:errcheck // what was acknowledged is safe
-	s := &connection{t: t, quit: make(chan struct{})}
+	own, end := t.shared()
+	defer end()
+	s := &connection{t: own, quit: make(chan struct{})}
 	o := ws.Options{Token: c.Token, HTTPClient: daemon.http, OnResult: s.result, OnGap: s.gap, OnSlowDown: s.slow, OnState: s.state}
 	if o.Session, err = c.load(); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -40,6 +41,35 @@ const (
 	warn   = "33"
 	bad    = "31"
 )
+
+// sharedWriter is an output that several goroutines write to, until it has ended.
+type sharedWriter struct {
+	mu *sync.Mutex
+	w  *io.Writer // nil once it has ended
+}
+
+// Write implements io.Writer. What comes after the end is dropped.
+func (s sharedWriter) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if *s.w == nil {
+		return len(p), nil
+	}
+	return (*s.w).Write(p)
+}
+
+// shared returns the terminal for a command whose goroutines write to it, also after the
+// command: end is called when nothing may be written any more.
+func (t *terminal) shared() (own *terminal, end func()) {
+	c := *t
+	out, errs, mu := t.out, t.err, new(sync.Mutex)
+	c.out, c.err = sharedWriter{mu, &out}, sharedWriter{mu, &errs}
+	return &c, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		out, errs = nil, nil
+	}
+}
 
 // paint colours text if the terminal may be coloured. The text must be clean.
 func (t *terminal) paint(colour, s string) string {
