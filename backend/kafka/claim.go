@@ -12,48 +12,25 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/onequeue"
 )
 
 // Wait implements redrive.Source.
 func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
-	for {
-		s.mu.Lock()
-		closed, version, changed := s.closed, s.version+1, s.changed
-		due := redrive.Never
-		for _, p := range s.partitions {
-			if p.openLocked() {
-				due = 0
-			}
-		}
-		s.mu.Unlock()
-		if closed {
-			return nil, redrive.ErrClosed
-		}
-		var events []redrive.Event
-		for _, w := range watches {
-			if w.Queue != s.o.Queue { // nothing of it is here, ever
-				if w.Since == 0 {
-					events = append(events, redrive.Event{Queue: w.Queue, Version: 1, NextDueIn: redrive.Never})
-				}
-				continue
-			}
-			if w.Since < version {
-				e := redrive.Event{Queue: w.Queue, Version: version, NextDueIn: due}
-				if due == 0 {
-					e.Lanes = e.Lanes.With(redrive.LaneFresh)
-				}
-				events = append(events, e)
-			}
-		}
-		if len(events) > 0 {
-			return events, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	return onequeue.Wait(ctx, s.o.Queue, watches, s.state)
+}
+
+func (s *Source) state() onequeue.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
+	for _, p := range s.partitions {
+		if p.openLocked() {
+			now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.LaneFresh)
+			break
 		}
 	}
+	return now
 }
 
 // Claim implements redrive.Source. It does not heed kinds: what stands first comes
@@ -128,16 +105,10 @@ func (s *Source) message(r *kgo.Record) redrive.Message {
 func (s *Source) Extend(_ context.Context, receipts []redrive.Receipt, _ time.Duration) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
-	for i := range receipts {
-		if _, err := s.heldLocked(&receipts[i]); err != nil {
-			if errs == nil {
-				errs = make([]error, len(receipts))
-			}
-			errs[i] = err
-		}
-	}
-	return errs
+	return onequeue.Extend(receipts, func(r *redrive.Receipt) error {
+		_, err := s.heldLocked(r)
+		return err
+	})
 }
 
 // heldLocked returns the partition of a receipt whose record is in our hands.
