@@ -66,7 +66,7 @@ func settleTx(ctx context.Context, tx *sql.Tx, sql *statements, st *redrive.Sett
 	if tx == nil {
 		return errNoTx
 	}
-	if err := checkSettlement(st); err != nil {
+	if err := st.Validate(); err != nil {
 		return err
 	}
 	lost, err := (&work{db: sqlDB{tx}, sql: sql}).settle(ctx, []redrive.Settlement{*st}, []int{0})

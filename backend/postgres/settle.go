@@ -53,25 +53,13 @@ func touched(st *redrive.Settlement) []string {
 	return queues
 }
 
-func checkSettlement(st *redrive.Settlement) error {
-	if err := st.Validate(); err != nil {
-		return err
-	}
-	for i := range st.Emit {
-		if err := st.Emit[i].Validate(); err != nil {
-			return fmt.Errorf("emit: %w", err)
-		}
-	}
-	return checkEdit(st.Edit)
-}
-
 // rounds checks settlements and parts them so that no message is twice in a round: one
 // statement sees a row once.
 func rounds(items []redrive.Settlement, errs []error) [][]int {
 	var all [][]int
 	times := make(map[redrive.Ref]int)
 	for i := range items {
-		if errs[i] = checkSettlement(&items[i]); errs[i] != nil {
+		if errs[i] = items[i].Validate(); errs[i] != nil {
 			continue
 		}
 		n := times[items[i].Receipt.Ref]

@@ -86,7 +86,7 @@ func settleIn(ctx context.Context, tx any, sql *statements, st *redrive.Settleme
 	if err != nil {
 		return err
 	}
-	if err := checkSettlement(st); err != nil {
+	if err := st.Validate(); err != nil {
 		return err
 	}
 	lost, err := settleTx(ctx, q, sql, []redrive.Settlement{*st}, []int{0})
