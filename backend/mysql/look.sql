@@ -21,6 +21,11 @@ WHERE m.class >= 3:where GROUP BY m.queue, m.class, late
 --   queue, class, most
 SELECT COUNT(*) FROM (SELECT 1 FROM redrive_message m FORCE INDEX (message_due) WHERE m.queue = ? AND m.class = ? AND m.due <= :now LIMIT ?) x
 
+-- name: oldest_dead
+-- When the oldest dead letter of queues died, by one step in the index for each.
+--   queues
+SELECT d.queue, MIN(d.died) FROM redrive_dead d FORCE INDEX (dead_died):where GROUP BY d.queue
+
 -- name: peek
 -- When each class of some queues begins, by one step in the index for each.
 --   queues

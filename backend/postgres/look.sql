@@ -25,12 +25,12 @@ SELECT k.name,
     (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 2 AND m.due <= t.now LIMIT $2 + 1) UNION ALL
     (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 3 AND m.due <= t.now LIMIT $2 + 1) UNION ALL
     (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 5 AND m.due <= t.now LIMIT $2 + 1)) x),
-  (SELECT min(x.due) FROM (
-    SELECT min(m.due) AS due FROM redrive.message m WHERE m.queue = k.name AND m.class = 0 AND m.due <= t.now UNION ALL
-    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 1 AND m.due <= t.now UNION ALL
-    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 2 AND m.due <= t.now UNION ALL
-    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 3 AND m.due <= t.now UNION ALL
-    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 5 AND m.due <= t.now) x),
+  (SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 0 AND m.due <= t.now),
+  (SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 1 AND m.due <= t.now),
+  (SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 2 AND m.due <= t.now),
+  least((SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 3 AND m.due <= t.now),
+    (SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 5 AND m.due <= t.now)),
+  (SELECT min(d.died) FROM redrive.dead d WHERE d.queue = k.name),
   :books
 FROM known k, t
 ORDER BY k.name
