@@ -33,6 +33,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/sqlstats"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Store is a store in MySQL or MariaDB. It is safe for concurrent use.
@@ -57,6 +58,7 @@ type Store struct {
 	over     atomic.Bool
 	gatherer gatherer
 	watcher  watcher
+	floors   sqlstore.Floors
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
 
@@ -84,6 +86,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s.gatherer.store = s
 	s.spawn(s.poll)
 	s.spawn(s.upkeep)
+	s.spawn(func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
 	return s, nil
 }
 

@@ -37,6 +37,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/sqlstats"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Store is a store in PostgreSQL. It is safe for concurrent use.
@@ -60,7 +61,7 @@ type Store struct {
 	gatherer gatherer
 	watcher  watcher
 	hints    hints
-	floors   floors
+	floors   sqlstore.Floors
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
 
@@ -203,6 +204,7 @@ func (s *Store) begin(conn *pgx.ConnConfig) {
 	s.hints.init(s, conn)
 	s.spawn(s.poll)
 	s.spawn(s.upkeep)
+	s.spawn(func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
 	if s.listen {
 		s.spawn(s.hints.send)
 		s.spawn(s.hints.receive)
