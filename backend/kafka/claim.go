@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -82,7 +81,7 @@ func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
 	d := redrive.Delivery{Message: s.message(r), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now, Lease: redrive.Never,
 		Suspect: r.Offset < p.old, Identity: redrive.IdentityMessage}
 	if d.ID == "" {
-		d.ID, d.Identity = redrive.DeriveID("kafka", s.cluster, r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10)), redrive.IdentityPosition
+		d.ID, d.Identity = deriveID(s.cluster, r.Topic, r.Partition, r.Offset), redrive.IdentityPosition
 	}
 	d.Receipt = redrive.Receipt{Ref: d.Ref(), Token: s.token, Position: position{p.epoch, p.number, r.Offset}.String()}
 	return d
@@ -96,7 +95,7 @@ func (s *Source) message(r *kgo.Record) redrive.Message {
 	}
 	native.ReadKey(&m, r.Key)
 	if m.Origin == "" {
-		m.Origin = r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
+		m.Origin = place(r.Topic, r.Partition, r.Offset)
 	}
 	return m
 }

@@ -24,6 +24,7 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"RecordsOfOthers":         recordsOfOthers,
 	"SlowRecordHoldsNobody":   slowRecord,
 	"RebalanceStorm":          rebalanceStorm,
+	"TopicIsRead":             topicIsRead,
 }
 
 // publishN publishes messages with the ids m0, m1 and so on, with keys that spread them.
