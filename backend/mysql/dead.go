@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // settleDead settles claims of dead letters and returns those that did not hold.
@@ -35,7 +36,7 @@ func (w *work) settleDead(ctx context.Context, items []redrive.Settlement, which
 		}
 		if err := w.settleOneDead(ctx, m, st, now); err != nil {
 			if isRepeated(err) || errors.Is(err, redrive.ErrInvalid) {
-				return nil, &refusedError{err}
+				return nil, &sqlstore.RefusedError{Err: err}
 			}
 			return nil, err
 		}

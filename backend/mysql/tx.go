@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // defaults are the statements of the default prefix.
@@ -70,10 +71,10 @@ func settleTx(ctx context.Context, tx *sql.Tx, sql *statements, st *redrive.Sett
 		return err
 	}
 	lost, err := (&work{db: sqlDB{tx}, sql: sql}).settle(ctx, []redrive.Settlement{*st}, []int{0})
-	var refused *refusedError
+	var refused *sqlstore.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return refused.err
+		return refused.Err
 	case err != nil:
 		return &redrive.Error{Op: "settle", Queue: st.Receipt.Queue, ID: st.Receipt.ID, Err: err, Hint: "roll the transaction back"}
 	case len(lost) > 0:
