@@ -61,7 +61,7 @@ func (d *Dialect) UnmarshalText(b []byte) error {
 	if i < 0 {
 		return fmt.Errorf("%w dialect %q: use one of %s", redrive.ErrInvalid, b, strings.Join(names, ", "))
 	}
-	*d = Dialect(i)
+	*d = Dialect(i) //nolint:gosec // one of a few
 	return nil
 }
 

@@ -105,7 +105,7 @@ func milliseconds(v int64, ok bool) time.Time {
 // position sets partition and offset where they make sense.
 func position(p *Place, partition, offset int64, hasPartition, hasOffset bool) {
 	if hasPartition && partition <= math.MaxInt32 {
-		p.Partition = int32(partition)
+		p.Partition = int32(partition) //nolint:gosec // 0 to MaxInt32
 	}
 	if hasOffset {
 		p.Offset = offset
