@@ -3,18 +3,9 @@ package memory
 // heap orders items by a time and their seq. An item knows its index, so that it can
 // be removed from the middle.
 type heap struct {
-	entries []heapEntry
-	by      by
+	entries  []heapEntry
+	byExpiry bool // the index is kept in expIdx
 }
-
-// by is what a heap is ordered by, and so where an item keeps its index.
-type by uint8
-
-const (
-	byDue by = iota // or by the end of the lease
-	byExpiry
-	byDeath
-)
 
 type heapEntry struct {
 	at  int64
@@ -33,12 +24,8 @@ func (h *heap) first() int64 {
 }
 
 func (h *heap) index(it *item) *int {
-	switch h.by {
-	case byExpiry:
+	if h.byExpiry {
 		return &it.expIdx
-	case byDeath:
-		return &it.deadIdx
-	case byDue:
 	}
 	return &it.idx
 }

@@ -32,7 +32,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/sqlstore"
+	"github.com/redrive/redrive/internal/sqlstats"
 )
 
 // Store is a store in MySQL or MariaDB. It is safe for concurrent use.
@@ -49,7 +49,7 @@ type Store struct {
 	ddl      bool
 	trace    func(statement string, took time.Duration)
 
-	durations sqlstore.Recorder
+	durations sqlstats.Recorder
 
 	stop     context.CancelFunc // ends the background
 	alive    context.Context    //nolint:containedctx // of the background goroutines
@@ -57,7 +57,6 @@ type Store struct {
 	over     atomic.Bool
 	gatherer gatherer
 	watcher  watcher
-	floors   sqlstore.Floors
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
 
@@ -85,7 +84,6 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s.gatherer.store = s
 	s.spawn(s.poll)
 	s.spawn(s.upkeep)
-	s.spawn(func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
 	return s, nil
 }
 
@@ -192,16 +190,15 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// observe counts a statement that ended with err.
-func (s *Store) observe(statement string, began time.Time, err error) {
+func (s *Store) observe(statement string, began time.Time) {
 	took := time.Since(began)
-	s.durations.Observe(statement, took, err)
+	s.durations.Observe(statement, took)
 	if s.trace != nil {
 		s.trace(statement, took)
 	}
 }
 
-// Stats returns the state of the pool of connections, and how statements went.
+// Stats returns the state of the pool of connections, and how long statements took.
 func (s *Store) Stats() redrive.StoreStats {
 	p := s.pool.Stats()
 	return redrive.StoreStats{

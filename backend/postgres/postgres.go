@@ -36,7 +36,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/sqlstore"
+	"github.com/redrive/redrive/internal/sqlstats"
 )
 
 // Store is a store in PostgreSQL. It is safe for concurrent use.
@@ -51,7 +51,7 @@ type Store struct {
 	trace   func(statement string, took time.Duration)
 	adjust  func(*pgxpool.Config) // of tests
 
-	durations sqlstore.Recorder
+	durations sqlstats.Recorder
 
 	stop     context.CancelFunc // ends the background
 	alive    context.Context    //nolint:containedctx // of the background goroutines
@@ -60,7 +60,7 @@ type Store struct {
 	gatherer gatherer
 	watcher  watcher
 	hints    hints
-	floors   sqlstore.Floors
+	floors   floors
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
 
@@ -203,7 +203,6 @@ func (s *Store) begin(conn *pgx.ConnConfig) {
 	s.hints.init(s, conn)
 	s.spawn(s.poll)
 	s.spawn(s.upkeep)
-	s.spawn(func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
 	if s.listen {
 		s.spawn(s.hints.send)
 		s.spawn(s.hints.receive)
@@ -273,16 +272,15 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// observe counts a statement that ended with err.
-func (s *Store) observe(statement string, began time.Time, err error) {
+func (s *Store) observe(statement string, began time.Time) {
 	took := time.Since(began)
-	s.durations.Observe(statement, took, err)
+	s.durations.Observe(statement, took)
 	if s.trace != nil {
 		s.trace(statement, took)
 	}
 }
 
-// Stats returns the state of the pool of connections, and how statements went.
+// Stats returns the state of the pool of connections, and how long statements took.
 func (s *Store) Stats() redrive.StoreStats {
 	p := s.pool.Stat()
 	return redrive.StoreStats{

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // defaults are the statements of the default schema.
@@ -87,14 +86,14 @@ func settleIn(ctx context.Context, tx any, sql *statements, st *redrive.Settleme
 	if err != nil {
 		return err
 	}
-	if err := st.Validate(); err != nil {
+	if err := checkSettlement(st); err != nil {
 		return err
 	}
 	lost, err := settleTx(ctx, q, sql, []redrive.Settlement{*st}, []int{0})
-	var refused *sqlstore.RefusedError
+	var refused *refusedError
 	switch {
 	case errors.As(err, &refused):
-		return refused.Err
+		return refused.err
 	case err != nil:
 		return &redrive.Error{Op: "settle", Queue: st.Receipt.Queue, ID: st.Receipt.ID, Err: err, Hint: "roll the transaction back"}
 	case len(lost) > 0:

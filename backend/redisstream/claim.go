@@ -64,7 +64,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 		}
 		all = append(all, list...)
 		skipped += number(at(answer, 1))
-		if number(at(answer, 2)) == 0 && (len(items(at(answer, 3)))+len(items(at(answer, 4))))/4 < n {
+		if number(at(answer, 2)) == 0 && len(items(at(answer, 3)))/4+len(items(at(answer, 4)))/2 < n {
 			break
 		}
 	}
@@ -108,17 +108,17 @@ func claimArgs(q *queue, req *redrive.ClaimRequest, n int, nonce string, skipped
 // letter here: its lease is ours.
 func (s *Store) deliveries(ctx context.Context, q *queue, req *redrive.ClaimRequest, nonce string, answer []any) ([]redrive.Delivery, error) {
 	now := number(at(answer, 0))
-	out, fresh := items(at(answer, 3)), items(at(answer, 4))
-	r := &claimReader{s: s, q: q, req: req, now: now, until: now + span(req.Lease)}
-	r.list = make([]redrive.Delivery, 0, (len(out)+len(fresh))/4)
+	out, fresh, ranks := items(at(answer, 3)), items(at(answer, 4)), items(at(answer, 5))
+	r := &claimReader{s: s, q: q, req: req, now: now, until: now + span(req.Lease), holder: "1 1 0 0 " + nonce + " " + instanceOf(req)}
+	r.list = make([]redrive.Delivery, 0, len(out)/4+len(fresh)/2)
+	r.copied.msgs = make([]redrive.Message, 0, len(fresh)/2)
 	// Both lists are in order of rank.
-	for len(out) > 3 || len(fresh) > 3 {
-		if len(fresh) > 3 && (len(out) < 4 || number(fresh[0]) < number(out[0])) {
-			holder := "1 1 0 0 " + text(fresh[2]) + " " + nonce + " " + instanceOf(req)
-			if err := r.add("s"+text(fresh[1]), fresh[3], holder); err != nil {
+	for len(out) > 3 || len(fresh) > 1 {
+		if len(fresh) > 1 && (len(out) < 4 || number(at(ranks, 0)) < number(out[0])) {
+			if err := r.first(text(fresh[0]), fresh[1]); err != nil {
 				return nil, err
 			}
-			fresh = fresh[4:]
+			fresh, ranks = fresh[2:], ranks[min(1, len(ranks)):]
 			continue
 		}
 		if err := r.add(text(out[1]), out[3], text(out[2])); err != nil {
@@ -126,6 +126,7 @@ func (s *Store) deliveries(ctx context.Context, q *queue, req *redrive.ClaimRequ
 		}
 		out = out[4:]
 	}
+	s.copies.add(r.holder, &r.copied, req.Lease)
 	return r.list, s.bury(ctx, r.bad)
 }
 
@@ -135,8 +136,34 @@ type claimReader struct {
 	q          *queue
 	req        *redrive.ClaimRequest
 	now, until int64
+	holder     string // of what was never claimed before
 	list       []redrive.Delivery
+	copied     heldBatch
 	bad        []*item
+}
+
+// first reads an entry that was never claimed before. Nearly all are what Publish wrote,
+// so nothing has happened to them.
+func (r *claimReader) first(entry string, raw any) error {
+	envelope, ok := raw.(string)
+	if !ok {
+		return r.add("s"+entry, raw, r.holder)
+	}
+	r.list = append(r.list, redrive.Delivery{})
+	d := &r.list[len(r.list)-1]
+	var story redrive.History
+	d.Queue = r.q.name
+	if original, err := unseal(envelope, &d.Message, &story); err != nil || original != nil || story.Count > 0 {
+		r.list = r.list[:len(r.list)-1]
+		return r.add("s"+entry, raw, r.holder)
+	}
+	d.ID = r.q.id(entry)
+	ms, _, _ := entryNumbers(entry)
+	d.PublishedAt = moment(int64(ms) * 1000) //nolint:gosec // a time
+	d.Attempt, d.LeasedAt, d.Lease = 1, moment(r.now), r.req.Lease
+	d.Receipt = redrive.Receipt{Ref: d.Ref(), Token: 1, Position: makePosition("s"+entry, sizeOf(raw), r.holder)}
+	r.copied.add(&d.Message)
+	return nil
 }
 
 func (r *claimReader) add(place string, raw any, holder string) error {
@@ -148,16 +175,21 @@ func (r *claimReader) add(place string, raw any, holder string) error {
 		r.bad = append(r.bad, it)
 		return nil
 	}
-	h := &it.held
+	h, size := &it.held, int64(0)
+	if place[0] == 's' {
+		size = sizeOf(raw)
+	}
 	d := redrive.Delivery{
 		Message: it.msg, Lane: it.lane, Attempt: int(h.attempts), Failures: int(it.failures), Crashes: int(it.crashes),
 		Suspect: it.suspect(), LeasedAt: moment(r.now), Lease: r.req.Lease,
-		Receipt: redrive.Receipt{Ref: it.msg.Ref(), Token: uint64(h.token), Position: it.place + "\n" + it.holder}, //nolint:gosec // never negative
+		Receipt: redrive.Receipt{Ref: it.msg.Ref(), Token: uint64(h.token), Position: makePosition(it.place, size, it.holder)}, //nolint:gosec // never negative
 	}
 	if it.dead() {
 		d.Dead = it.reason
 	}
-	r.s.copies.add(it, r.req.Lease)
+	if holder == r.holder {
+		r.copied.add(&it.msg)
+	}
 	r.list = append(r.list, d)
 	return nil
 }
@@ -186,12 +218,29 @@ func (s *Store) bury(ctx context.Context, list []*item) error {
 	return err
 }
 
-// position takes a receipt's position apart.
-func position(r *redrive.Receipt) (place, holder string, ok bool) {
-	place, holder, ok = strings.Cut(r.Position, "\n")
-	if !ok || len(place) < 2 || !strings.Contains("sid", place[:1]) {
-		return "", "", false
+// position is where a receipt's message is, and who has it. In a receipt it is place, size
+// and holder, a line each.
+type position struct {
+	place, holder string
+	size          int64 // what an entry counts
+	ok            bool
+}
+
+func makePosition(place string, size int64, holder string) string {
+	return place + "\n" + strconv.FormatInt(size, 10) + "\n" + holder
+}
+
+// positionOf takes a receipt's position apart.
+func positionOf(r *redrive.Receipt) (p position) {
+	place, rest, ok := strings.Cut(r.Position, "\n")
+	size, holder, ok2 := strings.Cut(rest, "\n")
+	n, err := strconv.ParseInt(size, 10, 64)
+	if !ok || !ok2 || err != nil || len(place) < 2 || !strings.Contains("sid", place[:1]) {
+		return position{}
 	}
 	h, ok := parseHolder(holder)
-	return place, holder, ok && uint64(h.token) == r.Token //nolint:gosec // never negative
+	if !ok || uint64(h.token) != r.Token { //nolint:gosec // never negative
+		return position{}
+	}
+	return position{place, holder, n, true}
 }

@@ -197,6 +197,24 @@ func unseal(e string, m *redrive.Message, h *redrive.History) (original *redrive
 	return original, nil
 }
 
+// sizeOf is what an entry, or an envelope, counts; see sizeof in lib.lua.
+func sizeOf(raw any) int64 {
+	if envelope, ok := raw.(string); ok {
+		return int64(binary.LittleEndian.Uint32([]byte(envelope[1:5]))) // the scripts saw that it is longer
+	}
+	fields := items(raw)
+	if len(fields) == 2 && text(fields[0]) == field {
+		if e := text(fields[1]); len(e) >= 10 && e[0] == envelopeVersion {
+			return sizeOf(e)
+		}
+	}
+	n := 0
+	for _, f := range fields {
+		n += len(text(f))
+	}
+	return int64(n)
+}
+
 // field is the name of the field of an entry that holds an envelope.
 const field = "redrive"
 
@@ -246,12 +264,31 @@ const idLength = 36
 // id returns the message id that is made of an entry's: a UUIDv7 of the same time whose
 // end belongs to the queue, so that it leads back to the entry. See uuid in lib.lua.
 func (q *queue) id(entry string) string {
-	ms, seq, ok := entryNumbers(entry)
-	if !ok {
+	var text [idLength]byte
+	if !q.writeID(&text, entry) {
 		return ""
 	}
-	var b [8]byte
+	return string(text[:])
+}
+
+func (q *queue) writeID(text *[idLength]byte, entry string) bool {
+	ms, seq, ok := entryNumbers(entry)
+	if !ok {
+		return false
+	}
+	q.write(text, ms, seq)
+	return true
+}
+
+// idOf is the id that is made of an entry's numbers.
+func (q *queue) idOf(ms, seq uint64) string {
 	var text [idLength]byte
+	q.write(&text, ms, seq)
+	return string(text[:])
+}
+
+func (q *queue) write(text *[idLength]byte, ms, seq uint64) {
+	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], ms<<16|0x7000|seq&0xfff)
 	hex.Encode(text[:], b[:4])
 	text[8] = '-'
@@ -263,7 +300,6 @@ func (q *queue) id(entry string) string {
 	hex.Encode(text[19:], b[:2])
 	text[23] = '-'
 	copy(text[24:], q.tag)
-	return string(text[:])
 }
 
 // entry returns the entry that an id is made of, or "".

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -12,14 +13,16 @@ import (
 // trimmed the stream meanwhile. It is an aid only: without a copy the entry is read.
 type copies struct {
 	mu    sync.Mutex
-	held  map[string]heldCopy // by queue and place
-	swept time.Time           // when it was full and tidied up last
+	held  map[string]*heldBatch // by holder, which is that of one claim
+	n     int                   // messages of all
+	swept time.Time             // when it was full and tidied up last
 }
 
-type heldCopy struct {
-	holder string
-	msg    redrive.Message
-	until  time.Time // of our clock; only to tidy up
+// heldBatch is what one claim handed out for the first time, in order of the entries.
+type heldBatch struct {
+	msgs  []redrive.Message // one that was taken or is too large has no queue
+	left  int               // not settled yet
+	until time.Time         // of our clock; only to tidy up
 }
 
 // Bounds of the copies: how many, and how long beyond their lease.
@@ -29,23 +32,38 @@ const (
 	copyLargest = 256 << 10 // bytes of a body
 )
 
-func (c *copies) add(it *item, lease time.Duration) {
-	if it.place[0] != 's' || it.bad != nil || len(it.msg.Body) > copyLargest {
+func (b *heldBatch) add(m *redrive.Message) {
+	b.msgs = append(b.msgs, *m)
+	if len(m.Body) > copyLargest {
+		b.msgs[len(b.msgs)-1] = redrive.Message{ID: m.ID}
+	}
+}
+
+// add keeps a batch, if there is room.
+func (c *copies) add(holder string, b *heldBatch, lease time.Duration) {
+	if len(b.msgs) == 0 {
 		return
 	}
 	now := time.Now()
+	b.left, b.until = len(b.msgs), now.Add(min(lease, 24*time.Hour)+copySlack)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held == nil {
-		c.held = make(map[string]heldCopy)
+		c.held = make(map[string]*heldBatch)
 	}
-	if len(c.held) >= maxCopies {
+	if c.n+len(b.msgs) > maxCopies {
 		c.sweep(now)
-		if len(c.held) >= maxCopies {
+		if c.n+len(b.msgs) > maxCopies {
 			return
 		}
 	}
-	c.held[it.q.name+"/"+it.place] = heldCopy{it.holder, it.msg, now.Add(min(lease, 24*time.Hour) + copySlack)}
+	c.held[holder] = b
+	c.n += len(b.msgs)
+}
+
+func (c *copies) remove(holder string, b *heldBatch) {
+	delete(c.held, holder)
+	c.n -= len(b.msgs)
 }
 
 // sweep removes copies that nobody will ask for, at most once a second.
@@ -54,35 +72,42 @@ func (c *copies) sweep(now time.Time) {
 		return
 	}
 	c.swept = now
-	for k, v := range c.held {
-		if now.After(v.until) {
-			delete(c.held, k)
+	for holder, b := range c.held {
+		if now.After(b.until) {
+			c.remove(holder, b)
 		}
 	}
 }
 
-// take returns the copy of a claim and forgets it.
-func (c *copies) take(queue, place, holder string) (redrive.Message, bool) {
+// take returns the copy of a claimed message and forgets it.
+func (c *copies) take(ref redrive.Ref, holder string) (m redrive.Message, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v, ok := c.held[queue+"/"+place]
-	if !ok || v.holder != holder {
-		return redrive.Message{}, false
+	b := c.held[holder]
+	if b == nil {
+		return m, false
 	}
-	delete(c.held, queue+"/"+place)
-	return v.msg, true
+	// The ids of entries are in order of the entries but for a number that starts anew.
+	i := slices.IndexFunc(b.msgs, func(m redrive.Message) bool { return m.ID == ref.ID })
+	if i < 0 || b.msgs[i].Queue != ref.Queue {
+		return m, false
+	}
+	m, b.msgs[i] = b.msgs[i], redrive.Message{ID: ref.ID}
+	c.left(holder, b, 1)
+	return m, true
 }
 
-// drop forgets the copies of settled claims.
-func (c *copies) drop(list []redrive.Settlement) {
+// drop forgets the copies of n settled claims of a holder.
+func (c *copies) drop(holder string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.held) == 0 {
-		return
+	if b := c.held[holder]; b != nil {
+		c.left(holder, b, n)
 	}
-	for i := range list {
-		if place, _, ok := position(&list[i].Receipt); ok && place[0] == 's' {
-			delete(c.held, list[i].Receipt.Queue+"/"+place)
-		}
+}
+
+func (c *copies) left(holder string, b *heldBatch, less int) {
+	if b.left -= less; b.left <= 0 {
+		c.remove(holder, b)
 	}
 }

@@ -56,20 +56,24 @@ func (h *head) pack(p *packed) {
 	}
 }
 
-// holder is who has or had a message under a lease; see hand in claim.lua.
+// holder is who has or had a message under a lease; see hand and batches in the scripts.
 type holder struct {
 	token, attempts, crashes int64
 	alone, suspect           bool
-	size                     int64
+	nonce                    string
 	instance                 string
 }
 
 func parseHolder(s string) (h holder, ok bool) {
-	parts := strings.SplitN(s, " ", 7)
-	if len(parts) != 7 {
-		return h, false
+	var parts [6]string
+	for i := range 5 {
+		var ok bool
+		if parts[i], s, ok = strings.Cut(s, " "); !ok {
+			return h, false
+		}
 	}
-	var n [5]int64
+	parts[5] = s
+	var n [4]int64
 	for i := range n {
 		v, err := strconv.ParseInt(parts[i], 10, 64)
 		if err != nil {
@@ -77,7 +81,7 @@ func parseHolder(s string) (h holder, ok bool) {
 		}
 		n[i] = v
 	}
-	return holder{token: n[0], attempts: n[1], crashes: n[2], alone: n[3]&1 != 0, suspect: n[3]&2 != 0, size: n[4], instance: parts[6]}, true
+	return holder{token: n[0], attempts: n[1], crashes: n[2], alone: n[3]&1 != 0, suspect: n[3]&2 != 0, nonce: parts[4], instance: parts[5]}, true
 }
 
 // item is a message as a script showed it.

@@ -67,9 +67,8 @@ func (s *Store) Monitor(ctx context.Context, name string) (*Monitor, error) {
 		Queue: name, Stream: q.keys[keyStream], Entries: t.entries, Unclaimed: t.entries - t.claimed, Indexed: t.indexed,
 		Attempts: make(map[int]int64), Complete: t.leased+t.lost <= monitorLooked,
 	}
-	counts := t.counts(name)
-	if oldest := counts.Oldest(); !oldest.IsZero() {
-		m.Oldest = moment(t.now).Sub(oldest)
+	if t.oldest > 0 {
+		m.Oldest = time.Duration(t.now-t.oldest) * time.Microsecond
 	}
 	consumers := make(map[string]*ConsumerLoad)
 	if err := s.monitorConsumers(ctx, q, consumers); err != nil {
@@ -101,9 +100,62 @@ func (s *Store) monitorConsumers(ctx context.Context, q *queue, consumers map[st
 	return nil
 }
 
+// monitorBatches looks at leases over many entries, those that end first.
+func (s *Store) monitorBatches(ctx context.Context, q *queue, m *Monitor, consumers map[string]*ConsumerLoad, now int64) error {
+	batches, err := s.conn.ZRangeWithScores(ctx, q.keys[keyBatches], 0, findPage-1).Result()
+	if err != nil || len(batches) == 0 {
+		return err
+	}
+	fields := make([]string, len(batches))
+	for i := range batches {
+		fields[i] = "b" + text(batches[i].Member)[batchNonce:batchInstance]
+	}
+	left, err := s.conn.HMGet(ctx, q.keys[keyHolders], fields...).Result()
+	if err != nil {
+		return err
+	}
+	for i := range batches {
+		if n := number(left[i]); n > 0 && m.Looked < monitorLooked {
+			m.Looked += int(n)
+			m.Attempts[1] += n
+			load(consumers, text(batches[i].Member)[batchInstance:]).lease(n, now-int64(batches[i].Score))
+		}
+	}
+	return nil
+}
+
+// Places within the name of a batch; see lib.lua.
+const (
+	batchNonce    = 50
+	batchInstance = 62
+)
+
+// load returns what is known of a consumer.
+func load(consumers map[string]*ConsumerLoad, name string) *ConsumerLoad {
+	c := consumers[name]
+	if c == nil {
+		c = &ConsumerLoad{Name: name}
+		consumers[name] = c
+	}
+	return c
+}
+
+// lease counts leases that ran out so many microseconds ago, if that is not negative.
+func (c *ConsumerLoad) lease(n, over int64) {
+	if over < 0 {
+		c.Leased += n
+		return
+	}
+	c.Overdue += n
+	c.Longest = max(c.Longest, time.Duration(over)*time.Microsecond)
+}
+
 // monitorLeases looks at leases, those that end first.
 func (s *Store) monitorLeases(ctx context.Context, q *queue, m *Monitor, consumers map[string]*ConsumerLoad, now int64) error {
-	for from := int64(0); from < monitorLooked; from += findPage {
+	if err := s.monitorBatches(ctx, q, m, consumers, now); err != nil {
+		return err
+	}
+	for from := int64(0); m.Looked < monitorLooked; from += findPage {
 		leases, err := s.conn.ZRangeWithScores(ctx, q.keys[keyLeases], from, from+findPage-1).Result()
 		if err != nil || len(leases) == 0 {
 			return err
@@ -123,17 +175,7 @@ func (s *Store) monitorLeases(ctx context.Context, q *queue, m *Monitor, consume
 			}
 			m.Looked++
 			m.Attempts[int(h.attempts)]++
-			c := consumers[h.instance]
-			if c == nil {
-				c = &ConsumerLoad{Name: h.instance}
-				consumers[h.instance] = c
-			}
-			if over := now - int64(leases[i].Score); over >= 0 {
-				c.Overdue++
-				c.Longest = max(c.Longest, time.Duration(over)*time.Microsecond)
-			} else {
-				c.Leased++
-			}
+			load(consumers, h.instance).lease(1, now-int64(leases[i].Score))
 		}
 		if len(leases) < findPage {
 			return nil

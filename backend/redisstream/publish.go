@@ -55,8 +55,9 @@ func isPlain(m *redrive.Message) bool {
 // publishPlain publishes a page of messages of one queue and returns the others.
 func (s *Store) publishPlain(ctx context.Context, msgs []redrive.Message, which []int, errs []error) (rest []int) {
 	q := s.queue(msgs[which[0]].Queue)
-	args := []any{q.name, nil}
-	var page []int
+	args := make([]any, 2, 2+min(len(which), publishPage))
+	args[0] = q.name
+	page := make([]int, 0, min(len(which), publishPage))
 	size, bytes := 0, 0
 	for n, i := range which {
 		if msgs[i].Queue != q.name {
@@ -81,18 +82,21 @@ func (s *Store) publishPlain(ctx context.Context, msgs []redrive.Message, which 
 		return rest
 	}
 	args[1] = size
-	keys := []string{q.keys[keyStream], q.keys[keyCounters], s.prefix + ":notify", s.prefix + ":queues"}
-	got, err := s.conn.Write(ctx, scriptPublish, keys, args...)
+	got, err := s.conn.Write(ctx, scriptPublish, q.publishing, args...)
 	entries := items(got)
-	if err == nil && len(entries) != len(page) {
+	if err == nil && len(entries) != len(page) && len(entries) != 1 {
 		err = fmt.Errorf("%w: the script answered %d of %d", redrive.ErrUnknown, len(entries), len(page))
 	}
 	for n, i := range page {
-		if err != nil {
+		switch {
+		case err != nil:
 			errs[i] = s.fail(err)
-			continue
+		case n < len(entries):
+			msgs[i].ID = q.id(text(entries[n]))
+		default: // of the same millisecond, one after the other
+			ms, first, _ := entryNumbers(text(entries[0]))
+			msgs[i].ID = q.idOf(ms, first+uint64(n)) //nolint:gosec // small
 		}
-		msgs[i].ID = q.id(text(entries[n]))
 	}
 	return rest
 }

@@ -15,7 +15,9 @@
 //	{P}:Q:w  :d    hashes    blobs of indexed waiting messages, of dead letters
 //	{P}:Q:0 :1 :2  sorted    lanes: due time -> order and id
 //	{P}:Q:le :dl   sorted    leases: end -> place; of waiting messages, of dead letters
-//	{P}:Q:lh       hash      place -> holder: token, attempts, crashes, flags, size, nonce, instance
+//	{P}:Q:lh       hash      place -> holder: token, attempts, crashes, flags, nonce, instance
+//	{P}:Q:lt :lb   sorted    batches, each one lease over what one claim handed out for the
+//	                         first time: end -> batch; by its first entry
 //	{P}:Q:x :e :pb sorted    released suspects; expiries; by time of publication
 //	{P}:Q:ch :co   sorted    messages of each key in order; the ordered ones alone
 //	{P}:Q:b        set       blocked behind their key
@@ -80,6 +82,10 @@ type queue struct {
 	name string
 	tag  string   // the end of the ids that are made of entries
 	keys []string // in the order of lib.lua
+
+	script     []string // the store's and these: the keys of a script over this queue
+	settling   []string // the keys of the done script
+	publishing []string // of publish
 }
 
 // Option configures a Store.
@@ -144,7 +150,7 @@ func (s *Store) introduce(ctx context.Context) error {
 }
 
 // suffixes are the queue's keys in the order of queue() in lib.lua.
-var suffixes = []string{"", ":w", ":d", ":0", ":1", ":2", ":le", ":lh", ":x", ":e", ":pb", ":ch", ":co", ":b", ":c", ":r", ":rf", ":dd", ":dc", ":dl", ":dlq", ":di"}
+var suffixes = []string{"", ":w", ":d", ":0", ":1", ":2", ":le", ":lh", ":x", ":e", ":pb", ":ch", ":co", ":b", ":c", ":r", ":rf", ":dd", ":dc", ":dl", ":dlq", ":di", ":lt", ":lb"}
 
 // Places of keys in queue.keys.
 const (
@@ -154,6 +160,8 @@ const (
 	keyCounters = 14
 	keyDied     = 17
 	keyDead     = 20
+	keyBatches  = 22
+	keyRanges   = 23
 )
 
 func (s *Store) queue(name string) *queue {
@@ -166,17 +174,31 @@ func (s *Store) queue(name string) *queue {
 		for _, x := range suffixes {
 			q.keys = append(q.keys, s.prefix+name+x)
 		}
+		q.script = append(s.storeKeys(), q.keys...)
+		q.publishing = []string{q.keys[keyStream], q.keys[keyCounters], s.prefix + ":notify", s.prefix + ":queues"}
+		for _, k := range []int{keyStream, keyLeases, keyHolders, keyCounters, keyBatches, keyRanges} {
+			q.settling = append(q.settling, q.keys[k])
+		}
 		s.queues[name] = q
 	}
 	return q
 }
 
-// keys returns the keys of a script over some queues.
-func (s *Store) keys(queues ...*queue) []string {
-	keys := make([]string, 0, 6+len(queues)*len(suffixes))
+// storeKeys returns the keys of the store itself, which lib.lua has first.
+func (s *Store) storeKeys() []string {
+	var keys []string
 	for _, name := range []string{":notify", ":queues", ":meta", ":records", ":recordkeys", ":recordexp"} {
 		keys = append(keys, s.prefix+name)
 	}
+	return keys
+}
+
+// keys returns the keys of a script over some queues. They are not to be changed.
+func (s *Store) keys(queues ...*queue) []string {
+	if len(queues) == 1 {
+		return queues[0].script
+	}
+	keys := s.storeKeys()
 	for _, q := range queues {
 		keys = append(keys, q.keys...)
 	}

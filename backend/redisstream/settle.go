@@ -3,7 +3,9 @@ package redisstream
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -68,7 +70,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	if o.checks && it.place[0] != 's' {
 		rev = it.rev
 	}
-	p.list(18)
+	p.list(19)
 	p.str("c")
 	p.num(st.index(it.q))
 	p.str(it.place)
@@ -95,6 +97,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	}
 	packBooks(p, o.booksT)
 	p.num(int64(bit(o.fresh)))
+	p.num(int64(it.msg.Size()))
 	return nil
 }
 
@@ -170,18 +173,19 @@ func (s *Store) Settle(ctx context.Context, list []redrive.Settlement) []error {
 		return failAll(len(list), redrive.ErrClosed)
 	}
 	quick := true
+	where := make([]position, len(list))
 	for i := range list {
 		if errs[i] = list[i].Validate(); errs[i] == nil {
-			place, _, ok := position(&list[i].Receipt)
-			quick = quick && ok && place[0] == 's' && list[i].Outcome == redrive.OutcomeDone && len(list[i].Emit) == 0
+			where[i] = positionOf(&list[i].Receipt)
+			quick = quick && where[i].ok && where[i].place[0] == 's' && list[i].Outcome == redrive.OutcomeDone && len(list[i].Emit) == 0
 		}
 	}
 	for from := 0; from < len(list); {
 		n := min(stepPage, len(list)-from)
 		if quick {
-			n = s.settleQuick(ctx, list[from:], errs[from:])
+			n = s.settleQuick(ctx, list[from:], where[from:], errs[from:])
 		} else {
-			s.settlePage(ctx, list[from:from+n], errs[from:from+n])
+			s.settlePage(ctx, list[from:from+n], where[from:from+n], errs[from:from+n])
 		}
 		from += n
 	}
@@ -191,45 +195,76 @@ func (s *Store) Settle(ctx context.Context, list []redrive.Settlement) []error {
 	return errs
 }
 
+// quickPage is how many plain entries one script settles at most.
+const quickPage = 500
+
 // settleQuick settles a page of plain entries of one queue as done, and returns how many
 // of the list that were.
-func (s *Store) settleQuick(ctx context.Context, list []redrive.Settlement, errs []error) int {
+func (s *Store) settleQuick(ctx context.Context, list []redrive.Settlement, where []position, errs []error) int {
 	q := s.queue(list[0].Receipt.Queue)
-	var args []any
-	var which []int
 	n := 0
-	for ; n < len(list) && len(which) < 500 && list[n].Receipt.Queue == q.name; n++ {
-		if errs[n] != nil {
-			continue
-		}
-		r := &list[n].Receipt
-		place, holder, _ := position(r)
-		if q.id(place[1:]) != r.ID {
+	which := make([]int, 0, min(len(list), quickPage))
+	for ; n < len(list) && len(which) < quickPage && list[n].Receipt.Queue == q.name; n++ {
+		switch {
+		case errs[n] != nil:
+		case !q.names(where[n].place, list[n].Receipt.ID):
 			errs[n] = redrive.ErrNotFound
-			continue
+		default:
+			which = append(which, n)
 		}
-		args = append(args, place, holder)
-		which = append(which, n)
 	}
 	if len(which) == 0 {
 		return n
 	}
-	keys := []string{q.keys[keyStream], q.keys[keyLeases], q.keys[keyHolders], q.keys[keyCounters]}
-	got, err := s.conn.Write(ctx, scriptDone, keys, args...)
+	// The script looks at all of a holder's at once.
+	slices.SortStableFunc(which, func(a, b int) int { return strings.Compare(where[a].holder, where[b].holder) })
+	got, err := s.conn.Write(ctx, scriptDone, q.settling, doneArgs(which, where)...)
 	results := items(got)
 	for k, i := range which {
 		if errs[i] = s.fail(err); err == nil {
 			errs[i] = codeError(number(at(results, k)))
 		}
 	}
-	s.copies.drop(list[:n])
+	for from := 0; from < len(which); {
+		held := sameHolder(which[from:], where)
+		s.copies.drop(where[which[from]].holder, held)
+		from += held
+	}
 	s.stats.settled.Add(int64(len(which)))
 	return n
 }
 
+// sameHolder is how many of the first have one holder.
+func sameHolder(which []int, where []position) int {
+	n := 1
+	for n < len(which) && where[which[n]].holder == where[which[0]].holder {
+		n++
+	}
+	return n
+}
+
+func doneArgs(which []int, where []position) []any {
+	args := make([]any, 0, len(which)+8)
+	for len(which) > 0 {
+		n := sameHolder(which, where)
+		holder := where[which[0]].holder
+		h, _ := parseHolder(holder)
+		bytes := len(args) + 3
+		args = append(args, holder, h.nonce, n, nil)
+		size := int64(0)
+		for _, i := range which[:n] {
+			args = append(args, where[i].place[1:])
+			size += where[i].size
+		}
+		args[bytes] = size
+		which = which[n:]
+	}
+	return args
+}
+
 // settlePage settles a page in one step, after it has read the messages that live on.
-func (s *Store) settlePage(ctx context.Context, list []redrive.Settlement, errs []error) {
-	found, err := s.settled(ctx, list, errs)
+func (s *Store) settlePage(ctx context.Context, list []redrive.Settlement, where []position, errs []error) {
+	found, err := s.settled(ctx, list, where, errs)
 	if err != nil {
 		for i := range errs {
 			if errs[i] == nil {
@@ -273,7 +308,7 @@ func (s *Store) settlePage(ctx context.Context, list []redrive.Settlement, errs 
 }
 
 // settled returns the messages of a page's receipts, nil where there is an error.
-func (s *Store) settled(ctx context.Context, list []redrive.Settlement, errs []error) ([]*item, error) {
+func (s *Store) settled(ctx context.Context, list []redrive.Settlement, where []position, errs []error) ([]*item, error) {
 	found := make([]*item, len(list))
 	var refs []redrive.Ref
 	var index []int
@@ -282,17 +317,17 @@ func (s *Store) settled(ctx context.Context, list []redrive.Settlement, errs []e
 			continue
 		}
 		t := &list[i]
-		place, holder, ok := position(&t.Receipt)
-		if q := s.queue(t.Receipt.Queue); ok && t.Outcome == redrive.OutcomeDone || t.Outcome == redrive.OutcomeDrop && ok {
-			it := &item{q: q, place: place, holder: holder, msg: redrive.Message{ID: t.Receipt.ID, Queue: q.name}}
-			if own := q.idOf(place); own != t.Receipt.ID {
+		p := &where[i]
+		if q := s.queue(t.Receipt.Queue); p.ok && (t.Outcome == redrive.OutcomeDone || t.Outcome == redrive.OutcomeDrop) {
+			it := &item{q: q, place: p.place, holder: p.holder, msg: redrive.Message{ID: t.Receipt.ID, Queue: q.name}}
+			if !q.names(p.place, t.Receipt.ID) {
 				errs[i] = redrive.ErrNotFound
 				continue
 			}
 			found[i] = it
 			continue
 		}
-		if it := s.copied(t, place, holder); ok && it != nil {
+		if it := s.copied(t, p); it != nil {
 			found[i] = it
 			continue
 		}
@@ -307,11 +342,10 @@ func (s *Store) settled(ctx context.Context, list []redrive.Settlement, errs []e
 	}
 	for n, i := range index {
 		it := got[n]
-		place, holder, ok := position(&list[i].Receipt)
 		switch {
 		case it == nil:
 			errs[i] = redrive.ErrNotFound
-		case !ok || it.place != place || it.holder != holder:
+		case !where[i].ok || it.place != where[i].place || it.holder != where[i].holder:
 			errs[i] = redrive.ErrLeaseLost
 		default:
 			found[i] = it
@@ -322,33 +356,41 @@ func (s *Store) settled(ctx context.Context, list []redrive.Settlement, errs []e
 
 // copied returns the message of a first claim that this process made, or nil. What a
 // release or a claim alone becomes depends on whether the lease ran out: that is read.
-func (s *Store) copied(t *redrive.Settlement, place, holder string) *item {
-	h, ok := parseHolder(holder)
-	if !ok || place[0] != 's' || h.alone || h.suspect || t.Outcome == redrive.OutcomeRelease {
+func (s *Store) copied(t *redrive.Settlement, p *position) *item {
+	if !p.ok || p.place[0] != 's' || t.Outcome == redrive.OutcomeRelease {
 		return nil
 	}
-	m, ok := s.copies.take(t.Receipt.Queue, place, holder)
-	if !ok || m.ID != t.Receipt.ID {
+	h, _ := parseHolder(p.holder)
+	if h.alone || h.suspect {
 		return nil
 	}
-	it := &item{q: s.queue(t.Receipt.Queue), place: place, holder: holder, msg: m}
+	q := s.queue(t.Receipt.Queue)
+	m, ok := s.copies.take(t.Receipt.Ref, p.holder)
+	if !ok || !q.names(p.place, m.ID) {
+		return nil
+	}
+	it := &item{q: q, place: p.place, holder: p.holder, msg: m}
 	it.published = micros(m.PublishedAt)
 	it.token, it.attempts = h.token, h.attempts
 	return it
 }
 
-// idOf returns the message's id of a place.
-func (q *queue) idOf(place string) string {
-	if place[0] == 's' {
-		return q.id(place[1:])
+// names reports whether a place is that of a message id.
+func (q *queue) names(place, id string) bool {
+	if place[0] != 's' {
+		return place[1:] == id
 	}
-	return place[1:]
+	var text [idLength]byte
+	return q.writeID(&text, place[1:]) && string(text[:]) == id
 }
 
 // settlement plans one settlement of a message.
 func (s *Store) settlement(it *item, t *redrive.Settlement) (*changeOp, error) {
 	o := &changeOp{it: it, active: true, what: "remove"}
 	for i := range t.Emit {
+		if err := t.Emit[i].Validate(); err != nil {
+			return nil, err
+		}
 		for j := range i {
 			if t.Emit[j].ID != "" && t.Emit[j].Ref() == t.Emit[i].Ref() && redrive.BodyHash(&t.Emit[j]) != redrive.BodyHash(&t.Emit[i]) {
 				return nil, redrive.ErrConflict
@@ -400,7 +442,11 @@ func (s *Store) settlement(it *item, t *redrive.Settlement) (*changeOp, error) {
 // settleDead plans the settlement of a claimed dead letter that stays in the store.
 func (s *Store) settleDead(o *changeOp, t *redrive.Settlement) error {
 	it := o.it
-	it.edit(t.Edit)
+	if t.Edit != nil {
+		if err := it.edit(t.Edit); err != nil {
+			return err
+		}
+	}
 	switch t.Outcome {
 	case redrive.OutcomeRepeat:
 		o.revive("")
@@ -437,12 +483,23 @@ func (o *changeOp) revive(plan string) {
 }
 
 // edit replaces parts of a message and keeps the original.
-func (it *item) edit(e *redrive.Edit) {
-	if e == nil {
-		return
-	}
+func (it *item) edit(e *redrive.Edit) error {
 	m := it.msg
-	e.Apply(&m)
+	if e.Body != nil {
+		m.Body = e.Body
+	}
+	if e.Headers != nil {
+		m.Headers = *e.Headers
+	}
+	if e.Kind != nil {
+		m.Kind = *e.Kind
+	}
+	if e.Key != nil {
+		m.Key = *e.Key
+	}
+	if err := m.Validate(); err != nil {
+		return err
+	}
 	if it.original == nil {
 		original := it.msg
 		it.original = &original
@@ -451,6 +508,7 @@ func (it *item) edit(e *redrive.Edit) {
 		it.flags &^= flagOrdered
 	}
 	it.msg = m
+	return nil
 }
 
 // Extend implements redrive.Source.
@@ -476,11 +534,11 @@ func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease ti
 func (s *Store) extend(ctx context.Context, q *queue, receipts []redrive.Receipt, which []int, lease time.Duration, errs []error) {
 	args := []any{span(lease)}
 	for _, i := range which {
-		place, holder, ok := position(&receipts[i])
-		if !ok || q.idOf(place) != receipts[i].ID {
-			place, holder = "i"+receipts[i].ID, "?"
+		p := positionOf(&receipts[i])
+		if !p.ok || !q.names(p.place, receipts[i].ID) {
+			p.place, p.holder = "i"+receipts[i].ID, "?"
 		}
-		args = append(args, place, holder)
+		args = append(args, p.place, p.holder)
 	}
 	got, err := s.conn.Write(ctx, scriptExtend, s.keys(q), args...)
 	results := items(got)

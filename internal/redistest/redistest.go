@@ -62,10 +62,17 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
+// serverProgram names the variable of the environment with the path of another server
+// than the one that is installed: the tests run on it.
+const serverProgram = "REDRIVE_REDIS_SERVER"
+
 // Binary returns the path of a program of Redis. Without it the test is skipped, or
 // fails in CI, which runs every test.
 func Binary(t testing.TB, name string) string {
 	t.Helper()
+	if bin := os.Getenv(serverProgram); bin != "" && name == "redis-server" {
+		return bin
+	}
 	bin, err := exec.LookPath(name)
 	if err != nil {
 		const hint = "no redis-server (Debian: sudo apt-get install redis-server)"
@@ -198,8 +205,8 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return c
 }
 
-// watch runs the server until its own standard input ends, and says its number at once.
-const watch = `"$@" 3>&- & pid=$!; echo $pid >&3; exec 3>&-; cat >/dev/null; kill -9 $pid; wait $pid`
+// watch runs the server until its own standard input ends.
+const watch = `"$@" & pid=$!; echo $pid; cat >/dev/null; kill -9 $pid; wait $pid`
 
 // Restart starts the server again after a Kill or Stop, on the same port and folder.
 func (s *Server) Restart() error {
@@ -218,20 +225,11 @@ func (s *Server) Restart() error {
 	}
 	defer func() { _ = out.Close() }()
 	cmd.Stdout, cmd.Stderr = out, out
-	number, say, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = number.Close() }()
-	cmd.ExtraFiles = []*os.File{say}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	_, _ = in.Close(), say.Close()
+	_ = in.Close()
 	p := &process{cmd: cmd, hold: hold, done: make(chan struct{})}
-	if _, err := fmt.Fscan(number, &p.pid); err != nil {
-		return fmt.Errorf("redistest: the number of the server's process: %w", err)
-	}
 	go func() { defer close(p.done); _ = cmd.Wait() }()
 	s.run = p
 	if err := s.waitReady(p); err != nil {
@@ -247,9 +245,15 @@ func (s *Server) waitReady(p *process) error {
 	defer func() { _ = c.Close() }()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		info, err := c.Info(context.Background(), "server", "persistence").Result()
+		info, err := c.Info(context.Background()).Result() // all of it: one section is the most before Redis 7
 		if (err == nil && (s.sentinel || strings.Contains(info, "loading:0"))) || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM") {
-			return nil
+			log, err := os.ReadFile(filepath.Join(s.Dir, "redis.log"))
+			if err != nil {
+				return err
+			}
+			first, _, _ := strings.Cut(string(log), "\n")
+			p.pid, err = strconv.Atoi(strings.TrimSpace(first))
+			return err
 		}
 		if time.Now().After(deadline) {
 			log, _ := os.ReadFile(filepath.Join(s.Dir, "redis.log"))

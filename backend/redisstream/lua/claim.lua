@@ -6,9 +6,9 @@
 --      9 how many that a filter passes over are skipped before (from the call before),
 --      10 kinds only (or ""), 11 except kinds, 12 except ids: packed lists
 -- Returns now, how many a filter passed over, whether there may be more, a list with
--- rank, place, holder, raw (a blob, or an entry's fields) for each, and one with rank,
--- entry, size, raw (an envelope, or an entry's fields) for each entry that was never
--- claimed before: its holder is "1 1 0 0 size nonce instance".
+-- rank, place, holder, raw (a blob, or an entry's fields) for each, one with entry and raw
+-- (an envelope, or an entry's fields) for each entry that was never claimed before, whose
+-- holder is "1 1 0 0 nonce instance", and the ranks of those, if there are both kinds.
 local q = queue(0)
 local name, tag, what, max, lease, nonce, instance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local maxage, skip = tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -26,15 +26,18 @@ local function passes(kind, id)
   return not (kinds and not kinds[kind]) and not (except and except[kind]) and not (exceptids and exceptids[id])
 end
 
-local firstlease = call('ZRANGE', q.le, 0, 0, 'WITHSCORES')[2]
+local function head(set) return tonumber(call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]) or math.huge end
+local firstlease = math.min(head(q.le), head(q.lt))
+-- Text, because a number would be made text again for each command that takes it.
+local till = string.format('%.0f', now + lease)
 local out, count, skipped, more = {}, 0, 0, 0
 local untils, holders, deaduntils = {}, {}, {}
 
 -- hand gives one message out.
-local function hand(place, token, attempts, crashes, flags, size, raw)
-  local holder = token .. ' ' .. attempts .. ' ' .. crashes .. ' ' .. flags .. ' ' .. size .. ' ' .. nonce .. ' ' .. instance
+local function hand(place, token, attempts, crashes, flags, raw)
+  local holder = token .. ' ' .. attempts .. ' ' .. crashes .. ' ' .. flags .. ' ' .. nonce .. ' ' .. instance
   local t = string.sub(place, 1, 1) == 'd' and deaduntils or untils
-  t[#t + 1], t[#t + 2] = now + lease, place
+  t[#t + 1], t[#t + 2] = till, place
   holders[#holders + 1], holders[#holders + 2] = place, holder
   local n = #out
   count = count + 1
@@ -62,43 +65,98 @@ local function indexed(id, alone)
   call('ZREM', q[h.lane], m)
   call('ZREM', q.x, m)
   call('SREM', q.b, id)
-  hand('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), h.size, blob)
+  hand('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), blob)
 end
 
 -- first claims an entry of the stream for the first time. Most claims are this: it says
 -- no more than Go cannot know.
-local fresh = {}
-local tail = ' ' .. nonce .. ' ' .. instance
+local fresh, ranks, seams = {}, {}, false
 local function first(id, fields)
-  local raw, size = fields, nil
-  if #fields == 2 and fields[1] == FIELD then
-    local v, a, b, c, d = string.byte(fields[2], 1, 5)
-    if v == 1 and #fields[2] >= 10 then
-      raw, size = fields[2], a + b * 256 + c * 65536 + d * 16777216
-    end
-  end
-  if not size then
-    local _, n = look(fields)
-    size = n
+  local raw, n = fields, #fresh
+  local size, ours = sizeof(fields)
+  if ours then
+    raw = fields[2]
+  else
     add(q, 'xs', 1)
     add(q, 'published', 1)
     add(q, 'bytes', size)
   end
   count = count + 1
-  local place, u, h, f = 's' .. id, #untils, #holders, #fresh
-  untils[u + 1], untils[u + 2] = now + lease, place
-  holders[h + 1], holders[h + 2] = place, '1 1 0 0 ' .. size .. tail
-  fresh[f + 1], fresh[f + 2], fresh[f + 3], fresh[f + 4] = count, id, size, raw
+  ranks[#ranks + 1] = count
+  fresh[n + 1], fresh[n + 2] = id, raw
+end
+
+-- lease writes the leases of the fresh: one for all, if they are many and in one piece.
+local BATCH, LARGEST = 8, 2 ^ 48
+local function leasefresh()
+  local n = #fresh / 2
+  if n == 0 then return end
+  local ms, seq = entryms(fresh[2 * n - 1])
+  if n >= BATCH and not seams and ms < LARGEST and seq < LARGEST then
+    local m = hexid(fresh[1]) .. hexid(fresh[2 * n - 1]) .. nonce .. instance
+    call('HSET', q.lh, 'b' .. nonce, n, 'm' .. nonce, m)
+    call('ZADD', q.lt, till, m)
+    call('ZADD', q.lb, 0, m)
+    add(q, 'bl', n)
+    return
+  end
+  local holder = '1 1 0 0 ' .. nonce .. ' ' .. instance
+  for i = 1, 2 * n, 2 do
+    local place, u, h = 's' .. fresh[i], #untils, #holders
+    untils[u + 1], untils[u + 2] = till, place
+    holders[h + 1], holders[h + 2] = place, holder
+  end
+end
+
+-- explode gives all that is left of a batch leases of their own. It asks the group, which
+-- needs no bodies, and the stream too if the group does not know all.
+local function explode(m)
+  local function name(at)
+    return string.format('%.0f-%.0f', tonumber(string.sub(m, at, at + 11), 16), tonumber(string.sub(m, at + 12, at + 24), 16))
+  end
+  local from, to, stop = name(1), name(26), call('ZSCORE', q.lt, m)
+  local left = tonumber(call('HGET', q.lh, 'b' .. string.sub(m, 51, 62)))
+  local seen, places = {}, {}
+  local function collect(list)
+    if list.err or #list == 0 then return end
+    local asked = {}
+    for i = 1, #list do asked[i] = 's' .. list[i][1] end
+    local owned = call('HMGET', q.lh, unpack(asked))
+    for i = 1, #asked do
+      if not owned[i] and not seen[asked[i]] then
+        seen[asked[i]] = true
+        places[#places + 1] = asked[i]
+      end
+    end
+  end
+  collect(redis.pcall('XPENDING', q.s, GROUP, from, to, 1000))
+  if #places ~= left then collect(call('XRANGE', q.s, from, to, 'COUNT', 1000)) end
+  local holder = batchtail(m)
+  for i = 1, #places do
+    call('HSET', q.lh, places[i], holder)
+    call('ZADD', q.le, stop, places[i])
+  end
+  add(q, 'bl', -left)
+  add(q, 'sl', #places - left) -- what neither knows is gone
+  endbatch(q, m)
+end
+
+-- explodedue explodes batches whose lease ran out, at most a few, the oldest first, until
+-- there are enough places that can be recovered.
+local function explodedue()
+  for _, m in ipairs(call('ZRANGEBYSCORE', q.lt, '-inf', now, 'LIMIT', 0, 3)) do
+    if call('ZCOUNT', q.le, '-inf', '(' .. call('ZSCORE', q.lt, m)) >= max + skip then return end
+    explode(m)
+  end
 end
 
 -- again claims what an earlier claim of an entry left behind.
 local function again(place, alone)
   local e = call('XRANGE', q.s, string.sub(place, 2), string.sub(place, 2))[1]
-  local holder = call('HGET', q.lh, place)
-  local token, attempts, crashes, flags, size = string.match(holder, '^(%d+) (%d+) (%d+) (%d+) (%d+) ')
+  local token, attempts, crashes, flags = string.match(call('HGET', q.lh, place), '^(%d+) (%d+) (%d+) (%d+) ')
   if has(tonumber(flags), 1) then crashes = crashes + 1 end
   if e then pcall(call, 'XCLAIM', q.s, GROUP, instance, 0, e[1], 'JUSTID') end
-  hand(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, size, e and e[2] or {})
+  hand(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, e and e[2] or {})
 end
 
 local function idof(m) return string.sub(m, 14) end
@@ -167,10 +225,11 @@ local function entries(n, pos)
   local list = read(n, pos)
   if #list == 0 then return 0, pos end
   local known = not after(list[1][1], pos)
+  seams = seams or known
   local before = count
   for i = 1, #list do
     local e = list[i]
-    if not known or after(e[1], pos) or call('HEXISTS', q.lh, 's' .. e[1]) == 0 then
+    if not known or after(e[1], pos) or not held(q, 's' .. e[1]) then
       if not filtered or passes(look(e[2]), exceptids and uuid(e[1], tag)) or not aside(e) then
         first(e[1], e[2])
       end
@@ -228,6 +287,7 @@ local function claimalone()
     end
     if #got == 2 * PAGE then more = 1 end
   end
+  explodedue()
   collect(q.le)
   collect(q.x, 'i')
   table.sort(list, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] < b[1] end)
@@ -262,7 +322,7 @@ local function claimdead()
       local h = parse(blob)
       local token, attempts = state(place, h)
       call('ZREM', q.dc, member(h.seq, id))
-      hand(place, token + 1, attempts + 1, h.crashes, 0, h.size, blob)
+      hand(place, token + 1, attempts + 1, h.crashes, 0, blob)
     else
       skipped = skipped + 1
     end
@@ -293,6 +353,7 @@ local function claimexpired()
   local cutoff = now - maxage
   for _, m in ipairs(call('ZRANGEBYSCORE', q.pb, '-inf', cutoff, 'LIMIT', skip, PAGE)) do try(m) end
   -- Entries of the stream stand there in order of their age.
+  explodedue()
   for _, place in ipairs(call('ZRANGEBYSCORE', q.le, '-inf', now, 'LIMIT', 0, PAGE)) do
     if count < max and string.sub(place, 1, 1) == 's' and entryms(string.sub(place, 2)) * 1000 <= cutoff and fits(place) then
       again(place, false)
@@ -317,7 +378,8 @@ else
   claimlane(tonumber(what))
 end
 
--- The batch is written with one command for each set, in pages that unpack can take.
+leasefresh()
+-- What was handed out is written with one command for each set, in pages that unpack can take.
 local function each(t, size, f)
   for i = 1, #t, size do f(unpack(t, i, math.min(i + size - 1, #t))) end
 end
@@ -336,6 +398,6 @@ if large then
   if #untils > 0 then call('ZREM', q.le, LONG) end
 end
 each(deaduntils, 2000, function(...) call('ZADD', q.dl, ...) end)
-q.changed = #untils > 0 and (not firstlease or now + lease < tonumber(firstlease))
+q.changed = #untils + #fresh > 0 and now + lease < firstlease
 flush(q, name)
-return { string.format('%.0f', now), skipped, more, out, fresh }
+return { string.format('%.0f', now), skipped, more, out, fresh, #out > 0 and ranks or {} }

@@ -1,37 +1,102 @@
 -- done settles claims of plain entries of one queue's stream as done.
 --
--- KEYS 1 stream, 2 leases by end, 3 holders, 4 counters
--- ARGV a place ("s" and the entry's id) and its holder for each
--- Returns 0 done, 1 another holds it, 2 it is not there; an item each. The check of all
--- comes before the change of any, and each change is one command for the whole batch.
+-- KEYS 1 stream, 2 leases by end, 3 holders, 4 counters, 5 batches by end, 6 batches by entry
+-- ARGV for each holder: the holder, its nonce, how many entries, bytes of them, the entries
+-- Returns 0 done, 1 another holds it, 2 it is not there; an item each. The check of all of
+-- a holder's comes before the change of any, and each change is one command for them all.
+-- What a batch is, lib.lua tells.
 local call = redis.call
-local places = {}
-for i = 1, #ARGV, 2 do places[#places + 1] = ARGV[i] end
-local held = call('HMGET', KEYS[3], unpack(places))
-local result, ok, entries, bytes, seen = {}, {}, {}, 0, {}
-for i = 1, #places do
-  local place = places[i]
-  if held[i] and held[i] == ARGV[2 * i] and not seen[place] then
-    seen[place] = true
-    result[i] = 0
-    ok[#ok + 1] = place
-    entries[#entries + 1] = string.sub(place, 2)
-    bytes = bytes + tonumber(string.match(held[i], '^%d+ %d+ %d+ %d+ (%d+)'))
-  elseif held[i] or seen[place] then
-    result[i] = 1
-  else
-    local entry = string.sub(place, 2)
-    result[i] = #call('XRANGE', KEYS[1], entry, entry) > 0 and 1 or 2
+local stream, leases, holders = KEYS[1], KEYS[2], KEYS[3]
+local result, done, bytes, batched = {}, 0, 0, 0
+
+-- bytesof returns what an entry counts, as sizeof in lib.lua.
+local function bytesof(fields)
+  if #fields == 2 and fields[1] == 'redrive' and #fields[2] >= 10 then
+    local v, a, b, c, d = string.byte(fields[2], 1, 5)
+    if v == 1 then return a + b * 256 + c * 65536 + d * 16777216 end
   end
+  local n = 0
+  for i = 1, #fields do n = n + #fields[i] end
+  return n
 end
-if #ok > 0 then
-  call('HINCRBY', KEYS[4], 'done', #ok)
-  call('HINCRBY', KEYS[4], 'xs', -#ok)
-  call('HINCRBY', KEYS[4], 'sl', -#ok)
+
+-- pending says that the group knows an entry as handed out, also when the stream has lost it.
+local function pending(entry)
+  local p = redis.pcall('XPENDING', stream, 'redrive', entry, entry, 1)
+  return not p.err and #p > 0
+end
+
+-- leave takes n entries from a batch.
+local function leave(m, nonce, n)
+  batched = batched + n
+  if call('HINCRBY', holders, 'b' .. nonce, -n) > 0 then return end
+  call('ZREM', KEYS[5], m)
+  call('ZREM', KEYS[6], m)
+  call('HDEL', holders, 'b' .. nonce, 'm' .. nonce, 'o' .. nonce)
+end
+
+-- single looks at each entry by itself. It returns those that the holder has, which of
+-- them have a lease of their own, and the bytes of the entries.
+local function single(holder, live, entries)
+  local places, own, ok, size, seen = {}, {}, {}, 0, {}
+  for i = 1, #entries do places[i] = 's' .. entries[i] end
+  local held = call('HMGET', holders, unpack(places))
+  for i = 1, #entries do
+    local entry = entries[i]
+    local there = call('XRANGE', stream, entry, entry)[1]
+    if seen[entry] then
+      result[#result + 1] = 1
+    elseif held[i] == holder or not held[i] and live and (there or pending(entry)) then
+      seen[entry] = true
+      result[#result + 1] = 0
+      ok[#ok + 1] = entry
+      if held[i] then own[#own + 1] = places[i] end
+      if there then size = size + bytesof(there[2]) end
+    else
+      result[#result + 1] = (held[i] or there) and 1 or 2
+    end
+  end
+  return ok, own, size
+end
+
+-- settle settles one holder's entries.
+local function settle(holder, nonce, size, entries)
+  local b = call('HMGET', holders, 'b' .. nonce, 'm' .. nonce, 'o' .. nonce)
+  local m = b[2]
+  local live = m and holder == '1 1 0 0 ' .. nonce .. ' ' .. string.sub(m, 63)
+  if live and not b[3] and call('XACK', stream, 'redrive', unpack(entries)) == #entries then
+    -- All were handed out and none was settled: the group knew them.
+    for _ = 1, #entries do result[#result + 1] = 0 end
+    leave(m, nonce, #entries)
+  else
+    local own, asked = nil, #entries
+    local ok, before = nil, size
+    ok, own, size = single(holder, live, entries)
+    if #ok == asked then size = before end
+    entries = ok
+    if #ok == 0 then return end
+    call('XACK', stream, 'redrive', unpack(ok))
+    if #own > 0 then
+      call('HDEL', holders, unpack(own))
+      call('ZREM', leases, unpack(own))
+    end
+    if #ok > #own then leave(m, nonce, #ok - #own) end
+  end
+  call('XDEL', stream, unpack(entries))
+  done, bytes = done + #entries, bytes + size
+end
+
+local at = 1
+while at < #ARGV do
+  local n = tonumber(ARGV[at + 2])
+  settle(ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 3]), { unpack(ARGV, at + 4, at + 3 + n) })
+  at = at + 4 + n
+end
+if done > 0 then
+  call('HINCRBY', KEYS[4], 'done', done)
+  call('HINCRBY', KEYS[4], 'xs', -done)
+  call('HINCRBY', KEYS[4], 'sl', -done)
   call('HINCRBY', KEYS[4], 'bytes', -bytes)
-  call('HDEL', KEYS[3], unpack(ok))
-  call('ZREM', KEYS[2], unpack(ok))
-  call('XACK', KEYS[1], 'redrive', unpack(entries))
-  call('XDEL', KEYS[1], unpack(entries))
+  if batched > 0 then call('HINCRBY', KEYS[4], 'bl', -batched) end
 end
 return result

@@ -15,11 +15,11 @@ for i = 1, #ARGV, 2 do
   if not raw and entry ~= '' then
     local e = call('XRANGE', q.s, entry, entry)[1]
     place, raw = 's' .. entry, e and e[2]
-    if not e and call('HEXISTS', q.lh, place) == 1 then raw = {} end -- trimmed under its holder
+    if not e and (call('HEXISTS', q.lh, place) == 1 or pending(q, entry)) then raw = {} end -- trimmed under its holder
   end
   if raw then
-    local till = call('ZSCORE', string.sub(place, 1, 1) == 'd' and q.dl or q.le, place)
-    out[#out + 1] = { place, raw, call('HGET', q.lh, place) or '', till or '', call('SISMEMBER', q.b, id), call('HGET', q.r, id) or '' }
+    local who, till = held(q, place)
+    out[#out + 1] = { place, raw, who or '', till or '', call('SISMEMBER', q.b, id), call('HGET', q.r, id) or '' }
   else
     out[#out + 1] = { '', '', '', '', 0, call('HGET', q.r, id) or '' }
   end

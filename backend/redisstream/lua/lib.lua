@@ -8,7 +8,7 @@
 -- else. All others are "indexed": a blob (fixed head, then the envelope) in a hash, and
 -- members of sorted sets. Numbers of time are microseconds.
 local call = redis.call
-local NK, FIRST = 22, 6
+local NK, FIRST = 24, 6
 local HEAD, HEADLEN = '<BBBBI4I4I4I4I4dddddd', 72
 local SUSPECT, ORDERED, REMEMBERED = 1, 2, 4
 local FIELD = 'redrive'
@@ -28,7 +28,7 @@ local function queue(n)
     le = KEYS[k + 7], lh = KEYS[k + 8], x = KEYS[k + 9], e = KEYS[k + 10], pb = KEYS[k + 11],
     ch = KEYS[k + 12], co = KEYS[k + 13], b = KEYS[k + 14], c = KEYS[k + 15],
     r = KEYS[k + 16], rf = KEYS[k + 17], dd = KEYS[k + 18], dc = KEYS[k + 19], dl = KEYS[k + 20],
-    dlq = KEYS[k + 21], di = KEYS[k + 22], delta = {}, changed = false,
+    dlq = KEYS[k + 21], di = KEYS[k + 22], lt = KEYS[k + 23], lb = KEYS[k + 24], delta = {}, changed = false,
   }
 end
 
@@ -166,23 +166,108 @@ local function look(fields)
   return '', n, true, ''
 end
 
--- takeentry takes an entry off the stream. Before a foreign one was claimed it was not
--- counted.
-local function takeentry(q, entry)
+-- sizeof returns what an entry counts, and whether it is one of ours. It looks no further
+-- than Go does, which has to come to the same.
+local function sizeof(fields)
+  if #fields == 2 and fields[1] == FIELD and #fields[2] >= 10 then
+    local v, a, b, c, d = string.byte(fields[2], 1, 5)
+    if v == 1 then return a + b * 256 + c * 65536 + d * 16777216, true end
+  end
+  local n = 0
+  for i = 1, #fields do n = n + #fields[i] end
+  return n, false
+end
+
+-- entryms returns the two numbers of a stream entry's id.
+local function entryms(entry)
+  local a, b = string.match(entry, '^(%d+)-(%d+)$')
+  return tonumber(a), tonumber(b)
+end
+
+-- A batch is one lease over the entries that one claim handed out for the first time. It
+-- spares each of them a lease and a holder of its own: their holder is the batch's. Its
+-- name is first entry, last entry (25 digits each), nonce (12) and instance. The hash of
+-- holders keeps how many entries it still has ("b" and the nonce), its name ("m") and
+-- whether one of its entries has got a lease of its own ("o"). Batches never overlap: they
+-- are made of what is behind the place of the group.
+local function hexid(entry)
+  local ms, seq = entryms(entry)
+  return string.format('%012x%013x', ms, seq)
+end
+
+local function batchtail(m) return '1 1 0 0 ' .. string.sub(m, 51, 62) .. ' ' .. string.sub(m, 63) end
+
+-- batchof returns the batch that an entry without a holder of its own belongs to.
+local function batchof(q, entry)
+  local at = hexid(entry)
+  local m = call('ZREVRANGEBYLEX', q.lb, '(' .. at .. 'g', '-', 'LIMIT', 0, 1)[1]
+  if m and string.sub(m, 26, 50) >= at then return m end
+end
+
+local function endbatch(q, m)
+  local nonce = string.sub(m, 51, 62)
+  call('ZREM', q.lt, m)
+  call('ZREM', q.lb, m)
+  call('HDEL', q.lh, 'b' .. nonce, 'm' .. nonce, 'o' .. nonce)
+end
+
+-- leavebatch notes that n entries are no more the batch's.
+local function leavebatch(q, m, n)
+  add(q, 'bl', -n)
+  if call('HINCRBY', q.lh, 'b' .. string.sub(m, 51, 62), -n) <= 0 then endbatch(q, m) end
+end
+
+-- pending says that the group knows an entry as handed out, also when the stream has lost it.
+local function pending(q, entry)
+  local p = redis.pcall('XPENDING', q.s, GROUP, entry, entry, 1)
+  return not p.err and #p > 0
+end
+
+-- own gives an entry of a batch a lease and a holder of its own, and returns the holder;
+-- nil if it is in no batch.
+local function own(q, entry)
+  local m = batchof(q, entry)
+  if not m or #call('XRANGE', q.s, entry, entry) == 0 and not pending(q, entry) then return end
+  local holder = batchtail(m)
+  call('HSET', q.lh, 's' .. entry, holder, 'o' .. string.sub(m, 51, 62), 1)
+  call('ZADD', q.le, call('ZSCORE', q.lt, m), 's' .. entry)
+  leavebatch(q, m, 1)
+  return holder
+end
+
+-- held returns the holder of a place and the end of the lease, without a change.
+local function held(q, place)
+  local who = call('HGET', q.lh, place)
+  if not who and string.sub(place, 1, 1) == 's' then
+    local m = batchof(q, string.sub(place, 2))
+    if m then return batchtail(m), call('ZSCORE', q.lt, m) end
+  end
+  return who, call('ZSCORE', string.sub(place, 1, 1) == 'd' and q.dl or q.le, place)
+end
+
+-- holderof is held for a script that will change the place: the holder becomes its own.
+local function holderof(q, place)
+  local who = call('HGET', q.lh, place)
+  if not who and string.sub(place, 1, 1) == 's' then who = own(q, string.sub(place, 2)) end
+  return who
+end
+
+-- takeentry takes an entry off the stream; size is what its holder knows of one that the
+-- stream has lost. Before a foreign one was claimed it was not counted.
+local function takeentry(q, entry, size)
   local place = 's' .. entry
-  local holder = call('HGET', q.lh, place)
-  if holder then
+  local e = call('XRANGE', q.s, entry, entry)[1]
+  local ours = true
+  if e then size, ours = sizeof(e[2]) end
+  if call('HEXISTS', q.lh, place) == 1 then
     add(q, 'sl', -1)
-    add(q, 'bytes', -tonumber(string.match(holder, '^%d+ %d+ %d+ %d+ (%d+)')))
+    add(q, 'bytes', -size)
     unlease(q, place)
+  elseif ours then
+    add(q, 'bytes', -size)
   else
-    local _, size, foreign = look(call('XRANGE', q.s, entry, entry)[1][2])
-    if foreign then
-      add(q, 'xs', 1)
-      add(q, 'published', 1)
-    else
-      add(q, 'bytes', -size)
-    end
+    add(q, 'xs', 1)
+    add(q, 'published', 1)
   end
   call('XACK', q.s, GROUP, entry)
   call('XDEL', q.s, entry)
@@ -247,12 +332,6 @@ local function forget(q, limit)
     call('HDEL', q.r, unpack(gone))
   end
   return #gone
-end
-
--- entryms returns the two numbers of a stream entry's id.
-local function entryms(entry)
-  local a, b = string.match(entry, '^(%d+)-(%d+)$')
-  return tonumber(a), tonumber(b)
 end
 
 -- uuid is the id of a message that is named by its entry: a UUIDv7 of the entry's time,

@@ -10,8 +10,8 @@ local section, score, last, limit, top = ARGV[1], ARGV[2], ARGV[3], tonumber(ARG
 local out = { string.format('%.0f', now) }
 
 local function show(place, raw, id, at, m)
-  local till = call('ZSCORE', string.sub(place, 1, 1) == 'd' and q.dl or q.le, place)
-  out[#out + 1] = { place, raw, call('HGET', q.lh, place) or '', till or '', call('SISMEMBER', q.b, id), at, m }
+  local who, till = held(q, place)
+  out[#out + 1] = { place, raw, who or '', till or '', call('SISMEMBER', q.b, id), at, m }
 end
 
 if section == 's' then

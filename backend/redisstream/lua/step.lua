@@ -6,7 +6,7 @@
 --
 --   change: {"c", queue, place, id, holder or "", active (the lease may hold), rev or -1,
 --            what (remove, wait, die), queue to, id to, head, envelope, memory, books, fields,
---            emits, books to, fresh chain}
+--            emits, books to, fresh chain, size that the holder knows}
 --   new:    {"n", queue, id, hash or "" (not chosen), what (entry, wait, die), head, envelope,
 --            book, fields}
 --   range:  {"d", queue, key, up to id, 1: that alone}: the waiting messages of a key, counted as done
@@ -102,10 +102,10 @@ local function there(q, place, id)
 end
 
 local function change(op)
-  local _, n, place, id, holder, active, rev, what, nto, idto, head, envelope, memory, books, fields, emits, booksto, fresh = unpack(op)
+  local _, n, place, id, holder, active, rev, what, nto, idto, head, envelope, memory, books, fields, emits, booksto, fresh, size = unpack(op)
   local q, to = queues[n + 1], queues[nto + 1]
   local blob = there(q, place, id)
-  local held = call('HGET', q.lh, place) or ''
+  local held = holderof(q, place) or ''
   if not blob and held == '' then
     -- It may have gone elsewhere under the same id.
     if call('HEXISTS', q.w, id) == 1 or call('HEXISTS', q.d, id) == 1 then return { active == 1 and 1 or 7 } end
@@ -132,7 +132,7 @@ local function change(op)
   local kind, h = string.sub(place, 1, 1), nil
   if what ~= 'remove' then h = headof(head, envelope) end
   if kind == 's' then
-    takeentry(q, string.sub(place, 2))
+    takeentry(q, string.sub(place, 2), size)
   elseif kind == 'i' then
     takewaiting(q, id, old)
   else
