@@ -7,7 +7,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 # command:package, what the tests run beside Go. A command that is there is not installed again.
-DEPS := fusermount3:fuse3 redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium
+DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium
 # What bench/ compares with beside Go modules.
 PEERS := beanstalkd:beanstalkd
 
@@ -19,6 +19,18 @@ LDFLAGS := -s -w -X main.release=$(VERSION)
 # are the suites on servers (make race RACE_EXCEPT=/test/e2e runs them, too).
 RACE_EXCEPT := /test/e2e|/examples/|/backend/(mysql|postgres|redisstream)$$
 RACE_PACKAGES ?= $(shell go list ./... | grep -vE '$(RACE_EXCEPT)')
+
+# A package at a time more than there are processors: many tests wait for servers. test/
+# begins first, it takes longest.
+AT_ONCE ?= $(shell expr $$(nproc) + 1)
+
+# Tests that kill real servers on a busy machine fail now and then for the machine's
+# sake. One that failed is run again by itself, once, unless many did or two goroutines
+# raced; if it passes then it is named at the end, as something to look into.
+RERUN = bin/rerun.txt
+GOTESTSUM = $(CURDIR)/$(TOOLS)/gotestsum --format pkgname-and-test-fails --rerun-fails=1 --rerun-fails-max-failures=5 \
+	--rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report $(CURDIR)/$(RERUN)
+reruns = @if [ -s $(RERUN) ]; then echo "passed only when it was run again:"; cat $(RERUN); fi
 
 # Modules below this one, each with a go.mod of its own.
 MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod */bench/go.mod test/*/go.mod examples/*/go.mod))
@@ -48,14 +60,16 @@ build: ## build the static binary bin/redrive
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/redrive ./cmd/redrive
 
 .PHONY: test
-test: deps ## run every test, then the race detector; at most 15 minutes on 2 cores
-	go test -shuffle=on -count=1 -timeout 12m ./...
-	@for m in $(MODULES); do echo "cd $$m && go test ./..."; (cd $$m && go test -shuffle=on -count=1 -timeout 10m ./...); done
+test: deps $(TOOLS)/gotestsum ## run every test, then the race detector; at most 15 minutes on 2 cores
+	$(GOTESTSUM) --packages='./test/... ./...' -- -p $(AT_ONCE) -shuffle=on -count=1 -timeout 15m
+	$(reruns)
+	@for m in $(MODULES); do echo "cd $$m && go test ./..."; (cd $$m && $(GOTESTSUM) --packages=./... -- -shuffle=on -count=1 -timeout 10m); done
 	@$(MAKE) race
 
 .PHONY: race
-race: ## run the tests under the race detector
-	go test -race -shuffle=on -count=1 -timeout 12m $(RACE_PACKAGES)
+race: $(TOOLS)/gotestsum ## run the tests under the race detector
+	$(GOTESTSUM) --packages='$(RACE_PACKAGES)' -- -race -shuffle=on -count=1 -timeout 15m
+	$(reruns)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## check format, vet and the linters of .golangci.yml

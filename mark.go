@@ -22,8 +22,8 @@ type reading struct {
 
 func newReading(c *Counts, clock time.Time) reading {
 	r := reading{waiting: usage{count: c.AllWaiting(), bytes: c.Bytes}, entered: c.Books.Entered()}
-	if !c.OldestDue.IsZero() {
-		r.age = max(clock.Sub(c.OldestDue), 0)
+	if oldest := c.Oldest(); !oldest.IsZero() {
+		r.age = max(clock.Sub(oldest), 0)
 	}
 	return r
 }

@@ -1,6 +1,10 @@
 package redrive
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Query selects entries. Every field that is set narrows it.
 type Query struct {
@@ -112,12 +116,72 @@ type Change struct {
 	Edit *Edit // ActEdit, or edit and redrive in one step
 }
 
+// Validate reports what no store carries out, as an [*Error] that wraps [ErrInvalid].
+func (c *Change) Validate() error {
+	var err error
+	switch {
+	case c.Action < ActRedrive || c.Action > ActDueNow:
+		err = fmt.Errorf("%w change: action %d", ErrInvalid, c.Action)
+	case c.Action == ActEdit && c.Edit == nil:
+		err = fmt.Errorf("%w change: an edit without what to edit", ErrInvalid)
+	case c.Reason > ReasonManual:
+		err = fmt.Errorf("%w change: reason %d", ErrInvalid, c.Reason)
+	case c.To != "":
+		err = CheckQueue(c.To)
+	}
+	if err == nil {
+		err = c.Edit.Validate()
+	}
+	if err == nil {
+		return nil
+	}
+	refused := &Error{Op: "update", Err: err}
+	if edit := (*Error)(nil); errors.As(err, &edit) {
+		refused.Err, refused.Hint = edit.Err, edit.Hint
+	}
+	return refused
+}
+
 // Edit replaces parts of a message; nil leaves a part as it is.
 type Edit struct {
 	Body    []byte
 	Headers *Headers
 	Kind    *string
 	Key     *string
+}
+
+// Apply replaces the parts of m that the edit names. A nil edit names none.
+func (e *Edit) Apply(m *Message) {
+	if e == nil {
+		return
+	}
+	if e.Body != nil {
+		m.Body = e.Body
+	}
+	if e.Headers != nil {
+		m.Headers = *e.Headers
+	}
+	if e.Kind != nil {
+		m.Kind = *e.Kind
+	}
+	if e.Key != nil {
+		m.Key = *e.Key
+	}
+}
+
+// Validate reports an edit whose result no message may be, with an error that wraps
+// [ErrInvalid]. A nil edit is valid.
+func (e *Edit) Validate() error {
+	if e == nil {
+		return nil
+	}
+	m := Message{Queue: "edit"} // the limits of a message are those of its parts, each for itself
+	e.Apply(&m)
+	err := m.Validate()
+	if part := (*Error)(nil); errors.As(err, &part) {
+		return &Error{Op: "edit", Err: part.Err, Hint: part.Hint}
+	}
+	return err
 }
 
 // Updated is what became of one message of an Update.

@@ -96,7 +96,8 @@ type Settlement struct {
 	Edit *Edit
 }
 
-// Validate reports a settlement that no backend can carry out.
+// Validate reports a settlement that no backend can carry out, with an error that wraps
+// [ErrInvalid].
 func (s *Settlement) Validate() error {
 	switch {
 	case s.Outcome < OutcomeDone || s.Outcome > OutcomeDrop:
@@ -106,5 +107,10 @@ func (s *Settlement) Validate() error {
 	case s.After < 0:
 		return fmt.Errorf("%w settlement: a negative delay", ErrInvalid)
 	}
-	return nil
+	for i := range s.Emit {
+		if err := s.Emit[i].Validate(); err != nil {
+			return fmt.Errorf("emit: %w", err)
+		}
+	}
+	return s.Edit.Validate()
 }

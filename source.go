@@ -312,17 +312,31 @@ const DueCounted = 10_000
 
 // Counts is what a queue holds and what went through it.
 type Counts struct {
-	Queue     string
-	Waiting   [Lanes]int64 // by lane; includes leased and blocked
-	Leased    int64
-	Blocked   int64
-	Suspects  int64
-	Due       int64     // due now, exact up to DueCounted
-	DueMore   bool      // there are more than DueCounted due
-	OldestDue time.Time // when the oldest due message became due; zero: none
-	Dead      map[Reason]int64
-	Bytes     int64 // of waiting messages
-	Books     Books
+	Queue    string
+	Waiting  [Lanes]int64 // by lane; includes leased and blocked
+	Leased   int64
+	Blocked  int64
+	Suspects int64
+	Due      int64 // due now, exact up to DueCounted
+	DueMore  bool  // there are more than DueCounted due
+	Dead     map[Reason]int64
+	Bytes    int64 // of waiting messages
+	Books    Books
+
+	OldestDue     [Lanes]time.Time // when the oldest due message of each lane became due, suspects apart; zero: none
+	OldestSuspect time.Time        // when the oldest due suspect became due; zero: none
+	OldestDead    time.Time        // when the oldest dead letter died; zero: none
+}
+
+// Oldest returns when the oldest of all due messages became due; zero: none is due.
+func (c *Counts) Oldest() time.Time {
+	oldest := c.OldestSuspect
+	for _, due := range c.OldestDue {
+		if oldest.IsZero() || !due.IsZero() && due.Before(oldest) {
+			oldest = due
+		}
+	}
+	return oldest
 }
 
 // AllWaiting returns the number of waiting messages of all lanes.

@@ -16,12 +16,14 @@ type PoolStats struct {
 	Waited                 time.Duration // for how long altogether
 }
 
-// StatementStats counts how long a statement or transaction took, since the store was
-// opened.
+// StatementStats counts how long a statement or transaction took and how often it failed,
+// since the store was opened.
 type StatementStats struct {
 	Name  string
 	Count int64
 	Total time.Duration
+	// Errors counts those that failed because of the server or the way to it.
+	Errors int64
 	// Buckets counts those that took at most as long as the bound of the same place
 	// in [StatementBounds], and not as short as the one before; the last is of those
 	// that took longer than all.

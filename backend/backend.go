@@ -46,22 +46,31 @@ type SourceSink interface {
 	redrive.Sink
 }
 
+// SourceOptions configures [OpenSource].
+type SourceOptions struct {
+	// Queue is what the topic, queue or stream is called in Redrive.
+	Queue string
+	// Native keeps at the broker what failed: retries and dead letters that the source
+	// can do itself are not parked in a store.
+	Native bool
+}
+
 // OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP",
 // or "redislist://host:6379/0?prefix=NAME" (with TLS: "redislists") for the list of the
 // queue there. See Open.
-func OpenSource(ctx context.Context, address, queue string) (SourceSink, error) {
+func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSink, error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	var s SourceSink
 	var err error
 	switch scheme {
 	case "kafka":
-		s, err = kafka.Open(ctx, address, kafka.Options{Queue: queue})
+		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue})
 	case "redislist":
-		s, err = redislist.Open(ctx, "redis:"+rest, redislist.Options{})
+		s, err = redislist.Open(ctx, "redis:"+rest, redislist.Options{KeepDead: o.Native})
 	case "redislists":
-		s, err = redislist.Open(ctx, "rediss:"+rest, redislist.Options{})
+		s, err = redislist.Open(ctx, "rediss:"+rest, redislist.Options{KeepDead: o.Native})
 	default:
-		err = &redrive.Error{Op: "open", Queue: queue, Err: fmt.Errorf("a source of scheme %s is not known", scheme), Hint: "write kafka://host:9092/topic or redislist://host:6379"}
+		err = &redrive.Error{Op: "open", Queue: o.Queue, Err: fmt.Errorf("a source of scheme %s is not known", scheme), Hint: "write kafka://host:9092/topic or redislist://host:6379"}
 	}
 	if err != nil {
 		return nil, err

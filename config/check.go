@@ -181,9 +181,9 @@ func (c *Config) checkSource(k *checker, path string, q *Queue) {
 
 func (c *Config) checkQueue(k *checker, path string, q *Queue) {
 	c.checkSource(k, path+".source", q)
-	k.oneOf(path+".dead_letters", q.DeadLetters, "parked", "native")
-	if q.DeadLetters == "native" {
-		k.bad(path+".dead_letters", "the daemon keeps dead letters in its store, where they can be looked into and redriven; native ones are not built into this version", "write parked, or leave it out")
+	k.oneOf(path+".dead_letters", q.DeadLetters, DeadLettersParked, DeadLettersNative)
+	if q.DeadLetters == DeadLettersNative && q.Source == "" {
+		k.bad(path+".dead_letters", "native dead letters stay at a broker, and the queue has no source", "write parked, or leave it out; or add source: kafka://...")
 	}
 	k.oneOf(path+".order", q.Order, "none", "key")
 	k.oneOf(path+".on_dead", q.OnDead, "block", "release")

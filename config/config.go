@@ -15,6 +15,12 @@ const (
 	DefaultGrace  = Duration(20 * time.Second)
 )
 
+// Where the dead letters of a queue with a source stay.
+const (
+	DeadLettersParked = "parked" // in the store
+	DeadLettersNative = "native" // at the broker
+)
+
 // Config is the daemon's whole configuration.
 type Config struct {
 	// Listen is the address of the HTTP server. Defaults to 127.0.0.1:7333. An
@@ -63,7 +69,7 @@ type Queue struct {
 	// Source is where messages come from, beside the store: "kafka://host:9092/topic?group=redrive",
 	// or "redislist://host:6379". Empty: the store only.
 	Source Address `yaml:"source" json:"source,omitempty"`
-	// DeadLetters is "parked" (in the store; the default) or "native".
+	// DeadLetters is "parked" (in the store; the default) or "native" (at the broker of the source).
 	DeadLetters string `yaml:"dead_letters" json:"dead_letters,omitempty"`
 	// Order is "none" (the default) or "key".
 	Order string `yaml:"order" json:"order,omitempty"`

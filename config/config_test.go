@@ -117,7 +117,7 @@ func TestErrorsSayWhereAndWhatToDo(t *testing.T) {
 		{"an unknown broker", "queues: {sms: {source: zmq://u:hunter2@localhost/x}}", []string{"queues.sms.source", "kafka://"}},
 		{"a broker without a topic", "queues: {sms: {source: kafka://localhost:9092, deliver: {url: https://x.example}}}", []string{"queues.sms.source", "kafka://host:9092/topic"}},
 		{"a broker without a target", "queues: {sms: {source: kafka://localhost/x}}", []string{"queues.sms.source", "deliver"}},
-		{"native dead letters", "queues: {sms: {dead_letters: native}}", []string{"not built into this version"}},
+		{"native dead letters", "queues: {sms: {dead_letters: native}}", []string{"queues.sms.dead_letters", "the queue has no source"}},
 		{"a bad queue name", "queues: {SMS: {}}", []string{"f.yaml:1:", `"SMS"`, "a-z"}},
 		{"a reserved queue name", "queues: {_results: {}}", []string{"reserved"}},
 		{"no address", "queues: {sms: {deliver: {timeout: 5s}}}", []string{"queues.sms.deliver.url: the target has no address"}},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/telemetry"
 )
 
 // openSources opens what the queues take messages from beside the store.
@@ -23,7 +25,7 @@ func (s *Server) openSources(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("queue %s: source: %w", name, err)
 		}
-		src, err := openSource(ctx, address, name)
+		src, err := openSource(ctx, address, backend.SourceOptions{Queue: name, Native: q.DeadLetters == config.DeadLettersNative})
 		if err != nil {
 			return fmt.Errorf("queue %s: %w", name, err)
 		}
@@ -37,13 +39,27 @@ func (s *Server) openSources(ctx context.Context) error {
 			return fmt.Errorf("queue %s: %w", name, err)
 		}
 	}
+	if stats := s.sourceStats(); len(stats) > 0 {
+		s.app.metrics.Registry().MustRegister(telemetry.NewSourceStats(stats))
+	}
 	return nil
 }
 
-func openSource(ctx context.Context, address, queue string) (backend.SourceSink, error) {
+// sourceStats returns the sources that tell of themselves.
+func (s *Server) sourceStats() map[string]telemetry.StatsSource {
+	by := make(map[string]telemetry.StatsSource)
+	for name, src := range s.sources {
+		if of, ok := src.(telemetry.StatsSource); ok {
+			by[name] = of
+		}
+	}
+	return by
+}
+
+func openSource(ctx context.Context, address string, o backend.SourceOptions) (backend.SourceSink, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return backend.OpenSource(ctx, address, queue)
+	return backend.OpenSource(ctx, address, o)
 }
 
 // sourcesOf returns what a queue takes messages from beside the store.

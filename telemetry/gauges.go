@@ -24,7 +24,7 @@ var (
 	byLane    = desc("redrive_queue_lane_messages", "Waiting messages by lane, leased and blocked ones included.", "queue", "lane")
 	dueNow    = desc("redrive_queue_due_messages", "Messages that are due now, counted up to 10,000.", "queue")
 	bytes     = desc("redrive_queue_bytes", "Size of waiting messages.", "queue")
-	oldest    = desc("redrive_oldest_message_age_seconds", "How long the oldest due message has been due.", "queue", "state")
+	oldest    = desc("redrive_oldest_message_age_seconds", "How long the oldest due message of a lane, or the oldest due suspect, has been due, and the oldest dead letter dead.", "queue", "state", "lane")
 	dead      = desc("redrive_dead_letters", "Dead letters by reason.", "queue", "reason")
 	ledger    = desc("redrive_ledger_messages_total", "The books of a queue: what entered and what left.", "queue", "entry")
 	imbalance = desc("redrive_ledger_imbalance_messages", "Entered - left - waiting - dead, without sign, over all queues; it must be 0.")
@@ -116,15 +116,25 @@ func addCounts(sum, c *redrive.Counts) {
 	sum.Suspects += c.Suspects
 	sum.Due += c.Due
 	sum.Bytes += c.Bytes
-	if sum.OldestDue.IsZero() || !c.OldestDue.IsZero() && c.OldestDue.Before(sum.OldestDue) {
-		sum.OldestDue = c.OldestDue
+	for i := range c.OldestDue {
+		sum.OldestDue[i] = earlier(sum.OldestDue[i], c.OldestDue[i])
 	}
+	sum.OldestSuspect = earlier(sum.OldestSuspect, c.OldestSuspect)
+	sum.OldestDead = earlier(sum.OldestDead, c.OldestDead)
 	for r, n := range c.Dead {
 		sum.Dead[r] += n
 	}
 	for i, column := range columns(&sum.Books) {
 		*column.n += *columns(&c.Books)[i].n
 	}
+}
+
+// earlier returns the earlier of two times that may be zero, which is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // column is one entry of the books.
@@ -156,11 +166,18 @@ func collectQueue(ch chan<- prometheus.Metric, label string, c *redrive.Counts, 
 	}
 	some(dueNow, float64(c.Due), label)
 	some(bytes, float64(c.Bytes), label)
-	age := 0.0
-	if !c.OldestDue.IsZero() {
-		age = max(now.Sub(c.OldestDue), 0).Seconds()
+	age := func(since time.Time, state, lane string) {
+		v := 0.0
+		if !since.IsZero() {
+			v = max(now.Sub(since), 0).Seconds()
+		}
+		some(oldest, v, label, state, lane)
 	}
-	some(oldest, age, label, "due")
+	for lane, due := range c.OldestDue {
+		age(due, "due", redrive.Lane(lane).String())
+	}
+	age(c.OldestSuspect, "suspect", "")
+	age(c.OldestDead, "dead", "")
 	for _, r := range redrive.Reasons() {
 		some(dead, float64(c.Dead[r]), label, r.String())
 	}

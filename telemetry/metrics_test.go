@@ -50,7 +50,8 @@ func TestGauges(t *testing.T) {
 	now := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 	store := &counts{now: now, all: []redrive.Counts{
 		{
-			Queue: "sms", Waiting: [redrive.Lanes]int64{7, 2, 1}, Leased: 3, Blocked: 1, Due: 5, OldestDue: now.Add(-90 * time.Second), Bytes: 1000,
+			Queue: "sms", Waiting: [redrive.Lanes]int64{7, 2, 1}, Leased: 3, Blocked: 1, Due: 5, Bytes: 1000,
+			OldestDue: [redrive.Lanes]time.Time{now.Add(-90 * time.Second), {}, now.Add(-time.Second)}, OldestSuspect: now.Add(-time.Minute), OldestDead: now.Add(-time.Hour),
 			Dead:  map[redrive.Reason]int64{redrive.ReasonExhausted: 4, redrive.ReasonCrashed: 1},
 			Books: redrive.Books{Published: 30, Parked: 1, Imported: 2, MovedIn: 3, Repeated: 4, Done: 20, Dropped: 2, Archived: 2, MovedOut: 1},
 		},
@@ -69,7 +70,9 @@ func TestGauges(t *testing.T) {
 		`redrive_queue_messages{queue="sms",state="blocked"} 1`, `redrive_queue_messages{queue="sms",state="dead"} 5`,
 		`redrive_queue_messages{queue="other",state="waiting"} 3`,
 		`redrive_queue_lane_messages{lane="fresh",queue="sms"} 7`, `redrive_queue_lane_messages{lane="retry",queue="sms"} 2`, `redrive_queue_lane_messages{lane="redrive",queue="sms"} 1`,
-		`redrive_oldest_message_age_seconds{queue="sms",state="due"} 90`,
+		`redrive_oldest_message_age_seconds{lane="fresh",queue="sms",state="due"} 90`, `redrive_oldest_message_age_seconds{lane="retry",queue="sms",state="due"} 0`,
+		`redrive_oldest_message_age_seconds{lane="redrive",queue="sms",state="due"} 1`, `redrive_oldest_message_age_seconds{lane="",queue="sms",state="suspect"} 60`,
+		`redrive_oldest_message_age_seconds{lane="",queue="sms",state="dead"} 3600`,
 		`redrive_dead_letters{queue="sms",reason="exhausted"} 4`, `redrive_dead_letters{queue="sms",reason="manual"} 0`,
 		`redrive_ledger_messages_total{entry="published",queue="sms"} 30`, `redrive_ledger_messages_total{entry="parked",queue="sms"} 1`,
 		`redrive_ledger_messages_total{entry="imported",queue="sms"} 2`, `redrive_ledger_messages_total{entry="moved_in",queue="sms"} 3`,

@@ -12,11 +12,12 @@ type StatsStore interface {
 }
 
 var (
-	poolMax    = desc("redrive_store_connections_max", "Connections that the pool of the store may open.")
-	poolOpen   = desc("redrive_store_connections", "Connections that the pool of the store has open.", "state")
-	poolWaits  = desc("redrive_store_connection_waits_total", "How often a connection of the store had to be waited for.")
-	poolWaited = desc("redrive_store_connection_wait_seconds_total", "How long connections of the store were waited for.")
-	statements = desc("redrive_store_statement_duration_seconds", "How long statements or transactions of the store took.", "statement")
+	poolMax         = desc("redrive_store_connections_max", "Connections that the pool of the store may open.")
+	poolOpen        = desc("redrive_store_connections", "Connections that the pool of the store has open.", "state")
+	poolWaits       = desc("redrive_store_connection_waits_total", "How often a connection of the store had to be waited for.")
+	poolWaited      = desc("redrive_store_connection_wait_seconds_total", "How long connections of the store were waited for.")
+	statements      = desc("redrive_store_statement_duration_seconds", "How long statements or transactions of the store took.", "statement")
+	statementErrors = desc("redrive_store_statement_errors_total", "Statements or transactions of the store that failed because of the server or the way to it.", "statement")
 )
 
 // StoreStats collects what a store tells of its own work. It is safe for concurrent
@@ -28,7 +29,7 @@ func NewStoreStats(of StatsStore) *StoreStats { return &StoreStats{of} }
 
 // Describe implements prometheus.Collector.
 func (s *StoreStats) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{poolMax, poolOpen, poolWaits, poolWaited, statements} {
+	for _, d := range []*prometheus.Desc{poolMax, poolOpen, poolWaits, poolWaited, statements, statementErrors} {
 		ch <- d
 	}
 }
@@ -57,6 +58,7 @@ func (s *StoreStats) Collect(ch chan<- prometheus.Metric) {
 				buckets[bounds[at].Seconds()] = count
 			}
 		}
+		ch <- prometheus.MustNewConstMetric(statementErrors, prometheus.CounterValue, float64(one.Errors), one.Name)
 		ch <- prometheus.MustNewConstHistogram(statements, count, one.Total.Seconds(), buckets, one.Name)
 	}
 }

@@ -20,7 +20,7 @@ func TestStoreStats(t *testing.T) {
 	m := telemetry.New(telemetry.Options{})
 	m.Registry().MustRegister(telemetry.NewStoreStats(&work{
 		Pool:       redrive.PoolStats{Max: 10, Open: 6, InUse: 3, Idle: 2, Waits: 4, Waited: 1500 * time.Millisecond},
-		Statements: []redrive.StatementStats{{Name: "claim", Count: 7, Total: 12 * time.Second, Buckets: buckets}, {Name: "now"}},
+		Statements: []redrive.StatementStats{{Name: "claim", Count: 7, Total: 12 * time.Second, Errors: 3, Buckets: buckets}, {Name: "now"}},
 	}))
 	text := scrape(t, m)
 	want(t, text,
@@ -33,6 +33,7 @@ func TestStoreStats(t *testing.T) {
 		`redrive_store_statement_duration_seconds_sum{statement="claim"} 12`,
 		`redrive_store_statement_duration_seconds_count{statement="claim"} 7`,
 		`redrive_store_statement_duration_seconds_count{statement="now"} 0`,
+		`redrive_store_statement_errors_total{statement="claim"} 3`, `redrive_store_statement_errors_total{statement="now"} 0`,
 	)
 	if text = scrape(t, telemetry.New(telemetry.Options{})); strings.Contains(text, "redrive_store_conn") {
 		t.Errorf("without such a store: %s", text)

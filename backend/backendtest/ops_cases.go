@@ -19,6 +19,7 @@ var opsCases = []testCase{
 	{name: "61_PerKeyOrderThroughRetry", run: keyOrderThroughRetry, needs: []need{ordered}},
 	{name: "62_PauseResumeDrain", run: pauseResumeDrain, needs: []need{engine}},
 	{name: "63_CountsEqualScan", run: countsEqualScan},
+	{name: "OldestByLaneAndState", run: oldestByLane},
 	{name: "64_OrphanAuditorRepairs", run: noOrphans, needs: []need{crash}},
 	{name: "65_DurabilityVerdict", run: durabilityVerdict, basic: true},
 	{name: "66_SchemaUpgradeFromEveryRelease", run: upgrade, needs: []need{releases}},
@@ -141,19 +142,72 @@ func (c *C) compareCounts() {
 	states := map[redrive.State]int64{}
 	deadBy := map[redrive.Reason]int64{}
 	size := int64(0)
+	died := time.Time{}
 	for _, e := range c.find(redrive.Query{Queue: c.q, Bodies: true, Limit: 1000}) {
 		states[e.State]++
 		if e.State == redrive.StateDead {
 			deadBy[e.Reason]++
+			if died.IsZero() || e.DiedAt.Before(died) {
+				died = e.DiedAt
+			}
 			continue
 		}
 		waiting[e.Lane]++
 		size += int64(e.Size())
 	}
 	maps.DeleteFunc(n.Dead, func(_ redrive.Reason, k int64) bool { return k == 0 })
-	if n.Waiting != waiting || n.Leased != states[redrive.StateLeased] || n.Blocked != states[redrive.StateBlocked] || !maps.Equal(n.Dead, deadBy) || n.Bytes != size {
-		c.Errorf("counted %+v; found waiting %v, by state %v, dead %v, %d bytes", n, waiting, states, deadBy, size)
+	if n.Waiting != waiting || n.Leased != states[redrive.StateLeased] || n.Blocked != states[redrive.StateBlocked] || !maps.Equal(n.Dead, deadBy) || n.Bytes != size || !n.OldestDead.Equal(died) {
+		c.Errorf("counted %+v; found waiting %v, by state %v, dead %v since %s, %d bytes", n, waiting, states, deadBy, died, size)
 	}
+}
+
+// oldestByLane looks at the ages of what is due by lane, of suspects, and of the dead.
+func oldestByLane(c *C) {
+	now := c.now().Truncate(time.Millisecond)
+	ago := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
+	check := func(what string, due [redrive.Lanes]time.Time, suspect, died time.Time) {
+		c.Helper()
+		n := c.counts()
+		for lane := range due {
+			if !n.OldestDue[lane].Equal(due[lane]) {
+				c.Errorf("%s: the oldest of lane %s is due since %s, want %s", what, redrive.Lane(lane), n.OldestDue[lane], due[lane])
+			}
+		}
+		if !n.OldestSuspect.Equal(suspect) || !n.OldestDead.Equal(died) {
+			c.Errorf("%s: the oldest suspect is due since %s, want %s; the oldest dead since %s, want %s", what, n.OldestSuspect, suspect, n.OldestDead, died)
+		}
+	}
+	none := time.Time{}
+	check("nothing there", [redrive.Lanes]time.Time{}, none, none)
+
+	waits := func(id string, lane redrive.Lane, due time.Time, suspect bool) redrive.Entry {
+		return redrive.Entry{Message: redrive.Message{Queue: c.q, ID: id}, State: redrive.StateWaiting, Lane: lane, Due: due, Suspect: suspect}
+	}
+	died := func(id string, at time.Time) redrive.Entry {
+		return redrive.Entry{Message: redrive.Message{Queue: c.q, ID: id}, State: redrive.StateDead, Reason: redrive.ReasonPermanent, DiedAt: at}
+	}
+	_, err := c.store.Apply(c.ctx, redrive.Batch{Entered: redrive.EnteredImported, Put: []redrive.Entry{
+		waits("fresh-1", redrive.LaneFresh, ago(5), false), waits("fresh-2", redrive.LaneFresh, ago(6), false),
+		waits("retry-1", redrive.LaneRetry, ago(20), false), waits("retry-2", redrive.LaneRetry, now.Add(time.Hour), false),
+		waits("redrive", redrive.LaneRedrive, ago(3), false), waits("suspect", redrive.LaneFresh, ago(40), true),
+		died("dead-1", ago(50)), died("dead-2", ago(70)), died("dead-3", ago(60)),
+	}})
+	c.noError(err, "put")
+	check("put", [...]time.Time{ago(6), ago(20), ago(3)}, ago(40), ago(70))
+	if n := c.counts(); !n.Oldest().Equal(ago(40)) {
+		c.Errorf("the oldest of all is due since %s", n.Oldest())
+	}
+
+	held := c.one(c.lane(1, redrive.LaneRetry)) // what is handed out is not due
+	c.done(c.one(alone(c.ask(1))))
+	c.redrive("dead-2")
+	check("claimed and redriven", [...]time.Time{ago(6), none, ago(3)}, none, ago(60))
+	c.noError(c.settle(deadly(held, redrive.ReasonPermanent)), "settle dead")
+	for _, id := range []string{"dead-1", "dead-3"} {
+		c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, id)[0].Err, "drop %s", id)
+	}
+	check("a new dead one", [...]time.Time{ago(6), none, ago(3)}, none, c.entry("retry-1").DiedAt)
+	c.balanced()
 }
 
 // noOrphans crashes between claims and settlements, and then everything must still be

@@ -1,17 +1,74 @@
 package kafka
 
 import (
+	"context"
+	"os"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/kafkatest"
 )
 
+func TestMain(m *testing.M) {
+	os.Exit(brokertest.Main(m, func(ctx context.Context, address string) (backendtest.SourceSink, error) {
+		// A process that was killed is replaced sooner.
+		return Open(ctx, address, Options{Queue: brokertest.Queue, Client: []kgo.Opt{kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(time.Second)}})
+	}))
+}
+
 // TestOnABroker runs what needs a real broker, on one.
 func TestOnABroker(t *testing.T) {
+	t.Parallel()
 	b := kafkatest.Start(t)
-	c := reach(t, b.Addr())
-	t.Run("Conformance", func(t *testing.T) { conformance(t, c) })
+	onCluster(t, reach(t, b.Addr()))
+}
+
+func TestOnAFake(t *testing.T) {
+	t.Parallel()
+	onCluster(t, fake(t))
+}
+
+// onCluster runs everything on the topics of a cluster, side by side.
+func onCluster(t *testing.T, c *cluster) {
+	t.Run("Conformance", func(t *testing.T) {
+		t.Parallel()
+		conformance(t, c)
+	})
+	t.Run("Engine", func(t *testing.T) {
+		t.Parallel()
+		brokertest.Run(t, c.broker())
+	})
 	for name, run := range cases {
-		t.Run(name, func(t *testing.T) { run(t, c) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, c)
+		})
+	}
+}
+
+// broker is the cluster as the cases of all brokers see it.
+func (c *cluster) broker() brokertest.Broker {
+	return brokertest.Broker{
+		Make: func(t testing.TB) string { return c.topic(t, 4) },
+		Open: func(ctx context.Context, address string) (backendtest.SourceSink, error) {
+			return Open(ctx, address, Options{Queue: brokertest.Queue})
+		},
+		Foreign: func(t testing.TB, address string, bodies ...string) {
+			s, _, err := parse(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			records := make([]*kgo.Record, len(bodies))
+			for i := range bodies {
+				records[i] = &kgo.Record{Topic: s.topic, Value: []byte(bodies[i])}
+			}
+			if err := c.client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		},
 	}
 }

@@ -5,55 +5,31 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/onequeue"
 )
 
 // Wait implements redrive.Source.
 func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
-	for {
-		s.mu.Lock()
-		closed, version, changed := s.closed, s.version+1, s.changed
-		due := redrive.Never
-		for _, p := range s.partitions {
-			if p.openLocked() {
-				due = 0
-			}
-		}
-		s.mu.Unlock()
-		if closed {
-			return nil, redrive.ErrClosed
-		}
-		var events []redrive.Event
-		for _, w := range watches {
-			if w.Queue != s.o.Queue { // nothing of it is here, ever
-				if w.Since == 0 {
-					events = append(events, redrive.Event{Queue: w.Queue, Version: 1, NextDueIn: redrive.Never})
-				}
-				continue
-			}
-			if w.Since < version {
-				e := redrive.Event{Queue: w.Queue, Version: version, NextDueIn: due}
-				if due == 0 {
-					e.Lanes = e.Lanes.With(redrive.LaneFresh)
-				}
-				events = append(events, e)
-			}
-		}
-		if len(events) > 0 {
-			return events, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	return onequeue.Wait(ctx, s.o.Queue, watches, s.state)
+}
+
+func (s *Source) state() onequeue.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
+	for _, p := range s.partitions {
+		if p.openLocked() {
+			now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.LaneFresh)
+			break
 		}
 	}
+	return now
 }
 
 // Claim implements redrive.Source. It does not heed kinds: what stands first comes
@@ -105,7 +81,7 @@ func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
 	d := redrive.Delivery{Message: s.message(r), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now, Lease: redrive.Never,
 		Suspect: r.Offset < p.old, Identity: redrive.IdentityMessage}
 	if d.ID == "" {
-		d.ID, d.Identity = redrive.DeriveID("kafka", s.cluster, r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10)), redrive.IdentityPosition
+		d.ID, d.Identity = deriveID(s.cluster, r.Topic, r.Partition, r.Offset), redrive.IdentityPosition
 	}
 	d.Receipt = redrive.Receipt{Ref: d.Ref(), Token: s.token, Position: position{p.epoch, p.number, r.Offset}.String()}
 	return d
@@ -119,7 +95,7 @@ func (s *Source) message(r *kgo.Record) redrive.Message {
 	}
 	native.ReadKey(&m, r.Key)
 	if m.Origin == "" {
-		m.Origin = r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
+		m.Origin = place(r.Topic, r.Partition, r.Offset)
 	}
 	return m
 }
@@ -128,16 +104,10 @@ func (s *Source) message(r *kgo.Record) redrive.Message {
 func (s *Source) Extend(_ context.Context, receipts []redrive.Receipt, _ time.Duration) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
-	for i := range receipts {
-		if _, err := s.heldLocked(&receipts[i]); err != nil {
-			if errs == nil {
-				errs = make([]error, len(receipts))
-			}
-			errs[i] = err
-		}
-	}
-	return errs
+	return onequeue.Extend(receipts, func(r *redrive.Receipt) error {
+		_, err := s.heldLocked(r)
+		return err
+	})
 }
 
 // heldLocked returns the partition of a receipt whose record is in our hands.

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/internal/brokertest"
 )
 
 // topics numbers the topics of the tests.
@@ -21,6 +22,7 @@ var topics atomic.Int64
 // cluster is where a test's topics are.
 type cluster struct {
 	brokers string
+	client  *kgo.Client
 	admin   *kadm.Client
 }
 
@@ -43,7 +45,7 @@ func reach(t testing.TB, brokers string) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return &cluster{brokers: brokers, admin: kadm.NewClient(client)}
+	return &cluster{brokers: brokers, client: client, admin: kadm.NewClient(client)}
 }
 
 // topic makes a topic and returns its address.
@@ -53,7 +55,7 @@ func (c *cluster) topic(t testing.TB, partitions int32) string {
 	if _, err := c.admin.CreateTopic(context.Background(), partitions, 1, map[string]*string{"max.message.bytes": new("20000000")}, name); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the topic is there", func() bool {
+	brokertest.Until(t, "the topic is there", func() bool {
 		details, err := c.admin.ListTopics(context.Background(), name)
 		return err == nil && details[name].Err == nil && len(details[name].Partitions) == int(partitions)
 	})
@@ -92,5 +94,3 @@ func conformance(t *testing.T, c *cluster) {
 		Queues: []string{"sms"},
 	})
 }
-
-func TestConformanceOnAFake(t *testing.T) { conformance(t, fake(t)) }

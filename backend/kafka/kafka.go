@@ -50,6 +50,14 @@ const (
 	maxWindow     = 100_000 // records from the mark to the newest that was handed out
 )
 
+// batchBytes is the largest batch of records that is published.
+const batchBytes = redrive.MaxBodySize + redrive.MaxHeaderSize + 1<<20
+
+// deliveryTimeout is how long a record may take to be published.
+const deliveryTimeout = 30 * time.Second
+
+const addressHint = "write it as kafka://host:9092/topic?group=redrive"
+
 // Options configures a [Source]. Every field has a default.
 type Options struct {
 	// Queue is what the topic is called in Redrive. Defaults to the topic's name.
@@ -102,7 +110,7 @@ var (
 func Open(ctx context.Context, address string, o Options) (*Source, error) {
 	s, brokers, err := parse(address)
 	if err != nil {
-		return nil, openError(err, "write it as kafka://host:9092/topic?group=redrive")
+		return nil, openError(err, addressHint)
 	}
 	s.o = o
 	if s.o.Queue == "" {
@@ -172,23 +180,29 @@ func (s *Source) options(brokers []string) []kgo.Opt {
 		kgo.OnPartitionsRevoked(s.revoked),
 		kgo.OnPartitionsLost(s.lost),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.ProducerBatchMaxBytes(redrive.MaxBodySize + redrive.MaxHeaderSize + 1<<20),
-		kgo.RecordDeliveryTimeout(30 * time.Second),
+		kgo.ProducerBatchMaxBytes(batchBytes),
+		kgo.RecordDeliveryTimeout(deliveryTimeout),
 		kgo.UnknownTopicRetries(2),
 	}
 }
 
 // check asks the brokers for the topic and the cluster's name.
 func (s *Source) check(ctx context.Context) error {
-	meta, err := s.admin.Metadata(ctx, s.topic)
-	if err != nil {
-		return openError(err, "is a broker running there?")
-	}
-	if err := meta.Topics[s.topic].Err; err != nil {
-		return openError(fmt.Errorf("topic %s: %w", s.topic, err), "make the topic first")
-	}
+	meta, err := lookUp(ctx, s.admin, s.topic)
 	s.cluster = meta.Cluster
-	return nil
+	return err
+}
+
+// lookUp asks the brokers for a topic that must be there.
+func lookUp(ctx context.Context, admin *kadm.Client, topic string) (kadm.Metadata, error) {
+	meta, err := admin.Metadata(ctx, topic)
+	if err != nil {
+		return meta, openError(err, "is a broker running there?")
+	}
+	if err := meta.Topics[topic].Err; err != nil {
+		return meta, openError(fmt.Errorf("topic %s: %w", topic, err), "make the topic first")
+	}
+	return meta, nil
 }
 
 func openError(err error, hint string) error {

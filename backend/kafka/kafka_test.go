@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/internal/brokertest"
 )
 
 // cases are run on a fake cluster and on a real broker.
@@ -23,29 +24,7 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"RecordsOfOthers":         recordsOfOthers,
 	"SlowRecordHoldsNobody":   slowRecord,
 	"RebalanceStorm":          rebalanceStorm,
-	"DeadLettersAreParked":    deadLettersAreParked,
-	"CrashIsFollowedUp":       crashIsFollowedUp,
-}
-
-func TestOnAFake(t *testing.T) {
-	for name, run := range cases {
-		t.Run(name, func(t *testing.T) { run(t, fake(t)) })
-	}
-}
-
-// until repeats a check until it holds.
-func until(t testing.TB, what string, check func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !check() {
-		select {
-		case <-deadline:
-			t.Fatalf("not within a minute: %s", what)
-		case <-tick.C:
-		}
-	}
+	"TopicIsRead":             topicIsRead,
 }
 
 // publishN publishes messages with the ids m0, m1 and so on, with keys that spread them.
@@ -63,7 +42,7 @@ func publishN(t testing.TB, s *Source, n int) {
 // claimN claims until it has n.
 func claimN(t testing.TB, s *Source, n int) (ds []redrive.Delivery) {
 	t.Helper()
-	until(t, fmt.Sprintf("%d are claimed", n), func() bool {
+	brokertest.Until(t, fmt.Sprintf("%d are claimed", n), func() bool {
 		got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: s.o.Queue, Max: n - len(ds), Lease: time.Minute, Instance: "test"})
 		if err != nil {
 			t.Fatal(err)
@@ -130,12 +109,12 @@ func revokedIsRefused(t *testing.T, c *cluster) {
 	publishN(t, s, 400)
 	ds := claimN(t, s, 400)
 	other := connect(t, address, Options{})
-	until(t, "the other has partitions", func() bool {
+	brokertest.Until(t, "the other has partitions", func() bool {
 		other.mu.Lock()
 		defer other.mu.Unlock()
 		return len(other.partitions) > 0
 	})
-	until(t, "the first knows", func() bool {
+	brokertest.Until(t, "the first knows", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.partitions) < 4
@@ -194,34 +173,14 @@ func recordsOfOthers(t *testing.T, c *cluster) {
 	}
 }
 
-// consume runs an engine over a store and the topic until the returned function is
-// called.
-func consume(t *testing.T, store redrive.Store, s *Source, h redrive.HandlerFunc, o redrive.QueueOptions) (stop func()) {
-	t.Helper()
-	e := redrive.NewEngine(store, redrive.EngineOptions{Grace: 5 * time.Second})
-	o.Sources = []redrive.Source{s}
-	if err := e.Handle(s.o.Queue, h, o); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- e.Run(ctx) }()
-	return sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func slowRecord(t *testing.T, c *cluster) {
-	s := connect(t, c.topic(t, 1), Options{})
+	s := connect(t, c.topic(t, 1), Options{Queue: brokertest.Queue})
 	const n = 2000
 	publishN(t, s, n)
 	var mu sync.Mutex
 	seen := map[string]int{}
 	others := make(chan struct{})
-	stop := consume(t, memory.New(), s, func(ctx context.Context, d *redrive.Delivery) error {
+	stop := brokertest.Consume(t, memory.New(), 0, func(ctx context.Context, d *redrive.Delivery) error {
 		if d.ID == "m0" {
 			select {
 			case <-others: // ends after all that stand behind it
@@ -236,9 +195,9 @@ func slowRecord(t *testing.T, c *cluster) {
 			close(others)
 		}
 		return nil
-	}, redrive.QueueOptions{})
+	}, redrive.QueueOptions{Sources: []redrive.Source{s}})
 	defer stop()
-	until(t, "all are handled", func() bool {
+	brokertest.Until(t, "all are handled", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(seen) == n
@@ -274,7 +233,7 @@ func rebalanceStorm(t *testing.T, c *cluster) {
 	var stops []func()
 	join := func() {
 		s := connect(t, address, Options{Queue: "sms", Drain: time.Second})
-		stop := consume(t, store, s, handler, redrive.QueueOptions{Concurrency: 8})
+		stop := brokertest.Consume(t, store, 0, handler, redrive.QueueOptions{Sources: []redrive.Source{s}, Concurrency: 8})
 		stops = append(stops, func() { stop(); _ = s.Close() })
 	}
 	join()
@@ -291,7 +250,7 @@ func rebalanceStorm(t *testing.T, c *cluster) {
 	if err := first.Close(); err != nil { // it held partitions and handed nothing out
 		t.Fatal(err)
 	}
-	until(t, "all are handled", func() bool {
+	brokertest.Until(t, "all are handled", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(seen) == n
@@ -321,102 +280,4 @@ func rebalanceStorm(t *testing.T, c *cluster) {
 			t.Errorf("partition %d is committed at %d of %d", p, at.At, end.Offset)
 		}
 	}
-}
-
-func deadLettersAreParked(t *testing.T, c *cluster) {
-	s := connect(t, c.topic(t, 2), Options{Queue: "sms"})
-	publishN(t, s, 50)
-	store := memory.New()
-	var mu sync.Mutex
-	healed := false
-	stop := consume(t, store, s, func(_ context.Context, d *redrive.Delivery) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if !healed && (d.ID == "m7" || d.ID == "m30") {
-			return redrive.Permanent(errors.New("no such number"))
-		}
-		return nil
-	}, redrive.QueueOptions{})
-	defer stop()
-	counts := func() redrive.Counts {
-		all, err := store.Counts(t.Context(), "sms")
-		if err != nil || len(all) != 1 {
-			return redrive.Counts{}
-		}
-		return all[0]
-	}
-	until(t, "two are dead", func() bool { return counts().Dead[redrive.ReasonPermanent] == 2 })
-	entries, err := store.Get(t.Context(), []redrive.Ref{{Queue: "sms", ID: "m7"}})
-	if err != nil || entries[0] == nil || entries[0].Key != "k7" || !strings.HasPrefix(entries[0].Origin, s.topic+"/") {
-		t.Fatalf("%+v, %v", entries, err)
-	}
-	mu.Lock()
-	healed = true
-	mu.Unlock()
-	if _, err := store.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{{Queue: "sms", ID: "m7"}, {Queue: "sms", ID: "m30"}}},
-		redrive.Change{Action: redrive.ActRedrive}, 10); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "they are delivered", func() bool { return counts().Books.Done == 2 })
-}
-
-// crashIsFollowedUp drops a member with records in hand, as a crash would, and expects
-// the next one to take them for suspects.
-func crashIsFollowedUp(t *testing.T, c *cluster) {
-	address := c.topic(t, 1)
-	s := connect(t, address, Options{Queue: "sms"})
-	publishN(t, s, 30)
-	store := memory.New()
-	hold := make(chan struct{})
-	var begun sync.WaitGroup
-	begun.Add(5)
-	e := redrive.NewEngine(store, redrive.EngineOptions{Grace: time.Millisecond})
-	if err := e.Handle("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error {
-		begun.Done()
-		<-hold
-		return nil
-	}), redrive.QueueOptions{Sources: []redrive.Source{s}, Concurrency: 5}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = e.Run(ctx) // it cannot settle
-	}()
-	begun.Wait()
-	if err := s.Close(); err != nil { // its marks stay, as after a crash
-		t.Fatal(err)
-	}
-	e.Remove("sms")
-	var mu sync.Mutex
-	suspects, all := 0, map[string]bool{}
-	stop := consume(t, store, connect(t, address, Options{Queue: "sms"}), func(_ context.Context, d *redrive.Delivery) error {
-		mu.Lock()
-		defer mu.Unlock()
-		all[d.ID] = true
-		if d.Suspect {
-			suspects++
-		}
-		return nil
-	}, redrive.QueueOptions{})
-	defer stop()
-	// A suspect waits until nothing else is in flight in the process: also of the engine
-	// that plays the dead one.
-	until(t, "the others are handled", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(all) >= 25
-	})
-	close(hold)
-	until(t, "the suspects are handled", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(all) == 30
-	})
-	if suspects != 5 {
-		t.Errorf("%d suspects, want the 5 that were in hand", suspects)
-	}
-	cancel()
-	<-ended
 }

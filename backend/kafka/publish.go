@@ -59,11 +59,7 @@ func (s *Source) record(m *redrive.Message) *kgo.Record {
 	if m.Key != "" {
 		r.Key = []byte(m.Key)
 	}
-	headers := native.Headers(m, false)
-	r.Headers = make([]kgo.RecordHeader, len(headers))
-	for i := range headers {
-		r.Headers[i] = kgo.RecordHeader{Key: headers[i].Name, Value: headers[i].Value}
-	}
+	r.Headers = rawHeaders(native.Headers(m, false))
 	return r
 }
 

@@ -56,15 +56,20 @@ func (q *queue) counts(now int64) redrive.Counts {
 		Suspects: int64(suspects.n + len(suspects.later.entries)),
 		Bytes:    q.bytes, Books: q.books, Dead: make(map[redrive.Reason]int64),
 	}
-	oldest := never
 	for i := range laneDead {
-		if l := &q.lanes[i]; l.n > 0 {
-			c.Due += int64(l.n)
-			oldest = min(oldest, l.head.due)
+		l := &q.lanes[i]
+		if l.n == 0 {
+			continue
+		}
+		c.Due += int64(l.n)
+		if i == laneSuspect {
+			c.OldestSuspect = moment(l.head.due)
+		} else {
+			c.OldestDue[i] = moment(l.head.due)
 		}
 	}
-	if c.Due > 0 {
-		c.OldestDue = moment(oldest)
+	if len(q.deaths.entries) > 0 {
+		c.OldestDead = moment(q.deaths.first())
 	}
 	if c.Due > redrive.DueCounted {
 		c.Due, c.DueMore = redrive.DueCounted, true

@@ -3,9 +3,18 @@ package memory
 // heap orders items by a time and their seq. An item knows its index, so that it can
 // be removed from the middle.
 type heap struct {
-	entries  []heapEntry
-	byExpiry bool // the index is kept in expIdx
+	entries []heapEntry
+	by      by
 }
+
+// by is what a heap is ordered by, and so where an item keeps its index.
+type by uint8
+
+const (
+	byDue by = iota // or by the end of the lease
+	byExpiry
+	byDeath
+)
 
 type heapEntry struct {
 	at  int64
@@ -24,8 +33,12 @@ func (h *heap) first() int64 {
 }
 
 func (h *heap) index(it *item) *int {
-	if h.byExpiry {
+	switch h.by {
+	case byExpiry:
 		return &it.expIdx
+	case byDeath:
+		return &it.deadIdx
+	case byDue:
 	}
 	return &it.idx
 }

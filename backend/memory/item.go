@@ -29,6 +29,7 @@ type item struct {
 	chain        *chain
 	idx          int // in the heap of its lane or of the leases; -1: none
 	expIdx       int // in the heap of expiries; -1: none
+	deadIdx      int // in the heap of deaths, while it is dead
 
 	place   place
 	lane    redrive.Lane

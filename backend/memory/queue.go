@@ -32,6 +32,7 @@ type queue struct {
 	lanes    [laneCount]lane
 	leases   heap
 	expiries heap
+	deaths   heap
 	chains   map[string]*chain
 	oldest   int64 // nothing that waits was published before
 	free     []*item
@@ -49,7 +50,7 @@ type queue struct {
 
 func newQueue(s *Store, name string) *queue {
 	q := &queue{s: s, name: name, oldest: never, byID: make(map[string]*item)}
-	q.expiries.byExpiry = true
+	q.expiries.by, q.deaths.by = byExpiry, byDeath
 	q.version.Store(1)
 	return q
 }
@@ -195,11 +196,13 @@ func (q *queue) enterDead(it *item) {
 	it.dead = true
 	it.seq = q.nextSeq()
 	q.dead.add(it)
+	q.deaths.push(it.died, it)
 	q.byReason[it.reason]++
 }
 
 func (q *queue) leaveDead(it *item) {
 	q.dead.live--
+	q.deaths.remove(it)
 	q.byReason[it.reason]--
 	it.dead = false
 }

@@ -163,11 +163,6 @@ func (q *queue) repeat(it *item, after time.Duration, now int64) {
 
 // settleDead settles a dead letter that was claimed.
 func (q *queue) settleDead(it *item, t *redrive.Settlement, now int64) error {
-	if t.Edit != nil {
-		if err := it.checkEdit(t.Edit); err != nil {
-			return err
-		}
-	}
 	switch t.Outcome {
 	case redrive.OutcomeDone:
 		q.books.Done++

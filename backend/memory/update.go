@@ -2,14 +2,13 @@ package memory
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/redrive/redrive"
 )
 
 // Update implements redrive.Store.
 func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
-	if err := checkChange(&c); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if err := s.enterAlone(ctx); err != nil {
@@ -42,24 +41,6 @@ func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Cha
 	return results, nil
 }
 
-func checkChange(c *redrive.Change) error {
-	var err error
-	switch {
-	case c.Action < redrive.ActRedrive || c.Action > redrive.ActDueNow:
-		err = fmt.Errorf("%w change: action %d", redrive.ErrInvalid, c.Action)
-	case c.Action == redrive.ActEdit && c.Edit == nil:
-		err = fmt.Errorf("%w change: an edit without what to edit", redrive.ErrInvalid)
-	case c.Reason > redrive.ReasonManual:
-		err = fmt.Errorf("%w change: reason %d", redrive.ErrInvalid, c.Reason)
-	case c.To != "":
-		err = redrive.CheckQueue(c.To)
-	}
-	if err != nil {
-		return &redrive.Error{Op: "update", Err: err}
-	}
-	return nil
-}
-
 // change changes one message, if it meets the condition, and returns its new name, if
 // it has one.
 func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *redrive.Change, now int64) (redrive.Ref, error) {
@@ -79,11 +60,6 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *redrive.Cha
 	needsWaiting := c.Action == redrive.ActKill || c.Action == redrive.ActDueNow
 	if it.place == leased || needsDead && !it.dead || needsWaiting && it.dead {
 		return redrive.Ref{}, redrive.ErrState
-	}
-	if c.Edit != nil {
-		if err := it.checkEdit(c.Edit); err != nil {
-			return redrive.Ref{}, err
-		}
 	}
 	switch c.Action {
 	case redrive.ActRedrive:
@@ -194,28 +170,6 @@ func (s *Store) move(q *queue, it *item, c *redrive.Change, now int64) (redrive.
 	return moved.msg.Ref(), nil
 }
 
-// checkEdit reports what keeps an edited message from being accepted.
-func (it *item) checkEdit(e *redrive.Edit) error {
-	m := it.msg
-	apply(&m, e)
-	return m.Validate()
-}
-
-func apply(m *redrive.Message, e *redrive.Edit) {
-	if e.Body != nil {
-		m.Body = e.Body
-	}
-	if e.Headers != nil {
-		m.Headers = *e.Headers
-	}
-	if e.Kind != nil {
-		m.Kind = *e.Kind
-	}
-	if e.Key != nil {
-		m.Key = *e.Key
-	}
-}
-
 // edit replaces parts of a message that is not leased, and keeps the original. With
 // another key it stands behind what that key holds.
 func (q *queue) edit(it *item, e *redrive.Edit, now int64) {
@@ -236,7 +190,7 @@ func (q *queue) edit(it *item, e *redrive.Edit, now int64) {
 		q.unchain(it, now)
 	}
 	size := it.msg.Size()
-	apply(&it.msg, e)
+	e.Apply(&it.msg)
 	if !it.dead {
 		q.bytes += int64(it.msg.Size() - size)
 		it.held = false // what was claimed is not what is there

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // minLease is the shortest lease.
@@ -126,14 +127,60 @@ func (c *claiming) step(name string, scan func(row) error, before []any, after .
 }
 
 func (c *claiming) pickLane(ctx context.Context, tx db) error {
-	return tx.run(ctx, c.step("pick", c.scan, []any{[]byte(c.req.Queue), int(c.req.Lane)}, c.req.Max))
+	class := int(c.req.Lane)
+	from := c.store.floors.From(c.req, class)
+	began := time.Now()
+	err := tx.run(ctx, c.step("pick", c.scan, []any{[]byte(c.req.Queue), class, orWhole(from)}, c.req.Max))
+	var first time.Time
+	if len(c.picked) > 0 {
+		first = timeAt(c.picked[0].due)
+	}
+	c.store.floors.Claimed(c.req, class, from, time.Since(began), first, len(c.picked))
+	return err
+}
+
+// orWhole is a floor as the statements take it.
+func orWhole(from time.Time) int64 {
+	if from.IsZero() {
+		return 0
+	}
+	return from.UnixMicro()
+}
+
+// floorPatience is how much longer than anything else a look at a whole may take.
+const floorPatience = 4
+
+// firstDue looks at the whole of a class.
+func (s *Store) firstDue(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, floorPatience*s.timeout)
+	defer cancel()
+	filter, args := claimFilter(&redrive.ClaimRequest{Kinds: p.Kinds, ExceptKinds: p.ExceptKinds})
+	var clock, due int64
+	err = s.read(ctx, "first_due", func() { due = 0 }, step{sql: s.sql.get("now"), scan: scanInto(&clock)},
+		step{sql: s.sql.with("first_due", ":filter", filter), args: append([]any{[]byte(p.Queue), p.Class}, args...), scan: scanInto(&due)})
+	if due != 0 {
+		first = timeAt(due)
+	}
+	return first, timeAt(clock), err
 }
 
 // pickAlone picks suspects, named so or left behind by a lease that ran out; the ones
 // that wait longest first.
 func (c *claiming) pickAlone(ctx context.Context, tx db) error {
-	queue := []byte(c.req.Queue)
-	err := tx.run(ctx, c.step("pick", c.scan, []any{queue, classSuspect}, c.req.Max), c.step("pick", c.scan, []any{queue, classLeased}, c.req.Max))
+	var steps []step
+	var wholes []int
+	for _, class := range []int{classSuspect, classLeased} {
+		from := c.store.floors.From(c.req, class)
+		if from.IsZero() {
+			wholes = append(wholes, class)
+		}
+		steps = append(steps, c.step("pick", c.scan, []any{[]byte(c.req.Queue), class, orWhole(from)}, c.req.Max))
+	}
+	began := time.Now()
+	err := tx.run(ctx, steps...)
+	for _, class := range wholes {
+		c.store.floors.Claimed(c.req, class, time.Time{}, time.Since(began), time.Time{}, 0)
+	}
 	slices.SortFunc(c.picked, compareClaimed)
 	c.picked = c.picked[:min(len(c.picked), c.req.Max)]
 	return err

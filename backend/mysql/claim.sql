@@ -10,10 +10,10 @@ m.headers, m.published, m.expires, m.reply_to, m.generation, m.redrives, m.plan,
 
 -- name: pick
 -- The oldest due of a class: a lane, named suspects, or leases that ran out.
---   queue, class, filter, most
+--   queue, class, where it begins, filter, most
 SELECT :claimed_columns
 FROM redrive_message m FORCE INDEX (message_due)
-WHERE m.queue = ? AND m.class = ? AND m.due <= :now:filter
+WHERE m.queue = ? AND m.class = ? AND m.due >= ? AND m.due <= :now:filter
 ORDER BY m.due, m.seq LIMIT ? FOR UPDATE SKIP LOCKED
 
 -- name: pick_expired

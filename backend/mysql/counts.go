@@ -80,7 +80,8 @@ func (c *counter) run(ctx context.Context, names []string) error {
 				pairs = append(pairs, p)
 			}
 			return err
-		}})
+		}},
+		step{sql: c.sql.with("oldest_dead", ":where", where), args: args, scan: c.scanDead})
 	if err != nil {
 		return err
 	}
@@ -88,8 +89,11 @@ func (c *counter) run(ctx context.Context, names []string) error {
 		steps := make([]step, len(part))
 		for i, p := range part {
 			q := c.queue(p.queue)
-			if at := timeAt(p.due); q.OldestDue.IsZero() || at.Before(q.OldestDue) {
-				q.OldestDue = at
+			switch at := timeAt(p.due); {
+			case p.class < redrive.Lanes:
+				q.OldestDue[p.class] = at
+			case q.OldestSuspect.IsZero() || at.Before(q.OldestSuspect): // named so, or a lease that ran out
+				q.OldestSuspect = at
 			}
 			steps[i] = step{sql: c.sql.get("count_due"), args: []any{[]byte(p.queue), p.class, redrive.DueCounted + 1}, scan: func(r row) error {
 				var n int64
@@ -149,6 +153,14 @@ func (c *counter) scanClass(r row) error {
 	default: // named so, or a lease that ran out
 		q.Suspects += n
 	}
+	return err
+}
+
+func (c *counter) scanDead(r row) error {
+	var name string
+	var died int64
+	err := r.Scan(&name, &died)
+	c.queue(name).OldestDead = timeAt(died)
 	return err
 }
 

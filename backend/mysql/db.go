@@ -252,8 +252,8 @@ func (s *Store) inSnapshot(ctx context.Context, op string, f func(db) error) err
 	return s.transact(ctx, op, stepSnapshot, f)
 }
 
-func (s *Store) transact(ctx context.Context, op string, begin []step, f func(db) error) error {
-	defer s.observe(op, time.Now())
+func (s *Store) transact(ctx context.Context, op string, begin []step, f func(db) error) (err error) {
+	defer func(began time.Time) { s.observe(op, began, err) }(time.Now())
 	return again(ctx, func() error {
 		c, err := s.acquire(ctx)
 		if err != nil {
@@ -324,9 +324,9 @@ func (s *Store) acquire(ctx context.Context) (*conn, error) {
 
 // read carries out steps that change nothing, and repeats them if the connection broke.
 // reset is called before each try.
-func (s *Store) read(ctx context.Context, name string, reset func(), steps ...step) error {
-	defer s.observe(name, time.Now())
-	err := again(ctx, func() error {
+func (s *Store) read(ctx context.Context, name string, reset func(), steps ...step) (err error) {
+	defer func(began time.Time) { s.observe(name, began, err) }(time.Now())
+	err = again(ctx, func() error {
 		c, err := s.acquire(ctx)
 		if err != nil {
 			return err

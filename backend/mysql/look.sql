@@ -21,10 +21,26 @@ WHERE m.class >= 3:where GROUP BY m.queue, m.class, late
 --   queue, class, most
 SELECT COUNT(*) FROM (SELECT 1 FROM redrive_message m FORCE INDEX (message_due) WHERE m.queue = ? AND m.class = ? AND m.due <= :now LIMIT ?) x
 
+-- name: oldest_dead
+-- When the oldest dead letter of queues died, by one step in the index for each.
+--   queues
+SELECT d.queue, MIN(d.died) FROM redrive_dead d FORCE INDEX (dead_died):where GROUP BY d.queue
+
 -- name: peek
 -- When each class of some queues begins, by one step in the index for each.
 --   queues
 SELECT m.queue, m.class, MIN(m.due) FROM redrive_message m FORCE INDEX (message_due) WHERE m.queue IN (:ids) GROUP BY m.queue, m.class
+
+-- name: peek_from
+-- When a class of a queue begins, from a point in time on before which it was found empty.
+--   queue, class, from
+SELECT m.queue, m.class, m.due FROM redrive_message m FORCE INDEX (message_due)
+WHERE m.queue = ? AND m.class = ? AND m.due >= ? ORDER BY m.due LIMIT 1
+
+-- name: first_due
+-- Where a class of a queue begins, as a whole.
+--   queue, class, filter
+SELECT m.due FROM redrive_message m FORCE INDEX (message_due) WHERE m.queue = ? AND m.class = ?:filter ORDER BY m.due LIMIT 1
 
 -- name: peek_all
 SELECT m.queue, m.class, MIN(m.due) FROM redrive_message m FORCE INDEX (message_due) GROUP BY m.queue, m.class

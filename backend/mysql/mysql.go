@@ -32,7 +32,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/sqlstats"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Store is a store in MySQL or MariaDB. It is safe for concurrent use.
@@ -49,7 +49,7 @@ type Store struct {
 	ddl      bool
 	trace    func(statement string, took time.Duration)
 
-	durations sqlstats.Recorder
+	durations sqlstore.Recorder
 
 	stop     context.CancelFunc // ends the background
 	alive    context.Context    //nolint:containedctx // of the background goroutines
@@ -57,6 +57,7 @@ type Store struct {
 	over     atomic.Bool
 	gatherer gatherer
 	watcher  watcher
+	floors   sqlstore.Floors
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
 
@@ -84,6 +85,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s.gatherer.store = s
 	s.spawn(s.poll)
 	s.spawn(s.upkeep)
+	s.spawn(func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
 	return s, nil
 }
 
@@ -190,15 +192,16 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *Store) observe(statement string, began time.Time) {
+// observe counts a statement that ended with err.
+func (s *Store) observe(statement string, began time.Time, err error) {
 	took := time.Since(began)
-	s.durations.Observe(statement, took)
+	s.durations.Observe(statement, took, err)
 	if s.trace != nil {
 		s.trace(statement, took)
 	}
 }
 
-// Stats returns the state of the pool of connections, and how long statements took.
+// Stats returns the state of the pool of connections, and how statements went.
 func (s *Store) Stats() redrive.StoreStats {
 	p := s.pool.Stats()
 	return redrive.StoreStats{

@@ -49,6 +49,7 @@ SELECT turn FROM redrive_message FORCE INDEX (message_key) WHERE queue = ? AND m
 SELECT turn FROM redrive_dead FORCE INDEX (dead_key) WHERE queue = ? AND msg_key = ? AND turn > 0 ORDER BY turn LIMIT 1 FOR UPDATE
 
 -- name: free_head
--- Makes the head of a key claimable if it is blocked.
+-- Makes the head of a key claimable if it is blocked. It is due from now on, not from
+-- before it was blocked: claims need not look back.
 --   queue, key, turn
-UPDATE redrive_message FORCE INDEX (message_key) SET class = IF(class = 6, 5, IF(suspect, 3, lane)) WHERE queue = ? AND msg_key = ? AND turn = ? AND class IN (4, 6)
+UPDATE redrive_message FORCE INDEX (message_key) SET class = IF(class = 6, 5, IF(suspect, 3, lane)), due = GREATEST(due, :now) WHERE queue = ? AND msg_key = ? AND turn = ? AND class IN (4, 6)

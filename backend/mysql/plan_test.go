@@ -52,7 +52,7 @@ func TestHotStatementsGoByTheirIndex(t *testing.T) {
 				sql  string
 				args []any
 			}{
-				{"range message_due", s.sql.with("pick", ":filter", ""), []any{a, 0, 50}},
+				{"range message_due", s.sql.with("pick", ":filter", ""), []any{a, 0, 0, 50}},
 				{"range message_expires", s.sql.with("pick_expired", ":filter", ""), []any{a, 50}},
 				{"range dead_due", s.sql.with("pick_dead", ":filter", ""), []any{a, 50}},
 				{"range PRIMARY", s.sql.with("take", ":seqs", "1,2,3"), []any{1, 2, false, a}},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Settle implements redrive.Source. What emits nothing is settled in one transaction;
@@ -47,24 +48,12 @@ func touched(st *redrive.Settlement) []string {
 	return queues
 }
 
-func checkSettlement(st *redrive.Settlement) error {
-	if err := st.Validate(); err != nil {
-		return err
-	}
-	for i := range st.Emit {
-		if err := st.Emit[i].Validate(); err != nil {
-			return fmt.Errorf("emit: %w", err)
-		}
-	}
-	return checkEdit(st.Edit)
-}
-
 // rounds checks settlements and parts them so that no message is twice in a round.
 func rounds(items []redrive.Settlement, errs []error) [][]int {
 	var all [][]int
 	times := make(map[redrive.Ref]int)
 	for i := range items {
-		if errs[i] = checkSettlement(&items[i]); errs[i] != nil {
+		if errs[i] = items[i].Validate(); errs[i] != nil {
 			continue
 		}
 		n := times[items[i].Receipt.Ref]
@@ -99,7 +88,7 @@ func (s *Store) settle(ctx context.Context, items []redrive.Settlement, which []
 		lost, err = (&work{db: tx, sql: s.sql}).settle(ctx, items, which)
 		return err
 	})
-	var refused *refusedError
+	var refused *sqlstore.RefusedError
 	switch {
 	case err == nil:
 		s.explain(ctx, items, lost, errs)
@@ -108,7 +97,7 @@ func (s *Store) settle(ctx context.Context, items []redrive.Settlement, which []
 			s.settle(ctx, items, []int{i}, errs)
 		}
 	case errors.As(err, &refused):
-		errs[which[0]] = refused.err
+		errs[which[0]] = refused.Err
 	default:
 		for _, i := range which {
 			errs[i] = fault("settle", err)
@@ -116,15 +105,8 @@ func (s *Store) settle(ctx context.Context, items []redrive.Settlement, which []
 	}
 }
 
-// refusedError says that an item cannot be carried out, so that all that was done for
-// it must be undone.
-type refusedError struct{ err error }
-
-func (e *refusedError) Error() string { return e.err.Error() }
-func (e *refusedError) Unwrap() error { return e.err }
-
 // settle settles items and returns those whose claim did not hold. An emit that is
-// refused is a refusedError.
+// refused is a RefusedError.
 func (w *work) settle(ctx context.Context, items []redrive.Settlement, which []int) (lost []int, err error) {
 	var live, dead []int
 	var keys []lineKey
@@ -367,7 +349,7 @@ func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost
 	}
 	for _, e := range emits {
 		if err := *e.result; err != nil && !errors.Is(err, redrive.ErrDuplicate) {
-			return &refusedError{fmt.Errorf("emit: %w", err)}
+			return &sqlstore.RefusedError{Err: fmt.Errorf("emit: %w", err)}
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // defaults are the statements of the default prefix.
@@ -66,14 +67,14 @@ func settleTx(ctx context.Context, tx *sql.Tx, sql *statements, st *redrive.Sett
 	if tx == nil {
 		return errNoTx
 	}
-	if err := checkSettlement(st); err != nil {
+	if err := st.Validate(); err != nil {
 		return err
 	}
 	lost, err := (&work{db: sqlDB{tx}, sql: sql}).settle(ctx, []redrive.Settlement{*st}, []int{0})
-	var refused *refusedError
+	var refused *sqlstore.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return refused.err
+		return refused.Err
 	case err != nil:
 		return &redrive.Error{Op: "settle", Queue: st.Receipt.Queue, ID: st.Receipt.ID, Err: err, Hint: "roll the transaction back"}
 	case len(lost) > 0:

@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -12,7 +11,7 @@ import (
 // Update implements redrive.Store. What a query selects is looked up first, and checked
 // again under the lock of its change.
 func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
-	if err := checkChange(&c); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if err := s.ready(ctx); err != nil {
@@ -59,26 +58,6 @@ type update struct {
 	named  bool           // the caller named the messages
 	change redrive.Change
 	result []redrive.Updated
-}
-
-func checkChange(c *redrive.Change) error {
-	invalid := func(what string) error {
-		return &redrive.Error{Op: "update", Err: fmt.Errorf("%w change: %s", redrive.ErrInvalid, what)}
-	}
-	switch {
-	case c.Action < redrive.ActRedrive || c.Action > redrive.ActDueNow:
-		return invalid(fmt.Sprintf("action %d", c.Action))
-	case c.Action == redrive.ActEdit && c.Edit == nil:
-		return invalid("an edit without anything to change")
-	case c.Reason > redrive.ReasonManual:
-		return invalid(fmt.Sprintf("reason %d", c.Reason))
-	}
-	if c.To != "" {
-		if err := redrive.CheckQueue(c.To); err != nil {
-			return err
-		}
-	}
-	return checkEdit(c.Edit)
 }
 
 func (s *Store) update(ctx context.Context, u *update) ([]redrive.Updated, error) {
@@ -252,12 +231,12 @@ func (w *work) editWaiting(ctx context.Context, m *message, e *redrive.Edit) err
 	m.keepOriginal(&was)
 	if e.Key != nil && *e.Key != was.Key {
 		w.leaveLine(m)
-		applyEdit(&m.Message, e)
+		e.Apply(&m.Message)
 		if err := w.enterLine(ctx, m); err != nil {
 			return err
 		}
 	} else {
-		applyEdit(&m.Message, e)
+		e.Apply(&m.Message)
 	}
 	w.addWaiting(m)
 	return nil

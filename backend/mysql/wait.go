@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Waiting. One goroutine polls for all queues that somebody waits for, fast after a
@@ -212,14 +213,55 @@ func (s *Store) peek(ctx context.Context, names []string) (map[string]beginnings
 		found[queue] = all
 		return nil
 	}
-	waiting, args := peekStatement(s.sql, names)
-	steps := []step{{sql: s.sql.get("now"), scan: scanInto(&now)}, {sql: waiting, args: args, scan: scan}}
+	steps, wholes := s.peekSteps(names, scan)
+	steps = append([]step{{sql: s.sql.get("now"), scan: scanInto(&now)}}, steps...)
 	for part := range slices.Chunk(names, listMax) {
 		l := idList{ids: part}
 		steps = append(steps, step{sql: s.sql.with("peek_dead", ":ids", places(len(part))), args: l.args()[1:], scan: scan})
 	}
+	began := time.Now()
 	err := s.read(ctx, "peek", func() { found = make(map[string]beginnings, len(names)) }, steps...)
+	if err == nil {
+		for i := range wholes {
+			if b := found[wholes[i].Queue][wholes[i].Class]; b.there {
+				wholes[i].First = timeAt(b.due)
+			}
+		}
+		s.floors.Peeked(wholes, time.Since(began), timeAt(now))
+	}
 	return found, err
+}
+
+// claimable are the classes that may be claimed.
+var claimable = [...]int{int(redrive.LaneFresh), int(redrive.LaneRetry), int(redrive.LaneRedrive), classSuspect, classLeased}
+
+// peekSteps are the looks at queues: at those with floors class by class from there on, at
+// the others together, of which it returns what they see.
+func (s *Store) peekSteps(names []string, scan func(row) error) (steps []step, wholes []sqlstore.Beginning) {
+	var together []string
+	if len(names) <= peekEach {
+		for _, name := range names {
+			var from [len(claimable)]time.Time
+			for i, class := range claimable {
+				from[i] = s.floors.OfQueue(name, class)
+			}
+			if from == [len(claimable)]time.Time{} {
+				together = append(together, name)
+				for _, class := range claimable {
+					wholes = append(wholes, sqlstore.Beginning{Queue: name, Class: class})
+				}
+				continue
+			}
+			for i, class := range claimable {
+				steps = append(steps, step{sql: s.sql.get("peek_from"), args: []any{[]byte(name), class, orWhole(from[i])}, scan: scan})
+			}
+		}
+	}
+	if len(together) > 0 || len(names) > peekEach {
+		waiting, args := peekStatement(s.sql, together)
+		steps = append(steps, step{sql: waiting, args: args, scan: scan})
+	}
+	return steps, wholes
 }
 
 // peekStatement is the statement for some queues, or for all if there are none or many.

@@ -40,7 +40,7 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 	}
 	s.changed(a.finish()...)
 	for i := range b.Put {
-		s.floors.forget(b.Put[i].Queue)
+		s.floors.Forget(b.Put[i].Queue)
 	}
 	if redrive.FirstError(a.errs) == nil {
 		return nil, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // minLease is the shortest lease.
@@ -41,7 +42,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 	case req.Expired:
 		got, err = s.claimExpired(ctx, &req)
 	case req.Alone:
-		got, err = s.take(ctx, &req, "pick_alone")
+		got, err = s.claimAlone(ctx, &req)
 	default:
 		got, err = s.claimLane(ctx, &req)
 	}
@@ -68,14 +69,53 @@ func checkClaim(req *redrive.ClaimRequest) error {
 
 // claimLane claims from a lane, beginning where the lane was last seen to begin.
 func (s *Store) claimLane(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
-	floor, whole := s.floors.from(req)
+	class := int(req.Lane)
+	from := s.floors.From(req, class)
 	began := time.Now()
-	got, err := s.take(ctx, req, "pick_lane", int64(req.Lane), floor)
-	if err == nil {
-		s.floors.learn(req, whole, time.Since(began), got)
+	got, err := s.take(ctx, req, "pick_lane", int64(req.Lane), orWhole(from))
+	var first time.Time
+	if len(got) > 0 {
+		first = slices.MinFunc(got, compareClaimed).due
+	}
+	s.floors.Claimed(req, class, from, time.Since(began), first, len(got))
+	return got, err
+}
+
+// claimAlone claims suspects, named so or left behind by a lease that ran out.
+func (s *Store) claimAlone(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
+	from := s.floors.From(req, classSuspect)
+	if other := s.floors.From(req, classLeased); other.Before(from) {
+		from = other
+	}
+	began := time.Now()
+	got, err := s.take(ctx, req, "pick_alone", orWhole(from))
+	if from.IsZero() {
+		for _, class := range []int{classSuspect, classLeased} {
+			s.floors.Claimed(req, class, from, time.Since(began), time.Time{}, 0)
+		}
 	}
 	return got, err
 }
+
+// orWhole is a floor as the statements take it.
+func orWhole(from time.Time) time.Time {
+	if from.IsZero() {
+		return time.Unix(0, 0).UTC()
+	}
+	return from
+}
+
+// firstDue looks at the whole of a class.
+func (s *Store) firstDue(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, floorPatience*s.timeout)
+	defer cancel()
+	var due *time.Time
+	err = s.read(ctx, "first_due", nil, func(r row) error { return r.Scan(&now, &due) }, p.Queue, p.Class, orNull(p.Kinds), orNull(p.ExceptKinds))
+	return timeOf(due), now, err
+}
+
+// floorPatience is how much longer than anything else a look at a whole may take.
+const floorPatience = 4
 
 // claimExpired claims what has expired, and then what is too old.
 func (s *Store) claimExpired(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
@@ -179,13 +219,15 @@ func scanClaim(r row, req *redrive.ClaimRequest, more ...any) (c scanned, err er
 	return c, err
 }
 
+func compareClaimed(a, b claimed) int {
+	if c := a.due.Compare(b.due); c != 0 {
+		return c
+	}
+	return int(a.seq - b.seq)
+}
+
 func inOrder(rows []claimed) []redrive.Delivery {
-	slices.SortFunc(rows, func(a, b claimed) int {
-		if c := a.due.Compare(b.due); c != 0 {
-			return c
-		}
-		return int(a.seq - b.seq)
-	})
+	slices.SortFunc(rows, compareClaimed)
 	got := make([]redrive.Delivery, len(rows))
 	for i := range rows {
 		got[i] = rows[i].Delivery

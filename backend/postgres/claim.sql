@@ -28,13 +28,14 @@ picked AS MATERIALIZED (
 -- name: pick_alone
 -- Suspects: named so, or left behind by a lease that ran out; the one that waits
 -- longest first.
+--   $10 from
 WITH t AS MATERIALIZED (
   SELECT clock_timestamp() AS now, set_config('synchronous_commit', 'off', true)
 ),
 picked AS MATERIALIZED (
   SELECT m.queue, m.id, m.class, m.due
   FROM redrive.message m
-  WHERE m.queue = $1 AND m.class IN (3, 5) AND m.due <= (SELECT now FROM t)
+  WHERE m.queue = $1 AND m.class IN (3, 5) AND m.due <= (SELECT now FROM t) AND m.due >= $10
     AND ($7::text[] IS NULL OR m.kind = ANY ($7::text[])) AND ($8::text[] IS NULL OR m.kind <> ALL ($8::text[]))
     AND ($9::text[] IS NULL OR m.id <> ALL ($9::text[]))
   ORDER BY m.due, m.seq

@@ -13,10 +13,11 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, 
 	var list []redrive.Counts
 	err := s.read(ctx, "counts", func() { list = nil }, func(r row) error {
 		c := redrive.Counts{Dead: make(map[redrive.Reason]int64)}
-		var oldest *time.Time
+		var fresh, retry, redriven, suspect, died *time.Time
 		var b books
-		err := r.Scan(append([]any{&c.Queue, &c.Leased, &c.Blocked, &c.Suspects, &c.Due, &oldest}, b.dest()...)...)
-		c.OldestDue = timeOf(oldest)
+		err := r.Scan(append([]any{&c.Queue, &c.Leased, &c.Blocked, &c.Suspects, &c.Due, &fresh, &retry, &redriven, &suspect, &died}, b.dest()...)...)
+		c.OldestDue = [redrive.Lanes]time.Time{timeOf(fresh), timeOf(retry), timeOf(redriven)}
+		c.OldestSuspect, c.OldestDead = timeOf(suspect), timeOf(died)
 		if c.Due > redrive.DueCounted {
 			c.Due, c.DueMore = redrive.DueCounted, true
 		}

@@ -140,8 +140,8 @@ func (s *Store) inTx(ctx context.Context, op string, f func(db) error) error {
 	return s.inTxWith(ctx, op, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
 }
 
-func (s *Store) inTxWith(ctx context.Context, op string, o pgx.TxOptions, f func(db) error) error {
-	defer s.observe(op, time.Now())
+func (s *Store) inTxWith(ctx context.Context, op string, o pgx.TxOptions, f func(db) error) (err error) {
+	defer func(began time.Time) { s.observe(op, began, err) }(time.Now())
 	return again(ctx, func() error {
 		conn, err := s.acquire(ctx)
 		if err != nil {
@@ -198,8 +198,8 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // one carries out a single statement, which is a transaction of its own, and repeats
 // it when the server had to roll it back. Each row goes to scan; reset is called before
 // each try.
-func (s *Store) one(ctx context.Context, name string, reset func(), scan func(row) error, args ...any) error {
-	defer s.observe(name, time.Now())
+func (s *Store) one(ctx context.Context, name string, reset func(), scan func(row) error, args ...any) (err error) {
+	defer func(began time.Time) { s.observe(name, began, err) }(time.Now())
 	text := s.sql.get(name)
 	return again(ctx, func() error {
 		conn, err := s.acquire(ctx)

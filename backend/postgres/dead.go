@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // settleDead settles claims of dead letters and returns those that did not hold.
@@ -35,7 +36,7 @@ func (w *work) settleDead(ctx context.Context, items []redrive.Settlement, which
 		}
 		if err := w.settleOneDead(ctx, m, st, now); err != nil {
 			if isRepeated(err) || errors.Is(err, redrive.ErrInvalid) {
-				return nil, &refusedError{err}
+				return nil, &sqlstore.RefusedError{Err: err}
 			}
 			return nil, err
 		}
@@ -87,35 +88,6 @@ func (w *work) exhume(m *message, o redrive.Outcome, reason redrive.Reason) {
 	w.note(m, o, reason, true)
 }
 
-// applyEdit changes the parts of a message that an edit names.
-func applyEdit(m *redrive.Message, e *redrive.Edit) {
-	if e == nil {
-		return
-	}
-	if e.Body != nil {
-		m.Body = e.Body
-	}
-	if e.Headers != nil {
-		m.Headers = *e.Headers
-	}
-	if e.Kind != nil {
-		m.Kind = *e.Kind
-	}
-	if e.Key != nil {
-		m.Key = *e.Key
-	}
-}
-
-// checkEdit reports an edit whose result no message may have.
-func checkEdit(e *redrive.Edit) error {
-	if e == nil {
-		return nil
-	}
-	m := redrive.Message{Queue: "q"}
-	applyEdit(&m, e)
-	return m.Validate()
-}
-
 // editDead edits a dead letter. Under a new key it does not stand in the way of others.
 func (w *work) editDead(m *message, e *redrive.Edit) {
 	if e == nil {
@@ -126,7 +98,7 @@ func (w *work) editDead(m *message, e *redrive.Edit) {
 	if e.Key != nil && *e.Key != was.Key {
 		w.leaveLine(m)
 	}
-	applyEdit(&m.Message, e)
+	e.Apply(&m.Message)
 }
 
 // redrive gives a dead letter its next generation, due then. It returns where the
@@ -172,7 +144,7 @@ func (m *message) nextGeneration(c *redrive.Change, now, due time.Time) {
 func (w *work) redriveAway(ctx context.Context, m *message, c *redrive.Change, due time.Time) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m
-	applyEdit(&next.Message, c.Edit)
+	c.Edit.Apply(&next.Message)
 	if c.To != "" && c.To != m.Queue {
 		next.Queue, next.Origin = c.To, from.String()
 	}

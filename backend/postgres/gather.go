@@ -153,8 +153,8 @@ func (s *Store) publishGroup(group []*call) {
 	s.changed(queuesOf(items)...)
 }
 
-func (s *Store) publishItems(ctx context.Context, items []*item, copied bool) error {
-	defer s.observe("publish", time.Now())
+func (s *Store) publishItems(ctx context.Context, items []*item, copied bool) (err error) {
+	defer func(began time.Time) { s.observe("publish", began, err) }(time.Now())
 	if copied {
 		return s.copy(ctx, items)
 	}

@@ -25,29 +25,41 @@ SELECT k.name,
     (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 2 AND m.due <= t.now LIMIT $2 + 1) UNION ALL
     (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 3 AND m.due <= t.now LIMIT $2 + 1) UNION ALL
     (SELECT 1 FROM redrive.message m WHERE m.queue = k.name AND m.class = 5 AND m.due <= t.now LIMIT $2 + 1)) x),
-  (SELECT min(x.due) FROM (
-    SELECT min(m.due) AS due FROM redrive.message m WHERE m.queue = k.name AND m.class = 0 AND m.due <= t.now UNION ALL
-    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 1 AND m.due <= t.now UNION ALL
-    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 2 AND m.due <= t.now UNION ALL
-    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 3 AND m.due <= t.now UNION ALL
-    SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 5 AND m.due <= t.now) x),
+  (SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 0 AND m.due <= t.now),
+  (SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 1 AND m.due <= t.now),
+  (SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 2 AND m.due <= t.now),
+  least((SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 3 AND m.due <= t.now),
+    (SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 5 AND m.due <= t.now)),
+  (SELECT min(d.died) FROM redrive.dead d WHERE d.queue = k.name),
   :books
 FROM known k, t
 ORDER BY k.name
 
 -- name: peek
--- When each class of some queues begins (0-3 and 5), and as class 7 the last death.
---   $1 queues
-SELECT i.queue, c.class, x.due, x.seq, extract(epoch FROM x.due - clock_timestamp())::float8
-FROM unnest($1::text[]) AS i (queue)
-CROSS JOIN unnest('{0,1,2,3,5}'::smallint[]) AS c (class)
+-- When classes of some queues begin, from points in time on before which they were found
+-- empty, as class 7 the last death, and as class 8 what the time was.
+--   $1 queues    $2 queues, $3 classes and $4 points in time of what may be claimed
+SELECT '', 8, statement_timestamp(), 0::bigint, 0::float8
+UNION ALL
+SELECT i.queue, i.class, x.due, x.seq, extract(epoch FROM x.due - clock_timestamp())::float8
+FROM unnest($2::text[], $3::bigint[], $4::timestamptz[]) AS i (queue, class, begins)
 CROSS JOIN LATERAL (
-  SELECT m.due, m.seq FROM redrive.message m WHERE m.queue = i.queue AND m.class = c.class ORDER BY m.due, m.seq LIMIT 1
+  SELECT m.due, m.seq FROM redrive.message m
+  WHERE m.queue = i.queue AND m.class = i.class::smallint AND m.due >= i.begins
+  ORDER BY m.due, m.seq LIMIT 1
 ) x
 UNION ALL
 SELECT i.queue, 7, x.died, x.seq, 0
 FROM unnest($1::text[]) AS i (queue)
 CROSS JOIN LATERAL (SELECT d.died, d.seq FROM redrive.dead d WHERE d.queue = i.queue ORDER BY d.died DESC, d.id DESC LIMIT 1) x
+
+-- name: first_due
+-- Where a class of a queue begins, as a whole.
+--   $1 queue    $2 class    $3 kinds    $4 except kinds       (null: no such filter)
+SELECT statement_timestamp(), (
+  SELECT m.due FROM redrive.message m
+  WHERE m.queue = $1 AND m.class = $2 AND ($3::text[] IS NULL OR m.kind = ANY ($3::text[])) AND ($4::text[] IS NULL OR m.kind <> ALL ($4::text[]))
+  ORDER BY m.due, m.seq LIMIT 1)
 
 -- name: peek_all
 -- When each class of all queues begins, by skipping from pair to pair in the index.

@@ -36,7 +36,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/sqlstats"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Store is a store in PostgreSQL. It is safe for concurrent use.
@@ -51,7 +51,7 @@ type Store struct {
 	trace   func(statement string, took time.Duration)
 	adjust  func(*pgxpool.Config) // of tests
 
-	durations sqlstats.Recorder
+	durations sqlstore.Recorder
 
 	stop     context.CancelFunc // ends the background
 	alive    context.Context    //nolint:containedctx // of the background goroutines
@@ -60,7 +60,7 @@ type Store struct {
 	gatherer gatherer
 	watcher  watcher
 	hints    hints
-	floors   floors
+	floors   sqlstore.Floors
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
 
@@ -203,6 +203,7 @@ func (s *Store) begin(conn *pgx.ConnConfig) {
 	s.hints.init(s, conn)
 	s.spawn(s.poll)
 	s.spawn(s.upkeep)
+	s.spawn(func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
 	if s.listen {
 		s.spawn(s.hints.send)
 		s.spawn(s.hints.receive)
@@ -272,15 +273,16 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *Store) observe(statement string, began time.Time) {
+// observe counts a statement that ended with err.
+func (s *Store) observe(statement string, began time.Time, err error) {
 	took := time.Since(began)
-	s.durations.Observe(statement, took)
+	s.durations.Observe(statement, took, err)
 	if s.trace != nil {
 		s.trace(statement, took)
 	}
 }
 
-// Stats returns the state of the pool of connections, and how long statements took.
+// Stats returns the state of the pool of connections, and how statements went.
 func (s *Store) Stats() redrive.StoreStats {
 	p := s.pool.Stat()
 	return redrive.StoreStats{

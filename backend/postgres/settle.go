@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Settle implements redrive.Source. What needs nothing else is one statement, whatever
@@ -53,25 +54,13 @@ func touched(st *redrive.Settlement) []string {
 	return queues
 }
 
-func checkSettlement(st *redrive.Settlement) error {
-	if err := st.Validate(); err != nil {
-		return err
-	}
-	for i := range st.Emit {
-		if err := st.Emit[i].Validate(); err != nil {
-			return fmt.Errorf("emit: %w", err)
-		}
-	}
-	return checkEdit(st.Edit)
-}
-
 // rounds checks settlements and parts them so that no message is twice in a round: one
 // statement sees a row once.
 func rounds(items []redrive.Settlement, errs []error) [][]int {
 	var all [][]int
 	times := make(map[redrive.Ref]int)
 	for i := range items {
-		if errs[i] = checkSettlement(&items[i]); errs[i] != nil {
+		if errs[i] = items[i].Validate(); errs[i] != nil {
 			continue
 		}
 		n := times[items[i].Receipt.Ref]
@@ -102,16 +91,17 @@ func split(items []redrive.Settlement, round []int) (plain, rest []int) {
 // settlePlain settles waiting messages in one statement.
 func (s *Store) settlePlain(ctx context.Context, items []redrive.Settlement, which []int, errs []error) {
 	var lost []int
+	began := time.Now()
 	err := again(ctx, func() error {
 		conn, err := s.acquire(ctx)
 		if err != nil {
 			return err
 		}
 		defer conn.Release()
-		defer s.observe("settle", time.Now())
 		lost, _, err = settleRows(ctx, pgxDB{conn}, s.sql, items, which)
 		return err
 	})
+	s.observe("settle", began, err)
 	switch {
 	case err == nil:
 		s.explain(ctx, items, lost, errs)
@@ -231,7 +221,7 @@ func (s *Store) settleRest(ctx context.Context, items []redrive.Settlement, whic
 		lost, err = settleTx(ctx, tx, s.sql, items, which)
 		return err
 	})
-	var refused *refusedError
+	var refused *sqlstore.RefusedError
 	switch {
 	case err == nil:
 		s.explain(ctx, items, lost, errs)
@@ -240,7 +230,7 @@ func (s *Store) settleRest(ctx context.Context, items []redrive.Settlement, whic
 			s.settleRest(ctx, items, []int{i}, errs)
 		}
 	case errors.As(err, &refused):
-		errs[which[0]] = refused.err
+		errs[which[0]] = refused.Err
 	default:
 		for _, i := range which {
 			errs[i] = fault("settle", err)
@@ -248,15 +238,8 @@ func (s *Store) settleRest(ctx context.Context, items []redrive.Settlement, whic
 	}
 }
 
-// refusedError says that an item cannot be carried out, so that all that was done for
-// it must be undone.
-type refusedError struct{ err error }
-
-func (e *refusedError) Error() string { return e.err.Error() }
-func (e *refusedError) Unwrap() error { return e.err }
-
 // settleTx settles within a transaction and returns those whose claim did not hold. An
-// emit that is refused is a refusedError.
+// emit that is refused is a RefusedError.
 func settleTx(ctx context.Context, tx db, sql *statements, items []redrive.Settlement, which []int) (lost []int, err error) {
 	w := &work{db: tx, sql: sql}
 	var live, dead []int
@@ -318,7 +301,7 @@ func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost
 	}
 	for _, e := range emits {
 		if err := *e.result; err != nil && !errors.Is(err, redrive.ErrDuplicate) {
-			return &refusedError{fmt.Errorf("emit: %w", err)}
+			return &sqlstore.RefusedError{Err: fmt.Errorf("emit: %w", err)}
 		}
 	}
 	return nil

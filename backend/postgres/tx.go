@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // defaults are the statements of the default schema.
@@ -86,14 +87,14 @@ func settleIn(ctx context.Context, tx any, sql *statements, st *redrive.Settleme
 	if err != nil {
 		return err
 	}
-	if err := checkSettlement(st); err != nil {
+	if err := st.Validate(); err != nil {
 		return err
 	}
 	lost, err := settleTx(ctx, q, sql, []redrive.Settlement{*st}, []int{0})
-	var refused *refusedError
+	var refused *sqlstore.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return refused.err
+		return refused.Err
 	case err != nil:
 		return &redrive.Error{Op: "settle", Queue: st.Receipt.Queue, ID: st.Receipt.ID, Err: err, Hint: "roll the transaction back"}
 	case len(lost) > 0:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Waiting. One goroutine polls for all queues that somebody waits for, fast after a
@@ -20,8 +21,14 @@ const peekEach = 100
 // the server is busy.
 const pollShare = 20
 
-// class of the last death in peek.
-const classDied = 7
+// Classes in peek of the last death and of the time.
+const (
+	classDied = 7
+	classNow  = 8
+)
+
+// claimable are the classes that may be claimed.
+var claimable = [...]int{int(redrive.LaneFresh), int(redrive.LaneRetry), int(redrive.LaneRedrive), classSuspect, classLeased}
 
 // watcher knows what was last seen of the queues.
 type watcher struct {
@@ -209,10 +216,26 @@ func (s *Store) fill(ctx context.Context, events []redrive.Event) error {
 // peek looks where the classes of queues begin.
 func (s *Store) peek(ctx context.Context, names []string) (map[string]beginnings, error) {
 	var found map[string]beginnings
-	statement, args := "peek", []any{names}
-	if len(names) > peekEach {
-		statement, args = "peek_all", nil
+	var now time.Time
+	statement, args := "peek_all", []any(nil)
+	var wholes []sqlstore.Beginning
+	if len(names) <= peekEach {
+		var begins []*time.Time
+		var queues []string
+		var classes []int64
+		for _, name := range names {
+			for _, class := range claimable {
+				from := s.floors.OfQueue(name, class)
+				if from.IsZero() {
+					wholes = append(wholes, sqlstore.Beginning{Queue: name, Class: class})
+				}
+				from = orWhole(from)
+				queues, classes, begins = append(queues, name), append(classes, int64(class)), append(begins, &from)
+			}
+		}
+		statement, args = "peek", []any{names, queues, classes, begins}
 	}
+	began := time.Now()
 	err := s.read(ctx, statement, func() { found = make(map[string]beginnings, len(names)) }, func(r row) error {
 		var queue string
 		var class int
@@ -220,6 +243,10 @@ func (s *Store) peek(ctx context.Context, names []string) (map[string]beginnings
 		var b beginning
 		if err := r.Scan(&queue, &class, &b.due, &b.seq, &in); err != nil {
 			return err
+		}
+		if class == classNow {
+			now = b.due
+			return nil
 		}
 		b.there, b.in = true, time.Duration(min(in, 250*365*86400)*float64(time.Second))
 		if in > 0 {
@@ -230,6 +257,12 @@ func (s *Store) peek(ctx context.Context, names []string) (map[string]beginnings
 		found[queue] = all
 		return nil
 	}, args...)
+	if err == nil {
+		for i := range wholes {
+			wholes[i].First = found[wholes[i].Queue][wholes[i].Class].due
+		}
+		s.floors.Peeked(wholes, time.Since(began), now)
+	}
 	return found, err
 }
 

@@ -13,7 +13,8 @@ import (
 // tally is the answer of the counts script.
 type tally struct {
 	now, entries, claimed, leased, lost, released, blocked int64
-	due, oldest, indexed, dead, next                       int64
+	due, indexed, dead, next                               int64
+	oldest                                                 [redrive.Lanes + 2]int64 // of the lanes, of suspects, of the dead; 0: none
 	lanes                                                  redrive.LaneSet
 	suspects                                               bool
 	last                                                   string // entry of the stream
@@ -25,11 +26,14 @@ func readTally(v any) *tally {
 	n := func(i int) int64 { return number(at(list, i)) }
 	t := &tally{
 		now: n(0), entries: n(1), claimed: n(2), leased: n(3), lost: n(4), released: n(5), blocked: n(6),
-		due: n(7), oldest: n(8), indexed: n(9), dead: n(10), next: -1,
+		due: n(7), indexed: n(9), dead: n(10), next: -1,
 		lanes: redrive.LaneSet(n(12)), suspects: n(13) == 1, last: text(at(list, 14)), c: make(map[string]int64), //nolint:gosec // three bits
 	}
 	if text(at(list, 11)) != "" {
 		t.next = n(11)
+	}
+	for i, v := range items(at(list, 8)) {
+		t.oldest[i] = number(v)
 	}
 	counters := items(at(list, 15))
 	for i := 0; i+1 < len(counters); i += 2 {
@@ -79,9 +83,13 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts,
 func (t *tally) counts(name string) redrive.Counts {
 	c := redrive.Counts{
 		Queue: name, Leased: t.leased, Blocked: t.blocked, Suspects: t.lost + t.released,
-		Due: t.due, OldestDue: moment(t.oldest), Bytes: t.c["bytes"], Books: t.books(), Dead: make(map[redrive.Reason]int64),
+		Due: t.due, Bytes: t.c["bytes"], Books: t.books(), Dead: make(map[redrive.Reason]int64),
 	}
 	c.Waiting = [redrive.Lanes]int64{t.entries + t.c["n0"], t.c["n1"], t.c["n2"]}
+	for lane := range redrive.Lanes {
+		c.OldestDue[lane] = moment(t.oldest[lane])
+	}
+	c.OldestSuspect, c.OldestDead = moment(t.oldest[redrive.Lanes]), moment(t.oldest[redrive.Lanes+1])
 	if c.Due > redrive.DueCounted {
 		c.Due, c.DueMore = redrive.DueCounted, true
 	}

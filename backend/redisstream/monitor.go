@@ -67,8 +67,9 @@ func (s *Store) Monitor(ctx context.Context, name string) (*Monitor, error) {
 		Queue: name, Stream: q.keys[keyStream], Entries: t.entries, Unclaimed: t.entries - t.claimed, Indexed: t.indexed,
 		Attempts: make(map[int]int64), Complete: t.leased+t.lost <= monitorLooked,
 	}
-	if t.oldest > 0 {
-		m.Oldest = time.Duration(t.now-t.oldest) * time.Microsecond
+	counts := t.counts(name)
+	if oldest := counts.Oldest(); !oldest.IsZero() {
+		m.Oldest = moment(t.now).Sub(oldest)
 	}
 	consumers := make(map[string]*ConsumerLoad)
 	if err := s.monitorConsumers(ctx, q, consumers); err != nil {

@@ -388,9 +388,6 @@ func (q *queue) names(place, id string) bool {
 func (s *Store) settlement(it *item, t *redrive.Settlement) (*changeOp, error) {
 	o := &changeOp{it: it, active: true, what: "remove"}
 	for i := range t.Emit {
-		if err := t.Emit[i].Validate(); err != nil {
-			return nil, err
-		}
 		for j := range i {
 			if t.Emit[j].ID != "" && t.Emit[j].Ref() == t.Emit[i].Ref() && redrive.BodyHash(&t.Emit[j]) != redrive.BodyHash(&t.Emit[i]) {
 				return nil, redrive.ErrConflict
@@ -442,11 +439,7 @@ func (s *Store) settlement(it *item, t *redrive.Settlement) (*changeOp, error) {
 // settleDead plans the settlement of a claimed dead letter that stays in the store.
 func (s *Store) settleDead(o *changeOp, t *redrive.Settlement) error {
 	it := o.it
-	if t.Edit != nil {
-		if err := it.edit(t.Edit); err != nil {
-			return err
-		}
-	}
+	it.edit(t.Edit)
 	switch t.Outcome {
 	case redrive.OutcomeRepeat:
 		o.revive("")
@@ -483,23 +476,12 @@ func (o *changeOp) revive(plan string) {
 }
 
 // edit replaces parts of a message and keeps the original.
-func (it *item) edit(e *redrive.Edit) error {
+func (it *item) edit(e *redrive.Edit) {
+	if e == nil {
+		return
+	}
 	m := it.msg
-	if e.Body != nil {
-		m.Body = e.Body
-	}
-	if e.Headers != nil {
-		m.Headers = *e.Headers
-	}
-	if e.Kind != nil {
-		m.Kind = *e.Kind
-	}
-	if e.Key != nil {
-		m.Key = *e.Key
-	}
-	if err := m.Validate(); err != nil {
-		return err
-	}
+	e.Apply(&m)
 	if it.original == nil {
 		original := it.msg
 		it.original = &original
@@ -508,7 +490,6 @@ func (it *item) edit(e *redrive.Edit) error {
 		it.flags &^= flagOrdered
 	}
 	it.msg = m
-	return nil
 }
 
 // Extend implements redrive.Source.

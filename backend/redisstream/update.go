@@ -2,7 +2,6 @@ package redisstream
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/redrive/redrive"
@@ -10,7 +9,7 @@ import (
 
 // Update implements redrive.Store. Every 100 messages are one atomic step.
 func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
-	if err := checkChange(&c); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if limit <= 0 {
@@ -58,24 +57,6 @@ func (s *Store) names(ctx context.Context, q redrive.Query, limit int) (refs []r
 		}
 	}
 	return refs, nil
-}
-
-func checkChange(c *redrive.Change) error {
-	var err error
-	switch {
-	case c.Action < redrive.ActRedrive || c.Action > redrive.ActDueNow:
-		err = fmt.Errorf("%w change: action %d", redrive.ErrInvalid, c.Action)
-	case c.Action == redrive.ActEdit && c.Edit == nil:
-		err = fmt.Errorf("%w change: an edit without what to edit", redrive.ErrInvalid)
-	case c.Reason > redrive.ReasonManual:
-		err = fmt.Errorf("%w change: reason %d", redrive.ErrInvalid, c.Reason)
-	case c.To != "":
-		err = redrive.CheckQueue(c.To)
-	}
-	if err != nil {
-		return &redrive.Error{Op: "update", Err: err}
-	}
-	return nil
 }
 
 // updateTries is how often a page is planned anew for messages that changed between its
@@ -172,9 +153,7 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *r
 		o.memory = memory{outcome: redrive.OutcomeDead, reason: reason}
 		o.die(reason)
 	case redrive.ActEdit:
-		if err := it.edit(c.Edit); err != nil {
-			return nil, err
-		}
+		it.edit(c.Edit)
 		o.stay()
 	case redrive.ActDueNow:
 		o.what, it.due, it.relative = "wait", 0, true
@@ -209,11 +188,7 @@ func (s *Store) redrive(o *changeOp, memories string, c *redrive.Change) error {
 	case it.reason == redrive.ReasonUncertain && !c.ConfirmUncertain:
 		return redrive.ErrUncertain
 	}
-	if c.Edit != nil {
-		if err := it.edit(c.Edit); err != nil {
-			return err
-		}
-	}
+	it.edit(c.Edit)
 	old := it.msg.Ref()
 	o.revive(c.Plan)
 	if c.NewID {

@@ -27,10 +27,10 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, 
 			state, number := q.shared, q.number
 			s.mu.Unlock()
 			fillCounts(&list[i], &state)
-			if list[i].AllWaiting() == 0 {
-				continue
-			}
 			if err := s.countDue(c, number, now, &state, &list[i]); err != nil {
+				return err
+			}
+			if err := oldestDead(c, number, &list[i]); err != nil {
 				return err
 			}
 		}
@@ -69,8 +69,11 @@ func fillCounts(c *redrive.Counts, st *queueState) {
 	c.Books = st.counts.books()
 }
 
-// countDue counts what may be claimed now, and finds the oldest of it.
+// countDue counts what may be claimed now, and finds the oldest of each class.
 func (s *Store) countDue(c *conn, queue, now int64, state *queueState, counts *redrive.Counts) error {
+	if counts.AllWaiting() == 0 {
+		return nil
+	}
 	for class := range claimable {
 		if state.next[class] > now {
 			continue
@@ -81,8 +84,10 @@ func (s *Store) countDue(c *conn, queue, now int64, state *queueState, counts *r
 			if s.heldLease(st.colInt(1)) != nil {
 				continue
 			}
-			if due := timeOf(st.colInt(0)); first && (counts.OldestDue.IsZero() || due.Before(counts.OldestDue)) {
-				counts.OldestDue = due
+			if due := timeOf(st.colInt(0)); first && int64(class) == classSuspect {
+				counts.OldestSuspect = due
+			} else if first {
+				counts.OldestDue[class] = due
 			}
 			first = false
 			if counts.Due == redrive.DueCounted {
@@ -96,6 +101,18 @@ func (s *Store) countDue(c *conn, queue, now int64, state *queueState, counts *r
 		}
 	}
 	return nil
+}
+
+// oldestDead finds the oldest dead letter, by one step in the index.
+func oldestDead(c *conn, queue int64, counts *redrive.Counts) error {
+	if counts.AllDead() == 0 {
+		return nil
+	}
+	st := c.stmt(`SELECT died FROM dead WHERE queue = ? ORDER BY died LIMIT 1`).int(queue)
+	for st.next() {
+		counts.OldestDead = timeOf(st.colInt(0))
+	}
+	return st.done()
 }
 
 // Configure implements redrive.Store.

@@ -73,7 +73,7 @@ func (d *deadRow) nextGeneration(m *redrive.Message, due int64) row {
 func (t *tx) redriveAway(q *queue, d *deadRow, m *redrive.Message, c *redrive.Change, due int64) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m
-	applyEdit(&next, c.Edit)
+	c.Edit.Apply(&next)
 	to := q
 	if c.To != "" && c.To != q.name {
 		if to, err = t.queue(c.To); err != nil {
@@ -140,25 +140,6 @@ func (t *tx) moveStory(from, to, flags int64) error {
 	return t.write(`UPDATE original SET seq = ? WHERE seq = ?`).int(to).int(from).run()
 }
 
-// applyEdit changes the parts of a message that an edit names.
-func applyEdit(m *redrive.Message, e *redrive.Edit) {
-	if e == nil {
-		return
-	}
-	if e.Body != nil {
-		m.Body = e.Body
-	}
-	if e.Headers != nil {
-		m.Headers = *e.Headers
-	}
-	if e.Kind != nil {
-		m.Kind = *e.Kind
-	}
-	if e.Key != nil {
-		m.Key = *e.Key
-	}
-}
-
 // editMessage stores an edited message and keeps the original. It returns the
 // message as it was.
 func (t *tx) editMessage(r *row, m *redrive.Message, e *redrive.Edit) (before redrive.Message, err error) {
@@ -166,7 +147,7 @@ func (t *tx) editMessage(r *row, m *redrive.Message, e *redrive.Edit) (before re
 	if err := t.keepOriginal(r, &before); err != nil {
 		return before, err
 	}
-	applyEdit(m, e)
+	e.Apply(m)
 	r.kind = m.Kind
 	return before, t.write(`UPDATE message SET key = ?, headers = ?, body = ? WHERE seq = ?`).
 		textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).blob(m.Body).int(r.seq).run()

@@ -24,7 +24,7 @@ func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error 
 	o := &settleOp{items: items, errs: make([]error, len(items))}
 	ok, bytes, grows := 0, 0, false
 	for i := range items {
-		if o.errs[i] = checkSettlement(&items[i]); o.errs[i] != nil {
+		if o.errs[i] = items[i].Validate(); o.errs[i] != nil {
 			continue
 		}
 		ok++
@@ -48,18 +48,6 @@ func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error 
 		return nil
 	}
 	return o.result
-}
-
-func checkSettlement(st *redrive.Settlement) error {
-	if err := st.Validate(); err != nil {
-		return err
-	}
-	for i := range st.Emit {
-		if err := st.Emit[i].Validate(); err != nil {
-			return fmt.Errorf("emit: %w", err)
-		}
-	}
-	return checkEdit(st.Edit)
 }
 
 func (o *settleOp) run(t *tx) {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/redrive/redrive"
 )
@@ -21,7 +20,7 @@ type updateOp struct {
 // Update implements redrive.Store. What a query selects is looked up beside the
 // writer and checked again when it is changed.
 func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
-	if err := checkChange(&c); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if limit <= 0 {
@@ -79,34 +78,6 @@ func (o *updateOp) end(err error) {
 	}
 }
 
-func checkChange(c *redrive.Change) error {
-	invalid := func(what string) error {
-		return &redrive.Error{Op: "update", Err: fmt.Errorf("%w change: %s", redrive.ErrInvalid, what)}
-	}
-	switch {
-	case c.Action < redrive.ActRedrive || c.Action > redrive.ActDueNow:
-		return invalid(fmt.Sprintf("action %d", c.Action))
-	case c.Action == redrive.ActEdit && c.Edit == nil:
-		return invalid("an edit without anything to change")
-	case c.Reason > redrive.ReasonManual:
-		return invalid(fmt.Sprintf("reason %d", c.Reason))
-	}
-	if c.To != "" {
-		return redrive.CheckQueue(c.To)
-	}
-	return nil
-}
-
-// checkEdit reports an edit whose result no message may have.
-func checkEdit(e *redrive.Edit) error {
-	if e == nil {
-		return nil
-	}
-	m := redrive.Message{Queue: "q"}
-	applyEdit(&m, e)
-	return m.Validate()
-}
-
 func (o *updateOp) run(t *tx) {
 	o.result = nil
 	for _, ref := range o.refs {
@@ -125,9 +96,6 @@ func (o *updateOp) run(t *tx) {
 
 // one changes one message. It skips what does not match the query any more.
 func (o *updateOp) one(t *tx, u *redrive.Updated) (skipped bool, err error) {
-	if err := checkEdit(o.change.Edit); err != nil {
-		return false, err
-	}
 	q := t.s.queueNamed(u.Queue)
 	if q == nil || q.id == 0 {
 		return false, redrive.ErrNotFound

@@ -31,7 +31,7 @@ func openQueue(ctx context.Context, address, beside string) (*queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	topic, err := backend.OpenSource(ctx, address, "sms")
+	topic, err := backend.OpenSource(ctx, address, backend.SourceOptions{Queue: "sms"})
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

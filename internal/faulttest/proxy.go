@@ -15,6 +15,7 @@ type Proxy struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 	deaf  bool // answers of the server are dropped before the cut
+	step  func(sent bool) error
 }
 
 // NewProxy returns a proxy before an address, until the test ends.
@@ -48,7 +49,7 @@ func (p *Proxy) pass(c net.Conn) {
 	p.conns[c], p.conns[d] = struct{}{}, struct{}{}
 	p.mu.Unlock()
 	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = io.Copy(d, c); _ = d.Close() })
+	wg.Go(func() { _, _ = io.Copy(requests{p, d}, c); _ = d.Close() })
 	wg.Go(func() { _, _ = io.Copy(answers{p, c}, d); _ = c.Close() })
 	wg.Wait()
 	p.mu.Lock()
@@ -70,6 +71,37 @@ func (a answers) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	return a.Conn.Write(b)
+}
+
+// requests go to the server.
+type requests struct {
+	p *Proxy
+	net.Conn
+}
+
+func (r requests) Write(b []byte) (int, error) {
+	r.p.mu.Lock()
+	step := r.p.step
+	r.p.mu.Unlock()
+	if step == nil {
+		return r.Conn.Write(b)
+	}
+	if err := step(false); err != nil {
+		return 0, err
+	}
+	n, err := r.Conn.Write(b)
+	if err == nil {
+		err = step(true)
+	}
+	return n, err
+}
+
+// Intercept calls step before (sent is false) and after (sent is true) each write of a
+// client goes to the server. If it returns an error that connection is cut. nil ends it.
+func (p *Proxy) Intercept(step func(sent bool) error) {
+	p.mu.Lock()
+	p.step = step
+	p.mu.Unlock()
 }
 
 // Cut closes all connections.

@@ -4,8 +4,6 @@
 package native
 
 import (
-	"strconv"
-	"time"
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
@@ -30,32 +28,20 @@ const (
 // Headers returns the headers of a message as a broker carries them: ours first, then
 // the message's own. The key is among them unless the broker has a place for it.
 func Headers(m *redrive.Message, withKey bool) redrive.Headers {
-	h := make(redrive.Headers, 0, len(m.Headers)+4)
-	add := func(name, value string) {
-		if value != "" {
-			h.Add(name, value)
-		}
-	}
-	number := func(name string, n int) {
-		if n != 0 {
-			h.Add(name, strconv.Itoa(n))
-		}
-	}
-	add(HeaderID, m.ID)
-	add(HeaderKind, m.Kind)
+	h := make(writer, 0, len(m.Headers)+4)
+	h.text(HeaderID, m.ID)
+	h.text(HeaderKind, m.Kind)
 	if withKey {
-		add(HeaderKey, m.Key)
+		h.text(HeaderKey, m.Key)
 	}
-	add(HeaderReplyTo, m.ReplyTo)
-	if !m.ExpiresAt.IsZero() {
-		add(HeaderExpiresAt, m.ExpiresAt.UTC().Format(time.RFC3339Nano))
-	}
-	number(HeaderGeneration, m.Generation)
-	number(HeaderRedrives, m.Redrives)
-	add(HeaderPlan, m.Plan)
-	add(HeaderOrigin, m.Origin)
-	add(HeaderEditedFrom, m.EditedFrom)
-	return append(h, m.Headers...)
+	h.text(HeaderReplyTo, m.ReplyTo)
+	h.time(HeaderExpiresAt, m.ExpiresAt)
+	h.number(HeaderGeneration, m.Generation)
+	h.number(HeaderRedrives, m.Redrives)
+	h.text(HeaderPlan, m.Plan)
+	h.text(HeaderOrigin, m.Origin)
+	h.text(HeaderEditedFrom, m.EditedFrom)
+	return append(redrive.Headers(h), m.Headers...)
 }
 
 // Read puts a header into a message: ours where it belongs, every other one, and one of
@@ -74,13 +60,6 @@ func ours(m *redrive.Message, name, value string) bool {
 		*to = value
 		return true
 	}
-	number := func(to *int) bool {
-		n, err := strconv.ParseUint(value, 10, 31)
-		if err == nil {
-			*to = int(n)
-		}
-		return err == nil
-	}
 	switch name {
 	case HeaderID:
 		if redrive.CheckID(value) != nil {
@@ -95,15 +74,11 @@ func ours(m *redrive.Message, name, value string) bool {
 	case HeaderReplyTo:
 		return text(&m.ReplyTo, redrive.MaxKeyLength)
 	case HeaderExpiresAt:
-		at, err := time.Parse(time.RFC3339Nano, value)
-		if err == nil {
-			m.ExpiresAt = at
-		}
-		return err == nil
+		return readTime(value, &m.ExpiresAt)
 	case HeaderGeneration:
-		return number(&m.Generation)
+		return readNumber(value, &m.Generation)
 	case HeaderRedrives:
-		return number(&m.Redrives)
+		return readNumber(value, &m.Redrives)
 	case HeaderPlan:
 		return text(&m.Plan, redrive.MaxIDLength)
 	case HeaderOrigin:

@@ -205,8 +205,8 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return c
 }
 
-// watch runs the server until its own standard input ends.
-const watch = `"$@" & pid=$!; echo $pid; cat >/dev/null; kill -9 $pid; wait $pid`
+// watch runs the server until its own standard input ends, and says its number at once.
+const watch = `"$@" 3>&- & pid=$!; echo $pid >&3; exec 3>&-; cat >/dev/null; kill -9 $pid; wait $pid`
 
 // Restart starts the server again after a Kill or Stop, on the same port and folder.
 func (s *Server) Restart() error {
@@ -225,11 +225,20 @@ func (s *Server) Restart() error {
 	}
 	defer func() { _ = out.Close() }()
 	cmd.Stdout, cmd.Stderr = out, out
+	number, say, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = number.Close() }()
+	cmd.ExtraFiles = []*os.File{say}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	_ = in.Close()
+	_, _ = in.Close(), say.Close()
 	p := &process{cmd: cmd, hold: hold, done: make(chan struct{})}
+	if _, err := fmt.Fscan(number, &p.pid); err != nil {
+		return fmt.Errorf("redistest: the number of the server's process: %w", err)
+	}
 	go func() { defer close(p.done); _ = cmd.Wait() }()
 	s.run = p
 	if err := s.waitReady(p); err != nil {
@@ -247,13 +256,7 @@ func (s *Server) waitReady(p *process) error {
 	for {
 		info, err := c.Info(context.Background()).Result() // all of it: one section is the most before Redis 7
 		if (err == nil && (s.sentinel || strings.Contains(info, "loading:0"))) || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM") {
-			log, err := os.ReadFile(filepath.Join(s.Dir, "redis.log"))
-			if err != nil {
-				return err
-			}
-			first, _, _ := strings.Cut(string(log), "\n")
-			p.pid, err = strconv.Atoi(strings.TrimSpace(first))
-			return err
+			return nil
 		}
 		if time.Now().After(deadline) {
 			log, _ := os.ReadFile(filepath.Join(s.Dir, "redis.log"))

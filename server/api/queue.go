@@ -15,17 +15,19 @@ type Queue struct {
 	// Level is "ok", "warn" above the soft limit, "refused" above the hard one.
 	Level string `json:"level,omitempty"`
 
-	Waiting   Waiting                  `json:"waiting"`
-	Leased    int64                    `json:"leased"`
-	Blocked   int64                    `json:"blocked"`
-	Suspects  int64                    `json:"suspects"`
-	Due       int64                    `json:"due"`
-	DueMore   bool                     `json:"due_more,omitempty"` // there are more than that
-	OldestDue *time.Time               `json:"oldest_due,omitempty"`
-	Dead      int64                    `json:"dead"`
-	DeadBy    map[redrive.Reason]int64 `json:"dead_by_reason,omitempty"`
-	Bytes     int64                    `json:"bytes"`
-	Books     Books                    `json:"books"`
+	Waiting   Waiting    `json:"waiting"`
+	Leased    int64      `json:"leased"`
+	Blocked   int64      `json:"blocked"`
+	Suspects  int64      `json:"suspects"`
+	Due       int64      `json:"due"`
+	DueMore   bool       `json:"due_more,omitempty"` // there are more than that
+	OldestDue *time.Time `json:"oldest_due,omitempty"`
+	Dead      int64      `json:"dead"`
+	// OldestDead is when the oldest dead letter died.
+	OldestDead *time.Time               `json:"oldest_dead,omitempty"`
+	DeadBy     map[redrive.Reason]int64 `json:"dead_by_reason,omitempty"`
+	Bytes      int64                    `json:"bytes"`
+	Books      Books                    `json:"books"`
 
 	// Engine is absent where nothing consumes the queue in this process.
 	Engine *QueueEngine `json:"engine,omitempty"`
@@ -96,7 +98,7 @@ type PauseRequest struct {
 func QueueOf(c *redrive.Counts) Queue {
 	q := Queue{
 		Queue:  c.Queue,
-		Leased: c.Leased, Blocked: c.Blocked, Suspects: c.Suspects, Due: c.Due, DueMore: c.DueMore, OldestDue: moment(c.OldestDue),
+		Leased: c.Leased, Blocked: c.Blocked, Suspects: c.Suspects, Due: c.Due, DueMore: c.DueMore, OldestDue: moment(c.Oldest()), OldestDead: moment(c.OldestDead),
 		Waiting: Waiting{
 			All: c.AllWaiting(), Fresh: c.Waiting[redrive.LaneFresh], Retry: c.Waiting[redrive.LaneRetry], Redrive: c.Waiting[redrive.LaneRedrive],
 		},

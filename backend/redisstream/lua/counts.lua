@@ -4,19 +4,21 @@
 -- KEYS as in lib.lua, one queue
 -- ARGV none
 -- Returns {now, entries of the stream, entries claimed, running leases, leases that ran
--- out, released suspects, blocked, due, oldest due or "", indexed waiting, dead, next due
--- or "", lanes due, suspects due, last entry, counters}.
+-- out, released suspects, blocked, due, {oldest due of each lane and of suspects, oldest
+-- death} or "" each, indexed waiting, dead, next due or "", lanes due, suspects due, last
+-- entry, counters}.
 local q = queue(0)
 local entries = call('XLEN', q.s)
 local counters = call('HGETALL', q.c)
 local c = {}
 for i = 1, #counters, 2 do c[counters[i]] = counters[i + 1] end
 local free = entries - tonumber(c.sl or 0)
-local due, oldest, nextdue, lanes = 0, nil, nil, 0
-local function first(t)
+local SUSPECTS = 3
+local due, oldest, nextdue, lanes = 0, {}, nil, 0
+local function first(of, t)
   t = tonumber(t)
   if not t then return end
-  if t <= now and (not oldest or t < oldest) then oldest = t end
+  if t <= now and (not oldest[of] or t < oldest[of]) then oldest[of] = t end
   if not nextdue or t < nextdue then nextdue = t end
   return t <= now
 end
@@ -25,19 +27,19 @@ if free > 0 then
   local e = call('XRANGE', q.s, '(' .. (c.pos or '0-0'), '+', 'COUNT', 1)[1]
   if e then
     due = free
-    first(entryms(e[1]) * 1000)
+    first(0, entryms(e[1]) * 1000)
     lanes = 1
   end
 end
 for lane = 0, 2 do
-  if first(head(q[lane])) then
+  if first(lane, head(q[lane])) then
     due = due + call('ZCOUNT', q[lane], '-inf', now)
     if lane > 0 or lanes == 0 then lanes = lanes + 2 ^ lane end
   end
 end
-local suspects = first(head(q.le))
-suspects = first(head(q.lt)) or suspects
-suspects = first(head(q.x)) or suspects
+local suspects = first(SUSPECTS, head(q.le))
+suspects = first(SUSPECTS, head(q.lt)) or suspects
+suspects = first(SUSPECTS, head(q.x)) or suspects
 
 -- left adds up what some batches have left.
 local function left(from, to)
@@ -60,4 +62,4 @@ due = due + lost + call('ZCOUNT', q.x, '-inf', now)
 local last = call('EXISTS', q.s) == 1 and call('XREVRANGE', q.s, '+', '-', 'COUNT', 1)[1]
 local function text(t) return t and string.format('%.0f', t) or '' end
 return { text(now), entries, tonumber(c.sl or 0), call('ZCARD', q.le) + inbatches - lost, lost, call('ZCARD', q.x), call('SCARD', q.b),
-  due, text(oldest), call('HLEN', q.w), call('HLEN', q.d), text(nextdue), lanes, suspects and 1 or 0, last and last[1] or '0-0', counters }
+  due, { text(oldest[0]), text(oldest[1]), text(oldest[2]), text(oldest[SUSPECTS]), head(q.dd) or '' }, call('HLEN', q.w), call('HLEN', q.d), text(nextdue), lanes, suspects and 1 or 0, last and last[1] or '0-0', counters }

@@ -1,0 +1,65 @@
+// Package onequeue is what sources of a single queue have in common: one topic,
+// queue or stream of a broker is one queue here.
+package onequeue
+
+import (
+	"context"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// State is what a source knows of its queue at one moment.
+type State struct {
+	Closed  bool
+	Version uint64          // rises with every change; at least 1
+	Changed <-chan struct{} // closed at the next change
+	// NextDueIn is the time until something may be claimed: 0 now, [redrive.Never] if
+	// nothing waits.
+	NextDueIn time.Duration
+	Lanes     redrive.LaneSet // that have something due now
+	Suspects  bool
+}
+
+// Wait carries out [redrive.Source.Wait] for a source of the queue, whose state look
+// returns. Other queues have nothing, ever.
+func Wait(ctx context.Context, queue string, watches []redrive.Watch, look func() State) ([]redrive.Event, error) {
+	for {
+		now := look()
+		if now.Closed {
+			return nil, redrive.ErrClosed
+		}
+		var events []redrive.Event
+		for _, w := range watches {
+			switch {
+			case w.Queue != queue && w.Since == 0:
+				events = append(events, redrive.Event{Queue: w.Queue, Version: 1, NextDueIn: redrive.Never})
+			case w.Queue == queue && w.Since < now.Version:
+				events = append(events, redrive.Event{Queue: queue, Version: now.Version, NextDueIn: now.NextDueIn, Lanes: now.Lanes, Suspects: now.Suspects})
+			}
+		}
+		if len(events) > 0 {
+			return events, nil
+		}
+		select {
+		case <-now.Changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Extend carries out [redrive.Source.Extend] where a lease is the connection's: held
+// tells why a receipt is not ours any more.
+func Extend(receipts []redrive.Receipt, held func(*redrive.Receipt) error) []error {
+	var errs []error
+	for i := range receipts {
+		if err := held(&receipts[i]); err != nil {
+			if errs == nil {
+				errs = make([]error, len(receipts))
+			}
+			errs[i] = err
+		}
+	}
+	return errs
+}

@@ -1,0 +1,74 @@
+package onequeue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/redrive/redrive"
+)
+
+func TestWaitReturnsWhatChanged(t *testing.T) {
+	look := func() State { return State{Version: 4, NextDueIn: time.Second, Suspects: true} }
+	got, err := Wait(t.Context(), "sms", []redrive.Watch{{Queue: "sms", Since: 3}, {Queue: "mail"}, {Queue: "fax", Since: 1}}, look)
+	want := []redrive.Event{{Queue: "sms", Version: 4, NextDueIn: time.Second, Suspects: true}, {Queue: "mail", Version: 1, NextDueIn: redrive.Never}}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+}
+
+func TestWaitBlocksUntilAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		changed := make(chan struct{})
+		now := State{Version: 1, Changed: changed}
+		ended := make(chan []redrive.Event, 1)
+		go func() {
+			got, err := Wait(t.Context(), "sms", []redrive.Watch{{Queue: "sms", Since: 1}}, func() State { return now })
+			if err != nil {
+				t.Error(err)
+			}
+			ended <- got
+		}()
+		synctest.Wait()
+		select {
+		case got := <-ended:
+			t.Fatal("it returned before anything changed:", got)
+		default:
+		}
+		now = State{Version: 2}
+		close(changed)
+		if got := <-ended; len(got) != 1 || got[0].Version != 2 {
+			t.Error(got)
+		}
+	})
+}
+
+func TestWaitEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Wait(ctx, "sms", []redrive.Watch{{Queue: "sms", Since: 1}}, func() State { return State{Version: 1} }); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := Wait(t.Context(), "sms", nil, func() State { return State{Closed: true} }); !errors.Is(err, redrive.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestExtendTellsWhatIsNotOurs(t *testing.T) {
+	held := func(r *redrive.Receipt) error {
+		if r.Token == 2 {
+			return redrive.ErrLeaseLost
+		}
+		return nil
+	}
+	if errs := Extend([]redrive.Receipt{{Token: 1}, {Token: 2}}, held); errs[0] != nil || !errors.Is(errs[1], redrive.ErrLeaseLost) {
+		t.Error(errs)
+	}
+	if errs := Extend([]redrive.Receipt{{Token: 1}}, held); errs != nil {
+		t.Error(errs)
+	}
+}

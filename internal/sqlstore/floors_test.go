@@ -1,0 +1,144 @@
+package sqlstore
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+var due = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func TestFloorsMoveOnWithTheClaims(t *testing.T) {
+	var f Floors
+	req := redrive.ClaimRequest{Queue: "a", Max: 2}
+	whole := time.Time{}
+	f.Claimed(&req, 0, whole, FloorWorth/2, due, 2)
+	if from := f.From(&req, 0); !from.IsZero() {
+		t.Errorf("a class that is cheap to read is not read as a whole, but from %s", from)
+	}
+	f.Claimed(&req, 0, whole, time.Minute, due, 2)
+	if from := f.From(&req, 0); !from.Equal(due.Add(-FloorMargin)) {
+		t.Errorf("from %s", from)
+	}
+	f.Claimed(&req, 0, due, time.Millisecond, due.Add(time.Hour), 2)
+	f.Claimed(&req, 0, due, time.Millisecond, due.Add(time.Minute), 2)
+	if from := f.From(&req, 0); !from.Equal(due.Add(time.Hour - FloorMargin)) {
+		t.Errorf("it did not move, or moved back: %s", from)
+	}
+	excluding := redrive.ClaimRequest{Queue: "a", Max: 2, ExceptIDs: []string{"m"}}
+	f.Claimed(&excluding, 0, due, time.Millisecond, due.Add(2*time.Hour), 2)
+	if from := f.From(&excluding, 0); !from.Equal(due.Add(time.Hour - FloorMargin)) {
+		t.Errorf("ids that are excluded may lie before the floor, which is %s", from)
+	}
+	if from := f.From(&req, 1); !from.IsZero() {
+		t.Errorf("another lane begins at %s", from)
+	}
+	f.Forget("b")
+	if from := f.From(&req, 0); from.IsZero() {
+		t.Error("the floor of another queue was forgotten")
+	}
+	f.Forget("a")
+	if from := f.From(&req, 0); !from.IsZero() {
+		t.Error("it was not forgotten")
+	}
+}
+
+func TestKindsHaveFloorsOfTheirOwn(t *testing.T) {
+	var f Floors
+	all := redrive.ClaimRequest{Queue: "a", Max: 1}
+	some := redrive.ClaimRequest{Queue: "a", Max: 1, Kinds: []string{"x", "y"}}
+	others := redrive.ClaimRequest{Queue: "a", Max: 1, ExceptKinds: []string{"x", "y"}}
+	f.Claimed(&some, 0, time.Time{}, time.Minute, due.Add(time.Hour), 1)
+	same := redrive.ClaimRequest{Queue: "a", Max: 1, Kinds: []string{"y", "x"}}
+	if from := f.From(&same, 0); !from.Equal(due.Add(time.Hour - FloorMargin)) {
+		t.Errorf("the same kinds begin at %s", from)
+	}
+	for _, req := range []*redrive.ClaimRequest{&all, &others} {
+		if from := f.From(req, 0); !from.IsZero() {
+			t.Errorf("%+v begins at %s", req, from)
+		}
+	}
+}
+
+// What was committed late, and what claims passed over, is found by the looks beside them.
+func TestWholesAreLookedAtAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var f Floors
+		looked := make(chan Part)
+		first, cost := make(chan time.Time), 200*time.Millisecond
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f.Run(ctx, func(ctx context.Context, p Part) (time.Time, time.Time, error) {
+				time.Sleep(cost)
+				select {
+				case looked <- p:
+					return <-first, due, nil
+				case <-ctx.Done():
+					return time.Time{}, due, ctx.Err()
+				}
+			})
+		}()
+		req := redrive.ClaimRequest{Queue: "a", Max: 10, Kinds: []string{"x"}}
+		from := func() time.Time { synctest.Wait(); return f.From(&req, 1) }
+
+		began := time.Now()
+		f.Claimed(&req, 1, time.Time{}, cost, time.Time{}, 0) // nothing was there: where it begins is to be found out
+		if p := <-looked; p.Queue != "a" || p.Class != 1 || len(p.Kinds) != 1 || time.Since(began) > time.Second {
+			t.Errorf("looked at %+v after %s", p, time.Since(began))
+		}
+		first <- time.Time{}
+		if at := from(); !at.Equal(due.Add(-FloorMargin)) {
+			t.Errorf("an empty class begins at %s", at)
+		}
+
+		began = time.Now()
+		<-looked
+		if took := time.Since(began); took < floorMost || took > floorMost+time.Second {
+			t.Errorf("looked again after %s", took)
+		}
+		first <- due.Add(-time.Hour) // committed late
+		if at := from(); !at.Equal(due.Add(-time.Hour - FloorMargin)) {
+			t.Errorf("what came late is not claimed: from %s", at)
+		}
+
+		began = time.Now()
+		f.Claimed(&req, 1, due, time.Millisecond, due, 3) // fewer than were asked for
+		<-looked
+		if took := time.Since(began); took > floorShort*cost+time.Second {
+			t.Errorf("too little was claimed, and the whole looked at after %s", took)
+		}
+		first <- due.Add(time.Hour)
+		if at := from(); !at.Equal(due.Add(-FloorMargin)) {
+			t.Errorf("what is due later does not hide what comes now: from %s", at)
+		}
+
+		cost = 0 // the old transaction has ended
+		<-looked
+		first <- due
+		if at := from(); !at.IsZero() {
+			t.Errorf("a class that has become cheap to read begins at %s", at)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestLooksAtSeveralClassesSetFloors(t *testing.T) {
+	var f Floors
+	seen := []Beginning{{"a", 0, due.Add(-time.Minute)}, {"a", 1, time.Time{}}, {"b", 0, due.Add(time.Minute)}}
+	f.Peeked(seen, peekWorth/2, due)
+	if from := f.OfQueue("a", 0); !from.IsZero() {
+		t.Errorf("a cheap look set a floor: %s", from)
+	}
+	f.Peeked(seen, peekWorth, due)
+	for i, want := range []time.Time{due.Add(-time.Minute), due, due} {
+		if from := f.OfQueue(seen[i].Queue, seen[i].Class); !from.Equal(want.Add(-FloorMargin)) {
+			t.Errorf("%+v: from %s", seen[i], from)
+		}
+	}
+}
