@@ -14,10 +14,10 @@ PEERS := beanstalkd:beanstalkd
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X main.release=$(VERSION)
 
-# The race detector makes pure-Go SQLite about ten times slower, and test/e2e drives
+# The race detector makes pure-Go SQLite about ten times slower, and test/ drives
 # programs that are built without it: what needs minutes for little is left out, and so
-# are the suites on servers (make race RACE_EXCEPT=/test/e2e runs them, too).
-RACE_EXCEPT := /test/e2e|/examples/|/backend/(mysql|postgres|redisstream)$$
+# are the suites on servers (make race RACE_EXCEPT=/test/ runs them, too).
+RACE_EXCEPT := /test/|/examples/|/backend/(mysql|postgres|redisstream)$$
 RACE_PACKAGES ?= $(shell go list ./... | grep -vE '$(RACE_EXCEPT)')
 
 # A package at a time more than there are processors: many tests wait for servers. test/
@@ -39,8 +39,8 @@ MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod */bench/go.mod test/*/go
 TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
 
 # The tests that `make proof` repeats: their names say what is done to the program.
-PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace
-PROOF_PACKAGE ?= ./test/e2e ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redislist
+PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace|Transfer
+PROOF_PACKAGE ?= ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redislist
 ROUNDS ?= 1000
 FUZZTIME ?= 10s
 COUNT ?= 10

@@ -47,6 +47,7 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=4
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=500
 auto.create.topics.enable=false
 listeners=PLAINTEXT://%[1]s,CONTROLLER://%[2]s
 controller.quorum.voters=1@%[2]s

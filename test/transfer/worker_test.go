@@ -1,0 +1,106 @@
+package transfer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend"
+)
+
+// queue is what every worker consumes.
+const queue = "sms"
+
+// errPoison is what every handling of a message ends with.
+var errPoison = redrive.Permanent(errors.New("no such number"))
+
+// work is what a worker is told.
+type work struct {
+	Store  string // address of the store; empty: in memory, for a source that keeps all itself
+	Kind   string // the source's backend; empty: messages come from the store
+	Source string // its address
+	Native bool
+	Proxy  string // where connections of the source go, for clients that are told other addresses by the broker
+}
+
+// open opens a worker's store and source.
+func (w *work) open(ctx context.Context) (redrive.Store, redrive.Source, error) {
+	store, err := backend.Open(ctx, w.Store)
+	if err != nil || w.Kind == "" {
+		return store, nil, err
+	}
+	opener := openers[w.Kind]
+	if opener == nil {
+		opener = openSource
+	}
+	src, err := opener(ctx, w)
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	return store, src, nil
+}
+
+// openers open sources that need more than an address.
+var openers = map[string]func(context.Context, *work) (redrive.Source, error){}
+
+func openSource(ctx context.Context, w *work) (redrive.Source, error) {
+	return backend.OpenSource(ctx, w.Source, backend.SourceOptions{Queue: queue, Native: w.Native})
+}
+
+// consume handles messages until ctx ends: each one fails for good. begun is told of each
+// before.
+func (w *work) consume(ctx context.Context, begun func(body string)) error {
+	opening, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	store, src, err := w.open(opening)
+	if err != nil {
+		return err
+	}
+	o := redrive.QueueOptions{Lease: time.Second, Breaker: redrive.BreakerOptions{Off: true}}
+	if src != nil {
+		o.Sources = []redrive.Source{src}
+	}
+	e := redrive.NewEngine(store, redrive.EngineOptions{Grace: time.Second})
+	err = e.Handle(queue, redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
+		begun(string(d.Body))
+		return errPoison
+	}), o)
+	if err == nil {
+		err = e.Run(ctx)
+	}
+	if src != nil {
+		err = errors.Join(err, src.Close())
+	}
+	return errors.Join(err, store.Close())
+}
+
+// workerEnv makes the test's program a worker.
+const workerEnv = "REDRIVE_TRANSFER_WORK"
+
+func TestMain(m *testing.M) {
+	text := os.Getenv(workerEnv)
+	if text == "" {
+		os.Exit(m.Run())
+	}
+	var w work
+	if err := json.Unmarshal([]byte(text), &w); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	// The handler goes on when it is answered, so that whoever watches knows where its
+	// steps begin.
+	err := w.consume(context.Background(), func(body string) {
+		fmt.Println(body)
+		var answer string
+		if _, err := fmt.Scanln(&answer); err != nil {
+			os.Exit(3) // nobody watches any more
+		}
+	})
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(2)
+}
