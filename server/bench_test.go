@@ -47,8 +47,14 @@ func BenchmarkPublish(b *testing.B) {
 // serve runs a daemon whose queue nobody consumes.
 func serve(b *testing.B, o server.Options) net.Addr {
 	cfg := config.Default()
-	cfg.Listen, cfg.Store = "127.0.0.1:0", config.Address("sqlite:"+b.TempDir())
+	cfg.Store = config.Address("sqlite:" + b.TempDir())
 	cfg.Queues["sms"] = nil
+	return serveWith(b, cfg, o)
+}
+
+// serveWith runs a daemon with a configuration.
+func serveWith(b *testing.B, cfg *config.Config, o server.Options) net.Addr {
+	cfg.Listen = "127.0.0.1:0"
 	addr := make(chan net.Addr, 1)
 	o.Started = func(a net.Addr) { addr <- a }
 	ctx, stop := context.WithCancel(context.Background())

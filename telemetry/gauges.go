@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/redrive/redrive"
 )
 
@@ -18,89 +16,84 @@ type Counter interface {
 // scrapeTimeout bounds what a scrape may wait for the store.
 const scrapeTimeout = 5 * time.Second
 
+// The state, read at each scrape.
 var (
-	storeUp   = desc("redrive_store_up", "Whether the store answered this scrape.")
-	messages  = desc("redrive_queue_messages", "Messages in a queue; waiting excludes leased and blocked ones.", "queue", "state")
-	byLane    = desc("redrive_queue_lane_messages", "Waiting messages by lane, leased and blocked ones included.", "queue", "lane")
-	dueNow    = desc("redrive_queue_due_messages", "Messages that are due now, counted up to 10,000.", "queue")
-	bytes     = desc("redrive_queue_bytes", "Size of waiting messages.", "queue")
-	oldest    = desc("redrive_oldest_message_age_seconds", "How long the oldest due message of a lane, or the oldest due suspect, has been due, and the oldest dead letter dead.", "queue", "state", "lane")
-	dead      = desc("redrive_dead_letters", "Dead letters by reason.", "queue", "reason")
-	ledger    = desc("redrive_ledger_messages_total", "The books of a queue: what entered and what left.", "queue", "entry")
-	imbalance = desc("redrive_ledger_imbalance_messages", "Entered - left - waiting - dead, without sign, over all queues; it must be 0.")
-	breaker   = desc("redrive_breaker_state", "The worst breaker of a queue: 0 closed, 1 probing, 2 open.", "queue")
-	slots     = desc("redrive_queue_slots", "Handlers of a queue that may run at once.", "queue")
-	busy      = desc("redrive_queue_busy_slots", "Handlers that run.", "queue")
-	stuck     = desc("redrive_queue_stuck_slots", "Handlers that ignore their context.", "queue")
-	budget    = desc("redrive_retry_budget", "Retries of a queue that may be claimed now; at 0 they wait.", "queue")
-	paused    = desc("redrive_queue_pauses", "Pauses in force.", "queue")
+	storeUp   = gaugeBy("redrive_store_up", "Whether the store answered this scrape.")
+	messages  = gaugeBy("redrive_queue_messages", "Messages in a queue; waiting excludes leased and blocked ones.", "queue", "state")
+	byLane    = gaugeBy("redrive_queue_lane_messages", "Waiting messages by lane, leased and blocked ones included.", "lane", "queue")
+	dueNow    = gaugeBy("redrive_queue_due_messages", "Messages that are due now, counted up to 10,000.", "queue")
+	bytes     = gaugeBy("redrive_queue_bytes", "Size of waiting messages.", "queue")
+	oldest    = gaugeBy("redrive_oldest_message_age_seconds", "How long the oldest due message of a lane, or the oldest due suspect, has been due, and the oldest dead letter dead.", "lane", "queue", "state")
+	dead      = gaugeBy("redrive_dead_letters", "Dead letters by reason.", "queue", "reason")
+	ledger    = counterBy("redrive_ledger_messages_total", "The books of a queue: what entered and what left.", "entry", "queue")
+	imbalance = gaugeBy("redrive_ledger_imbalance_messages", "Entered - left - waiting - dead, without sign, over all queues; it must be 0.")
+	breaker   = gaugeBy("redrive_breaker_state", "The worst breaker of a queue: 0 closed, 1 probing, 2 open.", "queue")
+	slots     = gaugeBy("redrive_queue_slots", "Handlers of a queue that may run at once.", "queue")
+	busy      = gaugeBy("redrive_queue_busy_slots", "Handlers that run.", "queue")
+	stuck     = gaugeBy("redrive_queue_stuck_slots", "Handlers that ignore their context.", "queue")
+	budget    = gaugeBy("redrive_retry_budget", "Retries of a queue that may be claimed now; at 0 they wait.", "queue")
+	paused    = gaugeBy("redrive_queue_pauses", "Pauses in force.", "queue")
 )
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
-}
 
 // gauges reads the state at each scrape.
 type gauges struct {
 	store  Counter
 	status func() []redrive.QueueStatus
 	label  func(queue string) string
-	sparse func() bool // leave out what is zero, and queues that never held anything
 }
 
-// Describe implements prometheus.Collector.
-func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, messages, byLane, dueNow, bytes, oldest, dead, ledger, imbalance, breaker, slots, busy, stuck, budget, paused} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (g *gauges) Collect(ch chan<- prometheus.Metric) {
+func (g *gauges) write(ctx context.Context, p *page) {
 	if g.store != nil {
-		g.collectStore(ch)
+		g.writeStore(ctx, p)
 	}
 	if g.status != nil {
-		g.collectStatus(ch)
+		g.writeStatus(p)
 	}
 }
 
-func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+// held is what a queue holds, or what those hold together that share a label.
+type held struct {
+	label string
+	*redrive.Counts
 }
 
-// collectStore reads the counts. A store that does not answer is shown as down and
-// does not fail the rest of the scrape.
-func (g *gauges) collectStore(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+// writeStore reads the counts. A store that does not answer is shown as down and does not
+// fail the rest of the scrape.
+func (g *gauges) writeStore(ctx context.Context, p *page) {
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
 	counts, err := g.store.Counts(ctx)
 	now, errNow := g.store.Now(ctx)
 	if err != nil || errNow != nil {
-		gauge(ch, storeUp, 0)
+		p.put(storeUp, 0)
 		return
 	}
-	gauge(ch, storeUp, 1)
-	off, sparse := 0.0, g.sparse()
-	sums := make(map[string]*redrive.Counts)
+	p.put(storeUp, 1)
+	off := 0.0
+	queues := make([]held, 0, len(counts))
+	var others *redrive.Counts
 	for i := range counts {
 		c := &counts[i]
 		off += abs(c.Books.Entered() - c.Books.Left() - c.AllWaiting() - c.AllDead())
-		if sparse && c.Books.Entered() == 0 {
+		if p.sparse && c.Books.Entered() == 0 {
 			continue
 		}
-		label := g.label(c.Queue)
-		if sum := sums[label]; sum != nil {
-			addCounts(sum, c)
-			continue
+		switch label := g.label(c.Queue); {
+		case label != Other:
+			queues = append(queues, held{label, c})
+		case others == nil:
+			others = &redrive.Counts{Dead: make(map[redrive.Reason]int64)}
+			queues = append(queues, held{label, others})
+			fallthrough
+		default:
+			addCounts(others, c)
 		}
-		first := redrive.Counts{Dead: make(map[redrive.Reason]int64)}
-		addCounts(&first, c)
-		sums[label] = &first
 	}
-	gauge(ch, imbalance, off)
-	for label, c := range sums {
-		collectQueue(ch, label, c, now, sparse)
+	p.put(imbalance, off)
+	for _, family := range storeFamilies {
+		for i := range queues {
+			family(p, &queues[i], now)
+		}
 	}
 }
 
@@ -151,72 +144,97 @@ func columns(b *redrive.Books) [9]column {
 	}
 }
 
-func collectQueue(ch chan<- prometheus.Metric, label string, c *redrive.Counts, now time.Time, sparse bool) {
-	some := func(d *prometheus.Desc, v float64, labels ...string) {
-		if v != 0 || !sparse {
-			gauge(ch, d, v, labels...)
+// storeFamilies write the series of a queue in one family each: all series of a family
+// stand together.
+var storeFamilies = []func(p *page, q *held, now time.Time){
+	func(p *page, q *held, _ time.Time) {
+		p.put(messages, float64(max(q.AllWaiting()-q.Leased-q.Blocked, 0)), q.label, "waiting")
+		p.some(messages, float64(q.Leased), q.label, "leased")
+		p.some(messages, float64(q.Blocked), q.label, "blocked")
+		p.put(messages, float64(q.AllDead()), q.label, "dead")
+	},
+	func(p *page, q *held, _ time.Time) {
+		for lane, n := range q.Waiting {
+			p.some(byLane, float64(n), redrive.Lane(lane).String(), q.label) //nolint:gosec // few
 		}
-	}
-	gauge(ch, messages, float64(max(c.AllWaiting()-c.Leased-c.Blocked, 0)), label, "waiting")
-	some(messages, float64(c.Leased), label, "leased")
-	some(messages, float64(c.Blocked), label, "blocked")
-	gauge(ch, messages, float64(c.AllDead()), label, "dead")
-	for lane, n := range c.Waiting {
-		some(byLane, float64(n), label, redrive.Lane(lane).String())
-	}
-	some(dueNow, float64(c.Due), label)
-	some(bytes, float64(c.Bytes), label)
-	age := func(since time.Time, state, lane string) {
-		v := 0.0
-		if !since.IsZero() {
-			v = max(now.Sub(since), 0).Seconds()
+	},
+	func(p *page, q *held, _ time.Time) { p.some(dueNow, float64(q.Due), q.label) },
+	func(p *page, q *held, _ time.Time) { p.some(bytes, float64(q.Bytes), q.label) },
+	func(p *page, q *held, now time.Time) {
+		age := func(since time.Time, lane, state string) {
+			v := 0.0
+			if !since.IsZero() {
+				v = max(now.Sub(since), 0).Seconds()
+			}
+			p.some(oldest, v, lane, q.label, state)
 		}
-		some(oldest, v, label, state, lane)
+		for lane, due := range q.OldestDue {
+			age(due, redrive.Lane(lane).String(), "due") //nolint:gosec // few
+		}
+		age(q.OldestSuspect, "", "suspect")
+		age(q.OldestDead, "", "dead")
+	},
+	func(p *page, q *held, _ time.Time) {
+		for r := redrive.ReasonExhausted; r <= redrive.ReasonManual; r++ {
+			p.some(dead, float64(q.Dead[r]), q.label, r.String())
+		}
+	},
+	func(p *page, q *held, _ time.Time) {
+		for _, col := range columns(&q.Books) {
+			p.some(ledger, float64(*col.n), col.name, q.label)
+		}
+	},
+}
+
+// work is what the engine does with a queue, or with those that share a label.
+type work struct {
+	label                                       string
+	breaker, slots, busy, stuck, budget, paused float64
+}
+
+// writeStatus reads what the engine does.
+func (g *gauges) writeStatus(p *page) {
+	status := g.status()
+	queues := make([]work, 0, len(status))
+	others := -1
+	for i := range status {
+		s := &status[i]
+		if p.sparse && s.Busy == 0 && len(s.Paused) == 0 && len(s.Breakers) == 0 {
+			continue
+		}
+		label, at := g.label(s.Queue), len(queues)
+		if label == Other && others >= 0 {
+			at = others
+		} else {
+			queues = append(queues, work{label: label})
+		}
+		if label == Other {
+			others = at
+		}
+		queues[at].add(s)
 	}
-	for lane, due := range c.OldestDue {
-		age(due, "due", redrive.Lane(lane).String())
-	}
-	age(c.OldestSuspect, "suspect", "")
-	age(c.OldestDead, "dead", "")
-	for _, r := range redrive.Reasons() {
-		some(dead, float64(c.Dead[r]), label, r.String())
-	}
-	for _, col := range columns(&c.Books) {
-		if *col.n != 0 || !sparse {
-			ch <- prometheus.MustNewConstMetric(ledger, prometheus.CounterValue, float64(*col.n), label, col.name)
+	for _, of := range []struct {
+		family *family
+		value  func(w *work) float64
+	}{
+		{breaker, func(w *work) float64 { return w.breaker }}, {slots, func(w *work) float64 { return w.slots }},
+		{busy, func(w *work) float64 { return w.busy }}, {stuck, func(w *work) float64 { return w.stuck }},
+		{budget, func(w *work) float64 { return w.budget }}, {paused, func(w *work) float64 { return w.paused }},
+	} {
+		for i := range queues {
+			p.put(of.family, of.value(&queues[i]), queues[i].label)
 		}
 	}
 }
 
-// collectStatus reads what the engine does.
-func (g *gauges) collectStatus(ch chan<- prometheus.Metric) {
-	type sum struct{ breaker, slots, busy, stuck, budget, paused float64 }
-	sums, sparse := make(map[string]*sum), g.sparse()
-	for _, s := range g.status() {
-		if sparse && s.Busy == 0 && len(s.Paused) == 0 && len(s.Breakers) == 0 {
-			continue
-		}
-		v := sums[g.label(s.Queue)]
-		if v == nil {
-			v = new(sum)
-			sums[g.label(s.Queue)] = v
-		}
-		v.slots += float64(s.Slots)
-		v.busy += float64(s.Busy)
-		v.stuck += float64(s.Stuck)
-		v.budget += float64(s.RetryBudget)
-		v.paused += float64(len(s.Paused))
-		for _, b := range s.Breakers {
-			v.breaker = max(v.breaker, breakerValue(b.State))
-		}
-	}
-	for label, v := range sums {
-		gauge(ch, breaker, v.breaker, label)
-		gauge(ch, slots, v.slots, label)
-		gauge(ch, busy, v.busy, label)
-		gauge(ch, stuck, v.stuck, label)
-		gauge(ch, budget, v.budget, label)
-		gauge(ch, paused, v.paused, label)
+func (w *work) add(s *redrive.QueueStatus) {
+	w.slots += float64(s.Slots)
+	w.busy += float64(s.Busy)
+	w.stuck += float64(s.Stuck)
+	w.budget += float64(s.RetryBudget)
+	w.paused += float64(len(s.Paused))
+	for _, b := range s.Breakers {
+		w.breaker = max(w.breaker, breakerValue(b.State))
 	}
 }
 

@@ -4,7 +4,12 @@
 package telemetry
 
 import (
+	"compress/gzip"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,8 +40,11 @@ type Options struct {
 // allocates.
 type Metrics struct {
 	registry *prometheus.Registry
-	queues   atomic.Pointer[map[string]*queueSeries]
-	byQueue  vectors
+	others   http.Handler // what is not by queue
+	gauges   gauges
+	scrapes  chan struct{} // of those under way
+	queues   atomic.Pointer[queueSet]
+	setting  sync.Mutex // guards replacements of queues
 	accepted *prometheus.CounterVec
 	http     prometheus.Counter // child of accepted: the ingress on the hot path
 	shed     *prometheus.CounterVec
@@ -53,7 +61,7 @@ const IngressHTTP = "http"
 func New(o Options) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		byQueue:  newVectors(),
+		scrapes:  make(chan struct{}, maxScrapes),
 		accepted: counter("redrive_accepted_total", "Messages that were accepted durably.", "ingress"),
 		shed:     counter("redrive_shed_total", "Messages that were refused for lack of room or because of a shutdown.", "reason"),
 		group:    histogram("redrive_settle_group_duration_seconds", "Time to make a group of settlements durable.", latencies),
@@ -63,11 +71,11 @@ func New(o Options) *Metrics {
 	}
 	m.http = m.accepted.WithLabelValues(IngressHTTP)
 	m.registry.MustRegister(m.accepted, m.shed, m.group, m.grouped, m.restarts, m.parked)
-	m.registry.MustRegister(m.byQueue.collectors()...)
-	m.registry.MustRegister(&gauges{store: o.Store, status: o.Status, label: m.label, sparse: m.sparse})
+	m.gauges = gauges{store: o.Store, status: o.Status, label: m.label}
 	if o.Runtime {
 		m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
+	m.others = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, ErrorHandling: promhttp.ContinueOnError, DisableCompression: true})
 	m.SetQueues(o.Queues)
 	return m
 }
@@ -78,30 +86,93 @@ func New(o Options) *Metrics {
 // not zero.
 const manyQueues = 200
 
+// queueSet is the queues that have series of their own.
+type queueSet struct {
+	by     map[string]*queueSeries
+	sorted []*queueSeries
+	sparse bool // there are too many for series that say nothing
+}
+
 // SetQueues replaces the queues that have series of their own. Counters of a queue
 // that stays go on. If there are more than 200, a queue's series begin when something
 // happens in it.
 func (m *Metrics) SetQueues(names []string) {
-	queues := make(map[string]*queueSeries, len(names)+1)
+	m.setting.Lock()
+	defer m.setting.Unlock()
+	var before map[string]*queueSeries
+	if old := m.queues.Load(); old != nil {
+		before = old.by
+	}
+	set := &queueSet{by: make(map[string]*queueSeries, len(names)+1), sparse: len(names) > manyQueues}
 	for _, name := range append([]string{Other}, names...) {
-		q := &queueSeries{name: name, of: &m.byQueue}
-		if len(names) <= manyQueues || name == Other {
+		if set.by[name] != nil {
+			continue
+		}
+		q := before[name]
+		if q == nil {
+			q = &queueSeries{label: labelValue(name)}
+		}
+		if !set.sparse || name == Other {
 			q.metrics()
 		}
-		queues[name] = q
+		set.by[name] = q
+		set.sorted = append(set.sorted, q)
 	}
-	m.queues.Store(&queues)
+	slices.SortFunc(set.sorted, func(a, b *queueSeries) int { return strings.Compare(a.label, b.label) })
+	m.queues.Store(set)
 }
 
-// sparse reports that there are too many queues for series that say nothing.
-func (m *Metrics) sparse() bool { return len(*m.queues.Load()) > manyQueues+1 }
+// maxScrapes is how many scrapes may be under way at once.
+const maxScrapes = 4
 
-// Handler serves the metrics.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4})
+// Handler serves the metrics, in Prometheus' text format.
+func (m *Metrics) Handler() http.Handler { return http.HandlerFunc(m.serve) }
+
+func (m *Metrics) serve(w http.ResponseWriter, r *http.Request) {
+	select {
+	case m.scrapes <- struct{}{}:
+		defer func() { <-m.scrapes }()
+	default:
+		http.Error(w, fmt.Sprintf("%d scrapes are under way already: try again", maxScrapes), http.StatusServiceUnavailable)
+		return
+	}
+	set := m.queues.Load()
+	// Of many queues, a page is large, and to compress it takes longer than to send it.
+	if !set.sparse && acceptsGzip(r) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		defer func() { _ = z.Close() }() // nobody is left to be told
+		w = zipped{w, z}
+	}
+	plain := r.Clone(r.Context())
+	plain.Header.Del("Accept") // no other format
+	m.others.ServeHTTP(w, plain)
+	p := &page{w: w, sparse: set.sparse}
+	m.gauges.write(r.Context(), p)
+	writeCounters(p, set.sorted)
+	p.flush()
 }
 
-// Registry returns the registry, for further collectors.
+// zipped is an answer that is compressed.
+type zipped struct {
+	http.ResponseWriter
+	z *gzip.Writer
+}
+
+func (z zipped) Write(b []byte) (int, error) { return z.z.Write(b) }
+
+func acceptsGzip(r *http.Request) bool {
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+		name, q, _ := strings.Cut(part, ";")
+		if strings.TrimSpace(name) == "gzip" && strings.TrimSpace(q) != "q=0" {
+			return true
+		}
+	}
+	return false
+}
+
+// Registry returns the registry, for further collectors. What is known by queue is not in
+// it: [Metrics.Handler] serves both.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 // Accepted counts messages that came in over HTTP; it has the form that the gateway
@@ -113,18 +184,18 @@ func (m *Metrics) Shed(reason string, n int) { m.shed.WithLabelValues(reason).Ad
 
 // label returns the label value of a queue.
 func (m *Metrics) label(queue string) string {
-	if _, ok := (*m.queues.Load())[queue]; ok {
-		return queue
+	if q := m.queues.Load().by[queue]; q != nil {
+		return q.label
 	}
 	return Other
 }
 
 func (m *Metrics) queue(name string) *queueMetrics {
-	queues := *m.queues.Load()
-	if q, ok := queues[name]; ok {
+	by := m.queues.Load().by
+	if q := by[name]; q != nil {
 		return q.metrics()
 	}
-	return queues[Other].metrics()
+	return by[Other].metrics()
 }
 
 // Observe implements redrive.Observer.
@@ -138,12 +209,12 @@ func (m *Metrics) Observe(o *redrive.Observation) {
 		m.group.Observe(o.Duration.Seconds())
 		m.grouped.Observe(float64(o.Count))
 	case redrive.OnLeaseLost:
-		m.queue(o.Queue).lost.Inc()
+		m.queue(o.Queue).lost.Add(1)
 	case redrive.OnPaused:
-		m.queue(o.Queue).pauses.Inc()
+		m.queue(o.Queue).pauses.Add(1)
 	case redrive.OnBreaker:
 		if o.Text == redrive.BreakerOpen {
-			m.queue(o.Queue).opened.Inc()
+			m.queue(o.Queue).opened.Add(1)
 		}
 	case redrive.OnBacklogged:
 		m.Shed("backlogged", o.Count)
@@ -157,3 +228,23 @@ func (m *Metrics) Observe(o *redrive.Observation) {
 }
 
 var _ redrive.Observer = (*Metrics)(nil)
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func single(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}

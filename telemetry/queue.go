@@ -4,8 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/redrive/redrive"
 )
 
@@ -16,90 +14,83 @@ var latencies = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 
 // ages are the buckets of a message's whole life, retries included.
 var ages = []float64{.005, .025, .1, .5, 1, 5, 15, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600}
 
-// vectors are the metrics by queue.
-type vectors struct {
-	attempts *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	endToEnd *prometheus.HistogramVec
-	dead     *prometheus.CounterVec
-	redriven *prometheus.CounterVec
-	lost     *prometheus.CounterVec
-	pauses   *prometheus.CounterVec
-	opened   *prometheus.CounterVec
-}
+// The counters by queue.
+var (
+	attempts = counterBy("redrive_attempts_total", "Attempts that ended, by what became of the message.", "outcome", "queue")
+	duration = histogramBy("redrive_attempt_duration_seconds", "How long attempts took.", latencies, "queue")
+	endToEnd = histogramBy("redrive_end_to_end_seconds", "Time from when a message was accepted, or wanted, until it was done.", ages, "queue")
+	died     = counterBy("redrive_dead_lettered_total", "Messages that became dead letters.", "queue", "reason")
+	redriven = counterBy("redrive_redriven_total", "Redriven messages that ended, by how.", "outcome", "queue")
+	lost     = counterBy("redrive_leases_lost_total", "Leases that were lost while a message was handled or settled.", "queue")
+	pauses   = counterBy("redrive_pauses_total", "Pauses of a target, by a person or by a refusal of our own.", "queue")
+	opened   = counterBy("redrive_breaker_opened_total", "How often a breaker opened.", "queue")
+)
 
-func newVectors() vectors {
-	return vectors{
-		attempts: counter("redrive_attempts_total", "Attempts that ended, by what became of the message.", "queue", "outcome"),
-		duration: histograms("redrive_attempt_duration_seconds", "How long attempts took.", latencies, "queue"),
-		endToEnd: histograms("redrive_end_to_end_seconds", "Time from when a message was accepted, or wanted, until it was done.", ages, "queue"),
-		dead:     counter("redrive_dead_lettered_total", "Messages that became dead letters.", "queue", "reason"),
-		redriven: counter("redrive_redriven_total", "Redriven messages that ended, by how.", "queue", "outcome"),
-		lost:     counter("redrive_leases_lost_total", "Leases that were lost while a message was handled or settled.", "queue"),
-		pauses:   counter("redrive_pauses_total", "Pauses of a target, by a person or by a refusal of our own.", "queue"),
-		opened:   counter("redrive_breaker_opened_total", "How often a breaker opened.", "queue"),
-	}
-}
-
-func (v *vectors) collectors() []prometheus.Collector {
-	return []prometheus.Collector{v.attempts, v.duration, v.endToEnd, v.dead, v.redriven, v.lost, v.pauses, v.opened}
-}
-
-// queueSeries makes the children of a queue when they are first needed.
+// queueSeries makes the series of a queue when they are first needed.
 type queueSeries struct {
-	name string
-	of   *vectors
-	made atomic.Pointer[queueMetrics]
+	label string
+	made  atomic.Pointer[queueMetrics]
 }
 
-// metrics may make them twice; the vectors hold them once.
 func (s *queueSeries) metrics() *queueMetrics {
-	q := s.made.Load()
-	if q == nil {
-		q = s.of.of(s.name)
-		s.made.Store(q)
+	if q := s.made.Load(); q != nil {
+		return q
 	}
-	return q
+	s.made.CompareAndSwap(nil, &queueMetrics{duration: duration.make(), endToEnd: endToEnd.make()})
+	return s.made.Load()
 }
 
-// queueMetrics are the children of one queue, looked up once.
+// queueMetrics are the counters of one queue.
 type queueMetrics struct {
-	attempts [redrive.OutcomeDrop + 1]prometheus.Counter
-	redriven [redrive.OutcomeDrop + 1]prometheus.Counter
-	dead     [redrive.ReasonManual + 1]prometheus.Counter
-	duration prometheus.Observer
-	endToEnd prometheus.Observer
-	lost     prometheus.Counter
-	pauses   prometheus.Counter
-	opened   prometheus.Counter
+	attempts [redrive.OutcomeDrop + 1]atomic.Int64
+	redriven [redrive.OutcomeDrop + 1]atomic.Int64
+	dead     [redrive.ReasonManual + 1]atomic.Int64
+	duration durations
+	endToEnd durations
+	lost     atomic.Int64
+	pauses   atomic.Int64
+	opened   atomic.Int64
 }
 
-func (v *vectors) of(queue string) *queueMetrics {
-	q := &queueMetrics{
-		duration: v.duration.WithLabelValues(queue),
-		endToEnd: v.endToEnd.WithLabelValues(queue),
-		lost:     v.lost.WithLabelValues(queue),
-		pauses:   v.pauses.WithLabelValues(queue),
-		opened:   v.opened.WithLabelValues(queue),
-	}
-	for o := redrive.OutcomeDone; o <= redrive.OutcomeDrop; o++ {
-		q.attempts[o] = v.attempts.WithLabelValues(queue, o.String())
-		if o.Terminal() {
-			q.redriven[o] = v.redriven.WithLabelValues(queue, o.String())
+// writeCounters writes the counters of queues, family by family.
+func writeCounters(p *page, queues []*queueSeries) {
+	each := func(write func(label string, q *queueMetrics)) {
+		for _, s := range queues {
+			if q := s.made.Load(); q != nil {
+				write(s.label, q)
+			}
 		}
 	}
-	for _, r := range redrive.Reasons() {
-		q.dead[r] = v.dead.WithLabelValues(queue, r.String())
-	}
-	return q
+	each(func(label string, q *queueMetrics) {
+		for o := redrive.OutcomeDone; o <= redrive.OutcomeDrop; o++ {
+			p.some(attempts, float64(q.attempts[o].Load()), o.String(), label)
+		}
+	})
+	each(func(label string, q *queueMetrics) { p.histogram(duration, &q.duration, label) })
+	each(func(label string, q *queueMetrics) { p.histogram(endToEnd, &q.endToEnd, label) })
+	each(func(label string, q *queueMetrics) {
+		for r := redrive.ReasonExhausted; r <= redrive.ReasonManual; r++ {
+			p.some(died, float64(q.dead[r].Load()), label, r.String())
+		}
+	})
+	each(func(label string, q *queueMetrics) {
+		for o := redrive.OutcomeDone; o <= redrive.OutcomeDrop; o++ {
+			if o.Terminal() {
+				p.some(redriven, float64(q.redriven[o].Load()), o.String(), label)
+			}
+		}
+	})
+	each(func(label string, q *queueMetrics) { p.some(lost, float64(q.lost.Load()), label) })
+	each(func(label string, q *queueMetrics) { p.some(pauses, float64(q.pauses.Load()), label) })
+	each(func(label string, q *queueMetrics) { p.some(opened, float64(q.opened.Load()), label) })
 }
 
 // ended counts an attempt. A settlement with values that are none is left to
 // whoever validates it.
 func (q *queueMetrics) ended(o *redrive.Observation) {
-	q.duration.Observe(o.Duration.Seconds())
+	q.duration.observe(duration, o.Duration)
 	if s := o.Settlement; s != nil && s.Outcome >= redrive.OutcomeDone && s.Outcome <= redrive.OutcomeDrop {
-		q.attempts[s.Outcome].Inc()
+		q.attempts[s.Outcome].Add(1)
 	}
 }
 
@@ -110,32 +101,16 @@ func (q *queueMetrics) settled(o *redrive.Observation, now time.Time) {
 		return
 	}
 	if d.Redrives > 0 && s.Outcome.Terminal() {
-		q.redriven[s.Outcome].Inc()
+		q.redriven[s.Outcome].Add(1)
 	}
 	switch {
 	case s.Outcome == redrive.OutcomeDead && s.Reason > 0 && s.Reason <= redrive.ReasonManual:
-		q.dead[s.Reason].Inc()
+		q.dead[s.Reason].Add(1)
 	case s.Outcome == redrive.OutcomeDone && !d.PublishedAt.IsZero():
 		from := d.PublishedAt
 		if d.DeliverAt.After(from) { // it was not wanted earlier
 			from = d.DeliverAt
 		}
-		q.endToEnd.Observe(max(now.Sub(from), 0).Seconds())
+		q.endToEnd.observe(endToEnd, max(now.Sub(from), 0))
 	}
-}
-
-func counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-}
-
-func single(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-}
-
-func histogram(name, help string, buckets []float64) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-}
-
-func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }

@@ -106,6 +106,9 @@ func countsEqualScan(c *C) {
 				c.is(c.update(ch, id)[0].Err, ch.Action.String(), nil, redrive.ErrState, redrive.ErrNotFound)
 			}
 		}
+		if step%3 == 0 {
+			c.counts() // what a look keeps must not outlive the next change
+		}
 		if step%30 == 29 {
 			c.balanced()
 			c.compareCounts()
@@ -142,6 +145,7 @@ func (c *C) compareCounts() {
 	states := map[redrive.State]int64{}
 	deadBy := map[redrive.Reason]int64{}
 	size := int64(0)
+	due, now := int64(0), c.now()
 	died := time.Time{}
 	for _, e := range c.find(redrive.Query{Queue: c.q, Bodies: true, Limit: 1000}) {
 		states[e.State]++
@@ -153,11 +157,14 @@ func (c *C) compareCounts() {
 			continue
 		}
 		waiting[e.Lane]++
+		if e.State == redrive.StateWaiting && !e.Due.After(now) {
+			due++
+		}
 		size += int64(e.Size())
 	}
 	maps.DeleteFunc(n.Dead, func(_ redrive.Reason, k int64) bool { return k == 0 })
-	if n.Waiting != waiting || n.Leased != states[redrive.StateLeased] || n.Blocked != states[redrive.StateBlocked] || !maps.Equal(n.Dead, deadBy) || n.Bytes != size || !n.OldestDead.Equal(died) {
-		c.Errorf("counted %+v; found waiting %v, by state %v, dead %v since %s, %d bytes", n, waiting, states, deadBy, died, size)
+	if n.Waiting != waiting || n.Leased != states[redrive.StateLeased] || n.Blocked != states[redrive.StateBlocked] || !maps.Equal(n.Dead, deadBy) || n.Bytes != size || n.Due != due || !n.OldestDead.Equal(died) {
+		c.Errorf("counted %+v; found waiting %v, by state %v, %d due, dead %v since %s, %d bytes", n, waiting, states, due, deadBy, died, size)
 	}
 }
 

@@ -3,6 +3,7 @@ package redisstream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -69,16 +70,25 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts,
 			return nil, err
 		}
 	}
-	counts := make([]redrive.Counts, len(queues))
-	for i, name := range queues {
-		t, err := s.tally(ctx, s.queue(name))
-		if err != nil {
-			return nil, err
+	counts := make([]redrive.Counts, 0, len(queues))
+	for part := range slices.Chunk(queues, countTogether) {
+		keys := make([][]string, len(part))
+		for i, name := range part {
+			keys[i] = s.keys(s.queue(name))
 		}
-		counts[i] = t.counts(name)
+		tallies, err := s.conn.RunEach(ctx, scriptCounts, keys)
+		if err != nil {
+			return nil, s.fail(err)
+		}
+		for i, name := range part {
+			counts = append(counts, readTally(tallies[i]).counts(name))
+		}
 	}
 	return counts, nil
 }
+
+// countTogether is how many queues are counted in one round trip.
+const countTogether = 100
 
 func (t *tally) counts(name string) redrive.Counts {
 	c := redrive.Counts{

@@ -9,37 +9,131 @@ import (
 )
 
 // Counts implements redrive.Store. The numbers are kept in memory as of the last
-// commit; only what is due is looked up.
+// commit; what is due is looked up once, and again after the queue changed or time has
+// made something due.
 func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, error) {
+	if err := s.closed(); err != nil {
+		return nil, err
+	}
 	now := s.now()
 	if len(names) == 0 {
 		names = s.queueNames()
 	}
 	list := make([]redrive.Counts, len(names))
-	err := s.read(ctx, func(c *conn) error {
-		for i, name := range names {
-			list[i] = redrive.Counts{Queue: name, Dead: make(map[redrive.Reason]int64)}
-			q := s.queueNamed(name)
-			if q == nil {
-				continue
-			}
-			s.mu.Lock()
-			state, number := q.shared, q.number
-			s.mu.Unlock()
-			fillCounts(&list[i], &state)
-			if err := s.countDue(c, number, now, &state, &list[i]); err != nil {
-				return err
-			}
-			if err := oldestDead(c, number, &list[i]); err != nil {
-				return err
-			}
+	var stale []lookDue
+	s.mu.Lock()
+	for i, name := range names {
+		list[i].Queue = name
+		q := s.queues[name]
+		if q == nil {
+			continue
 		}
-		return nil
+		fillCounts(&list[i], &q.shared)
+		if q.due.stamp == q.stamp && now < q.due.until {
+			q.due.fill(&list[i])
+		} else if list[i].AllWaiting() > 0 || list[i].AllDead() > 0 {
+			stale = append(stale, lookDue{queue: q, number: q.number, next: q.shared.next, due: due{stamp: q.stamp}, counts: &list[i]})
+		}
+	}
+	s.mu.Unlock()
+	if len(stale) == 0 {
+		return list, nil
+	}
+	err := s.read(ctx, func(c *conn) error {
+		return snapshot(c, func() error {
+			for i := range stale {
+				if err := s.look(c, &stale[i], now); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range stale {
+		stale[i].fill(stale[i].counts)
+		stale[i].queue.due = stale[i].due
+	}
 	return list, nil
+}
+
+// due is what is due in a queue and since when, and since when the oldest is dead.
+type due struct {
+	stamp  uint64 // of the state that it was looked up in
+	until  int64  // until then nothing else becomes due by itself
+	n      int64
+	more   bool
+	oldest [claimable]int64 // 0: none
+	died   int64            // 0: none
+}
+
+func (d *due) fill(c *redrive.Counts) {
+	c.Due, c.DueMore = d.n, d.more
+	for lane := range redrive.Lanes {
+		c.OldestDue[lane] = timeOf(d.oldest[lane])
+	}
+	c.OldestSuspect, c.OldestDead = timeOf(d.oldest[classSuspect]), timeOf(d.died)
+}
+
+// lookDue is a queue whose due is looked up.
+type lookDue struct {
+	due
+	queue  *queue
+	number int64
+	next   [claimable]int64
+	counts *redrive.Counts
+}
+
+// look counts what may be claimed now, and finds the oldest of each class and of the
+// dead, by a step in an index for each.
+func (s *Store) look(c *conn, l *lookDue, now int64) error {
+	l.until = dueNever
+	if l.counts.AllWaiting() > 0 {
+		for class := range claimable {
+			if err := s.countDue(c, l, class, now); err != nil {
+				return err
+			}
+		}
+	}
+	if l.counts.AllDead() == 0 {
+		return nil
+	}
+	st := c.stmt(`SELECT died FROM dead WHERE queue = ? ORDER BY died LIMIT 1`).int(l.number)
+	for st.next() {
+		l.died = st.colInt(0)
+	}
+	return st.done()
+}
+
+func (s *Store) countDue(c *conn, l *lookDue, class int, now int64) error {
+	if l.next[class] > now {
+		l.until = min(l.until, l.next[class])
+		return nil
+	}
+	st := c.stmt(`SELECT due, seq FROM waiting WHERE queue = ? AND class = ? ORDER BY due, seq`).int(l.number).int(int64(class))
+	for st.next() {
+		at := st.colInt(0)
+		if at > now {
+			l.until = min(l.until, at)
+			break
+		}
+		if s.heldLease(st.colInt(1)) != nil {
+			continue
+		}
+		if l.oldest[class] == 0 {
+			l.oldest[class] = at
+		}
+		if l.n == redrive.DueCounted {
+			l.more = true
+			break
+		}
+		l.n++
+	}
+	return st.done()
 }
 
 // queueNames returns the names of the queues in the file, sorted.
@@ -61,58 +155,15 @@ func fillCounts(c *redrive.Counts, st *queueState) {
 		c.Waiting[lane] = st.counts[lane]
 	}
 	c.Leased, c.Blocked, c.Suspects, c.Bytes = st.leased, st.counts[countBlocked], st.counts[countSuspects], st.counts[countBytes]
-	for _, r := range redrive.Reasons() {
+	for r := redrive.ReasonExhausted; r <= redrive.ReasonManual; r++ {
 		if n := st.counts[deadCounter(r)]; n != 0 {
+			if c.Dead == nil {
+				c.Dead = make(map[redrive.Reason]int64)
+			}
 			c.Dead[r] = n
 		}
 	}
 	c.Books = st.counts.books()
-}
-
-// countDue counts what may be claimed now, and finds the oldest of each class.
-func (s *Store) countDue(c *conn, queue, now int64, state *queueState, counts *redrive.Counts) error {
-	if counts.AllWaiting() == 0 {
-		return nil
-	}
-	for class := range claimable {
-		if state.next[class] > now {
-			continue
-		}
-		st := c.stmt(`SELECT due, seq FROM waiting WHERE queue = ? AND class = ? AND due <= ? ORDER BY due, seq`).int(queue).int(int64(class)).int(now)
-		first := true
-		for st.next() {
-			if s.heldLease(st.colInt(1)) != nil {
-				continue
-			}
-			if due := timeOf(st.colInt(0)); first && int64(class) == classSuspect {
-				counts.OldestSuspect = due
-			} else if first {
-				counts.OldestDue[class] = due
-			}
-			first = false
-			if counts.Due == redrive.DueCounted {
-				counts.DueMore = true
-				break
-			}
-			counts.Due++
-		}
-		if err := st.done(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// oldestDead finds the oldest dead letter, by one step in the index.
-func oldestDead(c *conn, queue int64, counts *redrive.Counts) error {
-	if counts.AllDead() == 0 {
-		return nil
-	}
-	st := c.stmt(`SELECT died FROM dead WHERE queue = ? ORDER BY died LIMIT 1`).int(queue)
-	for st.next() {
-		counts.OldestDead = timeOf(st.colInt(0))
-	}
-	return st.done()
 }
 
 // Configure implements redrive.Store.

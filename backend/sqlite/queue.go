@@ -98,6 +98,8 @@ type queue struct {
 	shared  queueState
 	version uint64
 	watched bool
+	stamp   uint64 // raised whenever shared, a row or a lease may have changed
+	due     due    // as of its stamp
 }
 
 // queueState is what others than the writer look at; they see it as of the last

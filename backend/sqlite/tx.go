@@ -250,8 +250,11 @@ func (t *tx) rollback() {
 	t.s.leaseMu.Lock()
 	t.takeBack(0)
 	t.s.leaseMu.Unlock()
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
 	for _, q := range t.touched {
 		q.changed, q.counted, q.bumped = false, false, false
+		q.stamp++ // somebody may have seen the leases that were taken back
 	}
 }
 
@@ -269,6 +272,7 @@ func (s *Store) publishState(touched []*queue) {
 	s.mu.Lock()
 	for _, q := range touched {
 		q.shared = q.state
+		q.stamp++
 		if q.number == 0 { // never changes again, so that others may read it without the lock
 			q.number = q.id
 		}
