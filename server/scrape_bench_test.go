@@ -65,8 +65,13 @@ func BenchmarkScrape(b *testing.B) {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(5 * time.Minute); ended() < queues; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	deadline, poll := time.NewTimer(5*time.Minute), time.NewTicker(100*time.Millisecond)
+	defer deadline.Stop()
+	defer poll.Stop()
+	for ended() < queues {
+		select {
+		case <-poll.C:
+		case <-deadline.C:
 			b.Fatalf("%d of %d messages ended", ended(), queues)
 		}
 	}

@@ -155,7 +155,7 @@ var storeFamilies = []func(p *page, q *held, now time.Time){
 	},
 	func(p *page, q *held, _ time.Time) {
 		for lane, n := range q.Waiting {
-			p.some(byLane, float64(n), redrive.Lane(lane).String(), q.label) //nolint:gosec // few
+			p.some(byLane, float64(n), redrive.Lane(lane).String(), q.label)
 		}
 	},
 	func(p *page, q *held, _ time.Time) { p.some(dueNow, float64(q.Due), q.label) },
@@ -169,7 +169,7 @@ var storeFamilies = []func(p *page, q *held, now time.Time){
 			p.some(oldest, v, lane, q.label, state)
 		}
 		for lane, due := range q.OldestDue {
-			age(due, redrive.Lane(lane).String(), "due") //nolint:gosec // few
+			age(due, redrive.Lane(lane).String(), "due")
 		}
 		age(q.OldestSuspect, "", "suspect")
 		age(q.OldestDead, "", "dead")
