@@ -21,7 +21,7 @@
 //	webhook-signature  one v1 signature a secret, separated by spaces
 //	redrive-attempt    from 1
 //	redrive-queue, redrive-kind
-//	traceparent        the message's, with its tracestate, if it is valid
+//	traceparent        the message's, with its tracestate, if it is valid; with tracing the attempt's
 //	user-agent         redrive/VERSION
 //
 // and the message's other headers, without white space around their values, except

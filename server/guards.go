@@ -78,7 +78,7 @@ func (s *Server) guardQueue(name string, q *config.Queue) error {
 	a.guards[name] = gq
 	o := g.QueueOptions()
 	o.Concurrency, o.Policy, o.MaxAge, o.Target = q.Deliver.Concurrency, policies.Func(), policies.MaxAge(), gq.first.Target()
-	return a.engine.Handle(name, gq, o)
+	return a.engine.Handle(name, s.traces.handler(gq), o)
 }
 
 // endpoint returns one HTTP target as a provider.

@@ -53,6 +53,7 @@ type Server struct {
 	http    *http.Server
 	socket  *http.Server
 	closers closers
+	traces  *traces                       // nil: none
 	spool   *spool.Spool                  // nil: none
 	sources map[string]backend.SourceSink // beside the store, by queue
 
@@ -168,14 +169,14 @@ func (s *Server) assemble(store redrive.Store) error {
 	a.sources = s.sources
 	a.marks = redrive.NewWatermarks(&routed{Store: store, sources: s.sources}, func(queue string) redrive.Limits { return a.live.Load().limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
 	a.sessions = s.newSessions(a, store, instance)
-	traces, err := newTraces(ctx, s.cfg, s.o.Version, instance, s.log)
+	s.traces, err = newTraces(ctx, s.cfg, s.o.Version, instance, s.log)
 	if err != nil {
 		return err
 	}
 	observers := redrive.Observers{a.metrics, a.sessions}
-	if traces != nil {
-		observers = append(observers, traces)
-		s.closers.add(traces.close)
+	if s.traces != nil {
+		observers = append(observers, s.traces)
+		s.closers.add(s.traces.close)
 	}
 	a.engine = redrive.NewEngine(store, redrive.EngineOptions{
 		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
@@ -191,7 +192,7 @@ func (s *Server) assemble(store redrive.Store) error {
 		Rule: func(queue string) redrive.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
 		Instance: instance, Logger: s.log, Alone: embedded(store),
 	})
-	sink, err := s.openSpool(ctx, a, &meteredSink{a.marks, traces})
+	sink, err := s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
 	if err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func (s *Server) consumedBy(cfg *config.Config, name string, d *config.Deliver) 
 
 // handle hands one queue to the engine, in place of what consumed it before.
 func (s *Server) handle(name string, c *consumed) error {
-	if err := s.app.engine.Handle(name, c.handler, c.options); err != nil {
+	if err := s.app.engine.Handle(name, s.traces.handler(c.handler), c.options); err != nil {
 		return err
 	}
 	s.app.targets.set(name, c.handler.Target())

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/telemetry/tracing"
 )
@@ -42,6 +43,14 @@ func newTraces(ctx context.Context, cfg *config.Config, version, instance string
 	}
 	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of))
 	return &traces{tracing.New(p), p}, nil
+}
+
+// handler lets the attempts of a handler be spans, if there are traces.
+func (t *traces) handler(h redrive.Handler) redrive.Handler {
+	if t == nil {
+		return h
+	}
+	return t.Handler(h)
 }
 
 // close sends what is left.

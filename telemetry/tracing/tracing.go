@@ -5,6 +5,9 @@ package tracing
 
 import (
 	"context"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -19,6 +22,7 @@ import (
 type Tracer struct {
 	tracer trace.Tracer
 	format propagation.TraceContext
+	begun  sync.Map // *redrive.Delivery -> trace.Span, of the attempts of Handler
 }
 
 // New returns a Tracer of a provider.
@@ -67,24 +71,61 @@ func (t *Tracer) Send(ctx context.Context, msgs []redrive.Message) (end func(err
 	}
 }
 
-// Observe implements redrive.Observer: an attempt that ended becomes a span, linked to
-// what published the message, also after a redrive.
-func (t *Tracer) Observe(o *redrive.Observation) {
-	if o.Occasion != redrive.OnEnd || o.Delivery == nil {
-		return
-	}
-	d, now := o.Delivery, time.Now()
+// begin starts the span of an attempt, in a trace of its own and linked to what published
+// the message, also after a redrive.
+func (t *Tracer) begin(ctx context.Context, d *redrive.Delivery, at time.Time) (context.Context, trace.Span) {
 	options := []trace.SpanStartOption{
-		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(now.Add(-o.Duration)),
+		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(at),
 		trace.WithAttributes(
 			attribute.String("messaging.system", system), attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
-			attribute.String("messaging.destination.name", o.Queue), attribute.String("messaging.message.id", d.ID),
+			attribute.String("messaging.destination.name", d.Queue), attribute.String("messaging.message.id", d.ID),
 			attribute.Int("redrive.attempt", d.Attempt), attribute.Int("redrive.count", d.Redrives), attribute.String("redrive.kind", d.Kind)),
 	}
 	if origin := trace.SpanContextFromContext(t.format.Extract(context.Background(), headers{&d.Headers})); origin.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: origin}))
 	}
-	_, span := t.tracer.Start(context.Background(), "process "+o.Queue, options...)
+	return t.tracer.Start(ctx, "process "+d.Queue, options...)
+}
+
+// Handler returns a handler whose attempts are spans from their beginning: h finds the
+// span in its context, and its traceparent in the headers of the message in place of that
+// of the publish, so that what it calls becomes a part of the attempt's trace. h gets a
+// copy of the delivery; the message itself stays as it is. The engine that calls it must
+// have the Tracer as its Observer, which ends the spans.
+func (t *Tracer) Handler(h redrive.Handler) redrive.Handler {
+	return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+		var span trace.Span
+		if begun, ok := t.begun.Load(d); ok { // tried again at once, in the same attempt
+			span = begun.(trace.Span)
+			ctx = trace.ContextWithSpan(ctx, span)
+		} else {
+			ctx, span = t.begin(ctx, d, time.Now())
+			t.begun.Store(d, span)
+		}
+		own := *d
+		own.Headers = make(redrive.Headers, 0, len(d.Headers)+2)
+		for _, header := range d.Headers {
+			if !slices.ContainsFunc(t.format.Fields(), func(name string) bool { return strings.EqualFold(name, header.Name) }) {
+				own.Headers = append(own.Headers, header)
+			}
+		}
+		t.format.Inject(ctx, headers{&own.Headers})
+		return h.Handle(ctx, &own)
+	})
+}
+
+// Observe implements redrive.Observer: an attempt that ended is a span.
+func (t *Tracer) Observe(o *redrive.Observation) {
+	if o.Occasion != redrive.OnEnd || o.Delivery == nil {
+		return
+	}
+	d, now := o.Delivery, time.Now()
+	var span trace.Span
+	if begun, ok := t.begun.LoadAndDelete(d); ok {
+		span = begun.(trace.Span)
+	} else {
+		_, span = t.begin(context.Background(), d, now.Add(-o.Duration))
+	}
 	if s := o.Settlement; s != nil {
 		span.SetAttributes(attribute.String("redrive.outcome", s.Outcome.String()))
 		if s.Reason != 0 {

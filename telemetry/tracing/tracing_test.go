@@ -1,7 +1,9 @@
 package tracing_test
 
 import (
+	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -61,5 +63,53 @@ func TestAttemptsAreLinkedToTheirPublish(t *testing.T) {
 	}
 	if strings.Contains(got[0].Status.Description, "secret") || a["error.type"] == "" {
 		t.Errorf("%+v", got[0].Status)
+	}
+}
+
+func TestAHandlerSeesTheSpanOfItsAttempt(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	tracer := tracing.New(sdk.NewTracerProvider(sdk.WithSyncer(kept)))
+	const published = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	d := &redrive.Delivery{Message: redrive.Message{ID: "a", Queue: "sms", Headers: redrive.Headers{
+		{Name: "Traceparent", Value: []byte(published)}, {Name: "traceparent", Value: []byte(published)}, {Name: "tracestate", Value: []byte("vendor=1")}, {Name: "own", Value: []byte("stays")},
+	}}, Attempt: 1}
+	before := d.Headers.Clone()
+	var parents []string
+	h := tracer.Handler(redrive.HandlerFunc(func(ctx context.Context, own *redrive.Delivery) error {
+		parent, _ := own.Headers.Get("traceparent")
+		parents = append(parents, parent)
+		if span := trace.SpanContextFromContext(ctx); !strings.Contains(parent, span.TraceID().String()+"-"+span.SpanID().String()) {
+			t.Errorf("traceparent %q, in the context %v", parent, span)
+		}
+		if len(own.Headers) != 2 || own.ID != "a" || own.Attempt != 1 {
+			t.Errorf("%+v", own)
+		}
+		return errors.New("not yet")
+	}))
+	for range 2 { // tried again at once, which is the same attempt
+		if err := h.Handle(t.Context(), d); err == nil {
+			t.Error("the error is lost")
+		}
+	}
+	if len(kept.GetSpans()) != 0 {
+		t.Error("a span ended before its attempt")
+	}
+	tracer.Observe(&redrive.Observation{Occasion: redrive.OnEnd, Queue: "sms", Delivery: d, Settlement: &redrive.Settlement{Outcome: redrive.OutcomeRetry}})
+	spans := kept.GetSpans()
+	if len(spans) != 1 || parents[0] != parents[1] || !strings.Contains(parents[0], spans[0].SpanContext.SpanID().String()) {
+		t.Fatalf("%v, spans %+v", parents, spans)
+	}
+	if l := spans[0].Links; len(l) != 1 || l[0].SpanContext.SpanID().String() != "00f067aa0ba902b7" || spans[0].Parent.IsValid() {
+		t.Errorf("links %+v, parent %v", l, spans[0].Parent)
+	}
+	if attributes(spans[0])["redrive.outcome"] != "retry" {
+		t.Errorf("%v", spans[0].Attributes)
+	}
+	if !reflect.DeepEqual(d.Headers, before) {
+		t.Errorf("the message changed: %v", d.Headers)
+	}
+	_ = h.Handle(t.Context(), d) // the next attempt
+	if parents[2] == parents[0] {
+		t.Error("the next attempt has the same span")
 	}
 }
