@@ -55,6 +55,9 @@ func (e *ResponseError) Error() string {
 	return s
 }
 
+// DetailResponse is the name of the detail with head and tail of the target's answer.
+const DetailResponse = "http.response"
+
 // HTTPStatus implements redrive.StatusError.
 func (e *ResponseError) HTTPStatus() int { return e.Status }
 
@@ -63,7 +66,7 @@ func (e *ResponseError) FailureDetails() map[string]string {
 	d := e.details()
 	d["http.status"] = strconv.Itoa(e.Status)
 	if e.Excerpt != "" {
-		d["http.response"] = e.Excerpt
+		d[DetailResponse] = e.Excerpt
 	}
 	if e.Location != "" {
 		d["http.location"] = e.Location

@@ -54,7 +54,7 @@ func (a *app) groupDead(w http.ResponseWriter, r *http.Request, who *caller) err
 	}
 	list := api.List[api.Group]{Items: make([]api.Group, len(groups)), Complete: complete}
 	for i := range groups {
-		list.Items[i] = api.GroupOf(&groups[i])
+		list.Items[i] = a.group(&groups[i])
 	}
 	return writeJSON(w, http.StatusOK, list)
 }

@@ -3,7 +3,10 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -82,4 +85,51 @@ func TestMask(t *testing.T) {
 		t.Errorf("%s", *m.Body)
 	}
 	d.refused(400, "invalid", http.MethodGet, "/v1/queues/sms/dead-letters/json?unmasked=please", "")
+}
+
+// What a target answered, and what an error quotes of it, is masked wherever it shows.
+func TestMasksHoldForFailures(t *testing.T) {
+	const secret = `{"card":{"number":"4111-secret"}}`
+	answers := map[string]string{"json": secret, "text": "no such card: 4111-secret", "cut": strings.Repeat(" ", 2000) + secret + strings.Repeat(" ", 4000) + "}"}
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, answers[string(body)])
+	}))
+	defer target.Close()
+	store := newStore(t)
+	quoting := &redrive.Failure{Types: []string{"*errors.errorString"}, Message: "cannot charge " + secret + ": declined", Stack: "main.charge(" + secret + ")",
+		Details: map[string]string{"request": secret}, Signature: "sig"}
+	_, err := store.Apply(context.Background(), redrive.Batch{Put: []redrive.Entry{{State: redrive.StateDead, Reason: redrive.ReasonPermanent,
+		Message: redrive.Message{Queue: "sms", ID: "worker", Body: []byte("{}")}, History: redrive.History{Count: 1, First: quoting}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, parse(t, fmt.Sprintf("queues: {sms: {mask: [$.card.number], deliver: {url: %q, allow_private: true}}}", target.URL)), store)
+	for id := range answers {
+		get[api.Accepted](d, 202, http.MethodPost, "/v1/queues/sms/messages", id, "redrive-id", id)
+	}
+	d.eventually("all to be dead", func() bool { return get[api.Queue](d, 200, http.MethodGet, "/v1/queues/sms", "").Dead == 4 })
+	shown := []string{"/v1/dead-letters", "/v1/dead-letters/groups", "/v1/queues/sms/messages"}
+	for _, id := range []string{"worker", "json", "text", "cut"} {
+		shown = append(shown, "/v1/queues/sms/dead-letters/"+id, "/v1/queues/sms/messages/"+id)
+		if _, b := d.send(http.MethodGet, "/v1/queues/sms/dead-letters/"+id+"?unmasked=true", ""); id != "cut" && !strings.Contains(string(b), "secret") {
+			t.Errorf("%s unmasked: %s", id, b)
+		}
+	}
+	_, dry := d.send(http.MethodPost, "/v1/plans", `{"action":"drop","filter":{"queue":"sms"},"dry_run":true}`)
+	if !strings.Contains(string(dry), `"groups"`) || strings.Contains(string(dry), "secret") {
+		t.Errorf("dry run: %s", dry)
+	}
+	plan := get[api.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"sms","reason":"permanent"}}`)
+	d.eventually("all to be dead again", func() bool {
+		now := get[api.Plan](d, 200, http.MethodGet, "/v1/plans/"+plan.ID, "")
+		return now.Ended() && get[api.Queue](d, 200, http.MethodGet, "/v1/queues/sms", "").Dead == 4
+	})
+	shown = append(shown, "/v1/plans/"+plan.ID, "/v1/plans/"+plan.ID+"/results")
+	for _, path := range shown {
+		if resp, b := d.send(http.MethodGet, path, ""); resp.StatusCode != http.StatusOK || strings.Contains(string(b), "secret") {
+			t.Errorf("%s: %s", path, b)
+		}
+	}
 }

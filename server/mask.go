@@ -1,13 +1,16 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/internal/jsonmask"
 	"github.com/redrive/redrive/server/api"
@@ -18,15 +21,11 @@ import (
 // administrator asks for it, which is logged.
 func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked bool) (api.Message, error) {
 	m := api.Whole(e, who.may(config.ScopeReadPayload))
-	cfg := a.conf()
-	if m.Hidden || cfg == nil {
-		return m, nil
-	}
-	paths, headers := cfg.MasksOf(e.Queue)
+	paths, headers := a.masksOf(e.Queue)
 	if len(paths) == 0 && len(headers) == 0 {
 		return m, nil
 	}
-	if unmasked {
+	if unmasked && !m.Hidden {
 		if !who.may(config.ScopeAdmin) {
 			return m, problem.New(http.StatusForbidden, "scope", "The token may not see what is masked", e.Ref().String(), "use a token with the scope admin")
 		}
@@ -34,6 +33,7 @@ func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked boo
 		return m, nil
 	}
 	hideParts(&m, paths, headers)
+	hideQuoted(&m, paths)
 	if m.Original != nil {
 		hideParts(m.Original, paths, headers)
 		m.Masked = m.Masked || m.Original.Masked
@@ -47,7 +47,7 @@ func hideParts(m *api.Message, paths []jsonmask.Path, headers []string) {
 	for i := range m.Headers {
 		for _, name := range headers {
 			if strings.EqualFold(name, m.Headers[i].Name) {
-				m.Headers[i].Value, m.Masked = []byte("***"), true
+				m.Headers[i].Value, m.Masked = []byte(jsonmask.Hidden), true
 			}
 		}
 	}
@@ -57,12 +57,69 @@ func hideParts(m *api.Message, paths []jsonmask.Path, headers []string) {
 	body, hit, err := jsonmask.Apply(m.Bytes(), paths)
 	switch {
 	case err != nil:
-		text := "***"
+		text := jsonmask.Hidden
 		m.Body, m.BodyBase64, m.Masked = &text, nil, true
 	case hit:
 		text := string(body)
 		m.Body, m.BodyBase64, m.Masked = &text, nil, true
 	}
+}
+
+// masksOf returns what is hidden of a queue's messages.
+func (a *app) masksOf(queue string) ([]jsonmask.Path, []string) {
+	cfg := a.conf()
+	if cfg == nil {
+		return nil, nil
+	}
+	return cfg.MasksOf(queue)
+}
+
+// hideQuoted masks what failures quote of bodies and of answers.
+func hideQuoted(m *api.Message, paths []jsonmask.Path) {
+	if len(paths) == 0 {
+		return
+	}
+	hide := func(text *string) {
+		masked, hit := jsonmask.Text(*text, paths)
+		*text, m.Masked = masked, m.Masked || hit
+	}
+	hide(&m.Error)
+	if m.History == nil {
+		return
+	}
+	for _, f := range []*api.Failure{m.History.First, m.History.Last} {
+		if f == nil {
+			continue
+		}
+		hide(&f.Message)
+		hide(&f.Stack)
+		details := maps.Clone(f.Details) // the store may share its own
+		for name, text := range details {
+			if name == delivery.DetailResponse && !json.Valid([]byte(text)) {
+				text, m.Masked = jsonmask.Hidden, true // as a body that is not JSON
+			}
+			hide(&text)
+			details[name] = text
+		}
+		f.Details = details
+	}
+}
+
+// summary returns an entry as it stands in a list, with what is masked of its error.
+func (a *app) summary(e *redrive.Entry) api.Message {
+	m := api.Summary(e)
+	paths, _ := a.masksOf(e.Queue)
+	hideQuoted(&m, paths)
+	return m
+}
+
+// group returns a group, with what is masked of its error.
+func (a *app) group(g *redrive.Group) api.Group {
+	out := api.GroupOf(g)
+	if paths, _ := a.masksOf(g.Queue); len(paths) > 0 {
+		out.Message, _ = jsonmask.Text(out.Message, paths)
+	}
+	return out
 }
 
 // writeWhole answers with a message.

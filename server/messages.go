@@ -30,7 +30,7 @@ func (a *app) page(w http.ResponseWriter, r *http.Request, q redrive.Query, afte
 			return err
 		}
 		for i := range page.Entries {
-			list.Items = append(list.Items, api.Summary(&page.Entries[i]))
+			list.Items = append(list.Items, a.summary(&page.Entries[i]))
 		}
 		left -= len(page.Entries)
 		list.Next, list.Complete = page.Next, page.Complete

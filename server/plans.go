@@ -96,7 +96,11 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, api.DryRunOf(&run))
+		out := api.DryRunOf(&run)
+		for i := range out.Groups {
+			out.Groups[i] = a.group(&run.Groups[i])
+		}
+		return writeJSON(w, http.StatusOK, out)
 	}
 	var plan redrive.Plan
 	entry := api.AuditEntry{Action: "plan " + req.Action, Queue: request.Query.Queue, Filter: req.Filter, Count: int64(len(request.Refs))}
@@ -192,7 +196,12 @@ func (a *app) planResults(w http.ResponseWriter, r *http.Request, who *caller) e
 			results[i].Entry = nil
 		}
 		if who.sees(results[i].Queue) {
-			list.Items = append(list.Items, api.PlanResultOf(&results[i], who.may(config.ScopeReadPayload)))
+			out := api.PlanResultOf(&results[i], who.may(config.ScopeReadPayload))
+			if out.Message != nil {
+				paths, _ := a.masksOf(out.Message.Queue)
+				hideQuoted(out.Message, paths)
+			}
+			list.Items = append(list.Items, out)
 		}
 	}
 	return writeJSON(w, http.StatusOK, list)

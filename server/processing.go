@@ -55,7 +55,7 @@ func (a *app) processing(w http.ResponseWriter, r *http.Request, _ *caller) erro
 	slices.SortStableFunc(all, func(x, y redrive.Entry) int { return x.Until.Compare(y.Until) })
 	list := api.List[api.Message]{Items: []api.Message{}, Complete: complete && page.Next == "" && len(all) <= limit}
 	for i := range all[:min(len(all), limit)] {
-		list.Items = append(list.Items, api.Summary(&all[i]))
+		list.Items = append(list.Items, a.summary(&all[i]))
 	}
 	return writeJSON(w, http.StatusOK, list)
 }

@@ -80,7 +80,7 @@ type Message struct {
 	BodyBase64 []byte   `json:"body_base64,omitempty"`
 	// Hidden says that the token may not see bodies and headers.
 	Hidden bool `json:"hidden,omitempty"`
-	// Masked says that parts of the body or of headers show as ***.
+	// Masked says that parts of the body, of headers or of failures show as ***.
 	Masked   bool     `json:"masked,omitempty"`
 	History  *History `json:"history,omitempty"`
 	Original *Message `json:"original,omitempty"` // before it was edited
