@@ -64,7 +64,7 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 	var err error
 	switch scheme {
 	case "kafka":
-		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue})
+		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue, Native: o.Native})
 	case "redislist":
 		s, err = redislist.Open(ctx, "redis:"+rest, redislist.Options{KeepDead: o.Native})
 	case "redislists":

@@ -58,7 +58,7 @@ func (c *cluster) broker() brokertest.Broker {
 			return Open(ctx, address, Options{Queue: brokertest.Queue})
 		},
 		Foreign: func(t testing.TB, address string, bodies ...string) {
-			s, _, err := parse(address)
+			s, err := parse(address)
 			if err != nil {
 				t.Fatal(err)
 			}

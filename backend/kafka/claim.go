@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -22,45 +23,81 @@ func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.E
 func (s *Source) state() onequeue.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	at := time.Now()
 	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
-	for _, p := range s.partitions {
-		if p.openLocked() {
-			now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.LaneFresh)
-			break
+	for _, p := range s.epochs {
+		wait := p.waitLocked(at)
+		now.NextDueIn = min(now.NextDueIn, wait)
+		if wait == 0 {
+			now.Lanes = now.Lanes.With(p.m.lane())
 		}
 	}
 	return now
 }
 
+// lane is that of a member's records.
+func (m *member) lane() redrive.Lane {
+	if m.retries {
+		return redrive.LaneRetry
+	}
+	return redrive.LaneFresh
+}
+
 // Claim implements redrive.Source. It does not heed kinds: what stands first comes
 // first.
 func (s *Source) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	m := s.main
+	if req.Lane == redrive.LaneRetry {
+		m = s.retry
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case s.closed:
+		s.mu.Unlock()
 		return nil, redrive.ErrClosed
-	case req.Queue != s.o.Queue || req.Lane != redrive.LaneFresh || req.Alone || req.Dead || req.Expired:
+	case m == nil || req.Queue != s.o.Queue || req.Lane > redrive.LaneRetry || req.Alone || req.Dead || req.Expired:
+		s.mu.Unlock()
 		return nil, nil
 	}
-	if err := s.fault; err != nil && s.records == 0 {
+	if err := s.fault; err != nil && m.records == 0 {
 		s.fault = nil
+		s.mu.Unlock()
 		return nil, &redrive.Error{Op: "claim", Queue: req.Queue, Err: err}
 	}
-	var ds []redrive.Delivery
-	all := slices.Sorted(maps.Keys(s.partitions))
-	now := time.Now()
-	for i := 0; i < len(all) && len(ds) < req.Max; i++ {
-		p := s.partitions[all[(s.turn+i)%len(all)]]
-		for len(ds) < req.Max && p.openLocked() {
-			ds = append(ds, s.handLocked(p, now))
-		}
-	}
-	s.turn++
-	if len(ds) > 0 {
-		s.wakePollLocked()
+	ds, emptied := m.claimLocked(req.Max, time.Now())
+	s.mu.Unlock()
+	if emptied != nil {
+		m.client.ResumeFetchPartitions(emptied)
 	}
 	return ds, nil
+}
+
+func (m *member) claimLocked(most int, now time.Time) (ds []redrive.Delivery, emptied map[string][]int32) {
+	all := m.orderedLocked()
+	for i := 0; i < len(all) && len(ds) < most; i++ {
+		p := all[(m.turn+i)%len(all)]
+		for len(ds) < most && p.openLocked(now) {
+			ds = append(ds, m.s.handLocked(p, now))
+		}
+	}
+	m.turn++
+	if len(ds) > 0 {
+		m.s.wakePollLocked()
+		if m.retries {
+			emptied = m.emptiedLocked()
+		}
+	}
+	return ds, emptied
+}
+
+// orderedLocked returns the partitions in a fixed order.
+func (m *member) orderedLocked() []*partition {
+	if m.ordered == nil {
+		m.ordered = slices.SortedFunc(maps.Values(m.partitions), func(a, b *partition) int {
+			return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.number, b.number))
+		})
+	}
+	return m.ordered
 }
 
 // wakePollLocked lets the poll loop see that there is room. It is no change for those
@@ -72,22 +109,24 @@ func (s *Source) wakePollLocked() {
 
 // handLocked hands the first record of a partition out.
 func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
-	r := p.buffer[0]
-	p.buffer = p.buffer[1:]
-	s.records--
-	s.bytes -= size(r)
+	r := p.takeLocked()
 	s.token++
 	p.hands[r.Offset] = hand{token: s.token, record: r}
-	d := redrive.Delivery{Message: s.message(r), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now, Lease: redrive.Never,
+	d := redrive.Delivery{Lane: p.m.lane(), Attempt: 1, LeasedAt: now, Lease: redrive.Never,
 		Suspect: r.Offset < p.old, Identity: redrive.IdentityMessage}
+	d.Message = s.message(r)
+	if p.m.retries {
+		story := takeStory(&d.Message)
+		d.Attempt, d.Failures, d.Crashes, d.History = story.Attempts+1, story.History.Count, story.Crashes, &story.History
+	}
 	if d.ID == "" {
 		d.ID, d.Identity = deriveID(s.cluster, r.Topic, r.Partition, r.Offset), redrive.IdentityPosition
 	}
-	d.Receipt = redrive.Receipt{Ref: d.Ref(), Token: s.token, Position: position{p.epoch, p.number, r.Offset}.String()}
+	d.Receipt = redrive.Receipt{Ref: d.Ref(), Token: s.token, Position: position{p.epoch, r.Offset}.String()}
 	return d
 }
 
-// message is a record as a message.
+// message is a record as a message. One without an id of ours has none.
 func (s *Source) message(r *kgo.Record) redrive.Message {
 	m := redrive.Message{Queue: s.o.Queue, Body: r.Value, PublishedAt: r.Timestamp}
 	for i := range r.Headers {
@@ -95,7 +134,7 @@ func (s *Source) message(r *kgo.Record) redrive.Message {
 	}
 	native.ReadKey(&m, r.Key)
 	if m.Origin == "" {
-		m.Origin = place(r.Topic, r.Partition, r.Offset)
+		m.Origin = origin(r.Topic, r.Partition, r.Offset)
 	}
 	return m
 }
@@ -116,8 +155,8 @@ func (s *Source) heldLocked(r *redrive.Receipt) (*partition, error) {
 	if !ok {
 		return nil, errors.Join(redrive.ErrInvalid, redrive.ErrLeaseLost)
 	}
-	p := s.partitions[at.partition]
-	if p == nil || p.epoch != at.epoch || p.hands[at.offset].token != r.Token || r.Token == 0 {
+	p := s.epochs[at.epoch]
+	if p == nil || p.hands[at.offset].token != r.Token || r.Token == 0 {
 		return nil, redrive.ErrLeaseLost
 	}
 	return p, nil

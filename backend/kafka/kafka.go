@@ -1,5 +1,6 @@
 // Package kafka is a source and sink on one topic of Apache Kafka. It is no store: what
-// is to be delayed, looked into, edited or redriven is parked in one beside it.
+// is to be delayed, looked into, edited or redriven is parked in one beside it, or kept
+// in topics of its own with [Options.Native].
 //
 // Guarantees. Publish returns when all replicas in sync have the record. Records of a
 // partition are handled at the same time and settled in any order: the group's committed
@@ -7,7 +8,9 @@
 // stand as ranges in the metadata of the same commit (see window), so that Settle
 // returns after its result is as durable as a publish, and another member goes on exactly
 // there. A settlement of a member whose partition was taken away is refused, by us and by
-// the broker's generations; nothing is committed for it.
+// the broker's generations; nothing is committed for it. A native dead letter or retry is
+// written in one transaction with the offset, with the group's generation: readers of
+// committed records see it once.
 //
 // Native limits. Kafka counts no deliveries and knows no lease: a record is ours as
 // long as its partition is. When it is taken away, what is in hand has [Options.Drain]
@@ -15,19 +18,22 @@
 // marked as perhaps handed out before, as many as another member can have had in hand,
 // so that the engine looks for the marks of one that crashed. While the oldest unfinished
 // record is 100,000 records behind, or 24,000 and the finished ones beyond it are in 900
-// pieces, its partition hands out no more.
+// pieces, its partition hands out no more. A native retry waits in the topic of the next
+// longer delay; it is never early by its writer's clock, and late only while more than
+// 1,000 wait in one partition of that topic. Dead letters in a topic cannot be found,
+// edited or redriven one by one until they are brought into a store.
 //
 // Records of others are messages too: their id is derived from cluster, topic,
 // partition and offset.
 //
 // Caps. Fences, identity; nothing else. Retries, delays, dead letters and repeats are
-// parked, emits published before their settlement.
+// parked, emits published before their settlement. Native: delays up to the longest retry
+// topic, dead letters and their histories, in a transaction unless it is dead=publish.
 package kafka
 
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,6 +54,7 @@ const (
 	bufferBytes   = 32 << 20
 	pollRecords   = 512
 	maxWindow     = 100_000 // records from the mark to the newest that was handed out
+	retryRecords  = 1000    // of a partition of a retry topic
 )
 
 // batchBytes is the largest batch of records that is published.
@@ -56,8 +63,6 @@ const batchBytes = redrive.MaxBodySize + redrive.MaxHeaderSize + 1<<20
 // deliveryTimeout is how long a record may take to be published.
 const deliveryTimeout = 30 * time.Second
 
-const addressHint = "write it as kafka://host:9092/topic?group=redrive"
-
 // Options configures a [Source]. Every field has a default.
 type Options struct {
 	// Queue is what the topic is called in Redrive. Defaults to the topic's name.
@@ -65,6 +70,9 @@ type Options struct {
 	// Drain is how long a revocation waits for what is in hand. Defaults to 5 s; it
 	// must be below the group's rebalance timeout of 60 s.
 	Drain time.Duration
+	// Native keeps what failed at the brokers: retries in topics by their delay, dead
+	// letters in a topic. The address says in which, and how.
+	Native bool
 	// Client adds options of the client, such as TLS, SASL or a balancer. Optional.
 	Client []kgo.Opt
 }
@@ -72,31 +80,30 @@ type Options struct {
 // Source is a source and sink on one topic, as a member of a consumer group. It is safe
 // for concurrent use.
 type Source struct {
+	*target
 	o       Options
-	topic   string
-	group   string
 	cluster string
-	client  *kgo.Client
+	names   map[[16]byte]string // of the retry topics, by their ids
 	admin   *kadm.Client
 
-	alive  context.Context //nolint:containedctx // of the poll loop
-	stop   context.CancelFunc
-	polled chan struct{} // closed when the poll loop has ended
-	once   sync.Once
+	main  *member // of the group, on the topic
+	retry *member // of a group of its own, on the retry topics; nil unless native
+	mover *mover  // nil unless native by transactions
 
-	committing sync.Mutex // commits go out in the order of their marks
+	alive context.Context //nolint:containedctx // of the poll loops
+	stop  context.CancelFunc
+	once  sync.Once
 
-	mu         sync.Mutex
-	partitions map[int32]*partition
-	turn       int // the partition that is claimed from first
-	epoch      uint64
-	token      uint64
-	records    int   // fetched and not handed out
-	bytes      int64 // of them
-	version    uint64
-	changed    chan struct{} // closed at a change
-	fault      error         // the newest of fetching
-	closed     bool
+	ends ends
+
+	mu      sync.Mutex
+	epochs  map[uint64]*partition // by the number of the assignment
+	epoch   uint64
+	token   uint64
+	version uint64
+	changed chan struct{} // closed at a change
+	fault   error         // the newest of fetching
+	closed  bool
 }
 
 var (
@@ -107,12 +114,19 @@ var (
 // Open joins a consumer group: kafka://host:9092,host:9092/TOPIC?group=GROUP. The group
 // defaults to "redrive". A group without a committed offset begins at the topic's
 // start. It fails if no broker answers before ctx ends, or if there is no such topic.
+//
+// With [Options.Native] the address may say more: dead=transaction (the default) or
+// dead=publish, dlq=TOPIC (TOPIC.dlq), retry=PREFIX (TOPIC.retry.GROUP), tiers=1s,5s,30s,2m,10m,1h
+// and create=true, which makes the topics that are missing.
 func Open(ctx context.Context, address string, o Options) (*Source, error) {
-	s, brokers, err := parse(address)
+	t, err := parse(address)
 	if err != nil {
 		return nil, openError(err, addressHint)
 	}
-	s.o = o
+	if t.native && !o.Native {
+		return nil, openError(fmt.Errorf("%w address of Kafka: only group has a meaning where dead letters are parked", redrive.ErrInvalid), "write dead_letters: native, or leave the other parameters out")
+	}
+	s := &Source{target: t, o: o, changed: make(chan struct{}), epochs: make(map[uint64]*partition)}
 	if s.o.Queue == "" {
 		s.o.Queue = s.topic
 	}
@@ -123,74 +137,64 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 		return nil, openError(err, "give the queue another name than the topic's")
 	}
 	s.alive, s.stop = context.WithCancel(context.Background())
-	s.client, err = kgo.NewClient(append(s.options(brokers), o.Client...)...)
-	if err != nil {
-		s.stop()
-		return nil, openError(err, "")
-	}
-	s.admin = kadm.NewClient(s.client)
-	if err := s.check(ctx); err != nil {
-		s.stop()
-		s.client.CloseAllowingRebalance()
+	if err := s.connect(ctx); err != nil {
+		_ = s.Close()
 		return nil, err
 	}
-	go s.poll()
 	return s, nil
 }
 
-func parse(address string) (*Source, []string, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "kafka" || u.Host == "" {
-		return nil, nil, fmt.Errorf("%w address of Kafka", redrive.ErrInvalid)
+// connect joins the groups.
+func (s *Source) connect(ctx context.Context) (err error) {
+	if s.main, err = s.member(s.group, false, s.topic); err != nil {
+		return openError(err, "")
 	}
-	s := &Source{topic: strings.Trim(u.Path, "/"), group: "redrive", changed: make(chan struct{}),
-		polled: make(chan struct{}), partitions: make(map[int32]*partition)}
-	if s.topic == "" {
-		return nil, nil, fmt.Errorf("%w address of Kafka: it names no topic", redrive.ErrInvalid)
+	s.admin = kadm.NewClient(s.main.client)
+	meta, err := lookUp(ctx, s.admin, s.topic)
+	if err != nil {
+		return err
 	}
-	for name, values := range u.Query() {
-		if name != "group" || values[0] == "" {
-			return nil, nil, fmt.Errorf("%w parameter %q", redrive.ErrInvalid, name)
+	s.cluster = meta.Cluster
+	if s.o.Native {
+		if err := s.topology(ctx, len(meta.Topics[s.topic].Partitions)); err != nil {
+			return err
 		}
-		s.group = values[0]
-	}
-	brokers := strings.Split(u.Host, ",")
-	for i := range brokers {
-		if !strings.Contains(brokers[i], ":") {
-			brokers[i] += ":9092"
+		if s.retry, err = s.member(s.group+".retry", true, s.tierTopics()...); err != nil {
+			return openError(err, "")
+		}
+		if s.how == byTransaction {
+			s.mover = &mover{s: s, id: "redrive-" + s.group + "-" + redrive.NewID()}
 		}
 	}
-	return s, brokers, nil
+	for _, m := range s.members() {
+		m.polled = make(chan struct{})
+		go m.poll()
+	}
+	return nil
 }
 
-func (s *Source) options(brokers []string) []kgo.Opt {
+// members returns those that there are.
+func (s *Source) members() []*member {
+	all := make([]*member, 0, 2)
+	for _, m := range []*member{s.main, s.retry} {
+		if m != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// options are those of every client.
+func (s *Source) options() []kgo.Opt {
 	return []kgo.Opt{
-		kgo.SeedBrokers(brokers...),
+		kgo.SeedBrokers(s.brokers...),
 		kgo.ClientID("redrive"),
-		kgo.ConsumerGroup(s.group),
-		kgo.ConsumeTopics(s.topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.DisableAutoCommit(),
-		kgo.SessionTimeout(15 * time.Second), // after which a member that died is replaced
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.FetchMaxBytes(16 << 20),
-		kgo.FetchMaxWait(500 * time.Millisecond),
-		kgo.OnPartitionsAssigned(s.assigned),
-		kgo.OnOffsetsFetched(s.offsets),
-		kgo.OnPartitionsRevoked(s.revoked),
-		kgo.OnPartitionsLost(s.lost),
+		kgo.MetadataMinAge(250 * time.Millisecond), // topics may be ours of a moment ago
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerBatchMaxBytes(batchBytes),
 		kgo.RecordDeliveryTimeout(deliveryTimeout),
 		kgo.UnknownTopicRetries(2),
 	}
-}
-
-// check asks the brokers for the topic and the cluster's name.
-func (s *Source) check(ctx context.Context) error {
-	meta, err := lookUp(ctx, s.admin, s.topic)
-	s.cluster = meta.Cluster
-	return err
 }
 
 // lookUp asks the brokers for a topic that must be there.
@@ -211,44 +215,51 @@ func openError(err error, hint string) error {
 
 // Caps implements redrive.Source.
 func (s *Source) Caps() redrive.Caps {
-	return redrive.Caps{Name: "kafka", Fenced: true, Expires: true, Identity: redrive.IdentityPosition, Transfer: redrive.TransferNone}
+	c := redrive.Caps{Name: "kafka", Fenced: true, Expires: true, Identity: redrive.IdentityPosition, Transfer: redrive.TransferNone}
+	if s.o.Native {
+		c.MaxDelay, c.DeadLetters, c.KeepsHistory = s.longest(), true, true
+		if s.how == byTransaction {
+			c.Transfer = redrive.TransferTransaction
+		}
+	}
+	return c
 }
 
-// Close leaves the group. What is in hand belongs to the next member.
+// Close leaves the groups. What is in hand belongs to the next member.
 func (s *Source) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()
 		s.closed = true
-		for _, p := range s.partitions {
+		for _, p := range s.epochs {
 			s.dropLocked(p)
 		}
 		s.changeLocked()
 		s.mu.Unlock()
 		s.stop()
-		<-s.polled
-		s.client.CloseAllowingRebalance()
+		for _, m := range s.members() {
+			m.close()
+		}
+		if s.mover != nil {
+			s.mover.close()
+		}
 	})
 	return nil
 }
 
-// position names a claim: the assignment's number, partition and offset.
+// position names a claim: the assignment's number and the offset.
 type position struct {
-	epoch     uint64
-	partition int32
-	offset    int64
+	epoch  uint64
+	offset int64
 }
 
 func (p position) String() string {
-	return strconv.FormatUint(p.epoch, 36) + "/" + strconv.FormatInt(int64(p.partition), 10) + "/" + strconv.FormatInt(p.offset, 10)
+	return strconv.FormatUint(p.epoch, 36) + "/" + strconv.FormatInt(p.offset, 10)
 }
 
 func readPosition(text string) (p position, ok bool) {
-	epoch, rest, _ := strings.Cut(text, "/")
-	number, offset, _ := strings.Cut(rest, "/")
-	var errs [3]error
+	epoch, offset, _ := strings.Cut(text, "/")
+	var errs [2]error
 	p.epoch, errs[0] = strconv.ParseUint(epoch, 36, 64)
-	n, err := strconv.ParseInt(number, 10, 32)
-	p.partition, errs[1] = int32(n), err
-	p.offset, errs[2] = strconv.ParseInt(offset, 10, 64)
-	return p, errs == [3]error{}
+	p.offset, errs[1] = strconv.ParseInt(offset, 10, 64)
+	return p, errs == [2]error{}
 }

@@ -25,6 +25,12 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"SlowRecordHoldsNobody":   slowRecord,
 	"RebalanceStorm":          rebalanceStorm,
 	"TopicIsRead":             topicIsRead,
+	"NativeRetries":           nativeRetries,
+	"NativeDeadByTransaction": func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byTransaction) },
+	"NativeDeadByPublish":     func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byPublish) },
+	"MissingTopics":           missingTopics,
+	"FencedChangesNothing":    fencedChangesNothing,
+	"CutsLoseNothing":         cutsLoseNothing,
 }
 
 // publishN publishes messages with the ids m0, m1 and so on, with keys that spread them.
@@ -112,12 +118,12 @@ func revokedIsRefused(t *testing.T, c *cluster) {
 	brokertest.Until(t, "the other has partitions", func() bool {
 		other.mu.Lock()
 		defer other.mu.Unlock()
-		return len(other.partitions) > 0
+		return len(other.main.partitions) > 0
 	})
 	brokertest.Until(t, "the first knows", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.partitions) < 4
+		return len(s.main.partitions) < 4
 	})
 	errs := s.Settle(t.Context(), done(ds...))
 	refused := 0
@@ -149,7 +155,7 @@ func recordsOfOthers(t *testing.T, c *cluster) {
 		{Topic: s.topic, Key: []byte{0xff, 0xfe}, Value: nil},
 		{Topic: s.topic, Value: []byte("x"), Headers: []kgo.RecordHeader{{Key: "redrive-id", Value: []byte("not an id!")}}},
 	}
-	if err := s.client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+	if err := s.main.client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	ds := claimN(t, s, 3)

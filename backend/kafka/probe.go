@@ -20,17 +20,50 @@ func (s *Source) Probe(ctx context.Context) []redrive.Verdict {
 			replicas = n
 		}
 	}
-	values := make(map[string]string)
-	if configs, err := s.admin.DescribeTopicConfigs(ctx, s.topic); err == nil {
-		for _, c := range configs[0].Configs {
-			values[c.Key] = c.MaybeValue()
-		}
+	values, err := s.configs(ctx, s.topic)
+	if err != nil {
+		values = map[string]string{}
 	}
-	return []redrive.Verdict{
+	verdicts := []redrive.Verdict{
 		replicated(replicas, values["min.insync.replicas"]),
 		elected(values["unclean.leader.election.enable"]),
 		kept(values["cleanup.policy"], values["retention.ms"]),
 	}
+	if s.o.Native {
+		verdicts = append(verdicts, s.roomy(ctx, values)...)
+	}
+	return verdicts
+}
+
+// roomy looks at the topics that failed records go to.
+func (s *Source) roomy(ctx context.Context, of map[string]string) (verdicts []redrive.Verdict) {
+	for _, topic := range append(s.tierTopics(), s.dlq) {
+		values, err := s.configs(ctx, topic)
+		if err != nil {
+			return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "topic " + topic, Value: err.Error(), Promise: "its settings are not known"}}
+		}
+		if largest, ours := number(of["max.message.bytes"]), number(values["max.message.bytes"]); ours < largest+headroom {
+			verdicts = append(verdicts, redrive.Verdict{Level: redrive.LevelWarn, Setting: "max.message.bytes of " + topic, Value: values["max.message.bytes"],
+				Promise: "a large record that fails is handled again and again, as it does not fit there with its story", Hint: "set it to " + room(of["max.message.bytes"])})
+		}
+		switch v := kept(values["cleanup.policy"], values["retention.ms"]); {
+		case v.Level == redrive.LevelWarn:
+			v.Setting += " of " + topic
+			verdicts = append(verdicts, v)
+		case topic == s.dlq && number(values["retention.ms"]) >= 0:
+			verdicts = append(verdicts, redrive.Verdict{Level: redrive.LevelWarn, Setting: "retention.ms of " + topic, Value: values["retention.ms"],
+				Promise: "dead letters are removed by the broker after that time", Hint: "set it to -1"})
+		}
+	}
+	return verdicts
+}
+
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
 }
 
 func replicated(replicas int, inSync string) redrive.Verdict {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -29,7 +30,7 @@ func (s *Source) Publish(ctx context.Context, msgs []redrive.Message) []error {
 		r := s.record(m)
 		records, of[r] = append(records, r), i
 	}
-	for _, result := range s.client.ProduceSync(ctx, records...) {
+	for _, result := range s.main.client.ProduceSync(ctx, records...) {
 		if result.Err != nil {
 			errs[of[result.Record]] = produceError(result.Err)
 		}
@@ -48,7 +49,7 @@ func (s *Source) fit(m *redrive.Message) error {
 	switch {
 	case m.Queue != s.o.Queue:
 		return refuse(fmt.Errorf("%w queue: this is topic %s", redrive.ErrInvalid, s.topic), "publish to queue "+s.o.Queue)
-	case m.Delay > 0 || !m.DeliverAt.IsZero():
+	case m.Delay > s.Caps().MaxDelay || !m.DeliverAt.IsZero():
 		return refuse(fmt.Errorf("a delay: %w", redrive.ErrUnsupported), "publish it to the store beside Kafka")
 	}
 	return nil
@@ -60,6 +61,10 @@ func (s *Source) record(m *redrive.Message) *kgo.Record {
 		r.Key = []byte(m.Key)
 	}
 	r.Headers = rawHeaders(native.Headers(m, false))
+	if m.Delay > 0 { // natively
+		story := native.Story{Queue: s.o.Queue}
+		s.delay(r, story.Headers(), m.Delay, time.Now())
+	}
 	return r
 }
 

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -12,122 +16,206 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Settle implements redrive.Source. All that is done in one call is one commit.
+// Settle implements redrive.Source. All that is done in one call is one commit, all that
+// fails natively is one transaction.
 func (s *Source) Settle(ctx context.Context, batch []redrive.Settlement) []error {
-	s.committing.Lock()
-	defer s.committing.Unlock()
 	errs := make([]error, len(batch))
-	done := make(map[*partition][]int) // items that wait for the commit
+	of := make(map[*member][]int, 2)
 	s.mu.Lock()
-	released := false
 	for i := range batch {
-		item := &batch[i]
-		p, err := s.heldLocked(&item.Receipt)
-		at, _ := readPosition(item.Receipt.Position)
-		switch {
-		case err != nil:
+		if p, err := s.heldLocked(&batch[i].Receipt); err != nil {
 			errs[i] = err
-		case len(item.Emit) > 0:
-			errs[i] = unsupported("emits")
-		case item.Outcome == redrive.OutcomeDone || item.Outcome == redrive.OutcomeDrop:
-			p.window.finish(at.offset, at.offset+1)
-			done[p] = append(done[p], i)
-		case item.Outcome == redrive.OutcomeRelease && item.After == 0:
-			s.releaseLocked(p, at.offset)
-			released = true
-		default:
-			errs[i] = unsupported(item.Outcome.String())
+		} else {
+			of[p.m] = append(of[p.m], i)
 		}
 	}
-	if released {
-		s.changeLocked()
-	}
 	s.mu.Unlock()
-	if len(done) > 0 {
-		s.finish(ctx, batch, done, errs)
+	for m, items := range of {
+		m.settle(ctx, batch, items, errs)
 	}
 	return errs
+}
+
+// settlement is one call's share of a member.
+type settlement struct {
+	batch []redrive.Settlement
+	errs  []error
+	done  map[*partition][]int // items that wait for the commit
+	moves []*move              // and for more than that
+}
+
+func (m *member) settle(ctx context.Context, batch []redrive.Settlement, items []int, errs []error) {
+	m.committing.Lock()
+	defer m.committing.Unlock()
+	if err := m.resolve(ctx); err != nil {
+		for _, i := range items {
+			errs[i] = err
+		}
+		return
+	}
+	st := &settlement{batch: batch, errs: errs, done: make(map[*partition][]int)}
+	m.s.mu.Lock()
+	released := false
+	now := time.Now()
+	for _, i := range items {
+		released = m.sortLocked(st, i, now) || released
+	}
+	if released {
+		m.s.changeLocked()
+	}
+	m.s.mu.Unlock()
+	if len(st.moves) > 0 && m.s.mover == nil {
+		m.publish(ctx, st)
+	}
+	if len(st.done) > 0 {
+		m.finish(ctx, st)
+	}
+	if len(st.moves) > 0 && m.s.mover != nil {
+		m.transact(ctx, st)
+	}
+}
+
+// sortLocked sorts one item. It reports whether its record was put back.
+func (m *member) sortLocked(st *settlement, i int, now time.Time) (released bool) {
+	item := &st.batch[i]
+	p, err := m.s.heldLocked(&item.Receipt)
+	if err != nil {
+		st.errs[i] = err
+		return false
+	}
+	at, _ := readPosition(item.Receipt.Position)
+	h := p.hands[at.offset]
+	switch {
+	case len(item.Emit) > 0:
+		st.errs[i] = unsupported("emits")
+	case item.Outcome == redrive.OutcomeDone, item.Outcome == redrive.OutcomeDrop, h.moved:
+		p.window.finish(at.offset, at.offset+1)
+		st.done[p] = append(st.done[p], i)
+	case item.Outcome == redrive.OutcomeRelease && item.After == 0 && item.Failure == nil:
+		m.releaseLocked(p, at.offset)
+		return true
+	case m.s.keeps(item):
+		st.moves = append(st.moves, &move{item: i, p: p, offset: at.offset, record: m.s.follower(m, &h, item, now)})
+	case item.Outcome == redrive.OutcomeRelease && item.After == 0:
+		m.releaseLocked(p, at.offset)
+		return true
+	default:
+		st.errs[i] = unsupported(item.Outcome.String())
+	}
+	return false
 }
 
 func unsupported(what string) error { return fmt.Errorf("%s: %w", what, redrive.ErrUnsupported) }
 
 // releaseLocked puts a record back where it was.
-func (s *Source) releaseLocked(p *partition, offset int64) {
-	if r := p.hands[offset].record; !p.ending && !s.closed {
-		p.putBackLocked(r)
-		s.records++
-		s.bytes += size(r)
+func (m *member) releaseLocked(p *partition, offset int64) {
+	if r := p.hands[offset].record; !p.ending && !m.s.closed {
+		p.bufferLocked(r)
 	}
 	p.settledLocked(offset)
 }
 
 // finish commits and takes what is done out of our hands. What could not be committed
 // stays there, so that settling it can be repeated.
-func (s *Source) finish(ctx context.Context, batch []redrive.Settlement, done map[*partition][]int, errs []error) {
-	failed := s.commit(ctx, done)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (m *member) finish(ctx context.Context, st *settlement) {
+	of := make(map[*partition]*window, len(st.done))
+	m.s.mu.Lock()
+	for p := range st.done {
+		of[p] = p.window.clone()
+	}
+	m.s.mu.Unlock()
+	failed := m.commit(ctx, of)
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
 	shut := false
-	for p, items := range done {
-		err := failed[p.number]
+	for p, items := range st.done {
+		err := failed[p.place]
 		for _, i := range items {
-			errs[i] = err
+			st.errs[i] = err
 			if err == nil || errors.Is(err, redrive.ErrLeaseLost) {
-				at, _ := readPosition(batch[i].Receipt.Position)
+				at, _ := readPosition(st.batch[i].Receipt.Position)
 				p.settledLocked(at.offset)
 			}
 		}
 		shut = shut || len(p.buffer) > 0
 	}
 	if shut { // a full window may have opened
-		s.changeLocked()
+		m.s.changeLocked()
 	}
 }
 
-// commit commits the windows of partitions and returns the errors by their numbers.
-func (s *Source) commit(ctx context.Context, of map[*partition][]int) map[int32]error {
-	offsets := make(map[int32]kgo.EpochOffset, len(of))
-	metadata := make(map[int32]string, len(of))
-	s.mu.Lock()
-	for p := range of {
-		offsets[p.number] = kgo.EpochOffset{Epoch: -1, Offset: p.window.mark}
-		metadata[p.number] = p.window.metadata()
+// commit commits windows of partitions and returns the errors by their places.
+func (m *member) commit(ctx context.Context, of map[*partition]*window) map[place]error {
+	offsets := make(map[string]map[int32]kgo.EpochOffset)
+	metadata := make(map[place]string, len(of))
+	for p, w := range of {
+		if offsets[p.topic] == nil {
+			offsets[p.topic] = make(map[int32]kgo.EpochOffset)
+		}
+		offsets[p.topic][p.number] = kgo.EpochOffset{Epoch: -1, Offset: w.mark}
+		metadata[p.place] = w.metadata()
 	}
-	s.mu.Unlock()
+	failed := make(map[place]error)
 	ctx = kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
+		// The generation stands in the request: what is ours now was ours in it.
+		stale := m.stale(maps.Keys(of))
 		for t := range req.Topics {
-			for i := range req.Topics[t].Partitions {
-				p := &req.Topics[t].Partitions[i]
-				p.Metadata = kmsg.StringPtr(metadata[p.Partition])
+			topic := &req.Topics[t]
+			topic.Partitions = slices.DeleteFunc(topic.Partitions, func(p kmsg.OffsetCommitRequestTopicPartition) bool { return stale[place{topic.Topic, p.Partition}] })
+			for i := range topic.Partitions {
+				p := &topic.Partitions[i]
+				p.Metadata = kmsg.StringPtr(metadata[place{topic.Topic, p.Partition}])
 			}
+		}
+		for at := range stale {
+			failed[at] = redrive.ErrLeaseLost
+			delete(metadata, at)
+		}
+		if len(metadata) == 0 {
+			return redrive.ErrLeaseLost
 		}
 		return nil
 	})
-	failed := make(map[int32]error)
-	s.client.CommitOffsetsSync(ctx, map[string]map[int32]kgo.EpochOffset{s.topic: offsets},
-		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
-			if err != nil {
-				for n := range offsets {
-					failed[n] = commitError(err)
-				}
-				return
-			}
-			answered := 0
+	m.client.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+		answered := make(map[place]bool)
+		if err == nil {
 			for t := range resp.Topics {
+				topic := resp.Topics[t].Topic
+				if topic == "" { // newer brokers answer by id, in the order of the request
+					topic = req.Topics[t].Topic
+				}
 				for _, p := range resp.Topics[t].Partitions {
-					answered++
+					at := place{topic, p.Partition}
+					answered[at] = true
 					if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-						failed[p.Partition] = commitError(err)
+						failed[at] = commitError(err)
 					}
 				}
 			}
-			if answered < len(offsets) {
-				for n := range offsets {
-					failed[n] = redrive.ErrUnknown
-				}
+		}
+		for at := range metadata {
+			switch {
+			case err != nil:
+				failed[at] = commitError(err)
+			case !answered[at]:
+				failed[at] = redrive.ErrUnknown
 			}
-		})
+		}
+	})
 	return failed
+}
+
+// stale returns the places of partitions that are not ours any more, or again.
+func (m *member) stale(of iter.Seq[*partition]) map[place]bool {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	stale := make(map[place]bool)
+	for p := range of {
+		if m.s.epochs[p.epoch] != p {
+			stale[p.place] = true
+		}
+	}
+	return stale
 }
 
 // commitError says whether a commit may be repeated.

@@ -42,17 +42,18 @@ type Topic struct {
 // OpenTopic opens the topic at an address of a source. What transactions aborted is not
 // read. It fails if no broker answers before ctx ends, or if there is no such topic.
 func OpenTopic(ctx context.Context, address string, client ...kgo.Opt) (*Topic, error) {
-	s, brokers, err := parse(address)
+	of, err := parse(address)
 	if err != nil {
 		return nil, openError(err, addressHint)
 	}
-	t := &Topic{topic: s.topic, left: make(map[int32]int64)}
+	t := &Topic{topic: of.topic, left: make(map[int32]int64)}
 	t.client, err = kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(brokers...),
+		kgo.SeedBrokers(of.brokers...),
 		kgo.ClientID("redrive"),
 		kgo.ConsumeTopics(t.topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchMaxWait(500 * time.Millisecond),
 		kgo.KeepControlRecords(), // the ends of transactions may be the end of the topic
 		kgo.RecordPartitioner(chosenPartitioner{}),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
@@ -148,7 +149,7 @@ func (t *Topic) Message(r *Record, queue string) redrive.Message {
 	}
 	native.ReadKey(&m, r.Key)
 	if m.Origin == "" {
-		m.Origin = place(r.Topic, r.Partition, r.Offset)
+		m.Origin = origin(r.Topic, r.Partition, r.Offset)
 	}
 	if m.ID == "" {
 		m.ID = deriveID(t.cluster, r.Topic, r.Partition, r.Offset)
@@ -196,7 +197,7 @@ func rawHeaders(headers redrive.Headers) []kgo.RecordHeader {
 	return h
 }
 
-func place(topic string, partition int32, offset int64) string {
+func origin(topic string, partition int32, offset int64) string {
 	return topic + "/" + strconv.Itoa(int(partition)) + "/" + strconv.FormatInt(offset, 10)
 }
 

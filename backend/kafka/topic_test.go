@@ -40,7 +40,7 @@ func readTopic(t testing.TB, address string) (records []Record, topic *Topic) {
 // aborted, up to the end of a transaction.
 func topicIsRead(t *testing.T, c *cluster) {
 	address := c.topic(t, 3)
-	s, brokers, err := parse(address)
+	s, err := parse(address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,8 @@ func topicIsRead(t *testing.T, c *cluster) {
 	if err := redrive.FirstError(topic.Publish(t.Context(), want)); err != nil {
 		t.Fatal(err)
 	}
-	inTransaction(t, brokers, kgo.TryAbort, &kgo.Record{Topic: s.topic, Value: []byte("aborted")})
-	inTransaction(t, brokers, kgo.TryCommit, &kgo.Record{Topic: s.topic, Value: []byte("committed")})
+	inTransaction(t, s.brokers, kgo.TryAbort, &kgo.Record{Topic: s.topic, Value: []byte("aborted")})
+	inTransaction(t, s.brokers, kgo.TryCommit, &kgo.Record{Topic: s.topic, Value: []byte("committed")})
 	got, topic := readTopic(t, address)
 	if len(got) != n+1 {
 		t.Fatalf("%d records, want %d", len(got), n+1)
@@ -77,7 +77,7 @@ func topicIsRead(t *testing.T, c *cluster) {
 		}
 	}
 	m := topic.Message(byValue["7"], "sms")
-	if m.Queue != "sms" || m.Key != "k7" || m.ID != deriveID(topic.cluster, s.topic, 1, want[7].Offset) || m.Origin != place(s.topic, 1, want[7].Offset) || m.Validate() != nil {
+	if m.Queue != "sms" || m.Key != "k7" || m.ID != deriveID(topic.cluster, s.topic, 1, want[7].Offset) || m.Origin != origin(s.topic, 1, want[7].Offset) || m.Validate() != nil {
 		t.Errorf("%+v", m)
 	}
 }

@@ -30,6 +30,9 @@ const (
 	maxRanges = 900
 )
 
+// clone returns a copy.
+func (w *window) clone() *window { return &window{mark: w.mark, ranges: slices.Clone(w.ranges)} }
+
 // finish adds finished offsets.
 func (w *window) finish(from, to int64) {
 	from = max(from, w.mark)

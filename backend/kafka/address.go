@@ -1,0 +1,132 @@
+package kafka
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Ways in which a record goes to a dead-letter or retry topic, by the parameter "dead".
+const (
+	byTransaction = "transaction" // in one transaction with the offset
+	byPublish     = "publish"     // before the offset: a crash between the two doubles it
+)
+
+// defaultTiers are the delays of the retry topics.
+var defaultTiers = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour}
+
+// target is what an address names.
+type target struct {
+	brokers []string
+	topic   string
+	group   string
+	how     string // by transaction or by publish
+	dlq     string
+	prefix  string // prefix of the retry topics
+	tiers   []time.Duration
+	create  bool // missing topics
+	native  bool // one of the parameters of native dead letters was given
+}
+
+const addressHint = "write it as kafka://host:9092/topic?group=redrive"
+
+func parse(address string) (*target, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "kafka" || u.Host == "" {
+		return nil, fmt.Errorf("%w address of Kafka", redrive.ErrInvalid)
+	}
+	t := &target{topic: strings.Trim(u.Path, "/"), group: "redrive", how: byTransaction, tiers: defaultTiers}
+	if t.topic == "" {
+		return nil, fmt.Errorf("%w address of Kafka: it names no topic", redrive.ErrInvalid)
+	}
+	t.brokers = strings.Split(u.Host, ",")
+	for i := range t.brokers {
+		if !strings.Contains(t.brokers[i], ":") {
+			t.brokers[i] += ":9092"
+		}
+	}
+	query := u.Query()
+	for name := range query {
+		if err := t.set(name, query.Get(name)); err != nil {
+			return nil, err
+		}
+	}
+	t.dlq = cmp.Or(t.dlq, t.topic+".dlq")
+	t.prefix = cmp.Or(t.prefix, t.topic+".retry."+t.group)
+	return t, nil
+}
+
+// set takes one parameter.
+func (t *target) set(name, value string) error {
+	bad := fmt.Errorf("%w parameter %q: %q", redrive.ErrInvalid, name, value)
+	if value == "" {
+		return bad
+	}
+	t.native = t.native || name != "group"
+	switch name {
+	case "group":
+		t.group = value
+	case "dead":
+		if value != byTransaction && value != byPublish {
+			return bad
+		}
+		t.how = value
+	case "dlq":
+		t.dlq = value
+	case "retry":
+		t.prefix = value
+	case "create":
+		if value != "true" && value != "false" {
+			return bad
+		}
+		t.create = value == "true"
+	case "tiers":
+		t.tiers = nil
+		for text := range strings.SplitSeq(value, ",") {
+			d, err := time.ParseDuration(text)
+			if err != nil || d <= 0 {
+				return bad
+			}
+			t.tiers = append(t.tiers, d)
+		}
+		slices.Sort(t.tiers)
+		t.tiers = slices.Compact(t.tiers)
+	default:
+		return fmt.Errorf("%w parameter %q", redrive.ErrInvalid, name)
+	}
+	return nil
+}
+
+// tier returns the topic of the shortest delay that is not below d.
+func (t *target) tier(d time.Duration) string {
+	i, _ := slices.BinarySearch(t.tiers, d)
+	return t.tierTopic(t.tiers[min(i, len(t.tiers)-1)])
+}
+
+// tierTopic names the topic of a tier: orders.retry.shop.30s.
+func (t *target) tierTopic(tier time.Duration) string {
+	text := tier.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return t.prefix + "." + strings.ReplaceAll(text, "µ", "u")
+}
+
+func (t *target) tierTopics() []string {
+	topics := make([]string, len(t.tiers))
+	for i, tier := range t.tiers {
+		topics[i] = t.tierTopic(tier)
+	}
+	return topics
+}
+
+// longest is the longest delay that a retry topic has.
+func (t *target) longest() time.Duration { return t.tiers[len(t.tiers)-1] }
