@@ -147,7 +147,7 @@ func (m *member) emptiedLocked() (emptied map[string][]int32) {
 }
 
 // assigned is called before the committed offsets are fetched.
-func (m *member) assigned(_ context.Context, _ *kgo.Client, all map[string][]int32) {
+func (m *member) assigned(_ context.Context, client *kgo.Client, all map[string][]int32) {
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +163,7 @@ func (m *member) assigned(_ context.Context, _ *kgo.Client, all map[string][]int
 		for topic, numbers := range all {
 			again[topic] = slices.Clone(numbers)
 		}
-		go m.client.ResumeFetchPartitions(again) // not under the locks of this callback
+		go client.ResumeFetchPartitions(again) // not under the locks of this callback
 	}
 }
 
