@@ -90,7 +90,7 @@ func (p *process) answer() { _, _ = io.WriteString(p.in, "on\n") }
 // end kills the worker, if it lives, and waits until it is gone.
 func (p *process) end() {
 	_ = p.cmd.Process.Kill()
-	for range p.lines { //nolint:revive // what it says does not matter any more
+	for range p.lines { // what it says does not matter any more
 	}
 	_ = p.cmd.Wait()
 }

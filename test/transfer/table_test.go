@@ -49,7 +49,7 @@ func table(t *testing.T, tallies []tally) {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %d | %d | %s | %d | %s |\n", c.backend, c.name, c.safe, c.strikes[kill], c.strikes[cut], times(c.strikes[down]), c.lost, twice)
 	}
-	if err := os.WriteFile(page, []byte(before+begin+b.String()+end+after), 0o644); err != nil { //nolint:gosec // a page of the documentation
+	if err := os.WriteFile(page, []byte(before+begin+b.String()+end+after), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -24,12 +24,15 @@ type tally struct {
 // mostSteps bounds how many writes a transfer may have: heartbeats are among them.
 const mostSteps = 40
 
-// TestTransfer kills workers at every write. In the proof it also cuts their connections
-// and kills the server.
+// hits are the ways of striking: a blow before a write or after it.
+type hits []strike
+
+// TestTransfer kills workers before and after every write, and cuts their connections after
+// it. In the proof connections are cut before it, too, and the server is killed.
 func TestTransfer(t *testing.T) {
-	blows := []blow{kill, cut}
+	ways := hits{{blow: kill}, {blow: kill, sent: true}, {blow: cut, sent: true}}
 	if os.Getenv("REDRIVE_PROOF_ROUNDS") != "" {
-		blows = append(blows, down)
+		ways = append(ways, strike{blow: cut}, strike{blow: down}, strike{blow: down, sent: true})
 	}
 	// What is parked by a strategy stands in a schema of its own.
 	beside := pgtest.Start(t, map[string]string{"max_connections": "300"})
@@ -40,7 +43,7 @@ func TestTransfer(t *testing.T) {
 			t.Run(s.backend+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
 				w := s.build(t, server{addr: beside.Addr(), url: at(fmt.Sprintf("postgres://postgres@ADDR/postgres?sslmode=disable&redrive_schema=s%d", schemas.Add(1)))})
-				counted := s.sweep(t, w, blows)
+				counted := s.sweep(t, w, ways)
 				mu.Lock()
 				defer mu.Unlock()
 				tallies = append(tallies, counted)
@@ -54,26 +57,24 @@ func TestTransfer(t *testing.T) {
 
 // sweep strikes at each step in turn until a transfer ends before its step came, and
 // counts what became of the messages.
-func (s *strategy) sweep(t *testing.T, w *world, blows []blow) tally {
+func (s *strategy) sweep(t *testing.T, w *world, ways hits) tally {
 	t.Helper()
 	c := tally{strategy: *s, strikes: make(map[blow]int)}
 	published := 0
-	for _, b := range blows {
-		if b == down && w.kill == nil {
+	for _, way := range ways {
+		if way.blow == down && w.kill == nil {
 			continue
 		}
-		for _, sent := range []bool{false, true} {
-			for step := 0; ; step++ {
-				if step > mostSteps {
-					t.Errorf("%s %s: the transfer has no end after %d writes", s.backend, s.name, step)
-					break
-				}
-				published++
-				if !w.round(t, fmt.Sprintf("body-%d", published), strike{b, step, sent}) {
-					break
-				}
-				c.strikes[b]++
+		for way.step = 0; ; way.step++ {
+			if way.step > mostSteps {
+				t.Errorf("%s %s: the transfer has no end after %d writes", s.backend, s.name, way.step)
+				break
 			}
+			published++
+			if !w.round(t, fmt.Sprintf("body-%d", published), way) {
+				break
+			}
+			c.strikes[way.blow]++
 		}
 	}
 	until(t, "nothing is left", func() bool { return w.left(t) == 0 })
