@@ -10,8 +10,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,19 +26,25 @@ import (
 
 // demoCmd shows the whole life of messages.
 type demoCmd struct {
-	Messages int  `default:"600" placeholder:"N" help:"How many messages (default 600)."`
-	Keep     bool `help:"Keep the folder with the data."`
+	Messages int    `default:"600" placeholder:"N" help:"How many messages (default 600)."`
+	Keep     bool   `help:"Keep the folder with the data."`
+	Store    string `placeholder:"URL" help:"On a database server: in a schema or under a prefix of its own (redrive_demo), which stays."`
 }
 
 func (*demoCmd) Help() string {
-	return examples("redrive demo", "limits, failures, retries, dead letters, groups, redrive and the books, in half a minute; nothing is left behind")
+	return examples(
+		"redrive demo", "limits, failures, retries, dead letters, groups, redrive and the books, in half a minute; nothing is left behind",
+		"redrive demo --store postgres://localhost/app", "the same on a store that several daemons can share",
+	)
 }
 
 // What the demo is made of.
 const (
 	demoQueue    = "orders"
+	demoSpace    = "redrive_demo" // schema or prefix on a database server
 	demoMost     = 5000
 	demoPatience = 50 * time.Second
+	demoLonger   = 5 * time.Minute // on a server that others use
 )
 
 // demoTarget refuses orders of one country until it is mended, and is busy for some at
@@ -79,6 +88,7 @@ func (g *demoTarget) arrived() int {
 // demo is a daemon and a target in this process.
 type demo struct {
 	t      *terminal
+	queue  string
 	target *demoTarget
 	client *client
 	step   int
@@ -89,19 +99,34 @@ func (c *demoCmd) Run(ctx context.Context, t *terminal) (err error) {
 	if c.Messages < 20 || c.Messages > demoMost {
 		return usagef("--messages is from 20 to %d", demoMost)
 	}
-	dir, err := os.MkdirTemp("", "redrive-demo-*")
-	if err != nil {
-		return err
+	if c.Store != "" && c.Keep {
+		return usagef("--keep is for a folder: on a server everything stays")
 	}
-	if c.Keep {
-		defer t.note("the data is in %s", filepath.Join(dir, "data"))
+	d, patience := &demo{t: t, queue: demoQueue}, demoPatience
+	var store config.Address
+	if c.Store == "" {
+		dir, err := os.MkdirTemp("", "redrive-demo-*")
+		if err != nil {
+			return err
+		}
+		store = config.Address("sqlite:" + filepath.Join(dir, "data"))
+		if c.Keep {
+			defer t.note("the data is in %s", filepath.Join(dir, "data"))
+		} else {
+			defer os.RemoveAll(dir) //nolint:errcheck // it is in the temporary folder
+		}
 	} else {
-		defer os.RemoveAll(dir) //nolint:errcheck // it is in the temporary folder
+		if store, err = demoStore(c.Store); err != nil {
+			return err
+		}
+		// A demo before this one may have left its queue, and its ids are remembered.
+		d.queue += "-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
+		patience = demoLonger
+		defer t.note("what the demo made stays in %s, apart from what else is there", clean(store.String()))
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, demoPatience, errors.New("the demo took too long; is the machine very busy?"))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the demo took too long; is the machine very busy?"))
 	defer cancel()
-	d := &demo{t: t}
-	stop, err := d.start(ctx, filepath.Join(dir, "data"), c.Messages)
+	stop, err := d.start(ctx, store, c.Messages)
 	if err != nil {
 		return err
 	}
@@ -109,8 +134,37 @@ func (c *demoCmd) Run(ctx context.Context, t *terminal) (err error) {
 	return errors.Join(err, stop())
 }
 
+// demoStore gives the demo a schema or prefix of its own on a server, unless the address
+// names one: a daemon that works there must not see the demo's plans and configuration.
+func demoStore(address string) (config.Address, error) {
+	text, err := config.Address(address).Resolve()
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", usagef("--store: it is no URL")
+	}
+	name, value := "", demoSpace
+	switch scheme := strings.ToLower(u.Scheme); {
+	case strings.HasPrefix(scheme, "postgres"):
+		name = "redrive_schema"
+	case scheme == "mysql" || scheme == "mariadb":
+		name, value = "redrive_prefix", demoSpace+"_"
+	case strings.HasPrefix(scheme, "redis"):
+		name = "prefix"
+	default:
+		return "", usagef("--store is a postgres://, mysql:// or redis:// URL; without it the demo has a folder of its own")
+	}
+	if q := u.Query(); !q.Has(name) {
+		q.Set(name, value)
+		u.RawQuery = q.Encode()
+	}
+	return config.Address(u.String()), nil
+}
+
 // start starts the target and the daemon, and returns how to stop both.
-func (d *demo) start(ctx context.Context, data string, messages int) (stop func() error, err error) {
+func (d *demo) start(ctx context.Context, store config.Address, messages int) (stop func() error, err error) {
 	d.target = &demoTarget{orders: make(map[int]bool)}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -127,7 +181,7 @@ queues:
     deliver: {url: "http://%s/hook", rate: 300/s, allow_private: true}
     policy: {max_attempts: 5, backoff: {type: exponential, base: 300ms, max: 1s}}
     limits: {depth: %d}
-`, "sqlite:"+data, demoQueue, listener.Addr(), messages))
+`, string(store), d.queue, listener.Addr(), messages))
 	if err != nil {
 		return nil, errors.Join(err, site.Close())
 	}
@@ -168,7 +222,7 @@ func (d *demo) tell(ctx context.Context, n int) error {
 		return err
 	}
 	d.say("%s messages were published: %s accepted, on the disk; %s refused, as the queue was full.", grouped(int64(accepted+refused)), grouped(int64(accepted)), grouped(int64(refused)))
-	d.show("redrive publish orders --ndjson orders.ndjson")
+	d.show("redrive publish " + d.queue + " --ndjson orders.ndjson")
 	d.say("They are delivered at 300/s. An order that finds the target busy is tried again; one that it refuses is a dead letter.")
 	if err := d.follow(ctx, func(q *api.Queue) bool { return q.Waiting.All == 0 }); err != nil {
 		return err
@@ -181,13 +235,13 @@ func (d *demo) tell(ctx context.Context, n int) error {
 	}
 	printGroups(t, groups.Items)
 	d.say("Too early: a redrive with a canary of 5, while the target still fails.")
-	d.show("redrive dead redrive --queue orders --canary 5 --wait")
+	d.show("redrive dead redrive --queue " + d.queue + " --canary 5 --wait")
 	if _, err := d.redrive(ctx, 5); err != nil {
 		return err
 	}
 	d.say("The target is mended, and all are redriven: five first, then the rest, faster and faster.")
 	d.target.mended.Store(true)
-	d.show("redrive dead redrive --queue orders --canary 5 --wait")
+	d.show("redrive dead redrive --queue " + d.queue + " --canary 5 --wait")
 	p, err := d.redrive(ctx, 5)
 	if err != nil {
 		return err
@@ -212,7 +266,7 @@ func (d *demo) tell(ctx context.Context, n int) error {
 // publish publishes messages in two requests: the second finds the queue full.
 func (d *demo) publish(ctx context.Context, n int) (accepted, refused int, err error) {
 	var q api.Queue
-	path := "/v1/queues/" + demoQueue
+	path := "/v1/queues/" + d.queue
 	if err := d.client.do(ctx, http.MethodPost, path+"/pause", nil, api.PauseRequest{Reason: "the demo publishes"}, nil); err != nil {
 		return 0, 0, err
 	}
@@ -252,7 +306,7 @@ func (d *demo) follow(ctx context.Context, done func(q *api.Queue) bool) error {
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		var q api.Queue
-		if err := d.client.do(ctx, http.MethodGet, "/v1/queues/"+demoQueue, nil, nil, &q); err != nil {
+		if err := d.client.do(ctx, http.MethodGet, "/v1/queues/"+d.queue, nil, nil, &q); err != nil {
 			return err
 		}
 		text := fmt.Sprintf("   %s delivered, %s wait (%s of them for another attempt), %s dead", grouped(q.Books.Done), grouped(q.Waiting.All), grouped(q.Waiting.Retry), grouped(q.Dead))
@@ -278,7 +332,7 @@ func (d *demo) follow(ctx context.Context, done func(q *api.Queue) bool) error {
 // redrive redrives all dead letters and tells how it went.
 func (d *demo) redrive(ctx context.Context, canary int) (api.Plan, error) {
 	var p api.Plan
-	req := api.PlanRequest{Action: "redrive", Filter: &api.Filter{Queue: demoQueue}, Canary: canary, Rate: "300/s"}
+	req := api.PlanRequest{Action: "redrive", Filter: &api.Filter{Queue: d.queue}, Canary: canary, Rate: "300/s"}
 	if err := d.client.do(ctx, http.MethodPost, "/v1/plans", nil, req, &p); err != nil {
 		return p, err
 	}

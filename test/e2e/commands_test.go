@@ -96,3 +96,30 @@ func TestDemo(t *testing.T) {
 	}
 	t.Logf("the demo took %s", time.Since(began).Round(time.Second/10))
 }
+
+// TestDemoOnSharedStores tells the same story on servers that hold something else, which
+// stays as it is, and tells it twice.
+func TestDemoOnSharedStores(t *testing.T) {
+	for name, begin := range storeServers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := begin(t).URL()
+			command(t, nil, "publish", "orders", "mine", "--id", "order-1", "--data", url).ok(t)
+			for range 2 {
+				r := command(t, nil, "demo", "--messages", "60", "--store", url).ok(t)
+				for _, says := range []string{"as the queue was full", "stopped: 5 of 15 redriven", "done: 15 of 15 redriven", "the books balance", "60 of 60 accepted messages were delivered"} {
+					if !strings.Contains(r.out, says) {
+						t.Errorf("it does not say %q:\n%s", says, r.out)
+					}
+				}
+				if !strings.Contains(r.stderr, "redrive_demo") {
+					t.Errorf("it does not say what stays: %s", r.stderr)
+				}
+			}
+			if out := command(t, nil, "queues", "--data", url).ok(t).out; strings.Count(out, "orders") != 1 || strings.Contains(out, "orders-") {
+				t.Errorf("the demo is among what was there:\n%s", out)
+			}
+			command(t, nil, "show", "orders/order-1", "--data", url).fails(t, 0, "waiting")
+		})
+	}
+}
