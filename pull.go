@@ -170,11 +170,18 @@ func (r *PullRequest) complete() error {
 // go on.
 func (p *Puller) Drain() { p.drain() }
 
-// Holding returns how many messages are in the hands of workers.
-func (p *Puller) Holding() int {
+// Holding returns how many messages are in the hands of workers. What a worker let run
+// out is not: perhaps it is dead.
+func (p *Puller) Holding() (n int) {
+	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.held)
+	for _, one := range p.held {
+		if now.Before(one.until) {
+			n++
+		}
+	}
+	return n
 }
 
 // ReleaseAll gives back what workers still hold, uncounted: what they settle later has

@@ -170,6 +170,27 @@ func TestPullEmitsWithItsSuccess(t *testing.T) {
 	})
 }
 
+// A worker that died does not hold anything beyond its lease, so that nobody waits for it
+// at a shutdown.
+func TestPullHoldsNothingForTheDead(t *testing.T) {
+	pullRig(t, redrive.Policy{}, func(t *testing.T, r *rig, pull *redrive.Puller) {
+		r.publish("q", 2)
+		claimed(t, pull, redrive.PullRequest{Queue: "q", Lease: time.Second})
+		claimed(t, pull, redrive.PullRequest{Queue: "q", Lease: time.Hour})
+		pull.Drain()
+		if n := pull.Holding(); n != 2 {
+			t.Errorf("%d in hand", n)
+		}
+		pass(2 * time.Second)
+		if n := pull.Holding(); n != 1 {
+			t.Errorf("%d in hand after a lease ran out", n)
+		}
+		if err := pull.ReleaseAll(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A worker that dies leaves suspects, which are handed out alone, and never beside
 // what the worker holds already; only deaths of a worker that is alone with one count.
 func TestPullSuspectsAreAlone(t *testing.T) {

@@ -41,6 +41,7 @@ type app struct {
 	instances *instances
 	meters    *meters
 	targets   targets
+	polls     polls
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 

@@ -129,6 +129,9 @@ queues:
 		t.Errorf("%+v", m)
 	}
 	d.refused(400, "invalid", http.MethodGet, asked.Result+"?wait=1h", "")
+	if q := get[api.Queue](d, 200, http.MethodGet, "/v1/queues/"+m.Queue, ""); q.PolledAt == nil {
+		t.Errorf("it does not say that %s is read by polling: %+v", m.Queue, q)
+	}
 
 	for body, outcome := range map[string]string{"good": "done", "bad": "dead"} {
 		asked := get[api.Accepted](d, 202, http.MethodPost, "/v1/queues/ask/messages", body, "redrive-reply-to", "callback")

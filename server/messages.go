@@ -98,6 +98,9 @@ func (a *app) awaited(r *http.Request) (*redrive.Entry, error) {
 			return nil, bad(fmt.Sprintf("wait %q", s), fmt.Sprintf("use a duration up to %s", maxShowWait))
 		}
 	}
+	if wait > 0 {
+		a.polls.note(r.PathValue("queue"), time.Now())
+	}
 	deadline := time.After(wait)
 	for pause := showInterval; ; pause = min(2*pause, maxInterval) {
 		e, err := a.entry(r)

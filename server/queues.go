@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/server/api"
@@ -71,6 +73,36 @@ func (a *app) existing(r *http.Request, queue string) (*redrive.Counts, error) {
 	return nil, a.unknownQueue(queue)
 }
 
+// polls is when somebody last waited for a message by its id, by queue. Its zero value is
+// ready.
+type polls struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// maxPolls bounds the names, which callers choose.
+const maxPolls = 10_000
+
+func (p *polls) note(queue string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at == nil || len(p.at) >= maxPolls {
+		p.at = make(map[string]time.Time)
+	}
+	p.at[queue] = now
+}
+
+func (p *polls) last(queue string) *time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.at[queue]
+	if !ok {
+		return nil
+	}
+	at = at.UTC()
+	return &at
+}
+
 // working is who works on a queue in this process.
 type working struct {
 	engine map[string]redrive.QueueStatus
@@ -98,6 +130,7 @@ func (a *app) describe(c *redrive.Counts, status working) api.Queue {
 		_, q.Configured = a.conf().Queues[c.Queue]
 	}
 	q.Deliver = a.targets.of(c.Queue)
+	q.PolledAt = a.polls.last(c.Queue)
 	if a.marks != nil {
 		level, _ := a.marks.Level(c.Queue)
 		q.Level = level.String()

@@ -322,6 +322,10 @@ func (s *Server) drain() {
 func (s *Server) drainPull() {
 	pull := s.app.pull
 	pull.Drain()
+	if n := pull.Holding(); n > 0 {
+		s.log.LogAttrs(context.Background(), slog.LevelInfo, "waiting for workers to settle what they hold; then it is given back, uncounted",
+			slog.Int("messages", n), slog.Duration("at_most", s.cfg.Grace.Std()))
+	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for grace := time.After(s.cfg.Grace.Std()); pull.Holding() > 0; {

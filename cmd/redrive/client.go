@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -99,8 +98,8 @@ func (r *remote) connectData(ctx context.Context) (*client, error) {
 			http: &http.Client{Transport: t}, close: func() error { t.CloseIdleConnections(); return nil },
 		}, nil
 	}
-	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("there is no store: %w", err)
+	if err := existing(ctx, address); err != nil {
+		return nil, err
 	}
 	return openLocal(ctx, address)
 }

@@ -41,11 +41,21 @@ func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 	if c.From == c.To {
 		return usagef("--from and --to are the same")
 	}
+	if err := existing(ctx, storeAddress(string(c.From))); err != nil {
+		return fmt.Errorf("from: %w", err)
+	}
 	from, err := openStore(ctx, storeAddress(string(c.From)))
 	if err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
+	counts, err := from.Counts(ctx)
+	if err != nil {
+		return fmt.Errorf("from: %w", err)
+	}
+	if len(counts) == 0 {
+		return fmt.Errorf("from: there is nothing in %s, and there never was; is that the right address?", storeAddress(string(c.From)))
+	}
 	to, err := openStore(ctx, storeAddress(string(c.To)))
 	if err != nil {
 		return fmt.Errorf("to: %w", err)

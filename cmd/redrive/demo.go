@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -141,12 +140,8 @@ func demoStore(address string) (config.Address, error) {
 	if err != nil {
 		return "", err
 	}
-	u, err := url.Parse(text)
-	if err != nil {
-		return "", usagef("--store: it is no URL")
-	}
 	name, value := "", demoSpace
-	switch scheme := strings.ToLower(u.Scheme); {
+	switch scheme, _, _ := strings.Cut(text, ":"); {
 	case strings.HasPrefix(scheme, "postgres"):
 		name = "redrive_schema"
 	case scheme == "mysql" || scheme == "mariadb":
@@ -156,11 +151,13 @@ func demoStore(address string) (config.Address, error) {
 	default:
 		return "", usagef("--store is a postgres://, mysql:// or redis:// URL; without it the demo has a folder of its own")
 	}
-	if q := u.Query(); !q.Has(name) {
-		q.Set(name, value)
-		u.RawQuery = q.Encode()
+	switch _, query, some := strings.Cut(text, "?"); { // a URL with several hosts is none to net/url
+	case !some:
+		text += "?" + name + "=" + value
+	case !strings.Contains("&"+query, "&"+name+"="):
+		text += "&" + name + "=" + value
 	}
-	return config.Address(u.String()), nil
+	return config.Address(text), nil
 }
 
 // start starts the target and the daemon, and returns how to stop both.

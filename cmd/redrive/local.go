@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/archive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/server"
 )
@@ -39,6 +42,32 @@ func storeMapper(ctx *kong.DecodeContext, target reflect.Value) error {
 		text = kong.ExpandPath(text)
 	}
 	target.SetString(text)
+	return nil
+}
+
+// existing refuses the address of a store that is not there: to open it would make an
+// empty one.
+func existing(ctx context.Context, address config.Address) error {
+	text, err := address.Resolve()
+	if err != nil {
+		return err
+	}
+	if dir, ok := strings.CutPrefix(text, "sqlite:"); ok {
+		if _, err := os.Stat(filepath.Join(dir, sqlite.FileName)); err != nil {
+			return fmt.Errorf("there is no store: %w; is that the right folder?", err)
+		}
+		return nil
+	}
+	of := new(migrateCmd).tablesOf(text)
+	if of == nil {
+		return nil
+	}
+	switch name, version, err := of.inspect(ctx); {
+	case err != nil:
+		return err
+	case version == 0:
+		return fmt.Errorf("there is no store: %s has no tables (%s %s); is that the right address?", address, of.kind, name)
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // messagesCmd looks at messages that are alive.
 type messagesCmd struct {
-	List   messagesListCmd   `cmd:"" help:"List the messages of a queue."`
+	List   messagesListCmd   `cmd:"" help:"List the messages of a queue, or of all."`
 	Cancel messagesCancelCmd `cmd:"" help:"Remove messages that wait."`
 }
 
@@ -24,14 +25,11 @@ type messagesListCmd struct {
 }
 
 func (*messagesListCmd) Help() string {
-	return examples("redrive messages list --queue hooks --state waiting", "what waits", "redrive messages list --queue hooks --text order-42", "search")
+	return examples("redrive messages list --queue hooks --state waiting", "what waits", "redrive messages list --text order-42", "search in all queues")
 }
 
 // Run prints a line a message.
 func (c *messagesListCmd) Run(ctx context.Context, t *terminal) error {
-	if c.Queue == "" {
-		return usagef("name the queue: --queue QUEUE")
-	}
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -45,7 +43,7 @@ func (c *messagesListCmd) Run(ctx context.Context, t *terminal) error {
 	if c.State != "" {
 		query.Set("state", c.State)
 	}
-	list, err := collect(ctx, client, "/v1/queues/"+segment(c.Queue)+"/messages", query, c.Limit)
+	list, err := c.collect(ctx, client, query)
 	if err != nil {
 		return err
 	}
@@ -55,11 +53,49 @@ func (c *messagesListCmd) Run(ctx context.Context, t *terminal) error {
 	b := newTable("ID", "KIND", "STATE", "ATTEMPTS", "PUBLISHED", "DUE", "LAST ERROR")
 	for i := range list.Items {
 		m := &list.Items[i]
-		b.add(text(m.ID), text(m.Kind), text(m.State), number(m.Attempts), text(since(m.PublishedAt)), text(since(m.DueAt)), text(m.Error))
+		id := m.ID
+		if c.Queue == "" {
+			id = m.Queue + "/" + id
+		}
+		b.add(text(id), text(m.Kind), text(m.State), number(m.Attempts), text(since(m.PublishedAt)), text(since(m.DueAt)), text(m.Error))
 	}
 	b.print(t)
 	ended(t, list)
 	return nil
+}
+
+// collect gathers the messages of the queue, or of one queue after the other.
+func (c *messagesListCmd) collect(ctx context.Context, client *client, query map[string][]string) (api.List[api.Message], error) {
+	all := api.List[api.Message]{Items: []api.Message{}, Complete: true}
+	queues := []string{c.Queue}
+	if c.Queue == "" {
+		list, err := client.queues(ctx, "")
+		if err != nil {
+			return all, err
+		}
+		queues = nil
+		for i := range list.Items {
+			if q := &list.Items[i]; q.Waiting.All+q.Dead > 0 {
+				queues = append(queues, q.Queue)
+			}
+		}
+	}
+	for _, queue := range queues {
+		left := 0
+		if c.Limit > 0 {
+			if left = c.Limit - len(all.Items); left == 0 {
+				all.Complete = false
+				return all, nil
+			}
+		}
+		one, err := collect(ctx, client, "/v1/queues/"+segment(queue)+"/messages", maps.Clone(query), left)
+		if err != nil {
+			return all, err
+		}
+		all.Items = append(all.Items, one.Items...)
+		all.Next, all.Complete = one.Next, all.Complete && one.Complete
+	}
+	return all, nil
 }
 
 func since(at *time.Time) string {

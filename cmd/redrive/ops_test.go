@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
@@ -157,6 +159,75 @@ func TestPlanBar(t *testing.T) {
 	} {
 		if got := planBar(&c.p, c.seen, "redriven", c.rate); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// A misspelt name must not look like a success, and must not make a store.
+func TestWhatIsNotThereIsSaid(t *testing.T) {
+	b := newBench(t)
+	b.kill("hooks", redrive.ReasonManual, "d-1")
+	b.expect(exitFailed, "There is no such queue", "queues", "purge", "hoks", "--yes")
+	b.expect(exitOK, "1 message removed from hooks", "queues", "purge", "hooks", "--dead", "--yes")
+
+	empty, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
+	missing := filepath.Join(empty, "missing")
+	b.expect(exitFailed, "there is no store", "copy", "--from", missing, "--to", target)
+	b.expect(exitFailed, "there is no store", "copy", "--from", empty, "--to", target)
+	b.expect(exitFailed, "there is no store", "queues", "--data", empty)
+	b.expect(exitFailed, "there is no store", "publish", "hooks", "x", "--data", missing)
+	for _, dir := range []string{missing, target} {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s was made", dir)
+		}
+	}
+	if files, err := os.ReadDir(empty); err != nil || len(files) > 0 {
+		t.Errorf("%v %v", files, err)
+	}
+	s, err := sqlite.Open(missing)
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.expect(exitFailed, "there is nothing in", "copy", "--from", missing, "--to", target)
+}
+
+func TestMessagesOfAllQueues(t *testing.T) {
+	b := newBench(t)
+	for _, queue := range []string{"a", "b", "c"} {
+		if err := redrive.FirstError(b.store.Publish(t.Context(), []redrive.Message{{Queue: queue, ID: "1"}, {Queue: queue, ID: "2", Kind: "k"}})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.kill("b", redrive.ReasonManual, "d-1")
+	out := b.expect(exitOK, "c/2", "messages", "list")
+	if strings.Count(out, "\n") != 8 || !strings.Contains(out, "b/d-1") {
+		t.Errorf("%s", out)
+	}
+	if out := b.expect(exitOK, "there are more", "messages", "list", "--limit", "3"); strings.Count(out, "\n") != 4 {
+		t.Errorf("%s", out)
+	}
+	if out := b.expect(exitOK, "a/2", "messages", "list", "--kind", "k"); strings.Contains(out, "a/1") || !strings.Contains(out, "c/2") {
+		t.Errorf("%s", out)
+	}
+	if out := b.expect(exitOK, "", "messages", "list", "--queue", "b", "--state", "dead"); strings.Contains(out, "b/") || !strings.Contains(out, "d-1") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestStateOfAQueueThatIsNotDelivered(t *testing.T) {
+	now := time.Now()
+	for want, q := range map[string]api.Queue{
+		"nobody consumes it":                        {},
+		"workers pull from it":                      {Pull: &api.QueuePull{Held: 1}},
+		"workers pulled from it; none is there now": {Pull: &api.QueuePull{}},
+		"paused: lunch":                             {Pull: &api.QueuePull{Polls: 1, Paused: []api.Paused{{Reason: "lunch"}}}},
+		"results are read by their ids":             {PolledAt: &now},
+	} {
+		if got, _ := queueState(&q); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -37,7 +37,10 @@ func (c *queuesPurgeCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	defer client.close() //nolint:errcheck // it is done
+	defer client.close()                                   //nolint:errcheck // it is done
+	if _, err := client.queues(ctx, c.Queue); err != nil { // a misspelt name is no success
+		return err
+	}
 	states := []redrive.State{redrive.StateWaiting}
 	if c.Dead {
 		states = append(states, redrive.StateDead)

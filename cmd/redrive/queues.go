@@ -83,7 +83,7 @@ func queueState(q *api.Queue) (state, colour string) {
 		return "full: publishing is refused", bad
 	}
 	if q.Engine == nil {
-		return "nobody consumes it", faint
+		return withoutEngine(q)
 	}
 	if len(q.Engine.Paused) > 0 {
 		p, what := q.Engine.Paused[0], "paused"
@@ -108,6 +108,21 @@ func queueState(q *api.Queue) (state, colour string) {
 		return "delivers to " + q.Deliver, plain
 	}
 	return "consumed", plain
+}
+
+// withoutEngine says what reads a queue that the daemon does not deliver.
+func withoutEngine(q *api.Queue) (state, colour string) {
+	switch p := q.Pull; {
+	case p != nil && len(p.Paused) > 0:
+		return "paused: " + p.Paused[0].Reason, warn
+	case p != nil && p.Polls+p.Held > 0:
+		return "workers pull from it", plain
+	case p != nil:
+		return "workers pulled from it; none is there now", warn
+	case q.PolledAt != nil:
+		return "results are read by their ids", plain
+	}
+	return "nobody consumes it", faint
 }
 
 type queuesPauseCmd struct {

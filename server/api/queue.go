@@ -31,6 +31,9 @@ type Queue struct {
 
 	// Engine is absent where nothing consumes the queue in this process.
 	Engine *QueueEngine `json:"engine,omitempty"`
+	// PolledAt is when somebody last waited for a message of it by its id, as who asks for
+	// results does; absent where nobody did in this process.
+	PolledAt *time.Time `json:"polled_at,omitempty"`
 	// Pull is absent where no worker has claimed from the queue in this process.
 	Pull *QueuePull `json:"pull,omitempty"`
 }
