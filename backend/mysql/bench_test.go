@@ -219,14 +219,28 @@ func BenchmarkPublishTx(b *testing.B) {
 	}
 }
 
+// upTo is a table of the numbers from 1 to n, as "seq", on any server.
+func upTo(n int) string {
+	const digits = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+	sum, from := "1", ""
+	for place, power := 0, 1; power < n || place == 0; place, power = place+1, power*10 {
+		if place > 0 {
+			from += " CROSS JOIN "
+		}
+		sum += fmt.Sprintf(" + %d * d%d.d", power, place)
+		from += fmt.Sprintf("%s d%d", digits, place)
+	}
+	return fmt.Sprintf("(SELECT seq FROM (SELECT %s AS seq FROM %s) every WHERE seq <= %d ORDER BY seq) numbers", sum, from, n)
+}
+
 // fillTables puts rows into the tables as a store that was used for long has them.
 func fillTables(b testing.TB, s *Store, waiting, dead int) {
 	b.Helper()
 	const columns = "queue, id, due, published, size, body"
-	script := fmt.Sprintf(`INSERT INTO redrive_message (%s) SELECT 'a', CONCAT('w', seq), 1700000000000000 + seq, 1700000000000000, 300, REPEAT('x', 256) FROM seq_1_to_%d;
+	script := fmt.Sprintf(`INSERT INTO redrive_message (%s) SELECT 'a', CONCAT('w', seq), 1700000000000000 + seq, 1700000000000000, 300, REPEAT('x', 256) FROM %s;
 INSERT INTO redrive_dead (%s, seq, died, token, nonce, turn, attempts, failures, earlier, crashes, generation, redrives, reason, lane, chosen, signature, kind, msg_key, reply_to, plan, edited_from)
-SELECT 'a', CONCAT('d', seq), 1700000000000000 + seq, 1700000000000000, 300, REPEAT('x', 256), 100000000 + seq, 1700000000000000 + seq, 1, 1, 0, 1, 1, 0, 0, 0, 0, 1 + seq %% 3, 0, 0, CONCAT('s', seq %% 7), '', '', '', '', '' FROM seq_1_to_%d;
-ANALYZE TABLE redrive_message, redrive_dead`, columns, waiting, columns, dead)
+SELECT 'a', CONCAT('d', seq), 1700000000000000 + seq, 1700000000000000, 300, REPEAT('x', 256), 100000000 + seq, 1700000000000000 + seq, 1, 1, 0, 1, 1, 0, 0, 0, 0, 1 + seq %% 3, 0, 0, CONCAT('s', seq %% 7), '', '', '', '', '' FROM %s;
+ANALYZE TABLE redrive_message, redrive_dead`, columns, upTo(waiting), columns, upTo(dead))
 	serve(b, s.sql.in(script))
 }
 

@@ -34,7 +34,7 @@ func anyTable(t testing.TB, tx *sql.Tx) (name string) {
 func bury(t testing.TB, s *Store, n int) {
 	t.Helper()
 	serve(t, s.sql.in(fmt.Sprintf(`INSERT INTO redrive_message (queue, id, due, published, size, body)
-		SELECT 'a', CONCAT('w', seq), 1700000000000000 + seq, 1700000000000000, 300, 'x' FROM seq_1_to_%d; DELETE FROM redrive_message`, n)))
+		SELECT 'a', CONCAT('w', seq), 1700000000000000 + seq, 1700000000000000, 300, 'x' FROM %s; DELETE FROM redrive_message`, upTo(n))))
 }
 
 // pagesOf returns how many pages the server looks at for some steps.

@@ -11,6 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/redrive/redrive/internal/mariadbtest"
 )
@@ -152,9 +155,41 @@ func crash(t testing.TB, s *Store, opts ...Option) *Store {
 	s.stop()
 	other := connect(t, s, opts...)
 	user, _ := users.Load(s)
-	serve(t, "KILL HARD USER "+user.(string))
+	killUser(t, user.(string))
 	s.gatherer.close()
 	s.running.Wait()
 	noErr(t, s.pool.Close())
 	return other
+}
+
+// killUser cuts the connections of a user.
+func killUser(t testing.TB, user string) {
+	t.Helper()
+	db := handle(t)
+	defer func() { _ = db.Close() }()
+	for deadline := time.Now().Add(time.Minute); ; {
+		rows, err := db.QueryContext(context.Background(), "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '"+user+"'")
+		noErr(t, err)
+		var ids []int64
+		for rows.Next() {
+			var id int64
+			noErr(t, rows.Scan(&id))
+			ids = append(ids, id)
+		}
+		noErr(t, rows.Err())
+		if len(ids) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s has %d connections still", user, len(ids))
+		}
+		for _, id := range ids {
+			_, err := db.ExecContext(context.Background(), fmt.Sprintf("KILL %d", id))
+			var gone *driver.MySQLError
+			if errors.As(err, &gone) && gone.Number == 1094 { // no such connection any more
+				err = nil
+			}
+			noErr(t, err)
+		}
+	}
 }

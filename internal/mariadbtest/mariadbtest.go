@@ -1,8 +1,9 @@
 //go:build unix
 
-// Package mariadbtest starts a private MariaDB server for tests: with its own data
-// folder, on a free port of the loopback address, from the binaries that are
-// installed. It is stopped when the test ends.
+// Package mariadbtest starts a private MariaDB or MySQL server for tests: with its own
+// data folder, on a free port of the loopback address, from the binaries that are
+// installed. It is stopped when the test ends. MariaDB is looked for unless
+// REDRIVE_MYSQLD names a mysqld of MySQL 8 or later.
 package mariadbtest
 
 import (
@@ -23,7 +24,7 @@ import (
 
 // Server is a running server.
 type Server struct {
-	bin, install, dir string
+	bin, install, dir string // install is empty for MySQL
 	port              int
 	settings          map[string]string
 
@@ -36,7 +37,7 @@ type Server struct {
 const hint = "MariaDB is not installed; on Debian: apt-get install mariadb-server (or set REDRIVE_MARIADB_BIN to the folder of its binaries)"
 
 // startTimeout is how long a server may take until it answers, also after a crash.
-const startTimeout = 60 * time.Second
+const startTimeout = 5 * time.Minute
 
 // Relaxed are settings for tests that do not look at durability: nothing is
 // synced. What was committed still survives a kill of the server.
@@ -67,9 +68,12 @@ var errMissing = errors.New(hint)
 // Run starts a server outside of a test, for TestMain. The caller calls Remove. The
 // error says how to get the binaries if they are missing.
 func Run(settings map[string]string) (*Server, error) {
-	bin, install := find("mariadbd"), find("mariadb-install-db")
-	if bin == "" || install == "" {
-		return nil, errMissing
+	bin, install := os.Getenv("REDRIVE_MYSQLD"), ""
+	if bin == "" {
+		bin, install = find("mariadbd"), find("mariadb-install-db")
+		if bin == "" || install == "" {
+			return nil, errMissing
+		}
 	}
 	dir, err := os.MkdirTemp("", "mariadbtest-")
 	if err != nil {
@@ -115,22 +119,41 @@ func user() []string {
 }
 
 func (s *Server) create() error {
-	args := append([]string{"--no-defaults", "--datadir=" + s.data(), "--skip-test-db", "--skip-name-resolve",
-		"--auth-root-authentication-method=normal"}, user()...)
-	init := exec.Command(s.install, args...) //nolint:gosec,noctx // a program of the server
+	program, args := s.install, []string{"--no-defaults", "--datadir=" + s.data(), "--skip-test-db", "--skip-name-resolve",
+		"--auth-root-authentication-method=normal"}
+	if s.mysql() {
+		// Without names of hosts, the account that it makes is out of reach.
+		accounts := filepath.Join(s.dir, "accounts.sql")
+		if err := os.WriteFile(accounts, []byte("CREATE USER root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n"), 0o600); err != nil {
+			return err
+		}
+		program, args = s.bin, []string{"--no-defaults", "--datadir=" + s.data(), "--initialize-insecure", "--init-file=" + accounts}
+	}
+	init := exec.Command(program, append(args, user()...)...) //nolint:gosec,noctx // a program of the server
 	if out, err := init.CombinedOutput(); err != nil {
-		return fmt.Errorf("mariadb-install-db: %w: %s", err, out)
+		return fmt.Errorf("%s: %w: %s", program, err, out)
 	}
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
+	for try := 0; ; try++ {
+		listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		s.port = listener.Addr().(*net.TCPAddr).Port
+		if err := listener.Close(); err != nil {
+			return err
+		}
+		err = s.Resume()
+		if err == nil || try == portTries || !strings.Contains(err.Error(), "ddress already in use") {
+			return err
+		}
 	}
-	s.port = listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		return err
-	}
-	return s.Resume()
 }
+
+// portTries is how often another port is tried, when somebody else took the free one.
+const portTries = 5
+
+// mysql reports that the server is MySQL's.
+func (s *Server) mysql() bool { return s.install == "" }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
@@ -139,9 +162,14 @@ func (s *Server) args() []string {
 	args := append([]string{
 		"--no-defaults", "--datadir=" + s.data(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port),
 		"--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"),
-		"--skip-name-resolve", "--max-connections=300", "--innodb-buffer-pool-size=256M", "--innodb-log-file-size=64M",
+		"--skip-name-resolve", "--max-connections=300", "--innodb-buffer-pool-size=256M",
 		"--skip-log-bin", "--innodb-buffer-pool-dump-at-shutdown=OFF", "--max-allowed-packet=64M",
 	}, user()...)
+	if s.mysql() {
+		args = append(args, "--mysqlx=OFF", "--innodb-redo-log-capacity=128M", "--secure-file-priv=NULL")
+	} else {
+		args = append(args, "--innodb-log-file-size=64M")
+	}
 	for name, value := range s.settings {
 		args = append(args, "--"+strings.ReplaceAll(name, "_", "-")+"="+value)
 	}

@@ -130,7 +130,7 @@ func (s *Server) create() error {
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // patience bounds how long a server may take to start or to end.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // Resume starts the server after Stop or Kill. It tries again when the server ends at
 // once: its port may be some other program's for the moment.
