@@ -11,20 +11,9 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// minLease is the shortest lease.
-const minLease = 10 * time.Millisecond
-
-// Classes of waiting messages beside the lanes.
-const (
-	classSuspect = redrive.Lanes + iota
-	classBlocked
-	classLeased
-	classLeasedBlocked // leased as expired, though behind the head of its key
-)
-
 // Claim implements redrive.Source. It is one short transaction.
 func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
-	if err := checkClaim(&req); err != nil {
+	if err := sqlstore.CheckClaim(&req); err != nil {
 		return nil, err
 	}
 	if err := s.ready(ctx); err != nil {
@@ -52,21 +41,6 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 		return nil, fault("claim", err)
 	}
 	return inOrder(c.rows), nil
-}
-
-func checkClaim(req *redrive.ClaimRequest) error {
-	invalid := func(format string, args ...any) error {
-		return &redrive.Error{Op: "claim", Queue: req.Queue, Err: fmt.Errorf("%w claim: "+format, append([]any{redrive.ErrInvalid}, args...)...)}
-	}
-	switch {
-	case req.Max < 1:
-		return invalid("max of %d: ask for at least 1", req.Max)
-	case req.Lease < minLease:
-		return invalid("lease of %s: at least %s", req.Lease, minLease)
-	case int(req.Lane) >= redrive.Lanes:
-		return invalid("lane %d", req.Lane)
-	}
-	return redrive.CheckQueue(req.Queue)
 }
 
 // claimFilter is the condition of kinds and ids.
@@ -169,7 +143,7 @@ func (s *Store) firstDue(ctx context.Context, p sqlstore.Part) (first, now time.
 func (c *claiming) pickAlone(ctx context.Context, tx db) error {
 	var steps []step
 	var wholes []int
-	for _, class := range []int{classSuspect, classLeased} {
+	for _, class := range []int{sqlstore.ClassSuspect, sqlstore.ClassLeased} {
 		from := c.store.floors.From(c.req, class)
 		if from.IsZero() {
 			wholes = append(wholes, class)
@@ -246,7 +220,7 @@ func (c *claiming) scan(r row) error {
 	m.Queue, m.PublishedAt, m.ExpiresAt = c.req.Queue, timeAt(published), timeOf(expires)
 	got.Lane, got.Lease, got.Dead = redrive.Lane(lane), c.req.Lease, redrive.Reason(reason) //nolint:gosec // small
 	got.Attempt++
-	if class >= classLeased { // its last claim ended without a settlement
+	if class >= sqlstore.ClassLeased { // its last claim ended without a settlement
 		got.Suspect = true
 		if alone {
 			got.Crashes++
@@ -307,7 +281,7 @@ func (c *claiming) claimOld(ctx context.Context) {
 		end = []byte(strings.Repeat("\xff", redrive.MaxIDLength))
 	}
 	steps := []step{c.step("old_any", found, []any{queue, []byte(from), end, age}, room)}
-	for class := range classLeased {
+	for class := range sqlstore.ClassLeased {
 		steps = append(steps, c.step("old_due", found, []any{queue, class, age, age}, room))
 	}
 	if s.read(ctx, "old", func() { seqs = nil }, steps...) != nil {

@@ -10,7 +10,7 @@ import (
 func TestFixedIntervalAmongInstances(t *testing.T) {
 	s := open(t)
 	faulttest.FixedInterval(t, s, func() redrive.Store { return connect(t, s) })
-	audited(t, s)
+	faulttest.Audited(t, s)
 }
 
 // The server's clock decides. That of this process may be an hour off it.
@@ -20,6 +20,6 @@ func TestClocksMayDiffer(t *testing.T) {
 			s.sql.replace("UTC_TIMESTAMP(6)", "(UTC_TIMESTAMP(6) + INTERVAL "+off+" HOUR)")
 		})
 		faulttest.Clocks(t, s)
-		audited(t, s)
+		faulttest.Audited(t, s)
 	}
 }

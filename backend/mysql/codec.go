@@ -36,17 +36,6 @@ func microsOrNull(t time.Time) any {
 	return micros(t)
 }
 
-// span is a duration as it is stored, rounded up so that nothing is due early, and
-// within what can be added to the present.
-func span(d time.Duration) int64 {
-	const most = int64(250*365*24*time.Hour) / int64(time.Microsecond)
-	us := int64(d) / int64(time.Microsecond)
-	if d%time.Microsecond > 0 {
-		us++
-	}
-	return min(us, most)
-}
-
 func timeAt(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
 func timeOf(us *int64) time.Time {

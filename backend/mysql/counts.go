@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // countTogether is how many pairs of queue and class are counted together.
@@ -76,7 +77,7 @@ func (c *counter) run(ctx context.Context, names []string) error {
 		step{sql: peek, args: peekArgs, scan: func(r row) error {
 			var p pair
 			err := r.Scan(&p.queue, &p.class, &p.due)
-			if p.due <= c.now && p.class != classBlocked && p.class != classLeasedBlocked {
+			if p.due <= c.now && p.class != sqlstore.ClassBlocked && p.class != sqlstore.ClassLeasedBlocked {
 				pairs = append(pairs, p)
 			}
 			return err
@@ -119,19 +120,19 @@ func (c *counter) run(ctx context.Context, names []string) error {
 
 func (c *counter) scanBooks(r row) error {
 	var name string
-	var b books
-	err := r.Scan(append([]any{&name}, b.dest()...)...)
+	var b sqlstore.Books
+	err := r.Scan(append([]any{&name}, b.Dest()...)...)
 	q := c.queue(name)
 	for lane := range redrive.Lanes {
 		q.Waiting[lane] = b[lane]
 	}
-	q.Bytes = b[bookBytes]
+	q.Bytes = b[sqlstore.BookBytes]
 	for _, reason := range redrive.Reasons() {
-		if n := b[deadBook(reason)]; n != 0 {
+		if n := b[sqlstore.DeadBook(reason)]; n != 0 {
 			q.Dead[reason] = n
 		}
 	}
-	q.Books = b.ledger()
+	q.Books = b.Ledger()
 	return err
 }
 
@@ -143,11 +144,11 @@ func (c *counter) scanClass(r row) error {
 	err := r.Scan(&name, &class, &late, &n)
 	q := c.queue(name)
 	switch {
-	case class >= classLeased && !late:
+	case class >= sqlstore.ClassLeased && !late:
 		q.Leased += n
-	case class == classBlocked:
+	case class == sqlstore.ClassBlocked:
 		q.Blocked += n
-	case class == classLeasedBlocked:
+	case class == sqlstore.ClassLeasedBlocked:
 		q.Blocked += n
 		q.Suspects += n
 	default: // named so, or a lease that ran out
@@ -196,6 +197,6 @@ func (s *Store) Configure(ctx context.Context, name string, settings redrive.Que
 		remember = redrive.DefaultRemember
 	}
 	return fault("configure", s.inTx(ctx, "configure", func(tx db) error {
-		return tx.run(ctx, step{sql: s.sql.get("configure"), args: []any{[]byte(name), settings.OrderByKey, settings.DeadRelease, span(remember)}})
+		return tx.run(ctx, step{sql: s.sql.get("configure"), args: []any{[]byte(name), settings.OrderByKey, settings.DeadRelease, sqlstore.Micros(remember)}})
 	}))
 }

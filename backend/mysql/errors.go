@@ -14,6 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Numbers of the server's errors that are looked at.
@@ -157,14 +158,6 @@ func again(ctx context.Context, f func() error) error {
 		if err == nil || n == tries || !transient(err) || ctx.Err() != nil {
 			return err
 		}
-		sleep(ctx, rand.N(time.Millisecond<<n))
+		sqlstore.Sleep(ctx, rand.N(time.Millisecond<<n))
 	}
-}
-
-func fillErrors(n int, err error) []error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
 }

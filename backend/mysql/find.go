@@ -3,43 +3,12 @@ package mysql
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
-
-// pageMark is where the next page begins: a queue, whether its dead letters are
-// reached, and the last entry seen.
-type pageMark struct {
-	queue string
-	dead  bool
-	died  time.Time
-	id    string
-}
-
-func (m pageMark) String() string {
-	phase := "w"
-	if m.dead {
-		phase = "d"
-	}
-	return strings.Join([]string{m.queue, phase, m.died.Format(time.RFC3339Nano), m.id}, "/")
-}
-
-func parseMark(text string) (m pageMark, err error) {
-	if text == "" {
-		return m, nil
-	}
-	parts := strings.Split(text, "/")
-	if len(parts) == 4 && (parts[1] == "w" || parts[1] == "d") && redrive.CheckQueue(parts[0]) == nil && (parts[3] == "" || redrive.CheckID(parts[3]) == nil) {
-		if m.died, err = time.Parse(time.RFC3339Nano, parts[2]); err == nil {
-			m.queue, m.dead, m.id = parts[0], parts[1] == "d", parts[3]
-			return m, nil
-		}
-	}
-	return m, &redrive.Error{Op: "find", Err: fmt.Errorf("%w page mark %q", redrive.ErrInvalid, text), Hint: "use the Next of the page before"}
-}
 
 // Find implements redrive.Store. Waiting messages come in the order of their ids, dead
 // letters in that of their death, queue by queue.
@@ -48,7 +17,7 @@ func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error)
 	if err := s.ready(ctx); err != nil {
 		return page, err
 	}
-	at, err := parseMark(q.After)
+	at, err := sqlstore.ParseMark(q.After)
 	if err != nil {
 		return page, err
 	}
@@ -64,7 +33,7 @@ func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error)
 type finder struct {
 	store *Store
 	query *redrive.Query
-	at    pageMark
+	at    sqlstore.PageMark
 	now   time.Time
 	page  *redrive.Page
 }
@@ -80,17 +49,17 @@ func (f *finder) find(ctx context.Context) error {
 		}
 	}
 	for _, queue := range queues {
-		if queue < f.at.queue {
+		if queue < f.at.Queue {
 			continue
 		}
-		if queue > f.at.queue {
-			f.at = pageMark{queue: queue}
+		if queue > f.at.Queue {
+			f.at = sqlstore.PageMark{Queue: queue}
 		}
 		for _, dead := range []bool{false, true} {
-			if dead && !f.at.dead {
-				f.at = pageMark{queue: queue, dead: true}
+			if dead && !f.at.Dead {
+				f.at = sqlstore.PageMark{Queue: queue, Dead: true}
 			}
-			if dead != f.at.dead || !f.wants(dead) {
+			if dead != f.at.Dead || !f.wants(dead) {
 				continue
 			}
 			if err := f.search(ctx); err != nil {
@@ -121,10 +90,10 @@ func (f *finder) search(ctx context.Context) error {
 	}
 	room := f.query.PageLimit() - len(f.page.Entries)
 	full := false
-	var last pageMark
+	var last sqlstore.PageMark
 	name, where := f.statement()
 	if reached {
-		where.upTo(f.at.dead, bound)
+		where.upTo(f.at.Dead, bound)
 	}
 	st := step{sql: f.store.sql.with(name, ":where", where.sql(), ":parts", f.parts()), args: append(where.args, room+1), scan: func(r row) error {
 		m, err := scanMessage(r)
@@ -136,8 +105,8 @@ func (f *finder) search(ctx context.Context) error {
 			return nil
 		}
 		room--
-		last = pageMark{queue: m.Queue, dead: m.dead, died: m.died, id: m.ID}
-		e, err := m.entry(f.now, f.query.Bodies)
+		last = sqlstore.PageMark{Queue: m.Queue, Dead: m.Dead, Died: m.Died, ID: m.ID}
+		e, err := m.Entry(f.now, f.query.Bodies)
 		if err != nil {
 			return err
 		}
@@ -147,20 +116,20 @@ func (f *finder) search(ctx context.Context) error {
 	st.sql = strings.ReplaceAll(st.sql, ":now", f.store.sql.clock)
 	had := len(f.page.Entries)
 	reset := func() {
-		f.page.Entries, room, full, last = f.page.Entries[:had], f.query.PageLimit()-had, false, pageMark{}
+		f.page.Entries, room, full, last = f.page.Entries[:had], f.query.PageLimit()-had, false, sqlstore.PageMark{}
 	}
 	if err := f.store.read(ctx, "find", reset, st); err != nil {
 		return err
 	}
 	switch {
 	case full:
-		if last.id != "" {
+		if last.ID != "" {
 			f.at = last
 		}
 		f.page.Next = f.at.String()
 		return errFull
 	case reached:
-		f.at.id, f.at.died = bound.id, bound.died
+		f.at.ID, f.at.Died = bound.ID, bound.Died
 		f.page.Next, f.page.Complete = f.at.String(), false
 		return errFull
 	}
@@ -169,11 +138,11 @@ func (f *finder) search(ctx context.Context) error {
 
 // bound returns where the look must end, if more entries lie before the end than may be
 // looked at. What an index serves needs none: everything that is looked at matches.
-func (f *finder) bound(ctx context.Context) (at pageMark, reached bool, err error) {
+func (f *finder) bound(ctx context.Context) (at sqlstore.PageMark, reached bool, err error) {
 	q := f.query
 	plain := redrive.Query{Queue: q.Queue, After: q.After, Limit: q.Limit, Bodies: q.Bodies}
 	switch {
-	case f.at.dead:
+	case f.at.Dead:
 		plain.State, plain.Since, plain.Until = q.State, q.Since, q.Until
 		if q.Reason != 0 && q.Signature != "" {
 			plain.Reason, plain.Signature = q.Reason, q.Signature
@@ -188,8 +157,8 @@ func (f *finder) bound(ctx context.Context) (at pageMark, reached bool, err erro
 	st := step{sql: f.store.sql.with(name+"_place", ":where", where.sql()), args: append(where.args, redrive.Examined-1), scan: func(r row) error {
 		reached = true
 		var died *int64
-		err := r.Scan(&at.id, &died)
-		at.died = timeOf(died)
+		err := r.Scan(&at.ID, &died)
+		at.Died = timeOf(died)
 		return err
 	}}
 	err = f.store.read(ctx, "find_bound", func() { reached = false }, st)
@@ -199,10 +168,10 @@ func (f *finder) bound(ctx context.Context) (at pageMark, reached bool, err erro
 // span is the part of the index that is looked at, from f.at on.
 func (f *finder) span() (name string, w conditions) {
 	q := f.query
-	if !f.at.dead {
+	if !f.at.Dead {
 		name = "find_waiting"
-		w.add("m.queue = ?", []byte(f.at.queue))
-		w.add("m.id > ?", []byte(f.at.id))
+		w.add("m.queue = ?", []byte(f.at.Queue))
+		w.add("m.id > ?", []byte(f.at.ID))
 		if q.Key != "" {
 			name = "find_key"
 			w.add("m.msg_key = ?", []byte(q.Key))
@@ -210,16 +179,16 @@ func (f *finder) span() (name string, w conditions) {
 		return name, w
 	}
 	name = "find_dead"
-	w.add("d.queue = ?", []byte(f.at.queue))
+	w.add("d.queue = ?", []byte(f.at.Queue))
 	if q.Reason != 0 && q.Signature != "" {
 		name = "find_cause"
 		w.add("d.reason = ?", int(q.Reason))
 		w.add("d.signature = ?", []byte(q.Signature))
 	}
-	if !f.at.died.IsZero() {
-		died := micros(f.at.died)
+	if !f.at.Died.IsZero() {
+		died := micros(f.at.Died)
 		w.add("d.died >= ?", died)
-		w.add("(d.died > ? OR d.id > ?)", died, []byte(f.at.id))
+		w.add("(d.died > ? OR d.id > ?)", died, []byte(f.at.ID))
 	}
 	w.died(q)
 	return name, w
@@ -230,7 +199,7 @@ func (f *finder) statement() (name string, w conditions) {
 	name, w = f.span()
 	q := f.query
 	t := "m."
-	if f.at.dead {
+	if f.at.Dead {
 		t = "d."
 		w.cause(q)
 	} else {
@@ -257,7 +226,7 @@ func (f *finder) parts() string {
 	switch {
 	case !f.query.Bodies:
 		return f.store.sql.get("columns_no_parts")
-	case f.at.dead:
+	case f.at.Dead:
 		return f.store.sql.get("columns_dead_parts")
 	}
 	return f.store.sql.get("columns_message_parts")

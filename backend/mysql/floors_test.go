@@ -106,7 +106,7 @@ func TestFreedHeadsAreNotBelowTheFloor(t *testing.T) {
 		{Queue: "a", ID: "head", Key: "k", Delay: 2 * sqlstore.FloorMargin}, {Queue: "a", ID: "behind", Key: "k"},
 	})))
 	var got []redrive.Delivery
-	for deadline := time.Now().Add(time.Minute); len(got) == 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); len(got) == 0 && time.Now().Before(deadline); {
 		got = claim(t, s, "a")
 	}
 	if len(got) != 1 || got[0].ID != "head" {

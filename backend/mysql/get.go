@@ -19,7 +19,7 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 		if err != nil {
 			return err
 		}
-		found[m.Ref()], err = m.entry(timeAt(now), true)
+		found[m.Ref()], err = m.Entry(timeAt(now), true)
 		return err
 	}
 	steps := []step{stepSnapshot[0], stepSnapshot[1], {sql: s.sql.get("now"), scan: scanInto(&now)}}

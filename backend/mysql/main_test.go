@@ -94,6 +94,10 @@ var users sync.Map
 
 func newPrefix() string { return fmt.Sprintf("test_%d_", prefixes.Add(1)) }
 
+// patience is how long a store of the tests waits for its server, which may have much to
+// do beside.
+const patience = 5 * time.Minute
+
 // open opens a store with tables of its own.
 func open(t testing.TB, opts ...Option) *Store {
 	t.Helper()
@@ -104,7 +108,7 @@ func openAs(t testing.TB, prefix string, opts ...Option) *Store {
 	t.Helper()
 	user := fmt.Sprintf("client_%d", clients.Add(1))
 	serve(t, fmt.Sprintf("CREATE USER %[1]s; GRANT ALL ON *.* TO %[1]s", user))
-	s, err := Open(context.Background(), strings.Replace(server.URL(database), "root@", user+"@", 1), append([]Option{WithPrefix(prefix)}, opts...)...)
+	s, err := Open(context.Background(), strings.Replace(server.URL(database), "root@", user+"@", 1), append([]Option{WithPrefix(prefix), WithTimeout(patience)}, opts...)...)
 	noErr(t, err)
 	users.Store(s, user)
 	t.Cleanup(func() { _ = s.Close() })
@@ -156,7 +160,7 @@ func crash(t testing.TB, s *Store, opts ...Option) *Store {
 	other := connect(t, s, opts...)
 	user, _ := users.Load(s)
 	killUser(t, user.(string))
-	s.gatherer.close()
+	s.gatherer.Close()
 	s.running.Wait()
 	noErr(t, s.pool.Close())
 	return other
@@ -167,16 +171,8 @@ func killUser(t testing.TB, user string) {
 	t.Helper()
 	db := handle(t)
 	defer func() { _ = db.Close() }()
-	for deadline := time.Now().Add(time.Minute); ; {
-		rows, err := db.QueryContext(context.Background(), "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '"+user+"'")
-		noErr(t, err)
-		var ids []int64
-		for rows.Next() {
-			var id int64
-			noErr(t, rows.Scan(&id))
-			ids = append(ids, id)
-		}
-		noErr(t, rows.Err())
+	for deadline := time.Now().Add(patience); ; {
+		ids := connectionsOf(t, db, user)
 		if len(ids) == 0 {
 			return
 		}
@@ -192,4 +188,18 @@ func killUser(t testing.TB, user string) {
 			noErr(t, err)
 		}
 	}
+}
+
+func connectionsOf(t testing.TB, db *sql.DB, user string) (ids []int64) {
+	t.Helper()
+	rows, err := db.QueryContext(context.Background(), "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = ?", user)
+	noErr(t, err)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		noErr(t, rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	noErr(t, rows.Err())
+	return ids
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/faulttest"
 )
 
 func TestManyInstancesMigrateAtOnce(t *testing.T) {
@@ -98,7 +99,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	_, err = s.Apply(t.Context(), redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})
 	noErr(t, err)
-	audited(t, s)
+	faulttest.Audited(t, s)
 	for _, v := range s.Probe(t.Context()) {
 		if v.Level == redrive.LevelRefused {
 			t.Errorf("%+v", v)
@@ -185,7 +186,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c[i].Queue, c[i].AllWaiting(), n)
 		}
 	}
-	audited(t, s)
+	faulttest.Audited(t, s)
 }
 
 func TestRuns(t *testing.T) {

@@ -24,7 +24,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"strconv"
 	"sync"
@@ -55,8 +54,8 @@ type Store struct {
 	alive    context.Context    //nolint:containedctx // of the background goroutines
 	running  sync.WaitGroup
 	over     atomic.Bool
-	gatherer gatherer
-	watcher  watcher
+	gatherer sqlstore.Gatherer
+	watcher  sqlstore.Watcher
 	floors   sqlstore.Floors
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
@@ -81,11 +80,15 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	s.alive, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.watcher.init()
-	s.gatherer.store = s
-	s.spawn(s.poll)
-	s.spawn(s.upkeep)
-	s.spawn(func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
+	s.watcher = sqlstore.Watcher{
+		Peek: s.peek, Ready: s.ready, Closed: s.alive.Done(), Shortest: s.pollMin, Longest: s.pollMax, Timeout: s.timeout,
+	}
+	s.gatherer = sqlstore.Gatherer{
+		Store: s.storeItems, AtFault: dataError, Fault: fault, Changed: s.changed, Timeout: s.timeout, Bytes: groupBytes,
+	}
+	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.watcher.Poll)
+	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.upkeep)
+	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
 	return s, nil
 }
 
@@ -130,33 +133,6 @@ func openError(err error, hint string) error {
 	return &redrive.Error{Op: "open", Err: fmt.Errorf("store in MySQL: %w", err), Hint: hint}
 }
 
-// spawn runs a long-lived function, again after a pause if it panics, until Close.
-func (s *Store) spawn(f func(ctx context.Context)) {
-	s.running.Go(func() {
-		for s.alive.Err() == nil {
-			func() {
-				defer func() {
-					if v := recover(); v != nil {
-						slog.Error("mysql: a background function panicked; it is begun anew", "panic", v)
-					}
-				}()
-				f(s.alive)
-			}()
-			sleep(s.alive, s.pollMax)
-		}
-	})
-}
-
-// sleep waits, or returns early when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
 // Close implements redrive.Source. What was sent is awaited. Leases that are still
 // held run out.
 func (s *Store) Close() error {
@@ -164,9 +140,9 @@ func (s *Store) Close() error {
 		s.running.Wait()
 		return nil
 	}
-	s.gatherer.close()
+	s.gatherer.Close()
 	s.stop()
-	s.watcher.wakeAll()
+	s.watcher.Wake()
 	s.running.Wait()
 	return s.pool.Close()
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Publish implements redrive.Sink. Calls that come together share a transaction. ctx
@@ -13,90 +14,34 @@ import (
 // the store's timeout.
 func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	if err := s.ready(ctx); err != nil {
-		return fillErrors(len(msgs), err)
+		return sqlstore.FillErrors(len(msgs), err)
 	}
-	errs := make([]error, len(msgs))
-	items := newItems(msgs, errs)
-	if len(items) == 0 {
-		return orNil(errs)
-	}
-	if !s.gatherer.publish(ctx, items) {
-		for _, it := range items {
-			*it.result = ctx.Err()
-		}
-		return errs
-	}
-	for _, it := range items {
-		it.from.ID = it.ID // also if the outcome is unknown: repeated under this id, it is recognised
-	}
-	return orNil(errs)
+	return s.gatherer.Publish(ctx, msgs)
 }
 
-// orNil is a result in which every item succeeded as nil.
-func orNil(errs []error) []error {
-	if redrive.FirstError(errs) == nil {
-		return nil
-	}
-	return errs
+// storeItems stores the items of some calls in one transaction.
+func (s *Store) storeItems(ctx context.Context, items []*sqlstore.Item, _ bool) error {
+	return s.inTx(ctx, "publish", func(tx db) error { return newWork(tx, s.sql).store(ctx, items) })
 }
 
-// item is one message on its way into the database.
-type item struct {
-	redrive.Message
-	from   *redrive.Message // the caller's
-	chosen bool             // the caller chose the id
-	made   bool             // it looks like one that a store makes
-	hash   uint64           // of a chosen one
-	result *error
-	turn   int64 // in the order of its key
-	class  int
-}
-
-func newItem(m *redrive.Message, result *error) *item {
-	it := &item{Message: *m, from: m, result: result}
-	if m.ID == "" {
-		it.ID = redrive.NewID()
-		return it
-	}
-	it.chosen, it.made, it.hash = true, isMade(m.ID), redrive.BodyHash(m)
-	return it
-}
-
-// newItems makes items of valid messages; the others' results tell why they are not.
-func newItems(msgs []redrive.Message, errs []error) []*item {
-	items := make([]*item, 0, len(msgs))
-	for i := range msgs {
-		if errs[i] = msgs[i].Validate(); errs[i] == nil {
-			items = append(items, newItem(&msgs[i], &errs[i]))
-		}
-	}
-	return items
-}
-
-// isMade reports whether an id has the form of those that a store makes.
-func isMade(id string) bool { return len(id) == 36 && id[8] == '-' && id[14] == '7' && id[23] == '-' }
-
-// plain reports a message that nothing can be in the way of, and that carries nothing
-// out of the ordinary.
-func (it *item) plain() bool {
-	return !it.chosen && it.Key == "" && it.ReplyTo == "" && it.ExpiresAt.IsZero() && it.Lineage == (redrive.Lineage{})
-}
+// groupBytes bounds a transaction that calls share.
+const groupBytes = 4 << 20
 
 // store publishes items. Those that are refused get their results; what an id that is
 // twice among them comes to is decided by the first.
-func (w *work) store(ctx context.Context, items []*item) error {
-	var chosen, keyed []*item
+func (w *work) store(ctx context.Context, items []*sqlstore.Item) error {
+	var chosen, keyed []*sqlstore.Item
 	var queues []string
 	for _, it := range items {
-		*it.result, it.turn, it.class = nil, 0, int(redrive.LaneFresh)
-		if it.chosen {
+		*it.Result, it.Turn, it.Class = nil, 0, int(redrive.LaneFresh)
+		if it.Chosen {
 			chosen = append(chosen, it)
 		}
-		if it.chosen || it.Key != "" {
+		if it.Chosen || it.Key != "" {
 			queues = append(queues, it.Queue)
 		}
 	}
-	if err := w.know(ctx, queues...); err != nil {
+	if err := w.Know(ctx, queues...); err != nil {
 		return err
 	}
 	if len(chosen) > 0 {
@@ -106,10 +51,10 @@ func (w *work) store(ctx context.Context, items []*item) error {
 	}
 	accepted := items
 	if len(chosen) > 0 {
-		accepted = slices.DeleteFunc(slices.Clone(items), func(it *item) bool { return *it.result != nil })
+		accepted = slices.DeleteFunc(slices.Clone(items), func(it *sqlstore.Item) bool { return *it.Result != nil })
 	}
 	for _, it := range accepted {
-		if it.Key != "" && w.settings[it.Queue].OrderByKey {
+		if it.Key != "" && w.Settings[it.Queue].OrderByKey {
 			keyed = append(keyed, it)
 		}
 	}
@@ -120,14 +65,14 @@ func (w *work) store(ctx context.Context, items []*item) error {
 }
 
 // reserveAll remembers the ids of items. Those that are taken get their results.
-func (w *work) reserveAll(ctx context.Context, items []*item) error {
-	if err := w.know(ctx, queuesOf(items)...); err != nil {
+func (w *work) reserveAll(ctx context.Context, items []*sqlstore.Item) error {
+	if err := w.Know(ctx, sqlstore.QueuesOf(items)...); err != nil {
 		return err
 	}
-	first := make(map[redrive.Ref]*item, len(items))
+	first := make(map[redrive.Ref]*sqlstore.Item, len(items))
 	holds := make(map[redrive.Ref]uint64) // hashes of those who had an id before
 	var made []redrive.Ref
-	var later []*item
+	var later []*sqlstore.Item
 	for _, it := range items {
 		ref := it.Ref()
 		if first[ref] != nil {
@@ -135,7 +80,7 @@ func (w *work) reserveAll(ctx context.Context, items []*item) error {
 			continue
 		}
 		first[ref] = it
-		if it.made {
+		if it.Made {
 			made = append(made, ref)
 		}
 	}
@@ -169,25 +114,25 @@ func (w *work) reserveAll(ctx context.Context, items []*item) error {
 	}
 	for ref, it := range first {
 		if hash, taken := holds[ref]; taken {
-			*it.result = sameOrNot(hash == it.hash)
+			*it.Result = sqlstore.SameOrNot(hash == it.Hash)
 		} else {
-			holds[ref] = it.hash
+			holds[ref] = it.Hash
 		}
 	}
 	for _, it := range later {
-		*it.result = sameOrNot(holds[it.Ref()] == it.hash)
+		*it.Result = sqlstore.SameOrNot(holds[it.Ref()] == it.Hash)
 	}
 	return nil
 }
 
 // reserveSteps takes ids if they are free.
-func (w *work) reserveSteps(refs []redrive.Ref, items map[redrive.Ref]*item, nonce int64) []step {
+func (w *work) reserveSteps(refs []redrive.Ref, items map[redrive.Ref]*sqlstore.Item, nonce int64) []step {
 	var steps []step
 	for part := range slices.Chunk(refs, insertMost) {
 		var args []any
 		for _, ref := range part {
 			it := items[ref]
-			args = append(args, []byte(ref.Queue), []byte(ref.ID), int64(it.hash), nonce, span(w.settings[ref.Queue].Remember)) //nolint:gosec // the bits are what counts
+			args = append(args, []byte(ref.Queue), []byte(ref.ID), int64(it.Hash), nonce, sqlstore.Micros(w.Settings[ref.Queue].Remember)) //nolint:gosec // the bits are what counts
 		}
 		row := "(?,?,?,?,?," + w.sql.clock + ",NULL,0,0),"
 		steps = append(steps, step{sql: w.sql.with("reserve", ":rows", strings.TrimSuffix(strings.Repeat(row, len(part)), ",")), args: args})
@@ -214,26 +159,19 @@ func (w *work) judgeMade(ctx context.Context, made []redrive.Ref, holds map[redr
 	return w.db.run(ctx, steps...)
 }
 
-func sameOrNot(same bool) error {
-	if same {
-		return redrive.ErrDuplicate
-	}
-	return redrive.ErrConflict
-}
-
 // lineUp gives items their turns in the order of their keys. Only the head of a key is
 // not blocked.
-func (w *work) lineUp(ctx context.Context, items []*item) error {
-	lines := make(map[lineKey][]*item)
-	var keys []lineKey
+func (w *work) lineUp(ctx context.Context, items []*sqlstore.Item) error {
+	lines := make(map[sqlstore.LineKey][]*sqlstore.Item)
+	var keys []sqlstore.LineKey
 	for _, it := range items {
-		k := lineKey{it.Queue, it.Key}
+		k := sqlstore.LineKey{Queue: it.Queue, Key: it.Key}
 		if lines[k] == nil {
 			keys = append(keys, k)
 		}
 		lines[k] = append(lines[k], it)
 	}
-	slices.SortFunc(keys, lineKey.compare)
+	slices.SortFunc(keys, sqlstore.LineKey.Compare)
 	last, members := make([]int64, len(keys)), make([]int64, len(keys))
 	var steps []step
 	for i, k := range keys {
@@ -245,9 +183,9 @@ func (w *work) lineUp(ctx context.Context, items []*item) error {
 	for i, k := range keys {
 		line := lines[k]
 		for j, it := range line {
-			it.turn = last[i] - int64(len(line)-1-j)
+			it.Turn = last[i] - int64(len(line)-1-j)
 			if j > 0 || members[i] > int64(len(line)) {
-				it.class = classBlocked
+				it.Class = sqlstore.ClassBlocked
 			}
 		}
 	}
@@ -255,11 +193,11 @@ func (w *work) lineUp(ctx context.Context, items []*item) error {
 }
 
 // insertItems writes items as waiting, and the books of that.
-func (w *work) insertItems(items []*item) []step {
+func (w *work) insertItems(items []*sqlstore.Item) []step {
 	var steps []step
 	for len(items) > 0 {
-		n, size, plain := 0, 0, items[0].plain()
-		for n < len(items) && n < insertMost && items[n].plain() == plain && (n == 0 || size+items[n].Size() < insertBytes) {
+		n, size, plain := 0, 0, items[0].Plain()
+		for n < len(items) && n < insertMost && items[n].Plain() == plain && (n == 0 || size+items[n].Size() < insertBytes) {
 			size += items[n].Size()
 			n++
 		}
@@ -270,7 +208,7 @@ func (w *work) insertItems(items []*item) []step {
 	return steps
 }
 
-func (w *work) insertStep(items []*item, plain bool) step {
+func (w *work) insertStep(items []*sqlstore.Item, plain bool) step {
 	var rows strings.Builder
 	var args []any
 	for i, it := range items {
@@ -284,7 +222,7 @@ func (w *work) insertStep(items []*item, plain bool) step {
 		}
 		args = append(args, encodeHeaders(it.Headers), body(it.Body))
 		if !now {
-			args = append(args, span(it.Delay), deliverAt(it))
+			args = append(args, sqlstore.Micros(it.Delay), deliverAt(it))
 		}
 		switch {
 		case now:
@@ -296,7 +234,7 @@ func (w *work) insertStep(items []*item, plain bool) step {
 		default:
 			rows.WriteString(w.sql.get("publish_row"))
 			args = append(args, microsOrNull(it.ExpiresAt), []byte(it.ReplyTo), it.Generation, it.Redrives, []byte(it.Plan), []byte(it.Origin),
-				[]byte(it.EditedFrom), it.Size(), it.chosen, it.turn, it.class)
+				[]byte(it.EditedFrom), it.Size(), it.Chosen, it.Turn, it.Class)
 		}
 	}
 	name := "publish"
@@ -306,7 +244,7 @@ func (w *work) insertStep(items []*item, plain bool) step {
 	return step{sql: w.sql.with(name, ":rows", rows.String()), args: args}
 }
 
-func deliverAt(it *item) int64 {
+func deliverAt(it *sqlstore.Item) int64 {
 	if it.DeliverAt.IsZero() {
 		return 0
 	}
@@ -314,7 +252,7 @@ func deliverAt(it *item) int64 {
 }
 
 // publishedSteps writes the books of items.
-func (w *work) publishedSteps(items []*item) []step {
+func (w *work) publishedSteps(items []*sqlstore.Item) []step {
 	type sum struct{ n, bytes int }
 	sums := make(map[string]*sum, 1)
 	for _, it := range items {
@@ -331,17 +269,4 @@ func (w *work) publishedSteps(items []*item) []step {
 		steps = append(steps, step{sql: w.sql.get("published"), args: []any{[]byte(queue), q.n, q.n, q.bytes}})
 	}
 	return steps
-}
-
-// queuesOf returns the queues that items went to, each once.
-func queuesOf(items []*item) []string {
-	var names []string
-	seen := make(map[string]bool, 1)
-	for _, it := range items {
-		if *it.result == nil && !seen[it.Queue] {
-			seen[it.Queue] = true
-			names = append(names, it.Queue)
-		}
-	}
-	return names
 }

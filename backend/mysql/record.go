@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Longest names of records, as their columns are.
@@ -32,8 +33,8 @@ func checkRecord(r *redrive.RecordWrite) error {
 	return nil
 }
 
-// writeRecords carries out the writes of records, or fails with ErrVersion.
-func (w *work) writeRecords(ctx context.Context, writes []redrive.RecordWrite) error {
+// WriteRecords implements sqlstore.Rows.
+func (w *work) WriteRecords(ctx context.Context, writes []redrive.RecordWrite) error {
 	// Batches that write the same records wait for one another in one order.
 	writes = slices.Clone(writes)
 	slices.SortStableFunc(writes, func(a, b redrive.RecordWrite) int {
@@ -66,7 +67,7 @@ func (w *work) writeRecord(ctx context.Context, r *redrive.RecordWrite) error {
 	}
 	expires := int64(-1)
 	if r.Expires > 0 {
-		expires = span(r.Expires)
+		expires = sqlstore.Micros(r.Expires)
 	}
 	switch {
 	case r.Value == nil && !valid:

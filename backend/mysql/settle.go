@@ -15,12 +15,12 @@ import (
 // the rest in another, since one that is refused must be undone without the others.
 func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error {
 	if err := s.ready(ctx); err != nil {
-		return fillErrors(len(items), err)
+		return sqlstore.FillErrors(len(items), err)
 	}
 	ctx, cancel := s.detach(ctx)
 	defer cancel()
 	errs := make([]error, len(items))
-	for _, round := range rounds(items, errs) {
+	for _, round := range sqlstore.Rounds(items, errs) {
 		plain, rest := split(items, round)
 		s.settle(ctx, items, plain, errs)
 		s.settle(ctx, items, rest, errs)
@@ -32,7 +32,7 @@ func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error 
 		}
 	}
 	s.changed(queues...)
-	return orNil(errs)
+	return sqlstore.OrNil(errs)
 }
 
 // touched returns the queues in which a settlement makes something claimable.
@@ -46,24 +46,6 @@ func touched(st *redrive.Settlement) []string {
 		queues = append(queues, st.Emit[i].Queue)
 	}
 	return queues
-}
-
-// rounds checks settlements and parts them so that no message is twice in a round.
-func rounds(items []redrive.Settlement, errs []error) [][]int {
-	var all [][]int
-	times := make(map[redrive.Ref]int)
-	for i := range items {
-		if errs[i] = items[i].Validate(); errs[i] != nil {
-			continue
-		}
-		n := times[items[i].Receipt.Ref]
-		times[items[i].Receipt.Ref]++
-		if n == len(all) {
-			all = append(all, nil)
-		}
-		all[n] = append(all[n], i)
-	}
-	return all
 }
 
 // split parts what cannot be refused from what can.
@@ -85,7 +67,7 @@ func (s *Store) settle(ctx context.Context, items []redrive.Settlement, which []
 	}
 	var lost []int
 	err := s.inTx(ctx, "settle", func(tx db) (err error) {
-		lost, err = (&work{db: tx, sql: s.sql}).settle(ctx, items, which)
+		lost, err = newWork(tx, s.sql).settle(ctx, items, which)
 		return err
 	})
 	var refused *sqlstore.RefusedError
@@ -109,7 +91,7 @@ func (s *Store) settle(ctx context.Context, items []redrive.Settlement, which []
 // refused is a RefusedError.
 func (w *work) settle(ctx context.Context, items []redrive.Settlement, which []int) (lost []int, err error) {
 	var live, dead []int
-	var keys []lineKey
+	var keys []sqlstore.LineKey
 	for _, i := range which {
 		p := parsePlace(items[i].Receipt.Position)
 		if p.kind == placeDead {
@@ -118,7 +100,7 @@ func (w *work) settle(ctx context.Context, items []redrive.Settlement, which []i
 			live = append(live, i)
 		}
 		if p.key != "" {
-			keys = append(keys, lineKey{items[i].Receipt.Queue, p.key})
+			keys = append(keys, sqlstore.LineKey{Queue: items[i].Receipt.Queue, Key: p.key})
 		}
 	}
 	if err := w.lockKeys(ctx, keys); err != nil {
@@ -130,13 +112,13 @@ func (w *work) settle(ctx context.Context, items []redrive.Settlement, which []i
 		}
 	}
 	if len(dead) > 0 {
-		missed, err := w.settleDead(ctx, items, dead)
+		missed, err := w.SettleDead(ctx, items, dead)
 		if err != nil {
 			return nil, err
 		}
 		lost = append(lost, missed...)
 	}
-	if err := w.flush(ctx); err != nil {
+	if err := w.Flush(ctx); err != nil {
 		return nil, err
 	}
 	return lost, w.emit(ctx, items, which, lost)
@@ -161,14 +143,14 @@ func (w *work) hold(ctx context.Context, seqs []int64) (map[int64]*holding, erro
 		steps = append(steps, step{sql: w.sql.with("held", ":seqs", numbers(list)), scan: func(r row) error {
 			h := new(holding)
 			err := r.Scan(&h.seq, &h.Queue, &h.ID, &h.token, &h.nonce, &h.class, &h.due, &h.lane, &h.size, &h.chosen, &h.turn, &h.key, &now)
-			h.leased = h.class >= classLeased
+			h.leased = h.class >= sqlstore.ClassLeased
 			found[h.seq] = h
 			return err
 		}})
 	}
 	err := w.db.run(ctx, steps...)
 	if now != 0 {
-		w.clock = timeAt(now)
+		w.Clock = timeAt(now)
 	}
 	return found, err
 }
@@ -198,7 +180,7 @@ func (w *work) settleLive(ctx context.Context, items []redrive.Settlement, which
 			lost = append(lost, i)
 			continue
 		}
-		if err := w.know(ctx, b.unknown(h, st)...); err != nil {
+		if err := w.Know(ctx, b.unknown(h, st)...); err != nil {
 			return nil, err
 		}
 		b.settle(h, st)
@@ -234,44 +216,44 @@ func (b *batch) unknown(h *holding, st *redrive.Settlement) []string {
 // settle notes what becomes of one message.
 func (b *batch) settle(h *holding, st *redrive.Settlement) {
 	w := b.work
-	c := change{outcome: st.Outcome, after: span(st.After)}
-	lane := book(h.lane)
+	c := change{outcome: st.Outcome, after: sqlstore.Micros(st.After)}
+	lane := sqlstore.Book(h.lane)
 	leaves := st.Outcome != redrive.OutcomeRetry && st.Outcome != redrive.OutcomeRelease
 	switch st.Outcome {
 	case redrive.OutcomeDone:
 		c.after = 0
-		w.count(h.Queue, bookDone, 1)
+		w.Count(h.Queue, sqlstore.BookDone, 1)
 	case redrive.OutcomeDrop:
 		c.after = 0
-		w.count(h.Queue, bookDropped, 1)
+		w.Count(h.Queue, sqlstore.BookDropped, 1)
 	case redrive.OutcomeDead:
-		c.after, c.reason, c.letsGo = 0, st.Reason, h.turn > 0 && w.settings[h.Queue].DeadRelease
+		c.after, c.reason, c.letsGo = 0, st.Reason, h.turn > 0 && w.Settings[h.Queue].DeadRelease
 		leaves = c.letsGo
-		w.count(h.Queue, deadBook(st.Reason), 1)
+		w.Count(h.Queue, sqlstore.DeadBook(st.Reason), 1)
 	case redrive.OutcomeRepeat:
-		w.count(h.Queue, bookDone, 1)
-		w.count(h.Queue, bookRepeated, 1)
-		w.count(h.Queue, lane, -1)
-		w.count(h.Queue, bookFresh, 1)
+		w.Count(h.Queue, sqlstore.BookDone, 1)
+		w.Count(h.Queue, sqlstore.BookRepeated, 1)
+		w.Count(h.Queue, lane, -1)
+		w.Count(h.Queue, sqlstore.BookFresh, 1)
 	case redrive.OutcomeRetry:
-		w.count(h.Queue, lane, -1)
-		w.count(h.Queue, bookRetry, 1)
+		w.Count(h.Queue, lane, -1)
+		w.Count(h.Queue, sqlstore.BookRetry, 1)
 	case redrive.OutcomeRelease:
 	}
 	if ends := c.outcome != redrive.OutcomeRepeat && c.outcome != redrive.OutcomeRetry && c.outcome != redrive.OutcomeRelease; ends {
-		w.count(h.Queue, lane, -1)
-		w.count(h.Queue, bookBytes, -int64(h.size))
-		w.gone = append(w.gone, h.seq)
+		w.Count(h.Queue, lane, -1)
+		w.Count(h.Queue, sqlstore.BookBytes, -int64(h.size))
+		w.Gone = append(w.Gone, sqlstore.Gone{Ref: h.Ref, Seq: h.seq})
 		if h.chosen {
-			f := fate{outcome: c.outcome, ended: c.outcome != redrive.OutcomeDead}
+			f := sqlstore.Fate{Outcome: c.outcome, Ended: c.outcome != redrive.OutcomeDead}
 			if c.outcome != redrive.OutcomeDone {
-				f.reason = st.Reason
+				f.Reason = st.Reason
 			}
-			w.memories = append(w.memories, memory{Ref: h.Ref, fate: f})
+			w.Memories = append(w.Memories, sqlstore.Memory{Ref: h.Ref, Fate: f})
 		}
 	}
 	if h.turn > 0 && leaves {
-		w.leavers = append(w.leavers, leaving{lineKey: lineKey{h.Queue, h.key}, id: h.ID, back: c.outcome == redrive.OutcomeRepeat})
+		w.Leavers = append(w.Leavers, sqlstore.Leaving{LineKey: sqlstore.LineKey{Queue: h.Queue, Key: h.key}, ID: h.ID, Back: c.outcome == redrive.OutcomeRepeat})
 	}
 	b.add(h.seq, c, st.Failure)
 }
@@ -332,13 +314,13 @@ func (b *batch) steps() []step {
 
 // emit publishes what the settlements that held emit.
 func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost []int) error {
-	var emits []*item
+	var emits []*sqlstore.Item
 	for _, i := range which {
 		if slices.Contains(lost, i) {
 			continue
 		}
 		for j := range items[i].Emit {
-			emits = append(emits, newItem(&items[i].Emit[j], new(error)))
+			emits = append(emits, sqlstore.NewItem(&items[i].Emit[j], new(error)))
 		}
 	}
 	if len(emits) == 0 {
@@ -348,7 +330,7 @@ func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost
 		return err
 	}
 	for _, e := range emits {
-		if err := *e.result; err != nil && !errors.Is(err, redrive.ErrDuplicate) {
+		if err := *e.Result; err != nil && !errors.Is(err, redrive.ErrDuplicate) {
 			return &sqlstore.RefusedError{Err: fmt.Errorf("emit: %w", err)}
 		}
 	}
@@ -384,9 +366,9 @@ func (s *Store) whyLost(ctx context.Context, refs []redrive.Ref) []error {
 		steps = append(steps, st)
 	}
 	if s.read(ctx, "there", nil, steps...) != nil {
-		return fillErrors(len(refs), redrive.ErrLeaseLost) // that much is certain
+		return sqlstore.FillErrors(len(refs), redrive.ErrLeaseLost) // that much is certain
 	}
-	reasons := fillErrors(len(refs), redrive.ErrNotFound)
+	reasons := sqlstore.FillErrors(len(refs), redrive.ErrNotFound)
 	for i, ref := range refs {
 		if there[ref] {
 			reasons[i] = redrive.ErrLeaseLost
@@ -398,17 +380,17 @@ func (s *Store) whyLost(ctx context.Context, refs []redrive.Ref) []error {
 // Extend implements redrive.Source.
 func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	if err := s.ready(ctx); err != nil {
-		return fillErrors(len(receipts), err)
+		return sqlstore.FillErrors(len(receipts), err)
 	}
 	ctx, cancel := s.detach(ctx)
 	defer cancel()
 	var lost []int
 	err := s.inTx(ctx, "extend", func(tx db) (err error) {
-		lost, err = (&work{db: tx, sql: s.sql}).extend(ctx, receipts, max(lease, minLease))
+		lost, err = newWork(tx, s.sql).extend(ctx, receipts, max(lease, sqlstore.MinLease))
 		return err
 	})
 	if err != nil {
-		return fillErrors(len(receipts), fault("extend", err))
+		return sqlstore.FillErrors(len(receipts), fault("extend", err))
 	}
 	if len(lost) == 0 {
 		return nil
@@ -440,7 +422,7 @@ func (w *work) extend(ctx context.Context, receipts []redrive.Receipt, lease tim
 	if err != nil {
 		return nil, err
 	}
-	now := w.clock.UnixMicro()
+	now := w.Clock.UnixMicro()
 	foundDead, err := w.holdDead(ctx, refs, &now)
 	if err != nil {
 		return nil, err
@@ -460,7 +442,7 @@ func (w *work) extend(ctx context.Context, receipts []redrive.Receipt, lease tim
 			seqs = append(seqs, h.seq)
 		}
 	}
-	due := now + span(lease)
+	due := now + sqlstore.Micros(lease)
 	var steps []step
 	for _, list := range chunks(seqs) {
 		steps = append(steps, step{sql: w.sql.with("extend", ":seqs", numbers(list)), args: []any{due}})

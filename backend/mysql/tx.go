@@ -36,17 +36,9 @@ func (s *Store) PublishTx(ctx context.Context, tx *sql.Tx, msgs ...redrive.Messa
 
 func publishTx(ctx context.Context, tx *sql.Tx, sql *statements, msgs []redrive.Message) []error {
 	if tx == nil {
-		return fillErrors(len(msgs), errNoTx)
+		return sqlstore.FillErrors(len(msgs), errNoTx)
 	}
-	errs := make([]error, len(msgs))
-	items := newItems(msgs, errs)
-	if err := (&work{db: sqlDB{tx}, sql: sql}).store(ctx, items); err != nil {
-		fail(items, &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"})
-	}
-	for _, it := range items {
-		it.from.ID = it.ID
-	}
-	return orNil(errs)
+	return sqlstore.PublishWith(msgs, func(items []*sqlstore.Item) error { return newWork(sqlDB{tx}, sql).store(ctx, items) })
 }
 
 // SettleTx settles a delivery within the caller's own transaction, in the database that
@@ -70,7 +62,7 @@ func settleTx(ctx context.Context, tx *sql.Tx, sql *statements, st *redrive.Sett
 	if err := st.Validate(); err != nil {
 		return err
 	}
-	lost, err := (&work{db: sqlDB{tx}, sql: sql}).settle(ctx, []redrive.Settlement{*st}, []int{0})
+	lost, err := newWork(sqlDB{tx}, sql).settle(ctx, []redrive.Settlement{*st}, []int{0})
 	var refused *sqlstore.RefusedError
 	switch {
 	case errors.As(err, &refused):

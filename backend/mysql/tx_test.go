@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/faulttest"
 )
 
 // eachHandle runs a test with handles that users may have: as the driver makes them,
@@ -41,17 +42,6 @@ func claim(t testing.TB, s *Store, queue string) []redrive.Delivery {
 }
 
 // audited checks the books of a store.
-func audited(t testing.TB, s *Store) {
-	t.Helper()
-	audits, err := s.Verify(context.Background())
-	noErr(t, err)
-	for _, a := range audits {
-		if a.Imbalance() != 0 || len(a.Problems) > 0 {
-			t.Errorf("the books are wrong: %+v", a)
-		}
-	}
-}
-
 func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 	eachHandle(t, func(t *testing.T, s *Store, db *sql.DB) {
 		var headers redrive.Headers
@@ -86,7 +76,7 @@ func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 		if v, _ := got[1].Headers.Get(`quo"te'`); v != "\\ \x00\xff {,}';" || got[1].Kind != `k"\{}'` || got[1].Key != "NULL" || got[1].ReplyTo != "answers" {
 			t.Errorf("claimed %+v", got[1])
 		}
-		audited(t, s)
+		faulttest.Audited(t, s)
 	})
 }
 
@@ -126,7 +116,7 @@ func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 			t.Errorf("a second settlement: %v", err)
 		}
 		noErr(t, tx.Rollback())
-		audited(t, s)
+		faulttest.Audited(t, s)
 	})
 }
 
@@ -147,7 +137,7 @@ func TestSettleTxOnAnOldSnapshot(t *testing.T) {
 	if next := claim(t, s, "a"); len(next) != 1 || next[0].ID == "later" {
 		t.Errorf("the next of the key: %+v", next)
 	}
-	audited(t, s)
+	faulttest.Audited(t, s)
 }
 
 func TestSettleTxOfEveryOutcome(t *testing.T) {
@@ -178,7 +168,7 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 		if e[0].State != redrive.StateWaiting || e[0].History.First == nil || e[0].History.First.Message != `it "failed" \ {}'` {
 			t.Errorf("%+v", e[0])
 		}
-		audited(t, s)
+		faulttest.Audited(t, s)
 	})
 }
 
@@ -187,7 +177,7 @@ func TestPublishTxDoesNotWaitForOthers(t *testing.T) {
 	const n = 16
 	s := open(t)
 	db := dial(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var ready, all sync.WaitGroup
 	ready.Add(n)

@@ -4,65 +4,19 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Folding the books is a job for one process at a time: it holds a record that expires.
-const (
-	foldEvery = time.Second
-	foldLease = 10 * time.Second
-	foldRows  = 5000
-	foldSpace = "_store"
-	foldKey   = "fold"
-)
+// foldRows is how many differences one transaction folds.
+const foldRows = 5000
 
-// upkeep folds differences into the books while this process holds the record.
+// upkeep folds differences into the books.
 func (s *Store) upkeep(ctx context.Context) {
-	var held foldHold
-	for ctx.Err() == nil {
-		sleep(ctx, foldEvery)
-		if ctx.Err() != nil {
-			return
-		}
-		if !s.holdFold(ctx, &held) {
-			continue
-		}
-		for {
-			n, err := s.fold(ctx)
-			if err != nil || n < foldRows || ctx.Err() != nil {
-				break
-			}
-		}
-	}
-}
-
-// foldHold is this process's hold on the record.
-type foldHold struct {
-	version int64     // 0: another has it
-	renewed time.Time // by our own clock, which measures only how long ago that was
-}
-
-// holdFold takes or keeps the record, and reports whether this process has it.
-func (s *Store) holdFold(ctx context.Context, h *foldHold) bool {
-	if h.version != 0 && time.Since(h.renewed) < foldLease/2 { // nobody else takes it before
-		return true
-	}
-	renewed := time.Now()
-	_, err := s.Apply(ctx, redrive.Batch{Relaxed: true, Records: []redrive.RecordWrite{
-		{Space: foldSpace, Key: foldKey, Value: []byte(s.self), Version: h.version, Expires: foldLease},
-	}})
-	h.version = 0
-	if err != nil {
-		return false
-	}
-	rec, err := s.GetRecord(ctx, foldSpace, foldKey)
-	if err != nil || string(rec.Value) != s.self {
-		return false
-	}
-	h.version, h.renewed = rec.Version, renewed
-	return true
+	sqlstore.Fold(ctx, s, s.self, func(ctx context.Context) bool {
+		n, err := s.fold(ctx)
+		return err == nil && n == foldRows
+	})
 }
 
 // fold adds differences to the books, and returns how many rows it took. Rows of

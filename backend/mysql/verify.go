@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Verify implements redrive.Store. It reads within one snapshot, which keeps old
@@ -47,22 +48,22 @@ func (a *auditor) problem(format string, args ...any) {
 }
 
 func (a *auditor) run(ctx context.Context) error {
-	var booked, scanned books
+	var booked, scanned sqlstore.Books
 	queue := []byte(a.audit.Queue)
 	var name string
 	err := a.db.run(ctx,
 		step{sql: a.sql.with("books", ":where", " WHERE queue = ?"), args: []any{queue, queue}, scan: func(r row) error {
-			return r.Scan(append([]any{&name}, booked.dest()...)...)
+			return r.Scan(append([]any{&name}, booked.Dest()...)...)
 		}},
 		step{sql: a.sql.get("scan_waiting"), args: []any{queue}, scan: func(r row) error { return a.scanWaiting(r, &scanned) }},
 		step{sql: a.sql.get("scan_dead"), args: []any{queue}, scan: func(r row) error { return a.scanDead(r, &scanned) }})
 	if err != nil {
 		return err
 	}
-	a.audit.Books = booked.ledger()
-	a.audit.Waiting, a.audit.Dead = scanned.waiting(), scanned.dead()
+	a.audit.Books = booked.Ledger()
+	a.audit.Waiting, a.audit.Dead = scanned.Waiting(), scanned.Dead()
 	for b, name := range bookNames {
-		moves := book(b) >= bookPublished && book(b) <= bookMovedOut
+		moves := sqlstore.Book(b) >= sqlstore.BookPublished && sqlstore.Book(b) <= sqlstore.BookMovedOut
 		if !moves && booked[b] != scanned[b] {
 			a.problem("%s: %d counted, %d found", name, booked[b], scanned[b])
 		}
@@ -73,7 +74,7 @@ func (a *auditor) run(ctx context.Context) error {
 	return a.orphans(ctx)
 }
 
-func (a *auditor) scanWaiting(r row, n *books) error {
+func (a *auditor) scanWaiting(r row, n *sqlstore.Books) error {
 	var lane, rows, size, off int64
 	if err := r.Scan(&lane, &rows, &size, &off); err != nil {
 		return err
@@ -86,11 +87,11 @@ func (a *auditor) scanWaiting(r row, n *books) error {
 		a.problem("messages of lane %d are off by %d bytes from their sizes", lane, off)
 	}
 	n[lane] += rows
-	n[bookBytes] += size
+	n[sqlstore.BookBytes] += size
 	return nil
 }
 
-func (a *auditor) scanDead(r row, n *books) error {
+func (a *auditor) scanDead(r row, n *sqlstore.Books) error {
 	var reason, rows int64
 	if err := r.Scan(&reason, &rows); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (a *auditor) scanDead(r row, n *books) error {
 		a.problem("%d dead letters for reason %d, which is none", rows, reason)
 		return nil
 	}
-	n[deadBook(redrive.Reason(reason))] = rows
+	n[sqlstore.DeadBook(redrive.Reason(reason))] = rows
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // conditions are what rows must fulfil.
@@ -26,14 +27,14 @@ func (w *conditions) sql() string {
 }
 
 // upTo ends a look at a place.
-func (w *conditions) upTo(dead bool, at pageMark) {
+func (w *conditions) upTo(dead bool, at sqlstore.PageMark) {
 	if !dead {
-		w.add("m.id <= ?", []byte(at.id))
+		w.add("m.id <= ?", []byte(at.ID))
 		return
 	}
-	died := micros(at.died)
+	died := micros(at.Died)
 	w.add("d.died <= ?", died)
-	w.add("(d.died < ? OR d.id <= ?)", died, []byte(at.id))
+	w.add("(d.died < ? OR d.id <= ?)", died, []byte(at.ID))
 }
 
 // died is when dead letters died. Times are compared with whole microseconds.

@@ -4,64 +4,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redrive/redrive"
-)
-
-// book is one number of a queue's books.
-type book int
-
-// The books, in the order of bookNames. The first three are the lanes.
-const (
-	bookFresh book = iota
-	bookRetry
-	bookRedrive
-	bookBytes
-	bookPublished
-	bookParked
-	bookImported
-	bookMovedIn
-	bookRepeated
-	bookDone
-	bookDropped
-	bookArchived
-	bookMovedOut
-	bookDead  // and one for each further reason
-	bookCount = bookDead + book(redrive.ReasonManual)
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // bookNames are the columns of queue and delta.
 var bookNames = strings.Fields(`fresh retry redrive bytes published parked imported moved_in repeated done dropped archived moved_out
 	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual`)
-
-func deadBook(r redrive.Reason) book { return bookDead + book(r) - 1 }
-
-type books [bookCount]int64
-
-func (b *books) waiting() int64 { return b[bookFresh] + b[bookRetry] + b[bookRedrive] }
-
-func (b *books) dead() (n int64) {
-	for _, d := range b[bookDead:] {
-		n += d
-	}
-	return n
-}
-
-func (b *books) ledger() redrive.Books {
-	return redrive.Books{
-		Published: b[bookPublished], Parked: b[bookParked], Imported: b[bookImported],
-		MovedIn: b[bookMovedIn], Repeated: b[bookRepeated],
-		Done: b[bookDone], Dropped: b[bookDropped], Archived: b[bookArchived], MovedOut: b[bookMovedOut],
-	}
-}
-
-// dest are the places to scan all books into.
-func (b *books) dest() []any {
-	d := make([]any, bookCount)
-	for i := range b {
-		d[i] = &b[i]
-	}
-	return d
-}
 
 // bookLists are lists of all books for SQL, each made by a format of its name.
 func bookList(format string) string {
@@ -74,7 +22,7 @@ func bookList(format string) string {
 
 // bookDelta is the statement that writes one row of differences.
 func bookDelta() string {
-	places := make([]string, bookCount)
+	places := make([]string, sqlstore.BookCount)
 	for i := range places {
 		places[i] = fmt.Sprintf("nullif($%d::bigint, 0)", i+2)
 	}

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -12,21 +11,9 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// minLease is the shortest lease.
-const minLease = 10 * time.Millisecond
-
-// Classes of waiting messages beside the lanes.
-const (
-	classSuspect = redrive.Lanes + iota
-	classBlocked
-	classLeased
-	classLeasedBlocked // leased as expired, though behind the head of its key
-	classes
-)
-
 // Claim implements redrive.Source. It is one statement and costs no sync.
 func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
-	if err := checkClaim(&req); err != nil {
+	if err := sqlstore.CheckClaim(&req); err != nil {
 		return nil, err
 	}
 	if err := s.ready(ctx); err != nil {
@@ -52,21 +39,6 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 	return inOrder(got), nil
 }
 
-func checkClaim(req *redrive.ClaimRequest) error {
-	invalid := func(format string, args ...any) error {
-		return &redrive.Error{Op: "claim", Queue: req.Queue, Err: fmt.Errorf("%w claim: "+format, append([]any{redrive.ErrInvalid}, args...)...)}
-	}
-	switch {
-	case req.Max < 1:
-		return invalid("max of %d: ask for at least 1", req.Max)
-	case req.Lease < minLease:
-		return invalid("lease of %s: at least %s", req.Lease, minLease)
-	case int(req.Lane) >= redrive.Lanes:
-		return invalid("lane %d", req.Lane)
-	}
-	return redrive.CheckQueue(req.Queue)
-}
-
 // claimLane claims from a lane, beginning where the lane was last seen to begin.
 func (s *Store) claimLane(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
 	class := int(req.Lane)
@@ -83,14 +55,14 @@ func (s *Store) claimLane(ctx context.Context, req *redrive.ClaimRequest) ([]cla
 
 // claimAlone claims suspects, named so or left behind by a lease that ran out.
 func (s *Store) claimAlone(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
-	from := s.floors.From(req, classSuspect)
-	if other := s.floors.From(req, classLeased); other.Before(from) {
+	from := s.floors.From(req, sqlstore.ClassSuspect)
+	if other := s.floors.From(req, sqlstore.ClassLeased); other.Before(from) {
 		from = other
 	}
 	began := time.Now()
 	got, err := s.take(ctx, req, "pick_alone", orWhole(from))
 	if from.IsZero() {
-		for _, class := range []int{classSuspect, classLeased} {
+		for _, class := range []int{sqlstore.ClassSuspect, sqlstore.ClassLeased} {
 			s.floors.Claimed(req, class, from, time.Since(began), time.Time{}, 0)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/internal/faulttest"
 )
 
 // The clock of these tests is the server's, moved by what stands in a table.
@@ -59,9 +60,9 @@ func TestBehindAPooler(t *testing.T) {
 	if mode := s.pool.Config().ConnConfig.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheDescribe {
 		t.Errorf("the pooler was not seen: %s", mode)
 	}
-	h := newHistory()
-	stop := traffic(t, s, h, "a")
-	h.busy(t, 500)
+	h := faulttest.NewHistory()
+	stop := h.Traffic(t, s, "a")
+	h.Busy(t, 500)
 	stop()
 	tx, err := s.pool.Begin(t.Context())
 	noErr(t, err)
@@ -70,7 +71,7 @@ func TestBehindAPooler(t *testing.T) {
 	if got := claim(t, s, "tx"); len(got) != 1 {
 		t.Errorf("claimed %+v", got)
 	}
-	h.check(t, openIn(t, schema), "a")
+	h.Check(t, openIn(t, schema), "a")
 }
 
 // withoutSessions forgets all state of a session after each use.

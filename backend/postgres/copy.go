@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // copyFrom is the number of messages of one call from which on COPY is faster than an
@@ -13,12 +15,12 @@ const copyFrom = 500
 
 // copies reports whether a call goes by COPY: it is large, for one queue, and nothing
 // can be in the way of its messages.
-func copies(items []*item) bool {
+func copies(items []*sqlstore.Item) bool {
 	if len(items) < copyFrom {
 		return false
 	}
 	for _, it := range items {
-		if !it.plain() || it.Queue != items[0].Queue {
+		if !it.Plain() || it.Queue != items[0].Queue {
 			return false
 		}
 	}
@@ -27,7 +29,7 @@ func copies(items []*item) bool {
 
 // copy stores items by COPY. Their due times are reckoned from the server's clock as it
 // was at the beginning.
-func (s *Store) copy(ctx context.Context, items []*item) error {
+func (s *Store) copy(ctx context.Context, items []*sqlstore.Item) error {
 	return s.inTx(ctx, "copy", func(tx db) error {
 		var now time.Time
 		if err := tx.query(ctx, s.sql.get("now"), func(r row) error { return r.Scan(&now) }); err != nil {
@@ -39,7 +41,7 @@ func (s *Store) copy(ctx context.Context, items []*item) error {
 		}
 		source := pgx.CopyFromSlice(len(items), func(i int) ([]any, error) {
 			it := items[i]
-			due := now.Add(time.Duration(micros(it.Delay)) * time.Microsecond)
+			due := now.Add(time.Duration(sqlstore.Micros(it.Delay)) * time.Microsecond)
 			if at := timeOrNull(it.DeliverAt); at != nil && at.After(due) {
 				due = *at
 			}

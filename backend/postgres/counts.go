@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Counts implements redrive.Store. Leased, blocked and suspect messages are counted in
@@ -14,8 +15,8 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, 
 	err := s.read(ctx, "counts", func() { list = nil }, func(r row) error {
 		c := redrive.Counts{Dead: make(map[redrive.Reason]int64)}
 		var fresh, retry, redriven, suspect, died *time.Time
-		var b books
-		err := r.Scan(append([]any{&c.Queue, &c.Leased, &c.Blocked, &c.Suspects, &c.Due, &fresh, &retry, &redriven, &suspect, &died}, b.dest()...)...)
+		var b sqlstore.Books
+		err := r.Scan(append([]any{&c.Queue, &c.Leased, &c.Blocked, &c.Suspects, &c.Due, &fresh, &retry, &redriven, &suspect, &died}, b.Dest()...)...)
 		c.OldestDue = [redrive.Lanes]time.Time{timeOf(fresh), timeOf(retry), timeOf(redriven)}
 		c.OldestSuspect, c.OldestDead = timeOf(suspect), timeOf(died)
 		if c.Due > redrive.DueCounted {
@@ -43,17 +44,17 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, 
 	return list, nil
 }
 
-func fillCounts(c *redrive.Counts, b *books) {
+func fillCounts(c *redrive.Counts, b *sqlstore.Books) {
 	for lane := range redrive.Lanes {
 		c.Waiting[lane] = b[lane]
 	}
-	c.Bytes = b[bookBytes]
+	c.Bytes = b[sqlstore.BookBytes]
 	for _, r := range redrive.Reasons() {
-		if n := b[deadBook(r)]; n != 0 {
+		if n := b[sqlstore.DeadBook(r)]; n != 0 {
 			c.Dead[r] = n
 		}
 	}
-	c.Books = b.ledger()
+	c.Books = b.Ledger()
 }
 
 // Configure implements redrive.Store.
@@ -70,6 +71,6 @@ func (s *Store) Configure(ctx context.Context, name string, settings redrive.Que
 	if remember <= 0 {
 		remember = redrive.DefaultRemember
 	}
-	err := s.one(ctx, "configure", nil, func(row) error { return nil }, name, settings.OrderByKey, settings.DeadRelease, micros(remember))
+	err := s.one(ctx, "configure", nil, func(row) error { return nil }, name, settings.OrderByKey, settings.DeadRelease, sqlstore.Micros(remember))
 	return fault("configure", err)
 }

@@ -126,11 +126,3 @@ func again(ctx context.Context, f func() error) error {
 		}
 	}
 }
-
-func fillErrors(n int, err error) []error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
-}

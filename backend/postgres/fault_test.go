@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,171 +14,18 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/pgtest"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
-
-// history follows messages through faults: what was acknowledged, what was refused and
-// what is not known.
-type history struct {
-	mu       sync.Mutex
-	accepted map[string]bool
-	unknown  map[string]bool
-	refused  map[string]bool
-	done     map[string]bool // settled as done, acknowledged
-	perhaps  map[string]bool // settled, not known
-}
-
-func newHistory() *history {
-	return &history{accepted: map[string]bool{}, unknown: map[string]bool{}, refused: map[string]bool{}, done: map[string]bool{}, perhaps: map[string]bool{}}
-}
-
-func (h *history) published(id string, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case err == nil || errors.Is(err, redrive.ErrDuplicate):
-		h.accepted[id] = true
-	case errors.Is(err, redrive.ErrUnknown):
-		h.unknown[id] = true
-	default:
-		h.refused[id] = true
-	}
-}
-
-func (h *history) settled(t testing.TB, id string, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case err == nil && h.done[id]:
-		t.Errorf("%s was settled as done twice", id)
-	case err == nil:
-		h.done[id] = true
-	case errors.Is(err, redrive.ErrUnknown):
-		h.perhaps[id] = true
-	}
-}
-
-// check drains the store and accounts for every message.
-func (h *history) check(t *testing.T, s *Store, queue string) {
-	t.Helper()
-	left := map[string]bool{}
-	for _, e := range entries(t, s, queue) {
-		if left[e.ID] {
-			t.Errorf("%s is there twice", e.ID)
-		}
-		left[e.ID] = true
-	}
-	for id := range h.accepted {
-		switch {
-		case h.done[id] && left[id]:
-			t.Errorf("%s was settled and is there", id)
-		case !h.done[id] && !h.perhaps[id] && !left[id]:
-			t.Errorf("%s was accepted and is lost", id)
-		}
-	}
-	for id := range left {
-		if !h.accepted[id] && !h.unknown[id] {
-			t.Errorf("%s was refused and is there", id)
-		}
-	}
-	audited(t, s)
-	t.Logf("accepted %d, unknown %d, refused %d, done %d, perhaps done %d, left %d", len(h.accepted), len(h.unknown), len(h.refused), len(h.done), len(h.perhaps), len(left))
-}
-
-func entries(t *testing.T, s *Store, queue string) (all []redrive.Entry) {
-	t.Helper()
-	q := redrive.Query{Queue: queue, Limit: redrive.MaxPage}
-	for {
-		page, err := s.Find(t.Context(), q)
-		noErr(t, err)
-		all = append(all, page.Entries...)
-		if q.After = page.Next; q.After == "" {
-			return all
-		}
-	}
-}
-
-// traffic publishes, claims and settles until it is stopped.
-func traffic(t *testing.T, s *Store, h *history, queue string) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for p := range 4 {
-		wg.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				id := fmt.Sprintf("%d-%d", p, i)
-				h.published(id, redrive.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: queue, ID: id, Body: []byte(id)}})))
-			}
-		})
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				req := redrive.ClaimRequest{Queue: queue, Max: 1 + p*5, Lease: time.Minute, Instance: fmt.Sprint(p)}
-				got, err := s.Claim(context.Background(), req)
-				if err != nil || len(got) == 0 {
-					sleep(ctx, time.Millisecond)
-					continue
-				}
-				list := make([]redrive.Settlement, len(got))
-				for j := range got {
-					list[j] = redrive.Settlement{Receipt: got[j].Receipt, Outcome: redrive.OutcomeDone}
-					if j%3 == 2 {
-						list[j].Outcome, list[j].Reason = redrive.OutcomeDead, redrive.ReasonPermanent
-					}
-				}
-				for try := 0; ; try++ { // what is unknown is repeated, as the engine does
-					errs := s.Settle(context.Background(), list)
-					unknown := false
-					for j := range list {
-						var err error
-						if errs != nil {
-							err = errs[j]
-						}
-						unknown = unknown || errors.Is(err, redrive.ErrUnknown)
-						if list[j].Outcome == redrive.OutcomeDone {
-							h.settled(t, got[j].ID, err)
-						}
-					}
-					if !unknown || try == 20 || ctx.Err() != nil {
-						break
-					}
-					sleep(ctx, 20*time.Millisecond)
-				}
-			}
-		})
-	}
-	return func() { cancel(); wg.Wait() }
-}
-
-// busy waits until messages were published and settled since.
-func (h *history) busy(t *testing.T, n int) {
-	t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
-	poll := time.NewTicker(2 * time.Millisecond)
-	defer poll.Stop()
-	h.mu.Lock()
-	accepted, done := len(h.accepted)+n, len(h.done)+n
-	h.mu.Unlock()
-	for {
-		<-poll.C
-		h.mu.Lock()
-		enough := len(h.accepted) >= accepted && len(h.done) >= done
-		h.mu.Unlock()
-		if enough {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("nothing goes on any more")
-		}
-	}
-}
 
 func TestServerDiesUnderTraffic(t *testing.T) {
 	private := pgtest.Start(t, nil)
 	s, err := Open(t.Context(), private.URL(), WithTimeout(5*time.Second))
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
-	h := newHistory()
-	stop := traffic(t, s, h, "a")
+	h := faulttest.NewHistory()
+	stop := h.Traffic(t, s, "a")
 	for round := range proofRounds(t, 4) {
-		h.busy(t, 200)
+		h.Busy(t, 200)
 		end := private.Kill
 		if round%2 == 1 {
 			end = private.Stop
@@ -187,9 +33,9 @@ func TestServerDiesUnderTraffic(t *testing.T) {
 		noErr(t, end())
 		noErr(t, private.Resume())
 	}
-	h.busy(t, 200)
+	h.Busy(t, 200)
 	stop()
-	h.check(t, s, "a")
+	h.Check(t, s, "a")
 }
 
 // A claim is not synced. After a crash of the server that undid it, the next claim must
@@ -232,24 +78,24 @@ func TestConnectionsCutUnderTraffic(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	p := newProxy(t, server.Addr())
+	p := faulttest.NewProxy(t, server.Addr())
 	schema := fmt.Sprintf("test_%d", schemas.Add(1))
 	s, err := Open(t.Context(), fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", p.Addr()), WithSchema(schema), WithTimeout(5*time.Second))
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
-	h := newHistory()
-	stop := traffic(t, s, h, "a")
+	h := faulttest.NewHistory()
+	stop := h.Traffic(t, s, "a")
 	for range proofRounds(t, 25) {
-		h.busy(t, 20+rng.IntN(60))
+		h.Busy(t, 20+rng.IntN(60))
 		if rng.IntN(2) == 0 {
-			p.muffle() // the server carries out what was sent, and nobody hears of it
-			sleep(t.Context(), time.Duration(rng.IntN(20))*time.Millisecond)
+			p.Muffle() // the server carries out what was sent, and nobody hears of it
+			sqlstore.Sleep(t.Context(), time.Duration(rng.IntN(20))*time.Millisecond)
 		}
-		p.cut()
+		p.Cut()
 	}
-	h.busy(t, 100)
+	h.Busy(t, 100)
 	stop()
-	h.check(t, openIn(t, schema), "a")
+	h.Check(t, openIn(t, schema), "a")
 }
 
 // The server's clock decides. That of this process may be an hour off it.
@@ -261,7 +107,7 @@ func TestClocksMayDiffer(t *testing.T) {
 			}
 		})
 		faulttest.Clocks(t, s)
-		audited(t, s)
+		faulttest.Audited(t, s)
 	}
 }
 
@@ -288,7 +134,7 @@ func TestStatementTimeoutChangesNothing(t *testing.T) {
 	}
 	noErr(t, tx.Rollback(t.Context()))
 	noErr(t, redrive.FirstError(slow.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
-	audited(t, s)
+	faulttest.Audited(t, s)
 }
 
 func TestFullPoolIsAFaultNotAnUnknownOutcome(t *testing.T) {
@@ -319,7 +165,7 @@ func TestChangesAreSeenWithoutHints(t *testing.T) {
 	other := connect(t, s, WithoutListen())
 	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "a"}})
 	noErr(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	noErr(t, redrive.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 	for {
@@ -336,7 +182,7 @@ func TestHintsReachOtherProcesses(t *testing.T) {
 	other := connect(t, s)
 	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "a"}})
 	noErr(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	seen := make(chan error, 1)
 	go func() {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Get implements redrive.Store.
@@ -28,7 +28,7 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 		if err != nil {
 			return err
 		}
-		found[m.Ref()], err = m.entry(now, true)
+		found[m.Ref()], err = m.Entry(now, true)
 		return err
 	}, queues, ids)
 	if err != nil {
@@ -61,37 +61,6 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Reme
 	return found, nil
 }
 
-// pageMark is where the next page begins: a queue, whether its dead letters are
-// reached, and the last entry seen.
-type pageMark struct {
-	queue string
-	dead  bool
-	died  time.Time
-	id    string
-}
-
-func (m pageMark) String() string {
-	phase := "w"
-	if m.dead {
-		phase = "d"
-	}
-	return strings.Join([]string{m.queue, phase, m.died.Format(time.RFC3339Nano), m.id}, "/")
-}
-
-func parseMark(text string) (m pageMark, err error) {
-	if text == "" {
-		return m, nil
-	}
-	parts := strings.Split(text, "/")
-	if len(parts) == 4 && (parts[1] == "w" || parts[1] == "d") && redrive.CheckQueue(parts[0]) == nil && (parts[3] == "" || redrive.CheckID(parts[3]) == nil) {
-		if m.died, err = time.Parse(time.RFC3339Nano, parts[2]); err == nil {
-			m.queue, m.dead, m.id = parts[0], parts[1] == "d", parts[3]
-			return m, nil
-		}
-	}
-	return m, &redrive.Error{Op: "find", Err: fmt.Errorf("%w page mark %q", redrive.ErrInvalid, text), Hint: "use the Next of the page before"}
-}
-
 // Find implements redrive.Store. Waiting messages come in the order of their ids, dead
 // letters in that of their death, queue by queue.
 func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
@@ -99,7 +68,7 @@ func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error)
 	if err := s.ready(ctx); err != nil {
 		return page, err
 	}
-	at, err := parseMark(q.After)
+	at, err := sqlstore.ParseMark(q.After)
 	if err != nil {
 		return page, err
 	}
@@ -115,7 +84,7 @@ func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error)
 type finder struct {
 	store *Store
 	query *redrive.Query
-	at    pageMark
+	at    sqlstore.PageMark
 	now   time.Time
 	page  *redrive.Page
 	left  int // how many may still be looked at
@@ -138,17 +107,17 @@ func (f *finder) find(ctx context.Context) error {
 		}
 	}
 	for _, queue := range queues {
-		if queue < f.at.queue {
+		if queue < f.at.Queue {
 			continue
 		}
-		if queue > f.at.queue {
-			f.at = pageMark{queue: queue}
+		if queue > f.at.Queue {
+			f.at = sqlstore.PageMark{Queue: queue}
 		}
 		for _, dead := range []bool{false, true} {
-			if dead && !f.at.dead {
-				f.at = pageMark{queue: queue, dead: true}
+			if dead && !f.at.Dead {
+				f.at = sqlstore.PageMark{Queue: queue, Dead: true}
 			}
-			if dead != f.at.dead || !f.wants(dead) {
+			if dead != f.at.Dead || !f.wants(dead) {
 				continue
 			}
 			if err := f.search(ctx); err != nil {
@@ -176,7 +145,7 @@ func (f *finder) search(ctx context.Context) error {
 	room := f.query.PageLimit() - len(f.page.Entries)
 	name, args := f.statement(room + 1)
 	full := false
-	var last pageMark
+	var last sqlstore.PageMark
 	err := f.store.read(ctx, name, nil, func(r row) error {
 		m, err := scanMessage(r)
 		if err != nil {
@@ -187,8 +156,8 @@ func (f *finder) search(ctx context.Context) error {
 			return nil
 		}
 		room--
-		last = pageMark{queue: m.Queue, dead: m.dead, died: m.died, id: m.ID}
-		e, err := m.entry(f.now, f.query.Bodies)
+		last = sqlstore.PageMark{Queue: m.Queue, Dead: m.Dead, Died: m.Died, ID: m.ID}
+		e, err := m.Entry(f.now, f.query.Bodies)
 		if err != nil {
 			return err
 		}
@@ -199,7 +168,7 @@ func (f *finder) search(ctx context.Context) error {
 		return err
 	}
 	if full {
-		if last.id != "" {
+		if last.ID != "" {
 			f.at = last
 		}
 		f.page.Next = f.at.String()
@@ -215,8 +184,8 @@ func (f *finder) bound(ctx context.Context) error {
 	err := f.store.read(ctx, name, nil, func(r row) error {
 		reached = true
 		var died *time.Time
-		err := r.Scan(&f.at.id, &died)
-		f.at.died = timeOf(died)
+		err := r.Scan(&f.at.ID, &died)
+		f.at.Died = timeOf(died)
 		return err
 	}, args...)
 	if err != nil || !reached {
@@ -230,12 +199,12 @@ func (f *finder) bound(ctx context.Context) error {
 func (f *finder) statement(limit int) (name string, args []any) {
 	q := f.query
 	header, value := headerFilter(q.Header)
-	args = []any{f.at.queue, f.at.id, f.left, limit, orNullInt(int(q.State)), orNullText(q.Kind), orNullText(q.Key), orNullText(q.Plan),
+	args = []any{f.at.Queue, f.at.ID, f.left, limit, orNullInt(int(q.State)), orNullText(q.Kind), orNullText(q.Key), orNullText(q.Plan),
 		orNullText(q.NotPlan), sinceOrNull(q.Since), untilOrNull(q.Until), orNullText(q.Text), header, value}
 	switch {
-	case f.at.dead:
+	case f.at.Dead:
 		name = "find_dead"
-		args = append(args, f.at.died, orNullInt(int(q.Reason)), orNullText(q.Signature))
+		args = append(args, f.at.Died, orNullInt(int(q.Reason)), orNullText(q.Signature))
 	case q.Key != "":
 		name = "find_key"
 	default:
@@ -249,10 +218,10 @@ func (f *finder) statement(limit int) (name string, args []any) {
 
 func (f *finder) place() (name string, args []any) {
 	q := f.query
-	args = []any{f.at.queue, f.at.id, f.left}
+	args = []any{f.at.Queue, f.at.ID, f.left}
 	switch {
-	case f.at.dead:
-		return "find_dead_place", append(args, f.at.died, sinceOrNull(q.Since), untilOrNull(q.Until), orNullInt(int(q.Reason)), orNullText(q.Signature))
+	case f.at.Dead:
+		return "find_dead_place", append(args, f.at.Died, sinceOrNull(q.Since), untilOrNull(q.Until), orNullInt(int(q.Reason)), orNullText(q.Signature))
 	case q.Key != "":
 		return "find_key_place", append(args, q.Key)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Hints. After a commit the names of the queues that changed are sent by NOTIFY, on a
@@ -103,7 +105,7 @@ func (h *hints) send(ctx context.Context) {
 				return
 			}
 		}
-		sleep(ctx, hintPause)
+		sqlstore.Sleep(ctx, hintPause)
 	}
 }
 
@@ -123,7 +125,7 @@ func (h *hints) receive(ctx context.Context) {
 			return
 		}
 		if names := strings.Split(n.Payload, " "); names[0] != h.self {
-			h.store.notice(names[1:])
+			h.store.watcher.Notice(names[1:])
 		}
 	}
 }

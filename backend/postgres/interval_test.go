@@ -10,5 +10,5 @@ import (
 func TestFixedIntervalAmongInstances(t *testing.T) {
 	s := open(t)
 	faulttest.FixedInterval(t, s, func() redrive.Store { return connect(t, s) })
-	audited(t, s)
+	faulttest.Audited(t, s)
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -60,6 +61,10 @@ func proofRounds(t testing.TB, usual int) int {
 
 var schemas, clients atomic.Int64
 
+// patience is how long a store of the tests waits for its server, which may have much to
+// do beside.
+const patience = 5 * time.Minute
+
 // open opens a store in a schema of its own.
 func open(t testing.TB, opts ...Option) *Store {
 	t.Helper()
@@ -69,7 +74,7 @@ func open(t testing.TB, opts ...Option) *Store {
 func openIn(t testing.TB, schema string, opts ...Option) *Store {
 	t.Helper()
 	url := fmt.Sprintf("%s&application_name=client-%d-", server.URL(), clients.Add(1))
-	s, err := Open(context.Background(), url, append([]Option{WithSchema(schema)}, opts...)...)
+	s, err := Open(context.Background(), url, append([]Option{WithSchema(schema), WithTimeout(patience)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +117,7 @@ func crash(t testing.TB, s *Store, opts ...Option) *Store {
 			s.pool.Config().ConnConfig.RuntimeParams["application_name"]+"%").Scan(&left)
 		noErr(t, err)
 		if left == 0 {
-			s.gatherer.close()
+			s.gatherer.Close()
 			s.running.Wait()
 			s.pool.Close()
 			return other

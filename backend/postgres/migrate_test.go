@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/faulttest"
 )
 
 func TestManyInstancesMigrateAtOnce(t *testing.T) {
@@ -100,7 +101,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := s.Trim(t.Context(), redrive.Retention{}, 10); err != nil {
 		t.Errorf("trim: %v", err)
 	}
-	audited(t, s)
+	faulttest.Audited(t, s)
 }
 
 // The books are the same before and after differences were folded in, while others
@@ -137,7 +138,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c[i].Queue, c[i].AllWaiting(), n)
 		}
 	}
-	audited(t, s)
+	faulttest.Audited(t, s)
 }
 
 func TestProbeWarnsOfWhatLosesMessages(t *testing.T) {

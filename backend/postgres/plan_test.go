@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // fillWaiting and fillDead store messages by SQL, beside the books.
@@ -105,11 +106,11 @@ func made(n int) []bool {
 
 // publishArgs are those of the statement publish for messages that are there.
 func publishArgs(n int, queue string) []any {
-	items := make([]*item, n)
+	items := make([]*sqlstore.Item, n)
 	for i := range items {
 		m := redrive.Message{Queue: queue, ID: fmt.Sprintf("w%d", i+1)}
-		items[i] = newItem(&m, new(error))
-		items[i].made = true
+		items[i] = sqlstore.NewItem(&m, new(error))
+		items[i].Made = true
 	}
 	return groupArgs(items)
 }

@@ -26,7 +26,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,8 +56,8 @@ type Store struct {
 	alive    context.Context    //nolint:containedctx // of the background goroutines
 	running  sync.WaitGroup
 	over     atomic.Bool
-	gatherer gatherer
-	watcher  watcher
+	gatherer sqlstore.Gatherer
+	watcher  sqlstore.Watcher
 	hints    hints
 	floors   sqlstore.Floors
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
@@ -198,42 +197,19 @@ func openError(err error, hint string) error {
 
 // begin starts what runs in the background.
 func (s *Store) begin(conn *pgx.ConnConfig) {
-	s.watcher.init()
-	s.gatherer.store = s
-	s.hints.init(s, conn)
-	s.spawn(s.poll)
-	s.spawn(s.upkeep)
-	s.spawn(func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
-	if s.listen {
-		s.spawn(s.hints.send)
-		s.spawn(s.hints.receive)
+	s.watcher = sqlstore.Watcher{
+		Peek: s.peek, Ready: s.ready, Closed: s.alive.Done(), Shortest: s.pollMin, Longest: s.pollMax, Timeout: s.timeout,
 	}
-}
-
-// spawn runs a long-lived function, again after a pause if it panics, until Close.
-func (s *Store) spawn(f func(ctx context.Context)) {
-	s.running.Go(func() {
-		for s.alive.Err() == nil {
-			func() {
-				defer func() {
-					if v := recover(); v != nil {
-						slog.Error("postgres: a background function panicked; it is begun anew", "panic", v)
-					}
-				}()
-				f(s.alive)
-			}()
-			sleep(s.alive, s.pollMax)
-		}
-	})
-}
-
-// sleep waits, or returns early when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+	s.gatherer = sqlstore.Gatherer{
+		Store: s.storeItems, Alone: copies, AtFault: dataError, Fault: fault, Changed: s.changed, Timeout: s.timeout, Bytes: groupBytes,
+	}
+	s.hints.init(s, conn)
+	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.watcher.Poll)
+	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.upkeep)
+	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
+	if s.listen {
+		sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.hints.send)
+		sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.hints.receive)
 	}
 }
 
@@ -244,9 +220,9 @@ func (s *Store) Close() error {
 		s.running.Wait()
 		return nil
 	}
-	s.gatherer.close()
+	s.gatherer.Close()
 	s.stop()
-	s.watcher.wakeAll()
+	s.watcher.Wake()
 	s.running.Wait()
 	s.pool.Close()
 	return nil

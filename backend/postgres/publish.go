@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Publish implements redrive.Sink. Calls that come together share a statement. ctx
@@ -16,83 +16,50 @@ import (
 // at most the store's timeout.
 func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	if err := s.ready(ctx); err != nil {
-		return fillErrors(len(msgs), err)
+		return sqlstore.FillErrors(len(msgs), err)
 	}
-	errs := make([]error, len(msgs))
-	items := make([]*item, 0, len(msgs))
-	for i := range msgs {
-		if errs[i] = msgs[i].Validate(); errs[i] == nil {
-			items = append(items, newItem(&msgs[i], &errs[i]))
+	return s.gatherer.Publish(ctx, msgs)
+}
+
+// storeItems stores the items of some calls in one statement, or of one call by COPY.
+func (s *Store) storeItems(ctx context.Context, items []*sqlstore.Item, alone bool) (err error) {
+	defer func(began time.Time) { s.observe("publish", began, err) }(time.Now())
+	if alone {
+		return s.copy(ctx, items)
+	}
+	return again(ctx, func() error {
+		conn, err := s.acquire(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	if len(items) == 0 {
-		return errs
-	}
-	if !s.gatherer.publish(ctx, items) {
-		for _, it := range items {
-			*it.result = ctx.Err()
-		}
-		return errs
-	}
-	for _, it := range items {
-		it.from.ID = it.ID // also if the outcome is unknown: repeated under this id, it is recognised
-	}
-	if redrive.FirstError(errs) == nil {
-		return nil
-	}
-	return errs
+		defer conn.Release()
+		return store(ctx, pgxDB{conn}, s.sql, items)
+	})
 }
 
-// item is one message on its way into the database.
-type item struct {
-	redrive.Message
-	from   *redrive.Message // the caller's
-	chosen bool             // the caller chose the id
-	made   bool             // it looks like one that a store makes
-	hash   uint64           // of a chosen one
-	result *error
-	done   bool // stored or refused, by a statement that counts
-}
-
-func newItem(m *redrive.Message, result *error) *item {
-	it := &item{Message: *m, from: m, result: result}
-	if m.ID == "" {
-		it.ID = redrive.NewID()
-		return it
-	}
-	it.chosen, it.made, it.hash = true, isMade(m.ID), redrive.BodyHash(m)
-	return it
-}
-
-// isMade reports whether an id has the form of those that a store makes.
-func isMade(id string) bool { return len(id) == 36 && id[8] == '-' && id[14] == '7' && id[23] == '-' }
-
-// plain reports a message that nothing can be in the way of, and that carries nothing
-// out of the ordinary.
-func (it *item) plain() bool {
-	return !it.chosen && it.Key == "" && it.ReplyTo == "" && it.ExpiresAt.IsZero() && it.Lineage == (redrive.Lineage{})
-}
+// groupBytes bounds a statement that calls share.
+const groupBytes = 8 << 20
 
 // store publishes items in as few statements as their ids allow: no id may be twice in
 // one. Results go to the items; an error is the statement's, and what is done by then
 // is not done again.
-func store(ctx context.Context, q db, sql *statements, items []*item) error {
+func store(ctx context.Context, q db, sql *statements, items []*sqlstore.Item) error {
 	for len(items) > 0 {
-		var now, later []*item
+		var now, later []*sqlstore.Item
 		seen := make(map[redrive.Ref]bool)
 		plain := true
 		for _, it := range items {
-			if it.done {
+			if it.Done {
 				continue
 			}
-			if it.chosen {
+			if it.Chosen {
 				if seen[it.Ref()] {
 					later = append(later, it)
 					continue
 				}
 				seen[it.Ref()] = true
 			}
-			plain = plain && it.plain()
+			plain = plain && it.Plain()
 			now = append(now, it)
 		}
 		if len(now) == 0 {
@@ -106,18 +73,18 @@ func store(ctx context.Context, q db, sql *statements, items []*item) error {
 			return err
 		}
 		for _, it := range now {
-			it.done = true
+			it.Done = true
 		}
 		items = later
 	}
 	return nil
 }
 
-func storePlain(ctx context.Context, q db, sql *statements, items []*item) error {
+func storePlain(ctx context.Context, q db, sql *statements, items []*sqlstore.Item) error {
 	if len(items) == 1 {
 		it := items[0]
 		_, err := q.exec(ctx, sql.get("publish_one"), it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body),
-			micros(it.Delay), timeOrNull(it.DeliverAt), it.Size())
+			sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), it.Size())
 		return err
 	}
 	n := len(items)
@@ -125,15 +92,15 @@ func storePlain(ctx context.Context, q db, sql *statements, items []*item) error
 	bodies, delays, at, sizes := make([][]byte, n), make([]int64, n), make([]*time.Time, n), make([]int64, n)
 	for i, it := range items {
 		queues[i], ids[i], kinds[i], headers[i] = it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers)
-		bodies[i], delays[i], at[i], sizes[i] = body(it.Body), micros(it.Delay), timeOrNull(it.DeliverAt), int64(it.Size())
+		bodies[i], delays[i], at[i], sizes[i] = body(it.Body), sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), int64(it.Size())
 	}
 	_, err := q.exec(ctx, sql.get("publish_plain"), queues, ids, kinds, headers, bodies, delays, at, sizes)
 	return err
 }
 
 // storeGroup publishes items whose ids differ.
-func storeGroup(ctx context.Context, q db, sql *statements, items []*item) error {
-	var refused []*item
+func storeGroup(ctx context.Context, q db, sql *statements, items []*sqlstore.Item) error {
+	var refused []*sqlstore.Item
 	err := q.query(ctx, sql.get("publish"), func(r row) error {
 		var ord int
 		if err := r.Scan(&ord); err != nil {
@@ -149,7 +116,7 @@ func storeGroup(ctx context.Context, q db, sql *statements, items []*item) error
 }
 
 // groupArgs are the arguments of publish.
-func groupArgs(items []*item) []any {
+func groupArgs(items []*sqlstore.Item) []any {
 	n := len(items)
 	queues, ids, kinds, keys, headers := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]*string, n)
 	bodies, delays, at, expires, reply := make([][]byte, n), make([]int64, n), make([]*time.Time, n), make([]*time.Time, n), make([]string, n)
@@ -157,10 +124,10 @@ func groupArgs(items []*item) []any {
 	sizes, chosen, hashes, made := make([]int64, n), make([]bool, n), make([]int64, n), make([]bool, n)
 	for i, it := range items {
 		queues[i], ids[i], kinds[i], keys[i], headers[i] = it.Queue, it.ID, it.Kind, it.Key, encodeHeaders(it.Headers)
-		bodies[i], delays[i], at[i], expires[i] = body(it.Body), micros(it.Delay), timeOrNull(it.DeliverAt), timeOrNull(it.ExpiresAt)
+		bodies[i], delays[i], at[i], expires[i] = body(it.Body), sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), timeOrNull(it.ExpiresAt)
 		reply[i], generations[i], redrives[i] = it.ReplyTo, int64(it.Generation), int64(it.Redrives)
 		plans[i], origins[i], edited[i], sizes[i] = it.Plan, it.Origin, it.EditedFrom, int64(it.Size())
-		chosen[i], hashes[i], made[i] = it.chosen, int64(it.hash), it.made //nolint:gosec // the bits are what counts
+		chosen[i], hashes[i], made[i] = it.Chosen, int64(it.Hash), it.Made //nolint:gosec // the bits are what counts
 	}
 	return []any{queues, ids, kinds, keys, headers, bodies, delays, at, expires, reply, generations, redrives, plans, origins, edited,
 		sizes, chosen, hashes, made}
@@ -168,11 +135,11 @@ func groupArgs(items []*item) []any {
 
 // judge tells refused messages from one another: the same again, or another under the
 // same id.
-func judge(ctx context.Context, q db, sql *statements, refused []*item) error {
+func judge(ctx context.Context, q db, sql *statements, refused []*sqlstore.Item) error {
 	queues, ids := make([]string, len(refused)), make([]string, len(refused))
 	for i, it := range refused {
 		queues[i], ids[i] = it.Queue, it.ID
-		*it.result = redrive.ErrDuplicate // if it is gone by now
+		*it.Result = redrive.ErrDuplicate // if it is gone by now
 	}
 	return q.query(ctx, sql.get("refused"), func(r row) error {
 		var ord int
@@ -185,33 +152,15 @@ func judge(ctx context.Context, q db, sql *statements, refused []*item) error {
 		it := refused[ord-1]
 		switch {
 		case hash != nil:
-			*it.result = sameOrNot(uint64(*hash) == it.hash) //nolint:gosec // the bits are what counts
+			*it.Result = sqlstore.SameOrNot(uint64(*hash) == it.Hash) //nolint:gosec // the bits are what counts
 		case kind != nil && key != nil:
-			*it.result = sameOrNot(redrive.BodyHash(&redrive.Message{Kind: *kind, Key: *key, Body: body}) == it.hash)
+			*it.Result = sqlstore.SameOrNot(redrive.BodyHash(&redrive.Message{Kind: *kind, Key: *key, Body: body}) == it.Hash)
 		}
 		return nil
 	}, queues, ids)
 }
 
-func sameOrNot(same bool) error {
-	if same {
-		return redrive.ErrDuplicate
-	}
-	return redrive.ErrConflict
-}
-
 // Times and values as they are stored.
-
-// micros is a duration in microseconds, rounded up so that nothing is due early, and
-// within what can be added to the present.
-func micros(d time.Duration) int64 {
-	const most = int64(250*365*24*time.Hour) / int64(time.Microsecond)
-	us := int64(d) / int64(time.Microsecond)
-	if d%time.Microsecond > 0 {
-		us++
-	}
-	return min(us, most)
-}
 
 func timeOrNull(t time.Time) *time.Time {
 	if t.IsZero() {
@@ -268,17 +217,6 @@ func decodeHeaders(b []byte) (redrive.Headers, error) {
 		h[i] = redrive.Header{Name: string(pairs[i][0]), Value: pairs[i][1]}
 	}
 	return h, nil
-}
-
-// queuesOf returns the queues that items went to, each once.
-func queuesOf(items []*item) []string {
-	var names []string
-	for _, it := range items {
-		if *it.result == nil && !slices.Contains(names, it.Queue) {
-			names = append(names, it.Queue)
-		}
-	}
-	return names
 }
 
 // storable makes text of a foreign message that a database can hold. What was lost is

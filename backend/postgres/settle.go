@@ -14,13 +14,13 @@ import (
 // the outcomes; emits, dead letters and the heads of keys take a transaction.
 func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error {
 	if err := s.ready(ctx); err != nil {
-		return fillErrors(len(items), err)
+		return sqlstore.FillErrors(len(items), err)
 	}
 	ctx, cancel := s.detach(ctx)
 	defer cancel()
 	errs := make([]error, len(items))
 	var queues []string
-	for _, round := range rounds(items, errs) {
+	for _, round := range sqlstore.Rounds(items, errs) {
 		plain, rest := split(items, round)
 		if len(plain) > 0 {
 			s.settlePlain(ctx, items, plain, errs)
@@ -52,25 +52,6 @@ func touched(st *redrive.Settlement) []string {
 		queues = append(queues, st.Emit[i].Queue)
 	}
 	return queues
-}
-
-// rounds checks settlements and parts them so that no message is twice in a round: one
-// statement sees a row once.
-func rounds(items []redrive.Settlement, errs []error) [][]int {
-	var all [][]int
-	times := make(map[redrive.Ref]int)
-	for i := range items {
-		if errs[i] = items[i].Validate(); errs[i] != nil {
-			continue
-		}
-		n := times[items[i].Receipt.Ref]
-		times[items[i].Receipt.Ref]++
-		if n == len(all) {
-			all = append(all, nil)
-		}
-		all[n] = append(all[n], i)
-	}
-	return all
 }
 
 // split parts what one statement can settle from what needs a transaction.
@@ -118,7 +99,7 @@ func (s *Store) settlePlain(ctx context.Context, items []redrive.Settlement, whi
 
 // settleRows settles waiting messages. It returns those whose claim did not hold, and
 // the keys that others left.
-func settleRows(ctx context.Context, q db, sql *statements, items []redrive.Settlement, which []int) (lost []int, left []leaving, err error) {
+func settleRows(ctx context.Context, q db, sql *statements, items []redrive.Settlement, which []int) (lost []int, left []sqlstore.Leaving, err error) {
 	n := len(which)
 	queues, ids, tokens, nonces := make([]string, n), make([]string, n), make([]int64, n), make([]int64, n)
 	done := true
@@ -143,7 +124,7 @@ func settleRows(ctx context.Context, q db, sql *statements, items []redrive.Sett
 	failures, signatures := make([]*string, n), make([]string, n)
 	for j, i := range which {
 		st := &items[i]
-		outcomes[j], delays[j], reasons[j] = int64(st.Outcome), micros(st.After), int64(st.Reason)
+		outcomes[j], delays[j], reasons[j] = int64(st.Outcome), sqlstore.Micros(st.After), int64(st.Reason)
 		if st.Failure != nil {
 			failures[j], signatures[j] = failureText(st.Failure), st.Failure.Signature
 		}
@@ -157,7 +138,7 @@ func settleRows(ctx context.Context, q db, sql *statements, items []redrive.Sett
 		}
 		i := which[ord-1]
 		if held {
-			left = append(left, leaving{queue: items[i].Receipt.Queue, id: items[i].Receipt.ID, key: key, back: items[i].Outcome == redrive.OutcomeRepeat})
+			left = append(left, sqlstore.Leaving{LineKey: sqlstore.LineKey{Queue: items[i].Receipt.Queue, Key: key}, ID: items[i].Receipt.ID, Back: items[i].Outcome == redrive.OutcomeRepeat})
 		} else {
 			lost = append(lost, i)
 		}
@@ -192,7 +173,7 @@ func (s *Store) explain(ctx context.Context, items []redrive.Settlement, lost []
 // whyLost returns ErrLeaseLost for messages that are there, ErrNotFound for others.
 func (s *Store) whyLost(ctx context.Context, refs []redrive.Ref) []error {
 	queues, ids := names(refs)
-	reasons := fillErrors(len(refs), redrive.ErrNotFound)
+	reasons := sqlstore.FillErrors(len(refs), redrive.ErrNotFound)
 	err := s.one(ctx, "there", nil, func(r row) error {
 		var ord int
 		err := r.Scan(&ord)
@@ -200,7 +181,7 @@ func (s *Store) whyLost(ctx context.Context, refs []redrive.Ref) []error {
 		return err
 	}, queues, ids)
 	if err != nil {
-		return fillErrors(len(refs), redrive.ErrLeaseLost) // that much is certain
+		return sqlstore.FillErrors(len(refs), redrive.ErrLeaseLost) // that much is certain
 	}
 	return reasons
 }
@@ -241,7 +222,7 @@ func (s *Store) settleRest(ctx context.Context, items []redrive.Settlement, whic
 // settleTx settles within a transaction and returns those whose claim did not hold. An
 // emit that is refused is a RefusedError.
 func settleTx(ctx context.Context, tx db, sql *statements, items []redrive.Settlement, which []int) (lost []int, err error) {
-	w := &work{db: tx, sql: sql}
+	w := newWork(tx, sql)
 	var live, dead []int
 	var refs []redrive.Ref
 	for _, i := range which {
@@ -255,7 +236,7 @@ func settleTx(ctx context.Context, tx db, sql *statements, items []redrive.Settl
 			refs = append(refs, items[i].Receipt.Ref)
 		}
 	}
-	if err := w.lockKeys(ctx, refs); err != nil {
+	if err := w.LockKeys(ctx, refs); err != nil {
 		return nil, err
 	}
 	if len(live) > 0 {
@@ -269,7 +250,7 @@ func settleTx(ctx context.Context, tx db, sql *statements, items []redrive.Settl
 		}
 	}
 	if len(dead) > 0 {
-		missed, err := w.settleDead(ctx, items, dead)
+		missed, err := w.SettleDead(ctx, items, dead)
 		if err != nil {
 			return nil, err
 		}
@@ -284,13 +265,13 @@ func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost
 	for _, i := range lost {
 		gone[i] = true
 	}
-	var emits []*item
+	var emits []*sqlstore.Item
 	for _, i := range which {
 		if gone[i] {
 			continue
 		}
 		for j := range items[i].Emit {
-			emits = append(emits, newItem(&items[i].Emit[j], new(error)))
+			emits = append(emits, sqlstore.NewItem(&items[i].Emit[j], new(error)))
 		}
 	}
 	if len(emits) == 0 {
@@ -300,7 +281,7 @@ func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost
 		return err
 	}
 	for _, e := range emits {
-		if err := *e.result; err != nil && !errors.Is(err, redrive.ErrDuplicate) {
+		if err := *e.Result; err != nil && !errors.Is(err, redrive.ErrDuplicate) {
 			return &sqlstore.RefusedError{Err: fmt.Errorf("emit: %w", err)}
 		}
 	}
@@ -310,7 +291,7 @@ func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost
 // Extend implements redrive.Source. It is one statement and costs no sync.
 func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	if err := s.ready(ctx); err != nil {
-		return fillErrors(len(receipts), err)
+		return sqlstore.FillErrors(len(receipts), err)
 	}
 	ctx, cancel := s.detach(ctx)
 	defer cancel()
@@ -328,9 +309,9 @@ func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease ti
 		err := r.Scan(&ord)
 		held[max(ord, 1)-1] = true
 		return err
-	}, queues, ids, tokens, nonces, dead, int64(max(lease, minLease)/time.Microsecond))
+	}, queues, ids, tokens, nonces, dead, int64(max(lease, sqlstore.MinLease)/time.Microsecond))
 	if err != nil {
-		return fillErrors(n, fault("extend", err))
+		return sqlstore.FillErrors(n, fault("extend", err))
 	}
 	var lost []int
 	var refs []redrive.Ref

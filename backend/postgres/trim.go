@@ -6,59 +6,24 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Bounds of trimming.
 const (
-	trimSlice = 500                 // dead letters a transaction
 	keepInbox = 30 * 24 * time.Hour // how long Once remembers
 )
 
 // Trim implements redrive.Store.
 func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redrive.Trimmed, error) {
-	var all redrive.Trimmed
 	if err := s.ready(ctx); err != nil {
-		return all, err
+		return redrive.Trimmed{}, err
 	}
-	left := int64(limit)
-	if err := s.trimExpired(ctx, &all, left); err != nil {
-		return all, err
-	}
-	left -= all.Remembered + all.Records
-	if r.DeadAge <= 0 && r.DeadKeep <= 0 {
-		return all, nil
-	}
-	var only []string
-	if r.Queue != "" {
-		only = []string{r.Queue}
-	}
-	counts, err := s.Counts(ctx, only...)
-	if err != nil {
-		return all, err
-	}
-	for i := range counts {
-		excess := int64(0)
-		if r.DeadKeep > 0 {
-			excess = max(counts[i].AllDead()-r.DeadKeep, 0)
-		}
-		for left > 0 && counts[i].AllDead() > 0 && (r.DeadAge > 0 || excess > 0) {
-			n, err := s.trimDead(ctx, counts[i].Queue, &r, min(left, trimSlice), excess)
-			all.Dead += n
-			left -= n
-			excess = max(excess-n, 0)
-			if err != nil {
-				return all, err
-			}
-			if n == 0 {
-				break
-			}
-		}
-	}
-	return all, nil
+	return sqlstore.Trim(ctx, &r, int64(limit), s)
 }
 
-// trimExpired removes what expired by itself.
-func (s *Store) trimExpired(ctx context.Context, all *redrive.Trimmed, limit int64) error {
+// TrimExpired implements sqlstore.Trimmer: it removes what expired by itself.
+func (s *Store) TrimExpired(ctx context.Context, all *redrive.Trimmed, limit int64) error {
 	if limit <= 0 {
 		return nil
 	}
@@ -74,44 +39,23 @@ func (s *Store) trimExpired(ctx context.Context, all *redrive.Trimmed, limit int
 	}))
 }
 
-// trimDead removes the dead letters of a queue that are too old or too many.
-func (s *Store) trimDead(ctx context.Context, queue string, r *redrive.Retention, limit, excess int64) (n int64, err error) {
-	b := bookDropped
-	if r.Archived {
-		b = bookArchived
-	}
+// TrimDead implements sqlstore.Trimmer: it removes the dead letters of a queue that are too old or too many.
+func (s *Store) TrimDead(ctx context.Context, queue string, r *redrive.Retention, limit, excess int64) (n int64, err error) {
 	err = s.inTx(ctx, "trim_dead", func(tx db) error {
 		n = 0
-		w := &work{db: tx, sql: s.sql}
+		w := newWork(tx, s.sql)
 		var refs []redrive.Ref
 		err := tx.query(ctx, s.sql.get("trim_dead"), func(row row) error {
 			ref := redrive.Ref{Queue: queue}
 			err := row.Scan(&ref.ID)
 			refs = append(refs, ref)
 			return err
-		}, queue, limit, micros(r.DeadAge), excess)
+		}, queue, limit, sqlstore.Micros(r.DeadAge), excess)
 		if err != nil || len(refs) == 0 {
 			return err
 		}
-		if err := w.lockKeys(ctx, refs); err != nil {
-			return err
-		}
-		found, err := w.lock(ctx, refs)
-		if err != nil {
-			return err
-		}
-		now, err := w.now(ctx)
-		if err != nil {
-			return err
-		}
-		for _, ref := range refs {
-			if m := found[ref]; m != nil && m.dead && !m.held(now) {
-				w.count(queue, b, 1)
-				w.exhume(m, redrive.OutcomeDead, m.reason)
-				n++
-			}
-		}
-		return w.flush(ctx)
+		n, err = w.Trim(ctx, queue, refs, r.Archived)
+		return err
 	})
 	return n, fault("trim", err)
 }

@@ -46,25 +46,9 @@ func (s *Store) PublishTx(ctx context.Context, tx any, msgs ...redrive.Message) 
 func publishTx(ctx context.Context, tx any, sql *statements, msgs []redrive.Message) []error {
 	q, err := dbOf(tx)
 	if err != nil {
-		return fillErrors(len(msgs), err)
+		return sqlstore.FillErrors(len(msgs), err)
 	}
-	errs := make([]error, len(msgs))
-	var items []*item
-	for i := range msgs {
-		if errs[i] = msgs[i].Validate(); errs[i] == nil {
-			items = append(items, newItem(&msgs[i], &errs[i]))
-		}
-	}
-	if err := store(ctx, q, sql, items); err != nil {
-		fail(items, &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"})
-	}
-	for _, it := range items {
-		it.from.ID = it.ID
-	}
-	if redrive.FirstError(errs) == nil {
-		return nil
-	}
-	return errs
+	return sqlstore.PublishWith(msgs, func(items []*sqlstore.Item) error { return store(ctx, q, sql, items) })
 }
 
 // SettleTx settles a delivery within the caller's own transaction, a pgx.Tx or a

@@ -13,6 +13,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of database/sql
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/faulttest"
 )
 
 // transaction is one of either kind.
@@ -59,17 +60,6 @@ func claim(t testing.TB, s *Store, queue string) []redrive.Delivery {
 }
 
 // audited checks the books of a store.
-func audited(t testing.TB, s *Store) {
-	t.Helper()
-	audits, err := s.Verify(context.Background())
-	noErr(t, err)
-	for _, a := range audits {
-		if a.Imbalance() != 0 || len(a.Problems) > 0 {
-			t.Errorf("the books are wrong: %+v", a)
-		}
-	}
-}
-
 func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *Store, begin func() transaction) {
 		var headers redrive.Headers
@@ -104,7 +94,7 @@ func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 		if v, _ := got[1].Headers.Get(`quo"te`); v != "\\ \x00\xff {,}" || got[1].Kind != `k"\{}` || got[1].Key != "NULL" || got[1].ReplyTo != "answers" {
 			t.Errorf("claimed %+v", got[1])
 		}
-		audited(t, s)
+		faulttest.Audited(t, s)
 	})
 }
 
@@ -113,7 +103,7 @@ func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 func TestPublishTxWaitsForNoOther(t *testing.T) {
 	const n = 64
 	s := open(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var published, ended sync.WaitGroup
 	published.Add(n)
@@ -141,7 +131,7 @@ func TestPublishTxWaitsForNoOther(t *testing.T) {
 	if got := claim(t, s, "a"); len(got) != 2*n {
 		t.Errorf("claimed %d of %d", len(got), 2*n)
 	}
-	audited(t, s)
+	faulttest.Audited(t, s)
 }
 
 func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
@@ -179,7 +169,7 @@ func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 			t.Errorf("a second settlement: %v", err)
 		}
 		noErr(t, tx.rollback())
-		audited(t, s)
+		faulttest.Audited(t, s)
 	})
 }
 
@@ -211,7 +201,7 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 		if e[0].State != redrive.StateWaiting || e[0].History.First == nil || e[0].History.First.Message != `it "failed" \ {}` {
 			t.Errorf("%+v", e[0])
 		}
-		audited(t, s)
+		faulttest.Audited(t, s)
 	})
 }
 

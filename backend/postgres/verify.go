@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Verify implements redrive.Store. It reads within one snapshot, which keeps dead rows
@@ -57,19 +58,19 @@ func (a *auditor) problem(format string, args ...any) {
 }
 
 func (a *auditor) run(ctx context.Context) error {
-	var booked books
+	var booked sqlstore.Books
 	queue := a.audit.Queue
-	if err := a.db.query(ctx, a.sql.get("books"), func(r row) error { return r.Scan(booked.dest()...) }, queue); err != nil {
+	if err := a.db.query(ctx, a.sql.get("books"), func(r row) error { return r.Scan(booked.Dest()...) }, queue); err != nil {
 		return err
 	}
-	a.audit.Books = booked.ledger()
+	a.audit.Books = booked.Ledger()
 	scanned, err := a.scan(ctx)
 	if err != nil {
 		return err
 	}
-	a.audit.Waiting, a.audit.Dead = scanned.waiting(), scanned.dead()
+	a.audit.Waiting, a.audit.Dead = scanned.Waiting(), scanned.Dead()
 	for b, name := range bookNames {
-		moves := book(b) >= bookPublished && book(b) <= bookMovedOut
+		moves := sqlstore.Book(b) >= sqlstore.BookPublished && sqlstore.Book(b) <= sqlstore.BookMovedOut
 		if !moves && booked[b] != scanned[b] {
 			a.problem("%s: %d counted, %d found", name, booked[b], scanned[b])
 		}
@@ -81,7 +82,7 @@ func (a *auditor) run(ctx context.Context) error {
 }
 
 // scan counts the rows.
-func (a *auditor) scan(ctx context.Context) (n books, err error) {
+func (a *auditor) scan(ctx context.Context) (n sqlstore.Books, err error) {
 	err = a.db.query(ctx, a.sql.get("scan_waiting"), func(r row) error {
 		var lane, rows, size int64
 		var off *int64
@@ -96,7 +97,7 @@ func (a *auditor) scan(ctx context.Context) (n books, err error) {
 			a.problem("messages of lane %d are off by %d bytes from their sizes", lane, *off)
 		}
 		n[lane] += rows
-		n[bookBytes] += size
+		n[sqlstore.BookBytes] += size
 		return nil
 	}, a.audit.Queue)
 	if err != nil {
@@ -111,7 +112,7 @@ func (a *auditor) scan(ctx context.Context) (n books, err error) {
 			a.problem("%d dead letters for reason %d, which is none", rows, reason)
 			return nil
 		}
-		n[deadBook(redrive.Reason(reason))] = rows
+		n[sqlstore.DeadBook(redrive.Reason(reason))] = rows
 		return nil
 	}, a.audit.Queue)
 	return n, err

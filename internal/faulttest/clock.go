@@ -55,7 +55,7 @@ func FixedInterval(t *testing.T, s redrive.Store, connect func() redrive.Store) 
 			}
 		})
 	}
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		c, err := s.Counts(t.Context(), "sms")
 		must(t, err)

@@ -151,7 +151,7 @@ func (h *History) Traffic(t testing.TB, s redrive.Store, queue string) (stop fun
 // Busy waits until messages were published and settled since.
 func (h *History) Busy(t testing.TB, n int) {
 	t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	poll := time.NewTicker(2 * time.Millisecond)
 	defer poll.Stop()
 	h.mu.Lock()

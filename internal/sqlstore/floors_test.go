@@ -74,7 +74,7 @@ func TestWholesAreLookedAtAgain(t *testing.T) {
 		go func() {
 			defer close(done)
 			f.Run(ctx, func(ctx context.Context, p Part) (time.Time, time.Time, error) {
-				time.Sleep(cost)
+				<-time.After(cost)
 				select {
 				case looked <- p:
 					return <-first, due, nil

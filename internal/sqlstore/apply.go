@@ -1,0 +1,223 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// NewApply checks a batch. checkRecord reports what keeps a record from being written.
+func NewApply(b *redrive.Batch, checkRecord func(*redrive.RecordWrite) error) (*Apply, error) {
+	a := &Apply{Batch: b, Errs: make([]error, len(b.Publish)+len(b.Put)), put: make([]*Message, len(b.Put))}
+	for i := range b.Publish {
+		a.Errs[i] = b.Publish[i].Validate()
+	}
+	for i := range b.Put {
+		a.Errs[len(b.Publish)+i] = checkEntry(&b.Put[i])
+	}
+	for i := range b.Records {
+		if err := checkRecord(&b.Records[i]); err != nil {
+			return nil, err
+		}
+	}
+	a.invalid = slices.Clone(a.Errs)
+	return a, nil
+}
+
+// Apply carries out a batch.
+type Apply struct {
+	Batch   *redrive.Batch
+	invalid []error // of validation
+	Errs    []error
+	items   []*Item    // of Publish
+	put     []*Message // of Put; nil if refused
+}
+
+// checkEntry reports what keeps an entry from being put. A dead letter may be what
+// Publish would refuse: it is dead for it.
+func checkEntry(e *redrive.Entry) error {
+	bad := func(what string) error {
+		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: %s", redrive.ErrInvalid, what)}
+	}
+	if int(e.Lane) >= redrive.Lanes || e.Attempts < 0 || e.Crashes < 0 || e.History.Count < 0 {
+		return bad("a lane or number that cannot be")
+	}
+	if e.State != redrive.StateDead {
+		return e.Validate()
+	}
+	if err := redrive.CheckQueue(e.Queue); err != nil {
+		return err
+	}
+	if e.Reason == 0 || e.Reason > redrive.ReasonManual {
+		return bad("a dead letter needs a reason")
+	}
+	if e.ID == "" {
+		return nil
+	}
+	return redrive.CheckID(e.ID)
+}
+
+// Run carries the batch out in a transaction.
+func (a *Apply) Run(ctx context.Context, w *Work) error {
+	copy(a.Errs, a.invalid)
+	clear(a.put)
+	if a.Batch.Relaxed {
+		if err := w.Rows.Relax(ctx); err != nil {
+			return err
+		}
+	}
+	if err := w.Rows.WriteRecords(ctx, a.Batch.Records); err != nil {
+		return err
+	}
+	if err := a.publish(ctx, w); err != nil {
+		return err
+	}
+	if err := a.putAll(ctx, w); err != nil {
+		return err
+	}
+	for i := range a.Batch.Delete {
+		if err := w.deleteRange(ctx, &a.Batch.Delete[i]); err != nil {
+			return err
+		}
+	}
+	return w.Rows.Flush(ctx)
+}
+
+func (a *Apply) publish(ctx context.Context, w *Work) error {
+	a.items = nil
+	for i := range a.Batch.Publish {
+		if a.Errs[i] == nil {
+			a.items = append(a.items, NewItem(&a.Batch.Publish[i], &a.Errs[i]))
+		}
+	}
+	return w.Rows.Publish(ctx, a.items)
+}
+
+// putAll stores entries as they are.
+func (a *Apply) putAll(ctx context.Context, w *Work) error {
+	n := len(a.Batch.Publish)
+	for i := range a.Batch.Put {
+		if a.Errs[n+i] != nil {
+			continue
+		}
+		m, err := w.putEntry(ctx, &a.Batch.Put[i], a.Batch.Entered)
+		switch {
+		case err == nil:
+			a.put[i] = m
+		case IsOutcome(err):
+			a.Errs[n+i] = err
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// Finish gives the callers their ids, and returns the queues that changed.
+func (a *Apply) Finish() []string {
+	queues := QueuesOf(a.items)
+	for _, it := range a.items {
+		it.From.ID = it.ID
+	}
+	for i, m := range a.put {
+		if m != nil {
+			a.Batch.Put[i].ID = m.ID
+			queues = append(queues, m.Queue)
+		}
+	}
+	for i := range a.Batch.Delete {
+		queues = append(queues, a.Batch.Delete[i].Queue)
+	}
+	return queues
+}
+
+// putEntry stores an entry as it is. It fails with ErrDuplicate or ErrConflict before it has
+// written anything.
+func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered redrive.Entered) (*Message, error) {
+	now, err := w.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Know(ctx, e.Queue); err != nil {
+		return nil, err
+	}
+	m := &Message{
+		Message: e.Message, Due: e.Due, Attempts: e.Attempts, Crashes: e.Crashes, Failures: e.History.Count, Lane: e.Lane, Suspect: e.Suspect,
+		First: redrive.EncodeFailure(e.History.First), Last: redrive.EncodeFailure(e.History.Last),
+	}
+	w.Rows.Fit(m)
+	if m.Due.IsZero() {
+		m.Due = now.Add(time.Duration(Micros(e.Delay)) * time.Microsecond)
+	}
+	if m.PublishedAt.IsZero() {
+		m.PublishedAt = now
+	}
+	if e.Original != nil {
+		m.KeepOriginal(e.Original)
+	}
+	if m.ID == "" {
+		m.ID = redrive.NewID()
+	} else {
+		if entered == redrive.EnteredImported {
+			if err := w.Rows.ForgetArchived(ctx, m); err != nil {
+				return nil, err
+			}
+		}
+		if err := w.reserve(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	w.Count(m.Queue, BookParked+Book(entered), 1)
+	if err := w.EnterLine(ctx, m); err != nil {
+		return nil, err
+	}
+	if e.State != redrive.StateDead {
+		w.AddWaiting(m)
+		return m, nil
+	}
+	m.Reason, m.Died, m.Due = e.Reason, e.DiedAt, now
+	if m.Died.IsZero() {
+		m.Died = now
+	}
+	if f := e.History.Latest(); f != nil {
+		m.Signature = f.Signature
+	}
+	if err := w.Rows.Number(ctx, m); err != nil {
+		return nil, err
+	}
+	w.AddDead(m)
+	return m, nil
+}
+
+// deleteRange removes the waiting messages of a key up to an id, as done.
+func (w *Work) deleteRange(ctx context.Context, g *redrive.Range) error {
+	refs, err := w.Rows.Range(ctx, g)
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	if err := w.Rows.LockKeys(ctx, refs); err != nil {
+		return err
+	}
+	found, err := w.Lock(ctx, refs)
+	if err != nil {
+		return err
+	}
+	now, err := w.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		m := found[ref]
+		if m == nil || m.Dead || m.Held(now) {
+			continue
+		}
+		w.Count(m.Queue, BookDone, 1)
+		w.RemoveWaiting(m)
+		w.LeaveLine(m)
+		w.Note(m, Fate{Outcome: redrive.OutcomeDone, Ended: true})
+	}
+	return nil
+}

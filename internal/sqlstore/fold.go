@@ -1,0 +1,61 @@
+package sqlstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Folding the books is the work of one process at a time: it holds a record that
+// expires.
+const (
+	foldEvery = time.Second
+	foldLease = 10 * time.Second
+	foldSpace = "_store"
+	foldKey   = "fold"
+)
+
+// Fold folds differences into the books until ctx ends, while the process of this name
+// holds the record. fold reports whether there is more.
+func Fold(ctx context.Context, s redrive.Store, self string, fold func(context.Context) bool) {
+	h := foldHold{store: s, self: self}
+	for {
+		Sleep(ctx, foldEvery)
+		if ctx.Err() != nil {
+			return
+		}
+		for more := true; more && ctx.Err() == nil; {
+			more = h.take(ctx) && fold(ctx)
+		}
+	}
+}
+
+// foldHold is this process's hold on the record.
+type foldHold struct {
+	store   redrive.Store
+	self    string
+	version int64     // 0: another has it
+	renewed time.Time // by our own clock, which measures only how long ago that was
+}
+
+// take takes or keeps the record, and reports whether this process has it.
+func (h *foldHold) take(ctx context.Context) bool {
+	if h.version != 0 && time.Since(h.renewed) < foldLease/2 { // nobody else takes it before
+		return true
+	}
+	renewed := time.Now()
+	_, err := h.store.Apply(ctx, redrive.Batch{Relaxed: true, Records: []redrive.RecordWrite{
+		{Space: foldSpace, Key: foldKey, Value: []byte(h.self), Version: h.version, Expires: foldLease},
+	}})
+	h.version = 0
+	if err != nil {
+		return false
+	}
+	rec, err := h.store.GetRecord(ctx, foldSpace, foldKey)
+	if err != nil || string(rec.Value) != h.self {
+		return false
+	}
+	h.version, h.renewed = rec.Version, renewed
+	return true
+}
