@@ -285,18 +285,11 @@ func BenchmarkClaimDeep(b *testing.B) {
 // elsewhere keeps the server from removing.
 func BenchmarkClaimHeldSnapshot(b *testing.B) {
 	ctx := context.Background()
-	for _, dead := range []int{0, 100_000, 1_000_000} {
+	for _, dead := range []int{0, 100_000, 1_000_000, 5_000_000} {
 		b.Run(fmt.Sprintf("dead=%d", dead), func(b *testing.B) {
 			s := open(b)
-			holder := dial(b)
-			defer func() { _ = holder.Close(ctx) }()
-			for _, sql := range []string{"BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT"} {
-				_, err := holder.Exec(ctx, sql)
-				noErr(b, err)
-			}
-			fillWaiting(b, s, "a", dead)
-			_, err := s.pool.Exec(ctx, s.sql.in("DELETE FROM redrive.message"))
-			noErr(b, err)
+			holdSnapshot(b)
+			bury(b, s, dead)
 			fillWaiting(b, s, "a", 50*b.N+1000)
 			var took []time.Duration
 			b.ResetTimer()

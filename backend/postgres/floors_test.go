@@ -49,7 +49,7 @@ func holdSnapshot(t testing.TB) {
 // bury fills the waiting messages and removes them again, so that dead rows are left.
 func bury(t testing.TB, s *Store, n int) {
 	t.Helper()
-	fillWaiting(t, s, "a", n)
+	fillDue(t, s, "a", n, 2*time.Hour)
 	_, err := s.pool.Exec(context.Background(), s.sql.in("DELETE FROM redrive.message"))
 	noErr(t, err)
 }

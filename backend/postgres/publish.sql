@@ -38,7 +38,7 @@ accepted AS MATERIALIZED (
   SELECT i.*, row_number() OVER (PARTITION BY i.queue, i.key, i.ordered ORDER BY i.ord) AS place,
     count(*) OVER (PARTITION BY i.queue, i.key, i.ordered) AS together
   FROM input i
-  WHERE NOT i.chosen OR EXISTS (SELECT FROM reserved r WHERE r.queue = i.queue AND r.id = i.id)
+  WHERE NOT i.chosen OR (i.queue, i.id) IN (SELECT r.queue, r.id FROM reserved r)
 ),
 line AS (
   INSERT INTO redrive.ordered_key AS k (queue, key, last_turn, members)
@@ -61,7 +61,8 @@ booked AS (
   INSERT INTO redrive.delta (queue, published, fresh, bytes)
   SELECT queue, count(*), count(*), sum(size) FROM accepted GROUP BY queue
 )
-SELECT i.ord FROM input i WHERE NOT EXISTS (SELECT FROM accepted a WHERE a.ord = i.ord)
+SELECT i.ord FROM input i
+WHERE (SELECT count(*) FROM accepted) < (SELECT count(*) FROM input) AND i.ord <> ALL (ARRAY(SELECT a.ord FROM accepted a))
 
 -- name: publish_plain
 -- As publish, for messages without key, lineage, expiry, reply and chosen id: nothing

@@ -1,4 +1,6 @@
 -- Settlements of waiting messages.
+-- What did not hold is looked for only if something is missing, and by an array: to the
+-- planner each list has one row, so that it would join two of them row by row.
 -- "LIMIT (SELECT ...)" hides from the planner how many items there are: it then goes by
 -- the index for any number of them, also while it has no statistics of the table.
 -- "class + 0" keeps the index of claims out of it: while the statistics know of no leased
@@ -28,7 +30,8 @@ booked AS (
     nullif(-count(*) FILTER (WHERE lane = 2), 0), -sum(size)
   FROM gone GROUP BY queue
 )
-SELECT i.ord FROM item i WHERE NOT EXISTS (SELECT FROM gone g WHERE g.ord = i.ord)
+SELECT i.ord FROM item i
+WHERE (SELECT count(*) FROM gone) < (SELECT count(*) FROM item) AND i.ord <> ALL (ARRAY(SELECT g.ord FROM gone g))
 
 -- name: keys_of
 -- Locks the keys that messages stand in line in, in the order of the keys, and returns
@@ -145,6 +148,7 @@ booked AS (
   WHERE outcome <> 3 AND NOT (outcome = 2 AND lane = 1)
   GROUP BY h.queue
 )
-SELECT i.ord, h.ord IS NOT NULL, coalesce(h.key, '')
-FROM item i LEFT JOIN held h ON h.ord = i.ord
-WHERE h.ord IS NULL OR h.turn > 0 AND (h.outcome IN (1, 5, 6) OR h.outcome = 4 AND h.lets_go)
+SELECT i.ord, false, '' FROM item i
+WHERE (SELECT count(*) FROM held) < (SELECT count(*) FROM item) AND i.ord <> ALL (ARRAY(SELECT h.ord FROM held h))
+UNION ALL
+SELECT h.ord, true, h.key FROM held h WHERE h.turn > 0 AND (h.outcome IN (1, 5, 6) OR h.outcome = 4 AND h.lets_go)
