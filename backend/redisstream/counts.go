@@ -203,12 +203,15 @@ func (s *Store) Activity() Activity {
 	}
 }
 
-// Stats returns the state of the pool of connections. It asks nobody, and counts no
-// statements: the server's slow log and latency monitor do.
+// Stats returns the state of the pool of connections, and how long the scripts took. It
+// asks nobody.
 func (s *Store) Stats() redrive.StoreStats {
 	p := s.conn.PoolStats()
-	return redrive.StoreStats{Pool: redrive.PoolStats{
-		Max: s.conn.MaxConns(), Open: int(p.TotalConns), Idle: int(p.IdleConns), InUse: max(int(p.TotalConns)-int(p.IdleConns), 0),
-		Waits: int64(p.WaitCount), Waited: time.Duration(p.WaitDurationNs),
-	}}
+	return redrive.StoreStats{
+		Pool: redrive.PoolStats{
+			Max: s.conn.MaxConns(), Open: int(p.TotalConns), Idle: int(p.IdleConns), InUse: max(int(p.TotalConns)-int(p.IdleConns), 0),
+			Waits: int64(p.WaitCount), Waited: time.Duration(p.WaitDurationNs),
+		},
+		Statements: s.conn.Scripts.Snapshot(),
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstats"
 )
 
 // Conn is a pool of connections to one server, sentinel group or cluster. It is safe
@@ -20,6 +21,7 @@ type Conn struct {
 	redis.UniversalClient
 	Config  *Config
 	Version Version
+	Scripts sqlstats.Recorder // how long scripts took, with the way there and back
 }
 
 // Version is a server's version.

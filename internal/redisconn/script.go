@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -57,18 +58,45 @@ func (s *Script) on(v Version) (src, sha string) {
 	return s.plain, s.plainSHA
 }
 
+// once is a command that the client sends a second time only if it is certain that the
+// first did not run. The client of a cluster repeats others after a connection broke.
+type once struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (once) NoRetry() bool { return true }
+
+func evaluation(ctx context.Context, how, what string, keys []string, args []any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, how, what, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
+func (c *Conn) eval(ctx context.Context, how, what string, keys []string, args []any) (any, error) {
+	cmd := evaluation(ctx, how, what, keys, args)
+	_ = c.Process(ctx, once{cmd}) // the command keeps its error
+	return cmd.Result()
+}
+
 // Run runs a script that reads. All its keys are in one slot.
 func (c *Conn) Run(ctx context.Context, s *Script, keys []string, args ...any) (any, error) {
 	src, sha := s.on(c.Version)
+	began := time.Now()
 	var v any
 	err := Repeated(ctx, func() (err error) {
-		v, err = c.EvalSha(ctx, sha, keys, args...).Result()
+		v, err = c.eval(ctx, "EVALSHA", sha, keys, args)
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			v, err = c.Eval(ctx, src, keys, args...).Result()
+			v, err = c.eval(ctx, "EVAL", src, keys, args)
 		}
 		return err
 	})
-	return v, nilIsNone(err)
+	err = nilIsNone(err)
+	c.Scripts.Observe(s.name, time.Since(began))
+	return v, err
 }
 
 // Write runs a script that writes, and waits for the replicas if the durability asks
@@ -79,6 +107,8 @@ func (c *Conn) Write(ctx context.Context, s *Script, keys []string, args ...any)
 		return v, Fault(err)
 	}
 	src, sha := s.on(c.Version)
+	began := time.Now()
+	defer func() { c.Scripts.Observe(s.name, time.Since(began)) }()
 	var run, wait *redis.Cmd
 	err := Repeated(ctx, func() error {
 		node, err := c.Node(ctx, keys[0])
@@ -87,6 +117,9 @@ func (c *Conn) Write(ctx context.Context, s *Script, keys []string, args ...any)
 		}
 		if err = send(ctx, node, &run, &wait, c.Config, func(p redis.Pipeliner) *redis.Cmd { return p.EvalSha(ctx, sha, keys, args...) }); redis.HasErrorPrefix(err, "NOSCRIPT") {
 			err = send(ctx, node, &run, &wait, c.Config, func(p redis.Pipeliner) *redis.Cmd { return p.Eval(ctx, src, keys, args...) })
+		}
+		if cluster, ok := c.UniversalClient.(*redis.ClusterClient); ok && redis.HasErrorPrefix(err, "MOVED") {
+			cluster.ReloadState(ctx) // a node's client does not look where the slot went
 		}
 		return err
 	})
@@ -119,6 +152,7 @@ func nilIsNone(err error) error {
 // RunEach runs a script that reads with several sets of keys, in one round trip.
 func (c *Conn) RunEach(ctx context.Context, s *Script, keys [][]string) ([]any, error) {
 	_, sha := s.on(c.Version)
+	began := time.Now()
 	cmds := make([]*redis.Cmd, len(keys))
 	_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range keys {
@@ -126,6 +160,7 @@ func (c *Conn) RunEach(ctx context.Context, s *Script, keys [][]string) ([]any, 
 		}
 		return nil
 	})
+	c.Scripts.Observe(s.name, time.Since(began))
 	values := make([]any, len(keys))
 	for i, cmd := range cmds {
 		v, err := cmd.Result()
