@@ -60,7 +60,7 @@ func TestAScriptIsNeverRepeated(t *testing.T) {
 	cluster := redistest.ClusterURL(redistest.Cluster(t, 3))
 	for name, url := range map[string]string{
 		"one server": redistest.Shared(t).URL(), "sentinel": pair.URL(), "cluster": cluster,
-		"replicated": pair.URL() + "?durability=replicated&wait_timeout=100ms",
+		"replicated": pair.URL() + "?durability=replicated&wait_timeout=1m",
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, err := Parse(url)

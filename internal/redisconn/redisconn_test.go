@@ -102,7 +102,7 @@ func TestTLSAndUser(t *testing.T) {
 
 func TestReplicatedWaitsOnItsOwnConnection(t *testing.T) {
 	p := redistest.StartPair(t, redistest.Options{})
-	conn := dial(t, p.URL()+"?durability=replicated&wait_timeout=200ms")
+	conn := dial(t, p.URL()+"?durability=replicated&wait_timeout=1m")
 	if _, err := conn.Write(t.Context(), counting, []string{"n"}, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +111,7 @@ func TestReplicatedWaitsOnItsOwnConnection(t *testing.T) {
 	}
 	p.Sentinel.Kill() // so that nothing fails over
 	p.Replica.Kill()
+	conn = dial(t, p.Master.URL()+"?durability=replicated&wait_timeout=50ms")
 	if _, err := conn.Write(t.Context(), counting, []string{"n"}, 1); !errors.Is(err, redrive.ErrUnknown) {
 		t.Fatalf("without a replica: %v, want unknown", err)
 	}
