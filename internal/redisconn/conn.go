@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/sqlstats"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Conn is a pool of connections to one server, sentinel group or cluster. It is safe
@@ -21,7 +21,7 @@ type Conn struct {
 	redis.UniversalClient
 	Config  *Config
 	Version Version
-	Scripts sqlstats.Recorder // how long scripts took, with the way there and back
+	Scripts sqlstore.Recorder // how scripts went, with the way there and back
 }
 
 // Version is a server's version.

@@ -90,7 +90,7 @@ func TestAScriptIsNeverRepeated(t *testing.T) {
 			if v, err := conn.Write(t.Context(), counting, keys, 1); err != nil || v != int64(3) {
 				t.Errorf("%v %v, want 3", v, err)
 			}
-			if stats := conn.Scripts.Snapshot(); len(stats) != 1 || stats[0].Name != "counting" || stats[0].Count != 3 {
+			if stats := conn.Scripts.Snapshot(); len(stats) != 1 || stats[0].Name != "counting" || stats[0].Count != 3 || stats[0].Errors != 1 {
 				t.Errorf("%+v", stats)
 			}
 		})

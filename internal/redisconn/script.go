@@ -95,22 +95,22 @@ func (c *Conn) Run(ctx context.Context, s *Script, keys []string, args ...any) (
 		return err
 	})
 	err = nilIsNone(err)
-	c.Scripts.Observe(s.name, time.Since(began))
+	c.Scripts.Observe(s.name, time.Since(began), err)
 	return v, err
 }
 
 // Write runs a script that writes, and waits for the replicas if the durability asks
 // for them: on the same connection, as WAIT speaks for no other.
-func (c *Conn) Write(ctx context.Context, s *Script, keys []string, args ...any) (any, error) {
+func (c *Conn) Write(ctx context.Context, s *Script, keys []string, args ...any) (v any, err error) {
 	if c.Config.Durability != Replicated {
 		v, err := c.Run(ctx, s, keys, args...)
 		return v, Fault(err)
 	}
 	src, sha := s.on(c.Version)
 	began := time.Now()
-	defer func() { c.Scripts.Observe(s.name, time.Since(began)) }()
+	defer func() { c.Scripts.Observe(s.name, time.Since(began), err) }()
 	var run, wait *redis.Cmd
-	err := Repeated(ctx, func() error {
+	err = Repeated(ctx, func() error {
 		node, err := c.Node(ctx, keys[0])
 		if err != nil {
 			return err
@@ -150,7 +150,7 @@ func nilIsNone(err error) error {
 }
 
 // RunEach runs a script that reads with several sets of keys, in one round trip.
-func (c *Conn) RunEach(ctx context.Context, s *Script, keys [][]string) ([]any, error) {
+func (c *Conn) RunEach(ctx context.Context, s *Script, keys [][]string) (_ []any, err error) {
 	_, sha := s.on(c.Version)
 	began := time.Now()
 	cmds := make([]*redis.Cmd, len(keys))
@@ -160,7 +160,7 @@ func (c *Conn) RunEach(ctx context.Context, s *Script, keys [][]string) ([]any, 
 		}
 		return nil
 	})
-	c.Scripts.Observe(s.name, time.Since(began))
+	defer func() { c.Scripts.Observe(s.name, time.Since(began), err) }()
 	values := make([]any, len(keys))
 	for i, cmd := range cmds {
 		v, err := cmd.Result()
