@@ -17,7 +17,7 @@ LDFLAGS := -s -w -X main.release=$(VERSION)
 # The race detector makes pure-Go SQLite about ten times slower, and test/ drives
 # programs that are built without it: what needs minutes for little is left out, and so
 # are the suites on servers (make race RACE_EXCEPT=/test/ runs them, too).
-RACE_EXCEPT := /test/|/examples/|/backend/(mysql|postgres|redisstream)$$
+RACE_EXCEPT := /test/|/examples/|/backend/(mysql|postgres|redisstream(/partitiontest)?)$$
 RACE_PACKAGES ?= $(shell go list ./... | grep -vE '$(RACE_EXCEPT)')
 
 # A package at a time more than there are processors: many tests wait for servers. test/
@@ -40,7 +40,7 @@ TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
 
 # The tests that `make proof` repeats: their names say what is done to the program.
 PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace|Transfer
-PROOF_PACKAGE ?= ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redislist
+PROOF_PACKAGE ?= ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redisstream/partitiontest ./backend/redislist
 ROUNDS ?= 1000
 FUZZTIME ?= 10s
 COUNT ?= 10

@@ -98,6 +98,9 @@ func monitorOf(m *redisstream.Monitor) api.Monitor {
 			Name: c.Name, Pending: c.Pending, Leased: c.Leased, Overdue: c.Overdue, Idle: roundly(c.Idle), LongestOverdue: roundly(c.Longest),
 		})
 	}
+	for _, p := range m.Partitions {
+		out.Partitions = append(out.Partitions, api.MonitorPartition(p))
+	}
 	return out
 }
 

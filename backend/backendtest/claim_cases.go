@@ -294,14 +294,14 @@ func claimOrder(c *C) {
 		}
 		list = append(list, d)
 	}
-	c.equal("order of publication", ids(list), []string{"first", "second", "third"})
+	c.inOrder("order of publication", ids(list), []string{"first", "second", "third"})
 	c.done(list...)
 	c.pass(4 * c.tick)
 	c.publish(redrive.Message{ID: "last"})
 	fresh := c.get(3, c.ask(3))
-	c.equal("fresh lane by due time", ids(fresh), []string{"soon", "later", "last"})
+	c.inOrder("fresh lane by due time", ids(fresh), []string{"soon", "later", "last"})
 	retried := c.get(2, c.lane(2, redrive.LaneRetry))
-	c.equal("retry lane", ids(retried), []string{"retried", "retried-too"})
+	c.inOrder("retry lane", ids(retried), []string{"retried", "retried-too"})
 	for _, d := range retried {
 		if d.Lane != redrive.LaneRetry {
 			c.Errorf("%s came from lane %s", d.ID, d.Lane)

@@ -148,6 +148,16 @@ func (c *C) equal(what string, got, want []string) {
 	}
 }
 
+// inOrder is equal, but that a queue with partitions need not keep the order.
+func (c *C) inOrder(what string, got, want []string) {
+	c.Helper()
+	if c.f.Partitions {
+		c.sameSet(what, got, want)
+		return
+	}
+	c.equal(what, got, want)
+}
+
 // sameSet is equal whatever the order.
 func (c *C) sameSet(what string, got, want []string) {
 	c.Helper()

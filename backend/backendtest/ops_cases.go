@@ -333,8 +333,10 @@ func trim(c *C) {
 		c.Fatalf("trim does not come to an end")
 		return t
 	}
-	c.publishN(30)
-	c.kill(30, redrive.ReasonPermanent)
+	for i := range 30 { // one after the other, so that the oldest are known
+		c.publish(redrive.Message{ID: fmt.Sprintf("m%04d", i+1)})
+		c.kill(1, redrive.ReasonPermanent)
+	}
 	if t := all(redrive.Retention{Queue: c.q, DeadKeep: 20}, 3); t.Dead != 10 {
 		c.Errorf("%d trimmed, want 10", t.Dead)
 	}

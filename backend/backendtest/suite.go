@@ -45,6 +45,9 @@ type Factory struct {
 	Around func(t *testing.T, run func(t testing.TB))
 	// Patience bounds how long a case waits for what must happen by itself. 0: 20 s.
 	Patience time.Duration
+	// Partitions says that a queue has several, and that the oldest message comes first
+	// only among those of its own.
+	Partitions bool
 	// NoEngine leaves out the cases that run the root's engine over the store. They
 	// need a store clock that goes with time.Now; with Advance they need Around.
 	NoEngine bool

@@ -212,7 +212,7 @@ func delayedDoNotStall(c *C) {
 		c.noError(c.settle(release(d, time.Hour)), "release")
 	}
 	c.publish(redrive.Message{ID: "f1"}, redrive.Message{ID: "f2"}, redrive.Message{ID: "f3"})
-	c.equal("fresh ones behind delayed ones", ids(c.get(3, c.ask(10))), []string{"f1", "f2", "f3"})
+	c.inOrder("fresh ones behind delayed ones", ids(c.get(3, c.ask(10))), []string{"f1", "f2", "f3"})
 }
 
 // nothingInvisible takes messages through attempts that all fail or run out, and each

@@ -60,8 +60,9 @@ func updateByQuery(c *C) {
 }
 
 func updateConditional(c *C) {
-	c.publishN(4)
+	c.publishN(3)
 	c.kill(3, redrive.ReasonPermanent)
+	c.publish(redrive.Message{ID: "m0004"})
 	cutoff := c.now()
 	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, "m0002")[0].Err, "redrive")
 	c.noError(c.settle(deadly(c.one(c.lane(1, redrive.LaneRedrive)), redrive.ReasonPermanent)), "dead")

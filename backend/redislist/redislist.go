@@ -106,6 +106,9 @@ func Open(ctx context.Context, url string, o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Partitions > 1 {
+		return nil, &redrive.Error{Op: "open list", Err: fmt.Errorf("%w: a list has no partitions", redrive.ErrUnsupported), Hint: "leave partitions out of the address; redis:// streams have them"}
+	}
 	if o.List == nil {
 		o.List = func(queue string) string { return c.Prefix + ":{" + queue + "}" }
 	}

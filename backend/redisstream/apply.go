@@ -16,10 +16,20 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 		return nil, err
 	}
 	errs := make([]error, len(b.Publish)+len(b.Put))
+	if len(errs)+len(b.Delete) > 0 && s.apart() {
+		return s.applyApart(ctx, b)
+	}
+	refused := make([]error, len(errs))
+	if s.parts != nil {
+		refused = s.reserve(ctx, messages(&b))
+	}
 	st := s.step(ctx)
 	ops := make([]*newOp, len(errs))
 	var index []int
 	add := func(i int, o *newOp, err error) {
+		if err == nil {
+			err = refused[i]
+		}
 		if err == nil {
 			err = st.add(o)
 		}
@@ -60,13 +70,25 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 	return errs, nil
 }
 
+// messages returns what a batch publishes and puts.
+func messages(b *redrive.Batch) []*redrive.Message {
+	msgs := make([]*redrive.Message, 0, len(b.Publish)+len(b.Put))
+	for i := range b.Publish {
+		msgs = append(msgs, &b.Publish[i])
+	}
+	for i := range b.Put {
+		msgs = append(msgs, &b.Put[i].Message)
+	}
+	return msgs
+}
+
 // rangeOp ends the messages of a range.
 type rangeOp redrive.Range
 
 func (r rangeOp) pack(p *packed, st *step) error {
 	p.list(5)
 	p.str("d")
-	p.num(st.index(st.s.queue(r.Queue)))
+	p.num(st.index(st.s.place(&redrive.Message{Queue: r.Queue, Key: r.Key})))
 	p.str(r.Key)
 	p.str(r.UpTo)
 	if r.Alone {

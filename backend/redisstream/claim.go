@@ -29,6 +29,9 @@ var errTrimmed = errors.New("another client deleted or trimmed its entry of the 
 // Claim implements redrive.Source. More than 200 messages, or 40 suspects or dead
 // letters, are handed out by several scripts.
 func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	if s.parts != nil {
+		return s.claimParts(ctx, req)
+	}
 	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= redrive.Lanes {
 		return nil, &redrive.Error{
 			Op: "claim", Queue: req.Queue,

@@ -3,7 +3,6 @@ package redisstream
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -55,7 +54,7 @@ func (t *tally) books() redrive.Books {
 }
 
 func (s *Store) tally(ctx context.Context, q *queue) (*tally, error) {
-	got, err := s.conn.Run(ctx, scriptCounts, s.keys(q))
+	got, err := s.conn.Run(ctx, scriptCounts, q.s.keys(q))
 	if err != nil {
 		return nil, s.fail(err)
 	}
@@ -70,25 +69,20 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts,
 			return nil, err
 		}
 	}
-	counts := make([]redrive.Counts, 0, len(queues))
-	for part := range slices.Chunk(queues, countTogether) {
-		keys := make([][]string, len(part))
-		for i, name := range part {
-			keys[i] = s.keys(s.queue(name))
-		}
-		tallies, err := s.conn.RunEach(ctx, scriptCounts, keys)
-		if err != nil {
-			return nil, s.fail(err)
-		}
-		for i, name := range part {
-			counts = append(counts, readTally(tallies[i]).counts(name))
+	tallies, err := s.tallies(ctx, queues)
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]redrive.Counts, len(queues))
+	for i, name := range queues {
+		counts[i] = tallies[i][0].counts(name)
+		for _, t := range tallies[i][1:] {
+			more := t.counts(name)
+			merge(&counts[i], &more)
 		}
 	}
 	return counts, nil
 }
-
-// countTogether is how many queues are counted in one round trip.
-const countTogether = 100
 
 func (t *tally) counts(name string) redrive.Counts {
 	c := redrive.Counts{
@@ -125,16 +119,19 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]redrive.Audit, 
 	}
 	audits := make([]redrive.Audit, len(queues))
 	for i, name := range queues {
-		q := s.queue(name)
-		t, err := s.tally(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		audits[i] = t.audit(name)
-		for _, section := range []string{"w", "d"} {
-			if err := s.verifySection(ctx, q, section, &audits[i]); err != nil {
+		audits[i].Queue = name
+		for _, q := range s.everywhere(name) {
+			t, err := s.tally(ctx, q)
+			if err != nil {
 				return nil, err
 			}
+			a := t.audit(name)
+			for _, section := range []string{"w", "d"} {
+				if err := s.verifySection(ctx, q, section, &a); err != nil {
+					return nil, err
+				}
+			}
+			mergeAudit(&audits[i], &a)
 		}
 	}
 	return audits, nil
@@ -169,7 +166,7 @@ const maxProblems = 100
 
 func (s *Store) verifySection(ctx context.Context, q *queue, section string, a *redrive.Audit) error {
 	for from := int64(0); ; {
-		got, err := s.conn.Run(ctx, scriptVerify, s.keys(q), section, from, verifyPage)
+		got, err := s.conn.Run(ctx, scriptVerify, q.s.keys(q), section, from, verifyPage)
 		if err != nil {
 			return s.fail(err)
 		}
@@ -197,10 +194,14 @@ type Activity struct {
 
 // Activity returns what the store did since it was opened. It asks nobody.
 func (s *Store) Activity() Activity {
-	return Activity{
-		Published: s.stats.published.Load(), Claimed: s.stats.claimed.Load(), Settled: s.stats.settled.Load(), Wakeups: s.stats.wakeups.Load(),
-		Timeouts: s.conn.PoolStats().Timeouts, Server: s.conn.Version.String(),
+	a := Activity{Timeouts: s.conn.PoolStats().Timeouts, Server: s.conn.Version.String()}
+	for _, p := range s.all() {
+		a.Published += p.stats.published.Load()
+		a.Claimed += p.stats.claimed.Load()
+		a.Settled += p.stats.settled.Load()
+		a.Wakeups += p.stats.wakeups.Load()
 	}
+	return a
 }
 
 // Stats returns the state of the pool of connections, and how long the scripts took. It

@@ -67,11 +67,15 @@ type cursor struct {
 	section byte // one of sections
 	score   string
 	member  string
+	places  []string // instead: those in all partitions
 }
 
 const sections = "skwd"
 
 func (c *cursor) String() string {
+	if c.places != nil {
+		return formatPlaces(c.places)
+	}
 	return c.queue + "/" + string(c.section) + c.score + "/" + c.member
 }
 
@@ -82,7 +86,7 @@ func parseCursor(s string) (c cursor, err error) {
 	queue, rest, ok := strings.Cut(s, "/")
 	score, member, ok2 := strings.Cut(rest, "/")
 	if ok && ok2 && score != "" && strings.IndexByte(sections, score[0]) >= 0 {
-		c = cursor{queue, score[0], score[1:], member}
+		c = cursor{queue: queue, section: score[0], score: score[1:], member: member}
 		_, _, entry := entryNumbers(c.score)
 		_, err := strconv.ParseFloat(c.score, 64)
 		if c.score == "" || entry == (c.section == 's') && entry != (err == nil) {
@@ -98,6 +102,9 @@ const findPage = 100
 // scan visits the messages that a query may select, from its place on, until visit
 // returns false.
 func (s *Store) scan(ctx context.Context, query *redrive.Query, visit func(*item, cursor) bool) error {
+	if s.parts != nil {
+		return s.scanParts(ctx, query, visit)
+	}
 	from, err := parseCursor(query.After)
 	if err != nil {
 		return err
@@ -189,12 +196,18 @@ func (s *Store) scanSection(ctx context.Context, c cursor, query *redrive.Query,
 // queueNames returns the queues in use, sorted.
 func (s *Store) queueNames(ctx context.Context) ([]string, error) {
 	var names []string
-	err := redisconn.Repeated(ctx, func() (err error) {
-		names, err = s.conn.SMembers(ctx, s.prefix+":queues").Result()
-		return err
-	})
+	for _, p := range s.all() {
+		err := redisconn.Repeated(ctx, func() error {
+			some, err := s.conn.SMembers(ctx, p.prefix+":queues").Result()
+			names = append(names, some...)
+			return err
+		})
+		if err != nil {
+			return nil, s.fail(err)
+		}
+	}
 	slices.Sort(names)
-	return names, s.fail(err)
+	return slices.Compact(names), nil
 }
 
 // Find implements redrive.Store. The order is by queue; within it what was not touched
@@ -309,14 +322,16 @@ func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redri
 		if limit -= n; limit <= 0 {
 			break
 		}
-		got, err := s.conn.Write(ctx, scriptTrim, s.keys(s.queue(name)), limit)
-		if err != nil {
-			return t, s.fail(err)
+		for _, q := range s.everywhere(name) {
+			got, err := s.conn.Write(ctx, scriptTrim, q.s.keys(q), max(limit, 0))
+			if err != nil {
+				return t, s.fail(err)
+			}
+			n = int(number(at(items(got), 0)))
+			t.Remembered += int64(n)
+			limit -= n
+			s.dismiss(ctx, q)
 		}
-		n = int(number(at(items(got), 0)))
-		t.Remembered += int64(n)
-		limit -= n
-		s.dismiss(ctx, s.queue(name))
 	}
 	return t, nil
 }
@@ -335,16 +350,20 @@ func (s *Store) trimDead(ctx context.Context, name string, r *redrive.Retention,
 	if r.DeadAge <= 0 && r.DeadKeep <= 0 {
 		return 0, nil
 	}
-	t, err := s.tally(ctx, s.queue(name))
+	tallies, err := s.tallies(ctx, []string{name})
 	if err != nil {
 		return 0, err
 	}
-	excess, oldest := 0, int64(0)
-	if r.DeadKeep > 0 {
-		excess = int(max(t.dead-r.DeadKeep, 0))
-	}
-	if r.DeadAge > 0 {
+	dead, excess, oldest := int64(0), 0, int64(0)
+	for _, t := range tallies[0] {
+		dead += t.dead
 		oldest = t.now - span(r.DeadAge)
+	}
+	if r.DeadKeep > 0 {
+		excess = int(max(dead-r.DeadKeep, 0))
+	}
+	if r.DeadAge <= 0 {
+		oldest = 0
 	}
 	for n < limit {
 		removed, more, err := s.trimPage(ctx, name, r, min(limit-n, stepPage), excess-n, oldest)
@@ -372,21 +391,29 @@ func (s *Store) trimPage(ctx context.Context, name string, r *redrive.Retention,
 	if err != nil || len(list) == 0 {
 		return 0, false, err
 	}
-	st := s.step(ctx)
-	for _, it := range list {
-		o := &changeOp{it: it, checks: true, what: "remove", books: []any{"dropped", 1}, memory: memory{outcome: redrive.OutcomeDrop, reason: it.reason, ended: true}}
-		if r.Archived {
-			o.books, o.memory.outcome = []any{"archived", 1}, redrive.OutcomeDead
+	for _, p := range s.all() {
+		st := p.step(ctx)
+		for _, it := range list {
+			if it.q.s != p {
+				continue
+			}
+			o := &changeOp{it: it, checks: true, what: "remove", books: []any{"dropped", 1}, memory: memory{outcome: redrive.OutcomeDrop, reason: it.reason, ended: true}}
+			if r.Archived {
+				o.books, o.memory.outcome = []any{"archived", 1}, redrive.OutcomeDead
+			}
+			if err := st.add(o); err != nil {
+				return n, false, err
+			}
 		}
-		if err := st.add(o); err != nil {
-			return 0, false, err
+		results, err := st.run(ctx, scriptStep)
+		if err != nil {
+			return n, false, err
+		}
+		for i := range results {
+			if number(at(items(results[i]), 0)) == codeDone {
+				n++
+			}
 		}
 	}
-	results, err := st.run(ctx, scriptStep)
-	for i := range results {
-		if number(at(items(results[i]), 0)) == codeDone {
-			n++
-		}
-	}
-	return n, len(list) == limit && n > 0, err
+	return n, len(list) == limit && n > 0, nil
 }

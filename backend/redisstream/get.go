@@ -18,6 +18,9 @@ func double(raw string) int64 {
 // lookup returns the messages of some names, nil where there is none, and what is
 // remembered of their ids.
 func (s *Store) lookup(ctx context.Context, refs []redrive.Ref) (found []*item, memories []string, err error) {
+	if s.parts != nil {
+		return s.lookupParts(ctx, refs)
+	}
 	found, memories = make([]*item, len(refs)), make([]string, len(refs))
 	byQueue := make(map[string][]int)
 	for i := range refs {

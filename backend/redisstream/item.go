@@ -98,6 +98,7 @@ type item struct {
 	now      int64 // when it was read, by the server
 	leased   bool
 	blocked  bool
+	rekeyed  bool // an edit gave it another key
 	lost     bool // its entry was deleted by another client
 	bad      error
 	raw      []any // of an entry that could not be understood

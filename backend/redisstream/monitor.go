@@ -27,6 +27,17 @@ type Monitor struct {
 	Looked    int           // how many claims were looked at, oldest first
 	Complete  bool          // that was all of them
 	Dead      DeadLetterLoad
+
+	Partitions []PartitionLoad // where the store has several; all above is their sum
+}
+
+// PartitionLoad is how one partition of a queue stands.
+type PartitionLoad struct {
+	Number                      int
+	Stream                      string // its key
+	Node                        string // address of the server that has it
+	Entries, Unclaimed, Indexed int64  // as of Monitor
+	Leased, Overdue, Dead       int64
 }
 
 // ConsumerLoad is what one consumer, an instance of a process, holds.
@@ -58,31 +69,61 @@ func (s *Store) Monitor(ctx context.Context, name string) (*Monitor, error) {
 	if err := redrive.CheckQueue(name); err != nil {
 		return nil, &redrive.Error{Op: "monitor", Err: err}
 	}
-	q := s.queue(name)
-	t, err := s.tally(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	m := &Monitor{
-		Queue: name, Stream: q.keys[keyStream], Entries: t.entries, Unclaimed: t.entries - t.claimed, Indexed: t.indexed,
-		Attempts: make(map[int]int64), Complete: t.leased+t.lost <= monitorLooked,
-	}
-	counts := t.counts(name)
-	if oldest := counts.Oldest(); !oldest.IsZero() {
-		m.Oldest = moment(t.now).Sub(oldest)
-	}
+	m := &Monitor{Queue: name, Attempts: make(map[int]int64)}
+	leases := int64(0)
 	consumers := make(map[string]*ConsumerLoad)
-	if err := s.monitorConsumers(ctx, q, consumers); err != nil {
-		return nil, s.fail(err)
+	for i, q := range s.everywhere(name) {
+		t, err := s.tally(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		m.add(q, t)
+		leases += t.leased + t.lost
+		if err := s.monitorConsumers(ctx, q, consumers); err != nil {
+			return nil, s.fail(err)
+		}
+		if err := s.monitorLeases(ctx, q, m, consumers, t.now); err != nil {
+			return nil, s.fail(err)
+		}
+		if err := s.monitorDead(ctx, q, m, t); err != nil {
+			return nil, s.fail(err)
+		}
+		if s.parts != nil {
+			m.Partitions = append(m.Partitions, PartitionLoad{
+				Number: i, Stream: q.keys[keyStream], Node: s.node(ctx, q),
+				Entries: t.entries, Unclaimed: t.entries - t.claimed, Indexed: t.indexed, Leased: t.leased, Overdue: t.lost, Dead: t.dead,
+			})
+		}
 	}
-	if err := s.monitorLeases(ctx, q, m, consumers, t.now); err != nil {
-		return nil, s.fail(err)
-	}
+	m.Complete = leases <= monitorLooked
 	for _, c := range consumers {
 		m.Consumers = append(m.Consumers, *c)
 	}
 	slices.SortFunc(m.Consumers, func(a, b ConsumerLoad) int { return strings.Compare(a.Name, b.Name) })
-	return m, s.fail(s.monitorDead(ctx, q, m, t))
+	return m, nil
+}
+
+// add adds the sizes of one partition.
+func (m *Monitor) add(q *queue, t *tally) {
+	if m.Stream == "" {
+		m.Stream, m.Dead.Stream = q.keys[keyStream], q.keys[keyDead]
+	}
+	m.Entries += t.entries
+	m.Unclaimed += t.entries - t.claimed
+	m.Indexed += t.indexed
+	counts := t.counts(q.name)
+	if oldest := counts.Oldest(); !oldest.IsZero() {
+		m.Oldest = max(m.Oldest, moment(t.now).Sub(oldest))
+	}
+}
+
+// node returns the address of the server that has a queue's keys.
+func (s *Store) node(ctx context.Context, q *queue) string {
+	node, err := s.conn.Node(ctx, q.keys[keyStream])
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
 }
 
 // missing says that a key or group is not there yet.
@@ -96,7 +137,12 @@ func (s *Store) monitorConsumers(ctx context.Context, q *queue, consumers map[st
 		return err
 	}
 	for _, c := range list {
-		consumers[c.Name] = &ConsumerLoad{Name: c.Name, Pending: c.Pending, Idle: c.Idle}
+		_, known := consumers[c.Name]
+		l := load(consumers, c.Name)
+		l.Pending += c.Pending
+		if !known || c.Idle < l.Idle {
+			l.Idle = c.Idle
+		}
 	}
 	return nil
 }
@@ -186,33 +232,36 @@ func (s *Store) monitorLeases(ctx context.Context, q *queue, m *Monitor, consume
 }
 
 func (s *Store) monitorDead(ctx context.Context, q *queue, m *Monitor, t *tally) error {
-	m.Dead = DeadLetterLoad{Stream: q.keys[keyDead], Length: t.dead}
-	info, err := s.conn.XInfoStream(ctx, m.Dead.Stream).Result()
+	m.Dead.Length += t.dead
+	info, err := s.conn.XInfoStream(ctx, q.keys[keyDead]).Result()
 	switch {
 	case missing(err):
 	case err != nil:
 		return err
 	default:
-		m.Dead.Added = info.EntriesAdded
+		m.Dead.Added += info.EntriesAdded
 	}
-	groups, err := s.conn.XInfoGroups(ctx, m.Dead.Stream).Result()
+	groups, err := s.conn.XInfoGroups(ctx, q.keys[keyDead]).Result()
 	if err != nil && !missing(err) {
 		return err
 	}
 	for _, g := range groups {
-		m.Dead.Groups = append(m.Dead.Groups, g.Name)
+		if !slices.Contains(m.Dead.Groups, g.Name) {
+			m.Dead.Groups = append(m.Dead.Groups, g.Name)
+		}
 	}
 	died := q.keys[keyDied]
-	m.Dead.LastHour, err = s.conn.ZCount(ctx, died, strconv.FormatInt(t.now-time.Hour.Microseconds(), 10), "+inf").Result()
+	lastHour, err := s.conn.ZCount(ctx, died, strconv.FormatInt(t.now-time.Hour.Microseconds(), 10), "+inf").Result()
 	if err != nil {
 		return err
 	}
+	m.Dead.LastHour += lastHour
 	first, err := s.conn.ZRangeWithScores(ctx, died, 0, 0).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
 	if len(first) == 1 {
-		m.Dead.Oldest = time.Duration(t.now-int64(first[0].Score)) * time.Microsecond
+		m.Dead.Oldest = max(m.Dead.Oldest, time.Duration(t.now-int64(first[0].Score))*time.Microsecond)
 	}
 	return nil
 }

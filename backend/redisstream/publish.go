@@ -19,6 +19,9 @@ const (
 // Publish implements redrive.Sink. It fills in an empty ID only when the message was
 // stored.
 func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
+	if s.parts != nil {
+		return s.publishParts(ctx, msgs)
+	}
 	errs := make([]error, len(msgs))
 	var plain, special []int
 	for i := range msgs {
@@ -113,7 +116,7 @@ type newOp struct {
 // pack adds the operation to a step. It gives the message its id, unless an entry of the
 // stream will.
 func (o *newOp) pack(p *packed, st *step) error {
-	o.q = st.s.queue(o.m.Queue)
+	o.q = st.s.place(o.m)
 	o.chosen = o.m.ID != ""
 	hash := ""
 	if o.chosen {
@@ -131,7 +134,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 		what = "entry"
 	}
 	if !o.chosen && what != "entry" {
-		o.m.ID = redrive.NewID()
+		o.m.ID = o.q.s.newID()
 	}
 	if at := micros(o.m.DeliverAt); !o.m.DeliverAt.IsZero() && (o.entry == nil || o.entry.Due.IsZero()) {
 		// The later of both decides, and only the server knows its now.
@@ -285,7 +288,7 @@ type step struct {
 	s       *Store
 	ctx     context.Context
 	queues  []*queue
-	names   map[string]int64
+	places  map[*queue]int64
 	records packed
 	nrec    int
 	ops     []any
@@ -294,15 +297,15 @@ type step struct {
 }
 
 func (s *Store) step(ctx context.Context) *step {
-	return &step{s: s, ctx: ctx, names: make(map[string]int64)}
+	return &step{s: s, ctx: ctx, places: make(map[*queue]int64)}
 }
 
 // index returns the number of a queue within the step.
 func (st *step) index(q *queue) int64 {
-	n, ok := st.names[q.name]
+	n, ok := st.places[q]
 	if !ok {
 		n = int64(len(st.queues))
-		st.names[q.name] = n
+		st.places[q] = n
 		st.queues = append(st.queues, q)
 	}
 	return n

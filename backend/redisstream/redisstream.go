@@ -31,7 +31,8 @@
 // all; a settlement is compared with the holder of the place, so a stale one changes
 // nothing; leases, delays and expiry follow the server's clock. A lease that ran out is
 // not moved: its holder may still settle until somebody claims the place again, in one
-// script, and so any number of claimers recover in parallel without a lock. The consumer
+// script, and so any number of claimers recover in parallel without a lock. With the
+// parameter partitions the keys of a queue have several tags; see partition.go. The consumer
 // group is there for XPENDING and XINFO; what was handed out is known by the leases, so
 // the group may be destroyed, moved or lose consumers without losing or doubling a
 // message.
@@ -44,11 +45,9 @@ package redisstream
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -64,6 +63,7 @@ type Store struct {
 	conn   *redisconn.Conn
 	prefix string // with the hash tag: "{redrive}:"
 	nonce  string // of the store, made with it
+	partitioned
 
 	mu     sync.Mutex
 	queues map[string]*queue
@@ -79,6 +79,7 @@ type Store struct {
 
 // queue is what is known of a queue without asking.
 type queue struct {
+	s    *Store // or partition that has it
 	name string
 	tag  string   // the end of the ids that are made of entries
 	keys []string // in the order of lib.lua
@@ -101,9 +102,6 @@ func WithDurability(d redisconn.Durability) Option {
 	return func(c *redisconn.Config) { c.Durability = d }
 }
 
-// schema is the version of the layout of keys.
-const schema = "1"
-
 // Open connects to the server, sentinel group or cluster of a URL (docs/redis.md has all
 // of it) and makes the store if it is not there. It refuses servers before 6.2.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
@@ -121,32 +119,14 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s := &Store{conn: conn, prefix: "{" + config.Prefix + "}:", queues: make(map[string]*queue)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.wait.init()
-	if err := s.introduce(ctx); err != nil {
+	if err := s.divide(ctx, config.Partitions); err != nil {
 		_ = s.Close()
+		if _, ok := errors.AsType[*redrive.Error](err); ok {
+			return nil, err
+		}
 		return nil, &redrive.Error{Op: "open redis", Err: err}
 	}
 	return s, nil
-}
-
-// introduce makes the store's nonce, or learns it.
-func (s *Store) introduce(ctx context.Context) error {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	meta := s.prefix + ":meta"
-	for field, value := range map[string]string{"nonce": hex.EncodeToString(b[:]), "schema": schema} {
-		if err := redisconn.Repeated(ctx, func() error { return s.conn.HSetNX(ctx, meta, field, value).Err() }); err != nil {
-			return redisconn.Fault(err)
-		}
-	}
-	got, err := s.conn.HMGet(ctx, meta, "nonce", "schema").Result()
-	if err != nil {
-		return redisconn.Fault(err)
-	}
-	s.nonce, _ = got[0].(string)
-	if got[1] != schema {
-		return fmt.Errorf("%w: the store has layout %v, this program knows %s", redrive.ErrUnsupported, got[1], schema)
-	}
-	return nil
 }
 
 // suffixes are the queue's keys in the order of queue() in lib.lua.
@@ -170,7 +150,8 @@ func (s *Store) queue(name string) *queue {
 	q := s.queues[name]
 	if q == nil {
 		sum := sha256.Sum256([]byte(s.nonce + "\x00" + name))
-		q = &queue{name: name, tag: hex.EncodeToString(sum[:6])}
+		sum[5] = s.stamp(sum[5])
+		q = &queue{s: s, name: name, tag: hex.EncodeToString(sum[:6])}
 		for _, x := range suffixes {
 			q.keys = append(q.keys, s.prefix+name+x)
 		}
@@ -195,7 +176,7 @@ func (s *Store) storeKeys() []string {
 
 // keys returns the keys of a script over some queues. They are not to be changed.
 func (s *Store) keys(queues ...*queue) []string {
-	if len(queues) == 1 {
+	if len(queues) == 1 && queues[0].s == s { // not that of a partition in a step of the whole
 		return queues[0].script
 	}
 	keys := s.storeKeys()
@@ -209,7 +190,7 @@ func (s *Store) keys(queues ...*queue) []string {
 func (s *Store) Caps() redrive.Caps {
 	return redrive.Caps{
 		Name: "redisstream", MaxDelay: redrive.Never,
-		DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true, Fenced: true, Filters: true,
+		DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: !s.apart(), Fenced: true, Filters: true,
 		MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
 		Identity: redrive.IdentityMessage, Transfer: redrive.TransferOneStep,
 	}
@@ -233,15 +214,19 @@ func (s *Store) Configure(ctx context.Context, name string, settings redrive.Que
 	if remember <= 0 {
 		remember = redrive.DefaultRemember
 	}
-	q := s.queue(name)
-	err := redisconn.Repeated(ctx, func() error {
-		p := s.conn.TxPipeline()
-		p.HSet(ctx, q.keys[keyCounters], "order", bit(settings.OrderByKey), "release", bit(settings.DeadRelease), "remember", remember.Microseconds())
-		p.SAdd(ctx, s.prefix+":queues", name)
-		_, err := p.Exec(ctx)
-		return err
-	})
-	return redisconn.Fault(err)
+	for _, q := range s.everywhere(name) {
+		err := redisconn.Repeated(ctx, func() error {
+			p := s.conn.TxPipeline()
+			p.HSet(ctx, q.keys[keyCounters], "order", bit(settings.OrderByKey), "release", bit(settings.DeadRelease), "remember", remember.Microseconds())
+			p.SAdd(ctx, q.s.prefix+":queues", name)
+			_, err := p.Exec(ctx)
+			return err
+		})
+		if err != nil {
+			return redisconn.Fault(err)
+		}
+	}
+	return nil
 }
 
 // Close implements redrive.Source.

@@ -13,6 +13,10 @@ import (
 var (
 	//go:embed lua/lib.lua
 	luaLib string
+	//go:embed lua/introduce.lua
+	luaIntroduce string
+	//go:embed lua/reserve.lua
+	luaReserve string
 	//go:embed lua/publish.lua
 	luaPublish string
 	//go:embed lua/done.lua
@@ -39,6 +43,8 @@ var (
 	luaConsumers string
 
 	// What takes messages in is refused by a full server; what lets them go is not.
+	scriptIntroduce = redisconn.NewScript("introduce", false, luaIntroduce)
+	scriptReserve   = redisconn.NewScript("reserve", false, luaLib, luaReserve)
 	scriptPublish   = redisconn.NewScript("publish", false, luaPublish)
 	scriptAdd       = redisconn.NewScript("add", false, luaLib, luaStep)
 	scriptStep      = redisconn.NewScript("step", true, luaLib, luaStep)

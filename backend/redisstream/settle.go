@@ -172,6 +172,9 @@ func (s *Store) Settle(ctx context.Context, list []redrive.Settlement) []error {
 	if s.ctx.Err() != nil {
 		return failAll(len(list), redrive.ErrClosed)
 	}
+	if s.parts != nil {
+		return s.settleParts(ctx, list)
+	}
 	quick := true
 	where := make([]position, len(list))
 	for i := range list {
@@ -444,7 +447,7 @@ func (s *Store) settleDead(o *changeOp, t *redrive.Settlement) error {
 	case redrive.OutcomeRepeat:
 		o.revive("")
 		it.due = span(t.After)
-		return nil
+		return o.follow()
 	case redrive.OutcomeRetry:
 		it.record(t.Failure, false)
 	case redrive.OutcomeRelease:
@@ -455,7 +458,7 @@ func (s *Store) settleDead(o *changeOp, t *redrive.Settlement) error {
 	}
 	o.what = "die"
 	o.fields = it.fields()
-	return nil
+	return o.follow()
 }
 
 // revive makes the change a redrive.
@@ -488,12 +491,16 @@ func (it *item) edit(e *redrive.Edit) {
 	}
 	if m.Key != it.msg.Key {
 		it.flags &^= flagOrdered
+		it.rekeyed = true
 	}
 	it.msg = m
 }
 
 // Extend implements redrive.Source.
 func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
+	if s.parts != nil {
+		return s.extendParts(ctx, receipts, lease)
+	}
 	errs := make([]error, len(receipts))
 	byQueue := make(map[string][]int)
 	for i := range receipts {

@@ -66,6 +66,9 @@ const updateTries = 5
 // updatePage changes a page of messages. It plans on what it read; the script refuses
 // what changed since.
 func (s *Store) updatePage(ctx context.Context, page []redrive.Updated, condition *redrive.Query, c *redrive.Change) error {
+	if s.parts != nil {
+		return s.updateParts(ctx, page, condition, c)
+	}
 	var which []int
 	for i := range page {
 		which = append(which, i)
@@ -155,6 +158,7 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *r
 	case redrive.ActEdit:
 		it.edit(c.Edit)
 		o.stay()
+		return o, o.follow()
 	case redrive.ActDueNow:
 		o.what, it.due, it.relative = "wait", 0, true
 	}
@@ -192,13 +196,13 @@ func (s *Store) redrive(o *changeOp, memories string, c *redrive.Change) error {
 	old := it.msg.Ref()
 	o.revive(c.Plan)
 	if c.NewID {
-		it.msg.EditedFrom, it.msg.ID = old.String(), redrive.NewID()
+		it.msg.EditedFrom, it.msg.ID = old.String(), it.q.s.newID()
 		o.idTo = it.msg.ID
 		it.flags &^= flagRemembered
 		o.memory = memory{ended: true}
 	}
 	if c.To == "" || c.To == it.q.name {
-		return nil
+		return o.follow()
 	}
 	o.to = s.queue(c.To)
 	it.msg.Queue, it.msg.Origin = c.To, old.String()
@@ -208,5 +212,5 @@ func (s *Store) redrive(o *changeOp, memories string, c *redrive.Change) error {
 	if len(memories) > 16 && !c.NewID {
 		o.memory.moved = memories[:16]
 	}
-	return nil
+	return o.follow()
 }

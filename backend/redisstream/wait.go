@@ -11,7 +11,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// One goroutine a process reads the stream of notices, in which every step names the
+// One goroutine a process and partition reads the stream of notices, in which every step names the
 // queues that it changed; a second one blocks on the streams of watched queues, for
 // entries that other clients add without a notice. Both only raise versions; what a
 // queue holds is asked by who waits.
@@ -81,8 +81,8 @@ func (w *waiter) changed(watches []redrive.Watch) (list []redrive.Watch, woken c
 	return list, w.woken
 }
 
-// Wait implements redrive.Source. It does not poll: two blocking reads a process serve
-// all queues. Entries that other clients add are seen at once in the 200 queues that were
+// Wait implements redrive.Source. It does not poll: two blocking reads a process (and
+// partition) serve all queues. Entries that other clients add are seen at once in the 200 queues that were
 // watched last, within a quarter of a second for each further 200.
 func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
 	if err := s.startWaiting(ctx); err != nil {
@@ -110,11 +110,11 @@ func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Ev
 func (s *Store) look(ctx context.Context, changed []redrive.Watch) ([]redrive.Event, error) {
 	events := make([]redrive.Event, 0, len(changed))
 	for page := range slices.Chunk(changed, lookBatch) {
-		keys := make([][]string, len(page))
+		names := make([]string, len(page))
 		for i := range page {
-			keys[i] = s.keys(s.queue(page[i].Queue))
+			names[i] = page[i].Queue
 		}
-		answers, err := s.conn.RunEach(ctx, scriptCounts, keys)
+		tallies, err := s.tallies(ctx, names)
 		if err != nil {
 			if end, ok := ctx.Deadline(); ok && time.Until(end) < time.Millisecond {
 				<-ctx.Done() // the connection's deadline came a moment before
@@ -122,12 +122,15 @@ func (s *Store) look(ctx context.Context, changed []redrive.Watch) ([]redrive.Ev
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, s.fail(err)
+			return nil, err
 		}
 		for i := range page {
-			t := readTally(answers[i])
-			events = append(events, t.event(page[i].Queue, page[i].Since))
-			s.wait.arm(page[i].Queue, t.last)
+			some := make([]redrive.Event, len(tallies[i]))
+			for k, t := range tallies[i] {
+				some[k] = t.event(page[i].Queue, page[i].Since)
+				s.all()[k].wait.arm(page[i].Queue, t.last)
+			}
+			events = append(events, mergeEvents(some))
 		}
 	}
 	return events, nil
@@ -164,13 +167,19 @@ func (s *Store) startWaiting(ctx context.Context) error {
 	if s.ctx.Err() != nil {
 		return redrive.ErrClosed
 	}
-	last, err := s.lastNotice(ctx)
-	if err != nil {
-		return s.fail(err)
+	var newest []string
+	for _, p := range s.all() {
+		last, err := p.lastNotice(ctx)
+		if err != nil {
+			return s.fail(err)
+		}
+		newest = append(newest, last)
 	}
 	s.wait.started = true
-	s.bg.Go(func() { s.readNotices(last) })
-	s.bg.Go(s.watchStreams)
+	for i, p := range s.all() {
+		s.bg.Go(func() { p.readNotices(newest[i]) })
+		s.bg.Go(p.watchStreams)
+	}
 	return nil
 }
 
@@ -197,7 +206,7 @@ func (s *Store) readNotices(last string) {
 			s.pause(100 * time.Millisecond)
 			if at, err := s.lastNotice(s.ctx); err == nil {
 				last = at
-				s.wait.raise()
+				s.raise()
 			}
 			continue
 		}
@@ -205,7 +214,7 @@ func (s *Store) readNotices(last string) {
 		list := got[0].Messages
 		last = list[len(list)-1].ID
 		if len(list) == noticeBatch {
-			s.wait.raise()
+			s.raise()
 			continue
 		}
 		var names []string
@@ -214,8 +223,16 @@ func (s *Store) readNotices(last string) {
 				names = append(names, name)
 			}
 		}
-		s.wait.raise(names...)
+		s.raise(names...)
 	}
+}
+
+// raise raises the versions of queues; they belong to the whole store.
+func (s *Store) raise(queues ...string) {
+	if s.whole != nil {
+		s = s.whole
+	}
+	s.wait.raise(queues...)
 }
 
 // watchStreams raises the versions of queues whose stream grew.
@@ -245,7 +262,7 @@ func (s *Store) watchStreams() {
 			grown = append(grown, got[i].Stream[len(s.prefix):])
 		}
 		s.wait.disarm(grown)
-		s.wait.raise(grown...)
+		s.raise(grown...)
 		s.pause(watchPause) // lets who waits ask, and arm them anew
 	}
 }

@@ -132,6 +132,7 @@ func printMonitor(t *terminal, m *api.Monitor) {
 	if !m.Complete {
 		t.note("only the %s leases that end first were looked at", grouped(int64(m.Looked)))
 	}
+	printPartitions(t, m.Partitions)
 	if len(m.Consumers) == 0 {
 		t.printf("nobody consumes it\n")
 		return
@@ -143,6 +144,18 @@ func printMonitor(t *terminal, m *api.Monitor) {
 			over.colour, longest = bad, roughly(c.LongestOverdue.Std())
 		}
 		b.add(text(c.Name), number(c.Pending), number(c.Leased), over, text(longest), text(roughly(c.Idle.Std())))
+	}
+	b.print(t)
+}
+
+// printPartitions prints a line a partition, if there are several.
+func printPartitions(t *terminal, parts []api.MonitorPartition) {
+	if len(parts) == 0 {
+		return
+	}
+	b := newTable("PARTITION", "STREAM", "NODE", "ENTRIES", "UNCLAIMED", "BESIDE", "LEASED", "OVERDUE", "DEAD")
+	for _, p := range parts {
+		b.add(number(p.Number), text(p.Stream), text(p.Node), number(p.Entries), number(p.Unclaimed), number(p.Indexed), number(p.Leased), number(p.Overdue), number(p.Dead))
 	}
 	b.print(t)
 }

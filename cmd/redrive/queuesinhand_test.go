@@ -59,4 +59,8 @@ func TestQueuesMonitor(t *testing.T) {
 		}
 	}
 	b.expect(exitOK, `"last_hour": 0`, "queues", "monitor", "--data", r.URL(), "--json")
+	parts := r.URL() + "?partitions=2&prefix=parts"
+	b.expect(exitOK, "accepted", "publish", "q", "x", "--data", parts)
+	b.expect(exitOK, "{parts/1}:q", "queues", "monitor", "q", "--data", parts)
+	b.expect(exitOK, `"node": "`+r.Addr, "queues", "monitor", "--data", parts, "--json")
 }

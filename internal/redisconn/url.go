@@ -39,10 +39,14 @@ const (
 type Config struct {
 	Options    redis.UniversalOptions
 	Prefix     string // of all keys; "redrive" by default
+	Partitions int    // of each queue of a store on streams; 1 by default
 	Durability Durability
 	Replicas   int           // of Replicated
 	Patience   time.Duration // how long Replicated waits for them
 }
+
+// MaxPartitions is the largest number of partitions.
+const MaxPartitions = 64
 
 // DefaultPrefix is the prefix of keys where the URL names none.
 const DefaultPrefix = "redrive"
@@ -54,11 +58,11 @@ const DefaultPrefix = "redrive"
 //	redis+cluster://host:port,host:port         a cluster; rediss+... with TLS
 //	unix:///path?db=0                           a socket
 //
-// and the parameters prefix, durability (memory, aof or replicated), replicas,
+// and the parameters prefix, partitions, durability (memory, aof or replicated), replicas,
 // wait_timeout, pool_size, sentinel_user, sentinel_password, tls_ca, tls_cert,
 // tls_key, tls_server_name. Its errors never show the URL, which may hold a password.
 func Parse(raw string) (*Config, error) {
-	c := &Config{Prefix: DefaultPrefix, Replicas: 1, Patience: time.Second}
+	c := &Config{Prefix: DefaultPrefix, Partitions: 1, Replicas: 1, Patience: time.Second}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
 		return nil, invalid("the URL has no scheme", "write redis://host:6379/0")
@@ -168,8 +172,13 @@ func (c *Config) parameters(q url.Values) (err error) {
 		switch k {
 		case "prefix":
 			c.Prefix = v
-			if v == "" || strings.ContainsAny(v, "{} *?[]\\") {
+			if v == "" || strings.ContainsAny(v, "{} *?[]\\/") {
 				return invalid("prefix", "use letters, digits, : . _ -")
+			}
+		case "partitions":
+			c.Partitions, err = strconv.Atoi(v)
+			if err != nil || c.Partitions < 1 || c.Partitions > MaxPartitions {
+				return invalid("partitions", "write a number from 1 to "+strconv.Itoa(MaxPartitions))
 			}
 		case "durability":
 			c.Durability, err = parseDurability(v)

@@ -14,6 +14,21 @@ type Monitor struct {
 	Looked    int               `json:"looked"`             // how many claims were looked at
 	Complete  bool              `json:"complete"`           // those were all
 	Dead      MonitorDead       `json:"dead"`
+
+	Partitions []MonitorPartition `json:"partitions,omitempty"` // where the store has several; the rest is their sum
+}
+
+// MonitorPartition is how one partition of a queue stands.
+type MonitorPartition struct {
+	Number    int    `json:"number"`
+	Stream    string `json:"stream"` // its key
+	Node      string `json:"node"`   // address of the server that has it
+	Entries   int64  `json:"entries"`
+	Unclaimed int64  `json:"unclaimed"`
+	Indexed   int64  `json:"indexed"`
+	Leased    int64  `json:"leased"`
+	Overdue   int64  `json:"overdue"`
+	Dead      int64  `json:"dead"`
 }
 
 // MonitorConsumer is what one process that consumes a stream holds.
