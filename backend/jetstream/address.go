@@ -1,0 +1,156 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/redrive/redrive"
+)
+
+// place is what an address says.
+type place struct {
+	servers  []string
+	options  []nats.Option
+	stream   string
+	consumer string
+	subject  string // consumed; "": all of the stream's
+	publish  string // published to; "": derived
+	dlq      string // stream of native dead letters
+	domain   string
+	ackWait  time.Duration
+}
+
+// parse reads nats://user:password@host:4222,host:4222/STREAM?consumer=NAME&... Errors
+// do not show the address.
+func parse(address string) (*place, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("%w address of NATS", redrive.ErrInvalid)
+	}
+	scheme := "nats"
+	switch u.Scheme {
+	case "nats":
+	case "natss", "tls":
+		scheme = "tls"
+	default:
+		return nil, fmt.Errorf("%w address of NATS: scheme %q", redrive.ErrInvalid, u.Scheme)
+	}
+	p := &place{stream: strings.Trim(u.Path, "/"), consumer: "redrive"}
+	for host := range strings.SplitSeq(u.Host, ",") {
+		if !strings.Contains(host[strings.LastIndex(host, "]")+1:], ":") {
+			host += ":4222"
+		}
+		p.servers = append(p.servers, scheme+"://"+host)
+	}
+	if user := u.User; user != nil {
+		if password, ok := user.Password(); ok {
+			p.options = append(p.options, nats.UserInfo(user.Username(), password))
+		} else {
+			p.options = append(p.options, nats.Token(user.Username()))
+		}
+	}
+	return p, p.parameters(u.Query())
+}
+
+// parameters reads what stands behind the question mark.
+func (p *place) parameters(q url.Values) error {
+	var cert, key string
+	for name := range q {
+		value := q.Get(name)
+		if value == "" {
+			return fmt.Errorf("%w parameter %s: it is empty", redrive.ErrInvalid, name)
+		}
+		switch name {
+		case "consumer":
+			p.consumer = value
+		case "subject":
+			p.subject = value
+		case "publish":
+			p.publish = value
+		case "dlq":
+			p.dlq = value
+		case "domain":
+			p.domain = value
+		case "ack_wait":
+			d, err := time.ParseDuration(value)
+			if err != nil || d < minAckWait {
+				return fmt.Errorf("%w parameter ack_wait: write a duration of at least %s", redrive.ErrInvalid, minAckWait)
+			}
+			p.ackWait = d
+		case "token":
+			p.options = append(p.options, nats.Token(value))
+		case "creds":
+			p.options = append(p.options, nats.UserCredentials(value))
+		case "nkey":
+			o, err := nats.NkeyOptionFromSeed(value)
+			if err != nil {
+				return fmt.Errorf("%w parameter nkey: it names no file with a seed", redrive.ErrInvalid)
+			}
+			p.options = append(p.options, o)
+		case "tls_ca":
+			p.options = append(p.options, nats.RootCAs(value))
+		case "tls_cert":
+			cert = value
+		case "tls_key":
+			key = value
+		default:
+			return fmt.Errorf("%w parameter %q", redrive.ErrInvalid, name)
+		}
+	}
+	switch {
+	case cert != "" && key != "":
+		p.options = append(p.options, nats.ClientCert(cert, key))
+	case cert != "" || key != "":
+		return fmt.Errorf("%w parameters: tls_cert and tls_key belong together", redrive.ErrInvalid)
+	}
+	p.dlq = cmp.Or(p.dlq, p.stream+"_DLQ")
+	return nil
+}
+
+// checkNames reports names that cannot be those of a stream or consumer.
+func (p *place) checkNames() error {
+	if p.stream == "" {
+		return fmt.Errorf("%w address of NATS: it names no stream", redrive.ErrInvalid)
+	}
+	for what, name := range map[string]string{"stream": p.stream, "consumer": p.consumer, "dlq": p.dlq} {
+		if strings.ContainsAny(name, " \t\r\n.*>/\\") {
+			return fmt.Errorf("%w name of a %s: %q", redrive.ErrInvalid, what, name)
+		}
+	}
+	return nil
+}
+
+// connect connects to the first server that answers.
+func (p *place) connect(ctx context.Context, more ...nats.Option) (*nats.Conn, error) {
+	timeout := connectTimeout
+	if at, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, max(time.Until(at)/time.Duration(len(p.servers)), time.Millisecond))
+	}
+	options := []nats.Option{
+		nats.Name("redrive"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectWait, reconnectWait), nats.IgnoreAuthErrorAbort(),
+		nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and is repeated by the engine
+		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(2),
+	}
+	options = append(append(options, p.options...), more...)
+	nc, err := nats.Connect(strings.Join(p.servers, ","), options...)
+	if err != nil {
+		hint := "is a server running there?"
+		if errors.Is(err, nats.ErrAuthorization) {
+			hint = "give user:password@ in the address, or one of the parameters token, creds and nkey"
+		}
+		return nil, openError(err, hint)
+	}
+	return nc, nil
+}
+
+func openError(err error, hint string) error {
+	return &redrive.Error{Op: "open", Err: fmt.Errorf("source in NATS JetStream: %w", err), Hint: hint}
+}

@@ -1,0 +1,136 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/onequeue"
+)
+
+// minLease is the shortest lease that may be asked for.
+const minLease = 10 * time.Millisecond
+
+// Wait implements redrive.Source.
+func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+	return onequeue.Wait(ctx, s.o.Queue, watches, s.state)
+}
+
+func (s *Source) state() onequeue.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
+	if len(s.buffer) > 0 || s.resting || s.fault != nil {
+		now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.LaneFresh)
+	}
+	return now
+}
+
+// Claim implements redrive.Source. It does not heed kinds: what stands first comes
+// first.
+func (s *Source) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, redrive.ErrClosed
+	case req.Queue != s.o.Queue || req.Lane != redrive.LaneFresh || req.Alone || req.Dead || req.Expired:
+		return nil, nil
+	}
+	now := time.Now()
+	s.claimed, s.resting = now, false
+	if s.fault != nil && len(s.buffer) == 0 {
+		return nil, &redrive.Error{Op: "claim", Queue: req.Queue, Err: s.fault}
+	}
+	if req.Max >= len(s.buffer) { // it could have been more
+		s.target = min(2*max(s.target, len(s.buffer)), bufferMost)
+	}
+	n := min(req.Max, len(s.buffer))
+	ds := make([]redrive.Delivery, 0, n)
+	wait := s.consumer.ackWait
+	for len(s.buffer) > 0 && len(ds) < n {
+		it := s.buffer[0]
+		s.buffer[0] = nil
+		s.buffer = s.buffer[1:]
+		s.bytes -= len(it.msg.Data)
+		if now.Sub(it.told) >= wait { // the server has given it to somebody else
+			delete(s.items, it.meta.Sequence.Stream)
+			continue
+		}
+		ds = append(ds, s.handLocked(it, max(req.Lease, minLease), now))
+	}
+	s.pullLocked()
+	return ds, nil
+}
+
+// handLocked hands an item out.
+func (s *Source) handLocked(it *item, lease time.Duration, now time.Time) redrive.Delivery {
+	s.token++
+	s.inHand++
+	it.inHand, it.until = true, now.Add(lease)
+	d := redrive.Delivery{Message: s.message(it.msg, it.meta), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now,
+		Suspect: it.again, Identity: redrive.IdentityMessage}
+	if d.ID == "" {
+		d.ID, d.Identity = s.positionID(it), redrive.IdentityPosition
+	}
+	it.receipt = redrive.Receipt{Ref: d.Ref(), Token: s.token, Position: position(it.meta)}
+	d.Receipt = it.receipt
+	return d
+}
+
+// positionID names a message by its place, also across streams of the same name.
+func (s *Source) positionID(it *item) string {
+	return redrive.DeriveID("jetstream", s.at.domain, it.meta.Stream, strconv.FormatInt(s.consumer.created.UnixNano(), 36), strconv.FormatUint(it.meta.Sequence.Stream, 10))
+}
+
+// Extend implements redrive.Source. The server is told at once.
+func (s *Source) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
+	errs := make([]error, len(receipts))
+	now := time.Now()
+	var words []ack
+	var kept []*item
+	var of []int
+	s.mu.Lock()
+	for i := range receipts {
+		it, err := s.heldLocked(&receipts[i], now)
+		switch {
+		case err != nil:
+			errs[i] = err
+		case !now.Before(it.until):
+			errs[i] = redrive.ErrLeaseLost
+		default:
+			words, kept, of = append(words, ack{it.reply, working}), append(kept, it), append(of, i)
+		}
+	}
+	s.mu.Unlock()
+	answers := s.acks.send(ctx, words)
+	s.told(kept, answers, now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for j, i := range of {
+		if answers != nil && answers[j] != nil {
+			errs[i] = answers[j]
+			continue
+		}
+		kept[j].until = now.Add(lease)
+	}
+	return errs
+}
+
+// heldLocked returns the item of a receipt that is in our hands, as far as we know.
+func (s *Source) heldLocked(r *redrive.Receipt, now time.Time) (*item, error) {
+	sequence, ok := readPosition(r.Position)
+	if !ok {
+		return nil, errors.Join(redrive.ErrInvalid, redrive.ErrLeaseLost)
+	}
+	it := s.items[sequence]
+	if s.closed || it == nil || !it.inHand || it.receipt != *r || now.Sub(it.told) >= s.consumer.ackWait {
+		return nil, redrive.ErrLeaseLost
+	}
+	return it, nil
+}
