@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/jetstream"
 	"github.com/redrive/redrive/backend/kafka"
 	"github.com/redrive/redrive/backend/mysql"
 	"github.com/redrive/redrive/backend/postgres"
@@ -56,6 +57,7 @@ type SourceOptions struct {
 }
 
 // OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP",
+// "nats://host:4222/STREAM?consumer=NAME" (with TLS: "natss" or "tls"),
 // or "redislist://host:6379/0?prefix=NAME" (with TLS: "redislists") for the list of the
 // queue there. See Open.
 func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSink, error) {
@@ -65,12 +67,14 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 	switch scheme {
 	case "kafka":
 		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue, Native: o.Native})
+	case "nats", "natss", "tls":
+		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native})
 	case "redislist":
 		s, err = redislist.Open(ctx, "redis:"+rest, redislist.Options{KeepDead: o.Native})
 	case "redislists":
 		s, err = redislist.Open(ctx, "rediss:"+rest, redislist.Options{KeepDead: o.Native})
 	default:
-		err = &redrive.Error{Op: "open", Queue: o.Queue, Err: fmt.Errorf("a source of scheme %s is not known", scheme), Hint: "write kafka://host:9092/topic or redislist://host:6379"}
+		err = &redrive.Error{Op: "open", Queue: o.Queue, Err: fmt.Errorf("a source of scheme %s is not known", scheme), Hint: "write kafka://host:9092/topic, nats://host:4222/STREAM or redislist://host:6379"}
 	}
 	if err != nil {
 		return nil, err

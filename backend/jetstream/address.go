@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive"
 )
@@ -149,6 +150,16 @@ func (p *place) connect(ctx context.Context, more ...nats.Option) (*nats.Conn, e
 		return nil, openError(err, hint)
 	}
 	return nc, nil
+}
+
+// api is JetStream of the address's domain.
+func (p *place) api(nc *nats.Conn) (jetstream.JetStream, error) {
+	options := []jetstream.JetStreamOpt{jetstream.WithPublishAsyncMaxPending(publishPending),
+		jetstream.WithPublishAsyncTimeout(publishWait), jetstream.WithDefaultTimeout(connectTimeout)}
+	if p.domain != "" {
+		return jetstream.NewWithDomain(nc, p.domain, options...)
+	}
+	return jetstream.New(nc, options...)
 }
 
 func openError(err error, hint string) error {

@@ -109,7 +109,7 @@ type Source struct {
 	pullNo   uint64    // of the last request
 	heard    time.Time // when the server last said anything to a pull
 	claimed  time.Time // when somebody last asked for messages
-	resting  bool      // nobody claims, so nothing is fetched
+	resting  bool      // nobody claims, so nothing is fetched; so it begins
 	checked  int       // deliveries that are marked as perhaps handed out before
 	token    uint64
 	version  uint64
@@ -145,7 +145,7 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 		o.Log = slog.Default()
 	}
 	s := &Source{o: o, at: at, checkNow: make(chan struct{}, 1), items: make(map[uint64]*item),
-		settled: newRecent(settledKept), target: bufferLeast, checked: suspectFirst, claimed: time.Now()}
+		settled: newRecent(settledKept), target: bufferLeast, checked: suspectFirst, resting: true}
 	s.alive, s.stop = context.WithCancel(context.Background())
 	if err := s.open(ctx); err != nil {
 		_ = s.Close()
@@ -159,16 +159,12 @@ func (s *Source) open(ctx context.Context) (err error) {
 	if s.nc, err = s.at.connect(ctx, client...); err != nil {
 		return err
 	}
+	if s.js, err = s.at.api(s.nc); err != nil {
+		return openError(err, "")
+	}
 	prefix := "$JS.API."
-	options := []jetstream.JetStreamOpt{jetstream.WithPublishAsyncMaxPending(publishPending), jetstream.WithPublishAsyncTimeout(publishWait), jetstream.WithDefaultTimeout(connectTimeout)}
 	if s.at.domain != "" {
 		prefix = "$JS." + s.at.domain + ".API."
-		s.js, err = jetstream.NewWithDomain(s.nc, s.at.domain, options...)
-	} else {
-		s.js, err = jetstream.New(s.nc, options...)
-	}
-	if err != nil {
-		return openError(err, "")
 	}
 	s.next = prefix + "CONSUMER.MSG.NEXT." + s.at.stream + "." + s.at.consumer
 	if err := s.declare(ctx); err != nil {
@@ -189,9 +185,6 @@ func (s *Source) open(ctx context.Context) (err error) {
 	}
 	s.running.Go(s.keep)
 	s.running.Go(s.tend)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pullLocked()
 	return nil
 }
 

@@ -67,14 +67,16 @@ func (s *Source) fit(m *redrive.Message) error {
 }
 
 // send publishes messages to a stream and waits for all acknowledgements. Messages that
-// are nil are left out.
+// are nil are left out; with no stream named any may take them.
 func send(ctx context.Context, js jetstream.JetStream, stream string, out []*nats.Msg, errs []error) {
 	acks := make([]jetstream.PubAckFuture, len(out))
 	for i, m := range out {
 		if m == nil {
 			continue
 		}
-		m.Header[jetstream.ExpectedStreamHeader] = []string{stream}
+		if stream != "" {
+			m.Header[jetstream.ExpectedStreamHeader] = []string{stream}
+		}
 		if acks[i], errs[i] = js.PublishMsgAsync(m, jetstream.WithStallWait(publishWait)); errs[i] != nil {
 			errs[i] = publishError(errs[i])
 		}
@@ -167,7 +169,7 @@ func (s *Source) message(m *nats.Msg, meta *nats.MsgMetadata) redrive.Message {
 	if d.Origin == "" {
 		d.Origin = meta.Stream + "/" + strconv.FormatUint(meta.Sequence.Stream, 10)
 	}
-	if m.Subject != s.publish {
+	if s.publish != "" && m.Subject != s.publish {
 		if _, ok := d.Headers.Get(native.HeaderOriginalSubject); !ok {
 			d.Headers = append(d.Headers, redrive.Header{Name: native.HeaderOriginalSubject, Value: []byte(m.Subject)})
 		}

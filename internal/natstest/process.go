@@ -23,12 +23,12 @@ type settings struct {
 	SyncAlways bool
 }
 
-// Main runs the tests of a package; in a process that [StartProcess] started it runs a
-// server instead, and does not return. To be called from TestMain.
-func Main(m *testing.M) int {
+// ServeIfAsked runs a server, and does not return, in a process that [StartProcess]
+// started; else it does nothing. To be called first in TestMain.
+func ServeIfAsked() {
 	text := os.Getenv(processEnv)
 	if text == "" {
-		return m.Run()
+		return
 	}
 	var set settings
 	if err := json.Unmarshal([]byte(text), &set); err != nil {
@@ -51,7 +51,7 @@ type Process struct {
 }
 
 // StartProcess starts a server in a process of its own that lives as long as the test.
-// The package's TestMain must call [Main].
+// The package's TestMain must call [ServeIfAsked].
 func StartProcess(t testing.TB, o Options) *Process {
 	t.Helper()
 	ports, err := freePorts(1)

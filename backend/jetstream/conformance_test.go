@@ -1,0 +1,149 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/natstest"
+)
+
+func TestMain(m *testing.M) {
+	natstest.ServeIfAsked()
+	os.Exit(brokertest.Main(m, func(ctx context.Context, address string) (backendtest.SourceSink, error) {
+		return Open(ctx, address, Options{Queue: brokertest.Queue})
+	}))
+}
+
+// streams numbers the streams of the tests.
+var streams atomic.Int64
+
+// rig is a server with a client of its own.
+type rig struct {
+	addr string
+	nc   *nats.Conn
+	js   jetstream.JetStream
+}
+
+// reach connects to a server, also across its restarts.
+func reach(t testing.TB, addr string) *rig {
+	t.Helper()
+	nc, err := nats.Connect(addr, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{addr: addr, nc: nc, js: js}
+}
+
+// start starts a server in this process.
+func start(t testing.TB) *rig {
+	t.Helper()
+	return reach(t, natstest.Start(t, natstest.Options{MaxPayload: 20 << 20}).Addr())
+}
+
+// stream makes a stream with a subject of its name and returns its address.
+func (r *rig) stream(t testing.TB, alter ...func(*jetstream.StreamConfig)) string {
+	t.Helper()
+	name := fmt.Sprintf("S%d", streams.Add(1))
+	c := jetstream.StreamConfig{Name: name, Subjects: []string{strings.ToLower(name)}}
+	for _, a := range alter {
+		a(&c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := r.js.CreateStream(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	return "nats://" + r.addr + "/" + name + "?ack_wait=1s"
+}
+
+func workQueue(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }
+
+// connect opens a source that closes with the test.
+func connect(t testing.TB, address string, o Options) *Source {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if o.Queue == "" {
+		o.Queue = brokertest.Queue
+	}
+	s, err := Open(ctx, address, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func conformance(t *testing.T, r *rig, o Options, alter ...func(*jetstream.StreamConfig)) {
+	addresses := map[backendtest.SourceSink]string{}
+	opened := func(t testing.TB, address string) backendtest.SourceSink {
+		s := connect(t, address, o)
+		addresses[s] = address
+		return s
+	}
+	backendtest.RunSource(t, backendtest.SourceFactory{
+		Open: func(t testing.TB) backendtest.SourceSink { return opened(t, r.stream(t, alter...)) },
+		Reopen: func(t testing.TB, s backendtest.SourceSink) backendtest.SourceSink {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return opened(t, addresses[s])
+		},
+		Queues: []string{brokertest.Queue},
+	})
+}
+
+// TestOnAServer runs what needs one server, side by side.
+func TestOnAServer(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	for name, alter := range map[string][]func(*jetstream.StreamConfig){"Limits": nil, "WorkQueue": {workQueue}} {
+		t.Run("Conformance/"+name, func(t *testing.T) {
+			t.Parallel()
+			conformance(t, r, Options{}, alter...)
+		})
+		t.Run("Engine/"+name, func(t *testing.T) {
+			t.Parallel()
+			brokertest.Run(t, brokertest.Broker{
+				Make: func(t testing.TB) string { return r.stream(t, alter...) },
+				Open: func(ctx context.Context, address string) (backendtest.SourceSink, error) {
+					return Open(ctx, address, Options{Queue: brokertest.Queue})
+				},
+				Foreign: r.foreign,
+			})
+		})
+	}
+	t.Run("Conformance/Native", func(t *testing.T) {
+		t.Parallel()
+		conformance(t, r, Options{Native: true})
+	})
+}
+
+// foreign publishes as a program would that knows nothing of Redrive.
+func (r *rig) foreign(t testing.TB, address string, bodies ...string) {
+	t.Helper()
+	at, err := parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range bodies {
+		if _, err := r.js.Publish(t.Context(), strings.ToLower(at.stream), []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
