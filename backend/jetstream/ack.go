@@ -73,12 +73,12 @@ func (a *acks) send(ctx context.Context, all []ack) []error {
 	a.number += uint64(len(all))
 	for i := range all {
 		r.errs[i] = redrive.ErrUnknown
-		a.waiting[first+uint64(i)] = waitingAck{r, i} //nolint:gosec // an index
+		a.waiting[first+uint64(i)] = waitingAck{r, i}
 	}
 	a.mu.Unlock()
 	reply := make([]byte, 0, len(a.prefix)+16)
 	for i := range all {
-		number := first + uint64(i) //nolint:gosec // an index
+		number := first + uint64(i)
 		reply = strconv.AppendUint(append(reply[:0], a.prefix...), number, 36)
 		if err := a.nc.PublishRequest(all[i].reply, string(reply), []byte(all[i].word)); err != nil {
 			a.answer(number, fmt.Errorf("%w: %w", redrive.ErrUnknown, err))
@@ -99,7 +99,7 @@ func (a *acks) send(ctx context.Context, all []ack) []error {
 		return r.errs
 	}
 	for i := range all {
-		delete(a.waiting, first+uint64(i)) //nolint:gosec // an index
+		delete(a.waiting, first+uint64(i))
 	}
 	return r.errs
 }

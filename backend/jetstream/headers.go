@@ -77,7 +77,7 @@ func unpackHeaders(text string) (all redrive.Headers, ok bool) {
 		var parts [2][]byte
 		for i := range parts {
 			n, w := binary.Uvarint(b)
-			if w <= 0 || n > uint64(len(b)-w) {
+			if w <= 0 || n > uint64(len(b[w:])) {
 				return nil, false
 			}
 			parts[i], b = b[w:w+int(n)], b[w+int(n):] //nolint:gosec // it is at most the length

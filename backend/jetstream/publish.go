@@ -81,7 +81,8 @@ func send(ctx context.Context, js jetstream.JetStream, stream string, out []*nat
 			errs[i] = publishError(errs[i])
 		}
 	}
-	for i, a := range acks {
+	for i := range errs {
+		a := acks[i]
 		if a == nil {
 			continue
 		}

@@ -60,7 +60,7 @@ func Start(t testing.TB, o Options) *Server {
 // for a moment after it was stopped, which is no failure of the test.
 func folder(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "nats")
+	dir, err := os.MkdirTemp("", "nats") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,16 +116,21 @@ func (s *Server) Addr() string { return address(s.options.Port) }
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // freePorts returns ports that nobody listens on.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, 0, n)
+func freePorts(n int) (ports []int, err error) {
+	var held []net.Listener // until all are known
 	for range n {
-		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
+		l, listenErr := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		if listenErr != nil {
+			err = listenErr
+			break
 		}
-		defer func() { _ = l.Close() }() // not before all are known
-		addr, _ := l.Addr().(*net.TCPAddr)
-		ports = append(ports, addr.Port)
+		held = append(held, l)
+		if addr, ok := l.Addr().(*net.TCPAddr); ok {
+			ports = append(ports, addr.Port)
+		}
 	}
-	return ports, nil
+	for _, l := range held {
+		_ = l.Close()
+	}
+	return ports, err
 }
