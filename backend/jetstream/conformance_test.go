@@ -20,8 +20,36 @@ import (
 func TestMain(m *testing.M) {
 	natstest.ServeIfAsked()
 	os.Exit(brokertest.Main(m, func(ctx context.Context, address string) (backendtest.SourceSink, error) {
+		if err := hasten(ctx, address); err != nil {
+			return nil, err
+		}
 		return Open(ctx, address, Options{Queue: brokertest.Queue})
 	}))
+}
+
+// hasten lets what a process had that was killed come again after a second.
+func hasten(ctx context.Context, address string) error {
+	at, err := parse(address)
+	if err != nil {
+		return err
+	}
+	nc, err := at.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := at.api(nc)
+	if err != nil {
+		return err
+	}
+	consumer, err := js.Consumer(ctx, at.stream, at.consumer)
+	if err != nil {
+		return err
+	}
+	config := consumer.CachedInfo().Config
+	config.AckWait = time.Second
+	_, err = js.UpdateConsumer(ctx, at.stream, config)
+	return err
 }
 
 // streams numbers the streams of the tests.
@@ -68,8 +96,11 @@ func (r *rig) stream(t testing.TB, alter ...func(*jetstream.StreamConfig)) strin
 	if _, err := r.js.CreateStream(ctx, c); err != nil {
 		t.Fatal(err)
 	}
-	return "nats://" + r.addr + "/" + name + "?ack_wait=1s"
+	return "nats://" + r.addr + "/" + name
 }
+
+// soon makes what is lost on its way come again after 3 s.
+func soon(address string) string { return address + "?ack_wait=3s" }
 
 func workQueue(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }
 

@@ -194,11 +194,13 @@ func (s *Source) heal() error {
 	return nil
 }
 
-// faulty notes why nothing comes; Claim tells it.
+// faulty notes what the server says; Claim tells it. That no answer came in time says
+// nothing: messages may come all the same.
 func (s *Source) faulty(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.alive.Err() == nil {
+	var api *jetstream.APIError
+	if s.alive.Err() == nil && (errors.As(err, &api) || errors.Is(err, redrive.ErrUnsupported)) {
 		s.fault = err
 		s.asked = 0
 		s.changeLocked()
