@@ -1,0 +1,93 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/onequeue"
+)
+
+// Wait implements redrive.Source.
+func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+	return onequeue.Wait(ctx, s.o.Queue, watches, s.state)
+}
+
+func (s *Source) state() onequeue.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
+	for lane := range s.buffer {
+		if len(s.buffer[lane]) > 0 {
+			now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.Lane(lane)) //nolint:gosec // 0 to 2
+		}
+	}
+	if s.fault != nil && s.session == nil { // so that somebody asks, and hears of it
+		now.NextDueIn, now.Lanes = 0, redrive.AllLanes
+	}
+	return now
+}
+
+// Claim implements redrive.Source. It does not heed kinds: what stands first comes
+// first.
+func (s *Source) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, redrive.ErrClosed
+	case req.Queue != s.o.Queue || int(req.Lane) >= redrive.Lanes || req.Alone || req.Dead || req.Expired:
+		return nil, nil
+	}
+	if err := s.fault; err != nil && s.session == nil {
+		s.fault = nil // it is told once; the next try to connect tells again
+		return nil, &redrive.Error{Op: "claim", Queue: req.Queue, Err: err}
+	}
+	if s.session == nil {
+		return nil, nil
+	}
+	n := min(max(req.Max, 0), len(s.buffer[req.Lane]))
+	ds := make([]redrive.Delivery, 0, n)
+	now := time.Now()
+	for _, it := range s.buffer[req.Lane][:n] {
+		ds = append(ds, s.handLocked(it, req.Lane, now))
+	}
+	clear(s.buffer[req.Lane][:n])
+	s.buffer[req.Lane] = s.buffer[req.Lane][n:]
+	return ds, nil
+}
+
+// handLocked hands a message out.
+func (s *Source) handLocked(it *item, lane redrive.Lane, now time.Time) redrive.Delivery {
+	s.token++
+	it.token = s.token
+	s.hands[it.d.DeliveryTag] = it
+	d := redrive.Delivery{Lane: lane, LeasedAt: now, Lease: redrive.Never, Suspect: it.d.Redelivered}
+	s.read(it, &d)
+	d.Receipt = redrive.Receipt{Ref: d.Ref(), Token: s.token, Position: position{s.session.epoch, it.d.DeliveryTag}.String()}
+	return d
+}
+
+// Extend implements redrive.Source: a message is ours as long as the channel is.
+func (s *Source) Extend(_ context.Context, receipts []redrive.Receipt, _ time.Duration) []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return onequeue.Extend(receipts, func(r *redrive.Receipt) error {
+		_, err := s.heldLocked(r)
+		return err
+	})
+}
+
+// heldLocked returns the message of a receipt, if it is in our hands.
+func (s *Source) heldLocked(r *redrive.Receipt) (*item, error) {
+	at, ok := readPosition(r.Position)
+	if !ok {
+		return nil, errors.Join(redrive.ErrInvalid, redrive.ErrLeaseLost)
+	}
+	it := s.hands[at.tag]
+	if s.session == nil || s.session.epoch != at.epoch || it == nil || it.token != r.Token {
+		return nil, redrive.ErrLeaseLost
+	}
+	return it, nil
+}

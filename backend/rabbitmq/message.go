@@ -1,0 +1,248 @@
+package rabbitmq
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/native"
+)
+
+// Names of the headers in which properties of AMQP stand that are no part of a message
+// of ours. Those of the first group are properties again when the message is published.
+const (
+	headerContentType     = "content-type"
+	headerContentEncoding = "content-encoding"
+	headerCorrelationID   = "amqp-correlation-id"
+	headerAppID           = "amqp-app-id"
+	headerPriority        = "amqp-priority"
+
+	headerReplyTo    = "amqp-reply-to"
+	headerExpiration = "amqp-expiration" // it would run again where the message waits
+	headerUserID     = "amqp-user-id"    // the broker refuses that of another
+	headerMessageID  = "amqp-message-id" // one that cannot be an id of ours
+	headerType       = "amqp-type"       // one that cannot be a kind of ours
+)
+
+// headerOrder names the headers in their order, a line each: a table of AMQP has neither
+// an order nor a name twice. A name that repeats has an array of its values.
+const headerOrder = "redrive-header-order"
+
+// escape stands before names that mean something to the broker, which would act on them:
+// CC and BCC send copies, x-death and its like are the broker's own.
+const escape = "redrive-amqp-"
+
+func brokers(name string) bool {
+	return name == "CC" || name == "BCC" || strings.HasPrefix(name, "x-") || strings.HasPrefix(name, escape)
+}
+
+// write returns a message as AMQP carries it, with more headers than its own.
+func write(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
+	p := amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: m.ID, Type: m.Kind, Body: m.Body, Timestamp: m.PublishedAt}
+	if p.Timestamp.IsZero() {
+		p.Timestamp = time.Now()
+	}
+	bare := *m
+	bare.ID, bare.Kind, bare.Headers = "", "", nil
+	ours := native.Headers(&bare, true)
+	if len(ours)+len(m.Headers)+len(more) == 0 {
+		return p
+	}
+	p.Headers = make(amqp.Table, len(ours)+len(m.Headers)+len(more)+1)
+	for _, h := range append(ours, more...) {
+		p.Headers[h.Name] = string(h.Value)
+	}
+	names := make([]string, 0, len(m.Headers))
+	for _, h := range m.Headers {
+		if property(&p, h.Name, string(h.Value)) {
+			continue
+		}
+		name := h.Name
+		if brokers(name) {
+			name = escape + name
+		}
+		add(p.Headers, name, string(h.Value))
+		names = append(names, name)
+	}
+	if len(names) > 1 {
+		p.Headers[headerOrder] = strings.Join(names, "\n")
+	}
+	return p
+}
+
+// add puts a value into a table, beside those of the same name.
+func add(t amqp.Table, name, value string) {
+	switch there := t[name].(type) {
+	case nil:
+		t[name] = value
+	case []any:
+		t[name] = append(there, value)
+	default:
+		t[name] = []any{there, value}
+	}
+}
+
+// property makes a header a property of AMQP, if it is one.
+func property(p *amqp.Publishing, name, value string) bool {
+	to := (*string)(nil)
+	switch name {
+	case headerContentType:
+		to = &p.ContentType
+	case headerContentEncoding:
+		to = &p.ContentEncoding
+	case headerCorrelationID:
+		to = &p.CorrelationId
+	case headerAppID:
+		to = &p.AppId
+	case headerPriority:
+		n, err := strconv.ParseUint(value, 10, 8)
+		if err != nil || p.Priority != 0 {
+			return false
+		}
+		p.Priority = uint8(n)
+		return n > 0
+	}
+	if to == nil || *to != "" || value == "" || len(value) > 255 {
+		return false
+	}
+	*to = value
+	return true
+}
+
+// read makes a message of what the broker pushed.
+func (s *Source) read(it *item, d *redrive.Delivery) {
+	in := &it.d
+	d.Message = redrive.Message{Queue: s.o.Queue, Body: in.Body, PublishedAt: in.Timestamp}
+	d.Headers = make(redrive.Headers, 0, len(in.Headers)+2)
+	readID(&d.Message, in.MessageId)
+	if in.Type != "" {
+		if probe := (redrive.Message{Queue: "q", Kind: in.Type}); probe.Validate() == nil {
+			d.Kind = in.Type
+		} else {
+			d.Headers.Add(headerType, in.Type)
+		}
+	}
+	for _, p := range [...]struct{ name, value string }{
+		{headerContentType, in.ContentType}, {headerContentEncoding, in.ContentEncoding}, {headerCorrelationID, in.CorrelationId},
+		{headerAppID, in.AppId}, {headerReplyTo, in.ReplyTo}, {headerExpiration, in.Expiration}, {headerUserID, in.UserId},
+	} {
+		if p.value != "" {
+			d.Headers.Add(p.name, p.value)
+		}
+	}
+	if in.Priority > 0 {
+		d.Headers.Add(headerPriority, strconv.Itoa(int(in.Priority)))
+	}
+	readTable(&d.Message, in.Headers)
+	story, told := native.TakeStory(&d.Message)
+	d.Attempt = 1
+	if told {
+		d.Attempt, d.Crashes, d.Failures, d.History = story.Attempts+1, story.Crashes, story.History.Count, &story.History
+	}
+	if len(d.Headers) == 0 {
+		d.Headers = nil
+	}
+	d.Identity = redrive.IdentityMessage
+	if d.ID == "" {
+		if it.id == "" {
+			it.id = redrive.NewID()
+		}
+		d.ID, d.Identity = it.id, redrive.IdentityNone
+	}
+	if d.Origin == "" {
+		d.Origin = s.a.queue
+	}
+}
+
+// readID takes the id of a publisher. What cannot be an id of ours is made into one.
+func readID(m *redrive.Message, id string) {
+	switch {
+	case id == "":
+	case redrive.CheckID(id) == nil:
+		m.ID = id
+	default:
+		m.ID = redrive.DeriveID("amqp", id)
+		m.Headers.Add(headerMessageID, id)
+	}
+}
+
+// readTable puts the headers of AMQP into a message: those that are ours where they
+// belong, the others in their order, as far as that is known. What the broker itself
+// noted is not the message's.
+func readTable(m *redrive.Message, t amqp.Table) {
+	if len(t) == 0 {
+		return
+	}
+	order, _ := t[headerOrder].(string)
+	next := make(map[string]int) // of a name, which value comes next
+	read := func(name string) {
+		values, repeated := t[name].([]any)
+		i := next[name]
+		if next[name]++; repeated && order != "" {
+			if i < len(values) {
+				native.Read(m, plainName(name), fieldBytes(values[i]))
+			}
+			return
+		}
+		if i == 0 {
+			native.Read(m, plainName(name), fieldBytes(t[name]))
+		}
+	}
+	if order != "" {
+		for name := range strings.SplitSeq(order, "\n") {
+			if _, there := t[name]; there {
+				read(name)
+			}
+		}
+	}
+	rest := make([]string, 0, len(t))
+	for name := range t {
+		if next[name] == 0 && name != headerOrder && name != "" && !noted(name) {
+			rest = append(rest, name)
+		}
+	}
+	slices.Sort(rest)
+	for _, name := range rest {
+		read(name)
+	}
+}
+
+// noted reports whether the broker writes the header itself, at every delivery or dead
+// letter. A message that came back through queues of delays has x-death of each.
+func noted(name string) bool {
+	switch name {
+	case "x-death", "x-delivery-count", "x-acquired-count", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason",
+		"x-last-death-exchange", "x-last-death-queue", "x-last-death-reason":
+		return true
+	}
+	return false
+}
+
+func plainName(name string) string { return strings.TrimPrefix(name, escape) }
+
+// fieldBytes returns a field of AMQP as text, and what is no plain value as JSON.
+func fieldBytes(v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case string:
+		return []byte(v)
+	case []byte:
+		return v
+	case time.Time:
+		return []byte(v.UTC().Format(time.RFC3339))
+	case amqp.Table, []any:
+		text, err := json.Marshal(v)
+		if err == nil && utf8.Valid(text) {
+			return text
+		}
+	}
+	return fmt.Append(nil, v)
+}

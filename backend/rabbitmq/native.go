@@ -1,0 +1,138 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/native"
+)
+
+// Dead is how a dead letter comes to the queue of dead letters at the broker.
+type Dead string
+
+// The strategies, by what a failure between the steps leaves.
+const (
+	// DeadConfirm publishes the message with its story, waits for the confirm of a queue
+	// that took it, then acknowledges. Nothing is lost; a crash between the two leaves a
+	// second dead letter with the same id. This is the default.
+	DeadConfirm Dead = "confirm"
+	// DeadTx publishes and acknowledges in one transaction of AMQP: a cut of the
+	// connection leaves both or none. The broker carries it out queue by queue, so that
+	// the death of a node may leave one of the two: a second dead letter, or, where the
+	// acknowledgement alone was kept, none.
+	DeadTx Dead = "tx"
+	// DeadDLX rejects the message, and a quorum queue that is declared for it moves it,
+	// at least once. It carries what failed before, not the last failure nor a reason:
+	// only the broker's own x-death.
+	DeadDLX Dead = "dlx"
+)
+
+func (d Dead) caps(c *redrive.Caps) {
+	c.MaxDelay, c.DeadLetters, c.KeepsHistory = MaxDelay, true, true
+	switch d {
+	case DeadTx:
+		c.Transfer = redrive.TransferTransaction
+	case DeadDLX:
+		c.Transfer = redrive.TransferOneStep
+	}
+}
+
+// inTx reports whether the channel that consumes has transactions.
+func (s *Source) inTx() bool { return s.o.Native && s.a.dead == DeadTx }
+
+// moved is what is published in place of a message that failed.
+func (s *Source) moved(it *item, t *redrive.Settlement) outgoing {
+	var d redrive.Delivery
+	s.read(it, &d)
+	story := native.Story{Queue: s.o.Queue, Attempts: d.Attempt, Crashes: d.Crashes}
+	if d.History != nil {
+		story.History = *d.History
+	}
+	story.History.Record(t.Failure, t.Outcome != redrive.OutcomeRelease)
+	if t.Outcome == redrive.OutcomeRelease {
+		story.Attempts--
+	}
+	if _, known := native.ReadOriginal(d.Headers); !known {
+		o := native.NewOriginal()
+		o.Exchange, o.RoutingKey, o.Queue, o.At = it.d.Exchange, it.d.RoutingKey, s.a.queue, it.d.Timestamp
+		d.Headers = append(d.Headers, o.Headers()...)
+	}
+	if t.Outcome == redrive.OutcomeDead {
+		story.Reason, story.DiedAt = t.Reason, time.Now()
+		return outgoing{key: s.a.deadQueue, msg: write(&d.Message, story.Headers()...)}
+	}
+	return s.delayed(&d.Message, t.After, story.Headers()...)
+}
+
+// move publishes what goes elsewhere; what was confirmed is then acknowledged.
+func (s *Source) move(ctx context.Context, g *group) {
+	var sends []outgoing
+	var of []int
+	s.mu.Lock()
+	for _, i := range g.moves {
+		it, err := s.heldLocked(&g.batch[i].Receipt)
+		if err != nil {
+			g.errs[i] = err
+			continue
+		}
+		sends, of = append(sends, s.moved(it, &g.batch[i])), append(of, i)
+	}
+	s.mu.Unlock()
+	for j, err := range s.out.publish(ctx, sends) {
+		g.errs[of[j]] = err
+	}
+}
+
+// send publishes in a transaction. In one, a message that no queue takes comes back only
+// when the acknowledgement has had its effect: so the queue is looked for before.
+func (w *work) send() error {
+	seen := make(map[string]bool)
+	for i := range w.sends {
+		o := &w.sends[i]
+		if target := o.exchange + "\x00" + o.key; o.exchange == "" && !seen[target] {
+			seen[target] = true
+			if _, err := w.n.ch.QueueDeclarePassive(o.key, true, false, false, false, nil); err != nil {
+				return err // the channel is closed, and everything comes again
+			}
+		}
+		if err := w.n.ch.PublishWithContext(context.Background(), o.exchange, o.key, true, false, o.msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit ends a transaction. Messages that no queue took are put back.
+func (w *work) commit() error {
+	if err := w.n.ch.TxCommit(); err != nil {
+		return err
+	}
+	var errs []error
+	for {
+		select {
+		case r, ok := <-w.n.returns:
+			if !ok {
+				return errors.Join(errs...)
+			}
+			errs = append(errs, fmt.Errorf("%w: %s", errUnroutable, r.RoutingKey), w.back(r))
+		default:
+			return errors.Join(errs...)
+		}
+	}
+}
+
+// putBack publishes a returned message to the queue that it came from.
+func (s *Source) putBack(r amqp.Return) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	p := amqp.Publishing{
+		Headers: r.Headers, ContentType: r.ContentType, ContentEncoding: r.ContentEncoding, DeliveryMode: r.DeliveryMode, Priority: r.Priority,
+		CorrelationId: r.CorrelationId, MessageId: r.MessageId, Timestamp: r.Timestamp, Type: r.Type, AppId: r.AppId, Body: r.Body,
+	}
+	return redrive.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.queue, msg: p}}))
+}
