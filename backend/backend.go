@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive/backend/kafka"
 	"github.com/redrive/redrive/backend/mysql"
 	"github.com/redrive/redrive/backend/postgres"
+	"github.com/redrive/redrive/backend/rabbitmq"
 	"github.com/redrive/redrive/backend/redislist"
 	"github.com/redrive/redrive/backend/redisstream"
 	"github.com/redrive/redrive/backend/sqlite"
@@ -58,6 +59,7 @@ type SourceOptions struct {
 
 // OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP",
 // "nats://host:4222/STREAM?consumer=NAME" (with TLS: "natss" or "tls"),
+// "rabbitmq://user@host:5672/VHOST?queue=NAME" (with TLS: "rabbitmqs"),
 // or "redislist://host:6379/0?prefix=NAME" (with TLS: "redislists") for the list of the
 // queue there. See Open.
 func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSink, error) {
@@ -69,12 +71,14 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue, Native: o.Native})
 	case "nats", "natss", "tls":
 		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native})
+	case "rabbitmq", "rabbitmqs":
+		s, err = rabbitmq.Open(ctx, address, rabbitmq.Options{Queue: o.Queue, Native: o.Native})
 	case "redislist":
 		s, err = redislist.Open(ctx, "redis:"+rest, redislist.Options{KeepDead: o.Native})
 	case "redislists":
 		s, err = redislist.Open(ctx, "rediss:"+rest, redislist.Options{KeepDead: o.Native})
 	default:
-		err = &redrive.Error{Op: "open", Queue: o.Queue, Err: fmt.Errorf("a source of scheme %s is not known", scheme), Hint: "write kafka://host:9092/topic, nats://host:4222/STREAM or redislist://host:6379"}
+		err = &redrive.Error{Op: "open", Queue: o.Queue, Err: fmt.Errorf("a source of scheme %s is not known", scheme), Hint: "write kafka://host:9092/topic, nats://host:4222/STREAM, rabbitmq://host:5672/?queue=name or redislist://host:6379"}
 	}
 	if err != nil {
 		return nil, err

@@ -150,7 +150,7 @@ var storeSchemes = []string{"postgres", "postgresql", "mysql", "mariadb", "redis
 	"redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
 
 // sourceSchemes are those of sources that are no stores.
-var sourceSchemes = []string{"kafka", "nats", "natss", "redislist", "redislists", "tls"}
+var sourceSchemes = []string{"kafka", "nats", "natss", "rabbitmq", "rabbitmqs", "redislist", "redislists", "tls"}
 
 // namedSchemes are those whose path names a topic or stream.
 var namedSchemes = []string{"kafka", "nats", "natss", "tls"}
@@ -171,8 +171,9 @@ func (c *Config) checkSource(k *checker, path string, q *Queue) {
 	switch {
 	case !slices.Contains(sourceSchemes, scheme):
 		k.bad(path, fmt.Sprintf("a source of scheme %q is not known", scheme), "write one of "+strings.Join(sourceSchemes, "://, ")+"://, or leave it out: messages then come from the store")
-	case err != nil || u.Host == "" || slices.Contains(namedSchemes, scheme) && strings.Trim(u.Path, "/") == "":
-		k.bad(path, "this is not an address of a "+scheme+" source", "write kafka://host:9092/topic?group=redrive, nats://host:4222/STREAM?consumer=redrive, or redislist://host:6379")
+	case err != nil || u.Host == "" || slices.Contains(namedSchemes, scheme) && strings.Trim(u.Path, "/") == "",
+		strings.HasPrefix(scheme, "rabbitmq") && u.Query().Get("queue") == "":
+		k.bad(path, "this is not an address of a "+scheme+" source", "write kafka://host:9092/topic?group=redrive, nats://host:4222/STREAM?consumer=redrive, rabbitmq://host:5672/?queue=name, or redislist://host:6379")
 	case q.Deliver == nil:
 		k.bad(path, "the queue has a source and nobody to deliver to: its messages would stay where they are", "add deliver: {url: ...}")
 	case q.Guard != nil:

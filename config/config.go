@@ -67,7 +67,8 @@ type Config struct {
 // Queue is one queue.
 type Queue struct {
 	// Source is where messages come from, beside the store: "kafka://host:9092/topic?group=redrive",
-	// "nats://host:4222/STREAM?consumer=redrive", or "redislist://host:6379". Empty: the store only.
+	// "nats://host:4222/STREAM?consumer=redrive", "rabbitmq://user@host:5672/vhost?queue=name" or
+	// "redislist://host:6379". Empty: the store only.
 	Source Address `yaml:"source" json:"source,omitempty"`
 	// DeadLetters is "parked" (in the store; the default) or "native" (at the broker of the source).
 	DeadLetters string `yaml:"dead_letters" json:"dead_letters,omitempty"`

@@ -117,6 +117,7 @@ func TestErrorsSayWhereAndWhatToDo(t *testing.T) {
 		{"an unknown broker", "queues: {sms: {source: zmq://u:hunter2@localhost/x}}", []string{"queues.sms.source", "kafka://"}},
 		{"a broker without a topic", "queues: {sms: {source: kafka://localhost:9092, deliver: {url: https://x.example}}}", []string{"queues.sms.source", "kafka://host:9092/topic"}},
 		{"a stream without a name", "queues: {sms: {source: nats://localhost:4222, deliver: {url: https://x.example}}}", []string{"queues.sms.source", "nats://host:4222/STREAM"}},
+		{"a RabbitMQ without a queue", "queues: {sms: {source: \"rabbitmq://localhost/shop\", deliver: {url: https://x.example}}}", []string{"queues.sms.source", "rabbitmq://host:5672/?queue=name"}},
 		{"a broker without a target", "queues: {sms: {source: kafka://localhost/x}}", []string{"queues.sms.source", "deliver"}},
 		{"native dead letters", "queues: {sms: {dead_letters: native}}", []string{"queues.sms.dead_letters", "the queue has no source"}},
 		{"a bad queue name", "queues: {SMS: {}}", []string{"f.yaml:1:", `"SMS"`, "a-z"}},

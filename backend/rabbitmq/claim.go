@@ -65,7 +65,8 @@ func (s *Source) handLocked(it *item, lane redrive.Lane, now time.Time) redrive.
 	s.hands[it.d.DeliveryTag] = it
 	d := redrive.Delivery{Lane: lane, LeasedAt: now, Lease: redrive.Never, Suspect: it.d.Redelivered}
 	s.read(it, &d)
-	d.Receipt = redrive.Receipt{Ref: d.Ref(), Token: s.token, Position: position{s.session.epoch, it.d.DeliveryTag}.String()}
+	it.ref = d.Ref()
+	d.Receipt = redrive.Receipt{Ref: it.ref, Token: s.token, Position: position{s.session.epoch, it.d.DeliveryTag}.String()}
 	return d
 }
 
@@ -88,6 +89,9 @@ func (s *Source) heldLocked(r *redrive.Receipt) (*item, error) {
 	it := s.hands[at.tag]
 	if s.session == nil || s.session.epoch != at.epoch || it == nil || it.token != r.Token {
 		return nil, redrive.ErrLeaseLost
+	}
+	if r.Ref != it.ref {
+		return nil, redrive.ErrNotFound
 	}
 	return it, nil
 }

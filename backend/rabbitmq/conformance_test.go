@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
 )
 
-func TestMain(m *testing.M) { os.Exit(rabbittest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(rabbittest.Main(func() int { return brokertest.Main(m, open) })) }
 
-// address returns the address of a queue of the test's own, which is made when it is
+// addressOf returns the address of a queue of the test's own, which is made when it is
 // opened.
 func addressOf(n *rabbittest.Node, params ...string) string {
 	return at(n.Addr(), append([]string{"queue=" + rabbittest.Name(), "declare=true", "prefetch=10000"}, params...)...)

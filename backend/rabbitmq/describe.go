@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"strconv"
@@ -17,51 +18,94 @@ type described struct {
 
 // inequivalent is how the broker refuses a declaration of a queue that is there: it
 // names one difference.
-var inequivalent = regexp.MustCompile(`inequivalent arg '([^']+)' for queue .*: received .* but current is (none|the value '(.*)' of type '([a-z]+)'|'(.*)')`)
+var inequivalent = regexp.MustCompile(`inequivalent arg '([^']+)' for queue .*: received .* but current is (none|the value '(.*)' of type '[a-z]+'|'(.*)')`)
 
-// describe learns the arguments of a queue. AMQP has no question for them, but a
-// declaration that differs is refused with the first difference: so a declaration is
-// mended until only a type is wrong that no queue has, so that nothing is ever made.
-func describe(conn *amqp.Connection, queue string) (described, error) {
-	d := described{durable: true, args: make(map[string]string)}
-	known := amqp.Table{amqp.QueueTypeArg: "redrive-none"}
-	for range 32 {
-		ch, err := conn.Channel()
-		if err != nil {
-			return d, err
-		}
-		_, err = ch.QueueDeclare(queue, d.durable, false, false, false, maps.Clone(known))
-		var refused *amqp.Error
-		if !errors.As(err, &refused) || refused.Code != amqp.PreconditionFailed {
-			return d, errors.Join(err, ch.Close())
-		}
-		m := inequivalent.FindStringSubmatch(refused.Reason)
-		if m == nil {
-			return d, err
-		}
-		name := m[1]
-		switch {
-		case name == "durable":
-			d.durable = !d.durable
-			continue
-		case name == amqp.QueueTypeArg:
-			if d.args[name] = m[3]; m[3] == "" {
-				d.args[name] = amqp.QueueTypeClassic
-			}
-			return d, nil
-		}
-		d.args[name] = m[3]
-		known[name] = typed(m[3], m[4])
-	}
-	return d, errors.New("its arguments cannot be learnt")
+// nonsense are arguments that no queue has, nor can be made with.
+var nonsense = []struct {
+	name   string
+	value  any
+	quorum bool // only such a queue knows the argument
+}{
+	{amqp.QueueTypeArg, "redrive-none", false}, // first: it tells which of the others are known
+	{"x-delivery-limit", int64(-7), true},
+	{"x-dead-letter-strategy", "redrive-none", true},
+	{amqp.QueueOverflowArg, "redrive-none", false},
+	{"x-dead-letter-exchange", int64(-7), false},
+	{"x-dead-letter-routing-key", int64(-7), false},
+	{amqp.QueueMessageTTLArg, int64(-7), false},
+	{"x-expires", int64(-7), false},
+	{"x-max-length", int64(-7), false},
+	{"x-max-length-bytes", int64(-7), false},
 }
 
-// typed is a value as the broker had it.
-func typed(text, kind string) any {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil && kind != "longstr" {
+// describe learns the arguments of a queue. AMQP has no question for them, but a
+// declaration that differs is refused with the first difference. Each declaration here
+// has an argument that makes no sense, so that none is ever carried out.
+func describe(conn *amqp.Connection, queue string) (described, error) {
+	d := described{durable: true, args: make(map[string]string)}
+	known := make(amqp.Table)
+	asked := make(map[string]bool)
+	for _, ask := range nonsense {
+		if ask.quorum && d.args[amqp.QueueTypeArg] != amqp.QueueTypeQuorum {
+			continue
+		}
+		for range len(nonsense) + 8 {
+			if asked[ask.name] {
+				break
+			}
+			args := maps.Clone(known)
+			args[ask.name] = ask.value
+			name, err := d.differs(conn, queue, args, known)
+			if err != nil {
+				return d, err
+			}
+			asked[name] = true
+		}
+	}
+	if d.args[amqp.QueueTypeArg] == "" {
+		d.args[amqp.QueueTypeArg] = amqp.QueueTypeClassic
+	}
+	return d, nil
+}
+
+// differs learns one difference, and returns its name.
+func (d *described) differs(conn *amqp.Connection, queue string, args, known amqp.Table) (string, error) {
+	ch, err := conn.Channel()
+	if err != nil {
+		return "", err
+	}
+	_, err = ch.QueueDeclare(queue, d.durable, false, false, false, args)
+	refused, ok := errors.AsType[*amqp.Error](err)
+	if !ok {
+		return "", errors.Join(fmt.Errorf("the arguments of queue %s cannot be learnt", queue), err, ch.Close())
+	}
+	m := inequivalent.FindStringSubmatch(refused.Reason)
+	if m == nil {
+		return "", err
+	}
+	switch name := m[1]; {
+	case name == "durable":
+		d.durable = !d.durable
+		return "", nil
+	case m[2] == "none":
+		return name, nil
+	default:
+		d.args[name] = m[3] + m[4] // one of them
+		known[name] = typed(name, d.args[name])
+		return name, nil
+	}
+}
+
+// typed is the value of an argument as the broker takes it.
+func typed(name, text string) any {
+	switch name {
+	case amqp.QueueTypeArg, amqp.QueueOverflowArg, "x-dead-letter-strategy", "x-dead-letter-exchange", "x-dead-letter-routing-key":
+		return text
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n
 	}
-	if kind == "bool" {
+	if text == "true" || text == "false" {
 		return text == "true"
 	}
 	return text

@@ -85,8 +85,9 @@ type Source struct {
 // item is a message that the broker pushed.
 type item struct {
 	d     amqp.Delivery
-	id    string // made up for a message without an id
-	token uint64 // of the claim; 0: it is in the buffer
+	id    string      // made up for a message without an id
+	ref   redrive.Ref // under which it was handed out
+	token uint64      // of the claim; 0: it is in the buffer
 }
 
 var (

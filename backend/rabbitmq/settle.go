@@ -40,6 +40,9 @@ func (s *Source) sort(g *group) {
 	for i := range g.batch {
 		t := &g.batch[i]
 		it, err := s.heldLocked(&t.Receipt)
+		if err == nil {
+			err = t.Validate()
+		}
 		switch {
 		case err != nil:
 			g.errs[i] = err

@@ -117,9 +117,9 @@ func Shared(t testing.TB) *Node {
 
 // Main runs the tests of a package and stops the shared node after them:
 //
-//	func TestMain(m *testing.M) { os.Exit(rabbittest.Main(m)) }
-func Main(m *testing.M) int {
-	code := m.Run()
+//	func TestMain(m *testing.M) { os.Exit(rabbittest.Main(m.Run)) }
+func Main(run func() int) int {
+	code := run()
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.node != nil {

@@ -1,0 +1,98 @@
+package rabbitmq
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/rabbittest"
+)
+
+func TestDelayKey(t *testing.T) {
+	for _, c := range []struct {
+		seconds int64
+		queue   string
+		key     string
+		level   int
+	}{
+		{0, "sms", "0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.sms", -1},
+		{1, "sms", "0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.1.sms", 0},
+		{6, "sms", "0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.1.1.0.sms", 2},
+		{int64(MaxDelay / time.Second), "a.b", "1.1.1.1.0.0.0.0.1.0.0.1.1.0.0.1.1.1.0.0.0.0.0.0.0." + redrive.DeriveID("amqp", "a.b"), 24},
+	} {
+		if key, level := delayKey(c.seconds, c.queue); key != c.key || level != c.level {
+			t.Errorf("%d s: %s at %d", c.seconds, key, level)
+		}
+	}
+	if MaxDelay/time.Second >= 1<<delayLevels {
+		t.Error("the levels do not make the longest delay")
+	}
+}
+
+// TestMixedDelays has messages wait for different times: none comes early, and all come.
+// How late they are is told.
+func TestMixedDelays(t *testing.T) {
+	n, longest := 300, 5
+	if os.Getenv("REDRIVE_PROOF_ROUNDS") != "" {
+		n, longest = 10_000, 60
+	}
+	node := rabbittest.Shared(t)
+	name := rabbittest.Name()
+	s := connect(t, at(node.Addr(), "queue="+name, "declare=true", "prefetch=1000"), Options{Queue: "sms", Native: true})
+	other := connect(t, at(node.Addr(), "queue=other."+name, "declare=true"), Options{Native: true, Queue: "other"})
+	from := make([]time.Time, n)
+	delays := make([]time.Duration, n)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := w; i < n; i += 4 {
+				delays[i] = time.Duration(1+rand.IntN(longest*1000)) * time.Millisecond
+				from[i] = time.Now()
+				if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{ID: strconv.Itoa(i), Queue: "sms", Delay: delays[i]}})); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var latest, sum time.Duration
+	seen := make(map[string]bool)
+	took := func(d *redrive.Delivery) {
+		i, _ := strconv.Atoi(d.ID)
+		late := time.Since(from[i]) - delays[i]
+		if late < 0 {
+			t.Errorf("a delay of %v ended %v early", delays[i], -late)
+		}
+		if seen[d.ID] {
+			return
+		}
+		seen[d.ID] = true
+		latest, sum = max(latest, late), sum+late
+	}
+	brokertest.Until(t, fmt.Sprintf("all %d are there", n), func() bool {
+		ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "sms", Max: 1000, Lease: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make([]redrive.Settlement, len(ds))
+		for i := range ds {
+			took(&ds[i])
+			done[i] = settled(&ds[i], redrive.OutcomeDone)
+		}
+		if err := settle(s, done...); err != nil {
+			t.Fatal(err)
+		}
+		return len(seen) == n
+	})
+	t.Logf("%d delays up to %d s: %v late on average, %v at most, in whole seconds rounded up", n, longest, sum/time.Duration(n), latest)
+	if ds, err := other.Claim(t.Context(), redrive.ClaimRequest{Queue: "other", Max: 1, Lease: time.Minute}); len(ds) > 0 {
+		t.Error("a message came to a queue whose name ends the same:", ds, err)
+	}
+}
