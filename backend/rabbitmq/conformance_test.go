@@ -65,7 +65,7 @@ func TestConformance(t *testing.T) {
 					}
 					return opened(t, addresses[s])
 				},
-				Queues: []string{"sms"},
+				Queues: []string{"sms"}, Patience: time.Minute,
 			})
 		})
 	}
