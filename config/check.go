@@ -350,7 +350,8 @@ func checkURL(text string) (what, hint string) {
 }
 
 func (d *Deliver) check(k *checker, path string) {
-	if what, hint := checkURL(d.URL); what != "" && len(d.Endpoints) == 0 {
+	d.checkPublish(k, path)
+	if what, hint := checkURL(d.URL); what != "" && len(d.Endpoints) == 0 && d.Publish == "" {
 		k.bad(path+".url", what, hint)
 	}
 	if d.Concurrency < 0 || d.Concurrency == 0 && k.given(path+".concurrency") {

@@ -104,10 +104,19 @@ type Queue struct {
 	Remember Duration `yaml:"remember" json:"remember,omitempty"`
 }
 
-// Deliver is an HTTP target.
+// Deliver is an HTTP target, or with Publish a broker.
 type Deliver struct {
 	// URL gets a POST a message.
 	URL string `yaml:"url" json:"url,omitempty"`
+	// Publish is a broker that gets the messages in its own form instead: "kafka://host:9092",
+	// "rabbitmq://user@host/vhost", "nats://host:4222", "redis://host:6379/0".
+	Publish Address `yaml:"publish" json:"publish,omitempty"`
+	// To is where Publish publishes: a topic, a queue or "EXCHANGE/ROUTING KEY", a subject or a
+	// stream; or "origin", each message's own place, which redrive attach wrote down.
+	To string `yaml:"to" json:"to,omitempty"`
+	// Allow are the places that "to: origin" may lead to, as any sender of a message can
+	// write its headers; * stands for any characters.
+	Allow []string `yaml:"allow" json:"allow,omitempty"`
 	// Endpoints are several targets instead of one URL, for a guard.
 	Endpoints []Endpoint `yaml:"endpoints" json:"endpoints,omitempty"`
 	// Timeout of one request. Defaults to the policy's timeout.

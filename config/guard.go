@@ -236,6 +236,8 @@ func (c *Config) checkGuard(k *checker, path, name string, q *Queue) {
 	path += ".guard"
 	if q.Deliver == nil {
 		k.bad(path, "a guard needs a target", "add deliver: with a url, or with endpoints")
+	} else if q.Deliver.Publish != "" {
+		k.bad(path, "a guard answers with what the target answers, and a broker answers nothing", "remove guard, or deliver to a url")
 	}
 	k.oneOf(path+".preset", g.Preset, slices.Sorted(maps.Keys(guard.Presets()))...)
 	k.oneOf(path+".order", g.Order, "listed", "weighted", "health")

@@ -27,11 +27,12 @@ const (
 // importDead puts dead letters in, a line each, as an export or an archive holds them.
 // One that is there already is not touched, so an import may be repeated.
 func (a *app) importDead(w http.ResponseWriter, r *http.Request, who *caller) error {
-	if _, err := parameters(r); err != nil {
+	v, err := parameters(r, "lines")
+	if err != nil {
 		return err
 	}
-	i := importer{a: a, who: who, known: make(map[string]error)}
-	err := a.audited(r, who, api.AuditEntry{Action: "import"}, func(e *api.AuditEntry) error {
+	i := importer{a: a, who: who, known: make(map[string]error), each: v.Get("lines") == "true"}
+	err = a.audited(r, who, api.AuditEntry{Action: "import"}, func(e *api.AuditEntry) error {
 		err := i.read(r.Context(), gateway.Pace{}.Body(w, r))
 		if err == nil {
 			err = i.flush(r.Context())
@@ -56,6 +57,7 @@ type importer struct {
 	lines []int // of the batch
 	bytes int
 	known map[string]error // queues, and why nothing may be put there
+	each  bool             // every line is answered
 }
 
 func (i *importer) read(ctx context.Context, body io.Reader) error {
@@ -123,8 +125,10 @@ func (i *importer) flush(ctx context.Context) error {
 		switch {
 		case err == nil:
 			i.sum.Imported++
+			i.answer(i.lines[n], api.LineAccepted, nil)
 		case errors.Is(err, redrive.ErrDuplicate):
 			i.sum.Duplicates++
+			i.answer(i.lines[n], api.LineDuplicate, nil)
 		default:
 			i.fail(i.lines[n], err)
 		}
@@ -138,4 +142,17 @@ func (i *importer) fail(line int, err error) {
 	if len(i.sum.Problems) < importProblems {
 		i.sum.Problems = append(i.sum.Problems, api.LineResult{Line: line, Status: api.LineError, Error: problem.Of(err)})
 	}
+	i.answer(line, api.LineError, err)
+}
+
+// answer tells of one line, if that was asked for.
+func (i *importer) answer(line int, status string, err error) {
+	if !i.each {
+		return
+	}
+	l := api.LineResult{Line: line, Status: status}
+	if err != nil {
+		l.Error = problem.Of(err)
+	}
+	i.sum.Lines = append(i.sum.Lines, l)
 }

@@ -56,7 +56,7 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}/processing":           {id: "listProcessing", summary: "List what is in hand, at the queue's source and in the store; the lease that ends first comes first.", query: []string{"limit"}, answers: ok(api.List[api.Message]{})},
 	"GET /v1/queues/{queue}/monitor":              {id: "monitorQueue", summary: "Show consumers, attempts and dead letters of a queue that is a Redis stream.", answers: ok(api.Monitor{})},
 	"GET /v1/dead-letters":                        {id: "listDeadLetters", summary: "List dead letters.", query: deadArgs, answers: ok(api.List[api.Message]{})},
-	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them.", body: sentLines, answers: ok(api.Imported{})},
+	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them; with lines=true each line is answered.", query: []string{"lines"}, body: sentLines, answers: ok(api.Imported{})},
 	"GET /v1/dead-letters/groups":                 {id: "groupDeadLetters", summary: "Count dead letters by cause.", query: deadArgs, answers: ok(api.List[api.Group]{})},
 	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its story.", query: []string{"unmasked", "wait"}, answers: ok(api.Message{})},
 	"PATCH /v1/queues/{queue}/dead-letters/{id}":  {id: "editDeadLetter", summary: "Edit a dead letter; the original is kept.", body: api.Edit{}, answers: ok(api.Changed{})},

@@ -12,6 +12,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/delivery/publish"
 )
 
 // targetOf converts the target of a queue.
@@ -109,18 +110,42 @@ func (s *Server) consume(ctx context.Context) error {
 
 // consumed is what takes a queue's messages.
 type consumed struct {
-	handler *delivery.Handler
+	handler deliverer
 	options redrive.QueueOptions
+}
+
+// deliverer is what messages are handed to: an HTTP target or a broker.
+type deliverer interface {
+	redrive.Handler
+	Target() string
+	Gates() []redrive.Gate
+	Close()
+}
+
+// delivererOf builds what a queue delivers to. It connects to nothing yet.
+func (s *Server) delivererOf(d *config.Deliver, policies *redrive.Policies) (deliverer, error) {
+	if d.Publish != "" {
+		address, err := d.Publish.Resolve()
+		if err != nil {
+			return nil, fmt.Errorf("publish: %w", err)
+		}
+		timeout := d.Timeout.Std()
+		if timeout == 0 {
+			timeout = longestTimeout(policies)
+		}
+		return publish.New(publish.Target{Address: address, To: d.To, Allow: d.Allow, Timeout: timeout, Concurrency: d.Concurrency, Rate: d.Rate.PerSecond()})
+	}
+	target, err := targetOf(d, policies)
+	if err != nil {
+		return nil, err
+	}
+	return delivery.New(target, delivery.Options{Version: s.o.Version})
 }
 
 // consumedBy builds the delivery of a queue.
 func (s *Server) consumedBy(cfg *config.Config, name string, d *config.Deliver) (*consumed, error) {
 	policies := cfg.PoliciesOf(name)
-	target, err := targetOf(d, &policies)
-	if err != nil {
-		return nil, err
-	}
-	h, err := delivery.New(target, delivery.Options{Version: s.o.Version})
+	h, err := s.delivererOf(d, &policies)
 	if err != nil {
 		return nil, err
 	}

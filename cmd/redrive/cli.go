@@ -17,6 +17,7 @@ type cli struct {
 	Store    storeCmd    `cmd:"" group:"store" help:"Check and rescue a store's file."`
 	Backup   backupCmd   `cmd:"" group:"store" help:"Write a copy of the store."`
 	Copy     copyCmd     `cmd:"" group:"store" help:"Copy messages from one store into another."`
+	Attach   attachCmd   `cmd:"" group:"dead letters" help:"Bring dead letters that others keep at a broker into the store."`
 	Migrate  migrateCmd  `cmd:"" group:"store" help:"Make, migrate or remove the tables of a store on PostgreSQL or MySQL."`
 	Doctor   doctorCmd   `cmd:"" group:"store" help:"Look for what is wrong, and say what to do."`
 	Top      topCmd      `cmd:"" group:"messages" help:"Watch the queues with their rates."`

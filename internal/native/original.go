@@ -20,6 +20,10 @@ const (
 	HeaderOriginalStream     = "redrive-original-stream" // JetStream, Redis
 	HeaderOriginalSubject    = "redrive-original-subject"
 	HeaderOriginalTimestamp  = "redrive-original-timestamp"
+
+	// What a broker knows of a message beside headers and body.
+	HeaderOriginalNoBody = "redrive-original-no-body" // Kafka: its value is null, not empty
+	HeaderOriginalForm   = "redrive-original-form"    // RabbitMQ: properties and types of headers; Redis: the body's field
 )
 
 // Original is where a message was at its broker. Of the places only those of its own
@@ -94,8 +98,27 @@ func ReadOriginal(h redrive.Headers) (Original, bool) {
 func IsOriginal(name string) bool {
 	switch name {
 	case HeaderOriginalTopic, HeaderOriginalPartition, HeaderOriginalOffset, HeaderOriginalGroup, HeaderOriginalExchange,
-		HeaderOriginalRoutingKey, HeaderOriginalQueue, HeaderOriginalStream, HeaderOriginalSubject, HeaderOriginalTimestamp:
+		HeaderOriginalRoutingKey, HeaderOriginalQueue, HeaderOriginalStream, HeaderOriginalSubject, HeaderOriginalTimestamp,
+		HeaderOriginalNoBody, HeaderOriginalForm:
 		return true
 	}
 	return false
+}
+
+// PlaceName names the place to publish to in one word: the topic, queue, stream's subject or
+// stream, or "exchange/routing key" where no queue is known; "" if none is.
+func PlaceName(o *Original) string {
+	switch {
+	case o.Topic != "":
+		return o.Topic
+	case o.Queue != "":
+		return o.Queue
+	case o.Subject != "":
+		return o.Subject
+	case o.Exchange != "":
+		return o.Exchange + "/" + o.RoutingKey
+	case o.RoutingKey != "": // of the default exchange: a queue
+		return o.RoutingKey
+	}
+	return o.Stream
 }

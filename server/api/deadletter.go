@@ -49,4 +49,7 @@ type Imported struct {
 	Duplicates int64        `json:"duplicates"` // were there already, and left alone
 	Failed     int64        `json:"failed"`
 	Problems   []LineResult `json:"problems,omitempty"` // the first of those that failed
+	// Lines are all lines, with lines=true in the query, in the order in which they were
+	// decided.
+	Lines []LineResult `json:"lines,omitempty"`
 }

@@ -1,0 +1,171 @@
+// Package broker is what reading dead letters from a broker and publishing messages to
+// one share: addresses, connections, and the form that messages of others have.
+package broker
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/redisconn"
+)
+
+// Kind is a kind of broker.
+type Kind uint8
+
+// The kinds.
+const (
+	Kafka Kind = iota + 1
+	RabbitMQ
+	JetStream
+	Redis
+)
+
+// Schemes are those of addresses.
+var Schemes = []string{"kafka", "amqp", "amqps", "rabbitmq", "rabbitmqs", "nats", "natss", "redis", "rediss"}
+
+// Address is where a broker is, and a place in it.
+type Address struct {
+	Kind   Kind
+	Hosts  []string
+	Secure bool
+	User   *url.Userinfo
+	Vhost  string     // RabbitMQ
+	Name   string     // topic, queue or stream; "": none is named
+	Query  url.Values // what else is said
+	redis  string
+}
+
+// forms are how addresses are written.
+var forms = map[Kind]string{
+	Kafka: "kafka://host:9092/TOPIC", RabbitMQ: "rabbitmq://user:password@host:5672/VHOST?queue=QUEUE",
+	JetStream: "nats://host:4222/STREAM", Redis: "redis://host:6379/0?stream=STREAM",
+}
+
+// Form returns how an address of the kind is written.
+func (k Kind) Form() string { return forms[k] }
+
+// String returns the broker's name.
+func (k Kind) String() string { return []string{"", "kafka", "rabbitmq", "jetstream", "redis"}[k] }
+
+// Place names the place that is one of this kind of broker, or "".
+func (k Kind) Place(o *native.Original) string {
+	only := native.NewOriginal()
+	switch k {
+	case Kafka:
+		only.Topic = o.Topic
+	case RabbitMQ:
+		only.Queue, only.Exchange, only.RoutingKey = o.Queue, o.Exchange, o.RoutingKey
+	case JetStream:
+		only.Subject = o.Subject
+	case Redis:
+		only.Stream = o.Stream
+	}
+	return native.PlaceName(&only)
+}
+
+var ports = map[Kind]string{Kafka: ":9092", JetStream: ":4222"}
+
+// Parse reads an address: kafka://host:9092,host:9092/TOPIC, rabbitmq://user:password@host/VHOST?queue=QUEUE
+// (amqp:// too; with TLS rabbitmqs:// or amqps://), nats://host:4222/STREAM (natss://), or
+// redis://host:6379/0?stream=STREAM (rediss://). Its errors never show the address, which
+// may hold a password.
+func Parse(address string) (*Address, error) {
+	scheme, _, _ := strings.Cut(address, ":")
+	a := &Address{}
+	switch scheme {
+	case "kafka":
+		a.Kind = Kafka
+	case "amqp", "amqps", "rabbitmq", "rabbitmqs":
+		a.Kind, a.Secure = RabbitMQ, strings.HasSuffix(scheme, "s")
+	case "nats", "natss":
+		a.Kind, a.Secure = JetStream, scheme == "natss"
+	case "redis", "rediss":
+		a.Kind, a.Secure = Redis, scheme == "rediss"
+	default:
+		return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("a broker of scheme %q is not known", scheme), Hint: "write " + allForms()}
+	}
+	bad := &redrive.Error{Op: "open", Err: fmt.Errorf("%w address of %s", redrive.ErrInvalid, a.Kind), Hint: "write " + forms[a.Kind]}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return nil, bad
+	}
+	a.User, a.Query = u.User, u.Query()
+	for host := range strings.SplitSeq(u.Host, ",") {
+		if !strings.Contains(host[strings.LastIndex(host, "]")+1:], ":") {
+			host += ports[a.Kind]
+		}
+		a.Hosts = append(a.Hosts, host)
+	}
+	path := strings.TrimPrefix(u.Path, "/")
+	switch a.Kind {
+	case Kafka, JetStream:
+		a.Name = strings.Trim(path, "/")
+	case RabbitMQ:
+		if a.Vhost = path; u.Path == "" || u.Path == "/" {
+			a.Vhost = "/"
+		}
+		a.Name = a.Take("queue")
+	case Redis:
+		a.Name = a.Take("stream")
+		u.RawQuery = ""
+		a.redis = u.String()
+	}
+	return a, nil
+}
+
+func allForms() string {
+	all := make([]string, 0, len(forms))
+	for k := Kafka; k <= Redis; k++ {
+		all = append(all, forms[k])
+	}
+	return strings.Join(all, ", ")
+}
+
+// Take returns a parameter and removes it.
+func (a *Address) Take(name string) string {
+	v := a.Query.Get(name)
+	a.Query.Del(name)
+	return v
+}
+
+// Rest fails if parameters are left that nobody took.
+func (a *Address) Rest() error {
+	for name := range a.Query {
+		if a.Kind == Redis { // the rest is for the connection, which checks it
+			continue
+		}
+		return &redrive.Error{Op: "open", Err: fmt.Errorf("%w parameter %q of the address", redrive.ErrInvalid, name), Hint: "write " + forms[a.Kind]}
+	}
+	return nil
+}
+
+// String returns the address for people, without user and parameters.
+func (a *Address) String() string {
+	text := a.Kind.String() + "://" + strings.Join(a.Hosts, ",")
+	if a.Kind == RabbitMQ && a.Vhost != "/" {
+		text += "/" + a.Vhost
+	}
+	if a.Name != "" {
+		text += "/" + a.Name
+	}
+	return text
+}
+
+// RedisConfig returns how to connect to Redis.
+func (a *Address) RedisConfig() (*redisconn.Config, error) {
+	text := a.redis
+	if len(a.Query) > 0 {
+		text += "?" + a.Query.Encode()
+	}
+	return redisconn.Parse(text)
+}
+
+// Known reports whether an address has a scheme of a broker.
+func Known(address string) bool {
+	scheme, _, ok := strings.Cut(address, ":")
+	return ok && slices.Contains(Schemes, scheme)
+}
