@@ -150,7 +150,7 @@ func readTopic(t *testing.T, broker *kafkatest.Broker, admin *kadm.Client, topic
 
 // TestAttachToARedisStream: a stream that a program writes its dead letters to.
 func TestAttachToARedisStream(t *testing.T) {
-	s := redistest.Start(t, redistest.Options{AppendOnly: true})
+	s := redistest.Start(t, redistest.Options{})
 	client := redis.NewClient(&redis.Options{Addr: s.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	testAttach(t, &foreignBroker{
