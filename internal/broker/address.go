@@ -41,7 +41,7 @@ type Address struct {
 
 // forms are how addresses are written.
 var forms = map[Kind]string{
-	Kafka: "kafka://host:9092/TOPIC", RabbitMQ: "rabbitmq://user:password@host:5672/VHOST?queue=QUEUE",
+	Kafka: "kafka://host:9092/TOPIC", RabbitMQ: "rabbitmq://user@host:5672/VHOST?queue=QUEUE",
 	JetStream: "nats://host:4222/STREAM", Redis: "redis://host:6379/0?stream=STREAM",
 }
 
