@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +25,8 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"RevokedIsRefused":        revokedIsRefused,
 	"RecordsOfOthers":         recordsOfOthers,
 	"SlowRecordHoldsNobody":   slowRecord,
-	"RebalanceStorm":          rebalanceStorm,
+	"RebalanceStorm":          func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.CooperativeStickyBalancer()) },
+	"RebalanceStormEager":     func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.RangeBalancer()) },
 	"TopicIsRead":             topicIsRead,
 	"NativeRetries":           nativeRetries,
 	"NativeDeadByTransaction": func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byTransaction) },
@@ -86,6 +89,10 @@ func outOfOrder(t *testing.T, c *cluster) {
 		if err := redrive.FirstError(s.Settle(t.Context(), done(finished[i:min(i+20, len(finished))]...))); err != nil {
 			t.Fatal(err)
 		}
+	}
+	stats, err := s.SourceStats(t.Context())
+	if want := (redrive.SourceStats{Lag: 197, Unacked: int64(len(open)), Uncommitted: 197 - int64(len(open)), Dead: redrive.Unknown, Reconnects: redrive.Unknown}); err != nil || stats != want {
+		t.Errorf("%+v, %v, want %+v", stats, err, want)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -218,14 +225,19 @@ func slowRecord(t *testing.T, c *cluster) {
 	}
 }
 
-// rebalanceStorm lets members join and leave while the topic is worked off.
-func rebalanceStorm(t *testing.T, c *cluster) {
+// rebalanceStorm lets members join and leave while the topic is worked off: a few, or in a
+// proof ten a round.
+func rebalanceStorm(t *testing.T, c *cluster, balancer kgo.GroupBalancer) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	address := c.topic(t, 8)
-	first := connect(t, address, Options{Queue: "sms"})
-	const n, members = 6000, 5
+	balanced := []kgo.Opt{kgo.Balancers(balancer)}
+	first := connect(t, address, Options{Queue: "sms", Client: balanced})
+	n, members := 6000, 5
+	if rounds, err := strconv.Atoi(os.Getenv("REDRIVE_PROOF_ROUNDS")); err == nil {
+		n, members = 20_000*rounds, 10*rounds
+	}
 	publishN(t, first, n)
 	store := memory.New()
 	var mu sync.Mutex
@@ -238,7 +250,7 @@ func rebalanceStorm(t *testing.T, c *cluster) {
 	}
 	var stops []func()
 	join := func() {
-		s := connect(t, address, Options{Queue: "sms", Drain: time.Second})
+		s := connect(t, address, Options{Queue: "sms", Drain: time.Second, Client: balanced})
 		stop := brokertest.Consume(t, store, 0, handler, redrive.QueueOptions{Sources: []redrive.Source{s}, Concurrency: 8})
 		stops = append(stops, func() { stop(); _ = s.Close() })
 	}

@@ -59,12 +59,12 @@ func (v *victim) run(open Opener) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // the process ends
+	defer store.Close()
 	source, err := open(ctx, v.Address)
 	if err != nil {
 		return err
 	}
-	defer source.Close() //nolint:errcheck // the process ends
+	defer source.Close()
 	begun := make(chan struct{}, v.Messages)
 	e := redrive.NewEngine(store, redrive.EngineOptions{Grace: time.Second})
 	err = e.Handle(Queue, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
@@ -146,7 +146,7 @@ func killedProcess(t *testing.T, b *Broker) {
 	died := 0
 	for ended := false; !ended; {
 		var out bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // ourselves
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), victimVariable+"="+string(text))
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := cmd.Run()
