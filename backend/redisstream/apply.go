@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redrive/redrive"
 )
 
 // Apply implements redrive.Store. It is one script, whatever its size; keep it to a few
-// hundred messages.
+// hundred messages. Of a range the first 200 messages go with it, the others in scripts
+// of their own afterwards: a call that fails between leaves the later ones of the range.
 func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 	if err := checkRecords(b.Records); err != nil {
 		return nil, err
@@ -48,10 +50,9 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 	for i := range b.Records {
 		st.record(&b.Records[i])
 	}
-	for _, r := range b.Delete {
-		if redrive.CheckQueue(r.Queue) == nil {
-			_ = st.add(rangeOp(r))
-		}
+	ranges := slices.DeleteFunc(slices.Clone(b.Delete), func(r redrive.Range) bool { return redrive.CheckQueue(r.Queue) != nil })
+	for _, r := range ranges {
+		_ = st.add(&rangeOp{r, ""})
 	}
 	script := scriptAdd
 	if len(index) == 0 {
@@ -64,10 +65,31 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 	for n, i := range index {
 		errs[i] = ops[i].result(ctx, s, items(at(results, n)))
 	}
+	for n, r := range ranges {
+		if err := s.finishRange(ctx, r, items(at(results, len(index)+n))); err != nil {
+			return nil, err
+		}
+	}
 	if redrive.FirstError(errs) == nil {
 		return nil, nil
 	}
 	return errs, nil
+}
+
+// finishRange ends what the first page of a range left.
+func (s *Store) finishRange(ctx context.Context, r redrive.Range, page []any) error {
+	for text(at(page, 1)) != "" {
+		st := s.step(ctx)
+		if err := st.add(&rangeOp{r, text(at(page, 1))}); err != nil {
+			return err
+		}
+		results, err := st.run(ctx, scriptStep)
+		if err != nil {
+			return err
+		}
+		page = items(at(results, 0))
+	}
+	return nil
 }
 
 // messages returns what a batch publishes and puts.
@@ -83,10 +105,13 @@ func messages(b *redrive.Batch) []*redrive.Message {
 }
 
 // rangeOp ends the messages of a range.
-type rangeOp redrive.Range
+type rangeOp struct {
+	redrive.Range
+	behind string // where it goes on; of a key's chain
+}
 
-func (r rangeOp) pack(p *packed, st *step) error {
-	p.list(5)
+func (r *rangeOp) pack(p *packed, st *step) error {
+	p.list(6)
 	p.str("d")
 	p.num(st.index(st.s.place(&redrive.Message{Queue: r.Queue, Key: r.Key})))
 	p.str(r.Key)
@@ -96,6 +121,7 @@ func (r rangeOp) pack(p *packed, st *step) error {
 	} else {
 		p.num(0)
 	}
+	p.str(r.behind)
 	return nil
 }
 

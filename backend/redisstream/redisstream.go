@@ -38,7 +38,7 @@
 // message.
 //
 // Limits: a call over more than a page (100 changes, 500 publishes or claims) is atomic
-// by page, but for Apply, which is one script. A message whose entry another client
+// by page, but for Apply, which is one script and for large ranges some more. A message whose entry another client
 // deletes from the stream while it is claimed becomes a dead letter without its body; one
 // deleted before is shown by Verify.
 package redisstream

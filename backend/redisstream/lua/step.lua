@@ -9,7 +9,9 @@
 --            emits, books to, fresh chain, size that the holder knows}
 --   new:    {"n", queue, id, hash or "" (not chosen), what (entry, wait, die), head, envelope,
 --            book, fields}
---   range:  {"d", queue, key, up to id, 1: that alone}: the waiting messages of a key, counted as done
+--   range:  {"d", queue, key, up to id, 1: that alone, ""}: the waiting messages of a key, counted
+--           as done, the oldest, at most RANGE; its result is {0, where to go on or ""};
+--           a sixth element, if not , is where it goes on
 --
 -- A head is {lane, flags, reason, attempts, crashes, failures, token, due, due is relative,
 -- published or 0, expires, died or 0, seq or 0, cseq or 0}. A memory is {outcome
@@ -173,15 +175,19 @@ local function change(op)
 end
 
 -- range ends the waiting messages of a key up to one of them, or that one alone.
+local RANGE = 200
 local function range(op)
-  local _, n, key, upto, alone = unpack(op)
+  local _, n, key, upto, alone, behind = unpack(op)
   local q = queues[n + 1]
   local blob = call('HGET', q.w, upto) or call('HGET', q.d, upto)
   if not blob then return { 0 } end
   local last = parse(blob)
   if last.key ~= key or last.cseq == 0 then return { 0 } end
   local till = '[' .. chainmember(last, upto)
-  for _, m in ipairs(call('ZRANGEBYLEX', q.ch, alone == 1 and till or '[' .. key .. '\0', till)) do
+  local from = alone == 1 and till or '[' .. key .. '\0'
+  if behind ~= '' then from = '(' .. behind end
+  local list = call('ZRANGEBYLEX', q.ch, from, till, 'LIMIT', 0, RANGE)
+  for _, m in ipairs(list) do
     local id = string.sub(m, #key + 15)
     local waiting = call('HGET', q.w, id)
     if waiting then
@@ -192,7 +198,7 @@ local function range(op)
       remembered(q, id, 1, 0, true)
     end
   end
-  return { 0 }
+  return { 0, list[RANGE] ~= chainmember(last, upto) and list[RANGE] or '' }
 end
 
 -- Records first: a conflict leaves everything as it is.
