@@ -98,7 +98,7 @@ func (s *Store) publishPlain(ctx context.Context, msgs []redrive.Message, which 
 			msgs[i].ID = q.id(text(entries[n]))
 		default: // of the same millisecond, one after the other
 			ms, first, _ := entryNumbers(text(entries[0]))
-			msgs[i].ID = q.idOf(ms, first+uint64(n)) //nolint:gosec // small
+			msgs[i].ID = q.idOf(ms, first+uint64(n))
 		}
 	}
 	return rest

@@ -145,7 +145,7 @@ func Fault(err error) error {
 		return nil
 	case errors.Is(err, redis.ErrClosed):
 		return redrive.ErrClosed
-	case redis.HasErrorPrefix(err, "OOM"):
+	case redis.HasErrorPrefix(err, "OOM"), answered && strings.Contains(err.Error(), ": -OOM "): // of a script, before Redis 7
 		return fmt.Errorf("%w: %w", redrive.ErrFull, err)
 	case redis.HasErrorPrefix(err, "NOREPLICAS"):
 		return &redrive.Error{Op: "write", Err: err, Hint: "min-replicas-to-write is not met: look after the replicas"}
