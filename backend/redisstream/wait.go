@@ -106,6 +106,17 @@ func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Ev
 	}
 }
 
+// ended is the error of a call under a context: the end of that, if it is the cause.
+func ended(ctx context.Context, err error) error {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < time.Millisecond {
+		<-ctx.Done() // the connection's deadline came a moment before
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
 // look asks about queues and returns their events.
 func (s *Store) look(ctx context.Context, changed []redrive.Watch) ([]redrive.Event, error) {
 	events := make([]redrive.Event, 0, len(changed))
@@ -116,13 +127,7 @@ func (s *Store) look(ctx context.Context, changed []redrive.Watch) ([]redrive.Ev
 		}
 		tallies, err := s.tallies(ctx, names)
 		if err != nil {
-			if end, ok := ctx.Deadline(); ok && time.Until(end) < time.Millisecond {
-				<-ctx.Done() // the connection's deadline came a moment before
-			}
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, err
+			return nil, ended(ctx, err)
 		}
 		for i := range page {
 			some := make([]redrive.Event, len(tallies[i]))
@@ -171,7 +176,7 @@ func (s *Store) startWaiting(ctx context.Context) error {
 	for _, p := range s.all() {
 		last, err := p.lastNotice(ctx)
 		if err != nil {
-			return s.fail(err)
+			return ended(ctx, s.fail(err))
 		}
 		newest = append(newest, last)
 	}
