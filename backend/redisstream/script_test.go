@@ -24,6 +24,38 @@ const many = 5000
 // scriptTests has one test for each file of lua/ but the library, by the file's name.
 // Each drives its script through what it can be asked, with a page that is full.
 var scriptTests = map[string]func(t *testing.T, s *Store){
+	"introduce": func(t *testing.T, s *Store) {
+		nonce := s.nonce
+		noErr(t, s.introduce(t.Context(), 1))
+		if s.nonce != nonce || s.introduce(t.Context(), 2) == nil {
+			t.Error("the store became another")
+		}
+	},
+	"reserve": func(t *testing.T, s *Store) {
+		q := s.queue("sms")
+		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", Delay: time.Hour}, {Queue: "sms", ID: "chosen"}})))
+		there := s.conn.HKeys(t.Context(), q.keys[1]).Val()
+		reserve := func(hash string) (codes []int64) {
+			args := []any{"chosen", hash}
+			for _, id := range there {
+				args = append(args, id, hash)
+			}
+			for i := range publishPage {
+				args = append(args, "id"+strconv.Itoa(i), hash)
+			}
+			got, err := s.conn.Write(t.Context(), scriptReserve, s.keys(q), args...)
+			noErr(t, err)
+			for _, v := range items(got) {
+				codes = append(codes, number(v))
+			}
+			return codes
+		}
+		first, again, other := reserve("aa"), reserve("aa"), reserve("bb")
+		last := len(first) - 1
+		if first[0] != codeConflict || !slices.Contains(first, codeTaken) || first[last] != codeDone || again[last] != codeDone || other[last] != codeConflict {
+			t.Errorf("free %v, again %v, for another %v", first[:4], again[last], other[last])
+		}
+	},
 	"publish": func(t *testing.T, s *Store) {
 		seen := map[string]bool{}
 		for _, m := range publish(t, s, many) {
