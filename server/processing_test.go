@@ -6,7 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/redislist"
 	"github.com/redrive/redrive/internal/redistest"
 	"github.com/redrive/redrive/server/api"
 )
@@ -53,6 +56,41 @@ func TestProcessingOfARedisList(t *testing.T) {
 	l := inHand(d, "")
 	if len(l.Items) != 2 || l.Items[0].State != "leased" || l.Items[0].LeasedUntil == nil || l.Items[0].Instance == "" {
 		t.Errorf("%+v", l)
+	}
+}
+
+// TestNativeDeadLettersOfARedisList leaves a dead letter beside the list, and parks none.
+func TestNativeDeadLettersOfARedisList(t *testing.T) {
+	r := redistest.Start(t, redistest.Options{})
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
+	defer target.Close()
+	address, _ := json.Marshal("redislist" + r.URL()[len("redis"):])
+	d := start(t, parse(t, fmt.Sprintf(`{queues: {sms: {source: %s, dead_letters: native, policy: {max_attempts: 1}, deliver: {url: %q, allow_private: true}}}}`, address, target.URL)), newStore(t))
+	get[api.Accepted](d, 202, http.MethodPost, "/v1/queues/sms/messages", "x")
+	list, err := redislist.Open(t.Context(), r.URL(), redislist.Options{KeepDead: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer list.Close()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		dead, err := list.DeadLetters(t.Context(), "sms", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(dead) == 1 {
+			if e := dead[0]; e.State != redrive.StateDead || string(e.Body) != "x" || e.History.Latest() == nil {
+				t.Errorf("%+v", e)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d dead letters beside the list", len(dead))
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	if parked := get[api.List[api.Message]](d, 200, http.MethodGet, "/v1/dead-letters?queue=sms", ""); len(parked.Items) != 0 {
+		t.Errorf("parked: %+v", parked.Items)
 	}
 }
 

@@ -82,6 +82,7 @@ func (s *Source) claim(ctx context.Context, q *queue, req *redrive.ClaimRequest,
 	for i, r := range found {
 		r.delivery(q.name, nonce, req.Lease, &got[i])
 	}
+	s.held.take(got)
 	return got, list[0] == int64(1), nil
 }
 

@@ -349,3 +349,36 @@ func TestWakeUp(t *testing.T) {
 	noErr(t, sender.conn.LPush(ctx, sender.o.List("sms"), "foreign").Err())
 	<-told
 }
+
+func TestSourceStats(t *testing.T) {
+	s := open(t, Options{KeepDead: true})
+	ctx := t.Context()
+	msgs := make([]redrive.Message, 6)
+	for i := range msgs {
+		msgs[i].Queue = "sms"
+	}
+	msgs[5].Delay = time.Hour
+	noErr(t, redrive.FirstError(s.Publish(ctx, msgs)))
+	ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 4, Lease: time.Minute, Instance: "one"})
+	noErr(t, err)
+	expect := func(lag, unacked, dead int64) {
+		t.Helper()
+		got, err := s.SourceStats(ctx)
+		noErr(t, err)
+		if want := (redrive.SourceStats{Lag: lag, Unacked: unacked, Dead: dead, Reconnects: redrive.Unknown}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	expect(2, 4, 0)
+	settle := func(d redrive.Delivery, o redrive.Outcome) error {
+		return redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: o, Reason: redrive.ReasonPermanent}}))
+	}
+	noErr(t, settle(ds[0], redrive.OutcomeDone))
+	noErr(t, settle(ds[1], redrive.OutcomeDead))
+	noErr(t, settle(ds[2], redrive.OutcomeRetry))
+	expect(3, 1, 1)
+	noErr(t, s.Close())
+	if _, err := s.SourceStats(ctx); !errors.Is(err, redrive.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}

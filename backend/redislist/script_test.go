@@ -326,6 +326,24 @@ func TestScriptRights(t *testing.T) {
 
 // TestScriptsDeclareTheirKeys finds keys that are made up in a script, and commands that
 // the check of rights does not run.
+// TestEveryScriptHasATest fails when a script is added without one of its own.
+func TestEveryScriptHasATest(t *testing.T) {
+	files, err := filepath.Glob("script/*.lua")
+	noErr(t, err)
+	tests, err := os.ReadFile("script_test.go")
+	noErr(t, err)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".lua")
+		test := "func TestScript" + strings.ToUpper(name[:1]) + name[1:] + "("
+		if name != "entry" && !strings.Contains(string(tests), test) { // entry is put before each of the others
+			t.Errorf("%s has no %s", file, test)
+		}
+	}
+	if len(files) < 10 {
+		t.Errorf("only %v were found", files)
+	}
+}
+
 func TestScriptsDeclareTheirKeys(t *testing.T) {
 	files, err := filepath.Glob("script/*.lua")
 	noErr(t, err)

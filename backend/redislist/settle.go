@@ -56,6 +56,7 @@ func (s *Source) settle(ctx context.Context, q *queue, all []redrive.Settlement,
 		k.due[0], k.due[1], k.due[2], k.dead, k.deadIDs, k.ids, k.forget}, args...)
 	got, err := codes(settleScript.Name(), v, len(part), err)
 	answer(errs, part, got, err)
+	s.held.leave(all, part, errs)
 	if again {
 		s.look(q)
 	}
