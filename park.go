@@ -324,7 +324,7 @@ func (p *parking) close() {
 func (p *parking) native(s *Settlement) bool {
 	switch s.Outcome {
 	case OutcomeRelease:
-		return s.After == 0 && s.Failure == nil || s.After <= p.caps.MaxDelay && p.caps.KeepsHistory
+		return s.After == 0 && s.Failure == nil || p.caps.MaxDelay > 0 && s.After <= p.caps.MaxDelay && p.caps.KeepsHistory
 	case OutcomeRetry:
 		return p.caps.MaxDelay > 0 && s.After <= p.caps.MaxDelay && p.caps.KeepsHistory
 	case OutcomeDead:

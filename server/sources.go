@@ -70,6 +70,16 @@ func (s *Server) sourcesOf(queue string) []redrive.Source {
 	return nil
 }
 
+// deadLettersOf returns what takes a queue's dead letters instead of the store, also those
+// that died there: a source that is to keep them and cannot take its retries back.
+func (s *Server) deadLettersOf(queue string) redrive.DeadLetterSink {
+	if q := s.cfg.Queues[queue]; q == nil || q.DeadLetters != config.DeadLettersNative {
+		return nil
+	}
+	sink, _ := s.sources[queue].(redrive.DeadLetterSink)
+	return sink
+}
+
 // routed is the store, but that what is published to a queue with a source goes there,
 // unless it asks for what the source cannot do. Both feed the same consumer.
 type routed struct {

@@ -151,6 +151,7 @@ func (s *Server) consumedBy(cfg *config.Config, name string, d *config.Deliver) 
 	}
 	return &consumed{h, redrive.QueueOptions{
 		Concurrency: d.Concurrency, Policy: policies.Func(), MaxAge: policies.MaxAge(), Target: h.Target(), Gates: h.Gates(), Sources: s.sourcesOf(name),
+		DeadLetters: s.deadLettersOf(name),
 	}}, nil
 }
 

@@ -93,6 +93,10 @@ func (s *Source) arrived(m *nats.Msg) {
 		_ = m.Respond([]byte(done)) // its acknowledgement was forgotten
 		return
 	}
+	if old := s.items[meta.Sequence.Stream]; s.resting && (old == nil || !old.inHand) {
+		_ = m.Respond([]byte(nak)) // until the last pull is used up
+		return
+	}
 	it := &item{msg: m, meta: meta, reply: m.Reply, told: now, since: now, again: meta.NumDelivered > 1 || s.checked > 0}
 	s.checked = max(s.checked-1, 0)
 	if old := s.items[meta.Sequence.Stream]; old != nil && s.renewedLocked(old, it, now) {

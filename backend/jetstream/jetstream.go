@@ -38,6 +38,8 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -225,8 +227,8 @@ func (s *Source) giveAllBack() {
 	s.awaitDrained(ctx)
 	s.mu.Lock()
 	var back []ack
-	for _, it := range s.items {
-		back = append(back, ack{it.reply, nak})
+	for _, sequence := range slices.Sorted(maps.Keys(s.items)) { // they come in this order
+		back = append(back, ack{s.items[sequence].reply, nak})
 	}
 	clear(s.items)
 	s.buffer = nil

@@ -150,9 +150,10 @@ func (r *Reader) Delete(ctx context.Context, sequences ...uint64) error {
 		slots <- struct{}{}
 		all.Go(func() {
 			errs[i] = r.stream.DeleteMsg(ctx, sequence)
-			var api *jetstream.APIError
-			if errors.As(errs[i], &api) && (api.ErrorCode == codeNotFound || api.ErrorCode == jetstream.JSErrCodeMessageNotFound) {
-				errs[i] = nil
+			if errors.Is(errs[i], jetstream.ErrMsgDeleteUnsuccessful) {
+				if _, err := r.stream.GetMsg(ctx, sequence); errors.Is(err, jetstream.ErrMsgNotFound) {
+					errs[i] = nil
+				}
 			}
 			<-slots
 		})
@@ -160,9 +161,6 @@ func (r *Reader) Delete(ctx context.Context, sequences ...uint64) error {
 	all.Wait()
 	return r.fault("delete", redrive.FirstError(errs))
 }
-
-// codeNotFound is the server's for a sequence that it does not have.
-const codeNotFound jetstream.ErrorCode = 10043
 
 // Publish publishes a message to a subject of any stream of the account, as it was at
 // its origin: body and headers, and its id as Nats-Msg-Id. It returns when the stream has
