@@ -29,14 +29,22 @@ func openKafka(ctx context.Context, w *work) (redrive.Source, error) {
 			return new(net.Dialer).DialContext(ctx, network, w.Proxy)
 		}))
 	}
-	return kafka.Open(ctx, w.Source, kafka.Options{Queue: queue, Client: client})
+	return kafka.Open(ctx, w.Source, kafka.Options{Queue: queue, Native: w.Native, Client: client})
 }
 
-// kafkaTopic is the world of a topic, whose messages are parked.
-func kafkaTopic(t *testing.T, beside server) *world {
+// topic is the world of a topic of Kafka. dead is the native way; empty: parked.
+func topic(dead string) func(*testing.T, server) *world {
+	return func(t *testing.T, beside server) *world { return kafkaWorld(t, beside, dead) }
+}
+
+func kafkaWorld(t *testing.T, beside server, dead string) *world {
 	b := kafkatest.Start(t)
 	const topic, group = "orders", "shop"
-	s := server{addr: b.Addr(), url: at("kafka://ADDR/" + topic + "?group=" + group), kill: b.Kill, resume: b.Resume}
+	url := "kafka://ADDR/" + topic + "?group=" + group
+	if dead != "" {
+		url += "&create=true&dead=" + dead
+	}
+	s := server{addr: b.Addr(), url: at(url), kill: b.Kill, resume: b.Resume}
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()), kgo.RecordDeliveryTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +54,7 @@ func kafkaTopic(t *testing.T, beside server) *world {
 	if _, err := admin.CreateTopics(t.Context(), 1, 1, nil, topic); err != nil {
 		t.Fatal(err)
 	}
-	w, store := sourced(t, "kafka", s, beside, false)
+	w, store := sourced(t, "kafka", s, beside, dead != "")
 	w.publish = func(t *testing.T, body string) {
 		t.Helper()
 		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(body)}).FirstErr(); err != nil {
@@ -60,7 +68,40 @@ func kafkaTopic(t *testing.T, beside server) *world {
 		}
 		return lag + waiting(t, store)
 	}
+	if dead != "" {
+		opened, err := openKafka(t.Context(), &w.direct) // it makes the topics
+		if err == nil {
+			err = opened.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := newFound()
+		followTopic(t, b.Addr(), topic+".dlq", seen)
+		w.dead = func(*testing.T) map[string]int { return seen.counts() }
+	}
 	return w
+}
+
+// followTopic reads what is committed in a topic.
+func followTopic(t *testing.T, addr, topic string, seen *found) {
+	reader, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			got := reader.PollFetches(context.Background())
+			if got.IsClientClosed() {
+				return
+			}
+			got.EachRecord(func(r *kgo.Record) { seen.add(string(r.Value)) })
+		}
+	}()
+	t.Cleanup(func() { reader.Close(); <-ended })
 }
 
 // kafkaLag is how far a group's mark is behind the end of a topic.

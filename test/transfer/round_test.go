@@ -13,8 +13,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redrive/redrive/internal/faulttest"
 )
 
 // patience bounds how long anything may take.
@@ -99,12 +97,16 @@ func (p *process) end() {
 var errStruck = errors.New("struck")
 
 // aim makes the proxies strike once. It returns what was struck: closed when it happened.
-func aim(proxies []*faulttest.Proxy, s strike, hit func()) <-chan struct{} {
+func (w *world) aim(s strike, hit func()) <-chan struct{} {
+	proxies, source := w.proxies, w.proxies[len(w.proxies)-1]
 	struck := make(chan struct{})
 	var mu sync.Mutex
 	step, over := 0, false
 	for _, p := range proxies {
 		p.Intercept(func(sent bool) error {
+			if p == source {
+				w.last.Store(time.Now().UnixNano())
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			at := step
@@ -170,7 +172,7 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 				w.heal(t, body)
 				return true
 			case line == body && struck == nil:
-				struck = aim(w.proxies, s, func() { w.hit(t, p, s) })
+				struck = w.aim(s, func() { w.hit(t, p, s) })
 			}
 			p.answer()
 		case <-look.C:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/internal/natstest"
 )
 
 // queue is what every worker consumes.
@@ -64,6 +65,9 @@ func (w *work) consume(ctx context.Context, begun func(body string)) error {
 	o := redrive.QueueOptions{Lease: time.Second, Breaker: redrive.BreakerOptions{Off: true}}
 	if src != nil {
 		o.Sources = []redrive.Source{src}
+		if sink, ok := src.(redrive.DeadLetterSink); ok && w.Native {
+			o.DeadLetters = sink
+		}
 	}
 	e := redrive.NewEngine(store, redrive.EngineOptions{Grace: time.Second})
 	err = e.Handle(queue, redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
@@ -83,6 +87,7 @@ func (w *work) consume(ctx context.Context, begun func(body string)) error {
 const workerEnv = "REDRIVE_TRANSFER_WORK"
 
 func TestMain(m *testing.M) {
+	natstest.ServeIfAsked()
 	text := os.Getenv(workerEnv)
 	if text == "" {
 		os.Exit(m.Run())

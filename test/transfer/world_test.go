@@ -2,7 +2,10 @@ package transfer
 
 import (
 	"context"
+	"maps"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +24,38 @@ type world struct {
 	left    func(t *testing.T) int            // messages that are not settled
 	kill    func() error                      // ends the server under test at once; nil: it is not done
 	resume  func() error                      // starts it again
+	last    atomic.Int64                      // when a worker wrote to a source last, in nanoseconds
+}
+
+// wrote is when the worker that may be struck wrote to its source last.
+func (w *world) wrote() time.Time { return time.Unix(0, w.last.Load()) }
+
+// found counts dead letters by their bodies.
+type found struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+func newFound() *found { return &found{by: make(map[string]int)} }
+
+func (f *found) add(body string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.by[body]++
+}
+
+func (f *found) counts() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.by)
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // isOver tells whether a message is dead and nothing is left to be done.

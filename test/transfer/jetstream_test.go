@@ -1,0 +1,75 @@
+package transfer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/redrive/redrive/internal/natstest"
+)
+
+// stream is the world of a stream of JetStream.
+func stream(native bool) func(*testing.T, server) *world {
+	return func(t *testing.T, beside server) *world {
+		p := natstest.StartProcess(t, natstest.Options{SyncAlways: true})
+		const name, consumer = "ORDERS", "shop"
+		s := server{addr: p.Addr(), url: at("nats://ADDR/" + name + "?consumer=" + consumer), kill: func() error { p.Kill(t); return nil }, resume: func() error { p.Resume(t); return nil }}
+		nc, err := nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := []string{name}
+		if native {
+			names = append(names, name+"_DLQ")
+		}
+		for _, n := range names {
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: n, Subjects: []string{n + ".>"}, Storage: jetstream.FileStorage}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w, store := sourced(t, "nats", s, beside, native)
+		w.publish = func(t *testing.T, body string) {
+			t.Helper()
+			until(t, "a message is published", func() bool {
+				_, err := js.Publish(t.Context(), name+".new", []byte(body), jetstream.WithMsgID(body))
+				return err == nil
+			})
+		}
+		w.left = func(t *testing.T) int {
+			c, err := js.Consumer(t.Context(), name, consumer)
+			if err != nil {
+				return 1
+			}
+			info, err := c.Info(t.Context())
+			if err != nil {
+				return 1
+			}
+			return int(info.NumPending) + info.NumAckPending + waiting(t, store) //nolint:gosec // a few messages
+		}
+		if native {
+			w.dead = func(t *testing.T) map[string]int {
+				seen := newFound()
+				dlq, err := js.Stream(t.Context(), name+"_DLQ")
+				if err != nil {
+					return nil
+				}
+				for n := uint64(1); n <= dlq.CachedInfo().State.LastSeq; n++ {
+					m, err := dlq.GetMsg(t.Context(), n)
+					if err != nil {
+						return nil
+					}
+					seen.add(string(m.Data))
+				}
+				return seen.counts()
+			}
+		}
+		return w
+	}
+}
