@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
@@ -100,7 +101,11 @@ func (k *kafkaOrigin) look(ctx context.Context, admin *kadm.Client) (map[int32]k
 	}
 	committed := kadm.OffsetResponses{}
 	if k.o.Move {
-		if committed, err = admin.FetchOffsets(ctx, k.group); err != nil {
+		committed, err = admin.FetchOffsets(ctx, k.group)
+		for tries := 0; kerr.IsRetriable(err) && tries < 50 && wait(ctx, idle); tries++ { // a young cluster makes its coordinator with the first question
+			committed, err = admin.FetchOffsets(ctx, k.group)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

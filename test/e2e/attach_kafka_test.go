@@ -74,10 +74,12 @@ func TestAttachToKafka(t *testing.T) {
 		},
 		left: func(t *testing.T, name string) (n int) {
 			t.Helper()
-			lag, err := admin.FetchOffsets(t.Context(), attach.DefaultGroup)
-			if err != nil {
-				t.Fatal(err)
-			}
+			var lag kadm.OffsetResponses
+			until(t, "the group's coordinator is there", time.Minute, func() (ok bool) {
+				var err error
+				lag, err = admin.FetchOffsets(t.Context(), attach.DefaultGroup)
+				return err == nil
+			})
 			for _, r := range readTopic(t, broker, admin, name+"-dlt") {
 				if o, ok := lag.Lookup(name+"-dlt", r.Partition); !ok || r.Offset >= o.At {
 					n++
