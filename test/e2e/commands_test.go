@@ -106,8 +106,8 @@ func TestDemoOnSharedStores(t *testing.T) {
 			url := begin(t).URL()
 			command(t, nil, "publish", "orders", "mine", "--id", "order-1", "--data", url).ok(t)
 			for range 2 {
-				r := command(t, nil, "demo", "--messages", "60", "--store", url).ok(t)
-				for _, says := range []string{"as the queue was full", "stopped: 5 of 15 redriven", "done: 15 of 15 redriven", "the books balance", "60 of 60 accepted messages were delivered"} {
+				r := command(t, nil, "demo", "--messages", "24", "--store", url).ok(t)
+				for _, says := range []string{"as the queue was full", "stopped: 5 of 6 redriven", "done: 6 of 6 redriven", "the books balance", "24 of 24 accepted messages were delivered"} {
 					if !strings.Contains(r.out, says) {
 						t.Errorf("it does not say %q:\n%s", says, r.out)
 					}
