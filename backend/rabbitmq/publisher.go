@@ -38,6 +38,7 @@ type outlet struct {
 	conn    *amqp.Connection
 	ch      *amqp.Channel
 	blocked atomic.Bool
+	heard   atomic.Int64  // when the newest confirm came, in nanoseconds since 1970
 	ended   chan struct{} // closed when the channel is over
 	last    uint64        // number of the newest publish; under the publisher's lock
 
@@ -103,12 +104,14 @@ func (p *publisher) publish(ctx context.Context, all []outgoing) []error {
 		o.send(b, all)
 		<-p.lock
 	}()
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {
 	case <-b.done:
 		return b.errs
 	case <-ctx.Done():
+		o.giveUp(began)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,6 +177,17 @@ func newOutlet(ctx context.Context, a *address) (*outlet, error) {
 	return o, nil
 }
 
+// stalled is how long a channel may leave everything unconfirmed.
+const stalled = 5 * time.Second
+
+// giveUp ends a channel on which nothing was confirmed for long: one that published to a
+// quorum queue without a leader may wait for ever, while a new one finds the leader.
+func (o *outlet) giveUp(began time.Time) {
+	if heard := time.Unix(0, o.heard.Load()); time.Since(began) > stalled && time.Since(heard) > stalled && !o.blocked.Load() {
+		o.close()
+	}
+}
+
 func (o *outlet) close() { _ = o.conn.CloseDeadline(time.Now().Add(farewell)) }
 
 // listen takes what the broker answers, until the channel is over.
@@ -218,6 +232,7 @@ func (o *outlet) returned(r *amqp.Return) {
 }
 
 func (o *outlet) confirmed(c amqp.Confirmation) {
+	o.heard.Store(time.Now().UnixNano())
 	o.mu.Lock()
 	w := o.pending[c.DeliveryTag]
 	delete(o.pending, c.DeliveryTag)
