@@ -183,11 +183,12 @@ func TestHeadersCannotSteerTheBroker(t *testing.T) {
 func TestUnroutableIsNotAccepted(t *testing.T) {
 	node := rabbittest.Shared(t)
 	address := addressOf(node)
-	s := connect(t, address+"&exchange=amq.direct&key=nobody", Options{})
+	key := rabbittest.Name() // that nobody has bound
+	s := connect(t, address+"&exchange=amq.direct&key="+key, Options{})
 	if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: s.o.Queue, ID: "m"}})); !errors.Is(err, errUnroutable) {
 		t.Error(err)
 	}
-	if err := channel(t, node).QueueBind(s.a.queue, "nobody", "amq.direct", false, nil); err != nil {
+	if err := channel(t, node).QueueBind(s.a.queue, key, "amq.direct", false, nil); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, s, redrive.Message{ID: "m"})
