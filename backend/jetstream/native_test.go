@@ -200,7 +200,7 @@ func FuzzHeaders(f *testing.F) {
 				t.Skip() // ours
 			}
 		}
-		out := &nats.Msg{Subject: "s", Header: headersOf(&m)}
+		out := &nats.Msg{Header: headersOf(&m)}
 		out.Header[jetstream.MsgIDHeader] = []string{messageID(&m)}
 		for name, values := range out.Header {
 			for _, v := range values {

@@ -20,7 +20,7 @@ func (s *Source) state() onequeue.State {
 	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
 	for lane := range s.buffer {
 		if len(s.buffer[lane]) > 0 {
-			now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.Lane(lane)) //nolint:gosec // 0 to 2
+			now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.Lane(lane))
 		}
 	}
 	if s.fault != nil && s.session == nil { // so that somebody asks, and hears of it

@@ -69,12 +69,12 @@ func describe(conn *amqp.Connection, queue string) (described, error) {
 }
 
 // differs learns one difference, and returns its name.
-func (d *described) differs(conn *amqp.Connection, queue string, args, known amqp.Table) (string, error) {
+func (q *described) differs(conn *amqp.Connection, queue string, args, known amqp.Table) (string, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return "", err
 	}
-	_, err = ch.QueueDeclare(queue, d.durable, false, false, false, args)
+	_, err = ch.QueueDeclare(queue, q.durable, false, false, false, args)
 	refused, ok := errors.AsType[*amqp.Error](err)
 	if !ok {
 		return "", errors.Join(fmt.Errorf("the arguments of queue %s cannot be learnt", queue), err, ch.Close())
@@ -85,13 +85,13 @@ func (d *described) differs(conn *amqp.Connection, queue string, args, known amq
 	}
 	switch name := m[1]; {
 	case name == "durable":
-		d.durable = !d.durable
+		q.durable = !q.durable
 		return "", nil
 	case m[2] == "none":
 		return name, nil
 	default:
-		d.args[name] = m[3] + m[4] // one of them
-		known[name] = typed(name, d.args[name])
+		q.args[name] = m[3] + m[4] // one of them
+		known[name] = typed(name, q.args[name])
 		return name, nil
 	}
 }

@@ -26,7 +26,7 @@ const (
 // dial connects to the first host that answers. The client's own recovery stays off: it
 // keeps delivery tags across channels.
 func (a *address) dial(ctx context.Context) (conn *amqp.Connection, err error) {
-	start := rand.IntN(len(a.hosts)) //nolint:gosec // so that clients spread over a cluster
+	start := rand.IntN(len(a.hosts)) // so that clients spread over a cluster
 	for i := range a.hosts {
 		if conn, err = a.dialHost(ctx, a.hosts[(start+i)%len(a.hosts)]); err == nil || ctx.Err() != nil {
 			return conn, err
@@ -165,7 +165,7 @@ func (s *Source) keep(n *session) {
 			s.failed(err)
 			select {
 			case <-s.alive.Done():
-			case <-time.After(wait + rand.N(wait)): //nolint:gosec // so that clients do not come back all at once
+			case <-time.After(wait + rand.N(wait)): // so that clients do not come back all at once
 			}
 		}
 		s.begin(n)
@@ -204,14 +204,15 @@ func (s *Source) take(n *session, d amqp.Delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.changeLocked()
-	for ok := true; ; {
+	for {
 		lane := laneOf(&d)
 		s.buffer[lane] = append(s.buffer[lane], &item{d: d})
 		select {
-		case d, ok = <-n.pushed:
+		case next, ok := <-n.pushed:
 			if !ok {
 				return false
 			}
+			d = next
 		default:
 			return true
 		}

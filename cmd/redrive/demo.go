@@ -140,7 +140,8 @@ func demoStore(address string) (config.Address, error) {
 	if err != nil {
 		return "", err
 	}
-	name, value := "", demoSpace
+	var name string
+	value := demoSpace
 	switch scheme, _, _ := strings.Cut(text, ":"); {
 	case strings.HasPrefix(scheme, "postgres"):
 		name = "redrive_schema"

@@ -150,12 +150,18 @@ func create(dir string, o Options) (*Node, error) {
 // freePorts returns ports that nobody listens on.
 func freePorts(count int) ([]string, error) {
 	var ports []string
+	var open []net.Listener // until all are known
+	defer func() {
+		for _, l := range open {
+			_ = l.Close()
+		}
+	}()
 	for range count {
 		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }() // when all are known
+		open = append(open, l)
 		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
 	return ports, nil
@@ -213,7 +219,7 @@ func (n *Node) Restart() error {
 	}
 	// The guard reads the pipe: at its end, or when the node is over, both are.
 	const guard = `"$0" 3<&- & node=$!; echo $node >node; { read -r _; kill -9 $node; } <&3 & guard=$!; exec 3<&-; wait $node; kill $guard 2>/dev/null`
-	cmd := exec.Command("sh", "-c", guard, server) //nolint:gosec,noctx // of the test; it is killed by hand
+	cmd := exec.Command("sh", "-c", guard, server) //nolint:noctx // of the test; it is killed by hand
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = n.dir, log, log, []*os.File{r}
 	cmd.Env = append(os.Environ(), n.environment()...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the tests goes to us, not to it

@@ -33,7 +33,9 @@ func TestANodeKeepsWhatItConfirmed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for end := time.Now().Add(time.Minute); ; <-tick.C {
 			q, err := ch.QueueDeclare("kept", true, false, false, false, args)
 			if err != nil {
 				t.Fatal(err)

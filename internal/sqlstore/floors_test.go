@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,12 +70,15 @@ func TestWholesAreLookedAtAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var f Floors
 		looked := make(chan Part)
-		first, cost := make(chan time.Time), 200*time.Millisecond
+		first := make(chan time.Time)
+		const slow = 200 * time.Millisecond
+		var cost atomic.Int64
+		cost.Store(int64(slow))
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			f.Run(ctx, func(ctx context.Context, p Part) (time.Time, time.Time, error) {
-				<-time.After(cost)
+				<-time.After(time.Duration(cost.Load()))
 				select {
 				case looked <- p:
 					return <-first, due, nil
@@ -87,7 +91,7 @@ func TestWholesAreLookedAtAgain(t *testing.T) {
 		from := func() time.Time { synctest.Wait(); return f.From(&req, 1) }
 
 		began := time.Now()
-		f.Claimed(&req, 1, time.Time{}, cost, time.Time{}, 0) // nothing was there: where it begins is to be found out
+		f.Claimed(&req, 1, time.Time{}, slow, time.Time{}, 0) // nothing was there: where it begins is to be found out
 		if p := <-looked; p.Queue != "a" || p.Class != 1 || len(p.Kinds) != 1 || time.Since(began) > time.Second {
 			t.Errorf("looked at %+v after %s", p, time.Since(began))
 		}
@@ -109,7 +113,7 @@ func TestWholesAreLookedAtAgain(t *testing.T) {
 		began = time.Now()
 		f.Claimed(&req, 1, due, time.Millisecond, due, 3) // fewer than were asked for
 		<-looked
-		if took := time.Since(began); took > floorShort*cost+time.Second {
+		if took := time.Since(began); took > floorShort*slow+time.Second {
 			t.Errorf("too little was claimed, and the whole looked at after %s", took)
 		}
 		first <- due.Add(time.Hour)
@@ -117,7 +121,7 @@ func TestWholesAreLookedAtAgain(t *testing.T) {
 			t.Errorf("what is due later does not hide what comes now: from %s", at)
 		}
 
-		cost = 0 // the old transaction has ended
+		cost.Store(0) // the old transaction has ended
 		<-looked
 		first <- due
 		if at := from(); !at.IsZero() {

@@ -15,7 +15,7 @@ func stream(native bool) func(*testing.T, server) *world {
 	return func(t *testing.T, beside server) *world {
 		p := natstest.StartProcess(t, natstest.Options{SyncAlways: true})
 		const name, consumer = "ORDERS", "shop"
-		s := server{addr: p.Addr(), url: at("nats://ADDR/" + name + "?consumer=" + consumer), kill: func() error { p.Kill(t); return nil }, resume: func() error { p.Resume(t); return nil }}
+		s := server{addr: p.Addr(), url: at("nats://ADDR/" + name + "?consumer=" + consumer + "&ack_wait=2s"), kill: func() error { p.Kill(t); return nil }, resume: func() error { p.Resume(t); return nil }}
 		nc, err := nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
@@ -51,10 +51,11 @@ func stream(native bool) func(*testing.T, server) *world {
 			if err != nil {
 				return 1
 			}
-			return int(info.NumPending) + info.NumAckPending + waiting(t, store) //nolint:gosec // a few messages
+			return int(info.NumPending) + info.NumAckPending + waiting(t, store)
 		}
 		if native {
-			w.dead = func(t *testing.T) map[string]int {
+			w.alsoDead(func(t *testing.T) map[string]int {
+				t.Helper()
 				seen := newFound()
 				dlq, err := js.Stream(t.Context(), name+"_DLQ")
 				if err != nil {
@@ -68,7 +69,7 @@ func stream(native bool) func(*testing.T, server) *world {
 					seen.add(string(m.Data))
 				}
 				return seen.counts()
-			}
+			})
 		}
 		return w
 	}

@@ -78,7 +78,7 @@ func kafkaWorld(t *testing.T, beside server, dead string) *world {
 		}
 		seen := newFound()
 		followTopic(t, b.Addr(), topic+".dlq", seen)
-		w.dead = func(*testing.T) map[string]int { return seen.counts() }
+		w.alsoDead(func(*testing.T) map[string]int { return seen.counts() })
 	}
 	return w
 }

@@ -47,7 +47,7 @@ func rabbit(dead string) func(*testing.T, server) *world {
 		}
 		if dead != "" {
 			b.follow(t, name+".dead")
-			w.dead = func(*testing.T) map[string]int { return b.found.counts() }
+			w.alsoDead(func(*testing.T) map[string]int { return b.found.counts() })
 		}
 		return w
 	}

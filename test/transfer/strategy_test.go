@@ -26,12 +26,12 @@ var strategies = []strategy{
 	{"mysql", "store", "one transaction", false, func(t *testing.T, _ server) *world { return stored(t, mariaServer(t)) }},
 	{"redisstream", "store", "one script", false, func(t *testing.T, _ server) *world { return stored(t, redisServer(t, "redis://ADDR/0")) }},
 	{"kafka", "parked", "parked under the record's position, then committed: parking it again changes nothing", false, topic("")},
-	{"kafka", "native, transaction", "one transaction of Kafka: the dead letter and the group's mark, for readers of what is committed", false, topic("transaction")},
-	{"kafka", "native, publish", "nothing: published, then committed; the dead letter keeps its id", true, topic("publish")},
+	{"kafka", "native transaction", "one transaction of Kafka: the dead letter and the group's mark, for readers of what is committed", false, topic("transaction")},
+	{"kafka", "native publish", "nothing: published, then committed; the dead letter keeps its id", true, topic("publish")},
 	{"rabbitmq", "parked", "parked under the message's id, then acknowledged: parking it again changes nothing", false, rabbit("")},
-	{"rabbitmq", "native, confirm", "nothing: published with confirm, then acknowledged; the dead letter keeps its id", true, rabbit("confirm")},
-	{"rabbitmq", "native, tx", "one transaction of AMQP, which the broker carries out queue by queue", true, rabbit("tx")},
-	{"rabbitmq", "native, dlx", "the broker moves what is rejected, at least once", true, rabbit("dlx")},
+	{"rabbitmq", "native confirm", "nothing: published with confirm, then acknowledged; the dead letter keeps its id", true, rabbit("confirm")},
+	{"rabbitmq", "native tx", "one transaction of AMQP, which the broker carries out queue by queue", true, rabbit("tx")},
+	{"rabbitmq", "native dlx", "the broker moves what is rejected, at least once", true, rabbit("dlx")},
 	{"jetstream", "parked", "parked under the message's id, then acknowledged twice: parking it again changes nothing", false, stream(false)},
 	{"jetstream", "native", "published under an id made of its position, which the stream knows for two minutes, then acknowledged twice", false, stream(true)},
 	{"redislist", "parked", "parked under the message's id, then settled: parking it again changes nothing", false, func(t *testing.T, beside server) *world { return list(t, beside, false) }},
@@ -85,7 +85,7 @@ func list(t *testing.T, beside server, native bool) *world {
 		return int(c.Waiting+c.Delayed+c.Retries+c.Processing) + waiting(t, store)
 	}
 	if native {
-		w.dead = func(t *testing.T) map[string]int {
+		w.alsoDead(func(t *testing.T) map[string]int {
 			all, err := src.DeadLetters(t.Context(), queue, redrive.MaxPage)
 			if err != nil {
 				return nil
@@ -95,7 +95,7 @@ func list(t *testing.T, beside server, native bool) *world {
 				found[string(all[i].Body)]++
 			}
 			return found
-		}
+		})
 	}
 	return w
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -90,6 +91,11 @@ func TestMain(m *testing.M) {
 	natstest.ServeIfAsked()
 	text := os.Getenv(workerEnv)
 	if text == "" {
+		// Strategies mostly wait: for leases, sessions and servers.
+		flag.Parse()
+		if err := flag.Set("test.parallel", "6"); err != nil {
+			panic(err)
+		}
 		os.Exit(m.Run())
 	}
 	var w work
