@@ -32,8 +32,8 @@ var strategies = []strategy{
 	{"rabbitmq", "native confirm", "nothing: published with confirm, then acknowledged; the dead letter keeps its id", true, rabbit("confirm")},
 	{"rabbitmq", "native tx", "one transaction of AMQP, which the broker carries out queue by queue", true, rabbit("tx")},
 	{"rabbitmq", "native dlx", "the broker moves what is rejected, at least once", true, rabbit("dlx")},
-	{"jetstream", "parked", "parked under the message's id, then acknowledged twice: parking it again changes nothing", false, stream(false)},
-	{"jetstream", "native", "published under an id made of its position, which the stream knows for two minutes, then acknowledged twice", false, stream(true)},
+	{"jetstream", "parked", "parked under the message's id, then acknowledged with an answer: parking it again changes nothing", false, stream(false)},
+	{"jetstream", "native", "published under an id made of its position, which the stream knows for two minutes, then acknowledged with an answer", false, stream(true)},
 	{"redislist", "parked", "parked under the message's id, then settled: parking it again changes nothing", false, func(t *testing.T, beside server) *world { return list(t, beside, false) }},
 	{"redislist", "native", "one script", false, func(t *testing.T, beside server) *world { return list(t, beside, true) }},
 }
