@@ -3,13 +3,11 @@ package publish
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/broker"
 )
 
@@ -35,9 +33,7 @@ func (s *streamSender) send(ctx context.Context, m *message) error {
 		}
 		msg.Header.Add(h.Name, string(h.Value))
 	}
-	d := m.delivery
-	id := redrive.DeriveID("publish", d.Queue, d.ID, strconv.Itoa(d.Generation))
-	_, err := s.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id))
+	_, err := s.js.PublishMsg(ctx, msg, jetstream.WithMsgID(againID(m.delivery)))
 	if errors.Is(err, nats.ErrMaxPayload) {
 		return oversize(err)
 	}

@@ -236,6 +236,8 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 			m.noBody = len(d.Body) == 0
 		case native.HeaderOriginalForm:
 			m.form = string(v.Value)
+		case native.HeaderID:
+			m.headers.Add(native.HeaderID, againID(d))
 		case native.HeaderRedrives, redrive.HeaderPossibleDuplicate:
 		default:
 			if !native.IsOriginal(v.Name) {
@@ -247,6 +249,13 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 		m.headers.Add(native.HeaderRedrives, strconv.Itoa(d.Redrives))
 	}
 	return m, nil
+}
+
+// againID is the id of a message that is published again: the same for each try of this
+// delivery, and another than before. Who remembers the old one, as a store does that had
+// parked the message, would take it for a duplicate.
+func againID(d *redrive.Delivery) string {
+	return redrive.DeriveID("publish", d.Queue, d.ID, strconv.Itoa(d.Generation))
 }
 
 // match reports whether a name fits a pattern, in which * stands for any characters.

@@ -82,7 +82,7 @@ func TestKafkaGetsTheRecordAsItWas(t *testing.T) {
 	for _, h := range r.Headers {
 		headers = append(headers, h.Key+"="+string(h.Value))
 	}
-	if got := strings.Join(headers, " "); got != "tenant=gold redrive-id=own-id redrive-redrives=2" {
+	if got := strings.Join(headers, " "); got != "tenant=gold redrive-id="+againID(d)+" redrive-redrives=2" {
 		t.Error(got)
 	}
 	if r := records["\xff\x00"]; r == nil || r.Value != nil || len(r.Headers) != 0 {
