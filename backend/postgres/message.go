@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -43,12 +44,18 @@ func jsonText(b []byte) *string {
 	return &s
 }
 
-// insertMessages are the arguments of insert_messages.
-func insertMessages(list []*sqlstore.Message) []any {
+// nameColumns are what names messages, the first columns of both tables.
+func nameColumns(list []*sqlstore.Message) []any {
 	return []any{
 		column(list, func(m *sqlstore.Message) string { return m.Queue }),
 		column(list, func(m *sqlstore.Message) string { return m.ID }),
 		column(list, func(m *sqlstore.Message) int64 { return m.Seq }),
+	}
+}
+
+// stateColumns are times and counts, columns of both tables.
+func stateColumns(list []*sqlstore.Message) []any {
+	return []any{
 		column(list, func(m *sqlstore.Message) *time.Time { return &m.Due }),
 		column(list, func(m *sqlstore.Message) *time.Time { return &m.PublishedAt }),
 		column(list, func(m *sqlstore.Message) *time.Time { return timeOrNull(m.ExpiresAt) }),
@@ -62,10 +69,12 @@ func insertMessages(list []*sqlstore.Message) []any {
 		column(list, func(m *sqlstore.Message) int64 { return int64(m.Generation) }),
 		column(list, func(m *sqlstore.Message) int64 { return int64(m.Redrives) }),
 		column(list, func(m *sqlstore.Message) int64 { return int64(m.Bytes) }),
-		column(list, func(m *sqlstore.Message) int64 { return int64(m.Class) }),
-		column(list, func(m *sqlstore.Message) int64 { return int64(m.Lane) }),
-		column(list, func(m *sqlstore.Message) bool { return m.Suspect }),
-		column(list, func(m *sqlstore.Message) bool { return m.Chosen }),
+	}
+}
+
+// contentColumns are what messages carry, the last columns of both tables.
+func contentColumns(list []*sqlstore.Message) []any {
+	return []any{
 		column(list, func(m *sqlstore.Message) string { return m.Kind }),
 		column(list, func(m *sqlstore.Message) string { return m.Key }),
 		column(list, func(m *sqlstore.Message) string { return m.ReplyTo }),
@@ -80,40 +89,22 @@ func insertMessages(list []*sqlstore.Message) []any {
 	}
 }
 
+// insertMessages are the arguments of insert_messages.
+func insertMessages(list []*sqlstore.Message) []any {
+	return slices.Concat(nameColumns(list), stateColumns(list), []any{
+		column(list, func(m *sqlstore.Message) int64 { return int64(m.Class) }),
+		column(list, func(m *sqlstore.Message) int64 { return int64(m.Lane) }),
+		column(list, func(m *sqlstore.Message) bool { return m.Suspect }),
+		column(list, func(m *sqlstore.Message) bool { return m.Chosen }),
+	}, contentColumns(list))
+}
+
 // insertDead are the arguments of insert_dead.
 func insertDead(list []*sqlstore.Message) []any {
-	return []any{
-		column(list, func(m *sqlstore.Message) string { return m.Queue }),
-		column(list, func(m *sqlstore.Message) string { return m.ID }),
-		column(list, func(m *sqlstore.Message) int64 { return m.Seq }),
-		column(list, func(m *sqlstore.Message) *time.Time { return &m.Died }),
-		column(list, func(m *sqlstore.Message) *time.Time { return &m.Due }),
-		column(list, func(m *sqlstore.Message) *time.Time { return &m.PublishedAt }),
-		column(list, func(m *sqlstore.Message) *time.Time { return timeOrNull(m.ExpiresAt) }),
-		column(list, func(m *sqlstore.Message) int64 { return m.Token }),
-		column(list, func(m *sqlstore.Message) int64 { return m.Nonce }),
-		column(list, func(m *sqlstore.Message) int64 { return m.Turn }),
-		column(list, func(m *sqlstore.Message) int64 { return int64(m.Attempts) }),
-		column(list, func(m *sqlstore.Message) int64 { return int64(m.Failures) }),
-		column(list, func(m *sqlstore.Message) int64 { return int64(m.Earlier) }),
-		column(list, func(m *sqlstore.Message) int64 { return int64(m.Crashes) }),
-		column(list, func(m *sqlstore.Message) int64 { return int64(m.Generation) }),
-		column(list, func(m *sqlstore.Message) int64 { return int64(m.Redrives) }),
-		column(list, func(m *sqlstore.Message) int64 { return int64(m.Bytes) }),
+	return slices.Concat(nameColumns(list), []any{column(list, func(m *sqlstore.Message) *time.Time { return &m.Died })}, stateColumns(list), []any{
 		column(list, func(m *sqlstore.Message) int64 { return int64(m.Reason) }),
 		column(list, func(m *sqlstore.Message) int64 { return int64(m.Lane) }),
 		column(list, func(m *sqlstore.Message) bool { return m.Chosen }),
 		column(list, func(m *sqlstore.Message) string { return m.Signature }),
-		column(list, func(m *sqlstore.Message) string { return m.Kind }),
-		column(list, func(m *sqlstore.Message) string { return m.Key }),
-		column(list, func(m *sqlstore.Message) string { return m.ReplyTo }),
-		column(list, func(m *sqlstore.Message) string { return m.Plan }),
-		column(list, func(m *sqlstore.Message) string { return m.Origin }),
-		column(list, func(m *sqlstore.Message) string { return m.EditedFrom }),
-		column(list, func(m *sqlstore.Message) *string { return encodeHeaders(m.Headers) }),
-		column(list, func(m *sqlstore.Message) *string { return jsonText(m.First) }),
-		column(list, func(m *sqlstore.Message) *string { return jsonText(m.Last) }),
-		column(list, func(m *sqlstore.Message) *string { return jsonText(m.Original) }),
-		column(list, func(m *sqlstore.Message) []byte { return body(m.Body) }),
-	}
+	}, contentColumns(list))
 }
