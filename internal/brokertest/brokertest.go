@@ -71,6 +71,22 @@ func Until(t testing.TB, what string, check func() bool) {
 	}
 }
 
+// UntilNil repeats what may fail until it does not. The last error is told if that never
+// comes.
+func UntilNil(t testing.TB, what string, try func() error) {
+	t.Helper()
+	var last error
+	t.Cleanup(func() {
+		if last != nil {
+			t.Logf("%s: %v", what, last)
+		}
+	})
+	Until(t, what, func() bool {
+		last = try()
+		return last == nil
+	})
+}
+
 // open opens a source that closes with the test.
 func (b *Broker) open(t testing.TB, address string) backendtest.SourceSink {
 	t.Helper()

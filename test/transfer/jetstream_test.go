@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/natstest"
 )
 
@@ -37,9 +38,9 @@ func stream(native bool) func(*testing.T, server) *world {
 		w, store := sourced(t, "nats", s, beside, native)
 		w.publish = func(t *testing.T, body string) {
 			t.Helper()
-			until(t, "a message is published", func() bool {
+			brokertest.UntilNil(t, "a message is published", func() error {
 				_, err := js.Publish(t.Context(), name+".new", []byte(body), jetstream.WithMsgID(body))
-				return err == nil
+				return err
 			})
 		}
 		w.left = func(t *testing.T) int {

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
 )
 
@@ -74,7 +75,7 @@ func (b *rabbitNode) channel() (*amqp.Channel, error) {
 
 func (b *rabbitNode) publish(t *testing.T, body string) {
 	t.Helper()
-	until(t, "a message is published", func() bool {
+	brokertest.Until(t, "a message is published", func() bool {
 		c, err := b.channel()
 		if err != nil {
 			return false

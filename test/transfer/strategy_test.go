@@ -7,6 +7,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/redislist"
+	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/pgtest"
 	"github.com/redrive/redrive/internal/redistest"
@@ -73,8 +74,8 @@ func list(t *testing.T, beside server, native bool) *world {
 	t.Cleanup(func() { _ = src.Close() })
 	w.publish = func(t *testing.T, body string) {
 		t.Helper()
-		until(t, "a message is published", func() bool {
-			return redrive.FirstError(src.Publish(t.Context(), []redrive.Message{{Queue: queue, Body: []byte(body)}})) == nil
+		brokertest.UntilNil(t, "a message is published", func() error {
+			return redrive.FirstError(src.Publish(t.Context(), []redrive.Message{{Queue: queue, Body: []byte(body)}}))
 		})
 	}
 	w.left = func(t *testing.T) int {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/pgtest"
 )
 
@@ -77,7 +78,7 @@ func (s *strategy) sweep(t *testing.T, w *world, ways hits) tally {
 			c.strikes[way.blow]++
 		}
 	}
-	until(t, "nothing is left", func() bool { return w.left(t) == 0 })
+	brokertest.Until(t, "nothing is left", func() bool { return w.left(t) == 0 })
 	dead := w.dead(t)
 	for i := 1; i <= published; i++ {
 		switch n := dead[fmt.Sprintf("body-%d", i)]; {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -81,21 +82,6 @@ func (w *world) isOver(t *testing.T, body string) bool {
 	return w.dead(t)[body] > 0 && w.left(t) == 0
 }
 
-// until repeats a check until it holds.
-func until(t *testing.T, what string, check func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !check() {
-		select {
-		case <-deadline:
-			t.Fatalf("not within %s: %s", patience, what)
-		case <-tick.C:
-		}
-	}
-}
-
 // server is where a server is reached, and how it is struck.
 type server struct {
 	addr   string                   // host:port
@@ -112,8 +98,8 @@ func stored(t *testing.T, s server) *world {
 	w.publish = func(t *testing.T, body string) {
 		t.Helper()
 		// After a server came back, the first connections are those of before.
-		until(t, "a message is published", func() bool {
-			return redrive.FirstError(store.Publish(t.Context(), []redrive.Message{{Queue: queue, ID: body, Body: []byte(body)}})) == nil
+		brokertest.UntilNil(t, "a message is published", func() error {
+			return redrive.FirstError(store.Publish(t.Context(), []redrive.Message{{Queue: queue, ID: body, Body: []byte(body)}}))
 		})
 	}
 	w.left = func(t *testing.T) int { return waiting(t, store) }
