@@ -17,6 +17,7 @@ import (
 	"github.com/redrive/redrive/backend/redislist"
 	"github.com/redrive/redrive/backend/redisstream"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/dialect"
 )
 
 // Open opens the store at an address: "sqlite:DIR", "postgres://...", "mysql://...",
@@ -55,6 +56,9 @@ type SourceOptions struct {
 	// Native keeps at the broker what failed: retries and dead letters that the source
 	// can do itself are not parked in a store.
 	Native bool
+	// Dialect tells of native dead letters in another program's headers, too. Defaults to
+	// ours alone. See [dialect.CheckWrite] for those that there are.
+	Dialect dialect.Dialect
 }
 
 // OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP",
@@ -68,15 +72,15 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 	var err error
 	switch scheme {
 	case "kafka":
-		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue, Native: o.Native})
+		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})
 	case "nats", "natss", "tls":
-		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native})
+		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})
 	case "rabbitmq", "rabbitmqs":
-		s, err = rabbitmq.Open(ctx, address, rabbitmq.Options{Queue: o.Queue, Native: o.Native})
-	case "redislist":
-		s, err = redislist.Open(ctx, "redis:"+rest, redislist.Options{KeepDead: o.Native})
-	case "redislists":
-		s, err = redislist.Open(ctx, "rediss:"+rest, redislist.Options{KeepDead: o.Native})
+		s, err = rabbitmq.Open(ctx, address, rabbitmq.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})
+	case "redislist", "redislists":
+		if err = dialect.CheckWrite(o.Dialect, "redislist"); err == nil {
+			s, err = redislist.Open(ctx, strings.Replace(scheme, "list", "", 1)+":"+rest, redislist.Options{KeepDead: o.Native})
+		}
 	default:
 		err = &redrive.Error{Op: "open", Queue: o.Queue, Err: fmt.Errorf("a source of scheme %s is not known", scheme), Hint: "write kafka://host:9092/topic, nats://host:4222/STREAM, rabbitmq://host:5672/?queue=name or redislist://host:6379"}
 	}

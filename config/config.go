@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/redrive/redrive/dialect"
 )
 
 // Defaults of the daemon.
@@ -72,6 +74,10 @@ type Queue struct {
 	Source Address `yaml:"source" json:"source,omitempty"`
 	// DeadLetters is "parked" (in the store; the default) or "native" (at the broker of the source).
 	DeadLetters string `yaml:"dead_letters" json:"dead_letters,omitempty"`
+	// DeadDialect has native dead letters tell their story in another program's headers, too:
+	// "spring", "connect" or "share-group" at Kafka, "spring-stream" at Kafka and RabbitMQ,
+	// "nservicebus" or "masstransit" at Kafka, RabbitMQ and NATS. Defaults to our own headers alone.
+	DeadDialect dialect.Dialect `yaml:"dead_dialect" json:"dead_dialect,omitzero"`
 	// Order is "none" (the default) or "key".
 	Order string `yaml:"order" json:"order,omitempty"`
 	// OnDead is what a dead head of a key does to its followers with order by key:

@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -311,6 +313,70 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	}
 	if h, err := Write(None, &e, kafka); err != nil || len(h) != 0 {
 		t.Error(h, err)
+	}
+}
+
+// TestWhatIsToldBesidesOursGoesWithIt writes a story in both dialects over an older one: a
+// reader of the other sees the new one, ours takes out what it wrote and leaves the older.
+func TestWhatIsToldBesidesOursGoesWithIt(t *testing.T) {
+	older := headers("tenant", "gold", "kafka_dlt-original-topic", "older", "kafka_dlt-exception-message", "before")
+	place := Place{Topic: "orders", Partition: 2, Offset: 1<<40 + 7, Group: "shop", At: sent}
+	story := native.Story{Queue: "orders", Attempts: 3, Reason: redrive.ReasonExhausted, DiedAt: sent, History: redrive.History{
+		Count: 3, First: &redrive.Failure{At: sent, Attempt: 3, Types: []string{"shop.Busy"}, Message: "no stock", Reason: redrive.ReasonExhausted}}}
+	Tell(SpringKafka, &story, place)
+	written := append(append(older.Clone(), place.Headers()...), story.Headers()...)
+
+	var others redrive.Headers // what a program sees that knows nothing of ours
+	for _, h := range written {
+		if !strings.HasPrefix(h.Name, "redrive-") {
+			others = append(others, h)
+		}
+	}
+	l, ok := Read(others)
+	if !ok || l.Dialect != SpringKafka || l.History.First.Message != "no stock" {
+		t.Errorf("%v %+v", ok, l)
+	}
+	if d := cmp.Diff(place, l.Place); d != "" {
+		t.Error(d)
+	}
+	for name, want := range map[string][]byte{
+		"kafka_dlt-original-partition": {0, 0, 0, 2}, "kafka_dlt-original-offset": {0, 0, 1, 0, 0, 0, 0, 7},
+		"kafka_dlt-original-timestamp": binary.BigEndian.AppendUint64(nil, uint64(sent.UnixMilli())), "kafka_dlt-original-consumer-group": []byte("shop"),
+		"kafka_dlt-exception-fqcn": []byte("shop.Busy"),
+	} {
+		if got, _ := others.Get(name); got != string(want) {
+			t.Errorf("%s: %x, want %x", name, got, want)
+		}
+	}
+
+	l, ok = Read(written)
+	if !ok || l.Dialect != Redrive || l.Attempts != 3 {
+		t.Errorf("%v %+v", ok, l)
+	}
+	if d := cmp.Diff(older, l.Headers); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestWhereADialectIsWritten(t *testing.T) {
+	for broker, want := range map[string][]Dialect{
+		"kafka":     {None, SpringKafka, KafkaConnect, ShareGroup, SpringStream, NServiceBus, MassTransit},
+		"rabbitmq":  {None, SpringStream, NServiceBus, MassTransit},
+		"jetstream": {None, NServiceBus, MassTransit},
+		"redislist": {None},
+	} {
+		var got []Dialect
+		for d := None; d <= RabbitMQ; d++ {
+			err := CheckWrite(d, broker)
+			if err == nil {
+				got = append(got, d)
+			} else if !errors.Is(err, redrive.ErrUnsupported) {
+				t.Errorf("%s at %s: %v", d, broker, err)
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Error(broker, d)
+		}
 	}
 }
 

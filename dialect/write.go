@@ -2,10 +2,12 @@ package dialect
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/native"
 )
 
 // Bounds of what is written of a failure: brokers limit headers.
@@ -14,14 +16,57 @@ const (
 	maxStack = 8 << 10
 )
 
-var writers = map[Dialect]func(e *redrive.Entry, o *Place) redrive.Headers{
-	SpringKafka: writeSpringKafka, KafkaConnect: writeKafkaConnect, ShareGroup: writeShareGroup, SpringStream: writeSpringStream,
-	NServiceBus: writeNServiceBus, MassTransit: writeMassTransit,
+// Names of brokers, as their sources call them in [redrive.Caps].
+const (
+	kafkaBroker     = "kafka"
+	rabbitMQBroker  = "rabbitmq"
+	jetStreamBroker = "jetstream"
+)
+
+// scribe writes one dialect, at the brokers where somebody reads it.
+type scribe struct {
+	write func(e *redrive.Entry, o *Place) redrive.Headers
+	at    []string
+}
+
+var writers = map[Dialect]scribe{
+	SpringKafka:  {writeSpringKafka, []string{kafkaBroker}},
+	KafkaConnect: {writeKafkaConnect, []string{kafkaBroker}},
+	ShareGroup:   {writeShareGroup, []string{kafkaBroker}},
+	SpringStream: {writeSpringStream, []string{kafkaBroker, rabbitMQBroker}},
+	NServiceBus:  {writeNServiceBus, []string{kafkaBroker, rabbitMQBroker, jetStreamBroker}},
+	MassTransit:  {writeMassTransit, []string{kafkaBroker, rabbitMQBroker, jetStreamBroker}},
+}
+
+// CheckWrite reports why dead letters cannot be told in a dialect at a broker, which is
+// named as its source's [redrive.Caps] name it. None can be told everywhere.
+func CheckWrite(d Dialect, broker string) error {
+	if d == None || slices.Contains(writers[d].at, broker) {
+		return nil
+	}
+	var there []string
+	for other := range Dialect(len(names)) { //nolint:gosec // one of a few
+		if slices.Contains(writers[other].at, broker) {
+			there = append(there, other.String())
+		}
+	}
+	hint := "leave the dialect out: nothing reads one there"
+	if len(there) > 0 {
+		hint = "write one of " + strings.Join(there, ", ")
+	}
+	return &redrive.Error{Op: "open", Err: fmt.Errorf("dead letters at %s in the dialect %s: %w", broker, d, redrive.ErrUnsupported), Hint: hint}
+}
+
+// Tell has a story told in a dialect, too, which [CheckWrite] allows at its broker.
+func Tell(d Dialect, s *native.Story, at Place) {
+	if w, ok := writers[d]; ok {
+		s.Others = w.write(&redrive.Entry{Reason: s.Reason, Attempts: s.Attempts, Crashes: s.Crashes, DiedAt: s.DiedAt, History: s.History}, &at)
+	}
 }
 
 // CanWrite reports whether a dialect can be written. RabbitMQ's x-death is the broker's
 // alone, and Azure's properties are the service's.
-func CanWrite(d Dialect) bool { return writers[d] != nil }
+func CanWrite(d Dialect) bool { return writers[d].write != nil }
 
 // Write returns the headers in which a dialect tells of a dead letter, without the
 // message's own. Texts are cut to what brokers take. It fails for a dialect that cannot
@@ -30,11 +75,11 @@ func Write(d Dialect, e *redrive.Entry, o Place) (redrive.Headers, error) {
 	if d == None {
 		return nil, nil
 	}
-	w := writers[d]
-	if w == nil {
+	w, ok := writers[d]
+	if !ok {
 		return nil, fmt.Errorf("dialect %s cannot be written: %w", d, redrive.ErrUnsupported)
 	}
-	return w(e, &o), nil
+	return w.write(e, &o), nil
 }
 
 // writer collects headers; what is empty is none.

@@ -31,6 +31,7 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"NativeRetries":           nativeRetries,
 	"NativeDeadByTransaction": func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byTransaction) },
 	"NativeDeadByPublish":     func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byPublish) },
+	"Dialects":                dialectsAreWritten,
 	"MissingTopics":           missingTopics,
 	"FencedChangesNothing":    fencedChangesNothing,
 	"CutsLoseNothing":         cutsLoseNothing,

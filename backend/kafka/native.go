@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/dialect"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -104,6 +105,7 @@ func (s *Source) follower(from *member, h *hand, item *redrive.Settlement, now t
 	r.Headers = rawHeaders(append(native.Headers(&m, false), was.Headers()...))
 	if item.Outcome == redrive.OutcomeDead {
 		story.Reason, story.DiedAt = item.Reason, now
+		dialect.Tell(s.o.Dialect, &story, was)
 		r.Headers = append(r.Headers, rawHeaders(story.Headers())...)
 		return r
 	}

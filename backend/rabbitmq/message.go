@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,13 +60,14 @@ func write(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
 	for _, h := range append(ours, more...) {
 		p.Headers[h.Name] = string(h.Value)
 	}
+	taken := maps.Clone(p.Headers) // an older header of a name that others' programs read is not in their way
 	names := make([]string, 0, len(m.Headers))
 	for _, h := range m.Headers {
 		if property(&p, h.Name, string(h.Value)) {
 			continue
 		}
 		name := h.Name
-		if brokers(name) {
+		if _, taken := taken[name]; taken || brokers(name) {
 			name = escape + name
 		}
 		add(p.Headers, name, string(h.Value))

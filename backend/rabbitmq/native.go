@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/dialect"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -42,6 +43,14 @@ func (d Dead) caps(c *redrive.Caps) {
 	}
 }
 
+// checkDialect refuses a dialect that nothing would be written in.
+func checkDialect(o *Options, dead Dead) error {
+	if o.Dialect != dialect.None && dead == DeadDLX {
+		return openError(fmt.Errorf("dead letters in the dialect %s: %w: the broker moves them as they are", o.Dialect, redrive.ErrUnsupported), "write dead=confirm or dead=tx, or leave the dialect out")
+	}
+	return dialect.CheckWrite(o.Dialect, "rabbitmq")
+}
+
 // inTx reports whether the channel that consumes has transactions.
 func (s *Source) inTx() bool { return s.o.Native && s.a.dead == DeadTx }
 
@@ -57,13 +66,14 @@ func (s *Source) moved(it *item, t *redrive.Settlement) outgoing {
 	if t.Outcome == redrive.OutcomeRelease {
 		story.Attempts--
 	}
-	if _, known := native.ReadOriginal(d.Headers); !known {
-		o := native.NewOriginal()
+	o, known := native.ReadOriginal(d.Headers)
+	if !known {
 		o.Exchange, o.RoutingKey, o.Queue, o.At = it.d.Exchange, it.d.RoutingKey, s.a.queue, it.d.Timestamp
 		d.Headers = append(d.Headers, o.Headers()...)
 	}
 	if t.Outcome == redrive.OutcomeDead {
 		story.Reason, story.DiedAt = t.Reason, time.Now()
+		dialect.Tell(s.o.Dialect, &story, o)
 		return outgoing{key: s.a.deadQueue, msg: write(&d.Message, story.Headers()...)}
 	}
 	return s.delayed(&d.Message, t.After, story.Headers()...)
