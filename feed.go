@@ -23,6 +23,17 @@ type feed struct {
 	dueAt    time.Time     // then ask again; zero: nothing is known to become due
 }
 
+// buries reports whether a sink of dead letters is the source itself, which takes them
+// when they are settled, in whatever way it has to move them.
+func (f *feed) buries(sink DeadLetterSink) bool {
+	p, parks := f.src.(*parking)
+	if !parks || !p.caps.DeadLetters || !p.caps.KeepsHistory {
+		return false
+	}
+	own, ok := p.Source.(DeadLetterSink)
+	return ok && own == sink
+}
+
 // notify takes an event of the source.
 func (f *feed) notify(ev *Event, now time.Time) {
 	c := f.c

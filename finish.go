@@ -187,10 +187,11 @@ func (c *consumer) addEmits(a *attempt) {
 	a.settle.Emit = append(a.settle.Emit, m)
 }
 
-// setAside gives a dead letter to the queue's own sink, if it has one.
+// setAside gives a dead letter to the queue's own sink, if it has one. A source that is
+// its own sink takes its own in the settlement.
 func (c *consumer) setAside(a *attempt) {
 	sink := c.options().DeadLetters
-	if sink == nil || a.settle.Outcome != OutcomeDead {
+	if sink == nil || a.settle.Outcome != OutcomeDead || a.f.buries(sink) {
 		return
 	}
 	defer c.e.recovered("dead-letter sink")

@@ -66,17 +66,41 @@ func (s *Source) moved(it *item, t *redrive.Settlement) outgoing {
 	if t.Outcome == redrive.OutcomeRelease {
 		story.Attempts--
 	}
-	o, known := native.ReadOriginal(d.Headers)
-	if !known {
-		o.Exchange, o.RoutingKey, o.Queue, o.At = it.d.Exchange, it.d.RoutingKey, s.a.queue, it.d.Timestamp
-		d.Headers = append(d.Headers, o.Headers()...)
-	}
+	o := original(&d.Message, it.d.Exchange, it.d.RoutingKey, s.a.queue, it.d.Timestamp)
 	if t.Outcome == redrive.OutcomeDead {
 		story.Reason, story.DiedAt = t.Reason, time.Now()
 		dialect.Tell(s.o.Dialect, &story, o)
 		return outgoing{key: s.a.deadQueue, msg: write(&d.Message, story.Headers()...)}
 	}
 	return s.delayed(&d.Message, t.After, story.Headers()...)
+}
+
+// SetAside implements [redrive.DeadLetterSink]: it publishes a dead letter that was parked
+// in a store meanwhile to the queue of dead letters, whatever the strategy, and returns
+// when that is confirmed. It needs [Options.Native].
+func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
+	if !s.o.Native {
+		return fmt.Errorf("native dead letters: %w", redrive.ErrUnsupported)
+	}
+	m := e.Message
+	m.Delay, m.DeliverAt = 0, time.Time{}
+	m.Headers = m.Headers.Clone()
+	story := native.Story{Queue: e.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
+	if story.DiedAt.IsZero() {
+		story.DiedAt = time.Now()
+	}
+	dialect.Tell(s.o.Dialect, &story, original(&m, "", s.a.queue, s.a.queue, m.PublishedAt))
+	return redrive.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: write(&m, story.Headers()...)}}))
+}
+
+// original returns where a message came from, and notes it unless it says so itself.
+func original(m *redrive.Message, exchange, key, queue string, at time.Time) native.Original {
+	o, known := native.ReadOriginal(m.Headers)
+	if !known {
+		o.Exchange, o.RoutingKey, o.Queue, o.At = exchange, key, queue, at
+		m.Headers = append(m.Headers, o.Headers()...)
+	}
+	return o
 }
 
 // move publishes what goes elsewhere; what was confirmed is then acknowledged.

@@ -28,6 +28,7 @@ package rabbitmq
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strconv"
@@ -95,8 +96,9 @@ type item struct {
 }
 
 var (
-	_ redrive.Source = (*Source)(nil)
-	_ redrive.Sink   = (*Source)(nil)
+	_ redrive.Source         = (*Source)(nil)
+	_ redrive.Sink           = (*Source)(nil)
+	_ redrive.DeadLetterSink = (*Source)(nil)
 )
 
 // Open consumes a queue: rabbitmq://user@host:5672/VHOST?queue=NAME (rabbitmqs with TLS).
@@ -152,6 +154,9 @@ func hintOf(err error) string {
 		case amqp.AccessRefused:
 			return "check the user, the password and the permissions"
 		}
+	}
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+		return "name the authority's certificate with tls_ca=FILE"
 	}
 	return "is a broker running there?"
 }

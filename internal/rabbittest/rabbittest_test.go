@@ -58,6 +58,17 @@ func holds(t testing.TB, n *Node, queue string, within time.Duration) int {
 	}
 }
 
+// untilHolds waits until a queue holds that many: a quorum queue counts a moment later.
+func untilHolds(t testing.TB, n *Node, queue string, count int) (got int) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); got != count && time.Now().Before(end); <-tick.C {
+		got = holds(t, n, queue, time.Minute)
+	}
+	return got
+}
+
 // TestANodeKeepsWhatItConfirmed kills, stops and restarts a node: quorum and classic
 // queues keep persistent messages, once the quorum queue is registered on disk.
 func TestANodeKeepsWhatItConfirmed(t *testing.T) {
@@ -74,13 +85,7 @@ func TestANodeKeepsWhatItConfirmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, kind := range kinds {
-			tick := time.NewTicker(50 * time.Millisecond) // a quorum queue counts a moment later
-			defer tick.Stop()
-			got := -1
-			for end := time.Now().Add(time.Minute); got != count && time.Now().Before(end); <-tick.C {
-				got = holds(t, n, kind, time.Minute)
-			}
-			if got != count {
+			if got := untilHolds(t, n, kind, count); got != count {
 				t.Errorf("after the %s the %s queue holds %d messages of %d", after, kind, got, count)
 			}
 		}

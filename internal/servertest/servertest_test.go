@@ -18,7 +18,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(serverEnv); addr != "" {
-		l, err := net.Listen("tcp", addr) //nolint:noctx // until it is killed
+		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			panic(err)
 		}
@@ -85,7 +85,7 @@ func TestOneThatEndsAtOnce(t *testing.T) {
 // TestAServerDiesWithItsTest kills the process that started a server.
 func TestAServerDiesWithItsTest(t *testing.T) {
 	dir := t.TempDir()
-	parent := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test binary
+	parent := exec.CommandContext(t.Context(), os.Args[0])
 	parent.Env = append(os.Environ(), parentEnv+"="+dir)
 	out, err := parent.StdoutPipe()
 	if err != nil {

@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/server/api"
+)
+
+// TestQueueOnRabbit has a daemon consume a quorum queue: what it publishes and what others
+// write there is delivered and retried, what fails is found in the store and redriven, or
+// in a queue of dead letters, and a daemon that is killed loses nothing.
+func TestQueueOnRabbit(t *testing.T) {
+	node := rabbittest.Start(t, rabbittest.Options{})
+	ch, err := node.Dial(t).Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	target, flaky := newReceiver(t), newReceiver(t, "--fail", "20%")
+	broken := newReceiver(t, "--fail", "100%", "--status", "422")
+	yaml := func(target, more string) string {
+		return fmt.Sprintf("queues: {orders: {source: \"rabbitmq://guest:guest@%s/?queue=orders&declare=true\", %sdeliver: {url: %q, allow_private: true}}}\n", node.Addr(), more, target)
+	}
+	publish := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			c, err := ch.PublishWithDeferredConfirm("", "orders", true, false, amqp.Publishing{
+				MessageId: fmt.Sprintf("order-%d", i), DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"order":%d}`, i),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == to-1 || i%500 == 0 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ok, err := c.WaitContext(ctx)
+				cancel()
+				if !ok || err != nil {
+					t.Fatal("not confirmed:", err)
+				}
+			}
+		}
+	}
+	const retry = "policy: {max_attempts: 50, backoff: {type: fixed, interval: 20ms}}, "
+	d := newDaemon(t, yaml(broken, ""))
+	const n = 10 // fewer than a breaker needs to open
+	publish(0, n)
+	until(t, "all are dead", time.Minute, func() bool { return d.queue("orders").Dead == n })
+	d.restartWith(yaml(flaky, retry))
+	d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--wait").ok(t)
+	until(t, "all are delivered", time.Minute, func() bool { return d.queue("orders").Books.Done == n })
+
+	// What is published here goes to the queue, unless it asks for what RabbitMQ cannot do.
+	for i := range 6 {
+		d.redrive("publish", "orders", fmt.Sprintf(`{"n":%d}`, i)).ok(t)
+	}
+	d.redrive("publish", "orders", "later", "--delay", "100ms").ok(t)
+	d.redrive("publish", "orders", "named", "--id", "mine-1").ok(t)
+	until(t, "all are received", time.Minute, func() bool { return len(effects(t, flaky)) == n+8 })
+
+	// A daemon that is killed in the middle loses nothing.
+	d.restartWith(yaml(target, retry))
+	const bulk = 2000
+	publish(100, 100+bulk)
+	until(t, "some are received", time.Minute, func() bool { return len(effects(t, target)) > 50 })
+	d.kill()
+	d.start()
+	until(t, "all are received", 2*time.Minute, func() bool { return len(effects(t, target)) == bulk })
+	if v := decode[api.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+		t.Errorf("the books do not balance: %+v", v)
+	}
+
+	// Native: retries wait at the broker, dead letters go to a queue of their own, also
+	// those of messages that were in the store.
+	d.restartWith(yaml(flaky, "dead_letters: native, "+retry))
+	publish(5000, 5010)
+	until(t, "all are received", 2*time.Minute, func() bool { return len(effects(t, flaky)) == n+8+10 })
+	d.restartWith(yaml(broken, "dead_letters: native, "))
+	publish(6000, 6005)
+	d.redrive("publish", "orders", "named", "--id", "mine-2").ok(t)
+	until(t, "the dead letters are in their queue", time.Minute, func() bool {
+		q, err := ch.QueueDeclarePassive("orders.dead", true, false, false, false, nil)
+		return err == nil && q.Messages == 6
+	})
+	if q := d.queue("orders"); q.Dead != 0 {
+		t.Errorf("%d dead letters are in the store", q.Dead)
+	}
+}
