@@ -252,14 +252,15 @@ func doneArgs(which []int, where []position) []any {
 		n := sameHolder(which, where)
 		holder := where[which[0]].holder
 		h, _ := parseHolder(holder)
-		bytes := len(args) + 3
+		sizes := len(args) + 3
 		args = append(args, holder, h.nonce, n, nil)
-		size := int64(0)
+		total, each := int64(0), make([]byte, 0, 4*n)
 		for _, i := range which[:n] {
 			args = append(args, where[i].place[1:])
-			size += where[i].size
+			total += where[i].size
+			each = strconv.AppendInt(append(each, ' '), where[i].size, 10)
 		}
-		args[bytes] = size
+		args[sizes] = strconv.FormatInt(total, 10) + string(each)
 		which = which[n:]
 	}
 	return args

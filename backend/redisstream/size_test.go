@@ -16,15 +16,7 @@ import (
 // usedMemory is what the server's data takes.
 func usedMemory(t testing.TB, s *Store) int64 {
 	t.Helper()
-	for line := range strings.Lines(s.conn.Info(t.Context(), "memory").Val()) {
-		if v, ok := strings.CutPrefix(line, "used_memory_dataset:"); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
-			noErr(t, err)
-			return n
-		}
-	}
-	t.Fatal("the server does not say")
-	return 0
+	return number(infoField(t, s, "memory", "used_memory_dataset"))
 }
 
 func publishBodies(t testing.TB, s *Store, n int, fill func(i int, m *redrive.Message)) {

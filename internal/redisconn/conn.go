@@ -21,6 +21,7 @@ type Conn struct {
 	redis.UniversalClient
 	Config  *Config
 	Version Version
+	Has     map[string]bool   // commands of newer servers, of those in newerCommands; not changed after Dial
 	Scripts sqlstore.Recorder // how scripts went, with the way there and back
 }
 
@@ -51,7 +52,22 @@ func Dial(ctx context.Context, c *Config) (*Conn, error) {
 		}
 		return nil, &redrive.Error{Op: "open redis", Err: err, Hint: hint}
 	}
+	conn.learn(ctx)
 	return conn, nil
+}
+
+// newerCommands are those that scripts use where the server has them; see [Script.Using].
+var newerCommands = []string{"XACKDEL"}
+
+// learn asks which newer commands there are. Not the version tells: forks count their own
+// way. Who may not ask does without. In a cluster one node answers for all, which is why a
+// script has to heal itself.
+func (c *Conn) learn(ctx context.Context) {
+	c.Has = make(map[string]bool)
+	for _, name := range newerCommands {
+		known, err := c.Do(ctx, "COMMAND", "INFO", name).Slice()
+		c.Has[name] = err == nil && len(known) == 1 && known[0] != nil
+	}
 }
 
 // newClient makes the client that the URL's scheme asks for.

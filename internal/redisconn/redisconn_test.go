@@ -189,3 +189,23 @@ func TestOldServerIsRefused(t *testing.T) {
 		t.Fatal("field")
 	}
 }
+
+// TestNewerCommands finds a newer command where the server knows it, and that a script is
+// told so.
+func TestNewerCommands(t *testing.T) {
+	conn := dial(t, redistest.Shared(t).URL())
+	err := conn.Do(t.Context(), "XACKDEL").Err() // without its arguments
+	if known := err != nil && strings.Contains(err.Error(), "wrong number of arguments"); known != conn.Has["XACKDEL"] {
+		t.Errorf("the server says %v, Has %v", err, conn.Has)
+	}
+	tells := NewScript("tells", false, "return XACKDEL and 'newer' or 'older'").Using("XACKDEL")
+	for has, want := range map[bool]string{true: "newer", false: "older"} {
+		if !conn.Version.AtLeast(7, 0) {
+			want = "older" // and has none of them
+		}
+		conn.Has["XACKDEL"] = has
+		if got, err := conn.Run(t.Context(), tells, []string{"k"}); err != nil || got != want {
+			t.Errorf("has it %v: the script says %v, %v", has, got, err)
+		}
+	}
+}

@@ -15,10 +15,14 @@ import (
 
 // Script is a Lua script. Its source may have parts that other scripts share.
 type Script struct {
-	name            string
-	plain, flagged  string // without and with the flags of Redis 7
-	plainSHA, flSHA string
+	name           string
+	plain, flagged source // without and with the flags of Redis 7
+	newer          source // where the server has the command
+	command        string // "": there is no newer way
 }
+
+// source is the text of a script and the name by which the server knows it.
+type source struct{ text, sha string }
 
 // NewScript makes a script that writes, of its parts, one after the other. AllowOOM lets
 // it run where the server is full (from Redis 7): for scripts that give memory back. A
@@ -38,24 +42,44 @@ func NewReader(name string, parts ...string) *Script {
 
 func newScript(name, flags string, parts []string) *Script {
 	src := strings.Join(parts, "\n")
-	s := &Script{name: name, plain: src, flagged: flags + src}
-	s.plainSHA, s.flSHA = digest(s.plain), digest(s.flagged)
-	return s
+	return &Script{name: name, plain: digest(src), flagged: digest(flags + src)}
 }
 
-func digest(src string) string {
+// Using returns the script for servers with and without a newer command: its first line
+// sets a local variable of the command's name to true or false. The script has to do
+// without the command where a call of it fails: a cluster may have nodes of two versions, and
+// a user may lack the right.
+func (s *Script) Using(command string) *Script {
+	set := func(from source, has string) source {
+		line := "local " + command + " = " + has + "\n"
+		if head, rest, ok := strings.Cut(from.text, "\n"); ok && strings.HasPrefix(head, "#!") {
+			return digest(head + "\n" + line + rest)
+		}
+		return digest(line + from.text)
+	}
+	return &Script{
+		name: s.name, command: command,
+		plain: set(s.plain, "false"), flagged: set(s.flagged, "false"), newer: set(s.flagged, "true"),
+	}
+}
+
+func digest(src string) source {
 	sum := sha1.Sum([]byte(src)) //nolint:gosec // as above
-	return hex.EncodeToString(sum[:])
+	return source{src, hex.EncodeToString(sum[:])}
 }
 
 // Name returns the script's name.
 func (s *Script) Name() string { return s.name }
 
-func (s *Script) on(v Version) (src, sha string) {
-	if v.AtLeast(7, 0) {
-		return s.flagged, s.flSHA
+// of returns the source of a script that fits the server.
+func (c *Conn) of(s *Script) source {
+	switch {
+	case !c.Version.AtLeast(7, 0):
+		return s.plain
+	case s.command != "" && c.Has[s.command]:
+		return s.newer
 	}
-	return s.plain, s.plainSHA
+	return s.flagged
 }
 
 // once is a command that the client sends a second time only if it is certain that the
@@ -84,13 +108,13 @@ func (c *Conn) eval(ctx context.Context, how, what string, keys []string, args [
 
 // Run runs a script that reads. All its keys are in one slot.
 func (c *Conn) Run(ctx context.Context, s *Script, keys []string, args ...any) (any, error) {
-	src, sha := s.on(c.Version)
+	src := c.of(s)
 	began := time.Now()
 	var v any
 	err := Repeated(ctx, func() (err error) {
-		v, err = c.eval(ctx, "EVALSHA", sha, keys, args)
+		v, err = c.eval(ctx, "EVALSHA", src.sha, keys, args)
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			v, err = c.eval(ctx, "EVAL", src, keys, args)
+			v, err = c.eval(ctx, "EVAL", src.text, keys, args)
 		}
 		return err
 	})
@@ -106,7 +130,7 @@ func (c *Conn) Write(ctx context.Context, s *Script, keys []string, args ...any)
 		v, err := c.Run(ctx, s, keys, args...)
 		return v, Fault(err)
 	}
-	src, sha := s.on(c.Version)
+	src := c.of(s)
 	began := time.Now()
 	defer func() { c.Scripts.Observe(s.name, time.Since(began), err) }()
 	var run, wait *redis.Cmd
@@ -115,8 +139,8 @@ func (c *Conn) Write(ctx context.Context, s *Script, keys []string, args ...any)
 		if err != nil {
 			return err
 		}
-		if err = send(ctx, node, &run, &wait, c.Config, func(p redis.Pipeliner) *redis.Cmd { return p.EvalSha(ctx, sha, keys, args...) }); redis.HasErrorPrefix(err, "NOSCRIPT") {
-			err = send(ctx, node, &run, &wait, c.Config, func(p redis.Pipeliner) *redis.Cmd { return p.Eval(ctx, src, keys, args...) })
+		if err = send(ctx, node, &run, &wait, c.Config, func(p redis.Pipeliner) *redis.Cmd { return p.EvalSha(ctx, src.sha, keys, args...) }); redis.HasErrorPrefix(err, "NOSCRIPT") {
+			err = send(ctx, node, &run, &wait, c.Config, func(p redis.Pipeliner) *redis.Cmd { return p.Eval(ctx, src.text, keys, args...) })
 		}
 		if cluster, ok := c.UniversalClient.(*redis.ClusterClient); ok && redis.HasErrorPrefix(err, "MOVED") {
 			cluster.ReloadState(ctx) // a node's client does not look where the slot went
@@ -151,12 +175,12 @@ func nilIsNone(err error) error {
 
 // RunEach runs a script that reads with several sets of keys, in one round trip.
 func (c *Conn) RunEach(ctx context.Context, s *Script, keys [][]string) (_ []any, err error) {
-	_, sha := s.on(c.Version)
+	src := c.of(s)
 	began := time.Now()
 	cmds := make([]*redis.Cmd, len(keys))
 	_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range keys {
-			cmds[i] = p.EvalSha(ctx, sha, keys[i])
+			cmds[i] = p.EvalSha(ctx, src.sha, keys[i])
 		}
 		return nil
 	})

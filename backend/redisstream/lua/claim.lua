@@ -182,8 +182,7 @@ local function aside(e)
   local h = { lane = 0, flags = 0, reason = 0, attempts = 0, crashes = 0, failures = 0, token = 0, rev = 0,
     due = ms * 1000, published = ms * 1000, expires = 0, died = 0, seq = 0, cseq = 0 }
   h.size, h.key = size, key
-  call('XACK', q.s, GROUP, e[1])
-  call('XDEL', q.s, e[1])
+  ackdel(q, e[1])
   add(q, 'xs', -1)
   add(q, 'bytes', -size)
   putwaiting(q, uuid(e[1], tag), h, e[2][2])

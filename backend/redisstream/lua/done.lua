@@ -1,10 +1,11 @@
 -- done settles claims of plain entries of one queue's stream as done.
 --
 -- KEYS 1 stream, 2 leases by end, 3 holders, 4 counters, 5 batches by end, 6 batches by entry
--- ARGV for each holder: the holder, its nonce, how many entries, bytes of them, the entries
+-- ARGV for each holder: the holder, its nonce, how many entries, the bytes of all and of
+--      each as a text of numbers, the entries
 -- Returns 0 done, 1 another holds it, 2 it is not there; an item each. The check of all of
 -- a holder's comes before the change of any, and each change is one command for them all.
--- What a batch is, lib.lua tells.
+-- What a batch is, lib.lua tells. XACKDEL is true where the server has that command.
 local call = redis.call
 local stream, leases, holders = KEYS[1], KEYS[2], KEYS[3]
 local result, done, bytes, batched = {}, 0, 0, 0
@@ -35,16 +36,41 @@ local function leave(m, nonce, n)
   call('HDEL', holders, 'b' .. nonce, 'm' .. nonce, 'o' .. nonce)
 end
 
--- single looks at each entry by itself. It returns those that the holder has, which of
--- them have a lease of their own, and the bytes of the entries.
-local function single(holder, live, entries)
-  local places, own, ok, size, seen = {}, {}, {}, 0, {}
+-- take ends entries that the group knows. It returns how many it knew and, if some are
+-- taken off the stream by that, which: the answer for each, 1 of those.
+local function take(entries)
+  if XACKDEL then
+    local each = redis.pcall('XACKDEL', stream, 'redrive', 'IDS', #entries, unpack(entries))
+    if not each.err then
+      local n = 0
+      for i = 1, #each do
+        if each[i] == 1 then n = n + 1 end
+      end
+      return n, each
+    end
+  end
+  local n = call('XACK', stream, 'redrive', unpack(entries))
+  if n == #entries then call('XDEL', stream, unpack(entries)) end
+  return n, {}
+end
+
+-- single looks at each entry by itself. It returns those that the holder has and that are
+-- still to be taken, which of them have a lease of their own, the bytes of all that are
+-- settled, and how many were taken already.
+local function single(holder, live, entries, taken, sizes)
+  local places, own, ok, size, seen, gone = {}, {}, {}, 0, {}, 0
   for i = 1, #entries do places[i] = 's' .. entries[i] end
   local held = call('HMGET', holders, unpack(places))
   for i = 1, #entries do
     local entry = entries[i]
     local there = call('XRANGE', stream, entry, entry)[1]
-    if seen[entry] then
+    local counts = tonumber(sizes())
+    if taken[i] == 1 then
+      seen[entry] = true
+      result[#result + 1] = 0
+      gone = gone + 1
+      size = size + counts
+    elseif seen[entry] then
       result[#result + 1] = 1
     elseif held[i] == holder or not held[i] and live and (there or pending(entry)) then
       seen[entry] = true
@@ -56,40 +82,42 @@ local function single(holder, live, entries)
       result[#result + 1] = (held[i] or there) and 1 or 2
     end
   end
-  return ok, own, size
+  return ok, own, size, gone
 end
 
 -- settle settles one holder's entries.
-local function settle(holder, nonce, size, entries)
+local function settle(holder, nonce, numbers, entries)
   local b = call('HMGET', holders, 'b' .. nonce, 'm' .. nonce, 'o' .. nonce)
   local m = b[2]
   local live = m and holder == '1 1 0 0 ' .. nonce .. ' ' .. string.sub(m, 63)
-  if live and not b[3] and call('XACK', stream, 'redrive', unpack(entries)) == #entries then
+  local sizes = string.gmatch(numbers, '%d+')
+  local size, known, taken = tonumber(sizes()), 0, {}
+  if live and not b[3] then known, taken = take(entries) end
+  if known == #entries then
     -- All were handed out and none was settled: the group knew them.
     for _ = 1, #entries do result[#result + 1] = 0 end
     leave(m, nonce, #entries)
-  else
-    local own, asked = nil, #entries
-    local ok, before = nil, size
-    ok, own, size = single(holder, live, entries)
-    if #ok == asked then size = before end
-    entries = ok
-    if #ok == 0 then return end
+    done, bytes = done + #entries, bytes + size
+    return
+  end
+  local ok, own, some, gone = single(holder, live, entries, taken, sizes)
+  if #ok + gone < #entries then size = some end
+  done, bytes = done + #ok + gone, bytes + size
+  if #ok > 0 then
     call('XACK', stream, 'redrive', unpack(ok))
     if #own > 0 then
       call('HDEL', holders, unpack(own))
       call('ZREM', leases, unpack(own))
     end
-    if #ok > #own then leave(m, nonce, #ok - #own) end
+    call('XDEL', stream, unpack(ok))
   end
-  call('XDEL', stream, unpack(entries))
-  done, bytes = done + #entries, bytes + size
+  if #ok + gone > #own then leave(m, nonce, #ok + gone - #own) end
 end
 
 local at = 1
 while at < #ARGV do
   local n = tonumber(ARGV[at + 2])
-  settle(ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 3]), { unpack(ARGV, at + 4, at + 3 + n) })
+  settle(ARGV[at], ARGV[at + 1], ARGV[at + 3], { unpack(ARGV, at + 4, at + 3 + n) })
   at = at + 4 + n
 end
 if done > 0 then

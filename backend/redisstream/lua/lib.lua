@@ -252,6 +252,17 @@ local function holderof(q, place)
   return who
 end
 
+-- ackdel ends an entry for the group and deletes it: by one command where the server has
+-- it, which leaves alone what the group does not know.
+local function ackdel(q, entry)
+  if XACKDEL then
+    local done = redis.pcall('XACKDEL', q.s, GROUP, 'IDS', 1, entry)
+    if not done.err and done[1] == 1 then return end
+  end
+  call('XACK', q.s, GROUP, entry)
+  call('XDEL', q.s, entry)
+end
+
 -- takeentry takes an entry off the stream; size is what its holder knows of one that the
 -- stream has lost. Before a foreign one was claimed it was not counted.
 local function takeentry(q, entry, size)
@@ -269,8 +280,7 @@ local function takeentry(q, entry, size)
     add(q, 'xs', 1)
     add(q, 'published', 1)
   end
-  call('XACK', q.s, GROUP, entry)
-  call('XDEL', q.s, entry)
+  ackdel(q, entry)
   add(q, 'xs', -1)
 end
 
