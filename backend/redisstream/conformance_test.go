@@ -2,15 +2,12 @@ package redisstream
 
 import (
 	"context"
-	"os"
 	"testing"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/internal/redistest"
 )
-
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // openAt opens a store of a server, which closes with the test.
 func openAt(t testing.TB, url, prefix string) *Store {

@@ -82,6 +82,9 @@ func (c *Conn) of(s *Script) source {
 	return s.flagged
 }
 
+// Digest is the name by which the server knows a script, for hooks that look for it.
+func (c *Conn) Digest(s *Script) string { return c.of(s).sha }
+
 // once is a command that the client sends a second time only if it is certain that the
 // first did not run. The client of a cluster repeats others after a connection broke.
 type once struct{ *redis.Cmd }

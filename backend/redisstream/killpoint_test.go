@@ -1,0 +1,382 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/redisconn"
+	"github.com/redrive/redrive/internal/redistest"
+)
+
+// killEnv makes the test's program a process that goes once through every script of a
+// store, and may be killed at a point: address, prefix, and the words of the point.
+const killEnv = "REDRIVE_REDISSTREAM_KILLED"
+
+// scripts are all of them; TestKillAtEveryScript finds that none is missing.
+var scripts = []*redisconn.Script{
+	scriptIntroduce, scriptReserve, scriptPublish, scriptAdd, scriptStep, scriptDone, scriptClaim, scriptExtend,
+	scriptTrim, scriptConsumers, scriptGet, scriptPage, scriptCounts, scriptRecords, scriptVerify,
+}
+
+// readers change nothing: a process that dies at one of them is as one that dies before the
+// next that writes. The proof kills there too.
+var readers = []*redisconn.Script{scriptGet, scriptPage, scriptCounts, scriptRecords, scriptVerify}
+
+func TestMain(m *testing.M) {
+	if words := strings.Fields(os.Getenv(killEnv)); len(words) > 0 {
+		if err := killed(context.Background(), words); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(redistest.Main(m))
+}
+
+// killed is the child: it goes through the scripts and says what it does.
+func killed(ctx context.Context, words []string) error {
+	s, err := Open(ctx, words[0], WithPrefix(words[1]))
+	if err != nil {
+		return err
+	}
+	k := &redistest.Killer{Names: map[string]string{}, Calls: map[string]int{}}
+	if len(words) > 2 {
+		if k.At, err = redistest.ParsePoint(words[2:]); err != nil {
+			return err
+		}
+	}
+	for _, x := range scripts {
+		k.Names[s.conn.Digest(x)] = x.Name()
+	}
+	s.conn.AddHook(k)
+	if err := (&pass{s}).run(ctx); err != nil {
+		return err
+	}
+	for name, n := range k.Calls {
+		fmt.Println("calls", name, n)
+	}
+	return nil
+}
+
+// pass is one way through all that a store does.
+type pass struct{ s *Store }
+
+func (p *pass) run(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{p.open, p.publish, p.settle, p.recover, p.look, p.tend} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pass) open(ctx context.Context) error {
+	for _, part := range p.s.parts {
+		if err := part.introduce(ctx, len(p.s.parts)); err != nil {
+			return err
+		}
+	}
+	if p.s.parts == nil {
+		return p.s.introduce(ctx, 1)
+	}
+	return nil
+}
+
+func (p *pass) publish(ctx context.Context) error {
+	plain := make([]redrive.Message, 14)
+	for i := range plain {
+		plain[i] = redrive.Message{Queue: "sms", Body: fmt.Append(nil, i)}
+	}
+	named := []redrive.Message{{Queue: "sms", ID: "chosen", Key: "k"}, {Queue: "sms", ID: "second", Key: "k"}, {Queue: "sms", Delay: time.Microsecond}}
+	for _, msgs := range [][]redrive.Message{plain, named} {
+		fmt.Println("publishing", len(msgs))
+		if err := redrive.FirstError(p.s.Publish(ctx, msgs)); err != nil {
+			return err
+		}
+		for i := range msgs {
+			fmt.Println("accepted", msgs[i].ID)
+		}
+	}
+	return nil
+}
+
+// end settles deliveries with one outcome.
+func (p *pass) end(ctx context.Context, o redrive.Outcome, ds ...redrive.Delivery) error {
+	list := make([]redrive.Settlement, len(ds))
+	for i := range ds {
+		list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: o}
+		switch o {
+		case redrive.OutcomeDead:
+			list[i].Reason, list[i].Failure = redrive.ReasonPermanent, &redrive.Failure{Message: "x", Signature: "s"}
+		case redrive.OutcomeRetry:
+			list[i].Failure = &redrive.Failure{Message: "x", Signature: "s"}
+		case redrive.OutcomeDrop:
+			list[i].Reason = redrive.ReasonManual
+		}
+	}
+	return p.send(ctx, list)
+}
+
+// send settles, and says of what ends when it ends.
+func (p *pass) send(ctx context.Context, list []redrive.Settlement) error {
+	say := func(verb string, errs []error) {
+		for i := range list {
+			if o := list[i].Outcome; (o == redrive.OutcomeDone || o == redrive.OutcomeDrop) && (errs == nil || errs[i] == nil) {
+				fmt.Println(verb, list[i].Receipt.ID)
+			}
+		}
+	}
+	emits := 0
+	for i := range list {
+		emits += len(list[i].Emit)
+	}
+	say("ending", nil)
+	fmt.Println("publishing", emits)
+	errs := p.s.Settle(ctx, list)
+	say("ended", errs)
+	for i := range list {
+		for j := range list[i].Emit {
+			if errs == nil || errs[i] == nil {
+				fmt.Println("accepted", list[i].Emit[j].ID)
+			}
+		}
+	}
+	return redrive.FirstError(errs)
+}
+
+// passLease may run out during a pass: nobody else claims then. What it leaves is waited for.
+const passLease = 200 * time.Millisecond
+
+func (p *pass) claim(ctx context.Context, r redrive.ClaimRequest) ([]redrive.Delivery, error) {
+	r.Queue, r.Instance = "sms", "child"
+	if r.Lease == 0 {
+		r.Lease = passLease
+	}
+	return p.s.Claim(ctx, r)
+}
+
+func (p *pass) settle(ctx context.Context) error {
+	ds, err := p.claim(ctx, redrive.ClaimRequest{Max: 12})
+	if err != nil || len(ds) < 12 {
+		return errors.Join(err, fmt.Errorf("claimed %d", len(ds)))
+	}
+	err = redrive.FirstError(p.s.Extend(ctx, []redrive.Receipt{ds[0].Receipt, ds[1].Receipt}, passLease))
+	if err != nil && !errors.Is(err, redrive.ErrLeaseLost) { // it ran out
+		return err
+	}
+	emit := []redrive.Settlement{{Receipt: ds[5].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "other", ID: "emitted"}}}}
+	return errors.Join(
+		p.end(ctx, redrive.OutcomeDone, ds[0], ds[2]), // one with a lease of its own, one of the batch
+		p.end(ctx, redrive.OutcomeRetry, ds[1]),
+		p.end(ctx, redrive.OutcomeRelease, ds[3]),
+		p.end(ctx, redrive.OutcomeDead, ds[4], ds[9], ds[10]),
+		p.send(ctx, emit),
+		p.end(ctx, redrive.OutcomeDrop, ds[6]),
+		p.end(ctx, redrive.OutcomeRepeat, ds[7]),
+		p.end(ctx, redrive.OutcomeDone, ds[8]),
+		p.retried(ctx),
+	)
+}
+
+// retried takes what is due again.
+func (p *pass) retried(ctx context.Context) error {
+	ds, err := p.claim(ctx, redrive.ClaimRequest{Max: 5, Lane: redrive.LaneRetry})
+	if err != nil || len(ds) == 0 {
+		return errors.Join(err, fmt.Errorf("no retry"))
+	}
+	return p.end(ctx, redrive.OutcomeDone, ds...)
+}
+
+// recover takes over from a holder that is gone.
+func (p *pass) recover(ctx context.Context) error {
+	gone, err := p.claim(ctx, redrive.ClaimRequest{Max: 1, Lease: minLease})
+	if err != nil || len(gone) == 0 {
+		return errors.Join(err, fmt.Errorf("nothing to claim"))
+	}
+	for end := gone[0].LeasedAt.Add(minLease); ; {
+		now, err := p.s.Now(ctx)
+		if err != nil {
+			return err
+		}
+		if now.After(end) {
+			break
+		}
+	}
+	ds, err := p.claim(ctx, redrive.ClaimRequest{Max: 1, Alone: true})
+	if err != nil || len(ds) == 0 {
+		return errors.Join(err, fmt.Errorf("nothing to recover"))
+	}
+	return p.end(ctx, redrive.OutcomeRelease, ds...)
+}
+
+func (p *pass) look(ctx context.Context) error {
+	_, err := p.s.Counts(ctx)
+	_, err2 := p.s.Get(ctx, []redrive.Ref{{Queue: "sms", ID: "chosen"}})
+	_, err3 := p.s.Find(ctx, redrive.Query{Queue: "sms"})
+	_, err4 := p.s.Verify(ctx)
+	_, err5 := p.s.ListRecords(ctx, "s", "", 5)
+	return errors.Join(err, err2, err3, err4, err5)
+}
+
+// tend changes what is dead, and clears away.
+func (p *pass) tend(ctx context.Context) error {
+	page, err := p.s.Find(ctx, redrive.Query{Queue: "sms", State: redrive.StateDead})
+	if err != nil || len(page.Entries) < 3 {
+		return errors.Join(err, fmt.Errorf("%d dead", len(page.Entries)))
+	}
+	change := func(e *redrive.Entry, c redrive.Change) error {
+		got, err := p.s.Update(ctx, redrive.Selection{Refs: []redrive.Ref{e.Ref()}}, c, 1)
+		if err == nil {
+			err = got[0].Err
+		}
+		return err
+	}
+	if err := change(&page.Entries[0], redrive.Change{Action: redrive.ActRedrive}); err != nil {
+		return err
+	}
+	dropped := &page.Entries[1]
+	fmt.Println("ending", dropped.ID)
+	if err := change(dropped, redrive.Change{Action: redrive.ActDrop}); err != nil {
+		return err
+	}
+	fmt.Println("ended", dropped.ID)
+	_, err = p.s.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})
+	_, err2 := p.s.Trim(ctx, redrive.Retention{}, 10)
+	for _, q := range p.s.everywhere("sms") {
+		_, err3 := p.s.conn.Write(ctx, scriptConsumers, q.keys[:1], 0)
+		err2 = errors.Join(err2, err3)
+	}
+	return errors.Join(err, err2)
+}
+
+// drain hands out and ends all that waits, by several at once, and returns how often each
+// message was handed out, and who is dead.
+func drain(t *testing.T, s *Store) (drained map[string]int, dead []string) {
+	drained = map[string]int{}
+	var mu sync.Mutex
+	until(t, "everything is handed out", func() bool {
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() {
+				for _, name := range []string{"sms", "other"} {
+					for lane := range redrive.Lanes + 1 {
+						r := redrive.ClaimRequest{Queue: name, Lane: redrive.Lane(lane), Max: 10, Lease: time.Hour, Instance: fmt.Sprint("drain", i)}
+						if lane == redrive.Lanes {
+							r.Lane, r.Alone = 0, true
+						}
+						ds, err := s.Claim(t.Context(), r)
+						if err != nil {
+							t.Error(err)
+						}
+						for j := range ds {
+							mu.Lock()
+							drained[ds[j].ID]++
+							mu.Unlock()
+							if err := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[j].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+								t.Errorf("%s: %v", ds[j].ID, err)
+							}
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		counts, err := s.Counts(t.Context())
+		noErr(t, err)
+		left := int64(0)
+		for _, c := range counts {
+			left += c.Waiting[0] + c.Waiting[1] + c.Waiting[2]
+		}
+		return left == 0 || t.Failed()
+	})
+	page, err := s.Find(t.Context(), redrive.Query{Queue: "sms", State: redrive.StateDead, Limit: 100})
+	noErr(t, err)
+	for i := range page.Entries {
+		dead = append(dead, page.Entries[i].ID)
+	}
+	return drained, dead
+}
+
+// TestKillAtEveryScript kills a process before and after it calls each script: of every
+// script one call, drawn by lot, and in a proof of every call. Then each message that was
+// acknowledged is found exactly once, and none is held twice.
+func TestKillAtEveryScript(t *testing.T) {
+	src, err := os.ReadFile("script.go")
+	noErr(t, err)
+	names := map[string]bool{}
+	for _, m := range regexp.MustCompile(`redisconn\.New(?:Script|Reader)\("(\w+)"`).FindAllStringSubmatch(string(src), -1) {
+		names[m[1]] = true
+	}
+	for _, x := range scripts {
+		delete(names, x.Name())
+	}
+	if len(names) > 0 {
+		t.Fatalf("not in the list of scripts: %v", slices.Collect(maps.Keys(names)))
+	}
+	_, rng := seeded(t)
+	url := redistest.Shared(t).URL()
+	whole := redistest.Child(t, killEnv, url+" "+redistest.Prefix())
+	parted := redistest.Child(t, killEnv, url+"?partitions=2 "+redistest.Prefix())
+	if whole.Killed || parted.Calls["reserve"] == 0 {
+		t.Fatalf("a pass that nobody kills: %v, %v", whole.Calls, parted.Calls)
+	}
+	for _, x := range scripts {
+		where, calls := url, whole.Calls[x.Name()]
+		if x == scriptReserve {
+			where, calls = url+"?partitions=2", parted.Calls[x.Name()]
+		}
+		if calls == 0 {
+			t.Errorf("no call of %s in a pass: add one", x.Name())
+			continue
+		}
+		if rounds(0) == 0 && slices.Contains(readers, x) {
+			continue
+		}
+		for _, call := range which(rng, calls) {
+			for _, after := range []bool{false, true} {
+				p := redistest.Point{Script: x.Name(), Call: call, After: after}
+				t.Run(strings.ReplaceAll(p.String(), " ", "-"), func(t *testing.T) {
+					t.Parallel()
+					prefix := redistest.Prefix()
+					said := redistest.Child(t, killEnv, where+" "+prefix+" "+p.String())
+					s := openAt(t, where, prefix)
+					drained, dead := drain(t, s)
+					said.Account(t, drained, dead)
+					if !said.Killed {
+						t.Errorf("the child was not killed: %+v", said)
+					}
+					audits, err := s.Verify(t.Context())
+					noErr(t, err)
+					for _, a := range audits {
+						if a.Imbalance() != 0 || len(a.Problems) > 0 {
+							t.Errorf("%+v", a)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// which are the calls of a pass at which to kill: one, or in a proof all.
+func which(rng *rand.Rand, calls int) []int {
+	if rounds(0) == 0 {
+		return []int{1 + rng.IntN(calls)}
+	}
+	all := make([]int, calls)
+	for i := range all {
+		all[i] = i + 1
+	}
+	return all
+}

@@ -1,0 +1,197 @@
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Point is a moment in the life of a process: before or after a call of a script. The zero
+// value is no moment.
+type Point struct {
+	Script string
+	Call   int // from 1
+	After  bool
+}
+
+// String returns "claim 2 after", which [ParsePoint] reads.
+func (p Point) String() string {
+	when := "before"
+	if p.After {
+		when = "after"
+	}
+	return fmt.Sprintf("%s %d %s", p.Script, p.Call, when)
+}
+
+// ParsePoint reads the words of a point.
+func ParsePoint(words []string) (p Point, err error) {
+	if len(words) != 3 {
+		return p, fmt.Errorf("redistest: %q is no point", words)
+	}
+	_, err = fmt.Sscan(words[1], &p.Call)
+	p.Script, p.After = words[0], words[2] == "after"
+	return p, err
+}
+
+// Killer is a hook of a client that ends this process at a point as kill -9 does. It is for
+// one goroutine.
+type Killer struct {
+	At    Point
+	Names map[string]string // digest of a script -> its name
+	Calls map[string]int    // how often each was called
+}
+
+var _ redis.Hook = (*Killer)(nil)
+
+// DialHook implements redis.Hook.
+func (k *Killer) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+// ProcessHook implements redis.Hook.
+func (k *Killer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		k.reached(cmd, false)
+		err := next(ctx, cmd)
+		k.reached(cmd, true)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (k *Killer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			k.reached(cmd, false)
+		}
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			k.reached(cmd, true)
+		}
+		return err
+	}
+}
+
+func (k *Killer) reached(cmd redis.Cmder, after bool) {
+	args := cmd.Args()
+	if len(args) < 2 || !strings.EqualFold(cmd.Name(), "evalsha") || after && redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		return // a script that the server did not know did not run; it is sent again in full
+	}
+	digest, _ := args[1].(string)
+	name := k.Names[digest]
+	if !after {
+		k.Calls[name]++
+	}
+	if name != "" && k.At == (Point{name, k.Calls[name], after}) {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+// Said is what a child that was killed had said: what was acknowledged to it, and what it
+// was about to do.
+type Said struct {
+	Killed     bool
+	Accepted   map[string]bool // publishes that were acknowledged
+	Publishing int             // how many more it may have published
+	Ended      map[string]bool // settlements as done or dropped that were acknowledged
+	Ending     map[string]bool // those it asked for
+	Calls      map[string]int  // of a child that was not killed: calls by script
+}
+
+// Child runs the program of this test anew with a variable of its environment, until it
+// ends or is killed.
+func Child(t testing.TB, variable, value string) *Said {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // ourselves
+	cmd.Env = append(os.Environ(), variable+"="+value)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Said{Accepted: map[string]bool{}, Ended: map[string]bool{}, Ending: map[string]bool{}, Calls: map[string]int{}}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		s.hear(t, lines.Text())
+	}
+	err = cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		status, _ := exit.Sys().(syscall.WaitStatus)
+		s.Killed = status.Signal() == syscall.SIGKILL
+	}
+	if err != nil && !s.Killed {
+		t.Errorf("the child: %v", err)
+	}
+	return s
+}
+
+func (s *Said) hear(t testing.TB, line string) {
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		t.Errorf("the child said %q", line)
+		return
+	}
+	n := 0
+	switch words[0] {
+	case "publishing":
+		_, _ = fmt.Sscan(words[1], &n)
+		s.Publishing = n
+	case "accepted":
+		s.Publishing--
+		s.Accepted[words[1]] = true
+	case "ending":
+		s.Ending[words[1]] = true
+	case "ended":
+		s.Ended[words[1]] = true
+	case "calls":
+		_, _ = fmt.Sscan(words[2], &n)
+		s.Calls[words[1]] = n
+	default:
+		t.Errorf("the child said %q", line)
+	}
+}
+
+// Account finds each message exactly once: ended by the child, handed out afterwards or
+// among the dead. drained tells how often each was handed out.
+func (s *Said) Account(t testing.TB, drained map[string]int, dead []string) {
+	t.Helper()
+	places := map[string]int{}
+	for id := range s.Ended {
+		places[id]++
+	}
+	for id, n := range drained {
+		places[id] += n
+	}
+	for _, id := range dead {
+		places[id]++
+	}
+	for id := range s.Accepted {
+		if places[id] == 0 && !s.Ending[id] {
+			t.Errorf("%s was accepted and is lost", id)
+		}
+	}
+	unknown := 0
+	for id, n := range places {
+		if n > 1 {
+			t.Errorf("%s is accounted for %d times: ended %v, handed out %d times", id, n, s.Ended[id], drained[id])
+		}
+		if !s.Accepted[id] {
+			unknown++
+		}
+	}
+	if unknown > s.Publishing {
+		t.Errorf("%d messages were never accepted, %d publishes had no answer", unknown, s.Publishing)
+	}
+}
