@@ -3,6 +3,8 @@ package redistest
 import (
 	"bufio"
 	"context"
+	"crypto/sha1" //nolint:gosec // the name of a script
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -46,8 +48,15 @@ func ParsePoint(words []string) (p Point, err error) {
 // one goroutine.
 type Killer struct {
 	At    Point
-	Names map[string]string // digest of a script -> its name
-	Calls map[string]int    // how often each was called
+	Calls map[string]int // how often each script was called
+
+	ended map[string]int    // how often it has returned
+	names map[string]string // by their digests
+}
+
+// NewKiller returns a hook that kills at a point, of scripts by their digests.
+func NewKiller(at Point, names map[string]string) *Killer {
+	return &Killer{At: at, Calls: map[string]int{}, ended: map[string]int{}, names: names}
 }
 
 var _ redis.Hook = (*Killer)(nil)
@@ -60,9 +69,9 @@ func (k *Killer) DialHook(next redis.DialHook) redis.DialHook {
 // ProcessHook implements redis.Hook.
 func (k *Killer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		k.reached(cmd, false)
+		k.before(cmd)
 		err := next(ctx, cmd)
-		k.reached(cmd, true)
+		k.after(cmd, err)
 		return err
 	}
 }
@@ -71,30 +80,58 @@ func (k *Killer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (k *Killer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			k.reached(cmd, false)
+			k.before(cmd)
 		}
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
-			k.reached(cmd, true)
+			k.after(cmd, cmd.Err())
 		}
 		return err
 	}
 }
 
-func (k *Killer) reached(cmd redis.Cmder, after bool) {
-	args := cmd.Args()
-	if len(args) < 2 || !strings.EqualFold(cmd.Name(), "evalsha") || after && redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		return // a script that the server did not know did not run; it is sent again in full
-	}
-	digest, _ := args[1].(string)
-	name := k.Names[digest]
-	if !after {
+func (k *Killer) before(cmd redis.Cmder) {
+	if name := k.script(cmd); name != "" {
 		k.Calls[name]++
+		k.reached(Point{name, k.Calls[name], false})
 	}
-	if name != "" && k.At == (Point{name, k.Calls[name], after}) {
+}
+
+func (k *Killer) after(cmd redis.Cmder, err error) {
+	name := k.script(cmd)
+	if name == "" {
+		return
+	}
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		k.Calls[name]-- // it did not run, and is sent again in full
+		return
+	}
+	k.ended[name]++
+	k.reached(Point{name, k.ended[name], true})
+}
+
+func (k *Killer) reached(p Point) {
+	if p == k.At {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
+}
+
+// script returns the name of the script that a command calls, or nothing.
+func (k *Killer) script(cmd redis.Cmder) string {
+	args := cmd.Args()
+	if len(args) < 2 {
+		return ""
+	}
+	what, _ := args[1].(string)
+	switch strings.ToLower(cmd.Name()) {
+	case "evalsha":
+		return k.names[what]
+	case "eval":
+		sum := sha1.Sum([]byte(what)) //nolint:gosec // the name by which the server knows a script
+		return k.names[hex.EncodeToString(sum[:])]
+	}
+	return ""
 }
 
 // Said is what a child that was killed had said: what was acknowledged to it, and what it
