@@ -27,6 +27,13 @@ func TestMain(m *testing.M) {
 		child(job)
 		return
 	}
+	if words := strings.Fields(os.Getenv(killEnv)); len(words) > 0 {
+		if err := killed(context.Background(), words); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(redistest.Main(m))
 }
 

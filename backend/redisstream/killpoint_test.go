@@ -101,60 +101,12 @@ func (p *pass) publish(ctx context.Context) error {
 		plain[i] = redrive.Message{Queue: "sms", Body: fmt.Append(nil, i)}
 	}
 	named := []redrive.Message{{Queue: "sms", ID: "chosen", Key: "k"}, {Queue: "sms", ID: "second", Key: "k"}, {Queue: "sms", Delay: time.Microsecond}}
-	for _, msgs := range [][]redrive.Message{plain, named} {
-		fmt.Println("publishing", len(msgs))
-		if err := redrive.FirstError(p.s.Publish(ctx, msgs)); err != nil {
-			return err
-		}
-		for i := range msgs {
-			fmt.Println("accepted", msgs[i].ID)
-		}
-	}
-	return nil
+	return errors.Join(redistest.PublishAloud(ctx, p.s, plain), redistest.PublishAloud(ctx, p.s, named))
 }
 
 // end settles deliveries with one outcome.
 func (p *pass) end(ctx context.Context, o redrive.Outcome, ds ...redrive.Delivery) error {
-	list := make([]redrive.Settlement, len(ds))
-	for i := range ds {
-		list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: o}
-		switch o {
-		case redrive.OutcomeDead:
-			list[i].Reason, list[i].Failure = redrive.ReasonPermanent, &redrive.Failure{Message: "x", Signature: "s"}
-		case redrive.OutcomeRetry:
-			list[i].Failure = &redrive.Failure{Message: "x", Signature: "s"}
-		case redrive.OutcomeDrop:
-			list[i].Reason = redrive.ReasonManual
-		}
-	}
-	return p.send(ctx, list)
-}
-
-// send settles, and says of what ends when it ends.
-func (p *pass) send(ctx context.Context, list []redrive.Settlement) error {
-	say := func(verb string, errs []error) {
-		for i := range list {
-			if o := list[i].Outcome; (o == redrive.OutcomeDone || o == redrive.OutcomeDrop) && (errs == nil || errs[i] == nil) {
-				fmt.Println(verb, list[i].Receipt.ID)
-			}
-		}
-	}
-	emits := 0
-	for i := range list {
-		emits += len(list[i].Emit)
-	}
-	say("ending", nil)
-	fmt.Println("publishing", emits)
-	errs := p.s.Settle(ctx, list)
-	say("ended", errs)
-	for i := range list {
-		for j := range list[i].Emit {
-			if errs == nil || errs[i] == nil {
-				fmt.Println("accepted", list[i].Emit[j].ID)
-			}
-		}
-	}
-	return redrive.FirstError(errs)
+	return redistest.SettleAloud(ctx, p.s, redistest.Outcomes(o, ds...))
 }
 
 // passLease may run out during a pass: nobody else claims then. What it leaves is waited for.
@@ -177,13 +129,14 @@ func (p *pass) settle(ctx context.Context) error {
 	if err != nil && !errors.Is(err, redrive.ErrLeaseLost) { // it ran out
 		return err
 	}
-	emit := []redrive.Settlement{{Receipt: ds[5].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "other", ID: "emitted"}}}}
+	emit := redistest.Outcomes(redrive.OutcomeDone, ds[5])
+	emit[0].Emit = []redrive.Message{{Queue: "other", ID: "emitted"}}
 	return errors.Join(
 		p.end(ctx, redrive.OutcomeDone, ds[0], ds[2]), // one with a lease of its own, one of the batch
 		p.end(ctx, redrive.OutcomeRetry, ds[1]),
 		p.end(ctx, redrive.OutcomeRelease, ds[3]),
 		p.end(ctx, redrive.OutcomeDead, ds[4], ds[9], ds[10]),
-		p.send(ctx, emit),
+		redistest.SettleAloud(ctx, p.s, emit),
 		p.end(ctx, redrive.OutcomeDrop, ds[6]),
 		p.end(ctx, redrive.OutcomeRepeat, ds[7]),
 		p.end(ctx, redrive.OutcomeDone, ds[8]),

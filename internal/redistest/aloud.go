@@ -1,0 +1,67 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redrive/redrive"
+)
+
+// A child says on its output what it is about to do and what was acknowledged, a line each;
+// [Said] hears it.
+
+// PublishAloud publishes messages.
+func PublishAloud(ctx context.Context, s redrive.Sink, msgs []redrive.Message) error {
+	fmt.Println("publishing", len(msgs))
+	errs := s.Publish(ctx, msgs)
+	for i := range msgs {
+		if errs == nil || errs[i] == nil {
+			fmt.Println("accepted", msgs[i].ID)
+		}
+	}
+	return redrive.FirstError(errs)
+}
+
+// Outcomes makes settlements of deliveries, all with one outcome.
+func Outcomes(o redrive.Outcome, ds ...redrive.Delivery) []redrive.Settlement {
+	list := make([]redrive.Settlement, len(ds))
+	for i := range ds {
+		list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: o}
+		switch o {
+		case redrive.OutcomeDead:
+			list[i].Reason, list[i].Failure = redrive.ReasonPermanent, &redrive.Failure{Message: "x", Signature: "s"}
+		case redrive.OutcomeRetry:
+			list[i].Failure = &redrive.Failure{Message: "x", Signature: "s"}
+		case redrive.OutcomeDrop:
+			list[i].Reason = redrive.ReasonManual
+		}
+	}
+	return list
+}
+
+// SettleAloud settles deliveries.
+func SettleAloud(ctx context.Context, s redrive.Source, list []redrive.Settlement) error {
+	emits := 0
+	say := func(verb string, errs []error) {
+		for i := range list {
+			if o := list[i].Outcome; (o == redrive.OutcomeDone || o == redrive.OutcomeDrop) && (errs == nil || errs[i] == nil) {
+				fmt.Println(verb, list[i].Receipt.ID)
+			}
+		}
+	}
+	for i := range list {
+		emits += len(list[i].Emit)
+	}
+	say("ending", nil)
+	fmt.Println("publishing", emits)
+	errs := s.Settle(ctx, list)
+	say("ended", errs)
+	for i := range list {
+		for j := range list[i].Emit {
+			if errs == nil || errs[i] == nil {
+				fmt.Println("accepted", list[i].Emit[j].ID)
+			}
+		}
+	}
+	return redrive.FirstError(errs)
+}
