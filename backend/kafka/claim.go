@@ -111,7 +111,6 @@ func (s *Source) wakePollLocked() {
 func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
 	r := p.takeLocked()
 	s.token++
-	p.hands[r.Offset] = hand{token: s.token, record: r}
 	d := redrive.Delivery{Lane: p.m.lane(), Attempt: 1, LeasedAt: now, Lease: redrive.Never,
 		Suspect: r.Offset < p.old, Identity: redrive.IdentityMessage}
 	d.Message = s.message(r)
@@ -122,7 +121,9 @@ func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
 	if d.ID == "" {
 		d.ID, d.Identity = deriveID(s.cluster, r.Topic, r.Partition, r.Offset), redrive.IdentityPosition
 	}
-	d.Receipt = redrive.Receipt{Ref: d.Ref(), Token: s.token, Position: position{p.epoch, r.Offset}.String()}
+	h := hand{token: s.token, record: r, id: d.ID, since: now}
+	p.hands[r.Offset] = h
+	d.Receipt = s.receipt(r.Offset, p, &h)
 	return d
 }
 

@@ -46,8 +46,11 @@ import (
 	"github.com/redrive/redrive/dialect"
 )
 
-// DefaultDrain is how long a revocation waits for what is in hand.
-const DefaultDrain = 5 * time.Second
+// Defaults of [Options].
+const (
+	DefaultDrain = 5 * time.Second  // how long a revocation waits for what is in hand
+	DefaultHold  = 30 * time.Second // how long a record may hold the mark back
+)
 
 // Bounds of what is fetched and not handed out yet.
 const (
@@ -77,6 +80,9 @@ type Options struct {
 	// Dialect tells of native dead letters in another program's headers, too. Defaults to
 	// ours alone. See [dialect.CheckWrite] for those that there are.
 	Dialect dialect.Dialect
+	// Hold is how long a record may hold the mark of its partition back before the store
+	// adopts it. Defaults to 30 s. With Native nothing is adopted.
+	Hold time.Duration
 	// Client adds options of the client, such as TLS, SASL or a balancer. Optional.
 	Client []kgo.Opt
 }
@@ -111,8 +117,8 @@ type Source struct {
 }
 
 var (
-	_ redrive.Source = (*Source)(nil)
-	_ redrive.Sink   = (*Source)(nil)
+	_ redrive.MarkedSource = (*Source)(nil)
+	_ redrive.Sink         = (*Source)(nil)
 )
 
 // Open joins a consumer group: kafka://host:9092,host:9092/TOPIC?group=GROUP. The group
@@ -139,6 +145,9 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 	}
 	if s.o.Drain == 0 {
 		s.o.Drain = DefaultDrain
+	}
+	if s.o.Hold == 0 {
+		s.o.Hold = DefaultHold
 	}
 	if err := redrive.CheckQueue(s.o.Queue); err != nil {
 		return nil, openError(err, "give the queue another name than the topic's")

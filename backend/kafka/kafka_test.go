@@ -25,6 +25,7 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"RevokedIsRefused":        revokedIsRefused,
 	"RecordsOfOthers":         recordsOfOthers,
 	"SlowRecordHoldsNobody":   slowRecord,
+	"AdoptedWhileHandled":     adoptedWhileHandled,
 	"RebalanceStorm":          func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.CooperativeStickyBalancer()) },
 	"RebalanceStormEager":     func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.RangeBalancer()) },
 	"TopicIsRead":             topicIsRead,

@@ -34,6 +34,8 @@ type partition struct {
 type hand struct {
 	token  uint64
 	record *kgo.Record
+	id     string // of the message
+	since  time.Time
 	moved  bool // it was published to another topic, and its offset is still to be committed
 }
 

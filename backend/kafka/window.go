@@ -88,6 +88,19 @@ func (w *window) fits(offset int64, inHand int) bool {
 	return ahead < maxBits || ahead < maxWindow && len(w.ranges)+inHand < maxRanges
 }
 
+// ahead is how far what is finished goes beyond the mark; 0: nothing above it is finished.
+func (w *window) ahead() int64 {
+	if len(w.ranges) == 0 {
+		return 0
+	}
+	return w.ranges[len(w.ranges)-1].to - w.mark
+}
+
+// nearlyFull reports that a tenth more would not be handed out.
+func (w *window) nearlyFull(inHand int) bool {
+	return !w.fits(w.mark+w.ahead()*10/9, inHand+len(w.ranges)/9)
+}
+
 // metadata encodes the ranges in the shorter way: gaps and lengths in turn, as varints, or
 // a bit an offset from the one after the mark.
 func (w *window) metadata() string {
@@ -95,7 +108,7 @@ func (w *window) metadata() string {
 		return ""
 	}
 	text := rangesPrefix + base64.RawStdEncoding.EncodeToString(w.varints())
-	if ahead := w.ranges[len(w.ranges)-1].to - w.mark; ahead <= maxBits+1 && base64.RawStdEncoding.EncodedLen(int(ahead+7)/8) < len(text)-len(bitsPrefix) {
+	if ahead := w.ahead(); ahead <= maxBits+1 && base64.RawStdEncoding.EncodedLen(int(ahead+7)/8) < len(text)-len(bitsPrefix) {
 		return bitsPrefix + base64.RawStdEncoding.EncodeToString(w.bits(int(ahead)))
 	}
 	return text
