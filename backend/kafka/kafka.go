@@ -117,8 +117,9 @@ type Source struct {
 }
 
 var (
-	_ redrive.MarkedSource = (*Source)(nil)
-	_ redrive.Sink         = (*Source)(nil)
+	_ redrive.MarkedSource   = (*Source)(nil)
+	_ redrive.Sink           = (*Source)(nil)
+	_ redrive.DeadLetterSink = (*Source)(nil)
 )
 
 // Open joins a consumer group: kafka://host:9092,host:9092/TOPIC?group=GROUP. The group

@@ -33,6 +33,7 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"NativeDeadByTransaction": func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byTransaction) },
 	"NativeDeadByPublish":     func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byPublish) },
 	"Dialects":                dialectsAreWritten,
+	"CrashedIsDeadNatively":   crashedIsDeadNatively,
 	"MissingTopics":           missingTopics,
 	"FencedChangesNothing":    fencedChangesNothing,
 	"CutsLoseNothing":         cutsLoseNothing,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -111,6 +112,47 @@ func (s *Source) follower(from *member, h *hand, item *redrive.Settlement, now t
 	}
 	s.delay(r, story.Headers(), item.After, now)
 	return r
+}
+
+// SetAside implements [redrive.DeadLetterSink]: it publishes a dead letter of the queue that
+// was parked in a store meanwhile, as what a crash left in hand is, to the topic of dead
+// letters. Repeated, it may be there twice, under the same id. It needs [Options.Native].
+func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
+	if !s.o.Native {
+		return unsupported("native dead letters")
+	}
+	m := e.Message
+	m.Delay, m.DeliverAt = 0, time.Time{}
+	r := &kgo.Record{Topic: s.dlq, Key: []byte(m.Key), Value: m.Body}
+	if key, ok := m.Headers.Get(native.HeaderNativeKey); ok && m.Key == "" {
+		r.Key = []byte(key)
+		m.Headers = m.Headers.Clone()
+		m.Headers.Del(native.HeaderNativeKey)
+	}
+	story := native.Story{Queue: s.o.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
+	if story.DiedAt.IsZero() {
+		story.DiedAt = time.Now()
+	}
+	was := native.NewOriginal()
+	was.Topic, was.Group, was.At = s.topic, s.group, m.PublishedAt
+	was.Partition, was.Offset = placeOf(m.Origin, s.topic)
+	r.Headers = rawHeaders(append(append(native.Headers(&m, false), was.Headers()...), story.Headers()...))
+	if err := s.main.client.ProduceSync(ctx, r).FirstErr(); err != nil {
+		return produceError(err)
+	}
+	return nil
+}
+
+// placeOf reads what origin wrote. Another origin has no place.
+func placeOf(text, topic string) (partition int32, offset int64) {
+	rest, ours := strings.CutPrefix(text, topic+"/")
+	number, at, _ := strings.Cut(rest, "/")
+	n, errPartition := strconv.ParseInt(number, 10, 32)
+	o, errOffset := strconv.ParseInt(at, 10, 64)
+	if !ours || errPartition != nil || errOffset != nil {
+		return -1, -1
+	}
+	return int32(n), o
 }
 
 // delay makes a record one of a retry topic.

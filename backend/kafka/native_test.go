@@ -171,6 +171,51 @@ func nativeDeadLetters(t *testing.T, c *cluster, how string) {
 	}
 }
 
+// crashedIsDeadNatively has the store hand out what was in the hands of a process that
+// died: when it dies there, too, it goes to the topic of dead letters, and nothing else does
+// so a second time.
+func crashedIsDeadNatively(t *testing.T, c *cluster) {
+	s, _, dlq := natively(t, c, 1, "", Options{})
+	foreign := &kgo.Record{Topic: s.topic, Key: []byte{0xff, 1}, Value: []byte("not ours"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("1")}}}
+	if err := c.client.ProduceSync(t.Context(), foreign).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	publishN(t, s, 1)
+	store := memory.New()
+	id := deriveID(s.cluster, s.topic, 0, foreign.Offset)
+	if _, err := store.Apply(t.Context(), redrive.Batch{Records: []redrive.RecordWrite{
+		{Space: "claims", Key: s.o.Queue + "/dead/0", Value: []byte(id), Version: redrive.AnyVersion}}}); err != nil {
+		t.Fatal(err)
+	}
+	stop := brokertest.Consume(t, store, 0, func(_ context.Context, d *redrive.Delivery) error {
+		if d.Suspect != (d.ID == id) {
+			t.Errorf("%+v", d)
+		}
+		return redrive.Permanent(errors.New("no such number"))
+	}, redrive.QueueOptions{Sources: []redrive.Source{s}, DeadLetters: s, Breaker: redrive.BreakerOptions{Off: true}})
+	brokertest.Until(t, "two are dead", func() bool { records, _ := readTopic(t, dlq); return len(records) == 2 })
+	stop()
+	if counts, err := store.Counts(t.Context(), s.o.Queue); err != nil || counts[0].Books.Parked != 1 || counts[0].Books.Done != 1 || len(counts[0].Dead) != 0 {
+		t.Errorf("%+v, %v", counts, err)
+	}
+	records, topic := readTopic(t, dlq)
+	for i := range records {
+		m := topic.Message(&records[i], "attached")
+		was, _ := native.ReadOriginal(m.Headers)
+		story, _ := native.TakeStory(&m)
+		if was.Topic != s.topic || was.Partition != 0 || was.Offset > 1 || was.Group != s.group || was.At.IsZero() ||
+			story.Reason != redrive.ReasonPermanent || story.Attempts != 1+int(1-was.Offset) || story.DiedAt.IsZero() {
+			t.Errorf("%+v, %+v", was, story)
+		}
+		if m.ID == id && (string(records[i].Key) != "\xff\x01" || string(m.Body) != "not ours" || was.Offset != 0 || !strings.Contains(story.History.Latest().Message, "no such number")) {
+			t.Errorf("%+v, %+v", m, story)
+		}
+	}
+	if err := connect(t, c.topic(t, 1), Options{}).SetAside(t.Context(), &redrive.Entry{}); !errors.Is(err, redrive.ErrUnsupported) {
+		t.Errorf("without Native: %v", err)
+	}
+}
+
 // missingTopics are refused with the command that makes them.
 func missingTopics(t *testing.T, c *cluster) {
 	address := c.topic(t, 2)
