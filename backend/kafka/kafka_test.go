@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,11 +21,12 @@ import (
 var cases = map[string]func(t *testing.T, c *cluster){
 	"OutOfOrderIsNotRepeated": outOfOrder,
 	"RevokedIsRefused":        revokedIsRefused,
+	"RevokedIsCancelled":      revokedIsCancelled,
 	"RecordsOfOthers":         recordsOfOthers,
 	"SlowRecordHoldsNobody":   slowRecord,
 	"AdoptedWhileHandled":     adoptedWhileHandled,
-	"RebalanceStorm":          func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.CooperativeStickyBalancer()) },
-	"RebalanceStormEager":     func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.RangeBalancer()) },
+	"RebalanceStorm":          func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.CooperativeStickyBalancer(), 6000, 5) },
+	"RebalanceStormEager":     func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.RangeBalancer(), 6000, 5) },
 	"TopicIsRead":             topicIsRead,
 	"NativeRetries":           nativeRetries,
 	"NativeDeadByTransaction": func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byTransaction) },
@@ -225,80 +224,5 @@ func slowRecord(t *testing.T, c *cluster) {
 	}
 	if at, _ := offsets.Lookup(s.topic, 0); at.At != n || at.Metadata != "" {
 		t.Errorf("committed %d with metadata %q, want %d", at.At, at.Metadata, n)
-	}
-}
-
-// rebalanceStorm lets members join and leave while the topic is worked off: a few, or in a
-// proof ten a round.
-func rebalanceStorm(t *testing.T, c *cluster, balancer kgo.GroupBalancer) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
-	address := c.topic(t, 8)
-	balanced := []kgo.Opt{kgo.Balancers(balancer)}
-	first := connect(t, address, Options{Queue: "sms", Client: balanced})
-	n, members := 6000, 5
-	if rounds, err := strconv.Atoi(os.Getenv("REDRIVE_PROOF_ROUNDS")); err == nil {
-		n, members = 20_000*rounds, 10*rounds
-	}
-	publishN(t, first, n)
-	store := memory.New()
-	var mu sync.Mutex
-	seen := map[string]int{}
-	handler := func(_ context.Context, d *redrive.Delivery) error {
-		mu.Lock()
-		defer mu.Unlock()
-		seen[d.ID]++
-		return nil
-	}
-	var stops []func()
-	join := func() {
-		s := connect(t, address, Options{Queue: "sms", Drain: time.Second, Client: balanced})
-		stop := brokertest.Consume(t, store, 0, handler, redrive.QueueOptions{Sources: []redrive.Source{s}, Concurrency: 8})
-		stops = append(stops, func() { stop(); _ = s.Close() })
-	}
-	join()
-	for range members {
-		<-time.After(time.Duration(50+random.IntN(300)) * time.Millisecond)
-		if len(stops) > 1 && random.IntN(2) == 0 {
-			i := random.IntN(len(stops))
-			stops[i]()
-			stops = append(stops[:i], stops[i+1:]...)
-			continue
-		}
-		join()
-	}
-	if err := first.Close(); err != nil { // it held partitions and handed nothing out
-		t.Fatal(err)
-	}
-	brokertest.Until(t, "all are handled", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(seen) == n
-	})
-	for _, stop := range stops {
-		stop()
-	}
-	again := 0
-	for _, times := range seen {
-		again += times - 1
-	}
-	t.Logf("%d of %d records were handled again", again, n)
-	if again > n/10 {
-		t.Errorf("%d of %d records were handled again", again, n)
-	}
-	offsets, err := c.admin.FetchOffsets(t.Context(), first.group)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends, err := c.admin.ListEndOffsets(t.Context(), first.topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for p := range int32(8) {
-		at, _ := offsets.Lookup(first.topic, p)
-		if end, _ := ends.Lookup(first.topic, p); at.At > end.Offset || at.At < 0 && end.Offset > 0 {
-			t.Errorf("partition %d is committed at %d of %d", p, at.At, end.Offset)
-		}
 	}
 }
