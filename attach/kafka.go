@@ -51,10 +51,14 @@ func openKafka(ctx context.Context, a *broker.Address, o *Options) (origin, erro
 	if k.group == "" {
 		k.group = DefaultGroup
 	}
+	connect, err := a.KafkaOptions()
+	if err != nil {
+		return nil, failed(a, err, "")
+	}
 	if err := a.Rest(); err != nil {
 		return nil, err
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(a.Hosts...), kgo.ClientID("redrive"))
+	client, err := kgo.NewClient(connect...)
 	if err != nil {
 		return nil, failed(a, err, "")
 	}
@@ -63,10 +67,10 @@ func openKafka(ctx context.Context, a *broker.Address, o *Options) (origin, erro
 	if err != nil {
 		return nil, failed(a, err, "is a broker running there, and is there such a topic?")
 	}
-	k.client, err = kgo.NewClient(kgo.SeedBrokers(a.Hosts...), kgo.ClientID("redrive"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	k.client, err = kgo.NewClient(append(connect, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), kgo.FetchMaxBytes(16<<20), kgo.FetchMaxWait(500*time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{k.topic: starts}),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
 		return nil, failed(a, err, "")
 	}

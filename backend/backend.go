@@ -61,7 +61,8 @@ type SourceOptions struct {
 	Dialect dialect.Dialect
 }
 
-// OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP",
+// OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP"
+// (with TLS: "kafkas"),
 // "nats://host:4222/STREAM?consumer=NAME" (with TLS: "natss" or "tls"),
 // "rabbitmq://user@host:5672/VHOST?queue=NAME" (with TLS: "rabbitmqs"),
 // or "redislist://host:6379/0?prefix=NAME" (with TLS: "redislists") for the list of the
@@ -71,7 +72,7 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 	var s SourceSink
 	var err error
 	switch scheme {
-	case "kafka":
+	case "kafka", "kafkas":
 		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})
 	case "nats", "natss", "tls":
 		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})

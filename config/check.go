@@ -152,10 +152,10 @@ var storeSchemes = []string{"postgres", "postgresql", "mysql", "mariadb", "redis
 	"redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
 
 // sourceSchemes are those of sources that are no stores.
-var sourceSchemes = []string{"kafka", "nats", "natss", "rabbitmq", "rabbitmqs", "redislist", "redislists", "tls"}
+var sourceSchemes = []string{"kafka", "kafkas", "nats", "natss", "rabbitmq", "rabbitmqs", "redislist", "redislists", "tls"}
 
 // namedSchemes are those whose path names a topic or stream.
-var namedSchemes = []string{"kafka", "nats", "natss", "tls"}
+var namedSchemes = []string{"kafka", "kafkas", "nats", "natss", "tls"}
 
 func (c *Config) checkSource(k *checker, path string, q *Queue) {
 	if q.Source == "" {

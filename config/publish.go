@@ -9,7 +9,7 @@ import (
 )
 
 // publishSchemes are those of brokers that are published to.
-var publishSchemes = []string{"kafka", "rabbitmq", "rabbitmqs", "amqp", "amqps", "nats", "natss", "redis", "rediss"}
+var publishSchemes = []string{"kafka", "kafkas", "rabbitmq", "rabbitmqs", "amqp", "amqps", "nats", "natss", "redis", "rediss"}
 
 // toOrigin publishes each message where it came from.
 const toOrigin = "origin"

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/address"
 )
 
 // place is what an address says.
@@ -30,8 +31,8 @@ type place struct {
 
 // parse reads nats://user:password@host:4222,host:4222/STREAM?consumer=NAME&... Errors
 // do not show the address.
-func parse(address string) (*place, error) {
-	u, err := url.Parse(address)
+func parse(text string) (*place, error) {
+	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("%w address of NATS", redrive.ErrInvalid)
 	}
@@ -44,10 +45,7 @@ func parse(address string) (*place, error) {
 		return nil, fmt.Errorf("%w address of NATS: scheme %q", redrive.ErrInvalid, u.Scheme)
 	}
 	p := &place{stream: strings.Trim(u.Path, "/"), consumer: "redrive"}
-	for host := range strings.SplitSeq(u.Host, ",") {
-		if !strings.Contains(host[strings.LastIndex(host, "]")+1:], ":") {
-			host += ":4222"
-		}
+	for _, host := range address.Hosts(u.Host, ":4222") {
 		p.servers = append(p.servers, scheme+"://"+host)
 	}
 	if user := u.User; user != nil {

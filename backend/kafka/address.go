@@ -8,7 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/address"
+	"github.com/redrive/redrive/internal/kafkaconn"
 )
 
 // Ways in which a record goes to a dead-letter or retry topic, by the parameter "dead".
@@ -23,6 +27,7 @@ var defaultTiers = []time.Duration{time.Second, 5 * time.Second, 30 * time.Secon
 // target is what an address names.
 type target struct {
 	brokers []string
+	connect []kgo.Opt // to them
 	topic   string
 	group   string
 	how     string // by transaction or by publish
@@ -33,24 +38,22 @@ type target struct {
 	native  bool // one of the parameters of native dead letters was given
 }
 
-const addressHint = "write it as kafka://host:9092/topic?group=redrive"
+const addressHint = "write it as kafka://host:9092/topic?group=redrive, with TLS as kafkas://user:password@host:9092/topic?sasl=plain"
 
-func parse(address string) (*target, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "kafka" || u.Host == "" {
+func parse(text string) (*target, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "kafka" && u.Scheme != "kafkas" || u.Host == "" {
 		return nil, fmt.Errorf("%w address of Kafka", redrive.ErrInvalid)
 	}
 	t := &target{topic: strings.Trim(u.Path, "/"), group: "redrive", how: byTransaction, tiers: defaultTiers}
 	if t.topic == "" {
 		return nil, fmt.Errorf("%w address of Kafka: it names no topic", redrive.ErrInvalid)
 	}
-	t.brokers = strings.Split(u.Host, ",")
-	for i := range t.brokers {
-		if !strings.Contains(t.brokers[i], ":") {
-			t.brokers[i] += ":9092"
-		}
-	}
+	t.brokers = address.Hosts(u.Host, kafkaconn.Port)
 	query := u.Query()
+	if t.connect, err = kafkaconn.Options(t.brokers, u.Scheme == "kafkas", u.User, query); err != nil {
+		return nil, err
+	}
 	for name := range query {
 		if err := t.set(name, query.Get(name)); err != nil {
 			return nil, err

@@ -23,8 +23,13 @@ func TestMain(m *testing.M) {
 // TestOnABroker runs what needs a real broker, on one.
 func TestOnABroker(t *testing.T) {
 	t.Parallel()
-	b := kafkatest.Start(t)
-	onCluster(t, reach(t, b.Addr()))
+	b, secured := kafkatest.StartSecured(t)
+	c := reach(t, b.Addr())
+	t.Run("Secured", func(t *testing.T) {
+		t.Parallel()
+		securely(t, c, secured)
+	})
+	onCluster(t, c)
 }
 
 func TestOnAFake(t *testing.T) {

@@ -34,6 +34,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -126,6 +127,9 @@ var (
 // defaults to "redrive". A group without a committed offset begins at the topic's
 // start. It fails if no broker answers before ctx ends, or if there is no such topic.
 //
+// With TLS the scheme is kafkas, and tls_ca, tls_cert, tls_key and tls_server_name may be given.
+// user:password@ logs in by SASL: sasl=scram-sha-512 (the default), scram-sha-256 or plain.
+//
 // With [Options.Native] the address may say more: dead=transaction (the default) or
 // dead=publish, dlq=TOPIC (TOPIC.dlq), retry=PREFIX (TOPIC.retry.GROUP), tiers=1s,5s,30s,2m,10m,1h
 // and create=true, which makes the topics that are missing.
@@ -203,15 +207,13 @@ func (s *Source) members() []*member {
 
 // options are those of every client.
 func (s *Source) options() []kgo.Opt {
-	return []kgo.Opt{
-		kgo.SeedBrokers(s.brokers...),
-		kgo.ClientID("redrive"),
-		kgo.MetadataMinAge(250 * time.Millisecond), // topics may be ours of a moment ago
+	return append(slices.Clone(s.target.connect),
+		kgo.MetadataMinAge(250*time.Millisecond), // topics may be ours of a moment ago
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerBatchMaxBytes(batchBytes),
 		kgo.RecordDeliveryTimeout(deliveryTimeout),
 		kgo.UnknownTopicRetries(2),
-	}
+	)
 }
 
 // lookUp asks the brokers for a topic that must be there.

@@ -47,19 +47,17 @@ func OpenTopic(ctx context.Context, address string, client ...kgo.Opt) (*Topic, 
 		return nil, openError(err, addressHint)
 	}
 	t := &Topic{topic: of.topic, left: make(map[int32]int64)}
-	t.client, err = kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(of.brokers...),
-		kgo.ClientID("redrive"),
+	t.client, err = kgo.NewClient(append(append(of.connect,
 		kgo.ConsumeTopics(t.topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.FetchMaxWait(500 * time.Millisecond),
+		kgo.FetchMaxWait(500*time.Millisecond),
 		kgo.KeepControlRecords(), // the ends of transactions may be the end of the topic
 		kgo.RecordPartitioner(chosenPartitioner{}),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerBatchMaxBytes(batchBytes),
 		kgo.UnknownTopicRetries(2),
-	}, client...)...)
+	), client...)...)
 	if err != nil {
 		return nil, openError(err, "")
 	}

@@ -14,12 +14,16 @@ import (
 type kafkaSender struct{ client *kgo.Client }
 
 func newKafka(a *broker.Address) (sender, error) {
-	if err := a.Rest(); err != nil {
+	connect, err := a.KafkaOptions()
+	if err == nil {
+		err = a.Rest()
+	}
+	if err != nil {
 		return nil, redrive.Permanent(err)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(a.Hosts...), kgo.ClientID("redrive"), kgo.RequiredAcks(kgo.AllISRAcks()),
+	client, err := kgo.NewClient(append(connect, kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerBatchMaxBytes(redrive.MaxBodySize+redrive.MaxHeaderSize+1<<20), kgo.UnknownTopicRetries(2),
-		kgo.RecordDeliveryTimeout(DefaultTimeout), kgo.RecordPartitioner(home{kgo.StickyKeyPartitioner(nil)}))
+		kgo.RecordDeliveryTimeout(DefaultTimeout), kgo.RecordPartitioner(home{kgo.StickyKeyPartitioner(nil)}))...)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/address"
+	"github.com/redrive/redrive/internal/kafkaconn"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/redisconn"
 )
@@ -25,7 +29,7 @@ const (
 )
 
 // Schemes are those of addresses.
-var Schemes = []string{"kafka", "amqp", "amqps", "rabbitmq", "rabbitmqs", "nats", "natss", "redis", "rediss"}
+var Schemes = []string{"kafka", "kafkas", "amqp", "amqps", "rabbitmq", "rabbitmqs", "nats", "natss", "redis", "rediss"}
 
 // Address is where a broker is, and a place in it.
 type Address struct {
@@ -67,18 +71,19 @@ func (k Kind) Place(o *native.Original) string {
 	return native.PlaceName(&only)
 }
 
-var ports = map[Kind]string{Kafka: ":9092", JetStream: ":4222"}
+var ports = map[Kind]string{Kafka: kafkaconn.Port, JetStream: ":4222"}
 
-// Parse reads an address: kafka://host:9092,host:9092/TOPIC, rabbitmq://user:password@host/VHOST?queue=QUEUE
+// Parse reads an address: kafka://host:9092,host:9092/TOPIC (kafkas://user:password@host:9092/TOPIC),
+// rabbitmq://user:password@host/VHOST?queue=QUEUE
 // (amqp:// too; with TLS rabbitmqs:// or amqps://), nats://host:4222/STREAM (natss://), or
 // redis://host:6379/0?stream=STREAM (rediss://). Its errors never show the address, which
 // may hold a password.
-func Parse(address string) (*Address, error) {
-	scheme, _, _ := strings.Cut(address, ":")
+func Parse(text string) (*Address, error) {
+	scheme, _, _ := strings.Cut(text, ":")
 	a := &Address{}
 	switch scheme {
-	case "kafka":
-		a.Kind = Kafka
+	case "kafka", "kafkas":
+		a.Kind, a.Secure = Kafka, scheme == "kafkas"
 	case "amqp", "amqps", "rabbitmq", "rabbitmqs":
 		a.Kind, a.Secure = RabbitMQ, strings.HasSuffix(scheme, "s")
 	case "nats", "natss":
@@ -89,17 +94,12 @@ func Parse(address string) (*Address, error) {
 		return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("a broker of scheme %q is not known", scheme), Hint: "write " + allForms()}
 	}
 	bad := &redrive.Error{Op: "open", Err: fmt.Errorf("%w address of %s", redrive.ErrInvalid, a.Kind), Hint: "write " + forms[a.Kind]}
-	u, err := url.Parse(address)
+	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
 		return nil, bad
 	}
 	a.User, a.Query = u.User, u.Query()
-	for host := range strings.SplitSeq(u.Host, ",") {
-		if !strings.Contains(host[strings.LastIndex(host, "]")+1:], ":") {
-			host += ports[a.Kind]
-		}
-		a.Hosts = append(a.Hosts, host)
-	}
+	a.Hosts = address.Hosts(u.Host, ports[a.Kind])
 	path := strings.TrimPrefix(u.Path, "/")
 	switch a.Kind {
 	case Kafka, JetStream:
@@ -126,11 +126,7 @@ func allForms() string {
 }
 
 // Take returns a parameter and removes it.
-func (a *Address) Take(name string) string {
-	v := a.Query.Get(name)
-	a.Query.Del(name)
-	return v
-}
+func (a *Address) Take(name string) string { return address.Take(a.Query, name) }
 
 // Rest fails if parameters are left that nobody took.
 func (a *Address) Rest() error {
@@ -162,6 +158,11 @@ func (a *Address) RedisConfig() (*redisconn.Config, error) {
 		text += "?" + a.Query.Encode()
 	}
 	return redisconn.Parse(text)
+}
+
+// KafkaOptions returns how to connect to Kafka.
+func (a *Address) KafkaOptions() ([]kgo.Opt, error) {
+	return kafkaconn.Options(a.Hosts, a.Secure, a.User, a.Query)
 }
 
 // Known reports whether an address has a scheme of a broker.

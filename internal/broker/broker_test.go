@@ -16,6 +16,7 @@ import (
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string]string{
 		"kafka://a,b:9093/orders-dlt?group=g":                 "kafka://a:9092,b:9093/orders-dlt",
+		"kafkas://u:secret@a/orders-dlt":                      "kafka://a:9092/orders-dlt",
 		"amqp://u:secret@h/%2F?queue=q":                       "rabbitmq://h/q",
 		"rabbitmqs://u:secret@h:5671/shop?queue=q":            "rabbitmq://h:5671/shop/q",
 		"nats://token@h/ORDERS":                               "jetstream://h:4222/ORDERS",

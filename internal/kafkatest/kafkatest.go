@@ -22,6 +22,7 @@ import (
 // Broker is a running broker.
 type Broker struct {
 	jars, dir, addr string
+	secured         *Secured // nil: there is no such listener
 
 	mu      sync.Mutex
 	process *exec.Cmd
@@ -40,7 +41,7 @@ const settings = `process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
 transaction.state.log.replication.factor=1
@@ -49,10 +50,9 @@ transaction.state.log.num.partitions=4
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=500
 auto.create.topics.enable=false
-listeners=PLAINTEXT://%[1]s,CONTROLLER://%[2]s
 controller.quorum.voters=1@%[2]s
 log.dirs=%[3]s
-`
+listeners=PLAINTEXT://%[1]s,CONTROLLER://%[2]s`
 
 // clusterID is any 16 bytes in base64.
 const clusterID = "cmVkcml2ZS10ZXN0LTAwMQ"
@@ -61,6 +61,11 @@ const clusterID = "cmVkcml2ZS10ZXN0LTAwMQ"
 // test, or fails it where CI is true.
 func Start(t testing.TB) *Broker {
 	t.Helper()
+	return start(t, nil)
+}
+
+func start(t testing.TB, secured *Secured) *Broker {
+	t.Helper()
 	jars, ok := folder()
 	if _, err := exec.LookPath("java"); !ok || err != nil {
 		if os.Getenv("CI") == "true" {
@@ -68,7 +73,7 @@ func Start(t testing.TB) *Broker {
 		}
 		t.Skip(hint)
 	}
-	b := &Broker{jars: jars, dir: t.TempDir()}
+	b := &Broker{jars: jars, dir: t.TempDir(), secured: secured}
 	t.Cleanup(func() { _ = b.Kill() })
 	if err := b.create(); err != nil {
 		t.Fatalf("start Kafka: %v", err)
@@ -105,18 +110,27 @@ func (b *Broker) create() error {
 	}
 	b.addr = addr[0]
 	text := fmt.Sprintf(settings, addr[0], addr[1], filepath.Join(b.dir, "data"))
+	format := []string{"format", "-t", clusterID, "-c", b.config()}
+	if b.secured != nil {
+		more, err := b.secured.settings(b.dir, addr[2], addr[3])
+		if err != nil {
+			return err
+		}
+		text += more
+		format = append(format, "--add-scram", b.secured.scram("SCRAM-SHA-256"), "--add-scram", b.secured.scram("SCRAM-SHA-512"))
+	}
 	if err := os.WriteFile(b.config(), []byte(text), 0o600); err != nil {
 		return err
 	}
-	if out, err := b.java("kafka.tools.StorageTool", "format", "-t", clusterID, "-c", b.config()).CombinedOutput(); err != nil {
+	if out, err := b.java("kafka.tools.StorageTool", format...).CombinedOutput(); err != nil {
 		return fmt.Errorf("format: %w: %s", err, out)
 	}
 	return b.Resume()
 }
 
-// freePorts returns two addresses that nobody listens on.
-func freePorts() (addr [2]string, err error) {
-	var held [len(addr)]net.Listener // until both are known
+// freePorts returns addresses that nobody listens on.
+func freePorts() (addr [4]string, err error) {
+	var held [len(addr)]net.Listener // until all are known
 	for i := range addr {
 		if held[i], err = new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
 			break

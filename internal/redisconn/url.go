@@ -5,11 +5,9 @@ package redisconn
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/address"
 )
 
 // Durability is what an acknowledgement is to survive.
@@ -166,7 +165,7 @@ func (c *Config) scheme(scheme string, path []string) error {
 
 func (c *Config) parameters(q url.Values) (err error) {
 	o := &c.Options
-	var ca, cert, key, name string
+	var files address.TLS
 	for k := range q {
 		v := q.Get(k)
 		switch k {
@@ -195,13 +194,13 @@ func (c *Config) parameters(q url.Values) (err error) {
 		case "sentinel_password":
 			o.SentinelPassword = v
 		case "tls_ca":
-			ca = v
+			files.CA = v
 		case "tls_cert":
-			cert = v
+			files.Cert = v
 		case "tls_key":
-			key = v
+			files.Key = v
 		case "tls_server_name":
-			name = v
+			files.ServerName = v
 		default:
 			return invalid("unknown parameter "+strconv.Quote(k), "see docs/redis.md for those there are")
 		}
@@ -212,36 +211,18 @@ func (c *Config) parameters(q url.Values) (err error) {
 	if c.Replicas < 1 || c.Patience < time.Millisecond {
 		return invalid("replicas and wait_timeout", "ask for at least 1 replica and 1ms")
 	}
-	return c.secure(ca, cert, key, name)
+	return c.secure(files)
 }
 
-func (c *Config) secure(ca, cert, key, name string) error {
-	if ca+cert+key+name == "" {
+func (c *Config) secure(files address.TLS) error {
+	if files == (address.TLS{}) {
 		return nil
 	}
 	t := c.Options.TLSConfig
 	if t == nil {
 		return invalid("tls_ parameters without TLS", "write rediss://")
 	}
-	t.ServerName = name
-	if ca != "" {
-		pem, err := os.ReadFile(ca) //nolint:gosec // the operator names the file
-		if err != nil {
-			return err
-		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return invalid("tls_ca holds no certificate", "name a PEM file")
-		}
-	}
-	if cert+key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return err
-		}
-		t.Certificates = []tls.Certificate{pair}
-	}
-	return nil
+	return files.Apply(t)
 }
 
 func parseDurability(s string) (Durability, error) {

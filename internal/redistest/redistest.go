@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redrive/redrive/internal/certtest"
 )
 
 // Options configures a server. The zero value is a server that keeps nothing on disk.
@@ -148,7 +150,7 @@ func New(bin, dir string, o Options) (*Server, error) {
 	s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), Dir: dir, o: o, bin: bin}
 	s.args = []string{"--bind", "127.0.0.1", "--dir", dir, "--save", "", "--daemonize", "no", "--loglevel", "warning", "--maxmemory-policy", "noeviction"}
 	if o.TLS {
-		if err := writeCertificates(dir); err != nil {
+		if err := certtest.Write(dir); err != nil {
 			return nil, err
 		}
 		s.args = append(s.args, "--port", "0", "--tls-port", port, "--tls-cert-file", filepath.Join(dir, "server.pem"),
