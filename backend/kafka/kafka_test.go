@@ -41,9 +41,15 @@ var cases = map[string]func(t *testing.T, c *cluster){
 // publishN publishes messages with the ids m0, m1 and so on, with keys that spread them.
 func publishN(t testing.TB, s *Source, n int) {
 	t.Helper()
-	msgs := make([]redrive.Message, n)
-	for i := range msgs {
-		msgs[i] = redrive.Message{Queue: s.o.Queue, ID: fmt.Sprintf("m%d", i), Key: fmt.Sprintf("k%d", i%97), Body: fmt.Appendf(nil, "body %d", i)}
+	publishRange(t, s, 0, n)
+}
+
+func publishRange(t testing.TB, s *Source, from, to int) {
+	t.Helper()
+	msgs := make([]redrive.Message, to-from)
+	for at := range msgs {
+		i := from + at
+		msgs[at] = redrive.Message{Queue: s.o.Queue, ID: fmt.Sprintf("m%d", i), Key: fmt.Sprintf("k%d", i%97), Body: fmt.Appendf(nil, "body %d", i)}
 	}
 	if err := redrive.FirstError(s.Publish(t.Context(), msgs)); err != nil {
 		t.Fatal(err)

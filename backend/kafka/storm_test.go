@@ -35,7 +35,7 @@ func TestRebalanceStorm(t *testing.T) {
 const crowd = 10
 
 // rebalanceStorm lets members join and leave, so many times, while a topic of n records is
-// worked off.
+// worked off, of which half comes meanwhile.
 func rebalanceStorm(t *testing.T, c *cluster, balancer kgo.GroupBalancer, n, changes int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -43,7 +43,7 @@ func rebalanceStorm(t *testing.T, c *cluster, balancer kgo.GroupBalancer, n, cha
 	address := c.topic(t, 8)
 	balanced := []kgo.Opt{kgo.Balancers(balancer)}
 	first := connect(t, address, Options{Queue: "sms", Client: balanced})
-	publishN(t, first, n)
+	publishN(t, first, n/2)
 	store := memory.New()
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -60,7 +60,8 @@ func rebalanceStorm(t *testing.T, c *cluster, balancer kgo.GroupBalancer, n, cha
 		stops = append(stops, func() { stop(); _ = s.Close() })
 	}
 	join()
-	for range changes {
+	for i := range changes {
+		publishRange(t, first, n/2+n/2*i/changes, n/2+n/2*(i+1)/changes)
 		<-time.After(time.Duration(50+random.IntN(300)) * time.Millisecond)
 		if len(stops) == crowd || len(stops) > 1 && random.IntN(3) == 0 {
 			i := random.IntN(len(stops))

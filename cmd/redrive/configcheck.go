@@ -35,7 +35,7 @@ type fileError struct {
 func (c *configCheckCmd) Run(t *terminal) error {
 	cfg, err := config.Load(c.File)
 	if t.json {
-		return c.json(t, err)
+		return c.json(t, cfg, err)
 	}
 	var list config.Errors
 	if errors.As(err, &list) {
@@ -55,11 +55,14 @@ func (c *configCheckCmd) Run(t *terminal) error {
 		t.printf("%s%s", sep, name)
 	}
 	t.printf("\n")
+	for _, advice := range cfg.Advice() {
+		t.note("%s", advice)
+	}
 	return nil
 }
 
-func (c *configCheckCmd) json(t *terminal, err error) error {
-	all := []fileError{}
+func (c *configCheckCmd) json(t *terminal, cfg *config.Config, err error) error {
+	all, advice := []fileError{}, []string{}
 	var list config.Errors
 	if err != nil && !errors.As(err, &list) {
 		return err
@@ -67,7 +70,10 @@ func (c *configCheckCmd) json(t *terminal, err error) error {
 	for _, e := range list {
 		all = append(all, fileError{File: e.File, Line: e.Line, Column: e.Column, Path: e.Path, What: e.What, Hint: e.Hint})
 	}
-	if werr := t.writeJSON(map[string]any{"file": c.File, "ok": err == nil, "errors": all}); werr != nil {
+	if err == nil {
+		advice = append(advice, cfg.Advice()...)
+	}
+	if werr := t.writeJSON(map[string]any{"file": c.File, "ok": err == nil, "errors": all, "advice": advice}); werr != nil {
 		return werr
 	}
 	if err != nil {
