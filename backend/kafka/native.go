@@ -136,6 +136,7 @@ func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
 	was := native.NewOriginal()
 	was.Topic, was.Group, was.At = s.topic, s.group, m.PublishedAt
 	was.Partition, was.Offset = placeOf(m.Origin, s.topic)
+	dialect.Tell(s.o.Dialect, &story, was)
 	r.Headers = rawHeaders(append(append(native.Headers(&m, false), was.Headers()...), story.Headers()...))
 	if err := s.main.client.ProduceSync(ctx, r).FirstErr(); err != nil {
 		return produceError(err)
