@@ -84,11 +84,12 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, sessionSettings, nil); err != nil {
+	s := &session{driverConn: conn.(driverConn), prepared: make(map[string]driver.Stmt)}
+	if _, err := s.ExecContext(ctx, sessionSettings, nil); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("settings of the session: %w", err)
 	}
-	return conn, nil
+	return s, nil
 }
 
 func openPool(c *mysql.Config, conns int) (*sql.DB, error) {

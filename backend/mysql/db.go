@@ -20,6 +20,7 @@ type step struct {
 	args     []any
 	scan     func(row) error // of each row
 	affected *int64          // gets the number of rows that were changed
+	prepared bool            // the text is always the same and long: it is read once a connection
 }
 
 // row reads the columns of a row.
@@ -79,6 +80,12 @@ type conn struct {
 func (c *conn) run(ctx context.Context, steps ...step) error {
 	for i := range steps {
 		st := &steps[i]
+		if st.prepared {
+			if err := c.runPrepared(ctx, st); err != nil {
+				return err
+			}
+			continue
+		}
 		size := st.size()
 		if c.size+size > c.packet {
 			if err := c.flush(ctx); err != nil {
@@ -99,6 +106,24 @@ func (c *conn) run(ctx context.Context, steps ...step) error {
 		}
 	}
 	return nil
+}
+
+// runPrepared sends what is pending, and then a step by its prepared statement, which
+// goes by itself: two round trips more, and none of the reading of its text.
+func (c *conn) runPrepared(ctx context.Context, st *step) error {
+	if err := c.flush(ctx); err != nil {
+		return err
+	}
+	values, err := driverValues(st.args)
+	if err != nil {
+		return err
+	}
+	c.sent = true
+	err = c.c.Raw(func(raw any) error { return raw.(*session).execPrepared(ctx, st.sql, values) })
+	if errors.Is(err, errUnprepared) {
+		return c.exec(ctx, []step{*st})
+	}
+	return err
 }
 
 // size is what a step takes in a packet at most.
@@ -207,13 +232,9 @@ func (c *conn) exec(ctx context.Context, steps []step) error {
 		}
 		return err
 	}
-	values := make([]driver.NamedValue, len(args))
-	for i, a := range args {
-		v, err := driver.DefaultParameterConverter.ConvertValue(a)
-		if err != nil {
-			return err
-		}
-		values[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+	values, err := driverValues(args)
+	if err != nil {
+		return err
 	}
 	return c.c.Raw(func(raw any) error {
 		res, err := raw.(driver.ExecerContext).ExecContext(ctx, text, values)
@@ -231,6 +252,19 @@ func (c *conn) exec(ctx context.Context, steps []step) error {
 		}
 		return nil
 	})
+}
+
+// driverValues are arguments as the driver takes them.
+func driverValues(args []any) ([]driver.NamedValue, error) {
+	values := make([]driver.NamedValue, len(args))
+	for i, a := range args {
+		v, err := driver.DefaultParameterConverter.ConvertValue(a)
+		if err != nil {
+			return nil, err
+		}
+		values[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+	}
+	return values, nil
 }
 
 // Steps of transactions.

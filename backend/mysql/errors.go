@@ -33,8 +33,10 @@ const (
 	codeLockTimeout  = 1205
 	codeDeadlock     = 1213
 	codeReadOnly     = 1290
+	codePreparedLost = 1243 // no such prepared statement
 	codeInterrupted  = 1317
 	codeRedefined    = 1412
+	codePreparedMost = 1461 // max_prepared_stmt_count
 	codeReprepare    = 1615
 	codeKilled       = 1927
 	codeTimeoutMaria = 1969 // max_statement_time

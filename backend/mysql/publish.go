@@ -192,20 +192,55 @@ func (w *work) lineUp(ctx context.Context, items []*sqlstore.Item) error {
 	return nil
 }
 
+// bulkRows is the number of rows of the INSERT that is prepared. To read its text takes
+// the server as long as to carry it out, so it is worth two round trips more.
+const bulkRows = 100
+
 // insertItems writes items as waiting, and the books of that.
 func (w *work) insertItems(items []*sqlstore.Item) []step {
 	var steps []step
-	for len(items) > 0 {
-		n, size, plain := 0, 0, items[0].Plain()
-		for n < len(items) && n < insertMost && items[n].Plain() == plain && (n == 0 || size+items[n].Size() < insertBytes) {
-			size += items[n].Size()
+	for rest := items; len(rest) > 0; {
+		if isBulk(rest) {
+			steps = append(steps, w.bulkStep(rest[:bulkRows]))
+			rest = rest[bulkRows:]
+			continue
+		}
+		n, size, plain := 0, 0, rest[0].Plain()
+		for n < len(rest) && n < insertMost && rest[n].Plain() == plain && (n == 0 || size+rest[n].Size() < insertBytes) {
+			size += rest[n].Size()
 			n++
 		}
-		steps = append(steps, w.insertStep(items[:n], plain))
-		steps = append(steps, w.publishedSteps(items[:n])...)
-		items = items[n:]
+		steps = append(steps, w.insertStep(rest[:n], plain))
+		rest = rest[n:]
 	}
-	return steps
+	return append(steps, w.publishedSteps(items)...)
+}
+
+// isBulk reports that the first items are due at once and carry nothing out of the
+// ordinary.
+func isBulk(items []*sqlstore.Item) bool {
+	if len(items) < bulkRows {
+		return false
+	}
+	size := 0
+	for _, it := range items[:bulkRows] {
+		size += it.Size()
+		if !isNow(it) || !it.Plain() || size > insertBytes {
+			return false
+		}
+	}
+	return true
+}
+
+// isNow reports an item that is due at once.
+func isNow(it *sqlstore.Item) bool { return it.Delay == 0 && it.DeliverAt.IsZero() }
+
+func (w *work) bulkStep(items []*sqlstore.Item) step {
+	args := make([]any, 0, 6*bulkRows)
+	for _, it := range items {
+		args = append(args, it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body), it.Size())
+	}
+	return step{sql: w.sql.get("publish_bulk"), args: args, prepared: true}
 }
 
 func (w *work) insertStep(items []*sqlstore.Item, plain bool) step {
@@ -216,7 +251,7 @@ func (w *work) insertStep(items []*sqlstore.Item, plain bool) step {
 			rows.WriteByte(',')
 		}
 		args = append(args, []byte(it.Queue), []byte(it.ID), []byte(it.Kind))
-		now := plain && it.Delay == 0 && it.DeliverAt.IsZero()
+		now := plain && isNow(it)
 		if !plain {
 			args = append(args, []byte(it.Key))
 		}

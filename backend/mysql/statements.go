@@ -53,6 +53,7 @@ func newStatements(prefix string) *statements {
 	}
 	s.replace(lists...)
 	s.replace(":now", serverClock)
+	s.byName["publish_bulk"] = s.with("publish_plain", ":rows", strings.TrimSuffix(strings.Repeat(s.get("publish_now_row")+",", bulkRows), ","))
 	return s
 }
 

@@ -22,21 +22,28 @@ type Item struct {
 
 // NewItem makes an item whose result goes to a place of the caller's.
 func NewItem(m *redrive.Message, result *error) *Item {
-	it := &Item{Message: *m, From: m, Result: result}
+	it := new(Item)
+	it.init(m, result)
+	return it
+}
+
+func (it *Item) init(m *redrive.Message, result *error) {
+	it.Message, it.From, it.Result = *m, m, result
 	if m.ID == "" {
 		it.ID = redrive.NewID()
-		return it
+		return
 	}
 	it.Chosen, it.Made, it.Hash = true, IsMade(m.ID), redrive.BodyHash(m)
-	return it
 }
 
 // NewItems makes items of valid messages; the others' results tell why they are not.
 func NewItems(msgs []redrive.Message, errs []error) []*Item {
+	room := make([]Item, len(msgs)) // one piece of memory for all
 	items := make([]*Item, 0, len(msgs))
 	for i := range msgs {
 		if errs[i] = msgs[i].Validate(); errs[i] == nil {
-			items = append(items, NewItem(&msgs[i], &errs[i]))
+			room[i].init(&msgs[i], &errs[i])
+			items = append(items, &room[i])
 		}
 	}
 	return items
