@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -129,66 +131,108 @@ type claimed struct {
 
 // take claims by one of the pick statements.
 func (s *Store) take(ctx context.Context, req *redrive.ClaimRequest, pick string, more ...any) ([]claimed, error) {
-	nonce := newNonce()
-	args := []any{req.Queue, req.Max, int64(req.Lease / time.Microsecond), nonce, req.Alone, req.Instance,
+	scan := newClaimScan(req, placeMessage)
+	args := []any{req.Queue, req.Max, int64(req.Lease / time.Microsecond), scan.nonce, req.Alone, req.Instance,
 		orNull(req.Kinds), orNull(req.ExceptKinds), orNull(req.ExceptIDs)}
-	var rows []claimed
-	err := s.one(ctx, pick, func() { rows = rows[:0] }, func(r row) error {
-		c, err := scanClaim(r, req)
-		if err != nil {
-			return err
-		}
-		c.Receipt.Position = position(placeMessage, nonce)
-		if c.turn > 0 {
-			c.Receipt.Position = position(placeOrdered, nonce)
-		}
-		rows = append(rows, c.claimed)
-		return nil
-	}, append(args, more...)...)
-	return rows, err
+	err := s.one(ctx, pick, scan.reset, scan.row, append(args, more...)...)
+	return scan.rows, err
 }
 
 // claimDead claims dead letters.
 func (s *Store) claimDead(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
-	nonce := newNonce()
-	var rows []claimed
-	err := s.one(ctx, "claim_dead", func() { rows = rows[:0] }, func(r row) error {
-		var reason int
-		c, err := scanClaim(r, req, &reason)
-		if err != nil {
+	scan := newClaimScan(req, placeDead)
+	err := s.one(ctx, "claim_dead", scan.reset, scan.row, req.Queue, req.Max, int64(req.Lease/time.Microsecond), scan.nonce, req.Instance,
+		orNull(req.Kinds), orNull(req.ExceptKinds), orNull(req.ExceptIDs))
+	return scan.rows, err
+}
+
+// claimScan reads the rows of a claim, each by way of the same places.
+type claimScan struct {
+	req               *redrive.ClaimRequest
+	nonce             int64
+	position, ordered string // of receipts
+	rows              []claimed
+
+	got           claimed
+	lane          int
+	token         int64
+	headers, rare []byte
+	expires       *time.Time
+	dest          []any
+}
+
+// rareParts are what most messages have none of.
+type rareParts struct {
+	Failures   int    `json:"failures"`
+	Crashes    int    `json:"crashes"`
+	Suspect    bool   `json:"suspect"`
+	Turn       int64  `json:"turn"`
+	Key        string `json:"key"`
+	ReplyTo    string `json:"reply_to"`
+	Generation int    `json:"generation"`
+	Redrives   int    `json:"redrives"`
+	Plan       string `json:"plan"`
+	Origin     string `json:"origin"`
+	EditedFrom string `json:"edited_from"`
+	Reason     uint8  `json:"reason"`
+}
+
+func newClaimScan(req *redrive.ClaimRequest, place byte) *claimScan {
+	c := &claimScan{req: req, nonce: newNonce()}
+	c.position = position(place, c.nonce)
+	c.ordered = c.position
+	if place == placeMessage {
+		c.ordered = position(placeOrdered, c.nonce)
+	}
+	g, m := &c.got, &c.got.Message
+	c.dest = []any{&g.LeasedAt, &g.due, &g.seq, &m.ID, &c.lane, &g.Attempt, &c.token, &m.Kind, &c.headers, &m.PublishedAt, &c.expires, &m.Body, &c.rare}
+	return c
+}
+
+// reset forgets what a try has read that is repeated.
+func (c *claimScan) reset() { c.rows = c.rows[:0] }
+
+// row reads the next row.
+func (c *claimScan) row(r row) (err error) {
+	c.got = claimed{}
+	if err := r.Scan(c.dest...); err != nil {
+		return err
+	}
+	g, m := &c.got, &c.got.Message
+	m.Queue, m.PublishedAt, m.ExpiresAt = c.req.Queue, m.PublishedAt.UTC(), timeOf(c.expires)
+	g.LeasedAt, g.Lane, g.Lease = g.LeasedAt.UTC(), redrive.Lane(c.lane), c.req.Lease       //nolint:gosec // a lane
+	g.Receipt = redrive.Receipt{Ref: m.Ref(), Token: uint64(c.token), Position: c.position} //nolint:gosec // counts from 1
+	if m.Headers, err = decodeHeaders(c.headers); err != nil {
+		return err
+	}
+	if c.rare != nil {
+		if err := c.addRare(); err != nil {
 			return err
 		}
-		c.Dead = redrive.Reason(reason) //nolint:gosec // a reason
-		c.Receipt.Position = position(placeDead, nonce)
-		rows = append(rows, c.claimed)
-		return nil
-	}, req.Queue, req.Max, int64(req.Lease/time.Microsecond), nonce, req.Instance,
-		orNull(req.Kinds), orNull(req.ExceptKinds), orNull(req.ExceptIDs))
-	return rows, err
-}
-
-// scanned is a claim with what only the store needs.
-type scanned struct {
-	claimed
-	turn int64
-}
-
-func scanClaim(r row, req *redrive.ClaimRequest, more ...any) (c scanned, err error) {
-	var headers []byte
-	var lane int
-	var token int64
-	var expires *time.Time
-	m := &c.Message
-	dest := []any{&c.LeasedAt, &c.due, &c.seq, &m.ID, &lane, &c.Attempt, &c.Failures, &c.Crashes, &c.Suspect, &token, &c.turn, &m.Kind, &m.Key,
-		&headers, &m.PublishedAt, &expires, &m.ReplyTo, &m.Generation, &m.Redrives, &m.Plan, &m.Origin, &m.EditedFrom, &m.Body}
-	if err := r.Scan(append(dest, more...)...); err != nil {
-		return c, err
 	}
-	m.Queue, m.PublishedAt, m.ExpiresAt = req.Queue, m.PublishedAt.UTC(), timeOf(expires)
-	c.LeasedAt, c.Lane, c.Lease = c.LeasedAt.UTC(), redrive.Lane(lane), req.Lease //nolint:gosec // a lane
-	c.Receipt = redrive.Receipt{Ref: m.Ref(), Token: uint64(token)}               //nolint:gosec // counts from 1
-	m.Headers, err = decodeHeaders(headers)
-	return c, err
+	if c.rows == nil {
+		c.rows = make([]claimed, 0, min(c.req.Max, claimRoom))
+	}
+	c.rows = append(c.rows, *g)
+	return nil
+}
+
+// claimRoom is for how many messages room is made with the first.
+const claimRoom = 100
+
+func (c *claimScan) addRare() error {
+	var p rareParts
+	if err := json.Unmarshal(c.rare, &p); err != nil {
+		return fmt.Errorf("%w: parts of message %s: %w", redrive.ErrCorrupt, c.got.ID, err)
+	}
+	g, m := &c.got, &c.got.Message
+	g.Failures, g.Crashes, g.Suspect, g.Dead = p.Failures, p.Crashes, p.Suspect, redrive.Reason(p.Reason)
+	m.Key, m.ReplyTo, m.Generation, m.Redrives = p.Key, p.ReplyTo, p.Generation, p.Redrives
+	m.Plan, m.Origin, m.EditedFrom = p.Plan, p.Origin, p.EditedFrom
+	if p.Turn > 0 {
+		g.Receipt.Position = c.ordered
+	}
+	return nil
 }
 
 func compareClaimed(a, b claimed) int {

@@ -92,7 +92,8 @@ picked AS MATERIALIZED (
 )
 
 -- name: take
--- Puts the picked rows under the lease and returns them.
+-- Puts the picked rows under the lease and returns them. What most messages have none
+-- of comes together in the last column, null for them: each column of a row costs.
 UPDATE redrive.message m
 SET class = CASE WHEN p.class IN (4, 6) THEN 6 ELSE 5 END,
     due = t.now + $3::bigint * interval '1 microsecond',
@@ -105,8 +106,12 @@ SET class = CASE WHEN p.class IN (4, 6) THEN 6 ELSE 5 END,
     instance = $6
 FROM picked p, t
 WHERE m.queue = p.queue AND m.id = p.id
-RETURNING t.now, p.due, m.seq, m.id, m.lane, m.attempts, m.failures, m.crashes, m.suspect, m.token, m.turn, m.kind, m.key,
-  m.headers, m.published, m.expires, m.reply_to, m.generation, m.redrives, m.plan, m.origin, m.edited_from, m.body
+RETURNING t.now, p.due, m.seq, m.id, m.lane, m.attempts, m.token, m.kind, m.headers, m.published, m.expires, m.body,
+  CASE WHEN m.failures = 0 AND m.crashes = 0 AND NOT m.suspect AND m.turn = 0 AND m.key = '' AND m.reply_to = '' AND m.generation = 0
+    AND m.redrives = 0 AND m.plan = '' AND m.origin = '' AND m.edited_from = '' THEN NULL
+  ELSE json_build_object('failures', m.failures, 'crashes', m.crashes, 'suspect', m.suspect, 'turn', m.turn, 'key', m.key,
+    'reply_to', m.reply_to, 'generation', m.generation, 'redrives', m.redrives, 'plan', m.plan, 'origin', m.origin,
+    'edited_from', m.edited_from) END
 
 -- name: claim_dead
 -- Dead letters that a processor may have. They stay where they are.
@@ -129,8 +134,10 @@ UPDATE redrive.dead d
 SET due = t.now + $3::bigint * interval '1 microsecond', token = d.token + 1, nonce = $4, leased = true, instance = $5
 FROM picked p, t
 WHERE d.queue = p.queue AND d.id = p.id
-RETURNING t.now, p.due, d.seq, d.id, d.lane, d.attempts + 1, d.failures, d.crashes, false, d.token, d.turn, d.kind, d.key,
-  d.headers, d.published, d.expires, d.reply_to, d.generation, d.redrives, d.plan, d.origin, d.edited_from, d.body, d.reason
+RETURNING t.now, p.due, d.seq, d.id, d.lane, d.attempts + 1, d.token, d.kind, d.headers, d.published, d.expires, d.body,
+  json_build_object('failures', d.failures, 'crashes', d.crashes, 'turn', d.turn, 'key', d.key, 'reply_to', d.reply_to,
+    'generation', d.generation, 'redrives', d.redrives, 'plan', d.plan, 'origin', d.origin, 'edited_from', d.edited_from,
+    'reason', d.reason)
 
 -- name: extend
 -- Lets leases run from now on anew, if they have not run out. Returns what was extended.

@@ -95,6 +95,8 @@ func literals(args []any) []any {
 			})
 		case []int64:
 			out[i] = arrayText(v, v == nil, func(n int64) string { return strconv.FormatInt(n, 10) })
+		case []int32:
+			out[i] = arrayText(v, v == nil, func(n int32) string { return strconv.FormatInt(int64(n), 10) })
 		case []bool:
 			out[i] = arrayText(v, v == nil, strconv.FormatBool)
 		case [][]byte:

@@ -87,6 +87,10 @@ func storePlain(ctx context.Context, q db, sql *statements, items []*sqlstore.It
 			sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), it.Size())
 		return err
 	}
+	if now, ok := nowArgs(items); ok {
+		_, err := q.exec(ctx, sql.get("publish_now"), now...)
+		return err
+	}
 	n := len(items)
 	queues, ids, kinds, headers := make([]string, n), make([]string, n), make([]string, n), make([]*string, n)
 	bodies, delays, at, sizes := make([][]byte, n), make([]int64, n), make([]*time.Time, n), make([]int64, n)
@@ -96,6 +100,36 @@ func storePlain(ctx context.Context, q db, sql *statements, items []*sqlstore.It
 	}
 	_, err := q.exec(ctx, sql.get("publish_plain"), queues, ids, kinds, headers, bodies, delays, at, sizes)
 	return err
+}
+
+// nowArgs are the arguments of publish_now, if it can store the items.
+func nowArgs(items []*sqlstore.Item) ([]any, bool) {
+	n := len(items)
+	ids, bodies, sizes := make([]string, n), make([][]byte, n), make([]int32, n)
+	var kinds []string
+	var headers []*string
+	var bytes int64
+	for i, it := range items {
+		if it.Queue != items[0].Queue || it.Delay != 0 || !it.DeliverAt.IsZero() {
+			return nil, false
+		}
+		if it.Kind != "" && kinds == nil {
+			kinds = make([]string, n)
+		}
+		if kinds != nil {
+			kinds[i] = it.Kind
+		}
+		if len(it.Headers) > 0 && headers == nil {
+			headers = make([]*string, n)
+		}
+		if headers != nil {
+			headers[i] = encodeHeaders(it.Headers)
+		}
+		size := it.Size()
+		ids[i], bodies[i], sizes[i] = it.ID, body(it.Body), int32(size) //nolint:gosec // bounded
+		bytes += int64(size)
+	}
+	return []any{items[0].Queue, ids, kinds, headers, bodies, sizes, n, bytes}, true
 }
 
 // storeGroup publishes items whose ids differ.

@@ -83,6 +83,20 @@ INSERT INTO redrive.message (queue, id, kind, headers, body, due, published, siz
 SELECT i.queue, i.id, i.kind, i.headers::json, i.body, greatest(t.now + i.delay * interval '1 microsecond', i.deliver_at), t.now, i.size
 FROM input i, t
 
+-- name: publish_now
+-- As publish_plain, for one queue and at once: fewer arrays, read as they come. What all
+-- messages lack is null instead of an array.
+--   $1 queue    $2 ids    $3 kinds or null    $4 headers or null    $5 bodies    $6 sizes
+--   $7 messages $8 bytes
+WITH booked AS (
+  INSERT INTO redrive.delta (queue, published, fresh, bytes) VALUES ($1, $7::bigint, $7::bigint, $8::bigint)
+)
+INSERT INTO redrive.message (queue, id, kind, headers, body, due, published, size)
+SELECT $1, i.id, coalesce(i.kind, ''), i.headers::json, i.body, t.now, t.now, i.size
+FROM (SELECT clock_timestamp() AS now OFFSET 0) t, (
+  SELECT unnest($2::text[]) AS id, unnest($3::text[]) AS kind, unnest($4::text[]) AS headers, unnest($5::bytea[]) AS body,
+    unnest($6::integer[]) AS size) i
+
 -- name: publish_one
 -- As publish_plain, for one message: without arrays it is planned and run faster.
 --   $1 queue    $2 id    $3 kind    $4 headers    $5 body    $6 delay, us    $7 deliver at    $8 size
