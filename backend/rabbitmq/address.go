@@ -2,18 +2,17 @@ package rabbitmq
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/authority"
 )
 
 // address is what an address of a source says.
@@ -106,7 +105,7 @@ func (a *address) parameter(name, value string) (err error) {
 		if a.tls == nil {
 			err = errors.New("it needs rabbitmqs")
 		} else {
-			a.tls.RootCAs, err = authorities(value)
+			a.tls.RootCAs, err = authority.Read(value)
 		}
 	default:
 		err = errors.New("it is not known")
@@ -115,19 +114,6 @@ func (a *address) parameter(name, value string) (err error) {
 		return fmt.Errorf("%w: parameter %q: %w", errAddress, name, err)
 	}
 	return nil
-}
-
-// authorities reads a file of certificates.
-func authorities(file string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(file) //nolint:gosec // the operator names it
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no certificate", file)
-	}
-	return pool, nil
 }
 
 // plain is how the client logs in.

@@ -159,7 +159,7 @@ func (s *Source) keep(n *session) {
 			if s.alive.Err() != nil {
 				return
 			}
-			if n, err = s.connect(s.alive, false); err == nil {
+			if n, err = s.again(); err == nil {
 				break
 			}
 			s.failed(err)
@@ -170,6 +170,14 @@ func (s *Source) keep(n *session) {
 		}
 		s.begin(n)
 	}
+}
+
+// again connects anew. A queue without a leader answers nothing: the fault is told, and
+// another try may find one.
+func (s *Source) again() (*session, error) {
+	ctx, cancel := context.WithTimeout(s.alive, patience)
+	defer cancel()
+	return s.connect(ctx, false)
 }
 
 func (s *Source) failed(err error) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/rabbittest"
 )
 
@@ -33,5 +34,19 @@ func TestTLS(t *testing.T) {
 	connect(t, secure(other+","+node.AddrTLS(), "tls_ca="+node.Authority()), Options{})
 	if _, err := Open(t.Context(), secure(node.AddrTLS(), "tls_ca="+node.Addr()), Options{}); err == nil {
 		t.Error("a file that is not there")
+	}
+	// What attaches dead letters, and publishes to a broker, connects the same way.
+	for ca, works := range map[string]bool{"&tls_ca=" + node.Authority(): true, "": false} {
+		a, err := broker.Parse("rabbitmqs://guest:guest@" + node.AddrTLS() + "/?queue=secure" + ca)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := a.DialRabbitMQ(t.Context())
+		if works != (err == nil) || a.Rest() != nil {
+			t.Errorf("with %q: %v, %v", ca, err, a.Rest())
+		}
+		if err == nil {
+			_ = c.Close()
+		}
 	}
 }

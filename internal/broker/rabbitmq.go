@@ -15,6 +15,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/dialect"
+	"github.com/redrive/redrive/internal/authority"
 )
 
 // dialTimeout bounds connecting to one host.
@@ -38,13 +39,16 @@ func (a *Address) DialRabbitMQ(ctx context.Context) (*amqp.Connection, error) {
 		}
 		return conn, err
 	}
-	var err error
-	for _, host := range a.Hosts {
-		scheme := "amqp://"
-		if a.Secure {
-			scheme = "amqps://"
-			config.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	scheme, err := "amqp://", error(nil)
+	if a.Secure {
+		scheme, config.TLSClientConfig = "amqps://", &tls.Config{MinVersion: tls.VersionTLS12}
+		if a.CA != "" {
+			if config.TLSClientConfig.RootCAs, err = authority.Read(a.CA); err != nil {
+				return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("tls_ca: %w", err), Hint: "name a PEM file"}
+			}
 		}
+	}
+	for _, host := range a.Hosts {
 		var c *amqp.Connection
 		if c, err = amqp.DialConfig(scheme+host, config); err == nil {
 			return c, nil

@@ -152,7 +152,7 @@ func (n *Node) Control(t testing.TB, args ...string) string {
 }
 
 // Registered waits until quorum queues would survive a crash of the node. Servers before
-// 3.13 write their names to disk up to seconds after the declaration was answered. One
+// 4.0 write their names to disk up to seconds after the declaration was answered. One
 // whose name a crash took begins anew: without what was confirmed, and without a leader
 // for as long as nobody asks for an election.
 func (n *Node) Registered(t testing.TB, queues ...string) {

@@ -108,7 +108,7 @@ func TestANodeKeepsWhatItConfirmed(t *testing.T) {
 
 // TestAQuorumQueueForgottenByACrash is a proof without a line of Redrive: a node that is
 // killed at once after it made a quorum queue loses what it confirmed there, and the
-// queue has no leader. It is the server's fault (3.10 to 3.12), and the reason for
+// queue has no leader. It is the server's fault (3.10), and the reason for
 // [Node.Registered].
 func TestAQuorumQueueForgottenByACrash(t *testing.T) {
 	if os.Getenv("REDRIVE_PROOF_ROUNDS") == "" {
