@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -12,7 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/authority"
+	addr "github.com/redrive/redrive/internal/address"
 )
 
 // address is what an address of a source says.
@@ -47,17 +46,19 @@ func parse(text string) (address, error) {
 		a.user = u.User.Username()
 		a.password, _ = u.User.Password()
 	}
-	port := "5672"
-	if u.Scheme == "rabbitmqs" {
-		port, a.tls = "5671", &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	for host := range strings.SplitSeq(u.Host, ",") {
-		if !strings.Contains(host, ":") || strings.HasSuffix(host, "]") {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+	q := u.Query()
+	files, port := addr.TakeTLS(q), ":5672"
+	switch {
+	case u.Scheme == "rabbitmqs":
+		port, a.tls = ":5671", &tls.Config{MinVersion: tls.VersionTLS12}
+		if err := files.Apply(a.tls); err != nil {
+			return address{}, fmt.Errorf("%w: %w", errAddress, err)
 		}
-		a.hosts = append(a.hosts, host)
+	case files != (addr.TLS{}):
+		return address{}, fmt.Errorf("%w: tls_ parameters without TLS, which rabbitmqs:// means", errAddress)
 	}
-	for name, values := range u.Query() {
+	a.hosts = addr.Hosts(u.Host, port)
+	for name, values := range q {
 		if err := a.parameter(name, values[0]); err != nil {
 			return address{}, err
 		}
@@ -101,12 +102,6 @@ func (a *address) parameter(name, value string) (err error) {
 		}
 	case "dead_queue":
 		a.deadQueue = value
-	case "tls_ca":
-		if a.tls == nil {
-			err = errors.New("it needs rabbitmqs")
-		} else {
-			a.tls.RootCAs, err = authority.Read(value)
-		}
 	default:
 		err = errors.New("it is not known")
 	}

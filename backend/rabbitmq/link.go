@@ -46,7 +46,9 @@ func (a *address) dialHost(ctx context.Context, host string) (*amqp.Connection, 
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	if a.tls != nil {
 		config := a.tls.Clone()
-		config.ServerName, _, _ = net.SplitHostPort(host)
+		if config.ServerName == "" {
+			config.ServerName, _, _ = net.SplitHostPort(host)
+		}
 		secure := tls.Client(conn, config)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			_ = conn.Close()

@@ -37,10 +37,10 @@ type Address struct {
 	Hosts  []string
 	Secure bool
 	User   *url.Userinfo
-	Vhost  string     // RabbitMQ
-	CA     string     // RabbitMQ with TLS: file of the authorities that are trusted; "": the system's
-	Name   string     // topic, queue or stream; "": none is named
-	Query  url.Values // what else is said
+	Vhost  string      // RabbitMQ
+	Files  address.TLS // RabbitMQ with TLS
+	Name   string      // topic, queue or stream; "": none is named
+	Query  url.Values  // what else is said
 	redis  string
 }
 
@@ -76,7 +76,7 @@ var ports = map[Kind]string{Kafka: kafkaconn.Port, JetStream: ":4222"}
 
 // Parse reads an address: kafka://host:9092,host:9092/TOPIC (kafkas://user:password@host:9092/TOPIC),
 // rabbitmq://user:password@host/VHOST?queue=QUEUE (amqp:// too; with TLS rabbitmqs:// or amqps://,
-// and tls_ca=FILE), nats://host:4222/STREAM (natss://), or
+// with tls_ca=FILE and the like), nats://host:4222/STREAM (natss://), or
 // redis://host:6379/0?stream=STREAM (rediss://). Its errors never show the address, which
 // may hold a password.
 func Parse(text string) (*Address, error) {
@@ -111,7 +111,7 @@ func Parse(text string) (*Address, error) {
 		}
 		a.Name = a.Take("queue")
 		if a.Secure {
-			a.CA = a.Take("tls_ca")
+			a.Files = address.TakeTLS(a.Query)
 		}
 	case Redis:
 		a.Name = a.Take("stream")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/dialect"
-	"github.com/redrive/redrive/internal/authority"
 )
 
 // dialTimeout bounds connecting to one host.
@@ -42,10 +41,8 @@ func (a *Address) DialRabbitMQ(ctx context.Context) (*amqp.Connection, error) {
 	scheme, err := "amqp://", error(nil)
 	if a.Secure {
 		scheme, config.TLSClientConfig = "amqps://", &tls.Config{MinVersion: tls.VersionTLS12}
-		if a.CA != "" {
-			if config.TLSClientConfig.RootCAs, err = authority.Read(a.CA); err != nil {
-				return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("tls_ca: %w", err), Hint: "name a PEM file"}
-			}
+		if err = a.Files.Apply(config.TLSClientConfig); err != nil {
+			return nil, &redrive.Error{Op: "open", Err: err, Hint: "name a PEM file"}
 		}
 	}
 	for _, host := range a.Hosts {
