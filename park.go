@@ -54,17 +54,23 @@ func (p *parking) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, erro
 	if err := p.away(); err != nil {
 		return nil, err
 	}
-	ds, err := p.Source.Claim(ctx, req)
-	if len(ds) == 0 || err != nil {
-		return nil, err
-	}
+	var ds []Delivery
 	var marks []*claimMark
-	if p.marks != nil {
-		if ds, marks, err = p.mark(ctx, req.Queue, ds); err != nil {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.unmarkable, p.until = err, time.Now().Add(claimRetry)
+	for range followerRounds {
+		var err error
+		if ds, err = p.Source.Claim(ctx, req); len(ds) == 0 || err != nil {
 			return nil, err
+		}
+		if p.marks != nil {
+			if ds, marks, err = p.mark(ctx, req.Queue, ds); err != nil {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.unmarkable, p.until = err, time.Now().Add(claimRetry)
+				return nil, err
+			}
+		}
+		if len(ds) > 0 || !p.caps.Ordered {
+			break
 		}
 	}
 	p.mu.Lock()
@@ -100,6 +106,9 @@ func (p *parking) mark(ctx context.Context, queue string, ds []Delivery) ([]Deli
 	rest, suspects, err := p.sift(ctx, queue, ds)
 	if err == nil {
 		err = p.parkSuspects(ctx, suspects)
+	}
+	if err == nil {
+		rest, err = p.parkFollowers(ctx, queue, rest)
 	}
 	if err != nil {
 		p.giveBack(ctx, ds)

@@ -56,6 +56,9 @@ type SourceOptions struct {
 	// Native keeps at the broker what failed: retries and dead letters that the source
 	// can do itself are not parked in a store.
 	Native bool
+	// Ordered keeps the order of messages of one key, also across retries, with a store that
+	// does. See Caps.Ordered for whether the source can.
+	Ordered bool
 	// Dialect tells of native dead letters in another program's headers, too. Defaults to
 	// ours alone. See [dialect.CheckWrite] for those that there are.
 	Dialect dialect.Dialect
@@ -73,7 +76,7 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 	var err error
 	switch scheme {
 	case "kafka", "kafkas":
-		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})
+		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue, Native: o.Native, Ordered: o.Ordered, Dialect: o.Dialect})
 	case "nats", "natss", "tls":
 		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})
 	case "rabbitmq", "rabbitmqs":

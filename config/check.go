@@ -154,6 +154,9 @@ var storeSchemes = []string{"postgres", "postgresql", "mysql", "mariadb", "redis
 // sourceSchemes are those of sources that are no stores.
 var sourceSchemes = []string{"kafka", "kafkas", "nats", "natss", "rabbitmq", "rabbitmqs", "redislist", "redislists", "tls"}
 
+// orderedSchemes are those whose records of one key wait for each other.
+var orderedSchemes = []string{"kafka", "kafkas"}
+
 // namedSchemes are those whose path names a topic or stream.
 var namedSchemes = []string{"kafka", "kafkas", "nats", "natss", "tls"}
 
@@ -180,8 +183,8 @@ func (c *Config) checkSource(k *checker, path string, q *Queue) {
 		k.bad(path, "the queue has a source and nobody to deliver to: its messages would stay where they are", "add deliver: {url: ...}")
 	case q.Guard != nil:
 		k.bad(path, "a queue with a guard takes its messages from the store", "remove source, or guard")
-	case q.Order == "key":
-		k.bad(path, "the source keeps no order by key across retries", "remove order: key, or source")
+	case q.Order == "key" && (!slices.Contains(orderedSchemes, scheme) || q.DeadLetters == DeadLettersNative):
+		k.bad(path, "the source keeps no order by key across retries", "remove order: key; or take a source in kafka:// whose dead letters are parked")
 	}
 }
 

@@ -78,7 +78,8 @@ type Queue struct {
 	// "spring", "connect" or "share-group" at Kafka, "spring-stream" at Kafka and RabbitMQ,
 	// "nservicebus" or "masstransit" at Kafka, RabbitMQ and NATS. Defaults to our own headers alone.
 	DeadDialect dialect.Dialect `yaml:"dead_dialect" json:"dead_dialect,omitzero"`
-	// Order is "none" (the default) or "key".
+	// Order is "none" (the default) or "key": with a source only if that is a Kafka topic
+	// whose dead letters are parked.
 	Order string `yaml:"order" json:"order,omitempty"`
 	// OnDead is what a dead head of a key does to its followers with order by key:
 	// "block" (the default) or "release".

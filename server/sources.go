@@ -25,7 +25,8 @@ func (s *Server) openSources(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("queue %s: source: %w", name, err)
 		}
-		src, err := openSource(ctx, address, backend.SourceOptions{Queue: name, Native: q.DeadLetters == config.DeadLettersNative, Dialect: q.DeadDialect})
+		src, err := openSource(ctx, address, backend.SourceOptions{Queue: name, Native: q.DeadLetters == config.DeadLettersNative,
+			Ordered: q.Order == "key", Dialect: q.DeadDialect})
 		if err != nil {
 			return fmt.Errorf("queue %s: %w", name, err)
 		}

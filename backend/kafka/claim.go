@@ -123,6 +123,7 @@ func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
 	}
 	h := hand{token: s.token, record: r, id: d.ID, since: now}
 	p.hands[r.Offset] = h
+	p.holdLocked(r)
 	d.Receipt = s.receipt(r.Offset, p, &h)
 	return d
 }

@@ -33,6 +33,9 @@ func (s *Source) heldBackLocked(p *partition, now time.Time) (held []redrive.Rec
 	full := p.window.nearlyFull(len(p.hands))
 	for offset, h := range p.hands {
 		behind := p.window.mark + ahead - offset
+		if p.keys != nil && len(h.record.Key) > 0 {
+			continue // its followers wait for it here
+		}
 		if behind > 0 && (now.Sub(h.since) >= s.o.Hold || full && behind > ahead/2) {
 			held = append(held, s.receipt(offset, p, &h))
 		}

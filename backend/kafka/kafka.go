@@ -26,7 +26,7 @@
 // Records of others are messages too: their id is derived from cluster, topic,
 // partition and offset.
 //
-// Caps. Fences, identity; nothing else. Retries, delays, dead letters and repeats are
+// Caps. Fences, identity, with [Options.Ordered] order by key; nothing else. Retries, delays, dead letters and repeats are
 // parked, emits published before their settlement. Native: delays up to the longest retry
 // topic, dead letters and their histories, in a transaction unless it is dead=publish.
 package kafka
@@ -84,6 +84,11 @@ type Options struct {
 	// Hold is how long a record may hold the mark of its partition back before the store
 	// adopts it. Defaults to 30 s. With Native nothing is adopted.
 	Hold time.Duration
+	// Ordered hands a record out only when those before it that have its key are settled.
+	// The store must keep the queue's order by key, too: what failed waits there, and the
+	// records behind it follow it there. Not with Native. A record that holds its partition
+	// back is then adopted by a store only if it has no key.
+	Ordered bool
 	// Client adds options of the client, such as TLS, SASL or a balancer. Optional.
 	Client []kgo.Opt
 }
@@ -150,6 +155,9 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 	}
 	if s.o.Drain == 0 {
 		s.o.Drain = DefaultDrain
+	}
+	if s.o.Ordered && s.o.Native {
+		return nil, openError(fmt.Errorf("order by key where retries stay at the brokers: %w", redrive.ErrUnsupported), "leave one of the two out")
 	}
 	if s.o.Hold == 0 {
 		s.o.Hold = DefaultHold
@@ -234,7 +242,7 @@ func openError(err error, hint string) error {
 
 // Caps implements redrive.Source.
 func (s *Source) Caps() redrive.Caps {
-	c := redrive.Caps{Name: "kafka", Fenced: true, Expires: true, Identity: redrive.IdentityPosition, Transfer: redrive.TransferNone}
+	c := redrive.Caps{Name: "kafka", Fenced: true, Expires: true, Identity: redrive.IdentityPosition, Transfer: redrive.TransferNone, Ordered: s.o.Ordered}
 	if s.o.Native {
 		c.MaxDelay, c.DeadLetters, c.KeepsHistory = s.longest(), true, true
 		if s.how == byTransaction {

@@ -22,6 +22,7 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"OutOfOrderIsNotRepeated": outOfOrder,
 	"RevokedIsRefused":        revokedIsRefused,
 	"RevokedIsCancelled":      revokedIsCancelled,
+	"OrderByKey":              orderByKey,
 	"RecordsOfOthers":         recordsOfOthers,
 	"SlowRecordHoldsNobody":   slowRecord,
 	"AdoptedWhileHandled":     adoptedWhileHandled,

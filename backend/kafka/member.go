@@ -155,6 +155,9 @@ func (m *member) assigned(_ context.Context, client *kgo.Client, all map[string]
 		for _, n := range numbers {
 			s.epoch++
 			p := &partition{m: m, place: place{topic, n}, epoch: s.epoch, next: -1, hands: make(map[int64]hand)}
+			if s.o.Ordered {
+				p.keys = newKeys()
+			}
 			m.partitions[p.place], m.ordered, s.epochs[s.epoch] = p, nil, p
 		}
 	}

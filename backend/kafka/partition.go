@@ -26,6 +26,7 @@ type partition struct {
 	due    []time.Time    // of the records of a retry topic
 	paused bool           // nothing more is fetched of a retry topic
 	hands  map[int64]hand // what is in hand, by offset
+	keys   *keys          // with order by key; else nil
 	ending bool           // it is being taken away
 	empty  chan struct{}  // closed when nothing is in hand any more, once ending
 }
@@ -122,6 +123,11 @@ func (m *member) fetchedLocked(at place, records []*kgo.Record) {
 func (p *partition) bufferLocked(r *kgo.Record) {
 	p.m.records++
 	p.m.bytes += size(r)
+	p.placeLocked(r)
+}
+
+// placeLocked puts a record that is counted where it belongs.
+func (p *partition) placeLocked(r *kgo.Record) {
 	n := len(p.buffer)
 	switch {
 	case p.m.retries:
@@ -160,6 +166,7 @@ func (p *partition) openLocked(now time.Time) bool {
 
 // waitLocked returns how long it is until the first record may be handed out.
 func (p *partition) waitLocked(now time.Time) time.Duration {
+	p.standBackLocked()
 	switch {
 	case p.ending || len(p.buffer) == 0 || !p.window.fits(p.buffer[0].Offset, len(p.hands)):
 		return redrive.Never
@@ -188,6 +195,7 @@ func (s *Source) dropLocked(p *partition) {
 }
 
 func (p *partition) discardLocked() {
+	p.comeBackLocked()
 	for len(p.buffer) > 0 {
 		p.takeLocked()
 	}
@@ -196,6 +204,7 @@ func (p *partition) discardLocked() {
 
 // settledLocked takes a record out of our hands.
 func (p *partition) settledLocked(offset int64) {
+	p.freeLocked(offset)
 	delete(p.hands, offset)
 	if p.ending && len(p.hands) == 0 {
 		select {

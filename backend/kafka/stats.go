@@ -39,7 +39,7 @@ func (s *Source) SourceStats(ctx context.Context) (redrive.SourceStats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.epochs {
-		stats.Buffered += int64(len(p.buffer))
+		stats.Buffered += int64(len(p.buffer) + p.behindLocked())
 		stats.Unacked += int64(len(p.hands))
 		for _, r := range p.window.ranges {
 			stats.Uncommitted += r.to - r.from
