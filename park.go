@@ -54,24 +54,12 @@ func (p *parking) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, erro
 	if err := p.away(); err != nil {
 		return nil, err
 	}
-	var ds []Delivery
-	var marks []*claimMark
-	for range followerRounds {
-		var err error
-		if ds, err = p.Source.Claim(ctx, req); len(ds) == 0 || err != nil {
-			return nil, err
-		}
-		if p.marks != nil {
-			if ds, marks, err = p.mark(ctx, req.Queue, ds); err != nil {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.unmarkable, p.until = err, time.Now().Add(claimRetry)
-				return nil, err
-			}
-		}
-		if len(ds) > 0 || !p.caps.Ordered {
-			break
-		}
+	ds, marks, more, err := p.claimMarked(ctx, req)
+	for n := 1; more && n < followerRounds; n++ {
+		ds, marks, more, err = p.claimMarked(ctx, req)
+	}
+	if len(ds) == 0 || err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,6 +72,21 @@ func (p *parking) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, erro
 		p.held[ds[i].Receipt] = h
 	}
 	return ds, nil
+}
+
+// claimMarked claims from the source and marks the claim. It reports whether all of it was
+// parked behind others of its keys, so that there may be more.
+func (p *parking) claimMarked(ctx context.Context, req ClaimRequest) (ds []Delivery, marks []*claimMark, more bool, err error) {
+	if ds, err = p.Source.Claim(ctx, req); len(ds) == 0 || err != nil || p.marks == nil {
+		return ds, nil, false, err
+	}
+	if ds, marks, err = p.mark(ctx, req.Queue, ds); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.unmarkable, p.until = err, time.Now().Add(claimRetry)
+		return nil, nil, false, err
+	}
+	return ds, marks, len(ds) == 0 && p.caps.Ordered, nil
 }
 
 // away returns why nothing can be marked for the moment.

@@ -38,7 +38,7 @@ type target struct {
 	native  bool // one of the parameters of native dead letters was given
 }
 
-const addressHint = "write it as kafka://host:9092/topic?group=redrive, with TLS as kafkas://user:password@host:9092/topic?sasl=plain"
+const addressHint = "write it as kafka://host:9092/topic?group=redrive, with TLS as kafkas://host:9093/topic"
 
 func parse(text string) (*target, error) {
 	u, err := url.Parse(text)

@@ -53,7 +53,7 @@ func (s *Secured) settings(dir, plain, tls string) (string, error) {
 		store = append(store, text...)
 	}
 	keystore := filepath.Join(dir, "keystore.pem")
-	if err := os.WriteFile(keystore, store, 0o600); err != nil {
+	if err := os.WriteFile(keystore, store, 0o600); err != nil { //nolint:gosec // of the test
 		return "", err
 	}
 	text := fmt.Sprintf(securedSettings, plain, tls, keystore)
