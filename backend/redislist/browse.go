@@ -1,8 +1,10 @@
 package redislist
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/redrive/redrive"
@@ -15,7 +17,7 @@ type Counts struct {
 	Delayed    int64 // not claimed yet, or given back: due now or later
 	Retries    int64 // due now or later after a failure
 	Redriven   int64 // dead letters that were redriven and not claimed since
-	Processing int64 // handed out and not settled
+	Processing int64 // handed out and not settled, or given back by who took it over from another
 	Dead       int64 // kept here; see Options.KeepDead
 }
 
@@ -39,7 +41,20 @@ func (s *Source) Counts(ctx context.Context, queue string) (Counts, error) {
 // longest ago first, as leased entries: with who holds them and until when. One whose
 // Until has passed is recovered by the next consumer that looks.
 func (s *Source) Processing(ctx context.Context, queue string, limit int) ([]redrive.Entry, error) {
-	all, err := s.page(ctx, queue, func(k *keys) string { return k.processing }, limit)
+	q, err := s.browsed(ctx, queue, limit)
+	if err != nil {
+		return nil, err
+	}
+	held, err := s.order(ctx, q, q.keys.leases, math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	// They stand there by the ends of their leases, which are of several lengths and extended.
+	held = slices.DeleteFunc(held, func(p placed) bool { return p.claimed < 0 })
+	slices.SortFunc(held, func(a, b placed) int {
+		return cmp.Or(cmp.Compare(a.claimed, b.claimed), cmp.Compare(len(a.n), len(b.n)), cmp.Compare(a.n, b.n))
+	})
+	all, err := s.page(ctx, q, held[:min(len(held), limit)])
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +70,15 @@ func (s *Source) Processing(ctx context.Context, queue string, limit int) ([]red
 // DeadLetters returns the dead letters that are kept here, at most limit, the oldest
 // first.
 func (s *Source) DeadLetters(ctx context.Context, queue string, limit int) ([]redrive.Entry, error) {
-	all, err := s.page(ctx, queue, func(k *keys) string { return k.dead }, limit)
+	q, err := s.browsed(ctx, queue, limit)
+	if err != nil {
+		return nil, err
+	}
+	dead, err := s.order(ctx, q, q.keys.dead, limit)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.page(ctx, q, dead)
 	if err != nil {
 		return nil, err
 	}
@@ -113,24 +136,60 @@ type paged struct {
 	until int64
 }
 
-// page reads the first entries of a sorted set, a hundred a call, so that the server is
-// never held up. What is settled meanwhile may be missed or shown.
-func (s *Source) page(ctx context.Context, queue string, set func(*keys) string, limit int) ([]paged, error) {
+// browsed is the queue that a look for at most limit entries is about.
+func (s *Source) browsed(ctx context.Context, queue string, limit int) (*queue, error) {
 	if limit < 1 {
 		return nil, &redrive.Error{Op: "look", Queue: queue, Err: fmt.Errorf("%w limit %d", redrive.ErrInvalid, limit), Hint: "ask for at least one"}
 	}
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	q, err := s.queue(queue)
-	if err != nil {
-		return nil, err
+	return s.queue(queue)
+}
+
+// placed is an entry's number and since when it is in hand, -1 if it is not.
+type placed struct {
+	n       string
+	claimed int64
+}
+
+// orderPage is how many numbers one call reads, few enough that the server is never held up.
+const orderPage = 500
+
+// order reads the first numbers of a sorted set. What is settled meanwhile may be missed.
+func (s *Source) order(ctx context.Context, q *queue, set string, limit int) (all []placed, err error) {
+	for len(all) < limit {
+		most := min(limit-len(all), orderPage)
+		v, err := s.conn.Run(ctx, orderScript, []string{set, q.keys.state}, len(all), most)
+		if err != nil {
+			return nil, redisconn.Fault(err)
+		}
+		list, ok := v.([]any)
+		if !ok || len(list)%2 != 0 {
+			return nil, badAnswer(orderScript.Name(), v)
+		}
+		for pair := range slices.Chunk(list, 2) {
+			n, _ := pair[0].(string)
+			claimed, _ := pair[1].(int64)
+			all = append(all, placed{n, claimed})
+		}
+		if len(list)/2 < most {
+			break
+		}
 	}
+	return all, nil
+}
+
+// page reads entries, a hundred a call. What is settled meanwhile is not there.
+func (s *Source) page(ctx context.Context, q *queue, numbers []placed) ([]paged, error) {
 	k := q.keys
 	var all []paged
-	for len(all) < limit {
-		most := min(limit-len(all), batch)
-		v, err := s.conn.Run(ctx, pageScript, []string{k.body, k.state, k.story, set(k), k.leases}, len(all), most)
+	for part := range slices.Chunk(numbers, batch) {
+		args := make([]any, len(part))
+		for i := range part {
+			args[i] = part[i].n
+		}
+		v, err := s.conn.Run(ctx, pageScript, []string{k.body, k.state, k.story, k.leases}, args...)
 		if err != nil {
 			return nil, redisconn.Fault(err)
 		}
@@ -145,9 +204,6 @@ func (s *Source) page(ctx context.Context, queue string, set func(*keys) string,
 			}
 			until, _ := pair[1].(int64)
 			all = append(all, paged{row: r, until: until})
-		}
-		if len(list)/2 < most {
-			break
 		}
 	}
 	return all, nil

@@ -59,10 +59,10 @@ func (s *Source) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive
 func (s *Source) claim(ctx context.Context, q *queue, req *redrive.ClaimRequest, most int) (got []redrive.Delivery, more bool, err error) {
 	k := q.keys
 	nonce := newNonce()
-	script, names := claimScript, []string{k.waiting, k.taken, k.seq, k.body, k.state, k.story, k.due[req.Lane], k.leases, k.processing, k.wake}
+	script, names := claimScript, []string{k.waiting, k.taken, k.seq, k.body, k.state, k.story, k.due[req.Lane], k.leases, k.wake}
 	args := []any{int(req.Lane), most, req.Lease.Microseconds(), nonce, req.Instance, claimBytes}
 	if req.Alone {
-		script, names = suspectScript, []string{k.body, k.state, k.story, k.leases, k.processing}
+		script, names = suspectScript, []string{k.body, k.state, k.story, k.leases}
 		args = []any{most, req.Lease.Microseconds(), nonce, req.Instance}
 	}
 	// A claim need not be on the replicas: without it the message waits there.

@@ -243,8 +243,12 @@ func TestProcessing(t *testing.T) {
 		claimed = append(claimed, ds...)
 	}
 	noErr(t, redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: claimed[0].Receipt, Outcome: redrive.OutcomeDone}})))
+	noErr(t, redrive.FirstError(s.Extend(ctx, []redrive.Receipt{claimed[1].Receipt}, time.Hour))) // which does not make it younger
 	got, err := s.Processing(ctx, "sms", 1000)
 	noErr(t, err)
+	if got[0].ID != claimed[1].ID {
+		t.Errorf("the oldest is %s, want %s", got[0].ID, claimed[1].ID)
+	}
 	if len(got) != n-1 {
 		t.Fatalf("%d in process, want %d", len(got), n-1)
 	}

@@ -23,7 +23,7 @@ const killEnv = "REDRIVE_REDISLIST_KILLED"
 
 // scripts are all of them; TestKillAtEveryScript finds that none is missing.
 var scripts = []*redisconn.Script{
-	publishScript, claimScript, suspectScript, settleScript, extendScript, lookScript, pageScript, raiseScript, rightsScript,
+	publishScript, claimScript, suspectScript, settleScript, extendScript, lookScript, orderScript, pageScript, raiseScript, rightsScript,
 }
 
 // killed is the child: it goes through the scripts and says what it does.

@@ -12,7 +12,6 @@
 //	redrive:{sms}:body        hash: entry -> the list's element, written once
 //	redrive:{sms}:state       hash: entry -> token, attempts and the like
 //	redrive:{sms}:story       hash: entry -> its first and last failure
-//	redrive:{sms}:processing  sorted set: entry by the time of its claim
 //	redrive:{sms}:leases      sorted set: entry by the end of its lease
 //	redrive:{sms}:fresh, :retry, :redrive  sorted sets: entry by the time it is due
 //	redrive:{sms}:dead, :deadids  sorted set: entry by the time of its death; id -> entry
@@ -25,7 +24,7 @@
 // that breaks off half way leaves them there, and the next claim brings them back or
 // keeps them, as they had been entered or not. From then on the entry is its number: equal
 // payloads differ, and nothing is ever searched by value. A settlement compares the
-// token and removes a number from two hashes and two sorted sets, so its cost does not
+// token and removes a number from two hashes and a sorted set, so its cost does not
 // depend on how many are in flight.
 //
 // Recovery. There is one way back from a lease that ran out: script/suspect.lua claims the

@@ -24,6 +24,8 @@ var (
 	extendLua string
 	//go:embed script/look.lua
 	lookLua string
+	//go:embed script/order.lua
+	orderLua string
 	//go:embed script/page.lua
 	pageLua string
 	//go:embed script/raise.lua
@@ -41,6 +43,7 @@ var (
 	settleScript  = redisconn.NewScript("settle", true, entryLua, settleLua)
 	extendScript  = redisconn.NewScript("extend", true, entryLua, extendLua)
 	lookScript    = redisconn.NewScript("look", true, entryLua, lookLua)
+	orderScript   = redisconn.NewScript("order", true, entryLua, orderLua)
 	pageScript    = redisconn.NewScript("page", true, entryLua, pageLua)
 	raiseScript   = redisconn.NewScript("raise", true, entryLua, raiseLua)
 	rightsScript  = redisconn.NewScript("rights", true, rightsLua)

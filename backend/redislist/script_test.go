@@ -54,19 +54,19 @@ func (r *scriptRig) claim(n int, lease time.Duration) []*row {
 
 func (r *scriptRig) claimKeys() []string {
 	k := r.k
-	return []string{k.waiting, k.taken, k.seq, k.body, k.state, k.story, k.due[0], k.leases, k.processing, k.wake}
+	return []string{k.waiting, k.taken, k.seq, k.body, k.state, k.story, k.due[0], k.leases, k.wake}
 }
 
 func (r *scriptRig) suspects(n int) []*row {
 	r.t.Helper()
 	k := r.k
-	return r.parse(r.run(suspectScript, []string{k.body, k.state, k.story, k.leases, k.processing}, n, time.Minute.Microseconds(), "other", "two")[1:])
+	return r.parse(r.run(suspectScript, []string{k.body, k.state, k.story, k.leases}, n, time.Minute.Microseconds(), "other", "two")[1:])
 }
 
 func (r *scriptRig) settle(args ...any) []any {
 	r.t.Helper()
 	k := r.k
-	return r.run(settleScript, []string{k.body, k.state, k.story, k.leases, k.processing, k.due[0], k.due[1], k.due[2], k.dead, k.deadIDs, k.ids, k.forget},
+	return r.run(settleScript, []string{k.body, k.state, k.story, k.leases, k.due[0], k.due[1], k.due[2], k.dead, k.deadIDs, k.ids, k.forget},
 		append([]any{time.Hour.Microseconds()}, args...)...)
 }
 
@@ -155,7 +155,7 @@ func TestScriptClaim(t *testing.T) {
 	if len(got) != 2 || got[0].n == got[1].n || got[0].element != "same" || got[0].token != 1 || got[0].attempts != 1 || got[0].instance != "one" {
 		t.Fatalf("%+v", got)
 	}
-	r.equal("keys", r.left(), []string{"", ":body", ":leases", ":processing", ":seq", ":state"})
+	r.equal("keys", r.left(), []string{"", ":body", ":leases", ":seq", ":state"})
 	end := r.c.ZScore(t.Context(), r.k.leases, got[0].n).Val()
 	r.equal("lease from the claim", int64(end)-got[0].claimed, time.Minute.Microseconds())
 	r.equal("the last", len(r.claim(5, time.Minute)), 1)
@@ -178,7 +178,7 @@ func TestScriptClaim(t *testing.T) {
 func TestScriptClaimBrokeOff(t *testing.T) {
 	for _, broken := range []func(*keys) string{
 		func(k *keys) string { return k.seq }, func(k *keys) string { return k.body }, func(k *keys) string { return k.state },
-		func(k *keys) string { return k.leases }, func(k *keys) string { return k.processing },
+		func(k *keys) string { return k.leases },
 	} {
 		r := newScriptRig(t)
 		name := strings.TrimPrefix(broken(r.k), r.k.waiting)
@@ -188,7 +188,7 @@ func TestScriptClaimBrokeOff(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s: the claim did not break off", name)
 		}
-		if st, err := r.s.stats(t.Context(), &queue{name: "sms", keys: r.k}); err == nil && name != ":leases" && name != ":processing" && st.waiting != 4 {
+		if st, err := r.s.stats(t.Context(), &queue{name: "sms", keys: r.k}); err == nil && name != ":leases" && st.waiting != 4 {
 			t.Errorf("%s: %d are shown to wait", name, st.waiting)
 		}
 		noErr(t, r.c.Del(t.Context(), broken(r.k)).Err())
@@ -238,7 +238,7 @@ func TestScriptSettle(t *testing.T) {
 		item(4, 5, time.Hour, 0, ""), item(5, 6, 0, 4, ""), []any{"99", "1.nonce|", 1, 0, 0, ""})...)
 	r.equal("results", got, []any{0, 1, 0, 0, 0, 0, 0, 2})
 	r.equal("again", r.settle(item(3, 1, 0, 0, "")...), []any{1})
-	for key, want := range map[string]int64{r.k.leases: 1, r.k.processing: 1, // the mark at their end
+	for key, want := range map[string]int64{r.k.leases: 1, // the mark at their end
 		r.k.due[0]: 2, r.k.due[1]: 1, r.k.dead: 1, r.k.forget: 2} {
 		r.equal(key, r.c.ZCard(t.Context(), key).Val(), want)
 	}
@@ -290,15 +290,26 @@ func TestScriptPage(t *testing.T) {
 	r.claim(1, time.Minute)
 	r.claim(1, time.Hour)
 	r.claim(1, time.Minute)
-	page := func(from, n int) []any {
-		return r.run(pageScript, []string{r.k.body, r.k.state, r.k.story, r.k.processing, r.k.leases}, from, n)
+	page := func(numbers ...any) []any {
+		return r.run(pageScript, []string{r.k.body, r.k.state, r.k.story, r.k.leases}, numbers...)
 	}
-	r.equal("all, and their ends", len(page(0, 10)), 6)
-	p := page(1, 1)
+	r.equal("those that are there, and their ends", len(page(1, 3, 99)), 4)
+	p := page(2)
 	if got := r.parse(p[:1]); got[0].element != "b" || p[1].(int64) < got[0].claimed {
 		t.Errorf("the second: %+v until %v", got[0], p[1])
 	}
-	r.equal("past the end", len(page(3, 10)), 0)
+}
+
+func TestScriptOrder(t *testing.T) {
+	r := newScriptRig(t)
+	r.pushed("a", "b", "c")
+	first := r.claim(1, time.Hour)
+	r.claim(1, time.Minute)
+	order := func(from, n int) []any { return r.run(orderScript, []string{r.k.leases, r.k.state}, from, n) }
+	all := order(0, 10)
+	r.equal("by the ends of their leases, and the mark", []any{all[0], all[2], len(all), all[5]}, []any{"2", "1", 6, -1})
+	r.equal("when it was claimed", all[3], first[0].claimed)
+	r.equal("past the end", len(order(3, 10)), 0)
 }
 
 func TestScriptRaise(t *testing.T) {
@@ -314,7 +325,7 @@ func TestScriptRaise(t *testing.T) {
 	r.equal("again", raise("redrive", "a"), []any{2})
 	r.equal("drop", raise("drop", "b"), []any{0})
 	r.equal("one that never was", raise("drop", "c"), []any{2})
-	r.equal("keys", r.left(), []string{":body", ":ids", ":leases", ":processing", ":redrive", ":seq", ":state"})
+	r.equal("keys", r.left(), []string{":body", ":ids", ":leases", ":redrive", ":seq", ":state"})
 	r.equal("ids", r.c.HKeys(t.Context(), r.k.ids).Val(), []string{"a"})
 }
 

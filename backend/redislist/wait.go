@@ -287,7 +287,7 @@ type stats struct {
 
 func (s *Source) stats(ctx context.Context, q *queue) (*stats, error) {
 	k := q.keys
-	v, err := s.conn.Run(ctx, lookScript, []string{k.waiting, k.taken, k.due[0], k.due[1], k.due[2], k.leases, k.processing, k.dead})
+	v, err := s.conn.Run(ctx, lookScript, []string{k.waiting, k.taken, k.due[0], k.due[1], k.due[2], k.leases, k.dead})
 	if err != nil {
 		return nil, redisconn.Fault(err)
 	}

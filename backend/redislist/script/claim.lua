@@ -1,7 +1,7 @@
 -- Hands out what is due in a lane, under a lease by the server's clock.
 --
 -- KEYS  1 waiting  2 taken  3 seq  4 body  5 state  6 story  7 due set of the lane
---       8 leases  9 processing  10 wake
+--       8 leases  9 wake
 -- ARGV  1 lane (0 fresh: the waiting list too)  2 most messages, at most 100
 --       3 lease in microseconds  4 nonce of this claim  5 instance  6 most bytes
 -- Returns {1 if there may be more, row, row, ...}; see row in entry.lua.
@@ -16,11 +16,7 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
   local count = redis.call('LLEN', KEYS[2]) - 1
   if redis.call('HEXISTS', KEYS[5], first) == 1 then
     redis.call('ZADD', KEYS[8], 'inf', LAST)
-    redis.call('ZADD', KEYS[9], 'inf', LAST)
-    for n = first, first + count - 1 do
-      redis.call('ZADD', KEYS[8], 'NX', t, n)
-      redis.call('ZADD', KEYS[9], 'NX', t, n)
-    end
+    for n = first, first + count - 1 do redis.call('ZADD', KEYS[8], 'NX', t, n) end
   else
     for _ = 1, count do redis.call('LMOVE', KEYS[2], KEYS[1], 'RIGHT', 'RIGHT') end
   end
@@ -28,14 +24,12 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
 end
 
 local out, bytes, states, bodies = {0}, 0, {}, {}
-local ends, claims = {'inf', LAST}, {'inf', LAST}
+local ends = {'inf', LAST}
 local function hand_out(n, raw, element, told)
   states[#states + 1] = n
   states[#states + 1] = raw
   ends[#ends + 1] = t + lease
   ends[#ends + 1] = n
-  claims[#claims + 1] = t
-  claims[#claims + 1] = n
   bytes = bytes + #element
   out[#out + 1] = row(n, raw, element, KEYS[6], told)
 end
@@ -84,12 +78,11 @@ if #states > 0 then
   if #bodies > 0 then redis.call('HSET', KEYS[4], unpack(bodies)) end
   redis.call('HSET', KEYS[5], unpack(states))
   redis.call('ZADD', KEYS[8], unpack(ends))
-  redis.call('ZADD', KEYS[9], unpack(claims))
 end
 if #gone > 0 then redis.call('ZREM', KEYS[7], unpack(gone)) end
 if taken then
   redis.call('DEL', KEYS[2])
-  if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('DEL', KEYS[10]) end
+  if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('DEL', KEYS[9]) end
 end
 if #out > max or bytes > most then out[1] = 1 end
 return out

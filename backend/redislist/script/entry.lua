@@ -12,9 +12,9 @@ local BORN, ID, REASON, DIED, REDRIVES, SINCE = 13, 14, 15, 16, 17, 18
 -- in 3 digits, the id, and what only the client reads.
 local MAGIC = '\0R1'
 
--- A member of "leases" and "processing" that is no entry, at the end of them. It is too
--- long for the packed form in which Redis keeps small sorted sets and searches them from
--- the front, which would double what a claim costs them.
+-- A member of "leases" that is no entry, at its end. It is too long for the packed form in
+-- which Redis keeps small sorted sets and searches them from the front, which would double
+-- what a claim costs.
 local LAST = string.rep('~', 65)
 
 -- now is the server's clock in microseconds.

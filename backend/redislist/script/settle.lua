@@ -1,8 +1,8 @@
 -- Settles claims, each if its token is still the entry's. Nothing is searched: every
 -- item costs the same, however many are in flight.
 --
--- KEYS  1 body  2 state  3 story  4 leases  5 processing  6 fresh  7 retry  8 redrive
---       9 dead  10 deadids  11 ids  12 forget
+-- KEYS  1 body  2 state  3 story  4 leases  5 fresh  6 retry  7 redrive  8 dead  9 deadids
+--       10 ids  11 forget
 -- ARGV  1 how long ids that publishers chose are remembered, in microseconds, then six an
 --       item:
 --       n                the entry
@@ -92,25 +92,22 @@ for i = 2, #ARGV, 6 do
 end
 
 -- Where it goes comes before where it leaves: what breaks off half way is claimed again.
-local due = {KEYS[6], KEYS[7], KEYS[8]}
+local due = {KEYS[5], KEYS[6], KEYS[7]}
 if #changed > 0 then redis.call('HSET', KEYS[2], unpack(changed)) end
 for lane = 1, 3 do
   if #lanes[lane] > 0 then redis.call('ZADD', due[lane], unpack(lanes[lane])) end
 end
 if #deaths > 0 then
-  redis.call('ZADD', KEYS[9], unpack(deaths))
-  redis.call('HSET', KEYS[10], unpack(deadids))
+  redis.call('ZADD', KEYS[8], unpack(deaths))
+  redis.call('HSET', KEYS[9], unpack(deadids))
 end
-if #free > 0 then
-  redis.call('ZREM', KEYS[4], unpack(free))
-  redis.call('ZREM', KEYS[5], unpack(free))
-end
+if #free > 0 then redis.call('ZREM', KEYS[4], unpack(free)) end
 if #leases > 0 then redis.call('ZADD', KEYS[4], unpack(leases)) end
 if #told > 0 then redis.call('HDEL', KEYS[3], unpack(told)) end
 if #over > 0 then
   redis.call('HDEL', KEYS[2], unpack(over))
   redis.call('HDEL', KEYS[1], unpack(over))
 end
-if #names > 0 then redis.call('HDEL', KEYS[11], unpack(names)) end
-if #ends > 0 then redis.call('ZADD', KEYS[12], unpack(ends)) end
+if #names > 0 then redis.call('HDEL', KEYS[10], unpack(names)) end
+if #ends > 0 then redis.call('ZADD', KEYS[11], unpack(ends)) end
 return results

@@ -2,7 +2,7 @@
 -- way back from a lease, and one step: an entry is either settled by who holds it or
 -- taken from him here. Those whose turn is longest ago come first.
 --
--- KEYS  1 body  2 state  3 story  4 leases  5 processing
+-- KEYS  1 body  2 state  3 story  4 leases
 -- ARGV  1 most messages, at most 100  2 lease in microseconds  3 nonce of this claim
 --       4 instance
 -- Returns {0, row, row, ...}; see row in entry.lua.
@@ -21,11 +21,9 @@ for _, n in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', t, 'LIMIT', 0, A
     local raw = pack(e)
     redis.call('HSET', KEYS[2], n, raw)
     redis.call('ZADD', KEYS[4], t + tonumber(ARGV[2]), n)
-    redis.call('ZADD', KEYS[5], t, n)
     out[#out + 1] = row(n, raw, element, KEYS[3], true)
   else
     redis.call('ZREM', KEYS[4], n)
-    redis.call('ZREM', KEYS[5], n)
   end
 end
 return out
