@@ -386,3 +386,20 @@ func TestSourceStats(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
+
+// TestNewsAreForAll looks for one waiter: the others are told what it found.
+func TestNewsAreForAll(t *testing.T) {
+	s := open(t, Options{})
+	q, err := s.queue("sms")
+	noErr(t, err)
+	noErr(t, s.conn.LPush(t.Context(), s.o.List("sms"), "from elsewhere").Err())
+	s.mu.Lock()
+	others := s.changed
+	s.mu.Unlock()
+	noErr(t, s.lookAll(t.Context(), []*queue{q}))
+	select {
+	case <-others:
+	default:
+		t.Error("nobody else was told")
+	}
+}

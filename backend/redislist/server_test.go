@@ -25,6 +25,7 @@ func TestFullServer(t *testing.T) {
 	}
 	ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
 	noErr(t, err)
+	noErr(t, redrive.FirstError(s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, time.Minute)))
 	for _, d := range ds {
 		noErr(t, redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
 	}

@@ -122,7 +122,11 @@ func (s *Source) lookAll(ctx context.Context, due []*queue) error {
 			return err
 		}
 		s.mu.Lock()
+		known := q.view.version
 		q.view.learn(st, time.Now().UnixNano())
+		if q.view.version != known {
+			s.signalLocked() // the news are for everybody that waits, not for who looked
+		}
 		s.wakeLocked(q)
 		s.mu.Unlock()
 	}

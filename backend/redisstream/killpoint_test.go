@@ -281,6 +281,7 @@ func TestKillAtEveryScript(t *testing.T) {
 	}
 	_, rng := seeded(t)
 	url := redistest.Shared(t).URL()
+	s := open(t)
 	whole := redistest.Child(t, killEnv, url+" "+redistest.Prefix())
 	parted := redistest.Child(t, killEnv, url+"?partitions=2 "+redistest.Prefix())
 	if whole.Killed || parted.Calls["reserve"] == 0 {
@@ -292,7 +293,9 @@ func TestKillAtEveryScript(t *testing.T) {
 			where, calls = url+"?partitions=2", parted.Calls[x.Name()]
 		}
 		if calls == 0 {
-			t.Errorf("no call of %s in a pass: add one", x.Name())
+			if x != scriptAdd || s.conn.Version.AtLeast(7, 0) { // before, it is the same script as step
+				t.Errorf("no call of %s in a pass: add one", x.Name())
+			}
 			continue
 		}
 		if rounds(0) == 0 && slices.Contains(readers, x) {

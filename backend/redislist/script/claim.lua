@@ -5,6 +5,7 @@
 -- ARGV  1 lane (0 fresh: the waiting list too)  2 most messages, at most 100
 --       3 lease in microseconds  4 nonce of this claim  5 instance  6 most bytes
 -- Returns {1 if there may be more, row, row, ...}; see row in entry.lua.
+proceed(KEYS[8])
 local t = now()
 local lane, max, lease, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 

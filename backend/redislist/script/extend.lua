@@ -3,6 +3,7 @@
 -- KEYS  1 state  2 leases
 -- ARGV  1 lease in microseconds, then two an item: n, and token.nonce| of the claim
 -- Returns for each 0 (extended), 1 (the lease was lost) or 2 (there is no such entry).
+proceed(KEYS[2])
 local t = now()
 local results, ends = {}, {}
 for i = 2, #ARGV, 2 do

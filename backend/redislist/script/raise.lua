@@ -5,6 +5,7 @@
 -- ARGV  1 "redrive" or "drop"  2 how long ids that publishers chose are remembered, in
 --       microseconds, then the ids, at most 100
 -- Returns for each 0 (it was), or 2 (there is no such dead letter).
+proceed(KEYS[4])
 local t = now()
 local remember = tonumber(ARGV[2])
 local results = {}

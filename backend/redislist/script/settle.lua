@@ -13,6 +13,7 @@
 --       failure          as JSON, or ""
 -- Returns for each 0 (settled), 1 (the lease was lost) or 2 (there is no such entry).
 local DONE, RETRY, RELEASE, DEAD, REPEAT, DROP = 1, 2, 3, 4, 5, 6
+proceed(KEYS[4])
 local t = now()
 local remember = tonumber(ARGV[1])
 local results, over, told, free, names, ends, lanes = {}, {}, {}, {}, {}, {}, {{}, {}, {}}

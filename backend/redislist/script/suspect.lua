@@ -6,6 +6,7 @@
 -- ARGV  1 most messages, at most 100  2 lease in microseconds  3 nonce of this claim
 --       4 instance
 -- Returns {0, row, row, ...}; see row in entry.lua.
+proceed(KEYS[4])
 local t = now()
 local out = {0}
 for _, n in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', t, 'LIMIT', 0, ARGV[1])) do
