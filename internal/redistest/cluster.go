@@ -82,6 +82,12 @@ func (p *Pair) AwaitFailover(t testing.TB) {
 		info, err := c.Info(context.Background(), "replication").Result()
 		return err == nil && strings.Contains(info, "role:master")
 	})
+	asked := redis.NewSentinelClient(&redis.Options{Addr: p.Sentinel.Addr})
+	defer func() { _ = asked.Close() }()
+	until(t, "the sentinel to name the new master", func() bool {
+		named, err := asked.GetMasterAddrByName(context.Background(), "main").Result()
+		return err == nil && len(named) == 2 && net.JoinHostPort(named[0], named[1]) == p.Replica.Addr
+	})
 }
 
 func startSentinel(t testing.TB, host, port string) *Server {
