@@ -121,6 +121,14 @@ func orWhole(from time.Time) int64 {
 	return from.UnixMicro()
 }
 
+// learnFloors reads where lanes begin that are dear to read as wholes. What it cannot
+// learn, the first claim reads.
+func (s *Store) learnFloors(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_ = s.floors.Learn(ctx, s)
+}
+
 // floorPatience is how much longer than anything else a look at a whole may take.
 const floorPatience = 4
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/sqlstore"
+	"github.com/redrive/redrive/internal/faulttest"
 )
 
 // holdSnapshot keeps the server from removing rows that are deleted from now on.
@@ -61,63 +61,28 @@ func pagesOf(t testing.TB, s *Store, name string, f func(tx db) error) (pages in
 	return pages
 }
 
-// Beside a held snapshot, claims read no more than where a class begins, also
-// those for some kinds only.
+func floored(s *Store) faulttest.Floored {
+	return faulttest.Floored{
+		Store: s, Floors: &s.floors, First: s.firstDue,
+		Pages: func(t testing.TB, req *redrive.ClaimRequest, from time.Time) int64 {
+			c := claiming{store: s, req: req}
+			c.filter, c.filterArgs = claimFilter(req)
+			return pagesOf(t, s, "claim", func(tx db) error {
+				return tx.run(t.Context(), c.step("pick", c.scan, []any{[]byte(req.Queue), int(req.Lane), orWhole(from)}, req.Max))
+			})
+		},
+		Again: func(t testing.TB) redrive.Store { return connect(t, s) },
+	}
+}
+
 func TestClaimsBesideAHeldSnapshotStayShort(t *testing.T) {
 	s := open(t)
 	holdSnapshot(t)
 	bury(t, s, 20_000)
-	for i := range 20 {
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", Kind: "k" + fmt.Sprint(i%2)}})))
-	}
-	for name, kinds := range map[string][]string{"any": nil, "kinds": {"k1"}} {
-		req := redrive.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x", Kinds: kinds}
-		read := func() int64 {
-			c := claiming{store: s, req: &req}
-			c.filter, c.filterArgs = claimFilter(&req)
-			return pagesOf(t, s, "claim", func(tx db) error {
-				return tx.run(t.Context(), c.step("pick", c.scan, []any{[]byte("a"), 0, orWhole(s.floors.From(&req, 0))}, 1))
-			})
-		}
-		s.floors.Forget("a")
-		whole := read()
-		first, now, err := s.firstDue(t.Context(), sqlstore.Part{Queue: "a", Kinds: kinds})
-		noErr(t, err)
-		if first.IsZero() || first.After(now) {
-			t.Fatalf("%s: it begins at %s, now is %s", name, first, now)
-		}
-		s.floors.Claimed(&req, 0, time.Time{}, time.Minute, first, 1) // reading the whole was dear
-		short := read()
-		t.Logf("%s: a claim reads %d pages, and %d as a whole", name, short, whole)
-		if whole < 5*short {
-			t.Errorf("%s: a claim reads %d pages, and %d as a whole", name, short, whole)
-		}
-		if got, err := s.Claim(t.Context(), req); err != nil || len(got) != 1 {
-			t.Errorf("%s: claimed %+v: %v", name, got, err)
-		}
-	}
+	floored(s).ShortClaims(t)
 }
 
-// A head that is freed is found although its lane was found to begin later.
-func TestFreedHeadsAreNotBelowTheFloor(t *testing.T) {
-	s := open(t)
-	noErr(t, s.Configure(t.Context(), "a", redrive.QueueSettings{OrderByKey: true}))
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{
-		{Queue: "a", ID: "head", Key: "k", Delay: 2 * sqlstore.FloorMargin}, {Queue: "a", ID: "behind", Key: "k"},
-	})))
-	var got []redrive.Delivery
-	for deadline := time.Now().Add(patience); len(got) == 0 && time.Now().Before(deadline); {
-		got = claim(t, s, "a")
-	}
-	if len(got) != 1 || got[0].ID != "head" {
-		t.Fatalf("claimed %+v", got)
-	}
-	s.floors.Claimed(&redrive.ClaimRequest{Queue: "a", Max: 1}, 0, time.Time{}, time.Minute, got[0].LeasedAt, 1)
-	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: got[0].Receipt, Outcome: redrive.OutcomeDone}})))
-	if next := claim(t, s, "a"); len(next) != 1 || next[0].ID != "behind" {
-		t.Errorf("claimed %+v, want what was behind the head", next)
-	}
-}
+func TestFreedHeadsAreNotBelowTheFloor(t *testing.T) { floored(open(t)).FreedHeads(t) }
 
 // BenchmarkClaimHeldSnapshot drains a lane behind dead rows that an old transaction
 // elsewhere keeps the server from removing.

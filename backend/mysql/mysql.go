@@ -89,6 +89,8 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.watcher.Poll)
 	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.upkeep)
 	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
+	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Share(ctx, s) })
+	s.learnFloors(ctx)
 	return s, nil
 }
 

@@ -1,15 +1,14 @@
 package mysql
 
 import (
-	"bytes"
 	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/faulttest"
 )
 
 // bulkOf makes messages whose bodies hold every byte, and some with what takes the
@@ -30,29 +29,6 @@ func bulkOf(n int) []redrive.Message {
 	return msgs
 }
 
-// checkBatch fails unless all messages wait as they were published, in their order.
-func checkBatch(t *testing.T, s *Store, msgs []redrive.Message) {
-	t.Helper()
-	got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: len(msgs) + 1, Lease: redrive.DefaultLease})
-	noErr(t, err)
-	if len(got) != len(msgs) {
-		t.Fatalf("%d messages, want %d", len(got), len(msgs))
-	}
-	for i := range got {
-		m, want := &got[i].Message, &msgs[i]
-		if m.ID != want.ID || m.Kind != want.Kind || !bytes.Equal(m.Body, want.Body) || !slices.EqualFunc(m.Headers, want.Headers, func(a, b redrive.Header) bool { return a.Name == b.Name && bytes.Equal(a.Value, b.Value) }) {
-			t.Errorf("message %d: %v, want %v", i, m, want)
-		}
-	}
-	audits, err := s.Verify(t.Context())
-	noErr(t, err)
-	for i := range audits {
-		if a := &audits[i]; a.Imbalance() != 0 || len(a.Problems) > 0 {
-			t.Errorf("the books of %s: %+v", a.Queue, *a)
-		}
-	}
-}
-
 // A large batch goes by the prepared INSERT, as often as it fits, and the rest as text.
 func TestLargeBatchesAreStoredAsTheyAre(t *testing.T) {
 	for _, n := range []int{bulkRows, 2*bulkRows + 17} {
@@ -60,7 +36,7 @@ func TestLargeBatchesAreStoredAsTheyAre(t *testing.T) {
 			s := open(t)
 			msgs := bulkOf(n)
 			noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
-			checkBatch(t, s, msgs)
+			faulttest.Stored(t, s, "a", msgs)
 		})
 	}
 }
@@ -73,7 +49,7 @@ func TestLargeBatchesWithoutPreparedStatements(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	msgs := bulkOf(bulkRows)
 	noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
-	checkBatch(t, s, msgs)
+	faulttest.Stored(t, s, "a", msgs)
 }
 
 // lostStatement is one that the server does not know.
@@ -94,7 +70,7 @@ func TestLargeBatchesAfterAStatementWasLost(t *testing.T) {
 	withSession(t, s, func(c *session) { c.prepared[text] = lostStatement{conn: c} })
 	msgs := bulkOf(3 * bulkRows)
 	noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
-	checkBatch(t, s, msgs)
+	faulttest.Stored(t, s, "a", msgs)
 	withSession(t, s, func(c *session) {
 		if _, lost := c.prepared[text].(lostStatement); lost || c.prepared[text] == nil {
 			t.Error("it was not prepared anew")

@@ -89,6 +89,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	}
 	s.alive, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.begin(cfg.ConnConfig)
+	s.learnFloors(ctx)
 	return s, nil
 }
 
@@ -207,6 +208,7 @@ func (s *Store) begin(conn *pgx.ConnConfig) {
 	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.watcher.Poll)
 	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.upkeep)
 	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
+	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Share(ctx, s) })
 	if s.listen {
 		sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.hints.send)
 		sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.hints.receive)

@@ -1,11 +1,10 @@
 package postgres
 
 import (
-	"bytes"
-	"slices"
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/faulttest"
 )
 
 // Messages of one call that are due at once share a statement, whichever of them have
@@ -31,34 +30,8 @@ func TestBatchesAreStoredAsTheyAre(t *testing.T) {
 				noErr(t, redrive.FirstError(s.PublishTx(t.Context(), tx.tx, msgs[:10]...)))
 				noErr(t, tx.commit())
 				noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs[10:])))
-				checkBatch(t, s, msgs)
+				faulttest.Stored(t, s, "a", msgs)
 			})
 		})
-	}
-}
-
-// checkBatch fails unless all messages wait as they were published, in their order.
-func checkBatch(t *testing.T, s *Store, msgs []redrive.Message) {
-	t.Helper()
-	got := claim(t, s, "a")
-	if len(got) != len(msgs) {
-		t.Fatalf("%d messages, want %d", len(got), len(msgs))
-	}
-	for i := range got {
-		m, want := &got[i].Message, &msgs[i]
-		same := func(a, b redrive.Header) bool { return a.Name == b.Name && bytes.Equal(a.Value, b.Value) }
-		if m.ID != want.ID || m.Kind != want.Kind || !bytes.Equal(m.Body, want.Body) || !slices.EqualFunc(m.Headers, want.Headers, same) {
-			t.Errorf("message %d: %+v, want %+v", i, m, want)
-		}
-	}
-	audits, err := s.Verify(t.Context())
-	noErr(t, err)
-	for i := range audits {
-		if a := &audits[i]; a.Imbalance() != 0 || len(a.Problems) > 0 {
-			t.Errorf("the books of %s: %+v", a.Queue, *a)
-		}
-	}
-	if len(audits) != 1 || audits[0].Waiting != int64(len(msgs)) {
-		t.Errorf("scanned %+v", audits)
 	}
 }

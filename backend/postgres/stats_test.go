@@ -2,28 +2,14 @@ package postgres
 
 import (
 	"testing"
-	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/faulttest"
 )
 
 func TestStatementErrorsAreCounted(t *testing.T) {
 	s := open(t)
-	failures := func() (n int64) {
-		for _, one := range s.Stats().Statements {
-			if one.Name == "pick_lane" {
-				n = one.Errors
-			}
-		}
-		return n
-	}
-	req := redrive.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x"}
-	if _, err := s.Claim(t.Context(), req); err != nil || failures() != 0 {
-		t.Errorf("%d errors of a claim: %v", failures(), err)
-	}
-	_, err := s.pool.Exec(t.Context(), s.sql.in("ALTER TABLE redrive.message RENAME TO gone"))
-	noErr(t, err)
-	if _, err := s.Claim(t.Context(), req); err == nil || failures() != 1 {
-		t.Errorf("%d errors without the table: %v", failures(), err)
-	}
+	faulttest.StatementErrors(t, s, "pick_lane", func() {
+		_, err := s.pool.Exec(t.Context(), s.sql.in("ALTER TABLE redrive.message RENAME TO gone"))
+		noErr(t, err)
+	})
 }

@@ -34,8 +34,9 @@ const (
 // Floors is where classes of queues begin. The zero value is ready; it is safe for
 // concurrent use.
 type Floors struct {
-	mu sync.Mutex
-	of map[part]*floor
+	mu   sync.Mutex
+	of   map[part]*floor
+	gone map[part]struct{} // had a floor, which others may know
 }
 
 // part is a class of a queue, or the kinds of it that a handler takes.
@@ -57,6 +58,7 @@ type floor struct {
 	from time.Time // nothing is due before; zero: unknown as yet
 	next time.Time // when the whole is looked at again
 	soon time.Time // when it is, if too little was found
+	told time.Time // from, as other processes know it
 }
 
 func partOf(req *redrive.ClaimRequest, class int) part {
@@ -182,7 +184,7 @@ func (f *Floors) Forget(queue string) {
 	defer f.mu.Unlock()
 	for key := range f.of {
 		if key.queue == queue {
-			delete(f.of, key)
+			f.drop(key)
 		}
 	}
 }
@@ -233,7 +235,7 @@ func (f *Floors) look(ctx context.Context, key part, look func(ctx context.Conte
 		return
 	}
 	if err == nil && took < FloorWorth {
-		delete(f.of, key) // the whole is cheap to read again
+		f.drop(key) // the whole is cheap to read again
 		return
 	}
 	if err == nil {

@@ -2,12 +2,14 @@ package sqlstore
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/memory"
 )
 
 var due = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -144,5 +146,47 @@ func TestLooksAtSeveralClassesSetFloors(t *testing.T) {
 		if from := f.OfQueue(seen[i].Queue, seen[i].Class); !from.Equal(want.Add(-FloorMargin)) {
 			t.Errorf("%+v: from %s", seen[i], from)
 		}
+	}
+}
+
+// A process that begins knows where classes begin that another has read as wholes.
+func TestFloorsAreShared(t *testing.T) {
+	store := memory.New()
+	t.Cleanup(func() { _ = store.Close() })
+	var one, other Floors
+	all := redrive.ClaimRequest{Queue: "a", Max: 1}
+	some := redrive.ClaimRequest{Queue: "a", Max: 1, Kinds: []string{"y", "x"}}
+	learned := func(f *Floors) (times []time.Time) {
+		t.Helper()
+		for _, err := range []error{one.Tell(t.Context(), store), f.Learn(t.Context(), store)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return []time.Time{f.From(&all, 2), f.From(&some, 0), f.From(&all, 0)}
+	}
+	check := func(got []time.Time, want ...time.Time) {
+		t.Helper()
+		if !slices.EqualFunc(got, want, time.Time.Equal) {
+			t.Errorf("learned %v, want %v", got, want)
+		}
+	}
+	never := time.Time{}
+	check(learned(&other), never, never, never)
+	one.Claimed(&all, 2, never, time.Minute, due.Add(FloorMargin), 1)
+	one.Claimed(&some, 0, never, time.Minute, due.Add(time.Hour+FloorMargin), 1)
+	check(learned(&other), due, due.Add(time.Hour), never)
+	if stale := other.stale(); len(stale) != 2 {
+		t.Errorf("%d of what was learned are looked at at once", len(stale))
+	}
+
+	one.Claimed(&all, 2, due, time.Millisecond, due.Add(time.Minute+FloorMargin), 1) // it moves on
+	check(learned(&other), due, due.Add(time.Hour), never)                           // which others see for themselves
+	check(learned(new(Floors)), due.Add(time.Minute), due.Add(time.Hour), never)
+
+	one.Forget("a")
+	check(learned(new(Floors)), never, never, never)
+	if one.hasNews() {
+		t.Error("there is nothing to tell")
 	}
 }
