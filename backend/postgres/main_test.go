@@ -30,7 +30,7 @@ func run(m *testing.M) int {
 		return 0
 	}
 	var err error
-	server, err = pgtest.Run(nil)
+	server, err = pgtest.Run(pgtest.Relaxed())
 	switch {
 	case pgtest.Missing(err) && os.Getenv("CI") != "true":
 		fmt.Println("skipped:", err)

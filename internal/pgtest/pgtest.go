@@ -34,6 +34,10 @@ type Server struct {
 // hint says how to get what is missing.
 const hint = "PostgreSQL is not installed; on Debian: apt-get install postgresql-15 (or set REDRIVE_PG_BIN to the folder of its binaries)"
 
+// Relaxed are settings for tests that do not look at durability: nothing is synced. What
+// was committed still survives a kill of the server.
+func Relaxed() map[string]string { return map[string]string{"fsync": "off"} }
+
 // Start starts a server that lives as long as the test. Without the binaries it
 // skips the test, or fails it where CI is true. Settings are lines of
 // postgresql.conf.
