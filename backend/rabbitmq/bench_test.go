@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,11 +22,10 @@ func BenchmarkPublish(b *testing.B) {
 	node := rabbittest.Shared(b)
 	body := make([]byte, benchBody)
 	b.Run("Source", func(b *testing.B) {
-		s := connect(b, addressOf(node, "prefetch=1"), Options{})
-		msgs := make([]redrive.Message, benchBatch)
-		b.ReportAllocs()
-		b.ResetTimer()
-		for range b.N {
+		queue := made(b, node)
+		s := connect(b, at(node.Addr(), "queue="+queue, "prefetch=1"), Options{})
+		send := func() {
+			msgs := make([]redrive.Message, benchBatch)
 			for i := range msgs {
 				msgs[i] = redrive.Message{Queue: s.o.Queue, Body: body}
 			}
@@ -33,15 +33,41 @@ func BenchmarkPublish(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "msgs/s")
+		send() // it connects
+		measured(b, func() {
+			for range b.N {
+				send()
+			}
+		})
 	})
 	b.Run("Bare", func(b *testing.B) {
 		queue := made(b, node)
-		b.ReportAllocs()
-		b.ResetTimer()
-		fill(b, node, queue, body, b.N)
-		b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "msgs/s")
+		connect(b, at(node.Addr(), "queue="+queue, "prefetch=1"), Options{}) // a consumer, as beside the source
+		ch := confirming(b, node)
+		fill(b, ch, queue, body, 1)
+		measured(b, func() { fill(b, ch, queue, body, b.N) })
 	})
+}
+
+// measured calls run, and reports messages a second and the CPU time of this process, of
+// which the bare client's is a part.
+func measured(b *testing.B, run func()) {
+	b.Helper()
+	spent := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := spent()
+	run()
+	b.StopTimer()
+	n := float64(b.N * benchBatch)
+	b.ReportMetric(n/b.Elapsed().Seconds(), "msgs/s")
+	b.ReportMetric(float64((spent()-before).Nanoseconds())/1000/n, "cpu-us/msg")
 }
 
 // made makes a quorum queue.
@@ -54,13 +80,19 @@ func made(b *testing.B, node *rabbittest.Node) string {
 	return name
 }
 
-// fill is a bare publisher: batches with mandatory and confirms.
-func fill(b *testing.B, node *rabbittest.Node, queue string, body []byte, batches int) {
+// confirming opens a channel of a plain client with confirms.
+func confirming(b *testing.B, node *rabbittest.Node) *amqp.Channel {
 	b.Helper()
 	ch := channel(b, node)
 	if err := ch.Confirm(false); err != nil {
 		b.Fatal(err)
 	}
+	return ch
+}
+
+// fill is a bare publisher: batches with mandatory and confirms.
+func fill(b *testing.B, ch *amqp.Channel, queue string, body []byte, batches int) {
+	b.Helper()
 	confirms := make([]*amqp.DeferredConfirmation, benchBatch)
 	for range batches {
 		for i := range confirms {
@@ -79,67 +111,74 @@ func fill(b *testing.B, node *rabbittest.Node, queue string, body []byte, batche
 }
 
 // BenchmarkConsume takes messages and acknowledges them, 100 at a time with one frame and
-// the round trip of a settlement.
+// the round trip of a settlement. Connecting is part of it, in both.
 func BenchmarkConsume(b *testing.B) {
 	node := rabbittest.Shared(b)
 	body := make([]byte, benchBody)
 	b.Run("Source", func(b *testing.B) {
 		queue := made(b, node)
-		fill(b, node, queue, body, b.N)
-		b.ReportAllocs()
-		b.ResetTimer()
-		s := connect(b, at(node.Addr(), "queue="+queue, "prefetch=500"), Options{})
-		done := make([]redrive.Settlement, 0, benchBatch)
-		var since uint64
-		for left := b.N * benchBatch; left > 0; {
-			ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: queue, Max: benchBatch, Lease: time.Minute})
-			if err != nil {
-				b.Fatal(err)
-			}
-			if len(ds) == 0 {
-				events, err := s.Wait(context.Background(), []redrive.Watch{{Queue: queue, Since: since}})
-				if err != nil {
-					b.Fatal(err)
-				}
-				since = events[0].Version
-				continue
-			}
-			done = done[:0]
-			for i := range ds {
-				done = append(done, redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone})
-			}
-			if err := settle(s, done...); err != nil {
-				b.Fatal(err)
-			}
-			left -= len(ds)
-		}
-		b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "msgs/s")
+		fill(b, confirming(b, node), queue, body, b.N)
+		measured(b, func() {
+			consume(b, connect(b, at(node.Addr(), "queue="+queue, "prefetch=500"), Options{}), b.N*benchBatch)
+		})
 	})
 	b.Run("Bare", func(b *testing.B) {
 		queue := made(b, node)
-		fill(b, node, queue, body, b.N)
-		b.ReportAllocs()
-		b.ResetTimer()
-		ch := channel(b, node)
-		if err := ch.Qos(500, 0, false); err != nil {
-			b.Fatal(err)
-		}
-		pushed, err := ch.Consume(queue, "", false, false, false, false, nil)
+		fill(b, confirming(b, node), queue, body, b.N)
+		measured(b, func() { consumeBare(b, channel(b, node), queue, b.N*benchBatch) })
+	})
+}
+
+func consume(b *testing.B, s *Source, left int) {
+	b.Helper()
+	done := make([]redrive.Settlement, 0, benchBatch)
+	var since uint64
+	for left > 0 {
+		ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: s.o.Queue, Max: benchBatch - len(done), Lease: time.Minute})
 		if err != nil {
 			b.Fatal(err)
 		}
-		for n := 1; n <= b.N*benchBatch; n++ {
-			d := <-pushed
-			if n%benchBatch > 0 {
-				continue
-			}
-			if err := d.Ack(true); err != nil {
+		if len(ds) == 0 {
+			events, err := s.Wait(context.Background(), []redrive.Watch{{Queue: s.o.Queue, Since: since}})
+			if err != nil {
 				b.Fatal(err)
 			}
-			if err := ch.Qos(500, 0, false); err != nil {
-				b.Fatal(err)
-			}
+			since = events[0].Version
+			continue
 		}
-		b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "msgs/s")
-	})
+		for i := range ds {
+			done = append(done, redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone})
+		}
+		if len(done) < benchBatch {
+			continue
+		}
+		if err := settle(s, done...); err != nil {
+			b.Fatal(err)
+		}
+		left -= len(done)
+		done = done[:0]
+	}
+}
+
+func consumeBare(b *testing.B, ch *amqp.Channel, queue string, all int) {
+	b.Helper()
+	if err := ch.Qos(500, 0, false); err != nil {
+		b.Fatal(err)
+	}
+	pushed, err := ch.Consume(queue, "", false, false, false, false, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for n := 1; n <= all; n++ {
+		d := <-pushed
+		if n%benchBatch > 0 {
+			continue
+		}
+		if err := d.Ack(true); err != nil {
+			b.Fatal(err)
+		}
+		if err := ch.Qos(500, 0, false); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

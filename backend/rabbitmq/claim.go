@@ -17,6 +17,9 @@ func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.E
 func (s *Source) state() onequeue.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
 	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
 	for lane := range s.buffer {
 		if len(s.buffer[lane]) > 0 {

@@ -122,7 +122,9 @@ func property(p *amqp.Publishing, name, value string) bool {
 func (s *Source) read(it *item, d *redrive.Delivery) {
 	in := &it.d
 	d.Message = redrive.Message{Queue: s.o.Queue, Body: in.Body, PublishedAt: in.Timestamp}
-	d.Headers = make(redrive.Headers, 0, len(in.Headers)+2)
+	if len(in.Headers) > 0 {
+		d.Headers = make(redrive.Headers, 0, len(in.Headers)+2)
+	}
 	readID(&d.Message, in.MessageId)
 	if in.Type != "" {
 		if probe := (redrive.Message{Queue: "q", Kind: in.Type}); probe.Validate() == nil {

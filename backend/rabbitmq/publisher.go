@@ -266,8 +266,10 @@ func (o *outlet) finish(err error) {
 
 // send writes messages. What cannot be written is settled with the channel's end.
 func (o *outlet) send(b *sending, all []outgoing) {
+	slots := make([]slot, len(all))
 	for i := range all {
-		w := &slot{of: b, i: i, id: all[i].msg.MessageId, exchange: all[i].exchange, key: all[i].key}
+		w := &slots[i]
+		*w = slot{of: b, i: i, id: all[i].msg.MessageId, exchange: all[i].exchange, key: all[i].key}
 		o.last++
 		o.mu.Lock()
 		if o.over {

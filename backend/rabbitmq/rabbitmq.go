@@ -82,7 +82,7 @@ type Source struct {
 	hands    map[uint64]*item       // handed out, by delivery tag
 	connects int64
 	version  uint64
-	changed  chan struct{} // closed at a change
+	changed  chan struct{} // closed at a change; nil: nobody waits for one
 	fault    error         // the newest of the connection
 	closed   bool
 }
@@ -127,7 +127,7 @@ func Open(ctx context.Context, url string, o Options) (*Source, error) {
 	}
 	s := &Source{
 		o: o, a: a, out: &publisher{a: a, lock: make(chan struct{}, 1)}, ended: make(chan struct{}), settling: make(chan struct{}, 1),
-		hands: make(map[uint64]*item), changed: make(chan struct{}),
+		hands: make(map[uint64]*item),
 	}
 	s.alive, s.stop = context.WithCancel(context.Background())
 	first, err := s.connect(ctx, true)
@@ -189,15 +189,19 @@ func (s *Source) Close() error {
 // changeLocked wakes everyone who waits for something.
 func (s *Source) changeLocked() {
 	s.version++
-	close(s.changed)
-	s.changed = make(chan struct{})
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
 }
 
 // position names a claim: the channel's number and the delivery tag.
 type position struct{ epoch, tag uint64 }
 
 func (p position) String() string {
-	return strconv.FormatUint(p.epoch, 36) + "/" + strconv.FormatUint(p.tag, 10)
+	var text [34]byte // 13 digits, a slash and 20 digits
+	b := append(strconv.AppendUint(text[:0], p.epoch, 36), '/')
+	return string(strconv.AppendUint(b, p.tag, 10))
 }
 
 func readPosition(text string) (p position, ok bool) {

@@ -15,10 +15,16 @@ func newTags() tags { return tags{low: 1, above: make(map[uint64]struct{})} }
 // including upTo (0: nothing), and single tags above it. Only the tags of acked are to be
 // acknowledged; others are settled by other means that came before.
 func (t *tags) finish(acked, others []uint64) (upTo uint64, single []uint64) {
-	for _, tag := range append(slices.Clone(others), acked...) {
-		t.above[tag] = struct{}{}
+	for _, tags := range [][]uint64{others, acked} {
+		for _, tag := range tags {
+			if tag == t.low { // as most are, in their order
+				t.low++
+			} else {
+				t.above[tag] = struct{}{}
+			}
+		}
 	}
-	for {
+	for len(t.above) > 0 {
 		if _, done := t.above[t.low]; !done {
 			break
 		}

@@ -28,7 +28,10 @@ const (
 // Headers returns the headers of a message as a broker carries them: ours first, then
 // the message's own. The key is among them unless the broker has a place for it.
 func Headers(m *redrive.Message, withKey bool) redrive.Headers {
-	h := make(writer, 0, len(m.Headers)+4)
+	var h writer // most messages of a broker with ids and kinds of its own have nothing else
+	if m.ID != "" || len(m.Headers) > 0 {
+		h = make(writer, 0, len(m.Headers)+4)
+	}
 	h.text(HeaderID, m.ID)
 	h.text(HeaderKind, m.Kind)
 	if withKey {
