@@ -22,7 +22,9 @@ func TestAMemoryAlarmPushesBack(t *testing.T) {
 	accepted := map[string]bool{"before": true}
 	publish(t, s, redrive.Message{ID: "before"})
 	d := claim(t, s, redrive.LaneFresh, 1)
-	node.Control(t, "set_vm_memory_high_watermark", "0")
+	if _, err := node.Control("set_vm_memory_high_watermark", "0"); err != nil {
+		t.Fatal(err)
+	}
 	offered, unknown := 0, 0
 	brokertest.Until(t, "a message is refused as backlogged", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -44,7 +46,9 @@ func TestAMemoryAlarmPushesBack(t *testing.T) {
 		t.Error("what is in hand cannot be settled:", err)
 	}
 	delete(accepted, "before")
-	node.Control(t, "set_vm_memory_high_watermark", "absolute", "1GB")
+	if _, err := node.Control("set_vm_memory_high_watermark", "absolute", "1GB"); err != nil {
+		t.Fatal(err)
+	}
 	brokertest.Until(t, "messages are taken again", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -138,17 +138,16 @@ func (n *Node) Restart() error {
 }
 
 // Control runs rabbitmqctl on the node and returns what it says.
-func (n *Node) Control(t testing.TB, args ...string) string {
-	t.Helper()
+func (n *Node) Control(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, control, append([]string{"--quiet", "--node", n.name}, args...)...) //nolint:gosec // of the test
 	cmd.Dir, cmd.Env = n.dir, append(os.Environ(), n.environment()...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("rabbitmqctl %s: %v: %s", strings.Join(args, " "), err, out)
+		return "", fmt.Errorf("rabbitmqctl %s: %w: %s", strings.Join(args, " "), err, out)
 	}
-	return string(out)
+	return string(out), nil
 }
 
 // Registered waits until quorum queues would survive a crash of the node. Servers before
@@ -176,6 +175,9 @@ func (n *Node) Registered(t testing.TB, queues ...string) {
 		}
 	}
 }
+
+// Name returns what the node is called in its cluster.
+func (n *Node) Name() string { return n.name }
 
 // Addr returns the host and port of AMQP.
 func (n *Node) Addr() string { return n.addr }

@@ -64,8 +64,8 @@ func StartCluster(t testing.TB, count int, o Options) []*Node {
 			t.Fatalf("start RabbitMQ: %v", err)
 		}
 	}
-	if status := nodes[0].Control(t, "eval", "length(rabbit_nodes:all_running())."); strings.TrimSpace(status) != fmt.Sprint(count) {
-		t.Fatalf("of %d nodes %s are in the cluster", count, status)
+	if running, err := nodes[0].Control("eval", "length(rabbit_nodes:all_running())."); strings.TrimSpace(running) != fmt.Sprint(count) {
+		t.Fatalf("of %d nodes %s are in the cluster: %v", count, running, err)
 	}
 	return nodes
 }
