@@ -22,7 +22,9 @@ func TestTheLeadersNodeIsKilled(t *testing.T) {
 	}
 	s := connect(t, at(strings.Join(hosts, ","), "queue=replicated", "declare=true"), Options{Queue: brokertest.Queue})
 	for _, n := range nodes {
-		n.Registered(t, "replicated")
+		if err := n.Registered("replicated"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	leader := func() (*rabbittest.Node, bool) {
 		for _, n := range nodes {

@@ -29,7 +29,9 @@ func TestNodeIsKilledAndRestarts(t *testing.T) {
 			name := rabbittest.Name()
 			s := connect(t, at(node.Addr(), "queue="+name, "declare=true", "type="+kind), Options{Queue: brokertest.Queue})
 			if kind == "quorum" {
-				node.Registered(t, name)
+				if err := node.Registered(name); err != nil {
+					t.Fatal(err)
+				}
 			}
 			faults := 2
 			if os.Getenv("REDRIVE_PROOF_ROUNDS") != "" {

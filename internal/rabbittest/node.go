@@ -3,6 +3,7 @@ package rabbittest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -154,8 +155,7 @@ func (n *Node) Control(args ...string) (string, error) {
 // 4.0 write their names to disk up to seconds after the declaration was answered. One
 // whose name a crash took begins anew: without what was confirmed, and without a leader
 // for as long as nobody asks for an election.
-func (n *Node) Registered(t testing.TB, queues ...string) {
-	t.Helper()
+func (n *Node) Registered(queues ...string) error {
 	file := filepath.Join(n.dir, "data", n.name, "quorum", n.name, "names.dets")
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -168,10 +168,10 @@ func (n *Node) Registered(t testing.TB, queues ...string) {
 			}
 		}
 		if err == nil && missing == "" {
-			return
+			return nil
 		}
 		if time.Now().After(end) {
-			t.Fatalf("quorum queue %q is not registered on disk: %v", missing, err)
+			return errors.Join(fmt.Errorf("quorum queue %q is not registered on disk", missing), err)
 		}
 	}
 }

@@ -78,7 +78,9 @@ func TestANodeKeepsWhatItConfirmed(t *testing.T) {
 	for _, kind := range kinds {
 		put(t, n, kind, kind, count)
 	}
-	n.Registered(t, "quorum")
+	if err := n.Registered("quorum"); err != nil {
+		t.Fatal(err)
+	}
 	kept := func(after string) {
 		t.Helper()
 		if err := n.Restart(); err != nil {

@@ -22,10 +22,17 @@ func rabbit(dead string) func(*testing.T, server) *world {
 		n := rabbittest.Start(t, rabbittest.Options{})
 		name := "orders"
 		url := "rabbitmq://guest:guest@ADDR/?queue=" + name + "&declare=true"
+		quorum := []string{name}
 		if dead != "" {
 			url += "&dead=" + dead
+			quorum = append(quorum, name+".dead", "redrive.delay-00", "redrive.delay-24")
 		}
-		s := server{addr: n.Addr(), url: at(url), kill: func() error { n.Kill(); return nil }, resume: n.Restart}
+		kill := func() error {
+			err := n.Registered(quorum...) // at once, but for a queue that was made just now
+			n.Kill()
+			return err
+		}
+		s := server{addr: n.Addr(), url: at(url), kill: kill, resume: n.Restart}
 		w, store := sourced(t, "rabbitmq", s, beside, dead != "")
 		opened, err := openSource(t.Context(), &w.direct) // it makes the queues
 		if err == nil {
