@@ -40,7 +40,7 @@ func TestTheLeadersNodeIsKilled(t *testing.T) {
 		}
 		return nil, false
 	}
-	brokertest.UnderLoad(t, s, rounds(), func(int) {
+	brokertest.UnderLoad(t, rounds(), func(int) {
 		var of *rabbittest.Node
 		brokertest.Until(t, "the queue has a leader", func() (ok bool) {
 			of, ok = leader()
@@ -55,5 +55,5 @@ func TestTheLeadersNodeIsKilled(t *testing.T) {
 		if err := of.Restart(); err != nil {
 			t.Fatal(err)
 		}
-	})
+	}, s)
 }

@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"testing"
@@ -22,41 +23,28 @@ func rounds() int {
 // without its process.
 func TestNodeIsKilledAndRestarts(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"quorum", "classic"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			node := rabbittest.Start(t, rabbittest.Options{})
-			name := rabbittest.Name()
-			s := connect(t, at(node.Addr(), "queue="+name, "declare=true", "type="+kind), Options{Queue: brokertest.Queue})
-			if kind == "quorum" {
-				if err := node.Registered(name); err != nil {
-					t.Fatal(err)
-				}
-			}
-			faults := 2
-			if os.Getenv("REDRIVE_PROOF_ROUNDS") != "" {
-				faults = 3 * rounds()
-			}
-			brokertest.UnderLoad(t, s, faults, func(i int) {
-				switch i % 3 {
-				case 0:
-					if err := node.Stop(); err != nil {
-						t.Error(err)
-					}
-				case 1:
-					node.Kill()
-				case 2:
-					for _, what := range []string{"stop_app", "start_app"} {
-						if _, err := node.Control(what); err != nil {
-							t.Error(err)
-						}
-					}
-					return
-				}
-				if err := node.Restart(); err != nil {
-					t.Fatal(err)
-				}
-			})
-		})
+	node := rabbittest.Start(t, rabbittest.Options{})
+	quorum := connect(t, at(node.Addr(), "queue=quorum", "declare=true"), Options{Queue: brokertest.Queue})
+	classic := connect(t, at(node.Addr(), "queue=classic", "declare=true", "type=classic"), Options{Queue: brokertest.Queue})
+	if err := node.Registered("quorum"); err != nil {
+		t.Fatal(err)
 	}
+	ways := []func() error{
+		func() error { return errors.Join(node.Stop(), node.Restart()) },
+		func() error { node.Kill(); return node.Restart() },
+		func() error {
+			_, stopped := node.Control("stop_app")
+			_, started := node.Control("start_app")
+			return errors.Join(stopped, started)
+		},
+	}
+	faults := 2
+	if os.Getenv("REDRIVE_PROOF_ROUNDS") != "" {
+		faults = len(ways) * rounds()
+	}
+	brokertest.UnderLoad(t, faults, func(i int) {
+		if err := ways[i%len(ways)](); err != nil {
+			t.Fatal(err)
+		}
+	}, quorum, classic)
 }

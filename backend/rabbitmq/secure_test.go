@@ -13,10 +13,9 @@ import (
 
 // TestTLS speaks TLS with a node whose certificate an authority of its own signed.
 func TestTLS(t *testing.T) {
-	t.Parallel()
-	node := rabbittest.Start(t, rabbittest.Options{TLS: true})
+	node, name := rabbittest.Shared(t), rabbittest.Name()
 	secure := func(host string, more ...string) string {
-		return strings.Replace(at(host, append([]string{"queue=secure", "declare=true"}, more...)...), "rabbitmq://", "rabbitmqs://", 1)
+		return strings.Replace(at(host, append([]string{"queue=" + name, "declare=true"}, more...)...), "rabbitmq://", "rabbitmqs://", 1)
 	}
 	s := connect(t, secure(node.AddrTLS(), "tls_ca="+node.Authority()), Options{})
 	publish(t, s, redrive.Message{ID: "m"})
@@ -37,7 +36,7 @@ func TestTLS(t *testing.T) {
 	}
 	// What attaches dead letters, and publishes to a broker, connects the same way.
 	for ca, works := range map[string]bool{"&tls_ca=" + node.Authority(): true, "": false} {
-		a, err := broker.Parse("rabbitmqs://guest:guest@" + node.AddrTLS() + "/?queue=secure" + ca)
+		a, err := broker.Parse("rabbitmqs://guest:guest@" + node.AddrTLS() + "/?queue=" + name + ca)
 		if err != nil {
 			t.Fatal(err)
 		}

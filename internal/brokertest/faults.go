@@ -24,8 +24,13 @@ type load struct {
 	mu       sync.Mutex
 	offered  map[string]int // how often it may have been published, by id
 	accepted map[string]bool
+	waiting  map[string]bool // accepted, not handled
 	handled  map[string]int
 	attempts int // most of one message
+
+	store  *memory.Store
+	enough func() // ends publishing
+	stop   func() // ends handling
 }
 
 func (l *load) fails(id string) bool {
@@ -42,19 +47,22 @@ func (l *load) handle(_ context.Context, d *redrive.Delivery) error {
 		return errors.New("the line is busy")
 	}
 	l.handled[d.ID]++
+	delete(l.waiting, d.ID)
 	return nil
 }
 
 // left counts the accepted messages that are not handled.
-func (l *load) left() (left, accepted int) {
+func (l *load) left() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id := range l.accepted {
-		if l.handled[id] == 0 {
-			left++
-		}
-	}
-	return left, len(l.accepted)
+	return len(l.waiting)
+}
+
+// count counts the accepted messages.
+func (l *load) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.accepted)
 }
 
 // publish publishes a batch until each message was acknowledged once.
@@ -73,11 +81,14 @@ func (l *load) publish(ctx context.Context, s redrive.Sink, from int) {
 		cancel()
 		l.mu.Lock()
 		for i, err := range errs {
-			if err == nil || errors.Is(err, redrive.ErrUnknown) {
+			if err == nil || errors.Is(err, redrive.ErrUnknown) || errors.Is(err, redrive.ErrBacklogged) {
 				l.offered[msgs[i].ID]++
 			}
 			if err == nil || errors.Is(err, redrive.ErrDuplicate) {
 				l.accepted[msgs[i].ID] = true
+				if l.handled[msgs[i].ID] == 0 {
+					l.waiting[msgs[i].ID] = true
+				}
 				delete(open, msgs[i].ID)
 			}
 		}
@@ -95,42 +106,65 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// UnderLoad publishes and handles messages while faults happen, each after some hundred
-// messages more, and accounts for them: what was acknowledged is handled, and no message
-// more often than it was published and handed out anew by a fault. Publishing goes on
-// until the last fault is over. A fault that kills the server brings it back, too.
-func UnderLoad(t *testing.T, s backendtest.SourceSink, faults int, fault func(i int)) {
+// UnderLoad publishes to sources and handles their messages while faults happen, each
+// after some hundred messages more, and accounts for them: what was acknowledged is
+// handled, and no message more often than it was published and handed out anew by a
+// fault. Publishing goes on until the last fault is over. A fault that kills the server
+// brings it back, too.
+func UnderLoad(t *testing.T, faults int, fault func(i int), sources ...backendtest.SourceSink) {
 	t.Helper()
-	const between = 300
-	l := &load{offered: make(map[string]int), accepted: make(map[string]bool), handled: make(map[string]int)}
-	store := memory.New()
-	stop := Consume(t, store, 0, l.handle, redrive.QueueOptions{Sources: []redrive.Source{s}, Concurrency: 16, Policy: soon})
+	loads := make([]*load, len(sources))
+	for i, s := range sources {
+		loads[i] = newLoad(t, s)
+	}
+	for i := range faults {
+		more(t, loads)
+		fault(i)
+	}
+	more(t, loads)
+	for _, l := range loads {
+		l.finish(t, faults)
+	}
+}
+
+// newLoad begins to publish to a source and to handle what comes.
+func newLoad(t *testing.T, s backendtest.SourceSink) *load {
+	t.Helper()
+	l := &load{offered: make(map[string]int), accepted: make(map[string]bool), waiting: make(map[string]bool), handled: make(map[string]int), store: memory.New()}
+	l.stop = Consume(t, l.store, 0, l.handle, redrive.QueueOptions{Sources: []redrive.Source{s}, Concurrency: 16, Policy: soon})
 	over, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var publisher sync.WaitGroup
 	publisher.Go(func() {
 		for at := 0; over.Err() == nil; at += loadBatch {
-			for left, _ := l.left(); left > loadBacklog && over.Err() == nil; left, _ = l.left() {
+			for l.left() > loadBacklog && over.Err() == nil {
 				pause(over, 5*time.Millisecond)
 			}
 			l.publish(t.Context(), s, at)
 		}
 	})
-	for i := range faults {
-		_, before := l.left()
-		Until(t, "messages are accepted", func() bool { _, now := l.left(); return now >= before+between })
-		fault(i)
-	}
-	_, before := l.left()
-	Until(t, "messages are accepted after the last fault", func() bool { _, now := l.left(); return now >= before+between })
-	cancel()
-	publisher.Wait()
-	Until(t, "all are handled", func() bool { left, _ := l.left(); return left == 0 })
-	stop()
-	l.check(t, store, faults)
+	l.enough = func() { cancel(); publisher.Wait() }
+	return l
 }
 
-func (l *load) check(t *testing.T, store redrive.Store, faults int) {
+// more waits until each load has some hundred messages more.
+func more(t *testing.T, loads []*load) {
+	t.Helper()
+	const between = 300
+	for _, l := range loads {
+		before := l.count()
+		Until(t, "messages are accepted", func() bool { return l.count() >= before+between })
+	}
+}
+
+func (l *load) finish(t *testing.T, faults int) {
+	t.Helper()
+	l.enough()
+	Until(t, "all are handled", func() bool { return l.left() == 0 })
+	l.stop()
+	l.check(t, faults)
+}
+
+func (l *load) check(t *testing.T, faults int) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +180,7 @@ func (l *load) check(t *testing.T, store redrive.Store, faults int) {
 		t.Errorf("a message had %d attempts, expected at most %d", l.attempts, most)
 	}
 	t.Logf("%d messages accepted through %d faults, none lost, %d perhaps published again, %d handled again, at most %d attempts", len(l.accepted), faults, repeated, again, l.attempts)
-	counts, err := store.Counts(t.Context(), Queue)
+	counts, err := l.store.Counts(t.Context(), Queue)
 	if err != nil || len(counts) != 1 || counts[0].AllDead() != 0 {
 		t.Errorf("%+v, %v", counts, err)
 	}

@@ -101,7 +101,7 @@ func Shared(t testing.TB) *Node {
 			t.Fatal(err)
 		}
 		shared.dir = dir
-		if shared.node, err = create(dir, Options{Vhosts: []string{"other"}}); err != nil {
+		if shared.node, err = create(dir, Options{Vhosts: []string{"other"}, TLS: true}); err != nil {
 			t.Fatalf("start RabbitMQ: %v", err)
 		}
 	}

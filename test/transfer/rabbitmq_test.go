@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -96,7 +97,9 @@ func (b *rabbitNode) publish(t *testing.T, body string) {
 		if err != nil {
 			return false
 		}
-		ok, err := sent.WaitContext(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a channel that published to a queue without a leader may wait for ever
+		defer cancel()
+		ok, err := sent.WaitContext(ctx)
 		return ok && err == nil
 	})
 }
