@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive/internal/redistest"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -125,5 +126,28 @@ func TestPullEndsWithTheDaemon(t *testing.T) {
 	d.shutdown()
 	if log := d.log.String(); strings.Contains(log, "could not be given back") {
 		t.Error("a claim was not given back")
+	}
+}
+
+// TestPullOutlivesTheDaemon: where leases stand in a server, a shutdown does not wait for
+// what a worker holds, and the next daemon takes its settlement.
+func TestPullOutlivesTheDaemon(t *testing.T) {
+	r := redistest.Start(t, redistest.Options{})
+	const longerThanTheTest = "1h"
+	yaml := fmt.Sprintf("{store: %q, queues: {q: {}}, grace: %s}", r.URL(), longerThanTheTest)
+	d := start(t, parse(t, yaml), nil)
+	get[api.Accepted](d, 202, http.MethodPost, "/v1/queues/q/messages", "x")
+	m := d.claims(1, `{"lease":"1h","worker":"w-1"}`)[0]
+	d.shutdown()
+	d = start(t, parse(t, yaml), nil)
+	d.claims(0, "")
+	if got := get[api.Results](d, 200, http.MethodPost, "/v1/queues/q/extensions", fmt.Sprintf(`{"receipts":[%q],"lease":"1h"}`, m.Receipt)); got.Items[0].Status != api.ResultExtended {
+		t.Errorf("%+v", got)
+	}
+	if got := d.settle(fmt.Sprintf(`{"receipt":%q,"outcome":"done"}`, m.Receipt)); got[0].Status != api.ResultSettled {
+		t.Errorf("%+v", got)
+	}
+	if q := get[api.Queue](d, 200, http.MethodGet, "/v1/queues/q", ""); q.Books.Done != 1 {
+		t.Errorf("%+v", q.Books)
 	}
 }

@@ -317,12 +317,20 @@ func (s *Server) drain() {
 	}
 }
 
-// drainPull lets workers settle what they hold for the time of grace, and then gives
-// it back: a shutdown is no failure of theirs.
+// drainPull hands out nothing more to workers. What they hold stays theirs where leases
+// outlive this process: the next daemon takes their settlements. Else they have the time
+// of grace to settle it, and then it is given back: a shutdown is no failure of theirs.
 func (s *Server) drainPull() {
 	pull := s.app.pull
 	pull.Drain()
-	if n := pull.Holding(); n > 0 {
+	n := pull.Holding()
+	if s.app.store.Caps().KeepsLeases {
+		if n > 0 {
+			s.log.LogAttrs(context.Background(), slog.LevelInfo, "workers hold messages, which the next daemon lets them settle until their leases run out", slog.Int("messages", n))
+		}
+		return
+	}
+	if n > 0 {
 		s.log.LogAttrs(context.Background(), slog.LevelInfo, "waiting for workers to settle what they hold; then it is given back, uncounted",
 			slog.Int("messages", n), slog.Duration("at_most", s.cfg.Grace.Std()))
 	}

@@ -194,7 +194,7 @@ func (s *Store) Stats() redrive.StoreStats {
 func (s *Store) Caps() redrive.Caps {
 	return redrive.Caps{
 		Name: "mysql", MaxDelay: redrive.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
-		Fenced: true, Filters: true, MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		Fenced: true, Filters: true, MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
 		Identity: redrive.IdentityMessage, Transfer: redrive.TransferTransaction,
 	}
 }

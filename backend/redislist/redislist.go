@@ -160,7 +160,7 @@ const rightsQueue = "RIGHTS"
 func (s *Source) Caps() redrive.Caps {
 	c := redrive.Caps{
 		Name: "redislist", MaxDelay: redrive.Never, DeadLetters: s.o.KeepDead, KeepsHistory: true, Repeats: true,
-		Fenced: true, MarksClaims: true, Remembers: s.o.Remember > 0, Expires: true, Identity: redrive.IdentityMessage,
+		Fenced: true, MarksClaims: true, KeepsLeases: true, Remembers: s.o.Remember > 0, Expires: true, Identity: redrive.IdentityMessage,
 	}
 	if s.o.KeepDead {
 		c.Transfer = redrive.TransferOneStep

@@ -191,7 +191,7 @@ func (s *Store) Caps() redrive.Caps {
 	return redrive.Caps{
 		Name: "redisstream", MaxDelay: redrive.Never,
 		DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: !s.apart(), Fenced: true, Filters: true,
-		MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
 		Identity: redrive.IdentityMessage, Transfer: redrive.TransferOneStep,
 	}
 }
