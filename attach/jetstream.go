@@ -2,82 +2,51 @@ package attach
 
 import (
 	"context"
-	"errors"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/jetstream"
 	"github.com/redrive/redrive/dialect"
 	"github.com/redrive/redrive/internal/broker"
 )
 
-// streamOrigin reads a stream by its sequences, without a consumer: so it works on streams of
-// every retention, and takes nothing from anybody's consumer.
+// streamOrigin reads a stream by its sequences.
 type streamOrigin struct {
 	o       *Options
-	conn    *nats.Conn
-	stream  jetstream.Stream
+	reader  *jetstream.Reader
+	stream  string
 	created string
 	at      uint64 // next sequence
-	last    uint64 // as of the start
 }
 
 func openJetStream(ctx context.Context, a *broker.Address, o *Options) (origin, error) {
-	conn, js, err := a.DialJetStream(ctx)
-	for _, name := range broker.NATSParameters {
-		a.Take(name)
-	}
-	if err == nil {
-		err = a.Rest()
-	}
+	reader, err := jetstream.OpenReader(ctx, a.Text(), o.Queue)
 	if err != nil {
-		if conn != nil {
-			conn.Close()
-		}
 		return nil, err
 	}
-	s := &streamOrigin{o: o, conn: conn}
-	if s.stream, err = js.Stream(ctx, a.Name); err != nil {
-		conn.Close()
-		return nil, failed(a, err, "is there such a stream?")
-	}
-	info := s.stream.CachedInfo()
-	s.created, s.at, s.last = info.Created.UTC().Format(time.RFC3339Nano), max(info.State.FirstSeq, 1), info.State.LastSeq
+	s := &streamOrigin{o: o, reader: reader}
+	name, created := reader.Stream()
+	s.stream, s.created = name, created.UTC().Format(time.RFC3339Nano)
 	return s, nil
 }
 
 func (s *streamOrigin) next(ctx context.Context) ([]letter, error) {
-	var letters []letter
-	for len(letters) < batch {
-		if !s.o.Follow && s.at > s.last {
+	found, err := s.reader.Read(ctx, s.at, batch)
+	if err != nil {
+		if ctx.Err() != nil && s.o.Follow {
+			return nil, nil
+		}
+		return nil, err
+	}
+	letters := make([]letter, 0, len(found))
+	for i := range found {
+		if !s.o.Follow && found[i].Sequence > s.reader.Last() {
 			break
 		}
-		m, err := s.stream.GetMsg(ctx, s.at, jetstream.WithGetMsgSubject(">"))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			if s.o.Follow {
-				return letters, nil
-			}
-			s.at = s.last + 1
-			break
-		}
-		if err != nil {
-			if ctx.Err() != nil && s.o.Follow {
-				return letters, nil
-			}
-			return nil, err
-		}
-		if !s.o.Follow && m.Sequence > s.last {
-			s.at = m.Sequence
-			break
-		}
-		s.at = m.Sequence + 1
-		letters = append(letters, s.letter(m))
+		s.at = found[i].Sequence + 1
+		letters = append(letters, s.letter(&found[i]))
 	}
 	if len(letters) == 0 && !s.o.Follow {
 		return nil, io.EOF
@@ -85,37 +54,27 @@ func (s *streamOrigin) next(ctx context.Context) ([]letter, error) {
 	return letters, nil
 }
 
-func (s *streamOrigin) letter(m *jetstream.RawStreamMsg) letter {
-	stream, sequence := s.stream.CachedInfo().Config.Name, strconv.FormatUint(m.Sequence, 10)
+func (s *streamOrigin) letter(m *jetstream.Stored) letter {
+	sequence := strconv.FormatUint(m.Sequence, 10)
 	l := letter{
-		position: stream + "/" + sequence, certain: true, handle: m.Sequence,
-		id: redrive.DeriveID("attach", "jetstream", stream, s.created, sequence),
+		position: s.stream + "/" + sequence, certain: true, handle: m.Sequence,
+		id: redrive.DeriveID("attach", "jetstream", s.stream, s.created, sequence),
 	}
-	l.message.Body = m.Data
-	for _, name := range slices.Sorted(maps.Keys(m.Header)) {
-		for _, v := range m.Header[name] {
-			l.message.Headers.Add(name, v)
-		}
-	}
+	l.message.Body, l.message.Headers = m.Body, m.Native
 	return l
 }
 
 // settle deletes what is durable.
 func (s *streamOrigin) settle(ctx context.Context, durable, _ []letter) error {
+	sequences := make([]uint64, len(durable))
 	for i := range durable {
-		sequence, _ := durable[i].handle.(uint64)
-		if err := s.stream.DeleteMsg(ctx, sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-			return err
-		}
+		sequences[i], _ = durable[i].handle.(uint64)
 	}
-	return nil
+	return s.reader.Delete(ctx, sequences...)
 }
 
 func (s *streamOrigin) name(p *dialect.Place, name string) { p.Subject = name }
 
 func (s *streamOrigin) unread() int64 { return 0 }
 
-func (s *streamOrigin) close() error {
-	s.conn.Close()
-	return nil
-}
+func (s *streamOrigin) close() error { return s.reader.Close() }

@@ -150,6 +150,29 @@ func (p *place) connect(ctx context.Context, more ...nats.Option) (*nats.Conn, e
 	return nc, nil
 }
 
+// Dial connects to the servers of an address as [Open] takes it, which need not name a
+// stream, and returns the connection with JetStream of the address's domain. It fails if
+// no server answers, or if JetStream is not enabled there.
+func Dial(ctx context.Context, address string) (*nats.Conn, jetstream.JetStream, error) {
+	at, err := parse(address)
+	if err != nil {
+		return nil, nil, openError(err, "write it as nats://host:4222")
+	}
+	nc, err := at.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := at.api(nc)
+	if err == nil {
+		_, err = js.AccountInfo(ctx)
+	}
+	if err != nil {
+		nc.Close()
+		return nil, nil, openError(err, "enable JetStream on the server and for the account")
+	}
+	return nc, js, nil
+}
+
 // api is JetStream of the address's domain.
 func (p *place) api(nc *nats.Conn) (jetstream.JetStream, error) {
 	options := []jetstream.JetStreamOpt{jetstream.WithPublishAsyncMaxPending(publishPending),

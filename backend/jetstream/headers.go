@@ -87,17 +87,23 @@ func unpackHeaders(text string) (all redrive.Headers, ok bool) {
 	return all, err == nil
 }
 
-// readHeaders puts headers into a message. Names come in the order of the alphabet.
+// readHeaders puts headers into a message.
 func readHeaders(m *redrive.Message, h nats.Header) {
+	for _, v := range wholeHeaders(h) {
+		native.Read(m, v.Name, v.Value)
+	}
+}
+
+// wholeHeaders returns headers as they were given to NATS, those of others in the order
+// of the alphabet.
+func wholeHeaders(h nats.Header) redrive.Headers {
 	if packed := h[headerPacked]; len(packed) == 1 {
 		if all, ok := unpackHeaders(packed[0]); ok {
-			for i := range all {
-				native.Read(m, all[i].Name, all[i].Value)
-			}
-			return
+			return all
 		}
 	}
 	_, ours := h[native.HeaderID]
+	all := make(redrive.Headers, 0, len(h))
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		plain := name
 		if rest, ok := strings.CutPrefix(name, carried); ok {
@@ -106,7 +112,8 @@ func readHeaders(m *redrive.Message, h nats.Header) {
 			continue
 		}
 		for _, value := range h[name] {
-			native.Read(m, plain, []byte(value))
+			all.Add(plain, value)
 		}
 	}
+	return all
 }

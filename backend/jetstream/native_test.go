@@ -28,10 +28,8 @@ func read(t testing.TB, address string) (all []Stored) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := r.Each(context.Background(), 0, func(batch []Stored) error {
-		all = append(all, batch...)
-		return nil
-	}); err != nil {
+	all, err = r.Read(context.Background(), 0, 10_000)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return all
@@ -212,9 +210,14 @@ func TestReader(t *testing.T) {
 	if n, err := reader.Count(t.Context()); n != 597 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	n := 0
-	if err := reader.Each(t.Context(), 590, func(batch []Stored) error { n += len(batch); return nil }); err != nil || n != 9 {
-		t.Errorf("%d behind 590, %v", n, err)
+	if got, err := reader.Read(t.Context(), 591, 5); err != nil || len(got) != 5 || got[4].Sequence != 595 {
+		t.Errorf("%d from 591, %v", len(got), err)
+	}
+	if got, err := reader.Read(t.Context(), 0, 2); err != nil || len(got) != 2 || got[0].Sequence != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := reader.Read(t.Context(), 591, 1000); err != nil || len(got) != 9 || reader.Last() != 600 {
+		t.Errorf("%d from 591, %v", len(got), err)
 	}
 	m := all[0].Message
 	m.Redrives++

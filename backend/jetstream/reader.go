@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,11 +13,8 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// readBatch is how many messages a [Reader] hands over at once, at most.
-const readBatch = 256
-
-// deletesAtOnce is how many deletions a [Reader] has under way.
-const deletesAtOnce = 32
+// atOnce is how many requests a [Reader] has under way.
+const atOnce = 32
 
 // Stored is a message as it stands in a stream.
 type Stored struct {
@@ -24,13 +22,16 @@ type Stored struct {
 	Sequence        uint64
 	Subject         string
 	Stream          string
+	Native          redrive.Headers // all of them, also those that became part of Message
 }
 
-// Reader reads a stream from its start without a durable consumer, as one reads a stream
-// of dead letters. It is safe for concurrent use.
+// Reader reads a stream by its sequences, without a consumer, as one reads a stream of
+// dead letters: so it reads streams of every retention, and takes nothing from anybody.
+// It is safe for concurrent use.
 type Reader struct {
 	s      *Source // that consumes nothing
 	stream jetstream.Stream
+	last   uint64 // as of the start
 }
 
 // OpenReader connects to the stream of an address as [Open] takes it. The messages that
@@ -58,9 +59,20 @@ func OpenReader(ctx context.Context, address, queue string) (*Reader, error) {
 		s.nc.Close()
 		return nil, s.streamError(err)
 	}
-	s.consumer.created = r.stream.CachedInfo().Created
+	info := r.stream.CachedInfo()
+	s.consumer.created, r.last = info.Created, info.State.LastSeq
 	return r, nil
 }
+
+// Stream returns what names the stream: its name, and when it was made, which tells it
+// from another of the same name.
+func (r *Reader) Stream() (name string, created time.Time) {
+	return r.s.at.stream, r.s.consumer.created
+}
+
+// Last returns the sequence of the newest message when the reader was opened, 0 if there
+// was none.
+func (r *Reader) Last() uint64 { return r.last }
 
 // Close disconnects.
 func (r *Reader) Close() error {
@@ -77,74 +89,74 @@ func (r *Reader) Count(ctx context.Context) (uint64, error) {
 	return info.State.Msgs, nil
 }
 
-// Each hands over the messages behind a sequence, in order and up to what was the last
-// when it was called, in batches, until each returns an error.
-func (r *Reader) Each(ctx context.Context, after uint64, each func(batch []Stored) error) error {
-	info, err := r.stream.Info(ctx)
-	if err != nil {
-		return r.fault("read", err)
+// Read returns up to n messages from a sequence on, in their order; nothing if there are
+// none now.
+func (r *Reader) Read(ctx context.Context, from uint64, n int) ([]Stored, error) {
+	filter := r.s.at.subject
+	if filter == "" {
+		filter = ">"
 	}
-	last := info.State.LastSeq
-	if info.State.Msgs == 0 || after >= last {
-		return nil
-	}
-	var filter []string
-	if r.s.at.subject != "" {
-		filter = []string{r.s.at.subject}
-	}
-	consumer, err := r.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1, FilterSubjects: filter})
-	if err != nil {
-		return r.fault("read", err)
-	}
-	if left, err := consumer.Info(ctx); err != nil || left.NumPending == 0 {
-		return r.fault("read", err)
-	}
-	iter, err := consumer.Messages(jetstream.PullMaxMessages(readBatch))
-	if err != nil {
-		return r.fault("read", err)
-	}
-	defer iter.Stop()
-	var batch []Stored
-	for {
-		m, err := iter.Next(jetstream.NextContext(ctx))
+	var all []Stored
+	for from = max(from, 1); len(all) < n; {
+		m, err := r.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(filter))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return all, nil
+		}
 		if err != nil {
-			return r.fault("read", err)
+			return nil, r.fault("read", err)
 		}
-		meta, err := m.Metadata()
+		all = append(all, r.stored(m))
+		from = m.Sequence + 1
+		// Where nothing was deleted the others follow one after the other.
+		run, err := r.run(ctx, from, min(n-len(all), atOnce))
 		if err != nil {
-			return r.fault("read", err)
+			return nil, err
 		}
-		if meta.Sequence.Stream <= last {
-			batch = append(batch, r.stored(m, meta))
-		}
-		end := meta.NumPending == 0 || meta.Sequence.Stream >= last
-		if len(batch) == readBatch || end && len(batch) > 0 {
-			if err := each(batch); err != nil {
-				return err
-			}
-			batch = nil
-		}
-		if end {
-			return nil
-		}
+		all = append(all, run...)
+		from += uint64(len(run))
 	}
+	return all, nil
 }
 
-func (r *Reader) stored(m jetstream.Msg, meta *jetstream.MsgMetadata) Stored {
-	it := &item{msg: &nats.Msg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}, meta: &nats.MsgMetadata{
-		Sequence: nats.SequencePair{Stream: meta.Sequence.Stream}, Timestamp: meta.Timestamp, Stream: meta.Stream}}
-	d := Stored{Message: r.s.message(it.msg, it.meta), Sequence: meta.Sequence.Stream, Subject: m.Subject(), Stream: meta.Stream}
+// run asks for n sequences at once and returns what stands there up to the first gap.
+func (r *Reader) run(ctx context.Context, from uint64, n int) ([]Stored, error) {
+	if r.s.at.subject != "" { // those of other subjects are gaps
+		return nil, nil
+	}
+	found, errs := make([]*jetstream.RawStreamMsg, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { found[i], errs[i] = r.stream.GetMsg(ctx, from+uint64(i)) })
+	}
+	all.Wait()
+	var run []Stored
+	for i := range n {
+		if errors.Is(errs[i], jetstream.ErrMsgNotFound) {
+			return run, nil
+		}
+		if errs[i] != nil {
+			return nil, r.fault("read", errs[i])
+		}
+		run = append(run, r.stored(found[i]))
+	}
+	return run, nil
+}
+
+func (r *Reader) stored(m *jetstream.RawStreamMsg) Stored {
+	it := &item{msg: &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, meta: &nats.MsgMetadata{
+		Sequence: nats.SequencePair{Stream: m.Sequence}, Timestamp: m.Time, Stream: r.s.at.stream}}
+	d := Stored{Message: r.s.message(it.msg, it.meta), Sequence: m.Sequence, Subject: m.Subject, Stream: r.s.at.stream}
 	if d.ID == "" {
 		d.ID = r.s.positionID(it)
 	}
+	d.Native = wholeHeaders(m.Header)
 	return d
 }
 
 // Delete removes messages from the stream, for good. One that is not there is no error.
 func (r *Reader) Delete(ctx context.Context, sequences ...uint64) error {
 	errs := make([]error, len(sequences))
-	slots := make(chan struct{}, deletesAtOnce)
+	slots := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
 	for i, sequence := range sequences {
 		slots <- struct{}{}

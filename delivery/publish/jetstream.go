@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	source "github.com/redrive/redrive/backend/jetstream"
 	"github.com/redrive/redrive/internal/broker"
 )
 
@@ -17,7 +18,7 @@ type streamSender struct {
 }
 
 func newJetStream(ctx context.Context, a *broker.Address) (sender, error) {
-	conn, js, err := a.DialJetStream(ctx)
+	conn, js, err := source.Dial(ctx, a.Text())
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ type Address struct {
 	Name   string      // topic, queue or stream; "": none is named
 	Query  url.Values  // what else is said
 	redis  string
+	text   string
 }
 
 // forms are how addresses are written.
@@ -81,7 +82,7 @@ var ports = map[Kind]string{Kafka: kafkaconn.Port, JetStream: ":4222"}
 // may hold a password.
 func Parse(text string) (*Address, error) {
 	scheme, _, _ := strings.Cut(text, ":")
-	a := &Address{}
+	a := &Address{text: text}
 	switch scheme {
 	case "kafka", "kafkas":
 		a.Kind, a.Secure = Kafka, scheme == "kafkas"
@@ -131,6 +132,9 @@ func allForms() string {
 
 // Take returns a parameter and removes it.
 func (a *Address) Take(name string) string { return address.Take(a.Query, name) }
+
+// Text returns the address as it was written, which may show a password.
+func (a *Address) Text() string { return a.text }
 
 // Rest fails if parameters are left that nobody took.
 func (a *Address) Rest() error {
