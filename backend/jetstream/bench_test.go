@@ -40,6 +40,7 @@ func benchMessages(n int) []redrive.Message {
 func BenchmarkPublishBare(b *testing.B) {
 	r := start(b)
 	s := connect(b, r.stream(b, workQueue), Options{})
+	b.ResetTimer()
 	for at := 0; at < b.N; at += benchBatch {
 		acks := make([]jetstream.PubAckFuture, 0, benchBatch)
 		for range min(benchBatch, b.N-at) {

@@ -65,16 +65,8 @@ type rig struct {
 // reach connects to a server, also across its restarts.
 func reach(t testing.TB, addr string) *rig {
 	t.Helper()
-	nc, err := nats.Connect(addr, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rig{addr: addr, nc: nc, js: js}
+	js := natstest.Client(t, addr)
+	return &rig{addr: addr, nc: js.Conn(), js: js}
 }
 
 // start starts a server in this process.
@@ -91,11 +83,7 @@ func (r *rig) stream(t testing.TB, alter ...func(*jetstream.StreamConfig)) strin
 	for _, a := range alter {
 		a(&c)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if _, err := r.js.CreateStream(ctx, c); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Stream(t, r.js, c)
 	return "nats://" + r.addr + "/" + name
 }
 

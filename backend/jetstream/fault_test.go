@@ -99,7 +99,7 @@ func TestServerIsKilled(t *testing.T) {
 	s := connect(t, soon(r.stream(t, workQueue)), Options{})
 	underLoad(t, s, 1000, func(tenth int) {
 		if tenth%3 == 0 {
-			p.Kill(t)
+			p.Kill()
 			p.Resume(t)
 		}
 	})
@@ -221,9 +221,7 @@ func TestStreamIsDeleted(t *testing.T) {
 		_, err := s.Claim(t.Context(), claim(1))
 		return errors.Is(err, jetstream.ErrStreamNotFound)
 	})
-	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: s.at.stream, Subjects: []string{s.publish}}); err != nil {
-		t.Fatal(err)
-	}
+	natstest.Stream(t, r.js, jetstream.StreamConfig{Name: s.at.stream, Subjects: []string{s.publish}})
 	r.foreign(t, address, "one", "two", "three", "four", "five")
 	var got []string
 	brokertest.Until(t, "the new messages come", func() bool {

@@ -126,7 +126,7 @@ func (r *Reader) run(ctx context.Context, from uint64, n int) ([]Stored, error) 
 	found, errs := make([]*jetstream.RawStreamMsg, n), make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
-		all.Go(func() { found[i], errs[i] = r.stream.GetMsg(ctx, from+uint64(i)) })
+		all.Go(func() { found[i], errs[i] = r.stream.GetMsg(ctx, from+uint64(i)) }) //nolint:gosec // 0 to n
 	}
 	all.Wait()
 	var run []Stored

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	source "github.com/redrive/redrive/backend/jetstream"
 	"github.com/redrive/redrive/internal/broker"
 )
 
@@ -18,7 +17,7 @@ type streamSender struct {
 }
 
 func newJetStream(ctx context.Context, a *broker.Address) (sender, error) {
-	conn, js, err := source.Dial(ctx, a.Text())
+	conn, js, err := a.DialJetStream(ctx)
 	if err != nil {
 		return nil, err
 	}

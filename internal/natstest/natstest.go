@@ -14,10 +14,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // patience bounds how long a server may take to start.
 const patience = 60 * time.Second
+
+// reconnectWait is between a client's tries to come back.
+const reconnectWait = 20 * time.Millisecond
 
 // Options configures a server.
 type Options struct {
@@ -116,21 +121,11 @@ func (s *Server) Addr() string { return address(s.options.Port) }
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // freePorts returns ports that nobody listens on.
-func freePorts(n int) (ports []int, err error) {
-	var held []net.Listener // until all are known
-	for range n {
-		l, listenErr := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if listenErr != nil {
-			err = listenErr
-			break
-		}
-		held = append(held, l)
-		if addr, ok := l.Addr().(*net.TCPAddr); ok {
-			ports = append(ports, addr.Port)
-		}
-	}
-	for _, l := range held {
-		_ = l.Close()
+func freePorts(n int) ([]int, error) {
+	texts, err := servertest.FreePorts(n)
+	ports := make([]int, len(texts))
+	for i := range texts {
+		ports[i], _ = strconv.Atoi(texts[i]) // they are numbers
 	}
 	return ports, err
 }

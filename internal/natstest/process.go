@@ -1,16 +1,14 @@
 package natstest
 
 import (
-	"bytes"
 	"encoding/json"
-	"net"
 	"os"
-	"os/exec"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // processEnv holds the settings of a test binary that is to be a server.
@@ -42,12 +40,8 @@ func ServeIfAsked() {
 
 // Process is a server in a process of its own, which can be killed.
 type Process struct {
+	*servertest.Process
 	set settings
-
-	mu    sync.Mutex
-	cmd   *exec.Cmd // nil: it does not run
-	ended chan struct{}
-	said  bytes.Buffer
 }
 
 // StartProcess starts a server in a process of its own that lives as long as the test.
@@ -58,8 +52,18 @@ func StartProcess(t testing.TB, o Options) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Process{set: settings{Dir: folder(t), Port: ports[0], SyncAlways: o.SyncAlways}}
-	t.Cleanup(func() { p.Kill(t) })
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := settings{Dir: folder(t), Port: ports[0], SyncAlways: o.SyncAlways}
+	text, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{set: set, Process: servertest.New(servertest.Command{
+		Name: "nats", Dir: set.Dir, Path: program, Env: []string{processEnv + "=" + string(text)}, Patience: patience})}
+	t.Cleanup(p.Kill)
 	p.Resume(t)
 	return p
 }
@@ -70,50 +74,13 @@ func (p *Process) Addr() string { return address(p.set.Port) }
 // Resume starts the server, again after Kill, and waits until it answers.
 func (p *Process) Resume(t testing.TB) {
 	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	text, err := json.Marshal(p.set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0]) //nolint:gosec,noctx // this test binary; it is killed by hand
-	cmd.Env = append(os.Environ(), processEnv+"="+string(text))
-	p.said.Reset()
-	cmd.Stdout, cmd.Stderr = &p.said, &p.said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(ended)
-	}()
-	p.cmd, p.ended = cmd, ended
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		select {
-		case <-ended:
-			t.Fatalf("the server ended at once: %s", p.said.String())
-		case <-deadline.C:
-			t.Fatal("the server does not answer")
-		case <-poll.C:
-		}
-		if p.answers() {
-			return
-		}
+	if err := p.Start(p.answers); err != nil {
+		t.Fatalf("start NATS: %v", err)
 	}
 }
 
 // answers reports whether JetStream serves requests.
 func (p *Process) answers() bool {
-	c, err := net.DialTimeout("tcp", p.Addr(), time.Second) //nolint:noctx // with a timeout
-	if err != nil {
-		return false
-	}
-	_ = c.Close()
 	nc, err := nats.Connect(p.Addr())
 	if err != nil {
 		return false
@@ -121,19 +88,4 @@ func (p *Process) answers() bool {
 	defer nc.Close()
 	_, err = nc.Request("$JS.API.INFO", nil, time.Second)
 	return err == nil
-}
-
-// Kill ends the server at once, as a crash would.
-func (p *Process) Kill(t testing.TB) {
-	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return
-	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	<-p.ended
-	p.cmd = nil
 }

@@ -15,28 +15,14 @@ import (
 // which no second consumer may look.
 func TestAttachToJetStream(t *testing.T) {
 	s := natstest.Start(t, natstest.Options{})
-	nc, err := nats.Connect("nats://" + s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.Client(t, s.Addr())
 	testAttach(t, &foreignBroker{
 		address: "nats://" + s.Addr(), options: []string{"--origin", "NAME.new"},
 		dead: func(name string) string { return "nats://" + s.Addr() + "/" + name + "_DLQ" },
 		make: func(t *testing.T, name string) {
 			t.Helper()
-			for _, c := range []jetstream.StreamConfig{
-				{Name: name, Subjects: []string{name + ".>"}},
-				{Name: name + "_DLQ", Subjects: []string{"dead." + name}, Retention: jetstream.WorkQueuePolicy},
-			} {
-				if _, err := js.CreateStream(t.Context(), c); err != nil {
-					t.Fatal(err)
-				}
-			}
+			natstest.Stream(t, js, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}})
+			natstest.Stream(t, js, jetstream.StreamConfig{Name: name + "_DLQ", Subjects: []string{"dead." + name}, Retention: jetstream.WorkQueuePolicy})
 		},
 		die: func(t *testing.T, name string, from, to int) {
 			t.Helper()

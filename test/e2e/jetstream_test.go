@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive/internal/natstest"
@@ -18,19 +17,8 @@ import (
 // of dead letters, and a daemon that is killed loses nothing.
 func TestQueueOnJetStream(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
-	nc, err := nats.Connect(server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.Client(t, server.Addr())
+	stream := natstest.Stream(t, js, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders"}})
 	target := newReceiver(t)
 	broken := newReceiver(t, "--fail", "100%", "--status", "422")
 	yaml := func(target, more string) string {

@@ -2,9 +2,7 @@ package transfer
 
 import (
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive/internal/brokertest"
@@ -16,24 +14,14 @@ func stream(native bool) func(*testing.T, server) *world {
 	return func(t *testing.T, beside server) *world {
 		p := natstest.StartProcess(t, natstest.Options{SyncAlways: true})
 		const name, consumer = "ORDERS", "shop"
-		s := server{addr: p.Addr(), url: at("nats://ADDR/" + name + "?consumer=" + consumer + "&ack_wait=2s"), kill: func() error { p.Kill(t); return nil }, resume: func() error { p.Resume(t); return nil }}
-		nc, err := nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := server{addr: p.Addr(), url: at("nats://ADDR/" + name + "?consumer=" + consumer + "&ack_wait=2s"), kill: func() error { p.Kill(); return nil }, resume: func() error { p.Resume(t); return nil }}
+		js := natstest.Client(t, p.Addr())
 		names := []string{name}
 		if native {
 			names = append(names, name+"_DLQ")
 		}
 		for _, n := range names {
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: n, Subjects: []string{n + ".>"}, Storage: jetstream.FileStorage}); err != nil {
-				t.Fatal(err)
-			}
+			natstest.Stream(t, js, jetstream.StreamConfig{Name: n, Subjects: []string{n + ".>"}})
 		}
 		w, store := sourced(t, "nats", s, beside, native)
 		w.publish = func(t *testing.T, body string) {

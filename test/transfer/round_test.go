@@ -167,6 +167,11 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 				t.Fatalf("%s: the worker ended: %s", s, p.trouble)
 			case !ok:
 				if s.blow == down {
+					select {
+					case <-struck: // the server is killed after the worker
+					case <-deadline:
+						t.Fatalf("%s: the worker ended by itself: %s", s, p.trouble)
+					}
 					if err := w.resume(); err != nil {
 						t.Fatal(err)
 					}
