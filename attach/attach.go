@@ -13,6 +13,10 @@
 //   - JetStream: stream, its time of creation, sequence. Move deletes the message.
 //   - Redis: server and database as the address names them, stream, entry id. Move
 //     acknowledges the entry in all groups and deletes it.
+//   - Redis lists know no positions either. Move gives an element its id in the step that
+//     takes it from the list into a hash beside it, where it stays until the store has it.
+//     Copy derives the id from the element's bytes and the number of equal ones before it:
+//     an equal element that comes where one was taken away counts as the same.
 //   - RabbitMQ knows no positions: vhost, queue, message id and what x-death says. A message
 //     without a message id that is delivered again, as after a crash between store and
 //     acknowledgement, may be stored twice; it then carries redrive-possible-duplicate.
@@ -118,7 +122,7 @@ const idle = 200 * time.Millisecond
 
 // Open connects to what an address names: kafka://host:9092/TOPIC?group=GROUP,
 // rabbitmq://user:password@host/VHOST?queue=QUEUE, nats://host:4222/STREAM, or
-// redis://host:6379/0?stream=STREAM&body=FIELD. Its errors show no password.
+// redis://host:6379/0?stream=STREAM&body=FIELD or redis://host:6379/0?list=KEY. Its errors show no password.
 func Open(ctx context.Context, address string, o Options) (*Attachment, error) {
 	a, err := broker.Parse(address)
 	if err != nil {
@@ -133,6 +137,9 @@ func Open(ctx context.Context, address string, o Options) (*Attachment, error) {
 	open := map[broker.Kind]func(context.Context, *broker.Address, *Options) (origin, error){
 		broker.Kafka: openKafka, broker.RabbitMQ: openRabbitMQ, broker.JetStream: openJetStream, broker.Redis: openRedis,
 	}[a.Kind]
+	if a.List {
+		open = openRedisList
+	}
 	from, err := open(ctx, a, &o)
 	if err != nil {
 		return nil, err

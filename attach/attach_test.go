@@ -70,7 +70,7 @@ func open(t *testing.T) redrive.Store {
 
 func dead(t *testing.T, store redrive.Store) []redrive.Entry {
 	t.Helper()
-	page, err := store.Find(t.Context(), redrive.Query{Queue: "orders", State: redrive.StateDead, Bodies: true})
+	page, err := store.Find(t.Context(), redrive.Query{Queue: "orders", State: redrive.StateDead, Bodies: true, Limit: redrive.MaxPage})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 
 type attachCmd struct {
 	remote `embed:""`
-	From   config.Address `arg:"" name:"url" help:"kafka://host:9092/TOPIC, rabbitmq://user@host/VHOST?queue=QUEUE, nats://host:4222/STREAM, or redis://host:6379/0?stream=STREAM; env:NAME and file:PATH for one with a password."`
+	From   config.Address `arg:"" name:"url" help:"kafka://host:9092/TOPIC, rabbitmq://user@host/VHOST?queue=QUEUE, nats://host:4222/STREAM, or redis://host:6379/0?stream=STREAM (?list=KEY); env:NAME and file:PATH for one with a password."`
 	Queue  string         `short:"q" placeholder:"QUEUE" help:"The queue in the store (default: the name at the broker)."`
 	Copy   bool           `xor:"how" help:"Leave the messages where they are (the default)."`
 	Move   bool           `xor:"how" help:"Acknowledge each message at the broker when the store has it. Kafka: commit the offsets of the group; the records stay."`
@@ -36,6 +36,7 @@ func (*attachCmd) Help() string {
 		"redrive attach 'rabbitmq://user@host/shop?queue=orders.dlq' --queue orders --move", "empty a dead-letter queue into the store",
 		"redrive attach nats://host:4222/ORDERS_DLQ --queue orders --origin orders.new --move --follow", "go on taking what arrives; it belongs to the subject orders.new",
 		"redrive attach 'redis://host:6379/0?stream=orders:dlq' --queue orders", "a stream; then: redrive dead groups --queue orders",
+		"redrive attach 'redis://host:6379/0?list=orders:failed' --queue orders --origin orders --move", "a list, whose elements belong to the list orders",
 	)
 }
 
@@ -84,7 +85,7 @@ func queueOf(address string) string {
 	if err != nil {
 		return ""
 	}
-	name := cmp.Or(u.Query().Get("queue"), u.Query().Get("stream"), strings.Trim(u.Path, "/"))
+	name := cmp.Or(u.Query().Get("queue"), u.Query().Get("stream"), u.Query().Get("list"), strings.Trim(u.Path, "/"))
 	return strings.ToLower(name)
 }
 

@@ -39,7 +39,8 @@ type Address struct {
 	User   *url.Userinfo
 	Vhost  string      // RabbitMQ
 	Files  address.TLS // RabbitMQ with TLS
-	Name   string      // topic, queue or stream; "": none is named
+	Name   string      // topic, queue, stream or list; "": none is named
+	List   bool        // Redis: Name is a list
 	Query  url.Values  // what else is said
 	redis  string
 	text   string
@@ -116,6 +117,9 @@ func Parse(text string) (*Address, error) {
 		}
 	case Redis:
 		a.Name = a.Take("stream")
+		if list := a.Take("list"); list != "" && a.Name == "" {
+			a.Name, a.List = list, true
+		}
 		u.RawQuery = ""
 		a.redis = u.String()
 	}

@@ -12,6 +12,9 @@ import (
 // unless the address names one.
 var BodyFields = []string{"body", "payload", "data", "message", "value", "event"}
 
+// ListForm is the form of an element of a list, which is a body and nothing else.
+const ListForm = "list"
+
 // allFields is the form of an entry whose body is all its fields, as JSON.
 const allFields = "*"
 

@@ -204,3 +204,42 @@ func TestAttachToARedisStream(t *testing.T) {
 		},
 	})
 }
+
+// TestAttachToARedisList: a list that a program pushes what failed to, and nothing else.
+func TestAttachToARedisList(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	testAttach(t, &foreignBroker{
+		address: "redis://" + s.Addr + "/0", options: []string{"--origin", "NAME"}, bare: true,
+		dead: func(name string) string { return "redis://" + s.Addr + "/0?list=" + name + ":dlq" },
+		make: func(*testing.T, string) {},
+		die: func(t *testing.T, name string, from, to int) {
+			t.Helper()
+			for i := from; i < to; i++ {
+				if err := client.LPush(t.Context(), name+":dlq", deadBody(i)).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		back: func(t *testing.T, name string) (all []foreign) {
+			t.Helper()
+			elements, err := client.LRange(t.Context(), name, 0, -1).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range elements {
+				all = append(all, foreign{body: e})
+			}
+			return all
+		},
+		left: func(t *testing.T, name string) int {
+			t.Helper()
+			n, err := client.LLen(t.Context(), name+":dlq").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(n + client.HLen(t.Context(), "{"+name+":dlq}:redrive-attach").Val())
+		},
+	})
+}
