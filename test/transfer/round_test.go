@@ -99,9 +99,10 @@ func (p *process) end() {
 var errStruck = errors.New("struck")
 
 // aim makes the proxies strike once. It returns what was struck: closed when it happened.
-func (w *world) aim(s strike, hit func()) <-chan struct{} {
+// After disarm it does not happen any more.
+func (w *world) aim(s strike, hit func()) (struck chan struct{}, disarm func()) {
 	proxies, source := w.proxies, w.proxies[len(w.proxies)-1]
-	struck := make(chan struct{})
+	struck = make(chan struct{})
 	var mu sync.Mutex
 	step, over := 0, false
 	for _, p := range proxies {
@@ -140,7 +141,11 @@ func (w *world) aim(s strike, hit func()) <-chan struct{} {
 			return errStruck
 		})
 	}
-	return struck
+	return struck, func() {
+		mu.Lock() // a strike under way is waited for
+		defer mu.Unlock()
+		over = true
+	}
 }
 
 // round publishes one message, strikes at its transfer, and waits until the transfer is
@@ -150,7 +155,8 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 	w.publish(t, body)
 	p := start(t, w.behind)
 	defer p.end()
-	var struck <-chan struct{}
+	var struck chan struct{}
+	disarm := func() {}
 	defer func() {
 		for _, proxy := range w.proxies {
 			proxy.Intercept(nil)
@@ -172,22 +178,22 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 					case <-deadline:
 						t.Fatalf("%s: the worker ended by itself: %s", s, p.trouble)
 					}
-					if err := w.resume(); err != nil {
-						t.Fatal(err)
-					}
 				}
+				w.revive(t, s)
 				w.heal(t, body)
 				return true
 			case line == body && struck == nil:
-				struck = w.aim(s, func() { w.hit(t, p, s) })
+				struck, disarm = w.aim(s, func() { w.hit(t, p, s) })
 			}
 			p.answer()
 		case <-look.C:
 			if !w.isOver(t, body) {
 				continue
 			}
+			disarm()
 			select {
-			case <-struck:
+			case <-struck: // with the last write, or a heartbeat after it
+				w.revive(t, s)
 				return true
 			default:
 				return false
@@ -195,6 +201,17 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 		case <-deadline:
 			t.Fatalf("%s: the transfer is not complete within %s: %s", s, patience, p.trouble)
 		}
+	}
+}
+
+// revive starts a server that was struck.
+func (w *world) revive(t *testing.T, s strike) {
+	t.Helper()
+	if s.blow != down {
+		return
+	}
+	if err := w.resume(); err != nil {
+		t.Fatalf("%s: %v", s, err)
 	}
 }
 
