@@ -53,7 +53,7 @@ func table(t *testing.T, tallies []tally) {
 			twice += ", possible"
 		}
 		if before := was[name]; c.strikes[down] == 0 {
-			downs = "not done"
+			downs = "not run"
 			if before != nil {
 				downs = before[5]
 			}
