@@ -104,15 +104,21 @@ func longestScript(t *testing.T, server *redistest.Server, s *Store) {
 	noErr(t, c.ConfigSet(t.Context(), "slowlog-max-len", "100000").Err())
 	noErr(t, c.Do(t.Context(), "SLOWLOG", "RESET").Err())
 	everyLook(t, s)
-	longest := map[string]time.Duration{}
+	longest, above := map[string]time.Duration{}, map[string]int{}
 	names := map[string]string{}
 	for _, x := range scripts {
 		names[s.conn.Digest(x)] = x.Name()
 	}
 	for _, l := range c.SlowLogGet(t.Context(), -1).Val() {
 		if len(l.Args) > 1 && strings.EqualFold(l.Args[0], "evalsha") {
-			longest[names[l.Args[1]]] = max(longest[names[l.Args[1]]], l.Duration)
+			name := names[l.Args[1]]
+			longest[name] = max(longest[name], l.Duration)
+			if l.Duration > 5*time.Millisecond {
+				above[name]++
+			}
 		}
 	}
-	t.Logf("the longest calls: %v", longest)
+	_, calls, _ := strings.Cut(infoField(t, s, "commandstats", "cmdstat_evalsha"), "calls=")
+	calls, _, _ = strings.Cut(calls, ",")
+	t.Logf("the longest calls: %v; above 5 ms: %v, of %s calls since the start", longest, above, calls)
 }
