@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,26 +49,29 @@ func TestMixedDelays(t *testing.T) {
 	name := rabbittest.Name()
 	s := connect(t, at(node.Addr(), "queue="+name, "declare=true", "prefetch=1000"), Options{Queue: "sms", Native: true})
 	other := connect(t, at(node.Addr(), "queue=other."+name, "declare=true"), Options{Native: true, Queue: "other"})
-	from := make([]time.Time, n)
+	from := make([]atomic.Int64, n) // since began
 	delays := make([]time.Duration, n)
+	for i := range delays {
+		delays[i] = time.Duration(1+rand.IntN(longest*1000)) * time.Millisecond
+	}
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	began := time.Now()
 	for w := range 4 {
 		wg.Go(func() {
 			for i := w; i < n; i += 4 {
-				delays[i] = time.Duration(1+rand.IntN(longest*1000)) * time.Millisecond
-				from[i] = time.Now()
+				from[i].Store(int64(time.Since(began)))
 				if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{ID: strconv.Itoa(i), Queue: "sms", Delay: delays[i]}})); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
-	wg.Wait()
 	var latest, sum time.Duration
 	seen := make(map[string]bool)
 	took := func(d *redrive.Delivery) {
 		i, _ := strconv.Atoi(d.ID)
-		late := time.Since(from[i]) - delays[i]
+		late := time.Since(began) - time.Duration(from[i].Load()) - delays[i]
 		if late < 0 {
 			t.Errorf("a delay of %v ended %v early", delays[i], -late)
 		}

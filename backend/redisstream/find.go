@@ -95,8 +95,8 @@ func parseCursor(s string) (c cursor, err error) {
 	return cursor{}, fmt.Errorf("%w place %q: take it from the page before", redrive.ErrInvalid, s)
 }
 
-// findPage is how many messages one script reads.
-const findPage = 100
+// findPage is how many messages one script reads: about 3 ms of the server's time.
+const findPage = 50
 
 // scan visits the messages that a query may select, from its place on, until visit
 // returns false.

@@ -9,6 +9,15 @@ local q = queue(0)
 local section, score, last, limit, top = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local out = { string.format('%.0f', now) }
 
+-- behind compares bytes, as the set does; < and > follow the server's locale.
+local function behind(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x > y end
+  end
+  return #a > #b
+end
+
 local function show(place, raw, id, at, m)
   local who, till = held(q, place)
   out[#out + 1] = { place, raw, who or '', till or '', call('SISMEMBER', q.b, id), at, m }
@@ -39,20 +48,18 @@ else
   if rank then
     list = call('ZRANGE', set, rank + 1, rank + limit, 'WITHSCORES')
   else
-    -- The last one is gone: those of the same score stand in the order of their names.
-    list = {}
-    local same = call('ZRANGEBYSCORE', set, score, score)
-    for _, m in ipairs(same) do
-      if m > last and #list < 2 * limit then
-        list[#list + 1] = m
-        list[#list + 1] = score
+    -- The last one is gone: its place is looked for among those of the same score.
+    local from = call('ZCOUNT', set, '-inf', '(' .. score)
+    local to = from + call('ZCOUNT', set, score, score)
+    while from < to do
+      local middle = math.floor((from + to) / 2)
+      if behind(call('ZRANGE', set, middle, middle)[1], last) then
+        to = middle
+      else
+        from = middle + 1
       end
     end
-    if #list < 2 * limit then
-      for _, v in ipairs(call('ZRANGEBYSCORE', set, '(' .. score, '+inf', 'WITHSCORES', 'LIMIT', 0, limit - #list / 2)) do
-        list[#list + 1] = v
-      end
-    end
+    list = call('ZRANGE', set, from, from + limit - 1, 'WITHSCORES')
   end
 end
 for i = 1, #list, 2 do
