@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // Broker is a running broker.
@@ -104,9 +106,12 @@ func folder() (string, bool) {
 }
 
 func (b *Broker) create() error {
-	addr, err := freePorts()
+	addr, err := servertest.FreePorts(4)
 	if err != nil {
 		return err
+	}
+	for i := range addr {
+		addr[i] = "127.0.0.1:" + addr[i]
 	}
 	b.addr = addr[0]
 	text := fmt.Sprintf(settings, addr[0], addr[1], filepath.Join(b.dir, "data"))
@@ -126,23 +131,6 @@ func (b *Broker) create() error {
 		return fmt.Errorf("format: %w: %s", err, out)
 	}
 	return b.Resume()
-}
-
-// freePorts returns addresses that nobody listens on.
-func freePorts() (addr [4]string, err error) {
-	var held [len(addr)]net.Listener // until all are known
-	for i := range addr {
-		if held[i], err = new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
-			break
-		}
-		addr[i] = held[i].Addr().String()
-	}
-	for _, listener := range held {
-		if listener != nil {
-			_ = listener.Close()
-		}
-	}
-	return addr, err
 }
 
 func (b *Broker) config() string { return filepath.Join(b.dir, "server.properties") }

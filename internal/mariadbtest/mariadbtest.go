@@ -14,18 +14,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // Server is a running server.
 type Server struct {
 	bin, install, dir string // install is empty for MySQL
-	port              int
+	port              string
 	settings          map[string]string
 
 	mu      sync.Mutex
@@ -133,24 +134,12 @@ func (s *Server) create() error {
 	if out, err := init.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, out)
 	}
-	for try := 0; ; try++ {
-		listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		s.port = listener.Addr().(*net.TCPAddr).Port
-		if err := listener.Close(); err != nil {
-			return err
-		}
-		err = s.Resume()
-		if err == nil || try == portTries || !strings.Contains(err.Error(), "ddress already in use") {
-			return err
-		}
+	var err error
+	if s.port, err = servertest.FreePort(); err != nil {
+		return err
 	}
+	return s.Resume()
 }
-
-// portTries is how often another port is tried, when somebody else took the free one.
-const portTries = 5
 
 // mysql reports that the server is MySQL's.
 func (s *Server) mysql() bool { return s.install == "" }
@@ -160,7 +149,7 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 // args are the options that the server is started with.
 func (s *Server) args() []string {
 	args := append([]string{
-		"--no-defaults", "--datadir=" + s.data(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port),
+		"--no-defaults", "--datadir=" + s.data(), "--bind-address=127.0.0.1", "--port=" + s.port,
 		"--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"),
 		"--skip-name-resolve", "--max-connections=300", "--innodb-buffer-pool-size=256M",
 		"--skip-log-bin", "--innodb-buffer-pool-dump-at-shutdown=OFF", "--max-allowed-packet=64M",
@@ -241,7 +230,7 @@ func (s *Server) URL(database string) string {
 }
 
 // Addr returns the server's address, for a proxy before it.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", s.port) }
 
 // PID returns the server's process, 0 if it does not run.
 func (s *Server) PID() int {

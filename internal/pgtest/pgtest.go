@@ -18,12 +18,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // Server is a running server.
 type Server struct {
 	bin, dir string
-	port     int
+	port     string
 	settings map[string]string
 
 	mu      sync.Mutex
@@ -109,13 +111,12 @@ func (s *Server) create() error {
 	if out, err := init.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	port, err := freePort()
-	if err != nil {
+	var err error
+	if s.port, err = servertest.FreePort(); err != nil {
 		return err
 	}
-	s.port = port
 	var conf strings.Builder
-	fmt.Fprintf(&conf, "listen_addresses = '127.0.0.1'\nport = %d\nunix_socket_directories = ''\nlogging_collector = off\n", s.port)
+	fmt.Fprintf(&conf, "listen_addresses = '127.0.0.1'\nport = %s\nunix_socket_directories = ''\nlogging_collector = off\n", s.port)
 	fmt.Fprintf(&conf, "max_connections = 200\nshared_buffers = 256MB\nlog_min_messages = fatal\n")
 	for name, value := range s.settings {
 		fmt.Fprintf(&conf, "%s = %s\n", name, value)
@@ -181,7 +182,7 @@ func (s *Server) start(deadline time.Time) error {
 			return fmt.Errorf("it ended at once: %s", s.log())
 		case <-poll.C:
 		}
-		if s.command("pg_isready", "-q", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port)).Run() == nil {
+		if s.command("pg_isready", "-q", "-h", "127.0.0.1", "-p", s.port).Run() == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -200,11 +201,11 @@ func (s *Server) log() string {
 
 // URL returns where the server is reached.
 func (s *Server) URL() string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+	return fmt.Sprintf("postgres://postgres@127.0.0.1:%s/postgres?sslmode=disable", s.port)
 }
 
 // Addr returns the server's address, for a proxy before it.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", s.port) }
 
 // PID is the number of the server's first process, the parent of the others; 0 while it
 // does not run.

@@ -9,9 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 const poolerHint = "PgBouncer is not installed; on Debian: apt-get install pgbouncer"
@@ -35,15 +36,15 @@ func (s *Server) Pooler(t testing.TB, conns int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := freePort()
+	port, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
 	conf := fmt.Sprintf(`[databases]
-* = host=127.0.0.1 port=%d user=postgres
+* = host=127.0.0.1 port=%s user=postgres
 [pgbouncer]
 listen_addr = 127.0.0.1
-listen_port = %d
+listen_port = %s
 unix_socket_dir =
 auth_type = any
 pool_mode = transaction
@@ -68,7 +69,7 @@ ignore_startup_parameters = extra_float_digits
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	addr := net.JoinHostPort("127.0.0.1", port)
 	for deadline := time.Now().Add(patience); ; pause(10 * time.Millisecond) {
 		c, err := new(net.Dialer).DialContext(context.Background(), "tcp", addr)
 		if err == nil {
@@ -79,13 +80,4 @@ ignore_startup_parameters = extra_float_digits
 			t.Fatalf("PgBouncer does not answer: %v", err)
 		}
 	}
-}
-
-// freePort returns a port of the loopback address that nobody listens on.
-func freePort() (int, error) {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }

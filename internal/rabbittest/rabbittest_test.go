@@ -35,7 +35,7 @@ func put(t testing.TB, n *Node, queue, kind string, count int) {
 	}
 }
 
-// holds waits until a queue says how many messages it holds; -1: it never does.
+// holds waits until a queue says how many messages it holds; -1: it does not.
 func holds(t testing.TB, n *Node, queue string, within time.Duration) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -44,18 +44,25 @@ func holds(t testing.TB, n *Node, queue string, within time.Duration) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := make(chan int, 1)
+	type answer struct {
+		messages int
+		err      error
+	}
+	got := make(chan answer, 1)
 	go func() {
-		if q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil); err == nil {
-			got <- q.Messages
-		}
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		got <- answer{q.Messages, err}
 	}()
 	select {
-	case messages := <-got:
-		return messages
+	case a := <-got:
+		if a.err == nil {
+			return a.messages
+		}
+		t.Logf("the queue %s: %v", queue, a.err)
 	case <-ctx.Done():
-		return -1
+		t.Logf("the queue %s does not answer", queue)
 	}
+	return -1
 }
 
 // untilHolds waits until a queue holds that many: a quorum queue counts a moment later.

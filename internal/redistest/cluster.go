@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // Cluster starts a Redis Cluster of masters without replicas.
@@ -93,7 +95,7 @@ func (p *Pair) AwaitFailover(t testing.TB) {
 func startSentinel(t testing.TB, host, port string) *Server {
 	t.Helper()
 	dir := t.TempDir()
-	own, err := freePort()
+	own, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

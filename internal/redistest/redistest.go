@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive/internal/certtest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // Options configures a server. The zero value is a server that keeps nothing on disk.
@@ -146,7 +147,7 @@ func Prefix() string {
 
 // New starts a server in a folder. Prefer [Start], which stops it.
 func New(bin, dir string, o Options) (*Server, error) {
-	port, err := freePort()
+	port, err := servertest.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -173,22 +174,6 @@ func New(bin, dir string, o Options) (*Server, error) {
 		s.args = append(append(s.args, "--"+words[0]), words[1:]...)
 	}
 	return s, s.Restart()
-}
-
-// freePort returns a port that is free, and whose bus port of a cluster is in range.
-func freePort() (string, error) {
-	for range 100 {
-		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			return "", err
-		}
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		_ = l.Close()
-		if n, _ := strconv.Atoi(port); err == nil && n < 55000 {
-			return port, nil
-		}
-	}
-	return "", errors.New("redistest: no free port below 55000")
 }
 
 // URL returns the server's URL for the first database.

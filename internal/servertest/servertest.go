@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -171,7 +172,14 @@ func (p *Process) signalLocked(sig syscall.Signal) error {
 	return syscall.Kill(pid, sig)
 }
 
-// FreePorts returns ports of the loopback address that nobody listens on.
+// Ports that servers of tests take. A connection that goes out never has one of these: the
+// system takes those from 32768 on, and a server may need seconds until it listens.
+const (
+	firstPort = 15_000
+	lastPort  = 32_000
+)
+
+// FreePorts returns ports of the loopback address that nobody listens on, chosen at random.
 func FreePorts(count int) ([]string, error) {
 	var ports []string
 	var open []net.Listener // until all are known
@@ -180,15 +188,26 @@ func FreePorts(count int) ([]string, error) {
 			_ = l.Close()
 		}
 	}()
-	for range count {
-		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if err != nil {
+	for tries := 0; len(ports) < count; tries++ {
+		port := strconv.Itoa(firstPort + rand.IntN(lastPort-firstPort)) //nolint:gosec // any will do
+		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", port))
+		switch {
+		case err == nil:
+			open, ports = append(open, l), append(ports, port)
+		case tries > 100*count:
 			return nil, err
 		}
-		open = append(open, l)
-		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
 	return ports, nil
+}
+
+// FreePort returns one port of [FreePorts].
+func FreePort() (string, error) {
+	ports, err := FreePorts(1)
+	if err != nil {
+		return "", err
+	}
+	return ports[0], nil
 }
 
 // Listens reports whether somebody listens at an address.

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // process is a program that runs beside the test.
@@ -133,12 +135,11 @@ func exitCode(err error) int {
 // freePort returns an address of this machine that nobody listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", port)
 }
 
 // daemon is a running daemon with its folder.
