@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/redrive/redrive/internal/certtest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 func TestHosts(t *testing.T) {
@@ -19,10 +19,10 @@ func TestHosts(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
-	if err := certtest.Write(dir); err != nil {
+	if err := servertest.Certify(dir); err != nil {
 		t.Fatal(err)
 	}
-	q := url.Values{"tls_ca": {filepath.Join(dir, "ca.pem")}, "tls_cert": {filepath.Join(dir, "server.pem")}, "tls_key": {filepath.Join(dir, "server.key")}, "tls_server_name": {"other"}, "x": {"1"}}
+	q := url.Values{"tls_ca": {filepath.Join(dir, servertest.AuthorityFile)}, "tls_cert": {filepath.Join(dir, servertest.CertFile)}, "tls_key": {filepath.Join(dir, servertest.KeyFile)}, "tls_server_name": {"other"}, "x": {"1"}}
 	c := new(tls.Config)
 	if err := TakeTLS(q).Apply(c); err != nil || c.ServerName != "other" || c.RootCAs == nil || len(c.Certificates) != 1 || len(q) != 1 {
 		t.Errorf("%+v, %v, %v", c, err, q)
@@ -31,7 +31,7 @@ func TestTLS(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range []TLS{{CA: empty}, {CA: filepath.Join(dir, "none")}, {Cert: filepath.Join(dir, "server.pem")}} {
+	for _, bad := range []TLS{{CA: empty}, {CA: filepath.Join(dir, "none")}, {Cert: filepath.Join(dir, servertest.CertFile)}} {
 		if err := bad.Apply(new(tls.Config)); err == nil {
 			t.Errorf("%+v was taken", bad)
 		}

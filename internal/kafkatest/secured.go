@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/redrive/redrive/internal/certtest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // Secured is where a broker is reached by those only who log in.
@@ -40,12 +40,12 @@ func StartSecured(t testing.TB) (*Broker, *Secured) {
 
 // settings writes the certificate and returns what the broker's settings say besides.
 func (s *Secured) settings(dir, plain, tls string) (string, error) {
-	if err := certtest.Write(dir); err != nil {
+	if err := servertest.Certify(dir); err != nil {
 		return "", err
 	}
-	s.Plain, s.TLS, s.CA = plain, tls, filepath.Join(dir, "ca.pem")
+	s.Plain, s.TLS, s.CA = plain, tls, filepath.Join(dir, servertest.AuthorityFile)
 	var store []byte
-	for _, name := range []string{"server.key", "server.pem"} {
+	for _, name := range []string{servertest.KeyFile, servertest.CertFile} {
 		text, err := os.ReadFile(filepath.Join(dir, name)) //nolint:gosec // of the test
 		if err != nil {
 			return "", err

@@ -19,7 +19,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redrive/redrive/internal/certtest"
 	"github.com/redrive/redrive/internal/servertest"
 )
 
@@ -154,11 +153,11 @@ func New(bin, dir string, o Options) (*Server, error) {
 	s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), Dir: dir, o: o, bin: bin}
 	s.args = []string{"--bind", "127.0.0.1", "--dir", dir, "--save", "", "--daemonize", "no", "--loglevel", "warning", "--maxmemory-policy", "noeviction"}
 	if o.TLS {
-		if err := certtest.Write(dir); err != nil {
+		if err := servertest.Certify(dir); err != nil {
 			return nil, err
 		}
-		s.args = append(s.args, "--port", "0", "--tls-port", port, "--tls-cert-file", filepath.Join(dir, "server.pem"),
-			"--tls-key-file", filepath.Join(dir, "server.key"), "--tls-ca-cert-file", s.CAFile(), "--tls-auth-clients", "no")
+		s.args = append(s.args, "--port", "0", "--tls-port", port, "--tls-cert-file", filepath.Join(dir, servertest.CertFile),
+			"--tls-key-file", filepath.Join(dir, servertest.KeyFile), "--tls-ca-cert-file", s.CAFile(), "--tls-auth-clients", "no")
 	} else {
 		s.args = append(s.args, "--port", port)
 	}
@@ -185,7 +184,7 @@ func (s *Server) URL() string {
 }
 
 // CAFile is the file of the authority that signed the certificate of a TLS server.
-func (s *Server) CAFile() string { return filepath.Join(s.Dir, "ca.pem") }
+func (s *Server) CAFile() string { return filepath.Join(s.Dir, servertest.AuthorityFile) }
 
 // Client returns a plain client that closes with the test.
 func (s *Server) Client(t testing.TB) *redis.Client {
