@@ -189,7 +189,7 @@ func FreePorts(count int) ([]string, error) {
 		}
 	}()
 	for tries := 0; len(ports) < count; tries++ {
-		port := strconv.Itoa(firstPort + rand.IntN(lastPort-firstPort)) //nolint:gosec // any will do
+		port := strconv.Itoa(firstPort + rand.IntN(lastPort-firstPort))
 		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", port))
 		switch {
 		case err == nil:
