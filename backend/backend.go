@@ -65,6 +65,7 @@ type SourceOptions struct {
 }
 
 // OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP"
+// or, for a share group, "kafka://host:9092/TOPIC?share=GROUP"
 // (with TLS: "kafkas"),
 // "nats://host:4222/STREAM?consumer=NAME" (with TLS: "natss" or "tls"),
 // "rabbitmq://user@host:5672/VHOST?queue=NAME" (with TLS: "rabbitmqs"),
@@ -76,7 +77,12 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 	var err error
 	switch scheme {
 	case "kafka", "kafkas":
-		s, err = kafka.Open(ctx, address, kafka.Options{Queue: o.Queue, Native: o.Native, Ordered: o.Ordered, Dialect: o.Dialect})
+		options := kafka.Options{Queue: o.Queue, Native: o.Native, Ordered: o.Ordered, Dialect: o.Dialect}
+		if kafka.Shared(address) {
+			s, err = kafka.OpenShare(ctx, address, options)
+		} else {
+			s, err = kafka.Open(ctx, address, options)
+		}
 	case "nats", "natss", "tls":
 		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})
 	case "rabbitmq", "rabbitmqs":

@@ -30,6 +30,7 @@ type target struct {
 	connect []kgo.Opt // to them
 	topic   string
 	group   string
+	share   string // group of shared records; "": group is one of partitions
 	how     string // by transaction or by publish
 	dlq     string
 	prefix  string // prefix of the retry topics
@@ -59,6 +60,9 @@ func parse(text string) (*target, error) {
 			return nil, err
 		}
 	}
+	if t.share != "" && query.Has("group") {
+		return nil, fmt.Errorf("%w address of Kafka: it names a group and a share group", redrive.ErrInvalid)
+	}
 	t.dlq = cmp.Or(t.dlq, t.topic+".dlq")
 	t.prefix = cmp.Or(t.prefix, t.topic+".retry."+t.group)
 	return t, nil
@@ -70,10 +74,12 @@ func (t *target) set(name, value string) error {
 	if value == "" {
 		return bad
 	}
-	t.native = t.native || name != "group"
+	t.native = t.native || name != "group" && name != "share" && name != "create"
 	switch name {
 	case "group":
 		t.group = value
+	case "share":
+		t.share = value
 	case "dead":
 		if value != byTransaction && value != byPublish {
 			return bad

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -14,10 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(brokertest.Main(m, func(ctx context.Context, address string) (backendtest.SourceSink, error) {
-		// A process that was killed is replaced sooner.
-		return Open(ctx, address, Options{Queue: brokertest.Queue, Client: []kgo.Opt{kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(time.Second)}})
-	}))
+	os.Exit(brokertest.Main(m, openAny))
 }
 
 // TestOnABroker runs what needs a real broker, on one.

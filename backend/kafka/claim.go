@@ -113,7 +113,7 @@ func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
 	s.token++
 	d := redrive.Delivery{Lane: p.m.lane(), Attempt: 1, LeasedAt: now, Lease: redrive.Never,
 		Suspect: r.Offset < p.old, Identity: redrive.IdentityMessage}
-	d.Message = s.message(r)
+	d.Message = message(r, s.o.Queue)
 	if p.m.retries {
 		story := takeStory(&d.Message)
 		d.Attempt, d.Failures, d.Crashes, d.History = story.Attempts+1, story.History.Count, story.Crashes, &story.History
@@ -129,8 +129,8 @@ func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
 }
 
 // message is a record as a message. One without an id of ours has none.
-func (s *Source) message(r *kgo.Record) redrive.Message {
-	m := redrive.Message{Queue: s.o.Queue, Body: r.Value, PublishedAt: r.Timestamp}
+func message(r *kgo.Record, queue string) redrive.Message {
+	m := redrive.Message{Queue: queue, Body: r.Value, PublishedAt: r.Timestamp}
 	for i := range r.Headers {
 		native.Read(&m, r.Headers[i].Key, r.Headers[i].Value)
 	}

@@ -143,7 +143,10 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 	if err != nil {
 		return nil, openError(err, addressHint)
 	}
-	if t.native && !o.Native {
+	if t.share != "" {
+		return nil, openError(fmt.Errorf("%w address of Kafka: it names a share group", redrive.ErrInvalid), "open it by OpenShare, or write group instead of share")
+	}
+	if (t.native || t.create) && !o.Native {
 		return nil, openError(fmt.Errorf("%w address of Kafka: only group has a meaning where dead letters are parked", redrive.ErrInvalid), "write dead_letters: native, or leave the other parameters out")
 	}
 	if err := dialect.CheckWrite(o.Dialect, "kafka"); err != nil {
@@ -214,8 +217,8 @@ func (s *Source) members() []*member {
 }
 
 // options are those of every client.
-func (s *Source) options() []kgo.Opt {
-	return append(slices.Clone(s.target.connect),
+func (t *target) options() []kgo.Opt {
+	return append(slices.Clone(t.connect),
 		kgo.MetadataMinAge(250*time.Millisecond), // topics may be ours of a moment ago
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerBatchMaxBytes(batchBytes),

@@ -85,7 +85,7 @@ func (s *Source) keeps(item *redrive.Settlement) bool {
 // follower is the record that a settlement leaves: the same key and value, the headers of
 // the message, its story, and where it was.
 func (s *Source) follower(from *member, h *hand, item *redrive.Settlement, now time.Time) *kgo.Record {
-	m := s.message(h.record)
+	m := message(h.record, s.o.Queue)
 	var story native.Story
 	if from.retries {
 		story = takeStory(&m)
@@ -218,7 +218,7 @@ func (s *Source) learnNames(ctx context.Context, topics []string) error {
 // make creates topics if that was asked for. What is retried is kept as long as it was
 // in the first topic, and its delay; what is dead is kept for good.
 func (s *Source) make(ctx context.Context, missing []string, partitions int) error {
-	configs, err := s.configs(ctx, s.topic)
+	configs, err := configs(ctx, s.admin, s.topic)
 	if err != nil {
 		return openError(err, "")
 	}
@@ -257,8 +257,8 @@ func room(bytes string) string {
 }
 
 // configs returns the settings of a topic.
-func (s *Source) configs(ctx context.Context, topic string) (map[string]string, error) {
-	all, err := s.admin.DescribeTopicConfigs(ctx, topic)
+func configs(ctx context.Context, admin *kadm.Client, topic string) (map[string]string, error) {
+	all, err := admin.DescribeTopicConfigs(ctx, topic)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/redrive/redrive"
 )
 
@@ -14,31 +16,36 @@ func (s *Source) Probe(ctx context.Context) []redrive.Verdict {
 	if err != nil {
 		return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "topic " + s.topic, Value: err.Error(), Promise: "the brokers do not answer"}}
 	}
-	replicas := 0
-	for _, p := range meta.Topics[s.topic].Partitions {
-		if n := len(p.Replicas); replicas == 0 || n < replicas {
-			replicas = n
-		}
-	}
-	values, err := s.configs(ctx, s.topic)
+	values, err := configs(ctx, s.admin, s.topic)
 	if err != nil {
 		values = map[string]string{}
 	}
-	verdicts := []redrive.Verdict{
-		replicated(replicas, values["min.insync.replicas"]),
-		elected(values["unclean.leader.election.enable"]),
-		kept(values["cleanup.policy"], values["retention.ms"]),
-	}
+	verdicts := topicVerdicts(meta.Topics[s.topic], values)
 	if s.o.Native {
 		verdicts = append(verdicts, s.roomy(ctx, values)...)
 	}
 	return verdicts
 }
 
+// topicVerdicts tell what a topic's settings promise.
+func topicVerdicts(topic kadm.TopicDetail, values map[string]string) []redrive.Verdict {
+	replicas := 0
+	for _, p := range topic.Partitions {
+		if n := len(p.Replicas); replicas == 0 || n < replicas {
+			replicas = n
+		}
+	}
+	return []redrive.Verdict{
+		replicated(replicas, values["min.insync.replicas"]),
+		elected(values["unclean.leader.election.enable"]),
+		kept(values["cleanup.policy"], values["retention.ms"]),
+	}
+}
+
 // roomy looks at the topics that failed records go to.
 func (s *Source) roomy(ctx context.Context, of map[string]string) (verdicts []redrive.Verdict) {
 	for _, topic := range append(s.tierTopics(), s.dlq) {
-		values, err := s.configs(ctx, topic)
+		values, err := configs(ctx, s.admin, topic)
 		if err != nil {
 			return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "topic " + topic, Value: err.Error(), Promise: "its settings are not known"}}
 		}

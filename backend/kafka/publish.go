@@ -16,21 +16,27 @@ import (
 // Publish implements redrive.Sink. It returns when all replicas in sync have the
 // records. What Kafka cannot do, a delay, is refused; ids are not remembered.
 func (s *Source) Publish(ctx context.Context, msgs []redrive.Message) []error {
+	fit := func(m *redrive.Message) error { return s.fit(m, s.o.Queue, s.Caps().MaxDelay) }
+	return publishTo(ctx, s.main.client, msgs, fit, s.record)
+}
+
+// publishTo publishes the messages that fit, as records.
+func publishTo(ctx context.Context, client *kgo.Client, msgs []redrive.Message, fit func(*redrive.Message) error, record func(*redrive.Message) *kgo.Record) []error {
 	errs := make([]error, len(msgs))
 	records := make([]*kgo.Record, 0, len(msgs))
 	of := make(map[*kgo.Record]int, len(msgs))
 	for i := range msgs {
 		m := &msgs[i]
-		if errs[i] = s.fit(m); errs[i] != nil {
+		if errs[i] = fit(m); errs[i] != nil {
 			continue
 		}
 		if m.ID == "" {
 			m.ID = redrive.NewID()
 		}
-		r := s.record(m)
+		r := record(m)
 		records, of[r] = append(records, r), i
 	}
-	for _, result := range s.main.client.ProduceSync(ctx, records...) {
+	for _, result := range client.ProduceSync(ctx, records...) {
 		if result.Err != nil {
 			errs[of[result.Record]] = produceError(result.Err)
 		}
@@ -39,7 +45,7 @@ func (s *Source) Publish(ctx context.Context, msgs []redrive.Message) []error {
 }
 
 // fit reports why a message cannot go to the topic.
-func (s *Source) fit(m *redrive.Message) error {
+func (t *target) fit(m *redrive.Message, queue string, longest time.Duration) error {
 	if err := m.Validate(); err != nil {
 		return err
 	}
@@ -47,20 +53,25 @@ func (s *Source) fit(m *redrive.Message) error {
 		return &redrive.Error{Op: "publish", Queue: m.Queue, ID: m.ID, Err: err, Hint: hint}
 	}
 	switch {
-	case m.Queue != s.o.Queue:
-		return refuse(fmt.Errorf("%w queue: this is topic %s", redrive.ErrInvalid, s.topic), "publish to queue "+s.o.Queue)
-	case m.Delay > s.Caps().MaxDelay || !m.DeliverAt.IsZero():
+	case m.Queue != queue:
+		return refuse(fmt.Errorf("%w queue: this is topic %s", redrive.ErrInvalid, t.topic), "publish to queue "+queue)
+	case m.Delay > longest || !m.DeliverAt.IsZero():
 		return refuse(fmt.Errorf("a delay: %w", redrive.ErrUnsupported), "publish it to the store beside Kafka")
 	}
 	return nil
 }
 
-func (s *Source) record(m *redrive.Message) *kgo.Record {
-	r := &kgo.Record{Topic: s.topic, Value: m.Body}
+func (t *target) record(m *redrive.Message) *kgo.Record {
+	r := &kgo.Record{Topic: t.topic, Value: m.Body}
 	if m.Key != "" {
 		r.Key = []byte(m.Key)
 	}
 	r.Headers = rawHeaders(native.Headers(m, false))
+	return r
+}
+
+func (s *Source) record(m *redrive.Message) *kgo.Record {
+	r := s.target.record(m)
 	if m.Delay > 0 { // natively
 		story := native.Story{Queue: s.o.Queue}
 		s.delay(r, story.Headers(), m.Delay, time.Now())
