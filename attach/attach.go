@@ -246,7 +246,22 @@ func (a *Attachment) storeBatch(ctx context.Context, put Put, letters []letter, 
 	if !a.o.Move {
 		return nil
 	}
-	return a.origin.settle(ctx, durable, refused)
+	begun, cancel := finishing(ctx)
+	defer cancel()
+	return a.origin.settle(begun, durable, refused)
+}
+
+// grace is how long what was read may take to be stored and acknowledged after the end.
+const grace = 10 * time.Second
+
+// finishing returns a context that ends a while after ctx.
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	begun, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return begun, func() {
+		stop()
+		cancel()
+	}
 }
 
 func resultOf(results []error, i int) error {
@@ -262,7 +277,9 @@ const maxPatience = 10 * time.Second
 // patiently repeats a put while following: a daemon that restarts does not end it.
 func (a *Attachment) patiently(ctx context.Context, put Put, entries []redrive.Entry) ([]error, error) {
 	for pause := idle; ; pause = min(2*pause, maxPatience) {
-		results, err := put(ctx, entries)
+		begun, cancel := finishing(ctx)
+		results, err := put(begun, entries)
+		cancel()
 		if err == nil && results != nil && len(results) != len(entries) {
 			err = fmt.Errorf("%d answers for %d dead letters", len(results), len(entries))
 		}

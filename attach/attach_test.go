@@ -35,7 +35,10 @@ func (s *script) next(context.Context) ([]letter, error) {
 	return b, nil
 }
 
-func (s *script) settle(_ context.Context, durable, refused []letter) error {
+func (s *script) settle(ctx context.Context, durable, refused []letter) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for i := range durable {
 		s.settled = append(s.settled, durable[i].position)
 	}
@@ -251,5 +254,25 @@ func TestFollowingEndsWithItsContext(t *testing.T) {
 	})
 	if err != nil || rounds != 1 {
 		t.Error(err, rounds)
+	}
+}
+
+// TestWhatIsBegunIsFinished ends an attachment while the store takes what was read: it is
+// stored, acknowledged and counted.
+func TestWhatIsBegunIsFinished(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	store := open(t)
+	s := &script{batches: [][]letter{{{id: "1", position: "1", certain: true}}}}
+	put := func(ctx context.Context, entries []redrive.Entry) ([]error, error) {
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return into(store)(ctx, entries)
+	}
+	sum, err := attached(s, Options{Follow: true, Move: true}).Run(ctx, put, func(Summary) {})
+	if err != nil || sum.Imported != 1 || len(s.settled) != 1 {
+		t.Errorf("%v: %+v, %d acknowledged", err, sum, len(s.settled))
 	}
 }
