@@ -29,12 +29,8 @@ type redisOrigin struct {
 
 func openRedis(ctx context.Context, a *broker.Address, o *Options) (origin, error) {
 	r := &redisOrigin{o: o, stream: a.Name, field: a.Take("body")}
-	config, err := a.RedisConfig()
-	if err != nil {
-		return nil, err
-	}
-	r.where = config.Options.Addrs[0] + "/" + strconv.Itoa(config.Options.DB)
-	if r.conn, err = redisconn.Dial(ctx, config); err != nil {
+	var err error
+	if r.conn, r.where, err = dialRedis(ctx, a); err != nil {
 		return nil, err
 	}
 	last, err := r.conn.XRevRangeN(ctx, r.stream, "+", "-", 1).Result()
@@ -48,6 +44,16 @@ func openRedis(ctx context.Context, a *broker.Address, o *Options) (origin, erro
 		r.end = last[0].ID
 	}
 	return r, nil
+}
+
+// dialRedis connects, and names the server and database.
+func dialRedis(ctx context.Context, a *broker.Address) (*redisconn.Conn, string, error) {
+	config, err := a.RedisConfig()
+	if err != nil {
+		return nil, "", err
+	}
+	conn, err := redisconn.Dial(ctx, config)
+	return conn, config.Options.Addrs[0] + "/" + strconv.Itoa(config.Options.DB), err
 }
 
 func (r *redisOrigin) next(ctx context.Context) ([]letter, error) {

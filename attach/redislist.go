@@ -59,14 +59,9 @@ func openRedisList(ctx context.Context, a *broker.Address, o *Options) (origin, 
 	if o.Follow && !o.Move {
 		return nil, failed(a, fmt.Errorf("following a list that is only copied: %w", redrive.ErrUnsupported), "an element has no lasting position; use --move, or no --follow")
 	}
-	config, err := a.RedisConfig()
-	if err != nil {
-		return nil, err
-	}
-	l := &listOrigin{o: o, list: a.Name, where: config.Options.Addrs[0] + "/" + strconv.Itoa(config.Options.DB),
-		equal: make(map[string]int64), held: make(map[string]bool)}
-	l.taken = beside(l.list)
-	if l.conn, err = redisconn.Dial(ctx, config); err != nil {
+	l := &listOrigin{o: o, list: a.Name, taken: beside(a.Name), equal: make(map[string]int64), held: make(map[string]bool)}
+	var err error
+	if l.conn, l.where, err = dialRedis(ctx, a); err != nil {
 		return nil, err
 	}
 	l.left, err = l.conn.LLen(ctx, l.list).Result()

@@ -112,20 +112,26 @@ func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
 	r := p.takeLocked()
 	s.token++
 	d := redrive.Delivery{Lane: p.m.lane(), Attempt: 1, LeasedAt: now, Lease: redrive.Never,
-		Suspect: r.Offset < p.old, Identity: redrive.IdentityMessage}
+		Suspect: r.Offset < p.old}
 	d.Message = message(r, s.o.Queue)
 	if p.m.retries {
 		story := takeStory(&d.Message)
 		d.Attempt, d.Failures, d.Crashes, d.History = story.Attempts+1, story.History.Count, story.Crashes, &story.History
 	}
-	if d.ID == "" {
-		d.ID, d.Identity = deriveID(s.cluster, r.Topic, r.Partition, r.Offset), redrive.IdentityPosition
-	}
+	identify(&d, s.cluster, r)
 	h := hand{token: s.token, record: r, id: d.ID, since: now}
 	p.hands[r.Offset] = h
 	p.holdLocked(r)
 	d.Receipt = s.receipt(r.Offset, p, &h)
 	return d
+}
+
+// identify says what names a message: its publisher's id, or else the record's position.
+func identify(d *redrive.Delivery, cluster string, r *kgo.Record) {
+	d.Identity = redrive.IdentityMessage
+	if d.ID == "" {
+		d.ID, d.Identity = deriveID(cluster, r.Topic, r.Partition, r.Offset), redrive.IdentityPosition
+	}
 }
 
 // message is a record as a message. One without an id of ours has none.

@@ -12,19 +12,24 @@ import (
 
 // Probe implements redrive.Source.
 func (s *Source) Probe(ctx context.Context) []redrive.Verdict {
-	meta, err := s.admin.Metadata(ctx, s.topic)
-	if err != nil {
-		return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "topic " + s.topic, Value: err.Error(), Promise: "the brokers do not answer"}}
-	}
-	values, err := configs(ctx, s.admin, s.topic)
-	if err != nil {
-		values = map[string]string{}
-	}
-	verdicts := topicVerdicts(meta.Topics[s.topic], values)
-	if s.o.Native {
+	verdicts, values := probeTopic(ctx, s.admin, s.topic)
+	if s.o.Native && values != nil {
 		verdicts = append(verdicts, s.roomy(ctx, values)...)
 	}
 	return verdicts
+}
+
+// probeTopic tells what a topic promises, and its settings: nil if the brokers do not answer.
+func probeTopic(ctx context.Context, admin *kadm.Client, topic string) ([]redrive.Verdict, map[string]string) {
+	meta, err := admin.Metadata(ctx, topic)
+	if err != nil {
+		return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "topic " + topic, Value: err.Error(), Promise: "the brokers do not answer"}}, nil
+	}
+	values, err := configs(ctx, admin, topic)
+	if err != nil {
+		values = map[string]string{}
+	}
+	return topicVerdicts(meta.Topics[topic], values), values
 }
 
 // topicVerdicts tell what a topic's settings promise.

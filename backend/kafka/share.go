@@ -253,6 +253,12 @@ func (s *Share) giveBack(ctx context.Context) {
 // changeLocked tells those who wait.
 func (s *Share) changeLocked() {
 	s.version++
+	s.wakeLocked()
+}
+
+// wakeLocked lets the poll see that there is room. It is no change for those who wait for
+// records.
+func (s *Share) wakeLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

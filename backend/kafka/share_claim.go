@@ -56,8 +56,7 @@ func (s *Share) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.De
 		}
 	}
 	if len(s.buffer) == 0 { // there is room
-		close(s.changed)
-		s.changed = make(chan struct{})
+		s.wakeLocked()
 	}
 	return ds, nil
 }
@@ -66,10 +65,8 @@ func (s *Share) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.De
 func (s *Share) handLocked(it *sharedRecord, now time.Time) redrive.Delivery {
 	s.token++
 	d := redrive.Delivery{Message: message(it.Record, s.o.Queue), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now, Lease: redrive.Never,
-		Suspect: it.deliveries > 1, Identity: redrive.IdentityMessage}
-	if d.ID == "" {
-		d.ID, d.Identity = deriveID(s.cluster, it.Topic, it.Partition, it.Offset), redrive.IdentityPosition
-	}
+		Suspect: it.deliveries > 1}
+	identify(&d, s.cluster, it.Record)
 	it.since = now
 	it.receipt = redrive.Receipt{Ref: redrive.Ref{Queue: s.o.Queue, ID: d.ID}, Token: s.token, Position: it.at.String()}
 	d.Receipt = it.receipt

@@ -124,15 +124,11 @@ func limitOf(ctx context.Context, client *kgo.Client) (string, error) {
 
 // Probe implements redrive.Source.
 func (s *Share) Probe(ctx context.Context) []redrive.Verdict {
-	meta, err := s.admin.Metadata(ctx, s.topic)
-	if err != nil {
-		return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "topic " + s.topic, Value: err.Error(), Promise: "the brokers do not answer"}}
+	verdicts, values := probeTopic(ctx, s.admin, s.topic)
+	if values == nil {
+		return verdicts
 	}
-	values, err := configs(ctx, s.admin, s.topic)
-	if err != nil {
-		values = map[string]string{}
-	}
-	return append(topicVerdicts(meta.Topics[s.topic], values), s.begins(ctx), s.limited(ctx), s.renewed())
+	return append(verdicts, s.begins(ctx), s.limited(ctx), s.renewed())
 }
 
 func (s *Share) begins(ctx context.Context) redrive.Verdict {

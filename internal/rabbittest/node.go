@@ -48,14 +48,14 @@ type names struct {
 }
 
 func newNames(dir string) (*names, error) {
-	ports, err := servertest.FreePorts(1)
+	port, err := servertest.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	n := &names{port: ports[0], daemon: servertest.New(servertest.Command{
-		Name: "epmd", Dir: dir, Path: "epmd", Args: []string{"-port", ports[0], "-address", "127.0.0.1"}, Patience: patience,
+	n := &names{port: port, daemon: servertest.New(servertest.Command{
+		Name: "epmd", Dir: dir, Path: "epmd", Args: []string{"-port", port, "-address", "127.0.0.1"}, Patience: patience,
 	})}
-	return n, n.daemon.Start(func() bool { return servertest.Listens("127.0.0.1:" + ports[0]) })
+	return n, n.daemon.Start(func() bool { return servertest.Listens("127.0.0.1:" + port) })
 }
 
 // newNode writes what a node needs into a folder of its own.
