@@ -16,6 +16,9 @@ type PlanRequest struct {
 	// defaults to [StateDead]; ActDrop may also be asked for [StateWaiting]. After,
 	// Limit and Bodies are ignored, Plan and NotPlan must be empty.
 	Query Query `json:"query"`
+	// View says what Query.Text and Query.Header look at where its asker may not see
+	// everything. It is kept with the plan: see [PlansOptions.Views]. Empty: everything.
+	View string `json:"view,omitempty"`
 	// Refs names what is changed, instead of Query. A record must hold them: about
 	// a thousand fit. They are kept until the plan ends.
 	Refs []Ref `json:"-"`

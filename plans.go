@@ -38,6 +38,16 @@ type PlansOptions struct {
 	// Archive is where [ActArchive] takes dead letters before it removes them. Without
 	// it there are no such plans.
 	Archive Archiver
+	// Views returns what a plan looks for its messages in when its request has that
+	// View, or nil for a View that it does not know. Such a plan is neither made nor
+	// carried out where there is none: the store itself would look at everything.
+	Views func(view string) Finder
+}
+
+// Finder finds what a query selects, as a [Store] does.
+type Finder interface {
+	Find(ctx context.Context, q Query) (Page, error)
+	Groups(ctx context.Context, q Query) (groups []Group, complete bool, err error)
 }
 
 // Plans makes plans and carries them out. All methods are safe for concurrent use, in
@@ -106,6 +116,19 @@ func (p *Plans) DryRun(ctx context.Context, r PlanRequest) (DryRun, error) {
 	return run, err
 }
 
+// finder returns what a plan looks for its messages in.
+func (p *Plans) finder(r *PlanRequest) (Finder, error) {
+	if r.View == "" {
+		return p.store, nil
+	}
+	if p.o.Views != nil {
+		if f := p.o.Views(r.View); f != nil {
+			return f, nil
+		}
+	}
+	return nil, &Error{Op: "plan", Err: fmt.Errorf("this process does not know the view %q", r.View), Hint: "let the daemon carry the plan out"}
+}
+
 // prepare checks a request and counts what it selects.
 func (p *Plans) prepare(ctx context.Context, r *PlanRequest) (Plan, DryRun, error) {
 	if err := r.check(); err != nil {
@@ -135,7 +158,11 @@ func (p *Plans) prepare(ctx context.Context, r *PlanRequest) (Plan, DryRun, erro
 }
 
 func (p *Plans) countGroups(ctx context.Context, plan *Plan, run *DryRun) error {
-	groups, complete, err := p.store.Groups(ctx, plan.query(MaxPage))
+	in, err := p.finder(&plan.Request)
+	if err != nil {
+		return err
+	}
+	groups, complete, err := in.Groups(ctx, plan.query(MaxPage))
 	if err != nil {
 		return err
 	}
@@ -186,9 +213,13 @@ func (p *Plans) countNamed(ctx context.Context, plan *Plan, run *DryRun) error {
 
 // scan looks at the first pages of what a plan selects.
 func (p *Plans) scan(ctx context.Context, plan *Plan, see func(*Entry), more *bool) error {
+	in, err := p.finder(&plan.Request)
+	if err != nil {
+		return err
+	}
 	q := plan.query(MaxPage)
 	for range dryRunScan {
-		page, err := p.store.Find(ctx, q)
+		page, err := in.Find(ctx, q)
 		if err != nil {
 			return err
 		}

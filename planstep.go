@@ -84,7 +84,11 @@ func (p *Plans) intend(ctx context.Context, plan *Plan) ([]planResult, error) {
 
 // chooseFound takes the next messages that match.
 func (p *Plans) chooseFound(ctx context.Context, plan *Plan) ([]planResult, error) {
-	page, err := p.store.Find(ctx, plan.query(plan.batch()))
+	in, err := p.finder(&plan.Request)
+	if err != nil {
+		return nil, err
+	}
+	page, err := in.Find(ctx, plan.query(plan.batch()))
 	if err != nil {
 		return nil, err
 	}
