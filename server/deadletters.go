@@ -26,7 +26,7 @@ func (a *app) deadQuery(r *http.Request, who *caller) (q redrive.Query, after st
 	if err := who.confine(f.Queue); err != nil {
 		return q, "", 0, err
 	}
-	q, err = queryOf(&f, a.utcNow(r))
+	q, err = queryOf(&f, who, a.utcNow(r))
 	q.State = redrive.StateDead
 	return q, v.Get("after"), limit, err
 }
@@ -36,7 +36,7 @@ func (a *app) listDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	return a.page(w, r, q, after, limit)
+	return a.page(w, r, who, q, after, limit)
 }
 
 func (a *app) groupDead(w http.ResponseWriter, r *http.Request, who *caller) error {
@@ -48,7 +48,7 @@ func (a *app) groupDead(w http.ResponseWriter, r *http.Request, who *caller) err
 		return bad("groups have no pages", "narrow the filter, or raise limit")
 	}
 	q.Limit = limit
-	groups, complete, err := a.store.Groups(r.Context(), q)
+	groups, complete, err := a.finder(who.view()).Groups(r.Context(), q)
 	if err != nil {
 		return err
 	}

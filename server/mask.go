@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/redrive/redrive"
@@ -41,28 +42,35 @@ func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked boo
 	return m, nil
 }
 
-// hideParts masks a message. A body that is not JSON is hidden whole, as nobody knows
-// what is in it.
+// hideParts masks headers and body of a message.
 func hideParts(m *api.Message, paths []jsonmask.Path, headers []string) {
 	for i := range m.Headers {
-		for _, name := range headers {
-			if strings.EqualFold(name, m.Headers[i].Name) {
-				m.Headers[i].Value, m.Masked = []byte(jsonmask.Hidden), true
-			}
+		if hidesHeader(headers, m.Headers[i].Name) {
+			m.Headers[i].Value, m.Masked = []byte(jsonmask.Hidden), true
 		}
 	}
-	if len(paths) == 0 || len(m.Bytes()) == 0 {
-		return
-	}
-	body, hit, err := jsonmask.Apply(m.Bytes(), paths)
-	switch {
-	case err != nil:
-		text := jsonmask.Hidden
-		m.Body, m.BodyBase64, m.Masked = &text, nil, true
-	case hit:
+	if body, hit := maskBody(m.Bytes(), paths); hit {
 		text := string(body)
 		m.Body, m.BodyBase64, m.Masked = &text, nil, true
 	}
+}
+
+// hidesHeader reports whether the value of a header is masked.
+func hidesHeader(masked []string, name string) bool {
+	return slices.ContainsFunc(masked, func(m string) bool { return strings.EqualFold(m, name) })
+}
+
+// maskBody returns a body as it shows, and whether anything of it is hidden. One that is
+// not JSON is hidden whole, as nobody knows what is in it.
+func maskBody(body []byte, paths []jsonmask.Path) (shown []byte, hit bool) {
+	if len(paths) == 0 || len(body) == 0 {
+		return body, false
+	}
+	shown, hit, err := jsonmask.Apply(body, paths)
+	if err != nil {
+		return []byte(jsonmask.Hidden), true
+	}
+	return shown, hit
 }
 
 // masksOf returns what is hidden of a queue's messages.

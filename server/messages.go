@@ -16,7 +16,8 @@ import (
 const wholePage = 16
 
 // page finds one page and answers with it.
-func (a *app) page(w http.ResponseWriter, r *http.Request, q redrive.Query, after string, limit int) error {
+func (a *app) page(w http.ResponseWriter, r *http.Request, who *caller, q redrive.Query, after string, limit int) error {
+	in := a.finder(who.view())
 	list := api.List[api.Message]{Items: []api.Message{}, Next: after, Complete: true}
 	q.Limit = limit
 	left := q.PageLimit()
@@ -25,7 +26,7 @@ func (a *app) page(w http.ResponseWriter, r *http.Request, q redrive.Query, afte
 		if q.State == redrive.StateDead {
 			q.Bodies, q.Limit = true, min(left, wholePage)
 		}
-		page, err := a.store.Find(r.Context(), q)
+		page, err := in.Find(r.Context(), q)
 		if err != nil {
 			return err
 		}
@@ -41,7 +42,7 @@ func (a *app) page(w http.ResponseWriter, r *http.Request, q redrive.Query, afte
 	return writeJSON(w, http.StatusOK, list)
 }
 
-func (a *app) listMessages(w http.ResponseWriter, r *http.Request, _ *caller) error {
+func (a *app) listMessages(w http.ResponseWriter, r *http.Request, who *caller) error {
 	v, err := parameters(r, "state", "kind", "key", "text", "header", "since", "until", "plan", "after", "limit")
 	if err != nil {
 		return err
@@ -55,11 +56,11 @@ func (a *app) listMessages(w http.ResponseWriter, r *http.Request, _ *caller) er
 	if _, err := a.existing(r, f.Queue); err != nil {
 		return err
 	}
-	q, err := queryOf(&f, a.utcNow(r))
+	q, err := queryOf(&f, who, a.utcNow(r))
 	if err != nil {
 		return err
 	}
-	return a.page(w, r, q, v.Get("after"), limit)
+	return a.page(w, r, who, q, v.Get("after"), limit)
 }
 
 // entry returns a message, or a problem that says how it ended.

@@ -36,7 +36,8 @@ var parameterKinds = map[string]object{
 	"since":    {"type": "string", "description": "A time of RFC 3339, or a duration before now such as 1h."},
 	"until":    {"type": "string", "description": "A time of RFC 3339, or a duration before now such as 1h."},
 	"after":    {"type": "string", "description": "The next of the page before."},
-	"header":   {"type": "string", "description": "NAME or NAME=VALUE"},
+	"text":     {"type": "string", "description": "Text in the body or the last error, as it shows: in errors only without the scope read-payload; what is masked is found by the scope admin only."},
+	"header":   {"type": "string", "description": "NAME or NAME=VALUE. Needs the scope read-payload; a value that is masked is found by the scope admin only."},
 }
 
 var pathName = regexp.MustCompile(`\{(\w+)\}`)

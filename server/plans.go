@@ -34,7 +34,8 @@ func planRequest(req *api.PlanRequest, who *caller, now time.Time) (redrive.Plan
 		return out, bad("a plan needs either a filter or refs", `give {"filter":{}} for all dead letters`)
 	}
 	if req.Filter != nil {
-		out.Query, err = queryOf(req.Filter, now)
+		out.Query, err = queryOf(req.Filter, who, now)
+		out.View = planView(who, &out.Query)
 		return out, err
 	}
 	for _, s := range req.Refs {
@@ -115,7 +116,7 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan made", slog.String("plan", plan.ID), slog.String("action", req.Action),
 		slog.Int64("total", plan.Total), slog.String("actor", who.name))
 	w.Header().Set("Location", "/v1/plans/"+plan.ID)
-	return writeJSON(w, http.StatusCreated, api.PlanOf(&plan))
+	return writeJSON(w, http.StatusCreated, a.planOf(&plan, who))
 }
 
 func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) error {
@@ -129,7 +130,7 @@ func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) err
 	list := api.List[api.Plan]{Items: []api.Plan{}, Complete: true}
 	for i := range plans {
 		if seesPlan(who, &plans[i].Request) == nil {
-			list.Items = append(list.Items, api.PlanOf(&plans[i]))
+			list.Items = append(list.Items, a.planOf(&plans[i], who))
 		}
 	}
 	return writeJSON(w, http.StatusOK, list)
@@ -157,7 +158,7 @@ func (a *app) showPlan(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	out := api.PlanOf(p)
+	out := a.planOf(p, who)
 	switch v.Get("progress") {
 	case "", "false":
 	case "true":

@@ -41,9 +41,12 @@ func filterOf(v url.Values) api.Filter {
 	}
 }
 
-// queryOf turns a filter into a query. now is what durations count back from.
-func queryOf(f *api.Filter, now time.Time) (redrive.Query, error) {
+// queryOf turns a caller's filter into a query. now is what durations count back from.
+func queryOf(f *api.Filter, who *caller, now time.Time) (redrive.Query, error) {
 	q := redrive.Query{Queue: f.Queue, Signature: f.Signature, Kind: f.Kind, Key: f.Key, Text: f.Text, Header: f.Header, Plan: f.Plan}
+	if err := who.search(&q); err != nil {
+		return q, err
+	}
 	if f.Queue != "" {
 		if err := redrive.CheckQueue(f.Queue); err != nil {
 			return q, err

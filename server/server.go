@@ -187,7 +187,10 @@ func (s *Server) assemble(store redrive.Store) error {
 	})
 	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
 	a.meters = newMeters(store, s.log, a.instances.live)
-	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{Instance: instance, Logger: s.log, Alone: embedded(store), Archive: s.archive})
+	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{
+		Instance: instance, Logger: s.log, Alone: embedded(store), Archive: s.archive,
+		Views: func(v string) redrive.Finder { return a.finder(view(v)) },
+	})
 	s.retention = redrive.NewRetention(a.store, redrive.RetentionOptions{
 		Rule: func(queue string) redrive.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
 		Instance: instance, Logger: s.log, Alone: embedded(store),

@@ -17,9 +17,11 @@ type Filter struct {
 	Key       string `json:"key,omitempty"`
 	Since     string `json:"since,omitempty"`
 	Until     string `json:"until,omitempty"`
-	Text      string `json:"text,omitempty"`   // in the body or the last error
-	Header    string `json:"header,omitempty"` // NAME or NAME=VALUE
-	Plan      string `json:"plan,omitempty"`   // redriven last by this plan
+	// Text is in the body or the last error, and Header, NAME or NAME=VALUE, among the
+	// headers, as the token may see them: see docs/http.md.
+	Text   string `json:"text,omitempty"`
+	Header string `json:"header,omitempty"`
+	Plan   string `json:"plan,omitempty"` // redriven last by this plan
 }
 
 // Group counts dead letters of one cause.
