@@ -28,3 +28,22 @@ func Contents(t testing.TB, c *redis.Client, pattern string) map[string]string {
 	}
 	return all
 }
+
+// Foreign makes a key of each type, as other programs might have them beside ours.
+func Foreign(t testing.TB, c *redis.Client, name string) {
+	t.Helper()
+	ctx := t.Context()
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.RPush(ctx, name+":list", "a", "b")
+		p.Set(ctx, name+":string", "a", 0)
+		p.HSet(ctx, name+":hash", "a", "b")
+		p.SAdd(ctx, name+":set", "a")
+		p.ZAdd(ctx, name+":sorted", redis.Z{Score: 1, Member: "a"})
+		p.XAdd(ctx, &redis.XAddArgs{Stream: name + ":stream", Values: []string{"a", "b"}})
+		p.XGroupCreate(ctx, name+":stream", "redrive", "0")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
