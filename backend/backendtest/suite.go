@@ -23,6 +23,9 @@ type Factory struct {
 	// Connect returns another client of the same store, as a second process would
 	// have. nil: there can be only one.
 	Connect func(t testing.TB, s redrive.Store) redrive.Store
+	// Contents tells what the store's server holds, by name, of the store and of others:
+	// what no other client's arrival may change. nil: it cannot be asked.
+	Contents func(t testing.TB, s redrive.Store) map[string]string
 	// Reopen closes the store in order and opens what is left of it. nil: nothing is.
 	Reopen func(t testing.TB, s redrive.Store) redrive.Store
 	// Crash lets the process die, with nothing closed in order, and opens what is
@@ -57,6 +60,11 @@ type Factory struct {
 type SourceFactory struct {
 	// Open returns a new, empty source that is its own sink. The case closes it.
 	Open func(t testing.TB) SourceSink
+	// Connect returns another client of the same source, as a second process would have.
+	// nil: there can be only one, or it takes over what the first has in hand.
+	Connect func(t testing.TB, s SourceSink) SourceSink
+	// Contents is that of Factory.
+	Contents func(t testing.TB, s SourceSink) map[string]string
 	// Reopen closes the source in order and opens it again. nil: it cannot be done.
 	Reopen func(t testing.TB, s SourceSink) SourceSink
 	// Advance, Around and Patience are those of Factory.
@@ -89,7 +97,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, section := range [][]testCase{
 		publishCases, claimCases, settleCases, retryCases, deadCases, redriveCases, opsCases,
-		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, claimDeadCases,
+		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, claimDeadCases, probeCases,
 	} {
 		all = append(all, section...)
 	}
@@ -132,9 +140,12 @@ type C struct {
 	sink  redrive.Sink
 	store redrive.Store // nil for what is only a source and sink
 	again func()        // reopens it; nil if that cannot be done
-	caps  redrive.Caps
-	lease time.Duration // of claims that shall run out
-	tick  time.Duration // a time that is long against what the store does at once
+	// connect opens it a second time, contents tells what its server holds; both may be nil.
+	connect  func() redrive.Source
+	contents func() map[string]string
+	caps     redrive.Caps
+	lease    time.Duration // of claims that shall run out
+	tick     time.Duration // a time that is long against what the store does at once
 }
 
 func newC(t testing.TB, f *Factory) *C {
@@ -143,6 +154,12 @@ func newC(t testing.TB, f *Factory) *C {
 	c.use(f.Open(t))
 	if f.Reopen != nil {
 		c.again = func() { c.use(f.Reopen(c, c.store)) }
+	}
+	if f.Connect != nil {
+		c.connect = func() redrive.Source { return f.Connect(c, c.store) }
+	}
+	if f.Contents != nil {
+		c.contents = func() map[string]string { return f.Contents(c, c.store) }
 	}
 	c.begin()
 	return c
@@ -163,6 +180,12 @@ func newSourceC(t testing.TB, f *SourceFactory) *C {
 	use(f.Open(t))
 	if f.Reopen != nil {
 		c.again = func() { use(f.Reopen(c, s)) }
+	}
+	if f.Connect != nil {
+		c.connect = func() redrive.Source { return f.Connect(c, s) }
+	}
+	if f.Contents != nil {
+		c.contents = func() map[string]string { return f.Contents(c, s) }
 	}
 	c.begin()
 	return c

@@ -2,6 +2,8 @@ package jetstream
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -116,7 +118,12 @@ func conformance(t *testing.T, r *rig, o Options, alter ...func(*jetstream.Strea
 		return s
 	}
 	backendtest.RunSource(t, backendtest.SourceFactory{
-		Open: func(t testing.TB) backendtest.SourceSink { return opened(t, r.stream(t, alter...)) },
+		Open:    func(t testing.TB) backendtest.SourceSink { return opened(t, r.stream(t, alter...)) },
+		Connect: func(t testing.TB, s backendtest.SourceSink) backendtest.SourceSink { return opened(t, addresses[s]) },
+		Contents: func(t testing.TB, s backendtest.SourceSink) map[string]string {
+			own := s.(*Source).at.stream
+			return r.contents(t, own, r.theirs(t, own))
+		},
 		Reopen: func(t testing.TB, s backendtest.SourceSink) backendtest.SourceSink {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
@@ -165,4 +172,65 @@ func (r *rig) foreign(t testing.TB, address string, bodies ...string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// theirs makes a stream with a message and a consumer, whose names are like those of a stream
+// of the tests, unless it is there.
+func (r *rig) theirs(t testing.TB, own string) (stream string) {
+	t.Helper()
+	stream = own + "_THEIRS"
+	_, err := r.js.Stream(t.Context(), stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		subject := strings.ToLower(stream)
+		made := natstest.Stream(t, r.js, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}})
+		if _, err = r.js.Publish(t.Context(), subject, []byte("theirs")); err == nil {
+			_, err = made.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "redrive", AckPolicy: jetstream.AckExplicitPolicy})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// contents tells what the server has: streams and consumers, and how those stand that are
+// not the test's own, of which messages are fetched ahead. Other tests' are left out.
+func (r *rig) contents(t testing.TB, own, theirs string) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	streams := r.js.ListStreams(t.Context())
+	for info := range streams.Info() {
+		name := info.Config.Name
+		if name != own && !strings.HasPrefix(name, own+"_") {
+			continue
+		}
+		config, err := json.Marshal(info.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all["stream "+name] = fmt.Sprintf("%s, %d messages, last %d", config, info.State.Msgs, info.State.LastSeq)
+		stream, err := r.js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		consumers := stream.ListConsumers(t.Context())
+		for info := range consumers.Info() {
+			config, err := json.Marshal(info.Config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			state := string(config)
+			if name == theirs {
+				state += fmt.Sprintf(" %+v %+v %d %d", info.Delivered, info.AckFloor, info.NumPending, info.NumAckPending)
+			}
+			all["consumer "+info.Name+" of "+name] = state
+		}
+		if err := consumers.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := streams.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

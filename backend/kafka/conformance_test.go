@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -84,7 +86,11 @@ func conformance(t *testing.T, c *cluster) {
 		return s
 	}
 	backendtest.RunSource(t, backendtest.SourceFactory{
-		Open: func(t testing.TB) backendtest.SourceSink { return opened(t, c.topic(t, 1)) },
+		Open:    func(t testing.TB) backendtest.SourceSink { return opened(t, c.topic(t, 1)) },
+		Connect: func(t testing.TB, s backendtest.SourceSink) backendtest.SourceSink { return opened(t, addresses[s]) },
+		Contents: func(t testing.TB, s backendtest.SourceSink) map[string]string {
+			return c.contents(t, s.(*Source).topic)
+		},
 		Reopen: func(t testing.TB, s backendtest.SourceSink) backendtest.SourceSink {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
@@ -93,4 +99,51 @@ func conformance(t *testing.T, c *cluster) {
 		},
 		Queues: []string{"sms"},
 	})
+}
+
+// contents tells of the topics whose names begin like one, of which another is made: settings,
+// records and what groups have committed.
+func (c *cluster) contents(t testing.TB, topic string) map[string]string {
+	t.Helper()
+	ctx := t.Context()
+	theirs := topic + "-theirs"
+	if _, err := c.admin.CreateTopic(ctx, 1, 1, nil, theirs); err == nil {
+		if err := c.client.ProduceSync(ctx, &kgo.Record{Topic: theirs, Value: []byte("theirs")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		offsets := make(kadm.Offsets)
+		offsets.AddOffset(theirs, 0, 1, -1)
+		if err := c.admin.CommitAllOffsets(ctx, theirs, offsets); err != nil {
+			t.Fatal(err)
+		}
+	} else if !errors.Is(err, kerr.TopicAlreadyExists) {
+		t.Fatal(err)
+	}
+	all := make(map[string]string)
+	details, err := c.admin.ListTopics(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range details {
+		if name != topic && !strings.HasPrefix(name, topic+"-") {
+			continue
+		}
+		values, err := configs(ctx, c.admin, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends, err := c.admin.ListEndOffsets(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends.Each(func(o kadm.ListedOffset) {
+			all[fmt.Sprintf("%s/%d", name, o.Partition)] = fmt.Sprint(o.Offset, " ", values)
+		})
+		for group, committed := range c.admin.FetchManyOffsets(ctx, topic, theirs) {
+			committed.Fetched.Each(func(o kadm.OffsetResponse) {
+				all[fmt.Sprintf("%s/%d of group %s", o.Topic, o.Partition, group)] = fmt.Sprint(o.At, " ", o.Metadata)
+			})
+		}
+	}
+	return all
 }

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Factory{
 		Open:    func(t testing.TB) redrive.Store { return open(t, onMovedClock) },
 		Connect: func(t testing.TB, s redrive.Store) redrive.Store { return again(t, s) },
+		Contents: func(t testing.TB, s redrive.Store) map[string]string {
+			return contents(t, clock, s.(*Store).sql.prefix)
+		},
 		Reopen: func(t testing.TB, s redrive.Store) redrive.Store {
 			noErr(t, s.Close())
 			return again(t, s)
@@ -37,4 +41,29 @@ func TestConformance(t *testing.T) {
 		// The engine's clock goes on beside the moved one, which is all its cases need.
 		Around: func(t *testing.T, run func(testing.TB)) { run(t) },
 	})
+}
+
+// contents tells what begins with a prefix: the names of all tables and views, and sums of
+// the rows of messages and of a table of others, which is made first. The rest is tended all
+// the time.
+func contents(t testing.TB, db *sql.DB, prefix string) map[string]string {
+	t.Helper()
+	ctx := t.Context()
+	serve(t, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %[1]stheirs (id INT PRIMARY KEY); INSERT IGNORE INTO %[1]stheirs VALUES (1)", prefix))
+	rows, err := db.QueryContext(ctx, "SELECT TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND LEFT(TABLE_NAME, CHAR_LENGTH(?)) = ?", database, prefix, prefix)
+	noErr(t, err)
+	defer func() { _ = rows.Close() }()
+	all := make(map[string]string)
+	for rows.Next() {
+		var name, kind string
+		noErr(t, rows.Scan(&name, &kind))
+		all[name] = kind
+	}
+	noErr(t, rows.Err())
+	for _, table := range []string{"message", "dead", "remembered", "theirs"} {
+		var name, sum string
+		noErr(t, db.QueryRowContext(ctx, "CHECKSUM TABLE "+prefix+table+" EXTENDED").Scan(&name, &sum))
+		all["rows of "+table] = sum
+	}
+	return all
 }

@@ -90,8 +90,9 @@ func conform(t *testing.T, opts ...Option) {
 	opts = append(opts, onMovedClock)
 	again := func(t testing.TB, s redrive.Store) *Store { return connect(t, s.(*Store), opts...) }
 	backendtest.Run(t, backendtest.Factory{
-		Open:    func(t testing.TB) redrive.Store { return open(t, opts...) },
-		Connect: func(t testing.TB, s redrive.Store) redrive.Store { return again(t, s) },
+		Open:     func(t testing.TB) redrive.Store { return open(t, opts...) },
+		Connect:  func(t testing.TB, s redrive.Store) redrive.Store { return again(t, s) },
+		Contents: func(t testing.TB, s redrive.Store) map[string]string { return contents(t, s.(*Store).sql.schema) },
 		Reopen: func(t testing.TB, s redrive.Store) redrive.Store {
 			noErr(t, s.Close())
 			return again(t, s)
@@ -103,4 +104,27 @@ func conform(t *testing.T, opts ...Option) {
 		// The engine's clock goes on beside the moved one, which is all its cases need.
 		Around: func(t *testing.T, run func(testing.TB)) { run(t) },
 	})
+}
+
+// contents tells what stands in a schema: the names of all that is there, and the rows of
+// messages and of a table of others, which is made first. The rest is tended all the time.
+func contents(t testing.TB, schema string) map[string]string {
+	t.Helper()
+	ctx := t.Context()
+	serve(t, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %[1]s.theirs AS SELECT 1 AS id", schema))
+	conn := dial(t)
+	defer func() { _ = conn.Close(ctx) }()
+	rows, err := conn.Query(ctx, "SELECT relname::text, relkind::text FROM pg_class WHERE relnamespace = $1::regnamespace", schema)
+	noErr(t, err)
+	all := make(map[string]string)
+	var name, kind string
+	_, err = pgx.ForEachRow(rows, []any{&name, &kind}, func() error { all[name] = kind; return nil })
+	noErr(t, err)
+	for _, name := range []string{"message", "dead", "remembered", "theirs"} {
+		var text string
+		err := conn.QueryRow(ctx, fmt.Sprintf("SELECT coalesce(string_agg(t::text, ' ' ORDER BY t::text), '') FROM %s.%s t", schema, name)).Scan(&text)
+		noErr(t, err)
+		all["rows of "+name] = text
+	}
+	return all
 }

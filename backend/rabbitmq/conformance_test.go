@@ -51,14 +51,18 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			node := rabbittest.Shared(t)
-			addresses := map[backendtest.SourceSink]string{}
+			addresses, theirs := map[backendtest.SourceSink]string{}, foreign(t, node)
 			opened := func(t testing.TB, address string) backendtest.SourceSink {
 				s := connect(t, address, Options{Queue: "sms", Native: c.native})
 				addresses[s] = address
 				return s
 			}
 			backendtest.RunSource(t, backendtest.SourceFactory{
-				Open: func(t testing.TB) backendtest.SourceSink { return opened(t, addressOf(node, c.params...)) },
+				Open:    func(t testing.TB) backendtest.SourceSink { return opened(t, addressOf(node, c.params...)) },
+				Connect: func(t testing.TB, s backendtest.SourceSink) backendtest.SourceSink { return opened(t, addresses[s]) },
+				Contents: func(t testing.TB, _ backendtest.SourceSink) map[string]string {
+					return contents(t, node, theirs)
+				},
 				Reopen: func(t testing.TB, s backendtest.SourceSink) backendtest.SourceSink {
 					if err := s.Close(); err != nil {
 						t.Fatal(err)

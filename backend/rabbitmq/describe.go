@@ -20,12 +20,15 @@ type described struct {
 // names one difference.
 var inequivalent = regexp.MustCompile(`inequivalent arg '([^']+)' for queue .*: received .* but current is (none|the value '(.*)' of type '[a-z]+'|'(.*)')`)
 
-// nonsense are arguments that no queue has, nor can be made with.
-var nonsense = []struct {
+// question is an argument that no queue has, nor can be made with.
+type question struct {
 	name   string
 	value  any
 	quorum bool // only such a queue knows the argument
-}{
+}
+
+// nonsense asks for all arguments that matter.
+var nonsense = []question{
 	{amqp.QueueTypeArg, "redrive-none", false}, // first: it tells which of the others are known
 	{"x-delivery-limit", int64(-7), true},
 	{"x-dead-letter-strategy", "redrive-none", true},
@@ -36,6 +39,18 @@ var nonsense = []struct {
 	{"x-expires", int64(-7), false},
 	{"x-max-length", int64(-7), false},
 	{"x-max-length-bytes", int64(-7), false},
+}
+
+// beside returns the arguments of a declaration that asks. A queue that was deleted since is
+// not to come into being again: a quorum queue is made with any delivery limit, but not with
+// a priority, for which one that is there is not compared.
+func (ask *question) beside(known amqp.Table) amqp.Table {
+	args := maps.Clone(known)
+	args[ask.name] = ask.value
+	if ask.quorum {
+		args["x-max-priority"] = int64(-7)
+	}
+	return args
 }
 
 // describe learns the arguments of a queue. AMQP has no question for them, but a
@@ -53,9 +68,7 @@ func describe(conn *amqp.Connection, queue string) (described, error) {
 			if asked[ask.name] {
 				break
 			}
-			args := maps.Clone(known)
-			args[ask.name] = ask.value
-			name, err := d.differs(conn, queue, args, known)
+			name, err := d.differs(conn, queue, ask.beside(known), known)
 			if err != nil {
 				return d, err
 			}

@@ -87,6 +87,8 @@ func (q *described) deadLettered(kind string) redrive.Verdict {
 	case kind != amqp.QueueTypeQuorum || q.args["x-dead-letter-strategy"] != "at-least-once" || q.args[amqp.QueueOverflowArg] != amqp.QueueOverflowRejectPublish:
 		v.Level, v.Promise = redrive.LevelWarn, "what the broker dead-letters itself may be lost on the way"
 		v.Hint = "a quorum queue with x-dead-letter-strategy=at-least-once and x-overflow=reject-publish"
+	case exchange != "":
+		v.Hint = "no client can ask whether a queue is bound there: rabbitmqctl list_bindings tells; until one is, dead letters stay in this queue"
 	}
 	return v
 }

@@ -9,17 +9,32 @@ type keys struct {
 	dead, deadIDs, ids, forget, wake                string
 }
 
-// newKeys returns the keys beside a list. Its name has a hash tag or becomes one, so
-// that all are in the list's slot.
-func newKeys(list string) *keys {
-	base := list
+// beside is what the keys beside a list begin with. The list's name has a hash tag or
+// becomes one, so that all are in its slot.
+func beside(list string) string {
 	if open := strings.IndexByte(list, '{'); open < 0 || strings.IndexByte(list[open:], '}') < 2 {
-		base = "{" + list + "}"
+		return "{" + list + "}"
 	}
+	return list
+}
+
+// newKeys returns the keys of a list.
+func newKeys(list string) *keys {
+	base := beside(list)
 	return &keys{
 		waiting: list, taken: base + ":taken", seq: base + ":seq", body: base + ":body", state: base + ":state",
 		story: base + ":story", leases: base + ":leases",
 		due:  [3]string{base + ":fresh", base + ":retry", base + ":redrive"},
 		dead: base + ":dead", deadIDs: base + ":deadids", ids: base + ":ids", forget: base + ":forget", wake: base + ":wake",
 	}
+}
+
+// rightsKeys returns those of script/rights.lua: the list, which it leaves alone, and names
+// beside it that are as unique as the nonce.
+func rightsKeys(list, nonce string) []string {
+	all := []string{list}
+	for _, kind := range []string{":list", ":other", ":hash", ":sorted", ":number"} {
+		all = append(all, beside(list)+":rights:"+nonce+kind)
+	}
+	return all
 }

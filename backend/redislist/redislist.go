@@ -59,7 +59,8 @@ import (
 // Options configures a [Source]. Every field has a default.
 type Options struct {
 	// List names the list of a queue, for lists that exist already. Defaults to
-	// "PREFIX:{QUEUE}". Two queues must not have the same list.
+	// "PREFIX:{QUEUE}". Two queues must not have the same list. It may name one list for
+	// whatever it is asked, if there is but one queue.
 	List func(queue string) string
 	// KeepDead keeps dead letters beside the list; see [Source.DeadLetters],
 	// [Source.Redrive] and [Source.Drop]. Otherwise the engine parks them in its store.
@@ -138,17 +139,14 @@ func Open(ctx context.Context, url string, o Options) (*Source, error) {
 	return s, nil
 }
 
-// checkRights runs every command that the scripts need, on keys of a queue that nobody
-// can name, so that a right that is missing shows here and not in a claim.
+// checkRights runs every command that the scripts need, so that a right that is missing
+// shows here and not in a claim. [Options.List] may name one list for all queues, whatever
+// it is asked for: so what is written is beside that list, under names of this call alone,
+// and the list itself is not touched.
 func (s *Source) checkRights(ctx context.Context) error {
-	k := newKeys(s.o.List(rightsQueue))
-	_, err := s.conn.Run(ctx, rightsScript, []string{k.waiting, k.taken, k.body, k.leases, k.seq})
-	if err == nil {
-		err = s.conn.LMove(ctx, k.wake, k.wake, "RIGHT", "LEFT").Err()
-		err = noNil(err)
-	}
+	_, err := s.conn.Run(ctx, rightsScript, rightsKeys(s.o.List(rightsQueue), redrive.NewID()))
 	if err != nil {
-		return &redrive.Error{Op: "open redis list", Err: redisconn.Fault(err), Hint: "the user needs the commands and keys that docs/redis.md lists"}
+		return &redrive.Error{Op: "open redis list", Err: redisconn.Fault(err), Hint: "the user needs the commands and keys that docs/redis-lists.md lists"}
 	}
 	return nil
 }

@@ -331,8 +331,10 @@ func TestScriptRaise(t *testing.T) {
 
 func TestScriptRights(t *testing.T) {
 	r := newScriptRig(t)
-	r.equal("it ran", r.run(rightsScript, []string{r.k.waiting, r.k.taken, r.k.body, r.k.leases, r.k.seq}), []any{1})
-	r.equal("it left", r.left(), []string{})
+	r.pushed("a", "b")
+	r.equal("it ran", r.run(rightsScript, rightsKeys(r.k.waiting, "nonce")), []any{1})
+	r.equal("it left", r.left(), []string{""})
+	r.equal("the list", r.c.LRange(t.Context(), r.k.waiting, 0, -1).Val(), []string{"b", "a"})
 }
 
 // TestScriptsDeclareTheirKeys finds keys that are made up in a script, and commands that

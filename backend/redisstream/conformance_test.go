@@ -50,6 +50,15 @@ func factory(url string) backendtest.Factory {
 func TestConformance(t *testing.T) {
 	server := redistest.Shared(t)
 	f := factory(server.URL())
+	open := f.Open
+	f.Open = func(t testing.TB) redrive.Store {
+		s := open(t)
+		redistest.Foreign(t, server.Client(t), s.(*Store).prefix+"foreign")
+		return s
+	}
+	f.Contents = func(t testing.TB, s redrive.Store) map[string]string {
+		return redistest.Contents(t, server.Client(t), s.(*Store).prefix+"*")
+	}
 	f.Fill = func(t testing.TB, _ redrive.Store) func() {
 		c := server.Client(t)
 		set := func(n string) {
