@@ -19,6 +19,13 @@ type Gate interface {
 	Report(now time.Time, d *Delivery, s *Settlement)
 }
 
+// A SweepGate is a Gate that also learns what was claimed without a grant and never
+// handled: a message that expired while a gate refused. No Report tells of it.
+type SweepGate interface {
+	Gate
+	Swept(now time.Time, d *Delivery, s *Settlement)
+}
+
 // Ask is what a consumer wants to claim.
 type Ask struct {
 	Queue string
