@@ -236,7 +236,17 @@ func (g *Guard[Req, Resp]) tell(p *provider[Req, Resp], changes []machine.Transi
 			continue
 		}
 		g.cfg.Logger.Warn("provider "+c.To.String(), "guard", g.cfg.Name, "provider", p.Name, "from", c.From.String(), "reason", c.Reason)
-		g.cfg.OnEvent(Event{Guard: g.cfg.Name, Provider: p.Name, At: g.origin.Add(c.At), From: c.From, To: c.To, Reason: c.Reason})
+		g.event(Event{Guard: g.cfg.Name, Provider: p.Name, At: g.origin.Add(c.At), From: c.From, To: c.To, Reason: c.Reason})
 	}
 	g.poke()
+}
+
+// event tells of an event. A panic there must not end a call that was just let through.
+func (g *Guard[Req, Resp]) event(e Event) {
+	defer func() {
+		if r := recover(); r != nil {
+			g.cfg.Logger.Error("OnEvent failed", "guard", g.cfg.Name, "panic", r)
+		}
+	}()
+	g.cfg.OnEvent(e)
 }
