@@ -14,8 +14,8 @@ type Gate interface {
 	Reserve(now time.Time, a Ask) Grant
 	// Return gives back what was granted and not used.
 	Return(now time.Time, g Grant, unused int)
-	// Report tells how a claimed delivery ended. A delivery whose lease was lost is
-	// reported with a nil settlement.
+	// Report tells, once, how a delivery ended that was granted and claimed. One whose
+	// lease was lost is reported with a nil settlement.
 	Report(now time.Time, d *Delivery, s *Settlement)
 }
 
