@@ -25,9 +25,11 @@ type attempt struct {
 	c      *consumer
 	f      *feed
 	d      *Delivery
+	o      *consumerConfig // as it was claimed: its gates learn how it ended
 	policy *Policy
 	base   context.Context // ends with the engine
 	alone  bool
+	swept  bool // no gate granted it
 
 	began    time.Time
 	deadline time.Time  // zero until a worker has taken it

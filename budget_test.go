@@ -229,3 +229,21 @@ func TestBudgetAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestBudgetOfTwoLanes gives a grant of another lane back while one of retries is out.
+func TestBudgetOfTwoLanes(t *testing.T) {
+	var s gateSet
+	s.init("q", BreakerOptions{}, "")
+	now := time.Unix(1_700_000_000, 0)
+	var fresh, retry grants
+	s.reserve(&fresh, &noGates, now, LaneFresh, 3)
+	s.reserve(&retry, &noGates, now, LaneRetry, budgetFloor)
+	s.giveBack(&fresh, now, 3)
+	if got := s.retriesLeft(now); got != 0 {
+		t.Errorf("%d retries are left, though none was given back", got)
+	}
+	s.giveBack(&retry, now, 4)
+	if got := s.retriesLeft(now); got != 4 {
+		t.Errorf("%d retries are left of 4 given back", got)
+	}
+}

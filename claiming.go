@@ -41,7 +41,7 @@ func (c *consumer) claimLanes(f *feed) {
 			continue
 		}
 		if !c.e.solo.enter(c, n) {
-			c.giveBack(&g, o, now, n)
+			c.giveBack(&g, now, n)
 			return
 		}
 		got, ok := c.claim(f, o, &g, lane, n)
@@ -88,10 +88,8 @@ func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane Lane, n int
 	kinds, except := c.kinds(o, g)
 	req := ClaimRequest{Queue: c.queue, Lane: lane, Kinds: kinds, ExceptKinds: except, ExceptIDs: g.exceptIDs,
 		Max: n, Lease: o.Lease, Instance: c.e.opts.Instance}
-	ds, err := f.src.Claim(c.e.run, req)
+	ds, err := c.claimGranted(g, n, func() ([]Delivery, error) { return f.src.Claim(c.e.run, req) })
 	now := time.Now()
-	c.claimed(g, ds)
-	c.giveBack(g, o, now, n-len(ds))
 	got = len(ds)
 	c.mu.Lock()
 	if len(ds) > 0 {
@@ -188,7 +186,7 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []Delivery, as startAs, 
 	for i := range ds {
 		a, d := &batch[i], &ds[i]
 		p := c.policy(o, d)
-		*a = attempt{c: c, f: f, d: d, policy: p, base: c.e.base, alone: as == startAlone, began: now, extendedAt: now}
+		*a = attempt{c: c, f: f, d: d, o: o, policy: p, base: c.e.base, alone: as == startAlone, swept: as == startSwept, began: now, extendedAt: now}
 		c.busy++
 		c.inflight[d.Lane]++
 		a.next = c.first

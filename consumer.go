@@ -156,6 +156,11 @@ func (c *consumer) pump() {
 		if !ok {
 			c.timerLocked(time.Now().Add(claimRetry))
 		}
+		if c.stopped && c.alone != nil {
+			c.mu.Unlock()
+			c.waiveAlone(time.Now())
+			c.mu.Lock()
+		}
 		if !c.again || c.stopped {
 			c.pumping = false
 			if c.first == nil { // an idle queue keeps little

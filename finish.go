@@ -101,20 +101,29 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 	if !settle {
 		s = nil
 	}
-	var v *verbError
-	if errors.As(err, &v) && v.pause {
-		target := c.options().Target
-		if target == "" {
-			target = a.d.Kind
-		}
-		c.pause(target, v.Error(), v.after)
+	c.e.guard("pause", func() { c.obeyPause(a, err) }) // an error's own methods may panic
+	if a.swept {
+		c.sweptGates(a.o, a.d, s, now)
+	} else {
+		c.reportGates(a.o, a.d, s, now)
 	}
-	o := c.options()
-	c.reportGates(o, a.d, s, now)
 	if c.e.opts.Observer != nil {
 		c.e.observe(&Observation{Occasion: OnEnd, Queue: c.queue, Delivery: a.d, Settlement: s, Err: err, Duration: now.Sub(a.began)})
 	}
 	c.logEnd(a, err, now)
+}
+
+// obeyPause pauses what the handler's error says.
+func (c *consumer) obeyPause(a *attempt, err error) {
+	var v *verbError
+	if !errors.As(err, &v) || !v.pause {
+		return
+	}
+	target := c.options().Target
+	if target == "" {
+		target = a.d.Kind
+	}
+	c.pause(target, v.Error(), v.after)
 }
 
 func (c *consumer) logEnd(a *attempt, err error, now time.Time) {
@@ -303,12 +312,16 @@ func (c *consumer) isIdle() bool {
 // stop claims nothing more.
 func (c *consumer) stop() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.stopped = true
 	if c.timer != nil {
 		c.timer.Stop()
 	}
 	c.yieldLocked()
+	waive := !c.pumping // else the pump does
+	c.mu.Unlock()
+	if waive {
+		c.waiveAlone(time.Now())
+	}
 }
 
 // yieldLocked gives the process back when the consumer has stopped and no suspect of

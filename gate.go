@@ -14,9 +14,16 @@ type Gate interface {
 	Reserve(now time.Time, a Ask) Grant
 	// Return gives back what was granted and not used.
 	Return(now time.Time, g Grant, unused int)
-	// Report tells how a claimed delivery ended. A delivery whose lease was lost is
-	// reported with a nil settlement.
+	// Report tells, once, how a delivery ended that was granted and claimed. One whose
+	// lease was lost is reported with a nil settlement.
 	Report(now time.Time, d *Delivery, s *Settlement)
+}
+
+// A SweepGate is a Gate that also learns what was claimed without a grant and never
+// handled: a message that expired while a gate refused. No Report tells of it.
+type SweepGate interface {
+	Gate
+	Swept(now time.Time, d *Delivery, s *Settlement)
 }
 
 // Ask is what a consumer wants to claim.

@@ -8,8 +8,11 @@ import (
 // breakerPlace is the breaker's place among a consumer's own gates.
 const breakerPlace = 1
 
-// grants is what all gates together allow.
+// grants is what all gates together allow. It is given back to the gates that granted
+// it, also if the queue has got others since.
 type grants struct {
+	of                            *consumerConfig
+	lane                          Lane
 	each                          []Grant
 	kinds, exceptKinds, exceptIDs []string
 	until                         time.Time
@@ -57,6 +60,13 @@ func (s *gateSet) retriesLeft(now time.Time) int {
 func (s *gateSet) reserve(g *grants, o *consumerConfig, now time.Time, lane Lane, n int) int {
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
+	g.of, g.lane = o, lane
+	whole := false
+	defer func() {
+		if !whole { // a gate panicked
+			s.giveBackAbove(g, now, 0)
+		}
+	}()
 	s.gates(o, func(_ int, gate Gate) {
 		if n == 0 {
 			return
@@ -73,13 +83,15 @@ func (s *gateSet) reserve(g *grants, o *consumerConfig, now time.Time, lane Lane
 		g.exceptKinds = append(g.exceptKinds, one.ExceptKinds...)
 		g.exceptIDs = append(g.exceptIDs, one.ExceptIDs...)
 	})
-	s.giveBackAbove(g, o, now, n)
+	whole = true
+	s.giveBackAbove(g, now, n)
 	return n
 }
 
 // giveBackAbove returns to each gate what a later one did not allow.
-func (s *gateSet) giveBackAbove(g *grants, o *consumerConfig, now time.Time, n int) {
-	s.gates(o, func(i int, gate Gate) {
+func (s *gateSet) giveBackAbove(g *grants, now time.Time, n int) {
+	s.budget.lane = g.lane
+	s.gates(g.of, func(i int, gate Gate) {
 		if i < len(g.each) && g.each[i].N > n {
 			gate.Return(now, g.each[i], g.each[i].N-n)
 			g.each[i].N = n
@@ -88,13 +100,14 @@ func (s *gateSet) giveBackAbove(g *grants, o *consumerConfig, now time.Time, n i
 }
 
 // giveBack returns to all gates what was not used.
-func (s *gateSet) giveBack(g *grants, o *consumerConfig, now time.Time, unused int) {
+func (s *gateSet) giveBack(g *grants, now time.Time, unused int) {
 	if unused <= 0 {
 		return
 	}
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
-	s.gates(o, func(i int, gate Gate) {
+	s.budget.lane = g.lane
+	s.gates(g.of, func(i int, gate Gate) {
 		if i < len(g.each) {
 			gate.Return(now, g.each[i], unused)
 		}
@@ -108,9 +121,46 @@ func (s *gateSet) claimed(g *grants, ds []Delivery) {
 	}
 }
 
+// claimGranted claims what was granted, and gives back what was not used of it, also if
+// the source fails or panics.
+func (s *gateSet) claimGranted(g *grants, n int, claim func() ([]Delivery, error)) (ds []Delivery, err error) {
+	defer func() {
+		s.claimed(g, ds)
+		s.giveBack(g, time.Now(), n-len(ds))
+	}()
+	return claim()
+}
+
 // reportGates tells all gates how a delivery ended.
 func (s *gateSet) reportGates(o *consumerConfig, d *Delivery, settled *Settlement, now time.Time) {
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
-	s.gates(o, func(_ int, g Gate) { g.Report(now, d, settled) })
+	s.reportFrom(0, o, d, settled, now)
+}
+
+// reportFrom tells the gates from i on. If one panics the others learn it all the same.
+func (s *gateSet) reportFrom(i int, o *consumerConfig, d *Delivery, settled *Settlement, now time.Time) {
+	var g Gate
+	switch n := i - len(s.own); {
+	case n < 0:
+		g = s.own[i]
+	case n < len(o.Gates):
+		g = o.Gates[n]
+	default:
+		return
+	}
+	defer s.reportFrom(i+1, o, d, settled, now)
+	g.Report(now, d, settled)
+}
+
+// sweptGates tells the gates that want to know what became of a message that no gate had
+// granted.
+func (s *gateSet) sweptGates(o *consumerConfig, d *Delivery, settled *Settlement, now time.Time) {
+	s.gateMu.Lock()
+	defer s.gateMu.Unlock()
+	for _, g := range o.Gates {
+		if g, ok := g.(SweepGate); ok {
+			g.Swept(now, d, settled)
+		}
+	}
 }

@@ -214,13 +214,10 @@ func (p *Puller) claimLane(q *pullQueue, r *PullRequest, lane Lane, n int, now t
 	req := ClaimRequest{Lane: lane, Max: granted, ExceptKinds: g.exceptKinds, ExceptIDs: g.exceptIDs}
 	var ok bool
 	if req.Kinds, ok = narrowed(r.Kinds, g.kinds); !ok {
-		q.giveBack(g, &noGates, now, granted)
+		q.giveBack(g, now, granted)
 		return nil, nil
 	}
-	ds, err := p.claimPart(q, r, req, now)
-	q.claimed(g, ds)
-	q.giveBack(g, &noGates, now, granted-len(ds))
-	return ds, err
+	return q.claimGranted(g, granted, func() ([]Delivery, error) { return p.claimPart(q, r, req, now) })
 }
 
 // narrowed is what both lists name; an empty one names all. It reports false if that

@@ -40,6 +40,9 @@ func (c *consumer) soloStep(f *feed) {
 		return
 	}
 	o := c.options()
+	if c.alone != nil && c.alone.of != o { // the gates may be others now
+		c.waiveAlone(now)
+	}
 	if c.alone == nil && !c.reserveAlone(o, now) {
 		return
 	}
@@ -82,8 +85,9 @@ func (c *consumer) reserveAlone(o *consumerConfig, now time.Time) bool {
 // waiveAlone gives back what the gates granted for a suspect.
 func (c *consumer) waiveAlone(now time.Time) {
 	if c.alone != nil {
-		c.giveBack(c.alone, c.options(), now, 1)
+		g := c.alone
 		c.alone = nil
+		c.giveBack(g, now, 1)
 	}
 }
 
@@ -99,11 +103,10 @@ func (c *consumer) claimAlone(f *feed, o *consumerConfig) {
 	g := c.alone
 	c.alone = nil
 	kinds, except := c.kinds(o, g)
-	ds, err := f.src.Claim(c.e.run, ClaimRequest{Queue: c.queue, Alone: true, Kinds: kinds, ExceptKinds: except,
-		ExceptIDs: g.exceptIDs, Max: 1, Lease: o.Lease, Instance: c.e.opts.Instance})
+	req := ClaimRequest{Queue: c.queue, Alone: true, Kinds: kinds, ExceptKinds: except, ExceptIDs: g.exceptIDs, Max: 1,
+		Lease: o.Lease, Instance: c.e.opts.Instance}
+	ds, err := c.claimGranted(g, 1, func() ([]Delivery, error) { return f.src.Claim(c.e.run, req) })
 	now := time.Now()
-	c.claimed(g, ds)
-	c.giveBack(g, o, now, 1-len(ds))
 	if err != nil || len(ds) == 0 {
 		c.mu.Lock()
 		f.suspects, f.refresh = false, true

@@ -19,7 +19,7 @@ type Endpoint struct {
 	URL     string   `yaml:"url" json:"url"`
 	Timeout Duration `yaml:"timeout" json:"timeout,omitempty"`
 	// Rate is how many requests may start in a time; Burst how many at once, by
-	// default a fiftieth of a second's. Defaults to no limit.
+	// default a 25th of a second's. Defaults to no limit.
 	Rate  Rate `yaml:"rate" json:"rate,omitzero"`
 	Burst int  `yaml:"burst" json:"burst,omitempty"`
 	// Concurrency is how many requests may run at once. Defaults to no limit.

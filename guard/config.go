@@ -73,7 +73,8 @@ type Pace struct {
 	// may come to in any second. Higher is over sooner and harder on the provider.
 	// Defaults to 0.6.
 	MaxShare float64
-	// Reserve is the backlog's part of a rate cap. Defaults to 0.2.
+	// Reserve is the backlog's part of a rate cap, and of a Provider.MaxRate that live
+	// calls alone use up. Defaults to 0.2.
 	Reserve float64
 	// Start is the backlog's rate at first, in calls a second; it doubles with each
 	// good second. Defaults to 1.
@@ -101,8 +102,10 @@ type Provider[Req, Resp any] struct {
 	// Health replaces the guard's. Optional.
 	Health *Health
 	// MaxRate is the most calls a second, shared among the instances if
-	// Config.Shared; Burst is how many may come at once, by default a fiftieth of it.
-	// Defaults to no limit.
+	// Config.Shared; Burst is how many may come at once, by default a 25th of it. Live
+	// calls go first: one waits for its turn if that comes within 100 ms, or within three
+	// turns and 1 s, and is else put off; the backlog gets what they leave. Only where
+	// they ask for more than MaxRate it gets Pace.Reserve of it. Defaults to no limit.
 	MaxRate float64
 	Burst   int
 	// MaxInUse bounds the calls in flight. Defaults to no limit.

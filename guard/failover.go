@@ -59,3 +59,10 @@ func (b *budget) take(now time.Duration) bool {
 	b.tokens--
 	return true
 }
+
+// give takes back a second try that was not made.
+func (b *budget) give() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tokens = min(b.tokens+1, b.most())
+}

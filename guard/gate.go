@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"sync"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -25,6 +26,7 @@ func (g *Guard[Req, Resp]) QueueOptions() redrive.QueueOptions {
 
 // Reserve implements redrive.Gate.
 func (k gate[Req, Resp]) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
+	k.g.claims.watch(a.Queue)
 	at := now.Sub(k.g.origin)
 	var grant redrive.Grant
 	var soonest time.Duration
@@ -33,7 +35,7 @@ func (k gate[Req, Resp]) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
 		if n == 0 {
 			break
 		}
-		granted, wait := p.reserve(at, now, n)
+		granted, wait := p.reserve(at, n)
 		grant.N += granted
 		if granted < n {
 			if soonest == 0 || wait < soonest {
@@ -51,38 +53,28 @@ func (k gate[Req, Resp]) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
 }
 
 // reserve asks one provider for the backlog.
-func (p *provider[Req, Resp]) reserve(at time.Duration, now time.Time, n int) (int, time.Duration) {
+func (p *provider[Req, Resp]) reserve(at time.Duration, n int) (int, time.Duration) {
 	p.mu.Lock()
 	defer p.unlock()
-	if p.limiter != nil {
-		tokens := p.limiter.TokensAt(now)
-		if now.Before(p.joinAt) || tokens < 1 {
-			return 0, 20 * time.Millisecond
-		}
-		n = min(n, int(tokens))
-	}
 	return p.m.Reserve(at, n)
 }
 
 // Return implements redrive.Gate.
 func (k gate[Req, Resp]) Return(now time.Time, _ redrive.Grant, unused int) {
-	if unused == 0 {
-		return
-	}
-	at := now.Sub(k.g.origin)
-	for _, p := range k.g.providers {
-		p.mu.Lock()
-		unused -= p.m.Return(at, unused)
-		p.unlock()
-		if unused <= 0 {
-			return
-		}
-	}
+	k.g.giveBack(now.Sub(k.g.origin), unused)
 }
 
 // Report implements redrive.Gate. The machine knows from Handle how the call ended;
-// a request may also end without it.
-func (k gate[Req, Resp]) Report(_ time.Time, d *redrive.Delivery, s *redrive.Settlement) {
+// a request may also end without it, and then gives back what was reserved for it.
+func (k gate[Req, Resp]) Report(now time.Time, d *redrive.Delivery, s *redrive.Settlement) {
+	if !k.g.claims.end(d) {
+		k.g.giveBack(now.Sub(k.g.origin), 1)
+	}
+	k.Swept(now, d, s)
+}
+
+// Swept implements redrive.SweepGate.
+func (k gate[Req, Resp]) Swept(_ time.Time, d *redrive.Delivery, s *redrive.Settlement) {
 	if s == nil || !s.Outcome.Terminal() {
 		return
 	}
@@ -90,4 +82,39 @@ func (k gate[Req, Resp]) Report(_ time.Time, d *redrive.Delivery, s *redrive.Set
 		k.g.keys.done(d.Key)
 	}
 	k.g.waiters.wake(d.ID)
+}
+
+// claims knows which deliveries of queues that ask the gate have reached Handle, where
+// their reservation ended: one that is reported without it still has it.
+type claims struct {
+	mu     sync.Mutex
+	queues map[string]struct{}
+	begun  map[redrive.Receipt]struct{}
+}
+
+// watch says that the deliveries of a queue will be reported.
+func (c *claims) watch(queue string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queues == nil {
+		c.queues, c.begun = make(map[string]struct{}), make(map[redrive.Receipt]struct{})
+	}
+	c.queues[queue] = struct{}{}
+}
+
+func (c *claims) begin(d *redrive.Delivery) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.queues[d.Queue]; ok {
+		c.begun[d.Receipt] = struct{}{}
+	}
+}
+
+// end reports whether the delivery had begun.
+func (c *claims) end(d *redrive.Delivery) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.begun[d.Receipt]
+	delete(c.begun, d.Receipt)
+	return ok
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/guard/internal/machine"
 )
@@ -25,6 +23,7 @@ type Guard[Req, Resp any] struct {
 	budget    *budget // nil: there is no second try
 	keys      keys
 	waiters   waiters
+	claims    claims
 	tokens    []*token
 	deferred  counters
 	failovers counter
@@ -42,7 +41,7 @@ func New[Req, Resp any](c Config[Req, Resp]) (*Guard[Req, Resp], error) {
 	}
 	g := &Guard[Req, Resp]{cfg: c, origin: time.Now(), byName: make(map[string]*provider[Req, Resp]), probeAsk: make(chan struct{}, 1)}
 	for i := range c.Providers {
-		p := &provider[Req, Resp]{Provider: c.Providers[i], index: i, share: 1}
+		p := &provider[Req, Resp]{Provider: c.Providers[i], index: i}
 		if p.Weight == 0 {
 			p.Weight = 1
 		}
@@ -52,13 +51,11 @@ func New[Req, Resp any](c Config[Req, Resp]) (*Guard[Req, Resp], error) {
 			health = *p.Health
 		}
 		p.tell = func(changes []machine.Transition) { g.tell(p, changes) }
-		if c.Shared && p.MaxRate > 0 {
-			p.joinAt = g.origin.Add(never)
-		}
 		p.m = newMachine(machineConfig(health, c.Exit, c.Pace, p.MaxInUse, c.Shared))
-		if p.MaxRate > 0 {
-			p.limiter = rate.NewLimiter(rate.Limit(p.MaxRate), limitBurst(p.MaxRate, p.Burst))
+		if c.Shared {
+			p.joinAt = never
 		}
+		p.setShare(0, 1, p.joinAt)
 		g.providers = append(g.providers, p)
 		g.byName[p.Name] = p
 	}
@@ -113,11 +110,7 @@ func (g *Guard[Req, Resp]) Do(ctx context.Context, req Req) (Result[Resp], error
 	if g.budget != nil {
 		g.budget.earn(g.now())
 	}
-	for _, i := range order[:n] {
-		if t.with(ctx, g.providers[i]); t.over {
-			break
-		}
-	}
+	t.all(ctx, order[:n])
 	if t.answered {
 		return t.result, t.err
 	}
@@ -243,7 +236,17 @@ func (g *Guard[Req, Resp]) tell(p *provider[Req, Resp], changes []machine.Transi
 			continue
 		}
 		g.cfg.Logger.Warn("provider "+c.To.String(), "guard", g.cfg.Name, "provider", p.Name, "from", c.From.String(), "reason", c.Reason)
-		g.cfg.OnEvent(Event{Guard: g.cfg.Name, Provider: p.Name, At: g.origin.Add(c.At), From: c.From, To: c.To, Reason: c.Reason})
+		g.event(Event{Guard: g.cfg.Name, Provider: p.Name, At: g.origin.Add(c.At), From: c.From, To: c.To, Reason: c.Reason})
 	}
 	g.poke()
+}
+
+// event tells of an event. A panic there must not end a call that was just let through.
+func (g *Guard[Req, Resp]) event(e Event) {
+	defer func() {
+		if r := recover(); r != nil {
+			g.cfg.Logger.Error("OnEvent failed", "guard", g.cfg.Name, "panic", r)
+		}
+	}()
+	g.cfg.OnEvent(e)
 }

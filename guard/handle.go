@@ -21,20 +21,10 @@ var _ redrive.Handler = (*Guard[any, any])(nil)
 // Handle works on a put-off request: it is the handler of the guard's queue. What no
 // provider takes is given back uncounted.
 func (g *Guard[Req, Resp]) Handle(ctx context.Context, d *redrive.Delivery) error {
-	req, err := g.cfg.Requests.Decode(d.Body)
+	g.claims.begin(d)
+	p, permit, req, how, err := g.admitBacklog(d)
 	if err != nil {
-		return &redrive.DecodeError{Kind: d.Kind, Err: err}
-	}
-	var how Deferral
-	if g.cfg.Deferral != nil {
-		how = g.cfg.Deferral(req)
-	}
-	if how.Repeat == RepeatNever && d.Suspect {
-		return redrive.DeadLetter(fmt.Errorf("%w: the process died or lost the message while it was being sent", redrive.ErrUncertain), redrive.ReasonUncertain)
-	}
-	p, permit, ok := g.backlogPermit(d)
-	if !ok {
-		return redrive.Release(ErrUnavailable, giveBack)
+		return err
 	}
 	resp, v, err := g.attempt(ctx, p, permit, req)
 	if err == nil && v.Class != ClassSuccess && v.Class != ClassPermanent {
@@ -65,22 +55,53 @@ func (g *Guard[Req, Resp]) Handle(ctx context.Context, d *redrive.Delivery) erro
 	return err
 }
 
-// backlogPermit finds a provider for a delivery.
-func (g *Guard[Req, Resp]) backlogPermit(d *redrive.Delivery) (*provider[Req, Resp], machine.Permit, bool) {
-	now := g.now()
+// admitBacklog decodes a delivery and finds a provider for it. The reservation that the
+// gate made for it is used up by the permit, or given back.
+func (g *Guard[Req, Resp]) admitBacklog(d *redrive.Delivery) (p *provider[Req, Resp], permit machine.Permit, req Req, how Deferral, err error) {
+	used := false
+	defer func() {
+		if !used {
+			g.giveBack(g.now(), 1)
+		}
+	}()
+	if req, err = g.cfg.Requests.Decode(d.Body); err != nil {
+		return nil, permit, req, how, &redrive.DecodeError{Kind: d.Kind, Err: err}
+	}
+	if g.cfg.Deferral != nil {
+		how = g.cfg.Deferral(req)
+	}
+	if how.Repeat == RepeatNever && d.Suspect {
+		err = fmt.Errorf("%w: the process died or lost the message while it was being sent", redrive.ErrUncertain)
+		return nil, permit, req, how, redrive.DeadLetter(err, redrive.ReasonUncertain)
+	}
 	only, pinned := d.Headers.Get(HeaderSentTo)
 	if pinned && g.byName[only] == nil { // it is no longer there: then to any
 		pinned = false
 	}
-	for _, p := range g.providers {
-		if pinned && p.Name != only {
-			continue
-		}
-		if permit, ok := p.acquire(now, true); ok {
-			return p, permit, true
+	for _, reserved := range [...]bool{true, false} {
+		for _, p := range g.providers {
+			if pinned && p.Name != only || reserved && used {
+				continue
+			}
+			permit, ok, one := p.acquireBacklog(g.now(), reserved)
+			if used = used || one; ok {
+				return p, permit, req, how, nil
+			}
 		}
 	}
-	return nil, machine.Permit{}, false
+	return nil, permit, req, how, redrive.Release(ErrUnavailable, giveBack)
+}
+
+// giveBack gives reservations back that nobody uses.
+func (g *Guard[Req, Resp]) giveBack(now time.Duration, n int) {
+	for _, p := range g.providers {
+		if n <= 0 {
+			return
+		}
+		p.mu.Lock()
+		n -= p.m.Return(now, n)
+		p.unlock()
+	}
 }
 
 // finish keeps the later result where the ticket finds it, and sends it where the

@@ -1,11 +1,11 @@
 package guard
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/redrive/redrive/guard/internal/machine"
 )
@@ -18,14 +18,14 @@ type provider[Req, Resp any] struct {
 
 	mu      sync.Mutex
 	m       *machine.Machine
-	limiter *rate.Limiter // nil: none
 	share   float64       // of MaxRate that is this instance's
-	joinAt  time.Time     // from then on it is, as the others know of us
+	joinAt  time.Duration // from then on it is, as the others know of us
 	calls   [machine.Classes]int64
-	refused int64 // live calls that were not let through
 	version int64 // of the record that was read or written last
 	dirty   bool  // the state is not yet in the record
 	adopted bool  // the change that is told next came from the record
+
+	refused atomic.Int64 // live calls that were not let through
 }
 
 // newMachine returns the machine of a provider that was not called yet.
@@ -33,22 +33,13 @@ func newMachine(c machine.Config) *machine.Machine {
 	return machine.New(c, rand.Float64)
 }
 
-// limitBurst is how many calls may come at once, by default.
-func limitBurst(perSecond float64, burst int) int {
-	if burst > 0 {
-		return burst
-	}
-	return max(int(perSecond/50), 1)
-}
-
-// setShare gives this instance its part of the rate.
-func (p *provider[Req, Resp]) setShare(share float64) {
-	if p.limiter == nil || p.share == share {
+// setShare gives this instance its part of the rate, from a time on.
+func (p *provider[Req, Resp]) setShare(now time.Duration, share float64, from time.Duration) {
+	if p.MaxRate == 0 {
 		return
 	}
-	p.share = share
-	p.limiter.SetLimit(rate.Limit(p.MaxRate * share))
-	p.limiter.SetBurst(max(int(float64(limitBurst(p.MaxRate, p.Burst))*share), 1))
+	p.share, p.joinAt = share, from
+	p.m.SetLimit(now, p.MaxRate*share, float64(p.Burst)*share, from)
 }
 
 // unlock unlocks and then tells what has changed.
@@ -64,28 +55,60 @@ func (p *provider[Req, Resp]) unlock() {
 	p.tell(changes)
 }
 
-// acquire asks for a permit for a live or a background call.
-func (p *provider[Req, Resp]) acquire(now time.Duration, background bool) (machine.Permit, bool) {
+// acquire asks for a permit for a live call.
+func (p *provider[Req, Resp]) acquire(now time.Duration) (machine.Permit, bool) {
 	p.mu.Lock()
 	defer p.unlock()
-	var at time.Time
-	if p.limiter != nil {
-		at = time.Now()
-		if at.Before(p.joinAt) || p.limiter.TokensAt(at) < 1 {
-			if !background {
-				p.refused++
-			}
-			return machine.Permit{}, false
-		}
+	return p.m.Acquire(now, false)
+}
+
+// acquireSoon is acquire for a live call that waits for its turn under the rate, if that
+// comes soon enough.
+func (p *provider[Req, Resp]) acquireSoon(ctx context.Context, now func() time.Duration) (machine.Permit, bool) {
+	p.mu.Lock()
+	wait, ok := p.m.Book(now())
+	p.unlock()
+	if !ok {
+		return machine.Permit{}, false
 	}
-	permit, ok := p.m.Acquire(now, background)
-	switch {
-	case !ok && !background:
-		p.refused++
-	case ok && p.limiter != nil:
-		p.limiter.AllowN(at, 1)
+	waited := waitFor(ctx, wait)
+	p.mu.Lock()
+	defer p.unlock()
+	if !waited {
+		p.m.Unbook()
+		return machine.Permit{}, false
 	}
-	return permit, ok
+	return p.m.AcquireBooked(now())
+}
+
+// waitFor waits, and reports false if ctx ends first or certainly would.
+func waitFor(ctx context.Context, d time.Duration) bool {
+	if end, ok := ctx.Deadline(); ctx.Err() != nil || ok && time.Until(end) <= d {
+		return false
+	}
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// acquireBacklog asks for a permit for a call of the backlog, if the machine's having a
+// reservation is as said. used reports that one was used up.
+func (p *provider[Req, Resp]) acquireBacklog(now time.Duration, reserved bool) (permit machine.Permit, ok, used bool) {
+	p.mu.Lock()
+	defer p.unlock()
+	if (p.m.Reserved() > 0) != reserved {
+		return machine.Permit{}, false, false
+	}
+	permit, ok = p.m.Acquire(now, true)
+	return permit, ok, reserved
 }
 
 // release gives a permit back.

@@ -44,7 +44,7 @@ func (g *Guard[Req, Resp]) putOff(ctx context.Context, req Req, d Deferral, sent
 		return none, joined(fmt.Errorf("%w: %w", ErrNotQueued, err), last)
 	}
 	g.deferred.add(reason)
-	g.cfg.OnEvent(Event{Guard: g.cfg.Name, At: time.Now(), Deferred: m.Ref(), Reason: reason})
+	g.event(Event{Guard: g.cfg.Name, At: time.Now(), Deferred: m.Ref(), Reason: reason})
 	return Result[Resp]{Ticket: g.published(m.ID)}, nil
 }
 

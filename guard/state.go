@@ -125,14 +125,15 @@ func (g *Guard[Req, Resp]) join(ctx context.Context, first bool) error {
 	}
 	for _, p := range g.providers {
 		p.mu.Lock()
-		p.setShare(1 / float64(others+1))
+		from, now := p.joinAt, g.now()
 		if first {
-			p.joinAt = time.Now()
+			from = now
 			if others > 0 {
-				p.joinAt = p.joinAt.Add(joinWait)
+				from += joinWait
 			}
 		}
-		p.mu.Unlock()
+		p.setShare(now, 1/float64(others+1), from)
+		p.unlock()
 	}
 	return nil
 }

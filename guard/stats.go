@@ -57,7 +57,7 @@ func (p *provider[Req, Resp]) stats(g interface {
 	p.mu.Lock()
 	m := p.m.Stats(g.now())
 	s := Stats{Provider: p.Name, State: m.State.String(), Reason: m.Reason, Since: g.at(m.Since), Share: m.Share, Drain: m.DrainRate,
-		Demand: m.Demand, InUse: m.InUse, Refused: p.refused, Calls: make(map[string]int64)}
+		Demand: m.Demand, InUse: m.InUse, Refused: p.refused.Load(), Calls: make(map[string]int64)}
 	calls := p.calls
 	p.unlock()
 	if m.Until > 0 {

@@ -84,8 +84,9 @@ func newToken(c *Token) (*token, error) {
 
 // take counts a call against rate and quota.
 func (t *token) take(now time.Time) error {
+	var r *rate.Reservation
 	if t.limiter != nil {
-		r := t.limiter.ReserveN(now, 1)
+		r = t.limiter.ReserveN(now, 1)
 		if d := r.DelayFrom(now); d > 0 {
 			r.CancelAt(now)
 			return &LimitError{Token: t.Name, What: "rate", After: d}
@@ -98,6 +99,9 @@ func (t *token) take(now time.Time) error {
 			t.period, t.count = p, 0
 		}
 		if t.count >= t.Quota {
+			if r != nil {
+				r.CancelAt(now)
+			}
 			end := time.Unix(0, (t.period+1)*int64(t.Per))
 			return &LimitError{Token: t.Name, What: "quota", After: end.Sub(now)}
 		}

@@ -21,27 +21,55 @@ type trial[Req, Resp any] struct {
 	sentTo    string // the only provider that may see the request again; "": any
 	answered  bool
 	uncertain bool
-	over      bool // no other provider may be tried
+	over      bool   // no other provider may be tried
+	refused   uint16 // the providers that did not let it through, by index
 }
 
-// with tries one provider, and again at once as often as the guard allows.
-func (t *trial[Req, Resp]) with(ctx context.Context, p *provider[Req, Resp]) {
-	for try := 0; ; try++ {
-		now := t.g.now()
-		if t.result.Attempts > 0 {
-			if ctx.Err() != nil || !t.g.budget.take(now) {
-				t.over = true
-				return
-			}
-			if try == 0 {
-				t.g.failovers.add()
-			}
+// all tries providers in an order. Only if none of them lets the request through at once
+// it waits for its turn with one.
+func (t *trial[Req, Resp]) all(ctx context.Context, order []uint8) {
+	for _, i := range order {
+		if t.with(ctx, t.g.providers[i], false); t.over {
+			break
 		}
-		permit, ok := p.acquire(now, false)
+	}
+	if t.refused == 0 {
+		return
+	}
+	for _, i := range order {
+		if t.over || t.result.Attempts > 0 {
+			break
+		}
+		t.with(ctx, t.g.providers[i], true)
+	}
+	for i, p := range t.g.providers {
+		if t.refused&(1<<i) != 0 {
+			p.refused.Add(1)
+		}
+	}
+}
+
+// with tries one provider, and again at once as often as the guard allows. With soon the
+// first try waits for its turn.
+func (t *trial[Req, Resp]) with(ctx context.Context, p *provider[Req, Resp], soon bool) {
+	for try := 0; ; try++ {
+		before := t.result.Attempts
+		if before > 0 && (ctx.Err() != nil || !t.g.budget.take(t.g.now())) {
+			t.over = true
+			return
+		}
+		v, ok := t.once(ctx, p, soon && try == 0)
+		switch {
+		case before == 0:
+		case t.result.Attempts == before: // it was not called
+			t.g.budget.give()
+		case try == 0:
+			t.g.failovers.add()
+		}
 		if !ok {
 			return
 		}
-		if v := t.once(ctx, p, permit); t.over || try >= t.g.cfg.Retries || v.Class == ClassLimited || v.Class == ClassIgnored {
+		if t.over || try >= t.g.cfg.Retries || v.Class == ClassLimited || v.Class == ClassIgnored {
 			break
 		}
 	}
@@ -50,19 +78,38 @@ func (t *trial[Req, Resp]) with(ctx context.Context, p *provider[Req, Resp]) {
 	}
 }
 
-// once makes one attempt and learns what may follow it.
-func (t *trial[Req, Resp]) once(ctx context.Context, p *provider[Req, Resp], permit machine.Permit) Verdict {
+// permit asks a provider for a permit.
+func (t *trial[Req, Resp]) permit(ctx context.Context, p *provider[Req, Resp], soon bool) (permit machine.Permit, ok bool) {
+	if soon {
+		permit, ok = p.acquireSoon(ctx, t.g.now)
+	} else {
+		permit, ok = p.acquire(t.g.now())
+	}
+	if ok {
+		t.refused &^= 1 << p.index
+	} else {
+		t.refused |= 1 << p.index
+	}
+	return permit, ok
+}
+
+// once makes one attempt, if the provider lets it through, and learns what may follow it.
+func (t *trial[Req, Resp]) once(ctx context.Context, p *provider[Req, Resp], soon bool) (Verdict, bool) {
+	permit, ok := t.permit(ctx, p, soon)
+	if !ok {
+		return Verdict{}, false
+	}
 	resp, v, err := t.g.attempt(ctx, p, permit, t.req)
 	t.result.Attempts++
 	switch v.Class {
 	case ClassSuccess, ClassPermanent:
 		t.result.Value, t.result.Provider, t.err = resp, p.Name, err
 		t.answered, t.over = true, true
-		return v
+		return v, true
 	case ClassIgnored:
 		if errors.Is(err, errFull) { // it was not called
 			t.result.Attempts--
-			return v
+			return v, true
 		}
 		t.over = true
 	}
@@ -78,7 +125,7 @@ func (t *trial[Req, Resp]) once(ctx context.Context, p *provider[Req, Resp], per
 			t.sentTo = p.Name
 		}
 	}
-	return v
+	return v, true
 }
 
 // attempt makes one call under a permit, which it gives back whatever happens: a panic

@@ -88,15 +88,14 @@ func (m *Machine) drainRoom() float64 {
 	return busy - t.acceptedRate(m.now) - float64(m.inUse+m.drain.reserved)
 }
 
-// takeDrain lets a call of the backlog through if it was reserved or there is room.
+// takeDrain lets a call of the backlog through that was not reserved, if there is room.
 func (m *Machine) takeDrain() bool {
 	d := &m.drain
-	if m.state == Isolated {
+	switch m.state {
+	case Isolated:
 		return false
-	}
-	if d.reserved > 0 {
-		d.reserved--
-		return true
+	case Down:
+		return m.takeProbe(true)
 	}
 	d.asked, d.askedAt = true, m.now
 	if m.drainRoom() < 1 {
@@ -114,7 +113,8 @@ func (m *Machine) drainBucket() *bucket {
 }
 
 // Reserve grants up to n calls of the backlog, before its messages are claimed. If it
-// grants less, wait says when to ask again. What is not used is given back by Return.
+// grants less, wait says when to ask again. Each is used up by an Acquire or given back
+// by Return.
 func (m *Machine) Reserve(now time.Duration, n int) (granted int, wait time.Duration) {
 	m.advance(now)
 	d := &m.drain
@@ -127,8 +127,13 @@ func (m *Machine) Reserve(now time.Duration, n int) (granted int, wait time.Dura
 	if n == 0 {
 		return 0, wait
 	}
+	limited, turn := m.limitRoom()
 	switch m.state {
 	case Down:
+		m.hold.askedAt = m.now
+		if limited < 1 {
+			return 0, turn
+		}
 		return m.reserveProbe()
 	case Isolated:
 		return 0, min(max(m.hold.until-m.now, time.Millisecond), time.Second)
@@ -141,13 +146,16 @@ func (m *Machine) Reserve(now time.Duration, n int) (granted int, wait time.Dura
 	b := m.drainBucket()
 	b.fill(m.now, rate, max(1, rate*drainBurst))
 	room := max(m.drainRoom(), 0)
-	granted = min(n, int(min(b.tokens, room)))
+	granted = min(n, int(min(b.tokens, room, limited)))
 	b.tokens -= float64(granted)
+	m.takeLimit(granted)
 	d.reserved += granted
 	switch {
 	case granted == n:
 	case room < 1:
 		wait = acceptedSlot
+	case limited < b.tokens+float64(granted):
+		_, wait = m.limitRoom()
 	default:
 		wait = max(b.wait(rate), 10*time.Millisecond)
 	}
@@ -156,11 +164,11 @@ func (m *Machine) Reserve(now time.Duration, n int) (granted int, wait time.Dura
 
 func (m *Machine) reserveProbe() (granted int, wait time.Duration) {
 	h := &m.hold
-	h.askedAt = m.now
 	switch {
 	case m.probeFree():
 		h.probing, h.reserved = true, true
 		h.probeEnd = m.now + probeClaim
+		m.takeLimit(1)
 		return 1, time.Second
 	case h.probing:
 		wait = h.probeEnd - m.now
@@ -172,20 +180,46 @@ func (m *Machine) reserveProbe() (granted int, wait time.Duration) {
 	return 0, min(max(wait, time.Millisecond), time.Second)
 }
 
+// Reserved is how many calls were reserved and have neither begun nor been given back.
+func (m *Machine) Reserved() int {
+	if m.hold.reserved {
+		return 1
+	}
+	return m.drain.reserved
+}
+
 // Return gives back what Reserve granted and nobody uses, and returns how much of it
 // was this machine's.
 func (m *Machine) Return(now time.Duration, n int) int {
 	m.advance(now)
-	if m.state == Down {
-		if n == 0 || !m.hold.reserved {
-			return 0
-		}
-		m.hold.probing, m.hold.reserved = false, false
+	n = min(n, m.Reserved())
+	if n > 0 && m.state == Down {
 		m.hold.askedAt = 0 // there is no backlog to wait for
-		return 1
 	}
-	n = min(n, m.drain.reserved)
-	m.drain.reserved -= n
-	m.drainBucket().tokens += float64(n)
+	m.giveReserved(n)
 	return n
+}
+
+// giveReserved undoes n reservations, with all that each of them took.
+func (m *Machine) giveReserved(n int) {
+	switch {
+	case n == 0:
+		return
+	case m.hold.reserved:
+		m.hold.probing, m.hold.reserved = false, false
+	default:
+		m.drain.reserved -= n
+		m.drainBucket().tokens += float64(n)
+	}
+	m.limit.give(n)
+}
+
+// lapse ends all reservations, because what they were granted by has changed: what was
+// claimed for them asks anew.
+func (m *Machine) lapse() {
+	m.limit.give(m.Reserved())
+	m.drain.reserved = 0
+	if m.hold.reserved {
+		m.hold.probing, m.hold.reserved = false, false
+	}
 }

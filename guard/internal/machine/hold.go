@@ -55,7 +55,7 @@ func (h *hold) advance(m *Machine) {
 		m.restore(fmt.Sprintf("%s have passed", m.cfg.Exit.After))
 	case !h.probing || m.now < h.probeEnd:
 	case h.reserved:
-		h.probing, h.reserved = false, false
+		m.giveReserved(1)
 	default:
 		h.longer(m, "a probe has not ended in time")
 	}
@@ -68,16 +68,11 @@ func (m *Machine) probeFree() bool {
 		(!m.cfg.Shared || m.now < m.lentTo)
 }
 
-// takeProbe makes the call the probe, if one is due.
+// takeProbe makes a call that was not reserved the probe, if one is due.
 func (m *Machine) takeProbe(background bool) bool {
 	h := &m.hold
 	if background {
 		h.askedAt = m.now
-		if h.reserved {
-			h.reserved = false
-			h.probeEnd = m.now + m.probeTime()
-			return true
-		}
 	}
 	if !m.probeFree() {
 		return false
@@ -85,9 +80,13 @@ func (m *Machine) takeProbe(background bool) bool {
 	if !background && h.askedAt > 0 && h.askedAt >= m.since-probeClaim && m.now < h.until+backlogFirst {
 		return false // the backlog asks again when the hold ends
 	}
-	h.probing = true
-	h.probeEnd = m.now + m.probeTime()
+	m.beginProbe()
 	return true
+}
+
+func (m *Machine) beginProbe() {
+	m.hold.probing, m.hold.reserved = true, false
+	m.hold.probeEnd = m.now + m.probeTime()
 }
 
 func (m *Machine) probeTime() time.Duration {

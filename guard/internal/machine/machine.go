@@ -35,6 +35,7 @@ type Machine struct {
 	ramp   ramp
 	quota  quota
 	drain  drain
+	limit  limit
 	lentTo time.Duration // probes are ours until then, if shared
 }
 
@@ -62,39 +63,58 @@ func (m *Machine) Reconfigure(c Config) {
 }
 
 // Acquire asks for a permit for a call now. background says that the call is one of
-// the backlog. A permit must be given back by Release.
+// the backlog; then it uses up a reservation, if there is one, whether the call may
+// begin or not. All that a call needs is taken here, or nothing. A permit must be given
+// back by Release.
 func (m *Machine) Acquire(now time.Duration, background bool) (Permit, bool) {
 	m.advance(now)
-	if !background {
-		m.traffic.asked++
+	if background {
+		return m.acquireDrain()
 	}
-	if m.cfg.MaxInUse > 0 && m.inUse >= m.cfg.MaxInUse {
+	m.traffic.asked++
+	if m.full() || m.limit.left(m.now) < 1 || !m.admitLive() {
 		return Permit{}, false
 	}
-	p := Permit{gen: m.gen, began: m.now, drain: background}
-	switch {
-	case m.state == Down:
-		if !m.takeProbe(background) {
-			return Permit{}, false
-		}
-		p.canary = true
-	case background:
-		if !m.takeDrain() {
-			return Permit{}, false
-		}
-	default:
-		if !m.admitLive() {
-			return Permit{}, false
-		}
-	}
-	m.inUse++
-	p.slot = m.hung.begin(m.now)
-	return p, true
+	m.limit.take(1)
+	return m.permit(false), true
 }
 
-// admitLive decides about a live call where the provider is not down.
+// acquireDrain is Acquire for a call of the backlog.
+func (m *Machine) acquireDrain() (Permit, bool) {
+	if m.Reserved() > 0 {
+		if m.full() {
+			m.giveReserved(1)
+			return Permit{}, false
+		}
+		if m.hold.reserved {
+			m.hold.askedAt = m.now
+			m.beginProbe()
+		} else {
+			m.drain.reserved--
+		}
+		return m.permit(true), true
+	}
+	if room, _ := m.limitRoom(); m.full() || room < 1 || !m.takeDrain() {
+		return Permit{}, false
+	}
+	m.takeLimit(1)
+	return m.permit(true), true
+}
+
+// full reports whether as many calls are in flight as may be.
+func (m *Machine) full() bool { return m.cfg.MaxInUse > 0 && m.inUse >= m.cfg.MaxInUse }
+
+// permit lets a call begin.
+func (m *Machine) permit(background bool) Permit {
+	m.inUse++
+	return Permit{gen: m.gen, began: m.now, drain: background, canary: m.state == Down, slot: m.hung.begin(m.now)}
+}
+
+// admitLive decides about a live call.
 func (m *Machine) admitLive() bool {
 	switch m.state {
+	case Down:
+		return m.takeProbe(false)
 	case Healthy:
 		return true
 	case Limited:
@@ -250,7 +270,7 @@ func (m *Machine) afresh() {
 	m.window.reset()
 	m.hung.reset()
 	m.consecutive, m.network, m.slowRun = 0, 0, 0
-	m.drain.reserved = 0
+	m.lapse()
 	m.drain.good, m.drain.bad = false, false
 	m.traffic.rising = 0
 }
@@ -275,8 +295,8 @@ func (m *Machine) refused(after time.Duration) {
 
 // restore takes the provider for healthy.
 func (m *Machine) restore(reason string) {
-	m.hold = hold{askedAt: m.hold.askedAt}
 	m.transition(Healthy, reason)
+	m.hold = hold{askedAt: m.hold.askedAt}
 }
 
 // Changes returns the transitions since the last call of it; nil if there is none.
@@ -326,6 +346,9 @@ func (m *Machine) Stats(now time.Duration) Stats {
 	}
 	if s.Share > 0 {
 		s.DrainRate = m.drainRate()
+	}
+	if m.limit.rate > 0 {
+		s.DrainRate = min(s.DrainRate, m.limit.rate)
 	}
 	return s
 }
