@@ -237,21 +237,21 @@ func TestRateWaits(t *testing.T) {
 		g := newRated(a)
 		for i, want := range []time.Duration{0, 100 * time.Millisecond} {
 			if res, took, err := do(t.Context(), g); err != nil || res.Deferred() || took.Round(time.Millisecond) != want {
-				t.Errorf("call %d: %+v, %v after %s, want an answer after %s", i, res, took, err, want)
+				t.Errorf("call %d: %+v, %v after %s, want an answer after %s", i, res, err, took, want)
 			}
 		}
 		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if res, took, err := do(short, g); err != nil || !res.Deferred() || took != 0 {
-			t.Errorf("a caller with less time: %+v, %v after %s, want a ticket at once", res, took, err)
+			t.Errorf("a caller with less time: %+v, %v after %s, want a ticket at once", res, err, took)
 		}
 		gone, leave := context.WithCancel(t.Context())
 		time.AfterFunc(30*time.Millisecond, leave)
 		if res, took, err := do(gone, g); !errors.Is(err, context.Canceled) || took != 30*time.Millisecond {
-			t.Errorf("a caller that leaves: %+v, %v after %s", res, took, err)
+			t.Errorf("a caller that leaves: %+v, %v after %s", res, err, took)
 		}
 		if res, took, err := do(t.Context(), g); err != nil || res.Deferred() || took > 71*time.Millisecond {
-			t.Errorf("the next one: %+v, %v after %s; its turn was taken", res, took, err)
+			t.Errorf("the next one: %+v, %v after %s; its turn was taken", res, err, took)
 		}
 		// Where another provider has room nobody waits.
 		g = newRated(a, b)
