@@ -229,34 +229,34 @@ func TestRateWaits(t *testing.T) {
 			}
 			return newGuard(t, c)
 		}
-		do := func(g *guard.Guard[order, receipt], ctx context.Context) (guard.Result[receipt], error, time.Duration) {
+		do := func(ctx context.Context, g *guard.Guard[order, receipt]) (guard.Result[receipt], time.Duration, error) {
 			begin := time.Now()
 			res, err := g.Do(ctx, order{})
-			return res, err, time.Since(begin)
+			return res, time.Since(begin), err
 		}
 		g := newRated(a)
 		for i, want := range []time.Duration{0, 100 * time.Millisecond} {
-			if res, err, took := do(g, t.Context()); err != nil || res.Deferred() || took.Round(time.Millisecond) != want {
+			if res, took, err := do(t.Context(), g); err != nil || res.Deferred() || took.Round(time.Millisecond) != want {
 				t.Errorf("call %d: %+v, %v after %s, want an answer after %s", i, res, err, took, want)
 			}
 		}
 		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		if res, err, took := do(g, short); err != nil || !res.Deferred() || took != 0 {
+		if res, took, err := do(short, g); err != nil || !res.Deferred() || took != 0 {
 			t.Errorf("a caller with less time: %+v, %v after %s, want a ticket at once", res, err, took)
 		}
 		gone, leave := context.WithCancel(t.Context())
 		time.AfterFunc(30*time.Millisecond, leave)
-		if res, err, took := do(g, gone); !errors.Is(err, context.Canceled) || took != 30*time.Millisecond {
+		if res, took, err := do(gone, g); !errors.Is(err, context.Canceled) || took != 30*time.Millisecond {
 			t.Errorf("a caller that leaves: %+v, %v after %s", res, err, took)
 		}
-		if res, err, took := do(g, t.Context()); err != nil || res.Deferred() || took > 71*time.Millisecond {
+		if res, took, err := do(t.Context(), g); err != nil || res.Deferred() || took > 71*time.Millisecond {
 			t.Errorf("the next one: %+v, %v after %s; its turn was taken", res, err, took)
 		}
 		// Where another provider has room nobody waits.
 		g = newRated(a, b)
 		for i, want := range []string{"a", "b", "a"} {
-			res, err, took := do(g, t.Context())
+			res, took, err := do(t.Context(), g)
 			if err != nil || res.Provider != want || (took > 0) != (i == 2) {
 				t.Errorf("call %d: by %q, %v after %s", i, res.Provider, err, took)
 			}
