@@ -135,10 +135,13 @@ func (s *sources) topic(ctx context.Context, name string) (*sourceTopic, error) 
 	}
 	for tries := 0; ; tries++ {
 		meta, err := s.admin.Metadata(ctx, name)
+		t := &sourceTopic{TopicDetail: meta.Topics[name], until: time.Now().Add(topicMemory)}
+		if errors.Is(err, kerr.TopicAuthorizationFailed) { // the client makes one of what the brokers say of the topic
+			t.Err, err = err, nil
+		}
 		if err != nil {
 			return nil, err
 		}
-		t := &sourceTopic{TopicDetail: meta.Topics[name], until: time.Now().Add(topicMemory)}
 		if !kerr.IsRetriable(t.Err) || tries == topicTries {
 			s.topics[name] = t
 			return t, nil

@@ -234,7 +234,7 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 	if got := len(readTopic(t, c.broker, c.admin, name)); got != (n-3)+(n-3) {
 		t.Errorf("the topic has %d records", got)
 	}
-	d.redrive("dead", "redrive", gone[0], "--yes").fails(t, 1, "body")
+	d.redrive("dead", "redrive", gone[0], "--yes", "--wait").fails(t, 1, "body_gone")
 	d.redrive("dead", "edit", gone[0], "--body", "mended").ok(t)
 	d.redrive("dead", "redrive", gone[0], "--yes", "--wait").ok(t)
 	until(t, "the one that was edited is published", time.Minute, func() bool { return d.queue("orders").Books.Done == n-2 })
