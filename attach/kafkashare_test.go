@@ -44,34 +44,42 @@ func TestRecordsOfPointers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.close)
-	writer, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()), kgo.TransactionalID("writer"), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	writer, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()), kgo.TransactionalID("writer"), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(writer.Close)
-	if _, err := kadm.NewClient(writer).CreateTopics(t.Context(), 1, 1, nil, "small", "large", "anew"); err != nil {
-		t.Fatal(err)
+	const wide = 16 // partitions
+	for topic, partitions := range map[string]int32{"small": 1, "anew": 1, "large": wide} {
+		if _, err := kadm.NewClient(writer).CreateTopic(t.Context(), partitions, 1, nil, topic); err != nil {
+			t.Fatal(err)
+		}
 	}
 	now := time.Now()
-	produce := func(topic string, n, size int, at time.Time) { // and the transaction's marker
+	produce := func(topic string, partitions, batches, n, size int, at time.Time) { // and a transaction's marker
 		t.Helper()
 		if err := writer.BeginTransaction(); err != nil {
 			t.Fatal(err)
 		}
-		records := make([]*kgo.Record, n)
-		for i := range records {
-			records[i] = &kgo.Record{Topic: topic, Key: fmt.Append(nil, i), Value: bytes.Repeat([]byte{byte(i)}, size), Timestamp: at}
-		}
-		if err := writer.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
-			t.Fatal(err)
+		for b := range batches {
+			var records []*kgo.Record
+			for i := b * n; i < (b+1)*n; i++ {
+				for p := range partitions {
+					records = append(records, &kgo.Record{Topic: topic, Partition: int32(p), Key: fmt.Append(nil, i), Value: bytes.Repeat([]byte{byte(i)}, size), Timestamp: at})
+				}
+			}
+			if err := writer.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := writer.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
 			t.Fatal(err)
 		}
 	}
-	produce("small", 1000, 100, now)
-	produce("large", 30, 500_000, now)
-	produce("anew", 1, 10, now.Add(time.Hour))
+	const each = 250_000
+	produce("small", 1, 50, 20, 100, now)
+	produce("large", wide, 1, 8, each, now)
+	produce("anew", 1, 1, 1, 10, now.Add(time.Hour))
 
 	t.Run("near ones in one step", func(t *testing.T) {
 		var offsets []int64
@@ -93,11 +101,14 @@ func TestRecordsOfPointers(t *testing.T) {
 		}
 	})
 	t.Run("large ones in bounded memory", func(t *testing.T) {
-		var offsets []int64
-		for i := range int64(30) {
-			offsets = append(offsets, i)
+		var letters []letter
+		for offset := range int64(8) {
+			for p := range int32(wide) {
+				one := pointing("large", now, offset)
+				one[0].source.partition = p
+				letters = append(letters, one...)
+			}
 		}
-		letters := pointing("large", now, offsets...)
 		rounds := 0
 		for at := 0; at < len(letters); rounds++ {
 			n, err := s.complete(t.Context(), letters[at:])
@@ -108,19 +119,19 @@ func TestRecordsOfPointers(t *testing.T) {
 			for i := range letters[at:] {
 				held += letters[at+i].message.Size()
 			}
-			if held > batchBytes+pieceBytes {
+			if held > 2*batchBytes+pieceBytes {
 				t.Errorf("%d bytes are held", held)
 			}
 			for i := range n {
-				if len(letters[at+i].message.Body) != 500_000 {
+				if len(letters[at+i].message.Body) != each {
 					t.Errorf("letter %d has %d bytes", at+i, len(letters[at+i].message.Body))
 				}
 				letters[at+i] = letter{} // it is stored
 			}
 			at += n
 		}
-		if rounds < 3 {
-			t.Errorf("15 MB in %d rounds", rounds)
+		if rounds < 4 {
+			t.Errorf("32 MB in %d rounds", rounds)
 		}
 	})
 	t.Run("gone", func(t *testing.T) {
