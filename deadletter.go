@@ -11,7 +11,7 @@ const redriveBatch = 200
 // Redrive gives dead letters another life: each is due at once in its queue, in the
 // next generation and the redrive lane, with fresh attempts. The result has an element
 // for each name, in order; its Err is [ErrNotFound], [ErrState] for a message that is
-// not dead, or [ErrUncertain] for one whose effect is unknown (see
+// not dead, [ErrBodyGone] for one without a body, or [ErrUncertain] for one whose effect is unknown (see
 // [PlanRequest.ConfirmUncertain] for those). The error is not nil when the store
 // failed; the results up to there are returned with it. For many messages, or
 // a pace, make a plan; see [Plans].

@@ -42,7 +42,15 @@ var (
 	// ErrUncertain says that the effect of a call is not known and that it is not
 	// safe to repeat. A dead letter with this reason is redriven only on demand.
 	ErrUncertain = errors.New("uncertain: the effect is unknown and not safe to repeat")
+	// ErrBodyGone says that a dead letter has no body, because its broker had only a
+	// pointer to a record that is no longer there. It is not redriven until an edit
+	// gives it a body.
+	ErrBodyGone = errors.New("body gone: the broker no longer has the record")
 )
+
+// TypeBodyGone is the error type of dead letters with [HeaderBodyGone], by which their
+// causes are told from others.
+const TypeBodyGone = "redrive.BodyGone"
 
 // Errors of the store as a whole.
 var (

@@ -22,6 +22,7 @@ const (
 	HeaderOutcome           = "redrive-outcome"            // how that message ended
 	HeaderReason            = "redrive-reason"             // why it is dead
 	HeaderError             = "redrive-error"              // excerpt of its last error
+	HeaderBodyGone          = "redrive-body-gone"          // why the body of this dead letter cannot be had any more
 )
 
 // Get returns the last value of a name and whether there is one. The last one

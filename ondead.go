@@ -184,6 +184,8 @@ func (p *deadProcessor) decide(ctx context.Context, d *Delivery) (Decision, erro
 		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "a dead letter was redriven too often and is kept", slog.String("queue", d.Queue), slog.String("id", d.ID),
 			slog.Int("redrives", entries[0].Redrives))
 		return keep, nil
+	case decision.Action == ActRedrive && errors.Is((&Change{Edit: decision.Edit}).CheckRedrive(&entries[0].Message, 0), ErrBodyGone):
+		return keep, &Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: ErrBodyGone, Hint: "give Decision.Edit a body, or drop it"}
 	case decision.Action == ActArchive && p.o.Archive == nil:
 		return keep, &Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: errors.New("there is no archive"), Hint: "set DeadOptions.Archive"}
 	case decision.Action == ActArchive:

@@ -149,7 +149,7 @@ type Plan struct {
 	// Done and Failed count what was changed and what was refused.
 	Done   int64 `json:"done"`
 	Failed int64 `json:"failed"`
-	// Errors counts the refusals by kind: loop, uncertain, not_found, state, conflict,
+	// Errors counts the refusals by kind: loop, uncertain, body_gone, not_found, state, conflict,
 	// or the error's masked text.
 	Errors map[string]int64 `json:"errors,omitempty"`
 	// Problem is why the plan failed or stopped, or what keeps it from going on at the
@@ -271,7 +271,7 @@ func errorKind(err error) string {
 	for _, k := range []struct {
 		err  error
 		name string
-	}{{ErrLoop, "loop"}, {ErrUncertain, "uncertain"}, {ErrNotFound, "not_found"}, {ErrState, "state"},
+	}{{ErrLoop, "loop"}, {ErrUncertain, "uncertain"}, {ErrBodyGone, "body_gone"}, {ErrNotFound, "not_found"}, {ErrState, "state"},
 		{ErrConflict, "conflict"}, {ErrDuplicate, "conflict"}} {
 		if errors.Is(err, k.err) {
 			return k.name
@@ -315,6 +315,7 @@ type DryRun struct {
 	Cutoff      time.Time // now, by the store's clock
 
 	causes []string // signatures, the first maxCauses
+	gone   []string // those of dead letters without a body, likewise
 }
 
 // cause notes a signature.

@@ -208,6 +208,35 @@ func TestPlanTouchesEachMessageOnce(t *testing.T) {
 	})
 }
 
+// bodyGone makes a dead letter one whose body its broker no longer has.
+func bodyGone(e *redrive.Entry) {
+	e.Body = nil
+	e.Headers.Set(redrive.HeaderBodyGone, "deleted")
+	e.History = redrive.History{}
+	e.History.Record(&redrive.Failure{Message: "body gone: deleted", Types: []string{redrive.TypeBodyGone}, Signature: "fedcba9876543210"}, true)
+}
+
+func TestPlanRefusesWhatHasNoBody(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		defer m.run(m.plans)()
+		m.kill("q", 4, nil)
+		m.kill("q", 3, bodyGone)
+		edited := redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Body: []byte("mended")}}
+		if _, err := m.store.Update(context.Background(), redrive.Selection{Refs: []redrive.Ref{{Queue: "q", ID: "m00007"}}}, edited, 1); err != nil {
+			t.Fatal(err)
+		}
+		named := redrive.PlanRequest{Action: redrive.ActRedrive, Refs: []redrive.Ref{{Queue: "q", ID: "m00001"}, {Queue: "q", ID: "m00005"}, {Queue: "q", ID: "m00007"}}}
+		for want, r := range map[int64]redrive.PlanRequest{1: named, 2: {Action: redrive.ActRedrive}} {
+			if dry, err := m.plans.DryRun(context.Background(), r); err != nil || dry.Refused["body_gone"] != want || len(dry.Refused) != 1 {
+				t.Errorf("dry run: %+v, %v", dry, err)
+			}
+		}
+		if p := m.ends(m.create(redrive.PlanRequest{Action: redrive.ActRedrive}), time.Minute, redrive.PlanDone, 5, 2); p.Errors["body_gone"] != 2 {
+			t.Errorf("errors: %v", p.Errors)
+		}
+	})
+}
+
 func TestPlanGoesOnPastWhatIsRefused(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()

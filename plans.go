@@ -106,11 +106,14 @@ func (p *Plans) DryRun(ctx context.Context, r PlanRequest) (DryRun, error) {
 			run.refuse("uncertain", run.ByReason[ReasonUncertain])
 		}
 		if r.MaxRedrives > 0 {
-			err = p.scan(ctx, &plan, func(e *Entry) {
+			err = p.scan(ctx, &plan.Request, plan.query(MaxPage), func(e *Entry) {
 				if e.Redrives >= r.MaxRedrives && (e.Reason != ReasonUncertain || r.ConfirmUncertain) {
 					run.refuse("loop", 1)
 				}
 			}, &run.RefusedMore)
+		}
+		if err == nil {
+			err = p.countGone(ctx, &plan, &run)
 		}
 	}
 	return run, err
@@ -127,6 +130,24 @@ func (p *Plans) finder(r *PlanRequest) (Finder, error) {
 		}
 	}
 	return nil, &Error{Op: "plan", Err: fmt.Errorf("this process does not know the view %q", r.View), Hint: "let the daemon carry the plan out"}
+}
+
+// countGone counts the dead letters without a body that were not edited since.
+func (p *Plans) countGone(ctx context.Context, plan *Plan, run *DryRun) error {
+	change := plan.change()
+	for _, signature := range run.gone {
+		q := plan.query(MaxPage)
+		q.Signature, q.Bodies = signature, true // of which there are none
+		err := p.scan(ctx, &plan.Request, q, func(e *Entry) {
+			if errors.Is(change.CheckRedrive(&e.Message, e.Reason), ErrBodyGone) {
+				run.refuse(errorKind(ErrBodyGone), 1)
+			}
+		}, &run.RefusedMore)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prepare checks a request and counts what it selects.
@@ -147,7 +168,7 @@ func (p *Plans) prepare(ctx context.Context, r *PlanRequest) (Plan, DryRun, erro
 	case len(r.Refs) > 0:
 		err = p.countNamed(ctx, &plan, &run)
 	case r.Query.State == StateWaiting:
-		err = p.scan(ctx, &plan, func(*Entry) { run.Total++ }, &run.More)
+		err = p.scan(ctx, &plan.Request, plan.query(MaxPage), func(*Entry) { run.Total++ }, &run.More)
 	default:
 		err = p.countGroups(ctx, &plan, &run)
 	}
@@ -174,6 +195,9 @@ func (p *Plans) countGroups(ctx context.Context, plan *Plan, run *DryRun) error 
 	run.Groups = groups[:min(len(groups), dryRunGroups)]
 	for i := range groups {
 		run.cause(groups[i].Signature)
+		if s := groups[i].Signature; groups[i].Type == TypeBodyGone && len(run.gone) < maxCauses && !slices.Contains(run.gone, s) {
+			run.gone = append(run.gone, s)
+		}
 	}
 	return nil
 }
@@ -191,10 +215,9 @@ func (p *Plans) countNamed(ctx context.Context, plan *Plan, run *DryRun) error {
 			switch {
 			case err != nil:
 			case r.Action != ActRedrive:
-			case e.Reason == ReasonUncertain && !r.ConfirmUncertain:
-				err = ErrUncertain
-			case r.MaxRedrives > 0 && e.Redrives >= r.MaxRedrives:
-				err = ErrLoop
+			default:
+				c := plan.change()
+				err = c.CheckRedrive(&e.Message, e.Reason)
 			}
 			if err != nil {
 				run.refuse(errorKind(err), 1)
@@ -211,13 +234,12 @@ func (p *Plans) countNamed(ctx context.Context, plan *Plan, run *DryRun) error {
 	return nil
 }
 
-// scan looks at the first pages of what a plan selects.
-func (p *Plans) scan(ctx context.Context, plan *Plan, see func(*Entry), more *bool) error {
-	in, err := p.finder(&plan.Request)
+// scan looks at the first pages of what a query of a plan's selects.
+func (p *Plans) scan(ctx context.Context, r *PlanRequest, q Query, see func(*Entry), more *bool) error {
+	in, err := p.finder(r)
 	if err != nil {
 		return err
 	}
-	q := plan.query(MaxPage)
 	for range dryRunScan {
 		page, err := in.Find(ctx, q)
 		if err != nil {

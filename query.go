@@ -116,6 +116,20 @@ type Change struct {
 	Edit *Edit // ActEdit, or edit and redrive in one step
 }
 
+// CheckRedrive reports why a store must not redrive a dead letter: with [ErrBodyGone],
+// [ErrUncertain] or [ErrLoop].
+func (c *Change) CheckRedrive(m *Message, reason Reason) error {
+	switch _, gone := m.Headers.Get(HeaderBodyGone); {
+	case gone && (c.Edit == nil || c.Edit.Body == nil):
+		return ErrBodyGone
+	case reason == ReasonUncertain && !c.ConfirmUncertain:
+		return ErrUncertain
+	case c.MaxRedrives > 0 && m.Redrives >= c.MaxRedrives:
+		return ErrLoop
+	}
+	return nil
+}
+
 // Validate reports what no store carries out, as an [*Error] that wraps [ErrInvalid].
 func (c *Change) Validate() error {
 	var err error
@@ -150,16 +164,21 @@ type Edit struct {
 	Key     *string
 }
 
-// Apply replaces the parts of m that the edit names. A nil edit names none.
+// Apply replaces the parts of m that the edit names. A nil edit names none. With a new
+// body, [HeaderBodyGone] is taken away.
 func (e *Edit) Apply(m *Message) {
 	if e == nil {
 		return
 	}
-	if e.Body != nil {
-		m.Body = e.Body
-	}
 	if e.Headers != nil {
 		m.Headers = *e.Headers
+	}
+	if e.Body != nil {
+		m.Body = e.Body
+		if _, gone := m.Headers.Get(HeaderBodyGone); gone {
+			m.Headers = m.Headers.Clone()
+			m.Headers.Del(HeaderBodyGone)
+		}
 	}
 	if e.Kind != nil {
 		m.Kind = *e.Kind

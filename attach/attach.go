@@ -10,6 +10,9 @@
 //   - Kafka: cluster, topic (with the number that tells topics of one name apart),
 //     partition and offset. Move commits the offsets of a consumer group, from which the next
 //     run goes on; records are deleted only with [Options.Delete].
+//     A dead letter that a share group wrote (KIP-1191) has the group and the place of
+//     its record in the place of its own partition and offset. Where the broker wrote no
+//     copy, the record is read; one that is gone has [redrive.HeaderBodyGone].
 //   - JetStream: stream, its time of creation, sequence. Move deletes the message.
 //   - Redis: server and database as the address names them, stream, entry id. Move
 //     acknowledges the entry in all groups and deletes it.
@@ -30,6 +33,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -88,6 +92,9 @@ type letter struct {
 	message  redrive.Message
 	extra    redrive.Headers // what the broker knows beside headers and body
 	handle   any
+	source   *pointer // where the record is, if the message only points to it
+	gone     string   // why its body cannot be had any more
+	refused  error    // why it cannot be read now
 }
 
 // origin is one topic, queue or stream.
@@ -208,15 +215,25 @@ func (a *Attachment) store(ctx context.Context, put Put, letters []letter, s *Su
 }
 
 func (a *Attachment) storeBatch(ctx context.Context, put Put, letters []letter, s *Summary) error {
+	var durable, refused []letter
+	letters = slices.DeleteFunc(slices.Clone(letters), func(l letter) bool {
+		if l.refused != nil {
+			s.fail(&l, l.refused)
+			refused = append(refused, l)
+		}
+		return l.refused != nil
+	})
 	entries := make([]redrive.Entry, len(letters))
 	for i := range letters {
 		entries[i] = a.entry(&letters[i], s)
 	}
-	results, err := a.patiently(ctx, put, entries)
-	if err != nil {
-		return err
+	var results []error
+	if len(letters) > 0 {
+		var err error
+		if results, err = a.patiently(ctx, put, entries); err != nil {
+			return err
+		}
 	}
-	var durable, refused []letter
 	for i := range letters {
 		result := resultOf(results, i)
 		if !letters[i].certain && (errors.Is(result, redrive.ErrConflict) || errors.Is(result, redrive.ErrDuplicate) && !letters[i].again) {
@@ -234,10 +251,7 @@ func (a *Attachment) storeBatch(ctx context.Context, put Put, letters []letter, 
 		case errors.Is(result, redrive.ErrDuplicate), errors.Is(result, redrive.ErrConflict): // it was edited since
 			s.Duplicates++
 		default:
-			s.Failed++
-			if len(s.Problems) < maxProblems {
-				s.Problems = append(s.Problems, letters[i].position+": "+result.Error())
-			}
+			s.fail(&letters[i], result)
 			refused = append(refused, letters[i])
 			continue
 		}
@@ -249,6 +263,14 @@ func (a *Attachment) storeBatch(ctx context.Context, put Put, letters []letter, 
 	begun, cancel := finishing(ctx)
 	defer cancel()
 	return a.origin.settle(begun, durable, refused)
+}
+
+// fail counts a message that was not brought in.
+func (s *Summary) fail(l *letter, err error) {
+	s.Failed++
+	if len(s.Problems) < maxProblems {
+		s.Problems = append(s.Problems, l.position+": "+err.Error())
+	}
 }
 
 // grace is how long what was read may take to be stored and acknowledged after the end.
@@ -303,6 +325,9 @@ func (a *Attachment) entry(l *letter, s *Summary) redrive.Entry {
 	if e.Origin == "" {
 		e.Origin = l.position
 	}
+	if l.gone != "" {
+		noteGone(&e, l.gone)
+	}
 	if key, ok := e.Headers.Get(native.HeaderKey); ok && e.Key == "" {
 		native.ReadKey(&e.Message, []byte(key))
 	}
@@ -323,4 +348,14 @@ func (a *Attachment) entry(l *letter, s *Summary) redrive.Entry {
 		s.Places[where]++
 	}
 	return e
+}
+
+// noteGone says in the failure that the body is gone, so that it is a cause of its own.
+func noteGone(e *redrive.Entry, why string) {
+	f := *e.History.Latest()
+	f.Types = []string{redrive.TypeBodyGone}
+	f.Message = "body gone: " + why + "; " + f.Message
+	f.Clean()
+	f.Signature = redrive.Signature(&f)
+	e.History = redrive.History{Count: e.History.Count, First: &f}
 }

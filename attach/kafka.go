@@ -37,6 +37,8 @@ type kafkaOrigin struct {
 	parts   map[int32]*kafkaPartition
 	missing int64
 	seen    time.Time // when something came last
+	sources *sources
+	read    []letter // not returned yet
 }
 
 // kafkaPartition is how far a partition is read.
@@ -75,6 +77,10 @@ func openKafka(ctx context.Context, a *broker.Address, o *Options) (origin, erro
 		return nil, failed(a, err, "")
 	}
 	k.admin, k.seen = kadm.NewClient(k.client), time.Now()
+	if k.sources, err = newSources(connect); err != nil {
+		k.client.Close()
+		return nil, failed(a, err, "")
+	}
 	return k, nil
 }
 
@@ -141,18 +147,30 @@ func (k *kafkaOrigin) atEnd() bool {
 }
 
 func (k *kafkaOrigin) next(ctx context.Context) ([]letter, error) {
+	if len(k.read) == 0 {
+		if err := k.poll(ctx); err != nil {
+			return nil, err
+		}
+	}
+	n, err := k.sources.complete(ctx, k.read)
+	letters := k.read[:n]
+	k.read = k.read[n:]
+	return letters, err
+}
+
+// poll reads what comes next.
+func (k *kafkaOrigin) poll(ctx context.Context) error {
 	if k.atEnd() {
-		return nil, io.EOF
+		return io.EOF
 	}
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	fetches := k.client.PollRecords(short, 4*batch)
 	for _, e := range fetches.Errors() {
 		if !errors.Is(e.Err, context.DeadlineExceeded) && !errors.Is(e.Err, context.Canceled) {
-			return nil, fmt.Errorf("partition %d: %w", e.Partition, e.Err)
+			return fmt.Errorf("partition %d: %w", e.Partition, e.Err)
 		}
 	}
-	var letters []letter
 	fetches.EachRecord(func(r *kgo.Record) {
 		k.seen = time.Now()
 		p := k.parts[r.Partition]
@@ -161,7 +179,7 @@ func (k *kafkaOrigin) next(ctx context.Context) ([]letter, error) {
 		}
 		p.next = r.Offset + 1
 		if !r.Attrs.IsControl() {
-			letters = append(letters, k.letter(r))
+			k.read = append(k.read, k.letter(r))
 		}
 	})
 	for number, p := range k.parts {
@@ -169,10 +187,10 @@ func (k *kafkaOrigin) next(ctx context.Context) ([]letter, error) {
 			k.client.PauseFetchPartitions(map[string][]int32{k.topic: {number}})
 		}
 	}
-	if len(letters) == 0 && !k.o.Follow && time.Since(k.seen) > quiet {
-		return nil, k.giveUp(ctx)
+	if len(k.read) == 0 && !k.o.Follow && time.Since(k.seen) > quiet {
+		return k.giveUp(ctx)
 	}
-	return letters, nil
+	return nil
 }
 
 // giveUp takes what is left for compacted away, if the brokers answer.
@@ -190,20 +208,38 @@ func (k *kafkaOrigin) giveUp(ctx context.Context) error {
 func (k *kafkaOrigin) letter(r *kgo.Record) letter {
 	partition, offset := strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10)
 	l := letter{
-		position: k.topic + "/" + partition + "/" + offset, certain: true, handle: r,
+		position: placeText(k.topic, r.Partition, r.Offset), certain: true, handle: r,
 		id: redrive.DeriveID("attach", "kafka", k.cluster, k.topic, k.id, partition, offset),
 	}
-	l.message.Body = r.Value
-	for _, h := range r.Headers {
-		l.message.Headers = append(l.message.Headers, redrive.Header{Name: h.Key, Value: h.Value})
-	}
-	keyed := redrive.Message{}
-	native.ReadKey(&keyed, r.Key)
-	l.message.Key, l.extra = keyed.Key, keyed.Headers
-	if r.Value == nil {
-		l.extra.Add(native.HeaderOriginalNoBody, "true")
+	l.message.Headers = headersOf(r)
+	l.hold(r.Key, r.Value)
+	if at, group := pointerOf(r, l.message.Headers); at != nil {
+		// The broker may write a dead letter twice.
+		l.source = at
+		l.id = redrive.DeriveID("attach", "kafka-share", k.cluster, k.topic, k.id, group, at.String())
 	}
 	return l
+}
+
+func placeText(topic string, partition int32, offset int64) string {
+	return topic + "/" + strconv.Itoa(int(partition)) + "/" + strconv.FormatInt(offset, 10)
+}
+
+func headersOf(r *kgo.Record) (h redrive.Headers) {
+	for i := range r.Headers {
+		h = append(h, redrive.Header{Name: r.Headers[i].Key, Value: r.Headers[i].Value})
+	}
+	return h
+}
+
+// hold gives the letter key and value of a record.
+func (l *letter) hold(key, value []byte) {
+	keyed := redrive.Message{}
+	native.ReadKey(&keyed, key)
+	l.message.Key, l.message.Body, l.extra = keyed.Key, value, keyed.Headers
+	if value == nil {
+		l.extra.Add(native.HeaderOriginalNoBody, "true")
+	}
 }
 
 // settle commits the offsets up to which everything is durable.
@@ -262,5 +298,6 @@ func (k *kafkaOrigin) unread() int64 { return k.missing }
 
 func (k *kafkaOrigin) close() error {
 	k.client.Close()
+	k.sources.close()
 	return nil
 }

@@ -75,6 +75,9 @@ var shareGroup = reader{
 	read:    readShareGroup,
 }
 
+// ShareGroupNote reports a header that a share group's dead letter has beside the record's own.
+func ShareGroupNote(name string) bool { return shareGroup.marks(name) || shareGroup.owns(name) }
+
 func readShareGroup(n notes, l *Letter) {
 	l.Place.Topic, l.Place.Group = n.text(share+"topic"), n.text(share+"group")
 	partition, hasPartition := either(n.last(share + "partition"))

@@ -17,6 +17,7 @@ var updateCases = []testCase{
 	{name: "RedriveIntoAnotherQueue", run: redriveTo},
 	{name: "RedriveUnderANewID", run: redriveNewID},
 	{name: "RedriveUncertainOnDemand", run: redriveUncertain},
+	{name: "RedriveNeedsABody", run: redriveBodyGone},
 	{name: "EditKeepsTheOriginal", run: editKeepsOriginal},
 	{name: "DueNow", run: dueNow, needs: []need{delays}},
 	{name: "KillTellsWhy", run: killTellsWhy},
@@ -178,6 +179,35 @@ func redriveUncertain(c *C) {
 	c.inState("m", redrive.StateDead)
 	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive, ConfirmUncertain: true}, "m")[0].Err, "confirmed")
 	c.done(c.one(c.lane(1, redrive.LaneRedrive)))
+}
+
+func redriveBodyGone(c *C) {
+	var headers, others redrive.Headers
+	headers.Add(redrive.HeaderBodyGone, "deleted")
+	headers.Add("a", "1")
+	others.Add("a", "1")
+	for _, id := range []string{"m", "n"} {
+		c.publish(redrive.Message{ID: id, Headers: headers})
+		c.kill(1, redrive.ReasonRejected)
+	}
+	kind := "other"
+	for _, change := range []redrive.Change{{}, {NewID: true}, {To: "other"}, {ConfirmUncertain: true}, {Edit: &redrive.Edit{Kind: &kind}}} {
+		change.Action = redrive.ActRedrive
+		c.is(c.update(change, "m")[0].Err, "redrive of what has no body", redrive.ErrBodyGone)
+	}
+	if e := c.entry("m"); e.State != redrive.StateDead || e.Kind != "" || e.Redrives != 0 || e.Original != nil {
+		c.Errorf("after the refusals: %+v", e)
+	}
+	c.noError(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Body: []byte("mended")}}, "m")[0].Err, "edit")
+	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive}, "m")[0].Err, "redrive of what was edited")
+	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive, Edit: &redrive.Edit{Body: []byte("mended")}}, "n")[0].Err, "redrive with an edit")
+	for _, d := range c.claim(c.lane(2, redrive.LaneRedrive)) {
+		if string(d.Body) != "mended" {
+			c.Errorf("%s has body %q", d.ID, d.Body)
+		}
+		sameHeaders(c, d.Headers, others)
+		c.done(d)
+	}
 }
 
 func editKeepsOriginal(c *C) {

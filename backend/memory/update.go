@@ -112,11 +112,8 @@ func (s *Store) reply(it *item, o redrive.Outcome, reason redrive.Reason, f *red
 
 // redrive gives a dead letter another life, here or in another queue.
 func (s *Store) redrive(q *queue, it *item, c *redrive.Change, now int64) (redrive.Ref, error) {
-	switch {
-	case c.MaxRedrives > 0 && it.msg.Redrives >= c.MaxRedrives:
-		return redrive.Ref{}, redrive.ErrLoop
-	case it.reason == redrive.ReasonUncertain && !c.ConfirmUncertain:
-		return redrive.Ref{}, redrive.ErrUncertain
+	if err := c.CheckRedrive(&it.msg, it.reason); err != nil {
+		return redrive.Ref{}, err
 	}
 	if c.To != "" && c.To != q.name {
 		return s.move(q, it, c, now)

@@ -186,11 +186,8 @@ func (o *changeOp) reply(outcome redrive.Outcome, reason redrive.Reason, f *redr
 // redrive plans another life of a dead letter, here or in another queue.
 func (s *Store) redrive(o *changeOp, memories string, c *redrive.Change) error {
 	it := o.it
-	switch {
-	case c.MaxRedrives > 0 && it.msg.Redrives >= c.MaxRedrives:
-		return redrive.ErrLoop
-	case it.reason == redrive.ReasonUncertain && !c.ConfirmUncertain:
-		return redrive.ErrUncertain
+	if err := c.CheckRedrive(&it.msg, it.reason); err != nil {
+		return err
 	}
 	it.edit(c.Edit)
 	old := it.msg.Ref()

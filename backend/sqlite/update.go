@@ -214,11 +214,8 @@ func (t *tx) changeDead(q *queue, d *deadRow, m *redrive.Message, c *redrive.Cha
 	t.forgetLease(d.seq)
 	switch c.Action {
 	case redrive.ActRedrive:
-		switch {
-		case d.reason == redrive.ReasonUncertain && !c.ConfirmUncertain:
-			return now, redrive.ErrUncertain
-		case c.MaxRedrives > 0 && m.Redrives >= c.MaxRedrives:
-			return now, redrive.ErrLoop
+		if err := c.CheckRedrive(m, d.reason); err != nil {
+			return now, err
 		}
 		return t.redrive(q, d, m, c, t.now)
 	case redrive.ActDrop:

@@ -94,6 +94,7 @@ var kinds = []struct {
 	{redrive.ErrNotFound, http.StatusNotFound, "not-found", "There is no such thing", ""},
 	{redrive.ErrLoop, http.StatusConflict, "loop", "The message was redriven too often", "raise max_redrives to redrive it again"},
 	{redrive.ErrUncertain, http.StatusConflict, "uncertain", "The effect of the message is not known", "confirm with confirm_uncertain (--confirm-uncertain) when it is safe to repeat"},
+	{redrive.ErrBodyGone, http.StatusConflict, "body-gone", "The dead letter has no body", "give it a body with an edit, or drop it"},
 	{redrive.ErrState, http.StatusConflict, "state", "The state does not allow this", "a message that is being handled can be changed when its attempt has ended"},
 	{redrive.ErrLeaseLost, http.StatusConflict, "lease-lost", "The lease is lost", ""},
 	{redrive.ErrVersion, http.StatusConflict, "version", "It was changed by another", "repeat it"},

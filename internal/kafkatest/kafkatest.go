@@ -61,6 +61,7 @@ group.share.heartbeat.interval.ms=500
 group.share.min.session.timeout.ms=1000
 group.share.session.timeout.ms=6000
 group.share.partition.max.record.locks=10000
+group.share.max.partition.max.record.locks=10000
 auto.create.topics.enable=false
 controller.quorum.voters=1@%[2]s
 log.dirs=%[3]s

@@ -17,6 +17,8 @@ type Secured struct {
 
 	// User may log in with Password, by PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
 	User, Password string
+	// Reader has the same password, logs in by PLAIN, and may do only what it is allowed.
+	Reader string
 }
 
 // securedSettings are those of the two listeners.
@@ -24,9 +26,11 @@ const securedSettings = `,SASL_PLAINTEXT://%[1]s,SASL_SSL://%[2]s
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 ssl.keystore.type=PEM
 ssl.keystore.location=%[3]s
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:%[4]s
 `
 
-const securedLogin = `listener.name.%[1]s.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_%[2]s="%[3]s";
+const securedLogin = `listener.name.%[1]s.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_%[2]s="%[3]s" user_%[4]s="%[3]s";
 listener.name.%[1]s.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.%[1]s.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 `
@@ -34,7 +38,7 @@ listener.name.%[1]s.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.secur
 // StartSecured starts a broker as Start does, which has two listeners more.
 func StartSecured(t testing.TB) (*Broker, *Secured) {
 	t.Helper()
-	s := &Secured{User: "redrive", Password: "not-a-secret"}
+	s := &Secured{User: "redrive", Password: "not-a-secret", Reader: "reader"}
 	return start(t, s), s
 }
 
@@ -56,9 +60,9 @@ func (s *Secured) settings(dir, plain, tls string) (string, error) {
 	if err := os.WriteFile(keystore, store, 0o600); err != nil { //nolint:gosec // of the test
 		return "", err
 	}
-	text := fmt.Sprintf(securedSettings, plain, tls, keystore)
+	text := fmt.Sprintf(securedSettings, plain, tls, keystore, s.User)
 	for _, listener := range []string{"sasl_plaintext", "sasl_ssl"} {
-		text += fmt.Sprintf(securedLogin, listener, s.User, s.Password)
+		text += fmt.Sprintf(securedLogin, listener, s.User, s.Password, s.Reader)
 	}
 	return text, nil
 }

@@ -23,7 +23,9 @@ const (
 
 	// What a broker knows of a message beside headers and body.
 	HeaderOriginalNoBody = "redrive-original-no-body" // Kafka: its value is null, not empty
-	HeaderOriginalForm   = "redrive-original-form"    // RabbitMQ: properties and types of headers; Redis: the body's field
+	// HeaderOriginalNoHeaders says why the record's own headers could not be had: Kafka.
+	HeaderOriginalNoHeaders = "redrive-original-no-headers"
+	HeaderOriginalForm      = "redrive-original-form" // RabbitMQ: properties and types of headers; Redis: the body's field
 )
 
 // Original is where a message was at its broker. Of the places only those of its own
@@ -99,7 +101,7 @@ func IsOriginal(name string) bool {
 	switch name {
 	case HeaderOriginalTopic, HeaderOriginalPartition, HeaderOriginalOffset, HeaderOriginalGroup, HeaderOriginalExchange,
 		HeaderOriginalRoutingKey, HeaderOriginalQueue, HeaderOriginalStream, HeaderOriginalSubject, HeaderOriginalTimestamp,
-		HeaderOriginalNoBody, HeaderOriginalForm:
+		HeaderOriginalNoBody, HeaderOriginalNoHeaders, HeaderOriginalForm:
 		return true
 	}
 	return false

@@ -232,11 +232,8 @@ func (w *Work) editWaiting(ctx context.Context, m *Message, e *redrive.Edit) err
 func (w *Work) changeDead(ctx context.Context, m *Message, c *redrive.Change) (now redrive.Ref, err error) {
 	switch c.Action {
 	case redrive.ActRedrive:
-		switch {
-		case m.Reason == redrive.ReasonUncertain && !c.ConfirmUncertain:
-			return now, redrive.ErrUncertain
-		case c.MaxRedrives > 0 && m.Redrives >= c.MaxRedrives:
-			return now, redrive.ErrLoop
+		if err := c.CheckRedrive(&m.Message, m.Reason); err != nil {
+			return now, err
 		}
 		return w.redrive(ctx, m, c, w.Clock)
 	case redrive.ActDrop:

@@ -237,7 +237,7 @@ func IsRepeated(err error) bool {
 
 // IsOutcome reports an error that is what became of one message, not a fault.
 func IsOutcome(err error) bool {
-	for _, known := range []error{redrive.ErrState, redrive.ErrNotFound, redrive.ErrUncertain, redrive.ErrLoop, redrive.ErrDuplicate,
+	for _, known := range []error{redrive.ErrState, redrive.ErrNotFound, redrive.ErrUncertain, redrive.ErrLoop, redrive.ErrBodyGone, redrive.ErrDuplicate,
 		redrive.ErrConflict, redrive.ErrInvalid} {
 		if errors.Is(err, known) {
 			return true
