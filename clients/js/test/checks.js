@@ -245,7 +245,7 @@ export const checks = {
     if (!w.sameOrigin) return; // a page of another origin cannot work on a queue
     const post = async (path, body) => {
       const url = new URL(`/v1/${path}`, w.url.replace(/^ws/, "http"));
-      const response = await fetch(url, { method: "POST", headers: { authorization: `Bearer ${w.token}` }, body: JSON.stringify(body) });
+      const response = await fetch(url, { method: "POST", headers: { authorization: `Bearer ${w.token}`, "content-type": "application/json" }, body: JSON.stringify(body) });
       if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
       return response.json();
     };
