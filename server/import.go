@@ -34,7 +34,7 @@ func (a *app) importDead(w http.ResponseWriter, r *http.Request, who *caller) er
 	}
 	i := importer{a: a, who: who, queues: make(map[string]error), replies: make(map[string]bool), each: v.Get("lines") == "true"}
 	err = a.audited(r, who, api.AuditEntry{Action: "import"}, func(e *api.AuditEntry) error {
-		err := i.read(r.Context(), gateway.Pace{}.Body(w, r))
+		err := i.read(r.Context(), r.Body)
 		if err == nil {
 			err = i.flush(r.Context())
 		}
@@ -87,6 +87,8 @@ func (i *importer) read(ctx context.Context, body io.Reader) error {
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return problem.New(http.StatusRequestEntityTooLarge, "too-large", "A line is too long", "", "is this an export of dead letters, one a line?")
+	} else if p := (*problem.Problem)(nil); errors.As(err, &p) {
+		return p
 	} else if err != nil {
 		return bad("the lines cannot be read: "+err.Error(), "send them again; what is there already is left alone")
 	}
@@ -144,7 +146,7 @@ func (i *importer) flush(ctx context.Context) error {
 	if len(i.batch) == 0 {
 		return nil
 	}
-	results, err := i.a.store.Apply(ctx, redrive.Batch{Put: i.batch, Entered: redrive.EnteredImported})
+	results, err := i.a.store.Apply(gateway.Lasting(ctx), redrive.Batch{Put: i.batch, Entered: redrive.EnteredImported})
 	if err != nil {
 		return err
 	}

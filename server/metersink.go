@@ -20,7 +20,8 @@ type meterKey struct{}
 // metering is how a request's messages are counted.
 type metering struct {
 	*meter
-	patient bool // a stream is slowed down to the rate instead of being refused
+	patient bool            // a stream is slowed down to the rate instead of being refused
+	life    context.Context //nolint:containedctx // of the token, without which nothing waits
 }
 
 // patience is the longest pause of a stream for its rate; beyond it lines are refused.
@@ -58,6 +59,9 @@ func (s *meteredSink) publish(ctx context.Context, msgs []redrive.Message) []err
 		if err == nil {
 			err = why
 		}
+		if m.life.Err() != nil {
+			err = context.Cause(m.life)
+		}
 		for ; at < len(msgs); at++ {
 			errs[at] = err
 		}
@@ -89,6 +93,8 @@ func (m metering) pause(ctx context.Context) bool {
 	case <-t.C:
 		return true
 	case <-ctx.Done():
+		return false
+	case <-m.life.Done():
 		return false
 	}
 }

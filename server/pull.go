@@ -59,7 +59,7 @@ func (a *app) claim(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	}
 	// A worker that left while it waited must not hold what it never got.
 	if err == nil {
-		err = r.Context().Err()
+		err = r.Context().Err() // the cause is told by fail
 	}
 	if err == nil {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
@@ -116,7 +116,7 @@ func (a *app) extend(w http.ResponseWriter, r *http.Request, _ *caller) error {
 		receipts, at = append(receipts, receipt), append(at, i)
 	}
 	if len(receipts) > 0 {
-		errs := a.pull.Extend(r.Context(), receipts, req.Lease.Std())
+		errs := a.pull.Extend(gateway.Lasting(r.Context()), receipts, req.Lease.Std())
 		for j, i := range at {
 			answer.Items[i] = api.Result{Status: api.ResultExtended}
 			if errs != nil && errs[j] != nil {
@@ -150,7 +150,7 @@ func (a *app) settle(w http.ResponseWriter, r *http.Request, who *caller) error 
 		}
 		results, at = append(results, result), append(at, i)
 	}
-	for j, p := range a.pull.Settle(r.Context(), results) {
+	for j, p := range a.pull.Settle(gateway.Lasting(r.Context()), results) {
 		if p.Err != nil {
 			answer.Items[at[j]] = failed(p.Err)
 			continue
