@@ -82,8 +82,13 @@ type tokens struct {
 	without []*token
 }
 
-// all returns every token.
-func (t *tokens) all() []*token { return append(slices.Collect(maps.Values(t.byID)), t.without...) }
+// all returns every token; nil has none.
+func (t *tokens) all() []*token {
+	if t == nil {
+		return nil
+	}
+	return append(slices.Collect(maps.Values(t.byID)), t.without...)
+}
 
 // callerOf returns the caller that a token stands for.
 func callerOf(t *config.Token) caller {
