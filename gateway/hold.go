@@ -91,3 +91,20 @@ func Lasting(ctx context.Context) context.Context {
 	}
 	return ctx
 }
+
+type waitingKey struct{}
+
+// committing returns the context under which a stream commits. That its body is not read
+// to the end, for whatever reason, ends the context of its request.
+func committing(ctx context.Context) context.Context {
+	return context.WithValue(context.WithoutCancel(ctx), waitingKey{}, ctx)
+}
+
+// Waiting returns the context for waits of a [redrive.Sink] that the gateway publishes to:
+// they end with the request, while what is being committed does not.
+func Waiting(ctx context.Context) context.Context {
+	if w, ok := ctx.Value(waitingKey{}).(context.Context); ok {
+		return w
+	}
+	return ctx
+}

@@ -25,6 +25,7 @@ type stream struct {
 	g       *Gateway
 	w       http.ResponseWriter
 	r       *http.Request
+	lasting context.Context //nolint:containedctx // of commits
 	queue   string
 	key     string // Idempotency-Key, from which ids are derived
 	control *http.ResponseController
@@ -74,7 +75,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, queue string) {
 	defer g.inFlight.release(base)
 
 	s := &stream{
-		g: g, w: w, r: r, queue: queue, key: key,
+		g: g, w: w, r: r, lasting: committing(r.Context()), queue: queue, key: key,
 		control: http.NewResponseController(w), body: g.o.Pace.wrap(w, r), pending: new(batch),
 	}
 	s.changed.L = &s.mu
@@ -250,7 +251,7 @@ func (s *stream) publish(b *batch) error {
 	if len(b.msgs) == 0 {
 		return s.answer(b, nil)
 	}
-	return s.answer(b, s.g.sink.Publish(Lasting(s.r.Context()), b.msgs))
+	return s.answer(b, s.g.sink.Publish(s.lasting, b.msgs))
 }
 
 // answer writes a line for each line of the batch.

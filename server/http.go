@@ -78,7 +78,7 @@ func (a *app) count(who *caller, rt route, w http.ResponseWriter, r *http.Reques
 	w = &meteredWriter{ResponseWriter: w, m: m}
 	if rt.scope == config.ScopePublish {
 		stream := strings.Contains(r.Header.Get("Content-Type"), "ndjson")
-		return w, r.WithContext(context.WithValue(r.Context(), meterKey{}, metering{m, stream, who.grant.ctx})), nil
+		return w, r.WithContext(context.WithValue(r.Context(), meterKey{}, metering{m, stream})), nil
 	}
 	_, why, err := m.take(r.Context(), 1)
 	if err == nil && why != nil {

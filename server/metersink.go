@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/gateway"
 )
 
 // meteredSink counts published messages against the caller's limits.
@@ -20,8 +21,7 @@ type meterKey struct{}
 // metering is how a request's messages are counted.
 type metering struct {
 	*meter
-	patient bool            // a stream is slowed down to the rate instead of being refused
-	life    context.Context //nolint:containedctx // of the token, without which nothing waits
+	patient bool // a stream is slowed down to the rate instead of being refused
 }
 
 // patience is the longest pause of a stream for its rate; beyond it lines are refused.
@@ -43,6 +43,7 @@ func (s *meteredSink) publish(ctx context.Context, msgs []redrive.Message) []err
 	if !ok {
 		return s.Watermarks.Publish(ctx, msgs)
 	}
+	waiting := gateway.Waiting(ctx)
 	errs := make([]error, len(msgs))
 	for at := 0; at < len(msgs); {
 		got, why, err := m.take(ctx, len(msgs)-at)
@@ -53,14 +54,14 @@ func (s *meteredSink) publish(ctx context.Context, msgs []redrive.Message) []err
 			at += got
 			continue
 		}
-		if err == nil && m.patient && slices.Contains(why.ViolatedPolicies, policyRate) && m.pause(ctx) {
+		if err == nil && m.patient && slices.Contains(why.ViolatedPolicies, policyRate) && m.pause(waiting) {
 			continue
 		}
 		if err == nil {
 			err = why
 		}
-		if m.life.Err() != nil {
-			err = context.Cause(m.life)
+		if p := gateway.Ended(waiting); p != nil {
+			err = p
 		}
 		for ; at < len(msgs); at++ {
 			errs[at] = err
@@ -93,8 +94,6 @@ func (m metering) pause(ctx context.Context) bool {
 	case <-t.C:
 		return true
 	case <-ctx.Done():
-		return false
-	case <-m.life.Done():
 		return false
 	}
 }
