@@ -72,7 +72,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	b.read += int64(n)
 	b.waited += time.Since(start)
-	if err == io.EOF { //nolint:errorlint // as io.Reader has it
+	if err == io.EOF {
 		b.ended.Store(true)
 	}
 	if err == nil || !deadlines {

@@ -58,11 +58,11 @@ func TestRequestsEndWhenTheirTokenExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := expiring(t, time.Hour, nil)
 		ctx := l.within(t)
-		time.Sleep(time.Hour - 1)
+		<-time.After(time.Hour - 1)
 		if got := ended(ctx); got != "" {
 			t.Errorf("before its time: %s", got)
 		}
-		time.Sleep(1)
+		<-time.After(1)
 		if got := ended(ctx); got != "token-expired" {
 			t.Errorf("it ends with %q", got)
 		}
@@ -70,12 +70,12 @@ func TestRequestsEndWhenTheirTokenExpires(t *testing.T) {
 		l = l.replacedBy(expiring(t, time.Hour, nil))
 		ctx = l.within(t)
 		l = l.replacedBy(expiring(t, 2*time.Hour, nil))
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		if got := ended(ctx); got != "" {
 			t.Errorf("it was given more time, and ends with %s", got)
 		}
 		l = l.replacedBy(expiring(t, time.Minute, nil))
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if got := ended(ctx); got != "token-expired" {
 			t.Errorf("it was given less time, and ends with %q", got)
 		}
