@@ -208,6 +208,16 @@ func (p *Puller) lookUp(ctx context.Context, results []PullResult) ([]*pulled, e
 	return all, nil
 }
 
+// ReplyTo returns where the result of a claimed message goes; "" for a message that is
+// gone. That the claim still holds is seen when it is settled.
+func (p *Puller) ReplyTo(ctx context.Context, claimed Receipt) (string, error) {
+	known, err := p.lookUp(ctx, []PullResult{{Receipt: claimed}})
+	if err != nil || known[0] == nil {
+		return "", err
+	}
+	return known[0].d.ReplyTo, nil
+}
+
 // decide makes a settlement of a result, by the engine's own rules.
 func (p *Puller) decide(one *pulled, r *PullResult, now time.Time) Settlement {
 	policy := p.policy(&one.d)

@@ -78,7 +78,7 @@ type Client struct {
 	m       *machine
 	changed chan struct{} // closed and made anew when there may be room, or an end
 	wake    chan struct{} // there may be something to send
-	calls   map[uint64]chan *Result
+	calls   map[uint64]*waitingCall
 	bye     bool
 	ready   chan struct{} // closed by the first welcome
 }
@@ -106,7 +106,7 @@ func Dial(ctx context.Context, url string, o Options) (*Client, error) {
 	}
 	c := &Client{
 		url: url, o: o, done: make(chan struct{}), m: newMachine(o.Window), changed: make(chan struct{}), wake: make(chan struct{}, 1),
-		calls: make(map[uint64]chan *Result), ready: make(chan struct{}),
+		calls: make(map[uint64]*waitingCall), ready: make(chan struct{}),
 	}
 	if s := o.Session; s != nil {
 		c.m.session, c.m.token, c.m.attempt = s.ID, s.Token, s.Attempt
@@ -177,8 +177,20 @@ func (c *Client) Send(ctx context.Context, m *Message) (*Pending, error) {
 	return p, err
 }
 
+// waitingCall waits for the result of its message.
+type waitingCall struct {
+	queue, id string // of the message; no id: the server makes one
+	result    chan *Result
+}
+
+// takes reports whether a result is of the call's message, and not only under its number.
+func (w *waitingCall) takes(r *Result) bool {
+	return w != nil && r.Queue == w.queue && (w.id == "" || r.ID == w.id)
+}
+
 // Call publishes a message and waits for its result. The message is durable even if ctx
-// ends before. The result may be that the message is dead.
+// ends before. The result may be that the message is dead. One that names another queue,
+// or another ID than the message has, is not taken for it.
 func (c *Client) Call(ctx context.Context, m *Message) (*Result, error) {
 	p, result, err := c.send(ctx, m, true)
 	if err != nil {
@@ -237,7 +249,7 @@ func (c *Client) send(ctx context.Context, m *Message, call bool) (p *Pending, r
 	}
 	if call {
 		result = make(chan *Result, 1)
-		c.calls[p.t.seq] = result
+		c.calls[p.t.seq] = &waitingCall{queue: m.Queue, id: m.ID, result: result}
 	}
 	c.poke()
 	return p, result, nil

@@ -189,15 +189,15 @@ func (c *Client) welcome() {
 // dropCalls ends the calls whose results will not come: those of messages that were
 // acknowledged in a session that is lost. The others get new numbers.
 func (c *Client) dropCalls() {
-	waiting := make(map[uint64]chan *Result, len(c.m.tickets))
+	waiting := make(map[uint64]*waitingCall, len(c.m.tickets))
 	for i, t := range c.m.tickets {
-		if ch := c.calls[t.seq]; ch != nil {
-			waiting[uint64(i)+1] = ch
+		if w := c.calls[t.seq]; w != nil {
+			waiting[uint64(i)+1] = w
 			delete(c.calls, t.seq)
 		}
 	}
-	for _, ch := range c.calls {
-		close(ch)
+	for _, w := range c.calls {
+		close(w.result)
 	}
 	c.calls = waiting
 }
@@ -268,8 +268,8 @@ func (c *Client) deliver(r *Result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.m.handle(r.Number)
-	if ch := c.calls[r.Seq]; ch != nil {
-		ch <- r
+	if w := c.calls[r.Seq]; w.takes(r) {
+		w.result <- r
 		delete(c.calls, r.Seq)
 	}
 	c.poke()

@@ -247,7 +247,7 @@ func (g *Gateway) batched(w http.ResponseWriter, r *http.Request, queue string) 
 		g.writeBatch(w, nil, nil)
 		return
 	}
-	errs := g.sink.Publish(r.Context(), msgs)
+	errs := g.sink.Publish(Lasting(r.Context()), msgs)
 	stored := 0
 	var failed error
 	for i := range msgs {

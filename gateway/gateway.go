@@ -150,8 +150,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // check refuses a message that no store would take, or whose result may not go where
-// it asks for.
+// it asks for, and any message when the life of its request is over (see [Within]).
 func (g *Gateway) check(r *http.Request, m *redrive.Message) *problem.Problem {
+	if p := Ended(r.Context()); p != nil {
+		return p
+	}
 	if int64(len(m.Body)) > g.o.MaxBody {
 		return g.oversize()
 	}

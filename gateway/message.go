@@ -62,7 +62,7 @@ func (g *Gateway) single(w http.ResponseWriter, r *http.Request, queue string, m
 		g.refuse(w, r, p)
 		return
 	}
-	err := redrive.FirstError(g.sink.Publish(r.Context(), msgs))
+	err := redrive.FirstError(g.sink.Publish(Lasting(r.Context()), msgs))
 	duplicate := errors.Is(err, redrive.ErrDuplicate)
 	if err != nil && !duplicate {
 		p := g.publishProblem(queue, err)
@@ -261,7 +261,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) (body []byte,
 	if r.ContentLength > 0 {
 		size = min(size, r.ContentLength)
 	}
-	src := g.o.Pace.wrap(w, r.Body)
+	src := g.o.Pace.wrap(w, r)
 	for {
 		if p := g.inFlight.reserve(size - int64(cap(body))); p != nil {
 			return nil, held, p
@@ -275,7 +275,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) (body []byte,
 		switch {
 		case int64(len(body)) > g.o.MaxBody:
 			return nil, held, g.oversize()
-		case err == io.EOF || err == io.ErrUnexpectedEOF && src.ended, err == nil && int64(len(body)) == r.ContentLength:
+		case err == io.EOF || err == io.ErrUnexpectedEOF && src.ended.Load(), err == nil && int64(len(body)) == r.ContentLength:
 			return clip(body), held, nil
 		case err != nil:
 			return nil, held, g.readProblem(err)

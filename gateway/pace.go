@@ -36,11 +36,13 @@ func (p Pace) withDefaults() Pace {
 // falls below the pace. Only time spent waiting for the client counts. It needs a
 // ResponseWriter with deadlines; without them the body is read unbounded.
 func (p Pace) Body(w http.ResponseWriter, r *http.Request) io.ReadCloser {
-	return p.withDefaults().wrap(w, r.Body)
+	return p.withDefaults().wrap(w, r)
 }
 
-func (p Pace) wrap(w http.ResponseWriter, body io.ReadCloser) *pacedBody {
-	return &pacedBody{body: body, control: *http.NewResponseController(w), pace: p}
+func (p Pace) wrap(w http.ResponseWriter, r *http.Request) *pacedBody {
+	b := &pacedBody{body: r.Body, control: *http.NewResponseController(w), pace: p}
+	holdOf(r.Context()).reads(b)
+	return b
 }
 
 // pacedBody sets a deadline before each read of a body.
@@ -50,13 +52,13 @@ type pacedBody struct {
 	pace    Pace
 	read    int64
 	waited  time.Duration
-	ended   bool // the whole body has come
+	ended   atomic.Bool // the whole body has come
 	stopped atomic.Pointer[problem.Problem]
 }
 
 // Read implements io.Reader.
 func (b *pacedBody) Read(p []byte) (int, error) {
-	if b.ended { // a deadline set now would stay
+	if b.ended.Load() { // a deadline set now would stay
 		return 0, io.EOF
 	}
 	start := time.Now()
@@ -70,7 +72,9 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	b.read += int64(n)
 	b.waited += time.Since(start)
-	b.ended = err == io.EOF
+	if err == io.EOF {
+		b.ended.Store(true)
+	}
 	if err == nil || !deadlines {
 		return n, err
 	}
@@ -90,8 +94,11 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *pacedBody) Close() error { return b.body.Close() }
 
-// stop makes the present and every later Read fail with p.
+// stop makes the present and every later Read fail with p. Behind the end of a body
+// net/http watches for the client's leaving, which a deadline would look like.
 func (b *pacedBody) stop(p *problem.Problem) {
 	b.stopped.CompareAndSwap(nil, p)
-	_ = b.control.SetReadDeadline(time.Unix(1, 0))
+	if !b.ended.Load() {
+		_ = b.control.SetReadDeadline(time.Unix(1, 0))
+	}
 }

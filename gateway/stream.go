@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ type stream struct {
 	g       *Gateway
 	w       http.ResponseWriter
 	r       *http.Request
+	lasting context.Context //nolint:containedctx // of commits
 	queue   string
 	key     string // Idempotency-Key, from which ids are derived
 	control *http.ResponseController
@@ -73,8 +75,8 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, queue string) {
 	defer g.inFlight.release(base)
 
 	s := &stream{
-		g: g, w: w, r: r, queue: queue, key: key,
-		control: http.NewResponseController(w), body: g.o.Pace.wrap(w, r.Body), pending: new(batch),
+		g: g, w: w, r: r, lasting: committing(r.Context()), queue: queue, key: key,
+		control: http.NewResponseController(w), body: g.o.Pace.wrap(w, r), pending: new(batch),
 	}
 	s.changed.L = &s.mu
 	_ = s.control.EnableFullDuplex() // HTTP/2 has it anyway
@@ -128,9 +130,9 @@ func (s *stream) tooLong() *problem.Problem {
 
 // brokenAt is the last result of a stream that did not come to its end.
 func (s *stream) brokenAt(number int, err error) *problem.Problem {
-	p := s.g.readProblem(err)
-	p.Detail = fmt.Sprintf("line %d and what follows were not read: %s", number, p.Detail)
-	return p
+	p := *s.g.readProblem(err)
+	p.Detail = strings.TrimSuffix(fmt.Sprintf("line %d and what follows were not read: %s", number, p.Detail), ": ")
+	return &p
 }
 
 // parse makes a message of a line.
@@ -238,10 +240,18 @@ func (s *stream) fail(p *problem.Problem) {
 // publish commits a batch and answers its lines. The error is about the answer.
 func (s *stream) publish(b *batch) error {
 	defer s.g.inFlight.release(b.held)
+	if p := Ended(s.r.Context()); p != nil {
+		for i := range b.lines {
+			if l := &b.lines[i]; l.message >= 0 {
+				l.message, l.problem = -1, p
+			}
+		}
+		b.msgs = nil
+	}
 	if len(b.msgs) == 0 {
 		return s.answer(b, nil)
 	}
-	return s.answer(b, s.g.sink.Publish(s.r.Context(), b.msgs))
+	return s.answer(b, s.g.sink.Publish(s.lasting, b.msgs))
 }
 
 // answer writes a line for each line of the batch.

@@ -59,23 +59,9 @@ func (a *app) publish(w http.ResponseWriter, r *http.Request, who *caller) error
 	return nil
 }
 
-// callerKey is the context key of who publishes.
-type callerKey struct{}
-
-// allowReply lets results go into queues that the caller could publish into itself.
+// allowReply is [app.mayReply] for what is published.
 func (a *app) allowReply(r *http.Request, replyTo string) error {
-	if strings.HasPrefix(replyTo, "_") || strings.HasPrefix(replyTo, redrive.SessionReply) {
-		return problem.New(http.StatusForbidden, "system-queue", "The queue belongs to the system", replyTo, "let the result go to a queue of your own")
-	}
-	if err := redrive.CheckQueue(replyTo); err != nil {
-		return err
-	}
-	if who, ok := r.Context().Value(callerKey{}).(*caller); ok {
-		if err := who.confine(replyTo); err != nil {
-			return err
-		}
-	}
-	return a.allowQueue(replyTo)
+	return a.mayReply(callerOfContext(r.Context()), replyTo)
 }
 
 // allowQueue lets messages into queues that are configured, or that hold or held

@@ -3,6 +3,7 @@ package server
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ type caller struct {
 	expires time.Time
 	rate    config.Rate
 	quota   config.Rate
+	grant   *grant
 }
 
 // everyone is the caller where no token is asked for.
@@ -80,6 +82,14 @@ type tokens struct {
 	without []*token
 }
 
+// all returns every token; nil has none.
+func (t *tokens) all() []*token {
+	if t == nil {
+		return nil
+	}
+	return append(slices.Collect(maps.Values(t.byID)), t.without...)
+}
+
 // callerOf returns the caller that a token stands for.
 func callerOf(t *config.Token) caller {
 	c := caller{name: t.Name, id: t.ID, scopes: t.Scopes, queues: t.Queues, expires: t.Expires.Time, rate: t.Rate, quota: t.Quota}
@@ -97,6 +107,8 @@ func newTokens(list []config.Token) *tokens {
 	for i := range list {
 		c := &list[i]
 		t := &token{caller: callerOf(c)}
+		t.grant = newGrant()
+		t.grant.until(t.expiry())
 		// A hash that cannot be read, which the configuration's check refuses, lets
 		// nobody in.
 		var ok bool
@@ -117,7 +129,7 @@ func newTokens(list []config.Token) *tokens {
 func (t *tokens) identify(r *http.Request, now time.Time) (*caller, *problem.Problem) {
 	secret, ok := bearer(r)
 	if !ok {
-		return nil, problem.New(http.StatusUnauthorized, "token-missing", "A token is needed", "", "send it as Authorization: Bearer TOKEN (REDRIVE_TOKEN or --token for the command line)")
+		return nil, tokenMissing()
 	}
 	candidates := t.without
 	if named := t.byID[config.TokenID(secret)]; named != nil {
@@ -134,10 +146,20 @@ func (t *tokens) identify(r *http.Request, now time.Time) (*caller, *problem.Pro
 	case found == nil:
 		return nil, problem.New(http.StatusUnauthorized, "token-unknown", "The token is not known", "", "check it against the hashes under tokens: in the configuration")
 	case !found.expires.IsZero() && !now.Before(found.expires):
-		return nil, problem.New(http.StatusUnauthorized, "token-expired", "The token has expired", "token "+found.name+" was good until "+found.expires.Format(time.RFC3339),
-			"make another: redrive token new")
+		_, p := found.expiry()
+		return nil, p
 	}
 	return found, nil
+}
+
+func tokenMissing() *problem.Problem {
+	return problem.New(http.StatusUnauthorized, "token-missing", "A token is needed", "", "send it as Authorization: Bearer TOKEN (REDRIVE_TOKEN or --token for the command line)")
+}
+
+// expiry returns when the token expires, zero: never, and what its requests are told.
+func (c *caller) expiry() (time.Time, *problem.Problem) {
+	return c.expires, problem.New(http.StatusUnauthorized, "token-expired", "The token has expired", "token "+c.name+" was good until "+c.expires.Format(time.RFC3339),
+		"make another: redrive token new")
 }
 
 // bearer returns the token of a request: from its header, or, as browsers cannot set one

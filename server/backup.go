@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"time"
 )
@@ -12,8 +13,11 @@ func (a *app) backup(w http.ResponseWriter, r *http.Request, who *caller) error 
 	if err := who.confine(""); err != nil {
 		return err
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a store may be large
-	out := &startedWriter{w: w}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Time{}) // a store may be large
+	stop := context.AfterFunc(r.Context(), func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	out := &startedWriter{ResponseWriter: w, ctx: r.Context()}
 	err := a.store.Backup(r.Context(), out)
 	if err == nil || !out.started {
 		return err
@@ -24,16 +28,21 @@ func (a *app) backup(w http.ResponseWriter, r *http.Request, who *caller) error 
 
 // startedWriter sends the header with the first byte.
 type startedWriter struct {
-	w       http.ResponseWriter
+	http.ResponseWriter
+	ctx     context.Context //nolint:containedctx // the request's: nothing is sent after its end
 	started bool
 }
 
+// Write implements io.Writer.
 func (s *startedWriter) Write(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
 	if !s.started {
 		s.started = true
-		s.w.Header().Set("Content-Type", "application/octet-stream")
-		s.w.Header().Set("Content-Disposition", `attachment; filename="redrive-backup"`)
-		s.w.WriteHeader(http.StatusOK)
+		s.Header().Set("Content-Type", "application/octet-stream")
+		s.Header().Set("Content-Disposition", `attachment; filename="redrive-backup"`)
+		s.WriteHeader(http.StatusOK)
 	}
-	return s.w.Write(p)
+	return s.ResponseWriter.Write(p)
 }

@@ -96,10 +96,7 @@ func (a *app) callRequest(w http.ResponseWriter, r *http.Request, who *caller, g
 			return req, "", false, bad("redrive-reply-to names a queue, not a URL",
 				"configure the URL: guard: {result_to: URL} of queue "+m.Queue+", or a queue with deliver: {url: URL}, and name that queue")
 		}
-		if err := who.confine(m.ReplyTo); err != nil {
-			return req, "", false, err
-		}
-		if err := a.allowQueue(m.ReplyTo); err != nil {
+		if err := a.mayReply(who, m.ReplyTo); err != nil {
 			return req, "", false, err
 		}
 	}

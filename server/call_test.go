@@ -214,6 +214,9 @@ func TestCallsThatAreRefused(t *testing.T) {
 	d.refused(http.StatusBadRequest, "invalid", http.MethodPost, "/v1/call/sms", "x", "redrive-delay", "5s")
 	d.refused(http.StatusBadRequest, "invalid-header", http.MethodPost, "/v1/call/sms", "x", "redrive-dealy", "5s")
 	d.refused(http.StatusNotFound, "queue-not-found", http.MethodPost, "/v1/call/sms", "x", "redrive-reply-to", "nowhere")
+	for _, to := range []string{"session:x/1", "_results"} {
+		d.refused(http.StatusForbidden, "system-queue", http.MethodPost, "/v1/call/sms", "x", "redrive-reply-to", to)
+	}
 	byURL := d.refused(http.StatusBadRequest, "invalid", http.MethodPost, "/v1/call/sms", "x", "redrive-reply-to", "https://me:hunter2@caller.example/hook")
 	if !strings.Contains(byURL.Hint, "result_to") || strings.Contains(byURL.Detail+byURL.Hint, "hunter2") {
 		t.Errorf("a URL as the queue of the result: %+v", byURL)

@@ -23,28 +23,30 @@ import (
 )
 
 // guarded turns a route into a handler: it identifies the caller, checks what the
-// caller may, counts it, bounds the body's pace, and answers errors.
+// caller may, lets the request end with the caller's token, counts it, bounds the body's
+// pace, and answers errors.
 func (a *app) guarded(rt route, trusted bool) http.Handler {
 	paced := rt.method != http.MethodGet && rt.scope != config.ScopePublish // the gateway does so by itself
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who := &everyone
-		if l := a.live.Load(); !trusted && l != nil && l.tokens != nil && rt.scope != scopeOpen {
-			var p *problem.Problem
-			if who, p = l.tokens.identify(r, time.Now()); p != nil {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-				a.log.LogAttrs(r.Context(), slog.LevelWarn, "token refused", slog.String("path", r.URL.Path), slog.String("remote", r.RemoteAddr), slog.String("problem", p.Name()))
-				p.Write(w, r)
-				return
+		if l := a.live.Load(); !trusted && l != nil && rt.scope != scopeOpen {
+			grant := l.open
+			if l.tokens != nil {
+				var p *problem.Problem
+				if who, p = a.admitted(l, rt, w, r); p != nil {
+					p.Write(w, r)
+					return
+				}
+				grant = who.grant
+				var err error
+				if w, r, err = a.count(who, rt, w, r); err != nil {
+					a.fail(w, r, err)
+					return
+				}
 			}
-			if p := permit(who, rt, r); p != nil {
-				p.Write(w, r)
-				return
-			}
-			var err error
-			if w, r, err = a.count(who, rt, w, r); err != nil {
-				a.fail(w, r, err)
-				return
-			}
+			var release func()
+			r, release = gateway.Within(grant.ctx, r)
+			defer release()
 		}
 		if paced {
 			r.Body = gateway.Pace{}.Body(w, r)
@@ -53,6 +55,17 @@ func (a *app) guarded(rt route, trusted bool) http.Handler {
 			a.fail(w, r, err)
 		}
 	})
+}
+
+// admitted returns who sends a request, if its token allows it.
+func (a *app) admitted(l *live, rt route, w http.ResponseWriter, r *http.Request) (*caller, *problem.Problem) {
+	who, p := l.tokens.identify(r, time.Now())
+	if p != nil {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		a.log.LogAttrs(r.Context(), slog.LevelWarn, "token refused", slog.String("path", r.URL.Path), slog.String("remote", r.RemoteAddr), slog.String("problem", p.Name()))
+		return nil, p
+	}
+	return who, permit(who, rt, r)
 }
 
 // count counts a request against the caller's limits: what is published by the message,
@@ -91,6 +104,9 @@ func permit(who *caller, rt route, r *http.Request) *problem.Problem {
 // fail answers with an error. Faults of ours go to the log with the request's id.
 func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := problem.Of(err)
+	if ended := gateway.Ended(r.Context()); ended != nil && errors.Is(err, context.Canceled) {
+		p = ended
+	}
 	if p.Internal() {
 		a.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("request", w.Header().Get(requestIDHeader)),
 			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("error", err))

@@ -11,6 +11,7 @@ import (
 	"net/http"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server/api"
@@ -31,9 +32,9 @@ func (a *app) importDead(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err != nil {
 		return err
 	}
-	i := importer{a: a, who: who, known: make(map[string]error), each: v.Get("lines") == "true"}
+	i := importer{a: a, who: who, queues: make(map[string]error), replies: make(map[string]bool), each: v.Get("lines") == "true"}
 	err = a.audited(r, who, api.AuditEntry{Action: "import"}, func(e *api.AuditEntry) error {
-		err := i.read(r.Context(), gateway.Pace{}.Body(w, r))
+		err := i.read(r.Context(), r.Body)
 		if err == nil {
 			err = i.flush(r.Context())
 		}
@@ -56,8 +57,10 @@ type importer struct {
 	batch []redrive.Entry
 	lines []int // of the batch
 	bytes int
-	known map[string]error // queues, and why nothing may be put there
-	each  bool             // every line is answered
+	each  bool // every line is answered
+
+	queues  map[string]error // why nothing may be put there
+	replies map[string]bool  // queues that results may go to
 }
 
 func (i *importer) read(ctx context.Context, body io.Reader) error {
@@ -84,6 +87,8 @@ func (i *importer) read(ctx context.Context, body io.Reader) error {
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return problem.New(http.StatusRequestEntityTooLarge, "too-large", "A line is too long", "", "is this an export of dead letters, one a line?")
+	} else if p := (*problem.Problem)(nil); errors.As(err, &p) {
+		return p
 	} else if err != nil {
 		return bad("the lines cannot be read: "+err.Error(), "send them again; what is there already is left alone")
 	}
@@ -99,21 +104,49 @@ func (i *importer) entry(line []byte) (redrive.Entry, error) {
 	if err != nil {
 		return e, err
 	}
-	why, known := i.known[e.Queue]
-	if !known {
-		if why = i.who.confine(e.Queue); why == nil {
-			why = i.a.allowQueue(e.Queue)
-		}
-		i.known[e.Queue] = why
+	if err := i.mayPut(&e.Message); err != nil {
+		return e, err
 	}
-	return e, why
+	if e.Original != nil {
+		return e, i.mayAnswer(e.Original.ReplyTo)
+	}
+	return e, nil
+}
+
+// mayPut refuses what the caller could not publish either.
+func (i *importer) mayPut(m *redrive.Message) error {
+	why, known := i.queues[m.Queue]
+	if !known {
+		why = i.a.mayEnter(i.who, m.Queue)
+		i.queues[m.Queue] = why
+	}
+	if why != nil {
+		return why
+	}
+	return i.mayAnswer(m.ReplyTo)
+}
+
+// mayAnswer refuses where results may not go. Who may do everything restores a dead letter
+// as it was, also one of a session.
+func (i *importer) mayAnswer(replyTo string) error {
+	if replyTo == "" || i.who.may(config.ScopeAdmin) && i.who.confine("") == nil {
+		return nil
+	}
+	if i.replies[replyTo] {
+		return nil
+	}
+	err := i.a.mayReply(i.who, replyTo)
+	if err == nil {
+		i.replies[replyTo] = true
+	}
+	return err
 }
 
 func (i *importer) flush(ctx context.Context) error {
 	if len(i.batch) == 0 {
 		return nil
 	}
-	results, err := i.a.store.Apply(ctx, redrive.Batch{Put: i.batch, Entered: redrive.EnteredImported})
+	results, err := i.a.store.Apply(gateway.Lasting(ctx), redrive.Batch{Put: i.batch, Entered: redrive.EnteredImported})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ type live struct {
 	config   *config.Config
 	hash     string
 	tokens   *tokens // nil: everyone may do everything
+	open     *grant  // of everyone then
 	policies map[string]redrive.PolicyFunc
 	limits   map[string]redrive.Limits
 }
@@ -29,6 +30,8 @@ func newLive(cfg *config.Config) (*live, error) {
 	l.limits[redrive.ResultQueue] = limitsOfResults
 	if len(cfg.Tokens) > 0 {
 		l.tokens = newTokens(cfg.Tokens)
+	} else {
+		l.open = newGrant()
 	}
 	for name, q := range cfg.Queues {
 		l.policies[name] = cfg.PoliciesOf(name).Func()

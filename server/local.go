@@ -27,7 +27,8 @@ func Local(store redrive.Store, archive ...redrive.Archiver) *LocalAPI {
 	if len(archive) > 0 {
 		o.Archive = archive[0]
 	}
-	a := &app{store: store, plans: redrive.NewPlans(store, o), log: log, gateway: gateway.New(store, gateway.Options{})}
+	a := &app{store: store, plans: redrive.NewPlans(store, o), log: log}
+	a.gateway = gateway.New(store, gateway.Options{AllowReply: a.allowReply})
 	ctx, cancel := context.WithCancel(context.Background())
 	var runner sync.WaitGroup
 	runner.Go(func() {

@@ -115,7 +115,7 @@ func (a *app) awaited(r *http.Request) (*redrive.Entry, error) {
 		case <-a.gateway.Draining():
 			return e, err
 		case <-r.Context().Done():
-			return e, err
+			return nil, r.Context().Err()
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/gateway"
 )
 
 // meteredSink counts published messages against the caller's limits.
@@ -42,6 +43,7 @@ func (s *meteredSink) publish(ctx context.Context, msgs []redrive.Message) []err
 	if !ok {
 		return s.Watermarks.Publish(ctx, msgs)
 	}
+	waiting := gateway.Waiting(ctx)
 	errs := make([]error, len(msgs))
 	for at := 0; at < len(msgs); {
 		got, why, err := m.take(ctx, len(msgs)-at)
@@ -52,11 +54,14 @@ func (s *meteredSink) publish(ctx context.Context, msgs []redrive.Message) []err
 			at += got
 			continue
 		}
-		if err == nil && m.patient && slices.Contains(why.ViolatedPolicies, policyRate) && m.pause(ctx) {
+		if err == nil && m.patient && slices.Contains(why.ViolatedPolicies, policyRate) && m.pause(waiting) {
 			continue
 		}
 		if err == nil {
 			err = why
+		}
+		if p := gateway.Ended(waiting); p != nil {
+			err = p
 		}
 		for ; at < len(msgs); at++ {
 			errs[at] = err

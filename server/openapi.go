@@ -63,7 +63,7 @@ func document(routes []route) object {
 		"paths": paths,
 		"components": object{
 			"schemas":         s.all,
-			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer", "description": "A token of redrive token new; none is needed where the configuration has none."}},
+			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer", "description": "A token of redrive token new; none is needed where the configuration has none. A request that is under way when its token is revoked, expires or loses a right is ended with 401 or 403."}},
 		},
 	}
 }

@@ -88,7 +88,7 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "dropping messages needs the scope purge", "")
 	}
 	if request.To != "" {
-		if err := a.allowQueue(request.To); err != nil {
+		if err := a.mayEnter(who, request.To); err != nil {
 			return err
 		}
 	}

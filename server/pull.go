@@ -59,7 +59,7 @@ func (a *app) claim(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	}
 	// A worker that left while it waited must not hold what it never got.
 	if err == nil {
-		err = r.Context().Err()
+		err = r.Context().Err() // the cause is told by fail
 	}
 	if err == nil {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
@@ -116,7 +116,7 @@ func (a *app) extend(w http.ResponseWriter, r *http.Request, _ *caller) error {
 		receipts, at = append(receipts, receipt), append(at, i)
 	}
 	if len(receipts) > 0 {
-		errs := a.pull.Extend(r.Context(), receipts, req.Lease.Std())
+		errs := a.pull.Extend(gateway.Lasting(r.Context()), receipts, req.Lease.Std())
 		for j, i := range at {
 			answer.Items[i] = api.Result{Status: api.ResultExtended}
 			if errs != nil && errs[j] != nil {
@@ -143,14 +143,14 @@ func (a *app) settle(w http.ResponseWriter, r *http.Request, who *caller) error 
 	var results []redrive.PullResult
 	var at []int
 	for i := range req.Settlements {
-		result, err := a.resultOf(&req.Settlements[i], queue, who)
+		result, err := a.resultOf(r.Context(), &req.Settlements[i], queue, who)
 		if err != nil {
 			answer.Items[i] = failed(err)
 			continue
 		}
 		results, at = append(results, result), append(at, i)
 	}
-	for j, p := range a.pull.Settle(r.Context(), results) {
+	for j, p := range a.pull.Settle(gateway.Lasting(r.Context()), results) {
 		if p.Err != nil {
 			answer.Items[at[j]] = failed(p.Err)
 			continue
@@ -161,7 +161,7 @@ func (a *app) settle(w http.ResponseWriter, r *http.Request, who *caller) error 
 }
 
 // resultOf checks and converts one settlement.
-func (a *app) resultOf(s *api.Settlement, queue string, who *caller) (redrive.PullResult, error) {
+func (a *app) resultOf(ctx context.Context, s *api.Settlement, queue string, who *caller) (redrive.PullResult, error) {
 	result, err := s.Std()
 	if err != nil {
 		return result, bad(err.Error(), "")
@@ -178,6 +178,9 @@ func (a *app) resultOf(s *api.Settlement, queue string, who *caller) (redrive.Pu
 			return result, err
 		}
 		m.Queue = e.Queue
+		if err := a.mayPassOn(ctx, who, m.ReplyTo, result.Receipt); err != nil {
+			return result, err
+		}
 		result.Emit = append(result.Emit, m)
 	}
 	if len(s.Reply) > 0 && string(s.Reply) != "null" {
@@ -190,21 +193,29 @@ func (a *app) resultOf(s *api.Settlement, queue string, who *caller) (redrive.Pu
 	return result, nil
 }
 
-// mayEmit refuses what the caller could not publish either.
+// mayEmit refuses queues that the caller could not publish into either.
 func (a *app) mayEmit(queue string, who *caller) error {
-	if err := redrive.CheckQueue(queue); err != nil {
-		return err
-	}
-	if strings.HasPrefix(queue, "_") {
-		return problem.New(http.StatusForbidden, "system-queue", "The queue belongs to the system", queue, "")
-	}
 	if !who.may(config.ScopePublish) {
 		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "it has no scope publish, which emit needs", "")
 	}
-	if err := who.confine(queue); err != nil {
+	return a.mayEnter(who, queue)
+}
+
+// mayPassOn refuses where the result of an emitted message may not go: it may always go
+// where that of the claimed message does.
+func (a *app) mayPassOn(ctx context.Context, who *caller, replyTo string, claimed redrive.Receipt) error {
+	why := a.mayReply(who, replyTo)
+	if why == nil {
+		return nil
+	}
+	carried, err := a.pull.ReplyTo(ctx, claimed)
+	if err != nil {
 		return err
 	}
-	return a.allowQueue(queue)
+	if replyTo == carried {
+		return nil
+	}
+	return why
 }
 
 func receiptOf(text, queue string) (redrive.Receipt, error) {

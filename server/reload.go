@@ -129,7 +129,11 @@ func (s *Server) replace(ctx context.Context) error {
 			return fmt.Errorf("queue %s: %w", c.queue, err)
 		}
 	}
+	ended := next.succeed(old)
 	s.app.live.Store(next)
+	for _, o := range ended { // who is refused from now on does not go on either
+		o.end(o.why)
+	}
 	s.app.metrics.SetQueues(slices.Collect(maps.Keys(cfg.Queues)))
 	var errs []error
 	for _, c := range changes {
@@ -152,20 +156,14 @@ func needRestart(old, cfg *config.Config) (fixed []string) {
 		}
 	}
 	slices.Sort(fixed)
-	guarded := false
 	for _, name := range slices.Sorted(maps.Keys(union(old.Queues, cfg.Queues))) {
 		a, b := orEmpty(old.Queues[name]), orEmpty(cfg.Queues[name])
 		if a.Source != b.Source || a.Source != "" && a.DeadLetters != b.DeadLetters {
 			fixed = append(fixed, "queues."+name+".source")
 		}
-		if a.Guard != nil || b.Guard != nil {
-			if guarded = true; !reflect.DeepEqual(a, b) {
-				fixed = append(fixed, "queues."+name+" (it has a guard)")
-			}
+		if (a.Guard != nil || b.Guard != nil) && !reflect.DeepEqual(a, b) {
+			fixed = append(fixed, "queues."+name+" (it has a guard)")
 		}
-	}
-	if guarded && !reflect.DeepEqual(guardTokens(old.Tokens), guardTokens(cfg.Tokens)) {
-		fixed = append(fixed, "tokens that may call (guards count their calls)")
 	}
 	return fixed
 }

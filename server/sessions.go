@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/session"
 	"github.com/redrive/redrive/gateway/ws"
 	"github.com/redrive/redrive/server/api"
@@ -49,31 +48,9 @@ func (a *app) websocket(w http.ResponseWriter, r *http.Request, who *caller) err
 		return notHere("WebSocket gateway")
 	}
 	a.sessions.Serve(w, r, ws.Caller{
-		Name: who.name, Allow: func(queue string) error { return who.confine(queue) }, Valid: a.validity(r), Apply: a.meteredApply(who),
+		Name: who.name, Allow: func(queue string) error { return who.confine(queue) }, Apply: a.meteredApply(who),
 	})
 	return nil
-}
-
-// validity returns a function that tells whether the token of a request is still good.
-func (a *app) validity(r *http.Request) func() bool {
-	checked := a.live.Load()
-	if checked == nil || checked.tokens == nil {
-		return nil
-	}
-	again := &http.Request{Header: make(http.Header, 1)}
-	for _, name := range []string{"Authorization", "Sec-Websocket-Protocol"} {
-		if v := r.Header[name]; v != nil {
-			again.Header[name] = v
-		}
-	}
-	return func() bool {
-		now := a.live.Load()
-		if now.tokens == nil {
-			return true
-		}
-		who, p := now.tokens.identify(again, time.Now())
-		return p == nil && who.may(config.ScopePublish)
-	}
 }
 
 // meteredApply counts what a session publishes against the limits of its token; nil if

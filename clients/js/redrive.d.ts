@@ -140,7 +140,10 @@ export class Client {
    */
   publish(message: Message, options?: Waiting): Promise<{ duplicate: boolean }>;
 
-  /** Publishes a message and waits for its result, which may be that it is dead. */
+  /**
+   * Publishes a message and waits for its result, which may be that it is dead. A result
+   * that names another queue, or another id than the message has, is not taken for it.
+   */
   call(message: Message, options?: Waiting): Promise<Result>;
 
   /** Waits until another message would be sent at once: before each of many. */

@@ -328,7 +328,7 @@ export class Client {
   /** Publishes a message and waits for its result. */
   async call(message, { signal } = {}) {
     if (message.result === false) throw new TypeError("a call wants a result");
-    const call = deferred();
+    const call = Object.assign(deferred(), { queue: message.queue, id: message.id });
     const { duplicate } = await until(this.#add(message, call).decided.promise, signal);
     if (duplicate) throw new RedriveError("duplicate", "the message was accepted before: its result goes to whoever published it first");
     return until(call.promise, signal);
@@ -588,10 +588,12 @@ export class Client {
     this.#handling = false;
   }
 
+  /** Ends the call whose message the result is of. One that only has its number is another message's. */
   #answer(result) {
     const ticket = this.#session.tickets[result.seq - this.#session.acked - 1]; // the ack may come later
     const call = ticket ? ticket.call : this.#calls.get(result.seq);
-    call?.resolve(result);
+    if (!call || call.queue !== result.queue || (call.id && call.id !== result.id)) return;
+    call.resolve(result);
     if (ticket) ticket.call = undefined;
     this.#calls.delete(result.seq);
   }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/gateway/session"
 )
 
@@ -105,12 +106,16 @@ func TestARevokedTokenClosesItsSessions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
 	p, w := r.hello(nil)
-	r.valid.Store(false)
+	old := r.life.Load()
+	r.newLife()
+	old.end(problem.New(http.StatusUnauthorized, "token-revoked", "The token was revoked", "", ""))
 	p.closed(session.CodeToken, "token")
-	r.valid.Store(true)
-	if _, again := r.hello(w); !again.Resumed {
+	p, again := r.hello(w)
+	if !again.Resumed {
 		t.Error("the session is gone")
 	}
+	r.life.Load().end(problem.New(http.StatusForbidden, "token-changed", "The token's rights were changed", "", ""))
+	p.closed(session.CodeRestart, "restart")
 }
 
 func TestAShutdownSendsClientsElsewhere(t *testing.T) {

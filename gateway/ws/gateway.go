@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/gateway/session"
 )
@@ -52,11 +53,11 @@ type Options struct {
 	inject func(place string)
 }
 
-// Caller is who connects. Its functions are optional.
+// Caller is who connects. Its functions are optional. What allows it is the life within
+// which the request of the handshake is made: see [gateway.Within].
 type Caller struct {
 	Name  string                   // of the token; sessions belong to it
 	Allow func(queue string) error // refuses queues
-	Valid func() bool              // whether the token is still good
 	// Apply is used instead of that of the options.
 	Apply func(ctx context.Context, b redrive.Batch) ([]error, error)
 }
@@ -191,7 +192,22 @@ func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, who Caller) {
 		return
 	}
 	c.ws.Store(ws)
+	stop := context.AfterFunc(r.Context(), func() {
+		if p := gateway.Ended(r.Context()); p != nil {
+			c.end(closeOf(p))
+		}
+	})
+	defer stop()
 	c.serve()
+}
+
+// closeOf returns how a connection ends whose token is over. One that lost a right may
+// come back.
+func closeOf(p *problem.Problem) *session.Close {
+	if p.Status == http.StatusUnauthorized {
+		return session.NewClose(session.CodeToken, "token", "%s", p.Title)
+	}
+	return session.NewClose(session.CodeRestart, "restart", "%s", p.Title)
 }
 
 // admit checks a handshake before it is answered.

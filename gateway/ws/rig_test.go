@@ -16,6 +16,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/session"
 )
 
@@ -26,9 +27,22 @@ type rig struct {
 	g      *Gateway
 	url    string
 	owner  atomic.Pointer[string]
-	valid  atomic.Bool
+	life   atomic.Pointer[life]
 	mu     sync.Mutex
 	broken func(place string)
+}
+
+// life is that of the token with which is connected.
+type life struct {
+	ctx context.Context
+	end context.CancelCauseFunc
+}
+
+func (r *rig) newLife() *life {
+	l := new(life)
+	l.ctx, l.end = context.WithCancelCause(context.Background())
+	r.life.Store(l)
+	return l
 }
 
 func newRig(t *testing.T, o Options) *rig { return newRigOver(t, memory.New(), o) }
@@ -46,12 +60,14 @@ func newRigOver(t *testing.T, store *memory.Store, o Options) *rig {
 			f(place)
 		}
 	}
-	r.valid.Store(true)
+	r.newLife()
 	name := "owner"
 	r.owner.Store(&name)
 	r.g = New(r.store, o)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.g.Serve(w, req, Caller{Name: *r.owner.Load(), Valid: r.valid.Load})
+		req, release := gateway.Within(r.life.Load().ctx, req)
+		defer release()
+		r.g.Serve(w, req, Caller{Name: *r.owner.Load()})
 	}))
 	r.url = server.URL
 	ctx, cancel := context.WithCancel(context.Background())

@@ -105,10 +105,6 @@ func (g *Gateway) keep(c *conn, now time.Time) {
 		_ = ws.CloseNow() // no close frame fits behind what the client does not read
 		return
 	}
-	if c.who.Valid != nil && !c.who.Valid() {
-		c.end(session.NewClose(session.CodeToken, "token", "it is not good any more"))
-		return
-	}
 	if since(c.saved.Load()) > g.o.Session.Expires/3 {
 		c.touch()
 	}

@@ -57,9 +57,11 @@ func newJSWorld(t *testing.T) *jsWorld {
 queues:
   chat: {deliver: {url: %[1]q, allow_private: true}}
   mirror: {deliver: {url: %[2]q, allow_private: true, max_response: 64KiB}}
+  asked: {}
+  passed: {}
 websocket: {origins: [%[3]q], max_frame: 64KiB}
 tokens:
-  - {name: test, hash: "sha256:%[4]x", scopes: [publish, read]}
+  - {name: test, hash: "sha256:%[4]x", scopes: [publish, consume, admin]}
 `, w.api.URL+"/said", w.api.URL+"/mirror", w.api.URL, sha256.Sum256([]byte(jsToken))))
 	return w
 }

@@ -241,6 +241,32 @@ export const checks = {
     second.client.close();
   },
 
+  "a result of another message is not taken": async (w, label) => {
+    if (!w.sameOrigin) return; // a page of another origin cannot work on a queue
+    const post = async (path, body) => {
+      const url = new URL(`/v1/${path}`, w.url.replace(/^ws/, "http"));
+      const response = await fetch(url, { method: "POST", headers: { authorization: `Bearer ${w.token}`, "content-type": "application/json" }, body: JSON.stringify(body) });
+      if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
+      return response.json();
+    };
+    const claim = async (queue) => (await post(`queues/${queue}/claims`, { wait: "20s" })).items[0];
+    const done = (queue, { receipt }, body) => post(`queues/${queue}/settlements`, { settlements: [{ receipt, outcome: "done", reply: { body } }] });
+    const { client, results } = w.connect();
+    for (const [id, other] of [[undefined, "passed"], [`${label}-chosen`, "asked"]]) {
+      const call = client.call({ queue: "asked", id, body: 1 });
+      const asked = await claim("asked");
+      const forged = { queue: other, id: `${label}-forged`, state: "dead", reason: "exhausted", size: 1, body: "x", reply_to: asked.reply_to };
+      same((await post("dead-letters", forged)).imported, 1, "imported");
+      await post("plans", { action: "redrive", refs: [`${other}/${forged.id}`] });
+      const before = results.length;
+      await done(other, await claim(other), { paid: true });
+      await holds("the other's result", () => results.length === before + 1);
+      await done("asked", asked, { paid: false });
+      same((await call).body, { paid: false }, "result");
+    }
+    client.close();
+  },
+
   "a token that is not good": async (w) => {
     if (!w.sameOrigin) return; // a page of another origin is not told why
     const { client } = w.connect({ token: "wrong" });
