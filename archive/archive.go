@@ -56,6 +56,10 @@ func Open(dir string) (*Archive, error) {
 	if dir == "" {
 		return nil, &redrive.Error{Op: "archive", Err: fmt.Errorf("%w folder: it has no name", redrive.ErrInvalid)}
 	}
+	dir, err := filepath.Abs(dir) // the process may change its working folder
+	if err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
@@ -78,7 +82,11 @@ func (a *Archive) Close() error {
 	return a.endFile()
 }
 
-// Archive implements redrive.Archiver: it returns nil when all entries are on the disk.
+// errMoved says that the file that was written is not in the archive any more.
+var errMoved = errors.New("the file was moved or deleted while it was written")
+
+// Archive implements redrive.Archiver: it returns nil when all entries are on the disk,
+// in a file of the folder.
 func (a *Archive) Archive(_ context.Context, entries []redrive.Entry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,6 +96,15 @@ func (a *Archive) Archive(_ context.Context, entries []redrive.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
+	err := a.write(entries)
+	if errors.Is(err, errMoved) { // files may be moved away, also that which was the newest
+		err = a.write(entries)
+	}
+	return err
+}
+
+// write adds entries to the newest file.
+func (a *Archive) write(entries []redrive.Entry) error {
 	if err := a.beginFile(); err != nil {
 		return a.failed(err)
 	}
@@ -126,11 +143,28 @@ func (a *Archive) Archive(_ context.Context, entries []redrive.Entry) error {
 	if err := flush(); err != nil {
 		return a.failed(err)
 	}
-	if err := a.file.Sync(); err != nil {
+	if err := errors.Join(a.file.Sync(), a.inPlace()); err != nil {
 		return a.failed(err)
 	}
 	a.size = end
 	a.note(frames)
+	return nil
+}
+
+// inPlace fails when the name of the file that is written does not lead to it any more:
+// it may be synced, and yet nobody will find it.
+func (a *Archive) inPlace() error {
+	open, err := a.file.Stat()
+	if err != nil {
+		return err
+	}
+	now, err := os.Stat(a.file.Name())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errMoved, err)
+	}
+	if !os.SameFile(open, now) {
+		return fmt.Errorf("%w: %s is another one now", errMoved, a.file.Name())
+	}
 	return nil
 }
 

@@ -241,6 +241,47 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
+// TestTheFolderGoesAway while a file of it is written: what is archived then is in the
+// folder of that name, and only there.
+func TestTheFolderGoesAway(t *testing.T) {
+	for name, displace := range map[string]func(dir, file string) error{
+		"the folder is deleted": func(dir, _ string) error { return os.RemoveAll(dir) },
+		"the folder is moved":   func(dir, _ string) error { return os.Rename(dir, dir+"-moved") },
+		"the folder is replaced": func(dir, _ string) error {
+			return errors.Join(os.Rename(dir, dir+"-moved"), os.CopyFS(dir, os.DirFS(dir+"-moved")))
+		},
+		"the file is moved": func(dir, file string) error {
+			return errors.Join(os.Mkdir(dir+"-moved", 0o700), os.Rename(file, filepath.Join(dir+"-moved", filepath.Base(file))))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "archive")
+			a := open(t, dir)
+			put(t, a, entries(0, 3))
+			files, err := a.Files()
+			if err != nil || len(files) != 1 {
+				t.Fatal(files, err)
+			}
+			if err := displace(dir, files[0]); err != nil {
+				t.Fatal(err)
+			}
+			before := read(t, open(t, dir), archive.Filter{})
+			put(t, a, entries(3, 5))
+			put(t, a, entries(5, 6))
+			want := append(before, entries(3, 6)...)
+			if diff := cmp.Diff(want, read(t, open(t, dir), archive.Filter{})); diff != "" {
+				t.Error(diff)
+			}
+			if _, err := os.Stat(dir + "-moved"); err != nil {
+				return
+			}
+			if diff := cmp.Diff(entries(0, 3), read(t, open(t, dir+"-moved"), archive.Filter{})); diff != "" {
+				t.Errorf("what was moved away: %s", diff)
+			}
+		})
+	}
+}
+
 func TestTheFolderCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -11,11 +11,11 @@ import (
 
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Factory{
-		Open:   func(t testing.TB) redrive.Store { return open(t, t.TempDir()) },
+		Open:   func(t testing.TB) redrive.Store { return open(t, t.TempDir(), rarely) },
 		Reopen: reopen,
 		Crash: func(t testing.TB, s redrive.Store) redrive.Store {
 			s.(*Store).abandon()
-			return open(t, s.(*Store).dir)
+			return open(t, s.(*Store).dir, rarely)
 		},
 		Fill:    fill,
 		Advance: func(d time.Duration) { <-time.After(d) },
@@ -25,7 +25,11 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// rarely has a store look for its files less often than each second, as cases let years
+// pass.
+func rarely(s *Store) { s.every = 24 * time.Hour }
+
 func reopen(t testing.TB, s redrive.Store) redrive.Store {
 	noErr(t, s.Close())
-	return open(t, s.(*Store).dir)
+	return open(t, s.(*Store).dir, rarely)
 }

@@ -35,6 +35,8 @@ import (
 // FileName is the store's file within its folder.
 const FileName = "redrive.db"
 
+const logSuffix = "-wal" // of the write-ahead log's name
+
 const (
 	schemaVersion  = 1
 	applicationID  = 0x52647276 // "Rdrv"
@@ -55,6 +57,8 @@ type Store struct {
 	w       *conn // the writer's
 	syncer  *syncer
 	sync    func(*os.File) error // syncData; tests break it
+	anchors anchors
+	every   time.Duration // between two checks of the anchors; tests whose clock runs for years change it
 	readers chan *conn
 
 	lineMu  sync.Mutex
@@ -68,12 +72,14 @@ type Store struct {
 
 	lastNow atomic.Int64
 	broken  atomic.Pointer[error] // the store has failed for good
+	ending  sync.Once             // calls onFatal
 
 	// Of the writer only.
 	lastSeq   int64
 	lastToken uint64
 	upkeep    upkeep
-	lastWrite int64 // when the last group ended
+	lastWrite int64     // when the last group ended
+	anchored  time.Time // when the anchors were last checked
 
 	leaseMu  sync.RWMutex // guards leases; only the writer changes them
 	leases   leases
@@ -95,9 +101,9 @@ type Option func(*Store)
 // out when the store next looks at the clock.
 func WithClock(f func() time.Time) Option { return func(s *Store) { s.clock = f } }
 
-// OnFatal is called when a write could not be synced, or the writer failed in a way
-// that leaves open what is on disk: the file must not be written again by this
-// process. Without it, the store logs the error and ends the process with status
+// OnFatal is called when a write could not be synced, when the folder or one of its
+// files was deleted, moved or replaced, or when the writer failed in a way that leaves
+// open what is on disk: the file must not be written again by this process. Without it, the store logs the error and ends the process with status
 // 70. If f returns, every later call fails with the error.
 func OnFatal(f func(error)) Option { return func(s *Store) { s.onFatal = f } }
 
@@ -106,7 +112,7 @@ func OnFatal(f func(error)) Option { return func(s *Store) { s.onFatal = f } }
 // [redrive.ErrCorrupt] if the file is not a sound store.
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
-		dir: dir, clock: time.Now, sync: syncData, leases: newLeases(),
+		dir: dir, clock: time.Now, sync: syncData, every: anchorEvery, leases: newLeases(),
 		queues: make(map[string]*queue), byID: make(map[int64]*queue), waiters: make(map[*waiter]struct{}),
 		work: make(chan struct{}, 1), quit: make(chan struct{}), writerDone: make(chan struct{}),
 		onFatal: func(err error) {
@@ -152,11 +158,18 @@ func (s *Store) open() error {
 		return err
 	}
 	var err error
+	if s.dir, err = filepath.Abs(s.dir); err != nil { // the process may change its working folder
+		return err
+	}
 	if s.lock, err = lockDir(s.dir); err != nil {
 		return err
 	}
 	path := filepath.Join(s.dir, FileName)
 	if s.w, err = openConn(path, true); err != nil {
+		return err
+	}
+	file, err := os.Stat(path) // SQLite does not show its handle, and one of ours would drop its locks
+	if err != nil {
 		return err
 	}
 	if v := sqlite3.Xsqlite3_libversion_number(s.w.tls); v < leastLibrary {
@@ -176,11 +189,14 @@ func (s *Store) open() error {
 	if err := s.w.exec("PRAGMA synchronous = NORMAL"); err != nil {
 		return err
 	}
-	log, err := os.OpenFile(path+"-wal", os.O_RDWR, 0) //nolint:gosec // the log of our own file
+	log, err := os.OpenFile(path+logSuffix, os.O_RDWR, 0) //nolint:gosec // the log of our own file
 	if err != nil {
 		return err
 	}
-	s.syncer = newSyncer(log, s.sync)
+	s.syncer = newSyncer(log, s.makeDurable)
+	if err := s.findAnchors(file); err != nil {
+		return err
+	}
 	s.readers = make(chan *conn, readConns)
 	for range readConns {
 		s.readers <- nil // opened when it is first needed
@@ -242,6 +258,9 @@ func (s *Store) release() {
 		_ = s.syncer.log.Close()
 	}
 	if s.w != nil {
+		if s.failed() != nil {
+			s.w.keepLog() // the file must not be written again
+		}
 		s.w.close()
 	}
 	if s.lock != nil {
@@ -306,10 +325,14 @@ func (s *Store) fail(err error) {
 	s.wakeWaiters()
 }
 
-// fatal ends the store after an error that leaves open what is on disk.
+// fatal ends the store after an error that leaves open what is on disk, or where.
 func (s *Store) fatal(err error) {
-	s.fail(&redrive.Error{Op: "write", Err: err, Hint: "the process must start anew; nothing that was acknowledged depends on what failed"})
-	s.onFatal(s.failed())
+	var known *redrive.Error
+	if !errors.As(err, &known) {
+		err = &redrive.Error{Op: "write", Err: err, Hint: "the process must start anew; nothing that was acknowledged depends on what failed"}
+	}
+	s.fail(err)
+	s.ending.Do(func() { s.onFatal(s.failed()) }) // the writer and the syncer may find the same
 }
 
 // corrupt ends the store after a page that cannot be read.

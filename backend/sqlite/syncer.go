@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"fmt"
 	"os"
 	"sync"
 )
@@ -64,7 +63,7 @@ func (y *syncer) run(started func(), failed func(error) error) {
 		started()
 		if broken == nil {
 			if err := y.sync(y.log); err != nil {
-				broken = failed(fmt.Errorf("sync of the log: %w", err))
+				broken = failed(err)
 			}
 		}
 		endAll(group, broken)

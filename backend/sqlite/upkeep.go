@@ -37,6 +37,9 @@ func (s *Store) maintain() {
 
 // moveLog moves the log into the file, and reports whether all of it was moved.
 func (s *Store) moveLog(mode int32) bool {
+	if s.failed() != nil {
+		return false
+	}
 	log, moved, err := s.w.checkpoint(mode)
 	switch {
 	case err == nil:
@@ -76,6 +79,9 @@ func (s *Store) shrink() bool {
 // sleep.
 func (s *Store) idle() time.Duration {
 	wait := time.Hour
+	if s.failed() != nil {
+		return wait
+	}
 	if len(s.leases.ends) > 0 {
 		wait = min(wait, max(time.Duration(s.leases.ends[0].until-s.now()), time.Millisecond))
 	}

@@ -151,10 +151,10 @@ func (s *Store) writeLoop() {
 	defer timer.Stop()
 	for {
 		clear(group)
+		check := s.checkAnchors()
 		group = s.gather(group[:0], s.syncer.full())
 		if len(group) == 0 && !s.lapsing() {
-			wait := s.idle()
-			timer.Reset(wait)
+			timer.Reset(min(s.idle(), check))
 			select {
 			case <-s.work:
 			case <-timer.C:
@@ -171,7 +171,7 @@ func (s *Store) writeLoop() {
 
 // lapsing reports whether a lease has run out.
 func (s *Store) lapsing() bool {
-	return len(s.leases.ends) > 0 && s.leases.ends[0].until <= s.now()
+	return len(s.leases.ends) > 0 && s.leases.ends[0].until <= s.now() && s.failed() == nil
 }
 
 // writeGroup carries out a group, repeating it more carefully if it fails as a

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -215,6 +217,40 @@ func TestWhatASpooledMessageKeeps(t *testing.T) {
 		if len(a.Problems) > 0 || a.Imbalance() != 0 {
 			t.Errorf("%+v", a)
 		}
+	}
+}
+
+// TestASpoolWhoseFolderIsGone acknowledges nothing, and its process ends.
+func TestASpoolWhoseFolderIsGone(t *testing.T) {
+	main := &farStore{Store: memory.New(), away: true}
+	defer main.Close()
+	dir := filepath.Join(t.TempDir(), "spool")
+	fatal := make(chan error, 1)
+	store, err := sqlite.Open(dir, sqlite.OnFatal(func(err error) { fatal <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	s, err := spool.Open(t.Context(), main, store, spool.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := publish(s, redrive.Message{Queue: "q"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := publish(s, redrive.Message{Queue: "q"}); err == nil {
+			t.Error("a message was acknowledged")
+		}
+	}
+	if err := <-fatal; !strings.Contains(err.Error(), dir) {
+		t.Errorf("it said %v", err)
+	}
+	if s.Held() != 1 {
+		t.Errorf("%d messages are held, want 1", s.Held())
 	}
 }
 

@@ -1,0 +1,95 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// anchorEvery is how often a store looks whether its files are in their places, beside
+// what it does before it acknowledges.
+const anchorEvery = time.Second
+
+// anchor is a path and the open file that it must lead to. What is written to a file that
+// was deleted, or that another one hides, is synced without an error and gone with the
+// process.
+type anchor struct {
+	path string
+	file fs.FileInfo
+}
+
+// anchors are those of the database and its log, which what is acknowledged depends on,
+// and of the lock.
+type anchors []anchor
+
+const dataAnchors = 2 // the database's and its log's, which come first
+
+// check fails when a path does not lead to its open file any more. Any error of the
+// look counts: what cannot be found now cannot be found by the next process either.
+func (a anchors) check() error {
+	for i := range a {
+		now, err := os.Stat(a[i].path)
+		var what error
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			what = fmt.Errorf("%s is gone: it or its folder was deleted or moved while the store was open", a[i].path)
+		case err != nil:
+			what = fmt.Errorf("the open file is not found at its path any more: %w", err)
+		case !os.SameFile(a[i].file, now):
+			what = fmt.Errorf("%s is another file now: it or its folder was replaced while the store was open", a[i].path)
+		default:
+			continue
+		}
+		return &redrive.Error{Op: "write", Err: what,
+			Hint: "before the next start, which would make an empty store, put the folder back where it was or restore a backup; end the process before you move a store"}
+	}
+	return nil
+}
+
+// checkAnchors stops the store once its files are gone, also while nothing is acknowledged. It
+// returns after which time to look again.
+func (s *Store) checkAnchors() time.Duration {
+	if s.failed() != nil {
+		return time.Hour
+	}
+	now := s.clock()
+	if since := now.Sub(s.anchored); since >= 0 && since < s.every {
+		return s.every - since
+	}
+	s.anchored = now
+	if err := s.anchors.check(); err != nil {
+		s.fatal(err)
+	}
+	return s.every
+}
+
+// findAnchors notes where the open files are; file is the database's.
+func (s *Store) findAnchors(file fs.FileInfo) error {
+	path := filepath.Join(s.dir, FileName)
+	s.anchors = anchors{{path: path, file: file}}
+	for _, open := range []struct {
+		path string
+		f    *os.File
+	}{{path + logSuffix, s.syncer.log}, {filepath.Join(s.dir, lockName), s.lock.f}} {
+		info, err := open.f.Stat()
+		if err != nil {
+			return err
+		}
+		s.anchors = append(s.anchors, anchor{path: open.path, file: info})
+	}
+	return s.anchors.check()
+}
+
+// makeDurable syncs the log and makes sure that it will be found again, so that nothing
+// is acknowledged which is gone already.
+func (s *Store) makeDurable(log *os.File) error {
+	if err := s.sync(log); err != nil {
+		return fmt.Errorf("sync of the log: %w", err)
+	}
+	return s.anchors[:dataAnchors].check()
+}
