@@ -25,14 +25,13 @@ type gateSet struct {
 	queue   string
 	pauses  *pauseGate
 	breaker *breakerGate
-	budget  *budgetGate
-	own     []Gate // pauses, breaker, budget
+	own     []Gate // pauses, breaker
 	gateMu  sync.Mutex
 }
 
 func (s *gateSet) init(queue string, o BreakerOptions, target string) {
-	s.queue, s.pauses, s.breaker, s.budget = queue, newPauseGate(target), newBreakerGate(o, target), newBudgetGate()
-	s.own = []Gate{s.pauses, breakerPlace: s.breaker, s.budget}
+	s.queue, s.pauses, s.breaker = queue, newPauseGate(target), newBreakerGate(o, target)
+	s.own = []Gate{s.pauses, breakerPlace: s.breaker}
 }
 
 // gates calls f for the engine's own gates and the queue's.
@@ -43,14 +42,6 @@ func (s *gateSet) gates(o *consumerConfig, f func(i int, g Gate)) {
 	for i, g := range o.Gates {
 		f(len(s.own)+i, g)
 	}
-}
-
-// retriesLeft is what is left of the retry budget.
-func (s *gateSet) retriesLeft(now time.Time) int {
-	s.gateMu.Lock()
-	defer s.gateMu.Unlock()
-	s.budget.advance(now)
-	return int(s.budget.left())
 }
 
 // reserve asks the gates one after the other, each for what the one before granted.
