@@ -18,8 +18,7 @@ const (
 // within the window at least MinAttempts attempts of at least MinMessages messages
 // ended, the share of them failed, and none of the last LastFailed succeeded. While
 // it is open, one message at a time is claimed as a probe. One probe that succeeds
-// closes it: the slots, which are filled as they come free, and the retry budget,
-// which grows with successes, make for a gentle start.
+// closes it: the slots, which are filled as they come free, make for a gentle start.
 //
 // It locks for itself, because its status is read from outside.
 type breakerGate struct {

@@ -287,11 +287,8 @@ type QueueStatus struct {
 	Busy     int // handlers that run
 	Stuck    int // of those, the ones that ignore their context
 	Settling int // results on their way to the store
-	// RetryBudget is how many retries may be claimed now; at 0 they wait, as too few
-	// attempts succeed.
-	RetryBudget int
-	Breakers    []BreakerStatus
-	Paused      []PauseStatus
+	Breakers []BreakerStatus
+	Paused   []PauseStatus
 	// Refused is the newest reason why a gate did not let something be claimed;
 	// empty if nothing is held back.
 	Refused string

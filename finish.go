@@ -367,9 +367,8 @@ func (c *consumer) slots() (slots, stuck int) {
 }
 
 func (c *consumer) status() QueueStatus {
-	budget := c.retriesLeft(time.Now())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling, RetryBudget: budget,
+	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
 		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused, Unhandled: c.unhandled}
 }

@@ -7,8 +7,8 @@ import "time"
 // goroutine, and are called under their consumer's lock; a gate shared by several
 // consumers locks for itself.
 //
-// The engine's own gates are the slots, the breaker, the retry budget and the
-// pause; a rate limit or a guard's pace are further ones.
+// The engine's own gates are the slots, the breaker and the pause; a rate limit or a
+// guard's pace are further ones.
 type Gate interface {
 	// Reserve grants up to a.Max claims.
 	Reserve(now time.Time, a Ask) Grant

@@ -12,7 +12,6 @@ const breakerPlace = 1
 // it, also if the queue has got others since.
 type grants struct {
 	of                            *consumerConfig
-	lane                          Lane
 	each                          []Grant
 	kinds, exceptKinds, exceptIDs []string
 	until                         time.Time
@@ -28,14 +27,13 @@ type gateSet struct {
 	queue   string
 	pauses  *pauseGate
 	breaker *breakerGate
-	budget  *budgetGate
-	own     []Gate // pauses, breaker, budget
+	own     []Gate // pauses, breaker
 	gateMu  sync.Mutex
 }
 
 func (s *gateSet) init(queue string, o BreakerOptions, target string) {
-	s.queue, s.pauses, s.breaker, s.budget = queue, newPauseGate(target), newBreakerGate(o, target), newBudgetGate()
-	s.own = []Gate{s.pauses, breakerPlace: s.breaker, s.budget}
+	s.queue, s.pauses, s.breaker = queue, newPauseGate(target), newBreakerGate(o, target)
+	s.own = []Gate{s.pauses, breakerPlace: s.breaker}
 }
 
 // gates calls f for the engine's own gates and the queue's.
@@ -48,19 +46,11 @@ func (s *gateSet) gates(o *consumerConfig, f func(i int, g Gate)) {
 	}
 }
 
-// retriesLeft is what is left of the retry budget.
-func (s *gateSet) retriesLeft(now time.Time) int {
-	s.gateMu.Lock()
-	defer s.gateMu.Unlock()
-	s.budget.advance(now)
-	return int(s.budget.left())
-}
-
 // reserve asks the gates one after the other, each for what the one before granted.
 func (s *gateSet) reserve(g *grants, o *consumerConfig, now time.Time, lane Lane, n int) int {
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
-	g.of, g.lane = o, lane
+	g.of = o
 	whole := false
 	defer func() {
 		if !whole { // a gate panicked
@@ -90,7 +80,6 @@ func (s *gateSet) reserve(g *grants, o *consumerConfig, now time.Time, lane Lane
 
 // giveBackAbove returns to each gate what a later one did not allow.
 func (s *gateSet) giveBackAbove(g *grants, now time.Time, n int) {
-	s.budget.lane = g.lane
 	s.gates(g.of, func(i int, gate Gate) {
 		if i < len(g.each) && g.each[i].N > n {
 			gate.Return(now, g.each[i], g.each[i].N-n)
@@ -106,7 +95,6 @@ func (s *gateSet) giveBack(g *grants, now time.Time, unused int) {
 	}
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
-	s.budget.lane = g.lane
 	s.gates(g.of, func(i int, gate Gate) {
 		if i < len(g.each) {
 			gate.Return(now, g.each[i], unused)

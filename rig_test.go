@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -284,6 +285,24 @@ func (r *recorder) textsOf(o redrive.Occasion) []string {
 	defer r.mu.Unlock()
 	return slices.Clone(r.texts[o])
 }
+
+// eachLine is a slog.Handler that is called with each line.
+type eachLine func(slog.Record)
+
+// Enabled implements slog.Handler.
+func (f eachLine) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements slog.Handler.
+func (f eachLine) Handle(_ context.Context, r slog.Record) error {
+	f(r)
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (f eachLine) WithAttrs([]slog.Attr) slog.Handler { return f }
+
+// WithGroup implements slog.Handler.
+func (f eachLine) WithGroup(string) slog.Handler { return f }
 
 // tally counts by name, for handlers.
 type tally struct {

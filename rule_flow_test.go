@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -280,40 +281,148 @@ func TestRule08_RetriesDoNotStarveFresh(t *testing.T) {
 	})
 }
 
-func TestRule08_RetryBudget(t *testing.T) {
+// A target that is half broken gets less than half as much again as what it gets when it is
+// well, over any ten seconds: its slots bound the calls and the lanes the retries among them,
+// and where a kind or a time fails as a whole the breaker lets nothing but probes through.
+func TestRule08_HalfBrokenTarget(t *testing.T) {
+	const (
+		rate, slots = 60, 8 // slots for 80 calls a second
+		call        = 100 * time.Millisecond
+		second      = 10 // steps
+		sick        = 3 * time.Minute
+	)
+	for _, c := range []struct {
+		name  string
+		fails func(r *rand.Rand, kind string, at time.Duration) bool
+	}{
+		{"each call by chance", func(r *rand.Rand, _ string, _ time.Duration) bool { return r.IntN(2) == 0 }},
+		{"one of two kinds", func(_ *rand.Rand, kind string, _ time.Duration) bool { return kind == "a" }},
+		{"half of each minute", func(_ *rand.Rand, _ string, at time.Duration) bool { return at%time.Minute < time.Minute/2 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				rnd := rand.New(rand.NewPCG(8, 8))
+				began := time.Now()
+				var mu sync.Mutex
+				calls, late, published := make([]int, 600), 0, make(map[string]time.Time)
+				r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+					at := time.Since(began)
+					<-time.After(call)
+					mu.Lock()
+					defer mu.Unlock()
+					calls[at/time.Second]++
+					if d.Attempt == 1 && time.Since(published[d.ID]) > 2*time.Second && c.name == "each call by chance" {
+						late++
+					}
+					if at < sick && c.fails(rnd, d.Kind, at) {
+						return errSick
+					}
+					return nil
+				}, redrive.QueueOptions{Concurrency: slots, Policy: redrive.Policies{Default: redrive.Policy{MaxAttempts: 1000}}.Func()})
+				r.start()
+				n := 0
+				for time.Since(began) < sick {
+					for range rate / second {
+						m := redrive.Message{Queue: "sms", ID: strconv.Itoa(n), Kind: []string{"a", "b"}[n%2]}
+						mu.Lock()
+						published[m.ID] = time.Now()
+						mu.Unlock()
+						r.publishAll(m)
+						n++
+					}
+					pass(time.Second / second)
+				}
+				mu.Lock()
+				worst := 0
+				for i := range int(sick/time.Second) - 10 {
+					sum := 0
+					for _, v := range calls[i : i+10] {
+						sum += v
+					}
+					worst = max(worst, sum)
+				}
+				t.Logf("at most %.2f times the normal load; %d fresh messages late", float64(worst)/(10*rate), late)
+				if worst >= 15*rate {
+					t.Errorf("%d calls in 10 s, normal are %d", worst, 10*rate)
+				}
+				if late > 0 {
+					t.Errorf("%d of %d fresh messages waited for longer than 2 s behind retries", late, n)
+				}
+				mu.Unlock()
+				r.ended(30*time.Minute, "sms")
+				if k := r.counts("sms"); k.Books.Done != int64(n) {
+					t.Errorf("%d of %d are done", k.Books.Done, n)
+				}
+			})
+		})
+	}
+}
+
+// What the policy says, and the log repeats, is what happens: nothing else delays a retry
+// while slots are free.
+func TestRule08_BackoffIsWhatHappens(t *testing.T) {
+	const bad, attempts, base = 40, 8, 400 * time.Millisecond
+	var mu sync.Mutex
+	again := make(map[string][]time.Duration) // as logged
+	log := slog.New(eachLine(func(record slog.Record) {
+		if record.Message != "attempt failed" {
+			return
+		}
+		var id string
+		var after time.Duration
+		record.Attrs(func(a slog.Attr) bool {
+			switch a.Key {
+			case "id":
+				id = a.Value.String()
+			case "again_in":
+				after = a.Value.Duration()
+			}
+			return true
+		})
+		mu.Lock()
+		again[id] = append(again[id], after)
+		mu.Unlock()
+	}))
 	bubble(t, func(t *testing.T, r *rig) {
-		var retries atomic.Int32
+		tried := make(map[string][]time.Time)
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
-			if d.Kind == "good" {
+			if !strings.HasPrefix(d.ID, "sms-") {
 				return nil
 			}
-			if d.Attempt > 1 {
-				retries.Add(1)
-			}
+			mu.Lock()
+			defer mu.Unlock()
+			tried[d.ID] = append(tried[d.ID], time.Now())
 			return errSick
-		}, redrive.QueueOptions{Concurrency: 50, Breaker: redrive.BreakerOptions{Off: true}, Policy: fixed(100*time.Millisecond, redrive.Policy{MaxAttempts: 1000})})
-		r.publish("sms", 1000)
+		}, redrive.QueueOptions{Policy: redrive.Policies{Default: redrive.Policy{MaxAttempts: attempts, Backoff: redrive.Exponential{Base: base}}}.Func()})
 		r.start()
-		pass(20 * time.Second)
-		retries.Store(0)
-		pass(100 * time.Second)
-		if n := retries.Load(); n < 80 || n > 130 {
-			t.Errorf("%d retries in 100 s without a success, want about one a second", n)
-		}
-		retries.Store(0)
-		for range 100 {
-			for range 100 {
-				r.publishAll(redrive.Message{Queue: "sms", Kind: "good"})
+		for i := range 120 * 6 {
+			if i == 10*6 {
+				r.publish("sms", bad)
 			}
-			pass(time.Second)
+			for range 10 { // 60 a second
+				r.publishAll(redrive.Message{Queue: "sms"})
+			}
+			pass(time.Second / 6)
 		}
-		if n := retries.Load(); n < 1500 || n > 2500 {
-			t.Errorf("%d retries beside 10,000 successes, want about 20 %%", n)
+		mu.Lock()
+		defer mu.Unlock()
+		for id, at := range tried {
+			if len(at) != attempts || len(again[id]) != attempts-1 {
+				t.Fatalf("%s: %d attempts, %d lines of retries", id, len(at), len(again[id]))
+			}
+			for i, after := range again[id] {
+				if most := base << i; after < 0 || after > most {
+					t.Errorf("%s waits %s after failure %d, at most %s were configured", id, after, i+1, most)
+				}
+				if waited := at[i+1].Sub(at[i]); waited < after.Truncate(time.Millisecond) || waited > after+50*time.Millisecond {
+					t.Errorf("%s came back after %s, again_in was %s", id, waited, after)
+				}
+			}
 		}
-		if e := r.entry("sms", "sms-0"); e.History.Count != e.Attempts {
-			t.Errorf("waiting for the budget was counted: %d attempts, %d failures", e.Attempts, e.History.Count)
+		if len(tried) != bad || r.counts("sms").Dead[redrive.ReasonExhausted] != bad {
+			t.Errorf("%d messages failed, %+v", len(tried), r.counts("sms"))
 		}
-	})
+	}, redrive.EngineOptions{Logger: log})
 }
 
 func TestRule08_LanesShareByWeight(t *testing.T) {

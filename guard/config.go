@@ -110,23 +110,8 @@ type Provider[Req, Resp any] struct {
 	Burst   int
 	// MaxInUse bounds the calls in flight. Defaults to no limit.
 	MaxInUse int
-	// Limiter bounds them too, by what it learns; see package adaptive. Optional.
-	Limiter Limiter
 	// Weight is its part of the calls with ByWeight. Defaults to 1.
 	Weight int
-}
-
-// Limiter bounds the calls in flight by what it learns from them. It is safe for
-// concurrent use.
-type Limiter interface {
-	// TryAcquire asks for a place without waiting.
-	TryAcquire() (LimiterPermit, bool)
-}
-
-// LimiterPermit is a place that a Limiter gave; it is given back by one of its methods.
-type LimiterPermit interface {
-	Record() // the call ended by itself: its duration counts
-	Drop()   // it was cut short, or says nothing
 }
 
 // Order is the order in which providers are tried.

@@ -46,9 +46,6 @@ func (g *Guard[Req, Resp]) Handle(ctx context.Context, d *redrive.Delivery) erro
 	if v.Effect == EffectUnknown && how.Repeat == RepeatNever {
 		return redrive.DeadLetter(fmt.Errorf("%w: %w", redrive.ErrUncertain, err), redrive.ReasonUncertain)
 	}
-	if errors.Is(err, errFull) {
-		return redrive.Release(err, giveBack)
-	}
 	if !permit.Canary() && p.state() == Down {
 		return redrive.Release(err, giveBack) // it went down meanwhile: not the message's fault
 	}

@@ -7,9 +7,6 @@ import (
 	"github.com/redrive/redrive/guard/internal/machine"
 )
 
-// errFull is the end of a call that a Limiter did not let begin.
-var errFull = errors.New("as many calls are in flight as the limiter allows")
-
 // trial is one request on its way through the providers.
 type trial[Req, Resp any] struct {
 	g   *Guard[Req, Resp]
@@ -107,10 +104,6 @@ func (t *trial[Req, Resp]) once(ctx context.Context, p *provider[Req, Resp], soo
 		t.answered, t.over = true, true
 		return v, true
 	case ClassIgnored:
-		if errors.Is(err, errFull) { // it was not called
-			t.result.Attempts--
-			return v, true
-		}
 		t.over = true
 	}
 	if t.err = err; err == nil {
@@ -133,20 +126,6 @@ func (t *trial[Req, Resp]) once(ctx context.Context, p *provider[Req, Resp], soo
 func (g *Guard[Req, Resp]) attempt(ctx context.Context, p *provider[Req, Resp], permit machine.Permit, req Req) (resp Resp, v Verdict, err error) {
 	v = Verdict{Class: ClassTransient}
 	defer func() { p.release(permit, g.now(), v) }()
-	if p.Limiter != nil {
-		place, ok := p.Limiter.TryAcquire()
-		if !ok {
-			v = Verdict{Class: ClassIgnored, Effect: NoEffect}
-			return resp, v, errFull
-		}
-		defer func() {
-			if v.Class == ClassSuccess || v.Class == ClassPermanent {
-				place.Record()
-			} else {
-				place.Drop()
-			}
-		}()
-	}
 	if p.Timeout > 0 {
 		inner, cancel := context.WithTimeout(ctx, p.Timeout)
 		defer cancel()

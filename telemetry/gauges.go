@@ -31,7 +31,6 @@ var (
 	slots     = gaugeBy("redrive_queue_slots", "Handlers of a queue that may run at once.", "queue")
 	busy      = gaugeBy("redrive_queue_busy_slots", "Handlers that run.", "queue")
 	stuck     = gaugeBy("redrive_queue_stuck_slots", "Handlers that ignore their context.", "queue")
-	budget    = gaugeBy("redrive_retry_budget", "Retries of a queue that may be claimed now; at 0 they wait.", "queue")
 	paused    = gaugeBy("redrive_queue_pauses", "Pauses in force.", "queue")
 )
 
@@ -188,8 +187,8 @@ var storeFamilies = []func(p *page, q *held, now time.Time){
 
 // work is what the engine does with a queue, or with those that share a label.
 type work struct {
-	label                                       string
-	breaker, slots, busy, stuck, budget, paused float64
+	label                               string
+	breaker, slots, busy, stuck, paused float64
 }
 
 // writeStatus reads what the engine does.
@@ -219,7 +218,7 @@ func (g *gauges) writeStatus(p *page) {
 	}{
 		{breaker, func(w *work) float64 { return w.breaker }}, {slots, func(w *work) float64 { return w.slots }},
 		{busy, func(w *work) float64 { return w.busy }}, {stuck, func(w *work) float64 { return w.stuck }},
-		{budget, func(w *work) float64 { return w.budget }}, {paused, func(w *work) float64 { return w.paused }},
+		{paused, func(w *work) float64 { return w.paused }},
 	} {
 		for i := range queues {
 			p.put(of.family, of.value(&queues[i]), queues[i].label)
@@ -231,7 +230,6 @@ func (w *work) add(s *redrive.QueueStatus) {
 	w.slots += float64(s.Slots)
 	w.busy += float64(s.Busy)
 	w.stuck += float64(s.Stuck)
-	w.budget += float64(s.RetryBudget)
 	w.paused += float64(len(s.Paused))
 	for _, b := range s.Breakers {
 		w.breaker = max(w.breaker, breakerValue(b.State))

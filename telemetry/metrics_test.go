@@ -59,7 +59,7 @@ func TestGauges(t *testing.T) {
 		{Queue: "invented-2", Waiting: [redrive.Lanes]int64{2}, Books: redrive.Books{Published: 1}},
 	}}
 	status := []redrive.QueueStatus{{
-		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, RetryBudget: 9, Paused: make([]redrive.PauseStatus, 1),
+		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, Paused: make([]redrive.PauseStatus, 1),
 		Breakers: []redrive.BreakerStatus{{State: redrive.BreakerClosed}, {State: redrive.BreakerOpen}},
 	}}
 	m := telemetry.New(telemetry.Options{Queues: []string{"sms", "idle"}, Store: store, Status: func() []redrive.QueueStatus { return status }})
@@ -81,7 +81,7 @@ func TestGauges(t *testing.T) {
 		`redrive_ledger_messages_total{entry="moved_out",queue="sms"} 1`,
 		`redrive_ledger_messages_total{entry="published",queue="other"} 3`,
 		`redrive_ledger_imbalance_messages 2`, // 1 too few in one queue, 1 too many in another: they do not cancel out
-		`redrive_breaker_state{queue="sms"} 2`, `redrive_queue_stuck_slots{queue="sms"} 1`, `redrive_queue_pauses{queue="sms"} 1`, `redrive_retry_budget{queue="sms"} 9`,
+		`redrive_breaker_state{queue="sms"} 2`, `redrive_queue_stuck_slots{queue="sms"} 1`, `redrive_queue_pauses{queue="sms"} 1`,
 	)
 	if strings.Contains(text, "invented") {
 		t.Error("an invented name became a label")
@@ -161,7 +161,7 @@ func TestManyQueues(t *testing.T) {
 	for i := range 1000 {
 		names = append(names, "q"+strconv.Itoa(i))
 		store.all = append(store.all, redrive.Counts{Queue: names[i]})
-		status = append(status, redrive.QueueStatus{Queue: names[i], Slots: 64, RetryBudget: 10})
+		status = append(status, redrive.QueueStatus{Queue: names[i], Slots: 64})
 	}
 	store.all[7].Waiting[redrive.LaneFresh], store.all[7].Books.Published = 2, 2
 	status[7].Busy = 1
@@ -169,7 +169,7 @@ func TestManyQueues(t *testing.T) {
 	m.Observe(&redrive.Observation{Occasion: redrive.OnLeaseLost, Queue: "q8"})
 	text := scrape(t, m)
 	want(t, text, `redrive_queue_messages{queue="q7",state="waiting"} 2`, `redrive_queue_messages{queue="q7",state="dead"} 0`,
-		`redrive_ledger_messages_total{entry="published",queue="q7"} 2`, `redrive_retry_budget{queue="q7"} 10`, `redrive_leases_lost_total{queue="q8"} 1`)
+		`redrive_ledger_messages_total{entry="published",queue="q7"} 2`, `redrive_leases_lost_total{queue="q8"} 1`)
 	for _, none := range []string{`queue="q9"`, `lane="retry",queue="q7"`} {
 		if strings.Contains(text, none) {
 			t.Errorf("it has %s", none)

@@ -37,7 +37,7 @@ func natively(t testing.TB, c *cluster, partitions int32, more string, o Options
 // nativeRetries has messages fail before they are done, and one with a delay of its own.
 func nativeRetries(t *testing.T, c *cluster) {
 	s, _, dlq := natively(t, c, 2, "&tiers=50ms,200ms", Options{})
-	const n, wait = 8, 100 * time.Millisecond // fewer than the budget of retries of a queue
+	const n, wait = 8, 100 * time.Millisecond
 	publishN(t, s, n)
 	late := time.Now()
 	if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: s.o.Queue, ID: "late", Delay: wait}})); err != nil {
