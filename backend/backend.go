@@ -17,7 +17,6 @@ import (
 	"github.com/redrive/redrive/backend/redislist"
 	"github.com/redrive/redrive/backend/redisstream"
 	"github.com/redrive/redrive/backend/sqlite"
-	"github.com/redrive/redrive/dialect"
 )
 
 // Open opens the store at an address: "sqlite:DIR", "postgres://...", "mysql://...",
@@ -59,9 +58,6 @@ type SourceOptions struct {
 	// Ordered keeps the order of messages of one key, also across retries, with a store that
 	// does. See Caps.Ordered for whether the source can.
 	Ordered bool
-	// Dialect tells of native dead letters in another program's headers, too. Defaults to
-	// ours alone. See [dialect.CheckWrite] for those that there are.
-	Dialect dialect.Dialect
 }
 
 // OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP"
@@ -77,20 +73,18 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 	var err error
 	switch scheme {
 	case "kafka", "kafkas":
-		options := kafka.Options{Queue: o.Queue, Native: o.Native, Ordered: o.Ordered, Dialect: o.Dialect}
+		options := kafka.Options{Queue: o.Queue, Native: o.Native, Ordered: o.Ordered}
 		if kafka.Shared(address) {
 			s, err = kafka.OpenShare(ctx, address, options)
 		} else {
 			s, err = kafka.Open(ctx, address, options)
 		}
 	case "nats", "natss", "tls":
-		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})
+		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native})
 	case "rabbitmq", "rabbitmqs":
-		s, err = rabbitmq.Open(ctx, address, rabbitmq.Options{Queue: o.Queue, Native: o.Native, Dialect: o.Dialect})
+		s, err = rabbitmq.Open(ctx, address, rabbitmq.Options{Queue: o.Queue, Native: o.Native})
 	case "redislist", "redislists":
-		if err = dialect.CheckWrite(o.Dialect, "redislist"); err == nil {
-			s, err = redislist.Open(ctx, strings.Replace(scheme, "list", "", 1)+":"+rest, redislist.Options{KeepDead: o.Native})
-		}
+		s, err = redislist.Open(ctx, strings.Replace(scheme, "list", "", 1)+":"+rest, redislist.Options{KeepDead: o.Native})
 	default:
 		err = &redrive.Error{Op: "open", Queue: o.Queue, Err: fmt.Errorf("a source of scheme %s is not known", scheme), Hint: "write kafka://host:9092/topic, nats://host:4222/STREAM, rabbitmq://host:5672/?queue=name or redislist://host:6379"}
 	}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/dialect"
 )
 
 // checker reports what is wrong with a configuration as a whole.
@@ -188,35 +186,12 @@ func (c *Config) checkSource(k *checker, path string, q *Queue) {
 	}
 }
 
-// sourceBrokers are the schemes whose dead letters can be told in other dialects.
-var sourceBrokers = map[string]string{"kafka": "kafka", "nats": "jetstream", "natss": "jetstream", "tls": "jetstream", "rabbitmq": "rabbitmq", "rabbitmqs": "rabbitmq"}
-
-func (q *Queue) checkDialect(k *checker, path string) {
-	if q.DeadDialect == dialect.None {
-		return
-	}
-	if q.DeadLetters != DeadLettersNative {
-		k.bad(path, "a dialect is that of dead letters at the broker, and these are in the store", "remove it, or write dead_letters: native")
-		return
-	}
-	text, err := q.Source.Resolve()
-	if err != nil || text == "" { // it may be set where the daemon runs
-		return
-	}
-	scheme, _, _ := strings.Cut(text, ":")
-	var bad *redrive.Error
-	if errors.As(dialect.CheckWrite(q.DeadDialect, cmp.Or(sourceBrokers[scheme], scheme)), &bad) {
-		k.bad(path, bad.Err.Error(), bad.Hint)
-	}
-}
-
 func (c *Config) checkQueue(k *checker, path string, q *Queue) {
 	c.checkSource(k, path+".source", q)
 	k.oneOf(path+".dead_letters", q.DeadLetters, DeadLettersParked, DeadLettersNative)
 	if q.DeadLetters == DeadLettersNative && q.Source == "" {
 		k.bad(path+".dead_letters", "native dead letters stay at a broker, and the queue has no source", "write parked, or leave it out; or add source: kafka://...")
 	}
-	q.checkDialect(k, path+".dead_dialect")
 	k.oneOf(path+".order", q.Order, "none", "key")
 	k.oneOf(path+".on_dead", q.OnDead, "block", "release")
 	if q.OnDead != "" && q.Order != "key" {

@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"time"
-
-	"github.com/redrive/redrive/dialect"
 )
 
 // Defaults of the daemon.
@@ -74,10 +72,6 @@ type Queue struct {
 	Source Address `yaml:"source" json:"source,omitempty"`
 	// DeadLetters is "parked" (in the store; the default) or "native" (at the broker of the source).
 	DeadLetters string `yaml:"dead_letters" json:"dead_letters,omitempty"`
-	// DeadDialect has native dead letters tell their story in another program's headers, too:
-	// "spring", "connect" or "share-group" at Kafka, "spring-stream" at Kafka and RabbitMQ,
-	// "nservicebus" or "masstransit" at Kafka, RabbitMQ and NATS. Defaults to our own headers alone.
-	DeadDialect dialect.Dialect `yaml:"dead_dialect" json:"dead_dialect,omitzero"`
 	// Order is "none" (the default) or "key": with a source only if that is a Kafka topic
 	// whose dead letters are parked.
 	Order string `yaml:"order" json:"order,omitempty"`

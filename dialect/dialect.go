@@ -1,5 +1,5 @@
 // Package dialect reads the headers in which other systems write down why a message is
-// a dead letter, and writes some of them: Redrive's own at a broker, Spring Kafka, Kafka
+// a dead letter: Redrive's own at a broker, Spring Kafka, Kafka
 // Connect, Kafka's share groups (KIP-1191), Spring Cloud Stream and Spring AMQP,
 // NServiceBus, MassTransit, Azure Service Bus, and RabbitMQ's x-death.
 //
@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -44,25 +43,12 @@ const (
 
 var names = []string{"none", "redrive", "spring", "connect", "share-group", "spring-stream", "nservicebus", "masstransit", "azure", "rabbitmq"}
 
-// String returns the name by which configuration and commands know the dialect.
+// String returns the name by which commands know the dialect.
 func (d Dialect) String() string {
 	if int(d) < len(names) {
 		return names[d]
 	}
 	return fmt.Sprintf("dialect(%d)", d)
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (d Dialect) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *Dialect) UnmarshalText(b []byte) error {
-	i := slices.Index(names, string(b))
-	if i < 0 {
-		return fmt.Errorf("%w dialect %q: use one of %s", redrive.ErrInvalid, b, strings.Join(names, ", "))
-	}
-	*d = Dialect(i) //nolint:gosec // one of a few
-	return nil
 }
 
 // Place is where a message was at its broker.

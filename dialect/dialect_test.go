@@ -1,9 +1,6 @@
 package dialect
 
 import (
-	"encoding/binary"
-	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -261,155 +258,6 @@ func TestReadDoesNotTouchWhatItReads(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrittenIsReadAgain(t *testing.T) {
-	e := redrive.Entry{
-		State: redrive.StateDead, Reason: redrive.ReasonExhausted, Attempts: 3, DiedAt: sent,
-		History: redrive.History{Count: 3, First: &redrive.Failure{
-			At: sent, Types: []string{"outer.Error", "inner.Error"}, Message: "no stock at 07:59", Stack: "somewhere", Service: "shop", Host: "web01",
-		}},
-	}
-	kafka := Place{Topic: "orders", Partition: 2, Offset: 7, Group: "shop", At: sent}
-	queue := Place{Partition: -1, Offset: -1, Queue: "orders"}
-	for _, c := range []struct {
-		d     Dialect
-		place Place
-		want  Place
-	}{
-		{SpringKafka, kafka, kafka},
-		{KafkaConnect, kafka, Place{Topic: "orders", Partition: 2, Offset: 7}},
-		{ShareGroup, kafka, Place{Topic: "orders", Partition: 2, Offset: 7, Group: "shop"}},
-		{SpringStream, kafka, Place{Topic: "orders", Partition: 2, Offset: 7, At: sent}},
-		{SpringStream, Place{Partition: -1, Offset: -1, Exchange: "shop", RoutingKey: "new"}, Place{Partition: -1, Offset: -1, Exchange: "shop", RoutingKey: "new"}},
-		{NServiceBus, queue, queue},
-		{MassTransit, queue, queue},
-	} {
-		h, err := Write(c.d, &e, c.place)
-		if err != nil || !CanWrite(c.d) {
-			t.Fatal(c.d, err)
-		}
-		l, ok := Read(append(headers("tenant", "gold"), h...))
-		if !ok || l.Dialect != c.d || len(l.Headers) != 1 {
-			t.Errorf("%s: %v %+v", c.d, ok, l)
-			continue
-		}
-		if d := cmp.Diff(c.want, l.Place); d != "" {
-			t.Error(c.d, d)
-		}
-		f := l.History.First
-		if c.d == ShareGroup { // it has no words for a failure
-			if l.Reason != redrive.ReasonExhausted || l.Attempts != 3 {
-				t.Errorf("%+v", l)
-			}
-			continue
-		}
-		if f.Types[0] != "outer.Error" || f.Message != "no stock at 07:59" || f.Stack != "somewhere" {
-			t.Errorf("%s: %+v", c.d, f)
-		}
-	}
-	for _, d := range []Dialect{Redrive, RabbitMQ, AzureServiceBus} {
-		if _, err := Write(d, &e, kafka); err == nil || CanWrite(d) {
-			t.Errorf("%s was written", d)
-		}
-	}
-	if h, err := Write(None, &e, kafka); err != nil || len(h) != 0 {
-		t.Error(h, err)
-	}
-}
-
-// TestWhatIsToldBesidesOursGoesWithIt writes a story in both dialects over an older one: a
-// reader of the other sees the new one, ours takes out what it wrote and leaves the older.
-func TestWhatIsToldBesidesOursGoesWithIt(t *testing.T) {
-	older := headers("tenant", "gold", "kafka_dlt-original-topic", "older", "kafka_dlt-exception-message", "before")
-	place := Place{Topic: "orders", Partition: 2, Offset: 1<<40 + 7, Group: "shop", At: sent}
-	story := native.Story{Queue: "orders", Attempts: 3, Reason: redrive.ReasonExhausted, DiedAt: sent, History: redrive.History{
-		Count: 3, First: &redrive.Failure{At: sent, Attempt: 3, Types: []string{"shop.Busy"}, Message: "no stock", Reason: redrive.ReasonExhausted}}}
-	Tell(SpringKafka, &story, place)
-	written := append(append(older.Clone(), place.Headers()...), story.Headers()...)
-
-	var others redrive.Headers // what a program sees that knows nothing of ours
-	for _, h := range written {
-		if !strings.HasPrefix(h.Name, "redrive-") {
-			others = append(others, h)
-		}
-	}
-	l, ok := Read(others)
-	if !ok || l.Dialect != SpringKafka || l.History.First.Message != "no stock" {
-		t.Errorf("%v %+v", ok, l)
-	}
-	if d := cmp.Diff(place, l.Place); d != "" {
-		t.Error(d)
-	}
-	for name, want := range map[string][]byte{
-		"kafka_dlt-original-partition": {0, 0, 0, 2}, "kafka_dlt-original-offset": {0, 0, 1, 0, 0, 0, 0, 7},
-		"kafka_dlt-original-timestamp": binary.BigEndian.AppendUint64(nil, uint64(sent.UnixMilli())), "kafka_dlt-original-consumer-group": []byte("shop"),
-		"kafka_dlt-exception-fqcn": []byte("shop.Busy"),
-	} {
-		if got, _ := others.Get(name); got != string(want) {
-			t.Errorf("%s: %x, want %x", name, got, want)
-		}
-	}
-
-	l, ok = Read(written)
-	if !ok || l.Dialect != Redrive || l.Attempts != 3 {
-		t.Errorf("%v %+v", ok, l)
-	}
-	if d := cmp.Diff(older, l.Headers); d != "" {
-		t.Error(d)
-	}
-}
-
-func TestWhereADialectIsWritten(t *testing.T) {
-	for broker, want := range map[string][]Dialect{
-		"kafka":     {None, SpringKafka, KafkaConnect, ShareGroup, SpringStream, NServiceBus, MassTransit},
-		"rabbitmq":  {None, SpringStream, NServiceBus, MassTransit},
-		"jetstream": {None, NServiceBus, MassTransit},
-		"redislist": {None},
-	} {
-		var got []Dialect
-		for d := None; d <= RabbitMQ; d++ {
-			err := CheckWrite(d, broker)
-			if err == nil {
-				got = append(got, d)
-			} else if !errors.Is(err, redrive.ErrUnsupported) {
-				t.Errorf("%s at %s: %v", d, broker, err)
-			}
-		}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Error(broker, d)
-		}
-	}
-}
-
-func TestWhatIsWrittenIsBounded(t *testing.T) {
-	long := strings.Repeat("ä", 100_000)
-	e := redrive.Entry{History: redrive.History{First: &redrive.Failure{Types: []string{long, long}, Message: long, Stack: long, Service: long, Host: long}}}
-	for d := range writers {
-		h, err := Write(d, &e, Place{Topic: long, Queue: long})
-		if err != nil || h.Size() > 20<<10 {
-			t.Errorf("%s: %d bytes, %v", d, h.Size(), err)
-		}
-		for _, v := range h {
-			if strings.ToValidUTF8(string(v.Value), "") != string(v.Value) {
-				t.Errorf("%s: %s was cut inside a character", d, v.Name)
-			}
-		}
-	}
-}
-
-func TestNamesOfDialects(t *testing.T) {
-	for d := None; d <= RabbitMQ; d++ {
-		var back Dialect
-		text, _ := d.MarshalText()
-		if err := back.UnmarshalText(text); err != nil || back != d {
-			t.Error(d, back, err)
-		}
-	}
-	var d Dialect
-	if err := d.UnmarshalText([]byte("klingon")); err == nil {
-		t.Error("an unknown one was read")
-	}
-}
-
 // FuzzRead: whatever stands in headers, the story is bounded, can be written as JSON and
 // read back, and no header is lost that is not the dialect's.
 func FuzzRead(f *testing.F) {
@@ -433,11 +281,6 @@ func FuzzRead(f *testing.F) {
 		if first != nil {
 			if back := redrive.DecodeFailure(redrive.EncodeFailure(first)); back.Message != first.Message || !back.At.Equal(first.At) {
 				t.Fatalf("%+v became %+v", first, back)
-			}
-		}
-		for d := range writers {
-			if _, err := Write(d, &e, l.Place); err != nil {
-				t.Fatal(err)
 			}
 		}
 	})

@@ -66,32 +66,6 @@ func nsbMoment(text string) time.Time {
 	return within(t)
 }
 
-func nsbText(t time.Time) string {
-	s := t.UTC().Format("2006-01-02 15:04:05.000000 Z")
-	return strings.Replace(s, ".", ":", 1)
-}
-
-func writeNServiceBus(e *redrive.Entry, o *Place) (h redrive.Headers) {
-	w := writer{h: &h}
-	w.text(nsbFailedQ, whereQueue(o))
-	if !e.DiedAt.IsZero() {
-		w.text(nsbFailedAt, nsbText(e.DiedAt))
-	}
-	f := e.History.Latest()
-	if f == nil {
-		return h
-	}
-	w.text(nsbException+"ExceptionType", outer(f))
-	w.text(nsbException+"InnerExceptionType", cause(f))
-	w.text(nsbException+"Message", f.Message)
-	w.text(nsbException+"Source", f.Details["nservicebus.source"])
-	w.text(nsbException+"HelpLink", f.Details["nservicebus.help"])
-	w.text(nsbException+"StackTrace", f.Stack)
-	w.text(nsbEndpoint, f.Service)
-	w.text(nsbMachine, f.Host)
-	return h
-}
-
 // MassTransit. Skipped messages, which no consumer wanted, have MT-Reason alone.
 const (
 	mtFault  = "MT-Fault-"
@@ -148,35 +122,6 @@ func redacted(address string) string {
 	}
 	u.User = nil
 	return u.String()
-}
-
-func writeMassTransit(e *redrive.Entry, o *Place) (h redrive.Headers) {
-	w := writer{h: &h}
-	why := "fault"
-	if e.Reason == redrive.ReasonUnroutable {
-		why = "dead-letter"
-	}
-	w.text(mtReason, why)
-	if q := whereQueue(o); q != "" {
-		w.text(mtFault+"InputAddress", "queue:"+q)
-	}
-	if !e.DiedAt.IsZero() {
-		w.text(mtFault+"Timestamp", e.DiedAt.UTC().Format(time.RFC3339Nano))
-	}
-	f := e.History.Latest()
-	if f == nil {
-		return h
-	}
-	w.text(mtFault+"ExceptionType", outer(f))
-	w.text(mtFault+"Message", f.Message)
-	w.text(mtFault+"StackTrace", f.Stack)
-	w.text(mtFault+"ConsumerType", f.Service)
-	w.text(mtFault+"MessageType", f.Details["masstransit.message-type"])
-	if e.Attempts > 1 {
-		w.text(mtFault+"RetryCount", itoa(int64(e.Attempts-1)))
-	}
-	w.text(mtHost+"MachineName", f.Host)
-	return h
 }
 
 // Azure Service Bus, whose properties bridges carry as headers.

@@ -33,39 +33,10 @@ func readKafkaConnect(n notes, l *Letter) {
 	})
 }
 
-func writeKafkaConnect(e *redrive.Entry, o *Place) (h redrive.Headers) {
-	w := writer{h: &h}
-	w.text(connect+"topic", o.Topic)
-	w.position(connect, o)
-	f := e.History.Latest()
-	if f == nil {
-		f = &redrive.Failure{}
-	}
-	w.text(connect+"connector.name", f.Service)
-	w.text(connect+"task.id", f.Details["connect.task"])
-	stage := f.Details["connect.stage"]
-	switch {
-	case stage != "":
-	case e.Reason == redrive.ReasonUndecodable:
-		stage = "VALUE_CONVERTER"
-	default:
-		stage = "TASK_PUT"
-	}
-	w.text(connect+"stage", stage)
-	w.text(connect+"class.name", f.Details["connect.class"])
-	w.text(connect+"exception.class.name", outer(f))
-	w.text(connect+"exception.message", f.Message)
-	w.text(connect+"exception.stacktrace", f.Stack)
-	return h
-}
-
 // Kafka's share groups: KIP-1191, and the disposition that KIP-1317 proposes.
 const (
 	share       = "__dlq.errors."
 	disposition = "_dlq.errors.disposition"
-
-	shareRejected  = "Offset rejected by client."
-	shareExhausted = "Offset delivery count exceeded the threshold."
 )
 
 var shareGroup = reader{
@@ -89,19 +60,4 @@ func readShareGroup(n notes, l *Letter) {
 	l.fail(&redrive.Failure{
 		Types: []string{"kafka.ShareGroup"}, Message: message, Service: l.Place.Group, Details: map[string]string{"share.disposition": said},
 	})
-}
-
-func writeShareGroup(e *redrive.Entry, o *Place) (h redrive.Headers) {
-	w := writer{h: &h}
-	w.text(share+"topic", o.Topic)
-	w.position(share, o)
-	w.text(share+"group", o.Group)
-	w.text(share+"delivery.count", itoa(int64(max(e.Attempts, 1))))
-	message, said := shareRejected, "CLIENT_REJECTED"
-	if e.Reason == redrive.ReasonExhausted {
-		message, said = shareExhausted, "MAX_DELIVERY_ATTEMPTS_REACHED"
-	}
-	w.text(share+"message", message)
-	w.text(disposition, said)
-	return h
 }

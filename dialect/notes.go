@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 	"strconv"
@@ -119,9 +118,6 @@ func within(t time.Time) time.Time {
 	}
 	return t.UTC()
 }
-
-func number32(v int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) } //nolint:gosec // the same bits
-func number64(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) } //nolint:gosec // the same bits
 
 // short returns a class without its package.
 func short(class string) string { return class[strings.LastIndexAny(class, ".+$")+1:] }

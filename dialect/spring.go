@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/redrive/redrive"
@@ -85,29 +84,6 @@ func springReason(types []string, key string) redrive.Reason {
 	return redrive.ReasonExhausted
 }
 
-func writeSpringKafka(e *redrive.Entry, o *Place) (h redrive.Headers) {
-	w := writer{h: &h}
-	w.text(springDead+"original-topic", o.Topic)
-	if o.Partition >= 0 {
-		w.bytes(springDead+"original-partition", number32(o.Partition))
-	}
-	if o.Offset >= 0 {
-		w.bytes(springDead+"original-offset", number64(o.Offset))
-	}
-	if !o.At.IsZero() {
-		w.bytes(springDead+"original-timestamp", number64(o.At.UnixMilli()))
-		w.text(springDead+"original-timestamp-type", "CreateTime")
-	}
-	w.text(springDead+"original-consumer-group", o.Group)
-	if f := e.History.Latest(); f != nil {
-		w.text(springDead+"exception-fqcn", outer(f))
-		w.text(springDead+"exception-cause-fqcn", cause(f))
-		w.text(springDead+"exception-message", f.Message)
-		w.text(springDead+"exception-stacktrace", f.Stack)
-	}
-	return h
-}
-
 // Spring Cloud Stream's Kafka binder writes binary numbers as Spring Kafka does; its
 // RabbitMQ binder and Spring AMQP name exchange and routing key.
 var springStream = reader{
@@ -144,28 +120,3 @@ func firstWord(stack string) string {
 	}
 	return head
 }
-
-func writeSpringStream(e *redrive.Entry, o *Place) (h redrive.Headers) {
-	w := writer{h: &h}
-	w.text("x-original-topic", o.Topic)
-	w.text("x-original-exchange", o.Exchange)
-	w.text("x-original-routingKey", o.RoutingKey)
-	if o.Topic != "" && o.Partition >= 0 {
-		w.bytes("x-original-partition", number32(o.Partition))
-	}
-	if o.Topic != "" && o.Offset >= 0 {
-		w.bytes("x-original-offset", number64(o.Offset))
-	}
-	if o.Topic != "" && !o.At.IsZero() {
-		w.bytes("x-original-timestamp", number64(o.At.UnixMilli()))
-		w.text("x-original-timestamp-type", "CreateTime")
-	}
-	if f := e.History.Latest(); f != nil {
-		w.text("x-exception-fqcn", outer(f))
-		w.text("x-exception-message", f.Message)
-		w.text("x-exception-stacktrace", f.Stack)
-	}
-	return h
-}
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }

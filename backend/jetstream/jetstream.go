@@ -49,7 +49,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/dialect"
 )
 
 // DefaultAckWait is how long the server waits for a sign of life of a delivered message.
@@ -71,9 +70,6 @@ type Options struct {
 	// Native keeps dead letters in a stream; see the parameter dlq of [Open] and
 	// [Source.SetAside]. Otherwise the engine parks them in its store.
 	Native bool
-	// Dialect tells of native dead letters in another program's headers, too. Defaults to
-	// ours alone. See [dialect.CheckWrite] for those that there are.
-	Dialect dialect.Dialect
 	// Log tells of advisories of the server and of a consumer that was made again.
 	// Defaults to slog.Default.
 	Log *slog.Logger
@@ -146,9 +142,6 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 	o.Queue = cmp.Or(o.Queue, strings.ToLower(at.stream))
 	if err := redrive.CheckQueue(o.Queue); err != nil {
 		return nil, openError(err, "give the queue another name than the stream's")
-	}
-	if err := dialect.CheckWrite(o.Dialect, "jetstream"); err != nil {
-		return nil, err
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/dialect"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -80,8 +79,6 @@ func (s *Source) deadLetter(m *redrive.Message, story *native.Story, at *native.
 			rest = append(rest, h)
 		}
 	}
-	dialect.Tell(s.o.Dialect, story, *at)
-	// Ours before others': among values of one name the last is the newest.
 	m.Headers = append(append(rest, at.Headers()...), story.Headers()...)
 	d := &nats.Msg{Subject: s.buried, Header: headersOf(m), Data: m.Body}
 	d.Header[jetstream.MsgIDHeader] = []string{redrive.DeriveID("dead", m.Queue, m.Origin, messageID(m))}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
-	"github.com/redrive/redrive/dialect"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/native"
 )
@@ -83,47 +82,6 @@ func TestNativeDeadLetters(t *testing.T) {
 	c, err := store.Counts(t.Context(), brokertest.Queue)
 	if err != nil || c[0].AllDead() != 0 {
 		t.Errorf("%+v, %v", c, err)
-	}
-}
-
-// TestNativeDeadLettersInOthersDialects reads the stream of dead letters as a program does
-// that knows nothing of ours.
-func TestNativeDeadLettersInOthersDialects(t *testing.T) {
-	t.Parallel()
-	r := start(t)
-	for _, d := range []dialect.Dialect{dialect.NServiceBus, dialect.MassTransit} {
-		address := r.stream(t)
-		s := connect(t, address, Options{Native: true, Dialect: d})
-		r.foreign(t, address, "poison")
-		died := settled(redrive.OutcomeDead, claimN(t, s, 1)...)
-		died[0].Reason, died[0].Failure = redrive.ReasonPermanent, &redrive.Failure{Message: "no such number", Types: []string{"shop.Unknown"}, Host: "web01"}
-		if err := redrive.FirstError(s.Settle(t.Context(), died)); err != nil {
-			t.Fatal(err)
-		}
-		dlq, err := r.js.Stream(t.Context(), s.at.dlq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := dlq.GetMsg(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var h redrive.Headers
-		for name, values := range m.Header {
-			if strings.HasPrefix(name, "Nats-") {
-				continue
-			}
-			for _, v := range values {
-				h.Add(name, v)
-			}
-		}
-		l := brokertest.OtherReader(t, d, h)
-		if f := l.History.First; f.Message != "no such number" || f.Types[0] != "shop.Unknown" || f.Host != "web01" || l.Place.Queue != s.publish {
-			t.Errorf("%s: %+v %+v", d, f, l.Place)
-		}
-	}
-	if _, err := Open(t.Context(), r.stream(t), Options{Native: true, Dialect: dialect.SpringKafka}); !errors.Is(err, redrive.ErrUnsupported) {
-		t.Errorf("Spring Kafka's at NATS: %v", err)
 	}
 }
 

@@ -44,7 +44,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/dialect"
 )
 
 // Defaults of [Options].
@@ -78,9 +77,6 @@ type Options struct {
 	// Native keeps what failed at the brokers: retries in topics by their delay, dead
 	// letters in a topic. The address says in which, and how.
 	Native bool
-	// Dialect tells of native dead letters in another program's headers, too. Defaults to
-	// ours alone. See [dialect.CheckWrite] for those that there are.
-	Dialect dialect.Dialect
 	// Hold is how long a record may hold the mark of its partition back before the store
 	// adopts it. Defaults to 30 s. With Native nothing is adopted.
 	Hold time.Duration
@@ -148,9 +144,6 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 	}
 	if (t.native || t.create) && !o.Native {
 		return nil, openError(fmt.Errorf("%w address of Kafka: only group has a meaning where dead letters are parked", redrive.ErrInvalid), "write dead_letters: native, or leave the other parameters out")
-	}
-	if err := dialect.CheckWrite(o.Dialect, "kafka"); err != nil {
-		return nil, err
 	}
 	s := &Source{target: t, o: o, changed: make(chan struct{}), epochs: make(map[uint64]*partition)}
 	if s.o.Queue == "" {

@@ -32,7 +32,6 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"NativeRetries":           nativeRetries,
 	"NativeDeadByTransaction": func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byTransaction) },
 	"NativeDeadByPublish":     func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byPublish) },
-	"Dialects":                dialectsAreWritten,
 	"CrashedIsDeadNatively":   crashedIsDeadNatively,
 	"MissingTopics":           missingTopics,
 	"FencedChangesNothing":    fencedChangesNothing,

@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/dialect"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -106,7 +105,6 @@ func (s *Source) follower(from *member, h *hand, item *redrive.Settlement, now t
 	r.Headers = rawHeaders(append(native.Headers(&m, false), was.Headers()...))
 	if item.Outcome == redrive.OutcomeDead {
 		story.Reason, story.DiedAt = item.Reason, now
-		dialect.Tell(s.o.Dialect, &story, was)
 		r.Headers = append(r.Headers, rawHeaders(story.Headers())...)
 		return r
 	}
@@ -136,7 +134,6 @@ func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
 	was := native.NewOriginal()
 	was.Topic, was.Group, was.At = s.topic, s.group, m.PublishedAt
 	was.Partition, was.Offset = placeOf(m.Origin, s.topic)
-	dialect.Tell(s.o.Dialect, &story, was)
 	r.Headers = rawHeaders(append(append(native.Headers(&m, false), was.Headers()...), story.Headers()...))
 	if err := s.main.client.ProduceSync(ctx, r).FirstErr(); err != nil {
 		return produceError(err)

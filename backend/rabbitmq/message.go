@@ -60,7 +60,7 @@ func write(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
 	for _, h := range append(ours, more...) {
 		p.Headers[h.Name] = string(h.Value)
 	}
-	taken := maps.Clone(p.Headers) // an older header of a name that others' programs read is not in their way
+	taken := maps.Clone(p.Headers) // a result has headers of a story's names
 	names := make([]string, 0, len(m.Headers))
 	for _, h := range m.Headers {
 		if property(&p, h.Name, string(h.Value)) {

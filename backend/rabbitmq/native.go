@@ -9,7 +9,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/dialect"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -43,14 +42,6 @@ func (d Dead) caps(c *redrive.Caps) {
 	}
 }
 
-// checkDialect refuses a dialect that nothing would be written in.
-func checkDialect(o *Options, dead Dead) error {
-	if o.Dialect != dialect.None && dead == DeadDLX {
-		return openError(fmt.Errorf("dead letters in the dialect %s: %w: the broker moves them as they are", o.Dialect, redrive.ErrUnsupported), "write dead=confirm or dead=tx, or leave the dialect out")
-	}
-	return dialect.CheckWrite(o.Dialect, "rabbitmq")
-}
-
 // inTx reports whether the channel that consumes has transactions.
 func (s *Source) inTx() bool { return s.o.Native && s.a.dead == DeadTx }
 
@@ -66,10 +57,9 @@ func (s *Source) moved(it *item, t *redrive.Settlement) outgoing {
 	if t.Outcome == redrive.OutcomeRelease {
 		story.Attempts--
 	}
-	o := original(&d.Message, it.d.Exchange, it.d.RoutingKey, s.a.queue, it.d.Timestamp)
+	noteOriginal(&d.Message, it.d.Exchange, it.d.RoutingKey, s.a.queue, it.d.Timestamp)
 	if t.Outcome == redrive.OutcomeDead {
 		story.Reason, story.DiedAt = t.Reason, time.Now()
-		dialect.Tell(s.o.Dialect, &story, o)
 		return outgoing{key: s.a.deadQueue, msg: write(&d.Message, story.Headers()...)}
 	}
 	return s.delayed(&d.Message, t.After, story.Headers()...)
@@ -89,18 +79,17 @@ func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
 	if story.DiedAt.IsZero() {
 		story.DiedAt = time.Now()
 	}
-	dialect.Tell(s.o.Dialect, &story, original(&m, "", s.a.queue, s.a.queue, m.PublishedAt))
+	noteOriginal(&m, "", s.a.queue, s.a.queue, m.PublishedAt)
 	return redrive.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: write(&m, story.Headers()...)}}))
 }
 
-// original returns where a message came from, and notes it unless it says so itself.
-func original(m *redrive.Message, exchange, key, queue string, at time.Time) native.Original {
+// noteOriginal notes where a message came from, unless it says so itself.
+func noteOriginal(m *redrive.Message, exchange, key, queue string, at time.Time) {
 	o, known := native.ReadOriginal(m.Headers)
 	if !known {
 		o.Exchange, o.RoutingKey, o.Queue, o.At = exchange, key, queue, at
 		m.Headers = append(m.Headers, o.Headers()...)
 	}
-	return o
 }
 
 // move publishes what goes elsewhere; what was confirmed is then acknowledged.

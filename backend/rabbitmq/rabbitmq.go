@@ -39,7 +39,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/dialect"
 )
 
 // Defaults.
@@ -57,9 +56,6 @@ type Options struct {
 	// Native keeps at the broker what failed: retries wait in queues of delays, dead
 	// letters go where the address says; see [Dead].
 	Native bool
-	// Dialect tells of native dead letters in another program's headers, too. Defaults to
-	// ours alone. See [dialect.CheckWrite] for those that there are.
-	Dialect dialect.Dialect
 }
 
 // Source is a source and sink on one queue. It is safe for concurrent use.
@@ -121,9 +117,6 @@ func Open(ctx context.Context, url string, o Options) (*Source, error) {
 	}
 	if a.dead != "" && !o.Native {
 		return nil, openError(fmt.Errorf("%w parameter dead: dead letters are parked in the store", redrive.ErrInvalid), "remove it, or write dead_letters: native")
-	}
-	if err := checkDialect(&o, a.dead); err != nil {
-		return nil, err
 	}
 	s := &Source{
 		o: o, a: a, out: &publisher{a: a, lock: make(chan struct{}, 1)}, ended: make(chan struct{}), settling: make(chan struct{}, 1),

@@ -12,7 +12,6 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
-	"github.com/redrive/redrive/dialect"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/native"
@@ -176,6 +175,18 @@ func TestHeadersCannotSteerTheBroker(t *testing.T) {
 	}
 	if ds, err := other.Claim(t.Context(), redrive.ClaimRequest{Queue: other.o.Queue, Max: 1, Lease: time.Minute}); len(ds) > 0 || err != nil {
 		t.Error("a copy went elsewhere:", ds, err)
+	}
+}
+
+// TestAStoryWinsOverAResultsHeaders: a result that dies has headers of a story's names.
+func TestAStoryWinsOverAResultsHeaders(t *testing.T) {
+	result := redrive.Headers{{Name: redrive.HeaderReason, Value: []byte("expired")}, {Name: "tenant", Value: []byte("gold")}, {Name: redrive.HeaderError, Value: []byte("too late")}}
+	story := native.Story{Queue: "q", Attempts: 2, Reason: redrive.ReasonPermanent, History: redrive.History{Count: 1, First: &redrive.Failure{Message: "no"}}}
+	p := write(&redrive.Message{Headers: result}, story.Headers()...)
+	for name, want := range map[string]string{redrive.HeaderReason: "permanent", redrive.HeaderError: "no"} {
+		if p.Headers[name] != want {
+			t.Errorf("%s is %v, want %s", name, p.Headers[name], want)
+		}
 	}
 }
 
@@ -405,51 +416,6 @@ func TestNativeDeadLettersTellTheirStory(t *testing.T) {
 				t.Errorf("%+v", story)
 			}
 		})
-	}
-}
-
-// TestNativeDeadLettersInOthersDialects reads the queue of dead letters as a program does
-// that knows nothing of ours. The message had died elsewhere before.
-func TestNativeDeadLettersInOthersDialects(t *testing.T) {
-	node := rabbittest.Shared(t)
-	for d, name := range map[dialect.Dialect]string{
-		dialect.SpringStream: "x-exception-message", dialect.NServiceBus: "NServiceBus.ExceptionInfo.Message", dialect.MassTransit: "MT-Fault-Message",
-	} {
-		s := connect(t, addressOf(node, "dead=confirm"), Options{Native: true, Dialect: d})
-		publish(t, s, redrive.Message{ID: "m", Body: []byte("x"), Headers: redrive.Headers{{Name: "tenant", Value: []byte("gold")}, {Name: name, Value: []byte("before")}}})
-		if err := settle(s, settled(&claim(t, s, redrive.LaneFresh, 1)[0], redrive.OutcomeDead)); err != nil {
-			t.Fatal(err)
-		}
-		got := dead(t, node, s, 1)[0]
-		if got.Headers[name] != "the line is busy" { // as text, which programs in other languages expect
-			t.Errorf("%s: %s is %#v", d, name, got.Headers[name])
-		}
-		var h redrive.Headers
-		for name, v := range got.Headers {
-			if noted(name) {
-				continue
-			}
-			text, ok := v.(string)
-			if !ok {
-				t.Errorf("%s is %#v", name, v)
-			}
-			h.Add(name, text)
-		}
-		l := brokertest.OtherReader(t, d, h, "tenant")
-		if l.History.First.Message != "the line is busy" || l.Place.Queue != s.a.queue && l.Place.RoutingKey != s.a.queue {
-			t.Errorf("%s: %+v %+v", d, l.History.First, l.Place)
-		}
-		var m redrive.Message
-		readTable(&m, got.Headers)
-		if _, ok := native.TakeStory(&m); !ok {
-			t.Error("no story")
-		}
-		if v, _ := m.Headers.Get(name); v != "before" {
-			t.Errorf("%s: what it said before is %q", d, v)
-		}
-	}
-	if _, err := Open(t.Context(), addressOf(node, "dead=dlx"), Options{Native: true, Dialect: dialect.MassTransit}); !errors.Is(err, redrive.ErrUnsupported) {
-		t.Errorf("what the broker moves itself: %v", err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,8 +23,6 @@ const (
 	// The first and the last failure as JSON, cut to what headers can bear.
 	HeaderFirstFailure = "redrive-first-failure"
 	HeaderLastFailure  = "redrive-last-failure"
-	// The names of the headers that tell the same in another dialect, with spaces between.
-	HeaderOthers = "redrive-others"
 )
 
 // Bounds of what a failure keeps in a header: brokers and their clients limit headers, or
@@ -45,7 +42,6 @@ type Story struct {
 	History  redrive.History
 	Reason   redrive.Reason // why it is dead; 0: it is not
 	DiedAt   time.Time
-	Others   redrive.Headers // that tell the same to other programs; their names have no spaces
 }
 
 // Headers returns the story as headers. What is zero has none.
@@ -72,14 +68,7 @@ func (s *Story) Headers() redrive.Headers {
 	if last := s.History.Last; last != nil {
 		h.text(HeaderLastFailure, string(redrive.EncodeFailure(bounded(last))))
 	}
-	if len(s.Others) > 0 {
-		names := make([]string, len(s.Others))
-		for i := range s.Others {
-			names[i] = s.Others[i].Name
-		}
-		h.text(HeaderOthers, strings.Join(names, " "))
-	}
-	return append(redrive.Headers(h), s.Others...)
+	return redrive.Headers(h)
 }
 
 // bounded is a copy of a failure that fits into a header.
@@ -108,9 +97,8 @@ func cut(s string, most int) string {
 }
 
 // TakeStory takes the headers of a story out of a message and returns what they tell.
-// A header of a story that makes no sense stays. What tells the same in another dialect
-// goes, too: the last value of each name, as what stands before is older. It reports
-// whether there was a story: results carry some of its headers, too, and stay as they are.
+// A header of a story that makes no sense stays. It reports whether there was a story:
+// results carry some of its headers, too, and stay as they are.
 func TakeStory(m *redrive.Message) (Story, bool) {
 	var s Story
 	if _, ok := m.Headers.Get(HeaderQueue); !ok {
@@ -120,16 +108,6 @@ func TakeStory(m *redrive.Message) (Story, bool) {
 	for _, h := range m.Headers {
 		if !s.take(h.Name, string(h.Value)) {
 			rest = append(rest, h)
-		}
-	}
-	others, _ := m.Headers.Get(HeaderOthers)
-	for name := range strings.FieldsSeq(others) {
-		for i, h := range slices.Backward(rest) {
-			if h.Name == name {
-				s.Others = append(s.Others, h)
-				rest = slices.Delete(rest, i, i+1)
-				break
-			}
 		}
 	}
 	m.Headers = rest
@@ -154,7 +132,7 @@ func (s *Story) take(name, value string) bool {
 		s.History.First = redrive.DecodeFailure([]byte(value))
 	case HeaderLastFailure:
 		s.History.Last = redrive.DecodeFailure([]byte(value))
-	case HeaderOthers, HeaderFirstFailedAt, HeaderLastFailedAt, HeaderErrorType, redrive.HeaderError, HeaderSignature:
+	case HeaderFirstFailedAt, HeaderLastFailedAt, HeaderErrorType, redrive.HeaderError, HeaderSignature:
 		// They stand in the failures, too: these are for people and for other programs.
 	default:
 		return false
