@@ -38,7 +38,6 @@ type Engine struct {
 	started atomic.Bool
 
 	undurable atomic.Int64 // settlements that the shutdown gave up
-	adopting  sync.Once
 
 	mu        sync.Mutex
 	draining  bool
@@ -138,7 +137,6 @@ func (e *Engine) feed(c *consumer, src Source) *feed {
 		e.settlers[src] = newSettler(e, w)
 		if e.started.Load() {
 			e.startHub(e.hubs[src])
-			e.startAdopterLocked()
 		}
 	}
 	return &feed{c: c, src: w, caps: w.Caps(), hub: e.hubs[src], settler: e.settlers[src]}
@@ -183,7 +181,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	for _, p := range e.pullers {
 		p.start()
 	}
-	e.startAdopterLocked()
 	e.mu.Unlock()
 	<-ctx.Done()
 	e.stopRun()

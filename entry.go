@@ -28,7 +28,7 @@ func (s *State) UnmarshalText(b []byte) (err error) {
 }
 
 // Entry is a message with its state: what a look into a store shows, and what
-// parking, import, attach and adoption put.
+// parking, import and attach put.
 type Entry struct {
 	Message
 	State    State

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 )
@@ -20,10 +19,7 @@ type parking struct {
 	e     *Engine
 	mu    sync.Mutex
 	held  map[Receipt]heldDelivery // what was handed out and is not settled
-	lease time.Duration            // of the newest claim
 	marks *claimMarks              // nil if the source keeps its own
-
-	adopter *adopter // nil unless the source has a mark
 
 	// The store could not take marks: nothing is claimed before this time, as what is
 	// given back comes again at once.
@@ -42,7 +38,6 @@ func newParking(src Source, store Store, e *Engine) *parking {
 	if !p.caps.MarksClaims {
 		p.marks = &claimMarks{store: store, instance: e.opts.Instance}
 	}
-	p.adopter = newAdopter(p, store)
 	return p
 }
 
@@ -63,7 +58,6 @@ func (p *parking) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, erro
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lease = req.Lease
 	for i := range ds {
 		h := heldDelivery{Delivery: &ds[i]}
 		if marks != nil {
@@ -193,21 +187,13 @@ func (p *parking) Settle(ctx context.Context, batch []Settlement) []error {
 	errs := make([]error, len(batch))
 	native := make([]Settlement, len(batch))
 	var emits, puts items
-	var adopted map[int]*adoption
-	if p.adopter != nil {
-		var err error
-		if adopted, err = p.adopter.enter(ctx, batch); err != nil {
-			return slices.Repeat([]error{err}, len(batch))
-		}
-		defer p.adopter.leave()
-	}
 	for i := range batch {
 		s := batch[i]
 		if !p.caps.Emits {
 			emits.add(i, s.Emit...)
 			s.Emit = nil
 		}
-		if adopted[i] == nil && !p.native(&s) {
+		if !p.native(&s) {
 			p.mu.Lock()
 			d := p.held[s.Receipt]
 			p.mu.Unlock()
@@ -222,7 +208,7 @@ func (p *parking) Settle(ctx context.Context, batch []Settlement) []error {
 	}
 	p.publish(ctx, &emits, errs)
 	p.park(ctx, &puts, errs)
-	p.settle(ctx, native, adopted, errs)
+	p.settle(ctx, native, errs)
 	return errs
 }
 
@@ -286,17 +272,12 @@ func (p *parking) park(ctx context.Context, l *items, errs []error) {
 	p.park(ctx, &again, errs)
 }
 
-// settle carries out natively what had no error before, or at the store that adopted it.
-func (p *parking) settle(ctx context.Context, native []Settlement, adopted map[int]*adoption, errs []error) {
-	for i, one := range adopted {
-		if errs[i] == nil {
-			errs[i] = p.adopter.settle(ctx, one, &native[i])
-		}
-	}
+// settle carries out natively what had no error before.
+func (p *parking) settle(ctx context.Context, native []Settlement, errs []error) {
 	rest := make([]Settlement, 0, len(native))
 	at := make([]int, 0, len(native))
 	for i := range native {
-		if errs[i] == nil && adopted[i] == nil {
+		if errs[i] == nil {
 			rest, at = append(rest, native[i]), append(at, i)
 		}
 	}
@@ -316,9 +297,6 @@ func (p *parking) settle(ctx context.Context, native []Settlement, adopted map[i
 				p.marks.settled(mark)
 			}
 			delete(p.held, native[i].Receipt)
-			if adopted[i] != nil {
-				p.adopter.ended(native[i].Receipt)
-			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ package backend
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/redrive/redrive"
@@ -58,6 +59,8 @@ type SourceOptions struct {
 	// Ordered keeps the order of messages of one key, also across retries, with a store that
 	// does. See Caps.Ordered for whether the source can.
 	Ordered bool
+	// Log gets what a source on Kafka or NATS reports. Defaults to slog.Default.
+	Log *slog.Logger
 }
 
 // OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP"
@@ -73,14 +76,14 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 	var err error
 	switch scheme {
 	case "kafka", "kafkas":
-		options := kafka.Options{Queue: o.Queue, Native: o.Native, Ordered: o.Ordered}
+		options := kafka.Options{Queue: o.Queue, Native: o.Native, Ordered: o.Ordered, Log: o.Log}
 		if kafka.Shared(address) {
 			s, err = kafka.OpenShare(ctx, address, options)
 		} else {
 			s, err = kafka.Open(ctx, address, options)
 		}
 	case "nats", "natss", "tls":
-		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native})
+		s, err = jetstream.Open(ctx, address, jetstream.Options{Queue: o.Queue, Native: o.Native, Log: o.Log})
 	case "rabbitmq", "rabbitmqs":
 		s, err = rabbitmq.Open(ctx, address, rabbitmq.Options{Queue: o.Queue, Native: o.Native})
 	case "redislist", "redislists":

@@ -37,9 +37,6 @@ func readKafkaConnect(n notes, l *Letter) {
 const (
 	share       = "__dlq.errors."
 	disposition = "_dlq.errors.disposition"
-
-	shareRejected  = "Offset rejected by client."
-	shareExhausted = "Offset delivery count exceeded the threshold."
 )
 
 var shareGroup = reader{

@@ -26,7 +26,7 @@ func (s *Server) openSources(ctx context.Context) error {
 			return fmt.Errorf("queue %s: source: %w", name, err)
 		}
 		src, err := openSource(ctx, address, backend.SourceOptions{Queue: name, Native: q.DeadLetters == config.DeadLettersNative,
-			Ordered: q.Order == "key"})
+			Ordered: q.Order == "key", Log: s.log})
 		if err != nil {
 			return fmt.Errorf("queue %s: %w", name, err)
 		}

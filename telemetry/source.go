@@ -24,6 +24,7 @@ var (
 	sourceUp         = desc("redrive_source_up", "1 if the source of the queue answered at this scrape.", "queue")
 	sourceLag        = desc("redrive_source_lag_messages", "Messages at the broker that no consumer of ours has taken.", "queue")
 	sourceMessages   = desc("redrive_source_messages", "Messages of the source in the hands of this process.", "queue", "state")
+	sourceOldest     = desc("redrive_source_oldest_unacked_age_seconds", "How long the message of the source has been in flight that has been so longest; 0 if none is.", "queue")
 	sourceDead       = desc("redrive_source_dead_letters", "Native dead letters at the broker.", "queue")
 	sourceReconnects = desc("redrive_source_reconnects_total", "How often the connection to the broker was made anew.", "queue")
 )
@@ -37,7 +38,7 @@ func NewSourceStats(by map[string]StatsSource) *SourceStats { return &SourceStat
 
 // Describe implements prometheus.Collector.
 func (s *SourceStats) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{sourceUp, sourceLag, sourceMessages, sourceDead, sourceReconnects} {
+	for _, d := range []*prometheus.Desc{sourceUp, sourceLag, sourceMessages, sourceOldest, sourceDead, sourceReconnects} {
 		ch <- d
 	}
 }
@@ -69,6 +70,9 @@ func collectSource(ctx context.Context, ch chan<- prometheus.Metric, queue strin
 	known(sourceMessages, stats.Buffered, queue, "buffered")
 	known(sourceMessages, stats.Unacked, queue, "unacked")
 	known(sourceMessages, stats.Uncommitted, queue, "uncommitted")
+	if stats.OldestUnacked != redrive.Unknown {
+		gauge(ch, sourceOldest, stats.OldestUnacked.Seconds(), queue)
+	}
 	known(sourceDead, stats.Dead, queue)
 	if stats.Reconnects != redrive.Unknown {
 		ch <- prometheus.MustNewConstMetric(sourceReconnects, prometheus.CounterValue, float64(stats.Reconnects), queue)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/telemetry"
@@ -21,8 +22,8 @@ func (s told) SourceStats(context.Context) (redrive.SourceStats, error) { return
 func TestSourceStats(t *testing.T) {
 	m := telemetry.New(telemetry.Options{})
 	m.Registry().MustRegister(telemetry.NewSourceStats(map[string]telemetry.StatsSource{
-		"orders": told{stats: redrive.SourceStats{Lag: 7, Buffered: 5, Unacked: 3, Uncommitted: 2, Dead: 1, Reconnects: 4}},
-		"mail":   told{stats: redrive.SourceStats{Lag: redrive.Unknown, Dead: redrive.Unknown, Uncommitted: redrive.Unknown}},
+		"orders": told{stats: redrive.SourceStats{Lag: 7, Buffered: 5, Unacked: 3, Uncommitted: 2, Dead: 1, Reconnects: 4, OldestUnacked: 90 * time.Second}},
+		"mail":   told{stats: redrive.SourceStats{Lag: redrive.Unknown, Dead: redrive.Unknown, Uncommitted: redrive.Unknown, OldestUnacked: redrive.Unknown}},
 		"sms":    told{err: errors.New("no broker")},
 	}))
 	text := scrape(t, m)
@@ -31,9 +32,9 @@ func TestSourceStats(t *testing.T) {
 		`redrive_source_messages{queue="orders",state="buffered"} 5`, `redrive_source_messages{queue="orders",state="unacked"} 3`,
 		`redrive_source_messages{queue="orders",state="uncommitted"} 2`, `redrive_source_dead_letters{queue="orders"} 1`,
 		`redrive_source_reconnects_total{queue="orders"} 4`, `redrive_source_messages{queue="mail",state="unacked"} 0`,
-		`redrive_source_up{queue="sms"} 0`,
+		`redrive_source_oldest_unacked_age_seconds{queue="orders"} 90`, `redrive_source_up{queue="sms"} 0`,
 	)
-	for _, none := range []string{`redrive_source_lag_messages{queue="mail"}`, `redrive_source_messages{queue="mail",state="uncommitted"}`, `redrive_source_messages{queue="sms"`} {
+	for _, none := range []string{`redrive_source_lag_messages{queue="mail"}`, `redrive_source_messages{queue="mail",state="uncommitted"}`, `redrive_source_messages{queue="sms"`, `redrive_source_oldest_unacked_age_seconds{queue="mail"}`} {
 		if strings.Contains(text, none) {
 			t.Errorf("what is not known is exported: %s", none)
 		}

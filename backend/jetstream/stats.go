@@ -9,7 +9,7 @@ import (
 // SourceStats tells how far the consumer is, and what this process holds. It asks the
 // server.
 func (s *Source) SourceStats(ctx context.Context) (redrive.SourceStats, error) {
-	stats := redrive.SourceStats{Lag: redrive.Unknown, Uncommitted: 0, Dead: redrive.Unknown, Reconnects: int64(s.nc.Stats().Reconnects)} //nolint:gosec // a count
+	stats := redrive.SourceStats{Lag: redrive.Unknown, Uncommitted: 0, Dead: redrive.Unknown, OldestUnacked: redrive.Unknown, Reconnects: int64(s.nc.Stats().Reconnects)} //nolint:gosec // a count
 	s.mu.Lock()
 	stats.Buffered, stats.Unacked = int64(len(s.buffer)), int64(s.inHand)
 	s.mu.Unlock()

@@ -64,15 +64,16 @@ func (s *Source) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.D
 		s.mu.Unlock()
 		return nil, &redrive.Error{Op: "claim", Queue: req.Queue, Err: err}
 	}
-	ds, emptied := m.claimLocked(req.Max, time.Now())
+	ds := m.claimLocked(req.Max, time.Now())
+	brake := len(ds) > 0 && m.brakedLocked()
 	s.mu.Unlock()
-	if emptied != nil {
-		m.client.ResumeFetchPartitions(emptied)
+	if brake {
+		m.brake()
 	}
 	return ds, nil
 }
 
-func (m *member) claimLocked(most int, now time.Time) (ds []redrive.Delivery, emptied map[string][]int32) {
+func (m *member) claimLocked(most int, now time.Time) (ds []redrive.Delivery) {
 	all := m.orderedLocked()
 	for i := 0; i < len(all) && len(ds) < most; i++ {
 		p := all[(m.turn+i)%len(all)]
@@ -83,11 +84,8 @@ func (m *member) claimLocked(most int, now time.Time) (ds []redrive.Delivery, em
 	m.turn++
 	if len(ds) > 0 {
 		m.s.wakePollLocked()
-		if m.retries {
-			emptied = m.emptiedLocked()
-		}
 	}
-	return ds, emptied
+	return ds
 }
 
 // orderedLocked returns the partitions in a fixed order.
@@ -168,4 +166,9 @@ func (s *Source) heldLocked(r *redrive.Receipt) (*partition, error) {
 		return nil, redrive.ErrLeaseLost
 	}
 	return p, nil
+}
+
+// receipt is that of a record in hand.
+func (s *Source) receipt(offset int64, p *partition, h *hand) redrive.Receipt {
+	return redrive.Receipt{Ref: redrive.Ref{Queue: s.o.Queue, ID: h.id}, Token: h.token, Position: position{p.epoch, offset}.String()}
 }

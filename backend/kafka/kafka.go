@@ -18,7 +18,8 @@
 // marked as perhaps handed out before, as many as another member can have had in hand,
 // so that the engine looks for the marks of one that crashed. While the oldest unfinished
 // record is 100,000 records behind, or 24,000 and the finished ones beyond it are in 900
-// pieces, its partition hands out no more. A native retry waits in the topic of the next
+// pieces, its partition hands out no more and is not fetched from; the others go on. Such a
+// record is logged. A native retry waits in the topic of the next
 // longer delay; it is never early by its writer's clock, and late only while more than
 // 1,000 wait in one partition of that topic. Dead letters in a topic cannot be found,
 // edited or redriven one by one until they are brought into a store.
@@ -34,6 +35,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,11 +48,8 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Defaults of [Options].
-const (
-	DefaultDrain = 5 * time.Second  // how long a revocation waits for what is in hand
-	DefaultHold  = 30 * time.Second // how long a record may hold the mark back
-)
+// DefaultDrain is how long a revocation waits for what is in hand.
+const DefaultDrain = 5 * time.Second
 
 // Bounds of what is fetched and not handed out yet.
 const (
@@ -77,14 +76,13 @@ type Options struct {
 	// Native keeps what failed at the brokers: retries in topics by their delay, dead
 	// letters in a topic. The address says in which, and how.
 	Native bool
-	// Hold is how long a record may hold the mark of its partition back before the store
-	// adopts it. Defaults to 30 s. With Native nothing is adopted.
-	Hold time.Duration
 	// Ordered hands a record out only when those before it that have its key are settled.
 	// The store must keep the queue's order by key, too: what failed waits there, and the
-	// records behind it follow it there. Not with Native. A record that holds its partition
-	// back is then adopted by a store only if it has no key.
+	// records behind it follow it there. Not with Native.
 	Ordered bool
+	// Log gets a line for each record that holds its partition back. Defaults to
+	// slog.Default.
+	Log *slog.Logger
 	// Client adds options of the client, such as TLS, SASL or a balancer. Optional.
 	Client []kgo.Opt
 }
@@ -102,9 +100,10 @@ type Source struct {
 	retry *member // of a group of its own, on the retry topics; nil unless native
 	mover *mover  // nil unless native by transactions
 
-	alive context.Context //nolint:containedctx // of the poll loops
-	stop  context.CancelFunc
-	once  sync.Once
+	alive    context.Context //nolint:containedctx // of the loops
+	stop     context.CancelFunc
+	once     sync.Once
+	watching sync.WaitGroup
 
 	ends ends
 
@@ -119,7 +118,7 @@ type Source struct {
 }
 
 var (
-	_ redrive.MarkedSource   = (*Source)(nil)
+	_ redrive.Source         = (*Source)(nil)
 	_ redrive.Sink           = (*Source)(nil)
 	_ redrive.DeadLetterSink = (*Source)(nil)
 )
@@ -155,8 +154,8 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 	if s.o.Ordered && s.o.Native {
 		return nil, openError(fmt.Errorf("order by key where retries stay at the brokers: %w", redrive.ErrUnsupported), "leave one of the two out")
 	}
-	if s.o.Hold == 0 {
-		s.o.Hold = DefaultHold
+	if s.o.Log == nil {
+		s.o.Log = slog.Default()
 	}
 	if err := redrive.CheckQueue(s.o.Queue); err != nil {
 		return nil, openError(err, "give the queue another name than the topic's")
@@ -195,6 +194,7 @@ func (s *Source) connect(ctx context.Context) (err error) {
 		m.polled = make(chan struct{})
 		go m.poll()
 	}
+	s.watching.Go(func() { watch(s.alive, s.reportSlow) })
 	return nil
 }
 
@@ -259,6 +259,7 @@ func (s *Source) Close() error {
 		s.changeLocked()
 		s.mu.Unlock()
 		s.stop()
+		s.watching.Wait()
 		for _, m := range s.members() {
 			m.close()
 		}

@@ -25,7 +25,8 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"OrderByKey":              orderByKey,
 	"RecordsOfOthers":         recordsOfOthers,
 	"SlowRecordHoldsNobody":   slowRecord,
-	"AdoptedWhileHandled":     adoptedWhileHandled,
+	"SlowRecordIsReported":    slowRecordIsReported,
+	"FullWindowPausesItsOwn":  fullWindow,
 	"RebalanceStorm":          func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.CooperativeStickyBalancer(), 6000, 5) },
 	"RebalanceStormEager":     func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.RangeBalancer(), 6000, 5) },
 	"TopicIsRead":             topicIsRead,
@@ -99,7 +100,7 @@ func outOfOrder(t *testing.T, c *cluster) {
 		}
 	}
 	stats, err := s.SourceStats(t.Context())
-	if want := (redrive.SourceStats{Lag: 197, Unacked: int64(len(open)), Uncommitted: 197 - int64(len(open)), Dead: redrive.Unknown, Reconnects: redrive.Unknown}); err != nil || stats != want {
+	if want := (redrive.SourceStats{Lag: 197, Unacked: int64(len(open)), Uncommitted: 197 - int64(len(open)), Dead: redrive.Unknown, Reconnects: redrive.Unknown, OldestUnacked: stats.OldestUnacked}); err != nil || stats != want || stats.OldestUnacked <= 0 {
 		t.Errorf("%+v, %v, want %+v", stats, err, want)
 	}
 	if err := s.Close(); err != nil {

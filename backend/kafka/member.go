@@ -18,6 +18,7 @@ type member struct {
 	client  *kgo.Client
 	polled  chan struct{} // closed when the poll loop has ended; nil: it was not begun
 
+	braking    sync.Mutex // pauses and resumes are carried out in the order of their decisions; before the source's
 	committing sync.Mutex // commits go out in the order of their marks
 	unsure     []*move    // of a transaction that may have been committed; under committing
 
@@ -67,9 +68,10 @@ func (m *member) close() {
 	m.client.CloseAllowingRebalance()
 }
 
-// poll fetches records as long as the source lives. Not polling is the only brake that
-// the topic needs: the client keeps the membership alive by itself. Of the retry topics
-// single partitions are held back, as their records wait for so long.
+// poll fetches records as long as the source lives. Not polling is the brake: the client
+// keeps the membership alive by itself. Single partitions are held back whose records wait
+// for long: those of retry topics, and one whose window is full, which must not hold up the
+// others.
 func (m *member) poll() {
 	defer close(m.polled)
 	s := m.s
@@ -88,12 +90,9 @@ func (m *member) poll() {
 			}
 		})
 		fetches.EachPartition(func(t kgo.FetchTopicPartition) { m.fetchedLocked(place{t.Topic, t.Partition}, t.Records) })
-		full := m.fullLocked()
 		s.changeLocked()
 		s.mu.Unlock()
-		if full != nil {
-			m.client.PauseFetchPartitions(full)
-		}
+		m.brake()
 	}
 }
 
@@ -101,8 +100,9 @@ func (m *member) poll() {
 func (m *member) awaitRoom() bool {
 	s := m.s
 	for {
+		m.brake()
 		s.mu.Lock()
-		room, changed := m.records < bufferRecords && m.bytes < bufferBytes, s.changed
+		room, changed := m.roomLocked(), s.changed
 		s.mu.Unlock()
 		if room {
 			return true
@@ -115,35 +115,73 @@ func (m *member) awaitRoom() bool {
 	}
 }
 
-// fullLocked returns the partitions of retry topics of which enough is buffered.
-func (m *member) fullLocked() (full map[string][]int32) {
-	if !m.retries {
-		return nil
-	}
-	for at, p := range m.partitions {
-		if !p.paused && len(p.buffer) >= retryRecords {
-			p.paused = true
-			if full == nil {
-				full = make(map[string][]int32)
-			}
-			full[at.topic] = append(full[at.topic], at.number)
+// roomLocked reports whether the buffer may grow. What waits in partitions that are paused
+// is not counted.
+func (m *member) roomLocked() bool {
+	records, bytes := m.records, m.bytes
+	for _, p := range m.partitions {
+		if p.paused {
+			records -= p.count
+			bytes -= p.bytes
 		}
 	}
-	return full
+	return records < bufferRecords && bytes < bufferBytes
 }
 
-// emptiedLocked returns the partitions that may be fetched from again.
-func (m *member) emptiedLocked() (emptied map[string][]int32) {
-	for at, p := range m.partitions {
-		if p.paused && len(p.buffer) < retryRecords/2 {
-			p.paused = false
-			if emptied == nil {
-				emptied = make(map[string][]int32)
-			}
-			emptied[at.topic] = append(emptied[at.topic], at.number)
+// brakedLocked reports whether a partition is paused.
+func (m *member) brakedLocked() bool {
+	for _, p := range m.partitions {
+		if p.paused {
+			return true
 		}
 	}
-	return emptied
+	return false
+}
+
+// brake pauses fetching of the partitions that are full, and resumes it where there is room
+// again. What it decides is carried out before another call decides.
+func (m *member) brake() {
+	m.braking.Lock()
+	defer m.braking.Unlock()
+	pause, resume := make(map[string][]int32), make(map[string][]int32)
+	m.s.mu.Lock()
+	for at, p := range m.partitions {
+		switch {
+		case !p.paused && p.fullLocked():
+			p.paused = true
+			pause[at.topic] = append(pause[at.topic], at.number)
+		case p.paused && p.hungryLocked():
+			p.paused = false
+			resume[at.topic] = append(resume[at.topic], at.number)
+		}
+	}
+	m.s.mu.Unlock()
+	if len(pause) > 0 {
+		m.client.PauseFetchPartitions(pause)
+	}
+	if len(resume) > 0 {
+		m.client.ResumeFetchPartitions(resume)
+	}
+}
+
+// release resumes fetching of partitions that were assigned: one that was paused when it was
+// taken away stays so.
+func (m *member) release(client *kgo.Client, all map[string][]int32) {
+	m.braking.Lock()
+	defer m.braking.Unlock()
+	resume := make(map[string][]int32, len(all))
+	m.s.mu.Lock()
+	for topic, numbers := range all {
+		for _, n := range numbers {
+			if p := m.partitions[place{topic, n}]; p != nil && !p.paused {
+				resume[topic] = append(resume[topic], n)
+			}
+		}
+	}
+	m.s.mu.Unlock()
+	if len(resume) > 0 {
+		client.ResumeFetchPartitions(resume)
+	}
 }
 
 // assigned is called before the committed offsets are fetched.
@@ -161,13 +199,11 @@ func (m *member) assigned(_ context.Context, client *kgo.Client, all map[string]
 			m.partitions[p.place], m.ordered, s.epochs[s.epoch] = p, nil, p
 		}
 	}
-	if m.retries { // else one that was held back when it was taken away stays so
-		again := make(map[string][]int32, len(all))
-		for topic, numbers := range all {
-			again[topic] = slices.Clone(numbers)
-		}
-		go client.ResumeFetchPartitions(again) // not under the locks of this callback
+	again := make(map[string][]int32, len(all))
+	for topic, numbers := range all {
+		again[topic] = slices.Clone(numbers)
 	}
+	go m.release(client, again) // not under the locks of this callback
 }
 
 // revoked gives what is in hand some time, then lets go of it.

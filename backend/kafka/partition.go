@@ -24,7 +24,9 @@ type partition struct {
 	old    int64          // below this another member may have handed records out
 	buffer []*kgo.Record  // to be handed out, by offset; those of retry topics by their time
 	due    []time.Time    // of the records of a retry topic
-	paused bool           // nothing more is fetched of a retry topic
+	paused bool           // nothing more is fetched of it
+	count  int            // fetched and not handed out
+	bytes  int64          // of them
 	hands  map[int64]hand // what is in hand, by offset
 	keys   *keys          // with order by key; else nil
 	ending bool           // it is being taken away
@@ -38,6 +40,8 @@ type hand struct {
 	id     string // of the message
 	since  time.Time
 	moved  bool // it was published to another topic, and its offset is still to be committed
+
+	reported bool // as slow
 }
 
 // offsets is called with the committed offsets, before records are fetched.
@@ -121,8 +125,7 @@ func (m *member) fetchedLocked(at place, records []*kgo.Record) {
 
 // bufferLocked gives a record its place in the buffer.
 func (p *partition) bufferLocked(r *kgo.Record) {
-	p.m.records++
-	p.m.bytes += size(r)
+	p.countLocked(r, 1)
 	p.placeLocked(r)
 }
 
@@ -154,9 +157,34 @@ func (p *partition) takeLocked() *kgo.Record {
 	if p.m.retries {
 		p.due = p.due[1:]
 	}
-	p.m.records--
-	p.m.bytes -= size(r)
+	p.countLocked(r, -1)
 	return r
+}
+
+// countLocked counts a record in or out of what is buffered.
+func (p *partition) countLocked(r *kgo.Record, n int) {
+	bytes := int64(n) * size(r)
+	p.count += n
+	p.bytes += bytes
+	p.m.records += n
+	p.m.bytes += bytes
+}
+
+// fullLocked reports whether fetching more of a partition would serve nothing: its window is
+// full, or enough of a retry topic is buffered.
+func (p *partition) fullLocked() bool {
+	if p.m.retries {
+		return len(p.buffer) >= retryRecords
+	}
+	return len(p.buffer) > 0 && !p.window.fits(p.buffer[0].Offset, len(p.hands))
+}
+
+// hungryLocked reports whether a partition that is paused may be fetched from again.
+func (p *partition) hungryLocked() bool {
+	if p.m.retries {
+		return len(p.buffer) < retryRecords/2
+	}
+	return !p.fullLocked()
 }
 
 // openLocked reports whether records may be handed out.

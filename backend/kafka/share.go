@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"sync"
 	"time"
@@ -35,8 +36,8 @@ const (
 // us and by the broker.
 //
 // Native limits. The broker ends a record by itself, in silence, after
-// group.share.delivery.count.limit (5) deliveries: those that are near to it are offered to
-// the store while they are in hand, see [Share.HoldingBack]. One refused acknowledgement
+// group.share.delivery.count.limit (5) deliveries: those that come
+// for one of the last times go on in the store instead, as suspects. One refused acknowledgement
 // refuses the others of its partition in the same call: their records come again when their
 // locks run out. A fetch that finds nothing delays acknowledgements by up to 100 ms. There
 // is no order by key, and no native retry or dead letter.
@@ -85,11 +86,12 @@ type sharedRecord struct {
 	since      time.Time // when it was handed out
 	receipt    redrive.Receipt
 	sent       bool // its last acknowledgement is on its way
+	reported   bool // as slow
 }
 
 var (
-	_ redrive.MarkedSource = (*Share)(nil)
-	_ redrive.Sink         = (*Share)(nil)
+	_ redrive.Source = (*Share)(nil)
+	_ redrive.Sink   = (*Share)(nil)
 )
 
 // Shared reports whether an address names a share group, so that [OpenShare] takes it.
@@ -118,8 +120,8 @@ func OpenShare(ctx context.Context, address string, o Options) (*Share, error) {
 	if o.Queue == "" {
 		o.Queue = t.topic
 	}
-	if o.Hold == 0 {
-		o.Hold = DefaultHold
+	if o.Log == nil {
+		o.Log = slog.Default()
 	}
 	if err := redrive.CheckQueue(o.Queue); err != nil {
 		return nil, openError(err, "give the queue another name than the topic's")
@@ -168,6 +170,7 @@ func (s *Share) connect(ctx context.Context) (err error) {
 	s.admin = kadm.NewClient(s.client)
 	s.loops.Go(s.poll)
 	s.loops.Go(s.keep)
+	s.loops.Go(func() { watch(s.alive, s.reportSlow) })
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,9 @@ func (s *Share) handLocked(it *sharedRecord, now time.Time) redrive.Delivery {
 	d := redrive.Delivery{Message: message(it.Record, s.o.Queue), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now, Lease: redrive.Never,
 		Suspect: it.deliveries > 1}
 	identify(&d, s.cluster, it.Record)
+	if s.lastLocked(it) {
+		d.Identity = redrive.IdentityNone // a suspect that is not looked up
+	}
 	it.since = now
 	it.receipt = redrive.Receipt{Ref: redrive.Ref{Queue: s.o.Queue, ID: d.ID}, Token: s.token, Position: it.at.String()}
 	d.Receipt = it.receipt
@@ -114,26 +118,35 @@ func (s *Share) readAt(text string) (at sharedAt, ok bool) {
 	return at, err == nil
 }
 
-// Records that the store adopts while they are in hand.
-const (
-	shareMargin = 2    // deliveries before the broker's last one
-	shareAhead  = 1000 // records beyond one in hand: the broker locks 2000 of a partition
-)
+// shareMargin is how many deliveries before the broker's last one a record goes on in the store.
+const shareMargin = 2
 
-// HoldingBack implements redrive.MarkedSource: the records that the broker would end by
-// itself after a few deliveries more, and those in hand for [Options.Hold] that others of their
-// partition are far ahead of, so that the broker would soon hand out no more of it.
-func (s *Share) HoldingBack() []redrive.Receipt {
-	now := time.Now()
+// lastLocked reports whether the broker would end a record by itself, in silence, after a few
+// deliveries more.
+func (s *Share) lastLocked(it *sharedRecord) bool {
+	return s.limit > 0 && it.deliveries >= max(s.limit-shareMargin, 2)
+}
+
+// shareAhead is how many records beyond one in hand are reported: the broker locks 2000 of a
+// partition, and hands out no more of it.
+const shareAhead = 1000
+
+// reportSlow reports each record once that is in flight for slowAfter while many newer ones of
+// its partition came.
+func (s *Share) reportSlow(now time.Time) {
+	var slow []slowReport
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	var held []redrive.Receipt
 	for _, it := range s.hands {
-		last := s.limit > 0 && it.deliveries >= max(s.limit-shareMargin, 2)
-		far := s.newest[it.at.place]-it.at.offset > shareAhead && now.Sub(it.since) >= s.o.Hold
-		if !it.sent && (last || far) {
-			held = append(held, it.receipt)
+		r := slowReport{place: it.at.place, offset: it.at.offset, id: it.receipt.ID, inFlight: now.Sub(it.since), above: s.newest[it.at.place] - it.at.offset}
+		if !it.sent && !it.reported && r.above > shareAhead && r.inFlight >= slowAfter {
+			it.reported = true
+			slow = append(slow, r)
 		}
 	}
-	return held
+	s.mu.Unlock()
+	for _, r := range slow {
+		s.o.Log.LogAttrs(s.alive, slog.LevelWarn, "a slow record may keep the broker from handing out more of its partition", slog.String("queue", s.o.Queue),
+			slog.String("topic", r.topic), slog.Int("partition", int(r.number)), slog.Int64("offset", r.offset), slog.String("id", r.id),
+			slog.Duration("in_flight", r.inFlight), slog.Int64("newer_records", r.above))
+	}
 }

@@ -145,7 +145,7 @@ func (s *Share) begins(ctx context.Context) redrive.Verdict {
 
 func (s *Share) limited(ctx context.Context) redrive.Verdict {
 	v := redrive.Verdict{Level: redrive.LevelWarn, Setting: shareLimit, Promise: "a record is ended in silence after as many deliveries without an end, such as those to processes that were killed before they began it",
-		Hint: "raise it to 10; the store takes what is in hand at the last deliveries"}
+		Hint: "raise it to 10; the store takes what comes for one of the last times"}
 	var err error
 	if v.Value, err = limitOf(ctx, s.client); err != nil {
 		v.Value = err.Error()
@@ -166,5 +166,10 @@ func (s *Share) renewed() redrive.Verdict {
 func (s *Share) SourceStats(context.Context) (redrive.SourceStats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return redrive.SourceStats{Lag: redrive.Unknown, Buffered: int64(len(s.buffer)), Unacked: int64(len(s.hands)), Dead: redrive.Unknown, Reconnects: redrive.Unknown}, nil
+	stats := redrive.SourceStats{Lag: redrive.Unknown, Buffered: int64(len(s.buffer)), Unacked: int64(len(s.hands)), Dead: redrive.Unknown, Reconnects: redrive.Unknown}
+	now := time.Now()
+	for _, it := range s.hands {
+		stats.OldestUnacked = max(stats.OldestUnacked, now.Sub(it.since))
+	}
+	return stats, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/kafkatest"
 )
@@ -56,7 +57,8 @@ func TestShare(t *testing.T) {
 		"ReleasedComesAgain":       releasedComesAgain,
 		"LocksAreRenewed":          locksAreRenewed,
 		"ALateSettlementIsRefused": lateSettlement,
-		"TheLastDeliveryIsOffered": lastDeliveryIsOffered,
+		"LastDeliveriesAreStored":  lastDeliveries,
+		"SlowIsReported":           slowShareIsReported,
 		"Probe":                    shareProbe,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,22 +208,37 @@ func lateSettlement(t *testing.T, c *cluster) {
 	settled(t, other, redrive.OutcomeDone, again)
 }
 
-// lastDeliveryIsOffered hands a record out until the broker would soon end it.
-func lastDeliveryIsOffered(t *testing.T, c *cluster) {
-	s := join(t, c.shared(t, 1))
+// lastDeliveries hands a record out until the broker would soon end it: then it goes on in the
+// store, before a handler has it.
+func lastDeliveries(t *testing.T, c *cluster) {
+	address := c.shared(t, 1)
+	s := join(t, address)
 	brokertest.Publish(t, s, 1)
 	for range s.limit - shareMargin - 1 {
 		d := claimed(t, s, 1)[0]
-		if held := s.HoldingBack(); len(held) != 0 {
-			t.Fatalf("offered too early: %v", held)
+		if d.Identity == redrive.IdentityNone {
+			t.Fatal("it goes to the store too early")
 		}
 		settled(t, s, redrive.OutcomeRelease, d)
 	}
-	d := claimed(t, s, 1)[0]
-	if held := s.HoldingBack(); len(held) != 1 || held[0] != d.Receipt {
-		t.Errorf("offered: %v, want %v", held, d.Receipt)
+	store := memory.New()
+	handled := make(chan redrive.Delivery, 1)
+	stop := brokertest.Consume(t, store, 0, func(_ context.Context, d *redrive.Delivery) error {
+		counts, err := store.Counts(t.Context(), brokertest.Queue)
+		if err != nil || counts[0].Leased != 1 || counts[0].Books.Parked != 1 {
+			t.Errorf("while it is handled the store has %+v, %v", counts, err)
+		}
+		handled <- *d
+		return nil
+	}, redrive.QueueOptions{Sources: []redrive.Source{s}})
+	if d := <-handled; d.ID != "m0" || !d.Suspect || string(d.Body) != `{"n":0}` {
+		t.Errorf("%+v", d)
 	}
-	settled(t, s, redrive.OutcomeDone, d)
+	stop()
+	brokertest.Publish(t, s, 2)
+	if next := claimed(t, s, 2); next[0].Suspect || next[1].Suspect {
+		t.Error("the broker has it still")
+	}
 }
 
 func shareProbe(t *testing.T, c *cluster) {

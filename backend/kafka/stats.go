@@ -38,12 +38,14 @@ func (s *Source) SourceStats(ctx context.Context) (redrive.SourceStats, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	for _, p := range s.epochs {
 		stats.Buffered += int64(len(p.buffer) + p.behindLocked())
 		stats.Unacked += int64(len(p.hands))
-		for _, r := range p.window.ranges {
-			stats.Uncommitted += r.to - r.from
+		for _, h := range p.hands {
+			stats.OldestUnacked = max(stats.OldestUnacked, now.Sub(h.since))
 		}
+		stats.Uncommitted += p.window.above()
 		if end, ok := s.ends.of[p.place]; ok && (p.next >= 0 || p.known) {
 			stats.Lag += max(end-p.window.mark, 0)
 		}

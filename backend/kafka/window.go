@@ -96,6 +96,14 @@ func (w *window) ahead() int64 {
 	return w.ranges[len(w.ranges)-1].to - w.mark
 }
 
+// above counts what is finished beyond the mark.
+func (w *window) above() (n int64) {
+	for _, r := range w.ranges {
+		n += r.to - r.from
+	}
+	return n
+}
+
 // nearlyFull reports that a tenth more would not be handed out.
 func (w *window) nearlyFull(inHand int) bool {
 	return !w.fits(w.mark+w.ahead()*10/9, inHand+len(w.ranges)/9)

@@ -208,7 +208,7 @@ func readPosition(text string) (p position, ok bool) {
 // SourceStats tells what is known of the queue, for metrics.
 func (s *Source) SourceStats(ctx context.Context) (redrive.SourceStats, error) {
 	s.mu.Lock()
-	stats := redrive.SourceStats{Lag: redrive.Unknown, Dead: redrive.Unknown, Unacked: int64(len(s.hands)), Reconnects: max(s.connects-1, 0)}
+	stats := redrive.SourceStats{Lag: redrive.Unknown, Dead: redrive.Unknown, Unacked: int64(len(s.hands)), OldestUnacked: redrive.Unknown, Reconnects: max(s.connects-1, 0)}
 	for _, b := range s.buffer {
 		stats.Buffered += int64(len(b))
 	}

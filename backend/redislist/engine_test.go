@@ -369,7 +369,7 @@ func TestSourceStats(t *testing.T) {
 		t.Helper()
 		got, err := s.SourceStats(ctx)
 		noErr(t, err)
-		if want := (redrive.SourceStats{Lag: lag, Unacked: unacked, Dead: dead, Reconnects: redrive.Unknown}); got != want {
+		if want := (redrive.SourceStats{Lag: lag, Unacked: unacked, Dead: dead, Reconnects: redrive.Unknown, OldestUnacked: redrive.Unknown}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}

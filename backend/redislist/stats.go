@@ -12,7 +12,7 @@ import (
 // what this process itself was handed out and has not settled. A message whose handler
 // never settles it stays in that number until the source is closed.
 func (s *Source) SourceStats(ctx context.Context) (redrive.SourceStats, error) {
-	stats := redrive.SourceStats{Unacked: s.held.count(), Reconnects: redrive.Unknown}
+	stats := redrive.SourceStats{Unacked: s.held.count(), Reconnects: redrive.Unknown, OldestUnacked: redrive.Unknown}
 	if err := s.enter(ctx); err != nil {
 		return stats, err
 	}
