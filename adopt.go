@@ -46,7 +46,7 @@ func Adopt(ctx context.Context, src Source, store Store, queue string, o AdoptOp
 		if o.Limit > 0 {
 			size = min(size, o.Limit-n)
 		}
-		batch, again, err := adoptClaim(ctx, src, ClaimRequest{Queue: queue, Max: atMost(size, src.Caps()), Lease: adoptLease, Instance: instance}, seen)
+		batch, again, err := adoptClaim(ctx, src, ClaimRequest{Queue: queue, Max: src.Caps().Most(size), Lease: adoptLease, Instance: instance}, seen)
 		if err != nil {
 			return adopted, &Error{Op: "adopt", Queue: queue, Err: err}
 		}
@@ -76,7 +76,7 @@ func Adopt(ctx context.Context, src Source, store Store, queue string, o AdoptOp
 // adoptClaim claims from the first lane that has something. It reports whether a
 // message came a second time, which ends a copy.
 func adoptClaim(ctx context.Context, src Source, req ClaimRequest, seen map[Ref]struct{}) (batch []Delivery, again bool, err error) {
-	for lane := range LaneFresh + lanes {
+	for lane := range LaneFresh + Lane(Lanes) {
 		req.Lane = lane
 		batch, err = src.Claim(ctx, req)
 		if err != nil || len(batch) > 0 {

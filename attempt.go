@@ -91,7 +91,7 @@ func (a *attempt) Err() error {
 
 // Value implements context.Context.
 func (a *attempt) Value(key any) any {
-	if _, ok := key.(attemptKey); ok {
+	if _, ok := key.(AttemptKey); ok {
 		return a
 	}
 	a.mu.Lock()

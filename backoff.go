@@ -3,6 +3,8 @@ package redrive
 import (
 	"math"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Backoff is the delay before the next attempt after a number of failures (from 1).
@@ -46,14 +48,14 @@ const (
 var jitterNames = []string{"full", "none", "equal", "plus-minus", "plus-minus-inside"}
 
 // String returns the jitter in lower case.
-func (j Jitter) String() string { return enumName(jitterNames, j) }
+func (j Jitter) String() string { return text.Enum(jitterNames, j) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (j Jitter) MarshalText() ([]byte, error) { return []byte(j.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (j *Jitter) UnmarshalText(b []byte) (err error) {
-	*j, err = parseEnum[Jitter](jitterNames, string(b), "jitter")
+	*j, err = text.ParseEnum[Jitter](ErrInvalid, jitterNames, string(b), "jitter")
 	return err
 }
 
@@ -69,8 +71,8 @@ type Exponential struct {
 
 // Delay implements Backoff.
 func (e Exponential) Delay(failures int, random func() float64) time.Duration {
-	base := float64(positive(e.Base, DefaultBackoffBase))
-	limit := float64(positive(e.Max, DefaultBackoffMax))
+	base := float64(text.Positive(e.Base, DefaultBackoffBase))
+	limit := float64(text.Positive(e.Max, DefaultBackoffMax))
 	spread := float64(e.Spread)
 	if e.Spread <= 0 {
 		spread = base
@@ -83,15 +85,15 @@ func (e Exponential) Delay(failures int, random func() float64) time.Duration {
 	capped := min(limit, base*math.Pow(multiplier, n-1))
 	switch e.Jitter {
 	case JitterNone:
-		return duration(capped)
+		return text.Duration(capped)
 	case JitterEqual:
-		return duration(capped/2 + capped/2*random())
+		return text.Duration(capped/2 + capped/2*random())
 	case JitterPlusMinus:
-		return duration(capped + spread*(2*random()-1))
+		return text.Duration(capped + spread*(2*random()-1))
 	case JitterPlusMinusInside:
-		return duration(min(limit, base*math.Pow(multiplier, n)+spread*(2*random()-1)))
+		return text.Duration(min(limit, base*math.Pow(multiplier, n)+spread*(2*random()-1)))
 	default:
-		return duration(capped * random())
+		return text.Duration(capped * random())
 	}
 }
 
@@ -108,13 +110,13 @@ const decorrelatedSteps = 100
 // Delay implements Backoff. As nothing is kept between attempts, it plays the chain
 // from the first failure each time.
 func (d Decorrelated) Delay(failures int, random func() float64) time.Duration {
-	base := float64(positive(d.Base, DefaultBackoffBase))
-	limit := float64(positive(d.Max, DefaultBackoffMax))
+	base := float64(text.Positive(d.Base, DefaultBackoffBase))
+	limit := float64(text.Positive(d.Max, DefaultBackoffMax))
 	delay := base
 	for range min(max(failures, 1), decorrelatedSteps) {
 		delay = min(limit, base+(3*delay-base)*random())
 	}
-	return duration(delay)
+	return text.Duration(delay)
 }
 
 // Fixed is the same delay each time.
@@ -133,23 +135,4 @@ func (s Schedule) Delay(failures int, random func() float64) time.Duration {
 		return DefaultBackoff.Delay(failures, random)
 	}
 	return max(s[min(max(failures, 1), len(s))-1], 0)
-}
-
-func positive(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
-}
-
-// duration converts nanoseconds, which may be negative or beyond what a Duration
-// holds.
-func duration(ns float64) time.Duration {
-	switch {
-	case !(ns > 0): // NaN too
-		return 0
-	case ns >= math.MaxInt64:
-		return math.MaxInt64
-	}
-	return time.Duration(ns)
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // BreakerOptions tunes the breaker of a queue: it tells an outage of the target from
@@ -24,9 +26,9 @@ type BreakerOptions struct {
 const maxBreakerMessages = 256
 
 func (o BreakerOptions) withDefaults() BreakerOptions {
-	o.Window = positive(o.Window, 10*time.Second)
-	o.ProbeMin = positive(o.ProbeMin, time.Second)
-	o.ProbeMax = max(positive(o.ProbeMax, 30*time.Second), o.ProbeMin)
+	o.Window = text.Positive(o.Window, 10*time.Second)
+	o.ProbeMin = text.Positive(o.ProbeMin, time.Second)
+	o.ProbeMax = max(text.Positive(o.ProbeMax, 30*time.Second), o.ProbeMin)
 	for _, n := range []struct {
 		v         *int
 		otherwise int

@@ -65,7 +65,7 @@ func (c *consumer) chooseLocked(f *feed, o *consumerConfig, refused LaneSet) (la
 		return 0, 0, false
 	}
 	weights := 0
-	for l := range LaneFresh + lanes {
+	for l := range LaneFresh + Lane(Lanes) {
 		if !f.lanes.Has(l) || refused.Has(l) {
 			continue
 		}
@@ -78,7 +78,7 @@ func (c *consumer) chooseLocked(f *feed, o *consumerConfig, refused LaneSet) (la
 		return 0, 0, false
 	}
 	n = max((free*laneWeight[lane]+weights-1)/weights, 1)
-	return lane, atMost(n, f.caps), true
+	return lane, f.caps.Most(n), true
 }
 
 // claim claims from one lane and starts what it got. It reports false if the source
@@ -155,7 +155,7 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 	}
 	c.timerLocked(c.expireAt)
 	c.mu.Unlock()
-	batch := atMost(expireBatch, f.caps)
+	batch := f.caps.Most(expireBatch)
 	if !due || !c.e.solo.enter(c, batch) {
 		return
 	}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Class is what a failure means for its message.
@@ -23,7 +25,7 @@ const (
 var classNames = []string{"", "transient", "permanent", "release", "repeat"}
 
 // String returns the class in lower case.
-func (c Class) String() string { return enumName(classNames, c) }
+func (c Class) String() string { return text.Enum(classNames, c) }
 
 // Classification is what a classifier makes of an error.
 type Classification struct {
@@ -178,8 +180,8 @@ func ErrorTypes(err error) []string {
 		switch name {
 		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError", "*redrive.verbError", "*redrive.pulledStatus":
 		default:
-			if far, ok := err.(*pulledError); ok { //nolint:errorlint // this walks the chain itself
-				return append(names, far.types()...)
+			if far, ok := err.(interface{ ErrorTypes() []string }); ok { //nolint:errorlint // this walks the chain itself
+				return append(names, far.ErrorTypes()...)
 			}
 			names = append(names, name)
 		}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // unhandledDelay is how long a message of a kind that nobody handles is put off.
@@ -119,7 +121,7 @@ type CrashError struct{ Crashes int }
 
 // Error says how often.
 func (e *CrashError) Error() string {
-	return "the process died " + plural(e.Crashes, "time") + " while this message was alone in it"
+	return "the process died " + text.Plural(e.Crashes, "time") + " while this message was alone in it"
 }
 
 func randomShare() float64 { return rand.Float64() }

@@ -5,8 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Lane is the share of a queue's slots that a message competes for.
@@ -24,14 +25,14 @@ const (
 const Lanes = int(lanes)
 
 // String returns "fresh", "retry" or "redrive".
-func (l Lane) String() string { return enumName(laneNames[:], l) }
+func (l Lane) String() string { return text.Enum(laneNames[:], l) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (l Lane) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (l *Lane) UnmarshalText(b []byte) (err error) {
-	*l, err = parseEnum[Lane](laneNames[:], string(b), "lane")
+	*l, err = text.ParseEnum[Lane](ErrInvalid, laneNames[:], string(b), "lane")
 	return err
 }
 
@@ -90,6 +91,16 @@ type Delivery struct {
 	Receipt Receipt
 }
 
+// Identity is how a source names its messages across redeliveries.
+type Identity uint8
+
+// The identities.
+const (
+	IdentityMessage  Identity = iota + 1 // the message carries its publisher's id
+	IdentityPosition                     // a position in a log names it
+	IdentityNone                         // nothing does; a parked copy may be doubled
+)
+
 // Receipt proves a claim. It may be carried to another process as text. Token and
 // Position together differ from those of every other claim of the message, also if a
 // claim was undone by a loss of power.
@@ -133,31 +144,6 @@ func (r *Receipt) UnmarshalText(text []byte) error {
 	}
 	r.Token = token
 	return nil
-}
-
-// enumName returns the name of an enumeration's value, or a number for one that
-// has none.
-func enumName[T ~uint8](names []string, v T) string {
-	if int(v) < len(names) {
-		return names[v]
-	}
-	return fmt.Sprintf("%T(%d)", v, v)
-}
-
-// parseEnum is the reverse of enumName.
-func parseEnum[T ~uint8](names []string, s, what string) (T, error) {
-	for i, n := range names {
-		if n == s {
-			return T(i), nil
-		}
-	}
-	var known []string
-	for _, n := range names {
-		if n != "" {
-			known = append(known, n)
-		}
-	}
-	return 0, fmt.Errorf("%w %s %q: use one of %s", ErrInvalid, what, s, strings.Join(known, ", "))
 }
 
 // errNoReason is returned for a dead letter without a reason.

@@ -8,10 +8,11 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // releaseGrace is how long a cancelled handler has to return before its message is
@@ -207,7 +208,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.workers.Wait()
 	e.unmark()
 	if n := e.undurable.Load(); n > 0 {
-		return &Error{Op: "shutdown", Err: fmt.Errorf("%s did not become durable", plural(int(n), "settlement")), Hint: "their messages will be delivered again"}
+		return &Error{Op: "shutdown", Err: fmt.Errorf("%s did not become durable", text.Plural(int(n), "settlement")), Hint: "their messages will be delivered again"}
 	}
 	return nil
 }
@@ -381,12 +382,4 @@ func Consume(ctx context.Context, store Store, queue string, h Handler, o ...Que
 		return err
 	}
 	return e.Run(ctx)
-}
-
-// plural is "1 time" or "2 times".
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }

@@ -22,8 +22,8 @@ type EngineOptions struct {
 	Service, Version, Environment string
 	// Extractor adds to the metadata of failures. Optional.
 	Extractor Extractor
-	// Watermarks refuses what handlers emit into queues above their limit. Optional.
-	Watermarks *Watermarks
+	// Backlog refuses what handlers emit into queues above their limit. Optional.
+	Backlog Backlog
 }
 
 // QueueOptions configures how one queue is consumed. Every field has a default.
@@ -60,3 +60,10 @@ const (
 	DefaultLease       = 30 * time.Second
 	minLease           = time.Second
 )
+
+// Backlog knows how full queues are; [Watermarks] is one.
+type Backlog interface {
+	// Level says how full a queue is, and when to try again if it is [LevelRefused].
+	// It is safe for concurrent use.
+	Level(queue string) (level Level, retryAfter time.Duration)
+}

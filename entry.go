@@ -1,6 +1,10 @@
 package redrive
 
-import "time"
+import (
+	"time"
+
+	"github.com/redrive/redrive/internal/text"
+)
 
 // State is where a message stands in its store.
 type State uint8
@@ -16,14 +20,14 @@ const (
 var stateNames = []string{"", "waiting", "leased", "blocked", "dead"}
 
 // String returns the state in lower case.
-func (s State) String() string { return enumName(stateNames, s) }
+func (s State) String() string { return text.Enum(stateNames, s) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *State) UnmarshalText(b []byte) (err error) {
-	*s, err = parseEnum[State](stateNames, string(b), "state")
+	*s, err = text.ParseEnum[State](ErrInvalid, stateNames, string(b), "state")
 	return err
 }
 

@@ -2,6 +2,7 @@ package redrive
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -105,3 +106,12 @@ func FirstError(errs []error) error {
 	}
 	return nil
 }
+
+// PanicError is a panic of a handler, as the error of its attempt.
+type PanicError struct {
+	Value any
+	Stack string
+}
+
+// Error shows the value that was panicked with.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }

@@ -57,7 +57,7 @@ func (c *consumer) tick() {
 		c.giveUp(a)
 	}
 	for f, list := range due {
-		for part := range slices.Chunk(list, atMost(len(list), f.caps)) {
+		for part := range slices.Chunk(list, f.caps.Most(len(list))) {
 			c.extend(f, part, o.Lease, now)
 		}
 	}

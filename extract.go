@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // identity is what all failures of a process have in common.
@@ -67,6 +69,12 @@ func buildVersion() string {
 		}
 	}
 	return info.Main.Version
+}
+
+// Extractor adds to the metadata of a failure before it is settled: details of the
+// error, a customer's number, the configuration in force. It must not keep f.
+type Extractor interface {
+	Extract(ctx context.Context, d *Delivery, err error, f *Failure)
 }
 
 // failure tells the story of one failed attempt: what is known of the process, the
@@ -144,7 +152,7 @@ func errorDetails(err error) map[string]string {
 // queue, id and generation, so that all its attempts share it.
 func TraceID(m *Message) string {
 	if parent, ok := m.Headers.Get("traceparent"); ok && len(parent) >= 55 && parent[2] == '-' && parent[35] == '-' {
-		if id := parent[3:35]; isHex(id) && strings.Trim(id, "0") != "" {
+		if id := parent[3:35]; text.IsHex(id) && strings.Trim(id, "0") != "" {
 			return strings.ToLower(id)
 		}
 	}

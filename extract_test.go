@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 type brokenError struct{ detail string }
@@ -133,7 +135,7 @@ func TestTraceID(t *testing.T) {
 		return TraceID(&m)
 	}
 	derived := TraceID(&Message{ID: "m1", Queue: "q"})
-	if len(derived) != 32 || !isHex(derived) {
+	if len(derived) != 32 || !text.IsHex(derived) {
 		t.Fatalf("derived: %q", derived)
 	}
 	for _, c := range []struct{ parent, want string }{

@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Bounds of what a failure keeps, in bytes. What is longer is cut in the middle,
@@ -100,7 +100,7 @@ func DecodeFailure(b []byte) *Failure {
 	}
 	f := new(Failure)
 	if err := json.Unmarshal(b, f); err != nil {
-		return &Failure{Types: []string{"redrive.undecodableFailure"}, Message: cleanText(string(b), maxFailureMessage)}
+		return &Failure{Types: []string{"redrive.undecodableFailure"}, Message: text.Clean(string(b), maxFailureMessage)}
 	}
 	return f
 }
@@ -109,17 +109,17 @@ func DecodeFailure(b []byte) *Failure {
 // place. The engine calls it before it settles; whoever makes a Failure otherwise
 // calls it too.
 func (f *Failure) Clean() {
-	f.Message = cleanText(f.Message, maxFailureMessage)
-	f.Stack = cleanText(f.Stack, maxFailureStack)
+	f.Message = text.Clean(f.Message, maxFailureMessage)
+	f.Stack = text.Clean(f.Stack, maxFailureStack)
 	if len(f.Types) > maxErrorTypes {
 		f.Types = f.Types[:maxErrorTypes]
 	}
 	for i := range f.Types {
-		f.Types[i] = cleanText(f.Types[i], 256)
+		f.Types[i] = text.Clean(f.Types[i], 256)
 	}
 	for _, s := range []*string{&f.Host, &f.IP, &f.Service, &f.Version, &f.Env, &f.TraceID, &f.Signature,
 		&f.Config.Target, &f.Config.Policy} {
-		*s = cleanText(*s, 512)
+		*s = text.Clean(*s, 512)
 	}
 	f.Details = cleanDetails(f.Details)
 }
@@ -134,31 +134,7 @@ func cleanDetails(details map[string]string) map[string]string {
 		if len(clean) == maxFailureDetails {
 			break
 		}
-		clean[cleanText(k, 128)] = cleanText(details[k], maxFailureDetail)
+		clean[text.Clean(k, 128)] = text.Clean(details[k], maxFailureDetail)
 	}
 	return clean
-}
-
-// cleanText makes s valid UTF-8 without NUL and at most limit bytes, cut in the
-// middle.
-func cleanText(s string, limit int) string {
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	if strings.IndexByte(s, 0) >= 0 {
-		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
-	}
-	if len(s) <= limit {
-		return s
-	}
-	const gap = " … "
-	head := (limit - len(gap)) * 2 / 3
-	tail := len(s) - (limit - len(gap) - head)
-	for head > 0 && !utf8.RuneStart(s[head]) {
-		head--
-	}
-	for tail < len(s) && !utf8.RuneStart(s[tail]) {
-		tail++
-	}
-	return s[:head] + gap + s[tail:]
 }

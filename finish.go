@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // finish is called when a handler has returned.
@@ -115,28 +117,28 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 
 // obeyPause pauses what the handler's error says.
 func (c *consumer) obeyPause(a *attempt, err error) {
-	var v *verbError
-	if !errors.As(err, &v) || !v.pause {
+	d, ok := PauseOf(err)
+	if !ok {
 		return
 	}
 	target := c.options().Target
 	if target == "" {
 		target = a.d.Kind
 	}
-	c.pause(target, v.Error(), v.after)
+	c.pause(target, err.Error(), d)
 }
 
 func (c *consumer) logEnd(a *attempt, err error, now time.Time) {
-	level, text := slog.LevelDebug, "done"
+	level, what := slog.LevelDebug, "done"
 	switch a.settle.Outcome {
 	case OutcomeRetry:
-		level, text = slog.LevelInfo, "attempt failed"
+		level, what = slog.LevelInfo, "attempt failed"
 	case OutcomeRelease:
-		level, text = slog.LevelDebug, "released"
+		level, what = slog.LevelDebug, "released"
 	case OutcomeDead:
-		level, text = slog.LevelWarn, "dead"
+		level, what = slog.LevelWarn, "dead"
 	case OutcomeDrop:
-		level, text = slog.LevelInfo, "dropped"
+		level, what = slog.LevelInfo, "dropped"
 	}
 	if !c.e.log.Enabled(a.base, level) {
 		return
@@ -149,11 +151,11 @@ func (c *consumer) logEnd(a *attempt, err error, now time.Time) {
 		attrs = append(attrs, slog.String("reason", a.settle.Reason.String()))
 	}
 	if err != nil {
-		attrs = append(attrs, slog.String("error", cleanText(err.Error(), 512)))
+		attrs = append(attrs, slog.String("error", text.Clean(err.Error(), 512)))
 	} else if a.settle.Failure != nil {
 		attrs = append(attrs, slog.String("error", a.settle.Failure.Message))
 	}
-	c.e.log.LogAttrs(a.base, level, text, attrs...)
+	c.e.log.LogAttrs(a.base, level, what, attrs...)
 }
 
 // failure builds the story of a failed attempt.

@@ -87,6 +87,16 @@ func Disable(err error) error {
 	return &verbError{err: err, class: ClassPermanent, reason: ReasonDisabled, pause: true}
 }
 
+// PauseOf returns for how long an error asks to pause the target ([Pause], [Disable]; 0:
+// until it is resumed), and whether it does.
+func PauseOf(err error) (time.Duration, bool) {
+	var v *verbError
+	if errors.As(err, &v) && v.pause {
+		return v.after, true
+	}
+	return 0, false
+}
+
 // RepeatAfter ends this generation of the message as done, and makes the same id
 // due again in d: a recurring message.
 func RepeatAfter(d time.Duration) error {

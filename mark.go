@@ -3,6 +3,8 @@ package redrive
 import (
 	"math"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // usage is a number of messages and their size.
@@ -153,10 +155,10 @@ func (m *mark) retryAfter(l Limits) time.Duration {
 	}
 	var wait time.Duration
 	if l.Age > 0 {
-		wait = m.read.age - duration(soft*float64(l.Age))
+		wait = m.read.age - text.Duration(soft*float64(l.Age))
 	}
 	if excess > 0 {
-		wait = max(wait, duration(excess/m.rate*float64(time.Second))) // a rate of 0 makes it endless
+		wait = max(wait, text.Duration(excess/m.rate*float64(time.Second))) // a rate of 0 makes it endless
 	}
 	return min(max(wait, minRetryAfter), maxRetryAfter)
 }

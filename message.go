@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"time"
-	"unicode/utf8"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Limits that every backend can hold. The gateway may be configured lower.
@@ -105,11 +106,11 @@ func (m *Message) Validate() error {
 		}
 	}
 	switch {
-	case len(m.Kind) > MaxKindLength || !printable(m.Kind):
+	case len(m.Kind) > MaxKindLength || !text.Printable(m.Kind):
 		return invalid(fmt.Sprintf("kind of %d bytes", len(m.Kind)), "a kind is at most 128 bytes of printable UTF-8")
-	case len(m.Key) > MaxKeyLength || !printable(m.Key):
+	case len(m.Key) > MaxKeyLength || !text.Printable(m.Key):
 		return invalid(fmt.Sprintf("key of %d bytes", len(m.Key)), "a key is at most 256 bytes of printable UTF-8")
-	case len(m.ReplyTo) > MaxKeyLength || !printable(m.ReplyTo):
+	case len(m.ReplyTo) > MaxKeyLength || !text.Printable(m.ReplyTo):
 		return invalid("reply-to", "name a queue, or session:NAME")
 	case len(m.Body) > MaxBodySize:
 		return invalid(fmt.Sprintf("body of %d bytes", len(m.Body)), fmt.Sprintf("a body is at most %d bytes; keep large data elsewhere and send a reference", MaxBodySize))
@@ -121,7 +122,7 @@ func (m *Message) Validate() error {
 		return invalid(fmt.Sprintf("delay of %s", m.Delay), "a delay is zero or more")
 	}
 	for _, h := range m.Headers {
-		if h.Name == "" || len(h.Name) > MaxKindLength || !printable(h.Name) {
+		if h.Name == "" || len(h.Name) > MaxKindLength || !text.Printable(h.Name) {
 			return invalid(fmt.Sprintf("header name %q", h.Name), "a header name is 1-128 bytes of printable UTF-8")
 		}
 	}
@@ -167,13 +168,4 @@ func CheckID(id string) error {
 		}
 	}
 	return nil
-}
-
-func printable(s string) bool {
-	for _, r := range s {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError {
-			return false
-		}
-	}
-	return true
 }

@@ -1,6 +1,10 @@
 package redrive
 
-import "time"
+import (
+	"time"
+
+	"github.com/redrive/redrive/internal/text"
+)
 
 // Observer is told what happens. It is called on the engine's hot path: it must be
 // fast, safe for concurrent use, and must not keep what the pointers point to.
@@ -33,7 +37,7 @@ var occasionNames = []string{"", "publish", "claim", "start", "end", "settled", 
 	"breaker", "stuck", "paused", "restart", "backlogged", "parked"}
 
 // String returns the occasion in lower case.
-func (o Occasion) String() string { return enumName(occasionNames, o) }
+func (o Occasion) String() string { return text.Enum(occasionNames, o) }
 
 // Observation is one thing that happened. Fields that do not apply are zero.
 type Observation struct {

@@ -64,6 +64,9 @@ const (
 	defaultDeadPoll     = 5 * time.Second
 	defaultKeepFor      = 24 * time.Hour
 	defaultDeadRetry    = time.Minute
+	deadLease           = 30 * time.Second // of a claim; extended at a third of it
+	deadSettleTimeout   = 5 * time.Second
+	deadSettleRetry     = 20 * time.Millisecond
 
 	archiveHold = time.Minute // a dead letter is not claimed again while it is archived
 )
@@ -130,7 +133,7 @@ type deadProcessor struct {
 
 // round claims some dead letters and works on them.
 func (p *deadProcessor) round(ctx context.Context) (int, error) {
-	ds, err := p.store.Claim(ctx, ClaimRequest{Queue: p.queue, Dead: true, Max: p.o.Concurrency, Lease: DefaultLease, Instance: p.o.Instance})
+	ds, err := p.store.Claim(ctx, ClaimRequest{Queue: p.queue, Dead: true, Max: p.o.Concurrency, Lease: deadLease, Instance: p.o.Instance})
 	if err != nil {
 		return 0, err
 	}
@@ -212,7 +215,7 @@ func (p *deadProcessor) extend(ctx context.Context, cancel context.CancelFunc, d
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(DefaultLease / extendShare)
+		tick := time.NewTicker(deadLease / 3)
 		defer tick.Stop()
 		for {
 			select {
@@ -220,7 +223,7 @@ func (p *deadProcessor) extend(ctx context.Context, cancel context.CancelFunc, d
 				return
 			case <-tick.C:
 			}
-			err := FirstError(p.store.Extend(ctx, []Receipt{d.Receipt}, DefaultLease))
+			err := FirstError(p.store.Extend(ctx, []Receipt{d.Receipt}, deadLease))
 			if errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrNotFound) {
 				cancel()
 				return
@@ -271,14 +274,14 @@ func (p *deadProcessor) carryOut(ctx context.Context, d *Delivery, decision *Dec
 // settle settles a claim, again while the outcome is unknown or the store has a fault
 // that passes.
 func (p *deadProcessor) settle(ctx context.Context, s *Settlement) error {
-	ctx, cancel := context.WithTimeout(ctx, releaseGrace)
+	ctx, cancel := context.WithTimeout(ctx, deadSettleTimeout)
 	defer cancel()
 	for {
 		err := FirstError(p.store.Settle(ctx, []Settlement{*s}))
 		if err == nil || ctx.Err() != nil || errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) {
 			return err
 		}
-		t := time.NewTimer(claimSoon)
+		t := time.NewTimer(deadSettleRetry)
 		select {
 		case <-t.C:
 		case <-ctx.Done():

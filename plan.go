@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // PlanRequest asks for a change of many dead letters at a pace.
@@ -80,7 +82,7 @@ func (r *PlanRequest) check() error {
 		return invalid(fmt.Sprintf("at most %d redrives", r.MaxRedrives), "use 0 for no limit, or more")
 	case math.IsNaN(r.Rate) || r.Rate < 0 || r.Rate > maxPlanRate:
 		return invalid(fmt.Sprintf("a rate of %v/s", r.Rate), fmt.Sprintf("use up to %v/s, or 0 for %v/s", maxPlanRate, DefaultPlanRate))
-	case len(r.Actor) > MaxKeyLength || !printable(r.Actor):
+	case len(r.Actor) > MaxKeyLength || !text.Printable(r.Actor):
 		return invalid("actor", "an actor is at most 256 bytes of printable UTF-8")
 	}
 	if r.Rate == 0 {
@@ -118,14 +120,14 @@ const (
 var planStateNames = []string{"", "running", "paused", "stopped", "done", "cancelled", "failed"}
 
 // String returns the state in lower case.
-func (s PlanState) String() string { return enumName(planStateNames, s) }
+func (s PlanState) String() string { return text.Enum(planStateNames, s) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (s PlanState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *PlanState) UnmarshalText(b []byte) (err error) {
-	*s, err = parseEnum[PlanState](planStateNames, string(b), "plan state")
+	*s, err = text.ParseEnum[PlanState](ErrInvalid, planStateNames, string(b), "plan state")
 	return err
 }
 
@@ -227,7 +229,7 @@ func (p *Plan) pace(n int, now time.Time) time.Duration {
 	if p.Trial != nil {
 		rate = p.Trial.rate(rate, now)
 	}
-	return duration(float64(n) / rate * float64(time.Second))
+	return text.Duration(float64(n) / rate * float64(time.Second))
 }
 
 // count adds the results of a batch, which are then no longer pending. A plan that was
@@ -277,7 +279,7 @@ func errorKind(err error) string {
 			return k.name
 		}
 	}
-	return cleanText(MaskMessage(err.Error()), 200)
+	return text.Clean(MaskMessage(err.Error()), 200)
 }
 
 // set moves a plan to another state at somebody's wish. It returns false if it is

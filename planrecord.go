@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // planRecord is a plan as it is stored, with names in short.
@@ -65,7 +67,7 @@ func (r *planResult) now() Ref {
 	return r.ref()
 }
 
-func (r *planResult) refuse(err error) { r.err, r.Err = err, cleanText(errorKind(err), 80) }
+func (r *planResult) refuse(err error) { r.err, r.Err = err, text.Clean(errorKind(err), 80) }
 
 func parseName(name string) Ref {
 	queue, id, _ := strings.Cut(name, "/")

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Run carries out the plans of the store until ctx ends, and then returns nil. One
@@ -162,7 +164,7 @@ func (r *planRunner) fault(ctx context.Context, id string, s *runningPlan, err e
 	s.faults++
 	s.next = time.Now().Add(min(planBusy<<min(s.faults-1, 10), planFaultMax))
 	_, _ = r.p.modify(ctx, id, func(plan *Plan, now time.Time) (bool, error) { // if this fails too, the log has it
-		plan.Problem = cleanText(err.Error(), 1024)
+		plan.Problem = text.Clean(err.Error(), 1024)
 		if !lasting {
 			return true, nil
 		}

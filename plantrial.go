@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // PlanStage is how far a plan with a canary dares to go.
@@ -20,14 +22,14 @@ const (
 var planStageNames = []string{"", "canary", "ramp", "full"}
 
 // String returns the stage in lower case.
-func (s PlanStage) String() string { return enumName(planStageNames, s) }
+func (s PlanStage) String() string { return text.Enum(planStageNames, s) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (s PlanStage) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *PlanStage) UnmarshalText(b []byte) (err error) {
-	*s, err = parseEnum[PlanStage](planStageNames, string(b), "plan stage")
+	*s, err = text.ParseEnum[PlanStage](ErrInvalid, planStageNames, string(b), "plan stage")
 	return err
 }
 
@@ -150,7 +152,7 @@ func (t *Trial) returned(again []Group) string {
 	for i := range again {
 		if g := &again[i]; t.known(g.Signature) {
 			return fmt.Sprintf("%s died again of the same cause: %s",
-				plural(int(g.Count), "message"), causeText(&Failure{Signature: g.Signature, Message: g.Message}))
+				text.Plural(int(g.Count), "message"), causeText(&Failure{Signature: g.Signature, Message: g.Message}))
 		}
 	}
 	return ""
@@ -158,7 +160,7 @@ func (t *Trial) returned(again []Group) string {
 
 func causeText(f *Failure) string {
 	if f.Signature == "" {
-		return cleanText(f.Message, 300)
+		return text.Clean(f.Message, 300)
 	}
-	return fmt.Sprintf("%s (signature %s)", cleanText(f.Message, 300), f.Signature)
+	return fmt.Sprintf("%s (signature %s)", text.Clean(f.Message, 300), f.Signature)
 }

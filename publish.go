@@ -37,6 +37,14 @@ func WithHeader(name, value string) PublishOption {
 	return func(m *Message) { m.Headers.Add(name, value) }
 }
 
+// A Sink makes messages durable before it returns. An item's result is nil,
+// [ErrDuplicate] (it was there), [ErrConflict] (same id, other body),
+// [ErrBacklogged], an error that wraps [ErrInvalid], or a fault. Messages with an
+// empty ID get one, written into msgs. It is safe for concurrent use.
+type Sink interface {
+	Publish(ctx context.Context, msgs []Message) []error
+}
+
 // Publish makes one message durable: when it returns nil, the message will be
 // delivered or will stand among the dead letters. A body of type []byte, string or
 // json.RawMessage is taken as it is, any other is encoded as JSON. The kind is that of

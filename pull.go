@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // PullOptions configures a [Puller]. Every field has a default.
@@ -160,7 +162,7 @@ func (r *PullRequest) complete() error {
 		return bad("wait %s: use 0 to %s", r.Wait, MaxPullWait)
 	case len(r.Kinds) > 256:
 		return bad("%d kinds: use at most 256", len(r.Kinds))
-	case len(r.Worker) > MaxKeyLength || !printable(r.Worker):
+	case len(r.Worker) > MaxKeyLength || !text.Printable(r.Worker):
 		return bad("worker: use at most %d bytes of printable UTF-8", MaxKeyLength)
 	}
 	return nil

@@ -164,7 +164,7 @@ func (q *pullQueue) lanes() []Lane {
 	first := laneTurns[q.turn%len(laneTurns)]
 	q.turn++
 	order := []Lane{first}
-	for l := range LaneFresh + lanes {
+	for l := range LaneFresh + Lane(Lanes) {
 		if l != first {
 			order = append(order, l)
 		}
@@ -272,7 +272,7 @@ func (p *Puller) sweepExpired(q *pullQueue, now time.Time) error {
 	if !due {
 		return nil
 	}
-	ds, err := p.store.Claim(p.e.run, ClaimRequest{Queue: q.queue, Expired: true, Max: atMost(expireBatch, p.store.Caps()), Lease: DefaultLease, Instance: p.e.opts.Instance})
+	ds, err := p.store.Claim(p.e.run, ClaimRequest{Queue: q.queue, Expired: true, Max: p.store.Caps().Most(expireBatch), Lease: DefaultLease, Instance: p.e.opts.Instance})
 	if err != nil {
 		return &Error{Op: "claim", Queue: q.queue, Err: err}
 	}

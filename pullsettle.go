@@ -44,7 +44,8 @@ type pulledError struct{ f *Failure }
 
 func (e *pulledError) Error() string { return e.f.Message }
 
-func (e *pulledError) types() []string {
+// ErrorTypes returns the names that the error had where it was raised.
+func (e *pulledError) ErrorTypes() []string {
 	if len(e.f.Types) == 0 {
 		return []string{"error"}
 	}
@@ -162,7 +163,7 @@ func (r *PullResult) check() error {
 
 // backlogged refuses emits into queues above their limit.
 func (p *Puller) backlogged(r *PullResult) error {
-	w := p.e.opts.Watermarks
+	w := p.e.opts.Backlog
 	if w == nil {
 		return nil
 	}

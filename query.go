@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Query selects entries. Every field that is set narrows it.
@@ -89,14 +91,14 @@ const (
 var actionNames = []string{"", "redrive", "drop", "archive", "kill", "edit", "due-now"}
 
 // String returns the action in lower case.
-func (a Action) String() string { return enumName(actionNames, a) }
+func (a Action) String() string { return text.Enum(actionNames, a) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (a *Action) UnmarshalText(b []byte) (err error) {
-	*a, err = parseEnum[Action](actionNames, string(b), "action")
+	*a, err = text.ParseEnum[Action](ErrInvalid, actionNames, string(b), "action")
 	return err
 }
 

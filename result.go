@@ -3,6 +3,8 @@ package redrive
 import (
 	"strconv"
 	"strings"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // SessionReply is the prefix of a ReplyTo that names a session of the gateway; its
@@ -43,7 +45,7 @@ func ResultMessage(m *Message, o Outcome, reason Reason, failure *Failure, body 
 		r.Headers.Add(HeaderReason, reason.String())
 	}
 	if failure != nil {
-		r.Headers.Add(HeaderError, cleanText(failure.Message, 512))
+		r.Headers.Add(HeaderError, text.Clean(failure.Message, 512))
 	}
 	return r, true
 }

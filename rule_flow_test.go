@@ -506,7 +506,7 @@ func TestRule11_EmitsPassTheWatermarks(t *testing.T) {
 			}
 			return redrive.Limits{}
 		}, redrive.WatermarkOptions{})
-		e := redrive.NewEngine(r.fail, redrive.EngineOptions{Observer: r.seen, Watermarks: marks})
+		e := redrive.NewEngine(r.fail, redrive.EngineOptions{Observer: r.seen, Backlog: marks})
 		e.IsolateProcess()
 		r.engine = e
 		var refused atomic.Int32

@@ -3,6 +3,8 @@ package redrive
 import (
 	"fmt"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Outcome is what becomes of a delivery.
@@ -21,14 +23,14 @@ const (
 var outcomeNames = []string{"", "done", "retry", "release", "dead", "repeat", "drop"}
 
 // String returns the outcome in lower case.
-func (o Outcome) String() string { return enumName(outcomeNames, o) }
+func (o Outcome) String() string { return text.Enum(outcomeNames, o) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (o *Outcome) UnmarshalText(b []byte) (err error) {
-	*o, err = parseEnum[Outcome](outcomeNames, string(b), "outcome")
+	*o, err = text.ParseEnum[Outcome](ErrInvalid, outcomeNames, string(b), "outcome")
 	return err
 }
 
@@ -67,14 +69,14 @@ func Reasons() []Reason {
 }
 
 // String returns the reason in lower case; the zero Reason is empty.
-func (r Reason) String() string { return enumName(reasonNames, r) }
+func (r Reason) String() string { return text.Enum(reasonNames, r) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Reason) UnmarshalText(b []byte) (err error) {
-	*r, err = parseEnum[Reason](reasonNames, string(b), "reason")
+	*r, err = text.ParseEnum[Reason](ErrInvalid, reasonNames, string(b), "reason")
 	return err
 }
 

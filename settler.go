@@ -44,15 +44,7 @@ type settling struct {
 }
 
 func newSettler(e *Engine, src Source) *settler {
-	return &settler{e: e, src: src, max: atMost(settleGroup, src.Caps())}
-}
-
-// atMost is n, or what a source takes in one call if that is less.
-func atMost(n int, caps Caps) int {
-	if caps.MaxBatch > 0 {
-		return min(n, caps.MaxBatch)
-	}
-	return n
+	return &settler{e: e, src: src, max: src.Caps().Most(settleGroup)}
 }
 
 func (s *settler) add(a *attempt) {

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Bounds of what a signature looks at, in bytes.
@@ -49,7 +51,7 @@ func Signature(f *Failure) string {
 // and <str> for what stands in quotes. Space is collapsed. Of a message longer than
 // 4 KiB head and tail are taken.
 func MaskMessage(s string) string {
-	s = cleanText(s, maxMaskInput)
+	s = text.Clean(s, maxMaskInput)
 	var out strings.Builder
 	out.Grow(min(len(s), maxMasked))
 	space := false
@@ -198,7 +200,7 @@ func isIPv6(t string) bool {
 		switch c := t[i]; {
 		case c == ':':
 			colons++
-		case c == '.' || c == '%' || hexDigit(c):
+		case c == '.' || c == '%' || text.HexDigit(c):
 		default:
 			return false
 		}
@@ -281,7 +283,7 @@ func maskWord(out *strings.Builder, w string) {
 			digits++
 		case letter(c):
 			letters++
-			allHex = allHex && hexDigit(c)
+			allHex = allHex && text.HexDigit(c)
 		default:
 			allHex = allHex && c == '-'
 		}
@@ -292,7 +294,7 @@ func maskWord(out *strings.Builder, w string) {
 		out.WriteString(w)
 	case allHex && len(w) == 36 && strings.Count(w, "-") == 4:
 		out.WriteString("<uuid>")
-	case len(hexa) < len(w) && len(hexa) > 0 && isHex(hexa), len(w) >= 8 && letters > 0 && isHex(w):
+	case len(hexa) < len(w) && len(hexa) > 0 && text.IsHex(hexa), len(w) >= 8 && letters > 0 && text.IsHex(w):
 		out.WriteString("<hex>")
 	case digits >= 2 && len(w) >= 10 && letters > 0 && !prefixed(w):
 		out.WriteString("<id>")
@@ -328,18 +330,8 @@ func maskDigits(out *strings.Builder, w string) {
 	}
 }
 
-func isHex(s string) bool {
-	for i := range len(s) {
-		if !hexDigit(s[i]) {
-			return false
-		}
-	}
-	return true
-}
-
 func digit(c byte) bool    { return c >= '0' && c <= '9' }
 func letter(c byte) bool   { return c|0x20 >= 'a' && c|0x20 <= 'z' }
-func hexDigit(c byte) bool { return digit(c) || c|0x20 >= 'a' && c|0x20 <= 'f' }
 func wordByte(c byte) bool { return digit(c) || letter(c) || c == '_' }
 func idByte(c byte) bool   { return wordByte(c) || c == '-' }
 

@@ -5,6 +5,8 @@ import (
 	"io"
 	"math"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // A Source hands out messages under a lease and takes back what became of them.
@@ -52,14 +54,6 @@ type Source interface {
 	// Close releases everything; leases of this process end as if it had died, but
 	// nothing becomes a suspect that was settled or released before.
 	Close() error
-}
-
-// A Sink makes messages durable before it returns. An item's result is nil,
-// [ErrDuplicate] (it was there), [ErrConflict] (same id, other body),
-// [ErrBacklogged], an error that wraps [ErrInvalid], or a fault. Messages with an
-// empty ID get one, written into msgs. It is safe for concurrent use.
-type Sink interface {
-	Publish(ctx context.Context, msgs []Message) []error
 }
 
 // A Store is a Source and a Sink that can be looked into, and that keeps small
@@ -173,16 +167,6 @@ type ClaimRequest struct {
 	MaxAge  time.Duration
 }
 
-// Identity is how a source names its messages across redeliveries.
-type Identity uint8
-
-// The identities.
-const (
-	IdentityMessage  Identity = iota + 1 // the message carries its publisher's id
-	IdentityPosition                     // a position in a log names it
-	IdentityNone                         // nothing does; a parked copy may be doubled
-)
-
 // Transfer is what makes "dead-letter and acknowledge" safe.
 type Transfer uint8
 
@@ -215,6 +199,14 @@ type Caps struct {
 	MaxBatch     int // most items a call; 0: no limit
 }
 
+// Most is n, or MaxBatch if that is less.
+func (c Caps) Most(n int) int {
+	if c.MaxBatch > 0 {
+		return min(n, c.MaxBatch)
+	}
+	return n
+}
+
 // Verdict is one finding of Probe.
 type Verdict struct {
 	Level   Level
@@ -237,7 +229,7 @@ const (
 var levelNames = []string{"", "ok", "warn", "refused"}
 
 // String returns the level in lower case.
-func (l Level) String() string { return enumName(levelNames, l) }
+func (l Level) String() string { return text.Enum(levelNames, l) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }

@@ -88,15 +88,6 @@ func (s *supervisor) ready() error {
 	return nil
 }
 
-// PanicError is a panic of a handler, as the error of its attempt.
-type PanicError struct {
-	Value any
-	Stack string
-}
-
-// Error shows the value that was panicked with.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
 // Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Limits bounds what waits in a queue, or in all queues together. A zero field does
@@ -86,7 +88,7 @@ func NewWatermarks(store Store, limits func(queue string) Limits, o WatermarkOpt
 	if limits == nil {
 		limits = func(string) Limits { return Limits{} }
 	}
-	o.Refresh = positive(o.Refresh, defaultRefresh)
+	o.Refresh = text.Positive(o.Refresh, defaultRefresh)
 	return &Watermarks{store: store, limits: limits, o: o, marks: make(map[string]*mark), wanted: make(map[string]struct{})}
 }
 

@@ -179,7 +179,7 @@ func (s *Server) assemble(store redrive.Store) error {
 		s.closers.add(s.traces.close)
 	}
 	a.engine = redrive.NewEngine(store, redrive.EngineOptions{
-		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Watermarks: a.marks,
+		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
 	})
 	a.pull = redrive.NewPuller(a.engine, redrive.PullOptions{

@@ -2,12 +2,6 @@ package redrive
 
 import "context"
 
-// Extractor adds to the metadata of a failure before it is settled: details of the
-// error, a customer's number, the configuration in force. It must not keep f.
-type Extractor interface {
-	Extract(ctx context.Context, d *Delivery, err error, f *Failure)
-}
-
 // DeadLetterSink takes a dead letter somewhere else than to its own queue. A nil
 // error means that it is durable there; the message is then settled as done in its
 // queue. An error leaves it to the engine, which keeps it as a dead letter.

@@ -1,0 +1,110 @@
+// Package text has what several packages do to texts and numbers that people read:
+// names of enumerations, clean and printable text, durations that do not overflow.
+package text
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Enum returns the name of an enumeration's value, or a number for one that has none.
+func Enum[T ~uint8](names []string, v T) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return fmt.Sprintf("%T(%d)", v, v)
+}
+
+// ParseEnum is the reverse of Enum. Its error wraps invalid, and lists the names.
+func ParseEnum[T ~uint8](invalid error, names []string, s, what string) (T, error) {
+	for i, n := range names {
+		if n == s {
+			return T(i), nil
+		}
+	}
+	var known []string
+	for _, n := range names {
+		if n != "" {
+			known = append(known, n)
+		}
+	}
+	return 0, fmt.Errorf("%w %s %q: use one of %s", invalid, what, s, strings.Join(known, ", "))
+}
+
+// Clean makes s valid UTF-8 without NUL and at most limit bytes, cut in the middle.
+func Clean(s string, limit int) string {
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	}
+	if len(s) <= limit {
+		return s
+	}
+	const gap = " … "
+	head := (limit - len(gap)) * 2 / 3
+	tail := len(s) - (limit - len(gap) - head)
+	for head > 0 && !utf8.RuneStart(s[head]) {
+		head--
+	}
+	for tail < len(s) && !utf8.RuneStart(s[tail]) {
+		tail++
+	}
+	return s[:head] + gap + s[tail:]
+}
+
+// Printable reports whether s is valid UTF-8 without control characters.
+func Printable(s string) bool {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f || r == utf8.RuneError {
+			return false
+		}
+	}
+	return true
+}
+
+// IsHex reports whether s has hexadecimal digits only.
+func IsHex(s string) bool {
+	for i := range len(s) {
+		if !HexDigit(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// HexDigit reports whether c is a hexadecimal digit.
+func HexDigit(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
+
+// Plural is "1 time" or "2 times".
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// Positive returns d, or otherwise if d is not above zero.
+func Positive(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}
+
+// Duration converts nanoseconds, which may be negative or beyond what a Duration
+// holds.
+func Duration(ns float64) time.Duration {
+	switch {
+	case !(ns > 0): // NaN too
+		return 0
+	case ns >= math.MaxInt64:
+		return math.MaxInt64
+	}
+	return time.Duration(ns)
+}
