@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/deadtest"
 )
 
 func TestRedrive(t *testing.T) {
-	inMorgue(t, func(m *morgue) {
-		m.kill("q", 450, nil) // more than one step
-		m.kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
-		page, err := m.store.Find(context.Background(), redrive.Query{Queue: "q", Limit: redrive.MaxPage})
+	deadtest.Run(t, func(m *deadtest.Store) {
+		m.Kill("q", 450, nil) // more than one step
+		m.Kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
+		page, err := m.Store.Find(context.Background(), redrive.Query{Queue: "q", Limit: redrive.MaxPage})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,7 +22,7 @@ func TestRedrive(t *testing.T) {
 			refs = append(refs, e.Ref())
 		}
 		refs = append(refs, refs[1])
-		results, err := redrive.Redrive(context.Background(), m.store, refs...)
+		results, err := redrive.Redrive(context.Background(), m.Store, refs...)
 		if err != nil || len(results) != len(refs) {
 			t.Fatalf("%d results, %v", len(results), err)
 		}
@@ -44,21 +45,21 @@ func TestRedrive(t *testing.T) {
 				t.Errorf("%s: %v", r.Ref, r.Err)
 			}
 		}
-		if dead, redrives := m.left("q"); dead != 1 || redrives[1] != 450 || uncertain != 1 {
+		if dead, redrives := m.Left("q"); dead != 1 || redrives[1] != 450 || uncertain != 1 {
 			t.Errorf("%d are dead, %d refused as uncertain; redriven: %v", dead, uncertain, redrives)
 		}
 	})
 }
 
 func TestRedriveReturnsTheStoresFault(t *testing.T) {
-	inMorgue(t, func(m *morgue) {
-		m.kill("q", 1, nil)
+	deadtest.Run(t, func(m *deadtest.Store) {
+		m.Kill("q", 1, nil)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if results, err := redrive.Redrive(ctx, m.store, redrive.Ref{Queue: "q", ID: "m00001"}); !errors.Is(err, context.Canceled) || len(results) != 0 {
+		if results, err := redrive.Redrive(ctx, m.Store, redrive.Ref{Queue: "q", ID: "m00001"}); !errors.Is(err, context.Canceled) || len(results) != 0 {
 			t.Errorf("%v, %v", results, err)
 		}
-		if results, err := redrive.Redrive(ctx, m.store); err != nil || len(results) != 0 {
+		if results, err := redrive.Redrive(ctx, m.Store); err != nil || len(results) != 0 {
 			t.Errorf("of nothing: %v, %v", results, err)
 		}
 	})

@@ -28,6 +28,8 @@ type extractorFunc func(d *Delivery, err error, f *Failure)
 
 func (x extractorFunc) Extract(_ context.Context, d *Delivery, err error, f *Failure) { x(d, err, f) }
 
+const panicStack = "goroutine 34 [running]:\nexample.com/shop.(*Mailer).Send(0x0)\n\t/src/shop/mail.go:42 +0x1c\n"
+
 var extractDelivery = &Delivery{Message: Message{ID: "m1", Queue: "sms", Kind: "sms.send"}, Attempt: 3}
 
 func tell(err error, stack string, x Extractor) *Failure {
@@ -106,7 +108,7 @@ func TestExtractor(t *testing.T) {
 	if f.Details["customer"] != "m1 x" {
 		t.Errorf("details: %q", f.Details)
 	}
-	if len(f.Message) > maxFailureMessage || f.Signature != Signature(f) {
+	if len(f.Message) > 4096 || f.Signature != Signature(f) {
 		t.Error("what it added was not bounded and signed")
 	}
 	f = tell(errors.New("x"), "", extractorFunc(func(*Delivery, error, *Failure) { panic("no") }))

@@ -17,8 +17,7 @@ type Occasion uint8
 
 // The occasions.
 const (
-	OnPublish     Occasion = iota + 1 // Count messages were accepted
-	OnClaim                           // Count messages were claimed in one call
+	OnClaim       Occasion = iota + 1 // Count messages were claimed in one call
 	OnStart                           // an attempt begins
 	OnEnd                             // an attempt ended: Settlement says how; Err is the handler's error
 	OnSettled                         // a settlement is durable
@@ -29,12 +28,11 @@ const (
 	OnStuck                           // a handler ignores its context; Text is its stack
 	OnPaused                          // a target was paused: Text is the reason
 	OnRestart                         // a goroutine of ours failed and was restarted: Text is its name
-	OnBacklogged                      // Count messages were refused by a watermark
 	OnParked                          // Count messages were parked in the store
 )
 
-var occasionNames = []string{"", "publish", "claim", "start", "end", "settled", "settle-group", "lease-lost", "refused",
-	"breaker", "stuck", "paused", "restart", "backlogged", "parked"}
+var occasionNames = []string{"", "claim", "start", "end", "settled", "settle-group", "lease-lost", "refused",
+	"breaker", "stuck", "paused", "restart", "parked"}
 
 // String returns the occasion in lower case.
 func (o Occasion) String() string { return text.Enum(occasionNames, o) }

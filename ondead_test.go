@@ -11,52 +11,28 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/deadtest"
 )
 
-// shelf is an archive in memory.
-type shelf struct {
-	mu      sync.Mutex
-	entries []redrive.Entry
-	err     error
-}
-
-func (s *shelf) Archive(_ context.Context, entries []redrive.Entry) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.entries = append(s.entries, entries...)
-	}
-	return s.err
-}
-
 // process runs a processor of dead letters until the returned function is called.
-func (m *morgue) processDead(h redrive.DeadHandler, o redrive.DeadOptions) (stop func()) {
+func processDead(m *deadtest.Store, h redrive.DeadHandler, o redrive.DeadOptions) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- redrive.OnDead(ctx, m.store, "q", h, o) }()
+	go func() { done <- redrive.OnDead(ctx, m.Store, "q", h, o) }()
 	return func() {
 		cancel()
 		if err := <-done; err != nil {
-			m.t.Error(err)
+			m.T.Error(err)
 		}
 	}
 }
 
-func (m *morgue) entry(id string) *redrive.Entry {
-	m.t.Helper()
-	entries, err := m.store.Get(context.Background(), []redrive.Ref{{Queue: "q", ID: id}})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return entries[0]
-}
-
 func TestOnDead(t *testing.T) {
-	inMorgue(t, func(m *morgue) {
-		m.kill("q", 6, nil)
+	deadtest.Run(t, func(m *deadtest.Store) {
+		m.Kill("q", 6, nil)
 		calls := map[string]int{}
-		archive := &shelf{}
-		stop := m.processDead(func(_ context.Context, e *redrive.Entry) (redrive.Decision, error) {
+		archive := &deadtest.Archive{}
+		stop := processDead(m, func(_ context.Context, e *redrive.Entry) (redrive.Decision, error) {
 			calls[e.ID]++
 			if e.History.Latest() == nil || string(e.Body) != "x" && e.Original == nil {
 				t.Errorf("%s came with %q and %+v", e.ID, e.Body, e.History)
@@ -76,9 +52,9 @@ func TestOnDead(t *testing.T) {
 			}
 			panic("out of order")
 		}, redrive.DeadOptions{Archive: archive})
-		pass(59 * time.Second)
+		deadtest.Pass(59 * time.Second)
 		stop()
-		counts, err := m.store.Counts(context.Background(), "q")
+		counts, err := m.Store.Counts(context.Background(), "q")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,19 +62,19 @@ func TestOnDead(t *testing.T) {
 		if c.Books.Dropped != 1 || c.Books.Archived != 1 || c.AllDead() != 3 || c.AllWaiting() != 1 {
 			t.Errorf("%+v", c)
 		}
-		if e := m.entry("m00001"); e.State != redrive.StateWaiting || e.Redrives != 1 || string(e.Body) != "mended" || string(e.Original.Body) != "x" || !e.Due.After(time.Now()) {
+		if e := m.Entry("q", "m00001"); e.State != redrive.StateWaiting || e.Redrives != 1 || string(e.Body) != "mended" || string(e.Original.Body) != "x" || !e.Due.After(time.Now()) {
 			t.Errorf("redriven: %+v", e)
 		}
-		if e := m.entry("m00004"); e.State != redrive.StateDead || string(e.Body) != "mended" || string(e.Original.Body) != "x" {
+		if e := m.Entry("q", "m00004"); e.State != redrive.StateDead || string(e.Body) != "mended" || string(e.Original.Body) != "x" {
 			t.Errorf("kept: %+v", e)
 		}
-		if len(archive.entries) != 1 || archive.entries[0].ID != "m00003" || string(archive.entries[0].Body) != "x" {
-			t.Errorf("archived: %+v", archive.entries)
+		if a := archive.Entries(); len(a) != 1 || a[0].ID != "m00003" || string(a[0].Body) != "x" {
+			t.Errorf("archived: %+v", a)
 		}
 		if fmt.Sprint(calls) != "map[m00001:1 m00002:1 m00003:1 m00004:1 m00005:1 m00006:1]" {
 			t.Errorf("calls: %v", calls)
 		}
-		audits, err := m.store.Verify(context.Background())
+		audits, err := m.Store.Verify(context.Background())
 		if err != nil || audits[0].Imbalance() != 0 || len(audits[0].Problems) > 0 {
 			t.Errorf("%+v, %v", audits, err)
 		}
@@ -106,21 +82,21 @@ func TestOnDead(t *testing.T) {
 }
 
 func TestOnDeadRedrivesNotForEver(t *testing.T) {
-	inMorgue(t, func(m *morgue) {
-		m.kill("q", 1, nil)
+	deadtest.Run(t, func(m *deadtest.Store) {
+		m.Kill("q", 1, nil)
 		var calls atomic.Int64
-		defer m.processDead(func(context.Context, *redrive.Entry) (redrive.Decision, error) {
+		defer processDead(m, func(context.Context, *redrive.Entry) (redrive.Decision, error) {
 			calls.Add(1)
 			return redrive.Decision{Action: redrive.ActRedrive}, nil
 		}, redrive.DeadOptions{MaxAutoRedrives: 2})()
 		for range 10 {
-			pass(10 * time.Second)
-			m.failAgain("q")
+			deadtest.Pass(10 * time.Second)
+			m.FailAgain("q")
 		}
-		if e := m.entry("m00001"); e.Redrives != 2 || e.State != redrive.StateDead || calls.Load() != 3 {
+		if e := m.Entry("q", "m00001"); e.Redrives != 2 || e.State != redrive.StateDead || calls.Load() != 3 {
 			t.Errorf("redriven %d times in %d calls, now %s", e.Redrives, calls.Load(), e.State)
 		}
-		pass(25 * time.Hour)
+		deadtest.Pass(25 * time.Hour)
 		if calls.Load() != 4 {
 			t.Errorf("a day later it was looked at %d times", calls.Load())
 		}
@@ -148,12 +124,12 @@ func TestOnDeadRedrivesNothingWithoutABody(t *testing.T) {
 }
 
 func TestOnDeadInSeveralProcesses(t *testing.T) {
-	inMorgue(t, func(m *morgue) {
-		m.kill("q", 100, nil)
+	deadtest.Run(t, func(m *deadtest.Store) {
+		m.Kill("q", 100, nil)
 		var mu sync.Mutex
 		calls := map[string]int{}
 		for range 4 {
-			defer m.processDead(func(ctx context.Context, e *redrive.Entry) (redrive.Decision, error) {
+			defer processDead(m, func(ctx context.Context, e *redrive.Entry) (redrive.Decision, error) {
 				mu.Lock()
 				calls[e.ID]++
 				mu.Unlock()
@@ -161,13 +137,13 @@ func TestOnDeadInSeveralProcesses(t *testing.T) {
 				return redrive.Decision{Action: redrive.ActDrop}, nil
 			}, redrive.DeadOptions{Concurrency: 5, Timeout: time.Minute})()
 		}
-		pass(10 * time.Minute)
+		deadtest.Pass(10 * time.Minute)
 		for id, n := range calls {
 			if n != 1 {
 				t.Errorf("%s was handled %d times", id, n)
 			}
 		}
-		if dead, _ := m.left("q"); dead != 0 || len(calls) != 100 {
+		if dead, _ := m.Left("q"); dead != 0 || len(calls) != 100 {
 			t.Errorf("%d are left, %d were handled", dead, len(calls))
 		}
 	})
@@ -182,15 +158,15 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 func TestOnDeadGivesBackWhatItHasWhenItStops(t *testing.T) {
-	inMorgue(t, func(m *morgue) {
-		m.kill("q", 1, nil)
-		stop := m.processDead(func(ctx context.Context, _ *redrive.Entry) (redrive.Decision, error) {
+	deadtest.Run(t, func(m *deadtest.Store) {
+		m.Kill("q", 1, nil)
+		stop := processDead(m, func(ctx context.Context, _ *redrive.Entry) (redrive.Decision, error) {
 			<-ctx.Done()
 			return redrive.Decision{}, ctx.Err()
 		}, redrive.DeadOptions{})
 		synctest.Wait()
 		stop()
-		ds, err := m.store.Claim(context.Background(), redrive.ClaimRequest{Queue: "q", Dead: true, Max: 1, Lease: time.Minute, Instance: "i"})
+		ds, err := m.Store.Claim(context.Background(), redrive.ClaimRequest{Queue: "q", Dead: true, Max: 1, Lease: time.Minute, Instance: "i"})
 		if err != nil || len(ds) != 1 {
 			t.Errorf("%v, %v", ds, err)
 		}
@@ -198,24 +174,24 @@ func TestOnDeadGivesBackWhatItHasWhenItStops(t *testing.T) {
 }
 
 func TestOnDeadRefusesWhatMakesNoSense(t *testing.T) {
-	inMorgue(t, func(m *morgue) {
+	deadtest.Run(t, func(m *deadtest.Store) {
 		h := func(context.Context, *redrive.Entry) (redrive.Decision, error) { return redrive.Decision{}, nil }
 		ctx := context.Background()
 		for _, err := range []error{
-			redrive.OnDead(ctx, m.store, "No Queue", h), redrive.OnDead(ctx, m.store, "q", nil),
-			redrive.OnDead(ctx, m.store, "q", h, redrive.DeadOptions{}, redrive.DeadOptions{}),
+			redrive.OnDead(ctx, m.Store, "No Queue", h), redrive.OnDead(ctx, m.Store, "q", nil),
+			redrive.OnDead(ctx, m.Store, "q", h, redrive.DeadOptions{}, redrive.DeadOptions{}),
 		} {
 			if !errors.Is(err, redrive.ErrInvalid) {
 				t.Error(err)
 			}
 		}
-		m.kill("q", 1, nil)
-		stop := m.processDead(func(context.Context, *redrive.Entry) (redrive.Decision, error) {
+		m.Kill("q", 1, nil)
+		stop := processDead(m, func(context.Context, *redrive.Entry) (redrive.Decision, error) {
 			return redrive.Decision{Action: redrive.ActArchive}, nil // there is no archive
 		}, redrive.DeadOptions{})
-		pass(10 * time.Second)
+		deadtest.Pass(10 * time.Second)
 		stop()
-		if e := m.entry("m00001"); e == nil || e.State != redrive.StateDead {
+		if e := m.Entry("q", "m00001"); e == nil || e.State != redrive.StateDead {
 			t.Errorf("%+v", e)
 		}
 	})

@@ -12,16 +12,15 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/internal/deadtest"
 )
 
 // morgue is a store with dead letters, in a bubble of virtual time.
 type morgue struct {
-	t     *testing.T
-	store *faultyStore
-	plans *redrive.Plans
-	count int
-
-	archive shelf
+	*deadtest.Store
+	store   *faultyStore
+	plans   *redrive.Plans
+	archive deadtest.Archive
 }
 
 // faultyStore fails writes of records, or page look-ups, on demand.
@@ -52,12 +51,10 @@ func (s *faultyStore) Find(ctx context.Context, q redrive.Query) (redrive.Page, 
 
 // inMorgue runs a test in a bubble.
 func inMorgue(t *testing.T, test func(m *morgue)) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &morgue{t: t, store: &faultyStore{Store: memory.New()}}
+	deadtest.Run(t, func(s *deadtest.Store) {
+		m := &morgue{Store: s, store: &faultyStore{Store: s.Store}}
 		m.plans = m.process("first")
 		test(m)
-		synctest.Wait()
-		_ = m.store.Close()
 	})
 }
 
@@ -74,117 +71,63 @@ func (m *morgue) run(p *redrive.Plans) (stop func()) {
 	return func() {
 		cancel()
 		if err := <-done; err != nil {
-			m.t.Error(err)
-		}
-	}
-}
-
-// kill adds n dead letters, each after a moment of its own.
-func (m *morgue) kill(queue string, n int, change func(e *redrive.Entry)) {
-	m.t.Helper()
-	for range n {
-		pass(time.Millisecond)
-		m.count++
-		e := redrive.Entry{Message: redrive.Message{ID: fmt.Sprintf("m%05d", m.count), Queue: queue, Body: []byte("x")}, State: redrive.StateDead, Reason: redrive.ReasonExhausted}
-		e.History.Record(&redrive.Failure{Message: "no luck", Types: []string{"error"}, Signature: "0123456789abcdef"}, true)
-		if change != nil {
-			change(&e)
-		}
-		if _, err := m.store.Apply(context.Background(), redrive.Batch{Put: []redrive.Entry{e}}); err != nil {
-			m.t.Fatal(err)
+			m.T.Error(err)
 		}
 	}
 }
 
 func (m *morgue) create(r redrive.PlanRequest) string {
-	m.t.Helper()
+	m.T.Helper()
 	p, err := m.plans.Create(context.Background(), r)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	return p.ID
 }
 
 func (m *morgue) plan(id string) redrive.Plan {
-	m.t.Helper()
+	m.T.Helper()
 	p, err := m.plans.Get(context.Background(), id)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	return p
 }
 
 // ends waits until a plan has ended, and checks how.
 func (m *morgue) ends(id string, within time.Duration, state redrive.PlanState, done, failed int64) redrive.Plan {
-	m.t.Helper()
+	m.T.Helper()
 	until := time.Now().Add(within)
 	for !m.plan(id).State.Final() && time.Now().Before(until) {
-		pass(within / 1000)
+		deadtest.Pass(within / 1000)
 	}
 	p := m.plan(id)
 	if p.State != state || p.Done != done || p.Failed != failed {
-		m.t.Errorf("after %s it is %s with %d done and %d failed (%v, %s), want %s with %d and %d", within, p.State, p.Done, p.Failed, p.Errors, p.Problem, state, done, failed)
+		m.T.Errorf("after %s it is %s with %d done and %d failed (%v, %s), want %s with %d and %d", within, p.State, p.Done, p.Failed, p.Errors, p.Problem, state, done, failed)
 	}
 	return p
-}
-
-// left returns how many dead letters there are, and how often each living message was
-// redriven.
-func (m *morgue) left(queue string) (dead int64, redrives map[int]int) {
-	m.t.Helper()
-	redrives = make(map[int]int)
-	for after := ""; ; {
-		page, err := m.store.Store.Find(context.Background(), redrive.Query{Queue: queue, After: after, Limit: redrive.MaxPage})
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		for _, e := range page.Entries {
-			if e.State == redrive.StateDead {
-				dead++
-			}
-			redrives[e.Redrives]++
-		}
-		if after = page.Next; after == "" {
-			return dead, redrives
-		}
-	}
-}
-
-// failAgain lets everything that waits in a queue die again.
-func (m *morgue) failAgain(queue string) {
-	m.t.Helper()
-	ds, err := m.store.Claim(context.Background(), redrive.ClaimRequest{Queue: queue, Lane: redrive.LaneRedrive, Max: 1000, Lease: time.Minute, Instance: "i"})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	for _, d := range ds {
-		errs := m.store.Settle(context.Background(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Message: "again"}}})
-		if err := redrive.FirstError(errs); err != nil {
-			m.t.Fatal(err)
-		}
-	}
 }
 
 func TestPlanRedrivesWhatIsDead(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		stop := m.run(m.plans)
 		defer stop()
-		m.kill("q", 250, nil)
-		m.kill("other", 10, nil)
+		m.Kill("q", 250, nil)
+		m.Kill("other", 10, nil)
 		began := time.Now()
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive, Query: redrive.Query{Queue: "q"}, Rate: 50, Actor: "me"})
 		if p := m.plan(id); p.Total != 250 || p.TotalMore || p.State != redrive.PlanRunning || p.Request.Actor != "me" {
 			t.Errorf("%+v", p)
 		}
-		m.kill("q", 5, nil) // died after the cutoff
+		m.Kill("q", 5, nil) // died after the cutoff
 		p := m.ends(id, time.Minute, redrive.PlanDone, 250, 0)
 		if took := p.EndedAt.Sub(began); took < 4*time.Second || took > 6*time.Second {
 			t.Errorf("250 at 50/s took %s", took)
 		}
-		if dead, redrives := m.left("q"); dead != 5 || redrives[1] != 250 {
+		if dead, redrives := m.Left("q"); dead != 5 || redrives[1] != 250 {
 			t.Errorf("%d are dead; redriven: %v", dead, redrives)
 		}
-		if dead, _ := m.left("other"); dead != 10 {
+		if dead, _ := m.Left("other"); dead != 10 {
 			t.Errorf("of another queue %d are dead", dead)
 		}
 	})
@@ -194,15 +137,15 @@ func TestPlanRedrivesWhatIsDead(t *testing.T) {
 func TestPlanTouchesEachMessageOnce(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
-		m.kill("q", 200, nil)
+		m.Kill("q", 200, nil)
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive})
 		for range 200 {
-			pass(20 * time.Millisecond)
-			m.failAgain("q")
+			deadtest.Pass(20 * time.Millisecond)
+			m.FailAgain("q")
 		}
 		m.ends(id, time.Minute, redrive.PlanDone, 200, 0)
-		m.failAgain("q")
-		if dead, redrives := m.left("q"); dead != 200 || redrives[1] != 200 {
+		m.FailAgain("q")
+		if dead, redrives := m.Left("q"); dead != 200 || redrives[1] != 200 {
 			t.Errorf("%d are dead; redriven: %v", dead, redrives)
 		}
 	})
@@ -241,18 +184,18 @@ func TestPlanGoesOnPastWhatIsRefused(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
 		for range 40 {
-			m.kill("q", 3, nil)
-			m.kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
-			m.kill("q", 1, func(e *redrive.Entry) { e.Redrives = 3 })
+			m.Kill("q", 3, nil)
+			m.Kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
+			m.Kill("q", 1, func(e *redrive.Entry) { e.Redrives = 3 })
 		}
-		m.kill("q", 1, func(e *redrive.Entry) { e.Reason, e.Redrives = redrive.ReasonUncertain, 3 }) // counted once
+		m.Kill("q", 1, func(e *redrive.Entry) { e.Reason, e.Redrives = redrive.ReasonUncertain, 3 }) // counted once
 		r := redrive.PlanRequest{Action: redrive.ActRedrive, MaxRedrives: 3, Rate: 40}
 		dry, err := m.plans.DryRun(context.Background(), r)
 		if err != nil || dry.Total != 201 || dry.More || dry.ByReason[redrive.ReasonExhausted] != 160 || dry.ByReason[redrive.ReasonUncertain] != 41 ||
 			dry.Refused["uncertain"] != 41 || dry.Refused["loop"] != 40 || len(dry.Groups) != 2 || dry.Cutoff.IsZero() {
 			t.Errorf("dry run: %+v, %v", dry, err)
 		}
-		if dead, _ := m.left("q"); dead != 201 {
+		if dead, _ := m.Left("q"); dead != 201 {
 			t.Errorf("after the dry run %d are dead", dead)
 		}
 		p := m.ends(m.create(r), time.Minute, redrive.PlanDone, 120, 81)
@@ -278,10 +221,10 @@ func TestPlanActions(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inMorgue(t, func(m *morgue) {
 				defer m.run(m.plans)()
-				m.kill("q", 30, nil)
+				m.Kill("q", 30, nil)
 				m.ends(m.create(c.r), time.Minute, redrive.PlanDone, 30, 0)
 				counts, err := m.store.Counts(context.Background(), "q")
-				if archived := len(m.archive.entries); (c.name == "archive") != (archived == 30) {
+				if archived := len(m.archive.Entries()); (c.name == "archive") != (archived == 30) {
 					t.Errorf("%d were archived", archived)
 				}
 				if err != nil || !c.check(&counts[0]) || counts[0].AllDead() != 0 {
@@ -298,13 +241,13 @@ func TestPlanActions(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			m.kill("q", 3, nil)
+			m.Kill("q", 3, nil)
 			r := redrive.PlanRequest{Action: redrive.ActDrop, Query: redrive.Query{State: redrive.StateWaiting}}
 			if dry, err := m.plans.DryRun(context.Background(), r); err != nil || dry.Total != 30 {
 				t.Errorf("%+v, %v", dry, err)
 			}
 			m.ends(m.create(r), time.Minute, redrive.PlanDone, 30, 0)
-			if dead, redrives := m.left("q"); dead != 3 || redrives[0] != 3 {
+			if dead, redrives := m.Left("q"); dead != 3 || redrives[0] != 3 {
 				t.Errorf("%d are dead of %v", dead, redrives)
 			}
 		})
@@ -314,8 +257,8 @@ func TestPlanActions(t *testing.T) {
 func TestPlanOverNames(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
-		m.kill("q", 100, nil)
-		m.kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
+		m.Kill("q", 100, nil)
+		m.Kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
 		refs := []redrive.Ref{{Queue: "q", ID: "nobody"}, {Queue: "q", ID: "m00101"}}
 		for i := 1; i <= 100; i += 2 {
 			refs = append(refs, redrive.Ref{Queue: "q", ID: fmt.Sprintf("m%05d", i)})
@@ -329,7 +272,7 @@ func TestPlanOverNames(t *testing.T) {
 		if p.Errors["not_found"] != 1 || p.Errors["uncertain"] != 1 || p.Total != 52 {
 			t.Errorf("%+v", p)
 		}
-		if dead, redrives := m.left("q"); dead != 51 || redrives[1] != 50 {
+		if dead, redrives := m.Left("q"); dead != 51 || redrives[1] != 50 {
 			t.Errorf("%d are dead; redriven: %v", dead, redrives)
 		}
 	})
@@ -354,31 +297,31 @@ func TestPlanRefusesMoreNamesThanARecordHolds(t *testing.T) {
 func TestPlanIsPausedResumedAndCancelled(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
-		m.kill("q", 100, nil)
+		m.Kill("q", 100, nil)
 		ctx, other := context.Background(), m.process("other")
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive, Rate: 10})
-		pass(2 * time.Second)
+		deadtest.Pass(2 * time.Second)
 		if err := other.Pause(ctx, id); err != nil {
 			t.Fatal(err)
 		}
 		paused := m.plan(id)
-		pass(time.Minute)
+		deadtest.Pass(time.Minute)
 		if p := m.plan(id); p.State != redrive.PlanPaused || p.Done > paused.Done+3 || p.Done == 0 || p.Done > 50 {
 			t.Errorf("a minute after the pause: %+v", p)
 		}
 		if err := m.plans.Resume(ctx, id); err != nil {
 			t.Fatal(err)
 		}
-		pass(2 * time.Second)
+		deadtest.Pass(2 * time.Second)
 		if p := m.plan(id); p.Done <= paused.Done+10 {
 			t.Errorf("two seconds after it was resumed: %+v", p)
 		}
 		if err := other.Cancel(ctx, id); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Second)
+		deadtest.Pass(time.Second)
 		p := m.plan(id)
-		dead, redrives := m.left("q")
+		dead, redrives := m.Left("q")
 		if p.State != redrive.PlanCancelled || p.EndedAt.IsZero() || int64(redrives[1]) != p.Done || dead != 100-p.Done || dead == 0 {
 			t.Errorf("cancelled: %+v; %d are dead; redriven: %v", p, dead, redrives)
 		}
@@ -396,20 +339,20 @@ func TestPlanIsPausedResumedAndCancelled(t *testing.T) {
 
 func TestPlanSurvivesRestarts(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
-		m.kill("q", 300, nil)
+		m.Kill("q", 300, nil)
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive, Rate: 50})
 		for i := range 5 {
 			stop := m.run(m.process(fmt.Sprint("process", i)))
-			pass(time.Second)
+			deadtest.Pass(time.Second)
 			stop()
 			if p := m.plan(id); p.State != redrive.PlanRunning || p.Done == 0 {
 				t.Fatalf("after run %d: %+v", i, p)
 			}
-			m.failAgain("q")
+			m.FailAgain("q")
 		}
 		defer m.run(m.plans)()
 		m.ends(id, time.Minute, redrive.PlanDone, 300, 0)
-		if _, redrives := m.left("q"); redrives[1] != 300 {
+		if _, redrives := m.Left("q"); redrives[1] != 300 {
 			t.Errorf("redriven: %v", redrives)
 		}
 	})
@@ -420,7 +363,7 @@ func TestPlanRedrivesNothingTwiceWhenItsNotesAreLost(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint("names ", named), func(t *testing.T) {
 			inMorgue(t, func(m *morgue) {
-				m.kill("q", 100, nil)
+				m.Kill("q", 100, nil)
 				r := redrive.PlanRequest{Action: redrive.ActRedrive, Rate: 50}
 				for i := 1; named && i <= 100; i++ {
 					r.Refs = append(r.Refs, redrive.Ref{Queue: "q", ID: fmt.Sprintf("m%05d", i)})
@@ -428,21 +371,21 @@ func TestPlanRedrivesNothingTwiceWhenItsNotesAreLost(t *testing.T) {
 				id := m.create(r)
 				defer m.run(m.plans)()
 				for range 4 {
-					pass(500 * time.Millisecond)
+					deadtest.Pass(500 * time.Millisecond)
 					m.store.writes.Store(2) // the note of the step, and that of the trouble
-					m.failAgain("q")
+					m.FailAgain("q")
 				}
 				m.store.writes.Store(0)
 				until := time.Now().Add(time.Minute)
 				for m.plan(id).State != redrive.PlanDone && time.Now().Before(until) {
-					pass(time.Second)
-					m.failAgain("q")
+					deadtest.Pass(time.Second)
+					m.FailAgain("q")
 				}
 				p := m.plan(id)
 				if p.State != redrive.PlanDone || p.Failed != 0 || p.Done != 100 || p.Problem != "" {
 					t.Errorf("%+v", p)
 				}
-				if _, redrives := m.left("q"); redrives[1] != 100 {
+				if _, redrives := m.Left("q"); redrives[1] != 100 {
 					t.Errorf("redriven: %v", redrives)
 				}
 			})
@@ -452,7 +395,7 @@ func TestPlanRedrivesNothingTwiceWhenItsNotesAreLost(t *testing.T) {
 
 func TestPlanRunsInOneProcess(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
-		m.kill("q", 300, nil)
+		m.Kill("q", 300, nil)
 		began := time.Now()
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive, Rate: 20})
 		for i := range 4 {
@@ -467,7 +410,7 @@ func TestPlanRunsInOneProcess(t *testing.T) {
 
 func TestPlanIsTakenOverWhenItsRunnerDies(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
-		m.kill("q", 3, nil)
+		m.Kill("q", 3, nil)
 		// A process died and left its lease behind.
 		if _, err := m.store.Apply(context.Background(), redrive.Batch{Records: []redrive.RecordWrite{
 			{Space: "leases", Key: "plans", Value: []byte("dead process"), Expires: 15 * time.Second}}}); err != nil {
@@ -475,7 +418,7 @@ func TestPlanIsTakenOverWhenItsRunnerDies(t *testing.T) {
 		}
 		defer m.run(m.plans)()
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive})
-		pass(14 * time.Second)
+		deadtest.Pass(14 * time.Second)
 		if p := m.plan(id); p.Done != 0 {
 			t.Errorf("the other's lease was not respected: %+v", p)
 		}
@@ -485,7 +428,7 @@ func TestPlanIsTakenOverWhenItsRunnerDies(t *testing.T) {
 
 func TestPlanIsTakenOverAtOnceInAnEmbeddedStore(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
-		m.kill("q", 3, nil)
+		m.Kill("q", 3, nil)
 		if _, err := m.store.Apply(context.Background(), redrive.Batch{Records: []redrive.RecordWrite{
 			{Space: "leases", Key: "plans", Value: []byte("dead process"), Expires: 15 * time.Second}}}); err != nil {
 			t.Fatal(err)
@@ -500,21 +443,21 @@ func TestPlanIsTakenOverAtOnceInAnEmbeddedStore(t *testing.T) {
 func TestPlanIsNoticed(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		stop := m.run(m.plans)
-		pass(3 * time.Second)
-		m.kill("q", 3, nil)
+		deadtest.Pass(3 * time.Second)
+		m.Kill("q", 3, nil)
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive})
 		synctest.Wait()
 		if p := m.plan(id); p.State != redrive.PlanDone {
 			t.Errorf("a plan of this process did not start at once: %+v", p)
 		}
-		m.kill("q", 3, nil)
+		m.Kill("q", 3, nil)
 		p, err := m.process("other").Create(context.Background(), redrive.PlanRequest{Action: redrive.ActRedrive})
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.ends(p.ID, 11*time.Second, redrive.PlanDone, 3, 0)
 		found := m.store.found.Load()
-		pass(time.Hour)
+		deadtest.Pass(time.Hour)
 		if n := m.store.found.Load() - found; n != 0 {
 			t.Errorf("while nothing was to be done the runner looked for messages %d times", n)
 		}
@@ -523,7 +466,7 @@ func TestPlanIsNoticed(t *testing.T) {
 			t.Errorf("the list: %+v, %v", all, err)
 		}
 		stop()
-		pass(31 * 24 * time.Hour)
+		deadtest.Pass(31 * 24 * time.Hour)
 		if _, err := m.plans.Get(context.Background(), id); !errors.Is(err, redrive.ErrNotFound) {
 			t.Errorf("a month later it is kept: %v", err)
 		}
@@ -534,10 +477,10 @@ func TestPlanInTrouble(t *testing.T) {
 	t.Run("that passes", func(t *testing.T) {
 		inMorgue(t, func(m *morgue) {
 			defer m.run(m.plans)()
-			m.kill("q", 3, nil)
+			m.Kill("q", 3, nil)
 			m.store.finds.Store(&errBroken)
 			id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive})
-			pass(10 * time.Second)
+			deadtest.Pass(10 * time.Second)
 			if p := m.plan(id); p.State != redrive.PlanRunning || p.Problem != "broken" {
 				t.Errorf("%+v", p)
 			}
@@ -550,7 +493,7 @@ func TestPlanInTrouble(t *testing.T) {
 	t.Run("that lasts", func(t *testing.T) {
 		inMorgue(t, func(m *morgue) {
 			defer m.run(m.plans)()
-			m.kill("q", 3, nil)
+			m.Kill("q", 3, nil)
 			err := fmt.Errorf("%w filter", redrive.ErrInvalid)
 			m.store.finds.Store(&err)
 			id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive})
@@ -562,7 +505,7 @@ func TestPlanInTrouble(t *testing.T) {
 	t.Run("of one that cannot be read", func(t *testing.T) {
 		inMorgue(t, func(m *morgue) {
 			defer m.run(m.plans)()
-			m.kill("q", 3, nil)
+			m.Kill("q", 3, nil)
 			if _, err := m.store.Apply(context.Background(), redrive.Batch{Records: []redrive.RecordWrite{{Space: "plans", Key: "damaged", Value: []byte("{")}}}); err != nil {
 				t.Fatal(err)
 			}

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/deadtest"
 )
 
 // settleAll ends what waits in the redrive lane of a queue.
 func (m *morgue) settleAll(queue string, outcome redrive.Outcome, signature string) (n int) {
-	m.t.Helper()
+	m.T.Helper()
 	ds, err := m.store.Claim(context.Background(), redrive.ClaimRequest{Queue: queue, Lane: redrive.LaneRedrive, Max: 1000, Lease: time.Minute, Instance: "i"})
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	for _, d := range ds {
 		s := redrive.Settlement{Receipt: d.Receipt, Outcome: outcome}
@@ -27,7 +28,7 @@ func (m *morgue) settleAll(queue string, outcome redrive.Outcome, signature stri
 			s.Failure = &redrive.Failure{Message: "again", Signature: signature}
 		}
 		if err := redrive.FirstError(m.store.Settle(context.Background(), []redrive.Settlement{s})); err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		}
 	}
 	return len(ds)
@@ -38,9 +39,9 @@ const cause = "0123456789abcdef" // of what kill makes
 func TestPlanWithCanary(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
-		m.kill("q", 200, nil)
+		m.Kill("q", 200, nil)
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive, Canary: 7, Rate: 100})
-		pass(time.Minute)
+		deadtest.Pass(time.Minute)
 		if p := m.plan(id); p.Done != 7 || p.State != redrive.PlanRunning || p.Trial.Stage != redrive.StageCanary || p.Trial.Waiting != 7 {
 			t.Fatalf("a minute without deliveries: %+v, %+v", p, p.Trial)
 		}
@@ -48,7 +49,7 @@ func TestPlanWithCanary(t *testing.T) {
 		if n := m.settleAll("q", redrive.OutcomeDone, ""); n != 7 {
 			t.Fatalf("the canary is %d", n)
 		}
-		pass(2 * time.Second)
+		deadtest.Pass(2 * time.Second)
 		if p := m.plan(id); p.Trial.Stage != redrive.StageRamp || p.Trial.Delivered != 7 || p.Done <= 7 || p.Done > 60 {
 			t.Errorf("at the ramp: %+v, %+v", p, p.Trial)
 		}
@@ -73,16 +74,16 @@ func TestPlanStopsWhenItsCanaryFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inMorgue(t, func(m *morgue) {
 				defer m.run(m.plans)()
-				m.kill("q", 100, nil)
+				m.Kill("q", 100, nil)
 				id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive, Query: redrive.Query{Queue: "q"}, Canary: 5, Rate: 1000})
-				pass(time.Second)
+				deadtest.Pass(time.Second)
 				m.settleAll("q", c.outcome, c.sign)
-				pass(5 * time.Second)
+				deadtest.Pass(5 * time.Second)
 				p := m.plan(id)
 				if p.State != redrive.PlanStopped || p.Done != 5 || !strings.Contains(p.Problem, c.says) {
 					t.Fatalf("%s after %d: %q", p.State, p.Done, p.Problem)
 				}
-				pass(time.Hour)
+				deadtest.Pass(time.Hour)
 				if p := m.plan(id); p.Done != 5 {
 					t.Errorf("it goes on by itself: %+v", p)
 				}
@@ -90,7 +91,7 @@ func TestPlanStopsWhenItsCanaryFails(t *testing.T) {
 				if err := m.plans.Resume(context.Background(), id); err != nil {
 					t.Fatal(err)
 				}
-				pass(3 * time.Second)
+				deadtest.Pass(3 * time.Second)
 				if p := m.plan(id); p.Done != 10 || p.State != redrive.PlanRunning || p.Trial.Size != 5 || p.Problem != "" {
 					t.Errorf("resumed: %+v, %+v", p, p.Trial)
 				}
@@ -104,9 +105,9 @@ func TestPlanStopsWhenItsCanaryFails(t *testing.T) {
 func TestPlanGoesOnWhenTheCauseOfAFewIsBack(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
-		m.kill("q", 50, nil)
+		m.Kill("q", 50, nil)
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive, Canary: 3, Rate: 10})
-		pass(time.Second)
+		deadtest.Pass(time.Second)
 		d, err := m.store.Claim(context.Background(), redrive.ClaimRequest{Queue: "q", Lane: redrive.LaneRedrive, Max: 1, Lease: time.Minute, Instance: "i"})
 		if err != nil || len(d) != 1 {
 			t.Fatal(d, err)
@@ -116,7 +117,7 @@ func TestPlanGoesOnWhenTheCauseOfAFewIsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.settleAll("q", redrive.OutcomeDone, "")
-		pass(10 * time.Second)
+		deadtest.Pass(10 * time.Second)
 		if p := m.plan(id); p.State != redrive.PlanRunning || p.Done != 3 || p.Trial.Delivered != 2 || p.Trial.Waiting != 1 {
 			t.Errorf("one of three is retried: %+v, %+v", p, p.Trial)
 		}
@@ -126,18 +127,18 @@ func TestPlanGoesOnWhenTheCauseOfAFewIsBack(t *testing.T) {
 func TestPlanStopsWhenTheCauseReturns(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
-		m.kill("q", 500, nil)
+		m.Kill("q", 500, nil)
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive, Canary: 2, Rate: 20})
-		pass(time.Second)
+		deadtest.Pass(time.Second)
 		m.settleAll("q", redrive.OutcomeDone, "")
-		pass(5 * time.Second)
+		deadtest.Pass(5 * time.Second)
 		m.settleAll("q", redrive.OutcomeDead, "of another kind")
-		pass(3 * time.Second)
+		deadtest.Pass(3 * time.Second)
 		if p := m.plan(id); p.State != redrive.PlanRunning {
 			t.Fatalf("another cause: %+v", p)
 		}
 		n := m.settleAll("q", redrive.OutcomeDead, cause)
-		pass(3 * time.Second)
+		deadtest.Pass(3 * time.Second)
 		p := m.plan(id)
 		if want := fmt.Sprintf("%d messages died again of the same cause: again (signature %s)", n, cause); p.State != redrive.PlanStopped || p.Problem != want || n < 2 {
 			t.Fatalf("%s: %q, want %q", p.State, p.Problem, want)
@@ -146,7 +147,7 @@ func TestPlanStopsWhenTheCauseReturns(t *testing.T) {
 		if err := m.plans.Resume(context.Background(), id); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Second)
+		deadtest.Pass(time.Second)
 		m.settleAll("q", redrive.OutcomeDone, "")
 		m.ends(id, time.Minute, redrive.PlanDone, 500, 0)
 	})
@@ -155,10 +156,10 @@ func TestPlanStopsWhenTheCauseReturns(t *testing.T) {
 func TestPlanWithACanaryOfAll(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
-		m.kill("q", 3, nil)
-		m.kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
+		m.Kill("q", 3, nil)
+		m.Kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
 		id := m.create(redrive.PlanRequest{Action: redrive.ActRedrive, Canary: 10})
-		pass(time.Minute)
+		deadtest.Pass(time.Minute)
 		if p := m.plan(id); p.State != redrive.PlanRunning || !p.Taken || p.Done != 3 || p.Failed != 1 {
 			t.Errorf("it ended before its canary: %+v", p)
 		}
@@ -178,8 +179,8 @@ func TestPlanResults(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inMorgue(t, func(m *morgue) {
 				defer m.run(m.plans)()
-				m.kill("q", 200, nil)
-				m.kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
+				m.Kill("q", 200, nil)
+				m.Kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
 				c.r.Query.Queue, c.r.Rate = "q", 1000
 				id := m.create(c.r)
 				m.ends(id, time.Minute, redrive.PlanDone, 200, 1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/deadtest"
 )
 
 // retain runs the retention until the returned function is called.
@@ -17,43 +18,43 @@ func (m *morgue) retain(o redrive.RetentionOptions) (stop func()) {
 	return func() {
 		cancel()
 		if err := <-done; err != nil {
-			m.t.Error(err)
+			m.T.Error(err)
 		}
 	}
 }
 
 func (m *morgue) books(queue string) (dead int64, b redrive.Books) {
-	m.t.Helper()
+	m.T.Helper()
 	counts, err := m.store.Counts(context.Background(), queue)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	return counts[0].AllDead(), counts[0].Books
 }
 
 func TestRetention(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
-		m.kill("old", 50, nil)
-		m.kill("many", 100, nil)
-		m.kill("discarded", 100, nil)
-		m.kill("kept", 100, nil)
-		pass(time.Hour)
-		m.kill("old", 5, nil)
-		archive := &shelf{}
+		m.Kill("old", 50, nil)
+		m.Kill("many", 100, nil)
+		m.Kill("discarded", 100, nil)
+		m.Kill("kept", 100, nil)
+		deadtest.Pass(time.Hour)
+		m.Kill("old", 5, nil)
+		archive := &deadtest.Archive{}
 		rules := map[string]redrive.RetentionRule{
 			"old": {Age: 30 * time.Minute}, "many": {Keep: 40}, "discarded": {Age: time.Minute, Keep: 10, Discard: true},
 		}
 		stop := m.retain(redrive.RetentionOptions{Rule: func(queue string) redrive.RetentionRule { return rules[queue] }, Archive: archive})
 		defer m.retain(redrive.RetentionOptions{Instance: "another process", Archive: archive})()
-		pass(2 * time.Minute)
+		deadtest.Pass(2 * time.Minute)
 		stop()
 		for queue, want := range map[string][3]int64{"old": {5, 50, 0}, "many": {40, 60, 0}, "discarded": {0, 0, 100}, "kept": {100, 0, 0}} {
 			if dead, b := m.books(queue); dead != want[0] || b.Archived != want[1] || b.Dropped != want[2] {
 				t.Errorf("%s: %d dead, %d archived, %d dropped; want %v", queue, dead, b.Archived, b.Dropped, want)
 			}
 		}
-		if len(archive.entries) != 110 {
-			t.Errorf("%d are in the archive", len(archive.entries))
+		if len(archive.Entries()) != 110 {
+			t.Errorf("%d are in the archive", len(archive.Entries()))
 		}
 		audits, err := m.store.Verify(context.Background())
 		if err != nil {
@@ -70,12 +71,13 @@ func TestRetention(t *testing.T) {
 // What cannot be archived is not removed.
 func TestRetentionWithoutAnArchive(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
-		m.kill("q", 20, nil)
+		m.Kill("q", 20, nil)
 		rule := func(string) redrive.RetentionRule { return redrive.RetentionRule{Age: time.Second} }
-		broken := &shelf{err: errors.New("the disk is full")}
+		broken := &deadtest.Archive{}
+		broken.Fail(errors.New("the disk is full"))
 		for _, archive := range []redrive.Archiver{nil, broken} {
 			stop := m.retain(redrive.RetentionOptions{Rule: rule, Archive: archive})
-			pass(3 * time.Minute)
+			deadtest.Pass(3 * time.Minute)
 			stop()
 			if dead, b := m.books("q"); dead != 20 || b.Left() != 0 {
 				t.Errorf("%d are left, books %+v", dead, b)

@@ -3,6 +3,7 @@ package redrive
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -361,9 +362,17 @@ func topFrame(stack string) string {
 	return ""
 }
 
-const modulePath = "github.com/redrive/redrive"
+// ownPackages are those of ours that stand between the goroutine and the handler.
+var ownPackages = []string{
+	"runtime.", "runtime/",
+	"github.com/redrive/redrive.",
+	"github.com/redrive/redrive/engine.",
+	"github.com/redrive/redrive/middleware.",
+	"github.com/redrive/redrive/deadletter.",
+	"github.com/redrive/redrive/guard.",
+	"github.com/redrive/redrive/telemetry/tracing.",
+}
 
 func ownFrame(name string) bool {
-	return strings.HasPrefix(name, "runtime.") || strings.HasPrefix(name, "runtime/") ||
-		strings.HasPrefix(name, modulePath+".")
+	return slices.ContainsFunc(ownPackages, func(p string) bool { return strings.HasPrefix(name, p) })
 }

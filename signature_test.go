@@ -50,10 +50,10 @@ func TestMaskMessage(t *testing.T) {
 	}
 }
 
-const panicStack = `goroutine 34 [running]:
+const stackOfPanic = `goroutine 34 [running]:
 runtime/debug.Stack()
 	/usr/local/go/src/runtime/debug/stack.go:26 +0x64
-github.com/redrive/redrive.(*attempt).run.func1()
+github.com/redrive/redrive/engine.(*attempt).run.func1()
 	/src/attempt.go:139 +0x88
 panic({0x102?, 0x140?})
 	/usr/local/go/src/runtime/panic.go:783 +0x120
@@ -63,13 +63,13 @@ example.com/shop.(*Mailer).Send(0x0, {0x1, 0x2})
 	/src/shop/mail.go:42 +0x1c
 github.com/redrive/redrive.HandlerFunc.Handle(0x1, {0x2, 0x3}, 0x4)
 	/src/handler.go:24 +0x30
-created by github.com/redrive/redrive.(*consumer).start in goroutine 7
+created by github.com/redrive/redrive/engine.(*consumer).start in goroutine 7
 	/src/consumer.go:400 +0x30
 `
 
 func TestTopFrame(t *testing.T) {
 	for _, c := range []struct{ stack, want string }{
-		{panicStack, "example.com/shop.(*Mailer).Send"},
+		{stackOfPanic, "example.com/shop.(*Mailer).Send"},
 		{"goroutine 1 [running]:\nexample.com/shop.charge(...)\n\t/src/x.go:1\n", "example.com/shop.charge"},
 		{"handler of sms/sms.send", ""},
 		{"", ""},
@@ -90,7 +90,7 @@ func TestSignatureIsStable(t *testing.T) {
 		{Failure{}, "709e80c88487a241"},
 		{Failure{Types: []string{"*url.Error", "*net.OpError"}, Message: `Post "https://x.example/hook": dial tcp 10.0.0.7:443: connect: connection refused`}, "5a12e0d1db438b49"},
 		{Failure{Types: []string{"*delivery.ResponseError"}, Message: "status 503", Details: map[string]string{"http.status": "503"}}, "805a62dbf923efa4"},
-		{Failure{Types: []string{"*redrive.PanicError"}, Message: "panic: runtime error: invalid memory address", Stack: panicStack}, "9e72b12931816186"},
+		{Failure{Types: []string{"*redrive.PanicError"}, Message: "panic: runtime error: invalid memory address", Stack: stackOfPanic}, "9e72b12931816186"},
 	} {
 		if got := Signature(&c.f); got != c.want {
 			t.Errorf("%q: %s, want %s", c.f.Message, got, c.want)
@@ -99,7 +99,7 @@ func TestSignatureIsStable(t *testing.T) {
 }
 
 func TestSignatureGroups(t *testing.T) {
-	base := Failure{Types: []string{"*app.Error"}, Message: "order 17 of jane@example.com: not enough stock", Stack: panicStack}
+	base := Failure{Types: []string{"*app.Error"}, Message: "order 17 of jane@example.com: not enough stock", Stack: stackOfPanic}
 	with := func(change func(f *Failure)) *Failure {
 		f := base
 		change(&f)
@@ -133,7 +133,7 @@ func TestSignatureGroups(t *testing.T) {
 
 func FuzzSignature(f *testing.F) {
 	for _, s := range []string{"", "dial tcp [::1]:80", `a "b' c`, "http://x", "1h2m3s", "2024-01-02T03:04:05Z", "\x00\xff", "a@b.c", "é'é", "://", "0x", "-", "--1", "::", "'", "\n"} {
-		f.Add(s, panicStack)
+		f.Add(s, stackOfPanic)
 	}
 	f.Add(strings.Repeat(`"'`, 3000), strings.Repeat("a(", 1000))
 	f.Fuzz(func(t *testing.T, message, stack string) {

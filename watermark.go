@@ -45,8 +45,9 @@ type WatermarkOptions struct {
 	// Refresh is how old the counts may be that decide. Between two readings what was
 	// published here is added. Defaults to 100 ms.
 	Refresh time.Duration
-	// Observer is told what was accepted and refused. Optional.
-	Observer Observer
+	// Accepted and Refused are called with how many messages of a queue the store took,
+	// and how many had no room. They must be fast and safe for concurrent use. Optional.
+	Accepted, Refused func(queue string, n int)
 }
 
 // Bounds of Watermarks.
@@ -149,19 +150,19 @@ func (w *Watermarks) pass(ctx context.Context, msgs []Message, admitted []int, e
 		}
 	}
 	w.landed(msgs, admitted, func(at int) bool { return errs[at] == nil || errors.Is(errs[at], ErrUnknown) })
-	w.observe(OnPublish, msgs, admitted, errs)
+	count(w.o.Accepted, msgs, admitted, errs)
 }
 
 func (w *Watermarks) refuse(msgs []Message, refused []int, errs []error, err error) {
 	for _, at := range refused {
 		errs[at] = &Error{Op: "publish", Queue: msgs[at].Queue, ID: msgs[at].ID, Err: err}
 	}
-	w.observe(OnBacklogged, msgs, refused, nil)
+	count(w.o.Refused, msgs, refused, nil)
 }
 
-// observe tells how many messages of each queue something happened to.
-func (w *Watermarks) observe(what Occasion, msgs []Message, which []int, errs []error) {
-	if w.o.Observer == nil {
+// count reports how many messages of each queue something happened to.
+func count(report func(queue string, n int), msgs []Message, which []int, errs []error) {
+	if report == nil {
 		return
 	}
 	count := make(map[string]int, 1)
@@ -171,7 +172,7 @@ func (w *Watermarks) observe(what Occasion, msgs []Message, which []int, errs []
 		}
 	}
 	for queue, n := range count {
-		w.o.Observer.Observe(&Observation{Occasion: what, Queue: queue, Count: n})
+		report(queue, n)
 	}
 }
 

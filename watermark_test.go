@@ -12,15 +12,16 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/internal/deadtest"
 )
 
 // tank is a store with watermarks in front of it, in a bubble of virtual time.
 type tank struct {
-	t     *testing.T
-	store *countingStore
-	marks *redrive.Watermarks
-	next  int
-	seen  recorder
+	t                 *testing.T
+	store             *countingStore
+	marks             *redrive.Watermarks
+	next              int
+	accepted, refused atomic.Int64 // as reported
 }
 
 // countingStore counts how often it is asked for counts, and can be made to fail.
@@ -45,7 +46,8 @@ func (s *countingStore) Counts(ctx context.Context, queues ...string) ([]redrive
 
 func newTank(t *testing.T, limits redrive.Limits, o redrive.WatermarkOptions) *tank {
 	k := &tank{t: t, store: &countingStore{Store: memory.New()}}
-	o.Observer = &k.seen
+	o.Accepted = func(_ string, n int) { k.accepted.Add(int64(n)) }
+	o.Refused = func(_ string, n int) { k.refused.Add(int64(n)) }
 	k.marks = redrive.NewWatermarks(k.store, func(string) redrive.Limits { return limits }, o)
 	t.Cleanup(func() { _ = k.store.Close() })
 	return k
@@ -85,7 +87,7 @@ func (k *tank) handle(queue string, n int) {
 }
 
 // refresh lets the counts grow old.
-func (k *tank) refresh() { pass(time.Second) }
+func (k *tank) refresh() { deadtest.Pass(time.Second) }
 
 func (k *tank) level(queue string, want redrive.Level) time.Duration {
 	k.t.Helper()
@@ -125,7 +127,7 @@ func TestWatermarkRefusesWithHysteresis(t *testing.T) {
 		if got := k.publish("other", 1); got != 1 {
 			t.Error("another queue was refused")
 		}
-		if a, b := k.seen.of(redrive.OnPublish), k.seen.of(redrive.OnBacklogged); a == 0 || b == 0 {
+		if a, b := k.accepted.Load(), k.refused.Load(); a == 0 || b == 0 {
 			t.Errorf("observed: %d publishes, %d refusals", a, b)
 		}
 	})
@@ -153,7 +155,7 @@ func TestWatermarkRoom(t *testing.T) {
 				k := newTank(t, c.own, redrive.WatermarkOptions{Total: c.total})
 				k.publish("q", c.publish)
 				if c.pass > 0 {
-					pass(c.pass)
+					deadtest.Pass(c.pass)
 					k.publish("q", 1)
 				}
 				left, limit, reset := k.marks.Room("q")
@@ -182,12 +184,12 @@ func TestWatermarkLimits(t *testing.T) {
 		}, 0},
 		{"age", redrive.Limits{Age: time.Minute}, redrive.Limits{}, func(k *tank) int {
 			k.publish("q", 1)
-			pass(2 * time.Minute)
+			deadtest.Pass(2 * time.Minute)
 			return k.publish("q", 1)
 		}, 0},
 		{"age, when the old one is gone", redrive.Limits{Age: time.Minute}, redrive.Limits{}, func(k *tank) int {
 			k.publish("q", 1)
-			pass(2 * time.Minute)
+			deadtest.Pass(2 * time.Minute)
 			k.publish("q", 1)
 			k.handle("q", 1)
 			k.refresh()
@@ -282,7 +284,7 @@ func TestWatermarkRetryAfter(t *testing.T) {
 			t.Errorf("while nothing drains: %s", after)
 		}
 		for range 18 { // 10 a second
-			pass(time.Second)
+			deadtest.Pass(time.Second)
 			k.handle("q", 10)
 			k.publish("q", 1)
 		}
@@ -299,7 +301,7 @@ func TestWatermarkReadsCountsRarely(t *testing.T) {
 		for range 1000 {
 			k.publish("q", 3)
 			k.marks.Level("q")
-			pass(time.Millisecond)
+			deadtest.Pass(time.Millisecond)
 		}
 		if n := k.store.asked.Load(); n > 11 {
 			t.Errorf("the store was asked %d times in a second", n)

@@ -24,7 +24,7 @@ func (w *Watermarks) Apply(ctx context.Context, b Batch) ([]error, error) {
 		}
 		w.landed(b.Publish, admitted, func(int) bool { return false })
 		if sure || rereads == maxRereads || ctx.Err() != nil {
-			w.observe(OnBacklogged, b.Publish, all, nil)
+			count(w.o.Refused, b.Publish, all, nil)
 			at := &b.Publish[refused[0]]
 			return nil, &Error{Op: "publish", Queue: at.Queue, ID: at.ID, Err: ErrBacklogged}
 		}
@@ -37,7 +37,7 @@ func (w *Watermarks) Apply(ctx context.Context, b Batch) ([]error, error) {
 		return items == nil || items[i] == nil || errors.Is(items[i], ErrUnknown)
 	})
 	if err == nil {
-		w.observe(OnPublish, b.Publish, all, items)
+		count(w.o.Accepted, b.Publish, all, items)
 	}
 	return items, err
 }

@@ -216,13 +216,11 @@ func (m *Metrics) Observe(o *redrive.Observation) {
 		if o.Text == redrive.BreakerOpen {
 			m.queue(o.Queue).opened.Add(1)
 		}
-	case redrive.OnBacklogged:
-		m.Shed("backlogged", o.Count)
 	case redrive.OnParked:
 		m.parked.Add(float64(o.Count))
 	case redrive.OnRestart:
 		m.restarts.Inc()
-	case redrive.OnPublish, redrive.OnClaim, redrive.OnStart, redrive.OnRefused, redrive.OnStuck:
+	case redrive.OnClaim, redrive.OnStart, redrive.OnRefused, redrive.OnStuck:
 		// The store's books count publishes, the engine's status shows the rest.
 	}
 }

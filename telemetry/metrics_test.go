@@ -105,13 +105,13 @@ func TestCounters(t *testing.T) {
 		{Occasion: redrive.OnSettled, Queue: "invented", Delivery: d, Settlement: gone},
 		{Occasion: redrive.OnLeaseLost, Queue: "sms", Delivery: d},
 		{Occasion: redrive.OnSettleGroup, Count: 20, Duration: time.Millisecond},
-		{Occasion: redrive.OnBacklogged, Queue: "sms", Count: 3},
 		{Occasion: redrive.OnEnd, Queue: "sms"}, {Occasion: redrive.OnSettled, Queue: "sms"}, // incomplete ones do no harm
 	} {
 		m.Observe(&o)
 	}
 	m.Accepted("sms", 5)
 	m.Shed("overloaded", 1)
+	m.Shed("backlogged", 3)
 	want(t, scrape(t, m),
 		`redrive_accepted_total{ingress="http"} 5`,
 		`redrive_attempts_total{outcome="done",queue="sms"} 1`, `redrive_attempts_total{outcome="dead",queue="other"} 1`,
