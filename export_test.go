@@ -13,10 +13,3 @@ func (e *Engine) InFlight() int {
 	defer e.solo.mu.Unlock()
 	return e.solo.active
 }
-
-// Remembered is how many queues the watermarks keep counts of.
-func (w *Watermarks) Remembered() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.marks)
-}
