@@ -115,3 +115,12 @@ type PanicError struct {
 
 // Error shows the value that was panicked with.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// StackTrace returns where it was raised.
+func (e *PanicError) StackTrace() string { return e.Stack }

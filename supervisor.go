@@ -87,12 +87,3 @@ func (s *supervisor) ready() error {
 	}
 	return nil
 }
-
-// Unwrap returns the value if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
-
-// StackTrace returns where it was raised.
-func (e *PanicError) StackTrace() string { return e.Stack }
