@@ -104,20 +104,20 @@ func TestOnDeadRedrivesNotForEver(t *testing.T) {
 }
 
 func TestOnDeadRedrivesNothingWithoutABody(t *testing.T) {
-	inMorgue(t, func(m *morgue) {
-		m.kill("q", 2, bodyGone)
-		defer m.processDead(func(_ context.Context, e *redrive.Entry) (redrive.Decision, error) {
+	deadtest.Run(t, func(m *deadtest.Store) {
+		m.Kill("q", 2, bodyGone)
+		defer processDead(m, func(_ context.Context, e *redrive.Entry) (redrive.Decision, error) {
 			d := redrive.Decision{Action: redrive.ActRedrive}
 			if e.ID == "m00002" {
 				d.Edit = &redrive.Edit{Body: []byte("mended")}
 			}
 			return d, nil
 		}, redrive.DeadOptions{})()
-		pass(10 * time.Second)
-		if e := m.entry("m00001"); e.State != redrive.StateDead || e.Redrives != 0 {
+		deadtest.Pass(10 * time.Second)
+		if e := m.Entry("q", "m00001"); e.State != redrive.StateDead || e.Redrives != 0 {
 			t.Errorf("without a body: %+v", e)
 		}
-		if e := m.entry("m00002"); e.State != redrive.StateWaiting || string(e.Body) != "mended" {
+		if e := m.Entry("q", "m00002"); e.State != redrive.StateWaiting || string(e.Body) != "mended" {
 			t.Errorf("with one: %+v", e)
 		}
 	})

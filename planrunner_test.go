@@ -162,8 +162,8 @@ func bodyGone(e *redrive.Entry) {
 func TestPlanRefusesWhatHasNoBody(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
-		m.kill("q", 4, nil)
-		m.kill("q", 3, bodyGone)
+		m.Kill("q", 4, nil)
+		m.Kill("q", 3, bodyGone)
 		edited := redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Body: []byte("mended")}}
 		if _, err := m.store.Update(context.Background(), redrive.Selection{Refs: []redrive.Ref{{Queue: "q", ID: "m00007"}}}, edited, 1); err != nil {
 			t.Fatal(err)

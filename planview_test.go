@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/deadtest"
 )
 
 // narrow is a store in which searches find only what is of one kind.
@@ -29,8 +30,8 @@ func (n *narrow) Groups(ctx context.Context, q redrive.Query) ([]redrive.Group, 
 // view makes it or carries it out.
 func TestPlanLooksThroughItsView(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
-		m.kill("q", 10, nil)
-		m.kill("q", 3, func(e *redrive.Entry) { e.Kind = "seen" })
+		m.Kill("q", 10, nil)
+		m.Kill("q", 3, func(e *redrive.Entry) { e.Kind = "seen" })
 		r := redrive.PlanRequest{Action: redrive.ActDrop, Query: redrive.Query{Queue: "q"}, View: "narrow"}
 		if _, err := m.plans.Create(t.Context(), r); err == nil {
 			t.Error("a process that does not know the view makes a plan")
@@ -52,14 +53,14 @@ func TestPlanLooksThroughItsView(t *testing.T) {
 			t.Fatalf("%+v, %v", p, err)
 		}
 		stop := m.run(m.plans)
-		pass(time.Minute)
+		deadtest.Pass(time.Minute)
 		stop()
 		if p := m.plan(p.ID); p.State != redrive.PlanRunning || p.Done != 0 || !strings.Contains(p.Problem, "view") {
 			t.Errorf("without the view: %+v", p)
 		}
 		defer m.run(knows)()
 		m.ends(p.ID, time.Minute, redrive.PlanDone, 3, 0)
-		if dead, _ := m.left("q"); dead != 10 {
+		if dead, _ := m.Left("q"); dead != 10 {
 			t.Errorf("%d are dead", dead)
 		}
 	})
