@@ -66,7 +66,7 @@ type Delivery struct {
 	// Crashes counts deaths of the process while this message was alone in it.
 	Crashes int
 	// Suspect says that a claim of this message ended without a settlement, so it
-	// was handed out alone. A source without [Caps.MarksClaims] says with it that it
+	// was handed out alone. A source without [driver.Caps.MarksClaims] says with it that it
 	// may have handed the message out before, perhaps to another process; the engine
 	// then looks for its mark.
 	Suspect bool
@@ -83,7 +83,7 @@ type Delivery struct {
 	// LeasedAt is when the message was claimed, by the store's clock.
 	LeasedAt time.Time
 	// Lease is how long the claim holds, as granted: it may differ from what was asked
-	// for. Zero: as asked; [Never]: as long as the connection.
+	// for. Zero: as asked; [driver.Never]: as long as the connection.
 	Lease time.Duration
 	// Identity is how the message is named, if it differs from the source's.
 	Identity Identity
@@ -107,7 +107,7 @@ const (
 type Receipt struct {
 	Ref
 	// Token is the fencing token: strictly increasing over the claims of a message
-	// where [Caps.Fenced].
+	// where [driver.Caps.Fenced].
 	Token uint64
 	// Position is the backend's own place of the claim (an offset, an entry id, a
 	// delivery tag with its channel's epoch); opaque bytes, may be empty.

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/plan"
 )
 
 func TestReceiptAsText(t *testing.T) {
@@ -84,7 +85,7 @@ func TestEnumerationsAsText(t *testing.T) {
 	survives(t, redrive.StateWaiting, redrive.StateLeased, redrive.StateBlocked, redrive.StateDead)
 	survives(t, redrive.OutcomeDone, redrive.OutcomeRetry, redrive.OutcomeRelease, redrive.OutcomeDead, redrive.OutcomeRepeat, redrive.OutcomeDrop)
 	survives(t, redrive.ActRedrive, redrive.ActDrop, redrive.ActArchive, redrive.ActKill, redrive.ActEdit, redrive.ActDueNow)
-	survives(t, redrive.PlanRunning, redrive.PlanPaused, redrive.PlanDone, redrive.PlanCancelled, redrive.PlanFailed)
+	survives(t, plan.Running, plan.Paused, plan.Done, plan.Cancelled, plan.Failed)
 	survives(t, redrive.Reasons()...)
 	if n := len(redrive.Reasons()); n != 12 {
 		t.Errorf("%d reasons, the set is closed at 12", n)

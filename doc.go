@@ -5,8 +5,8 @@
 // redriven.
 //
 // Three verbs suffice to begin with: [Publish] makes a message durable, [Handle]
-// names the function that works on one kind of message, [Redrive] gives dead
-// letters another life. [Consume] ties a queue of a [Store] to handlers.
+// names the function that works on one kind of message, [deadletter.Redrive] gives dead
+// letters another life. [engine.Run] ties a queue of a [driver.Store] to handlers.
 //
 // Delivery is at least once. A handler may see a message again after a crash, a
 // lost lease or a redrive; [Delivery.Attempt] and the stable message id are there
@@ -14,5 +14,5 @@
 //
 // The package imports the standard library only. Where messages wait is the
 // business of the packages below backend/, each of which fills one or more of the
-// roles [Source], [Sink] and [Store].
+// roles [driver.Source], [Sink] and [driver.Store].
 package redrive

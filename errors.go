@@ -57,7 +57,7 @@ const TypeBodyGone = "redrive.BodyGone"
 var (
 	// ErrClosed says that the source, sink or store was closed.
 	ErrClosed = errors.New("closed")
-	// ErrUnsupported says that the backend has no such ability; see [Caps].
+	// ErrUnsupported says that the backend has no such ability; see [driver.Caps].
 	ErrUnsupported = errors.New("not supported by this backend")
 	// ErrCorrupt says that stored data cannot be read back. The store stops.
 	ErrCorrupt = errors.New("the store is corrupt")

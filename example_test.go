@@ -9,6 +9,10 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/middleware"
+	"github.com/redrive/redrive/plan"
 )
 
 type SendMail struct {
@@ -37,7 +41,7 @@ func Example() {
 
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- redrive.Consume(ctx, store, "mail", mux) }()
+	go func() { done <- engine.Run(ctx, store, "mail", mux) }()
 
 	for _, to := range []string{"jane@example.com", "bob"} {
 		if err := redrive.Publish(ctx, store, "mail", SendMail{To: to}); err != nil {
@@ -56,14 +60,14 @@ func Example() {
 	}
 	for _, e := range page.Entries {
 		fmt.Println("dead:", e.Reason, "-", e.History.Latest().Message)
-		if _, err := redrive.Redrive(context.Background(), store, e.Ref()); err != nil {
+		if _, err := deadletter.Redrive(context.Background(), store, e.Ref()); err != nil {
 			fmt.Println(err)
 		}
 	}
 
 	mended = true
 	ctx, stop = context.WithCancel(context.Background())
-	go func() { done <- redrive.Consume(ctx, store, "mail", mux) }()
+	go func() { done <- engine.Run(ctx, store, "mail", mux) }()
 	<-ended
 	stop()
 	<-done
@@ -133,10 +137,10 @@ func ExampleChain() {
 			return h.Handle(ctx, d)
 		})
 	}
-	h := redrive.Chain(redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
+	h := middleware.Chain(redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		fmt.Println("handling", d.ID)
 		return nil
-	}), hello, redrive.Timeout(time.Second))
+	}), hello, middleware.Timeout(time.Second))
 	_ = h.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "m1"}})
 	// Output:
 	// before m1
@@ -150,8 +154,8 @@ func ExamplePlans() {
 	defer store.Close()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	plans := redrive.NewPlans(store, redrive.PlansOptions{})
-	request := redrive.PlanRequest{
+	plans := plan.New(store, plan.Options{})
+	request := plan.Request{
 		Action: redrive.ActRedrive,
 		Query:  redrive.Query{Queue: "mail", Reason: redrive.ReasonExhausted},
 		Rate:   50,

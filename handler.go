@@ -69,7 +69,7 @@ func Release(err error, d time.Duration) error {
 }
 
 // Pause gives the message back without counting the attempt, and pauses its target
-// (see [QueueOptions.Target]) for d, or until it is resumed if d is 0. It is for
+// (see [engine.QueueOptions.Target]) for d, or until it is resumed if d is 0. It is for
 // refusals of our own, such as a missing secret: they never make a dead letter.
 func Pause(err error, d time.Duration) error {
 	if err == nil {

@@ -28,7 +28,7 @@ const ResultQueue = "_results"
 type Message struct {
 	// ID names the message within its queue: 1-128 characters of [A-Za-z0-9_:-].
 	// An id that the caller chose makes publishing idempotent: the store remembers
-	// it beyond the message's life (see [QueueSettings.Remember]). When it is
+	// it beyond the message's life (see [driver.QueueSettings.Remember]). When it is
 	// empty, the Sink fills in a new UUIDv7, which is not remembered.
 	ID string
 	// Queue is where the message waits: 1-64 characters of [a-z0-9._-].
@@ -56,7 +56,7 @@ type Message struct {
 	ReplyTo string
 
 	// PublishedAt is when the store accepted the message, by the store's clock.
-	// Publish ignores what the caller put there; [Store.Apply] keeps it for an
+	// Publish ignores what the caller put there; [driver.Store.Apply] keeps it for an
 	// Entry if it is set.
 	PublishedAt time.Time
 

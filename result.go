@@ -21,7 +21,7 @@ func ResultID(m *Message) string {
 // under an id derived from the message and its generation, with the outcome, the
 // reason and the excerpt of the failure as headers and the given body. It reports
 // false for a message without ReplyTo. The engine adds it to the settlement;
-// [Store.Update] publishes it in the same step as the change.
+// [driver.Store.Update] publishes it in the same step as the change.
 func ResultMessage(m *Message, o Outcome, reason Reason, failure *Failure, body []byte) (Message, bool) {
 	if m.ReplyTo == "" || !o.Terminal() {
 		return Message{}, false

@@ -22,6 +22,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/deadletter"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -49,7 +50,7 @@ type Archive struct {
 	closed bool
 }
 
-var _ redrive.Archiver = (*Archive)(nil)
+var _ deadletter.Archiver = (*Archive)(nil)
 
 // Open returns the archive in a folder, which is made with the first dead letter.
 func Open(dir string) (*Archive, error) {
@@ -85,7 +86,7 @@ func (a *Archive) Close() error {
 // errMoved says that the file that was written is not in the archive any more.
 var errMoved = errors.New("the file was moved or deleted while it was written")
 
-// Archive implements redrive.Archiver: it returns nil when all entries are on the disk,
+// Archive implements deadletter.Archiver: it returns nil when all entries are on the disk,
 // in a file of the folder.
 func (a *Archive) Archive(_ context.Context, entries []redrive.Entry) error {
 	a.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/dialect"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/redistest"
@@ -58,20 +59,20 @@ func attached(s *script, o Options) *Attachment {
 }
 
 // into puts entries into a store.
-func into(store redrive.Store) Put {
+func into(store driver.Store) Put {
 	return func(ctx context.Context, entries []redrive.Entry) ([]error, error) {
-		return store.Apply(ctx, redrive.Batch{Put: entries, Entered: redrive.EnteredImported})
+		return store.Apply(ctx, driver.Batch{Put: entries, Entered: driver.EnteredImported})
 	}
 }
 
-func open(t *testing.T) redrive.Store {
+func open(t *testing.T) driver.Store {
 	t.Helper()
 	store := memory.New()
 	t.Cleanup(func() { _ = store.Close() })
 	return store
 }
 
-func dead(t *testing.T, store redrive.Store) []redrive.Entry {
+func dead(t *testing.T, store driver.Store) []redrive.Entry {
 	t.Helper()
 	page, err := store.Find(t.Context(), redrive.Query{Queue: "orders", State: redrive.StateDead, Bodies: true, Limit: redrive.MaxPage})
 	if err != nil {

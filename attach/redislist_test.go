@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -17,7 +18,7 @@ type listRig struct {
 	*testing.T
 	client  *redis.Client
 	address string
-	store   redrive.Store
+	store   driver.Store
 }
 
 func newListRig(t *testing.T) *listRig {

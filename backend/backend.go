@@ -18,13 +18,14 @@ import (
 	"github.com/redrive/redrive/backend/redislist"
 	"github.com/redrive/redrive/backend/redisstream"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
 )
 
 // Open opens the store at an address: "sqlite:DIR", "postgres://...", "mysql://...",
 // "redis://..." (rediss:// with TLS, redis+sentinel://, redis+cluster://). Its parameters are
 // those of the store's package. It fails if a server cannot be reached before ctx ends.
 // The caller closes the store. Errors do not show a password.
-func Open(ctx context.Context, address string) (redrive.Store, error) {
+func Open(ctx context.Context, address string) (driver.Store, error) {
 	scheme, rest, ok := strings.Cut(address, ":")
 	if !ok {
 		scheme = "none"
@@ -45,7 +46,7 @@ func Open(ctx context.Context, address string) (redrive.Store, error) {
 
 // SourceSink is a source that messages can be published to.
 type SourceSink interface {
-	redrive.Source
+	driver.Source
 	redrive.Sink
 }
 
@@ -98,7 +99,7 @@ func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSin
 }
 
 // opened keeps a nil pointer from becoming a store.
-func opened[S redrive.Store](s S, err error) (redrive.Store, error) {
+func opened[S driver.Store](s S, err error) (driver.Store, error) {
 	if err != nil {
 		return nil, err
 	}

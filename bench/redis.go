@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/redisstream"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -96,7 +97,7 @@ const rawLoops = 2
 func (q *storeQueue) Consume(ctx context.Context, handle func([]byte) error) error {
 	return loops(ctx, func(n int) (bool, error) {
 		lane := redrive.LaneFresh
-		ds, err := q.store.Claim(context.WithoutCancel(ctx), redrive.ClaimRequest{Queue: queueName, Lane: lane, Max: batchSize, Lease: time.Minute, Instance: strconv.Itoa(n)})
+		ds, err := q.store.Claim(context.WithoutCancel(ctx), driver.ClaimRequest{Queue: queueName, Lane: lane, Max: batchSize, Lease: time.Minute, Instance: strconv.Itoa(n)})
 		if err != nil {
 			return false, err
 		}

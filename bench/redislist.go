@@ -10,6 +10,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/backend/redislist"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -50,14 +52,14 @@ func (q *listQueue) Publish(ctx context.Context, bodies [][]byte) error {
 }
 
 func (q *listQueue) Consume(ctx context.Context, handle func([]byte) error) error {
-	e := redrive.NewEngine(q.store, redrive.EngineOptions{Grace: time.Second})
+	e := engine.New(q.store, engine.Options{Grace: time.Second})
 	policy := redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}}.WithDefaults()
 	err := e.Handle(queueName, redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		return handle(d.Body)
-	}), redrive.QueueOptions{
+	}), engine.QueueOptions{
 		Policy:  func(*redrive.Message) *redrive.Policy { return &policy },
-		Breaker: redrive.BreakerOptions{Off: true},
-		Sources: []redrive.Source{q.list},
+		Breaker: engine.BreakerOptions{Off: true},
+		Sources: []driver.Source{q.list},
 	})
 	if err != nil {
 		return err

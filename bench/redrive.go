@@ -9,6 +9,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 const queueName = "bench"
@@ -37,7 +39,7 @@ var redriveMemory = Driver{
 }
 
 type redriveQueue struct {
-	store       redrive.Store
+	store       driver.Store
 	concurrency int // 0: the default
 }
 
@@ -52,14 +54,14 @@ func (q *redriveQueue) Publish(ctx context.Context, bodies [][]byte) error {
 }
 
 func (q *redriveQueue) Consume(ctx context.Context, handle func([]byte) error) error {
-	e := redrive.NewEngine(q.store, redrive.EngineOptions{Grace: time.Second})
+	e := engine.New(q.store, engine.Options{Grace: time.Second})
 	policy := redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}}.WithDefaults()
 	err := e.Handle(queueName, redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		return handle(d.Body)
-	}), redrive.QueueOptions{
+	}), engine.QueueOptions{
 		Concurrency: q.concurrency,
 		Policy:      func(*redrive.Message) *redrive.Policy { return &policy },
-		Breaker:     redrive.BreakerOptions{Off: true},
+		Breaker:     engine.BreakerOptions{Off: true},
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/client"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/gateway/ws"
 )
 
@@ -18,17 +19,17 @@ import (
 func serve() (url string, stop func()) {
 	store := memory.New()
 	gateway := ws.New(store, ws.Options{})
-	engine := redrive.NewEngine(store, redrive.EngineOptions{Observer: gateway})
-	err := engine.Handle("sms", redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+	eng := engine.New(store, engine.Options{Observer: gateway})
+	err := eng.Handle("sms", redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 		redrive.Reply(ctx, []byte(`"sent"`), redrive.Headers{{Name: "content-type", Value: []byte("application/json")}})
 		return nil
-	}), redrive.QueueOptions{})
+	}), engine.QueueOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- engine.Run(ctx) }()
+	go func() { ended <- eng.Run(ctx) }()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		gateway.Serve(w, r, ws.Caller{Name: "example"})
 	}))

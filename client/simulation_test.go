@@ -13,6 +13,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/session"
 )
 
@@ -392,11 +393,11 @@ func (w *world) serverWorks() {
 		if !w.calm && w.chance(5) {
 			w.full = !w.full
 		}
-		level := redrive.LevelOK
+		level := driver.LevelOK
 		if w.full {
-			level = redrive.LevelRefused
+			level = driver.LevelRefused
 		} else if w.chance(20) {
-			level = redrive.LevelWarn
+			level = driver.LevelWarn
 		}
 		m.SetLevel(queues[0], level, time.Second, w.now)
 	}
@@ -520,7 +521,7 @@ func (w *world) end(l *link) {
 // deliver is the engine with the target: it handles one message.
 func (w *world) deliver() {
 	ctx := context.Background()
-	ds, err := w.store.Claim(ctx, redrive.ClaimRequest{Queue: "q", Max: 1, Lease: time.Hour, Instance: "engine"})
+	ds, err := w.store.Claim(ctx, driver.ClaimRequest{Queue: "q", Max: 1, Lease: time.Hour, Instance: "engine"})
 	if err != nil {
 		w.failf("claim: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestEveryKeyIsUnderstood(t *testing.T) {
@@ -20,7 +21,7 @@ func TestEveryKeyIsUnderstood(t *testing.T) {
 		t.Fatal(err)
 	}
 	sms := c.Queues["sms"]
-	if got, want := sms.Settings(), (redrive.QueueSettings{OrderByKey: true, DeadRelease: true, Remember: 48 * time.Hour}); got != want {
+	if got, want := sms.Settings(), (driver.QueueSettings{OrderByKey: true, DeadRelease: true, Remember: 48 * time.Hour}); got != want {
 		t.Errorf("settings %+v, want %+v", got, want)
 	}
 	if d := sms.Deliver; d.Rate.PerSecond() != 3000 || d.Timeout.Std() != 5*time.Second || d.MaxResponse != 4096 || len(d.SigningSecrets()) != 2 ||

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/jsonmask"
+	"github.com/redrive/redrive/plan"
 )
 
 // DefaultArchive is where dead letters go that are no longer kept, where the store has
@@ -31,12 +31,12 @@ type MaskPath string
 const maskHeader = "header:"
 
 // RetentionOf returns the rule of a queue: its own, or that of all.
-func (c *Config) RetentionOf(queue string) redrive.RetentionRule {
+func (c *Config) RetentionOf(queue string) plan.RetentionRule {
 	r := c.Retention
 	if q := c.Queues[queue]; q != nil && q.Retention != nil {
 		r = *q.Retention
 	}
-	return redrive.RetentionRule{Age: r.Age.Std(), Keep: r.Keep, Discard: r.Archive != nil && !*r.Archive}
+	return plan.RetentionRule{Age: r.Age.Std(), Keep: r.Keep, Discard: r.Archive != nil && !*r.Archive}
 }
 
 // ArchiveDir returns the folder of the archive.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Policy says how often, how long and when a message is tried. What is left out has
@@ -81,8 +82,8 @@ type Rule struct {
 }
 
 // Settings returns what the store must know about the queue.
-func (q *Queue) Settings() redrive.QueueSettings {
-	return redrive.QueueSettings{
+func (q *Queue) Settings() driver.QueueSettings {
+	return driver.QueueSettings{
 		OrderByKey:  q.Order == "key",
 		DeadRelease: q.OnDead == "release",
 		Remember:    q.Remember.Std(),

@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/engine"
 )
 
 // eventually polls until the engine, which works in other goroutines and over real
@@ -34,11 +35,11 @@ func eventually(t *testing.T, what string, done func() bool) {
 }
 
 // run delivers the queue "hooks" of a store until the test ends.
-func run(t *testing.T, h *delivery.Handler) (*memory.Store, *redrive.Engine) {
+func run(t *testing.T, h *delivery.Handler) (*memory.Store, *engine.Engine) {
 	t.Helper()
 	store := memory.New()
-	e := redrive.NewEngine(store, redrive.EngineOptions{})
-	if err := e.Handle("hooks", h, redrive.QueueOptions{Target: h.Target(), Gates: h.Gates()}); err != nil {
+	e := engine.New(store, engine.Options{})
+	if err := e.Handle("hooks", h, engine.QueueOptions{Target: h.Target(), Gates: h.Gates()}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -138,11 +138,11 @@ func newTransport(t *Target, o *Options, timeout time.Duration) *http.Transport 
 }
 
 // Target returns the URL without user and query: a name for
-// [redrive.QueueOptions.Target], logs and metrics.
+// [engine.QueueOptions.Target], logs and metrics.
 func (h *Handler) Target() string { return h.shown }
 
 // Gates returns the gates that keep the target's concurrency and rate, and that
-// obey its Retry-After, for [redrive.QueueOptions.Gates].
+// obey its Retry-After, for [engine.QueueOptions.Gates].
 func (h *Handler) Gates() []redrive.Gate { return h.gates }
 
 // DroppedHeaders returns how many headers of messages were left out since the start

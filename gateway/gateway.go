@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 )
 
@@ -51,7 +52,7 @@ type Options struct {
 
 // leveled is what a sink with watermarks tells beyond a refusal.
 type leveled interface {
-	Level(queue string) (redrive.Level, time.Duration)
+	Level(queue string) (driver.Level, time.Duration)
 }
 
 // roomed is what a sink with watermarks tells above the soft mark.

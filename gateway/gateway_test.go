@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
 )
@@ -25,7 +26,7 @@ type sink struct {
 	mu      sync.Mutex
 	msgs    []redrive.Message
 	answer  func(msgs []redrive.Message) []error // nil: all accepted
-	level   redrive.Level
+	level   driver.Level
 	backoff time.Duration
 }
 
@@ -44,7 +45,7 @@ func (s *sink) Publish(_ context.Context, msgs []redrive.Message) []error {
 	return nil
 }
 
-func (s *sink) Level(string) (redrive.Level, time.Duration) { return s.level, s.backoff }
+func (s *sink) Level(string) (driver.Level, time.Duration) { return s.level, s.backoff }
 
 func (s *sink) published() []redrive.Message {
 	s.mu.Lock()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/backlog"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway"
 )
 
@@ -19,7 +21,7 @@ func TestTheRateLimitHeadersFallWithTheWatermarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		defer store.Close()
-		marks := redrive.NewWatermarks(store, func(string) redrive.Limits { return redrive.Limits{Depth: 10, Soft: 0.5} }, redrive.WatermarkOptions{})
+		marks := backlog.New(store, func(string) backlog.Limits { return backlog.Limits{Depth: 10, Soft: 0.5} }, backlog.Options{})
 		h := mount(marks, gateway.Options{})
 		post := func(contentType, body string) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(http.MethodPost, "/v1/queues/q/messages", strings.NewReader(body))
@@ -69,9 +71,9 @@ func TestTheRateLimitHeadersFallWithTheWatermarks(t *testing.T) {
 }
 
 // drain ends messages of the queue.
-func drain(t *testing.T, store redrive.Store, n int) {
+func drain(t *testing.T, store driver.Store, n int) {
 	t.Helper()
-	ds, err := store.Claim(t.Context(), redrive.ClaimRequest{Queue: "q", Max: n, Lease: time.Minute, Instance: "i"})
+	ds, err := store.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Max: n, Lease: time.Minute, Instance: "i"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 )
 
@@ -62,7 +63,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, queue string) {
 		return
 	}
 	if g.levels != nil {
-		if level, after := g.levels.Level(queue); level == redrive.LevelRefused {
+		if level, after := g.levels.Level(queue); level == driver.LevelRefused {
 			g.refuse(w, r, problem.Of(redrive.ErrBacklogged).After(max(after, time.Second)))
 			return
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
 )
@@ -119,7 +120,7 @@ func TestIdsAreDerivedFromTheIdempotencyKey(t *testing.T) {
 }
 
 func TestAStreamIsRefusedAboveTheWatermark(t *testing.T) {
-	s := &sink{level: redrive.LevelRefused}
+	s := &sink{level: driver.LevelRefused}
 	w := serve(mount(s, gateway.Options{}), ndjson(strings.NewReader("{}")))
 	wantProblem(t, w, 429, "backlogged")
 }

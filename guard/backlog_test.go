@@ -10,13 +10,15 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/guard"
 )
 
 // consume works on the guard's queue until the test ends.
-func consume(t *testing.T, store redrive.Store, g *guard.Guard[order, receipt], queues ...string) (stop func()) {
+func consume(t *testing.T, store driver.Store, g *guard.Guard[order, receipt], queues ...string) (stop func()) {
 	t.Helper()
-	e := redrive.NewEngine(store, redrive.EngineOptions{})
+	e := engine.New(store, engine.Options{})
 	for _, q := range append([]string{g.Queue()}, queues...) {
 		if err := e.Handle(q, g, g.QueueOptions()); err != nil {
 			t.Fatal(err)
@@ -36,9 +38,9 @@ func consume(t *testing.T, store redrive.Store, g *guard.Guard[order, receipt], 
 // TestTicket puts requests off while the provider is down, and waits for their results
 // after it has come back, on each store.
 func TestTicket(t *testing.T) {
-	stores := map[string]func(t *testing.T) redrive.Store{
-		"memory": func(*testing.T) redrive.Store { return memory.New() },
-		"sqlite": func(t *testing.T) redrive.Store {
+	stores := map[string]func(t *testing.T) driver.Store{
+		"memory": func(*testing.T) driver.Store { return memory.New() },
+		"sqlite": func(t *testing.T) driver.Store {
 			s, err := sqlite.Open(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
@@ -95,11 +97,11 @@ func TestReplyTo(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := make(chan redrive.Message, 1)
-		e := redrive.NewEngine(store, redrive.EngineOptions{})
+		e := engine.New(store, engine.Options{})
 		if err := e.Handle("answers", redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 			got <- d.Clone()
 			return nil
-		}), redrive.QueueOptions{}); err != nil {
+		}), engine.QueueOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

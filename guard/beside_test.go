@@ -9,6 +9,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard"
 )
 
@@ -57,11 +58,11 @@ func TestBeside(t *testing.T) {
 
 // forgetful is a broker that remembers no ids and whose answer is lost.
 type forgetful struct {
-	redrive.Source
+	driver.Source
 	published int
 }
 
-func (f *forgetful) Caps() redrive.Caps { return redrive.Caps{Name: "forgetful"} }
+func (f *forgetful) Caps() driver.Caps { return driver.Caps{Name: "forgetful"} }
 
 func (f *forgetful) Publish(context.Context, []redrive.Message) []error {
 	f.published++

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard/internal/machine"
 )
 
@@ -169,7 +170,7 @@ type Config[Req, Resp any] struct {
 	Queue string
 	// Store keeps them, their dead letters, their results and the guard's state. With
 	// neither Store nor Sink nothing is put off.
-	Store redrive.Store
+	Store driver.Store
 	// Sink takes the requests instead of Store, such as a broker. Without a Store
 	// beside it tickets cannot be polled, and uncertain requests are not kept.
 	Sink redrive.Sink
@@ -177,7 +178,7 @@ type Config[Req, Resp any] struct {
 	// [Guard.QueueOptions] names it. What waits there is known to the ticket that Do
 	// returned, not to one by [Guard.Ticket]; keys that wait there since before this
 	// process are not known. Optional.
-	Source redrive.Source
+	Source driver.Source
 	// Deferral says how a request may be put off. Defaults to the zero Deferral.
 	Deferral func(req Req) Deferral
 	// QueueTimeout bounds the publishing, whose time is not the caller's. Defaults to

@@ -13,7 +13,7 @@
 //		Store:     store,
 //	})
 //	go g.Run(ctx)                                              // state, shared limits
-//	go redrive.Consume(ctx, store, "sms", g, g.QueueOptions()) // the backlog
+//	go engine.Run(ctx, store, "sms", g, g.QueueOptions()) // the backlog
 //	res, err := g.Do(ctx, SMS{To: "...", Text: "..."})
 //	if res.Deferred() { ... res.Ticket.ID ... }
 package guard

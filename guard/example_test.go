@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/guard"
 )
 
@@ -30,7 +30,7 @@ func Example() {
 		return
 	}
 	go func() { _ = g.Run(ctx) }()
-	go func() { _ = redrive.Consume(ctx, store, "sms", g, g.QueueOptions()) }()
+	go func() { _ = engine.Run(ctx, store, "sms", g, g.QueueOptions()) }()
 
 	res, err := g.Do(ctx, message{To: "+49301234567", Text: "hello"})
 	fmt.Println(res.Value, err)

@@ -5,21 +5,23 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // gate lets a consumer of the guard's queue claim only what a provider takes.
 type gate[Req, Resp any] struct{ g *Guard[Req, Resp] }
 
-// Gate returns the gate of the guard's queue: see [redrive.QueueOptions]. It keeps the
+// Gate returns the gate of the guard's queue: see [engine.QueueOptions]. It keeps the
 // backlog's pace, and no attempt is burnt on a provider that is down.
 func (g *Guard[Req, Resp]) Gate() redrive.Gate { return gate[Req, Resp]{g} }
 
 // QueueOptions returns the options of a consumer of the guard's queue. Its breaker is
 // off, as the guard knows the provider better.
-func (g *Guard[Req, Resp]) QueueOptions() redrive.QueueOptions {
-	o := redrive.QueueOptions{Gates: []redrive.Gate{g.Gate()}, Breaker: redrive.BreakerOptions{Off: true}}
+func (g *Guard[Req, Resp]) QueueOptions() engine.QueueOptions {
+	o := engine.QueueOptions{Gates: []redrive.Gate{g.Gate()}, Breaker: engine.BreakerOptions{Off: true}}
 	if g.cfg.Source != nil {
-		o.Sources = []redrive.Source{g.cfg.Source}
+		o.Sources = []driver.Source{g.cfg.Source}
 	}
 	return o
 }

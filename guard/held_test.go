@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard"
 )
 
@@ -49,7 +50,7 @@ func TestAllIsGivenBack(t *testing.T) {
 }
 
 // heldGuard is a guard of two providers with a script, under limits.
-func heldGuard(t *testing.T, store redrive.Store, rng *rand.Rand, both []*flaky) *guard.Guard[order, receipt] {
+func heldGuard(t *testing.T, store driver.Store, rng *rand.Rand, both []*flaky) *guard.Guard[order, receipt] {
 	t.Helper()
 	c := guard.Config[order, receipt]{Name: "orders", Store: store, Deferral: deferral, Retries: rng.IntN(2), Health: guard.Health{SlowAfter: 500 * time.Millisecond}}
 	for i, f := range both {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/guard"
 )
 
@@ -38,7 +38,7 @@ func handOutTickets(dir string) {
 		panic(err)
 	}
 	go func() { _ = g.Run(context.Background()) }()
-	go func() { _ = redrive.Consume(context.Background(), store, "orders", g, g.QueueOptions()) }()
+	go func() { _ = engine.Run(context.Background(), store, "orders", g, g.QueueOptions()) }()
 	for {
 		res, err := g.Do(context.Background(), order{})
 		if err != nil || !res.Deferred() {

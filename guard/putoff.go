@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // HeaderSentTo names the only provider that a put-off request may be sent to, because
@@ -119,7 +120,7 @@ func (g *Guard[Req, Resp]) keepUncertain(ctx context.Context, req Req, d Deferra
 	entry.History.Record(f, true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.QueueTimeout)
 	defer cancel()
-	errs, err := g.cfg.Store.Apply(ctx, redrive.Batch{Put: []redrive.Entry{entry}})
+	errs, err := g.cfg.Store.Apply(ctx, driver.Batch{Put: []redrive.Entry{entry}})
 	if err == nil {
 		err = redrive.FirstError(errs)
 	}

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard"
 )
 
@@ -54,7 +54,7 @@ func (b *busy) most() (most int) {
 	return most
 }
 
-func three(t *testing.T, store redrive.Store, b *busy, rate float64) (all []*guard.Guard[order, receipt], stop func()) {
+func three(t *testing.T, store driver.Store, b *busy, rate float64) (all []*guard.Guard[order, receipt], stop func()) {
 	t.Helper()
 	var stops []func()
 	for range 3 {

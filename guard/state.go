@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard/internal/machine"
 )
 
@@ -118,8 +119,8 @@ func (g *Guard[Req, Resp]) join(ctx context.Context, first bool) error {
 			others++
 		}
 	}
-	_, err = g.cfg.Store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: instanceSpace, Key: prefix + g.cfg.Instance,
-		Value: []byte("{}"), Version: redrive.AnyVersion, Expires: instanceLife}}})
+	_, err = g.cfg.Store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: instanceSpace, Key: prefix + g.cfg.Instance,
+		Value: []byte("{}"), Version: driver.AnyVersion, Expires: instanceLife}}})
 	if err != nil {
 		return err
 	}
@@ -149,8 +150,8 @@ func (g *Guard[Req, Resp]) leave(ctx context.Context) {
 		}
 	}
 	if err == nil && g.cfg.Shared {
-		_, err = g.cfg.Store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: instanceSpace,
-			Key: g.cfg.Name + "/" + g.cfg.Instance, Version: redrive.AnyVersion}}})
+		_, err = g.cfg.Store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: instanceSpace,
+			Key: g.cfg.Name + "/" + g.cfg.Instance, Version: driver.AnyVersion}}})
 	}
 	if err != nil {
 		g.cfg.Logger.Error("the guard's state could not be kept", "guard", g.cfg.Name, "error", err)
@@ -205,7 +206,7 @@ func (g *Guard[Req, Resp]) write(ctx context.Context, p *provider[Req, Resp], at
 	p.mu.Lock()
 	dirty, version := p.dirty, p.version
 	if !g.cfg.Shared {
-		version = redrive.AnyVersion
+		version = driver.AnyVersion
 	}
 	s := stateRecord{Saved: p.m.Save(g.now()), Instance: g.cfg.Instance, At: at}
 	p.dirty = false
@@ -215,11 +216,11 @@ func (g *Guard[Req, Resp]) write(ctx context.Context, p *provider[Req, Resp], at
 	}
 	value, err := json.Marshal(s)
 	if err == nil {
-		_, err = g.cfg.Store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: stateSpace, Key: g.cfg.Name + "/" + p.Name,
+		_, err = g.cfg.Store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: stateSpace, Key: g.cfg.Name + "/" + p.Name,
 			Value: value, Version: version}}})
 	}
 	if err == nil {
-		var r redrive.Record
+		var r driver.Record
 		if r, err = g.cfg.Store.GetRecord(ctx, stateSpace, g.cfg.Name+"/"+p.Name); err == nil {
 			p.mu.Lock()
 			p.version = r.Version
@@ -246,7 +247,7 @@ func (g *Guard[Req, Resp]) lease(ctx context.Context, p *provider[Req, Resp]) er
 		return nil
 	}
 	life := max(due-now, 0) + probeLease
-	_, err := g.cfg.Store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: probeSpace, Key: g.cfg.Name + "/" + p.Name,
+	_, err := g.cfg.Store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: probeSpace, Key: g.cfg.Name + "/" + p.Name,
 		Value: []byte(`"` + g.cfg.Instance + `"`), Expires: life}}})
 	switch {
 	case errors.Is(err, redrive.ErrVersion):

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // resultSpace holds the results of put-off requests for a while.
@@ -181,13 +182,13 @@ func (g *Guard[Req, Resp]) keepResult(ctx context.Context, id string, r storedRe
 		return
 	}
 	value, err := json.Marshal(r)
-	if err == nil && len(value) > redrive.MaxRecordSize {
+	if err == nil && len(value) > driver.MaxRecordSize {
 		r.Body = nil
 		value, err = json.Marshal(r)
 	}
 	if err == nil {
-		_, err = g.cfg.Store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: resultSpace, Key: g.cfg.Name + "/" + id,
-			Value: value, Version: redrive.AnyVersion, Expires: g.cfg.KeepResults}}})
+		_, err = g.cfg.Store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: resultSpace, Key: g.cfg.Name + "/" + id,
+			Value: value, Version: driver.AnyVersion, Expires: g.cfg.KeepResults}}})
 	}
 	if err != nil {
 		g.cfg.Logger.Error("a result could not be kept", "guard", g.cfg.Name, "id", id, "error", err)

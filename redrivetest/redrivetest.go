@@ -10,6 +10,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // Options changes what [Run] does. Every field has a default.
@@ -18,7 +20,7 @@ type Options struct {
 	Policy redrive.Policy
 	// Queue has the other options of the queue; its Policy is ignored. The breaker is
 	// off, as one message is no outage.
-	Queue redrive.QueueOptions
+	Queue engine.QueueOptions
 	// Limit is how long the message may live, by the test's clock. Defaults to 30 days.
 	Limit time.Duration
 }
@@ -92,7 +94,7 @@ func run(t *testing.T, m redrive.Message, h redrive.Handler, o *Options) (r Resu
 	queue.MaxAge = redrive.Policies{Default: o.Policy}.MaxAge()
 	queue.Breaker.Off = true
 	queue.Concurrency = 1
-	engine := redrive.NewEngine(store, redrive.EngineOptions{Service: "redrivetest", Environment: "test"})
+	engine := engine.New(store, engine.Options{Service: "redrivetest", Environment: "test"})
 	err := engine.Handle(m.Queue, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 		at := time.Since(began)
 		returned := false
@@ -134,7 +136,7 @@ func (panicked) Error() string { return "the handler panicked" }
 var errPanic error = panicked{}
 
 // await waits until the message is at its end.
-func await(t *testing.T, store redrive.Store, ref redrive.Ref, limit time.Duration, r *Result) {
+func await(t *testing.T, store driver.Store, ref redrive.Ref, limit time.Duration, r *Result) {
 	t.Helper()
 	for until := time.Now().Add(limit); ; {
 		synctest.Wait()
@@ -150,7 +152,7 @@ func await(t *testing.T, store redrive.Store, ref redrive.Ref, limit time.Durati
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Dropped = counts[0].Books.Dropped > 0
+			r.Dropped = counts[0].Ledger.Dropped > 0
 			return
 		case e.State == redrive.StateDead:
 			r.Outcome, r.Reason, r.Entry = redrive.OutcomeDead, e.Reason, e
@@ -167,7 +169,7 @@ func await(t *testing.T, store redrive.Store, ref redrive.Ref, limit time.Durati
 }
 
 // others returns the messages beside the one under test.
-func others(t *testing.T, store redrive.Store, ref redrive.Ref) (list []redrive.Message) {
+func others(t *testing.T, store driver.Store, ref redrive.Ref) (list []redrive.Message) {
 	t.Helper()
 	for q := (redrive.Query{Bodies: true}); ; {
 		page, err := store.Find(t.Context(), q)

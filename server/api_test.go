@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server/api"
 )
@@ -143,7 +144,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 }
 
 // deadLetters puts n dead letters into a store; their ids are d-1 to d-n.
-func deadLetters(t *testing.T, store redrive.Store, n int) {
+func deadLetters(t *testing.T, store driver.Store, n int) {
 	t.Helper()
 	now := time.Now()
 	var put []redrive.Entry
@@ -155,7 +156,7 @@ func deadLetters(t *testing.T, store redrive.Store, n int) {
 			State:   redrive.StateDead, Reason: redrive.ReasonExhausted, DiedAt: now.Add(time.Duration(i-n) * time.Second), History: redrive.History{Count: 1, First: f},
 		})
 	}
-	errs, err := store.Apply(t.Context(), redrive.Batch{Put: put, Entered: redrive.EnteredImported})
+	errs, err := store.Apply(t.Context(), driver.Batch{Put: put, Entered: driver.EnteredImported})
 	if err != nil || redrive.FirstError(errs) != nil {
 		t.Fatal(err, errs)
 	}

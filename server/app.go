@@ -12,11 +12,14 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/backlog"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/gateway/ws"
+	"github.com/redrive/redrive/plan"
 	"github.com/redrive/redrive/server/api"
 	"github.com/redrive/redrive/telemetry"
 )
@@ -24,8 +27,8 @@ import (
 // app is what the handlers of the API work on. Parts that are nil are not there in a
 // process that only looks into a store.
 type app struct {
-	store    redrive.Store
-	plans    *redrive.Plans
+	store    driver.Store
+	plans    *plan.Plans
 	gateway  *gateway.Gateway
 	sessions *ws.Gateway
 	log      *slog.Logger
@@ -33,10 +36,10 @@ type app struct {
 	description description
 
 	live      atomic.Pointer[live] // nil: no configuration
-	engine    *redrive.Engine
+	engine    *engine.Engine
 	pauses    *pauses
-	pull      *redrive.Puller
-	marks     *redrive.Watermarks
+	pull      *engine.Puller
+	marks     *backlog.Limiter
 	metrics   *telemetry.Metrics
 	instances *instances
 	meters    *meters
@@ -77,7 +80,7 @@ func (a *app) allowQueue(queue string) error {
 	if err != nil {
 		return err
 	}
-	if len(counts) > 0 && counts[0].Books.Entered() > 0 {
+	if len(counts) > 0 && counts[0].Ledger.Entered() > 0 {
 		return nil
 	}
 	return a.unknownQueue(queue)

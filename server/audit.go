@@ -5,12 +5,13 @@ import (
 	"log/slog"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // auditedStore writes a line for each message that a person or a plan changed, so
 // that the log tells its whole life.
 type auditedStore struct {
-	redrive.Store
+	driver.Store
 	log *slog.Logger
 }
 
@@ -20,7 +21,7 @@ var changed = map[redrive.Action]string{
 	redrive.ActEdit: "edited", redrive.ActDueNow: "due now",
 }
 
-// Update implements redrive.Store.
+// Update implements driver.Store.
 func (s *auditedStore) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
 	results, err := s.Store.Update(ctx, sel, c, limit)
 	for i := range results {

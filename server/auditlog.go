@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -49,7 +50,7 @@ func (a *app) writeAudit(ctx context.Context, e *api.AuditEntry) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: auditSpace, Key: e.ID, Value: value, Version: redrive.AnyVersion, Expires: auditKeep}}})
+	_, err = a.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: auditSpace, Key: e.ID, Value: value, Version: driver.AnyVersion, Expires: auditKeep}}})
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -228,7 +229,7 @@ func TestCallsThatAreRefused(t *testing.T) {
 }
 
 // fullStore refuses what is published to it.
-type fullStore struct{ redrive.Store }
+type fullStore struct{ driver.Store }
 
 func (fullStore) Publish(_ context.Context, msgs []redrive.Message) []error {
 	errs := make([]error, len(msgs))

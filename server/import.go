@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server/api"
@@ -146,7 +147,7 @@ func (i *importer) flush(ctx context.Context) error {
 	if len(i.batch) == 0 {
 		return nil
 	}
-	results, err := i.a.store.Apply(gateway.Lasting(ctx), redrive.Batch{Put: i.batch, Entered: redrive.EnteredImported})
+	results, err := i.a.store.Apply(gateway.Lasting(ctx), driver.Batch{Put: i.batch, Entered: driver.EnteredImported})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -23,7 +23,7 @@ const (
 // instances knows the daemons that work on the store. Each keeps a record of itself
 // while it runs.
 type instances struct {
-	store redrive.Store
+	store driver.Store
 	log   *slog.Logger
 	self  api.Instance
 	hash  func() string // of the configuration in force
@@ -32,7 +32,7 @@ type instances struct {
 	warned string // of the hashes, as they were last warned about
 }
 
-func newInstances(store redrive.Store, log *slog.Logger, id, version string, hash func() string) *instances {
+func newInstances(store driver.Store, log *slog.Logger, id, version string, hash func() string) *instances {
 	host, _ := os.Hostname()
 	i := &instances{store: store, log: log, hash: hash, self: api.Instance{ID: id, Host: cmp.Or(host, "localhost"), PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC()}}
 	i.count.Store(1)
@@ -50,8 +50,8 @@ func (i *instances) announce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = i.store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{
-		{Space: instanceSpace, Key: self.ID, Value: value, Version: redrive.AnyVersion, Expires: instanceTTL}}})
+	_, err = i.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{
+		{Space: instanceSpace, Key: self.ID, Value: value, Version: driver.AnyVersion, Expires: instanceTTL}}})
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (i *instances) run(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_, err := i.store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: instanceSpace, Key: i.self.ID, Version: redrive.AnyVersion}}})
+	_, err := i.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: instanceSpace, Key: i.self.ID, Version: driver.AnyVersion}}})
 	if err != nil {
 		i.log.LogAttrs(ctx, slog.LevelDebug, "the record of this daemon is left to expire", slog.Any("error", err))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/archive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -67,7 +68,7 @@ func TestMask(t *testing.T) {
 	for id, body := range map[string]string{"json": `{"card":{"number":"4111-secret"},"n": 1}`, "text": "4111-secret"} {
 		e := redrive.Entry{State: redrive.StateDead, Reason: redrive.ReasonManual, Message: redrive.Message{Queue: "sms", ID: id, Body: []byte(body),
 			Headers: redrive.Headers{{Name: "Authorization", Value: []byte("4111-secret")}, {Name: "other", Value: []byte("shown")}}}}
-		if _, err := store.Apply(context.Background(), redrive.Batch{Put: []redrive.Entry{e}}); err != nil {
+		if _, err := store.Apply(context.Background(), driver.Batch{Put: []redrive.Entry{e}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,7 +101,7 @@ func TestMasksHoldForFailures(t *testing.T) {
 	store := newStore(t)
 	quoting := &redrive.Failure{Types: []string{"*errors.errorString"}, Message: "cannot charge " + secret + ": declined", Stack: "main.charge(" + secret + ")",
 		Details: map[string]string{"request": secret}, Signature: "sig"}
-	_, err := store.Apply(context.Background(), redrive.Batch{Put: []redrive.Entry{{State: redrive.StateDead, Reason: redrive.ReasonPermanent,
+	_, err := store.Apply(context.Background(), driver.Batch{Put: []redrive.Entry{{State: redrive.StateDead, Reason: redrive.ReasonPermanent,
 		Message: redrive.Message{Queue: "sms", ID: "worker", Body: []byte("{}")}, History: redrive.History{Count: 1, First: quoting}}}})
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server"
 	"github.com/redrive/redrive/server/api"
 )
@@ -52,7 +52,7 @@ func TestShutdownWithWorkInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := counts[0]
-	if c.Books.Done < 1 || c.Books.Done+c.AllWaiting() != 3 || c.AllDead() != 0 || c.Suspects != 0 || int(c.Books.Done) != target.received() {
+	if c.Ledger.Done < 1 || c.Ledger.Done+c.AllWaiting() != 3 || c.AllDead() != 0 || c.Suspects != 0 || int(c.Ledger.Done) != target.received() {
 		t.Errorf("after the shutdown: %+v; %d were received", c, target.received())
 	}
 }
@@ -104,7 +104,7 @@ func TestALeasedMessageIsNotDropped(t *testing.T) {
 	store := newStore(t)
 	d := start(t, parse(t, "queues: {sms: {}}"), store)
 	get[api.Accepted](d, 202, http.MethodPost, "/v1/queues/sms/messages", "x", "redrive-id", "m")
-	ds, err := store.Claim(t.Context(), redrive.ClaimRequest{Queue: "sms", Max: 1, Lease: time.Minute, Instance: "test"})
+	ds, err := store.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 1, Lease: time.Minute, Instance: "test"})
 	if err != nil || len(ds) != 1 {
 		t.Fatal(ds, err)
 	}

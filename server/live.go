@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/config"
 )
 
@@ -18,7 +19,7 @@ type live struct {
 	tokens   *tokens // nil: everyone may do everything
 	open     *grant  // of everyone then
 	policies map[string]redrive.PolicyFunc
-	limits   map[string]redrive.Limits
+	limits   map[string]backlog.Limits
 }
 
 func newLive(cfg *config.Config) (*live, error) {
@@ -26,7 +27,7 @@ func newLive(cfg *config.Config) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &live{config: cfg, hash: hash, policies: make(map[string]redrive.PolicyFunc, len(cfg.Queues)), limits: make(map[string]redrive.Limits, len(cfg.Queues))}
+	l := &live{config: cfg, hash: hash, policies: make(map[string]redrive.PolicyFunc, len(cfg.Queues)), limits: make(map[string]backlog.Limits, len(cfg.Queues))}
 	l.limits[redrive.ResultQueue] = limitsOfResults
 	if len(cfg.Tokens) > 0 {
 		l.tokens = newTokens(cfg.Tokens)

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway"
+	"github.com/redrive/redrive/plan"
 )
 
 // LocalAPI is the HTTP API over an opened store, without a daemon: nothing is
@@ -21,13 +23,13 @@ type LocalAPI struct {
 // work on a store directly. Whoever can open the store may do everything, so there
 // are no tokens. Dead letters are archived into the given archive, if there is one. Close
 // it before the store.
-func Local(store redrive.Store, archive ...redrive.Archiver) *LocalAPI {
+func Local(store driver.Store, archive ...deadletter.Archiver) *LocalAPI {
 	log := slog.New(slog.DiscardHandler)
-	o := redrive.PlansOptions{Alone: embedded(store)}
+	o := plan.Options{Alone: embedded(store)}
 	if len(archive) > 0 {
 		o.Archive = archive[0]
 	}
-	a := &app{store: store, plans: redrive.NewPlans(store, o), log: log}
+	a := &app{store: store, plans: plan.New(store, o), log: log}
 	a.gateway = gateway.New(store, gateway.Options{AllowReply: a.allowReply})
 	ctx, cancel := context.WithCancel(context.Background())
 	var runner sync.WaitGroup

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 )
 
@@ -26,7 +26,7 @@ const (
 
 // meters count what callers use. They outlive a change of the configuration.
 type meters struct {
-	store     redrive.Store
+	store     driver.Store
 	log       *slog.Logger
 	instances func() int // that share the rates
 	now       func() time.Time
@@ -35,7 +35,7 @@ type meters struct {
 	byID map[string]*meter
 }
 
-func newMeters(store redrive.Store, log *slog.Logger, instances func() int) *meters {
+func newMeters(store driver.Store, log *slog.Logger, instances func() int) *meters {
 	return &meters{store: store, log: log, instances: instances, now: time.Now, byID: make(map[string]*meter)}
 }
 

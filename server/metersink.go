@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/gateway"
 )
 
 // meteredSink counts published messages against the caller's limits.
 type meteredSink struct {
-	*redrive.Watermarks
+	*backlog.Limiter
 	traces *traces // nil: none
 }
 
@@ -41,14 +42,14 @@ func (s *meteredSink) Publish(ctx context.Context, msgs []redrive.Message) []err
 func (s *meteredSink) publish(ctx context.Context, msgs []redrive.Message) []error {
 	m, ok := ctx.Value(meterKey{}).(metering)
 	if !ok {
-		return s.Watermarks.Publish(ctx, msgs)
+		return s.Limiter.Publish(ctx, msgs)
 	}
 	waiting := gateway.Waiting(ctx)
 	errs := make([]error, len(msgs))
 	for at := 0; at < len(msgs); {
 		got, why, err := m.take(ctx, len(msgs)-at)
 		if got > 0 {
-			results := s.Watermarks.Publish(ctx, msgs[at:at+got])
+			results := s.Limiter.Publish(ctx, msgs[at:at+got])
 			copy(errs[at:], results)
 			m.giveBack(refused(results))
 			at += got

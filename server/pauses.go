@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 const (
@@ -69,7 +71,7 @@ func (p *pauses) end(ctx context.Context, queue, target string) error {
 }
 
 func (p *pauses) write(ctx context.Context, key string, value []byte, keep time.Duration) error {
-	_, err := p.a.store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: pauseSpace, Key: key, Value: value, Version: redrive.AnyVersion, Expires: keep}}})
+	_, err := p.a.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: pauseSpace, Key: key, Value: value, Version: driver.AnyVersion, Expires: keep}}})
 	return err
 }
 
@@ -122,7 +124,7 @@ func (p *pauses) sync(ctx context.Context) error {
 			break
 		}
 	}
-	status := make(map[string]redrive.QueueStatus)
+	status := make(map[string]engine.QueueStatus)
 	for _, s := range p.a.engine.Status() {
 		status[s.Queue] = s
 	}
@@ -140,7 +142,7 @@ func (p *pauses) sync(ctx context.Context) error {
 }
 
 // enforce pauses what is not paused yet; a queue may be consumed only since a moment.
-func (p *pauses) enforce(key string, v pause, now time.Time, status map[string]redrive.QueueStatus) {
+func (p *pauses) enforce(key string, v pause, now time.Time, status map[string]engine.QueueStatus) {
 	left := time.Duration(0)
 	if !v.Until.IsZero() {
 		if left = v.Until.Sub(now); left <= 0 {
@@ -152,7 +154,7 @@ func (p *pauses) enforce(key string, v pause, now time.Time, status map[string]r
 		p.a.pull.Pause(v.Queue, v.Target, v.Reason, left)
 	}
 	s, consumed := status[v.Queue]
-	paused := slices.ContainsFunc(s.Paused, func(s redrive.PauseStatus) bool { return s.Target == v.Target })
+	paused := slices.ContainsFunc(s.Paused, func(s engine.PauseStatus) bool { return s.Target == v.Target })
 	if consumed && (!paused || known && before != v) {
 		p.a.engine.Pause(v.Queue, v.Target, v.Reason, left)
 	}

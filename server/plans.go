@@ -10,12 +10,13 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/plan"
 	"github.com/redrive/redrive/server/api"
 )
 
 // planRequest checks and converts a request. now is what durations count back from.
-func planRequest(req *api.PlanRequest, who *caller, now time.Time) (redrive.PlanRequest, error) {
-	out := redrive.PlanRequest{
+func planRequest(req *api.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
+	out := plan.Request{
 		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
 	}
 	for action, name := range map[redrive.Action]string{redrive.ActRedrive: "redrive", redrive.ActDrop: "drop", redrive.ActArchive: "archive"} {
@@ -49,7 +50,7 @@ func planRequest(req *api.PlanRequest, who *caller, now time.Time) (redrive.Plan
 }
 
 // confinePlan refuses a plan that touches queues the caller may not use.
-func confinePlan(who *caller, p *redrive.PlanRequest) error {
+func confinePlan(who *caller, p *plan.Request) error {
 	var queues []string
 	if p.To != "" {
 		queues = append(queues, p.To)
@@ -65,7 +66,7 @@ func confinePlan(who *caller, p *redrive.PlanRequest) error {
 
 // seesPlan refuses a plan that is neither the caller's own nor about queues the caller
 // may use. A plan of names forgets them when it ends.
-func seesPlan(who *caller, p *redrive.PlanRequest) error {
+func seesPlan(who *caller, p *plan.Request) error {
 	if p.Actor == who.name {
 		return nil
 	}
@@ -103,7 +104,7 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 		}
 		return writeJSON(w, http.StatusOK, out)
 	}
-	var plan redrive.Plan
+	var plan plan.Plan
 	entry := api.AuditEntry{Action: "plan " + req.Action, Queue: request.Query.Queue, Filter: req.Filter, Count: int64(len(request.Refs))}
 	err = a.audited(r, who, entry, func(e *api.AuditEntry) error {
 		plan, err = a.plans.Create(r.Context(), request)
@@ -137,7 +138,7 @@ func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) err
 }
 
 // plan returns the plan that the path names, if the caller may see it.
-func (a *app) plan(r *http.Request, who *caller) (*redrive.Plan, error) {
+func (a *app) plan(r *http.Request, who *caller) (*plan.Plan, error) {
 	id := r.PathValue("id")
 	if err := redrive.CheckID(id); err != nil {
 		return nil, err

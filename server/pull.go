@@ -10,6 +10,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server/api"
@@ -45,7 +46,7 @@ func (a *app) claim(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	if err != nil {
 		return err
 	}
-	ds, err := a.pull.Claim(r.Context(), redrive.PullRequest{
+	ds, err := a.pull.Claim(r.Context(), engine.PullRequest{
 		Queue: queue, Kinds: req.Kinds, Max: req.Max, Lease: req.Lease.Std(), Wait: req.Wait.Std(), Worker: req.Worker,
 	})
 	if err != nil {
@@ -75,9 +76,9 @@ func (a *app) claim(w http.ResponseWriter, r *http.Request, _ *caller) error {
 func (a *app) giveBack(ds []redrive.Delivery) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	results := make([]redrive.PullResult, len(ds))
+	results := make([]engine.PullResult, len(ds))
 	for i := range ds {
-		results[i] = redrive.PullResult{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}
+		results[i] = engine.PullResult{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}
 	}
 	for _, p := range a.pull.Settle(ctx, results) {
 		if p.Err != nil {
@@ -99,10 +100,10 @@ func (a *app) extend(w http.ResponseWriter, r *http.Request, _ *caller) error {
 		return err
 	}
 	if req.Lease == 0 {
-		req.Lease = api.Duration(redrive.DefaultLease)
+		req.Lease = api.Duration(engine.DefaultLease)
 	}
-	if req.Lease.Std() < time.Second || req.Lease.Std() > redrive.MaxPullLease {
-		return bad(fmt.Sprintf("lease %s", req.Lease), fmt.Sprintf("use 1s to %s", redrive.MaxPullLease))
+	if req.Lease.Std() < time.Second || req.Lease.Std() > engine.MaxPullLease {
+		return bad(fmt.Sprintf("lease %s", req.Lease), fmt.Sprintf("use 1s to %s", engine.MaxPullLease))
 	}
 	answer := api.Results{Items: make([]api.Result, len(req.Receipts))}
 	var receipts []redrive.Receipt
@@ -140,7 +141,7 @@ func (a *app) settle(w http.ResponseWriter, r *http.Request, who *caller) error 
 		return err
 	}
 	answer := api.Results{Items: make([]api.Result, len(req.Settlements))}
-	var results []redrive.PullResult
+	var results []engine.PullResult
 	var at []int
 	for i := range req.Settlements {
 		result, err := a.resultOf(r.Context(), &req.Settlements[i], queue, who)
@@ -161,7 +162,7 @@ func (a *app) settle(w http.ResponseWriter, r *http.Request, who *caller) error 
 }
 
 // resultOf checks and converts one settlement.
-func (a *app) resultOf(ctx context.Context, s *api.Settlement, queue string, who *caller) (redrive.PullResult, error) {
+func (a *app) resultOf(ctx context.Context, s *api.Settlement, queue string, who *caller) (engine.PullResult, error) {
 	result, err := s.Std()
 	if err != nil {
 		return result, bad(err.Error(), "")
@@ -230,8 +231,8 @@ func receiptOf(text, queue string) (redrive.Receipt, error) {
 }
 
 func countOf(what string, n int) error {
-	if n < 1 || n > redrive.MaxPull {
-		return bad(fmt.Sprintf("%d %s", n, what), fmt.Sprintf("send 1 to %d", redrive.MaxPull))
+	if n < 1 || n > engine.MaxPull {
+		return bad(fmt.Sprintf("%d %s", n, what), fmt.Sprintf("send 1 to %d", engine.MaxPull))
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -24,7 +26,7 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 	status := a.status()
 	items := []api.Queue{}
 	seen := make(map[string]bool)
-	add := func(c *redrive.Counts) {
+	add := func(c *driver.Counts) {
 		if seen[c.Queue] = true; who.sees(c.Queue) {
 			items = append(items, a.describe(c, status))
 		}
@@ -35,7 +37,7 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 	if a.conf() != nil {
 		for name := range a.conf().Queues {
 			if !seen[name] {
-				add(&redrive.Counts{Queue: name})
+				add(&driver.Counts{Queue: name})
 			}
 		}
 	}
@@ -54,7 +56,7 @@ func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error
 
 // existing returns the counts of a queue that is configured or holds or held
 // messages.
-func (a *app) existing(r *http.Request, queue string) (*redrive.Counts, error) {
+func (a *app) existing(r *http.Request, queue string) (*driver.Counts, error) {
 	if err := redrive.CheckQueue(queue); err != nil {
 		return nil, err
 	}
@@ -62,12 +64,12 @@ func (a *app) existing(r *http.Request, queue string) (*redrive.Counts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(counts) > 0 && counts[0].Books.Entered() > 0 {
+	if len(counts) > 0 && counts[0].Ledger.Entered() > 0 {
 		return &counts[0], nil
 	}
 	if a.conf() != nil {
 		if _, ok := a.conf().Queues[queue]; ok {
-			return &redrive.Counts{Queue: queue}, nil
+			return &driver.Counts{Queue: queue}, nil
 		}
 	}
 	return nil, a.unknownQueue(queue)
@@ -105,13 +107,13 @@ func (p *polls) last(queue string) *time.Time {
 
 // working is who works on a queue in this process.
 type working struct {
-	engine map[string]redrive.QueueStatus
-	pull   map[string]redrive.PullStatus
+	engine map[string]engine.QueueStatus
+	pull   map[string]engine.PullStatus
 }
 
 // status returns what the engine and pull workers are doing, by queue.
 func (a *app) status() working {
-	all := working{make(map[string]redrive.QueueStatus), make(map[string]redrive.PullStatus)}
+	all := working{make(map[string]engine.QueueStatus), make(map[string]engine.PullStatus)}
 	if a.engine == nil {
 		return all
 	}
@@ -124,7 +126,7 @@ func (a *app) status() working {
 	return all
 }
 
-func (a *app) describe(c *redrive.Counts, status working) api.Queue {
+func (a *app) describe(c *driver.Counts, status working) api.Queue {
 	q := api.QueueOf(c)
 	if a.conf() != nil {
 		_, q.Configured = a.conf().Queues[c.Queue]

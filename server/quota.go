@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 // has taken and not used is lost for the window if it dies: one part in quotaShares.
 // The token's meter locks it.
 type quota struct {
-	store redrive.Store
+	store driver.Store
 	id    string
 	limit int64
 	per   time.Duration
@@ -100,7 +101,7 @@ func (q *quota) fetch(ctx context.Context, least int64) error {
 		if err != nil {
 			return err
 		}
-		_, err = q.store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: quotaSpace, Key: key, Value: value, Version: record.Version, Expires: 2 * q.per}}})
+		_, err = q.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: quotaSpace, Key: key, Value: value, Version: record.Version, Expires: 2 * q.per}}})
 		if errors.Is(err, redrive.ErrVersion) {
 			continue
 		}
@@ -145,7 +146,7 @@ func (q *quota) surrender(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, err = q.store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: quotaSpace, Key: key, Value: value, Version: record.Version, Expires: 2 * q.per}}})
+		_, err = q.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: quotaSpace, Key: key, Value: value, Version: record.Version, Expires: 2 * q.per}}})
 		if errors.Is(err, redrive.ErrVersion) {
 			continue
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 )
 
 // settle is how long a file must be quiet before it is read: editors write in steps.
@@ -189,9 +190,9 @@ func orEmpty(q *config.Queue) *config.Queue {
 // change is what a new configuration means for one queue.
 type change struct {
 	queue    string
-	settings *redrive.QueueSettings // nil: as before
-	stop     bool                   // it is no longer delivered
-	consume  *consumed              // nil: as before, or stop
+	settings *driver.QueueSettings // nil: as before
+	stop     bool                  // it is no longer delivered
+	consume  *consumed             // nil: as before, or stop
 }
 
 // changes finds what differs between two configurations, and builds what takes its

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server"
 	"github.com/redrive/redrive/server/api"
 )
@@ -25,7 +25,7 @@ type shownConfig struct {
 
 // fromFile starts a daemon that watches its configuration. write replaces the file as
 // an editor does: beside it, then renamed.
-func fromFile(t *testing.T, yaml string, store redrive.Store) (d *daemon, write func(yaml string)) {
+func fromFile(t *testing.T, yaml string, store driver.Store) (d *daemon, write func(yaml string)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "redrive.yaml")
 	write = func(yaml string) {
@@ -156,6 +156,6 @@ func TestDaemonsWithDifferentConfigurationsWarn(t *testing.T) {
 }
 
 // keptOpen is a store that another daemon closes.
-type keptOpen struct{ redrive.Store }
+type keptOpen struct{ driver.Store }
 
 func (*keptOpen) Close() error { return nil }

@@ -108,8 +108,8 @@ func TestNoWayInReachesBeyondTheToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(counts) > 0 && counts[0].Books.Entered() > map[string]int64{"a": 1, "b": 1}[queue] {
-			t.Errorf("something came into %s: %+v", queue, counts[0].Books)
+		if len(counts) > 0 && counts[0].Ledger.Entered() > map[string]int64{"a": 1, "b": 1}[queue] {
+			t.Errorf("something came into %s: %+v", queue, counts[0].Ledger)
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server"
 )
@@ -25,7 +25,7 @@ import (
 type daemon struct {
 	t     *testing.T
 	base  string
-	store redrive.Store
+	store driver.Store
 	log   *lockedBuffer
 	stop  context.CancelFunc
 	ended chan error
@@ -64,13 +64,13 @@ func parse(t *testing.T, yaml string) *config.Config {
 
 // start runs a daemon with a configuration over a store, or over the one that the
 // configuration names.
-func start(t *testing.T, cfg *config.Config, store redrive.Store) *daemon {
+func start(t *testing.T, cfg *config.Config, store driver.Store) *daemon {
 	t.Helper()
 	return startWith(t, cfg, store, func(*server.Options) {})
 }
 
 // startWith is start with further options.
-func startWith(t *testing.T, cfg *config.Config, store redrive.Store, further func(*server.Options)) *daemon {
+func startWith(t *testing.T, cfg *config.Config, store driver.Store, further func(*server.Options)) *daemon {
 	t.Helper()
 	d := &daemon{t: t, store: store, log: new(lockedBuffer), ended: make(chan error, 1), http: &http.Client{}}
 	addr := make(chan net.Addr, 1)
@@ -114,7 +114,7 @@ func (d *daemon) shutdown() {
 }
 
 // newStore opens a store as the daemon has it.
-func newStore(t *testing.T) redrive.Store {
+func newStore(t *testing.T) driver.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.TempDir())
 	if err != nil {

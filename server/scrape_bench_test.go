@@ -61,7 +61,7 @@ func BenchmarkScrape(b *testing.B) {
 			b.Fatal(err)
 		}
 		for i := range counts {
-			n += counts[i].Books.Done + counts[i].AllDead()
+			n += counts[i].Ledger.Done + counts[i].AllDead()
 		}
 		return n
 	}

@@ -16,9 +16,13 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/archive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/spool"
+	"github.com/redrive/redrive/plan"
 	"github.com/redrive/redrive/telemetry"
 )
 
@@ -35,7 +39,7 @@ type Options struct {
 	Version string
 	// Store is used instead of opening the one that the configuration names. It is
 	// closed at the end of Run, and by a New that fails.
-	Store redrive.Store
+	Store driver.Store
 	// Reload reads the configuration anew, on SIGHUP and when the file Watch changes.
 	// Without it the configuration stays as it is.
 	Reload func() (*config.Config, error)
@@ -58,7 +62,7 @@ type Server struct {
 	sources map[string]backend.SourceSink // beside the store, by queue
 
 	archive   *archive.Archive
-	retention *redrive.RetentionRunner
+	retention *plan.RetentionRunner
 }
 
 // Bounds of the HTTP server. Bodies are bounded by their pace (see [gateway.Pace]),
@@ -115,7 +119,7 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 const openTimeout = 30 * time.Second
 
 // openStore opens the store that the configuration names.
-func openStore(cfg *config.Config) (redrive.Store, error) {
+func openStore(cfg *config.Config) (driver.Store, error) {
 	address, err := cfg.Store.Resolve()
 	if err != nil {
 		return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("store: %w", err)}
@@ -135,7 +139,7 @@ func checkListen(cfg *config.Config) error {
 }
 
 // assemble puts the parts together around a store.
-func (s *Server) assemble(store redrive.Store) error {
+func (s *Server) assemble(store driver.Store) error {
 	ctx := context.Background()
 	if err := s.probe(ctx, store); err != nil {
 		return err
@@ -156,7 +160,7 @@ func (s *Server) assemble(store redrive.Store) error {
 	a.instance, a.guards = instance, make(map[string]*guardedQueue)
 	a.metrics = telemetry.New(telemetry.Options{
 		Queues: slices.Collect(maps.Keys(s.cfg.Queues)), Store: store, Runtime: true,
-		Status: func() []redrive.QueueStatus { return a.engine.Status() },
+		Status: func() []engine.QueueStatus { return a.engine.Status() },
 	})
 	a.guardEvents = telemetry.NewGuards(a.guardReports)
 	a.metrics.Registry().MustRegister(a.guardEvents)
@@ -167,32 +171,32 @@ func (s *Server) assemble(store redrive.Store) error {
 		return err
 	}
 	a.sources = s.sources
-	a.marks = redrive.NewWatermarks(&routed{Store: store, sources: s.sources}, func(queue string) redrive.Limits { return a.live.Load().limits[queue] }, redrive.WatermarkOptions{Total: limitsOf(s.cfg.Limits)})
+	a.marks = backlog.New(&routed{Store: store, sources: s.sources}, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
 	a.sessions = s.newSessions(a, store, instance)
 	s.traces, err = newTraces(ctx, s.cfg, s.o.Version, instance, s.log)
 	if err != nil {
 		return err
 	}
-	observers := redrive.Observers{a.metrics, a.sessions}
+	observers := engine.Observers{a.metrics, a.sessions}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
 	}
-	a.engine = redrive.NewEngine(store, redrive.EngineOptions{
+	a.engine = engine.New(store, engine.Options{
 		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
 	})
-	a.pull = redrive.NewPuller(a.engine, redrive.PullOptions{
+	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
 		Policy: func(queue string) redrive.PolicyFunc { return a.live.Load().policies[queue] },
 	})
 	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
 	a.meters = newMeters(store, s.log, a.instances.live)
-	a.plans = redrive.NewPlans(a.store, redrive.PlansOptions{
+	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Alone: embedded(store), Archive: s.archive,
-		Views: func(v string) redrive.Finder { return a.finder(view(v)) },
+		Views: func(v string) plan.Finder { return a.finder(view(v)) },
 	})
-	s.retention = redrive.NewRetention(a.store, redrive.RetentionOptions{
-		Rule: func(queue string) redrive.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
+	s.retention = plan.NewRetention(a.store, plan.RetentionOptions{
+		Rule: func(queue string) plan.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
 		Instance: instance, Logger: s.log, Alone: embedded(store),
 	})
 	sink, err := s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
@@ -215,7 +219,7 @@ func (s *Server) assemble(store redrive.Store) error {
 }
 
 // embedded reports a store that one process has for itself.
-func embedded(store redrive.Store) bool {
+func embedded(store driver.Store) bool {
 	name := store.Caps().Name
 	return name == "sqlite" || name == "memory"
 }
@@ -228,15 +232,15 @@ func (s *Server) newHTTP(h http.Handler) *http.Server {
 }
 
 // probe asks a store or source what its settings promise.
-func (s *Server) probe(ctx context.Context, of redrive.Source) error {
+func (s *Server) probe(ctx context.Context, of driver.Source) error {
 	for _, v := range of.Probe(ctx) {
 		attrs := []slog.Attr{slog.String("of", of.Caps().Name), slog.String("setting", v.Setting), slog.String("value", v.Value), slog.String("promise", v.Promise), slog.String("hint", v.Hint)}
 		switch v.Level {
-		case redrive.LevelRefused:
+		case driver.LevelRefused:
 			return &redrive.Error{Op: "open", Err: fmt.Errorf("the %s of %s is %s: %s", v.Setting, of.Caps().Name, v.Value, v.Promise), Hint: v.Hint}
-		case redrive.LevelWarn:
+		case driver.LevelWarn:
 			s.log.LogAttrs(ctx, slog.LevelWarn, "settings", attrs...)
-		case redrive.LevelOK:
+		case driver.LevelOK:
 			s.log.LogAttrs(ctx, slog.LevelDebug, "settings", attrs...)
 		}
 	}

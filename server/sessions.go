@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backlog"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/session"
 	"github.com/redrive/redrive/gateway/ws"
 	"github.com/redrive/redrive/server/api"
@@ -25,14 +27,14 @@ const (
 
 // newSessions puts the WebSocket gateway together. It is needed before the engine, whose
 // results it hears of.
-func (s *Server) newSessions(a *app, store redrive.Store, instance string) *ws.Gateway {
+func (s *Server) newSessions(a *app, store driver.Store, instance string) *ws.Gateway {
 	c := s.cfg.WebSocket
 	g := ws.New(store, ws.Options{
 		Session: session.Options{
 			MaxFrame: int(c.MaxFrame), Expires: c.Session.Std(), Instance: instance, Server: "redrive/" + s.o.Version,
 		},
 		Connections: c.Connections, Results: c.Results.Std(), Origins: c.Origins,
-		Apply: func(ctx context.Context, b redrive.Batch) ([]error, error) { return a.marks.Apply(ctx, b) },
+		Apply: func(ctx context.Context, b driver.Batch) ([]error, error) { return a.marks.Apply(ctx, b) },
 		Level: a.marks.Level, AllowQueue: a.allowQueue, Accepted: a.metrics.AcceptedBySession, Logger: s.log,
 	})
 	a.metrics.Registry().MustRegister(telemetry.NewSessions(g.Stats))
@@ -40,7 +42,7 @@ func (s *Server) newSessions(a *app, store redrive.Store, instance string) *ws.G
 }
 
 // limitsOfResults bounds the system queue of results.
-var limitsOfResults = redrive.Limits{Depth: resultsDepth, Bytes: resultsBytes}
+var limitsOfResults = backlog.Limits{Depth: resultsDepth, Bytes: resultsBytes}
 
 // websocket serves a session.
 func (a *app) websocket(w http.ResponseWriter, r *http.Request, who *caller) error {
@@ -55,12 +57,12 @@ func (a *app) websocket(w http.ResponseWriter, r *http.Request, who *caller) err
 
 // meteredApply counts what a session publishes against the limits of its token; nil if
 // there are none. What is above the rate waits, as above a watermark.
-func (a *app) meteredApply(who *caller) func(context.Context, redrive.Batch) ([]error, error) {
+func (a *app) meteredApply(who *caller) func(context.Context, driver.Batch) ([]error, error) {
 	m := a.meters.of(who)
 	if !m.limited() {
 		return nil
 	}
-	return func(ctx context.Context, b redrive.Batch) ([]error, error) {
+	return func(ctx context.Context, b driver.Batch) ([]error, error) {
 		n := len(b.Publish)
 		if n == 0 {
 			return a.marks.Apply(ctx, b)

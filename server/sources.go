@@ -10,6 +10,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/telemetry"
 )
 
@@ -64,27 +65,27 @@ func openSource(ctx context.Context, address string, o backend.SourceOptions) (b
 }
 
 // sourcesOf returns what a queue takes messages from beside the store.
-func (s *Server) sourcesOf(queue string) []redrive.Source {
+func (s *Server) sourcesOf(queue string) []driver.Source {
 	if src, ok := s.sources[queue]; ok {
-		return []redrive.Source{src}
+		return []driver.Source{src}
 	}
 	return nil
 }
 
 // deadLettersOf returns what takes a queue's dead letters instead of the store, also those
 // that died there: a source that is to keep them and cannot take its retries back.
-func (s *Server) deadLettersOf(queue string) redrive.DeadLetterSink {
+func (s *Server) deadLettersOf(queue string) driver.DeadLetterSink {
 	if q := s.cfg.Queues[queue]; q == nil || q.DeadLetters != config.DeadLettersNative {
 		return nil
 	}
-	sink, _ := s.sources[queue].(redrive.DeadLetterSink)
+	sink, _ := s.sources[queue].(driver.DeadLetterSink)
 	return sink
 }
 
 // routed is the store, but that what is published to a queue with a source goes there,
 // unless it asks for what the source cannot do. Both feed the same consumer.
 type routed struct {
-	redrive.Store
+	driver.Store
 	sources map[string]backend.SourceSink
 }
 
@@ -130,7 +131,7 @@ func (r *routed) sinkOf(m *redrive.Message) redrive.Sink {
 	caps := src.Caps()
 	switch {
 	case m.ID != "" && !caps.Remembers,
-		!m.DeliverAt.IsZero() && caps.MaxDelay != redrive.Never,
+		!m.DeliverAt.IsZero() && caps.MaxDelay != driver.Never,
 		m.Delay > caps.MaxDelay,
 		!m.ExpiresAt.IsZero() && !caps.Expires:
 		return r.Store

@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server/api"
 )
 
 // farStore is a store on a server that goes away for publishers.
 type farStore struct {
-	redrive.Store
+	driver.Store
 	away atomic.Bool
 }
 

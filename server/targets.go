@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/delivery/publish"
+	"github.com/redrive/redrive/engine"
 )
 
 // targetOf converts the target of a queue.
@@ -111,7 +113,7 @@ func (s *Server) consume(ctx context.Context) error {
 // consumed is what takes a queue's messages.
 type consumed struct {
 	handler deliverer
-	options redrive.QueueOptions
+	options engine.QueueOptions
 }
 
 // deliverer is what messages are handed to: an HTTP target or a broker.
@@ -149,7 +151,7 @@ func (s *Server) consumedBy(cfg *config.Config, name string, d *config.Deliver) 
 	if err != nil {
 		return nil, err
 	}
-	return &consumed{h, redrive.QueueOptions{
+	return &consumed{h, engine.QueueOptions{
 		Concurrency: d.Concurrency, Policy: policies.Func(), MaxAge: policies.MaxAge(), Target: h.Target(), Gates: h.Gates(), Sources: s.sourcesOf(name),
 		DeadLetters: s.deadLettersOf(name),
 	}}, nil
@@ -232,6 +234,6 @@ func (c *closers) close() {
 }
 
 // limitsOf converts watermarks.
-func limitsOf(l config.Limits) redrive.Limits {
-	return redrive.Limits{Depth: l.Depth, Bytes: int64(l.Bytes), Age: l.Age.Std(), Soft: float64(l.Soft)}
+func limitsOf(l config.Limits) backlog.Limits {
+	return backlog.Limits{Depth: l.Depth, Bytes: int64(l.Bytes), Age: l.Age.Std(), Soft: float64(l.Soft)}
 }

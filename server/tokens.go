@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -72,7 +73,7 @@ func (s *meters) note(ctx context.Context) {
 		}
 		value, err := json.Marshal(tokenUse{time.Unix(used, 0).UTC()})
 		if err == nil {
-			_, err = s.store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: tokenSpace, Key: m.id, Value: value, Version: redrive.AnyVersion}}})
+			_, err = s.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: tokenSpace, Key: m.id, Value: value, Version: driver.AnyVersion}}})
 		}
 		if err != nil {
 			s.log.LogAttrs(ctx, slog.LevelWarn, "the last use of a token could not be stored", slog.String("token", m.id), slog.Any("error", err))

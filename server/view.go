@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/internal/jsonmask"
+	"github.com/redrive/redrive/plan"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -73,7 +74,7 @@ func (a *app) masksOver(queue string) (paths []jsonmask.Path, headers []string) 
 }
 
 // finder returns the store as a view shows it to searches, or nil for an unknown view.
-func (a *app) finder(v view) redrive.Finder {
+func (a *app) finder(v view) plan.Finder {
 	switch v {
 	case viewAll:
 		return a.store
@@ -95,7 +96,7 @@ type seen struct {
 // large bodies are not read by the gigabyte.
 const weighed = 4 << 10
 
-// Find implements redrive.Finder.
+// Find implements plan.Finder.
 func (s *seen) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
 	if !s.app.hides(s.view, &q) {
 		return s.app.store.Find(ctx, q)
@@ -121,7 +122,7 @@ func (s *seen) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) 
 	return out, nil
 }
 
-// Groups implements redrive.Finder.
+// Groups implements plan.Finder.
 func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]redrive.Group, bool, error) {
 	if !s.app.hides(s.view, &q) {
 		return s.app.store.Groups(ctx, q)
@@ -281,7 +282,7 @@ func planView(who *caller, q *redrive.Query) string {
 
 // planOf returns a plan as the caller may see it: without what it searches for, if it
 // looks at more than the caller may, and with what is masked of errors that it tells of.
-func (a *app) planOf(p *redrive.Plan, who *caller) api.Plan {
+func (a *app) planOf(p *plan.Plan, who *caller) api.Plan {
 	out := api.PlanOf(p)
 	if own := who.view(); out.Request.Filter != nil && own != view(p.Request.View) && a.hides(own, &p.Request.Query) {
 		f := out.Request.Filter

@@ -16,6 +16,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/plan"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -31,7 +33,7 @@ const (
 )
 
 // vault fills a store with messages, dead and waiting, that hold secrets, between others.
-func vault(t *testing.T, store redrive.Store) {
+func vault(t *testing.T, store driver.Store) {
 	t.Helper()
 	quote := func(secret string) string { return fmt.Sprintf(`{"card":{"number":%q}}`, secret) }
 	var put []redrive.Entry
@@ -58,7 +60,7 @@ func vault(t *testing.T, store redrive.Store) {
 	add("cards", "not JSON: "+inText)
 	add("cards", `{"shop":"plain"}`)
 	add("open", "unmasked: "+inOpen)
-	errs, err := store.Apply(t.Context(), redrive.Batch{Put: put, Entered: redrive.EnteredImported})
+	errs, err := store.Apply(t.Context(), driver.Batch{Put: put, Entered: driver.EnteredImported})
 	if err != nil || redrive.FirstError(errs) != nil {
 		t.Fatal(err, errs)
 	}
@@ -74,9 +76,9 @@ func vaultConfig(t *testing.T) *config.Config {
 	return c
 }
 
-func inStores(t *testing.T, test func(t *testing.T, store redrive.Store)) {
-	for name, open := range map[string]func(*testing.T) redrive.Store{
-		"sqlite": newStore, "memory": func(*testing.T) redrive.Store { return memory.New() },
+func inStores(t *testing.T, test func(t *testing.T, store driver.Store)) {
+	for name, open := range map[string]func(*testing.T) driver.Store{
+		"sqlite": newStore, "memory": func(*testing.T) driver.Store { return memory.New() },
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -149,7 +151,7 @@ func TestFiltersTellNothingOfWhatIsHidden(t *testing.T) {
 	maps.Copy(hidden, masked)
 	for token, secrets := range map[string]map[string]string{"read": hidden, "purge": hidden, "payload": masked, "redrive": masked, "operator": masked} {
 		t.Run(token, func(t *testing.T) {
-			inStores(t, func(t *testing.T, store redrive.Store) {
+			inStores(t, func(t *testing.T, store driver.Store) {
 				vault(t, store)
 				d := start(t, vaultConfig(t), store)
 				d.token = "secret-" + token
@@ -186,7 +188,7 @@ func TestFiltersTellNothingOfWhatIsHidden(t *testing.T) {
 // The probes above find what they look for if an administrator sends them, and they are
 // all that there are.
 func TestAnAdministratorFindsWhatIsMasked(t *testing.T) {
-	d := start(t, vaultConfig(t), func() redrive.Store { s := newStore(t); vault(t, s); return s }())
+	d := start(t, vaultConfig(t), func() driver.Store { s := newStore(t); vault(t, s); return s }())
 	d.token = "secret-admin"
 	finds := make(map[string]bool)
 	for secret, filter := range map[string]string{inBody: "text", inText: "text", inError: "text", "Authorization=" + inHeader: "header"} {
@@ -221,7 +223,7 @@ func TestAnAdministratorFindsWhatIsMasked(t *testing.T) {
 // What may be seen is found: errors by everyone who may read, and bodies and headers by
 // those who may see them.
 func TestFiltersFindWhatShows(t *testing.T) {
-	inStores(t, func(t *testing.T, store redrive.Store) {
+	inStores(t, func(t *testing.T, store driver.Store) {
 		vault(t, store)
 		d := start(t, vaultConfig(t), store)
 		for _, c := range []struct {
@@ -261,7 +263,7 @@ func TestFiltersFindWhatShows(t *testing.T) {
 // A search that looks at what shows has the pages and the groups of one that looks at
 // everything.
 func TestPagesOfWhatShows(t *testing.T) {
-	inStores(t, func(t *testing.T, store redrive.Store) {
+	inStores(t, func(t *testing.T, store driver.Store) {
 		var put []redrive.Entry
 		for i := range 100 {
 			body := `{"word":"other"}`
@@ -272,7 +274,7 @@ func TestPagesOfWhatShows(t *testing.T) {
 			put = append(put, redrive.Entry{Message: redrive.Message{Queue: "cards", ID: fmt.Sprintf("m-%03d", i), Body: []byte(body)}, State: redrive.StateDead,
 				Reason: redrive.ReasonExhausted, DiedAt: time.Now().Add(time.Duration(i-200) * time.Second), History: redrive.History{Count: 1, First: f}})
 		}
-		if _, err := store.Apply(t.Context(), redrive.Batch{Put: put}); err != nil {
+		if _, err := store.Apply(t.Context(), driver.Batch{Put: put}); err != nil {
 			t.Fatal(err)
 		}
 		d := start(t, vaultConfig(t), store)
@@ -325,7 +327,7 @@ func TestASearchOfWhatShowsIsBounded(t *testing.T) {
 		if i == 99 {
 			e.Body = []byte(`{"word":"match"}`)
 		}
-		if _, err := store.Apply(t.Context(), redrive.Batch{Put: []redrive.Entry{e}}); err != nil {
+		if _, err := store.Apply(t.Context(), driver.Batch{Put: []redrive.Entry{e}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -356,9 +358,9 @@ func TestASearchOfWhatShowsIsBounded(t *testing.T) {
 func TestAPlanKeepsWhatItMayLookAt(t *testing.T) {
 	store := memory.New()
 	vault(t, store)
-	plans := redrive.NewPlans(store, redrive.PlansOptions{Views: func(string) redrive.Finder { return store }}) // nobody carries them out yet
+	plans := plan.New(store, plan.Options{Views: func(string) plan.Finder { return store }}) // nobody carries them out yet
 	made := func(view, text string) string {
-		p, err := plans.Create(context.Background(), redrive.PlanRequest{Action: redrive.ActDrop, Query: redrive.Query{Text: text}, View: view, Actor: "test"})
+		p, err := plans.Create(context.Background(), plan.Request{Action: redrive.ActDrop, Query: redrive.Query{Text: text}, View: view, Actor: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,13 +388,13 @@ func TestAPlanKeepsWhatItMayLookAt(t *testing.T) {
 // The errors that a plan tells of are masked.
 func TestThePlansProblemIsMasked(t *testing.T) {
 	store := memory.New()
-	plan := redrive.Plan{ID: "p-1", State: redrive.PlanStopped, Problem: `1 of the canary's 1 died again of the same cause: cannot charge {"card":{"number":"` + inError + `"}}`}
+	plan := plan.Plan{ID: "p-1", State: plan.Stopped, Problem: `1 of the canary's 1 died again of the same cause: cannot charge {"card":{"number":"` + inError + `"}}`}
 	plan.Request.Action, plan.Request.Query.State = redrive.ActRedrive, redrive.StateDead
 	value, err := json.Marshal(plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Apply(t.Context(), redrive.Batch{Records: []redrive.RecordWrite{{Space: "plans", Key: plan.ID, Value: value}}}); err != nil {
+	if _, err := store.Apply(t.Context(), driver.Batch{Records: []driver.RecordWrite{{Space: "plans", Key: plan.ID, Value: value}}}); err != nil {
 		t.Fatal(err)
 	}
 	d := start(t, vaultConfig(t), store)

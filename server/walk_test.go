@@ -102,7 +102,7 @@ func TestWalk(t *testing.T) {
 	}
 	defer store.Close()
 	audits, err := store.Verify(t.Context(), "hooks")
-	if err != nil || audits[0].Imbalance() != 0 || audits[0].Books.Done != 20 {
+	if err != nil || audits[0].Imbalance() != 0 || audits[0].Ledger.Done != 20 {
 		t.Errorf("after a restart: %+v, %v", audits, err)
 	}
 }

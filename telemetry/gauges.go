@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // Counter is what a scrape asks of a store. Both are cheap: O(1) a queue.
 type Counter interface {
-	Counts(ctx context.Context, queues ...string) ([]redrive.Counts, error)
+	Counts(ctx context.Context, queues ...string) ([]driver.Counts, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 
@@ -37,7 +39,7 @@ var (
 // gauges reads the state at each scrape.
 type gauges struct {
 	store  Counter
-	status func() []redrive.QueueStatus
+	status func() []engine.QueueStatus
 	label  func(queue string) string
 }
 
@@ -53,7 +55,7 @@ func (g *gauges) write(ctx context.Context, p *page) {
 // held is what a queue holds, or what those hold together that share a label.
 type held struct {
 	label string
-	*redrive.Counts
+	*driver.Counts
 }
 
 // writeStore reads the counts. A store that does not answer is shown as down and does not
@@ -70,18 +72,18 @@ func (g *gauges) writeStore(ctx context.Context, p *page) {
 	p.put(storeUp, 1)
 	off := 0.0
 	queues := make([]held, 0, len(counts))
-	var others *redrive.Counts
+	var others *driver.Counts
 	for i := range counts {
 		c := &counts[i]
-		off += abs(c.Books.Entered() - c.Books.Left() - c.AllWaiting() - c.AllDead())
-		if p.sparse && c.Books.Entered() == 0 {
+		off += abs(c.Ledger.Entered() - c.Ledger.Left() - c.AllWaiting() - c.AllDead())
+		if p.sparse && c.Ledger.Entered() == 0 {
 			continue
 		}
 		switch label := g.label(c.Queue); {
 		case label != Other:
 			queues = append(queues, held{label, c})
 		case others == nil:
-			others = &redrive.Counts{Dead: make(map[redrive.Reason]int64)}
+			others = &driver.Counts{Dead: make(map[redrive.Reason]int64)}
 			queues = append(queues, held{label, others})
 			fallthrough
 		default:
@@ -99,7 +101,7 @@ func (g *gauges) writeStore(ctx context.Context, p *page) {
 func abs(n int64) float64 { return float64(max(n, -n)) }
 
 // addCounts adds what queues that share a label hold.
-func addCounts(sum, c *redrive.Counts) {
+func addCounts(sum, c *driver.Counts) {
 	for i := range c.Waiting {
 		sum.Waiting[i] += c.Waiting[i]
 	}
@@ -116,8 +118,8 @@ func addCounts(sum, c *redrive.Counts) {
 	for r, n := range c.Dead {
 		sum.Dead[r] += n
 	}
-	for i, column := range columns(&sum.Books) {
-		*column.n += *columns(&c.Books)[i].n
+	for i, column := range columns(&sum.Ledger) {
+		*column.n += *columns(&c.Ledger)[i].n
 	}
 }
 
@@ -136,7 +138,7 @@ type column struct {
 }
 
 // columns returns every entry of the books.
-func columns(b *redrive.Books) [9]column {
+func columns(b *driver.Ledger) [9]column {
 	return [...]column{
 		{"published", &b.Published}, {"parked", &b.Parked}, {"imported", &b.Imported}, {"moved_in", &b.MovedIn}, {"repeated", &b.Repeated},
 		{"done", &b.Done}, {"dropped", &b.Dropped}, {"archived", &b.Archived}, {"moved_out", &b.MovedOut},
@@ -179,7 +181,7 @@ var storeFamilies = []func(p *page, q *held, now time.Time){
 		}
 	},
 	func(p *page, q *held, _ time.Time) {
-		for _, col := range columns(&q.Books) {
+		for _, col := range columns(&q.Ledger) {
 			p.some(ledger, float64(*col.n), col.name, q.label)
 		}
 	},
@@ -226,7 +228,7 @@ func (g *gauges) writeStatus(p *page) {
 	}
 }
 
-func (w *work) add(s *redrive.QueueStatus) {
+func (w *work) add(s *engine.QueueStatus) {
 	w.slots += float64(s.Slots)
 	w.busy += float64(s.Busy)
 	w.stuck += float64(s.Stuck)
@@ -238,9 +240,9 @@ func (w *work) add(s *redrive.QueueStatus) {
 
 func breakerValue(state string) float64 {
 	switch state {
-	case redrive.BreakerProbing:
+	case engine.BreakerProbing:
 		return 1
-	case redrive.BreakerOpen:
+	case engine.BreakerOpen:
 		return 2
 	}
 	return 0

@@ -1,5 +1,5 @@
 // Package telemetry exports what Redrive does as Prometheus metrics: counters and
-// histograms fed by the engine as a [redrive.Observer], and gauges read from the
+// histograms fed by the engine as a [engine.Observer], and gauges read from the
 // store's own counts at each scrape.
 package telemetry
 
@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/engine"
 )
 
 // Other is the label value that stands for all queues that are not named in
@@ -31,7 +31,7 @@ type Options struct {
 	// Store is asked for counts at each scrape. Without one there are no gauges.
 	Store Counter
 	// Status tells what the engine is doing. Optional.
-	Status func() []redrive.QueueStatus
+	Status func() []engine.QueueStatus
 	// Runtime adds the metrics of Go and of the process.
 	Runtime bool
 }
@@ -198,34 +198,34 @@ func (m *Metrics) queue(name string) *queueMetrics {
 	return by[Other].metrics()
 }
 
-// Observe implements redrive.Observer.
-func (m *Metrics) Observe(o *redrive.Observation) {
+// Observe implements engine.Observer.
+func (m *Metrics) Observe(o *engine.Observation) {
 	switch o.Occasion {
-	case redrive.OnEnd:
+	case engine.OnEnd:
 		m.queue(o.Queue).ended(o)
-	case redrive.OnSettled:
+	case engine.OnSettled:
 		m.queue(o.Queue).settled(o, time.Now())
-	case redrive.OnSettleGroup:
+	case engine.OnSettleGroup:
 		m.group.Observe(o.Duration.Seconds())
 		m.grouped.Observe(float64(o.Count))
-	case redrive.OnLeaseLost:
+	case engine.OnLeaseLost:
 		m.queue(o.Queue).lost.Add(1)
-	case redrive.OnPaused:
+	case engine.OnPaused:
 		m.queue(o.Queue).pauses.Add(1)
-	case redrive.OnBreaker:
-		if o.Text == redrive.BreakerOpen {
+	case engine.OnBreaker:
+		if o.Text == engine.BreakerOpen {
 			m.queue(o.Queue).opened.Add(1)
 		}
-	case redrive.OnParked:
+	case engine.OnParked:
 		m.parked.Add(float64(o.Count))
-	case redrive.OnRestart:
+	case engine.OnRestart:
 		m.restarts.Inc()
-	case redrive.OnClaim, redrive.OnStart, redrive.OnRefused, redrive.OnStuck:
+	case engine.OnClaim, engine.OnStart, engine.OnRefused, engine.OnStuck:
 		// The store's books count publishes, the engine's status shows the rest.
 	}
 }
 
-var _ redrive.Observer = (*Metrics)(nil)
+var _ engine.Observer = (*Metrics)(nil)
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)

@@ -11,18 +11,20 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/telemetry"
 )
 
 // counts is a store that holds what the test says.
 type counts struct {
-	all []redrive.Counts
+	all []driver.Counts
 	now time.Time
 	err error
 }
 
-func (c *counts) Counts(context.Context, ...string) ([]redrive.Counts, error) { return c.all, c.err }
-func (c *counts) Now(context.Context) (time.Time, error)                      { return c.now, nil }
+func (c *counts) Counts(context.Context, ...string) ([]driver.Counts, error) { return c.all, c.err }
+func (c *counts) Now(context.Context) (time.Time, error)                     { return c.now, nil }
 
 func scrape(t *testing.T, m *telemetry.Metrics) string {
 	t.Helper()
@@ -48,21 +50,21 @@ func want(t *testing.T, text string, lines ...string) {
 
 func TestGauges(t *testing.T) {
 	now := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
-	store := &counts{now: now, all: []redrive.Counts{
+	store := &counts{now: now, all: []driver.Counts{
 		{
 			Queue: "sms", Waiting: [redrive.Lanes]int64{7, 2, 1}, Leased: 3, Blocked: 1, Due: 5, Bytes: 1000,
 			OldestDue: [redrive.Lanes]time.Time{now.Add(-90 * time.Second), {}, now.Add(-time.Second)}, OldestSuspect: now.Add(-time.Minute), OldestDead: now.Add(-time.Hour),
-			Dead:  map[redrive.Reason]int64{redrive.ReasonExhausted: 4, redrive.ReasonCrashed: 1},
-			Books: redrive.Books{Published: 30, Parked: 1, Imported: 2, MovedIn: 3, Repeated: 4, Done: 20, Dropped: 2, Archived: 2, MovedOut: 1},
+			Dead:   map[redrive.Reason]int64{redrive.ReasonExhausted: 4, redrive.ReasonCrashed: 1},
+			Ledger: driver.Ledger{Published: 30, Parked: 1, Imported: 2, MovedIn: 3, Repeated: 4, Done: 20, Dropped: 2, Archived: 2, MovedOut: 1},
 		},
-		{Queue: "invented-1", Waiting: [redrive.Lanes]int64{1}, Books: redrive.Books{Published: 2}},
-		{Queue: "invented-2", Waiting: [redrive.Lanes]int64{2}, Books: redrive.Books{Published: 1}},
+		{Queue: "invented-1", Waiting: [redrive.Lanes]int64{1}, Ledger: driver.Ledger{Published: 2}},
+		{Queue: "invented-2", Waiting: [redrive.Lanes]int64{2}, Ledger: driver.Ledger{Published: 1}},
 	}}
-	status := []redrive.QueueStatus{{
-		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, Paused: make([]redrive.PauseStatus, 1),
-		Breakers: []redrive.BreakerStatus{{State: redrive.BreakerClosed}, {State: redrive.BreakerOpen}},
+	status := []engine.QueueStatus{{
+		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, Paused: make([]engine.PauseStatus, 1),
+		Breakers: []engine.BreakerStatus{{State: engine.BreakerClosed}, {State: engine.BreakerOpen}},
 	}}
-	m := telemetry.New(telemetry.Options{Queues: []string{"sms", "idle"}, Store: store, Status: func() []redrive.QueueStatus { return status }})
+	m := telemetry.New(telemetry.Options{Queues: []string{"sms", "idle"}, Store: store, Status: func() []engine.QueueStatus { return status }})
 	text := scrape(t, m)
 	want(t, text,
 		`redrive_store_up 1`,
@@ -98,14 +100,14 @@ func TestCounters(t *testing.T) {
 	d := &redrive.Delivery{Message: redrive.Message{Queue: "sms", PublishedAt: time.Now().Add(-2 * time.Second), Lineage: redrive.Lineage{Redrives: 1}}}
 	done := &redrive.Settlement{Outcome: redrive.OutcomeDone}
 	gone := &redrive.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted}
-	for _, o := range []redrive.Observation{
-		{Occasion: redrive.OnEnd, Queue: "sms", Delivery: d, Settlement: done, Duration: 30 * time.Millisecond},
-		{Occasion: redrive.OnSettled, Queue: "sms", Delivery: d, Settlement: done},
-		{Occasion: redrive.OnEnd, Queue: "invented", Delivery: d, Settlement: gone, Duration: time.Millisecond},
-		{Occasion: redrive.OnSettled, Queue: "invented", Delivery: d, Settlement: gone},
-		{Occasion: redrive.OnLeaseLost, Queue: "sms", Delivery: d},
-		{Occasion: redrive.OnSettleGroup, Count: 20, Duration: time.Millisecond},
-		{Occasion: redrive.OnEnd, Queue: "sms"}, {Occasion: redrive.OnSettled, Queue: "sms"}, // incomplete ones do no harm
+	for _, o := range []engine.Observation{
+		{Occasion: engine.OnEnd, Queue: "sms", Delivery: d, Settlement: done, Duration: 30 * time.Millisecond},
+		{Occasion: engine.OnSettled, Queue: "sms", Delivery: d, Settlement: done},
+		{Occasion: engine.OnEnd, Queue: "invented", Delivery: d, Settlement: gone, Duration: time.Millisecond},
+		{Occasion: engine.OnSettled, Queue: "invented", Delivery: d, Settlement: gone},
+		{Occasion: engine.OnLeaseLost, Queue: "sms", Delivery: d},
+		{Occasion: engine.OnSettleGroup, Count: 20, Duration: time.Millisecond},
+		{Occasion: engine.OnEnd, Queue: "sms"}, {Occasion: engine.OnSettled, Queue: "sms"}, // incomplete ones do no harm
 	} {
 		m.Observe(&o)
 	}
@@ -131,9 +133,9 @@ func TestObservingDoesNotAllocate(t *testing.T) {
 	m := telemetry.New(telemetry.Options{Queues: []string{"sms"}})
 	d := &redrive.Delivery{Message: redrive.Message{Queue: "sms", PublishedAt: time.Now()}}
 	s := &redrive.Settlement{Outcome: redrive.OutcomeDone}
-	end := &redrive.Observation{Occasion: redrive.OnEnd, Queue: "sms", Delivery: d, Settlement: s, Duration: time.Millisecond}
-	settled := &redrive.Observation{Occasion: redrive.OnSettled, Queue: "sms", Delivery: d, Settlement: s}
-	group := &redrive.Observation{Occasion: redrive.OnSettleGroup, Count: 10, Duration: time.Millisecond}
+	end := &engine.Observation{Occasion: engine.OnEnd, Queue: "sms", Delivery: d, Settlement: s, Duration: time.Millisecond}
+	settled := &engine.Observation{Occasion: engine.OnSettled, Queue: "sms", Delivery: d, Settlement: s}
+	group := &engine.Observation{Occasion: engine.OnSettleGroup, Count: 10, Duration: time.Millisecond}
 	if n := testing.AllocsPerRun(100, func() {
 		m.Observe(end)
 		m.Observe(settled)
@@ -146,7 +148,7 @@ func TestObservingDoesNotAllocate(t *testing.T) {
 
 func BenchmarkObserve(b *testing.B) {
 	m := telemetry.New(telemetry.Options{Queues: []string{"sms"}})
-	end := &redrive.Observation{Occasion: redrive.OnEnd, Queue: "sms", Settlement: &redrive.Settlement{Outcome: redrive.OutcomeDone}, Duration: time.Millisecond}
+	end := &engine.Observation{Occasion: engine.OnEnd, Queue: "sms", Settlement: &redrive.Settlement{Outcome: redrive.OutcomeDone}, Duration: time.Millisecond}
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Observe(end)
@@ -157,16 +159,16 @@ func BenchmarkObserve(b *testing.B) {
 func TestManyQueues(t *testing.T) {
 	store := &counts{now: time.Now()}
 	var names []string
-	var status []redrive.QueueStatus
+	var status []engine.QueueStatus
 	for i := range 1000 {
 		names = append(names, "q"+strconv.Itoa(i))
-		store.all = append(store.all, redrive.Counts{Queue: names[i]})
-		status = append(status, redrive.QueueStatus{Queue: names[i], Slots: 64})
+		store.all = append(store.all, driver.Counts{Queue: names[i]})
+		status = append(status, engine.QueueStatus{Queue: names[i], Slots: 64})
 	}
-	store.all[7].Waiting[redrive.LaneFresh], store.all[7].Books.Published = 2, 2
+	store.all[7].Waiting[redrive.LaneFresh], store.all[7].Ledger.Published = 2, 2
 	status[7].Busy = 1
-	m := telemetry.New(telemetry.Options{Queues: names, Store: store, Status: func() []redrive.QueueStatus { return status }})
-	m.Observe(&redrive.Observation{Occasion: redrive.OnLeaseLost, Queue: "q8"})
+	m := telemetry.New(telemetry.Options{Queues: names, Store: store, Status: func() []engine.QueueStatus { return status }})
+	m.Observe(&engine.Observation{Occasion: engine.OnLeaseLost, Queue: "q8"})
 	text := scrape(t, m)
 	want(t, text, `redrive_queue_messages{queue="q7",state="waiting"} 2`, `redrive_queue_messages{queue="q7",state="dead"} 0`,
 		`redrive_ledger_messages_total{entry="published",queue="q7"} 2`, `redrive_leases_lost_total{queue="q8"} 1`)
@@ -185,11 +187,11 @@ func BenchmarkScrape(b *testing.B) {
 	all, used := &counts{now: time.Now()}, &counts{now: time.Now()}
 	for i := range 10_000 {
 		names = append(names, "q"+strconv.Itoa(i))
-		c := redrive.Counts{Queue: names[i], Waiting: [redrive.Lanes]int64{7, 2, 1}, Dead: map[redrive.Reason]int64{redrive.ReasonExhausted: 4}}
-		c.Books.Published, c.Books.Done = 20, 6
+		c := driver.Counts{Queue: names[i], Waiting: [redrive.Lanes]int64{7, 2, 1}, Dead: map[redrive.Reason]int64{redrive.ReasonExhausted: 4}}
+		c.Ledger.Published, c.Ledger.Done = 20, 6
 		all.all = append(all.all, c)
 		if i >= 100 {
-			c = redrive.Counts{Queue: names[i]}
+			c = driver.Counts{Queue: names[i]}
 		}
 		used.all = append(used.all, c)
 	}
@@ -205,7 +207,7 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			m := telemetry.New(telemetry.Options{Queues: c.queues, Store: c.store})
 			for _, name := range names[:c.active] {
-				m.Observe(&redrive.Observation{Occasion: redrive.OnLeaseLost, Queue: name})
+				m.Observe(&engine.Observation{Occasion: engine.OnLeaseLost, Queue: name})
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/telemetry"
 )
 
@@ -20,16 +22,16 @@ import (
 func used() *telemetry.Metrics {
 	now := time.Now()
 	odd := "odd \"name\\\n\xff"
-	held := redrive.Counts{Queue: odd, Waiting: [redrive.Lanes]int64{3, 2, 1}, Leased: 1, Due: 4, Bytes: 10,
+	held := driver.Counts{Queue: odd, Waiting: [redrive.Lanes]int64{3, 2, 1}, Leased: 1, Due: 4, Bytes: 10,
 		OldestDue: [redrive.Lanes]time.Time{now.Add(-1500 * time.Millisecond)}, Dead: map[redrive.Reason]int64{redrive.ReasonManual: 1}}
-	held.Books.Published = 7
+	held.Ledger.Published = 7
 	m := telemetry.New(telemetry.Options{
-		Queues: []string{odd}, Store: &counts{all: []redrive.Counts{held}, now: now},
-		Status: func() []redrive.QueueStatus { return []redrive.QueueStatus{{Queue: odd, Slots: 4}} },
+		Queues: []string{odd}, Store: &counts{all: []driver.Counts{held}, now: now},
+		Status: func() []engine.QueueStatus { return []engine.QueueStatus{{Queue: odd, Slots: 4}} },
 	})
 	d := &redrive.Delivery{Message: redrive.Message{Queue: odd, PublishedAt: now.Add(-time.Second)}}
-	for _, o := range []redrive.Occasion{redrive.OnEnd, redrive.OnSettled} {
-		m.Observe(&redrive.Observation{Occasion: o, Queue: odd, Delivery: d, Settlement: &redrive.Settlement{Outcome: redrive.OutcomeDone}, Duration: 1234567})
+	for _, o := range []engine.Occasion{engine.OnEnd, engine.OnSettled} {
+		m.Observe(&engine.Observation{Occasion: o, Queue: odd, Delivery: d, Settlement: &redrive.Settlement{Outcome: redrive.OutcomeDone}, Duration: 1234567})
 	}
 	return m
 }
@@ -88,7 +90,7 @@ func TestCountersOutliveANewConfiguration(t *testing.T) {
 		}
 	})
 	for range 10_000 {
-		m.Observe(&redrive.Observation{Occasion: redrive.OnLeaseLost, Queue: "stays"})
+		m.Observe(&engine.Observation{Occasion: engine.OnLeaseLost, Queue: "stays"})
 	}
 	wg.Wait()
 	want(t, scrape(t, m), `redrive_leases_lost_total{queue="stays"} 10000`)

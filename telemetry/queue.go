@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/engine"
 )
 
 // latencies are the buckets that the OpenTelemetry conventions for messaging have,
@@ -87,7 +88,7 @@ func writeCounters(p *page, queues []*queueSeries) {
 
 // ended counts an attempt. A settlement with values that are none is left to
 // whoever validates it.
-func (q *queueMetrics) ended(o *redrive.Observation) {
+func (q *queueMetrics) ended(o *engine.Observation) {
 	q.duration.observe(duration, o.Duration)
 	if s := o.Settlement; s != nil && s.Outcome >= redrive.OutcomeDone && s.Outcome <= redrive.OutcomeDrop {
 		q.attempts[s.Outcome].Add(1)
@@ -95,7 +96,7 @@ func (q *queueMetrics) ended(o *redrive.Observation) {
 }
 
 // settled counts what became durable.
-func (q *queueMetrics) settled(o *redrive.Observation, now time.Time) {
+func (q *queueMetrics) settled(o *engine.Observation, now time.Time) {
 	s, d := o.Settlement, o.Delivery
 	if s == nil || d == nil || s.Outcome < redrive.OutcomeDone || s.Outcome > redrive.OutcomeDrop {
 		return

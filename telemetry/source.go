@@ -9,12 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // StatsSource is a source that tells of itself, as those on a broker do.
 type StatsSource interface {
-	SourceStats(ctx context.Context) (redrive.SourceStats, error)
+	SourceStats(ctx context.Context) (driver.SourceStats, error)
 }
 
 // sourceTimeout is how long a scrape waits for a broker's answer.
@@ -62,7 +62,7 @@ func collectSource(ctx context.Context, ch chan<- prometheus.Metric, queue strin
 	}
 	gauge(ch, sourceUp, 1, queue)
 	known := func(d *prometheus.Desc, n int64, labels ...string) {
-		if n != redrive.Unknown {
+		if n != driver.Unknown {
 			gauge(ch, d, float64(n), labels...)
 		}
 	}
@@ -70,11 +70,11 @@ func collectSource(ctx context.Context, ch chan<- prometheus.Metric, queue strin
 	known(sourceMessages, stats.Buffered, queue, "buffered")
 	known(sourceMessages, stats.Unacked, queue, "unacked")
 	known(sourceMessages, stats.Uncommitted, queue, "uncommitted")
-	if stats.OldestUnacked != redrive.Unknown {
+	if stats.OldestUnacked != driver.Unknown {
 		gauge(ch, sourceOldest, stats.OldestUnacked.Seconds(), queue)
 	}
 	known(sourceDead, stats.Dead, queue)
-	if stats.Reconnects != redrive.Unknown {
+	if stats.Reconnects != driver.Unknown {
 		ch <- prometheus.MustNewConstMetric(sourceReconnects, prometheus.CounterValue, float64(stats.Reconnects), queue)
 	}
 }

@@ -7,23 +7,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/telemetry"
 )
 
 // told is a source that tells what the test says.
 type told struct {
-	stats redrive.SourceStats
+	stats driver.SourceStats
 	err   error
 }
 
-func (s told) SourceStats(context.Context) (redrive.SourceStats, error) { return s.stats, s.err }
+func (s told) SourceStats(context.Context) (driver.SourceStats, error) { return s.stats, s.err }
 
 func TestSourceStats(t *testing.T) {
 	m := telemetry.New(telemetry.Options{})
 	m.Registry().MustRegister(telemetry.NewSourceStats(map[string]telemetry.StatsSource{
-		"orders": told{stats: redrive.SourceStats{Lag: 7, Buffered: 5, Unacked: 3, Uncommitted: 2, Dead: 1, Reconnects: 4, OldestUnacked: 90 * time.Second}},
-		"mail":   told{stats: redrive.SourceStats{Lag: redrive.Unknown, Dead: redrive.Unknown, Uncommitted: redrive.Unknown, OldestUnacked: redrive.Unknown}},
+		"orders": told{stats: driver.SourceStats{Lag: 7, Buffered: 5, Unacked: 3, Uncommitted: 2, Dead: 1, Reconnects: 4, OldestUnacked: 90 * time.Second}},
+		"mail":   told{stats: driver.SourceStats{Lag: driver.Unknown, Dead: driver.Unknown, Uncommitted: driver.Unknown, OldestUnacked: driver.Unknown}},
 		"sms":    told{err: errors.New("no broker")},
 	}))
 	text := scrape(t, m)

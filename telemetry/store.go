@@ -3,12 +3,12 @@ package telemetry
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // StatsStore is a store that tells of its own work, as those in a database server do.
 type StatsStore interface {
-	Stats() redrive.StoreStats
+	Stats() driver.StoreStats
 }
 
 var (
@@ -45,7 +45,7 @@ func (s *StoreStats) Collect(ch chan<- prometheus.Metric) {
 	gauge(ch, poolOpen, float64(max(p.Open-p.InUse-p.Idle, 0)), "changing")
 	ch <- prometheus.MustNewConstMetric(poolWaits, prometheus.CounterValue, float64(p.Waits))
 	ch <- prometheus.MustNewConstMetric(poolWaited, prometheus.CounterValue, p.Waited.Seconds())
-	bounds := redrive.StatementBounds()
+	bounds := driver.StatementBounds()
 	for i := range stats.Statements {
 		one := &stats.Statements[i]
 		// The count is the sum of the buckets, so that a statement which ends during

@@ -5,22 +5,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/telemetry"
 )
 
 // work is a store that did what the test says.
-type work redrive.StoreStats
+type work driver.StoreStats
 
-func (w *work) Stats() redrive.StoreStats { return redrive.StoreStats(*w) }
+func (w *work) Stats() driver.StoreStats { return driver.StoreStats(*w) }
 
 func TestStoreStats(t *testing.T) {
-	buckets := make([]int64, len(redrive.StatementBounds())+1)
+	buckets := make([]int64, len(driver.StatementBounds())+1)
 	buckets[0], buckets[1], buckets[len(buckets)-1] = 4, 2, 1
 	m := telemetry.New(telemetry.Options{})
 	m.Registry().MustRegister(telemetry.NewStoreStats(&work{
-		Pool:       redrive.PoolStats{Max: 10, Open: 6, InUse: 3, Idle: 2, Waits: 4, Waited: 1500 * time.Millisecond},
-		Statements: []redrive.StatementStats{{Name: "claim", Count: 7, Total: 12 * time.Second, Errors: 3, Buckets: buckets}, {Name: "now"}},
+		Pool:       driver.PoolStats{Max: 10, Open: 6, InUse: 3, Idle: 2, Waits: 4, Waited: 1500 * time.Millisecond},
+		Statements: []driver.StatementStats{{Name: "claim", Count: 7, Total: 12 * time.Second, Errors: 3, Buckets: buckets}, {Name: "now"}},
 	}))
 	text := scrape(t, m)
 	want(t, text,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Apply, emits and repeats: what happens in one step.
@@ -25,12 +26,12 @@ var applyCases = []testCase{
 }
 
 func applyOneStep(c *C) {
-	batch := func(version int64) redrive.Batch {
-		return redrive.Batch{
+	batch := func(version int64) driver.Batch {
+		return driver.Batch{
 			Publish: []redrive.Message{{Queue: c.q, ID: "published"}},
 			Put:     []redrive.Entry{{Message: redrive.Message{Queue: c.q, ID: "put"}, State: redrive.StateDead, Reason: redrive.ReasonRejected}},
-			Records: []redrive.RecordWrite{{Space: "s", Key: "other", Value: []byte("x"), Version: redrive.AnyVersion}, {Space: "s", Key: "k", Value: []byte("v"), Version: version}},
-			Delete:  []redrive.Range{{Queue: c.q, Key: "session", UpTo: "r1"}},
+			Records: []driver.RecordWrite{{Space: "s", Key: "other", Value: []byte("x"), Version: driver.AnyVersion}, {Space: "s", Key: "k", Value: []byte("v"), Version: version}},
+			Delete:  []driver.Range{{Queue: c.q, Key: "session", UpTo: "r1"}},
 		}
 	}
 	c.publish(redrive.Message{ID: "r1", Key: "session"})
@@ -53,10 +54,10 @@ func applyOneStep(c *C) {
 	}
 	_, err = c.store.Apply(c.ctx, batch(0))
 	c.is(err, "apply again", redrive.ErrVersion)
-	if n := c.counts(); n.Books.Published != 2 || n.Books.Parked != 1 || n.Books.Done != 1 {
-		c.Errorf("books %+v", n.Books)
+	if n := c.counts(); n.Ledger.Published != 2 || n.Ledger.Parked != 1 || n.Ledger.Done != 1 {
+		c.Errorf("books %+v", n.Ledger)
 	}
-	_, err = c.store.Apply(c.ctx, redrive.Batch{})
+	_, err = c.store.Apply(c.ctx, driver.Batch{})
 	c.noError(err, "apply of nothing")
 }
 
@@ -65,10 +66,10 @@ func applyItems(c *C) {
 	put := func(id, body string) redrive.Entry {
 		return redrive.Entry{Message: redrive.Message{Queue: c.q, ID: id, Body: []byte(body)}, State: redrive.StateWaiting}
 	}
-	errs, err := c.store.Apply(c.ctx, redrive.Batch{
+	errs, err := c.store.Apply(c.ctx, driver.Batch{
 		Publish: []redrive.Message{{Queue: c.q, ID: "new"}, {Queue: c.q, ID: "there", Body: []byte("b")}, {Queue: "NO", ID: "x"}},
 		Put:     []redrive.Entry{put("there", "b"), put("there", "other"), put("put", "")},
-		Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte{}, Version: 0}},
+		Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte{}, Version: 0}},
 	})
 	c.noError(err, "apply")
 	if len(errs) != 6 {
@@ -97,7 +98,7 @@ func putKeeps(c *C) {
 	}
 	entries[1].ID, entries[2].ID, entries[3].ID = "retry", "delayed", "suspect"
 	entries[2].Delay = 2 * c.tick
-	errs, err := c.store.Apply(c.ctx, redrive.Batch{Put: entries, Entered: redrive.EnteredImported})
+	errs, err := c.store.Apply(c.ctx, driver.Batch{Put: entries, Entered: driver.EnteredImported})
 	c.noError(err, "apply")
 	c.noError(redrive.FirstError(errs), "put")
 
@@ -120,7 +121,7 @@ func putKeeps(c *C) {
 	c.done(d)
 	c.pass(3 * c.tick)
 	c.done(c.one(c.ask(5)))
-	if n := c.counts(); n.Books.Imported != 4 || n.Books.Done != 3 || n.AllDead() != 1 {
+	if n := c.counts(); n.Ledger.Imported != 4 || n.Ledger.Done != 3 || n.AllDead() != 1 {
 		c.Errorf("books %+v", n)
 	}
 }
@@ -147,8 +148,8 @@ func putArchived(c *C) {
 	c.noError(c.update(redrive.Change{Action: redrive.ActArchive}, "archived")[0].Err, "archive")
 	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "dropped")[0].Err, "drop")
 	c.is(at(c.sink.Publish(c.ctx, msgs[:1]), 0), "its id published again", redrive.ErrDuplicate)
-	put := func(how redrive.Entered, first error) {
-		errs, err := c.store.Apply(c.ctx, redrive.Batch{Put: slices.Clone(entries), Entered: how})
+	put := func(how driver.Entered, first error) {
+		errs, err := c.store.Apply(c.ctx, driver.Batch{Put: slices.Clone(entries), Entered: how})
 		c.noError(err, "apply")
 		for i, id := range ids {
 			want := redrive.ErrDuplicate
@@ -158,12 +159,12 @@ func putArchived(c *C) {
 			c.is(at(errs, i), "put of "+id, want)
 		}
 	}
-	put(redrive.EnteredParked, redrive.ErrDuplicate)
-	put(redrive.EnteredImported, nil)
-	put(redrive.EnteredImported, redrive.ErrDuplicate)
+	put(driver.EnteredParked, redrive.ErrDuplicate)
+	put(driver.EnteredImported, nil)
+	put(driver.EnteredImported, redrive.ErrDuplicate)
 	c.inState("archived", redrive.StateDead)
 	c.holds(1, 2)
-	if n := c.counts().Books; n.Imported != 1 || n.Archived != 1 || n.Published != 5 {
+	if n := c.counts().Ledger; n.Imported != 1 || n.Archived != 1 || n.Published != 5 {
 		c.Errorf("books %+v", n)
 	}
 }
@@ -171,7 +172,7 @@ func putArchived(c *C) {
 // putForeign puts what came from elsewhere and could not be published here.
 func putForeign(c *C) {
 	m := redrive.Message{Queue: c.q, ID: "huge", Body: make([]byte, redrive.MaxBodySize+1)}
-	errs, err := c.store.Apply(c.ctx, redrive.Batch{Put: []redrive.Entry{
+	errs, err := c.store.Apply(c.ctx, driver.Batch{Put: []redrive.Entry{
 		{Message: m, State: redrive.StateDead, Reason: redrive.ReasonOversize},
 		{Message: redrive.Message{Queue: c.q, ID: "huge-waiting", Body: m.Body}, State: redrive.StateWaiting},
 	}})
@@ -190,7 +191,7 @@ func deleteRange(c *C) {
 	}
 	remove := func(key, upTo string) {
 		c.Helper()
-		_, err := c.store.Apply(c.ctx, redrive.Batch{Delete: []redrive.Range{{Queue: c.q, Key: key, UpTo: upTo}}})
+		_, err := c.store.Apply(c.ctx, driver.Batch{Delete: []driver.Range{{Queue: c.q, Key: key, UpTo: upTo}}})
 		c.noError(err, "delete")
 	}
 	left := func() []string {
@@ -199,8 +200,8 @@ func deleteRange(c *C) {
 	}
 	remove("a", "a2")
 	c.sameSet("up to a2", left(), []string{"a3", "a4", "a5"})
-	_, err := c.store.Apply(c.ctx, redrive.Batch{Delete: []redrive.Range{
-		{Queue: c.q, Key: "a", UpTo: "a4", Alone: true}, {Queue: c.q, Key: "a", UpTo: "b3", Alone: true}, {Queue: c.q, Key: "a", UpTo: "never-was", Alone: true},
+	_, err := c.store.Apply(c.ctx, driver.Batch{Delete: []driver.Range{
+		{Queue: c.q, Key: "a", UpTo: "a4", Single: true}, {Queue: c.q, Key: "a", UpTo: "b3", Single: true}, {Queue: c.q, Key: "a", UpTo: "never-was", Single: true},
 	}})
 	c.noError(err, "delete one")
 	c.sameSet("without a4", left(), []string{"a3", "a5"})
@@ -209,8 +210,8 @@ func deleteRange(c *C) {
 	c.sameSet("nothing more", left(), []string{"a3", "a5"})
 	remove("a", "a5")
 	c.sameSet("all of a", left(), nil)
-	if n := c.counts(); n.AllWaiting() != 6 || n.Books.Done != 6 {
-		c.Errorf("waiting %d, done %d; want 6, 6", n.AllWaiting(), n.Books.Done)
+	if n := c.counts(); n.AllWaiting() != 6 || n.Ledger.Done != 6 {
+		c.Errorf("waiting %d, done %d; want 6, 6", n.AllWaiting(), n.Ledger.Done)
 	}
 }
 
@@ -239,7 +240,7 @@ func emitSameStep(c *C) {
 		c.is(c.settle(s), "the same again", redrive.ErrLeaseLost, redrive.ErrNotFound)
 	}
 	c.inState("next", redrive.StateWaiting)
-	if n := c.countsOf("target"); n.AllWaiting() != 3 || n.Books.Published != 3 {
+	if n := c.countsOf("target"); n.AllWaiting() != 3 || n.Ledger.Published != 3 {
 		c.Errorf("%d emitted, want 3", n.AllWaiting())
 	}
 }
@@ -295,7 +296,7 @@ func repeatGenerations(c *C) {
 	}
 	c.is(at(c.sink.Publish(c.ctx, []redrive.Message{{Queue: c.q, ID: "cron", Body: []byte("b")}}), 0), "its id published again", redrive.ErrDuplicate)
 	c.done(c.one(r))
-	if n := c.counts().Books; n.Done != 4 || n.Repeated != 3 || n.Published != 1 {
+	if n := c.counts().Ledger; n.Done != 4 || n.Repeated != 3 || n.Published != 1 {
 		c.Errorf("books %+v", n)
 	}
 }
@@ -306,7 +307,7 @@ func dropCounted(c *C) {
 	s.Reason = redrive.ReasonExpired
 	c.noError(c.settle(s), "drop")
 	c.holds(0, 0)
-	if n := c.counts().Books; n.Dropped != 1 || n.Done != 0 {
+	if n := c.counts().Ledger; n.Dropped != 1 || n.Done != 0 {
 		c.Errorf("books %+v", n)
 	}
 }
@@ -346,13 +347,13 @@ func recall(c *C) {
 }
 
 func configureAll(c *C) {
-	if err := c.store.Configure(c.ctx, "NO QUEUE", redrive.QueueSettings{}); err == nil {
+	if err := c.store.Configure(c.ctx, "NO QUEUE", driver.QueueSettings{}); err == nil {
 		c.Errorf("a queue with an impossible name was configured")
 	}
-	c.configure(redrive.QueueSettings{Remember: time.Hour})
+	c.configure(driver.QueueSettings{Remember: time.Hour})
 	all, err := c.store.Counts(c.ctx)
 	c.noError(err, "counts")
-	if len(all) > 0 && !slices.ContainsFunc(all, func(n redrive.Counts) bool { return n.Queue == c.q }) {
+	if len(all) > 0 && !slices.ContainsFunc(all, func(n driver.Counts) bool { return n.Queue == c.q }) {
 		c.Errorf("counts of all queues lack %s", c.q)
 	}
 	if n := c.countsOf("never-was"); n.AllWaiting() != 0 || n.AllDead() != 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var claimCases = []testCase{
@@ -33,7 +34,7 @@ func claimEmpty(c *C) {
 	if c.store != nil {
 		c.none(alone(c.ask(1)))
 		c.none(dead(c.ask(1)))
-		for what, r := range map[string]redrive.ClaimRequest{
+		for what, r := range map[string]driver.ClaimRequest{
 			"max 0":    {Queue: c.q, Lease: long, Instance: instance},
 			"no lease": {Queue: c.q, Max: 1, Instance: instance},
 		} {
@@ -41,14 +42,14 @@ func claimEmpty(c *C) {
 			c.is(err, what, redrive.ErrInvalid)
 		}
 	}
-	events, err := c.src.Wait(c.ctx, []redrive.Watch{{Queue: c.q}})
+	events, err := c.src.Wait(c.ctx, []driver.Watch{{Queue: c.q}})
 	if err != nil || len(events) != 1 || events[0].Queue != c.q {
 		c.Fatalf("a first Wait returned %+v, %v; want the queue's state at once", events, err)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, 50*time.Millisecond)
 	defer cancel()
 	for { // a spurious event is allowed; an end without one is not
-		events, err = c.src.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: events[0].Version}})
+		events, err = c.src.Wait(ctx, []driver.Watch{{Queue: c.q, Since: events[0].Version}})
 		if err != nil {
 			break
 		}
@@ -177,7 +178,7 @@ func reclaimRaisesToken(c *C) {
 	d = c.one(c.ask(1))
 	check(d, "a release")
 	c.noError(c.settle(retry(d, 0)), "retry")
-	check(c.one(func() redrive.ClaimRequest { r := c.short(1); r.Lane = redrive.LaneRetry; return r }()), "a retry")
+	check(c.one(func() driver.ClaimRequest { r := c.short(1); r.Lane = redrive.LaneRetry; return r }()), "a retry")
 	c.runOut()
 	d = c.one(alone(c.ask(1)))
 	check(d, "a lease that ran out")
@@ -195,7 +196,7 @@ func attemptCountsCrash(c *C) {
 	c.publish(redrive.Message{ID: "m"})
 	for i, want := range []struct{ attempt, crashes int }{{1, 0}, {2, 0}, {3, 1}, {4, 2}} {
 		r := c.short(1)
-		r.Alone = i > 0
+		r.Isolated = i > 0
 		d := c.one(r)
 		if d.Attempt != want.attempt || d.Crashes != want.crashes || d.Failures != 0 {
 			c.Errorf("claim %d: attempt %d, crashes %d, failures %d; want %d, %d, 0", i+1, d.Attempt, d.Crashes, d.Failures, want.attempt, want.crashes)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/deadletter"
 )
 
 // Dead letters that are claimed.
@@ -12,7 +13,7 @@ var claimDeadCases = []testCase{
 	{name: "ClaimDeadAndSettle", run: claimDead},
 	{name: "ClaimDeadRepeatIsARedrive", run: claimDeadRepeat, needs: []need{repeats}},
 	{name: "ClaimDeadUnderLease", run: claimDeadLease},
-	{name: "OnDeadDecides", run: onDead, needs: []need{engine, repeats}},
+	{name: "OnDeadDecides", run: onDead, needs: []need{eng, repeats}},
 }
 
 func claimDead(c *C) {
@@ -40,8 +41,8 @@ func claimDead(c *C) {
 	c.inState("done", 0)
 	c.inState("drop", 0)
 	c.holds(0, 3)
-	if n := c.counts(); n.Books.Dropped != 1 || n.Books.Left() != 2 {
-		c.Errorf("books %+v", n.Books)
+	if n := c.counts(); n.Ledger.Dropped != 1 || n.Ledger.Left() != 2 {
+		c.Errorf("books %+v", n.Ledger)
 	}
 	if e := c.entry("dead"); string(e.Body) != "edited" || e.Original == nil || string(e.Original.Body) != "dead" {
 		c.Errorf("the edited dead letter: %q, original %+v", e.Body, e.Original)
@@ -70,7 +71,7 @@ func claimDeadRepeat(c *C) {
 		c.Errorf("its original %+v and story %+v", e.Original, e.History)
 	}
 	c.done(d)
-	if n := c.counts().Books; n.Repeated != 0 || n.Done != 1 {
+	if n := c.counts().Ledger; n.Repeated != 0 || n.Done != 1 {
 		c.Errorf("a redrive is not a repeat: %+v", n)
 	}
 }
@@ -112,18 +113,18 @@ func onDead(c *C) {
 	done := make(chan error, 1)
 	shelf := &shelf{}
 	go func() {
-		done <- redrive.OnDead(ctx, c.store, c.q, func(_ context.Context, e *redrive.Entry) (redrive.Decision, error) {
+		done <- deadletter.OnDead(ctx, c.store, c.q, func(_ context.Context, e *redrive.Entry) (deadletter.Decision, error) {
 			edit := &redrive.Edit{Body: []byte("mended")}
 			switch e.ID {
 			case "redrive":
-				return redrive.Decision{Action: redrive.ActRedrive, Edit: edit}, nil
+				return deadletter.Decision{Action: redrive.ActRedrive, Edit: edit}, nil
 			case "drop":
-				return redrive.Decision{Action: redrive.ActDrop}, nil
+				return deadletter.Decision{Action: redrive.ActDrop}, nil
 			case "archive":
-				return redrive.Decision{Action: redrive.ActArchive}, nil
+				return deadletter.Decision{Action: redrive.ActArchive}, nil
 			}
-			return redrive.Decision{Edit: edit}, nil
-		}, redrive.DeadOptions{Poll: c.tick, Archive: shelf, Instance: "processor"})
+			return deadletter.Decision{Edit: edit}, nil
+		}, deadletter.Options{Poll: c.tick, Archive: shelf, Instance: "processor"})
 	}()
 	c.eventually("everything to be decided", func() bool {
 		n := c.counts()
@@ -132,7 +133,7 @@ func onDead(c *C) {
 	})
 	cancel()
 	c.noError(<-done, "OnDead")
-	if b := c.counts().Books; b.Dropped != 1 || b.Archived != 1 || len(shelf.bodies) != 1 || shelf.bodies[0] != "archive" {
+	if b := c.counts().Ledger; b.Dropped != 1 || b.Archived != 1 || len(shelf.bodies) != 1 || shelf.bodies[0] != "archive" {
 		c.Errorf("books %+v, archived %q", b, shelf.bodies)
 	}
 	if e := c.entry("keep"); e.State != redrive.StateDead || string(e.Body) != "mended" || string(e.Original.Body) != "keep" {
@@ -148,7 +149,7 @@ func onDead(c *C) {
 // shelf is an archive in memory.
 type shelf struct{ bodies []string }
 
-// Archive implements redrive.Archiver.
+// Archive implements deadletter.Archiver.
 func (s *shelf) Archive(_ context.Context, entries []redrive.Entry) error {
 	for i := range entries {
 		s.bodies = append(s.bodies, string(entries[i].Body))

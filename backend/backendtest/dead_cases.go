@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var deadCases = []testCase{
@@ -104,14 +105,14 @@ func moveTwice(c *C) {
 	// A dead letter that is parked again under the same id stays one.
 	e := redrive.Entry{Message: redrive.Message{Queue: c.q, ID: "parked", Body: []byte("b")}, State: redrive.StateDead, Reason: redrive.ReasonRejected}
 	for i, want := range []error{nil, redrive.ErrDuplicate, redrive.ErrDuplicate} {
-		got, err := c.store.Apply(c.ctx, redrive.Batch{Put: []redrive.Entry{e}})
+		got, err := c.store.Apply(c.ctx, driver.Batch{Put: []redrive.Entry{e}})
 		c.noError(err, "apply")
 		c.is(at(got, 0), fmt.Sprintf("parking %d", i+1), want)
 	}
 	c.holds(0, 3)
 	c.redrive("parked")
 	c.done(c.one(c.lane(1, redrive.LaneRedrive)))
-	got, err := c.store.Apply(c.ctx, redrive.Batch{Put: []redrive.Entry{e}})
+	got, err := c.store.Apply(c.ctx, driver.Batch{Put: []redrive.Entry{e}})
 	c.noError(err, "apply")
 	c.is(at(got, 0), "parking again after it was handled", redrive.ErrDuplicate)
 	c.holds(0, 2)
@@ -250,7 +251,7 @@ func neverTrimmed(c *C) {
 	if c.f.Advance != nil {
 		c.f.Advance(2 * 365 * 24 * time.Hour)
 	}
-	t, err := c.store.Trim(c.ctx, redrive.Retention{}, 100_000)
+	t, err := c.store.Trim(c.ctx, driver.Retention{}, 100_000)
 	if err != nil || t.Dead != 0 {
 		c.Errorf("trim without a bound removed %d dead letters, %v", t.Dead, err)
 	}
@@ -388,7 +389,7 @@ func purgeOnlySelected(c *C) {
 	}
 	c.holds(10, 10)
 	n := c.counts()
-	if n.Books.Dropped != 10 || n.Dead[redrive.ReasonManual] != 0 || n.Dead[redrive.ReasonPermanent] != 10 {
+	if n.Ledger.Dropped != 10 || n.Dead[redrive.ReasonManual] != 0 || n.Dead[redrive.ReasonPermanent] != 10 {
 		c.Errorf("after the purge: %+v", n)
 	}
 	if o := c.countsOf("other"); o.Dead[redrive.ReasonManual] != 5 {

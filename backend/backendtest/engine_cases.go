@@ -11,6 +11,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backlog"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // Cases of the programme that belong to the engine run it over the store under test.
@@ -46,9 +49,9 @@ func (a *attempts) of(id string) int {
 
 // engine runs an engine with a handler over a store until the case ends or stop is
 // called, which waits for Run to return.
-func (c *C) engine(s redrive.Store, o redrive.QueueOptions, h redrive.HandlerFunc) (e *redrive.Engine, stop func()) {
+func (c *C) engine(s driver.Store, o engine.QueueOptions, h redrive.HandlerFunc) (e *engine.Engine, stop func()) {
 	c.Helper()
-	e = redrive.NewEngine(s, redrive.EngineOptions{Instance: "engine-1", Service: "backendtest"})
+	e = engine.New(s, engine.Options{Instance: "engine-1", Service: "backendtest"})
 	c.noError(e.Handle(c.q, h, o), "handle")
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan error, 1)
@@ -73,7 +76,7 @@ func policy(p redrive.Policy) redrive.PolicyFunc {
 var errAgain = errors.New("it failed")
 
 // noBreaker is for cases in which everything fails.
-var noBreaker = redrive.BreakerOptions{Off: true}
+var noBreaker = engine.BreakerOptions{Off: true}
 
 // ended waits until the queue holds nothing that waits.
 func (c *C) ended() {
@@ -85,7 +88,7 @@ func maxAttemptsExact(c *C) {
 	const n, limit = 5, 4
 	c.publishN(n)
 	var tried attempts
-	_, stop := c.engine(c.store, redrive.QueueOptions{Policy: policy(redrive.Policy{MaxAttempts: limit}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(c.store, engine.QueueOptions{Policy: policy(redrive.Policy{MaxAttempts: limit}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
 		tried.add(d.ID)
 		return errAgain
 	})
@@ -104,7 +107,7 @@ func maxAttemptsExact(c *C) {
 func permanentGoesDead(c *C) {
 	c.publishN(3)
 	var tried attempts
-	_, stop := c.engine(c.store, redrive.QueueOptions{Policy: policy(redrive.Policy{}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(c.store, engine.QueueOptions{Policy: policy(redrive.Policy{}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
 		tried.add(d.ID)
 		switch d.ID {
 		case "m0001":
@@ -127,7 +130,7 @@ func permanentGoesDead(c *C) {
 
 func backpressure(c *C) {
 	const depth = 10
-	w := redrive.NewWatermarks(c.store, func(string) redrive.Limits { return redrive.Limits{Depth: depth} }, redrive.WatermarkOptions{Refresh: time.Millisecond})
+	w := backlog.New(c.store, func(string) backlog.Limits { return backlog.Limits{Depth: depth} }, backlog.Options{Refresh: time.Millisecond})
 	accepted := 0
 	for i := range 3 * depth {
 		err := at(w.Publish(c.ctx, []redrive.Message{{Queue: c.q, ID: fmt.Sprintf("m%02d", i)}}), 0)
@@ -154,7 +157,7 @@ func backpressure(c *C) {
 func settleOwnDeadline(c *C) {
 	c.publish(redrive.Message{ID: "late"}, redrive.Message{ID: "failed"})
 	var tried attempts
-	_, stop := c.engine(c.store, redrive.QueueOptions{Policy: policy(redrive.Policy{Timeout: 50 * time.Millisecond, MaxAttempts: 1}), Breaker: noBreaker}, func(ctx context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(c.store, engine.QueueOptions{Policy: policy(redrive.Policy{Timeout: 50 * time.Millisecond, MaxAttempts: 1}), Breaker: noBreaker}, func(ctx context.Context, d *redrive.Delivery) error {
 		tried.add(d.ID)
 		<-ctx.Done()
 		if d.ID == "late" {
@@ -172,7 +175,7 @@ func settleOwnDeadline(c *C) {
 
 func pauseResumeDrain(c *C) {
 	var handled atomic.Int32
-	e, stop := c.engine(c.store, redrive.QueueOptions{}, func(context.Context, *redrive.Delivery) error {
+	e, stop := c.engine(c.store, engine.QueueOptions{}, func(context.Context, *redrive.Delivery) error {
 		handled.Add(1)
 		return nil
 	})
@@ -189,22 +192,22 @@ func pauseResumeDrain(c *C) {
 	stop() // drains: what was claimed is settled
 	c.publish(redrive.Message{ID: "after"})
 	c.inState("after", redrive.StateWaiting)
-	if n := c.counts(); handled.Load() != 6 || n.Leased != 0 || n.Books.Done != 6 {
-		c.Errorf("%d handled, %d leased, %d done; want 6, 0, 6", handled.Load(), n.Leased, n.Books.Done)
+	if n := c.counts(); handled.Load() != 6 || n.Leased != 0 || n.Ledger.Done != 6 {
+		c.Errorf("%d handled, %d leased, %d done; want 6, 0, 6", handled.Load(), n.Leased, n.Ledger.Done)
 	}
 }
 
 // Faults of other systems that belong to the engine.
 
 var engineTrapCases = []testCase{
-	{name: "T2_SettleIsRepeatedUntilItSucceeds", run: settleRepeated, needs: []need{engine}},
-	{name: "T9_UndecodableDoesNotEndTheLoop", run: undecodable, needs: []need{engine}},
-	{name: "T11_RetryIsNotDroppedAsDuplicate", run: retryNotDuplicate, needs: []need{engine}},
+	{name: "T2_SettleIsRepeatedUntilItSucceeds", run: settleRepeated, needs: []need{eng}},
+	{name: "T9_UndecodableDoesNotEndTheLoop", run: undecodable, needs: []need{eng}},
+	{name: "T11_RetryIsNotDroppedAsDuplicate", run: retryNotDuplicate, needs: []need{eng}},
 }
 
 // flaky is a store whose settlements fail for a while.
 type flaky struct {
-	redrive.Store
+	driver.Store
 	failing atomic.Bool
 	refused atomic.Int32
 }
@@ -226,7 +229,7 @@ func settleRepeated(c *C) {
 	f := &flaky{Store: c.store}
 	f.failing.Store(true)
 	var tried attempts
-	_, stop := c.engine(f, redrive.QueueOptions{}, func(_ context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(f, engine.QueueOptions{}, func(_ context.Context, d *redrive.Delivery) error {
 		tried.add(d.ID)
 		return nil
 	})
@@ -237,8 +240,8 @@ func settleRepeated(c *C) {
 	if tried.of("m") != 1 {
 		c.Errorf("handled %d times, want 1", tried.of("m"))
 	}
-	if n := c.counts(); n.Books.Done != 1 {
-		c.Errorf("books %+v", n.Books)
+	if n := c.counts(); n.Ledger.Done != 1 {
+		c.Errorf("books %+v", n.Ledger)
 	}
 }
 
@@ -255,8 +258,8 @@ func undecodable(c *C) {
 		good.Add(1)
 		return nil
 	})
-	e := redrive.NewEngine(c.store, redrive.EngineOptions{})
-	c.noError(e.Handle(c.q, mux, redrive.QueueOptions{Breaker: noBreaker}), "handle")
+	e := engine.New(c.store, engine.Options{})
+	c.noError(e.Handle(c.q, mux, engine.QueueOptions{Breaker: noBreaker}), "handle")
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
@@ -273,7 +276,7 @@ func undecodable(c *C) {
 func retryNotDuplicate(c *C) {
 	c.publish(redrive.Message{ID: "chosen", Body: []byte("b")})
 	var tried attempts
-	_, stop := c.engine(c.store, redrive.QueueOptions{Policy: policy(redrive.Policy{}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(c.store, engine.QueueOptions{Policy: policy(redrive.Policy{}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
 		if tried.add(d.ID) == 1 {
 			return errAgain
 		}
@@ -281,21 +284,21 @@ func retryNotDuplicate(c *C) {
 	})
 	c.ended()
 	stop()
-	if n := c.counts(); tried.of("chosen") != 2 || n.Books.Done != 1 {
-		c.Errorf("%d attempts, %d done; want 2, 1", tried.of("chosen"), n.Books.Done)
+	if n := c.counts(); tried.of("chosen") != 2 || n.Ledger.Done != 1 {
+		c.Errorf("%d attempts, %d done; want 2, 1", tried.of("chosen"), n.Ledger.Done)
 	}
 }
 
 // A text column may refuse NUL and what is not UTF-8; an error's text may hold both.
 func hostileErrorText(c *C) {
 	c.publish(redrive.Message{ID: "m", Body: []byte("b")}, redrive.Message{ID: "neighbour", Body: []byte("b")})
-	_, stop := c.engine(c.store, redrive.QueueOptions{Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(c.store, engine.QueueOptions{Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
 		if d.ID == "m" {
 			return redrive.Permanent(errors.New("bad \x00 byte \xff and a quote ' \" \\ end"))
 		}
 		return nil
 	})
-	c.eventually("the failure to be kept", func() bool { n := c.counts(); return n.AllDead() == 1 && n.Books.Done == 1 })
+	c.eventually("the failure to be kept", func() bool { n := c.counts(); return n.AllDead() == 1 && n.Ledger.Done == 1 })
 	stop()
 	f := c.entry("m").History.Latest()
 	if f == nil || !utf8.ValidString(f.Message) || strings.Contains(f.Message, "\x00") || !strings.HasPrefix(f.Message, "bad ") || !strings.HasSuffix(f.Message, ` end`) {

@@ -5,16 +5,17 @@ import (
 	"slices"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // What is in the store.
 
-func (c *C) counts() *redrive.Counts {
+func (c *C) counts() *driver.Counts {
 	c.Helper()
 	return c.countsOf(c.q)
 }
 
-func (c *C) countsOf(queue string) *redrive.Counts {
+func (c *C) countsOf(queue string) *driver.Counts {
 	c.Helper()
 	counts, err := c.store.Counts(c.ctx, queue)
 	c.noError(err, "counts")
@@ -119,7 +120,7 @@ func (c *C) redrive(id string) {
 	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive}, id)[0].Err, "redrive %s", id)
 }
 
-func (c *C) configure(s redrive.QueueSettings) {
+func (c *C) configure(s driver.QueueSettings) {
 	c.Helper()
 	c.noError(c.store.Configure(c.ctx, c.q, s), "configure")
 }

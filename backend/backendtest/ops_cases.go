@@ -13,11 +13,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var opsCases = []testCase{
 	{name: "61_PerKeyOrderThroughRetry", run: keyOrderThroughRetry, needs: []need{ordered}},
-	{name: "62_PauseResumeDrain", run: pauseResumeDrain, needs: []need{engine}},
+	{name: "62_PauseResumeDrain", run: pauseResumeDrain, needs: []need{eng}},
 	{name: "63_CountsEqualScan", run: countsEqualScan},
 	{name: "OldestByLaneAndState", run: oldestByLane},
 	{name: "64_OrphanAuditorRepairs", run: noOrphans, needs: []need{crash}},
@@ -29,7 +30,7 @@ var opsCases = []testCase{
 }
 
 func keyOrderThroughRetry(c *C) {
-	c.configure(redrive.QueueSettings{OrderByKey: true})
+	c.configure(driver.QueueSettings{OrderByKey: true})
 	for i := range 12 {
 		c.publish(redrive.Message{ID: fmt.Sprintf("%c%d", 'a'+i%3, i/3), Key: string(rune('a' + i%3))})
 	}
@@ -70,7 +71,7 @@ func countsEqualScan(c *C) {
 	seed := rand.Uint64()
 	c.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	c.configure(redrive.QueueSettings{OrderByKey: true})
+	c.configure(driver.QueueSettings{OrderByKey: true})
 	published := 0
 	for step := range 150 {
 		switch rng.IntN(6) {
@@ -193,7 +194,7 @@ func oldestByLane(c *C) {
 	died := func(id string, at time.Time) redrive.Entry {
 		return redrive.Entry{Message: redrive.Message{Queue: c.q, ID: id}, State: redrive.StateDead, Reason: redrive.ReasonPermanent, DiedAt: at}
 	}
-	_, err := c.store.Apply(c.ctx, redrive.Batch{Entered: redrive.EnteredImported, Put: []redrive.Entry{
+	_, err := c.store.Apply(c.ctx, driver.Batch{Entered: driver.EnteredImported, Put: []redrive.Entry{
 		waits("fresh-1", redrive.LaneFresh, ago(5), false), waits("fresh-2", redrive.LaneFresh, ago(6), false),
 		waits("retry-1", redrive.LaneRetry, ago(20), false), waits("retry-2", redrive.LaneRetry, now.Add(time.Hour), false),
 		waits("redrive", redrive.LaneRedrive, ago(3), false), waits("suspect", redrive.LaneFresh, ago(40), true),
@@ -221,7 +222,7 @@ func oldestByLane(c *C) {
 // reachable.
 func noOrphans(c *C) {
 	const n = 30
-	c.configure(redrive.QueueSettings{OrderByKey: true})
+	c.configure(driver.QueueSettings{OrderByKey: true})
 	for i := range n {
 		m := redrive.Message{ID: fmt.Sprintf("m%04d", i)}
 		if i%3 == 0 {
@@ -253,10 +254,10 @@ func durabilityVerdict(c *C) {
 		c.Errorf("the probe says nothing")
 	}
 	for _, v := range verdicts {
-		if v.Level < redrive.LevelOK || v.Level > redrive.LevelRefused || v.Setting == "" || v.Promise == "" {
+		if v.Level < driver.LevelOK || v.Level > driver.LevelRefused || v.Setting == "" || v.Promise == "" {
 			c.Errorf("a verdict without level, setting or promise: %+v", v)
 		}
-		if v.Level != redrive.LevelOK && v.Hint == "" {
+		if v.Level != driver.LevelOK && v.Hint == "" {
 			c.Errorf("a verdict that does not say what to change: %+v", v)
 		}
 	}
@@ -288,7 +289,7 @@ func closeLeavesNothing(c *C) {
 	defer cancel()
 	go func() {
 		for {
-			if _, err := s.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: 1 << 40}, {Queue: "other", Since: 1 << 40}}); err != nil {
+			if _, err := s.Wait(ctx, []driver.Watch{{Queue: c.q, Since: 1 << 40}, {Queue: "other", Since: 1 << 40}}); err != nil {
 				waiting <- err
 				return
 			}
@@ -317,12 +318,12 @@ func backup(c *C) {
 }
 
 func trim(c *C) {
-	all := func(r redrive.Retention, limit int) (t redrive.Trimmed) {
+	all := func(r driver.Retention, limit int) (t driver.Trimmed) {
 		c.Helper()
 		for range 1000 {
 			got, err := c.store.Trim(c.ctx, r, limit)
 			c.noError(err, "trim")
-			if got == (redrive.Trimmed{}) {
+			if got == (driver.Trimmed{}) {
 				return t
 			}
 			if got.Dead > int64(limit) {
@@ -337,21 +338,21 @@ func trim(c *C) {
 		c.publish(redrive.Message{ID: fmt.Sprintf("m%04d", i+1)})
 		c.kill(1, redrive.ReasonPermanent)
 	}
-	if t := all(redrive.Retention{Queue: c.q, DeadKeep: 20}, 3); t.Dead != 10 {
+	if t := all(driver.Retention{Queue: c.q, DeadKeep: 20}, 3); t.Dead != 10 {
 		c.Errorf("%d trimmed, want 10", t.Dead)
 	}
 	c.inState("m0010", 0)
 	c.inState("m0011", redrive.StateDead)
-	if t := all(redrive.Retention{Queue: c.q, DeadKeep: 15, Archived: true}, 100); t.Dead != 5 {
+	if t := all(driver.Retention{Queue: c.q, DeadKeep: 15, Archived: true}, 100); t.Dead != 5 {
 		c.Errorf("%d trimmed, want 5", t.Dead)
 	}
-	if n := c.counts(); n.Books.Dropped != 10 || n.Books.Archived != 5 || n.AllDead() != 15 {
-		c.Errorf("dropped %d, archived %d, dead %d; want 10, 5, 15", n.Books.Dropped, n.Books.Archived, n.AllDead())
+	if n := c.counts(); n.Ledger.Dropped != 10 || n.Ledger.Archived != 5 || n.AllDead() != 15 {
+		c.Errorf("dropped %d, archived %d, dead %d; want 10, 5, 15", n.Ledger.Dropped, n.Ledger.Archived, n.AllDead())
 	}
 	c.pass(4 * c.tick)
 	c.publish(redrive.Message{ID: "young"})
 	c.kill(1, redrive.ReasonPermanent)
-	if t := all(redrive.Retention{DeadAge: 2 * c.tick}, 100); t.Dead != 15 {
+	if t := all(driver.Retention{DeadAge: 2 * c.tick}, 100); t.Dead != 15 {
 		c.Errorf("%d trimmed by age, want 15", t.Dead)
 	}
 	c.inState("young", redrive.StateDead)

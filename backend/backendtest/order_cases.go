@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Order by key, expiry, and what a claim asks for.
@@ -27,7 +28,7 @@ func (c *C) keyed(key string, names ...string) {
 }
 
 func onlyHead(c *C) {
-	c.configure(redrive.QueueSettings{OrderByKey: true})
+	c.configure(driver.QueueSettings{OrderByKey: true})
 	c.keyed("a", "a1", "a2", "a3")
 	c.keyed("b", "b1", "b2")
 	c.keyed("", "x1", "x2")
@@ -47,7 +48,7 @@ func onlyHead(c *C) {
 }
 
 func deadHeadHolds(c *C) {
-	c.configure(redrive.QueueSettings{OrderByKey: true})
+	c.configure(driver.QueueSettings{OrderByKey: true})
 	c.keyed("a", "a1", "a2", "a3")
 	c.keyed("b", "b1")
 	for _, d := range c.get(2, c.ask(9)) {
@@ -75,7 +76,7 @@ func deadHeadHolds(c *C) {
 }
 
 func deadHeadLetsGo(c *C) {
-	c.configure(redrive.QueueSettings{OrderByKey: true, DeadRelease: true})
+	c.configure(driver.QueueSettings{OrderByKey: true, DeadRelease: true})
 	c.keyed("a", "a1", "a2")
 	c.noError(c.settle(deadly(c.one(c.ask(9)), redrive.ReasonPermanent)), "dead")
 	d := c.one(c.ask(9))
@@ -92,7 +93,7 @@ func deadHeadLetsGo(c *C) {
 }
 
 func delayedHead(c *C) {
-	c.configure(redrive.QueueSettings{OrderByKey: true})
+	c.configure(driver.QueueSettings{OrderByKey: true})
 	c.publish(redrive.Message{ID: "a1", Key: "a", Delay: 2 * c.tick}, redrive.Message{ID: "a2", Key: "a"})
 	c.none(c.ask(9))
 	c.pass(2*c.tick + c.tick/2)
@@ -108,7 +109,7 @@ func delayedHead(c *C) {
 }
 
 func changesFreeNext(c *C) {
-	c.configure(redrive.QueueSettings{OrderByKey: true})
+	c.configure(driver.QueueSettings{OrderByKey: true})
 	c.keyed("a", "a1", "a2", "a3", "a4")
 	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "a1")[0].Err, "drop of the head")
 	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "a3")[0].Err, "drop of a blocked one")
@@ -136,7 +137,7 @@ func claimByKind(c *C) {
 	for _, kind := range []string{"", "a", "b", "c"} {
 		c.publish(redrive.Message{ID: "1" + kind, Kind: kind}, redrive.Message{ID: "2" + kind, Kind: kind})
 	}
-	try := func(what string, change func(*redrive.ClaimRequest), want ...string) {
+	try := func(what string, change func(*driver.ClaimRequest), want ...string) {
 		c.Helper()
 		r := c.ask(10)
 		change(&r)
@@ -146,14 +147,14 @@ func claimByKind(c *C) {
 			c.noError(c.settle(release(d, 0)), "release")
 		}
 	}
-	try("kinds a and c", func(r *redrive.ClaimRequest) { r.Kinds = []string{"a", "c", "unheard-of"} }, "1a", "2a", "1c", "2c")
-	try("no kind", func(r *redrive.ClaimRequest) { r.Kinds = []string{""} }, "1", "2")
-	try("all but a and none", func(r *redrive.ClaimRequest) { r.ExceptKinds = []string{"a", ""} }, "1b", "2b", "1c", "2c")
-	try("all but some ids", func(r *redrive.ClaimRequest) { r.ExceptIDs = []string{"1", "2", "1a", "2a", "1b"} }, "2b", "1c", "2c")
-	try("all together", func(r *redrive.ClaimRequest) {
+	try("kinds a and c", func(r *driver.ClaimRequest) { r.Kinds = []string{"a", "c", "unheard-of"} }, "1a", "2a", "1c", "2c")
+	try("no kind", func(r *driver.ClaimRequest) { r.Kinds = []string{""} }, "1", "2")
+	try("all but a and none", func(r *driver.ClaimRequest) { r.ExceptKinds = []string{"a", ""} }, "1b", "2b", "1c", "2c")
+	try("all but some ids", func(r *driver.ClaimRequest) { r.ExceptIDs = []string{"1", "2", "1a", "2a", "1b"} }, "2b", "1c", "2c")
+	try("all together", func(r *driver.ClaimRequest) {
 		r.Kinds, r.ExceptKinds, r.ExceptIDs = []string{"a", "b"}, []string{"b"}, []string{"2a"}
 	}, "1a")
-	try("none of them", func(r *redrive.ClaimRequest) { r.Kinds = []string{"unheard-of"} })
+	try("none of them", func(r *driver.ClaimRequest) { r.Kinds = []string{"unheard-of"} })
 	r := c.ask(1)
 	r.Kinds = []string{"c"}
 	first := c.get(1, r)
@@ -161,7 +162,7 @@ func claimByKind(c *C) {
 }
 
 func claimExpired(c *C) {
-	c.configure(redrive.QueueSettings{OrderByKey: c.caps.Ordered})
+	c.configure(driver.QueueSettings{OrderByKey: c.caps.Ordered})
 	soon := c.now().Add(2 * c.tick)
 	c.publish(
 		redrive.Message{ID: "fresh", ExpiresAt: soon},
@@ -180,7 +181,7 @@ func claimExpired(c *C) {
 	expired.Expired, expired.ExceptKinds = true, []string{"kept"}
 	c.none(expired)
 	c.pass(3 * c.tick)
-	got := c.get(3, func() redrive.ClaimRequest { r := expired; r.Max = 3; return r }())
+	got := c.get(3, func() driver.ClaimRequest { r := expired; r.Max = 3; return r }())
 	c.sameSet("expired", ids(got), []string{"fresh", "delayed", "behind"})
 	c.none(expired)
 	for _, d := range got {

@@ -3,7 +3,7 @@ package backendtest
 import (
 	"sync"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var probeCases = []testCase{
@@ -22,7 +22,7 @@ func openTouchesNothing(c *C) {
 		look = func() map[string]string { return nil }
 	}
 	before := look()
-	visitors := []redrive.Source{c.connect(), c.connect()}
+	visitors := []driver.Source{c.connect(), c.connect()}
 	var probes sync.WaitGroup
 	for _, s := range append(visitors, c.src) {
 		probes.Go(func() {

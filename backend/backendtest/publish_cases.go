@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var publishCases = []testCase{
@@ -138,7 +139,7 @@ func dedupAfterSettle(c *C) {
 }
 
 func dedupAfterWindow(c *C) {
-	c.configure(redrive.QueueSettings{Remember: time.Hour})
+	c.configure(driver.QueueSettings{Remember: time.Hour})
 	m := redrive.Message{Queue: c.q, ID: "m", Body: []byte("b")}
 	c.publish(m)
 	c.done(c.one(c.ask(1)))
@@ -146,9 +147,9 @@ func dedupAfterWindow(c *C) {
 	c.is(redrive.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "within the window", redrive.ErrDuplicate)
 	c.pass(48 * time.Hour)
 	for range 100 {
-		t, err := c.store.Trim(c.ctx, redrive.Retention{}, 1000)
+		t, err := c.store.Trim(c.ctx, driver.Retention{}, 1000)
 		c.noError(err, "trim")
-		if t == (redrive.Trimmed{}) {
+		if t == (driver.Trimmed{}) {
 			break
 		}
 	}
@@ -249,7 +250,7 @@ func unknownPublish(c *C) {
 	if c.store == nil {
 		return
 	}
-	if n := c.counts().Books; n.Published != 1 || n.Done != 1 {
+	if n := c.counts().Ledger; n.Published != 1 || n.Done != 1 {
 		c.Errorf("books %+v", n)
 	}
 }

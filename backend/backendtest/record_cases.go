@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var recordCases = []testCase{
@@ -19,11 +20,11 @@ var recordCases = []testCase{
 }
 
 func (c *C) write(key string, value []byte, version int64, expires time.Duration) error {
-	_, err := c.store.Apply(c.ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: key, Value: value, Version: version, Expires: expires}}})
+	_, err := c.store.Apply(c.ctx, driver.Batch{Records: []driver.RecordWrite{{Space: "s", Key: key, Value: value, Version: version, Expires: expires}}})
 	return err
 }
 
-func (c *C) read(key string) redrive.Record {
+func (c *C) read(key string) driver.Record {
 	c.Helper()
 	r, err := c.store.GetRecord(c.ctx, "s", key)
 	c.noError(err, "record %s", key)
@@ -34,7 +35,7 @@ func recordsCAS(c *C) {
 	_, err := c.store.GetRecord(c.ctx, "s", "k")
 	c.is(err, "a record that is not there", redrive.ErrNotFound)
 	c.is(c.write("k", []byte("x"), 1, 0), "write with a version that never was", redrive.ErrVersion)
-	value := noise(redrive.MaxRecordSize)
+	value := noise(driver.MaxRecordSize)
 	c.noError(c.write("k", value, 0, 0), "first write")
 	first := c.read("k")
 	if !bytes.Equal(first.Value, value) || first.Version <= 0 || first.Space != "s" || first.Key != "k" || !first.ExpiresAt.IsZero() {
@@ -47,18 +48,18 @@ func recordsCAS(c *C) {
 		c.Errorf("version %d after %d", second.Version, first.Version)
 	}
 	c.is(c.write("k", []byte("x"), first.Version, 0), "write with an old version", redrive.ErrVersion)
-	c.noError(c.write("k", []byte("any"), redrive.AnyVersion, 0), "write with any version")
+	c.noError(c.write("k", []byte("any"), driver.AnyVersion, 0), "write with any version")
 	third := c.read("k")
 	c.is(c.write("k", nil, second.Version, 0), "deletion with an old version", redrive.ErrVersion)
 	c.noError(c.write("k", nil, third.Version, 0), "deletion")
 	_, err = c.store.GetRecord(c.ctx, "s", "k")
 	c.is(err, "a deleted record", redrive.ErrNotFound)
-	c.noError(c.write("k", nil, redrive.AnyVersion, 0), "deletion of what is not there")
+	c.noError(c.write("k", nil, driver.AnyVersion, 0), "deletion of what is not there")
 	c.noError(c.write("k", []byte("again"), 0, 0), "write after the deletion")
 	if fourth := c.read("k"); fourth.Version <= third.Version {
 		c.Errorf("after a deletion the version is %d, it was %d", fourth.Version, third.Version)
 	}
-	c.is(c.write("k", noise(redrive.MaxRecordSize+1), redrive.AnyVersion, 0), "a record that is too large", redrive.ErrInvalid)
+	c.is(c.write("k", noise(driver.MaxRecordSize+1), driver.AnyVersion, 0), "a record that is too large", redrive.ErrInvalid)
 }
 
 func recordsOneWinner(c *C) {
@@ -114,7 +115,7 @@ func recordsList(c *C) {
 	for _, i := range []int{5, 3, 9, 1, 7} {
 		c.noError(c.write(fmt.Sprintf("key-%d", i), []byte{byte(i)}, 0, 0), "write")
 	}
-	_, err := c.store.Apply(c.ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: "t", Key: "key-4", Value: []byte("x")}}})
+	_, err := c.store.Apply(c.ctx, driver.Batch{Records: []driver.RecordWrite{{Space: "t", Key: "key-4", Value: []byte("x")}}})
 	c.noError(err, "write")
 	var keys []string
 	after := ""
@@ -138,7 +139,7 @@ func recordsList(c *C) {
 func recordsSurvive(c *C) {
 	c.noError(c.write("k", []byte("v"), 0, 0), "write")
 	before := c.read("k")
-	c.configure(redrive.QueueSettings{OrderByKey: true})
+	c.configure(driver.QueueSettings{OrderByKey: true})
 	c.again()
 	if after := c.read("k"); after.Version != before.Version || string(after.Value) != "v" {
 		c.Errorf("record %+v, was %+v", after, before)

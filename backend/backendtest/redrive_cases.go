@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/plan"
 )
 
 var redriveCases = []testCase{
@@ -17,9 +18,9 @@ var redriveCases = []testCase{
 	{name: "58_RedriveCrashMidBatch", run: redriveCrash, needs: []need{crash}},
 	{name: "59_RedriveLimitLoops", run: redriveLimit},
 	{name: "RedriveOfTheExpired", run: redriveExpired},
-	{name: "HostileErrorText", run: hostileErrorText, needs: []need{engine}},
-	{name: "60_RedriveRateLimited", run: redriveRate, needs: []need{engine}},
-	{name: "RedriveStopsWithItsCanary", run: redriveCanary, needs: []need{engine}},
+	{name: "HostileErrorText", run: hostileErrorText, needs: []need{eng}},
+	{name: "60_RedriveRateLimited", run: redriveRate, needs: []need{eng}},
+	{name: "RedriveStopsWithItsCanary", run: redriveCanary, needs: []need{eng}},
 }
 
 func redriveOne(c *C) {
@@ -49,8 +50,8 @@ func redriveOne(c *C) {
 		c.Errorf("retried at attempt %d with %d failures in generation %d; want 2, 1, 1", d.Attempt, d.Failures, d.Generation)
 	}
 	c.done(d)
-	if n := c.counts(); n.Books.Published != 1 || n.Books.Done != 1 || n.Books.Entered() != 1 {
-		c.Errorf("a redrive within the queue is neither in nor out: %+v", n.Books)
+	if n := c.counts(); n.Ledger.Published != 1 || n.Ledger.Done != 1 || n.Ledger.Entered() != 1 {
+		c.Errorf("a redrive within the queue is neither in nor out: %+v", n.Ledger)
 	}
 }
 
@@ -163,19 +164,19 @@ func redriveRate(c *C) {
 	const n, rate = 60, 30
 	c.publishN(n)
 	c.kill(n, redrive.ReasonPermanent)
-	plans := redrive.NewPlans(c.store, redrive.PlansOptions{Instance: "planner"})
+	plans := plan.New(c.store, plan.Options{Instance: "planner"})
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan error, 1)
 	go func() { done <- plans.Run(ctx) }()
 	began := c.now()
-	p, err := plans.Create(c.ctx, redrive.PlanRequest{Action: redrive.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: rate})
+	p, err := plans.Create(c.ctx, plan.Request{Action: redrive.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: rate})
 	c.noError(err, "create")
 	c.eventually("the plan to end", func() bool {
 		p, err = plans.Get(c.ctx, p.ID)
 		c.noError(err, "get")
 		return p.State.Final()
 	})
-	if p.State != redrive.PlanDone || p.Done != n || p.Failed != 0 {
+	if p.State != plan.Done || p.Done != n || p.Failed != 0 {
 		c.Errorf("plan %s: %d done, %d failed, errors %v; want %d done", p.State, p.Done, p.Failed, p.Errors, n)
 	}
 	if p.Total != n || p.TotalMore {
@@ -228,11 +229,11 @@ func redriveCanary(c *C) {
 		}
 	}
 	kill(c.get(n, c.ask(n)))
-	plans := redrive.NewPlans(c.store, redrive.PlansOptions{Instance: "planner"})
+	plans := plan.New(c.store, plan.Options{Instance: "planner"})
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan error, 1)
 	go func() { done <- plans.Run(ctx) }()
-	p, err := plans.Create(c.ctx, redrive.PlanRequest{Action: redrive.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: 1000, Canary: canary})
+	p, err := plans.Create(c.ctx, plan.Request{Action: redrive.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: 1000, Canary: canary})
 	c.noError(err, "create")
 	var taken []redrive.Delivery
 	c.eventually("the canary", func() bool {
@@ -243,7 +244,7 @@ func redriveCanary(c *C) {
 	c.eventually("the plan to stop", func() bool {
 		p, err = plans.Get(c.ctx, p.ID)
 		c.noError(err, "get")
-		return p.State == redrive.PlanStopped
+		return p.State == plan.Stopped
 	})
 	if p.Done != canary || !strings.Contains(p.Problem, "of the same cause") {
 		c.Errorf("stopped after %d: %q", p.Done, p.Problem)
@@ -255,12 +256,12 @@ func redriveCanary(c *C) {
 	}
 	progress, err := plans.Progress(c.ctx, &p)
 	c.noError(err, "progress")
-	if progress != (redrive.PlanProgress{DiedAgain: canary, Complete: true}) {
+	if progress != (plan.Progress{DiedAgain: canary, Complete: true}) {
 		c.Errorf("progress %+v", progress)
 	}
 	results, next, err := plans.Results(c.ctx, p.ID, "", 0)
 	c.noError(err, "results")
-	if len(results) != canary || next != "" || results[0].Outcome != redrive.PlanDiedAgain || results[0].Entry.Plan != p.ID {
+	if len(results) != canary || next != "" || results[0].Outcome != plan.DiedAgain || results[0].Entry.Plan != p.ID {
 		c.Errorf("results %+v", results)
 	}
 	c.holds(0, n)

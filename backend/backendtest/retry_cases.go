@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var retryCases = []testCase{
@@ -12,8 +13,8 @@ var retryCases = []testCase{
 	{name: "40_DueAcrossRestart", run: dueAcrossRestart, needs: []need{delays, reopen}},
 	{name: "41_MixedDelaysNoHeadOfLine", run: mixedDelays, needs: []need{delays}, basic: true},
 	{name: "42_FarFuture", run: farFuture, needs: []need{delays}},
-	{name: "43_MaxAttemptsExact", run: maxAttemptsExact, needs: []need{engine}},
-	{name: "44_PermanentGoesDeadAtOnce", run: permanentGoesDead, needs: []need{engine}},
+	{name: "43_MaxAttemptsExact", run: maxAttemptsExact, needs: []need{eng}},
+	{name: "44_PermanentGoesDeadAtOnce", run: permanentGoesDead, needs: []need{eng}},
 	{name: "45_RescheduleWithoutBurningAttempt", run: reschedule, needs: []need{delays}, basic: true},
 	{name: "46_DelayedDoNotCountAsInFlight", run: delayedNotInFlight, needs: []need{delays}},
 }
@@ -104,7 +105,7 @@ func farFuture(c *C) {
 		}
 	}
 	c.none(c.ask(3))
-	events, err := c.src.Wait(c.ctx, []redrive.Watch{{Queue: c.q}})
+	events, err := c.src.Wait(c.ctx, []driver.Watch{{Queue: c.q}})
 	if err != nil || len(events) != 1 || events[0].NextDueIn < days-time.Hour && events[0].NextDueIn != 0 {
 		c.Errorf("event %+v, %v", events, err)
 	}

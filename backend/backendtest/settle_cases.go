@@ -31,7 +31,7 @@ func ackRemoves(c *C) {
 	if c.store != nil {
 		c.holds(0, 0)
 		c.inState("m0001", 0)
-		if n := c.counts(); n.Books.Done != 3 || n.Leased != 0 || n.Bytes != 0 {
+		if n := c.counts(); n.Ledger.Done != 3 || n.Leased != 0 || n.Bytes != 0 {
 			c.Errorf("counts after the settlement: %+v", n)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // long is a lease that does not run out during a case.
@@ -116,28 +117,28 @@ func (c *C) publishN(n int) []redrive.Message {
 }
 
 // ask is a claim of n messages in the fresh lane under a long lease.
-func (c *C) ask(n int) redrive.ClaimRequest {
-	return redrive.ClaimRequest{Queue: c.q, Max: n, Lease: long, Instance: instance}
+func (c *C) ask(n int) driver.ClaimRequest {
+	return driver.ClaimRequest{Queue: c.q, Max: n, Lease: long, Instance: instance}
 }
 
 // short is ask under a lease that c.runOut ends.
-func (c *C) short(n int) redrive.ClaimRequest {
+func (c *C) short(n int) driver.ClaimRequest {
 	r := c.ask(n)
 	r.Lease = c.lease
 	return r
 }
 
-func (c *C) lane(n int, l redrive.Lane) redrive.ClaimRequest {
+func (c *C) lane(n int, l redrive.Lane) driver.ClaimRequest {
 	r := c.ask(n)
 	r.Lane = l
 	return r
 }
 
-func alone(r redrive.ClaimRequest) redrive.ClaimRequest { r.Alone = true; return r }
-func dead(r redrive.ClaimRequest) redrive.ClaimRequest  { r.Dead = true; return r }
+func alone(r driver.ClaimRequest) driver.ClaimRequest { r.Isolated = true; return r }
+func dead(r driver.ClaimRequest) driver.ClaimRequest  { r.Dead = true; return r }
 
 // claim claims what there is.
-func (c *C) claim(r redrive.ClaimRequest) []redrive.Delivery {
+func (c *C) claim(r driver.ClaimRequest) []redrive.Delivery {
 	c.Helper()
 	got, err := c.src.Claim(c.ctx, r)
 	c.noError(err, "claim")
@@ -148,7 +149,7 @@ func (c *C) claim(r redrive.ClaimRequest) []redrive.Delivery {
 }
 
 // get claims exactly n messages, for which a broker may need some time.
-func (c *C) get(n int, r redrive.ClaimRequest) []redrive.Delivery {
+func (c *C) get(n int, r driver.ClaimRequest) []redrive.Delivery {
 	c.Helper()
 	var got []redrive.Delivery
 	take := func() bool {
@@ -164,13 +165,13 @@ func (c *C) get(n int, r redrive.ClaimRequest) []redrive.Delivery {
 	return got
 }
 
-func (c *C) one(r redrive.ClaimRequest) redrive.Delivery {
+func (c *C) one(r driver.ClaimRequest) redrive.Delivery {
 	c.Helper()
 	return c.get(1, r)[0]
 }
 
 // none checks that there is nothing to claim.
-func (c *C) none(r redrive.ClaimRequest) {
+func (c *C) none(r driver.ClaimRequest) {
 	c.Helper()
 	if got := c.claim(r); len(got) != 0 {
 		c.Errorf("claimed %v, want nothing", ids(got))

@@ -13,37 +13,38 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Factory makes the stores that the cases work on.
 type Factory struct {
 	// Open returns a new, empty store. The case closes it; Close must therefore be
 	// harmless when repeated.
-	Open func(t testing.TB) redrive.Store
+	Open func(t testing.TB) driver.Store
 	// Connect returns another client of the same store, as a second process would
 	// have. nil: there can be only one.
-	Connect func(t testing.TB, s redrive.Store) redrive.Store
+	Connect func(t testing.TB, s driver.Store) driver.Store
 	// Contents tells what the store's server holds, by name, of the store and of others:
 	// what no other client's arrival may change. nil: it cannot be asked.
-	Contents func(t testing.TB, s redrive.Store) map[string]string
+	Contents func(t testing.TB, s driver.Store) map[string]string
 	// Reopen closes the store in order and opens what is left of it. nil: nothing is.
-	Reopen func(t testing.TB, s redrive.Store) redrive.Store
+	Reopen func(t testing.TB, s driver.Store) driver.Store
 	// Crash lets the process die, with nothing closed in order, and opens what is
 	// left of the store. What the dead process does afterwards must change nothing.
 	// nil: it cannot be done.
-	Crash func(t testing.TB, s redrive.Store) redrive.Store
+	Crash func(t testing.TB, s driver.Store) driver.Store
 	// Advance moves the store's clock. nil: the clock cannot be moved; the cases then
 	// use short durations and wait for them.
 	Advance func(d time.Duration)
 	// Skewed returns another client whose own clock is wrong by d. nil: clients have
 	// no clock of their own.
-	Skewed func(t testing.TB, s redrive.Store, d time.Duration) redrive.Store
+	Skewed func(t testing.TB, s driver.Store, d time.Duration) driver.Store
 	// Fill makes the store refuse to grow until the returned function is called. nil:
 	// it cannot be done.
-	Fill func(t testing.TB, s redrive.Store) (empty func())
+	Fill func(t testing.TB, s driver.Store) (empty func())
 	// Releases opens a store as each earlier release left it, by version: with the
 	// messages "waiting" in queue "upgrade" and "dead" among its dead letters.
-	Releases map[string]func(t testing.TB) redrive.Store
+	Releases map[string]func(t testing.TB) driver.Store
 	// Around runs each case, for instance in a testing/synctest bubble. Optional.
 	Around func(t *testing.T, run func(t testing.TB))
 	// Patience bounds how long a case waits for what must happen by itself. 0: 20 s.
@@ -78,7 +79,7 @@ type SourceFactory struct {
 
 // SourceSink is a Source that messages can be published to.
 type SourceSink interface {
-	redrive.Source
+	driver.Source
 	redrive.Sink
 }
 
@@ -136,14 +137,14 @@ type C struct {
 	f     *Factory
 	ctx   context.Context
 	q     string
-	src   redrive.Source
+	src   driver.Source
 	sink  redrive.Sink
-	store redrive.Store // nil for what is only a source and sink
-	again func()        // reopens it; nil if that cannot be done
+	store driver.Store // nil for what is only a source and sink
+	again func()       // reopens it; nil if that cannot be done
 	// connect opens it a second time, contents tells what its server holds; both may be nil.
-	connect  func() redrive.Source
+	connect  func() driver.Source
 	contents func() map[string]string
-	caps     redrive.Caps
+	caps     driver.Caps
 	lease    time.Duration // of claims that shall run out
 	tick     time.Duration // a time that is long against what the store does at once
 }
@@ -156,7 +157,7 @@ func newC(t testing.TB, f *Factory) *C {
 		c.again = func() { c.use(f.Reopen(c, c.store)) }
 	}
 	if f.Connect != nil {
-		c.connect = func() redrive.Source { return f.Connect(c, c.store) }
+		c.connect = func() driver.Source { return f.Connect(c, c.store) }
 	}
 	if f.Contents != nil {
 		c.contents = func() map[string]string { return f.Contents(c, c.store) }
@@ -182,7 +183,7 @@ func newSourceC(t testing.TB, f *SourceFactory) *C {
 		c.again = func() { use(f.Reopen(c, s)) }
 	}
 	if f.Connect != nil {
-		c.connect = func() redrive.Source { return f.Connect(c, s) }
+		c.connect = func() driver.Source { return f.Connect(c, s) }
 	}
 	if f.Contents != nil {
 		c.contents = func() map[string]string { return f.Contents(c, s) }
@@ -205,7 +206,7 @@ func (c *C) begin() {
 }
 
 // use makes s the store of the case, now or after a restart.
-func (c *C) use(s redrive.Store) {
+func (c *C) use(s driver.Store) {
 	c.store, c.src, c.sink, c.caps = s, s, s, s.Caps()
 	c.Cleanup(func() { _ = s.Close() })
 }
@@ -218,7 +219,7 @@ func crash(c *C) string    { return missing(c.f.Crash == nil, "a crash on demand
 func skewed(c *C) string   { return missing(c.f.Skewed == nil, "clients with a clock of their own") }
 func fill(c *C) string     { return missing(c.f.Fill == nil, "a store that can be filled on demand") }
 func releases(c *C) string { return missing(len(c.f.Releases) == 0, "stores of earlier releases") }
-func engine(c *C) string {
+func eng(c *C) string {
 	return missing(c.f.NoEngine || c.f.Advance != nil && c.f.Around == nil, "a clock that goes with the engine's")
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Faults that were seen in other systems.
@@ -66,7 +67,7 @@ func manyOldDead(c *C) {
 	}
 	trimmed := int64(0)
 	for range 1000 {
-		t, err := c.store.Trim(c.ctx, redrive.Retention{Queue: c.q, DeadAge: c.now().Sub(cutoff)}, n+1)
+		t, err := c.store.Trim(c.ctx, driver.Retention{Queue: c.q, DeadAge: c.now().Sub(cutoff)}, n+1)
 		c.noError(err, "trim")
 		if t.Dead == 0 {
 			break
@@ -84,7 +85,7 @@ func lateResult(c *C) {
 	var runs []redrive.Delivery
 	for i := range 4 {
 		r := c.short(1)
-		r.Alone = i > 0
+		r.Isolated = i > 0
 		r.Instance = fmt.Sprintf("run-%d", i)
 		runs = append(runs, c.one(r))
 		if i < 3 {

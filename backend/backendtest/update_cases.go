@@ -117,7 +117,7 @@ func updateStates(c *C) {
 	c.done(leased)
 	c.noError(c.update(redrive.Change{Action: redrive.ActArchive}, "dead")[0].Err, "archive")
 	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "waiting")[0].Err, "drop")
-	if n := c.counts(); n.Books.Archived != 1 || n.Books.Dropped != 1 || n.AllWaiting() != 0 || n.AllDead() != 0 {
+	if n := c.counts(); n.Ledger.Archived != 1 || n.Ledger.Dropped != 1 || n.AllWaiting() != 0 || n.AllDead() != 0 {
 		c.Errorf("counts %+v", n)
 	}
 }
@@ -134,10 +134,10 @@ func redriveTo(c *C) {
 	c.is(got[1].Err, "redrive where the id is taken", redrive.ErrConflict, redrive.ErrDuplicate)
 	c.inState("taken", redrive.StateDead)
 	c.inState("m", 0)
-	if n := c.counts(); n.Books.MovedOut != 1 {
-		c.Errorf("books %+v", n.Books)
+	if n := c.counts(); n.Ledger.MovedOut != 1 {
+		c.Errorf("books %+v", n.Ledger)
 	}
-	if n := c.countsOf("other"); n.Books.MovedIn != 1 || n.AllWaiting() != 2 {
+	if n := c.countsOf("other"); n.Ledger.MovedIn != 1 || n.AllWaiting() != 2 {
 		c.Errorf("the other's counts %+v", n)
 	}
 	home := c.q
@@ -167,8 +167,8 @@ func redriveNewID(c *C) {
 		c.Errorf("claimed %s, edited from %q, body %q", d.ID, d.EditedFrom, d.Body)
 	}
 	c.done(d)
-	if n := c.counts(); n.Books.Published != 1 || n.Books.Done != 1 || n.Books.MovedIn != n.Books.MovedOut {
-		c.Errorf("books %+v", n.Books)
+	if n := c.counts(); n.Ledger.Published != 1 || n.Ledger.Done != 1 || n.Ledger.MovedIn != n.Ledger.MovedOut {
+		c.Errorf("books %+v", n.Ledger)
 	}
 }
 

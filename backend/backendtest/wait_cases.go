@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Waiting.
@@ -20,13 +21,13 @@ var waitCases = []testCase{
 }
 
 // event waits until a queue's event is as wanted.
-func (c *C) event(what string, since uint64, so func(redrive.Event) bool) redrive.Event {
+func (c *C) event(what string, since uint64, so func(driver.Event) bool) driver.Event {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.ctx, c.f.Patience)
 	defer cancel()
-	var last redrive.Event
+	var last driver.Event
 	for {
-		events, err := c.src.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: since}})
+		events, err := c.src.Wait(ctx, []driver.Watch{{Queue: c.q, Since: since}})
 		if err != nil {
 			c.Fatalf("no event of %s, the last one was %+v: %v", what, last, err)
 		}
@@ -39,7 +40,7 @@ func (c *C) event(what string, since uint64, so func(redrive.Event) bool) redriv
 
 func waitManyQueues(c *C) {
 	const n = 200
-	watches := make([]redrive.Watch, n)
+	watches := make([]driver.Watch, n)
 	for i := range watches {
 		watches[i].Queue = fmt.Sprintf("queue-%03d", i)
 	}
@@ -48,7 +49,7 @@ func waitManyQueues(c *C) {
 	if len(events) != n {
 		c.Fatalf("%d events for %d new watches", len(events), n)
 	}
-	learn := func(events []redrive.Event) {
+	learn := func(events []driver.Event) {
 		for _, e := range events {
 			var i int
 			if _, err := fmt.Sscanf(e.Queue, "queue-%03d", &i); err != nil || i >= n {
@@ -74,9 +75,9 @@ func waitManyQueues(c *C) {
 }
 
 func waitTellsWhat(c *C) {
-	v := c.event("an empty queue", 0, func(redrive.Event) bool { return true }).Version
-	due := func(l redrive.Lane) func(redrive.Event) bool {
-		return func(e redrive.Event) bool { return e.NextDueIn == 0 && e.Lanes.Has(l) }
+	v := c.event("an empty queue", 0, func(driver.Event) bool { return true }).Version
+	due := func(l redrive.Lane) func(driver.Event) bool {
+		return func(e driver.Event) bool { return e.NextDueIn == 0 && e.Lanes.Has(l) }
 	}
 	c.publish(redrive.Message{ID: "m"})
 	v = c.event("a publish", v, due(redrive.LaneFresh)).Version
@@ -89,22 +90,22 @@ func waitTellsWhat(c *C) {
 	v = c.event("a redrive", v, due(redrive.LaneRedrive)).Version
 	d = c.one(c.lane(1, redrive.LaneRedrive))
 	c.noError(c.settle(release(d, long)), "release")
-	v = c.event("a release for later", v, func(e redrive.Event) bool { return true }).Version
+	v = c.event("a release for later", v, func(e driver.Event) bool { return true }).Version
 	c.update(redrive.Change{Action: redrive.ActDueNow}, "m")
 	v = c.event("what was made due", v, due(redrive.LaneRedrive)).Version
 	r := c.short(1)
 	r.Lane = redrive.LaneRedrive
 	c.one(r)
 	c.runOut()
-	c.event("a suspect", 0, func(e redrive.Event) bool { return e.Suspects })
-	_, err := c.store.Apply(c.ctx, redrive.Batch{Put: []redrive.Entry{{Message: redrive.Message{Queue: c.q, ID: "put"}, State: redrive.StateWaiting, Lane: redrive.LaneRetry}}})
+	c.event("a suspect", 0, func(e driver.Event) bool { return e.Suspects })
+	_, err := c.store.Apply(c.ctx, driver.Batch{Put: []redrive.Entry{{Message: redrive.Message{Queue: c.q, ID: "put"}, State: redrive.StateWaiting, Lane: redrive.LaneRetry}}})
 	c.noError(err, "apply")
 	c.event("an entry that was put", v, due(redrive.LaneRetry))
 }
 
 func waitNextDue(c *C) {
-	within := func(want time.Duration) func(redrive.Event) bool {
-		return func(e redrive.Event) bool {
+	within := func(want time.Duration) func(driver.Event) bool {
+		return func(e driver.Event) bool {
 			return e.NextDueIn == 0 && e.Lanes == redrive.AllLanes || e.NextDueIn <= want && e.NextDueIn > want-2*c.tick
 		}
 	}
@@ -120,16 +121,16 @@ func waitNextDue(c *C) {
 	r := c.ask(1)
 	r.Lease = 5 * c.tick
 	d = c.one(r)
-	e := c.event("a claim", 0, func(redrive.Event) bool { return true })
+	e := c.event("a claim", 0, func(driver.Event) bool { return true })
 	if within(5 * c.tick)(e) {
 		c.done(d)
 		return
 	}
 	// It did not say when the lease ends; then it must wake the waiter at its end.
-	told := make(chan redrive.Event)
+	told := make(chan driver.Event)
 	go func() {
 		defer close(told)
-		told <- c.event("the end of a lease", e.Version, func(e redrive.Event) bool { return e.Suspects })
+		told <- c.event("the end of a lease", e.Version, func(e driver.Event) bool { return e.Suspects })
 	}()
 	c.pass(6 * c.tick)
 	<-told
@@ -141,7 +142,7 @@ func waitNextDue(c *C) {
 func (c *C) consume(ctx context.Context, seen chan<- string) {
 	since := uint64(0)
 	for {
-		events, err := c.src.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: since}})
+		events, err := c.src.Wait(ctx, []driver.Watch{{Queue: c.q, Since: since}})
 		if err != nil {
 			return
 		}
@@ -206,7 +207,7 @@ func killedDuringWait(c *C) {
 	wg.Go(func() {
 		for {
 			ctx, cancel := context.WithTimeout(c.ctx, time.Millisecond)
-			_, err := c.src.Wait(ctx, []redrive.Watch{{Queue: c.q, Since: 1 << 40}})
+			_, err := c.src.Wait(ctx, []driver.Watch{{Queue: c.q, Since: 1 << 40}})
 			cancel()
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 				c.Errorf("wait: %v", err)

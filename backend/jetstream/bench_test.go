@@ -11,6 +11,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 )
 
@@ -113,7 +115,7 @@ func BenchmarkConsume(b *testing.B) {
 			b.Fatal(err)
 		}
 		if len(ds) == 0 {
-			events, err := s.Wait(context.Background(), []redrive.Watch{{Queue: brokertest.Queue, Since: since}})
+			events, err := s.Wait(context.Background(), []driver.Watch{{Queue: brokertest.Queue, Since: since}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -139,7 +141,7 @@ func BenchmarkEngine(b *testing.B) {
 			close(ended)
 		}
 		return nil
-	}, redrive.QueueOptions{Sources: []redrive.Source{s}, Concurrency: 64})
+	}, engine.QueueOptions{Sources: []driver.Source{s}, Concurrency: 64})
 	<-ended
 	stop()
 }

@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/onequeue"
 )
 
 // minLease is the shortest lease that may be asked for.
 const minLease = 10 * time.Millisecond
 
-// Wait implements redrive.Source.
-func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+// Wait implements driver.Source.
+func (s *Source) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	return onequeue.Wait(ctx, s.o.Queue, watches, s.state)
 }
 
@@ -24,22 +25,22 @@ func (s *Source) state() onequeue.State {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
 	}
-	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
+	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: driver.Never}
 	if len(s.buffer) > 0 || s.resting || s.fault != nil {
 		now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.LaneFresh)
 	}
 	return now
 }
 
-// Claim implements redrive.Source. It does not heed kinds: what stands first comes
+// Claim implements driver.Source. It does not heed kinds: what stands first comes
 // first.
-func (s *Source) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return nil, redrive.ErrClosed
-	case req.Queue != s.o.Queue || req.Lane != redrive.LaneFresh || req.Alone || req.Dead || req.Expired:
+	case req.Queue != s.o.Queue || req.Lane != redrive.LaneFresh || req.Isolated || req.Dead || req.Expired:
 		return nil, nil
 	}
 	now := time.Now()
@@ -88,7 +89,7 @@ func (s *Source) positionID(it *item) string {
 	return redrive.DeriveID("jetstream", s.at.domain, it.meta.Stream, strconv.FormatInt(s.consumer.created.UnixNano(), 36), strconv.FormatUint(it.meta.Sequence.Stream, 10))
 }
 
-// Extend implements redrive.Source. The server is told at once.
+// Extend implements driver.Source. The server is told at once.
 func (s *Source) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	errs := make([]error, len(receipts))
 	now := time.Now()

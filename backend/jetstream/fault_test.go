@@ -14,6 +14,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
@@ -76,7 +78,7 @@ func underLoad(t *testing.T, s *Source, n int, fault func(tenth int)) {
 	t.Helper()
 	var j journal
 	store := memory.New()
-	stop := brokertest.Consume(t, store, 0, j.handler, redrive.QueueOptions{Sources: []redrive.Source{s}, Concurrency: 16})
+	stop := brokertest.Consume(t, store, 0, j.handler, engine.QueueOptions{Sources: []driver.Source{s}, Concurrency: 16})
 	load(t, s, n, fault)
 	brokertest.Until(t, "all are handled", func() bool { messages, _ := j.count(); return messages == n })
 	stop()
@@ -157,7 +159,7 @@ func TestLeaderChanges(t *testing.T) {
 	})
 	s := connect(t, address, Options{})
 	for _, v := range s.Probe(t.Context()) {
-		if v.Setting == "replicas" && v.Level != redrive.LevelOK {
+		if v.Setting == "replicas" && v.Level != driver.LevelOK {
 			t.Errorf("%+v", v)
 		}
 	}

@@ -49,6 +49,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // DefaultAckWait is how long the server waits for a sign of life of a delivered message.
@@ -121,9 +122,9 @@ type Source struct {
 }
 
 var (
-	_ redrive.Source         = (*Source)(nil)
-	_ redrive.Sink           = (*Source)(nil)
-	_ redrive.DeadLetterSink = (*Source)(nil)
+	_ driver.Source         = (*Source)(nil)
+	_ redrive.Sink          = (*Source)(nil)
+	_ driver.DeadLetterSink = (*Source)(nil)
 )
 
 // Open connects to the stream that an address names,
@@ -190,10 +191,10 @@ func (s *Source) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// Caps implements redrive.Source.
-func (s *Source) Caps() redrive.Caps {
-	return redrive.Caps{Name: "jetstream", DeadLetters: s.o.Native, KeepsHistory: s.o.Native, Expires: true,
-		Identity: redrive.IdentityMessage, Transfer: redrive.TransferNone}
+// Caps implements driver.Source.
+func (s *Source) Caps() driver.Caps {
+	return driver.Caps{Name: "jetstream", DeadLetters: s.o.Native, KeepsHistory: s.o.Native, Expires: true,
+		Identity: redrive.IdentityMessage, Transfer: driver.TransferNone}
 }
 
 // Close gives back what is buffered and what is in hand, and disconnects.

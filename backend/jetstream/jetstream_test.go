@@ -13,13 +13,15 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
 )
 
-func claim(n int) redrive.ClaimRequest {
-	return redrive.ClaimRequest{Queue: brokertest.Queue, Max: n, Lease: time.Minute, Instance: "test"}
+func claim(n int) driver.ClaimRequest {
+	return driver.ClaimRequest{Queue: brokertest.Queue, Max: n, Lease: time.Minute, Instance: "test"}
 }
 
 // claimN claims until it has n.
@@ -163,14 +165,14 @@ func TestMaxDeliverIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := connect(t, address, Options{})
-	level := map[string]redrive.Level{}
+	level := map[string]driver.Level{}
 	for _, v := range s.Probe(t.Context()) {
 		level[v.Setting] = v.Level
-		if v.Level != redrive.LevelOK && (v.Hint == "" || v.Promise == "") {
+		if v.Level != driver.LevelOK && (v.Hint == "" || v.Promise == "") {
 			t.Errorf("%+v", v)
 		}
 	}
-	if level["max_deliver"] != redrive.LevelRefused || level["max_ack_pending"] != redrive.LevelWarn {
+	if level["max_deliver"] != driver.LevelRefused || level["max_ack_pending"] != driver.LevelWarn {
 		t.Errorf("%v", level)
 	}
 	brokertest.Publish(t, s, 1)
@@ -232,7 +234,7 @@ func TestDelaysStallNobody(t *testing.T) {
 			return redrive.RetryAfter(errors.New("later"), time.Hour)
 		}
 		return nil
-	}, redrive.QueueOptions{Sources: []redrive.Source{s}})
+	}, engine.QueueOptions{Sources: []driver.Source{s}})
 	brokertest.Until(t, "all had their attempt", func() bool { n, _ := j.count(); return n == 51 })
 	brokertest.Until(t, "ten wait", func() bool {
 		c, err := store.Counts(t.Context(), brokertest.Queue)
@@ -336,7 +338,7 @@ func TestBufferIsGivenBack(t *testing.T) {
 	claimN(t, s, 1)
 	brokertest.Until(t, "the others are buffered", func() bool {
 		stats, err := s.SourceStats(t.Context())
-		return err == nil && stats.Buffered == 49 && stats.Unacked == 1 && stats.Lag == 0 && stats.Dead == redrive.Unknown
+		return err == nil && stats.Buffered == 49 && stats.Unacked == 1 && stats.Lag == 0 && stats.Dead == driver.Unknown
 	})
 	s.keepOnce(time.Now().Add(3 * DefaultAckWait))
 	other := connect(t, address, Options{})
@@ -464,10 +466,10 @@ func TestProbe(t *testing.T) {
 	} {
 		s := connect(t, r.stream(t, alter), Options{})
 		for _, v := range s.Probe(t.Context()) {
-			if warned := v.Level == redrive.LevelWarn; warned != (v.Setting == setting || v.Setting == "replicas") {
+			if warned := v.Level == driver.LevelWarn; warned != (v.Setting == setting || v.Setting == "replicas") {
 				t.Errorf("%s: %+v", setting, v)
 			}
-			if v.Level == redrive.LevelWarn && v.Hint == "" || v.Setting == "replicas" && !strings.Contains(v.Hint, "sync_interval: always") {
+			if v.Level == driver.LevelWarn && v.Hint == "" || v.Setting == "replicas" && !strings.Contains(v.Hint, "sync_interval: always") {
 				t.Errorf("%+v", v)
 			}
 		}

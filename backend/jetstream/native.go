@@ -85,7 +85,7 @@ func (s *Source) deadLetter(m *redrive.Message, story *native.Story, at *native.
 	return d
 }
 
-// SetAside implements [redrive.DeadLetterSink]: it publishes a dead letter of the queue,
+// SetAside implements [driver.DeadLetterSink]: it publishes a dead letter of the queue,
 // also one that was parked in a store meanwhile, to the stream of dead letters. It needs
 // [Options.Native].
 func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {

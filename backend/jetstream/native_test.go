@@ -15,6 +15,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/native"
 )
@@ -51,7 +53,7 @@ func TestNativeDeadLetters(t *testing.T) {
 			return errors.New("the line is busy")
 		}
 		return nil
-	}, redrive.QueueOptions{Sources: []redrive.Source{s}, DeadLetters: s, Policy: func(*redrive.Message) *redrive.Policy {
+	}, engine.QueueOptions{Sources: []driver.Source{s}, DeadLetters: s, Policy: func(*redrive.Message) *redrive.Policy {
 		return &redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}, MaxAttempts: 3}
 	}})
 	dlq := strings.Replace(address, s.at.stream, s.at.dlq, 1)

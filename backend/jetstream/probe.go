@@ -8,14 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Probe implements redrive.Source.
-func (s *Source) Probe(ctx context.Context) []redrive.Verdict {
+// Probe implements driver.Source.
+func (s *Source) Probe(ctx context.Context) []driver.Finding {
 	stream, err := s.js.Stream(ctx, s.at.stream)
 	if err != nil {
-		return []redrive.Verdict{unanswered("stream "+s.at.stream, err)}
+		return []driver.Finding{unanswered("stream "+s.at.stream, err)}
 	}
 	info := stream.CachedInfo()
 	v := streamVerdicts(&info.Config, info.Cluster)
@@ -31,7 +31,7 @@ func (s *Source) Probe(ctx context.Context) []redrive.Verdict {
 		}
 		c := dead.CachedInfo().Config
 		for _, one := range streamVerdicts(&c, dead.CachedInfo().Cluster) {
-			if one.Level != redrive.LevelOK {
+			if one.Level != driver.LevelOK {
 				one.Setting = c.Name + ": " + one.Setting
 				v = append(v, one)
 			}
@@ -40,45 +40,45 @@ func (s *Source) Probe(ctx context.Context) []redrive.Verdict {
 	return v
 }
 
-func unanswered(what string, err error) redrive.Verdict {
-	return redrive.Verdict{Level: redrive.LevelWarn, Setting: what, Value: err.Error(), Promise: "the server does not answer"}
+func unanswered(what string, err error) driver.Finding {
+	return driver.Finding{Level: driver.LevelWarn, Setting: what, Value: err.Error(), Promise: "the server does not answer"}
 }
 
 // streamVerdicts says what a stream's settings promise.
-func streamVerdicts(c *jetstream.StreamConfig, cluster *jetstream.ClusterInfo) []redrive.Verdict {
-	return []redrive.Verdict{stored(c.Storage), replicated(c.Replicas, cluster), kept(c), retained(c.Retention)}
+func streamVerdicts(c *jetstream.StreamConfig, cluster *jetstream.ClusterInfo) []driver.Finding {
+	return []driver.Finding{stored(c.Storage), replicated(c.Replicas, cluster), kept(c), retained(c.Retention)}
 }
 
-func stored(storage jetstream.StorageType) redrive.Verdict {
-	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "storage", Value: storage.String(), Promise: "what is acknowledged is in the server's files"}
+func stored(storage jetstream.StorageType) driver.Finding {
+	v := driver.Finding{Level: driver.LevelOK, Setting: "storage", Value: storage.String(), Promise: "what is acknowledged is in the server's files"}
 	if storage != jetstream.FileStorage {
-		v.Level, v.Promise, v.Hint = redrive.LevelWarn, "what is acknowledged is lost with the server's process", "use a stream with file storage"
+		v.Level, v.Promise, v.Hint = driver.LevelWarn, "what is acknowledged is lost with the server's process", "use a stream with file storage"
 	}
 	return v
 }
 
 // replicated speaks of the sync interval, too, which no client can ask for.
-func replicated(replicas int, cluster *jetstream.ClusterInfo) redrive.Verdict {
-	v := redrive.Verdict{Setting: "replicas", Value: strconv.Itoa(replicas)}
+func replicated(replicas int, cluster *jetstream.ClusterInfo) driver.Finding {
+	v := driver.Finding{Setting: "replicas", Value: strconv.Itoa(replicas)}
 	if replicas >= 3 && cluster != nil {
-		v.Level, v.Promise = redrive.LevelOK, "what is acknowledged survives the loss of a server; that of the power of all only with sync_interval: always, which the server does not tell"
+		v.Level, v.Promise = driver.LevelOK, "what is acknowledged survives the loss of a server; that of the power of all only with sync_interval: always, which the server does not tell"
 		return v
 	}
-	v.Level, v.Promise = redrive.LevelWarn, "what is acknowledged survives the end of the server's process; a loss of power only with sync_interval: always, which the server does not tell: by default the last two minutes are lost, or the stream"
+	v.Level, v.Promise = driver.LevelWarn, "what is acknowledged survives the end of the server's process; a loss of power only with sync_interval: always, which the server does not tell: by default the last two minutes are lost, or the stream"
 	v.Hint = "set sync_interval: always in the server's jetstream block, and use three replicas"
 	return v
 }
 
 // kept warns of limits by which messages vanish that nobody has handled.
-func kept(c *jetstream.StreamConfig) redrive.Verdict {
-	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "limits", Value: "none", Promise: "messages are kept until they are handled"}
+func kept(c *jetstream.StreamConfig) driver.Finding {
+	v := driver.Finding{Level: driver.LevelOK, Setting: "limits", Value: "none", Promise: "messages are kept until they are handled"}
 	full := c.MaxMsgs > 0 || c.MaxBytes > 0
 	switch {
 	case full && c.Discard == jetstream.DiscardOld, c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject):
-		v.Level, v.Value = redrive.LevelWarn, fmt.Sprintf("max_msgs %d, max_bytes %d, max_msgs_per_subject %d, discard old", c.MaxMsgs, c.MaxBytes, c.MaxMsgsPerSubject)
+		v.Level, v.Value = driver.LevelWarn, fmt.Sprintf("max_msgs %d, max_bytes %d, max_msgs_per_subject %d, discard old", c.MaxMsgs, c.MaxBytes, c.MaxMsgsPerSubject)
 		v.Promise, v.Hint = "a message that is not handled yet is removed for a newer one", "set discard: new, so that publishers are refused instead"
 	case c.MaxAge > 0:
-		v.Level, v.Setting, v.Value = redrive.LevelWarn, "max_age", c.MaxAge.String()
+		v.Level, v.Setting, v.Value = driver.LevelWarn, "max_age", c.MaxAge.String()
 		v.Promise, v.Hint = "a message that is not handled within "+c.MaxAge.Round(time.Second).String()+" is removed by the server", "set it to 0, or above the longest outage"
 	case full:
 		v.Setting, v.Value, v.Promise = "discard", "new", "a full stream refuses publishers"
@@ -86,26 +86,26 @@ func kept(c *jetstream.StreamConfig) redrive.Verdict {
 	return v
 }
 
-func retained(r jetstream.RetentionPolicy) redrive.Verdict {
-	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "retention", Value: r.String(), Promise: "the consumer goes on where it was, also if it is made again"}
+func retained(r jetstream.RetentionPolicy) driver.Finding {
+	v := driver.Finding{Level: driver.LevelOK, Setting: "retention", Value: r.String(), Promise: "the consumer goes on where it was, also if it is made again"}
 	if r == jetstream.InterestPolicy {
-		v.Level, v.Promise = redrive.LevelWarn, "what is published while there is no consumer is not kept"
+		v.Level, v.Promise = driver.LevelWarn, "what is published while there is no consumer is not kept"
 		v.Hint = "use limits or workqueue retention, or never delete the consumer"
 	}
 	return v
 }
 
 // consumerVerdicts says what a consumer's settings do to the messages.
-func consumerVerdicts(c *jetstream.ConsumerConfig) []redrive.Verdict {
-	deliver := redrive.Verdict{Level: redrive.LevelOK, Setting: "max_deliver", Value: strconv.Itoa(c.MaxDeliver), Promise: "the server delivers until a message is acknowledged"}
+func consumerVerdicts(c *jetstream.ConsumerConfig) []driver.Finding {
+	deliver := driver.Finding{Level: driver.LevelOK, Setting: "max_deliver", Value: strconv.Itoa(c.MaxDeliver), Promise: "the server delivers until a message is acknowledged"}
 	if c.MaxDeliver > 0 {
-		deliver.Level, deliver.Promise = redrive.LevelRefused, "a message that was delivered so often, also by restarts, stays in the stream and is never seen again"
+		deliver.Level, deliver.Promise = driver.LevelRefused, "a message that was delivered so often, also by restarts, stays in the stream and is never seen again"
 		deliver.Hint = "nats consumer edit STREAM " + c.Durable + " --max-deliver=-1 (without --backoff)"
 	}
-	pending := redrive.Verdict{Level: redrive.LevelOK, Setting: "max_ack_pending", Value: strconv.Itoa(c.MaxAckPending), Promise: "what is in hand does not hold up the stream"}
+	pending := driver.Finding{Level: driver.LevelOK, Setting: "max_ack_pending", Value: strconv.Itoa(c.MaxAckPending), Promise: "what is in hand does not hold up the stream"}
 	if c.MaxAckPending > 0 && c.MaxAckPending < bufferMost {
-		pending.Level, pending.Promise = redrive.LevelWarn, "at most so many messages are buffered and in hand in all processes together"
+		pending.Level, pending.Promise = driver.LevelWarn, "at most so many messages are buffered and in hand in all processes together"
 		pending.Hint = "it must exceed the slots of all processes; -1 is best: each process bounds what it fetches"
 	}
-	return []redrive.Verdict{deliver, pending}
+	return []driver.Finding{deliver, pending}
 }

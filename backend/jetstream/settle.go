@@ -8,7 +8,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Settle implements redrive.Source. All acknowledgements of one call are sent at once,
+// Settle implements driver.Source. All acknowledgements of one call are sent at once,
 // and each is answered by the server.
 func (s *Source) Settle(ctx context.Context, batch []redrive.Settlement) []error {
 	errs := make([]error, len(batch))

@@ -3,13 +3,13 @@ package jetstream
 import (
 	"context"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // SourceStats tells how far the consumer is, and what this process holds. It asks the
 // server.
-func (s *Source) SourceStats(ctx context.Context) (redrive.SourceStats, error) {
-	stats := redrive.SourceStats{Lag: redrive.Unknown, Uncommitted: 0, Dead: redrive.Unknown, OldestUnacked: redrive.Unknown, Reconnects: int64(s.nc.Stats().Reconnects)} //nolint:gosec // a count
+func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
+	stats := driver.SourceStats{Lag: driver.Unknown, Uncommitted: 0, Dead: driver.Unknown, OldestUnacked: driver.Unknown, Reconnects: int64(s.nc.Stats().Reconnects)} //nolint:gosec // a count
 	s.mu.Lock()
 	stats.Buffered, stats.Unacked = int64(len(s.buffer)), int64(s.inHand)
 	s.mu.Unlock()

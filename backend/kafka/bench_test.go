@@ -13,6 +13,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/kafkatest"
 )
@@ -107,7 +109,7 @@ func bare(b *testing.B, c *cluster, address string, each func()) {
 
 // engine handles the topic with the engine. The store is in memory: what fails is not
 // what is measured.
-func engine(b *testing.B, address string, each func(d *redrive.Delivery)) {
+func eng(b *testing.B, address string, each func(d *redrive.Delivery)) {
 	b.Helper()
 	s := connect(b, address, Options{Queue: brokertest.Queue})
 	var n atomic.Int64
@@ -118,7 +120,7 @@ func engine(b *testing.B, address string, each func(d *redrive.Delivery)) {
 			close(all)
 		}
 		return nil
-	}, redrive.QueueOptions{Sources: []redrive.Source{s}})
+	}, engine.QueueOptions{Sources: []driver.Source{s}})
 	<-all
 	stop()
 	if err := s.Close(); err != nil {
@@ -139,7 +141,7 @@ func BenchmarkConsume(b *testing.B) {
 					address := filled(b, c)
 					r.run(b, 0, func() { bare(b, c, address, func() { burn(work) }) })
 					address = filled(b, c)
-					r.run(b, 1, func() { engine(b, address, func(*redrive.Delivery) { burn(work) }) })
+					r.run(b, 1, func() { eng(b, address, func(*redrive.Delivery) { burn(work) }) })
 				}
 			}
 			b.ReportMetric(r.each(0), "bare-cpu-us/record")
@@ -163,7 +165,7 @@ func BenchmarkSlowRecord(b *testing.B) {
 			r.run(b, i, func() {
 				var seen atomic.Int64
 				others := make(chan struct{})
-				engine(b, address, func(*redrive.Delivery) {
+				eng(b, address, func(*redrive.Delivery) {
 					switch n := seen.Add(1); {
 					case n == 1 && i == 1:
 						<-others

@@ -11,12 +11,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/onequeue"
 )
 
-// Wait implements redrive.Source.
-func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+// Wait implements driver.Source.
+func (s *Source) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	return onequeue.Wait(ctx, s.o.Queue, watches, s.state)
 }
 
@@ -24,7 +25,7 @@ func (s *Source) state() onequeue.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := time.Now()
-	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
+	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: driver.Never}
 	for _, p := range s.epochs {
 		wait := p.waitLocked(at)
 		now.NextDueIn = min(now.NextDueIn, wait)
@@ -43,9 +44,9 @@ func (m *member) lane() redrive.Lane {
 	return redrive.LaneFresh
 }
 
-// Claim implements redrive.Source. It does not heed kinds: what stands first comes
+// Claim implements driver.Source. It does not heed kinds: what stands first comes
 // first.
-func (s *Source) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	m := s.main
 	if req.Lane == redrive.LaneRetry {
 		m = s.retry
@@ -55,7 +56,7 @@ func (s *Source) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.D
 	case s.closed:
 		s.mu.Unlock()
 		return nil, redrive.ErrClosed
-	case m == nil || req.Queue != s.o.Queue || req.Lane > redrive.LaneRetry || req.Alone || req.Dead || req.Expired:
+	case m == nil || req.Queue != s.o.Queue || req.Lane > redrive.LaneRetry || req.Isolated || req.Dead || req.Expired:
 		s.mu.Unlock()
 		return nil, nil
 	}
@@ -109,7 +110,7 @@ func (s *Source) wakePollLocked() {
 func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
 	r := p.takeLocked()
 	s.token++
-	d := redrive.Delivery{Lane: p.m.lane(), Attempt: 1, LeasedAt: now, Lease: redrive.Never,
+	d := redrive.Delivery{Lane: p.m.lane(), Attempt: 1, LeasedAt: now, Lease: driver.Never,
 		Suspect: r.Offset < p.old}
 	d.Message = message(r, s.o.Queue)
 	if p.m.retries {
@@ -145,7 +146,7 @@ func message(r *kgo.Record, queue string) redrive.Message {
 	return m
 }
 
-// Extend implements redrive.Source: a record is ours as long as its partition is.
+// Extend implements driver.Source: a record is ours as long as its partition is.
 func (s *Source) Extend(_ context.Context, receipts []redrive.Receipt, _ time.Duration) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

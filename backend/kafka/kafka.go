@@ -46,6 +46,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // DefaultDrain is how long a revocation waits for what is in hand.
@@ -118,9 +119,9 @@ type Source struct {
 }
 
 var (
-	_ redrive.Source         = (*Source)(nil)
-	_ redrive.Sink           = (*Source)(nil)
-	_ redrive.DeadLetterSink = (*Source)(nil)
+	_ driver.Source         = (*Source)(nil)
+	_ redrive.Sink          = (*Source)(nil)
+	_ driver.DeadLetterSink = (*Source)(nil)
 )
 
 // Open joins a consumer group: kafka://host:9092,host:9092/TOPIC?group=GROUP. The group
@@ -236,13 +237,13 @@ func openError(err error, hint string) error {
 	return &redrive.Error{Op: "open", Err: fmt.Errorf("source in Kafka: %w", err), Hint: hint}
 }
 
-// Caps implements redrive.Source.
-func (s *Source) Caps() redrive.Caps {
-	c := redrive.Caps{Name: "kafka", Fenced: true, Expires: true, Identity: redrive.IdentityPosition, Transfer: redrive.TransferNone, Ordered: s.o.Ordered}
+// Caps implements driver.Source.
+func (s *Source) Caps() driver.Caps {
+	c := driver.Caps{Name: "kafka", Fenced: true, Expires: true, Identity: redrive.IdentityPosition, Transfer: driver.TransferNone, Ordered: s.o.Ordered}
 	if s.o.Native {
 		c.MaxDelay, c.DeadLetters, c.KeepsHistory = s.longest(), true, true
 		if s.how == byTransaction {
-			c.Transfer = redrive.TransferTransaction
+			c.Transfer = driver.TransferTransaction
 		}
 	}
 	return c

@@ -14,6 +14,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 )
 
@@ -61,7 +63,7 @@ func publishRange(t testing.TB, s *Source, from, to int) {
 func claimN(t testing.TB, s *Source, n int) (ds []redrive.Delivery) {
 	t.Helper()
 	brokertest.Until(t, fmt.Sprintf("%d are claimed", n), func() bool {
-		got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: s.o.Queue, Max: n - len(ds), Lease: time.Minute, Instance: "test"})
+		got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: s.o.Queue, Max: n - len(ds), Lease: time.Minute, Instance: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +102,7 @@ func outOfOrder(t *testing.T, c *cluster) {
 		}
 	}
 	stats, err := s.SourceStats(t.Context())
-	if want := (redrive.SourceStats{Lag: 197, Unacked: int64(len(open)), Uncommitted: 197 - int64(len(open)), Dead: redrive.Unknown, Reconnects: redrive.Unknown, OldestUnacked: stats.OldestUnacked}); err != nil || stats != want || stats.OldestUnacked <= 0 {
+	if want := (driver.SourceStats{Lag: 197, Unacked: int64(len(open)), Uncommitted: 197 - int64(len(open)), Dead: driver.Unknown, Reconnects: driver.Unknown, OldestUnacked: stats.OldestUnacked}); err != nil || stats != want || stats.OldestUnacked <= 0 {
 		t.Errorf("%+v, %v, want %+v", stats, err, want)
 	}
 	if err := s.Close(); err != nil {
@@ -217,7 +219,7 @@ func slowRecord(t *testing.T, c *cluster) {
 			close(others)
 		}
 		return nil
-	}, redrive.QueueOptions{Sources: []redrive.Source{s}})
+	}, engine.QueueOptions{Sources: []driver.Source{s}})
 	defer stop()
 	brokertest.Until(t, "all are handled", func() bool {
 		mu.Lock()

@@ -112,7 +112,7 @@ func (s *Source) follower(from *member, h *hand, item *redrive.Settlement, now t
 	return r
 }
 
-// SetAside implements [redrive.DeadLetterSink]: it publishes a dead letter of the queue that
+// SetAside implements [driver.DeadLetterSink]: it publishes a dead letter of the queue that
 // was parked in a store meanwhile, as what a crash left in hand is, to the topic of dead
 // letters. Repeated, it may be there twice, under the same id. It needs [Options.Native].
 func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {

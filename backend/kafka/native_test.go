@@ -17,6 +17,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/native"
 )
@@ -76,7 +78,7 @@ func nativeRetries(t *testing.T, c *cluster) {
 		}
 		failed[d.ID] = time.Now()
 		return fmt.Errorf("attempt %d: the line is busy", d.Attempt)
-	}, redrive.QueueOptions{Sources: []redrive.Source{s}, Breaker: redrive.BreakerOptions{Off: true}, Policy: func(*redrive.Message) *redrive.Policy {
+	}, engine.QueueOptions{Sources: []driver.Source{s}, Breaker: engine.BreakerOptions{Off: true}, Policy: func(*redrive.Message) *redrive.Policy {
 		return &redrive.Policy{Backoff: redrive.Fixed{Interval: wait}}
 	}})
 	brokertest.Until(t, "all are done", func() bool {
@@ -85,7 +87,7 @@ func nativeRetries(t *testing.T, c *cluster) {
 		return len(done) == n+1
 	})
 	stop()
-	if all, err := store.Counts(t.Context(), s.o.Queue); err != nil || all[0].Books.Parked != 0 {
+	if all, err := store.Counts(t.Context(), s.o.Queue); err != nil || all[0].Ledger.Parked != 0 {
 		t.Errorf("%+v, %v: want nothing in the store", all, err)
 	}
 	if records, _ := readTopic(t, dlq); len(records) != 0 {
@@ -107,7 +109,7 @@ func nativeDeadLetters(t *testing.T, c *cluster, how string) {
 	publishN(t, s, 5)
 	store := memory.New()
 	consume := func(s *Source, h redrive.HandlerFunc) func() {
-		return brokertest.Consume(t, store, 0, h, redrive.QueueOptions{Sources: []redrive.Source{s},
+		return brokertest.Consume(t, store, 0, h, engine.QueueOptions{Sources: []driver.Source{s},
 			Policy: func(*redrive.Message) *redrive.Policy {
 				return &redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}, MaxAttempts: 3}
 			}})
@@ -183,8 +185,8 @@ func crashedIsDeadNatively(t *testing.T, c *cluster) {
 	publishN(t, s, 1)
 	store := memory.New()
 	id := deriveID(s.cluster, s.topic, 0, foreign.Offset)
-	if _, err := store.Apply(t.Context(), redrive.Batch{Records: []redrive.RecordWrite{
-		{Space: "claims", Key: s.o.Queue + "/dead/0", Value: []byte(id), Version: redrive.AnyVersion}}}); err != nil {
+	if _, err := store.Apply(t.Context(), driver.Batch{Records: []driver.RecordWrite{
+		{Space: "claims", Key: s.o.Queue + "/dead/0", Value: []byte(id), Version: driver.AnyVersion}}}); err != nil {
 		t.Fatal(err)
 	}
 	stop := brokertest.Consume(t, store, 0, func(_ context.Context, d *redrive.Delivery) error {
@@ -192,10 +194,10 @@ func crashedIsDeadNatively(t *testing.T, c *cluster) {
 			t.Errorf("%+v", d)
 		}
 		return redrive.Permanent(errors.New("no such number"))
-	}, redrive.QueueOptions{Sources: []redrive.Source{s}, DeadLetters: s, Breaker: redrive.BreakerOptions{Off: true}})
+	}, engine.QueueOptions{Sources: []driver.Source{s}, DeadLetters: s, Breaker: engine.BreakerOptions{Off: true}})
 	brokertest.Until(t, "two are dead", func() bool { records, _ := readTopic(t, dlq); return len(records) == 2 })
 	stop()
-	if counts, err := store.Counts(t.Context(), s.o.Queue); err != nil || counts[0].Books.Parked != 1 || counts[0].Books.Done != 1 || len(counts[0].Dead) != 0 {
+	if counts, err := store.Counts(t.Context(), s.o.Queue); err != nil || counts[0].Ledger.Parked != 1 || counts[0].Ledger.Done != 1 || len(counts[0].Dead) != 0 {
 		t.Errorf("%+v, %v", counts, err)
 	}
 	records, topic := readTopic(t, dlq)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 )
 
@@ -63,7 +65,7 @@ func orderByKey(t *testing.T, c *cluster) {
 		}
 	}
 	store := memory.New()
-	if err := store.Configure(t.Context(), brokertest.Queue, redrive.QueueSettings{OrderByKey: true}); err != nil {
+	if err := store.Configure(t.Context(), brokertest.Queue, driver.QueueSettings{OrderByKey: true}); err != nil {
 		t.Fatal(err)
 	}
 	seq := &sequence{t: t, next: make(map[string]int)}
@@ -79,7 +81,7 @@ func orderByKey(t *testing.T, c *cluster) {
 			}
 			seq.end(d)
 			return nil
-		}, redrive.QueueOptions{Sources: []redrive.Source{s}, Breaker: redrive.BreakerOptions{Off: true}, Policy: func(*redrive.Message) *redrive.Policy {
+		}, engine.QueueOptions{Sources: []driver.Source{s}, Breaker: engine.BreakerOptions{Off: true}, Policy: func(*redrive.Message) *redrive.Policy {
 			return &redrive.Policy{MaxAttempts: 1 << 20, Backoff: redrive.Fixed{Interval: 10 * time.Millisecond}}
 		}})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // partition is one that is assigned to us. Its fields are under the source's lock.
@@ -197,7 +197,7 @@ func (p *partition) waitLocked(now time.Time) time.Duration {
 	p.standBackLocked()
 	switch {
 	case p.ending || len(p.buffer) == 0 || !p.window.fits(p.buffer[0].Offset, len(p.hands)):
-		return redrive.Never
+		return driver.Never
 	case p.m.retries:
 		return max(p.due[0].Sub(now), 0)
 	}

@@ -7,11 +7,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Probe implements redrive.Source.
-func (s *Source) Probe(ctx context.Context) []redrive.Verdict {
+// Probe implements driver.Source.
+func (s *Source) Probe(ctx context.Context) []driver.Finding {
 	verdicts, values := probeTopic(ctx, s.admin, s.topic)
 	if s.o.Native && values != nil {
 		verdicts = append(verdicts, s.roomy(ctx, values)...)
@@ -20,10 +20,10 @@ func (s *Source) Probe(ctx context.Context) []redrive.Verdict {
 }
 
 // probeTopic tells what a topic promises, and its settings: nil if the brokers do not answer.
-func probeTopic(ctx context.Context, admin *kadm.Client, topic string) ([]redrive.Verdict, map[string]string) {
+func probeTopic(ctx context.Context, admin *kadm.Client, topic string) ([]driver.Finding, map[string]string) {
 	meta, err := admin.Metadata(ctx, topic)
 	if err != nil {
-		return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "topic " + topic, Value: err.Error(), Promise: "the brokers do not answer"}}, nil
+		return []driver.Finding{{Level: driver.LevelWarn, Setting: "topic " + topic, Value: err.Error(), Promise: "the brokers do not answer"}}, nil
 	}
 	values, err := configs(ctx, admin, topic)
 	if err != nil {
@@ -33,14 +33,14 @@ func probeTopic(ctx context.Context, admin *kadm.Client, topic string) ([]redriv
 }
 
 // topicVerdicts tell what a topic's settings promise.
-func topicVerdicts(topic kadm.TopicDetail, values map[string]string) []redrive.Verdict {
+func topicVerdicts(topic kadm.TopicDetail, values map[string]string) []driver.Finding {
 	replicas := 0
 	for _, p := range topic.Partitions {
 		if n := len(p.Replicas); replicas == 0 || n < replicas {
 			replicas = n
 		}
 	}
-	return []redrive.Verdict{
+	return []driver.Finding{
 		replicated(replicas, values["min.insync.replicas"]),
 		elected(values["unclean.leader.election.enable"]),
 		kept(values["cleanup.policy"], values["retention.ms"]),
@@ -48,22 +48,22 @@ func topicVerdicts(topic kadm.TopicDetail, values map[string]string) []redrive.V
 }
 
 // roomy looks at the topics that failed records go to.
-func (s *Source) roomy(ctx context.Context, of map[string]string) (verdicts []redrive.Verdict) {
+func (s *Source) roomy(ctx context.Context, of map[string]string) (verdicts []driver.Finding) {
 	for _, topic := range append(s.tierTopics(), s.dlq) {
 		values, err := configs(ctx, s.admin, topic)
 		if err != nil {
-			return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "topic " + topic, Value: err.Error(), Promise: "its settings are not known"}}
+			return []driver.Finding{{Level: driver.LevelWarn, Setting: "topic " + topic, Value: err.Error(), Promise: "its settings are not known"}}
 		}
 		if largest, ours := number(of["max.message.bytes"]), number(values["max.message.bytes"]); ours < largest+headroom {
-			verdicts = append(verdicts, redrive.Verdict{Level: redrive.LevelWarn, Setting: "max.message.bytes of " + topic, Value: values["max.message.bytes"],
+			verdicts = append(verdicts, driver.Finding{Level: driver.LevelWarn, Setting: "max.message.bytes of " + topic, Value: values["max.message.bytes"],
 				Promise: "a large record that fails is handled again and again, as it does not fit there with its story", Hint: "set it to " + room(of["max.message.bytes"])})
 		}
 		switch v := kept(values["cleanup.policy"], values["retention.ms"]); {
-		case v.Level == redrive.LevelWarn:
+		case v.Level == driver.LevelWarn:
 			v.Setting += " of " + topic
 			verdicts = append(verdicts, v)
 		case topic == s.dlq && number(values["retention.ms"]) >= 0:
-			verdicts = append(verdicts, redrive.Verdict{Level: redrive.LevelWarn, Setting: "retention.ms of " + topic, Value: values["retention.ms"],
+			verdicts = append(verdicts, driver.Finding{Level: driver.LevelWarn, Setting: "retention.ms of " + topic, Value: values["retention.ms"],
 				Promise: "dead letters are removed by the broker after that time", Hint: "set it to -1"})
 		}
 	}
@@ -78,33 +78,33 @@ func number(text string) int64 {
 	return n
 }
 
-func replicated(replicas int, inSync string) redrive.Verdict {
-	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "replicas and min.insync.replicas", Value: strconv.Itoa(replicas) + " and " + inSync,
+func replicated(replicas int, inSync string) driver.Finding {
+	v := driver.Finding{Level: driver.LevelOK, Setting: "replicas and min.insync.replicas", Value: strconv.Itoa(replicas) + " and " + inSync,
 		Promise: "an acknowledged record survives the loss of a broker"}
 	if n, err := strconv.Atoi(inSync); err != nil || n < 2 || replicas < 2 {
-		v.Level, v.Promise = redrive.LevelWarn, "an acknowledged record may be on one broker only, and is lost with it"
+		v.Level, v.Promise = driver.LevelWarn, "an acknowledged record may be on one broker only, and is lost with it"
 		v.Hint = "three replicas with min.insync.replicas=2"
 	}
 	return v
 }
 
-func elected(unclean string) redrive.Verdict {
-	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "unclean.leader.election.enable", Value: unclean, Promise: "no leader is elected that lacks acknowledged records"}
+func elected(unclean string) driver.Finding {
+	v := driver.Finding{Level: driver.LevelOK, Setting: "unclean.leader.election.enable", Value: unclean, Promise: "no leader is elected that lacks acknowledged records"}
 	if unclean == "true" {
-		v.Level, v.Promise, v.Hint = redrive.LevelWarn, "a leader may be elected that lacks acknowledged records", "set it to false"
+		v.Level, v.Promise, v.Hint = driver.LevelWarn, "a leader may be elected that lacks acknowledged records", "set it to false"
 	}
 	return v
 }
 
-func kept(policy, retention string) redrive.Verdict {
-	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "retention.ms", Value: retention, Promise: "records are kept for good"}
+func kept(policy, retention string) driver.Finding {
+	v := driver.Finding{Level: driver.LevelOK, Setting: "retention.ms", Value: retention, Promise: "records are kept for good"}
 	ms, err := strconv.ParseInt(retention, 10, 64)
 	switch {
 	case policy != "" && policy != "delete":
-		v.Setting, v.Value, v.Level = "cleanup.policy", policy, redrive.LevelWarn
+		v.Setting, v.Value, v.Level = "cleanup.policy", policy, driver.LevelWarn
 		v.Promise, v.Hint = "a record that is not handled yet may be removed in favour of a newer one of its key", "use a topic with cleanup.policy=delete"
 	case err != nil:
-		v.Level, v.Promise = redrive.LevelWarn, "it is not known how long records are kept"
+		v.Level, v.Promise = driver.LevelWarn, "it is not known how long records are kept"
 	case ms >= 0:
 		v.Promise = "a record that is not handled within " + (time.Duration(ms) * time.Millisecond).String() + " is removed by the broker"
 	}

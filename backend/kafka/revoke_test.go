@@ -9,6 +9,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 )
 
@@ -38,7 +40,7 @@ func revokedIsCancelled(t *testing.T, c *cluster) {
 		case <-release:
 		}
 		return nil // it says that it is done all the same
-	}, redrive.QueueOptions{Sources: []redrive.Source{s}, Lease: time.Second, Concurrency: n})
+	}, engine.QueueOptions{Sources: []driver.Source{s}, Lease: time.Second, Concurrency: n})
 	defer stopFirst()
 	defer end()
 	brokertest.Until(t, "the first has all in hand", func() bool {
@@ -54,7 +56,7 @@ func revokedIsCancelled(t *testing.T, c *cluster) {
 		handled[d.ID] = true
 		mu.Unlock()
 		return nil
-	}, redrive.QueueOptions{Sources: []redrive.Source{other}, Concurrency: n})
+	}, engine.QueueOptions{Sources: []driver.Source{other}, Concurrency: n})
 	defer stopOther()
 	defer end()
 	var theirs int64

@@ -16,7 +16,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Settle implements redrive.Source. All that is done in one call is one commit, all that
+// Settle implements driver.Source. All that is done in one call is one commit, all that
 // fails natively is one transaction.
 func (s *Source) Settle(ctx context.Context, batch []redrive.Settlement) []error {
 	errs := make([]error, len(batch))

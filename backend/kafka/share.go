@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Bounds of a [Share].
@@ -90,8 +91,8 @@ type sharedRecord struct {
 }
 
 var (
-	_ redrive.Source = (*Share)(nil)
-	_ redrive.Sink   = (*Share)(nil)
+	_ driver.Source = (*Share)(nil)
+	_ redrive.Sink  = (*Share)(nil)
 )
 
 // Shared reports whether an address names a share group, so that [OpenShare] takes it.
@@ -207,9 +208,9 @@ func noShares() error {
 	return openError(fmt.Errorf("the brokers have no share groups: %w", redrive.ErrUnsupported), "it needs Kafka 4.2, or 4.1 with the preview feature share.version=1; or write group instead of share")
 }
 
-// Caps implements redrive.Source.
-func (s *Share) Caps() redrive.Caps {
-	return redrive.Caps{Name: "kafka", Fenced: true, Expires: true, Identity: redrive.IdentityPosition, Transfer: redrive.TransferNone}
+// Caps implements driver.Source.
+func (s *Share) Caps() driver.Caps {
+	return driver.Caps{Name: "kafka", Fenced: true, Expires: true, Identity: redrive.IdentityPosition, Transfer: driver.TransferNone}
 }
 
 // Close gives back what is in hand and leaves the group.

@@ -11,32 +11,33 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/onequeue"
 )
 
-// Wait implements redrive.Source.
-func (s *Share) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+// Wait implements driver.Source.
+func (s *Share) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	return onequeue.Wait(ctx, s.o.Queue, watches, s.state)
 }
 
 func (s *Share) state() onequeue.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
+	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: driver.Never}
 	if len(s.buffer) > 0 || s.fault != nil {
 		now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.LaneFresh)
 	}
 	return now
 }
 
-// Claim implements redrive.Source. It does not heed kinds. What was delivered most often comes first.
-func (s *Share) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+// Claim implements driver.Source. It does not heed kinds. What was delivered most often comes first.
+func (s *Share) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return nil, redrive.ErrClosed
-	case req.Queue != s.o.Queue || req.Lane != redrive.LaneFresh || req.Alone || req.Dead || req.Expired:
+	case req.Queue != s.o.Queue || req.Lane != redrive.LaneFresh || req.Isolated || req.Dead || req.Expired:
 		return nil, nil
 	}
 	if err := s.fault; err != nil && len(s.buffer) == 0 {
@@ -65,7 +66,7 @@ func (s *Share) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.De
 // handLocked hands a record out.
 func (s *Share) handLocked(it *sharedRecord, now time.Time) redrive.Delivery {
 	s.token++
-	d := redrive.Delivery{Message: message(it.Record, s.o.Queue), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now, Lease: redrive.Never,
+	d := redrive.Delivery{Message: message(it.Record, s.o.Queue), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now, Lease: driver.Never,
 		Suspect: it.deliveries > 1}
 	identify(&d, s.cluster, it.Record)
 	if s.lastLocked(it) {
@@ -78,7 +79,7 @@ func (s *Share) handLocked(it *sharedRecord, now time.Time) redrive.Delivery {
 	return d
 }
 
-// Extend implements redrive.Source: a record is ours as long as its lock is renewed.
+// Extend implements driver.Source: a record is ours as long as its lock is renewed.
 func (s *Share) Extend(_ context.Context, receipts []redrive.Receipt, _ time.Duration) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

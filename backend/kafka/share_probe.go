@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Settings of a share group, and of the brokers for all of them.
@@ -122,8 +123,8 @@ func limitOf(ctx context.Context, client *kgo.Client) (string, error) {
 	return "", cmp.Or(all[0].Err, redrive.ErrNotFound)
 }
 
-// Probe implements redrive.Source.
-func (s *Share) Probe(ctx context.Context) []redrive.Verdict {
+// Probe implements driver.Source.
+func (s *Share) Probe(ctx context.Context) []driver.Finding {
 	verdicts, values := probeTopic(ctx, s.admin, s.topic)
 	if values == nil {
 		return verdicts
@@ -131,42 +132,42 @@ func (s *Share) Probe(ctx context.Context) []redrive.Verdict {
 	return append(verdicts, s.begins(ctx), s.limited(ctx), s.renewed())
 }
 
-func (s *Share) begins(ctx context.Context) redrive.Verdict {
+func (s *Share) begins(ctx context.Context) driver.Finding {
 	where, err := groupSetting(ctx, s.client, s.share, shareReset)
-	v := redrive.Verdict{Level: redrive.LevelOK, Setting: shareReset + " of group " + s.share, Value: where, Promise: "the group begins at the topic's start"}
+	v := driver.Finding{Level: driver.LevelOK, Setting: shareReset + " of group " + s.share, Value: where, Promise: "the group begins at the topic's start"}
 	switch {
 	case err != nil:
-		v.Level, v.Value, v.Promise = redrive.LevelWarn, err.Error(), "it is not known where the group begins"
+		v.Level, v.Value, v.Promise = driver.LevelWarn, err.Error(), "it is not known where the group begins"
 	case where != shareEarliest:
-		v.Level, v.Promise, v.Hint = redrive.LevelWarn, "what was published before the group's first member came is not handled", "set it to earliest, or say create=true in the address"
+		v.Level, v.Promise, v.Hint = driver.LevelWarn, "what was published before the group's first member came is not handled", "set it to earliest, or say create=true in the address"
 	}
 	return v
 }
 
-func (s *Share) limited(ctx context.Context) redrive.Verdict {
-	v := redrive.Verdict{Level: redrive.LevelWarn, Setting: shareLimit, Promise: "a record is ended in silence after as many deliveries without an end, such as those to processes that were killed before they began it",
+func (s *Share) limited(ctx context.Context) driver.Finding {
+	v := driver.Finding{Level: driver.LevelWarn, Setting: shareLimit, Promise: "a record is ended in silence after as many deliveries without an end, such as those to processes that were killed before they began it",
 		Hint: "raise it to 10; the store takes what comes for one of the last times"}
 	var err error
 	if v.Value, err = limitOf(ctx, s.client); err != nil {
 		v.Value = err.Error()
 	} else if number(v.Value) >= 10 {
-		v.Level = redrive.LevelOK // it is the most that brokers take
+		v.Level = driver.LevelOK // it is the most that brokers take
 	}
 	return v
 }
 
-func (s *Share) renewed() redrive.Verdict {
+func (s *Share) renewed() driver.Finding {
 	if s.renews {
-		return redrive.Verdict{Level: redrive.LevelOK, Setting: "renewal of locks", Value: "true", Promise: "a record may take as long as it needs"}
+		return driver.Finding{Level: driver.LevelOK, Setting: "renewal of locks", Value: "true", Promise: "a record may take as long as it needs"}
 	}
-	return redrive.Verdict{Level: redrive.LevelWarn, Setting: "renewal of locks", Value: "false", Promise: "a record that takes longer than the group's share.record.lock.duration.ms is handled again", Hint: "use Kafka 4.2 or newer"}
+	return driver.Finding{Level: driver.LevelWarn, Setting: "renewal of locks", Value: "false", Promise: "a record that takes longer than the group's share.record.lock.duration.ms is handled again", Hint: "use Kafka 4.2 or newer"}
 }
 
 // SourceStats tells of this process; how far the group is behind is not asked for.
-func (s *Share) SourceStats(context.Context) (redrive.SourceStats, error) {
+func (s *Share) SourceStats(context.Context) (driver.SourceStats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stats := redrive.SourceStats{Lag: redrive.Unknown, Buffered: int64(len(s.buffer)), Unacked: int64(len(s.hands)), Dead: redrive.Unknown, Reconnects: redrive.Unknown}
+	stats := driver.SourceStats{Lag: driver.Unknown, Buffered: int64(len(s.buffer)), Unacked: int64(len(s.hands)), Dead: driver.Unknown, Reconnects: driver.Unknown}
 	now := time.Now()
 	for _, it := range s.hands {
 		stats.OldestUnacked = max(stats.OldestUnacked, now.Sub(it.since))

@@ -10,7 +10,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Settle implements redrive.Source. All acknowledgements of one call are sent at once, and
+// Settle implements driver.Source. All acknowledgements of one call are sent at once, and
 // it returns when the brokers have answered them.
 func (s *Share) Settle(ctx context.Context, batch []redrive.Settlement) []error {
 	errs := make([]error, len(batch))

@@ -14,6 +14,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/kafkatest"
 )
@@ -99,7 +101,7 @@ func openAny(ctx context.Context, address string) (backendtest.SourceSink, error
 func claimed(t testing.TB, s *Share, n int) (ds []redrive.Delivery) {
 	t.Helper()
 	brokertest.Until(t, "the records come", func() bool {
-		more, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: brokertest.Queue, Max: n - len(ds), Lease: time.Minute})
+		more, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: brokertest.Queue, Max: n - len(ds), Lease: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,12 +227,12 @@ func lastDeliveries(t *testing.T, c *cluster) {
 	handled := make(chan redrive.Delivery, 1)
 	stop := brokertest.Consume(t, store, 0, func(_ context.Context, d *redrive.Delivery) error {
 		counts, err := store.Counts(t.Context(), brokertest.Queue)
-		if err != nil || counts[0].Leased != 1 || counts[0].Books.Parked != 1 {
+		if err != nil || counts[0].Leased != 1 || counts[0].Ledger.Parked != 1 {
 			t.Errorf("while it is handled the store has %+v, %v", counts, err)
 		}
 		handled <- *d
 		return nil
-	}, redrive.QueueOptions{Sources: []redrive.Source{s}})
+	}, engine.QueueOptions{Sources: []driver.Source{s}})
 	if d := <-handled; d.ID != "m0" || !d.Suspect || string(d.Body) != `{"n":0}` {
 		t.Errorf("%+v", d)
 	}
@@ -243,17 +245,17 @@ func lastDeliveries(t *testing.T, c *cluster) {
 
 func shareProbe(t *testing.T, c *cluster) {
 	address := c.shared(t, 1)
-	levels := func(address string) map[string]redrive.Level {
-		of := map[string]redrive.Level{}
+	levels := func(address string) map[string]driver.Level {
+		of := map[string]driver.Level{}
 		for _, v := range join(t, address).Probe(t.Context()) {
 			of[strings.Fields(v.Setting)[0]] = v.Level
 		}
 		return of
 	}
-	if of := levels(address); of[shareReset] != redrive.LevelOK || of[shareLimit] != redrive.LevelOK || of["renewal"] != redrive.LevelOK {
+	if of := levels(address); of[shareReset] != driver.LevelOK || of[shareLimit] != driver.LevelOK || of["renewal"] != driver.LevelOK {
 		t.Errorf("of a group that begins at the start: %v", of)
 	}
-	if of := levels(strings.Replace(address, "create=true&share=", "share=late-", 1)); of[shareReset] != redrive.LevelWarn {
+	if of := levels(strings.Replace(address, "create=true&share=", "share=late-", 1)); of[shareReset] != driver.LevelWarn {
 		t.Errorf("of a group that begins at the end: %v", of)
 	}
 }

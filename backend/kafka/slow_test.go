@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
 )
 
@@ -157,7 +158,7 @@ func fullWindow(t *testing.T, c *cluster) {
 	}
 	produce(0, inFlight+behind)
 	first := claimN(t, s, inFlight)
-	if ds, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: s.o.Queue, Max: 1, Lease: time.Minute}); len(ds) != 0 || err != nil {
+	if ds, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: s.o.Queue, Max: 1, Lease: time.Minute}); len(ds) != 0 || err != nil {
 		t.Fatalf("a full window hands out %d, %v", len(ds), err)
 	}
 	produce(1, others)

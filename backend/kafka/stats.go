@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // endsKept is how long the ends of topics are taken for current.
@@ -24,8 +25,8 @@ type ends struct {
 // SourceStats tells of the partitions that are ours. Lag is what Kafka's own tools call
 // so, the ends less the marks; it and Dead count offsets, of which the ends of transactions
 // take one each. They are at most five seconds old.
-func (s *Source) SourceStats(ctx context.Context) (redrive.SourceStats, error) {
-	stats := redrive.SourceStats{Dead: redrive.Unknown, Reconnects: redrive.Unknown}
+func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
+	stats := driver.SourceStats{Dead: driver.Unknown, Reconnects: driver.Unknown}
 	s.ends.mu.Lock()
 	defer s.ends.mu.Unlock()
 	if time.Since(s.ends.at) > endsKept {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/kafkatest"
 )
@@ -56,7 +58,7 @@ func rebalanceStorm(t *testing.T, c *cluster, balancer kgo.GroupBalancer, n, cha
 	var stops []func()
 	join := func() {
 		s := connect(t, address, Options{Queue: "sms", Drain: time.Second, Client: balanced})
-		stop := brokertest.Consume(t, store, 0, handler, redrive.QueueOptions{Sources: []redrive.Source{s}, Concurrency: 8})
+		stop := brokertest.Consume(t, store, 0, handler, engine.QueueOptions{Sources: []driver.Source{s}, Concurrency: 8})
 		stops = append(stops, func() { stop(); _ = s.Close() })
 	}
 	join()

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Apply implements redrive.Store.
-func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
+// Apply implements driver.Store.
+func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	if err := checkRecords(b.Records); err != nil {
 		return nil, err
 	}
@@ -39,7 +40,7 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 }
 
 // put takes an entry in as it is.
-func (s *Store) put(e *redrive.Entry, how redrive.Entered, now int64) error {
+func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
 	if err := checkEntry(e); err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func (s *Store) put(e *redrive.Entry, how redrive.Entered, now int64) error {
 	chosen := e.ID != ""
 	hash := redrive.BodyHash(&e.Message)
 	if chosen {
-		if how == redrive.EnteredImported {
+		if how == driver.EnteredImported {
 			q.forgetArchived(e.ID)
 		}
 		if err := q.collision(&e.Message, hash, now); err != nil {
@@ -124,7 +125,7 @@ func checkEntry(e *redrive.Entry) error {
 
 // deleteRange ends the waiting messages of a key up to an id as done. An id that is
 // not there any more names nothing: it was deleted before.
-func (s *Store) deleteRange(r *redrive.Range, now int64) {
+func (s *Store) deleteRange(r *driver.Range, now int64) {
 	q := s.lookup(r.Queue)
 	if q == nil {
 		return
@@ -135,7 +136,7 @@ func (s *Store) deleteRange(r *redrive.Range, now int64) {
 		return
 	}
 	first := c.head
-	if r.Alone {
+	if r.Single {
 		first = last
 	}
 	for it := first; it != nil; {
@@ -153,16 +154,16 @@ func (s *Store) deleteRange(r *redrive.Range, now int64) {
 }
 
 // checkRecords reports writes that could never be carried out.
-func checkRecords(writes []redrive.RecordWrite) error {
+func checkRecords(writes []driver.RecordWrite) error {
 	for i := range writes {
 		w := &writes[i]
 		var err error
 		switch {
-		case len(w.Value) > redrive.MaxRecordSize:
+		case len(w.Value) > driver.MaxRecordSize:
 			err = fmt.Errorf("%w record of %d bytes", redrive.ErrInvalid, len(w.Value))
 		case w.Space == "" || w.Key == "":
 			err = fmt.Errorf("%w record: it needs a space and a key", redrive.ErrInvalid)
-		case w.Expires < 0 || w.Version < redrive.AnyVersion:
+		case w.Expires < 0 || w.Version < driver.AnyVersion:
 			err = fmt.Errorf("%w record: negative expiry or version", redrive.ErrInvalid)
 		}
 		if err != nil {
@@ -172,12 +173,12 @@ func checkRecords(writes []redrive.RecordWrite) error {
 	return nil
 }
 
-func (s *Store) checkVersions(writes []redrive.RecordWrite, now time.Time) error {
+func (s *Store) checkVersions(writes []driver.RecordWrite, now time.Time) error {
 	s.recordsMu.Lock()
 	defer s.recordsMu.Unlock()
 	for i := range writes {
 		w := &writes[i]
-		if w.Version == redrive.AnyVersion {
+		if w.Version == driver.AnyVersion {
 			continue
 		}
 		r, err := s.record(w.Space, w.Key, now)
@@ -192,13 +193,13 @@ func (s *Store) checkVersions(writes []redrive.RecordWrite, now time.Time) error
 }
 
 // enter counts an entry that was put.
-func enter(b *redrive.Books, how redrive.Entered) {
+func enter(b *driver.Ledger, how driver.Entered) {
 	switch how {
-	case redrive.EnteredParked:
+	case driver.EnteredParked:
 		b.Parked++
-	case redrive.EnteredImported:
+	case driver.EnteredImported:
 		b.Imported++
-	case redrive.EnteredMoved:
+	case driver.EnteredMoved:
 		b.MovedIn++
 	}
 }

@@ -8,22 +8,23 @@ import (
 	"slices"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // backupLine is one line of a backup; one of its fields is set.
 type backupLine struct {
-	Queue  *backupQueue    `json:",omitempty"`
-	Entry  *redrive.Entry  `json:",omitempty"`
-	Record *redrive.Record `json:",omitempty"`
+	Queue  *backupQueue   `json:",omitempty"`
+	Entry  *redrive.Entry `json:",omitempty"`
+	Record *driver.Record `json:",omitempty"`
 }
 
 type backupQueue struct {
 	Name     string
-	Settings redrive.QueueSettings
-	Books    redrive.Books
+	Settings driver.QueueSettings
+	Books    driver.Ledger
 }
 
-// Backup implements redrive.Store: a line of JSON for each queue, each of its entries
+// Backup implements driver.Store: a line of JSON for each queue, each of its entries
 // and each record. It is for looking at; there is nothing that reads it back.
 func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 	lines, err := s.backup(ctx)

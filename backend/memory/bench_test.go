@@ -7,6 +7,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 )
 
 const batch = 64
@@ -30,7 +31,7 @@ func BenchmarkMessage(b *testing.B) {
 				if err := redrive.FirstError(s.Publish(ctx, msgs)); err != nil {
 					b.Fatal(err)
 				}
-				got, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "q", Max: batch, Lease: time.Minute, Instance: "b"})
+				got, err := s.Claim(ctx, driver.ClaimRequest{Queue: "q", Max: batch, Lease: time.Minute, Instance: "b"})
 				if err != nil || len(got) != batch {
 					b.Fatalf("claimed %d: %v", len(got), err)
 				}
@@ -82,12 +83,12 @@ func BenchmarkWake(b *testing.B) {
 	go func() {
 		var since uint64
 		for {
-			events, err := s.Wait(ctx, []redrive.Watch{{Queue: "q", Since: since}})
+			events, err := s.Wait(ctx, []driver.Watch{{Queue: "q", Since: since}})
 			if err != nil {
 				return
 			}
 			since = events[0].Version
-			got, _ := s.Claim(ctx, redrive.ClaimRequest{Queue: "q", Max: 1, Lease: time.Minute})
+			got, _ := s.Claim(ctx, driver.ClaimRequest{Queue: "q", Max: 1, Lease: time.Minute})
 			for i := range got {
 				s.Settle(ctx, []redrive.Settlement{{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}})
 				settled <- struct{}{}
@@ -113,7 +114,7 @@ func blank(delay time.Duration) []redrive.Message {
 func settleAll(b *testing.B, s *memory.Store, o redrive.Outcome) {
 	b.Helper()
 	ctx := context.Background()
-	got, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "q", Max: batch, Lease: time.Minute})
+	got, err := s.Claim(ctx, driver.ClaimRequest{Queue: "q", Max: batch, Lease: time.Minute})
 	if err != nil || len(got) != batch {
 		b.Fatalf("claimed %d: %v", len(got), err)
 	}

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 const minLease = 10 * time.Millisecond
 
-// Claim implements redrive.Source.
-func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+// Claim implements driver.Source.
+func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= redrive.Lanes {
 		return nil, &redrive.Error{
 			Op: "claim", Queue: req.Queue,
@@ -39,7 +40,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 	switch {
 	case req.Dead:
 		l = &q.lanes[laneDead]
-	case req.Alone:
+	case req.Isolated:
 		l = &q.lanes[laneSuspect]
 	}
 	if l.n == 0 {
@@ -62,7 +63,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 }
 
 // filter is a ClaimRequest that can be asked about an item.
-type filter redrive.ClaimRequest
+type filter driver.ClaimRequest
 
 func (f *filter) matches(it *item) bool {
 	return (len(f.Kinds) == 0 || slices.Contains(f.Kinds, it.msg.Kind)) &&
@@ -71,13 +72,13 @@ func (f *filter) matches(it *item) bool {
 }
 
 // claim hands one item out.
-func (q *queue) claim(it *item, req *redrive.ClaimRequest, now int64, d *redrive.Delivery) {
+func (q *queue) claim(it *item, req *driver.ClaimRequest, now int64, d *redrive.Delivery) {
 	lane := it.lane
 	q.lease(it, later(now, req.Lease))
 	it.token++
 	it.attempts++
 	it.instance = req.Instance
-	it.alone, it.held = req.Alone, true
+	it.alone, it.held = req.Isolated, true
 	d.Message = it.msg
 	d.Lane = lane
 	d.Attempt, d.Failures, d.Crashes, d.Suspect = it.attempts, it.failures, it.crashes, it.suspect
@@ -90,7 +91,7 @@ func (q *queue) claim(it *item, req *redrive.ClaimRequest, now int64, d *redrive
 
 // claimExpired hands out what is no longer worth delivering: by its own expiry, then
 // by age.
-func (q *queue) claimExpired(req *redrive.ClaimRequest, now int64) []redrive.Delivery {
+func (q *queue) claimExpired(req *driver.ClaimRequest, now int64) []redrive.Delivery {
 	f := (*filter)(req)
 	var found, passed []*item
 	for len(found) < req.Max && q.expiries.first() <= now {

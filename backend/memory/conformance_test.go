@@ -8,14 +8,15 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 )
 
 // TestConformance runs each case in a bubble of virtual time. The store plays the
 // server that outlives its clients: a crash ends the leases, and no more.
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Factory{
-		Open: func(testing.TB) redrive.Store { return memory.New() },
-		Crash: func(_ testing.TB, s redrive.Store) redrive.Store {
+		Open: func(testing.TB) driver.Store { return memory.New() },
+		Crash: func(_ testing.TB, s driver.Store) driver.Store {
 			for _, instance := range backendtest.Instances {
 				s.(*memory.Store).Crash(instance)
 			}
@@ -29,7 +30,7 @@ func TestConformance(t *testing.T) {
 // TestSourceConformance shows only the source and sink of a store to the suite.
 func TestSourceConformance(t *testing.T) {
 	type sourceSink struct {
-		redrive.Source
+		driver.Source
 		redrive.Sink
 	}
 	backendtest.RunSource(t, backendtest.SourceFactory{

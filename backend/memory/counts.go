@@ -6,11 +6,12 @@ import (
 	"slices"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Counts implements redrive.Store. Without names it covers every queue that was
+// Counts implements driver.Store. Without names it covers every queue that was
 // published to or configured, by name.
-func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts, error) {
+func (s *Store) Counts(ctx context.Context, queues ...string) ([]driver.Counts, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -19,9 +20,9 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts,
 		queues = s.names()
 	}
 	now := s.now()
-	counts := make([]redrive.Counts, len(queues))
+	counts := make([]driver.Counts, len(queues))
 	for i, name := range queues {
-		counts[i] = redrive.Counts{Queue: name}
+		counts[i] = driver.Counts{Queue: name}
 		if q := s.lookup(name); q != nil {
 			q.mu.Lock()
 			counts[i] = q.counts(now)
@@ -48,13 +49,13 @@ func (s *Store) names() []string {
 	return names
 }
 
-func (q *queue) counts(now int64) redrive.Counts {
+func (q *queue) counts(now int64) driver.Counts {
 	q.refresh(now)
 	suspects := &q.lanes[laneSuspect]
-	c := redrive.Counts{
+	c := driver.Counts{
 		Queue: q.name, Waiting: q.byLane, Leased: q.leased, Blocked: q.blocked,
 		Suspects: int64(suspects.n + len(suspects.later.entries)),
-		Bytes:    q.bytes, Books: q.books, Dead: make(map[redrive.Reason]int64),
+		Bytes:    q.bytes, Ledger: q.books, Dead: make(map[redrive.Reason]int64),
 	}
 	for i := range laneDead {
 		l := &q.lanes[i]
@@ -71,8 +72,8 @@ func (q *queue) counts(now int64) redrive.Counts {
 	if len(q.deaths.entries) > 0 {
 		c.OldestDead = moment(q.deaths.first())
 	}
-	if c.Due > redrive.DueCounted {
-		c.Due, c.DueMore = redrive.DueCounted, true
+	if c.Due > driver.DueCounted {
+		c.Due, c.DueMore = driver.DueCounted, true
 	}
 	for r, n := range q.byReason {
 		if n > 0 {

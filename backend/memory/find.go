@@ -12,7 +12,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Get implements redrive.Store.
+// Get implements driver.Store.
 func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 	return entries, nil
 }
 
-// Recall implements redrive.Store.
+// Recall implements driver.Store.
 func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (q *queue) scan(query *redrive.Query, at cursor, now int64, visit func(*que
 	return true
 }
 
-// Find implements redrive.Store. The order is by queue, the waiting before the dead,
+// Find implements driver.Store. The order is by queue, the waiting before the dead,
 // each in the order in which they came to be that.
 func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, error) {
 	if err := s.enter(ctx); err != nil {
@@ -241,7 +241,7 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, er
 	return page, err
 }
 
-// Groups implements redrive.Store. It always counts all.
+// Groups implements driver.Store. It always counts all.
 func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Group, bool, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, false, err

@@ -19,11 +19,12 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-var _ redrive.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
-// Store is a redrive.Store in memory. It has no goroutine of its own. All methods
+// Store is a driver.Store in memory. It has no goroutine of its own. All methods
 // are safe for concurrent use.
 type Store struct {
 	clock func() time.Time
@@ -67,26 +68,26 @@ func New(opts ...Option) *Store {
 	return s
 }
 
-// Caps implements redrive.Source.
-func (s *Store) Caps() redrive.Caps {
-	return redrive.Caps{
-		Name: "memory", MaxDelay: redrive.Never,
+// Caps implements driver.Source.
+func (s *Store) Caps() driver.Caps {
+	return driver.Caps{
+		Name: "memory", MaxDelay: driver.Never,
 		DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true, Fenced: true, Filters: true,
 		MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
-		Identity: redrive.IdentityMessage, Transfer: redrive.TransferTransaction,
+		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }
 
-// Probe implements redrive.Source.
-func (s *Store) Probe(context.Context) []redrive.Verdict {
-	return []redrive.Verdict{{
-		Level: redrive.LevelWarn, Setting: "durability", Value: "none",
+// Probe implements driver.Source.
+func (s *Store) Probe(context.Context) []driver.Finding {
+	return []driver.Finding{{
+		Level: driver.LevelWarn, Setting: "durability", Value: "none",
 		Promise: "everything is gone when the process ends",
 		Hint:    "use it for tests only",
 	}}
 }
 
-// Now implements redrive.Store.
+// Now implements driver.Store.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.enter(ctx); err != nil {
 		return time.Time{}, err
@@ -95,8 +96,8 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return s.clock(), nil
 }
 
-// Configure implements redrive.Store.
-func (s *Store) Configure(ctx context.Context, name string, settings redrive.QueueSettings) error {
+// Configure implements driver.Store.
+func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
 	if err := redrive.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}
@@ -123,7 +124,7 @@ func (s *Store) Crash(instance string) {
 	}
 }
 
-// Close implements redrive.Source. It ends every Wait; all later calls fail with
+// Close implements driver.Source. It ends every Wait; all later calls fail with
 // redrive.ErrClosed.
 func (s *Store) Close() error {
 	s.step.Lock()

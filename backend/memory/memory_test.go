@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestWaitNeedsNoWakeUpForDelays(t *testing.T) {
@@ -17,13 +18,13 @@ func TestWaitNeedsNoWakeUpForDelays(t *testing.T) {
 		if err := redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "q", Delay: time.Hour}})); err != nil {
 			t.Fatal(err)
 		}
-		events, err := s.Wait(ctx, []redrive.Watch{{Queue: "q"}})
+		events, err := s.Wait(ctx, []driver.Watch{{Queue: "q"}})
 		if err != nil || len(events) != 1 || events[0].NextDueIn != time.Hour || events[0].Lanes != 0 {
 			t.Fatalf("got %+v, %v", events, err)
 		}
 		done := make(chan error)
 		go func() {
-			_, err := s.Wait(ctx, []redrive.Watch{{Queue: "q", Since: events[0].Version}})
+			_, err := s.Wait(ctx, []driver.Watch{{Queue: "q", Since: events[0].Version}})
 			done <- err
 		}()
 		time.Sleep(2 * time.Hour) // of the bubble's clock
@@ -32,14 +33,14 @@ func TestWaitNeedsNoWakeUpForDelays(t *testing.T) {
 			t.Fatalf("Wait returned %v although nothing was done", err)
 		default:
 		}
-		if got, _ := s.Claim(ctx, redrive.ClaimRequest{Queue: "q", Max: 1, Lease: time.Second}); len(got) != 1 {
+		if got, _ := s.Claim(ctx, driver.ClaimRequest{Queue: "q", Max: 1, Lease: time.Second}); len(got) != 1 {
 			t.Fatalf("claimed %d", len(got))
 		}
 		if err := <-done; err != nil { // the lease's end is earlier than what was known
 			t.Fatal(err)
 		}
 		go func() {
-			_, err := s.Wait(ctx, []redrive.Watch{{Queue: "other", Since: 1}})
+			_, err := s.Wait(ctx, []driver.Watch{{Queue: "other", Since: 1}})
 			done <- err
 		}()
 		synctest.Wait()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Lanes beyond those of the vocabulary.
@@ -24,7 +25,7 @@ type queue struct {
 
 	mu       sync.Mutex
 	known    bool // it was published to or configured, not only watched
-	settings redrive.QueueSettings
+	settings driver.QueueSettings
 	seq      uint64
 	byID     map[string]*item
 	waiting  order
@@ -45,7 +46,7 @@ type queue struct {
 	blocked  int64
 	byReason [redrive.ReasonManual + 1]int64
 	bytes    int64
-	books    redrive.Books
+	books    driver.Ledger
 }
 
 func newQueue(s *Store, name string) *queue {

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // space holds the records of one space, with their keys in order.
 type space struct {
 	keys    []string
-	records map[string]redrive.Record
+	records map[string]driver.Record
 }
 
-func (p *space) set(r redrive.Record) {
+func (p *space) set(r driver.Record) {
 	if i, found := slices.BinarySearch(p.keys, r.Key); !found {
 		p.keys = slices.Insert(p.keys, i, r.Key)
 	}
@@ -30,29 +31,29 @@ func (p *space) remove(key string) {
 }
 
 // expired reports that a record is not there any more.
-func expired(r *redrive.Record, now time.Time) bool {
+func expired(r *driver.Record, now time.Time) bool {
 	return !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt)
 }
 
 // record returns a record under the records' lock.
-func (s *Store) record(name, key string, now time.Time) (redrive.Record, error) {
+func (s *Store) record(name, key string, now time.Time) (driver.Record, error) {
 	if p := s.spaces[name]; p != nil {
 		if r, ok := p.records[key]; ok && !expired(&r, now) {
 			return r, nil
 		}
 	}
-	return redrive.Record{}, redrive.ErrNotFound
+	return driver.Record{}, redrive.ErrNotFound
 }
 
 // writeRecords carries writes out whose versions were checked in the same step.
-func (s *Store) writeRecords(writes []redrive.RecordWrite, now time.Time) {
+func (s *Store) writeRecords(writes []driver.RecordWrite, now time.Time) {
 	s.recordsMu.Lock()
 	defer s.recordsMu.Unlock()
 	for i := range writes {
 		w := &writes[i]
 		p := s.spaces[w.Space]
 		if p == nil {
-			p = &space{records: make(map[string]redrive.Record)}
+			p = &space{records: make(map[string]driver.Record)}
 			s.spaces[w.Space] = p
 		}
 		if w.Value == nil {
@@ -60,7 +61,7 @@ func (s *Store) writeRecords(writes []redrive.RecordWrite, now time.Time) {
 			continue
 		}
 		s.recordVersion++ // one for all records: so it rises also across a deletion
-		r := redrive.Record{Space: w.Space, Key: w.Key, Value: bytes.Clone(w.Value), Version: s.recordVersion}
+		r := driver.Record{Space: w.Space, Key: w.Key, Value: bytes.Clone(w.Value), Version: s.recordVersion}
 		if w.Expires > 0 {
 			r.ExpiresAt = now.Add(w.Expires)
 		}
@@ -68,10 +69,10 @@ func (s *Store) writeRecords(writes []redrive.RecordWrite, now time.Time) {
 	}
 }
 
-// GetRecord implements redrive.Store.
-func (s *Store) GetRecord(ctx context.Context, space, key string) (redrive.Record, error) {
+// GetRecord implements driver.Store.
+func (s *Store) GetRecord(ctx context.Context, space, key string) (driver.Record, error) {
 	if err := s.enter(ctx); err != nil {
-		return redrive.Record{}, err
+		return driver.Record{}, err
 	}
 	defer s.step.RUnlock()
 	s.recordsMu.Lock()
@@ -81,8 +82,8 @@ func (s *Store) GetRecord(ctx context.Context, space, key string) (redrive.Recor
 	return r, err
 }
 
-// ListRecords implements redrive.Store.
-func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]redrive.Record, error) {
+// ListRecords implements driver.Store.
+func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]driver.Record, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func (s *Store) ListRecords(ctx context.Context, space, after string, limit int)
 		i++
 	}
 	now := s.clock()
-	var list []redrive.Record
+	var list []driver.Record
 	for ; i < len(p.keys) && len(list) < limit; i++ {
 		if r := p.records[p.keys[i]]; !expired(&r, now) {
 			r.Value = bytes.Clone(r.Value)

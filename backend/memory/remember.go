@@ -2,6 +2,7 @@ package memory
 
 import (
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // remembered is the memory of an id that the caller chose. It lasts as long as the
@@ -32,7 +33,7 @@ func (r *remembered) expired(now int64) bool { return r.ended && now-r.at >= r.k
 func (q *queue) remember(it *item, hash uint64, now int64) {
 	keep := q.settings.Remember
 	if keep <= 0 {
-		keep = redrive.DefaultRemember
+		keep = driver.DefaultRemember
 	}
 	it.memory = &remembered{id: it.msg.ID, hash: hash, at: now, keep: int64(keep)}
 	if q.remembered == nil {

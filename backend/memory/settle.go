@@ -8,7 +8,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Settle implements redrive.Source.
+// Settle implements driver.Source.
 func (s *Store) Settle(ctx context.Context, list []redrive.Settlement) []error {
 	if slices.ContainsFunc(list, func(t redrive.Settlement) bool { return len(t.Emit) > 0 }) {
 		return s.settleAlone(ctx, list)
@@ -204,7 +204,7 @@ func (it *item) record(f *redrive.Failure, counted bool) {
 	it.history.Record(f, counted)
 }
 
-// Extend implements redrive.Source.
+// Extend implements driver.Source.
 func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	if err := s.enter(ctx); err != nil {
 		return failAll(len(receipts), err)

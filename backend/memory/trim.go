@@ -4,18 +4,19 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Trim implements redrive.Store.
-func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redrive.Trimmed, error) {
+// Trim implements driver.Store.
+func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver.Trimmed, error) {
 	if err := s.enterAlone(ctx); err != nil {
-		return redrive.Trimmed{}, err
+		return driver.Trimmed{}, err
 	}
 	defer s.step.Unlock()
 	if limit <= 0 {
 		limit = redrive.MaxPage
 	}
-	var t redrive.Trimmed
+	var t driver.Trimmed
 	clock := s.clock()
 	names := []string{r.Queue}
 	if r.Queue == "" {
@@ -38,7 +39,7 @@ func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redri
 
 // trimDead removes dead letters that are too old or too many, oldest first. A leased
 // one stays.
-func (q *queue) trimDead(r *redrive.Retention, limit int, now int64) int {
+func (q *queue) trimDead(r *driver.Retention, limit int, now int64) int {
 	q.refresh(now)
 	excess := 0
 	if r.DeadKeep > 0 {

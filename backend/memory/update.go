@@ -6,7 +6,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Update implements redrive.Store.
+// Update implements driver.Store.
 func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

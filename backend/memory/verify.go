@@ -5,10 +5,11 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Verify implements redrive.Store. It looks at every item while nothing else happens.
-func (s *Store) Verify(ctx context.Context, queues ...string) ([]redrive.Audit, error) {
+// Verify implements driver.Store. It looks at every item while nothing else happens.
+func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, error) {
 	if err := s.enterAlone(ctx); err != nil {
 		return nil, err
 	}
@@ -17,9 +18,9 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]redrive.Audit, 
 		queues = s.names()
 	}
 	now := s.now()
-	audits := make([]redrive.Audit, len(queues))
+	audits := make([]driver.Audit, len(queues))
 	for i, name := range queues {
-		audits[i] = redrive.Audit{Queue: name}
+		audits[i] = driver.Audit{Queue: name}
 		if q := s.lookup(name); q != nil {
 			audits[i] = q.verify(now)
 		}
@@ -27,8 +28,8 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]redrive.Audit, 
 	return audits, nil
 }
 
-func (q *queue) verify(now int64) redrive.Audit {
-	a := redrive.Audit{Queue: q.name, Books: q.books}
+func (q *queue) verify(now int64) driver.Audit {
+	a := driver.Audit{Queue: q.name, Ledger: q.books}
 	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
 	counted := q.counts(now)
 	var byLane [redrive.Lanes]int64

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Wait implements redrive.Source. What only time brings does not end it: the event's
+// Wait implements driver.Source. What only time brings does not end it: the event's
 // NextDueIn says when to look again.
-func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+func (s *Store) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	for {
 		woken := s.register()
 		events, err := s.look(ctx, watches)
@@ -31,12 +32,12 @@ func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Ev
 }
 
 // look returns an event for each watch whose queue changed.
-func (s *Store) look(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+func (s *Store) look(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.step.RUnlock()
-	var events []redrive.Event
+	var events []driver.Event
 	now := int64(0)
 	for i := range watches {
 		q := s.queue(watches[i].Queue)
@@ -51,11 +52,11 @@ func (s *Store) look(ctx context.Context, watches []redrive.Watch) ([]redrive.Ev
 	return events, nil
 }
 
-func (q *queue) event(now int64) redrive.Event {
+func (q *queue) event(now int64) driver.Event {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.refresh(now)
-	e := redrive.Event{Queue: q.name, Version: q.version.Load(), NextDueIn: redrive.Never, Suspects: q.lanes[laneSuspect].n > 0}
+	e := driver.Event{Queue: q.name, Version: q.version.Load(), NextDueIn: driver.Never, Suspects: q.lanes[laneSuspect].n > 0}
 	if next := q.nextDue(); next < never {
 		e.NextDueIn = time.Duration(max(next-now, 0))
 	}

@@ -5,11 +5,12 @@ import (
 	"errors"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Apply implements redrive.Store.
-func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
+// Apply implements driver.Store.
+func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}

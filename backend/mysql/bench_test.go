@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Each benchmark stands beside what plain SQL does on the same server, so that their
@@ -138,7 +139,7 @@ func BenchmarkDrain(b *testing.B) {
 				}
 				b.StartTimer()
 				drain(workers, n, func() int {
-					got, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "a", Max: batch, Lease: time.Minute, Instance: "x"})
+					got, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "a", Max: batch, Lease: time.Minute, Instance: "x"})
 					noErr(b, err)
 					list := make([]redrive.Settlement, len(got))
 					for i := range got {
@@ -271,7 +272,7 @@ func BenchmarkClaimDeep(b *testing.B) {
 		fillTables(b, s, size, size)
 		b.Run(fmt.Sprintf("waiting=%d", size), func(b *testing.B) {
 			for range b.N {
-				got, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
+				got, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
 				noErr(b, err)
 				if len(got) != 50 {
 					b.Fatalf("claimed %d", len(got))

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Claim implements redrive.Source. It is one short transaction.
-func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+// Claim implements driver.Source. It is one short transaction.
+func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	if err := sqlstore.CheckClaim(&req); err != nil {
 		return nil, err
 	}
@@ -29,7 +30,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 		err = c.run(ctx, "claim_dead", c.pickDead)
 	case req.Expired:
 		err = c.run(ctx, "claim_expired", c.pickExpired)
-	case req.Alone:
+	case req.Isolated:
 		err = c.run(ctx, "claim_alone", c.pickAlone)
 	default:
 		err = c.run(ctx, "claim", c.pickLane)
@@ -44,7 +45,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 }
 
 // claimFilter is the condition of kinds and ids.
-func claimFilter(req *redrive.ClaimRequest) (sql string, args []any) {
+func claimFilter(req *driver.ClaimRequest) (sql string, args []any) {
 	for _, f := range []struct {
 		format string
 		list   []string
@@ -62,7 +63,7 @@ func claimFilter(req *redrive.ClaimRequest) (sql string, args []any) {
 // claiming is one call of Claim.
 type claiming struct {
 	store      *Store
-	req        *redrive.ClaimRequest
+	req        *driver.ClaimRequest
 	filter     string
 	filterArgs []any
 	rows       []claimed
@@ -136,7 +137,7 @@ const floorPatience = 4
 func (s *Store) firstDue(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, floorPatience*s.timeout)
 	defer cancel()
-	filter, args := claimFilter(&redrive.ClaimRequest{Kinds: p.Kinds, ExceptKinds: p.ExceptKinds})
+	filter, args := claimFilter(&driver.ClaimRequest{Kinds: p.Kinds, ExceptKinds: p.ExceptKinds})
 	var clock, due int64
 	err = s.read(ctx, "first_due", func() { due = 0 }, step{sql: s.sql.get("now"), scan: scanInto(&clock)},
 		step{sql: s.sql.with("first_due", ":filter", filter), args: append([]any{[]byte(p.Queue), p.Class}, args...), scan: scanInto(&due)})
@@ -199,7 +200,7 @@ func (c *claiming) take(ctx context.Context, tx db) error {
 	}
 	slices.Sort(seqs)
 	for _, list := range chunks(seqs) {
-		steps = append(steps, step{sql: c.store.sql.with("take", ":seqs", numbers(list)), args: []any{due, nonce, c.req.Alone, []byte(c.instance())}})
+		steps = append(steps, step{sql: c.store.sql.with("take", ":seqs", numbers(list)), args: []any{due, nonce, c.req.Isolated, []byte(c.instance())}})
 	}
 	return tx.run(ctx, steps...)
 }

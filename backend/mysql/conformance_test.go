@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/driver"
 )
 
 // onMovedClock lets a store go by the server's clock moved by what stands in a table.
@@ -21,18 +21,18 @@ func onMovedClock(s *Store) {
 func TestConformance(t *testing.T) {
 	serve(t, "CREATE TABLE moved (us BIGINT NOT NULL); INSERT INTO moved VALUES (0)")
 	clock := dial(t)
-	again := func(t testing.TB, s redrive.Store) *Store { return connect(t, s.(*Store), onMovedClock) }
+	again := func(t testing.TB, s driver.Store) *Store { return connect(t, s.(*Store), onMovedClock) }
 	backendtest.Run(t, backendtest.Factory{
-		Open:    func(t testing.TB) redrive.Store { return open(t, onMovedClock) },
-		Connect: func(t testing.TB, s redrive.Store) redrive.Store { return again(t, s) },
-		Contents: func(t testing.TB, s redrive.Store) map[string]string {
+		Open:    func(t testing.TB) driver.Store { return open(t, onMovedClock) },
+		Connect: func(t testing.TB, s driver.Store) driver.Store { return again(t, s) },
+		Contents: func(t testing.TB, s driver.Store) map[string]string {
 			return contents(t, clock, s.(*Store).sql.prefix)
 		},
-		Reopen: func(t testing.TB, s redrive.Store) redrive.Store {
+		Reopen: func(t testing.TB, s driver.Store) driver.Store {
 			noErr(t, s.Close())
 			return again(t, s)
 		},
-		Crash: func(t testing.TB, s redrive.Store) redrive.Store { return crash(t, s.(*Store), onMovedClock) },
+		Crash: func(t testing.TB, s driver.Store) driver.Store { return crash(t, s.(*Store), onMovedClock) },
 		Advance: func(d time.Duration) {
 			if _, err := clock.ExecContext(context.Background(), fmt.Sprintf("UPDATE moved SET us = us + %d", d.Microseconds())); err != nil {
 				panic(err)

@@ -6,28 +6,29 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // countTogether is how many pairs of queue and class are counted together.
 const countTogether = 100
 
-// Counts implements redrive.Store. What waits and what is dead stands in the books;
+// Counts implements driver.Store. What waits and what is dead stands in the books;
 // leased, blocked, suspect and due messages are counted in the index, all in one
 // snapshot.
-func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, error) {
+func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
 	var c counter
 	err := s.inSnapshot(ctx, "counts", func(tx db) error {
-		c = counter{db: tx, sql: s.sql, of: make(map[string]*redrive.Counts)}
+		c = counter{db: tx, sql: s.sql, of: make(map[string]*driver.Counts)}
 		return c.run(ctx, names)
 	})
 	if err != nil {
 		return nil, fault("counts", err)
 	}
-	list := make([]redrive.Counts, len(c.order))
+	list := make([]driver.Counts, len(c.order))
 	for i, name := range c.order {
 		list[i] = *c.of[name]
 	}
@@ -38,14 +39,14 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, 
 type counter struct {
 	db    db
 	sql   *statements
-	of    map[string]*redrive.Counts
+	of    map[string]*driver.Counts
 	order []string
 	now   int64
 }
 
-func (c *counter) queue(name string) *redrive.Counts {
+func (c *counter) queue(name string) *driver.Counts {
 	if c.of[name] == nil {
-		c.of[name] = &redrive.Counts{Queue: name, Dead: make(map[redrive.Reason]int64)}
+		c.of[name] = &driver.Counts{Queue: name, Dead: make(map[redrive.Reason]int64)}
 		c.order = append(c.order, name)
 	}
 	return c.of[name]
@@ -96,7 +97,7 @@ func (c *counter) run(ctx context.Context, names []string) error {
 			case q.OldestSuspect.IsZero() || at.Before(q.OldestSuspect): // named so, or a lease that ran out
 				q.OldestSuspect = at
 			}
-			steps[i] = step{sql: c.sql.get("count_due"), args: []any{[]byte(p.queue), p.class, redrive.DueCounted + 1}, scan: func(r row) error {
+			steps[i] = step{sql: c.sql.get("count_due"), args: []any{[]byte(p.queue), p.class, driver.DueCounted + 1}, scan: func(r row) error {
 				var n int64
 				err := r.Scan(&n)
 				q.Due += n
@@ -108,8 +109,8 @@ func (c *counter) run(ctx context.Context, names []string) error {
 		}
 	}
 	for _, q := range c.of {
-		if q.Due > redrive.DueCounted {
-			q.Due, q.DueMore = redrive.DueCounted, true
+		if q.Due > driver.DueCounted {
+			q.Due, q.DueMore = driver.DueCounted, true
 		}
 	}
 	if len(names) == 0 {
@@ -132,7 +133,7 @@ func (c *counter) scanBooks(r row) error {
 			q.Dead[reason] = n
 		}
 	}
-	q.Books = b.Ledger()
+	q.Ledger = b.Ledger()
 	return err
 }
 
@@ -182,8 +183,8 @@ func scanNames(names *[]string) func(row) error {
 	}
 }
 
-// Configure implements redrive.Store.
-func (s *Store) Configure(ctx context.Context, name string, settings redrive.QueueSettings) error {
+// Configure implements driver.Store.
+func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
 	if err := redrive.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}
@@ -194,7 +195,7 @@ func (s *Store) Configure(ctx context.Context, name string, settings redrive.Que
 	defer cancel()
 	remember := settings.Remember
 	if remember <= 0 {
-		remember = redrive.DefaultRemember
+		remember = driver.DefaultRemember
 	}
 	return fault("configure", s.inTx(ctx, "configure", func(tx db) error {
 		return tx.run(ctx, step{sql: s.sql.get("configure"), args: []any{[]byte(name), settings.OrderByKey, settings.DeadRelease, sqlstore.Micros(remember)}})

@@ -8,7 +8,7 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Extend implements redrive.Source.
+// Extend implements driver.Source.
 func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	if err := s.ready(ctx); err != nil {
 		return sqlstore.FillErrors(len(receipts), err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
@@ -90,7 +91,7 @@ func TestStatementTimeoutChangesNothing(t *testing.T) {
 			if err := settle(); err == nil || errors.Is(err, redrive.ErrUnknown) {
 				t.Errorf("a settlement that was given up: %v", err)
 			}
-			more, err := slow.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x"})
+			more, err := slow.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x"})
 			if err != nil || len(more) != 0 {
 				t.Errorf("a claim beside a lock: %v, %v", more, err)
 			}
@@ -166,7 +167,7 @@ func TestDeadlocksAreRepeatedInside(t *testing.T) {
 						return
 					}
 				}
-				got, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "a", Max: n / 2, Lease: time.Minute, Instance: "x"})
+				got, err := s.Claim(ctx, driver.ClaimRequest{Queue: "a", Max: n / 2, Lease: time.Minute, Instance: "x"})
 				if err != nil {
 					t.Errorf("claim: %v", err)
 					return
@@ -193,13 +194,13 @@ func TestDeadlocksAreRepeatedInside(t *testing.T) {
 func TestChangesOfOthersAreSeen(t *testing.T) {
 	s := open(t, WithPoll(time.Millisecond, 50*time.Millisecond))
 	other := connect(t, s)
-	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "a"}})
+	events, err := s.Wait(t.Context(), []driver.Watch{{Queue: "a"}})
 	noErr(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	noErr(t, redrive.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 	for {
-		events, err = s.Wait(ctx, []redrive.Watch{{Queue: "a", Since: events[0].Version}})
+		events, err = s.Wait(ctx, []driver.Watch{{Queue: "a", Since: events[0].Version}})
 		noErr(t, err)
 		if events[0].Lanes.Has(redrive.LaneFresh) {
 			return
@@ -221,7 +222,7 @@ func TestNamesAreBytes(t *testing.T) {
 	if len(page.Entries) != 2 {
 		t.Errorf("%d of the key A, want 2", len(page.Entries))
 	}
-	got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "q", Max: 100, Lease: time.Minute, Instance: "x", Kinds: []string{"ü"}})
+	got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Max: 100, Lease: time.Minute, Instance: "x", Kinds: []string{"ü"}})
 	noErr(t, err)
 	if len(got) != len(ids) {
 		t.Errorf("%d of the kind ü, want %d", len(got), len(ids))

@@ -10,7 +10,7 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Find implements redrive.Store. Waiting messages come in the order of their ids, dead
+// Find implements driver.Store. Waiting messages come in the order of their ids, dead
 // letters in that of their death, queue by queue.
 func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
 	page := redrive.Page{Complete: true}

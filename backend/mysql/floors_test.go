@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -64,14 +65,14 @@ func pagesOf(t testing.TB, s *Store, name string, f func(tx db) error) (pages in
 func floored(s *Store) faulttest.Floored {
 	return faulttest.Floored{
 		Store: s, Floors: &s.floors, First: s.firstDue,
-		Pages: func(t testing.TB, req *redrive.ClaimRequest, from time.Time) int64 {
+		Pages: func(t testing.TB, req *driver.ClaimRequest, from time.Time) int64 {
 			c := claiming{store: s, req: req}
 			c.filter, c.filterArgs = claimFilter(req)
 			return pagesOf(t, s, "claim", func(tx db) error {
 				return tx.run(t.Context(), c.step("pick", c.scan, []any{[]byte(req.Queue), int(req.Lane), orWhole(from)}, req.Max))
 			})
 		},
-		Again: func(t testing.TB) redrive.Store { return connect(t, s) },
+		Again: func(t testing.TB) driver.Store { return connect(t, s) },
 	}
 }
 
@@ -100,7 +101,7 @@ func BenchmarkClaimHeldSnapshot(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				began := time.Now()
-				got, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
+				got, err := s.Claim(ctx, driver.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
 				noErr(b, err)
 				took = append(took, time.Since(began))
 				list := make([]redrive.Settlement, len(got))

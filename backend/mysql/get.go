@@ -6,7 +6,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Get implements redrive.Store.
+// Get implements driver.Store.
 func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
 	entries := make([]*redrive.Entry, len(refs))
 	if len(refs) == 0 {
@@ -35,7 +35,7 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 	return entries, nil
 }
 
-// Recall implements redrive.Store.
+// Recall implements driver.Store.
 func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
 	found := make(map[redrive.Ref]*redrive.Remembered, len(refs))
 	var steps []step

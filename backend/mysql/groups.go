@@ -9,7 +9,7 @@ import (
 // exampleMost is how many groups' examples are looked up together.
 const exampleMost = 100
 
-// Groups implements redrive.Store.
+// Groups implements driver.Store.
 func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error) {
 	limit := q.PageLimit()
 	var index, where conditions

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -94,14 +95,14 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := s.fold(t.Context()); err != nil {
 		t.Errorf("fold: %v", err)
 	}
-	if _, err := s.Trim(t.Context(), redrive.Retention{}, 10); err != nil {
+	if _, err := s.Trim(t.Context(), driver.Retention{}, 10); err != nil {
 		t.Errorf("trim: %v", err)
 	}
-	_, err = s.Apply(t.Context(), redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})
+	_, err = s.Apply(t.Context(), driver.Batch{Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})
 	noErr(t, err)
 	faulttest.Audited(t, s)
 	for _, v := range s.Probe(t.Context()) {
-		if v.Level == redrive.LevelRefused {
+		if v.Level == driver.LevelRefused {
 			t.Errorf("%+v", v)
 		}
 	}
@@ -173,7 +174,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}, {Queue: "b"}})))
 		c, err := s.Counts(t.Context())
 		noErr(t, err)
-		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Books.Published != c[0].AllWaiting() {
+		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Ledger.Published != c[0].AllWaiting() {
 			t.Fatalf("the books of a batch are torn: %+v", c)
 		}
 	}
@@ -207,25 +208,25 @@ func TestProbeWarnsOfWhatLosesMessages(t *testing.T) {
 		values    map[string]string
 		isolation string
 		others    []string
-		worst     redrive.Level
+		worst     driver.Level
 	}{
-		{values: values(), worst: redrive.LevelOK},
-		{values: values("innodb_flush_log_at_trx_commit", "2"), worst: redrive.LevelWarn},
-		{values: values("innodb_flush_log_at_trx_commit", "0"), worst: redrive.LevelWarn},
-		{values: values("innodb_doublewrite", "OFF"), worst: redrive.LevelWarn},
-		{values: values("log_bin", "ON"), worst: redrive.LevelWarn},
-		{values: values("log_bin", "ON", "sync_binlog", "1"), worst: redrive.LevelOK},
-		{values: values("max_allowed_packet", "16777216"), worst: redrive.LevelWarn},
-		{values: values(), isolation: "REPEATABLE-READ", worst: redrive.LevelWarn},
-		{values: values(), others: []string{"redrive_message"}, worst: redrive.LevelRefused},
+		{values: values(), worst: driver.LevelOK},
+		{values: values("innodb_flush_log_at_trx_commit", "2"), worst: driver.LevelWarn},
+		{values: values("innodb_flush_log_at_trx_commit", "0"), worst: driver.LevelWarn},
+		{values: values("innodb_doublewrite", "OFF"), worst: driver.LevelWarn},
+		{values: values("log_bin", "ON"), worst: driver.LevelWarn},
+		{values: values("log_bin", "ON", "sync_binlog", "1"), worst: driver.LevelOK},
+		{values: values("max_allowed_packet", "16777216"), worst: driver.LevelWarn},
+		{values: values(), isolation: "REPEATABLE-READ", worst: driver.LevelWarn},
+		{values: values(), others: []string{"redrive_message"}, worst: driver.LevelRefused},
 	} {
 		if tc.isolation == "" {
 			tc.isolation = "READ-COMMITTED"
 		}
-		worst := redrive.LevelOK
+		worst := driver.LevelOK
 		for _, v := range append(durability(tc.values), soundness(tc.values, tc.isolation, tc.others)...) {
 			worst = max(worst, v.Level)
-			if v.Level > redrive.LevelOK && v.Hint == "" {
+			if v.Level > driver.LevelOK && v.Hint == "" {
 				t.Errorf("%+v does not say what to do", v)
 			}
 		}

@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -60,7 +61,7 @@ type Store struct {
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
 
-var _ redrive.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // Open opens the store in the database of a URL, "mysql://user:password@host:3306/database".
 // Its parameters are those of go-sql-driver, socket=/path and pool_max_conns=16, and for
@@ -135,7 +136,7 @@ func openError(err error, hint string) error {
 	return &redrive.Error{Op: "open", Err: fmt.Errorf("store in MySQL: %w", err), Hint: hint}
 }
 
-// Close implements redrive.Source. What was sent is awaited. Leases that are still
+// Close implements driver.Source. What was sent is awaited. Leases that are still
 // held run out.
 func (s *Store) Close() error {
 	if s.over.Swap(true) {
@@ -180,26 +181,26 @@ func (s *Store) observe(statement string, began time.Time, err error) {
 }
 
 // Stats returns the state of the pool of connections, and how statements went.
-func (s *Store) Stats() redrive.StoreStats {
+func (s *Store) Stats() driver.StoreStats {
 	p := s.pool.Stats()
-	return redrive.StoreStats{
-		Pool: redrive.PoolStats{
+	return driver.StoreStats{
+		Pool: driver.PoolStats{
 			Max: p.MaxOpenConnections, Open: p.OpenConnections, InUse: p.InUse, Idle: p.Idle, Waits: p.WaitCount, Waited: p.WaitDuration,
 		},
 		Statements: s.durations.Snapshot(),
 	}
 }
 
-// Caps implements redrive.Source.
-func (s *Store) Caps() redrive.Caps {
-	return redrive.Caps{
-		Name: "mysql", MaxDelay: redrive.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
+// Caps implements driver.Source.
+func (s *Store) Caps() driver.Caps {
+	return driver.Caps{
+		Name: "mysql", MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
 		Fenced: true, Filters: true, MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
-		Identity: redrive.IdentityMessage, Transfer: redrive.TransferTransaction,
+		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }
 
-// Now implements redrive.Store.
+// Now implements driver.Store.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var now int64
 	err := s.read(ctx, "now", nil, step{sql: s.sql.get("now"), scan: scanInto(&now)})

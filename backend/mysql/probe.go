@@ -6,13 +6,14 @@ import (
 	"strconv"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // packetWanted is what the largest body takes on its way.
 const packetWanted = 2*redrive.MaxBodySize + 1<<20
 
-// Probe implements redrive.Source.
-func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
+// Probe implements driver.Source.
+func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	values := make(map[string]string)
 	var others []string
 	err := s.read(ctx, "probe", nil, step{sql: s.sql.get("probe"), scan: func(r row) error {
@@ -22,7 +23,7 @@ func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
 		return err
 	}}, step{sql: s.sql.get("probe_tables"), args: []any{s.sql.prefix, s.sql.prefix}, scan: scanNames(&others)})
 	if err != nil {
-		return []redrive.Verdict{{Level: redrive.LevelRefused, Setting: "store", Value: s.database,
+		return []driver.Finding{{Level: driver.LevelRefused, Setting: "store", Value: s.database,
 			Promise: fmt.Sprintf("it cannot be read: %v", err), Hint: "is the server running, and may this user log in?"}}
 	}
 	var isolation string
@@ -39,26 +40,26 @@ func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
 }
 
 // durability tells what the server's settings promise of what was acknowledged.
-func durability(values map[string]string) []redrive.Verdict {
-	ok := func(name, promise string) redrive.Verdict {
-		return redrive.Verdict{Level: redrive.LevelOK, Setting: name, Value: values[name], Promise: promise}
+func durability(values map[string]string) []driver.Finding {
+	ok := func(name, promise string) driver.Finding {
+		return driver.Finding{Level: driver.LevelOK, Setting: name, Value: values[name], Promise: promise}
 	}
-	list := []redrive.Verdict{ok("version", "the server's version")}
+	list := []driver.Finding{ok("version", "the server's version")}
 	flush := ok("innodb_flush_log_at_trx_commit", "what was acknowledged survives a loss of power, if the disk keeps what it says it has written")
 	switch flush.Value {
 	case "1", "3":
 	case "2":
-		flush.Level, flush.Promise = redrive.LevelWarn, "what was acknowledged in the last second is lost with the power, though not with the server's process"
+		flush.Level, flush.Promise = driver.LevelWarn, "what was acknowledged in the last second is lost with the power, though not with the server's process"
 	default:
-		flush.Level, flush.Promise = redrive.LevelWarn, "what was acknowledged in the last second is lost in a crash of the server"
+		flush.Level, flush.Promise = driver.LevelWarn, "what was acknowledged in the last second is lost in a crash of the server"
 	}
-	if flush.Level != redrive.LevelOK {
+	if flush.Level != driver.LevelOK {
 		flush.Hint = "set innodb_flush_log_at_trx_commit = 1"
 	}
 	list = append(list, flush)
 	pages := ok("innodb_doublewrite", "pages survive a loss of power in the middle of a write")
 	if v := pages.Value; v == "OFF" || v == "DETECT_ONLY" || v == "0" {
-		pages.Level, pages.Promise = redrive.LevelWarn, "a loss of power in the middle of a write may damage pages"
+		pages.Level, pages.Promise = driver.LevelWarn, "a loss of power in the middle of a write may damage pages"
 		pages.Hint = "set innodb_doublewrite = ON, unless the file system writes pages whole"
 	}
 	list = append(list, pages)
@@ -67,29 +68,29 @@ func durability(values map[string]string) []redrive.Verdict {
 	case values["log_bin"] != "ON":
 		binlog.Setting, binlog.Value, binlog.Promise = "log_bin", values["log_bin"], "there are no replicas to fail over to"
 	case binlog.Value != "1":
-		binlog.Level, binlog.Promise = redrive.LevelWarn, "after a crash of the machine, replicas may miss what was acknowledged"
+		binlog.Level, binlog.Promise = driver.LevelWarn, "after a crash of the machine, replicas may miss what was acknowledged"
 		binlog.Hint = "set sync_binlog = 1"
 	}
 	return append(list, binlog)
 }
 
 // soundness tells whether the store can work as it is meant to.
-func soundness(values map[string]string, isolation string, others []string) []redrive.Verdict {
-	engine := redrive.Verdict{Level: redrive.LevelOK, Setting: "engine", Value: "InnoDB", Promise: "changes are transactions"}
+func soundness(values map[string]string, isolation string, others []string) []driver.Finding {
+	engine := driver.Finding{Level: driver.LevelOK, Setting: "engine", Value: "InnoDB", Promise: "changes are transactions"}
 	if len(others) > 0 {
-		engine.Level, engine.Value, engine.Promise = redrive.LevelRefused, others[0], "a table that is not kept by InnoDB loses messages"
+		engine.Level, engine.Value, engine.Promise = driver.LevelRefused, others[0], "a table that is not kept by InnoDB loses messages"
 		engine.Hint = "ALTER TABLE " + others[0] + " ENGINE = InnoDB"
 	}
-	level := redrive.Verdict{Level: redrive.LevelOK, Setting: "isolation", Value: isolation, Promise: "concurrent claims do not disturb one another"}
+	level := driver.Finding{Level: driver.LevelOK, Setting: "isolation", Value: isolation, Promise: "concurrent claims do not disturb one another"}
 	if isolation != "READ-COMMITTED" {
-		level.Level, level.Promise = redrive.LevelWarn, "claims lock gaps, so that others must be repeated"
+		level.Level, level.Promise = driver.LevelWarn, "claims lock gaps, so that others must be repeated"
 		level.Hint = "let nothing between us and the server change the session's isolation"
 	}
-	packet := redrive.Verdict{Level: redrive.LevelOK, Setting: "max_allowed_packet", Value: values["max_allowed_packet"], Promise: "the largest bodies pass"}
+	packet := driver.Finding{Level: driver.LevelOK, Setting: "max_allowed_packet", Value: values["max_allowed_packet"], Promise: "the largest bodies pass"}
 	if n, err := strconv.ParseInt(packet.Value, 10, 64); err == nil && n < packetWanted {
-		packet.Level = redrive.LevelWarn
+		packet.Level = driver.LevelWarn
 		packet.Promise = fmt.Sprintf("messages larger than about %d MiB are refused", n>>20)
 		packet.Hint = "set max_allowed_packet = 64M if there are such"
 	}
-	return []redrive.Verdict{engine, level, packet}
+	return []driver.Finding{engine, level, packet}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -16,28 +17,28 @@ const (
 	maxRecord = 1024
 )
 
-func checkRecord(r *redrive.RecordWrite) error {
+func checkRecord(r *driver.RecordWrite) error {
 	bad := func(what string) error {
 		return &redrive.Error{Op: "record", Err: fmt.Errorf("%w record %s/%s: %s", redrive.ErrInvalid, r.Space, r.Key, what)}
 	}
 	switch {
-	case len(r.Value) > redrive.MaxRecordSize:
-		return bad(fmt.Sprintf("%d bytes, at most %d", len(r.Value), redrive.MaxRecordSize))
+	case len(r.Value) > driver.MaxRecordSize:
+		return bad(fmt.Sprintf("%d bytes, at most %d", len(r.Value), driver.MaxRecordSize))
 	case r.Space == "" || r.Key == "":
 		return bad("space and key must be named")
 	case len(r.Space) > maxSpace || len(r.Key) > maxRecord:
 		return bad("space or key is too long")
-	case r.Version < redrive.AnyVersion || r.Expires < 0:
+	case r.Version < driver.AnyVersion || r.Expires < 0:
 		return bad("a negative version or time")
 	}
 	return nil
 }
 
 // WriteRecords implements sqlstore.Rows.
-func (w *work) WriteRecords(ctx context.Context, writes []redrive.RecordWrite) error {
+func (w *work) WriteRecords(ctx context.Context, writes []driver.RecordWrite) error {
 	// Batches that write the same records wait for one another in one order.
 	writes = slices.Clone(writes)
-	slices.SortStableFunc(writes, func(a, b redrive.RecordWrite) int {
+	slices.SortStableFunc(writes, func(a, b driver.RecordWrite) int {
 		return strings.Compare(a.Space+"\x00"+a.Key, b.Space+"\x00"+b.Key)
 	})
 	for i := range writes {
@@ -48,7 +49,7 @@ func (w *work) WriteRecords(ctx context.Context, writes []redrive.RecordWrite) e
 	return nil
 }
 
-func (w *work) writeRecord(ctx context.Context, r *redrive.RecordWrite) error {
+func (w *work) writeRecord(ctx context.Context, r *driver.RecordWrite) error {
 	space, key := []byte(r.Space), []byte(r.Key)
 	var there, valid bool // valid: not expired
 	var version int64
@@ -62,7 +63,7 @@ func (w *work) writeRecord(ctx context.Context, r *redrive.RecordWrite) error {
 	if !valid {
 		version = 0
 	}
-	if r.Version != redrive.AnyVersion && r.Version != version {
+	if r.Version != driver.AnyVersion && r.Version != version {
 		return redrive.ErrVersion
 	}
 	expires := int64(-1)
@@ -84,17 +85,17 @@ func (w *work) writeRecord(ctx context.Context, r *redrive.RecordWrite) error {
 	return w.db.run(ctx, steps...)
 }
 
-func scanRecord(r row, space string) (redrive.Record, error) {
-	rec := redrive.Record{Space: space}
+func scanRecord(r row, space string) (driver.Record, error) {
+	rec := driver.Record{Space: space}
 	var expires *int64
 	err := r.Scan(&rec.Key, &rec.Value, &rec.Version, &expires)
 	rec.Value, rec.ExpiresAt = body(rec.Value), timeOf(expires)
 	return rec, err
 }
 
-// GetRecord implements redrive.Store.
-func (s *Store) GetRecord(ctx context.Context, space, key string) (redrive.Record, error) {
-	var rec redrive.Record
+// GetRecord implements driver.Store.
+func (s *Store) GetRecord(ctx context.Context, space, key string) (driver.Record, error) {
+	var rec driver.Record
 	found := false
 	err := s.read(ctx, "record_get", nil, step{sql: s.sql.get("record_get"), args: []any{[]byte(space), []byte(key)}, scan: func(r row) (err error) {
 		found = true
@@ -107,12 +108,12 @@ func (s *Store) GetRecord(ctx context.Context, space, key string) (redrive.Recor
 	return rec, err
 }
 
-// ListRecords implements redrive.Store.
-func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]redrive.Record, error) {
+// ListRecords implements driver.Store.
+func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]driver.Record, error) {
 	if limit <= 0 {
 		limit = redrive.DefaultPage
 	}
-	var list []redrive.Record
+	var list []driver.Record
 	st := step{sql: s.sql.get("record_list"), args: []any{[]byte(space), []byte(after), limit}, scan: func(r row) error {
 		rec, err := scanRecord(r, space)
 		list = append(list, rec)

@@ -10,7 +10,7 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Settle implements redrive.Source. What emits nothing is settled in one transaction;
+// Settle implements driver.Source. What emits nothing is settled in one transaction;
 // the rest in another, since one that is refused must be undone without the others.
 func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error {
 	if err := s.ready(ctx); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -14,16 +15,16 @@ const (
 	keepInbox = 30 * 24 * time.Hour // how long Once remembers
 )
 
-// Trim implements redrive.Store.
-func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redrive.Trimmed, error) {
+// Trim implements driver.Store.
+func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver.Trimmed, error) {
 	if err := s.ready(ctx); err != nil {
-		return redrive.Trimmed{}, err
+		return driver.Trimmed{}, err
 	}
 	return sqlstore.Trim(ctx, &r, int64(limit), s)
 }
 
 // TrimExpired implements sqlstore.Trimmer: it removes what expired by itself.
-func (s *Store) TrimExpired(ctx context.Context, all *redrive.Trimmed, limit int64) error {
+func (s *Store) TrimExpired(ctx context.Context, all *driver.Trimmed, limit int64) error {
 	if limit <= 0 {
 		return nil
 	}
@@ -39,7 +40,7 @@ func (s *Store) TrimExpired(ctx context.Context, all *redrive.Trimmed, limit int
 }
 
 // TrimDead implements sqlstore.Trimmer: it removes the dead letters of a queue that are too old or too many.
-func (s *Store) TrimDead(ctx context.Context, queue string, r *redrive.Retention, limit, excess int64) (n int64, err error) {
+func (s *Store) TrimDead(ctx context.Context, queue string, r *driver.Retention, limit, excess int64) (n int64, err error) {
 	ctx, cancel := s.detach(ctx)
 	defer cancel()
 	err = s.inTx(ctx, "trim_dead", func(tx db) error {

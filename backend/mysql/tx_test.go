@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -36,7 +37,7 @@ func begin(t testing.TB, db *sql.DB) *sql.Tx {
 // claim claims all that is due.
 func claim(t testing.TB, s *Store, queue string) []redrive.Delivery {
 	t.Helper()
-	got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: queue, Max: 1000, Lease: time.Minute, Instance: "test"})
+	got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: queue, Max: 1000, Lease: time.Minute, Instance: "test"})
 	noErr(t, err)
 	return got
 }
@@ -82,7 +83,7 @@ func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 
 func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 	eachHandle(t, func(t *testing.T, s *Store, db *sql.DB) {
-		noErr(t, s.Configure(t.Context(), "a", redrive.QueueSettings{OrderByKey: true}))
+		noErr(t, s.Configure(t.Context(), "a", driver.QueueSettings{OrderByKey: true}))
 		table := s.sql.prefix + "effect"
 		serve(t, "CREATE TABLE "+table+" (id VARBINARY(64) PRIMARY KEY)")
 		for range 2 {
@@ -123,7 +124,7 @@ func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 // A transaction whose snapshot is older than the claim settles it all the same.
 func TestSettleTxOnAnOldSnapshot(t *testing.T) {
 	s := open(t)
-	noErr(t, s.Configure(t.Context(), "a", redrive.QueueSettings{OrderByKey: true}))
+	noErr(t, s.Configure(t.Context(), "a", driver.QueueSettings{OrderByKey: true}))
 	tx := begin(t, dial(t))
 	var n int
 	noErr(t, tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+s.sql.prefix+"message").Scan(&n))
@@ -155,10 +156,10 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 		noErr(t, tx.Commit())
 		c, err := s.Counts(t.Context(), "a")
 		noErr(t, err)
-		if c[0].AllWaiting() != 3 || c[0].AllDead() != 1 || c[0].Books.Done != 2 || c[0].Books.Dropped != 1 {
+		if c[0].AllWaiting() != 3 || c[0].AllDead() != 1 || c[0].Ledger.Done != 2 || c[0].Ledger.Dropped != 1 {
 			t.Errorf("%+v", c[0])
 		}
-		dead, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Dead: true, Max: 1, Lease: time.Minute, Instance: "test"})
+		dead, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Dead: true, Max: 1, Lease: time.Minute, Instance: "test"})
 		noErr(t, err)
 		tx = begin(t, db)
 		noErr(t, s.SettleTx(t.Context(), tx, redrive.Settlement{Receipt: dead[0].Receipt, Outcome: redrive.OutcomeRepeat}))

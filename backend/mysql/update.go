@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Update implements redrive.Store. What a query selects is looked up first, and checked
+// Update implements driver.Store. What a query selects is looked up first, and checked
 // again under the lock of its change.
 func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
 	if err := c.Validate(); err != nil {

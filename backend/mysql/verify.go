@@ -6,16 +6,17 @@ import (
 	"io"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Verify implements redrive.Store. It reads within one snapshot, which keeps old
+// Verify implements driver.Store. It reads within one snapshot, which keeps old
 // versions of rows from being removed meanwhile.
-func (s *Store) Verify(ctx context.Context, names ...string) ([]redrive.Audit, error) {
+func (s *Store) Verify(ctx context.Context, names ...string) ([]driver.Audit, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	var audits []redrive.Audit
+	var audits []driver.Audit
 	err := s.inSnapshot(ctx, "verify", func(tx db) error {
 		audits = nil
 		list := names
@@ -25,7 +26,7 @@ func (s *Store) Verify(ctx context.Context, names ...string) ([]redrive.Audit, e
 			}
 		}
 		for _, name := range list {
-			a := auditor{db: tx, sql: s.sql, audit: redrive.Audit{Queue: name}}
+			a := auditor{db: tx, sql: s.sql, audit: driver.Audit{Queue: name}}
 			if err := a.run(ctx); err != nil {
 				return err
 			}
@@ -40,7 +41,7 @@ func (s *Store) Verify(ctx context.Context, names ...string) ([]redrive.Audit, e
 type auditor struct {
 	db    db
 	sql   *statements
-	audit redrive.Audit
+	audit driver.Audit
 }
 
 func (a *auditor) problem(format string, args ...any) {
@@ -60,7 +61,7 @@ func (a *auditor) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.audit.Books = booked.Ledger()
+	a.audit.Ledger = booked.Ledger()
 	a.audit.Waiting, a.audit.Dead = scanned.Waiting(), scanned.Dead()
 	for b, name := range bookNames {
 		moves := sqlstore.Book(b) >= sqlstore.BookPublished && sqlstore.Book(b) <= sqlstore.BookMovedOut
@@ -126,7 +127,7 @@ func (a *auditor) orphans(ctx context.Context) error {
 	return nil
 }
 
-// Backup implements redrive.Store: it is not ours to do.
+// Backup implements driver.Store: it is not ours to do.
 func (s *Store) Backup(context.Context, io.Writer) error {
 	return &redrive.Error{Op: "backup", Err: redrive.ErrUnsupported,
 		Hint: "use mysqldump --single-transaction (mariadb-dump) for the tables " + s.sql.prefix + "*, or the server's own backups"}

@@ -5,16 +5,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // changed says that queues of this store were changed by this process.
 func (s *Store) changed(queues ...string) { s.watcher.Notice(queues) }
 
-// Wait implements redrive.Source. A change is seen at once if this process made it, else
+// Wait implements driver.Source. A change is seen at once if this process made it, else
 // within the longest poll interval.
-func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+func (s *Store) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	return s.watcher.Wait(ctx, watches)
 }
 
@@ -29,7 +29,7 @@ func (s *Store) peek(ctx context.Context, names []string) (map[string]sqlstore.H
 		if err := r.Scan(&queue, &class, &due); err != nil {
 			return err
 		}
-		b := sqlstore.Head{There: true, Due: timeAt(due), In: time.Duration(min(due-now, sqlstore.Micros(redrive.Never))) * time.Microsecond}
+		b := sqlstore.Head{There: true, Due: timeAt(due), In: time.Duration(min(due-now, sqlstore.Micros(driver.Never))) * time.Microsecond}
 		all := found[queue]
 		all[class] = b
 		found[queue] = all

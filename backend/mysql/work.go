@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -92,11 +93,11 @@ func (w *work) LockRows(ctx context.Context, refs []redrive.Ref, found func(*sql
 }
 
 // ReadSettings implements sqlstore.Rows.
-func (w *work) ReadSettings(ctx context.Context, queues []string, into map[string]redrive.QueueSettings) error {
+func (w *work) ReadSettings(ctx context.Context, queues []string, into map[string]driver.QueueSettings) error {
 	l := idList{ids: queues}
 	return w.db.run(ctx, step{sql: w.sql.with("settings", ":ids", places(len(queues))), args: l.args()[1:], scan: func(r row) error {
 		var name string
-		var s redrive.QueueSettings
+		var s driver.QueueSettings
 		var remember int64
 		err := r.Scan(&name, &s.OrderByKey, &s.DeadRelease, &remember)
 		s.Remember = time.Duration(remember) * time.Microsecond
@@ -129,7 +130,7 @@ func (w *work) Reserve(ctx context.Context, it *sqlstore.Item) error {
 }
 
 // Range implements sqlstore.Rows.
-func (w *work) Range(ctx context.Context, g *redrive.Range) ([]redrive.Ref, error) {
+func (w *work) Range(ctx context.Context, g *driver.Range) ([]redrive.Ref, error) {
 	queue, k := []byte(g.Queue), []byte(g.Key)
 	var last int64
 	err := w.db.run(ctx, step{sql: w.sql.get("range_end"), args: []any{queue, []byte(g.UpTo), k, queue, []byte(g.UpTo), k}, scan: scanInto(&last)})
@@ -137,7 +138,7 @@ func (w *work) Range(ctx context.Context, g *redrive.Range) ([]redrive.Ref, erro
 		return nil, err
 	}
 	first := int64(0)
-	if g.Alone {
+	if g.Single {
 		first = last
 	}
 	var refs []redrive.Ref

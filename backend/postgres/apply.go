@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Apply implements redrive.Store.
-func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
+// Apply implements driver.Store.
+func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -57,30 +58,30 @@ func cleanForeign(m *sqlstore.Message) {
 	}
 }
 
-func checkRecord(r *redrive.RecordWrite) error {
+func checkRecord(r *driver.RecordWrite) error {
 	bad := func(what string) error {
 		return &redrive.Error{Op: "record", Err: fmt.Errorf("%w record %s/%s: %s", redrive.ErrInvalid, r.Space, r.Key, what)}
 	}
 	_, space := storable(r.Space)
 	_, key := storable(r.Key)
 	switch {
-	case len(r.Value) > redrive.MaxRecordSize:
-		return bad(fmt.Sprintf("%d bytes, at most %d", len(r.Value), redrive.MaxRecordSize))
+	case len(r.Value) > driver.MaxRecordSize:
+		return bad(fmt.Sprintf("%d bytes, at most %d", len(r.Value), driver.MaxRecordSize))
 	case r.Space == "" || r.Key == "":
 		return bad("space and key must be named")
 	case space || key:
 		return bad("space and key must be text")
-	case r.Version < redrive.AnyVersion || r.Expires < 0:
+	case r.Version < driver.AnyVersion || r.Expires < 0:
 		return bad("a negative version or time")
 	}
 	return nil
 }
 
 // WriteRecords implements sqlstore.Rows.
-func (w *work) WriteRecords(ctx context.Context, writes []redrive.RecordWrite) error {
+func (w *work) WriteRecords(ctx context.Context, writes []driver.RecordWrite) error {
 	// Batches that write the same records wait for one another in one order.
 	writes = slices.Clone(writes)
-	slices.SortStableFunc(writes, func(a, b redrive.RecordWrite) int {
+	slices.SortStableFunc(writes, func(a, b driver.RecordWrite) int {
 		return strings.Compare(a.Space+"\x00"+a.Key, b.Space+"\x00"+b.Key)
 	})
 	for i := range writes {
@@ -91,7 +92,7 @@ func (w *work) WriteRecords(ctx context.Context, writes []redrive.RecordWrite) e
 	return nil
 }
 
-func (w *work) writeRecord(ctx context.Context, r *redrive.RecordWrite) error {
+func (w *work) writeRecord(ctx context.Context, r *driver.RecordWrite) error {
 	var n int64
 	var err error
 	expires := int64(-1)
@@ -104,12 +105,12 @@ func (w *work) writeRecord(ctx context.Context, r *redrive.RecordWrite) error {
 		n++
 	case r.Value == nil:
 		n, err = w.db.exec(ctx, w.sql.get("record_delete"), r.Space, r.Key, r.Version)
-		if r.Version == redrive.AnyVersion {
+		if r.Version == driver.AnyVersion {
 			n = 1
 		}
 	case r.Version == 0:
 		n, err = w.db.exec(ctx, w.sql.get("record_create"), r.Space, r.Key, r.Value, expires)
-	case r.Version == redrive.AnyVersion:
+	case r.Version == driver.AnyVersion:
 		n, err = w.db.exec(ctx, w.sql.get("record_set"), r.Space, r.Key, r.Value, expires)
 	default:
 		n, err = w.db.exec(ctx, w.sql.get("record_update"), r.Space, r.Key, r.Value, expires, r.Version)

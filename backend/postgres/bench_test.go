@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Each benchmark stands beside what plain SQL does on the same server, so that their
@@ -164,7 +165,7 @@ func BenchmarkDrain(b *testing.B) {
 				fillWaiting(b, s, "a", n)
 				b.StartTimer()
 				drain(workers, n, func() int {
-					got, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "a", Max: 100, Lease: time.Minute, Instance: "x"})
+					got, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "a", Max: 100, Lease: time.Minute, Instance: "x"})
 					noErr(b, err)
 					list := make([]redrive.Settlement, len(got))
 					for i := range got {
@@ -261,7 +262,7 @@ func BenchmarkClaimDeep(b *testing.B) {
 			for range b.N {
 				got := 0
 				for range 10 {
-					d, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
+					d, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
 					noErr(b, err)
 					got += len(d)
 					list := make([]redrive.Settlement, len(d))
@@ -295,7 +296,7 @@ func BenchmarkClaimHeldSnapshot(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				began := time.Now()
-				got, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
+				got, err := s.Claim(ctx, driver.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
 				noErr(b, err)
 				took = append(took, time.Since(began))
 				list := make([]redrive.Settlement, len(got))

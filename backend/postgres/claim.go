@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Claim implements redrive.Source. It is one statement and costs no sync.
-func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+// Claim implements driver.Source. It is one statement and costs no sync.
+func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	if err := sqlstore.CheckClaim(&req); err != nil {
 		return nil, err
 	}
@@ -30,7 +31,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 		got, err = s.claimDead(ctx, &req)
 	case req.Expired:
 		got, err = s.claimExpired(ctx, &req)
-	case req.Alone:
+	case req.Isolated:
 		got, err = s.claimAlone(ctx, &req)
 	default:
 		got, err = s.claimLane(ctx, &req)
@@ -42,7 +43,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 }
 
 // claimLane claims from a lane, beginning where the lane was last seen to begin.
-func (s *Store) claimLane(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
+func (s *Store) claimLane(ctx context.Context, req *driver.ClaimRequest) ([]claimed, error) {
 	class := int(req.Lane)
 	from := s.floors.From(req, class)
 	began := time.Now()
@@ -56,7 +57,7 @@ func (s *Store) claimLane(ctx context.Context, req *redrive.ClaimRequest) ([]cla
 }
 
 // claimAlone claims suspects, named so or left behind by a lease that ran out.
-func (s *Store) claimAlone(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
+func (s *Store) claimAlone(ctx context.Context, req *driver.ClaimRequest) ([]claimed, error) {
 	from := s.floors.From(req, sqlstore.ClassSuspect)
 	if other := s.floors.From(req, sqlstore.ClassLeased); other.Before(from) {
 		from = other
@@ -100,7 +101,7 @@ func (s *Store) learnFloors(ctx context.Context) {
 const floorPatience = 4
 
 // claimExpired claims what has expired, and then what is too old.
-func (s *Store) claimExpired(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
+func (s *Store) claimExpired(ctx context.Context, req *driver.ClaimRequest) ([]claimed, error) {
 	got, err := s.take(ctx, req, "pick_expired")
 	if err != nil || req.MaxAge <= 0 || len(got) == req.Max {
 		return got, err
@@ -138,16 +139,16 @@ type claimed struct {
 }
 
 // take claims by one of the pick statements.
-func (s *Store) take(ctx context.Context, req *redrive.ClaimRequest, pick string, more ...any) ([]claimed, error) {
+func (s *Store) take(ctx context.Context, req *driver.ClaimRequest, pick string, more ...any) ([]claimed, error) {
 	scan := newClaimScan(req, placeMessage)
-	args := []any{req.Queue, req.Max, int64(req.Lease / time.Microsecond), scan.nonce, req.Alone, req.Instance,
+	args := []any{req.Queue, req.Max, int64(req.Lease / time.Microsecond), scan.nonce, req.Isolated, req.Instance,
 		orNull(req.Kinds), orNull(req.ExceptKinds), orNull(req.ExceptIDs)}
 	err := s.one(ctx, pick, scan.reset, scan.row, append(args, more...)...)
 	return scan.rows, err
 }
 
 // claimDead claims dead letters.
-func (s *Store) claimDead(ctx context.Context, req *redrive.ClaimRequest) ([]claimed, error) {
+func (s *Store) claimDead(ctx context.Context, req *driver.ClaimRequest) ([]claimed, error) {
 	scan := newClaimScan(req, placeDead)
 	err := s.one(ctx, "claim_dead", scan.reset, scan.row, req.Queue, req.Max, int64(req.Lease/time.Microsecond), scan.nonce, req.Instance,
 		orNull(req.Kinds), orNull(req.ExceptKinds), orNull(req.ExceptIDs))
@@ -156,7 +157,7 @@ func (s *Store) claimDead(ctx context.Context, req *redrive.ClaimRequest) ([]cla
 
 // claimScan reads the rows of a claim, each by way of the same places.
 type claimScan struct {
-	req               *redrive.ClaimRequest
+	req               *driver.ClaimRequest
 	nonce             int64
 	position, ordered string // of receipts
 	rows              []claimed
@@ -185,7 +186,7 @@ type rareParts struct {
 	Reason     uint8  `json:"reason"`
 }
 
-func newClaimScan(req *redrive.ClaimRequest, place byte) *claimScan {
+func newClaimScan(req *driver.ClaimRequest, place byte) *claimScan {
 	c := &claimScan{req: req, nonce: newNonce()}
 	c.position = position(place, c.nonce)
 	c.ordered = c.position

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -88,16 +89,16 @@ func withoutSessions(s *Store) {
 func conform(t *testing.T, opts ...Option) {
 	serve(t, movedClock)
 	opts = append(opts, onMovedClock)
-	again := func(t testing.TB, s redrive.Store) *Store { return connect(t, s.(*Store), opts...) }
+	again := func(t testing.TB, s driver.Store) *Store { return connect(t, s.(*Store), opts...) }
 	backendtest.Run(t, backendtest.Factory{
-		Open:     func(t testing.TB) redrive.Store { return open(t, opts...) },
-		Connect:  func(t testing.TB, s redrive.Store) redrive.Store { return again(t, s) },
-		Contents: func(t testing.TB, s redrive.Store) map[string]string { return contents(t, s.(*Store).sql.schema) },
-		Reopen: func(t testing.TB, s redrive.Store) redrive.Store {
+		Open:     func(t testing.TB) driver.Store { return open(t, opts...) },
+		Connect:  func(t testing.TB, s driver.Store) driver.Store { return again(t, s) },
+		Contents: func(t testing.TB, s driver.Store) map[string]string { return contents(t, s.(*Store).sql.schema) },
+		Reopen: func(t testing.TB, s driver.Store) driver.Store {
 			noErr(t, s.Close())
 			return again(t, s)
 		},
-		Crash: func(t testing.TB, s redrive.Store) redrive.Store { return crash(t, s.(*Store), opts...) },
+		Crash: func(t testing.TB, s driver.Store) driver.Store { return crash(t, s.(*Store), opts...) },
 		Advance: func(d time.Duration) {
 			serve(t, fmt.Sprintf("UPDATE public.moved SET by = by + interval '%d microseconds'", d.Microseconds()))
 		},

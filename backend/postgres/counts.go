@@ -5,46 +5,47 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Counts implements redrive.Store. Leased, blocked and suspect messages are counted in
+// Counts implements driver.Store. Leased, blocked and suspect messages are counted in
 // the index, the rest stands in the books.
-func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, error) {
-	var list []redrive.Counts
+func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, error) {
+	var list []driver.Counts
 	err := s.read(ctx, "counts", func() { list = nil }, func(r row) error {
-		c := redrive.Counts{Dead: make(map[redrive.Reason]int64)}
+		c := driver.Counts{Dead: make(map[redrive.Reason]int64)}
 		var fresh, retry, redriven, suspect, died *time.Time
 		var b sqlstore.Books
 		err := r.Scan(append([]any{&c.Queue, &c.Leased, &c.Blocked, &c.Suspects, &c.Due, &fresh, &retry, &redriven, &suspect, &died}, b.Dest()...)...)
 		c.OldestDue = [redrive.Lanes]time.Time{timeOf(fresh), timeOf(retry), timeOf(redriven)}
 		c.OldestSuspect, c.OldestDead = timeOf(suspect), timeOf(died)
-		if c.Due > redrive.DueCounted {
-			c.Due, c.DueMore = redrive.DueCounted, true
+		if c.Due > driver.DueCounted {
+			c.Due, c.DueMore = driver.DueCounted, true
 		}
 		fillCounts(&c, &b)
 		list = append(list, c)
 		return err
-	}, orNull(names), redrive.DueCounted)
+	}, orNull(names), driver.DueCounted)
 	if err != nil || len(names) == 0 {
 		return list, err
 	}
-	found := make(map[string]redrive.Counts, len(list))
+	found := make(map[string]driver.Counts, len(list))
 	for _, c := range list {
 		found[c.Queue] = c
 	}
-	list = make([]redrive.Counts, len(names))
+	list = make([]driver.Counts, len(names))
 	for i, name := range names {
 		c, ok := found[name]
 		if !ok {
-			c = redrive.Counts{Queue: name, Dead: make(map[redrive.Reason]int64)}
+			c = driver.Counts{Queue: name, Dead: make(map[redrive.Reason]int64)}
 		}
 		list[i] = c
 	}
 	return list, nil
 }
 
-func fillCounts(c *redrive.Counts, b *sqlstore.Books) {
+func fillCounts(c *driver.Counts, b *sqlstore.Books) {
 	for lane := range redrive.Lanes {
 		c.Waiting[lane] = b[lane]
 	}
@@ -54,11 +55,11 @@ func fillCounts(c *redrive.Counts, b *sqlstore.Books) {
 			c.Dead[r] = n
 		}
 	}
-	c.Books = b.Ledger()
+	c.Ledger = b.Ledger()
 }
 
-// Configure implements redrive.Store.
-func (s *Store) Configure(ctx context.Context, name string, settings redrive.QueueSettings) error {
+// Configure implements driver.Store.
+func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
 	if err := redrive.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}
@@ -69,7 +70,7 @@ func (s *Store) Configure(ctx context.Context, name string, settings redrive.Que
 	defer cancel()
 	remember := settings.Remember
 	if remember <= 0 {
-		remember = redrive.DefaultRemember
+		remember = driver.DefaultRemember
 	}
 	err := s.one(ctx, "configure", nil, func(row) error { return nil }, name, settings.OrderByKey, settings.DeadRelease, sqlstore.Micros(remember))
 	return fault("configure", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/pgtest"
 	"github.com/redrive/redrive/internal/sqlstore"
@@ -51,7 +52,7 @@ func TestClaimUndoneByACrashHasNoTwin(t *testing.T) {
 	noErr(t, private.Resume())
 	var second redrive.Delivery
 	for {
-		got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "other"})
+		got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "other"})
 		if err != nil {
 			continue // the pool finds out that its connections are dead
 		}
@@ -128,7 +129,7 @@ func TestStatementTimeoutChangesNothing(t *testing.T) {
 	if err == nil || errors.Is(err, redrive.ErrUnknown) {
 		t.Errorf("a settlement that the server gave up: %v", err)
 	}
-	got, err := slow.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x"})
+	got, err := slow.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x"})
 	if err != nil || len(got) != 0 {
 		t.Errorf("a claim beside a lock: %v, %v", got, err)
 	}
@@ -163,13 +164,13 @@ func TestFullPoolIsAFaultNotAnUnknownOutcome(t *testing.T) {
 func TestChangesAreSeenWithoutHints(t *testing.T) {
 	s := open(t, WithoutListen(), WithPoll(time.Millisecond, 50*time.Millisecond))
 	other := connect(t, s, WithoutListen())
-	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "a"}})
+	events, err := s.Wait(t.Context(), []driver.Watch{{Queue: "a"}})
 	noErr(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	noErr(t, redrive.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 	for {
-		events, err = s.Wait(ctx, []redrive.Watch{{Queue: "a", Since: events[0].Version}})
+		events, err = s.Wait(ctx, []driver.Watch{{Queue: "a", Since: events[0].Version}})
 		noErr(t, err)
 		if events[0].Lanes.Has(redrive.LaneFresh) {
 			return
@@ -180,13 +181,13 @@ func TestChangesAreSeenWithoutHints(t *testing.T) {
 func TestHintsReachOtherProcesses(t *testing.T) {
 	s := open(t, WithPoll(time.Hour, time.Hour)) // only a hint can wake it
 	other := connect(t, s)
-	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "a"}})
+	events, err := s.Wait(t.Context(), []driver.Watch{{Queue: "a"}})
 	noErr(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	seen := make(chan error, 1)
 	go func() {
-		_, err := s.Wait(ctx, []redrive.Watch{{Queue: "a", Since: events[0].Version}})
+		_, err := s.Wait(ctx, []driver.Watch{{Queue: "a", Since: events[0].Version}})
 		seen <- err
 	}()
 	for {

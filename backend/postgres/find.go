@@ -11,7 +11,7 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Get implements redrive.Store.
+// Get implements driver.Store.
 func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
 	entries := make([]*redrive.Entry, len(refs))
 	if len(refs) == 0 {
@@ -40,7 +40,7 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 	return entries, nil
 }
 
-// Recall implements redrive.Store.
+// Recall implements driver.Store.
 func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
 	found := make([]*redrive.Remembered, len(refs))
 	queues, ids := names(refs)
@@ -61,7 +61,7 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Reme
 	return found, nil
 }
 
-// Find implements redrive.Store. Waiting messages come in the order of their ids, dead
+// Find implements driver.Store. Waiting messages come in the order of their ids, dead
 // letters in that of their death, queue by queue.
 func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
 	page := redrive.Page{Complete: true}

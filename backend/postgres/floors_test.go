@@ -7,18 +7,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
 func floored(s *Store) faulttest.Floored {
 	return faulttest.Floored{
 		Store: s, Floors: &s.floors, First: s.firstDue,
-		Pages: func(t testing.TB, req *redrive.ClaimRequest, from time.Time) int64 {
+		Pages: func(t testing.TB, req *driver.ClaimRequest, from time.Time) int64 {
 			return pagesOf(t, explain(t, s, "pick_lane", false, req.Queue, req.Max, int64(req.Lease/time.Microsecond), int64(1), false, req.Instance,
 				req.Kinds, []string(nil), []string(nil), int64(req.Lane), orWhole(from)))
 		},
-		Again: func(t testing.TB) redrive.Store { return openIn(t, s.sql.schema) },
+		Again: func(t testing.TB) driver.Store { return openIn(t, s.sql.schema) },
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Groups implements redrive.Store.
+// Groups implements driver.Store.
 func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error) {
 	limit := q.PageLimit()
 	header, value := headerFilter(q.Header)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -98,7 +99,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := s.fold(t.Context()); err != nil {
 		t.Errorf("fold: %v", err)
 	}
-	if _, err := s.Trim(t.Context(), redrive.Retention{}, 10); err != nil {
+	if _, err := s.Trim(t.Context(), driver.Retention{}, 10); err != nil {
 		t.Errorf("trim: %v", err)
 	}
 	faulttest.Audited(t, s)
@@ -125,7 +126,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}, {Queue: "b"}})))
 		c, err := s.Counts(t.Context())
 		noErr(t, err)
-		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Books.Published != c[0].AllWaiting() {
+		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Ledger.Published != c[0].AllWaiting() {
 			t.Fatalf("the books of a batch are torn: %+v", c)
 		}
 	}
@@ -152,21 +153,21 @@ func TestProbeWarnsOfWhatLosesMessages(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		values map[string]string
-		worst  redrive.Level
+		worst  driver.Level
 	}{
-		{values(), redrive.LevelOK},
-		{values("synchronous_commit", "off"), redrive.LevelWarn},
-		{values("synchronous_commit", "local", "synchronous_standby_names", "*"), redrive.LevelWarn},
-		{values("synchronous_commit", "remote_apply", "synchronous_standby_names", "*"), redrive.LevelOK},
-		{values("fsync", "off"), redrive.LevelRefused},
-		{values("full_page_writes", "off"), redrive.LevelRefused},
-		{values("autovacuum", "off"), redrive.LevelWarn},
-		{values("default_transaction_isolation", "serializable"), redrive.LevelWarn},
+		{values(), driver.LevelOK},
+		{values("synchronous_commit", "off"), driver.LevelWarn},
+		{values("synchronous_commit", "local", "synchronous_standby_names", "*"), driver.LevelWarn},
+		{values("synchronous_commit", "remote_apply", "synchronous_standby_names", "*"), driver.LevelOK},
+		{values("fsync", "off"), driver.LevelRefused},
+		{values("full_page_writes", "off"), driver.LevelRefused},
+		{values("autovacuum", "off"), driver.LevelWarn},
+		{values("default_transaction_isolation", "serializable"), driver.LevelWarn},
 	} {
-		worst := redrive.LevelOK
+		worst := driver.LevelOK
 		for _, v := range append(durability(tc.values), upkeepVerdicts(tc.values)...) {
 			worst = max(worst, v.Level)
-			if v.Level > redrive.LevelOK && v.Hint == "" {
+			if v.Level > driver.LevelOK && v.Hint == "" {
 				t.Errorf("%+v does not say what to do", v)
 			}
 		}
@@ -193,12 +194,12 @@ func TestProbeSeesTheOldestSnapshot(t *testing.T) {
 	if h.Age < n || h.Longest <= 0 {
 		t.Errorf("a snapshot of before %d transactions: %+v", n, h)
 	}
-	for want, list := range map[redrive.Level][]Horizon{
-		redrive.LevelOK:   {h, {Age: horizonAge, Longest: horizonTime}},
-		redrive.LevelWarn: {{Age: horizonAge + 1}, {Longest: horizonTime + 1}},
+	for want, list := range map[driver.Level][]Horizon{
+		driver.LevelOK:   {h, {Age: horizonAge, Longest: horizonTime}},
+		driver.LevelWarn: {{Age: horizonAge + 1}, {Longest: horizonTime + 1}},
 	} {
 		for _, h := range list {
-			if v := horizonVerdict(h, nil); v.Level != want || want == redrive.LevelWarn && v.Hint == "" {
+			if v := horizonVerdict(h, nil); v.Level != want || want == driver.LevelWarn && v.Hint == "" {
 				t.Errorf("%+v: %+v", h, v)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -180,7 +181,7 @@ func TestClaimNeverExceedsItsLimit(t *testing.T) {
 		})
 		fillWaiting(t, s, "a", 1000)
 		for _, max := range []int{1, 7} {
-			got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: max, Lease: time.Minute, Instance: "x"})
+			got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: max, Lease: time.Minute, Instance: "x"})
 			noErr(t, err)
 			var leased int
 			noErr(t, s.pool.QueryRow(t.Context(), s.sql.in("SELECT count(*) FROM redrive.message WHERE class = 5")).Scan(&leased))

@@ -35,6 +35,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -63,7 +64,7 @@ type Store struct {
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
 
-var _ redrive.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // Open opens the store in the database of a URL ("postgres://user@host/database", with
 // the parameters of pgxpool), and makes or migrates its tables unless [WithoutDDL] is
@@ -215,7 +216,7 @@ func (s *Store) begin(conn *pgx.ConnConfig) {
 	}
 }
 
-// Close implements redrive.Source. What was sent is awaited. Leases that are still
+// Close implements driver.Source. What was sent is awaited. Leases that are still
 // held run out.
 func (s *Store) Close() error {
 	if s.over.Swap(true) {
@@ -261,10 +262,10 @@ func (s *Store) observe(statement string, began time.Time, err error) {
 }
 
 // Stats returns the state of the pool of connections, and how statements went.
-func (s *Store) Stats() redrive.StoreStats {
+func (s *Store) Stats() driver.StoreStats {
 	p := s.pool.Stat()
-	return redrive.StoreStats{
-		Pool: redrive.PoolStats{
+	return driver.StoreStats{
+		Pool: driver.PoolStats{
 			Max: int(p.MaxConns()), Open: int(p.TotalConns()), InUse: int(p.AcquiredConns()), Idle: int(p.IdleConns()),
 			Waits: p.EmptyAcquireCount(), Waited: p.EmptyAcquireWaitTime(),
 		},
@@ -272,16 +273,16 @@ func (s *Store) Stats() redrive.StoreStats {
 	}
 }
 
-// Caps implements redrive.Source.
-func (s *Store) Caps() redrive.Caps {
-	return redrive.Caps{
-		Name: "postgres", MaxDelay: redrive.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
+// Caps implements driver.Source.
+func (s *Store) Caps() driver.Caps {
+	return driver.Caps{
+		Name: "postgres", MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
 		Fenced: true, Filters: true, MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
-		Identity: redrive.IdentityMessage, Transfer: redrive.TransferTransaction,
+		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }
 
-// Now implements redrive.Store.
+// Now implements driver.Store.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var now time.Time
 	err := s.read(ctx, "now", nil, func(r row) error { return r.Scan(&now) })

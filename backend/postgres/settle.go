@@ -10,7 +10,7 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Settle implements redrive.Source. What needs nothing else is one statement, whatever
+// Settle implements driver.Source. What needs nothing else is one statement, whatever
 // the outcomes; emits, dead letters and the heads of keys take a transaction.
 func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error {
 	if err := s.ready(ctx); err != nil {
@@ -288,7 +288,7 @@ func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost
 	return nil
 }
 
-// Extend implements redrive.Source. It is one statement and costs no sync.
+// Extend implements driver.Source. It is one statement and costs no sync.
 func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	if err := s.ready(ctx); err != nil {
 		return sqlstore.FillErrors(len(receipts), err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -14,16 +15,16 @@ const (
 	keepInbox = 30 * 24 * time.Hour // how long Once remembers
 )
 
-// Trim implements redrive.Store.
-func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redrive.Trimmed, error) {
+// Trim implements driver.Store.
+func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver.Trimmed, error) {
 	if err := s.ready(ctx); err != nil {
-		return redrive.Trimmed{}, err
+		return driver.Trimmed{}, err
 	}
 	return sqlstore.Trim(ctx, &r, int64(limit), s)
 }
 
 // TrimExpired implements sqlstore.Trimmer: it removes what expired by itself.
-func (s *Store) TrimExpired(ctx context.Context, all *redrive.Trimmed, limit int64) error {
+func (s *Store) TrimExpired(ctx context.Context, all *driver.Trimmed, limit int64) error {
 	if limit <= 0 {
 		return nil
 	}
@@ -40,7 +41,7 @@ func (s *Store) TrimExpired(ctx context.Context, all *redrive.Trimmed, limit int
 }
 
 // TrimDead implements sqlstore.Trimmer: it removes the dead letters of a queue that are too old or too many.
-func (s *Store) TrimDead(ctx context.Context, queue string, r *redrive.Retention, limit, excess int64) (n int64, err error) {
+func (s *Store) TrimDead(ctx context.Context, queue string, r *driver.Retention, limit, excess int64) (n int64, err error) {
 	err = s.inTx(ctx, "trim_dead", func(tx db) error {
 		n = 0
 		w := newWork(tx, s.sql)
@@ -60,7 +61,7 @@ func (s *Store) TrimDead(ctx context.Context, queue string, r *redrive.Retention
 	return n, fault("trim", err)
 }
 
-// Backup implements redrive.Store: it is not ours to do.
+// Backup implements driver.Store: it is not ours to do.
 func (s *Store) Backup(context.Context, io.Writer) error {
 	return &redrive.Error{Op: "backup", Err: redrive.ErrUnsupported, Hint: "use pg_dump --schema=" + s.sql.schema + ", or the server's own base backups"}
 }

@@ -13,6 +13,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of database/sql
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -54,7 +55,7 @@ func eachKind(t *testing.T, test func(t *testing.T, s *Store, begin func() trans
 // claim claims all that is due.
 func claim(t testing.TB, s *Store, queue string) []redrive.Delivery {
 	t.Helper()
-	got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: queue, Max: 1000, Lease: time.Minute, Instance: "test"})
+	got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: queue, Max: 1000, Lease: time.Minute, Instance: "test"})
 	noErr(t, err)
 	return got
 }
@@ -136,7 +137,7 @@ func TestPublishTxWaitsForNoOther(t *testing.T) {
 
 func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *Store, begin func() transaction) {
-		noErr(t, s.Configure(t.Context(), "a", redrive.QueueSettings{OrderByKey: true}))
+		noErr(t, s.Configure(t.Context(), "a", driver.QueueSettings{OrderByKey: true}))
 		table := pgx.Identifier{s.sql.schema, "effect"}.Sanitize()
 		serve(t, "CREATE TABLE "+table+" (id text)")
 		for range 2 {
@@ -188,10 +189,10 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 		noErr(t, tx.commit())
 		c, err := s.Counts(t.Context(), "a")
 		noErr(t, err)
-		if c[0].AllWaiting() != 3 || c[0].AllDead() != 1 || c[0].Books.Done != 2 || c[0].Books.Dropped != 1 {
+		if c[0].AllWaiting() != 3 || c[0].AllDead() != 1 || c[0].Ledger.Done != 2 || c[0].Ledger.Dropped != 1 {
 			t.Errorf("%+v", c[0])
 		}
-		dead, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Dead: true, Max: 1, Lease: time.Minute, Instance: "test"})
+		dead, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Dead: true, Max: 1, Lease: time.Minute, Instance: "test"})
 		noErr(t, err)
 		tx = begin()
 		noErr(t, s.SettleTx(t.Context(), tx.tx, redrive.Settlement{Receipt: dead[0].Receipt, Outcome: redrive.OutcomeRepeat}))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -50,8 +50,8 @@ func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 	return h, err
 }
 
-// Probe implements redrive.Source.
-func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
+// Probe implements driver.Source.
+func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	values := make(map[string]string)
 	names := []string{"server_version", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names", "autovacuum",
 		"default_transaction_isolation", "track_counts"}
@@ -62,7 +62,7 @@ func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
 		return err
 	}, names)
 	if err != nil {
-		return []redrive.Verdict{{Level: redrive.LevelRefused, Setting: "store", Value: s.sql.schema,
+		return []driver.Finding{{Level: driver.LevelRefused, Setting: "store", Value: s.sql.schema,
 			Promise: fmt.Sprintf("it cannot be read: %v", err), Hint: "is the server running, and may this user log in?"}}
 	}
 	list := durability(values)
@@ -71,11 +71,11 @@ func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
 }
 
 // durability tells what the server's settings promise of what was acknowledged.
-func durability(values map[string]string) []redrive.Verdict {
-	ok := func(name, promise string) redrive.Verdict {
-		return redrive.Verdict{Level: redrive.LevelOK, Setting: name, Value: values[name], Promise: promise}
+func durability(values map[string]string) []driver.Finding {
+	ok := func(name, promise string) driver.Finding {
+		return driver.Finding{Level: driver.LevelOK, Setting: name, Value: values[name], Promise: promise}
 	}
-	list := []redrive.Verdict{ok("server_version", "the server's version")}
+	list := []driver.Finding{ok("server_version", "the server's version")}
 	for name, promise := range map[string]string{
 		"fsync":            "what was written may be lost or damaged by a loss of power",
 		"full_page_writes": "a loss of power in the middle of a write may damage pages",
@@ -83,18 +83,18 @@ func durability(values map[string]string) []redrive.Verdict {
 		if values[name] == "on" {
 			list = append(list, ok(name, "pages survive a loss of power"))
 		} else {
-			list = append(list, redrive.Verdict{Level: redrive.LevelRefused, Setting: name, Value: values[name], Promise: promise, Hint: "set " + name + " = on"})
+			list = append(list, driver.Finding{Level: driver.LevelRefused, Setting: name, Value: values[name], Promise: promise, Hint: "set " + name + " = on"})
 		}
 	}
 	commit := ok("synchronous_commit", "what was acknowledged survives a loss of power, if the disk keeps what it says it has written")
 	switch {
 	case values["synchronous_commit"] == "off":
-		commit.Level, commit.Promise = redrive.LevelWarn, "what was acknowledged in the last moments is lost in a crash of the server"
+		commit.Level, commit.Promise = driver.LevelWarn, "what was acknowledged in the last moments is lost in a crash of the server"
 		commit.Hint = "set synchronous_commit = on, for the database or the user"
 	case values["synchronous_standby_names"] == "":
 		commit.Promise += "; a fail-over to an asynchronous replica may lose the last moments"
 	case values["synchronous_commit"] == "local":
-		commit.Level, commit.Promise = redrive.LevelWarn, "a fail-over may lose what was acknowledged in the last moments"
+		commit.Level, commit.Promise = driver.LevelWarn, "a fail-over may lose what was acknowledged in the last moments"
 		commit.Hint = "set synchronous_commit = on, so that the standby is waited for"
 	default:
 		commit.Promise += "; the standbys are waited for"
@@ -103,33 +103,33 @@ func durability(values map[string]string) []redrive.Verdict {
 }
 
 // upkeepVerdicts tells what the settings mean for the tables' health.
-func upkeepVerdicts(values map[string]string) []redrive.Verdict {
-	vacuum := redrive.Verdict{Level: redrive.LevelOK, Setting: "autovacuum", Value: values["autovacuum"], Promise: "dead rows are removed by themselves"}
+func upkeepVerdicts(values map[string]string) []driver.Finding {
+	vacuum := driver.Finding{Level: driver.LevelOK, Setting: "autovacuum", Value: values["autovacuum"], Promise: "dead rows are removed by themselves"}
 	if values["autovacuum"] != "on" || values["track_counts"] != "on" {
-		vacuum.Level, vacuum.Promise = redrive.LevelWarn, "nothing removes dead rows: claims become slower and slower"
+		vacuum.Level, vacuum.Promise = driver.LevelWarn, "nothing removes dead rows: claims become slower and slower"
 		vacuum.Hint = "set autovacuum = on and track_counts = on"
 	}
-	isolation := redrive.Verdict{Level: redrive.LevelOK, Setting: "default_transaction_isolation", Value: values["default_transaction_isolation"],
+	isolation := driver.Finding{Level: driver.LevelOK, Setting: "default_transaction_isolation", Value: values["default_transaction_isolation"],
 		Promise: "concurrent claims do not disturb one another"}
 	if isolation.Value != "read committed" {
-		isolation.Level, isolation.Promise = redrive.LevelWarn, "concurrent claims and settlements must be repeated"
+		isolation.Level, isolation.Promise = driver.LevelWarn, "concurrent claims and settlements must be repeated"
 		isolation.Hint = "set default_transaction_isolation = 'read committed' for this user"
 	}
-	return []redrive.Verdict{vacuum, isolation}
+	return []driver.Finding{vacuum, isolation}
 }
 
 // horizonVerdict warns of what keeps dead rows from being removed.
-func horizonVerdict(h Horizon, err error) redrive.Verdict {
-	v := redrive.Verdict{Level: redrive.LevelOK, Setting: "oldest snapshot", Promise: "dead rows can be removed",
+func horizonVerdict(h Horizon, err error) driver.Finding {
+	v := driver.Finding{Level: driver.LevelOK, Setting: "oldest snapshot", Promise: "dead rows can be removed",
 		Value: fmt.Sprintf("%d transactions, %s, %d dead rows", h.Age, h.Longest.Round(time.Second), h.DeadRows)}
 	switch {
 	case err != nil:
-		v.Level, v.Value, v.Promise, v.Hint = redrive.LevelWarn, "unknown", "it could not be read", "see the server's log"
+		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "unknown", "it could not be read", "see the server's log"
 	case h.Longest > horizonTime:
-		v.Level, v.Promise = redrive.LevelWarn, "a long transaction keeps dead rows from being removed: tables grow and claims become slower"
+		v.Level, v.Promise = driver.LevelWarn, "a long transaction keeps dead rows from being removed: tables grow and claims become slower"
 		v.Hint = "end the oldest transaction in pg_stat_activity, and set idle_in_transaction_session_timeout"
 	case h.Age > horizonAge:
-		v.Level, v.Promise = redrive.LevelWarn, "an old snapshot keeps dead rows from being removed: tables grow and claims become slower"
+		v.Level, v.Promise = driver.LevelWarn, "an old snapshot keeps dead rows from being removed: tables grow and claims become slower"
 		v.Hint = "look for the oldest backend_xmin in pg_stat_activity, for forgotten pg_prepared_xacts, and for xmin in pg_replication_slots"
 	}
 	return v

@@ -7,16 +7,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Verify implements redrive.Store. It reads within one snapshot, which keeps dead rows
+// Verify implements driver.Store. It reads within one snapshot, which keeps dead rows
 // from being removed meanwhile.
-func (s *Store) Verify(ctx context.Context, names ...string) ([]redrive.Audit, error) {
+func (s *Store) Verify(ctx context.Context, names ...string) ([]driver.Audit, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	var audits []redrive.Audit
+	var audits []driver.Audit
 	err := s.inTxWith(ctx, "verify", pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx db) error {
 		audits = nil
 		list := names
@@ -32,7 +33,7 @@ func (s *Store) Verify(ctx context.Context, names ...string) ([]redrive.Audit, e
 			}
 		}
 		for _, name := range list {
-			a := auditor{db: tx, sql: s.sql, audit: redrive.Audit{Queue: name}}
+			a := auditor{db: tx, sql: s.sql, audit: driver.Audit{Queue: name}}
 			if err := a.run(ctx); err != nil {
 				return err
 			}
@@ -50,7 +51,7 @@ func (s *Store) Verify(ctx context.Context, names ...string) ([]redrive.Audit, e
 type auditor struct {
 	db    db
 	sql   *statements
-	audit redrive.Audit
+	audit driver.Audit
 }
 
 func (a *auditor) problem(format string, args ...any) {
@@ -63,7 +64,7 @@ func (a *auditor) run(ctx context.Context) error {
 	if err := a.db.query(ctx, a.sql.get("books"), func(r row) error { return r.Scan(booked.Dest()...) }, queue); err != nil {
 		return err
 	}
-	a.audit.Books = booked.Ledger()
+	a.audit.Ledger = booked.Ledger()
 	scanned, err := a.scan(ctx)
 	if err != nil {
 		return err

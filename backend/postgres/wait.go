@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -18,9 +18,9 @@ func (s *Store) changed(queues ...string) {
 	s.hints.add(queues)
 }
 
-// Wait implements redrive.Source. A change is seen at once if this process made it or
+// Wait implements driver.Source. A change is seen at once if this process made it or
 // another announced it, else within the longest poll interval.
-func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+func (s *Store) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	return s.watcher.Wait(ctx, watches)
 }
 

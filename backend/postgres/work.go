@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -58,10 +59,10 @@ func (w *work) LockRows(ctx context.Context, refs []redrive.Ref, found func(*sql
 }
 
 // ReadSettings implements sqlstore.Rows.
-func (w *work) ReadSettings(ctx context.Context, queues []string, into map[string]redrive.QueueSettings) error {
+func (w *work) ReadSettings(ctx context.Context, queues []string, into map[string]driver.QueueSettings) error {
 	return w.db.query(ctx, w.sql.get("settings"), func(r row) error {
 		var name string
-		var s redrive.QueueSettings
+		var s driver.QueueSettings
 		err := r.Scan(&name, &s.OrderByKey, &s.DeadRelease)
 		into[name] = s
 		return err
@@ -97,13 +98,13 @@ func (w *work) Publish(ctx context.Context, items []*sqlstore.Item) error {
 }
 
 // Range implements sqlstore.Rows.
-func (w *work) Range(ctx context.Context, g *redrive.Range) (refs []redrive.Ref, err error) {
+func (w *work) Range(ctx context.Context, g *driver.Range) (refs []redrive.Ref, err error) {
 	err = w.db.query(ctx, w.sql.get("range"), func(r row) error {
 		ref := redrive.Ref{Queue: g.Queue}
 		err := r.Scan(&ref.ID)
 		refs = append(refs, ref)
 		return err
-	}, g.Queue, g.Key, g.UpTo, g.Alone)
+	}, g.Queue, g.Key, g.UpTo, g.Single)
 	return refs, err
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/rabbittest"
@@ -31,7 +33,7 @@ func TestWhatDiesInTheStoreIsBuriedNatively(t *testing.T) {
 			}
 			publish(t, s, redrive.Message{ID: "pushed"})
 			handler := func(context.Context, *redrive.Delivery) error { return errPermanent }
-			stop := brokertest.Consume(t, store, 0, handler, redrive.QueueOptions{Sources: []redrive.Source{s}, DeadLetters: s})
+			stop := brokertest.Consume(t, store, 0, handler, engine.QueueOptions{Sources: []driver.Source{s}, DeadLetters: s})
 			letters := dead(t, node, s, 2)
 			stop()
 			for i := range letters {

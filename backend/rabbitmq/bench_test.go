@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/rabbittest"
 )
 
@@ -134,12 +135,12 @@ func consume(b *testing.B, s *Source, left int) {
 	done := make([]redrive.Settlement, 0, benchBatch)
 	var since uint64
 	for left > 0 {
-		ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: s.o.Queue, Max: benchBatch - len(done), Lease: time.Minute})
+		ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: s.o.Queue, Max: benchBatch - len(done), Lease: time.Minute})
 		if err != nil {
 			b.Fatal(err)
 		}
 		if len(ds) == 0 {
-			events, err := s.Wait(context.Background(), []redrive.Watch{{Queue: s.o.Queue, Since: since}})
+			events, err := s.Wait(context.Background(), []driver.Watch{{Queue: s.o.Queue, Since: since}})
 			if err != nil {
 				b.Fatal(err)
 			}

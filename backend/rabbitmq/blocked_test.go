@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
 )
@@ -57,7 +58,7 @@ func TestAMemoryAlarmPushesBack(t *testing.T) {
 	})
 	accepted["after"] = true
 	brokertest.Until(t, "all that was accepted comes", func() bool {
-		ds, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: s.o.Queue, Max: 100, Lease: time.Minute})
+		ds, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: s.o.Queue, Max: 100, Lease: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

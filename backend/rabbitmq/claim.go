@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/onequeue"
 )
 
-// Wait implements redrive.Source.
-func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+// Wait implements driver.Source.
+func (s *Source) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	return onequeue.Wait(ctx, s.o.Queue, watches, s.state)
 }
 
@@ -20,7 +21,7 @@ func (s *Source) state() onequeue.State {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
 	}
-	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: redrive.Never}
+	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: driver.Never}
 	for lane := range s.buffer {
 		if len(s.buffer[lane]) > 0 {
 			now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.Lane(lane))
@@ -32,15 +33,15 @@ func (s *Source) state() onequeue.State {
 	return now
 }
 
-// Claim implements redrive.Source. It does not heed kinds: what stands first comes
+// Claim implements driver.Source. It does not heed kinds: what stands first comes
 // first.
-func (s *Source) Claim(_ context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return nil, redrive.ErrClosed
-	case req.Queue != s.o.Queue || int(req.Lane) >= redrive.Lanes || req.Alone || req.Dead || req.Expired:
+	case req.Queue != s.o.Queue || int(req.Lane) >= redrive.Lanes || req.Isolated || req.Dead || req.Expired:
 		return nil, nil
 	}
 	if err := s.fault; err != nil && s.session == nil {
@@ -66,14 +67,14 @@ func (s *Source) handLocked(it *item, lane redrive.Lane, now time.Time) redrive.
 	s.token++
 	it.token = s.token
 	s.hands[it.d.DeliveryTag] = it
-	d := redrive.Delivery{Lane: lane, LeasedAt: now, Lease: redrive.Never, Suspect: it.d.Redelivered}
+	d := redrive.Delivery{Lane: lane, LeasedAt: now, Lease: driver.Never, Suspect: it.d.Redelivered}
 	s.read(it, &d)
 	it.ref = d.Ref()
 	d.Receipt = redrive.Receipt{Ref: it.ref, Token: s.token, Position: position{s.session.epoch, it.d.DeliveryTag}.String()}
 	return d
 }
 
-// Extend implements redrive.Source: a message is ours as long as the channel is.
+// Extend implements driver.Source: a message is ours as long as the channel is.
 func (s *Source) Extend(_ context.Context, receipts []redrive.Receipt, _ time.Duration) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

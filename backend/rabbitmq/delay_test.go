@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
 )
@@ -82,7 +83,7 @@ func TestMixedDelays(t *testing.T) {
 		latest, sum = max(latest, late), sum+late
 	}
 	brokertest.Until(t, fmt.Sprintf("all %d are there", n), func() bool {
-		ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "sms", Max: 1000, Lease: time.Minute})
+		ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "sms", Max: 1000, Lease: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,7 @@ func TestMixedDelays(t *testing.T) {
 		t.Errorf("one was %v late", latest)
 	}
 	t.Logf("%d delays up to %d s: %v late on average, %v at most, in whole seconds rounded up", n, longest, sum/time.Duration(n), latest)
-	if ds, err := other.Claim(t.Context(), redrive.ClaimRequest{Queue: "other", Max: 1, Lease: time.Minute}); len(ds) > 0 {
+	if ds, err := other.Claim(t.Context(), driver.ClaimRequest{Queue: "other", Max: 1, Lease: time.Minute}); len(ds) > 0 {
 		t.Error("a message came to a queue whose name ends the same:", ds, err)
 	}
 }

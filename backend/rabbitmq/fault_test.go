@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/rabbittest"
@@ -82,7 +83,7 @@ func TestCutAtEachStep(t *testing.T) {
 func fail(t testing.TB, s *Source) {
 	t.Helper()
 	for lane, outcome := range []redrive.Outcome{redrive.OutcomeRetry, redrive.OutcomeDead} {
-		ds, _ := s.Claim(context.Background(), redrive.ClaimRequest{Queue: s.o.Queue, Lane: redrive.Lane(lane), Max: 10, Lease: time.Minute}) // the connection may be down
+		ds, _ := s.Claim(context.Background(), driver.ClaimRequest{Queue: s.o.Queue, Lane: redrive.Lane(lane), Max: 10, Lease: time.Minute}) // the connection may be down
 		for i := range ds {
 			brokertest.Until(t, "it is settled, or comes again", func() bool {
 				err := settle(s, settled(&ds[i], outcome))

@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -32,13 +33,13 @@ const (
 	DeadDLX Dead = "dlx"
 )
 
-func (d Dead) caps(c *redrive.Caps) {
+func (d Dead) caps(c *driver.Caps) {
 	c.MaxDelay, c.DeadLetters, c.KeepsHistory = MaxDelay, true, true
 	switch d {
 	case DeadTx:
-		c.Transfer = redrive.TransferTransaction
+		c.Transfer = driver.TransferTransaction
 	case DeadDLX:
-		c.Transfer = redrive.TransferOneStep
+		c.Transfer = driver.TransferOneStep
 	}
 }
 
@@ -65,7 +66,7 @@ func (s *Source) moved(it *item, t *redrive.Settlement) outgoing {
 	return s.delayed(&d.Message, t.After, story.Headers()...)
 }
 
-// SetAside implements [redrive.DeadLetterSink]: it publishes a dead letter that was parked
+// SetAside implements [driver.DeadLetterSink]: it publishes a dead letter that was parked
 // in a store meanwhile to the queue of dead letters, whatever the strategy, and returns
 // when that is confirmed. It needs [Options.Native].
 func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {

@@ -39,6 +39,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Defaults.
@@ -92,9 +93,9 @@ type item struct {
 }
 
 var (
-	_ redrive.Source         = (*Source)(nil)
-	_ redrive.Sink           = (*Source)(nil)
-	_ redrive.DeadLetterSink = (*Source)(nil)
+	_ driver.Source         = (*Source)(nil)
+	_ redrive.Sink          = (*Source)(nil)
+	_ driver.DeadLetterSink = (*Source)(nil)
 )
 
 // Open consumes a queue: rabbitmq://user@host:5672/VHOST?queue=NAME (rabbitmqs with TLS).
@@ -154,9 +155,9 @@ func hintOf(err error) string {
 	return "is a broker running there?"
 }
 
-// Caps implements redrive.Source.
-func (s *Source) Caps() redrive.Caps {
-	c := redrive.Caps{Name: "rabbitmq", Fenced: true, Expires: true, Identity: redrive.IdentityMessage, Transfer: redrive.TransferNone}
+// Caps implements driver.Source.
+func (s *Source) Caps() driver.Caps {
+	c := driver.Caps{Name: "rabbitmq", Fenced: true, Expires: true, Identity: redrive.IdentityMessage, Transfer: driver.TransferNone}
 	if s.o.Native {
 		s.a.dead.caps(&c)
 	}
@@ -206,9 +207,9 @@ func readPosition(text string) (p position, ok bool) {
 }
 
 // SourceStats tells what is known of the queue, for metrics.
-func (s *Source) SourceStats(ctx context.Context) (redrive.SourceStats, error) {
+func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
 	s.mu.Lock()
-	stats := redrive.SourceStats{Lag: redrive.Unknown, Dead: redrive.Unknown, Unacked: int64(len(s.hands)), OldestUnacked: redrive.Unknown, Reconnects: max(s.connects-1, 0)}
+	stats := driver.SourceStats{Lag: driver.Unknown, Dead: driver.Unknown, Unacked: int64(len(s.hands)), OldestUnacked: driver.Unknown, Reconnects: max(s.connects-1, 0)}
 	for _, b := range s.buffer {
 		stats.Buffered += int64(len(b))
 	}

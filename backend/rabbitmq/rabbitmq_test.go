@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/native"
@@ -68,7 +69,7 @@ func claim(t testing.TB, s *Source, lane redrive.Lane, n int) []redrive.Delivery
 	t.Helper()
 	var all []redrive.Delivery
 	brokertest.Until(t, fmt.Sprintf("%d are claimed", n), func() bool {
-		ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: s.o.Queue, Lane: lane, Max: n - len(all), Lease: time.Minute})
+		ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: s.o.Queue, Lane: lane, Max: n - len(all), Lease: time.Minute})
 		if err != nil {
 			t.Log(err) // the connection may be down for a while
 		}
@@ -173,7 +174,7 @@ func TestHeadersCannotSteerTheBroker(t *testing.T) {
 			t.Errorf("header %d is %q, want %q", i, d.Headers[i], want[i])
 		}
 	}
-	if ds, err := other.Claim(t.Context(), redrive.ClaimRequest{Queue: other.o.Queue, Max: 1, Lease: time.Minute}); len(ds) > 0 || err != nil {
+	if ds, err := other.Claim(t.Context(), driver.ClaimRequest{Queue: other.o.Queue, Max: 1, Lease: time.Minute}); len(ds) > 0 || err != nil {
 		t.Error("a copy went elsewhere:", ds, err)
 	}
 }
@@ -264,7 +265,7 @@ func TestPrefetchHoldsTheBrokerBack(t *testing.T) {
 	s := connect(t, at(node.Addr(), "queue="+queue, "declare=true", "prefetch=10"), Options{})
 	publish(t, s, make([]redrive.Message, 30)...)
 	ds := claim(t, s, redrive.LaneFresh, 10)
-	more, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: queue, Max: 5, Lease: time.Minute})
+	more, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: queue, Max: 5, Lease: time.Minute})
 	if err != nil || len(more) > 0 {
 		t.Error(more, err)
 	}
@@ -350,7 +351,7 @@ func TestProbe(t *testing.T) {
 			var warned []string
 			for _, v := range s.Probe(t.Context()) {
 				t.Logf("%+v", v)
-				if v.Level != redrive.LevelOK {
+				if v.Level != driver.LevelOK {
 					warned = append(warned, v.Setting)
 				}
 			}

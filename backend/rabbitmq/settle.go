@@ -19,7 +19,7 @@ type group struct {
 	reject []int
 }
 
-// Settle implements redrive.Source.
+// Settle implements driver.Source.
 func (s *Source) Settle(ctx context.Context, batch []redrive.Settlement) []error {
 	g := &group{batch: batch, errs: make([]error, len(batch))}
 	s.sort(g)

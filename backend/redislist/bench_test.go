@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // BenchmarkSettle settles single entries while so many are in flight: a message is
@@ -87,7 +88,7 @@ func claimed(b *testing.B, s *Source, n int) []redrive.Delivery {
 			msgs[i] = redrive.Message{Queue: "sms", Body: make([]byte, 256)}
 		}
 		noErr(b, redrive.FirstError(s.Publish(b.Context(), msgs)))
-		ds, err := s.Claim(b.Context(), redrive.ClaimRequest{Queue: "sms", Max: len(msgs), Lease: time.Hour, Instance: "bench"})
+		ds, err := s.Claim(b.Context(), driver.ClaimRequest{Queue: "sms", Max: len(msgs), Lease: time.Hour, Instance: "bench"})
 		noErr(b, err)
 		all = append(all, ds...)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
@@ -18,9 +19,9 @@ const (
 	claimBytes = 4 << 20
 )
 
-// Claim implements redrive.Source. In the fresh lane come messages whose delay has
+// Claim implements driver.Source. In the fresh lane come messages whose delay has
 // passed, then the list.
-func (s *Source) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (s *Source) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= redrive.Lanes {
 		return nil, &redrive.Error{
 			Op: "claim", Queue: req.Queue,
@@ -56,12 +57,12 @@ func (s *Source) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive
 }
 
 // claim is one step of a claim.
-func (s *Source) claim(ctx context.Context, q *queue, req *redrive.ClaimRequest, most int) (got []redrive.Delivery, more bool, err error) {
+func (s *Source) claim(ctx context.Context, q *queue, req *driver.ClaimRequest, most int) (got []redrive.Delivery, more bool, err error) {
 	k := q.keys
 	nonce := newNonce()
 	script, names := claimScript, []string{k.waiting, k.taken, k.seq, k.body, k.state, k.story, k.due[req.Lane], k.leases, k.wake}
 	args := []any{int(req.Lane), most, req.Lease.Microseconds(), nonce, req.Instance, claimBytes}
-	if req.Alone {
+	if req.Isolated {
 		script, names = suspectScript, []string{k.body, k.state, k.story, k.leases}
 		args = []any{most, req.Lease.Microseconds(), nonce, req.Instance}
 	}

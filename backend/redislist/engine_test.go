@@ -12,6 +12,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -19,14 +21,14 @@ var errSick = errors.New("the target is sick")
 
 // run consumes queue "sms" of a source with an engine over a store, until the test ends or
 // stop is called.
-func run(t *testing.T, store redrive.Store, s *Source, h redrive.HandlerFunc, p redrive.Policy) (stop func()) {
+func run(t *testing.T, store driver.Store, s *Source, h redrive.HandlerFunc, p redrive.Policy) (stop func()) {
 	t.Helper()
 	if p.Backoff == nil {
 		p.Backoff = redrive.Fixed{Interval: 5 * time.Millisecond}
 	}
-	e := redrive.NewEngine(store, redrive.EngineOptions{})
-	noErr(t, e.Handle("sms", h, redrive.QueueOptions{Sources: []redrive.Source{s}, Policy: redrive.Policies{Default: p}.Func(),
-		Breaker: redrive.BreakerOptions{Off: true}, Lease: time.Second}))
+	e := engine.New(store, engine.Options{})
+	noErr(t, e.Handle("sms", h, engine.QueueOptions{Sources: []driver.Source{s}, Policy: redrive.Policies{Default: p}.Func(),
+		Breaker: engine.BreakerOptions{Off: true}, Lease: time.Second}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
@@ -38,14 +40,14 @@ func run(t *testing.T, store redrive.Store, s *Source, h redrive.HandlerFunc, p 
 	return stop
 }
 
-func counts(t *testing.T, store redrive.Store) redrive.Counts {
+func counts(t *testing.T, store driver.Store) driver.Counts {
 	t.Helper()
 	all, err := store.Counts(context.Background(), "sms")
 	noErr(t, err)
 	return all[0]
 }
 
-func entry(t *testing.T, store redrive.Store, id string) *redrive.Entry {
+func entry(t *testing.T, store driver.Store, id string) *redrive.Entry {
 	t.Helper()
 	got, err := store.Get(context.Background(), []redrive.Ref{{Queue: "sms", ID: id}})
 	noErr(t, err)
@@ -154,8 +156,8 @@ func TestEngineKeepsDead(t *testing.T) {
 	}
 	noErr(t, redrive.FirstError(s.Drop(ctx, "sms", "c")))
 	isEmpty(t, s)
-	if c := counts(t, store); c.Books.Parked != 0 {
-		t.Errorf("%d parked", c.Books.Parked)
+	if c := counts(t, store); c.Ledger.Parked != 0 {
+		t.Errorf("%d parked", c.Ledger.Parked)
 	}
 }
 
@@ -204,7 +206,7 @@ func engineChild(url string) {
 		fmt.Println("failed:", err)
 		return
 	}
-	e := redrive.NewEngine(memory.New(), redrive.EngineOptions{})
+	e := engine.New(memory.New(), engine.Options{})
 	policy := redrive.Policies{Default: redrive.Policy{MaxCrashes: 2}}.Func()
 	err = e.Handle("sms", redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 		if string(d.Body) == "poison" {
@@ -212,7 +214,7 @@ func engineChild(url string) {
 			select {}
 		}
 		return s.conn.Incr(ctx, s.o.List("sms")+":good").Err()
-	}), redrive.QueueOptions{Sources: []redrive.Source{s}, Policy: policy, Lease: time.Second, Concurrency: 4})
+	}), engine.QueueOptions{Sources: []driver.Source{s}, Policy: policy, Lease: time.Second, Concurrency: 4})
 	if err != nil {
 		fmt.Println("failed:", err)
 		return
@@ -238,7 +240,7 @@ func TestProcessing(t *testing.T) {
 	}
 	var claimed []redrive.Delivery
 	for i := range 5 {
-		ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: n / 5, Lease: time.Minute, Instance: fmt.Sprintf("w%d", i)})
+		ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: n / 5, Lease: time.Minute, Instance: fmt.Sprintf("w%d", i)})
 		noErr(t, err)
 		claimed = append(claimed, ds...)
 	}
@@ -283,7 +285,7 @@ func TestRepeat(t *testing.T) {
 	for _, s := range both {
 		wg.Go(func() {
 			for turns.Load() < 400 {
-				ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 2, Lease: time.Minute, Instance: "w"})
+				ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 2, Lease: time.Minute, Instance: "w"})
 				if err != nil {
 					t.Error(err)
 					return
@@ -318,9 +320,9 @@ func TestWakeUp(t *testing.T) {
 	url := redistest.Shared(t).URL() + "?prefix=" + redistest.Prefix()
 	sender, dies, next := connect(t, url, Options{}), connect(t, url, Options{}), connect(t, url, Options{})
 	ctx := t.Context()
-	wait := func(s *Source, since uint64) redrive.Event {
+	wait := func(s *Source, since uint64) driver.Event {
 		for {
-			events, err := s.Wait(ctx, []redrive.Watch{{Queue: "sms", Since: since}})
+			events, err := s.Wait(ctx, []driver.Watch{{Queue: "sms", Since: since}})
 			noErr(t, err)
 			if since == 0 || events[0].NextDueIn == 0 {
 				return events[0]
@@ -329,7 +331,7 @@ func TestWakeUp(t *testing.T) {
 		}
 	}
 	v := wait(dies, 0).Version
-	told := make(chan redrive.Event)
+	told := make(chan driver.Event)
 	go func() { told <- wait(dies, v) }()
 	noErr(t, redrive.FirstError(sender.Publish(ctx, []redrive.Message{{Queue: "sms"}})))
 	if e := <-told; !e.Lanes.Has(redrive.LaneFresh) {
@@ -342,7 +344,7 @@ func TestWakeUp(t *testing.T) {
 	if e := wait(next, 0); !e.Lanes.Has(redrive.LaneFresh) {
 		t.Errorf("%+v", e)
 	}
-	ds, err := next.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "n"})
+	ds, err := next.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "n"})
 	noErr(t, err)
 	if len(ds) != 1 || ds[0].Attempt != 1 {
 		t.Fatalf("%+v", ds)
@@ -363,13 +365,13 @@ func TestSourceStats(t *testing.T) {
 	}
 	msgs[5].Delay = time.Hour
 	noErr(t, redrive.FirstError(s.Publish(ctx, msgs)))
-	ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 4, Lease: time.Minute, Instance: "one"})
+	ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 4, Lease: time.Minute, Instance: "one"})
 	noErr(t, err)
 	expect := func(lag, unacked, dead int64) {
 		t.Helper()
 		got, err := s.SourceStats(ctx)
 		noErr(t, err)
-		if want := (redrive.SourceStats{Lag: lag, Unacked: unacked, Dead: dead, Reconnects: redrive.Unknown, OldestUnacked: redrive.Unknown}); got != want {
+		if want := (driver.SourceStats{Lag: lag, Unacked: unacked, Dead: dead, Reconnects: driver.Unknown, OldestUnacked: driver.Unknown}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -57,7 +58,7 @@ func child(job []string) {
 	}
 	fmt.Println("at work")
 	for i := 0; ; i++ {
-		req := redrive.ClaimRequest{Queue: "sms", Max: 5, Lease: childLease, Instance: fmt.Sprint(os.Getpid()), Alone: i%3 == 2, Lane: redrive.Lane(i % 2)}
+		req := driver.ClaimRequest{Queue: "sms", Max: 5, Lease: childLease, Instance: fmt.Sprint(os.Getpid()), Isolated: i%3 == 2, Lane: redrive.Lane(i % 2)}
 		ds, err := s.Claim(ctx, req)
 		if err != nil {
 			fmt.Println("failed:", err)
@@ -91,9 +92,9 @@ func recoverUpTo(ctx context.Context, s *Source, step string) string {
 		var err error
 		switch now {
 		case "woken":
-			_, err = s.Wait(ctx, []redrive.Watch{{Queue: "sms"}})
+			_, err = s.Wait(ctx, []driver.Watch{{Queue: "sms"}})
 		case "claimed":
-			if ds, err = s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 1, Alone: true, Lease: childLease, Instance: "recoverer"}); len(ds) != 1 {
+			if ds, err = s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 1, Isolated: true, Lease: childLease, Instance: "recoverer"}); len(ds) != 1 {
 				err = fmt.Errorf("claimed %d: %w", len(ds), err)
 			}
 		case "extended":
@@ -184,7 +185,7 @@ func TestKillRecoverer(t *testing.T) {
 		s := connect(t, url, Options{})
 		ctx := t.Context()
 		noErr(t, s.conn.LPush(ctx, s.o.List("sms"), "same", "same").Err())
-		held, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 2, Lease: minLease, Instance: "dead"})
+		held, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 2, Lease: minLease, Instance: "dead"})
 		noErr(t, err)
 		<-time.After(2 * minLease)
 		said, kill := spawn(t, "recover "+url+" "+step)
@@ -198,7 +199,7 @@ func TestKillRecoverer(t *testing.T) {
 		}
 		seen := map[string]int{}
 		eventually(t, "what was in hand", func() bool {
-			ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 2, Alone: true, Lease: time.Hour, Instance: "next"})
+			ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 2, Isolated: true, Lease: time.Hour, Instance: "next"})
 			noErr(t, err)
 			for _, d := range ds {
 				seen[d.ID]++
@@ -242,7 +243,7 @@ func TestKillRedis(t *testing.T) {
 			}
 		}
 	})
-	work := func(req redrive.ClaimRequest) {
+	work := func(req driver.ClaimRequest) {
 		ds, err := s.Claim(ctx, req)
 		if err != nil {
 			return
@@ -264,12 +265,12 @@ func TestKillRedis(t *testing.T) {
 			mu.Unlock()
 		}
 	}
-	req := redrive.ClaimRequest{Queue: "sms", Max: 3, Lease: childLease, Instance: "w"}
+	req := driver.ClaimRequest{Queue: "sms", Max: 3, Lease: childLease, Instance: "w"}
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			work(req)
 			r := req
-			r.Alone = true
+			r.Isolated = true
 			work(r)
 		}
 	})
@@ -284,7 +285,7 @@ func TestKillRedis(t *testing.T) {
 	ctx = t.Context()
 	eventually(t, "the rest", func() bool {
 		r := req
-		r.Alone = true
+		r.Isolated = true
 		work(req)
 		work(r)
 		c, err := s.Counts(ctx, "sms")
@@ -315,7 +316,7 @@ func TestScriptFlush(t *testing.T) {
 	})
 	for i := range 300 {
 		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms"}})))
-		ds, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
+		ds, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
 		noErr(t, err)
 		if len(ds) != 1 || ds[0].Attempt != 1 {
 			t.Fatalf("round %d: claimed %d", i, len(ds))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redisconn"
 	"github.com/redrive/redrive/internal/redistest"
 )
@@ -71,7 +72,7 @@ func (p *pass) publish(ctx context.Context) error {
 // passLease may run out during a pass: nobody else claims then. What it leaves is waited for.
 const passLease = 200 * time.Millisecond
 
-func (p *pass) claim(ctx context.Context, r redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (p *pass) claim(ctx context.Context, r driver.ClaimRequest) ([]redrive.Delivery, error) {
 	r.Queue, r.Instance = "sms", "child"
 	if r.Lease == 0 {
 		r.Lease = passLease
@@ -88,7 +89,7 @@ func (p *pass) end(ctx context.Context, o redrive.Outcome, ds ...redrive.Deliver
 }
 
 func (p *pass) settle(ctx context.Context) error {
-	ds, err := p.claim(ctx, redrive.ClaimRequest{Max: 10})
+	ds, err := p.claim(ctx, driver.ClaimRequest{Max: 10})
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (p *pass) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	retries, err := p.claim(ctx, redrive.ClaimRequest{Max: 5, Lane: redrive.LaneRetry})
+	retries, err := p.claim(ctx, driver.ClaimRequest{Max: 5, Lane: redrive.LaneRetry})
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (p *pass) settle(ctx context.Context) error {
 
 // recover takes over from a holder that is gone.
 func (p *pass) recover(ctx context.Context) error {
-	gone, err := p.claim(ctx, redrive.ClaimRequest{Max: 1, Lease: minLease})
+	gone, err := p.claim(ctx, driver.ClaimRequest{Max: 1, Lease: minLease})
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (p *pass) recover(ctx context.Context) error {
 			break
 		}
 	}
-	ds, err := p.claim(ctx, redrive.ClaimRequest{Max: 1, Alone: true})
+	ds, err := p.claim(ctx, driver.ClaimRequest{Max: 1, Isolated: true})
 	if err != nil {
 		return err
 	}
@@ -162,9 +163,9 @@ func drain(t *testing.T, s *Source) (drained map[string]int, dead []string) {
 	var mu sync.Mutex
 	work := func(instance string) {
 		for lane := range redrive.Lanes + 1 {
-			r := redrive.ClaimRequest{Queue: "sms", Lane: redrive.Lane(lane), Max: 10, Lease: time.Hour, Instance: instance}
+			r := driver.ClaimRequest{Queue: "sms", Lane: redrive.Lane(lane), Max: 10, Lease: time.Hour, Instance: instance}
 			if lane == redrive.Lanes {
-				r.Lane, r.Alone = 0, true
+				r.Lane, r.Isolated = 0, true
 			}
 			ds, err := s.Claim(t.Context(), r)
 			if err != nil {

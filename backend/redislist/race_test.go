@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -136,7 +137,7 @@ func (l *soundList) fill(n int) []func() bool {
 			l.t.Fatal(err)
 		}
 	}
-	ds, err := l.s.Claim(ctx, redrive.ClaimRequest{Queue: "race", Max: n, Lease: minLease, Instance: "worker"})
+	ds, err := l.s.Claim(ctx, driver.ClaimRequest{Queue: "race", Max: n, Lease: minLease, Instance: "worker"})
 	if err != nil || len(ds) != n {
 		l.t.Fatal(len(ds), err)
 	}
@@ -160,7 +161,7 @@ func (l *soundList) fill(n int) []func() bool {
 }
 
 func (l *soundList) recover() {
-	ds, err := l.s.Claim(context.Background(), redrive.ClaimRequest{Queue: "race", Max: 1, Alone: true, Lease: time.Hour, Instance: "recoverer"})
+	ds, err := l.s.Claim(context.Background(), driver.ClaimRequest{Queue: "race", Max: 1, Isolated: true, Lease: time.Hour, Instance: "recoverer"})
 	if err != nil {
 		l.t.Error(err)
 	}

@@ -53,6 +53,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
@@ -66,7 +67,7 @@ type Options struct {
 	// [Source.Redrive] and [Source.Drop]. Otherwise the engine parks them in its store.
 	KeepDead bool
 	// Remember is how long ids that publishers chose are known beyond the message's
-	// life. Defaults to [redrive.DefaultRemember]; negative: only while it lives.
+	// life. Defaults to [driver.DefaultRemember]; negative: only while it lives.
 	Remember time.Duration
 }
 
@@ -115,7 +116,7 @@ func Open(ctx context.Context, url string, o Options) (*Source, error) {
 	}
 	switch {
 	case o.Remember == 0:
-		o.Remember = redrive.DefaultRemember
+		o.Remember = driver.DefaultRemember
 	case o.Remember < 0:
 		o.Remember = 0
 	}
@@ -154,22 +155,22 @@ func (s *Source) checkRights(ctx context.Context) error {
 // rightsQueue is no valid name of a queue.
 const rightsQueue = "RIGHTS"
 
-// Caps implements redrive.Source.
-func (s *Source) Caps() redrive.Caps {
-	c := redrive.Caps{
-		Name: "redislist", MaxDelay: redrive.Never, DeadLetters: s.o.KeepDead, KeepsHistory: true, Repeats: true,
+// Caps implements driver.Source.
+func (s *Source) Caps() driver.Caps {
+	c := driver.Caps{
+		Name: "redislist", MaxDelay: driver.Never, DeadLetters: s.o.KeepDead, KeepsHistory: true, Repeats: true,
 		Fenced: true, MarksClaims: true, KeepsLeases: true, Remembers: s.o.Remember > 0, Expires: true, Identity: redrive.IdentityMessage,
 	}
 	if s.o.KeepDead {
-		c.Transfer = redrive.TransferOneStep
+		c.Transfer = driver.TransferOneStep
 	}
 	return c
 }
 
-// Probe implements redrive.Source.
-func (s *Source) Probe(ctx context.Context) []redrive.Verdict { return s.conn.Probe(ctx) }
+// Probe implements driver.Source.
+func (s *Source) Probe(ctx context.Context) []driver.Finding { return s.conn.Probe(ctx) }
 
-// Close implements redrive.Source. What is claimed stays so until its lease ends.
+// Close implements driver.Source. What is claimed stays so until its lease ends.
 func (s *Source) Close() error {
 	s.closeOnce.Do(func() {
 		close(s.closing)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -49,7 +50,7 @@ func TestOpenLeavesWhatIsInFlight(t *testing.T) {
 	for range n {
 		noErr(t, redrive.FirstError(first.Publish(ctx, []redrive.Message{{Queue: "sms", Body: []byte("b")}})))
 	}
-	ask := redrive.ClaimRequest{Queue: "sms", Max: 44, Lease: time.Minute, Instance: "w"}
+	ask := driver.ClaimRequest{Queue: "sms", Max: 44, Lease: time.Minute, Instance: "w"}
 	held, err := first.Claim(ctx, ask)
 	noErr(t, err)
 	noErr(t, redrive.FirstError(first.Settle(ctx, []redrive.Settlement{

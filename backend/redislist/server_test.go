@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -23,7 +24,7 @@ func TestFullServer(t *testing.T) {
 			t.Errorf("publish on a full server: %v", err)
 		}
 	}
-	ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
+	ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
 	noErr(t, err)
 	noErr(t, redrive.FirstError(s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, time.Minute)))
 	for _, d := range ds {
@@ -46,7 +47,7 @@ func TestRights(t *testing.T) {
 	url := "redis://app:secret@" + server.Addr + "/0?prefix=mine"
 	s := connect(t, url, Options{})
 	noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}})))
-	ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
+	ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
 	if err != nil || len(ds) != 1 {
 		t.Fatal(len(ds), err)
 	}
@@ -104,7 +105,7 @@ func TestTopologies(t *testing.T) {
 		t.Cleanup(func() { _ = again.Close() })
 		seen := 0
 		eventually(t, "what was acknowledged before the failover", func() bool {
-			ds, err := again.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 7, Lease: time.Minute, Instance: "w"})
+			ds, err := again.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 7, Lease: time.Minute, Instance: "w"})
 			seen += len(ds)
 			return err == nil && seen == n
 		})
@@ -121,7 +122,7 @@ func wholeWay(t *testing.T, s *Source, queue string) {
 	ctx := t.Context()
 	noErr(t, s.conn.LPush(ctx, s.o.List(queue), "foreign").Err())
 	noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: queue, ID: "chosen"}, {Queue: queue}, {Queue: queue, Delay: time.Millisecond}})))
-	ask := redrive.ClaimRequest{Queue: queue, Max: 10, Lease: time.Minute, Instance: "w"}
+	ask := driver.ClaimRequest{Queue: queue, Max: 10, Lease: time.Minute, Instance: "w"}
 	var ds []redrive.Delivery
 	eventually(t, "four messages", func() bool {
 		got, err := s.Claim(ctx, ask)
@@ -166,7 +167,7 @@ func TestWrongType(t *testing.T) {
 	if err := redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}})); !redis.HasErrorPrefix(err, "WRONGTYPE") && err == nil {
 		t.Errorf("publish: %v", err)
 	}
-	if _, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 1, Lease: time.Minute, Instance: "w"}); err == nil {
+	if _, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 1, Lease: time.Minute, Instance: "w"}); err == nil {
 		t.Error("claimed from what is no list")
 	}
 }
@@ -177,7 +178,7 @@ func TestOwnList(t *testing.T) {
 	s := open(t, Options{List: func(queue string) string { return name + "-" + queue }})
 	ctx := t.Context()
 	noErr(t, s.conn.LPush(ctx, name+"-sms", "a", "b").Err())
-	ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
+	ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
 	noErr(t, err)
 	if len(ds) != 2 || string(ds[0].Body) != "a" || string(ds[1].Body) != "b" || ds[0].ID == ds[1].ID {
 		t.Errorf("%+v", ds)

@@ -8,7 +8,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Settle implements redrive.Source.
+// Settle implements driver.Source.
 func (s *Source) Settle(ctx context.Context, batchOf []redrive.Settlement) []error {
 	errs := make([]error, len(batchOf))
 	if err := s.enter(ctx); err != nil {
@@ -62,7 +62,7 @@ func (s *Source) settle(ctx context.Context, q *queue, all []redrive.Settlement,
 	}
 }
 
-// Extend implements redrive.Source.
+// Extend implements driver.Source.
 func (s *Source) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	errs := make([]error, len(receipts))
 	if err := s.enter(ctx); err != nil {

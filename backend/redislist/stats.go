@@ -6,13 +6,14 @@ import (
 	"sync"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // SourceStats returns what the queues that this source has met hold, asking the server, and
 // what this process itself was handed out and has not settled. A message whose handler
 // never settles it stays in that number until the source is closed.
-func (s *Source) SourceStats(ctx context.Context) (redrive.SourceStats, error) {
-	stats := redrive.SourceStats{Unacked: s.held.count(), Reconnects: redrive.Unknown, OldestUnacked: redrive.Unknown}
+func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
+	stats := driver.SourceStats{Unacked: s.held.count(), Reconnects: driver.Unknown, OldestUnacked: driver.Unknown}
 	if err := s.enter(ctx); err != nil {
 		return stats, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
@@ -38,8 +39,8 @@ type view struct {
 	idle      chan struct{} // tells it that the list was seen empty
 }
 
-// Wait implements redrive.Source.
-func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+// Wait implements driver.Source.
+func (s *Source) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	every := max(pollLeast, time.Duration(len(watches))*pollEach)
 	timer := time.NewTimer(every)
 	defer timer.Stop()
@@ -76,7 +77,7 @@ func (s *Source) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.E
 
 // toLookAt returns the watched queues of which something new may be seen, and a channel
 // that is closed when there are more of them.
-func (s *Source) toLookAt(watches []redrive.Watch, every time.Duration, first bool) ([]*queue, <-chan struct{}, error) {
+func (s *Source) toLookAt(watches []driver.Watch, every time.Duration, first bool) ([]*queue, <-chan struct{}, error) {
 	var due []*queue
 	now := time.Now().UnixNano()
 	for i := range watches {
@@ -161,17 +162,17 @@ func (v *view) learn(st *stats, now int64) {
 }
 
 // events returns an event for each watch whose queue has another version.
-func (s *Source) events(watches []redrive.Watch) []redrive.Event {
+func (s *Source) events(watches []driver.Watch) []driver.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []redrive.Event
+	var all []driver.Event
 	now := time.Now().UnixNano()
 	for i := range watches {
 		v := &s.queues[watches[i].Queue].view
 		if v.version == watches[i].Since {
 			continue
 		}
-		e := redrive.Event{Queue: watches[i].Queue, Version: v.version, NextDueIn: redrive.Never, Lanes: v.lanes, Suspects: v.suspects}
+		e := driver.Event{Queue: watches[i].Queue, Version: v.version, NextDueIn: driver.Never, Lanes: v.lanes, Suspects: v.suspects}
 		switch {
 		case v.lanes != 0:
 			e.NextDueIn = 0
@@ -187,10 +188,10 @@ func (s *Source) events(watches []redrive.Watch) []redrive.Event {
 }
 
 // drained notes that a claim found less than it asked for: what comes now is new.
-func (s *Source) drained(q *queue, req *redrive.ClaimRequest) {
+func (s *Source) drained(q *queue, req *driver.ClaimRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if req.Alone {
+	if req.Isolated {
 		q.view.suspects = false
 	} else {
 		q.view.lanes &^= 1 << req.Lane

@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Apply implements redrive.Store. It is one script, whatever its size; keep it to a few
+// Apply implements driver.Store. It is one script, whatever its size; keep it to a few
 // hundred messages. Of a range the first 200 messages go with it, the others in scripts
 // of their own afterwards: a call that fails between leaves the later ones of the range.
-func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
+func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	if err := checkRecords(b.Records); err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 	for i := range b.Records {
 		st.record(&b.Records[i])
 	}
-	ranges := slices.DeleteFunc(slices.Clone(b.Delete), func(r redrive.Range) bool { return redrive.CheckQueue(r.Queue) != nil })
+	ranges := slices.DeleteFunc(slices.Clone(b.Delete), func(r driver.Range) bool { return redrive.CheckQueue(r.Queue) != nil })
 	for _, r := range ranges {
 		_ = st.add(&rangeOp{r, ""})
 	}
@@ -77,7 +78,7 @@ func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
 }
 
 // finishRange ends what the first page of a range left.
-func (s *Store) finishRange(ctx context.Context, r redrive.Range, page []any) error {
+func (s *Store) finishRange(ctx context.Context, r driver.Range, page []any) error {
 	for text(at(page, 1)) != "" {
 		st := s.step(ctx)
 		if err := st.add(&rangeOp{r, text(at(page, 1))}); err != nil {
@@ -93,7 +94,7 @@ func (s *Store) finishRange(ctx context.Context, r redrive.Range, page []any) er
 }
 
 // messages returns what a batch publishes and puts.
-func messages(b *redrive.Batch) []*redrive.Message {
+func messages(b *driver.Batch) []*redrive.Message {
 	msgs := make([]*redrive.Message, 0, len(b.Publish)+len(b.Put))
 	for i := range b.Publish {
 		msgs = append(msgs, &b.Publish[i])
@@ -106,7 +107,7 @@ func messages(b *redrive.Batch) []*redrive.Message {
 
 // rangeOp ends the messages of a range.
 type rangeOp struct {
-	redrive.Range
+	driver.Range
 	behind string // where it goes on; of a key's chain
 }
 
@@ -116,7 +117,7 @@ func (r *rangeOp) pack(p *packed, st *step) error {
 	p.num(st.index(st.s.place(&redrive.Message{Queue: r.Queue, Key: r.Key})))
 	p.str(r.Key)
 	p.str(r.UpTo)
-	if r.Alone {
+	if r.Single {
 		p.num(1)
 	} else {
 		p.num(0)
@@ -125,11 +126,11 @@ func (r *rangeOp) pack(p *packed, st *step) error {
 	return nil
 }
 
-func entered(how redrive.Entered) string {
+func entered(how driver.Entered) string {
 	switch how {
-	case redrive.EnteredImported:
+	case driver.EnteredImported:
 		return "imported"
-	case redrive.EnteredMoved:
+	case driver.EnteredMoved:
 		return "movedin"
 	}
 	return "parked"
@@ -158,16 +159,16 @@ func checkEntry(e *redrive.Entry) error {
 }
 
 // checkRecords reports writes that could never be carried out.
-func checkRecords(writes []redrive.RecordWrite) error {
+func checkRecords(writes []driver.RecordWrite) error {
 	for i := range writes {
 		w := &writes[i]
 		var err error
 		switch {
-		case len(w.Value) > redrive.MaxRecordSize:
+		case len(w.Value) > driver.MaxRecordSize:
 			err = fmt.Errorf("%w record of %d bytes", redrive.ErrInvalid, len(w.Value))
 		case w.Space == "" || w.Key == "" || strings.Contains(w.Space, "\x00"):
 			err = fmt.Errorf("%w record: it needs a space without NUL and a key", redrive.ErrInvalid)
-		case w.Expires < 0 || w.Version < redrive.AnyVersion:
+		case w.Expires < 0 || w.Version < driver.AnyVersion:
 			err = fmt.Errorf("%w record: negative expiry or version", redrive.ErrInvalid)
 		}
 		if err != nil {
@@ -178,7 +179,7 @@ func checkRecords(writes []redrive.RecordWrite) error {
 }
 
 // record adds the write of a record to the step.
-func (st *step) record(w *redrive.RecordWrite) {
+func (st *step) record(w *driver.RecordWrite) {
 	p := &st.records
 	p.list(4)
 	p.str(w.Space + "\x00" + w.Key)
@@ -192,40 +193,40 @@ func (st *step) record(w *redrive.RecordWrite) {
 	st.nrec++
 }
 
-// GetRecord implements redrive.Store.
-func (s *Store) GetRecord(ctx context.Context, space, key string) (redrive.Record, error) {
+// GetRecord implements driver.Store.
+func (s *Store) GetRecord(ctx context.Context, space, key string) (driver.Record, error) {
 	list, err := s.listRecords(ctx, space+"\x00", "=", key, "")
 	if err == nil && len(list) == 0 {
 		err = redrive.ErrNotFound
 	}
 	if err != nil {
-		return redrive.Record{}, err
+		return driver.Record{}, err
 	}
 	return list[0], nil
 }
 
-// ListRecords implements redrive.Store.
-func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]redrive.Record, error) {
+// ListRecords implements driver.Store.
+func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]driver.Record, error) {
 	if limit <= 0 {
 		limit = redrive.DefaultPage
 	}
 	return s.listRecords(ctx, space+"\x00", after, limit)
 }
 
-func (s *Store) listRecords(ctx context.Context, args ...any) ([]redrive.Record, error) {
+func (s *Store) listRecords(ctx context.Context, args ...any) ([]driver.Record, error) {
 	got, err := s.conn.Run(ctx, scriptRecords, s.keys(), args...)
 	if err != nil {
 		return nil, s.fail(err)
 	}
 	list := items(got)
-	var records []redrive.Record
+	var records []driver.Record
 	for i := 0; i+1 < len(list); i += 2 {
 		space, key, _ := strings.Cut(text(list[i]), "\x00")
 		raw := text(list[i+1])
 		if len(raw) < 16 {
 			return nil, errors.Join(redrive.ErrCorrupt, fmt.Errorf("record %s of %s", key, space))
 		}
-		r := redrive.Record{Space: space, Key: key, Version: double(raw), Value: []byte(raw[16:])}
+		r := driver.Record{Space: space, Key: key, Version: double(raw), Value: []byte(raw[16:])}
 		if till := double(raw[8:]); till > 0 {
 			r.ExpiresAt = moment(till)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Backup implements redrive.Store. Redis writes its own backups; a client cannot.
+// Backup implements driver.Store. Redis writes its own backups; a client cannot.
 func (s *Store) Backup(context.Context, io.Writer) error {
 	return &redrive.Error{Op: "backup", Err: fmt.Errorf("%w: redisstream", redrive.ErrUnsupported), Hint: "use redis-cli --rdb FILE, or copy the server's dump and append-only files"}
 }

@@ -86,7 +86,7 @@ func TestBatchIsOneLease(t *testing.T) {
 	settle(t, s, redrive.OutcomeDone, ds[10:]...)
 	settle(t, s, redrive.OutcomeDone, ds[5:10]...)
 	clean(t, s)
-	if a := balanced(t, s); a.Books.Done != 20 || a.Waiting != 10 {
+	if a := balanced(t, s); a.Ledger.Done != 20 || a.Waiting != 10 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -103,7 +103,7 @@ func TestBatchSettledTwice(t *testing.T) {
 			t.Errorf("%d: %v, want %v", i, errs[i], want)
 		}
 	}
-	if a := balanced(t, s); a.Books.Done != 5 || a.Waiting != 5 {
+	if a := balanced(t, s); a.Ledger.Done != 5 || a.Waiting != 5 {
 		t.Errorf("%+v", a)
 	}
 	settle(t, s, redrive.OutcomeDone, ds[5:]...)
@@ -138,7 +138,7 @@ func TestBatchMemberOfItsOwn(t *testing.T) {
 	}
 	settle(t, s, redrive.OutcomeDone, ds[5:]...)
 	clean(t, s)
-	if a := balanced(t, s); a.Books.Done != 8 || a.Waiting != 3 || a.Dead != 1 {
+	if a := balanced(t, s); a.Ledger.Done != 8 || a.Waiting != 3 || a.Dead != 1 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -163,7 +163,7 @@ func TestBatchThatRanOut(t *testing.T) {
 			}
 			other := openAt(t, redistest.Shared(t).URL(), s.conn.Config.Prefix)
 			again := ask(20)
-			again.Alone, again.Instance = true, "two"
+			again.Isolated, again.Instance = true, "two"
 			var found []redrive.Delivery
 			for deadline := time.Now().Add(time.Minute); len(found) < want && time.Now().Before(deadline); {
 				found = append(found, claim(t, other, again)...)
@@ -189,7 +189,7 @@ func TestBatchThatRanOut(t *testing.T) {
 			clean(t, s)
 			a, err := s.Verify(t.Context(), "sms")
 			noErr(t, err)
-			if lost := int64(bit(harm == "trimmed and group destroyed")); a[0].Waiting != 0 || a[0].Books.Done != int64(3+want) || a[0].Dead != int64(9-want)-lost || int64(len(a[0].Problems)) > 2*lost {
+			if lost := int64(bit(harm == "trimmed and group destroyed")); a[0].Waiting != 0 || a[0].Ledger.Done != int64(3+want) || a[0].Dead != int64(9-want)-lost || int64(len(a[0].Problems)) > 2*lost {
 				t.Errorf("%+v", a[0])
 			}
 		})
@@ -218,7 +218,7 @@ func TestBatchIsSettledUntilItIsClaimedAgain(t *testing.T) {
 		t.Errorf("extended after its end: %v", err)
 	}
 	settle(t, s, redrive.OutcomeRetry, ds[10])
-	r.Alone, r.Max, r.Lease = true, 4, time.Minute
+	r.Isolated, r.Max, r.Lease = true, 4, time.Minute
 	taken := claim(t, s, r)
 	if len(taken) != 4 {
 		t.Fatalf("%d taken", len(taken))
@@ -236,7 +236,7 @@ func TestBatchIsSettledUntilItIsClaimedAgain(t *testing.T) {
 	}
 	settle(t, s, redrive.OutcomeDone, taken...)
 	clean(t, s)
-	if a := balanced(t, s); a.Books.Done != 19 || a.Waiting != 1 {
+	if a := balanced(t, s); a.Ledger.Done != 19 || a.Waiting != 1 {
 		t.Errorf("%+v", a)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -55,7 +56,7 @@ func BenchmarkClaimSettle100(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		ds, err := s.Claim(b.Context(), redrive.ClaimRequest{Queue: "sms", Max: 100, Lease: time.Minute, Instance: "one"})
+		ds, err := s.Claim(b.Context(), driver.ClaimRequest{Queue: "sms", Max: 100, Lease: time.Minute, Instance: "one"})
 		if err != nil || len(ds) != 100 {
 			b.Fatal(len(ds), err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // minLease is the shortest lease.
@@ -26,9 +27,9 @@ const recoverPage = 40
 // errTrimmed is why a message has lost its body.
 var errTrimmed = errors.New("another client deleted or trimmed its entry of the stream while it waited here")
 
-// Claim implements redrive.Source. More than 200 messages, or 40 suspects or dead
+// Claim implements driver.Source. More than 200 messages, or 40 suspects or dead
 // letters, are handed out by several scripts.
-func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	if s.parts != nil {
 		return s.claimParts(ctx, req)
 	}
@@ -47,7 +48,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 	var all []redrive.Delivery
 	skipped := int64(0)
 	page := claimPage
-	if req.Alone || req.Dead || req.Expired {
+	if req.Isolated || req.Dead || req.Expired {
 		page = recoverPage
 	}
 	for len(all) < req.Max {
@@ -82,21 +83,21 @@ func newNonce() string {
 	return hex.EncodeToString(nonce[:])
 }
 
-func instanceOf(req *redrive.ClaimRequest) string {
+func instanceOf(req *driver.ClaimRequest) string {
 	if req.Instance == "" {
 		return "-"
 	}
 	return req.Instance
 }
 
-func claimArgs(q *queue, req *redrive.ClaimRequest, n int, nonce string, skipped int64) []any {
+func claimArgs(q *queue, req *driver.ClaimRequest, n int, nonce string, skipped int64) []any {
 	what := strconv.Itoa(int(req.Lane))
 	switch {
 	case req.Expired:
 		what = "expired"
 	case req.Dead:
 		what = "dead"
-	case req.Alone:
+	case req.Isolated:
 		what = "alone"
 	}
 	age := int64(0)
@@ -109,7 +110,7 @@ func claimArgs(q *queue, req *redrive.ClaimRequest, n int, nonce string, skipped
 
 // deliveries reads what the script handed out. What cannot be understood becomes a dead
 // letter here: its lease is ours.
-func (s *Store) deliveries(ctx context.Context, q *queue, req *redrive.ClaimRequest, nonce string, answer []any) ([]redrive.Delivery, error) {
+func (s *Store) deliveries(ctx context.Context, q *queue, req *driver.ClaimRequest, nonce string, answer []any) ([]redrive.Delivery, error) {
 	now := number(at(answer, 0))
 	out, fresh, ranks := items(at(answer, 3)), items(at(answer, 4)), items(at(answer, 5))
 	r := &claimReader{s: s, q: q, req: req, now: now, until: now + span(req.Lease), holder: "1 1 0 0 " + nonce + " " + instanceOf(req)}
@@ -137,7 +138,7 @@ func (s *Store) deliveries(ctx context.Context, q *queue, req *redrive.ClaimRequ
 type claimReader struct {
 	s          *Store
 	q          *queue
-	req        *redrive.ClaimRequest
+	req        *driver.ClaimRequest
 	now, until int64
 	holder     string // of what was never claimed before
 	list       []redrive.Delivery

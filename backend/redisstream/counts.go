@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // tally is the answer of the counts script.
@@ -46,8 +47,8 @@ func readTally(v any) *tally {
 // deleted counts against it.
 func (t *tally) foreign() int64 { return t.entries - t.c["xs"] }
 
-func (t *tally) books() redrive.Books {
-	return redrive.Books{
+func (t *tally) books() driver.Ledger {
+	return driver.Ledger{
 		Published: t.c["published"] + max(t.foreign(), 0), Parked: t.c["parked"], Imported: t.c["imported"], MovedIn: t.c["movedin"], Repeated: t.c["repeated"],
 		Done: t.c["done"], Dropped: t.c["dropped"], Archived: t.c["archived"], MovedOut: t.c["movedout"],
 	}
@@ -61,8 +62,8 @@ func (s *Store) tally(ctx context.Context, q *queue) (*tally, error) {
 	return readTally(got), nil
 }
 
-// Counts implements redrive.Store.
-func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts, error) {
+// Counts implements driver.Store.
+func (s *Store) Counts(ctx context.Context, queues ...string) ([]driver.Counts, error) {
 	if len(queues) == 0 {
 		var err error
 		if queues, err = s.queueNames(ctx); err != nil {
@@ -73,7 +74,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts,
 	if err != nil {
 		return nil, err
 	}
-	counts := make([]redrive.Counts, len(queues))
+	counts := make([]driver.Counts, len(queues))
 	for i, name := range queues {
 		counts[i] = tallies[i][0].counts(name)
 		for _, t := range tallies[i][1:] {
@@ -84,18 +85,18 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]redrive.Counts,
 	return counts, nil
 }
 
-func (t *tally) counts(name string) redrive.Counts {
-	c := redrive.Counts{
+func (t *tally) counts(name string) driver.Counts {
+	c := driver.Counts{
 		Queue: name, Leased: t.leased, Blocked: t.blocked, Suspects: t.lost + t.released,
-		Due: t.due, Bytes: t.c["bytes"], Books: t.books(), Dead: make(map[redrive.Reason]int64),
+		Due: t.due, Bytes: t.c["bytes"], Ledger: t.books(), Dead: make(map[redrive.Reason]int64),
 	}
 	c.Waiting = [redrive.Lanes]int64{t.entries + t.c["n0"], t.c["n1"], t.c["n2"]}
 	for lane := range redrive.Lanes {
 		c.OldestDue[lane] = moment(t.oldest[lane])
 	}
 	c.OldestSuspect, c.OldestDead = moment(t.oldest[redrive.Lanes]), moment(t.oldest[redrive.Lanes+1])
-	if c.Due > redrive.DueCounted {
-		c.Due, c.DueMore = redrive.DueCounted, true
+	if c.Due > driver.DueCounted {
+		c.Due, c.DueMore = driver.DueCounted, true
 	}
 	for _, r := range redrive.Reasons() {
 		if n := t.c[fmt.Sprintf("dead%d", r)]; n != 0 {
@@ -108,16 +109,16 @@ func (t *tally) counts(name string) redrive.Counts {
 // verifyPage is how many messages one script of Verify looks at.
 const verifyPage = 100
 
-// Verify implements redrive.Store. Books, numbers of messages and counters are read in
+// Verify implements driver.Store. Books, numbers of messages and counters are read in
 // one step; where each message stands is looked at in pages.
-func (s *Store) Verify(ctx context.Context, queues ...string) ([]redrive.Audit, error) {
+func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, error) {
 	if len(queues) == 0 {
 		var err error
 		if queues, err = s.queueNames(ctx); err != nil {
 			return nil, err
 		}
 	}
-	audits := make([]redrive.Audit, len(queues))
+	audits := make([]driver.Audit, len(queues))
 	for i, name := range queues {
 		audits[i].Queue = name
 		for _, q := range s.everywhere(name) {
@@ -137,8 +138,8 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]redrive.Audit, 
 	return audits, nil
 }
 
-func (t *tally) audit(name string) redrive.Audit {
-	a := redrive.Audit{Queue: name, Books: t.books(), Waiting: t.entries + t.indexed, Dead: t.dead}
+func (t *tally) audit(name string) driver.Audit {
+	a := driver.Audit{Queue: name, Ledger: t.books(), Waiting: t.entries + t.indexed, Dead: t.dead}
 	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
 	if n := t.foreign(); n < 0 {
 		problem("%d entries of the stream were deleted or trimmed by another client", -n)
@@ -164,7 +165,7 @@ func (t *tally) audit(name string) redrive.Audit {
 // maxProblems bounds what an audit tells of single messages.
 const maxProblems = 100
 
-func (s *Store) verifySection(ctx context.Context, q *queue, section string, a *redrive.Audit) error {
+func (s *Store) verifySection(ctx context.Context, q *queue, section string, a *driver.Audit) error {
 	for from := int64(0); ; {
 		got, err := s.conn.Run(ctx, scriptVerify, q.s.keys(q), section, from, verifyPage)
 		if err != nil {
@@ -206,10 +207,10 @@ func (s *Store) Activity() Activity {
 
 // Stats returns the state of the pool of connections, and how long the scripts took. It
 // asks nobody.
-func (s *Store) Stats() redrive.StoreStats {
+func (s *Store) Stats() driver.StoreStats {
 	p := s.conn.PoolStats()
-	return redrive.StoreStats{
-		Pool: redrive.PoolStats{
+	return driver.StoreStats{
+		Pool: driver.PoolStats{
 			Max: s.conn.MaxConns(), Open: int(p.TotalConns), Idle: int(p.IdleConns), InUse: max(int(p.TotalConns)-int(p.IdleConns), 0),
 			Waits: int64(p.WaitCount), Waited: time.Duration(p.WaitDurationNs),
 		},

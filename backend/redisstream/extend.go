@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Extend implements redrive.Source.
+// Extend implements driver.Source.
 func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	if s.parts != nil {
 		return s.extendParts(ctx, receipts, lease)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -79,7 +80,7 @@ func (f *traffic) publish(rng *rand.Rand) {
 func (f *traffic) handle(rng *rand.Rand) {
 	for f.going() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		r := redrive.ClaimRequest{Queue: "sms", Lane: redrive.Lane(rng.IntN(2)), Max: 5, Lease: time.Minute, Instance: "worker"}
+		r := driver.ClaimRequest{Queue: "sms", Lane: redrive.Lane(rng.IntN(2)), Max: 5, Lease: time.Minute, Instance: "worker"}
 		ds, err := f.s.Claim(ctx, r)
 		if err != nil {
 			cancel()
@@ -131,8 +132,8 @@ func (f *traffic) check(t *testing.T) {
 	}
 	a := balanced(t, f.s)
 	// What is neither there nor known to be done must be in the books as done.
-	if int64(len(f.ended)+unknown) > a.Books.Done {
-		t.Errorf("%d messages are gone without being done: done %d, known %d, gone %d", int64(len(f.ended)+unknown)-a.Books.Done, a.Books.Done, len(f.ended), unknown)
+	if int64(len(f.ended)+unknown) > a.Ledger.Done {
+		t.Errorf("%d messages are gone without being done: done %d, known %d, gone %d", int64(len(f.ended)+unknown)-a.Ledger.Done, a.Ledger.Done, len(f.ended), unknown)
 	}
 	if twice+lost > 0 {
 		t.Errorf("%d done twice, %d settlements undone", twice, lost)
@@ -216,9 +217,9 @@ func TestClusterHoldsEveryVerb(t *testing.T) {
 		got, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{ds[1].Ref()}}, redrive.Change{Action: redrive.ActRedrive, To: "third"}, 1)
 		noErr(t, err)
 		noErr(t, got[0].Err)
-		_, err = s.Apply(t.Context(), redrive.Batch{Publish: []redrive.Message{{Queue: "fourth"}}, Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})
+		_, err = s.Apply(t.Context(), driver.Batch{Publish: []redrive.Message{{Queue: "fourth"}}, Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})
 		noErr(t, err)
-		events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "sms"}, {Queue: "other"}, {Queue: "fourth"}})
+		events, err := s.Wait(t.Context(), []driver.Watch{{Queue: "sms"}, {Queue: "other"}, {Queue: "fourth"}})
 		noErr(t, err)
 		counts, err := s.Counts(t.Context())
 		noErr(t, err)
@@ -246,17 +247,17 @@ func TestLeastRights(t *testing.T) {
 		"user redrive on >secret ~{least}:* +@read +@write +@scripting +@connection +@transaction +info +time +wait +config|get +cluster",
 	}})
 	s := openAt(t, strings.Replace(server.URL(), "rediss://", "rediss://redrive:secret@", 1), "least")
-	noErr(t, s.Configure(t.Context(), "sms", redrive.QueueSettings{OrderByKey: true}))
+	noErr(t, s.Configure(t.Context(), "sms", driver.QueueSettings{OrderByKey: true}))
 	publish(t, s, 4)
 	ds := claim(t, s, ask(3))
 	settle(t, s, redrive.OutcomeDone, ds[0])
 	settle(t, s, redrive.OutcomeDead, ds[1])
 	settle(t, s, redrive.OutcomeRetry, ds[2])
-	_, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "sms"}})
+	_, err := s.Wait(t.Context(), []driver.Watch{{Queue: "sms"}})
 	noErr(t, err)
 	_, err = s.Monitor(t.Context(), "sms")
 	noErr(t, err)
-	_, err = s.Trim(t.Context(), redrive.Retention{DeadKeep: 1}, 10)
+	_, err = s.Trim(t.Context(), driver.Retention{DeadKeep: 1}, 10)
 	noErr(t, err)
 	for _, v := range s.Probe(t.Context()) {
 		if v.Value == "not told" {

@@ -209,7 +209,7 @@ func (s *Store) queueNames(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Find implements redrive.Store. The order is by queue; within it what was not touched
+// Find implements driver.Store. The order is by queue; within it what was not touched
 // yet, then the others that wait by time of publication, then the dead by time of death.
 func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, error) {
 	page := redrive.Page{Complete: true}
@@ -234,7 +234,7 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, er
 // groupsExamined bounds how many dead letters Groups looks at.
 const groupsExamined = 5 * redrive.Examined
 
-// Groups implements redrive.Store. It looks at no more than 100,000 dead letters.
+// Groups implements driver.Store. It looks at no more than 100,000 dead letters.
 func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Group, bool, error) {
 	query.State, query.After = redrive.StateDead, ""
 	type cause struct {

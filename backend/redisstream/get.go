@@ -65,7 +65,7 @@ func (s *Store) lookupPage(ctx context.Context, q *queue, refs []redrive.Ref, wh
 	return nil
 }
 
-// Get implements redrive.Store.
+// Get implements driver.Store.
 func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
 	found, _, err := s.lookup(ctx, refs)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 	return entries, nil
 }
 
-// Recall implements redrive.Store.
+// Recall implements driver.Store.
 func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
 	_, memories, err := s.lookup(ctx, refs)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redisconn"
 	"github.com/redrive/redrive/internal/redistest"
 )
@@ -112,7 +113,7 @@ func (p *pass) end(ctx context.Context, o redrive.Outcome, ds ...redrive.Deliver
 // passLease may run out during a pass: nobody else claims then. What it leaves is waited for.
 const passLease = 200 * time.Millisecond
 
-func (p *pass) claim(ctx context.Context, r redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (p *pass) claim(ctx context.Context, r driver.ClaimRequest) ([]redrive.Delivery, error) {
 	r.Queue, r.Instance = "sms", "child"
 	if r.Lease == 0 {
 		r.Lease = passLease
@@ -121,7 +122,7 @@ func (p *pass) claim(ctx context.Context, r redrive.ClaimRequest) ([]redrive.Del
 }
 
 func (p *pass) settle(ctx context.Context) error {
-	ds, err := p.claim(ctx, redrive.ClaimRequest{Max: 12})
+	ds, err := p.claim(ctx, driver.ClaimRequest{Max: 12})
 	if err != nil || len(ds) < 12 {
 		return errors.Join(err, fmt.Errorf("claimed %d", len(ds)))
 	}
@@ -146,7 +147,7 @@ func (p *pass) settle(ctx context.Context) error {
 
 // retried takes what is due again.
 func (p *pass) retried(ctx context.Context) error {
-	ds, err := p.claim(ctx, redrive.ClaimRequest{Max: 5, Lane: redrive.LaneRetry})
+	ds, err := p.claim(ctx, driver.ClaimRequest{Max: 5, Lane: redrive.LaneRetry})
 	if err != nil || len(ds) == 0 {
 		return errors.Join(err, fmt.Errorf("no retry"))
 	}
@@ -155,7 +156,7 @@ func (p *pass) retried(ctx context.Context) error {
 
 // recover takes over from a holder that is gone.
 func (p *pass) recover(ctx context.Context) error {
-	gone, err := p.claim(ctx, redrive.ClaimRequest{Max: 1, Lease: minLease})
+	gone, err := p.claim(ctx, driver.ClaimRequest{Max: 1, Lease: minLease})
 	if err != nil || len(gone) == 0 {
 		return errors.Join(err, fmt.Errorf("nothing to claim"))
 	}
@@ -168,7 +169,7 @@ func (p *pass) recover(ctx context.Context) error {
 			break
 		}
 	}
-	ds, err := p.claim(ctx, redrive.ClaimRequest{Max: 1, Alone: true})
+	ds, err := p.claim(ctx, driver.ClaimRequest{Max: 1, Isolated: true})
 	if err != nil || len(ds) == 0 {
 		return errors.Join(err, fmt.Errorf("nothing to recover"))
 	}
@@ -206,8 +207,8 @@ func (p *pass) tend(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("ended", dropped.ID)
-	_, err = p.s.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})
-	_, err2 := p.s.Trim(ctx, redrive.Retention{}, 10)
+	_, err = p.s.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})
+	_, err2 := p.s.Trim(ctx, driver.Retention{}, 10)
 	for _, q := range p.s.everywhere("sms") {
 		_, err3 := p.s.conn.Write(ctx, scriptConsumers, q.keys[:1], 0)
 		err2 = errors.Join(err2, err3)
@@ -226,9 +227,9 @@ func drain(t *testing.T, s *Store) (drained map[string]int, dead []string) {
 			wg.Go(func() {
 				for _, name := range []string{"sms", "other"} {
 					for lane := range redrive.Lanes + 1 {
-						r := redrive.ClaimRequest{Queue: name, Lane: redrive.Lane(lane), Max: 10, Lease: time.Hour, Instance: fmt.Sprint("drain", i)}
+						r := driver.ClaimRequest{Queue: name, Lane: redrive.Lane(lane), Max: 10, Lease: time.Hour, Instance: fmt.Sprint("drain", i)}
 						if lane == redrive.Lanes {
-							r.Lane, r.Alone = 0, true
+							r.Lane, r.Isolated = 0, true
 						}
 						ds, err := s.Claim(t.Context(), r)
 						if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -34,9 +35,9 @@ func everyLook(t *testing.T, s *Store) {
 	noErr(t, err)
 	_, err = s.Update(t.Context(), redrive.Selection{Query: &redrive.Query{Queue: "sms", State: redrive.StateDead}}, redrive.Change{Action: redrive.ActRedrive}, 500)
 	noErr(t, err)
-	_, err = s.Trim(t.Context(), redrive.Retention{DeadKeep: 1}, 1000)
+	_, err = s.Trim(t.Context(), driver.Retention{DeadKeep: 1}, 1000)
 	noErr(t, err)
-	_, err = s.Claim(t.Context(), redrive.ClaimRequest{Queue: "sms", Max: 500, Lease: time.Minute, Instance: "one", Expired: true, MaxAge: time.Hour})
+	_, err = s.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 500, Lease: time.Minute, Instance: "one", Expired: true, MaxAge: time.Hour})
 	noErr(t, err)
 	balanced(t, s)
 }

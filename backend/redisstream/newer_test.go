@@ -8,12 +8,13 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
 // otherWay has a store use newer commands where its server lacks them, and not where it has
 // them: a script then does by itself what the older server needs.
-func otherWay(s redrive.Store) redrive.Store {
+func otherWay(s driver.Store) driver.Store {
 	conn := s.(*Store).conn
 	for name, has := range conn.Has {
 		conn.Has[name] = !has
@@ -41,18 +42,18 @@ func TestConformanceTheOtherWay(t *testing.T) {
 	}
 	f := factory(redistest.Shared(t).URL())
 	opened, again, reopened, crashed := f.Open, f.Connect, f.Reopen, f.Crash
-	f.Open = func(t testing.TB) redrive.Store { return otherWay(opened(t)) }
-	f.Connect = func(t testing.TB, s redrive.Store) redrive.Store { return otherWay(again(t, s)) }
-	f.Reopen = func(t testing.TB, s redrive.Store) redrive.Store { return otherWay(reopened(t, s)) }
-	f.Crash = func(t testing.TB, s redrive.Store) redrive.Store { return otherWay(crashed(t, s)) }
+	f.Open = func(t testing.TB) driver.Store { return otherWay(opened(t)) }
+	f.Connect = func(t testing.TB, s driver.Store) driver.Store { return otherWay(again(t, s)) }
+	f.Reopen = func(t testing.TB, s driver.Store) driver.Store { return otherWay(reopened(t, s)) }
+	f.Crash = func(t testing.TB, s driver.Store) driver.Store { return otherWay(crashed(t, s)) }
 	backendtest.Run(t, f)
 }
 
 // TestSettlementsOfAMixedBatch settles in one call what is in hand, what was settled before,
 // what is named twice and what another client took from the stream, in both ways.
 func TestSettlementsOfAMixedBatch(t *testing.T) {
-	for name, way := range map[string]func(redrive.Store) redrive.Store{
-		"as the server is": func(s redrive.Store) redrive.Store { return s }, "the other way": otherWay,
+	for name, way := range map[string]func(driver.Store) driver.Store{
+		"as the server is": func(s driver.Store) driver.Store { return s }, "the other way": otherWay,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
@@ -74,7 +75,7 @@ func TestSettlementsOfAMixedBatch(t *testing.T) {
 				}
 			}
 			clean(t, s)
-			done := balanced(t, s).Books.Done
+			done := balanced(t, s).Ledger.Done
 			q := s.queue("sms")
 			bytes, err := s.conn.HGet(t.Context(), q.keys[keyCounters], "bytes").Int64()
 			if err != nil || bytes != 0 || done != 20 {
@@ -89,8 +90,8 @@ func TestSettlementsOfAMixedBatch(t *testing.T) {
 			noErr(t, s.conn.XGroupDestroy(t.Context(), q.keys[keyStream], GroupName).Err())
 			settle(t, s, redrive.OutcomeDone, ds[2:]...)
 			clean(t, s)
-			if a := balanced(t, s); a.Books.Done != 32 {
-				t.Errorf("%+v", a.Books)
+			if a := balanced(t, s); a.Ledger.Done != 32 {
+				t.Errorf("%+v", a.Ledger)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -84,7 +85,7 @@ func TestPartitionsAreOnSeveralNodes(t *testing.T) {
 	// What users see has one queue.
 	counts, err := s.Counts(t.Context())
 	noErr(t, err)
-	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "sms"}})
+	events, err := s.Wait(t.Context(), []driver.Watch{{Queue: "sms"}})
 	noErr(t, err)
 	if len(counts) != 1 || counts[0].Queue != "sms" || counts[0].AllWaiting() != 60 || len(events) != 1 || events[0].Queue != "sms" {
 		t.Errorf("%+v %+v", counts, events)
@@ -124,10 +125,10 @@ func TestClusterPublishesWhatIsEmittedFirst(t *testing.T) {
 	if !errors.Is(redrive.FirstError(errs), redrive.ErrConflict) {
 		t.Errorf("an emit in conflict: %v", errs)
 	}
-	batch := redrive.Batch{
+	batch := driver.Batch{
 		Publish: []redrive.Message{{Queue: "out"}, {Queue: "out", Key: "key7"}},
 		Put:     []redrive.Entry{{Message: redrive.Message{Queue: "out", ID: "put"}, State: redrive.StateDead, Reason: redrive.ReasonManual}},
-		Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}},
+		Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}},
 	}
 	_, err := s.Apply(t.Context(), batch)
 	noErr(t, err)
@@ -202,7 +203,7 @@ func TestIDsAndKeysLeadToPartitions(t *testing.T) {
 // TestAnEditedKeyMovesItsMessage keeps the order by key over an edit.
 func TestAnEditedKeyMovesItsMessage(t *testing.T) {
 	s := openParts(t, 3)
-	noErr(t, s.Configure(t.Context(), "sms", redrive.QueueSettings{OrderByKey: true}))
+	noErr(t, s.Configure(t.Context(), "sms", driver.QueueSettings{OrderByKey: true}))
 	id, key := apartIDs(t, s)
 	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: id, Body: []byte("b")}, {Queue: "sms", ID: "first", Key: key}})))
 	edit := redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Key: &key}}

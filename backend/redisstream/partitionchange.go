@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Changes of a store with partitions.
@@ -67,7 +68,7 @@ func (o *changeOp) follow() error {
 
 // applyApart applies a batch where the partitions are apart: what others get, then the
 // part of partition 0 with the records. Nothing of it is lost by repeating it.
-func (s *Store) applyApart(ctx context.Context, b redrive.Batch) ([]error, error) {
+func (s *Store) applyApart(ctx context.Context, b driver.Batch) ([]error, error) {
 	if err := checkRecords(b.Records); err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (s *Store) applyApart(ctx context.Context, b redrive.Batch) ([]error, error
 	errs := s.reserve(ctx, msgs)
 	groups := s.split(len(msgs), func(i int) int { return s.home(msgs[i].Key, msgs[i].ID).part })
 	for p := len(s.parts) - 1; p >= 0; p-- {
-		some := redrive.Batch{Entered: b.Entered, Relaxed: b.Relaxed, Delete: b.Delete}
+		some := driver.Batch{Entered: b.Entered, Relaxed: b.Relaxed, Delete: b.Delete}
 		var which []int
 		for _, i := range groups[p] {
 			switch {
@@ -112,7 +113,7 @@ func (s *Store) applyApart(ctx context.Context, b redrive.Batch) ([]error, error
 }
 
 // checkVersions finds a version conflict before anything is done.
-func (s *Store) checkVersions(ctx context.Context, writes []redrive.RecordWrite) error {
+func (s *Store) checkVersions(ctx context.Context, writes []driver.RecordWrite) error {
 	for i := range writes {
 		if writes[i].Version < 0 {
 			continue

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // How messages go through a store with partitions.
@@ -44,7 +45,7 @@ func (s *Store) publishParts(ctx context.Context, msgs []redrive.Message) []erro
 
 // claimParts asks one partition after the other for all, each time beginning with
 // another, and what the first lacks of several at once.
-func (s *Store) claimParts(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (s *Store) claimParts(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	n, turn := len(s.parts), s.next()
 	pending := make([]*Store, n)
 	for i := range n {
@@ -52,7 +53,7 @@ func (s *Store) claimParts(ctx context.Context, req redrive.ClaimRequest) ([]red
 	}
 	all, failed := []redrive.Delivery(nil), error(nil)
 	for ask := 1; len(pending) > 0 && len(all) < max(req.Max, 1); ask = n {
-		if req.Alone || ask > 1 && req.Max-len(all) < len(pending) {
+		if req.Isolated || ask > 1 && req.Max-len(all) < len(pending) {
 			ready, err := s.ready(ctx, &req, pending)
 			if err != nil && len(all) == 0 {
 				return nil, err
@@ -80,7 +81,7 @@ func (s *Store) claimParts(ctx context.Context, req redrive.ClaimRequest) ([]red
 
 // claimSome claims up to limit messages from some partitions at once, a share from each,
 // and returns those that may have more.
-func (s *Store) claimSome(ctx context.Context, req redrive.ClaimRequest, from []*Store, limit int) (all []redrive.Delivery, more []*Store, failed error) {
+func (s *Store) claimSome(ctx context.Context, req driver.ClaimRequest, from []*Store, limit int) (all []redrive.Delivery, more []*Store, failed error) {
 	lists, errs := make([][]redrive.Delivery, len(from)), make([]error, len(from))
 	share := func(i int) int { return limit/len(from) + bit(i < limit%len(from)) }
 	claim := func(i int) {
@@ -111,7 +112,7 @@ func (s *Store) claimSome(ctx context.Context, req redrive.ClaimRequest, from []
 
 // ready returns those of some partitions that have what a claim asks for, as far as one
 // can know; for suspects, that of the oldest first.
-func (s *Store) ready(ctx context.Context, req *redrive.ClaimRequest, parts []*Store) ([]*Store, error) {
+func (s *Store) ready(ctx context.Context, req *driver.ClaimRequest, parts []*Store) ([]*Store, error) {
 	if req.Dead || req.Expired {
 		return parts, nil
 	}
@@ -121,12 +122,12 @@ func (s *Store) ready(ctx context.Context, req *redrive.ClaimRequest, parts []*S
 	}
 	of := func(p *Store) *tally { return tallies[0][p.part] }
 	some := slices.DeleteFunc(slices.Clone(parts), func(p *Store) bool {
-		if req.Alone {
+		if req.Isolated {
 			return !of(p).suspects
 		}
 		return !of(p).lanes.Has(req.Lane)
 	})
-	if req.Alone {
+	if req.Isolated {
 		slices.SortStableFunc(some, func(a, b *Store) int { return cmp.Compare(of(a).oldest[redrive.Lanes], of(b).oldest[redrive.Lanes]) })
 	}
 	return some, nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // What a store with partitions holds.
@@ -189,7 +190,7 @@ func (s *Store) tallies(ctx context.Context, queues []string) ([][]*tally, error
 }
 
 // merge adds the counts of a partition.
-func merge(c, more *redrive.Counts) {
+func merge(c, more *driver.Counts) {
 	for lane := range c.Waiting {
 		c.Waiting[lane] += more.Waiting[lane]
 	}
@@ -198,8 +199,8 @@ func merge(c, more *redrive.Counts) {
 	c.Suspects += more.Suspects
 	c.Bytes += more.Bytes
 	c.Due += more.Due
-	c.DueMore = c.DueMore || more.DueMore || c.Due > redrive.DueCounted
-	c.Due = min(c.Due, redrive.DueCounted)
+	c.DueMore = c.DueMore || more.DueMore || c.Due > driver.DueCounted
+	c.Due = min(c.Due, driver.DueCounted)
 	for lane, due := range more.OldestDue {
 		c.OldestDue[lane] = earlier(c.OldestDue[lane], due)
 	}
@@ -208,7 +209,7 @@ func merge(c, more *redrive.Counts) {
 	for reason, n := range more.Dead {
 		c.Dead[reason] += n
 	}
-	mergeBooks(&c.Books, &more.Books)
+	mergeBooks(&c.Ledger, &more.Ledger)
 }
 
 // earlier returns the earlier of two times; zero is none.
@@ -219,7 +220,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-func mergeBooks(b, more *redrive.Books) {
+func mergeBooks(b, more *driver.Ledger) {
 	b.Published += more.Published
 	b.Parked += more.Parked
 	b.Imported += more.Imported
@@ -231,15 +232,15 @@ func mergeBooks(b, more *redrive.Books) {
 	b.MovedOut += more.MovedOut
 }
 
-func mergeAudit(a, more *redrive.Audit) {
-	mergeBooks(&a.Books, &more.Books)
+func mergeAudit(a, more *driver.Audit) {
+	mergeBooks(&a.Ledger, &more.Ledger)
 	a.Waiting += more.Waiting
 	a.Dead += more.Dead
 	a.Problems = append(a.Problems, more.Problems...)
 }
 
 // mergeEvents makes one event of those of a queue's partitions.
-func mergeEvents(events []redrive.Event) redrive.Event {
+func mergeEvents(events []driver.Event) driver.Event {
 	e := events[0]
 	for _, more := range events[1:] {
 		e.NextDueIn = min(e.NextDueIn, more.NextDueIn)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // TestALargeRangeIsDeletedInPages: no script of a deletion is larger than a page, all of
@@ -33,10 +34,10 @@ func TestALargeRangeIsDeletedInPages(t *testing.T) {
 		steps int64
 	}{{"899", 100, 3}, {"950", 49, 1}, {"999", 0, 1}} {
 		before := steps()
-		_, err := s.Apply(t.Context(), redrive.Batch{Delete: []redrive.Range{{Queue: "sms", Key: "session", UpTo: tc.upTo}}})
+		_, err := s.Apply(t.Context(), driver.Batch{Delete: []driver.Range{{Queue: "sms", Key: "session", UpTo: tc.upTo}}})
 		noErr(t, err)
-		if a := balanced(t, s); a.Waiting != tc.left || a.Books.Done != n-300-tc.left || a.Dead != 300 || steps()-before != tc.steps {
-			t.Errorf("up to %s: %d left, %d done, in %d steps", tc.upTo, a.Waiting, a.Books.Done, steps()-before)
+		if a := balanced(t, s); a.Waiting != tc.left || a.Ledger.Done != n-300-tc.left || a.Dead != 300 || steps()-before != tc.steps {
+			t.Errorf("up to %s: %d left, %d done, in %d steps", tc.upTo, a.Waiting, a.Ledger.Done, steps()-before)
 		}
 	}
 }

@@ -53,12 +53,13 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
-var _ redrive.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
-// Store is a redrive.Store on Redis. All methods are safe for concurrent use.
+// Store is a driver.Store on Redis. All methods are safe for concurrent use.
 type Store struct {
 	conn   *redisconn.Conn
 	prefix string // with the hash tag: "{redrive}:"
@@ -186,33 +187,33 @@ func (s *Store) keys(queues ...*queue) []string {
 	return keys
 }
 
-// Caps implements redrive.Source.
-func (s *Store) Caps() redrive.Caps {
-	return redrive.Caps{
-		Name: "redisstream", MaxDelay: redrive.Never,
+// Caps implements driver.Source.
+func (s *Store) Caps() driver.Caps {
+	return driver.Caps{
+		Name: "redisstream", MaxDelay: driver.Never,
 		DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: !s.apart(), Fenced: true, Filters: true,
 		MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
-		Identity: redrive.IdentityMessage, Transfer: redrive.TransferOneStep,
+		Identity: redrive.IdentityMessage, Transfer: driver.TransferOneStep,
 	}
 }
 
-// Probe implements redrive.Source.
-func (s *Store) Probe(ctx context.Context) []redrive.Verdict { return s.conn.Probe(ctx) }
+// Probe implements driver.Source.
+func (s *Store) Probe(ctx context.Context) []driver.Finding { return s.conn.Probe(ctx) }
 
-// Now implements redrive.Store.
+// Now implements driver.Store.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	t, err := s.conn.Time(ctx).Result()
 	return t.UTC(), s.fail(err)
 }
 
-// Configure implements redrive.Store.
-func (s *Store) Configure(ctx context.Context, name string, settings redrive.QueueSettings) error {
+// Configure implements driver.Store.
+func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
 	if err := redrive.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}
 	remember := settings.Remember
 	if remember <= 0 {
-		remember = redrive.DefaultRemember
+		remember = driver.DefaultRemember
 	}
 	for _, q := range s.everywhere(name) {
 		err := redisconn.Repeated(ctx, func() error {
@@ -229,7 +230,7 @@ func (s *Store) Configure(ctx context.Context, name string, settings redrive.Que
 	return nil
 }
 
-// Close implements redrive.Source.
+// Close implements driver.Source.
 func (s *Store) Close() (err error) {
 	s.once.Do(func() {
 		s.stop()

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -83,9 +84,9 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 		if n := len(claim(t, s, r)); n < 2 {
 			t.Errorf("%d claimed beside the many", n)
 		}
-		r.Alone, r.Lease = true, time.Minute
+		r.Isolated, r.Lease = true, time.Minute
 		until(t, "what ran out is handed out alone", func() bool { return len(claim(t, s, r)) > 0 })
-		r.Alone, r.Expired, r.MaxAge = false, true, time.Microsecond
+		r.Isolated, r.Expired, r.MaxAge = false, true, time.Microsecond
 		claim(t, s, r)
 	},
 	"done": func(t *testing.T, s *Store) {
@@ -96,7 +97,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 		clean(t, s)
 	},
 	"step": func(t *testing.T, s *Store) {
-		noErr(t, s.Configure(t.Context(), "sms", redrive.QueueSettings{OrderByKey: true}))
+		noErr(t, s.Configure(t.Context(), "sms", driver.QueueSettings{OrderByKey: true}))
 		publish(t, s, 400)
 		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", Key: "k", ID: "first"}, {Queue: "sms", Key: "k"}})))
 		ds := claim(t, s, ask(500))
@@ -111,9 +112,9 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 				t.Errorf("%d changed, %+v", len(got), got[0])
 			}
 		}
-		_, err := s.Apply(t.Context(), redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte("v"), Expires: time.Hour}}, Delete: []redrive.Range{{Queue: "sms", Key: "k", UpTo: "first"}}})
+		_, err := s.Apply(t.Context(), driver.Batch{Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte("v"), Expires: time.Hour}}, Delete: []driver.Range{{Queue: "sms", Key: "k", UpTo: "first"}}})
 		noErr(t, err)
-		_, err = s.Apply(t.Context(), redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: "k", Version: 77}}})
+		_, err = s.Apply(t.Context(), driver.Batch{Records: []driver.RecordWrite{{Space: "s", Key: "k", Version: 77}}})
 		if !errors.Is(err, redrive.ErrVersion) {
 			t.Errorf("another version: %v", err)
 		}
@@ -186,11 +187,11 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 	},
 	"records": func(t *testing.T, s *Store) {
 		for i := range 5 {
-			w := make([]redrive.RecordWrite, 100)
+			w := make([]driver.RecordWrite, 100)
 			for j := range w {
-				w[j] = redrive.RecordWrite{Space: "s", Key: fmt.Sprintf("%03d", 100*i+j), Value: []byte("v")}
+				w[j] = driver.RecordWrite{Space: "s", Key: fmt.Sprintf("%03d", 100*i+j), Value: []byte("v")}
 			}
-			_, err := s.Apply(t.Context(), redrive.Batch{Records: w})
+			_, err := s.Apply(t.Context(), driver.Batch{Records: w})
 			noErr(t, err)
 		}
 		all, err := s.ListRecords(t.Context(), "s", "", 1000)
@@ -202,14 +203,14 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 		}
 	},
 	"trim": func(t *testing.T, s *Store) {
-		noErr(t, s.Configure(t.Context(), "sms", redrive.QueueSettings{Remember: time.Millisecond}))
+		noErr(t, s.Configure(t.Context(), "sms", driver.QueueSettings{Remember: time.Millisecond}))
 		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: "a"}})))
 		settle(t, s, redrive.OutcomeDone, claim(t, s, ask(1))...)
-		_, err := s.Apply(t.Context(), redrive.Batch{Records: []redrive.RecordWrite{{Space: "s", Key: "k", Value: []byte("v"), Expires: time.Millisecond}}})
+		_, err := s.Apply(t.Context(), driver.Batch{Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte("v"), Expires: time.Millisecond}}})
 		noErr(t, err)
 		memories := s.queue("sms").keys[15]
 		until(t, "memory and record are gone", func() bool {
-			_, err := s.Trim(t.Context(), redrive.Retention{}, 100)
+			_, err := s.Trim(t.Context(), driver.Retention{}, 100)
 			noErr(t, err)
 			return s.conn.HLen(t.Context(), memories).Val()+s.conn.HLen(t.Context(), s.prefix+":records").Val() == 0
 		})
@@ -255,7 +256,7 @@ func TestScripts(t *testing.T) {
 			heard := listen(t, server.Addr)
 			test(t, s)
 			lines := heard()
-			ran := slices.ContainsFunc(s.Stats().Statements, func(x redrive.StatementStats) bool { return x.Name == name && x.Count > 0 })
+			ran := slices.ContainsFunc(s.Stats().Statements, func(x driver.StatementStats) bool { return x.Name == name && x.Count > 0 })
 			if n := undeclared(t, s, lines); !ran || n == 0 {
 				t.Errorf("the script ran: %v; %d commands of scripts were looked at", ran, n)
 			}

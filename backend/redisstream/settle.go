@@ -9,7 +9,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Settle implements redrive.Source.
+// Settle implements driver.Source.
 func (s *Store) Settle(ctx context.Context, list []redrive.Settlement) []error {
 	errs := make([]error, len(list))
 	if s.ctx.Err() != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -67,7 +68,7 @@ func TestKillFreePingWithManyPending(t *testing.T) {
 	s := openAt(t, server.URL(), "pending")
 	publishBodies(t, s, n, nil)
 	for left := n; left > 0; {
-		ds := claim(t, s, redrive.ClaimRequest{Queue: "sms", Max: min(left, 1000), Lease: 2 * time.Second, Instance: "gone"})
+		ds := claim(t, s, driver.ClaimRequest{Queue: "sms", Max: min(left, 1000), Lease: 2 * time.Second, Instance: "gone"})
 		left -= len(ds)
 	}
 	<-time.After(2 * time.Second) // all leases run out
@@ -92,7 +93,7 @@ func TestKillFreePingWithManyPending(t *testing.T) {
 	recovered := 0
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			ds, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "sms", Max: 100, Lease: time.Minute, Instance: "new", Alone: true})
+			ds, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 100, Lease: time.Minute, Instance: "new", Isolated: true})
 			if err != nil || len(ds) == 0 {
 				return
 			}

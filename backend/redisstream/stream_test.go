@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -20,11 +21,11 @@ func noErr(t testing.TB, err error) {
 	}
 }
 
-func ask(n int) redrive.ClaimRequest {
-	return redrive.ClaimRequest{Queue: "sms", Max: n, Lease: time.Minute, Instance: "one"}
+func ask(n int) driver.ClaimRequest {
+	return driver.ClaimRequest{Queue: "sms", Max: n, Lease: time.Minute, Instance: "one"}
 }
 
-func claim(t testing.TB, s *Store, r redrive.ClaimRequest) []redrive.Delivery {
+func claim(t testing.TB, s *Store, r driver.ClaimRequest) []redrive.Delivery {
 	t.Helper()
 	ds, err := s.Claim(t.Context(), r)
 	noErr(t, err)
@@ -55,12 +56,12 @@ func settle(t testing.TB, s *Store, o redrive.Outcome, ds ...redrive.Delivery) {
 }
 
 // balanced verifies the books and returns the audit of the queue.
-func balanced(t testing.TB, s *Store) redrive.Audit {
+func balanced(t testing.TB, s *Store) driver.Audit {
 	t.Helper()
 	audits, err := s.Verify(t.Context(), "sms")
 	noErr(t, err)
 	if a := audits[0]; len(a.Problems) > 0 || a.Imbalance() != 0 {
-		t.Errorf("imbalance %d, problems %q, books %+v", a.Imbalance(), a.Problems, a.Books)
+		t.Errorf("imbalance %d, problems %q, books %+v", a.Imbalance(), a.Problems, a.Ledger)
 	}
 	return audits[0]
 }
@@ -102,7 +103,7 @@ func TestForeignProducers(t *testing.T) {
 	add("a", "1", "b", "\xff")
 	add("redrive", "garbage")
 	add("bad\x00name", "x", "other", "y")
-	if a := balanced(t, s); a.Waiting != 5 || a.Books.Published != 5 {
+	if a := balanced(t, s); a.Waiting != 5 || a.Ledger.Published != 5 {
 		t.Fatalf("%+v", a)
 	}
 	ds := claim(t, s, ask(10))
@@ -139,8 +140,8 @@ func TestForeignProducers(t *testing.T) {
 
 func TestForeignEntriesWakeWhoWaits(t *testing.T) {
 	s := open(t)
-	watch := []redrive.Watch{{Queue: "sms"}}
-	learn := func() redrive.Event {
+	watch := []driver.Watch{{Queue: "sms"}}
+	learn := func() driver.Event {
 		t.Helper()
 		events, err := s.Wait(t.Context(), watch)
 		noErr(t, err)
@@ -211,7 +212,7 @@ func TestTrimmedUnderALeaseOfTheDead(t *testing.T) {
 	d := claim(t, s, r)[0]
 	noErr(t, s.conn.XDel(t.Context(), s.queue("sms").keys[keyStream], s.queue("sms").entry(d.ID)).Err())
 	other := openAt(t, redistest.Shared(t).URL(), s.conn.Config.Prefix)
-	r.Alone = true
+	r.Isolated = true
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
 		if list := claim(t, other, r); len(list) != 0 {
@@ -256,7 +257,7 @@ func TestTheGroupIsHealed(t *testing.T) {
 		seen[d.ID] = true
 	}
 	settle(t, s, redrive.OutcomeDone, held...)
-	if a := balanced(t, s); a.Waiting != int64(6-total) || a.Books.Done != int64(total) {
+	if a := balanced(t, s); a.Waiting != int64(6-total) || a.Ledger.Done != int64(total) {
 		t.Errorf("%+v", a)
 	}
 }
@@ -286,7 +287,7 @@ func TestParallelRecoverersHandOutOnce(t *testing.T) {
 	r := ask(n)
 	r.Lease = 10 * time.Millisecond
 	claim(t, s, r)
-	r.Lease, r.Max, r.Alone = time.Minute, 3, true
+	r.Lease, r.Max, r.Isolated = time.Minute, 3, true
 	<-time.After(15 * time.Millisecond)
 	found := make(chan string, 2*n)
 	errs := make(chan error, 4)

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Trim implements redrive.Store. A claimed dead letter stays.
-func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redrive.Trimmed, error) {
-	var t redrive.Trimmed
+// Trim implements driver.Store. A claimed dead letter stays.
+func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver.Trimmed, error) {
+	var t driver.Trimmed
 	if limit <= 0 {
 		limit = redrive.MaxPage
 	}
@@ -62,7 +63,7 @@ func (s *Store) dismiss(ctx context.Context, q *queue) {
 }
 
 // trimDead removes dead letters that are too old or too many, oldest first.
-func (s *Store) trimDead(ctx context.Context, name string, r *redrive.Retention, limit int) (n int, err error) {
+func (s *Store) trimDead(ctx context.Context, name string, r *driver.Retention, limit int) (n int, err error) {
 	if r.DeadAge <= 0 && r.DeadKeep <= 0 {
 		return 0, nil
 	}
@@ -93,7 +94,7 @@ func (s *Store) trimDead(ctx context.Context, name string, r *redrive.Retention,
 
 // trimPage removes at most limit dead letters: those that died before a time, and the
 // oldest as far as there is an excess.
-func (s *Store) trimPage(ctx context.Context, name string, r *redrive.Retention, limit, excess int, before int64) (n int, more bool, err error) {
+func (s *Store) trimPage(ctx context.Context, name string, r *driver.Retention, limit, excess int, before int64) (n int, more bool, err error) {
 	var list []*item
 	err = s.scan(ctx, &redrive.Query{Queue: name, State: redrive.StateDead}, func(it *item, _ cursor) bool {
 		if it.died >= before && excess <= len(list) {

@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Update implements redrive.Store. Every 100 messages are one atomic step.
+// Update implements driver.Store. Every 100 messages are one atomic step.
 func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // One goroutine a process and partition reads the stream of notices, in which every step names the
@@ -70,21 +71,21 @@ func (w *waiter) raise(queues ...string) {
 }
 
 // changed returns the watches whose queue has another version, with it.
-func (w *waiter) changed(watches []redrive.Watch) (list []redrive.Watch, woken chan struct{}) {
+func (w *waiter) changed(watches []driver.Watch) (list []driver.Watch, woken chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, x := range watches {
 		if v := w.version(x.Queue); v != x.Since {
-			list = append(list, redrive.Watch{Queue: x.Queue, Since: v})
+			list = append(list, driver.Watch{Queue: x.Queue, Since: v})
 		}
 	}
 	return list, w.woken
 }
 
-// Wait implements redrive.Source. It does not poll: two blocking reads a process (and
+// Wait implements driver.Source. It does not poll: two blocking reads a process (and
 // partition) serve all queues. Entries that other clients add are seen at once in the 200 queues that were
 // watched last, within a quarter of a second for each further 200.
-func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+func (s *Store) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	if err := s.startWaiting(ctx); err != nil {
 		return nil, err
 	}
@@ -118,8 +119,8 @@ func ended(ctx context.Context, err error) error {
 }
 
 // look asks about queues and returns their events.
-func (s *Store) look(ctx context.Context, changed []redrive.Watch) ([]redrive.Event, error) {
-	events := make([]redrive.Event, 0, len(changed))
+func (s *Store) look(ctx context.Context, changed []driver.Watch) ([]driver.Event, error) {
+	events := make([]driver.Event, 0, len(changed))
 	for page := range slices.Chunk(changed, lookBatch) {
 		names := make([]string, len(page))
 		for i := range page {
@@ -130,7 +131,7 @@ func (s *Store) look(ctx context.Context, changed []redrive.Watch) ([]redrive.Ev
 			return nil, ended(ctx, err)
 		}
 		for i := range page {
-			some := make([]redrive.Event, len(tallies[i]))
+			some := make([]driver.Event, len(tallies[i]))
 			for k, t := range tallies[i] {
 				some[k] = t.event(page[i].Queue, page[i].Since)
 				s.all()[k].wait.arm(page[i].Queue, t.last)
@@ -141,10 +142,10 @@ func (s *Store) look(ctx context.Context, changed []redrive.Watch) ([]redrive.Ev
 	return events, nil
 }
 
-func (t *tally) event(queue string, version uint64) redrive.Event {
-	e := redrive.Event{Queue: queue, Version: version, NextDueIn: redrive.Never, Lanes: t.lanes, Suspects: t.suspects}
+func (t *tally) event(queue string, version uint64) driver.Event {
+	e := driver.Event{Queue: queue, Version: version, NextDueIn: driver.Never, Lanes: t.lanes, Suspects: t.suspects}
 	if t.next >= 0 {
-		if left := max(t.next-t.now, 0); left < int64(redrive.Never/time.Microsecond) {
+		if left := max(t.next-t.now, 0); left < int64(driver.Never/time.Microsecond) {
 			e.NextDueIn = time.Duration(left) * time.Microsecond
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // displaced are the ways in which the files of an open store can leave their places.
@@ -83,7 +84,7 @@ func eachDisplaced(t *testing.T, ways map[string]func(t *testing.T, dir string) 
 				for range 50 {
 					publish(t, s, message("q", "x"))
 				}
-				claimWith(t, s, redrive.ClaimRequest{Queue: "q", Max: 1, Lease: time.Minute})
+				claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 1, Lease: time.Minute})
 				test(t, s, fatal, func() string { return displace(t, dir) })
 			})
 		})

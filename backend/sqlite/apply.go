@@ -6,20 +6,21 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // applyOp carries out a batch.
 type applyOp struct {
 	op
-	batch  redrive.Batch
+	batch  driver.Batch
 	errs   []error // of validation, kept over a repetition
 	result []error
 	ids    []string
 	err    error
 }
 
-// Apply implements redrive.Store.
-func (s *Store) Apply(ctx context.Context, b redrive.Batch) ([]error, error) {
+// Apply implements driver.Store.
+func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -75,16 +76,16 @@ func checkEntry(e *redrive.Entry) error {
 	return redrive.CheckID(e.ID)
 }
 
-func checkRecord(w *redrive.RecordWrite) error {
+func checkRecord(w *driver.RecordWrite) error {
 	invalid := func(what string) error {
 		return &redrive.Error{Op: "record", Err: fmt.Errorf("%w record %s/%s: %s", redrive.ErrInvalid, w.Space, w.Key, what)}
 	}
 	switch {
-	case len(w.Value) > redrive.MaxRecordSize:
-		return invalid(fmt.Sprintf("%d bytes, at most %d", len(w.Value), redrive.MaxRecordSize))
+	case len(w.Value) > driver.MaxRecordSize:
+		return invalid(fmt.Sprintf("%d bytes, at most %d", len(w.Value), driver.MaxRecordSize))
 	case w.Space == "" || w.Key == "":
 		return invalid("space and key must be named")
-	case w.Version < redrive.AnyVersion || w.Expires < 0:
+	case w.Version < driver.AnyVersion || w.Expires < 0:
 		return invalid("a negative version or time")
 	}
 	return nil
@@ -164,7 +165,7 @@ func (o *applyOp) end(err error) {
 
 // put stores an entry as it is. It fails with ErrDuplicate or ErrConflict before it
 // has written anything.
-func (t *tx) put(q *queue, e *redrive.Entry, entered redrive.Entered) error {
+func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	r := row{
 		due: nanos(e.Due), lane: int64(e.Lane), kind: e.Kind, expires: nanos(e.ExpiresAt), attempts: int64(e.Attempts),
 		crashes: int64(e.Crashes), failures: int64(e.History.Count), born: nanos(e.PublishedAt),
@@ -179,7 +180,7 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered redrive.Entered) error {
 	if m.PublishedAt.IsZero() {
 		m.PublishedAt = timeOf(t.now)
 	}
-	if entered == redrive.EnteredImported {
+	if entered == driver.EnteredImported {
 		if err := t.forgetArchived(q, m.ID); err != nil {
 			return err
 		}
@@ -244,7 +245,7 @@ func (t *tx) keepOriginal(r *row, m *redrive.Message) error {
 }
 
 // deleteRange removes the waiting messages of a key up to an id, as done.
-func (t *tx) deleteRange(g *redrive.Range) error {
+func (t *tx) deleteRange(g *driver.Range) error {
 	q := t.s.queueNamed(g.Queue)
 	if q == nil || q.id == 0 {
 		return nil
@@ -257,7 +258,7 @@ func (t *tx) deleteRange(g *redrive.Range) error {
 		return err
 	}
 	first := int64(0)
-	if g.Alone {
+	if g.Single {
 		first = last
 	}
 	var seqs []int64

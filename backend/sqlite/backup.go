@@ -15,7 +15,7 @@ import (
 // backupPages is how many pages are copied in one go, between which others write.
 const backupPages = 1024
 
-// Backup implements redrive.Store: it writes a SQLite file. The copy is made by the
+// Backup implements driver.Store: it writes a SQLite file. The copy is made by the
 // writer between its groups, so that no reader holds the log meanwhile; what is
 // written during the copy is in it.
 func (s *Store) Backup(ctx context.Context, w io.Writer) error {

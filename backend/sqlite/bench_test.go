@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 const benchBody = 256
@@ -162,7 +163,7 @@ func BenchmarkDrain(b *testing.B) {
 	b.ResetTimer()
 	cpu(b, b.N*batch, func() {
 		for range b.N {
-			ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "bench", Max: batch, Lease: time.Minute})
+			ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "bench", Max: batch, Lease: time.Minute})
 			if err != nil || len(ds) != batch {
 				b.Fatal(len(ds), err)
 			}
@@ -191,7 +192,7 @@ func BenchmarkOpenMillion(b *testing.B) {
 	for range b.N {
 		s, err := Open(dir)
 		noErr(b, err)
-		ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "bench", Max: 100, Lease: time.Minute})
+		ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "bench", Max: 100, Lease: time.Minute})
 		if err != nil || len(ds) != 100 {
 			b.Fatal(len(ds), err)
 		}
@@ -240,7 +241,7 @@ func BenchmarkFlood(b *testing.B) {
 	handled := 0
 	b.ResetTimer()
 	for handled < b.N { // a message, as a claim may find none
-		ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "bench", Max: 100, Lease: time.Minute})
+		ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "bench", Max: 100, Lease: time.Minute})
 		noErr(b, err)
 		list := make([]redrive.Settlement, len(ds))
 		for i := range ds {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Report is what Check or Salvage found.
@@ -126,7 +127,7 @@ func (s *source) integrity() error {
 // audit compares the books of every queue with its rows.
 func (s *source) audit() {
 	for _, q := range s.queues() {
-		a := auditor{read: s.conn.stmt, queue: q.id, audit: redrive.Audit{Queue: q.name}}
+		a := auditor{read: s.conn.stmt, queue: q.id, audit: driver.Audit{Queue: q.name}}
 		if err := a.run(); err != nil {
 			s.report.problem("queue %s: %v", q.name, err)
 			continue

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // minLease is the shortest lease.
@@ -16,16 +17,16 @@ const minLease = 10 * time.Millisecond
 // claimOp hands out messages.
 type claimOp struct {
 	op
-	req    redrive.ClaimRequest
+	req    driver.ClaimRequest
 	queue  *queue
 	filter string
 	result []redrive.Delivery
 	err    error
 }
 
-// Claim implements redrive.Source. It costs no sync: what a claim writes is one
+// Claim implements driver.Source. It costs no sync: what a claim writes is one
 // mark, and losing the mark with the power loses no message.
-func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	if err := checkClaim(&req); err != nil {
 		return nil, err
 	}
@@ -48,7 +49,7 @@ func (s *Store) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.
 	return o.result, o.err
 }
 
-func checkClaim(req *redrive.ClaimRequest) error {
+func checkClaim(req *driver.ClaimRequest) error {
 	invalid := func(format string, args ...any) error {
 		return &redrive.Error{Op: "claim", Queue: req.Queue, Err: fmt.Errorf("%w claim: "+format, append([]any{redrive.ErrInvalid}, args...)...)}
 	}
@@ -65,7 +66,7 @@ func checkClaim(req *redrive.ClaimRequest) error {
 
 // nothingDue reports that a claim would find nothing, as far as can be told
 // without the writer.
-func (s *Store) nothingDue(q *queue, req *redrive.ClaimRequest) bool {
+func (s *Store) nothingDue(q *queue, req *driver.ClaimRequest) bool {
 	now := s.now()
 	if s.leaseEnd.Load() <= now {
 		return false
@@ -78,7 +79,7 @@ func (s *Store) nothingDue(q *queue, req *redrive.ClaimRequest) bool {
 		return st.counts.dead() == 0
 	case req.Expired:
 		return st.counts.waiting() == 0
-	case req.Alone:
+	case req.Isolated:
 		return st.next[classSuspect] > now
 	}
 	return st.next[req.Lane] > now
@@ -86,14 +87,14 @@ func (s *Store) nothingDue(q *queue, req *redrive.ClaimRequest) bool {
 
 // filterName names what a claim leaves out, so that each filter keeps its own
 // cursor.
-func filterName(req *redrive.ClaimRequest) string {
+func filterName(req *driver.ClaimRequest) string {
 	if len(req.Kinds)+len(req.ExceptKinds)+len(req.ExceptIDs) == 0 {
 		return ""
 	}
 	return strings.Join(req.Kinds, "\x00") + "\x01" + strings.Join(req.ExceptKinds, "\x00") + "\x01" + strings.Join(req.ExceptIDs, "\x00")
 }
 
-func admits(req *redrive.ClaimRequest, kind string) bool {
+func admits(req *driver.ClaimRequest, kind string) bool {
 	return (len(req.Kinds) == 0 || slices.Contains(req.Kinds, kind)) && !slices.Contains(req.ExceptKinds, kind)
 }
 
@@ -125,7 +126,7 @@ func (o *claimOp) pick(t *tx) ([]row, error) {
 	switch {
 	case o.req.Expired:
 		return o.pickExpired(t)
-	case o.req.Alone:
+	case o.req.Isolated:
 		rows, next, err := o.scan(t, classSuspect, place{})
 		if err == nil {
 			o.setNext(t, classSuspect, next)
@@ -241,7 +242,7 @@ func prefixed(table, columns string) string {
 
 // hand makes deliveries of rows, each under its lease, and writes their mark.
 func (o *claimOp) hand(t *tx, rows []row) error {
-	c := &claim{token: t.s.newTokens(len(rows)), alone: o.req.Alone, open: len(rows)}
+	c := &claim{token: t.s.newTokens(len(rows)), alone: o.req.Isolated, open: len(rows)}
 	seqs := make([]int64, len(rows))
 	result := make([]redrive.Delivery, len(rows))
 	grown := make([]lease, len(rows))

@@ -5,15 +5,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Factory{
-		Open:   func(t testing.TB) redrive.Store { return open(t, t.TempDir(), rarely) },
+		Open:   func(t testing.TB) driver.Store { return open(t, t.TempDir(), rarely) },
 		Reopen: reopen,
-		Crash: func(t testing.TB, s redrive.Store) redrive.Store {
+		Crash: func(t testing.TB, s driver.Store) driver.Store {
 			s.(*Store).abandon()
 			return open(t, s.(*Store).dir, rarely)
 		},
@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 // pass.
 func rarely(s *Store) { s.every = 24 * time.Hour }
 
-func reopen(t testing.TB, s redrive.Store) redrive.Store {
+func reopen(t testing.TB, s driver.Store) driver.Store {
 	noErr(t, s.Close())
 	return open(t, s.(*Store).dir, rarely)
 }

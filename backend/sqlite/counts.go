@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Counts implements redrive.Store. The numbers are kept in memory as of the last
+// Counts implements driver.Store. The numbers are kept in memory as of the last
 // commit; what is due is looked up once, and again after the queue changed or time has
 // made something due.
-func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, error) {
+func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, error) {
 	if err := s.closed(); err != nil {
 		return nil, err
 	}
@@ -19,7 +20,7 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]redrive.Counts, 
 	if len(names) == 0 {
 		names = s.queueNames()
 	}
-	list := make([]redrive.Counts, len(names))
+	list := make([]driver.Counts, len(names))
 	var stale []lookDue
 	s.mu.Lock()
 	for i, name := range names {
@@ -71,7 +72,7 @@ type due struct {
 	died   int64            // 0: none
 }
 
-func (d *due) fill(c *redrive.Counts) {
+func (d *due) fill(c *driver.Counts) {
 	c.Due, c.DueMore = d.n, d.more
 	for lane := range redrive.Lanes {
 		c.OldestDue[lane] = timeOf(d.oldest[lane])
@@ -85,7 +86,7 @@ type lookDue struct {
 	queue  *queue
 	number int64
 	next   [claimable]int64
-	counts *redrive.Counts
+	counts *driver.Counts
 }
 
 // look counts what may be claimed now, and finds the oldest of each class and of the
@@ -127,7 +128,7 @@ func (s *Store) countDue(c *conn, l *lookDue, class int, now int64) error {
 		if l.oldest[class] == 0 {
 			l.oldest[class] = at
 		}
-		if l.n == redrive.DueCounted {
+		if l.n == driver.DueCounted {
 			l.more = true
 			break
 		}
@@ -150,7 +151,7 @@ func (s *Store) queueNames() []string {
 	return names
 }
 
-func fillCounts(c *redrive.Counts, st *queueState) {
+func fillCounts(c *driver.Counts, st *queueState) {
 	for lane := range redrive.Lanes {
 		c.Waiting[lane] = st.counts[lane]
 	}
@@ -163,11 +164,11 @@ func fillCounts(c *redrive.Counts, st *queueState) {
 			c.Dead[r] = n
 		}
 	}
-	c.Books = st.counts.books()
+	c.Ledger = st.counts.books()
 }
 
-// Configure implements redrive.Store.
-func (s *Store) Configure(ctx context.Context, name string, settings redrive.QueueSettings) error {
+// Configure implements driver.Store.
+func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
 	if err := redrive.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}

@@ -15,7 +15,7 @@ type extendOp struct {
 	result   []error
 }
 
-// Extend implements redrive.Source.
+// Extend implements driver.Source.
 func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	if err := ctx.Err(); err != nil {
 		return fillErrors(len(receipts), err)

@@ -21,6 +21,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // What the test binary does when it is started as another process.
@@ -67,7 +68,7 @@ func flood(dir string) {
 		}()
 	}
 	for {
-		ds, _ := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "q", Max: 20, Lease: time.Minute})
+		ds, _ := s.Claim(context.Background(), driver.ClaimRequest{Queue: "q", Max: 20, Lease: time.Minute})
 		for i := range ds {
 			if i%3 == 0 {
 				continue
@@ -248,7 +249,7 @@ func TestWritersAreNeverBusy(t *testing.T) {
 				if err := redrive.FirstError(s.Publish(context.Background(), []redrive.Message{message("q", "x")})); err != nil {
 					t.Error(err)
 				}
-				ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: "q", Max: 2, Lease: time.Minute})
+				ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "q", Max: 2, Lease: time.Minute})
 				if err != nil {
 					t.Error(err)
 				}
@@ -337,7 +338,7 @@ func TestFileShrinksAfterADrain(t *testing.T) {
 	publish(t, s, msgs...)
 	eventually(t, "the log to be moved", func() bool { return size(t, s, "") > 8<<20 })
 	for {
-		ds := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Max: 1000})
+		ds := claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 1000})
 		if len(ds) == 0 {
 			break
 		}
@@ -376,7 +377,7 @@ func damaged(t *testing.T) (dir string, root func(name string) int64) {
 	t.Helper()
 	dir = t.TempDir()
 	s := open(t, dir)
-	noErr(t, s.Configure(t.Context(), "ordered", redrive.QueueSettings{OrderByKey: true}))
+	noErr(t, s.Configure(t.Context(), "ordered", driver.QueueSettings{OrderByKey: true}))
 	for i := range 40 {
 		msgs := make([]redrive.Message, 50)
 		for j := range msgs {
@@ -385,7 +386,7 @@ func damaged(t *testing.T) (dir string, root func(name string) int64) {
 		publish(t, s, msgs...)
 	}
 	publish(t, s, redrive.Message{Queue: "ordered", ID: "first", Key: "k"}, redrive.Message{Queue: "ordered", ID: "second", Key: "k"})
-	for _, d := range claimWith(t, s, redrive.ClaimRequest{Queue: "q", Max: 20}) {
+	for _, d := range claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 20}) {
 		noErr(t, s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent,
 			Failure: &redrive.Failure{Message: "boom", Types: []string{"x"}, Signature: "sig"}}})...)
 	}
@@ -484,7 +485,7 @@ func stops(t *testing.T, dir string) {
 		defer func() { _ = s.Close() }()
 		for i := 0; err == nil && i < 100; i++ {
 			var ds []redrive.Delivery
-			if ds, err = s.Claim(t.Context(), redrive.ClaimRequest{Queue: "q", Max: 100, Lease: time.Minute}); err == nil && len(ds) > 0 {
+			if ds, err = s.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Max: 100, Lease: time.Minute}); err == nil && len(ds) > 0 {
 				err = redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual, Failure: &redrive.Failure{}}}))
 			}
 			if err == nil {
@@ -501,7 +502,7 @@ func stops(t *testing.T, dir string) {
 }
 
 // fill lets the file grow no more, as a full disk would.
-func fill(t testing.TB, s redrive.Store) (empty func()) {
+func fill(t testing.TB, s driver.Store) (empty func()) {
 	limit := func(pages string) {
 		store := s.(*Store)
 		noErr(t, store.between(context.Background(), func() error { return store.w.exec("PRAGMA max_page_count = " + pages) }))

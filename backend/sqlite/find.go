@@ -50,7 +50,7 @@ func parseMark(s string) (m pageMark, err error) {
 	return m, nil
 }
 
-// Find implements redrive.Store. Waiting messages come in the order of their
+// Find implements driver.Store. Waiting messages come in the order of their
 // publication, dead letters in that of their death, queue by queue.
 func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
 	page := redrive.Page{Complete: true}

@@ -6,7 +6,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Get implements redrive.Store.
+// Get implements driver.Store.
 func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
 	entries := make([]*redrive.Entry, len(refs))
 	err := s.read(ctx, func(c *conn) error {
@@ -60,7 +60,7 @@ func (s *Store) numberOf(q *queue) int64 {
 	return q.number
 }
 
-// Recall implements redrive.Store.
+// Recall implements driver.Store.
 func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
 	found := make([]*redrive.Remembered, len(refs))
 	err := s.read(ctx, func(c *conn) error {

@@ -15,7 +15,7 @@ type cause struct {
 	signature string
 }
 
-// Groups implements redrive.Store.
+// Groups implements driver.Store.
 func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error) {
 	q.State = redrive.StateDead
 	limit := q.PageLimit()

@@ -8,11 +8,11 @@ import (
 	"modernc.org/libc"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Probe implements redrive.Source.
-func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
+// Probe implements driver.Source.
+func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	var version, mode string
 	err := s.read(ctx, func(c *conn) error {
 		version = libc.GoString(sqlite3.Xsqlite3_libversion(c.tls))
@@ -23,17 +23,17 @@ func (s *Store) Probe(ctx context.Context) []redrive.Verdict {
 		return st.done()
 	})
 	if err != nil {
-		return []redrive.Verdict{{Level: redrive.LevelRefused, Setting: "store", Value: filepath.Join(s.dir, FileName),
+		return []driver.Finding{{Level: driver.LevelRefused, Setting: "store", Value: filepath.Join(s.dir, FileName),
 			Promise: fmt.Sprintf("it cannot be read: %v", err), Hint: corruptHint}}
 	}
-	level := redrive.LevelOK
+	level := driver.LevelOK
 	if mode != "wal" {
-		level = redrive.LevelRefused
+		level = driver.LevelRefused
 	}
-	return []redrive.Verdict{
-		{Level: redrive.LevelOK, Setting: "sqlite", Value: version, Promise: "a version without known faults in its write-ahead log"},
+	return []driver.Finding{
+		{Level: driver.LevelOK, Setting: "sqlite", Value: version, Promise: "a version without known faults in its write-ahead log"},
 		{Level: level, Setting: "journal_mode", Value: mode, Promise: "readers do not stop the writer"},
-		{Level: redrive.LevelOK, Setting: "sync", Value: "every group",
+		{Level: driver.LevelOK, Setting: "sync", Value: "every group",
 			Promise: "what was acknowledged survives a loss of power, if the disk keeps what it says it has written"},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // publishOp stores messages.
@@ -274,7 +275,7 @@ func (t *tx) queue(name string) (*queue, error) {
 	if q.id != 0 {
 		return q, nil
 	}
-	s := t.write(`INSERT INTO queue (name, remember) VALUES (?, ?) RETURNING queue`).text(name).int(int64(redrive.DefaultRemember))
+	s := t.write(`INSERT INTO queue (name, remember) VALUES (?, ?) RETURNING queue`).text(name).int(int64(driver.DefaultRemember))
 	var id int64
 	for s.next() {
 		id = s.colInt(0)
@@ -296,7 +297,7 @@ func (q *queue) remember() time.Duration {
 	if q.settings.Remember > 0 {
 		return min(q.settings.Remember, maxRemember)
 	}
-	return redrive.DefaultRemember
+	return driver.DefaultRemember
 }
 
 // ended notes how a message with a chosen id ended, from when on it is kept for a

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // counter is one number of a queue's row.
@@ -49,8 +50,8 @@ func (c *counts) dead() (n int64) {
 	return n
 }
 
-func (c *counts) books() redrive.Books {
-	return redrive.Books{
+func (c *counts) books() driver.Ledger {
+	return driver.Ledger{
 		Published: c[countPublished], Parked: c[countParked], Imported: c[countImported],
 		MovedIn: c[countMovedIn], Repeated: c[countRepeated],
 		Done: c[countDone], Dropped: c[countDropped], Archived: c[countArchived], MovedOut: c[countMovedOut],
@@ -81,7 +82,7 @@ type queue struct {
 	name string
 
 	// Of the writer only.
-	settings redrive.QueueSettings
+	settings driver.QueueSettings
 	state    queueState
 	changed  bool // state differs from shared
 	counted  bool // counts differ from the row

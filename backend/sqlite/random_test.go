@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // TestRandomOperations does anything in any order, with deaths of the process in
@@ -17,8 +18,8 @@ func TestRandomOperations(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := &random{T: t, rand: rand.New(rand.NewPCG(seed, 1)), clock: newClock(), dir: t.TempDir()}
 			r.s = open(t, r.dir, WithClock(r.clock.now))
-			noErr(t, r.s.Configure(t.Context(), "ordered", redrive.QueueSettings{OrderByKey: true}),
-				r.s.Configure(t.Context(), "lenient", redrive.QueueSettings{OrderByKey: true, DeadRelease: true, Remember: time.Hour}))
+			noErr(t, r.s.Configure(t.Context(), "ordered", driver.QueueSettings{OrderByKey: true}),
+				r.s.Configure(t.Context(), "lenient", driver.QueueSettings{OrderByKey: true, DeadRelease: true, Remember: time.Hour}))
 			for range 60 {
 				for range 10 {
 					r.step()
@@ -72,11 +73,11 @@ func (r *random) step() {
 		}
 		r.allowed(r.s.Publish(ctx, msgs), redrive.ErrDuplicate, redrive.ErrConflict)
 	case 3, 4:
-		req := redrive.ClaimRequest{Queue: r.queue(), Lane: redrive.Lane(r.rand.IntN(redrive.Lanes)), Max: 1 + r.rand.IntN(5),
+		req := driver.ClaimRequest{Queue: r.queue(), Lane: redrive.Lane(r.rand.IntN(redrive.Lanes)), Max: 1 + r.rand.IntN(5),
 			Lease: time.Duration(1+r.rand.IntN(100)) * time.Second}
 		switch r.rand.IntN(6) {
 		case 0:
-			req.Alone = true
+			req.Isolated = true
 		case 1:
 			req.Dead = true
 		case 2:
@@ -152,9 +153,9 @@ func (r *random) apply() {
 	if r.rand.IntN(2) == 0 {
 		e.State, e.Reason, e.History.Count, e.History.First = redrive.StateDead, redrive.ReasonExhausted, 1, &redrive.Failure{Message: "m"}
 	}
-	b := redrive.Batch{Put: []redrive.Entry{e}, Publish: []redrive.Message{r.message()}, Entered: redrive.Entered(r.rand.IntN(3))}
+	b := driver.Batch{Put: []redrive.Entry{e}, Publish: []redrive.Message{r.message()}, Entered: driver.Entered(r.rand.IntN(3))}
 	if page, err := r.s.Find(r.Context(), redrive.Query{Queue: "plain", Key: "x", Limit: 3}); err == nil && len(page.Entries) == 3 {
-		b.Delete = []redrive.Range{{Queue: "plain", Key: "x", UpTo: page.Entries[2].ID}}
+		b.Delete = []driver.Range{{Queue: "plain", Key: "x", UpTo: page.Entries[2].ID}}
 	}
 	errs, err := r.s.Apply(r.Context(), b)
 	noErr(r, err)
@@ -197,7 +198,7 @@ func (r *random) drain() {
 	for range 1000 {
 		again := false
 		for _, q := range []string{"plain", "ordered", "lenient", "results"} {
-			reqs := []redrive.ClaimRequest{{Alone: true}, {Dead: true}, {}, {Lane: redrive.LaneRetry}, {Lane: redrive.LaneRedrive}}
+			reqs := []driver.ClaimRequest{{Isolated: true}, {Dead: true}, {}, {Lane: redrive.LaneRetry}, {Lane: redrive.LaneRedrive}}
 			for _, req := range reqs {
 				req.Queue = q
 				for _, d := range claimWith(r, r.s, req) {
@@ -220,7 +221,7 @@ func (r *random) drain() {
 	}
 	verify(r, r.s)
 	r.clock.advance(48 * time.Hour)
-	_, err = r.s.Trim(r.Context(), redrive.Retention{}, 100_000)
+	_, err = r.s.Trim(r.Context(), driver.Retention{}, 100_000)
 	noErr(r, err)
 	for _, table := range []string{"message", "waiting", "dead", "failure", "original", "keyed", "chosen", "mark"} {
 		var n int64

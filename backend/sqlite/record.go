@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // putRecord carries out one write of a record.
-func (t *tx) putRecord(w *redrive.RecordWrite) error {
+func (t *tx) putRecord(w *driver.RecordWrite) error {
 	s := t.read(`SELECT version FROM record WHERE space = ? AND key = ? AND (expires IS NULL OR expires > ?)`)
 	s.text(w.Space).text(w.Key).int(t.now)
 	var version int64
@@ -17,7 +18,7 @@ func (t *tx) putRecord(w *redrive.RecordWrite) error {
 	if err := s.done(); err != nil {
 		return err
 	}
-	if w.Version != redrive.AnyVersion && w.Version != version {
+	if w.Version != driver.AnyVersion && w.Version != version {
 		return redrive.ErrVersion
 	}
 	if w.Value == nil {
@@ -35,17 +36,17 @@ func (t *tx) putRecord(w *redrive.RecordWrite) error {
 
 const recordColumns = `key, value, version, expires`
 
-func scanRecord(s *stmt, space string) redrive.Record {
+func scanRecord(s *stmt, space string) driver.Record {
 	value := s.colBytes(1)
 	if value == nil {
 		value = []byte{}
 	}
-	return redrive.Record{Space: space, Key: s.colText(0), Value: value, Version: s.colInt(2), ExpiresAt: timeOf(s.colInt(3))}
+	return driver.Record{Space: space, Key: s.colText(0), Value: value, Version: s.colInt(2), ExpiresAt: timeOf(s.colInt(3))}
 }
 
-// GetRecord implements redrive.Store.
-func (s *Store) GetRecord(ctx context.Context, space, key string) (redrive.Record, error) {
-	var rec redrive.Record
+// GetRecord implements driver.Store.
+func (s *Store) GetRecord(ctx context.Context, space, key string) (driver.Record, error) {
+	var rec driver.Record
 	err := s.read(ctx, func(c *conn) error {
 		st := c.stmt(`SELECT ` + recordColumns + ` FROM record WHERE space = ? AND key = ? AND (expires IS NULL OR expires > ?)`)
 		st.text(space).text(key).int(s.now())
@@ -61,12 +62,12 @@ func (s *Store) GetRecord(ctx context.Context, space, key string) (redrive.Recor
 	return rec, err
 }
 
-// ListRecords implements redrive.Store.
-func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]redrive.Record, error) {
+// ListRecords implements driver.Store.
+func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]driver.Record, error) {
 	if limit <= 0 {
 		limit = redrive.DefaultPage
 	}
-	var list []redrive.Record
+	var list []driver.Record
 	err := s.read(ctx, func(c *conn) error {
 		st := c.stmt(`SELECT ` + recordColumns + ` FROM record WHERE space = ? AND key > ? AND (expires IS NULL OR expires > ?) ORDER BY key LIMIT ?`)
 		st.text(space).text(after).int(s.now()).int(int64(limit))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var (
@@ -55,7 +56,7 @@ func (s *Store) loadQueues() error {
 
 // scanQueue reads settings and counters from a row of queueSelect.
 func scanQueue(st *stmt, q *queue) {
-	q.settings = redrive.QueueSettings{OrderByKey: st.colInt(2) != 0, DeadRelease: st.colInt(3) != 0, Remember: time.Duration(st.colInt(4))}
+	q.settings = driver.QueueSettings{OrderByKey: st.colInt(2) != 0, DeadRelease: st.colInt(3) != 0, Remember: time.Duration(st.colInt(4))}
 	for c := range q.state.counts {
 		q.state.counts[c] = st.colInt(5 + int32(c))
 	}

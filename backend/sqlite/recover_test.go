@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // entry returns a message's entry; it must be there.
@@ -23,7 +24,7 @@ func TestDeathMakesSuspectsOfWhatWasInHand(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	s := open(t, dir, WithClock(c.now))
 	publish(t, s, message("q", "a"), message("q", "b"), message("q", "c"), message("q", "d"), message("q", "e"))
-	ds := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Max: 4})
+	ds := claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 4})
 	settle(t, s, ds[0], redrive.OutcomeDone)
 	settle(t, s, ds[1], redrive.OutcomeRetry)
 	settle(t, s, ds[2], redrive.OutcomeRelease)
@@ -37,7 +38,7 @@ func TestDeathMakesSuspectsOfWhatWasInHand(t *testing.T) {
 		equal(t, []any{e.Suspect, e.Attempts}, []any{false, attempts})
 	}
 	equal(t, bodies(claimAll(t, s, "q")), []string{"c", "e"})
-	alone := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Alone: true, Max: 1})
+	alone := claimWith(t, s, driver.ClaimRequest{Queue: "q", Isolated: true, Max: 1})
 	equal(t, bodies(alone), []string{"d"})
 	equal(t, []any{alone[0].Attempt, alone[0].Suspect}, []any{2, true})
 	err := s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[3].Receipt, Outcome: redrive.OutcomeDone}})[0]
@@ -57,7 +58,7 @@ func TestOnlyDeathsAloneCountAsCrashes(t *testing.T) {
 		s.abandon()
 		c.advance(time.Second)
 		s = open(t, dir, WithClock(c.now))
-		order = append(order, bodies(claimWith(t, s, redrive.ClaimRequest{Queue: "q", Alone: true, Max: 1}))...)
+		order = append(order, bodies(claimWith(t, s, driver.ClaimRequest{Queue: "q", Isolated: true, Max: 1}))...)
 	}
 	equal(t, order, []string{"a", "b", "a", "b"})
 	s.abandon()
@@ -88,7 +89,7 @@ func TestLeaseThatRunsOut(t *testing.T) {
 	c := newClock()
 	s := open(t, t.TempDir(), WithClock(c.now))
 	publish(t, s, message("q", "a"), message("q", "b"), message("q", "c"), message("q", "d"))
-	ds := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Lease: time.Second})
+	ds := claimWith(t, s, driver.ClaimRequest{Queue: "q", Lease: time.Second})
 	noErr(t, s.Extend(t.Context(), []redrive.Receipt{ds[3].Receipt}, time.Hour)...)
 	c.advance(2 * time.Second)
 	for i, err := range s.Extend(t.Context(), []redrive.Receipt{ds[0].Receipt, ds[3].Receipt}, time.Minute) {
@@ -104,7 +105,7 @@ func TestLeaseThatRunsOut(t *testing.T) {
 	settle(t, s, ds[1], redrive.OutcomeRelease) // gives the attempt back
 	e := entry(t, s, ds[1].Ref())
 	equal(t, []any{e.Suspect, e.Attempts}, []any{false, 0})
-	again := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Alone: true})
+	again := claimWith(t, s, driver.ClaimRequest{Queue: "q", Isolated: true})
 	equal(t, bodies(again), []string{"c"})
 	equal(t, again[0].Attempt, 2)
 	for _, err := range s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[2].Receipt, Outcome: redrive.OutcomeDone}}) {
@@ -126,7 +127,7 @@ func TestTokensOfAPartlySettledBatchAfterDeath(t *testing.T) {
 	publish(t, s, message("q", "a"), message("q", "b"))
 	ds := claimAll(t, s, "q")
 	settle(t, s, ds[0], redrive.OutcomeRetry)
-	again := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Lane: redrive.LaneRetry})
+	again := claimWith(t, s, driver.ClaimRequest{Queue: "q", Lane: redrive.LaneRetry})
 	settle(t, s, again[0], redrive.OutcomeRetry)
 	s.abandon()
 	s = open(t, dir)

@@ -16,7 +16,7 @@ type settleOp struct {
 	result []error
 }
 
-// Settle implements redrive.Source. It returns after the results are synced.
+// Settle implements driver.Source. It returns after the results are synced.
 func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error {
 	if err := ctx.Err(); err != nil {
 		return fillErrors(len(items), err)

@@ -30,6 +30,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // FileName is the store's file within its folder.
@@ -92,7 +93,7 @@ type Store struct {
 	watches watchCache
 }
 
-var _ redrive.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // Option changes how a store is opened.
 type Option func(*Store)
@@ -268,12 +269,12 @@ func (s *Store) release() {
 	}
 }
 
-// Caps implements redrive.Source.
-func (s *Store) Caps() redrive.Caps {
-	return redrive.Caps{
-		Name: "sqlite", MaxDelay: redrive.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
+// Caps implements driver.Source.
+func (s *Store) Caps() driver.Caps {
+	return driver.Caps{
+		Name: "sqlite", MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
 		Fenced: true, Filters: true, MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
-		Identity: redrive.IdentityMessage, Transfer: redrive.TransferTransaction,
+		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }
 
@@ -291,7 +292,7 @@ func (s *Store) now() int64 {
 	}
 }
 
-// Now implements redrive.Store.
+// Now implements driver.Store.
 func (s *Store) Now(context.Context) (time.Time, error) {
 	if err := s.closed(); err != nil {
 		return time.Time{}, err
@@ -367,7 +368,7 @@ func (s *Store) addQueue(name string) *queue {
 
 // newQueue makes a queue that is not in the file. mu is held.
 func (s *Store) newQueue(name string) *queue {
-	q := &queue{name: name, version: 1, settings: redrive.QueueSettings{Remember: redrive.DefaultRemember}}
+	q := &queue{name: name, version: 1, settings: driver.QueueSettings{Remember: driver.DefaultRemember}}
 	for class := range q.state.next {
 		q.state.next[class] = dueNever
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // clock is a clock that tests move.
@@ -61,7 +62,7 @@ func message(queue, body string) redrive.Message {
 	return redrive.Message{Queue: queue, Body: []byte(body)}
 }
 
-func claimWith(t testing.TB, s *Store, req redrive.ClaimRequest) []redrive.Delivery {
+func claimWith(t testing.TB, s *Store, req driver.ClaimRequest) []redrive.Delivery {
 	t.Helper()
 	if req.Max == 0 {
 		req.Max = 100
@@ -77,7 +78,7 @@ func claimWith(t testing.TB, s *Store, req redrive.ClaimRequest) []redrive.Deliv
 
 func claimAll(t testing.TB, s *Store, queue string) []redrive.Delivery {
 	t.Helper()
-	return claimWith(t, s, redrive.ClaimRequest{Queue: queue})
+	return claimWith(t, s, driver.ClaimRequest{Queue: queue})
 }
 
 func settle(t testing.TB, s *Store, d redrive.Delivery, o redrive.Outcome) {
@@ -135,14 +136,14 @@ func TestPublishClaimSettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, len(claimAll(t, s, "q")), 0)
-	again := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Lane: redrive.LaneRetry})
+	again := claimWith(t, s, driver.ClaimRequest{Queue: "q", Lane: redrive.LaneRetry})
 	equal(t, again[0].Attempt, 2)
 	settle(t, s, again[0], redrive.OutcomeDead)
 	verify(t, s)
 	c, err := s.Counts(t.Context(), "q")
 	noErr(t, err)
 	equal(t, c[0].AllDead(), 1)
-	equal(t, c[0].Books.Done, 1)
+	equal(t, c[0].Ledger.Done, 1)
 }
 
 func TestConcurrentPublishers(t *testing.T) {

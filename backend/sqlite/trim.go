@@ -4,18 +4,19 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // trimSlice bounds what one transaction removes, so that others are not kept
 // waiting.
 const trimSlice = 500
 
-// Trim implements redrive.Store.
-func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redrive.Trimmed, error) {
-	var all redrive.Trimmed
+// Trim implements driver.Store.
+func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver.Trimmed, error) {
+	var all driver.Trimmed
 	for limit > 0 {
 		slice := min(limit, trimSlice)
-		var got redrive.Trimmed
+		var got driver.Trimmed
 		err := s.do(ctx, slice, func(t *tx) (err error) {
 			got, err = t.trim(&r, int64(slice))
 			return err
@@ -34,7 +35,7 @@ func (s *Store) Trim(ctx context.Context, r redrive.Retention, limit int) (redri
 	return all, nil
 }
 
-func (t *tx) trim(r *redrive.Retention, limit int64) (got redrive.Trimmed, err error) {
+func (t *tx) trim(r *driver.Retention, limit int64) (got driver.Trimmed, err error) {
 	got.Remembered, err = t.write(`DELETE FROM chosen WHERE (queue, id) IN (SELECT queue, id FROM chosen INDEXED BY chosen_until WHERE until <= ? ORDER BY until LIMIT ?)`).
 		int(t.now).int(limit).changed()
 	if err != nil {
@@ -71,7 +72,7 @@ func (s *Store) stored(name string) (list []*queue) {
 }
 
 // trimDead removes the dead letters of a queue that are too old or too many.
-func (t *tx) trimDead(q *queue, r *redrive.Retention, limit int64) (removed int64, err error) {
+func (t *tx) trimDead(q *queue, r *driver.Retention, limit int64) (removed int64, err error) {
 	dead := q.state.counts.dead()
 	excess := int64(0)
 	if r.DeadKeep > 0 {

@@ -3,7 +3,7 @@ package sqlite
 import (
 	"errors"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // tx is the transaction of one group.
@@ -32,7 +32,7 @@ type undo struct {
 	made    *queue // got its number
 	row     *row   // what the row of the lease was
 
-	settings *redrive.QueueSettings // of owner, as they were
+	settings *driver.QueueSettings // of owner, as they were
 	owner    *queue
 }
 

@@ -17,7 +17,7 @@ type updateOp struct {
 	err    error
 }
 
-// Update implements redrive.Store. What a query selects is looked up beside the
+// Update implements driver.Store. What a query selects is looked up beside the
 // writer and checked again when it is changed.
 func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
 	if err := c.Validate(); err != nil {

@@ -5,19 +5,20 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Verify implements redrive.Store. It reads within one snapshot; while it runs, the
+// Verify implements driver.Store. It reads within one snapshot; while it runs, the
 // log grows by what is written.
-func (s *Store) Verify(ctx context.Context, names ...string) ([]redrive.Audit, error) {
+func (s *Store) Verify(ctx context.Context, names ...string) ([]driver.Audit, error) {
 	if len(names) == 0 {
 		names = s.queueNames()
 	}
-	audits := make([]redrive.Audit, 0, len(names))
+	audits := make([]driver.Audit, 0, len(names))
 	err := s.read(ctx, func(c *conn) error {
 		return snapshot(c, func() error {
 			for _, name := range names {
-				a := auditor{read: c.stmt, audit: redrive.Audit{Queue: name}}
+				a := auditor{read: c.stmt, audit: driver.Audit{Queue: name}}
 				if q := s.queueNamed(name); q != nil {
 					a.queue = s.numberOf(q)
 				}
@@ -40,7 +41,7 @@ type auditor struct {
 	read   func(string) *stmt
 	queue  int64
 	booked counts
-	audit  redrive.Audit
+	audit  driver.Audit
 }
 
 func (a *auditor) problem(format string, args ...any) {
@@ -57,7 +58,7 @@ func (a *auditor) run() error {
 	if err := st.done(); err != nil {
 		return err
 	}
-	a.audit.Books = a.booked.books()
+	a.audit.Ledger = a.booked.books()
 	scanned, err := a.scan()
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // waiter is one call of Wait that sleeps.
@@ -18,9 +19,9 @@ type watchCache struct {
 	queues []*queue
 }
 
-// Wait implements redrive.Source. It does not poll, and wakes when a lease runs
+// Wait implements driver.Source. It does not poll, and wakes when a lease runs
 // out.
-func (s *Store) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+func (s *Store) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	w := &waiter{wake: make(chan struct{}, 1)}
 	s.mu.Lock()
 	s.waiters[w] = struct{}{}
@@ -68,7 +69,7 @@ type change struct {
 }
 
 // changes returns the watched queues that have changed.
-func (s *Store) changes(watches []redrive.Watch) []change {
+func (s *Store) changes(watches []driver.Watch) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.watches
@@ -97,8 +98,8 @@ func (s *Store) changes(watches []redrive.Watch) []change {
 }
 
 // events tells what may be claimed of queues that changed.
-func (s *Store) events(ctx context.Context, changed []change) ([]redrive.Event, error) {
-	events := make([]redrive.Event, len(changed))
+func (s *Store) events(ctx context.Context, changed []change) ([]driver.Event, error) {
+	events := make([]driver.Event, len(changed))
 	now := s.now()
 	for i := range changed {
 		c := &changed[i]
@@ -107,7 +108,7 @@ func (s *Store) events(ctx context.Context, changed []change) ([]redrive.Event, 
 				return nil, err
 			}
 		}
-		e := redrive.Event{Queue: c.queue.name, Version: c.version, NextDueIn: redrive.Never}
+		e := driver.Event{Queue: c.queue.name, Version: c.version, NextDueIn: driver.Never}
 		for class, due := range c.next {
 			if due == dueNever {
 				continue

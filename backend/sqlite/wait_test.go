@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // next waits for the next event of queue q.
-func next(t *testing.T, s *Store, since uint64) redrive.Event {
+func next(t *testing.T, s *Store, since uint64) driver.Event {
 	t.Helper()
-	events, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "other", Since: 1}, {Queue: "q", Since: since}})
+	events, err := s.Wait(t.Context(), []driver.Watch{{Queue: "other", Since: 1}, {Queue: "q", Since: since}})
 	noErr(t, err)
 	equal(t, len(events), 1)
 	return events[0]
@@ -25,7 +26,7 @@ func TestWaitTellsWhatIsDueWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, t.TempDir())
 		e := next(t, s, 0)
-		equal(t, e.NextDueIn, redrive.Never)
+		equal(t, e.NextDueIn, driver.Never)
 		go func() {
 			<-time.After(time.Second)
 			publish(t, s, redrive.Message{Queue: "q", ID: "late", Delay: time.Hour})
@@ -35,7 +36,7 @@ func TestWaitTellsWhatIsDueWhen(t *testing.T) {
 		publish(t, s, redrive.Message{Queue: "q", ID: "now"})
 		e = next(t, s, e.Version)
 		equal(t, []any{e.NextDueIn, e.Lanes.Has(redrive.LaneFresh), e.Suspects}, []any{time.Duration(0), true, false})
-		d := claimWith(t, s, redrive.ClaimRequest{Queue: "q", Lease: time.Minute})
+		d := claimWith(t, s, driver.ClaimRequest{Queue: "q", Lease: time.Minute})
 		equal(t, len(d), 1)
 		start := time.Now()
 		e = next(t, s, e.Version) // the lease runs out
@@ -49,7 +50,7 @@ func TestWaitTellsWhatIsDueWhen(t *testing.T) {
 			<-time.After(time.Second)
 			_ = s.Close()
 		}()
-		if _, err := s.Wait(t.Context(), []redrive.Watch{{Queue: "q", Since: e.Version}}); !errors.Is(err, redrive.ErrClosed) {
+		if _, err := s.Wait(t.Context(), []driver.Watch{{Queue: "q", Since: e.Version}}); !errors.Is(err, redrive.ErrClosed) {
 			t.Fatal(err)
 		}
 	})
@@ -66,7 +67,7 @@ func TestWaitKnowsDueTimesAfterARestart(t *testing.T) {
 
 func TestTenThousandIdleQueuesAreCheap(t *testing.T) {
 	s := open(t, t.TempDir())
-	watches := make([]redrive.Watch, 10_000)
+	watches := make([]driver.Watch, 10_000)
 	for i := range watches {
 		watches[i].Queue = fmt.Sprintf("q%d", i)
 	}
@@ -78,7 +79,7 @@ func TestTenThousandIdleQueuesAreCheap(t *testing.T) {
 	}
 	before := runtime.NumGoroutine()
 	ctx, cancel := context.WithCancel(t.Context())
-	got := make(chan []redrive.Event, 1)
+	got := make(chan []driver.Event, 1)
 	go func() {
 		e, _ := s.Wait(ctx, watches)
 		got <- e

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // benchCmd measures a store on this machine.
@@ -93,7 +95,7 @@ func (c *benchCmd) Run(ctx context.Context, t *terminal) (err error) {
 }
 
 // publish publishes all messages and returns how long that took, and each.
-func (c *benchCmd) publish(ctx context.Context, t *terminal, store redrive.Store) (time.Duration, []time.Duration, error) {
+func (c *benchCmd) publish(ctx context.Context, t *terminal, store driver.Store) (time.Duration, []time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	line := &progress{t: t}
@@ -131,7 +133,7 @@ func (c *benchCmd) publish(ctx context.Context, t *terminal, store redrive.Store
 }
 
 // deliver delivers all messages.
-func (c *benchCmd) deliver(ctx context.Context, t *terminal, store redrive.Store) (time.Duration, error) {
+func (c *benchCmd) deliver(ctx context.Context, t *terminal, store driver.Store) (time.Duration, error) {
 	run, stop := context.WithCancel(ctx)
 	defer stop()
 	var handled atomic.Int64
@@ -146,7 +148,7 @@ func (c *benchCmd) deliver(ctx context.Context, t *terminal, store redrive.Store
 	began := time.Now()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- redrive.Consume(run, store, benchQueue, h, redrive.QueueOptions{Concurrency: benchSlots})
+		ended <- engine.Run(run, store, benchQueue, h, engine.QueueOptions{Concurrency: benchSlots})
 	}()
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()

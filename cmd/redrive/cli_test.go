@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server"
 	"github.com/redrive/redrive/server/api"
 )
@@ -19,7 +20,7 @@ import (
 // bench is a store behind the API, and a person at a terminal.
 type bench struct {
 	t     *testing.T
-	store redrive.Store
+	store driver.Store
 	url   string
 	tty   bool // the person is at a terminal
 	types string
@@ -74,7 +75,7 @@ func (b *bench) kill(queue string, reason redrive.Reason, ids ...string) {
 			Message: redrive.Message{Queue: queue, ID: id, Kind: "k", Body: []byte("body \x1b]0;of\x07 " + id)},
 			State:   redrive.StateDead, Reason: reason, History: redrive.History{Count: 1, First: f},
 		}
-		results, err := b.store.Apply(b.t.Context(), redrive.Batch{Put: []redrive.Entry{e}, Entered: redrive.EnteredImported})
+		results, err := b.store.Apply(b.t.Context(), driver.Batch{Put: []redrive.Entry{e}, Entered: driver.EnteredImported})
 		if err == nil {
 			err = redrive.FirstError(results)
 		}

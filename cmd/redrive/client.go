@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/server"
 )
@@ -34,8 +34,8 @@ type client struct {
 	base  string
 	where string // for messages
 	token string
-	local bool          // in this process: what is left undone stays undone
-	store redrive.Store // if local
+	local bool         // in this process: what is left undone stays undone
+	store driver.Store // if local
 	http  *http.Client
 	close func() error
 }

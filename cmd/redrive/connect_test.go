@@ -11,6 +11,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/gateway/ws"
 	"github.com/redrive/redrive/server"
@@ -26,17 +27,17 @@ func (b *bench) withSessions() {
 		}
 		return nil
 	}})
-	engine := redrive.NewEngine(store, redrive.EngineOptions{Observer: gateway})
-	err := engine.Handle("sms", redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+	eng := engine.New(store, engine.Options{Observer: gateway})
+	err := eng.Handle("sms", redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 		redrive.Reply(ctx, append([]byte("echo \x1b "), d.Body...), nil)
 		return nil
-	}), redrive.QueueOptions{})
+	}), engine.QueueOptions{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- engine.Run(ctx) }()
+	go func() { ended <- eng.Run(ctx) }()
 	local := server.Local(store)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/ws", func(w http.ResponseWriter, r *http.Request) { gateway.Serve(w, r, ws.Caller{Name: "local"}) })

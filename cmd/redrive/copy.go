@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 )
 
 // copyCmd copies messages from one store into another.
@@ -85,7 +86,7 @@ func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 
 // mover copies page by page; the place is a record of the target.
 type mover struct {
-	from, to redrive.Store
+	from, to driver.Store
 	key      string
 	line     *progress
 	sum      copied
@@ -136,11 +137,11 @@ func (m *mover) put(ctx context.Context, entries []redrive.Entry, next string) e
 		e.Until, e.Instance, e.Token = redrive.Entry{}.Until, "", 0
 		kept = append(kept, *e)
 	}
-	place := redrive.RecordWrite{Space: copySpace, Key: m.key, Version: redrive.AnyVersion}
+	place := driver.RecordWrite{Space: copySpace, Key: m.key, Version: driver.AnyVersion}
 	if next != "" {
 		place.Value = []byte(next)
 	}
-	results, err := m.to.Apply(ctx, redrive.Batch{Put: kept, Entered: redrive.EnteredMoved, Records: []redrive.RecordWrite{place}})
+	results, err := m.to.Apply(ctx, driver.Batch{Put: kept, Entered: driver.EnteredMoved, Records: []driver.RecordWrite{place}})
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -112,9 +112,9 @@ func (d *doctor) promises(ctx context.Context) error {
 	for _, v := range list.Items {
 		level := levelOK
 		switch v.Level {
-		case redrive.LevelWarn.String():
+		case driver.LevelWarn.String():
 			level = levelWarn
-		case redrive.LevelRefused.String():
+		case driver.LevelRefused.String():
 			level = levelBad
 		}
 		d.say(level, "store", v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)

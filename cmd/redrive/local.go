@@ -16,6 +16,7 @@ import (
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server"
 )
 
@@ -72,7 +73,7 @@ func existing(ctx context.Context, address config.Address) error {
 }
 
 // openStore opens a store in this process.
-func openStore(ctx context.Context, address config.Address) (redrive.Store, error) {
+func openStore(ctx context.Context, address config.Address) (driver.Store, error) {
 	text, err := address.Resolve()
 	if err != nil {
 		return nil, err

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/mysql"
 	"github.com/redrive/redrive/backend/postgres"
 	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/driver"
 )
 
 // migrateCmd brings the tables of a store on a database server up to this program.
@@ -44,7 +44,7 @@ type tables struct {
 }
 
 type migratingStore interface {
-	redrive.Store
+	driver.Store
 	MigrateDown(ctx context.Context) error
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/server/api"
 )
 
@@ -33,7 +34,7 @@ func fill(t *testing.T, waiting, dead int) string {
 		entries = append(entries, redrive.Entry{Message: redrive.Message{Queue: "q", ID: fmt.Sprintf("d%d", i), Kind: "k", Body: []byte("x")},
 			State: redrive.StateDead, Reason: redrive.ReasonPermanent, History: redrive.History{Count: 1, First: f}})
 	}
-	if _, err := store.Apply(t.Context(), redrive.Batch{Put: entries}); err != nil {
+	if _, err := store.Apply(t.Context(), driver.Batch{Put: entries}); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Close(); err != nil {

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
-func claimOne(t *testing.T, store redrive.Store) {
+func claimOne(t *testing.T, store driver.Store) {
 	t.Helper()
-	ds, err := store.Claim(t.Context(), redrive.ClaimRequest{Queue: "q", Instance: "worker-\x1b[31m7", Max: 1, Lease: time.Minute})
+	ds, err := store.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Instance: "worker-\x1b[31m7", Max: 1, Lease: time.Minute})
 	if err != nil || len(ds) != 1 {
 		t.Fatalf("%v, %v", ds, err)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/redrive/redrive"
 	js "github.com/redrive/redrive/clients/js"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/gateway/ws"
 )
 
@@ -29,9 +31,9 @@ type chat struct {
 }
 
 // serve runs the page, the gateway, the engine and the API until ctx ends.
-func serve(ctx context.Context, listener net.Listener, store redrive.Store) error {
+func serve(ctx context.Context, listener net.Listener, store driver.Store) error {
 	c := &chat{gateway: ws.New(store, ws.Options{}), mux: http.NewServeMux()}
-	engine := redrive.NewEngine(store, redrive.EngineOptions{Observer: c.gateway})
+	eng := engine.New(store, engine.Options{Observer: c.gateway})
 	target, err := delivery.New(delivery.Target{URL: fmt.Sprintf("http://%s/api/messages", listener.Addr()), AllowPrivate: true}, delivery.Options{})
 	if err != nil {
 		return err
@@ -39,7 +41,7 @@ func serve(ctx context.Context, listener net.Listener, store redrive.Store) erro
 	defer target.Close()
 	// Somebody waits in front of the page: an attempt a second, for an hour.
 	policy := &redrive.Policy{MaxAttempts: 3600, Backoff: redrive.Fixed{Interval: time.Second}}
-	err = engine.Handle("chat", target, redrive.QueueOptions{Policy: func(*redrive.Message) *redrive.Policy { return policy }})
+	err = eng.Handle("chat", target, engine.QueueOptions{Policy: func(*redrive.Message) *redrive.Policy { return policy }})
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,7 @@ func serve(ctx context.Context, listener net.Listener, store redrive.Store) erro
 	defer stop()
 	ended := make(chan error, 3)
 	for _, part := range []func() error{
-		func() error { return engine.Run(ctx) },
+		func() error { return eng.Run(ctx) },
 		func() error { return c.gateway.Run(ctx) },
 		func() error { return server.Serve(listener) },
 	} {

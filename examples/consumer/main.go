@@ -14,6 +14,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // SendSMS asks for one text message.
@@ -65,7 +67,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	consumed := make(chan error, 1)
-	go func() { consumed <- redrive.Consume(ctx, store, "sms", mux) }()
+	go func() { consumed <- engine.Run(ctx, store, "sms", mux) }()
 
 	// Publish returns when the message is on the disk.
 	for _, to := range []string{"+4930123456", "0049 30 123456"} {
@@ -100,7 +102,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 }
 
 // waitForDead returns the first dead letter of the queue.
-func waitForDead(ctx context.Context, store redrive.Store) (*redrive.Entry, error) {
+func waitForDead(ctx context.Context, store driver.Store) (*redrive.Entry, error) {
 	for {
 		page, err := store.Find(ctx, redrive.Query{Queue: "sms", State: redrive.StateDead, Bodies: true})
 		if err != nil {

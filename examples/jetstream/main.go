@@ -20,6 +20,9 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/jetstream"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // Order is what the other program publishes, as JSON.
@@ -82,14 +85,14 @@ func run(ctx context.Context, server, dir string, out io.Writer) error {
 		}
 		return ctx.Err()
 	})
-	engine := redrive.NewEngine(store, redrive.EngineOptions{Observer: dead(refused)})
-	if err := engine.Handle("orders", mux, redrive.QueueOptions{Sources: []redrive.Source{orders}}); err != nil {
+	eng := engine.New(store, engine.Options{Observer: dead(refused)})
+	if err := eng.Handle("orders", mux, engine.QueueOptions{Sources: []driver.Source{orders}}); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- engine.Run(ctx) }()
+	go func() { ended <- eng.Run(ctx) }()
 
 	ref, first := <-refused, <-handled
 	fmt.Fprintf(out, "order %d goes to %s\n", first.Number, first.Address)
@@ -100,7 +103,7 @@ func run(ctx context.Context, server, dir string, out io.Writer) error {
 	fmt.Fprintf(out, "dead (%s): %s, from %s\n", entries[0].Reason, entries[0].History.Latest().Message, entries[0].Origin)
 
 	close(known)
-	if _, err := redrive.Redrive(ctx, store, ref); err != nil {
+	if _, err := deadletter.Redrive(ctx, store, ref); err != nil {
 		return err
 	}
 	again := <-handled
@@ -134,8 +137,8 @@ func publishOrders(ctx context.Context, server string) error {
 // dead tells of dead letters, when they are safe in the store.
 type dead chan redrive.Ref
 
-func (d dead) Observe(o *redrive.Observation) {
-	if o.Occasion == redrive.OnSettled && o.Settlement.Outcome == redrive.OutcomeDead {
+func (d dead) Observe(o *engine.Observation) {
+	if o.Occasion == engine.OnSettled && o.Settlement.Outcome == redrive.OutcomeDead {
 		go func(ref redrive.Ref) { d <- ref }(o.Delivery.Ref())
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/kafka"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // Order is what the other program writes.
@@ -75,7 +77,7 @@ func run(ctx context.Context, broker, topic, dir string, out io.Writer) error {
 	defer stop()
 	consumed := make(chan error, 1)
 	go func() {
-		consumed <- redrive.Consume(ctx, store, "orders", mux, redrive.QueueOptions{Sources: []redrive.Source{source}})
+		consumed <- engine.Run(ctx, store, "orders", mux, engine.QueueOptions{Sources: []driver.Source{source}})
 	}()
 	o := <-billed
 	fmt.Fprintf(out, "billed order %d of %s\n", o.Number, o.Customer)
@@ -116,7 +118,7 @@ func order(ctx context.Context, broker, topic string) error {
 }
 
 // waitForDead returns the first dead letter of the queue.
-func waitForDead(ctx context.Context, store redrive.Store) (*redrive.Entry, error) {
+func waitForDead(ctx context.Context, store driver.Store) (*redrive.Entry, error) {
 	for {
 		page, err := store.Find(ctx, redrive.Query{Queue: "orders", State: redrive.StateDead, Bodies: true})
 		if err != nil {

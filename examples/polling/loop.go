@@ -10,6 +10,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/backend/redislist"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 const queue = "accounts"
@@ -95,8 +97,8 @@ func (l *Loop) PutBack(ctx context.Context, account string) error {
 // Work polls accounts until ctx ends.
 func (l *Loop) Work(ctx context.Context, policy redrive.Policy) error {
 	store := memory.New() // nothing is parked: the list keeps what is delayed and dead
-	return redrive.Consume(ctx, store, queue, redrive.HandlerFunc(l.turn), redrive.QueueOptions{
-		Sources: []redrive.Source{l.list}, Policy: redrive.Policies{Default: policy}.Func(), Concurrency: 8,
+	return engine.Run(ctx, store, queue, redrive.HandlerFunc(l.turn), engine.QueueOptions{
+		Sources: []driver.Source{l.list}, Policy: redrive.Policies{Default: policy}.Func(), Concurrency: 8,
 	})
 }
 

@@ -19,6 +19,9 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/rabbitmq"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // SendSMS asks for one text message.
@@ -71,13 +74,13 @@ func run(ctx context.Context, address, dir string, out io.Writer) error {
 			return ctx.Err()
 		}
 	})
-	engine := redrive.NewEngine(store, redrive.EngineOptions{})
-	if err := engine.Handle("sms", mux, redrive.QueueOptions{Sources: []redrive.Source{queue}, Concurrency: 1}); err != nil {
+	eng := engine.New(store, engine.Options{})
+	if err := eng.Handle("sms", mux, engine.QueueOptions{Sources: []driver.Source{queue}, Concurrency: 1}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- engine.Run(ctx) }()
+	go func() { ended <- eng.Run(ctx) }()
 
 	err = story(ctx, store, queue, sent, &mended, out)
 	cancel()
@@ -85,7 +88,7 @@ func run(ctx context.Context, address, dir string, out io.Writer) error {
 }
 
 // story publishes two messages and follows the one that fails.
-func story(ctx context.Context, store redrive.Store, queue redrive.Sink, sent <-chan string, mended *atomic.Bool, out io.Writer) error {
+func story(ctx context.Context, store driver.Store, queue redrive.Sink, sent <-chan string, mended *atomic.Bool, out io.Writer) error {
 	// Any program may publish there; this one is at hand.
 	msgs := []redrive.Message{{Queue: "sms", Body: []byte(`{"to":"0049 30 123456"}`)}, {Queue: "sms", Body: []byte(`{"to":"+4930123456"}`)}}
 	if err := redrive.FirstError(queue.Publish(ctx, msgs)); err != nil {
@@ -98,7 +101,7 @@ func story(ctx context.Context, store redrive.Store, queue redrive.Sink, sent <-
 	}
 	fmt.Fprintf(out, "dead (%s): %s\n", dead.Reason, dead.History.Latest().Message)
 	mended.Store(true)
-	if _, err := redrive.Redrive(ctx, store, dead.Ref()); err != nil {
+	if _, err := deadletter.Redrive(ctx, store, dead.Ref()); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "redriven, sent to", <-sent)
@@ -106,7 +109,7 @@ func story(ctx context.Context, store redrive.Store, queue redrive.Sink, sent <-
 }
 
 // theDead waits for the dead letter.
-func theDead(ctx context.Context, store redrive.Store) (*redrive.Entry, error) {
+func theDead(ctx context.Context, store driver.Store) (*redrive.Entry, error) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {

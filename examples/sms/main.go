@@ -23,7 +23,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/engine"
 )
 
 // patience is how long the queue may take at the end.
@@ -67,7 +67,7 @@ func run(ctx context.Context, out io.Writer, rate int, length time.Duration, que
 	defer stop()
 	go a.guard.Run(working) //nolint:errcheck // it returns nil
 	consumed := make(chan error, 1)
-	go func() { consumed <- redrive.Consume(working, q.store, "sms", a, a.guard.QueueOptions()) }()
+	go func() { consumed <- engine.Run(working, q.store, "sms", a, a.guard.QueueOptions()) }()
 
 	live, cancel := context.WithTimeout(ctx, length)
 	defer cancel()

@@ -8,14 +8,15 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 )
 
 // queue is where requests wait: in a store, or in a broker with a store beside it for
 // what a broker cannot keep: retries, dead letters, results and the guard's state.
 type queue struct {
-	store  redrive.Store
-	sink   redrive.Sink   // nil: the store
-	source redrive.Source // of what the sink took; nil: the store
+	store  driver.Store
+	sink   redrive.Sink  // nil: the store
+	source driver.Source // of what the sink took; nil: the store
 }
 
 // openQueue opens the queue at an address, and the store beside it if it is a topic.
@@ -38,7 +39,7 @@ func openQueue(ctx context.Context, address, beside string) (*queue, error) {
 	return &queue{store: store, sink: topic, source: topic}, nil
 }
 
-func openStore(ctx context.Context, address string) (redrive.Store, error) {
+func openStore(ctx context.Context, address string) (driver.Store, error) {
 	if address == "" {
 		return memory.New(), nil
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 const (
@@ -37,12 +38,12 @@ func (m *Machine) Queues() (queues []string) {
 
 // SetLevel tells how full the fullest of [Machine.Queues] is. While one is refused, no
 // messages are written.
-func (m *Machine) SetLevel(queue string, l redrive.Level, after time.Duration, now time.Time) {
+func (m *Machine) SetLevel(queue string, l driver.Level, after time.Duration, now time.Time) {
 	if queue == redrive.ResultQueue {
 		queue = ""
 	}
 	m.level = level{queue: queue, level: l, after: after}
-	if l == redrive.LevelRefused {
+	if l == driver.LevelRefused {
 		m.held(now)
 	}
 	m.tellLevel()
@@ -76,16 +77,16 @@ func (m *Machine) exhausted() bool { return m.rec.Outstanding() >= m.o.MaxOutsta
 func (m *Machine) tellLevel() {
 	l := m.level
 	if m.exhausted() {
-		l = level{level: redrive.LevelRefused, after: time.Second}
+		l = level{level: driver.LevelRefused, after: time.Second}
 	}
-	if l.level == redrive.LevelOK {
+	if l.level == driver.LevelOK {
 		l.queue = ""
 	}
 	if l.level == m.told.level && l.queue == m.told.queue || !m.opened {
 		return
 	}
 	frame := l
-	if l.level == redrive.LevelOK {
+	if l.level == driver.LevelOK {
 		frame.queue = m.told.queue
 	}
 	m.told = l
@@ -97,9 +98,9 @@ func (m *Machine) grant() bool {
 	m.tellLevel()
 	n := m.o.Window
 	switch m.level.level {
-	case redrive.LevelWarn:
+	case driver.LevelWarn:
 		n = tightWindow
-	case redrive.LevelRefused:
+	case driver.LevelRefused:
 		n = 1 // never none: who may not send would not hear that there is room again
 	}
 	n = min(n, m.o.MaxOutstanding-m.rec.Outstanding())

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // appendString appends a JSON string.
@@ -98,7 +99,7 @@ func creditFrame(limit uint64) []byte {
 func slowDownFrame(l level) []byte {
 	b := appendField(begin(typeSlowDown), "queue", l.queue)
 	b = appendField(b, "level", l.level.String())
-	if l.level == redrive.LevelRefused {
+	if l.level == driver.LevelRefused {
 		b = appendNumber(b, "retry_after", uint64(max(1, math.Ceil(l.after.Seconds()))))
 	}
 	return append(b, '}')

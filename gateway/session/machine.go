@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 )
 
@@ -93,13 +94,13 @@ type Machine struct {
 // level is how full the queues of the session are.
 type level struct {
 	queue string
-	level redrive.Level
+	level driver.Level
 	after time.Duration
 }
 
 // Step is what is to be done in the store in one atomic step.
 type Step struct {
-	Batch   redrive.Batch
+	Batch   driver.Batch
 	record  Record
 	at      []int // of each message of Batch.Publish, its place in the machine's queue
 	taken   int   // how many of that are decided by the step
@@ -114,7 +115,7 @@ type Step struct {
 // the welcome follows it. If that step does not happen, begin again with Open.
 func Open(o *Options, h *Hello, owner string, rec *Record, version int64, now time.Time) (*Machine, error) {
 	o.SetDefaults()
-	ok := level{level: redrive.LevelOK}
+	ok := level{level: driver.LevelOK}
 	m := &Machine{o: o, window: max(h.Window, 1), batch: o.MaxBatch, level: ok, told: ok, repush: -1, touch: true}
 	if h.Session != "" && rec != nil && rec.opens(h.Token) {
 		if rec.Owner != owner {

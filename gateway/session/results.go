@@ -1,6 +1,9 @@
 package session
 
-import "github.com/redrive/redrive"
+import (
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+)
 
 // maxPush is how many results are read and sent at a time: their bodies are what a
 // connection holds in memory.
@@ -75,7 +78,7 @@ func (m *Machine) deleteResults(s *Step) {
 		return
 	}
 	for _, id := range s.record.Pushed[:n] {
-		s.Batch.Delete = append(s.Batch.Delete, redrive.Range{Queue: redrive.ResultQueue, Key: m.name, UpTo: id, Alone: true})
+		s.Batch.Delete = append(s.Batch.Delete, driver.Range{Queue: redrive.ResultQueue, Key: m.name, UpTo: id, Single: true})
 	}
 	s.record.Pushed = s.record.Pushed[n:]
 	s.record.Result = m.acked

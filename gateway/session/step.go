@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 )
 
@@ -28,11 +29,11 @@ func (m *Machine) Next(now time.Time) *Step {
 		return nil
 	}
 	s.record.Step++
-	w := redrive.RecordWrite{Space: Space, Key: m.name, Version: m.version}
+	w := driver.RecordWrite{Space: Space, Key: m.name, Version: m.version}
 	if !s.end {
 		w.Value, w.Expires = s.record.Encode(), m.o.Expires
 	}
-	s.Batch.Records = []redrive.RecordWrite{w}
+	s.Batch.Records = []driver.RecordWrite{w}
 	m.flight = s
 	return s
 }
@@ -131,8 +132,8 @@ func (m *Machine) Applied(items []error, err error, now time.Time) error {
 			m.batch = len(s.at) / 2
 		case len(s.at) == 1:
 			m.held(now)
-			if m.level.level != redrive.LevelRefused {
-				m.level = level{queue: m.queue[s.at[0]].message.Queue, level: redrive.LevelRefused, after: maxHold}
+			if m.level.level != driver.LevelRefused {
+				m.level = level{queue: m.queue[s.at[0]].message.Queue, level: driver.LevelRefused, after: maxHold}
 				m.tellLevel()
 			}
 		}

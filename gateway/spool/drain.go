@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Run moves what is in the spool to the main store, whenever that is there, until ctx
@@ -107,7 +108,7 @@ func (s *Spool) forget(ctx context.Context, queue string, entries []redrive.Entr
 	if len(entries) == 0 {
 		return nil
 	}
-	_, err := s.store.Apply(ctx, redrive.Batch{Delete: []redrive.Range{{Queue: queue, Key: key, UpTo: entries[len(entries)-1].ID}}})
+	_, err := s.store.Apply(ctx, driver.Batch{Delete: []driver.Range{{Queue: queue, Key: key, UpTo: entries[len(entries)-1].ID}}})
 	if err != nil {
 		return err
 	}

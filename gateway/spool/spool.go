@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 )
 
@@ -56,7 +57,7 @@ const (
 // there as a duplicate. It is safe for concurrent use.
 type Spool struct {
 	main  redrive.Sink
-	store redrive.Store
+	store driver.Store
 	o     Options
 
 	mu     sync.Mutex     // of publishes into the spool, and of what follows
@@ -68,7 +69,7 @@ type Spool struct {
 }
 
 // Open returns a spool over a store, with what it still holds.
-func Open(ctx context.Context, main redrive.Sink, store redrive.Store, o Options) (*Spool, error) {
+func Open(ctx context.Context, main redrive.Sink, store driver.Store, o Options) (*Spool, error) {
 	if o.Messages <= 0 {
 		o.Messages = 100_000
 	}
@@ -112,13 +113,13 @@ func (s *Spool) Held() int64 { return s.held.Load() }
 func (s *Spool) Away() bool { return s.away.Load() }
 
 // Level tells how full a queue is, as the main sink does.
-func (s *Spool) Level(queue string) (redrive.Level, time.Duration) {
+func (s *Spool) Level(queue string) (driver.Level, time.Duration) {
 	if l, ok := s.main.(interface {
-		Level(queue string) (redrive.Level, time.Duration)
+		Level(queue string) (driver.Level, time.Duration)
 	}); ok && !s.away.Load() {
 		return l.Level(queue)
 	}
-	return redrive.LevelOK, 0
+	return driver.LevelOK, 0
 }
 
 // Room tells what is left of a queue's limits, as the main sink does.

@@ -17,6 +17,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/gateway/spool"
 )
@@ -254,7 +255,7 @@ func TestASpoolWhoseFolderIsGone(t *testing.T) {
 	}
 }
 
-func audits(t *testing.T, store redrive.Store) []redrive.Audit {
+func audits(t *testing.T, store driver.Store) []driver.Audit {
 	t.Helper()
 	all, err := store.Verify(t.Context())
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/backlog"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/session"
 )
 
@@ -16,9 +18,9 @@ import (
 // was lost or stored twice.
 func TestWatermarksReachTheSession(t *testing.T) {
 	t.Parallel()
-	var marks *redrive.Watermarks
+	var marks *backlog.Limiter
 	store := memory.New()
-	marks = redrive.NewWatermarks(store, func(string) redrive.Limits { return redrive.Limits{Depth: 100} }, redrive.WatermarkOptions{Refresh: 10 * time.Millisecond})
+	marks = backlog.New(store, func(string) backlog.Limits { return backlog.Limits{Depth: 100} }, backlog.Options{Refresh: 10 * time.Millisecond})
 	r := newRigOver(t, store, Options{Apply: marks.Apply, Level: marks.Level, Session: session.Options{Window: 50}})
 	p, w := r.hello(nil)
 	levels := make(map[string]bool)
@@ -56,7 +58,7 @@ func TestWatermarksReachTheSession(t *testing.T) {
 	// It drains. What waited at the server is stored, in order.
 	handled := make(map[string]bool)
 	drain := func() {
-		ds, err := store.Claim(t.Context(), redrive.ClaimRequest{Queue: "q", Max: 1000, Lease: time.Minute, Instance: "i"})
+		ds, err := store.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Max: 1000, Lease: time.Minute, Instance: "i"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +140,7 @@ func TestResultsExpire(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	counts, err := r.store.Counts(t.Context(), redrive.ResultQueue)
-	if err != nil || counts[0].AllWaiting() != 0 || counts[0].Books.Dropped != 3 {
+	if err != nil || counts[0].AllWaiting() != 0 || counts[0].Ledger.Dropped != 3 {
 		t.Errorf("%+v %v", counts, err)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/gateway"
 	"github.com/redrive/redrive/gateway/problem"
 	"github.com/redrive/redrive/gateway/session"
@@ -34,10 +36,10 @@ type Options struct {
 	// Origins are those of pages that may connect beside the server's own: as
 	// "https://app.example.com", or "null" for pages without one.
 	Origins []string
-	// Apply is the store's, best with watermarks in front ([redrive.Watermarks.Apply]).
-	Apply func(ctx context.Context, b redrive.Batch) ([]error, error)
+	// Apply is the store's, best with watermarks in front ([backlog.Limiter.Apply]).
+	Apply func(ctx context.Context, b driver.Batch) ([]error, error)
 	// Level tells how full a queue is. Defaults to never full.
-	Level func(queue string) (redrive.Level, time.Duration)
+	Level func(queue string) (driver.Level, time.Duration)
 	// AllowQueue refuses queues, best with a [problem.Problem]. Defaults to allowing
 	// every valid name.
 	AllowQueue func(queue string) error
@@ -59,12 +61,12 @@ type Caller struct {
 	Name  string                   // of the token; sessions belong to it
 	Allow func(queue string) error // refuses queues
 	// Apply is used instead of that of the options.
-	Apply func(ctx context.Context, b redrive.Batch) ([]error, error)
+	Apply func(ctx context.Context, b driver.Batch) ([]error, error)
 }
 
 // Gateway serves WebSocket connections. It is safe for concurrent use.
 type Gateway struct {
-	store redrive.Store
+	store driver.Store
 	o     Options
 	stats counters
 
@@ -102,7 +104,7 @@ func (c *counters) close(code session.Code) {
 
 // New returns a gateway over a store. Nothing works in the background before
 // [Gateway.Run].
-func New(store redrive.Store, o Options) *Gateway {
+func New(store driver.Store, o Options) *Gateway {
 	if o.Connections <= 0 {
 		o.Connections = 16_384
 	}
@@ -113,7 +115,7 @@ func New(store redrive.Store, o Options) *Gateway {
 		o.Apply = store.Apply
 	}
 	if o.Level == nil {
-		o.Level = func(string) (redrive.Level, time.Duration) { return redrive.LevelOK, 0 }
+		o.Level = func(string) (driver.Level, time.Duration) { return driver.LevelOK, 0 }
 	}
 	if o.AllowQueue == nil {
 		o.AllowQueue = func(string) error { return nil }
@@ -307,9 +309,9 @@ func (g *Gateway) each(f func(*conn)) {
 	}
 }
 
-// Observe implements [redrive.Observer]: it learns which sessions have new results.
-func (g *Gateway) Observe(o *redrive.Observation) {
-	if o.Occasion != redrive.OnSettled || o.Settlement == nil {
+// Observe implements [engine.Observer]: it learns which sessions have new results.
+func (g *Gateway) Observe(o *engine.Observation) {
+	if o.Occasion != engine.OnSettled || o.Settlement == nil {
 		return
 	}
 	for i := range o.Settlement.Emit {
@@ -324,7 +326,7 @@ func (g *Gateway) Observe(o *redrive.Observation) {
 	}
 }
 
-var _ redrive.Observer = (*Gateway)(nil)
+var _ engine.Observer = (*Gateway)(nil)
 
 // Drain closes every connection with "restart" after what is being written, and refuses
 // new ones. It returns when they have ended, or ctx does.

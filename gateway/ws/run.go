@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/session"
 )
 
@@ -154,7 +155,7 @@ func (g *Gateway) sweep(ctx context.Context) error {
 		}
 		// A result that is counted but not hinted yet makes one look too many, or hides
 		// another until the look that is always made.
-		foreign := counts[0].Books.Entered() - hinted
+		foreign := counts[0].Ledger.Entered() - hinted
 		if foreign == known && began.Sub(always) < sweepAlways {
 			continue
 		}
@@ -201,7 +202,7 @@ func (g *Gateway) look(ctx context.Context) error {
 // called now and then; any number of instances may.
 func (g *Gateway) Expire(ctx context.Context) error {
 	for ctx.Err() == nil {
-		ds, err := g.store.Claim(ctx, redrive.ClaimRequest{
+		ds, err := g.store.Claim(ctx, driver.ClaimRequest{
 			Queue: redrive.ResultQueue, Expired: true, MaxAge: g.o.Results, Max: expireBatch, Lease: expireLease, Instance: g.o.Session.Instance,
 		})
 		if err != nil || len(ds) == 0 {
@@ -248,7 +249,7 @@ func (g *Gateway) noteLost(ctx context.Context, name string, n uint64) error {
 			return err
 		}
 		rec.Lost += n
-		_, err = g.store.Apply(ctx, redrive.Batch{Records: []redrive.RecordWrite{{Space: session.Space, Key: name, Value: rec.Encode(), Version: r.Version, Expires: g.o.Session.Expires}}})
+		_, err = g.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: session.Space, Key: name, Value: rec.Encode(), Version: r.Version, Expires: g.o.Session.Expires}}})
 		if !errors.Is(err, redrive.ErrVersion) {
 			return err
 		}

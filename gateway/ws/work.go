@@ -9,6 +9,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/gateway/session"
 )
 
@@ -278,8 +279,8 @@ func (c *conn) step(ctx context.Context, m *session.Machine) error {
 }
 
 // level returns how full the fullest of queues is.
-func (g *Gateway) level(queues []string) (queue string, level redrive.Level, after time.Duration) {
-	level = redrive.LevelOK
+func (g *Gateway) level(queues []string) (queue string, level driver.Level, after time.Duration) {
+	level = driver.LevelOK
 	for _, q := range queues {
 		if l, a := g.o.Level(q); l > level {
 			queue, level, after = q, l, a

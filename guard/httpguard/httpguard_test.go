@@ -11,6 +11,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard"
 	"github.com/redrive/redrive/guard/httpguard"
 )
@@ -46,7 +47,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func newGuard(t *testing.T, store redrive.Store, bases ...string) *guard.Guard[httpguard.Request, httpguard.Response] {
+func newGuard(t *testing.T, store driver.Store, bases ...string) *guard.Guard[httpguard.Request, httpguard.Response] {
 	t.Helper()
 	c := guard.Config[httpguard.Request, httpguard.Response]{Name: "api", Store: store}
 	for i, base := range bases {

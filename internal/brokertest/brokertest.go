@@ -14,6 +14,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // Queue is what every source of the cases is called in Redrive.
@@ -117,12 +119,12 @@ func body(i int) string { return fmt.Sprintf(`{"n":%d}`, i) }
 
 // Consume runs an engine over a store and sources until the returned function is called,
 // or the test ends. A grace of zero is 5 s.
-func Consume(t testing.TB, store redrive.Store, grace time.Duration, h redrive.HandlerFunc, o redrive.QueueOptions) (stop func()) {
+func Consume(t testing.TB, store driver.Store, grace time.Duration, h redrive.HandlerFunc, o engine.QueueOptions) (stop func()) {
 	t.Helper()
 	if grace == 0 {
 		grace = 5 * time.Second
 	}
-	e := redrive.NewEngine(store, redrive.EngineOptions{Grace: grace})
+	e := engine.New(store, engine.Options{Grace: grace})
 	if err := e.Handle(Queue, h, o); err != nil {
 		t.Fatal(err)
 	}
@@ -159,10 +161,10 @@ func newRig(t testing.TB, b *Broker) *rig {
 }
 
 // consume handles the queue with h, which may be nil, after it was written down.
-func (r *rig) consume(h redrive.HandlerFunc, o redrive.QueueOptions) (stop func()) {
+func (r *rig) consume(h redrive.HandlerFunc, o engine.QueueOptions) (stop func()) {
 	r.Helper()
 	if o.Sources == nil {
-		o.Sources = []redrive.Source{r.source}
+		o.Sources = []driver.Source{r.source}
 	}
 	return Consume(r.TB, r.store, 0, func(ctx context.Context, d *redrive.Delivery) error {
 		r.mu.Lock()
@@ -205,7 +207,7 @@ func (r *rig) of(id string) []redrive.Delivery {
 	return append([]redrive.Delivery(nil), r.seen[id]...)
 }
 
-func (r *rig) counts() redrive.Counts {
+func (r *rig) counts() driver.Counts {
 	r.Helper()
 	all, err := r.store.Counts(context.Background(), Queue)
 	if err != nil || len(all) != 1 {

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // soon retries after 10 ms.
@@ -22,7 +25,7 @@ func doneOnce(t *testing.T, b *Broker) {
 	r := newRig(t, b)
 	const n = 300
 	Publish(t, r.source, n)
-	stop := r.consume(nil, redrive.QueueOptions{})
+	stop := r.consume(nil, engine.QueueOptions{})
 	r.untilHandled(n)
 	stop()
 	for i := range n {
@@ -36,7 +39,7 @@ func doneOnce(t *testing.T, b *Broker) {
 		}
 	}
 	r.reopen()
-	stop = r.consume(nil, redrive.QueueOptions{})
+	stop = r.consume(nil, engine.QueueOptions{})
 	if err := redrive.FirstError(r.source.Publish(t.Context(), []redrive.Message{{Queue: Queue, ID: "last"}})); err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +48,8 @@ func doneOnce(t *testing.T, b *Broker) {
 	if _, again := r.handled(); again != 0 {
 		t.Errorf("%d were done and came again", again)
 	}
-	if c := r.counts(); c.Books.Parked != 0 {
-		t.Errorf("%d went through the store", c.Books.Parked)
+	if c := r.counts(); c.Ledger.Parked != 0 {
+		t.Errorf("%d went through the store", c.Ledger.Parked)
 	}
 }
 
@@ -63,10 +66,10 @@ func retriesAreParked(t *testing.T, b *Broker) {
 			return fmt.Errorf("attempt %d: the line is busy", d.Attempt)
 		}
 		return nil
-	}, redrive.QueueOptions{Policy: soon})
+	}, engine.QueueOptions{Policy: soon})
 	Until(t, "all are done", func() bool {
 		got, again := r.handled()
-		return got == n && again == 2*failing && r.counts().Books.Done == failing
+		return got == n && again == 2*failing && r.counts().Ledger.Done == failing
 	})
 	stop()
 	for i := range failing {
@@ -77,7 +80,7 @@ func retriesAreParked(t *testing.T, b *Broker) {
 		}
 	}
 	r.reopen()
-	if c := r.counts(); c.Books.Parked != failing || c.AllWaiting() != 0 {
+	if c := r.counts(); c.Ledger.Parked != failing || c.AllWaiting() != 0 {
 		t.Errorf("%+v", c)
 	}
 	r.balanced()
@@ -100,7 +103,7 @@ func deadLettersAreParked(t *testing.T, b *Broker) {
 			return errors.New("the line is busy")
 		}
 		return nil
-	}, redrive.QueueOptions{Policy: soon})
+	}, engine.QueueOptions{Policy: soon})
 	Until(t, "two are dead", func() bool { c := r.counts(); return c.AllDead() == 2 })
 	e := r.entry("m7")
 	if e.Reason != redrive.ReasonPermanent || string(e.Body) != body(7) || e.Kind != "text" || e.Attempts != 1 || e.Origin == "" ||
@@ -112,10 +115,10 @@ func deadLettersAreParked(t *testing.T, b *Broker) {
 		t.Errorf("%+v", e)
 	}
 	close(healed)
-	if _, err := redrive.Redrive(t.Context(), r.store, redrive.Ref{Queue: Queue, ID: "m7"}, redrive.Ref{Queue: Queue, ID: "m30"}); err != nil {
+	if _, err := deadletter.Redrive(t.Context(), r.store, redrive.Ref{Queue: Queue, ID: "m7"}, redrive.Ref{Queue: Queue, ID: "m30"}); err != nil {
 		t.Fatal(err)
 	}
-	Until(t, "they are delivered", func() bool { return r.counts().Books.Done == 2 })
+	Until(t, "they are delivered", func() bool { return r.counts().Ledger.Done == 2 })
 	if ds := r.of("m7"); len(ds) != 2 || string(ds[1].Body) != body(7) || ds[1].Lane != redrive.LaneRedrive {
 		t.Errorf("%+v", ds)
 	}
@@ -135,7 +138,7 @@ func emitsAndRepeats(t *testing.T, b *Broker) {
 			return redrive.RepeatAfter(10 * time.Millisecond)
 		}
 		return redrive.Emit(ctx, redrive.Message{Queue: Queue, ID: d.ID + "-echo", Kind: "echo", Body: d.Body})
-	}, redrive.QueueOptions{})
+	}, engine.QueueOptions{})
 	r.untilHandled(n + n - 1)
 	Until(t, "m3 is repeated", func() bool { return len(r.of("m3")) == 2 })
 	if _, again := r.handled(); again != 1 {
@@ -154,13 +157,13 @@ func shutdownGivesBack(t *testing.T, b *Broker) {
 		begun <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
-	}, redrive.QueueOptions{Sources: []redrive.Source{r.source}, Concurrency: n})
+	}, engine.QueueOptions{Sources: []driver.Source{r.source}, Concurrency: n})
 	for range n {
 		<-begun
 	}
 	stop()
 	r.reopen()
-	r.consume(nil, redrive.QueueOptions{})
+	r.consume(nil, engine.QueueOptions{})
 	r.untilHandled(n)
 	for i := range n {
 		if ds := r.of(id(i)); len(ds) != 1 || ds[0].Suspect || ds[0].Attempt != 1 || ds[0].Failures != 0 {
@@ -175,11 +178,11 @@ func membersShare(t *testing.T, b *Broker) {
 	other := b.open(t, r.address)
 	var stops []func()
 	got := make(chan int, 1<<16)
-	for member, source := range []redrive.Source{r.source, other} {
+	for member, source := range []driver.Source{r.source, other} {
 		stops = append(stops, r.consume(func(context.Context, *redrive.Delivery) error {
 			got <- member
 			return nil
-		}, redrive.QueueOptions{Sources: []redrive.Source{source}, Concurrency: 2}))
+		}, engine.QueueOptions{Sources: []driver.Source{source}, Concurrency: 2}))
 	}
 	n, of := 0, [2]int{}
 	Until(t, "both get some", func() bool {
@@ -215,7 +218,7 @@ func messagesOfOthers(t *testing.T, b *Broker) {
 			return redrive.Permanent(errors.New("not the third"))
 		}
 		return nil
-	}, redrive.QueueOptions{})
+	}, engine.QueueOptions{})
 	Until(t, "the third is dead", func() bool { c := r.counts(); return c.AllDead() == 1 })
 	r.untilHandled(3)
 	stop()
@@ -246,7 +249,7 @@ func undecodableIsDead(t *testing.T, b *Broker) {
 		numbers <- body.N
 		return nil
 	})
-	r.consume(mux.Handle, redrive.QueueOptions{})
+	r.consume(mux.Handle, engine.QueueOptions{})
 	if sum := <-numbers + <-numbers; sum != 4 {
 		t.Errorf("the bodies that can be decoded sum up to %d, want 4", sum)
 	}
@@ -273,7 +276,7 @@ func slowMessage(t *testing.T, b *Broker) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}, redrive.QueueOptions{})
+	}, engine.QueueOptions{})
 	r.untilHandled(n)
 	close(others)
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // victimVariable tells the program of the tests that it is a victim, and of what.
@@ -66,7 +68,7 @@ func (v *victim) run(open Opener) error {
 	}
 	defer source.Close()
 	begun := make(chan struct{}, v.Messages)
-	e := redrive.NewEngine(store, redrive.EngineOptions{Grace: time.Second})
+	e := engine.New(store, engine.Options{Grace: time.Second})
 	err = e.Handle(Queue, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 		if d.ID != v.Killer {
 			if d.Suspect {
@@ -82,7 +84,7 @@ func (v *victim) run(open Opener) error {
 			}
 		}
 		return die()
-	}), redrive.QueueOptions{Sources: []redrive.Source{source}, Concurrency: v.Messages, Lease: time.Second,
+	}), engine.QueueOptions{Sources: []driver.Source{source}, Concurrency: v.Messages, Lease: time.Second,
 		Policy: func(*redrive.Message) *redrive.Policy { return &redrive.Policy{MaxCrashes: crashes} }})
 	if err != nil {
 		return err
@@ -111,7 +113,7 @@ func die() error {
 }
 
 // await waits until all messages ended.
-func (v *victim) await(ctx context.Context, store redrive.Store) error {
+func (v *victim) await(ctx context.Context, store driver.Store) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -119,7 +121,7 @@ func (v *victim) await(ctx context.Context, store redrive.Store) error {
 		if err != nil {
 			return err
 		}
-		if c := all[0]; c.Dead[redrive.ReasonCrashed] == 1 && c.Books.Done == int64(v.Messages-1) {
+		if c := all[0]; c.Dead[redrive.ReasonCrashed] == 1 && c.Ledger.Done == int64(v.Messages-1) {
 			return nil
 		}
 		select {

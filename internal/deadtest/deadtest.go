@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 )
 
 // Store is a memory store with dead letters.
@@ -49,7 +50,7 @@ func (s *Store) Kill(queue string, n int, change func(e *redrive.Entry)) {
 		if change != nil {
 			change(&e)
 		}
-		if _, err := s.Apply(context.Background(), redrive.Batch{Put: []redrive.Entry{e}}); err != nil {
+		if _, err := s.Apply(context.Background(), driver.Batch{Put: []redrive.Entry{e}}); err != nil {
 			s.T.Fatal(err)
 		}
 	}
@@ -90,7 +91,7 @@ func (s *Store) Left(queue string) (dead int64, redrives map[int]int) {
 // FailAgain lets everything that was redriven in a queue die again.
 func (s *Store) FailAgain(queue string) {
 	s.T.Helper()
-	ds, err := s.Claim(context.Background(), redrive.ClaimRequest{Queue: queue, Lane: redrive.LaneRedrive, Max: 1000, Lease: time.Minute, Instance: "i"})
+	ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: queue, Lane: redrive.LaneRedrive, Max: 1000, Lease: time.Minute, Instance: "i"})
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -100,6 +101,14 @@ func (s *Store) FailAgain(queue string) {
 			s.T.Fatal(err)
 		}
 	}
+}
+
+// BodyGone makes a dead letter one whose body its broker no longer has.
+func BodyGone(e *redrive.Entry) {
+	e.Body = nil
+	e.Headers.Set(redrive.HeaderBodyGone, "deleted")
+	e.History = redrive.History{}
+	e.History.Record(&redrive.Failure{Message: "body gone: deleted", Types: []string{redrive.TypeBodyGone}, Signature: "fedcba9876543210"}, true)
 }
 
 // Archive is an archive in memory.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 const (
@@ -35,7 +36,7 @@ type HeldFor struct {
 // lines of JSON, until nothing was to be claimed for a while. Each handles what it claims
 // for a random time, some of it longer than its lease, and settles it; one in ten falls
 // silent instead.
-func Claimers(s redrive.Store, queue string, n int, out io.Writer) {
+func Claimers(s driver.Store, queue string, n int, out io.Writer) {
 	var mu sync.Mutex
 	lines := json.NewEncoder(out)
 	var wg sync.WaitGroup
@@ -47,16 +48,16 @@ func Claimers(s redrive.Store, queue string, n int, out io.Writer) {
 	wg.Wait()
 }
 
-func claimer(s redrive.Store, queue, instance string, write func(HeldFor)) {
+func claimer(s driver.Store, queue, instance string, write func(HeldFor)) {
 	ctx := context.Background()
 	var handlers sync.WaitGroup
 	slots := make(chan struct{}, exclusiveSlots)
 	for idle := 0; idle < 50; {
-		req := redrive.ClaimRequest{Queue: queue, Max: 16, Lease: exclusiveLease, Instance: instance}
-		req.Alone = rand.IntN(3) == 0
+		req := driver.ClaimRequest{Queue: queue, Max: 16, Lease: exclusiveLease, Instance: instance}
+		req.Isolated = rand.IntN(3) == 0
 		got, err := s.Claim(ctx, req)
 		if err == nil && len(got) == 0 {
-			req.Alone = !req.Alone
+			req.Isolated = !req.Isolated
 			got, err = s.Claim(ctx, req)
 		}
 		if err != nil || len(got) == 0 {

@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // FixedInterval plays a table of requests that several instances look through at a fixed interval: what
 // has waited that long is taken by one of them only, and the store counts the tries, of
 // those too that ended with their instance.
-func FixedInterval(t *testing.T, s redrive.Store, connect func() redrive.Store) {
+func FixedInterval(t *testing.T, s driver.Store, connect func() driver.Store) {
 	t.Helper()
 	const (
 		interval = 300 * time.Millisecond
@@ -33,7 +35,7 @@ func FixedInterval(t *testing.T, s redrive.Store, connect func() redrive.Store) 
 	}
 	must(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
 	// An instance that takes one and dies: its try is counted.
-	died, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "sms", Max: 1, Lease: interval, Instance: "died"})
+	died, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 1, Lease: interval, Instance: "died"})
 	must(t, err)
 
 	var mu sync.Mutex
@@ -44,12 +46,12 @@ func FixedInterval(t *testing.T, s redrive.Store, connect func() redrive.Store) 
 	for i := range 3 {
 		store := connect()
 		instances.Go(func() {
-			err := redrive.Consume(ctx, store, "sms", redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
+			err := engine.Run(ctx, store, "sms", redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 				mu.Lock()
 				defer mu.Unlock()
 				seen[d.ID] = append(seen[d.ID], try{at: d.LeasedAt, attempt: d.Attempt, failures: d.Failures, instance: i})
 				return errors.New("the provider is away")
-			}), redrive.QueueOptions{Policy: func(*redrive.Message) *redrive.Policy { return &policy }})
+			}), engine.QueueOptions{Policy: func(*redrive.Message) *redrive.Policy { return &policy }})
 			if err != nil {
 				t.Errorf("instance %d: %v", i, err)
 			}
@@ -90,7 +92,7 @@ func FixedInterval(t *testing.T, s redrive.Store, connect func() redrive.Store) 
 
 // Clocks works with a store whose server's clock is about an hour off this process's: only
 // the server's decides.
-func Clocks(t *testing.T, s redrive.Store) {
+func Clocks(t *testing.T, s driver.Store) {
 	t.Helper()
 	const delay, lease = 100 * time.Millisecond, 100 * time.Millisecond
 	began, err := s.Now(t.Context())
@@ -101,7 +103,7 @@ func Clocks(t *testing.T, s redrive.Store) {
 	must(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Delay: delay}})))
 	take := func(alone bool) redrive.Delivery {
 		for {
-			got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: 1, Lease: lease, Instance: "x", Alone: alone})
+			got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 1, Lease: lease, Instance: "x", Isolated: alone})
 			must(t, err)
 			if len(got) == 1 {
 				return got[0]

@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Floored is a store on a database of which the tests see where its claims begin to read.
 type Floored struct {
-	Store  redrive.Store
+	Store  driver.Store
 	Floors *sqlstore.Floors
 	// First looks where a part begins.
 	First func(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error)
 	// Pages returns how many pages a claim reads that begins at a time.
-	Pages func(t testing.TB, req *redrive.ClaimRequest, from time.Time) int64
+	Pages func(t testing.TB, req *driver.ClaimRequest, from time.Time) int64
 	// Again opens the same store as another process would.
-	Again func(t testing.TB) redrive.Store
+	Again func(t testing.TB) driver.Store
 }
 
 // FreedHeads fails unless a message that a lane gets late is found although the lane was
@@ -30,7 +31,7 @@ func (f Floored) FreedHeads(t *testing.T) {
 	claim := func(want string) (got redrive.Delivery) {
 		t.Helper()
 		brokertest.Until(t, want+" is claimed", func() bool {
-			list, err := f.Store.Claim(t.Context(), redrive.ClaimRequest{Queue: "a", Max: 10, Lease: time.Minute, Instance: "test"})
+			list, err := f.Store.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 10, Lease: time.Minute, Instance: "test"})
 			if err != nil || len(list) > 1 || len(list) == 1 && list[0].ID != want {
 				t.Fatalf("claimed %+v: %v", list, err)
 			}
@@ -41,7 +42,7 @@ func (f Floored) FreedHeads(t *testing.T) {
 		})
 		return got
 	}
-	if err := f.Store.Configure(t.Context(), "a", redrive.QueueSettings{OrderByKey: true}); err != nil {
+	if err := f.Store.Configure(t.Context(), "a", driver.QueueSettings{OrderByKey: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := redrive.FirstError(f.Store.Publish(t.Context(), []redrive.Message{
@@ -51,7 +52,7 @@ func (f Floored) FreedHeads(t *testing.T) {
 	}
 	head := claim("head")
 	// As if reading the whole lane had been dear.
-	f.Floors.Claimed(&redrive.ClaimRequest{Queue: "a", Max: 1}, 0, time.Time{}, time.Hour, head.LeasedAt, 1)
+	f.Floors.Claimed(&driver.ClaimRequest{Queue: "a", Max: 1}, 0, time.Time{}, time.Hour, head.LeasedAt, 1)
 	if err := redrive.FirstError(f.Store.Settle(t.Context(), []redrive.Settlement{{Receipt: head.Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func (f Floored) ShortClaims(t *testing.T) {
 		}
 	}
 	for name, kinds := range map[string][]string{"any": nil, "kinds": {"k1"}} {
-		req := redrive.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x", Kinds: kinds}
+		req := driver.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x", Kinds: kinds}
 		whole := f.Pages(t, &req, time.Time{})
 		first, now, err := f.First(t.Context(), sqlstore.Part{Queue: "a", Kinds: kinds})
 		if err != nil || first.IsZero() || first.After(now) {
@@ -96,19 +97,19 @@ func (f Floored) ShortClaims(t *testing.T) {
 	brokertest.Until(t, "what a process learned as it began is looked at", func() bool { return statement(begins, "first_due").Count > 0 })
 }
 
-func statement(s redrive.Store, name string) redrive.StatementStats {
-	all := s.(interface{ Stats() redrive.StoreStats }).Stats().Statements
-	if i := slices.IndexFunc(all, func(one redrive.StatementStats) bool { return one.Name == name }); i >= 0 {
+func statement(s driver.Store, name string) driver.StatementStats {
+	all := s.(interface{ Stats() driver.StoreStats }).Stats().Statements
+	if i := slices.IndexFunc(all, func(one driver.StatementStats) bool { return one.Name == name }); i >= 0 {
 		return all[i]
 	}
-	return redrive.StatementStats{}
+	return driver.StatementStats{}
 }
 
 // StatementErrors fails unless a claim that fails because of the server is counted under
 // the name of its statement, and one that finds nothing is not. remove takes the table
 // away.
-func StatementErrors(t *testing.T, s redrive.Store, name string, remove func()) {
-	req := redrive.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x"}
+func StatementErrors(t *testing.T, s driver.Store, name string, remove func()) {
+	req := driver.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Instance: "x"}
 	if _, err := s.Claim(t.Context(), req); err != nil || statement(s, name).Errors != 0 {
 		t.Errorf("%d errors of a claim: %v", statement(s, name).Errors, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // History follows messages through faults: what was acknowledged, what was refused and
@@ -56,7 +57,7 @@ func (h *History) settled(t testing.TB, id string, err error) {
 }
 
 // Check accounts for every message.
-func (h *History) Check(t testing.TB, s redrive.Store, queue string) {
+func (h *History) Check(t testing.TB, s driver.Store, queue string) {
 	t.Helper()
 	left := map[string]bool{}
 	for _, e := range Entries(t, s, queue) {
@@ -83,7 +84,7 @@ func (h *History) Check(t testing.TB, s redrive.Store, queue string) {
 }
 
 // Entries returns all messages of a queue.
-func Entries(t testing.TB, s redrive.Store, queue string) (all []redrive.Entry) {
+func Entries(t testing.TB, s driver.Store, queue string) (all []redrive.Entry) {
 	t.Helper()
 	q := redrive.Query{Queue: queue, Limit: redrive.MaxPage}
 	for {
@@ -99,7 +100,7 @@ func Entries(t testing.TB, s redrive.Store, queue string) (all []redrive.Entry) 
 }
 
 // Traffic publishes, claims and settles until it is stopped.
-func (h *History) Traffic(t testing.TB, s redrive.Store, queue string) (stop func()) {
+func (h *History) Traffic(t testing.TB, s driver.Store, queue string) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for p := range 4 {
@@ -111,7 +112,7 @@ func (h *History) Traffic(t testing.TB, s redrive.Store, queue string) (stop fun
 		})
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				req := redrive.ClaimRequest{Queue: queue, Max: 1 + p*5, Lease: time.Minute, Instance: fmt.Sprint(p)}
+				req := driver.ClaimRequest{Queue: queue, Max: 1 + p*5, Lease: time.Minute, Instance: fmt.Sprint(p)}
 				got, err := s.Claim(context.Background(), req)
 				if err != nil || len(got) == 0 {
 					sleep(ctx, time.Millisecond)
@@ -172,7 +173,7 @@ func (h *History) Busy(t testing.TB, n int) {
 }
 
 // Audited checks the books of a store.
-func Audited(t testing.TB, s redrive.Store) {
+func Audited(t testing.TB, s driver.Store) {
 	t.Helper()
 	audits, err := s.Verify(context.Background())
 	if err != nil {

@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Processes are claimers in processes of their own: a test binary that is run anew, with
 // what its [Claimers] need in its environment.
 type Processes struct {
-	Store redrive.Store // of the test
+	Store driver.Store // of the test
 	Queue string
 	Env   []string
 }
@@ -125,8 +126,8 @@ func (p *Processes) Killed(t *testing.T, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c[0].Books.Done != int64(n) {
-		t.Errorf("%d done of %d", c[0].Books.Done, n)
+	if c[0].Ledger.Done != int64(n) {
+		t.Errorf("%d done of %d", c[0].Ledger.Done, n)
 	}
 	Audited(t, p.Store)
 }

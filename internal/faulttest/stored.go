@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Stored fails unless just these messages of a queue wait as they were published, in
 // their order, and claims them.
-func Stored(t testing.TB, s redrive.Store, queue string, msgs []redrive.Message) {
+func Stored(t testing.TB, s driver.Store, queue string, msgs []redrive.Message) {
 	t.Helper()
-	got, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: queue, Max: len(msgs) + 1, Lease: time.Minute, Instance: "test"})
+	got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: queue, Max: len(msgs) + 1, Lease: time.Minute, Instance: "test"})
 	if err != nil || len(got) != len(msgs) {
 		t.Fatalf("%d messages, want %d: %v", len(got), len(msgs), err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // State is what a source knows of its queue at one moment.
@@ -14,28 +15,28 @@ type State struct {
 	Closed  bool
 	Version uint64          // rises with every change; at least 1
 	Changed <-chan struct{} // closed at the next change
-	// NextDueIn is the time until something may be claimed: 0 now, [redrive.Never] if
+	// NextDueIn is the time until something may be claimed: 0 now, [driver.Never] if
 	// nothing waits.
 	NextDueIn time.Duration
 	Lanes     redrive.LaneSet // that have something due now
 	Suspects  bool
 }
 
-// Wait carries out [redrive.Source.Wait] for a source of the queue, whose state look
+// Wait carries out [driver.Source.Wait] for a source of the queue, whose state look
 // returns. Other queues have nothing, ever.
-func Wait(ctx context.Context, queue string, watches []redrive.Watch, look func() State) ([]redrive.Event, error) {
+func Wait(ctx context.Context, queue string, watches []driver.Watch, look func() State) ([]driver.Event, error) {
 	for {
 		now := look()
 		if now.Closed {
 			return nil, redrive.ErrClosed
 		}
-		var events []redrive.Event
+		var events []driver.Event
 		for _, w := range watches {
 			switch {
 			case w.Queue != queue && w.Since == 0:
-				events = append(events, redrive.Event{Queue: w.Queue, Version: 1, NextDueIn: redrive.Never})
+				events = append(events, driver.Event{Queue: w.Queue, Version: 1, NextDueIn: driver.Never})
 			case w.Queue == queue && w.Since < now.Version:
-				events = append(events, redrive.Event{Queue: queue, Version: now.Version, NextDueIn: now.NextDueIn, Lanes: now.Lanes, Suspects: now.Suspects})
+				events = append(events, driver.Event{Queue: queue, Version: now.Version, NextDueIn: now.NextDueIn, Lanes: now.Lanes, Suspects: now.Suspects})
 			}
 		}
 		if len(events) > 0 {
@@ -49,7 +50,7 @@ func Wait(ctx context.Context, queue string, watches []redrive.Watch, look func(
 	}
 }
 
-// Extend carries out [redrive.Source.Extend] where a lease is the connection's: held
+// Extend carries out [driver.Source.Extend] where a lease is the connection's: held
 // tells why a receipt is not ours any more.
 func Extend(receipts []redrive.Receipt, held func(*redrive.Receipt) error) []error {
 	var errs []error

@@ -10,12 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestWaitReturnsWhatChanged(t *testing.T) {
 	look := func() State { return State{Version: 4, NextDueIn: time.Second, Suspects: true} }
-	got, err := Wait(t.Context(), "sms", []redrive.Watch{{Queue: "sms", Since: 3}, {Queue: "mail"}, {Queue: "fax", Since: 1}}, look)
-	want := []redrive.Event{{Queue: "sms", Version: 4, NextDueIn: time.Second, Suspects: true}, {Queue: "mail", Version: 1, NextDueIn: redrive.Never}}
+	got, err := Wait(t.Context(), "sms", []driver.Watch{{Queue: "sms", Since: 3}, {Queue: "mail"}, {Queue: "fax", Since: 1}}, look)
+	want := []driver.Event{{Queue: "sms", Version: 4, NextDueIn: time.Second, Suspects: true}, {Queue: "mail", Version: 1, NextDueIn: driver.Never}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Error(err, d)
 	}
@@ -25,9 +26,9 @@ func TestWaitBlocksUntilAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changed := make(chan struct{})
 		now := State{Version: 1, Changed: changed}
-		ended := make(chan []redrive.Event, 1)
+		ended := make(chan []driver.Event, 1)
 		go func() {
-			got, err := Wait(t.Context(), "sms", []redrive.Watch{{Queue: "sms", Since: 1}}, func() State { return now })
+			got, err := Wait(t.Context(), "sms", []driver.Watch{{Queue: "sms", Since: 1}}, func() State { return now })
 			if err != nil {
 				t.Error(err)
 			}
@@ -50,7 +51,7 @@ func TestWaitBlocksUntilAChange(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Wait(ctx, "sms", []redrive.Watch{{Queue: "sms", Since: 1}}, func() State { return State{Version: 1} }); !errors.Is(err, context.Canceled) {
+	if _, err := Wait(ctx, "sms", []driver.Watch{{Queue: "sms", Since: 1}}, func() State { return State{Version: 1} }); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if _, err := Wait(t.Context(), "sms", nil, func() State { return State{Closed: true} }); !errors.Is(err, redrive.ErrClosed) {

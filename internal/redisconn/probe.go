@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // settings is what a server says of itself.
@@ -22,13 +22,13 @@ type settings struct {
 }
 
 // Probe asks the server, or each master of a cluster, what its settings promise.
-func (c *Conn) Probe(ctx context.Context) []redrive.Verdict {
+func (c *Conn) Probe(ctx context.Context) []driver.Finding {
 	cluster, ok := c.UniversalClient.(*redis.ClusterClient)
 	if !ok {
 		return c.verdicts(ctx, c.UniversalClient, "")
 	}
 	var mu sync.Mutex
-	var all []redrive.Verdict
+	var all []driver.Finding
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		v := c.verdicts(ctx, node, node.Options().Addr+" ")
 		mu.Lock()
@@ -42,14 +42,14 @@ func (c *Conn) Probe(ctx context.Context) []redrive.Verdict {
 	return all
 }
 
-func unreachable(err error) redrive.Verdict {
-	return redrive.Verdict{Level: redrive.LevelRefused, Setting: "connection", Value: err.Error(), Promise: "the server cannot be asked", Hint: "is it running, and may the user run INFO?"}
+func unreachable(err error) driver.Finding {
+	return driver.Finding{Level: driver.LevelRefused, Setting: "connection", Value: err.Error(), Promise: "the server cannot be asked", Hint: "is it running, and may the user run INFO?"}
 }
 
-func (c *Conn) verdicts(ctx context.Context, node redis.Cmdable, addr string) []redrive.Verdict {
+func (c *Conn) verdicts(ctx context.Context, node redis.Cmdable, addr string) []driver.Finding {
 	s, err := ask(ctx, node, addr)
 	if err != nil {
-		return []redrive.Verdict{unreachable(err)}
+		return []driver.Finding{unreachable(err)}
 	}
 	return s.judge(c.Config)
 }
@@ -77,12 +77,12 @@ func ask(ctx context.Context, node redis.Cmdable, addr string) (*settings, error
 }
 
 // judge says what the settings promise, at the durability that is asked for.
-func (s *settings) judge(c *Config) []redrive.Verdict {
-	verdicts := []redrive.Verdict{
-		{Level: redrive.LevelOK, Setting: "redis_version", Value: s.version, Promise: "scripts, streams and sorted sets as needed (6.2 or newer)"},
+func (s *settings) judge(c *Config) []driver.Finding {
+	verdicts := []driver.Finding{
+		{Level: driver.LevelOK, Setting: "redis_version", Value: s.version, Promise: "scripts, streams and sorted sets as needed (6.2 or newer)"},
 	}
 	if s.role == "slave" {
-		verdicts = append(verdicts, redrive.Verdict{Level: redrive.LevelRefused, Setting: "role", Value: "replica", Promise: "a replica takes no writes", Hint: "name the master, or use redis+sentinel://"})
+		verdicts = append(verdicts, driver.Finding{Level: driver.LevelRefused, Setting: "role", Value: "replica", Promise: "a replica takes no writes", Hint: "name the master, or use redis+sentinel://"})
 	}
 	verdicts = append(verdicts, s.eviction())
 	verdicts = append(verdicts, s.persistence(c)...)
@@ -95,53 +95,53 @@ func (s *settings) judge(c *Config) []redrive.Verdict {
 	return verdicts
 }
 
-func (s *settings) eviction() redrive.Verdict {
+func (s *settings) eviction() driver.Finding {
 	policy, limit := s.config["maxmemory-policy"], s.config["maxmemory"]
-	v := redrive.Verdict{Setting: "maxmemory-policy", Value: policy, Hint: "CONFIG SET maxmemory-policy noeviction"}
+	v := driver.Finding{Setting: "maxmemory-policy", Value: policy, Hint: "CONFIG SET maxmemory-policy noeviction"}
 	switch {
 	case policy == "noeviction":
-		v.Level, v.Promise, v.Hint = redrive.LevelOK, "a full server refuses publishes; nothing is evicted", ""
+		v.Level, v.Promise, v.Hint = driver.LevelOK, "a full server refuses publishes; nothing is evicted", ""
 	case policy == "":
-		v.Level, v.Value, v.Promise, v.Hint = redrive.LevelWarn, "not told", "the server does not say whether it evicts keys", "make sure that it is noeviction"
+		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "not told", "the server does not say whether it evicts keys", "make sure that it is noeviction"
 	case strings.HasPrefix(policy, "volatile-"):
-		v.Level, v.Promise = redrive.LevelWarn, "keys with an expiry are evicted when the memory is full; ours have none, so a full server refuses publishes"
+		v.Level, v.Promise = driver.LevelWarn, "keys with an expiry are evicted when the memory is full; ours have none, so a full server refuses publishes"
 	case limit == "0":
-		v.Level, v.Promise = redrive.LevelWarn, "without maxmemory nothing is evicted; with one, whole queues may be"
+		v.Level, v.Promise = driver.LevelWarn, "without maxmemory nothing is evicted; with one, whole queues may be"
 	default:
-		v.Level, v.Promise = redrive.LevelRefused, "whole queues are evicted when the memory is full"
+		v.Level, v.Promise = driver.LevelRefused, "whole queues are evicted when the memory is full"
 	}
 	return v
 }
 
-func (s *settings) persistence(c *Config) []redrive.Verdict {
+func (s *settings) persistence(c *Config) []driver.Finding {
 	switch s.config["appendonly"] {
 	case "yes":
 	case "":
-		return []redrive.Verdict{{Level: redrive.LevelWarn, Setting: "appendonly", Value: "not told", Promise: "the server does not say what it keeps on disk", Hint: "make sure that appendonly is yes"}}
+		return []driver.Finding{{Level: driver.LevelWarn, Setting: "appendonly", Value: "not told", Promise: "the server does not say what it keeps on disk", Hint: "make sure that appendonly is yes"}}
 	default:
-		return []redrive.Verdict{s.noFile(c)}
+		return []driver.Finding{s.noFile(c)}
 	}
-	v := redrive.Verdict{Setting: "appendfsync", Value: s.config["appendfsync"], Hint: "CONFIG SET appendfsync always"}
+	v := driver.Finding{Setting: "appendfsync", Value: s.config["appendfsync"], Hint: "CONFIG SET appendfsync always"}
 	switch v.Value {
 	case "always":
-		v.Level, v.Promise, v.Hint = redrive.LevelOK, "an acknowledgement survives kill -9 and loss of power", ""
+		v.Level, v.Promise, v.Hint = driver.LevelOK, "an acknowledgement survives kill -9 and loss of power", ""
 	case "everysec":
-		v.Level, v.Promise = redrive.LevelWarn, "kill -9 loses nothing while the disk keeps up (else up to 2 s), loss of power the last 1 to 2 s of acknowledgements"
+		v.Level, v.Promise = driver.LevelWarn, "kill -9 loses nothing while the disk keeps up (else up to 2 s), loss of power the last 1 to 2 s of acknowledgements"
 	case "":
-		v.Level, v.Value, v.Promise, v.Hint = redrive.LevelWarn, "not told", "an append-only file is kept; the server does not say how often it is synced", "make sure that appendfsync is always"
+		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "not told", "an append-only file is kept; the server does not say how often it is synced", "make sure that appendfsync is always"
 	default:
-		v.Level, v.Promise = redrive.LevelWarn, "loss of power loses what the operating system has not written, up to 30 s or more"
+		v.Level, v.Promise = driver.LevelWarn, "loss of power loses what the operating system has not written, up to 30 s or more"
 	}
-	verdicts := []redrive.Verdict{v}
+	verdicts := []driver.Finding{v}
 	if s.config["no-appendfsync-on-rewrite"] == "yes" {
-		verdicts = append(verdicts, redrive.Verdict{Level: redrive.LevelWarn, Setting: "no-appendfsync-on-rewrite", Value: "yes", Promise: "nothing is synced while the append-only file is rewritten", Hint: "CONFIG SET no-appendfsync-on-rewrite no"})
+		verdicts = append(verdicts, driver.Finding{Level: driver.LevelWarn, Setting: "no-appendfsync-on-rewrite", Value: "yes", Promise: "nothing is synced while the append-only file is rewritten", Hint: "CONFIG SET no-appendfsync-on-rewrite no"})
 	}
 	return verdicts
 }
 
 // noFile is the verdict on a server without an append-only file.
-func (s *settings) noFile(c *Config) redrive.Verdict {
-	v := redrive.Verdict{Level: redrive.LevelWarn, Setting: "appendonly", Value: "no", Hint: "CONFIG SET appendonly yes, then CONFIG REWRITE"}
+func (s *settings) noFile(c *Config) driver.Finding {
+	v := driver.Finding{Level: driver.LevelWarn, Setting: "appendonly", Value: "no", Hint: "CONFIG SET appendonly yes, then CONFIG REWRITE"}
 	switch {
 	case s.config["save"] != "":
 		v.Promise = "a crash of the server loses everything since its last snapshot (save " + s.config["save"] + ")"
@@ -149,28 +149,28 @@ func (s *settings) noFile(c *Config) redrive.Verdict {
 		v.Promise = "a crash or restart of the server loses everything"
 	}
 	if c.Durability == AOF {
-		v.Level = redrive.LevelRefused
+		v.Level = driver.LevelRefused
 	}
 	return v
 }
 
-func (s *settings) replication(c *Config) (redrive.Verdict, bool) {
+func (s *settings) replication(c *Config) (driver.Finding, bool) {
 	least := s.config["min-replicas-to-write"]
 	if c.Durability != Replicated {
 		if s.replicas == 0 {
-			return redrive.Verdict{}, false
+			return driver.Finding{}, false
 		}
-		return redrive.Verdict{Level: redrive.LevelWarn, Setting: "replicas", Value: strconv.Itoa(s.replicas),
+		return driver.Finding{Level: driver.LevelWarn, Setting: "replicas", Value: strconv.Itoa(s.replicas),
 			Promise: "a failover may lose the last acknowledgements, which replicas have not seen", Hint: "durability=replicated in the URL waits for them"}, true
 	}
 	if s.replicas < c.Replicas {
-		return redrive.Verdict{Level: redrive.LevelRefused, Setting: "replicas", Value: strconv.Itoa(s.replicas),
+		return driver.Finding{Level: driver.LevelRefused, Setting: "replicas", Value: strconv.Itoa(s.replicas),
 			Promise: fmt.Sprintf("durability=replicated needs %d", c.Replicas), Hint: "start the replicas, or ask for less"}, true
 	}
 	if n, _ := strconv.Atoi(least); n < 1 {
-		return redrive.Verdict{Level: redrive.LevelWarn, Setting: "min-replicas-to-write", Value: least,
+		return driver.Finding{Level: driver.LevelWarn, Setting: "min-replicas-to-write", Value: least,
 			Promise: "an acknowledgement is on the replicas too, but a master cut off from them still takes writes that end as unknown", Hint: "CONFIG SET min-replicas-to-write " + strconv.Itoa(c.Replicas)}, true
 	}
-	return redrive.Verdict{Level: redrive.LevelOK, Setting: "replicas", Value: strconv.Itoa(s.replicas),
+	return driver.Finding{Level: driver.LevelOK, Setting: "replicas", Value: strconv.Itoa(s.replicas),
 		Promise: fmt.Sprintf("an acknowledgement is on %d replicas too", c.Replicas)}, true
 }

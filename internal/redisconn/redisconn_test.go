@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -115,7 +116,7 @@ func TestReplicatedWaitsOnItsOwnConnection(t *testing.T) {
 	if _, err := conn.Write(t.Context(), counting, []string{"n"}, 1); !errors.Is(err, redrive.ErrUnknown) {
 		t.Fatalf("without a replica: %v, want unknown", err)
 	}
-	if level := worst(conn.Probe(t.Context())); level != redrive.LevelRefused {
+	if level := worst(conn.Probe(t.Context())); level != driver.LevelRefused {
 		t.Fatalf("probe says %s, want refused", level)
 	}
 }
@@ -146,7 +147,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func worst(verdicts []redrive.Verdict) (level redrive.Level) {
+func worst(verdicts []driver.Finding) (level driver.Level) {
 	for _, v := range verdicts {
 		level = max(level, v.Level)
 	}
@@ -157,23 +158,23 @@ func TestProbeJudges(t *testing.T) {
 	for _, tc := range []struct {
 		config     map[string]string
 		durability Durability
-		want       redrive.Level
+		want       driver.Level
 	}{
-		{map[string]string{"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "always"}, Any, redrive.LevelOK},
-		{map[string]string{"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "everysec"}, AOF, redrive.LevelWarn},
-		{map[string]string{"maxmemory-policy": "noeviction", "appendonly": "no", "save": "3600 1"}, Any, redrive.LevelWarn},
-		{map[string]string{"maxmemory-policy": "noeviction", "appendonly": "no"}, AOF, redrive.LevelRefused},
-		{map[string]string{"maxmemory-policy": "allkeys-lru", "maxmemory": "1000000", "appendonly": "yes", "appendfsync": "always"}, Any, redrive.LevelRefused},
-		{map[string]string{"maxmemory-policy": "allkeys-lru", "maxmemory": "0", "appendonly": "yes", "appendfsync": "always"}, Any, redrive.LevelWarn},
-		{map[string]string{"maxmemory-policy": "volatile-lru", "maxmemory": "1", "appendonly": "yes", "appendfsync": "always"}, Any, redrive.LevelWarn},
-		{map[string]string{}, Any, redrive.LevelWarn},
+		{map[string]string{"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "always"}, Any, driver.LevelOK},
+		{map[string]string{"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "everysec"}, AOF, driver.LevelWarn},
+		{map[string]string{"maxmemory-policy": "noeviction", "appendonly": "no", "save": "3600 1"}, Any, driver.LevelWarn},
+		{map[string]string{"maxmemory-policy": "noeviction", "appendonly": "no"}, AOF, driver.LevelRefused},
+		{map[string]string{"maxmemory-policy": "allkeys-lru", "maxmemory": "1000000", "appendonly": "yes", "appendfsync": "always"}, Any, driver.LevelRefused},
+		{map[string]string{"maxmemory-policy": "allkeys-lru", "maxmemory": "0", "appendonly": "yes", "appendfsync": "always"}, Any, driver.LevelWarn},
+		{map[string]string{"maxmemory-policy": "volatile-lru", "maxmemory": "1", "appendonly": "yes", "appendfsync": "always"}, Any, driver.LevelWarn},
+		{map[string]string{}, Any, driver.LevelWarn},
 	} {
 		s := &settings{version: "7.0.15", role: "master", config: tc.config}
 		if got := worst(s.judge(&Config{Durability: tc.durability, Replicas: 1})); got != tc.want {
 			t.Errorf("%v at %d: %s, want %s", tc.config, tc.durability, got, tc.want)
 		}
 	}
-	if level := worst(dial(t, redistest.Shared(t).URL()).Probe(t.Context())); level != redrive.LevelWarn {
+	if level := worst(dial(t, redistest.Shared(t).URL()).Probe(t.Context())); level != driver.LevelWarn {
 		t.Errorf("the shared server: %s", level)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // A child says on its output what it is about to do and what was acknowledged, a line each;
@@ -40,7 +41,7 @@ func Outcomes(o redrive.Outcome, ds ...redrive.Delivery) []redrive.Settlement {
 }
 
 // SettleAloud settles deliveries.
-func SettleAloud(ctx context.Context, s redrive.Source, list []redrive.Settlement) error {
+func SettleAloud(ctx context.Context, s driver.Source, list []redrive.Settlement) error {
 	emits := 0
 	say := func(verb string, errs []error) {
 		for i := range list {

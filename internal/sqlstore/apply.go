@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // NewApply checks a batch. checkRecord reports what keeps a record from being written.
-func NewApply(b *redrive.Batch, checkRecord func(*redrive.RecordWrite) error) (*Apply, error) {
+func NewApply(b *driver.Batch, checkRecord func(*driver.RecordWrite) error) (*Apply, error) {
 	a := &Apply{Batch: b, Errs: make([]error, len(b.Publish)+len(b.Put)), put: make([]*Message, len(b.Put))}
 	for i := range b.Publish {
 		a.Errs[i] = b.Publish[i].Validate()
@@ -29,7 +30,7 @@ func NewApply(b *redrive.Batch, checkRecord func(*redrive.RecordWrite) error) (*
 
 // Apply carries out a batch.
 type Apply struct {
-	Batch   *redrive.Batch
+	Batch   *driver.Batch
 	invalid []error // of validation
 	Errs    []error
 	items   []*Item    // of Publish
@@ -136,7 +137,7 @@ func (a *Apply) Finish() []string {
 
 // putEntry stores an entry as it is. It fails with ErrDuplicate or ErrConflict before it has
 // written anything.
-func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered redrive.Entered) (*Message, error) {
+func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.Entered) (*Message, error) {
 	now, err := w.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered redrive.E
 	if m.ID == "" {
 		m.ID = redrive.NewID()
 	} else {
-		if entered == redrive.EnteredImported {
+		if entered == driver.EnteredImported {
 			if err := w.Rows.ForgetArchived(ctx, m); err != nil {
 				return nil, err
 			}
@@ -193,7 +194,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered redrive.E
 }
 
 // deleteRange removes the waiting messages of a key up to an id, as done.
-func (w *Work) deleteRange(ctx context.Context, g *redrive.Range) error {
+func (w *Work) deleteRange(ctx context.Context, g *driver.Range) error {
 	refs, err := w.Rows.Range(ctx, g)
 	if err != nil || len(refs) == 0 {
 		return err

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Book is one number of a queue's books.
@@ -44,8 +45,8 @@ func (b *Books) Dead() (n int64) {
 }
 
 // Ledger is what entered and left.
-func (b *Books) Ledger() redrive.Books {
-	return redrive.Books{
+func (b *Books) Ledger() driver.Ledger {
+	return driver.Ledger{
 		Published: b[BookPublished], Parked: b[BookParked], Imported: b[BookImported],
 		MovedIn: b[BookMovedIn], Repeated: b[BookRepeated],
 		Done: b[BookDone], Dropped: b[BookDropped], Archived: b[BookArchived], MovedOut: b[BookMovedOut],

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // MinLease is the shortest lease.
 const MinLease = 10 * time.Millisecond
 
 // CheckClaim reports a request that no claim can be.
-func CheckClaim(req *redrive.ClaimRequest) error {
+func CheckClaim(req *driver.ClaimRequest) error {
 	invalid := func(format string, args ...any) error {
 		return &redrive.Error{Op: "claim", Queue: req.Queue, Err: fmt.Errorf("%w claim: "+format, append([]any{redrive.ErrInvalid}, args...)...)}
 	}

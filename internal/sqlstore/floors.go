@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // A claim reads a class of a queue from its oldest message on. While an old transaction
@@ -61,7 +61,7 @@ type floor struct {
 	told time.Time // from, as other processes know it
 }
 
-func partOf(req *redrive.ClaimRequest, class int) part {
+func partOf(req *driver.ClaimRequest, class int) part {
 	p := part{queue: req.Queue, class: class}
 	if len(req.Kinds)+len(req.ExceptKinds) > 0 {
 		kinds, except := slices.Sorted(slices.Values(req.Kinds)), slices.Sorted(slices.Values(req.ExceptKinds))
@@ -72,7 +72,7 @@ func partOf(req *redrive.ClaimRequest, class int) part {
 
 // From returns the due time at which a claim begins to read a class; zero: at its
 // beginning.
-func (f *Floors) From(req *redrive.ClaimRequest, class int) time.Time {
+func (f *Floors) From(req *driver.ClaimRequest, class int) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if at := f.of[partOf(req, class)]; at != nil {
@@ -93,7 +93,7 @@ func (f *Floors) OfQueue(queue string, class int) time.Time {
 
 // Claimed takes in what a claim found that began at from: n messages, the oldest due at
 // first, after a reading that took so long.
-func (f *Floors) Claimed(req *redrive.ClaimRequest, class int, from time.Time, took time.Duration, first time.Time, n int) {
+func (f *Floors) Claimed(req *driver.ClaimRequest, class int, from time.Time, took time.Duration, first time.Time, n int) {
 	whole := from.IsZero()
 	if whole && took < FloorWorth {
 		return

@@ -8,15 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 )
 
 var due = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestFloorsMoveOnWithTheClaims(t *testing.T) {
 	var f Floors
-	req := redrive.ClaimRequest{Queue: "a", Max: 2}
+	req := driver.ClaimRequest{Queue: "a", Max: 2}
 	whole := time.Time{}
 	f.Claimed(&req, 0, whole, FloorWorth/2, due, 2)
 	if from := f.From(&req, 0); !from.IsZero() {
@@ -31,7 +31,7 @@ func TestFloorsMoveOnWithTheClaims(t *testing.T) {
 	if from := f.From(&req, 0); !from.Equal(due.Add(time.Hour - FloorMargin)) {
 		t.Errorf("it did not move, or moved back: %s", from)
 	}
-	excluding := redrive.ClaimRequest{Queue: "a", Max: 2, ExceptIDs: []string{"m"}}
+	excluding := driver.ClaimRequest{Queue: "a", Max: 2, ExceptIDs: []string{"m"}}
 	f.Claimed(&excluding, 0, due, time.Millisecond, due.Add(2*time.Hour), 2)
 	if from := f.From(&excluding, 0); !from.Equal(due.Add(time.Hour - FloorMargin)) {
 		t.Errorf("ids that are excluded may lie before the floor, which is %s", from)
@@ -51,15 +51,15 @@ func TestFloorsMoveOnWithTheClaims(t *testing.T) {
 
 func TestKindsHaveFloorsOfTheirOwn(t *testing.T) {
 	var f Floors
-	all := redrive.ClaimRequest{Queue: "a", Max: 1}
-	some := redrive.ClaimRequest{Queue: "a", Max: 1, Kinds: []string{"x", "y"}}
-	others := redrive.ClaimRequest{Queue: "a", Max: 1, ExceptKinds: []string{"x", "y"}}
+	all := driver.ClaimRequest{Queue: "a", Max: 1}
+	some := driver.ClaimRequest{Queue: "a", Max: 1, Kinds: []string{"x", "y"}}
+	others := driver.ClaimRequest{Queue: "a", Max: 1, ExceptKinds: []string{"x", "y"}}
 	f.Claimed(&some, 0, time.Time{}, time.Minute, due.Add(time.Hour), 1)
-	same := redrive.ClaimRequest{Queue: "a", Max: 1, Kinds: []string{"y", "x"}}
+	same := driver.ClaimRequest{Queue: "a", Max: 1, Kinds: []string{"y", "x"}}
 	if from := f.From(&same, 0); !from.Equal(due.Add(time.Hour - FloorMargin)) {
 		t.Errorf("the same kinds begin at %s", from)
 	}
-	for _, req := range []*redrive.ClaimRequest{&all, &others} {
+	for _, req := range []*driver.ClaimRequest{&all, &others} {
 		if from := f.From(req, 0); !from.IsZero() {
 			t.Errorf("%+v begins at %s", req, from)
 		}
@@ -89,7 +89,7 @@ func TestWholesAreLookedAtAgain(t *testing.T) {
 				}
 			})
 		}()
-		req := redrive.ClaimRequest{Queue: "a", Max: 10, Kinds: []string{"x"}}
+		req := driver.ClaimRequest{Queue: "a", Max: 10, Kinds: []string{"x"}}
 		from := func() time.Time { synctest.Wait(); return f.From(&req, 1) }
 
 		began := time.Now()
@@ -154,8 +154,8 @@ func TestFloorsAreShared(t *testing.T) {
 	store := memory.New()
 	t.Cleanup(func() { _ = store.Close() })
 	var one, other Floors
-	all := redrive.ClaimRequest{Queue: "a", Max: 1}
-	some := redrive.ClaimRequest{Queue: "a", Max: 1, Kinds: []string{"y", "x"}}
+	all := driver.ClaimRequest{Queue: "a", Max: 1}
+	some := driver.ClaimRequest{Queue: "a", Max: 1, Kinds: []string{"y", "x"}}
 	learned := func(f *Floors) (times []time.Time) {
 		t.Helper()
 		for _, err := range []error{one.Tell(t.Context(), store), f.Learn(t.Context(), store)} {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Where classes begin that are dear to read as wholes is kept in records, so that the
@@ -37,7 +37,7 @@ func (p part) record() string {
 
 // Share exchanges floors with other processes until ctx ends. What fails is tried again
 // the next time.
-func (f *Floors) Share(ctx context.Context, s redrive.Store) {
+func (f *Floors) Share(ctx context.Context, s driver.Store) {
 	last := time.Now()
 	for {
 		Sleep(ctx, floorsNew)
@@ -67,7 +67,7 @@ func (f *Floors) hasNews() bool {
 }
 
 // Learn takes in the floors that other processes have told, of parts that have none.
-func (f *Floors) Learn(ctx context.Context, s redrive.Store) error {
+func (f *Floors) Learn(ctx context.Context, s driver.Store) error {
 	for after := ""; ; {
 		list, err := s.ListRecords(ctx, floorsSpace, after, floorsPage)
 		if err != nil {
@@ -87,7 +87,7 @@ func (f *Floors) Learn(ctx context.Context, s redrive.Store) error {
 }
 
 func (f *Floors) learn(shared *sharedFloor) {
-	key := partOf(&redrive.ClaimRequest{Queue: shared.Queue, Kinds: shared.Kinds, ExceptKinds: shared.ExceptKinds}, shared.Class)
+	key := partOf(&driver.ClaimRequest{Queue: shared.Queue, Kinds: shared.Kinds, ExceptKinds: shared.ExceptKinds}, shared.Class)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := f.of[key]
@@ -101,12 +101,12 @@ func (f *Floors) learn(shared *sharedFloor) {
 
 // Tell writes the floors that have moved into records, and deletes those of parts that
 // need none any more.
-func (f *Floors) Tell(ctx context.Context, s redrive.Store) error {
+func (f *Floors) Tell(ctx context.Context, s driver.Store) error {
 	writes, told, gone := f.news()
 	if len(writes) == 0 {
 		return nil
 	}
-	if _, err := s.Apply(ctx, redrive.Batch{Relaxed: true, Records: writes}); err != nil {
+	if _, err := s.Apply(ctx, driver.Batch{Relaxed: true, Records: writes}); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -121,7 +121,7 @@ func (f *Floors) Tell(ctx context.Context, s redrive.Store) error {
 }
 
 // news returns what is to be written, and what of it is known then.
-func (f *Floors) news() (writes []redrive.RecordWrite, told map[*floor]time.Time, gone []part) {
+func (f *Floors) news() (writes []driver.RecordWrite, told map[*floor]time.Time, gone []part) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	told = make(map[*floor]time.Time)
@@ -131,16 +131,16 @@ func (f *Floors) news() (writes []redrive.RecordWrite, told map[*floor]time.Time
 			continue
 		}
 		value, err := json.Marshal(sharedFloor{at.Part, at.from})
-		if err != nil || len(value) > redrive.MaxRecordSize {
+		if err != nil || len(value) > driver.MaxRecordSize {
 			continue
 		}
-		writes = append(writes, redrive.RecordWrite{
-			Space: floorsSpace, Key: key.record(), Value: value, Version: redrive.AnyVersion, Expires: floorsKept,
+		writes = append(writes, driver.RecordWrite{
+			Space: floorsSpace, Key: key.record(), Value: value, Version: driver.AnyVersion, Expires: floorsKept,
 		})
 		told[at] = at.from
 	}
 	for key := range f.gone {
-		writes = append(writes, redrive.RecordWrite{Space: floorsSpace, Key: key.record(), Version: redrive.AnyVersion})
+		writes = append(writes, driver.RecordWrite{Space: floorsSpace, Key: key.record(), Version: driver.AnyVersion})
 		gone = append(gone, key)
 	}
 	return writes, told, gone

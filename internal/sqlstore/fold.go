@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Folding the books is the work of one process at a time: it holds a record that
@@ -18,7 +18,7 @@ const (
 
 // Fold folds differences into the books until ctx ends, while the process of this name
 // holds the record. fold reports whether there is more.
-func Fold(ctx context.Context, s redrive.Store, self string, fold func(context.Context) bool) {
+func Fold(ctx context.Context, s driver.Store, self string, fold func(context.Context) bool) {
 	h := foldHold{store: s, self: self}
 	for {
 		Sleep(ctx, foldEvery)
@@ -33,7 +33,7 @@ func Fold(ctx context.Context, s redrive.Store, self string, fold func(context.C
 
 // foldHold is this process's hold on the record.
 type foldHold struct {
-	store   redrive.Store
+	store   driver.Store
 	self    string
 	version int64     // 0: another has it
 	renewed time.Time // by our own clock, which measures only how long ago that was
@@ -45,7 +45,7 @@ func (h *foldHold) take(ctx context.Context) bool {
 		return true
 	}
 	renewed := time.Now()
-	_, err := h.store.Apply(ctx, redrive.Batch{Relaxed: true, Records: []redrive.RecordWrite{
+	_, err := h.store.Apply(ctx, driver.Batch{Relaxed: true, Records: []driver.RecordWrite{
 		{Space: foldSpace, Key: foldKey, Value: []byte(h.self), Version: h.version, Expires: foldLease},
 	}})
 	h.version = 0

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-var bounds = redrive.StatementBounds()
+var bounds = driver.StatementBounds()
 
 // Recorder counts durations and errors by the names of statements. The zero value is ready; it is
 // safe for concurrent use.
@@ -42,18 +43,18 @@ func (r *Recorder) Observe(name string, took time.Duration, err error) {
 }
 
 // Snapshot returns what was counted so far.
-func (r *Recorder) Snapshot() []redrive.StatementStats {
-	var list []redrive.StatementStats
+func (r *Recorder) Snapshot() []driver.StatementStats {
+	var list []driver.StatementStats
 	for name, v := range r.byName.Range {
 		d := v.(*durations)
-		s := redrive.StatementStats{Name: name.(string), Total: time.Duration(d.total.Load()), Errors: d.errors.Load(), Buckets: make([]int64, len(d.buckets))}
+		s := driver.StatementStats{Name: name.(string), Total: time.Duration(d.total.Load()), Errors: d.errors.Load(), Buckets: make([]int64, len(d.buckets))}
 		for i := range d.buckets {
 			s.Buckets[i] = d.buckets[i].Load()
 			s.Count += s.Buckets[i] // so that they always agree
 		}
 		list = append(list, s)
 	}
-	slices.SortFunc(list, func(a, b redrive.StatementStats) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b driver.StatementStats) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestEveryDurationFallsIntoOneBucket(t *testing.T) {
 	var r Recorder
 	var wg sync.WaitGroup
-	took := append(redrive.StatementBounds(), 0, time.Hour, time.Millisecond+1)
+	took := append(driver.StatementBounds(), 0, time.Hour, time.Millisecond+1)
 	for _, d := range took {
 		wg.Go(func() { r.Observe("publish", d, nil) })
 	}

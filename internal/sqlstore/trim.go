@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // trimSlice is how many dead letters a transaction removes.
@@ -11,16 +12,16 @@ const trimSlice = 500
 
 // Trimmer is a store whose retention is carried out.
 type Trimmer interface {
-	Counts(ctx context.Context, queues ...string) ([]redrive.Counts, error)
+	Counts(ctx context.Context, queues ...string) ([]driver.Counts, error)
 	// TrimExpired removes what expired by itself.
-	TrimExpired(ctx context.Context, all *redrive.Trimmed, limit int64) error
+	TrimExpired(ctx context.Context, all *driver.Trimmed, limit int64) error
 	// TrimDead removes the dead letters of a queue that are too old or too many.
-	TrimDead(ctx context.Context, queue string, r *redrive.Retention, limit, excess int64) (int64, error)
+	TrimDead(ctx context.Context, queue string, r *driver.Retention, limit, excess int64) (int64, error)
 }
 
-// Trim carries out the Trim of a [redrive.Store].
-func Trim(ctx context.Context, r *redrive.Retention, limit int64, s Trimmer) (redrive.Trimmed, error) {
-	var all redrive.Trimmed
+// Trim carries out the Trim of a [driver.Store].
+func Trim(ctx context.Context, r *driver.Retention, limit int64, s Trimmer) (driver.Trimmed, error) {
+	var all driver.Trimmed
 	left := limit
 	if err := s.TrimExpired(ctx, &all, left); err != nil {
 		return all, err

@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Select carries out the Update of a [redrive.Store] in steps: what a query selects is
+// Select carries out the Update of a [driver.Store] in steps: what a query selects is
 // looked up first by find, and checked again under the lock of its change.
 func Select(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int,
 	find func(ctx context.Context, q redrive.Query) (redrive.Page, error), step func(ctx context.Context, u *Update) error,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Classes of waiting messages beside the lanes.
@@ -63,8 +64,8 @@ func (h *Heads) dueNow() bool {
 }
 
 // event tells what may be claimed.
-func (h *Heads) event(e *redrive.Event) {
-	e.NextDueIn = redrive.Never
+func (h *Heads) event(e *driver.Event) {
+	e.NextDueIn = driver.Never
 	for _, class := range Claimable {
 		if !h[class].There {
 			continue
@@ -99,7 +100,7 @@ type Watcher struct {
 }
 
 type waiter struct {
-	watches []redrive.Watch
+	watches []driver.Watch
 	wake    chan struct{}
 }
 
@@ -156,8 +157,8 @@ func (w *Watcher) Wake() {
 	w.wakeLocked()
 }
 
-// Wait carries out the Wait of a [redrive.Source].
-func (w *Watcher) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+// Wait carries out the Wait of a [driver.Source].
+func (w *Watcher) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	me := &waiter{watches: watches, wake: make(chan struct{}, 1)}
 	w.mu.Lock()
 	if w.waiters == nil {
@@ -189,20 +190,20 @@ func (w *Watcher) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.
 }
 
 // news returns an event for each watch whose queue has another version.
-func (w *Watcher) news(watches []redrive.Watch) []redrive.Event {
+func (w *Watcher) news(watches []driver.Watch) []driver.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var events []redrive.Event
+	var events []driver.Event
 	for i := range watches {
 		if q := w.queue(watches[i].Queue); q.version != watches[i].Since {
-			events = append(events, redrive.Event{Queue: watches[i].Queue, Version: q.version})
+			events = append(events, driver.Event{Queue: watches[i].Queue, Version: q.version})
 		}
 	}
 	return events
 }
 
 // fill tells what may be claimed of the queues of events.
-func (w *Watcher) fill(ctx context.Context, events []redrive.Event) error {
+func (w *Watcher) fill(ctx context.Context, events []driver.Event) error {
 	names := make([]string, len(events))
 	for i := range events {
 		names[i] = events[i].Queue

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Rows are the statements of a store's transaction.
@@ -15,7 +16,7 @@ type Rows interface {
 	// ReadClock reads the server's clock.
 	ReadClock(ctx context.Context) (time.Time, error)
 	// ReadSettings reads what is known of queues into the map.
-	ReadSettings(ctx context.Context, queues []string, into map[string]redrive.QueueSettings) error
+	ReadSettings(ctx context.Context, queues []string, into map[string]driver.QueueSettings) error
 	// LockKeys locks the keys that messages stand in line in. It comes before anything
 	// else, so that what is read afterwards is what the last holder left.
 	LockKeys(ctx context.Context, refs []redrive.Ref) error
@@ -35,11 +36,11 @@ type Rows interface {
 	// Relax lets the commit be lost in a crash, if the server can.
 	Relax(ctx context.Context) error
 	// WriteRecords carries out the writes of records, or fails with ErrVersion.
-	WriteRecords(ctx context.Context, writes []redrive.RecordWrite) error
+	WriteRecords(ctx context.Context, writes []driver.RecordWrite) error
 	// Publish stores items, and gives those that are refused their results.
 	Publish(ctx context.Context, items []*Item) error
 	// Range returns the waiting messages of a range.
-	Range(ctx context.Context, g *redrive.Range) ([]redrive.Ref, error)
+	Range(ctx context.Context, g *driver.Range) ([]redrive.Ref, error)
 	// Nonce returns the nonce in a receipt's position.
 	Nonce(position string) int64
 	// Flush writes what the work has collected.
@@ -52,7 +53,7 @@ type Work struct {
 	Rows Rows
 
 	Clock    time.Time
-	Settings map[string]redrive.QueueSettings
+	Settings map[string]driver.QueueSettings
 
 	Gone         []Gone // waiting messages that go
 	GoneDead     []redrive.Ref
@@ -130,12 +131,12 @@ func (w *Work) Lock(ctx context.Context, refs []redrive.Ref) (map[redrive.Ref]*M
 // Know reads the settings of queues.
 func (w *Work) Know(ctx context.Context, queues ...string) error {
 	if w.Settings == nil {
-		w.Settings = make(map[string]redrive.QueueSettings)
+		w.Settings = make(map[string]driver.QueueSettings)
 	}
 	var missing []string
 	for _, q := range queues {
 		if _, ok := w.Settings[q]; !ok {
-			w.Settings[q] = redrive.QueueSettings{Remember: redrive.DefaultRemember}
+			w.Settings[q] = driver.QueueSettings{Remember: driver.DefaultRemember}
 			missing = append(missing, q)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/plan"
 )
 
 // PlanRequest asks for dead letters to be redriven, dropped or archived: those that
@@ -76,7 +77,7 @@ type PlanResult struct {
 
 // PlanResultOf returns a result as it goes over the wire. Without payload, what
 // failures quote of bodies is left out.
-func PlanResultOf(r *redrive.PlanResult, payload bool) PlanResult {
+func PlanResultOf(r *plan.Result, payload bool) PlanResult {
 	out := PlanResult{Queue: r.Queue, ID: r.ID, Outcome: string(r.Outcome), Error: r.Error}
 	if r.New != (redrive.Ref{}) {
 		out.Now = r.New.String()
@@ -91,7 +92,7 @@ func PlanResultOf(r *redrive.PlanResult, payload bool) PlanResult {
 }
 
 // ProgressOf returns progress as it goes over the wire.
-func ProgressOf(p *redrive.PlanProgress) *Progress {
+func ProgressOf(p *plan.Progress) *Progress {
 	return &Progress{Delivered: p.Delivered, DeadAgain: p.DiedAgain, Waiting: p.Waiting, Complete: p.Complete}
 }
 
@@ -125,7 +126,7 @@ func (p *Plan) Ended() bool {
 }
 
 // PlanOf returns a plan as it goes over the wire.
-func PlanOf(p *redrive.Plan) Plan {
+func PlanOf(p *plan.Plan) Plan {
 	out := Plan{
 		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
 		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
@@ -137,7 +138,7 @@ func PlanOf(p *redrive.Plan) Plan {
 	return out
 }
 
-func planRequestOf(p *redrive.Plan) PlanRequest {
+func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
 		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
@@ -165,7 +166,7 @@ func planRequestOf(p *redrive.Plan) PlanRequest {
 }
 
 // DryRunOf returns a dry run as it goes over the wire.
-func DryRunOf(d *redrive.DryRun) DryRun {
+func DryRunOf(d *plan.DryRun) DryRun {
 	out := DryRun{
 		DryRun: true, Cutoff: d.Cutoff.UTC(), Total: d.Total, More: d.More, Refused: d.Refused, RefusedMore: d.RefusedMore,
 		Reason: make(map[string]int64, len(d.ByReason)),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/engine"
 )
 
 // ClaimRequest asks for messages of a queue. Every field is optional.
@@ -142,8 +143,8 @@ func ClaimedOf(d *redrive.Delivery) (Claimed, error) {
 }
 
 // Std returns the settlement without what it emits, as the root package has it.
-func (s *Settlement) Std() (redrive.PullResult, error) {
-	r := redrive.PullResult{After: s.After.Std()}
+func (s *Settlement) Std() (engine.PullResult, error) {
+	r := engine.PullResult{After: s.After.Std()}
 	if err := r.Receipt.UnmarshalText([]byte(s.Receipt)); err != nil {
 		return r, err
 	}
@@ -183,7 +184,7 @@ func (f *WorkerFailure) std() *redrive.Failure {
 }
 
 // ResultOf returns what became of a settlement as it goes over the wire.
-func ResultOf(p *redrive.Pulled) Result {
+func ResultOf(p *engine.Pulled) Result {
 	return Result{Status: ResultSettled, Outcome: p.Outcome.String(), Reason: reason(p.Reason), After: Duration(p.After)}
 }
 
@@ -198,6 +199,6 @@ type QueuePull struct {
 }
 
 // PullOf returns a status as it goes over the wire.
-func PullOf(s *redrive.PullStatus) *QueuePull {
+func PullOf(s *engine.PullStatus) *QueuePull {
 	return &QueuePull{Polls: s.Polls, Held: s.Held, Workers: s.Workers, Refused: s.Refused, Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused)}
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // Queue is what a queue holds, what went through it, and what the engine does
@@ -98,14 +100,14 @@ type PauseRequest struct {
 }
 
 // QueueOf returns counts as they go over the wire.
-func QueueOf(c *redrive.Counts) Queue {
+func QueueOf(c *driver.Counts) Queue {
 	q := Queue{
 		Queue:  c.Queue,
 		Leased: c.Leased, Blocked: c.Blocked, Suspects: c.Suspects, Due: c.Due, DueMore: c.DueMore, OldestDue: moment(c.Oldest()), OldestDead: moment(c.OldestDead),
 		Waiting: Waiting{
 			All: c.AllWaiting(), Fresh: c.Waiting[redrive.LaneFresh], Retry: c.Waiting[redrive.LaneRetry], Redrive: c.Waiting[redrive.LaneRedrive],
 		},
-		Dead: c.AllDead(), Bytes: c.Bytes, Books: BooksOf(&c.Books),
+		Dead: c.AllDead(), Bytes: c.Bytes, Books: BooksOf(&c.Ledger),
 	}
 	for reason, n := range c.Dead {
 		if n == 0 {
@@ -120,7 +122,7 @@ func QueueOf(c *redrive.Counts) Queue {
 }
 
 // BooksOf returns books as they go over the wire.
-func BooksOf(b *redrive.Books) Books {
+func BooksOf(b *driver.Ledger) Books {
 	return Books{
 		Entered: b.Entered(), Published: b.Published, Parked: b.Parked, Imported: b.Imported, MovedIn: b.MovedIn, Repeated: b.Repeated,
 		Left: b.Left(), Done: b.Done, Dropped: b.Dropped, Archived: b.Archived, MovedOut: b.MovedOut,
@@ -128,19 +130,19 @@ func BooksOf(b *redrive.Books) Books {
 }
 
 // EngineOf returns a status as it goes over the wire.
-func EngineOf(s *redrive.QueueStatus) *QueueEngine {
+func EngineOf(s *engine.QueueStatus) *QueueEngine {
 	return &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, Unhandled: s.Unhandled,
 		Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused)}
 }
 
-func breakersOf(list []redrive.BreakerStatus) (out []Breaker) {
+func breakersOf(list []engine.BreakerStatus) (out []Breaker) {
 	for _, b := range list {
 		out = append(out, Breaker{Key: b.Key, State: b.State, Reason: b.Reason, Since: moment(b.Since), NextProbe: moment(b.NextProbe)})
 	}
 	return out
 }
 
-func pausesOf(list []redrive.PauseStatus) (out []Paused) {
+func pausesOf(list []engine.PauseStatus) (out []Paused) {
 	for _, p := range list {
 		out = append(out, Paused{Target: p.Target, Reason: p.Reason, Since: p.Since.UTC(), Until: moment(p.Until)})
 	}
@@ -165,12 +167,12 @@ type Audit struct {
 }
 
 // VerifiedOf returns audits as they go over the wire.
-func VerifiedOf(audits []redrive.Audit) Verified {
+func VerifiedOf(audits []driver.Audit) Verified {
 	v := Verified{Balanced: true, Queues: make([]Audit, len(audits))}
 	for i := range audits {
 		a := &audits[i]
 		v.Queues[i] = Audit{
-			Queue: a.Queue, Imbalance: a.Imbalance(), Waiting: a.Waiting, Dead: a.Dead, Books: BooksOf(&a.Books), Problems: a.Problems,
+			Queue: a.Queue, Imbalance: a.Imbalance(), Waiting: a.Waiting, Dead: a.Dead, Books: BooksOf(&a.Ledger), Problems: a.Problems,
 			Balanced: a.Imbalance() == 0 && len(a.Problems) == 0,
 		}
 		v.Balanced = v.Balanced && v.Queues[i].Balanced

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/engine"
 )
 
 // Tracer makes spans. It is safe for concurrent use.
@@ -114,9 +115,9 @@ func (t *Tracer) Handler(h redrive.Handler) redrive.Handler {
 	})
 }
 
-// Observe implements redrive.Observer: an attempt that ended is a span.
-func (t *Tracer) Observe(o *redrive.Observation) {
-	if o.Occasion != redrive.OnEnd || o.Delivery == nil {
+// Observe implements engine.Observer: an attempt that ended is a span.
+func (t *Tracer) Observe(o *engine.Observation) {
+	if o.Occasion != engine.OnEnd || o.Delivery == nil {
 		return
 	}
 	d, now := o.Delivery, time.Now()
@@ -151,4 +152,4 @@ func fail(span trace.Span, err error) {
 	span.SetStatus(codes.Error, kind)
 }
 
-var _ redrive.Observer = (*Tracer)(nil)
+var _ engine.Observer = (*Tracer)(nil)

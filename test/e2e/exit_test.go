@@ -66,7 +66,7 @@ func TestAMessageThatExits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range audits {
-		if a.Imbalance() != 0 || len(a.Problems) > 0 || a.Books.Done != good || a.Dead != 1 || a.Waiting != 0 {
+		if a.Imbalance() != 0 || len(a.Problems) > 0 || a.Ledger.Done != good || a.Dead != 1 || a.Waiting != 0 {
 			t.Errorf("the books: %+v", a)
 		}
 	}

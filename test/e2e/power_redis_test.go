@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/redislist"
 	"github.com/redrive/redrive/backend/redisstream"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 	"github.com/redrive/redrive/test/e2e/powerloss"
 )
@@ -125,7 +126,7 @@ func (h *redisHistory) size() int {
 
 // sourceSink is what a stream and a list have in common.
 type sourceSink interface {
-	redrive.Source
+	driver.Source
 	redrive.Sink
 }
 
@@ -168,7 +169,7 @@ func (h *redisHistory) traffic(t *testing.T, url string) (stop func()) {
 						h.note(h.published, kind+msgs[i].ID)
 					}
 				}
-				ds, err := s.Claim(ctx, redrive.ClaimRequest{Queue: "sms", Max: 2, Lease: powerLease, Instance: "one"})
+				ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 2, Lease: powerLease, Instance: "one"})
 				if err != nil || len(ds) == 0 {
 					continue
 				}
@@ -191,7 +192,7 @@ func (h *redisHistory) left(t *testing.T, url string) map[string]bool {
 	left := map[string]bool{}
 	for kind, s := range sources(t, url) {
 		for {
-			ds, err := s.Claim(t.Context(), redrive.ClaimRequest{Queue: "sms", Max: 500, Lease: powerLease, Instance: "two"})
+			ds, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 500, Lease: powerLease, Instance: "two"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/kafka"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/kafkatest"
 )
 
@@ -22,7 +22,7 @@ func init() { openers["kafka"] = openKafka }
 
 // openKafka opens a topic whose brokers' own addresses are not gone to: a proxy stands
 // before the only one.
-func openKafka(ctx context.Context, w *work) (redrive.Source, error) {
+func openKafka(ctx context.Context, w *work) (driver.Source, error) {
 	client := []kgo.Opt{kgo.SessionTimeout(kafkaSession), kgo.HeartbeatInterval(kafkaSession / 4)}
 	if w.Proxy != "" {
 		client = append(client, kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {

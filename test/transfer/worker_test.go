@@ -12,6 +12,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/natstest"
 )
 
@@ -31,7 +33,7 @@ type work struct {
 }
 
 // open opens a worker's store and source.
-func (w *work) open(ctx context.Context) (redrive.Store, redrive.Source, error) {
+func (w *work) open(ctx context.Context) (driver.Store, driver.Source, error) {
 	store, err := backend.Open(ctx, w.Store)
 	if err != nil || w.Kind == "" {
 		return store, nil, err
@@ -48,9 +50,9 @@ func (w *work) open(ctx context.Context) (redrive.Store, redrive.Source, error) 
 }
 
 // openers open sources that need more than an address.
-var openers = map[string]func(context.Context, *work) (redrive.Source, error){}
+var openers = map[string]func(context.Context, *work) (driver.Source, error){}
 
-func openSource(ctx context.Context, w *work) (redrive.Source, error) {
+func openSource(ctx context.Context, w *work) (driver.Source, error) {
 	return backend.OpenSource(ctx, w.Source, backend.SourceOptions{Queue: queue, Native: w.Native})
 }
 
@@ -63,14 +65,14 @@ func (w *work) consume(ctx context.Context, begun func(body string)) error {
 	if err != nil {
 		return err
 	}
-	o := redrive.QueueOptions{Lease: time.Second, Breaker: redrive.BreakerOptions{Off: true}}
+	o := engine.QueueOptions{Lease: time.Second, Breaker: engine.BreakerOptions{Off: true}}
 	if src != nil {
-		o.Sources = []redrive.Source{src}
-		if sink, ok := src.(redrive.DeadLetterSink); ok && w.Native {
+		o.Sources = []driver.Source{src}
+		if sink, ok := src.(driver.DeadLetterSink); ok && w.Native {
 			o.DeadLetters = sink
 		}
 	}
-	e := redrive.NewEngine(store, redrive.EngineOptions{Grace: time.Second})
+	e := engine.New(store, engine.Options{Grace: time.Second})
 	err = e.Handle(queue, redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		begun(string(d.Body))
 		return errPoison

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 )
@@ -114,7 +115,7 @@ func (w *world) keep(t *testing.T, s server) {
 }
 
 // look opens the store past the proxies, and finds dead letters in it.
-func (w *world) look(t *testing.T) redrive.Store {
+func (w *world) look(t *testing.T) driver.Store {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -130,7 +131,7 @@ func (w *world) look(t *testing.T) redrive.Store {
 	return store
 }
 
-func deadIn(t *testing.T, store redrive.Store) map[string]int {
+func deadIn(t *testing.T, store driver.Store) map[string]int {
 	t.Helper()
 	found := make(map[string]int)
 	q := redrive.Query{Queue: queue, State: redrive.StateDead, Bodies: true, Limit: redrive.MaxPage}
@@ -150,7 +151,7 @@ func deadIn(t *testing.T, store redrive.Store) map[string]int {
 }
 
 // waiting counts what waits in a store; more than 0 if it cannot be asked now.
-func waiting(t *testing.T, store redrive.Store) int {
+func waiting(t *testing.T, store driver.Store) int {
 	t.Helper()
 	counts, err := store.Counts(t.Context(), queue)
 	if err != nil {
@@ -164,7 +165,7 @@ func waiting(t *testing.T, store redrive.Store) int {
 }
 
 // sourced is the world of a source beside a store.
-func sourced(t *testing.T, kind string, src, store server, native bool) (*world, redrive.Store) {
+func sourced(t *testing.T, kind string, src, store server, native bool) (*world, driver.Store) {
 	w := &world{kill: src.kill, resume: src.resume}
 	w.keep(t, store)
 	p := faulttest.NewProxy(t, src.addr)

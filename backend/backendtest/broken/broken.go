@@ -9,22 +9,23 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Stores are the broken stores by name, as wrappers around a sound one.
-var Stores = map[string]func(redrive.Store) redrive.Store{
-	"no_fence":           func(s redrive.Store) redrive.Store { return &noFence{Store: s} },
-	"lease_from_publish": func(s redrive.Store) redrive.Store { return &leaseFromPublish{Store: s} },
-	"drop_on_full":       func(s redrive.Store) redrive.Store { return &dropOnFull{Store: s} },
-	"batch_poisoned":     func(s redrive.Store) redrive.Store { return &batchPoisoned{Store: s} },
-	"naive_move":         func(s redrive.Store) redrive.Store { return &naiveMove{Store: s} },
-	"commit_highest":     func(s redrive.Store) redrive.Store { return &commitHighest{Store: s} },
-	"lost_wake_up":       func(s redrive.Store) redrive.Store { return &lostWakeUp{Store: s} },
-	"retry_at_once":      func(s redrive.Store) redrive.Store { return &retryAtOnce{Store: s} },
+var Stores = map[string]func(driver.Store) driver.Store{
+	"no_fence":           func(s driver.Store) driver.Store { return &noFence{Store: s} },
+	"lease_from_publish": func(s driver.Store) driver.Store { return &leaseFromPublish{Store: s} },
+	"drop_on_full":       func(s driver.Store) driver.Store { return &dropOnFull{Store: s} },
+	"batch_poisoned":     func(s driver.Store) driver.Store { return &batchPoisoned{Store: s} },
+	"naive_move":         func(s driver.Store) driver.Store { return &naiveMove{Store: s} },
+	"commit_highest":     func(s driver.Store) driver.Store { return &commitHighest{Store: s} },
+	"lost_wake_up":       func(s driver.Store) driver.Store { return &lostWakeUp{Store: s} },
+	"retry_at_once":      func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
 }
 
 // noFence settles and extends whatever the token.
-type noFence struct{ redrive.Store }
+type noFence struct{ driver.Store }
 
 // current puts the present token into a receipt.
 func (b *noFence) current(ctx context.Context, r *redrive.Receipt) {
@@ -51,9 +52,9 @@ func (b *noFence) Extend(ctx context.Context, r []redrive.Receipt, lease time.Du
 
 // leaseFromPublish counts a lease from the publication of the message, so that in a
 // backlog everything has timed out before it was begun.
-type leaseFromPublish struct{ redrive.Store }
+type leaseFromPublish struct{ driver.Store }
 
-func (b *leaseFromPublish) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (b *leaseFromPublish) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	got, err := b.Store.Claim(ctx, req)
 	for i := range got {
 		left := got[i].PublishedAt.Add(req.Lease).Sub(got[i].LeasedAt)
@@ -66,7 +67,7 @@ func (b *leaseFromPublish) Claim(ctx context.Context, req redrive.ClaimRequest) 
 const full = 100
 
 // dropOnFull accepts what it has no room for, and forgets it.
-type dropOnFull struct{ redrive.Store }
+type dropOnFull struct{ driver.Store }
 
 func (b *dropOnFull) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	var kept []redrive.Message
@@ -93,7 +94,7 @@ func (b *dropOnFull) Publish(ctx context.Context, msgs []redrive.Message) []erro
 }
 
 // batchPoisoned lets one bad item spoil its batch.
-type batchPoisoned struct{ redrive.Store }
+type batchPoisoned struct{ driver.Store }
 
 func (b *batchPoisoned) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	for i := range msgs {
@@ -123,7 +124,7 @@ func all(n int, err error) []error {
 }
 
 // naiveMove dead-letters in two steps, the copy first: who repeats it doubles it.
-type naiveMove struct{ redrive.Store }
+type naiveMove struct{ driver.Store }
 
 func (b *naiveMove) Settle(ctx context.Context, s []redrive.Settlement) []error {
 	errs := make([]error, len(s))
@@ -142,7 +143,7 @@ func (b *naiveMove) settle(ctx context.Context, s redrive.Settlement) error {
 		e = *there[0]
 		e.ID, e.State, e.Reason = "", redrive.StateDead, s.Reason
 	}
-	if _, err := b.Apply(ctx, redrive.Batch{Put: []redrive.Entry{e}}); err != nil {
+	if _, err := b.Apply(ctx, driver.Batch{Put: []redrive.Entry{e}}); err != nil {
 		return err
 	}
 	s.Outcome = redrive.OutcomeDone
@@ -152,12 +153,12 @@ func (b *naiveMove) settle(ctx context.Context, s redrive.Settlement) error {
 // commitHighest takes the end of a message for the end of all that were handed out
 // before it.
 type commitHighest struct {
-	redrive.Store
+	driver.Store
 	mu  sync.Mutex
 	out []redrive.Receipt
 }
 
-func (b *commitHighest) Claim(ctx context.Context, req redrive.ClaimRequest) ([]redrive.Delivery, error) {
+func (b *commitHighest) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	got, err := b.Store.Claim(ctx, req)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,9 +188,9 @@ func (b *commitHighest) Settle(ctx context.Context, s []redrive.Settlement) []er
 }
 
 // lostWakeUp tells a waiter only what was there before it began to wait.
-type lostWakeUp struct{ redrive.Store }
+type lostWakeUp struct{ driver.Store }
 
-func (b *lostWakeUp) Wait(ctx context.Context, watches []redrive.Watch) ([]redrive.Event, error) {
+func (b *lostWakeUp) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
 	for i := range watches {
 		if watches[i].Since == 0 {
 			return b.Store.Wait(ctx, watches)
@@ -200,7 +201,7 @@ func (b *lostWakeUp) Wait(ctx context.Context, watches []redrive.Watch) ([]redri
 }
 
 // retryAtOnce knows no delays.
-type retryAtOnce struct{ redrive.Store }
+type retryAtOnce struct{ driver.Store }
 
 func (b *retryAtOnce) Settle(ctx context.Context, s []redrive.Settlement) []error {
 	s = append([]redrive.Settlement(nil), s...)

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/backend/backendtest/broken"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 )
 
 // clock is moved by hand.
@@ -30,10 +30,10 @@ func (c *clock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-func judge(t *testing.T, wrap func(redrive.Store) redrive.Store) []string {
+func judge(t *testing.T, wrap func(driver.Store) driver.Store) []string {
 	c := &clock{now: time.Now()}
 	failed, m := backendtest.Judge(t, backendtest.Factory{
-		Open:     func(testing.TB) redrive.Store { return wrap(memory.New(memory.WithClock(c.read))) },
+		Open:     func(testing.TB) driver.Store { return wrap(memory.New(memory.WithClock(c.read))) },
 		Advance:  c.advance,
 		Patience: 300 * time.Millisecond,
 	})
@@ -45,7 +45,7 @@ func judge(t *testing.T, wrap func(redrive.Store) redrive.Store) []string {
 
 // TestSoundStorePasses shows that it is not the judge who fails the broken ones.
 func TestSoundStorePasses(t *testing.T) { // not parallel: a case looks for goroutines left behind
-	if failed := judge(t, func(s redrive.Store) redrive.Store { return s }); len(failed) > 0 {
+	if failed := judge(t, func(s driver.Store) driver.Store { return s }); len(failed) > 0 {
 		t.Errorf("a sound store failed %v", failed)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/backend/redisstream"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -42,8 +44,8 @@ func noErr(t testing.TB, err error) {
 
 // stores makes stores behind an address with three partitions.
 func stores(address string) backendtest.Factory {
-	prefixes := map[redrive.Store]string{}
-	open := func(t testing.TB, prefix string) redrive.Store {
+	prefixes := map[driver.Store]string{}
+	open := func(t testing.TB, prefix string) driver.Store {
 		t.Helper()
 		s, err := redisstream.Open(context.Background(), address+"?partitions=3", redisstream.WithPrefix(prefix))
 		noErr(t, err)
@@ -51,13 +53,13 @@ func stores(address string) backendtest.Factory {
 		prefixes[s] = prefix
 		return s
 	}
-	again := func(t testing.TB, s redrive.Store) redrive.Store { return open(t, prefixes[s]) }
-	closed := func(t testing.TB, s redrive.Store) redrive.Store {
+	again := func(t testing.TB, s driver.Store) driver.Store { return open(t, prefixes[s]) }
+	closed := func(t testing.TB, s driver.Store) driver.Store {
 		noErr(t, s.Close()) // what it held stays as it is: nothing is given back
 		return again(t, s)
 	}
 	return backendtest.Factory{
-		Open:    func(t testing.TB) redrive.Store { return open(t, redistest.Prefix()) },
+		Open:    func(t testing.TB) driver.Store { return open(t, redistest.Prefix()) },
 		Connect: again, Reopen: closed, Crash: closed, Partitions: true,
 	}
 }
@@ -79,15 +81,15 @@ func TestKillFreeClusterConformance(t *testing.T) {
 const keys = 50
 
 // engine consumes "sms" until ctx ends; each delivery is noted with the message's body.
-func engine(ctx context.Context, s redrive.Store, effects *redis.Client) error {
-	e := redrive.NewEngine(s, redrive.EngineOptions{})
+func eng(ctx context.Context, s driver.Store, effects *redis.Client) error {
+	e := engine.New(s, engine.Options{})
 	err := e.Handle("sms", redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 		list := "effects"
 		if d.Key != "" {
 			list += ":" + d.Key
 		}
 		return effects.RPush(ctx, list, string(d.Body)).Err()
-	}), redrive.QueueOptions{Concurrency: 32, Lease: 2 * time.Second, Breaker: redrive.BreakerOptions{Off: true}})
+	}), engine.QueueOptions{Concurrency: 32, Lease: 2 * time.Second, Breaker: engine.BreakerOptions{Off: true}})
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func work(address, effects string) {
 		return
 	}
 	fmt.Println("at work")
-	err = engine(ctx, s, redis.NewClient(&redis.Options{Addr: effects}))
+	err = eng(ctx, s, redis.NewClient(&redis.Options{Addr: effects}))
 	fmt.Println("failed:", err)
 }
 
@@ -138,7 +140,7 @@ func TestKillOfAWorker(t *testing.T) {
 	s, err := redisstream.Open(t.Context(), address)
 	noErr(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	noErr(t, s.Configure(t.Context(), "sms", redrive.QueueSettings{OrderByKey: true}))
+	noErr(t, s.Configure(t.Context(), "sms", driver.QueueSettings{OrderByKey: true}))
 	kill := spawn(t, address+" "+server.Addr)
 	msgs := make([]redrive.Message, 0, 100)
 	for i := range n {
@@ -160,10 +162,10 @@ func TestKillOfAWorker(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- engine(ctx, s, effects) }()
+	go func() { done <- eng(ctx, s, effects) }()
 	eventually(t, "all to be handled", func() bool {
 		c, err := s.Counts(t.Context(), "sms")
-		return err == nil && c[0].AllWaiting() == 0 && c[0].Books.Done == n
+		return err == nil && c[0].AllWaiting() == 0 && c[0].Ledger.Done == n
 	})
 	cancel()
 	noErr(t, <-done)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 const (
@@ -64,7 +66,7 @@ func run(dir string, good int) error {
 	}))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- redrive.Consume(ctx, store, queue, mux, redrive.QueueOptions{Concurrency: concurrency})
+		ended <- engine.Run(ctx, store, queue, mux, engine.QueueOptions{Concurrency: concurrency})
 	}()
 	for {
 		counts, err := store.Counts(ctx, queue)
@@ -84,7 +86,7 @@ func run(dir string, good int) error {
 }
 
 // publish puts everything in, each time again: the ids are remembered.
-func publish(ctx context.Context, store redrive.Store, good int) error {
+func publish(ctx context.Context, store driver.Store, good int) error {
 	msgs := make([]redrive.Message, 0, good+1)
 	for i := range good {
 		if i == good/2 {

@@ -1,0 +1,141 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+)
+
+// AdoptOptions configures [ImportFrom]. Every field but Reason has a default.
+type ImportOptions struct {
+	// To is the queue in the store. Defaults to the source's queue.
+	To string
+	// Reason makes the messages dead letters with this reason. Zero: they wait.
+	Reason redrive.Reason
+	// Entry makes the entry of a message, for those that carry the story of their
+	// failures in a dialect of their own. Defaults to the message as it is.
+	Entry func(d *redrive.Delivery) redrive.Entry
+	// Copy leaves the messages where they were, by releasing them at the end.
+	Copy bool
+	// Limit is how many messages are adopted at most; 0: all that can be claimed.
+	Limit int
+}
+
+// Bounds of an adoption.
+const (
+	adoptBatch = 100
+	adoptLease = time.Minute
+)
+
+// Adopt takes the messages of a source's queue into a store: a broker's dead-letter
+// queue, for instance, so that they can be looked into and redriven. It is idempotent
+// by the identity of the source: what was adopted before is recognised, and a message
+// is acknowledged at its source only after it is durable in the store. It returns how
+// many were new. It stops at the first fault; repeating it goes on.
+func ImportFrom(ctx context.Context, src driver.Source, store driver.Store, queue string, o ImportOptions) (adopted int, err error) {
+	var copied []redrive.Settlement
+	defer func() {
+		if len(copied) > 0 {
+			err = errors.Join(err, redrive.FirstError(src.Settle(context.WithoutCancel(ctx), copied)))
+		}
+	}()
+	instance := redrive.NewID()
+	seen := make(map[redrive.Ref]struct{})
+	for n := 0; o.Limit == 0 || n < o.Limit; {
+		size := adoptBatch
+		if o.Limit > 0 {
+			size = min(size, o.Limit-n)
+		}
+		batch, again, err := adoptClaim(ctx, src, driver.ClaimRequest{Queue: queue, Max: src.Caps().Most(size), Lease: adoptLease, Instance: instance}, seen)
+		if err != nil {
+			return adopted, &redrive.Error{Op: "adopt", Queue: queue, Err: err}
+		}
+		if len(batch) == 0 {
+			return adopted, nil
+		}
+		n += len(batch)
+		settle := adoptSettlements(batch, o.Copy)
+		if o.Copy {
+			copied = append(copied, settle...)
+		}
+		added, err := adoptPut(ctx, store, batch, &o)
+		adopted += added
+		if err == nil && !o.Copy {
+			err = redrive.FirstError(src.Settle(ctx, settle))
+		}
+		if err != nil {
+			return adopted, &redrive.Error{Op: "adopt", Queue: queue, Err: err}
+		}
+		if again {
+			return adopted, nil
+		}
+	}
+	return adopted, nil
+}
+
+// adoptClaim claims from the first lane that has something. It reports whether a
+// message came a second time, which ends a copy.
+func adoptClaim(ctx context.Context, src driver.Source, req driver.ClaimRequest, seen map[redrive.Ref]struct{}) (batch []redrive.Delivery, again bool, err error) {
+	for lane := range redrive.LaneFresh + redrive.Lane(redrive.Lanes) {
+		req.Lane = lane
+		batch, err = src.Claim(ctx, req)
+		if err != nil || len(batch) > 0 {
+			break
+		}
+	}
+	for i := range batch {
+		ref := batch[i].Ref()
+		_, ok := seen[ref]
+		again = again || ok
+		seen[ref] = struct{}{}
+	}
+	return batch, again, err
+}
+
+func adoptSettlements(batch []redrive.Delivery, keep bool) []redrive.Settlement {
+	settle := make([]redrive.Settlement, len(batch))
+	for i := range batch {
+		settle[i] = redrive.Settlement{Receipt: batch[i].Receipt, Outcome: redrive.OutcomeDone}
+		if keep {
+			settle[i].Outcome = redrive.OutcomeRelease
+		}
+	}
+	return settle
+}
+
+func adoptPut(ctx context.Context, store driver.Store, batch []redrive.Delivery, o *ImportOptions) (added int, err error) {
+	put := make([]redrive.Entry, len(batch))
+	for i := range batch {
+		d := &batch[i]
+		put[i] = redrive.Entry{Message: d.Message, State: redrive.StateWaiting, Attempts: d.Attempt - 1}
+		if o.Entry != nil {
+			put[i] = o.Entry(d)
+		}
+		if o.Reason != 0 {
+			put[i].State, put[i].Reason = redrive.StateDead, o.Reason
+		}
+		if put[i].Origin == "" {
+			put[i].Origin = d.Ref().String()
+		}
+		if o.To != "" {
+			put[i].Queue = o.To
+		}
+	}
+	errs, err := store.Apply(ctx, driver.Batch{Put: put, Entered: driver.EnteredImported})
+	if err != nil {
+		return 0, err
+	}
+	added = len(put)
+	for i := range errs {
+		switch {
+		case errors.Is(errs[i], redrive.ErrDuplicate):
+			added--
+		case errs[i] != nil:
+			return added, errs[i]
+		}
+	}
+	return added, nil
+}

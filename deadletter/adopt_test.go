@@ -1,0 +1,84 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/driver"
+)
+
+// failingSettle is a source whose settlements fail: the process that adopts dies
+// between the copy and the acknowledgement.
+type failingSettle struct{ driver.Source }
+
+func (failingSettle) Settle(_ context.Context, s []redrive.Settlement) []error {
+	errs := make([]error, len(s))
+	for i := range errs {
+		errs[i] = redrive.ErrUnknown
+	}
+	return errs
+}
+
+func TestAdoptIsIdempotent(t *testing.T) {
+	ctx := t.Context()
+	broker, store := memory.New(), memory.New()
+	defer func() { _, _ = broker.Close(), store.Close() }()
+	const n = 250
+	for i := range n {
+		if err := redrive.Publish(ctx, broker, "dlq", fmt.Sprint("body ", i), redrive.WithID(fmt.Sprint("m-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := deadletter.ImportOptions{To: "orders", Reason: redrive.ReasonRejected}
+
+	_, err := deadletter.ImportFrom(ctx, failingSettle{broker}, store, "dlq", o)
+	if !errors.Is(err, redrive.ErrUnknown) {
+		t.Fatalf("adoption with a broken acknowledgement: %v", err)
+	}
+	events, err := broker.Wait(ctx, []driver.Watch{{Queue: "dlq"}})
+	if err != nil || len(events) != 1 {
+		t.Fatalf("what was not acknowledged is gone: %v %v", events, err)
+	}
+
+	// The first batch is leased still; all others come now. A later run would get it.
+	added, err := deadletter.ImportFrom(ctx, broker, store, "dlq", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, err := store.Counts(ctx, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := counts[0].Dead[redrive.ReasonRejected]; got != n || added != n-100 {
+		t.Fatalf("%d dead letters, %d of them new in the second run; want %d and %d", got, added, n, n-100)
+	}
+	if got := counts[0].Ledger.Imported; got != n {
+		t.Fatalf("the books say %d imported", got)
+	}
+}
+
+func TestAdoptCopyLeavesTheOrigin(t *testing.T) {
+	ctx := t.Context()
+	broker, store := memory.New(), memory.New()
+	defer func() { _, _ = broker.Close(), store.Close() }()
+	for i := range 5 {
+		if err := redrive.Publish(ctx, broker, "dlq", "x", redrive.WithID(fmt.Sprint("m-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []int{5, 0} {
+		added, err := deadletter.ImportFrom(ctx, broker, store, "dlq", deadletter.ImportOptions{Copy: true, Reason: redrive.ReasonManual})
+		if err != nil || added != want {
+			t.Fatalf("adopted %d, want %d: %v", added, want, err)
+		}
+	}
+	counts, err := broker.Counts(ctx, "dlq")
+	if err != nil || counts[0].AllWaiting() != 5 || counts[0].Leased != 0 {
+		t.Fatalf("the origin holds %+v, %v", counts, err)
+	}
+}

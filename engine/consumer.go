@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Delays of a consumer that cannot go on at once.
+const (
+	claimRetry    = time.Second           // after a claim that failed, or found nothing where something was due
+	claimSoon     = 20 * time.Millisecond // the first time that it found nothing
+	expireEvery   = time.Second           // sweeps for what expired while a gate refuses
+	expireBatch   = 256
+	settlingBound = 1024 // decided but not yet durable, at most this or 8 times the slots
+)
+
+// consumerConfig is what Handle was given, with defaults; it is replaced as a whole.
+type consumerConfig struct {
+	QueueOptions
+	handler redrive.Handler
+}
+
+// consumer works on one queue. It has no goroutine while nothing is to be done: an
+// event, a timer or a freed slot wakes it, and one pump at a time claims what the
+// slots and gates allow.
+type consumer struct {
+	gateSet
+	e       *Engine
+	config  atomic.Pointer[consumerConfig]
+	scratch []redrive.Grant // of the pump
+	alone   *grants         // of the pump: what the gates granted for a suspect that is not claimed yet
+
+	mu        sync.Mutex
+	feeds     []*feed
+	turn      int // the feed that is asked first
+	pumping   bool
+	again     bool
+	stopped   bool
+	idle      *sync.Cond
+	busy      int // slots taken
+	stuck     int
+	settling  int
+	inflight  [redrive.Lanes]int
+	first     *attempt // list of what is in flight or settling
+	head      *attempt // of the attempts that no worker has taken yet
+	tail      *attempt
+	spawning  bool // a worker was started and has not begun
+	timer     *time.Timer
+	timerAt   time.Time
+	ticker    *time.Timer
+	ticking   bool
+	refused   string
+	unhandled bool
+	expireAt  time.Time
+	soloTries int
+	soloAt    time.Time // no suspects before this
+}
+
+func newConsumer(e *Engine, queue string, cfg *consumerConfig) *consumer {
+	c := &consumer{e: e}
+	c.init(queue, cfg.Breaker, cfg.Target)
+	c.idle = sync.NewCond(&c.mu)
+	c.breaker.onChange = func(s BreakerStatus) {
+		e.observe(&Observation{Occasion: OnBreaker, Queue: queue, Text: s.State})
+		e.log.LogAttrs(e.base, slog.LevelWarn, "breaker "+s.State, slog.String("queue", queue), slog.String("target", s.Key), slog.String("reason", s.Reason))
+	}
+	c.config.Store(cfg)
+	return c
+}
+
+func (c *consumer) options() *consumerConfig { return c.config.Load() }
+
+func (c *consumer) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wakeLocked()
+}
+
+// wakeAfresh looks anew at what is due, as more of it may be for us than before.
+func (c *consumer) wakeAfresh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.feeds {
+		f.refresh, f.empty, f.wait = true, 0, 0
+	}
+	c.soloAt = time.Time{}
+	c.wakeLocked()
+}
+
+func (c *consumer) wakeLocked() {
+	switch {
+	case c.stopped || !c.e.started.Load():
+	case c.pumping:
+		c.again = true
+	default:
+		c.pumping = true
+		go c.pump()
+	}
+}
+
+// hasWorkLocked reports that something may be claimed as soon as a slot is free.
+func (c *consumer) hasWorkLocked() bool {
+	for _, f := range c.feeds {
+		if f.lanes != 0 || f.suspects || f.refresh {
+			return true
+		}
+	}
+	return false
+}
+
+// timerLocked wakes the consumer at a time, if no earlier wake-up is set.
+func (c *consumer) timerLocked(at time.Time) {
+	if c.stopped || !c.timerAt.IsZero() && !at.Before(c.timerAt) {
+		return
+	}
+	c.timerAt = at
+	d := max(time.Until(at), 0)
+	if c.timer == nil {
+		c.timer = time.AfterFunc(d, c.onTimer)
+		return
+	}
+	c.timer.Reset(d)
+}
+
+func (c *consumer) onTimer() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.timerAt.IsZero() || now.Before(c.timerAt) { // it was set anew meanwhile
+		return
+	}
+	c.timerAt = time.Time{}
+	for _, f := range c.feeds {
+		if !f.dueAt.IsZero() && !now.Before(f.dueAt) {
+			f.dueAt, f.refresh, f.empty = time.Time{}, true, 0
+		}
+		if !f.dueAt.IsZero() {
+			c.timerLocked(f.dueAt)
+		}
+	}
+	c.wakeLocked()
+}
+
+// pump claims until there is nothing to claim or no slot to put it.
+func (c *consumer) pump() {
+	for {
+		ok := false
+		c.e.guard("consumer of "+c.queue, func() {
+			c.step()
+			ok = true
+		})
+		c.mu.Lock()
+		if !ok {
+			c.timerLocked(time.Now().Add(claimRetry))
+		}
+		if c.stopped && c.alone != nil {
+			c.mu.Unlock()
+			c.waiveAlone(time.Now())
+			c.mu.Lock()
+		}
+		if !c.again || c.stopped {
+			c.pumping = false
+			if c.first == nil { // an idle queue keeps little
+				c.scratch = nil
+			}
+			c.idle.Broadcast()
+			c.yieldLocked()
+			c.mu.Unlock()
+			return
+		}
+		c.again = false
+		c.mu.Unlock()
+	}
+}
+
+// step asks each source in turn.
+func (c *consumer) step() {
+	c.mu.Lock()
+	feeds := c.feeds
+	c.turn++
+	turn := c.turn
+	c.mu.Unlock()
+	for i := range feeds {
+		f := feeds[(turn+i)%len(feeds)]
+		c.refreshFeed(f)
+		c.soloStep(f)
+		c.claimLanes(f)
+		c.refreshFeed(f)
+	}
+}
+
+// pause holds back a target, kind or the whole queue.
+func (c *consumer) pause(target, reason string, d time.Duration) {
+	c.pauses.pause(time.Now(), target, reason, d)
+	c.e.observe(&Observation{Occasion: OnPaused, Queue: c.queue, Text: reason})
+	c.e.log.LogAttrs(context.Background(), slog.LevelWarn, "paused", slog.String("queue", c.queue), slog.String("target", target),
+		slog.String("reason", reason), slog.Duration("for", d))
+	if d > 0 {
+		c.mu.Lock()
+		c.timerLocked(time.Now().Add(d))
+		c.mu.Unlock()
+	}
+}

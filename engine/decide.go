@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/text"
+)
+
+// unhandledDelay is how long a message of a kind that nobody handles is put off.
+const unhandledDelay = time.Minute
+
+// ended is what is known when an attempt has ended. decide, which is pure, makes a
+// settlement of it.
+type ended struct {
+	d         *redrive.Delivery
+	policy    *redrive.Policy
+	err       error
+	now       time.Time // by the store's clock, as far as we know it
+	uncounted bool      // it was in flight when the breaker opened
+	lost      bool      // its lease was lost
+	shutdown  bool      // it was cancelled by a shutdown
+	random    func() float64
+	failure   func(r redrive.Reason) *redrive.Failure // builds the story; called at most once
+}
+
+// decide returns the settlement of an attempt that ended, and reports false if there
+// is nothing to settle.
+func decide(e *ended) (redrive.Settlement, bool) {
+	s := redrive.Settlement{Receipt: e.d.Receipt, Outcome: redrive.OutcomeDone}
+	switch {
+	case e.err == nil:
+		return s, true
+	case errors.Is(e.err, redrive.ErrSettled):
+		return s, false
+	case errors.Is(e.err, redrive.ErrNoHandler):
+		s.Outcome, s.After = redrive.OutcomeRelease, unhandledDelay
+		return s, true
+	}
+
+	c := redrive.Classify(e.policy.Classifier, e.err)
+	switch {
+	case c.Class == redrive.ClassRepeat:
+		s.Outcome, s.After = redrive.OutcomeRepeat, c.After
+	case e.shutdown || e.lost: // whatever it failed of, its context was cancelled
+		s.Outcome = redrive.OutcomeRelease
+	case c.Class == redrive.ClassRelease:
+		s.Outcome, s.After, s.Failure = redrive.OutcomeRelease, c.After, e.failure(0)
+	case c.Class == redrive.ClassPermanent:
+		if c.Reason == 0 {
+			c.Reason = redrive.ReasonPermanent
+		}
+		s.Outcome, s.Reason, s.Failure = redrive.OutcomeDead, c.Reason, e.failure(c.Reason)
+	case e.uncounted:
+		s.Outcome, s.Failure = redrive.OutcomeRelease, e.failure(0)
+		s.After = retryDelay(e, c.After)
+	case e.d.Failures+1 >= e.policy.MaxAttempts:
+		s.Outcome, s.Reason, s.Failure = redrive.OutcomeDead, redrive.ReasonExhausted, e.failure(redrive.ReasonExhausted)
+	default:
+		s.Outcome, s.Failure = redrive.OutcomeRetry, e.failure(0)
+		s.After = retryDelay(e, c.After)
+	}
+	return s, true
+}
+
+// retryDelay is the policy's backoff with a floor, but no longer than the message
+// lives: it comes back when it expires, so that it then ends.
+func retryDelay(e *ended, floor time.Duration) time.Duration {
+	delay := max(e.policy.Backoff.Delay(e.d.Failures+1, e.random), floor, 0)
+	if at := expiry(e.d, e.policy); !at.IsZero() {
+		delay = min(delay, max(at.Sub(e.now), 0))
+	}
+	return delay
+}
+
+// expiry returns when the message is no longer worth delivering; zero: never. The age
+// counts from publication, so one that was redriven on purpose is exempt from it.
+func expiry(d *redrive.Delivery, p *redrive.Policy) time.Time {
+	at := d.ExpiresAt
+	if p.MaxAge > 0 && d.Redrives == 0 && !d.PublishedAt.IsZero() {
+		if old := d.PublishedAt.Add(p.MaxAge); at.IsZero() || old.Before(at) {
+			at = old
+		}
+	}
+	return at
+}
+
+// unfit decides about a message that must not be tried: its source could not read it,
+// it expired, or the process died of it too often. It reports false for all others.
+func unfit(d *redrive.Delivery, p *redrive.Policy, failure func(err error, r redrive.Reason) *redrive.Failure) (redrive.Settlement, bool) {
+	s := redrive.Settlement{Receipt: d.Receipt}
+	if d.Unfit != 0 {
+		s.Outcome, s.Reason = redrive.OutcomeDead, d.Unfit
+		s.Failure = failure(errUnfit, d.Unfit)
+		return s, true
+	}
+	if at := expiry(d, p); !at.IsZero() && !d.LeasedAt.Before(at) {
+		s.Outcome, s.Reason = redrive.OutcomeDead, redrive.ReasonExpired
+		if p.DropExpired {
+			s.Outcome = redrive.OutcomeDrop
+		}
+		s.Failure = failure(errExpired, redrive.ReasonExpired)
+		return s, true
+	}
+	if d.Crashes > p.MaxCrashes {
+		s.Outcome, s.Reason = redrive.OutcomeDead, redrive.ReasonCrashed
+		s.Failure = failure(&CrashError{Crashes: d.Crashes}, redrive.ReasonCrashed)
+		return s, true
+	}
+	return s, false
+}
+
+var (
+	errUnfit   = errors.New("what the source holds is not a message that can be delivered")
+	errExpired = errors.New("not delivered in time")
+)
+
+// CrashError is the failure of a message that the process died of.
+type CrashError struct{ Crashes int }
+
+// Error says how often.
+func (e *CrashError) Error() string {
+	return "the process died " + text.Plural(e.Crashes, "time") + " while this message was alone in it"
+}
+
+func randomShare() float64 { return rand.Float64() }

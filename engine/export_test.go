@@ -1,0 +1,15 @@
+package engine
+
+// IsolateProcess makes the engine count as a process of its own, as far as suspects
+// are concerned: tests run several in one.
+func (e *Engine) IsolateProcess() { e.solo = new(solo) }
+
+// ShareProcess makes two engines count as one process, apart from all others.
+func (e *Engine) ShareProcess(other *Engine) { e.solo = other.solo }
+
+// InFlight is how many deliveries the engine's process has in flight, as it reckons.
+func (e *Engine) InFlight() int {
+	e.solo.mu.Lock()
+	defer e.solo.mu.Unlock()
+	return e.solo.active
+}

@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// PauseStatus is one pause of a queue.
+type PauseStatus struct {
+	Target string    // the target or kind; empty: the whole queue
+	Reason string    // why
+	Since  time.Time // since when
+	Until  time.Time // until when; zero: until it is resumed
+}
+
+// pauseGate refuses what a person, or a refusal of our own, has paused.
+type pauseGate struct {
+	mu     sync.Mutex
+	target string // of the consumer; empty: pauses are by kind
+	paused map[string]PauseStatus
+}
+
+func newPauseGate(target string) *pauseGate {
+	return &pauseGate{target: target, paused: make(map[string]PauseStatus)}
+}
+
+// retarget changes the target. A pause of the one before says nothing about the new one.
+func (g *pauseGate) retarget(target string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if target == g.target {
+		return
+	}
+	if g.target != "" { // which stands for the whole queue
+		delete(g.paused, g.target)
+	}
+	g.target = target
+}
+
+func (g *pauseGate) pause(now time.Time, target, reason string, d time.Duration) {
+	s := PauseStatus{Target: target, Reason: reason, Since: now}
+	if d > 0 {
+		s.Until = now.Add(d)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.paused[target] = s
+}
+
+func (g *pauseGate) resume(target string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.paused, target)
+}
+
+func (g *pauseGate) status() []PauseStatus {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []PauseStatus
+	for _, target := range slices.Sorted(maps.Keys(g.paused)) {
+		all = append(all, g.paused[target])
+	}
+	return all
+}
+
+// Reserve implements Gate.
+func (g *pauseGate) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	grant := redrive.Grant{N: a.Max}
+	for target, s := range g.paused {
+		switch {
+		case !s.Until.IsZero() && !now.Before(s.Until):
+			delete(g.paused, target)
+		case target == "" || target == g.target:
+			grant.N, grant.Until, grant.Reason = 0, s.Until, "paused: "+s.Reason
+			return grant
+		default:
+			grant.ExceptKinds = append(grant.ExceptKinds, target)
+		}
+	}
+	return grant
+}
+
+// Return implements Gate.
+func (g *pauseGate) Return(time.Time, redrive.Grant, int) {}
+
+// Report implements Gate.
+func (g *pauseGate) Report(time.Time, *redrive.Delivery, *redrive.Settlement) {}

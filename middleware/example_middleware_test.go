@@ -1,0 +1,125 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/middleware"
+)
+
+// handOut calls a handler as the engine does.
+func handOut(h redrive.Handler, id, kind string) error {
+	m := redrive.Message{Queue: "sms", ID: id, Kind: kind}
+	m.Headers.Add("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	return h.Handle(context.Background(), &redrive.Delivery{Message: m, Attempt: 1})
+}
+
+var sent = redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
+	fmt.Println("sent", d.ID)
+	return nil
+})
+
+func ExampleLogging() {
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "took" {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return errors.New("no line") }), middleware.Logging(log))
+	_ = handOut(h, "m1", "otp")
+	fmt.Print(out.String())
+	// Output: level=INFO msg="attempt failed" queue=sms id=m1 kind=otp attempt=1 error="no line"
+}
+
+func ExampleRecover() {
+	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { panic("index out of range") }), middleware.Recover())
+	fmt.Println(handOut(h, "m1", "otp"))
+	// Output: panic: index out of range
+}
+
+func ExampleMetrics() {
+	attempts := map[string]int{} // a counter of your metrics library
+	h := middleware.Chain(sent, middleware.Metrics(func(d *redrive.Delivery, _ time.Duration, err error) {
+		attempts[fmt.Sprintf("kind=%s failed=%t", d.Kind, err != nil)]++
+	}))
+	_ = handOut(h, "m1", "otp")
+	fmt.Println(attempts)
+	// Output:
+	// sent m1
+	// map[kind=otp failed=false:1]
+}
+
+// With OpenTelemetry, start extracts the context from the headers and calls
+// tracer.Start; end records the error and ends the span.
+func ExampleTracing() {
+	type span struct{}
+	h := middleware.Chain(redrive.HandlerFunc(func(ctx context.Context, _ *redrive.Delivery) error {
+		fmt.Println("handled in", ctx.Value(span{}))
+		return nil
+	}), middleware.Tracing(func(ctx context.Context, d *redrive.Delivery) (context.Context, func(error)) {
+		parent, _ := d.Headers.Get("traceparent")
+		ctx = context.WithValue(ctx, span{}, "a span below "+parent)
+		return ctx, func(err error) { fmt.Println("ended with", err) }
+	}))
+	_ = handOut(h, "m1", "otp")
+	// Output:
+	// handled in a span below 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+	// ended with <nil>
+}
+
+func ExampleTimeout() {
+	h := middleware.Chain(redrive.HandlerFunc(func(ctx context.Context, _ *redrive.Delivery) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}), middleware.Timeout(time.Millisecond))
+	fmt.Println(handOut(h, "m1", "otp"))
+	// Output: context deadline exceeded
+}
+
+func ExampleDedupe() {
+	store := memory.New()
+	defer store.Close()
+	h := middleware.Chain(sent, middleware.Dedupe(store, middleware.DedupeOptions{}))
+	_ = handOut(h, "m1", "otp")
+	_ = handOut(h, "m1", "otp") // its lease was lost, and it is delivered again
+	_ = handOut(h, "m2", "otp")
+	// Output:
+	// sent m1
+	// sent m2
+}
+
+// ExampleOnDead repairs what died of one known cause, and leaves the rest to people.
+func ExampleOnDead() {
+	store := memory.New()
+	defer store.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	for id, reason := range map[string]redrive.Reason{"a": redrive.ReasonUndecodable, "b": redrive.ReasonManual} {
+		e := redrive.Entry{Message: redrive.Message{Queue: "sms", ID: id, Body: []byte("broken")}, State: redrive.StateDead, Reason: reason}
+		if _, err := store.Apply(ctx, driver.Batch{Put: []redrive.Entry{e}}); err != nil {
+			panic(err)
+		}
+	}
+	seen := 0
+	err := deadletter.OnDead(ctx, store, "sms", func(_ context.Context, e *redrive.Entry) (deadletter.Decision, error) {
+		if seen++; seen == 2 {
+			defer cancel() // enough for an example
+		}
+		if e.Reason == redrive.ReasonUndecodable {
+			return deadletter.Decision{Action: redrive.ActRedrive, Edit: &redrive.Edit{Body: []byte("mended")}}, nil
+		}
+		return deadletter.Decision{}, nil // it stays
+	})
+	counts, _ := store.Counts(context.Background(), "sms")
+	fmt.Println(err, counts[0].AllWaiting(), "waits again,", counts[0].AllDead(), "is left")
+	// Output: <nil> 1 waits again, 1 is left
+}

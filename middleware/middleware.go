@@ -1,0 +1,134 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// Middleware wraps a handler. The engine recovers from the panics of every handler;
+// [Recover] is for a middleware that shall see them as errors.
+type Middleware func(redrive.Handler) redrive.Handler
+
+// Chain wraps a handler in middlewares; the first is the outermost. What it returns
+// tells the kinds that h handles, if h does, as a [redrive.Mux] does.
+func Chain(h redrive.Handler, m ...Middleware) redrive.Handler {
+	wrapped := h
+	for i := len(m) - 1; i >= 0; i-- {
+		wrapped = m[i](wrapped)
+	}
+	if k, ok := h.(kinder); ok {
+		return &chained{Handler: wrapped, kinder: k}
+	}
+	return wrapped
+}
+
+// kinder is a handler that handles certain kinds only. The engine claims no others.
+type kinder interface {
+	Kinds() (kinds []string, all bool)
+}
+
+// chained keeps the kinds of a wrapped handler visible.
+type chained struct {
+	redrive.Handler
+	kinder
+}
+
+// Timeout bounds an attempt at d, as [redrive.Policy.Timeout] does, for the wrapped handler
+// only. d of 0 or less bounds nothing.
+func Timeout(d time.Duration) Middleware {
+	return func(h redrive.Handler) redrive.Handler {
+		if d <= 0 {
+			return h
+		}
+		return redrive.HandlerFunc(func(ctx context.Context, m *redrive.Delivery) error {
+			ctx, cancel := context.WithTimeout(ctx, d)
+			defer cancel()
+			return h.Handle(ctx, m)
+		})
+	}
+}
+
+// Recover makes a panic of the wrapped handler a [*redrive.PanicError] with its stack, for the
+// middlewares around it.
+func Recover() Middleware {
+	return func(h redrive.Handler) redrive.Handler {
+		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) (err error) {
+			defer func() {
+				if r := recover(); r != nil {
+					err = &redrive.PanicError{Value: r, Stack: string(debug.Stack())}
+				}
+			}()
+			return h.Handle(ctx, d)
+		})
+	}
+}
+
+// Metrics calls observe after each attempt with how long it took and the handler's error.
+// It must be safe for concurrent use. A panic is passed on, and not observed; put
+// [Recover] inside to count it.
+func Metrics(observe func(d *redrive.Delivery, took time.Duration, err error)) Middleware {
+	return func(h redrive.Handler) redrive.Handler {
+		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+			began := time.Now()
+			err := h.Handle(ctx, d)
+			observe(d, time.Since(began), err)
+			return err
+		})
+	}
+}
+
+// Tracing calls start before each attempt, which returns the context for the handler, with
+// a span in it, and a function that ends the span. The message's headers hold the
+// traceparent of who published it. It must be safe for concurrent use. This package knows
+// no tracing library; with OpenTelemetry start is a few lines.
+func Tracing(start func(ctx context.Context, d *redrive.Delivery) (context.Context, func(err error))) Middleware {
+	return func(h redrive.Handler) redrive.Handler {
+		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) (err error) {
+			ctx, end := start(ctx, d)
+			ended := false
+			defer func() {
+				if !ended {
+					end(errPanicked)
+				}
+			}()
+			err = h.Handle(ctx, d)
+			ended = true
+			end(err)
+			return err
+		})
+	}
+}
+
+// errPanicked is what a span ends with when its handler panicked.
+var errPanicked = errors.New("the handler panicked")
+
+// Logging writes a line for each attempt: at level debug when it succeeded, at level
+// info with the error when it did not.
+func Logging(l *slog.Logger) Middleware {
+	return func(h redrive.Handler) redrive.Handler {
+		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+			began := time.Now()
+			err := h.Handle(ctx, d)
+			level := slog.LevelDebug
+			if err != nil {
+				level = slog.LevelInfo
+			}
+			if !l.Enabled(ctx, level) {
+				return err
+			}
+			attrs := []slog.Attr{slog.String("queue", d.Queue), slog.String("id", d.ID), slog.String("kind", d.Kind),
+				slog.Int("attempt", d.Attempt), slog.Duration("took", time.Since(began))}
+			if err != nil {
+				l.LogAttrs(ctx, level, "attempt failed", append(attrs, slog.Any("error", err))...)
+				return err
+			}
+			l.LogAttrs(ctx, level, "attempt succeeded", attrs...)
+			return nil
+		})
+	}
+}

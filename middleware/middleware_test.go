@@ -1,0 +1,141 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/middleware"
+)
+
+func TestChainCallsTheFirstFirst(t *testing.T) {
+	var calls []string
+	note := func(name string) middleware.Middleware {
+		return func(h redrive.Handler) redrive.Handler {
+			return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+				calls = append(calls, name)
+				return h.Handle(ctx, d)
+			})
+		}
+	}
+	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error {
+		calls = append(calls, "handler")
+		return nil
+	}), note("first"), note("second"))
+	if err := h.Handle(context.Background(), new(redrive.Delivery)); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"first", "second", "handler"}; !slices.Equal(calls, want) {
+		t.Errorf("%v, want %v", calls, want)
+	}
+}
+
+func TestChainTellsTheKindsOfAMux(t *testing.T) {
+	mux := redrive.NewMux()
+	mux.Register("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }))
+	h := middleware.Chain(mux, middleware.Timeout(time.Second))
+	k, ok := h.(interface{ Kinds() ([]string, bool) })
+	if !ok {
+		t.Fatal("the kinds are hidden")
+	}
+	if kinds, all := k.Kinds(); !slices.Equal(kinds, []string{"sms"}) || all {
+		t.Errorf("%v, %v", kinds, all)
+	}
+}
+
+func TestTimeoutEndsTheHandlersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wait := redrive.HandlerFunc(func(ctx context.Context, _ *redrive.Delivery) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		began := time.Now()
+		err := middleware.Chain(wait, middleware.Timeout(3*time.Second)).Handle(context.Background(), new(redrive.Delivery))
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+	for _, d := range []time.Duration{0, -1} {
+		h := middleware.Chain(redrive.HandlerFunc(func(ctx context.Context, _ *redrive.Delivery) error { return ctx.Err() }), middleware.Timeout(d))
+		if err := h.Handle(context.Background(), new(redrive.Delivery)); err != nil {
+			t.Errorf("a timeout of %s: %v", d, err)
+		}
+	}
+}
+
+func TestLogging(t *testing.T) {
+	var out bytes.Buffer
+	l := slog.New(slog.NewTextHandler(&out, nil))
+	var fails error
+	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return fails }), middleware.Logging(l))
+	d := &redrive.Delivery{Message: redrive.Message{ID: "m1", Queue: "q", Kind: "k"}, Attempt: 2}
+	if err := h.Handle(context.Background(), d); err != nil || out.Len() != 0 {
+		t.Errorf("a success at level info: %v, %s", err, &out)
+	}
+	fails = errors.New("no luck")
+	if err := h.Handle(context.Background(), d); !errors.Is(err, fails) {
+		t.Errorf("the error became %v", err)
+	}
+	for _, want := range []string{"queue=q", "id=m1", "kind=k", "attempt=2", `error="no luck"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in %s", want, &out)
+		}
+	}
+}
+
+func TestDedupeRemembersOnlySuccess(t *testing.T) {
+	store := memory.New()
+	defer store.Close()
+	calls, fail := 0, true
+	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error {
+		calls++
+		if fail {
+			return errors.New("not yet")
+		}
+		return nil
+	}), middleware.Dedupe(store, middleware.DedupeOptions{Key: func(d *redrive.Delivery) string { return d.Key }, Keep: time.Hour}))
+	run := func(queue, key string) error {
+		return h.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{Queue: queue, ID: redrive.NewID(), Key: key}})
+	}
+	for range 2 {
+		if err := run("q", "k"); err == nil {
+			t.Error("a failure was swallowed")
+		}
+	}
+	if calls != 2 {
+		t.Errorf("a failure was remembered: %d calls", calls)
+	}
+	fail = false
+	for range 3 {
+		if err := run("q", "k"); err != nil {
+			t.Error(err)
+		}
+	}
+	if calls != 3 {
+		t.Errorf("after the success %d calls", calls)
+	}
+	if err := errors.Join(run("q", ""), run("q", ""), run("other", "k")); err != nil || calls != 6 {
+		t.Errorf("without a key, and in another queue: %d calls", calls)
+	}
+}
+
+func TestTracingEndsASpanOfAPanic(t *testing.T) {
+	var ended error
+	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { panic("oh") }),
+		middleware.Recover(), middleware.Tracing(func(ctx context.Context, _ *redrive.Delivery) (context.Context, func(error)) {
+			return ctx, func(err error) { ended = err }
+		}))
+	err := h.Handle(context.Background(), &redrive.Delivery{})
+	var p *redrive.PanicError
+	if !errors.As(err, &p) || p.Stack == "" || ended == nil {
+		t.Errorf("%v; the span ended with %v", err, ended)
+	}
+}

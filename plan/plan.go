@@ -1,0 +1,335 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/text"
+)
+
+// PlanRequest asks for a change of many dead letters at a pace.
+type Request struct {
+	// Action is [redrive.ActRedrive], [redrive.ActDrop] or [redrive.ActArchive].
+	Action redrive.Action `json:"action"`
+	// Query selects what is changed; the zero Query selects all dead letters. Its State
+	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting]. After,
+	// Limit and Bodies are ignored, Plan and NotPlan must be empty.
+	Query redrive.Query `json:"query"`
+	// View says what Query.Text and Query.Header look at where its asker may not see
+	// everything. It is kept with the plan: see [Options.Views]. Empty: everything.
+	View string `json:"view,omitempty"`
+	// Refs names what is changed, instead of Query. A record must hold them: about
+	// a thousand fit. They are kept until the plan ends.
+	Refs []redrive.Ref `json:"-"`
+	// To, NewID, ConfirmUncertain and MaxRedrives are those of [redrive.Change].
+	To               string `json:"to,omitempty"`
+	NewID            bool   `json:"new_id,omitempty"`
+	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
+	MaxRedrives      int    `json:"max_redrives,omitempty"`
+	// Rate is how many messages are changed a second. Defaults to 100.
+	Rate float64 `json:"rate"`
+	// Canary is how many messages ActRedrive tries first, at most 200. The others
+	// follow only when all of these were delivered, at a growing rate, and the plan
+	// stops by itself when their cause of death is back; see [Canary]. 0: none.
+	Canary int `json:"canary,omitempty"`
+	// Actor is who asked, for the record. Optional.
+	Actor string `json:"actor,omitempty"`
+}
+
+// Defaults and bounds of plans.
+const (
+	DefaultRate = 100.0
+
+	maxPlanRate   = 100_000.0
+	maxPlanErrors = 16 // kinds of errors counted apart
+	planReserve   = 8 << 10
+	planBatches   = 4 // a second
+	planBatch     = 500
+	planNamed     = 32 // a batch of names, which are looked at with their bodies
+	maxCanary     = 200
+)
+
+// check reports a request that no plan can carry out, and fills in defaults.
+func (r *Request) check() error {
+	invalid := func(what, hint string) error {
+		return &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: %s", redrive.ErrInvalid, what), Hint: hint}
+	}
+	switch r.Action {
+	case redrive.ActRedrive, redrive.ActDrop, redrive.ActArchive:
+	default:
+		return invalid("action "+r.Action.String(), "use redrive, drop or archive")
+	}
+	if r.Query.State == 0 {
+		r.Query.State = redrive.StateDead
+	}
+	named := r.Query
+	r.Query.After, r.Query.Limit, r.Query.Bodies = "", 0, false
+	switch {
+	case r.Query.State != redrive.StateDead && (r.Action != redrive.ActDrop || r.Query.State != redrive.StateWaiting):
+		return invalid(fmt.Sprintf("%s of messages that are %s", r.Action, r.Query.State), "only dead letters can be redriven or archived; waiting messages can be dropped")
+	case r.Query.Plan != "" || r.Query.NotPlan != "":
+		return invalid("a filter on plans", "leave plan and not-plan empty; the plan sets them itself")
+	case len(r.Refs) > 0 && (named != redrive.Query{State: named.State}):
+		return invalid("both names and a filter", "give one of them")
+	case r.Action != redrive.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.MaxRedrives != 0 || r.Canary != 0):
+		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, max-redrives and canary empty")
+	case r.Canary < 0 || r.Canary > maxCanary:
+		return invalid(fmt.Sprintf("a canary of %d", r.Canary), fmt.Sprintf("use up to %d, or 0 for none", maxCanary))
+	case r.MaxRedrives < 0:
+		return invalid(fmt.Sprintf("at most %d redrives", r.MaxRedrives), "use 0 for no limit, or more")
+	case math.IsNaN(r.Rate) || r.Rate < 0 || r.Rate > maxPlanRate:
+		return invalid(fmt.Sprintf("a rate of %v/s", r.Rate), fmt.Sprintf("use up to %v/s, or 0 for %v/s", maxPlanRate, DefaultRate))
+	case len(r.Actor) > redrive.MaxKeyLength || !text.Printable(r.Actor):
+		return invalid("actor", "an actor is at most 256 bytes of printable UTF-8")
+	}
+	if r.Rate == 0 {
+		r.Rate = DefaultRate
+	}
+	for _, queue := range []string{r.To, r.Query.Queue} {
+		if queue == "" {
+			continue
+		}
+		if err := redrive.CheckQueue(queue); err != nil {
+			return &redrive.Error{Op: "plan", Err: err}
+		}
+	}
+	for _, ref := range r.Refs {
+		if err := errors.Join(redrive.CheckQueue(ref.Queue), redrive.CheckID(ref.ID)); err != nil {
+			return &redrive.Error{Op: "plan", Err: fmt.Errorf("name %q: %w", ref, err), Hint: "a name is QUEUE/ID"}
+		}
+	}
+	return nil
+}
+
+// PlanState is where a plan stands.
+type State uint8
+
+// The states. The last three are final.
+const (
+	Running   State = iota + 1 // changes messages, or waits for a runner
+	Paused                     // until it is resumed
+	Stopped                    // by itself, as its canary failed; it can be resumed, with another canary
+	Done                       // nothing was left to change
+	Cancelled                  // by a person; what was changed stays changed
+	Failed                     // it cannot be carried out; see Plan.Problem
+)
+
+var planStateNames = []string{"", "running", "paused", "stopped", "done", "cancelled", "failed"}
+
+// String returns the state in lower case.
+func (s State) String() string { return text.Enum(planStateNames, s) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *State) UnmarshalText(b []byte) (err error) {
+	*s, err = text.ParseEnum[State](redrive.ErrInvalid, planStateNames, string(b), "plan state")
+	return err
+}
+
+// Final reports whether the state is one that does not change any more.
+func (s State) Final() bool { return s >= Done }
+
+// Plan is a change of many messages: a durable record of what was asked and how far
+// it got. It touches each message at most once: only what had died by the Cutoff is
+// changed, and a dead letter that it redrove and that died again has died after it.
+// All times are by the store's clock.
+type Plan struct {
+	ID      string  `json:"id"`
+	Request Request `json:"request"`
+	State   State   `json:"state"`
+	// Cutoff is frozen when the plan is made.
+	Cutoff time.Time `json:"cutoff"`
+	// Total is how many messages matched when the plan was made; TotalMore says that
+	// there were more than were counted.
+	Total     int64 `json:"total"`
+	TotalMore bool  `json:"total_more,omitempty"`
+	// Done and Failed count what was changed and what was refused.
+	Done   int64 `json:"done"`
+	Failed int64 `json:"failed"`
+	// Errors counts the refusals by kind: loop, uncertain, body_gone, not_found, state, conflict,
+	// or the error's masked text.
+	Errors map[string]int64 `json:"errors,omitempty"`
+	// Problem is why the plan failed or stopped, or what keeps it from going on at the
+	// moment.
+	Problem   string    `json:"problem,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+
+	// Trial is what a plan with a canary has seen, else nil.
+	Trial *Canary `json:"trial,omitempty"`
+
+	// Cursor is how far the runner got: a position of the store, or a number of names.
+	Cursor string `json:"cursor,omitempty"`
+	Named  int    `json:"named,omitempty"`
+	// Taken says that nothing is left to take.
+	Taken bool `json:"taken,omitempty"`
+	// Records is how many records of results there are, of which the last Pending ones
+	// hold messages that are about to be changed: who takes the plan over does them
+	// again, and nothing is skipped or counted twice.
+	Records int `json:"records,omitempty"`
+	Pending int `json:"pending,omitempty"`
+
+	version int64 // of the record
+}
+
+// newPlan makes a running plan of a checked request.
+func newPlan(id string, r *Request, now time.Time) Plan {
+	p := Plan{ID: id, Request: *r, State: Running, Cutoff: now, CreatedAt: now, UpdatedAt: now}
+	if until := r.Query.Until; !until.IsZero() && until.Before(now) {
+		p.Cutoff = until
+	}
+	if r.Canary > 0 {
+		p.Trial = &Canary{Stage: StageCanary, Since: now}
+	}
+	return p
+}
+
+// query returns what the plan still selects, from its cursor on.
+func (p *Plan) query(limit int) redrive.Query {
+	q := p.Request.Query
+	q.Until, q.After, q.Limit = p.Cutoff, p.Cursor, limit
+	if p.Request.Action == redrive.ActRedrive {
+		q.NotPlan = p.ID
+	}
+	return q
+}
+
+func (p *Plan) change() redrive.Change {
+	r := &p.Request
+	c := redrive.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain}
+	if r.Action == redrive.ActRedrive {
+		c.Plan = p.ID
+	}
+	return c
+}
+
+// batch is how many messages are changed in one step: several steps a second, so that
+// the rate is even and a pause takes effect soon.
+func (p *Plan) batch() int {
+	most := planBatch
+	if len(p.Request.Refs) > 0 {
+		most = planNamed
+	}
+	n := int(min(max(math.Ceil(p.Request.Rate/planBatches), 1), float64(most)))
+	if p.Trial != nil {
+		n = p.Trial.left(p.Request.Canary, n)
+	}
+	return n
+}
+
+// pace is how long a number of changes takes at the plan's rate.
+func (p *Plan) pace(n int, now time.Time) time.Duration {
+	rate := p.Request.Rate
+	if p.Trial != nil {
+		rate = p.Trial.rate(rate, now)
+	}
+	return text.Duration(float64(n) / rate * float64(time.Second))
+}
+
+// count adds the results of a batch, which are then no longer pending. A plan that was
+// paused or cancelled meanwhile keeps its state.
+func (p *Plan) count(results []planResult, now time.Time) {
+	for i := range results {
+		if results[i].err == nil {
+			p.Done++
+			continue
+		}
+		p.Failed++
+		p.countError(results[i].err)
+	}
+	p.Pending, p.UpdatedAt, p.Problem = 0, now, ""
+	if p.Trial != nil {
+		p.Trial.add(results)
+	}
+	p.finish(now)
+}
+
+// finish ends a plan that has nothing left to do.
+func (p *Plan) finish(now time.Time) {
+	if p.Taken && p.Pending == 0 && !p.State.Final() && (p.Trial == nil || p.Trial.Stage != StageCanary) {
+		p.State, p.EndedAt = Done, now
+	}
+}
+
+func (p *Plan) countError(err error) {
+	kind := errorKind(err)
+	if p.Errors == nil {
+		p.Errors = make(map[string]int64, 1)
+	}
+	if _, ok := p.Errors[kind]; !ok && len(p.Errors) >= maxPlanErrors {
+		kind = "other"
+	}
+	p.Errors[kind]++
+}
+
+// errorKind is the short name of a refusal.
+func errorKind(err error) string {
+	for _, k := range []struct {
+		err  error
+		name string
+	}{{redrive.ErrLoop, "loop"}, {redrive.ErrUncertain, "uncertain"}, {redrive.ErrBodyGone, "body_gone"}, {redrive.ErrNotFound, "not_found"}, {redrive.ErrState, "state"},
+		{redrive.ErrConflict, "conflict"}, {redrive.ErrDuplicate, "conflict"}} {
+		if errors.Is(err, k.err) {
+			return k.name
+		}
+	}
+	return text.Clean(redrive.MaskMessage(err.Error()), 200)
+}
+
+// set moves a plan to another state at somebody's wish. It returns false if it is
+// there already, and [redrive.ErrState] if there is no way.
+func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
+	switch {
+	case p.State == to:
+		return false, nil
+	case p.State.Final():
+		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "make a new plan"}
+	}
+	if p.State == Stopped && to == Running {
+		*p.Trial = Canary{Stage: StageCanary, Since: now, Record: p.Records, Causes: p.Trial.Causes}
+	}
+	if to == Running {
+		p.Problem = ""
+	}
+	p.State, p.UpdatedAt = to, now
+	if to.Final() {
+		p.EndedAt = now
+	}
+	return true, nil
+}
+
+// DryRun is what a plan would do, without doing it.
+type DryRun struct {
+	Total    int64                    // messages that match
+	More     bool                     // there are more than were counted
+	ByReason map[redrive.Reason]int64 // why they are dead
+	Groups   []redrive.Group          // the largest groups by cause; none for names or waiting messages
+	// Refused counts what would be refused, by kind as in Plan.Errors. RefusedMore says
+	// that not all messages were looked at for it.
+	Refused     map[string]int64
+	RefusedMore bool
+	Cutoff      time.Time // now, by the store's clock
+
+	causes []string // signatures, the first maxCauses
+	gone   []string // those of dead letters without a body, likewise
+}
+
+// cause notes a signature.
+func (d *DryRun) cause(signature string) {
+	if signature != "" && len(d.causes) < maxCauses && !slices.Contains(d.causes, signature) {
+		d.causes = append(d.causes, signature)
+	}
+}
+
+func (d *DryRun) refuse(kind string, n int64) {
+	if n > 0 {
+		d.Refused[kind] += n
+	}
+}

@@ -1,0 +1,177 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/text"
+)
+
+// planRecord is a plan as it is stored, with names in short.
+type planRecord struct {
+	Plan
+	Refs []string `json:"refs,omitempty"`
+}
+
+func encodePlan(p *Plan) ([]byte, error) {
+	r := planRecord{Plan: *p}
+	for _, ref := range p.Request.Refs {
+		r.Refs = append(r.Refs, ref.String())
+	}
+	b, err := json.Marshal(&r)
+	if err != nil {
+		return nil, fmt.Errorf("plan %s: %w", p.ID, err)
+	}
+	return b, nil
+}
+
+func decodePlan(r *driver.Record) (Plan, error) {
+	var p planRecord
+	if err := json.Unmarshal(r.Value, &p); err != nil {
+		return Plan{}, &redrive.Error{Op: "plan", ID: r.Key, Err: fmt.Errorf("%w: record of a plan: %w", redrive.ErrCorrupt, err)}
+	}
+	for _, name := range p.Refs {
+		queue, id, _ := strings.Cut(name, "/")
+		p.Request.Refs = append(p.Request.Refs, redrive.Ref{Queue: queue, ID: id})
+	}
+	p.version = r.Version
+	return p.Plan, nil
+}
+
+// Where results of plans are kept.
+const (
+	planResultSpace = "plan-results"
+	planResultKeep  = planKeep
+	planResultSlice = 80      // messages a record: so many names of the longest kind fit
+	maxPlanResults  = 100_000 // messages of which a plan keeps the result
+)
+
+// planResult is what a plan did to one message, or is about to do.
+type planResult struct {
+	Name string `json:"m"`           // "queue/id"
+	New  string `json:"n,omitempty"` // where it is now, if it moved
+	Err  string `json:"e,omitempty"` // why it was refused
+
+	err error // of this process; Err is its short name
+}
+
+func (r *planResult) ref() redrive.Ref { return parseName(r.Name) }
+
+// now is where the message is.
+func (r *planResult) now() redrive.Ref {
+	if r.New != "" {
+		return parseName(r.New)
+	}
+	return r.ref()
+}
+
+func (r *planResult) refuse(err error) { r.err, r.Err = err, text.Clean(errorKind(err), 80) }
+
+func parseName(name string) redrive.Ref {
+	queue, id, _ := strings.Cut(name, "/")
+	return redrive.Ref{Queue: queue, ID: id}
+}
+
+// planRecordError is a refusal read back from its record.
+type planRecordError string
+
+func (e planRecordError) Error() string { return string(e) }
+
+func resultKey(plan string, n int) string { return fmt.Sprintf("%s/%08d", plan, n) }
+
+// resultWrites returns the records of results from the n-th on.
+func resultWrites(plan string, n int, results []planResult) ([]driver.RecordWrite, error) {
+	var writes []driver.RecordWrite
+	for len(results) > 0 {
+		part := results[:min(len(results), planResultSlice)]
+		results = results[len(part):]
+		value, err := json.Marshal(part)
+		if err != nil {
+			return nil, fmt.Errorf("plan %s: %w", plan, err)
+		}
+		writes = append(writes, driver.RecordWrite{Space: planResultSpace, Key: resultKey(plan, n), Value: value, Version: driver.AnyVersion, Expires: planResultKeep})
+		n++
+	}
+	return writes, nil
+}
+
+func decodeResults(r *driver.Record) ([]planResult, error) {
+	var results []planResult
+	if err := json.Unmarshal(r.Value, &results); err != nil {
+		return nil, &redrive.Error{Op: "plan", ID: r.Key, Err: fmt.Errorf("%w: record of results: %w", redrive.ErrCorrupt, err)}
+	}
+	for i := range results {
+		if results[i].Err != "" {
+			results[i].err = planRecordError(results[i].Err)
+		}
+	}
+	return results, nil
+}
+
+// PlanOutcome is what became of a message that a plan worked on.
+type Outcome string
+
+// The outcomes. A message that is no longer there after a redrive was delivered, or
+// somebody dropped it since.
+const (
+	Delivered Outcome = "delivered" // redriven, and gone since
+	Waiting   Outcome = "waiting"   // redriven, and not at its end
+	DiedAgain Outcome = "dead"      // redriven, and among the dead letters again
+	Dropped   Outcome = "dropped"
+	Archived  Outcome = "archived"
+	Refused   Outcome = "refused"
+	Pending   Outcome = "pending" // about to be changed
+)
+
+// PlanResult is what became of one message of a plan.
+type Result struct {
+	redrive.Ref
+	New     redrive.Ref // where it is, if the plan moved it or gave it a new id
+	Outcome Outcome
+	Error   string         // why it was refused
+	Entry   *redrive.Entry // as it stands now, with its history; nil if it is gone
+}
+
+// outcome draws what became of a message from how it stands now.
+func (r *planResult) outcome(action redrive.Action, pending bool, e *redrive.Entry) Outcome {
+	switch {
+	case r.Err != "":
+		return Refused
+	case pending:
+		return Pending
+	case action == redrive.ActDrop:
+		return Dropped
+	case action == redrive.ActArchive:
+		return Archived
+	case e == nil:
+		return Delivered
+	case e.State == redrive.StateDead:
+		return DiedAgain
+	}
+	return Waiting
+}
+
+// PlanProgress is what became of all that a plan redrove.
+type Progress struct {
+	Delivered int64 // gone since, or dropped by somebody
+	DiedAgain int64
+	Waiting   int64
+	// Complete is false when there was more to look at than one look does: Delivered
+	// is then too high.
+	Complete bool
+}
+
+// retained reports whether a plan still keeps the results of its messages.
+func (p *Plan) retained() bool { return p.Done+p.Failed < maxPlanResults }
+
+// keepFor is how long the record of a plan is kept.
+func (p *Plan) keepFor() time.Duration {
+	if p.State.Final() {
+		return planKeep
+	}
+	return 0
+}

@@ -1,0 +1,453 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/driver"
+)
+
+// Where plans are kept, and how their runner waits.
+const (
+	planSpace    = "plans"
+	planKeep     = 30 * 24 * time.Hour // a plan that ended
+	planPoll     = 10 * time.Second    // for plans that others made
+	planBusy     = time.Second         // while another runner works
+	planFaultMax = 30 * time.Second    // after faults in a row, at most
+	planSave     = 20                  // attempts to write a record that others write too
+
+	dryRunScan   = 10 // pages that are looked at one by one
+	dryRunGroups = 100
+
+	progressPages = 5 // of each state that are looked at
+)
+
+// PlansOptions configures [New]. Every field has a default.
+type Options struct {
+	// Instance names this process start. Defaults to a new id.
+	Instance string
+	// Logger gets a line when a plan ends and when it is in trouble. Defaults to
+	// discarding.
+	Logger *slog.Logger
+	// Alone says that no other process can have the store open, as with an embedded
+	// one: plans then go on at once after a crash, without waiting for the lease of
+	// the process that died.
+	Alone bool
+	// Archive is where [redrive.ActArchive] takes dead letters before it removes them. Without
+	// it there are no such plans.
+	Archive deadletter.Archiver
+	// Views returns what a plan looks for its messages in when its request has that
+	// View, or nil for a View that it does not know. Such a plan is neither made nor
+	// carried out where there is none: the store itself would look at everything.
+	Views func(view string) Finder
+}
+
+// Finder finds what a query selects, as a [driver.Store] does.
+type Finder interface {
+	Find(ctx context.Context, q redrive.Query) (redrive.Page, error)
+	Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error)
+}
+
+// Plans makes plans and carries them out. All methods are safe for concurrent use, in
+// any number of processes of one store.
+type Plans struct {
+	store driver.Store
+	o     Options
+	wake  chan struct{} // a plan was made or resumed here
+}
+
+// NewPlans returns the plans of a store. Only [Plans.Run] carries them out.
+func New(store driver.Store, o Options) *Plans {
+	if o.Instance == "" {
+		o.Instance = redrive.NewID()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Plans{store: store, o: o, wake: make(chan struct{}, 1)}
+}
+
+// Create makes a plan, durably, with the store's present time as its cutoff. It
+// returns an error that wraps [redrive.ErrInvalid] for a request that makes no sense.
+func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
+	plan, run, err := p.prepare(ctx, &r)
+	if err != nil {
+		return Plan{}, err
+	}
+	plan.Total, plan.TotalMore = run.Total, run.More
+	if plan.Trial != nil {
+		plan.Trial.Causes = run.causes
+	}
+	value, err := encodePlan(&plan)
+	if err != nil {
+		return Plan{}, err
+	}
+	if len(value) > driver.MaxRecordSize-planReserve {
+		return Plan{}, &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: %d names are more than a record holds", redrive.ErrInvalid, len(r.Refs)),
+			Hint: "use a filter, or several plans"}
+	}
+	if err := p.save(ctx, &plan); err != nil {
+		return Plan{}, fmt.Errorf("plan %s: %w", plan.ID, err)
+	}
+	p.rouse()
+	return plan, nil
+}
+
+// DryRun counts what a plan made now would change, and what would be refused.
+func (p *Plans) DryRun(ctx context.Context, r Request) (DryRun, error) {
+	plan, run, err := p.prepare(ctx, &r)
+	if err != nil {
+		return DryRun{}, err
+	}
+	if len(r.Refs) == 0 && r.Action == redrive.ActRedrive {
+		if !r.ConfirmUncertain {
+			run.refuse("uncertain", run.ByReason[redrive.ReasonUncertain])
+		}
+		if r.MaxRedrives > 0 {
+			err = p.scan(ctx, &plan.Request, plan.query(redrive.MaxPage), func(e *redrive.Entry) {
+				if e.Redrives >= r.MaxRedrives && (e.Reason != redrive.ReasonUncertain || r.ConfirmUncertain) {
+					run.refuse("loop", 1)
+				}
+			}, &run.RefusedMore)
+		}
+		if err == nil {
+			err = p.countGone(ctx, &plan, &run)
+		}
+	}
+	return run, err
+}
+
+// finder returns what a plan looks for its messages in.
+func (p *Plans) finder(r *Request) (Finder, error) {
+	if r.View == "" {
+		return p.store, nil
+	}
+	if p.o.Views != nil {
+		if f := p.o.Views(r.View); f != nil {
+			return f, nil
+		}
+	}
+	return nil, &redrive.Error{Op: "plan", Err: fmt.Errorf("this process does not know the view %q", r.View), Hint: "let the daemon carry the plan out"}
+}
+
+// countGone counts the dead letters without a body that were not edited since.
+func (p *Plans) countGone(ctx context.Context, plan *Plan, run *DryRun) error {
+	change := plan.change()
+	for _, signature := range run.gone {
+		q := plan.query(redrive.MaxPage)
+		q.Signature, q.Bodies = signature, true // of which there are none
+		err := p.scan(ctx, &plan.Request, q, func(e *redrive.Entry) {
+			if errors.Is(change.CheckRedrive(&e.Message, e.Reason), redrive.ErrBodyGone) {
+				run.refuse(errorKind(redrive.ErrBodyGone), 1)
+			}
+		}, &run.RefusedMore)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare checks a request and counts what it selects.
+func (p *Plans) prepare(ctx context.Context, r *Request) (Plan, DryRun, error) {
+	if err := r.check(); err != nil {
+		return Plan{}, DryRun{}, err
+	}
+	if r.Action == redrive.ActArchive && p.o.Archive == nil {
+		return Plan{}, DryRun{}, &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: there is no archive", redrive.ErrInvalid), Hint: "configure one, or drop"}
+	}
+	now, err := p.store.Now(ctx)
+	if err != nil {
+		return Plan{}, DryRun{}, fmt.Errorf("plan: %w", err)
+	}
+	plan := newPlan(redrive.NewID(), r, now)
+	run := DryRun{ByReason: make(map[redrive.Reason]int64), Refused: make(map[string]int64), Cutoff: plan.Cutoff}
+	switch {
+	case len(r.Refs) > 0:
+		err = p.countNamed(ctx, &plan, &run)
+	case r.Query.State == redrive.StateWaiting:
+		err = p.scan(ctx, &plan.Request, plan.query(redrive.MaxPage), func(*redrive.Entry) { run.Total++ }, &run.More)
+	default:
+		err = p.countGroups(ctx, &plan, &run)
+	}
+	if err != nil {
+		return Plan{}, DryRun{}, fmt.Errorf("plan: counting: %w", err)
+	}
+	return plan, run, nil
+}
+
+func (p *Plans) countGroups(ctx context.Context, plan *Plan, run *DryRun) error {
+	in, err := p.finder(&plan.Request)
+	if err != nil {
+		return err
+	}
+	groups, complete, err := in.Groups(ctx, plan.query(redrive.MaxPage))
+	if err != nil {
+		return err
+	}
+	for i := range groups {
+		run.Total += groups[i].Count
+		run.ByReason[groups[i].Reason] += groups[i].Count
+	}
+	run.More = !complete
+	run.Groups = groups[:min(len(groups), dryRunGroups)]
+	for i := range groups {
+		run.cause(groups[i].Signature)
+		if s := groups[i].Signature; groups[i].Type == redrive.TypeBodyGone && len(run.gone) < maxCauses && !slices.Contains(run.gone, s) {
+			run.gone = append(run.gone, s)
+		}
+	}
+	return nil
+}
+
+// countNamed looks at each named message.
+func (p *Plans) countNamed(ctx context.Context, plan *Plan, run *DryRun) error {
+	r := &plan.Request
+	for refs := range slices.Chunk(r.Refs, planNamed) {
+		entries, err := p.store.Get(ctx, refs)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			err := plan.admits(e)
+			switch {
+			case err != nil:
+			case r.Action != redrive.ActRedrive:
+			default:
+				c := plan.change()
+				err = c.CheckRedrive(&e.Message, e.Reason)
+			}
+			if err != nil {
+				run.refuse(errorKind(err), 1)
+			}
+			run.Total++
+			if e != nil && e.State == redrive.StateDead {
+				run.ByReason[e.Reason]++
+				if f := e.History.Latest(); f != nil {
+					run.cause(f.Signature)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// scan looks at the first pages of what a query of a plan's selects.
+func (p *Plans) scan(ctx context.Context, r *Request, q redrive.Query, see func(*redrive.Entry), more *bool) error {
+	in, err := p.finder(r)
+	if err != nil {
+		return err
+	}
+	for range dryRunScan {
+		page, err := in.Find(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Entries {
+			see(&page.Entries[i])
+		}
+		if page.Next == "" {
+			return nil
+		}
+		q.After = page.Next
+	}
+	*more = true
+	return nil
+}
+
+// Get returns a plan, or [redrive.ErrNotFound]. A plan is kept for 30 days after its end.
+func (p *Plans) Get(ctx context.Context, id string) (Plan, error) {
+	r, err := p.store.GetRecord(ctx, planSpace, id)
+	if err != nil {
+		return Plan{}, fmt.Errorf("plan %s: %w", id, err)
+	}
+	return decodePlan(&r)
+}
+
+// List returns all plans, the newest first.
+func (p *Plans) List(ctx context.Context) ([]Plan, error) {
+	const page = 100
+	var all []Plan
+	for after := ""; ; {
+		records, err := p.store.ListRecords(ctx, planSpace, after, page)
+		if err != nil {
+			return nil, fmt.Errorf("plans: %w", err)
+		}
+		for i := range records {
+			plan, err := decodePlan(&records[i])
+			if err != nil { // it must not hide the others
+				plan = Plan{ID: records[i].Key, State: Failed, Problem: err.Error()}
+			}
+			all = append(all, plan)
+			after = records[i].Key
+		}
+		if len(records) < page {
+			slices.Reverse(all) // keys are ids in order of time
+			return all, nil
+		}
+	}
+}
+
+// Pause stops a plan until it is resumed. It returns [redrive.ErrState] if the plan has ended.
+func (p *Plans) Pause(ctx context.Context, id string) error { return p.set(ctx, id, Paused) }
+
+// Resume lets a paused plan go on. It returns [redrive.ErrState] if the plan has ended.
+func (p *Plans) Resume(ctx context.Context, id string) error { return p.set(ctx, id, Running) }
+
+// Cancel ends a plan; what it changed stays changed. It returns [redrive.ErrState] if the plan
+// has ended otherwise.
+func (p *Plans) Cancel(ctx context.Context, id string) error { return p.set(ctx, id, Cancelled) }
+
+func (p *Plans) set(ctx context.Context, id string, to State) error {
+	_, err := p.modify(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.set(to, now) })
+	if err == nil {
+		p.rouse()
+	}
+	return err
+}
+
+// modify changes a plan's record, and does so again if another changed it meanwhile.
+func (p *Plans) modify(ctx context.Context, id string, f func(plan *Plan, now time.Time) (bool, error), also ...driver.RecordWrite) (Plan, error) {
+	for range planSave {
+		plan, err := p.Get(ctx, id)
+		if err != nil {
+			return Plan{}, err
+		}
+		now, err := p.store.Now(ctx)
+		if err != nil {
+			return Plan{}, fmt.Errorf("plan %s: %w", id, err)
+		}
+		if changed, err := f(&plan, now); err != nil || !changed {
+			return plan, err
+		}
+		if plan.State.Final() {
+			plan.Request.Refs = nil
+		}
+		if err := p.save(ctx, &plan, also...); !errors.Is(err, redrive.ErrVersion) {
+			return plan, err
+		}
+	}
+	return Plan{}, &redrive.Error{Op: "plan", ID: id, Err: redrive.ErrVersion, Hint: "too many write the plan at once; try again"}
+}
+
+// save writes a plan that nobody has changed since it was read, and other records in
+// the same step.
+func (p *Plans) save(ctx context.Context, plan *Plan, also ...driver.RecordWrite) error {
+	value, err := encodePlan(plan)
+	if err != nil {
+		return err
+	}
+	writes := append([]driver.RecordWrite{{Space: planSpace, Key: plan.ID, Value: value, Version: plan.version, Expires: plan.keepFor()}}, also...)
+	_, err = p.store.Apply(ctx, driver.Batch{Records: writes})
+	return err
+}
+
+// rouse wakes the runner of this process.
+func (p *Plans) rouse() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Results returns what became of the messages of a plan, in the order in which it
+// worked on them, from the given mark on, and the mark of the next page; it is empty
+// at the end. Of very large plans it knows the first 100,000 messages. Bodies are left
+// out.
+func (p *Plans) Results(ctx context.Context, id, after string, limit int) (results []Result, next string, err error) {
+	plan, err := p.Get(ctx, id)
+	if err != nil {
+		return nil, "", err
+	}
+	var from, skip int
+	if after != "" {
+		if _, err := fmt.Sscanf(after, "%d.%d", &from, &skip); err != nil || from < 0 || skip < 0 {
+			return nil, "", &redrive.Error{Op: "plan", ID: id, Err: fmt.Errorf("%w page mark %q", redrive.ErrInvalid, after), Hint: "use the Next of the page before"}
+		}
+	}
+	limit = (&redrive.Query{Limit: limit}).PageLimit()
+	for n := from; n < plan.Records; n, skip = n+1, 0 {
+		r, err := p.store.GetRecord(ctx, planResultSpace, resultKey(id, n))
+		if errors.Is(err, redrive.ErrNotFound) { // beyond what it keeps, or too old
+			continue
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		slice, err := decodeResults(&r)
+		if err != nil {
+			return nil, "", err
+		}
+		pending := n >= plan.Records-plan.Pending
+		slice = slice[min(skip, len(slice)):]
+		if room := limit - len(results); len(slice) > room {
+			slice, next = slice[:room], fmt.Sprintf("%d.%d", n, skip+room)
+		}
+		if results, err = p.standing(ctx, &plan, slice, pending, results); err != nil || next != "" {
+			return results, next, err
+		}
+	}
+	return results, "", nil
+}
+
+// standing adds how messages stand now.
+func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pending bool, to []Result) ([]Result, error) {
+	refs := make([]redrive.Ref, len(slice))
+	for i := range slice {
+		refs[i] = slice[i].now()
+	}
+	i := 0
+	err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) {
+		s := &slice[i]
+		i++
+		r := Result{Ref: s.ref(), Outcome: s.outcome(plan.Request.Action, pending, e), Error: s.Err, Entry: e}
+		if s.New != "" {
+			r.New = s.now()
+		}
+		if e != nil {
+			e.Body, e.Headers, e.Original = nil, nil, nil
+		}
+		to = append(to, r)
+	})
+	return to, err
+}
+
+// Progress returns what became of all that a plan redrove.
+func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
+	if plan.Request.Action != redrive.ActRedrive {
+		return Progress{Complete: true}, nil
+	}
+	q := plan.again()
+	q.Since = plan.CreatedAt
+	again, complete, err := p.store.Groups(ctx, q)
+	if err != nil {
+		return Progress{}, err
+	}
+	out := Progress{Complete: complete}
+	for i := range again {
+		out.DiedAgain += again[i].Count
+	}
+	living := redrive.Query{Plan: plan.ID, Queue: plan.target(), Limit: redrive.MaxPage}
+	for _, living.State = range []redrive.State{redrive.StateWaiting, redrive.StateLeased, redrive.StateBlocked} {
+		living.After = ""
+		for range progressPages {
+			page, err := p.store.Find(ctx, living)
+			if err != nil {
+				return Progress{}, err
+			}
+			out.Waiting += int64(len(page.Entries))
+			if living.After = page.Next; page.Next == "" {
+				break
+			}
+		}
+		out.Complete = out.Complete && living.After == ""
+	}
+	out.Delivered = max(plan.Done-out.DiedAgain-out.Waiting, 0)
+	return out, nil
+}

@@ -1,0 +1,359 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// planLook is how many messages are read at once with their bodies.
+const planLook = 16
+
+// work changes the next batch of a plan: it writes down which messages it is about to
+// change, changes them, and writes down the results. Who takes over in between finds
+// the batch and does it again; what was changed already is recognised.
+func (p *Plans) work(ctx context.Context, plan Plan) (Plan, int, error) {
+	var batch []planResult
+	var err error
+	again := plan.Pending > 0
+	if again {
+		batch, err = p.pending(ctx, &plan)
+	} else {
+		batch, err = p.intend(ctx, &plan)
+	}
+	if err != nil || plan.Pending == 0 {
+		return plan, 0, err
+	}
+	if err := p.carryOut(ctx, &plan, batch, again); err != nil {
+		return plan, 0, err
+	}
+	plan, err = p.note(ctx, &plan, batch)
+	return plan, len(batch), err
+}
+
+// pending reads the batch that a runner before left.
+func (p *Plans) pending(ctx context.Context, plan *Plan) ([]planResult, error) {
+	var batch []planResult
+	for n := plan.Records - plan.Pending; n < plan.Records; n++ {
+		r, err := p.store.GetRecord(ctx, planResultSpace, resultKey(plan.ID, n))
+		if err != nil {
+			return nil, fmt.Errorf("batch of plan %s: %w", plan.ID, err)
+		}
+		part, err := decodeResults(&r)
+		if err != nil {
+			return nil, err
+		}
+		batch = append(batch, part...)
+	}
+	return batch, nil
+}
+
+// intend chooses the next batch and writes it down. If somebody else changed the plan
+// meanwhile nothing is done, and plan.Pending is 0.
+func (p *Plans) intend(ctx context.Context, plan *Plan) ([]planResult, error) {
+	next := *plan
+	choose := p.chooseFound
+	if len(plan.Request.Refs) > 0 {
+		choose = p.chooseNamed
+	}
+	batch, err := choose(ctx, &next)
+	if err != nil {
+		return nil, err
+	}
+	now, err := p.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	writes, err := resultWrites(plan.ID, plan.Records, batch)
+	if err != nil {
+		return nil, err
+	}
+	next.Pending, next.Records = len(writes), plan.Records+len(writes)
+	next.UpdatedAt, next.Problem = now, ""
+	next.finish(now)
+	err = p.save(ctx, &next, writes...)
+	if errors.Is(err, redrive.ErrVersion) {
+		return nil, nil
+	}
+	if err == nil {
+		*plan = next
+	}
+	return batch, err
+}
+
+// chooseFound takes the next messages that match.
+func (p *Plans) chooseFound(ctx context.Context, plan *Plan) ([]planResult, error) {
+	in, err := p.finder(&plan.Request)
+	if err != nil {
+		return nil, err
+	}
+	page, err := in.Find(ctx, plan.query(plan.batch()))
+	if err != nil {
+		return nil, err
+	}
+	batch := make([]planResult, len(page.Entries))
+	for i := range page.Entries {
+		batch[i].Name = page.Entries[i].Ref().String()
+	}
+	plan.Cursor, plan.Taken = page.Next, page.Next == ""
+	return batch, nil
+}
+
+// chooseNamed takes the next names.
+func (p *Plans) chooseNamed(ctx context.Context, plan *Plan) ([]planResult, error) {
+	left := plan.Request.Refs[min(plan.Named, len(plan.Request.Refs)):]
+	refs := left[:min(len(left), plan.batch())]
+	entries, err := p.store.Get(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	batch := make([]planResult, len(refs))
+	for i := range refs {
+		batch[i].Name = refs[i].String()
+		if err := plan.admits(entries[i]); err != nil {
+			batch[i].refuse(err)
+		}
+	}
+	plan.Named += len(refs)
+	plan.Taken = len(refs) == len(left)
+	return batch, nil
+}
+
+// carryOut changes the messages of a batch and notes the results in it.
+func (p *Plans) carryOut(ctx context.Context, plan *Plan, batch []planResult, again bool) error {
+	refs := make([]redrive.Ref, 0, len(batch))
+	at := make(map[redrive.Ref]*planResult, len(batch))
+	for i := range batch {
+		if batch[i].err == nil {
+			refs = append(refs, batch[i].ref())
+			at[batch[i].ref()] = &batch[i]
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	if plan.Request.Action == redrive.ActArchive {
+		if err := p.archive(ctx, refs); err != nil {
+			return err
+		}
+	}
+	q := plan.query(0)
+	results, err := p.store.Update(ctx, redrive.Selection{Refs: refs, Query: &q}, plan.change(), len(refs))
+	if err != nil {
+		return err
+	}
+	if err := p.forgive(ctx, plan, results, again); err != nil {
+		return err
+	}
+	for i := range results {
+		r := at[results[i].Ref]
+		if r == nil {
+			continue
+		}
+		if moved := results[i].New; moved != (redrive.Ref{}) && moved != results[i].Ref {
+			r.New = moved.String()
+		}
+		if results[i].Err != nil {
+			r.refuse(results[i].Err)
+		}
+	}
+	return nil
+}
+
+// archive archives what is about to be removed; a batch that is done again may be
+// archived again.
+func (p *Plans) archive(ctx context.Context, refs []redrive.Ref) error {
+	if p.o.Archive == nil {
+		return &redrive.Error{Op: "plan", Err: errors.New("this process has no archive"), Hint: "configure one"}
+	}
+	for len(refs) > 0 {
+		part := refs[:min(len(refs), planLook)]
+		refs = refs[len(part):]
+		found, err := p.store.Get(ctx, part)
+		if err != nil {
+			return err
+		}
+		var entries []redrive.Entry
+		for _, e := range found {
+			if e != nil && e.State == redrive.StateDead {
+				entries = append(entries, *e)
+			}
+		}
+		if err := p.o.Archive.Archive(ctx, entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgive counts as done what was refused only because this plan did it before, when
+// its runner died between the change and the record of it. Of a batch that is done
+// again that includes what is no longer there.
+func (p *Plans) forgive(ctx context.Context, plan *Plan, results []redrive.Updated, again bool) error {
+	var refs []redrive.Ref
+	for i := range results {
+		switch err := results[i].Err; {
+		case errors.Is(err, redrive.ErrNotFound) && again:
+			results[i].Err = nil
+		case errors.Is(err, redrive.ErrState):
+			refs = append(refs, results[i].Ref)
+		}
+	}
+	ours := make(map[redrive.Ref]bool, len(refs))
+	err := p.read(ctx, refs, func(r redrive.Ref, e *redrive.Entry) {
+		ours[r] = e != nil && e.Plan == plan.ID || e == nil && again
+	})
+	for i := range results {
+		if ours[results[i].Ref] {
+			results[i].Err = nil
+		}
+	}
+	return err
+}
+
+// read reads messages a few at a time, as they come with their bodies.
+func (p *Plans) read(ctx context.Context, refs []redrive.Ref, see func(r redrive.Ref, e *redrive.Entry)) error {
+	for len(refs) > 0 {
+		part := refs[:min(len(refs), planLook)]
+		refs = refs[len(part):]
+		entries, err := p.store.Get(ctx, part)
+		if err != nil {
+			return err
+		}
+		for i, e := range entries {
+			see(part[i], e)
+		}
+	}
+	return nil
+}
+
+// note writes down the results of a batch, unless another runner did.
+func (p *Plans) note(ctx context.Context, plan *Plan, batch []planResult) (Plan, error) {
+	first := plan.Records - plan.Pending
+	writes, err := resultWrites(plan.ID, first, batch)
+	if err != nil {
+		return *plan, err
+	}
+	if !plan.retained() {
+		for i := range writes {
+			writes[i].Value, writes[i].Expires = nil, 0
+		}
+	}
+	return p.modify(ctx, plan.ID, func(now *Plan, at time.Time) (bool, error) {
+		if now.Pending != plan.Pending || now.Records != plan.Records {
+			return false, nil
+		}
+		now.count(batch, at)
+		return true, nil
+	}, writes...)
+}
+
+// look sees what became of what a plan with a canary redrove, and draws the
+// conclusion.
+func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
+	now, err := p.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	s.skew = time.Until(now)
+	if plan.Trial.Stage == StageCanary {
+		return p.lookAtCanary(ctx, plan)
+	}
+	again, err := p.diedAgain(ctx, plan)
+	if err != nil {
+		return err
+	}
+	stop := plan.Trial.returned(again)
+	full := plan.Trial.Stage == StageRamp && plan.Trial.rate(plan.Request.Rate, now) >= plan.Request.Rate
+	if stop == "" && !full {
+		return nil
+	}
+	*plan, err = p.modify(ctx, plan.ID, func(plan *Plan, now time.Time) (bool, error) {
+		if plan.State != Running || plan.Trial.Stage == StageCanary {
+			return false, nil
+		}
+		if full {
+			plan.Trial.Stage = StageFull
+		}
+		plan.stop(stop, now)
+		return true, nil
+	})
+	return err
+}
+
+func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
+	var refs []redrive.Ref
+	for n := plan.Trial.Record; n < plan.Records; n++ {
+		r, err := p.store.GetRecord(ctx, planResultSpace, resultKey(plan.ID, n))
+		if err != nil {
+			return fmt.Errorf("canary of plan %s: %w", plan.ID, err)
+		}
+		results, err := decodeResults(&r)
+		if err != nil {
+			return err
+		}
+		for i := range results {
+			if results[i].err == nil {
+				refs = append(refs, results[i].now())
+			}
+		}
+	}
+	var seen canarySeen
+	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan.Trial, e) }); err != nil {
+		return err
+	}
+	before := *plan.Trial
+	stop, through := plan.Trial.judge(&seen)
+	if after := *plan.Trial; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting {
+		return nil
+	}
+	var err error
+	*plan, err = p.modify(ctx, plan.ID, func(plan *Plan, now time.Time) (bool, error) {
+		if plan.Trial.Stage != StageCanary || plan.Trial.Record != before.Record {
+			return false, nil
+		}
+		plan.Trial.judge(&seen)
+		if plan.UpdatedAt = now; plan.State != Running {
+			return true, nil
+		}
+		if plan.stop(stop, now); through {
+			plan.Trial.Stage, plan.Trial.Since = StageRamp, now
+			plan.finish(now)
+		}
+		return true, nil
+	})
+	return err
+}
+
+// stop stops a plan for a reason, if there is one.
+func (p *Plan) stop(reason string, now time.Time) {
+	if reason != "" && p.State == Running {
+		p.State, p.Problem, p.UpdatedAt = Stopped, reason, now
+	}
+}
+
+// diedAgain groups what a plan redrove and is dead again.
+func (p *Plans) diedAgain(ctx context.Context, plan *Plan) ([]redrive.Group, error) {
+	again, _, err := p.store.Groups(ctx, plan.again())
+	return again, err
+}
+
+// again selects what the plan redrove and is dead again, since its look-out began.
+func (p *Plan) again() redrive.Query {
+	q := redrive.Query{State: redrive.StateDead, Plan: p.ID, Since: p.CreatedAt, Queue: p.target(), Limit: redrive.MaxPage}
+	if p.Trial != nil {
+		q.Since = p.Trial.Since
+	}
+	return q
+}
+
+// target is the queue that all messages go to, or "".
+func (p *Plan) target() string {
+	if p.Request.To != "" {
+		return p.Request.To
+	}
+	return p.Request.Query.Queue
+}

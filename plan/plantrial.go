@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/text"
+)
+
+// PlanStage is how far a plan with a canary dares to go.
+type Stage uint8
+
+// The stages.
+const (
+	StageCanary Stage = iota + 1 // a few messages, and what becomes of them
+	StageRamp                    // all others, at a growing rate
+	StageFull                    // at the rate that was asked for
+)
+
+var planStageNames = []string{"", "canary", "ramp", "full"}
+
+// String returns the stage in lower case.
+func (s Stage) String() string { return text.Enum(planStageNames, s) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Stage) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Stage) UnmarshalText(b []byte) (err error) {
+	*s, err = text.ParseEnum[Stage](redrive.ErrInvalid, planStageNames, string(b), "plan stage")
+	return err
+}
+
+// Trial is what a plan with a canary has seen. The canary fails when one of its
+// messages dies again, or when half of them have failed once more in the way they had
+// died: retrying goes on for them, but not for others. After it succeeded the rate
+// grows from a tenth to all of it in about 15 s, and the plan stops when a message
+// that it redrove dies again of a cause that it set out to redrive.
+type Canary struct {
+	Stage Stage `json:"stage"`
+	// Since is when this stage's look-out began, by the store's clock.
+	Since time.Time `json:"since"`
+	// Size is how many messages the canary has so far, and the others what became
+	// of them.
+	Size      int `json:"size"`
+	Delivered int `json:"delivered"`
+	Dead      int `json:"dead"`
+	Waiting   int `json:"waiting"`
+	// Causes are the signatures of what the plan selected, the most frequent first.
+	Causes []string `json:"causes,omitempty"`
+	// Record is the first record of results that is the canary's.
+	Record int `json:"record,omitempty"`
+}
+
+const (
+	maxCauses  = 64
+	rampFrom   = 0.1             // of the rate
+	rampDouble = 5 * time.Second // the rate doubles
+	trialEvery = time.Second     // looks at what became of what was redriven
+)
+
+// left is how many messages the canary still lacks, or n after the canary.
+func (t *Canary) left(canary, n int) int {
+	if t.Stage != StageCanary {
+		return n
+	}
+	return min(n, canary-t.Size)
+}
+
+// rate is what the stage allows of the full rate.
+func (t *Canary) rate(full float64, now time.Time) float64 {
+	if t.Stage != StageRamp {
+		return full
+	}
+	doubled := max(float64(now.Sub(t.Since))/float64(rampDouble), 0)
+	return min(full, full*rampFrom*math.Exp2(min(doubled, 16)))
+}
+
+// add counts messages that were redriven as the canary.
+func (t *Canary) add(results []planResult) {
+	for i := range results {
+		if t.Stage == StageCanary && results[i].err == nil {
+			t.Size++
+			t.Waiting++
+		}
+	}
+}
+
+// known reports that a signature is one of those that the plan set out to redrive.
+func (t *Canary) known(signature string) bool {
+	return signature != "" && slices.Contains(t.Causes, signature)
+}
+
+// canarySeen is what became of the messages of a canary.
+type canarySeen struct {
+	delivered, waiting int
+	dead               []*redrive.Failure // what those that died again died of
+	failing            *redrive.Failure   // how one that is retried failed, if in the known way
+	failingCount       int
+}
+
+func (s *canarySeen) look(t *Canary, e *redrive.Entry) {
+	switch {
+	case e == nil:
+		s.delivered++
+		return
+	case e.State == redrive.StateDead:
+		f := e.History.Latest()
+		if f == nil {
+			f = &redrive.Failure{Message: e.Reason.String()}
+		}
+		s.dead = append(s.dead, f)
+		return
+	}
+	s.waiting++
+	if f := e.History.Latest(); f != nil && e.Lane == redrive.LaneRetry && t.known(f.Signature) {
+		s.failing = f
+		s.failingCount++
+	}
+}
+
+// judge draws the conclusion: the reason to stop, or "" with whether the canary is
+// through.
+func (t *Canary) judge(s *canarySeen) (stop string, through bool) {
+	t.Delivered, t.Dead, t.Waiting = s.delivered, len(s.dead), s.waiting
+	of := fmt.Sprintf("of the canary's %d", t.Size)
+	switch {
+	case len(s.dead) > 0:
+		same := 0
+		f := s.dead[0]
+		for _, d := range s.dead {
+			if t.known(d.Signature) {
+				f = d
+				same++
+			}
+		}
+		how := "of another cause"
+		if same > 0 {
+			how = "of the same cause"
+		}
+		return fmt.Sprintf("%d %s died again %s: %s", len(s.dead), of, how, causeText(f)), false
+	case s.failing != nil && 2*s.failingCount >= t.Size:
+		return fmt.Sprintf("%d %s failed again of the same cause and are retried: %s", s.failingCount, of, causeText(s.failing)), false
+	}
+	return "", s.waiting == 0
+}
+
+// returned is the reason to stop when a known cause is among what died again.
+func (t *Canary) returned(again []redrive.Group) string {
+	for i := range again {
+		if g := &again[i]; t.known(g.Signature) {
+			return fmt.Sprintf("%s died again of the same cause: %s",
+				text.Plural(int(g.Count), "message"), causeText(&redrive.Failure{Signature: g.Signature, Message: g.Message}))
+		}
+	}
+	return ""
+}
+
+func causeText(f *redrive.Failure) string {
+	if f.Signature == "" {
+		return text.Clean(f.Message, 300)
+	}
+	return fmt.Sprintf("%s (signature %s)", text.Clean(f.Message, 300), f.Signature)
+}
