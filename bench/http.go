@@ -11,8 +11,8 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/server"
+	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // httpBare is the least that a handler can do, for httpRedrive to be compared with.
@@ -51,7 +51,7 @@ func openDaemon(dir string) (Queue, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	started, ended := make(chan net.Addr, 1), make(chan error, 1)
 	go func() {
-		ended <- server.Run(ctx, cfg, server.Options{Started: func(a net.Addr) { started <- a }})
+		ended <- daemon.Run(ctx, cfg, daemon.Options{Started: func(a net.Addr) { started <- a }})
 	}()
 	select {
 	case a := <-started:

@@ -11,8 +11,8 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/redrive/redrive/gateway/problem"
-	"github.com/redrive/redrive/gateway/session"
+	"github.com/redrive/redrive/internal/daemon/gateway/session"
+	"github.com/redrive/redrive/internal/problem"
 )
 
 // errRefused says that the daemon refused the handshake in a way that will not change.

@@ -12,7 +12,7 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/client"
 	"github.com/redrive/redrive/engine"
-	"github.com/redrive/redrive/gateway/ws"
+	"github.com/redrive/redrive/internal/daemon/gateway/ws"
 )
 
 // serve stands for a daemon: it handles messages of the queue "sms".

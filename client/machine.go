@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/internal/problem"
 )
 
 // ErrGap says that the session was lost, and with it what the call was waiting for.

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/internal/problem"
 )
 
 // Message is what is published. The zero value of every field but Queue is usable.

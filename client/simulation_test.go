@@ -14,7 +14,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/gateway/session"
+	"github.com/redrive/redrive/internal/daemon/gateway/session"
 )
 
 // The simulation runs both machines of the protocol against a real store, with the

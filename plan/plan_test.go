@@ -28,8 +28,8 @@ func TestPlanRequestCheck(t *testing.T) {
 		"redrive of waiting":   with(func(r *Request) { r.Query.State = redrive.StateWaiting }),
 		"drop of leased":       {Action: redrive.ActDrop, Query: redrive.Query{State: redrive.StateLeased}},
 		"a filter on plans":    with(func(r *Request) { r.Query.NotPlan = "x" }),
-		"names and a filter":   with(func(r *Request) { r.Refs, r.Query.Kind = []redrive.Ref{{"q", "m"}}, "k" }),
-		"a bad name":           with(func(r *Request) { r.Refs = []redrive.Ref{{"q", "a/b"}} }),
+		"names and a filter":   with(func(r *Request) { r.Refs, r.Query.Kind = []redrive.Ref{{Queue: "q", ID: "m"}}, "k" }),
+		"a bad name":           with(func(r *Request) { r.Refs = []redrive.Ref{{Queue: "q", ID: "a/b"}} }),
 		"drop to a queue":      {Action: redrive.ActDrop, To: "other"},
 		"archive uncertain":    {Action: redrive.ActArchive, ConfirmUncertain: true},
 		"a bad target":         with(func(r *Request) { r.To = "No Queue" }),
@@ -50,7 +50,7 @@ func TestPlanRequestCheck(t *testing.T) {
 	for name, r := range map[string]Request{
 		"everything dead": ok,
 		"a filter":        with(func(r *Request) { r.Query = redrive.Query{Queue: "q", After: "x", Limit: 7, Bodies: true} }),
-		"names":           with(func(r *Request) { r.Refs = []redrive.Ref{{"q", "m"}} }),
+		"names":           with(func(r *Request) { r.Refs = []redrive.Ref{{Queue: "q", ID: "m"}} }),
 		"drop of waiting": {Action: redrive.ActDrop, Query: redrive.Query{State: redrive.StateWaiting}},
 	} {
 		if err := r.check(); err != nil {
@@ -165,7 +165,7 @@ func TestPlanRecord(t *testing.T) {
 		Problem: "none", CreatedAt: at, UpdatedAt: at, EndedAt: at, Cursor: "c", Named: 2, Taken: true, Records: 3, Pending: 1,
 		Trial: &Canary{Stage: StageRamp, Since: at, Size: 4, Delivered: 2, Dead: 1, Waiting: 1, Causes: []string{"s"}, Record: 1},
 		Request: Request{Action: redrive.ActRedrive, Query: redrive.Query{Queue: "q", State: redrive.StateDead, Reason: redrive.ReasonExhausted, Since: at, Text: "t"},
-			Refs: []redrive.Ref{{"q", "a"}, {"q.x", "b"}}, To: "other", NewID: true, ConfirmUncertain: true, MaxRedrives: 3, Rate: 2.5, Canary: 4, Actor: "me"}}
+			Refs: []redrive.Ref{{Queue: "q", ID: "a"}, {Queue: "q.x", ID: "b"}}, To: "other", NewID: true, ConfirmUncertain: true, MaxRedrives: 3, Rate: 2.5, Canary: 4, Actor: "me"}}
 	value, err := encodePlan(&p)
 	if err != nil {
 		t.Fatal(err)

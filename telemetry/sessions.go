@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/redrive/redrive/gateway/ws"
+	"github.com/redrive/redrive/internal/daemon/gateway/ws"
 )
 
 // IngressSession is the ingress of what came in over WebSocket.

@@ -14,9 +14,9 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/attach"
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/attach"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 type attachCmd struct {
@@ -118,7 +118,7 @@ func (c *client) putDead(ctx context.Context, entries []redrive.Entry) ([]error,
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	for i := range entries {
-		if err := enc.Encode(api.Whole(&entries[i], true)); err != nil {
+		if err := enc.Encode(wire.Whole(&entries[i], true)); err != nil {
 			return nil, err
 		}
 	}
@@ -127,7 +127,7 @@ func (c *client) putDead(ctx context.Context, entries []redrive.Entry) ([]error,
 		return nil, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
-	var answer api.Imported
+	var answer wire.Imported
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 		return nil, fmt.Errorf("the answer cannot be read: %w", err)
 	}
@@ -144,11 +144,11 @@ func (c *client) putDead(ctx context.Context, entries []redrive.Entry) ([]error,
 	return results, nil
 }
 
-func lineError(l *api.LineResult) error {
+func lineError(l *wire.LineResult) error {
 	switch {
-	case l.Status == api.LineAccepted:
+	case l.Status == wire.LineAccepted:
 		return nil
-	case l.Status == api.LineDuplicate:
+	case l.Status == wire.LineDuplicate:
 		return redrive.ErrDuplicate
 	case l.Error == nil:
 		return fmt.Errorf("it was answered with %q", l.Status)

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // benchCmd measures a store on this machine.

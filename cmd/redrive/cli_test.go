@@ -13,8 +13,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/server"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // bench is a store behind the API, and a person at a terminal.
@@ -30,7 +30,7 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	t.Setenv("REDRIVE_TOKEN", "")
 	store := memory.New()
-	local := server.Local(store)
+	local := daemon.Local(store)
 	s := httptest.NewServer(local)
 	t.Cleanup(func() {
 		s.Close()
@@ -239,7 +239,7 @@ func TestEditAndExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m api.Message
+	var m wire.Message
 	if err := json.Unmarshal(line, &m); err != nil || m.Body == nil || *m.Body != `{"fixed": true}` || m.Kind != "k2" || m.History.First == nil || m.Original == nil {
 		t.Errorf("exported %s, %v", line, err)
 	}
@@ -256,7 +256,7 @@ func TestThereIsNoDaemon(t *testing.T) {
 func TestErrorsAsJSON(t *testing.T) {
 	b := newBench(t)
 	_, _, stderr := b.run("show", "q/none", "--json")
-	var p api.Problem
+	var p wire.Problem
 	if err := json.Unmarshal([]byte(stderr), &p); err != nil || p.Status != 404 {
 		t.Errorf("the error is %s", stderr)
 	}

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/gateway/problem"
-	"github.com/redrive/redrive/server"
+	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/internal/problem"
 )
 
 // remote says which daemon or store a command talks to.
@@ -84,7 +84,7 @@ func (r *remote) connectData(ctx context.Context) (*client, error) {
 	if !embedded {
 		return openLocal(ctx, address)
 	}
-	socket := filepath.Join(dir, server.SocketName)
+	socket := filepath.Join(dir, daemon.SocketName)
 	dial := func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "unix", socket) }
 	if conn, err := dial(ctx); err == nil {
 		if err := conn.Close(); err != nil {

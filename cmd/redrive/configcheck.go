@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // configCmd looks at configuration files.

@@ -12,9 +12,9 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/engine"
-	"github.com/redrive/redrive/gateway/problem"
-	"github.com/redrive/redrive/gateway/ws"
-	"github.com/redrive/redrive/server"
+	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/internal/daemon/gateway/ws"
+	"github.com/redrive/redrive/internal/problem"
 )
 
 // withSessions adds what only the daemon has to the API over the store.
@@ -38,7 +38,7 @@ func (b *bench) withSessions() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- eng.Run(ctx) }()
-	local := server.Local(store)
+	local := daemon.Local(store)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/ws", func(w http.ResponseWriter, r *http.Request) { gateway.Serve(w, r, ws.Caller{Name: "local"}) })
 	mux.Handle("/", local)

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // copyCmd copies messages from one store into another.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // deadCmd is everything about dead letters.
@@ -63,7 +63,7 @@ func (c *deadListCmd) Run(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-func reasonOf(m *api.Message) string {
+func reasonOf(m *wire.Message) string {
 	if m.Reason == nil {
 		return ""
 	}
@@ -92,7 +92,7 @@ func (c *deadGroupsCmd) Run(ctx context.Context, t *terminal) error {
 	defer client.close() //nolint:errcheck // it was only read
 	query := c.query()
 	query.Set("limit", strconv.Itoa(c.Limit))
-	var list api.List[api.Group]
+	var list wire.List[wire.Group]
 	if err := client.do(ctx, http.MethodGet, "/v1/dead-letters/groups", query, nil, &list); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *deadGroupsCmd) Run(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-func printGroups(t *terminal, groups []api.Group) {
+func printGroups(t *terminal, groups []wire.Group) {
 	b := newTable("COUNT", "QUEUE", "REASON", "SIGNATURE", "LAST", "EXAMPLE", "ERROR")
 	for i := range groups {
 		g := &groups[i]
@@ -189,9 +189,9 @@ func (c *deadExportCmd) write(ctx context.Context, t *terminal, client *client, 
 	query := c.query()
 	query.Set("limit", strconv.Itoa(redrive.MaxPage))
 	var inner error
-	err = pages(ctx, client, "/v1/dead-letters", query, func(page api.List[api.Message]) bool {
+	err = pages(ctx, client, "/v1/dead-letters", query, func(page wire.List[wire.Message]) bool {
 		for i := range page.Items {
-			var m api.Message
+			var m wire.Message
 			m, inner = client.whole(ctx, deadPath(redrive.Ref{Queue: page.Items[i].Queue, ID: page.Items[i].ID}))
 			if isNotFound(inner) { // it was redriven meanwhile
 				inner = nil

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 type deadEditCmd struct {
@@ -51,7 +51,7 @@ func (c *deadEditCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	var changed api.Changed
+	var changed wire.Changed
 	if err := client.do(ctx, http.MethodPatch, deadPath(ref), nil, edit, &changed); err != nil {
 		return err
 	}
@@ -64,10 +64,10 @@ func (c *deadEditCmd) Run(ctx context.Context, t *terminal) error {
 }
 
 // edit returns what the flags ask for, or what comes out of the editor.
-func (c *deadEditCmd) edit(ctx context.Context, t *terminal, client *client, ref redrive.Ref) (*api.Edit, error) {
-	e := &api.Edit{Kind: c.Kind, Key: c.Key}
+func (c *deadEditCmd) edit(ctx context.Context, t *terminal, client *client, ref redrive.Ref) (*wire.Edit, error) {
+	e := &wire.Edit{Kind: c.Kind, Key: c.Key}
 	needed := c.Body == "" && c.Kind == nil && c.Key == nil && len(c.Headers) == 0
-	var m api.Message
+	var m wire.Message
 	if needed || len(c.Headers) > 0 {
 		var err error
 		if m, err = client.whole(ctx, deadPath(ref)); err != nil {
@@ -79,8 +79,8 @@ func (c *deadEditCmd) edit(ctx context.Context, t *terminal, client *client, ref
 		if err != nil {
 			return nil, err
 		}
-		h := api.StdHeaders(m.Headers)
-		list := []api.Header{}
+		h := wire.StdHeaders(m.Headers)
+		list := []wire.Header{}
 		for _, p := range pairs {
 			if len(p.Value) == 0 {
 				h.Del(p.Name)
@@ -89,7 +89,7 @@ func (c *deadEditCmd) edit(ctx context.Context, t *terminal, client *client, ref
 			}
 		}
 		for i := range h {
-			list = append(list, api.Header(h[i]))
+			list = append(list, wire.Header(h[i]))
 		}
 		e.Headers = &list
 	}
@@ -113,7 +113,7 @@ func (c *deadEditCmd) edit(ctx context.Context, t *terminal, client *client, ref
 	return e, nil
 }
 
-func setBody(e *api.Edit, body []byte) {
+func setBody(e *wire.Edit, body []byte) {
 	if utf8.Valid(body) && bytes.IndexByte(body, 0) < 0 {
 		s := string(body)
 		e.Body = &s

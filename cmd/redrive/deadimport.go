@@ -15,8 +15,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/archive"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/archive"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 type deadImportCmd struct {
@@ -112,7 +112,7 @@ func (c *deadImportCmd) read(ctx context.Context, t *terminal, f *archive.Filter
 		defer a.Close() //nolint:errcheck // it was only read
 		var inner error
 		err = a.Read(ctx, *f, func(e *redrive.Entry) bool {
-			line, err := json.Marshal(api.Whole(e, true))
+			line, err := json.Marshal(wire.Whole(e, true))
 			if err == nil {
 				err = add(line)
 			}
@@ -164,7 +164,7 @@ type importer struct {
 	buf    bytes.Buffer
 	count  int // of lines in buf
 	sent   int // lines before
-	sum    api.Imported
+	sum    wire.Imported
 }
 
 func (i *importer) add(line []byte) error {
@@ -185,7 +185,7 @@ func (i *importer) flush() error {
 		return fmt.Errorf("after %d: %w", i.sent, err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
-	var part api.Imported
+	var part wire.Imported
 	if err := json.NewDecoder(resp.Body).Decode(&part); err != nil {
 		return fmt.Errorf("after %d: the answer cannot be read: %w", i.sent, err)
 	}

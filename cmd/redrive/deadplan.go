@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // planFlags are common to what changes many dead letters.
@@ -53,18 +53,18 @@ func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal) error {
 			return usageError{err}
 		}
 	}
-	return c.run(ctx, t, api.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
+	return c.run(ctx, t, wire.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
 		"redriven", c.confirmRedrive)
 }
 
 // confirmRedrive asks on a terminal when no single messages were named.
-func (c *deadRedriveCmd) confirmRedrive(t *terminal, d *api.DryRun) error {
+func (c *deadRedriveCmd) confirmRedrive(t *terminal, d *wire.DryRun) error {
 	return c.ask(t, d, "Redrive", "redriven")
 }
 
 // ask asks on a terminal whether what can be undone shall be done, when no single
 // messages were named.
-func (c *planFlags) ask(t *terminal, d *api.DryRun, verb, done string) error {
+func (c *planFlags) ask(t *terminal, d *wire.DryRun, verb, done string) error {
 	if len(c.IDs) > 0 || !t.inTTY || !t.errTTY || t.json {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (*deadArchiveCmd) Help() string {
 
 // Run moves dead letters into the archive.
 func (c *deadArchiveCmd) Run(ctx context.Context, t *terminal) error {
-	return c.run(ctx, t, api.PlanRequest{Action: "archive"}, "archived", func(t *terminal, d *api.DryRun) error { return c.ask(t, d, "Archive", "archived") })
+	return c.run(ctx, t, wire.PlanRequest{Action: "archive"}, "archived", func(t *terminal, d *wire.DryRun) error { return c.ask(t, d, "Archive", "archived") })
 }
 
 type deadDropCmd struct {
@@ -129,11 +129,11 @@ func (c *deadDropCmd) Run(ctx context.Context, t *terminal) error {
 	if len(c.IDs) == 0 && c.described() == everything && !c.DryRun && c.Yes {
 		return usagef("this would drop every dead letter of every queue: name a queue or another filter")
 	}
-	return c.run(ctx, t, api.PlanRequest{Action: "drop"}, "dropped", c.confirmDrop)
+	return c.run(ctx, t, wire.PlanRequest{Action: "drop"}, "dropped", c.confirmDrop)
 }
 
 // confirmDrop asks for the count to be typed: what is dropped is gone.
-func (c *deadDropCmd) confirmDrop(t *terminal, d *api.DryRun) error {
+func (c *deadDropCmd) confirmDrop(t *terminal, d *wire.DryRun) error {
 	return confirmTyped(t, "drop", d.Total, letters(d), c.described())
 }
 
@@ -150,7 +150,7 @@ func (c *planFlags) described() string {
 	return everything
 }
 
-func letters(d *api.DryRun) string {
+func letters(d *wire.DryRun) string {
 	n := grouped(d.Total)
 	if d.More {
 		n = "more than " + n
@@ -159,7 +159,7 @@ func letters(d *api.DryRun) string {
 }
 
 // run carries out a plan.
-func (c *planFlags) run(ctx context.Context, t *terminal, req api.PlanRequest, done string, confirm func(*terminal, *api.DryRun) error) error {
+func (c *planFlags) run(ctx context.Context, t *terminal, req wire.PlanRequest, done string, confirm func(*terminal, *wire.DryRun) error) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (c *planFlags) run(ctx context.Context, t *terminal, req api.PlanRequest, d
 		req.Refs = append(req.Refs, ref.String())
 	}
 	if c.DryRun || !c.Yes {
-		var d api.DryRun
+		var d wire.DryRun
 		dry := req
 		dry.DryRun = true
 		if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, dry, &d); err != nil {
@@ -202,7 +202,7 @@ func (c *planFlags) run(ctx context.Context, t *terminal, req api.PlanRequest, d
 			return err
 		}
 	}
-	var p api.Plan
+	var p wire.Plan
 	if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, req, &p); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (c *planFlags) run(ctx context.Context, t *terminal, req api.PlanRequest, d
 	return reportPlan(t, &p, done)
 }
 
-func printDryRun(t *terminal, d *api.DryRun, done string) error {
+func printDryRun(t *terminal, d *wire.DryRun, done string) error {
 	if t.json {
 		return t.writeJSON(d)
 	}

@@ -18,9 +18,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/server"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // demoCmd shows the whole life of messages.
@@ -187,7 +187,7 @@ queues:
 	ended := make(chan error, 1)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
-		ended <- server.Run(run, cfg, server.Options{Logger: slog.New(slog.DiscardHandler), Version: version(), Started: func(a net.Addr) { up <- a }})
+		ended <- daemon.Run(run, cfg, daemon.Options{Logger: slog.New(slog.DiscardHandler), Version: version(), Started: func(a net.Addr) { up <- a }})
 	}()
 	stop = func() error {
 		cancel()
@@ -222,12 +222,12 @@ func (d *demo) tell(ctx context.Context, n int) error {
 	d.say("%s messages were published: %s accepted, on the disk; %s refused, as the queue was full.", grouped(int64(accepted+refused)), grouped(int64(accepted)), grouped(int64(refused)))
 	d.show("redrive publish " + d.queue + " --ndjson orders.ndjson")
 	d.say("They are delivered at 300/s. An order that finds the target busy is tried again; one that it refuses is a dead letter.")
-	if err := d.follow(ctx, func(q *api.Queue) bool { return q.Waiting.All == 0 }); err != nil {
+	if err := d.follow(ctx, func(q *wire.Queue) bool { return q.Waiting.All == 0 }); err != nil {
 		return err
 	}
 	d.say("Why did they die? One cause, one group:")
 	d.show("redrive dead groups")
-	var groups api.List[api.Group]
+	var groups wire.List[wire.Group]
 	if err := d.client.do(ctx, http.MethodGet, "/v1/dead-letters/groups", nil, nil, &groups); err != nil {
 		return err
 	}
@@ -244,17 +244,17 @@ func (d *demo) tell(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := d.follow(ctx, func(q *api.Queue) bool { return q.Waiting.All == 0 }); err != nil {
+	if err := d.follow(ctx, func(q *wire.Queue) bool { return q.Waiting.All == 0 }); err != nil {
 		return err
 	}
 	d.say("Is one missing?")
 	d.show("redrive verify")
-	var v api.Verified
+	var v wire.Verified
 	if err := d.client.do(ctx, http.MethodGet, "/v1/verify", nil, nil, &v); err != nil {
 		return err
 	}
 	printVerified(t, &v)
-	if n := d.target.arrived(); p.State != api.PlanDone || !v.Balanced || n != accepted {
+	if n := d.target.arrived(); p.State != wire.PlanDone || !v.Balanced || n != accepted {
 		return fmt.Errorf("the plan is %s, and of %d accepted messages %d were delivered", p.State, accepted, n)
 	}
 	t.printf("\n%s of %s accepted messages were delivered; none is lost. To begin: redrive serve --deliver hooks=https://example.com/hook\n", grouped(int64(accepted)), grouped(int64(accepted)))
@@ -263,9 +263,9 @@ func (d *demo) tell(ctx context.Context, n int) error {
 
 // publish publishes messages in two requests: the second finds the queue full.
 func (d *demo) publish(ctx context.Context, n int) (accepted, refused int, err error) {
-	var q api.Queue
+	var q wire.Queue
 	path := "/v1/queues/" + d.queue
-	if err := d.client.do(ctx, http.MethodPost, path+"/pause", nil, api.PauseRequest{Reason: "the demo publishes"}, nil); err != nil {
+	if err := d.client.do(ctx, http.MethodPost, path+"/pause", nil, wire.PauseRequest{Reason: "the demo publishes"}, nil); err != nil {
 		return 0, 0, err
 	}
 	for i := range n {
@@ -292,18 +292,18 @@ func (d *demo) publish(ctx context.Context, n int) (accepted, refused int, err e
 	if err := d.client.do(ctx, http.MethodGet, path, nil, nil, &q); err != nil {
 		return accepted, refused, err
 	}
-	return accepted, refused, d.client.do(ctx, http.MethodPost, path+"/resume", nil, api.PauseRequest{}, nil)
+	return accepted, refused, d.client.do(ctx, http.MethodPost, path+"/resume", nil, wire.PauseRequest{}, nil)
 }
 
 // follow shows what the queue does until it has come to an end: on a terminal in one line
 // that changes, else in a few lines.
-func (d *demo) follow(ctx context.Context, done func(q *api.Queue) bool) error {
+func (d *demo) follow(ctx context.Context, done func(q *wire.Queue) bool) error {
 	line := &progress{t: d.t}
 	defer line.clear()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for n := 0; ; n++ {
-		var q api.Queue
+		var q wire.Queue
 		if err := d.client.do(ctx, http.MethodGet, "/v1/queues/"+d.queue, nil, nil, &q); err != nil {
 			return err
 		}
@@ -328,9 +328,9 @@ func (d *demo) follow(ctx context.Context, done func(q *api.Queue) bool) error {
 }
 
 // redrive redrives all dead letters and tells how it went.
-func (d *demo) redrive(ctx context.Context, canary int) (api.Plan, error) {
-	var p api.Plan
-	req := api.PlanRequest{Action: "redrive", Filter: &api.Filter{Queue: d.queue}, Canary: canary, Rate: "300/s"}
+func (d *demo) redrive(ctx context.Context, canary int) (wire.Plan, error) {
+	var p wire.Plan
+	req := wire.PlanRequest{Action: "redrive", Filter: &wire.Filter{Queue: d.queue}, Canary: canary, Rate: "300/s"}
 	if err := d.client.do(ctx, http.MethodPost, "/v1/plans", nil, req, &p); err != nil {
 		return p, err
 	}
@@ -339,14 +339,14 @@ func (d *demo) redrive(ctx context.Context, canary int) (api.Plan, error) {
 		return p, err
 	}
 	word, colour := p.State, good
-	if p.State != api.PlanDone {
+	if p.State != wire.PlanDone {
 		colour = bad
 	}
 	d.t.printf("   %s: %s\n", d.t.paint(colour, clean(word)), planLine(&p, "redriven"))
 	if p.Problem != "" {
 		d.t.printf("   %s\n", clean(p.Problem))
 	}
-	if p.State == api.PlanStopped {
+	if p.State == wire.PlanStopped {
 		return p, d.client.do(ctx, http.MethodPost, "/v1/plans/"+segment(p.ID)+"/cancel", nil, nil, nil)
 	}
 	return p, nil

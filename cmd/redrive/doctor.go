@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // doctorCmd looks for what is wrong.
@@ -105,7 +105,7 @@ func (d *doctor) ready(ctx context.Context) error {
 
 // promises asks what the store's settings promise.
 func (d *doctor) promises(ctx context.Context) error {
-	var list api.List[api.Verdict]
+	var list wire.List[wire.Verdict]
 	if err := d.client.do(ctx, http.MethodGet, "/v1/probe", nil, nil, &list); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (d *doctor) promises(ctx context.Context) error {
 }
 
 func (d *doctor) queues(ctx context.Context) error {
-	var list api.List[api.Queue]
+	var list wire.List[wire.Queue]
 	if err := d.client.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list); err != nil {
 		return err
 	}
@@ -156,15 +156,15 @@ func (d *doctor) queues(ctx context.Context) error {
 }
 
 func (d *doctor) plans(ctx context.Context) error {
-	var list api.List[api.Plan]
+	var list wire.List[wire.Plan]
 	if err := d.client.do(ctx, http.MethodGet, "/v1/plans", nil, nil, &list); err != nil {
 		return err
 	}
 	for i := range list.Items {
 		switch p := &list.Items[i]; {
-		case p.State == api.PlanStopped:
+		case p.State == wire.PlanStopped:
 			d.say(levelWarn, "plan "+p.ID, "redrive plans show "+p.ID, "it stopped: %s", p.Problem)
-		case p.State == api.PlanRunning && p.Problem != "":
+		case p.State == wire.PlanRunning && p.Problem != "":
 			d.say(levelWarn, "plan "+p.ID, "redrive plans show "+p.ID, "it is held up: %s", p.Problem)
 		}
 	}
@@ -172,7 +172,7 @@ func (d *doctor) plans(ctx context.Context) error {
 }
 
 func (d *doctor) books(ctx context.Context) error {
-	var v api.Verified
+	var v wire.Verified
 	if err := d.client.do(ctx, http.MethodGet, "/v1/verify", nil, nil, &v); err != nil {
 		return err
 	}

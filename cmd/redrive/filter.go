@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/gateway/problem"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // filterFlags select messages. The same ones are everywhere.
@@ -47,8 +47,8 @@ func (w *when) UnmarshalText(b []byte) error {
 }
 
 // filter returns what was selected.
-func (f *filterFlags) filter() api.Filter {
-	return api.Filter{
+func (f *filterFlags) filter() wire.Filter {
+	return wire.Filter{
 		Queue: f.Queue, Reason: f.Reason, Signature: f.Signature, Kind: f.Kind, Key: f.Key,
 		Since: string(f.Since), Until: string(f.Until), Text: f.Text, Header: f.Header,
 	}
@@ -132,7 +132,7 @@ func (c *client) resolve(ctx context.Context, r redrive.Ref) (redrive.Ref, error
 	if r.Queue != "" {
 		return r, nil
 	}
-	var queues api.List[api.Queue]
+	var queues wire.List[wire.Queue]
 	if err := c.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &queues); err != nil {
 		return r, err
 	}
@@ -172,13 +172,13 @@ func isNotFound(err error) bool {
 
 // pages calls f with each page of a list until it reports false or there is nothing
 // more.
-func pages[T any](ctx context.Context, c *client, path string, query url.Values, f func(api.List[T]) bool) error {
+func pages[T any](ctx context.Context, c *client, path string, query url.Values, f func(wire.List[T]) bool) error {
 	q := url.Values{}
 	for k, v := range query {
 		q[k] = v
 	}
 	for {
-		var page api.List[T]
+		var page wire.List[T]
 		if err := c.do(ctx, http.MethodGet, path, q, nil, &page); err != nil {
 			return err
 		}

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/guard"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // guardsCmd looks at guarded targets and forces states.
@@ -48,12 +48,12 @@ func (c *guardsListCmd) Run(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-func (c *client) guards(ctx context.Context) (list api.List[api.Guard], err error) {
+func (c *client) guards(ctx context.Context) (list wire.List[wire.Guard], err error) {
 	err = c.do(ctx, http.MethodGet, "/v1/guards", nil, nil, &list)
 	return list, err
 }
 
-func printGuards(t *terminal, guards []api.Guard) {
+func printGuards(t *terminal, guards []wire.Guard) {
 	b := newTable("GUARD", "ENDPOINT", "STATE", "SHARE", "LIVE/S", "BACKLOG/S", "IN FLIGHT", "OK", "FAILED", "NOT ASKED", "SINCE", "WHY")
 	for _, g := range guards {
 		for _, p := range g.Providers {
@@ -112,14 +112,14 @@ func (c *guardsForceCmd) Run(ctx context.Context, t *terminal) error {
 		}
 		c.Guard = list.Items[0].Queue
 	}
-	var g api.Guard
-	req := api.ForceRequest{State: c.State, Provider: c.Endpoint, For: api.Duration(c.For)}
+	var g wire.Guard
+	req := wire.ForceRequest{State: c.State, Provider: c.Endpoint, For: wire.Duration(c.For)}
 	if err := client.do(ctx, http.MethodPost, "/v1/guards/"+segment(c.Guard)+"/force", nil, req, &g); err != nil {
 		return err
 	}
 	if t.json {
 		return t.writeJSON(g)
 	}
-	printGuards(t, []api.Guard{g})
+	printGuards(t, []wire.Guard{g})
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive/backend/memory"
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/server"
+	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 func TestGuards(t *testing.T) {
@@ -24,7 +24,7 @@ func TestGuards(t *testing.T) {
 	address, ended := make(chan net.Addr, 1), make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		ended <- server.Run(ctx, cfg, server.Options{Store: memory.New(), Started: func(a net.Addr) { address <- a }})
+		ended <- daemon.Run(ctx, cfg, daemon.Options{Store: memory.New(), Started: func(a net.Addr) { address <- a }})
 	}()
 	defer func() {
 		stop()

@@ -12,12 +12,12 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/archive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/backend/sqlite"
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/server"
+	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/internal/daemon/archive"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // storeAddress returns the address of the store that --data names: a folder, or the
@@ -103,7 +103,7 @@ func openLocal(ctx context.Context, address config.Address) (*client, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	api := server.Local(store, to)
+	api := daemon.Local(store, to)
 	c := newLocalClient(api, address.String(), func() error {
 		api.Close()
 		return errors.Join(to.Close(), store.Close())

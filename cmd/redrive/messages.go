@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // messagesCmd looks at messages that are alive.
@@ -65,8 +65,8 @@ func (c *messagesListCmd) Run(ctx context.Context, t *terminal) error {
 }
 
 // collect gathers the messages of the queue, or of one queue after the other.
-func (c *messagesListCmd) collect(ctx context.Context, client *client, query map[string][]string) (api.List[api.Message], error) {
-	all := api.List[api.Message]{Items: []api.Message{}, Complete: true}
+func (c *messagesListCmd) collect(ctx context.Context, client *client, query map[string][]string) (wire.List[wire.Message], error) {
+	all := wire.List[wire.Message]{Items: []wire.Message{}, Complete: true}
 	queues := []string{c.Queue}
 	if c.Queue == "" {
 		list, err := client.queues(ctx, "")
@@ -106,12 +106,12 @@ func since(at *time.Time) string {
 }
 
 // collect gathers pages up to a limit; 0 is no limit.
-func collect(ctx context.Context, c *client, path string, query map[string][]string, limit int) (api.List[api.Message], error) {
-	all := api.List[api.Message]{Items: []api.Message{}, Complete: true}
+func collect(ctx context.Context, c *client, path string, query map[string][]string, limit int) (wire.List[wire.Message], error) {
+	all := wire.List[wire.Message]{Items: []wire.Message{}, Complete: true}
 	if limit > 0 && limit < redrive.MaxPage {
 		query["limit"] = []string{strconv.Itoa(limit)}
 	}
-	err := pages(ctx, c, path, query, func(p api.List[api.Message]) bool {
+	err := pages(ctx, c, path, query, func(p wire.List[wire.Message]) bool {
 		all.Items = append(all.Items, p.Items...)
 		all.Next = p.Next
 		return limit == 0 || len(all.Items) < limit
@@ -124,7 +124,7 @@ func collect(ctx context.Context, c *client, path string, query map[string][]str
 }
 
 // ended says what a list leaves out.
-func ended(t *terminal, list api.List[api.Message]) {
+func ended(t *terminal, list wire.List[wire.Message]) {
 	switch {
 	case len(list.Items) == 0:
 		t.note("there is none")
@@ -153,13 +153,13 @@ func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Reason != "" || c.Signature != "" {
 		return usagef("messages that wait have neither a reason nor a signature; for dead letters: redrive dead drop")
 	}
-	return c.run(ctx, t, api.PlanRequest{Action: "drop", Filter: &api.Filter{State: redrive.StateWaiting.String()}}, "cancelled", func(t *terminal, d *api.DryRun) error {
+	return c.run(ctx, t, wire.PlanRequest{Action: "drop", Filter: &wire.Filter{State: redrive.StateWaiting.String()}}, "cancelled", func(t *terminal, d *wire.DryRun) error {
 		return confirmTyped(t, "cancel", d.Total, waitingText(d), c.described())
 	})
 }
 
 // waitingText is how many messages wait, by a dry run.
-func waitingText(d *api.DryRun) string {
+func waitingText(d *wire.DryRun) string {
 	more := ""
 	if d.More {
 		more = "more than "
@@ -174,7 +174,7 @@ func (c *messagesCancelCmd) cancelNamed(ctx context.Context, t *terminal) error 
 	}
 	defer client.close() //nolint:errcheck // it is done
 	failed := false
-	var done []api.Changed
+	var done []wire.Changed
 	for _, id := range c.IDs {
 		ref, err := parseRef(id, c.Queue)
 		if err != nil {
@@ -188,7 +188,7 @@ func (c *messagesCancelCmd) cancelNamed(ctx context.Context, t *terminal) error 
 			failed = true
 			continue
 		}
-		done = append(done, api.Changed{Queue: ref.Queue, ID: ref.ID, Done: "cancelled"})
+		done = append(done, wire.Changed{Queue: ref.Queue, ID: ref.ID, Done: "cancelled"})
 		if !t.json {
 			t.printf("%s cancelled\n", ref)
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redrive/redrive/backend/mysql"
 	"github.com/redrive/redrive/backend/postgres"
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // migrateCmd brings the tables of a store on a database server up to this program.

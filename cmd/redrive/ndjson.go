@@ -11,16 +11,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // published is the summary of a file.
 type published struct {
-	Lines      int64            `json:"lines"` // answered ones
-	Accepted   int64            `json:"accepted"`
-	Duplicates int64            `json:"duplicates"`
-	Failed     int64            `json:"failed"`
-	Errors     []api.LineResult `json:"errors,omitempty"`
+	Lines      int64             `json:"lines"` // answered ones
+	Accepted   int64             `json:"accepted"`
+	Duplicates int64             `json:"duplicates"`
+	Failed     int64             `json:"failed"`
+	Errors     []wire.LineResult `json:"errors,omitempty"`
 }
 
 // maxShownErrors bounds how many failed lines are listed.
@@ -70,7 +70,7 @@ func (c *publishCmd) file(ctx context.Context, t *terminal) error {
 func (s *published) read(r io.Reader, each func()) error {
 	dec := json.NewDecoder(r)
 	for {
-		var l api.LineResult
+		var l wire.LineResult
 		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
@@ -78,9 +78,9 @@ func (s *published) read(r io.Reader, each func()) error {
 		}
 		s.Lines++
 		switch l.Status {
-		case api.LineAccepted:
+		case wire.LineAccepted:
 			s.Accepted++
-		case api.LineDuplicate:
+		case wire.LineDuplicate:
 			s.Duplicates++
 		default:
 			s.Failed++

@@ -12,7 +12,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // fill makes a store with waiting and dead messages in a new folder.
@@ -81,7 +81,7 @@ func TestPurgeAndCancel(t *testing.T) {
 	b.tty = false
 	b.expect(exitOK, "nothing to remove", "queues", "purge", "q", "--dead", "--data", dir)
 	out := b.expect(exitOK, "", "verify", "--data", dir, "--json")
-	var v api.Verified
+	var v wire.Verified
 	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.Balanced || v.Queues[0].Books.Dropped != 35 {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -133,7 +133,7 @@ func TestPlansOfAPerson(t *testing.T) {
 	b := newBench(t)
 	b.kill("q", redrive.ReasonPermanent, "a", "b", "c")
 	out := b.expect(exitOK, "", "dead", "redrive", "--queue", "q", "--canary", "2", "--json")
-	var p api.Plan
+	var p wire.Plan
 	if err := json.Unmarshal([]byte(out), &p); err != nil || p.Request.Canary != 2 || p.Trial == nil {
 		t.Fatal(out, err)
 	}
@@ -146,17 +146,17 @@ func TestPlansOfAPerson(t *testing.T) {
 
 func TestPlanBar(t *testing.T) {
 	for _, c := range []struct {
-		p    api.Plan
-		seen *api.Progress
+		p    wire.Plan
+		seen *wire.Progress
 		rate float64
 		want string
 	}{
-		{api.Plan{Total: 1000, Done: 500, State: api.PlanRunning, Request: api.PlanRequest{Action: "redrive"}}, &api.Progress{Delivered: 450, DeadAgain: 3, Waiting: 47}, 99.6,
+		{wire.Plan{Total: 1000, Done: 500, State: wire.PlanRunning, Request: wire.PlanRequest{Action: "redrive"}}, &wire.Progress{Delivered: 450, DeadAgain: 3, Waiting: 47}, 99.6,
 			"[############............] 500 of 1,000 redriven (100/s); 450 delivered, 3 dead again, 47 waiting"},
-		{api.Plan{Total: 100, Done: 10, State: api.PlanRunning, Trial: &api.Trial{Stage: "canary", Size: 10, Delivered: 7, Waiting: 3}}, nil, 0,
+		{wire.Plan{Total: 100, Done: 10, State: wire.PlanRunning, Trial: &wire.Trial{Stage: "canary", Size: 10, Delivered: 7, Waiting: 3}}, nil, 0,
 			"[##......................] 10 of 100 redriven; canary of 10: 7 delivered, 0 dead again, 3 waiting"},
-		{api.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: api.PlanPaused}, nil, 0, "1 of more than 20,000 redriven, 2 refused, paused"},
-		{api.Plan{Total: 2, Done: 5, State: api.PlanRunning}, nil, 0, "[########################] 5 of 2 redriven"},
+		{wire.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: wire.PlanPaused}, nil, 0, "1 of more than 20,000 redriven, 2 refused, paused"},
+		{wire.Plan{Total: 2, Done: 5, State: wire.PlanRunning}, nil, 0, "[########################] 5 of 2 redriven"},
 	} {
 		if got := planBar(&c.p, c.seen, "redriven", c.rate); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
@@ -220,11 +220,11 @@ func TestMessagesOfAllQueues(t *testing.T) {
 
 func TestStateOfAQueueThatIsNotDelivered(t *testing.T) {
 	now := time.Now()
-	for want, q := range map[string]api.Queue{
+	for want, q := range map[string]wire.Queue{
 		"nobody consumes it":                        {},
-		"workers pull from it":                      {Pull: &api.QueuePull{Held: 1}},
-		"workers pulled from it; none is there now": {Pull: &api.QueuePull{}},
-		"paused: lunch":                             {Pull: &api.QueuePull{Polls: 1, Paused: []api.Paused{{Reason: "lunch"}}}},
+		"workers pull from it":                      {Pull: &wire.QueuePull{Held: 1}},
+		"workers pulled from it; none is there now": {Pull: &wire.QueuePull{}},
+		"paused: lunch":                             {Pull: &wire.QueuePull{Polls: 1, Paused: []wire.Paused{{Reason: "lunch"}}}},
 		"results are read by their ids":             {PolledAt: &now},
 	} {
 		if got, _ := queueState(&q); got != want {

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/gateway/problem"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/problem"
 )
 
 // standard returns the terminal of the process.

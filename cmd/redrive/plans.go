@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // plansCmd looks at redrives and holds them.
@@ -32,7 +32,7 @@ func (c *plansListCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	var list api.List[api.Plan]
+	var list wire.List[wire.Plan]
 	if err := client.do(ctx, http.MethodGet, "/v1/plans", nil, nil, &list); err != nil {
 		return err
 	}
@@ -59,9 +59,9 @@ func (c *plansListCmd) Run(ctx context.Context, t *terminal) error {
 
 func planColour(state string) string {
 	switch state {
-	case api.PlanDone:
+	case wire.PlanDone:
 		return good
-	case api.PlanFailed, api.PlanCancelled, api.PlanStopped:
+	case wire.PlanFailed, wire.PlanCancelled, wire.PlanStopped:
 		return bad
 	}
 	return warn
@@ -79,7 +79,7 @@ func (a *planArg) post(ctx context.Context, t *terminal, verb string) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it is done
-	var p api.Plan
+	var p wire.Plan
 	if err := client.do(ctx, http.MethodPost, "/v1/plans/"+segment(a.ID)+"/"+verb, nil, nil, &p); err != nil {
 		return err
 	}

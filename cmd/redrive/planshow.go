@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 type plansShowCmd struct {
@@ -27,7 +27,7 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal) error {
 	}
 	defer client.close() //nolint:errcheck // it was only read
 	path, whole := "/v1/plans/"+segment(c.ID), url.Values{"progress": {"true"}}
-	var p api.Plan
+	var p wire.Plan
 	if err := client.do(ctx, http.MethodGet, path, whole, nil, &p); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func doneWord(action string) string {
 }
 
 // planFilter describes what a plan selects.
-func planFilter(p *api.Plan) string {
+func planFilter(p *wire.Plan) string {
 	f := p.Request.Filter
 	if f == nil {
 		return "named messages"
@@ -96,9 +96,9 @@ func (c *plansResultsCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	list := api.List[api.PlanResult]{Items: []api.PlanResult{}, Complete: true}
+	list := wire.List[wire.PlanResult]{Items: []wire.PlanResult{}, Complete: true}
 	query := url.Values{"limit": {strconv.Itoa(redrive.DefaultPage)}}
-	err = pages(ctx, client, "/v1/plans/"+segment(c.ID)+"/results", query, func(page api.List[api.PlanResult]) bool {
+	err = pages(ctx, client, "/v1/plans/"+segment(c.ID)+"/results", query, func(page wire.List[wire.PlanResult]) bool {
 		for i := range page.Items {
 			if c.Outcome != "" && page.Items[i].Outcome != c.Outcome {
 				continue

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // How often a plan is looked at while it is waited for, and what became of its
@@ -21,14 +21,14 @@ const (
 )
 
 // wait follows a plan until it ends or stops.
-func (c *client) wait(ctx context.Context, t *terminal, p api.Plan, done string) (api.Plan, error) {
+func (c *client) wait(ctx context.Context, t *terminal, p wire.Plan, done string) (wire.Plan, error) {
 	line := &progress{t: t}
 	defer line.clear()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	began, from := time.Now(), p.Done
-	var last *api.Progress
-	for n := 0; !p.Ended() && p.State != api.PlanStopped; n++ {
+	var last *wire.Progress
+	for n := 0; !p.Ended() && p.State != wire.PlanStopped; n++ {
 		line.update("%s", planBar(&p, last, done, rateOf(p.Done-from, time.Since(began))))
 		select {
 		case <-ctx.Done():
@@ -43,7 +43,7 @@ func (c *client) wait(ctx context.Context, t *terminal, p api.Plan, done string)
 		if t.errTTY && !t.json && n%progressPolls == 0 {
 			query = url.Values{"progress": {"true"}}
 		}
-		var now api.Plan
+		var now wire.Plan
 		if err := c.do(ctx, http.MethodGet, "/v1/plans/"+segment(p.ID), query, nil, &now); err != nil {
 			return p, err
 		}
@@ -67,7 +67,7 @@ const barWidth = 24
 
 // planBar is one line about a plan that runs: a bar, counts, and what became of the
 // messages.
-func planBar(p *api.Plan, seen *api.Progress, done string, rate float64) string {
+func planBar(p *wire.Plan, seen *wire.Progress, done string, rate float64) string {
 	s := ""
 	if p.Total > 0 && !p.TotalMore {
 		full := int(min(p.Done+p.Failed, p.Total) * barWidth / p.Total)
@@ -84,7 +84,7 @@ func planBar(p *api.Plan, seen *api.Progress, done string, rate float64) string 
 }
 
 // planLine says how far a plan is.
-func planLine(p *api.Plan, done string) string {
+func planLine(p *wire.Plan, done string) string {
 	total := grouped(p.Total)
 	if p.TotalMore {
 		total = "more than " + total
@@ -94,7 +94,7 @@ func planLine(p *api.Plan, done string) string {
 		s += fmt.Sprintf(", %s refused", grouped(p.Failed))
 	}
 	switch c := p.Trial; {
-	case p.State == api.PlanPaused:
+	case p.State == wire.PlanPaused:
 		s += ", paused"
 	case c != nil && c.Stage == "canary" && !p.Ended():
 		s += fmt.Sprintf("; canary of %d: %d delivered, %d dead again, %d waiting", c.Size, c.Delivered, c.DeadAgain, c.Waiting)
@@ -105,7 +105,7 @@ func planLine(p *api.Plan, done string) string {
 }
 
 // reportPlan prints what became of a plan, or how to follow it.
-func reportPlan(t *terminal, p *api.Plan, done string) error {
+func reportPlan(t *terminal, p *wire.Plan, done string) error {
 	if t.json {
 		if err := t.writeJSON(p); err != nil {
 			return err
@@ -113,16 +113,16 @@ func reportPlan(t *terminal, p *api.Plan, done string) error {
 	} else {
 		printPlan(t, p, done)
 	}
-	if p.Failed > 0 || p.State == api.PlanFailed || p.State == api.PlanCancelled || p.State == api.PlanStopped {
+	if p.Failed > 0 || p.State == wire.PlanFailed || p.State == wire.PlanCancelled || p.State == wire.PlanStopped {
 		return errFailed
 	}
 	return nil
 }
 
-func printPlan(t *terminal, p *api.Plan, done string) {
+func printPlan(t *terminal, p *wire.Plan, done string) {
 	id := clean(p.ID)
 	switch {
-	case p.State == api.PlanStopped:
+	case p.State == wire.PlanStopped:
 		t.printf("%s %s: %s\n", t.paint(bad, "stopped"), planLine(p, done), clean(p.Problem))
 		t.note("what became of each: redrive plans results %s; when the cause is mended, with another canary: redrive plans resume %s; to end it: redrive plans cancel %s", id, id, id)
 	case !p.Ended():
@@ -130,11 +130,11 @@ func printPlan(t *terminal, p *api.Plan, done string) {
 		t.note("follow it with: redrive plans show %s --wait", id)
 	default:
 		t.printf("%s\n", planLine(p, done))
-		if c := p.Trial; c != nil && c.Stage != "canary" && p.State == api.PlanDone {
+		if c := p.Trial; c != nil && c.Stage != "canary" && p.State == wire.PlanDone {
 			t.printf("  the canary of %d was delivered\n", c.Size)
 		}
 	}
-	if p.Problem != "" && p.State != api.PlanStopped {
+	if p.Problem != "" && p.State != wire.PlanStopped {
 		t.printf("  %s\n", clean(p.Problem))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Errors)) {

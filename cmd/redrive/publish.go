@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // publishCmd puts messages in.
@@ -66,7 +66,7 @@ func (c *publishCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
-	var a api.Accepted
+	var a wire.Accepted
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		return fmt.Errorf("the answer cannot be read: %w", err)
 	}

@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 type queuesPurgeCmd struct {
@@ -48,7 +48,7 @@ func (c *queuesPurgeCmd) Run(ctx context.Context, t *terminal) error {
 	var total int64
 	what := ""
 	for _, s := range states {
-		var d api.DryRun
+		var d wire.DryRun
 		if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, c.request(s, true), &d); err != nil {
 			return err
 		}
@@ -81,14 +81,14 @@ func (c *queuesPurgeCmd) Run(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-func (c *queuesPurgeCmd) request(s redrive.State, dry bool) api.PlanRequest {
-	return api.PlanRequest{Action: "drop", Filter: &api.Filter{Queue: c.Queue, State: s.String()}, Rate: purgeRate, DryRun: dry}
+func (c *queuesPurgeCmd) request(s redrive.State, dry bool) wire.PlanRequest {
+	return wire.PlanRequest{Action: "drop", Filter: &wire.Filter{Queue: c.Queue, State: s.String()}, Rate: purgeRate, DryRun: dry}
 }
 
 // drop drops what is in a state, again until nothing more goes.
 func (c *queuesPurgeCmd) drop(ctx context.Context, t *terminal, client *client, s redrive.State) (dropped int64, err error) {
 	for range purgeRounds {
-		var p api.Plan
+		var p wire.Plan
 		if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, c.request(s, false), &p); err != nil {
 			return dropped, err
 		}
@@ -96,7 +96,7 @@ func (c *queuesPurgeCmd) drop(ctx context.Context, t *terminal, client *client, 
 			return dropped, err
 		}
 		dropped += p.Done
-		if p.State != api.PlanDone {
+		if p.State != wire.PlanDone {
 			return dropped, fmt.Errorf("plan %s is %s: %s", p.ID, p.State, p.Problem)
 		}
 		if p.Done == 0 || p.Failed == 0 && p.Done >= p.Total {

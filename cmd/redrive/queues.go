@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // queuesCmd looks at queues and holds them.
@@ -78,7 +78,7 @@ func (c *queuesListCmd) Run(ctx context.Context, t *terminal) error {
 }
 
 // queueState says in a few words what a queue does.
-func queueState(q *api.Queue) (state, colour string) {
+func queueState(q *wire.Queue) (state, colour string) {
 	if q.Level == "refused" {
 		return "full: publishing is refused", bad
 	}
@@ -111,7 +111,7 @@ func queueState(q *api.Queue) (state, colour string) {
 }
 
 // withoutEngine says what reads a queue that the daemon does not deliver.
-func withoutEngine(q *api.Queue) (state, colour string) {
+func withoutEngine(q *wire.Queue) (state, colour string) {
 	switch p := q.Pull; {
 	case p != nil && len(p.Paused) > 0:
 		return "paused: " + p.Paused[0].Reason, warn
@@ -139,7 +139,7 @@ func (*queuesPauseCmd) Help() string {
 
 // Run pauses a queue.
 func (c *queuesPauseCmd) Run(ctx context.Context, t *terminal) error {
-	req := api.PauseRequest{Target: c.Target, Reason: c.Reason, For: api.Duration(c.For)}
+	req := wire.PauseRequest{Target: c.Target, Reason: c.Reason, For: wire.Duration(c.For)}
 	if req.Reason == "" {
 		req.Reason = "by " + actor()
 	}
@@ -156,10 +156,10 @@ func (*queuesResumeCmd) Help() string { return examples("redrive queues resume h
 
 // Run resumes a queue.
 func (c *queuesResumeCmd) Run(ctx context.Context, t *terminal) error {
-	return c.post(ctx, t, c.Queue, "resume", api.PauseRequest{Target: c.Target}, "resumed")
+	return c.post(ctx, t, c.Queue, "resume", wire.PauseRequest{Target: c.Target}, "resumed")
 }
 
-func (r *remote) post(ctx context.Context, t *terminal, queue, verb string, req api.PauseRequest, done string) error {
+func (r *remote) post(ctx context.Context, t *terminal, queue, verb string, req wire.PauseRequest, done string) error {
 	if err := redrive.CheckQueue(queue); err != nil {
 		return usageError{err}
 	}
@@ -196,7 +196,7 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
 	}
 	defer client.close() //nolint:errcheck // it was only read
 	query := (&filterFlags{Queue: c.Queue}).query()
-	var v api.Verified
+	var v wire.Verified
 	if err := client.do(ctx, http.MethodGet, "/v1/verify", query, nil, &v); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-func printVerified(t *terminal, v *api.Verified) {
+func printVerified(t *terminal, v *wire.Verified) {
 	b := newTable("QUEUE", "ENTERED", "WAITING", "DEAD", "DONE", "DROPPED", "ARCHIVED", "MOVED OUT", "")
 	for _, a := range v.Queues {
 		verdict := coloured(good, "balanced")

@@ -13,29 +13,29 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // queues returns all queues, or one.
-func (c *client) queues(ctx context.Context, only string) (list api.List[api.Queue], err error) {
+func (c *client) queues(ctx context.Context, only string) (list wire.List[wire.Queue], err error) {
 	if only == "" {
 		return list, c.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list)
 	}
 	if err := redrive.CheckQueue(only); err != nil {
 		return list, usageError{err}
 	}
-	list = api.List[api.Queue]{Items: make([]api.Queue, 1), Complete: true}
+	list = wire.List[wire.Queue]{Items: make([]wire.Queue, 1), Complete: true}
 	return list, c.do(ctx, http.MethodGet, "/v1/queues/"+segment(only), nil, nil, &list.Items[0])
 }
 
 // processing prints what is in hand.
-func (c *queuesListCmd) processing(ctx context.Context, t *terminal, client *client, queues []api.Queue) error {
+func (c *queuesListCmd) processing(ctx context.Context, t *terminal, client *client, queues []wire.Queue) error {
 	if c.Limit < 1 || c.Limit > redrive.MaxPage {
 		return usagef("--limit is 1 to %d", redrive.MaxPage)
 	}
-	all := api.List[api.Message]{Items: []api.Message{}, Complete: true}
+	all := wire.List[wire.Message]{Items: []wire.Message{}, Complete: true}
 	for i := range queues {
-		var list api.List[api.Message]
+		var list wire.List[wire.Message]
 		path := "/v1/queues/" + segment(queues[i].Queue) + "/processing"
 		if err := client.do(ctx, http.MethodGet, path, url.Values{"limit": {strconv.Itoa(c.Limit)}}, nil, &list); err != nil {
 			return err
@@ -89,7 +89,7 @@ func (c *queuesMonitorCmd) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	all := api.List[api.Monitor]{Items: make([]api.Monitor, len(queues.Items)), Complete: true}
+	all := wire.List[wire.Monitor]{Items: make([]wire.Monitor, len(queues.Items)), Complete: true}
 	for i := range queues.Items {
 		if err := client.do(ctx, http.MethodGet, "/v1/queues/"+segment(queues.Items[i].Queue)+"/monitor", nil, nil, &all.Items[i]); err != nil {
 			return err
@@ -110,7 +110,7 @@ func (c *queuesMonitorCmd) Run(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-func printMonitor(t *terminal, m *api.Monitor) {
+func printMonitor(t *terminal, m *wire.Monitor) {
 	t.printf("%s (stream %s): %s entries, %s of them unclaimed, %s beside the stream; the oldest has been due for %s\n",
 		t.paint(strong, clean(m.Queue)), clean(m.Stream), grouped(m.Entries), grouped(m.Unclaimed), grouped(m.Indexed), roughly(m.Oldest.Std()))
 	d := &m.Dead
@@ -149,7 +149,7 @@ func printMonitor(t *terminal, m *api.Monitor) {
 }
 
 // printPartitions prints a line a partition, if there are several.
-func printPartitions(t *terminal, parts []api.MonitorPartition) {
+func printPartitions(t *terminal, parts []wire.MonitorPartition) {
 	if len(parts) == 0 {
 		return
 	}

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/delivery/receiver"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // receiveCmd is an HTTP target to try deliveries with.

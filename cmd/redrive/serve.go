@@ -11,8 +11,8 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/server"
+	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // serveCmd is the daemon.
@@ -54,7 +54,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 	if len(cfg.Queues) == 0 {
 		log.Warn("there are no queues, so nothing can be published; add --deliver QUEUE=URL, or queues: in a configuration")
 	}
-	return server.Run(ctx, cfg, server.Options{
+	return daemon.Run(ctx, cfg, daemon.Options{
 		Logger: log, Version: version(), Reload: read, Watch: c.Config,
 		Started: func(addr net.Addr) {
 			if t.errTTY && !t.json {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // sessionsCmd lists the sessions of the WebSocket gateway.
@@ -23,13 +23,13 @@ func (c *sessionsCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	all := api.List[api.Session]{Items: []api.Session{}, Complete: true}
+	all := wire.List[wire.Session]{Items: []wire.Session{}, Complete: true}
 	for after := ""; ; {
 		query := map[string][]string{"limit": {"1000"}}
 		if after != "" {
 			query["after"] = []string{after}
 		}
-		var page api.List[api.Session]
+		var page wire.List[wire.Session]
 		if err := client.do(ctx, http.MethodGet, "/v1/sessions", query, nil, &page); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // showCmd tells everything about one message.
@@ -44,7 +44,7 @@ func (r *remote) show(ctx context.Context, t *terminal, id, queue string, body b
 	if ref, err = client.resolve(ctx, ref); err != nil {
 		return err
 	}
-	var m api.Message
+	var m wire.Message
 	if err := client.do(ctx, http.MethodGet, path(ref), nil, nil, &m); err != nil {
 		return err
 	}
@@ -68,11 +68,11 @@ func (r *remote) show(ctx context.Context, t *terminal, id, queue string, body b
 
 // whole returns a message with what the configuration masks, for what would otherwise
 // write the mask back.
-func (c *client) whole(ctx context.Context, path string) (api.Message, error) {
-	var m api.Message
+func (c *client) whole(ctx context.Context, path string) (wire.Message, error) {
+	var m wire.Message
 	err := c.do(ctx, http.MethodGet, path, nil, nil, &m)
 	if err == nil && m.Masked {
-		m = api.Message{}
+		m = wire.Message{}
 		err = c.do(ctx, http.MethodGet, path, url.Values{"unmasked": {"true"}}, nil, &m)
 	}
 	return m, err
@@ -103,7 +103,7 @@ func count(n int) string {
 	return grouped(int64(n))
 }
 
-func printMessage(t *terminal, m *api.Message) {
+func printMessage(t *terminal, m *wire.Message) {
 	state, colour := m.State, good
 	if m.Reason != nil {
 		state += " (" + m.Reason.String() + ")"
@@ -140,7 +140,7 @@ func printMessage(t *terminal, m *api.Message) {
 // maxShownBody bounds how much of a body is printed, in bytes.
 const maxShownBody = 4 << 10
 
-func printBody(t *terminal, m *api.Message) {
+func printBody(t *terminal, m *wire.Message) {
 	switch {
 	case m.Hidden:
 		fields(t, "  ", "body", "(the token may not see it)")
@@ -157,7 +157,7 @@ func printBody(t *terminal, m *api.Message) {
 	}
 }
 
-func printFailure(t *terminal, which string, f *api.Failure) {
+func printFailure(t *terminal, which string, f *wire.Failure) {
 	t.printf("  %s\n", t.paint(bad, shorten(clean(f.Message), 1000)))
 	timeout := ""
 	if f.Config.Timeout != 0 {

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/redrive/redrive/backend/sqlite"
-	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // storeCmd looks after the file of a store.

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/redrive/redrive/config"
 	"github.com/redrive/redrive/delivery"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // tokenCmd makes and lists tokens.
@@ -111,7 +111,7 @@ func (c *tokenListCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer cl.close() //nolint:errcheck // it was only read
-	var list api.List[api.Token]
+	var list wire.List[wire.Token]
 	if err := cl.do(ctx, http.MethodGet, "/v1/tokens", nil, nil, &list); err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redrive/redrive/config"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 func TestTokenNew(t *testing.T) {

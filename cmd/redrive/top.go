@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/redrive/redrive/config"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // topCmd shows the queues as they change.
@@ -25,7 +25,7 @@ const minTopEvery = 100 * time.Millisecond
 
 // queueRates is a queue with what went through it since the look before.
 type queueRates struct {
-	api.Queue
+	wire.Queue
 	In   float64 `json:"in_per_second"`
 	Done float64 `json:"done_per_second"`
 }
@@ -43,10 +43,10 @@ func (c *topCmd) Run(ctx context.Context, t *terminal) error {
 	defer client.close() //nolint:errcheck // it was only read
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var before map[string]api.Queue
+	var before map[string]wire.Queue
 	last := time.Now()
 	for n := 1; ; n++ {
-		var list api.List[api.Queue]
+		var list wire.List[wire.Queue]
 		if err := client.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list); err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (c *topCmd) Run(ctx context.Context, t *terminal) error {
 				return err
 			}
 		}
-		before, last = make(map[string]api.Queue, len(list.Items)), now
+		before, last = make(map[string]wire.Queue, len(list.Items)), now
 		for i := range list.Items {
 			before[list.Items[i].Queue] = list.Items[i]
 		}
@@ -70,7 +70,7 @@ func (c *topCmd) Run(ctx context.Context, t *terminal) error {
 	}
 }
 
-func rates(now []api.Queue, before map[string]api.Queue, took time.Duration) []queueRates {
+func rates(now []wire.Queue, before map[string]wire.Queue, took time.Duration) []queueRates {
 	rows := make([]queueRates, len(now))
 	for i := range now {
 		rows[i].Queue = now[i]
@@ -84,7 +84,7 @@ func rates(now []api.Queue, before map[string]api.Queue, took time.Duration) []q
 
 func printTop(t *terminal, where string, rows []queueRates) error {
 	if t.json {
-		return t.writeJSON(api.List[queueRates]{Items: rows, Complete: true})
+		return t.writeJSON(wire.List[queueRates]{Items: rows, Complete: true})
 	}
 	if t.outTTY {
 		t.printf("\x1b[H\x1b[2J")

@@ -17,7 +17,7 @@ import (
 	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
-	"github.com/redrive/redrive/gateway/ws"
+	"github.com/redrive/redrive/internal/daemon/gateway/ws"
 )
 
 //go:embed page

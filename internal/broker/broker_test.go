@@ -10,7 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/dialect"
+	"github.com/redrive/redrive/internal/dialect"
 )
 
 func TestAddresses(t *testing.T) {

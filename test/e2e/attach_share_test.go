@@ -14,9 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/redrive/redrive/attach"
+	"github.com/redrive/redrive/internal/daemon/attach"
 	"github.com/redrive/redrive/internal/kafkatest"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // shareCluster is a broker whose share groups write dead letters (KIP-1191).
@@ -120,11 +120,11 @@ func (c *shareCluster) daemon(t *testing.T) *daemon {
 }
 
 // deadByID returns the dead letters with their bodies.
-func (d *daemon) deadByID() map[string]api.Message {
+func (d *daemon) deadByID() map[string]wire.Message {
 	d.t.Helper()
-	all := make(map[string]api.Message)
-	for _, m := range decode[api.List[api.Message]](d.t, d.redrive("dead", "list", "--queue", "orders", "--json").ok(d.t)).Items {
-		all[m.ID] = decode[api.Message](d.t, d.redrive("dead", "show", "orders/"+m.ID, "--json").ok(d.t))
+	all := make(map[string]wire.Message)
+	for _, m := range decode[wire.List[wire.Message]](d.t, d.redrive("dead", "list", "--queue", "orders", "--json").ok(d.t)).Items {
+		all[m.ID] = decode[wire.Message](d.t, d.redrive("dead", "show", "orders/"+m.ID, "--json").ok(d.t))
 	}
 	return all
 }
@@ -219,10 +219,10 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 	d.redrive("dead", "list", "--queue", "orders").fails(t, 0, "body gone")
 	d.redrive("dead", "show", gone[0]).fails(t, 0, "body gone: topic "+name)
 	d.redrive("dead", "redrive", "--queue", "orders", "--dry-run").fails(t, 0, "3 would be refused: body_gone")
-	made := decode[api.Plan](t, d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--json").ok(t))
+	made := decode[wire.Plan](t, d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--json").ok(t))
 	until(t, "the plan has ended", time.Minute, func() bool {
-		made = get[api.Plan](t, d.url+"/v1/plans/"+made.ID)
-		return made.State == api.PlanDone
+		made = get[wire.Plan](t, d.url+"/v1/plans/"+made.ID)
+		return made.State == wire.PlanDone
 	})
 	if made.Done != n-3 || made.Failed != 3 || made.Errors["body_gone"] != 3 {
 		t.Errorf("plan: %+v", made)

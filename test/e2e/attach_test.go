@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/attach"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/attach"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // foreign is a message as it stands at a broker.
@@ -82,18 +82,18 @@ func attachAndRedrive(t *testing.T, b *foreignBroker) {
 	if left := b.left(t, name); left != before {
 		t.Errorf("a copy left %d of %d at the broker", left, before)
 	}
-	groups := decode[api.List[api.Group]](t, d.redrive("dead", "groups", "--queue", "orders", "--json").ok(t))
+	groups := decode[wire.List[wire.Group]](t, d.redrive("dead", "groups", "--queue", "orders", "--json").ok(t))
 	if len(groups.Items) != 1 || groups.Items[0].Count != n {
 		t.Fatalf("groups: %+v", groups.Items)
 	}
-	dead := decode[api.List[api.Message]](t, d.redrive("dead", "list", "--queue", "orders", "--json").ok(t))
+	dead := decode[wire.List[wire.Message]](t, d.redrive("dead", "list", "--queue", "orders", "--json").ok(t))
 	odd := "orders/" + dead.Items[0].ID
 	d.redrive("dead", "edit", odd, "--body", `{"repaired":true}`).ok(t)
 
 	// What is not allowed is dead again, and says why.
 	d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--wait")
 	until(t, "they are unroutable", time.Minute, func() bool { return d.queue("orders").Dead == n })
-	one := decode[api.Message](t, d.redrive("dead", "show", odd, "--json").ok(t))
+	one := decode[wire.Message](t, d.redrive("dead", "show", odd, "--json").ok(t))
 	if one.Reason == nil || one.Reason.String() != "unroutable" || !strings.Contains(one.Error, "allow does not permit") {
 		t.Fatalf("reason %v: %s", one.Reason, one.Error)
 	}
@@ -102,7 +102,7 @@ func attachAndRedrive(t *testing.T, b *foreignBroker) {
 	}
 
 	// A new configuration counts without a restart.
-	hash := func() string { return get[api.Config](t, d.url+"/v1/config").Hash }
+	hash := func() string { return get[wire.Config](t, d.url+"/v1/config").Hash }
 	old := hash()
 	d.writeConfig(publishYAML(b, name+"*"))
 	until(t, "the new configuration is in force", time.Minute, func() bool { return hash() != old })
@@ -113,7 +113,7 @@ func attachAndRedrive(t *testing.T, b *foreignBroker) {
 		t.Fatalf("%d of %d came back", len(got), n)
 	}
 	checkBack(t, b, got)
-	if v := decode[api.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
 		t.Errorf("the books do not balance: %+v", v)
 	}
 }
@@ -239,7 +239,7 @@ func killWhileMoving(t *testing.T, b *foreignBroker) {
 	bodies := make(map[string]bool)
 	lines := strings.Split(strings.TrimSpace(d.redrive("dead", "export", "--queue", "orders").ok(t).out), "\n")
 	for _, line := range lines {
-		var m api.Message
+		var m wire.Message
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // TestCommandsOfAnOperator archives, imports, masks, pauses, purges, copies, looks and
@@ -48,7 +48,7 @@ queues:
 		t.Errorf("the export lacks bodies: %v", err)
 	}
 	d.redrive("dead", "edit", "q/k-2", "--header", "tenant=gold").ok(t)
-	if m := get[api.Message](t, d.url+"/v1/queues/q/dead-letters/k-2?unmasked=true"); !strings.Contains(*m.Body, "canary-4111") || string(m.Headers[0].Value) != "canary-secret" {
+	if m := get[wire.Message](t, d.url+"/v1/queues/q/dead-letters/k-2?unmasked=true"); !strings.Contains(*m.Body, "canary-4111") || string(m.Headers[0].Value) != "canary-secret" {
 		t.Errorf("an edit wrote the mask into the message: %+v", m)
 	}
 

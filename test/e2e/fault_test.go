@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // waiting is a daemon's configuration with a queue that nobody consumes.
@@ -35,7 +35,7 @@ func TestWrongToken(t *testing.T) {
 	command(t, env(token), publish...).ok(t)
 	command(t, env(token), "dead", "redrive", "--yes").fails(t, 1, "scope")
 	// Who may open the file may do everything.
-	if got := decode[api.Message](t, command(t, nil, "show", "hooks/one", "--data", d.dir, "--json").ok(t)); got.State != "waiting" {
+	if got := decode[wire.Message](t, command(t, nil, "show", "hooks/one", "--data", d.dir, "--json").ok(t)); got.State != "waiting" {
 		t.Errorf("the message is %+v", got)
 	}
 }
@@ -153,7 +153,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal("20 MB fit on a disk of 4 MB")
 		}
 	}
-	p := api.Problem{}
+	p := wire.Problem{}
 	if err := json.Unmarshal([]byte(refused.stderr), &p); err != nil || p.Status != http.StatusInsufficientStorage && p.Status != http.StatusServiceUnavailable || p.Hint == "" {
 		t.Errorf("a full disk is answered with %s%s", refused.out, refused.stderr)
 	}
@@ -166,7 +166,7 @@ func TestFullDisk(t *testing.T) {
 	})
 	d.redrive("verify").fails(t, 0, "the books balance")
 	for _, id := range append(accepted, "after") {
-		if m := decode[api.Message](t, d.redrive("show", "hooks/"+id, "--json").ok(t)); m.State != "waiting" || m.Size == nil || *m.Size != 100_000 {
+		if m := decode[wire.Message](t, d.redrive("show", "hooks/"+id, "--json").ok(t)); m.State != "waiting" || m.Size == nil || *m.Size != 100_000 {
 			t.Errorf("%s is %+v", id, m)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/pgtest"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // provider is a third party that goes down and returns.
@@ -163,7 +163,7 @@ func (d *daemon) result(location, body string) {
 
 func (d *daemon) guardState() string {
 	d.t.Helper()
-	return get[api.Guard](d.t, d.url+"/v1/guards/sms").Providers[0].State
+	return get[wire.Guard](d.t, d.url+"/v1/guards/sms").Providers[0].State
 }
 
 func guardConfig(p *provider, more string) string {

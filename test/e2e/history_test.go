@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/delivery/receiver"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // proofQueue is where a history is published to.
@@ -170,7 +170,7 @@ func answerOf(resp *http.Response, id string) (what outcome, found, note string)
 	}
 	switch resp.StatusCode {
 	case http.StatusAccepted:
-		var a api.Accepted
+		var a wire.Accepted
 		if err := json.Unmarshal(text, &a); err != nil {
 			return unknown, id, err.Error()
 		}
@@ -254,7 +254,7 @@ func (h *history) check(d *daemon, target string, forgets bool) {
 		h.t.Errorf("the store counts %d done and %d dead; %d were accepted and %d delivered, of which it may have forgotten %d",
 			q.Books.Done, q.Dead, len(h.accepted), len(seen), forgettable)
 	}
-	if v := decode[api.Verified](h.t, d.redrive("verify", "--json").ok(h.t)); !v.Balanced {
+	if v := decode[wire.Verified](h.t, d.redrive("verify", "--json").ok(h.t)); !v.Balanced {
 		h.t.Errorf("the books do not balance: %+v", v)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive/internal/natstest"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // TestQueueOnJetStream has a daemon consume a stream: what it publishes and what others
@@ -73,7 +73,7 @@ func TestQueueOnJetStream(t *testing.T) {
 	d.kill()
 	d.start()
 	until(t, "all are received", 2*time.Minute, func() bool { return len(effects(t, target)) == n+8+bulk })
-	if v := decode[api.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
 		t.Errorf("the books do not balance: %+v", v)
 	}
 

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/internal/browsertest"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // jsWorld is a daemon for the checks of the JavaScript client, and an API that receives
@@ -140,7 +140,7 @@ func (w *jsWorld) reported(_ http.ResponseWriter, r *http.Request) {
 func (w *jsWorld) balanced() {
 	until(w.t, "the daemon is ready", 30*time.Second, w.d.ready)
 	w.d.env = append(w.d.env, "REDRIVE_TOKEN="+jsToken)
-	if v := decode[api.Verified](w.t, w.d.redrive("verify", "--json").ok(w.t)); !v.Balanced {
+	if v := decode[wire.Verified](w.t, w.d.redrive("verify", "--json").ok(w.t)); !v.Balanced {
 		w.t.Errorf("%+v", v)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/redrive/redrive/gateway/session"
+	"github.com/redrive/redrive/internal/daemon/gateway/session"
 )
 
 // The test's own program is also run as what it measures beside the daemon: a process

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // publishMany publishes n messages of a kind under ids of their own; rest is the rest
@@ -50,11 +50,11 @@ func TestKillInTheMiddleOfAPlan(t *testing.T) {
 	d.publishMany("q", "k", n, func(i int) string { return fmt.Sprintf(`"expires_at":"2020-01-01T00:00:00Z","body":%d`, i) })
 	until(t, "all are dead", time.Minute, func() bool { return d.queue("q").Dead == n })
 	d.restartWith("queues:\n  q: {}\n")
-	plan := decode[api.Plan](t, d.redrive("dead", "redrive", "--rate", "400/s", "--yes", "--json").ok(t))
+	plan := decode[wire.Plan](t, d.redrive("dead", "redrive", "--rate", "400/s", "--yes", "--json").ok(t))
 	kills := 0
 	for ; ; kills++ {
 		<-time.After(time.Duration(100+random.IntN(500)) * time.Millisecond)
-		p := get[api.Plan](t, d.url+"/v1/plans/"+plan.ID)
+		p := get[wire.Plan](t, d.url+"/v1/plans/"+plan.ID)
 		if p.Ended() {
 			break
 		}
@@ -64,17 +64,17 @@ func TestKillInTheMiddleOfAPlan(t *testing.T) {
 	if kills == 0 {
 		t.Error("the plan was done before anything was killed")
 	}
-	plan = get[api.Plan](t, d.url+"/v1/plans/"+plan.ID+"?progress=true")
-	if plan.State != api.PlanDone || plan.Done != n || plan.Failed != 0 || plan.Progress.Waiting != n {
+	plan = get[wire.Plan](t, d.url+"/v1/plans/"+plan.ID+"?progress=true")
+	if plan.State != wire.PlanDone || plan.Done != n || plan.Failed != 0 || plan.Progress.Waiting != n {
 		t.Errorf("after kill -9, %d times: %+v, %+v", kills, plan, plan.Progress)
 	}
-	list := decode[api.List[api.Message]](t, d.redrive("messages", "list", "--queue", "q", "--limit", "0", "--json").ok(t))
+	list := decode[wire.List[wire.Message]](t, d.redrive("messages", "list", "--queue", "q", "--limit", "0", "--json").ok(t))
 	for i := range list.Items {
 		if m := &list.Items[i]; m.Redrives != 1 || m.Generation != 1 || m.State != "waiting" || m.Plan != plan.ID {
 			t.Errorf("%s is %s, redriven %d times, generation %d", m.ID, m.State, m.Redrives, m.Generation)
 		}
 	}
-	results := decode[api.List[api.PlanResult]](t, d.redrive("plans", "results", plan.ID, "--limit", "0", "--json").ok(t))
+	results := decode[wire.List[wire.PlanResult]](t, d.redrive("plans", "results", plan.ID, "--limit", "0", "--json").ok(t))
 	seen := make(map[string]bool)
 	for _, r := range results.Items {
 		seen[r.ID] = true

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/internal/pgtest"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // TestAnotherDaemonEndsAPlan kills the daemon that began a plan. The other one on the same
@@ -20,8 +20,8 @@ func TestAnotherDaemonEndsAPlan(t *testing.T) {
 	one.publishMany("q", "k", n, func(i int) string { return fmt.Sprintf(`"expires_at":"2020-01-01T00:00:00Z","body":%d`, i) })
 	until(t, "all are dead", time.Minute, func() bool { return one.queue("q").Dead == n })
 	one.restartWith(yaml)
-	plan := decode[api.Plan](t, one.redrive("dead", "redrive", "--rate", "100/s", "--yes", "--json").ok(t))
-	state := func(d *daemon) api.Plan { return get[api.Plan](t, d.url+"/v1/plans/"+plan.ID+"?progress=true") }
+	plan := decode[wire.Plan](t, one.redrive("dead", "redrive", "--rate", "100/s", "--yes", "--json").ok(t))
+	state := func(d *daemon) wire.Plan { return get[wire.Plan](t, d.url+"/v1/plans/"+plan.ID+"?progress=true") }
 	// The other comes when the plan is under way, so it is the first that carries it out.
 	until(t, "the plan is under way", time.Minute, func() bool { return state(one).Done > 0 })
 	other := newDaemonOn(t, s.URL(), yaml)
@@ -30,10 +30,10 @@ func TestAnotherDaemonEndsAPlan(t *testing.T) {
 		t.Fatalf("it was not killed in the middle: %+v", p)
 	}
 	until(t, "the other daemon ends the plan", 2*time.Minute, func() bool { p := state(other); return p.Ended() })
-	if p := state(other); p.State != api.PlanDone || p.Done != n || p.Failed != 0 || p.Progress.Waiting != n {
+	if p := state(other); p.State != wire.PlanDone || p.Done != n || p.Failed != 0 || p.Progress.Waiting != n {
 		t.Errorf("%+v, %+v", p, p.Progress)
 	}
-	list := decode[api.List[api.Message]](t, other.redrive("messages", "list", "--queue", "q", "--limit", "0", "--json").ok(t))
+	list := decode[wire.List[wire.Message]](t, other.redrive("messages", "list", "--queue", "q", "--limit", "0", "--json").ok(t))
 	ids := make(map[string]bool)
 	for i := range list.Items {
 		m := &list.Items[i]
@@ -42,7 +42,7 @@ func TestAnotherDaemonEndsAPlan(t *testing.T) {
 			t.Errorf("%s is %s, redriven %d times, generation %d", m.ID, m.State, m.Redrives, m.Generation)
 		}
 	}
-	results := decode[api.List[api.PlanResult]](t, other.redrive("plans", "results", plan.ID, "--limit", "0", "--json").ok(t))
+	results := decode[wire.List[wire.PlanResult]](t, other.redrive("plans", "results", plan.ID, "--limit", "0", "--json").ok(t))
 	seen := make(map[string]bool)
 	for _, r := range results.Items {
 		seen[r.ID] = true

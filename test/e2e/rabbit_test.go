@@ -9,7 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive/internal/rabbittest"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // TestQueueOnRabbit has a daemon consume a quorum queue: what it publishes and what others
@@ -73,7 +73,7 @@ func TestQueueOnRabbit(t *testing.T) {
 	d.kill()
 	d.start()
 	until(t, "all are received", 2*time.Minute, func() bool { return len(effects(t, target)) == bulk })
-	if v := decode[api.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
 		t.Errorf("the books do not balance: %+v", v)
 	}
 

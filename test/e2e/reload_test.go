@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // TestHangup sends SIGHUP to the program: a good file is put into force, a broken one is
 // refused with its reason.
 func TestHangup(t *testing.T) {
 	d := newDaemon(t, "queues: {one: {}}\n")
-	shown := func() api.Config { return get[api.Config](t, d.url+"/v1/config") }
+	shown := func() wire.Config { return get[wire.Config](t, d.url+"/v1/config") }
 	good, err := os.ReadFile(d.config)
 	if err != nil {
 		t.Fatal(err)

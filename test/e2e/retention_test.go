@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/archive"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/daemon/archive"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // TestRetention lets the program remove what its configuration no longer keeps: by count, by
@@ -47,7 +47,7 @@ func TestRetention(t *testing.T) {
 		!strings.Contains(metrics, fmt.Sprintf(`{queue="aged",entry="archived"} %d`, n)) {
 		t.Error("the metrics do not count what was archived")
 	}
-	if v := decode[api.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
 		t.Errorf("the books do not balance: %+v", v)
 	}
 	if code := d.terminate(30 * time.Second); code != 0 {

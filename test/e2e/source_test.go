@@ -10,7 +10,7 @@ import (
 
 	"github.com/redrive/redrive/internal/kafkatest"
 	"github.com/redrive/redrive/internal/redistest"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // TestQueueOnKafka has two daemons consume a topic: what they publish and what others
@@ -78,7 +78,7 @@ func TestQueueOnKafka(t *testing.T) {
 	d.kill()
 	d.start()
 	until(t, "all are received", 2*time.Minute, func() bool { return len(effects(t, target)) == n+8+len(records) })
-	if v := decode[api.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
 		t.Errorf("the books do not balance: %+v", v)
 	}
 }

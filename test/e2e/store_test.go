@@ -12,7 +12,7 @@ import (
 	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/pgtest"
 	"github.com/redrive/redrive/internal/redistest"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // storeServer is a private server of a store.
@@ -123,7 +123,7 @@ func TestSharedStoreFromTheCommandLine(t *testing.T) {
 					t.Error(tail(d.log.String(), 40))
 				}
 			}
-			v := decode[api.Verified](t, command(t, nil, "verify", "--data", s.URL(), "--json").ok(t))
+			v := decode[wire.Verified](t, command(t, nil, "verify", "--data", s.URL(), "--json").ok(t))
 			if !v.Balanced {
 				t.Errorf("the books do not balance: %+v", v)
 			}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/delivery/receiver"
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // webhooks are the real payloads that are published.
@@ -47,9 +47,9 @@ func heal(t *testing.T, url string) {
 }
 
 // queue returns what the daemon says of a queue.
-func (d *daemon) queue(name string) api.Queue {
+func (d *daemon) queue(name string) wire.Queue {
 	d.t.Helper()
-	return get[api.Queue](d.t, d.url+"/v1/queues/"+name)
+	return get[wire.Queue](d.t, d.url+"/v1/queues/"+name)
 }
 
 // TestWalk is what a newcomer does: publish real payloads to a receiver that fails
@@ -80,7 +80,7 @@ queues:
 		t.Fatalf("%d dead and %d done of %d", q.Dead, q.Books.Done, total)
 	}
 
-	groups := decode[api.List[api.Group]](t, d.redrive("dead", "groups", "--queue", "hooks", "--json").ok(t))
+	groups := decode[wire.List[wire.Group]](t, d.redrive("dead", "groups", "--queue", "hooks", "--json").ok(t))
 	if len(groups.Items) != 1 || groups.Items[0].Count != q.Dead || groups.Items[0].Signature == "" || groups.Items[0].Reason.String() != "exhausted" {
 		t.Errorf("groups: %+v", groups.Items)
 	}
@@ -89,7 +89,7 @@ queues:
 	}
 	checkStory(t, d, groups.Items[0].Example)
 
-	dry := decode[api.DryRun](t, d.redrive("dead", "redrive", "--queue", "hooks", "--dry-run", "--json").ok(t))
+	dry := decode[wire.DryRun](t, d.redrive("dead", "redrive", "--queue", "hooks", "--dry-run", "--json").ok(t))
 	if dry.Total != q.Dead || d.queue("hooks").Dead != q.Dead {
 		t.Errorf("the dry run counts %d of %d", dry.Total, q.Dead)
 	}
@@ -113,7 +113,7 @@ queues:
 	}
 	// The same commands work on the file when no daemon runs.
 	for _, data := range []string{d.dir, copied} {
-		if v := decode[api.Verified](t, command(t, nil, "verify", "--data", data, "--json").ok(t)); !v.Balanced || v.Queues[0].Books.Done != total {
+		if v := decode[wire.Verified](t, command(t, nil, "verify", "--data", data, "--json").ok(t)); !v.Balanced || v.Queues[0].Books.Done != total {
 			t.Errorf("%s: %+v", data, v)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/server/api"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // TestWorkersSurviveKillNine kills the example workers, and then the daemon under them,
@@ -92,12 +92,12 @@ func workersSurvive(t *testing.T, program string, args []string) {
 	until(t, "the second worker handles some", 30*time.Second, func() bool { return len(handled()) > 50 })
 	d.kill()
 	d.start()
-	last := func() api.Queue { return get[api.Queue](t, d.url+"/v1/queues/work") }
+	last := func() wire.Queue { return get[wire.Queue](t, d.url+"/v1/queues/work") }
 	until(t, "all are done", time.Minute, func() bool { return last().Waiting.All == 0 })
 	if q := last(); q.Dead != 0 || q.Books.Done != messages || len(handled()) != messages {
 		t.Errorf("%d of %d were handled: %+v", len(handled()), messages, q)
 	}
-	if v := get[api.Verified](t, d.url+"/v1/verify"); !v.Balanced {
+	if v := get[wire.Verified](t, d.url+"/v1/verify"); !v.Balanced {
 		t.Errorf("%+v", v)
 	}
 	p.kill()

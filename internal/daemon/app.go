@@ -1,0 +1,172 @@
+// Package daemon is the daemon: it puts a store, the engine with its deliveries,
+// the runner of plans and the HTTP API together.
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/backlog"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/daemon/gateway"
+	"github.com/redrive/redrive/internal/daemon/gateway/ws"
+	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wire"
+	"github.com/redrive/redrive/plan"
+	"github.com/redrive/redrive/telemetry"
+)
+
+// app is what the handlers of the API work on. Parts that are nil are not there in a
+// process that only looks into a store.
+type app struct {
+	store    driver.Store
+	plans    *plan.Plans
+	gateway  *gateway.Gateway
+	sessions *ws.Gateway
+	log      *slog.Logger
+
+	description description
+
+	live      atomic.Pointer[live] // nil: no configuration
+	engine    *engine.Engine
+	pauses    *pauses
+	pull      *engine.Puller
+	marks     *backlog.Limiter
+	metrics   *telemetry.Metrics
+	instances *instances
+	meters    *meters
+	targets   targets
+	polls     polls
+	sources   map[string]backend.SourceSink // by queue, beside the store
+	refused   atomic.Pointer[string]        // why the newest configuration is not in force
+
+	instance    string                   // names this process to others on the same store
+	guards      map[string]*guardedQueue // by queue
+	guardEvents *telemetry.Guards
+}
+
+// publish hands over to the gateway.
+func (a *app) publish(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if who != &everyone {
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
+	}
+	a.gateway.ServeHTTP(w, r)
+	return nil
+}
+
+// allowReply is [app.mayReply] for what is published.
+func (a *app) allowReply(r *http.Request, replyTo string) error {
+	return a.mayReply(callerOfContext(r.Context()), replyTo)
+}
+
+// allowQueue lets messages into queues that are configured, or that hold or held
+// some: a misspelt name must not collect messages that nobody delivers.
+func (a *app) allowQueue(queue string) error {
+	if a.conf() == nil {
+		return nil
+	}
+	if _, ok := a.conf().Queues[queue]; ok {
+		return nil
+	}
+	counts, err := a.store.Counts(context.Background(), queue)
+	if err != nil {
+		return err
+	}
+	if len(counts) > 0 && counts[0].Ledger.Entered() > 0 {
+		return nil
+	}
+	return a.unknownQueue(queue)
+}
+
+func (a *app) unknownQueue(queue string) *problem.Problem {
+	p := problem.New(http.StatusNotFound, "queue-not-found", "There is no such queue", fmt.Sprintf("queue %q", queue), "")
+	if a.conf() == nil {
+		return p
+	}
+	p.Queues = slices.Sorted(maps.Keys(a.conf().Queues))
+	known := "there are none"
+	if len(p.Queues) > 0 {
+		known = "there are " + strings.Join(p.Queues, ", ")
+	}
+	p.Hint = fmt.Sprintf("%s; add it with --deliver %s=URL, or under queues: in the configuration", known, queue)
+	return p
+}
+
+// showConfig answers with the configuration; secrets show as ***.
+func (a *app) showConfig(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if err := who.confine(""); err != nil {
+		return err
+	}
+	if a.conf() == nil {
+		return notHere("configuration")
+	}
+	all, err := a.instances.list(r.Context())
+	if err != nil {
+		return err
+	}
+	inForce := a.live.Load()
+	answer := wire.Config{Config: inForce.config, Hash: inForce.hash, Instances: all}
+	if why := a.refused.Load(); why != nil {
+		answer.Refused = *why
+	}
+	for _, one := range all {
+		answer.Differs = answer.Differs || one.Hash != answer.Hash
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// notHere is the answer of a process that is not the daemon.
+func notHere(what string) error {
+	return problem.New(http.StatusNotImplemented, "no-daemon", "This needs the daemon", "there is no "+what+" without it", "start it with: redrive serve")
+}
+
+func (a *app) metricsPage(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if err := who.confine(""); err != nil {
+		return err
+	}
+	if a.metrics == nil {
+		return notHere("metrics page")
+	}
+	a.metrics.Handler().ServeHTTP(w, r)
+	return nil
+}
+
+// health answers a probe.
+type health struct {
+	Status string `json:"status"` // "ok"
+}
+
+// healthz says that the process lives.
+func (a *app) healthz(w http.ResponseWriter, _ *http.Request, _ *caller) error {
+	return writeJSON(w, http.StatusOK, health{"ok"})
+}
+
+// readyz says that messages are taken and delivered.
+func (a *app) readyz(w http.ResponseWriter, r *http.Request, _ *caller) error {
+	err := a.ready(r.Context())
+	if err == nil {
+		return writeJSON(w, http.StatusOK, health{"ok"})
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelDebug, "not ready", slog.Any("error", err))
+	return problem.New(http.StatusServiceUnavailable, "not-ready", "The daemon is not ready", err.Error(), "")
+}
+
+func (a *app) ready(ctx context.Context) error {
+	if a.engine != nil {
+		if err := a.engine.Ready(); err != nil {
+			return err
+		}
+	}
+	if _, err := a.store.Now(ctx); err != nil {
+		return fmt.Errorf("the store does not answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// Files returns the files of the archive, the oldest first.
+func (a *Archive) Files() ([]string, error) {
+	names, err := os.ReadDir(a.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	var files []string
+	for _, n := range names {
+		if strings.HasSuffix(n.Name(), suffix) {
+			files = append(files, filepath.Join(a.dir, n.Name()))
+		}
+	}
+	slices.Sort(files)
+	return files, nil
+}
+
+// List calls see with what the index knows of each dead letter that matches, in the
+// order in which they were archived, until it returns false.
+func (a *Archive) List(ctx context.Context, f Filter, see func(*Item) bool) error {
+	return a.each(ctx, func(_ string, frames []frame) (bool, error) {
+		for i := range frames {
+			for j := range frames[i].Items {
+				if item := &frames[i].Items[j]; f.matches(item) && !see(item) {
+					return false, nil
+				}
+			}
+		}
+		return true, nil
+	})
+}
+
+// Read calls see with each dead letter that matches, in the order in which they were
+// archived, until it returns false. One that was archived twice comes twice.
+func (a *Archive) Read(ctx context.Context, f Filter, see func(*redrive.Entry) bool) error {
+	return a.each(ctx, func(name string, frames []frame) (bool, error) {
+		frames = slices.DeleteFunc(frames, func(fr frame) bool {
+			return !slices.ContainsFunc(fr.Items, func(i Item) bool { return f.matches(&i) })
+		})
+		if len(frames) == 0 {
+			return true, nil
+		}
+		file, err := os.Open(name) //nolint:gosec // of the archive, in the folder that the operator names
+		if err != nil {
+			return false, err
+		}
+		defer file.Close() //nolint:errcheck // it was only read
+		for i := range frames {
+			if ok, err := a.readFrame(file, &frames[i], &f, see); err != nil || !ok {
+				return ok, err
+			}
+		}
+		return true, nil
+	})
+}
+
+// each calls do with each file and its index.
+func (a *Archive) each(ctx context.Context, do func(name string, frames []frame) (bool, error)) error {
+	files, err := a.Files()
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		frames, err := a.framesOf(name)
+		if err != nil {
+			return fmt.Errorf("archive: %s: %w", filepath.Base(name), err)
+		}
+		ok, err := do(name, frames)
+		if err != nil {
+			return fmt.Errorf("archive: %s: %w", filepath.Base(name), err)
+		}
+		if !ok {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (a *Archive) readFrame(file io.ReaderAt, fr *frame, f *Filter, see func(*redrive.Entry) bool) (bool, error) {
+	lines, err := a.decode(file, fr.Offset, fr.Length)
+	if err != nil {
+		return false, err
+	}
+	for line := range bytes.Lines(lines) {
+		e, err := parse(line)
+		if err != nil {
+			return false, err
+		}
+		if item := itemOf(&e); f.matches(&item) && !see(&e) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (a *Archive) decode(file io.ReaderAt, offset, length int64) ([]byte, error) {
+	b := make([]byte, length)
+	if _, err := file.ReadAt(b, offset); err != nil {
+		return nil, err
+	}
+	lines, err := a.dec.DecodeAll(b, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: frame at %d: %w", redrive.ErrCorrupt, offset, err)
+	}
+	return lines, nil
+}
+
+func parse(line []byte) (redrive.Entry, error) {
+	var m wire.Message
+	if err := json.Unmarshal(line, &m); err != nil {
+		return redrive.Entry{}, fmt.Errorf("%w: line: %w", redrive.ErrCorrupt, err)
+	}
+	return m.Entry()
+}
+
+// framesOf reads the index of a file, and makes up what it lacks.
+func (a *Archive) framesOf(name string) ([]frame, error) {
+	frames, err := readIndex(strings.TrimSuffix(name, suffix) + indexSuffix)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(name) //nolint:gosec // of the archive, in the folder that the operator names
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var end int64
+	for i := range frames {
+		if frames[i].Offset != end || frames[i].Length <= 0 || end+frames[i].Length > info.Size() {
+			frames = frames[:i]
+			break
+		}
+		end += frames[i].Length
+	}
+	if end == info.Size() {
+		return frames, nil
+	}
+	b := make([]byte, info.Size()-end)
+	if _, err := file.ReadAt(b, end); err != nil {
+		return nil, err
+	}
+	return append(frames, a.scan(b, end)...), nil
+}
+
+// scan finds the frames in what no index tells about. What is cut short at the end was
+// never acknowledged.
+func (a *Archive) scan(b []byte, offset int64) (frames []frame) {
+	for len(b) > 0 {
+		n := frameLength(b)
+		if n <= 0 || n > len(b) {
+			return frames
+		}
+		lines, err := a.dec.DecodeAll(b[:n], nil)
+		if err != nil {
+			return frames
+		}
+		fr := frame{Offset: offset, Length: int64(n)}
+		for line := range bytes.Lines(lines) {
+			e, err := parse(line)
+			if err != nil {
+				return frames
+			}
+			fr.Items = append(fr.Items, itemOf(&e))
+		}
+		frames = append(frames, fr)
+		b, offset = b[n:], offset+int64(n)
+	}
+	return frames
+}
+
+// frameLength is how long the zstd frame at the beginning of b is, 0 if it is not whole.
+func frameLength(b []byte) int {
+	var h zstd.Header
+	if err := h.Decode(b); err != nil || h.Skippable {
+		return 0
+	}
+	at := h.HeaderSize
+	for {
+		if len(b) < at+3 {
+			return 0
+		}
+		block := int(b[at]) | int(b[at+1])<<8 | int(b[at+2])<<16
+		size := block >> 3
+		if block>>1&3 == 1 { // one byte, repeated
+			size = 1
+		}
+		at += 3 + size
+		if block&1 == 1 {
+			break
+		}
+	}
+	if h.HasCheckSum {
+		at += 4
+	}
+	return at
+}
+
+// readIndex reads the lines of an index that are whole.
+func readIndex(name string) ([]frame, error) {
+	file, err := os.Open(name) //nolint:gosec // of the archive, in the folder that the operator names
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	var frames []frame
+	for r := bufio.NewReader(file); ; {
+		line, err := r.ReadBytes('\n')
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return frames, nil
+			}
+			return nil, err
+		}
+		var fr frame
+		if json.Unmarshal(line, &fr) != nil {
+			return frames, nil
+		}
+		frames = append(frames, fr)
+	}
+}
+
+// MatchesLine reports whether a line of an export or an archive matches. One that cannot
+// be read does, so that whoever reads it says so.
+func (f *Filter) MatchesLine(line []byte) bool {
+	e, err := parse(line)
+	if err != nil {
+		return true
+	}
+	item := itemOf(&e)
+	return f.matches(&item)
+}

@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+const (
+	auditSpace   = "audit"
+	auditKeep    = 90 * 24 * time.Hour
+	auditPage    = 100
+	auditExamine = 10_000 // entries a query looks at
+)
+
+// audited carries out a change under an entry in the audit log, which is durable before
+// the change begins: what is not in the log was not done.
+func (a *app) audited(r *http.Request, who *caller, e wire.AuditEntry, change func(e *wire.AuditEntry) error) error {
+	now, err := a.store.Now(r.Context())
+	if err != nil {
+		return err
+	}
+	e.At, e.Actor, e.Remote, e.Outcome = now.UTC(), who.name, r.RemoteAddr, "begun"
+	// The newest is first in the order of keys.
+	e.ID = fmt.Sprintf("%016x-%s", math.MaxInt64-now.UnixNano(), redrive.NewID()[24:])
+	ctx := context.WithoutCancel(r.Context())
+	if err := a.writeAudit(ctx, &e); err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	failed := change(&e)
+	if e.Outcome = "done"; failed != nil {
+		e.Outcome = failed.Error()
+	}
+	if err := a.writeAudit(ctx, &e); err != nil {
+		a.log.LogAttrs(ctx, slog.LevelError, "the audit log lacks an outcome", slog.String("entry", e.ID), slog.String("outcome", e.Outcome), slog.Any("error", err))
+	}
+	return failed
+}
+
+func (a *app) writeAudit(ctx context.Context, e *wire.AuditEntry) error {
+	value, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = a.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: auditSpace, Key: e.ID, Value: value, Version: driver.AnyVersion, Expires: auditKeep}}})
+	return err
+}
+
+// listAudit lists who changed what, the newest first.
+func (a *app) listAudit(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if err := who.confine(""); err != nil {
+		return err
+	}
+	v, err := parameters(r, "actor", "action", "queue", "plan", "since", "until", "after", "limit")
+	if err != nil {
+		return err
+	}
+	limit, err := parseLimit(v)
+	if err != nil {
+		return err
+	}
+	if limit == 0 {
+		limit = auditPage
+	}
+	now := a.utcNow(r)
+	since, err := parseMoment("since", v.Get("since"), now)
+	if err != nil {
+		return err
+	}
+	until, err := parseMoment("until", v.Get("until"), now)
+	if err != nil {
+		return err
+	}
+	matches := func(e *wire.AuditEntry) bool {
+		for _, f := range [][2]string{{v.Get("actor"), e.Actor}, {v.Get("action"), e.Action}, {v.Get("queue"), e.Queue}, {v.Get("plan"), e.Plan}} {
+			if f[0] != "" && f[0] != f[1] {
+				return false
+			}
+		}
+		return (since.IsZero() || !e.At.Before(since)) && (until.IsZero() || e.At.Before(until))
+	}
+	list := wire.List[wire.AuditEntry]{Items: []wire.AuditEntry{}, Next: v.Get("after")}
+	for examined := 0; examined < auditExamine; {
+		records, err := a.store.ListRecords(r.Context(), auditSpace, list.Next, auditPage)
+		if err != nil {
+			return err
+		}
+		for _, record := range records {
+			var e wire.AuditEntry
+			if json.Unmarshal(record.Value, &e) == nil && matches(&e) {
+				list.Items = append(list.Items, e)
+			}
+			list.Next = record.Key
+			if len(list.Items) == limit {
+				list.Complete = true
+				return writeJSON(w, http.StatusOK, list)
+			}
+		}
+		if examined += len(records); len(records) < auditPage {
+			list.Next, list.Complete = "", true
+			break
+		}
+	}
+	return writeJSON(w, http.StatusOK, list)
+}

@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// maxEdit bounds the body of a request that edits: a message's body in base64, and
+// its headers.
+const maxEdit = redrive.MaxBodySize/3*4 + 4*redrive.MaxHeaderSize
+
+// deadQuery reads the filter of a list of dead letters.
+func (a *app) deadQuery(r *http.Request, who *caller) (q redrive.Query, after string, limit int, err error) {
+	v, err := parameters(r, "queue", "reason", "signature", "kind", "key", "since", "until", "text", "header", "plan", "after", "limit")
+	if err != nil {
+		return q, "", 0, err
+	}
+	if limit, err = parseLimit(v); err != nil {
+		return q, "", 0, err
+	}
+	f := filterOf(v)
+	if err := who.confine(f.Queue); err != nil {
+		return q, "", 0, err
+	}
+	q, err = queryOf(&f, who, a.utcNow(r))
+	q.State = redrive.StateDead
+	return q, v.Get("after"), limit, err
+}
+
+func (a *app) listDead(w http.ResponseWriter, r *http.Request, who *caller) error {
+	q, after, limit, err := a.deadQuery(r, who)
+	if err != nil {
+		return err
+	}
+	return a.page(w, r, who, q, after, limit)
+}
+
+func (a *app) groupDead(w http.ResponseWriter, r *http.Request, who *caller) error {
+	q, after, limit, err := a.deadQuery(r, who)
+	if err != nil {
+		return err
+	}
+	if after != "" {
+		return bad("groups have no pages", "narrow the filter, or raise limit")
+	}
+	q.Limit = limit
+	groups, complete, err := a.finder(who.view()).Groups(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	list := wire.List[wire.Group]{Items: make([]wire.Group, len(groups)), Complete: complete}
+	for i := range groups {
+		list.Items[i] = a.group(&groups[i])
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// deadEntry returns a dead letter, or a problem for a message that is not dead.
+func (a *app) deadEntry(r *http.Request) (*redrive.Entry, error) {
+	e, err := a.entry(r)
+	if err != nil {
+		return nil, err
+	}
+	if e.State != redrive.StateDead {
+		return nil, problem.New(http.StatusConflict, "state", "The message is not dead", fmt.Sprintf("%s is %s", e.Ref(), e.State),
+			fmt.Sprintf("see /v1/queues/%s/messages/%s", e.Queue, e.ID))
+	}
+	return e, nil
+}
+
+func (a *app) showDead(w http.ResponseWriter, r *http.Request, who *caller) error {
+	e, err := a.deadEntry(r)
+	if err != nil {
+		return err
+	}
+	return a.writeWhole(w, r, e, who)
+}
+
+func (a *app) editDead(w http.ResponseWriter, r *http.Request, who *caller) error {
+	var edit wire.Edit
+	if err := readJSON(w, r, maxEdit, &edit); err != nil {
+		return err
+	}
+	if edit.Body == nil && edit.BodyBase64 == nil && edit.Headers == nil && edit.Kind == nil && edit.Key == nil {
+		return bad("nothing is edited", "give body, body_base64, headers, kind or key")
+	}
+	if edit.Body != nil && edit.BodyBase64 != nil {
+		return bad("both body and body_base64", "give one of them")
+	}
+	e, err := a.deadEntry(r)
+	if err != nil {
+		return err
+	}
+	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActEdit, Edit: edit.Std()})
+}
+
+func (a *app) dropDead(w http.ResponseWriter, r *http.Request, who *caller) error {
+	e, err := a.deadEntry(r)
+	if err != nil {
+		return err
+	}
+	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActDrop})
+}

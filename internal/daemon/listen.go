@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/redrive/redrive"
+)
+
+// listen opens the TCP listener.
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return nil, &redrive.Error{Op: "listen", Err: err, Hint: "is a daemon running already? choose another address with --listen"}
+	}
+	return newLimitListener(l, maxConnections), nil
+}
+
+// listenSocket opens the Unix socket beside the data, or warns and returns nil: the
+// daemon works without it. As we own the store, a socket that is there was left by a
+// process that died.
+func (s *Server) listenSocket(ctx context.Context) net.Listener {
+	path := s.socketPath()
+	if path == "" {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "no socket beside the data", slog.Any("error", err))
+		return nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", path)
+	if err == nil {
+		// The folder is ours alone (0700) until then.
+		if err = os.Chmod(path, 0o600); err != nil {
+			_ = l.Close() // it is not used
+		}
+	}
+	if err != nil {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "no socket beside the data: commands with --data do not reach the daemon", slog.Any("error", err))
+		return nil
+	}
+	return l
+}
+
+// limitListener keeps a bound on open connections: beyond it, clients wait in the
+// system's backlog.
+type limitListener struct {
+	net.Listener
+	slots  chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newLimitListener(l net.Listener, n int) *limitListener {
+	return &limitListener{Listener: l, slots: make(chan struct{}, n), closed: make(chan struct{})}
+}
+
+// Accept waits for a free slot first.
+func (l *limitListener) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
+}
+
+// Close lets a waiting Accept return.
+func (l *limitListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// limitedConn gives its slot back when it is closed.
+type limitedConn struct {
+	net.Conn
+	release func()
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backlog"
+	"github.com/redrive/redrive/internal/daemon/config"
+)
+
+// live is what the configuration in force means. It is replaced as a whole, never
+// changed.
+type live struct {
+	config   *config.Config
+	hash     string
+	tokens   *tokens // nil: everyone may do everything
+	open     *grant  // of everyone then
+	policies map[string]redrive.PolicyFunc
+	limits   map[string]backlog.Limits
+}
+
+func newLive(cfg *config.Config) (*live, error) {
+	hash, err := configHash(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l := &live{config: cfg, hash: hash, policies: make(map[string]redrive.PolicyFunc, len(cfg.Queues)), limits: make(map[string]backlog.Limits, len(cfg.Queues))}
+	l.limits[redrive.ResultQueue] = limitsOfResults
+	if len(cfg.Tokens) > 0 {
+		l.tokens = newTokens(cfg.Tokens)
+	} else {
+		l.open = newGrant()
+	}
+	for name, q := range cfg.Queues {
+		l.policies[name] = cfg.PoliciesOf(name).Func()
+		if q != nil {
+			l.limits[name] = limitsOf(q.Limits)
+		}
+	}
+	return l, nil
+}
+
+// configHash tells configurations apart. Secrets are in it by their references, the
+// address to listen on is not: daemons on one store differ in it.
+func configHash(cfg *config.Config) (string, error) {
+	shown := *cfg
+	shown.Listen = ""
+	b, err := json.Marshal(&shown)
+	if err != nil {
+		return "", fmt.Errorf("hash of the configuration: %w", err)
+	}
+	h := sha256.New()
+	h.Write(b)
+	for i := range cfg.Tokens { // which JSON hides
+		h.Write([]byte(cfg.Tokens[i].Hash))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+// conf returns the configuration in force, or nil in a process that has none.
+func (a *app) conf() *config.Config {
+	if l := a.live.Load(); l != nil {
+		return l.config
+	}
+	return nil
+}

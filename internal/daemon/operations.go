@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// operation is what the API's description says of a route beyond the route itself.
+type operation struct {
+	id      string // for generated clients
+	summary string
+	query   []string    // names in parameterKinds
+	headers []string    // of the request, names in parameterKinds
+	body    any         // a value of the request's type, or a rawBody; nil: none
+	answers map[int]any // a value of the answer's type, a rawBody, or nil for no body
+}
+
+// rawBody is a body that is not one JSON value: its media types.
+type rawBody []string
+
+var (
+	anyBody   = rawBody{"*/*"}
+	sentBody  = rawBody{"application/octet-stream", "application/json", "text/plain"}
+	textLines = rawBody{"application/x-ndjson"}
+	sentLines = rawBody{"application/x-ndjson", "text/plain"}
+
+	pageOf   = []string{"after", "limit"}
+	deadArgs = []string{"queue", "reason", "signature", "kind", "key", "since", "until", "text", "header", "plan", "after", "limit"}
+)
+
+// publishBody is what a publish takes: anything, or these where the type says so.
+type publishBody struct{}
+
+// ok is an answer with status 200.
+func ok(v any) map[int]any { return map[int]any{200: v} }
+
+// operations describes every route, by method and pattern.
+var operations = map[string]operation{
+	"POST /v1/queues/{queue}/messages": {id: "publish", summary: "Publish one message (any body), a stream of messages (NDJSON), or CloudEvents.", body: publishBody{},
+		headers: []string{"redrive-id", "redrive-kind", "redrive-key", "redrive-delay", "redrive-deliver-at", "redrive-expires-at", "redrive-reply-to", "idempotency-key"},
+		answers: map[int]any{200: textLines, 202: oneOf{wire.Accepted{}, wire.AcceptedBatch{}}}},
+	"POST /v1/queues/{queue}/claims":              {id: "claim", summary: "Claim messages, and wait for them if nothing is due.", body: wire.ClaimRequest{}, answers: ok(wire.Claims{})},
+	"POST /v1/queues/{queue}/extensions":          {id: "extend", summary: "Extend the leases of claimed messages.", body: wire.ExtendRequest{}, answers: ok(wire.Results{})},
+	"POST /v1/queues/{queue}/settlements":         {id: "settle", summary: "Tell what became of claimed messages.", body: wire.SettleRequest{}, answers: ok(wire.Results{})},
+	"POST /v1/call/{queue}":                       {id: "call", summary: "Call a guarded target, or put the call off while it is sick. The answer is the target's own.", query: []string{"repeat"}, body: sentBody, answers: map[int]any{202: wire.Accepted{}, anyStatus: anyBody}},
+	"GET /v1/call/{queue}/{id}":                   {id: "callResult", summary: "Fetch the result of a call that was put off.", answers: map[int]any{202: wire.CallStatus{}, anyStatus: anyBody}},
+	"GET /v1/guards":                              {id: "listGuards", summary: "List the guards.", answers: ok(wire.List[wire.Guard]{})},
+	"GET /v1/guards/{queue}":                      {id: "showGuard", summary: "Show a guard and its endpoints.", answers: ok(wire.Guard{})},
+	"POST /v1/guards/{queue}/force":               {id: "forceGuard", summary: "Force the state of a guard's endpoints.", body: wire.ForceRequest{}, answers: ok(wire.Guard{})},
+	"GET /v1/queues":                              {id: "listQueues", summary: "List the queues.", answers: ok(wire.List[wire.Queue]{})},
+	"GET /v1/queues/{queue}":                      {id: "showQueue", summary: "Show a queue.", answers: ok(wire.Queue{})},
+	"POST /v1/queues/{queue}/pause":               {id: "pauseQueue", summary: "Stop claiming from a queue.", body: wire.PauseRequest{}, answers: ok(wire.Queue{})},
+	"POST /v1/queues/{queue}/resume":              {id: "resumeQueue", summary: "Claim from a paused queue again.", body: wire.PauseRequest{}, answers: ok(wire.Queue{})},
+	"GET /v1/queues/{queue}/messages":             {id: "listMessages", summary: "List messages of a queue.", query: []string{"state", "kind", "key", "text", "header", "since", "until", "plan", "after", "limit"}, answers: ok(wire.List[wire.Message]{})},
+	"GET /v1/queues/{queue}/messages/{id}":        {id: "showMessage", summary: "Show a message, or how it ended; with wait also one that is not there yet.", query: []string{"wait", "unmasked"}, answers: ok(wire.Message{})},
+	"DELETE /v1/queues/{queue}/messages/{id}":     {id: "dropMessage", summary: "Drop a waiting message.", answers: ok(wire.Changed{})},
+	"GET /v1/queues/{queue}/processing":           {id: "listProcessing", summary: "List what is in hand, at the queue's source and in the store; the lease that ends first comes first.", query: []string{"limit"}, answers: ok(wire.List[wire.Message]{})},
+	"GET /v1/queues/{queue}/monitor":              {id: "monitorQueue", summary: "Show consumers, attempts and dead letters of a queue that is a Redis stream.", answers: ok(wire.Monitor{})},
+	"GET /v1/dead-letters":                        {id: "listDeadLetters", summary: "List dead letters.", query: deadArgs, answers: ok(wire.List[wire.Message]{})},
+	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them; with lines=true each line is answered.", query: []string{"lines"}, body: sentLines, answers: ok(wire.Imported{})},
+	"GET /v1/dead-letters/groups":                 {id: "groupDeadLetters", summary: "Count dead letters by cause.", query: deadArgs, answers: ok(wire.List[wire.Group]{})},
+	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its story.", query: []string{"unmasked", "wait"}, answers: ok(wire.Message{})},
+	"PATCH /v1/queues/{queue}/dead-letters/{id}":  {id: "editDeadLetter", summary: "Edit a dead letter; the original is kept.", body: wire.Edit{}, answers: ok(wire.Changed{})},
+	"DELETE /v1/queues/{queue}/dead-letters/{id}": {id: "dropDeadLetter", summary: "Drop a dead letter.", answers: ok(wire.Changed{})},
+	"POST /v1/plans":                              {id: "createPlan", summary: "Redrive, drop or archive dead letters by a plan, or only count them (dry_run).", body: wire.PlanRequest{}, answers: map[int]any{200: wire.DryRun{}, 201: wire.Plan{}}},
+	"GET /v1/plans":                               {id: "listPlans", summary: "List the plans.", answers: ok(wire.List[wire.Plan]{})},
+	"GET /v1/plans/{id}":                          {id: "showPlan", summary: "Show a plan and its progress.", query: []string{"progress"}, answers: ok(wire.Plan{})},
+	"GET /v1/plans/{id}/results":                  {id: "planResults", summary: "Show what became of each message of a plan.", query: pageOf, answers: ok(wire.List[wire.PlanResult]{})},
+	"POST /v1/plans/{id}/cancel":                  {id: "cancelPlan", summary: "Cancel a plan.", answers: ok(wire.Plan{})},
+	"POST /v1/plans/{id}/pause":                   {id: "pausePlan", summary: "Pause a plan.", answers: ok(wire.Plan{})},
+	"POST /v1/plans/{id}/resume":                  {id: "resumePlan", summary: "Resume a plan.", answers: ok(wire.Plan{})},
+	"GET /v1/ws":                                  {id: "websocket", summary: "Upgrade to a WebSocket with the subprotocol redrive.v1.json.", answers: map[int]any{101: nil}},
+	"GET /v1/sessions":                            {id: "listSessions", summary: "List the sessions of WebSocket clients.", query: pageOf, answers: ok(wire.List[wire.Session]{})},
+	"GET /v1/verify":                              {id: "verify", summary: "Compare the books with what is there.", query: []string{"queue"}, answers: ok(wire.Verified{})},
+	"GET /v1/probe":                               {id: "probeStore", summary: "Show what the store's settings promise.", answers: ok(wire.List[wire.Verdict]{})},
+	"GET /v1/backup":                              {id: "backup", summary: "Download a consistent copy of the store.", answers: ok(rawBody{"application/octet-stream"})},
+	"GET /v1/config":                              {id: "showConfig", summary: "Show the configuration in force, without secrets.", answers: ok(wire.Config{})},
+	"GET /v1/tokens":                              {id: "listTokens", summary: "List the tokens and their use.", answers: ok(wire.List[wire.Token]{})},
+	"GET /v1/audit":                               {id: "listAudit", summary: "List who changed what, the newest first.", query: []string{"actor", "action", "queue", "plan", "since", "until", "after", "limit"}, answers: ok(wire.List[wire.AuditEntry]{})},
+	"GET /metrics":                                {id: "metrics", summary: "Metrics in the text format of Prometheus.", answers: ok(rawBody{"text/plain", "application/openmetrics-text"})},
+	"GET /healthz":                                {id: "healthz", summary: "Whether the process lives.", answers: ok(health{})},
+	"GET /readyz":                                 {id: "readyz", summary: "Whether messages are taken and delivered.", answers: ok(health{})},
+	"GET /openapi.json":                           {id: "openapi", summary: "This description.", answers: ok(rawBody{"application/json"})},
+}

@@ -1,0 +1,235 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wire"
+	"github.com/redrive/redrive/plan"
+)
+
+// planRequest checks and converts a request. now is what durations count back from.
+func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
+	out := plan.Request{
+		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
+	}
+	for action, name := range map[redrive.Action]string{redrive.ActRedrive: "redrive", redrive.ActDrop: "drop", redrive.ActArchive: "archive"} {
+		if req.Action == name {
+			out.Action = action
+		}
+	}
+	if out.Action == 0 {
+		return out, bad(fmt.Sprintf("action %q", req.Action), "use redrive, drop or archive")
+	}
+	var err error
+	if out.Rate, err = parseRate(req.Rate); err != nil {
+		return out, err
+	}
+	if (req.Filter == nil) == (len(req.Refs) == 0) {
+		return out, bad("a plan needs either a filter or refs", `give {"filter":{}} for all dead letters`)
+	}
+	if req.Filter != nil {
+		out.Query, err = queryOf(req.Filter, who, now)
+		out.View = planView(who, &out.Query)
+		return out, err
+	}
+	for _, s := range req.Refs {
+		ref, err := parseRef(s)
+		if err != nil {
+			return out, err
+		}
+		out.Refs = append(out.Refs, ref)
+	}
+	return out, nil
+}
+
+// confinePlan refuses a plan that touches queues the caller may not use.
+func confinePlan(who *caller, p *plan.Request) error {
+	var queues []string
+	if p.To != "" {
+		queues = append(queues, p.To)
+	}
+	if len(p.Refs) == 0 {
+		queues = append(queues, p.Query.Queue)
+	}
+	for _, ref := range p.Refs {
+		queues = append(queues, ref.Queue)
+	}
+	return who.confine(queues...)
+}
+
+// seesPlan refuses a plan that is neither the caller's own nor about queues the caller
+// may use. A plan of names forgets them when it ends.
+func seesPlan(who *caller, p *plan.Request) error {
+	if p.Actor == who.name {
+		return nil
+	}
+	return confinePlan(who, p)
+}
+
+func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	var req wire.PlanRequest
+	if err := readJSON(w, r, 1<<20, &req); err != nil {
+		return err
+	}
+	request, err := planRequest(&req, who, a.utcNow(r))
+	if err != nil {
+		return err
+	}
+	if err := confinePlan(who, &request); err != nil {
+		return err
+	}
+	if request.Action == redrive.ActDrop && !who.may(config.ScopePurge) {
+		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "dropping messages needs the scope purge", "")
+	}
+	if request.To != "" {
+		if err := a.mayEnter(who, request.To); err != nil {
+			return err
+		}
+	}
+	if req.DryRun {
+		run, err := a.plans.DryRun(r.Context(), request)
+		if err != nil {
+			return err
+		}
+		out := wire.DryRunOf(&run)
+		for i := range out.Groups {
+			out.Groups[i] = a.group(&run.Groups[i])
+		}
+		return writeJSON(w, http.StatusOK, out)
+	}
+	var plan plan.Plan
+	entry := wire.AuditEntry{Action: "plan " + req.Action, Queue: request.Query.Queue, Filter: req.Filter, Count: int64(len(request.Refs))}
+	err = a.audited(r, who, entry, func(e *wire.AuditEntry) error {
+		plan, err = a.plans.Create(r.Context(), request)
+		e.Plan, e.Count = plan.ID, max(plan.Total, e.Count)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan made", slog.String("plan", plan.ID), slog.String("action", req.Action),
+		slog.Int64("total", plan.Total), slog.String("actor", who.name))
+	w.Header().Set("Location", "/v1/plans/"+plan.ID)
+	return writeJSON(w, http.StatusCreated, a.planOf(&plan, who))
+}
+
+func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if _, err := parameters(r); err != nil {
+		return err
+	}
+	plans, err := a.plans.List(r.Context())
+	if err != nil {
+		return err
+	}
+	list := wire.List[wire.Plan]{Items: []wire.Plan{}, Complete: true}
+	for i := range plans {
+		if seesPlan(who, &plans[i].Request) == nil {
+			list.Items = append(list.Items, a.planOf(&plans[i], who))
+		}
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// plan returns the plan that the path names, if the caller may see it.
+func (a *app) plan(r *http.Request, who *caller) (*plan.Plan, error) {
+	id := r.PathValue("id")
+	if err := redrive.CheckID(id); err != nil {
+		return nil, err
+	}
+	p, err := a.plans.Get(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	return &p, seesPlan(who, &p.Request)
+}
+
+func (a *app) showPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	v, err := parameters(r, "progress")
+	if err != nil {
+		return err
+	}
+	p, err := a.plan(r, who)
+	if err != nil {
+		return err
+	}
+	out := a.planOf(p, who)
+	switch v.Get("progress") {
+	case "", "false":
+	case "true":
+		progress, err := a.plans.Progress(r.Context(), p)
+		if err != nil {
+			return err
+		}
+		out.Progress = wire.ProgressOf(&progress)
+	default:
+		return bad(fmt.Sprintf("progress %q", v.Get("progress")), "use true or false")
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// planResults lists what became of the messages of a plan.
+func (a *app) planResults(w http.ResponseWriter, r *http.Request, who *caller) error {
+	v, err := parameters(r, "after", "limit")
+	if err != nil {
+		return err
+	}
+	limit, err := parseLimit(v)
+	if err != nil {
+		return err
+	}
+	p, err := a.plan(r, who)
+	if err != nil {
+		return err
+	}
+	results, next, err := a.plans.Results(r.Context(), p.ID, v.Get("after"), limit)
+	if err != nil {
+		return err
+	}
+	list := wire.List[wire.PlanResult]{Items: []wire.PlanResult{}, Next: next, Complete: true}
+	for i := range results {
+		if e := results[i].Entry; e != nil && !who.sees(e.Queue) {
+			results[i].Entry = nil
+		}
+		if who.sees(results[i].Queue) {
+			out := wire.PlanResultOf(&results[i], who.may(config.ScopeReadPayload))
+			if out.Message != nil {
+				paths, _ := a.masksOf(out.Message.Queue)
+				hideQuoted(out.Message, paths)
+			}
+			list.Items = append(list.Items, out)
+		}
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+func (a *app) cancelPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	return a.setPlan(w, r, who, "plan cancelled", a.plans.Cancel)
+}
+
+func (a *app) pausePlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	return a.setPlan(w, r, who, "plan paused", a.plans.Pause)
+}
+
+func (a *app) resumePlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	return a.setPlan(w, r, who, "plan resumed", a.plans.Resume)
+}
+
+func (a *app) setPlan(w http.ResponseWriter, r *http.Request, who *caller, what string, set func(context.Context, string) error) error {
+	p, err := a.plan(r, who)
+	if err != nil {
+		return err
+	}
+	err = a.audited(r, who, wire.AuditEntry{Action: what, Queue: p.Request.Query.Queue, Plan: p.ID}, func(*wire.AuditEntry) error { return set(r.Context(), p.ID) })
+	if err != nil {
+		return err
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, what, slog.String("plan", p.ID), slog.String("actor", who.name))
+	return a.showPlan(w, r, who)
+}

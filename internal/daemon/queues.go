@@ -1,0 +1,234 @@
+package daemon
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// listQueues lists what the configuration names and what holds or held messages.
+func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if _, err := parameters(r); err != nil {
+		return err
+	}
+	counts, err := a.store.Counts(r.Context())
+	if err != nil {
+		return err
+	}
+	status := a.status()
+	items := []wire.Queue{}
+	seen := make(map[string]bool)
+	add := func(c *driver.Counts) {
+		if seen[c.Queue] = true; who.sees(c.Queue) {
+			items = append(items, a.describe(c, status))
+		}
+	}
+	for i := range counts {
+		add(&counts[i])
+	}
+	if a.conf() != nil {
+		for name := range a.conf().Queues {
+			if !seen[name] {
+				add(&driver.Counts{Queue: name})
+			}
+		}
+	}
+	slices.SortFunc(items, func(x, y wire.Queue) int { return strings.Compare(x.Queue, y.Queue) })
+	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
+}
+
+func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error {
+	queue := r.PathValue("queue")
+	counts, err := a.existing(r, queue)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, a.describe(counts, a.status()))
+}
+
+// existing returns the counts of a queue that is configured or holds or held
+// messages.
+func (a *app) existing(r *http.Request, queue string) (*driver.Counts, error) {
+	if err := redrive.CheckQueue(queue); err != nil {
+		return nil, err
+	}
+	counts, err := a.store.Counts(r.Context(), queue)
+	if err != nil {
+		return nil, err
+	}
+	if len(counts) > 0 && counts[0].Ledger.Entered() > 0 {
+		return &counts[0], nil
+	}
+	if a.conf() != nil {
+		if _, ok := a.conf().Queues[queue]; ok {
+			return &driver.Counts{Queue: queue}, nil
+		}
+	}
+	return nil, a.unknownQueue(queue)
+}
+
+// polls is when somebody last waited for a message by its id, by queue. Its zero value is
+// ready.
+type polls struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// maxPolls bounds the names, which callers choose.
+const maxPolls = 10_000
+
+func (p *polls) note(queue string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at == nil || len(p.at) >= maxPolls {
+		p.at = make(map[string]time.Time)
+	}
+	p.at[queue] = now
+}
+
+func (p *polls) last(queue string) *time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.at[queue]
+	if !ok {
+		return nil
+	}
+	at = at.UTC()
+	return &at
+}
+
+// working is who works on a queue in this process.
+type working struct {
+	engine map[string]engine.QueueStatus
+	pull   map[string]engine.PullStatus
+}
+
+// status returns what the engine and pull workers are doing, by queue.
+func (a *app) status() working {
+	all := working{make(map[string]engine.QueueStatus), make(map[string]engine.PullStatus)}
+	if a.engine == nil {
+		return all
+	}
+	for _, s := range a.engine.Status() {
+		all.engine[s.Queue] = s
+	}
+	for _, s := range a.pull.Status() {
+		all.pull[s.Queue] = s
+	}
+	return all
+}
+
+func (a *app) describe(c *driver.Counts, status working) wire.Queue {
+	q := wire.QueueOf(c)
+	if a.conf() != nil {
+		_, q.Configured = a.conf().Queues[c.Queue]
+	}
+	q.Deliver = a.targets.of(c.Queue)
+	q.PolledAt = a.polls.last(c.Queue)
+	if a.marks != nil {
+		level, _ := a.marks.Level(c.Queue)
+		q.Level = level.String()
+	}
+	if s, ok := status.engine[c.Queue]; ok {
+		q.Engine = wire.EngineOf(&s)
+	}
+	if s, ok := status.pull[c.Queue]; ok {
+		q.Pull = wire.PullOf(&s)
+	}
+	return q
+}
+
+// consumed refuses to pause what nobody can consume here.
+func (a *app) consumed(r *http.Request, queue string) error {
+	if a.engine == nil {
+		return notHere("consumer")
+	}
+	_, err := a.existing(r, queue)
+	return err
+}
+
+func (a *app) pauseQueue(w http.ResponseWriter, r *http.Request, who *caller) error {
+	queue := r.PathValue("queue")
+	req := wire.PauseRequest{Reason: "by " + who.name}
+	if err := readJSON(w, r, 64<<10, &req); err != nil {
+		return err
+	}
+	if req.For < 0 || len(req.Reason) > 1024 {
+		return bad("for is negative or the reason longer than 1024 bytes", "")
+	}
+	if err := a.consumed(r, queue); err != nil {
+		return err
+	}
+	err := a.audited(r, who, wire.AuditEntry{Action: "pause", Queue: queue, Note: req.Reason}, func(*wire.AuditEntry) error {
+		return a.pauses.set(r.Context(), queue, req.Target, req.Reason, req.For.Std())
+	})
+	if err != nil {
+		return err
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "queue paused", slog.String("queue", queue), slog.String("target", req.Target),
+		slog.String("reason", req.Reason), slog.Duration("for", req.For.Std()), slog.String("actor", who.name))
+	return a.showQueue(w, r, who)
+}
+
+func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) error {
+	queue := r.PathValue("queue")
+	var req wire.PauseRequest
+	if err := readJSON(w, r, 64<<10, &req); err != nil {
+		return err
+	}
+	if err := a.consumed(r, queue); err != nil {
+		return err
+	}
+	err := a.audited(r, who, wire.AuditEntry{Action: "resume", Queue: queue}, func(*wire.AuditEntry) error {
+		return a.pauses.end(r.Context(), queue, req.Target)
+	})
+	if err != nil {
+		return err
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "queue resumed", slog.String("queue", queue), slog.String("target", req.Target), slog.String("actor", who.name))
+	return a.showQueue(w, r, who)
+}
+
+// verify compares the books with a scan.
+func (a *app) verify(w http.ResponseWriter, r *http.Request, who *caller) error {
+	v, err := parameters(r, "queue")
+	if err != nil {
+		return err
+	}
+	var queues []string
+	queue := v.Get("queue")
+	if err := who.confine(queue); err != nil {
+		return err
+	}
+	if queue != "" {
+		if _, err := a.existing(r, queue); err != nil {
+			return err
+		}
+		queues = append(queues, queue)
+	}
+	audits, err := a.store.Verify(r.Context(), queues...)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, wire.VerifiedOf(audits))
+}
+
+// probeStore tells what the settings of the store promise.
+func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) error {
+	if err := who.confine(""); err != nil {
+		return err
+	}
+	list := wire.List[wire.Verdict]{Items: []wire.Verdict{}, Complete: true}
+	for _, v := range a.store.Probe(r.Context()) {
+		list.Items = append(list.Items, wire.Verdict{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
+	}
+	return writeJSON(w, http.StatusOK, list)
+}

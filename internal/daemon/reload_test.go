@@ -1,0 +1,161 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// shownConfig is what the test reads of the configuration in force.
+type shownConfig struct {
+	Hash, Refused string
+	Differs       bool
+	Instances     []wire.Instance
+	Queues        map[string]any
+}
+
+// fromFile starts a daemon that watches its configuration. write replaces the file as
+// an editor does: beside it, then renamed.
+func fromFile(t *testing.T, yaml string, store driver.Store) (d *rig, write func(yaml string)) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "redrive.yaml")
+	write = func(yaml string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte("listen: 127.0.0.1:0\n"+yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(yaml)
+	load := func() (*config.Config, error) { return config.Load(path) }
+	cfg, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startWith(t, cfg, store, func(o *daemon.Options) { o.Reload, o.Watch = load, path }), write
+}
+
+func (d *rig) config() (c shownConfig) {
+	d.t.Helper()
+	resp, b := d.send(http.MethodGet, "/v1/config", "")
+	if resp.StatusCode != http.StatusOK {
+		d.t.Fatalf("%d %s", resp.StatusCode, b)
+	}
+	decode(d.t, b, &c)
+	return c
+}
+
+func TestTheConfigurationIsLive(t *testing.T) {
+	one, two := newReceiver(t, nil), newReceiver(t, func(string) int { return 500 })
+	d, write := fromFile(t, fmt.Sprintf("queues: {hooks: {deliver: {url: %q, allow_private: true}}}", one.URL), newStore(t))
+	before := d.config()
+	if before.Hash == "" || len(before.Queues) != 1 {
+		t.Errorf("%+v", before)
+	}
+	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/hooks/messages", "x")
+	d.refused(404, "queue-not-found", http.MethodPost, "/v1/queues/more/messages", "x")
+	d.eventually("it is delivered", func() bool { return one.received() == 1 })
+	get[wire.Queue](d, 200, http.MethodPost, "/v1/queues/hooks/pause", `{"reason":"a person's"}`)
+
+	// Another address, a policy, another queue and a token, all at once.
+	write(fmt.Sprintf(`
+queues:
+  hooks: {deliver: {url: "%s/other", allow_private: true}, policy: {max_attempts: 1}}
+  more: {limits: {depth: 1}}
+tokens: [{name: root, hash: %q}]
+`, two.URL, hash("root")))
+	d.eventually("a token is needed", func() bool {
+		resp, _ := d.send(http.MethodGet, "/v1/config", "")
+		return resp.StatusCode == http.StatusUnauthorized
+	})
+	d.token = "root"
+	if after := d.config(); after.Hash == before.Hash || len(after.Queues) != 2 || after.Refused != "" {
+		t.Errorf("%+v", after)
+	}
+	if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", ""); q.Deliver != two.URL+"/other" || q.Engine == nil || len(q.Engine.Paused) != 1 {
+		t.Errorf("%+v %+v", q, q.Engine) // the pause of the whole queue stays
+	}
+	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/more/messages", "x")
+	d.refused(429, "backlogged", http.MethodPost, "/v1/queues/more/messages", "x")
+	get[wire.Queue](d, 200, http.MethodPost, "/v1/queues/hooks/resume", "")
+	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/hooks/messages", "y", "redrive-id", "m")
+	d.eventually("the new policy decides", func() bool {
+		m := get[wire.Message](d, 200, http.MethodGet, "/v1/queues/hooks/messages/m", "")
+		return m.State == "dead" && m.Reason.String() == "exhausted"
+	})
+	if _, b := d.send(http.MethodGet, "/metrics", ""); !strings.Contains(string(b), `redrive_queue_messages{queue="more",state="waiting"} 1`) {
+		t.Error("the new queue has no series")
+	}
+
+	// Without its deliver: a queue is no longer consumed.
+	write(fmt.Sprintf("queues: {hooks: {}}\ntokens: [{name: root, hash: %q}]", hash("root")))
+	d.eventually("it is no longer delivered", func() bool {
+		q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "")
+		return q.Engine == nil && q.Deliver == ""
+	})
+}
+
+func TestAConfigurationIsRefusedWithItsReason(t *testing.T) {
+	store := newStore(t)
+	const yaml = "queues: {q: {}}"
+	d, write := fromFile(t, yaml, store)
+	hash := d.config().Hash
+	for text, why := range map[string]string{
+		"queues: {q: {polcy: {}}}":                          "did you mean policy?",
+		"queues: {q: {}}\nstore: 'sqlite:/elsewhere'":       "a restart is needed for store",
+		"queues: {q: {}}\nservice: other\ngrace: 1s":        "a restart is needed for grace, service",
+		"queues: {q: {deliver: {url: 'ftp://example.com'}}": "redrive.yaml:",
+		"{": "unexpected map key",
+	} {
+		write(text)
+		d.eventually("the reason is shown: "+why, func() bool { return strings.Contains(d.config().Refused, why) })
+		if c := d.config(); c.Hash != hash || len(c.Queues) != 1 {
+			t.Errorf("%s: %+v", text, c)
+		}
+	}
+	write(yaml)
+	d.eventually("the old one is good again", func() bool { return d.config().Refused == "" })
+	if log := d.log.String(); !strings.Contains(log, "the old one stays in force") {
+		t.Error("the log does not tell")
+	}
+}
+
+func TestHangupReloads(t *testing.T) {
+	d, write := fromFile(t, "queues: {q: {}}", newStore(t))
+	d.eventually("the daemon listens to signals", func() bool { return strings.Contains(d.log.String(), "listening") })
+	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/q/messages", "x")
+	write("queues: {q: {}, r: {}}")
+	d.eventually("it is reloaded", func() bool { return len(d.config().Queues) == 2 })
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	d.eventually("it is told that nothing changed", func() bool { return strings.Contains(d.log.String(), "the configuration has not changed") })
+}
+
+func TestDaemonsWithDifferentConfigurationsWarn(t *testing.T) {
+	store := newStore(t)
+	one := start(t, parse(t, "queues: {q: {}}"), store)
+	other := start(t, parse(t, "queues: {q: {limits: {depth: 5}}}"), &keptOpen{store})
+	other.eventually("they differ", func() bool { c := other.config(); return c.Differs && len(c.Instances) == 2 })
+	other.eventually("the log warns", func() bool {
+		return strings.Contains(other.log.String(), "daemons on this store have different configurations")
+	})
+	other.shutdown()
+	one.eventually("the other is gone", func() bool { c := one.config(); return !c.Differs && len(c.Instances) == 1 })
+}
+
+// keptOpen is a store that another daemon closes.
+type keptOpen struct{ driver.Store }
+
+func (*keptOpen) Close() error { return nil }

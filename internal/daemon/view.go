@@ -1,0 +1,300 @@
+package daemon
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/jsonmask"
+	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wire"
+	"github.com/redrive/redrive/plan"
+)
+
+// view is what a search by text or header looks at: what the caller may see, as it
+// shows. Whoever finds messages by a value that they may not see can guess it, digit by
+// digit.
+type view string
+
+const (
+	viewAll     view = ""        // everything: an administrator
+	viewPayload view = "payload" // bodies, headers and errors, with what is masked hidden
+	viewErrors  view = "errors"  // errors, with what is masked hidden
+)
+
+// view returns what the caller's searches look at.
+func (c *caller) view() view {
+	switch {
+	case c.may(config.ScopeAdmin):
+		return viewAll
+	case c.may(config.ScopeReadPayload):
+		return viewPayload
+	}
+	return viewErrors
+}
+
+// search refuses a filter on what the caller may not see at all.
+func (c *caller) search(q *redrive.Query) error {
+	if q.Header != "" && c.view() == viewErrors {
+		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "a filter by header needs the scope "+string(config.ScopeReadPayload),
+			"add the scope to the token, or filter by something else")
+	}
+	return nil
+}
+
+// hides reports whether a view keeps something back that a query may look at.
+func (a *app) hides(v view, q *redrive.Query) bool {
+	if v == viewAll || q.Text == "" && q.Header == "" {
+		return false
+	}
+	if v == viewErrors {
+		return true
+	}
+	paths, headers := a.masksOver(q.Queue)
+	return q.Text != "" && len(paths) > 0 || q.Header != "" && len(headers) > 0
+}
+
+// masksOver returns what is hidden of a queue's messages, or, without a name, of those
+// of any queue.
+func (a *app) masksOver(queue string) (paths []jsonmask.Path, headers []string) {
+	paths, headers = a.masksOf(queue)
+	if cfg := a.conf(); queue == "" && cfg != nil {
+		for name := range cfg.Queues {
+			p, h := cfg.MasksOf(name)
+			paths, headers = append(paths, p...), append(headers, h...)
+		}
+	}
+	return paths, headers
+}
+
+// finder returns the store as a view shows it to searches, or nil for an unknown view.
+func (a *app) finder(v view) plan.Finder {
+	switch v {
+	case viewAll:
+		return a.store
+	case viewPayload, viewErrors:
+		return &seen{a, v}
+	}
+	return nil
+}
+
+// seen is a store in which text and headers are found only as they show. The store
+// itself gets the rest of the query: what it examined, where a page ends and how long
+// that took then tell nothing of what is hidden.
+type seen struct {
+	app  *app
+	view view
+}
+
+// weighed is how many bytes of a body a search counts like one more entry, so that
+// large bodies are not read by the gigabyte.
+const weighed = 4 << 10
+
+// Find implements plan.Finder.
+func (s *seen) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
+	if !s.app.hides(s.view, &q) {
+		return s.app.store.Find(ctx, q)
+	}
+	bodies, limit := q.Bodies, q.PageLimit()
+	l := s.look(q)
+	var out redrive.Page
+	for more := true; more && len(out.Entries) < limit; {
+		var found []redrive.Entry
+		var err error
+		if found, more, err = l.next(ctx, limit-len(out.Entries)); err != nil {
+			return redrive.Page{}, err
+		}
+		for _, e := range found {
+			if !bodies {
+				e.Body, e.Headers, e.Original, e.History = nil, nil, nil, redrive.History{Count: e.History.Count}
+			}
+			out.Entries = append(out.Entries, e)
+		}
+	}
+	out.Next = l.query.After
+	out.Complete = out.Next == "" || len(out.Entries) == limit
+	return out, nil
+}
+
+// Groups implements plan.Finder.
+func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]redrive.Group, bool, error) {
+	if !s.app.hides(s.view, &q) {
+		return s.app.store.Groups(ctx, q)
+	}
+	limit := q.PageLimit()
+	q.State, q.After = redrive.StateDead, ""
+	l := s.look(q)
+	type cause struct {
+		queue, signature string
+		reason           redrive.Reason
+	}
+	byCause := make(map[cause]*redrive.Group)
+	for more := true; more; {
+		var found []redrive.Entry
+		var err error
+		if found, more, err = l.next(ctx, wholePage); err != nil {
+			return nil, false, err
+		}
+		for i := range found {
+			e := &found[i]
+			c := cause{queue: e.Queue, reason: e.Reason}
+			if f := e.History.Latest(); f != nil {
+				c.signature = f.Signature
+			}
+			g := byCause[c]
+			if g == nil {
+				g = &redrive.Group{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: e.DiedAt}
+				byCause[c] = g
+			}
+			count(g, e)
+		}
+	}
+	groups := make([]redrive.Group, 0, len(byCause))
+	for _, g := range byCause {
+		groups = append(groups, *g)
+	}
+	slices.SortFunc(groups, func(a, b redrive.Group) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
+	})
+	return groups[:min(len(groups), limit)], len(groups) <= limit && l.query.After == "", nil
+}
+
+// count adds a dead letter to its group.
+func count(g *redrive.Group, e *redrive.Entry) {
+	g.Count++
+	if e.DiedAt.Before(g.First) {
+		g.First = e.DiedAt
+	}
+	if e.DiedAt.Before(g.Last) {
+		return
+	}
+	g.Last, g.Example, g.Type, g.Message = e.DiedAt, e.Ref(), "", ""
+	if f := e.History.Latest(); f != nil {
+		g.Message = f.Message
+		if len(f.Types) > 0 {
+			g.Type = f.Types[0]
+		}
+	}
+}
+
+// lookout goes through what a query selects but for its text and header, and picks what
+// has these as it shows.
+type lookout struct {
+	*seen
+	query        redrive.Query // of the store; After is how far it got
+	text, header string
+	left         int // how much may still be looked at
+	masks        map[string]masks
+}
+
+type masks struct {
+	paths   []jsonmask.Path
+	headers []string
+}
+
+func (s *seen) look(q redrive.Query) *lookout {
+	l := &lookout{seen: s, query: q, text: q.Text, header: q.Header, left: redrive.Examined, masks: make(map[string]masks)}
+	l.query.Text, l.query.Header, l.query.Bodies = "", "", true
+	return l
+}
+
+// next reads a few entries and returns those that match, at most limit, and whether to
+// go on. A page of the store can only be left at its end: if more match, a shorter one is
+// read again.
+func (l *lookout) next(ctx context.Context, limit int) (found []redrive.Entry, more bool, err error) {
+	for l.query.Limit = wholePage; ; {
+		page, err := l.app.store.Find(ctx, l.query)
+		if err != nil {
+			return nil, false, err
+		}
+		found = found[:0]
+		end := slices.IndexFunc(page.Entries, func(e redrive.Entry) bool {
+			match := l.matches(&e)
+			if match && len(found) < limit {
+				found = append(found, e)
+				return false
+			}
+			return match
+		})
+		if end >= 0 {
+			l.query.Limit = end
+			continue
+		}
+		for i := range page.Entries {
+			l.left -= 1 + len(page.Entries[i].Body)/weighed
+		}
+		l.query.After = page.Next
+		return found, page.Next != "" && page.Complete && l.left > 0, nil
+	}
+}
+
+// matches reports whether an entry has the text and the header, as it shows.
+func (l *lookout) matches(e *redrive.Entry) bool {
+	m, ok := l.masks[e.Queue]
+	if !ok {
+		m.paths, m.headers = l.app.masksOf(e.Queue)
+		l.masks[e.Queue] = m
+	}
+	payload := l.view == viewPayload
+	if l.header != "" && !(payload && m.hasHeader(e.Headers, l.header)) {
+		return false
+	}
+	if l.text == "" {
+		return true
+	}
+	if payload {
+		if body, _ := maskBody(e.Body, m.paths); bytes.Contains(body, []byte(l.text)) {
+			return true
+		}
+	}
+	f := e.History.Latest()
+	if f == nil {
+		return false
+	}
+	text := f.Message
+	if len(m.paths) > 0 {
+		text, _ = jsonmask.Text(text, m.paths)
+	}
+	return strings.Contains(text, l.text)
+}
+
+// hasHeader looks for NAME or NAME=VALUE.
+func (m *masks) hasHeader(all redrive.Headers, want string) bool {
+	name, value, valued := strings.Cut(want, "=")
+	return slices.ContainsFunc(all, func(h redrive.Header) bool {
+		return h.Name == name && (!valued || !hidesHeader(m.headers, name) && string(h.Value) == value)
+	})
+}
+
+// planView returns the view that a plan keeps, for a query that the caller asks for.
+func planView(who *caller, q *redrive.Query) string {
+	if q.Text == "" && q.Header == "" {
+		return ""
+	}
+	return string(who.view())
+}
+
+// planOf returns a plan as the caller may see it: without what it searches for, if it
+// looks at more than the caller may, and with what is masked of errors that it tells of.
+func (a *app) planOf(p *plan.Plan, who *caller) wire.Plan {
+	out := wire.PlanOf(p)
+	if own := who.view(); out.Request.Filter != nil && own != view(p.Request.View) && a.hides(own, &p.Request.Query) {
+		f := out.Request.Filter
+		if f.Text != "" {
+			f.Text = jsonmask.Hidden
+		}
+		if name, _, valued := strings.Cut(f.Header, "="); valued {
+			f.Header = fmt.Sprintf("%s=%s", name, jsonmask.Hidden)
+		}
+	}
+	if paths, _ := a.masksOver(""); len(paths) > 0 {
+		out.Problem, _ = jsonmask.Text(out.Problem, paths)
+	}
+	return out
+}

@@ -1,0 +1,59 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/redrive/redrive/internal/daemon/config"
+)
+
+// Instance is a daemon that works on the store.
+type Instance struct {
+	ID        string    `json:"id"`
+	Host      string    `json:"host"`
+	PID       int       `json:"pid"`
+	Version   string    `json:"version"`
+	Hash      string    `json:"hash"` // of its configuration
+	StartedAt time.Time `json:"started_at"`
+}
+
+// Config is the configuration in force, without secrets.
+type Config struct {
+	*config.Config
+	Hash string `json:"hash"` // tells configurations apart
+	// Refused says why the newest change of the file is not in force.
+	Refused   string     `json:"refused,omitempty"`
+	Instances []Instance `json:"instances,omitempty"` // the daemons on this store
+	// Differs says that not all of them have the same configuration.
+	Differs bool `json:"differs,omitempty"`
+}
+
+// Token is a token of the configuration with its use. The token itself is not known.
+type Token struct {
+	ID       string         `json:"id,omitempty"`
+	Name     string         `json:"name"`
+	Scopes   []config.Scope `json:"scopes"`
+	Queues   []string       `json:"queues,omitempty"`
+	Rate     string         `json:"rate,omitempty"`
+	Quota    string         `json:"quota,omitempty"`
+	Left     *int64         `json:"quota_left,omitempty"` // in the present window, of all daemons
+	Expires  *time.Time     `json:"expires,omitempty"`
+	Expired  bool           `json:"expired,omitempty"`
+	LastUsed *time.Time     `json:"last_used,omitempty"` // to the minute
+}
+
+// AuditEntry tells who changed what.
+type AuditEntry struct {
+	ID      string    `json:"id"`
+	At      time.Time `json:"at"`
+	Actor   string    `json:"actor"`  // the token's name; "local" without tokens
+	Action  string    `json:"action"` // "edit", "drop", "plan redrive", "pause", "reload", ...
+	Queue   string    `json:"queue,omitempty"`
+	Message string    `json:"message,omitempty"` // the id of the message, if it is about one
+	Plan    string    `json:"plan,omitempty"`
+	Count   int64     `json:"count,omitempty"`  // messages it is about
+	Filter  *Filter   `json:"filter,omitempty"` // that chose them
+	Note    string    `json:"note,omitempty"`
+	// Outcome is "begun" until it is known, then "done" or the error.
+	Outcome string `json:"outcome"`
+	Remote  string `json:"remote,omitempty"` // the address the request came from
+}

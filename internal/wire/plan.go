@@ -1,0 +1,181 @@
+package wire
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/plan"
+)
+
+// PlanRequest asks for dead letters to be redriven, dropped or archived: those that
+// match the filter until now, or those that are named.
+type PlanRequest struct {
+	Action string   `json:"action"` // redrive, drop or archive
+	Filter *Filter  `json:"filter,omitempty"`
+	Refs   []string `json:"refs,omitempty"` // "queue/id"
+
+	To               string `json:"to,omitempty"`     // redrive into another queue
+	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
+	NewID            bool   `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
+	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
+	MaxRedrives      int    `json:"max_redrives,omitempty"` // refuse what was redriven so often
+	Canary           int    `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
+	DryRun           bool   `json:"dry_run,omitempty"`      // count only
+}
+
+// Plan is a durable redrive.
+type Plan struct {
+	ID        string           `json:"id"`
+	State     string           `json:"state"` // running, paused, stopped, done, cancelled or failed
+	Request   PlanRequest      `json:"request"`
+	Actor     string           `json:"actor,omitempty"` // who asked for it
+	Cutoff    time.Time        `json:"cutoff"`          // what died later is not part of it
+	Total     int64            `json:"total"`           // counted at the start
+	TotalMore bool             `json:"total_more,omitempty"`
+	Done      int64            `json:"done"`
+	Failed    int64            `json:"failed"`
+	Named     int              `json:"named,omitempty"`   // names worked on; a plan forgets its names when it ends
+	Errors    map[string]int64 `json:"errors,omitempty"`  // refusals by kind
+	Problem   string           `json:"problem,omitempty"` // why it failed or stopped, or what holds it up
+	Trial     *Trial           `json:"trial,omitempty"`   // of a plan with a canary
+	Progress  *Progress        `json:"progress,omitempty"`
+	CreatedAt time.Time        `json:"created_at"`
+	UpdatedAt time.Time        `json:"updated_at"`
+	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+}
+
+// Trial is what a plan with a canary has seen of it.
+type Trial struct {
+	Stage     string    `json:"stage"` // canary, ramp or full
+	Since     time.Time `json:"since"`
+	Size      int       `json:"size"` // of the canary so far
+	Delivered int       `json:"delivered"`
+	DeadAgain int       `json:"dead_again"`
+	Waiting   int       `json:"waiting"`
+}
+
+// Progress is what became of all that a plan redrove. It is there when the parameter
+// progress asks for it.
+type Progress struct {
+	Delivered int64 `json:"delivered"`
+	DeadAgain int64 `json:"dead_again"`
+	Waiting   int64 `json:"waiting"`
+	Complete  bool  `json:"complete"` // false: there was more than one look sees
+}
+
+// PlanResult is what became of one message of a plan: delivered, waiting, dead (again),
+// dropped, archived, refused, or pending when it is about to be changed.
+type PlanResult struct {
+	Queue   string   `json:"queue"`
+	ID      string   `json:"id"`
+	Now     string   `json:"now,omitempty"` // "queue/id" where it is, if the plan moved it
+	Outcome string   `json:"outcome"`
+	Error   string   `json:"error,omitempty"`   // why it was refused
+	Message *Message `json:"message,omitempty"` // as it stands now, with its history
+}
+
+// PlanResultOf returns a result as it goes over the wire. Without payload, what
+// failures quote of bodies is left out.
+func PlanResultOf(r *plan.Result, payload bool) PlanResult {
+	out := PlanResult{Queue: r.Queue, ID: r.ID, Outcome: string(r.Outcome), Error: r.Error}
+	if r.New != (redrive.Ref{}) {
+		out.Now = r.New.String()
+	}
+	if r.Entry != nil {
+		m := Summary(r.Entry)
+		h := &r.Entry.History
+		m.History = &History{Count: h.Count, First: failure(h.First, payload), Last: failure(h.Last, payload)}
+		out.Message = &m
+	}
+	return out
+}
+
+// ProgressOf returns progress as it goes over the wire.
+func ProgressOf(p *plan.Progress) *Progress {
+	return &Progress{Delivered: p.Delivered, DeadAgain: p.DiedAgain, Waiting: p.Waiting, Complete: p.Complete}
+}
+
+// DryRun tells what a plan would do.
+type DryRun struct {
+	DryRun bool             `json:"dry_run"` // true
+	Cutoff time.Time        `json:"cutoff"`
+	Total  int64            `json:"total"`                // messages that match
+	More   bool             `json:"total_more,omitempty"` // there are more than were counted
+	Reason map[string]int64 `json:"by_reason,omitempty"`
+	// Refused counts what would be refused, by error; RefusedMore says that not all
+	// messages were looked at for it.
+	Refused     map[string]int64 `json:"refused,omitempty"`
+	RefusedMore bool             `json:"refused_more,omitempty"`
+	Groups      []Group          `json:"groups,omitempty"` // the largest
+}
+
+// The states of a plan.
+const (
+	PlanRunning   = "running"
+	PlanPaused    = "paused"
+	PlanStopped   = "stopped" // by itself: its canary failed
+	PlanDone      = "done"
+	PlanCancelled = "cancelled"
+	PlanFailed    = "failed"
+)
+
+// Ended reports whether the plan works no more.
+func (p *Plan) Ended() bool {
+	return p.State == PlanDone || p.State == PlanCancelled || p.State == PlanFailed
+}
+
+// PlanOf returns a plan as it goes over the wire.
+func PlanOf(p *plan.Plan) Plan {
+	out := Plan{
+		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
+		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
+		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
+	}
+	if t := p.Trial; t != nil {
+		out.Trial = &Trial{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
+	}
+	return out
+}
+
+func planRequestOf(p *plan.Plan) PlanRequest {
+	r := &p.Request
+	out := PlanRequest{
+		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
+		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
+	}
+	for _, ref := range r.Refs {
+		out.Refs = append(out.Refs, ref.String())
+	}
+	if len(r.Refs) > 0 || p.Named > 0 {
+		return out
+	}
+	q := &r.Query
+	f := Filter{
+		Queue: q.Queue, State: q.State.String(), Reason: q.Reason.String(), Signature: q.Signature, Kind: q.Kind, Key: q.Key,
+		Text: q.Text, Header: q.Header,
+	}
+	if !q.Since.IsZero() {
+		f.Since = q.Since.UTC().Format(time.RFC3339Nano)
+	}
+	if !q.Until.IsZero() {
+		f.Until = q.Until.UTC().Format(time.RFC3339Nano)
+	}
+	out.Filter = &f
+	return out
+}
+
+// DryRunOf returns a dry run as it goes over the wire.
+func DryRunOf(d *plan.DryRun) DryRun {
+	out := DryRun{
+		DryRun: true, Cutoff: d.Cutoff.UTC(), Total: d.Total, More: d.More, Refused: d.Refused, RefusedMore: d.RefusedMore,
+		Reason: make(map[string]int64, len(d.ByReason)),
+	}
+	for r, n := range d.ByReason {
+		out.Reason[r.String()] = n
+	}
+	for i := range d.Groups {
+		out.Groups = append(out.Groups, GroupOf(&d.Groups[i]))
+	}
+	return out
+}

@@ -1,0 +1,190 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
+)
+
+// Queue is what a queue holds, what went through it, and what the engine does
+// with it.
+type Queue struct {
+	Queue      string `json:"queue"`
+	Configured bool   `json:"configured"`        // the daemon's configuration names it
+	Deliver    string `json:"deliver,omitempty"` // where it is delivered to
+	// Level is "ok", "warn" above the soft limit, "refused" above the hard one.
+	Level string `json:"level,omitempty"`
+
+	Waiting   Waiting    `json:"waiting"`
+	Leased    int64      `json:"leased"`
+	Blocked   int64      `json:"blocked"`
+	Suspects  int64      `json:"suspects"`
+	Due       int64      `json:"due"`
+	DueMore   bool       `json:"due_more,omitempty"` // there are more than that
+	OldestDue *time.Time `json:"oldest_due,omitempty"`
+	Dead      int64      `json:"dead"`
+	// OldestDead is when the oldest dead letter died.
+	OldestDead *time.Time               `json:"oldest_dead,omitempty"`
+	DeadBy     map[redrive.Reason]int64 `json:"dead_by_reason,omitempty"`
+	Bytes      int64                    `json:"bytes"`
+	Books      Books                    `json:"books"`
+
+	// Engine is absent where nothing consumes the queue in this process.
+	Engine *QueueEngine `json:"engine,omitempty"`
+	// PolledAt is when somebody last waited for a message of it by its id, as who asks for
+	// results does; absent where nobody did in this process.
+	PolledAt *time.Time `json:"polled_at,omitempty"`
+	// Pull is absent where no worker has claimed from the queue in this process.
+	Pull *QueuePull `json:"pull,omitempty"`
+}
+
+// Waiting counts waiting messages, leased and blocked ones included, by lane.
+type Waiting struct {
+	All     int64 `json:"all"`
+	Fresh   int64 `json:"fresh"`
+	Retry   int64 `json:"retry"`
+	Redrive int64 `json:"redrive"`
+}
+
+// Books is the ledger of a queue: entered = waiting + dead + left.
+type Books struct {
+	Entered   int64 `json:"entered"`
+	Published int64 `json:"published"`
+	Parked    int64 `json:"parked"`
+	Imported  int64 `json:"imported"`
+	MovedIn   int64 `json:"moved_in"`
+	Repeated  int64 `json:"repeated"`
+	Left      int64 `json:"left"`
+	Done      int64 `json:"done"`
+	Dropped   int64 `json:"dropped"`
+	Archived  int64 `json:"archived"`
+	MovedOut  int64 `json:"moved_out"`
+}
+
+// QueueEngine is what an engine is doing with a queue.
+type QueueEngine struct {
+	Slots     int       `json:"slots"`
+	Busy      int       `json:"busy"`
+	Stuck     int       `json:"stuck"`
+	Settling  int       `json:"settling"`
+	Breakers  []Breaker `json:"breakers,omitempty"`
+	Paused    []Paused  `json:"paused,omitempty"`
+	Refused   string    `json:"refused,omitempty"`   // why something is not claimed now
+	Unhandled bool      `json:"unhandled,omitempty"` // messages wait whose kind nobody handles
+}
+
+// Breaker is the breaker of a target or kind.
+type Breaker struct {
+	Key       string     `json:"key"`
+	State     string     `json:"state"`
+	Reason    string     `json:"reason,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
+	NextProbe *time.Time `json:"next_probe,omitempty"`
+}
+
+// Paused is one pause of a queue.
+type Paused struct {
+	Target string     `json:"target,omitempty"` // absent: the whole queue
+	Reason string     `json:"reason"`
+	Since  time.Time  `json:"since"`
+	Until  *time.Time `json:"until,omitempty"` // absent: until it is resumed
+}
+
+// PauseRequest asks to stop claiming. Every field is optional.
+type PauseRequest struct {
+	Target string   `json:"target,omitempty"` // a target or kind; absent: the whole queue
+	Reason string   `json:"reason,omitempty"`
+	For    Duration `json:"for,omitempty"` // absent: until it is resumed
+}
+
+// QueueOf returns counts as they go over the wire.
+func QueueOf(c *driver.Counts) Queue {
+	q := Queue{
+		Queue:  c.Queue,
+		Leased: c.Leased, Blocked: c.Blocked, Suspects: c.Suspects, Due: c.Due, DueMore: c.DueMore, OldestDue: moment(c.Oldest()), OldestDead: moment(c.OldestDead),
+		Waiting: Waiting{
+			All: c.AllWaiting(), Fresh: c.Waiting[redrive.LaneFresh], Retry: c.Waiting[redrive.LaneRetry], Redrive: c.Waiting[redrive.LaneRedrive],
+		},
+		Dead: c.AllDead(), Bytes: c.Bytes, Books: BooksOf(&c.Ledger),
+	}
+	for reason, n := range c.Dead {
+		if n == 0 {
+			continue
+		}
+		if q.DeadBy == nil {
+			q.DeadBy = make(map[redrive.Reason]int64)
+		}
+		q.DeadBy[reason] = n
+	}
+	return q
+}
+
+// BooksOf returns books as they go over the wire.
+func BooksOf(b *driver.Ledger) Books {
+	return Books{
+		Entered: b.Entered(), Published: b.Published, Parked: b.Parked, Imported: b.Imported, MovedIn: b.MovedIn, Repeated: b.Repeated,
+		Left: b.Left(), Done: b.Done, Dropped: b.Dropped, Archived: b.Archived, MovedOut: b.MovedOut,
+	}
+}
+
+// EngineOf returns a status as it goes over the wire.
+func EngineOf(s *engine.QueueStatus) *QueueEngine {
+	return &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, Unhandled: s.Unhandled,
+		Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused)}
+}
+
+func breakersOf(list []engine.BreakerStatus) (out []Breaker) {
+	for _, b := range list {
+		out = append(out, Breaker{Key: b.Key, State: b.State, Reason: b.Reason, Since: moment(b.Since), NextProbe: moment(b.NextProbe)})
+	}
+	return out
+}
+
+func pausesOf(list []engine.PauseStatus) (out []Paused) {
+	for _, p := range list {
+		out = append(out, Paused{Target: p.Target, Reason: p.Reason, Since: p.Since.UTC(), Until: moment(p.Until)})
+	}
+	return out
+}
+
+// Verified compares the books with what is there.
+type Verified struct {
+	Balanced bool    `json:"balanced"`
+	Queues   []Audit `json:"queues"`
+}
+
+// Audit compares the books of a queue with a scan.
+type Audit struct {
+	Queue     string   `json:"queue"`
+	Balanced  bool     `json:"balanced"`
+	Imbalance int64    `json:"imbalance"`
+	Waiting   int64    `json:"waiting"`
+	Dead      int64    `json:"dead"`
+	Books     Books    `json:"books"`
+	Problems  []string `json:"problems,omitempty"`
+}
+
+// VerifiedOf returns audits as they go over the wire.
+func VerifiedOf(audits []driver.Audit) Verified {
+	v := Verified{Balanced: true, Queues: make([]Audit, len(audits))}
+	for i := range audits {
+		a := &audits[i]
+		v.Queues[i] = Audit{
+			Queue: a.Queue, Imbalance: a.Imbalance(), Waiting: a.Waiting, Dead: a.Dead, Books: BooksOf(&a.Ledger), Problems: a.Problems,
+			Balanced: a.Imbalance() == 0 && len(a.Problems) == 0,
+		}
+		v.Balanced = v.Balanced && v.Queues[i].Balanced
+	}
+	return v
+}
+
+// Verdict is what a setting of the store promises.
+type Verdict struct {
+	Level   string `json:"level"` // ok, warn or refused
+	Setting string `json:"setting"`
+	Value   string `json:"value"`
+	Promise string `json:"promise"`
+	Hint    string `json:"hint,omitempty"`
+}
