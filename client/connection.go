@@ -11,8 +11,8 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/redrive/redrive/internal/daemon/gateway/session"
 	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // errRefused says that the daemon refused the handshake in a way that will not change.
@@ -77,7 +77,7 @@ func (c *Client) connection() (welcomed bool, err error) {
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	results := make(chan *Result, session.MaxWindow)
+	results := make(chan *Result, wsproto.MaxWindow)
 	ends := make(chan error, 3)
 	go func() { ends <- c.write(ctx, ws) }()
 	go func() { ends <- c.handle(ctx, results) }()
@@ -102,7 +102,7 @@ func (c *Client) connection() (welcomed bool, err error) {
 func (c *Client) dial() (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
 	defer cancel()
-	o := &websocket.DialOptions{Subprotocols: []string{session.Subprotocol}, HTTPClient: c.o.HTTPClient, HTTPHeader: make(http.Header)}
+	o := &websocket.DialOptions{Subprotocols: []string{wsproto.Subprotocol}, HTTPClient: c.o.HTTPClient, HTTPHeader: make(http.Header)}
 	if c.o.Token != "" {
 		o.HTTPHeader.Set("Authorization", "Bearer "+c.o.Token)
 	}
@@ -115,9 +115,9 @@ func (c *Client) dial() (*websocket.Conn, error) {
 		return nil, err
 	}
 	ws.SetReadLimit(maxRead)
-	if ws.Subprotocol() != session.Subprotocol {
+	if ws.Subprotocol() != wsproto.Subprotocol {
 		_ = ws.Close(websocket.StatusProtocolError, "subprotocol")
-		return nil, fmt.Errorf("%w: it does not speak %s", errRefused, session.Subprotocol)
+		return nil, fmt.Errorf("%w: it does not speak %s", errRefused, wsproto.Subprotocol)
 	}
 	c.mu.Lock()
 	hello := c.m.hello()

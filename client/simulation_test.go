@@ -15,6 +15,7 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // The simulation runs both machines of the protocol against a real store, with the
@@ -496,7 +497,7 @@ func (w *world) settle(l *link, err error) {
 	case err == nil:
 	case errors.Is(err, session.ErrReopen):
 		w.open(l)
-	case errors.As(err, &c) && c.Code == session.CodeSuperseded:
+	case errors.As(err, &c) && c.Code == wsproto.CodeSuperseded:
 		w.counts.Superseded++
 		if l == w.link {
 			w.failf("the client's own connection is superseded")

@@ -4,8 +4,6 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/redrive/redrive/internal/daemon/gateway/ws"
 )
 
 // IngressSession is the ingress of what came in over WebSocket.
@@ -31,11 +29,19 @@ var (
 	sessionResults   = desc("redrive_websocket_results_total", "Results of sessions: pushed, or expired because nobody acknowledged them.", "what")
 )
 
+// SessionStats is what the WebSocket gateway of a process counted since its start.
+type SessionStats struct {
+	Connected, Opened, Resumed, Gaps int64
+	Published, Refused               int64
+	Pushed, Expired                  int64
+	Closed                           map[int]int64 // by close code
+}
+
 // Sessions collects the metrics of the WebSocket gateway.
-type Sessions struct{ stats func() ws.Stats }
+type Sessions struct{ stats func() SessionStats }
 
 // NewSessions returns a collector of what stats tells at each scrape.
-func NewSessions(stats func() ws.Stats) *Sessions { return &Sessions{stats: stats} }
+func NewSessions(stats func() SessionStats) *Sessions { return &Sessions{stats: stats} }
 
 // Describe implements prometheus.Collector.
 func (s *Sessions) Describe(ch chan<- *prometheus.Desc) {
@@ -55,7 +61,7 @@ func (s *Sessions) Collect(ch chan<- prometheus.Metric) {
 	count(sessionOpened, st.Resumed, "resumed")
 	count(sessionOpened, st.Gaps, "lost")
 	for code, n := range st.Closed {
-		count(sessionClosed, n, strconv.Itoa(int(code)))
+		count(sessionClosed, n, strconv.Itoa(code))
 	}
 	count(sessionMessages, st.Published, "published")
 	count(sessionMessages, st.Refused, "refused")

@@ -20,7 +20,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/redrive/redrive/internal/daemon/gateway/session"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // The test's own program is also run as what it measures beside the daemon: a process
@@ -57,7 +57,7 @@ func bareEcho() {
 	}
 	fmt.Println("ws://" + l.Addr().String())
 	_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{session.Subprotocol}})
+		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{wsproto.Subprotocol}})
 		if err != nil {
 			return
 		}
@@ -98,7 +98,7 @@ func manyClients(url string, n int) {
 	var answered atomic.Int64
 	done := make(chan struct{})
 	each("ready", func(c **websocket.Conn) (err error) {
-		if *c, _, err = websocket.Dial(ctx, url, &websocket.DialOptions{Subprotocols: []string{session.Subprotocol}}); err != nil {
+		if *c, _, err = websocket.Dial(ctx, url, &websocket.DialOptions{Subprotocols: []string{wsproto.Subprotocol}}); err != nil {
 			return err
 		}
 		conn := *c

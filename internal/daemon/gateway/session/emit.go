@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // appendString appends a JSON string.
@@ -71,7 +72,7 @@ func appendRefusals(b []byte, list []Refusal) []byte {
 }
 
 func (m *Machine) welcomeFrame() []byte {
-	b := appendField(begin(typeWelcome), "session", m.name)
+	b := appendField(begin(wsproto.TypeWelcome), "session", m.name)
 	b = appendField(b, "token", m.token)
 	b = append(b, `,"resumed":`...)
 	b = strconv.AppendBool(b, m.rec.Epoch > 1)
@@ -87,17 +88,17 @@ func (m *Machine) welcomeFrame() []byte {
 }
 
 func ackFrame(seq, limit uint64, errors []Refusal) []byte {
-	b := appendNumber(begin(typeAck), "seq", seq)
+	b := appendNumber(begin(wsproto.TypeAck), "seq", seq)
 	b = appendNumber(b, "limit", limit)
 	return append(appendRefusals(b, errors), '}')
 }
 
 func creditFrame(limit uint64) []byte {
-	return append(appendNumber(begin(typeCredit), "limit", limit), '}')
+	return append(appendNumber(begin(wsproto.TypeCredit), "limit", limit), '}')
 }
 
 func slowDownFrame(l level) []byte {
-	b := appendField(begin(typeSlowDown), "queue", l.queue)
+	b := appendField(begin(wsproto.TypeSlowDown), "queue", l.queue)
 	b = appendField(b, "level", l.level.String())
 	if l.level == driver.LevelRefused {
 		b = appendNumber(b, "retry_after", uint64(max(1, math.Ceil(l.after.Seconds()))))
@@ -106,7 +107,7 @@ func slowDownFrame(l level) []byte {
 }
 
 func gapFrame(reason string, lost uint64) []byte {
-	b := appendField(begin(typeGap), "reason", reason)
+	b := appendField(begin(wsproto.TypeGap), "reason", reason)
 	if lost > 0 {
 		b = appendNumber(b, "lost", lost)
 	}
@@ -114,7 +115,7 @@ func gapFrame(reason string, lost uint64) []byte {
 }
 
 func pongFrame(data string) []byte {
-	return append(appendOptional(begin(typePong), "data", data), '}')
+	return append(appendOptional(begin(wsproto.TypePong), "data", data), '}')
 }
 
 // Headers of a result by which the target's answer is described; see package delivery.
@@ -129,7 +130,7 @@ func resultFrame(number uint64, r *redrive.Message) []byte {
 		v, _ := r.Headers.Get(name)
 		return v
 	}
-	b := appendNumber(begin(typeResult), "number", number)
+	b := appendNumber(begin(wsproto.TypeResult), "number", number)
 	if n, err := strconv.ParseUint(get(redrive.HeaderReplyNumber), 10, 64); err == nil {
 		b = appendNumber(b, "seq", n)
 	}

@@ -10,29 +10,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/problem"
-)
-
-// Subprotocol is the name of the protocol in the WebSocket handshake.
-const Subprotocol = "redrive.v1.json"
-
-// BearerPrefix begins a subprotocol that carries a token in base64url, for browsers.
-const BearerPrefix = "redrive.bearer." //nolint:gosec // no credential, what stands before one
-
-// Types of frames.
-const (
-	typeHello     = "hello"
-	typeWelcome   = "welcome"
-	typePublish   = "publish"
-	typeAck       = "ack"
-	typeSeen      = "seen"
-	typeCredit    = "credit"
-	typeSlowDown  = "slow_down"
-	typeResult    = "result"
-	typeResultAck = "result_ack"
-	typeGap       = "gap"
-	typePing      = "ping"
-	typePong      = "pong"
-	typeBye       = "bye"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 const (
@@ -49,12 +27,6 @@ type Hello struct {
 	Window  int    `json:"window"`
 	Attempt uint64 `json:"attempt"`
 }
-
-// Bounds of Hello.Window.
-const (
-	DefaultWindow = 64
-	MaxWindow     = 256
-)
 
 // publish is a message with its number, or the refusal of one.
 type publish struct {
@@ -76,7 +48,7 @@ type frame struct {
 }
 
 func badFrame(format string, args ...any) *Close {
-	return NewClose(CodeFrame, "frame", format, args...)
+	return NewClose(wsproto.CodeFrame, "frame", format, args...)
 }
 
 // readFrame decodes a frame; publish is not nil if it is one.
@@ -90,13 +62,13 @@ func readFrame(text []byte) (*frame, *publish, error) {
 		var head struct {
 			Type string `json:"type"`
 		}
-		if json.Unmarshal(text, &head) == nil && head.Type == typePublish {
+		if json.Unmarshal(text, &head) == nil && head.Type == wsproto.TypePublish {
 			p, err := readPublish(text)
 			return nil, p, err
 		}
 		return nil, nil, badFrame("it cannot be read: %v", err)
 	}
-	if f.Type == typePublish {
+	if f.Type == wsproto.TypePublish {
 		p, err := readPublish(text)
 		return nil, p, err
 	}
@@ -109,15 +81,15 @@ func ReadHello(text []byte) (*Hello, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f == nil || f.Type != typeHello {
-		return nil, NewClose(CodeFrame, "hello", "the first frame must be a hello")
+	if f == nil || f.Type != wsproto.TypeHello {
+		return nil, NewClose(wsproto.CodeFrame, "hello", "the first frame must be a hello")
 	}
 	h := f.Hello
-	if f.Seq != nil || f.Number != nil || h.Window < 0 || h.Window > MaxWindow || h.Seen > maxNumber || h.Result > maxNumber || h.Attempt > maxNumber || (h.Session == "") != (h.Token == "") || len(h.Session) > redrive.MaxIDLength {
-		return nil, NewClose(CodeFrame, "hello", "session comes with token, window is 1-%d", MaxWindow)
+	if f.Seq != nil || f.Number != nil || h.Window < 0 || h.Window > wsproto.MaxWindow || h.Seen > maxNumber || h.Result > maxNumber || h.Attempt > maxNumber || (h.Session == "") != (h.Token == "") || len(h.Session) > redrive.MaxIDLength {
+		return nil, NewClose(wsproto.CodeFrame, "hello", "session comes with token, window is 1-%d", wsproto.MaxWindow)
 	}
 	if h.Window == 0 {
-		h.Window = DefaultWindow
+		h.Window = wsproto.DefaultWindow
 	}
 	return &h, nil
 }
@@ -150,7 +122,7 @@ func readPublish(text []byte) (*publish, error) {
 		return refusedFrame(text, err)
 	}
 	if p.seq == 0 || p.seq > maxNumber {
-		return nil, NewClose(CodeFrame, "number", "a publish frame needs a seq, from 1")
+		return nil, NewClose(wsproto.CodeFrame, "number", "a publish frame needs a seq, from 1")
 	}
 	m.Queue = p.message.Queue
 	if event != nil {

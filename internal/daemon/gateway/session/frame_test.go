@@ -13,6 +13,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/daemon/gateway"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 type sinkFunc func(msgs []redrive.Message) []error
@@ -93,7 +94,7 @@ func TestFramesThatEndTheConnection(t *testing.T) {
 	} {
 		_, _, err := readFrame([]byte(text))
 		var why *Close
-		if !errors.As(err, &why) || why.Code != CodeFrame || !strings.HasPrefix(why.Reason, reason+":") {
+		if !errors.As(err, &why) || why.Code != wsproto.CodeFrame || !strings.HasPrefix(why.Reason, reason+":") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -111,7 +112,7 @@ func FuzzFrame(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if h, err := ReadHello(text); err == nil && (h.Window < 1 || h.Window > MaxWindow || (h.Session == "") != (h.Token == "")) {
+		if h, err := ReadHello(text); err == nil && (h.Window < 1 || h.Window > wsproto.MaxWindow || (h.Session == "") != (h.Token == "")) {
 			t.Errorf("%q became %+v", text, h)
 		}
 		frame, p, err := readFrame(text)
@@ -121,7 +122,7 @@ func FuzzFrame(f *testing.F) {
 			t.Errorf("%q: an error that closes nothing: %v", text, err)
 		case err != nil && (frame != nil || p != nil), err == nil && (frame == nil) == (p == nil):
 			t.Errorf("%q became %v and %v with %v", text, frame, p, err)
-		case why != nil && (why.Code != CodeFrame || len(why.Reason) > 123):
+		case why != nil && (why.Code != wsproto.CodeFrame || len(why.Reason) > 123):
 			t.Errorf("%q: %d %q", text, why.Code, why.Reason)
 		}
 		if p == nil {

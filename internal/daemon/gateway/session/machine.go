@@ -10,6 +10,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // Options are the limits of sessions. A field that is zero has its default.
@@ -119,10 +120,10 @@ func Open(o *Options, h *Hello, owner string, rec *Record, version int64, now ti
 	m := &Machine{o: o, window: max(h.Window, 1), batch: o.MaxBatch, level: ok, told: ok, repush: -1, touch: true}
 	if h.Session != "" && rec != nil && rec.opens(h.Token) {
 		if rec.Owner != owner {
-			return nil, NewClose(CodeForbidden, "session", "it belongs to another token")
+			return nil, NewClose(wsproto.CodeForbidden, "session", "it belongs to another token")
 		}
 		if h.Attempt != 0 && h.Attempt <= rec.Attempt {
-			return nil, NewClose(CodeSuperseded, "superseded", "the session was resumed by a newer connection")
+			return nil, NewClose(wsproto.CodeSuperseded, "superseded", "the session was resumed by a newer connection")
 		}
 		m.name, m.token, m.rec, m.version = h.Session, h.Token, rec.clone(), version
 		m.rec.Doubts, m.doubtful = rec.Doubts, len(rec.Doubts) > 0
@@ -176,28 +177,28 @@ func (m *Machine) Frame(text []byte) error {
 		return m.publish(p)
 	}
 	switch f.Type {
-	case typeSeen:
+	case wsproto.TypeSeen:
 		if f.Seq == nil || *f.Seq > m.rec.Seq {
-			return NewClose(CodeFrame, "number", "seen needs the seq of an ack")
+			return NewClose(wsproto.CodeFrame, "number", "seen needs the seq of an ack")
 		}
 		m.confirm(*f.Seq)
-	case typeResultAck:
+	case wsproto.TypeResultAck:
 		if f.Number == nil {
-			return NewClose(CodeFrame, "number", "result_ack needs the number of a result")
+			return NewClose(wsproto.CodeFrame, "number", "result_ack needs the number of a result")
 		}
 		return m.ackResults(*f.Number)
-	case typePing:
+	case wsproto.TypePing:
 		if len(f.Data) > maxPingData {
 			return badFrame("data of a ping is at most %d bytes", maxPingData)
 		}
 		if m.pings++; m.pings > m.o.Window {
-			return NewClose(CodeTooMany, "credit", "pings come faster than their answers are read")
+			return NewClose(wsproto.CodeTooMany, "credit", "pings come faster than their answers are read")
 		}
 		m.out = append(m.out, pongFrame(f.Data))
-	case typeBye:
+	case wsproto.TypeBye:
 		m.bye = true
-	case typeHello:
-		return NewClose(CodeFrame, "hello", "it was said already")
+	case wsproto.TypeHello:
+		return NewClose(wsproto.CodeFrame, "hello", "it was said already")
 	default:
 		return badFrame("unknown type %.40q", f.Type)
 	}
@@ -208,14 +209,14 @@ func (m *Machine) Frame(text []byte) error {
 func (m *Machine) publish(p *publish) error {
 	switch {
 	case p.seq > m.limit:
-		return NewClose(CodeTooMany, "credit", "seq %d is above the limit %d", p.seq, m.limit)
+		return NewClose(wsproto.CodeTooMany, "credit", "seq %d is above the limit %d", p.seq, m.limit)
 	case p.seq <= m.rec.Seq:
 		m.ackDue = true
 		return nil
 	case p.seq <= m.last:
 		return nil // it is being decided
 	case p.seq != m.last+1:
-		return NewClose(CodeFrame, "number", "seq %d follows %d", p.seq, m.last)
+		return NewClose(wsproto.CodeFrame, "number", "seq %d follows %d", p.seq, m.last)
 	}
 	if p.refusal == nil && m.allow != nil {
 		if err := m.allow(p.message.Queue); err != nil {
@@ -242,7 +243,7 @@ func (m *Machine) confirm(seen uint64) {
 
 func (m *Machine) ackResults(number uint64) error {
 	if number > m.rec.Result+uint64(len(m.rec.Pushed)) {
-		return NewClose(CodeFrame, "number", "result %d was never pushed", number)
+		return NewClose(wsproto.CodeFrame, "number", "result %d was never pushed", number)
 	}
 	m.acked = max(m.acked, number)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // Space is the space of records in which sessions are kept, by their names.
@@ -118,9 +119,9 @@ func (r *Record) opens(token string) bool {
 
 // DecodeBearer reads the token of a subprotocol that carries one.
 func DecodeBearer(subprotocol string) (token string, ok bool) {
-	if len(subprotocol) <= len(BearerPrefix) || subprotocol[:len(BearerPrefix)] != BearerPrefix {
+	if len(subprotocol) <= len(wsproto.BearerPrefix) || subprotocol[:len(wsproto.BearerPrefix)] != wsproto.BearerPrefix {
 		return "", false
 	}
-	b, err := base64.RawURLEncoding.DecodeString(subprotocol[len(BearerPrefix):])
+	b, err := base64.RawURLEncoding.DecodeString(subprotocol[len(wsproto.BearerPrefix):])
 	return string(b), err == nil && len(b) > 0
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // Next returns the next step for the store, or nil if there is nothing to do, or a step
@@ -108,7 +109,7 @@ func refused(seq uint64, p *problem.Problem) Refusal {
 // that no more can be kept. It is nil if all is well. The client may resume.
 func (m *Machine) Overfull() error {
 	if len(m.rec.Refused) >= maxRefused && len(m.queue) > 0 && m.queue[0].mayBeRefused() && m.flight == nil {
-		return NewClose(CodeTooMany, "unseen", "%d errors were not confirmed with seen", len(m.rec.Refused))
+		return NewClose(wsproto.CodeTooMany, "unseen", "%d errors were not confirmed with seen", len(m.rec.Refused))
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func (m *Machine) Applied(items []error, err error, now time.Time) error {
 		}
 		return nil
 	case errors.Is(err, redrive.ErrClosed):
-		return NewClose(CodeRestart, "restart", "reconnect and resume")
+		return NewClose(wsproto.CodeRestart, "restart", "reconnect and resume")
 	}
 	m.version = -1
 	return nil
@@ -154,7 +155,7 @@ var ErrReopen = errors.New("the session's record was changed: open it again")
 func (m *Machine) Reread(rec *Record, version int64) error {
 	s := m.flight
 	if s != nil && rec == nil && s.end {
-		return NewClose(CodeBye, "bye", "")
+		return NewClose(wsproto.CodeBye, "bye", "")
 	}
 	if s != nil && rec != nil && rec.Connection == s.record.Connection && rec.Step == s.record.Step {
 		if err := m.done(s, nil); err != nil { // its answer was lost
@@ -169,9 +170,9 @@ func (m *Machine) Reread(rec *Record, version int64) error {
 	case !m.opened:
 		return ErrReopen
 	case rec == nil:
-		return NewClose(CodeSuperseded, "superseded", "the session was ended elsewhere")
+		return NewClose(wsproto.CodeSuperseded, "superseded", "the session was ended elsewhere")
 	case rec.Connection != m.rec.Connection:
-		return NewClose(CodeSuperseded, "superseded", "the session was resumed by another connection")
+		return NewClose(wsproto.CodeSuperseded, "superseded", "the session was resumed by another connection")
 	}
 	m.version = version
 	m.rec.Lost = rec.Lost
@@ -191,7 +192,7 @@ func (m *Machine) done(s *Step, items []error) error {
 	}
 	switch {
 	case s.end:
-		return NewClose(CodeBye, "bye", "")
+		return NewClose(wsproto.CodeBye, "bye", "")
 	case !m.opened:
 		m.opened = true
 		m.grant()

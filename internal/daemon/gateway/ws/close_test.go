@@ -15,6 +15,7 @@ import (
 
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
 	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 func asCloseError(err error, c *websocket.CloseError) bool { return errors.As(err, c) }
@@ -25,30 +26,30 @@ func TestCloseCodes(t *testing.T) {
 	const publish = `{"type":"publish","seq":%d,"queue":"q","body":1}`
 	for _, c := range []struct {
 		name string
-		code session.Code
+		code wsproto.Code
 		word string
 		do   func(p *peer)
 	}{
-		{"binary", session.CodeBinary, "binary", func(p *peer) { _ = p.conn.Write(p.t.Context(), websocket.MessageBinary, []byte("{}")) }},
-		{"not UTF-8", session.CodeUTF8, "utf-8", func(p *peer) { p.send("{\"type\":\"ping\",\"data\":\"\xff\"}") }},
-		{"too long", session.CodeTooBig, "frame", func(p *peer) { p.send("%s", strings.Repeat(" ", 5000)) }},
-		{"not JSON", session.CodeFrame, "frame", func(p *peer) { p.send("{") }},
-		{"deep", session.CodeFrame, "frame", func(p *peer) { p.send("%s", strings.Repeat("[", 4000)) }},
-		{"no object", session.CodeFrame, "frame", func(p *peer) { p.send("[1]") }},
-		{"unknown type", session.CodeFrame, "frame", func(p *peer) { p.send(`{"type":"subscribe"}`) }},
-		{"no number", session.CodeFrame, "number", func(p *peer) { p.send(`{"type":"publish","queue":"q"}`) }},
-		{"a number left out", session.CodeFrame, "number", func(p *peer) { p.send(publish, 2) }},
-		{"above the limit", session.CodeTooMany, "credit", func(p *peer) { p.send(publish, 101) }},
-		{"an ack that never was", session.CodeFrame, "number", func(p *peer) { p.send(`{"type":"seen","seq":1}`) }},
-		{"a result that never was", session.CodeFrame, "number", func(p *peer) { p.send(`{"type":"result_ack","number":1}`) }},
-		{"a long ping", session.CodeFrame, "frame", func(p *peer) { p.send(`{"type":"ping","data":"%0126d"}`, 1) }},
-		{"hello again", session.CodeFrame, "hello", func(p *peer) { p.send(`{"type":"hello"}`) }},
-		{"errors unconfirmed", session.CodeTooMany, "unseen", func(p *peer) {
+		{"binary", wsproto.CodeBinary, "binary", func(p *peer) { _ = p.conn.Write(p.t.Context(), websocket.MessageBinary, []byte("{}")) }},
+		{"not UTF-8", wsproto.CodeUTF8, "utf-8", func(p *peer) { p.send("{\"type\":\"ping\",\"data\":\"\xff\"}") }},
+		{"too long", wsproto.CodeTooBig, "frame", func(p *peer) { p.send("%s", strings.Repeat(" ", 5000)) }},
+		{"not JSON", wsproto.CodeFrame, "frame", func(p *peer) { p.send("{") }},
+		{"deep", wsproto.CodeFrame, "frame", func(p *peer) { p.send("%s", strings.Repeat("[", 4000)) }},
+		{"no object", wsproto.CodeFrame, "frame", func(p *peer) { p.send("[1]") }},
+		{"unknown type", wsproto.CodeFrame, "frame", func(p *peer) { p.send(`{"type":"subscribe"}`) }},
+		{"no number", wsproto.CodeFrame, "number", func(p *peer) { p.send(`{"type":"publish","queue":"q"}`) }},
+		{"a number left out", wsproto.CodeFrame, "number", func(p *peer) { p.send(publish, 2) }},
+		{"above the limit", wsproto.CodeTooMany, "credit", func(p *peer) { p.send(publish, 101) }},
+		{"an ack that never was", wsproto.CodeFrame, "number", func(p *peer) { p.send(`{"type":"seen","seq":1}`) }},
+		{"a result that never was", wsproto.CodeFrame, "number", func(p *peer) { p.send(`{"type":"result_ack","number":1}`) }},
+		{"a long ping", wsproto.CodeFrame, "frame", func(p *peer) { p.send(`{"type":"ping","data":"%0126d"}`, 1) }},
+		{"hello again", wsproto.CodeFrame, "hello", func(p *peer) { p.send(`{"type":"hello"}`) }},
+		{"errors unconfirmed", wsproto.CodeTooMany, "unseen", func(p *peer) {
 			for i := range 65 {
 				p.send(`{"type":"publish","seq":%d,"queue":"NO"}`, i+1)
 			}
 		}},
-		{"bye", session.CodeBye, "bye", func(p *peer) { p.send(publish, 1); p.send(`{"type":"bye"}`) }},
+		{"bye", wsproto.CodeBye, "bye", func(p *peer) { p.send(publish, 1); p.send(`{"type":"bye"}`) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, _ := r.hello(nil)
@@ -60,7 +61,7 @@ func TestCloseCodes(t *testing.T) {
 	for name, text := range map[string]string{"ping first": `{"type":"ping"}`, "half a session": `{"type":"hello","session":"x"}`, "window": `{"type":"hello","window":9999}`} {
 		p := r.connect()
 		p.send("%s", text)
-		t.Run(name, func(t *testing.T) { p.t = t; p.closed(session.CodeFrame, "hello") })
+		t.Run(name, func(t *testing.T) { p.t = t; p.closed(wsproto.CodeFrame, "hello") })
 	}
 }
 
@@ -72,7 +73,7 @@ func TestASessionIsItsOwners(t *testing.T) {
 	r.owner.Store(&other)
 	p := r.connect()
 	p.send(`{"type":"hello","session":%q,"token":%q}`, w.Session, w.Token)
-	p.closed(session.CodeForbidden, "session")
+	p.closed(wsproto.CodeForbidden, "session")
 	p = r.connect()
 	p.send(`{"type":"hello","session":%q,"token":"guessed"}`, w.Session)
 	if f := p.next("gap"); f.Reason != "session_unknown" {
@@ -91,7 +92,7 @@ func TestTheNewestConnectionHasTheSession(t *testing.T) {
 	if !again.Resumed || again.Session != w.Session || again.Epoch != 2 {
 		t.Errorf("%+v", again)
 	}
-	first.closed(session.CodeSuperseded, "superseded")
+	first.closed(wsproto.CodeSuperseded, "superseded")
 	second.send(`{"type":"publish","seq":1,"queue":"q"}`)
 	second.acked(1)
 	late := r.connect()
@@ -99,7 +100,7 @@ func TestTheNewestConnectionHasTheSession(t *testing.T) {
 	late.next("welcome")
 	early := r.connect()
 	early.send(`{"type":"hello","attempt":4,"session":%q,"token":%q}`, w.Session, w.Token)
-	early.closed(session.CodeSuperseded, "superseded")
+	early.closed(wsproto.CodeSuperseded, "superseded")
 }
 
 func TestARevokedTokenClosesItsSessions(t *testing.T) {
@@ -109,13 +110,13 @@ func TestARevokedTokenClosesItsSessions(t *testing.T) {
 	old := r.life.Load()
 	r.newLife()
 	old.end(problem.New(http.StatusUnauthorized, "token-revoked", "The token was revoked", "", ""))
-	p.closed(session.CodeToken, "token")
+	p.closed(wsproto.CodeToken, "token")
 	p, again := r.hello(w)
 	if !again.Resumed {
 		t.Error("the session is gone")
 	}
 	r.life.Load().end(problem.New(http.StatusForbidden, "token-changed", "The token's rights were changed", "", ""))
-	p.closed(session.CodeRestart, "restart")
+	p.closed(wsproto.CodeRestart, "restart")
 }
 
 func TestAShutdownSendsClientsElsewhere(t *testing.T) {
@@ -126,11 +127,11 @@ func TestAShutdownSendsClientsElsewhere(t *testing.T) {
 	p.acked(1)
 	done := make(chan error, 1)
 	go func() { done <- r.g.Drain(t.Context()) }()
-	p.closed(session.CodeRestart, "restart")
+	p.closed(wsproto.CodeRestart, "restart")
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	_, resp, err := websocket.Dial(t.Context(), r.url, &websocket.DialOptions{Subprotocols: []string{session.Subprotocol}})
+	_, resp, err := websocket.Dial(t.Context(), r.url, &websocket.DialOptions{Subprotocols: []string{wsproto.Subprotocol}})
 	if err == nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("after a shutdown: %v %v", resp, err)
 	}
@@ -141,12 +142,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 	r := newRig(t, Options{Connections: 2})
 	first, _ := r.hello(nil)
 	r.hello(nil)
-	_, resp, err := websocket.Dial(t.Context(), r.url, &websocket.DialOptions{Subprotocols: []string{session.Subprotocol}})
+	_, resp, err := websocket.Dial(t.Context(), r.url, &websocket.DialOptions{Subprotocols: []string{wsproto.Subprotocol}})
 	if err == nil || resp.StatusCode != http.StatusServiceUnavailable {
 		t.Fatalf("a third connection: %v %v", resp, err)
 	}
 	first.send(`{"type":"bye"}`)
-	first.closed(session.CodeBye, "bye")
+	first.closed(wsproto.CodeBye, "bye")
 	r.eventually("there is room again", func() bool { return r.g.Stats().Connected == 1 })
 	r.hello(nil)
 }
@@ -198,7 +199,7 @@ func TestHalfOpenConnectionsAreClosed(t *testing.T) {
 	if !strings.Contains(string(all), "\x88") || !strings.Contains(string(all), "\x11\x38idle: nothing came") { // 4408
 		t.Errorf("the end is %q", all)
 	}
-	r.eventually("it is closed", func() bool { return r.g.Stats().Closed[session.CodeIdle] == 1 && r.g.Stats().Connected == 0 })
+	r.eventually("it is closed", func() bool { return r.g.Stats().Closed[int(wsproto.CodeIdle)] == 1 && r.g.Stats().Connected == 0 })
 }
 
 func TestBrokenFramesEndTheirConnectionOnly(t *testing.T) {
@@ -246,7 +247,7 @@ func TestASlowReaderHoldsUpNobody(t *testing.T) {
 		well.send(`{"type":"publish","seq":%d,"queue":"q"}`, i+1)
 		well.acked(uint64(i + 1))
 	}
-	r.eventually("it is closed", func() bool { return r.g.Stats().Closed[session.CodeIdle] == 1 })
+	r.eventually("it is closed", func() bool { return r.g.Stats().Closed[int(wsproto.CodeIdle)] == 1 })
 	if list, _ := r.g.Sessions(context.Background(), "", 10); len(list) != 2 {
 		t.Errorf("the session is gone: %+v", list)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // conn is one connection. Its reader is the goroutine of the handshake; its worker is
@@ -67,7 +68,7 @@ func (c *conn) serve() {
 		c.wakeLocked()
 	}
 	c.mu.Unlock()
-	first := time.AfterFunc(helloTimeout, func() { c.end(session.NewClose(session.CodeIdle, "idle", "no hello came")) })
+	first := time.AfterFunc(helloTimeout, func() { c.end(session.NewClose(wsproto.CodeIdle, "idle", "no hello came")) })
 	defer first.Stop()
 	for {
 		typ, r, err := ws.Reader(context.Background())
@@ -76,7 +77,7 @@ func (c *conn) serve() {
 			return
 		}
 		if typ != websocket.MessageText {
-			c.end(session.NewClose(session.CodeBinary, "binary", "frames are text"))
+			c.end(session.NewClose(wsproto.CodeBinary, "binary", "frames are text"))
 			return
 		}
 		if !c.take(r, first) {
@@ -103,11 +104,11 @@ func (c *conn) take(r io.Reader, first *time.Timer) bool {
 	}
 	c.heard()
 	if int64(b.Len()) > limit {
-		c.end(session.NewClose(session.CodeTooBig, "frame", "it is longer than %d bytes", limit))
+		c.end(session.NewClose(wsproto.CodeTooBig, "frame", "it is longer than %d bytes", limit))
 		return false
 	}
 	if !utf8.Valid(b.Bytes()) {
-		c.end(session.NewClose(session.CodeUTF8, "utf-8", "the text is not UTF-8"))
+		c.end(session.NewClose(wsproto.CodeUTF8, "utf-8", "the text is not UTF-8"))
 		return false
 	}
 	if c.isNew() {
@@ -152,14 +153,14 @@ func asClose(err error) *session.Close {
 	if errors.As(err, &c) {
 		return c
 	}
-	e := session.NewClose(session.CodeInternal, "internal", "resume the session")
+	e := session.NewClose(wsproto.CodeInternal, "internal", "resume the session")
 	e.Err = err
 	return e
 }
 
 // broke is called when nothing can be read any more.
 func (c *conn) broke(err error) {
-	code := session.Code(websocket.CloseStatus(err))
+	code := wsproto.Code(websocket.CloseStatus(err))
 	if code <= 0 {
 		code = codeBroken
 	}
@@ -173,7 +174,7 @@ func (c *conn) broke(err error) {
 }
 
 // codeBroken is how a connection that ended without a code is counted.
-const codeBroken session.Code = 1006
+const codeBroken wsproto.Code = 1006
 
 // end lets the worker end the connection after what is being written.
 func (c *conn) end(why *session.Close) {
@@ -192,7 +193,7 @@ func (c *conn) endLocked(why *session.Close) {
 }
 
 func (c *conn) superseded() {
-	c.end(session.NewClose(session.CodeSuperseded, "superseded", "the session was resumed by another connection"))
+	c.end(session.NewClose(wsproto.CodeSuperseded, "superseded", "the session was resumed by another connection"))
 }
 
 // stale tells the machine that there may be results.
@@ -217,7 +218,7 @@ func (c *conn) touch() {
 
 // panicked ends the connection after a panic in anything that was called for it.
 func (c *conn) panicked(v any) {
-	why := session.NewClose(session.CodeInternal, "internal", "resume the session")
+	why := session.NewClose(wsproto.CodeInternal, "internal", "resume the session")
 	why.Err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 	c.g.o.Logger.LogAttrs(context.Background(), slog.LevelError, "a connection panicked", slog.String("remote", c.remote), slog.Any("error", why.Err))
 	c.end(why)
@@ -247,7 +248,7 @@ func (c *conn) finish() {
 
 func (c *conn) log(m *session.Machine, why *session.Close) {
 	level := slog.LevelDebug
-	if why.Code == session.CodeInternal {
+	if why.Code == wsproto.CodeInternal {
 		level = slog.LevelError
 	}
 	attrs := []slog.Attr{slog.Int("code", int(why.Code)), slog.String("reason", why.Reason), slog.String("remote", c.remote), slog.String("token", c.who.Name)}

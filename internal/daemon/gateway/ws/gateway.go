@@ -23,6 +23,8 @@ import (
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
 	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wsproto"
+	"github.com/redrive/redrive/telemetry"
 )
 
 // Options configures a [Gateway]. Every field has a default.
@@ -81,22 +83,14 @@ type Gateway struct {
 	hinted   atomic.Int64     // results of this process, that sessions were told of
 }
 
-// Stats is what happened since the start.
-type Stats struct {
-	Connected, Opened, Resumed, Gaps int64
-	Published, Refused               int64
-	Pushed, Expired                  int64
-	Closed                           map[session.Code]int64
-}
-
 type counters struct {
 	opened, resumed, gaps, published, refused, pushed, expired atomic.Int64
 
 	mu     sync.Mutex
-	closed map[session.Code]int64
+	closed map[wsproto.Code]int64
 }
 
-func (c *counters) close(code session.Code) {
+func (c *counters) close(code wsproto.Code) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed[code]++
@@ -140,25 +134,25 @@ func New(store driver.Store, o Options) *Gateway {
 	}
 	o.Session.SetDefaults()
 	g := &Gateway{store: store, o: o, conns: make(map[*conn]struct{}), named: make(map[string]*conn)}
-	g.stats.closed = make(map[session.Code]int64)
+	g.stats.closed = make(map[wsproto.Code]int64)
 	g.base, g.cancel = context.WithCancel(context.Background())
 	return g
 }
 
 // Stats returns what happened since the start.
-func (g *Gateway) Stats() Stats {
+func (g *Gateway) Stats() telemetry.SessionStats {
 	g.mu.RLock()
 	connected := int64(len(g.conns))
 	g.mu.RUnlock()
 	c := &g.stats
-	s := Stats{
+	s := telemetry.SessionStats{
 		Connected: connected, Opened: c.opened.Load(), Resumed: c.resumed.Load(), Gaps: c.gaps.Load(), Published: c.published.Load(),
-		Refused: c.refused.Load(), Pushed: c.pushed.Load(), Expired: c.expired.Load(), Closed: make(map[session.Code]int64),
+		Refused: c.refused.Load(), Pushed: c.pushed.Load(), Expired: c.expired.Load(), Closed: make(map[int]int64),
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for code, n := range c.closed {
-		s.Closed[code] = n
+		s.Closed[int(code)] = n
 	}
 	return s
 }
@@ -185,7 +179,7 @@ func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, who Caller) {
 	defer g.leave(c)
 	c.heard()
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
-		Subprotocols: []string{session.Subprotocol}, InsecureSkipVerify: true, // admit has looked at the origin
+		Subprotocols: []string{wsproto.Subprotocol}, InsecureSkipVerify: true, // admit has looked at the origin
 		OnPingReceived: func(context.Context, []byte) bool { c.heard(); return true },
 		OnPongReceived: func(context.Context, []byte) { c.heard() },
 	})
@@ -207,21 +201,21 @@ func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, who Caller) {
 // come back.
 func closeOf(p *problem.Problem) *session.Close {
 	if p.Status == http.StatusUnauthorized {
-		return session.NewClose(session.CodeToken, "token", "%s", p.Title)
+		return session.NewClose(wsproto.CodeToken, "token", "%s", p.Title)
 	}
-	return session.NewClose(session.CodeRestart, "restart", "%s", p.Title)
+	return session.NewClose(wsproto.CodeRestart, "restart", "%s", p.Title)
 }
 
 // admit checks a handshake before it is answered.
 func (g *Gateway) admit(r *http.Request) *problem.Problem {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return problem.New(http.StatusUpgradeRequired, "upgrade", "This is a WebSocket endpoint", "", "connect with the subprotocol "+session.Subprotocol+"; see docs/websocket.md")
+		return problem.New(http.StatusUpgradeRequired, "upgrade", "This is a WebSocket endpoint", "", "connect with the subprotocol "+wsproto.Subprotocol+"; see docs/websocket.md")
 	}
 	if origin := r.Header.Get("Origin"); origin != "" && !g.allowsOrigin(origin, r.Host) {
 		return problem.New(http.StatusForbidden, "cross-origin", "Pages of this origin may not connect", origin, "add it under websocket: origins: in the configuration")
 	}
-	if !slices.Contains(Subprotocols(r), session.Subprotocol) {
-		return problem.New(http.StatusBadRequest, "subprotocol", "The subprotocol is not offered", strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ", "), "offer "+session.Subprotocol)
+	if !slices.Contains(Subprotocols(r), wsproto.Subprotocol) {
+		return problem.New(http.StatusBadRequest, "subprotocol", "The subprotocol is not offered", strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ", "), "offer "+wsproto.Subprotocol)
 	}
 	return nil
 }
@@ -334,7 +328,7 @@ func (g *Gateway) Drain(ctx context.Context) error {
 	g.mu.Lock()
 	g.draining = true
 	g.mu.Unlock()
-	g.each(func(c *conn) { c.end(session.NewClose(session.CodeRestart, "restart", "reconnect and resume")) })
+	g.each(func(c *conn) { c.end(session.NewClose(wsproto.CodeRestart, "restart", "reconnect and resume")) })
 	done := make(chan struct{})
 	go func() { g.working.Wait(); close(done) }()
 	select {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // open begins the session that a hello asks for, or a new one. It reports whether to go
@@ -33,10 +34,10 @@ func (c *conn) open(text []byte) bool {
 			c.end(why)
 			return false
 		case errors.Is(err, redrive.ErrClosed):
-			c.end(session.NewClose(session.CodeRestart, "restart", "reconnect and resume"))
+			c.end(session.NewClose(wsproto.CodeRestart, "restart", "reconnect and resume"))
 			return false
 		case ctx.Err() != nil:
-			why := session.NewClose(session.CodeOverloaded, "overloaded", "the store does not answer")
+			why := session.NewClose(wsproto.CodeOverloaded, "overloaded", "the store does not answer")
 			why.Err = err
 			c.end(why)
 			return false

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/redrive/redrive/internal/daemon/gateway/session"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // TestAPanicEndsOneConnection makes each kind of frame meet a panic, in what reads it
@@ -52,7 +52,7 @@ func TestAPanicEndsOneConnection(t *testing.T) {
 					}
 				})
 				p.send("%s", c.text)
-				p.closed(session.CodeInternal, "internal")
+				p.closed(wsproto.CodeInternal, "internal")
 				r.inject(nil)
 				seq++
 				well.send(`{"type":"publish","seq":%d,"queue":"q"}`, seq)

@@ -18,6 +18,7 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // rig is a gateway over a store in memory, behind real sockets.
@@ -120,7 +121,7 @@ type frame struct {
 
 func (r *rig) connect() *peer {
 	r.t.Helper()
-	conn, _, err := websocket.Dial(r.t.Context(), r.url, &websocket.DialOptions{Subprotocols: []string{session.Subprotocol}})
+	conn, _, err := websocket.Dial(r.t.Context(), r.url, &websocket.DialOptions{Subprotocols: []string{wsproto.Subprotocol}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func (p *peer) acked(seq uint64) *frame {
 }
 
 // closed waits for the connection to be closed with a code and a word.
-func (p *peer) closed(code session.Code, word string) {
+func (p *peer) closed(code wsproto.Code, word string) {
 	p.t.Helper()
 	for {
 		_, err := p.read()

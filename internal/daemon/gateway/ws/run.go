@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 const (
@@ -102,7 +103,7 @@ func (g *Gateway) keep(c *conn, now time.Time) {
 	}
 	since := func(nanos int64) time.Duration { return time.Duration(now.UnixNano() - nanos) }
 	if at := c.write.Load(); at != 0 && since(at) > g.o.slow {
-		c.end(session.NewClose(session.CodeIdle, "slow", "nothing was read for %s", g.o.slow))
+		c.end(session.NewClose(wsproto.CodeIdle, "slow", "nothing was read for %s", g.o.slow))
 		_ = ws.CloseNow() // no close frame fits behind what the client does not read
 		return
 	}
@@ -113,7 +114,7 @@ func (g *Gateway) keep(c *conn, now time.Time) {
 	switch {
 	case c.blocked.Load():
 	case silent > g.o.Session.Idle:
-		c.end(session.NewClose(session.CodeIdle, "idle", "nothing came for %s", g.o.Session.Idle))
+		c.end(session.NewClose(wsproto.CodeIdle, "idle", "nothing came for %s", g.o.Session.Idle))
 	case silent > min(pingAfter, g.o.Session.Idle/3) && c.pinging.CompareAndSwap(false, true):
 		go func() {
 			defer c.pinging.Store(false)

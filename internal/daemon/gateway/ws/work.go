@@ -11,6 +11,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
+	"github.com/redrive/redrive/internal/wsproto"
 )
 
 // Bounds of how a connection waits for a store that does not answer.
@@ -137,7 +138,7 @@ func (c *conn) shut(why *session.Close) {
 	c.ended = true
 	m := c.m
 	c.mu.Unlock()
-	if why.Code == session.CodeBye && m != nil {
+	if why.Code == wsproto.CodeBye && m != nil {
 		c.g.purge(m.Name())
 	}
 	_ = c.ws.Load().Close(websocket.StatusCode(why.Code), why.Reason) // it ends, whatever the client says
@@ -186,7 +187,7 @@ func (c *conn) advance() error {
 	case errors.As(err, &why):
 		c.end(why)
 	case errors.Is(err, redrive.ErrClosed):
-		c.end(session.NewClose(session.CodeRestart, "restart", "reconnect and resume"))
+		c.end(session.NewClose(wsproto.CodeRestart, "restart", "reconnect and resume"))
 	case !isFault(err):
 		c.end(asClose(err))
 	default:
