@@ -178,7 +178,7 @@ func ErrorTypes(err error) []string {
 	for err != nil && len(names) < maxErrorTypes {
 		name := fmt.Sprintf("%T", err)
 		switch name {
-		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError", "*redrive.verbError", "*redrive.pulledStatus":
+		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError", "*redrive.verbError":
 		default:
 			if far, ok := err.(interface{ ErrorTypes() []string }); ok { //nolint:errorlint // this walks the chain itself
 				return append(names, far.ErrorTypes()...)

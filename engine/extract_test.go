@@ -95,7 +95,7 @@ func TestFailureStack(t *testing.T) {
 
 func TestFailureSurvivesAnErrorWhoseTextPanics(t *testing.T) {
 	var broken *brokenError
-	if f := tell(broken, "", nil); f.Message == "" || f.Types[0] != "*redrive.brokenError" {
+	if f := tell(broken, "", nil); f.Message == "" || f.Types[0] != "*engine.brokenError" {
 		t.Errorf("%+v", f)
 	}
 	if f := tell(&brokenError{}, "", nil); f.Message == "" {

@@ -183,7 +183,7 @@ func TestRule06_PanicIsAFailureWithItsStack(t *testing.T) {
 				t.Errorf("%s: dead as %s after %d failures: %+v", id, e.Reason, e.History.Count, f)
 			}
 		}
-		if f := r.dead("sms", "sms-0").History.First; !strings.Contains(f.Stack, "redrive_test.explode") {
+		if f := r.dead("sms", "sms-0").History.First; !strings.Contains(f.Stack, "engine_test.explode") {
 			t.Errorf("the stack does not show where it was raised:\n%s", f.Stack)
 		}
 		if n := r.counts("sms").Ledger.Done; n != 47 {

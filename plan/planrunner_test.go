@@ -31,6 +31,14 @@ type faultyStore struct {
 	writes atomic.Int64 // so many writes of plans fail
 	finds  atomic.Pointer[error]
 	found  atomic.Int64
+
+	exclusive bool // else several processes have it open
+}
+
+func (s *faultyStore) Caps() driver.Caps {
+	c := s.Store.Caps()
+	c.Exclusive = s.exclusive
+	return c
 }
 
 var errBroken = errors.New("broken")
@@ -427,8 +435,8 @@ func TestPlanIsTakenOverAtOnceInAnEmbeddedStore(t *testing.T) {
 			{Space: "leases", Key: "plans", Value: []byte("dead process"), Expires: 15 * time.Second}}}); err != nil {
 			t.Fatal(err)
 		}
-		plans := plan.New(m.store, plan.Options{Alone: true})
-		defer m.run(plans)()
+		m.store.exclusive = true
+		defer m.run(m.plans)()
 		id := m.create(plan.Request{Action: redrive.ActRedrive})
 		m.ends(id, 11*time.Second, plan.Done, 3, 0)
 	})

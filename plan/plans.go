@@ -35,10 +35,6 @@ type Options struct {
 	// Logger gets a line when a plan ends and when it is in trouble. Defaults to
 	// discarding.
 	Logger *slog.Logger
-	// Alone says that no other process can have the store open, as with an embedded
-	// one: plans then go on at once after a crash, without waiting for the lease of
-	// the process that died.
-	Alone bool
 	// Archive is where [redrive.ActArchive] takes dead letters before it removes them. Without
 	// it there are no such plans.
 	Archive deadletter.Archiver

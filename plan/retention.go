@@ -37,8 +37,6 @@ type RetentionOptions struct {
 	// Logger gets a line when something was removed, and in trouble. Defaults to
 	// discarding.
 	Logger *slog.Logger
-	// Alone says that no other process can have the store open.
-	Alone bool
 }
 
 // RetentionRunner removes what is no longer kept: dead letters by their queue's rule,
@@ -75,7 +73,7 @@ func NewRetention(store driver.Store, o RetentionOptions) *RetentionRunner {
 // Run removes what is no longer kept until ctx ends, and then returns nil. Of several
 // processes one does so at a time. It may be called once.
 func (r *RetentionRunner) Run(ctx context.Context) error {
-	lease := recordLease{store: r.store, key: retentionKey, holder: r.o.Instance, alone: r.o.Alone}
+	lease := recordLease{store: r.store, key: retentionKey, holder: r.o.Instance, alone: r.store.Caps().Exclusive}
 	defer lease.release(ctx)
 	tick := time.NewTicker(r.o.Interval)
 	defer tick.Stop()

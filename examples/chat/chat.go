@@ -17,7 +17,7 @@ import (
 	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
-	"github.com/redrive/redrive/internal/daemon/gateway/ws"
+	"github.com/redrive/redrive/server"
 )
 
 //go:embed page
@@ -25,14 +25,14 @@ var pages embed.FS
 
 // chat is the gateway for pages, and the API that their messages go to.
 type chat struct {
-	gateway *ws.Gateway
+	gateway *server.Sessions
 	down    atomic.Bool // the API, by the switch of the page
 	mux     *http.ServeMux
 }
 
 // serve runs the page, the gateway, the engine and the API until ctx ends.
 func serve(ctx context.Context, listener net.Listener, store driver.Store) error {
-	c := &chat{gateway: ws.New(store, ws.Options{}), mux: http.NewServeMux()}
+	c := &chat{gateway: server.NewSessions(store), mux: http.NewServeMux()}
 	eng := engine.New(store, engine.Options{Observer: c.gateway})
 	target, err := delivery.New(delivery.Target{URL: fmt.Sprintf("http://%s/api/messages", listener.Addr()), AllowPrivate: true}, delivery.Options{})
 	if err != nil {
@@ -48,7 +48,7 @@ func serve(ctx context.Context, listener net.Listener, store driver.Store) error
 	if err := c.handlers(); err != nil {
 		return err
 	}
-	server := &http.Server{Handler: c.mux, ReadHeaderTimeout: 5 * time.Second}
+	site := &http.Server{Handler: c.mux, ReadHeaderTimeout: 5 * time.Second}
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -56,7 +56,7 @@ func serve(ctx context.Context, listener net.Listener, store driver.Store) error
 	for _, part := range []func() error{
 		func() error { return eng.Run(ctx) },
 		func() error { return c.gateway.Run(ctx) },
-		func() error { return server.Serve(listener) },
+		func() error { return site.Serve(listener) },
 	} {
 		go func() {
 			defer stop() // one does not go on without the others
@@ -64,7 +64,7 @@ func serve(ctx context.Context, listener net.Listener, store driver.Store) error
 		}()
 	}
 	<-ctx.Done()
-	err = c.end(server)
+	err = c.end(site)
 	for range cap(ended) {
 		if e := <-ended; !errors.Is(e, http.ErrServerClosed) && !errors.Is(e, context.Canceled) {
 			err = errors.Join(err, e)
@@ -80,9 +80,7 @@ func (c *chat) handlers() error {
 	}
 	c.mux.Handle("GET /", http.FileServerFS(page))
 	c.mux.Handle("GET /redrive.js", http.FileServerFS(js.FS))
-	c.mux.HandleFunc("GET /v1/ws", func(w http.ResponseWriter, r *http.Request) {
-		c.gateway.Serve(w, r, ws.Caller{Name: "page"})
-	})
+	c.mux.Handle("GET /v1/ws", c.gateway.Handler("page"))
 	c.mux.HandleFunc("POST /api/messages", c.answer)
 	c.mux.HandleFunc("GET /switch", c.state)
 	c.mux.HandleFunc("POST /switch", func(w http.ResponseWriter, r *http.Request) {

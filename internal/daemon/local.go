@@ -25,7 +25,7 @@ type LocalAPI struct {
 // it before the store.
 func Local(store driver.Store, archive ...deadletter.Archiver) *LocalAPI {
 	log := slog.New(slog.DiscardHandler)
-	o := plan.Options{Alone: embedded(store)}
+	var o plan.Options
 	if len(archive) > 0 {
 		o.Archive = archive[0]
 	}

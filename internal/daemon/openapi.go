@@ -224,7 +224,7 @@ func schemaName(t reflect.Type) string {
 		return argument[strings.LastIndexByte(argument, '.')+1:] + base
 	}
 	pkg := t.PkgPath()[strings.LastIndexByte(t.PkgPath(), '/')+1:]
-	if pkg == "api" || pkg == "server" || pkg == "problem" {
+	if pkg == "wire" || pkg == "daemon" || pkg == "problem" {
 		return strings.ToUpper(name[:1]) + name[1:]
 	}
 	return strings.ToUpper(pkg[:1]) + pkg[1:] + name

@@ -192,12 +192,12 @@ func (s *Server) assemble(store driver.Store) error {
 	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = plan.New(a.store, plan.Options{
-		Instance: instance, Logger: s.log, Alone: embedded(store), Archive: s.archive,
+		Instance: instance, Logger: s.log, Archive: s.archive,
 		Views: func(v string) plan.Finder { return a.finder(view(v)) },
 	})
 	s.retention = plan.NewRetention(a.store, plan.RetentionOptions{
 		Rule: func(queue string) plan.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
-		Instance: instance, Logger: s.log, Alone: embedded(store),
+		Instance: instance, Logger: s.log,
 	})
 	sink, err := s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
 	if err != nil {
@@ -216,12 +216,6 @@ func (s *Server) assemble(store driver.Store) error {
 	s.http = s.newHTTP(a.shell(a.mux(false), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
 	s.socket = s.newHTTP(a.shell(a.mux(true), anyHost))
 	return nil
-}
-
-// embedded reports a store that one process has for itself.
-func embedded(store driver.Store) bool {
-	name := store.Caps().Name
-	return name == "sqlite" || name == "memory"
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {

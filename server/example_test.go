@@ -1,4 +1,4 @@
-package daemon_test
+package server_test
 
 import (
 	"fmt"
@@ -8,14 +8,14 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive/backend/memory"
-	"github.com/redrive/redrive/internal/daemon"
+	"github.com/redrive/redrive/server"
 )
 
 // The API can be had over any store, without a daemon.
-func ExampleLocal() {
+func ExampleNew() {
 	store := memory.New()
 	defer store.Close()
-	local := daemon.Local(store)
+	local := server.New(store, server.Options{})
 	defer local.Close()
 
 	api := httptest.NewServer(local)
