@@ -180,7 +180,7 @@ func ErrorTypes(err error) []string {
 		switch name {
 		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError", "*redrive.verbError":
 		default:
-			if far, ok := err.(interface{ ErrorTypes() []string }); ok { //nolint:errorlint // this walks the chain itself
+			if far, ok := err.(interface{ ErrorTypes() []string }); ok {
 				return append(names, far.ErrorTypes()...)
 			}
 			names = append(names, name)

@@ -12,7 +12,7 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// DeadHandler looks at a dead letter, with its body, failures and original, and
+// Handler looks at a dead letter, with its body, failures and original, and
 // decides what becomes of it. An error or a panic leaves it where it is; it is looked
 // at again later. The context ends with Timeout, when the claim is lost, or when the
 // processor stops.
@@ -37,7 +37,7 @@ type Archiver interface {
 	Archive(ctx context.Context, entries []redrive.Entry) error
 }
 
-// DeadOptions configures [OnDead]. Every field has a default.
+// Options configures [OnDead]. Every field has a default.
 type Options struct {
 	// MaxAutoRedrives is how often a message may have been redriven, by whomever, and
 	// still be redriven by the handler; beyond that it is kept. Defaults to 3.
@@ -61,7 +61,7 @@ type Options struct {
 	Instance string
 }
 
-// Defaults of DeadOptions.
+// Defaults of Options.
 const (
 	DefaultAutoRedrives = 3
 	defaultDeadPoll     = 5 * time.Second
@@ -98,7 +98,7 @@ func (o *Options) fill() {
 // OnDead hands the dead letters of a queue to a handler until ctx ends, the oldest
 // first, and does what it decides. Any number of processes may do so for one queue: each
 // dead letter is claimed, and handled again if its process dies. While it is claimed a
-// person can neither redrive nor drop it. At most one DeadOptions may be given.
+// person can neither redrive nor drop it. At most one Options may be given.
 func OnDead(ctx context.Context, store driver.Store, queue string, h Handler, o ...Options) error {
 	if err := redrive.CheckQueue(queue); err != nil {
 		return &redrive.Error{Op: "on dead", Err: err}

@@ -209,7 +209,7 @@ func (c Caps) Most(n int) int {
 	return n
 }
 
-// Verdict is one finding of Probe.
+// Finding is one finding of Probe.
 type Finding struct {
 	Level   Level
 	Setting string // the server's setting, or what was looked at: "appendfsync"
@@ -350,7 +350,7 @@ func (c *Counts) AllDead() (n int64) {
 	return n
 }
 
-// Books is the ledger of a queue: what came in and what went out since the store
+// Ledger is the ledger of a queue: what came in and what went out since the store
 // was made. Its entries are written in the transaction that moves the messages.
 type Ledger struct {
 	Published, Parked, Imported, MovedIn, Repeated int64

@@ -52,7 +52,7 @@ type Engine struct {
 	pullers   []*Puller
 }
 
-// NewEngine returns an engine over a store. It does nothing before [Engine.Run].
+// New returns an engine over a store. It does nothing before [Engine.Run].
 func New(store driver.Store, o Options) *Engine {
 	if o.Instance == "" {
 		o.Instance = redrive.NewID()
@@ -373,7 +373,7 @@ func (e *Engine) recovered(name string) {
 	e.observe(&Observation{Occasion: OnRestart, Text: name, Err: err})
 }
 
-// Consume works on one queue until ctx ends, then shuts down as [Engine.Run] does.
+// Run works on one queue until ctx ends, then shuts down as [Engine.Run] does.
 // At most one QueueOptions may be given.
 func Run(ctx context.Context, store driver.Store, queue string, h redrive.Handler, o ...QueueOptions) error {
 	if len(o) > 1 {

@@ -123,7 +123,7 @@ func simulate(t *testing.T, seed uint64) {
 	t.Logf("%d messages, %d claims (%d of suspects), %d settlements, %d deaths of %d processes; all ended %s after the last fault",
 		len(h.messages), h.claims, h.suspects, h.settles, s.kills, s.booted, took.Round(time.Second))
 	if t.Failed() {
-		t.Logf("repeat with: REDRIVE_SEED=%d REDRIVE_PROOF_ROUNDS=1 go test -run TestSimulation .", seed)
+		t.Logf("repeat with: REDRIVE_SEED=%d REDRIVE_PROOF_ROUNDS=1 go test -run TestSimulation ./engine", seed)
 	}
 }
 

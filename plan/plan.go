@@ -11,7 +11,7 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// PlanRequest asks for a change of many dead letters at a pace.
+// Request asks for a change of many dead letters at a pace.
 type Request struct {
 	// Action is [redrive.ActRedrive], [redrive.ActDrop] or [redrive.ActArchive].
 	Action redrive.Action `json:"action"`
@@ -105,7 +105,7 @@ func (r *Request) check() error {
 	return nil
 }
 
-// PlanState is where a plan stands.
+// State is where a plan stands.
 type State uint8
 
 // The states. The last three are final.

@@ -28,7 +28,7 @@ const (
 	progressPages = 5 // of each state that are looked at
 )
 
-// PlansOptions configures [New]. Every field has a default.
+// Options configures [New]. Every field has a default.
 type Options struct {
 	// Instance names this process start. Defaults to a new id.
 	Instance string
@@ -58,7 +58,7 @@ type Plans struct {
 	wake  chan struct{} // a plan was made or resumed here
 }
 
-// NewPlans returns the plans of a store. Only [Plans.Run] carries them out.
+// New returns the plans of a store. Only [Plans.Run] carries them out.
 func New(store driver.Store, o Options) *Plans {
 	if o.Instance == "" {
 		o.Instance = redrive.NewID()

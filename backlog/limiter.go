@@ -37,7 +37,7 @@ func (l Limits) soft() float64 {
 	return DefaultSoft
 }
 
-// WatermarkOptions configures [New]. Every field has a default.
+// Options configures [New]. Every field has a default.
 type Options struct {
 	// Total bounds all queues together. Defaults to no bound.
 	Total Limits
@@ -52,7 +52,7 @@ type Options struct {
 	Accepted, Refused func(queue string, n int)
 }
 
-// Bounds of Watermarks.
+// Bounds of Limiter.
 const (
 	defaultRefresh   = 100 * time.Millisecond
 	refreshTimeout   = 5 * time.Second
@@ -65,7 +65,7 @@ const (
 	minDrainInterval = 50 * time.Millisecond // between two readings that tell a rate
 )
 
-// Watermarks is a [redrive.Sink] that refuses what would bring a queue, or the store, above
+// Limiter is a [redrive.Sink] that refuses what would bring a queue, or the store, above
 // its limits, with [redrive.ErrBacklogged]. What was refused once stays refused until it is
 // below the soft mark. One process never exceeds a limit of depth or bytes by its own
 // publishes; several processes may, by what they publish within one Refresh. It is
@@ -84,7 +84,7 @@ type Limiter struct {
 	notBefore  time.Time           // the next refresh, so that a slow one is rare
 }
 
-// NewWatermarks returns a sink in front of a store. limits gives the limits of a
+// New returns a sink in front of a store. limits gives the limits of a
 // queue; it is asked for every publish, must be fast and safe for concurrent use, and
 // may be nil when only Total counts.
 func New(store driver.Store, limits func(queue string) Limits, o Options) *Limiter {

@@ -10,7 +10,7 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// PlanStage is how far a plan with a canary dares to go.
+// Stage is how far a plan with a canary dares to go.
 type Stage uint8
 
 // The stages.
@@ -34,7 +34,7 @@ func (s *Stage) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// Trial is what a plan with a canary has seen. The canary fails when one of its
+// Canary is what a plan with a canary has seen. The canary fails when one of its
 // messages dies again, or when half of them have failed once more in the way they had
 // died: retrying goes on for them, but not for others. After it succeeded the rate
 // grows from a tenth to all of it in about 15 s, and the plan stops when a message

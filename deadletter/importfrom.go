@@ -9,7 +9,7 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// AdoptOptions configures [ImportFrom]. Every field but Reason has a default.
+// ImportOptions configures [ImportFrom]. Every field but Reason has a default.
 type ImportOptions struct {
 	// To is the queue in the store. Defaults to the source's queue.
 	To string
@@ -30,7 +30,7 @@ const (
 	adoptLease = time.Minute
 )
 
-// Adopt takes the messages of a source's queue into a store: a broker's dead-letter
+// ImportFrom takes the messages of a source's queue into a store: a broker's dead-letter
 // queue, for instance, so that they can be looked into and redriven. It is idempotent
 // by the identity of the source: what was adopted before is recognised, and a message
 // is acknowledged at its source only after it is durable in the store. It returns how

@@ -8,7 +8,7 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// EngineOptions configures an [Engine]. Every field has a default.
+// Options configures an [Engine]. Every field has a default.
 type Options struct {
 	// Instance names this process start. Defaults to a new id.
 	Instance string
@@ -56,7 +56,7 @@ type QueueOptions struct {
 	DeadLetters driver.DeadLetterSink
 }
 
-// Defaults of EngineOptions and QueueOptions.
+// Defaults of Options and QueueOptions.
 const (
 	DefaultGrace       = 20 * time.Second
 	DefaultConcurrency = 64

@@ -112,7 +112,7 @@ func decodeResults(r *driver.Record) ([]planResult, error) {
 	return results, nil
 }
 
-// PlanOutcome is what became of a message that a plan worked on.
+// Outcome is what became of a message that a plan worked on.
 type Outcome string
 
 // The outcomes. A message that is no longer there after a redrive was delivered, or
@@ -127,7 +127,7 @@ const (
 	Pending   Outcome = "pending" // about to be changed
 )
 
-// PlanResult is what became of one message of a plan.
+// Result is what became of one message of a plan.
 type Result struct {
 	redrive.Ref
 	New     redrive.Ref // where it is, if the plan moved it or gave it a new id
@@ -155,7 +155,7 @@ func (r *planResult) outcome(action redrive.Action, pending bool, e *redrive.Ent
 	return Waiting
 }
 
-// PlanProgress is what became of all that a plan redrove.
+// Progress is what became of all that a plan redrove.
 type Progress struct {
 	Delivered int64 // gone since, or dropped by somebody
 	DiedAgain int64
