@@ -173,7 +173,12 @@ func (e *Edit) Apply(m *Message) {
 		return
 	}
 	if e.Headers != nil {
+		why, gone := m.Headers.Get(HeaderBodyGone)
 		m.Headers = *e.Headers
+		if gone && e.Body == nil { // other headers do not bring the body back
+			m.Headers = m.Headers.Clone()
+			m.Headers.Set(HeaderBodyGone, why)
+		}
 	}
 	if e.Body != nil {
 		m.Body = e.Body

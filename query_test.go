@@ -63,6 +63,26 @@ func TestEditApply(t *testing.T) {
 	}
 }
 
+// Other headers do not bring a body back that its broker no longer has; a body does.
+func TestEditOfWhatHasNoBody(t *testing.T) {
+	gone := redrive.Message{Headers: redrive.Headers{{Name: redrive.HeaderBodyGone, Value: []byte("deleted")}}}
+	headers := redrive.Headers{{Name: "n", Value: []byte("v")}}
+	m := gone
+	(&redrive.Edit{Headers: &headers}).Apply(&m)
+	if why, _ := m.Headers.Get(redrive.HeaderBodyGone); why != "deleted" || len(headers) != 1 {
+		t.Errorf("after an edit of headers: %q, and the edit has %v", m.Headers, headers)
+	}
+	change := redrive.Change{Action: redrive.ActRedrive}
+	if err := change.CheckRedrive(&m, redrive.ReasonExhausted); !errors.Is(err, redrive.ErrBodyGone) {
+		t.Errorf("it may be redriven: %v", err)
+	}
+	m = gone
+	(&redrive.Edit{Headers: &headers, Body: []byte("mended")}).Apply(&m)
+	if err := change.CheckRedrive(&m, redrive.ReasonExhausted); err != nil {
+		t.Errorf("with a body: %v", err)
+	}
+}
+
 func TestSettlementValidateParts(t *testing.T) {
 	long := strings.Repeat("k", redrive.MaxKindLength+1)
 	for name, s := range map[string]redrive.Settlement{

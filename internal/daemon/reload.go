@@ -23,8 +23,13 @@ import (
 	"github.com/redrive/redrive/internal/daemon/config"
 )
 
-// settle is how long a file must be quiet before it is read: editors write in steps.
-const settle = 100 * time.Millisecond
+// A file is read when its folder was quiet for settle, as editors write in steps, and at
+// the latest after settleMost: the folder may hold files that change all the time, such
+// as a store or a log.
+const (
+	settle     = 100 * time.Millisecond
+	settleMost = 500 * time.Millisecond
+)
 
 // watch reloads the configuration when its file changes, and on SIGHUP, until ctx ends.
 // It watches the folder, because editors and orchestrators replace the file.
@@ -52,6 +57,7 @@ func (s *Server) watch(ctx context.Context) error {
 	seen := ""
 	quiet := time.NewTimer(settle) // what changed before we watched
 	defer quiet.Stop()
+	var first time.Time // of the events that were not followed yet
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,11 +66,15 @@ func (s *Server) watch(ctx context.Context) error {
 			seen = fingerprint(s.o.Watch)
 			s.reload(ctx, "SIGHUP")
 		case <-events:
-			quiet.Reset(settle)
+			if first.IsZero() {
+				first = time.Now()
+			}
+			quiet.Reset(max(min(settle, time.Until(first.Add(settleMost))), 0))
 		case err := <-faults:
 			s.log.LogAttrs(ctx, slog.LevelWarn, "watching the configuration", slog.Any("error", err))
 			quiet.Reset(settle)
 		case <-quiet.C:
+			first = time.Time{}
 			if now := fingerprint(s.o.Watch); now != seen {
 				seen = now
 				s.reload(ctx, "file")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon"
@@ -27,7 +28,13 @@ type shownConfig struct {
 // an editor does: beside it, then renamed.
 func fromFile(t *testing.T, yaml string, store driver.Store) (d *rig, write func(yaml string)) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "redrive.yaml")
+	return fromFolder(t, t.TempDir(), yaml, store)
+}
+
+// fromFolder is fromFile with the configuration in a given folder.
+func fromFolder(t *testing.T, folder, yaml string, store driver.Store) (d *rig, write func(yaml string)) {
+	t.Helper()
+	path := filepath.Join(folder, "redrive.yaml")
 	write = func(yaml string) {
 		t.Helper()
 		if err := os.WriteFile(path+".new", []byte("listen: 127.0.0.1:0\n"+yaml), 0o600); err != nil {
@@ -104,6 +111,30 @@ tokens: [{name: root, hash: %q}]
 		q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "")
 		return q.Engine == nil && q.Deliver == ""
 	})
+}
+
+// A folder that is never quiet, as one with a log in it, does not keep a change from
+// taking effect.
+func TestTheConfigurationIsLiveInABusyFolder(t *testing.T) {
+	folder := t.TempDir()
+	d, write := fromFolder(t, folder, "queues: {one: {}}", newStore(t))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		every := time.NewTicker(10 * time.Millisecond)
+		defer every.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-every.C:
+				_ = os.WriteFile(filepath.Join(folder, "busy.log"), []byte("x"), 0o600)
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	write("queues: {one: {}, two: {}}")
+	d.eventually("the new queue is there", func() bool { return len(d.config().Queues) == 2 })
 }
 
 func TestAConfigurationIsRefusedWithItsReason(t *testing.T) {

@@ -87,8 +87,9 @@ const (
 type letter struct {
 	position string // for people: "orders-dlt/0/17"
 	id       string
-	certain  bool // the id names the position: another message cannot have it
-	again    bool // it was handed to somebody before
+	certain  bool   // the id names the position: another message cannot have it
+	again    bool   // it was handed to somebody before
+	other    string // its id if id turns out to be that of another message; "": there is none
 	message  redrive.Message
 	extra    redrive.Headers // what the broker knows beside headers and body
 	handle   any
@@ -236,9 +237,8 @@ func (a *Attachment) storeBatch(ctx context.Context, put Put, letters []letter, 
 	}
 	for i := range letters {
 		result := resultOf(results, i)
-		if !letters[i].certain && (errors.Is(result, redrive.ErrConflict) || errors.Is(result, redrive.ErrDuplicate) && !letters[i].again) {
-			// Another message has this id: what nobody was handed before is not in the store.
-			entries[i].ID = redrive.NewID()
+		if other := otherID(&letters[i], result); other != "" {
+			entries[i].ID = other
 			one, err := a.patiently(ctx, put, entries[i:i+1])
 			if err != nil {
 				return err
@@ -263,6 +263,19 @@ func (a *Attachment) storeBatch(ctx context.Context, put Put, letters []letter, 
 	begun, cancel := finishing(ctx)
 	defer cancel()
 	return a.origin.settle(begun, durable, refused)
+}
+
+// otherID returns the id under which a letter is brought in whose own id belongs to
+// another message, going by the result; "" if it does not.
+func otherID(l *letter, result error) string {
+	conflict := errors.Is(result, redrive.ErrConflict)
+	switch {
+	case l.other != "" && conflict: // the place that it points to had another message, or that one was edited
+		return l.other
+	case !l.certain && (conflict || errors.Is(result, redrive.ErrDuplicate) && !l.again): // nobody was handed it before, so it is not in the store
+		return redrive.NewID()
+	}
+	return ""
 }
 
 // fail counts a message that was not brought in.

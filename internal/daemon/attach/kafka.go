@@ -215,7 +215,7 @@ func (k *kafkaOrigin) letter(r *kgo.Record) letter {
 	l.hold(r.Key, r.Value)
 	if at, group := pointerOf(r, l.message.Headers); at != nil {
 		// The broker may write a dead letter twice.
-		l.source = at
+		l.source, l.other = at, l.id
 		l.id = redrive.DeriveID("attach", "kafka-share", k.cluster, k.topic, k.id, group, at.String())
 	}
 	return l

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -223,9 +224,8 @@ func (s *sources) later(ctx context.Context, letters []letter, err error) error 
 	case time.Since(s.trouble) > quiet && err != nil:
 		return err
 	case time.Since(s.trouble) > quiet:
-		lose(letters, func(at *pointer) bool {
-			return at.topic == first.topic && at.partition == first.partition && at.offset >= first.offset
-		}, goneFrom(first.topic))
+		// The next ones of the partition are asked for all the same, once each.
+		lose(letters, func(at *pointer) bool { return at == first }, goneFrom(first.topic))
 		return nil
 	}
 	delete(s.topics, first.topic)
@@ -243,9 +243,10 @@ func (s *sources) outOfRange(ctx context.Context, letters []letter, same func(*p
 		return s.later(ctx, letters, err)
 	}
 	start, ok := starts.Lookup(first.topic, first.partition)
-	lose(letters, func(at *pointer) bool {
-		return at == first || same(at) && ok && start.Err == nil && at.offset < start.Offset
-	}, goneFrom(first.topic))
+	if !ok || start.Err != nil {
+		return s.later(ctx, letters, cmp.Or(start.Err, error(kerr.UnknownTopicOrPartition)))
+	}
+	lose(letters, func(at *pointer) bool { return at == first || same(at) && at.offset < start.Offset }, goneFrom(first.topic))
 	return nil
 }
 

@@ -17,6 +17,28 @@ import (
 	"github.com/redrive/redrive/internal/native"
 )
 
+// A place may have another message than the one in the store: its topic was made anew.
+func TestAnotherMessageOfTheSamePlace(t *testing.T) {
+	pointer := letter{id: "place", other: "own", certain: true}
+	for _, c := range []struct {
+		l      letter
+		result error
+		want   string
+	}{
+		{pointer, redrive.ErrConflict, "own"},
+		{pointer, redrive.ErrDuplicate, ""}, // the broker wrote it twice
+		{pointer, nil, ""},
+		{letter{id: "place", certain: true}, redrive.ErrConflict, ""}, // it was edited since
+	} {
+		if got := otherID(&c.l, c.result); got != c.want {
+			t.Errorf("%+v, %v: %q, want %q", c.l, c.result, got, c.want)
+		}
+	}
+	if got := otherID(&letter{id: "chosen"}, redrive.ErrConflict); got == "" || got == "chosen" {
+		t.Errorf("an id that a publisher chose: %q", got)
+	}
+}
+
 // fetchCount counts the requests for records.
 type fetchCount struct{ n atomic.Int64 }
 

@@ -225,6 +225,29 @@ func TestBrokenFramesEndTheirConnectionOnly(t *testing.T) {
 	well.acked(1)
 }
 
+// Who is refused does not hold the connection by not reading what was on its way.
+func TestARevokedTokenClosesASlowReader(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{Session: session.Options{Window: 100}})
+	c, b := r.rawConn(4096)
+	_, _ = c.Write(text(`{"type":"hello","window":256}`))
+	_, _ = b.ReadByte()
+	var slow string
+	r.eventually("its session is there", func() bool {
+		list, err := r.g.Sessions(context.Background(), "", 10)
+		for _, s := range list {
+			slow = s.ID
+		}
+		return err == nil && slow != ""
+	})
+	r.results(slow, 0, 256, 64<<10) // 16 MiB that it does not read
+	r.eventually("a write waits for it", func() bool { return r.g.Stats().Pushed > 0 })
+	old := r.life.Load()
+	r.newLife()
+	old.end(problem.New(http.StatusUnauthorized, "token-revoked", "The token was revoked", "", ""))
+	r.eventually("it is cut", func() bool { return r.g.Stats().Connected == 0 })
+}
+
 func TestASlowReaderHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{slow: 300 * time.Millisecond, Session: session.Options{Window: 100}})

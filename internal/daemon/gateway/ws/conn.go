@@ -48,6 +48,8 @@ const (
 	pingAfter    = 25 * time.Second
 	pingTimeout  = 30 * time.Second
 	slowWrite    = 30 * time.Second
+
+	refusedPatience = 900 * time.Millisecond // to write to a client whose token is no longer good
 	keepBuffer   = 16 << 10 // bytes of a read buffer that is kept
 )
 
@@ -188,6 +190,10 @@ func (c *conn) endLocked(why *session.Close) {
 		return
 	}
 	c.closing = why
+	if ws := c.ws.Load(); ws != nil && (why.Code == wsproto.CodeToken || why.Code == wsproto.CodeForbidden) {
+		// Who may see nothing more does not hold the connection by reading slowly.
+		time.AfterFunc(refusedPatience, func() { _ = ws.CloseNow() })
+	}
 	c.room.Broadcast()
 	c.wakeLocked()
 }
