@@ -316,11 +316,11 @@ func (s *Store) failed() error {
 
 // fail makes every later call end with err.
 func (s *Store) fail(err error) {
-	s.broken.CompareAndSwap(nil, &err)
-	err = s.failed()
+	s.broken.CompareAndSwap(nil, &err) // which nobody writes any more
+	first := s.failed()
 	s.lineMu.Lock()
 	if s.stopped == nil {
-		s.stopped = err
+		s.stopped = first
 	}
 	s.lineMu.Unlock()
 	s.wakeWaiters()
