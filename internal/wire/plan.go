@@ -8,7 +8,7 @@ import (
 	"github.com/redrive/redrive/plan"
 )
 
-// plan.Request asks for dead letters to be redriven, dropped or archived: those that
+// PlanRequest asks for dead letters to be redriven, dropped or archived: those that
 // match the filter until now, or those that are named.
 type PlanRequest struct {
 	Action string   `json:"action"` // redrive, drop or archive
@@ -64,7 +64,7 @@ type Progress struct {
 	Complete  bool  `json:"complete"` // false: there was more than one look sees
 }
 
-// plan.Result is what became of one message of a plan: delivered, waiting, dead (again),
+// PlanResult is what became of one message of a plan: delivered, waiting, dead (again),
 // dropped, archived, refused, or pending when it is about to be changed.
 type PlanResult struct {
 	Queue   string   `json:"queue"`

@@ -50,7 +50,7 @@ const (
 	slowWrite    = 30 * time.Second
 
 	refusedPatience = 900 * time.Millisecond // to write to a client whose token is no longer good
-	keepBuffer   = 16 << 10 // bytes of a read buffer that is kept
+	keepBuffer      = 16 << 10               // bytes of a read buffer that is kept
 )
 
 func (c *conn) heard() { c.last.Store(time.Now().UnixNano()) }
