@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/mariadbtest"
 )
 
 // Claimers in processes of their own are this test binary, run anew with a prefix in
@@ -27,16 +28,16 @@ func claimers(prefix string) error {
 	return s.Close()
 }
 
-func processes(s *Store) *faulttest.Processes {
-	return &faulttest.Processes{Store: s, Queue: "a", Env: []string{claimerEnv + "=" + s.sql.prefix, urlEnv + "=" + server.URL(database)}}
+func processes(t testing.TB, s *Store) *faulttest.Processes {
+	return &faulttest.Processes{Store: s, Queue: "a", Env: []string{claimerEnv + "=" + s.sql.prefix, urlEnv + "=" + mariadbtest.Shared(t).URL(mariadbtest.Database)}}
 }
 
 // Sixteen claimers in four processes, leases shorter than many handlers.
 func TestNoMessageIsHeldTwice(t *testing.T) {
-	processes(open(t)).HeldOnce(t, exclusiveMessages*proofRounds(t, 2))
+	processes(t, open(t)).HeldOnce(t, exclusiveMessages*proofRounds(t, 2))
 }
 
 // A worker process that is killed in the middle of work leaves everything to others.
 func TestKilledWorkerLosesNothing(t *testing.T) {
-	processes(open(t)).Killed(t, 600)
+	processes(t, open(t)).Killed(t, 600)
 }

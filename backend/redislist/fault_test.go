@@ -17,6 +17,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // childEnv makes the test's program a child that works on the source of a URL:
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(redistest.Main(m))
+	os.Exit(servertest.Main(m.Run))
 }
 
 const childLease = 250 * time.Millisecond
@@ -278,7 +279,7 @@ func TestKillRedis(t *testing.T) {
 		enough := published.Load() + 60
 		eventually(t, "messages to be published", func() bool { return published.Load() >= enough })
 		server.Kill()
-		noErr(t, server.Restart())
+		noErr(t, server.Resume())
 	}
 	cancel()
 	wg.Wait()

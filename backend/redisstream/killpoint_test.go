@@ -18,6 +18,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redisconn"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // killEnv makes the test's program a process that goes once through every script of a
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(redistest.Main(m))
+	os.Exit(servertest.Main(m.Run))
 }
 
 // killed is the child: it goes through the scripts and says what it does.

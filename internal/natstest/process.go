@@ -17,7 +17,7 @@ const processEnv = "REDRIVE_TEST_NATS_SERVER"
 // settings are those of a server in a process of its own.
 type settings struct {
 	Dir        string
-	Port       int
+	Port       servertest.Port
 	SyncAlways bool
 }
 
@@ -32,7 +32,7 @@ func ServeIfAsked() {
 	if err := json.Unmarshal([]byte(text), &set); err != nil {
 		panic(err)
 	}
-	if _, err := run(Options{SyncAlways: set.SyncAlways}.server(set.Dir, set.Port)); err != nil {
+	if _, err := run(Options{SyncAlways: set.SyncAlways}.server(set.Dir, int(set.Port))); err != nil {
 		panic(err)
 	}
 	select {} // until it is killed
@@ -48,7 +48,7 @@ type Process struct {
 // The package's TestMain must call [ServeIfAsked].
 func StartProcess(t testing.TB, o Options) *Process {
 	t.Helper()
-	ports, err := freePorts(1)
+	port, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func StartProcess(t testing.TB, o Options) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := settings{Dir: folder(t), Port: ports[0], SyncAlways: o.SyncAlways}
+	set := settings{Dir: folder(t), Port: port, SyncAlways: o.SyncAlways}
 	text, err := json.Marshal(set)
 	if err != nil {
 		t.Fatal(err)
@@ -64,20 +64,17 @@ func StartProcess(t testing.TB, o Options) *Process {
 	p := &Process{set: set, Process: servertest.New(servertest.Command{
 		Name: "nats", Dir: set.Dir, Path: program, Env: []string{processEnv + "=" + string(text)}, Patience: patience})}
 	t.Cleanup(p.Kill)
-	p.Resume(t)
+	if err := p.Resume(); err != nil {
+		t.Fatalf("start NATS: %v", err)
+	}
 	return p
 }
 
 // Addr returns where the server is reached, as host:port.
-func (p *Process) Addr() string { return address(p.set.Port) }
+func (p *Process) Addr() string { return p.set.Port.Addr() }
 
 // Resume starts the server, again after Kill, and waits until it answers.
-func (p *Process) Resume(t testing.TB) {
-	t.Helper()
-	if err := p.Start(p.answers); err != nil {
-		t.Fatalf("start NATS: %v", err)
-	}
-}
+func (p *Process) Resume() error { return p.Start(p.answers) }
 
 // answers reports whether JetStream serves requests.
 func (p *Process) answers() bool {

@@ -21,6 +21,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // workerEnv makes the test's program a worker on the store of an address, which notes what
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		work(job[0], job[1])
 		return
 	}
-	os.Exit(redistest.Main(m))
+	os.Exit(servertest.Main(m.Run))
 }
 
 func noErr(t testing.TB, err error) {
