@@ -3,6 +3,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -22,6 +23,11 @@ var (
 func TestMain(m *testing.M) {
 	if otherMode() {
 		return
+	}
+	// Tests of processes mostly wait: for leases of the dead, for rounds, for servers.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
 	}
 	os.Exit(buildAndRun(m))
 }

@@ -78,6 +78,7 @@ func TestSharedStoreKillNine(t *testing.T) {
 // TestSharedStoreFromTheCommandLine works on a store that daemons share, through one of
 // them and without any.
 func TestSharedStoreFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	for name, begin := range storeServers {
 		t.Run(name, func(t *testing.T) {
 			s := begin(t)

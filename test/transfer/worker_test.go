@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -93,9 +94,10 @@ func TestMain(m *testing.M) {
 	natstest.ServeIfAsked()
 	text := os.Getenv(workerEnv)
 	if text == "" {
-		// Strategies mostly wait: for leases, sessions and servers.
+		// Strategies mostly wait: for leases, sessions and servers. All begin at once, or the
+		// slowest would be alone at the end.
 		flag.Parse()
-		if err := flag.Set("test.parallel", "6"); err != nil {
+		if err := flag.Set("test.parallel", strconv.Itoa(len(strategies))); err != nil {
 			panic(err)
 		}
 		os.Exit(m.Run())
