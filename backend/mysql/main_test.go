@@ -15,19 +15,13 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/servertest"
 )
 
 func TestMain(m *testing.M) {
-	if prefix := os.Getenv(claimerEnv); prefix != "" {
-		if err := claimers(prefix); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(servertest.Main(m.Run))
+	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, claimers))
 }
 
 // roundsEnv asks for long runs.

@@ -11,19 +11,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/pgtest"
 	"github.com/redrive/redrive/internal/servertest"
 )
 
 func TestMain(m *testing.M) {
-	if schema := os.Getenv(claimerEnv); schema != "" {
-		if err := claimers(schema); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(servertest.Main(m.Run))
+	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, claimers))
 }
 
 // roundsEnv makes proofs long; a test says what a round is.
