@@ -144,7 +144,7 @@ func (s *stream) parse(line []byte, number int) (redrive.Message, *problem.Probl
 	}
 	m.Queue = s.queue
 	if m.ID == "" && s.key != "" {
-		m.ID = redrive.DeriveID(s.key, strconv.Itoa(number))
+		m.ID = driver.DeriveID(s.key, strconv.Itoa(number))
 	}
 	return m, s.g.check(s.r, &m)
 }

@@ -152,7 +152,7 @@ func (s *Spool) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	aside = append(aside, s.publish(ctx, msgs, direct, errs)...)
 	slices.Sort(aside)
 	s.putAside(ctx, msgs, aside, errs)
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs
