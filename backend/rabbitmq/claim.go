@@ -28,7 +28,7 @@ func (s *Source) state() onequeue.State {
 		}
 	}
 	if s.fault != nil && s.session == nil { // so that somebody asks, and hears of it
-		now.NextDueIn, now.Lanes = 0, redrive.AllLanes
+		now.NextDueIn, now.Lanes = 0, driver.AllLanes
 	}
 	return now
 }
