@@ -26,8 +26,8 @@ AS 'SELECT clock_timestamp() + (SELECT by FROM public.moved)'`
 
 // onMovedClock lets a store go by that clock.
 func onMovedClock(s *Store) {
-	for name, text := range s.sql.byName {
-		s.sql.byName[name] = strings.ReplaceAll(text, "clock_timestamp()", "public.moved_clock()")
+	for name, text := range s.sql.ByName {
+		s.sql.ByName[name] = strings.ReplaceAll(text, "clock_timestamp()", "public.moved_clock()")
 	}
 }
 
