@@ -111,14 +111,16 @@ func tooLarge(err error) bool {
 // undoneError is an error by which nothing was changed.
 type undoneError struct{ err error }
 
-func (e *undoneError) Error() string { return e.err.Error() }
-func (e *undoneError) Unwrap() error { return e.err }
+func (e *undoneError) Error() string   { return e.err.Error() }
+func (e *undoneError) Unwrap() error   { return e.err }
+func (*undoneError) ErrorName() string { return "" } // its cause is what failed
 
 // acquireError says that no connection was to be had: nothing was sent.
 type acquireError struct{ err error }
 
-func (e *acquireError) Error() string { return "no connection to the database: " + e.err.Error() }
-func (e *acquireError) Unwrap() error { return e.err }
+func (e *acquireError) Error() string   { return "no connection to the database: " + e.err.Error() }
+func (e *acquireError) Unwrap() error   { return e.err }
+func (*acquireError) ErrorName() string { return "mysql.AcquireError" }
 
 // fault makes an error of what a transaction ended with. Whether it was carried out is
 // unknown if the connection broke after the commit was sent and before the answer.

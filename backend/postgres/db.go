@@ -172,8 +172,9 @@ func (s *Store) rollback(ctx context.Context, tx pgx.Tx) {
 // undoneError is an error before a commit was sent: nothing was changed.
 type undoneError struct{ err error }
 
-func (e *undoneError) Error() string { return e.err.Error() }
-func (e *undoneError) Unwrap() error { return e.err }
+func (e *undoneError) Error() string   { return e.err.Error() }
+func (e *undoneError) Unwrap() error   { return e.err }
+func (*undoneError) ErrorName() string { return "" } // its cause is what failed
 
 func asUndone(err error) error {
 	if transient(err) {

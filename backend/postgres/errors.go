@@ -104,8 +104,9 @@ func readFault(op string, err error) error {
 // acquireError says that no connection was to be had: nothing was sent.
 type acquireError struct{ err error }
 
-func (e *acquireError) Error() string { return "no connection to the database: " + e.err.Error() }
-func (e *acquireError) Unwrap() error { return e.err }
+func (e *acquireError) Error() string   { return "no connection to the database: " + e.err.Error() }
+func (e *acquireError) Unwrap() error   { return e.err }
+func (*acquireError) ErrorName() string { return "postgres.AcquireError" }
 
 // tries is how often a transaction that the server rolled back is begun anew.
 const tries = 8

@@ -27,7 +27,8 @@ const (
 )
 
 // importDead puts dead letters in, a line each, as an export or an archive holds them.
-// One that is there already is not touched, so an import may be repeated.
+// One that is there already is not touched, so an import may be repeated. Their failures
+// are signed anew: signatures come from here only.
 func (a *app) importDead(w http.ResponseWriter, r *http.Request, who *caller) error {
 	v, err := parameters(r, "lines")
 	if err != nil {
@@ -105,6 +106,7 @@ func (i *importer) entry(line []byte) (redrive.Entry, error) {
 	if err != nil {
 		return e, err
 	}
+	i.a.signEntry(&e)
 	if err := i.mayPut(&e.Message); err != nil {
 		return e, err
 	}
