@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -177,5 +178,23 @@ func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 	first, second := answers("1.25e3"), answers("false")
 	if !slices.Equal(first, second) {
 		t.Errorf("two values are told apart:\n%s\n%s", strings.Join(first, "\n"), strings.Join(second, "\n"))
+	}
+}
+
+// A store that is opened without its daemon: nobody knows its masks, and the file may come
+// from a daemon that does.
+func TestAnImportWithoutADaemonKeepsSignatures(t *testing.T) {
+	store := newStore(t)
+	defer store.Close() //nolint:errcheck // the test is over
+	api := daemon.Local(store)
+	defer api.Close()
+	e := redrive.Entry{Message: redrive.Message{Queue: "q", ID: "m"}, State: redrive.StateDead, Reason: redrive.ReasonPermanent, DiedAt: time.Now(),
+		History: redrive.History{Count: 1, First: &redrive.Failure{At: time.Now(), Message: "cannot read {}", Signature: "1-0123456789abcdef"}}}
+	line, _ := json.Marshal(wire.Whole(&e, true))
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/dead-letters", bytes.NewReader(line)))
+	got, err := store.Get(t.Context(), []redrive.Ref{e.Ref()})
+	if err != nil || got[0] == nil || got[0].History.First.Signature != "1-0123456789abcdef" {
+		t.Errorf("%d %s: %+v, %v", w.Code, w.Body, got, err)
 	}
 }
