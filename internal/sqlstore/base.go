@@ -239,6 +239,9 @@ func (e *UndoneError) Error() string { return e.Err.Error() }
 // Unwrap returns what went wrong.
 func (e *UndoneError) Unwrap() error { return e.Err }
 
+// ErrorName is empty: its cause is what failed.
+func (*UndoneError) ErrorName() string { return "" }
+
 // AcquireError says that no connection was to be had: nothing was sent.
 type AcquireError struct{ Err error }
 
@@ -246,6 +249,9 @@ func (e *AcquireError) Error() string { return "no connection to the database: "
 
 // Unwrap returns what went wrong.
 func (e *AcquireError) Unwrap() error { return e.Err }
+
+// ErrorName names it in failures and their signatures.
+func (*AcquireError) ErrorName() string { return "store.AcquireError" }
 
 // tries is how often a transaction that the server rolled back is begun anew.
 const tries = 10
