@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -106,15 +107,21 @@ func Micros(d time.Duration) int64 {
 	return min(us, most)
 }
 
-// PublishWith stores messages by store in a transaction of the caller's.
-func PublishWith(msgs []redrive.Message, store func(items []*Item) error) []error {
+// PublishWith stores messages by store in a transaction of the caller's. What is there
+// already counts as stored; the error names what was refused.
+func PublishWith(msgs []redrive.Message, store func(items []*Item) error) error {
 	errs := make([]error, len(msgs))
 	items := NewItems(msgs, errs)
 	if err := store(items); err != nil {
-		fail(items, &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"})
+		return &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"}
 	}
 	for _, it := range items {
 		it.From.ID = it.ID
 	}
-	return OrNil(errs)
+	return driver.Refused("publish", len(msgs), func(i int) (redrive.Ref, error) {
+		if errors.Is(errs[i], redrive.ErrDuplicate) {
+			return redrive.Ref{}, nil
+		}
+		return msgs[i].Ref(), errs[i]
+	})
 }
