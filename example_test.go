@@ -59,7 +59,7 @@ func Example() {
 	}
 	for _, e := range page.Entries {
 		fmt.Println("dead:", e.Reason, "-", e.History.Latest().Message)
-		if _, err := deadletter.Redrive(context.Background(), store, e.Ref()); err != nil {
+		if err := deadletter.Redrive(context.Background(), store, e.Ref()); err != nil {
 			fmt.Println(err)
 		}
 	}
