@@ -44,6 +44,7 @@ func (s *queueSeries) metrics() *queueMetrics {
 // queueMetrics are the counters of one queue.
 type queueMetrics struct {
 	attempts [redrive.OutcomeDrop + 1]atomic.Int64
+	bySelf   atomic.Int64 // attempts that the handler settled itself
 	redriven [redrive.OutcomeDrop + 1]atomic.Int64
 	dead     [redrive.ReasonManual + 1]atomic.Int64
 	duration durations
@@ -66,6 +67,7 @@ func writeCounters(p *page, queues []*queueSeries) {
 		for o := redrive.OutcomeDone; o <= redrive.OutcomeDrop; o++ {
 			p.some(attempts, float64(q.attempts[o].Load()), o.String(), label)
 		}
+		p.some(attempts, float64(q.bySelf.Load()), "settled", label)
 	})
 	each(func(label string, q *queueMetrics) { p.histogram(duration, &q.duration, label) })
 	each(func(label string, q *queueMetrics) { p.histogram(endToEnd, &q.endToEnd, label) })
@@ -90,6 +92,9 @@ func writeCounters(p *page, queues []*queueSeries) {
 // whoever validates it.
 func (q *queueMetrics) ended(o *engine.Observation) {
 	q.duration.observe(duration, o.Duration)
+	if o.Settlement == nil {
+		q.bySelf.Add(1)
+	}
 	if s := o.Settlement; s != nil && s.Outcome >= redrive.OutcomeDone && s.Outcome <= redrive.OutcomeDrop {
 		q.attempts[s.Outcome].Add(1)
 	}

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/errname"
 )
@@ -140,7 +141,7 @@ func (t *Tracer) Observe(o *engine.Observation) {
 	if d.Plan != "" {
 		span.SetAttributes(attribute.String("redrive.plan", d.Plan))
 	}
-	if o.Err != nil {
+	if _, asked := driver.Asked(o.Err); o.Err != nil && !asked {
 		fail(span, o.Err)
 	}
 	span.End(trace.WithTimestamp(now))
