@@ -9,7 +9,6 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // defaults are the statements of the default schema.
