@@ -22,7 +22,6 @@ type Guard[Req, Resp any] struct {
 	weights   int
 	budget    *budget // nil: there is no second try
 	keys      keys
-	waiters   waiters
 	claims    claims
 	deferred  counters
 	failovers counter
