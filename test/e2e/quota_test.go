@@ -17,6 +17,7 @@ import (
 // both refuse: together they grant the token's quota within 1 %, also after one was killed
 // and started again.
 func TestAQuotaHoldsOverTwoDaemons(t *testing.T) {
+	t.Parallel()
 	const quota = 2000
 	const token = "a-token-of-the-test-with-enough-letters"
 	s := pgtest.Start(t, nil)
