@@ -46,6 +46,9 @@ type signingStore struct {
 	app *app
 }
 
+// Unwrap implements driver.Decorated.
+func (s *signingStore) Unwrap() any { return s.Store }
+
 // Apply implements driver.Store.
 func (s *signingStore) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	for i := range b.Put {

@@ -15,12 +15,12 @@ import (
 // errorNames are the names of our error types; "" is one that only wraps. They stand in
 // stored signatures: a type may be renamed and moved, its name stays.
 var errorNames = []string{
-	"", "", "", "", // verbs, and refusals of the SQL stores around their causes
+	"", "", "", // verbs, and refusals of the SQL stores around their causes
 	"delivery.BlockedError", "delivery.RefusedError", "delivery.ResponseError", "delivery.TransportError",
 	"engine.CrashError", "engine.StuckError",
 	"guard.DeferredError", "guard.LimitError", "guard.RateLimitError", "guard.UncertainError",
-	"mysql.AcquireError", "plan.RecordError", "postgres.AcquireError",
-	"redrive.DecodeError", "redrive.Error", "redrive.PanicError", "redrive.Problem", "redrivetest.Panic", "sqlite.Error",
+	"plan.RecordError",
+	"redrive.DecodeError", "redrive.Error", "redrive.PanicError", "redrive.Problem", "redrivetest.Panic", "sqlite.Error", "sqlstore.AcquireError",
 }
 
 // TestOurErrorsHaveNames finds each type of a library with a method Error() string, and the
