@@ -24,6 +24,7 @@ var (
 	redriven = counterBy("redrive_redriven_total", "Redriven messages that ended, by how.", "outcome", "queue")
 	lost     = counterBy("redrive_leases_lost_total", "Leases that were lost while a message was handled or settled.", "queue")
 	pauses   = counterBy("redrive_pauses_total", "Pauses of a target, by a person or by a refusal of our own.", "queue")
+	noKind   = counterBy("redrive_unhandled_attempts_total", "Attempts that found no handler for the message's kind.", "queue")
 	opened   = counterBy("redrive_breaker_opened_total", "How often a breaker opened.", "queue")
 )
 
@@ -52,6 +53,7 @@ type queueMetrics struct {
 	lost     atomic.Int64
 	pauses   atomic.Int64
 	opened   atomic.Int64
+	noKind   atomic.Int64
 }
 
 // writeCounters writes the counters of queues, family by family.
@@ -85,6 +87,7 @@ func writeCounters(p *page, queues []*queueSeries) {
 	})
 	each(func(label string, q *queueMetrics) { p.some(lost, float64(q.lost.Load()), label) })
 	each(func(label string, q *queueMetrics) { p.some(pauses, float64(q.pauses.Load()), label) })
+	each(func(label string, q *queueMetrics) { p.some(noKind, float64(q.noKind.Load()), label) })
 	each(func(label string, q *queueMetrics) { p.some(opened, float64(q.opened.Load()), label) })
 }
 
