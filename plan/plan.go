@@ -311,7 +311,7 @@ type DryRun struct {
 	Total    int64                    // messages that match
 	More     bool                     // there are more than were counted
 	ByReason map[redrive.Reason]int64 // why they are dead
-	Groups   []driver.Cause           // the largest groups by cause; none for names or waiting messages
+	Causes   []driver.Cause           // the largest; none for names or waiting messages
 	// Refused counts what would be refused, by kind as in Plan.Errors. RefusedMore says
 	// that not all messages were looked at for it.
 	Refused     map[string]int64

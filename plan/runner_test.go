@@ -194,7 +194,7 @@ func TestPlanGoesOnPastWhatIsRefused(t *testing.T) {
 		r := plan.Request{Action: driver.ActRedrive, MaxRedrives: 3, Rate: 40}
 		dry, err := m.plans.DryRun(context.Background(), r)
 		if err != nil || dry.Total != 201 || dry.More || dry.ByReason[redrive.ReasonExhausted] != 160 || dry.ByReason[redrive.ReasonUncertain] != 41 ||
-			dry.Refused["uncertain"] != 41 || dry.Refused["loop"] != 40 || len(dry.Groups) != 2 || dry.Cutoff.IsZero() {
+			dry.Refused["uncertain"] != 41 || dry.Refused["loop"] != 40 || len(dry.Causes) != 2 || dry.Cutoff.IsZero() {
 			t.Errorf("dry run: %+v, %v", dry, err)
 		}
 		if dead, _ := m.Left("q"); dead != 201 {

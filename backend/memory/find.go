@@ -242,8 +242,8 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (driver.Page, err
 	return page, err
 }
 
-// Groups implements driver.Store. It always counts all.
-func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
+// Causes implements driver.Store. It always counts all.
+func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, false, err
 	}
@@ -267,18 +267,18 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause
 		count(g, it)
 		return true
 	})
-	groups := make([]driver.Cause, 0, len(byCause))
+	causes := make([]driver.Cause, 0, len(byCause))
 	for _, g := range byCause {
-		groups = append(groups, *g)
+		causes = append(causes, *g)
 	}
-	slices.SortFunc(groups, func(a, b driver.Cause) int {
+	slices.SortFunc(causes, func(a, b driver.Cause) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
 	})
-	all := len(groups) <= query.PageLimit()
-	return groups[:min(len(groups), query.PageLimit())], all, err
+	all := len(causes) <= query.PageLimit()
+	return causes[:min(len(causes), query.PageLimit())], all, err
 }
 
-// count adds a dead letter to its group.
+// count adds a dead letter to its cause.
 func count(g *driver.Cause, it *item) {
 	died := moment(it.died)
 	g.Count++

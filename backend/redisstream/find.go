@@ -232,11 +232,11 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (driver.Page, err
 	return page, err
 }
 
-// groupsExamined bounds how many dead letters Groups looks at.
-const groupsExamined = 5 * redrive.Examined
+// causesExamined bounds how many dead letters Causes looks at.
+const causesExamined = 5 * redrive.Examined
 
-// Groups implements driver.Store. It looks at no more than 100,000 dead letters.
-func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
+// Causes implements driver.Store. It looks at no more than 100,000 dead letters.
+func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
 	query.State, query.After = redrive.StateDead, ""
 	type cause struct {
 		queue, signature string
@@ -245,7 +245,7 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause
 	byCause := make(map[cause]*driver.Cause)
 	examined := 0
 	err := s.scan(ctx, &query, func(it *item, _ cursor) bool {
-		if examined++; examined > groupsExamined {
+		if examined++; examined > causesExamined {
 			return false
 		}
 		if !it.matches(&query) {
@@ -260,18 +260,18 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause
 		it.count(g)
 		return true
 	})
-	groups := make([]driver.Cause, 0, len(byCause))
+	causes := make([]driver.Cause, 0, len(byCause))
 	for _, g := range byCause {
-		groups = append(groups, *g)
+		causes = append(causes, *g)
 	}
-	slices.SortFunc(groups, func(a, b driver.Cause) int {
+	slices.SortFunc(causes, func(a, b driver.Cause) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
 	})
-	all := len(groups) <= query.PageLimit() && examined <= groupsExamined
-	return groups[:min(len(groups), query.PageLimit())], all, err
+	all := len(causes) <= query.PageLimit() && examined <= causesExamined
+	return causes[:min(len(causes), query.PageLimit())], all, err
 }
 
-// count adds a dead letter to its group.
+// count adds a dead letter to its cause.
 func (it *item) count(g *driver.Cause) {
 	died := moment(it.died)
 	g.Count++

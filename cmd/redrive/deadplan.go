@@ -234,9 +234,9 @@ func printDryRun(t *terminal, d *wire.DryRun, done string) error {
 		}
 		t.printf("%s%s would be refused: %s\n", atLeast, grouped(d.Refused[name]), clean(name))
 	}
-	if len(d.Groups) > 0 {
+	if len(d.Causes) > 0 {
 		t.printf("\n")
-		printGroups(t, d.Groups)
+		printCauses(t, d.Causes)
 	}
 	return nil
 }

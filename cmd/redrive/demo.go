@@ -32,7 +32,7 @@ type demoCmd struct {
 
 func (*demoCmd) Help() string {
 	return examples(
-		"redrive demo", "limits, failures, retries, dead letters, groups, redrive and the books, in half a minute; nothing is left behind",
+		"redrive demo", "limits, failures, retries, dead letters, causes, redrive and the books, in half a minute; nothing is left behind",
 		"redrive demo --store postgres://localhost/app", "the same on a store that several daemons can share",
 	)
 }
@@ -226,12 +226,12 @@ func (d *demo) tell(ctx context.Context, n int) error {
 		return err
 	}
 	d.say("Why did they die? One cause, one group:")
-	d.show("redrive dead groups")
-	var groups wire.List[wire.Group]
-	if err := d.client.do(ctx, http.MethodGet, "/v1/dead-letters/groups", nil, nil, &groups); err != nil {
+	d.show("redrive dead causes")
+	var causes wire.List[wire.Cause]
+	if err := d.client.do(ctx, http.MethodGet, "/v1/causes", nil, nil, &causes); err != nil {
 		return err
 	}
-	printGroups(t, groups.Items)
+	printCauses(t, causes.Items)
 	d.say("Too early: a redrive with a canary of 5, while the target still fails.")
 	d.show("redrive dead redrive --queue " + d.queue + " --canary 5 --wait")
 	if _, err := d.redrive(ctx, 5); err != nil {

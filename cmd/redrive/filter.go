@@ -18,7 +18,7 @@ import (
 type filterFlags struct {
 	Queue     string `short:"q" placeholder:"QUEUE" help:"Of this queue."`
 	Reason    string `placeholder:"REASON" help:"Dead for this reason: ${reasons}."`
-	Signature string `placeholder:"S" help:"Of this group."`
+	Signature string `placeholder:"S" help:"Of this cause."`
 	Kind      string `placeholder:"KIND" help:"Of this kind."`
 	Key       string `placeholder:"KEY" help:"Of this key."`
 	Since     when   `placeholder:"TIME" help:"Not older than this: 1h, 7d, or 2026-01-02T15:04:05Z."`

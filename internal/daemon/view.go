@@ -123,10 +123,10 @@ func (s *seen) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 	return out, nil
 }
 
-// Groups implements plan.Finder.
-func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
+// Causes implements plan.Finder.
+func (s *seen) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
 	if !s.app.hides(s.view, &q) {
-		return s.app.store.Groups(ctx, q)
+		return s.app.store.Causes(ctx, q)
 	}
 	limit := q.PageLimit()
 	q.State, q.After = redrive.StateDead, ""
@@ -156,17 +156,17 @@ func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]driver.Cause, boo
 			count(g, e)
 		}
 	}
-	groups := make([]driver.Cause, 0, len(byCause))
+	causes := make([]driver.Cause, 0, len(byCause))
 	for _, g := range byCause {
-		groups = append(groups, *g)
+		causes = append(causes, *g)
 	}
-	slices.SortFunc(groups, func(a, b driver.Cause) int {
+	slices.SortFunc(causes, func(a, b driver.Cause) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
 	})
-	return groups[:min(len(groups), limit)], len(groups) <= limit && l.query.After == "", nil
+	return causes[:min(len(causes), limit)], len(causes) <= limit && l.query.After == "", nil
 }
 
-// count adds a dead letter to its group.
+// count adds a dead letter to its cause.
 func count(g *driver.Cause, e *redrive.Entry) {
 	g.Count++
 	if e.DiedAt.Before(g.First) {

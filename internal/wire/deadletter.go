@@ -25,8 +25,8 @@ type Filter struct {
 	Plan   string `json:"plan,omitempty"` // redriven last by this plan
 }
 
-// Group counts dead letters of one cause.
-type Group struct {
+// Cause counts the dead letters of one cause.
+type Cause struct {
 	Queue     string         `json:"queue"`
 	Reason    redrive.Reason `json:"reason"`
 	Signature string         `json:"signature"`
@@ -38,11 +38,11 @@ type Group struct {
 	Message   string         `json:"message,omitempty"`
 }
 
-// GroupOf returns a group as it goes over the wire.
-func GroupOf(g *driver.Cause) Group {
-	return Group{
-		Queue: g.Queue, Reason: g.Reason, Signature: g.Signature, Count: g.Count, First: g.First.UTC(), Last: g.Last.UTC(),
-		Example: g.Example.String(), Type: g.Type, Message: g.Message,
+// CauseOf returns a cause as it goes over the wire.
+func CauseOf(c *driver.Cause) Cause {
+	return Cause{
+		Queue: c.Queue, Reason: c.Reason, Signature: c.Signature, Count: c.Count, First: c.First.UTC(), Last: c.Last.UTC(),
+		Example: c.Example.String(), Type: c.Type, Message: c.Message,
 	}
 }
 

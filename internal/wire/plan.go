@@ -107,7 +107,7 @@ type DryRun struct {
 	// messages were looked at for it.
 	Refused     map[string]int64 `json:"refused,omitempty"`
 	RefusedMore bool             `json:"refused_more,omitempty"`
-	Groups      []Group          `json:"groups,omitempty"` // the largest
+	Causes      []Cause          `json:"causes,omitempty"` // the largest
 }
 
 // The states of a plan.
@@ -174,8 +174,8 @@ func DryRunOf(d *plan.DryRun) DryRun {
 	for r, n := range d.ByReason {
 		out.Reason[r.String()] = n
 	}
-	for i := range d.Groups {
-		out.Groups = append(out.Groups, GroupOf(&d.Groups[i]))
+	for i := range d.Causes {
+		out.Causes = append(out.Causes, CauseOf(&d.Causes[i]))
 	}
 	return out
 }
