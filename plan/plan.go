@@ -18,7 +18,7 @@ type Request struct {
 	Action driver.Action `json:"action"`
 	// Query selects what is changed; the zero Query selects all dead letters. Its State
 	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting]. After,
-	// Limit and Bodies are ignored, Plan and NotPlan must be empty.
+	// Limit and Bodies are ignored, NotPlan must be empty.
 	Query redrive.Query `json:"query"`
 	// View says what Query.Text and Query.Header look at where its asker may not see
 	// everything. It is kept with the plan: see [Options.Views]. Empty: everything.
@@ -72,8 +72,8 @@ func (r *Request) check() error {
 	switch {
 	case r.Query.State != redrive.StateDead && (r.Action != driver.ActDrop || r.Query.State != redrive.StateWaiting):
 		return invalid(fmt.Sprintf("%s of messages that are %s", r.Action, r.Query.State), "only dead letters can be redriven or archived; waiting messages can be dropped")
-	case r.Query.Plan != "" || r.Query.NotPlan != "":
-		return invalid("a filter on plans", "leave plan and not-plan empty; the plan sets them itself")
+	case r.Query.NotPlan != "":
+		return invalid("a filter on what a plan left out", "leave NotPlan empty; the plan sets it itself")
 	case len(r.Refs) > 0 && (named != redrive.Query{State: named.State}):
 		return invalid("both names and a filter", "give one of them")
 	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.MaxRedrives != 0 || r.Canary != 0):

@@ -46,7 +46,7 @@ func (c *deadListCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	list, err := collect(ctx, client, "/v1/dead-letters", c.query(), c.Limit)
+	list, err := collect(ctx, client, "/v1/dead-letters", c.Parameters(), c.Limit)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *deadCausesCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	query := c.query()
+	query := c.Parameters()
 	query.Set("limit", strconv.Itoa(c.Limit))
 	var list wire.List[wire.Cause]
 	if err := client.do(ctx, http.MethodGet, "/v1/causes", query, nil, &list); err != nil {
@@ -186,7 +186,7 @@ func (c *deadExportCmd) Run(ctx context.Context, t *terminal) (err error) {
 func (c *deadExportCmd) write(ctx context.Context, t *terminal, client *client, e *json.Encoder) (n int64, err error) {
 	p := &progress{t: t}
 	defer p.clear()
-	query := c.query()
+	query := c.Parameters()
 	query.Set("limit", strconv.Itoa(redrive.MaxPage))
 	var inner error
 	err = pages(ctx, client, "/v1/dead-letters", query, func(page wire.List[wire.Message]) bool {

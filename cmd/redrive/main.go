@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // Exit codes.
@@ -66,7 +68,9 @@ func run(ctx context.Context, args []string, t *terminal) int {
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(t),
 		kong.NamedMapper("store", kong.MapperFunc(storeMapper)),
-		kong.Vars{"version": version(), "reasons": reasonNames(), "data": defaultData},
+		kong.NamedMapper("when", kong.MapperFunc(whenMapper)),
+		kong.Vars(wire.HelpVars),
+		kong.Vars{"version": version(), "data": defaultData},
 	)
 	if err != nil { // the grammar is wrong, which a test finds
 		panic(err)

@@ -16,14 +16,14 @@ const maxEdit = redrive.MaxBodySize/3*4 + 4*redrive.MaxHeaderSize
 
 // deadQuery reads the filter of a list of dead letters.
 func (a *app) deadQuery(r *http.Request, who *caller) (q redrive.Query, after string, limit int, err error) {
-	v, err := parameters(r, "queue", "reason", "signature", "kind", "key", "since", "until", "text", "header", "plan", "after", "limit")
+	v, err := parameters(r, deadArgs...)
 	if err != nil {
 		return q, "", 0, err
 	}
 	if limit, err = parseLimit(v); err != nil {
 		return q, "", 0, err
 	}
-	f := filterOf(v)
+	f := wire.FilterFrom(v)
 	if err := who.confine(f.Queue); err != nil {
 		return q, "", 0, err
 	}

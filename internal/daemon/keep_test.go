@@ -34,7 +34,7 @@ func TestArchiveAndImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	err = a.Read(context.Background(), archive.Filter{}, func(e *redrive.Entry) bool {
+	err = a.Read(context.Background(), redrive.Query{}, func(e *redrive.Entry) bool {
 		b, err := json.Marshal(wire.Whole(e, true))
 		if err != nil {
 			t.Error(err)

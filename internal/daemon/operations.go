@@ -23,8 +23,10 @@ var (
 	textLines = rawBody{"application/x-ndjson"}
 	sentLines = rawBody{"application/x-ndjson", "text/plain"}
 
-	pageOf   = []string{"after", "limit"}
-	deadArgs = []string{"queue", "reason", "signature", "kind", "key", "since", "until", "text", "header", "plan", "after", "limit"}
+	pageOf = []string{"after", "limit"}
+	// A list of dead letters knows their state, one of a queue's messages their queue.
+	deadArgs    = append(wire.FieldNames("state"), pageOf...)
+	messageArgs = append(wire.FieldNames("queue"), pageOf...)
 )
 
 // publishBody is what a publish takes: anything, or these where the type says so.
@@ -50,7 +52,7 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}":                      {id: "showQueue", summary: "Show a queue.", answers: ok(wire.Queue{})},
 	"POST /v1/queues/{queue}/pause":               {id: "pauseQueue", summary: "Stop claiming from a queue.", body: wire.PauseRequest{}, answers: ok(wire.Queue{})},
 	"POST /v1/queues/{queue}/resume":              {id: "resumeQueue", summary: "Claim from a paused queue again.", body: wire.PauseRequest{}, answers: ok(wire.Queue{})},
-	"GET /v1/queues/{queue}/messages":             {id: "listMessages", summary: "List messages of a queue.", query: []string{"state", "kind", "key", "text", "header", "since", "until", "plan", "after", "limit"}, answers: ok(wire.List[wire.Message]{})},
+	"GET /v1/queues/{queue}/messages":             {id: "listMessages", summary: "List messages of a queue.", query: messageArgs, answers: ok(wire.List[wire.Message]{})},
 	"GET /v1/queues/{queue}/messages/{id}":        {id: "showMessage", summary: "Show a message, or how it ended; with wait also one that is not there yet.", query: []string{"wait", "unmasked"}, answers: ok(wire.Message{})},
 	"DELETE /v1/queues/{queue}/messages/{id}":     {id: "dropMessage", summary: "Drop a waiting message.", answers: ok(wire.Changed{})},
 	"GET /v1/queues/{queue}/processing":           {id: "listProcessing", summary: "List what is in hand, at the queue's source and in the store; the lease that ends first comes first.", query: []string{"limit"}, answers: ok(wire.List[wire.Message]{})},

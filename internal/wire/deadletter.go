@@ -7,24 +7,6 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// Filter selects messages. The same names are parameters of the lists, where Since
-// and Until may also be a duration before now ("1h").
-type Filter struct {
-	Queue     string `json:"queue,omitempty"`
-	State     string `json:"state,omitempty"` // of messages: waiting, leased, blocked or dead
-	Reason    string `json:"reason,omitempty"`
-	Signature string `json:"signature,omitempty"`
-	Kind      string `json:"kind,omitempty"`
-	Key       string `json:"key,omitempty"`
-	Since     string `json:"since,omitempty"`
-	Until     string `json:"until,omitempty"`
-	// Text is in the body or the last error, and Header, NAME or NAME=VALUE, among the
-	// headers, as the token may see them: see docs/http.md.
-	Text   string `json:"text,omitempty"`
-	Header string `json:"header,omitempty"`
-	Plan   string `json:"plan,omitempty"` // redriven last by this plan
-}
-
 // Cause counts the dead letters of one cause.
 type Cause struct {
 	Queue     string         `json:"queue"`

@@ -150,17 +150,7 @@ func planRequestOf(p *plan.Plan) PlanRequest {
 	if len(r.Refs) > 0 || p.Named > 0 {
 		return out
 	}
-	q := &r.Query
-	f := Filter{
-		Queue: q.Queue, State: q.State.String(), Reason: q.Reason.String(), Signature: q.Signature, Kind: q.Kind, Key: q.Key,
-		Text: q.Text, Header: q.Header,
-	}
-	if !q.Since.IsZero() {
-		f.Since = q.Since.UTC().Format(time.RFC3339Nano)
-	}
-	if !q.Until.IsZero() {
-		f.Until = q.Until.UTC().Format(time.RFC3339Nano)
-	}
+	f := FilterOf(&r.Query)
 	out.Filter = &f
 	return out
 }
