@@ -17,15 +17,9 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Errors of a Client.
-var (
-	// ErrClosed says that the client was closed. Of a message that was on its way it is
-	// not known whether it was accepted.
-	ErrClosed = errors.New("the client is closed")
-	// ErrDuplicate says that the message had been accepted before, under its ID, by
-	// another session. It is durable; its result does not come here.
-	ErrDuplicate = errors.New("duplicate: the message was accepted before, its result goes to whoever published it first")
-)
+// ErrClosed says that the client was closed. Of a message that was on its way it is
+// not known whether it was accepted.
+var ErrClosed = errors.New("the client is closed")
 
 // Options configures a [Client]. Every field has a default.
 type Options struct {
@@ -144,8 +138,10 @@ type Pending struct {
 // Done is closed when it is decided whether the message was accepted.
 func (p *Pending) Done() <-chan struct{} { return p.done }
 
-// Err returns why the message was not accepted, once Done is closed: nil, a
-// [problem.Problem] of the server, [ErrDuplicate] or [ErrClosed].
+// Err returns why the message was not accepted, once Done is closed: nil,
+// [ErrClosed], or what the server answered, in which errors.Is finds the errors of package
+// redrive: ErrBacklogged, ErrConflict and so on. With ErrDuplicate the message is durable,
+// accepted before under its ID; its result goes to the session that published it first.
 func (p *Pending) Err() error { return p.err }
 
 // Wait waits until the message is durable, or refused.
@@ -238,9 +234,6 @@ func (c *Client) send(ctx context.Context, m *Message, call bool) (p *Pending, r
 	defer c.mu.Unlock()
 	p = &Pending{c: c, done: make(chan struct{})}
 	p.t, err = c.m.add(m, func(err error) {
-		if err != nil && refusedAs(err, "duplicate") {
-			err = ErrDuplicate
-		}
 		p.err = err
 		close(p.done)
 	})

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -153,7 +154,7 @@ type Plan struct {
 	// Done and Failed count what was changed and what was refused.
 	Done   int64 `json:"done"`
 	Failed int64 `json:"failed"`
-	// Errors counts the refusals by kind: loop, uncertain, body_gone, not_found, state, conflict,
+	// Errors counts the refusals by name (see [driver.ErrorName]): loop, uncertain, body-gone, not-found, state, conflict,
 	// or the error's masked text.
 	Errors map[string]int64 `json:"errors,omitempty"`
 	// Problem is why the plan failed or stopped, or what keeps it from going on at the
@@ -270,18 +271,9 @@ func (p *Plan) countError(err error) {
 	p.Errors[kind]++
 }
 
-// errorKind is the short name of a refusal.
+// errorKind is the name of a refusal, or, of an error without one, its text.
 func errorKind(err error) string {
-	for _, k := range []struct {
-		err  error
-		name string
-	}{{redrive.ErrLoop, "loop"}, {redrive.ErrUncertain, "uncertain"}, {redrive.ErrBodyGone, "body_gone"}, {redrive.ErrNotFound, "not_found"}, {redrive.ErrState, "state"},
-		{redrive.ErrConflict, "conflict"}, {redrive.ErrDuplicate, "conflict"}} {
-		if errors.Is(err, k.err) {
-			return k.name
-		}
-	}
-	return text.Clean(driver.MaskMessage(err.Error()), 200)
+	return cmp.Or(driver.ErrorName(err), text.Clean(driver.MaskMessage(err.Error()), 200))
 }
 
 // set moves a plan to another state at somebody's wish. It returns false if it is

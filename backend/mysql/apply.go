@@ -6,6 +6,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -36,8 +37,8 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 
 // Headers that hold names that are longer than any that Publish accepts.
 const (
-	headerNativeKey  = "redrive-native-key"
-	headerNativeKind = "redrive-native-kind"
+	headerNativeKey  = headername.NativeKey
+	headerNativeKind = headername.NativeKind
 )
 
 // fitForeign cuts names that are too long for their columns; headers keep the whole.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -39,8 +40,8 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 
 // Headers that hold the bytes of names that are no text.
 const (
-	headerNativeKey  = "redrive-native-key"
-	headerNativeKind = "redrive-native-kind"
+	headerNativeKey  = headername.NativeKey
+	headerNativeKind = headername.NativeKind
 )
 
 // cleanForeign makes text of names that are none; their bytes stay in headers.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -68,7 +69,7 @@ func (g *demoTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case order.Country == "PT" && !g.mended.Load():
 		http.Error(w, "no rates for country PT", http.StatusUnprocessableEntity)
 		return
-	case order.Order%9 == 0 && r.Header.Get("redrive-attempt") == "1":
+	case order.Order%9 == 0 && r.Header.Get(headername.Attempt) == "1":
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
 	}
@@ -275,7 +276,7 @@ func (d *demo) publish(ctx context.Context, n int) (accepted, refused int, err e
 		}
 		body := fmt.Appendf(nil, `{"order":%d,"amount":%d,"country":%q}`, i, 100+i%900, country)
 		resp, err := d.client.send(ctx, http.MethodPost, path+"/messages", nil, bytes.NewReader(body),
-			http.Header{"Content-Type": {"application/json"}, "Redrive-Kind": {"order.paid"}, "Redrive-Id": {fmt.Sprintf("order-%d", i)}})
+			http.Header{"Content-Type": {"application/json"}, http.CanonicalHeaderKey(headername.Kind): {"order.paid"}, http.CanonicalHeaderKey(headername.ID): {fmt.Sprintf("order-%d", i)}})
 		if p := asProblem(err); p != nil && p.Status == http.StatusTooManyRequests {
 			refused++
 			continue

@@ -98,7 +98,7 @@ func (c *client) resolve(ctx context.Context, r redrive.Ref) (redrive.Ref, error
 	}
 	switch len(in) {
 	case 0:
-		return r, fmt.Errorf("no queue has a message %s, and none remembers one", r.ID)
+		return r, fmt.Errorf("%w: no queue has a message %s, and none remembers one", redrive.ErrNotFound, r.ID)
 	case 1:
 		r.Queue = in[0]
 		return r, nil

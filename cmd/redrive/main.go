@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -20,6 +22,8 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitNone   = 3 // what was named is not there
+	exitLater  = 4 // refused for now: the same command may succeed later
 )
 
 func main() {
@@ -109,6 +113,17 @@ func (t *terminal) report(err error) int {
 		return exitUsage
 	}
 	t.printError(err)
+	return exitOf(err)
+}
+
+// exitOf returns the exit code of an error that has a name.
+func exitOf(err error) int {
+	switch problem.Of(err).Status {
+	case http.StatusNotFound:
+		return exitNone
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusInsufficientStorage:
+		return exitLater
+	}
 	return exitFailed
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -38,7 +39,7 @@ func ok(v any) map[int]any { return map[int]any{200: v} }
 // operations describes every route, by method and pattern.
 var operations = map[string]operation{
 	"POST /v1/queues/{queue}/messages": {id: "publish", summary: "Publish one message (any body), a stream of messages (NDJSON), or CloudEvents.", body: publishBody{},
-		headers: []string{"redrive-id", "redrive-kind", "redrive-key", "redrive-delay", "redrive-deliver-at", "redrive-expires-at", "redrive-reply-to", "idempotency-key"},
+		headers: []string{headername.ID, headername.Kind, headername.Key, headername.Delay, headername.DeliverAt, headername.ExpiresAt, headername.ReplyTo, "idempotency-key"},
 		answers: map[int]any{200: textLines, 202: oneOf{wire.Accepted{}, wire.AcceptedBatch{}}}},
 	"POST /v1/queues/{queue}/claims":              {id: "claim", summary: "Claim messages, and wait for them if nothing is due.", body: wire.ClaimRequest{}, answers: ok(wire.Claims{})},
 	"POST /v1/queues/{queue}/extensions":          {id: "extend", summary: "Extend the leases of claimed messages.", body: wire.ExtendRequest{}, answers: ok(wire.Results{})},
