@@ -254,7 +254,7 @@ func (c *Client) send(ctx context.Context, m *Message, call bool) (p *Pending, r
 		case refused && said.Name() == "duplicate":
 			p.duplicate = true
 		case refused:
-			p.err = &redrive.Error{Op: "publish", Queue: m.Queue, ID: m.ID, Err: refusedError{said}}
+			p.err = &redrive.Error{Op: "publish", Queue: m.Queue, ID: m.ID, Err: said}
 		default:
 			p.err = err
 		}
@@ -269,17 +269,6 @@ func (c *Client) send(ctx context.Context, m *Message, call bool) (p *Pending, r
 	}
 	c.poke()
 	return p, result, nil
-}
-
-// refusedError is what the server said, which is also the library's error of that name.
-type refusedError struct{ *problem.Problem }
-
-// Unwrap returns both.
-func (r refusedError) Unwrap() []error {
-	if known := r.Known(); known != nil {
-		return []error{known, r.Problem}
-	}
-	return []error{r.Problem}
 }
 
 func (c *Client) poke() {

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -51,4 +52,55 @@ func PauseOf(err error) (time.Duration, bool) {
 		return v.TargetPause()
 	}
 	return 0, false
+}
+
+// errorNames name errors. Of an error that is several the first in this order counts.
+var errorNames = []struct {
+	err  error
+	name string
+}{
+	{redrive.ErrBacklogged, "backlogged"},
+	{redrive.ErrConflict, "conflict"},
+	{redrive.ErrDuplicate, "duplicate"},
+	{redrive.ErrFull, "store-full"},
+	{redrive.ErrClosed, "shutting-down"},
+	{redrive.ErrUnknown, "outcome-unknown"},
+	{redrive.ErrCorrupt, "corrupt"},
+	{redrive.ErrInUse, "in-use"},
+	{redrive.ErrInvalid, "invalid"},
+	{redrive.ErrNotFound, "not-found"},
+	{redrive.ErrLoop, "loop"},
+	{redrive.ErrUncertain, "uncertain"},
+	{redrive.ErrBodyGone, "body-gone"},
+	{redrive.ErrState, "state"},
+	{redrive.ErrLeaseLost, "lease-lost"},
+	{redrive.ErrVersion, "version"},
+	{redrive.ErrUnsupported, "unsupported"},
+	{redrive.ErrNoHandler, "no-handler"},
+	{redrive.ErrNotHandling, "not-handling"},
+	{redrive.ErrSettled, "settled"},
+	{context.DeadlineExceeded, "timeout"},
+	{context.Canceled, "cancelled"},
+}
+
+// ErrorName is the one name of an error, wherever errors are counted or told apart:
+// types of problems, refusals of a plan, results over a WebSocket. It is "" for errors
+// that are not the root package's.
+func ErrorName(err error) string {
+	for i := range errorNames {
+		if errors.Is(err, errorNames[i].err) {
+			return errorNames[i].name
+		}
+	}
+	return ""
+}
+
+// ErrorNamed is the error of a name, or nil: the way back from [ErrorName].
+func ErrorNamed(name string) error {
+	for i := range errorNames {
+		if errorNames[i].name == name {
+			return errorNames[i].err
+		}
+	}
+	return nil
 }

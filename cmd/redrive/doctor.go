@@ -133,7 +133,7 @@ func (d *doctor) queues(ctx context.Context) error {
 		waiting, dead = waiting+q.Waiting.All, dead+q.Dead
 		about := "queue " + q.Queue
 		if q.Dead > 0 {
-			d.say(levelWarn, about, "redrive dead groups --queue "+q.Queue, "%s dead letters", grouped(q.Dead))
+			d.say(levelWarn, about, "redrive dead causes --queue "+q.Queue, "%s dead letters", grouped(q.Dead))
 		}
 		if q.Suspects > 0 {
 			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in hand when a process died, and are tried alone", grouped(q.Suspects))

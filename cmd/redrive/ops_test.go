@@ -47,7 +47,7 @@ func TestArchiveOfAFolderAndBack(t *testing.T) {
 	b := newBench(t)
 	dir := fill(t, 3, 40)
 	b.expect(exitOK, "40 of 40 archived", "dead", "archive", "--data", dir, "--rate", "10000/s")
-	b.expect(exitOK, "no dead letters", "dead", "groups", "--data", dir)
+	b.expect(exitOK, "no dead letters", "dead", "causes", "--data", dir)
 	b.expect(exitOK, "0 imported", "dead", "import", filepath.Join(dir, "archive"), "--data", dir, "--kind", "other")
 	b.expect(exitOK, "40 imported, 0 there already, 0 failed", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)
 	b.expect(exitOK, "0 imported, 40 there already", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)

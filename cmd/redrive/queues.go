@@ -210,7 +210,7 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	query := (&filterFlags{Queue: c.Queue}).query()
+	query := (&wire.Filter{Queue: c.Queue}).Parameters()
 	var v wire.Verified
 	if err := client.do(ctx, http.MethodGet, "/v1/verify", query, nil, &v); err != nil {
 		return err

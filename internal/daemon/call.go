@@ -16,6 +16,7 @@ import (
 	"github.com/redrive/redrive/guard/httpguard"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -23,8 +24,8 @@ import (
 // Headers of the answer to a call. One that has headerProvider is a provider's own;
 // all else is the daemon's.
 const (
-	headerProvider = "Redrive-Provider"
-	headerID       = "Redrive-Id"
+	headerProvider = headername.Provider
+	headerID       = headername.ID
 )
 
 // lookAgain is when a caller whose call was put off should look for the result.

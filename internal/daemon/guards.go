@@ -18,6 +18,7 @@ import (
 	"github.com/redrive/redrive/guard"
 	"github.com/redrive/redrive/guard/httpguard"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 	"github.com/redrive/redrive/telemetry"
@@ -53,11 +54,11 @@ func (q *guardedQueue) byToken() map[string]int64 {
 // Headers of a request that say how it may be put off. They travel with it in the
 // queue; the transport drops them, as it does all headers of ours.
 const (
-	headerRepeat    = "Redrive-Repeat"
-	headerKey       = "Redrive-Key"
-	headerReplyTo   = "Redrive-Reply-To"
-	headerExpiresAt = "Redrive-Expires-At"
-	headerPublished = "Redrive-Published" // it was not called but published: only a 2xx is a success
+	headerRepeat    = headername.Repeat
+	headerKey       = headername.Key
+	headerReplyTo   = headername.ReplyTo
+	headerExpiresAt = headername.ExpiresAt
+	headerPublished = headername.Published // it was not called but published: only a 2xx is a success
 )
 
 // guardQueue builds the guard of a queue and hands the queue to the engine.
@@ -153,7 +154,7 @@ func classifyCall(resp httpguard.Response, err error) (guard.Verdict, bool) {
 // requestOf returns a message as the request that it is delivered with.
 func (q *guardedQueue) requestOf(m *redrive.Message) httpguard.Request {
 	r := httpguard.Request{Method: http.MethodPost, Header: q.first.Header(&redrive.Delivery{Message: *m}), Body: m.Body}
-	r.Header.Del("Redrive-Attempt") // of the message, not of the call
+	r.Header.Del(headername.Attempt) // of the message, not of the call
 	return r
 }
 
