@@ -168,8 +168,8 @@ func TestReader(t *testing.T) {
 	if err := reader.Delete(t.Context(), 1, 2, 600, 600, 10_000); err != nil {
 		t.Error(err)
 	}
-	if n, err := reader.Count(t.Context()); n != 597 || err != nil {
-		t.Errorf("%d, %v", n, err)
+	if got, err := reader.Read(t.Context(), 0, 1000); len(got) != 597 || err != nil {
+		t.Errorf("%d, %v", len(got), err)
 	}
 	if got, err := reader.Read(t.Context(), 591, 5); err != nil || len(got) != 5 || got[4].Sequence != 595 {
 		t.Errorf("%d from 591, %v", len(got), err)
@@ -179,14 +179,6 @@ func TestReader(t *testing.T) {
 	}
 	if got, err := reader.Read(t.Context(), 591, 1000); err != nil || len(got) != 9 || reader.Last() != 600 {
 		t.Errorf("%d from 591, %v", len(got), err)
-	}
-	m := all[0].Message
-	m.Redrives++
-	if err := reader.Publish(t.Context(), s.publish, &m); err != nil {
-		t.Error(err)
-	}
-	if err := reader.Publish(t.Context(), s.publish, &m); !errors.Is(err, redrive.ErrDuplicate) {
-		t.Error(err)
 	}
 }
 

@@ -32,7 +32,6 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"FullWindowPausesItsOwn":  fullWindow,
 	"RebalanceStorm":          func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.CooperativeStickyBalancer(), 6000, 5) },
 	"RebalanceStormEager":     func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.RangeBalancer(), 6000, 5) },
-	"TopicIsRead":             topicIsRead,
 	"NativeRetries":           nativeRetries,
 	"NativeDeadByTransaction": func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byTransaction) },
 	"NativeDeadByPublish":     func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byPublish) },

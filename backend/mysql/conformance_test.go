@@ -15,7 +15,7 @@ import (
 // onMovedClock lets a store go by the server's clock moved by what stands in a table.
 func onMovedClock(s *Store) {
 	moved := "((SELECT moved.us FROM moved) + " + serverClock + ")"
-	s.sql.replace(serverClock, moved)
+	s.sql.Replace(serverClock, moved)
 	s.sql.clock = moved
 }
 

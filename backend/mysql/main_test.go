@@ -109,13 +109,11 @@ func serve(t testing.TB, script string) {
 // that it does afterwards reaches the database.
 func crash(t testing.TB, s *Store, opts ...Option) *Store {
 	t.Helper()
-	s.over.Store(true)
-	s.stop()
+	s.base.Abandon()
 	other := connect(t, s, opts...)
 	user, _ := users.Load(s)
 	killUser(t, user.(string))
-	s.gatherer.Close()
-	s.running.Wait()
+	s.base.Close()
 	noErr(t, s.pool.Close())
 	return other
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/mariadbtest"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 func TestManyInstancesMigrateAtOnce(t *testing.T) {
@@ -38,7 +39,7 @@ func TestManyInstancesMigrateAtOnce(t *testing.T) {
 // A migration that was cut off after any statement is begun anew.
 func TestAMigrationIsRepeatable(t *testing.T) {
 	prefix := newPrefix()
-	up := newStatements(prefix).in(withoutComments(migration(1, "up")))
+	up := sqlstore.WithoutComments(newStatements(prefix).Migration(1, true))
 	parts := strings.Split(up, ";\n")
 	serve(t, strings.Join(parts[:len(parts)/2], ";\n"))
 	s := openAs(t, prefix)
@@ -93,7 +94,7 @@ func TestLeastPrivilege(t *testing.T) {
 	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{d.Ref()}}, driver.Change{Action: driver.ActRedrive}, 1)
 	noErr(t, err)
 	noErr(t, got[0].Err)
-	if _, err := s.fold(t.Context()); err != nil {
+	if _, err := (dialect{s}).FoldBooks(t.Context()); err != nil {
 		t.Errorf("fold: %v", err)
 	}
 	if _, err := s.Trim(t.Context(), driver.Retention{}, 10); err != nil {
@@ -116,14 +117,14 @@ func TestURLs(t *testing.T) {
 		"mysql://u@h/d?redrive_prefix=x_&redrive_ddl=off&redrive_timeout=1s&redrive_poll=1ms,1s&tls=skip-verify": "u@tcp(h:3306)/d",
 		"mariadb://u@localhost/d?socket=/run/s": "u@unix(/run/s)/d",
 	} {
-		c, err := parseURL(url)
+		_, c, err := configure(url, nil)
 		if err != nil || !strings.HasPrefix(c.config.FormatDSN(), want) {
 			t.Errorf("%s: %v, %v", url, c, err)
 		}
 	}
 	for _, url := range []string{"", "mysql://", "postgres://u:hunter2@h/d", "mysql://u:hunter2@h", "mysql://u:hunter2@/d", "mysql://u:hunter2@h/d?pool_max_conns=1", "mysql://u:hunter2%@h/d",
 		"mysql://u:hunter2@h/d?redrive_what=1", "mysql://u:hunter2@h/d?redrive_ddl=no", "mysql://u:hunter2@h/d?redrive_poll=1s,5ms", "mysql://u:hunter2@h/d?redrive_timeout=0"} {
-		if _, err := parseURL(url); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, _, err := configure(url, nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -163,7 +164,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := s.fold(context.Background()); err != nil {
+				if _, err := (dialect{s}).FoldBooks(context.Background()); err != nil {
 					t.Errorf("fold: %v", err)
 					return
 				}

@@ -68,7 +68,7 @@ func (l lostStatement) ExecContext(ctx context.Context, _ []sqldriver.NamedValue
 func TestLargeBatchesAfterAStatementWasLost(t *testing.T) {
 	s := open(t)
 	s.pool.SetMaxOpenConns(1)
-	text := s.sql.get("publish_bulk")
+	text := s.sql.Get("publish_bulk")
 	withSession(t, s, func(c *session) { c.prepared[text] = lostStatement{conn: c} })
 	msgs := bulkOf(3 * bulkRows)
 	noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))

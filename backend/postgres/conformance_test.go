@@ -26,8 +26,8 @@ AS 'SELECT clock_timestamp() + (SELECT by FROM public.moved)'`
 
 // onMovedClock lets a store go by that clock.
 func onMovedClock(s *Store) {
-	for name, text := range s.sql.byName {
-		s.sql.byName[name] = strings.ReplaceAll(text, "clock_timestamp()", "public.moved_clock()")
+	for name, text := range s.sql.ByName {
+		s.sql.ByName[name] = strings.ReplaceAll(text, "clock_timestamp()", "public.moved_clock()")
 	}
 }
 
@@ -68,7 +68,7 @@ func TestBehindAPooler(t *testing.T) {
 	stop()
 	tx, err := s.pool.Begin(t.Context())
 	noErr(t, err)
-	noErr(t, driver.FirstError(s.PublishTx(t.Context(), tx, redrive.Message{Queue: "tx"})))
+	noErr(t, s.PublishTx(t.Context(), tx, redrive.Message{Queue: "tx"}))
 	noErr(t, tx.Commit(t.Context()))
 	if got := claim(t, s, "tx"); len(got) != 1 {
 		t.Errorf("claimed %+v", got)

@@ -102,8 +102,8 @@ func TestConnectionsCutUnderTraffic(t *testing.T) {
 func TestClocksMayDiffer(t *testing.T) {
 	for _, off := range []string{"'1 hour'", "'-1 hour'"} {
 		s := open(t, func(s *Store) {
-			for name, text := range s.sql.byName {
-				s.sql.byName[name] = strings.ReplaceAll(text, "clock_timestamp()", "(clock_timestamp() + interval "+off+")")
+			for name, text := range s.sql.ByName {
+				s.sql.ByName[name] = strings.ReplaceAll(text, "clock_timestamp()", "(clock_timestamp() + interval "+off+")")
 			}
 		})
 		faulttest.Clocks(t, s)

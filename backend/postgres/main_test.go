@@ -84,8 +84,7 @@ func dial(t testing.TB) *pgx.Conn {
 // that it does afterwards reaches the database.
 func crash(t testing.TB, s *Store, opts ...Option) *Store {
 	t.Helper()
-	s.over.Store(true)
-	s.stop()
+	s.base.Abandon()
 	other := connect(t, s, opts...)
 	ctx := context.Background()
 	for {
@@ -94,8 +93,7 @@ func crash(t testing.TB, s *Store, opts ...Option) *Store {
 			s.pool.Config().ConnConfig.RuntimeParams["application_name"]+"%").Scan(&left)
 		noErr(t, err)
 		if left == 0 {
-			s.gatherer.Close()
-			s.running.Wait()
+			s.base.Close()
 			s.pool.Close()
 			return other
 		}

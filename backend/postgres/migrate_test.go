@@ -97,7 +97,7 @@ func TestLeastPrivilege(t *testing.T) {
 	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{d.Ref()}}, driver.Change{Action: driver.ActRedrive}, 1)
 	noErr(t, err)
 	noErr(t, got[0].Err)
-	if _, err := s.fold(t.Context()); err != nil {
+	if _, err := (dialect{s}).FoldBooks(t.Context()); err != nil {
 		t.Errorf("fold: %v", err)
 	}
 	if _, err := s.Trim(t.Context(), driver.Retention{}, 10); err != nil {
@@ -115,7 +115,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := s.fold(context.Background()); err != nil {
+				if _, err := (dialect{s}).FoldBooks(context.Background()); err != nil {
 					t.Errorf("fold: %v", err)
 					return
 				}

@@ -116,7 +116,7 @@ func deadLettersAreParked(t *testing.T, b *Broker) {
 		t.Errorf("%+v", e)
 	}
 	close(healed)
-	if _, err := deadletter.Redrive(t.Context(), r.store, redrive.Ref{Queue: Queue, ID: "m7"}, redrive.Ref{Queue: Queue, ID: "m30"}); err != nil {
+	if err := deadletter.Redrive(t.Context(), r.store, redrive.Ref{Queue: Queue, ID: "m7"}, redrive.Ref{Queue: Queue, ID: "m30"}); err != nil {
 		t.Fatal(err)
 	}
 	servertest.Until(t, "they are delivered", func() bool { return r.counts().Ledger.Done == 2 })

@@ -170,7 +170,7 @@ func guardConfig(p *provider, more string) string {
 	return fmt.Sprintf(`queues:
   sms:
     deliver: {timeout: 5s, allow_private: true, endpoints: [{name: north, url: "%s/send"%s}]}
-    guard: {preset: sms, exit: {hold: 100ms, max_hold: 300ms, step: 100ms}, pace: {start: 20/s}}
+    guard: {preset: sms}
     limits: {depth: 2000}
 `, p.url(), more)
 }
