@@ -105,6 +105,9 @@ func ledger(v *view) (all []Violation) {
 		if s == nil {
 			s = &spans{}
 		}
+		if slices.Contains(v.Foreign, queue) { // what never was in the store is not in its books
+			s.published.least, s.done.least = 0, 0
+		}
 		for _, c := range []struct {
 			name string
 			got  int

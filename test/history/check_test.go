@@ -198,7 +198,7 @@ func TestShrink(t *testing.T) {
 
 func TestFaultsComeFromTheSeed(t *testing.T) {
 	draw := func(seed uint64) []Fault {
-		return Faults(rand.New(rand.NewPCG(seed, 1)), Rig{Daemons: 2, Links: 3, Server: true}, 20*sec)
+		return Faults(rand.New(rand.NewPCG(seed, 1)), Rig{Daemons: 2, Links: 3, Servers: 1}, 20*sec)
 	}
 	one := draw(7)
 	if !slices.Equal(one, draw(7)) || slices.Equal(one, draw(8)) {

@@ -138,8 +138,10 @@ type Final struct {
 type History struct {
 	// Embedded says that leases end with the daemon.
 	Embedded bool
-	Events   []Event
-	Final    Final
+	// Foreign are queues on a source: the ledger counts of them what came into the store.
+	Foreign []string
+	Events  []Event
+	Final   Final
 }
 
 // Violation is a promise that a history shows broken.

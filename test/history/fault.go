@@ -23,7 +23,7 @@ const (
 // Fault is one of them, at a time of a run and for a while.
 type Fault struct {
 	Kind    Kind
-	On      int // which daemon, or which link
+	On      int // which daemon, link or server
 	At, For time.Duration
 }
 
@@ -35,7 +35,7 @@ func (f Fault) String() string {
 // Rig is what there is to break.
 type Rig struct {
 	Daemons, Links int
-	Server         bool
+	Servers        int
 }
 
 // lane is a row of faults of which one ends before the next begins. Lanes run beside one
@@ -51,10 +51,7 @@ func (r Rig) lanes() []lane {
 		{[]Kind{KillDaemon, KillDaemon, StopDaemon}, r.Daemons, 1200 * time.Millisecond},
 		{[]Kind{CutLink, DelayLink, DeafLink}, r.Links, 2500 * time.Millisecond},
 	}
-	if r.Server {
-		list = append(list, lane{[]Kind{KillServer, KillServer, StopServer}, 1, 3 * time.Second})
-	}
-	return list
+	return append(list, lane{[]Kind{KillServer, KillServer, StopServer}, r.Servers, 3 * time.Second})
 }
 
 // longest is how long a fault may last.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/natstest"
 )
 
 // redriveBin is the program, which TestMain builds.
@@ -25,6 +26,7 @@ var redriveBin string
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) } //nolint:forbidigo // it is how TestMain ends
 
 func buildAndRun(m *testing.M) int {
+	natstest.ServeIfAsked()
 	dir, err := os.MkdirTemp("", "redrive-history-*")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -44,7 +46,8 @@ func buildAndRun(m *testing.M) int {
 // rig is what a run works on.
 type rig struct {
 	*crowd
-	server  *server            // nil: an embedded store
+	servers []*server          // of the store, then of the source; none: an embedded store
+	foreign bool               // hooks is on a source
 	between []*faulttest.Proxy // from each daemon to the server
 	target  *receiver
 }
@@ -53,16 +56,25 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 	t.Helper()
 	rec, d := newRecorder(), newDice(seed)
 	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
-	yaml := config(r.target.URL)
+	store, address := backend, ""
+	var source *server
+	if begin := sources[backend]; begin != nil {
+		store, r.foreign = "postgres", true
+		source, address = begin(t)
+	}
+	yaml := config(r.target.URL, address)
 	if backend == "sqlite" {
 		r.daemons = []*daemon{newDaemon(t, "daemon", "sqlite:"+filepath.Join(t.TempDir(), "data"), yaml)}
 	} else {
-		r.server = servers[backend](t)
+		r.servers = []*server{servers[store](t)}
 		for i := range 2 {
-			p := faulttest.NewProxy(t, r.server.addr)
+			p := faulttest.NewProxy(t, r.servers[0].addr)
 			r.between = append(r.between, p)
-			r.daemons = append(r.daemons, newDaemon(t, fmt.Sprintf("daemon-%d", i), r.server.through(p.Addr().String()), yaml))
+			r.daemons = append(r.daemons, newDaemon(t, fmt.Sprintf("daemon-%d", i), r.servers[0].through(p.Addr().String()), yaml))
 		}
+	}
+	if source != nil {
+		r.servers = append(r.servers, source)
 	}
 	for _, d := range r.daemons {
 		if !await(t.Context(), time.Minute, d.ready) {
@@ -70,10 +82,6 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 		}
 	}
 	return r
-}
-
-func (r *rig) has() Rig {
-	return Rig{Daemons: len(r.daemons), Links: len(r.daemons) + len(r.between), Server: r.server != nil}
 }
 
 // await waits for a condition.
@@ -123,17 +131,17 @@ func (r *rig) one(ctx context.Context, f Fault) {
 		pause(ctx, f.For)
 		r.daemons[f.On].signal(syscall.SIGCONT)
 	case KillServer:
-		if err := r.server.kill(); err != nil {
+		if err := r.servers[f.On].kill(); err != nil {
 			r.t.Error(err)
 		}
 		pause(ctx, f.For)
-		if err := r.server.resume(); err != nil {
+		if err := r.servers[f.On].resume(); err != nil {
 			r.t.Error(err)
 		}
 	case StopServer:
-		r.server.signal(syscall.SIGSTOP)
+		r.servers[f.On].signal(syscall.SIGSTOP)
 		pause(ctx, f.For)
-		r.server.signal(syscall.SIGCONT)
+		r.servers[f.On].signal(syscall.SIGCONT)
 	case CutLink:
 		r.link(f.On).Cut()
 	case DelayLink:
@@ -168,7 +176,10 @@ func play(t testing.TB, backend string, seed uint64, faults []Fault, length time
 	stop()
 	r.target.well.Store(true)
 	r.well.Store(true)
-	h := &History{Embedded: r.server == nil}
+	h := &History{Embedded: len(r.servers) == 0}
+	if r.foreign {
+		h.Foreign = []string{hooks}
+	}
 	problems := r.drain(ctx)
 	r.leave()
 	r.all.Wait()
@@ -225,11 +236,49 @@ func (r *rig) drain(ctx context.Context) (problems []string) {
 				state += "plan " + p.ID + " runs "
 			}
 		}
+		if r.foreign && state == "" {
+			state = r.atSource(ctx)
+		}
 		return state == "" || !pause(ctx, 300*time.Millisecond)
 	}) {
 		problems = append(problems, "after "+patience.String()+" it has not ended: "+state)
 	}
 	return problems
+}
+
+// atSource tells what may still be at the source: what was acknowledged, and neither
+// delivered nor dropped, and is no dead letter.
+func (r *rig) atSource(ctx context.Context) string {
+	dead := map[string]bool{} // or dropped by a plan
+	get := func(path string, out any) {
+		_, _ = r.rec.call(ctx, http.MethodGet, r.daemons[0].direct+path, nil, nil, out) // the next look may see more
+	}
+	pages("/v1/dead-letters?limit=500&queue="+hooks, get, func(l letter) { dead[l.ID] = true })
+	waits := map[string]bool{}
+	for _, p := range r.plansOf(get) {
+		for _, res := range p.Results {
+			dead[res.ID] = dead[res.ID] || res.Outcome == Dropped
+		}
+	}
+	r.rec.mu.Lock()
+	defer r.rec.mu.Unlock()
+	for i := range r.rec.events {
+		switch e := &r.rec.events[i]; {
+		case e.Queue != hooks:
+		case e.Op == OpPublish && e.Answer == OK && !dead[e.ID]:
+			waits[e.Label] = true
+		}
+	}
+	for i := range r.rec.events {
+		e := &r.rec.events[i]
+		if e.Queue == hooks && (is(OpDeliver, Done)(e) || e.Op == OpDrop && e.Answer != Refused || dead[e.ID]) {
+			delete(waits, e.Label)
+		}
+	}
+	if len(waits) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d may be at the source ", len(waits))
 }
 
 // look reads what is there at the end.
@@ -262,15 +311,7 @@ func (r *rig) look(ctx context.Context) (f Final) {
 			f.Left = append(f.Left, left)
 		})
 	}
-	pages("/v1/plans", get, func(p struct {
-		ID, State    string
-		Done, Failed int
-		Request      struct{ Action string }
-	}) {
-		end := PlanEnd{ID: p.ID, Action: p.Request.Action, State: p.State, Done: p.Done, Failed: p.Failed}
-		pages("/v1/plans/"+p.ID+"/results?limit=500", get, func(res PlanResult) { end.Results = append(end.Results, res) })
-		f.Plans = append(f.Plans, end)
-	})
+	f.Plans = r.plansOf(get)
 	var verified struct {
 		Queues []struct {
 			Queue     string
@@ -286,6 +327,20 @@ func (r *rig) look(ctx context.Context) (f Final) {
 		}
 	}
 	return f
+}
+
+// plansOf reads the plans with their results.
+func (r *rig) plansOf(get func(path string, out any)) (all []PlanEnd) {
+	pages("/v1/plans", get, func(p struct {
+		ID, State    string
+		Done, Failed int
+		Request      struct{ Action string }
+	}) {
+		end := PlanEnd{ID: p.ID, Action: p.Request.Action, State: p.State, Done: p.Done, Failed: p.Failed}
+		pages("/v1/plans/"+p.ID+"/results?limit=500", get, func(res PlanResult) { end.Results = append(end.Results, res) })
+		all = append(all, end)
+	})
+	return all
 }
 
 // pages reads a list to its end.
@@ -336,11 +391,14 @@ func rounds(t testing.TB) (n int, length time.Duration, proof bool) {
 // TestHistoryKillNine has everybody at work while daemons, servers and connections fail,
 // and judges the history. What fails is tried again with ever fewer faults.
 func TestHistoryKillNine(t *testing.T) {
-	for _, backend := range []string{"sqlite", "postgres", "mariadb", "redis"} {
+	for _, backend := range []string{"sqlite", "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel() // mostly waits for leases of the dead to run out
 			seed := seeded(t)
 			n, length, proof := rounds(t)
+			if !proof && (backend == "nats" || backend == "rabbitmq") {
+				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this source")
+			}
 			var sum line
 			for round := range n {
 				sum.add(oneRun(t, backend, seed+uint64(round), length)) //nolint:gosec // it is no negative number
@@ -361,7 +419,10 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 	random := rand.New(rand.NewPCG(seed, 3))
 	rig := Rig{Daemons: 1, Links: 1}
 	if backend != "sqlite" {
-		rig = Rig{Daemons: 2, Links: 4, Server: true}
+		rig = Rig{Daemons: 2, Links: 4, Servers: 1}
+	}
+	if sources[backend] != nil {
+		rig.Servers = 2
 	}
 	faults := Faults(random, rig, length)
 	var h *History

@@ -10,9 +10,12 @@ import (
 	"testing"
 
 	_ "github.com/go-sql-driver/mysql" // registers itself
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive/internal/mariadbtest"
+	"github.com/redrive/redrive/internal/natstest"
 	"github.com/redrive/redrive/internal/pgtest"
+	"github.com/redrive/redrive/internal/rabbittest"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -22,6 +25,7 @@ type server struct {
 	kill      func() error
 	resume    func() error
 	pid       func() int
+	stop      func(syscall.Signal) error // instead of pid
 }
 
 // through returns the server's address by way of a proxy.
@@ -29,6 +33,10 @@ func (s *server) through(addr string) string { return strings.Replace(s.url, s.a
 
 // signal sends a signal to the server and the processes that it started.
 func (s *server) signal(sig syscall.Signal) {
+	if s.stop != nil {
+		_ = s.stop(sig) // it may be gone
+		return
+	}
 	pid := s.pid()
 	if pid == 0 {
 		return
@@ -56,11 +64,30 @@ func children(parent int) (pids []int) {
 	return pids
 }
 
+// sources start servers of sources, and tell the address of a queue there.
+var sources = map[string]func(t testing.TB) (*server, string){
+	"redislist": func(t testing.TB) (*server, string) {
+		s := servers["redis"](t)
+		return s, "redislist://" + s.addr + "/0"
+	},
+	"rabbitmq": func(t testing.TB) (*server, string) {
+		n := rabbittest.Start(t, rabbittest.Options{})
+		return &server{addr: n.Addr(), kill: func() error { n.Kill(); return nil }, resume: n.Restart, stop: n.Signal},
+			"rabbitmq://guest:guest@" + n.Addr() + "/?queue=hooks&declare=true"
+	},
+	"nats": func(t testing.TB) (*server, string) {
+		p := natstest.StartProcess(t, natstest.Options{})
+		natstest.Stream(t, natstest.Client(t, p.Addr()), jetstream.StreamConfig{Name: "HOOKS", Subjects: []string{"hooks"}})
+		return &server{addr: p.Addr(), kill: func() error { p.Kill(); return nil }, resume: func() error { p.Resume(t); return nil }, stop: p.Signal},
+			"nats://" + p.Addr() + "/HOOKS?consumer=net&ack_wait=3s"
+	},
+}
+
 // servers start what daemons share.
 var servers = map[string]func(t testing.TB) *server{
 	"postgres": func(t testing.TB) *server {
 		s := pgtest.Start(t, map[string]string{"shared_buffers": "32MB"})
-		return &server{s.URL(), s.Addr(), s.Kill, s.Resume, s.PID}
+		return &server{url: s.URL(), addr: s.Addr(), kill: s.Kill, resume: s.Resume, pid: s.PID}
 	},
 	"mariadb": func(t testing.TB) *server {
 		s := mariadbtest.Start(t, nil)
@@ -72,10 +99,10 @@ var servers = map[string]func(t testing.TB) *server{
 		if _, err := db.ExecContext(t.Context(), "CREATE DATABASE redrive"); err != nil {
 			t.Fatal(err)
 		}
-		return &server{s.URL("redrive"), s.Addr(), s.Kill, s.Resume, s.PID}
+		return &server{url: s.URL("redrive"), addr: s.Addr(), kill: s.Kill, resume: s.Resume, pid: s.PID}
 	},
 	"redis": func(t testing.TB) *server {
 		s := redistest.Start(t, redistest.Options{AppendOnly: true})
-		return &server{s.URL(), s.Addr, func() error { s.Kill(); return nil }, s.Restart, s.PID}
+		return &server{url: s.URL(), addr: s.Addr, kill: func() error { s.Kill(); return nil }, resume: s.Restart, pid: s.PID}
 	},
 }

@@ -24,12 +24,13 @@ const (
 	work  = "work"  // claimed by workers
 )
 
-// config is that of every daemon. Nothing dies of crashes or of too many attempts.
-func config(target string) string {
+// config is that of every daemon. Nothing dies of crashes or of too many attempts. The
+// queue hooks is on a source, if there is one.
+func config(target, source string) string {
 	policy := "policy: {max_attempts: 1000, max_crashes: 1000, backoff: {type: fixed, interval: 40ms}, classify: {permanent: [\"400\"]}}"
 	deliver := fmt.Sprintf("deliver: {url: %q, timeout: 2s, allow_private: true, concurrency: 8}", target+"/%s")
-	return fmt.Sprintf("grace: 2s\nlog: {level: error}\nqueues:\n  %s:\n    %s\n    %s\n  %s:\n    order: key\n    %s\n    %s\n  %s:\n    %s\n",
-		hooks, fmt.Sprintf(deliver, hooks), policy, keyed, fmt.Sprintf(deliver, keyed), policy, work, policy)
+	return fmt.Sprintf("grace: 2s\nlog: {level: error}\nqueues:\n  %s:\n    source: %q\n    %s\n    %s\n  %s:\n    order: key\n    %s\n    %s\n  %s:\n    %s\n",
+		hooks, source, fmt.Sprintf(deliver, hooks), policy, keyed, fmt.Sprintf(deliver, keyed), policy, work, policy)
 }
 
 // dice are safe for concurrent use.
