@@ -3,7 +3,6 @@ package redrive
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,9 +20,6 @@ const (
 	lanes
 )
 
-// Lanes is the number of lanes.
-const Lanes = int(lanes)
-
 // String returns "fresh", "retry" or "redrive".
 func (l Lane) String() string { return text.Enum(laneNames[:], l) }
 
@@ -36,20 +32,7 @@ func (l *Lane) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-var laneNames = [Lanes]string{"fresh", "retry", "redrive"}
-
-// LaneSet is a set of lanes.
-type LaneSet uint8
-
-// AllLanes is the set of all lanes; a backend that does not know which lanes have
-// something due says this.
-const AllLanes LaneSet = 1<<lanes - 1
-
-// Has reports whether the set holds the lane.
-func (s LaneSet) Has(l Lane) bool { return s&(1<<l) != 0 }
-
-// With returns the set with the lane added.
-func (s LaneSet) With(l Lane) LaneSet { return s | 1<<l }
+var laneNames = [lanes]string{"fresh", "retry", "redrive"}
 
 // Delivery is a message handed out under a lease. The handler may read it until it
 // returns; Body and Headers must not be changed.
@@ -145,6 +128,3 @@ func (r *Receipt) UnmarshalText(text []byte) error {
 	r.Token = token
 	return nil
 }
-
-// errNoReason is returned for a dead letter without a reason.
-var errNoReason = errors.New("a dead letter needs a reason")

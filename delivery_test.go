@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/plan"
 )
 
@@ -84,26 +85,11 @@ func TestEnumerationsAsText(t *testing.T) {
 	survives(t, redrive.LaneFresh, redrive.LaneRetry, redrive.LaneRedrive)
 	survives(t, redrive.StateWaiting, redrive.StateLeased, redrive.StateBlocked, redrive.StateDead)
 	survives(t, redrive.OutcomeDone, redrive.OutcomeRetry, redrive.OutcomeRelease, redrive.OutcomeDead, redrive.OutcomeRepeat, redrive.OutcomeDrop)
-	survives(t, redrive.ActRedrive, redrive.ActDrop, redrive.ActArchive, redrive.ActKill, redrive.ActEdit, redrive.ActDueNow)
+	survives(t, driver.ActRedrive, driver.ActDrop, driver.ActArchive, driver.ActKill, driver.ActEdit, driver.ActDueNow)
 	survives(t, plan.Running, plan.Paused, plan.Done, plan.Cancelled, plan.Failed)
 	survives(t, redrive.Reasons()...)
 	if n := len(redrive.Reasons()); n != 12 {
 		t.Errorf("%d reasons, the set is closed at 12", n)
-	}
-}
-
-func TestLaneSet(t *testing.T) {
-	var s redrive.LaneSet
-	for l := range redrive.Lane(redrive.Lanes) {
-		if s.Has(l) {
-			t.Errorf("%s is there before it was added", l)
-		}
-		if s = s.With(l); !s.Has(l) {
-			t.Errorf("%s is not there after it was added", l)
-		}
-	}
-	if s != redrive.AllLanes {
-		t.Errorf("%b", s)
 	}
 }
 
@@ -112,19 +98,6 @@ func TestOutcomeTerminal(t *testing.T) {
 		redrive.OutcomeDead: true, redrive.OutcomeRepeat: true, redrive.OutcomeDrop: true} {
 		if o.Terminal() != want {
 			t.Errorf("%s: %v", o, !want)
-		}
-	}
-}
-
-func TestSettlementValidate(t *testing.T) {
-	for _, s := range []redrive.Settlement{{Outcome: redrive.OutcomeDone}, {Outcome: redrive.OutcomeRetry, After: 1}, {Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}} {
-		if err := s.Validate(); err != nil {
-			t.Errorf("%+v: %v", s, err)
-		}
-	}
-	for _, s := range []redrive.Settlement{{}, {Outcome: 99}, {Outcome: redrive.OutcomeDead}, {Outcome: redrive.OutcomeDrop, Reason: 99}, {Outcome: redrive.OutcomeRetry, After: -1}} {
-		if err := s.Validate(); !errors.Is(err, redrive.ErrInvalid) {
-			t.Errorf("%+v: %v", s, err)
 		}
 	}
 }

@@ -50,13 +50,3 @@ type Entry struct {
 	// Original is the message as it was before it was edited in place, else nil.
 	Original *Message
 }
-
-// Remembered is what a store keeps of a message whose id the caller chose, beyond
-// the message's life.
-type Remembered struct {
-	Ref
-	Hash    uint64    // of the body; see [BodyHash]
-	Outcome Outcome   // how it ended; zero while it lives
-	Reason  Reason    // why, if it was dropped
-	At      time.Time // of the last change
-}

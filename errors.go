@@ -49,10 +49,6 @@ var (
 	ErrBodyGone = errors.New("body gone: the broker no longer has the record")
 )
 
-// TypeBodyGone is the error type of dead letters with [HeaderBodyGone], by which their
-// causes are told from others.
-const TypeBodyGone = "redrive.BodyGone"
-
 // Errors of the store as a whole.
 var (
 	// ErrClosed says that the source, sink or store was closed.
@@ -95,17 +91,6 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
-
-// FirstError returns the first error of a result an item, or nil. A nil slice
-// means that every item succeeded.
-func FirstError(errs []error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // PanicError is a panic of a handler, as the error of its attempt.
 type PanicError struct {

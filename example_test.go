@@ -12,7 +12,6 @@ import (
 	"github.com/redrive/redrive/deadletter"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/middleware"
-	"github.com/redrive/redrive/plan"
 )
 
 type SendMail struct {
@@ -146,37 +145,4 @@ func ExampleChain() {
 	// before m1
 	// handling m1
 	// after m1
-}
-
-// A plan redrives at a pace, each message at most once, and survives restarts.
-func ExamplePlans() {
-	store := memory.New()
-	defer store.Close()
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	plans := plan.New(store, plan.Options{})
-	request := plan.Request{
-		Action: redrive.ActRedrive,
-		Query:  redrive.Query{Queue: "mail", Reason: redrive.ReasonExhausted},
-		Rate:   50,
-	}
-	dry, err := plans.DryRun(ctx, request)
-	if err != nil {
-		fmt.Println(err)
-	}
-	fmt.Println("it would redrive", dry.Total)
-	plan, err := plans.Create(ctx, request) // carried out by plans.Run, in any process
-	if err != nil {
-		fmt.Println(err)
-	}
-	fmt.Println(plan.State, plan.Request.Rate)
-	// Output:
-	// it would redrive 0
-	// running 50
-}
-
-// MaskMessage shows why two failures are of one group.
-func ExampleMaskMessage() {
-	fmt.Println(redrive.MaskMessage("user 17: dial tcp 10.0.0.7:5432: i/o timeout after 1.5s"))
-	// Output: user <n>: dial tcp <n>: i/o timeout after <n>
 }

@@ -1,7 +1,6 @@
 package redrive
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -38,7 +37,7 @@ type Failure struct {
 	Config    FailureConfig     `json:"config"`              // what was in force
 	TraceID   string            `json:"trace_id"`            // of the attempt
 	Details   map[string]string `json:"details,omitempty"`   // HTTP status, response excerpt, ...
-	Signature string            `json:"signature,omitempty"` // groups failures of one cause; see [Signature]
+	Signature string            `json:"signature,omitempty"` // groups failures of one cause; see [driver.Signature]
 }
 
 // FailureConfig is the configuration that an attempt ran under.
@@ -78,31 +77,6 @@ func (h *History) Latest() *Failure {
 		return h.Last
 	}
 	return h.First
-}
-
-// EncodeFailure returns the failure as JSON, nil for nil. Backends store this.
-func EncodeFailure(f *Failure) []byte {
-	if f == nil {
-		return nil
-	}
-	b, err := json.Marshal(f)
-	if err != nil { // no field can fail to encode
-		panic(err)
-	}
-	return b
-}
-
-// DecodeFailure is the reverse of EncodeFailure. What cannot be read becomes a
-// failure that says so: a damaged story does not hide its message.
-func DecodeFailure(b []byte) *Failure {
-	if len(b) == 0 {
-		return nil
-	}
-	f := new(Failure)
-	if err := json.Unmarshal(b, f); err != nil {
-		return &Failure{Types: []string{"redrive.undecodableFailure"}, Message: text.Clean(string(b), maxFailureMessage)}
-	}
-	return f
 }
 
 // Clean bounds all text of the failure and removes what is not UTF-8, and NULs, in

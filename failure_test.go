@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestFailureClean(t *testing.T) {
@@ -49,7 +50,7 @@ func TestFailureClean(t *testing.T) {
 		if diff := cmp.Diff(f, again); diff != "" {
 			t.Fatal("a second time it changes: ", diff)
 		}
-		if diff := cmp.Diff(&f, redrive.DecodeFailure(redrive.EncodeFailure(&f)), emptyIsNil); diff != "" {
+		if diff := cmp.Diff(&f, driver.DecodeFailure(driver.EncodeFailure(&f)), emptyIsNil); diff != "" {
 			t.Fatal("it does not survive its encoding: ", diff)
 		}
 	})
@@ -65,16 +66,6 @@ func TestFailureCleanKeepsHeadAndTail(t *testing.T) {
 	f.Clean()
 	if !strings.HasPrefix(f.Message, "head ") || !strings.HasSuffix(f.Message, " tail") || len(f.Message) > 4<<10 || len(f.Message) < 4<<10-8 {
 		t.Errorf("%d bytes: %.20q", len(f.Message), f.Message)
-	}
-}
-
-func TestFailureDamagedStory(t *testing.T) {
-	if f := redrive.DecodeFailure(nil); f != nil || redrive.EncodeFailure(nil) != nil {
-		t.Error("nothing is something")
-	}
-	f := redrive.DecodeFailure([]byte("{damaged\x00"))
-	if f == nil || !strings.Contains(f.Message, "damaged") || strings.Contains(f.Message, "\x00") {
-		t.Errorf("%+v", f)
 	}
 }
 

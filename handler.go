@@ -38,6 +38,10 @@ func (e *verbError) Error() string {
 
 func (e *verbError) Unwrap() error { return e.err }
 
+// TargetPause says for how long to pause the target, if it is to be paused; package
+// driver reads it.
+func (e *verbError) TargetPause() (time.Duration, bool) { return e.after, e.pause }
+
 // Permanent marks an error that retrying cannot mend: the message is dead at once.
 // It returns nil for nil.
 func Permanent(err error) error { return DeadLetter(err, ReasonPermanent) }
@@ -85,16 +89,6 @@ func Disable(err error) error {
 		return nil
 	}
 	return &verbError{err: err, class: ClassPermanent, reason: ReasonDisabled, pause: true}
-}
-
-// PauseOf returns for how long an error asks to pause the target ([Pause], [Disable]; 0:
-// until it is resumed), and whether it does.
-func PauseOf(err error) (time.Duration, bool) {
-	var v *verbError
-	if errors.As(err, &v) && v.pause {
-		return v.after, true
-	}
-	return 0, false
 }
 
 // RepeatAfter ends this generation of the message as done, and makes the same id

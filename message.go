@@ -19,10 +19,6 @@ const (
 	MaxQueueName  = 64       // bytes of a queue's name
 )
 
-// ResultQueue is the system queue in which results wait for the sessions of the
-// gateway. Names that begin with an underscore are reserved for such queues.
-const ResultQueue = "_results"
-
 // Message is what is published and delivered. The zero value of every field but
 // Queue is usable.
 type Message struct {

@@ -94,26 +94,3 @@ func TestMessageSizeCountsAllThatIsKept(t *testing.T) {
 		t.Errorf("ref %q", got)
 	}
 }
-
-func TestBodyHashTellsMessagesApart(t *testing.T) {
-	base := redrive.Message{Kind: "k", Key: "y", Body: []byte("b")}
-	seen := map[uint64]string{redrive.BodyHash(&base): "base"}
-	for name, m := range map[string]redrive.Message{
-		"body":              {Kind: "k", Key: "y", Body: []byte("c")},
-		"kind":              {Kind: "x", Key: "y", Body: []byte("b")},
-		"key":               {Kind: "k", Key: "x", Body: []byte("b")},
-		"shifted":           {Kind: "ky", Key: "", Body: []byte("b")},
-		"shifted into body": {Kind: "k", Key: "", Body: []byte("yb")},
-	} {
-		h := redrive.BodyHash(&m)
-		if other, ok := seen[h]; ok {
-			t.Errorf("%s has the hash of %s", name, other)
-		}
-		seen[h] = name
-	}
-	same := base
-	same.ID, same.Queue, same.Headers = "id", "q", redrive.Headers{{Name: "a"}}
-	if redrive.BodyHash(&same) != redrive.BodyHash(&base) {
-		t.Error("id, queue or headers change the hash")
-	}
-}

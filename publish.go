@@ -60,7 +60,10 @@ func Publish(ctx context.Context, sink Sink, queue string, body any, o ...Publis
 	if err != nil {
 		return err
 	}
-	return FirstError(sink.Publish(ctx, []Message{m}))
+	if errs := sink.Publish(ctx, []Message{m}); len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
 }
 
 // NewMessage makes a message as [Publish] does, without publishing it: for batches,

@@ -126,7 +126,7 @@ func (w *Limiter) Publish(ctx context.Context, msgs []redrive.Message) []error {
 			break
 		}
 	}
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs

@@ -79,11 +79,11 @@ func (k *tank) handle(queue string, n int) {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	var s []redrive.Settlement
+	var s []driver.Settlement
 	for _, d := range ds {
-		s = append(s, redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone})
+		s = append(s, driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone})
 	}
-	if err := redrive.FirstError(k.store.Settle(context.Background(), s)); err != nil {
+	if err := driver.FirstError(k.store.Settle(context.Background(), s)); err != nil {
 		k.t.Fatal(err)
 	}
 }

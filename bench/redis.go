@@ -101,14 +101,14 @@ func (q *storeQueue) Consume(ctx context.Context, handle func([]byte) error) err
 		if err != nil {
 			return false, err
 		}
-		list := make([]redrive.Settlement, len(ds))
+		list := make([]driver.Settlement, len(ds))
 		for i := range ds {
-			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+			list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
 			if handle(ds[i].Body) != nil {
 				list[i].Outcome = redrive.OutcomeRelease
 			}
 		}
-		return len(ds) > 0, redrive.FirstError(q.store.Settle(context.WithoutCancel(ctx), list))
+		return len(ds) > 0, driver.FirstError(q.store.Settle(context.WithoutCancel(ctx), list))
 	})
 }
 

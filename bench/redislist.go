@@ -48,7 +48,7 @@ func (q *listQueue) Publish(ctx context.Context, bodies [][]byte) error {
 	for i, b := range bodies {
 		msgs[i] = redrive.Message{Queue: queueName, Body: b}
 	}
-	return redrive.FirstError(q.list.Publish(ctx, msgs))
+	return driver.FirstError(q.list.Publish(ctx, msgs))
 }
 
 func (q *listQueue) Consume(ctx context.Context, handle func([]byte) error) error {

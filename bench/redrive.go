@@ -50,7 +50,7 @@ func (q *redriveQueue) Publish(ctx context.Context, bodies [][]byte) error {
 	for i, b := range bodies {
 		msgs[i] = redrive.Message{Queue: queueName, Body: b}
 	}
-	return redrive.FirstError(q.store.Publish(ctx, msgs))
+	return driver.FirstError(q.store.Publish(ctx, msgs))
 }
 
 func (q *redriveQueue) Consume(ctx context.Context, handle func([]byte) error) error {

@@ -414,7 +414,7 @@ func (w *world) readResults(m *session.Machine) {
 	if ids := m.Again(); len(ids) > 0 {
 		refs := make([]redrive.Ref, len(ids))
 		for i, id := range ids {
-			refs[i] = redrive.Ref{Queue: redrive.ResultQueue, ID: id}
+			refs[i] = redrive.Ref{Queue: driver.ResultQueue, ID: id}
 		}
 		entries, err := w.store.Get(ctx, refs)
 		if err != nil {
@@ -433,7 +433,7 @@ func (w *world) readResults(m *session.Machine) {
 	if !ok {
 		return
 	}
-	page, err := w.store.Find(ctx, redrive.Query{Queue: redrive.ResultQueue, Key: m.Name(), Limit: len(known) + limit, Bodies: true})
+	page, err := w.store.Find(ctx, redrive.Query{Queue: driver.ResultQueue, Key: m.Name(), Limit: len(known) + limit, Bodies: true})
 	if err != nil {
 		w.failf("find: %v", err)
 	}
@@ -484,7 +484,7 @@ func (w *world) apply(s *session.Step) ([]error, error) {
 		if before := w.stored[m.ReplyTo]; before != "" {
 			w.failf("%s was stored twice: %s and %s", m.ReplyTo, before, m.ID)
 		}
-		w.stored[strings.TrimPrefix(m.ReplyTo, redrive.SessionReply)] = m.ID
+		w.stored[strings.TrimPrefix(m.ReplyTo, driver.SessionReply)] = m.ID
 		w.ids[string(m.Body)] = append(w.ids[string(m.Body)], m.ID)
 	}
 	return items, nil
@@ -529,14 +529,14 @@ func (w *world) deliver() {
 	for i := range ds {
 		d := &ds[i]
 		w.handled[string(d.Body)]++
-		s := redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}
+		s := driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}
 		if w.chance(10) {
 			s.Outcome, s.Reason = redrive.OutcomeDead, redrive.ReasonPermanent
 		}
-		if r, ok := redrive.ResultMessage(&d.Message, s.Outcome, s.Reason, nil, d.Body); ok {
+		if r, ok := driver.ResultMessage(&d.Message, s.Outcome, s.Reason, nil, d.Body); ok {
 			s.Emit = []redrive.Message{r}
 		}
-		if err := redrive.FirstError(w.store.Settle(ctx, []redrive.Settlement{s})); err != nil {
+		if err := driver.FirstError(w.store.Settle(ctx, []driver.Settlement{s})); err != nil {
 			w.failf("settle: %v", err)
 		}
 	}

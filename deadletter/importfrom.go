@@ -36,10 +36,10 @@ const (
 // is acknowledged at its source only after it is durable in the store. It returns how
 // many were new. It stops at the first fault; repeating it goes on.
 func ImportFrom(ctx context.Context, src driver.Source, store driver.Store, queue string, o ImportOptions) (adopted int, err error) {
-	var copied []redrive.Settlement
+	var copied []driver.Settlement
 	defer func() {
 		if len(copied) > 0 {
-			err = errors.Join(err, redrive.FirstError(src.Settle(context.WithoutCancel(ctx), copied)))
+			err = errors.Join(err, driver.FirstError(src.Settle(context.WithoutCancel(ctx), copied)))
 		}
 	}()
 	instance := redrive.NewID()
@@ -64,7 +64,7 @@ func ImportFrom(ctx context.Context, src driver.Source, store driver.Store, queu
 		added, err := adoptPut(ctx, store, batch, &o)
 		adopted += added
 		if err == nil && !o.Copy {
-			err = redrive.FirstError(src.Settle(ctx, settle))
+			err = driver.FirstError(src.Settle(ctx, settle))
 		}
 		if err != nil {
 			return adopted, &redrive.Error{Op: "adopt", Queue: queue, Err: err}
@@ -79,7 +79,7 @@ func ImportFrom(ctx context.Context, src driver.Source, store driver.Store, queu
 // adoptClaim claims from the first lane that has something. It reports whether a
 // message came a second time, which ends a copy.
 func adoptClaim(ctx context.Context, src driver.Source, req driver.ClaimRequest, seen map[redrive.Ref]struct{}) (batch []redrive.Delivery, again bool, err error) {
-	for lane := range redrive.LaneFresh + redrive.Lane(redrive.Lanes) {
+	for lane := range redrive.LaneFresh + redrive.Lane(driver.Lanes) {
 		req.Lane = lane
 		batch, err = src.Claim(ctx, req)
 		if err != nil || len(batch) > 0 {
@@ -95,10 +95,10 @@ func adoptClaim(ctx context.Context, src driver.Source, req driver.ClaimRequest,
 	return batch, again, err
 }
 
-func adoptSettlements(batch []redrive.Delivery, keep bool) []redrive.Settlement {
-	settle := make([]redrive.Settlement, len(batch))
+func adoptSettlements(batch []redrive.Delivery, keep bool) []driver.Settlement {
+	settle := make([]driver.Settlement, len(batch))
 	for i := range batch {
-		settle[i] = redrive.Settlement{Receipt: batch[i].Receipt, Outcome: redrive.OutcomeDone}
+		settle[i] = driver.Settlement{Receipt: batch[i].Receipt, Outcome: redrive.OutcomeDone}
 		if keep {
 			settle[i].Outcome = redrive.OutcomeRelease
 		}

@@ -16,7 +16,7 @@ import (
 // between the copy and the acknowledgement.
 type failingSettle struct{ driver.Source }
 
-func (failingSettle) Settle(_ context.Context, s []redrive.Settlement) []error {
+func (failingSettle) Settle(_ context.Context, s []driver.Settlement) []error {
 	errs := make([]error, len(s))
 	for i := range errs {
 		errs[i] = redrive.ErrUnknown

@@ -20,9 +20,9 @@ type Handler func(ctx context.Context, e *redrive.Entry) (Decision, error)
 
 // Decision is what shall become of a dead letter. The zero value keeps it.
 type Decision struct {
-	// Action is [redrive.ActRedrive], [redrive.ActDrop], [redrive.ActArchive], or 0 or [redrive.ActEdit] to keep it
+	// Action is [driver.ActRedrive], [driver.ActDrop], [driver.ActArchive], or 0 or [driver.ActEdit] to keep it
 	// as a dead letter.
-	Action redrive.Action
+	Action driver.Action
 	// Edit changes it before it is redriven or kept; the original is kept beside it.
 	Edit *redrive.Edit
 	// After postpones a redrive.
@@ -53,7 +53,7 @@ type Options struct {
 	KeepFor time.Duration
 	// RetryAfter is the same after an error of the handler. Defaults to 1 min.
 	RetryAfter time.Duration
-	// Archive is where [redrive.ActArchive] takes dead letters; without it they are kept.
+	// Archive is where [driver.ActArchive] takes dead letters; without it they are kept.
 	Archive Archiver
 	// Logger gets a line for each decision. Defaults to discarding.
 	Logger *slog.Logger
@@ -155,10 +155,10 @@ func (p *deadProcessor) process(ctx context.Context, d *redrive.Delivery) {
 	settle := context.WithoutCancel(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil: // we are stopping; another may have it at once
-		err = p.settle(settle, &redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRelease})
+		err = p.settle(settle, &driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRelease})
 	case err != nil:
 		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "a processor of dead letters failed", append(attrs, slog.Any("error", err))...)
-		err = p.settle(settle, &redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRetry, After: p.o.RetryAfter})
+		err = p.settle(settle, &driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRetry, After: p.o.RetryAfter})
 	default:
 		err = p.carryOut(settle, d, &decision)
 	}
@@ -186,17 +186,17 @@ func (p *deadProcessor) decide(ctx context.Context, d *redrive.Delivery) (Decisi
 	}
 	keep := Decision{Edit: decision.Edit}
 	switch {
-	case decision.Action == redrive.ActRedrive && entries[0].Redrives >= p.o.MaxAutoRedrives:
+	case decision.Action == driver.ActRedrive && entries[0].Redrives >= p.o.MaxAutoRedrives:
 		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "a dead letter was redriven too often and is kept", slog.String("queue", d.Queue), slog.String("id", d.ID),
 			slog.Int("redrives", entries[0].Redrives))
 		return keep, nil
-	case decision.Action == redrive.ActRedrive && errors.Is((&redrive.Change{Edit: decision.Edit}).CheckRedrive(&entries[0].Message, 0), redrive.ErrBodyGone):
+	case decision.Action == driver.ActRedrive && errors.Is((&driver.Change{Edit: decision.Edit}).CheckRedrive(&entries[0].Message, 0), redrive.ErrBodyGone):
 		return keep, &redrive.Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: redrive.ErrBodyGone, Hint: "give Decision.Edit a body, or drop it"}
-	case decision.Action == redrive.ActArchive && p.o.Archive == nil:
+	case decision.Action == driver.ActArchive && p.o.Archive == nil:
 		return keep, &redrive.Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: errors.New("there is no archive"), Hint: "set DeadOptions.Archive"}
-	case decision.Action == redrive.ActArchive:
+	case decision.Action == driver.ActArchive:
 		return decision, p.o.Archive.Archive(ctx, []redrive.Entry{*entries[0]})
-	case decision.Action > redrive.ActEdit || decision.Action == redrive.ActKill || decision.After < 0:
+	case decision.Action > driver.ActEdit || decision.Action == driver.ActKill || decision.After < 0:
 		return keep, &redrive.Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: fmt.Errorf("%w decision: %s after %s", redrive.ErrInvalid, decision.Action, decision.After)}
 	}
 	return decision, nil
@@ -226,7 +226,7 @@ func (p *deadProcessor) extend(ctx context.Context, cancel context.CancelFunc, d
 				return
 			case <-tick.C:
 			}
-			err := redrive.FirstError(p.store.Extend(ctx, []redrive.Receipt{d.Receipt}, deadLease))
+			err := driver.FirstError(p.store.Extend(ctx, []redrive.Receipt{d.Receipt}, deadLease))
 			if errors.Is(err, redrive.ErrLeaseLost) || errors.Is(err, redrive.ErrNotFound) {
 				cancel()
 				return
@@ -238,27 +238,27 @@ func (p *deadProcessor) extend(ctx context.Context, cancel context.CancelFunc, d
 
 // carryOut does what was decided.
 func (p *deadProcessor) carryOut(ctx context.Context, d *redrive.Delivery, decision *Decision) error {
-	s := redrive.Settlement{Receipt: d.Receipt}
-	var then *redrive.Change
+	s := driver.Settlement{Receipt: d.Receipt}
+	var then *driver.Change
 	switch decision.Action {
-	case redrive.ActRedrive:
+	case driver.ActRedrive:
 		s.Outcome, s.After, s.Edit = redrive.OutcomeRepeat, decision.After, decision.Edit
-	case redrive.ActDrop:
+	case driver.ActDrop:
 		s.Outcome, s.Reason = redrive.OutcomeDrop, d.Dead
-	case redrive.ActArchive: // a claimed message cannot be archived, so the claim ends first
+	case driver.ActArchive: // a claimed message cannot be archived, so the claim ends first
 		s.Outcome, s.After = redrive.OutcomeRetry, archiveHold
-		then = &redrive.Change{Action: redrive.ActArchive}
+		then = &driver.Change{Action: driver.ActArchive}
 	default:
 		s.Outcome, s.After = redrive.OutcomeRetry, p.o.KeepFor
 		if decision.Edit != nil {
-			then = &redrive.Change{Action: redrive.ActEdit, Edit: decision.Edit}
+			then = &driver.Change{Action: driver.ActEdit, Edit: decision.Edit}
 		}
 	}
 	if err := p.settle(ctx, &s); err != nil {
 		return err
 	}
 	if then != nil {
-		results, err := p.store.Update(ctx, redrive.Selection{Refs: []redrive.Ref{d.Ref()}}, *then, 1)
+		results, err := p.store.Update(ctx, driver.Selection{Refs: []redrive.Ref{d.Ref()}}, *then, 1)
 		if err != nil {
 			return err
 		}
@@ -276,11 +276,11 @@ func (p *deadProcessor) carryOut(ctx context.Context, d *redrive.Delivery, decis
 
 // settle settles a claim, again while the outcome is unknown or the store has a fault
 // that passes.
-func (p *deadProcessor) settle(ctx context.Context, s *redrive.Settlement) error {
+func (p *deadProcessor) settle(ctx context.Context, s *driver.Settlement) error {
 	ctx, cancel := context.WithTimeout(ctx, deadSettleTimeout)
 	defer cancel()
 	for {
-		err := redrive.FirstError(p.store.Settle(ctx, []redrive.Settlement{*s}))
+		err := driver.FirstError(p.store.Settle(ctx, []driver.Settlement{*s}))
 		if err == nil || ctx.Err() != nil || errors.Is(err, redrive.ErrLeaseLost) || errors.Is(err, redrive.ErrNotFound) || errors.Is(err, redrive.ErrInvalid) || errors.Is(err, redrive.ErrConflict) {
 			return err
 		}

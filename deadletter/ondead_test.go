@@ -42,11 +42,11 @@ func TestOnDead(t *testing.T) {
 			edit := &redrive.Edit{Body: []byte("mended")}
 			switch e.ID {
 			case "m00001":
-				return deadletter.Decision{Action: redrive.ActRedrive, Edit: edit, After: time.Minute}, nil
+				return deadletter.Decision{Action: driver.ActRedrive, Edit: edit, After: time.Minute}, nil
 			case "m00002":
-				return deadletter.Decision{Action: redrive.ActDrop}, nil
+				return deadletter.Decision{Action: driver.ActDrop}, nil
 			case "m00003":
-				return deadletter.Decision{Action: redrive.ActArchive}, nil
+				return deadletter.Decision{Action: driver.ActArchive}, nil
 			case "m00004":
 				return deadletter.Decision{Edit: edit}, nil
 			case "m00005":
@@ -89,7 +89,7 @@ func TestOnDeadRedrivesNotForEver(t *testing.T) {
 		var calls atomic.Int64
 		defer processDead(m, func(context.Context, *redrive.Entry) (deadletter.Decision, error) {
 			calls.Add(1)
-			return deadletter.Decision{Action: redrive.ActRedrive}, nil
+			return deadletter.Decision{Action: driver.ActRedrive}, nil
 		}, deadletter.Options{MaxAutoRedrives: 2})()
 		for range 10 {
 			deadtest.Pass(10 * time.Second)
@@ -109,7 +109,7 @@ func TestOnDeadRedrivesNothingWithoutABody(t *testing.T) {
 	deadtest.Run(t, func(m *deadtest.Store) {
 		m.Kill("q", 2, deadtest.BodyGone)
 		defer processDead(m, func(_ context.Context, e *redrive.Entry) (deadletter.Decision, error) {
-			d := deadletter.Decision{Action: redrive.ActRedrive}
+			d := deadletter.Decision{Action: driver.ActRedrive}
 			if e.ID == "m00002" {
 				d.Edit = &redrive.Edit{Body: []byte("mended")}
 			}
@@ -136,7 +136,7 @@ func TestOnDeadInSeveralProcesses(t *testing.T) {
 				calls[e.ID]++
 				mu.Unlock()
 				wait(ctx, 45*time.Second) // longer than a lease
-				return deadletter.Decision{Action: redrive.ActDrop}, nil
+				return deadletter.Decision{Action: driver.ActDrop}, nil
 			}, deadletter.Options{Concurrency: 5, Timeout: time.Minute})()
 		}
 		deadtest.Pass(10 * time.Minute)
@@ -189,7 +189,7 @@ func TestOnDeadRefusesWhatMakesNoSense(t *testing.T) {
 		}
 		m.Kill("q", 1, nil)
 		stop := processDead(m, func(context.Context, *redrive.Entry) (deadletter.Decision, error) {
-			return deadletter.Decision{Action: redrive.ActArchive}, nil // there is no archive
+			return deadletter.Decision{Action: driver.ActArchive}, nil // there is no archive
 		}, deadletter.Options{})
 		deadtest.Pass(10 * time.Second)
 		stop()

@@ -18,12 +18,12 @@ const redriveBatch = 200
 // [plan.Request.ConfirmUncertain] for those). The error is not nil when the store
 // failed; the results up to there are returned with it. For many messages, or
 // a pace, make a plan; see [plan.Plans].
-func Redrive(ctx context.Context, store driver.Store, refs ...redrive.Ref) ([]redrive.Updated, error) {
-	results := make([]redrive.Updated, 0, len(refs))
+func Redrive(ctx context.Context, store driver.Store, refs ...redrive.Ref) ([]driver.Updated, error) {
+	results := make([]driver.Updated, 0, len(refs))
 	for len(refs) > 0 {
 		batch := refs[:min(len(refs), redriveBatch)]
 		refs = refs[len(batch):]
-		done, err := store.Update(ctx, redrive.Selection{Refs: batch}, redrive.Change{Action: redrive.ActRedrive}, len(batch))
+		done, err := store.Update(ctx, driver.Selection{Refs: batch}, driver.Change{Action: driver.ActRedrive}, len(batch))
 		results = append(results, done...)
 		if err != nil {
 			return results, fmt.Errorf("redrive: %w", err)

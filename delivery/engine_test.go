@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 )
 
@@ -58,7 +59,7 @@ func run(t *testing.T, h *delivery.Handler) (*memory.Store, *engine.Engine) {
 
 func publish(t *testing.T, s *memory.Store, msgs ...redrive.Message) {
 	t.Helper()
-	if err := redrive.FirstError(s.Publish(t.Context(), msgs)); err != nil {
+	if err := driver.FirstError(s.Publish(t.Context(), msgs)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -76,7 +77,7 @@ func TestAnswerBecomesTheResult(t *testing.T) {
 	}
 	store, _ := run(t, h)
 	publish(t, store, redrive.Message{ID: "a", Queue: "hooks", ReplyTo: "results"})
-	var page redrive.Page
+	var page driver.Page
 	eventually(t, "a result is there", func() bool {
 		page, err = store.Find(t.Context(), redrive.Query{Queue: "results", Bodies: true})
 		return err != nil || len(page.Entries) == 1

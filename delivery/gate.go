@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // rateWakeup keeps a fast rate from waking its consumer for every single message.
@@ -34,8 +35,8 @@ func NewRateGate(perSecond float64, burst int) *RateGate {
 	return &RateGate{perSecond: perSecond, burst: burst, limiter: rate.NewLimiter(rate.Limit(perSecond), burst)}
 }
 
-// Reserve implements redrive.Gate.
-func (g *RateGate) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
+// Reserve implements driver.Gate.
+func (g *RateGate) Reserve(now time.Time, a driver.Ask) driver.Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	tokens := g.limiter.TokensAt(now)
@@ -48,24 +49,24 @@ func (g *RateGate) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
 		tokens -= float64(more)
 	}
 	if n >= a.Max {
-		return redrive.Grant{N: n}
+		return driver.Grant{N: n}
 	}
 	missing := 1 - (tokens - math.Floor(tokens))
 	wait := time.Duration(missing / g.perSecond * float64(time.Second))
 	full := time.Duration(float64(g.burst) / g.perSecond * float64(time.Second))
 	wait = max(wait, min(rateWakeup, full/2))
-	return redrive.Grant{N: n, Until: now.Add(wait), Reason: "the target's rate is used up"}
+	return driver.Grant{N: n, Until: now.Add(wait), Reason: "the target's rate is used up"}
 }
 
-// Return implements redrive.Gate.
-func (g *RateGate) Return(_ time.Time, _ redrive.Grant, unused int) {
+// Return implements driver.Gate.
+func (g *RateGate) Return(_ time.Time, _ driver.Grant, unused int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unused += unused
 }
 
-// Report implements redrive.Gate. A rate is not concerned with results.
-func (g *RateGate) Report(time.Time, *redrive.Delivery, *redrive.Settlement) {}
+// Report implements driver.Gate. A rate is not concerned with results.
+func (g *RateGate) Report(time.Time, *redrive.Delivery, *driver.Settlement) {}
 
 // ConcurrencyGate lets a number of deliveries run at once. It may be shared by
 // several consumers and is safe for concurrent use.
@@ -79,23 +80,23 @@ type ConcurrencyGate struct {
 // NewConcurrencyGate returns a gate of limit deliveries at once, at least 1.
 func NewConcurrencyGate(limit int) *ConcurrencyGate { return &ConcurrencyGate{limit: max(limit, 1)} }
 
-// Reserve implements redrive.Gate.
-func (g *ConcurrencyGate) Reserve(_ time.Time, a redrive.Ask) redrive.Grant {
+// Reserve implements driver.Gate.
+func (g *ConcurrencyGate) Reserve(_ time.Time, a driver.Ask) driver.Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := max(min(a.Max, g.limit-g.busy), 0)
 	g.busy += n
 	if n >= a.Max {
-		return redrive.Grant{N: n}
+		return driver.Grant{N: n}
 	}
-	return redrive.Grant{N: n, Reason: "as many deliveries as the target allows are under way"}
+	return driver.Grant{N: n, Reason: "as many deliveries as the target allows are under way"}
 }
 
-// Return implements redrive.Gate.
-func (g *ConcurrencyGate) Return(_ time.Time, _ redrive.Grant, unused int) { g.release(unused) }
+// Return implements driver.Gate.
+func (g *ConcurrencyGate) Return(_ time.Time, _ driver.Grant, unused int) { g.release(unused) }
 
-// Report implements redrive.Gate.
-func (g *ConcurrencyGate) Report(time.Time, *redrive.Delivery, *redrive.Settlement) { g.release(1) }
+// Report implements driver.Gate.
+func (g *ConcurrencyGate) Report(time.Time, *redrive.Delivery, *driver.Settlement) { g.release(1) }
 
 func (g *ConcurrencyGate) release(n int) {
 	g.mu.Lock()
@@ -122,24 +123,24 @@ func (g *holdGate) hold(now time.Time, d time.Duration) {
 	}
 }
 
-// Reserve implements redrive.Gate.
-func (g *holdGate) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
+// Reserve implements driver.Gate.
+func (g *holdGate) Reserve(now time.Time, a driver.Ask) driver.Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now.Before(g.until) {
-		return redrive.Grant{Until: g.until, Reason: "the target asked to wait (Retry-After)"}
+		return driver.Grant{Until: g.until, Reason: "the target asked to wait (Retry-After)"}
 	}
-	return redrive.Grant{N: a.Max}
+	return driver.Grant{N: a.Max}
 }
 
-// Return implements redrive.Gate.
-func (*holdGate) Return(time.Time, redrive.Grant, int) {}
+// Return implements driver.Gate.
+func (*holdGate) Return(time.Time, driver.Grant, int) {}
 
-// Report implements redrive.Gate.
-func (*holdGate) Report(time.Time, *redrive.Delivery, *redrive.Settlement) {}
+// Report implements driver.Gate.
+func (*holdGate) Report(time.Time, *redrive.Delivery, *driver.Settlement) {}
 
 var (
-	_ redrive.Gate = (*RateGate)(nil)
-	_ redrive.Gate = (*ConcurrencyGate)(nil)
-	_ redrive.Gate = (*holdGate)(nil)
+	_ driver.Gate = (*RateGate)(nil)
+	_ driver.Gate = (*ConcurrencyGate)(nil)
+	_ driver.Gate = (*holdGate)(nil)
 )

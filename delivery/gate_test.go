@@ -6,34 +6,34 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var start = time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 
 func TestRateGate(t *testing.T) {
 	g := NewRateGate(10, 2)
-	if got := g.Reserve(start, redrive.Ask{Max: 5}); got.N != 2 || got.Until != start.Add(100*time.Millisecond) || got.Reason == "" {
+	if got := g.Reserve(start, driver.Ask{Max: 5}); got.N != 2 || got.Until != start.Add(100*time.Millisecond) || got.Reason == "" {
 		t.Fatalf("a full bucket: %+v", got)
 	}
-	if got := g.Reserve(start.Add(50*time.Millisecond), redrive.Ask{Max: 5}); got.N != 0 || got.Until != start.Add(100*time.Millisecond) {
+	if got := g.Reserve(start.Add(50*time.Millisecond), driver.Ask{Max: 5}); got.N != 0 || got.Until != start.Add(100*time.Millisecond) {
 		t.Errorf("an empty bucket: %+v", got)
 	}
-	if got := g.Reserve(start.Add(100*time.Millisecond), redrive.Ask{Max: 1}); got.N != 1 || !got.Until.IsZero() {
+	if got := g.Reserve(start.Add(100*time.Millisecond), driver.Ask{Max: 1}); got.N != 1 || !got.Until.IsZero() {
 		t.Errorf("one more: %+v", got)
 	}
-	g.Return(start, redrive.Grant{N: 1}, 1)
-	if got := g.Reserve(start.Add(100*time.Millisecond), redrive.Ask{Max: 1}); got.N != 1 {
+	g.Return(start, driver.Grant{N: 1}, 1)
+	if got := g.Reserve(start.Add(100*time.Millisecond), driver.Ask{Max: 1}); got.N != 1 {
 		t.Errorf("what was given back: %+v", got)
 	}
-	if got := g.Reserve(start.Add(time.Hour), redrive.Ask{Max: 100}); got.N != 2 {
+	if got := g.Reserve(start.Add(time.Hour), driver.Ask{Max: 100}); got.N != 2 {
 		t.Errorf("after a long rest: %+v", got)
 	}
 }
 
 func TestRateGateBurst(t *testing.T) {
 	for rate, want := range map[float64]int{0.1: 1, 1: 1, 10: 1, 11: 2, 3000: 300} {
-		if got := NewRateGate(rate, 0).Reserve(start, redrive.Ask{Max: 1 << 20}).N; got != want {
+		if got := NewRateGate(rate, 0).Reserve(start, driver.Ask{Max: 1 << 20}).N; got != want {
 			t.Errorf("%g/s: a burst of %d, want %d", rate, got, want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestRateGateKeepsItsRate(t *testing.T) {
 		g := NewRateGate(rate, burst)
 		now, used := start, 0
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
-			ask := redrive.Ask{Max: rapid.IntRange(1, 200).Draw(t, "max")}
+			ask := driver.Ask{Max: rapid.IntRange(1, 200).Draw(t, "max")}
 			grant := g.Reserve(now, ask)
 			if grant.N < 0 || grant.N > ask.Max {
 				t.Fatalf("asked for %d, granted %d", ask.Max, grant.N)
@@ -64,7 +64,7 @@ func TestRateGateKeepsItsRate(t *testing.T) {
 			}
 			if grant.N == 0 && rapid.Bool().Draw(t, "wait") {
 				now = grant.Until.Add(time.Microsecond)
-				again := g.Reserve(now, redrive.Ask{Max: 1})
+				again := g.Reserve(now, driver.Ask{Max: 1})
 				if again.N != 1 {
 					t.Fatalf("nothing at the promised time")
 				}
@@ -78,16 +78,16 @@ func TestRateGateKeepsItsRate(t *testing.T) {
 
 func TestConcurrencyGate(t *testing.T) {
 	g := NewConcurrencyGate(3)
-	first := g.Reserve(start, redrive.Ask{Max: 5})
+	first := g.Reserve(start, driver.Ask{Max: 5})
 	if first.N != 3 || !first.Until.IsZero() || first.Reason == "" {
 		t.Fatalf("%+v", first)
 	}
-	if got := g.Reserve(start, redrive.Ask{Max: 1}); got.N != 0 {
+	if got := g.Reserve(start, driver.Ask{Max: 1}); got.N != 0 {
 		t.Errorf("a fourth: %+v", got)
 	}
 	g.Return(start, first, 1)
 	g.Report(start, message("x"), nil)
-	if got := g.Reserve(start, redrive.Ask{Max: 5}); got.N != 2 {
+	if got := g.Reserve(start, driver.Ask{Max: 5}); got.N != 2 {
 		t.Errorf("after one was given back and one ended: %+v", got)
 	}
 }
@@ -96,14 +96,14 @@ func TestHoldGate(t *testing.T) {
 	g := new(holdGate)
 	g.hold(start, 10*time.Second)
 	g.hold(start, time.Second) // a shorter one does not shorten it
-	if got := g.Reserve(start.Add(9*time.Second), redrive.Ask{Max: 2}); got.N != 0 || got.Until != start.Add(10*time.Second) {
+	if got := g.Reserve(start.Add(9*time.Second), driver.Ask{Max: 2}); got.N != 0 || got.Until != start.Add(10*time.Second) {
 		t.Errorf("%+v", got)
 	}
-	if got := g.Reserve(start.Add(10*time.Second), redrive.Ask{Max: 2}); got.N != 2 {
+	if got := g.Reserve(start.Add(10*time.Second), driver.Ask{Max: 2}); got.N != 2 {
 		t.Errorf("%+v", got)
 	}
 	g.hold(start, time.Hour)
-	if got := g.Reserve(start, redrive.Ask{Max: 2}); got.Until != start.Add(maxHold) {
+	if got := g.Reserve(start, driver.Ask{Max: 2}); got.Until != start.Add(maxHold) {
 		t.Errorf("an hour holds until %s", got.Until)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Bounds of an exchange.
@@ -43,7 +44,7 @@ type Handler struct {
 	statuses  redrive.Table
 	lookup    func(string) (string, error)
 	transport *http.Transport
-	gates     []redrive.Gate
+	gates     []driver.Gate
 	pause     *holdGate
 	dropped   atomic.Uint64
 
@@ -91,7 +92,7 @@ func New(t Target, o Options) (*Handler, error) {
 	if err := h.newCredentials(&t, user); err != nil {
 		return nil, err
 	}
-	h.gates = []redrive.Gate{h.pause}
+	h.gates = []driver.Gate{h.pause}
 	if t.Concurrency > 0 {
 		h.gates = append(h.gates, NewConcurrencyGate(t.Concurrency))
 	}
@@ -143,7 +144,7 @@ func (h *Handler) Target() string { return h.shown }
 
 // Gates returns the gates that keep the target's concurrency and rate, and that
 // obey its Retry-After, for [engine.QueueOptions.Gates].
-func (h *Handler) Gates() []redrive.Gate { return h.gates }
+func (h *Handler) Gates() []driver.Gate { return h.gates }
 
 // DroppedHeaders returns how many headers of messages were left out since the start
 // because HTTP does not allow their name or value.

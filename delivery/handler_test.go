@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestDelivers(t *testing.T) {
@@ -211,15 +212,15 @@ func TestRetryAfterHoldsTheTarget(t *testing.T) {
 	})
 	gate := h.Gates()[0]
 	now := time.Now()
-	if g := gate.Reserve(now, redrive.Ask{Max: 5}); g.N != 5 {
+	if g := gate.Reserve(now, driver.Ask{Max: 5}); g.N != 5 {
 		t.Fatalf("granted %d before", g.N)
 	}
 	_ = h.Handle(t.Context(), message("x"))
-	g := gate.Reserve(now.Add(time.Second), redrive.Ask{Max: 5})
+	g := gate.Reserve(now.Add(time.Second), driver.Ask{Max: 5})
 	if g.N != 0 || g.Until.Before(now.Add(20*time.Second)) || g.Reason == "" {
 		t.Errorf("granted %+v while the target asked to wait", g)
 	}
-	if g := gate.Reserve(g.Until, redrive.Ask{Max: 5}); g.N != 5 {
+	if g := gate.Reserve(g.Until, driver.Ask{Max: 5}); g.N != 5 {
 		t.Errorf("granted %d after", g.N)
 	}
 }

@@ -38,7 +38,7 @@ type Source interface {
 	// anyone has claimed the message again, a settlement still succeeds.
 	// Repeating a settlement after ErrUnknown is safe: ErrLeaseLost or ErrNotFound
 	// then mean that the first one counted, or that another holds the message.
-	Settle(ctx context.Context, s []redrive.Settlement) []error
+	Settle(ctx context.Context, s []Settlement) []error
 
 	// Extend makes leases run for another lease from now, without counting an
 	// attempt. After the lease ran out it fails with [redrive.ErrLeaseLost], even if nobody
@@ -76,20 +76,20 @@ type Store interface {
 
 	// Recall returns what is remembered of ids that callers chose; an element is nil
 	// where nothing is.
-	Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error)
+	Recall(ctx context.Context, refs []redrive.Ref) ([]*Remembered, error)
 
 	// Find returns one page of the entries that match, in a stable order.
-	Find(ctx context.Context, q redrive.Query) (redrive.Page, error)
+	Find(ctx context.Context, q redrive.Query) (Page, error)
 
 	// Groups counts the dead letters that match by queue, reason and signature,
 	// largest first, at most q.Limit groups. It reports whether that is all.
-	Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error)
+	Groups(ctx context.Context, q redrive.Query) (groups []Cause, complete bool, err error)
 
 	// Update changes single messages or those that match a query, at most limit of
 	// them in one call and one atomic step, in the order of Find and from the query's
 	// After, and returns what became of each. With a query the caller repeats until a
 	// call changes nothing: what was refused still matches, and is returned again.
-	Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error)
+	Update(ctx context.Context, sel Selection, c Change, limit int) ([]Updated, error)
 
 	// Counts returns the counts of the named queues, or of all. It is O(1) a queue:
 	// due messages are counted up to DueCounted, then Due says so.
@@ -137,8 +137,8 @@ type Event struct {
 	// NextDueIn is the time until something may be claimed: 0 now, [Never] if
 	// nothing waits. A backend that does not know says 0.
 	NextDueIn time.Duration
-	Lanes     redrive.LaneSet // lanes that may have something due now
-	Suspects  bool            // something may be claimed alone
+	Lanes     LaneSet // lanes that may have something due now
+	Suspects  bool    // something may be claimed alone
 }
 
 // ClaimRequest asks for messages of one queue and lane.
@@ -308,7 +308,7 @@ const DueCounted = 10_000
 // Counts is what a queue holds and what went through it.
 type Counts struct {
 	Queue    string
-	Waiting  [redrive.Lanes]int64 // by lane; includes leased and blocked
+	Waiting  [Lanes]int64 // by lane; includes leased and blocked
 	Leased   int64
 	Blocked  int64
 	Suspects int64
@@ -318,9 +318,9 @@ type Counts struct {
 	Bytes    int64 // of waiting messages
 	Ledger   Ledger
 
-	OldestDue     [redrive.Lanes]time.Time // when the oldest due message of each lane became due, suspects apart; zero: none
-	OldestSuspect time.Time                // when the oldest due suspect became due; zero: none
-	OldestDead    time.Time                // when the oldest dead letter died; zero: none
+	OldestDue     [Lanes]time.Time // when the oldest due message of each lane became due, suspects apart; zero: none
+	OldestSuspect time.Time        // when the oldest due suspect became due; zero: none
+	OldestDead    time.Time        // when the oldest dead letter died; zero: none
 }
 
 // Oldest returns when the oldest of all due messages became due; zero: none is due.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // ErrShutdown is the cause of a handler's context when a shutdown ran out of
@@ -34,8 +35,8 @@ type attempt struct {
 	swept  bool // no gate granted it
 
 	began    time.Time
-	deadline time.Time          // zero until a worker has taken it
-	settle   redrive.Settlement // once decided
+	deadline time.Time         // zero until a worker has taken it
+	settle   driver.Settlement // once decided
 
 	mu    sync.Mutex
 	inner context.Context // made on demand

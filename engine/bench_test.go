@@ -65,7 +65,7 @@ func benchmarkEngine(b *testing.B, store driver.Store, waiting bool) {
 			for range min(batch, b.N-n) {
 				msgs = append(msgs, redrive.Message{Queue: "bench", Kind: "k", Body: body})
 			}
-			if err := redrive.FirstError(store.Publish(ctx, msgs)); err != nil {
+			if err := driver.FirstError(store.Publish(ctx, msgs)); err != nil {
 				b.Fatal(err)
 			}
 		}

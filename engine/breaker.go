@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -72,7 +73,7 @@ const (
 )
 
 // judge reads a settlement. Of permanent failures it returns the signature.
-func judge(s *redrive.Settlement) (endedHow, string) {
+func judge(s *driver.Settlement) (endedHow, string) {
 	if s == nil {
 		return endedUnknown, ""
 	}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // breakerRig drives a breaker through time.
@@ -36,17 +37,17 @@ func (r *breakerRig) delivery(kind string, id int) *redrive.Delivery {
 	return &redrive.Delivery{Message: redrive.Message{ID: fmt.Sprintf("m%d", id), Queue: "q", Kind: kind}}
 }
 
-func failed() *redrive.Settlement {
-	return &redrive.Settlement{Outcome: redrive.OutcomeRetry, Failure: &redrive.Failure{Signature: "s"}}
+func failed() *driver.Settlement {
+	return &driver.Settlement{Outcome: redrive.OutcomeRetry, Failure: &redrive.Failure{Signature: "s"}}
 }
 
-func failedForGood(signature string) *redrive.Settlement {
-	return &redrive.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Signature: signature}}
+func failedForGood(signature string) *driver.Settlement {
+	return &driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Signature: signature}}
 }
 
-func succeeded() *redrive.Settlement { return &redrive.Settlement{Outcome: redrive.OutcomeDone} }
+func succeeded() *driver.Settlement { return &driver.Settlement{Outcome: redrive.OutcomeDone} }
 
-func (r *breakerRig) report(kind string, id int, s *redrive.Settlement) {
+func (r *breakerRig) report(kind string, id int, s *driver.Settlement) {
 	r.g.Report(r.now, r.delivery(kind, id), s)
 }
 
@@ -73,9 +74,9 @@ func (r *breakerRig) state(key string) string {
 	return BreakerClosed
 }
 
-func (r *breakerRig) ask() redrive.Grant { return r.g.Reserve(r.now, redrive.Ask{Queue: "q", Max: 10}) }
+func (r *breakerRig) ask() driver.Grant { return r.g.Reserve(r.now, driver.Ask{Queue: "q", Max: 10}) }
 
-func (r *breakerRig) claim(g redrive.Grant, kind string, id int) *redrive.Delivery {
+func (r *breakerRig) claim(g driver.Grant, kind string, id int) *redrive.Delivery {
 	d := r.delivery(kind, id)
 	r.g.claimed(g, []redrive.Delivery{*d})
 	return d
@@ -167,15 +168,15 @@ func TestBreakerOpens(t *testing.T) {
 		{"not on releases, expiry, crashes and lost leases", func(r *breakerRig) {
 			for i := range 100 {
 				r.report("k", i, nil)
-				r.report("k", i, &redrive.Settlement{Outcome: redrive.OutcomeRelease})
-				r.report("k", i, &redrive.Settlement{Outcome: redrive.OutcomeDrop, Reason: redrive.ReasonExpired})
-				r.report("k", i, &redrive.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExpired, Failure: &redrive.Failure{}})
-				r.report("k", i, &redrive.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonCrashed, Failure: &redrive.Failure{}})
+				r.report("k", i, &driver.Settlement{Outcome: redrive.OutcomeRelease})
+				r.report("k", i, &driver.Settlement{Outcome: redrive.OutcomeDrop, Reason: redrive.ReasonExpired})
+				r.report("k", i, &driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExpired, Failure: &redrive.Failure{}})
+				r.report("k", i, &driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonCrashed, Failure: &redrive.Failure{}})
 			}
 		}, BreakerClosed},
 		{"on failures that were the last allowed", func(r *breakerRig) {
 			for i := range 20 {
-				r.report("k", i, &redrive.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted, Failure: &redrive.Failure{}})
+				r.report("k", i, &driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted, Failure: &redrive.Failure{}})
 			}
 		}, BreakerOpen},
 		{"not for another kind", func(r *breakerRig) {
@@ -334,7 +335,7 @@ func TestBreakerProbeThatFoundNothing(t *testing.T) {
 		if g := r.ask(); g.N != 10 {
 			t.Errorf("the same lane: %+v", g)
 		}
-		if g := r.g.Reserve(r.now, redrive.Ask{Queue: "q", Lane: redrive.LaneRetry, Max: 10}); g.N != 1 || len(g.Kinds) != 1 {
+		if g := r.g.Reserve(r.now, driver.Ask{Queue: "q", Lane: redrive.LaneRetry, Max: 10}); g.N != 1 || len(g.Kinds) != 1 {
 			t.Errorf("another lane may be probed at once: %+v", g)
 		}
 		r.wait(time.Second)
@@ -349,9 +350,9 @@ func TestBreakerIsNotLockedByALostProbe(t *testing.T) {
 		within time.Duration
 	}{
 		{"whose lease was lost", func(r *breakerRig) { r.report("k", 1, nil) }, time.Second},
-		{"that was released", func(r *breakerRig) { r.report("k", 1, &redrive.Settlement{Outcome: redrive.OutcomeRelease}) }, time.Second},
+		{"that was released", func(r *breakerRig) { r.report("k", 1, &driver.Settlement{Outcome: redrive.OutcomeRelease}) }, time.Second},
 		{"that expired", func(r *breakerRig) {
-			r.report("k", 1, &redrive.Settlement{Outcome: redrive.OutcomeDrop, Reason: redrive.ReasonExpired})
+			r.report("k", 1, &driver.Settlement{Outcome: redrive.OutcomeDrop, Reason: redrive.ReasonExpired})
 		}, time.Second},
 		{"that is never reported", func(*breakerRig) {}, time.Minute},
 	} {
@@ -461,8 +462,8 @@ func TestBreakerAlwaysCloses(t *testing.T) {
 		id := 0
 		step := func(healed bool) {
 			r.wait(time.Duration(random.Int64N(int64(2 * time.Second))))
-			lane := redrive.Lane(random.IntN(redrive.Lanes))
-			g := r.g.Reserve(r.now, redrive.Ask{Queue: "q", Lane: lane, Max: 1 + random.IntN(8)})
+			lane := redrive.Lane(random.IntN(driver.Lanes))
+			g := r.g.Reserve(r.now, driver.Ask{Queue: "q", Lane: lane, Max: 1 + random.IntN(8)})
 			for n := 0; n < g.N; n++ {
 				kind := kinds[random.IntN(len(kinds))]
 				if len(g.Kinds) > 0 {
@@ -484,7 +485,7 @@ func TestBreakerAlwaysCloses(t *testing.T) {
 				case random.IntN(5) == 0:
 					s = nil
 				case random.IntN(5) == 0:
-					s = &redrive.Settlement{Outcome: redrive.OutcomeRelease}
+					s = &driver.Settlement{Outcome: redrive.OutcomeRelease}
 				case random.IntN(20) == 0:
 					continue // never reported
 				}

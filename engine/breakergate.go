@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Bounds of a breakerGate.
@@ -34,7 +35,7 @@ type breakerGate struct {
 	// A probe by kind that found nothing in a lane holds back the next one there, so
 	// that probes do not keep the other kinds waiting.
 	probeLane redrive.Lane // of the last probe granted
-	holdUntil [redrive.Lanes]time.Time
+	holdUntil [driver.Lanes]time.Time
 }
 
 func newBreakerGate(o BreakerOptions, target string) *breakerGate {
@@ -49,25 +50,25 @@ func (g *breakerGate) configure(o BreakerOptions, target string) {
 	if o = o.withDefaults(); o == g.o && target == g.target {
 		return
 	}
-	g.o, g.target, g.open, g.holdUntil = o, target, nil, [redrive.Lanes]time.Time{}
+	g.o, g.target, g.open, g.holdUntil = o, target, nil, [driver.Lanes]time.Time{}
 	clear(g.keys)
 }
 
 // Reserve implements Gate.
-func (g *breakerGate) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
+func (g *breakerGate) Reserve(now time.Time, a driver.Ask) driver.Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.open) == 0 || a.Max <= 0 {
-		return redrive.Grant{N: max(a.Max, 0)}
+		return driver.Grant{N: max(a.Max, 0)}
 	}
 	due, next := g.probesDue(now, a.Lane)
 	switch {
 	case len(due) > 0:
 		return g.grantProbe(now, a.Lane, due)
 	case g.target != "":
-		return redrive.Grant{Until: next, Reason: "breaker open: " + g.open[0].reason}
+		return driver.Grant{Until: next, Reason: "breaker open: " + g.open[0].reason}
 	}
-	grant := redrive.Grant{N: a.Max, Until: next, ExceptKinds: make([]string, len(g.open))}
+	grant := driver.Grant{N: a.Max, Until: next, ExceptKinds: make([]string, len(g.open))}
 	for i, b := range g.open {
 		grant.ExceptKinds[i] = b.key
 	}
@@ -98,9 +99,9 @@ func (g *breakerGate) probesDue(now time.Time, l redrive.Lane) (due []*breaker, 
 }
 
 // grantProbe lets one message be claimed as a probe of one of the breakers.
-func (g *breakerGate) grantProbe(now time.Time, l redrive.Lane, due []*breaker) redrive.Grant {
+func (g *breakerGate) grantProbe(now time.Time, l redrive.Lane, due []*breaker) driver.Grant {
 	g.probeLane = l
-	grant := redrive.Grant{N: 1, Until: now.Add(g.o.ProbeMin), Reason: "breaker open: " + due[0].reason}
+	grant := driver.Grant{N: 1, Until: now.Add(g.o.ProbeMin), Reason: "breaker open: " + due[0].reason}
 	for _, b := range due {
 		b.probing, b.probe, b.probeEnds = true, "", now.Add(max(probeDeadline, g.o.ProbeMax))
 		if g.target == "" {
@@ -118,7 +119,7 @@ func (g *breakerGate) grantProbe(now time.Time, l redrive.Lane, due []*breaker) 
 
 // probed returns the breakers whose probe a grant was, and who does not know yet
 // which message it is.
-func (g *breakerGate) probed(grant *redrive.Grant) (all []*breaker) {
+func (g *breakerGate) probed(grant *driver.Grant) (all []*breaker) {
 	for _, b := range g.open {
 		if b.probing && b.probe == "" && (g.target != "" || slices.Contains(grant.Kinds, b.key)) {
 			all = append(all, b)
@@ -128,7 +129,7 @@ func (g *breakerGate) probed(grant *redrive.Grant) (all []*breaker) {
 }
 
 // Return implements Gate. A probe that found nothing does not use up its interval.
-func (g *breakerGate) Return(now time.Time, grant redrive.Grant, unused int) {
+func (g *breakerGate) Return(now time.Time, grant driver.Grant, unused int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if unused <= 0 || len(g.open) == 0 {
@@ -142,7 +143,7 @@ func (g *breakerGate) Return(now time.Time, grant redrive.Grant, unused int) {
 }
 
 // claimed tells what a grant was used for, so that the gate knows its probe.
-func (g *breakerGate) claimed(grant redrive.Grant, ds []redrive.Delivery) {
+func (g *breakerGate) claimed(grant driver.Grant, ds []redrive.Delivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(ds) == 0 || len(g.open) == 0 {
@@ -158,7 +159,7 @@ func (g *breakerGate) claimed(grant redrive.Grant, ds []redrive.Delivery) {
 }
 
 // Report implements Gate.
-func (g *breakerGate) Report(now time.Time, d *redrive.Delivery, s *redrive.Settlement) {
+func (g *breakerGate) Report(now time.Time, d *redrive.Delivery, s *driver.Settlement) {
 	how, signature := judge(s)
 	if changed := g.report(now, d, how, signature); changed.State != "" && g.onChange != nil {
 		g.onChange(changed)

@@ -11,12 +11,12 @@ import (
 )
 
 // Weights by which the lanes share the slots: fresh 8, retry 2, redrive 1.
-var laneWeight = [redrive.Lanes]int{8, 2, 1}
+var laneWeight = [driver.Lanes]int{8, 2, 1}
 
 // claimLanes fills the free slots from the lanes of a source that have something
 // due, by their weights.
 func (c *consumer) claimLanes(f *feed) {
-	var refused, dry redrive.LaneSet
+	var refused, dry driver.LaneSet
 	for {
 		o := c.options()
 		now := time.Now()
@@ -62,13 +62,13 @@ func (c *consumer) claimLanes(f *feed) {
 
 // chooseLocked picks the lane that has the least of its share of the slots, and how
 // many messages to claim from it.
-func (c *consumer) chooseLocked(f *feed, o *consumerConfig, refused redrive.LaneSet) (lane redrive.Lane, n int, ok bool) {
+func (c *consumer) chooseLocked(f *feed, o *consumerConfig, refused driver.LaneSet) (lane redrive.Lane, n int, ok bool) {
 	free := o.Concurrency - c.busy
 	if free <= 0 || c.stopped || c.settling >= max(settlingBound, 8*o.Concurrency) {
 		return 0, 0, false
 	}
 	weights := 0
-	for l := range redrive.LaneFresh + redrive.Lane(redrive.Lanes) {
+	for l := range redrive.LaneFresh + redrive.Lane(driver.Lanes) {
 		if !f.lanes.Has(l) || refused.Has(l) {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Delays of a consumer that cannot go on at once.
@@ -32,8 +33,8 @@ type consumer struct {
 	gateSet
 	e       *Engine
 	config  atomic.Pointer[consumerConfig]
-	scratch []redrive.Grant // of the pump
-	alone   *grants         // of the pump: what the gates granted for a suspect that is not claimed yet
+	scratch []driver.Grant // of the pump
+	alone   *grants        // of the pump: what the gates granted for a suspect that is not claimed yet
 
 	mu        sync.Mutex
 	feeds     []*feed
@@ -45,7 +46,7 @@ type consumer struct {
 	busy      int // slots taken
 	stuck     int
 	settling  int
-	inflight  [redrive.Lanes]int
+	inflight  [driver.Lanes]int
 	first     *attempt // list of what is in flight or settling
 	head      *attempt // of the attempts that no worker has taken yet
 	tail      *attempt

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -28,8 +29,8 @@ type ended struct {
 
 // decide returns the settlement of an attempt that ended, and reports false if there
 // is nothing to settle.
-func decide(e *ended) (redrive.Settlement, bool) {
-	s := redrive.Settlement{Receipt: e.d.Receipt, Outcome: redrive.OutcomeDone}
+func decide(e *ended) (driver.Settlement, bool) {
+	s := driver.Settlement{Receipt: e.d.Receipt, Outcome: redrive.OutcomeDone}
 	switch {
 	case e.err == nil:
 		return s, true
@@ -89,8 +90,8 @@ func expiry(d *redrive.Delivery, p *redrive.Policy) time.Time {
 
 // unfit decides about a message that must not be tried: its source could not read it,
 // it expired, or the process died of it too often. It reports false for all others.
-func unfit(d *redrive.Delivery, p *redrive.Policy, failure func(err error, r redrive.Reason) *redrive.Failure) (redrive.Settlement, bool) {
-	s := redrive.Settlement{Receipt: d.Receipt}
+func unfit(d *redrive.Delivery, p *redrive.Policy, failure func(err error, r redrive.Reason) *redrive.Failure) (driver.Settlement, bool) {
+	s := driver.Settlement{Receipt: d.Receipt}
 	if d.Unfit != 0 {
 		s.Outcome, s.Reason = redrive.OutcomeDead, d.Unfit
 		s.Failure = failure(errUnfit, d.Unfit)

@@ -32,7 +32,7 @@ func (a *attempt) Emit(m redrive.Message) error {
 		return &redrive.Error{Op: "emit", Queue: m.Queue, ID: m.ID, Err: redrive.ErrNotHandling, Hint: "the handler has returned, or was given up"}
 	}
 	if m.ID == "" {
-		m.ID = redrive.DeriveID("emit", a.d.Queue, a.d.ID, strconv.Itoa(a.d.Generation), strconv.Itoa(len(a.emits)))
+		m.ID = driver.DeriveID("emit", a.d.Queue, a.d.ID, strconv.Itoa(a.d.Generation), strconv.Itoa(len(a.emits)))
 	}
 	a.emits = append(a.emits, m)
 	return nil

@@ -107,7 +107,7 @@ func TestIdleQueuesCostNoGoroutines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.store.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}})
+		r.store.Settle(t.Context(), []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}})
 	}
 	before, goroutines := heap(), runtime.NumGoroutine()
 	handled := make(chan string, queues)

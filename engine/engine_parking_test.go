@@ -24,7 +24,7 @@ type broker struct {
 	t      *testing.T
 	store  *memory.Store
 	caps   driver.Caps
-	settle func(ctx context.Context, s []redrive.Settlement) []error
+	settle func(ctx context.Context, s []driver.Settlement) []error
 }
 
 func newBroker(t *testing.T, identity redrive.Identity) *broker {
@@ -53,7 +53,7 @@ func (b *broker) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.
 	return ds, err
 }
 
-func (b *broker) Settle(ctx context.Context, batch []redrive.Settlement) []error {
+func (b *broker) Settle(ctx context.Context, batch []driver.Settlement) []error {
 	if len(batch) > b.caps.MaxBatch {
 		b.t.Errorf("%d settlements in one call, the broker takes %d", len(batch), b.caps.MaxBatch)
 	}
@@ -82,7 +82,7 @@ func (b *broker) sends(queue string, n int) {
 	for i := range msgs {
 		msgs[i] = redrive.Message{Queue: queue, ID: "b-" + strconv.Itoa(i), Body: []byte("body " + strconv.Itoa(i))}
 	}
-	if err := redrive.FirstError(b.store.Publish(b.t.Context(), msgs)); err != nil {
+	if err := driver.FirstError(b.store.Publish(b.t.Context(), msgs)); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -150,7 +150,7 @@ func TestParking_CrashBetweenParkingAndSettling(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
 		var lost atomic.Bool
-		b.settle = func(ctx context.Context, s []redrive.Settlement) []error {
+		b.settle = func(ctx context.Context, s []driver.Settlement) []error {
 			if lost.CompareAndSwap(false, true) { // the broker forgets that we had it, after it was parked
 				b.store.Crash("rig")
 				return all(len(s), redrive.ErrLeaseLost)
@@ -377,7 +377,7 @@ func TestParking_WithoutIdentityWhateverComesAgainIsASuspect(t *testing.T) {
 func TestParking_ReleasedMessagesLeaveTheirMark(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
-		b.settle = func(ctx context.Context, s []redrive.Settlement) []error {
+		b.settle = func(ctx context.Context, s []driver.Settlement) []error {
 			for i := range s {
 				if s[i].Outcome != redrive.OutcomeRelease {
 					continue
@@ -467,7 +467,7 @@ func TestParking_HistoryUnfitAndSuspectsOfASource(t *testing.T) {
 			if ds[i].ID == "b-2" { // its holder died
 				continue
 			}
-			if err := redrive.FirstError(b.store.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}})); err != nil {
+			if err := driver.FirstError(b.store.Settle(t.Context(), []driver.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}})); err != nil {
 				t.Fatal(err)
 			}
 		}

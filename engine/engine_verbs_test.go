@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/middleware"
 )
@@ -36,7 +37,7 @@ func TestEmit_OnlyOnSuccessUnderDerivedIDs(t *testing.T) {
 		}
 		r.ended(time.Minute, "sms")
 		for i, body := range []string{"one", "two"} {
-			id := redrive.DeriveID("emit", "sms", "sms-0", "0", fmt.Sprint(i))
+			id := driver.DeriveID("emit", "sms", "sms-0", "0", fmt.Sprint(i))
 			if e := r.entry("out", id); e == nil || string(e.Body) != body {
 				t.Errorf("emit %d: %+v", i, e)
 			}
@@ -129,7 +130,7 @@ func TestReply_OneResultForEachEnd(t *testing.T) {
 			{Queue: "dropping", ID: "dropped"}: "results: drop expired ",
 		} {
 			queue, _, _ := strings.Cut(want, ":")
-			e := r.entry(queue, redrive.DeriveID("result", ref.Queue, ref.ID, "0"))
+			e := r.entry(queue, driver.DeriveID("result", ref.Queue, ref.ID, "0"))
 			if e == nil {
 				t.Errorf("%s: no result", ref)
 				continue
@@ -206,12 +207,12 @@ func TestRepeatIsDueAgain(t *testing.T) {
 func TestErrSettledIsNotSettledAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var calls atomic.Int32
-		r.fail.settle = func(ctx context.Context, s []redrive.Settlement) []error {
+		r.fail.settle = func(ctx context.Context, s []driver.Settlement) []error {
 			calls.Add(1)
 			return r.store.Settle(ctx, s)
 		}
 		r.handle("sms", func(ctx context.Context, d *redrive.Delivery) error {
-			r.store.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})
+			r.store.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})
 			return fmt.Errorf("in the handler's own transaction: %w", redrive.ErrSettled)
 		})
 		r.publish("sms", 3)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -98,7 +99,7 @@ func (id *identity) failure(ctx context.Context, d *redrive.Delivery, err error,
 		extract(ctx, x, d, err, f)
 	}
 	f.Clean()
-	f.Signature = redrive.Signature(f)
+	f.Signature = driver.Signature(f)
 	return f
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -62,7 +63,7 @@ func TestFailureIsComplete(t *testing.T) {
 	if f.Stack != "handler of sms/sms.send" || f.Attempt != 3 || f.Config.Target != "provider" || f.Config.MaxAttempts != redrive.DefaultMaxAttempts {
 		t.Errorf("%+v", f)
 	}
-	if f.Signature != redrive.Signature(f) {
+	if f.Signature != driver.Signature(f) {
 		t.Errorf("signature %q", f.Signature)
 	}
 }
@@ -111,7 +112,7 @@ func TestExtractor(t *testing.T) {
 	if f.Details["customer"] != "m1 x" {
 		t.Errorf("details: %q", f.Details)
 	}
-	if len(f.Message) > 4096 || f.Signature != redrive.Signature(f) {
+	if len(f.Message) > 4096 || f.Signature != driver.Signature(f) {
 		t.Error("what it added was not bounded and signed")
 	}
 	f = tell(errors.New("x"), "", extractorFunc(func(*redrive.Delivery, error, *redrive.Failure) { panic("no") }))

@@ -17,13 +17,13 @@ type feed struct {
 	settler *settler
 
 	// Under the consumer's lock.
-	lanes    redrive.LaneSet // may have something due
-	empty    redrive.LaneSet // were found empty since the last event or look, though something was said to be due
-	suspects bool            // something may be claimed alone
-	narrowed bool            // the newest claim was narrowed by a gate
-	refresh  bool            // ask the source what is due next
-	wait     time.Duration   // before asking again for what was said to be due and not found
-	dueAt    time.Time       // then ask again; zero: nothing is known to become due
+	lanes    driver.LaneSet // may have something due
+	empty    driver.LaneSet // were found empty since the last event or look, though something was said to be due
+	suspects bool           // something may be claimed alone
+	narrowed bool           // the newest claim was narrowed by a gate
+	refresh  bool           // ask the source what is due next
+	wait     time.Duration  // before asking again for what was said to be due and not found
+	dueAt    time.Time      // then ask again; zero: nothing is known to become due
 }
 
 // buries reports whether a sink of dead letters is the source itself, which takes them
@@ -33,7 +33,7 @@ func (f *feed) buries(sink driver.DeadLetterSink) bool {
 	if !parks || !p.caps.DeadLetters || !p.caps.KeepsHistory {
 		return false
 	}
-	own, ok := p.Source.(driver.DeadLetterSink)
+	own, ok := driver.As[driver.DeadLetterSink](p.Source)
 	return ok && own == sink
 }
 

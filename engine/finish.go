@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -75,7 +76,7 @@ func (c *consumer) conclude(a *attempt, err error, stuck bool) {
 
 // decided asks decide. A classifier, a backoff or an error's own method that panics
 // makes the attempt a failed one under the default policy, not the process a dead one.
-func (c *consumer) decided(a *attempt, err error, lost bool, now time.Time) (s redrive.Settlement, ok bool) {
+func (c *consumer) decided(a *attempt, err error, lost bool, now time.Time) (s driver.Settlement, ok bool) {
 	in := ended{d: a.d, policy: a.policy, err: err, now: a.d.LeasedAt.Add(now.Sub(a.began)),
 		uncounted: err != nil && c.breaker.uncounted(a.d), lost: lost,
 		shutdown: err != nil && errors.Is(context.Cause(a.base), ErrShutdown),
@@ -118,7 +119,7 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 
 // obeyPause pauses what the handler's error says.
 func (c *consumer) obeyPause(a *attempt, err error) {
-	d, ok := redrive.PauseOf(err)
+	d, ok := driver.PauseOf(err)
 	if !ok {
 		return
 	}
@@ -189,7 +190,7 @@ func (c *consumer) addEmits(a *attempt) {
 	if done && r != nil {
 		body = r.body
 	}
-	m, ok := redrive.ResultMessage(&a.d.Message, a.settle.Outcome, a.settle.Reason, a.settle.Failure, body)
+	m, ok := driver.ResultMessage(&a.d.Message, a.settle.Outcome, a.settle.Reason, a.settle.Failure, body)
 	if !ok {
 		return
 	}
@@ -219,7 +220,7 @@ func (c *consumer) setAside(a *attempt) {
 }
 
 // deadEntry is a delivery as the dead letter that a settlement makes of it.
-func deadEntry(d *redrive.Delivery, s *redrive.Settlement) redrive.Entry {
+func deadEntry(d *redrive.Delivery, s *driver.Settlement) redrive.Entry {
 	e := redrive.Entry{Message: d.Message, State: redrive.StateDead, Lane: d.Lane, Attempts: d.Attempt, Crashes: d.Crashes, Reason: s.Reason}
 	e.History.Count = d.Failures
 	e.History.Record(s.Failure, true)
@@ -296,7 +297,7 @@ func (c *consumer) settled(a *attempt, err error) {
 // lives as long as the slowest of its attempts.
 func (a *attempt) forgetLocked() {
 	if a.returned && a.state == attemptSettled {
-		a.d.Body, a.d.Headers, a.settle = nil, nil, redrive.Settlement{}
+		a.d.Body, a.d.Headers, a.settle = nil, nil, driver.Settlement{}
 		a.mu.Lock()
 		a.emits, a.reply = nil, nil
 		a.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // followerRounds is how often a claim is repeated of which all was parked.
@@ -21,7 +22,7 @@ func (p *parking) parkFollowers(ctx context.Context, queue string, ds []redrive.
 		return ds, err
 	}
 	var puts items
-	var done []redrive.Settlement
+	var done []driver.Settlement
 	for i := range ds {
 		d := &ds[i]
 		stored := false
@@ -34,15 +35,15 @@ func (p *parking) parkFollowers(ctx context.Context, queue string, ds []redrive.
 			rest = append(rest, *d)
 			continue
 		}
-		puts.put(len(done), parkedEntry(p.caps, d, &redrive.Settlement{Outcome: redrive.OutcomeRelease}))
-		done = append(done, redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone})
+		puts.put(len(done), parkedEntry(p.caps, d, &driver.Settlement{Outcome: redrive.OutcomeRelease}))
+		done = append(done, driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone})
 	}
 	if len(done) == 0 {
 		return ds, nil
 	}
 	errs := make([]error, len(done))
 	p.park(ctx, &puts, errs)
-	if err := redrive.FirstError(errs); err != nil {
+	if err := driver.FirstError(errs); err != nil {
 		return ds, err
 	}
 	p.Source.Settle(ctx, done) // if that fails, it comes again and is recognised

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // breakerPlace is the breaker's place among a consumer's own gates.
@@ -14,7 +15,7 @@ const breakerPlace = 1
 // it, also if the queue has got others since.
 type grants struct {
 	of                            *consumerConfig
-	each                          []redrive.Grant
+	each                          []driver.Grant
 	kinds, exceptKinds, exceptIDs []string
 	until                         time.Time
 	reason                        string
@@ -29,17 +30,17 @@ type gateSet struct {
 	queue   string
 	pauses  *pauseGate
 	breaker *breakerGate
-	own     []redrive.Gate // pauses, breaker
+	own     []driver.Gate // pauses, breaker
 	gateMu  sync.Mutex
 }
 
 func (s *gateSet) init(queue string, o BreakerOptions, target string) {
 	s.queue, s.pauses, s.breaker = queue, newPauseGate(target), newBreakerGate(o, target)
-	s.own = []redrive.Gate{s.pauses, breakerPlace: s.breaker}
+	s.own = []driver.Gate{s.pauses, breakerPlace: s.breaker}
 }
 
 // gates calls f for the engine's own gates and the queue's.
-func (s *gateSet) gates(o *consumerConfig, f func(i int, g redrive.Gate)) {
+func (s *gateSet) gates(o *consumerConfig, f func(i int, g driver.Gate)) {
 	for i, g := range s.own {
 		f(i, g)
 	}
@@ -59,11 +60,11 @@ func (s *gateSet) reserve(g *grants, o *consumerConfig, now time.Time, lane redr
 			s.giveBackAbove(g, now, 0)
 		}
 	}()
-	s.gates(o, func(_ int, gate redrive.Gate) {
+	s.gates(o, func(_ int, gate driver.Gate) {
 		if n == 0 {
 			return
 		}
-		one := gate.Reserve(now, redrive.Ask{Queue: s.queue, Lane: lane, Max: n})
+		one := gate.Reserve(now, driver.Ask{Queue: s.queue, Lane: lane, Max: n})
 		g.each = append(g.each, one)
 		if one.N < n {
 			n = max(one.N, 0)
@@ -82,7 +83,7 @@ func (s *gateSet) reserve(g *grants, o *consumerConfig, now time.Time, lane redr
 
 // giveBackAbove returns to each gate what a later one did not allow.
 func (s *gateSet) giveBackAbove(g *grants, now time.Time, n int) {
-	s.gates(g.of, func(i int, gate redrive.Gate) {
+	s.gates(g.of, func(i int, gate driver.Gate) {
 		if i < len(g.each) && g.each[i].N > n {
 			gate.Return(now, g.each[i], g.each[i].N-n)
 			g.each[i].N = n
@@ -97,7 +98,7 @@ func (s *gateSet) giveBack(g *grants, now time.Time, unused int) {
 	}
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
-	s.gates(g.of, func(i int, gate redrive.Gate) {
+	s.gates(g.of, func(i int, gate driver.Gate) {
 		if i < len(g.each) {
 			gate.Return(now, g.each[i], unused)
 		}
@@ -122,15 +123,15 @@ func (s *gateSet) claimGranted(g *grants, n int, claim func() ([]redrive.Deliver
 }
 
 // reportGates tells all gates how a delivery ended.
-func (s *gateSet) reportGates(o *consumerConfig, d *redrive.Delivery, settled *redrive.Settlement, now time.Time) {
+func (s *gateSet) reportGates(o *consumerConfig, d *redrive.Delivery, settled *driver.Settlement, now time.Time) {
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
 	s.reportFrom(0, o, d, settled, now)
 }
 
 // reportFrom tells the gates from i on. If one panics the others learn it all the same.
-func (s *gateSet) reportFrom(i int, o *consumerConfig, d *redrive.Delivery, settled *redrive.Settlement, now time.Time) {
-	var g redrive.Gate
+func (s *gateSet) reportFrom(i int, o *consumerConfig, d *redrive.Delivery, settled *driver.Settlement, now time.Time) {
+	var g driver.Gate
 	switch n := i - len(s.own); {
 	case n < 0:
 		g = s.own[i]
@@ -145,11 +146,11 @@ func (s *gateSet) reportFrom(i int, o *consumerConfig, d *redrive.Delivery, sett
 
 // sweptGates tells the gates that want to know what became of a message that no gate had
 // granted.
-func (s *gateSet) sweptGates(o *consumerConfig, d *redrive.Delivery, settled *redrive.Settlement, now time.Time) {
+func (s *gateSet) sweptGates(o *consumerConfig, d *redrive.Delivery, settled *driver.Settlement, now time.Time) {
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
 	for _, g := range o.Gates {
-		if g, ok := g.(redrive.SweepGate); ok {
+		if g, ok := g.(driver.SweepGate); ok {
 			g.Swept(now, d, settled)
 		}
 	}

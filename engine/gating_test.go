@@ -20,17 +20,17 @@ type slots struct {
 	out, fewest int
 }
 
-func (g *slots) Reserve(_ time.Time, a redrive.Ask) redrive.Grant {
+func (g *slots) Reserve(_ time.Time, a driver.Ask) driver.Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := max(min(a.Max, g.limit-g.out), 0)
 	g.out += n
-	return redrive.Grant{N: n}
+	return driver.Grant{N: n}
 }
 
-func (g *slots) Return(_ time.Time, _ redrive.Grant, unused int) { g.back(unused) }
+func (g *slots) Return(_ time.Time, _ driver.Grant, unused int) { g.back(unused) }
 
-func (g *slots) Report(time.Time, *redrive.Delivery, *redrive.Settlement) { g.back(1) }
+func (g *slots) Report(time.Time, *redrive.Delivery, *driver.Settlement) { g.back(1) }
 
 func (g *slots) back(n int) {
 	g.mu.Lock()
@@ -52,14 +52,14 @@ func (g *slots) even(t *testing.T) {
 // erratic is a gate that panics the first times that it is asked.
 type erratic struct{ left int }
 
-func (g *erratic) Reserve(_ time.Time, a redrive.Ask) redrive.Grant {
+func (g *erratic) Reserve(_ time.Time, a driver.Ask) driver.Grant {
 	if g.left--; g.left >= 0 {
 		panic("gate")
 	}
-	return redrive.Grant{N: a.Max}
+	return driver.Grant{N: a.Max}
 }
-func (*erratic) Return(time.Time, redrive.Grant, int)                     {}
-func (*erratic) Report(time.Time, *redrive.Delivery, *redrive.Settlement) {}
+func (*erratic) Return(time.Time, driver.Grant, int)                     {}
+func (*erratic) Report(time.Time, *redrive.Delivery, *driver.Settlement) {}
 
 // grasping is an error whose As panics.
 type grasping struct{ error }
@@ -74,15 +74,15 @@ func TestGatesGetAllBack(t *testing.T) {
 	tests := []struct {
 		name   string
 		handle redrive.HandlerFunc
-		gates  func(g redrive.Gate) []redrive.Gate
+		gates  func(g driver.Gate) []driver.Gate
 		claims int // that panic
 	}{
 		{name: "all is well", handle: ok},
 		{name: "the handler panics", handle: func(context.Context, *redrive.Delivery) error { panic("handler") }},
 		{name: "its error panics", handle: func(context.Context, *redrive.Delivery) error { return grasping{errSick} }},
 		{name: "the claim panics", handle: ok, claims: 3},
-		{name: "a later gate panics", handle: ok, gates: func(g redrive.Gate) []redrive.Gate { return []redrive.Gate{g, &erratic{3}} }},
-		{name: "another gate panics at the report", handle: ok, gates: func(g redrive.Gate) []redrive.Gate { return []redrive.Gate{panickyGate{}, g} }},
+		{name: "a later gate panics", handle: ok, gates: func(g driver.Gate) []driver.Gate { return []driver.Gate{g, &erratic{3}} }},
+		{name: "another gate panics at the report", handle: ok, gates: func(g driver.Gate) []driver.Gate { return []driver.Gate{panickyGate{}, g} }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestGatesGetAllBack(t *testing.T) {
 					return r.store.Claim(ctx, req)
 				}
 				g, o := &slots{limit: 2}, once
-				o.Gates = []redrive.Gate{g}
+				o.Gates = []driver.Gate{g}
 				if tt.gates != nil {
 					o.Gates = tt.gates(g)
 				}
@@ -126,7 +126,7 @@ func TestGatesOfWhatExpires(t *testing.T) {
 			defer mu.Unlock()
 			running--
 			return nil
-		}, engine.QueueOptions{Gates: []redrive.Gate{g}})
+		}, engine.QueueOptions{Gates: []driver.Gate{g}})
 		r.publish("sms", 6)
 		for _, id := range []string{"x", "y", "z"} {
 			r.publishAll(redrive.Message{Queue: "sms", ID: id, ExpiresAt: time.Now().Add(3 * time.Second)})
@@ -151,10 +151,10 @@ func TestGatesThatAreReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		one, two := &slots{limit: 2}, &slots{limit: 2}
 		h := func(context.Context, *redrive.Delivery) error { <-time.After(time.Second); return nil }
-		r.handle("sms", h, engine.QueueOptions{Gates: []redrive.Gate{one}})
+		r.handle("sms", h, engine.QueueOptions{Gates: []driver.Gate{one}})
 		r.publish("sms", 8)
 		r.start()
-		r.handle("sms", h, engine.QueueOptions{Gates: []redrive.Gate{two}})
+		r.handle("sms", h, engine.QueueOptions{Gates: []driver.Gate{two}})
 		r.ended(time.Minute, "sms")
 		one.even(t)
 		two.even(t)
@@ -171,7 +171,7 @@ func TestGatesOfASuspectThatNeverBegan(t *testing.T) {
 		}
 		pass(time.Second)
 		g := &slots{limit: 1}
-		r.handle("sms", func(context.Context, *redrive.Delivery) error { return nil }, engine.QueueOptions{Gates: []redrive.Gate{g}})
+		r.handle("sms", func(context.Context, *redrive.Delivery) error { return nil }, engine.QueueOptions{Gates: []driver.Gate{g}})
 		r.handle("other", func(ctx context.Context, _ *redrive.Delivery) error { <-ctx.Done(); return ctx.Err() })
 		r.publish("other", 1)
 		r.start()

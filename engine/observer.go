@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -43,7 +44,7 @@ type Observation struct {
 	Occasion   Occasion
 	Queue      string
 	Delivery   *redrive.Delivery
-	Settlement *redrive.Settlement
+	Settlement *driver.Settlement
 	Err        error
 	Count      int
 	Duration   time.Duration

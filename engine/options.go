@@ -46,7 +46,7 @@ type QueueOptions struct {
 	// target if it is set, else by kind.
 	Target string
 	// Gates are asked in addition to the engine's own.
-	Gates []redrive.Gate
+	Gates []driver.Gate
 	// Breaker can be switched off or tuned. The zero value is the default.
 	Breaker BreakerOptions
 	// Sources are asked beside the engine's store, such as a broker. What they cannot

@@ -160,18 +160,18 @@ func (p *parking) parkSuspects(ctx context.Context, suspects []redrive.Delivery)
 		return nil
 	}
 	var puts items
-	done := make([]redrive.Settlement, len(suspects))
+	done := make([]driver.Settlement, len(suspects))
 	for i := range suspects {
 		d := &suspects[i]
-		s := redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRelease}
+		s := driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRelease}
 		e := parkedEntry(p.caps, d, &s)
 		e.Suspect, e.Lane, e.Attempts = true, redrive.LaneRetry, max(e.Attempts, 1) // the one that crashed
 		puts.put(i, e)
-		done[i] = redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}
+		done[i] = driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}
 	}
 	errs := make([]error, len(suspects))
 	p.park(ctx, &puts, errs)
-	if err := redrive.FirstError(errs); err != nil {
+	if err := driver.FirstError(errs); err != nil {
 		return err
 	}
 	p.Source.Settle(ctx, done) // if that fails, it comes again and is recognised
@@ -180,17 +180,17 @@ func (p *parking) parkSuspects(ctx context.Context, suspects []redrive.Delivery)
 
 // giveBack returns what was claimed and cannot be handed out.
 func (p *parking) giveBack(ctx context.Context, ds []redrive.Delivery) {
-	back := make([]redrive.Settlement, len(ds))
+	back := make([]driver.Settlement, len(ds))
 	for i := range ds {
-		back[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}
+		back[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}
 	}
 	p.Source.Settle(context.WithoutCancel(ctx), back) // if that fails, its lease runs out
 }
 
 // Settle implements Source.
-func (p *parking) Settle(ctx context.Context, batch []redrive.Settlement) []error {
+func (p *parking) Settle(ctx context.Context, batch []driver.Settlement) []error {
 	errs := make([]error, len(batch))
-	native := make([]redrive.Settlement, len(batch))
+	native := make([]driver.Settlement, len(batch))
 	var emits, puts items
 	for i := range batch {
 		s := batch[i]
@@ -206,7 +206,7 @@ func (p *parking) Settle(ctx context.Context, batch []redrive.Settlement) []erro
 				errs[i] = redrive.ErrLeaseLost
 			} else {
 				puts.put(i, parkedEntry(p.caps, d.Delivery, &s))
-				s = redrive.Settlement{Receipt: s.Receipt, Outcome: redrive.OutcomeDone, Emit: s.Emit}
+				s = driver.Settlement{Receipt: s.Receipt, Outcome: redrive.OutcomeDone, Emit: s.Emit}
 			}
 		}
 		native[i] = s
@@ -278,8 +278,8 @@ func (p *parking) park(ctx context.Context, l *items, errs []error) {
 }
 
 // settle carries out natively what had no error before.
-func (p *parking) settle(ctx context.Context, native []redrive.Settlement, errs []error) {
-	rest := make([]redrive.Settlement, 0, len(native))
+func (p *parking) settle(ctx context.Context, native []driver.Settlement, errs []error) {
+	rest := make([]driver.Settlement, 0, len(native))
 	at := make([]int, 0, len(native))
 	for i := range native {
 		if errs[i] == nil {
@@ -307,7 +307,7 @@ func (p *parking) settle(ctx context.Context, native []redrive.Settlement, errs 
 }
 
 // unmark takes what goes back to the source out of its marks.
-func (p *parking) unmark(ctx context.Context, batch []redrive.Settlement) {
+func (p *parking) unmark(ctx context.Context, batch []driver.Settlement) {
 	var back map[*claimMark][]string
 	p.mu.Lock()
 	for i := range batch {
@@ -335,7 +335,7 @@ func (p *parking) close() {
 
 // native reports whether the source itself can carry out the settlement without
 // losing the story.
-func (p *parking) native(s *redrive.Settlement) bool {
+func (p *parking) native(s *driver.Settlement) bool {
 	switch s.Outcome {
 	case redrive.OutcomeRelease:
 		return s.After == 0 && s.Failure == nil || p.caps.MaxDelay > 0 && s.After <= p.caps.MaxDelay && p.caps.KeepsHistory
@@ -350,7 +350,7 @@ func (p *parking) native(s *redrive.Settlement) bool {
 }
 
 // parkedEntry is a delivery as the entry that its settlement leaves in the store.
-func parkedEntry(caps driver.Caps, d *redrive.Delivery, s *redrive.Settlement) redrive.Entry {
+func parkedEntry(caps driver.Caps, d *redrive.Delivery, s *driver.Settlement) redrive.Entry {
 	e := redrive.Entry{Message: d.Message, State: redrive.StateWaiting, Lane: redrive.LaneRetry, Attempts: d.Attempt, Crashes: d.Crashes}
 	e.Delay, e.DeliverAt = s.After, time.Time{}
 	if d.History != nil {

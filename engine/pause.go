@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // PauseStatus is one pause of a queue.
@@ -68,10 +69,10 @@ func (g *pauseGate) status() []PauseStatus {
 }
 
 // Reserve implements Gate.
-func (g *pauseGate) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
+func (g *pauseGate) Reserve(now time.Time, a driver.Ask) driver.Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	grant := redrive.Grant{N: a.Max}
+	grant := driver.Grant{N: a.Max}
 	for target, s := range g.paused {
 		switch {
 		case !s.Until.IsZero() && !now.Before(s.Until):
@@ -87,7 +88,7 @@ func (g *pauseGate) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
 }
 
 // Return implements Gate.
-func (g *pauseGate) Return(time.Time, redrive.Grant, int) {}
+func (g *pauseGate) Return(time.Time, driver.Grant, int) {}
 
 // Report implements Gate.
-func (g *pauseGate) Report(time.Time, *redrive.Delivery, *redrive.Settlement) {}
+func (g *pauseGate) Report(time.Time, *redrive.Delivery, *driver.Settlement) {}

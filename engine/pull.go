@@ -192,14 +192,14 @@ func (p *Puller) Holding() (n int) {
 // lost its lease. It is the end of a shutdown.
 func (p *Puller) ReleaseAll(ctx context.Context) error {
 	p.mu.Lock()
-	var all []redrive.Settlement
+	var all []driver.Settlement
 	for receipt := range p.held {
-		all = append(all, redrive.Settlement{Receipt: receipt, Outcome: redrive.OutcomeRelease})
+		all = append(all, driver.Settlement{Receipt: receipt, Outcome: redrive.OutcomeRelease})
 	}
 	clear(p.held)
 	p.mu.Unlock()
 	for part := range slices.Chunk(all, MaxPull) {
-		if err := redrive.FirstError(p.store.Settle(ctx, part)); err != nil {
+		if err := driver.FirstError(p.store.Settle(ctx, part)); err != nil {
 			return &redrive.Error{Op: "release", Err: err}
 		}
 	}

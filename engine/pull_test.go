@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 )
 
@@ -254,12 +255,12 @@ func TestPullExtends(t *testing.T) {
 		ds := claimed(t, pull, engine.PullRequest{Queue: "q", Lease: 2 * time.Second, Worker: "a"})
 		for range 3 {
 			pass(time.Second)
-			if err := redrive.FirstError(pull.Extend(t.Context(), []redrive.Receipt{ds[0].Receipt}, 2*time.Second)); err != nil {
+			if err := driver.FirstError(pull.Extend(t.Context(), []redrive.Receipt{ds[0].Receipt}, 2*time.Second)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		pass(3 * time.Second)
-		if err := redrive.FirstError(pull.Extend(t.Context(), []redrive.Receipt{ds[0].Receipt}, time.Second)); !errors.Is(err, redrive.ErrLeaseLost) {
+		if err := driver.FirstError(pull.Extend(t.Context(), []redrive.Receipt{ds[0].Receipt}, time.Second)); !errors.Is(err, redrive.ErrLeaseLost) {
 			t.Error(err)
 		}
 		// Nobody has claimed it since: the late result counts.

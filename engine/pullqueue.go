@@ -167,7 +167,7 @@ func (q *pullQueue) lanes() []redrive.Lane {
 	first := laneTurns[q.turn%len(laneTurns)]
 	q.turn++
 	order := []redrive.Lane{first}
-	for l := range redrive.LaneFresh + redrive.Lane(redrive.Lanes) {
+	for l := range redrive.LaneFresh + redrive.Lane(driver.Lanes) {
 		if l != first {
 			order = append(order, l)
 		}
@@ -281,7 +281,7 @@ func (p *Puller) sweepExpired(q *pullQueue, now time.Time) error {
 	}
 	fit, ended := p.split(q, ds, now)
 	for i := range fit {
-		ended = append(ended, redrive.Settlement{Receipt: fit[i].Receipt, Outcome: redrive.OutcomeRelease})
+		ended = append(ended, driver.Settlement{Receipt: fit[i].Receipt, Outcome: redrive.OutcomeRelease})
 	}
 	return p.end(ended)
 }

@@ -88,7 +88,7 @@ func (p *Puller) Settle(ctx context.Context, results []PullResult) []Pulled {
 		return out
 	}
 	now := time.Now()
-	var batch []redrive.Settlement
+	var batch []driver.Settlement
 	var at []int
 	for i := range results {
 		r := &results[i]
@@ -129,9 +129,9 @@ func (p *Puller) Settle(ctx context.Context, results []PullResult) []Pulled {
 
 // withoutResult settles again without the message's result, which may be what cannot be
 // published: the worker has no part in it.
-func (p *Puller) withoutResult(ctx context.Context, one *pulled, s *redrive.Settlement, emits int, why error) error {
+func (p *Puller) withoutResult(ctx context.Context, one *pulled, s *driver.Settlement, emits int, why error) error {
 	s.Emit = s.Emit[:emits]
-	err := redrive.FirstError(p.store.Settle(ctx, []redrive.Settlement{*s}))
+	err := driver.FirstError(p.store.Settle(ctx, []driver.Settlement{*s}))
 	if err == nil {
 		p.e.log.LogAttrs(ctx, slog.LevelError, "the result could not be published and is left out", slog.String("queue", one.d.Queue),
 			slog.String("id", one.d.ID), slog.String("reply_to", one.d.ReplyTo), slog.Any("error", why))
@@ -223,7 +223,7 @@ func (p *Puller) ReplyTo(ctx context.Context, claimed redrive.Receipt) (string, 
 }
 
 // decide makes a settlement of a result, by the engine's own rules.
-func (p *Puller) decide(one *pulled, r *PullResult, now time.Time) redrive.Settlement {
+func (p *Puller) decide(one *pulled, r *PullResult, now time.Time) driver.Settlement {
 	policy := p.policy(&one.d)
 	err := r.err()
 	in := ended{d: &one.d, policy: policy, err: err, now: one.d.LeasedAt.Add(now.Sub(one.began)), random: randomShare,
@@ -239,7 +239,7 @@ func (p *Puller) decide(one *pulled, r *PullResult, now time.Time) redrive.Settl
 		s.Emit = r.Emit
 		for i := range s.Emit {
 			if s.Emit[i].ID == "" {
-				s.Emit[i].ID = redrive.DeriveID("emit", one.d.Queue, one.d.ID, strconv.Itoa(one.d.Generation), strconv.Itoa(i))
+				s.Emit[i].ID = driver.DeriveID("emit", one.d.Queue, one.d.ID, strconv.Itoa(one.d.Generation), strconv.Itoa(i))
 			}
 		}
 	}
@@ -247,7 +247,7 @@ func (p *Puller) decide(one *pulled, r *PullResult, now time.Time) redrive.Settl
 	if r.Reply != nil {
 		body = r.Reply.Body
 	}
-	if m, ok := redrive.ResultMessage(&one.d.Message, s.Outcome, s.Reason, s.Failure, body); ok {
+	if m, ok := driver.ResultMessage(&one.d.Message, s.Outcome, s.Reason, s.Failure, body); ok {
 		if r.Reply != nil {
 			m.Headers = append(m.Headers, r.Reply.Headers...)
 		}
@@ -304,7 +304,7 @@ func (p *Puller) failure(one *pulled, err error, told *redrive.Failure, policy *
 }
 
 // split sorts out what must not be tried, with its settlement.
-func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit []redrive.Delivery, ended []redrive.Settlement) {
+func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit []redrive.Delivery, ended []driver.Settlement) {
 	for i := range ds {
 		d := &ds[i]
 		policy := p.policy(d)
@@ -315,7 +315,7 @@ func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit 
 			fit = append(fit, *d)
 			continue
 		}
-		if m, ok := redrive.ResultMessage(&d.Message, s.Outcome, s.Reason, s.Failure, nil); ok {
+		if m, ok := driver.ResultMessage(&d.Message, s.Outcome, s.Reason, s.Failure, nil); ok {
 			s.Emit = append(s.Emit, m)
 		}
 		ended = append(ended, s)
@@ -326,13 +326,13 @@ func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit 
 }
 
 // end settles what is not handed out. What fails stays leased, and comes again.
-func (p *Puller) end(ended []redrive.Settlement) error {
+func (p *Puller) end(ended []driver.Settlement) error {
 	if len(ended) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.e.base), settleTimeout)
 	defer cancel()
-	if err := redrive.FirstError(p.store.Settle(ctx, ended)); err != nil && !errors.Is(err, redrive.ErrLeaseLost) {
+	if err := driver.FirstError(p.store.Settle(ctx, ended)); err != nil && !errors.Is(err, redrive.ErrLeaseLost) {
 		return &redrive.Error{Op: "settle", Queue: ended[0].Receipt.Queue, Err: err}
 	}
 	return nil
@@ -340,7 +340,7 @@ func (p *Puller) end(ended []redrive.Settlement) error {
 
 // settled tells gates, log and observer about a result, and forgets the claim if it is
 // over.
-func (p *Puller) settled(one *pulled, s *redrive.Settlement, err error, now time.Time) {
+func (p *Puller) settled(one *pulled, s *driver.Settlement, err error, now time.Time) {
 	d := &one.d
 	switch {
 	case err == nil:

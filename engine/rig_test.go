@@ -99,7 +99,7 @@ func (r *rig) publish(queue string, n int) {
 
 func (r *rig) publishAll(msgs ...redrive.Message) {
 	r.t.Helper()
-	if err := redrive.FirstError(r.store.Publish(r.t.Context(), msgs)); err != nil {
+	if err := driver.FirstError(r.store.Publish(r.t.Context(), msgs)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -201,7 +201,7 @@ func (r *rig) status(queue string) engine.QueueStatus {
 type failing struct {
 	driver.Store
 	claim  func(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error)
-	settle func(ctx context.Context, s []redrive.Settlement) []error
+	settle func(ctx context.Context, s []driver.Settlement) []error
 	extend func(ctx context.Context, r []redrive.Receipt, lease time.Duration) []error
 	apply  func(ctx context.Context, b driver.Batch) ([]error, error)
 	wait   func(ctx context.Context, w []driver.Watch) ([]driver.Event, error)
@@ -214,7 +214,7 @@ func (f *failing) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive
 	return f.Store.Claim(ctx, req)
 }
 
-func (f *failing) Settle(ctx context.Context, s []redrive.Settlement) []error {
+func (f *failing) Settle(ctx context.Context, s []driver.Settlement) []error {
 	if f.settle != nil {
 		return f.settle(ctx, s)
 	}

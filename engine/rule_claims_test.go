@@ -242,7 +242,7 @@ func TestRule02_LateSettleCountsUntilClaimedAgain(t *testing.T) {
 				if r.seen.of(engine.OnLeaseLost) == 0 {
 					t.Error("the lost lease was not observed")
 				}
-				if err := redrive.FirstError(r.store.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+				if err := driver.FirstError(r.store.Settle(t.Context(), []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
 					t.Errorf("the new holder's settlement: %v", err)
 				}
 			})

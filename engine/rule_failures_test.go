@@ -47,7 +47,7 @@ func TestRule05_SettleRepeatedUntilItSucceeds(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var down atomic.Bool
 		var calls atomic.Int32
-		r.fail.settle = func(ctx context.Context, s []redrive.Settlement) []error {
+		r.fail.settle = func(ctx context.Context, s []driver.Settlement) []error {
 			calls.Add(1)
 			if down.Load() {
 				return all(len(s), errors.New("the store is away"))
@@ -79,7 +79,7 @@ func TestRule05_SettleRepeatedUntilItSucceeds(t *testing.T) {
 func TestRule05_UnknownSettleIsRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var calls atomic.Int32
-		r.fail.settle = func(ctx context.Context, s []redrive.Settlement) []error {
+		r.fail.settle = func(ctx context.Context, s []driver.Settlement) []error {
 			if calls.Add(1)%2 == 1 { // the answer is lost, after the effect every other time
 				if calls.Load()%4 == 1 {
 					r.store.Settle(ctx, s)
@@ -106,8 +106,8 @@ func TestRule05_UnknownSettleIsRepeated(t *testing.T) {
 
 func TestRule05_FaultyItemIsIsolated(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.fail.settle = func(ctx context.Context, s []redrive.Settlement) []error {
-			faulty := func(s redrive.Settlement) bool {
+		r.fail.settle = func(ctx context.Context, s []driver.Settlement) []error {
+			faulty := func(s driver.Settlement) bool {
 				return s.Failure != nil && strings.Contains(s.Failure.Message, "☠")
 			}
 			if slices.ContainsFunc(s, faulty) {
@@ -220,7 +220,7 @@ func TestRule06_CallbacksThatPanicCostNoMessage(t *testing.T) {
 				return redrive.Permanent(errSick)
 			}
 			return errSick
-		}, engine.QueueOptions{Policy: policy, Gates: []redrive.Gate{panickyGate{}}, DeadLetters: panickySink{}})
+		}, engine.QueueOptions{Policy: policy, Gates: []driver.Gate{panickyGate{}}, DeadLetters: panickySink{}})
 		for _, kind := range []string{"policy", "classifier", "backoff", "error", "plain"} {
 			r.publishAll(redrive.Message{Queue: "sms", ID: kind, Kind: kind})
 		}
@@ -243,9 +243,9 @@ type (
 
 func (panickyBackoff) Delay(int, func() float64) time.Duration { panic("backoff") }
 
-func (panickyGate) Reserve(_ time.Time, a redrive.Ask) redrive.Grant { return redrive.Grant{N: a.Max} }
-func (panickyGate) Return(time.Time, redrive.Grant, int)             {}
-func (panickyGate) Report(time.Time, *redrive.Delivery, *redrive.Settlement) {
+func (panickyGate) Reserve(_ time.Time, a driver.Ask) driver.Grant { return driver.Grant{N: a.Max} }
+func (panickyGate) Return(time.Time, driver.Grant, int)            {}
+func (panickyGate) Report(time.Time, *redrive.Delivery, *driver.Settlement) {
 	panic("gate")
 }
 func (panickySink) SetAside(context.Context, *redrive.Entry) error { panic("sink") }

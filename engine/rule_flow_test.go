@@ -200,7 +200,7 @@ func TestRule07_PausedKindInAllLanesDoesNotSpin(t *testing.T) {
 			return r.store.Claim(ctx, req)
 		}
 		var entries []redrive.Entry
-		for l := range redrive.Lanes {
+		for l := range driver.Lanes {
 			entries = append(entries, redrive.Entry{Message: redrive.Message{Queue: "sms", Kind: "paused"}, State: redrive.StateWaiting, Lane: redrive.Lane(l)})
 		}
 		if _, err := r.store.Apply(t.Context(), driver.Batch{Put: entries}); err != nil {
@@ -430,7 +430,7 @@ func TestRule08_BackoffIsWhatHappens(t *testing.T) {
 
 func TestRule08_LanesShareByWeight(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var lanes [redrive.Lanes]atomic.Int32
+		var lanes [driver.Lanes]atomic.Int32
 		var measuring atomic.Bool
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
 			<-time.After(time.Second)

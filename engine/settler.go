@@ -32,7 +32,7 @@ type settler struct {
 	mu      sync.Mutex
 	pending []settling
 	spare   []settling
-	batch   []redrive.Settlement
+	batch   []driver.Settlement
 	running bool
 
 	failed    []settling // to be repeated
@@ -92,7 +92,7 @@ func (s *settler) run() {
 }
 
 // write settles a group and returns the items that failed for a passing reason.
-func (s *settler) write(group []settling, scratch *[]redrive.Settlement) (again []settling) {
+func (s *settler) write(group []settling, scratch *[]driver.Settlement) (again []settling) {
 	batch := (*scratch)[:0]
 	for _, g := range group {
 		batch = append(batch, g.a.settle)
@@ -123,7 +123,7 @@ func (s *settler) write(group []settling, scratch *[]redrive.Settlement) (again 
 	}
 	if len(again) > 0 {
 		s.e.log.LogAttrs(ctx, slog.LevelWarn, "settlements failed and are repeated", slog.Int("count", len(again)),
-			slog.String("queue", again[0].a.c.queue), slog.String("id", again[0].a.d.ID), slog.Any("error", redrive.FirstError(errs)))
+			slog.String("queue", again[0].a.c.queue), slog.String("id", again[0].a.d.ID), slog.Any("error", driver.FirstError(errs)))
 	}
 	return again
 }
@@ -149,7 +149,7 @@ func (s *settler) later(items []settling) {
 // Until they succeed their leases are extended.
 func (s *settler) repeat() {
 	delay := settleRetryMin
-	var scratch []redrive.Settlement
+	var scratch []driver.Settlement
 	for {
 		t := time.NewTimer(delay)
 		gaveUp := false
@@ -185,7 +185,7 @@ func (s *settler) repeat() {
 }
 
 // round writes items once, in parts, and returns those that failed.
-func (s *settler) round(items []settling, scratch *[]redrive.Settlement) (again []settling) {
+func (s *settler) round(items []settling, scratch *[]driver.Settlement) (again []settling) {
 	tries := 0
 	for _, it := range items {
 		tries = max(tries, it.tries)

@@ -127,7 +127,7 @@ func (h *history) killed(instance string, killer redrive.Ref) {
 	}
 }
 
-func (h *history) settled(s *redrive.Settlement) {
+func (h *history) settled(s *driver.Settlement) {
 	h.settles++
 	ref := s.Receipt.Ref
 	l := h.messages[ref]
@@ -161,7 +161,7 @@ func (h *history) settled(s *redrive.Settlement) {
 	}
 }
 
-func (h *history) end(ref redrive.Ref, l *life, s *redrive.Settlement, now time.Time) {
+func (h *history) end(ref redrive.Ref, l *life, s *driver.Settlement, now time.Time) {
 	if l.ended {
 		h.wrongf("%s ended twice in generation %d", ref, l.generation)
 		return

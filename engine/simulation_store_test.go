@@ -81,13 +81,13 @@ func (c *chaos) Claim(ctx context.Context, req driver.ClaimRequest) (ds []redriv
 	return ds, err
 }
 
-func (c *chaos) Settle(ctx context.Context, batch []redrive.Settlement) []error {
+func (c *chaos) Settle(ctx context.Context, batch []driver.Settlement) []error {
 	t := c.trouble()
 	if t.before != nil {
 		return all(len(batch), t.before)
 	}
 	errs := make([]error, len(batch))
-	var sent []redrive.Settlement
+	var sent []driver.Settlement
 	var at []int
 	for i := range batch {
 		if t.partial != nil && c.p.sim.roll(0.3) {

@@ -172,7 +172,7 @@ func (s *simulation) mischief() {
 func (s *simulation) redrive() {
 	for _, reason := range []redrive.Reason{redrive.ReasonExhausted, redrive.ReasonPermanent} {
 		q := redrive.Query{Queue: queuePlain, State: redrive.StateDead, Reason: reason}
-		got, err := s.store.Update(context.Background(), redrive.Selection{Query: &q}, redrive.Change{Action: redrive.ActRedrive, MaxRedrives: 2}, 5)
+		got, err := s.store.Update(context.Background(), driver.Selection{Query: &q}, driver.Change{Action: driver.ActRedrive, MaxRedrives: 2}, 5)
 		if err != nil {
 			s.t.Errorf("redrive: %v", err)
 		}

@@ -14,23 +14,23 @@ type gate[Req, Resp any] struct{ g *Guard[Req, Resp] }
 
 // Gate returns the gate of the guard's queue: see [engine.QueueOptions]. It keeps the
 // backlog's pace, and no attempt is burnt on a provider that is down.
-func (g *Guard[Req, Resp]) Gate() redrive.Gate { return gate[Req, Resp]{g} }
+func (g *Guard[Req, Resp]) Gate() driver.Gate { return gate[Req, Resp]{g} }
 
 // QueueOptions returns the options of a consumer of the guard's queue. Its breaker is
 // off, as the guard knows the provider better.
 func (g *Guard[Req, Resp]) QueueOptions() engine.QueueOptions {
-	o := engine.QueueOptions{Gates: []redrive.Gate{g.Gate()}, Breaker: engine.BreakerOptions{Off: true}}
+	o := engine.QueueOptions{Gates: []driver.Gate{g.Gate()}, Breaker: engine.BreakerOptions{Off: true}}
 	if g.cfg.Source != nil {
 		o.Sources = []driver.Source{g.cfg.Source}
 	}
 	return o
 }
 
-// Reserve implements redrive.Gate.
-func (k gate[Req, Resp]) Reserve(now time.Time, a redrive.Ask) redrive.Grant {
+// Reserve implements driver.Gate.
+func (k gate[Req, Resp]) Reserve(now time.Time, a driver.Ask) driver.Grant {
 	k.g.claims.watch(a.Queue)
 	at := now.Sub(k.g.origin)
-	var grant redrive.Grant
+	var grant driver.Grant
 	var soonest time.Duration
 	for _, p := range k.g.providers {
 		n := a.Max - grant.N
@@ -61,22 +61,22 @@ func (p *provider[Req, Resp]) reserve(at time.Duration, n int) (int, time.Durati
 	return p.m.Reserve(at, n)
 }
 
-// Return implements redrive.Gate.
-func (k gate[Req, Resp]) Return(now time.Time, _ redrive.Grant, unused int) {
+// Return implements driver.Gate.
+func (k gate[Req, Resp]) Return(now time.Time, _ driver.Grant, unused int) {
 	k.g.giveBack(now.Sub(k.g.origin), unused)
 }
 
-// Report implements redrive.Gate. The machine knows from Handle how the call ended;
+// Report implements driver.Gate. The machine knows from Handle how the call ended;
 // a request may also end without it, and then gives back what was reserved for it.
-func (k gate[Req, Resp]) Report(now time.Time, d *redrive.Delivery, s *redrive.Settlement) {
+func (k gate[Req, Resp]) Report(now time.Time, d *redrive.Delivery, s *driver.Settlement) {
 	if !k.g.claims.end(d) {
 		k.g.giveBack(now.Sub(k.g.origin), 1)
 	}
 	k.Swept(now, d, s)
 }
 
-// Swept implements redrive.SweepGate.
-func (k gate[Req, Resp]) Swept(_ time.Time, d *redrive.Delivery, s *redrive.Settlement) {
+// Swept implements driver.SweepGate.
+func (k gate[Req, Resp]) Swept(_ time.Time, d *redrive.Delivery, s *driver.Settlement) {
 	if s == nil || !s.Outcome.Terminal() {
 		return
 	}

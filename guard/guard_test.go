@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard"
 )
 
@@ -146,8 +147,8 @@ func TestFailover(t *testing.T) {
 					t.Fatalf("kept as %+v", found[0])
 				}
 				redriven := func(confirm bool) error {
-					u, err := store.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{found[0].Ref()}},
-						redrive.Change{Action: redrive.ActRedrive, ConfirmUncertain: confirm}, 1)
+					u, err := store.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{found[0].Ref()}},
+						driver.Change{Action: driver.ActRedrive, ConfirmUncertain: confirm}, 1)
 					return errors.Join(err, u[0].Err)
 				}
 				if err := redriven(false); !errors.Is(err, redrive.ErrUncertain) {

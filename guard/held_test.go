@@ -88,7 +88,7 @@ func playHeld(t *testing.T, seed uint64) {
 			o := order{ID: "r" + strconv.Itoa(sent), Repeat: guard.Repeat(rng.IntN(3))}
 			sent++
 			if rng.IntN(4) == 0 {
-				if err := redrive.FirstError(store.Publish(t.Context(), []redrive.Message{oddly(rng, &o)})); err != nil {
+				if err := driver.FirstError(store.Publish(t.Context(), []redrive.Message{oddly(rng, &o)})); err != nil {
 					t.Fatal(err)
 				}
 				continue
@@ -151,13 +151,13 @@ func TestReservationsEndWithTheirMessage(t *testing.T) {
 			"a call of the granter": {delivery("5", "{}", nil), true},
 		} {
 			pass(time.Minute)
-			if n := g.Gate().Reserve(time.Now(), redrive.Ask{Queue: "orders", Max: 1}).N; n != 1 {
+			if n := g.Gate().Reserve(time.Now(), driver.Ask{Queue: "orders", Max: 1}).N; n != 1 {
 				t.Fatalf("%s: %d granted", name, n)
 			}
 			if tt.handle {
 				_ = g.Handle(t.Context(), tt.d)
 			}
-			g.Gate().Report(time.Now(), tt.d, &redrive.Settlement{Receipt: tt.d.Receipt, Outcome: redrive.OutcomeDone})
+			g.Gate().Report(time.Now(), tt.d, &driver.Settlement{Receipt: tt.d.Receipt, Outcome: redrive.OutcomeDone})
 			if reserved, inUse, begun := g.Held(); reserved+inUse+begun != 0 {
 				t.Errorf("%s: %d reserved, %d in flight, %d begun", name, reserved, inUse, begun)
 			}

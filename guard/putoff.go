@@ -83,7 +83,7 @@ func (g *Guard[Req, Resp]) publish(ctx context.Context, m redrive.Message, once 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.QueueTimeout)
 	defer cancel()
 	for {
-		err := redrive.FirstError(g.cfg.Sink.Publish(ctx, []redrive.Message{m}))
+		err := driver.FirstError(g.cfg.Sink.Publish(ctx, []redrive.Message{m}))
 		switch {
 		case err == nil, errors.Is(err, redrive.ErrDuplicate):
 			return nil
@@ -115,14 +115,14 @@ func (g *Guard[Req, Resp]) keepUncertain(ctx context.Context, req Req, d Deferra
 	f := &redrive.Failure{At: time.Now(), Attempt: 1, Reason: redrive.ReasonUncertain, Types: redrive.ErrorTypes(cause), Message: cause.Error(),
 		Service: g.cfg.Name, Config: redrive.FailureConfig{Target: sentTo, Timeout: g.byName[sentTo].Timeout}}
 	f.Clean()
-	f.Signature = redrive.Signature(f)
+	f.Signature = driver.Signature(f)
 	entry := redrive.Entry{Message: m, State: redrive.StateDead, Attempts: 1, Reason: redrive.ReasonUncertain}
 	entry.History.Record(f, true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.QueueTimeout)
 	defer cancel()
 	errs, err := g.cfg.Store.Apply(ctx, driver.Batch{Put: []redrive.Entry{entry}})
 	if err == nil {
-		err = redrive.FirstError(errs)
+		err = driver.FirstError(errs)
 	}
 	if err != nil && !errors.Is(err, redrive.ErrDuplicate) {
 		e.Err = errors.Join(cause, fmt.Errorf("%w: %w", ErrNotQueued, err))

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard"
 )
 
@@ -279,4 +279,4 @@ func held(t *testing.T, g *guard.Guard[order, receipt]) {
 	}
 }
 
-var _ redrive.SweepGate = (*guard.Guard[order, receipt])(nil).Gate().(redrive.SweepGate)
+var _ driver.SweepGate = (*guard.Guard[order, receipt])(nil).Gate().(driver.SweepGate)

@@ -47,7 +47,7 @@ func Dedupe(store driver.Store, o DedupeOptions) Middleware {
 			if name == "" {
 				name = d.Queue
 			}
-			key = redrive.DeriveID(inboxSpace, name, key) // of a length that every store takes
+			key = driver.DeriveID(inboxSpace, name, key) // of a length that every store takes
 			switch _, err := store.GetRecord(ctx, inboxSpace, key); {
 			case err == nil:
 				return nil

@@ -115,7 +115,7 @@ func ExampleOnDead() {
 			defer cancel() // enough for an example
 		}
 		if e.Reason == redrive.ReasonUndecodable {
-			return deadletter.Decision{Action: redrive.ActRedrive, Edit: &redrive.Edit{Body: []byte("mended")}}, nil
+			return deadletter.Decision{Action: driver.ActRedrive, Edit: &redrive.Edit{Body: []byte("mended")}}, nil
 		}
 		return deadletter.Decision{}, nil // it stays
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -149,7 +150,7 @@ func (t *Canary) judge(s *canarySeen) (stop string, through bool) {
 }
 
 // returned is the reason to stop when a known cause is among what died again.
-func (t *Canary) returned(again []redrive.Group) string {
+func (t *Canary) returned(again []driver.Cause) string {
 	for i := range again {
 		if g := &again[i]; t.known(g.Signature) {
 			return fmt.Sprintf("%s died again of the same cause: %s",

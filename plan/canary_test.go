@@ -21,7 +21,7 @@ func (m *morgue) settleAll(queue string, outcome redrive.Outcome, signature stri
 		m.T.Fatal(err)
 	}
 	for _, d := range ds {
-		s := redrive.Settlement{Receipt: d.Receipt, Outcome: outcome}
+		s := driver.Settlement{Receipt: d.Receipt, Outcome: outcome}
 		if outcome != redrive.OutcomeDone {
 			s.Reason = redrive.ReasonExhausted
 			if outcome == redrive.OutcomeRetry {
@@ -29,7 +29,7 @@ func (m *morgue) settleAll(queue string, outcome redrive.Outcome, signature stri
 			}
 			s.Failure = &redrive.Failure{Message: "again", Signature: signature}
 		}
-		if err := redrive.FirstError(m.store.Settle(context.Background(), []redrive.Settlement{s})); err != nil {
+		if err := driver.FirstError(m.store.Settle(context.Background(), []driver.Settlement{s})); err != nil {
 			m.T.Fatal(err)
 		}
 	}
@@ -42,7 +42,7 @@ func TestPlanWithCanary(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
 		m.Kill("q", 200, nil)
-		id := m.create(plan.Request{Action: redrive.ActRedrive, Canary: 7, Rate: 100})
+		id := m.create(plan.Request{Action: driver.ActRedrive, Canary: 7, Rate: 100})
 		deadtest.Pass(time.Minute)
 		if p := m.plan(id); p.Done != 7 || p.State != plan.Running || p.Trial.Stage != plan.StageCanary || p.Trial.Waiting != 7 {
 			t.Fatalf("a minute without deliveries: %+v, %+v", p, p.Trial)
@@ -77,7 +77,7 @@ func TestPlanStopsWhenItsCanaryFails(t *testing.T) {
 			inMorgue(t, func(m *morgue) {
 				defer m.run(m.plans)()
 				m.Kill("q", 100, nil)
-				id := m.create(plan.Request{Action: redrive.ActRedrive, Query: redrive.Query{Queue: "q"}, Canary: 5, Rate: 1000})
+				id := m.create(plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q"}, Canary: 5, Rate: 1000})
 				deadtest.Pass(time.Second)
 				m.settleAll("q", c.outcome, c.sign)
 				deadtest.Pass(5 * time.Second)
@@ -108,14 +108,14 @@ func TestPlanGoesOnWhenTheCauseOfAFewIsBack(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
 		m.Kill("q", 50, nil)
-		id := m.create(plan.Request{Action: redrive.ActRedrive, Canary: 3, Rate: 10})
+		id := m.create(plan.Request{Action: driver.ActRedrive, Canary: 3, Rate: 10})
 		deadtest.Pass(time.Second)
 		d, err := m.store.Claim(context.Background(), driver.ClaimRequest{Queue: "q", Lane: redrive.LaneRedrive, Max: 1, Lease: time.Minute, Instance: "i"})
 		if err != nil || len(d) != 1 {
 			t.Fatal(d, err)
 		}
-		retry := redrive.Settlement{Receipt: d[0].Receipt, Outcome: redrive.OutcomeRetry, Failure: &redrive.Failure{Message: "again", Signature: cause}}
-		if err := redrive.FirstError(m.store.Settle(context.Background(), []redrive.Settlement{retry})); err != nil {
+		retry := driver.Settlement{Receipt: d[0].Receipt, Outcome: redrive.OutcomeRetry, Failure: &redrive.Failure{Message: "again", Signature: cause}}
+		if err := driver.FirstError(m.store.Settle(context.Background(), []driver.Settlement{retry})); err != nil {
 			t.Fatal(err)
 		}
 		m.settleAll("q", redrive.OutcomeDone, "")
@@ -130,7 +130,7 @@ func TestPlanStopsWhenTheCauseReturns(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
 		m.Kill("q", 500, nil)
-		id := m.create(plan.Request{Action: redrive.ActRedrive, Canary: 2, Rate: 20})
+		id := m.create(plan.Request{Action: driver.ActRedrive, Canary: 2, Rate: 20})
 		deadtest.Pass(time.Second)
 		m.settleAll("q", redrive.OutcomeDone, "")
 		deadtest.Pass(5 * time.Second)
@@ -160,7 +160,7 @@ func TestPlanWithACanaryOfAll(t *testing.T) {
 		defer m.run(m.plans)()
 		m.Kill("q", 3, nil)
 		m.Kill("q", 1, func(e *redrive.Entry) { e.Reason = redrive.ReasonUncertain })
-		id := m.create(plan.Request{Action: redrive.ActRedrive, Canary: 10})
+		id := m.create(plan.Request{Action: driver.ActRedrive, Canary: 10})
 		deadtest.Pass(time.Minute)
 		if p := m.plan(id); p.State != plan.Running || !p.Taken || p.Done != 3 || p.Failed != 1 {
 			t.Errorf("it ended before its canary: %+v", p)
@@ -175,8 +175,8 @@ func TestPlanResults(t *testing.T) {
 		name string
 		r    plan.Request
 	}{
-		{"in place", plan.Request{Action: redrive.ActRedrive}},
-		{"under new ids", plan.Request{Action: redrive.ActRedrive, NewID: true}},
+		{"in place", plan.Request{Action: driver.ActRedrive}},
+		{"under new ids", plan.Request{Action: driver.ActRedrive, NewID: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inMorgue(t, func(m *morgue) {
@@ -227,8 +227,8 @@ func (m *morgue) settleSome(t *testing.T, queue string, n int, outcome redrive.O
 		t.Fatal(len(ds), err)
 	}
 	for _, d := range ds {
-		s := redrive.Settlement{Receipt: d.Receipt, Outcome: outcome, Reason: redrive.ReasonExhausted, Failure: &redrive.Failure{Message: "again"}}
-		if err := redrive.FirstError(m.store.Settle(context.Background(), []redrive.Settlement{s})); err != nil {
+		s := driver.Settlement{Receipt: d.Receipt, Outcome: outcome, Reason: redrive.ReasonExhausted, Failure: &redrive.Failure{Message: "again"}}
+		if err := driver.FirstError(m.store.Settle(context.Background(), []driver.Settlement{s})); err != nil {
 			t.Fatal(err)
 		}
 	}

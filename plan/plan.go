@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/text"
 )
 
 // Request asks for a change of many dead letters at a pace.
 type Request struct {
-	// Action is [redrive.ActRedrive], [redrive.ActDrop] or [redrive.ActArchive].
-	Action redrive.Action `json:"action"`
+	// Action is [driver.ActRedrive], [driver.ActDrop] or [driver.ActArchive].
+	Action driver.Action `json:"action"`
 	// Query selects what is changed; the zero Query selects all dead letters. Its State
 	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting]. After,
 	// Limit and Bodies are ignored, Plan and NotPlan must be empty.
@@ -25,7 +26,7 @@ type Request struct {
 	// Refs names what is changed, instead of Query. A record must hold them: about
 	// a thousand fit. They are kept until the plan ends.
 	Refs []redrive.Ref `json:"-"`
-	// To, NewID, ConfirmUncertain and MaxRedrives are those of [redrive.Change].
+	// To, NewID, ConfirmUncertain and MaxRedrives are those of [driver.Change].
 	To               string `json:"to,omitempty"`
 	NewID            bool   `json:"new_id,omitempty"`
 	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
@@ -59,7 +60,7 @@ func (r *Request) check() error {
 		return &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: %s", redrive.ErrInvalid, what), Hint: hint}
 	}
 	switch r.Action {
-	case redrive.ActRedrive, redrive.ActDrop, redrive.ActArchive:
+	case driver.ActRedrive, driver.ActDrop, driver.ActArchive:
 	default:
 		return invalid("action "+r.Action.String(), "use redrive, drop or archive")
 	}
@@ -69,13 +70,13 @@ func (r *Request) check() error {
 	named := r.Query
 	r.Query.After, r.Query.Limit, r.Query.Bodies = "", 0, false
 	switch {
-	case r.Query.State != redrive.StateDead && (r.Action != redrive.ActDrop || r.Query.State != redrive.StateWaiting):
+	case r.Query.State != redrive.StateDead && (r.Action != driver.ActDrop || r.Query.State != redrive.StateWaiting):
 		return invalid(fmt.Sprintf("%s of messages that are %s", r.Action, r.Query.State), "only dead letters can be redriven or archived; waiting messages can be dropped")
 	case r.Query.Plan != "" || r.Query.NotPlan != "":
 		return invalid("a filter on plans", "leave plan and not-plan empty; the plan sets them itself")
 	case len(r.Refs) > 0 && (named != redrive.Query{State: named.State}):
 		return invalid("both names and a filter", "give one of them")
-	case r.Action != redrive.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.MaxRedrives != 0 || r.Canary != 0):
+	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.MaxRedrives != 0 || r.Canary != 0):
 		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, max-redrives and canary empty")
 	case r.Canary < 0 || r.Canary > maxCanary:
 		return invalid(fmt.Sprintf("a canary of %d", r.Canary), fmt.Sprintf("use up to %d, or 0 for none", maxCanary))
@@ -195,16 +196,16 @@ func newPlan(id string, r *Request, now time.Time) Plan {
 func (p *Plan) query(limit int) redrive.Query {
 	q := p.Request.Query
 	q.Until, q.After, q.Limit = p.Cutoff, p.Cursor, limit
-	if p.Request.Action == redrive.ActRedrive {
+	if p.Request.Action == driver.ActRedrive {
 		q.NotPlan = p.ID
 	}
 	return q
 }
 
-func (p *Plan) change() redrive.Change {
+func (p *Plan) change() driver.Change {
 	r := &p.Request
-	c := redrive.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain}
-	if r.Action == redrive.ActRedrive {
+	c := driver.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain}
+	if r.Action == driver.ActRedrive {
 		c.Plan = p.ID
 	}
 	return c
@@ -280,7 +281,7 @@ func errorKind(err error) string {
 			return k.name
 		}
 	}
-	return text.Clean(redrive.MaskMessage(err.Error()), 200)
+	return text.Clean(driver.MaskMessage(err.Error()), 200)
 }
 
 // set moves a plan to another state at somebody's wish. It returns false if it is
@@ -310,7 +311,7 @@ type DryRun struct {
 	Total    int64                    // messages that match
 	More     bool                     // there are more than were counted
 	ByReason map[redrive.Reason]int64 // why they are dead
-	Groups   []redrive.Group          // the largest groups by cause; none for names or waiting messages
+	Groups   []driver.Cause           // the largest groups by cause; none for names or waiting messages
 	// Refused counts what would be refused, by kind as in Plan.Errors. RefusedMore says
 	// that not all messages were looked at for it.
 	Refused     map[string]int64

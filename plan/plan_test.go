@@ -16,7 +16,7 @@ import (
 )
 
 func TestPlanRequestCheck(t *testing.T) {
-	ok := Request{Action: redrive.ActRedrive}
+	ok := Request{Action: driver.ActRedrive}
 	with := func(change func(r *Request)) Request {
 		r := ok
 		change(&r)
@@ -24,14 +24,14 @@ func TestPlanRequestCheck(t *testing.T) {
 	}
 	for name, r := range map[string]Request{
 		"no action":            {},
-		"an edit":              {Action: redrive.ActEdit},
+		"an edit":              {Action: driver.ActEdit},
 		"redrive of waiting":   with(func(r *Request) { r.Query.State = redrive.StateWaiting }),
-		"drop of leased":       {Action: redrive.ActDrop, Query: redrive.Query{State: redrive.StateLeased}},
+		"drop of leased":       {Action: driver.ActDrop, Query: redrive.Query{State: redrive.StateLeased}},
 		"a filter on plans":    with(func(r *Request) { r.Query.NotPlan = "x" }),
 		"names and a filter":   with(func(r *Request) { r.Refs, r.Query.Kind = []redrive.Ref{{Queue: "q", ID: "m"}}, "k" }),
 		"a bad name":           with(func(r *Request) { r.Refs = []redrive.Ref{{Queue: "q", ID: "a/b"}} }),
-		"drop to a queue":      {Action: redrive.ActDrop, To: "other"},
-		"archive uncertain":    {Action: redrive.ActArchive, ConfirmUncertain: true},
+		"drop to a queue":      {Action: driver.ActDrop, To: "other"},
+		"archive uncertain":    {Action: driver.ActArchive, ConfirmUncertain: true},
 		"a bad target":         with(func(r *Request) { r.To = "No Queue" }),
 		"a bad queue":          with(func(r *Request) { r.Query.Queue = "No Queue" }),
 		"a negative rate":      with(func(r *Request) { r.Rate = -1 }),
@@ -39,7 +39,7 @@ func TestPlanRequestCheck(t *testing.T) {
 		"no rate at all":       with(func(r *Request) { r.Rate = math.NaN() }),
 		"a negative canary":    with(func(r *Request) { r.Canary = -1 }),
 		"a huge canary":        with(func(r *Request) { r.Canary = 1000 }),
-		"a canary of a drop":   {Action: redrive.ActDrop, Canary: 3},
+		"a canary of a drop":   {Action: driver.ActDrop, Canary: 3},
 		"negative redrives":    with(func(r *Request) { r.MaxRedrives = -1 }),
 		"a long actor":         with(func(r *Request) { r.Actor = strings.Repeat("x", 300) }),
 	} {
@@ -51,7 +51,7 @@ func TestPlanRequestCheck(t *testing.T) {
 		"everything dead": ok,
 		"a filter":        with(func(r *Request) { r.Query = redrive.Query{Queue: "q", After: "x", Limit: 7, Bodies: true} }),
 		"names":           with(func(r *Request) { r.Refs = []redrive.Ref{{Queue: "q", ID: "m"}} }),
-		"drop of waiting": {Action: redrive.ActDrop, Query: redrive.Query{State: redrive.StateWaiting}},
+		"drop of waiting": {Action: driver.ActDrop, Query: redrive.Query{State: redrive.StateWaiting}},
 	} {
 		if err := r.check(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -72,7 +72,7 @@ func TestPlanFreezesItsCutoff(t *testing.T) {
 		{"an earlier one was asked for", now.Add(-time.Hour), now.Add(-time.Hour)},
 		{"not later than now", now.Add(time.Hour), now},
 	} {
-		r := Request{Action: redrive.ActRedrive, Query: redrive.Query{Until: c.until}}
+		r := Request{Action: driver.ActRedrive, Query: redrive.Query{Until: c.until}}
 		if err := r.check(); err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestPlanPace(t *testing.T) {
 func TestPlanStateMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1_700_000_000, 0)
-		r := Request{Action: redrive.ActRedrive, Rate: 1}
+		r := Request{Action: driver.ActRedrive, Rate: 1}
 		p := newPlan("p", &r, now)
 		var done, failed int64
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
@@ -164,7 +164,7 @@ func TestPlanRecord(t *testing.T) {
 	p := Plan{ID: "p", State: Paused, Cutoff: at, Total: 7, TotalMore: true, Done: 3, Failed: 2, Errors: map[string]int64{"loop": 2},
 		Problem: "none", CreatedAt: at, UpdatedAt: at, EndedAt: at, Cursor: "c", Named: 2, Taken: true, Records: 3, Pending: 1,
 		Trial: &Canary{Stage: StageRamp, Since: at, Size: 4, Delivered: 2, Dead: 1, Waiting: 1, Causes: []string{"s"}, Record: 1},
-		Request: Request{Action: redrive.ActRedrive, Query: redrive.Query{Queue: "q", State: redrive.StateDead, Reason: redrive.ReasonExhausted, Since: at, Text: "t"},
+		Request: Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q", State: redrive.StateDead, Reason: redrive.ReasonExhausted, Since: at, Text: "t"},
 			Refs: []redrive.Ref{{Queue: "q", ID: "a"}, {Queue: "q.x", ID: "b"}}, To: "other", NewID: true, ConfirmUncertain: true, MaxRedrives: 3, Rate: 2.5, Canary: 4, Actor: "me"}}
 	value, err := encodePlan(&p)
 	if err != nil {

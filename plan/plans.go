@@ -35,7 +35,7 @@ type Options struct {
 	// Logger gets a line when a plan ends and when it is in trouble. Defaults to
 	// discarding.
 	Logger *slog.Logger
-	// Archive is where [redrive.ActArchive] takes dead letters before it removes them. Without
+	// Archive is where [driver.ActArchive] takes dead letters before it removes them. Without
 	// it there are no such plans.
 	Archive deadletter.Archiver
 	// Views returns what a plan looks for its messages in when its request has that
@@ -46,8 +46,8 @@ type Options struct {
 
 // Finder finds what a query selects, as a [driver.Store] does.
 type Finder interface {
-	Find(ctx context.Context, q redrive.Query) (redrive.Page, error)
-	Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error)
+	Find(ctx context.Context, q redrive.Query) (driver.Page, error)
+	Groups(ctx context.Context, q redrive.Query) (groups []driver.Cause, complete bool, err error)
 }
 
 // Plans makes plans and carries them out. All methods are safe for concurrent use, in
@@ -101,7 +101,7 @@ func (p *Plans) DryRun(ctx context.Context, r Request) (DryRun, error) {
 	if err != nil {
 		return DryRun{}, err
 	}
-	if len(r.Refs) == 0 && r.Action == redrive.ActRedrive {
+	if len(r.Refs) == 0 && r.Action == driver.ActRedrive {
 		if !r.ConfirmUncertain {
 			run.refuse("uncertain", run.ByReason[redrive.ReasonUncertain])
 		}
@@ -155,7 +155,7 @@ func (p *Plans) prepare(ctx context.Context, r *Request) (Plan, DryRun, error) {
 	if err := r.check(); err != nil {
 		return Plan{}, DryRun{}, err
 	}
-	if r.Action == redrive.ActArchive && p.o.Archive == nil {
+	if r.Action == driver.ActArchive && p.o.Archive == nil {
 		return Plan{}, DryRun{}, &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: there is no archive", redrive.ErrInvalid), Hint: "configure one, or drop"}
 	}
 	now, err := p.store.Now(ctx)
@@ -195,7 +195,7 @@ func (p *Plans) countGroups(ctx context.Context, plan *Plan, run *DryRun) error 
 	run.Groups = groups[:min(len(groups), dryRunGroups)]
 	for i := range groups {
 		run.cause(groups[i].Signature)
-		if s := groups[i].Signature; groups[i].Type == redrive.TypeBodyGone && len(run.gone) < maxCauses && !slices.Contains(run.gone, s) {
+		if s := groups[i].Signature; groups[i].Type == driver.TypeBodyGone && len(run.gone) < maxCauses && !slices.Contains(run.gone, s) {
 			run.gone = append(run.gone, s)
 		}
 	}
@@ -214,7 +214,7 @@ func (p *Plans) countNamed(ctx context.Context, plan *Plan, run *DryRun) error {
 			err := plan.admits(e)
 			switch {
 			case err != nil:
-			case r.Action != redrive.ActRedrive:
+			case r.Action != driver.ActRedrive:
 			default:
 				c := plan.change()
 				err = c.CheckRedrive(&e.Message, e.Reason)
@@ -416,7 +416,7 @@ func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pe
 
 // Progress returns what became of all that a plan redrove.
 func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
-	if plan.Request.Action != redrive.ActRedrive {
+	if plan.Request.Action != driver.ActRedrive {
 		return Progress{Complete: true}, nil
 	}
 	q := plan.again()

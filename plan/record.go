@@ -137,15 +137,15 @@ type Result struct {
 }
 
 // outcome draws what became of a message from how it stands now.
-func (r *planResult) outcome(action redrive.Action, pending bool, e *redrive.Entry) Outcome {
+func (r *planResult) outcome(action driver.Action, pending bool, e *redrive.Entry) Outcome {
 	switch {
 	case r.Err != "":
 		return Refused
 	case pending:
 		return Pending
-	case action == redrive.ActDrop:
+	case action == driver.ActDrop:
 		return Dropped
-	case action == redrive.ActArchive:
+	case action == driver.ActArchive:
 		return Archived
 	case e == nil:
 		return Delivered

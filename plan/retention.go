@@ -191,7 +191,7 @@ func archiveAndRemove(ctx context.Context, store driver.Store, to deadletter.Arc
 	for i := range entries {
 		refs[i] = entries[i].Ref()
 	}
-	results, err := store.Update(ctx, redrive.Selection{Refs: refs}, redrive.Change{Action: redrive.ActArchive}, len(refs))
+	results, err := store.Update(ctx, driver.Selection{Refs: refs}, driver.Change{Action: driver.ActArchive}, len(refs))
 	for i := range results {
 		if results[i].Err == nil {
 			removed++

@@ -54,17 +54,17 @@ func (s *faultyStore) Apply(ctx context.Context, b driver.Batch) ([]error, error
 	return s.Store.Apply(ctx, b)
 }
 
-func (s *faultyStore) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
+func (s *faultyStore) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
 	if s.update != nil {
 		s.update()
 	}
 	return s.Store.Update(ctx, sel, c, limit)
 }
 
-func (s *faultyStore) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
+func (s *faultyStore) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 	s.found.Add(1)
 	if err := s.finds.Load(); err != nil {
-		return redrive.Page{}, *err
+		return driver.Page{}, *err
 	}
 	return s.Store.Find(ctx, q)
 }
@@ -135,7 +135,7 @@ func TestPlanRedrivesWhatIsDead(t *testing.T) {
 		m.Kill("q", 250, nil)
 		m.Kill("other", 10, nil)
 		began := time.Now()
-		id := m.create(plan.Request{Action: redrive.ActRedrive, Query: redrive.Query{Queue: "q"}, Rate: 50, Actor: "me"})
+		id := m.create(plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q"}, Rate: 50, Actor: "me"})
 		if p := m.plan(id); p.Total != 250 || p.TotalMore || p.State != plan.Running || p.Request.Actor != "me" {
 			t.Errorf("%+v", p)
 		}
@@ -158,7 +158,7 @@ func TestPlanTouchesEachMessageOnce(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
 		m.Kill("q", 200, nil)
-		id := m.create(plan.Request{Action: redrive.ActRedrive})
+		id := m.create(plan.Request{Action: driver.ActRedrive})
 		for range 200 {
 			deadtest.Pass(20 * time.Millisecond)
 			m.FailAgain("q")
@@ -176,17 +176,17 @@ func TestPlanRefusesWhatHasNoBody(t *testing.T) {
 		defer m.run(m.plans)()
 		m.Kill("q", 4, nil)
 		m.Kill("q", 3, deadtest.BodyGone)
-		edited := redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Body: []byte("mended")}}
-		if _, err := m.store.Update(context.Background(), redrive.Selection{Refs: []redrive.Ref{{Queue: "q", ID: "m00007"}}}, edited, 1); err != nil {
+		edited := driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: []byte("mended")}}
+		if _, err := m.store.Update(context.Background(), driver.Selection{Refs: []redrive.Ref{{Queue: "q", ID: "m00007"}}}, edited, 1); err != nil {
 			t.Fatal(err)
 		}
-		named := plan.Request{Action: redrive.ActRedrive, Refs: []redrive.Ref{{Queue: "q", ID: "m00001"}, {Queue: "q", ID: "m00005"}, {Queue: "q", ID: "m00007"}}}
-		for want, r := range map[int64]plan.Request{1: named, 2: {Action: redrive.ActRedrive}} {
+		named := plan.Request{Action: driver.ActRedrive, Refs: []redrive.Ref{{Queue: "q", ID: "m00001"}, {Queue: "q", ID: "m00005"}, {Queue: "q", ID: "m00007"}}}
+		for want, r := range map[int64]plan.Request{1: named, 2: {Action: driver.ActRedrive}} {
 			if dry, err := m.plans.DryRun(context.Background(), r); err != nil || dry.Refused["body_gone"] != want || len(dry.Refused) != 1 {
 				t.Errorf("dry run: %+v, %v", dry, err)
 			}
 		}
-		if p := m.ends(m.create(plan.Request{Action: redrive.ActRedrive}), time.Minute, plan.Done, 5, 2); p.Errors["body_gone"] != 2 {
+		if p := m.ends(m.create(plan.Request{Action: driver.ActRedrive}), time.Minute, plan.Done, 5, 2); p.Errors["body_gone"] != 2 {
 			t.Errorf("errors: %v", p.Errors)
 		}
 	})
@@ -201,7 +201,7 @@ func TestPlanGoesOnPastWhatIsRefused(t *testing.T) {
 			m.Kill("q", 1, func(e *redrive.Entry) { e.Redrives = 3 })
 		}
 		m.Kill("q", 1, func(e *redrive.Entry) { e.Reason, e.Redrives = redrive.ReasonUncertain, 3 }) // counted once
-		r := plan.Request{Action: redrive.ActRedrive, MaxRedrives: 3, Rate: 40}
+		r := plan.Request{Action: driver.ActRedrive, MaxRedrives: 3, Rate: 40}
 		dry, err := m.plans.DryRun(context.Background(), r)
 		if err != nil || dry.Total != 201 || dry.More || dry.ByReason[redrive.ReasonExhausted] != 160 || dry.ByReason[redrive.ReasonUncertain] != 41 ||
 			dry.Refused["uncertain"] != 41 || dry.Refused["loop"] != 40 || len(dry.Groups) != 2 || dry.Cutoff.IsZero() {
@@ -225,10 +225,10 @@ func TestPlanActions(t *testing.T) {
 		r     plan.Request
 		check func(c *driver.Counts) bool
 	}{
-		{"drop", plan.Request{Action: redrive.ActDrop}, func(c *driver.Counts) bool { return c.Ledger.Dropped == 30 }},
-		{"archive", plan.Request{Action: redrive.ActArchive}, func(c *driver.Counts) bool { return c.Ledger.Archived == 30 }},
-		{"to another queue", plan.Request{Action: redrive.ActRedrive, To: "other"}, func(c *driver.Counts) bool { return c.Ledger.MovedOut == 30 }},
-		{"under new ids", plan.Request{Action: redrive.ActRedrive, NewID: true}, func(c *driver.Counts) bool { return c.AllWaiting() == 30 }},
+		{"drop", plan.Request{Action: driver.ActDrop}, func(c *driver.Counts) bool { return c.Ledger.Dropped == 30 }},
+		{"archive", plan.Request{Action: driver.ActArchive}, func(c *driver.Counts) bool { return c.Ledger.Archived == 30 }},
+		{"to another queue", plan.Request{Action: driver.ActRedrive, To: "other"}, func(c *driver.Counts) bool { return c.Ledger.MovedOut == 30 }},
+		{"under new ids", plan.Request{Action: driver.ActRedrive, NewID: true}, func(c *driver.Counts) bool { return c.AllWaiting() == 30 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inMorgue(t, func(m *morgue) {
@@ -254,7 +254,7 @@ func TestPlanActions(t *testing.T) {
 				}
 			}
 			m.Kill("q", 3, nil)
-			r := plan.Request{Action: redrive.ActDrop, Query: redrive.Query{State: redrive.StateWaiting}}
+			r := plan.Request{Action: driver.ActDrop, Query: redrive.Query{State: redrive.StateWaiting}}
 			if dry, err := m.plans.DryRun(context.Background(), r); err != nil || dry.Total != 30 {
 				t.Errorf("%+v, %v", dry, err)
 			}
@@ -275,7 +275,7 @@ func TestPlanOverNames(t *testing.T) {
 		for i := 1; i <= 100; i += 2 {
 			refs = append(refs, redrive.Ref{Queue: "q", ID: fmt.Sprintf("m%05d", i)})
 		}
-		r := plan.Request{Action: redrive.ActRedrive, Refs: refs}
+		r := plan.Request{Action: driver.ActRedrive, Refs: refs}
 		dry, err := m.plans.DryRun(context.Background(), r)
 		if err != nil || dry.Total != 52 || dry.Refused["not_found"] != 1 || dry.Refused["uncertain"] != 1 || dry.ByReason[redrive.ReasonExhausted] != 50 {
 			t.Errorf("dry run: %+v, %v", dry, err)
@@ -296,11 +296,11 @@ func TestPlanRefusesMoreNamesThanARecordHolds(t *testing.T) {
 		for i := range refs {
 			refs[i] = redrive.Ref{Queue: "q", ID: redrive.NewID()}
 		}
-		_, err := m.plans.Create(context.Background(), plan.Request{Action: redrive.ActRedrive, Refs: refs})
+		_, err := m.plans.Create(context.Background(), plan.Request{Action: driver.ActRedrive, Refs: refs})
 		if !errors.Is(err, redrive.ErrInvalid) || !strings.Contains(err.Error(), "use a filter") {
 			t.Errorf("3,000 names: %v", err)
 		}
-		if _, err := m.plans.Create(context.Background(), plan.Request{Action: redrive.ActRedrive, Refs: refs[:1000]}); err != nil {
+		if _, err := m.plans.Create(context.Background(), plan.Request{Action: driver.ActRedrive, Refs: refs[:1000]}); err != nil {
 			t.Errorf("1,000 names: %v", err)
 		}
 	})
@@ -311,7 +311,7 @@ func TestPlanIsPausedResumedAndCancelled(t *testing.T) {
 		defer m.run(m.plans)()
 		m.Kill("q", 100, nil)
 		ctx, other := context.Background(), m.process("other")
-		id := m.create(plan.Request{Action: redrive.ActRedrive, Rate: 10})
+		id := m.create(plan.Request{Action: driver.ActRedrive, Rate: 10})
 		deadtest.Pass(2 * time.Second)
 		if err := other.Pause(ctx, id); err != nil {
 			t.Fatal(err)
@@ -352,7 +352,7 @@ func TestPlanIsPausedResumedAndCancelled(t *testing.T) {
 func TestPlanSurvivesRestarts(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		m.Kill("q", 300, nil)
-		id := m.create(plan.Request{Action: redrive.ActRedrive, Rate: 50})
+		id := m.create(plan.Request{Action: driver.ActRedrive, Rate: 50})
 		for i := range 5 {
 			stop := m.run(m.process(fmt.Sprint("process", i)))
 			deadtest.Pass(time.Second)
@@ -376,7 +376,7 @@ func TestPlanRedrivesNothingTwiceWhenItsNotesAreLost(t *testing.T) {
 		t.Run(fmt.Sprint("names ", named), func(t *testing.T) {
 			inMorgue(t, func(m *morgue) {
 				m.Kill("q", 100, nil)
-				r := plan.Request{Action: redrive.ActRedrive, Rate: 50}
+				r := plan.Request{Action: driver.ActRedrive, Rate: 50}
 				for i := 1; named && i <= 100; i++ {
 					r.Refs = append(r.Refs, redrive.Ref{Queue: "q", ID: fmt.Sprintf("m%05d", i)})
 				}
@@ -411,7 +411,7 @@ func TestPlanRedrivesNothingTwiceWhenItsNotesAreLost(t *testing.T) {
 func TestPlanCountsABatchOnceThatTwoRunnersDid(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		m.Kill("q", 100, nil)
-		id := m.create(plan.Request{Action: redrive.ActRedrive, Rate: 20})
+		id := m.create(plan.Request{Action: driver.ActRedrive, Rate: 20})
 		hung, goOn := make(chan struct{}), make(chan struct{})
 		first := &faultyStore{Store: m.Store.Store, update: sync.OnceFunc(func() { close(hung); <-goOn })}
 		stop := m.run(plan.New(first, plan.Options{Instance: "hangs", Archive: &m.archive}))
@@ -429,7 +429,7 @@ func TestPlanRunsInOneProcess(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		m.Kill("q", 300, nil)
 		began := time.Now()
-		id := m.create(plan.Request{Action: redrive.ActRedrive, Rate: 20})
+		id := m.create(plan.Request{Action: driver.ActRedrive, Rate: 20})
 		for i := range 4 {
 			defer m.run(m.process(fmt.Sprint("process", i)))()
 		}
@@ -449,7 +449,7 @@ func TestPlanIsTakenOverWhenItsRunnerDies(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.run(m.plans)()
-		id := m.create(plan.Request{Action: redrive.ActRedrive})
+		id := m.create(plan.Request{Action: driver.ActRedrive})
 		deadtest.Pass(14 * time.Second)
 		if p := m.plan(id); p.Done != 0 {
 			t.Errorf("the other's lease was not respected: %+v", p)
@@ -467,7 +467,7 @@ func TestPlanIsTakenOverAtOnceInAnEmbeddedStore(t *testing.T) {
 		}
 		m.store.exclusive = true
 		defer m.run(m.plans)()
-		id := m.create(plan.Request{Action: redrive.ActRedrive})
+		id := m.create(plan.Request{Action: driver.ActRedrive})
 		m.ends(id, 11*time.Second, plan.Done, 3, 0)
 	})
 }
@@ -477,13 +477,13 @@ func TestPlanIsNoticed(t *testing.T) {
 		stop := m.run(m.plans)
 		deadtest.Pass(3 * time.Second)
 		m.Kill("q", 3, nil)
-		id := m.create(plan.Request{Action: redrive.ActRedrive})
+		id := m.create(plan.Request{Action: driver.ActRedrive})
 		synctest.Wait()
 		if p := m.plan(id); p.State != plan.Done {
 			t.Errorf("a plan of this process did not start at once: %+v", p)
 		}
 		m.Kill("q", 3, nil)
-		p, err := m.process("other").Create(context.Background(), plan.Request{Action: redrive.ActRedrive})
+		p, err := m.process("other").Create(context.Background(), plan.Request{Action: driver.ActRedrive})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -511,7 +511,7 @@ func TestPlanInTrouble(t *testing.T) {
 			defer m.run(m.plans)()
 			m.Kill("q", 3, nil)
 			m.store.finds.Store(&errBroken)
-			id := m.create(plan.Request{Action: redrive.ActRedrive})
+			id := m.create(plan.Request{Action: driver.ActRedrive})
 			deadtest.Pass(10 * time.Second)
 			if p := m.plan(id); p.State != plan.Running || p.Problem != "broken" {
 				t.Errorf("%+v", p)
@@ -528,7 +528,7 @@ func TestPlanInTrouble(t *testing.T) {
 			m.Kill("q", 3, nil)
 			err := fmt.Errorf("%w filter", redrive.ErrInvalid)
 			m.store.finds.Store(&err)
-			id := m.create(plan.Request{Action: redrive.ActRedrive})
+			id := m.create(plan.Request{Action: driver.ActRedrive})
 			if p := m.ends(id, time.Second, plan.Failed, 0, 0); p.Problem != "invalid filter" {
 				t.Errorf("%+v", p)
 			}
@@ -541,7 +541,7 @@ func TestPlanInTrouble(t *testing.T) {
 			if _, err := m.store.Apply(context.Background(), driver.Batch{Records: []driver.RecordWrite{{Space: "plans", Key: "damaged", Value: []byte("{")}}}); err != nil {
 				t.Fatal(err)
 			}
-			m.ends(m.create(plan.Request{Action: redrive.ActRedrive}), time.Second, plan.Done, 3, 0)
+			m.ends(m.create(plan.Request{Action: driver.ActRedrive}), time.Second, plan.Done, 3, 0)
 			all, err := m.plans.List(context.Background())
 			if err != nil || len(all) != 2 || all[0].ID != "damaged" || all[0].State != plan.Failed || all[0].Problem == "" {
 				t.Errorf("%+v, %v", all, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // planLook is how many messages are read at once with their bodies.
@@ -135,13 +136,13 @@ func (p *Plans) carryOut(ctx context.Context, plan *Plan, batch []planResult, ag
 	if len(refs) == 0 {
 		return nil
 	}
-	if plan.Request.Action == redrive.ActArchive {
+	if plan.Request.Action == driver.ActArchive {
 		if err := p.archive(ctx, refs); err != nil {
 			return err
 		}
 	}
 	q := plan.query(0)
-	results, err := p.store.Update(ctx, redrive.Selection{Refs: refs, Query: &q}, plan.change(), len(refs))
+	results, err := p.store.Update(ctx, driver.Selection{Refs: refs, Query: &q}, plan.change(), len(refs))
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func (p *Plans) archive(ctx context.Context, refs []redrive.Ref) error {
 // forgive counts as done what was refused only because this plan did it before, when
 // its runner died between the change and the record of it. Of a batch that is done
 // again that includes what is no longer there.
-func (p *Plans) forgive(ctx context.Context, plan *Plan, results []redrive.Updated, again bool) error {
+func (p *Plans) forgive(ctx context.Context, plan *Plan, results []driver.Updated, again bool) error {
 	var refs []redrive.Ref
 	for i := range results {
 		switch err := results[i].Err; {
@@ -336,7 +337,7 @@ func (p *Plan) stop(reason string, now time.Time) {
 }
 
 // diedAgain groups what a plan redrove and is dead again.
-func (p *Plans) diedAgain(ctx context.Context, plan *Plan) ([]redrive.Group, error) {
+func (p *Plans) diedAgain(ctx context.Context, plan *Plan) ([]driver.Cause, error) {
 	again, _, err := p.store.Groups(ctx, plan.again())
 	return again, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/deadtest"
 	"github.com/redrive/redrive/plan"
 )
@@ -17,12 +18,12 @@ type narrow struct {
 	kind string
 }
 
-func (n *narrow) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
+func (n *narrow) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 	q.Kind = n.kind
 	return n.Finder.Find(ctx, q)
 }
 
-func (n *narrow) Groups(ctx context.Context, q redrive.Query) ([]redrive.Group, bool, error) {
+func (n *narrow) Groups(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
 	q.Kind = n.kind
 	return n.Finder.Groups(ctx, q)
 }
@@ -33,7 +34,7 @@ func TestPlanLooksThroughItsView(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		m.Kill("q", 10, nil)
 		m.Kill("q", 3, func(e *redrive.Entry) { e.Kind = "seen" })
-		r := plan.Request{Action: redrive.ActDrop, Query: redrive.Query{Queue: "q"}, View: "narrow"}
+		r := plan.Request{Action: driver.ActDrop, Query: redrive.Query{Queue: "q"}, View: "narrow"}
 		if _, err := m.plans.Create(t.Context(), r); err == nil {
 			t.Error("a process that does not know the view makes a plan")
 		}

@@ -112,7 +112,7 @@ func run(t *testing.T, m redrive.Message, h redrive.Handler, o *Options) (r Resu
 		t.Fatal(err)
 	}
 	msgs := []redrive.Message{m}
-	if err := redrive.FirstError(store.Publish(t.Context(), msgs)); err != nil {
+	if err := driver.FirstError(store.Publish(t.Context(), msgs)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())

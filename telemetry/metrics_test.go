@@ -52,13 +52,13 @@ func TestGauges(t *testing.T) {
 	now := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 	store := &counts{now: now, all: []driver.Counts{
 		{
-			Queue: "sms", Waiting: [redrive.Lanes]int64{7, 2, 1}, Leased: 3, Blocked: 1, Due: 5, Bytes: 1000,
-			OldestDue: [redrive.Lanes]time.Time{now.Add(-90 * time.Second), {}, now.Add(-time.Second)}, OldestSuspect: now.Add(-time.Minute), OldestDead: now.Add(-time.Hour),
+			Queue: "sms", Waiting: [driver.Lanes]int64{7, 2, 1}, Leased: 3, Blocked: 1, Due: 5, Bytes: 1000,
+			OldestDue: [driver.Lanes]time.Time{now.Add(-90 * time.Second), {}, now.Add(-time.Second)}, OldestSuspect: now.Add(-time.Minute), OldestDead: now.Add(-time.Hour),
 			Dead:   map[redrive.Reason]int64{redrive.ReasonExhausted: 4, redrive.ReasonCrashed: 1},
 			Ledger: driver.Ledger{Published: 30, Parked: 1, Imported: 2, MovedIn: 3, Repeated: 4, Done: 20, Dropped: 2, Archived: 2, MovedOut: 1},
 		},
-		{Queue: "invented-1", Waiting: [redrive.Lanes]int64{1}, Ledger: driver.Ledger{Published: 2}},
-		{Queue: "invented-2", Waiting: [redrive.Lanes]int64{2}, Ledger: driver.Ledger{Published: 1}},
+		{Queue: "invented-1", Waiting: [driver.Lanes]int64{1}, Ledger: driver.Ledger{Published: 2}},
+		{Queue: "invented-2", Waiting: [driver.Lanes]int64{2}, Ledger: driver.Ledger{Published: 1}},
 	}}
 	status := []engine.QueueStatus{{
 		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, Paused: make([]engine.PauseStatus, 1),
@@ -98,8 +98,8 @@ func TestAStoreThatDoesNotAnswerIsShown(t *testing.T) {
 func TestCounters(t *testing.T) {
 	m := telemetry.New(telemetry.Options{Queues: []string{"sms"}})
 	d := &redrive.Delivery{Message: redrive.Message{Queue: "sms", PublishedAt: time.Now().Add(-2 * time.Second), Lineage: redrive.Lineage{Redrives: 1}}}
-	done := &redrive.Settlement{Outcome: redrive.OutcomeDone}
-	gone := &redrive.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted}
+	done := &driver.Settlement{Outcome: redrive.OutcomeDone}
+	gone := &driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted}
 	for _, o := range []engine.Observation{
 		{Occasion: engine.OnEnd, Queue: "sms", Delivery: d, Settlement: done, Duration: 30 * time.Millisecond},
 		{Occasion: engine.OnSettled, Queue: "sms", Delivery: d, Settlement: done},
@@ -132,7 +132,7 @@ func TestCounters(t *testing.T) {
 func TestObservingDoesNotAllocate(t *testing.T) {
 	m := telemetry.New(telemetry.Options{Queues: []string{"sms"}})
 	d := &redrive.Delivery{Message: redrive.Message{Queue: "sms", PublishedAt: time.Now()}}
-	s := &redrive.Settlement{Outcome: redrive.OutcomeDone}
+	s := &driver.Settlement{Outcome: redrive.OutcomeDone}
 	end := &engine.Observation{Occasion: engine.OnEnd, Queue: "sms", Delivery: d, Settlement: s, Duration: time.Millisecond}
 	settled := &engine.Observation{Occasion: engine.OnSettled, Queue: "sms", Delivery: d, Settlement: s}
 	group := &engine.Observation{Occasion: engine.OnSettleGroup, Count: 10, Duration: time.Millisecond}
@@ -148,7 +148,7 @@ func TestObservingDoesNotAllocate(t *testing.T) {
 
 func BenchmarkObserve(b *testing.B) {
 	m := telemetry.New(telemetry.Options{Queues: []string{"sms"}})
-	end := &engine.Observation{Occasion: engine.OnEnd, Queue: "sms", Settlement: &redrive.Settlement{Outcome: redrive.OutcomeDone}, Duration: time.Millisecond}
+	end := &engine.Observation{Occasion: engine.OnEnd, Queue: "sms", Settlement: &driver.Settlement{Outcome: redrive.OutcomeDone}, Duration: time.Millisecond}
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Observe(end)
@@ -187,7 +187,7 @@ func BenchmarkScrape(b *testing.B) {
 	all, used := &counts{now: time.Now()}, &counts{now: time.Now()}
 	for i := range 10_000 {
 		names = append(names, "q"+strconv.Itoa(i))
-		c := driver.Counts{Queue: names[i], Waiting: [redrive.Lanes]int64{7, 2, 1}, Dead: map[redrive.Reason]int64{redrive.ReasonExhausted: 4}}
+		c := driver.Counts{Queue: names[i], Waiting: [driver.Lanes]int64{7, 2, 1}, Dead: map[redrive.Reason]int64{redrive.ReasonExhausted: 4}}
 		c.Ledger.Published, c.Ledger.Done = 20, 6
 		all.all = append(all.all, c)
 		if i >= 100 {

@@ -22,8 +22,8 @@ import (
 func used() *telemetry.Metrics {
 	now := time.Now()
 	odd := "odd \"name\\\n\xff"
-	held := driver.Counts{Queue: odd, Waiting: [redrive.Lanes]int64{3, 2, 1}, Leased: 1, Due: 4, Bytes: 10,
-		OldestDue: [redrive.Lanes]time.Time{now.Add(-1500 * time.Millisecond)}, Dead: map[redrive.Reason]int64{redrive.ReasonManual: 1}}
+	held := driver.Counts{Queue: odd, Waiting: [driver.Lanes]int64{3, 2, 1}, Leased: 1, Due: 4, Bytes: 10,
+		OldestDue: [driver.Lanes]time.Time{now.Add(-1500 * time.Millisecond)}, Dead: map[redrive.Reason]int64{redrive.ReasonManual: 1}}
 	held.Ledger.Published = 7
 	m := telemetry.New(telemetry.Options{
 		Queues: []string{odd}, Store: &counts{all: []driver.Counts{held}, now: now},
@@ -31,7 +31,7 @@ func used() *telemetry.Metrics {
 	})
 	d := &redrive.Delivery{Message: redrive.Message{Queue: odd, PublishedAt: now.Add(-time.Second)}}
 	for _, o := range []engine.Occasion{engine.OnEnd, engine.OnSettled} {
-		m.Observe(&engine.Observation{Occasion: o, Queue: odd, Delivery: d, Settlement: &redrive.Settlement{Outcome: redrive.OutcomeDone}, Duration: 1234567})
+		m.Observe(&engine.Observation{Occasion: o, Queue: odd, Delivery: d, Settlement: &driver.Settlement{Outcome: redrive.OutcomeDone}, Duration: 1234567})
 	}
 	return m
 }

@@ -45,7 +45,7 @@ func applyOneStep(c *C) {
 
 	errs, err := c.store.Apply(c.ctx, batch(0))
 	c.noError(err, "apply")
-	c.noError(redrive.FirstError(errs), "apply, an item")
+	c.noError(driver.FirstError(errs), "apply, an item")
 	c.inState("published", redrive.StateWaiting)
 	c.inState("put", redrive.StateDead)
 	c.inState("r1", 0)
@@ -100,7 +100,7 @@ func putKeeps(c *C) {
 	entries[2].Delay = 2 * c.tick
 	errs, err := c.store.Apply(c.ctx, driver.Batch{Put: entries, Entered: driver.EnteredImported})
 	c.noError(err, "apply")
-	c.noError(redrive.FirstError(errs), "put")
+	c.noError(driver.FirstError(errs), "put")
 
 	e := c.entry("dead")
 	if !e.PublishedAt.Equal(published) || !e.DiedAt.Equal(died) || e.Lineage != lineage || e.Attempts != 4 || e.Reason != redrive.ReasonExhausted || e.History.Count != 4 {
@@ -145,8 +145,8 @@ func putArchived(c *C) {
 		c.noError(c.settle(s), "settle")
 	}
 	c.publish(msgs[4])
-	c.noError(c.update(redrive.Change{Action: redrive.ActArchive}, "archived")[0].Err, "archive")
-	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "dropped")[0].Err, "drop")
+	c.noError(c.update(driver.Change{Action: driver.ActArchive}, "archived")[0].Err, "archive")
+	c.noError(c.update(driver.Change{Action: driver.ActDrop}, "dropped")[0].Err, "drop")
 	c.is(at(c.sink.Publish(c.ctx, msgs[:1]), 0), "its id published again", redrive.ErrDuplicate)
 	put := func(how driver.Entered, first error) {
 		errs, err := c.store.Apply(c.ctx, driver.Batch{Put: slices.Clone(entries), Entered: how})
@@ -185,7 +185,7 @@ func putForeign(c *C) {
 }
 
 func deleteRange(c *C) {
-	c.q = redrive.ResultQueue
+	c.q = driver.ResultQueue
 	for i := range 6 {
 		c.publish(redrive.Message{ID: fmt.Sprintf("a%d", i), Key: "a"}, redrive.Message{ID: fmt.Sprintf("b%d", i), Key: "b"})
 	}
@@ -249,7 +249,7 @@ func emitRefused(c *C) {
 	c.publish(redrive.Message{Queue: "target", ID: "taken", Body: []byte("b")})
 	c.publishN(5)
 	got := c.get(5, c.ask(5))
-	list := make([]redrive.Settlement, 5)
+	list := make([]driver.Settlement, 5)
 	for i := range got {
 		list[i] = settled(got[i], redrive.OutcomeDone)
 	}
@@ -327,10 +327,10 @@ func recall(c *C) {
 	refs := []redrive.Ref{named[0].Ref(), named[1].Ref(), named[2].Ref(), named[3].Ref(), {Queue: c.q, ID: "never-was"}, {Queue: "nowhere", ID: "done"}}
 	got, err := c.store.Recall(c.ctx, refs)
 	c.noError(err, "recall")
-	for i, want := range []*redrive.Remembered{
-		{Hash: redrive.BodyHash(&named[0])},
-		{Hash: redrive.BodyHash(&named[1]), Outcome: redrive.OutcomeDone},
-		{Hash: redrive.BodyHash(&named[2]), Outcome: redrive.OutcomeDrop, Reason: redrive.ReasonExpired},
+	for i, want := range []*driver.Remembered{
+		{Hash: driver.BodyHash(&named[0])},
+		{Hash: driver.BodyHash(&named[1]), Outcome: redrive.OutcomeDone},
+		{Hash: driver.BodyHash(&named[2]), Outcome: redrive.OutcomeDrop, Reason: redrive.ReasonExpired},
 		nil, nil, nil,
 	} {
 		r := got[i]

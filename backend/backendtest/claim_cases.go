@@ -237,7 +237,7 @@ func extendKeepsOwnership(c *C) {
 	d := c.one(c.short(1))
 	for range 4 {
 		c.pass(c.lease / 2)
-		c.noError(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, c.lease)), "extend")
+		c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, c.lease)), "extend")
 		c.none(c.ask(1))
 		if c.store != nil {
 			c.none(alone(c.ask(1)))
@@ -252,7 +252,7 @@ func extendAfterExpiry(c *C) {
 	got := c.get(2, c.short(2))
 	lost, kept := got[0], got[1]
 	c.pass(c.lease / 2)
-	c.noError(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{kept.Receipt}, long)), "extend")
+	c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{kept.Receipt}, long)), "extend")
 	c.pass(c.lease)
 	errs := c.src.Extend(c.ctx, []redrive.Receipt{lost.Receipt, kept.Receipt}, c.lease)
 	c.is(at(errs, 0), "extend of a lease that ran out", redrive.ErrLeaseLost)
@@ -262,7 +262,7 @@ func extendAfterExpiry(c *C) {
 		c.Fatalf("claimed %s, want %s", again.ID, lost.ID)
 	}
 	c.is(at(c.src.Extend(c.ctx, []redrive.Receipt{lost.Receipt}, long), 0), "extend after it was claimed again", redrive.ErrLeaseLost)
-	c.noError(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{again.Receipt}, long)), "extend by the new holder")
+	c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{again.Receipt}, long)), "extend by the new holder")
 	c.done(again, kept)
 }
 
@@ -270,7 +270,7 @@ func extendDoesNotCount(c *C) {
 	c.publish(redrive.Message{ID: "m"})
 	d := c.one(c.ask(1))
 	for range 10 {
-		c.noError(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, long)), "extend")
+		c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, long)), "extend")
 	}
 	if e := c.entry("m"); e.Attempts != 1 || e.Token != d.Receipt.Token {
 		c.Errorf("attempts %d, token %d; want 1, %d", e.Attempts, e.Token, d.Receipt.Token)
@@ -321,7 +321,7 @@ func lanesNoStarvation(c *C) {
 	c.kill(1, redrive.ReasonPermanent)
 	c.redrive("dead")
 	c.publish(redrive.Message{ID: "fresh"})
-	if n := c.counts(); n.Waiting != [redrive.Lanes]int64{1, 500, 1} {
+	if n := c.counts(); n.Waiting != [driver.Lanes]int64{1, 500, 1} {
 		c.Errorf("waiting by lane %v, want [1 500 1]", n.Waiting)
 	}
 	c.equal("fresh lane behind 500 retries", ids(c.get(1, c.ask(10))), []string{"fresh"})
@@ -333,7 +333,7 @@ func clientClock(c *C) {
 	for _, skew := range []time.Duration{time.Hour, -time.Hour} {
 		wrong := c.f.Skewed(c, c.store, skew)
 		name := "m" + skew.String()
-		err := redrive.FirstError(wrong.Publish(c.ctx, []redrive.Message{
+		err := driver.FirstError(wrong.Publish(c.ctx, []redrive.Message{
 			{Queue: c.q, ID: name}, {Queue: c.q, ID: name + "-delayed", Delay: c.tick},
 		}))
 		c.noError(err, "publish by a client whose clock is off by %s", skew)

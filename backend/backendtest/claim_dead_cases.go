@@ -6,6 +6,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/driver"
 )
 
 // Dead letters that are claimed.
@@ -88,7 +89,7 @@ func claimDeadLease(c *C) {
 	if n := c.counts(); n.AllDead() != 2 || n.AllWaiting() != 0 || n.Leased != 0 {
 		c.Errorf("a claimed dead letter is dead, and leased is a part of waiting: %+v", n)
 	}
-	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, second.ID)[0].Err, "redrive of a claimed dead letter", redrive.ErrState)
+	c.is(c.update(driver.Change{Action: driver.ActRedrive}, second.ID)[0].Err, "redrive of a claimed dead letter", redrive.ErrState)
 	c.runOut()
 	again := c.one(dead(c.ask(5)))
 	if again.ID != first.ID || again.Receipt.Token <= first.Receipt.Token {
@@ -117,11 +118,11 @@ func onDead(c *C) {
 			edit := &redrive.Edit{Body: []byte("mended")}
 			switch e.ID {
 			case "redrive":
-				return deadletter.Decision{Action: redrive.ActRedrive, Edit: edit}, nil
+				return deadletter.Decision{Action: driver.ActRedrive, Edit: edit}, nil
 			case "drop":
-				return deadletter.Decision{Action: redrive.ActDrop}, nil
+				return deadletter.Decision{Action: driver.ActDrop}, nil
 			case "archive":
-				return deadletter.Decision{Action: redrive.ActArchive}, nil
+				return deadletter.Decision{Action: driver.ActArchive}, nil
 			}
 			return deadletter.Decision{Edit: edit}, nil
 		}, deadletter.Options{Poll: c.tick, Archive: shelf, Instance: "processor"})

@@ -47,7 +47,7 @@ func moveUnderKill(c *C) {
 				if i == round*n/rounds {
 					close(atKill)
 				}
-				if err := redrive.FirstError(store.Settle(c.ctx, []redrive.Settlement{deadly(got[i], redrive.ReasonPermanent)})); err != nil {
+				if err := driver.FirstError(store.Settle(c.ctx, []driver.Settlement{deadly(got[i], redrive.ReasonPermanent)})); err != nil {
 					continue
 				}
 				mu.Lock()
@@ -88,7 +88,7 @@ func moveTwice(c *C) {
 	s := deadly(d, redrive.ReasonPermanent)
 	c.noError(c.settle(s), "dead")
 	c.is(c.settle(s), "dead again", redrive.ErrLeaseLost, redrive.ErrNotFound)
-	errs := c.src.Settle(c.ctx, []redrive.Settlement{s, s})
+	errs := c.src.Settle(c.ctx, []driver.Settlement{s, s})
 	c.is(at(errs, 0), "and again", redrive.ErrLeaseLost, redrive.ErrNotFound)
 	c.holds(0, 1)
 	if found := c.find(redrive.Query{Queue: c.q}); len(found) != 1 {
@@ -97,7 +97,7 @@ func moveTwice(c *C) {
 
 	c.publish(redrive.Message{ID: "twice-in-a-batch"})
 	s = deadly(c.one(c.ask(1)), redrive.ReasonPermanent)
-	errs = c.src.Settle(c.ctx, []redrive.Settlement{s, s})
+	errs = c.src.Settle(c.ctx, []driver.Settlement{s, s})
 	c.is(at(errs, 0), "the first of a batch", nil)
 	c.is(at(errs, 1), "the same in one batch", redrive.ErrLeaseLost, redrive.ErrNotFound)
 	c.holds(0, 2)
@@ -340,7 +340,7 @@ func filterPageStable(c *C) {
 		}
 		switch page {
 		case 0:
-			c.update(redrive.Change{Action: redrive.ActDrop}, "m01", "m02")
+			c.update(driver.Change{Action: driver.ActDrop}, "m01", "m02")
 		case 1:
 			c.publish(redrive.Message{ID: "newcomer"})
 			c.kill(1, redrive.ReasonPermanent)
@@ -368,10 +368,10 @@ func purgeOnlySelected(c *C) {
 	c.publishN(5)
 	c.kill(5, redrive.ReasonManual)
 	c.q = "sms"
-	sel := redrive.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Reason: redrive.ReasonManual}}
+	sel := driver.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Reason: redrive.ReasonManual}}
 	removed := 0
 	for range 20 {
-		got, err := c.store.Update(c.ctx, sel, redrive.Change{Action: redrive.ActDrop}, 4)
+		got, err := c.store.Update(c.ctx, sel, driver.Change{Action: driver.ActDrop}, 4)
 		c.noError(err, "drop")
 		if len(got) == 0 {
 			break

@@ -212,7 +212,7 @@ type flaky struct {
 	refused atomic.Int32
 }
 
-func (f *flaky) Settle(ctx context.Context, s []redrive.Settlement) []error {
+func (f *flaky) Settle(ctx context.Context, s []driver.Settlement) []error {
 	if !f.failing.Load() {
 		return f.Store.Settle(ctx, s)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Fences: who held a message, and holds it no longer, changes nothing, however often its
@@ -19,8 +20,8 @@ var fenceCases = []testCase{
 
 // stale are the settlements that a holder of before may try. An edit counts for a dead
 // letter only.
-func (c *C) stale(d redrive.Delivery) []redrive.Settlement {
-	list := []redrive.Settlement{settled(d, redrive.OutcomeDone), retry(d, 0), release(d, 0), deadly(d, redrive.ReasonManual)}
+func (c *C) stale(d redrive.Delivery) []driver.Settlement {
+	list := []driver.Settlement{settled(d, redrive.OutcomeDone), retry(d, 0), release(d, 0), deadly(d, redrive.ReasonManual)}
 	drop := settled(d, redrive.OutcomeDrop)
 	drop.Reason = redrive.ReasonManual
 	list = append(list, drop)
@@ -66,7 +67,7 @@ func (c *C) fencedOff(d redrive.Delivery, who string) {
 		c.is(err, list[i].Outcome.String()+" in a batch by "+who, redrive.ErrLeaseLost)
 	}
 	unchanged("a batch")
-	c.is(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, long)), "extend by "+who, redrive.ErrLeaseLost)
+	c.is(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, long)), "extend by "+who, redrive.ErrLeaseLost)
 	unchanged("extend")
 	if now := c.counts().Ledger; now != ledger {
 		c.Errorf("what %s tried is in the books: %+v, before %+v", who, now, ledger)
@@ -90,7 +91,7 @@ func fenceWaiting(leases int) func(*C) {
 		for _, d := range holders[:leases] {
 			c.fencedOff(d, "a holder whose lease ended")
 		}
-		c.noError(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{last.Receipt}, long)), "extend by the holder")
+		c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{last.Receipt}, long)), "extend by the holder")
 		c.done(last)
 		for _, d := range holders {
 			c.is(c.settle(settled(d, redrive.OutcomeDone)), "done when it is gone", redrive.ErrNotFound, redrive.ErrLeaseLost)
@@ -116,7 +117,7 @@ func fenceDead(leases int) func(*C) {
 		for _, d := range holders[:leases] {
 			c.fencedOff(d, "a claimant whose lease ended")
 		}
-		c.noError(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{last.Receipt}, long)), "extend by the claimant")
+		c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{last.Receipt}, long)), "extend by the claimant")
 		s := deadly(last, redrive.ReasonManual)
 		s.Edit = &redrive.Edit{Body: []byte("of the claimant")}
 		c.noError(c.settle(s), "its edit")
@@ -155,7 +156,7 @@ func fenceEnded(c *C) {
 	got := []redrive.Delivery{c.one(c.short(1)), c.one(dead(c.short(1)))}
 	c.runOut()
 	for _, d := range got {
-		c.is(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, time.Hour)), "extend of an ended lease", redrive.ErrLeaseLost)
+		c.is(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, time.Hour)), "extend of an ended lease", redrive.ErrLeaseLost)
 	}
 	c.done(c.one(alone(c.ask(1))), c.one(dead(c.ask(1))))
 	c.holds(0, 0)

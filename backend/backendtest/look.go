@@ -95,13 +95,13 @@ func entryIDs(entries []redrive.Entry) []string {
 }
 
 // update changes named messages of the case's queue.
-func (c *C) update(ch redrive.Change, names ...string) []redrive.Updated {
+func (c *C) update(ch driver.Change, names ...string) []driver.Updated {
 	c.Helper()
 	refs := make([]redrive.Ref, len(names))
 	for i, id := range names {
 		refs[i] = redrive.Ref{Queue: c.q, ID: id}
 	}
-	got, err := c.store.Update(c.ctx, redrive.Selection{Refs: refs}, ch, len(refs))
+	got, err := c.store.Update(c.ctx, driver.Selection{Refs: refs}, ch, len(refs))
 	c.noError(err, "%s", ch.Action)
 	if len(got) != len(refs) {
 		c.Fatalf("%s: %d results for %d messages", ch.Action, len(got), len(refs))
@@ -117,7 +117,7 @@ func (c *C) update(ch redrive.Change, names ...string) []redrive.Updated {
 // redrive redrives one dead letter.
 func (c *C) redrive(id string) {
 	c.Helper()
-	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive}, id)[0].Err, "redrive %s", id)
+	c.noError(c.update(driver.Change{Action: driver.ActRedrive}, id)[0].Err, "redrive %s", id)
 }
 
 func (c *C) configure(s driver.QueueSettings) {

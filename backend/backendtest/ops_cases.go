@@ -89,7 +89,7 @@ func countsEqualScan(c *C) {
 			}
 			c.publish(msgs...)
 		case 2, 3, 4:
-			r := c.lane(1+rng.IntN(4), redrive.Lane(rng.IntN(redrive.Lanes)))
+			r := c.lane(1+rng.IntN(4), redrive.Lane(rng.IntN(driver.Lanes)))
 			switch rng.IntN(8) {
 			case 0:
 				r.Dead = true
@@ -100,8 +100,8 @@ func countsEqualScan(c *C) {
 				c.settleSomehow(rng, d)
 			}
 		default:
-			changes := []redrive.Action{redrive.ActRedrive, redrive.ActDrop, redrive.ActArchive, redrive.ActKill, redrive.ActDueNow}
-			ch := redrive.Change{Action: changes[rng.IntN(len(changes))]}
+			changes := []driver.Action{driver.ActRedrive, driver.ActDrop, driver.ActArchive, driver.ActKill, driver.ActDueNow}
+			ch := driver.Change{Action: changes[rng.IntN(len(changes))]}
 			if published > 0 {
 				id := fmt.Sprintf("m%05d", 1+rng.IntN(published))
 				c.is(c.update(ch, id)[0].Err, ch.Action.String(), nil, redrive.ErrState, redrive.ErrNotFound)
@@ -119,7 +119,7 @@ func countsEqualScan(c *C) {
 
 func (c *C) settleSomehow(rng *rand.Rand, d redrive.Delivery) {
 	c.Helper()
-	var s redrive.Settlement
+	var s driver.Settlement
 	switch rng.IntN(8) {
 	case 0, 1, 2:
 		s = settled(d, redrive.OutcomeDone)
@@ -142,7 +142,7 @@ func (c *C) settleSomehow(rng *rand.Rand, d redrive.Delivery) {
 func (c *C) compareCounts() {
 	c.Helper()
 	n := c.counts()
-	var waiting [redrive.Lanes]int64
+	var waiting [driver.Lanes]int64
 	states := map[redrive.State]int64{}
 	deadBy := map[redrive.Reason]int64{}
 	size := int64(0)
@@ -173,7 +173,7 @@ func (c *C) compareCounts() {
 func oldestByLane(c *C) {
 	now := c.now().Truncate(time.Millisecond)
 	ago := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
-	check := func(what string, due [redrive.Lanes]time.Time, suspect, died time.Time) {
+	check := func(what string, due [driver.Lanes]time.Time, suspect, died time.Time) {
 		c.Helper()
 		n := c.counts()
 		for lane := range due {
@@ -186,7 +186,7 @@ func oldestByLane(c *C) {
 		}
 	}
 	none := time.Time{}
-	check("nothing there", [redrive.Lanes]time.Time{}, none, none)
+	check("nothing there", [driver.Lanes]time.Time{}, none, none)
 
 	waits := func(id string, lane redrive.Lane, due time.Time, suspect bool) redrive.Entry {
 		return redrive.Entry{Message: redrive.Message{Queue: c.q, ID: id}, State: redrive.StateWaiting, Lane: lane, Due: due, Suspect: suspect}
@@ -212,7 +212,7 @@ func oldestByLane(c *C) {
 	check("claimed and redriven", [...]time.Time{ago(6), none, ago(3)}, none, ago(60))
 	c.noError(c.settle(deadly(held, redrive.ReasonPermanent)), "settle dead")
 	for _, id := range []string{"dead-1", "dead-3"} {
-		c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, id)[0].Err, "drop %s", id)
+		c.noError(c.update(driver.Change{Action: driver.ActDrop}, id)[0].Err, "drop %s", id)
 	}
 	check("a new dead one", [...]time.Time{ago(6), none, ago(3)}, none, c.entry("retry-1").DiedAt)
 	c.balanced()
@@ -281,7 +281,7 @@ func upgrade(c *C) {
 func closeLeavesNothing(c *C) {
 	before := goleak.IgnoreCurrent()
 	s := c.f.Open(c)
-	c.noError(redrive.FirstError(s.Publish(c.ctx, []redrive.Message{{Queue: c.q}})), "publish")
+	c.noError(driver.FirstError(s.Publish(c.ctx, []redrive.Message{{Queue: c.q}})), "publish")
 	_, err := s.Claim(c.ctx, c.ask(1))
 	c.noError(err, "claim")
 	waiting := make(chan error, 1)
@@ -300,7 +300,7 @@ func closeLeavesNothing(c *C) {
 	c.is(at(s.Publish(c.ctx, []redrive.Message{{Queue: c.q}}), 0), "Publish after Close", redrive.ErrClosed)
 	_, err = s.Claim(c.ctx, c.ask(1))
 	c.is(err, "Claim after Close", redrive.ErrClosed)
-	c.is(at(s.Settle(c.ctx, []redrive.Settlement{{Outcome: redrive.OutcomeDone}}), 0), "Settle after Close", redrive.ErrClosed)
+	c.is(at(s.Settle(c.ctx, []driver.Settlement{{Outcome: redrive.OutcomeDone}}), 0), "Settle after Close", redrive.ErrClosed)
 	c.noError(s.Close(), "second Close")
 	if err := goleak.Find(before); err != nil {
 		c.Errorf("after Close: %v", err)

@@ -71,7 +71,7 @@ func deadHeadHolds(c *C) {
 	}
 	c.noError(c.settle(deadly(d, redrive.ReasonPermanent)), "dead")
 	c.none(c.ask(9))
-	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "a2")[0].Err, "drop")
+	c.noError(c.update(driver.Change{Action: driver.ActDrop}, "a2")[0].Err, "drop")
 	c.equal("after the dead head was dropped", ids(c.get(1, c.ask(9))), []string{"a3"})
 }
 
@@ -111,8 +111,8 @@ func delayedHead(c *C) {
 func changesFreeNext(c *C) {
 	c.configure(driver.QueueSettings{OrderByKey: true})
 	c.keyed("a", "a1", "a2", "a3", "a4")
-	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "a1")[0].Err, "drop of the head")
-	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "a3")[0].Err, "drop of a blocked one")
+	c.noError(c.update(driver.Change{Action: driver.ActDrop}, "a1")[0].Err, "drop of the head")
+	c.noError(c.update(driver.Change{Action: driver.ActDrop}, "a3")[0].Err, "drop of a blocked one")
 	d := c.one(c.ask(9))
 	if d.ID != "a2" {
 		c.Errorf("claimed %s, want a2", d.ID)

@@ -100,7 +100,7 @@ func dedupConcurrent(c *C) {
 	var wg sync.WaitGroup
 	for range 32 {
 		wg.Go(func() {
-			err := redrive.FirstError(c.sink.Publish(c.ctx, []redrive.Message{{Queue: c.q, ID: "same", Body: []byte("b")}}))
+			err := driver.FirstError(c.sink.Publish(c.ctx, []redrive.Message{{Queue: c.q, ID: "same", Body: []byte("b")}}))
 			switch {
 			case err == nil:
 				stored.Add(1)
@@ -128,11 +128,11 @@ func dedupAfterSettle(c *C) {
 		s := settled(d, o)
 		s.Reason = redrive.ReasonPermanent
 		c.noError(c.settle(s), "settle")
-		c.is(redrive.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "the same again after "+o.String(), redrive.ErrDuplicate)
+		c.is(driver.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "the same again after "+o.String(), redrive.ErrDuplicate)
 		m.Body = []byte("other")
-		c.is(redrive.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "another body after "+o.String(), redrive.ErrConflict)
+		c.is(driver.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "another body after "+o.String(), redrive.ErrConflict)
 		m.Body, m.Kind = []byte("b"), "other"
-		c.is(redrive.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "another kind after "+o.String(), redrive.ErrConflict)
+		c.is(driver.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "another kind after "+o.String(), redrive.ErrConflict)
 	}
 	c.none(c.ask(1))
 	c.holds(0, 1)
@@ -144,7 +144,7 @@ func dedupAfterWindow(c *C) {
 	c.publish(m)
 	c.done(c.one(c.ask(1)))
 	c.pass(30 * time.Minute)
-	c.is(redrive.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "within the window", redrive.ErrDuplicate)
+	c.is(driver.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "within the window", redrive.ErrDuplicate)
 	c.pass(48 * time.Hour)
 	for range 100 {
 		t, err := c.store.Trim(c.ctx, driver.Retention{}, 1000)
@@ -241,11 +241,11 @@ func cancelledPublish(c *C) {
 func unknownPublish(c *C) {
 	m := redrive.Message{Queue: c.q, ID: "m", Body: []byte("b")}
 	c.publish(m) // the answer is lost
-	c.is(redrive.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "the repetition", nil, redrive.ErrDuplicate)
+	c.is(driver.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "the repetition", nil, redrive.ErrDuplicate)
 	d := c.one(c.ask(2))
-	c.is(redrive.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "the repetition while it is handled", redrive.ErrDuplicate)
+	c.is(driver.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "the repetition while it is handled", redrive.ErrDuplicate)
 	c.done(d)
-	c.is(redrive.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "the repetition after it was handled", redrive.ErrDuplicate)
+	c.is(driver.FirstError(c.sink.Publish(c.ctx, []redrive.Message{m})), "the repetition after it was handled", redrive.ErrDuplicate)
 	c.none(c.ask(1))
 	if c.store == nil {
 		return

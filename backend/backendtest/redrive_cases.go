@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/plan"
 )
 
@@ -27,13 +28,13 @@ func redriveOne(c *C) {
 	c.publish(redrive.Message{ID: "m", Body: []byte("b")})
 	c.noError(c.settle(retry(c.one(c.ask(1)), 0)), "retry")
 	c.noError(c.settle(deadly(c.one(c.lane(1, redrive.LaneRetry)), redrive.ReasonExhausted)), "dead")
-	got := c.update(redrive.Change{Action: redrive.ActRedrive, Plan: "plan-1"}, "m")
+	got := c.update(driver.Change{Action: driver.ActRedrive, Plan: "plan-1"}, "m")
 	c.noError(got[0].Err, "redrive")
 	if got[0].New != (redrive.Ref{}) {
 		c.Errorf("it moved to %s", got[0].New)
 	}
-	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, "m")[0].Err, "redrive of what waits", redrive.ErrState)
-	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, "never-was")[0].Err, "redrive of what is not there", redrive.ErrNotFound)
+	c.is(c.update(driver.Change{Action: driver.ActRedrive}, "m")[0].Err, "redrive of what waits", redrive.ErrState)
+	c.is(c.update(driver.Change{Action: driver.ActRedrive}, "never-was")[0].Err, "redrive of what is not there", redrive.ErrNotFound)
 	c.none(c.ask(1))
 	c.none(c.lane(1, redrive.LaneRetry))
 	d := c.one(c.lane(1, redrive.LaneRedrive))
@@ -43,7 +44,7 @@ func redriveOne(c *C) {
 	if e := c.entry("m"); e.History.First == nil || e.History.First.Message != "retry me" || e.History.Latest().Message != "cannot be done" {
 		c.Errorf("the story of the generation before is gone: %+v", e.History)
 	}
-	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, "m")[0].Err, "redrive of what is leased", redrive.ErrState)
+	c.is(c.update(driver.Change{Action: driver.ActRedrive}, "m")[0].Err, "redrive of what is leased", redrive.ErrState)
 	c.noError(c.settle(retry(d, 0)), "retry")
 	d = c.one(c.lane(1, redrive.LaneRetry))
 	if d.Attempt != 2 || d.Failures != 1 || d.Generation != 1 {
@@ -69,7 +70,7 @@ func redriveConcurrently(c *C) {
 	for range redrivers {
 		wg.Go(func() {
 			for part := range slices.Chunk(refs, 7) {
-				got, err := c.store.Update(c.ctx, redrive.Selection{Refs: part}, redrive.Change{Action: redrive.ActRedrive}, len(part))
+				got, err := c.store.Update(c.ctx, driver.Selection{Refs: part}, driver.Change{Action: driver.ActRedrive}, len(part))
 				if err != nil {
 					c.Errorf("redrive: %v", err)
 					return
@@ -111,12 +112,12 @@ func redriveCrash(c *C) {
 	var wg sync.WaitGroup
 	store := c.store
 	wg.Go(func() {
-		sel := redrive.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Until: cutoff}}
+		sel := driver.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Until: cutoff}}
 		for i := range 100 {
 			if i == 3 {
 				close(half)
 			}
-			got, err := store.Update(c.ctx, sel, redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, 10)
+			got, err := store.Update(c.ctx, sel, driver.Change{Action: driver.ActRedrive, Plan: "p"}, 10)
 			if err != nil || len(got) == 0 {
 				return
 			}
@@ -125,9 +126,9 @@ func redriveCrash(c *C) {
 	<-half
 	c.use(c.f.Crash(c, c.store))
 	wg.Wait()
-	sel := redrive.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Until: cutoff, NotPlan: "p"}}
+	sel := driver.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Until: cutoff, NotPlan: "p"}}
 	for range 100 {
-		got, err := c.store.Update(c.ctx, sel, redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, 10)
+		got, err := c.store.Update(c.ctx, sel, driver.Change{Action: driver.ActRedrive, Plan: "p"}, 10)
 		c.noError(err, "redrive")
 		if len(got) == 0 {
 			break
@@ -147,11 +148,11 @@ func redriveLimit(c *C) {
 	c.publish(redrive.Message{ID: "m"})
 	c.kill(1, redrive.ReasonPermanent)
 	for i := range 3 {
-		got := c.update(redrive.Change{Action: redrive.ActRedrive, MaxRedrives: 3}, "m")
+		got := c.update(driver.Change{Action: driver.ActRedrive, MaxRedrives: 3}, "m")
 		c.noError(got[0].Err, "redrive %d", i+1)
 		c.noError(c.settle(deadly(c.one(c.lane(1, redrive.LaneRedrive)), redrive.ReasonPermanent)), "dead")
 	}
-	c.is(c.update(redrive.Change{Action: redrive.ActRedrive, MaxRedrives: 3}, "m")[0].Err, "the fourth redrive", redrive.ErrLoop)
+	c.is(c.update(driver.Change{Action: driver.ActRedrive, MaxRedrives: 3}, "m")[0].Err, "the fourth redrive", redrive.ErrLoop)
 	if e := c.entry("m"); e.State != redrive.StateDead || e.Redrives != 3 || e.Generation != 3 {
 		c.Errorf("%s after %d redrives in generation %d", e.State, e.Redrives, e.Generation)
 	}
@@ -169,7 +170,7 @@ func redriveRate(c *C) {
 	done := make(chan error, 1)
 	go func() { done <- plans.Run(ctx) }()
 	began := c.now()
-	p, err := plans.Create(c.ctx, plan.Request{Action: redrive.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: rate})
+	p, err := plans.Create(c.ctx, plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: rate})
 	c.noError(err, "create")
 	c.eventually("the plan to end", func() bool {
 		p, err = plans.Get(c.ctx, p.ID)
@@ -203,7 +204,7 @@ func redriveExpired(c *C) {
 		c.noError(c.settle(deadly(d, redrive.ReasonExpired)), "dead")
 	}
 	for _, id := range []string{"past", "future"} {
-		c.noError(c.update(redrive.Change{Action: redrive.ActRedrive}, id)[0].Err, "redrive")
+		c.noError(c.update(driver.Change{Action: driver.ActRedrive}, id)[0].Err, "redrive")
 	}
 	if e := c.entry("past"); !e.ExpiresAt.IsZero() {
 		c.Errorf("the redriven message expires at %s, which has passed", e.ExpiresAt)
@@ -233,7 +234,7 @@ func redriveCanary(c *C) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan error, 1)
 	go func() { done <- plans.Run(ctx) }()
-	p, err := plans.Create(c.ctx, plan.Request{Action: redrive.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: 1000, Canary: canary})
+	p, err := plans.Create(c.ctx, plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: c.q}, Rate: 1000, Canary: canary})
 	c.noError(err, "create")
 	var taken []redrive.Delivery
 	c.eventually("the canary", func() bool {

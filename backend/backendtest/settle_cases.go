@@ -7,15 +7,16 @@ import (
 	"sync"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 var settleCases = []testCase{
 	{name: "29_AckRemoves", run: ackRemoves, basic: true},
 	{name: "30_AckTwiceSecondStale", run: ackTwice, needs: []need{fenced, delays, deadLetters}, basic: true},
 	{name: "31_SettleAfterExpiryUnclaimedSucceeds", run: settleAfterExpiry, needs: []need{leases}},
-	{name: "32_AckAfterReclaimIsStale", run: staleAfterReclaim(func(d redrive.Delivery) redrive.Settlement { return settled(d, redrive.OutcomeDone) }), needs: []need{fenced, leases}},
-	{name: "33_RetryAfterReclaimIsStale", run: staleAfterReclaim(func(d redrive.Delivery) redrive.Settlement { return retry(d, 0) }), needs: []need{fenced, leases}},
-	{name: "34_DeadAfterReclaimIsStale", run: staleAfterReclaim(func(d redrive.Delivery) redrive.Settlement { return deadly(d, redrive.ReasonPermanent) }), needs: []need{fenced, leases}},
+	{name: "32_AckAfterReclaimIsStale", run: staleAfterReclaim(func(d redrive.Delivery) driver.Settlement { return settled(d, redrive.OutcomeDone) }), needs: []need{fenced, leases}},
+	{name: "33_RetryAfterReclaimIsStale", run: staleAfterReclaim(func(d redrive.Delivery) driver.Settlement { return retry(d, 0) }), needs: []need{fenced, leases}},
+	{name: "34_DeadAfterReclaimIsStale", run: staleAfterReclaim(func(d redrive.Delivery) driver.Settlement { return deadly(d, redrive.ReasonPermanent) }), needs: []need{fenced, leases}},
 	{name: "35_SettleUnknownThenRetryIdempotent", run: settleUnknown},
 	{name: "36_BatchSettleMixedStale", run: batchSettleMixed, needs: []need{fenced, delays}, basic: true},
 	{name: "37_SettleUsesOwnDeadline", run: settleOwnDeadline},
@@ -48,7 +49,7 @@ func ackTwice(c *C) {
 			first = deadly(d, redrive.ReasonPermanent)
 		}
 		c.noError(c.settle(first), "settle %s", d.ID)
-		for _, second := range []redrive.Settlement{settled(d, redrive.OutcomeDone), retry(d, 0), release(d, 0), deadly(d, redrive.ReasonManual)} {
+		for _, second := range []driver.Settlement{settled(d, redrive.OutcomeDone), retry(d, 0), release(d, 0), deadly(d, redrive.ReasonManual)} {
 			c.is(c.settle(second), second.Outcome.String()+" after "+first.Outcome.String(), redrive.ErrLeaseLost, redrive.ErrNotFound)
 		}
 	}
@@ -60,7 +61,7 @@ func settleAfterExpiry(c *C) {
 	c.publishN(5)
 	got := c.get(5, c.short(5))
 	c.runOut()
-	late := []redrive.Settlement{
+	late := []driver.Settlement{
 		settled(got[0], redrive.OutcomeDone), retry(got[1], 0), deadly(got[2], redrive.ReasonPermanent), release(got[3], 0),
 	}
 	for i, err := range c.src.Settle(c.ctx, late) {
@@ -77,7 +78,7 @@ func settleAfterExpiry(c *C) {
 }
 
 // staleAfterReclaim lets another claim the message, then the first holder settle.
-func staleAfterReclaim(settlement func(redrive.Delivery) redrive.Settlement) func(*C) {
+func staleAfterReclaim(settlement func(redrive.Delivery) driver.Settlement) func(*C) {
 	return func(c *C) {
 		c.publish(redrive.Message{ID: "m", Body: []byte("b")})
 		first := c.one(c.short(1))
@@ -90,7 +91,7 @@ func staleAfterReclaim(settlement func(redrive.Delivery) redrive.Settlement) fun
 		if e.State != redrive.StateLeased || e.Token != second.Receipt.Token || e.Instance != "instance-2" || e.History.Count != 0 {
 			c.Errorf("the second holder's claim was changed: %+v", *e)
 		}
-		c.noError(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{second.Receipt}, long)), "extend by the second holder")
+		c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{second.Receipt}, long)), "extend by the second holder")
 		c.done(second)
 		c.is(c.settle(settlement(first)), "settlement by the first holder, later", redrive.ErrNotFound, redrive.ErrLeaseLost)
 		c.holds(0, 0)
@@ -98,11 +99,11 @@ func staleAfterReclaim(settlement func(redrive.Delivery) redrive.Settlement) fun
 }
 
 func settleUnknown(c *C) {
-	makers := map[string]func(redrive.Delivery) redrive.Settlement{
-		"done":    func(d redrive.Delivery) redrive.Settlement { return settled(d, redrive.OutcomeDone) },
-		"retry":   func(d redrive.Delivery) redrive.Settlement { return retry(d, 0) },
-		"dead":    func(d redrive.Delivery) redrive.Settlement { return deadly(d, redrive.ReasonExhausted) },
-		"release": func(d redrive.Delivery) redrive.Settlement { return release(d, 0) },
+	makers := map[string]func(redrive.Delivery) driver.Settlement{
+		"done":    func(d redrive.Delivery) driver.Settlement { return settled(d, redrive.OutcomeDone) },
+		"retry":   func(d redrive.Delivery) driver.Settlement { return retry(d, 0) },
+		"dead":    func(d redrive.Delivery) driver.Settlement { return deadly(d, redrive.ReasonExhausted) },
+		"release": func(d redrive.Delivery) driver.Settlement { return release(d, 0) },
 	}
 	for name, m := range makers {
 		for i := range 20 {
@@ -112,9 +113,9 @@ func settleUnknown(c *C) {
 			ctx, cancel := context.WithCancel(c.ctx)
 			var wg sync.WaitGroup
 			wg.Go(cancel)
-			first := redrive.FirstError(c.src.Settle(ctx, []redrive.Settlement{m(d)}))
+			first := driver.FirstError(c.src.Settle(ctx, []driver.Settlement{m(d)}))
 			wg.Wait()
-			second := redrive.FirstError(c.src.Settle(c.ctx, []redrive.Settlement{m(d)}))
+			second := driver.FirstError(c.src.Settle(c.ctx, []driver.Settlement{m(d)}))
 			c.is(second, "repetition of "+id, nil, redrive.ErrLeaseLost, redrive.ErrNotFound)
 			if first == nil && second == nil {
 				c.Errorf("%s was settled twice", id)
@@ -149,7 +150,7 @@ func batchSettleMixed(c *C) {
 	unknown := got[5]
 	unknown.Receipt.ID = "never-was"
 	bad := settled(got[4], redrive.OutcomeDead) // without a reason
-	errs := c.src.Settle(c.ctx, []redrive.Settlement{
+	errs := c.src.Settle(c.ctx, []driver.Settlement{
 		settled(got[0], redrive.OutcomeDone), settled(got[1], redrive.OutcomeDone), settled(got[2], redrive.OutcomeDone),
 		settled(got[3], redrive.OutcomeDone), bad, settled(wrong, redrive.OutcomeDone), settled(unknown, redrive.OutcomeDone),
 		settled(got[0], redrive.OutcomeDone),

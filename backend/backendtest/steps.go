@@ -185,7 +185,7 @@ func (c *C) drain() []string {
 	var seen []string
 	for {
 		var got []redrive.Delivery
-		for l := range redrive.Lane(redrive.Lanes) {
+		for l := range redrive.Lane(driver.Lanes) {
 			got = append(got, c.claim(c.lane(500, l))...)
 		}
 		if c.store != nil {
@@ -233,23 +233,23 @@ func ids(ds []redrive.Delivery) []string {
 
 // Settlements.
 
-func settled(d redrive.Delivery, o redrive.Outcome) redrive.Settlement {
-	return redrive.Settlement{Receipt: d.Receipt, Outcome: o}
+func settled(d redrive.Delivery, o redrive.Outcome) driver.Settlement {
+	return driver.Settlement{Receipt: d.Receipt, Outcome: o}
 }
 
-func retry(d redrive.Delivery, after time.Duration) redrive.Settlement {
+func retry(d redrive.Delivery, after time.Duration) driver.Settlement {
 	s := settled(d, redrive.OutcomeRetry)
 	s.After, s.Failure = after, failure(d.Attempt, "retry me")
 	return s
 }
 
-func release(d redrive.Delivery, after time.Duration) redrive.Settlement {
+func release(d redrive.Delivery, after time.Duration) driver.Settlement {
 	s := settled(d, redrive.OutcomeRelease)
 	s.After = after
 	return s
 }
 
-func deadly(d redrive.Delivery, reason redrive.Reason) redrive.Settlement {
+func deadly(d redrive.Delivery, reason redrive.Reason) driver.Settlement {
 	s := settled(d, redrive.OutcomeDead)
 	s.Reason, s.Failure = reason, failure(d.Attempt, "cannot be done")
 	return s
@@ -267,15 +267,15 @@ func failure(attempt int, text string) *redrive.Failure {
 }
 
 // settle carries settlements out and returns the first error.
-func (c *C) settle(s ...redrive.Settlement) error {
+func (c *C) settle(s ...driver.Settlement) error {
 	c.Helper()
-	return redrive.FirstError(c.src.Settle(c.ctx, s))
+	return driver.FirstError(c.src.Settle(c.ctx, s))
 }
 
 // done settles deliveries as done.
 func (c *C) done(ds ...redrive.Delivery) {
 	c.Helper()
-	list := make([]redrive.Settlement, len(ds))
+	list := make([]driver.Settlement, len(ds))
 	for i := range ds {
 		list[i] = settled(ds[i], redrive.OutcomeDone)
 	}
@@ -290,7 +290,7 @@ func (c *C) kill(n int, reason redrive.Reason) {
 		if len(got) == 0 {
 			c.Fatalf("%d more messages should have been there to be made dead", n)
 		}
-		list := make([]redrive.Settlement, len(got))
+		list := make([]driver.Settlement, len(got))
 		for i := range got {
 			list[i] = deadly(got[i], reason)
 		}

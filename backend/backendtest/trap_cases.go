@@ -111,7 +111,7 @@ func staleThenExtend(c *C) {
 	c.runOut()
 	b := c.one(alone(c.ask(1)))
 	c.is(c.settle(settled(a, redrive.OutcomeDone)), "A's late ack", redrive.ErrLeaseLost)
-	c.noError(redrive.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{b.Receipt}, long)), "B's extension")
+	c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{b.Receipt}, long)), "B's extension")
 	c.inState("m", redrive.StateLeased)
 	c.done(b)
 	c.is(at(c.src.Extend(c.ctx, []redrive.Receipt{b.Receipt}, long), 0), "extension of what is gone", redrive.ErrNotFound, redrive.ErrLeaseLost)
@@ -135,7 +135,7 @@ func noErrorsUnderContention(c *C) {
 				if len(got) == 0 && (c.store != nil || seen.size() == n) {
 					return
 				}
-				list := make([]redrive.Settlement, len(got))
+				list := make([]driver.Settlement, len(got))
 				for j := range got {
 					seen.add(got[j].ID)
 					list[j] = settled(got[j], redrive.OutcomeDone)
@@ -167,7 +167,7 @@ func anothersClaim(c *C) {
 	r := alone(c.ask(1))
 	r.Instance = "B"
 	b := c.one(r)
-	for _, s := range []redrive.Settlement{settled(a, redrive.OutcomeDone), deadly(a, redrive.ReasonManual), release(a, 0)} {
+	for _, s := range []driver.Settlement{settled(a, redrive.OutcomeDone), deadly(a, redrive.ReasonManual), release(a, 0)} {
 		c.is(c.settle(s), "A's "+s.Outcome.String(), redrive.ErrLeaseLost)
 	}
 	if e := c.entry("m"); e.State != redrive.StateLeased || e.Instance != "B" {

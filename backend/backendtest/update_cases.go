@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Update and Groups.
@@ -32,10 +33,10 @@ func updateByQuery(c *C) {
 	c.pass(c.tick)
 	c.publish(redrive.Message{ID: "younger"})
 	c.kill(1, redrive.ReasonPermanent)
-	sel := redrive.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Until: cutoff, NotPlan: "p"}}
+	sel := driver.Selection{Query: &redrive.Query{Queue: c.q, State: redrive.StateDead, Until: cutoff, NotPlan: "p"}}
 	calls, changed := 0, map[string]bool{}
 	for ; calls < 50; calls++ {
-		got, err := c.store.Update(c.ctx, sel, redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, 10)
+		got, err := c.store.Update(c.ctx, sel, driver.Change{Action: driver.ActRedrive, Plan: "p"}, 10)
 		c.noError(err, "redrive")
 		if len(got) == 0 {
 			break
@@ -65,14 +66,14 @@ func updateConditional(c *C) {
 	c.kill(3, redrive.ReasonPermanent)
 	c.publish(redrive.Message{ID: "m0004"})
 	cutoff := c.now()
-	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, "m0002")[0].Err, "redrive")
+	c.noError(c.update(driver.Change{Action: driver.ActRedrive, Plan: "p"}, "m0002")[0].Err, "redrive")
 	c.noError(c.settle(deadly(c.one(c.lane(1, redrive.LaneRedrive)), redrive.ReasonPermanent)), "dead")
 	refs := make([]redrive.Ref, 4)
 	for i := range refs {
 		refs[i] = redrive.Ref{Queue: c.q, ID: fmt.Sprintf("m%04d", i+1)}
 	}
-	sel := redrive.Selection{Refs: refs, Query: &redrive.Query{State: redrive.StateDead, Until: cutoff.Add(time.Hour), NotPlan: "p"}}
-	got, err := c.store.Update(c.ctx, sel, redrive.Change{Action: redrive.ActRedrive, Plan: "p"}, 10)
+	sel := driver.Selection{Refs: refs, Query: &redrive.Query{State: redrive.StateDead, Until: cutoff.Add(time.Hour), NotPlan: "p"}}
+	got, err := c.store.Update(c.ctx, sel, driver.Change{Action: driver.ActRedrive, Plan: "p"}, 10)
 	c.noError(err, "redrive")
 	if len(got) != 4 {
 		c.Fatalf("%d results for 4 names", len(got))
@@ -89,18 +90,18 @@ func updateStates(c *C) {
 	leased := c.one(c.ask(1))
 	body := &redrive.Edit{Body: []byte("edited")}
 	for _, tc := range []struct {
-		action        redrive.Action
+		action        driver.Action
 		waiting, dead error
 	}{
-		{redrive.ActRedrive, redrive.ErrState, nil},
-		{redrive.ActArchive, redrive.ErrState, nil},
-		{redrive.ActDueNow, nil, redrive.ErrState},
-		{redrive.ActKill, nil, redrive.ErrState},
-		{redrive.ActEdit, nil, nil},
-		{redrive.ActDrop, nil, nil},
+		{driver.ActRedrive, redrive.ErrState, nil},
+		{driver.ActArchive, redrive.ErrState, nil},
+		{driver.ActDueNow, nil, redrive.ErrState},
+		{driver.ActKill, nil, redrive.ErrState},
+		{driver.ActEdit, nil, nil},
+		{driver.ActDrop, nil, nil},
 	} {
-		ch := redrive.Change{Action: tc.action}
-		if tc.action == redrive.ActEdit {
+		ch := driver.Change{Action: tc.action}
+		if tc.action == driver.ActEdit {
 			ch.Edit = body
 		}
 		c.is(c.update(ch, "leased")[0].Err, tc.action.String()+" of what is leased", redrive.ErrState)
@@ -112,11 +113,11 @@ func updateStates(c *C) {
 			c.is(c.update(ch, "dead")[0].Err, tc.action.String()+" of what is dead", tc.dead)
 		}
 	}
-	_, err := c.store.Update(c.ctx, redrive.Selection{Refs: []redrive.Ref{leased.Ref()}}, redrive.Change{}, 1)
+	_, err := c.store.Update(c.ctx, driver.Selection{Refs: []redrive.Ref{leased.Ref()}}, driver.Change{}, 1)
 	c.is(err, "no action", redrive.ErrInvalid)
 	c.done(leased)
-	c.noError(c.update(redrive.Change{Action: redrive.ActArchive}, "dead")[0].Err, "archive")
-	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "waiting")[0].Err, "drop")
+	c.noError(c.update(driver.Change{Action: driver.ActArchive}, "dead")[0].Err, "archive")
+	c.noError(c.update(driver.Change{Action: driver.ActDrop}, "waiting")[0].Err, "drop")
 	if n := c.counts(); n.Ledger.Archived != 1 || n.Ledger.Dropped != 1 || n.AllWaiting() != 0 || n.AllDead() != 0 {
 		c.Errorf("counts %+v", n)
 	}
@@ -126,7 +127,7 @@ func redriveTo(c *C) {
 	c.publish(redrive.Message{ID: "m", Body: []byte("b"), Key: "k"}, redrive.Message{ID: "taken"})
 	c.publish(redrive.Message{Queue: "other", ID: "taken", Body: []byte("another")})
 	c.kill(2, redrive.ReasonPermanent)
-	got := c.update(redrive.Change{Action: redrive.ActRedrive, To: "other"}, "m", "taken")
+	got := c.update(driver.Change{Action: driver.ActRedrive, To: "other"}, "m", "taken")
 	c.noError(got[0].Err, "redrive")
 	if got[0].New != (redrive.Ref{Queue: "other", ID: "m"}) {
 		c.Errorf("it is now %s", got[0].New)
@@ -156,7 +157,7 @@ func redriveNewID(c *C) {
 	c.publish(redrive.Message{ID: "m", Body: []byte("b")})
 	c.kill(1, redrive.ReasonPermanent)
 	body := []byte("edited")
-	got := c.update(redrive.Change{Action: redrive.ActRedrive, NewID: true, Edit: &redrive.Edit{Body: body}}, "m")
+	got := c.update(driver.Change{Action: driver.ActRedrive, NewID: true, Edit: &redrive.Edit{Body: body}}, "m")
 	c.noError(got[0].Err, "redrive")
 	if got[0].New.Queue != c.q || got[0].New.ID == "m" || redrive.CheckID(got[0].New.ID) != nil {
 		c.Fatalf("it is now %s", got[0].New)
@@ -175,9 +176,9 @@ func redriveNewID(c *C) {
 func redriveUncertain(c *C) {
 	c.publish(redrive.Message{ID: "m"})
 	c.kill(1, redrive.ReasonUncertain)
-	c.is(c.update(redrive.Change{Action: redrive.ActRedrive}, "m")[0].Err, "redrive of what is uncertain", redrive.ErrUncertain)
+	c.is(c.update(driver.Change{Action: driver.ActRedrive}, "m")[0].Err, "redrive of what is uncertain", redrive.ErrUncertain)
 	c.inState("m", redrive.StateDead)
-	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive, ConfirmUncertain: true}, "m")[0].Err, "confirmed")
+	c.noError(c.update(driver.Change{Action: driver.ActRedrive, ConfirmUncertain: true}, "m")[0].Err, "confirmed")
 	c.done(c.one(c.lane(1, redrive.LaneRedrive)))
 }
 
@@ -191,16 +192,16 @@ func redriveBodyGone(c *C) {
 		c.kill(1, redrive.ReasonRejected)
 	}
 	kind := "other"
-	for _, change := range []redrive.Change{{}, {NewID: true}, {To: "other"}, {ConfirmUncertain: true}, {Edit: &redrive.Edit{Kind: &kind}}} {
-		change.Action = redrive.ActRedrive
+	for _, change := range []driver.Change{{}, {NewID: true}, {To: "other"}, {ConfirmUncertain: true}, {Edit: &redrive.Edit{Kind: &kind}}} {
+		change.Action = driver.ActRedrive
 		c.is(c.update(change, "m")[0].Err, "redrive of what has no body", redrive.ErrBodyGone)
 	}
 	if e := c.entry("m"); e.State != redrive.StateDead || e.Kind != "" || e.Redrives != 0 || e.Original != nil {
 		c.Errorf("after the refusals: %+v", e)
 	}
-	c.noError(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Body: []byte("mended")}}, "m")[0].Err, "edit")
-	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive}, "m")[0].Err, "redrive of what was edited")
-	c.noError(c.update(redrive.Change{Action: redrive.ActRedrive, Edit: &redrive.Edit{Body: []byte("mended")}}, "n")[0].Err, "redrive with an edit")
+	c.noError(c.update(driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: []byte("mended")}}, "m")[0].Err, "edit")
+	c.noError(c.update(driver.Change{Action: driver.ActRedrive}, "m")[0].Err, "redrive of what was edited")
+	c.noError(c.update(driver.Change{Action: driver.ActRedrive, Edit: &redrive.Edit{Body: []byte("mended")}}, "n")[0].Err, "redrive with an edit")
 	for _, d := range c.claim(c.lane(2, redrive.LaneRedrive)) {
 		if string(d.Body) != "mended" {
 			c.Errorf("%s has body %q", d.ID, d.Body)
@@ -219,13 +220,13 @@ func editKeepsOriginal(c *C) {
 	c.kill(1, redrive.ReasonPermanent)
 	c.publish(redrive.Message{ID: "waiting", Body: []byte("first"), Headers: headers, Kind: "kind"})
 	for _, id := range []string{"dead", "waiting"} {
-		c.noError(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Body: []byte("second")}}, id)[0].Err, "edit")
+		c.noError(c.update(driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: []byte("second")}}, id)[0].Err, "edit")
 		e := c.entry(id)
 		if string(e.Body) != "second" || e.Kind != "kind" || e.Original == nil || string(e.Original.Body) != "first" {
 			c.Errorf("after the first edit: %q, kind %s, original %+v", e.Body, e.Kind, e.Original)
 		}
 		sameHeaders(c, e.Headers, headers)
-		c.noError(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Headers: &edited, Kind: &kind, Body: []byte{}}}, id)[0].Err, "edit")
+		c.noError(c.update(driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Headers: &edited, Kind: &kind, Body: []byte{}}}, id)[0].Err, "edit")
 		e = c.entry(id)
 		if len(e.Body) != 0 || e.Kind != "other" || e.Original == nil || string(e.Original.Body) != "first" || e.Original.Kind != "kind" {
 			c.Errorf("after the second edit: %q, kind %s, original %+v", e.Body, e.Kind, e.Original)
@@ -236,7 +237,7 @@ func editKeepsOriginal(c *C) {
 		}
 	}
 	tooLong := string(bytes.Repeat([]byte("k"), redrive.MaxKeyLength+1))
-	got, err := c.store.Update(c.ctx, redrive.Selection{Refs: []redrive.Ref{{Queue: c.q, ID: "dead"}}}, redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Key: &tooLong}}, 1)
+	got, err := c.store.Update(c.ctx, driver.Selection{Refs: []redrive.Ref{{Queue: c.q, ID: "dead"}}}, driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Key: &tooLong}}, 1)
 	if err == nil { // of the change as a whole, or of the message
 		err = got[0].Err
 	}
@@ -253,14 +254,14 @@ func editKeepsOriginal(c *C) {
 func dueNow(c *C) {
 	c.publish(redrive.Message{ID: "m", Delay: time.Hour})
 	c.none(c.ask(1))
-	c.noError(c.update(redrive.Change{Action: redrive.ActDueNow}, "m")[0].Err, "due now")
+	c.noError(c.update(driver.Change{Action: driver.ActDueNow}, "m")[0].Err, "due now")
 	c.done(c.one(c.ask(1)))
 }
 
 func killTellsWhy(c *C) {
 	c.publish(redrive.Message{ID: "manual"}, redrive.Message{ID: "rejected"})
-	c.noError(c.update(redrive.Change{Action: redrive.ActKill, Note: "ann: not wanted"}, "manual")[0].Err, "kill")
-	c.noError(c.update(redrive.Change{Action: redrive.ActKill, Reason: redrive.ReasonRejected}, "rejected")[0].Err, "kill")
+	c.noError(c.update(driver.Change{Action: driver.ActKill, Note: "ann: not wanted"}, "manual")[0].Err, "kill")
+	c.noError(c.update(driver.Change{Action: driver.ActKill, Reason: redrive.ReasonRejected}, "rejected")[0].Err, "kill")
 	e := c.entry("manual")
 	if e.State != redrive.StateDead || e.Reason != redrive.ReasonManual || e.History.Latest() == nil || e.History.Latest().Message != "ann: not wanted" {
 		c.Errorf("%s as %s with the story %+v", e.State, e.Reason, e.History.Latest())
@@ -274,14 +275,14 @@ func killTellsWhy(c *C) {
 func changesReply(c *C) {
 	c.publish(
 		redrive.Message{ID: "killed", ReplyTo: "answers"},
-		redrive.Message{ID: "dropped", ReplyTo: redrive.SessionReply + "s1"},
+		redrive.Message{ID: "dropped", ReplyTo: driver.SessionReply + "s1"},
 		redrive.Message{ID: "edited", ReplyTo: "answers"},
 		redrive.Message{ID: "silent"},
 	)
-	c.noError(c.update(redrive.Change{Action: redrive.ActKill, Note: "why"}, "killed")[0].Err, "kill")
-	c.noError(c.update(redrive.Change{Action: redrive.ActDrop}, "dropped")[0].Err, "drop")
-	c.noError(c.update(redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Body: []byte("x")}}, "edited")[0].Err, "edit")
-	c.noError(c.update(redrive.Change{Action: redrive.ActKill}, "silent")[0].Err, "kill")
+	c.noError(c.update(driver.Change{Action: driver.ActKill, Note: "why"}, "killed")[0].Err, "kill")
+	c.noError(c.update(driver.Change{Action: driver.ActDrop}, "dropped")[0].Err, "drop")
+	c.noError(c.update(driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: []byte("x")}}, "edited")[0].Err, "edit")
+	c.noError(c.update(driver.Change{Action: driver.ActKill}, "silent")[0].Err, "kill")
 	header := func(m *redrive.Message, name string) string {
 		v, _ := m.Headers.Get(name)
 		return v
@@ -290,7 +291,7 @@ func changesReply(c *C) {
 	if len(answers) != 1 || header(&answers[0].Message, redrive.HeaderReplyFor) != c.q+"/killed" || header(&answers[0].Message, redrive.HeaderOutcome) != "dead" || header(&answers[0].Message, redrive.HeaderReason) != "manual" {
 		c.Errorf("answers: %+v", answers)
 	}
-	results := c.find(redrive.Query{Queue: redrive.ResultQueue, Bodies: true})
+	results := c.find(redrive.Query{Queue: driver.ResultQueue, Bodies: true})
 	if len(results) != 1 || results[0].Key != "s1" || header(&results[0].Message, redrive.HeaderOutcome) != "drop" {
 		c.Errorf("results of the session: %+v", results)
 	}
@@ -315,10 +316,10 @@ func groups(c *C) {
 	if len(got) != 3 || !complete {
 		c.Fatalf("groups %+v, complete %t", got, complete)
 	}
-	if i := slices.IndexFunc(got, func(g redrive.Group) bool { return g.Count == 0 }); i >= 0 {
+	if i := slices.IndexFunc(got, func(g driver.Cause) bool { return g.Count == 0 }); i >= 0 {
 		c.Errorf("an empty group")
 	}
-	for i, want := range []redrive.Group{
+	for i, want := range []driver.Cause{
 		{Count: 7, Reason: redrive.ReasonPermanent, Signature: "sig-refused", Message: "refused"},
 		{Count: 5, Reason: redrive.ReasonExhausted, Signature: "sig-timeout", Message: "timeout"},
 		{Count: 2, Reason: redrive.ReasonPermanent, Signature: "sig-timeout", Message: "timeout"},

@@ -91,7 +91,7 @@ func waitTellsWhat(c *C) {
 	d = c.one(c.lane(1, redrive.LaneRedrive))
 	c.noError(c.settle(release(d, long)), "release")
 	v = c.event("a release for later", v, func(e driver.Event) bool { return true }).Version
-	c.update(redrive.Change{Action: redrive.ActDueNow}, "m")
+	c.update(driver.Change{Action: driver.ActDueNow}, "m")
 	v = c.event("what was made due", v, due(redrive.LaneRedrive)).Version
 	r := c.short(1)
 	r.Lane = redrive.LaneRedrive
@@ -106,7 +106,7 @@ func waitTellsWhat(c *C) {
 func waitNextDue(c *C) {
 	within := func(want time.Duration) func(driver.Event) bool {
 		return func(e driver.Event) bool {
-			return e.NextDueIn == 0 && e.Lanes == redrive.AllLanes || e.NextDueIn <= want && e.NextDueIn > want-2*c.tick
+			return e.NextDueIn == 0 && e.Lanes == driver.AllLanes || e.NextDueIn <= want && e.NextDueIn > want-2*c.tick
 		}
 	}
 	c.publish(redrive.Message{ID: "late", Delay: 40 * c.tick})
@@ -152,11 +152,11 @@ func (c *C) consume(ctx context.Context, seen chan<- string) {
 			if err != nil || len(got) == 0 {
 				break
 			}
-			list := make([]redrive.Settlement, len(got))
+			list := make([]driver.Settlement, len(got))
 			for i := range got {
 				list[i] = settled(got[i], redrive.OutcomeDone)
 			}
-			if err := redrive.FirstError(c.src.Settle(c.ctx, list)); err != nil {
+			if err := driver.FirstError(c.src.Settle(c.ctx, list)); err != nil {
 				c.Errorf("settle: %v", err)
 			}
 			for i := range got {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // What the server is told about a delivery.
@@ -93,7 +94,7 @@ func (a *acks) send(ctx context.Context, all []ack) []error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r.left == 0 {
-		if redrive.FirstError(r.errs) == nil {
+		if driver.FirstError(r.errs) == nil {
 			return nil
 		}
 		return r.errs

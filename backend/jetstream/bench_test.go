@@ -25,7 +25,7 @@ var benchBody = make([]byte, 256)
 func fill(b *testing.B, s *Source, n int) {
 	b.Helper()
 	for at := 0; at < n; at += benchBatch {
-		if err := redrive.FirstError(s.Publish(context.Background(), benchMessages(min(benchBatch, n-at)))); err != nil {
+		if err := driver.FirstError(s.Publish(context.Background(), benchMessages(min(benchBatch, n-at)))); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -122,7 +122,7 @@ func BenchmarkConsume(b *testing.B) {
 			since = events[0].Version
 			continue
 		}
-		if err := redrive.FirstError(s.Settle(context.Background(), settled(redrive.OutcomeDone, ds...))); err != nil {
+		if err := driver.FirstError(s.Settle(context.Background(), settled(redrive.OutcomeDone, ds...))); err != nil {
 			b.Fatal(err)
 		}
 		left -= len(ds)

@@ -86,7 +86,7 @@ func (s *Source) handLocked(it *item, lease time.Duration, now time.Time) redriv
 
 // positionID names a message by its place, also across streams of the same name.
 func (s *Source) positionID(it *item) string {
-	return redrive.DeriveID("jetstream", s.at.domain, it.meta.Stream, strconv.FormatInt(s.consumer.created.UnixNano(), 36), strconv.FormatUint(it.meta.Sequence.Stream, 10))
+	return driver.DeriveID("jetstream", s.at.domain, it.meta.Stream, strconv.FormatInt(s.consumer.created.UnixNano(), 36), strconv.FormatUint(it.meta.Sequence.Stream, 10))
 }
 
 // Extend implements driver.Source. The server is told at once.

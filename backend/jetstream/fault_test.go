@@ -213,7 +213,7 @@ func TestStreamIsDeleted(t *testing.T) {
 	s := connect(t, address, Options{})
 	brokertest.Publish(t, s, 5)
 	ds := claimN(t, s, 5)
-	if err := redrive.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, ds[:4]...))); err != nil {
+	if err := driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, ds[:4]...))); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.js.DeleteStream(t.Context(), s.at.stream); err != nil {

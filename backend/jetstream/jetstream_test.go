@@ -38,10 +38,10 @@ func claimN(t testing.TB, s *Source, n int) (ds []redrive.Delivery) {
 	return ds
 }
 
-func settled(o redrive.Outcome, ds ...redrive.Delivery) []redrive.Settlement {
-	batch := make([]redrive.Settlement, len(ds))
+func settled(o redrive.Outcome, ds ...redrive.Delivery) []driver.Settlement {
+	batch := make([]driver.Settlement, len(ds))
 	for i := range ds {
-		batch[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: o}
+		batch[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: o}
 	}
 	return batch
 }
@@ -81,20 +81,20 @@ func TestStaleIsRefused(t *testing.T) {
 		t.Errorf("%+v", second[0])
 	}
 	for _, o := range []redrive.Outcome{redrive.OutcomeDone, redrive.OutcomeDrop, redrive.OutcomeRelease} {
-		if err := redrive.FirstError(a.Settle(t.Context(), settled(o, first...))); !errors.Is(err, redrive.ErrLeaseLost) {
+		if err := driver.FirstError(a.Settle(t.Context(), settled(o, first...))); !errors.Is(err, redrive.ErrLeaseLost) {
 			t.Errorf("%s: %v", o, err)
 		}
 	}
-	if err := redrive.FirstError(a.Extend(t.Context(), []redrive.Receipt{first[0].Receipt}, time.Minute)); !errors.Is(err, redrive.ErrLeaseLost) {
+	if err := driver.FirstError(a.Extend(t.Context(), []redrive.Receipt{first[0].Receipt}, time.Minute)); !errors.Is(err, redrive.ErrLeaseLost) {
 		t.Error(err)
 	}
 	if n := r.info(t, b).NumAckPending; n != 1 {
 		t.Errorf("%d are pending, want the one in the other's hands", n)
 	}
-	if err := redrive.FirstError(b.Settle(t.Context(), settled(redrive.OutcomeDone, second...))); err != nil {
+	if err := driver.FirstError(b.Settle(t.Context(), settled(redrive.OutcomeDone, second...))); err != nil {
 		t.Error(err)
 	}
-	if err := redrive.FirstError(b.Settle(t.Context(), settled(redrive.OutcomeDone, second...))); !errors.Is(err, redrive.ErrLeaseLost) {
+	if err := driver.FirstError(b.Settle(t.Context(), settled(redrive.OutcomeDone, second...))); !errors.Is(err, redrive.ErrLeaseLost) {
 		t.Errorf("settled twice: %v", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestTheServerFencesNothing(t *testing.T) {
 	sequence, _ := readPosition(d[0].Receipt.Position)
 	old := s.items[sequence].reply
 	s.mu.Unlock()
-	if err := redrive.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeRelease, d...))); err != nil {
+	if err := driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeRelease, d...))); err != nil {
 		t.Fatal(err)
 	}
 	again := claimN(t, s, 1)
@@ -138,12 +138,12 @@ func TestReleasesBurnNothing(t *testing.T) {
 		if d[0].Attempt != 1 || d[0].ID != "m0" {
 			t.Fatalf("%+v", d[0])
 		}
-		if err := redrive.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeRelease, d...))); err != nil {
+		if err := driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeRelease, d...))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	d := claimN(t, s, 1)
-	if err := redrive.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, d...))); err != nil {
+	if err := driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, d...))); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := r.js.Stream(t.Context(), s.at.stream)
@@ -178,7 +178,7 @@ func TestMaxDeliverIsRefused(t *testing.T) {
 	brokertest.Publish(t, s, 1)
 	for range 2 {
 		d := claimN(t, s, 1)
-		if err := redrive.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeRelease, d...))); err != nil {
+		if err := driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeRelease, d...))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -264,7 +264,7 @@ func TestAnswerIsLost(t *testing.T) {
 	}
 	proxy.Cut()
 	brokertest.Until(t, "the repetition succeeds", func() bool {
-		return redrive.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, ds...))) == nil
+		return driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, ds...))) == nil
 	})
 	if i := r.info(t, s); i.NumAckPending != 0 || i.AckFloor.Stream != 3 {
 		t.Errorf("%+v", i)
@@ -278,7 +278,7 @@ func TestForgottenAcknowledgement(t *testing.T) {
 	r := start(t)
 	s := connect(t, r.stream(t), Options{})
 	brokertest.Publish(t, s, 20)
-	if err := redrive.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, claimN(t, s, 20)...))); err != nil {
+	if err := driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, claimN(t, s, 20)...))); err != nil {
 		t.Fatal(err)
 	}
 	s.mu.Lock()
@@ -319,7 +319,7 @@ func TestRedeliveryRenews(t *testing.T) {
 	if ds, err := s.Claim(t.Context(), claim(1)); err != nil || len(ds) != 0 {
 		t.Errorf("it was handed out twice: %v, %v", ds, err)
 	}
-	if err := redrive.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, d...))); err != nil {
+	if err := driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, d...))); err != nil {
 		t.Error(err)
 	}
 	if n := r.info(t, s).NumAckPending; n != 0 {
@@ -343,7 +343,7 @@ func TestBufferIsGivenBack(t *testing.T) {
 	s.keepOnce(time.Now().Add(3 * DefaultAckWait))
 	other := connect(t, address, Options{})
 	claimN(t, other, 49)
-	if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: brokertest.Queue}})); err != nil {
+	if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: brokertest.Queue}})); err != nil {
 		t.Fatal(err)
 	}
 	brokertest.Until(t, "it comes back to life", func() bool {
@@ -399,7 +399,7 @@ func TestInstructionsAreNotObeyed(t *testing.T) {
 	s := connect(t, r.stream(t, func(c *jetstream.StreamConfig) { c.AllowRollup = true }), Options{})
 	brokertest.Publish(t, s, 3)
 	evil := redrive.Message{Queue: brokertest.Queue, ID: "evil", Headers: redrive.Headers{{Name: "Nats-Rollup", Value: []byte("all")}, {Name: "Nats-Msg-Id", Value: []byte("m0")}}}
-	if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{evil})); err != nil {
+	if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{evil})); err != nil {
 		t.Fatal(err)
 	}
 	ds := claimN(t, s, 4)
@@ -413,7 +413,7 @@ func TestWhatCannotBePublished(t *testing.T) {
 	r := start(t)
 	publish := func(s *Source, m redrive.Message) error {
 		m.Queue = brokertest.Queue
-		return redrive.FirstError(s.Publish(t.Context(), []redrive.Message{m}))
+		return driver.FirstError(s.Publish(t.Context(), []redrive.Message{m}))
 	}
 	s := connect(t, r.stream(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 }), Options{})
 	if err := publish(s, redrive.Message{Body: make([]byte, 2000)}); !errors.Is(err, redrive.ErrInvalid) {

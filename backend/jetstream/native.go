@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -42,7 +43,7 @@ func (s *Source) declareDead(ctx context.Context, like *jetstream.StreamConfig) 
 
 // bury publishes what is dead to the stream of dead letters and returns those items that
 // are safe there.
-func (s *Source) bury(ctx context.Context, batch []redrive.Settlement, items []*item, dead []int, errs []error) []int {
+func (s *Source) bury(ctx context.Context, batch []driver.Settlement, items []*item, dead []int, errs []error) []int {
 	if len(dead) == 0 {
 		return nil
 	}
@@ -81,7 +82,7 @@ func (s *Source) deadLetter(m *redrive.Message, story *native.Story, at *native.
 	}
 	m.Headers = append(append(rest, at.Headers()...), story.Headers()...)
 	d := &nats.Msg{Subject: s.buried, Header: headersOf(m), Data: m.Body}
-	d.Header[jetstream.MsgIDHeader] = []string{redrive.DeriveID("dead", m.Queue, m.Origin, messageID(m))}
+	d.Header[jetstream.MsgIDHeader] = []string{driver.DeriveID("dead", m.Queue, m.Origin, messageID(m))}
 	return d
 }
 

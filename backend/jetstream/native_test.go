@@ -106,7 +106,7 @@ func TestNativeDeadLetterIsOne(t *testing.T) {
 	if safe := s.bury(t.Context(), died, []*item{it}, []int{0}, errs); len(safe) != 1 { // and then it crashed
 		t.Fatal(errs)
 	}
-	if err := redrive.FirstError(s.Settle(t.Context(), died)); err != nil {
+	if err := driver.FirstError(s.Settle(t.Context(), died)); err != nil {
 		t.Fatal(err)
 	}
 	if all := read(t, strings.Replace(address, s.at.stream, s.at.dlq, 1)); len(all) != 1 || string(all[0].Body) != "poison" || all[0].ID != d[0].ID {
@@ -130,7 +130,7 @@ func TestNativeDeadLettersNeedTheirStream(t *testing.T) {
 	}
 	died := settled(redrive.OutcomeDead, d...)
 	died[0].Reason = redrive.ReasonPermanent
-	if err := redrive.FirstError(s.Settle(t.Context(), died)); !errors.Is(err, redrive.ErrUnknown) {
+	if err := driver.FirstError(s.Settle(t.Context(), died)); !errors.Is(err, redrive.ErrUnknown) {
 		t.Errorf("without the stream: %v", err)
 	}
 	if n := r.info(t, s).NumAckPending; n != 1 {

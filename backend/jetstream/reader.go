@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // atOnce is how many requests a [Reader] has under way.
@@ -171,7 +172,7 @@ func (r *Reader) Delete(ctx context.Context, sequences ...uint64) error {
 		})
 	}
 	all.Wait()
-	return r.fault("delete", redrive.FirstError(errs))
+	return r.fault("delete", driver.FirstError(errs))
 }
 
 // Publish publishes a message to a subject of any stream of the account, as it was at

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Settle implements driver.Source. All acknowledgements of one call are sent at once,
 // and each is answered by the server.
-func (s *Source) Settle(ctx context.Context, batch []redrive.Settlement) []error {
+func (s *Source) Settle(ctx context.Context, batch []driver.Settlement) []error {
 	errs := make([]error, len(batch))
 	words := make([]ack, 0, len(batch))
 	items := make([]*item, len(batch))

@@ -54,7 +54,7 @@ func publishRange(t testing.TB, s *Source, from, to int) {
 		i := from + at
 		msgs[at] = redrive.Message{Queue: s.o.Queue, ID: fmt.Sprintf("m%d", i), Key: fmt.Sprintf("k%d", i%97), Body: fmt.Appendf(nil, "body %d", i)}
 	}
-	if err := redrive.FirstError(s.Publish(t.Context(), msgs)); err != nil {
+	if err := driver.FirstError(s.Publish(t.Context(), msgs)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -73,10 +73,10 @@ func claimN(t testing.TB, s *Source, n int) (ds []redrive.Delivery) {
 	return ds
 }
 
-func done(ds ...redrive.Delivery) []redrive.Settlement {
-	batch := make([]redrive.Settlement, len(ds))
+func done(ds ...redrive.Delivery) []driver.Settlement {
+	batch := make([]driver.Settlement, len(ds))
 	for i := range ds {
-		batch[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+		batch[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
 	}
 	return batch
 }
@@ -97,7 +97,7 @@ func outOfOrder(t *testing.T, c *cluster) {
 	}
 	rand.Shuffle(len(finished), func(i, j int) { finished[i], finished[j] = finished[j], finished[i] })
 	for i := 0; i < len(finished); i += 20 {
-		if err := redrive.FirstError(s.Settle(t.Context(), done(finished[i:min(i+20, len(finished))]...))); err != nil {
+		if err := driver.FirstError(s.Settle(t.Context(), done(finished[i:min(i+20, len(finished))]...))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func outOfOrder(t *testing.T, c *cluster) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := redrive.FirstError(s.Settle(t.Context(), done(ds[3]))); !errors.Is(err, redrive.ErrLeaseLost) {
+	if err := driver.FirstError(s.Settle(t.Context(), done(ds[3]))); !errors.Is(err, redrive.ErrLeaseLost) {
 		t.Errorf("a settlement after Close: %v", err)
 	}
 	s = connect(t, address, Options{})

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -68,7 +69,7 @@ func (s *Source) original(r *kgo.Record, retried bool) native.Original {
 }
 
 // keeps reports whether a settlement leaves a record in a topic of ours.
-func (s *Source) keeps(item *redrive.Settlement) bool {
+func (s *Source) keeps(item *driver.Settlement) bool {
 	if !s.o.Native {
 		return false
 	}
@@ -83,7 +84,7 @@ func (s *Source) keeps(item *redrive.Settlement) bool {
 
 // follower is the record that a settlement leaves: the same key and value, the headers of
 // the message, its story, and where it was.
-func (s *Source) follower(from *member, h *hand, item *redrive.Settlement, now time.Time) *kgo.Record {
+func (s *Source) follower(from *member, h *hand, item *driver.Settlement, now time.Time) *kgo.Record {
 	m := message(h.record, s.o.Queue)
 	var story native.Story
 	if from.retries {

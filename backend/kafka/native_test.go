@@ -42,7 +42,7 @@ func nativeRetries(t *testing.T, c *cluster) {
 	const n, wait = 8, 100 * time.Millisecond
 	publishN(t, s, n)
 	late := time.Now()
-	if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: s.o.Queue, ID: "late", Delay: wait}})); err != nil {
+	if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: s.o.Queue, ID: "late", Delay: wait}})); err != nil {
 		t.Fatal(err)
 	}
 	store := memory.New()
@@ -156,7 +156,7 @@ func nativeDeadLetters(t *testing.T, c *cluster, how string) {
 	// They go back with key and headers, and nothing else comes again.
 	foreign.Partition = 0
 	back := []Record{{Topic: s.topic, Partition: 0, Key: foreign.Key, Value: foreign.Value, Headers: redrive.Headers{{Name: "h", Value: []byte("1")}, {Name: "h", Value: []byte{0}}}}}
-	if err := redrive.FirstError(topic.Publish(t.Context(), back)); err != nil {
+	if err := driver.FirstError(topic.Publish(t.Context(), back)); err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan *redrive.Delivery, 10)
@@ -252,9 +252,9 @@ func fencedChangesNothing(t *testing.T, c *cluster) {
 		resp, err := req.RequestWith(t.Context(), c.client)
 		return err == nil && resp.ErrorCode == 0 && resp.Members[0].ErrorCode == 0
 	})
-	for i, o := range []redrive.Settlement{{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}, {Outcome: redrive.OutcomeRetry, After: time.Second}} {
+	for i, o := range []driver.Settlement{{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}, {Outcome: redrive.OutcomeRetry, After: time.Second}} {
 		o.Receipt = ds[i].Receipt
-		if err := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{o})); err == nil {
+		if err := driver.FirstError(s.Settle(t.Context(), []driver.Settlement{o})); err == nil {
 			t.Errorf("%v of an expelled member succeeded", o.Outcome)
 		}
 	}
@@ -337,9 +337,9 @@ func cutOnce(t *testing.T, c *cluster, how string, k *cutter) {
 	publishN(t, s, 3)
 	ds := claimN(t, s, 3)
 	k.armed.Store(true)
-	batch := []redrive.Settlement{{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Message: "no"}}}
+	batch := []driver.Settlement{{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Message: "no"}}}
 	brokertest.Until(t, "it is settled", func() bool {
-		err := redrive.FirstError(s.Settle(t.Context(), batch))
+		err := driver.FirstError(s.Settle(t.Context(), batch))
 		if err != nil {
 			t.Log(err)
 		}

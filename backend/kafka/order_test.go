@@ -60,7 +60,7 @@ func orderByKey(t *testing.T, c *cluster) {
 				msgs = append(msgs, redrive.Message{Queue: s.o.Queue, Key: fmt.Sprintf("k%d", k), Body: fmt.Appendf(nil, "k%d %d", k, i)})
 			}
 		}
-		if err := redrive.FirstError(s.Publish(t.Context(), msgs)); err != nil {
+		if err := driver.FirstError(s.Publish(t.Context(), msgs)); err != nil {
 			t.Fatal(err)
 		}
 	}

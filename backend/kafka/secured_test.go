@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/kafkatest"
 )
 
@@ -38,7 +39,7 @@ func securely(t *testing.T, c *cluster, at *kafkatest.Secured) {
 			continue
 		}
 		publishN(t, s, 3)
-		if err := redrive.FirstError(s.Settle(t.Context(), done(claimN(t, s, 3)...))); err != nil {
+		if err := driver.FirstError(s.Settle(t.Context(), done(claimN(t, s, 3)...))); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := s.Close(); err != nil {

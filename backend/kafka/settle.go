@@ -14,11 +14,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Settle implements driver.Source. All that is done in one call is one commit, all that
 // fails natively is one transaction.
-func (s *Source) Settle(ctx context.Context, batch []redrive.Settlement) []error {
+func (s *Source) Settle(ctx context.Context, batch []driver.Settlement) []error {
 	errs := make([]error, len(batch))
 	of := make(map[*member][]int, 2)
 	s.mu.Lock()
@@ -38,13 +39,13 @@ func (s *Source) Settle(ctx context.Context, batch []redrive.Settlement) []error
 
 // settlement is one call's share of a member.
 type settlement struct {
-	batch []redrive.Settlement
+	batch []driver.Settlement
 	errs  []error
 	done  map[*partition][]int // items that wait for the commit
 	moves []*move              // and for more than that
 }
 
-func (m *member) settle(ctx context.Context, batch []redrive.Settlement, items []int, errs []error) {
+func (m *member) settle(ctx context.Context, batch []driver.Settlement, items []int, errs []error) {
 	m.committing.Lock()
 	defer m.committing.Unlock()
 	if err := m.resolve(ctx); err != nil {

@@ -8,11 +8,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Settle implements driver.Source. All acknowledgements of one call are sent at once, and
 // it returns when the brokers have answered them.
-func (s *Share) Settle(ctx context.Context, batch []redrive.Settlement) []error {
+func (s *Share) Settle(ctx context.Context, batch []driver.Settlement) []error {
 	errs := make([]error, len(batch))
 	of := make(map[int]*sharedRecord, len(batch))
 	s.acking.Lock()
@@ -50,7 +51,7 @@ func (s *Share) Settle(ctx context.Context, batch []redrive.Settlement) []error 
 }
 
 // wordLocked returns the record of a settlement and how it is acknowledged.
-func (s *Share) wordLocked(b *redrive.Settlement, now time.Time) (*sharedRecord, kgo.AckStatus, error) {
+func (s *Share) wordLocked(b *driver.Settlement, now time.Time) (*sharedRecord, kgo.AckStatus, error) {
 	it, err := s.heldLocked(&b.Receipt, now)
 	switch {
 	case err != nil:

@@ -113,9 +113,9 @@ func claimed(t testing.TB, s *Share, n int) (ds []redrive.Delivery) {
 
 func settled(t testing.TB, s *Share, outcome redrive.Outcome, ds ...redrive.Delivery) {
 	t.Helper()
-	batch := make([]redrive.Settlement, len(ds))
+	batch := make([]driver.Settlement, len(ds))
 	for i := range ds {
-		batch[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: outcome}
+		batch[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: outcome}
 	}
 	for _, err := range s.Settle(t.Context(), batch) {
 		if err != nil {
@@ -155,7 +155,7 @@ func releasedComesAgain(t *testing.T, c *cluster) {
 	if again.ID != ds[1].ID {
 		t.Errorf("%s came again, want %s", again.ID, ds[1].ID)
 	}
-	if errs := s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDone}}); !errors.Is(errs[0], redrive.ErrLeaseLost) {
+	if errs := s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDone}}); !errors.Is(errs[0], redrive.ErrLeaseLost) {
 		t.Errorf("settled by its first receipt: %v", errs[0])
 	}
 	settled(t, s, redrive.OutcomeDone, ds[0], again)
@@ -204,7 +204,7 @@ func lateSettlement(t *testing.T, c *cluster) {
 	if again.ID != d.ID || !again.Suspect {
 		t.Errorf("%s came, a suspect %v; want %s as a suspect", again.ID, again.Suspect, d.ID)
 	}
-	if errs := s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}); !errors.Is(errs[0], redrive.ErrLeaseLost) {
+	if errs := s.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}); !errors.Is(errs[0], redrive.ErrLeaseLost) {
 		t.Errorf("the late settlement: %v", errs[0])
 	}
 	settled(t, other, redrive.OutcomeDone, again)

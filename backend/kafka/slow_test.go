@@ -55,7 +55,7 @@ func slowRecordIsReported(t *testing.T, c *cluster) {
 	publishN(t, s, 50)
 	ds := claimN(t, s, 50)
 	s.reportSlow(time.Now().Add(time.Hour)) // nothing waits for any of them
-	if err := redrive.FirstError(s.Settle(t.Context(), done(append(ds[:3:3], ds[5:]...)...))); err != nil {
+	if err := driver.FirstError(s.Settle(t.Context(), done(append(ds[:3:3], ds[5:]...)...))); err != nil {
 		t.Fatal(err)
 	}
 	s.reportSlow(time.Now().Add(slowAfter - time.Minute))
@@ -81,14 +81,14 @@ func slowRecordIsReported(t *testing.T, c *cluster) {
 	if stats, err := s.SourceStats(t.Context()); err != nil || stats.OldestUnacked <= 0 || stats.Uncommitted != 45 {
 		t.Errorf("%+v, %v", stats, err)
 	}
-	if err := redrive.FirstError(s.Settle(t.Context(), done(ds[3]))); err != nil {
+	if err := driver.FirstError(s.Settle(t.Context(), done(ds[3]))); err != nil {
 		t.Fatal(err)
 	}
 	s.reportSlow(time.Now().Add(slowAfter))
 	if all := log.warnings(t); len(all) != 2 || all[1]["offset"] != 4.0 {
 		t.Errorf("the next one: %v", all)
 	}
-	if err := redrive.FirstError(s.Settle(t.Context(), done(ds[4]))); err != nil {
+	if err := driver.FirstError(s.Settle(t.Context(), done(ds[4]))); err != nil {
 		t.Fatal(err)
 	}
 	if stats, err := s.SourceStats(t.Context()); err != nil || stats.OldestUnacked != 0 {
@@ -167,7 +167,7 @@ func fullWindow(t *testing.T, c *cluster) {
 		for i := range ds {
 			seen[ds[i].Origin]++
 		}
-		if err := redrive.FirstError(s.Settle(t.Context(), done(ds...))); err != nil {
+		if err := driver.FirstError(s.Settle(t.Context(), done(ds...))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -200,7 +201,7 @@ func origin(topic string, partition int32, offset int64) string {
 }
 
 func deriveID(cluster, topic string, partition int32, offset int64) string {
-	return redrive.DeriveID("kafka", cluster, topic, strconv.Itoa(int(partition)), strconv.FormatInt(offset, 10))
+	return driver.DeriveID("kafka", cluster, topic, strconv.Itoa(int(partition)), strconv.FormatInt(offset, 10))
 }
 
 // chosenPartitioner heeds the partition of a record, and else its key as other clients do.

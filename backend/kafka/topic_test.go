@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // readTopic reads all that is in a topic now.
@@ -56,7 +57,7 @@ func topicIsRead(t *testing.T, c *cluster) {
 			Headers: redrive.Headers{{Name: "h", Value: []byte("1")}, {Name: "h", Value: []byte{0xff}}}}
 	}
 	want[0].Partition, want[1].Partition, want[2].Key = AnyPartition, 99, nil
-	if err := redrive.FirstError(topic.Publish(t.Context(), want)); err != nil {
+	if err := driver.FirstError(topic.Publish(t.Context(), want)); err != nil {
 		t.Fatal(err)
 	}
 	inTransaction(t, s.brokers, kgo.TryAbort, &kgo.Record{Topic: s.topic, Value: []byte("aborted")})

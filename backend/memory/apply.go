@@ -46,7 +46,7 @@ func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
 	}
 	q := s.queue(e.Queue)
 	chosen := e.ID != ""
-	hash := redrive.BodyHash(&e.Message)
+	hash := driver.BodyHash(&e.Message)
 	if chosen {
 		if how == driver.EnteredImported {
 			q.forgetArchived(e.ID)
@@ -105,7 +105,7 @@ func (q *queue) putDead(it *item, e *redrive.Entry, now int64) {
 // refuse: it is there to be looked at.
 func checkEntry(e *redrive.Entry) error {
 	if e.State != redrive.StateDead {
-		if int(e.Lane) >= redrive.Lanes {
+		if int(e.Lane) >= driver.Lanes {
 			return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w lane %d", redrive.ErrInvalid, e.Lane)}
 		}
 		return e.Validate()

@@ -22,13 +22,13 @@ func BenchmarkMessage(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s, ctx, body := memory.New(), context.Background(), make([]byte, 256)
 			msgs := make([]redrive.Message, batch)
-			settlements := make([]redrive.Settlement, batch)
+			settlements := make([]driver.Settlement, batch)
 			b.ReportAllocs()
 			for b.Loop() {
 				for i := range msgs {
 					msgs[i] = redrive.Message{ID: id(), Queue: "q", Body: body}
 				}
-				if err := redrive.FirstError(s.Publish(ctx, msgs)); err != nil {
+				if err := driver.FirstError(s.Publish(ctx, msgs)); err != nil {
 					b.Fatal(err)
 				}
 				got, err := s.Claim(ctx, driver.ClaimRequest{Queue: "q", Max: batch, Lease: time.Minute, Instance: "b"})
@@ -36,9 +36,9 @@ func BenchmarkMessage(b *testing.B) {
 					b.Fatalf("claimed %d: %v", len(got), err)
 				}
 				for i := range got {
-					settlements[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
+					settlements[i] = driver.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
 				}
-				if err := redrive.FirstError(s.Settle(ctx, settlements)); err != nil {
+				if err := driver.FirstError(s.Settle(ctx, settlements)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -90,7 +90,7 @@ func BenchmarkWake(b *testing.B) {
 			since = events[0].Version
 			got, _ := s.Claim(ctx, driver.ClaimRequest{Queue: "q", Max: 1, Lease: time.Minute})
 			for i := range got {
-				s.Settle(ctx, []redrive.Settlement{{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}})
+				s.Settle(ctx, []driver.Settlement{{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}})
 				settled <- struct{}{}
 			}
 		}
@@ -118,11 +118,11 @@ func settleAll(b *testing.B, s *memory.Store, o redrive.Outcome) {
 	if err != nil || len(got) != batch {
 		b.Fatalf("claimed %d: %v", len(got), err)
 	}
-	settlements := make([]redrive.Settlement, batch)
+	settlements := make([]driver.Settlement, batch)
 	for i := range got {
-		settlements[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: o, After: time.Hour}
+		settlements[i] = driver.Settlement{Receipt: got[i].Receipt, Outcome: o, After: time.Hour}
 	}
-	if err := redrive.FirstError(s.Settle(ctx, settlements)); err != nil {
+	if err := driver.FirstError(s.Settle(ctx, settlements)); err != nil {
 		b.Fatal(err)
 	}
 }

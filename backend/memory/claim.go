@@ -14,7 +14,7 @@ const minLease = 10 * time.Millisecond
 
 // Claim implements driver.Source.
 func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
-	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= redrive.Lanes {
+	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= driver.Lanes {
 		return nil, &redrive.Error{
 			Op: "claim", Queue: req.Queue,
 			Err:  fmt.Errorf("%w request: max %d, lease %s, lane %d", redrive.ErrInvalid, req.Max, req.Lease, req.Lane),

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Get implements driver.Store.
@@ -37,13 +38,13 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 }
 
 // Recall implements driver.Store.
-func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
+func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*driver.Remembered, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.step.RUnlock()
 	now := s.now()
-	found := make([]*redrive.Remembered, len(refs))
+	found := make([]*driver.Remembered, len(refs))
 	for i, ref := range refs {
 		q := s.lookup(ref.Queue)
 		if q == nil {
@@ -51,7 +52,7 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Reme
 		}
 		q.mu.Lock()
 		if r := q.recall(ref.ID, now); r != nil {
-			found[i] = &redrive.Remembered{Ref: ref, Hash: r.hash, Outcome: r.outcome, Reason: r.reason, At: moment(r.at)}
+			found[i] = &driver.Remembered{Ref: ref, Hash: r.hash, Outcome: r.outcome, Reason: r.reason, At: moment(r.at)}
 		}
 		q.mu.Unlock()
 	}
@@ -217,12 +218,12 @@ func (q *queue) scan(query *redrive.Query, at cursor, now int64, visit func(*que
 
 // Find implements driver.Store. The order is by queue, the waiting before the dead,
 // each in the order in which they came to be that.
-func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, error) {
+func (s *Store) Find(ctx context.Context, query redrive.Query) (driver.Page, error) {
 	if err := s.enter(ctx); err != nil {
-		return redrive.Page{}, err
+		return driver.Page{}, err
 	}
 	defer s.step.RUnlock()
-	page := redrive.Page{Complete: true}
+	page := driver.Page{Complete: true}
 	limit, examined := query.PageLimit(), 0
 	var last cursor
 	err := s.scan(&query, s.now(), func(_ *queue, it *item, at cursor) bool {
@@ -242,7 +243,7 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, er
 }
 
 // Groups implements driver.Store. It always counts all.
-func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Group, bool, error) {
+func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, false, err
 	}
@@ -252,7 +253,7 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Grou
 		queue, signature string
 		reason           redrive.Reason
 	}
-	byCause := make(map[cause]*redrive.Group)
+	byCause := make(map[cause]*driver.Cause)
 	err := s.scan(&query, s.now(), func(q *queue, it *item, _ cursor) bool {
 		if !it.matches(&query) {
 			return true
@@ -260,17 +261,17 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Grou
 		c := cause{q.name, it.signature(), it.reason}
 		g := byCause[c]
 		if g == nil {
-			g = &redrive.Group{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: moment(it.died)}
+			g = &driver.Cause{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: moment(it.died)}
 			byCause[c] = g
 		}
 		count(g, it)
 		return true
 	})
-	groups := make([]redrive.Group, 0, len(byCause))
+	groups := make([]driver.Cause, 0, len(byCause))
 	for _, g := range byCause {
 		groups = append(groups, *g)
 	}
-	slices.SortFunc(groups, func(a, b redrive.Group) int {
+	slices.SortFunc(groups, func(a, b driver.Cause) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
 	})
 	all := len(groups) <= query.PageLimit()
@@ -278,7 +279,7 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Grou
 }
 
 // count adds a dead letter to its group.
-func count(g *redrive.Group, it *item) {
+func count(g *driver.Cause, it *item) {
 	died := moment(it.died)
 	g.Count++
 	if died.Before(g.First) {

@@ -15,7 +15,7 @@ func TestWaitNeedsNoWakeUpForDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
 		ctx := context.Background()
-		if err := redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "q", Delay: time.Hour}})); err != nil {
+		if err := driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "q", Delay: time.Hour}})); err != nil {
 			t.Fatal(err)
 		}
 		events, err := s.Wait(ctx, []driver.Watch{{Queue: "q"}})

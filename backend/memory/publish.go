@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Publish implements redrive.Sink. Body and headers belong to the store from then on.
@@ -26,7 +27,7 @@ func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
 		chosen := m.ID != ""
 		var hash uint64
 		if chosen {
-			hash = redrive.BodyHash(m)
+			hash = driver.BodyHash(m)
 		} else {
 			m.ID = redrive.NewID()
 		}
@@ -87,7 +88,7 @@ func (s *Store) publishOne(m *redrive.Message, now int64) error {
 	chosen := m.ID != ""
 	var hash uint64
 	if chosen {
-		hash = redrive.BodyHash(m)
+		hash = driver.BodyHash(m)
 	} else {
 		m.ID = redrive.NewID()
 	}
@@ -104,12 +105,12 @@ func (s *Store) checkEmits(msgs []redrive.Message, now int64) error {
 		if m.ID == "" {
 			continue
 		}
-		hash := redrive.BodyHash(m)
+		hash := driver.BodyHash(m)
 		if q := s.lookup(m.Queue); q != nil && q.collision(m, hash, now) == redrive.ErrConflict { //nolint:errorlint // collision returns it bare
 			return redrive.ErrConflict
 		}
 		for j := range i {
-			if msgs[j].Ref() == m.Ref() && redrive.BodyHash(&msgs[j]) != hash {
+			if msgs[j].Ref() == m.Ref() && driver.BodyHash(&msgs[j]) != hash {
 				return redrive.ErrConflict
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 // Lanes beyond those of the vocabulary.
 const (
-	laneSuspect = redrive.Lanes + iota
+	laneSuspect = driver.Lanes + iota
 	laneDead
 	laneCount
 )
@@ -41,7 +41,7 @@ type queue struct {
 	remembered map[string]*remembered
 	forget     []*remembered // in the order in which their messages ended
 
-	byLane   [redrive.Lanes]int64
+	byLane   [driver.Lanes]int64
 	leased   int64
 	blocked  int64
 	byReason [redrive.ReasonManual + 1]int64

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Settle implements driver.Source.
-func (s *Store) Settle(ctx context.Context, list []redrive.Settlement) []error {
-	if slices.ContainsFunc(list, func(t redrive.Settlement) bool { return len(t.Emit) > 0 }) {
+func (s *Store) Settle(ctx context.Context, list []driver.Settlement) []error {
+	if slices.ContainsFunc(list, func(t driver.Settlement) bool { return len(t.Emit) > 0 }) {
 		return s.settleAlone(ctx, list)
 	}
 	if err := s.enter(ctx); err != nil {
@@ -52,7 +53,7 @@ func (s *Store) Settle(ctx context.Context, list []redrive.Settlement) []error {
 }
 
 // settleAlone settles what emits into other queues.
-func (s *Store) settleAlone(ctx context.Context, list []redrive.Settlement) []error {
+func (s *Store) settleAlone(ctx context.Context, list []driver.Settlement) []error {
 	if err := s.enterAlone(ctx); err != nil {
 		return failAll(len(list), err)
 	}
@@ -65,7 +66,7 @@ func (s *Store) settleAlone(ctx context.Context, list []redrive.Settlement) []er
 	return errs
 }
 
-func (s *Store) settleEmitting(t *redrive.Settlement, now int64) error {
+func (s *Store) settleEmitting(t *driver.Settlement, now int64) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (q *queue) holds(r *redrive.Receipt) (*item, error) {
 }
 
 // settle carries one settlement out.
-func (q *queue) settle(it *item, t *redrive.Settlement, now int64) error {
+func (q *queue) settle(it *item, t *driver.Settlement, now int64) error {
 	if it.dead {
 		return q.settleDead(it, t, now)
 	}
@@ -162,7 +163,7 @@ func (q *queue) repeat(it *item, after time.Duration, now int64) {
 }
 
 // settleDead settles a dead letter that was claimed.
-func (q *queue) settleDead(it *item, t *redrive.Settlement, now int64) error {
+func (q *queue) settleDead(it *item, t *driver.Settlement, now int64) error {
 	switch t.Outcome {
 	case redrive.OutcomeDone:
 		q.books.Done++

@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Update implements driver.Store.
-func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
+func (s *Store) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -33,9 +34,9 @@ func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Cha
 		}
 	}
 	refs = refs[:min(len(refs), limit)]
-	results := make([]redrive.Updated, len(refs))
+	results := make([]driver.Updated, len(refs))
 	for i, ref := range refs {
-		results[i] = redrive.Updated{Ref: ref}
+		results[i] = driver.Updated{Ref: ref}
 		results[i].New, results[i].Err = s.change(ref, condition, &c, now)
 	}
 	return results, nil
@@ -43,7 +44,7 @@ func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Cha
 
 // change changes one message, if it meets the condition, and returns its new name, if
 // it has one.
-func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *redrive.Change, now int64) (redrive.Ref, error) {
+func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Change, now int64) (redrive.Ref, error) {
 	q := s.lookup(ref.Queue)
 	if q == nil {
 		return redrive.Ref{}, redrive.ErrNotFound
@@ -56,30 +57,30 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *redrive.Cha
 	if condition != nil && (condition.Queue != "" && condition.Queue != ref.Queue || !it.matches(condition)) {
 		return redrive.Ref{}, redrive.ErrState
 	}
-	needsDead := c.Action == redrive.ActRedrive || c.Action == redrive.ActArchive
-	needsWaiting := c.Action == redrive.ActKill || c.Action == redrive.ActDueNow
+	needsDead := c.Action == driver.ActRedrive || c.Action == driver.ActArchive
+	needsWaiting := c.Action == driver.ActKill || c.Action == driver.ActDueNow
 	if it.place == leased || needsDead && !it.dead || needsWaiting && it.dead {
 		return redrive.Ref{}, redrive.ErrState
 	}
 	switch c.Action {
-	case redrive.ActRedrive:
+	case driver.ActRedrive:
 		return s.redrive(q, it, c, now)
-	case redrive.ActDrop:
+	case driver.ActDrop:
 		if !it.dead {
 			s.reply(it, redrive.OutcomeDrop, reasonOf(c), nil, now)
 		}
 		q.books.Dropped++
 		q.release(it.memory, redrive.OutcomeDrop, reasonOf(c), now)
 		q.remove(it, now)
-	case redrive.ActArchive:
+	case driver.ActArchive:
 		q.books.Archived++
 		q.release(it.memory, redrive.OutcomeDead, it.reason, now)
 		q.remove(it, now)
-	case redrive.ActKill:
+	case driver.ActKill:
 		s.kill(q, it, c, now)
-	case redrive.ActEdit:
+	case driver.ActEdit:
 		q.edit(it, c.Edit, now)
-	case redrive.ActDueNow:
+	case driver.ActDueNow:
 		q.detach(it)
 		it.due = now
 		q.stand(it, now)
@@ -88,7 +89,7 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *redrive.Cha
 }
 
 // kill makes a dead letter of a waiting message, with the note as its story.
-func (s *Store) kill(q *queue, it *item, c *redrive.Change, now int64) {
+func (s *Store) kill(q *queue, it *item, c *driver.Change, now int64) {
 	f := &redrive.Failure{At: moment(now), Attempt: it.attempts, Reason: reasonOf(c), Types: []string{"redrive.killed"}, Message: c.Note}
 	f.Clean()
 	it.record(f, false)
@@ -96,7 +97,7 @@ func (s *Store) kill(q *queue, it *item, c *redrive.Change, now int64) {
 	q.die(it, reasonOf(c), now)
 }
 
-func reasonOf(c *redrive.Change) redrive.Reason {
+func reasonOf(c *driver.Change) redrive.Reason {
 	if c.Reason == 0 {
 		return redrive.ReasonManual
 	}
@@ -105,13 +106,13 @@ func reasonOf(c *redrive.Change) redrive.Reason {
 
 // reply publishes the result of a message that ends by a change, if it wants one.
 func (s *Store) reply(it *item, o redrive.Outcome, reason redrive.Reason, f *redrive.Failure, now int64) {
-	if m, ok := redrive.ResultMessage(&it.msg, o, reason, f, nil); ok {
+	if m, ok := driver.ResultMessage(&it.msg, o, reason, f, nil); ok {
 		_ = s.publishOne(&m, now) // there already is as good; a ReplyTo that names no queue has no taker
 	}
 }
 
 // redrive gives a dead letter another life, here or in another queue.
-func (s *Store) redrive(q *queue, it *item, c *redrive.Change, now int64) (redrive.Ref, error) {
+func (s *Store) redrive(q *queue, it *item, c *driver.Change, now int64) (redrive.Ref, error) {
 	if err := c.CheckRedrive(&it.msg, it.reason); err != nil {
 		return redrive.Ref{}, err
 	}
@@ -139,7 +140,7 @@ func (q *queue) rename(it *item, now int64) {
 }
 
 // move redrives a dead letter into another queue.
-func (s *Store) move(q *queue, it *item, c *redrive.Change, now int64) (redrive.Ref, error) {
+func (s *Store) move(q *queue, it *item, c *driver.Change, now int64) (redrive.Ref, error) {
 	to, old := s.queue(c.To), it.msg.Ref()
 	if !c.NewID && (to.byID[old.ID] != nil || to.recall(old.ID, now) != nil) {
 		return redrive.Ref{}, redrive.ErrConflict

@@ -32,7 +32,7 @@ func (q *queue) verify(now int64) driver.Audit {
 	a := driver.Audit{Queue: q.name, Ledger: q.books}
 	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
 	counted := q.counts(now)
-	var byLane [redrive.Lanes]int64
+	var byLane [driver.Lanes]int64
 	var nLeased, nBlocked, size, nDead int64
 	byReason := make(map[redrive.Reason]int64)
 	for id, it := range q.byID {

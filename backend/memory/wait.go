@@ -60,7 +60,7 @@ func (q *queue) event(now int64) driver.Event {
 	if next := q.nextDue(); next < never {
 		e.NextDueIn = time.Duration(max(next-now, 0))
 	}
-	for l := range redrive.LaneFresh + redrive.Lane(redrive.Lanes) {
+	for l := range redrive.LaneFresh + redrive.Lane(driver.Lanes) {
 		if q.lanes[l].n > 0 {
 			e.Lanes = e.Lanes.With(l)
 		}

@@ -73,7 +73,7 @@ func BenchmarkPublish(b *testing.B) {
 	for _, n := range []int{1, 128} {
 		b.Run(fmt.Sprintf("redrive/callers=%d", n), func(b *testing.B) {
 			s := open(b)
-			callers(b, n, func() { noErr(b, redrive.FirstError(s.Publish(context.Background(), batchOf(1)))) })
+			callers(b, n, func() { noErr(b, driver.FirstError(s.Publish(context.Background(), batchOf(1)))) })
 			perMessage(b, b.N)
 		})
 		b.Run(fmt.Sprintf("raw/callers=%d", n), func(b *testing.B) {
@@ -89,7 +89,7 @@ func BenchmarkPublishBatch(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		b.Run(fmt.Sprintf("redrive/batch=%d", n), func(b *testing.B) {
 			s := open(b)
-			callers(b, 4, func() { noErr(b, redrive.FirstError(s.Publish(context.Background(), batchOf(n)))) })
+			callers(b, 4, func() { noErr(b, driver.FirstError(s.Publish(context.Background(), batchOf(n)))) })
 			perMessage(b, b.N*n)
 		})
 		b.Run(fmt.Sprintf("redrive-chosen/batch=%d", n), func(b *testing.B) {
@@ -101,7 +101,7 @@ func BenchmarkPublishBatch(b *testing.B) {
 				for i := range msgs {
 					msgs[i].ID = fmt.Sprint(base + int64(i))
 				}
-				noErr(b, redrive.FirstError(s.Publish(context.Background(), msgs)))
+				noErr(b, driver.FirstError(s.Publish(context.Background(), msgs)))
 			})
 			perMessage(b, b.N*n)
 		})
@@ -135,18 +135,18 @@ func BenchmarkDrain(b *testing.B) {
 				b.StopTimer()
 				s := open(b)
 				for range n / 1000 {
-					noErr(b, redrive.FirstError(s.Publish(context.Background(), batchOf(1000))))
+					noErr(b, driver.FirstError(s.Publish(context.Background(), batchOf(1000))))
 				}
 				b.StartTimer()
 				drain(workers, n, func() int {
 					got, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "a", Max: batch, Lease: time.Minute, Instance: "x"})
 					noErr(b, err)
-					list := make([]redrive.Settlement, len(got))
+					list := make([]driver.Settlement, len(got))
 					for i := range got {
-						list[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
+						list[i] = driver.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
 					}
 					if len(list) > 0 {
-						noErr(b, redrive.FirstError(s.Settle(context.Background(), list)))
+						noErr(b, driver.FirstError(s.Settle(context.Background(), list)))
 					}
 					return len(list)
 				})
@@ -220,7 +220,7 @@ func BenchmarkPublishTx(b *testing.B) {
 	db, table := rawTable(b)
 	for name, f := range map[string]func(tx *sql.Tx) error{
 		"redrive": func(tx *sql.Tx) error {
-			return redrive.FirstError(s.PublishTx(context.Background(), tx, redrive.Message{Queue: "a", Body: payload}))
+			return driver.FirstError(s.PublishTx(context.Background(), tx, redrive.Message{Queue: "a", Body: payload}))
 		},
 		"bare-insert": func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(context.Background(), "INSERT INTO "+table+" (queue, due, body) VALUES (?, UTC_TIMESTAMP(6), ?)", "a", payload)
@@ -278,11 +278,11 @@ func BenchmarkClaimDeep(b *testing.B) {
 					b.Fatalf("claimed %d", len(got))
 				}
 				b.StopTimer()
-				list := make([]redrive.Settlement, len(got))
+				list := make([]driver.Settlement, len(got))
 				for i := range got {
-					list[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeRelease}
+					list[i] = driver.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeRelease}
 				}
-				noErr(b, redrive.FirstError(s.Settle(context.Background(), list)))
+				noErr(b, driver.FirstError(s.Settle(context.Background(), list)))
 				b.StartTimer()
 			}
 		})

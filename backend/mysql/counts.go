@@ -92,7 +92,7 @@ func (c *counter) run(ctx context.Context, names []string) error {
 		for i, p := range part {
 			q := c.queue(p.queue)
 			switch at := timeAt(p.due); {
-			case p.class < redrive.Lanes:
+			case p.class < driver.Lanes:
 				q.OldestDue[p.class] = at
 			case q.OldestSuspect.IsZero() || at.Before(q.OldestSuspect): // named so, or a lease that ran out
 				q.OldestSuspect = at
@@ -124,7 +124,7 @@ func (c *counter) scanBooks(r row) error {
 	var b sqlstore.Books
 	err := r.Scan(append([]any{&name}, b.Dest()...)...)
 	q := c.queue(name)
-	for lane := range redrive.Lanes {
+	for lane := range driver.Lanes {
 		q.Waiting[lane] = b[lane]
 	}
 	q.Bytes = b[sqlstore.BookBytes]

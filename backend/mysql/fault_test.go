@@ -78,14 +78,14 @@ func TestStatementTimeoutChangesNothing(t *testing.T) {
 			if name == "max_statement_time" && !s.maria {
 				t.Skip("MySQL bounds only what reads")
 			}
-			noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}, {Queue: "a", ID: "n"}})))
+			noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}, {Queue: "a", ID: "n"}})))
 			got := claim(t, s, "a")
 			slow, err := Open(t.Context(), server.URL(database)+params, WithPrefix(s.sql.prefix), WithTimeout(2*time.Second))
 			noErr(t, err)
 			defer func() { _ = slow.Close() }()
 			release := lockRow(t, s)
 			settle := func() error {
-				return redrive.FirstError(slow.Settle(t.Context(), []redrive.Settlement{{Receipt: got[0].Receipt, Outcome: redrive.OutcomeDone},
+				return driver.FirstError(slow.Settle(t.Context(), []driver.Settlement{{Receipt: got[0].Receipt, Outcome: redrive.OutcomeDone},
 					{Receipt: got[1].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}}))
 			}
 			if err := settle(); err == nil || errors.Is(err, redrive.ErrUnknown) {
@@ -112,7 +112,7 @@ func TestEmptyClaimBlocksNobody(t *testing.T) {
 	}
 	var open int
 	noErr(t, s.pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_rows_locked > 0").Scan(&open))
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 	if open != 0 {
 		t.Errorf("%d transactions hold locks", open)
 	}
@@ -127,14 +127,14 @@ func TestFullPoolIsAFaultNotAnUnknownOutcome(t *testing.T) {
 		noErr(t, err)
 		held = append(held, c)
 	}
-	err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}}))
+	err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}}))
 	if err == nil || errors.Is(err, redrive.ErrUnknown) {
 		t.Errorf("publish on a full pool: %v", err)
 	}
 	for _, c := range held {
 		noErr(t, c.Close())
 	}
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}})))
 	if got := claim(t, s, "a"); len(got) != 1 {
 		t.Errorf("%d claimed, want 1", len(got))
 	}
@@ -172,14 +172,14 @@ func TestDeadlocksAreRepeatedInside(t *testing.T) {
 					t.Errorf("claim: %v", err)
 					return
 				}
-				list := make([]redrive.Settlement, len(got))
+				list := make([]driver.Settlement, len(got))
 				for i, j := range rng.Perm(len(got)) {
-					list[i] = redrive.Settlement{Receipt: got[j].Receipt, Outcome: redrive.OutcomeRelease}
+					list[i] = driver.Settlement{Receipt: got[j].Receipt, Outcome: redrive.OutcomeRelease}
 					if j%2 == 0 {
 						list[i].Outcome, list[i].Emit = redrive.OutcomeRepeat, []redrive.Message{{Queue: "b", ID: fmt.Sprint(rng.IntN(n))}}
 					}
 				}
-				if err := redrive.FirstError(s.Settle(ctx, list)); err != nil {
+				if err := driver.FirstError(s.Settle(ctx, list)); err != nil {
 					t.Errorf("settle: %v", err)
 					return
 				}
@@ -198,7 +198,7 @@ func TestChangesOfOthersAreSeen(t *testing.T) {
 	noErr(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	noErr(t, redrive.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	noErr(t, driver.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 	for {
 		events, err = s.Wait(ctx, []driver.Watch{{Queue: "a", Since: events[0].Version}})
 		noErr(t, err)
@@ -214,7 +214,7 @@ func TestNamesAreBytes(t *testing.T) {
 	ids := []string{"a", "A", "Aa", "aA"}
 	for _, id := range ids {
 		for _, kind := range []string{"ü", "u"} {
-			noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "q", ID: id + kind[:0] + fmt.Sprint(len(kind)), Kind: kind, Key: id}})))
+			noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "q", ID: id + kind[:0] + fmt.Sprint(len(kind)), Kind: kind, Key: id}})))
 		}
 	}
 	page, err := s.Find(t.Context(), redrive.Query{Queue: "q", Key: "A"})
@@ -240,8 +240,8 @@ func TestMessagesLargerThanAPacket(t *testing.T) {
 		large[i] = '\''
 	}
 	errs := s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "large", Body: large}})
-	noErr(t, redrive.FirstError(errs))
-	err = redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "huge", Body: make([]byte, 2<<20)}}))
+	noErr(t, driver.FirstError(errs))
+	err = driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "huge", Body: make([]byte, 2<<20)}}))
 	if !errors.Is(err, redrive.ErrInvalid) {
 		t.Errorf("a message larger than the server takes: %v", err)
 	}
@@ -249,18 +249,18 @@ func TestMessagesLargerThanAPacket(t *testing.T) {
 	for i := range many {
 		many[i] = redrive.Message{Queue: "a", Body: large[:100<<10]}
 	}
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), many)))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), many)))
 	got := claim(t, s, "a")
 	if len(got) != 41 || string(got[0].Body) != string(large) {
 		t.Errorf("%d claimed, want 41", len(got))
 	}
-	list := make([]redrive.Settlement, len(got))
+	list := make([]driver.Settlement, len(got))
 	for i := range got {
-		list[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}
+		list[i] = driver.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}
 	}
-	noErr(t, redrive.FirstError(s.Settle(t.Context(), list)))
+	noErr(t, driver.FirstError(s.Settle(t.Context(), list)))
 	for {
-		done, err := s.Update(t.Context(), redrive.Selection{Query: &redrive.Query{Queue: "a", State: redrive.StateDead}}, redrive.Change{Action: redrive.ActRedrive}, 100)
+		done, err := s.Update(t.Context(), driver.Selection{Query: &redrive.Query{Queue: "a", State: redrive.StateDead}}, driver.Change{Action: driver.ActRedrive}, 100)
 		noErr(t, err)
 		if len(done) == 0 {
 			break

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Find implements driver.Store. Waiting messages come in the order of their ids, dead
 // letters in that of their death, queue by queue.
-func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
-	page := redrive.Page{Complete: true}
+func (s *Store) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
+	page := driver.Page{Complete: true}
 	if err := s.ready(ctx); err != nil {
 		return page, err
 	}
@@ -35,7 +36,7 @@ type finder struct {
 	query *redrive.Query
 	at    sqlstore.PageMark
 	now   time.Time
-	page  *redrive.Page
+	page  *driver.Page
 }
 
 var errFull = errors.New("the page is full")

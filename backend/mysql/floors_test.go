@@ -104,11 +104,11 @@ func BenchmarkClaimHeldSnapshot(b *testing.B) {
 				got, err := s.Claim(ctx, driver.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
 				noErr(b, err)
 				took = append(took, time.Since(began))
-				list := make([]redrive.Settlement, len(got))
+				list := make([]driver.Settlement, len(got))
 				for i := range got {
-					list[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
+					list[i] = driver.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
 				}
-				noErr(b, redrive.FirstError(s.Settle(ctx, list)))
+				noErr(b, driver.FirstError(s.Settle(ctx, list)))
 			}
 			slices.Sort(took)
 			at := func(share int) float64 { return float64(took[(len(took)-1)*share/100].Microseconds()) }

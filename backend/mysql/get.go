@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Get implements driver.Store.
@@ -36,12 +37,12 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 }
 
 // Recall implements driver.Store.
-func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
-	found := make(map[redrive.Ref]*redrive.Remembered, len(refs))
+func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*driver.Remembered, error) {
+	found := make(map[redrive.Ref]*driver.Remembered, len(refs))
 	var steps []step
 	for _, l := range byQueue(refs) {
 		steps = append(steps, l.step(s.sql, "recall", func(r row) error {
-			m := new(redrive.Remembered)
+			m := new(driver.Remembered)
 			var outcome, reason int
 			var hash, at int64
 			err := r.Scan(&m.Queue, &m.ID, &hash, &outcome, &reason, &at)
@@ -53,7 +54,7 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Reme
 	if err := s.read(ctx, "recall", nil, steps...); err != nil {
 		return nil, err
 	}
-	list := make([]*redrive.Remembered, len(refs))
+	list := make([]*driver.Remembered, len(refs))
 	for i, ref := range refs {
 		list[i] = found[ref]
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // exampleMost is how many groups' examples are looked up together.
 const exampleMost = 100
 
 // Groups implements driver.Store.
-func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error) {
+func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Cause, complete bool, err error) {
 	limit := q.PageLimit()
 	var index, where conditions
 	if q.Queue != "" {
@@ -20,7 +21,7 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.G
 	plain := redrive.Query{Queue: q.Queue, State: q.State, Reason: q.Reason, Signature: q.Signature, After: q.After, Limit: q.Limit, Bodies: q.Bodies}
 	var looked int64
 	scan := func(r row) error {
-		var g redrive.Group
+		var g driver.Cause
 		var reason int
 		var first, last int64
 		err := r.Scan(&g.Queue, &reason, &g.Signature, &g.Count, &first, &last)
@@ -49,7 +50,7 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.G
 }
 
 // examples finds the newest of each group.
-func (s *Store) examples(ctx context.Context, groups []redrive.Group, q *redrive.Query) error {
+func (s *Store) examples(ctx context.Context, groups []driver.Cause, q *redrive.Query) error {
 	for len(groups) > 0 {
 		n := min(len(groups), exampleMost)
 		steps := make([]step, n)
@@ -64,7 +65,7 @@ func (s *Store) examples(ctx context.Context, groups []redrive.Group, q *redrive
 			steps[i] = step{sql: s.sql.with("group_example", ":where", w.sql()), args: w.args, scan: func(r row) error {
 				var failure []byte
 				err := r.Scan(&g.Example.ID, &failure)
-				if f := redrive.DecodeFailure(failure); f != nil {
+				if f := driver.DecodeFailure(failure); f != nil {
 					g.Message = f.Message
 					if len(f.Types) > 0 {
 						g.Type = f.Types[0]

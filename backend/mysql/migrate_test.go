@@ -23,7 +23,7 @@ func TestManyInstancesMigrateAtOnce(t *testing.T) {
 				return
 			}
 			defer func() { _ = s.Close() }()
-			if err := redrive.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: "a"}})); err != nil {
+			if err := driver.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: "a"}})); err != nil {
 				t.Errorf("publish: %v", err)
 			}
 		})
@@ -41,7 +41,7 @@ func TestAMigrationIsRepeatable(t *testing.T) {
 	parts := strings.Split(up, ";\n")
 	serve(t, strings.Join(parts[:len(parts)/2], ";\n"))
 	s := openAs(t, prefix)
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 }
 
 func TestDownRemovesEverything(t *testing.T) {
@@ -54,7 +54,7 @@ func TestDownRemovesEverything(t *testing.T) {
 		t.Errorf("%d tables are left", left)
 	}
 	noErr(t, s.Migrate(t.Context()))
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 }
 
 func TestANewerSchemaIsRefused(t *testing.T) {
@@ -86,10 +86,10 @@ func TestLeastPrivilege(t *testing.T) {
 	s, err := Open(t.Context(), url, WithPrefix(prefix), WithoutDDL())
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Key: "k"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Key: "k"}})))
 	d := claim(t, s, "a")[0]
-	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}})))
-	got, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{d.Ref()}}, redrive.Change{Action: redrive.ActRedrive}, 1)
+	noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}})))
+	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{d.Ref()}}, driver.Change{Action: driver.ActRedrive}, 1)
 	noErr(t, err)
 	noErr(t, got[0].Err)
 	if _, err := s.fold(t.Context()); err != nil {
@@ -171,7 +171,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 	}
 	const n = 200
 	for range n {
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}, {Queue: "b"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}, {Queue: "b"}})))
 		c, err := s.Counts(t.Context())
 		noErr(t, err)
 		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Ledger.Published != c[0].AllWaiting() {

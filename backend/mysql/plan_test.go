@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // plan explains a statement: the index of each table that it reads, and whether it
@@ -82,7 +83,7 @@ func TestPeekSkipsThroughTheIndex(t *testing.T) {
 	s := open(t)
 	fillTables(t, s, 20_000, 20_000)
 	for range 3 {
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "b"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "b"}})))
 	}
 	reads := func() (n int64) {
 		t.Helper()

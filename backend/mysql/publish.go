@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -151,7 +152,7 @@ func (w *work) judgeMade(ctx context.Context, made []redrive.Ref, holds map[redr
 				if err := r.Scan(&m.Queue, &m.ID, &m.Kind, &m.Key, &m.Body); err != nil {
 					return err
 				}
-				holds[m.Ref()] = redrive.BodyHash(&m)
+				holds[m.Ref()] = driver.BodyHash(&m)
 				return nil
 			}))
 		}

@@ -2,12 +2,13 @@ package mysql
 
 import (
 	"context"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -35,7 +36,7 @@ func TestLargeBatchesAreStoredAsTheyAre(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			s := open(t)
 			msgs := bulkOf(n)
-			noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
+			noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))
 			faulttest.Stored(t, s, "a", msgs)
 		})
 	}
@@ -48,17 +49,17 @@ func TestLargeBatchesWithoutPreparedStatements(t *testing.T) {
 	noErr(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	msgs := bulkOf(bulkRows)
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))
 	faulttest.Stored(t, s, "a", msgs)
 }
 
 // lostStatement is one that the server does not know.
 type lostStatement struct {
-	driver.Stmt
-	conn driver.ExecerContext
+	sqldriver.Stmt
+	conn sqldriver.ExecerContext
 }
 
-func (l lostStatement) ExecContext(ctx context.Context, _ []driver.NamedValue) (driver.Result, error) {
+func (l lostStatement) ExecContext(ctx context.Context, _ []sqldriver.NamedValue) (sqldriver.Result, error) {
 	return l.conn.ExecContext(ctx, "EXECUTE nothing", nil)
 }
 
@@ -69,7 +70,7 @@ func TestLargeBatchesAfterAStatementWasLost(t *testing.T) {
 	text := s.sql.get("publish_bulk")
 	withSession(t, s, func(c *session) { c.prepared[text] = lostStatement{conn: c} })
 	msgs := bulkOf(3 * bulkRows)
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))
 	faulttest.Stored(t, s, "a", msgs)
 	withSession(t, s, func(c *session) {
 		if _, lost := c.prepared[text].(lostStatement); lost || c.prepared[text] == nil {

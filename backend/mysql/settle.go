@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Settle implements driver.Source. What emits nothing is settled in one transaction;
 // the rest in another, since one that is refused must be undone without the others.
-func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error {
+func (s *Store) Settle(ctx context.Context, items []driver.Settlement) []error {
 	if err := s.ready(ctx); err != nil {
 		return sqlstore.FillErrors(len(items), err)
 	}
@@ -35,7 +36,7 @@ func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error 
 }
 
 // touched returns the queues in which a settlement makes something claimable.
-func touched(st *redrive.Settlement) []string {
+func touched(st *driver.Settlement) []string {
 	var queues []string
 	kind := parsePlace(st.Receipt.Position).kind
 	if kind != placeMessage || st.Outcome != redrive.OutcomeDone && st.Outcome != redrive.OutcomeDrop {
@@ -48,7 +49,7 @@ func touched(st *redrive.Settlement) []string {
 }
 
 // split parts what cannot be refused from what can.
-func split(items []redrive.Settlement, round []int) (plain, rest []int) {
+func split(items []driver.Settlement, round []int) (plain, rest []int) {
 	for _, i := range round {
 		if len(items[i].Emit) > 0 || parsePlace(items[i].Receipt.Position).kind == placeDead {
 			rest = append(rest, i)
@@ -60,7 +61,7 @@ func split(items []redrive.Settlement, round []int) (plain, rest []int) {
 }
 
 // settle settles some items together, and if one of them is refused, each for itself.
-func (s *Store) settle(ctx context.Context, items []redrive.Settlement, which []int, errs []error) {
+func (s *Store) settle(ctx context.Context, items []driver.Settlement, which []int, errs []error) {
 	if len(which) == 0 {
 		return
 	}
@@ -88,7 +89,7 @@ func (s *Store) settle(ctx context.Context, items []redrive.Settlement, which []
 
 // settle settles items and returns those whose claim did not hold. An emit that is
 // refused is a RefusedError.
-func (w *work) settle(ctx context.Context, items []redrive.Settlement, which []int) (lost []int, err error) {
+func (w *work) settle(ctx context.Context, items []driver.Settlement, which []int) (lost []int, err error) {
 	var live, dead []int
 	var keys []sqlstore.LineKey
 	for _, i := range which {
@@ -124,7 +125,7 @@ func (w *work) settle(ctx context.Context, items []redrive.Settlement, which []i
 }
 
 // settleLive settles waiting messages and returns those whose claim did not hold.
-func (w *work) settleLive(ctx context.Context, items []redrive.Settlement, which []int) (lost []int, err error) {
+func (w *work) settleLive(ctx context.Context, items []driver.Settlement, which []int) (lost []int, err error) {
 	places := make([]place, len(which))
 	seqs := make([]int64, len(which))
 	for j, i := range which {
@@ -152,7 +153,7 @@ func (w *work) settleLive(ctx context.Context, items []redrive.Settlement, which
 }
 
 // emit publishes what the settlements that held emit.
-func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost []int) error {
+func (w *work) emit(ctx context.Context, items []driver.Settlement, which, lost []int) error {
 	var emits []*sqlstore.Item
 	for _, i := range which {
 		if slices.Contains(lost, i) {
@@ -177,7 +178,7 @@ func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost
 }
 
 // explain finds out why claims did not hold: the message is gone, or it is another's.
-func (s *Store) explain(ctx context.Context, items []redrive.Settlement, lost []int, errs []error) {
+func (s *Store) explain(ctx context.Context, items []driver.Settlement, lost []int, errs []error) {
 	refs := make([]redrive.Ref, len(lost))
 	for j, i := range lost {
 		refs[j] = items[i].Receipt.Ref

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -23,7 +24,7 @@ type change struct {
 }
 
 // unknown names the queue whose settings matter for a settlement.
-func (b *batch) unknown(h *holding, st *redrive.Settlement) []string {
+func (b *batch) unknown(h *holding, st *driver.Settlement) []string {
 	if h.turn > 0 && st.Outcome == redrive.OutcomeDead {
 		return []string{h.Queue}
 	}
@@ -31,7 +32,7 @@ func (b *batch) unknown(h *holding, st *redrive.Settlement) []string {
 }
 
 // settle notes what becomes of one message.
-func (b *batch) settle(h *holding, st *redrive.Settlement) {
+func (b *batch) settle(h *holding, st *driver.Settlement) {
 	w := b.work
 	c := change{outcome: st.Outcome, after: sqlstore.Micros(st.After)}
 	lane := sqlstore.Book(h.lane)
@@ -98,7 +99,7 @@ func (b *batch) add(seq int64, c change, f *redrive.Failure) {
 
 // failed is the statement of a settlement with a failure.
 func (b *batch) failed(seq int64, c change, f *redrive.Failure) step {
-	sql, text := b.work.sql, redrive.EncodeFailure(f)
+	sql, text := b.work.sql, driver.EncodeFailure(f)
 	one := numbers([]int64{seq})
 	if c.outcome == redrive.OutcomeDead {
 		return step{sql: sql.with("bury_failed", ":seqs", one), args: []any{c.letsGo, int(c.reason), cut(f.Signature), text, text}}

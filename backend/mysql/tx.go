@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -46,23 +47,23 @@ func publishTx(ctx context.Context, tx *sql.Tx, sql *statements, msgs []redrive.
 // After the commit the handler returns [redrive.ErrSettled], and the engine settles
 // nothing. On an error the caller rolls back: [redrive.ErrLeaseLost] says that another
 // holds the message, so that nothing may be done for it here.
-func SettleTx(ctx context.Context, tx *sql.Tx, st redrive.Settlement) error {
+func SettleTx(ctx context.Context, tx *sql.Tx, st driver.Settlement) error {
 	return settleTx(ctx, tx, defaults, &st)
 }
 
 // SettleTx is the function of that name for the store's own prefix.
-func (s *Store) SettleTx(ctx context.Context, tx *sql.Tx, st redrive.Settlement) error {
+func (s *Store) SettleTx(ctx context.Context, tx *sql.Tx, st driver.Settlement) error {
 	return settleTx(ctx, tx, s.sql, &st)
 }
 
-func settleTx(ctx context.Context, tx *sql.Tx, sql *statements, st *redrive.Settlement) error {
+func settleTx(ctx context.Context, tx *sql.Tx, sql *statements, st *driver.Settlement) error {
 	if tx == nil {
 		return errNoTx
 	}
 	if err := st.Validate(); err != nil {
 		return err
 	}
-	lost, err := newWork(sqlDB{tx}, sql).settle(ctx, []redrive.Settlement{*st}, []int{0})
+	lost, err := newWork(sqlDB{tx}, sql).settle(ctx, []driver.Settlement{*st}, []int{0})
 	var refused *sqlstore.RefusedError
 	switch {
 	case errors.As(err, &refused):

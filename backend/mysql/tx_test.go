@@ -54,7 +54,7 @@ func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 			{Queue: "NO"},
 		}
 		tx := begin(t, db)
-		noErr(t, redrive.FirstError(s.PublishTx(t.Context(), tx, redrive.Message{Queue: "a", ID: "undone"})))
+		noErr(t, driver.FirstError(s.PublishTx(t.Context(), tx, redrive.Message{Queue: "a", ID: "undone"})))
 		noErr(t, tx.Rollback())
 		tx = begin(t, db)
 		errs := s.PublishTx(t.Context(), tx, msgs...)
@@ -87,10 +87,10 @@ func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 		table := s.sql.prefix + "effect"
 		serve(t, "CREATE TABLE "+table+" (id VARBINARY(64) PRIMARY KEY)")
 		for range 2 {
-			noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", Key: "k"}})))
+			noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", Key: "k"}})))
 		}
 		d := claim(t, s, "a")[0]
-		st := redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "b", ID: "e"}}}
+		st := driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "b", ID: "e"}}}
 		effect := func(tx *sql.Tx) {
 			t.Helper()
 			_, err := tx.ExecContext(t.Context(), "INSERT INTO "+table+" VALUES (?)", d.ID)
@@ -129,11 +129,11 @@ func TestSettleTxOnAnOldSnapshot(t *testing.T) {
 	var n int
 	noErr(t, tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+s.sql.prefix+"message").Scan(&n))
 	for range 2 {
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", Key: "k"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", Key: "k"}})))
 	}
 	d := claim(t, s, "a")[0]
-	noErr(t, redrive.FirstError(s.PublishTx(t.Context(), tx, redrive.Message{Queue: "a", ID: "later", Key: "k"})))
-	noErr(t, s.SettleTx(t.Context(), tx, redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}))
+	noErr(t, driver.FirstError(s.PublishTx(t.Context(), tx, redrive.Message{Queue: "a", ID: "later", Key: "k"})))
+	noErr(t, s.SettleTx(t.Context(), tx, driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}))
 	noErr(t, tx.Commit())
 	if next := claim(t, s, "a"); len(next) != 1 || next[0].ID == "later" {
 		t.Errorf("the next of the key: %+v", next)
@@ -145,11 +145,11 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 	eachHandle(t, func(t *testing.T, s *Store, db *sql.DB) {
 		outcomes := []redrive.Outcome{redrive.OutcomeDone, redrive.OutcomeRetry, redrive.OutcomeRelease, redrive.OutcomeDead, redrive.OutcomeRepeat, redrive.OutcomeDrop}
 		for range outcomes {
-			noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+			noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 		}
 		tx := begin(t, db)
 		for i, d := range claim(t, s, "a") {
-			st := redrive.Settlement{Receipt: d.Receipt, Outcome: outcomes[i], Reason: redrive.ReasonManual, After: time.Hour,
+			st := driver.Settlement{Receipt: d.Receipt, Outcome: outcomes[i], Reason: redrive.ReasonManual, After: time.Hour,
 				Failure: &redrive.Failure{Message: `it "failed" \ {}'`, Attempt: 1}}
 			noErr(t, s.SettleTx(t.Context(), tx, st))
 		}
@@ -162,7 +162,7 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 		dead, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Dead: true, Max: 1, Lease: time.Minute, Instance: "test"})
 		noErr(t, err)
 		tx = begin(t, db)
-		noErr(t, s.SettleTx(t.Context(), tx, redrive.Settlement{Receipt: dead[0].Receipt, Outcome: redrive.OutcomeRepeat}))
+		noErr(t, s.SettleTx(t.Context(), tx, driver.Settlement{Receipt: dead[0].Receipt, Outcome: redrive.OutcomeRepeat}))
 		noErr(t, tx.Commit())
 		e, err := s.Get(t.Context(), []redrive.Ref{dead[0].Ref()})
 		noErr(t, err)
@@ -188,9 +188,9 @@ func TestPublishTxDoesNotWaitForOthers(t *testing.T) {
 			if err == nil {
 				m := redrive.Message{Queue: "a", Body: []byte("b")}
 				if i%2 == 0 {
-					m.ID, m.Key = redrive.DeriveID(t.Name(), time.Duration(i).String()), "k"
+					m.ID, m.Key = driver.DeriveID(t.Name(), time.Duration(i).String()), "k"
 				}
-				err = redrive.FirstError(s.PublishTx(ctx, tx, m))
+				err = driver.FirstError(s.PublishTx(ctx, tx, m))
 			}
 			ready.Done()
 			ready.Wait()
@@ -227,10 +227,10 @@ func TestOnce(t *testing.T) {
 }
 
 func TestNoTransactionIsRefused(t *testing.T) {
-	if err := redrive.FirstError(PublishTx(t.Context(), nil, redrive.Message{Queue: "a"})); !errors.Is(err, redrive.ErrInvalid) {
+	if err := driver.FirstError(PublishTx(t.Context(), nil, redrive.Message{Queue: "a"})); !errors.Is(err, redrive.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
-	if err := SettleTx(t.Context(), nil, redrive.Settlement{Outcome: redrive.OutcomeDone}); !errors.Is(err, redrive.ErrInvalid) {
+	if err := SettleTx(t.Context(), nil, driver.Settlement{Outcome: redrive.OutcomeDone}); !errors.Is(err, redrive.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
 	if _, err := Once(t.Context(), nil, "id"); !errors.Is(err, redrive.ErrInvalid) {
@@ -240,7 +240,7 @@ func TestNoTransactionIsRefused(t *testing.T) {
 
 func TestJSONViews(t *testing.T) {
 	s := open(t)
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{
 		{Queue: "a", ID: "json", Body: []byte(`{"amount": 7, "name": "ü"}`)}, {Queue: "a", ID: "text", Body: []byte("{")}, {Queue: "a", ID: "bytes", Body: []byte("\"\xff\"")},
 	})))
 	ask := func(query string) (found []string) {
@@ -255,7 +255,7 @@ func TestJSONViews(t *testing.T) {
 		t.Errorf("without JSON: %q", got)
 	}
 	d := claim(t, s, "a")[0]
-	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual,
+	noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual,
 		Failure: &redrive.Failure{Message: "no money"}}})))
 	if got := ask("SELECT error FROM redrive_dead_json WHERE JSON_VALUE(body, '$.name') = 'ü'"); len(got) != 1 || got[0] != "no money" {
 		t.Errorf("found %q", got)

@@ -3,13 +3,13 @@ package mysql
 import (
 	"context"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Update implements driver.Store. What a query selects is looked up first, and checked
 // again under the lock of its change.
-func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
+func (s *Store) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}

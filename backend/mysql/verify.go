@@ -80,7 +80,7 @@ func (a *auditor) scanWaiting(r row, n *sqlstore.Books) error {
 	if err := r.Scan(&lane, &rows, &size, &off); err != nil {
 		return err
 	}
-	if lane < 0 || lane >= int64(redrive.Lanes) {
+	if lane < 0 || lane >= int64(driver.Lanes) {
 		a.problem("%d messages in lane %d, which is none", rows, lane)
 		return nil
 	}

@@ -62,7 +62,7 @@ func BenchmarkPublish(b *testing.B) {
 		b.Run(fmt.Sprintf("redrive/callers=%d", n), func(b *testing.B) {
 			s := open(b)
 			callers(b, n, func() {
-				noErr(b, redrive.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: "a", Body: payload}})))
+				noErr(b, driver.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: "a", Body: payload}})))
 			})
 			perMessage(b, b.N)
 		})
@@ -87,7 +87,7 @@ func BenchmarkPublishBatch(b *testing.B) {
 				for i := range msgs {
 					msgs[i] = redrive.Message{Queue: "a", Body: payload}
 				}
-				noErr(b, redrive.FirstError(s.Publish(context.Background(), msgs)))
+				noErr(b, driver.FirstError(s.Publish(context.Background(), msgs)))
 			})
 			perMessage(b, b.N*n)
 		})
@@ -100,7 +100,7 @@ func BenchmarkPublishBatch(b *testing.B) {
 				for i := range msgs {
 					msgs[i] = redrive.Message{Queue: "a", ID: fmt.Sprint(base + int64(i)), Body: payload}
 				}
-				noErr(b, redrive.FirstError(s.Publish(context.Background(), msgs)))
+				noErr(b, driver.FirstError(s.Publish(context.Background(), msgs)))
 			})
 			perMessage(b, b.N*n)
 		})
@@ -135,7 +135,7 @@ func BenchmarkPublishTx(b *testing.B) {
 	insert := "INSERT INTO " + s.sql.in("redrive.message") + " (queue, id, body, due, published, size) VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), $4)"
 	for name, f := range map[string]func(tx pgx.Tx) error{
 		"redrive": func(tx pgx.Tx) error {
-			return redrive.FirstError(s.PublishTx(context.Background(), tx, redrive.Message{Queue: "a", Body: payload}))
+			return driver.FirstError(s.PublishTx(context.Background(), tx, redrive.Message{Queue: "a", Body: payload}))
 		},
 		"bare-insert-same-table": func(tx pgx.Tx) error {
 			_, err := tx.Exec(context.Background(), insert, "a", redrive.NewID(), payload, len(payload))
@@ -167,12 +167,12 @@ func BenchmarkDrain(b *testing.B) {
 				drain(workers, n, func() int {
 					got, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "a", Max: 100, Lease: time.Minute, Instance: "x"})
 					noErr(b, err)
-					list := make([]redrive.Settlement, len(got))
+					list := make([]driver.Settlement, len(got))
 					for i := range got {
-						list[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
+						list[i] = driver.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
 					}
 					if len(list) > 0 {
-						noErr(b, redrive.FirstError(s.Settle(context.Background(), list)))
+						noErr(b, driver.FirstError(s.Settle(context.Background(), list)))
 					}
 					return len(list)
 				})
@@ -235,13 +235,13 @@ func BenchmarkRetryAndDead(b *testing.B) {
 				b.StopTimer()
 				fillWaiting(b, s, fmt.Sprintf("q%d", n), 100)
 				got := claim(b, s, fmt.Sprintf("q%d", n))
-				list := make([]redrive.Settlement, len(got))
+				list := make([]driver.Settlement, len(got))
 				for i := range got {
-					list[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: o, After: time.Hour, Reason: redrive.ReasonExhausted,
+					list[i] = driver.Settlement{Receipt: got[i].Receipt, Outcome: o, After: time.Hour, Reason: redrive.ReasonExhausted,
 						Failure: &redrive.Failure{Message: "failed", Signature: "s", Types: []string{"a"}}}
 				}
 				b.StartTimer()
-				noErr(b, redrive.FirstError(s.Settle(context.Background(), list)))
+				noErr(b, driver.FirstError(s.Settle(context.Background(), list)))
 				n++
 			}
 			perMessage(b, b.N*100)
@@ -265,12 +265,12 @@ func BenchmarkClaimDeep(b *testing.B) {
 					d, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
 					noErr(b, err)
 					got += len(d)
-					list := make([]redrive.Settlement, len(d))
+					list := make([]driver.Settlement, len(d))
 					for i := range d {
-						list[i] = redrive.Settlement{Receipt: d[i].Receipt, Outcome: redrive.OutcomeRelease, After: time.Hour}
+						list[i] = driver.Settlement{Receipt: d[i].Receipt, Outcome: redrive.OutcomeRelease, After: time.Hour}
 					}
 					b.StopTimer()
-					noErr(b, redrive.FirstError(s.Settle(context.Background(), list)))
+					noErr(b, driver.FirstError(s.Settle(context.Background(), list)))
 					b.StartTimer()
 				}
 				if got != 500 {
@@ -299,11 +299,11 @@ func BenchmarkClaimHeldSnapshot(b *testing.B) {
 				got, err := s.Claim(ctx, driver.ClaimRequest{Queue: "a", Max: 50, Lease: time.Minute, Instance: "x"})
 				noErr(b, err)
 				took = append(took, time.Since(began))
-				list := make([]redrive.Settlement, len(got))
+				list := make([]driver.Settlement, len(got))
 				for i := range got {
-					list[i] = redrive.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
+					list[i] = driver.Settlement{Receipt: got[i].Receipt, Outcome: redrive.OutcomeDone}
 				}
-				noErr(b, redrive.FirstError(s.Settle(ctx, list)))
+				noErr(b, driver.FirstError(s.Settle(ctx, list)))
 			}
 			slices.Sort(took)
 			at := func(share int) float64 { return float64(took[(len(took)-1)*share/100].Microseconds()) }

@@ -18,7 +18,7 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, e
 		var fresh, retry, redriven, suspect, died *time.Time
 		var b sqlstore.Books
 		err := r.Scan(append([]any{&c.Queue, &c.Leased, &c.Blocked, &c.Suspects, &c.Due, &fresh, &retry, &redriven, &suspect, &died}, b.Dest()...)...)
-		c.OldestDue = [redrive.Lanes]time.Time{timeOf(fresh), timeOf(retry), timeOf(redriven)}
+		c.OldestDue = [driver.Lanes]time.Time{timeOf(fresh), timeOf(retry), timeOf(redriven)}
 		c.OldestSuspect, c.OldestDead = timeOf(suspect), timeOf(died)
 		if c.Due > driver.DueCounted {
 			c.Due, c.DueMore = driver.DueCounted, true
@@ -46,7 +46,7 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, e
 }
 
 func fillCounts(c *driver.Counts, b *sqlstore.Books) {
-	for lane := range redrive.Lanes {
+	for lane := range driver.Lanes {
 		c.Waiting[lane] = b[lane]
 	}
 	c.Bytes = b[sqlstore.BookBytes]

@@ -46,7 +46,7 @@ func TestClaimUndoneByACrashHasNoTwin(t *testing.T) {
 	s, err := Open(t.Context(), private.URL())
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 	first := claim(t, s, "a")[0]
 	noErr(t, private.Kill())
 	noErr(t, private.Resume())
@@ -67,12 +67,12 @@ func TestClaimUndoneByACrashHasNoTwin(t *testing.T) {
 		t.Fatalf("two claims with the receipt %+v", first.Receipt)
 	}
 	for _, o := range []redrive.Outcome{redrive.OutcomeDone, redrive.OutcomeRetry} {
-		err := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: first.Receipt, Outcome: o}}))
+		err := driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: first.Receipt, Outcome: o}}))
 		if !errors.Is(err, redrive.ErrLeaseLost) {
 			t.Errorf("%s by the first holder: %v", o, err)
 		}
 	}
-	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: second.Receipt, Outcome: redrive.OutcomeDone}})))
+	noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: second.Receipt, Outcome: redrive.OutcomeDone}})))
 }
 
 func TestConnectionsCutUnderTraffic(t *testing.T) {
@@ -114,7 +114,7 @@ func TestClocksMayDiffer(t *testing.T) {
 
 func TestStatementTimeoutChangesNothing(t *testing.T) {
 	s := open(t)
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}})))
 	d := claim(t, s, "a")[0]
 	slow := connect(t, s, func(s *Store) {
 		s.adjust = func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams["statement_timeout"] = "100" }
@@ -125,7 +125,7 @@ func TestStatementTimeoutChangesNothing(t *testing.T) {
 	noErr(t, err)
 	_, err = tx.Exec(t.Context(), s.sql.in("SELECT FROM redrive.message FOR UPDATE"))
 	noErr(t, err)
-	err = redrive.FirstError(slow.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}))
+	err = driver.FirstError(slow.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}))
 	if err == nil || errors.Is(err, redrive.ErrUnknown) {
 		t.Errorf("a settlement that the server gave up: %v", err)
 	}
@@ -134,7 +134,7 @@ func TestStatementTimeoutChangesNothing(t *testing.T) {
 		t.Errorf("a claim beside a lock: %v, %v", got, err)
 	}
 	noErr(t, tx.Rollback(t.Context()))
-	noErr(t, redrive.FirstError(slow.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
+	noErr(t, driver.FirstError(slow.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
 	faulttest.Audited(t, s)
 }
 
@@ -148,14 +148,14 @@ func TestFullPoolIsAFaultNotAnUnknownOutcome(t *testing.T) {
 		noErr(t, err)
 		held = append(held, c)
 	}
-	err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}}))
+	err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}}))
 	if err == nil || errors.Is(err, redrive.ErrUnknown) {
 		t.Errorf("publish on a full pool: %v", err)
 	}
 	for _, c := range held {
 		c.Release()
 	}
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}})))
 	if got := claim(t, s, "a"); len(got) != 1 {
 		t.Errorf("%d claimed, want 1", len(got))
 	}
@@ -168,7 +168,7 @@ func TestChangesAreSeenWithoutHints(t *testing.T) {
 	noErr(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	noErr(t, redrive.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	noErr(t, driver.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 	for {
 		events, err = s.Wait(ctx, []driver.Watch{{Queue: "a", Since: events[0].Version}})
 		noErr(t, err)
@@ -191,7 +191,7 @@ func TestHintsReachOtherProcesses(t *testing.T) {
 		seen <- err
 	}()
 	for {
-		noErr(t, redrive.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+		noErr(t, driver.FirstError(other.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 		select {
 		case err := <-seen:
 			noErr(t, err)

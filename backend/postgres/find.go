@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -41,8 +42,8 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 }
 
 // Recall implements driver.Store.
-func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
-	found := make([]*redrive.Remembered, len(refs))
+func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*driver.Remembered, error) {
+	found := make([]*driver.Remembered, len(refs))
 	queues, ids := names(refs)
 	err := s.read(ctx, "recall", nil, func(r row) error {
 		var ord, outcome, reason int
@@ -51,7 +52,7 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Reme
 		if err := r.Scan(&ord, &hash, &outcome, &reason, &at); err != nil {
 			return err
 		}
-		found[ord-1] = &redrive.Remembered{Ref: refs[ord-1], Hash: uint64(hash), //nolint:gosec // the bits are what counts
+		found[ord-1] = &driver.Remembered{Ref: refs[ord-1], Hash: uint64(hash), //nolint:gosec // the bits are what counts
 			Outcome: redrive.Outcome(outcome), Reason: redrive.Reason(reason), At: at.UTC()} //nolint:gosec // small
 		return nil
 	}, queues, ids)
@@ -63,8 +64,8 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Reme
 
 // Find implements driver.Store. Waiting messages come in the order of their ids, dead
 // letters in that of their death, queue by queue.
-func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
-	page := redrive.Page{Complete: true}
+func (s *Store) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
+	page := driver.Page{Complete: true}
 	if err := s.ready(ctx); err != nil {
 		return page, err
 	}
@@ -86,7 +87,7 @@ type finder struct {
 	query *redrive.Query
 	at    sqlstore.PageMark
 	now   time.Time
-	page  *redrive.Page
+	page  *driver.Page
 	left  int // how many may still be looked at
 }
 

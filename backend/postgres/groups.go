@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Groups implements driver.Store.
-func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error) {
+func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Cause, complete bool, err error) {
 	limit := q.PageLimit()
 	header, value := headerFilter(q.Header)
 	name := "groups"
@@ -22,7 +23,7 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.G
 	}
 	var looked, found int64
 	err = s.read(ctx, name, func() { groups = nil }, func(r row) error {
-		var g redrive.Group
+		var g driver.Cause
 		var reason int
 		var first, last time.Time
 		var failure []byte
@@ -30,7 +31,7 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.G
 			return err
 		}
 		g.Reason, g.First, g.Last, g.Example.Queue = redrive.Reason(reason), first.UTC(), last.UTC(), g.Queue //nolint:gosec // a reason
-		if f := redrive.DecodeFailure(failure); f != nil {
+		if f := driver.DecodeFailure(failure); f != nil {
 			g.Message = f.Message
 			if len(f.Types) > 0 {
 				g.Type = f.Types[0]

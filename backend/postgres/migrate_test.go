@@ -25,7 +25,7 @@ func TestManyInstancesMigrateAtOnce(t *testing.T) {
 				return
 			}
 			defer func() { _ = s.Close() }()
-			if err := redrive.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: "a"}})); err != nil {
+			if err := driver.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: "a"}})); err != nil {
 				t.Errorf("publish: %v", err)
 			}
 		})
@@ -45,7 +45,7 @@ func TestDownRemovesEverything(t *testing.T) {
 		t.Errorf("%d things are left", left)
 	}
 	noErr(t, s.Migrate(t.Context()))
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 }
 
 func TestInspectTellsTheVersion(t *testing.T) {
@@ -90,10 +90,10 @@ func TestLeastPrivilege(t *testing.T) {
 	s, err := Open(t.Context(), url, WithSchema(schema), WithoutDDL())
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Key: "k"}})))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Key: "k"}})))
 	d := claim(t, s, "a")[0]
-	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}})))
-	got, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{d.Ref()}}, redrive.Change{Action: redrive.ActRedrive}, 1)
+	noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual}})))
+	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{d.Ref()}}, driver.Change{Action: driver.ActRedrive}, 1)
 	noErr(t, err)
 	noErr(t, got[0].Err)
 	if _, err := s.fold(t.Context()); err != nil {
@@ -123,7 +123,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 	}
 	const n = 300
 	for range n {
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}, {Queue: "b"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}, {Queue: "b"}})))
 		c, err := s.Counts(t.Context())
 		noErr(t, err)
 		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Ledger.Published != c[0].AllWaiting() {
@@ -187,7 +187,7 @@ func TestProbeSeesTheOldestSnapshot(t *testing.T) {
 	noErr(t, err)
 	const n = 20
 	for range n {
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 	}
 	h, err := s.Horizon(t.Context())
 	noErr(t, err)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -27,9 +28,9 @@ func TestBatchesAreStoredAsTheyAre(t *testing.T) {
 					fill(&msgs[i], i)
 				}
 				tx := begin()
-				noErr(t, redrive.FirstError(s.PublishTx(t.Context(), tx.tx, msgs[:10]...)))
+				noErr(t, driver.FirstError(s.PublishTx(t.Context(), tx.tx, msgs[:10]...)))
 				noErr(t, tx.commit())
-				noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs[10:])))
+				noErr(t, driver.FirstError(s.Publish(t.Context(), msgs[10:])))
 				faulttest.Stored(t, s, "a", msgs)
 			})
 		})

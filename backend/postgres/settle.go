@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Settle implements driver.Source. What needs nothing else is one statement, whatever
 // the outcomes; emits, dead letters and the heads of keys take a transaction.
-func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error {
+func (s *Store) Settle(ctx context.Context, items []driver.Settlement) []error {
 	if err := s.ready(ctx); err != nil {
 		return sqlstore.FillErrors(len(items), err)
 	}
@@ -35,14 +36,14 @@ func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error 
 		}
 	}
 	s.changed(queues...)
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs
 }
 
 // touched returns the queues in which a settlement makes something claimable.
-func touched(st *redrive.Settlement) []string {
+func touched(st *driver.Settlement) []string {
 	var queues []string
 	place, _ := parsePosition(st.Receipt.Position)
 	if place != placeMessage || st.Outcome != redrive.OutcomeDone && st.Outcome != redrive.OutcomeDrop {
@@ -55,7 +56,7 @@ func touched(st *redrive.Settlement) []string {
 }
 
 // split parts what one statement can settle from what needs a transaction.
-func split(items []redrive.Settlement, round []int) (plain, rest []int) {
+func split(items []driver.Settlement, round []int) (plain, rest []int) {
 	for _, i := range round {
 		st := &items[i]
 		place, _ := parsePosition(st.Receipt.Position)
@@ -70,7 +71,7 @@ func split(items []redrive.Settlement, round []int) (plain, rest []int) {
 }
 
 // settlePlain settles waiting messages in one statement.
-func (s *Store) settlePlain(ctx context.Context, items []redrive.Settlement, which []int, errs []error) {
+func (s *Store) settlePlain(ctx context.Context, items []driver.Settlement, which []int, errs []error) {
 	var lost []int
 	began := time.Now()
 	err := again(ctx, func() error {
@@ -99,7 +100,7 @@ func (s *Store) settlePlain(ctx context.Context, items []redrive.Settlement, whi
 
 // settleRows settles waiting messages. It returns those whose claim did not hold, and
 // the keys that others left.
-func settleRows(ctx context.Context, q db, sql *statements, items []redrive.Settlement, which []int) (lost []int, left []sqlstore.Leaving, err error) {
+func settleRows(ctx context.Context, q db, sql *statements, items []driver.Settlement, which []int) (lost []int, left []sqlstore.Leaving, err error) {
 	n := len(which)
 	queues, ids, tokens, nonces := make([]string, n), make([]string, n), make([]int64, n), make([]int64, n)
 	done := true
@@ -151,12 +152,12 @@ func failureText(f *redrive.Failure) *string {
 	if f == nil {
 		return nil
 	}
-	text := string(redrive.EncodeFailure(f))
+	text := string(driver.EncodeFailure(f))
 	return &text
 }
 
 // explain finds out why claims did not hold: the message is gone, or it is another's.
-func (s *Store) explain(ctx context.Context, items []redrive.Settlement, lost []int, errs []error) {
+func (s *Store) explain(ctx context.Context, items []driver.Settlement, lost []int, errs []error) {
 	if len(lost) == 0 {
 		return
 	}
@@ -196,7 +197,7 @@ func names(refs []redrive.Ref) (queues, ids []string) {
 
 // settleRest settles what needs a transaction: all together, and if one of them is
 // refused, each in a transaction of its own.
-func (s *Store) settleRest(ctx context.Context, items []redrive.Settlement, which []int, errs []error) {
+func (s *Store) settleRest(ctx context.Context, items []driver.Settlement, which []int, errs []error) {
 	var lost []int
 	err := s.inTx(ctx, "settle_tx", func(tx db) (err error) {
 		lost, err = settleTx(ctx, tx, s.sql, items, which)
@@ -221,7 +222,7 @@ func (s *Store) settleRest(ctx context.Context, items []redrive.Settlement, whic
 
 // settleTx settles within a transaction and returns those whose claim did not hold. An
 // emit that is refused is a RefusedError.
-func settleTx(ctx context.Context, tx db, sql *statements, items []redrive.Settlement, which []int) (lost []int, err error) {
+func settleTx(ctx context.Context, tx db, sql *statements, items []driver.Settlement, which []int) (lost []int, err error) {
 	w := newWork(tx, sql)
 	var live, dead []int
 	var refs []redrive.Ref
@@ -260,7 +261,7 @@ func settleTx(ctx context.Context, tx db, sql *statements, items []redrive.Settl
 }
 
 // emit publishes what the settlements that held emit.
-func (w *work) emit(ctx context.Context, items []redrive.Settlement, which, lost []int) error {
+func (w *work) emit(ctx context.Context, items []driver.Settlement, which, lost []int) error {
 	gone := make(map[int]bool, len(lost))
 	for _, i := range lost {
 		gone[i] = true

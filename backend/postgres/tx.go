@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -57,16 +58,16 @@ func publishTx(ctx context.Context, tx any, sql *statements, msgs []redrive.Mess
 // [redrive.ErrSettled], and the engine settles nothing. On an error the caller rolls
 // back: [redrive.ErrLeaseLost] says that another holds the message, so that nothing may
 // be done for it here.
-func SettleTx(ctx context.Context, tx any, st redrive.Settlement) error {
+func SettleTx(ctx context.Context, tx any, st driver.Settlement) error {
 	return settleIn(ctx, tx, defaults, &st)
 }
 
 // SettleTx is the function of that name for the store's own schema.
-func (s *Store) SettleTx(ctx context.Context, tx any, st redrive.Settlement) error {
+func (s *Store) SettleTx(ctx context.Context, tx any, st driver.Settlement) error {
 	return settleIn(ctx, tx, s.sql, &st)
 }
 
-func settleIn(ctx context.Context, tx any, sql *statements, st *redrive.Settlement) error {
+func settleIn(ctx context.Context, tx any, sql *statements, st *driver.Settlement) error {
 	q, err := dbOf(tx)
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func settleIn(ctx context.Context, tx any, sql *statements, st *redrive.Settleme
 	if err := st.Validate(); err != nil {
 		return err
 	}
-	lost, err := settleTx(ctx, q, sql, []redrive.Settlement{*st}, []int{0})
+	lost, err := settleTx(ctx, q, sql, []driver.Settlement{*st}, []int{0})
 	var refused *sqlstore.RefusedError
 	switch {
 	case errors.As(err, &refused):

@@ -13,6 +13,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of database/sql
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/jsoncolumn"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 )
@@ -72,7 +73,7 @@ func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 			{Queue: "NO"},
 		}
 		tx := begin()
-		noErr(t, redrive.FirstError(s.PublishTx(t.Context(), tx.tx, redrive.Message{Queue: "a", ID: "undone"})))
+		noErr(t, driver.FirstError(s.PublishTx(t.Context(), tx.tx, redrive.Message{Queue: "a", ID: "undone"})))
 		noErr(t, tx.rollback())
 		tx = begin()
 		errs := s.PublishTx(t.Context(), tx.tx, msgs...)
@@ -118,7 +119,7 @@ func TestPublishTxWaitsForNoOther(t *testing.T) {
 			}
 			defer func() { _ = conn.Close(context.Background()) }()
 			err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-				err := redrive.FirstError(s.PublishTx(ctx, tx, redrive.Message{Queue: "a"}, redrive.Message{Queue: "a", ID: fmt.Sprint(i), Key: "k"}))
+				err := driver.FirstError(s.PublishTx(ctx, tx, redrive.Message{Queue: "a"}, redrive.Message{Queue: "a", ID: fmt.Sprint(i), Key: "k"}))
 				published.Done()
 				published.Wait()
 				return err
@@ -141,10 +142,10 @@ func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 		table := pgx.Identifier{s.sql.schema, "effect"}.Sanitize()
 		serve(t, "CREATE TABLE "+table+" (id text)")
 		for range 2 {
-			noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", Key: "k"}})))
+			noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", Key: "k"}})))
 		}
 		d := claim(t, s, "a")[0]
-		st := redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "b", ID: "e"}}}
+		st := driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "b", ID: "e"}}}
 
 		tx := begin()
 		noErr(t, tx.exec("INSERT INTO "+table+" VALUES ($1)", d.ID))
@@ -178,11 +179,11 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *Store, begin func() transaction) {
 		outcomes := []redrive.Outcome{redrive.OutcomeDone, redrive.OutcomeRetry, redrive.OutcomeRelease, redrive.OutcomeDead, redrive.OutcomeRepeat, redrive.OutcomeDrop}
 		for range outcomes {
-			noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+			noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 		}
 		tx := begin()
 		for i, d := range claim(t, s, "a") {
-			st := redrive.Settlement{Receipt: d.Receipt, Outcome: outcomes[i], Reason: redrive.ReasonManual, After: time.Hour,
+			st := driver.Settlement{Receipt: d.Receipt, Outcome: outcomes[i], Reason: redrive.ReasonManual, After: time.Hour,
 				Failure: &redrive.Failure{Message: `it "failed" \ {}`, Attempt: 1}}
 			noErr(t, s.SettleTx(t.Context(), tx.tx, st))
 		}
@@ -195,7 +196,7 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 		dead, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Dead: true, Max: 1, Lease: time.Minute, Instance: "test"})
 		noErr(t, err)
 		tx = begin()
-		noErr(t, s.SettleTx(t.Context(), tx.tx, redrive.Settlement{Receipt: dead[0].Receipt, Outcome: redrive.OutcomeRepeat}))
+		noErr(t, s.SettleTx(t.Context(), tx.tx, driver.Settlement{Receipt: dead[0].Receipt, Outcome: redrive.OutcomeRepeat}))
 		noErr(t, tx.commit())
 		e, err := s.Get(t.Context(), []redrive.Ref{dead[0].Ref()})
 		noErr(t, err)
@@ -225,10 +226,10 @@ func TestOnce(t *testing.T) {
 }
 
 func TestOtherTransactionsAreRefused(t *testing.T) {
-	if err := redrive.FirstError(PublishTx(t.Context(), "a string", redrive.Message{Queue: "a"})); !errors.Is(err, redrive.ErrInvalid) {
+	if err := driver.FirstError(PublishTx(t.Context(), "a string", redrive.Message{Queue: "a"})); !errors.Is(err, redrive.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
-	if err := SettleTx(t.Context(), nil, redrive.Settlement{Outcome: redrive.OutcomeDone}); !errors.Is(err, redrive.ErrInvalid) {
+	if err := SettleTx(t.Context(), nil, driver.Settlement{Outcome: redrive.OutcomeDone}); !errors.Is(err, redrive.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
 	if _, err := Once(t.Context(), 7, "id"); !errors.Is(err, redrive.ErrInvalid) {
@@ -240,8 +241,8 @@ func TestJSONColumn(t *testing.T) {
 	type order struct{ Amount int }
 	conn := dial(t)
 	defer func() { _ = conn.Close(context.Background()) }()
-	for _, want := range []redrive.JSON[order]{redrive.NewJSON(order{7}), redrive.NewJSON(order{}), {}} {
-		var got redrive.JSON[order]
+	for _, want := range []jsoncolumn.JSON[order]{jsoncolumn.NewJSON(order{7}), jsoncolumn.NewJSON(order{}), {}} {
+		var got jsoncolumn.JSON[order]
 		noErr(t, conn.QueryRow(t.Context(), "SELECT $1::jsonb", want).Scan(&got))
 		if got != want {
 			t.Errorf("%+v came back as %+v", want, got)
@@ -251,7 +252,7 @@ func TestJSONColumn(t *testing.T) {
 
 func TestJSONView(t *testing.T) {
 	s := open(t)
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{
 		{Queue: "a", ID: "json", Body: []byte(`{"amount": 7}`)}, {Queue: "a", ID: "text", Body: []byte("{")}, {Queue: "a", ID: "nul", Body: []byte(`"\u0000"`)},
 	})))
 	var id string

@@ -90,7 +90,7 @@ func (a *auditor) scan(ctx context.Context) (n sqlstore.Books, err error) {
 		if err := r.Scan(&lane, &rows, &size, &off); err != nil {
 			return err
 		}
-		if lane < 0 || lane >= int64(redrive.Lanes) {
+		if lane < 0 || lane >= int64(driver.Lanes) {
 			a.problem("%d messages in lane %d, which is none", rows, lane)
 			return nil
 		}

@@ -28,7 +28,7 @@ func TestWhatDiesInTheStoreIsBuriedNatively(t *testing.T) {
 			s := connect(t, addressOf(node, "dead="+string(strategy)), Options{Queue: brokertest.Queue, Native: true})
 			store := memory.New()
 			parked := redrive.Message{ID: "parked", Queue: brokertest.Queue, Body: []byte("x"), Headers: redrive.Headers{{Name: "tenant", Value: []byte("gold")}}}
-			if err := redrive.FirstError(store.Publish(t.Context(), []redrive.Message{parked})); err != nil {
+			if err := driver.FirstError(store.Publish(t.Context(), []redrive.Message{parked})); err != nil {
 				t.Fatal(err)
 			}
 			publish(t, s, redrive.Message{ID: "pushed"})

@@ -30,7 +30,7 @@ func BenchmarkPublish(b *testing.B) {
 			for i := range msgs {
 				msgs[i] = redrive.Message{Queue: s.o.Queue, Body: body}
 			}
-			if err := redrive.FirstError(s.Publish(context.Background(), msgs)); err != nil {
+			if err := driver.FirstError(s.Publish(context.Background(), msgs)); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -132,7 +132,7 @@ func BenchmarkConsume(b *testing.B) {
 
 func consume(b *testing.B, s *Source, left int) {
 	b.Helper()
-	done := make([]redrive.Settlement, 0, benchBatch)
+	done := make([]driver.Settlement, 0, benchBatch)
 	var since uint64
 	for left > 0 {
 		ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: s.o.Queue, Max: benchBatch - len(done), Lease: time.Minute})
@@ -148,7 +148,7 @@ func consume(b *testing.B, s *Source, left int) {
 			continue
 		}
 		for i := range ds {
-			done = append(done, redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone})
+			done = append(done, driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone})
 		}
 		if len(done) < benchBatch {
 			continue

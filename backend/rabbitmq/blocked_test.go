@@ -32,7 +32,7 @@ func TestAMemoryAlarmPushesBack(t *testing.T) {
 		defer cancel()
 		id := fmt.Sprintf("during-%d", offered)
 		offered++
-		err := redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: s.o.Queue, ID: id}}))
+		err := driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: s.o.Queue, ID: id}}))
 		switch {
 		case err == nil: // the node has not noticed yet
 			accepted[id] = true
@@ -53,7 +53,7 @@ func TestAMemoryAlarmPushesBack(t *testing.T) {
 	brokertest.Until(t, "messages are taken again", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		err := redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: s.o.Queue, ID: "after"}}))
+		err := driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: s.o.Queue, ID: "after"}}))
 		return err == nil
 	})
 	accepted["after"] = true

@@ -28,7 +28,7 @@ func (s *Source) state() onequeue.State {
 		}
 	}
 	if s.fault != nil && s.session == nil { // so that somebody asks, and hears of it
-		now.NextDueIn, now.Lanes = 0, redrive.AllLanes
+		now.NextDueIn, now.Lanes = 0, driver.AllLanes
 	}
 	return now
 }
@@ -41,7 +41,7 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 	switch {
 	case s.closed:
 		return nil, redrive.ErrClosed
-	case req.Queue != s.o.Queue || int(req.Lane) >= redrive.Lanes || req.Isolated || req.Dead || req.Expired:
+	case req.Queue != s.o.Queue || int(req.Lane) >= driver.Lanes || req.Isolated || req.Dead || req.Expired:
 		return nil, nil
 	}
 	if err := s.fault; err != nil && s.session == nil {

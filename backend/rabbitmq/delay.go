@@ -8,6 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Delays. A message that is to wait goes through queues whose times to live are powers of
@@ -57,7 +58,7 @@ func queueWord(queue string) string {
 	if len(queue) <= 128 && strings.Trim(queue, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:-") == "" && queue != "" {
 		return queue
 	}
-	return redrive.DeriveID("amqp", queue)
+	return driver.DeriveID("amqp", queue)
 }
 
 // delayed is a message on its way to the queue, after a delay.

@@ -27,7 +27,7 @@ func TestDelayKey(t *testing.T) {
 		{0, "sms", "0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.sms", -1},
 		{1, "sms", "0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.1.sms", 0},
 		{6, "sms", "0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.1.1.0.sms", 2},
-		{int64(MaxDelay / time.Second), "a.b", "1.1.1.1.0.0.0.0.1.0.0.1.1.0.0.1.1.1.0.0.0.0.0.0.0." + redrive.DeriveID("amqp", "a.b"), 24},
+		{int64(MaxDelay / time.Second), "a.b", "1.1.1.1.0.0.0.0.1.0.0.1.1.0.0.1.1.1.0.0.0.0.0.0.0." + driver.DeriveID("amqp", "a.b"), 24},
 	} {
 		if key, level := delayKey(c.seconds, c.queue); key != c.key || level != c.level {
 			t.Errorf("%d s: %s at %d", c.seconds, key, level)
@@ -62,7 +62,7 @@ func TestMixedDelays(t *testing.T) {
 		wg.Go(func() {
 			for i := w; i < n; i += 4 {
 				from[i].Store(int64(time.Since(began)))
-				if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{ID: strconv.Itoa(i), Queue: "sms", Delay: delays[i]}})); err != nil {
+				if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{{ID: strconv.Itoa(i), Queue: "sms", Delay: delays[i]}})); err != nil {
 					t.Error(err)
 				}
 			}
@@ -87,7 +87,7 @@ func TestMixedDelays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		done := make([]redrive.Settlement, len(ds))
+		done := make([]driver.Settlement, len(ds))
 		for i := range ds {
 			took(&ds[i])
 			done[i] = settled(&ds[i], redrive.OutcomeDone)

@@ -24,7 +24,7 @@ func accept(t testing.TB, s *Source, from, n int) {
 		brokertest.Until(t, fmt.Sprintf("message %d is accepted", i), func() bool {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			return redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: s.o.Queue, ID: strconv.Itoa(i)}})) == nil
+			return driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: s.o.Queue, ID: strconv.Itoa(i)}})) == nil
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -138,7 +139,7 @@ func (s *Source) end(n *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.session = nil
-	s.buffer = [redrive.Lanes][]*item{}
+	s.buffer = [driver.Lanes][]*item{}
 	clear(s.hands)
 	select {
 	case err := <-n.closing:

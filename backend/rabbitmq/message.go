@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -172,7 +173,7 @@ func readID(m *redrive.Message, id string) {
 	case redrive.CheckID(id) == nil:
 		m.ID = id
 	default:
-		m.ID = redrive.DeriveID("amqp", id)
+		m.ID = driver.DeriveID("amqp", id)
 		m.Headers.Add(headerMessageID, id)
 	}
 }

@@ -47,7 +47,7 @@ func (d Dead) caps(c *driver.Caps) {
 func (s *Source) inTx() bool { return s.o.Native && s.a.dead == DeadTx }
 
 // moved is what is published in place of a message that failed.
-func (s *Source) moved(it *item, t *redrive.Settlement) outgoing {
+func (s *Source) moved(it *item, t *driver.Settlement) outgoing {
 	var d redrive.Delivery
 	s.read(it, &d)
 	story := native.Story{Queue: s.o.Queue, Attempts: d.Attempt, Crashes: d.Crashes}
@@ -81,7 +81,7 @@ func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
 		story.DiedAt = time.Now()
 	}
 	noteOriginal(&m, "", s.a.queue, s.a.queue, m.PublishedAt)
-	return redrive.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: write(&m, story.Headers()...)}}))
+	return driver.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: write(&m, story.Headers()...)}}))
 }
 
 // noteOriginal notes where a message came from, unless it says so itself.
@@ -158,5 +158,5 @@ func (s *Source) putBack(r amqp.Return) error {
 		Headers: r.Headers, ContentType: r.ContentType, ContentEncoding: r.ContentEncoding, DeliveryMode: r.DeliveryMode, Priority: r.Priority,
 		CorrelationId: r.CorrelationId, MessageId: r.MessageId, Timestamp: r.Timestamp, Type: r.Type, AppId: r.AppId, Body: r.Body,
 	}
-	return redrive.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.queue, msg: p}}))
+	return driver.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.queue, msg: p}}))
 }

@@ -75,8 +75,8 @@ type Source struct {
 	session  *session // nil: there is no channel
 	epoch    uint64
 	token    uint64
-	buffer   [redrive.Lanes][]*item // pushed and not handed out
-	hands    map[uint64]*item       // handed out, by delivery tag
+	buffer   [driver.Lanes][]*item // pushed and not handed out
+	hands    map[uint64]*item      // handed out, by delivery tag
 	connects int64
 	version  uint64
 	changed  chan struct{} // closed at a change; nil: nobody waits for one

@@ -84,13 +84,13 @@ func publish(t testing.TB, s *Source, msgs ...redrive.Message) {
 	for i := range msgs {
 		msgs[i].Queue = s.o.Queue
 	}
-	if err := redrive.FirstError(s.Publish(t.Context(), msgs)); err != nil {
+	if err := driver.FirstError(s.Publish(t.Context(), msgs)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func settled(d *redrive.Delivery, o redrive.Outcome) redrive.Settlement {
-	t := redrive.Settlement{Receipt: d.Receipt, Outcome: o}
+func settled(d *redrive.Delivery, o redrive.Outcome) driver.Settlement {
+	t := driver.Settlement{Receipt: d.Receipt, Outcome: o}
 	if o == redrive.OutcomeDead {
 		t.Reason = redrive.ReasonPermanent
 	}
@@ -100,8 +100,8 @@ func settled(d *redrive.Delivery, o redrive.Outcome) redrive.Settlement {
 	return t
 }
 
-func settle(s *Source, all ...redrive.Settlement) error {
-	return redrive.FirstError(s.Settle(context.Background(), all))
+func settle(s *Source, all ...driver.Settlement) error {
+	return driver.FirstError(s.Settle(context.Background(), all))
 }
 
 // ready counts the messages of a queue that nobody has, as soon as they are want.
@@ -135,7 +135,7 @@ func TestMessagesOfOthersKeepTheirProperties(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &claim(t, s, redrive.LaneFresh, 1)[0]
-	if d.ID != redrive.DeriveID("amqp", "order 7/ä") || d.Identity != redrive.IdentityMessage || d.Kind != "orders.new" || d.Attempt != 1 || d.Suspect || !d.PublishedAt.Equal(at) {
+	if d.ID != driver.DeriveID("amqp", "order 7/ä") || d.Identity != redrive.IdentityMessage || d.Kind != "orders.new" || d.Attempt != 1 || d.Suspect || !d.PublishedAt.Equal(at) {
 		t.Errorf("%+v", d)
 	}
 	for name, want := range map[string]string{
@@ -198,7 +198,7 @@ func TestUnroutableIsNotAccepted(t *testing.T) {
 	address := addressOf(node)
 	key := rabbittest.Name() // that nobody has bound
 	s := connect(t, address+"&exchange=amq.direct&key="+key, Options{})
-	if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: s.o.Queue, ID: "m"}})); !errors.Is(err, errUnroutable) {
+	if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: s.o.Queue, ID: "m"}})); !errors.Is(err, errUnroutable) {
 		t.Error(err)
 	}
 	if err := channel(t, node).QueueBind(s.a.queue, key, "amq.direct", false, nil); err != nil {
@@ -218,7 +218,7 @@ func TestAFullQueuePushesBack(t *testing.T) {
 	s := connect(t, at(node.Addr(), "queue="+queue, "prefetch=1"), Options{})
 	refused := 0
 	brokertest.Until(t, "one is refused", func() bool {
-		err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: queue}}))
+		err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: queue}}))
 		if errors.Is(err, redrive.ErrBacklogged) {
 			refused++
 		} else if err != nil {

@@ -8,11 +8,12 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // group is what one call settles.
 type group struct {
-	batch  []redrive.Settlement
+	batch  []driver.Settlement
 	errs   []error
 	moves  []int // their messages are published before they are acknowledged
 	acks   []int
@@ -20,7 +21,7 @@ type group struct {
 }
 
 // Settle implements driver.Source.
-func (s *Source) Settle(ctx context.Context, batch []redrive.Settlement) []error {
+func (s *Source) Settle(ctx context.Context, batch []driver.Settlement) []error {
 	g := &group{batch: batch, errs: make([]error, len(batch))}
 	s.sort(g)
 	if len(g.moves) > 0 && !s.inTx() {

@@ -29,7 +29,7 @@ func BenchmarkSettle(b *testing.B) {
 				held[next*7919%len(held)] = again
 				next++
 				b.StartTimer()
-				noErr(b, redrive.FirstError(s.Settle(b.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
+				noErr(b, driver.FirstError(s.Settle(b.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
 			}
 		})
 	}
@@ -46,13 +46,13 @@ func BenchmarkSettleBatch(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				held = append(held[batch:], claimed(b, s, batch)...)
-				settle := make([]redrive.Settlement, batch)
+				settle := make([]driver.Settlement, batch)
 				for i := range settle {
-					settle[i] = redrive.Settlement{Receipt: held[i].Receipt, Outcome: redrive.OutcomeDone}
+					settle[i] = driver.Settlement{Receipt: held[i].Receipt, Outcome: redrive.OutcomeDone}
 				}
 				noErr(b, s.conn.ConfigResetStat(b.Context()).Err())
 				b.StartTimer()
-				noErr(b, redrive.FirstError(s.Settle(b.Context(), settle)))
+				noErr(b, driver.FirstError(s.Settle(b.Context(), settle)))
 				b.StopTimer()
 				n += batch
 				spent += scriptTime(b, s)
@@ -87,7 +87,7 @@ func claimed(b *testing.B, s *Source, n int) []redrive.Delivery {
 		for i := range msgs {
 			msgs[i] = redrive.Message{Queue: "sms", Body: make([]byte, 256)}
 		}
-		noErr(b, redrive.FirstError(s.Publish(b.Context(), msgs)))
+		noErr(b, driver.FirstError(s.Publish(b.Context(), msgs)))
 		ds, err := s.Claim(b.Context(), driver.ClaimRequest{Queue: "sms", Max: len(msgs), Lease: time.Hour, Instance: "bench"})
 		noErr(b, err)
 		all = append(all, ds...)

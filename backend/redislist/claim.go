@@ -22,7 +22,7 @@ const (
 // Claim implements driver.Source. In the fresh lane come messages whose delay has
 // passed, then the list.
 func (s *Source) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
-	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= redrive.Lanes {
+	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= driver.Lanes {
 		return nil, &redrive.Error{
 			Op: "claim", Queue: req.Queue,
 			Err:  fmt.Errorf("%w request: max %d, lease %s, lane %d", redrive.ErrInvalid, req.Max, req.Lease, req.Lane),

@@ -73,7 +73,7 @@ func TestEngineParks(t *testing.T) {
 	ctx := t.Context()
 	msgs := []redrive.Message{{Queue: "sms", ID: "retried"}, {Queue: "sms", ID: "exhausted", Key: "k", Body: []byte("b")},
 		{Queue: "sms", ID: "emits"}, {Queue: "sms", ID: "late", ExpiresAt: time.Now().Add(-time.Hour)}}
-	noErr(t, redrive.FirstError(s.Publish(ctx, msgs)))
+	noErr(t, driver.FirstError(s.Publish(ctx, msgs)))
 	noErr(t, s.conn.LPush(ctx, s.o.List("sms"), "foreign", magic+"broken", "\xff\x00 bytes", `{"poison":true}`).Err())
 	var seen, times sync.Map
 	run(t, store, s, func(ctx context.Context, d *redrive.Delivery) error {
@@ -125,7 +125,7 @@ func TestEngineParks(t *testing.T) {
 func TestEngineKeepsDead(t *testing.T) {
 	store, s := memory.New(), open(t, Options{KeepDead: true})
 	ctx := t.Context()
-	noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", ID: "a", Body: []byte("b")}, {Queue: "sms", ID: "c"}})))
+	noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", ID: "a", Body: []byte("b")}, {Queue: "sms", ID: "c"}})))
 	var healthy atomic.Bool
 	run(t, store, s, func(_ context.Context, d *redrive.Delivery) error {
 		if !healthy.Load() {
@@ -146,7 +146,7 @@ func TestEngineKeepsDead(t *testing.T) {
 	if d := dead[0]; d.Reason != redrive.ReasonExhausted || d.History.Count != 2 || d.History.First.Message != "failure of attempt 1" || d.DiedAt.IsZero() || d.State != redrive.StateDead {
 		t.Errorf("%+v", d)
 	}
-	if err := redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", ID: "a", Body: []byte("b")}})); !errors.Is(err, redrive.ErrDuplicate) {
+	if err := driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", ID: "a", Body: []byte("b")}})); !errors.Is(err, redrive.ErrDuplicate) {
 		t.Errorf("the id of a dead letter published again: %v", err)
 	}
 	healthy.Store(true)
@@ -154,7 +154,7 @@ func TestEngineKeepsDead(t *testing.T) {
 	if errs[0] != nil || !errors.Is(errs[1], redrive.ErrNotFound) {
 		t.Error(errs)
 	}
-	noErr(t, redrive.FirstError(s.Drop(ctx, "sms", "c")))
+	noErr(t, driver.FirstError(s.Drop(ctx, "sms", "c")))
 	isEmpty(t, s)
 	if c := counts(t, store); c.Ledger.Parked != 0 {
 		t.Errorf("%d parked", c.Ledger.Parked)
@@ -236,7 +236,7 @@ func TestProcessing(t *testing.T) {
 	ctx := t.Context()
 	const n = 250
 	for range n {
-		noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", Body: []byte("b"), Kind: "k"}})))
+		noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", Body: []byte("b"), Kind: "k"}})))
 	}
 	var claimed []redrive.Delivery
 	for i := range 5 {
@@ -244,8 +244,8 @@ func TestProcessing(t *testing.T) {
 		noErr(t, err)
 		claimed = append(claimed, ds...)
 	}
-	noErr(t, redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: claimed[0].Receipt, Outcome: redrive.OutcomeDone}})))
-	noErr(t, redrive.FirstError(s.Extend(ctx, []redrive.Receipt{claimed[1].Receipt}, time.Hour))) // which does not make it younger
+	noErr(t, driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: claimed[0].Receipt, Outcome: redrive.OutcomeDone}})))
+	noErr(t, driver.FirstError(s.Extend(ctx, []redrive.Receipt{claimed[1].Receipt}, time.Hour))) // which does not make it younger
 	got, err := s.Processing(ctx, "sms", 1000)
 	noErr(t, err)
 	if got[0].ID != claimed[1].ID {
@@ -279,7 +279,7 @@ func TestRepeat(t *testing.T) {
 	a := connect(t, url, Options{})
 	both := []*Source{a, connect(t, url, Options{})}
 	ctx := t.Context()
-	noErr(t, redrive.FirstError(a.Publish(ctx, []redrive.Message{{Queue: "sms", ID: "loop", Body: []byte("b")}})))
+	noErr(t, driver.FirstError(a.Publish(ctx, []redrive.Message{{Queue: "sms", ID: "loop", Body: []byte("b")}})))
 	var held, most, turns atomic.Int32
 	var wg sync.WaitGroup
 	for _, s := range both {
@@ -296,7 +296,7 @@ func TestRepeat(t *testing.T) {
 						t.Errorf("turn %d: generation %d, attempt %d", n, d.Generation, d.Attempt)
 					}
 					held.Add(-1)
-					if err := redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeRepeat}})); err != nil {
+					if err := driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeRepeat}})); err != nil {
 						t.Error(err)
 					}
 				}
@@ -333,7 +333,7 @@ func TestWakeUp(t *testing.T) {
 	v := wait(dies, 0).Version
 	told := make(chan driver.Event)
 	go func() { told <- wait(dies, v) }()
-	noErr(t, redrive.FirstError(sender.Publish(ctx, []redrive.Message{{Queue: "sms"}})))
+	noErr(t, driver.FirstError(sender.Publish(ctx, []redrive.Message{{Queue: "sms"}})))
 	if e := <-told; !e.Lanes.Has(redrive.LaneFresh) {
 		t.Errorf("%+v", e)
 	}
@@ -364,7 +364,7 @@ func TestSourceStats(t *testing.T) {
 		msgs[i].Queue = "sms"
 	}
 	msgs[5].Delay = time.Hour
-	noErr(t, redrive.FirstError(s.Publish(ctx, msgs)))
+	noErr(t, driver.FirstError(s.Publish(ctx, msgs)))
 	ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 4, Lease: time.Minute, Instance: "one"})
 	noErr(t, err)
 	expect := func(lag, unacked, dead int64) {
@@ -377,7 +377,7 @@ func TestSourceStats(t *testing.T) {
 	}
 	expect(2, 4, 0)
 	settle := func(d redrive.Delivery, o redrive.Outcome) error {
-		return redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: o, Reason: redrive.ReasonPermanent}}))
+		return driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: o, Reason: redrive.ReasonPermanent}}))
 	}
 	noErr(t, settle(ds[0], redrive.OutcomeDone))
 	noErr(t, settle(ds[1], redrive.OutcomeDead))

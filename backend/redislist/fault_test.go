@@ -75,11 +75,11 @@ func workOn(ctx context.Context, s *Source, d *redrive.Delivery, i int) {
 	if err := s.conn.HIncrBy(ctx, s.o.List("sms")+":effects", d.ID, 1).Err(); err != nil {
 		fmt.Println("failed:", err)
 	}
-	settlement := redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}
+	settlement := driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}
 	if d.Failures == 0 && i%4 == 0 {
 		settlement.Outcome, settlement.Failure = redrive.OutcomeRetry, &redrive.Failure{Message: "once"}
 	}
-	if err := redrive.FirstError(s.Settle(ctx, []redrive.Settlement{settlement})); err != nil && !errors.Is(err, redrive.ErrLeaseLost) && !errors.Is(err, redrive.ErrNotFound) {
+	if err := driver.FirstError(s.Settle(ctx, []driver.Settlement{settlement})); err != nil && !errors.Is(err, redrive.ErrLeaseLost) && !errors.Is(err, redrive.ErrNotFound) {
 		fmt.Println("failed:", err)
 	}
 }
@@ -98,9 +98,9 @@ func recoverUpTo(ctx context.Context, s *Source, step string) string {
 				err = fmt.Errorf("claimed %d: %w", len(ds), err)
 			}
 		case "extended":
-			err = redrive.FirstError(s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, childLease))
+			err = driver.FirstError(s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, childLease))
 		case "settled":
-			err = redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}}))
+			err = driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}}))
 		}
 		if err != nil {
 			return "a fault: " + err.Error()
@@ -140,7 +140,7 @@ func TestKillWorkers(t *testing.T) {
 	ctx := t.Context()
 	for range messages / 2 {
 		noErr(t, s.conn.LPush(ctx, s.o.List("sms"), "same").Err())
-		noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", Body: []byte("same")}})))
+		noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", Body: []byte("same")}})))
 	}
 	for i := range kills {
 		said, kill := spawn(t, "work "+url)
@@ -203,12 +203,12 @@ func TestKillRecoverer(t *testing.T) {
 			noErr(t, err)
 			for _, d := range ds {
 				seen[d.ID]++
-				noErr(t, redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
+				noErr(t, driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
 			}
 			return len(seen) == want
 		})
 		for _, d := range held { // the first holder comes back, too late
-			if err := redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})); err == nil {
+			if err := driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})); err == nil {
 				t.Errorf("%s: a settlement counted after the entry was finished", step)
 			}
 		}
@@ -254,7 +254,7 @@ func TestKillRedis(t *testing.T) {
 				again++
 			}
 			mu.Unlock()
-			err := redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}))
+			err := driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}))
 			mu.Lock()
 			if err == nil {
 				settled[d.ID] = true
@@ -315,14 +315,14 @@ func TestScriptFlush(t *testing.T) {
 		}
 	})
 	for i := range 300 {
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms"}})))
 		ds, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
 		noErr(t, err)
 		if len(ds) != 1 || ds[0].Attempt != 1 {
 			t.Fatalf("round %d: claimed %d", i, len(ds))
 		}
-		noErr(t, redrive.FirstError(s.Extend(t.Context(), []redrive.Receipt{ds[0].Receipt}, time.Minute)))
-		noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}})))
+		noErr(t, driver.FirstError(s.Extend(t.Context(), []redrive.Receipt{ds[0].Receipt}, time.Minute)))
+		noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}})))
 	}
 	cancel()
 	wg.Wait()

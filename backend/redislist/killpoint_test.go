@@ -93,7 +93,7 @@ func (p *pass) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = redrive.FirstError(p.s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, passLease))
+	err = driver.FirstError(p.s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, passLease))
 	if err != nil && !errors.Is(err, redrive.ErrLeaseLost) { // it ran out
 		return err
 	}
@@ -145,11 +145,11 @@ func (p *pass) tend(ctx context.Context) error {
 	if err := errors.Join(err, err2, err3); err != nil || len(dead) < 3 {
 		return errors.Join(err, fmt.Errorf("%d dead", len(dead)))
 	}
-	if err := redrive.FirstError(p.s.Redrive(ctx, "sms", dead[0].ID)); err != nil {
+	if err := driver.FirstError(p.s.Redrive(ctx, "sms", dead[0].ID)); err != nil {
 		return err
 	}
 	fmt.Println("ending", dead[1].ID)
-	err = redrive.FirstError(p.s.Drop(ctx, "sms", dead[1].ID))
+	err = driver.FirstError(p.s.Drop(ctx, "sms", dead[1].ID))
 	if err == nil {
 		fmt.Println("ended", dead[1].ID)
 	}
@@ -162,9 +162,9 @@ func drain(t *testing.T, s *Source) (drained map[string]int, dead []string) {
 	drained = map[string]int{}
 	var mu sync.Mutex
 	work := func(instance string) {
-		for lane := range redrive.Lanes + 1 {
+		for lane := range driver.Lanes + 1 {
 			r := driver.ClaimRequest{Queue: "sms", Lane: redrive.Lane(lane), Max: 10, Lease: time.Hour, Instance: instance}
-			if lane == redrive.Lanes {
+			if lane == driver.Lanes {
 				r.Lane, r.Isolated = 0, true
 			}
 			ds, err := s.Claim(t.Context(), r)
@@ -176,7 +176,7 @@ func drain(t *testing.T, s *Source) (drained map[string]int, dead []string) {
 				drained[ds[i].ID]++
 				mu.Unlock()
 			}
-			if err := redrive.FirstError(s.Settle(t.Context(), redistest.Outcomes(redrive.OutcomeDone, ds...))); err != nil {
+			if err := driver.FirstError(s.Settle(t.Context(), redistest.Outcomes(redrive.OutcomeDone, ds...))); err != nil {
 				t.Error(err)
 			}
 		}

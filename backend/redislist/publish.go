@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Publish implements redrive.Sink. Messages of one queue go in together, at most a
@@ -50,7 +51,7 @@ func (s *Source) publish(ctx context.Context, q *queue, msgs []redrive.Message, 
 		if id == "" {
 			m.ID = redrive.NewID()
 		} else {
-			hash = strconv.FormatUint(redrive.BodyHash(m), 16)
+			hash = strconv.FormatUint(driver.BodyHash(m), 16)
 		}
 		at := int64(0)
 		if !m.DeliverAt.IsZero() {

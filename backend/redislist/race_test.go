@@ -150,7 +150,7 @@ func (l *soundList) fill(n int) []func() bool {
 	finish := make([]func() bool, n)
 	for i := range ds {
 		finish[i] = func() bool {
-			err := redrive.FirstError(l.s.Settle(ctx, []redrive.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}}))
+			err := driver.FirstError(l.s.Settle(ctx, []driver.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}}))
 			if err != nil && !errors.Is(err, redrive.ErrLeaseLost) && !errors.Is(err, redrive.ErrNotFound) {
 				l.t.Error(err)
 			}
@@ -177,7 +177,7 @@ func (l *soundList) take() int {
 	l.mu.Unlock()
 	n := 0
 	for _, d := range ds {
-		if err := redrive.FirstError(l.s.Settle(context.Background(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})); err == nil {
+		if err := driver.FirstError(l.s.Settle(context.Background(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})); err == nil {
 			n++
 		}
 	}

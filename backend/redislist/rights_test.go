@@ -48,12 +48,12 @@ func TestOpenLeavesWhatIsInFlight(t *testing.T) {
 	first := connect(t, server.URL(), constant("old"))
 	const n = 60
 	for range n {
-		noErr(t, redrive.FirstError(first.Publish(ctx, []redrive.Message{{Queue: "sms", Body: []byte("b")}})))
+		noErr(t, driver.FirstError(first.Publish(ctx, []redrive.Message{{Queue: "sms", Body: []byte("b")}})))
 	}
 	ask := driver.ClaimRequest{Queue: "sms", Max: 44, Lease: time.Minute, Instance: "w"}
 	held, err := first.Claim(ctx, ask)
 	noErr(t, err)
-	noErr(t, redrive.FirstError(first.Settle(ctx, []redrive.Settlement{
+	noErr(t, driver.FirstError(first.Settle(ctx, []driver.Settlement{
 		{Receipt: held[0].Receipt, Outcome: redrive.OutcomeRetry, After: time.Hour, Failure: &redrive.Failure{Message: "f"}},
 		{Receipt: held[1].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Message: "f"}},
 	})))
@@ -75,7 +75,7 @@ func TestOpenLeavesWhatIsInFlight(t *testing.T) {
 		t.Errorf("it held %q, and after an open %q", before, after)
 	}
 	for _, d := range held[2:] {
-		noErr(t, redrive.FirstError(first.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
+		noErr(t, driver.FirstError(first.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
 	}
 	rest, err := first.Claim(ctx, ask)
 	noErr(t, err)
@@ -134,7 +134,7 @@ func TestRightsToTheList(t *testing.T) {
 			continue
 		}
 		s := connect(t, url, constant("old"))
-		noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}})))
+		noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}})))
 		noErr(t, s.Close())
 	}
 }

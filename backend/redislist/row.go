@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // row is an entry as the scripts return it; see script/entry.lua.
@@ -94,10 +95,10 @@ func (r *row) foreignID() string { return "f" + strconv.FormatInt(r.born, 10) + 
 func (r *row) history() redrive.History {
 	h := redrive.History{Count: r.failures}
 	if r.first != "" {
-		h.First = redrive.DecodeFailure([]byte(r.first))
+		h.First = driver.DecodeFailure([]byte(r.first))
 	}
 	if r.last != "" {
-		h.Last = redrive.DecodeFailure([]byte(r.last))
+		h.Last = driver.DecodeFailure([]byte(r.last))
 	}
 	return h
 }

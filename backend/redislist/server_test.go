@@ -17,18 +17,18 @@ func TestFullServer(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	s := connect(t, server.URL(), Options{})
 	ctx := t.Context()
-	noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}, {Queue: "sms"}})))
+	noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}, {Queue: "sms"}})))
 	noErr(t, server.Client(t).ConfigSet(ctx, "maxmemory", "1").Err())
 	for _, m := range []redrive.Message{{Queue: "sms", ID: "now"}, {Queue: "sms", ID: "later", Delay: time.Hour}} {
-		if err := redrive.FirstError(s.Publish(ctx, []redrive.Message{m})); !errors.Is(err, redrive.ErrFull) {
+		if err := driver.FirstError(s.Publish(ctx, []redrive.Message{m})); !errors.Is(err, redrive.ErrFull) {
 			t.Errorf("publish on a full server: %v", err)
 		}
 	}
 	ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
 	noErr(t, err)
-	noErr(t, redrive.FirstError(s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, time.Minute)))
+	noErr(t, driver.FirstError(s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, time.Minute)))
 	for _, d := range ds {
-		noErr(t, redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
+		noErr(t, driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
 	}
 	if c, err := s.Counts(ctx, "sms"); err != nil || c != (Counts{}) {
 		t.Errorf("left %+v, %v", c, err)
@@ -46,7 +46,7 @@ func TestRights(t *testing.T) {
 	noErr(t, c.Do(ctx, rules...).Err())
 	url := "redis://app:secret@" + server.Addr + "/0?prefix=mine"
 	s := connect(t, url, Options{})
-	noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}})))
+	noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}})))
 	ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 5, Lease: time.Minute, Instance: "w"})
 	if err != nil || len(ds) != 1 {
 		t.Fatal(len(ds), err)
@@ -92,7 +92,7 @@ func TestTopologies(t *testing.T) {
 		ctx := t.Context()
 		const n = 50
 		for range n {
-			noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", Body: []byte("b")}})))
+			noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms", Body: []byte("b")}})))
 		}
 		pair.Master.Kill()
 		pair.AwaitFailover(t)
@@ -121,7 +121,7 @@ func wholeWay(t *testing.T, s *Source, queue string) {
 	t.Helper()
 	ctx := t.Context()
 	noErr(t, s.conn.LPush(ctx, s.o.List(queue), "foreign").Err())
-	noErr(t, redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: queue, ID: "chosen"}, {Queue: queue}, {Queue: queue, Delay: time.Millisecond}})))
+	noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: queue, ID: "chosen"}, {Queue: queue}, {Queue: queue, Delay: time.Millisecond}})))
 	ask := driver.ClaimRequest{Queue: queue, Max: 10, Lease: time.Minute, Instance: "w"}
 	var ds []redrive.Delivery
 	eventually(t, "four messages", func() bool {
@@ -133,13 +133,13 @@ func wholeWay(t *testing.T, s *Source, queue string) {
 	if p, err := s.Processing(ctx, queue, 10); err != nil || len(p) != 4 {
 		t.Errorf("%d in process, %v", len(p), err)
 	}
-	outcomes := []redrive.Settlement{{Outcome: redrive.OutcomeRetry, Failure: &redrive.Failure{Message: "f"}}, {Outcome: redrive.OutcomeRelease},
+	outcomes := []driver.Settlement{{Outcome: redrive.OutcomeRetry, Failure: &redrive.Failure{Message: "f"}}, {Outcome: redrive.OutcomeRelease},
 		{Outcome: redrive.OutcomeRepeat}, {Outcome: redrive.OutcomeDone}}
 	for i := range ds {
 		outcomes[i].Receipt = ds[i].Receipt
 	}
-	noErr(t, redrive.FirstError(s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, time.Minute)))
-	noErr(t, redrive.FirstError(s.Settle(ctx, outcomes)))
+	noErr(t, driver.FirstError(s.Extend(ctx, []redrive.Receipt{ds[0].Receipt}, time.Minute)))
+	noErr(t, driver.FirstError(s.Settle(ctx, outcomes)))
 	for _, lane := range []redrive.Lane{redrive.LaneFresh, redrive.LaneRetry} {
 		ask.Lane = lane
 		got, err := s.Claim(ctx, ask)
@@ -148,7 +148,7 @@ func wholeWay(t *testing.T, s *Source, queue string) {
 			t.Errorf("%d in lane %s, want %d", len(got), lane, want)
 		}
 		for _, d := range got {
-			noErr(t, redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
+			noErr(t, driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})))
 		}
 	}
 	if c, err := s.Counts(ctx, queue); err != nil || c != (Counts{}) {
@@ -164,7 +164,7 @@ func TestWrongType(t *testing.T) {
 	s := open(t, Options{})
 	ctx := t.Context()
 	noErr(t, s.conn.Set(ctx, s.o.List("sms"), "not a list", 0).Err())
-	if err := redrive.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}})); !redis.HasErrorPrefix(err, "WRONGTYPE") && err == nil {
+	if err := driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: "sms"}})); !redis.HasErrorPrefix(err, "WRONGTYPE") && err == nil {
 		t.Errorf("publish: %v", err)
 	}
 	if _, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 1, Lease: time.Minute, Instance: "w"}); err == nil {

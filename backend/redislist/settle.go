@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Settle implements driver.Source.
-func (s *Source) Settle(ctx context.Context, batchOf []redrive.Settlement) []error {
+func (s *Source) Settle(ctx context.Context, batchOf []driver.Settlement) []error {
 	errs := make([]error, len(batchOf))
 	if err := s.enter(ctx); err != nil {
 		return fill(errs, err)
@@ -41,14 +42,14 @@ func (s *Source) Settle(ctx context.Context, batchOf []redrive.Settlement) []err
 	return errs
 }
 
-func (s *Source) settle(ctx context.Context, q *queue, all []redrive.Settlement, part []int, errs []error) {
+func (s *Source) settle(ctx context.Context, q *queue, all []driver.Settlement, part []int, errs []error) {
 	args := make([]any, 0, 1+6*len(part))
 	args = append(args, s.o.Remember.Microseconds())
 	again := false
 	for _, i := range part {
 		t := &all[i]
 		n, claim, _ := position(&t.Receipt)
-		args = append(args, n, claim, uint8(t.Outcome), t.After.Microseconds(), uint8(t.Reason), redrive.EncodeFailure(t.Failure))
+		args = append(args, n, claim, uint8(t.Outcome), t.After.Microseconds(), uint8(t.Reason), driver.EncodeFailure(t.Failure))
 		again = again || t.Outcome == redrive.OutcomeRetry || t.Outcome == redrive.OutcomeRelease || t.Outcome == redrive.OutcomeRepeat
 	}
 	k := q.keys

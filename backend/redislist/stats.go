@@ -55,7 +55,7 @@ func (h *hands) take(ds []redrive.Delivery) {
 }
 
 // leave forgets what was settled, or is another's.
-func (h *hands) leave(list []redrive.Settlement, part []int, errs []error) {
+func (h *hands) leave(list []driver.Settlement, part []int, errs []error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, i := range part {

@@ -27,7 +27,7 @@ const (
 // nanoseconds of the process's clock.
 type view struct {
 	version  uint64
-	lanes    redrive.LaneSet // have something due
+	lanes    driver.LaneSet // have something due
 	suspects bool
 	next     int64 // when something becomes due
 	waiting  bool  // the list is not empty
@@ -137,7 +137,7 @@ func (s *Source) lookAll(ctx context.Context, due []*queue) error {
 // learn takes what a look found. Only what was not told before is an event: something
 // due where nothing was, or due earlier.
 func (v *view) learn(st *stats, now int64) {
-	lanes := redrive.LaneSet(0)
+	lanes := driver.LaneSet(0)
 	next := int64(never)
 	for l, first := range st.first {
 		switch {
@@ -179,7 +179,7 @@ func (s *Source) events(watches []driver.Watch) []driver.Event {
 		case v.next != never:
 			e.NextDueIn = time.Duration(max(v.next-now, 0))
 			if e.NextDueIn == 0 {
-				e.Lanes = redrive.AllLanes
+				e.Lanes = driver.AllLanes
 			}
 		}
 		all = append(all, e)
@@ -285,9 +285,9 @@ func (s *Source) wake(q *queue, idle <-chan struct{}) {
 // stats is what a look found; see script/look.lua. Times are the server's microseconds.
 type stats struct {
 	now, waiting            int64
-	delayed                 [redrive.Lanes]int64
+	delayed                 [driver.Lanes]int64
 	processing, dead, lease int64
-	first                   [redrive.Lanes]int64
+	first                   [driver.Lanes]int64
 }
 
 func (s *Source) stats(ctx context.Context, q *queue) (*stats, error) {

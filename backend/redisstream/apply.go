@@ -71,7 +71,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 			return nil, err
 		}
 	}
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil, nil
 	}
 	return errs, nil
@@ -140,7 +140,7 @@ func entered(how driver.Entered) string {
 // refuse: it is there to be looked at.
 func checkEntry(e *redrive.Entry) error {
 	if e.State != redrive.StateDead {
-		if int(e.Lane) >= redrive.Lanes {
+		if int(e.Lane) >= driver.Lanes {
 			return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w lane %d", redrive.ErrInvalid, e.Lane)}
 		}
 		return e.Validate()

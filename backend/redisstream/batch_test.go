@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -41,9 +42,9 @@ func clean(t testing.TB, s *Store) {
 
 func settleErrs(s *Store, t testing.TB, o redrive.Outcome, ds ...redrive.Delivery) []error {
 	t.Helper()
-	list := make([]redrive.Settlement, len(ds))
+	list := make([]driver.Settlement, len(ds))
 	for i := range ds {
-		list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: o, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Message: "x"}}
+		list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: o, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Message: "x"}}
 		if o == redrive.OutcomeDone {
 			list[i].Reason, list[i].Failure = 0, nil
 		}
@@ -119,7 +120,7 @@ func TestBatchMemberOfItsOwn(t *testing.T) {
 	r := ask(12)
 	r.Lease = time.Hour
 	ds := claim(t, s, r)
-	noErr(t, redrive.FirstError(s.Extend(t.Context(), []redrive.Receipt{ds[3].Receipt, ds[4].Receipt}, 2*time.Hour)))
+	noErr(t, driver.FirstError(s.Extend(t.Context(), []redrive.Receipt{ds[3].Receipt, ds[4].Receipt}, 2*time.Hour)))
 	if batches, leases := held(t, s); batches != 1 || leases != 2 {
 		t.Fatalf("%d batches, %d leases", batches, leases)
 	}
@@ -131,7 +132,7 @@ func TestBatchMemberOfItsOwn(t *testing.T) {
 		t.Errorf("retried twice: %v", errs)
 	}
 	// A change by hand sees the lease.
-	got, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{ds[5].Ref()}}, redrive.Change{Action: redrive.ActDrop}, 1)
+	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{ds[5].Ref()}}, driver.Change{Action: driver.ActDrop}, 1)
 	noErr(t, err)
 	if !errors.Is(got[0].Err, redrive.ErrState) {
 		t.Errorf("what is held was dropped: %v", got[0].Err)
@@ -214,7 +215,7 @@ func TestBatchIsSettledUntilItIsClaimedAgain(t *testing.T) {
 		}
 	}
 	settle(t, s, redrive.OutcomeDone, ds[:10]...)
-	if err := redrive.FirstError(s.Extend(t.Context(), []redrive.Receipt{ds[10].Receipt}, time.Minute)); !errors.Is(err, redrive.ErrLeaseLost) {
+	if err := driver.FirstError(s.Extend(t.Context(), []redrive.Receipt{ds[10].Receipt}, time.Minute)); !errors.Is(err, redrive.ErrLeaseLost) {
 		t.Errorf("extended after its end: %v", err)
 	}
 	settle(t, s, redrive.OutcomeRetry, ds[10])
@@ -247,7 +248,7 @@ func TestBatchWhoseEntriesWereTrimmed(t *testing.T) {
 	ds := claim(t, s, ask(10))
 	noErr(t, s.conn.XTrimMaxLen(t.Context(), s.queue("sms").keys[keyStream], 2).Err())
 	// One with a lease of its own makes the script look at each.
-	noErr(t, redrive.FirstError(s.Extend(t.Context(), []redrive.Receipt{ds[0].Receipt}, time.Minute)))
+	noErr(t, driver.FirstError(s.Extend(t.Context(), []redrive.Receipt{ds[0].Receipt}, time.Minute)))
 	settle(t, s, redrive.OutcomeDone, ds[:5]...)
 	settle(t, s, redrive.OutcomeDone, ds[5:]...)
 	clean(t, s)
@@ -260,7 +261,7 @@ func TestBatchOfAGroupThatIsGone(t *testing.T) {
 	noErr(t, s.conn.XGroupDestroy(t.Context(), s.queue("sms").keys[keyStream], GroupName).Err())
 	settle(t, s, redrive.OutcomeDone, ds[:4]...)
 	errs := settleErrs(s, t, redrive.OutcomeDone, ds[3:]...)
-	if !errors.Is(errs[0], redrive.ErrNotFound) || redrive.FirstError(errs[1:]) != nil {
+	if !errors.Is(errs[0], redrive.ErrNotFound) || driver.FirstError(errs[1:]) != nil {
 		t.Errorf("%v", errs)
 	}
 	clean(t, s)

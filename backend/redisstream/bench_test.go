@@ -40,7 +40,7 @@ func benchMessages(n int) []redrive.Message {
 func BenchmarkPublish100(b *testing.B) {
 	s := benchStore(b)
 	for b.Loop() {
-		if err := redrive.FirstError(s.Publish(b.Context(), benchMessages(100))); err != nil {
+		if err := driver.FirstError(s.Publish(b.Context(), benchMessages(100))); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -52,7 +52,7 @@ func BenchmarkClaimSettle100(b *testing.B) {
 	s := benchStore(b)
 	for b.Loop() {
 		b.StopTimer()
-		if err := redrive.FirstError(s.Publish(b.Context(), benchMessages(100))); err != nil {
+		if err := driver.FirstError(s.Publish(b.Context(), benchMessages(100))); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
@@ -60,11 +60,11 @@ func BenchmarkClaimSettle100(b *testing.B) {
 		if err != nil || len(ds) != 100 {
 			b.Fatal(len(ds), err)
 		}
-		list := make([]redrive.Settlement, len(ds))
+		list := make([]driver.Settlement, len(ds))
 		for i := range ds {
-			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+			list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
 		}
-		if err := redrive.FirstError(s.Settle(b.Context(), list)); err != nil {
+		if err := driver.FirstError(s.Settle(b.Context(), list)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -33,7 +33,7 @@ func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.D
 	if s.parts != nil {
 		return s.claimParts(ctx, req)
 	}
-	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= redrive.Lanes {
+	if req.Max < 1 || req.Lease < minLease || int(req.Lane) >= driver.Lanes {
 		return nil, &redrive.Error{
 			Op: "claim", Queue: req.Queue,
 			Err:  fmt.Errorf("%w request: max %d, lease %s, lane %d", redrive.ErrInvalid, req.Max, req.Lease, req.Lane),

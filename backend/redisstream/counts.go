@@ -15,8 +15,8 @@ import (
 type tally struct {
 	now, entries, claimed, leased, lost, released, blocked int64
 	due, indexed, dead, next                               int64
-	oldest                                                 [redrive.Lanes + 2]int64 // of the lanes, of suspects, of the dead; 0: none
-	lanes                                                  redrive.LaneSet
+	oldest                                                 [driver.Lanes + 2]int64 // of the lanes, of suspects, of the dead; 0: none
+	lanes                                                  driver.LaneSet
 	suspects                                               bool
 	last                                                   string // entry of the stream
 	c                                                      map[string]int64
@@ -28,7 +28,7 @@ func readTally(v any) *tally {
 	t := &tally{
 		now: n(0), entries: n(1), claimed: n(2), leased: n(3), lost: n(4), released: n(5), blocked: n(6),
 		due: n(7), indexed: n(9), dead: n(10), next: -1,
-		lanes: redrive.LaneSet(n(12)), suspects: n(13) == 1, last: text(at(list, 14)), c: make(map[string]int64), //nolint:gosec // three bits
+		lanes: driver.LaneSet(n(12)), suspects: n(13) == 1, last: text(at(list, 14)), c: make(map[string]int64), //nolint:gosec // three bits
 	}
 	if text(at(list, 11)) != "" {
 		t.next = n(11)
@@ -90,11 +90,11 @@ func (t *tally) counts(name string) driver.Counts {
 		Queue: name, Leased: t.leased, Blocked: t.blocked, Suspects: t.lost + t.released,
 		Due: t.due, Bytes: t.c["bytes"], Ledger: t.books(), Dead: make(map[redrive.Reason]int64),
 	}
-	c.Waiting = [redrive.Lanes]int64{t.entries + t.c["n0"], t.c["n1"], t.c["n2"]}
-	for lane := range redrive.Lanes {
+	c.Waiting = [driver.Lanes]int64{t.entries + t.c["n0"], t.c["n1"], t.c["n2"]}
+	for lane := range driver.Lanes {
 		c.OldestDue[lane] = moment(t.oldest[lane])
 	}
-	c.OldestSuspect, c.OldestDead = moment(t.oldest[redrive.Lanes]), moment(t.oldest[redrive.Lanes+1])
+	c.OldestSuspect, c.OldestDead = moment(t.oldest[driver.Lanes]), moment(t.oldest[driver.Lanes+1])
 	if c.Due > driver.DueCounted {
 		c.Due, c.DueMore = driver.DueCounted, true
 	}

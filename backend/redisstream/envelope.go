@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // An envelope is a message as it is stored, without queue and id: a version, what the
@@ -72,8 +73,8 @@ func seal(m *redrive.Message, h *redrive.History, original *redrive.Message) ([]
 	if h != nil && (h.Count > 0 || h.First != nil) {
 		b[at] |= hasHistory
 		b = binary.AppendVarint(b, int64(h.Count))
-		b = appendText(b, string(redrive.EncodeFailure(h.First)))
-		b = appendText(b, string(redrive.EncodeFailure(h.Last)))
+		b = appendText(b, string(driver.EncodeFailure(h.First)))
+		b = appendText(b, string(driver.EncodeFailure(h.Last)))
 	}
 	if original != nil {
 		inner, err := seal(original, nil, nil)
@@ -180,8 +181,8 @@ func unseal(e string, m *redrive.Message, h *redrive.History) (original *redrive
 	}
 	if has(hasHistory) {
 		h.Count = int(r.number())
-		h.First = redrive.DecodeFailure([]byte(r.text()))
-		h.Last = redrive.DecodeFailure([]byte(r.text()))
+		h.First = driver.DecodeFailure([]byte(r.text()))
+		h.Last = driver.DecodeFailure([]byte(r.text()))
 	}
 	if has(hasOriginal) {
 		original = &redrive.Message{ID: m.ID, Queue: m.Queue}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Extend implements driver.Source.
@@ -24,7 +25,7 @@ func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease ti
 			which = which[n:]
 		}
 	}
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs

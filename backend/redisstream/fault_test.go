@@ -86,9 +86,9 @@ func (f *traffic) handle(rng *rand.Rand) {
 			cancel()
 			continue
 		}
-		list := make([]redrive.Settlement, len(ds))
+		list := make([]driver.Settlement, len(ds))
 		for i := range ds {
-			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+			list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
 			switch rng.IntN(5) {
 			case 0:
 				list[i].Outcome, list[i].Failure = redrive.OutcomeRetry, &redrive.Failure{Message: "again"}
@@ -209,12 +209,12 @@ func TestClusterHoldsEveryVerb(t *testing.T) {
 		s := openAt(t, redistest.ClusterURL(servers), fmt.Sprint("p", i))
 		publish(t, s, 3)
 		m := []redrive.Message{{Queue: "sms", ID: "chosen", Key: "k", Delay: time.Millisecond}}
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), m)))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), m)))
 		ds := claim(t, s, ask(3))
 		settle(t, s, redrive.OutcomeDone, ds[0])
 		settle(t, s, redrive.OutcomeDead, ds[1])
-		noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[2].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "other", ID: "emitted"}}}})))
-		got, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{ds[1].Ref()}}, redrive.Change{Action: redrive.ActRedrive, To: "third"}, 1)
+		noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[2].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "other", ID: "emitted"}}}})))
+		got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{ds[1].Ref()}}, driver.Change{Action: driver.ActRedrive, To: "third"}, 1)
 		noErr(t, err)
 		noErr(t, got[0].Err)
 		_, err = s.Apply(t.Context(), driver.Batch{Publish: []redrive.Message{{Queue: "fourth"}}, Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte("v")}}})

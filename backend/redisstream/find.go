@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
@@ -211,8 +212,8 @@ func (s *Store) queueNames(ctx context.Context) ([]string, error) {
 
 // Find implements driver.Store. The order is by queue; within it what was not touched
 // yet, then the others that wait by time of publication, then the dead by time of death.
-func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, error) {
-	page := redrive.Page{Complete: true}
+func (s *Store) Find(ctx context.Context, query redrive.Query) (driver.Page, error) {
+	page := driver.Page{Complete: true}
 	limit, examined := query.PageLimit(), 0
 	var last cursor
 	err := s.scan(ctx, &query, func(it *item, c cursor) bool {
@@ -235,13 +236,13 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (redrive.Page, er
 const groupsExamined = 5 * redrive.Examined
 
 // Groups implements driver.Store. It looks at no more than 100,000 dead letters.
-func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Group, bool, error) {
+func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
 	query.State, query.After = redrive.StateDead, ""
 	type cause struct {
 		queue, signature string
 		reason           redrive.Reason
 	}
-	byCause := make(map[cause]*redrive.Group)
+	byCause := make(map[cause]*driver.Cause)
 	examined := 0
 	err := s.scan(ctx, &query, func(it *item, _ cursor) bool {
 		if examined++; examined > groupsExamined {
@@ -253,17 +254,17 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Grou
 		c := cause{it.q.name, it.signature(), it.reason}
 		g := byCause[c]
 		if g == nil {
-			g = &redrive.Group{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: moment(it.died)}
+			g = &driver.Cause{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: moment(it.died)}
 			byCause[c] = g
 		}
 		it.count(g)
 		return true
 	})
-	groups := make([]redrive.Group, 0, len(byCause))
+	groups := make([]driver.Cause, 0, len(byCause))
 	for _, g := range byCause {
 		groups = append(groups, *g)
 	}
-	slices.SortFunc(groups, func(a, b redrive.Group) int {
+	slices.SortFunc(groups, func(a, b driver.Cause) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
 	})
 	all := len(groups) <= query.PageLimit() && examined <= groupsExamined
@@ -271,7 +272,7 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]redrive.Grou
 }
 
 // count adds a dead letter to its group.
-func (it *item) count(g *redrive.Group) {
+func (it *item) count(g *driver.Cause) {
 	died := moment(it.died)
 	g.Count++
 	if died.Before(g.First) {

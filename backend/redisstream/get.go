@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // double reads a number as struct.pack('<d') wrote it.
@@ -82,7 +83,7 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 }
 
 // Recall implements driver.Store.
-func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
+func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*driver.Remembered, error) {
 	_, memories, err := s.lookup(ctx, refs)
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Reme
 	if err != nil {
 		return nil, err
 	}
-	found := make([]*redrive.Remembered, len(refs))
+	found := make([]*driver.Remembered, len(refs))
 	for i, m := range memories {
 		parts := strings.Fields(m)
 		if len(parts) != 5 {
@@ -101,7 +102,7 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Reme
 		if till := number(parts[4]); till > 0 && till <= micros(now) {
 			continue
 		}
-		found[i] = &redrive.Remembered{Ref: refs[i], Hash: hash, Outcome: redrive.Outcome(number(parts[1])), Reason: redrive.Reason(number(parts[2])), At: moment(number(parts[3]))} //nolint:gosec // small
+		found[i] = &driver.Remembered{Ref: refs[i], Hash: hash, Outcome: redrive.Outcome(number(parts[1])), Reason: redrive.Reason(number(parts[2])), At: moment(number(parts[3]))} //nolint:gosec // small
 	}
 	return found, nil
 }

@@ -126,7 +126,7 @@ func (p *pass) settle(ctx context.Context) error {
 	if err != nil || len(ds) < 12 {
 		return errors.Join(err, fmt.Errorf("claimed %d", len(ds)))
 	}
-	err = redrive.FirstError(p.s.Extend(ctx, []redrive.Receipt{ds[0].Receipt, ds[1].Receipt}, passLease))
+	err = driver.FirstError(p.s.Extend(ctx, []redrive.Receipt{ds[0].Receipt, ds[1].Receipt}, passLease))
 	if err != nil && !errors.Is(err, redrive.ErrLeaseLost) { // it ran out
 		return err
 	}
@@ -191,19 +191,19 @@ func (p *pass) tend(ctx context.Context) error {
 	if err != nil || len(page.Entries) < 3 {
 		return errors.Join(err, fmt.Errorf("%d dead", len(page.Entries)))
 	}
-	change := func(e *redrive.Entry, c redrive.Change) error {
-		got, err := p.s.Update(ctx, redrive.Selection{Refs: []redrive.Ref{e.Ref()}}, c, 1)
+	change := func(e *redrive.Entry, c driver.Change) error {
+		got, err := p.s.Update(ctx, driver.Selection{Refs: []redrive.Ref{e.Ref()}}, c, 1)
 		if err == nil {
 			err = got[0].Err
 		}
 		return err
 	}
-	if err := change(&page.Entries[0], redrive.Change{Action: redrive.ActRedrive}); err != nil {
+	if err := change(&page.Entries[0], driver.Change{Action: driver.ActRedrive}); err != nil {
 		return err
 	}
 	dropped := &page.Entries[1]
 	fmt.Println("ending", dropped.ID)
-	if err := change(dropped, redrive.Change{Action: redrive.ActDrop}); err != nil {
+	if err := change(dropped, driver.Change{Action: driver.ActDrop}); err != nil {
 		return err
 	}
 	fmt.Println("ended", dropped.ID)
@@ -226,9 +226,9 @@ func drain(t *testing.T, s *Store) (drained map[string]int, dead []string) {
 		for i := range 2 {
 			wg.Go(func() {
 				for _, name := range []string{"sms", "other"} {
-					for lane := range redrive.Lanes + 1 {
+					for lane := range driver.Lanes + 1 {
 						r := driver.ClaimRequest{Queue: name, Lane: redrive.Lane(lane), Max: 10, Lease: time.Hour, Instance: fmt.Sprint("drain", i)}
-						if lane == redrive.Lanes {
+						if lane == driver.Lanes {
 							r.Lane, r.Isolated = 0, true
 						}
 						ds, err := s.Claim(t.Context(), r)
@@ -239,7 +239,7 @@ func drain(t *testing.T, s *Store) (drained map[string]int, dead []string) {
 							mu.Lock()
 							drained[ds[j].ID]++
 							mu.Unlock()
-							if err := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[j].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+							if err := driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[j].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
 								t.Errorf("%s: %v", ds[j].ID, err)
 							}
 						}

@@ -33,7 +33,7 @@ func everyLook(t *testing.T, s *Store) {
 	}
 	_, _, err = s.Groups(t.Context(), redrive.Query{Queue: "sms", State: redrive.StateDead})
 	noErr(t, err)
-	_, err = s.Update(t.Context(), redrive.Selection{Query: &redrive.Query{Queue: "sms", State: redrive.StateDead}}, redrive.Change{Action: redrive.ActRedrive}, 500)
+	_, err = s.Update(t.Context(), driver.Selection{Query: &redrive.Query{Queue: "sms", State: redrive.StateDead}}, driver.Change{Action: driver.ActRedrive}, 500)
 	noErr(t, err)
 	_, err = s.Trim(t.Context(), driver.Retention{DeadKeep: 1}, 1000)
 	noErr(t, err)

@@ -66,7 +66,7 @@ func TestPartitionsAreOnSeveralNodes(t *testing.T) {
 		case 2:
 			m.ID = fmt.Sprint("id", i)
 		}
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{m})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{m})))
 	}
 	m, err := s.Monitor(t.Context(), "sms")
 	noErr(t, err)
@@ -114,15 +114,15 @@ func TestClusterPublishesWhatIsEmittedFirst(t *testing.T) {
 	for i := range emits {
 		emits[i] = redrive.Message{Queue: "out", ID: fmt.Sprint("out", i), Key: fmt.Sprint("key", i%3)}
 	}
-	settlement := redrive.Settlement{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone, Emit: emits}
-	noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{settlement})))
+	settlement := driver.Settlement{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone, Emit: emits}
+	noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{settlement})))
 	// Repeated after an unknown outcome, it emits nothing twice.
-	if err := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{settlement})); !errors.Is(err, redrive.ErrNotFound) && !errors.Is(err, redrive.ErrLeaseLost) {
+	if err := driver.FirstError(s.Settle(t.Context(), []driver.Settlement{settlement})); !errors.Is(err, redrive.ErrNotFound) && !errors.Is(err, redrive.ErrLeaseLost) {
 		t.Error(err)
 	}
 	bad := redrive.Message{Queue: "out", ID: "out1", Key: "key1", Body: []byte("other")}
-	errs := s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{bad}}})
-	if !errors.Is(redrive.FirstError(errs), redrive.ErrConflict) {
+	errs := s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{bad}}})
+	if !errors.Is(driver.FirstError(errs), redrive.ErrConflict) {
 		t.Errorf("an emit in conflict: %v", errs)
 	}
 	batch := driver.Batch{
@@ -145,7 +145,7 @@ func TestClusterPublishesWhatIsEmittedFirst(t *testing.T) {
 	for i := 0; s.hashed(key) == s.leads("put"); i++ {
 		key = fmt.Sprint("other", i)
 	}
-	got, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{{Queue: "out", ID: "put"}}}, redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Key: &key}}, 1)
+	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{{Queue: "out", ID: "put"}}}, driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Key: &key}}, 1)
 	noErr(t, err)
 	if !errors.Is(got[0].Err, redrive.ErrUnsupported) {
 		t.Errorf("a key of another partition: %v", got[0].Err)
@@ -156,14 +156,14 @@ func TestIDsAndKeysLeadToPartitions(t *testing.T) {
 	s := openParts(t, 3)
 	id, key := apartIDs(t, s)
 	m := []redrive.Message{{Queue: "sms", ID: id, Key: key, Body: []byte("b")}}
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), m)))
-	if err := redrive.FirstError(s.Publish(t.Context(), m)); !errors.Is(err, redrive.ErrDuplicate) {
+	noErr(t, driver.FirstError(s.Publish(t.Context(), m)))
+	if err := driver.FirstError(s.Publish(t.Context(), m)); !errors.Is(err, redrive.ErrDuplicate) {
 		t.Errorf("published again: %v", err)
 	}
 	for _, other := range []redrive.Message{
 		{Queue: "sms", ID: id, Body: []byte("b")}, {Queue: "sms", ID: id, Key: key, Body: []byte("other")}, {Queue: "sms", ID: id, Key: key + "!", Body: []byte("b")},
 	} {
-		if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{other})); !errors.Is(err, redrive.ErrConflict) {
+		if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{other})); !errors.Is(err, redrive.ErrConflict) {
 			t.Errorf("the id with key %q and body %q: %v", other.Key, other.Body, err)
 		}
 	}
@@ -174,13 +174,13 @@ func TestIDsAndKeysLeadToPartitions(t *testing.T) {
 	}
 	recalled, err := s.Recall(t.Context(), []redrive.Ref{m[0].Ref()})
 	noErr(t, err)
-	if recalled[0] == nil || recalled[0].Hash != redrive.BodyHash(&m[0]) {
+	if recalled[0] == nil || recalled[0].Hash != driver.BodyHash(&m[0]) {
 		t.Errorf("%+v", recalled[0])
 	}
 	// Ids that are made lead to where the message is, also in another queue.
 	many := publish(t, s, 3)
 	many = append(many, redrive.Message{Queue: "sms", Key: key}, redrive.Message{Queue: "sms", Delay: time.Hour})
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), many[3:])))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), many[3:])))
 	for i := range many {
 		refs := []redrive.Ref{many[i].Ref()}
 		if found, _, err := s.parts[s.leads(many[i].ID)].lookup(t.Context(), refs); err != nil || found[0] == nil {
@@ -190,7 +190,7 @@ func TestIDsAndKeysLeadToPartitions(t *testing.T) {
 	settle(t, s, redrive.OutcomeDead, claim(t, s, ask(3))[0])
 	page, err := s.Find(t.Context(), redrive.Query{State: redrive.StateDead})
 	noErr(t, err)
-	moved, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{page.Entries[0].Ref()}}, redrive.Change{Action: redrive.ActRedrive, To: "other", NewID: true}, 1)
+	moved, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{page.Entries[0].Ref()}}, driver.Change{Action: driver.ActRedrive, To: "other", NewID: true}, 1)
 	noErr(t, err)
 	noErr(t, moved[0].Err)
 	ref := moved[0].New
@@ -205,9 +205,9 @@ func TestAnEditedKeyMovesItsMessage(t *testing.T) {
 	s := openParts(t, 3)
 	noErr(t, s.Configure(t.Context(), "sms", driver.QueueSettings{OrderByKey: true}))
 	id, key := apartIDs(t, s)
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: id, Body: []byte("b")}, {Queue: "sms", ID: "first", Key: key}})))
-	edit := redrive.Change{Action: redrive.ActEdit, Edit: &redrive.Edit{Key: &key}}
-	got, err := s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{{Queue: "sms", ID: id}}}, edit, 1)
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: id, Body: []byte("b")}, {Queue: "sms", ID: "first", Key: key}})))
+	edit := driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Key: &key}}
+	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{{Queue: "sms", ID: id}}}, edit, 1)
 	noErr(t, err)
 	noErr(t, got[0].Err)
 	ds := claim(t, s, ask(5))
@@ -229,7 +229,7 @@ func TestFindMergesPartitions(t *testing.T) {
 		if i%5 == 0 {
 			m[0].Key = fmt.Sprint("key", i%7)
 		}
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), m)))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), m)))
 		if i%2 == 0 {
 			want = append(want, m[0].ID)
 		}

@@ -12,7 +12,7 @@ import (
 // Changes of a store with partitions.
 
 // updateParts changes a page of messages, each partition's in its own step.
-func (s *Store) updateParts(ctx context.Context, page []redrive.Updated, condition *redrive.Query, c *redrive.Change) error {
+func (s *Store) updateParts(ctx context.Context, page []driver.Updated, condition *redrive.Query, c *driver.Change) error {
 	refs := make([]redrive.Ref, len(page))
 	for i := range page {
 		refs[i] = page[i].Ref
@@ -106,7 +106,7 @@ func (s *Store) applyApart(ctx context.Context, b driver.Batch) ([]error, error)
 		}
 		spread(errs, got, which)
 	}
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil, nil
 	}
 	return errs, nil

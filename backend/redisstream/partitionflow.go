@@ -37,7 +37,7 @@ func (s *Store) publishParts(ctx context.Context, msgs []redrive.Message) []erro
 			msgs[i].ID = some[n].ID
 		}
 	})
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs
@@ -128,12 +128,12 @@ func (s *Store) ready(ctx context.Context, req *driver.ClaimRequest, parts []*St
 		return !of(p).lanes.Has(req.Lane)
 	})
 	if req.Isolated {
-		slices.SortStableFunc(some, func(a, b *Store) int { return cmp.Compare(of(a).oldest[redrive.Lanes], of(b).oldest[redrive.Lanes]) })
+		slices.SortStableFunc(some, func(a, b *Store) int { return cmp.Compare(of(a).oldest[driver.Lanes], of(b).oldest[driver.Lanes]) })
 	}
 	return some, nil
 }
 
-func (s *Store) settleParts(ctx context.Context, list []redrive.Settlement) []error {
+func (s *Store) settleParts(ctx context.Context, list []driver.Settlement) []error {
 	mine := slices.Clone(list)
 	errs := s.emitBefore(ctx, mine)
 	groups := s.split(len(mine), func(i int) int { return s.whose(&mine[i].Receipt) })
@@ -141,7 +141,7 @@ func (s *Store) settleParts(ctx context.Context, list []redrive.Settlement) []er
 		groups[p] = slices.DeleteFunc(groups[p], func(i int) bool { return errs[i] != nil })
 	}
 	s.each(groups, func(p *Store, which []int) { spread(errs, p.Settle(ctx, pick(mine, which)), which) })
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs
@@ -149,7 +149,7 @@ func (s *Store) settleParts(ctx context.Context, list []redrive.Settlement) []er
 
 // emitBefore reserves the ids of what is emitted. Where the partitions are apart, it
 // publishes it and takes it out of the settlements.
-func (s *Store) emitBefore(ctx context.Context, list []redrive.Settlement) []error {
+func (s *Store) emitBefore(ctx context.Context, list []driver.Settlement) []error {
 	errs := make([]error, len(list))
 	var emits []*redrive.Message
 	var of []int
@@ -193,7 +193,7 @@ func (s *Store) extendParts(ctx context.Context, receipts []redrive.Receipt, lea
 	errs := make([]error, len(mine))
 	groups := s.split(len(mine), func(i int) int { return s.whose(&mine[i]) })
 	s.each(groups, func(p *Store, which []int) { spread(errs, p.Extend(ctx, pick(mine, which), lease), which) })
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs

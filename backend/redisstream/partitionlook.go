@@ -142,7 +142,7 @@ func (s *Store) scanParts(ctx context.Context, query *redrive.Query, visit func(
 		heads[i].on()
 	}
 	for {
-		if err := redrive.FirstError(errs); err != nil {
+		if err := driver.FirstError(errs); err != nil {
 			return err
 		}
 		least := -1

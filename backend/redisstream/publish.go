@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
@@ -44,7 +45,7 @@ func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
 		special = special[n:]
 	}
 	s.stats.published.Add(int64(len(msgs)))
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs
@@ -120,7 +121,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 	o.chosen = o.m.ID != ""
 	hash := ""
 	if o.chosen {
-		hash = fmt.Sprintf("%016x", redrive.BodyHash(o.m))
+		hash = fmt.Sprintf("%016x", driver.BodyHash(o.m))
 	}
 	what, h := "wait", head{due: span(o.m.Delay), relative: true}
 	var story *redrive.History
@@ -217,7 +218,7 @@ func (s *Store) compare(ctx context.Context, m *redrive.Message) error {
 		if e.Original != nil {
 			first = e.Original
 		}
-		if redrive.BodyHash(first) == redrive.BodyHash(m) {
+		if driver.BodyHash(first) == driver.BodyHash(m) {
 			return redrive.ErrDuplicate
 		}
 	}

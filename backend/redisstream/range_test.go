@@ -17,7 +17,7 @@ func TestALargeRangeIsDeletedInPages(t *testing.T) {
 	for i := range msgs {
 		msgs[i] = redrive.Message{Queue: "sms", Key: "session", ID: strconv.Itoa(i)}
 	}
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))
 	steps := func() int64 {
 		for _, x := range s.Stats().Statements {
 			if x.Name == "step" {
@@ -52,7 +52,7 @@ func TestAPageGoesOnBehindOneThatIsGone(t *testing.T) {
 	for i := range msgs {
 		msgs[i] = redrive.Message{Queue: "sms", ID: []string{"a", "B", "_c"}[i%3] + strconv.Itoa(i)}
 	}
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))
 	settle(t, s, redrive.OutcomeDead, claim(t, s, ask(n))...)
 	seen := make(map[string]bool)
 	for q := (redrive.Query{Queue: "sms", State: redrive.StateDead, Limit: 7}); ; {
@@ -68,7 +68,7 @@ func TestAPageGoesOnBehindOneThatIsGone(t *testing.T) {
 			break
 		}
 		last := page.Entries[len(page.Entries)-1].Ref()
-		_, err = s.Update(t.Context(), redrive.Selection{Refs: []redrive.Ref{last}}, redrive.Change{Action: redrive.ActRedrive}, 1)
+		_, err = s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{last}}, driver.Change{Action: driver.ActRedrive}, 1)
 		noErr(t, err)
 	}
 	if len(seen) != n {

@@ -34,7 +34,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 	},
 	"reserve": func(t *testing.T, s *Store) {
 		q := s.queue("sms")
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", Delay: time.Hour}, {Queue: "sms", ID: "chosen"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", Delay: time.Hour}, {Queue: "sms", ID: "chosen"}})))
 		there := s.conn.HKeys(t.Context(), q.keys[1]).Val()
 		reserve := func(hash string) (codes []int64) {
 			args := []any{"chosen", hash}
@@ -76,7 +76,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 			wide = append(wide, "f"+strconv.Itoa(i), "v")
 		}
 		noErr(t, s.conn.XAdd(t.Context(), &redis.XAddArgs{Stream: s.queue("sms").keys[keyStream], Values: wide}).Err())
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{
 			{Queue: "sms", Kind: "a", ID: "one"}, {Queue: "sms", Kind: "b", Delay: time.Hour}, {Queue: "sms", ID: "gone", ExpiresAt: time.Now().Add(-time.Second)},
 		})))
 		r := ask(10)
@@ -99,14 +99,14 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 	"step": func(t *testing.T, s *Store) {
 		noErr(t, s.Configure(t.Context(), "sms", driver.QueueSettings{OrderByKey: true}))
 		publish(t, s, 400)
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", Key: "k", ID: "first"}, {Queue: "sms", Key: "k"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", Key: "k", ID: "first"}, {Queue: "sms", Key: "k"}})))
 		ds := claim(t, s, ask(500))
 		settle(t, s, redrive.OutcomeRetry, ds[:100]...)
 		settle(t, s, redrive.OutcomeDead, ds[100:200]...)
 		settle(t, s, redrive.OutcomeRelease, ds[200:300]...)
-		noErr(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[300].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "other", ID: "emitted"}}}})))
-		for _, c := range []redrive.Change{{Action: redrive.ActRedrive, To: "third"}, {Action: redrive.ActDrop}} {
-			got, err := s.Update(t.Context(), redrive.Selection{Query: &redrive.Query{Queue: "sms", State: redrive.StateDead}}, c, 50)
+		noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[300].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "other", ID: "emitted"}}}})))
+		for _, c := range []driver.Change{{Action: driver.ActRedrive, To: "third"}, {Action: driver.ActDrop}} {
+			got, err := s.Update(t.Context(), driver.Selection{Query: &redrive.Query{Queue: "sms", State: redrive.StateDead}}, c, 50)
 			noErr(t, err)
 			if len(got) != 50 || got[0].Err != nil {
 				t.Errorf("%d changed, %+v", len(got), got[0])
@@ -126,7 +126,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 		for i := range ds {
 			receipts[i] = ds[i].Receipt
 		}
-		noErr(t, redrive.FirstError(s.Extend(t.Context(), receipts, time.Hour)))
+		noErr(t, driver.FirstError(s.Extend(t.Context(), receipts, time.Hour)))
 		settle(t, s, redrive.OutcomeDone, ds...)
 		clean(t, s)
 		if errs := s.Extend(t.Context(), receipts[:1], time.Hour); !errors.Is(errs[0], redrive.ErrNotFound) {
@@ -149,7 +149,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 	},
 	"page": func(t *testing.T, s *Store) {
 		publish(t, s, 250)
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", Key: "k"}, {Queue: "sms", Delay: time.Hour}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", Key: "k"}, {Queue: "sms", Delay: time.Hour}})))
 		settle(t, s, redrive.OutcomeDead, claim(t, s, ask(20))...)
 		for _, tc := range []struct {
 			q    redrive.Query
@@ -176,7 +176,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 		}
 	},
 	"verify": func(t *testing.T, s *Store) {
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: "a"}, {Queue: "sms", ID: "b"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: "a"}, {Queue: "sms", ID: "b"}})))
 		balanced(t, s)
 		noErr(t, s.conn.ZRem(t.Context(), s.queue("sms").keys[3], s.conn.ZRange(t.Context(), s.queue("sms").keys[3], 0, 0).Val()).Err())
 		a, err := s.Verify(t.Context(), "sms")
@@ -204,7 +204,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 	},
 	"trim": func(t *testing.T, s *Store) {
 		noErr(t, s.Configure(t.Context(), "sms", driver.QueueSettings{Remember: time.Millisecond}))
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: "a"}})))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: "a"}})))
 		settle(t, s, redrive.OutcomeDone, claim(t, s, ask(1))...)
 		_, err := s.Apply(t.Context(), driver.Batch{Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte("v"), Expires: time.Millisecond}}})
 		noErr(t, err)

@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Settle implements driver.Source.
-func (s *Store) Settle(ctx context.Context, list []redrive.Settlement) []error {
+func (s *Store) Settle(ctx context.Context, list []driver.Settlement) []error {
 	errs := make([]error, len(list))
 	if s.ctx.Err() != nil {
 		return failAll(len(list), redrive.ErrClosed)
@@ -35,7 +36,7 @@ func (s *Store) Settle(ctx context.Context, list []redrive.Settlement) []error {
 		}
 		from += n
 	}
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs
@@ -46,7 +47,7 @@ const quickPage = 500
 
 // settleQuick settles a page of plain entries of one queue as done, and returns how many
 // of the list that were.
-func (s *Store) settleQuick(ctx context.Context, list []redrive.Settlement, where []position, errs []error) int {
+func (s *Store) settleQuick(ctx context.Context, list []driver.Settlement, where []position, errs []error) int {
 	q := s.queue(list[0].Receipt.Queue)
 	n := 0
 	which := make([]int, 0, min(len(list), quickPage))
@@ -110,7 +111,7 @@ func doneArgs(which []int, where []position) []any {
 }
 
 // settlePage settles a page in one step, after it has read the messages that live on.
-func (s *Store) settlePage(ctx context.Context, list []redrive.Settlement, where []position, errs []error) {
+func (s *Store) settlePage(ctx context.Context, list []driver.Settlement, where []position, errs []error) {
 	found, err := s.settled(ctx, list, where, errs)
 	if err != nil {
 		for i := range errs {
@@ -155,7 +156,7 @@ func (s *Store) settlePage(ctx context.Context, list []redrive.Settlement, where
 }
 
 // settled returns the messages of a page's receipts, nil where there is an error.
-func (s *Store) settled(ctx context.Context, list []redrive.Settlement, where []position, errs []error) ([]*item, error) {
+func (s *Store) settled(ctx context.Context, list []driver.Settlement, where []position, errs []error) ([]*item, error) {
 	found := make([]*item, len(list))
 	var refs []redrive.Ref
 	var index []int
@@ -203,7 +204,7 @@ func (s *Store) settled(ctx context.Context, list []redrive.Settlement, where []
 
 // copied returns the message of a first claim that this process made, or nil. What a
 // release or a claim alone becomes depends on whether the lease ran out: that is read.
-func (s *Store) copied(t *redrive.Settlement, p *position) *item {
+func (s *Store) copied(t *driver.Settlement, p *position) *item {
 	if !p.ok || p.place[0] != 's' || t.Outcome == redrive.OutcomeRelease {
 		return nil
 	}
@@ -232,11 +233,11 @@ func (q *queue) names(place, id string) bool {
 }
 
 // settlement plans one settlement of a message.
-func (s *Store) settlement(it *item, t *redrive.Settlement) (*changeOp, error) {
+func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 	o := &changeOp{it: it, active: true, what: "remove"}
 	for i := range t.Emit {
 		for j := range i {
-			if t.Emit[j].ID != "" && t.Emit[j].Ref() == t.Emit[i].Ref() && redrive.BodyHash(&t.Emit[j]) != redrive.BodyHash(&t.Emit[i]) {
+			if t.Emit[j].ID != "" && t.Emit[j].Ref() == t.Emit[i].Ref() && driver.BodyHash(&t.Emit[j]) != driver.BodyHash(&t.Emit[i]) {
 				return nil, redrive.ErrConflict
 			}
 		}
@@ -284,7 +285,7 @@ func (s *Store) settlement(it *item, t *redrive.Settlement) (*changeOp, error) {
 }
 
 // settleDead plans the settlement of a claimed dead letter that stays in the store.
-func (s *Store) settleDead(o *changeOp, t *redrive.Settlement) error {
+func (s *Store) settleDead(o *changeOp, t *driver.Settlement) error {
 	it := o.it
 	it.edit(t.Edit)
 	switch t.Outcome {

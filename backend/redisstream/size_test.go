@@ -30,7 +30,7 @@ func publishBodies(t testing.TB, s *Store, n int, fill func(i int, m *redrive.Me
 				fill(base+i, &msgs[i])
 			}
 		}
-		noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
+		noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))
 	}
 }
 
@@ -43,7 +43,7 @@ func TestMemoryOfAWaitingMessage(t *testing.T) {
 		fill func(i int, m *redrive.Message)
 	}{
 		{"generated id", 400, nil},
-		{"chosen id", 0, func(i int, m *redrive.Message) { m.ID = redrive.DeriveID(strconv.Itoa(i)) }},
+		{"chosen id", 0, func(i int, m *redrive.Message) { m.ID = driver.DeriveID(strconv.Itoa(i)) }},
 		{"delayed", 0, func(_ int, m *redrive.Message) { m.Delay = time.Hour }},
 	} {
 		s := openAt(t, server.URL(), strings.ReplaceAll(tc.name, " ", "-"))

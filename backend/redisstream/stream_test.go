@@ -38,21 +38,21 @@ func publish(t testing.TB, s *Store, n int) []redrive.Message {
 	for i := range msgs {
 		msgs[i] = redrive.Message{Queue: "sms", Kind: "k", Body: fmt.Appendf(nil, "body %d", i)}
 	}
-	noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
+	noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))
 	return msgs
 }
 
 func settle(t testing.TB, s *Store, o redrive.Outcome, ds ...redrive.Delivery) {
 	t.Helper()
-	list := make([]redrive.Settlement, len(ds))
+	list := make([]driver.Settlement, len(ds))
 	for i := range ds {
-		list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: o}
+		list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: o}
 		if o == redrive.OutcomeDead {
 			list[i].Reason = redrive.ReasonPermanent
 			list[i].Failure = &redrive.Failure{At: time.Now(), Attempt: ds[i].Attempt, Types: []string{"test.Error"}, Message: "it broke", Signature: "sig"}
 		}
 	}
-	noErr(t, redrive.FirstError(s.Settle(t.Context(), list)))
+	noErr(t, driver.FirstError(s.Settle(t.Context(), list)))
 }
 
 // balanced verifies the books and returns the audit of the queue.
@@ -175,7 +175,7 @@ func TestDeadLetterStreamIsReadable(t *testing.T) {
 	noErr(t, s.conn.XGroupCreate(t.Context(), dlq, "processor", "0").Err())
 	noErr(t, s.conn.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "processor", Consumer: "c", Streams: []string{dlq, ">"}}).Err())
 	noErr(t, s.conn.XDel(t.Context(), dlq, list[0].ID).Err())
-	_, err = s.Update(t.Context(), redrive.Selection{Query: &redrive.Query{Queue: "sms", State: redrive.StateDead}}, redrive.Change{Action: redrive.ActRedrive}, 10)
+	_, err = s.Update(t.Context(), driver.Selection{Query: &redrive.Query{Queue: "sms", State: redrive.StateDead}}, driver.Change{Action: driver.ActRedrive}, 10)
 	noErr(t, err)
 	if a := balanced(t, s); a.Waiting != 2 || a.Dead != 0 || s.conn.XLen(t.Context(), dlq).Val() != 0 {
 		t.Fatalf("%+v", a)
@@ -190,7 +190,7 @@ func TestTrimmedEntries(t *testing.T) {
 	noErr(t, s.conn.XTrimMaxLen(t.Context(), stream, 0).Err())
 	// The claimed ones are settled as if nothing had happened; what was lost is said.
 	settle(t, s, redrive.OutcomeDone, ds[0])
-	err := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}}))
+	err := driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}}))
 	noErr(t, err)
 	got, err := s.Get(t.Context(), []redrive.Ref{ds[1].Ref()})
 	noErr(t, err)

@@ -5,10 +5,11 @@ import (
 	"slices"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Update implements driver.Store. Every 100 messages are one atomic step.
-func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
+func (s *Store) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -23,7 +24,7 @@ func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Cha
 		}
 	}
 	refs = refs[:min(len(refs), limit)]
-	results := make([]redrive.Updated, len(refs))
+	results := make([]driver.Updated, len(refs))
 	for i, ref := range refs {
 		results[i].Ref = ref
 	}
@@ -65,7 +66,7 @@ const updateTries = 5
 
 // updatePage changes a page of messages. It plans on what it read; the script refuses
 // what changed since.
-func (s *Store) updatePage(ctx context.Context, page []redrive.Updated, condition *redrive.Query, c *redrive.Change) error {
+func (s *Store) updatePage(ctx context.Context, page []driver.Updated, condition *redrive.Query, c *driver.Change) error {
 	if s.parts != nil {
 		return s.updateParts(ctx, page, condition, c)
 	}
@@ -119,15 +120,15 @@ func (s *Store) updatePage(ctx context.Context, page []redrive.Updated, conditio
 }
 
 // change plans the change of one message, if it meets the condition.
-func (s *Store) change(it *item, memories string, condition *redrive.Query, c *redrive.Change) (*changeOp, error) {
+func (s *Store) change(it *item, memories string, condition *redrive.Query, c *driver.Change) (*changeOp, error) {
 	if it == nil {
 		return nil, redrive.ErrNotFound
 	}
 	if condition != nil && (condition.Queue != "" && condition.Queue != it.q.name || !it.matches(condition)) {
 		return nil, redrive.ErrState
 	}
-	needsDead := c.Action == redrive.ActRedrive || c.Action == redrive.ActArchive
-	needsWaiting := c.Action == redrive.ActKill || c.Action == redrive.ActDueNow
+	needsDead := c.Action == driver.ActRedrive || c.Action == driver.ActArchive
+	needsWaiting := c.Action == driver.ActKill || c.Action == driver.ActDueNow
 	if it.leased || needsDead && !it.dead() || needsWaiting && it.dead() {
 		return nil, redrive.ErrState
 	}
@@ -137,29 +138,29 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *r
 		reason = redrive.ReasonManual
 	}
 	switch c.Action {
-	case redrive.ActRedrive:
+	case driver.ActRedrive:
 		return o, s.redrive(o, memories, c)
-	case redrive.ActDrop:
+	case driver.ActDrop:
 		o.books = []any{"dropped", 1}
 		o.memory = memory{outcome: redrive.OutcomeDrop, reason: reason, ended: true}
 		if !it.dead() {
 			o.reply(redrive.OutcomeDrop, reason, nil)
 		}
-	case redrive.ActArchive:
+	case driver.ActArchive:
 		o.books = []any{"archived", 1}
 		o.memory = memory{outcome: redrive.OutcomeDead, reason: it.reason, ended: true}
-	case redrive.ActKill:
+	case driver.ActKill:
 		f := &redrive.Failure{At: moment(it.now), Attempt: int(it.attempts), Reason: reason, Types: []string{"redrive.killed"}, Message: c.Note}
 		f.Clean()
 		it.record(f, false)
 		o.reply(redrive.OutcomeDead, reason, f)
 		o.memory = memory{outcome: redrive.OutcomeDead, reason: reason}
 		o.die(reason)
-	case redrive.ActEdit:
+	case driver.ActEdit:
 		it.edit(c.Edit)
 		o.stay()
 		return o, o.follow()
-	case redrive.ActDueNow:
+	case driver.ActDueNow:
 		o.what, it.due, it.relative = "wait", 0, true
 	}
 	return o, nil
@@ -177,14 +178,14 @@ func (o *changeOp) stay() {
 
 // reply adds the result of a message that ends, if it wants one.
 func (o *changeOp) reply(outcome redrive.Outcome, reason redrive.Reason, f *redrive.Failure) {
-	m, ok := redrive.ResultMessage(&o.it.msg, outcome, reason, f, nil)
+	m, ok := driver.ResultMessage(&o.it.msg, outcome, reason, f, nil)
 	if ok && m.Validate() == nil { // a ReplyTo that names no queue has no taker
 		o.emits = append(o.emits, &newOp{m: &m, book: "published"})
 	}
 }
 
 // redrive plans another life of a dead letter, here or in another queue.
-func (s *Store) redrive(o *changeOp, memories string, c *redrive.Change) error {
+func (s *Store) redrive(o *changeOp, memories string, c *driver.Change) error {
 	it := o.it
 	if err := c.CheckRedrive(&it.msg, it.reason); err != nil {
 		return err

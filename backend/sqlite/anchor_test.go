@@ -97,7 +97,7 @@ func TestNothingIsAcknowledgedIntoFilesThatAreGone(t *testing.T) {
 	eachDisplaced(t, displaced, func(t *testing.T, s *Store, fatal <-chan error, displace func() string) {
 		left := displace()
 		for range 3 {
-			if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "y")})); err == nil || errors.Is(err, redrive.ErrClosed) {
+			if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "y")})); err == nil || errors.Is(err, redrive.ErrClosed) {
 				t.Errorf("the publish ended with %v", err)
 			}
 		}

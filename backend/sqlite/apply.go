@@ -49,7 +49,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	if !took {
 		return nil, ctx.Err()
 	}
-	if o.err != nil || redrive.FirstError(o.result) == nil {
+	if o.err != nil || driver.FirstError(o.result) == nil {
 		return nil, o.err
 	}
 	return o.result, nil
@@ -58,7 +58,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 // checkEntry reports what keeps an entry from being put. A dead letter may be what
 // Publish would refuse: it is dead for it.
 func checkEntry(e *redrive.Entry) error {
-	if int(e.Lane) >= redrive.Lanes || e.Attempts < 0 || e.Crashes < 0 || e.History.Count < 0 {
+	if int(e.Lane) >= driver.Lanes || e.Attempts < 0 || e.Crashes < 0 || e.History.Count < 0 {
 		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: a lane or number that cannot be", redrive.ErrInvalid)}
 	}
 	if e.State != redrive.StateDead {
@@ -223,7 +223,7 @@ func (t *tx) putStory(r *row, e *redrive.Entry) error {
 			continue
 		}
 		r.flags |= flagFirst << i
-		err := t.write(`INSERT OR REPLACE INTO failure (slot, json) VALUES (?, ?)`).int(2*r.seq + int64(i)).blob(redrive.EncodeFailure(f)).run()
+		err := t.write(`INSERT OR REPLACE INTO failure (slot, json) VALUES (?, ?)`).int(2*r.seq + int64(i)).blob(driver.EncodeFailure(f)).run()
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func BenchmarkPublish(b *testing.B) {
 			b.ResetTimer()
 			cpu(b, b.N*shape.batch, func() {
 				share(b, shape.callers, func() {
-					if err := redrive.FirstError(s.Publish(context.Background(), benchMessages(shape.batch))); err != nil {
+					if err := driver.FirstError(s.Publish(context.Background(), benchMessages(shape.batch))); err != nil {
 						b.Error(err)
 					}
 				})
@@ -167,9 +167,9 @@ func BenchmarkDrain(b *testing.B) {
 			if err != nil || len(ds) != batch {
 				b.Fatal(len(ds), err)
 			}
-			list := make([]redrive.Settlement, len(ds))
+			list := make([]driver.Settlement, len(ds))
 			for i := range ds {
-				list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+				list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
 			}
 			noErr(b, s.Settle(context.Background(), list)...)
 		}
@@ -197,9 +197,9 @@ func BenchmarkOpenMillion(b *testing.B) {
 			b.Fatal(len(ds), err)
 		}
 		b.StopTimer()
-		list := make([]redrive.Settlement, len(ds))
+		list := make([]driver.Settlement, len(ds))
 		for i := range ds {
-			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}
+			list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeRelease}
 		}
 		noErr(b, s.Settle(context.Background(), list)...)
 		b.ReportMetric(float64(resident(b)-before)/1e6, "more-MB")
@@ -243,9 +243,9 @@ func BenchmarkFlood(b *testing.B) {
 	for handled < b.N { // a message, as a claim may find none
 		ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "bench", Max: 100, Lease: time.Minute})
 		noErr(b, err)
-		list := make([]redrive.Settlement, len(ds))
+		list := make([]driver.Settlement, len(ds))
 		for i := range ds {
-			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+			list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
 		}
 		noErr(b, s.Settle(context.Background(), list)...)
 		handled += len(ds)

@@ -171,7 +171,7 @@ func (s *source) eachRow(ctx context.Context) {
 		return ctx.Err()
 	})
 	s.scan("failures", `SELECT json, slot FROM failure`, func(st *stmt) error {
-		if f := redrive.DecodeFailure(st.colBytes(0)); f == nil || slices.Contains(f.Types, "redrive.undecodableFailure") {
+		if f := driver.DecodeFailure(st.colBytes(0)); f == nil || slices.Contains(f.Types, "redrive.undecodableFailure") {
 			return fmt.Errorf("%w: a failure cannot be read", redrive.ErrCorrupt)
 		}
 		return nil

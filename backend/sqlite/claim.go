@@ -58,7 +58,7 @@ func checkClaim(req *driver.ClaimRequest) error {
 		return invalid("max of %d: ask for at least 1", req.Max)
 	case req.Lease < minLease:
 		return invalid("lease of %s: at least %s", req.Lease, minLease)
-	case int(req.Lane) >= redrive.Lanes:
+	case int(req.Lane) >= driver.Lanes:
 		return invalid("lane %d", req.Lane)
 	}
 	return redrive.CheckQueue(req.Queue)

@@ -74,7 +74,7 @@ type due struct {
 
 func (d *due) fill(c *driver.Counts) {
 	c.Due, c.DueMore = d.n, d.more
-	for lane := range redrive.Lanes {
+	for lane := range driver.Lanes {
 		c.OldestDue[lane] = timeOf(d.oldest[lane])
 	}
 	c.OldestSuspect, c.OldestDead = timeOf(d.oldest[classSuspect]), timeOf(d.died)
@@ -152,7 +152,7 @@ func (s *Store) queueNames() []string {
 }
 
 func fillCounts(c *driver.Counts, st *queueState) {
-	for lane := range redrive.Lanes {
+	for lane := range driver.Lanes {
 		c.Waiting[lane] = st.counts[lane]
 	}
 	c.Leased, c.Blocked, c.Suspects, c.Bytes = st.leased, st.counts[countBlocked], st.counts[countSuspects], st.counts[countBytes]

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // TestRealDiskFull fills a small file system: the store refuses what needs room,
@@ -26,7 +27,7 @@ func TestRealDiskFull(t *testing.T) {
 	flood := func() (err error) {
 		for range 10_000 {
 			m := []redrive.Message{message("q", strings.Repeat("x", 5000))}
-			if err = redrive.FirstError(s.Publish(t.Context(), m)); err != nil {
+			if err = driver.FirstError(s.Publish(t.Context(), m)); err != nil {
 				return err
 			}
 			accepted[m[0].ID] = true
@@ -37,7 +38,7 @@ func TestRealDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", strings.Repeat("y", 50_000))})); !errors.Is(err, redrive.ErrFull) {
+		if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", strings.Repeat("y", 50_000))})); !errors.Is(err, redrive.ErrFull) {
 			t.Fatal(err)
 		}
 	}

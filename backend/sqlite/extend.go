@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // extendOp makes leases run longer. It writes nothing.
@@ -28,7 +29,7 @@ func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease ti
 	if !took {
 		return fillErrors(len(receipts), ctx.Err())
 	}
-	if redrive.FirstError(o.result) == nil {
+	if driver.FirstError(o.result) == nil {
 		return nil
 	}
 	return o.result

@@ -61,7 +61,7 @@ func flood(dir string) {
 		go func() {
 			for {
 				msgs := []redrive.Message{message("q", "x"), message("q", "y")}
-				if redrive.FirstError(s.Publish(context.Background(), msgs)) == nil {
+				if driver.FirstError(s.Publish(context.Background(), msgs)) == nil {
 					fmt.Printf("p %s\np %s\n", msgs[0].ID, msgs[1].ID)
 				}
 			}
@@ -74,7 +74,7 @@ func flood(dir string) {
 				continue
 			}
 			fmt.Printf("s %s\n", ds[i].ID)
-			if redrive.FirstError(s.Settle(context.Background(), []redrive.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}})) == nil {
+			if driver.FirstError(s.Settle(context.Background(), []driver.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}})) == nil {
 				fmt.Printf("d %s\n", ds[i].ID)
 			}
 		}
@@ -213,7 +213,7 @@ func TestDiskFullAndRoomAgain(t *testing.T) {
 	var accepted int
 	var err error
 	for err == nil {
-		if err = redrive.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", strings.Repeat("x", 3000))})); err == nil {
+		if err = driver.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", strings.Repeat("x", 3000))})); err == nil {
 			accepted++
 		}
 	}
@@ -246,7 +246,7 @@ func TestWritersAreNeverBusy(t *testing.T) {
 	for range 16 {
 		writers.Go(func() {
 			for range 50 {
-				if err := redrive.FirstError(s.Publish(context.Background(), []redrive.Message{message("q", "x")})); err != nil {
+				if err := driver.FirstError(s.Publish(context.Background(), []redrive.Message{message("q", "x")})); err != nil {
 					t.Error(err)
 				}
 				ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "q", Max: 2, Lease: time.Minute})
@@ -254,7 +254,7 @@ func TestWritersAreNeverBusy(t *testing.T) {
 					t.Error(err)
 				}
 				for i := range ds {
-					if err := redrive.FirstError(s.Settle(context.Background(), []redrive.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+					if err := driver.FirstError(s.Settle(context.Background(), []driver.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
 						t.Error(err)
 					}
 				}
@@ -342,9 +342,9 @@ func TestFileShrinksAfterADrain(t *testing.T) {
 		if len(ds) == 0 {
 			break
 		}
-		list := make([]redrive.Settlement, len(ds))
+		list := make([]driver.Settlement, len(ds))
 		for i := range ds {
-			list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
+			list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}
 		}
 		noErr(t, s.Settle(t.Context(), list)...)
 	}
@@ -387,7 +387,7 @@ func damaged(t *testing.T) (dir string, root func(name string) int64) {
 	}
 	publish(t, s, redrive.Message{Queue: "ordered", ID: "first", Key: "k"}, redrive.Message{Queue: "ordered", ID: "second", Key: "k"})
 	for _, d := range claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 20}) {
-		noErr(t, s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent,
+		noErr(t, s.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent,
 			Failure: &redrive.Failure{Message: "boom", Types: []string{"x"}, Signature: "sig"}}})...)
 	}
 	noErr(t, s.Close())
@@ -486,13 +486,13 @@ func stops(t *testing.T, dir string) {
 		for i := 0; err == nil && i < 100; i++ {
 			var ds []redrive.Delivery
 			if ds, err = s.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Max: 100, Lease: time.Minute}); err == nil && len(ds) > 0 {
-				err = redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual, Failure: &redrive.Failure{}}}))
+				err = driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonManual, Failure: &redrive.Failure{}}}))
 			}
 			if err == nil {
 				_, err = s.Find(t.Context(), redrive.Query{Bodies: true, State: redrive.StateDead})
 			}
 		}
-		if again := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "x")})); !errors.Is(again, redrive.ErrCorrupt) {
+		if again := driver.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "x")})); !errors.Is(again, redrive.ErrCorrupt) {
 			t.Errorf("later calls: %v", again)
 		}
 	}
@@ -525,7 +525,7 @@ func TestWhatCannotBeSyncedOrPanicsIsFatal(t *testing.T) {
 		if err := <-fatal; err == nil {
 			t.Errorf("%s: nothing was said", name)
 		}
-		if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "x")})); err == nil || errors.Is(err, redrive.ErrClosed) {
+		if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "x")})); err == nil || errors.Is(err, redrive.ErrClosed) {
 			t.Errorf("%s: later calls: %v", name, err)
 		}
 		noErr(t, s.Close())
@@ -552,7 +552,7 @@ func TestAFailedSyncAcknowledgesNothing(t *testing.T) {
 	publish(t, s, message("q", "good"))
 	broken.Store(true)
 	for range 2 {
-		if err := redrive.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "x")})); err == nil || errors.Is(err, redrive.ErrClosed) {
+		if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{message("q", "x")})); err == nil || errors.Is(err, redrive.ErrClosed) {
 			t.Errorf("the publish ended with %v", err)
 		}
 	}
@@ -571,7 +571,7 @@ func TestOneFaultyItemFailsAlone(t *testing.T) {
 	publish(t, s, redrive.Message{Queue: "q", ID: "a"}, redrive.Message{Queue: "q", ID: "b"}, redrive.Message{Queue: "emits", ID: "taken", Body: []byte("1")})
 	ds := claimAll(t, s, "q")
 	emit := redrive.Message{Queue: "emits", ID: "taken", Body: []byte("2")}
-	errs := s.Settle(t.Context(), []redrive.Settlement{
+	errs := s.Settle(t.Context(), []driver.Settlement{
 		{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone, Emit: []redrive.Message{{Queue: "new-queue", ID: "first"}, emit}},
 		{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDone},
 	})

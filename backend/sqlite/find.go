@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Phases of a search within a queue.
@@ -52,8 +53,8 @@ func parseMark(s string) (m pageMark, err error) {
 
 // Find implements driver.Store. Waiting messages come in the order of their
 // publication, dead letters in that of their death, queue by queue.
-func (s *Store) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
-	page := redrive.Page{Complete: true}
+func (s *Store) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
+	page := driver.Page{Complete: true}
 	at, err := parseMark(q.After)
 	if err != nil {
 		return page, err
@@ -74,7 +75,7 @@ type finder struct {
 	held     func(seq int64) *lease
 	query    *redrive.Query
 	at       pageMark
-	page     *redrive.Page
+	page     *driver.Page
 	examined int
 	full     bool // the page ended before the search
 }
@@ -329,7 +330,7 @@ func (f *finder) story(e *redrive.Entry, r *row) error {
 	if r.flags&(flagFirst|flagLast) != 0 {
 		st := f.read(`SELECT slot, json FROM failure WHERE slot BETWEEN ? AND ?`).int(2 * r.seq).int(2*r.seq + 1)
 		for st.next() {
-			failure := redrive.DecodeFailure(st.colBytes(1))
+			failure := driver.DecodeFailure(st.colBytes(1))
 			if st.colInt(0) == 2*r.seq {
 				e.History.First = failure
 			} else {

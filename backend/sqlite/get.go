@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Get implements driver.Store.
@@ -61,8 +62,8 @@ func (s *Store) numberOf(q *queue) int64 {
 }
 
 // Recall implements driver.Store.
-func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Remembered, error) {
-	found := make([]*redrive.Remembered, len(refs))
+func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*driver.Remembered, error) {
+	found := make([]*driver.Remembered, len(refs))
 	err := s.read(ctx, func(c *conn) error {
 		for i, ref := range refs {
 			q := s.queueNamed(ref.Queue)
@@ -72,7 +73,7 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*redrive.Reme
 			st := c.stmt(`SELECT hash, outcome, reason, at FROM chosen WHERE queue = ? AND id = ? AND (until IS NULL OR until > ?)`)
 			st.int(s.numberOf(q)).text(ref.ID).int(s.now())
 			if st.next() {
-				found[i] = &redrive.Remembered{Ref: ref, Hash: uint64(st.colInt(0)), //nolint:gosec // the bits are what counts
+				found[i] = &driver.Remembered{Ref: ref, Hash: uint64(st.colInt(0)), //nolint:gosec // the bits are what counts
 					Outcome: redrive.Outcome(st.colInt(1)), Reason: redrive.Reason(st.colInt(2)), At: timeOf(st.colInt(3))} //nolint:gosec // small
 			}
 			if err := st.done(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // cause is what groups dead letters.
@@ -16,12 +17,12 @@ type cause struct {
 }
 
 // Groups implements driver.Store.
-func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.Group, complete bool, err error) {
+func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Cause, complete bool, err error) {
 	q.State = redrive.StateDead
 	limit := q.PageLimit()
 	err = s.read(ctx, func(c *conn) error {
 		return snapshot(c, func() error {
-			g := grouper{finder: finder{s: s, read: c.stmt, held: s.heldLease, query: &q}, found: make(map[cause]*redrive.Group)}
+			g := grouper{finder: finder{s: s, read: c.stmt, held: s.heldLease, query: &q}, found: make(map[cause]*driver.Cause)}
 			if err := g.collect(); err != nil {
 				return err
 			}
@@ -29,7 +30,7 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.G
 			for _, group := range g.found {
 				groups = append(groups, *group)
 			}
-			slices.SortFunc(groups, func(a, b redrive.Group) int {
+			slices.SortFunc(groups, func(a, b driver.Cause) int {
 				return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
 			})
 			groups = groups[:min(limit, len(groups))]
@@ -47,7 +48,7 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []redrive.G
 // grouper counts dead letters by cause.
 type grouper struct {
 	finder
-	found  map[cause]*redrive.Group
+	found  map[cause]*driver.Cause
 	newest map[cause]int64
 }
 
@@ -66,7 +67,7 @@ func (g *grouper) collect() error {
 			if g.query.Reason != 0 && g.query.Reason != key.reason || g.query.Signature != "" && g.query.Signature != key.signature {
 				continue
 			}
-			g.found[key] = &redrive.Group{Queue: key.queue, Reason: key.reason, Signature: key.signature,
+			g.found[key] = &driver.Cause{Queue: key.queue, Reason: key.reason, Signature: key.signature,
 				Count: st.colInt(2), First: timeOf(st.colInt(3)), Last: timeOf(st.colInt(4))}
 		}
 		if err := st.done(); err != nil {
@@ -102,7 +103,7 @@ func (g *grouper) scan(q *queue) error {
 		key := cause{q.name, d.reason, d.signature}
 		group := g.found[key]
 		if group == nil {
-			group = &redrive.Group{Queue: q.name, Reason: d.reason, Signature: d.signature, First: timeOf(d.died)}
+			group = &driver.Cause{Queue: q.name, Reason: d.reason, Signature: d.signature, First: timeOf(d.died)}
 			g.found[key] = group
 		}
 		group.Count++
@@ -116,7 +117,7 @@ func (g *grouper) scan(q *queue) error {
 }
 
 // example fills in the newest dead letter of a group.
-func (g *grouper) example(group *redrive.Group) error {
+func (g *grouper) example(group *driver.Cause) error {
 	q := g.s.queueNamed(group.Queue)
 	key := cause{group.Queue, group.Reason, group.Signature}
 	seq := g.newest[key]

@@ -47,7 +47,7 @@ func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	if !took {
 		return fillErrors(len(msgs), ctx.Err())
 	}
-	if redrive.FirstError(o.result) == nil {
+	if driver.FirstError(o.result) == nil {
 		return nil
 	}
 	return o.result
@@ -153,7 +153,7 @@ func (t *tx) identify(q *queue, m *redrive.Message, r *row) error {
 	if m.ID == "" {
 		m.ID = fresh
 	}
-	hash := redrive.BodyHash(m)
+	hash := driver.BodyHash(m)
 	if err := t.checkID(q, m.ID, hash); err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (t *tx) checkID(q *queue, id string, hash uint64) error {
 	if err != nil || !found || m.ID != id {
 		return err
 	}
-	return duplicate(redrive.BodyHash(&m) == hash)
+	return duplicate(driver.BodyHash(&m) == hash)
 }
 
 func duplicate(same bool) error {

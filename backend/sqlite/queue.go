@@ -60,7 +60,7 @@ func (c *counts) books() driver.Ledger {
 
 // Classes of waiting rows. The first three are the lanes.
 const (
-	classSuspect = int64(redrive.Lanes)
+	classSuspect = int64(driver.Lanes)
 	classBlocked = classSuspect + 1
 	claimable    = int(classSuspect) + 1 // number of classes that claims read
 )
@@ -89,7 +89,7 @@ type queue struct {
 	bumped   bool // something became claimable
 	// cursors: every row of the class up to the cursor is leased, or is none of
 	// those that the filter lets pass.
-	cursors [redrive.Lanes]map[string]place
+	cursors [driver.Lanes]map[string]place
 
 	// leaseEnd: no lease runs out before; see Store.nextLapse.
 	leaseEnd atomic.Int64

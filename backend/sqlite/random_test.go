@@ -73,7 +73,7 @@ func (r *random) step() {
 		}
 		r.allowed(r.s.Publish(ctx, msgs), redrive.ErrDuplicate, redrive.ErrConflict)
 	case 3, 4:
-		req := driver.ClaimRequest{Queue: r.queue(), Lane: redrive.Lane(r.rand.IntN(redrive.Lanes)), Max: 1 + r.rand.IntN(5),
+		req := driver.ClaimRequest{Queue: r.queue(), Lane: redrive.Lane(r.rand.IntN(driver.Lanes)), Max: 1 + r.rand.IntN(5),
 			Lease: time.Duration(1+r.rand.IntN(100)) * time.Second}
 		switch r.rand.IntN(6) {
 		case 0:
@@ -110,14 +110,14 @@ func (r *random) step() {
 }
 
 func (r *random) settle() {
-	var list []redrive.Settlement
+	var list []driver.Settlement
 	for len(r.held) > 0 && len(list) < 4 {
 		i := r.rand.IntN(len(r.held))
 		d := r.held[i]
 		if r.rand.IntN(5) != 0 { // else it is settled once more later
 			r.held = append(r.held[:i], r.held[i+1:]...)
 		}
-		st := redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.Outcome(1 + r.rand.IntN(6)), Reason: redrive.ReasonPermanent}
+		st := driver.Settlement{Receipt: d.Receipt, Outcome: redrive.Outcome(1 + r.rand.IntN(6)), Reason: redrive.ReasonPermanent}
 		if r.rand.IntN(2) == 0 {
 			st.Failure = &redrive.Failure{Message: "m", Signature: r.pick("s1", "s2")}
 		}
@@ -133,15 +133,15 @@ func (r *random) settle() {
 }
 
 func (r *random) update() {
-	c := redrive.Change{Action: redrive.Action(1 + r.rand.IntN(6)), Note: "n", NewID: r.rand.IntN(3) == 0}
+	c := driver.Change{Action: driver.Action(1 + r.rand.IntN(6)), Note: "n", NewID: r.rand.IntN(3) == 0}
 	if r.rand.IntN(3) == 0 {
 		c.To = r.queue()
 	}
-	if c.Action == redrive.ActEdit || r.rand.IntN(4) == 0 {
+	if c.Action == driver.ActEdit || r.rand.IntN(4) == 0 {
 		key := r.pick("", "x", "z")
 		c.Edit = &redrive.Edit{Body: []byte("edited"), Key: &key}
 	}
-	updated, err := r.s.Update(r.Context(), redrive.Selection{Query: &redrive.Query{Queue: r.queue(), State: redrive.State(r.rand.IntN(5))}}, c, 3)
+	updated, err := r.s.Update(r.Context(), driver.Selection{Query: &redrive.Query{Queue: r.queue(), State: redrive.State(r.rand.IntN(5))}}, c, 3)
 	noErr(r, err)
 	for _, u := range updated {
 		r.allowed([]error{u.Err}, redrive.ErrState, redrive.ErrDuplicate, redrive.ErrConflict)

@@ -40,7 +40,7 @@ func (s *Store) loadQueues() error {
 		q.id = st.colInt(0)
 		scanQueue(st, q)
 		q.state.next = [claimable]int64{} // unknown
-		for lane := range redrive.Lanes {
+		for lane := range driver.Lanes {
 			if q.state.counts[lane] == 0 {
 				q.state.next[lane] = dueNever
 			}

@@ -41,7 +41,7 @@ func TestDeathMakesSuspectsOfWhatWasInHand(t *testing.T) {
 	alone := claimWith(t, s, driver.ClaimRequest{Queue: "q", Isolated: true, Max: 1})
 	equal(t, bodies(alone), []string{"d"})
 	equal(t, []any{alone[0].Attempt, alone[0].Suspect}, []any{2, true})
-	err := s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[3].Receipt, Outcome: redrive.OutcomeDone}})[0]
+	err := s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[3].Receipt, Outcome: redrive.OutcomeDone}})[0]
 	if !errors.Is(err, redrive.ErrLeaseLost) {
 		t.Fatalf("a token from before the death: %v", err)
 	}
@@ -108,7 +108,7 @@ func TestLeaseThatRunsOut(t *testing.T) {
 	again := claimWith(t, s, driver.ClaimRequest{Queue: "q", Isolated: true})
 	equal(t, bodies(again), []string{"c"})
 	equal(t, again[0].Attempt, 2)
-	for _, err := range s.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[2].Receipt, Outcome: redrive.OutcomeDone}}) {
+	for _, err := range s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[2].Receipt, Outcome: redrive.OutcomeDone}}) {
 		if !errors.Is(err, redrive.ErrLeaseLost) {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 func isRepeated(err error) bool {
@@ -13,7 +14,7 @@ func isRepeated(err error) bool {
 
 // redrive gives a dead letter its next generation, due then. It returns where the
 // message is now if it moved.
-func (t *tx) redrive(q *queue, d *deadRow, m *redrive.Message, c *redrive.Change, due int64) (now redrive.Ref, err error) {
+func (t *tx) redrive(q *queue, d *deadRow, m *redrive.Message, c *driver.Change, due int64) (now redrive.Ref, err error) {
 	if expires := nanos(m.ExpiresAt); expires != 0 && expires <= t.now {
 		m.ExpiresAt = time.Time{} // or it would expire again at once
 	}
@@ -70,7 +71,7 @@ func (d *deadRow) nextGeneration(m *redrive.Message, due int64) row {
 
 // redriveAway redrives into another queue or under another id: the dead letter goes
 // here, and a message of the next generation comes there.
-func (t *tx) redriveAway(q *queue, d *deadRow, m *redrive.Message, c *redrive.Change, due int64) (now redrive.Ref, err error) {
+func (t *tx) redriveAway(q *queue, d *deadRow, m *redrive.Message, c *driver.Change, due int64) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m
 	c.Edit.Apply(&next)

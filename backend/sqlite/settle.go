@@ -6,18 +6,19 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // settleOp carries out settlements.
 type settleOp struct {
 	op
-	items  []redrive.Settlement
+	items  []driver.Settlement
 	errs   []error // of validation, kept over a repetition
 	result []error
 }
 
 // Settle implements driver.Source. It returns after the results are synced.
-func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error {
+func (s *Store) Settle(ctx context.Context, items []driver.Settlement) []error {
 	if err := ctx.Err(); err != nil {
 		return fillErrors(len(items), err)
 	}
@@ -44,7 +45,7 @@ func (s *Store) Settle(ctx context.Context, items []redrive.Settlement) []error 
 	if !took {
 		return fillErrors(len(items), ctx.Err())
 	}
-	if redrive.FirstError(o.result) == nil {
+	if driver.FirstError(o.result) == nil {
 		return nil
 	}
 	return o.result
@@ -72,7 +73,7 @@ func (o *settleOp) end(err error) {
 }
 
 // settle carries out one settlement.
-func (t *tx) settle(st *redrive.Settlement) error {
+func (t *tx) settle(st *driver.Settlement) error {
 	l := t.s.leases.byToken[st.Receipt.Token]
 	if l == nil || l.id != st.Receipt.ID || l.queue.name != st.Receipt.Queue {
 		var err error
@@ -147,7 +148,7 @@ func (t *tx) lostOrGone(ref redrive.Ref) error {
 	return redrive.ErrLeaseLost
 }
 
-func (t *tx) settleWaiting(l *lease, st *redrive.Settlement) error {
+func (t *tx) settleWaiting(l *lease, st *driver.Settlement) error {
 	q := l.queue
 	switch st.Outcome {
 	case redrive.OutcomeDone:
@@ -243,11 +244,11 @@ func (t *tx) recordFailure(r *row, f *redrive.Failure, counted bool) error {
 		slot, flag = slot+1, flagLast
 	}
 	r.flags |= flag
-	return t.write(`INSERT OR REPLACE INTO failure (slot, json) VALUES (?, ?)`).int(slot).blob(redrive.EncodeFailure(f)).run()
+	return t.write(`INSERT OR REPLACE INTO failure (slot, json) VALUES (?, ?)`).int(slot).blob(driver.EncodeFailure(f)).run()
 }
 
 // die sets a message aside.
-func (t *tx) die(l *lease, st *redrive.Settlement) error {
+func (t *tx) die(l *lease, st *driver.Settlement) error {
 	d := deadRow{row: l.settled(), died: t.now, due: t.now, reason: st.Reason}
 	d.flags &^= flagSuspect
 	if err := t.recordFailure(&d.row, st.Failure, true); err != nil {
@@ -274,7 +275,7 @@ func readFailure(read func(string) *stmt, seq, flags int64) (*redrive.Failure, e
 	s := read(`SELECT json FROM failure WHERE slot BETWEEN ? AND ? ORDER BY slot DESC LIMIT 1`).int(2 * seq).int(2*seq + 1)
 	var f *redrive.Failure
 	if s.next() {
-		f = redrive.DecodeFailure(s.colBytes(0))
+		f = driver.DecodeFailure(s.colBytes(0))
 	}
 	return f, s.done()
 }

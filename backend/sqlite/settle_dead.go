@@ -1,9 +1,12 @@
 package sqlite
 
-import "github.com/redrive/redrive"
+import (
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+)
 
 // settleDead settles the claim of a dead letter.
-func (t *tx) settleDead(l *lease, st *redrive.Settlement) error {
+func (t *tx) settleDead(l *lease, st *driver.Settlement) error {
 	switch st.Outcome {
 	case redrive.OutcomeDone, redrive.OutcomeDrop:
 		c := countDone
@@ -28,7 +31,7 @@ func (t *tx) settleDead(l *lease, st *redrive.Settlement) error {
 			return err
 		}
 		d.token = int64(l.token) //nolint:gosec // epochs are far below 2^31
-		if _, err := t.redrive(l.queue, &d, &m, &redrive.Change{Action: redrive.ActRedrive, Edit: st.Edit}, later(t.now, st.After)); err != nil {
+		if _, err := t.redrive(l.queue, &d, &m, &driver.Change{Action: driver.ActRedrive, Edit: st.Edit}, later(t.now, st.After)); err != nil {
 			return err
 		}
 	}
@@ -37,7 +40,7 @@ func (t *tx) settleDead(l *lease, st *redrive.Settlement) error {
 }
 
 // keepDead leaves a claimed dead letter where it is, claimable again when due.
-func (t *tx) keepDead(l *lease, st *redrive.Settlement) error {
+func (t *tx) keepDead(l *lease, st *driver.Settlement) error {
 	d, m, err := t.deadRow(l.queue, l.seq)
 	if err != nil {
 		return err

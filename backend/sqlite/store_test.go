@@ -47,7 +47,7 @@ func (s *Store) abandon() {
 
 func noErr(t testing.TB, errs ...error) {
 	t.Helper()
-	if err := redrive.FirstError(errs); err != nil {
+	if err := driver.FirstError(errs); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -83,11 +83,11 @@ func claimAll(t testing.TB, s *Store, queue string) []redrive.Delivery {
 
 func settle(t testing.TB, s *Store, d redrive.Delivery, o redrive.Outcome) {
 	t.Helper()
-	st := redrive.Settlement{Receipt: d.Receipt, Outcome: o}
+	st := driver.Settlement{Receipt: d.Receipt, Outcome: o}
 	if o == redrive.OutcomeDead || o == redrive.OutcomeDrop {
 		st.Reason = redrive.ReasonPermanent
 	}
-	noErr(t, s.Settle(t.Context(), []redrive.Settlement{st})...)
+	noErr(t, s.Settle(t.Context(), []driver.Settlement{st})...)
 }
 
 func bodies(ds []redrive.Delivery) (b []string) {
@@ -132,7 +132,7 @@ func TestPublishClaimSettle(t *testing.T) {
 	equal(t, []any{d.ID, d.Kind, d.ReplyTo, d.ExpiresAt, d.Attempt}, []any{in[0].ID, "k", "r", in[0].ExpiresAt, 1})
 	settle(t, s, d, redrive.OutcomeDone)
 	settle(t, s, ds[1], redrive.OutcomeRetry)
-	if err := s.Settle(t.Context(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})[0]; !errors.Is(err, redrive.ErrNotFound) {
+	if err := s.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})[0]; !errors.Is(err, redrive.ErrNotFound) {
 		t.Fatal(err)
 	}
 	equal(t, len(claimAll(t, s, "q")), 0)

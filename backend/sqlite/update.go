@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // updateOp changes messages.
@@ -12,14 +13,14 @@ type updateOp struct {
 	refs   []redrive.Ref
 	query  *redrive.Query // what each must match, if not nil
 	named  bool           // the caller named the messages
-	change redrive.Change
-	result []redrive.Updated
+	change driver.Change
+	result []driver.Updated
 	err    error
 }
 
 // Update implements driver.Store. What a query selects is looked up beside the
 // writer and checked again when it is changed.
-func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
+func (s *Store) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func (s *Store) Update(ctx context.Context, sel redrive.Selection, c redrive.Cha
 	}
 }
 
-func (s *Store) update(ctx context.Context, o *updateOp) ([]redrive.Updated, error) {
+func (s *Store) update(ctx context.Context, o *updateOp) ([]driver.Updated, error) {
 	if len(o.refs) == 0 {
 		return nil, nil
 	}
@@ -81,7 +82,7 @@ func (o *updateOp) end(err error) {
 func (o *updateOp) run(t *tx) {
 	o.result = nil
 	for _, ref := range o.refs {
-		u := redrive.Updated{Ref: ref}
+		u := driver.Updated{Ref: ref}
 		skipped := false
 		u.Err = t.item(func() (err error) {
 			u.New = redrive.Ref{}
@@ -95,7 +96,7 @@ func (o *updateOp) run(t *tx) {
 }
 
 // one changes one message. It skips what does not match the query any more.
-func (o *updateOp) one(t *tx, u *redrive.Updated) (skipped bool, err error) {
+func (o *updateOp) one(t *tx, u *driver.Updated) (skipped bool, err error) {
 	q := t.s.queueNamed(u.Queue)
 	if q == nil || q.id == 0 {
 		return false, redrive.ErrNotFound
@@ -143,19 +144,19 @@ func orNotFound(err error) error {
 }
 
 // changeWaiting changes a waiting or blocked message.
-func (t *tx) changeWaiting(q *queue, r *row, m *redrive.Message, c *redrive.Change) error {
+func (t *tx) changeWaiting(q *queue, r *row, m *redrive.Message, c *driver.Change) error {
 	switch c.Action {
-	case redrive.ActDrop:
+	case driver.ActDrop:
 		t.count(q, countDropped, 1)
 		if err := t.publishResult(m, redrive.OutcomeDrop, c.Reason, nil); err != nil {
 			return err
 		}
 		return t.removeRow(q, r, m, redrive.OutcomeDrop, c.Reason)
-	case redrive.ActKill:
+	case driver.ActKill:
 		return t.kill(q, r, m, c)
-	case redrive.ActEdit:
+	case driver.ActEdit:
 		return t.editWaiting(q, r, m, c.Edit)
-	case redrive.ActDueNow:
+	case driver.ActDueNow:
 		if r.due <= t.now {
 			return nil
 		}
@@ -163,13 +164,13 @@ func (t *tx) changeWaiting(q *queue, r *row, m *redrive.Message, c *redrive.Chan
 		next := *r
 		next.due = t.now
 		return t.moveWaiting(q, r, &next)
-	case redrive.ActRedrive, redrive.ActArchive:
+	case driver.ActRedrive, driver.ActArchive:
 	}
 	return redrive.ErrState
 }
 
 // kill sets a waiting message aside.
-func (t *tx) kill(q *queue, r *row, m *redrive.Message, c *redrive.Change) error {
+func (t *tx) kill(q *queue, r *row, m *redrive.Message, c *driver.Change) error {
 	reason := c.Reason
 	if reason == 0 {
 		reason = redrive.ReasonManual
@@ -195,7 +196,7 @@ func (t *tx) kill(q *queue, r *row, m *redrive.Message, c *redrive.Change) error
 
 // publishResult publishes the result of a message that ended, if it asks for one.
 func (t *tx) publishResult(m *redrive.Message, o redrive.Outcome, reason redrive.Reason, f *redrive.Failure) error {
-	result, ok := redrive.ResultMessage(m, o, reason, f, nil)
+	result, ok := driver.ResultMessage(m, o, reason, f, nil)
 	if ok = ok && result.Validate() == nil; !ok { // a name that is no queue's has nobody who waits for it
 		return nil
 	}
@@ -210,23 +211,23 @@ func (t *tx) publishResult(m *redrive.Message, o redrive.Outcome, reason redrive
 }
 
 // changeDead changes a dead letter, and returns where it is now if that changed.
-func (t *tx) changeDead(q *queue, d *deadRow, m *redrive.Message, c *redrive.Change) (now redrive.Ref, err error) {
+func (t *tx) changeDead(q *queue, d *deadRow, m *redrive.Message, c *driver.Change) (now redrive.Ref, err error) {
 	t.forgetLease(d.seq)
 	switch c.Action {
-	case redrive.ActRedrive:
+	case driver.ActRedrive:
 		if err := c.CheckRedrive(m, d.reason); err != nil {
 			return now, err
 		}
 		return t.redrive(q, d, m, c, t.now)
-	case redrive.ActDrop:
+	case driver.ActDrop:
 		t.count(q, countDropped, 1)
 		return now, t.exhume(q, d, m, redrive.OutcomeDrop, c.Reason)
-	case redrive.ActArchive:
+	case driver.ActArchive:
 		t.count(q, countArchived, 1)
 		return now, t.exhume(q, d, m, redrive.OutcomeDead, d.reason)
-	case redrive.ActEdit:
+	case driver.ActEdit:
 		return now, t.editDead(q, d, m, c.Edit)
-	case redrive.ActKill, redrive.ActDueNow:
+	case driver.ActKill, driver.ActDueNow:
 	}
 	return now, redrive.ErrState
 }

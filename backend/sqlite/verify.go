@@ -83,7 +83,7 @@ func (a *auditor) scan() (n counts, err error) {
 	headers := int64(0)
 	for st.next() {
 		lane, class, rows := st.colInt(0), st.colInt(1), st.colInt(2)
-		if lane < 0 || lane >= int64(redrive.Lanes) {
+		if lane < 0 || lane >= int64(driver.Lanes) {
 			a.problem("%d messages in lane %d, which is none", rows, lane)
 			continue
 		}

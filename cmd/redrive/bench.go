@@ -117,7 +117,7 @@ func (c *benchCmd) publish(ctx context.Context, t *terminal, store driver.Store)
 					return
 				}
 				at := time.Now()
-				if err := redrive.FirstError(store.Publish(ctx, []redrive.Message{{Queue: benchQueue, Body: body}})); err != nil {
+				if err := driver.FirstError(store.Publish(ctx, []redrive.Message{{Queue: benchQueue, Body: body}})); err != nil {
 					cancel(err)
 					return
 				}

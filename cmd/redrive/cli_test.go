@@ -77,7 +77,7 @@ func (b *bench) kill(queue string, reason redrive.Reason, ids ...string) {
 		}
 		results, err := b.store.Apply(b.t.Context(), driver.Batch{Put: []redrive.Entry{e}, Entered: driver.EnteredImported})
 		if err == nil {
-			err = redrive.FirstError(results)
+			err = driver.FirstError(results)
 		}
 		if err != nil {
 			b.t.Fatal(err)

@@ -62,7 +62,7 @@ func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 		return fmt.Errorf("to: %w", err)
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	m := &mover{from: from, to: to, key: redrive.DeriveID("copy", string(c.From), c.Queue), line: &progress{t: t}}
+	m := &mover{from: from, to: to, key: driver.DeriveID("copy", string(c.From), c.Queue), line: &progress{t: t}}
 	err = m.run(ctx, c.Queue)
 	m.line.clear()
 	if t.json {

@@ -198,7 +198,7 @@ func TestWhatIsNotThereIsSaid(t *testing.T) {
 func TestMessagesOfAllQueues(t *testing.T) {
 	b := newBench(t)
 	for _, queue := range []string{"a", "b", "c"} {
-		if err := redrive.FirstError(b.store.Publish(t.Context(), []redrive.Message{{Queue: queue, ID: "1"}, {Queue: queue, ID: "2", Kind: "k"}})); err != nil {
+		if err := driver.FirstError(b.store.Publish(t.Context(), []redrive.Message{{Queue: queue, ID: "1"}, {Queue: queue, ID: "2", Kind: "k"}})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,6 +32,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/native"
 )
@@ -82,7 +83,7 @@ type message struct {
 type Handler struct {
 	t       Target
 	address *broker.Address
-	gates   []redrive.Gate
+	gates   []driver.Gate
 
 	mu     sync.Mutex
 	sender sender
@@ -136,7 +137,7 @@ func invalid(what, hint string) error {
 func (h *Handler) Target() string { return h.address.String() + "/" + h.t.To }
 
 // Gates returns the gates that keep concurrency and rate.
-func (h *Handler) Gates() []redrive.Gate { return h.gates }
+func (h *Handler) Gates() []driver.Gate { return h.gates }
 
 // Close disconnects, after the deliveries under way.
 func (h *Handler) Close() {
@@ -255,7 +256,7 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 // delivery, and another than before. Who remembers the old one, as a store does that had
 // parked the message, would take it for a duplicate.
 func againID(d *redrive.Delivery) string {
-	return redrive.DeriveID("publish", d.Queue, d.ID, strconv.Itoa(d.Generation))
+	return driver.DeriveID("publish", d.Queue, d.ID, strconv.Itoa(d.Generation))
 }
 
 // match reports whether a name fits a pattern, in which * stands for any characters.

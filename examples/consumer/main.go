@@ -87,8 +87,8 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 
 	// Repair it and give it another life, in one step.
 	fixed := []byte(`{"to": "+4930123456", "text": "Your parcel is here"}`)
-	changed, err := store.Update(ctx, redrive.Selection{Refs: []redrive.Ref{dead.Ref()}},
-		redrive.Change{Action: redrive.ActRedrive, Edit: &redrive.Edit{Body: fixed}}, 1)
+	changed, err := store.Update(ctx, driver.Selection{Refs: []redrive.Ref{dead.Ref()}},
+		driver.Change{Action: driver.ActRedrive, Edit: &redrive.Edit{Body: fixed}}, 1)
 	if err != nil {
 		return err
 	}

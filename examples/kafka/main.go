@@ -90,8 +90,8 @@ func run(ctx context.Context, broker, topic, dir string, out io.Writer) error {
 	fmt.Fprintf(out, "dead (%s) from %s: %s\n", dead.Reason, dead.Origin, dead.History.Latest().Message)
 
 	// Repair it and give it another life, in one step.
-	changed, err := store.Update(ctx, redrive.Selection{Refs: []redrive.Ref{dead.Ref()}},
-		redrive.Change{Action: redrive.ActRedrive, Edit: &redrive.Edit{Body: []byte(`{"number":2,"customer":"Grete"}`)}}, 1)
+	changed, err := store.Update(ctx, driver.Selection{Refs: []redrive.Ref{dead.Ref()}},
+		driver.Change{Action: driver.ActRedrive, Edit: &redrive.Edit{Body: []byte(`{"number":2,"customer":"Grete"}`)}}, 1)
 	if err == nil {
 		err = changed[0].Err
 	}

@@ -61,7 +61,7 @@ func (l *Loop) Add(ctx context.Context, account string) error {
 		if err != nil {
 			return err
 		}
-		err = redrive.FirstError(l.list.Publish(ctx, []redrive.Message{{Queue: queue, ID: account}}))
+		err = driver.FirstError(l.list.Publish(ctx, []redrive.Message{{Queue: queue, ID: account}}))
 		switch {
 		case err == nil:
 			return l.redis.SRem(ctx, l.leaving, account).Err()
@@ -91,7 +91,7 @@ func (l *Loop) Failed(ctx context.Context) ([]redrive.Entry, error) {
 
 // PutBack lets an account that failed be polled again.
 func (l *Loop) PutBack(ctx context.Context, account string) error {
-	return redrive.FirstError(l.list.Redrive(ctx, queue, account))
+	return driver.FirstError(l.list.Redrive(ctx, queue, account))
 }
 
 // Work polls accounts until ctx ends.

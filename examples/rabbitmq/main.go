@@ -91,7 +91,7 @@ func run(ctx context.Context, address, dir string, out io.Writer) error {
 func story(ctx context.Context, store driver.Store, queue redrive.Sink, sent <-chan string, mended *atomic.Bool, out io.Writer) error {
 	// Any program may publish there; this one is at hand.
 	msgs := []redrive.Message{{Queue: "sms", Body: []byte(`{"to":"0049 30 123456"}`)}, {Queue: "sms", Body: []byte(`{"to":"+4930123456"}`)}}
-	if err := redrive.FirstError(queue.Publish(ctx, msgs)); err != nil {
+	if err := driver.FirstError(queue.Publish(ctx, msgs)); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "sent to", <-sent)

@@ -109,7 +109,7 @@ func Publish(t testing.TB, s redrive.Sink, n int) {
 	for i := range msgs {
 		msgs[i] = redrive.Message{Queue: Queue, ID: id(i), Kind: "text", Key: fmt.Sprintf("k%d", i%97), Body: []byte(body(i)), Headers: redrive.Headers{{Name: "n", Value: fmt.Append(nil, i)}}}
 	}
-	if err := redrive.FirstError(s.Publish(context.Background(), msgs)); err != nil {
+	if err := driver.FirstError(s.Publish(context.Background(), msgs)); err != nil {
 		t.Fatal(err)
 	}
 }

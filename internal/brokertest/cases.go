@@ -40,7 +40,7 @@ func doneOnce(t *testing.T, b *Broker) {
 	}
 	r.reopen()
 	stop = r.consume(nil, engine.QueueOptions{})
-	if err := redrive.FirstError(r.source.Publish(t.Context(), []redrive.Message{{Queue: Queue, ID: "last"}})); err != nil {
+	if err := driver.FirstError(r.source.Publish(t.Context(), []redrive.Message{{Queue: Queue, ID: "last"}})); err != nil {
 		t.Fatal(err)
 	}
 	r.untilHandled(n + 1)
@@ -191,7 +191,7 @@ func membersShare(t *testing.T, b *Broker) {
 			msgs[i] = redrive.Message{Queue: Queue, ID: id(n), Key: id(n)}
 			n++
 		}
-		if err := redrive.FirstError(r.source.Publish(t.Context(), msgs)); err != nil {
+		if err := driver.FirstError(r.source.Publish(t.Context(), msgs)); err != nil {
 			t.Fatal(err)
 		}
 		for range msgs {

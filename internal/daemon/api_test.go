@@ -74,7 +74,7 @@ func TestUnknownQueues(t *testing.T) {
 	d.refused(404, "queue-not-found", http.MethodGet, "/v1/queues/smss/messages", "")
 	d.refused(404, "queue-not-found", http.MethodGet, "/v1/verify?queue=smss", "")
 	// A queue that holds something is no mistake.
-	if err := redrive.FirstError(store.Publish(t.Context(), []redrive.Message{{Queue: "old"}})); err != nil {
+	if err := driver.FirstError(store.Publish(t.Context(), []redrive.Message{{Queue: "old"}})); err != nil {
 		t.Fatal(err)
 	}
 	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/old/messages", "x")
@@ -150,14 +150,14 @@ func deadLetters(t *testing.T, store driver.Store, n int) {
 	var put []redrive.Entry
 	for i := 1; i <= n; i++ {
 		f := &redrive.Failure{At: now, Attempt: 1, Types: []string{"*net.OpError"}, Message: "refused", Details: map[string]string{"response": "private"}}
-		f.Signature = redrive.Signature(f)
+		f.Signature = driver.Signature(f)
 		put = append(put, redrive.Entry{
 			Message: redrive.Message{ID: fmt.Sprintf("d-%d", i), Queue: "sms", Kind: "k", Body: []byte{0xff, byte(i)}},
 			State:   redrive.StateDead, Reason: redrive.ReasonExhausted, DiedAt: now.Add(time.Duration(i-n) * time.Second), History: redrive.History{Count: 1, First: f},
 		})
 	}
 	errs, err := store.Apply(t.Context(), driver.Batch{Put: put, Entered: driver.EnteredImported})
-	if err != nil || redrive.FirstError(errs) != nil {
+	if err != nil || driver.FirstError(errs) != nil {
 		t.Fatal(err, errs)
 	}
 }

@@ -15,14 +15,17 @@ type auditedStore struct {
 	log *slog.Logger
 }
 
+// Unwrap implements driver.Decorated.
+func (s *auditedStore) Unwrap() any { return s.Store }
+
 // changed are the words of the log, by action.
-var changed = map[redrive.Action]string{
-	redrive.ActRedrive: "redriven", redrive.ActDrop: "dropped", redrive.ActArchive: "archived", redrive.ActKill: "dead",
-	redrive.ActEdit: "edited", redrive.ActDueNow: "due now",
+var changed = map[driver.Action]string{
+	driver.ActRedrive: "redriven", driver.ActDrop: "dropped", driver.ActArchive: "archived", driver.ActKill: "dead",
+	driver.ActEdit: "edited", driver.ActDueNow: "due now",
 }
 
 // Update implements driver.Store.
-func (s *auditedStore) Update(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int) ([]redrive.Updated, error) {
+func (s *auditedStore) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
 	results, err := s.Store.Update(ctx, sel, c, limit)
 	for i := range results {
 		r := &results[i]

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -95,7 +96,7 @@ func (a *app) editDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActEdit, Edit: edit.Std()})
+	return a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActEdit, Edit: edit.Std()})
 }
 
 func (a *app) dropDead(w http.ResponseWriter, r *http.Request, who *caller) error {
@@ -103,5 +104,5 @@ func (a *app) dropDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActDrop})
+	return a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActDrop})
 }

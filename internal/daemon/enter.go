@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
 )
 
@@ -42,7 +43,7 @@ func (a *app) mayReply(who *caller, replyTo string) error {
 	switch {
 	case replyTo == "":
 		return nil
-	case strings.HasPrefix(replyTo, redrive.SessionReply):
+	case strings.HasPrefix(replyTo, driver.SessionReply):
 		return problem.New(http.StatusForbidden, "system-queue", "The result may not go to a session", fmt.Sprintf("reply_to %.80q", replyTo),
 			"a session gets the results of what it publishes; a worker may pass on the reply_to of the message that it claimed")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backlog"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 )
 
@@ -28,7 +29,7 @@ func newLive(cfg *config.Config) (*live, error) {
 		return nil, err
 	}
 	l := &live{config: cfg, hash: hash, policies: make(map[string]redrive.PolicyFunc, len(cfg.Queues)), limits: make(map[string]backlog.Limits, len(cfg.Queues))}
-	l.limits[redrive.ResultQueue] = limitsOfResults
+	l.limits[driver.ResultQueue] = limitsOfResults
 	if len(cfg.Tokens) > 0 {
 		l.tokens = newTokens(cfg.Tokens)
 	} else {

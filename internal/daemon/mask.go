@@ -11,6 +11,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/jsonmask"
 	"github.com/redrive/redrive/internal/problem"
@@ -122,7 +123,7 @@ func (a *app) summary(e *redrive.Entry) wire.Message {
 }
 
 // group returns a group, with what is masked of its error.
-func (a *app) group(g *redrive.Group) wire.Group {
+func (a *app) group(g *driver.Cause) wire.Group {
 	out := wire.GroupOf(g)
 	if paths, _ := a.masksOf(g.Queue); len(paths) > 0 {
 		out.Message, _ = jsonmask.Text(out.Message, paths)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -154,14 +155,14 @@ func (a *app) dropMessage(w http.ResponseWriter, r *http.Request, who *caller) e
 		return problem.New(http.StatusConflict, "state", "The message is a dead letter", e.Ref().String(),
 			fmt.Sprintf("drop it with DELETE /v1/queues/%s/dead-letters/%s", e.Queue, e.ID))
 	}
-	return a.change(w, r, who, e.Ref(), redrive.Change{Action: redrive.ActDrop})
+	return a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActDrop})
 }
 
 // change changes one message.
-func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, ref redrive.Ref, c redrive.Change) error {
+func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, ref redrive.Ref, c driver.Change) error {
 	c.Note = "by " + who.name
 	err := a.audited(r, who, wire.AuditEntry{Action: c.Action.String(), Queue: ref.Queue, Message: ref.ID}, func(e *wire.AuditEntry) error {
-		results, err := a.store.Update(r.Context(), redrive.Selection{Refs: []redrive.Ref{ref}}, c, 1)
+		results, err := a.store.Update(r.Context(), driver.Selection{Refs: []redrive.Ref{ref}}, c, 1)
 		switch {
 		case err != nil:
 			return err

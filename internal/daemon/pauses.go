@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 )
@@ -38,7 +37,7 @@ type pauses struct {
 
 func newPauses(a *app) *pauses { return &pauses{a: a, known: make(map[string]pause)} }
 
-func pauseKey(queue, target string) string { return redrive.DeriveID(pauseSpace, queue, target) }
+func pauseKey(queue, target string) string { return driver.DeriveID(pauseSpace, queue, target) }
 
 // set pauses durably.
 func (p *pauses) set(ctx context.Context, queue, target, reason string, d time.Duration) error {

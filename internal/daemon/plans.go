@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
@@ -19,7 +20,7 @@ func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Reques
 	out := plan.Request{
 		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
 	}
-	for action, name := range map[redrive.Action]string{redrive.ActRedrive: "redrive", redrive.ActDrop: "drop", redrive.ActArchive: "archive"} {
+	for action, name := range map[driver.Action]string{driver.ActRedrive: "redrive", driver.ActDrop: "drop", driver.ActArchive: "archive"} {
 		if req.Action == name {
 			out.Action = action
 		}
@@ -85,7 +86,7 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := confinePlan(who, &request); err != nil {
 		return err
 	}
-	if request.Action == redrive.ActDrop && !who.may(config.ScopePurge) {
+	if request.Action == driver.ActDrop && !who.may(config.ScopePurge) {
 		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "dropping messages needs the scope purge", "")
 	}
 	if request.To != "" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/sqlite"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/daemon/config"
 )
@@ -51,7 +52,7 @@ func BenchmarkScrape(b *testing.B) {
 		}
 		msgs = append(msgs, redrive.Message{Queue: name, Body: []byte("good")}, redrive.Message{Queue: name, Body: []byte("bad")})
 	}
-	if err := redrive.FirstError(store.Publish(b.Context(), msgs)); err != nil {
+	if err := driver.FirstError(store.Publish(b.Context(), msgs)); err != nil {
 		b.Fatal(err)
 	}
 	addr := serveWith(b, cfg, daemon.Options{Store: store})

@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/delivery/publish"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/config"
 )
@@ -120,7 +121,7 @@ type consumed struct {
 type deliverer interface {
 	redrive.Handler
 	Target() string
-	Gates() []redrive.Gate
+	Gates() []driver.Gate
 	Close()
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/jsonmask"
 	"github.com/redrive/redrive/internal/problem"
@@ -97,18 +98,18 @@ type seen struct {
 const weighed = 4 << 10
 
 // Find implements plan.Finder.
-func (s *seen) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) {
+func (s *seen) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 	if !s.app.hides(s.view, &q) {
 		return s.app.store.Find(ctx, q)
 	}
 	bodies, limit := q.Bodies, q.PageLimit()
 	l := s.look(q)
-	var out redrive.Page
+	var out driver.Page
 	for more := true; more && len(out.Entries) < limit; {
 		var found []redrive.Entry
 		var err error
 		if found, more, err = l.next(ctx, limit-len(out.Entries)); err != nil {
-			return redrive.Page{}, err
+			return driver.Page{}, err
 		}
 		for _, e := range found {
 			if !bodies {
@@ -123,7 +124,7 @@ func (s *seen) Find(ctx context.Context, q redrive.Query) (redrive.Page, error) 
 }
 
 // Groups implements plan.Finder.
-func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]redrive.Group, bool, error) {
+func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
 	if !s.app.hides(s.view, &q) {
 		return s.app.store.Groups(ctx, q)
 	}
@@ -134,7 +135,7 @@ func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]redrive.Group, bo
 		queue, signature string
 		reason           redrive.Reason
 	}
-	byCause := make(map[cause]*redrive.Group)
+	byCause := make(map[cause]*driver.Cause)
 	for more := true; more; {
 		var found []redrive.Entry
 		var err error
@@ -149,24 +150,24 @@ func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]redrive.Group, bo
 			}
 			g := byCause[c]
 			if g == nil {
-				g = &redrive.Group{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: e.DiedAt}
+				g = &driver.Cause{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: e.DiedAt}
 				byCause[c] = g
 			}
 			count(g, e)
 		}
 	}
-	groups := make([]redrive.Group, 0, len(byCause))
+	groups := make([]driver.Cause, 0, len(byCause))
 	for _, g := range byCause {
 		groups = append(groups, *g)
 	}
-	slices.SortFunc(groups, func(a, b redrive.Group) int {
+	slices.SortFunc(groups, func(a, b driver.Cause) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
 	})
 	return groups[:min(len(groups), limit)], len(groups) <= limit && l.query.After == "", nil
 }
 
 // count adds a dead letter to its group.
-func count(g *redrive.Group, e *redrive.Entry) {
+func count(g *driver.Cause, e *redrive.Entry) {
 	g.Count++
 	if e.DiedAt.Before(g.First) {
 		g.First = e.DiedAt

@@ -44,7 +44,7 @@ func vault(t *testing.T, store driver.Store) {
 		}
 		died := time.Now().Add(-time.Hour).Add(time.Duration(len(put)) * time.Second)
 		f := &redrive.Failure{At: died, Attempt: 1, Types: []string{"*errors.errorString"}, Message: story, Details: map[string]string{"http.response": quote(inAnswer)}}
-		f.Signature = redrive.Signature(f)
+		f.Signature = driver.Signature(f)
 		e := redrive.Entry{
 			Message: redrive.Message{Queue: queue, ID: fmt.Sprintf("m-%d", len(put)), Body: []byte(body), Headers: headers},
 			State:   redrive.StateDead, Reason: redrive.ReasonExhausted, DiedAt: died, History: redrive.History{Count: 1, First: f},
@@ -61,7 +61,7 @@ func vault(t *testing.T, store driver.Store) {
 	add("cards", `{"shop":"plain"}`)
 	add("open", "unmasked: "+inOpen)
 	errs, err := store.Apply(t.Context(), driver.Batch{Put: put, Entered: driver.EnteredImported})
-	if err != nil || redrive.FirstError(errs) != nil {
+	if err != nil || driver.FirstError(errs) != nil {
 		t.Fatal(err, errs)
 	}
 }
@@ -360,7 +360,7 @@ func TestAPlanKeepsWhatItMayLookAt(t *testing.T) {
 	vault(t, store)
 	plans := plan.New(store, plan.Options{Views: func(string) plan.Finder { return store }}) // nobody carries them out yet
 	made := func(view, text string) string {
-		p, err := plans.Create(context.Background(), plan.Request{Action: redrive.ActDrop, Query: redrive.Query{Text: text}, View: view, Actor: "test"})
+		p, err := plans.Create(context.Background(), plan.Request{Action: driver.ActDrop, Query: redrive.Query{Text: text}, View: view, Actor: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +389,7 @@ func TestAPlanKeepsWhatItMayLookAt(t *testing.T) {
 func TestThePlansProblemIsMasked(t *testing.T) {
 	store := memory.New()
 	plan := plan.Plan{ID: "p-1", State: plan.Stopped, Problem: `1 of the canary's 1 died again of the same cause: cannot charge {"card":{"number":"` + inError + `"}}`}
-	plan.Request.Action, plan.Request.Query.State = redrive.ActRedrive, redrive.StateDead
+	plan.Request.Action, plan.Request.Query.State = driver.ActRedrive, redrive.StateDead
 	value, err := json.Marshal(plan)
 	if err != nil {
 		t.Fatal(err)

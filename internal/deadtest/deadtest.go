@@ -96,8 +96,8 @@ func (s *Store) FailAgain(queue string) {
 		s.T.Fatal(err)
 	}
 	for _, d := range ds {
-		errs := s.Settle(context.Background(), []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Message: "again"}}})
-		if err := redrive.FirstError(errs); err != nil {
+		errs := s.Settle(context.Background(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Message: "again"}}})
+		if err := driver.FirstError(errs); err != nil {
 			s.T.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func BodyGone(e *redrive.Entry) {
 	e.Body = nil
 	e.Headers.Set(redrive.HeaderBodyGone, "deleted")
 	e.History = redrive.History{}
-	e.History.Record(&redrive.Failure{Message: "body gone: deleted", Types: []string{redrive.TypeBodyGone}, Signature: "fedcba9876543210"}, true)
+	e.History.Record(&redrive.Failure{Message: "body gone: deleted", Types: []string{driver.TypeBodyGone}, Signature: "fedcba9876543210"}, true)
 }
 
 // Archive is an archive in memory.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -186,7 +187,7 @@ func (l *Letter) fail(f *redrive.Failure) {
 	}
 	f.Types = slices.DeleteFunc(f.Types, func(s string) bool { return s == "" })
 	f.Clean()
-	f.Signature = redrive.Signature(f)
+	f.Signature = driver.Signature(f)
 	l.History = redrive.History{Count: max(l.Attempts, 1), First: f}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -279,7 +280,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("%+v", e)
 		}
 		if first != nil {
-			if back := redrive.DecodeFailure(redrive.EncodeFailure(first)); back.Message != first.Message || !back.At.Equal(first.At) {
+			if back := driver.DecodeFailure(driver.EncodeFailure(first)); back.Message != first.Message || !back.At.Equal(first.At) {
 				t.Fatalf("%+v became %+v", first, back)
 			}
 		}

@@ -77,7 +77,7 @@ func claimer(s driver.Store, queue, instance string, write func(HeldFor)) {
 					write(h)
 					return
 				}
-				err := redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}))
+				err := driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}}))
 				switch {
 				case err == nil:
 					h.Result = "ok"

@@ -33,7 +33,7 @@ func FixedInterval(t *testing.T, s driver.Store, connect func() driver.Store) {
 	for i := range msgs {
 		msgs[i] = redrive.Message{Queue: "sms", ID: fmt.Sprint(i)}
 	}
-	must(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
+	must(t, driver.FirstError(s.Publish(t.Context(), msgs)))
 	// An instance that takes one and dies: its try is counted.
 	died, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 1, Lease: interval, Instance: "died"})
 	must(t, err)
@@ -100,7 +100,7 @@ func Clocks(t *testing.T, s driver.Store) {
 	if d := time.Since(began).Abs(); d < 50*time.Minute {
 		t.Fatalf("the clocks are %s apart", d)
 	}
-	must(t, redrive.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Delay: delay}})))
+	must(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Delay: delay}})))
 	take := func(alone bool) redrive.Delivery {
 		for {
 			got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 1, Lease: lease, Instance: "x", Isolated: alone})
@@ -118,11 +118,11 @@ func Clocks(t *testing.T, s driver.Store) {
 	if early := lease - second.LeasedAt.Sub(first.LeasedAt); early > 0 {
 		t.Errorf("claimed again %s before the lease ran out", early)
 	}
-	late := redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: first.Receipt, Outcome: redrive.OutcomeDone}}))
+	late := driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: first.Receipt, Outcome: redrive.OutcomeDone}}))
 	if !errors.Is(late, redrive.ErrLeaseLost) {
 		t.Errorf("the first holder's settlement: %v", late)
 	}
-	must(t, redrive.FirstError(s.Settle(t.Context(), []redrive.Settlement{{Receipt: second.Receipt, Outcome: redrive.OutcomeDone}})))
+	must(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: second.Receipt, Outcome: redrive.OutcomeDone}})))
 }
 
 func must(t testing.TB, err error) {

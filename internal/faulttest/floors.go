@@ -45,7 +45,7 @@ func (f Floored) FreedHeads(t *testing.T) {
 	if err := f.Store.Configure(t.Context(), "a", driver.QueueSettings{OrderByKey: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := redrive.FirstError(f.Store.Publish(t.Context(), []redrive.Message{
+	if err := driver.FirstError(f.Store.Publish(t.Context(), []redrive.Message{
 		{Queue: "a", ID: "head", Key: "k", Delay: 2 * sqlstore.FloorMargin}, {Queue: "a", ID: "behind", Key: "k"},
 	})); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func (f Floored) FreedHeads(t *testing.T) {
 	head := claim("head")
 	// As if reading the whole lane had been dear.
 	f.Floors.Claimed(&driver.ClaimRequest{Queue: "a", Max: 1}, 0, time.Time{}, time.Hour, head.LeasedAt, 1)
-	if err := redrive.FirstError(f.Store.Settle(t.Context(), []redrive.Settlement{{Receipt: head.Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+	if err := driver.FirstError(f.Store.Settle(t.Context(), []driver.Settlement{{Receipt: head.Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
 		t.Fatal(err)
 	}
 	claim("behind")
@@ -64,7 +64,7 @@ func (f Floored) FreedHeads(t *testing.T) {
 // of a process.
 func (f Floored) ShortClaims(t *testing.T) {
 	for i := range 20 {
-		if err := redrive.FirstError(f.Store.Publish(t.Context(), []redrive.Message{{Queue: "a", Kind: "k" + fmt.Sprint(i%2)}})); err != nil {
+		if err := driver.FirstError(f.Store.Publish(t.Context(), []redrive.Message{{Queue: "a", Kind: "k" + fmt.Sprint(i%2)}})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -107,7 +107,7 @@ func (h *History) Traffic(t testing.TB, s driver.Store, queue string) (stop func
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				id := fmt.Sprintf("%d-%d", p, i)
-				h.published(id, redrive.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: queue, ID: id, Body: []byte(id)}})))
+				h.published(id, driver.FirstError(s.Publish(context.Background(), []redrive.Message{{Queue: queue, ID: id, Body: []byte(id)}})))
 			}
 		})
 		wg.Go(func() {
@@ -118,9 +118,9 @@ func (h *History) Traffic(t testing.TB, s driver.Store, queue string) (stop func
 					sleep(ctx, time.Millisecond)
 					continue
 				}
-				list := make([]redrive.Settlement, len(got))
+				list := make([]driver.Settlement, len(got))
 				for j := range got {
-					list[j] = redrive.Settlement{Receipt: got[j].Receipt, Outcome: redrive.OutcomeDone}
+					list[j] = driver.Settlement{Receipt: got[j].Receipt, Outcome: redrive.OutcomeDone}
 					if j%3 == 2 {
 						list[j].Outcome, list[j].Reason = redrive.OutcomeDead, redrive.ReasonPermanent
 					}

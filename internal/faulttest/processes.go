@@ -47,7 +47,7 @@ func (p *Processes) publish(t testing.TB, n int) {
 		for i := range msgs {
 			msgs[i] = redrive.Message{Queue: p.Queue, ID: fmt.Sprint(from + i)}
 		}
-		if err := redrive.FirstError(p.Store.Publish(t.Context(), msgs)); err != nil {
+		if err := driver.FirstError(p.Store.Publish(t.Context(), msgs)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Names of the headers that tell why a message was tried again, or set aside, at the
@@ -55,7 +56,7 @@ func (s *Story) Headers() redrive.Headers {
 	h.time(HeaderDiedAt, s.DiedAt)
 	if first := s.History.First; first != nil {
 		h.time(HeaderFirstFailedAt, first.At)
-		h.text(HeaderFirstFailure, string(redrive.EncodeFailure(bounded(first))))
+		h.text(HeaderFirstFailure, string(driver.EncodeFailure(bounded(first))))
 	}
 	if last := s.History.Latest(); last != nil {
 		h.time(HeaderLastFailedAt, last.At)
@@ -66,7 +67,7 @@ func (s *Story) Headers() redrive.Headers {
 		h.text(HeaderSignature, last.Signature)
 	}
 	if last := s.History.Last; last != nil {
-		h.text(HeaderLastFailure, string(redrive.EncodeFailure(bounded(last))))
+		h.text(HeaderLastFailure, string(driver.EncodeFailure(bounded(last))))
 	}
 	return redrive.Headers(h)
 }
@@ -129,9 +130,9 @@ func (s *Story) take(name, value string) bool {
 	case HeaderDiedAt:
 		return readTime(value, &s.DiedAt)
 	case HeaderFirstFailure:
-		s.History.First = redrive.DecodeFailure([]byte(value))
+		s.History.First = driver.DecodeFailure([]byte(value))
 	case HeaderLastFailure:
-		s.History.Last = redrive.DecodeFailure([]byte(value))
+		s.History.Last = driver.DecodeFailure([]byte(value))
 	case HeaderFirstFailedAt, HeaderLastFailedAt, HeaderErrorType, redrive.HeaderError, HeaderSignature:
 		// They stand in the failures, too: these are for people and for other programs.
 	default:

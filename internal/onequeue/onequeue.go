@@ -18,7 +18,7 @@ type State struct {
 	// NextDueIn is the time until something may be claimed: 0 now, [driver.Never] if
 	// nothing waits.
 	NextDueIn time.Duration
-	Lanes     redrive.LaneSet // that have something due now
+	Lanes     driver.LaneSet // that have something due now
 	Suspects  bool
 }
 

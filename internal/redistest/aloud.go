@@ -20,14 +20,14 @@ func PublishAloud(ctx context.Context, s redrive.Sink, msgs []redrive.Message) e
 			fmt.Println("accepted", msgs[i].ID)
 		}
 	}
-	return redrive.FirstError(errs)
+	return driver.FirstError(errs)
 }
 
 // Outcomes makes settlements of deliveries, all with one outcome.
-func Outcomes(o redrive.Outcome, ds ...redrive.Delivery) []redrive.Settlement {
-	list := make([]redrive.Settlement, len(ds))
+func Outcomes(o redrive.Outcome, ds ...redrive.Delivery) []driver.Settlement {
+	list := make([]driver.Settlement, len(ds))
 	for i := range ds {
-		list[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: o}
+		list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: o}
 		switch o {
 		case redrive.OutcomeDead:
 			list[i].Reason, list[i].Failure = redrive.ReasonPermanent, &redrive.Failure{Message: "x", Signature: "s"}
@@ -41,7 +41,7 @@ func Outcomes(o redrive.Outcome, ds ...redrive.Delivery) []redrive.Settlement {
 }
 
 // SettleAloud settles deliveries.
-func SettleAloud(ctx context.Context, s driver.Source, list []redrive.Settlement) error {
+func SettleAloud(ctx context.Context, s driver.Source, list []driver.Settlement) error {
 	emits := 0
 	say := func(verb string, errs []error) {
 		for i := range list {
@@ -64,5 +64,5 @@ func SettleAloud(ctx context.Context, s driver.Source, list []redrive.Settlement
 			}
 		}
 	}
-	return redrive.FirstError(errs)
+	return driver.FirstError(errs)
 }

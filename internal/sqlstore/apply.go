@@ -43,7 +43,7 @@ func checkEntry(e *redrive.Entry) error {
 	bad := func(what string) error {
 		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: %s", redrive.ErrInvalid, what)}
 	}
-	if int(e.Lane) >= redrive.Lanes || e.Attempts < 0 || e.Crashes < 0 || e.History.Count < 0 {
+	if int(e.Lane) >= driver.Lanes || e.Attempts < 0 || e.Crashes < 0 || e.History.Count < 0 {
 		return bad("a lane or number that cannot be")
 	}
 	if e.State != redrive.StateDead {
@@ -147,7 +147,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 	}
 	m := &Message{
 		Message: e.Message, Due: e.Due, Attempts: e.Attempts, Crashes: e.Crashes, Failures: e.History.Count, Lane: e.Lane, Suspect: e.Suspect,
-		First: redrive.EncodeFailure(e.History.First), Last: redrive.EncodeFailure(e.History.Last),
+		First: driver.EncodeFailure(e.History.First), Last: driver.EncodeFailure(e.History.Last),
 	}
 	w.Rows.Fit(m)
 	if m.Due.IsZero() {

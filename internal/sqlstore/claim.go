@@ -21,7 +21,7 @@ func CheckClaim(req *driver.ClaimRequest) error {
 		return invalid("max of %d: ask for at least 1", req.Max)
 	case req.Lease < MinLease:
 		return invalid("lease of %s: at least %s", req.Lease, MinLease)
-	case int(req.Lane) >= redrive.Lanes:
+	case int(req.Lane) >= driver.Lanes:
 		return invalid("lane %d", req.Lane)
 	}
 	return redrive.CheckQueue(req.Queue)

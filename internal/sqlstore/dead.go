@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // SettleDead settles claims of dead letters and returns those that did not hold.
-func (w *Work) SettleDead(ctx context.Context, items []redrive.Settlement, which []int) (lost []int, err error) {
+func (w *Work) SettleDead(ctx context.Context, items []driver.Settlement, which []int) (lost []int, err error) {
 	refs := make([]redrive.Ref, len(which))
 	for j, i := range which {
 		refs[j] = items[i].Receipt.Ref
@@ -42,7 +43,7 @@ func (w *Work) SettleDead(ctx context.Context, items []redrive.Settlement, which
 	return lost, w.Rows.Flush(ctx)
 }
 
-func (w *Work) settleOneDead(ctx context.Context, m *Message, st *redrive.Settlement, now time.Time) error {
+func (w *Work) settleOneDead(ctx context.Context, m *Message, st *driver.Settlement, now time.Time) error {
 	due := now.Add(time.Duration(Micros(st.After)) * time.Microsecond)
 	switch st.Outcome {
 	case redrive.OutcomeDone:
@@ -54,7 +55,7 @@ func (w *Work) settleOneDead(ctx context.Context, m *Message, st *redrive.Settle
 		w.Exhume(m, st.Outcome, st.Reason)
 		return nil
 	case redrive.OutcomeRepeat:
-		_, err := w.redrive(ctx, m, &redrive.Change{Action: redrive.ActRedrive, Edit: st.Edit}, due)
+		_, err := w.redrive(ctx, m, &driver.Change{Action: driver.ActRedrive, Edit: st.Edit}, due)
 		return err
 	case redrive.OutcomeDead:
 		due = now
@@ -101,7 +102,7 @@ func (w *Work) editDead(m *Message, e *redrive.Edit) {
 
 // redrive gives a dead letter its next generation, due then. It returns where the
 // message is now if it moved.
-func (w *Work) redrive(ctx context.Context, m *Message, c *redrive.Change, due time.Time) (now redrive.Ref, err error) {
+func (w *Work) redrive(ctx context.Context, m *Message, c *driver.Change, due time.Time) (now redrive.Ref, err error) {
 	clock, err := w.Now(ctx)
 	if err != nil {
 		return now, err
@@ -124,7 +125,7 @@ func (w *Work) redrive(ctx context.Context, m *Message, c *redrive.Change, due t
 
 // redriveAway redrives into another queue or under another id: the dead letter goes
 // here, and a message of the next generation comes there, with its story.
-func (w *Work) redriveAway(ctx context.Context, m *Message, c *redrive.Change, due time.Time) (now redrive.Ref, err error) {
+func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, due time.Time) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m
 	c.Edit.Apply(&next.Message)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Item is one message on its way into the database.
@@ -33,7 +34,7 @@ func (it *Item) init(m *redrive.Message, result *error) {
 		it.ID = redrive.NewID()
 		return
 	}
-	it.Chosen, it.Made, it.Hash = true, IsMade(m.ID), redrive.BodyHash(m)
+	it.Chosen, it.Made, it.Hash = true, IsMade(m.ID), driver.BodyHash(m)
 }
 
 // NewItems makes items of valid messages; the others' results tell why they are not.
@@ -71,7 +72,7 @@ func QueuesOf(items []*Item) []string {
 
 // OrNil is a result in which every item succeeded as nil.
 func OrNil(errs []error) []error {
-	if redrive.FirstError(errs) == nil {
+	if driver.FirstError(errs) == nil {
 		return nil
 	}
 	return errs

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Message is a whole row of a waiting message or a dead letter.
@@ -75,7 +76,7 @@ func (m *Message) Entry(now time.Time, parts bool) (*redrive.Entry, error) {
 	if !parts {
 		return e, nil
 	}
-	e.History.First, e.History.Last = redrive.DecodeFailure(m.First), redrive.DecodeFailure(m.Last)
+	e.History.First, e.History.Last = driver.DecodeFailure(m.First), driver.DecodeFailure(m.Last)
 	if m.Original == nil {
 		return e, nil
 	}
@@ -130,22 +131,22 @@ func (m *Message) RecordFailure(f *redrive.Failure, counted bool) {
 		m.Failures++
 	}
 	if m.First == nil {
-		m.First = redrive.EncodeFailure(f)
+		m.First = driver.EncodeFailure(f)
 	} else {
-		m.Last = redrive.EncodeFailure(f)
+		m.Last = driver.EncodeFailure(f)
 	}
 }
 
 // LatestFailure returns the newest failure, or nil.
 func (m *Message) LatestFailure() *redrive.Failure {
 	if m.Last != nil {
-		return redrive.DecodeFailure(m.Last)
+		return driver.DecodeFailure(m.Last)
 	}
-	return redrive.DecodeFailure(m.First)
+	return driver.DecodeFailure(m.First)
 }
 
 // NextGeneration makes a dead letter a message of the redrive lane.
-func (m *Message) NextGeneration(c *redrive.Change, now, due time.Time) {
+func (m *Message) NextGeneration(c *driver.Change, now, due time.Time) {
 	m.Generation++
 	m.Redrives++
 	if c.Plan != "" {

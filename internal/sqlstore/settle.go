@@ -1,9 +1,12 @@
 package sqlstore
 
-import "github.com/redrive/redrive"
+import (
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+)
 
 // Rounds checks settlements and parts them so that no message is twice in a round.
-func Rounds(items []redrive.Settlement, errs []error) [][]int {
+func Rounds(items []driver.Settlement, errs []error) [][]int {
 	var all [][]int
 	times := make(map[redrive.Ref]int)
 	for i := range items {

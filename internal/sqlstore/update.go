@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Select carries out the Update of a [driver.Store] in steps: what a query selects is
 // looked up first by find, and checked again under the lock of its change.
-func Select(ctx context.Context, sel redrive.Selection, c redrive.Change, limit int,
-	find func(ctx context.Context, q redrive.Query) (redrive.Page, error), step func(ctx context.Context, u *Update) error,
-) ([]redrive.Updated, error) {
-	carry := func(u *Update) ([]redrive.Updated, error) {
+func Select(ctx context.Context, sel driver.Selection, c driver.Change, limit int,
+	find func(ctx context.Context, q redrive.Query) (driver.Page, error), step func(ctx context.Context, u *Update) error,
+) ([]driver.Updated, error) {
+	carry := func(u *Update) ([]driver.Updated, error) {
 		if len(u.Refs) == 0 {
 			return nil, nil
 		}
@@ -61,8 +62,8 @@ type Update struct {
 	Refs   []redrive.Ref
 	Query  *redrive.Query // what each must match, if not nil
 	Named  bool           // the caller named the messages
-	Change redrive.Change
-	Result []redrive.Updated
+	Change driver.Change
+	Result []driver.Updated
 }
 
 // Queues returns the queues that were changed.
@@ -102,7 +103,7 @@ func (u *Update) Run(ctx context.Context, w *Work) error {
 			m = nil // it was changed just now, and is no longer what was read
 		}
 		seen[ref] = true
-		one := redrive.Updated{Ref: ref}
+		one := driver.Updated{Ref: ref}
 		var skipped bool
 		skipped, one.New, err = u.one(ctx, w, m)
 		switch {
@@ -158,32 +159,32 @@ func stillMatches(q *redrive.Query, m *Message, now time.Time) bool {
 }
 
 // changeWaiting changes a waiting or blocked message.
-func (w *Work) changeWaiting(ctx context.Context, m *Message, c *redrive.Change) error {
+func (w *Work) changeWaiting(ctx context.Context, m *Message, c *driver.Change) error {
 	switch c.Action {
-	case redrive.ActDrop:
+	case driver.ActDrop:
 		w.Count(m.Queue, BookDropped, 1)
 		w.result(&m.Message, redrive.OutcomeDrop, c.Reason, nil)
 		w.RemoveWaiting(m)
 		w.LeaveLine(m)
 		w.Note(m, Fate{redrive.OutcomeDrop, c.Reason, true})
-	case redrive.ActKill:
+	case driver.ActKill:
 		w.kill(m, c)
-	case redrive.ActEdit:
+	case driver.ActEdit:
 		return w.editWaiting(ctx, m, c.Edit)
-	case redrive.ActDueNow:
+	case driver.ActDueNow:
 		if m.Due.After(w.Clock) {
 			w.RemoveWaiting(m)
 			m.Due = w.Clock
 			w.AddWaiting(m)
 		}
-	case redrive.ActRedrive, redrive.ActArchive:
+	case driver.ActRedrive, driver.ActArchive:
 		return redrive.ErrState
 	}
 	return nil
 }
 
 // kill sets a waiting message aside.
-func (w *Work) kill(m *Message, c *redrive.Change) {
+func (w *Work) kill(m *Message, c *driver.Change) {
 	reason := c.Reason
 	if reason == 0 {
 		reason = redrive.ReasonManual
@@ -204,7 +205,7 @@ func (w *Work) kill(m *Message, c *redrive.Change) {
 
 // result has the result of a message that ended published, if it asks for one.
 func (w *Work) result(m *redrive.Message, o redrive.Outcome, reason redrive.Reason, f *redrive.Failure) {
-	r, ok := redrive.ResultMessage(m, o, reason, f, nil)
+	r, ok := driver.ResultMessage(m, o, reason, f, nil)
 	if ok && r.Validate() == nil { // a name that is no queue's has nobody who waits for it
 		w.Results = append(w.Results, NewItem(&r, new(error)))
 	}
@@ -229,22 +230,22 @@ func (w *Work) editWaiting(ctx context.Context, m *Message, e *redrive.Edit) err
 }
 
 // changeDead changes a dead letter, and returns where it is now if that changed.
-func (w *Work) changeDead(ctx context.Context, m *Message, c *redrive.Change) (now redrive.Ref, err error) {
+func (w *Work) changeDead(ctx context.Context, m *Message, c *driver.Change) (now redrive.Ref, err error) {
 	switch c.Action {
-	case redrive.ActRedrive:
+	case driver.ActRedrive:
 		if err := c.CheckRedrive(&m.Message, m.Reason); err != nil {
 			return now, err
 		}
 		return w.redrive(ctx, m, c, w.Clock)
-	case redrive.ActDrop:
+	case driver.ActDrop:
 		w.Count(m.Queue, BookDropped, 1)
 		w.Exhume(m, redrive.OutcomeDrop, c.Reason)
-	case redrive.ActArchive:
+	case driver.ActArchive:
 		w.Count(m.Queue, BookArchived, 1)
 		w.Exhume(m, redrive.OutcomeDead, m.Reason)
-	case redrive.ActEdit:
+	case driver.ActEdit:
 		w.rebury(m, func() { w.editDead(m, c.Edit) })
-	case redrive.ActKill, redrive.ActDueNow:
+	case driver.ActKill, driver.ActDueNow:
 		return now, redrive.ErrState
 	}
 	return now, nil

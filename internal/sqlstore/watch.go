@@ -11,7 +11,7 @@ import (
 
 // Classes of waiting messages beside the lanes.
 const (
-	ClassSuspect = redrive.Lanes + iota
+	ClassSuspect = driver.Lanes + iota
 	ClassBlocked
 	ClassLeased
 	ClassLeasedBlocked // leased as expired, though behind the head of its key

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Filter selects messages. The same names are parameters of the lists, where Since
@@ -38,7 +39,7 @@ type Group struct {
 }
 
 // GroupOf returns a group as it goes over the wire.
-func GroupOf(g *redrive.Group) Group {
+func GroupOf(g *driver.Cause) Group {
 	return Group{
 		Queue: g.Queue, Reason: g.Reason, Signature: g.Signature, Count: g.Count, First: g.First.UTC(), Last: g.Last.UTC(),
 		Example: g.Example.String(), Type: g.Type, Message: g.Message,

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Accepted answers a publish of one message.
@@ -188,7 +189,7 @@ func (m *Message) fill(from *redrive.Message, payload bool) {
 }
 
 // Ended returns what is remembered of a message that is no longer there.
-func Ended(r *redrive.Remembered) Message {
+func Ended(r *driver.Remembered) Message {
 	return Message{Queue: r.Queue, ID: r.ID, State: r.Outcome.String(), Reason: reason(r.Reason), EndedAt: moment(r.At)}
 }
 

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/telemetry/tracing"
 )
@@ -49,7 +50,7 @@ func TestAttemptsAreLinkedToTheirPublish(t *testing.T) {
 	d := &redrive.Delivery{Message: msgs[0], Attempt: 2}
 	d.Redrives, d.Plan = 1, "p"
 	tracer.Observe(&engine.Observation{Occasion: engine.OnEnd, Queue: "sms", Delivery: d, Duration: time.Second, Err: errors.New("the customer's secret"),
-		Settlement: &redrive.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted}})
+		Settlement: &driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted}})
 	tracer.Observe(&engine.Observation{Occasion: engine.OnClaim, Queue: "sms"})
 	got := kept.GetSpans()
 	if len(got) != 1 || got[0].Name != "process sms" || got[0].SpanKind != trace.SpanKindConsumer || got[0].EndTime.Sub(got[0].StartTime) != time.Second {
@@ -95,7 +96,7 @@ func TestAHandlerSeesTheSpanOfItsAttempt(t *testing.T) {
 	if len(kept.GetSpans()) != 0 {
 		t.Error("a span ended before its attempt")
 	}
-	tracer.Observe(&engine.Observation{Occasion: engine.OnEnd, Queue: "sms", Delivery: d, Settlement: &redrive.Settlement{Outcome: redrive.OutcomeRetry}})
+	tracer.Observe(&engine.Observation{Occasion: engine.OnEnd, Queue: "sms", Delivery: d, Settlement: &driver.Settlement{Outcome: redrive.OutcomeRetry}})
 	spans := kept.GetSpans()
 	if len(spans) != 1 || parents[0] != parents[1] || !strings.Contains(parents[0], spans[0].SpanContext.SpanID().String()) {
 		t.Fatalf("%v, spans %+v", parents, spans)

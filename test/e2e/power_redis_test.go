@@ -177,7 +177,7 @@ func (h *redisHistory) traffic(t *testing.T, url string) (stop func()) {
 				h.mu.Lock()
 				h.ending[kind+d.ID] = true
 				h.mu.Unlock()
-				if redrive.FirstError(s.Settle(ctx, []redrive.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})) == nil {
+				if driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}})) == nil {
 					h.note(h.ended, kind+d.ID)
 				}
 			}

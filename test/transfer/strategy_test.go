@@ -7,6 +7,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/redislist"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/pgtest"
@@ -75,7 +76,7 @@ func list(t *testing.T, beside server, native bool) *world {
 	w.publish = func(t *testing.T, body string) {
 		t.Helper()
 		brokertest.UntilNil(t, "a message is published", func() error {
-			return redrive.FirstError(src.Publish(t.Context(), []redrive.Message{{Queue: queue, Body: []byte(body)}}))
+			return driver.FirstError(src.Publish(t.Context(), []redrive.Message{{Queue: queue, Body: []byte(body)}}))
 		})
 	}
 	w.left = func(t *testing.T) int {

@@ -100,7 +100,7 @@ func stored(t *testing.T, s server) *world {
 		t.Helper()
 		// After a server came back, the first connections are those of before.
 		brokertest.UntilNil(t, "a message is published", func() error {
-			return redrive.FirstError(store.Publish(t.Context(), []redrive.Message{{Queue: queue, ID: body, Body: []byte(body)}}))
+			return driver.FirstError(store.Publish(t.Context(), []redrive.Message{{Queue: queue, ID: body, Body: []byte(body)}}))
 		})
 	}
 	w.left = func(t *testing.T) int { return waiting(t, store) }

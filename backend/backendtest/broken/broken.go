@@ -41,8 +41,8 @@ func (b *noFence) current(ctx context.Context, r *redrive.Receipt) {
 	}
 }
 
-func (b *noFence) Settle(ctx context.Context, s []redrive.Settlement) []error {
-	s = append([]redrive.Settlement(nil), s...)
+func (b *noFence) Settle(ctx context.Context, s []driver.Settlement) []error {
+	s = append([]driver.Settlement(nil), s...)
 	for i := range s {
 		b.current(ctx, &s[i].Receipt)
 	}
@@ -112,7 +112,7 @@ func (b *batchPoisoned) Publish(ctx context.Context, msgs []redrive.Message) []e
 	return b.Store.Publish(ctx, msgs)
 }
 
-func (b *batchPoisoned) Settle(ctx context.Context, s []redrive.Settlement) []error {
+func (b *batchPoisoned) Settle(ctx context.Context, s []driver.Settlement) []error {
 	for i := range s {
 		e, err := b.Get(ctx, []redrive.Ref{s[i].Receipt.Ref})
 		if err == nil && (e[0] == nil || e[0].State == redrive.StateLeased && e[0].Token != s[i].Receipt.Token) {
@@ -133,7 +133,7 @@ func all(n int, err error) []error {
 // naiveMove dead-letters in two steps, the copy first: who repeats it doubles it.
 type naiveMove struct{ driver.Store }
 
-func (b *naiveMove) Settle(ctx context.Context, s []redrive.Settlement) []error {
+func (b *naiveMove) Settle(ctx context.Context, s []driver.Settlement) []error {
 	errs := make([]error, len(s))
 	for i := range s {
 		errs[i] = b.settle(ctx, s[i])
@@ -141,9 +141,9 @@ func (b *naiveMove) Settle(ctx context.Context, s []redrive.Settlement) []error 
 	return errs
 }
 
-func (b *naiveMove) settle(ctx context.Context, s redrive.Settlement) error {
+func (b *naiveMove) settle(ctx context.Context, s driver.Settlement) error {
 	if s.Outcome != redrive.OutcomeDead {
-		return redrive.FirstError(b.Store.Settle(ctx, []redrive.Settlement{s}))
+		return driver.FirstError(b.Store.Settle(ctx, []driver.Settlement{s}))
 	}
 	e := redrive.Entry{Message: redrive.Message{Queue: s.Receipt.Queue}, State: redrive.StateDead, Reason: s.Reason}
 	if there, err := b.Get(ctx, []redrive.Ref{s.Receipt.Ref}); err == nil && there[0] != nil {
@@ -154,7 +154,7 @@ func (b *naiveMove) settle(ctx context.Context, s redrive.Settlement) error {
 		return err
 	}
 	s.Outcome = redrive.OutcomeDone
-	return redrive.FirstError(b.Store.Settle(ctx, []redrive.Settlement{s}))
+	return driver.FirstError(b.Store.Settle(ctx, []driver.Settlement{s}))
 }
 
 // commitHighest takes the end of a message for the end of all that were handed out
@@ -175,7 +175,7 @@ func (b *commitHighest) Claim(ctx context.Context, req driver.ClaimRequest) ([]r
 	return got, err
 }
 
-func (b *commitHighest) Settle(ctx context.Context, s []redrive.Settlement) []error {
+func (b *commitHighest) Settle(ctx context.Context, s []driver.Settlement) []error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	errs := b.Store.Settle(ctx, s)
@@ -185,7 +185,7 @@ func (b *commitHighest) Settle(ctx context.Context, s []redrive.Settlement) []er
 				continue
 			}
 			for _, before := range b.out[:at] {
-				b.Store.Settle(ctx, []redrive.Settlement{{Receipt: before, Outcome: redrive.OutcomeDone}})
+				b.Store.Settle(ctx, []driver.Settlement{{Receipt: before, Outcome: redrive.OutcomeDone}})
 			}
 			b.out = b.out[at+1:]
 			break
@@ -210,8 +210,8 @@ func (b *lostWakeUp) Wait(ctx context.Context, watches []driver.Watch) ([]driver
 // retryAtOnce knows no delays.
 type retryAtOnce struct{ driver.Store }
 
-func (b *retryAtOnce) Settle(ctx context.Context, s []redrive.Settlement) []error {
-	s = append([]redrive.Settlement(nil), s...)
+func (b *retryAtOnce) Settle(ctx context.Context, s []driver.Settlement) []error {
+	s = append([]driver.Settlement(nil), s...)
 	for i := range s {
 		s[i].After = 0
 	}
@@ -237,8 +237,8 @@ func (b *forgetsOldFences) Claim(ctx context.Context, req driver.ClaimRequest) (
 	return got, err
 }
 
-func (b *forgetsOldFences) Settle(ctx context.Context, s []redrive.Settlement) []error {
-	s = append([]redrive.Settlement(nil), s...)
+func (b *forgetsOldFences) Settle(ctx context.Context, s []driver.Settlement) []error {
+	s = append([]driver.Settlement(nil), s...)
 	b.mu.Lock()
 	for i := range s {
 		held := b.held[s[i].Receipt.Ref]
@@ -270,8 +270,8 @@ func (b *noDeadFence) Claim(ctx context.Context, req driver.ClaimRequest) ([]red
 	return got, err
 }
 
-func (b *noDeadFence) Settle(ctx context.Context, s []redrive.Settlement) []error {
-	s = append([]redrive.Settlement(nil), s...)
+func (b *noDeadFence) Settle(ctx context.Context, s []driver.Settlement) []error {
+	s = append([]driver.Settlement(nil), s...)
 	b.mu.Lock()
 	for i := range s {
 		if r, dead := b.held[s[i].Receipt.Ref]; dead {

@@ -152,7 +152,7 @@ func TestKillOfAWorker(t *testing.T) {
 			m.ID = "chosen-" + strconv.Itoa(i)
 		}
 		if msgs = append(msgs, m); len(msgs) == cap(msgs) {
-			noErr(t, redrive.FirstError(s.Publish(t.Context(), msgs)))
+			noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))
 			msgs = msgs[:0]
 		}
 		if i == n/2 {

@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
 	"github.com/redrive/redrive/internal/native"
@@ -366,9 +367,9 @@ func (a *Attachment) entry(l *letter, s *Summary) redrive.Entry {
 // noteGone says in the failure that the body is gone, so that it is a cause of its own.
 func noteGone(e *redrive.Entry, why string) {
 	f := *e.History.Latest()
-	f.Types = []string{redrive.TypeBodyGone}
+	f.Types = []string{driver.TypeBodyGone}
 	f.Message = "body gone: " + why + "; " + f.Message
 	f.Clean()
-	f.Signature = redrive.Signature(&f)
+	f.Signature = driver.Signature(&f)
 	e.History = redrive.History{Count: e.History.Count, First: &f}
 }

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/jetstream"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
 )
@@ -58,7 +58,7 @@ func (s *streamOrigin) letter(m *jetstream.Stored) letter {
 	sequence := strconv.FormatUint(m.Sequence, 10)
 	l := letter{
 		position: s.stream + "/" + sequence, certain: true, handle: m.Sequence,
-		id: redrive.DeriveID("attach", "jetstream", s.stream, s.created, sequence),
+		id: driver.DeriveID("attach", "jetstream", s.stream, s.created, sequence),
 	}
 	l.message.Body, l.message.Headers = m.Body, m.Native
 	return l

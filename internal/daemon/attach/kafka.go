@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
 	"github.com/redrive/redrive/internal/native"
@@ -209,14 +210,14 @@ func (k *kafkaOrigin) letter(r *kgo.Record) letter {
 	partition, offset := strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10)
 	l := letter{
 		position: placeText(k.topic, r.Partition, r.Offset), certain: true, handle: r,
-		id: redrive.DeriveID("attach", "kafka", k.cluster, k.topic, k.id, partition, offset),
+		id: driver.DeriveID("attach", "kafka", k.cluster, k.topic, k.id, partition, offset),
 	}
 	l.message.Headers = headersOf(r)
 	l.hold(r.Key, r.Value)
 	if at, group := pointerOf(r, l.message.Headers); at != nil {
 		// The broker may write a dead letter twice.
 		l.source, l.other = at, l.id
-		l.id = redrive.DeriveID("attach", "kafka-share", k.cluster, k.topic, k.id, group, at.String())
+		l.id = driver.DeriveID("attach", "kafka-share", k.cluster, k.topic, k.id, group, at.String())
 	}
 	return l
 }

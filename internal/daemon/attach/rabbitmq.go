@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
 	"github.com/redrive/redrive/internal/native"
@@ -92,7 +93,7 @@ func (r *rabbitOrigin) letter(d *amqp.Delivery) letter {
 	l.position = r.queue + "/" + d.MessageId
 	deaths, _ := h.Get(dialect.XDeath)
 	redrives, _ := h.Get(native.HeaderRedrives)
-	l.id = redrive.DeriveID("attach", "rabbitmq", r.address.Vhost, r.queue, d.MessageId, deaths, redrives)
+	l.id = driver.DeriveID("attach", "rabbitmq", r.address.Vhost, r.queue, d.MessageId, deaths, redrives)
 	return l
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
 	"github.com/redrive/redrive/internal/native"
@@ -117,7 +118,7 @@ func (r *redisOrigin) read(ctx context.Context, from, to string) ([]redisEntry, 
 func (r *redisOrigin) letter(e *redisEntry) letter {
 	l := letter{
 		position: r.stream + "/" + e.id, certain: true, handle: e.id,
-		id: redrive.DeriveID("attach", "redis", r.where, r.stream, e.id),
+		id: driver.DeriveID("attach", "redis", r.where, r.stream, e.id),
 	}
 	var shape string
 	l.message.Headers, l.message.Body, shape = broker.FromRedis(e.fields, r.field)

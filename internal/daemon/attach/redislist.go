@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
 	"github.com/redrive/redrive/internal/native"
@@ -114,7 +115,7 @@ func (l *listOrigin) copyNext(ctx context.Context) ([]letter, error) {
 		name := hex.EncodeToString(sum[:])
 		number := strconv.FormatInt(l.equal[name], 10)
 		l.equal[name]++
-		letters = append(letters, l.letter(redrive.DeriveID("attach", "redis list", l.where, l.list, name, number), element))
+		letters = append(letters, l.letter(driver.DeriveID("attach", "redis list", l.where, l.list, name, number), element))
 	}
 	return letters, nil
 }

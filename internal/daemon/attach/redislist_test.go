@@ -117,7 +117,7 @@ func TestAMoveOfAListThatIsKilled(t *testing.T) {
 	killed := errors.New("killed")
 	a := r.attach(Options{Move: true})
 	_, err := a.Run(t.Context(), func(ctx context.Context, entries []redrive.Entry) ([]error, error) {
-		if results, err := into(r.store)(ctx, entries); err != nil || redrive.FirstError(results) != nil {
+		if results, err := into(r.store)(ctx, entries); err != nil || driver.FirstError(results) != nil {
 			t.Error(results, err)
 		}
 		return nil, killed

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
 )
 
@@ -79,7 +80,7 @@ func (e event) apply(m *redrive.Message) *problem.Problem {
 		}
 	}
 	if m.ID == "" {
-		m.ID = redrive.DeriveID("cloudevent", e["source"], e["id"])
+		m.ID = driver.DeriveID("cloudevent", e["source"], e["id"])
 	}
 	if m.Kind == "" {
 		m.Kind = e["type"]

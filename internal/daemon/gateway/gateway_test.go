@@ -47,6 +47,8 @@ func (s *sink) Publish(_ context.Context, msgs []redrive.Message) []error {
 
 func (s *sink) Level(string) (driver.Level, time.Duration) { return s.level, s.backoff }
 
+func (s *sink) Room(string) (left, limit int64, reset time.Duration) { return 0, 0, 0 }
+
 func (s *sink) published() []redrive.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +106,7 @@ func TestOneMessage(t *testing.T) {
 		"redrive-deliver-at", "2026-01-31T08:00:00Z", "redrive-expires-at", "2026-02-01T08:00:00.5Z", "redrive-reply-to", "answers",
 		"Redrive-Header-Tenant", "gold", "redrive-header-tenant", "silver", "redrive-header-a", "b",
 		"Content-Type", "text/plain", "traceparent", "00-1-2-01", "Idempotency-Key", "not used", "Authorization", "Bearer x"))
-	if w.Code != http.StatusAccepted || w.Body.String() != `{"queue":"sms","id":"order-1","result":"/v1/queues/answers/messages/`+redrive.ResultID(&redrive.Message{Queue: "sms", ID: "order-1"})+`"}`+"\n" ||
+	if w.Code != http.StatusAccepted || w.Body.String() != `{"queue":"sms","id":"order-1","result":"/v1/queues/answers/messages/`+driver.ResultID(&redrive.Message{Queue: "sms", ID: "order-1"})+`"}`+"\n" ||
 		w.Header().Get("Location") != "/v1/queues/sms/messages/order-1" {
 		t.Fatalf("got %d %s %v", w.Code, w.Body, w.Header())
 	}
@@ -124,8 +126,8 @@ func TestIdempotencyKey(t *testing.T) {
 	for key, want := range map[string]string{
 		`8e03978e-40d5-43dd-bc93-6894a57f9324`:   "8e03978e-40d5-43dd-bc93-6894a57f9324",
 		`"8e03978e-40d5-43dd-bc93-6894a57f9324"`: "8e03978e-40d5-43dd-bc93-6894a57f9324",
-		`"two words"`:                            redrive.DeriveID("idempotency-key", "two words"),
-		`"a\"b"`:                                 redrive.DeriveID("idempotency-key", `a"b`),
+		`"two words"`:                            driver.DeriveID("idempotency-key", "two words"),
+		`"a\"b"`:                                 driver.DeriveID("idempotency-key", `a"b`),
 	} {
 		s := new(sink)
 		if w := serve(mount(s, gateway.Options{}), post(strings.NewReader("x"), "Idempotency-Key", key)); w.Code != http.StatusAccepted {

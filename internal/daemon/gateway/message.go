@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
 )
 
@@ -62,7 +63,7 @@ func (g *Gateway) single(w http.ResponseWriter, r *http.Request, queue string, m
 		g.refuse(w, r, p)
 		return
 	}
-	err := redrive.FirstError(g.sink.Publish(Lasting(r.Context()), msgs))
+	err := driver.FirstError(g.sink.Publish(Lasting(r.Context()), msgs))
 	duplicate := errors.Is(err, redrive.ErrDuplicate)
 	if err != nil && !duplicate {
 		p := g.publishProblem(queue, err)
@@ -135,7 +136,7 @@ func writeAccepted(w http.ResponseWriter, m *redrive.Message, duplicate bool) {
 		b = append(b, `,"result":"/v1/queues/`...)
 		b = append(b, m.ReplyTo...)
 		b = append(b, `/messages/`...)
-		b = append(b, redrive.ResultID(m)...)
+		b = append(b, driver.ResultID(m)...)
 		b = append(b, '"')
 	}
 	b = append(b, "}\n"...)
@@ -214,7 +215,7 @@ func idFromHeaders(h http.Header) (string, error) {
 	if err != nil || key == "" || redrive.CheckID(key) == nil {
 		return key, err
 	}
-	return redrive.DeriveID("idempotency-key", key), nil
+	return driver.DeriveID("idempotency-key", key), nil
 }
 
 // idempotencyKey reads the header, quoted as the draft standard has it or not.

@@ -77,11 +77,11 @@ func drain(t *testing.T, store driver.Store, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := make([]redrive.Settlement, len(ds))
+	s := make([]driver.Settlement, len(ds))
 	for i, d := range ds {
-		s[i] = redrive.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}
+		s[i] = driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDone}
 	}
-	if err := redrive.FirstError(store.Settle(t.Context(), s)); err != nil || len(s) != n {
+	if err := driver.FirstError(store.Settle(t.Context(), s)); err != nil || len(s) != n {
 		t.Fatal(len(s), err)
 	}
 }

@@ -113,7 +113,7 @@ func TestIdsAreDerivedFromTheIdempotencyKey(t *testing.T) {
 	for _, m := range s.published() {
 		got = append(got, m.ID)
 	}
-	once := []string{redrive.DeriveID("k", "1"), "mine", redrive.DeriveID("k", "4")}
+	once := []string{driver.DeriveID("k", "1"), "mine", driver.DeriveID("k", "4")}
 	if want := strings.Join(append(once, once...), " "); strings.Join(got, " ") != want {
 		t.Errorf("got %v, want %v", got, want)
 	}

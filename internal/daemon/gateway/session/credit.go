@@ -3,7 +3,6 @@ package session
 import (
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 )
 
@@ -31,7 +30,7 @@ func (m *Machine) Queues() (queues []string) {
 		results = results || !p.mute
 	}
 	if results {
-		queues = append(queues, redrive.ResultQueue)
+		queues = append(queues, driver.ResultQueue)
 	}
 	return queues
 }
@@ -39,7 +38,7 @@ func (m *Machine) Queues() (queues []string) {
 // SetLevel tells how full the fullest of [Machine.Queues] is. While one is refused, no
 // messages are written.
 func (m *Machine) SetLevel(queue string, l driver.Level, after time.Duration, now time.Time) {
-	if queue == redrive.ResultQueue {
+	if queue == driver.ResultQueue {
 		queue = ""
 	}
 	m.level = level{queue: queue, level: l, after: after}

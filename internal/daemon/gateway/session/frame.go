@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wsproto"
@@ -137,7 +138,7 @@ func readPublish(text []byte) (*publish, error) {
 	}
 	p.message = m
 	if !p.mute {
-		p.message.ReplyTo = redrive.SessionReply // the machine adds its name and the number
+		p.message.ReplyTo = driver.SessionReply // the machine adds its name and the number
 	}
 	return p, nil
 }
@@ -195,6 +196,6 @@ func short(s string) string {
 
 func (p *publish) named(session string) {
 	if p.message.ReplyTo != "" {
-		p.message.ReplyTo = fmt.Sprintf("%s%s/%d", redrive.SessionReply, session, p.seq)
+		p.message.ReplyTo = fmt.Sprintf("%s%s/%d", driver.SessionReply, session, p.seq)
 	}
 }

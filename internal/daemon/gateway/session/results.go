@@ -78,7 +78,7 @@ func (m *Machine) deleteResults(s *Step) {
 		return
 	}
 	for _, id := range s.record.Pushed[:n] {
-		s.Batch.Delete = append(s.Batch.Delete, driver.Range{Queue: redrive.ResultQueue, Key: m.name, UpTo: id, Single: true})
+		s.Batch.Delete = append(s.Batch.Delete, driver.Range{Queue: driver.ResultQueue, Key: m.name, UpTo: id, Single: true})
 	}
 	s.record.Pushed = s.record.Pushed[n:]
 	s.record.Result = m.acked

@@ -73,7 +73,7 @@ func (m *Machine) takeMessages(s *Step) {
 			}
 			bytes += p.size()
 			if p.message.ID != "" {
-				s.record.Doubts = append(s.record.Doubts, Doubt{Seq: p.seq, Queue: p.message.Queue, ID: p.message.ID, Hash: redrive.BodyHash(&p.message), Mute: p.mute})
+				s.record.Doubts = append(s.record.Doubts, Doubt{Seq: p.seq, Queue: p.message.Queue, ID: p.message.ID, Hash: driver.BodyHash(&p.message), Mute: p.mute})
 			}
 			s.at = append(s.at, i)
 			s.Batch.Publish = append(s.Batch.Publish, p.message)
@@ -260,7 +260,7 @@ func (m *Machine) Doubts() []redrive.Ref {
 
 // Resolve takes what the store remembers of the ids that Doubts named. What it does not
 // remember any more was accepted.
-func (m *Machine) Resolve(remembered []*redrive.Remembered) {
+func (m *Machine) Resolve(remembered []*driver.Remembered) {
 	doubts := m.rec.Doubts
 	m.doubtful, m.late, m.rec.Doubts = false, false, nil
 	for i := range doubts {

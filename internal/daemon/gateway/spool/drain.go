@@ -142,7 +142,7 @@ func (s *Spool) left(queue string, entries []redrive.Entry) {
 func (s *Spool) bury(ctx context.Context, entries []redrive.Entry, why error) error {
 	e := &entries[0]
 	s.o.Logger.LogAttrs(ctx, slog.LevelError, "a spooled message is refused by the store; it is a dead letter of the spool", slog.String("queue", e.Queue), slog.String("id", e.ID), slog.Any("error", why))
-	done, err := s.store.Update(ctx, redrive.Selection{Refs: []redrive.Ref{e.Ref()}}, redrive.Change{Action: redrive.ActKill, Reason: redrive.ReasonRejected, Note: why.Error()}, 1)
+	done, err := s.store.Update(ctx, driver.Selection{Refs: []redrive.Ref{e.Ref()}}, driver.Change{Action: driver.ActKill, Reason: redrive.ReasonRejected, Note: why.Error()}, 1)
 	if err == nil && len(done) == 1 {
 		err = done[0].Err
 	}

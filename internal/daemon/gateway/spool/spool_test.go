@@ -74,7 +74,7 @@ func (f *farStore) bodies(t *testing.T, queue string) (all []string) {
 }
 
 func publish(s *spool.Spool, m redrive.Message) error {
-	return redrive.FirstError(s.Publish(context.Background(), []redrive.Message{m}))
+	return driver.FirstError(s.Publish(context.Background(), []redrive.Message{m}))
 }
 
 // TestItDrainsInOrder: the store goes away and comes back again and again, answers of the
@@ -270,7 +270,7 @@ func TestWhatTheStoreWillNeverTake(t *testing.T) {
 	beside := memory.New()
 	defer main.Close()
 	defer beside.Close()
-	if err := redrive.FirstError(main.Store.Publish(t.Context(), []redrive.Message{{Queue: "q", ID: "b", Body: []byte("another")}})); err != nil {
+	if err := driver.FirstError(main.Store.Publish(t.Context(), []redrive.Message{{Queue: "q", ID: "b", Body: []byte("another")}})); err != nil {
 		t.Fatal(err)
 	}
 	s, err := spool.Open(t.Context(), main, beside, spool.Options{Retry: 10 * time.Millisecond})

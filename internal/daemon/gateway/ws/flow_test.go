@@ -67,7 +67,7 @@ func TestWatermarksReachTheSession(t *testing.T) {
 				t.Errorf("message %s is there twice", ds[i].Body)
 			}
 			handled[string(ds[i].Body)] = true
-			if err := redrive.FirstError(store.Settle(t.Context(), []redrive.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+			if err := driver.FirstError(store.Settle(t.Context(), []driver.Settlement{{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -139,7 +139,7 @@ func TestResultsExpire(t *testing.T) {
 	if f := p.next("gap"); f.Reason != "results_expired" || f.Lost != 3 {
 		t.Errorf("%+v", f)
 	}
-	counts, err := r.store.Counts(t.Context(), redrive.ResultQueue)
+	counts, err := r.store.Counts(t.Context(), driver.ResultQueue)
 	if err != nil || counts[0].AllWaiting() != 0 || counts[0].Ledger.Dropped != 3 {
 		t.Errorf("%+v %v", counts, err)
 	}
@@ -150,9 +150,9 @@ func TestResultsOfOtherInstances(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
 	p, w := r.hello(nil)
-	m := redrive.Message{ID: "m", Queue: "q", ReplyTo: redrive.SessionReply + w.Session + "/7"}
-	result, _ := redrive.ResultMessage(&m, redrive.OutcomeDone, 0, nil, []byte("x"))
-	if err := redrive.FirstError(r.store.Publish(t.Context(), []redrive.Message{result})); err != nil {
+	m := redrive.Message{ID: "m", Queue: "q", ReplyTo: driver.SessionReply + w.Session + "/7"}
+	result, _ := driver.ResultMessage(&m, redrive.OutcomeDone, 0, nil, []byte("x"))
+	if err := driver.FirstError(r.store.Publish(t.Context(), []redrive.Message{result})); err != nil {
 		t.Fatal(err)
 	}
 	if f := p.next("result"); f.Number != 1 || f.Seq != 7 || f.ID != "m" || f.Outcome != "done" {

@@ -310,7 +310,7 @@ func (g *Gateway) Observe(o *engine.Observation) {
 	}
 	for i := range o.Settlement.Emit {
 		m := &o.Settlement.Emit[i]
-		if m.Queue != redrive.ResultQueue {
+		if m.Queue != driver.ResultQueue {
 			continue
 		}
 		g.hinted.Add(1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
 	"github.com/redrive/redrive/internal/wsproto"
 )
@@ -143,7 +144,7 @@ func (g *Gateway) record(ctx context.Context, name string) (*session.Record, int
 func (g *Gateway) results(ctx context.Context, ids []string) ([]*redrive.Message, error) {
 	refs := make([]redrive.Ref, len(ids))
 	for i, id := range ids {
-		refs[i] = redrive.Ref{Queue: redrive.ResultQueue, ID: id}
+		refs[i] = redrive.Ref{Queue: driver.ResultQueue, ID: id}
 	}
 	entries, err := g.store.Get(ctx, refs)
 	if err != nil {
@@ -160,7 +161,7 @@ func (g *Gateway) results(ctx context.Context, ids []string) ([]*redrive.Message
 
 // find looks for results of a session beyond the known ones, in their order.
 func (g *Gateway) find(ctx context.Context, name string, known []string, limit int) (found []*redrive.Message, more bool, err error) {
-	q := redrive.Query{Queue: redrive.ResultQueue, Key: name, Limit: len(known) + limit, Bodies: len(known) == 0}
+	q := redrive.Query{Queue: driver.ResultQueue, Key: name, Limit: len(known) + limit, Bodies: len(known) == 0}
 	page, err := g.store.Find(ctx, q)
 	if err != nil {
 		return nil, false, err
@@ -191,9 +192,9 @@ func (g *Gateway) purge(name string) {
 	ctx, cancel := context.WithTimeout(g.base, storeTimeout)
 	defer cancel()
 	for {
-		sel := redrive.Selection{Query: &redrive.Query{Queue: redrive.ResultQueue, Key: name}}
-		done, err := g.store.Update(ctx, sel, redrive.Change{Action: redrive.ActDrop, Note: "the session ended"}, redrive.MaxPage)
-		dropped := slices.ContainsFunc(done, func(u redrive.Updated) bool { return u.Err == nil })
+		sel := driver.Selection{Query: &redrive.Query{Queue: driver.ResultQueue, Key: name}}
+		done, err := g.store.Update(ctx, sel, driver.Change{Action: driver.ActDrop, Note: "the session ended"}, redrive.MaxPage)
+		dropped := slices.ContainsFunc(done, func(u driver.Updated) bool { return u.Err == nil })
 		if err != nil || !dropped {
 			return // what is left expires
 		}

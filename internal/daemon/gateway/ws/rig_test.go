@@ -16,6 +16,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
 	"github.com/redrive/redrive/internal/wsproto"
@@ -210,10 +211,10 @@ func (r *rig) results(name string, from, n, size int) {
 	r.t.Helper()
 	msgs := make([]redrive.Message, n)
 	for i := range msgs {
-		m := redrive.Message{ID: fmt.Sprint("m-", from+i), Queue: "q", ReplyTo: fmt.Sprintf("%s%s/%d", redrive.SessionReply, name, from+i)}
-		msgs[i], _ = redrive.ResultMessage(&m, redrive.OutcomeDone, 0, nil, make([]byte, size))
+		m := redrive.Message{ID: fmt.Sprint("m-", from+i), Queue: "q", ReplyTo: fmt.Sprintf("%s%s/%d", driver.SessionReply, name, from+i)}
+		msgs[i], _ = driver.ResultMessage(&m, redrive.OutcomeDone, 0, nil, make([]byte, size))
 	}
-	if err := redrive.FirstError(r.store.Publish(r.t.Context(), msgs)); err != nil {
+	if err := driver.FirstError(r.store.Publish(r.t.Context(), msgs)); err != nil {
 		r.t.Fatal(err)
 	}
 	if c := r.g.bySession(name); c != nil {

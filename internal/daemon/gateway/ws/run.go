@@ -147,7 +147,7 @@ func (g *Gateway) sweep(ctx context.Context) error {
 		}
 		began := time.Now()
 		hinted := g.hinted.Load()
-		counts, err := g.store.Counts(ctx, redrive.ResultQueue)
+		counts, err := g.store.Counts(ctx, driver.ResultQueue)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (g *Gateway) connected() int {
 // look goes through all results and tells the sessions that they belong to.
 func (g *Gateway) look(ctx context.Context) error {
 	told := make(map[string]bool)
-	q := redrive.Query{Queue: redrive.ResultQueue, State: redrive.StateWaiting, Limit: redrive.MaxPage}
+	q := redrive.Query{Queue: driver.ResultQueue, State: redrive.StateWaiting, Limit: redrive.MaxPage}
 	for {
 		page, err := g.store.Find(ctx, q)
 		if err != nil {
@@ -204,16 +204,16 @@ func (g *Gateway) look(ctx context.Context) error {
 func (g *Gateway) Expire(ctx context.Context) error {
 	for ctx.Err() == nil {
 		ds, err := g.store.Claim(ctx, driver.ClaimRequest{
-			Queue: redrive.ResultQueue, Expired: true, MaxAge: g.o.Results, Max: expireBatch, Lease: expireLease, Instance: g.o.Session.Instance,
+			Queue: driver.ResultQueue, Expired: true, MaxAge: g.o.Results, Max: expireBatch, Lease: expireLease, Instance: g.o.Session.Instance,
 		})
 		if err != nil || len(ds) == 0 {
 			return err
 		}
 		lost := make(map[string]uint64)
-		drops := make([]redrive.Settlement, len(ds))
+		drops := make([]driver.Settlement, len(ds))
 		for i := range ds {
 			lost[ds[i].Key]++
-			drops[i] = redrive.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDrop, Reason: redrive.ReasonExpired}
+			drops[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDrop, Reason: redrive.ReasonExpired}
 		}
 		for name, n := range lost {
 			// Before they go: should we die in between, the session hears of a few more.
@@ -221,7 +221,7 @@ func (g *Gateway) Expire(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := redrive.FirstError(g.store.Settle(ctx, drops)); err != nil {
+		if err := driver.FirstError(g.store.Settle(ctx, drops)); err != nil {
 			return err
 		}
 		g.stats.expired.Add(int64(len(ds)))

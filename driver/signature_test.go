@@ -1,10 +1,12 @@
-package redrive
+package driver
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/redrive/redrive"
 )
 
 func TestMaskMessage(t *testing.T) {
@@ -84,13 +86,13 @@ func TestTopFrame(t *testing.T) {
 // stay in their groups.
 func TestSignatureIsStable(t *testing.T) {
 	for _, c := range []struct {
-		f    Failure
+		f    redrive.Failure
 		want string
 	}{
-		{Failure{}, "709e80c88487a241"},
-		{Failure{Types: []string{"*url.Error", "*net.OpError"}, Message: `Post "https://x.example/hook": dial tcp 10.0.0.7:443: connect: connection refused`}, "5a12e0d1db438b49"},
-		{Failure{Types: []string{"*delivery.ResponseError"}, Message: "status 503", Details: map[string]string{"http.status": "503"}}, "805a62dbf923efa4"},
-		{Failure{Types: []string{"*redrive.PanicError"}, Message: "panic: runtime error: invalid memory address", Stack: stackOfPanic}, "9e72b12931816186"},
+		{redrive.Failure{}, "709e80c88487a241"},
+		{redrive.Failure{Types: []string{"*url.Error", "*net.OpError"}, Message: `Post "https://x.example/hook": dial tcp 10.0.0.7:443: connect: connection refused`}, "5a12e0d1db438b49"},
+		{redrive.Failure{Types: []string{"*delivery.ResponseError"}, Message: "status 503", Details: map[string]string{"http.status": "503"}}, "805a62dbf923efa4"},
+		{redrive.Failure{Types: []string{"*redrive.PanicError"}, Message: "panic: runtime error: invalid memory address", Stack: stackOfPanic}, "9e72b12931816186"},
 	} {
 		if got := Signature(&c.f); got != c.want {
 			t.Errorf("%q: %s, want %s", c.f.Message, got, c.want)
@@ -99,34 +101,34 @@ func TestSignatureIsStable(t *testing.T) {
 }
 
 func TestSignatureGroups(t *testing.T) {
-	base := Failure{Types: []string{"*app.Error"}, Message: "order 17 of jane@example.com: not enough stock", Stack: stackOfPanic}
-	with := func(change func(f *Failure)) *Failure {
+	base := redrive.Failure{Types: []string{"*app.Error"}, Message: "order 17 of jane@example.com: not enough stock", Stack: stackOfPanic}
+	with := func(change func(f *redrive.Failure)) *redrive.Failure {
 		f := base
 		change(&f)
 		return &f
 	}
-	for _, same := range []*Failure{
-		with(func(f *Failure) { f.Message = "order 99999 of bob@example.org: not enough stock" }),
-		with(func(f *Failure) { f.Stack = strings.ReplaceAll(f.Stack, "mail.go:42", "mail.go:57") }),
-		with(func(f *Failure) { f.Host, f.Attempt, f.TraceID = "other", 7, "x" }),
-		with(func(f *Failure) { f.Types = []string{"*app.Error", "*app.Inner"} }),
+	for _, same := range []*redrive.Failure{
+		with(func(f *redrive.Failure) { f.Message = "order 99999 of bob@example.org: not enough stock" }),
+		with(func(f *redrive.Failure) { f.Stack = strings.ReplaceAll(f.Stack, "mail.go:42", "mail.go:57") }),
+		with(func(f *redrive.Failure) { f.Host, f.Attempt, f.TraceID = "other", 7, "x" }),
+		with(func(f *redrive.Failure) { f.Types = []string{"*app.Error", "*app.Inner"} }),
 	} {
 		if Signature(same) != Signature(&base) {
 			t.Errorf("%+v has another signature than %+v", same, base)
 		}
 	}
-	for _, other := range []*Failure{
-		with(func(f *Failure) { f.Message = "order 17 of jane@example.com: card declined" }),
-		with(func(f *Failure) { f.Types = []string{"*app.Timeout"} }),
-		with(func(f *Failure) { f.Stack = strings.ReplaceAll(f.Stack, "Send", "Receive") }),
-		with(func(f *Failure) { f.Details = map[string]string{"http.status": "500"} }),
+	for _, other := range []*redrive.Failure{
+		with(func(f *redrive.Failure) { f.Message = "order 17 of jane@example.com: card declined" }),
+		with(func(f *redrive.Failure) { f.Types = []string{"*app.Timeout"} }),
+		with(func(f *redrive.Failure) { f.Stack = strings.ReplaceAll(f.Stack, "Send", "Receive") }),
+		with(func(f *redrive.Failure) { f.Details = map[string]string{"http.status": "500"} }),
 	} {
 		if Signature(other) == Signature(&base) {
 			t.Errorf("%+v has the same signature as %+v", other, base)
 		}
 	}
-	long := with(func(f *Failure) { f.Message = "bad answer: " + strings.Repeat("word ", 1000) })
-	if Signature(long) != Signature(with(func(f *Failure) { f.Message = long.Message + "and a different end" })) {
+	long := with(func(f *redrive.Failure) { f.Message = "bad answer: " + strings.Repeat("word ", 1000) })
+	if Signature(long) != Signature(with(func(f *redrive.Failure) { f.Message = long.Message + "and a different end" })) {
 		t.Error("the tail of a long message makes another group")
 	}
 }
@@ -145,7 +147,7 @@ func FuzzSignature(f *testing.F) {
 		if len(masked) > 5*maxMaskInput {
 			t.Errorf("%d bytes became %d", len(message), len(masked))
 		}
-		if got := Signature(&Failure{Message: message, Stack: stack}); len(got) != 16 || got != Signature(&Failure{Message: message, Stack: stack}) {
+		if got := Signature(&redrive.Failure{Message: message, Stack: stack}); len(got) != 16 || got != Signature(&redrive.Failure{Message: message, Stack: stack}) {
 			t.Errorf("signature %q", got)
 		}
 	})
@@ -165,7 +167,7 @@ func BenchmarkSignature(b *testing.B) {
 			b.SetBytes(int64(len(s)))
 			b.ReportAllocs()
 			for range b.N {
-				_ = Signature(&Failure{Message: s})
+				_ = Signature(&redrive.Failure{Message: s})
 			}
 		})
 	}

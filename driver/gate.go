@@ -1,6 +1,10 @@
-package redrive
+package driver
 
-import "time"
+import (
+	"time"
+
+	"github.com/redrive/redrive"
+)
 
 // A Gate is asked before messages are claimed. What it refuses is not claimed, so
 // that no attempt is burnt. Gates are pure: they are told the time, start no
@@ -16,20 +20,20 @@ type Gate interface {
 	Return(now time.Time, g Grant, unused int)
 	// Report tells, once, how a delivery ended that was granted and claimed. One whose
 	// lease was lost is reported with a nil settlement.
-	Report(now time.Time, d *Delivery, s *Settlement)
+	Report(now time.Time, d *redrive.Delivery, s *Settlement)
 }
 
 // A SweepGate is a Gate that also learns what was claimed without a grant and never
 // handled: a message that expired while a gate refused. No Report tells of it.
 type SweepGate interface {
 	Gate
-	Swept(now time.Time, d *Delivery, s *Settlement)
+	Swept(now time.Time, d *redrive.Delivery, s *Settlement)
 }
 
 // Ask is what a consumer wants to claim.
 type Ask struct {
 	Queue string
-	Lane  Lane
+	Lane  redrive.Lane
 	Max   int
 }
 

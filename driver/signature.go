@@ -1,4 +1,4 @@
-package redrive
+package driver
 
 import (
 	"crypto/sha256"
@@ -7,12 +7,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/text"
 )
 
 // Bounds of what a signature looks at, in bytes.
 const (
-	maxMaskInput = maxFailureMessage
+	maxMaskInput = 4096
 	maxMasked    = 512 // of the masked message: what follows is mostly data
 	maxMaskQuote = 256 // a quotation longer than this is not one
 	// A list of numbers that is longer than this is several, so that none is looked at
@@ -26,7 +27,7 @@ const (
 // Details["http.status"] or else the top frame of the stack that belongs to the
 // application. It takes linear time. The same failure has the same signature in all
 // versions of this package.
-func Signature(f *Failure) string {
+func Signature(f *redrive.Failure) string {
 	var kind string
 	if len(f.Types) > 0 {
 		kind = f.Types[0]

@@ -1,4 +1,5 @@
-package redrive
+// Package jsoncolumn has a JSON column for the user's own tables, beside the SQL backends.
+package jsoncolumn
 
 import (
 	"database/sql/driver"

@@ -1,9 +1,10 @@
-package redrive
+package driver
 
 import (
 	"strconv"
 	"strings"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -13,7 +14,7 @@ import (
 const SessionReply = "session:"
 
 // ResultID returns the id of the result that this generation of a message emits.
-func ResultID(m *Message) string {
+func ResultID(m *redrive.Message) string {
 	return DeriveID("result", m.Queue, m.ID, strconv.Itoa(m.Generation))
 }
 
@@ -22,11 +23,11 @@ func ResultID(m *Message) string {
 // reason and the excerpt of the failure as headers and the given body. It reports
 // false for a message without ReplyTo. The engine adds it to the settlement;
 // [driver.Store.Update] publishes it in the same step as the change.
-func ResultMessage(m *Message, o Outcome, reason Reason, failure *Failure, body []byte) (Message, bool) {
+func ResultMessage(m *redrive.Message, o redrive.Outcome, reason redrive.Reason, failure *redrive.Failure, body []byte) (redrive.Message, bool) {
 	if m.ReplyTo == "" || !o.Terminal() {
-		return Message{}, false
+		return redrive.Message{}, false
 	}
-	r := Message{
+	r := redrive.Message{
 		ID:    ResultID(m),
 		Queue: m.ReplyTo,
 		Kind:  "redrive.result",
@@ -36,16 +37,20 @@ func ResultMessage(m *Message, o Outcome, reason Reason, failure *Failure, body 
 		name, number, numbered := strings.Cut(name, "/")
 		r.Queue, r.Key = ResultQueue, name
 		if numbered {
-			r.Headers.Add(HeaderReplyNumber, number)
+			r.Headers.Add(redrive.HeaderReplyNumber, number)
 		}
 	}
-	r.Headers.Add(HeaderReplyFor, m.Ref().String())
-	r.Headers.Add(HeaderOutcome, o.String())
+	r.Headers.Add(redrive.HeaderReplyFor, m.Ref().String())
+	r.Headers.Add(redrive.HeaderOutcome, o.String())
 	if reason != 0 {
-		r.Headers.Add(HeaderReason, reason.String())
+		r.Headers.Add(redrive.HeaderReason, reason.String())
 	}
 	if failure != nil {
-		r.Headers.Add(HeaderError, text.Clean(failure.Message, 512))
+		r.Headers.Add(redrive.HeaderError, text.Clean(failure.Message, 512))
 	}
 	return r, true
 }
+
+// ResultQueue is the system queue in which results wait for the sessions of the
+// gateway. Names that begin with an underscore are reserved for such queues.
+const ResultQueue = "_results"
