@@ -16,6 +16,7 @@ var fenceCases = []testCase{
 	{name: "FenceDeadAfterTwoLeases", run: fenceDead(2), needs: []need{fenced, deadLetters}},
 	{name: "FenceBetweenWaitingAndDead", run: fenceBetween, needs: []need{fenced, deadLetters}},
 	{name: "FenceExtendOfAnEndedLease", run: fenceEnded, needs: []need{fenced, leases, deadLetters}},
+	{name: "FenceEditEndsTheClaimOfBefore", run: fenceEdit, needs: []need{fenced, leases}},
 }
 
 // stale are the settlements that a holder of before may try. An edit counts for a dead
@@ -160,4 +161,20 @@ func fenceEnded(c *C) {
 	}
 	c.done(c.one(alone(c.ask(1))), c.one(dead(c.ask(1))))
 	c.holds(0, 0)
+}
+
+// fenceEdit: what an operator edited after a lease had ended is another message than the
+// holder of before had.
+func fenceEdit(c *C) {
+	c.publish(redrive.Message{ID: "m", Body: []byte("as published")})
+	holder := c.one(c.short(1))
+	c.runOut()
+	c.noError(c.update(driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: []byte("edited")}}, "m")[0].Err, "edit")
+	for _, s := range c.stale(holder) {
+		c.is(c.settle(s), s.Outcome.String()+" by who had it before the edit", redrive.ErrLeaseLost)
+	}
+	if e := c.entry("m"); e == nil || e.State == redrive.StateDead || string(e.Body) != "edited" || e.History.Count != 0 {
+		c.Errorf("the edited message is %+v", e)
+	}
+	c.equal("what is left", c.drain(), []string{"m"})
 }
