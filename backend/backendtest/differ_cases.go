@@ -41,7 +41,7 @@ func dueNowKeeps(c *C) {
 }
 
 // differSeeds is how many runs a store gets, times REDRIVE_PROOF_ROUNDS.
-const differSeeds = 5
+const differSeeds = 2
 
 func differs(c *C) {
 	n := uint64(differSeeds)
@@ -100,6 +100,7 @@ type pair struct {
 	both  [2]driver.Store
 	mu    sync.Mutex
 	now   time.Time
+	ahead time.Duration // of the compared store's clock
 	r     *rand.Rand
 	known []redrive.Ref
 	held  []([2]redrive.Delivery)
@@ -125,6 +126,11 @@ func difference(t testing.TB, f *Factory, steps []step) string {
 			t.Fatal(err)
 		}
 	}
+	there, err := p.both[1].Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.ahead = there.Sub(p.now)
 	for i, s := range steps {
 		p.r = rand.New(rand.NewPCG(s.seed, 6))
 		p.pass(2 * time.Millisecond) // what one step makes due is due before what the next makes
@@ -190,13 +196,13 @@ var verbs = []func(*pair){
 
 func (p *pair) pick(from ...string) string { return from[p.r.IntN(len(from))] }
 
-// while is a time of some ticks, of a store whose clock can be moved. Ticks are long
-// against what the steps take.
+// while is an even number of minutes, of a store whose clock can be moved; what must not
+// end just then lasts for an odd one. All steps together take less than a minute.
 func (p *pair) while(most int) time.Duration {
 	if p.f.Advance == nil {
 		return 0
 	}
-	return time.Duration(p.r.IntN(most)) * 10 * time.Second
+	return time.Duration(p.r.IntN(most)) * 2 * time.Minute
 }
 
 func (p *pair) message() redrive.Message {
@@ -206,7 +212,7 @@ func (p *pair) message() redrive.Message {
 		m.Delay = p.while(6)
 	}
 	if d := p.while(12); d > 0 && p.r.IntN(8) == 0 {
-		m.ExpiresAt = p.now.Add(d + 5*time.Second)
+		m.ExpiresAt = p.now.Add(d + time.Minute)
 	}
 	return m
 }
@@ -217,6 +223,17 @@ func (p *pair) know(msgs []redrive.Message) {
 			p.known = append(p.known, r)
 		}
 	}
+}
+
+// byItsClock returns messages that expire by the clock of the store that they are for.
+func (p *pair) byItsClock(i int, msgs []redrive.Message) []redrive.Message {
+	own := slices.Clone(msgs)
+	for j := range own {
+		if i == 1 && !own[j].ExpiresAt.IsZero() {
+			own[j].ExpiresAt = own[j].ExpiresAt.Add(p.ahead)
+		}
+	}
+	return own
 }
 
 func (p *pair) publishes() {
@@ -230,7 +247,7 @@ func (p *pair) publishes() {
 	p.know(msgs)
 	var got [2][]string
 	for i, s := range p.both {
-		got[i] = kinds(s.Publish(p.Context(), slices.Clone(msgs)), len(msgs))
+		got[i] = kinds(s.Publish(p.Context(), p.byItsClock(i, msgs)), len(msgs))
 	}
 	p.same("publish", got[0], got[1])
 }
@@ -238,9 +255,9 @@ func (p *pair) publishes() {
 // claims claims all that is there, as which of several that are due at once come first
 // is a store's own affair where it has partitions.
 func (p *pair) claims() {
-	req := driver.ClaimRequest{Queue: p.pick(differQueues...), Lane: redrive.Lane(max(0, p.r.IntN(driver.Lanes+2)-2)), Max: 100, Lease: long, Instance: instance} //nolint:gosec // a lane
+	req := driver.ClaimRequest{Queue: p.pick(differQueues...), Lane: redrive.Lane(max(0, p.r.IntN(driver.Lanes+2)-2)), Max: 100, Lease: 25*time.Hour + time.Minute, Instance: instance} //nolint:gosec // a lane
 	if d := p.while(6); d > 0 {
-		req.Lease = d + 5*time.Second
+		req.Lease = d + time.Minute
 	}
 	switch p.r.IntN(12) {
 	case 0, 1:
@@ -312,8 +329,9 @@ func (p *pair) settles() {
 		p.say("settle %s attempt %d dead=%q as %s after=%s emit=%d edit=%t", h[0].Ref(), h[0].Attempt, h[0].Dead, st.Outcome, st.After, len(st.Emit), st.Edit != nil)
 		for i := range both {
 			st.Receipt = h[i].Receipt
-			st.Emit = slices.Clone(st.Emit)
-			both[i] = append(both[i], st)
+			own := st
+			own.Emit = p.byItsClock(i, st.Emit)
+			both[i] = append(both[i], own)
 		}
 	}
 	if len(list) > 0 {
@@ -323,7 +341,7 @@ func (p *pair) settles() {
 
 func (p *pair) extends() {
 	list := p.some(3)
-	lease := 25*time.Second + p.while(4)
+	lease := 5*time.Minute + p.while(4)
 	var both [2][]redrive.Receipt
 	for _, h := range list {
 		p.say("extend %s attempt %d dead=%q by %s", h[0].Ref(), h[0].Attempt, h[0].Dead, lease)

@@ -3,7 +3,6 @@ package history
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -63,7 +62,7 @@ func newDaemon(t testing.TB, name, store, yaml string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := net.JoinHostPort("127.0.0.1", port)
+	address := port.Addr()
 	dir := t.TempDir()
 	d := &daemon{t: t, name: name, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
 	text := fmt.Sprintf("listen: %s\nstore: %q\narchive: %q\n%s", address, store, filepath.Join(dir, "archive"), yaml)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
 )
@@ -23,10 +24,11 @@ import (
 // redriveBin is the program, which TestMain builds.
 var redriveBin string
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) } //nolint:forbidigo // it is how TestMain ends
+func TestMain(m *testing.M) {
+	os.Exit(childtest.Main(func() int { return buildAndRun(m) }, natstest.Part)) //nolint:forbidigo // it is how TestMain ends
+}
 
 func buildAndRun(m *testing.M) int {
-	natstest.ServeIfAsked()
 	dir, err := os.MkdirTemp("", "redrive-history-*")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -60,7 +62,8 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 	var source *server
 	if begin := sources[backend]; begin != nil {
 		store, r.foreign = "postgres", true
-		source, address = begin(t)
+		source = begin(t)
+		address = source.url
 	}
 	yaml := config(r.target.URL, address)
 	if backend == "sqlite" {
@@ -131,11 +134,9 @@ func (r *rig) one(ctx context.Context, f Fault) {
 		pause(ctx, f.For)
 		r.daemons[f.On].signal(syscall.SIGCONT)
 	case KillServer:
-		if err := r.servers[f.On].kill(); err != nil {
-			r.t.Error(err)
-		}
+		r.servers[f.On].Kill()
 		pause(ctx, f.For)
-		if err := r.servers[f.On].resume(); err != nil {
+		if err := r.servers[f.On].Resume(); err != nil {
 			r.t.Error(err)
 		}
 	case StopServer:
