@@ -39,12 +39,12 @@ func TestClassify(t *testing.T) {
 		{"permanent", nil, redrive.Permanent(base), permanent},
 		{"permanent, wrapped", nil, fmt.Errorf("sending: %w", redrive.Permanent(base)), permanent},
 		{"permanent, joined", nil, errors.Join(base, redrive.Permanent(base)), permanent},
-		{"a reason", nil, redrive.DeadLetter(base, redrive.ReasonRejected), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonRejected}},
+		{"a reason", nil, redrive.PermanentAs(base, redrive.ReasonRejected), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonRejected}},
 		{"retry after", nil, redrive.RetryAfter(base, time.Minute), redrive.Classification{Class: redrive.ClassTransient, After: time.Minute}},
 		{"retry after a negative time", nil, redrive.RetryAfter(base, -1), transient},
-		{"release", nil, redrive.Release(base, time.Second), redrive.Classification{Class: redrive.ClassRelease, After: time.Second}},
-		{"pause", nil, redrive.Pause(base, time.Second), redrive.Classification{Class: redrive.ClassRelease, After: time.Second}},
-		{"disable", nil, redrive.Disable(base), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonDisabled}},
+		{"release", nil, redrive.Uncounted(base, time.Second), redrive.Classification{Class: redrive.ClassRelease, After: time.Second}},
+		{"pause", nil, redrive.TargetDown(base, time.Second), redrive.Classification{Class: redrive.ClassRelease, After: time.Second}},
+		{"disable", nil, redrive.TargetGone(base), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonDisabled}},
 		{"repeat", nil, redrive.RepeatAfter(time.Hour), redrive.Classification{Class: redrive.ClassRepeat, After: time.Hour}},
 		{"a body that does not decode", nil, fmt.Errorf("x: %w", &redrive.DecodeError{Kind: "k", Err: base}), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonUndecodable}},
 		{"400", nil, statusError(400), permanent},
@@ -73,8 +73,8 @@ func TestClassify(t *testing.T) {
 
 func TestVerbsOfNothingAreNothing(t *testing.T) {
 	for name, err := range map[string]error{
-		"Permanent": redrive.Permanent(nil), "DeadLetter": redrive.DeadLetter(nil, redrive.ReasonManual), "RetryAfter": redrive.RetryAfter(nil, 1),
-		"Release": redrive.Release(nil, 1), "Pause": redrive.Pause(nil, 1), "Disable": redrive.Disable(nil),
+		"Permanent": redrive.Permanent(nil), "DeadLetter": redrive.PermanentAs(nil, redrive.ReasonManual), "RetryAfter": redrive.RetryAfter(nil, 1),
+		"Release": redrive.Uncounted(nil, 1), "Pause": redrive.TargetDown(nil, 1), "Disable": redrive.TargetGone(nil),
 	} {
 		if err != nil {
 			t.Errorf("%s(nil) is %v", name, err)
@@ -86,7 +86,7 @@ func TestVerbsOfNothingAreNothing(t *testing.T) {
 }
 
 func TestVerbsKeepTheirError(t *testing.T) {
-	for _, err := range []error{redrive.Permanent(fs.ErrNotExist), redrive.RetryAfter(fs.ErrNotExist, 1), redrive.Release(fs.ErrNotExist, 1)} {
+	for _, err := range []error{redrive.Permanent(fs.ErrNotExist), redrive.RetryAfter(fs.ErrNotExist, 1), redrive.Uncounted(fs.ErrNotExist, 1)} {
 		if !errors.Is(err, fs.ErrNotExist) || err.Error() != fs.ErrNotExist.Error() {
 			t.Errorf("%v", err)
 		}

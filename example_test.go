@@ -118,7 +118,7 @@ func ExampleHandle() {
 	})
 	for _, to := range []string{"gone", "busy", "odd"} {
 		d := redrive.Delivery{Message: redrive.Message{Kind: "mail.send", Body: []byte(`{"to": "` + to + `@example.com"}`)}}
-		c := redrive.Classify(nil, mux.Handle(context.Background(), &d))
+		c := redrive.Classify(nil, mux.ServeDelivery(context.Background(), &d))
 		fmt.Println(to, c.Class, c.Reason, c.After)
 	}
 	// Output:
@@ -133,14 +133,14 @@ func ExampleChain() {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			fmt.Println("before", d.ID)
 			defer fmt.Println("after", d.ID)
-			return h.Handle(ctx, d)
+			return h.ServeDelivery(ctx, d)
 		})
 	}
 	h := middleware.Chain(redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		fmt.Println("handling", d.ID)
 		return nil
 	}), hello, middleware.Timeout(time.Second))
-	_ = h.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "m1"}})
+	_ = h.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "m1"}})
 	// Output:
 	// before m1
 	// handling m1

@@ -11,14 +11,14 @@ import (
 // ends with the attempt's timeout, when the lease is lost ([context.Cause] is then
 // [ErrLeaseLost]) or when a shutdown runs out of patience.
 type Handler interface {
-	Handle(ctx context.Context, d *Delivery) error
+	ServeDelivery(ctx context.Context, d *Delivery) error
 }
 
 // HandlerFunc is a function as a Handler.
 type HandlerFunc func(ctx context.Context, d *Delivery) error
 
 // Handle calls f.
-func (f HandlerFunc) Handle(ctx context.Context, d *Delivery) error { return f(ctx, d) }
+func (f HandlerFunc) ServeDelivery(ctx context.Context, d *Delivery) error { return f(ctx, d) }
 
 // verbError is an error by which a handler says what shall become of the message.
 type verbError struct {
@@ -44,10 +44,10 @@ func (e *verbError) TargetPause() (time.Duration, bool) { return e.after, e.paus
 
 // Permanent marks an error that retrying cannot mend: the message is dead at once.
 // It returns nil for nil.
-func Permanent(err error) error { return DeadLetter(err, ReasonPermanent) }
+func Permanent(err error) error { return PermanentAs(err, ReasonPermanent) }
 
 // DeadLetter is Permanent with another reason. It returns nil for nil.
-func DeadLetter(err error, reason Reason) error {
+func PermanentAs(err error, reason Reason) error {
 	if err == nil {
 		return nil
 	}
@@ -65,7 +65,7 @@ func RetryAfter(err error, d time.Duration) error {
 
 // Release gives the message back without counting the attempt, due again in d. It
 // returns nil for nil.
-func Release(err error, d time.Duration) error {
+func Uncounted(err error, d time.Duration) error {
 	if err == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func Release(err error, d time.Duration) error {
 // Pause gives the message back without counting the attempt, and pauses its target
 // (see [engine.QueueOptions.Target]) for d, or until it is resumed if d is 0. It is for
 // refusals of our own, such as a missing secret: they never make a dead letter.
-func Pause(err error, d time.Duration) error {
+func TargetDown(err error, d time.Duration) error {
 	if err == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func Pause(err error, d time.Duration) error {
 
 // Disable makes the message a dead letter (disabled) and pauses its target until it
 // is resumed: the target said that it wants no more. It returns nil for nil.
-func Disable(err error) error {
+func TargetGone(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -40,7 +40,7 @@ type Mux struct {
 func NewMux() *Mux { return &Mux{handlers: make(map[string]Handler)} }
 
 // Register ties a kind to a handler. It replaces an earlier one of the same kind.
-func (m *Mux) Register(kind string, h Handler) {
+func (m *Mux) Handle(kind string, h Handler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.handlers[kind] = h
@@ -55,7 +55,7 @@ func (m *Mux) Fallback(h Handler) {
 }
 
 // Handle implements Handler.
-func (m *Mux) Handle(ctx context.Context, d *Delivery) error {
+func (m *Mux) ServeDelivery(ctx context.Context, d *Delivery) error {
 	m.mu.RLock()
 	h, ok := m.handlers[d.Kind]
 	if !ok {
@@ -65,7 +65,7 @@ func (m *Mux) Handle(ctx context.Context, d *Delivery) error {
 	if h == nil {
 		return fmt.Errorf("%w: %q", ErrNoHandler, d.Kind)
 	}
-	return h.Handle(ctx, d)
+	return h.ServeDelivery(ctx, d)
 }
 
 // Kinds returns the kinds that are handled, sorted, and whether there is a fallback
@@ -82,7 +82,7 @@ func (m *Mux) Kinds() (kinds []string, all bool) {
 // does not decode is a dead letter. With T []byte, string or json.RawMessage the body
 // is passed as it is. The [Delivery] itself is at hand by [DeliveryFrom].
 func Handle[T any](m *Mux, kind string, f func(ctx context.Context, body T) error) {
-	m.Register(kind, HandlerFunc(func(ctx context.Context, d *Delivery) error {
+	m.Handle(kind, HandlerFunc(func(ctx context.Context, d *Delivery) error {
 		var v T
 		if err := decode(d, &v); err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 )
 
 func deliver(m *redrive.Mux, kind, body string) error {
-	return m.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "m", Queue: "q", Kind: kind, Body: []byte(body)}})
+	return m.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "m", Queue: "q", Kind: kind, Body: []byte(body)}})
 }
 
 func TestMuxChoosesByKind(t *testing.T) {
@@ -24,9 +24,9 @@ func TestMuxChoosesByKind(t *testing.T) {
 	if kinds, all := m.Kinds(); len(kinds) != 0 || all {
 		t.Errorf("an empty mux handles %v, %v", kinds, all)
 	}
-	m.Register("b", note("b"))
-	m.Register("a", note("old a"))
-	m.Register("a", note("a"))
+	m.Handle("b", note("b"))
+	m.Handle("a", note("old a"))
+	m.Handle("a", note("a"))
 	if kinds, all := m.Kinds(); !slices.Equal(kinds, []string{"a", "b"}) || all {
 		t.Errorf("it handles %v, %v", kinds, all)
 	}

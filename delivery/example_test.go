@@ -33,7 +33,7 @@ func Example() {
 	}
 	defer h.Close()
 
-	err = h.Handle(context.Background(), &redrive.Delivery{
+	err = h.ServeDelivery(context.Background(), &redrive.Delivery{
 		Message: redrive.Message{ID: "order-17", Queue: "hooks", Body: []byte(`{"paid":true}`)},
 		Attempt: 1,
 	})
@@ -56,7 +56,7 @@ func ExampleResponseError() {
 		panic(err)
 	}
 	defer h.Close()
-	err = h.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "order-17", Queue: "hooks"}, Attempt: 1})
+	err = h.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "order-17", Queue: "hooks"}, Attempt: 1})
 	fmt.Println(err)
 	fmt.Println("try again after", redrive.Classify(nil, err).After)
 	// Output:

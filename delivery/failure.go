@@ -130,7 +130,7 @@ func (h *Handler) transportFailure(parent context.Context, a Attempt, c *credent
 	err = h.transportError(parent, a, c, err)
 	var refused *RefusedError
 	if errors.As(err, &refused) {
-		return redrive.Pause(refused, refusalPause)
+		return redrive.TargetDown(refused, refusalPause)
 	}
 	return h.classify(err, 0, false)
 }
@@ -168,9 +168,9 @@ func (h *Handler) classify(err error, after time.Duration, asked bool) error {
 	if verdict, ok := h.statuses.Classify(err); ok {
 		switch verdict.Class {
 		case redrive.ClassPermanent:
-			return redrive.DeadLetter(err, verdict.Reason)
+			return redrive.PermanentAs(err, verdict.Reason)
 		case redrive.ClassRelease:
-			return redrive.Release(err, max(after, minRelease))
+			return redrive.Uncounted(err, max(after, minRelease))
 		}
 		if asked {
 			return redrive.RetryAfter(err, after)
@@ -180,7 +180,7 @@ func (h *Handler) classify(err error, after time.Duration, asked bool) error {
 	}
 	var response *ResponseError
 	if errors.As(err, &response) && response.Status == http.StatusGone {
-		return redrive.Disable(err)
+		return redrive.TargetGone(err)
 	}
 	if asked {
 		return redrive.RetryAfter(err, after)

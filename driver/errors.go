@@ -20,7 +20,7 @@ func FirstError(errs []error) error {
 	return nil
 }
 
-// PauseOf returns for how long an error asks to pause the target ([redrive.Pause], [redrive.Disable]; 0:
+// PauseOf returns for how long an error asks to pause the target ([redrive.TargetDown], [redrive.TargetGone]; 0:
 // until it is resumed), and whether it does.
 func PauseOf(err error) (time.Duration, bool) {
 	var v interface{ TargetPause() (time.Duration, bool) }

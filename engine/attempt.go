@@ -163,7 +163,7 @@ func (a *attempt) run() {
 func (a *attempt) call() error {
 	h := a.c.options().handler
 	for try := 0; ; try++ {
-		err := h.Handle(a, a.d)
+		err := h.ServeDelivery(a, a.d)
 		if err == nil || try >= a.policy.Inline || a.Err() != nil || errors.Is(err, redrive.ErrSettled) {
 			return err
 		}

@@ -116,7 +116,7 @@ func TestParking_RetryDeadEmitRepeat(t *testing.T) {
 				}
 			case "b-4":
 				if d.Lane == redrive.LaneFresh && time.Since(d.PublishedAt) < 30*time.Second {
-					return redrive.Release(errSick, time.Minute)
+					return redrive.Uncounted(errSick, time.Minute)
 				}
 			}
 			return nil

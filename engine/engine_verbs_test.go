@@ -313,7 +313,7 @@ func TestMaxAgeAndExpiry(t *testing.T) {
 
 func TestDisableKillsOneAndPausesTheRest(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.handle("hooks", func(context.Context, *redrive.Delivery) error { return redrive.Disable(errors.New("410 Gone")) },
+		r.handle("hooks", func(context.Context, *redrive.Delivery) error { return redrive.TargetGone(errors.New("410 Gone")) },
 			engine.QueueOptions{Target: "https://example.com", Concurrency: 1})
 		r.publish("hooks", 10)
 		r.start()
@@ -370,7 +370,7 @@ func TestMiddlewareKeepsKinds(t *testing.T) {
 			return func(h redrive.Handler) redrive.Handler {
 				return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 					order = append(order, name)
-					return h.Handle(ctx, d)
+					return h.ServeDelivery(ctx, d)
 				})
 			}
 		}

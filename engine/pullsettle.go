@@ -270,9 +270,9 @@ func (r *PullResult) err() error {
 	case redrive.OutcomeRetry:
 		return redrive.RetryAfter(err, r.After)
 	case redrive.OutcomeRelease:
-		return redrive.Release(err, r.After)
+		return redrive.Uncounted(err, r.After)
 	case redrive.OutcomeDead:
-		return redrive.DeadLetter(err, cmp.Or(r.Reason, redrive.ReasonPermanent))
+		return redrive.PermanentAs(err, cmp.Or(r.Reason, redrive.ReasonPermanent))
 	case redrive.OutcomeRepeat:
 		return redrive.RepeatAfter(r.After)
 	}

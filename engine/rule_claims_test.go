@@ -36,7 +36,7 @@ func TestRule01_AttemptsCountedAtClaim(t *testing.T) {
 			story = append(story, fmt.Sprintf("attempt %d, failures %d, crashes %d, suspect %t", d.Attempt, d.Failures, d.Crashes, d.Suspect))
 			switch len(story) {
 			case 1:
-				return redrive.Release(errSick, time.Second)
+				return redrive.Uncounted(errSick, time.Second)
 			case 2:
 				return errSick
 			}

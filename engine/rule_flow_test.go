@@ -138,7 +138,7 @@ func TestRule07_OwnRefusalPauses(t *testing.T) {
 		r.handle("sms", func(context.Context, *redrive.Delivery) error {
 			attempts.Add(1)
 			if !secret.Load() {
-				return redrive.Pause(errors.New("the secret SMS_SECRET is missing"), 0)
+				return redrive.TargetDown(errors.New("the secret SMS_SECRET is missing"), 0)
 			}
 			return nil
 		}, engine.QueueOptions{Target: "provider", Concurrency: 5, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 1})})
@@ -173,7 +173,7 @@ func TestRule07_PauseForAWhileAndByKind(t *testing.T) {
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
 			if d.Kind == "a" {
 				if a.add(d.ID); a.sum() == 1 {
-					return redrive.Pause(errSick, time.Minute)
+					return redrive.TargetDown(errSick, time.Minute)
 				}
 				return nil
 			}
@@ -476,7 +476,7 @@ func TestRule10_BooksBalanceAfterAMixedRun(t *testing.T) {
 			case 1:
 				return redrive.Permanent(errSick)
 			case 2:
-				return redrive.Release(errSick, time.Second)
+				return redrive.Uncounted(errSick, time.Second)
 			case 3:
 				panic("mixed")
 			case 4:
@@ -486,7 +486,7 @@ func TestRule10_BooksBalanceAfterAMixedRun(t *testing.T) {
 					return redrive.RepeatAfter(time.Second)
 				}
 			case 6:
-				return redrive.DeadLetter(errSick, redrive.ReasonUncertain)
+				return redrive.PermanentAs(errSick, redrive.ReasonUncertain)
 			}
 			return nil
 		}, engine.QueueOptions{Breaker: engine.BreakerOptions{Off: true}, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 3})})

@@ -155,7 +155,7 @@ func (p *process) handle(ctx context.Context, d *redrive.Delivery) error {
 		return p.sleep(3 * time.Second)
 	case "release":
 		if p.sim.roll(0.5) {
-			return redrive.Release(errSick, p.sim.someTime(5*time.Second))
+			return redrive.Uncounted(errSick, p.sim.someTime(5*time.Second))
 		}
 	case "repeat":
 		if d.Generation < n {

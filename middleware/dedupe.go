@@ -41,7 +41,7 @@ func Dedupe(store driver.Store, o DedupeOptions) Middleware {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			key := o.Key(d)
 			if key == "" {
-				return h.Handle(ctx, d)
+				return h.ServeDelivery(ctx, d)
 			}
 			name := o.Name
 			if name == "" {
@@ -54,7 +54,7 @@ func Dedupe(store driver.Store, o DedupeOptions) Middleware {
 			case !errors.Is(err, redrive.ErrNotFound):
 				return fmt.Errorf("inbox: %w", err)
 			}
-			if err := h.Handle(ctx, d); err != nil {
+			if err := h.ServeDelivery(ctx, d); err != nil {
 				return err
 			}
 			// The effect has happened: the memory of it must not fail with the attempt's

@@ -48,7 +48,7 @@ func Timeout(d time.Duration) Middleware {
 		return redrive.HandlerFunc(func(ctx context.Context, m *redrive.Delivery) error {
 			ctx, cancel := context.WithTimeout(ctx, d)
 			defer cancel()
-			return h.Handle(ctx, m)
+			return h.ServeDelivery(ctx, m)
 		})
 	}
 }
@@ -63,7 +63,7 @@ func Recover() Middleware {
 					err = &redrive.PanicError{Value: r, Stack: string(debug.Stack())}
 				}
 			}()
-			return h.Handle(ctx, d)
+			return h.ServeDelivery(ctx, d)
 		})
 	}
 }
@@ -75,7 +75,7 @@ func Metrics(observe func(d *redrive.Delivery, took time.Duration, err error)) M
 	return func(h redrive.Handler) redrive.Handler {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			began := time.Now()
-			err := h.Handle(ctx, d)
+			err := h.ServeDelivery(ctx, d)
 			observe(d, time.Since(began), err)
 			return err
 		})
@@ -96,7 +96,7 @@ func Tracing(start func(ctx context.Context, d *redrive.Delivery) (context.Conte
 					end(errPanicked)
 				}
 			}()
-			err = h.Handle(ctx, d)
+			err = h.ServeDelivery(ctx, d)
 			ended = true
 			end(err)
 			return err
@@ -113,7 +113,7 @@ func Logging(l *slog.Logger) Middleware {
 	return func(h redrive.Handler) redrive.Handler {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			began := time.Now()
-			err := h.Handle(ctx, d)
+			err := h.ServeDelivery(ctx, d)
 			level := slog.LevelDebug
 			if err != nil {
 				level = slog.LevelInfo

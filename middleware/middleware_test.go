@@ -22,7 +22,7 @@ func TestChainCallsTheFirstFirst(t *testing.T) {
 		return func(h redrive.Handler) redrive.Handler {
 			return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 				calls = append(calls, name)
-				return h.Handle(ctx, d)
+				return h.ServeDelivery(ctx, d)
 			})
 		}
 	}
@@ -30,7 +30,7 @@ func TestChainCallsTheFirstFirst(t *testing.T) {
 		calls = append(calls, "handler")
 		return nil
 	}), note("first"), note("second"))
-	if err := h.Handle(context.Background(), new(redrive.Delivery)); err != nil {
+	if err := h.ServeDelivery(context.Background(), new(redrive.Delivery)); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"first", "second", "handler"}; !slices.Equal(calls, want) {
@@ -40,7 +40,7 @@ func TestChainCallsTheFirstFirst(t *testing.T) {
 
 func TestChainTellsTheKindsOfAMux(t *testing.T) {
 	mux := redrive.NewMux()
-	mux.Register("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }))
+	mux.Handle("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }))
 	h := middleware.Chain(mux, middleware.Timeout(time.Second))
 	k, ok := h.(interface{ Kinds() ([]string, bool) })
 	if !ok {
@@ -58,14 +58,14 @@ func TestTimeoutEndsTheHandlersContext(t *testing.T) {
 			return ctx.Err()
 		})
 		began := time.Now()
-		err := middleware.Chain(wait, middleware.Timeout(3*time.Second)).Handle(context.Background(), new(redrive.Delivery))
+		err := middleware.Chain(wait, middleware.Timeout(3*time.Second)).ServeDelivery(context.Background(), new(redrive.Delivery))
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})
 	for _, d := range []time.Duration{0, -1} {
 		h := middleware.Chain(redrive.HandlerFunc(func(ctx context.Context, _ *redrive.Delivery) error { return ctx.Err() }), middleware.Timeout(d))
-		if err := h.Handle(context.Background(), new(redrive.Delivery)); err != nil {
+		if err := h.ServeDelivery(context.Background(), new(redrive.Delivery)); err != nil {
 			t.Errorf("a timeout of %s: %v", d, err)
 		}
 	}
@@ -77,11 +77,11 @@ func TestLogging(t *testing.T) {
 	var fails error
 	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return fails }), middleware.Logging(l))
 	d := &redrive.Delivery{Message: redrive.Message{ID: "m1", Queue: "q", Kind: "k"}, Attempt: 2}
-	if err := h.Handle(context.Background(), d); err != nil || out.Len() != 0 {
+	if err := h.ServeDelivery(context.Background(), d); err != nil || out.Len() != 0 {
 		t.Errorf("a success at level info: %v, %s", err, &out)
 	}
 	fails = errors.New("no luck")
-	if err := h.Handle(context.Background(), d); !errors.Is(err, fails) {
+	if err := h.ServeDelivery(context.Background(), d); !errors.Is(err, fails) {
 		t.Errorf("the error became %v", err)
 	}
 	for _, want := range []string{"queue=q", "id=m1", "kind=k", "attempt=2", `error="no luck"`} {
@@ -103,7 +103,7 @@ func TestDedupeRemembersOnlySuccess(t *testing.T) {
 		return nil
 	}), middleware.Dedupe(store, middleware.DedupeOptions{Key: func(d *redrive.Delivery) string { return d.Key }, Keep: time.Hour}))
 	run := func(queue, key string) error {
-		return h.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{Queue: queue, ID: redrive.NewID(), Key: key}})
+		return h.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{Queue: queue, ID: redrive.NewID(), Key: key}})
 	}
 	for range 2 {
 		if err := run("q", "k"); err == nil {
@@ -133,7 +133,7 @@ func TestTracingEndsASpanOfAPanic(t *testing.T) {
 		middleware.Recover(), middleware.Tracing(func(ctx context.Context, _ *redrive.Delivery) (context.Context, func(error)) {
 			return ctx, func(err error) { ended = err }
 		}))
-	err := h.Handle(context.Background(), &redrive.Delivery{})
+	err := h.ServeDelivery(context.Background(), &redrive.Delivery{})
 	var p *redrive.PanicError
 	if !errors.As(err, &p) || p.Stack == "" || ended == nil {
 		t.Errorf("%v; the span ended with %v", err, ended)

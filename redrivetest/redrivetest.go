@@ -103,7 +103,7 @@ func run(t *testing.T, m redrive.Message, h redrive.Handler, o *Options) (r Resu
 				r.Attempts = append(r.Attempts, Attempt{At: at, Err: errPanic})
 			}
 		}()
-		err := h.Handle(ctx, d)
+		err := h.ServeDelivery(ctx, d)
 		returned = true
 		r.Attempts = append(r.Attempts, Attempt{At: at, Err: err})
 		return err

@@ -113,7 +113,7 @@ func permanentGoesDead(c *C) {
 		case "m0001":
 			return redrive.Permanent(errAgain)
 		case "m0002":
-			return redrive.DeadLetter(errAgain, redrive.ReasonUncertain)
+			return redrive.PermanentAs(errAgain, redrive.ReasonUncertain)
 		}
 		return nil
 	})

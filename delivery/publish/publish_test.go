@@ -53,12 +53,12 @@ func TestKafkaGetsTheRecordAsItWas(t *testing.T) {
 	address := "kafka://" + strings.Join(cluster.ListenAddrs(), ",")
 	h := handler(t, Target{Address: address, To: Origin, Allow: []string{"ord*"}})
 	d := carrying(topic("orders", 3), "tenant", "gold", native.HeaderID, "own-id", native.HeaderRedrives, "1", redrive.HeaderPossibleDuplicate, "true")
-	if err := h.Handle(t.Context(), d); err != nil {
+	if err := h.ServeDelivery(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	null := carrying(topic("orders", 99), native.HeaderNativeKey, "\xff\x00", native.HeaderOriginalNoBody, "true")
 	null.Body, null.Redrives = nil, 0
-	if err := h.Handle(t.Context(), null); err != nil {
+	if err := h.ServeDelivery(t.Context(), null); err != nil {
 		t.Fatal(err)
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("orders"))
@@ -88,7 +88,7 @@ func TestKafkaGetsTheRecordAsItWas(t *testing.T) {
 	if r := records["\xff\x00"]; r == nil || r.Value != nil || len(r.Headers) != 0 {
 		t.Errorf("%+v", r)
 	}
-	if err := handler(t, Target{Address: address, To: "nowhere"}).Handle(t.Context(), d); reasonOf(err) != redrive.ReasonUnroutable {
+	if err := handler(t, Target{Address: address, To: "nowhere"}).ServeDelivery(t.Context(), d); reasonOf(err) != redrive.ReasonUnroutable {
 		t.Errorf("a topic that is not there: %v", err)
 	}
 }
@@ -103,14 +103,14 @@ func TestAMessageDoesNotChooseItsPlace(t *testing.T) {
 		"another broker's":   carrying(native.Original{Partition: -1, Offset: -1, Queue: "orders"}),
 		"the last one wins":  carrying(topic("payments", 0), native.HeaderOriginalTopic, "orders"),
 	} {
-		if err := h.Handle(t.Context(), d); reasonOf(err) != redrive.ReasonUnroutable {
+		if err := h.ServeDelivery(t.Context(), d); reasonOf(err) != redrive.ReasonUnroutable {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// An allowed one fails for another cause: nobody listens there.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.Handle(ctx, carrying(topic("orders.eu", 0))); err == nil || reasonOf(err) == redrive.ReasonUnroutable {
+	if err := h.ServeDelivery(ctx, carrying(topic("orders.eu", 0))); err == nil || reasonOf(err) == redrive.ReasonUnroutable {
 		t.Error(err)
 	}
 }
@@ -131,7 +131,7 @@ func TestRedisGetsTheEntryAsItWas(t *testing.T) {
 		if strings.HasSuffix(string(d.Headers[0].Value), "*") {
 			d.Body, d.Redrives = []byte(`{"b":"2","a":"1"}`), 0
 		}
-		if err := h.Handle(t.Context(), d); err != nil {
+		if err := h.ServeDelivery(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,7 +146,7 @@ func TestRedisGetsTheEntryAsItWas(t *testing.T) {
 		t.Error(v)
 	}
 	place.Stream = "nowhere"
-	if err := h.Handle(t.Context(), carrying(place)); reasonOf(err) != redrive.ReasonUnroutable || client.Exists(t.Context(), "nowhere").Val() != 0 {
+	if err := h.ServeDelivery(t.Context(), carrying(place)); reasonOf(err) != redrive.ReasonUnroutable || client.Exists(t.Context(), "nowhere").Val() != 0 {
 		t.Errorf("a stream that is not there: %v", err)
 	}
 }

@@ -249,7 +249,7 @@ func undecodableIsDead(t *testing.T, b *Broker) {
 		numbers <- body.N
 		return nil
 	})
-	r.consume(mux.Handle, engine.QueueOptions{})
+	r.consume(mux.ServeDelivery, engine.QueueOptions{})
 	if sum := <-numbers + <-numbers; sum != 4 {
 		t.Errorf("the bodies that can be decoded sum up to %d, want 4", sum)
 	}

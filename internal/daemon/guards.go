@@ -169,7 +169,7 @@ const refusedAgain = 10 * time.Second
 
 // Handle implements redrive.Handler: for calls that were put off, and for messages that
 // were published to the queue.
-func (q *guardedQueue) Handle(ctx context.Context, d *redrive.Delivery) error {
+func (q *guardedQueue) ServeDelivery(ctx context.Context, d *redrive.Delivery) error {
 	if d.Kind != "guard."+q.Name() {
 		r := q.requestOf(&d.Message)
 		r.Header.Set(headerPublished, "1")
@@ -181,10 +181,10 @@ func (q *guardedQueue) Handle(ctx context.Context, d *redrive.Delivery) error {
 		inner.Body = body
 		d = &inner
 	}
-	err := q.Guard.Handle(ctx, d)
+	err := q.Guard.ServeDelivery(ctx, d)
 	var refused *delivery.RefusedError
 	if errors.As(err, &refused) && !errors.Is(err, redrive.ErrUncertain) {
-		return redrive.Release(refused, refusedAgain)
+		return redrive.Uncounted(refused, refusedAgain)
 	}
 	return err
 }

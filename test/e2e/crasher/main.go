@@ -60,7 +60,7 @@ func run(dir string, good int) error {
 		os.Exit(exitCode)
 		return nil
 	})
-	mux.Register("good", redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
+	mux.Handle("good", redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		_, err := fmt.Fprintln(effects, d.ID)
 		return err
 	}))
