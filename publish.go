@@ -69,10 +69,7 @@ func Publish(ctx context.Context, sink Sink, queue string, body any, o ...Publis
 // NewMessage makes a message as [Publish] does, without publishing it: for batches,
 // for [Emit], and for those who need its id.
 func NewMessage(queue string, body any, o ...PublishOption) (Message, error) {
-	m := Message{Queue: queue}
-	if k, ok := body.(interface{ Kind() string }); ok {
-		m.Kind = k.Kind()
-	}
+	m := Message{Queue: queue, Kind: kindOfBody(body)}
 	for _, set := range o {
 		set(&m)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/delivery/receiver"
+	"github.com/redrive/redrive/driver"
 )
 
 // A handler delivers to one target; an engine calls it for each message of a queue.
@@ -58,7 +59,7 @@ func ExampleResponseError() {
 	defer h.Close()
 	err = h.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "order-17", Queue: "hooks"}, Attempt: 1})
 	fmt.Println(err)
-	fmt.Println("try again after", redrive.Classify(nil, err).After)
+	fmt.Println("try again after", driver.Classify(nil, err).After)
 	// Output:
 	// the target answered 503 Service Unavailable
 	// try again after 30s

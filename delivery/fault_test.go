@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // raw starts a target that speaks for itself after it has read a request.
@@ -57,8 +58,8 @@ func transient(t *testing.T, err error) *TransportError {
 	if !errors.As(err, &e) {
 		t.Fatalf("%v (%T), want a TransportError", err, err)
 	}
-	if v := redrive.Classify(nil, err); v.Class != redrive.ClassTransient {
-		t.Errorf("%v is classified as %v", err, v.Class)
+	if v := driver.Classify(nil, err); v.Outcome != redrive.OutcomeRetry {
+		t.Errorf("%v is classified as %v", err, v.Outcome)
 	}
 	if e.FailureDetails()["target"] == "" || e.FailureDetails()["duration"] == "" {
 		t.Errorf("details %v", e.FailureDetails())
@@ -74,8 +75,7 @@ func TestTargetHangs(t *testing.T) {
 	if !e.Timeout() || e.Error() != "the target did not answer in time" {
 		t.Errorf("%v, timeout %v", e, e.Timeout())
 	}
-	matched, ok := (&redrive.Table{Release: []string{"timeout"}}).Classify(e)
-	if !ok || matched.Class != redrive.ClassRelease {
+	if got := driver.Classify(&redrive.Table{Release: []string{"timeout"}}, e); got.Outcome != redrive.OutcomeRelease {
 		t.Error("the matcher timeout does not match")
 	}
 }

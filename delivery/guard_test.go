@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestGuardAddresses(t *testing.T) {
@@ -202,9 +203,9 @@ func TestRefusalPausesAndReleases(t *testing.T) {
 	port, _ := listen(t)
 	h := mustNew(t, Target{URL: "http://127.0.0.1:" + port + "/?token=canary1234"}, Options{})
 	err := h.ServeDelivery(t.Context(), message("x"))
-	v := redrive.Classify(nil, err)
-	if v.Class != redrive.ClassRelease || v.After != refusalPause {
-		t.Errorf("classified as %v after %s", v.Class, v.After)
+	v := driver.Classify(nil, err)
+	if v.Outcome != redrive.OutcomeRelease || v.After != refusalPause {
+		t.Errorf("classified as %v after %s", v.Outcome, v.After)
 	}
 	if !strings.Contains(err.Error(), "deliver.allow_private: true") {
 		t.Errorf("%q does not say how to allow it", err)

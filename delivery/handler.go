@@ -157,7 +157,7 @@ func (h *Handler) Close() { h.transport.CloseIdleConnections() }
 // answer of a message with ReplyTo becomes its result.
 func (h *Handler) ServeDelivery(parent context.Context, d *redrive.Delivery) error {
 	began := time.Now()
-	if err := redrive.CheckID(d.ID); err != nil {
+	if err := driver.CheckID(d.ID); err != nil {
 		return redrive.Permanent(err) // an id with a point could forge the signed text
 	}
 	creds, err := h.credentials()

@@ -141,29 +141,29 @@ func TestStatuses(t *testing.T) {
 		status int
 		retry  string
 		table  redrive.Table
-		want   redrive.Classification
+		want   driver.Classification
 	}{
-		{status: 302, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 400, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent}},
-		{status: 401, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 404, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent}},
-		{status: 410, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonDisabled}},
-		{status: 413, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonOversize}},
-		{status: 429, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 429, retry: "7", want: redrive.Classification{Class: redrive.ClassTransient, After: 7 * time.Second}},
-		{status: 503, retry: "1.5", want: redrive.Classification{Class: redrive.ClassTransient, After: 1500 * time.Millisecond}},
-		{status: 503, retry: "1000000000", want: redrive.Classification{Class: redrive.ClassTransient, After: time.Hour}},
-		{status: 502, retry: "3", want: redrive.Classification{Class: redrive.ClassTransient, After: 3 * time.Second}},
-		{status: 504, retry: "-3", want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 500, retry: "3", want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 503, retry: "soon", want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 301, table: table, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent}},
-		{status: 500, table: table, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent}},
-		{status: 423, table: table, want: redrive.Classification{Class: redrive.ClassRelease, After: minRelease}},
-		{status: 404, table: table, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 410, table: table, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 429, retry: "7", table: table, want: redrive.Classification{Class: redrive.ClassTransient, After: 7 * time.Second}},
-		{status: 999, want: redrive.Classification{Class: redrive.ClassTransient}},
+		{status: 302, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 400, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{status: 401, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 404, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{status: 410, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonDisabled}},
+		{status: 413, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonOversize}},
+		{status: 429, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 429, retry: "7", want: driver.Classification{Outcome: redrive.OutcomeRetry, After: 7 * time.Second}},
+		{status: 503, retry: "1.5", want: driver.Classification{Outcome: redrive.OutcomeRetry, After: 1500 * time.Millisecond}},
+		{status: 503, retry: "1000000000", want: driver.Classification{Outcome: redrive.OutcomeRetry, After: time.Hour}},
+		{status: 502, retry: "3", want: driver.Classification{Outcome: redrive.OutcomeRetry, After: 3 * time.Second}},
+		{status: 504, retry: "-3", want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 500, retry: "3", want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 503, retry: "soon", want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 301, table: table, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{status: 500, table: table, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{status: 423, table: table, want: driver.Classification{Outcome: redrive.OutcomeRelease, After: minRelease}},
+		{status: 404, table: table, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 410, table: table, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 429, retry: "7", table: table, want: driver.Classification{Outcome: redrive.OutcomeRetry, After: 7 * time.Second}},
+		{status: 999, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
 	} {
 		h := serve(t, Target{Statuses: c.table}, func(w http.ResponseWriter, _ *http.Request) {
 			if c.retry != "" {
@@ -173,7 +173,7 @@ func TestStatuses(t *testing.T) {
 			_, _ = fmt.Fprintf(w, "said %d", c.status)
 		})
 		err := h.ServeDelivery(t.Context(), message("x"))
-		if got := redrive.Classify(nil, err); got != c.want {
+		if got := driver.Classify(nil, err); got != c.want {
 			t.Errorf("%d, Retry-After %q: got %+v, want %+v", c.status, c.retry, got, c.want)
 		}
 		var status redrive.StatusError
@@ -200,7 +200,7 @@ func TestRetryAfterAsDate(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	err := h.ServeDelivery(t.Context(), message("x"))
-	if got := redrive.Classify(nil, err).After; got < 89*time.Second || got > 91*time.Second {
+	if got := driver.Classify(nil, err).After; got < 89*time.Second || got > 91*time.Second {
 		t.Errorf("after %s, want 90s", got)
 	}
 }
@@ -236,7 +236,7 @@ func TestReferences(t *testing.T) {
 		t.Helper()
 		err := h.ServeDelivery(t.Context(), message("x"))
 		var e *RefusedError
-		if !errors.As(err, &e) || redrive.Classify(nil, err).Class != redrive.ClassRelease || !strings.Contains(err.Error(), want) {
+		if !errors.As(err, &e) || driver.Classify(nil, err).Outcome != redrive.OutcomeRelease || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want a refusal that says %q", err, want)
 		}
 	}
@@ -267,7 +267,7 @@ func TestBadID(t *testing.T) {
 	h := mustNew(t, Target{URL: "http://127.0.0.1:1/"}, Options{})
 	d := message("x")
 	d.ID = "a.1614265330"
-	if v := redrive.Classify(nil, h.ServeDelivery(t.Context(), d)); v.Class != redrive.ClassPermanent {
+	if v := driver.Classify(nil, h.ServeDelivery(t.Context(), d)); v.Outcome != redrive.OutcomeDead {
 		t.Errorf("an id with a point: %+v", v)
 	}
 }

@@ -22,9 +22,14 @@ func (c *consumer) claimLanes(f *feed) {
 		now := time.Now()
 		c.mu.Lock()
 		lane, n, ok := c.chooseLocked(f, o, refused)
+		n, full := c.kindRoomLocked(f, o, n)
 		c.mu.Unlock()
 		if !ok {
 			break
+		}
+		if n == 0 { // the source cannot leave out the kinds that have no room
+			refused = refused.With(lane)
+			continue
 		}
 		want := n
 		g := grants{each: c.scratch[:0]}
@@ -47,6 +52,7 @@ func (c *consumer) claimLanes(f *feed) {
 			c.giveBack(&g, now, n)
 			return
 		}
+		g.exceptKinds = append(g.exceptKinds, full...)
 		got, ok := c.claim(f, o, &g, lane, n)
 		if !ok {
 			return
@@ -131,11 +137,10 @@ func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane redrive.Lan
 // kinds combines what the handler handles with what the gates allow.
 func (c *consumer) kinds(o *consumerConfig, g *grants) (only, except []string) {
 	only, except = g.kinds, g.exceptKinds
-	k, ok := o.handler.(interface{ Kinds() ([]string, bool) })
-	if !ok {
+	if o.registry == nil {
 		return only, except
 	}
-	handled, all := k.Kinds()
+	handled, all := o.registry.Kinds()
 	if all {
 		return only, except
 	}
@@ -162,7 +167,7 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 	if !due || !c.e.solo.enter(c, batch) {
 		return
 	}
-	ds, err := f.src.Claim(c.e.run, driver.ClaimRequest{Queue: c.queue, Expired: true, MaxAge: o.MaxAge, Max: batch,
+	ds, err := f.src.Claim(c.e.run, driver.ClaimRequest{Queue: c.queue, Expired: true, MaxAge: o.policies.maxAge, Max: batch,
 		Lease: o.Lease, Instance: c.e.opts.Instance})
 	if err != nil {
 		ds = nil
@@ -188,10 +193,10 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []redrive.Delivery, as s
 	c.mu.Lock()
 	for i := range ds {
 		a, d := &batch[i], &ds[i]
-		p := c.policy(o, d)
-		*a = attempt{c: c, f: f, d: d, o: o, policy: p, base: c.e.base, alone: as == startAlone, swept: as == startSwept, began: now, extendedAt: now}
+		*a = attempt{c: c, f: f, d: d, o: o, policy: o.policies.of(&d.Message), base: c.e.base, alone: as == startAlone, swept: as == startSwept, began: now, extendedAt: now}
 		c.busy++
 		c.inflight[d.Lane]++
+		c.enterLimitLocked(a)
 		a.next = c.first
 		if c.first != nil {
 			c.first.prev = a
@@ -221,23 +226,3 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []redrive.Delivery, as s
 }
 
 var defaultPolicy = redrive.Policy{}.WithDefaults()
-
-// policy chooses the policy of a message: the default one where the choice is nil or
-// panics.
-func (c *consumer) policy(o *consumerConfig, d *redrive.Delivery) (p *redrive.Policy) {
-	defer func() {
-		if p == nil {
-			p = &defaultPolicy
-		} else if p.Name == "" || p.MaxAttempts == 0 || p.MaxCrashes == 0 || p.Timeout == 0 || p.Backoff == nil {
-			whole := p.WithDefaults()
-			p = &whole
-		}
-		if o.MaxAge > 0 && (p.MaxAge == 0 || p.MaxAge > o.MaxAge) {
-			younger := *p
-			younger.MaxAge = o.MaxAge
-			p = &younger
-		}
-	}()
-	defer c.e.recovered("policy")
-	return o.Policy(&d.Message)
-}

@@ -13,3 +13,9 @@ func (e *Engine) InFlight() int {
 	defer e.solo.mu.Unlock()
 	return e.solo.active
 }
+
+// Compile returns the choice of policies as a consumer makes it.
+func Compile(p *Policies) func(*redrive.Message) *redrive.Policy { return p.compile().of }
+
+// MaxAge returns the age beyond which every message has expired.
+func MaxAge(p *Policies) time.Duration { return p.compile().maxAge }

@@ -25,6 +25,7 @@ func (c *consumer) free(a *attempt) {
 	c.mu.Lock()
 	c.busy--
 	c.inflight[a.d.Lane]--
+	c.leaveLimitLocked(a)
 	if a.stuck {
 		c.stuck--
 	}
@@ -101,6 +102,9 @@ func (c *consumer) decided(a *attempt, err error, lost bool, now time.Time) (s d
 // report tells gates, log and observer how an attempt ended.
 func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 	defer c.e.recovered("report")
+	if !driver.Failed(err) { // it asked to run again, or settled by itself
+		err = nil
+	}
 	s := &a.settle
 	if !settle {
 		s = nil
@@ -167,7 +171,7 @@ func (c *consumer) failure(a *attempt, err error, r redrive.Reason, now time.Tim
 	if errors.As(err, &s) {
 		stack = s.StackTrace()
 	}
-	f := c.e.identity.failure(a, a.d, err, now, now.Sub(a.began), stack, a.policy, c.options().Target, c.e.opts.Extractor)
+	f := c.e.identity.failure(a, a.d, err, now, now.Sub(a.began), stack, a.policy, c.options().Target, c.options().Extractor)
 	f.Reason = r
 	return f
 }

@@ -41,7 +41,7 @@ func TestRule01_AttemptsCountedAtClaim(t *testing.T) {
 				return errSick
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{})})
 		r.publish("sms", 1)
 		if r.crashed("sms", false) != 1 {
 			t.Fatal("the victim claimed nothing")
@@ -180,7 +180,7 @@ func TestRule01_SuspectGivesWayToLongHandlers(t *testing.T) {
 				slowest.Store(max(slowest.Load(), int64(time.Since(d.PublishedAt))))
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: 5 * time.Minute})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Timeout: 5 * time.Minute})})
 		r.start()
 		r.publishAll(redrive.Message{Queue: "sms", ID: "long"})
 		pass(time.Second)
@@ -220,7 +220,7 @@ func TestRule02_LateSettleCountsUntilClaimedAgain(t *testing.T) {
 				r.handle("sms", func(context.Context, *redrive.Delivery) error {
 					<-time.After(35 * time.Second)
 					return nil
-				}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
+				}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
 				r.start()
 				r.publish("sms", 1)
 				pass(32 * time.Second)
@@ -265,7 +265,7 @@ func TestRule03_ShutdownReleases(t *testing.T) {
 			}
 			<-time.After(2 * time.Minute) // does not
 			return errSick
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour, MaxAttempts: 1})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Timeout: time.Hour, MaxAttempts: 1})})
 		r.publish("sms", 3)
 		r.start()
 		if err := r.stop(); err != nil {
@@ -295,7 +295,7 @@ func TestRule03_UnhandledKindWaits(t *testing.T) {
 			return r.store.Claim(ctx, req)
 		}
 		mux := redrive.NewMux()
-		redrive.Handle(mux, "known", func(context.Context, string) error { return nil })
+		redrive.Handle(mux, func(context.Context, string) error { return nil }, redrive.ForKind("known"))
 		r.handleWith("sms", mux)
 		r.publishAll(
 			redrive.Message{Queue: "sms", ID: "a", Kind: "unknown", Body: []byte(`"x"`)},
@@ -314,7 +314,7 @@ func TestRule03_UnhandledKindWaits(t *testing.T) {
 		if n := claims.Load(); n > 100 {
 			t.Errorf("%d claims in a minute: it spins", n)
 		}
-		redrive.Handle(mux, "unknown", func(context.Context, string) error { return nil })
+		redrive.Handle(mux, func(context.Context, string) error { return nil }, redrive.ForKind("unknown"))
 		r.ended(3*time.Second, "sms")
 		pass(3 * time.Second)
 		if r.status("sms").Unhandled {
@@ -331,7 +331,7 @@ func TestRule03_UnhandledSuspectDoesNotSpin(t *testing.T) {
 			return r.store.Claim(ctx, req)
 		}
 		mux := redrive.NewMux()
-		redrive.Handle(mux, "known", func(context.Context, string) error { handled.Add(1); return nil })
+		redrive.Handle(mux, func(context.Context, string) error { handled.Add(1); return nil }, redrive.ForKind("known"))
 		r.handleWith("sms", mux)
 		r.publishAll(redrive.Message{Queue: "sms", ID: "a", Kind: "unknown", Body: []byte(`"x"`)})
 		r.crashed("sms", false)

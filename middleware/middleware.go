@@ -15,27 +15,30 @@ import (
 type Middleware func(redrive.Handler) redrive.Handler
 
 // Chain wraps a handler in middlewares; the first is the outermost. What it returns
-// tells the kinds that h handles, if h does, as a [redrive.Mux] does.
+// knows the kinds that h handles and their options, if h does, as a [redrive.Mux] does.
 func Chain(h redrive.Handler, m ...Middleware) redrive.Handler {
 	wrapped := h
 	for i := len(m) - 1; i >= 0; i-- {
 		wrapped = m[i](wrapped)
 	}
-	if k, ok := h.(kinder); ok {
-		return &chained{Handler: wrapped, kinder: k}
+	if r, ok := h.(registry); ok {
+		return &chained{Handler: wrapped, registry: r}
 	}
 	return wrapped
 }
 
-// kinder is a handler that handles certain kinds only. The engine claims no others.
-type kinder interface {
+// registry is a handler that handles certain kinds, each with options of its own, as a
+// [redrive.Mux] does.
+type registry interface {
 	Kinds() (kinds []string, all bool)
+	Lookup(kind string) *redrive.Registration
+	Err() error
 }
 
-// chained keeps the kinds of a wrapped handler visible.
+// chained keeps what is known of a wrapped handler's kinds visible.
 type chained struct {
 	redrive.Handler
-	kinder
+	registry
 }
 
 // Timeout bounds an attempt at d, as [redrive.Policy.Timeout] does, for the wrapped handler

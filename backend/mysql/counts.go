@@ -185,7 +185,7 @@ func scanNames(names *[]string) func(row) error {
 
 // Configure implements driver.Store.
 func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
-	if err := redrive.CheckQueue(name); err != nil {
+	if err := driver.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}
 	if err := s.ready(ctx); err != nil {

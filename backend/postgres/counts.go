@@ -60,7 +60,7 @@ func fillCounts(c *driver.Counts, b *sqlstore.Books) {
 
 // Configure implements driver.Store.
 func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
-	if err := redrive.CheckQueue(name); err != nil {
+	if err := driver.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}
 	if err := s.ready(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/redistest"
 )
@@ -41,7 +42,7 @@ func topic(name string, partition int32) native.Original {
 
 // reasonOf is why an error ends a message.
 func reasonOf(err error) redrive.Reason {
-	return redrive.Classify(nil, err).Reason
+	return driver.Classify(nil, err).Reason
 }
 
 func TestKafkaGetsTheRecordAsItWas(t *testing.T) {

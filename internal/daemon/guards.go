@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/guard"
 	"github.com/redrive/redrive/guard/httpguard"
 	"github.com/redrive/redrive/internal/daemon/config"
@@ -77,12 +78,12 @@ func (s *Server) guardQueue(name string, q *config.Queue) error {
 	gq.Guard = g
 	a.guards[name] = gq
 	o := g.QueueOptions()
-	o.Concurrency, o.Policy, o.MaxAge, o.Target = q.Deliver.Concurrency, policies.Func(), policies.MaxAge(), gq.first.Target()
+	o.Concurrency, o.Policies, o.Target = q.Deliver.Concurrency, policies, gq.first.Target()
 	return a.engine.Handle(name, s.traces.handler(gq), o)
 }
 
 // endpoint returns one HTTP target as a provider.
-func (s *Server) endpoint(name string, d *config.Deliver, policies *redrive.Policies) (*delivery.Handler, guard.Provider[httpguard.Request, httpguard.Response], error) {
+func (s *Server) endpoint(name string, d *config.Deliver, policies *engine.Policies) (*delivery.Handler, guard.Provider[httpguard.Request, httpguard.Response], error) {
 	p := guard.Provider[httpguard.Request, httpguard.Response]{Name: name, MaxRate: d.Rate.PerSecond(), MaxInUse: d.Concurrency, Classify: classifyCall}
 	target, err := targetOf(d, policies)
 	if err != nil {

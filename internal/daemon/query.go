@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -48,7 +49,7 @@ func queryOf(f *wire.Filter, who *caller, now time.Time) (redrive.Query, error) 
 		return q, err
 	}
 	if f.Queue != "" {
-		if err := redrive.CheckQueue(f.Queue); err != nil {
+		if err := driver.CheckQueue(f.Queue); err != nil {
 			return q, err
 		}
 	}
@@ -100,16 +101,16 @@ func parseLimit(v url.Values) (int, error) {
 // refOf reads the name of a message from the path.
 func refOf(r *http.Request) (redrive.Ref, error) {
 	ref := redrive.Ref{Queue: r.PathValue("queue"), ID: r.PathValue("id")}
-	if err := redrive.CheckQueue(ref.Queue); err != nil {
+	if err := driver.CheckQueue(ref.Queue); err != nil {
 		return ref, err
 	}
-	return ref, redrive.CheckID(ref.ID)
+	return ref, driver.CheckID(ref.ID)
 }
 
 // parseRef reads "queue/id".
 func parseRef(s string) (redrive.Ref, error) {
 	queue, id, ok := strings.Cut(s, "/")
-	if !ok || redrive.CheckQueue(queue) != nil || redrive.CheckID(id) != nil {
+	if !ok || driver.CheckQueue(queue) != nil || driver.CheckID(id) != nil {
 		return redrive.Ref{}, bad(fmt.Sprintf("ref %q", s), "name a message as QUEUE/ID")
 	}
 	return redrive.Ref{Queue: queue, ID: id}, nil

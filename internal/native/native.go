@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Names of the headers.
@@ -65,7 +66,7 @@ func ours(m *redrive.Message, name, value string) bool {
 	}
 	switch name {
 	case HeaderID:
-		if redrive.CheckID(value) != nil {
+		if driver.CheckID(value) != nil {
 			return false
 		}
 		m.ID = value

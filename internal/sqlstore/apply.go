@@ -49,7 +49,7 @@ func checkEntry(e *redrive.Entry) error {
 	if e.State != redrive.StateDead {
 		return e.Validate()
 	}
-	if err := redrive.CheckQueue(e.Queue); err != nil {
+	if err := driver.CheckQueue(e.Queue); err != nil {
 		return err
 	}
 	if e.Reason == 0 || e.Reason > redrive.ReasonManual {
@@ -58,7 +58,7 @@ func checkEntry(e *redrive.Entry) error {
 	if e.ID == "" {
 		return nil
 	}
-	return redrive.CheckID(e.ID)
+	return driver.CheckID(e.ID)
 }
 
 // Run carries the batch out in a transaction.
