@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -84,13 +83,17 @@ func TestVerbsWithoutAnErrorAreErrors(t *testing.T) {
 			t.Errorf("%s(nil) is %v", name, err)
 		}
 	}
-	for _, err := range []error{redrive.RepeatAfter(time.Hour), redrive.Snooze(time.Hour)} {
-		if err == nil || !strings.Contains(err.Error(), "1h") || driver.Failed(err) || driver.Failed(fmt.Errorf("wrapped: %w", err)) {
-			t.Errorf("a request to run again is %v", err)
+	for want, err := range map[redrive.Outcome]error{
+		redrive.OutcomeRepeat: redrive.RepeatAfter(time.Hour), redrive.OutcomeRelease: fmt.Errorf("wrapped: %w", redrive.Snooze(time.Hour)), 0: redrive.ErrSettled,
+	} {
+		if got, asked := driver.Asked(err); !asked || got != want {
+			t.Errorf("%v asks for %s, %v", err, got, asked)
 		}
 	}
-	if driver.Failed(nil) || driver.Failed(redrive.ErrSettled) || !driver.Failed(redrive.Permanent(nil)) {
-		t.Error("done and settled are no failures; a verb with an error is one")
+	for _, err := range []error{nil, redrive.Permanent(nil), redrive.Uncounted(errors.New("x"), 0)} {
+		if _, asked := driver.Asked(err); asked {
+			t.Errorf("%v is taken for a request", err)
+		}
 	}
 }
 

@@ -173,12 +173,14 @@ func (m *Mux) Kinds() (kinds []string, all bool) {
 // decode is a dead letter. With T []byte, string or json.RawMessage the body is passed as
 // it is. The [Delivery] itself is at hand by [DeliveryFrom].
 func Handle[T any](m *Mux, f func(ctx context.Context, body T) error, o ...HandleOption) {
+	t := reflect.TypeFor[T]()
+	pointer := t.Kind() == reflect.Pointer
 	r := &Registration{}
 	if f != nil {
 		r.Handler = HandlerFunc(func(ctx context.Context, d *Delivery) error {
 			var v T
 			into := any(&v)
-			if t := reflect.TypeFor[T](); t.Kind() == reflect.Pointer { // so that a body of null is no nil pointer
+			if pointer { // so that a body of null is no nil pointer
 				v, _ = reflect.New(t.Elem()).Interface().(T)
 				into = v
 			}
@@ -188,7 +190,7 @@ func Handle[T any](m *Mux, f func(ctx context.Context, body T) error, o ...Handl
 			return f(ctx, v)
 		})
 	}
-	if kind, ok := kindOf(reflect.TypeFor[T]()); ok {
+	if kind, ok := kindOf(t); ok {
 		r.Kinds = []string{kind}
 	}
 	m.register(r, o)

@@ -63,13 +63,3 @@ func byDefault(err error) Classification {
 	}
 	return Classification{Outcome: redrive.OutcomeRetry}
 }
-
-// Failed reports whether what a handler returned is a failure: neither nil nor a
-// [redrive.Snooze], a [redrive.RepeatAfter] or [redrive.ErrSettled].
-func Failed(err error) bool {
-	if err == nil || errors.Is(err, redrive.ErrSettled) {
-		return false
-	}
-	own, said := verbOf(err)
-	return !said || !own.Request
-}

@@ -3,6 +3,8 @@ package driver
 import (
 	"errors"
 	"time"
+
+	"github.com/redrive/redrive"
 )
 
 // TypeBodyGone is the error type of dead letters with [redrive.HeaderBodyGone], by which their
@@ -18,6 +20,20 @@ func FirstError(errs []error) error {
 		}
 	}
 	return nil
+}
+
+// Asked returns what the error of a handler asks for where it is no failure:
+// [redrive.OutcomeRepeat] of a message that runs again, [redrive.OutcomeRelease] of one
+// that is snoozed, 0 of [redrive.ErrSettled], as the handler settled it itself. It reports
+// false for nil and for what failed.
+func Asked(err error) (redrive.Outcome, bool) {
+	if errors.Is(err, redrive.ErrSettled) {
+		return 0, true
+	}
+	if c, ok := verbOf(err); ok && c.Request {
+		return c.Outcome, true
+	}
+	return 0, false
 }
 
 // PauseOf returns for how long an error asks to pause the target ([redrive.TargetDown], [redrive.TargetGone]; 0:

@@ -1,5 +1,11 @@
 package engine
 
+import (
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
 // IsolateProcess makes the engine count as a process of its own, as far as suspects
 // are concerned: tests run several in one.
 func (e *Engine) IsolateProcess() { e.solo = new(solo) }

@@ -102,14 +102,18 @@ func (c *consumer) decided(a *attempt, err error, lost bool, now time.Time) (s d
 // report tells gates, log and observer how an attempt ended.
 func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 	defer c.e.recovered("report")
-	if !driver.Failed(err) { // it asked to run again, or settled by itself
-		err = nil
+	if err != nil {
+		c.e.guard("error", func() { // an error's own methods may panic
+			if _, asked := driver.Asked(err); asked { // it runs again, or settled by itself
+				err = nil
+			}
+		})
 	}
 	s := &a.settle
 	if !settle {
 		s = nil
 	}
-	c.e.guard("pause", func() { c.obeyPause(a, err) }) // an error's own methods may panic
+	c.e.guard("pause", func() { c.obeyPause(a, err) })
 	if a.swept {
 		c.sweptGates(a.o, a.d, s, now)
 	} else {

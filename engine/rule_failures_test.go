@@ -216,7 +216,7 @@ func TestRule06_CallbacksThatPanicCostNoMessage(t *testing.T) {
 		}
 		r.start()
 		r.ended(10*time.Minute, "sms")
-		for _, kind := range []string{"policy", "classifier", "backoff", "error", "plain"} {
+		for _, kind := range []string{"classifier", "backoff", "error", "plain"} {
 			if e := r.dead("sms", kind); e.History.Latest() == nil {
 				t.Errorf("%s: no story", kind)
 			}
