@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -49,7 +48,7 @@ func publishTx(ctx context.Context, tx any, sql *statements, msgs []redrive.Mess
 	if err != nil {
 		return sqlstore.FillErrors(len(msgs), err)
 	}
-	return sqlstore.PublishWith(msgs, func(items []*sqlstore.Item) error { return store(ctx, q, sql, items) })
+	return newWork(q, sql).PublishTx(ctx, msgs)
 }
 
 // SettleTx settles a delivery within the caller's own transaction, a pgx.Tx or a
@@ -59,33 +58,20 @@ func publishTx(ctx context.Context, tx any, sql *statements, msgs []redrive.Mess
 // back: [redrive.ErrLeaseLost] says that another holds the message, so that nothing may
 // be done for it here.
 func SettleTx(ctx context.Context, tx any, st driver.Settlement) error {
-	return settleIn(ctx, tx, defaults, &st)
+	return settleTx(ctx, tx, defaults, &st)
 }
 
 // SettleTx is the function of that name for the store's own schema.
 func (s *Store) SettleTx(ctx context.Context, tx any, st driver.Settlement) error {
-	return settleIn(ctx, tx, s.sql, &st)
+	return settleTx(ctx, tx, s.sql, &st)
 }
 
-func settleIn(ctx context.Context, tx any, sql *statements, st *driver.Settlement) error {
+func settleTx(ctx context.Context, tx any, sql *statements, st *driver.Settlement) error {
 	q, err := dbOf(tx)
 	if err != nil {
 		return err
 	}
-	if err := st.Validate(); err != nil {
-		return err
-	}
-	lost, err := settleTx(ctx, q, sql, []driver.Settlement{*st}, []int{0})
-	var refused *sqlstore.RefusedError
-	switch {
-	case errors.As(err, &refused):
-		return refused.Err
-	case err != nil:
-		return &redrive.Error{Op: "settle", Queue: st.Receipt.Queue, ID: st.Receipt.ID, Err: err, Hint: "roll the transaction back"}
-	case len(lost) > 0:
-		return redrive.ErrLeaseLost
-	}
-	return nil
+	return newWork(q, sql).SettleTx(ctx, st)
 }
 
 // Once reports whether an id is seen for the first time, within the caller's own
@@ -110,6 +96,6 @@ func once(ctx context.Context, tx any, sql *statements, id string) (bool, error)
 	if id == "" {
 		return false, fmt.Errorf("%w id: it is empty", redrive.ErrInvalid)
 	}
-	n, err := q.exec(ctx, sql.get("once"), id)
+	n, err := q.exec(ctx, sql.Get("once"), id)
 	return n == 1, err
 }

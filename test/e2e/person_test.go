@@ -47,6 +47,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestFromThousandDeadLettersToNone is what a person does who has never seen the program:
 // only what one command prints leads to the next.
 func TestFromThousandDeadLettersToNone(t *testing.T) {
+	t.Parallel()
 	target := &shop{delivered: make(map[string]string)}
 	site := httptest.NewServer(target)
 	defer site.Close()
