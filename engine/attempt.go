@@ -166,7 +166,7 @@ func (a *attempt) call() error {
 	h := a.c.options().handler
 	for try := 0; ; try++ {
 		err := h.ServeDelivery(a, a.d)
-		if err == nil || try >= a.policy.Inline || a.Err() != nil || errors.Is(err, redrive.ErrSettled) {
+		if err == nil || try >= a.policy.Inline || a.Err() != nil || errors.Is(err, redrive.ErrSettled) || errors.Is(err, redrive.ErrNoHandler) {
 			return err
 		}
 		if c := driver.Classify(a.policy.Classifier, err); c.Outcome != redrive.OutcomeRetry || c.After > 0 {
