@@ -2,30 +2,22 @@ package redrive
 
 import (
 	"context"
-	"errors"
+	"fmt"
+
+	"github.com/redrive/redrive/internal/handling"
 )
 
-// Attempt is one run of a handler, as its context knows it. The engine implements it;
-// a test may do so, too. It is safe for concurrent use within the handler.
-type Attempt interface {
-	// Delivery is what the handler was given.
+// attempt is one run of a handler, as its context knows it. The engine implements it.
+type attempt interface {
 	Delivery() *Delivery
-	// Emit adds a message to what success publishes; see [Emit].
 	Emit(m Message) error
-	// Reply sets body and headers of the result; see [Reply].
 	Reply(body []byte, headers Headers)
 }
 
-// AttemptKey is the key under which the context of a handler knows its [Attempt].
-type AttemptKey struct{}
-
-func attemptOf(ctx context.Context) Attempt {
-	a, _ := ctx.Value(AttemptKey{}).(Attempt)
+func attemptOf(ctx context.Context) attempt {
+	a, _ := ctx.Value(handling.Key{}).(attempt)
 	return a
 }
-
-// ErrNotHandling is returned by what works only inside a handler, with its context.
-var ErrNotHandling = errors.New("the context is not that of a handler that runs")
 
 // DeliveryFrom returns the delivery that a handler's context belongs to.
 func DeliveryFrom(ctx context.Context) (*Delivery, bool) {
@@ -40,13 +32,14 @@ func DeliveryFrom(ctx context.Context) (*Delivery, bool) {
 // just before it. If the attempt fails, nothing is emitted. Without an ID it gets
 // one derived from the handled message, its generation and the order of the calls,
 // so that a repeated attempt does not emit twice. It returns an error that wraps
-// [ErrInvalid] for a message that no store would take, [ErrBacklogged] when its
-// queue is above its limit, and [ErrNotHandling] outside a handler. It is safe for
+// [ErrInvalid] for a message that no store would take and outside a handler, and
+// [ErrBacklogged] when the message's queue is above its limit. It is safe for
 // concurrent use within the handler.
 func Emit(ctx context.Context, m Message) error {
 	a := attemptOf(ctx)
 	if a == nil {
-		return &Error{Op: "emit", Queue: m.Queue, ID: m.ID, Err: ErrNotHandling, Hint: "pass the context that the handler got"}
+		return &Error{Op: "emit", Queue: m.Queue, ID: m.ID, Err: fmt.Errorf("%w context: it is not that of a running handler", ErrInvalid),
+			Hint: "pass the context that the handler got"}
 	}
 	return a.Emit(m)
 }

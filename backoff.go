@@ -19,9 +19,9 @@ var DefaultBackoff Backoff = Exponential{}
 
 // Defaults of Exponential and Decorrelated.
 const (
-	DefaultBackoffBase       = time.Second
-	DefaultBackoffMultiplier = 2.0
-	DefaultBackoffMax        = time.Hour
+	defaultBackoffBase       = time.Second
+	defaultBackoffMultiplier = 2.0
+	defaultBackoffMax        = time.Hour
 )
 
 // Jitter is how randomness enters an [Exponential] backoff.
@@ -71,15 +71,15 @@ type Exponential struct {
 
 // Delay implements Backoff.
 func (e Exponential) Delay(failures int, random func() float64) time.Duration {
-	base := float64(text.Positive(e.Base, DefaultBackoffBase))
-	limit := float64(text.Positive(e.Max, DefaultBackoffMax))
+	base := float64(text.Positive(e.Base, defaultBackoffBase))
+	limit := float64(text.Positive(e.Max, defaultBackoffMax))
 	spread := float64(e.Spread)
 	if e.Spread <= 0 {
 		spread = base
 	}
 	multiplier := e.Multiplier
 	if !(multiplier > 0) { // NaN too
-		multiplier = DefaultBackoffMultiplier
+		multiplier = defaultBackoffMultiplier
 	}
 	n := float64(max(failures, 1))
 	capped := min(limit, base*math.Pow(multiplier, n-1))
@@ -110,8 +110,8 @@ const decorrelatedSteps = 100
 // Delay implements Backoff. As nothing is kept between attempts, it plays the chain
 // from the first failure each time.
 func (d Decorrelated) Delay(failures int, random func() float64) time.Duration {
-	base := float64(text.Positive(d.Base, DefaultBackoffBase))
-	limit := float64(text.Positive(d.Max, DefaultBackoffMax))
+	base := float64(text.Positive(d.Base, defaultBackoffBase))
+	limit := float64(text.Positive(d.Max, defaultBackoffMax))
 	delay := base
 	for range min(max(failures, 1), decorrelatedSteps) {
 		delay = min(limit, base+(3*delay-base)*random())

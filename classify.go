@@ -6,90 +6,24 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redrive/redrive/internal/errname"
-	"github.com/redrive/redrive/internal/text"
 )
 
-// Class is what a failure means for its message.
-type Class uint8
-
-// The classes.
-const (
-	ClassTransient Class = iota + 1 // retry by the policy
-	ClassPermanent                  // dead at once
-	ClassRelease                    // give back, uncounted
-	ClassRepeat                     // not a failure: due again in the next generation
-)
-
-var classNames = []string{"", "transient", "permanent", "release", "repeat"}
-
-// String returns the class in lower case.
-func (c Class) String() string { return text.Enum(classNames, c) }
-
-// Classification is what a classifier makes of an error.
-type Classification struct {
-	Class  Class
-	Reason Reason        // for ClassPermanent; 0: permanent
-	After  time.Duration // floor of the delay
-}
-
-// Classifier decides what an error means. It reports false where it has no opinion;
-// the next one, at last [DefaultClassifier], is then asked.
+// Classifier says what an error means by marking it as a handler would: with
+// [Permanent], [PermanentAs], [RetryAfter], [Uncounted] or another verb. It returns nil
+// where it has no opinion. The handler's own verbs come before it, and the floor of a
+// [RetryAfter] stays; where it has no opinion HTTP 400, 404, 413 and 422 and bodies that
+// do not decode are permanent, everything else is retried.
 type Classifier interface {
-	Classify(err error) (Classification, bool)
+	Classify(err error) error
 }
 
 // ClassifierFunc is a function as a Classifier.
-type ClassifierFunc func(err error) (Classification, bool)
+type ClassifierFunc func(err error) error
 
 // Classify calls f.
-func (f ClassifierFunc) Classify(err error) (Classification, bool) { return f(err) }
-
-// Classify asks the handler's own verbs first ([Permanent], [Release] and the like),
-// then c if it is not nil, then the defaults: HTTP 400, 404, 413 and 422 and bodies
-// that do not decode are permanent, everything else is transient. [RetryAfter] sets a
-// floor under the delay, whatever c says about its error, and retries where c has no
-// opinion.
-func Classify(c Classifier, err error) Classification {
-	var v *verbError
-	verb := errors.As(err, &v)
-	if verb && v.class != ClassTransient {
-		return Classification{Class: v.class, Reason: v.reason, After: v.after}
-	}
-	if c != nil {
-		if got, ok := c.Classify(err); ok {
-			if verb {
-				got.After = max(got.After, v.after)
-			}
-			return got
-		}
-	}
-	if verb {
-		return Classification{Class: v.class, After: v.after}
-	}
-	got, _ := DefaultClassifier.Classify(err)
-	return got
-}
-
-// DefaultClassifier always has an opinion.
-var DefaultClassifier Classifier = ClassifierFunc(func(err error) (Classification, bool) {
-	var undecodable *DecodeError
-	if errors.As(err, &undecodable) {
-		return Classification{Class: ClassPermanent, Reason: ReasonUndecodable}, true
-	}
-	var status StatusError
-	if errors.As(err, &status) {
-		switch status.HTTPStatus() {
-		case 400, 404, 422:
-			return Classification{Class: ClassPermanent, Reason: ReasonPermanent}, true
-		case 413:
-			return Classification{Class: ClassPermanent, Reason: ReasonOversize}, true
-		}
-	}
-	return Classification{Class: ClassTransient}, true
-})
+func (f ClassifierFunc) Classify(err error) error { return f(err) }
 
 // Table is a classifier made of matchers, as in the configuration file. A matcher
 // is an HTTP status ("404", "5xx"), "timeout", or "type:PATTERN" with * at either
@@ -126,17 +60,17 @@ func isStatus(m string) bool {
 }
 
 // Classify implements Classifier.
-func (t *Table) Classify(err error) (Classification, bool) {
+func (t *Table) Classify(err error) error {
 	match := func(m string) bool { return matches(m, err) }
 	switch {
 	case slices.ContainsFunc(t.Permanent, match):
-		return Classification{Class: ClassPermanent, Reason: ReasonPermanent}, true
+		return Permanent(err)
 	case slices.ContainsFunc(t.Release, match):
-		return Classification{Class: ClassRelease}, true
+		return Uncounted(err, 0)
 	case slices.ContainsFunc(t.Transient, match):
-		return Classification{Class: ClassTransient}, true
+		return RetryAfter(err, 0)
 	}
-	return Classification{}, false
+	return nil
 }
 
 func matches(m string, err error) bool {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // statusError is an error with an HTTP status.
@@ -25,67 +26,78 @@ func (*ValidationError) Error() string { return "invalid" }
 func TestClassify(t *testing.T) {
 	base := errors.New("x")
 	table := &redrive.Table{Permanent: []string{"409", "type:*ValidationError"}, Release: []string{"503"}, Transient: []string{"404", "timeout"}}
-	transient := redrive.Classification{Class: redrive.ClassTransient}
-	permanent := redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent}
+	transient := driver.Classification{Outcome: redrive.OutcomeRetry}
+	permanent := driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}
 	for _, c := range []struct {
 		name string
 		c    redrive.Classifier
 		err  error
-		want redrive.Classification
+		want driver.Classification
 	}{
 		{"anything", nil, base, transient},
 		{"a timeout", nil, context.DeadlineExceeded, transient},
 		{"permanent", nil, redrive.Permanent(base), permanent},
 		{"permanent, wrapped", nil, fmt.Errorf("sending: %w", redrive.Permanent(base)), permanent},
 		{"permanent, joined", nil, errors.Join(base, redrive.Permanent(base)), permanent},
-		{"a reason", nil, redrive.DeadLetter(base, redrive.ReasonRejected), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonRejected}},
-		{"retry after", nil, redrive.RetryAfter(base, time.Minute), redrive.Classification{Class: redrive.ClassTransient, After: time.Minute}},
+		{"a reason", nil, redrive.PermanentAs(base, redrive.ReasonRejected), driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonRejected}},
+		{"retry after", nil, redrive.RetryAfter(base, time.Minute), driver.Classification{Outcome: redrive.OutcomeRetry, After: time.Minute}},
 		{"retry after a negative time", nil, redrive.RetryAfter(base, -1), transient},
-		{"release", nil, redrive.Release(base, time.Second), redrive.Classification{Class: redrive.ClassRelease, After: time.Second}},
-		{"pause", nil, redrive.Pause(base, time.Second), redrive.Classification{Class: redrive.ClassRelease, After: time.Second}},
-		{"disable", nil, redrive.Disable(base), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonDisabled}},
-		{"repeat", nil, redrive.RepeatAfter(time.Hour), redrive.Classification{Class: redrive.ClassRepeat, After: time.Hour}},
-		{"a body that does not decode", nil, fmt.Errorf("x: %w", &redrive.DecodeError{Kind: "k", Err: base}), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonUndecodable}},
+		{"release", nil, redrive.Uncounted(base, time.Second), driver.Classification{Outcome: redrive.OutcomeRelease, After: time.Second}},
+		{"pause", nil, redrive.TargetDown(base, time.Second), driver.Classification{Outcome: redrive.OutcomeRelease, After: time.Second}},
+		{"disable", nil, redrive.TargetGone(base), driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonDisabled}},
+		{"repeat", nil, redrive.RepeatAfter(time.Hour), driver.Classification{Outcome: redrive.OutcomeRepeat, After: time.Hour, Request: true}},
+		{"snooze", table, redrive.Snooze(time.Hour), driver.Classification{Outcome: redrive.OutcomeRelease, After: time.Hour, Request: true}},
+		{"a body that does not decode", nil, fmt.Errorf("x: %w", &redrive.DecodeError{Kind: "k", Err: base}), driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonUndecodable}},
 		{"400", nil, statusError(400), permanent},
 		{"404", nil, fmt.Errorf("x: %w", statusError(404)), permanent},
-		{"413", nil, statusError(413), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonOversize}},
+		{"413", nil, statusError(413), driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonOversize}},
 		{"422", nil, statusError(422), permanent},
 		{"401", nil, statusError(401), transient},
 		{"408", nil, statusError(408), transient},
 		{"429", nil, statusError(429), transient},
 		{"500", nil, statusError(500), transient},
 		{"the table: permanent", table, statusError(409), permanent},
-		{"the table: release", table, statusError(503), redrive.Classification{Class: redrive.ClassRelease}},
+		{"the table: release", table, statusError(503), driver.Classification{Outcome: redrive.OutcomeRelease}},
 		{"the table: transient", table, statusError(404), transient},
 		{"the table: a type", table, fmt.Errorf("x: %w", &ValidationError{}), permanent},
 		{"the table: no opinion", table, statusError(422), permanent},
 		{"a verb before the table", table, redrive.Permanent(statusError(503)), permanent},
-		{"the table under a floor", table, redrive.RetryAfter(statusError(409), time.Minute), redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent, After: time.Minute}},
+		{"the table under a floor", table, redrive.RetryAfter(statusError(409), time.Minute), driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, After: time.Minute}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := redrive.Classify(c.c, c.err); got != c.want {
+			if got := driver.Classify(c.c, c.err); got != c.want {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})
 	}
 }
 
-func TestVerbsOfNothingAreNothing(t *testing.T) {
+// A nil error would complete the message, which no verb means.
+func TestVerbsWithoutAnErrorAreErrors(t *testing.T) {
 	for name, err := range map[string]error{
-		"Permanent": redrive.Permanent(nil), "DeadLetter": redrive.DeadLetter(nil, redrive.ReasonManual), "RetryAfter": redrive.RetryAfter(nil, 1),
-		"Release": redrive.Release(nil, 1), "Pause": redrive.Pause(nil, 1), "Disable": redrive.Disable(nil),
+		"Permanent": redrive.Permanent(nil), "PermanentAs": redrive.PermanentAs(nil, redrive.ReasonManual), "RetryAfter": redrive.RetryAfter(nil, 1),
+		"Uncounted": redrive.Uncounted(nil, 1), "TargetDown": redrive.TargetDown(nil, 1), "TargetGone": redrive.TargetGone(nil),
 	} {
-		if err != nil {
+		if err == nil || err.Error() != "redrive."+name+": no error given" {
 			t.Errorf("%s(nil) is %v", name, err)
 		}
 	}
-	if err := redrive.RepeatAfter(1); err == nil || err.Error() == "" {
-		t.Errorf("RepeatAfter is %v", err)
+	for want, err := range map[redrive.Outcome]error{
+		redrive.OutcomeRepeat: redrive.RepeatAfter(time.Hour), redrive.OutcomeRelease: fmt.Errorf("wrapped: %w", redrive.Snooze(time.Hour)), 0: redrive.ErrSettled,
+	} {
+		if got, asked := driver.Asked(err); !asked || got != want {
+			t.Errorf("%v asks for %s, %v", err, got, asked)
+		}
+	}
+	for _, err := range []error{nil, redrive.Permanent(nil), redrive.Uncounted(errors.New("x"), 0)} {
+		if _, asked := driver.Asked(err); asked {
+			t.Errorf("%v is taken for a request", err)
+		}
 	}
 }
 
 func TestVerbsKeepTheirError(t *testing.T) {
-	for _, err := range []error{redrive.Permanent(fs.ErrNotExist), redrive.RetryAfter(fs.ErrNotExist, 1), redrive.Release(fs.ErrNotExist, 1)} {
+	for _, err := range []error{redrive.Permanent(fs.ErrNotExist), redrive.RetryAfter(fs.ErrNotExist, 1), redrive.Uncounted(fs.ErrNotExist, 1)} {
 		if !errors.Is(err, fs.ErrNotExist) || err.Error() != fs.ErrNotExist.Error() {
 			t.Errorf("%v", err)
 		}
@@ -118,7 +130,7 @@ func TestTableMatchers(t *testing.T) {
 		if err := table.Check(); err != nil {
 			t.Errorf("%s: %v", c.matcher, err)
 		}
-		if _, got := table.Classify(c.err); got != c.want {
+		if got := table.Classify(c.err) != nil; got != c.want {
 			t.Errorf("%s and %T %v: %v", c.matcher, c.err, c.err, got)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // outOfStock may be renamed and moved to another package: failures know it by its name.
@@ -16,7 +17,7 @@ var _ redrive.NamedError = (*outOfStock)(nil)
 
 func ExampleNamedError() {
 	table := redrive.Table{Permanent: []string{"type:shop.OutOfStock"}}
-	c, _ := table.Classify(fmt.Errorf("order 17: %w", &outOfStock{"umbrella"}))
-	fmt.Println(c.Class)
-	// Output: permanent
+	c := driver.Classify(&table, fmt.Errorf("order 17: %w", &outOfStock{"umbrella"}))
+	fmt.Println(c.Outcome, c.Reason)
+	// Output: dead permanent
 }

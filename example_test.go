@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/middleware"
 )
@@ -20,7 +22,7 @@ type SendMail struct {
 
 func (SendMail) Kind() string { return "mail.send" }
 
-// A message is published, handled, set aside because it cannot succeed, and redriven
+// A message is published, handled, dead-lettered because it cannot succeed, and redriven
 // once its cause is mended.
 func Example() {
 	store := memory.New() // sqlite.Open("./redrive-data") keeps what it accepts
@@ -29,7 +31,7 @@ func Example() {
 	mended := false
 	ended := make(chan struct{})
 	mux := redrive.NewMux()
-	redrive.Handle(mux, "mail.send", func(_ context.Context, m SendMail) error {
+	redrive.Handle(mux, func(_ context.Context, m SendMail) error { // of kind mail.send
 		defer func() { ended <- struct{}{} }()
 		if !mended && !strings.Contains(m.To, "@") {
 			return redrive.Permanent(errors.New("no address: " + m.To))
@@ -76,6 +78,83 @@ func Example() {
 	// sent to bob
 }
 
+// Consume works on a queue until its context ends. The long form is engine.New,
+// Engine.Handle for each queue, and Engine.Run; it takes the same options.
+func Example_consume() {
+	store := memory.New()
+	defer store.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	mux := redrive.NewMux()
+	redrive.Handle(mux, func(ctx context.Context, m SendMail) error {
+		defer stop()
+		d, _ := redrive.DeliveryFrom(ctx)
+		fmt.Println("attempt", d.Attempt, "of", d.Kind, "to", m.To)
+		return redrive.Emit(ctx, redrive.Message{Queue: "sent", Body: []byte(m.To)}) // with the settlement, or not at all
+	})
+	if err := redrive.Publish(ctx, store, "mail", SendMail{To: "jane@example.com"}); err != nil {
+		fmt.Println(err)
+	}
+	err := engine.Run(ctx, store, "mail", mux,
+		engine.Options{Service: "mailer", Logger: slog.Default()},
+		engine.QueueOptions{Concurrency: 8, Policies: engine.Policies{Default: redrive.Policy{
+			MaxAttempts: 10,
+			Backoff:     redrive.Exponential{Base: time.Second, Max: time.Minute, Jitter: redrive.JitterEqual},
+			Classifier:  &redrive.Table{Permanent: []string{"404", "type:*ParseError"}},
+		}}})
+	if err != nil {
+		fmt.Println(err)
+	}
+	page, err := store.Find(context.Background(), redrive.Query{Queue: "sent", Bodies: true})
+	if err != nil {
+		fmt.Println(err)
+	}
+	fmt.Printf("emitted: %s\n", page.Entries[0].Body)
+	// Output:
+	// attempt 1 of mail.send to jane@example.com
+	// emitted: jane@example.com
+}
+
+// A dead letter is repaired and redriven.
+func Example_redrive() {
+	store := memory.New()
+	defer store.Close()
+	ctx := context.Background()
+	mux := redrive.NewMux()
+	sent := make(chan string)
+	redrive.Handle(mux, func(_ context.Context, m SendMail) error {
+		defer func() { sent <- m.To }()
+		if !strings.Contains(m.To, "@") {
+			return redrive.PermanentAs(errors.New("no address"), redrive.ReasonUnroutable)
+		}
+		return nil
+	})
+	consume := func() {
+		ctx, stop := context.WithCancel(ctx)
+		done := make(chan error)
+		go func() { done <- engine.Run(ctx, store, "mail", mux) }()
+		fmt.Println("tried:", <-sent)
+		stop()
+		<-done
+	}
+	if err := redrive.Publish(ctx, store, "mail", SendMail{To: "bob"}, redrive.WithID("m-1")); err != nil {
+		fmt.Println(err)
+	}
+	consume()
+
+	bob := redrive.Ref{Queue: "mail", ID: "m-1"}
+	repair := driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: []byte(`{"to": "bob@example.com"}`)}}
+	if _, err := store.Update(ctx, driver.Selection{Refs: []redrive.Ref{bob}}, repair, 1); err != nil {
+		fmt.Println(err)
+	}
+	if err := deadletter.Redrive(ctx, store, bob); err != nil {
+		fmt.Println(err)
+	}
+	consume()
+	// Output:
+	// tried: bob
+	// tried: bob@example.com
+}
+
 // An id that the caller chose makes publishing idempotent.
 func ExamplePublish() {
 	store := memory.New()
@@ -97,30 +176,43 @@ func ExamplePublish() {
 	// false publish orders/order-4711: conflict: another message with this id was accepted before
 }
 
-// A handler says by its error what shall become of the message.
+// The type names the kind. Policy, timeout and concurrency stand beside the handler, and
+// by its error a handler says what shall become of the message.
 func ExampleHandle() {
 	errBusy, errGone := errors.New("busy"), errors.New("gone")
 	mux := redrive.NewMux()
-	redrive.Handle(mux, "mail.send", func(_ context.Context, m SendMail) error {
+	redrive.Handle(mux, func(_ context.Context, m SendMail) error {
 		switch m.To {
 		case "gone@example.com":
 			return redrive.Permanent(errGone) // a dead letter at once
 		case "busy@example.com":
 			return redrive.RetryAfter(errBusy, 30*time.Second) // not before
+		case "later@example.com":
+			return redrive.Snooze(time.Hour) // no failure; the attempt does not count
 		case "odd@example.com":
 			return errors.New("who knows") // retried by the policy
 		}
 		return nil
-	})
-	for _, to := range []string{"gone", "busy", "odd"} {
+	},
+		redrive.ForKind("mail"), // as it was called before
+		redrive.WithPolicy(redrive.Policy{MaxAttempts: 5, Backoff: redrive.Schedule{time.Second, time.Minute, time.Hour}}),
+		redrive.WithTimeout(10*time.Second),
+		redrive.WithConcurrency(4))
+	redrive.Handle(mux, func(_ context.Context, body []byte) error { return nil }, redrive.ForKind("raw"))
+
+	kinds, _ := mux.Kinds()
+	fmt.Println(kinds, mux.Err())
+	for _, to := range []string{"gone", "busy", "later", "odd"} {
 		d := redrive.Delivery{Message: redrive.Message{Kind: "mail.send", Body: []byte(`{"to": "` + to + `@example.com"}`)}}
-		c := redrive.Classify(nil, mux.Handle(context.Background(), &d))
-		fmt.Println(to, c.Class, c.Reason, c.After)
+		c := driver.Classify(nil, mux.ServeDelivery(context.Background(), &d))
+		fmt.Println(to, c.Outcome, c.Reason, c.After)
 	}
 	// Output:
-	// gone permanent permanent 0s
-	// busy transient  30s
-	// odd transient  0s
+	// [mail mail.send raw] <nil>
+	// gone dead permanent 0s
+	// busy retry  30s
+	// later release  1h0m0s
+	// odd retry  0s
 }
 
 // Middlewares wrap a handler; the first is the outermost.
@@ -129,14 +221,14 @@ func ExampleChain() {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			fmt.Println("before", d.ID)
 			defer fmt.Println("after", d.ID)
-			return h.Handle(ctx, d)
+			return h.ServeDelivery(ctx, d)
 		})
 	}
 	h := middleware.Chain(redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		fmt.Println("handling", d.ID)
 		return nil
 	}), hello, middleware.Timeout(time.Second))
-	_ = h.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "m1"}})
+	_ = h.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "m1"}})
 	// Output:
 	// before m1
 	// handling m1

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestNewIDIsAUUIDv7(t *testing.T) {
 	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	for range 1000 {
-		if id := redrive.NewID(); !form.MatchString(id) || redrive.CheckID(id) != nil {
+		if id := redrive.NewID(); !form.MatchString(id) || driver.CheckID(id) != nil {
 			t.Fatal(id)
 		}
 	}

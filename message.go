@@ -10,13 +10,13 @@ import (
 
 // Limits that every backend can hold. The gateway may be configured lower.
 const (
-	MaxBodySize   = 16 << 20 // bytes of a message's body
-	MaxHeaderSize = 64 << 10 // bytes of all header names and values together
-	MaxHeaders    = 256      // number of headers
-	MaxIDLength   = 128      // bytes of an id
-	MaxKindLength = 128      // bytes of a kind
-	MaxKeyLength  = 256      // bytes of a key
-	MaxQueueName  = 64       // bytes of a queue's name
+	MaxBodySize   = 16 << 20          // bytes of a message's body
+	MaxHeaderSize = 64 << 10          // bytes of all header names and values together
+	MaxHeaders    = 256               // number of headers
+	MaxIDLength   = text.MaxIDLength  // bytes of an id
+	MaxKindLength = 128               // bytes of a kind
+	MaxKeyLength  = 256               // bytes of a key
+	MaxQueueName  = text.MaxQueueName // bytes of a queue's name
 )
 
 // Message is what is published and delivered. The zero value of every field but
@@ -88,16 +88,16 @@ func (m *Message) Size() int {
 func (m *Message) Validate() error {
 	invalid := func(what, hint string) error {
 		id := m.ID
-		if CheckID(id) != nil {
+		if text.CheckID(ErrInvalid, id) != nil {
 			id = ""
 		}
 		return &Error{Op: "publish", Queue: m.Queue, ID: id, Err: fmt.Errorf("%w message: %s", ErrInvalid, what), Hint: hint}
 	}
-	if err := CheckQueue(m.Queue); err != nil {
+	if err := text.CheckQueue(ErrInvalid, m.Queue); err != nil {
 		return &Error{Op: "publish", Err: err, Hint: "choose another queue name"}
 	}
 	if m.ID != "" {
-		if err := CheckID(m.ID); err != nil {
+		if err := text.CheckID(ErrInvalid, m.ID); err != nil {
 			return &Error{Op: "publish", Queue: m.Queue, Err: err, Hint: "use 1-128 characters of A-Z a-z 0-9 _ : -"}
 		}
 	}
@@ -131,37 +131,4 @@ func (m *Message) Clone() Message {
 	c.Body = bytes.Clone(m.Body)
 	c.Headers = m.Headers.Clone()
 	return c
-}
-
-// CheckQueue reports why a name cannot be a queue's, or nil.
-func CheckQueue(name string) error {
-	if name == "" || len(name) > MaxQueueName {
-		return fmt.Errorf("%w queue name of %d characters: use 1-64 of a-z 0-9 . _ -", ErrInvalid, len(name))
-	}
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return fmt.Errorf("%w queue name %q: use 1-64 of a-z 0-9 . _ -", ErrInvalid, name)
-		}
-	}
-	if name == "." || name == ".." {
-		return fmt.Errorf("%w queue name %q: it has a meaning in paths", ErrInvalid, name)
-	}
-	return nil
-}
-
-// CheckID reports why a string cannot be a message's id, or nil.
-func CheckID(id string) error {
-	if id == "" || len(id) > MaxIDLength {
-		return fmt.Errorf("%w id of %d characters", ErrInvalid, len(id))
-	}
-	for i := range len(id) {
-		switch c := id[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == ':', c == '-':
-		default:
-			return fmt.Errorf("%w id %q", ErrInvalid, id)
-		}
-	}
-	return nil
 }

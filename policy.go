@@ -28,7 +28,7 @@ type Policy struct {
 	DropExpired bool
 	// Backoff is the delay before the next attempt. Defaults to [DefaultBackoff].
 	Backoff Backoff
-	// Classifier is asked before [DefaultClassifier]. Optional.
+	// Classifier says what errors mean, before the defaults. Optional.
 	Classifier Classifier
 }
 
@@ -68,72 +68,4 @@ func (p *Policy) Check() error {
 		return fmt.Errorf("%w policy %q: durations are zero (default) or more", ErrInvalid, p.Name)
 	}
 	return nil
-}
-
-// PolicyFunc chooses the policy of a message. It is called before each attempt and
-// after a failed one, must be fast and safe for concurrent use, and may return nil
-// for the defaults. What it returns is not changed.
-type PolicyFunc func(m *Message) *Policy
-
-// Policies chooses by rules on headers first, then by kind, then the default.
-type Policies struct {
-	Default Policy
-	Kinds   map[string]Policy
-	Rules   []Rule // the first that matches wins
-}
-
-// Rule ties a policy to the value of a header.
-type Rule struct {
-	Header string
-	Value  string
-	Policy Policy
-}
-
-// Func returns the choice as a PolicyFunc, with defaults filled in. Later changes
-// of p have no effect on it.
-func (p Policies) Func() PolicyFunc {
-	def := p.Default.WithDefaults()
-	kinds := make(map[string]*Policy, len(p.Kinds))
-	for k, v := range p.Kinds {
-		v = v.WithDefaults()
-		kinds[k] = &v
-	}
-	rules := make([]Rule, len(p.Rules))
-	for i, r := range p.Rules {
-		r.Policy = r.Policy.WithDefaults()
-		rules[i] = r
-	}
-	return func(m *Message) *Policy {
-		for i := range rules {
-			if v, ok := m.Headers.Get(rules[i].Header); ok && v == rules[i].Value {
-				return &rules[i].Policy
-			}
-		}
-		if k, ok := kinds[m.Kind]; ok {
-			return k
-		}
-		return &def
-	}
-}
-
-// MaxAge returns the longest MaxAge of all policies, or 0 if one of them has none:
-// what is older than that has expired whatever policy applies to it.
-func (p Policies) MaxAge() time.Duration {
-	longest := p.Default.MaxAge
-	if longest == 0 {
-		return 0
-	}
-	for _, k := range p.Kinds {
-		if k.MaxAge == 0 {
-			return 0
-		}
-		longest = max(longest, k.MaxAge)
-	}
-	for _, r := range p.Rules {
-		if r.Policy.MaxAge == 0 {
-			return 0
-		}
-		longest = max(longest, r.Policy.MaxAge)
-	}
-	return longest
 }

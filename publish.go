@@ -98,10 +98,7 @@ func NewMessage(queue string, body any, o ...PublishOption) (Message, error) {
 }
 
 func prepare(queue string, body any, o []PublishOption) (publishing, error) {
-	m := publishing{Message: Message{Queue: queue}}
-	if k, ok := body.(interface{ Kind() string }); ok {
-		m.Kind = k.Kind()
-	}
+	m := publishing{Message: Message{Queue: queue, Kind: kindOfBody(body)}}
 	for _, set := range o {
 		set(&m)
 	}

@@ -57,9 +57,9 @@ func (q *listQueue) Consume(ctx context.Context, handle func([]byte) error) erro
 	err := e.Handle(queueName, redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		return handle(d.Body)
 	}), engine.QueueOptions{
-		Policy:  func(*redrive.Message) *redrive.Policy { return &policy },
-		Breaker: engine.BreakerOptions{Off: true},
-		Sources: []driver.Source{q.list},
+		Policies: engine.Policies{Default: policy},
+		Breaker:  engine.BreakerOptions{Off: true},
+		Sources:  []driver.Source{q.list},
 	})
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func (q *redriveQueue) Consume(ctx context.Context, handle func([]byte) error) e
 		return handle(d.Body)
 	}), engine.QueueOptions{
 		Concurrency: q.concurrency,
-		Policy:      func(*redrive.Message) *redrive.Policy { return &policy },
+		Policies:    engine.Policies{Default: policy},
 		Breaker:     engine.BreakerOptions{Off: true},
 	})
 	if err != nil {

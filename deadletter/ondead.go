@@ -100,7 +100,7 @@ func (o *Options) fill() {
 // dead letter is claimed, and handled again if its process dies. While it is claimed a
 // person can neither redrive nor drop it. At most one Options may be given.
 func OnDead(ctx context.Context, store driver.Store, queue string, h Handler, o ...Options) error {
-	if err := redrive.CheckQueue(queue); err != nil {
+	if err := driver.CheckQueue(queue); err != nil {
 		return &redrive.Error{Op: "on dead", Err: err}
 	}
 	if h == nil || len(o) > 1 {

@@ -20,7 +20,7 @@ func BenchmarkDelivery(b *testing.B) {
 			d := typical()
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := h.Handle(b.Context(), d); err != nil {
+				if err := h.ServeDelivery(b.Context(), d); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/delivery/receiver"
+	"github.com/redrive/redrive/driver"
 )
 
 // A handler delivers to one target; an engine calls it for each message of a queue.
@@ -33,7 +34,7 @@ func Example() {
 	}
 	defer h.Close()
 
-	err = h.Handle(context.Background(), &redrive.Delivery{
+	err = h.ServeDelivery(context.Background(), &redrive.Delivery{
 		Message: redrive.Message{ID: "order-17", Queue: "hooks", Body: []byte(`{"paid":true}`)},
 		Attempt: 1,
 	})
@@ -56,9 +57,9 @@ func ExampleResponseError() {
 		panic(err)
 	}
 	defer h.Close()
-	err = h.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "order-17", Queue: "hooks"}, Attempt: 1})
+	err = h.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "order-17", Queue: "hooks"}, Attempt: 1})
 	fmt.Println(err)
-	fmt.Println("try again after", redrive.Classify(nil, err).After)
+	fmt.Println("try again after", driver.Classify(nil, err).After)
 	// Output:
 	// the target answered 503 Service Unavailable
 	// try again after 30s

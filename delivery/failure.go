@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Attempt is what every failure of a delivery tells. It is free of secrets: the
@@ -139,7 +140,7 @@ func (h *Handler) transportFailure(parent context.Context, a Attempt, c *credent
 	err = h.transportError(parent, a, c, err)
 	var refused *RefusedError
 	if errors.As(err, &refused) {
-		return redrive.Pause(refused, refusalPause)
+		return redrive.TargetDown(refused, refusalPause)
 	}
 	return h.classify(err, 0, false)
 }
@@ -174,22 +175,20 @@ func (h *Handler) describe(parent context.Context, a Attempt, c *credentials, er
 // classify applies the target's own table and what HTTP says about waiting. What it
 // returns as it is, is for the policy and the defaults to decide.
 func (h *Handler) classify(err error, after time.Duration, asked bool) error {
-	if verdict, ok := h.statuses.Classify(err); ok {
-		switch verdict.Class {
-		case redrive.ClassPermanent:
-			return redrive.DeadLetter(err, verdict.Reason)
-		case redrive.ClassRelease:
-			return redrive.Release(err, max(after, minRelease))
+	if marked := h.statuses.Classify(err); marked != nil {
+		switch driver.Classify(nil, marked).Outcome {
+		case redrive.OutcomeRelease:
+			return redrive.Uncounted(err, max(after, minRelease))
+		case redrive.OutcomeRetry:
+			if asked {
+				return redrive.RetryAfter(err, after)
+			}
 		}
-		if asked {
-			return redrive.RetryAfter(err, after)
-		}
-		// Said here, the defaults cannot make a listed 404 permanent again.
-		return redrive.RetryAfter(err, 0)
+		return marked // a listed 404 is retried: the defaults cannot make it permanent again
 	}
 	var response *ResponseError
 	if errors.As(err, &response) && response.Status == http.StatusGone {
-		return redrive.Disable(err)
+		return redrive.TargetGone(err)
 	}
 	if asked {
 		return redrive.RetryAfter(err, after)

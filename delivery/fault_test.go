@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // raw starts a target that speaks for itself after it has read a request.
@@ -57,8 +58,8 @@ func transient(t *testing.T, err error) *TransportError {
 	if !errors.As(err, &e) {
 		t.Fatalf("%v (%T), want a TransportError", err, err)
 	}
-	if v := redrive.Classify(nil, err); v.Class != redrive.ClassTransient {
-		t.Errorf("%v is classified as %v", err, v.Class)
+	if v := driver.Classify(nil, err); v.Outcome != redrive.OutcomeRetry {
+		t.Errorf("%v is classified as %v", err, v.Outcome)
 	}
 	if e.FailureDetails()["target"] == "" || e.FailureDetails()["duration"] == "" {
 		t.Errorf("details %v", e.FailureDetails())
@@ -70,12 +71,11 @@ func TestTargetHangs(t *testing.T) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	h := raw(t, Target{Timeout: 50 * time.Millisecond}, func(net.Conn) { <-release })
-	e := transient(t, h.Handle(t.Context(), message("x")))
+	e := transient(t, h.ServeDelivery(t.Context(), message("x")))
 	if !e.Timeout() || e.Error() != "the target did not answer in time" {
 		t.Errorf("%v, timeout %v", e, e.Timeout())
 	}
-	matched, ok := (&redrive.Table{Release: []string{"timeout"}}).Classify(e)
-	if !ok || matched.Class != redrive.ClassRelease {
+	if got := driver.Classify(&redrive.Table{Release: []string{"timeout"}}, e); got.Outcome != redrive.OutcomeRelease {
 		t.Error("the matcher timeout does not match")
 	}
 }
@@ -87,7 +87,7 @@ func TestTargetTakesNoBody(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }() // it never accepts, so that a large body finds no room
 	h := mustNew(t, Target{URL: "http://" + l.Addr().String() + "/", AllowPrivate: true, Timeout: 100 * time.Millisecond}, Options{})
-	e := transient(t, h.Handle(t.Context(), message(strings.Repeat("x", redrive.MaxBodySize))))
+	e := transient(t, h.ServeDelivery(t.Context(), message(strings.Repeat("x", redrive.MaxBodySize))))
 	if !e.Timeout() {
 		t.Errorf("%v is no timeout", e)
 	}
@@ -95,7 +95,7 @@ func TestTargetTakesNoBody(t *testing.T) {
 
 func TestTargetResets(t *testing.T) {
 	h := raw(t, Target{}, func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) })
-	if e := transient(t, h.Handle(t.Context(), message("x"))); e.Timeout() {
+	if e := transient(t, h.ServeDelivery(t.Context(), message("x"))); e.Timeout() {
 		t.Errorf("%v is a timeout", e)
 	}
 }
@@ -107,7 +107,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 	_ = l.Close()
 	h := mustNew(t, Target{URL: "http://" + l.Addr().String() + "/", AllowPrivate: true}, Options{})
-	if e := transient(t, h.Handle(t.Context(), message("x"))); !strings.Contains(e.Error(), "refused") {
+	if e := transient(t, h.ServeDelivery(t.Context(), message("x"))); !strings.Contains(e.Error(), "refused") {
 		t.Error(e)
 	}
 }
@@ -118,7 +118,7 @@ func TestDoesNotResolve(t *testing.T) {
 		return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
 	}
 	h := mustNew(t, Target{URL: "http://nowhere.invalid/"}, Options{Resolver: resolver})
-	if e := transient(t, h.Handle(t.Context(), message("x"))); !strings.Contains(e.Error(), "does not resolve") {
+	if e := transient(t, h.ServeDelivery(t.Context(), message("x"))); !strings.Contains(e.Error(), "does not resolve") {
 		t.Error(e)
 	}
 }
@@ -138,7 +138,7 @@ func TestNoHiddenReplay(t *testing.T) {
 			d := message(body)
 			d.Headers.Add("Idempotency-Key", "k")
 			d.Headers.Add("X-Idempotency-Key", "k")
-			if err := h.Handle(t.Context(), d); err != nil {
+			if err := h.ServeDelivery(t.Context(), d); err != nil {
 				transient(t, err)
 			}
 		}
@@ -157,7 +157,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 			w.Header().Set("Location", strings.Replace(elsewhere.URL, "http://", "http://u:canary@", 1)+"/next?canary=1")
 			w.WriteHeader(status)
 		})
-		err := h.Handle(t.Context(), message("x"))
+		err := h.ServeDelivery(t.Context(), message("x"))
 		var e *ResponseError
 		if !errors.As(err, &e) || e.Status != status || !strings.Contains(err.Error(), "redirects are not followed") {
 			t.Errorf("%d: %v", status, err)
@@ -189,7 +189,7 @@ func TestLargeAnswers(t *testing.T) {
 					}
 				}
 			})
-			err := h.Handle(t.Context(), message("x"))
+			err := h.ServeDelivery(t.Context(), message("x"))
 			if (err == nil) != (status == 200) {
 				t.Errorf("%d: %v", status, err)
 			}
@@ -207,7 +207,7 @@ func TestReplyIsCut(t *testing.T) {
 	})
 	d := message("x")
 	d.ReplyTo = "results"
-	if err := h.Handle(t.Context(), d); err != nil {
+	if err := h.ServeDelivery(t.Context(), d); err != nil {
 		t.Error(err) // what is emitted is seen in the engine's test
 	}
 }
@@ -215,11 +215,11 @@ func TestReplyIsCut(t *testing.T) {
 func TestHalfAReplyIsNone(t *testing.T) {
 	h := raw(t, Target{}, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf") })
 	d := message("x")
-	if err := h.Handle(t.Context(), d); err != nil {
+	if err := h.ServeDelivery(t.Context(), d); err != nil {
 		t.Errorf("nobody needs the answer: %v", err)
 	}
 	d.ReplyTo = "results"
-	transient(t, h.Handle(t.Context(), d))
+	transient(t, h.ServeDelivery(t.Context(), d))
 }
 
 // A target that drips its answer holds a slot no longer than it must.
@@ -231,7 +231,7 @@ func TestSlowDrip(t *testing.T) {
 			_, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 1000\r\n\r\ndrip")
 			<-stop // and never another byte
 		})
-		err := h.Handle(t.Context(), message("x"))
+		err := h.ServeDelivery(t.Context(), message("x"))
 		close(stop)
 		if (err == nil) != strings.HasPrefix(status, "200") {
 			t.Errorf("%s: %v", status, err)
@@ -252,7 +252,7 @@ func TestSlowReplyTimesOut(t *testing.T) {
 	})
 	d := message("x")
 	d.ReplyTo = "results"
-	if e := transient(t, h.Handle(t.Context(), d)); !e.Timeout() {
+	if e := transient(t, h.ServeDelivery(t.Context(), d)); !e.Timeout() {
 		t.Errorf("%v is no timeout", e)
 	}
 }
@@ -272,7 +272,7 @@ func TestBrokenAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := raw(t, Target{Timeout: 5 * time.Second}, func(c net.Conn) { _, _ = io.WriteString(c, answer) })
-			e := transient(t, h.Handle(t.Context(), message("x")))
+			e := transient(t, h.ServeDelivery(t.Context(), message("x")))
 			if len(e.Error()) > 600 || strings.Contains(e.Error(), "canary") {
 				t.Errorf("%q", e.Error())
 			}
@@ -288,7 +288,7 @@ func TestSwitchingProtocols(t *testing.T) {
 		<-stop
 	})
 	var e *ResponseError
-	if err := h.Handle(t.Context(), message("x")); !errors.As(err, &e) || e.Status != 101 {
+	if err := h.ServeDelivery(t.Context(), message("x")); !errors.As(err, &e) || e.Status != 101 {
 		t.Errorf("%v", err)
 	}
 }
@@ -304,7 +304,7 @@ func TestCompressedAnswerIsLeftAlone(t *testing.T) {
 		_, _ = io.WriteString(w, "no gzip")
 	})
 	var e *ResponseError
-	if err := h.Handle(t.Context(), message("x")); !errors.As(err, &e) || e.Excerpt != "no gzip" {
+	if err := h.ServeDelivery(t.Context(), message("x")); !errors.As(err, &e) || e.Excerpt != "no gzip" {
 		t.Errorf("%#v", err)
 	}
 }
@@ -315,7 +315,7 @@ func TestEnvironmentProxyIsIgnored(t *testing.T) {
 	t.Setenv("http_proxy", "http://127.0.0.1:"+port)
 	h := mustNew(t, Target{URL: "http://192.0.2.1/"}, Options{})
 	var refused *RefusedError
-	if err := h.Handle(t.Context(), message("x")); !errors.As(err, &refused) {
+	if err := h.ServeDelivery(t.Context(), message("x")); !errors.As(err, &refused) {
 		t.Errorf("%v, want it refused", err)
 	}
 	if reached.Load() != 0 {
@@ -329,7 +329,7 @@ func TestInterrupted(t *testing.T) {
 	h := raw(t, Target{}, func(net.Conn) { close(arrived); <-stop })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() { <-arrived; cancel(redrive.ErrLeaseLost) }()
-	e := transient(t, h.Handle(ctx, message("x")))
+	e := transient(t, h.ServeDelivery(ctx, message("x")))
 	if !errors.Is(e, redrive.ErrLeaseLost) || e.Timeout() {
 		t.Errorf("%v", e)
 	}
@@ -348,8 +348,8 @@ func TestTLSAndHTTP2(t *testing.T) {
 	d := message("x")
 	d.Headers.Add("Idempotency-Key", "k")
 	trusting := s.Client().Transport.(*http.Transport).TLSClientConfig
-	if err := mustNew(t, Target{URL: s.URL, AllowPrivate: true}, Options{TLS: trusting}).Handle(t.Context(), d); err != nil {
+	if err := mustNew(t, Target{URL: s.URL, AllowPrivate: true}, Options{TLS: trusting}).ServeDelivery(t.Context(), d); err != nil {
 		t.Error(err)
 	}
-	transient(t, mustNew(t, Target{URL: s.URL, AllowPrivate: true}, Options{}).Handle(t.Context(), d))
+	transient(t, mustNew(t, Target{URL: s.URL, AllowPrivate: true}, Options{}).ServeDelivery(t.Context(), d))
 }

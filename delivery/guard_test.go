@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 func TestGuardAddresses(t *testing.T) {
@@ -186,7 +187,7 @@ func TestGuardLiteralForms(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "①②⑦.⓪.⓪.①", "0.0.0.0", "[::]", "localhost"} {
 		h := mustNew(t, Target{URL: "http://" + host + ":" + port + "/"}, Options{})
 		var refused *RefusedError
-		err := h.Handle(t.Context(), message("x"))
+		err := h.ServeDelivery(t.Context(), message("x"))
 		if host == "localhost" && !errors.As(err, &refused) {
 			t.Logf("localhost: %v", err) // there may be no hosts file
 		} else if !errors.As(err, &refused) {
@@ -201,10 +202,10 @@ func TestGuardLiteralForms(t *testing.T) {
 func TestRefusalPausesAndReleases(t *testing.T) {
 	port, _ := listen(t)
 	h := mustNew(t, Target{URL: "http://127.0.0.1:" + port + "/?token=canary1234"}, Options{})
-	err := h.Handle(t.Context(), message("x"))
-	v := redrive.Classify(nil, err)
-	if v.Class != redrive.ClassRelease || v.After != refusalPause {
-		t.Errorf("classified as %v after %s", v.Class, v.After)
+	err := h.ServeDelivery(t.Context(), message("x"))
+	v := driver.Classify(nil, err)
+	if v.Outcome != redrive.OutcomeRelease || v.After != refusalPause {
+		t.Errorf("classified as %v after %s", v.Outcome, v.After)
 	}
 	if !strings.Contains(err.Error(), "deliver.allow_private: true") {
 		t.Errorf("%q does not say how to allow it", err)
@@ -226,7 +227,7 @@ func TestAllowPrivateAndCIDR(t *testing.T) {
 		{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
 	} {
 		target.URL = "http://127.0.0.1:" + port + "/"
-		if err := mustNew(t, target, Options{}).Handle(t.Context(), message("x")); err != nil {
+		if err := mustNew(t, target, Options{}).ServeDelivery(t.Context(), message("x")); err != nil {
 			t.Error(err)
 		}
 	}
@@ -246,7 +247,7 @@ func TestRebinding(t *testing.T) {
 	}
 	h := mustNew(t, Target{URL: "http://rebind.example:" + port + "/"}, Options{Resolver: resolver})
 	var refused *RefusedError
-	if err := h.Handle(t.Context(), message("x")); !errors.As(err, &refused) {
+	if err := h.ServeDelivery(t.Context(), message("x")); !errors.As(err, &refused) {
 		t.Errorf("the second lookup's address: %v, want it refused", err)
 	}
 	if n := reached.Load(); n != 0 {

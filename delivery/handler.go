@@ -156,14 +156,14 @@ func (h *Handler) Close() { h.transport.CloseIdleConnections() }
 
 // Handle posts the message once. It returns nil if the target answered 2xx; the
 // answer of a message with ReplyTo becomes its result.
-func (h *Handler) Handle(parent context.Context, d *redrive.Delivery) error {
+func (h *Handler) ServeDelivery(parent context.Context, d *redrive.Delivery) error {
 	began := time.Now()
-	if err := redrive.CheckID(d.ID); err != nil {
+	if err := driver.CheckID(d.ID); err != nil {
 		return redrive.Permanent(err) // an id with a point could forge the signed text
 	}
 	creds, err := h.credentials()
 	if err != nil {
-		return redrive.Pause(err, refusalPause)
+		return redrive.TargetDown(err, refusalPause)
 	}
 	ctx, cancel := context.WithTimeout(parent, h.timeout)
 	defer cancel()

@@ -33,7 +33,7 @@ func TestDelivers(t *testing.T) {
 	d.Headers.Add("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	d.Headers.Add("tracestate", "a=1")
 	d.Headers.Add("x-tenant", "gold")
-	if err := h.Handle(t.Context(), d); err != nil {
+	if err := h.ServeDelivery(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(gotBody, []byte(body)) || got.ContentLength != int64(len(body)) || len(got.TransferEncoding) != 0 {
@@ -70,7 +70,7 @@ func TestDeliversAnEmptyBody(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot)
 		}
 	})
-	if err := h.Handle(t.Context(), message("")); err != nil {
+	if err := h.ServeDelivery(t.Context(), message("")); err != nil {
 		t.Error(err)
 	}
 }
@@ -130,7 +130,7 @@ func TestUserinfoBecomesAuthorization(t *testing.T) {
 	var user, password string
 	h := serve(t, Target{}, func(_ http.ResponseWriter, r *http.Request) { user, password, _ = r.BasicAuth() })
 	h2 := mustNew(t, Target{URL: strings.Replace(h.Target(), "http://", "http://me:p%40ss@", 1), AllowPrivate: true}, Options{})
-	if err := h2.Handle(t.Context(), message("x")); err != nil || user != "me" || password != "p@ss" {
+	if err := h2.ServeDelivery(t.Context(), message("x")); err != nil || user != "me" || password != "p@ss" {
 		t.Errorf("got %q %q, %v", user, password, err)
 	}
 }
@@ -141,29 +141,29 @@ func TestStatuses(t *testing.T) {
 		status int
 		retry  string
 		table  redrive.Table
-		want   redrive.Classification
+		want   driver.Classification
 	}{
-		{status: 302, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 400, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent}},
-		{status: 401, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 404, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent}},
-		{status: 410, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonDisabled}},
-		{status: 413, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonOversize}},
-		{status: 429, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 429, retry: "7", want: redrive.Classification{Class: redrive.ClassTransient, After: 7 * time.Second}},
-		{status: 503, retry: "1.5", want: redrive.Classification{Class: redrive.ClassTransient, After: 1500 * time.Millisecond}},
-		{status: 503, retry: "1000000000", want: redrive.Classification{Class: redrive.ClassTransient, After: time.Hour}},
-		{status: 502, retry: "3", want: redrive.Classification{Class: redrive.ClassTransient, After: 3 * time.Second}},
-		{status: 504, retry: "-3", want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 500, retry: "3", want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 503, retry: "soon", want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 301, table: table, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent}},
-		{status: 500, table: table, want: redrive.Classification{Class: redrive.ClassPermanent, Reason: redrive.ReasonPermanent}},
-		{status: 423, table: table, want: redrive.Classification{Class: redrive.ClassRelease, After: minRelease}},
-		{status: 404, table: table, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 410, table: table, want: redrive.Classification{Class: redrive.ClassTransient}},
-		{status: 429, retry: "7", table: table, want: redrive.Classification{Class: redrive.ClassTransient, After: 7 * time.Second}},
-		{status: 999, want: redrive.Classification{Class: redrive.ClassTransient}},
+		{status: 302, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 400, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{status: 401, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 404, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{status: 410, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonDisabled}},
+		{status: 413, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonOversize}},
+		{status: 429, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 429, retry: "7", want: driver.Classification{Outcome: redrive.OutcomeRetry, After: 7 * time.Second}},
+		{status: 503, retry: "1.5", want: driver.Classification{Outcome: redrive.OutcomeRetry, After: 1500 * time.Millisecond}},
+		{status: 503, retry: "1000000000", want: driver.Classification{Outcome: redrive.OutcomeRetry, After: time.Hour}},
+		{status: 502, retry: "3", want: driver.Classification{Outcome: redrive.OutcomeRetry, After: 3 * time.Second}},
+		{status: 504, retry: "-3", want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 500, retry: "3", want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 503, retry: "soon", want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 301, table: table, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{status: 500, table: table, want: driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{status: 423, table: table, want: driver.Classification{Outcome: redrive.OutcomeRelease, After: minRelease}},
+		{status: 404, table: table, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 410, table: table, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 429, retry: "7", table: table, want: driver.Classification{Outcome: redrive.OutcomeRetry, After: 7 * time.Second}},
+		{status: 999, want: driver.Classification{Outcome: redrive.OutcomeRetry}},
 	} {
 		h := serve(t, Target{Statuses: c.table}, func(w http.ResponseWriter, _ *http.Request) {
 			if c.retry != "" {
@@ -172,8 +172,8 @@ func TestStatuses(t *testing.T) {
 			w.WriteHeader(c.status)
 			_, _ = fmt.Fprintf(w, "said %d", c.status)
 		})
-		err := h.Handle(t.Context(), message("x"))
-		if got := redrive.Classify(nil, err); got != c.want {
+		err := h.ServeDelivery(t.Context(), message("x"))
+		if got := driver.Classify(nil, err); got != c.want {
 			t.Errorf("%d, Retry-After %q: got %+v, want %+v", c.status, c.retry, got, c.want)
 		}
 		var status redrive.StatusError
@@ -199,8 +199,8 @@ func TestRetryAfterAsDate(t *testing.T) {
 		w.Header().Set("Retry-After", now.Add(90*time.Second).UTC().Format(http.TimeFormat))
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
-	err := h.Handle(t.Context(), message("x"))
-	if got := redrive.Classify(nil, err).After; got < 89*time.Second || got > 91*time.Second {
+	err := h.ServeDelivery(t.Context(), message("x"))
+	if got := driver.Classify(nil, err).After; got < 89*time.Second || got > 91*time.Second {
 		t.Errorf("after %s, want 90s", got)
 	}
 }
@@ -215,7 +215,7 @@ func TestRetryAfterHoldsTheTarget(t *testing.T) {
 	if g := gate.Reserve(now, driver.Ask{Max: 5}); g.N != 5 {
 		t.Fatalf("granted %d before", g.N)
 	}
-	_ = h.Handle(t.Context(), message("x"))
+	_ = h.ServeDelivery(t.Context(), message("x"))
 	g := gate.Reserve(now.Add(time.Second), driver.Ask{Max: 5})
 	if g.N != 0 || g.Until.Before(now.Add(20*time.Second)) || g.Reason == "" {
 		t.Errorf("granted %+v while the target asked to wait", g)
@@ -234,9 +234,9 @@ func TestReferences(t *testing.T) {
 		})
 	refused := func(want string) {
 		t.Helper()
-		err := h.Handle(t.Context(), message("x"))
+		err := h.ServeDelivery(t.Context(), message("x"))
 		var e *RefusedError
-		if !errors.As(err, &e) || redrive.Classify(nil, err).Class != redrive.ClassRelease || !strings.Contains(err.Error(), want) {
+		if !errors.As(err, &e) || driver.Classify(nil, err).Outcome != redrive.OutcomeRelease || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want a refusal that says %q", err, want)
 		}
 	}
@@ -254,11 +254,11 @@ func TestReferences(t *testing.T) {
 	write("Bearer a\x00b")
 	refused("control characters")
 	write("Bearer first\n")
-	if err := h.Handle(t.Context(), message("x")); err != nil || signature == "" || token != "Bearer first" {
+	if err := h.ServeDelivery(t.Context(), message("x")); err != nil || signature == "" || token != "Bearer first" {
 		t.Errorf("got %q %q, %v", signature, token, err)
 	}
 	write("Bearer second\n")
-	if err := h.Handle(t.Context(), message("x")); err != nil || token != "Bearer second" {
+	if err := h.ServeDelivery(t.Context(), message("x")); err != nil || token != "Bearer second" {
 		t.Errorf("a changed secret: got %q, %v", token, err)
 	}
 }
@@ -267,7 +267,7 @@ func TestBadID(t *testing.T) {
 	h := mustNew(t, Target{URL: "http://127.0.0.1:1/"}, Options{})
 	d := message("x")
 	d.ID = "a.1614265330"
-	if v := redrive.Classify(nil, h.Handle(t.Context(), d)); v.Class != redrive.ClassPermanent {
+	if v := driver.Classify(nil, h.ServeDelivery(t.Context(), d)); v.Outcome != redrive.OutcomeDead {
 		t.Errorf("an id with a point: %+v", v)
 	}
 }

@@ -82,7 +82,7 @@ func TestCanariesDoNotLeak(t *testing.T) {
 					" signed "+r.Header.Get("webhook-signature")+" by "+secret+"\n")
 				_ = r.Header.Write(w)
 			})
-		err := h.Handle(t.Context(), message("x"))
+		err := h.ServeDelivery(t.Context(), message("x"))
 		var detailed redrive.DetailedError
 		if !errors.As(err, &detailed) {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func TestExcerptKeepsHeadAndTail(t *testing.T) {
 		_, _ = io.WriteString(w, body)
 	})
 	var e *ResponseError
-	if err := h.Handle(t.Context(), message("x")); !errors.As(err, &e) {
+	if err := h.ServeDelivery(t.Context(), message("x")); !errors.As(err, &e) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(e.Excerpt, "HEAD") || !strings.HasSuffix(e.Excerpt, "TAIL") || len(e.Excerpt) > excerptHead+excerptTail+16 {

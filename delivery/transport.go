@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/headername"
 )
 
@@ -72,7 +73,7 @@ func (h *Handler) outgoing(from http.Header, c *credentials, at time.Time, body 
 		}
 	}
 	header["User-Agent"] = []string{h.userAgent}
-	if id := from.Get("Webhook-Id"); redrive.CheckID(id) == nil {
+	if id := from.Get("Webhook-Id"); driver.CheckID(id) == nil {
 		header["Webhook-Timestamp"] = []string{strconv.FormatInt(at.Unix(), 10)}
 		if s := h.signature(&redrive.Delivery{Message: redrive.Message{ID: id, Body: body}}, at, c.keys); s != "" {
 			header["Webhook-Signature"] = []string{s}

@@ -83,7 +83,7 @@ func (c *Change) Validate() error {
 	case c.Reason > redrive.ReasonManual:
 		err = fmt.Errorf("%w change: reason %d", redrive.ErrInvalid, c.Reason)
 	case c.To != "":
-		err = redrive.CheckQueue(c.To)
+		err = CheckQueue(c.To)
 	}
 	if err == nil {
 		err = c.Edit.Validate()

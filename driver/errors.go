@@ -25,26 +25,19 @@ func FirstError(errs []error) error {
 
 // Asked returns what the error of a handler asks for where it is no failure:
 // [redrive.OutcomeRepeat] of a message that runs again, [redrive.OutcomeRelease] of one
-// that is put off without a reason, 0 of [redrive.ErrSettled], as the handler settled it
-// itself. It reports false for nil and for what failed.
+// that is snoozed, 0 of [redrive.ErrSettled], as the handler settled it itself. It reports
+// false for nil and for what failed.
 func Asked(err error) (redrive.Outcome, bool) {
-	switch {
-	case err == nil:
-		return 0, false
-	case errors.Is(err, redrive.ErrSettled):
+	if errors.Is(err, redrive.ErrSettled) {
 		return 0, true
 	}
-	switch redrive.Classify(nil, err).Class {
-	case redrive.ClassRepeat:
-		return redrive.OutcomeRepeat, true
-	case redrive.ClassRelease:
-		return redrive.OutcomeRelease, errors.Unwrap(err) == nil
-	case redrive.ClassTransient, redrive.ClassPermanent:
+	if c, ok := verbOf(err); ok && c.Request {
+		return c.Outcome, true
 	}
 	return 0, false
 }
 
-// PauseOf returns for how long an error asks to pause the target ([redrive.Pause], [redrive.Disable]; 0:
+// PauseOf returns for how long an error asks to pause the target ([redrive.TargetDown], [redrive.TargetGone]; 0:
 // until it is resumed), and whether it does.
 func PauseOf(err error) (time.Duration, bool) {
 	var v interface{ TargetPause() (time.Duration, bool) }
@@ -77,7 +70,6 @@ var errorNames = []struct {
 	{redrive.ErrVersion, "version"},
 	{redrive.ErrUnsupported, "unsupported"},
 	{redrive.ErrNoHandler, "no-handler"},
-	{redrive.ErrNotHandling, "not-handling"},
 	{redrive.ErrSettled, "settled"},
 	{context.DeadlineExceeded, "timeout"},
 	{context.Canceled, "cancelled"},

@@ -22,7 +22,7 @@ func TestEachErrorHasAName(t *testing.T) {
 		"ErrClosed": redrive.ErrClosed, "ErrUnknown": redrive.ErrUnknown, "ErrCorrupt": redrive.ErrCorrupt, "ErrInUse": redrive.ErrInUse,
 		"ErrInvalid": redrive.ErrInvalid, "ErrNotFound": redrive.ErrNotFound, "ErrLoop": redrive.ErrLoop, "ErrUncertain": redrive.ErrUncertain,
 		"ErrBodyGone": redrive.ErrBodyGone, "ErrState": redrive.ErrState, "ErrLeaseLost": redrive.ErrLeaseLost, "ErrVersion": redrive.ErrVersion,
-		"ErrUnsupported": redrive.ErrUnsupported, "ErrNoHandler": redrive.ErrNoHandler, "ErrNotHandling": redrive.ErrNotHandling, "ErrSettled": redrive.ErrSettled,
+		"ErrUnsupported": redrive.ErrUnsupported, "ErrNoHandler": redrive.ErrNoHandler, "ErrSettled": redrive.ErrSettled,
 	}
 	var names []string
 	for _, exported := range exportedErrors(t) {

@@ -96,7 +96,7 @@ func TestARealPanicBlamesItsHandler(t *testing.T) {
 		"mail":   middleware.Chain(redrive.HandlerFunc(sendsMail), middleware.Recover(), middleware.Timeout(time.Minute)),
 		"letter": redrive.HandlerFunc(sendsLetter),
 	} {
-		if err := e.Handle(queue, h, engine.QueueOptions{Policy: redrive.Policies{Default: redrive.Policy{MaxAttempts: 1}}.Func()}); err != nil {
+		if err := e.Handle(queue, h, engine.QueueOptions{Policies: engine.Policies{Default: redrive.Policy{MaxAttempts: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := driver.FirstError(store.Publish(t.Context(), []redrive.Message{{Queue: queue}})); err != nil {

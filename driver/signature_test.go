@@ -63,7 +63,7 @@ runtime.panicmem(...)
 	/usr/local/go/src/runtime/panic.go:262
 example.com/shop.(*Mailer).Send(0x0, {0x1, 0x2})
 	/src/shop/mail.go:42 +0x1c
-github.com/redrive/redrive.HandlerFunc.Handle(0x1, {0x2, 0x3}, 0x4)
+github.com/redrive/redrive.HandlerFunc.ServeDelivery(0x1, {0x2, 0x3}, 0x4)
 	/src/handler.go:24 +0x30
 created by github.com/redrive/redrive/engine.(*consumer).start in goroutine 7
 	/src/consumer.go:400 +0x30

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/handling"
 )
 
 // ErrShutdown is the cause of a handler's context when a shutdown ran out of
@@ -32,7 +33,8 @@ type attempt struct {
 	policy *redrive.Policy
 	base   context.Context // ends with the engine
 	alone  bool
-	swept  bool // no gate granted it
+	swept  bool       // no gate granted it
+	limit  *kindLimit // that it counts for, or nil
 
 	began    time.Time
 	deadline time.Time         // zero until a worker has taken it
@@ -94,7 +96,7 @@ func (a *attempt) Err() error {
 
 // Value implements context.Context.
 func (a *attempt) Value(key any) any {
-	if _, ok := key.(redrive.AttemptKey); ok {
+	if _, ok := key.(handling.Key); ok {
 		return a
 	}
 	a.mu.Lock()
@@ -163,11 +165,11 @@ func (a *attempt) run() {
 func (a *attempt) call() error {
 	h := a.c.options().handler
 	for try := 0; ; try++ {
-		err := h.Handle(a, a.d)
+		err := h.ServeDelivery(a, a.d)
 		if err == nil || try >= a.policy.Inline || a.Err() != nil || errors.Is(err, redrive.ErrSettled) || errors.Is(err, redrive.ErrNoHandler) {
 			return err
 		}
-		if c := redrive.Classify(a.policy.Classifier, err); c.Class != redrive.ClassTransient || c.After > 0 {
+		if c := driver.Classify(a.policy.Classifier, err); c.Outcome != redrive.OutcomeRetry || c.After > 0 {
 			return err // it is not to be tried again, or not at once
 		}
 		a.mu.Lock()

@@ -21,9 +21,14 @@ func (c *consumer) claimLanes(f *feed) {
 		now := time.Now()
 		c.mu.Lock()
 		lane, n, ok := c.chooseLocked(f, o, refused)
+		n, full := c.kindRoomLocked(f, o, n)
 		c.mu.Unlock()
 		if !ok {
 			break
+		}
+		if n == 0 { // the source cannot leave out the kinds that have no room
+			refused = refused.With(lane)
+			continue
 		}
 		want := n
 		g := grants{each: c.scratch[:0]}
@@ -46,6 +51,7 @@ func (c *consumer) claimLanes(f *feed) {
 			c.giveBack(&g, now, n)
 			return
 		}
+		g.exceptKinds = append(g.exceptKinds, full...)
 		got, ok := c.claim(f, o, &g, lane, n)
 		if !ok {
 			return
@@ -139,7 +145,7 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 	if !due || !c.e.solo.enter(c, batch) {
 		return
 	}
-	ds, err := f.src.Claim(c.e.run, driver.ClaimRequest{Queue: c.queue, Expired: true, MaxAge: o.MaxAge, Max: batch,
+	ds, err := f.src.Claim(c.e.run, driver.ClaimRequest{Queue: c.queue, Expired: true, MaxAge: o.policies.maxAge, Max: batch,
 		Lease: o.Lease, Instance: c.e.opts.Instance})
 	if err != nil {
 		ds = nil
@@ -165,10 +171,10 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []redrive.Delivery, as s
 	c.mu.Lock()
 	for i := range ds {
 		a, d := &batch[i], &ds[i]
-		p := c.policy(o, d)
-		*a = attempt{c: c, f: f, d: d, o: o, policy: p, base: c.e.base, alone: as == startAlone, swept: as == startSwept, began: now, extendedAt: now}
+		*a = attempt{c: c, f: f, d: d, o: o, policy: o.policies.of(&d.Message), base: c.e.base, alone: as == startAlone, swept: as == startSwept, began: now, extendedAt: now}
 		c.busy++
 		c.inflight[d.Lane]++
+		c.enterLimitLocked(a)
 		a.next = c.first
 		if c.first != nil {
 			c.first.prev = a
@@ -198,23 +204,3 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []redrive.Delivery, as s
 }
 
 var defaultPolicy = redrive.Policy{}.WithDefaults()
-
-// policy chooses the policy of a message: the default one where the choice is nil or
-// panics.
-func (c *consumer) policy(o *consumerConfig, d *redrive.Delivery) (p *redrive.Policy) {
-	defer func() {
-		if p == nil {
-			p = &defaultPolicy
-		} else if p.Name == "" || p.MaxAttempts == 0 || p.MaxCrashes == 0 || p.Timeout == 0 || p.Backoff == nil {
-			whole := p.WithDefaults()
-			p = &whole
-		}
-		if o.MaxAge > 0 && (p.MaxAge == 0 || p.MaxAge > o.MaxAge) {
-			younger := *p
-			younger.MaxAge = o.MaxAge
-			p = &younger
-		}
-	}()
-	defer c.e.recovered("policy")
-	return o.Policy(&d.Message)
-}

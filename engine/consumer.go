@@ -23,7 +23,9 @@ const (
 // consumerConfig is what Handle was given, with defaults; it is replaced as a whole.
 type consumerConfig struct {
 	QueueOptions
-	handler redrive.Handler
+	handler  redrive.Handler
+	registry registry // the handler, if it knows its kinds
+	policies *policySet
 }
 
 // consumer works on one queue. It has no goroutine while nothing is to be done: an
@@ -49,8 +51,9 @@ type consumer struct {
 	stuck     int
 	settling  int
 	inflight  [driver.Lanes]int
-	first     *attempt // list of what is in flight or settling
-	head      *attempt // of the attempts that no worker has taken yet
+	kindBusy  map[string]int // slots taken, by the name of the kinds' limit
+	first     *attempt       // list of what is in flight or settling
+	head      *attempt       // of the attempts that no worker has taken yet
 	tail      *attempt
 	spawning  bool // a worker was started and has not begun
 	timer     *time.Timer

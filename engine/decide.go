@@ -37,15 +37,15 @@ func decide(e *ended) (driver.Settlement, bool) {
 		return unrouted(e, s), true
 	}
 
-	c := redrive.Classify(e.policy.Classifier, e.err)
+	c := driver.Classify(e.policy.Classifier, e.err)
 	switch {
-	case c.Class == redrive.ClassRepeat:
-		s.Outcome, s.After = redrive.OutcomeRepeat, c.After
+	case c.Request: // it repeats, or is snoozed
+		s.Outcome, s.After = c.Outcome, c.After
 	case e.shutdown || e.lost: // whatever it failed of, its context was cancelled
 		s.Outcome = redrive.OutcomeRelease
-	case c.Class == redrive.ClassRelease:
+	case c.Outcome == redrive.OutcomeRelease:
 		s.Outcome, s.After, s.Failure = redrive.OutcomeRelease, c.After, e.failure(0)
-	case c.Class == redrive.ClassPermanent:
+	case c.Outcome == redrive.OutcomeDead:
 		if c.Reason == 0 {
 			c.Reason = redrive.ReasonPermanent
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/redrive/redrive"
@@ -13,10 +14,10 @@ type reply struct {
 	headers redrive.Headers
 }
 
-// Delivery implements Attempt.
+// Delivery answers [redrive.DeliveryFrom].
 func (a *attempt) Delivery() *redrive.Delivery { return a.d }
 
-// Emit implements Attempt.
+// Emit answers [redrive.Emit].
 func (a *attempt) Emit(m redrive.Message) error {
 	if err := m.Validate(); err != nil {
 		return err
@@ -29,7 +30,7 @@ func (a *attempt) Emit(m redrive.Message) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ended {
-		return &redrive.Error{Op: "emit", Queue: m.Queue, ID: m.ID, Err: redrive.ErrNotHandling, Hint: "the handler has returned, or was given up"}
+		return &redrive.Error{Op: "emit", Queue: m.Queue, ID: m.ID, Err: fmt.Errorf("%w context: the handler has returned, or was given up", redrive.ErrInvalid)}
 	}
 	if m.ID == "" {
 		m.ID = driver.DeriveID("emit", a.d.Queue, a.d.ID, strconv.Itoa(a.d.Generation), strconv.Itoa(len(a.emits)))
@@ -38,7 +39,7 @@ func (a *attempt) Emit(m redrive.Message) error {
 	return nil
 }
 
-// Reply implements Attempt.
+// Reply answers [redrive.Reply].
 func (a *attempt) Reply(body []byte, headers redrive.Headers) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -59,7 +59,7 @@ func New(store driver.Store, o Options) *Engine {
 		o.Instance = redrive.NewID()
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	if o.Grace <= 0 {
 		o.Grace = DefaultGrace
@@ -78,9 +78,9 @@ func New(store driver.Store, o Options) *Engine {
 // queue that is consumed already it replaces handler and options; its sources must stay
 // the same. What breaker and pauses know of another target, or by other options of the
 // breaker, is forgotten. It returns an error that wraps [redrive.ErrInvalid] for options
-// that make no sense.
+// that make no sense, and for what is wrong with the registrations of a [redrive.Mux].
 func (e *Engine) Handle(queue string, h redrive.Handler, o QueueOptions) error {
-	if err := redrive.CheckQueue(queue); err != nil {
+	if err := driver.CheckQueue(queue); err != nil {
 		return &redrive.Error{Op: "handle", Err: err}
 	}
 	if h == nil {
@@ -90,6 +90,11 @@ func (e *Engine) Handle(queue string, h redrive.Handler, o QueueOptions) error {
 		return &redrive.Error{Op: "handle", Queue: queue, Err: fmt.Errorf("%w options: concurrency and lease are zero (default) or more", redrive.ErrInvalid)}
 	}
 	cfg := &consumerConfig{QueueOptions: o, handler: h}
+	cfg.registry, _ = h.(registry)
+	var err error
+	if cfg.policies, err = newPolicySet(&o.Policies, cfg.registry); err != nil {
+		return &redrive.Error{Op: "handle", Queue: queue, Err: err}
+	}
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = DefaultConcurrency
 	}
@@ -97,9 +102,6 @@ func (e *Engine) Handle(queue string, h redrive.Handler, o QueueOptions) error {
 		cfg.Lease = DefaultLease
 	}
 	cfg.Lease = max(cfg.Lease, minLease)
-	if cfg.Policy == nil {
-		cfg.Policy = func(*redrive.Message) *redrive.Policy { return &defaultPolicy }
-	}
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -373,7 +375,7 @@ func (e *Engine) guard(name string, f func()) {
 	f()
 }
 
-// recovered is deferred around code of others: policies, gates, sinks, sources. A
+// recovered is deferred around code of others: gates, sinks, sources. A
 // panic of theirs is reported and ends only what they were asked for.
 func (e *Engine) recovered(name string) {
 	r := recover() //nolint:revive // callers defer it
@@ -386,14 +388,22 @@ func (e *Engine) recovered(name string) {
 	e.observe(&Observation{Occasion: OnRestart, Text: name, Err: err})
 }
 
-// Run works on one queue until ctx ends, then shuts down as [Engine.Run] does.
-// At most one QueueOptions may be given.
-func Run(ctx context.Context, store driver.Store, queue string, h redrive.Handler, o ...QueueOptions) error {
-	if len(o) > 1 {
-		return &redrive.Error{Op: "consume", Queue: queue, Err: fmt.Errorf("%w call: more than one QueueOptions", redrive.ErrInvalid)}
+// Run works on one queue until ctx ends, then shuts down as [Engine.Run] does. It takes
+// what [New] and [Engine.Handle] take: at most one [Options] and one [QueueOptions].
+func Run(ctx context.Context, store driver.Store, queue string, h redrive.Handler, o ...Option) error {
+	var all Options
+	var one QueueOptions
+	given := make(map[string]bool, len(o))
+	for _, set := range o {
+		kind := fmt.Sprintf("%T", set)
+		if given[kind] {
+			return &redrive.Error{Op: "run", Queue: queue, Err: fmt.Errorf("%w call: more than one %s", redrive.ErrInvalid, kind)}
+		}
+		given[kind] = true
+		set.apply(&all, &one)
 	}
-	e := New(store, Options{})
-	if err := e.Handle(queue, h, append(o, QueueOptions{})[0]); err != nil {
+	e := New(store, all)
+	if err := e.Handle(queue, h, one); err != nil {
 		return err
 	}
 	return e.Run(ctx)

@@ -35,7 +35,7 @@ func TestLeaseIsExtendedAtAThird(t *testing.T) {
 			runs.Add(1)
 			<-time.After(123 * time.Second)
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
 		r.publish("sms", 10)
 		r.start()
 		r.ended(3*time.Minute, "sms")
@@ -69,7 +69,7 @@ func TestLostLeaseCancelsAndTheResultIsStillOffered(t *testing.T) {
 				return ctx.Err()
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour, MaxAttempts: 1})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Timeout: time.Hour, MaxAttempts: 1})})
 		r.publish("sms", 2)
 		r.start()
 		for range 2 {

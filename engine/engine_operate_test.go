@@ -96,7 +96,7 @@ func TestRemoveStopsClaimingAndLetsWorkEnd(t *testing.T) {
 			<-time.After(time.Minute)
 			handled.add(d.ID)
 			return nil
-		}, engine.QueueOptions{Concurrency: 4, Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
+		}, engine.QueueOptions{Concurrency: 4, Policies: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
 		r.publish("sms", 10)
 		r.start()
 		pass(time.Second)

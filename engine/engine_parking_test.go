@@ -116,11 +116,11 @@ func TestParking_RetryDeadEmitRepeat(t *testing.T) {
 				}
 			case "b-4":
 				if d.Lane == redrive.LaneFresh && time.Since(d.PublishedAt) < 30*time.Second {
-					return redrive.Release(errSick, time.Minute)
+					return redrive.Uncounted(errSick, time.Minute)
 				}
 			}
 			return nil
-		}, engine.QueueOptions{Sources: []driver.Source{b}, Policy: fixed(10*time.Second, redrive.Policy{})})
+		}, engine.QueueOptions{Sources: []driver.Source{b}, Policies: fixed(10*time.Second, redrive.Policy{})})
 		b.sends("sms", 50)
 		r.publish("sms", 20) // both feed the same handler
 		r.start()
@@ -263,7 +263,7 @@ func TestParking_ShutdownReleasesNatively(t *testing.T) {
 		r.handle("sms", func(ctx context.Context, _ *redrive.Delivery) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}, engine.QueueOptions{Sources: []driver.Source{b}, Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
+		}, engine.QueueOptions{Sources: []driver.Source{b}, Policies: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
 		b.sends("sms", 5)
 		r.start()
 		if err := r.stop(); err != nil {
@@ -397,7 +397,7 @@ func TestParking_ReleasedMessagesLeaveTheirMark(t *testing.T) {
 		r.handle("sms", func(ctx context.Context, _ *redrive.Delivery) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}, engine.QueueOptions{Sources: []driver.Source{b}, Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
+		}, engine.QueueOptions{Sources: []driver.Source{b}, Policies: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
 		b.sends("sms", 5)
 		r.start()
 		if err := r.stop(); err != nil {

@@ -28,7 +28,7 @@ func TestEmit_OnlyOnSuccessUnderDerivedIDs(t *testing.T) {
 				return errSick
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{})})
 		r.publish("sms", 1)
 		r.start()
 		pass(500 * time.Millisecond)
@@ -108,9 +108,9 @@ func TestReply_OneResultForEachEnd(t *testing.T) {
 				}
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{})})
 		dropping := fixed(time.Second, redrive.Policy{DropExpired: true})
-		r.handle("dropping", func(context.Context, *redrive.Delivery) error { return nil }, engine.QueueOptions{Policy: dropping})
+		r.handle("dropping", func(context.Context, *redrive.Delivery) error { return nil }, engine.QueueOptions{Policies: dropping})
 		soon := time.Now().Add(time.Millisecond)
 		for _, id := range []string{"done", "dead", "retried"} {
 			r.publishAll(redrive.Message{Queue: "sms", ID: id, ReplyTo: "results"})
@@ -163,7 +163,7 @@ func TestInlineTriesWithinOneAttempt(t *testing.T) {
 				return errSick
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Inline: 2})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Inline: 2})})
 		r.publish("sms", 2)
 		r.start()
 		r.ended(time.Millisecond, "sms")
@@ -233,7 +233,7 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 				return redrive.RetryAfter(errSick, 42*time.Second)
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{})})
 		r.publish("sms", 1)
 		r.start()
 		r.ended(time.Minute, "sms")
@@ -246,10 +246,10 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 func TestPoliciesByKindRuleAndClassifier(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var attempts tally
-		p := redrive.Policies{
+		p := engine.Policies{
 			Default: redrive.Policy{MaxAttempts: 3, Backoff: redrive.Fixed{Interval: time.Second}},
 			Kinds:   map[string]redrive.Policy{"otp": {MaxAttempts: 2, Backoff: redrive.Fixed{Interval: time.Second}}},
-			Rules: []redrive.Rule{{Header: "tenant", Value: "gold", Policy: redrive.Policy{Name: "gold", MaxAttempts: 5,
+			Rules: []engine.Rule{{Header: "tenant", Value: "gold", Policy: redrive.Policy{Name: "gold", MaxAttempts: 5,
 				Backoff: redrive.Fixed{Interval: time.Second}, Classifier: &redrive.Table{Release: []string{"type:*errorString"}}}}},
 		}
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
@@ -257,7 +257,7 @@ func TestPoliciesByKindRuleAndClassifier(t *testing.T) {
 				return redrive.Permanent(errSick)
 			}
 			return errors.New("plain")
-		}, engine.QueueOptions{Policy: p.Func(), Breaker: engine.BreakerOptions{Off: true}})
+		}, engine.QueueOptions{Policies: p, Breaker: engine.BreakerOptions{Off: true}})
 		gold := redrive.Message{Queue: "sms", ID: "gold", Kind: "otp"}
 		gold.Headers.Add("tenant", "gold")
 		r.publishAll(redrive.Message{Queue: "sms", ID: "default"}, redrive.Message{Queue: "sms", ID: "otp", Kind: "otp"}, gold)
@@ -280,13 +280,13 @@ func TestMaxAgeAndExpiry(t *testing.T) {
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
 			handled[d.ID]++
 			return errSick
-		}, engine.QueueOptions{Concurrency: 1, Breaker: engine.BreakerOptions{Off: true}, Policy: fixed(20*time.Second, redrive.Policy{MaxAge: time.Minute})})
+		}, engine.QueueOptions{Concurrency: 1, Breaker: engine.BreakerOptions{Off: true}, Policies: fixed(20*time.Second, redrive.Policy{MaxAge: time.Minute})})
 		r.handle("drop", func(context.Context, *redrive.Delivery) error { return errSick },
-			engine.QueueOptions{Policy: fixed(time.Hour, redrive.Policy{DropExpired: true})})
+			engine.QueueOptions{Policies: fixed(time.Hour, redrive.Policy{DropExpired: true})})
 		r.handle("old", func(context.Context, *redrive.Delivery) error {
 			t.Error("a message beyond the queue's age was handled")
 			return nil
-		}, engine.QueueOptions{MaxAge: time.Second})
+		}, engine.QueueOptions{Policies: engine.Policies{Default: redrive.Policy{MaxAge: time.Second}}})
 		r.publishAll(
 			redrive.Message{Queue: "sms", ID: "aged"},
 			redrive.Message{Queue: "sms", ID: "expires", ExpiresAt: time.Now().Add(30 * time.Second)},
@@ -313,7 +313,7 @@ func TestMaxAgeAndExpiry(t *testing.T) {
 
 func TestDisableKillsOneAndPausesTheRest(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.handle("hooks", func(context.Context, *redrive.Delivery) error { return redrive.Disable(errors.New("410 Gone")) },
+		r.handle("hooks", func(context.Context, *redrive.Delivery) error { return redrive.TargetGone(errors.New("410 Gone")) },
 			engine.QueueOptions{Target: "https://example.com", Concurrency: 1})
 		r.publish("hooks", 10)
 		r.start()
@@ -335,10 +335,13 @@ func (x extractorFunc) Extract(ctx context.Context, d *redrive.Delivery, err err
 }
 
 func TestDeadLetterSinkAndExtractor(t *testing.T) {
+	extractor := extractorFunc(func(_ context.Context, _ *redrive.Delivery, _ error, f *redrive.Failure) {
+		f.Details = map[string]string{"customer": "42"}
+	})
 	var aside []string
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("sms", func(context.Context, *redrive.Delivery) error { return redrive.Permanent(errSick) },
-			engine.QueueOptions{DeadLetters: asideFunc(func(_ context.Context, e *redrive.Entry) error {
+			engine.QueueOptions{Extractor: extractor, DeadLetters: asideFunc(func(_ context.Context, e *redrive.Entry) error {
 				if e.ID == "sms-1" {
 					return errors.New("the sink is full")
 				}
@@ -358,9 +361,7 @@ func TestDeadLetterSinkAndExtractor(t *testing.T) {
 			f.Env == "" || f.TraceID == "" || f.Signature == "" || f.Stack == "" || len(f.Types) == 0 || f.At.IsZero() {
 			t.Errorf("the story lacks something: %+v", f)
 		}
-	}, engine.Options{Service: "test", Extractor: extractorFunc(func(_ context.Context, _ *redrive.Delivery, _ error, f *redrive.Failure) {
-		f.Details = map[string]string{"customer": "42"}
-	})})
+	}, engine.Options{Service: "test"})
 }
 
 func TestMiddlewareKeepsKinds(t *testing.T) {
@@ -370,12 +371,12 @@ func TestMiddlewareKeepsKinds(t *testing.T) {
 			return func(h redrive.Handler) redrive.Handler {
 				return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 					order = append(order, name)
-					return h.Handle(ctx, d)
+					return h.ServeDelivery(ctx, d)
 				})
 			}
 		}
 		mux := redrive.NewMux()
-		redrive.Handle(mux, "known", func(context.Context, []byte) error { order = append(order, "handler"); return nil })
+		redrive.Handle(mux, func(context.Context, []byte) error { order = append(order, "handler"); return nil }, redrive.ForKind("known"))
 		r.handleWith("sms", middleware.Chain(mux, note("outer"), note("inner")))
 		r.publishAll(redrive.Message{Queue: "sms", Kind: "unknown", ID: "waits"}, redrive.Message{Queue: "sms", Kind: "known"})
 		r.start()

@@ -1,5 +1,11 @@
 package engine
 
+import (
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
 // IsolateProcess makes the engine count as a process of its own, as far as suspects
 // are concerned: tests run several in one.
 func (e *Engine) IsolateProcess() { e.solo = new(solo) }
@@ -13,3 +19,9 @@ func (e *Engine) InFlight() int {
 	defer e.solo.mu.Unlock()
 	return e.solo.active
 }
+
+// Compile returns the choice of policies as a consumer makes it.
+func Compile(p *Policies) func(*redrive.Message) *redrive.Policy { return p.compile().of }
+
+// MaxAge returns the age beyond which every message has expired.
+func MaxAge(p *Policies) time.Duration { return p.compile().maxAge }

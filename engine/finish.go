@@ -25,6 +25,7 @@ func (c *consumer) free(a *attempt) {
 	c.mu.Lock()
 	c.busy--
 	c.inflight[a.d.Lane]--
+	c.leaveLimitLocked(a)
 	if a.stuck {
 		c.stuck--
 	}
@@ -101,11 +102,18 @@ func (c *consumer) decided(a *attempt, err error, lost bool, now time.Time) (s d
 // report tells gates, log and observer how an attempt ended.
 func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 	defer c.e.recovered("report")
+	if err != nil {
+		c.e.guard("error", func() { // an error's own methods may panic
+			if _, asked := driver.Asked(err); asked { // it runs again, or settled by itself
+				err = nil
+			}
+		})
+	}
 	s := &a.settle
 	if !settle {
 		s = nil
 	}
-	c.e.guard("pause", func() { c.obeyPause(a, err) }) // an error's own methods may panic
+	c.e.guard("pause", func() { c.obeyPause(a, err) })
 	learned := s
 	if s != nil && errors.Is(err, redrive.ErrNoHandler) { // which says nothing of the target
 		learned = &driver.Settlement{Receipt: s.Receipt, Outcome: redrive.OutcomeRelease}
@@ -173,7 +181,7 @@ func (c *consumer) failure(a *attempt, err error, r redrive.Reason, now time.Tim
 	if errors.As(err, &s) {
 		stack = s.StackTrace()
 	}
-	f := c.e.identity.failure(a, a.d, err, now, now.Sub(a.began), stack, a.policy, c.options().Target, c.e.opts.Extractor)
+	f := c.e.identity.failure(a, a.d, err, now, now.Sub(a.began), stack, a.policy, c.options().Target, c.options().Extractor)
 	f.Reason = r
 	return f
 }

@@ -70,7 +70,7 @@ func (grasping) As(any) bool { panic("as") }
 // comes back once.
 func TestGatesGetAllBack(t *testing.T) {
 	ok := func(context.Context, *redrive.Delivery) error { return nil }
-	once := engine.QueueOptions{Policy: redrive.Policies{Default: redrive.Policy{MaxAttempts: 1}}.Func()}
+	once := engine.QueueOptions{Policies: engine.Policies{Default: redrive.Policy{MaxAttempts: 1}}}
 	tests := []struct {
 		name   string
 		handle redrive.HandlerFunc

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 )
 
@@ -13,7 +12,7 @@ type Options struct {
 	// Instance names this process start. Defaults to a new id.
 	Instance string
 	// Logger gets a line for each end of a message's life and each trouble, with
-	// queue and id. Defaults to discarding.
+	// queue and id. Defaults to [slog.Default].
 	Logger *slog.Logger
 	// Observer feeds telemetry. Optional.
 	Observer Observer
@@ -23,8 +22,6 @@ type Options struct {
 	// Service, Version and Environment stand in every failure. They default to the
 	// program's name, its module version and "development".
 	Service, Version, Environment string
-	// Extractor adds to the metadata of failures. Optional.
-	Extractor Extractor
 	// Backlog refuses what handlers emit into queues above their limit. Optional.
 	Backlog Backlog
 }
@@ -37,11 +34,11 @@ type QueueOptions struct {
 	// Lease is how long a claim holds without extension. Defaults to 30 s, at least
 	// 1 s. It is extended at a third of it, for as long as the handler runs.
 	Lease time.Duration
-	// Policy chooses the policy of a message. Defaults to the default policy.
-	Policy redrive.PolicyFunc
-	// MaxAge is the age beyond which every message of the queue has expired; see
-	// [redrive.Policies.MaxAge]. It lets expiry go on while nothing may be claimed.
-	MaxAge time.Duration
+	// Policies say how often and when a message is tried, and what errors mean: backoff
+	// and classifier are in each policy.
+	Policies Policies
+	// Extractor adds to the metadata of failures. Optional.
+	Extractor Extractor
 	// Target names what the handler delivers to. The breaker and pauses are kept by
 	// target if it is set, else by kind.
 	Target string
@@ -55,6 +52,13 @@ type QueueOptions struct {
 	// DeadLetters takes dead letters instead of the queue's own store. Optional.
 	DeadLetters driver.DeadLetterSink
 }
+
+// Option is [Options] or [QueueOptions], for [Run].
+type Option interface{ apply(*Options, *QueueOptions) }
+
+func (o Options) apply(all *Options, _ *QueueOptions) { *all = o } //nolint:gocritic // it is called once
+
+func (o QueueOptions) apply(_ *Options, queue *QueueOptions) { *queue = o } //nolint:gocritic // it is called once
 
 // Defaults of Options and QueueOptions.
 const (

@@ -15,9 +15,11 @@ import (
 
 // PullOptions configures a [Puller]. Every field has a default.
 type PullOptions struct {
-	// Policy chooses the policies of a queue. It is asked at each claim, must be fast
-	// and safe for concurrent use. Defaults to the default policy for all.
-	Policy func(queue string) redrive.PolicyFunc
+	// Policies are those of a queue; nil: the default ones. It is asked at each claim,
+	// must be fast and safe for concurrent use. What it returns is not changed any more.
+	Policies func(queue string) *Policies
+	// Extractor adds to the failures that workers report; see [QueueOptions.Extractor].
+	Extractor Extractor
 }
 
 // Bounds of a pull.
@@ -84,8 +86,8 @@ type pulled struct {
 // NewPuller returns a puller over the store of an engine. It waits for changes while
 // the engine runs.
 func NewPuller(e *Engine, o PullOptions) *Puller {
-	if o.Policy == nil {
-		o.Policy = func(string) redrive.PolicyFunc { return nil }
+	if o.Policies == nil {
+		o.Policies = func(string) *Policies { return nil }
 	}
 	p := &Puller{e: e, store: e.store, o: o, hub: newHub(e.store), queues: make(map[string]*pullQueue),
 		workers: make(map[string]*pullWorker), held: make(map[redrive.Receipt]*pulled)}
@@ -146,7 +148,7 @@ func (r *PullRequest) complete() error {
 	bad := func(format string, args ...any) error {
 		return &redrive.Error{Op: "claim", Queue: r.Queue, Err: fmt.Errorf("%w claim: "+format, append([]any{redrive.ErrInvalid}, args...)...)}
 	}
-	if err := redrive.CheckQueue(r.Queue); err != nil {
+	if err := driver.CheckQueue(r.Queue); err != nil {
 		return err
 	}
 	if r.Max == 0 {

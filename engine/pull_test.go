@@ -18,8 +18,8 @@ import (
 func pullRig(t *testing.T, p redrive.Policy, test func(t *testing.T, r *rig, pull *engine.Puller)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, r *rig) {
-		choose := redrive.Policies{Default: p}.Func()
-		pull := engine.NewPuller(r.engine, engine.PullOptions{Policy: func(string) redrive.PolicyFunc { return choose }})
+		choose := engine.Policies{Default: p}
+		pull := engine.NewPuller(r.engine, engine.PullOptions{Policies: func(string) *engine.Policies { return &choose }})
 		r.start()
 		test(t, r, pull)
 		pull.Drain()

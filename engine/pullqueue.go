@@ -27,6 +27,8 @@ type pullQueue struct {
 	sweepAt  time.Time
 	soloFor  string // the worker that is kept from claiming until it is idle
 	soloAt   time.Time
+	given    *Policies  // the newest of PullOptions.Policies
+	policies *policySet // of given
 }
 
 // laneTurns is the order in which single messages are taken from the lanes: by their

@@ -265,9 +265,9 @@ func (r *PullResult) err() error {
 	case redrive.OutcomeRetry:
 		return redrive.RetryAfter(err, r.After)
 	case redrive.OutcomeRelease:
-		return redrive.Release(err, r.After)
+		return redrive.Uncounted(err, r.After)
 	case redrive.OutcomeDead:
-		return redrive.DeadLetter(err, cmp.Or(r.Reason, redrive.ReasonPermanent))
+		return redrive.PermanentAs(err, cmp.Or(r.Reason, redrive.ReasonPermanent))
 	case redrive.OutcomeRepeat:
 		return redrive.RepeatAfter(r.After)
 	}
@@ -275,18 +275,22 @@ func (r *PullResult) err() error {
 }
 
 func (p *Puller) policy(d *redrive.Delivery) *redrive.Policy {
-	if choose := p.o.Policy(d.Queue); choose != nil {
-		if chosen := choose(&d.Message); chosen != nil {
-			whole := chosen.WithDefaults()
-			return &whole
-		}
+	given := p.o.Policies(d.Queue)
+	if given == nil {
+		return &defaultPolicy
 	}
-	return &defaultPolicy
+	q := p.queue(d.Queue)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.given != given {
+		q.given, q.policies = given, given.compile()
+	}
+	return q.policies.of(&d.Message)
 }
 
 // failure completes the story that a worker told.
 func (p *Puller) failure(one *pulled, err error, told *redrive.Failure, policy *redrive.Policy, reason redrive.Reason, now time.Time) *redrive.Failure {
-	f := p.e.identity.failure(p.e.base, &one.d, err, now, now.Sub(one.began), "", policy, "", p.e.opts.Extractor)
+	f := p.e.identity.failure(p.e.base, &one.d, err, now, now.Sub(one.began), "", policy, "", p.o.Extractor)
 	f.Reason = reason
 	if told == nil {
 		return f

@@ -341,7 +341,7 @@ func (c *tally) sum() (n int) {
 var errSick = errors.New("the target is sick")
 
 // fixed is a policy with a fixed delay, so that tests know when.
-func fixed(d time.Duration, p redrive.Policy) redrive.PolicyFunc {
+func fixed(d time.Duration, p redrive.Policy) engine.Policies {
 	p.Backoff = redrive.Fixed{Interval: d}
-	return redrive.Policies{Default: p}.Func()
+	return engine.Policies{Default: p}
 }

@@ -38,12 +38,12 @@ func TestRule01_AttemptsCountedAtClaim(t *testing.T) {
 			story = append(story, fmt.Sprintf("attempt %d, failures %d, crashes %d, suspect %t", d.Attempt, d.Failures, d.Crashes, d.Suspect))
 			switch len(story) {
 			case 1:
-				return redrive.Release(errSick, time.Second)
+				return redrive.Uncounted(errSick, time.Second)
 			case 2:
 				return errSick
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{})})
 		r.publish("sms", 1)
 		if r.crashed("sms", false) != 1 {
 			t.Fatal("the victim claimed nothing")
@@ -182,7 +182,7 @@ func TestRule01_SuspectGivesWayToLongHandlers(t *testing.T) {
 				slowest.Store(max(slowest.Load(), int64(time.Since(d.PublishedAt))))
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: 5 * time.Minute})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Timeout: 5 * time.Minute})})
 		r.start()
 		r.publishAll(redrive.Message{Queue: "sms", ID: "long"})
 		pass(time.Second)
@@ -222,7 +222,7 @@ func TestRule02_LateSettleCountsUntilClaimedAgain(t *testing.T) {
 				r.handle("sms", func(context.Context, *redrive.Delivery) error {
 					<-time.After(35 * time.Second)
 					return nil
-				}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
+				}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Timeout: time.Hour})})
 				r.start()
 				r.publish("sms", 1)
 				pass(32 * time.Second)
@@ -267,7 +267,7 @@ func TestRule03_ShutdownReleases(t *testing.T) {
 			}
 			<-time.After(2 * time.Minute) // does not
 			return errSick
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: time.Hour, MaxAttempts: 1})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Timeout: time.Hour, MaxAttempts: 1})})
 		r.publish("sms", 3)
 		r.start()
 		if err := r.stop(); err != nil {
@@ -300,8 +300,8 @@ func TestRule03_UnhandledKindIsRetried(t *testing.T) {
 			return r.store.Claim(ctx, req)
 		}
 		mux := redrive.NewMux()
-		redrive.Handle(mux, "known", func(context.Context, string) error { return nil })
-		r.handleWith("sms", mux, engine.QueueOptions{Policy: fixed(10*time.Minute, redrive.Policy{})})
+		redrive.Handle(mux, func(context.Context, string) error { return nil }, redrive.ForKind("known"))
+		r.handleWith("sms", mux, engine.QueueOptions{Policies: fixed(10*time.Minute, redrive.Policy{})})
 		r.publishAll(
 			redrive.Message{Queue: "sms", ID: "a", Kind: "unknown", Body: []byte(`"x"`)},
 			redrive.Message{Queue: "sms", ID: "b", Kind: "known", Body: []byte(`"x"`)})
@@ -327,7 +327,7 @@ func TestRule03_UnhandledKindIsRetried(t *testing.T) {
 		if n := r.seen.of(engine.OnUnhandled); n != 1 || warned.of("no handler for kind") != 1 {
 			t.Errorf("observed %d times, %d warnings", n, warned.of("no handler for kind"))
 		}
-		redrive.Handle(mux, "unknown", func(context.Context, string) error { return nil })
+		redrive.Handle(mux, func(context.Context, string) error { return nil }, redrive.ForKind("unknown"))
 		r.ended(10*time.Minute, "sms")
 		if list := r.status("sms").Unhandled; len(list) != 0 {
 			t.Errorf("the status still says %+v", list)
@@ -343,8 +343,8 @@ func TestRule03_UnhandledKindIsRetried(t *testing.T) {
 func TestRule03_UnhandledKindDies(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		mux := redrive.NewMux()
-		redrive.Handle(mux, "known", func(context.Context, string) error { return nil })
-		r.handleWith("sms", mux, engine.QueueOptions{Policy: fixed(time.Minute, redrive.Policy{MaxAttempts: 3, Inline: 5})})
+		redrive.Handle(mux, func(context.Context, string) error { return nil }, redrive.ForKind("known"))
+		r.handleWith("sms", mux, engine.QueueOptions{Policies: fixed(time.Minute, redrive.Policy{MaxAttempts: 3, Inline: 5})})
 		r.publishAll(redrive.Message{Queue: "sms", ID: "suspect", Kind: "unknown"})
 		if ds, err := r.store.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 1, Lease: time.Second, Instance: "dead"}); err != nil || len(ds) != 1 {
 			t.Fatal(ds, err)
@@ -368,10 +368,10 @@ func TestRule03_UnhandledKindDies(t *testing.T) {
 func TestRule03_KindsOfOtherInstancesWait(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		mux := redrive.NewMux()
-		redrive.Handle(mux, "known", func(context.Context, string) error { return nil })
+		redrive.Handle(mux, func(context.Context, string) error { return nil }, redrive.ForKind("known"))
 		r.handleWith("sms", mux)
 		special := redrive.NewMux()
-		redrive.Handle(special, "special", func(context.Context, string) error { return nil })
+		redrive.Handle(special, func(context.Context, string) error { return nil }, redrive.ForKind("special"))
 		other := engine.New(r.store, engine.Options{Instance: "other"})
 		if err := other.Handle("sms", special, engine.QueueOptions{}); err != nil {
 			t.Fatal(err)
@@ -408,7 +408,7 @@ func TestRule03_KindsOfOtherInstancesWait(t *testing.T) {
 func TestRule03_ManyUnhandledKinds(t *testing.T) {
 	var warned tally
 	bubble(t, func(t *testing.T, r *rig) {
-		r.handleWith("sms", redrive.NewMux(), engine.QueueOptions{Policy: fixed(time.Hour, redrive.Policy{})})
+		r.handleWith("sms", redrive.NewMux(), engine.QueueOptions{Policies: fixed(time.Hour, redrive.Policy{})})
 		for i := range 500 {
 			r.publishAll(redrive.Message{Queue: "sms", Kind: "k" + strconv.Itoa(i)})
 		}
@@ -435,7 +435,7 @@ func TestRule03_UnhandledSuspectDoesNotSpin(t *testing.T) {
 			return r.store.Claim(ctx, req)
 		}
 		mux := redrive.NewMux()
-		redrive.Handle(mux, "known", func(context.Context, string) error { handled.Add(1); return nil })
+		redrive.Handle(mux, func(context.Context, string) error { handled.Add(1); return nil }, redrive.ForKind("known"))
 		r.handleWith("sms", mux)
 		r.publishAll(redrive.Message{Queue: "sms", ID: "a", Kind: "unknown", Body: []byte(`"x"`)})
 		r.crashed("sms", false)
@@ -460,7 +460,7 @@ func TestRule03_ErrNoHandlerOfAnyHandler(t *testing.T) {
 		r.handle("sms", func(context.Context, *redrive.Delivery) error {
 			n.Add(1)
 			return redrive.ErrNoHandler
-		}, engine.QueueOptions{Policy: fixed(time.Minute, redrive.Policy{MaxAttempts: 3})})
+		}, engine.QueueOptions{Policies: fixed(time.Minute, redrive.Policy{MaxAttempts: 3})})
 		r.publish("sms", 1)
 		r.start()
 		pass(10 * time.Minute)

@@ -22,7 +22,7 @@ func TestRule04_UndecodableIsADeadLetter(t *testing.T) {
 		type order struct{ Number int }
 		var handled atomic.Int32
 		mux := redrive.NewMux()
-		redrive.Handle(mux, "order", func(context.Context, order) error { handled.Add(1); return nil })
+		redrive.Handle(mux, func(context.Context, order) error { handled.Add(1); return nil }, redrive.ForKind("order"))
 		r.handleWith("orders", mux)
 		raw := []byte("{\"Number\": \"\x00\xff")
 		r.publishAll(
@@ -94,7 +94,7 @@ func TestRule05_UnknownSettleIsRepeated(t *testing.T) {
 				return errSick
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{})})
 		r.publish("sms", 5)
 		r.start()
 		r.ended(10*time.Minute, "sms")
@@ -141,7 +141,7 @@ func TestRule05_ConflictingEmitFailsTheAttempt(t *testing.T) {
 		r.handle("sms", func(ctx context.Context, _ *redrive.Delivery) error {
 			n.Add(1)
 			return redrive.Emit(ctx, redrive.Message{Queue: "out", ID: "taken", Body: []byte("ours")})
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 3})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{MaxAttempts: 3})})
 		r.publishAll(redrive.Message{Queue: "sms", ID: "a", ReplyTo: "results"})
 		r.publishAll(redrive.Message{Queue: "sms", ID: "b"})
 		r.start()
@@ -173,7 +173,7 @@ func TestRule06_PanicIsAFailureWithItsStack(t *testing.T) {
 				panic(nil) //nolint:govet // the point of the test
 			}
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 2})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{MaxAttempts: 2})})
 		r.publish("sms", 50)
 		r.start()
 		r.ended(time.Minute, "sms")
@@ -201,32 +201,22 @@ func (hostile) Error() string { panic("even the error fails") }
 
 func TestRule06_CallbacksThatPanicCostNoMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		policy := func(m *redrive.Message) *redrive.Policy {
-			switch m.Kind {
-			case "policy":
-				panic("policy")
-			case "classifier":
-				return &redrive.Policy{MaxAttempts: 1, Classifier: redrive.ClassifierFunc(func(error) (redrive.Classification, bool) { panic("classifier") })}
-			case "backoff":
-				return &redrive.Policy{MaxAttempts: 2, Backoff: panickyBackoff{}}
-			}
-			return &redrive.Policy{MaxAttempts: 1}
-		}
+		policy := engine.Policies{Default: redrive.Policy{MaxAttempts: 1}, Kinds: map[string]redrive.Policy{
+			"classifier": {MaxAttempts: 1, Classifier: redrive.ClassifierFunc(func(error) error { panic("classifier") })},
+			"backoff":    {MaxAttempts: 2, Backoff: panickyBackoff{}},
+		}}
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
-			switch d.Kind {
-			case "error":
+			if d.Kind == "error" {
 				return hostile{}
-			case "policy":
-				return redrive.Permanent(errSick)
 			}
 			return errSick
-		}, engine.QueueOptions{Policy: policy, Gates: []driver.Gate{panickyGate{}}, DeadLetters: panickySink{}})
-		for _, kind := range []string{"policy", "classifier", "backoff", "error", "plain"} {
+		}, engine.QueueOptions{Policies: policy, Gates: []driver.Gate{panickyGate{}}, DeadLetters: panickySink{}})
+		for _, kind := range []string{"classifier", "backoff", "error", "plain"} {
 			r.publishAll(redrive.Message{Queue: "sms", ID: kind, Kind: kind})
 		}
 		r.start()
 		r.ended(10*time.Minute, "sms")
-		for _, kind := range []string{"policy", "classifier", "backoff", "error", "plain"} {
+		for _, kind := range []string{"classifier", "backoff", "error", "plain"} {
 			if e := r.dead("sms", kind); e.History.Latest() == nil {
 				t.Errorf("%s: no story", kind)
 			}
@@ -268,7 +258,7 @@ func TestRule06_TimeoutEndsTheAttempt(t *testing.T) {
 				t.Errorf("the context ended with %v because of %v", ctx.Err(), context.Cause(ctx))
 			}
 			return ctx.Err()
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{Timeout: 7 * time.Second, MaxAttempts: 2})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{Timeout: 7 * time.Second, MaxAttempts: 2})})
 		r.publish("sms", 1)
 		r.start()
 		r.ended(time.Minute, "sms")
@@ -314,7 +304,7 @@ func TestRule06_HandlerIgnoresItsContext(t *testing.T) {
 				sleepDeaf(10 * time.Minute)
 			}
 			return nil
-		}, engine.QueueOptions{Concurrency: 4, Policy: fixed(time.Second, redrive.Policy{Timeout: 10 * time.Second})})
+		}, engine.QueueOptions{Concurrency: 4, Policies: fixed(time.Second, redrive.Policy{Timeout: 10 * time.Second})})
 		r.start()
 		r.publishAll(redrive.Message{Queue: "sms", ID: "sms-1"})
 		pass(30 * time.Second)
@@ -419,7 +409,7 @@ func TestRule06_ManyGoexitsLoseNoWorker(t *testing.T) {
 				runtime.Goexit()
 			}
 			return nil
-		}, engine.QueueOptions{Concurrency: 3, Breaker: engine.BreakerOptions{Off: true}, Policy: fixed(time.Second, redrive.Policy{})})
+		}, engine.QueueOptions{Concurrency: 3, Breaker: engine.BreakerOptions{Off: true}, Policies: fixed(time.Second, redrive.Policy{})})
 		r.publish("sms", 40)
 		r.start()
 		r.ended(10*time.Minute, "sms")

@@ -40,7 +40,7 @@ func TestRule07_BreakerOpensAndProbes(t *testing.T) {
 						return errSick
 					}
 					return nil
-				}, engine.QueueOptions{Target: target, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 3})})
+				}, engine.QueueOptions{Target: target, Policies: fixed(time.Second, redrive.Policy{MaxAttempts: 3})})
 				sick.Store(true)
 				r.publish("sms", 500)
 				r.start()
@@ -83,7 +83,7 @@ func TestRule07_InFlightNotCounted(t *testing.T) {
 				<-time.After(5 * time.Second)
 			}
 			return errSick
-		}, engine.QueueOptions{Target: "provider", Concurrency: 30, Policy: fixed(time.Hour, redrive.Policy{})})
+		}, engine.QueueOptions{Target: "provider", Concurrency: 30, Policies: fixed(time.Hour, redrive.Policy{})})
 		r.publish("sms", 30)
 		r.start()
 		pass(7 * time.Second)
@@ -108,7 +108,7 @@ func TestRule07_OtherKindsGoOn(t *testing.T) {
 			}
 			good.Add(1)
 			return nil
-		}, engine.QueueOptions{Policy: fixed(time.Second, redrive.Policy{})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{})})
 		for i := range 200 {
 			r.publishAll(redrive.Message{Queue: "sms", ID: "s" + strconv.Itoa(i), Kind: "sick"})
 		}
@@ -138,10 +138,10 @@ func TestRule07_OwnRefusalPauses(t *testing.T) {
 		r.handle("sms", func(context.Context, *redrive.Delivery) error {
 			attempts.Add(1)
 			if !secret.Load() {
-				return redrive.Pause(errors.New("the secret SMS_SECRET is missing"), 0)
+				return redrive.TargetDown(errors.New("the secret SMS_SECRET is missing"), 0)
 			}
 			return nil
-		}, engine.QueueOptions{Target: "provider", Concurrency: 5, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 1})})
+		}, engine.QueueOptions{Target: "provider", Concurrency: 5, Policies: fixed(time.Second, redrive.Policy{MaxAttempts: 1})})
 		r.publish("sms", 50)
 		r.start()
 		pass(10 * time.Minute)
@@ -173,7 +173,7 @@ func TestRule07_PauseForAWhileAndByKind(t *testing.T) {
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
 			if d.Kind == "a" {
 				if a.add(d.ID); a.sum() == 1 {
-					return redrive.Pause(errSick, time.Minute)
+					return redrive.TargetDown(errSick, time.Minute)
 				}
 				return nil
 			}
@@ -235,7 +235,7 @@ func TestRule07_ExpiryGoesOnWhileNothingIsClaimed(t *testing.T) {
 		r.handle("sms", func(context.Context, *redrive.Delivery) error {
 			t.Error("something was handled in a paused queue")
 			return nil
-		}, engine.QueueOptions{MaxAge: 2 * time.Minute, Policy: fixed(time.Second, redrive.Policy{MaxAge: 2 * time.Minute})})
+		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{MaxAge: 2 * time.Minute})})
 		r.start()
 		r.engine.Pause("sms", "", "maintenance", 0)
 		now := time.Now()
@@ -264,7 +264,7 @@ func TestRule08_RetriesDoNotStarveFresh(t *testing.T) {
 			<-time.After(50 * time.Millisecond)
 			fresh.Add(1)
 			return nil
-		}, engine.QueueOptions{Concurrency: 20, Breaker: engine.BreakerOptions{Off: true}, Policy: fixed(time.Second, redrive.Policy{Timeout: time.Minute, MaxAttempts: 1000})})
+		}, engine.QueueOptions{Concurrency: 20, Breaker: engine.BreakerOptions{Off: true}, Policies: fixed(time.Second, redrive.Policy{Timeout: time.Minute, MaxAttempts: 1000})})
 		for i := range 500 {
 			r.publishAll(redrive.Message{Queue: "sms", ID: "bad" + strconv.Itoa(i), Kind: "bad"})
 		}
@@ -321,7 +321,7 @@ func TestRule08_HalfBrokenTarget(t *testing.T) {
 						return errSick
 					}
 					return nil
-				}, engine.QueueOptions{Concurrency: slots, Policy: redrive.Policies{Default: redrive.Policy{MaxAttempts: 1000}}.Func()})
+				}, engine.QueueOptions{Concurrency: slots, Policies: engine.Policies{Default: redrive.Policy{MaxAttempts: 1000}}})
 				r.start()
 				n := 0
 				for time.Since(began) < sick {
@@ -396,7 +396,7 @@ func TestRule08_BackoffIsWhatHappens(t *testing.T) {
 			defer mu.Unlock()
 			tried[d.ID] = append(tried[d.ID], time.Now())
 			return errSick
-		}, engine.QueueOptions{Policy: redrive.Policies{Default: redrive.Policy{MaxAttempts: attempts, Backoff: redrive.Exponential{Base: base}}}.Func()})
+		}, engine.QueueOptions{Policies: engine.Policies{Default: redrive.Policy{MaxAttempts: attempts, Backoff: redrive.Exponential{Base: base}}}})
 		r.start()
 		for i := range 120 * 6 {
 			if i == 10*6 {
@@ -476,7 +476,7 @@ func TestRule10_BooksBalanceAfterAMixedRun(t *testing.T) {
 			case 1:
 				return redrive.Permanent(errSick)
 			case 2:
-				return redrive.Release(errSick, time.Second)
+				return redrive.Uncounted(errSick, time.Second)
 			case 3:
 				panic("mixed")
 			case 4:
@@ -486,10 +486,10 @@ func TestRule10_BooksBalanceAfterAMixedRun(t *testing.T) {
 					return redrive.RepeatAfter(time.Second)
 				}
 			case 6:
-				return redrive.DeadLetter(errSick, redrive.ReasonUncertain)
+				return redrive.PermanentAs(errSick, redrive.ReasonUncertain)
 			}
 			return nil
-		}, engine.QueueOptions{Breaker: engine.BreakerOptions{Off: true}, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 3})})
+		}, engine.QueueOptions{Breaker: engine.BreakerOptions{Off: true}, Policies: fixed(time.Second, redrive.Policy{MaxAttempts: 3})})
 		r.publish("sms", 2000)
 		r.start()
 		r.ended(30*time.Minute, "sms")
@@ -520,7 +520,7 @@ func TestRule11_EmitsPassTheWatermarks(t *testing.T) {
 				refused.Add(1)
 			}
 			return err
-		}, engine.QueueOptions{Concurrency: 2, Breaker: engine.BreakerOptions{Off: true}, Policy: fixed(time.Second, redrive.Policy{MaxAttempts: 1000})})
+		}, engine.QueueOptions{Concurrency: 2, Breaker: engine.BreakerOptions{Off: true}, Policies: fixed(time.Second, redrive.Policy{MaxAttempts: 1000})})
 		r.publish("sms", 50)
 		r.start()
 		pass(time.Minute)
@@ -560,7 +560,7 @@ func TestRule12_OrderByKey(t *testing.T) {
 			}
 			last[d.Key] = n
 			return nil
-		}, engine.QueueOptions{Breaker: engine.BreakerOptions{Off: true}, Policy: fixed(200*time.Millisecond, redrive.Policy{MaxAttempts: 100})})
+		}, engine.QueueOptions{Breaker: engine.BreakerOptions{Off: true}, Policies: fixed(200*time.Millisecond, redrive.Policy{MaxAttempts: 100})})
 		r.start()
 		for n := range 50 {
 			for key := range 20 {

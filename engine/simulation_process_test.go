@@ -34,10 +34,10 @@ func (s *simulation) boot() {
 	p := &process{sim: s, name: "process-" + strconv.Itoa(s.booted), killed: make(chan struct{}), done: make(chan struct{})}
 	p.engine = engine.New(&chaos{Store: s.store, p: p}, engine.Options{Instance: p.name, Grace: 2 * time.Second})
 	p.engine.IsolateProcess()
-	policy := redrive.Policies{Default: redrive.Policy{MaxAttempts: simAttempts, MaxCrashes: simCrashes, Timeout: 4 * time.Second,
-		Backoff: redrive.Exponential{Base: 500 * time.Millisecond, Max: 10 * time.Second}}}.Func()
+	policy := engine.Policies{Default: redrive.Policy{MaxAttempts: simAttempts, MaxCrashes: simCrashes, Timeout: 4 * time.Second,
+		Backoff: redrive.Exponential{Base: 500 * time.Millisecond, Max: 10 * time.Second}}}
 	for _, queue := range []string{queuePlain, queueOrdered, queueEmitted, queueResults} {
-		o := engine.QueueOptions{Concurrency: s.concurrency, Lease: s.lease, Target: s.target, Policy: policy}
+		o := engine.QueueOptions{Concurrency: s.concurrency, Lease: s.lease, Target: s.target, Policies: policy}
 		if err := p.engine.Handle(queue, redrive.HandlerFunc(p.handle), o); err != nil {
 			s.t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func (p *process) handle(ctx context.Context, d *redrive.Delivery) error {
 		return p.sleep(3 * time.Second)
 	case "release":
 		if p.sim.roll(0.5) {
-			return redrive.Release(errSick, p.sim.someTime(5*time.Second))
+			return redrive.Uncounted(errSick, p.sim.someTime(5*time.Second))
 		}
 	case "repeat":
 		if d.Generation < n {

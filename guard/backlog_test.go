@@ -196,8 +196,8 @@ func TestUncertainInTheBacklog(t *testing.T) {
 		}
 		stop()
 		suspect := &redrive.Delivery{Message: redrive.Message{Queue: "orders", Body: []byte(`{"Repeat":2}`)}, Suspect: true}
-		err = g.Handle(t.Context(), suspect)
-		if c := redrive.Classify(nil, err); c.Reason != redrive.ReasonUncertain || a.calls.Load() != 1 {
+		err = g.ServeDelivery(t.Context(), suspect)
+		if c := driver.Classify(nil, err); c.Reason != redrive.ReasonUncertain || a.calls.Load() != 1 {
 			t.Errorf("a suspect that must not be repeated: %v after %d calls", err, a.calls.Load())
 		}
 	})

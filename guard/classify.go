@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Classify is the default classification of an error. No error is a success;
@@ -35,7 +36,7 @@ func Classify(err error) Verdict {
 			return Verdict{Class: ClassPermanent, Effect: NoEffect}
 		}
 	}
-	if redrive.Classify(nil, err).Class == redrive.ClassPermanent {
+	if driver.Classify(nil, err).Outcome == redrive.OutcomeDead {
 		return Verdict{Class: ClassPermanent, Effect: NoEffect}
 	}
 	var timeout interface{ Timeout() bool }

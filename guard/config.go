@@ -220,7 +220,7 @@ func (c *Config[Req, Resp]) check() error {
 		c.Sink = c.Store
 	}
 	if c.Sink != nil {
-		if err := redrive.CheckQueue(c.Queue); err != nil {
+		if err := driver.CheckQueue(c.Queue); err != nil {
 			return fmt.Errorf("guard %s: %w", c.Name, err)
 		}
 	}

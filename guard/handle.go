@@ -20,7 +20,7 @@ var _ redrive.Handler = (*Guard[any, any])(nil)
 
 // Handle works on a put-off request: it is the handler of the guard's queue. What no
 // provider takes is given back uncounted.
-func (g *Guard[Req, Resp]) Handle(ctx context.Context, d *redrive.Delivery) error {
+func (g *Guard[Req, Resp]) ServeDelivery(ctx context.Context, d *redrive.Delivery) error {
 	g.claims.begin(d)
 	p, permit, req, how, err := g.admitBacklog(d)
 	if err != nil {
@@ -41,13 +41,13 @@ func (g *Guard[Req, Resp]) Handle(ctx context.Context, d *redrive.Delivery) erro
 		}
 		return redrive.Permanent(err)
 	case ClassLimited:
-		return redrive.Release(err, max(v.RetryAfter, giveBack))
+		return redrive.Uncounted(err, max(v.RetryAfter, giveBack))
 	}
 	if v.Effect == EffectUnknown && how.Repeat == RepeatNever {
-		return redrive.DeadLetter(fmt.Errorf("%w: %w", redrive.ErrUncertain, err), redrive.ReasonUncertain)
+		return redrive.PermanentAs(fmt.Errorf("%w: %w", redrive.ErrUncertain, err), redrive.ReasonUncertain)
 	}
 	if !permit.Canary() && p.state() == Down {
-		return redrive.Release(err, giveBack) // it went down meanwhile: not the message's fault
+		return redrive.Uncounted(err, giveBack) // it went down meanwhile: not the message's fault
 	}
 	return err
 }
@@ -69,7 +69,7 @@ func (g *Guard[Req, Resp]) admitBacklog(d *redrive.Delivery) (p *provider[Req, R
 	}
 	if how.Repeat == RepeatNever && d.Suspect {
 		err = fmt.Errorf("%w: the process died or lost the message while it was being sent", redrive.ErrUncertain)
-		return nil, permit, req, how, redrive.DeadLetter(err, redrive.ReasonUncertain)
+		return nil, permit, req, how, redrive.PermanentAs(err, redrive.ReasonUncertain)
 	}
 	only, pinned := d.Headers.Get(HeaderSentTo)
 	if pinned && g.byName[only] == nil { // it is no longer there: then to any
@@ -86,7 +86,7 @@ func (g *Guard[Req, Resp]) admitBacklog(d *redrive.Delivery) (p *provider[Req, R
 			}
 		}
 	}
-	return nil, permit, req, how, redrive.Release(ErrUnavailable, giveBack)
+	return nil, permit, req, how, redrive.Uncounted(ErrUnavailable, giveBack)
 }
 
 // giveBack gives reservations back that nobody uses.

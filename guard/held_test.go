@@ -155,7 +155,7 @@ func TestReservationsEndWithTheirMessage(t *testing.T) {
 				t.Fatalf("%s: %d granted", name, n)
 			}
 			if tt.handle {
-				_ = g.Handle(t.Context(), tt.d)
+				_ = g.ServeDelivery(t.Context(), tt.d)
 			}
 			g.Gate().Report(time.Now(), tt.d, &driver.Settlement{Receipt: tt.d.Receipt, Outcome: redrive.OutcomeDone})
 			if reserved, inUse, begun := g.Held(); reserved+inUse+begun != 0 {

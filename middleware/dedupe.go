@@ -42,7 +42,7 @@ func Dedupe(store driver.Store, o DedupeOptions) Middleware {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			key := o.Key(d)
 			if key == "" {
-				return h.Handle(ctx, d)
+				return h.ServeDelivery(ctx, d)
 			}
 			name := o.Name
 			if name == "" {
@@ -55,7 +55,7 @@ func Dedupe(store driver.Store, o DedupeOptions) Middleware {
 			case !errors.Is(err, redrive.ErrNotFound):
 				return fmt.Errorf("inbox: %w", err)
 			}
-			handled := h.Handle(ctx, d)
+			handled := h.ServeDelivery(ctx, d)
 			if handled != nil && !errors.Is(handled, redrive.ErrSettled) {
 				return handled
 			}

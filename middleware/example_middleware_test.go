@@ -19,7 +19,7 @@ import (
 func handOut(h redrive.Handler, id, kind string) error {
 	m := redrive.Message{Queue: "sms", ID: id, Kind: kind}
 	m.Headers.Add("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	return h.Handle(context.Background(), &redrive.Delivery{Message: m, Attempt: 1})
+	return h.ServeDelivery(context.Background(), &redrive.Delivery{Message: m, Attempt: 1})
 }
 
 var sent = redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {

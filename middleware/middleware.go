@@ -16,27 +16,30 @@ import (
 type Middleware func(redrive.Handler) redrive.Handler
 
 // Chain wraps a handler in middlewares; the first is the outermost. What it returns
-// tells the kinds that h handles, if h does, as a [redrive.Mux] does.
+// knows the kinds that h handles and their options, if h does, as a [redrive.Mux] does.
 func Chain(h redrive.Handler, m ...Middleware) redrive.Handler {
 	wrapped := h
 	for i := len(m) - 1; i >= 0; i-- {
 		wrapped = m[i](wrapped)
 	}
-	if k, ok := h.(kinder); ok {
-		return &chained{Handler: wrapped, kinder: k}
+	if r, ok := h.(registry); ok {
+		return &chained{Handler: wrapped, registry: r}
 	}
 	return wrapped
 }
 
-// kinder is a handler that handles certain kinds only. The engine claims no others.
-type kinder interface {
+// registry is a handler that handles certain kinds, each with options of its own, as a
+// [redrive.Mux] does.
+type registry interface {
 	Kinds() (kinds []string, all bool)
+	Lookup(kind string) *redrive.Registration
+	Err() error
 }
 
-// chained keeps the kinds of a wrapped handler visible.
+// chained keeps what is known of a wrapped handler's kinds visible.
 type chained struct {
 	redrive.Handler
-	kinder
+	registry
 }
 
 // Timeout bounds an attempt at d, as [redrive.Policy.Timeout] does, for the wrapped handler
@@ -49,7 +52,7 @@ func Timeout(d time.Duration) Middleware {
 		return redrive.HandlerFunc(func(ctx context.Context, m *redrive.Delivery) error {
 			ctx, cancel := context.WithTimeout(ctx, d)
 			defer cancel()
-			return h.Handle(ctx, m)
+			return h.ServeDelivery(ctx, m)
 		})
 	}
 }
@@ -64,7 +67,7 @@ func Recover() Middleware {
 					err = &redrive.PanicError{Value: r, Stack: string(debug.Stack())}
 				}
 			}()
-			return h.Handle(ctx, d)
+			return h.ServeDelivery(ctx, d)
 		})
 	}
 }
@@ -104,7 +107,7 @@ func Metrics(observe func(d *redrive.Delivery, took time.Duration, how Ending, e
 	return func(h redrive.Handler) redrive.Handler {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			began := time.Now()
-			err := h.Handle(ctx, d)
+			err := h.ServeDelivery(ctx, d)
 			how := endingOf(err)
 			observe(d, time.Since(began), how, failure(how, err))
 			return err
@@ -135,7 +138,7 @@ func Tracing(start func(ctx context.Context, d *redrive.Delivery) (context.Conte
 					end(errPanicked)
 				}
 			}()
-			err = h.Handle(ctx, d)
+			err = h.ServeDelivery(ctx, d)
 			ended = true
 			end(failure(endingOf(err), err))
 			return err
@@ -157,7 +160,7 @@ func Logging(l *slog.Logger) Middleware {
 	return func(h redrive.Handler) redrive.Handler {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			began := time.Now()
-			err := h.Handle(ctx, d)
+			err := h.ServeDelivery(ctx, d)
 			how, level := endingOf(err), slog.LevelDebug
 			if how == Failed {
 				level = slog.LevelInfo

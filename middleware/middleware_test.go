@@ -23,7 +23,7 @@ func TestChainCallsTheFirstFirst(t *testing.T) {
 		return func(h redrive.Handler) redrive.Handler {
 			return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 				calls = append(calls, name)
-				return h.Handle(ctx, d)
+				return h.ServeDelivery(ctx, d)
 			})
 		}
 	}
@@ -31,7 +31,7 @@ func TestChainCallsTheFirstFirst(t *testing.T) {
 		calls = append(calls, "handler")
 		return nil
 	}), note("first"), note("second"))
-	if err := h.Handle(context.Background(), new(redrive.Delivery)); err != nil {
+	if err := h.ServeDelivery(context.Background(), new(redrive.Delivery)); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"first", "second", "handler"}; !slices.Equal(calls, want) {
@@ -41,7 +41,7 @@ func TestChainCallsTheFirstFirst(t *testing.T) {
 
 func TestChainTellsTheKindsOfAMux(t *testing.T) {
 	mux := redrive.NewMux()
-	mux.Register("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }))
+	mux.Handle("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }))
 	h := middleware.Chain(mux, middleware.Timeout(time.Second))
 	k, ok := h.(interface{ Kinds() ([]string, bool) })
 	if !ok {
@@ -59,14 +59,14 @@ func TestTimeoutEndsTheHandlersContext(t *testing.T) {
 			return ctx.Err()
 		})
 		began := time.Now()
-		err := middleware.Chain(wait, middleware.Timeout(3*time.Second)).Handle(context.Background(), new(redrive.Delivery))
+		err := middleware.Chain(wait, middleware.Timeout(3*time.Second)).ServeDelivery(context.Background(), new(redrive.Delivery))
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})
 	for _, d := range []time.Duration{0, -1} {
 		h := middleware.Chain(redrive.HandlerFunc(func(ctx context.Context, _ *redrive.Delivery) error { return ctx.Err() }), middleware.Timeout(d))
-		if err := h.Handle(context.Background(), new(redrive.Delivery)); err != nil {
+		if err := h.ServeDelivery(context.Background(), new(redrive.Delivery)); err != nil {
 			t.Errorf("a timeout of %s: %v", d, err)
 		}
 	}
@@ -78,11 +78,11 @@ func TestLogging(t *testing.T) {
 	var fails error
 	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return fails }), middleware.Logging(l))
 	d := &redrive.Delivery{Message: redrive.Message{ID: "m1", Queue: "q", Kind: "k"}, Attempt: 2}
-	if err := h.Handle(context.Background(), d); err != nil || out.Len() != 0 {
+	if err := h.ServeDelivery(context.Background(), d); err != nil || out.Len() != 0 {
 		t.Errorf("a success at level info: %v, %s", err, &out)
 	}
 	fails = errors.New("no luck")
-	if err := h.Handle(context.Background(), d); !errors.Is(err, fails) {
+	if err := h.ServeDelivery(context.Background(), d); !errors.Is(err, fails) {
 		t.Errorf("the error became %v", err)
 	}
 	for _, want := range []string{"queue=q", "id=m1", "kind=k", "attempt=2", `error="no luck"`} {
@@ -107,7 +107,7 @@ func TestEndings(t *testing.T) {
 		"runs again":     {redrive.RepeatAfter(time.Minute), middleware.Again, "attempt succeeded, runs again", false},
 		"failed":         {failed, middleware.Failed, "attempt failed", true},
 		"for good":       {redrive.Permanent(failed), middleware.Failed, "attempt failed", true},
-		"with a release": {redrive.Release(failed, time.Minute), middleware.Failed, "attempt failed", true},
+		"with a release": {redrive.Uncounted(failed, time.Minute), middleware.Failed, "attempt failed", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -121,7 +121,7 @@ func TestEndings(t *testing.T) {
 				middleware.Tracing(func(ctx context.Context, _ *redrive.Delivery) (context.Context, func(error)) {
 					return ctx, func(err error) { ended = err }
 				}))
-			if err := h.Handle(context.Background(), new(redrive.Delivery)); err != c.err { //nolint:errorlint // it is passed on as it is
+			if err := h.ServeDelivery(context.Background(), new(redrive.Delivery)); err != c.err { //nolint:errorlint // it is passed on as it is
 				t.Errorf("the engine gets %v", err)
 			}
 			if counted != c.want || (observed != nil) != c.fails || (ended != nil) != c.fails {
@@ -151,10 +151,10 @@ func TestDedupeOfWhatIsNoFailure(t *testing.T) {
 				return c.err
 			}), middleware.Dedupe(store, middleware.DedupeOptions{}))
 			d := &redrive.Delivery{Message: redrive.Message{Queue: "q", ID: "i"}}
-			if err := h.Handle(t.Context(), d); !errors.Is(err, c.err) {
+			if err := h.ServeDelivery(t.Context(), d); !errors.Is(err, c.err) {
 				t.Errorf("the engine gets %v", err)
 			}
-			_ = h.Handle(t.Context(), d)
+			_ = h.ServeDelivery(t.Context(), d)
 			if calls != c.calls {
 				t.Errorf("%d calls, want %d", calls, c.calls)
 			}
@@ -166,7 +166,7 @@ func TestDedupeOfWhatIsNoFailure(t *testing.T) {
 			_ = store.Close()
 			return redrive.ErrSettled
 		}), middleware.Dedupe(store, middleware.DedupeOptions{}))
-		err := h.Handle(t.Context(), &redrive.Delivery{Message: redrive.Message{Queue: "q", ID: "i"}})
+		err := h.ServeDelivery(t.Context(), &redrive.Delivery{Message: redrive.Message{Queue: "q", ID: "i"}})
 		if !errors.Is(err, redrive.ErrSettled) || !errors.Is(err, redrive.ErrClosed) {
 			t.Errorf("%v", err)
 		}
@@ -185,7 +185,7 @@ func TestDedupeRemembersOnlySuccess(t *testing.T) {
 		return nil
 	}), middleware.Dedupe(store, middleware.DedupeOptions{Key: func(d *redrive.Delivery) string { return d.Key }, Keep: time.Hour}))
 	run := func(queue, key string) error {
-		return h.Handle(context.Background(), &redrive.Delivery{Message: redrive.Message{Queue: queue, ID: redrive.NewID(), Key: key}})
+		return h.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{Queue: queue, ID: redrive.NewID(), Key: key}})
 	}
 	for range 2 {
 		if err := run("q", "k"); err == nil {
@@ -215,7 +215,7 @@ func TestTracingEndsASpanOfAPanic(t *testing.T) {
 		middleware.Recover(), middleware.Tracing(func(ctx context.Context, _ *redrive.Delivery) (context.Context, func(error)) {
 			return ctx, func(err error) { ended = err }
 		}))
-	err := h.Handle(context.Background(), &redrive.Delivery{})
+	err := h.ServeDelivery(context.Background(), &redrive.Delivery{})
 	var p *redrive.PanicError
 	if !errors.As(err, &p) || p.Stack == "" || ended == nil {
 		t.Errorf("%v; the span ended with %v", err, ended)

@@ -95,12 +95,12 @@ func (r *Request) check() error {
 		if queue == "" {
 			continue
 		}
-		if err := redrive.CheckQueue(queue); err != nil {
+		if err := driver.CheckQueue(queue); err != nil {
 			return &redrive.Error{Op: "plan", Err: err}
 		}
 	}
 	for _, ref := range r.Refs {
-		if err := errors.Join(redrive.CheckQueue(ref.Queue), redrive.CheckID(ref.ID)); err != nil {
+		if err := errors.Join(driver.CheckQueue(ref.Queue), driver.CheckID(ref.ID)); err != nil {
 			return &redrive.Error{Op: "plan", Err: fmt.Errorf("name %q: %w", ref, err), Hint: "a name is QUEUE/ID"}
 		}
 	}

@@ -20,7 +20,7 @@ func (f *failing) Fatalf(format string, args ...any) { f.why = fmt.Sprintf(forma
 
 func TestUnknownKindFailsTheTest(t *testing.T) {
 	mux := redrive.NewMux()
-	redrive.Handle(mux, "sms.send", func(context.Context, string) error { return nil })
+	redrive.Handle(mux, func(context.Context, string) error { return nil }, redrive.ForKind("sms.send"))
 	for kind, want := range map[string]string{"sms.send": "", "sms.sent": `no handler for kind "sms.sent"; there are handlers for ["sms.send"]`} {
 		f := new(failing)
 		if requireKind(f, mux, kind); f.why != want {

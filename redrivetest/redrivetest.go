@@ -5,6 +5,7 @@ package redrivetest
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -106,11 +107,10 @@ func run(t *testing.T, m redrive.Message, h redrive.Handler, o *Options) (r Resu
 	defer store.Close() //nolint:errcheck // a store in memory has nothing to lose
 	began := time.Now()
 	queue := o.Queue
-	queue.Policy = redrive.Policies{Default: o.Policy}.Func()
-	queue.MaxAge = redrive.Policies{Default: o.Policy}.MaxAge()
+	queue.Policies.Default = o.Policy
 	queue.Breaker.Off = true
 	queue.Concurrency = 1
-	engine := engine.New(store, engine.Options{Service: "redrivetest", Environment: "test"})
+	engine := engine.New(store, engine.Options{Service: "redrivetest", Environment: "test", Logger: slog.New(slog.DiscardHandler)})
 	err := engine.Handle(m.Queue, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 		at := time.Since(began)
 		returned := false
@@ -119,7 +119,7 @@ func run(t *testing.T, m redrive.Message, h redrive.Handler, o *Options) (r Resu
 				r.Attempts = append(r.Attempts, Attempt{At: at, Err: errPanic})
 			}
 		}()
-		err := h.Handle(ctx, d)
+		err := h.ServeDelivery(ctx, d)
 		returned = true
 		if errors.Is(err, redrive.ErrNoHandler) {
 			t.Errorf("kind %q: %v", d.Kind, err)

@@ -61,7 +61,7 @@ func TestDropped(t *testing.T) {
 }
 
 func TestWithoutEnd(t *testing.T) {
-	r := redrivetest.Run(t, redrive.Message{}, redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return redrive.Release(errSick, time.Hour) }),
+	r := redrivetest.Run(t, redrive.Message{}, redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return redrive.Uncounted(errSick, time.Hour) }),
 		redrivetest.Options{Limit: 5 * time.Hour})
 	if r.Outcome != 0 || len(r.Attempts) < 5 || len(r.Attempts) > 7 {
 		t.Errorf("%+v", r)

@@ -66,11 +66,11 @@ func (c *C) engine(s driver.Store, o engine.QueueOptions, h redrive.HandlerFunc)
 	return e, stop
 }
 
-func policy(p redrive.Policy) redrive.PolicyFunc {
+func policy(p redrive.Policy) engine.Policies {
 	if p.Backoff == nil {
 		p.Backoff = redrive.Fixed{Interval: time.Millisecond}
 	}
-	return redrive.Policies{Default: p}.Func()
+	return engine.Policies{Default: p}
 }
 
 var errAgain = errors.New("it failed")
@@ -88,7 +88,7 @@ func maxAttemptsExact(c *C) {
 	const n, limit = 5, 4
 	c.publishN(n)
 	var tried attempts
-	_, stop := c.engine(c.store, engine.QueueOptions{Policy: policy(redrive.Policy{MaxAttempts: limit}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(c.store, engine.QueueOptions{Policies: policy(redrive.Policy{MaxAttempts: limit}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
 		tried.add(d.ID)
 		return errAgain
 	})
@@ -107,13 +107,13 @@ func maxAttemptsExact(c *C) {
 func permanentGoesDead(c *C) {
 	c.publishN(3)
 	var tried attempts
-	_, stop := c.engine(c.store, engine.QueueOptions{Policy: policy(redrive.Policy{}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(c.store, engine.QueueOptions{Policies: policy(redrive.Policy{}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
 		tried.add(d.ID)
 		switch d.ID {
 		case "m0001":
 			return redrive.Permanent(errAgain)
 		case "m0002":
-			return redrive.DeadLetter(errAgain, redrive.ReasonUncertain)
+			return redrive.PermanentAs(errAgain, redrive.ReasonUncertain)
 		}
 		return nil
 	})
@@ -157,7 +157,7 @@ func backpressure(c *C) {
 func settleOwnDeadline(c *C) {
 	c.publish(redrive.Message{ID: "late"}, redrive.Message{ID: "failed"})
 	var tried attempts
-	_, stop := c.engine(c.store, engine.QueueOptions{Policy: policy(redrive.Policy{Timeout: 50 * time.Millisecond, MaxAttempts: 1}), Breaker: noBreaker}, func(ctx context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(c.store, engine.QueueOptions{Policies: policy(redrive.Policy{Timeout: 50 * time.Millisecond, MaxAttempts: 1}), Breaker: noBreaker}, func(ctx context.Context, d *redrive.Delivery) error {
 		tried.add(d.ID)
 		<-ctx.Done()
 		if d.ID == "late" {
@@ -254,10 +254,10 @@ func undecodable(c *C) {
 	}
 	mux := redrive.NewMux()
 	var good atomic.Int32
-	redrive.Handle(mux, "order", func(context.Context, order) error {
+	redrive.Handle(mux, func(context.Context, order) error {
 		good.Add(1)
 		return nil
-	})
+	}, redrive.ForKind("order"))
 	e := engine.New(c.store, engine.Options{})
 	c.noError(e.Handle(c.q, mux, engine.QueueOptions{Breaker: noBreaker}), "handle")
 	ctx, cancel := context.WithCancel(c.ctx)
@@ -276,7 +276,7 @@ func undecodable(c *C) {
 func retryNotDuplicate(c *C) {
 	c.publish(redrive.Message{ID: "chosen", Body: []byte("b")})
 	var tried attempts
-	_, stop := c.engine(c.store, engine.QueueOptions{Policy: policy(redrive.Policy{}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
+	_, stop := c.engine(c.store, engine.QueueOptions{Policies: policy(redrive.Policy{}), Breaker: noBreaker}, func(_ context.Context, d *redrive.Delivery) error {
 		if tried.add(d.ID) == 1 {
 			return errAgain
 		}

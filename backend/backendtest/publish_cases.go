@@ -82,7 +82,7 @@ func sameHeaders(c *C, got, want redrive.Headers) {
 
 func idStable(c *C) {
 	msgs := c.publish(redrive.Message{ID: "A-z_0:9"}, redrive.Message{}, redrive.Message{})
-	if msgs[1].ID == "" || msgs[1].ID == msgs[2].ID || redrive.CheckID(msgs[1].ID) != nil {
+	if msgs[1].ID == "" || msgs[1].ID == msgs[2].ID || driver.CheckID(msgs[1].ID) != nil {
 		c.Fatalf("generated ids %q and %q", msgs[1].ID, msgs[2].ID)
 	}
 	got := c.get(3, c.ask(3))

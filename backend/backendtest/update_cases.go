@@ -159,7 +159,7 @@ func redriveNewID(c *C) {
 	body := []byte("edited")
 	got := c.update(driver.Change{Action: driver.ActRedrive, NewID: true, Edit: &redrive.Edit{Body: body}}, "m")
 	c.noError(got[0].Err, "redrive")
-	if got[0].New.Queue != c.q || got[0].New.ID == "m" || redrive.CheckID(got[0].New.ID) != nil {
+	if got[0].New.Queue != c.q || got[0].New.ID == "m" || driver.CheckID(got[0].New.ID) != nil {
 		c.Fatalf("it is now %s", got[0].New)
 	}
 	c.inState("m", 0)

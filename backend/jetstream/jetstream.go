@@ -141,7 +141,7 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 		return nil, openError(err, "write it as nats://host:4222/STREAM?consumer=redrive")
 	}
 	o.Queue = cmp.Or(o.Queue, strings.ToLower(at.stream))
-	if err := redrive.CheckQueue(o.Queue); err != nil {
+	if err := driver.CheckQueue(o.Queue); err != nil {
 		return nil, openError(err, "give the queue another name than the stream's")
 	}
 	if o.Log == nil {

@@ -378,7 +378,7 @@ func TestMessagesOfOthers(t *testing.T) {
 	if v, _ := ds[1].Headers.Get("redrive-original-subject"); v != s.publish+".new" || ds[1].Identity != redrive.IdentityPosition {
 		t.Errorf("%+v", ds[1])
 	}
-	if _, ok := ds[2].Headers.Get("redrive-id"); !ok || redrive.CheckID(ds[2].ID) != nil {
+	if _, ok := ds[2].Headers.Get("redrive-id"); !ok || driver.CheckID(ds[2].ID) != nil {
 		t.Errorf("%+v", ds[2])
 	}
 	if err := s.Close(); err != nil {

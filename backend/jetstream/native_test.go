@@ -54,9 +54,7 @@ func TestNativeDeadLetters(t *testing.T) {
 			return errors.New("the line is busy")
 		}
 		return nil
-	}, engine.QueueOptions{Sources: []driver.Source{s}, DeadLetters: s, Policy: func(*redrive.Message) *redrive.Policy {
-		return &redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}, MaxAttempts: 3}
-	}})
+	}, engine.QueueOptions{Sources: []driver.Source{s}, DeadLetters: s, Policies: engine.Policies{Default: redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}, MaxAttempts: 3}}})
 	dlq := strings.Replace(address, s.at.stream, s.at.dlq, 1)
 	servertest.Until(t, "two are in the stream", func() bool {
 		stats, err := s.SourceStats(t.Context())

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/headername"
 )
 
@@ -163,7 +164,7 @@ func (s *Source) message(m *nats.Msg, meta *nats.MsgMetadata) redrive.Message {
 	d := redrive.Message{Queue: s.o.Queue, Body: m.Data, PublishedAt: meta.Timestamp}
 	readHeaders(&d, m.Header)
 	if d.ID == "" {
-		if id := m.Header.Get(jetstream.MsgIDHeader); redrive.CheckID(id) == nil {
+		if id := m.Header.Get(jetstream.MsgIDHeader); driver.CheckID(id) == nil {
 			d.ID = id
 		}
 	}

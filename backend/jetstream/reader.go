@@ -43,7 +43,7 @@ func OpenReader(ctx context.Context, address, queue string) (*Reader, error) {
 		err = at.checkNames()
 	}
 	if err == nil {
-		err = redrive.CheckQueue(queue)
+		err = driver.CheckQueue(queue)
 	}
 	if err != nil {
 		return nil, openError(err, "write it as nats://host:4222/STREAM")

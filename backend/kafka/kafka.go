@@ -158,7 +158,7 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 	if s.o.Log == nil {
 		s.o.Log = slog.Default()
 	}
-	if err := redrive.CheckQueue(s.o.Queue); err != nil {
+	if err := driver.CheckQueue(s.o.Queue); err != nil {
 		return nil, openError(err, "give the queue another name than the topic's")
 	}
 	s.alive, s.stop = context.WithCancel(context.Background())

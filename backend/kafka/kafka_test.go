@@ -184,7 +184,7 @@ func recordsOfOthers(t *testing.T, c *cluster) {
 	if v, ok := ds[1].Headers.Get("redrive-native-key"); !ok || v != "\xff\xfe" || ds[1].Key != "" || len(ds[1].Body) != 0 {
 		t.Errorf("%+v", ds[1])
 	}
-	if redrive.CheckID(ds[2].ID) != nil || len(ds[2].Headers) != 1 {
+	if driver.CheckID(ds[2].ID) != nil || len(ds[2].Headers) != 1 {
 		t.Errorf("%+v", ds[2])
 	}
 	if err := s.Close(); err != nil {

@@ -79,9 +79,7 @@ func nativeRetries(t *testing.T, c *cluster) {
 		}
 		failed[d.ID] = time.Now()
 		return fmt.Errorf("attempt %d: the line is busy", d.Attempt)
-	}, engine.QueueOptions{Sources: []driver.Source{s}, Breaker: engine.BreakerOptions{Off: true}, Policy: func(*redrive.Message) *redrive.Policy {
-		return &redrive.Policy{Backoff: redrive.Fixed{Interval: wait}}
-	}})
+	}, engine.QueueOptions{Sources: []driver.Source{s}, Breaker: engine.BreakerOptions{Off: true}, Policies: engine.Policies{Default: redrive.Policy{Backoff: redrive.Fixed{Interval: wait}}}})
 	servertest.Until(t, "all are done", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -111,9 +109,7 @@ func nativeDeadLetters(t *testing.T, c *cluster, how string) {
 	store := memory.New()
 	consume := func(s *Source, h redrive.HandlerFunc) func() {
 		return brokertest.Consume(t, store, 0, h, engine.QueueOptions{Sources: []driver.Source{s},
-			Policy: func(*redrive.Message) *redrive.Policy {
-				return &redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}, MaxAttempts: 3}
-			}})
+			Policies: engine.Policies{Default: redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}, MaxAttempts: 3}}})
 	}
 	stop := consume(s, func(_ context.Context, d *redrive.Delivery) error {
 		switch {

@@ -82,9 +82,7 @@ func orderByKey(t *testing.T, c *cluster) {
 			}
 			seq.end(d)
 			return nil
-		}, engine.QueueOptions{Sources: []driver.Source{s}, Breaker: engine.BreakerOptions{Off: true}, Policy: func(*redrive.Message) *redrive.Policy {
-			return &redrive.Policy{MaxAttempts: 1 << 20, Backoff: redrive.Fixed{Interval: 10 * time.Millisecond}}
-		}})
+		}, engine.QueueOptions{Sources: []driver.Source{s}, Breaker: engine.BreakerOptions{Off: true}, Policies: engine.Policies{Default: redrive.Policy{MaxAttempts: 1 << 20, Backoff: redrive.Fixed{Interval: 10 * time.Millisecond}}}})
 	}
 	s := connect(t, address, Options{Queue: brokertest.Queue, Ordered: true})
 	publish(s, 0, each/2)

@@ -124,7 +124,7 @@ func OpenShare(ctx context.Context, address string, o Options) (*Share, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if err := redrive.CheckQueue(o.Queue); err != nil {
+	if err := driver.CheckQueue(o.Queue); err != nil {
 		return nil, openError(err, "give the queue another name than the topic's")
 	}
 	s := &Share{target: t, o: o, changed: make(chan struct{}), hands: make(map[sharedAt]*sharedRecord), newest: make(map[place]int64), failed: make(map[place]error)}

@@ -110,9 +110,9 @@ func checkEntry(e *redrive.Entry) error {
 		}
 		return e.Validate()
 	}
-	err := redrive.CheckQueue(e.Queue)
+	err := driver.CheckQueue(e.Queue)
 	if err == nil && e.ID != "" {
-		err = redrive.CheckID(e.ID)
+		err = driver.CheckID(e.ID)
 	}
 	if err == nil && (e.Reason == 0 || e.Reason > redrive.ReasonManual) {
 		err = fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)

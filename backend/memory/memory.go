@@ -98,7 +98,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 
 // Configure implements driver.Store.
 func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
-	if err := redrive.CheckQueue(name); err != nil {
+	if err := driver.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}
 	if err := s.enter(ctx); err != nil {

@@ -171,7 +171,7 @@ func (s *Source) read(it *item, d *redrive.Delivery) {
 func readID(m *redrive.Message, id string) {
 	switch {
 	case id == "":
-	case redrive.CheckID(id) == nil:
+	case driver.CheckID(id) == nil:
 		m.ID = id
 	default:
 		m.ID = driver.DeriveID("amqp", id)

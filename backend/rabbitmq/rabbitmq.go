@@ -113,7 +113,7 @@ func Open(ctx context.Context, url string, o Options) (*Source, error) {
 	if o.Queue == "" {
 		o.Queue = a.queue
 	}
-	if err := redrive.CheckQueue(o.Queue); err != nil {
+	if err := driver.CheckQueue(o.Queue); err != nil {
 		return nil, openError(err, "give the queue another name than the broker's")
 	}
 	if a.dead != "" && !o.Native {

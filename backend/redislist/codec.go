@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // An element of ours is: magic, "c" or "g", 16 digits of time, 3 digits and the id (this
@@ -71,7 +72,7 @@ func decode(element string, m *redrive.Message) error {
 		return errElement
 	}
 	id := element[headLength : headLength+size]
-	if redrive.CheckID(id) != nil {
+	if driver.CheckID(id) != nil {
 		return errElement
 	}
 	m.ID = id

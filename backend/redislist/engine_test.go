@@ -28,7 +28,7 @@ func run(t *testing.T, store driver.Store, s *Source, h redrive.HandlerFunc, p r
 		p.Backoff = redrive.Fixed{Interval: 5 * time.Millisecond}
 	}
 	e := engine.New(store, engine.Options{})
-	noErr(t, e.Handle("sms", h, engine.QueueOptions{Sources: []driver.Source{s}, Policy: redrive.Policies{Default: p}.Func(),
+	noErr(t, e.Handle("sms", h, engine.QueueOptions{Sources: []driver.Source{s}, Policies: engine.Policies{Default: p},
 		Breaker: engine.BreakerOptions{Off: true}, Lease: time.Second}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -208,14 +208,14 @@ func engineChild(url string) {
 		return
 	}
 	e := engine.New(memory.New(), engine.Options{})
-	policy := redrive.Policies{Default: redrive.Policy{MaxCrashes: 2}}.Func()
+	policy := engine.Policies{Default: redrive.Policy{MaxCrashes: 2}}
 	err = e.Handle("sms", redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 		if string(d.Body) == "poison" {
 			fmt.Println("at the poison")
 			select {}
 		}
 		return s.conn.Incr(ctx, s.o.List("sms")+":good").Err()
-	}), engine.QueueOptions{Sources: []driver.Source{s}, Policy: policy, Lease: time.Second, Concurrency: 4})
+	}), engine.QueueOptions{Sources: []driver.Source{s}, Policies: policy, Lease: time.Second, Concurrency: 4})
 	if err != nil {
 		fmt.Println("failed:", err)
 		return

@@ -199,7 +199,7 @@ func (s *Source) queue(name string) (*queue, error) {
 	if q, ok := s.queues[name]; ok {
 		return q, nil
 	}
-	if err := redrive.CheckQueue(name); err != nil {
+	if err := driver.CheckQueue(name); err != nil {
 		return nil, err
 	}
 	q := &queue{name: name, keys: newKeys(s.o.List(name)), view: view{version: 1, dirty: true, next: never}}

@@ -51,7 +51,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	for i := range b.Records {
 		st.record(&b.Records[i])
 	}
-	ranges := slices.DeleteFunc(slices.Clone(b.Delete), func(r driver.Range) bool { return redrive.CheckQueue(r.Queue) != nil })
+	ranges := slices.DeleteFunc(slices.Clone(b.Delete), func(r driver.Range) bool { return driver.CheckQueue(r.Queue) != nil })
 	for _, r := range ranges {
 		_ = st.add(&rangeOp{r, ""})
 	}
@@ -145,9 +145,9 @@ func checkEntry(e *redrive.Entry) error {
 		}
 		return e.Validate()
 	}
-	err := redrive.CheckQueue(e.Queue)
+	err := driver.CheckQueue(e.Queue)
 	if err == nil && e.ID != "" {
-		err = redrive.CheckID(e.ID)
+		err = driver.CheckID(e.ID)
 	}
 	if err == nil && (e.Reason == 0 || e.Reason > redrive.ReasonManual) {
 		err = fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)

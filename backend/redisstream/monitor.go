@@ -20,7 +20,7 @@ const monitorLooked = 1000
 // Monitor looks at a queue. It costs the server well below a millisecond, whatever the
 // queue holds: it reads sizes, and at most 1000 leases in pages.
 func (s *Store) Monitor(ctx context.Context, name string) (*driver.StreamMonitor, error) {
-	if err := redrive.CheckQueue(name); err != nil {
+	if err := driver.CheckQueue(name); err != nil {
 		return nil, &redrive.Error{Op: "monitor", Err: err}
 	}
 	m := &driver.StreamMonitor{Queue: name, Attempts: make(map[int]int64)}

@@ -71,7 +71,7 @@ func TestIdsLeadBackToTheirEntries(t *testing.T) {
 	msgs := publish(t, s, 5000) // thousands within one millisecond
 	seen := map[string]bool{}
 	for i := range msgs {
-		if id := msgs[i].ID; seen[id] || len(id) != 36 || id[14] != '7' || redrive.CheckID(id) != nil {
+		if id := msgs[i].ID; seen[id] || len(id) != 36 || id[14] != '7' || driver.CheckID(id) != nil {
 			t.Fatalf("id %q", id)
 		}
 		seen[msgs[i].ID] = true

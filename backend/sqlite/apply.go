@@ -64,7 +64,7 @@ func checkEntry(e *redrive.Entry) error {
 	if e.State != redrive.StateDead {
 		return e.Validate()
 	}
-	if err := redrive.CheckQueue(e.Queue); err != nil {
+	if err := driver.CheckQueue(e.Queue); err != nil {
 		return err
 	}
 	if e.Reason == 0 || e.Reason > redrive.ReasonManual {
@@ -73,7 +73,7 @@ func checkEntry(e *redrive.Entry) error {
 	if e.ID == "" {
 		return nil
 	}
-	return redrive.CheckID(e.ID)
+	return driver.CheckID(e.ID)
 }
 
 func checkRecord(w *driver.RecordWrite) error {

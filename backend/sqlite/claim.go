@@ -61,7 +61,7 @@ func checkClaim(req *driver.ClaimRequest) error {
 	case int(req.Lane) >= driver.Lanes:
 		return invalid("lane %d", req.Lane)
 	}
-	return redrive.CheckQueue(req.Queue)
+	return driver.CheckQueue(req.Queue)
 }
 
 // nothingDue reports that a claim would find nothing, as far as can be told

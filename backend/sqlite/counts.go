@@ -169,7 +169,7 @@ func fillCounts(c *driver.Counts, st *queueState) {
 
 // Configure implements driver.Store.
 func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
-	if err := redrive.CheckQueue(name); err != nil {
+	if err := driver.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}
 	return s.do(ctx, 1, func(t *tx) error {

@@ -91,7 +91,7 @@ func TestKillLosesNothing(t *testing.T) {
 				noErr(t, other.Process.Kill())
 			}
 			switch verb, id, _ := strings.Cut(lines.Text(), " "); {
-			case redrive.CheckID(id) != nil: // the line was cut by the death
+			case driver.CheckID(id) != nil: // the line was cut by the death
 			case verb == "p":
 				waiting[id] = !begun[id] // another may have been quicker to settle it
 			case verb == "s":

@@ -267,7 +267,7 @@ func (t *tx) load(q *queue, seq int64) (m redrive.Message, found bool, err error
 func (t *tx) queue(name string) (*queue, error) {
 	q := t.s.queueNamed(name)
 	if q == nil {
-		if err := redrive.CheckQueue(name); err != nil {
+		if err := driver.CheckQueue(name); err != nil {
 			return nil, err
 		}
 		q = t.s.addQueue(name)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Salvage copies every message that can be read from a damaged store into a new one
@@ -83,7 +84,7 @@ func (v *salvage) copyQueues(ctx context.Context) error {
 	list := v.queues()
 	return v.to.do(ctx, len(list), func(t *tx) error {
 		for _, old := range list {
-			if redrive.CheckQueue(old.name) != nil {
+			if driver.CheckQueue(old.name) != nil {
 				v.report.problem("queue %d: its name is lost", old.id)
 				continue
 			}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/attach"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
@@ -52,7 +53,7 @@ func (c *attachCmd) Run(ctx context.Context, t *terminal) (err error) {
 	if c.Queue == "" {
 		c.Queue = queueOf(address)
 	}
-	if err := redrive.CheckQueue(c.Queue); err != nil {
+	if err := driver.CheckQueue(c.Queue); err != nil {
 		return usagef("%w; name the queue with --queue", err)
 	}
 	client, err := c.connect(ctx)

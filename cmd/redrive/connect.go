@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redrive/redrive"
 	ws "github.com/redrive/redrive/client"
+	"github.com/redrive/redrive/driver"
 )
 
 // connectCmd opens a WebSocket session.
@@ -38,7 +38,7 @@ const maxConnectLine = 1 << 20
 
 // Run sends lines until the input ends, and waits for their results.
 func (c *connectCmd) Run(ctx context.Context, t *terminal) error {
-	if err := redrive.CheckQueue(c.Queue); err != nil {
+	if err := driver.CheckQueue(c.Queue); err != nil {
 		return usageError{err}
 	}
 	daemon, err := c.connect(ctx)

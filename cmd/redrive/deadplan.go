@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -49,7 +49,7 @@ func (*deadRedriveCmd) Help() string {
 // Run redrives dead letters. They become what waits, and are delivered as such.
 func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal) error {
 	if c.To != "" {
-		if err := redrive.CheckQueue(c.To); err != nil {
+		if err := driver.CheckQueue(c.To); err != nil {
 			return usageError{err}
 		}
 	}

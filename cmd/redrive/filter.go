@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
@@ -66,11 +67,11 @@ func parseRef(arg, queue string) (redrive.Ref, error) {
 		r = redrive.Ref{Queue: q, ID: id}
 	}
 	if r.Queue != "" {
-		if err := redrive.CheckQueue(r.Queue); err != nil {
+		if err := driver.CheckQueue(r.Queue); err != nil {
 			return r, usageError{err}
 		}
 	}
-	if err := redrive.CheckID(r.ID); err != nil {
+	if err := driver.CheckID(r.ID); err != nil {
 		return r, usageError{fmt.Errorf("%w: write QUEUE/ID", err)}
 	}
 	return r, nil

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/wire"
@@ -40,7 +41,7 @@ func (*publishCmd) Help() string {
 
 // Run publishes one message or a file of them.
 func (c *publishCmd) Run(ctx context.Context, t *terminal) error {
-	if err := redrive.CheckQueue(c.Queue); err != nil {
+	if err := driver.CheckQueue(c.Queue); err != nil {
 		return usageError{err}
 	}
 	if c.NDJSON != "" {

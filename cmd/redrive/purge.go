@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -30,7 +31,7 @@ const purgeRounds = 5
 
 // Run drops what is in the queue; the books count it.
 func (c *queuesPurgeCmd) Run(ctx context.Context, t *terminal) error {
-	if err := redrive.CheckQueue(c.Queue); err != nil {
+	if err := driver.CheckQueue(c.Queue); err != nil {
 		return usageError{err}
 	}
 	client, err := c.connect(ctx)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -175,7 +175,7 @@ func (c *queuesResumeCmd) Run(ctx context.Context, t *terminal) error {
 }
 
 func (r *remote) post(ctx context.Context, t *terminal, queue, verb string, req wire.PauseRequest, done string) error {
-	if err := redrive.CheckQueue(queue); err != nil {
+	if err := driver.CheckQueue(queue); err != nil {
 		return usageError{err}
 	}
 	client, err := r.connect(ctx)

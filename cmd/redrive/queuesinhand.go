@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -21,7 +22,7 @@ func (c *client) queues(ctx context.Context, only string) (list wire.List[wire.Q
 	if only == "" {
 		return list, c.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list)
 	}
-	if err := redrive.CheckQueue(only); err != nil {
+	if err := driver.CheckQueue(only); err != nil {
 		return list, usageError{err}
 	}
 	list = wire.List[wire.Queue]{Items: make([]wire.Queue, 1), Complete: true}

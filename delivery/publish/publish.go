@@ -156,7 +156,7 @@ func (h *Handler) releaseLocked() {
 }
 
 // Handle publishes the message once and waits until the broker has confirmed it.
-func (h *Handler) Handle(parent context.Context, d *redrive.Delivery) error {
+func (h *Handler) ServeDelivery(parent context.Context, d *redrive.Delivery) error {
 	m, err := h.message(d)
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func connect(ctx context.Context, a *broker.Address) (sender, error) {
 
 // unroutable ends a message for which there is no way.
 func unroutable(format string, args ...any) error {
-	return redrive.DeadLetter(fmt.Errorf(format, args...), redrive.ReasonUnroutable)
+	return redrive.PermanentAs(fmt.Errorf(format, args...), redrive.ReasonUnroutable)
 }
 
 // message says what goes where.
@@ -282,6 +282,6 @@ func match(pattern, name string) bool {
 }
 
 // oversize ends a message that the broker never takes.
-func oversize(err error) error { return redrive.DeadLetter(err, redrive.ReasonOversize) }
+func oversize(err error) error { return redrive.PermanentAs(err, redrive.ReasonOversize) }
 
 var errUnconfirmed = errors.New("the broker did not confirm it")

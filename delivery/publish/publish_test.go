@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/redistest"
@@ -42,7 +43,7 @@ func topic(name string, partition int32) native.Original {
 
 // reasonOf is why an error ends a message.
 func reasonOf(err error) redrive.Reason {
-	return redrive.Classify(nil, err).Reason
+	return driver.Classify(nil, err).Reason
 }
 
 func TestKafkaGetsTheRecordAsItWas(t *testing.T) {
@@ -54,12 +55,12 @@ func TestKafkaGetsTheRecordAsItWas(t *testing.T) {
 	address := "kafka://" + strings.Join(cluster.ListenAddrs(), ",")
 	h := handler(t, Target{Address: address, To: Origin, Allow: []string{"ord*"}})
 	d := carrying(topic("orders", 3), "tenant", "gold", headername.ID, "own-id", headername.Redrives, "1", redrive.HeaderPossibleDuplicate, "true")
-	if err := h.Handle(t.Context(), d); err != nil {
+	if err := h.ServeDelivery(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	null := carrying(topic("orders", 99), headername.NativeKey, "\xff\x00", headername.OriginalNoBody, "true")
 	null.Body, null.Redrives = nil, 0
-	if err := h.Handle(t.Context(), null); err != nil {
+	if err := h.ServeDelivery(t.Context(), null); err != nil {
 		t.Fatal(err)
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("orders"))
@@ -89,7 +90,7 @@ func TestKafkaGetsTheRecordAsItWas(t *testing.T) {
 	if r := records["\xff\x00"]; r == nil || r.Value != nil || len(r.Headers) != 0 {
 		t.Errorf("%+v", r)
 	}
-	if err := handler(t, Target{Address: address, To: "nowhere"}).Handle(t.Context(), d); reasonOf(err) != redrive.ReasonUnroutable {
+	if err := handler(t, Target{Address: address, To: "nowhere"}).ServeDelivery(t.Context(), d); reasonOf(err) != redrive.ReasonUnroutable {
 		t.Errorf("a topic that is not there: %v", err)
 	}
 }
@@ -104,14 +105,14 @@ func TestAMessageDoesNotChooseItsPlace(t *testing.T) {
 		"another broker's":   carrying(native.Original{Partition: -1, Offset: -1, Queue: "orders"}),
 		"the last one wins":  carrying(topic("payments", 0), headername.OriginalTopic, "orders"),
 	} {
-		if err := h.Handle(t.Context(), d); reasonOf(err) != redrive.ReasonUnroutable {
+		if err := h.ServeDelivery(t.Context(), d); reasonOf(err) != redrive.ReasonUnroutable {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// An allowed one fails for another cause: nobody listens there.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.Handle(ctx, carrying(topic("orders.eu", 0))); err == nil || reasonOf(err) == redrive.ReasonUnroutable {
+	if err := h.ServeDelivery(ctx, carrying(topic("orders.eu", 0))); err == nil || reasonOf(err) == redrive.ReasonUnroutable {
 		t.Error(err)
 	}
 }
@@ -132,7 +133,7 @@ func TestRedisGetsTheEntryAsItWas(t *testing.T) {
 		if strings.HasSuffix(string(d.Headers[0].Value), "*") {
 			d.Body, d.Redrives = []byte(`{"b":"2","a":"1"}`), 0
 		}
-		if err := h.Handle(t.Context(), d); err != nil {
+		if err := h.ServeDelivery(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +148,7 @@ func TestRedisGetsTheEntryAsItWas(t *testing.T) {
 		t.Error(v)
 	}
 	place.Stream = "nowhere"
-	if err := h.Handle(t.Context(), carrying(place)); reasonOf(err) != redrive.ReasonUnroutable || client.Exists(t.Context(), "nowhere").Val() != 0 {
+	if err := h.ServeDelivery(t.Context(), carrying(place)); reasonOf(err) != redrive.ReasonUnroutable || client.Exists(t.Context(), "nowhere").Val() != 0 {
 		t.Errorf("a stream that is not there: %v", err)
 	}
 }

@@ -148,7 +148,7 @@ func TestRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	if err := h.Handle(t.Context(), &redrive.Delivery{Message: redrive.Message{ID: "a", Queue: "q", Kind: "k"}, Attempt: 4}); err != nil {
+	if err := h.ServeDelivery(t.Context(), &redrive.Delivery{Message: redrive.Message{ID: "a", Queue: "q", Kind: "k"}, Attempt: 4}); err != nil {
 		t.Error(err)
 	}
 	if len(effects) != 2 || effects[0].Error == "" || effects[1].Attempt != 4 || effects[1].Queue != "q" || effects[1].Kind != "k" || effects[1].Status != 200 {

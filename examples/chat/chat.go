@@ -40,8 +40,8 @@ func serve(ctx context.Context, listener net.Listener, store driver.Store) error
 	}
 	defer target.Close()
 	// Somebody waits in front of the page: an attempt a second, for an hour.
-	policy := &redrive.Policy{MaxAttempts: 3600, Backoff: redrive.Fixed{Interval: time.Second}}
-	err = eng.Handle("chat", target, engine.QueueOptions{Policy: func(*redrive.Message) *redrive.Policy { return policy }})
+	policy := redrive.Policy{MaxAttempts: 3600, Backoff: redrive.Fixed{Interval: time.Second}}
+	err = eng.Handle("chat", target, engine.QueueOptions{Policies: engine.Policies{Default: policy}})
 	if err != nil {
 		return err
 	}

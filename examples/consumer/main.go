@@ -54,7 +54,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	// retrying cannot help.
 	sent := make(chan string)
 	mux := redrive.NewMux()
-	redrive.Handle(mux, "sms.send", func(ctx context.Context, m SendSMS) error {
+	redrive.Handle(mux, func(ctx context.Context, m SendSMS) error {
 		if !strings.HasPrefix(m.To, "+") {
 			return redrive.Permanent(fmt.Errorf("%w: %q", errNumber, m.To))
 		}

@@ -70,7 +70,7 @@ func run(ctx context.Context, server, dir string, out io.Writer) error {
 	handled, refused := make(chan Order), make(chan redrive.Ref)
 	known := make(chan struct{}) // closed when somebody has found the address
 	mux := redrive.NewMux()
-	redrive.Handle(mux, "", func(ctx context.Context, o Order) error {
+	redrive.Handle(mux, func(ctx context.Context, o Order) error {
 		select {
 		case <-known:
 			o.Address = "Unter den Linden 1"
@@ -84,7 +84,7 @@ func run(ctx context.Context, server, dir string, out io.Writer) error {
 		case <-ctx.Done():
 		}
 		return ctx.Err()
-	})
+	}, redrive.ForKind(""))
 	eng := engine.New(store, engine.Options{Observer: dead(refused)})
 	if err := eng.Handle("orders", mux, engine.QueueOptions{Sources: []driver.Source{orders}}); err != nil {
 		return err

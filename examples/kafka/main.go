@@ -63,7 +63,7 @@ func run(ctx context.Context, broker, topic, dir string, out io.Writer) error {
 	// The handler. Records of others have no kind.
 	billed := make(chan Order)
 	mux := redrive.NewMux()
-	redrive.Handle(mux, "", func(ctx context.Context, o Order) error {
+	redrive.Handle(mux, func(ctx context.Context, o Order) error {
 		if o.Customer == "" {
 			return redrive.Permanent(fmt.Errorf("order %d has no customer", o.Number))
 		}
@@ -72,7 +72,7 @@ func run(ctx context.Context, broker, topic, dir string, out io.Writer) error {
 		case <-ctx.Done():
 		}
 		return ctx.Err()
-	})
+	}, redrive.ForKind(""))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	consumed := make(chan error, 1)

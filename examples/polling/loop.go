@@ -98,7 +98,7 @@ func (l *Loop) PutBack(ctx context.Context, account string) error {
 func (l *Loop) Work(ctx context.Context, policy redrive.Policy) error {
 	store := memory.New() // nothing is parked: the list keeps what is delayed and dead
 	return engine.Run(ctx, store, queue, redrive.HandlerFunc(l.turn), engine.QueueOptions{
-		Sources: []driver.Source{l.list}, Policy: redrive.Policies{Default: policy}.Func(), Concurrency: 8,
+		Sources: []driver.Source{l.list}, Policies: engine.Policies{Default: policy}, Concurrency: 8,
 	})
 }
 

@@ -63,7 +63,7 @@ func run(ctx context.Context, address, dir string, out io.Writer) error {
 	sent := make(chan string)
 	var mended atomic.Bool // between the first delivery and the redrive
 	mux := redrive.NewMux()
-	redrive.Handle(mux, "", func(ctx context.Context, m SendSMS) error {
+	redrive.Handle(mux, func(ctx context.Context, m SendSMS) error {
 		if !strings.HasPrefix(m.To, "+") && !mended.Load() {
 			return redrive.Permanent(fmt.Errorf("%w: %q", errNumber, m.To))
 		}
@@ -73,7 +73,7 @@ func run(ctx context.Context, address, dir string, out io.Writer) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	})
+	}, redrive.ForKind(""))
 	eng := engine.New(store, engine.Options{})
 	if err := eng.Handle("sms", mux, engine.QueueOptions{Sources: []driver.Source{queue}, Concurrency: 1}); err != nil {
 		return err

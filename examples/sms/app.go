@@ -61,8 +61,8 @@ func newApp(q *queue, providers []*provider) (*app, error) {
 
 // Handle works on what was put off, and counts it: a topic does not say how many of its
 // records wait.
-func (a *app) Handle(ctx context.Context, d *redrive.Delivery) error {
-	err := a.guard.Handle(ctx, d)
+func (a *app) ServeDelivery(ctx context.Context, d *redrive.Delivery) error {
+	err := a.guard.ServeDelivery(ctx, d)
 	if err == nil && strings.HasPrefix(d.ID, a.run) {
 		a.mu.Lock()
 		defer a.mu.Unlock()

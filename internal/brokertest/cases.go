@@ -17,9 +17,7 @@ import (
 )
 
 // soon retries after 10 ms.
-func soon(*redrive.Message) *redrive.Policy {
-	return &redrive.Policy{Backoff: redrive.Fixed{Interval: 10 * time.Millisecond}, MaxAttempts: 5}
-}
+var soon = engine.Policies{Default: redrive.Policy{MaxAttempts: 5, Backoff: redrive.Fixed{Interval: 10 * time.Millisecond}}}
 
 // doneOnce has messages handled by an engine and, after a restart, by another.
 func doneOnce(t *testing.T, b *Broker) {
@@ -67,7 +65,7 @@ func retriesAreParked(t *testing.T, b *Broker) {
 			return fmt.Errorf("attempt %d: the line is busy", d.Attempt)
 		}
 		return nil
-	}, engine.QueueOptions{Policy: soon})
+	}, engine.QueueOptions{Policies: soon})
 	servertest.Until(t, "all are done", func() bool {
 		got, again := r.handled()
 		return got == n && again == 2*failing && r.counts().Ledger.Done == failing
@@ -104,7 +102,7 @@ func deadLettersAreParked(t *testing.T, b *Broker) {
 			return errors.New("the line is busy")
 		}
 		return nil
-	}, engine.QueueOptions{Policy: soon})
+	}, engine.QueueOptions{Policies: soon})
 	servertest.Until(t, "two are dead", func() bool { c := r.counts(); return c.AllDead() == 2 })
 	e := r.entry("m7")
 	if e.Reason != redrive.ReasonPermanent || string(e.Body) != body(7) || e.Kind != "text" || e.Attempts != 1 || e.Origin == "" ||
@@ -226,7 +224,7 @@ func messagesOfOthers(t *testing.T, b *Broker) {
 	bodies := make(map[string]string)
 	for name, ds := range r.seen {
 		bodies[string(ds[0].Body)] = name
-		if len(ds) != 1 || redrive.CheckID(name) != nil || ds[0].Origin == "" {
+		if len(ds) != 1 || driver.CheckID(name) != nil || ds[0].Origin == "" {
 			t.Errorf("%+v", ds)
 		}
 	}
@@ -246,11 +244,11 @@ func undecodableIsDead(t *testing.T, b *Broker) {
 	b.Foreign(t, r.address, `{"n":1}`, `{"n":`, `{"n":3}`)
 	numbers := make(chan int, 3)
 	mux := redrive.NewMux()
-	redrive.Handle(mux, "", func(_ context.Context, body struct{ N int }) error {
+	redrive.Handle(mux, func(_ context.Context, body struct{ N int }) error {
 		numbers <- body.N
 		return nil
-	})
-	r.consume(mux.Handle, engine.QueueOptions{})
+	}, redrive.ForKind(""))
+	r.consume(mux.ServeDelivery, engine.QueueOptions{})
 	if sum := <-numbers + <-numbers; sum != 4 {
 		t.Errorf("the bodies that can be decoded sum up to %d, want 4", sum)
 	}

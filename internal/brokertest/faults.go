@@ -134,7 +134,7 @@ func UnderLoad(t *testing.T, faults int, fault func(i int), sources ...backendte
 func newLoad(t *testing.T, s backendtest.SourceSink) *load {
 	t.Helper()
 	l := &load{offered: make(map[string]int), accepted: make(map[string]bool), waiting: make(map[string]bool), handled: make(map[string]int), store: memory.New()}
-	l.stop = Consume(t, l.store, 0, l.handle, engine.QueueOptions{Sources: []driver.Source{s}, Concurrency: 16, Policy: soon})
+	l.stop = Consume(t, l.store, 0, l.handle, engine.QueueOptions{Sources: []driver.Source{s}, Concurrency: 16, Policies: soon})
 	over, cancel := context.WithCancel(t.Context())
 	var publisher sync.WaitGroup
 	publisher.Go(func() {

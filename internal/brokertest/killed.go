@@ -76,7 +76,7 @@ func (v *victim) run(ctx context.Context, open Opener) error {
 		childtest.Killed()
 		return nil
 	}), engine.QueueOptions{Sources: []driver.Source{source}, Concurrency: v.Messages, Lease: time.Second,
-		Policy: func(*redrive.Message) *redrive.Policy { return &redrive.Policy{MaxCrashes: crashes} }})
+		Policies: engine.Policies{Default: redrive.Policy{MaxCrashes: crashes}}})
 	if err != nil {
 		return err
 	}

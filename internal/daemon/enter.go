@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
 )
@@ -25,7 +24,7 @@ func callerOfContext(ctx context.Context) *caller {
 // mayEnter refuses a queue that the caller may not put messages into. It and
 // [app.mayReply] are what every way in asks: publish, emits, imports, plans and calls.
 func (a *app) mayEnter(who *caller, queue string) error {
-	if err := redrive.CheckQueue(queue); err != nil {
+	if err := driver.CheckQueue(queue); err != nil {
 		return err
 	}
 	if strings.HasPrefix(queue, "_") {

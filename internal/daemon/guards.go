@@ -15,6 +15,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/guard"
 	"github.com/redrive/redrive/guard/httpguard"
 	"github.com/redrive/redrive/internal/daemon/config"
@@ -98,12 +99,12 @@ func (s *Server) guardQueue(name string, q *config.Queue) error {
 	gq.Guard = g
 	a.guards[name] = gq
 	o := g.QueueOptions()
-	o.Concurrency, o.Policy, o.MaxAge, o.Target = q.Deliver.Concurrency, policies.Func(), policies.MaxAge(), gq.first.Target()
+	o.Concurrency, o.Policies, o.Target, o.Extractor = q.Deliver.Concurrency, policies, gq.first.Target(), signer{a}
 	return a.engine.Handle(name, s.traces.handler(gq), o)
 }
 
 // endpoint returns one HTTP target as a provider.
-func (s *Server) endpoint(name string, d *config.Deliver, policies *redrive.Policies) (*delivery.Handler, guard.Provider[httpguard.Request, httpguard.Response], error) {
+func (s *Server) endpoint(name string, d *config.Deliver, policies *engine.Policies) (*delivery.Handler, guard.Provider[httpguard.Request, httpguard.Response], error) {
 	p := guard.Provider[httpguard.Request, httpguard.Response]{Name: name, MaxRate: d.Rate.PerSecond(), MaxInUse: d.Concurrency, Classify: classifyCall}
 	target, err := targetOf(d, policies)
 	if err != nil {
@@ -179,7 +180,7 @@ const refusedAgain = 10 * time.Second
 
 // Handle implements redrive.Handler: for calls that were put off, and for messages that
 // were published to the queue.
-func (q *guardedQueue) Handle(ctx context.Context, d *redrive.Delivery) error {
+func (q *guardedQueue) ServeDelivery(ctx context.Context, d *redrive.Delivery) error {
 	if d.Kind != "guard."+q.Name() {
 		r := q.requestOf(&d.Message)
 		r.Header.Set(headerPublished, "1")
@@ -191,10 +192,10 @@ func (q *guardedQueue) Handle(ctx context.Context, d *redrive.Delivery) error {
 		inner.Body = body
 		d = &inner
 	}
-	err := q.Guard.Handle(ctx, d)
+	err := q.Guard.ServeDelivery(ctx, d)
 	var refused *delivery.RefusedError
 	if errors.As(err, &refused) && !errors.Is(err, redrive.ErrUncertain) {
-		return redrive.Release(refused, refusedAgain)
+		return redrive.Uncounted(refused, refusedAgain)
 	}
 	return err
 }

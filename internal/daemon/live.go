@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
+
+	"github.com/redrive/redrive/engine"
 )
 
 // live is what the configuration in force means. It is replaced as a whole, never
@@ -19,7 +20,7 @@ type live struct {
 	hash     string
 	tokens   *tokens // nil: everyone may do everything
 	open     *grant  // of everyone then
-	policies map[string]redrive.PolicyFunc
+	policies map[string]*engine.Policies
 	limits   map[string]backlog.Limits
 }
 
@@ -28,7 +29,7 @@ func newLive(cfg *config.Config) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &live{config: cfg, hash: hash, policies: make(map[string]redrive.PolicyFunc, len(cfg.Queues)), limits: make(map[string]backlog.Limits, len(cfg.Queues))}
+	l := &live{config: cfg, hash: hash, policies: make(map[string]*engine.Policies, len(cfg.Queues)), limits: make(map[string]backlog.Limits, len(cfg.Queues))}
 	l.limits[driver.ResultQueue] = limitsOfResults
 	if len(cfg.Tokens) > 0 {
 		l.tokens = newTokens(cfg.Tokens)
@@ -36,7 +37,8 @@ func newLive(cfg *config.Config) (*live, error) {
 		l.open = newGrant()
 	}
 	for name, q := range cfg.Queues {
-		l.policies[name] = cfg.PoliciesOf(name).Func()
+		policies := cfg.PoliciesOf(name)
+		l.policies[name] = &policies
 		if q != nil {
 			l.limits[name] = limitsOf(q.Limits)
 		}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/problem"
@@ -141,7 +140,7 @@ func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) err
 // plan returns the plan that the path names, if the caller may see it.
 func (a *app) plan(r *http.Request, who *caller) (*plan.Plan, error) {
 	id := r.PathValue("id")
-	if err := redrive.CheckID(id); err != nil {
+	if err := driver.CheckID(id); err != nil {
 		return nil, err
 	}
 	p, err := a.plans.Get(r.Context(), id)

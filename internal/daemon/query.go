@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -58,16 +59,16 @@ func parseLimit(v url.Values) (int, error) {
 // refOf reads the name of a message from the path.
 func refOf(r *http.Request) (redrive.Ref, error) {
 	ref := redrive.Ref{Queue: r.PathValue("queue"), ID: r.PathValue("id")}
-	if err := redrive.CheckQueue(ref.Queue); err != nil {
+	if err := driver.CheckQueue(ref.Queue); err != nil {
 		return ref, err
 	}
-	return ref, redrive.CheckID(ref.ID)
+	return ref, driver.CheckID(ref.ID)
 }
 
 // parseRef reads "queue/id".
 func parseRef(s string) (redrive.Ref, error) {
 	queue, id, ok := strings.Cut(s, "/")
-	if !ok || redrive.CheckQueue(queue) != nil || redrive.CheckID(id) != nil {
+	if !ok || driver.CheckQueue(queue) != nil || driver.CheckID(id) != nil {
 		return redrive.Ref{}, bad(fmt.Sprintf("ref %q", s), "name a message as QUEUE/ID")
 	}
 	return redrive.Ref{Queue: queue, ID: id}, nil

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/wire"
@@ -57,7 +56,7 @@ func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error
 // existing returns the counts of a queue that is configured or holds or held
 // messages.
 func (a *app) existing(r *http.Request, queue string) (*driver.Counts, error) {
-	if err := redrive.CheckQueue(queue); err != nil {
+	if err := driver.CheckQueue(queue); err != nil {
 		return nil, err
 	}
 	counts, err := a.store.Counts(r.Context(), queue)

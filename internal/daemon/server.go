@@ -187,10 +187,11 @@ func (s *Server) assemble(store driver.Store) error {
 	}
 	a.engine = engine.New(store, engine.Options{
 		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
-		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment, Extractor: signer{a},
+		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
-		Policy: func(queue string) redrive.PolicyFunc { return a.live.Load().policies[queue] },
+		Policies:  func(queue string) *engine.Policies { return a.live.Load().policies[queue] },
+		Extractor: signer{a},
 	})
 	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
 	a.meters = newMeters(store, s.log, a.instances.live)

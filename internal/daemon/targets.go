@@ -19,7 +19,7 @@ import (
 )
 
 // targetOf converts the target of a queue.
-func targetOf(d *config.Deliver, policies *redrive.Policies) (delivery.Target, error) {
+func targetOf(d *config.Deliver, policies *engine.Policies) (delivery.Target, error) {
 	t := delivery.Target{
 		URL: d.URL, Timeout: d.Timeout.Std(), Concurrency: d.Concurrency, Rate: d.Rate.PerSecond(),
 		AllowPrivate: d.AllowPrivate, MaxResponse: int(d.MaxResponse), Statuses: statuses(policies),
@@ -49,7 +49,7 @@ func targetOf(d *config.Deliver, policies *redrive.Policies) (delivery.Target, e
 // statuses returns the table by which the target itself classifies. Where kinds or
 // rules have tables of their own it is empty, as the target does not know kinds; the
 // policies then classify alone.
-func statuses(p *redrive.Policies) redrive.Table {
+func statuses(p *engine.Policies) redrive.Table {
 	table, ok := p.Default.Classifier.(*redrive.Table)
 	if !ok {
 		return redrive.Table{}
@@ -70,7 +70,7 @@ func statuses(p *redrive.Policies) redrive.Table {
 
 // longestTimeout returns the longest timeout of all policies: the shorter one of
 // target and policy wins, and it shall be the policy's.
-func longestTimeout(p *redrive.Policies) time.Duration {
+func longestTimeout(p *engine.Policies) time.Duration {
 	longest := p.Default.WithDefaults().Timeout
 	for _, k := range p.Kinds {
 		longest = max(longest, k.WithDefaults().Timeout)
@@ -126,7 +126,7 @@ type deliverer interface {
 }
 
 // delivererOf builds what a queue delivers to. It connects to nothing yet.
-func (s *Server) delivererOf(d *config.Deliver, policies *redrive.Policies) (deliverer, error) {
+func (s *Server) delivererOf(d *config.Deliver, policies *engine.Policies) (deliverer, error) {
 	if d.Publish != "" {
 		address, err := d.Publish.Resolve()
 		if err != nil {
@@ -153,8 +153,8 @@ func (s *Server) consumedBy(cfg *config.Config, name string, d *config.Deliver) 
 		return nil, err
 	}
 	return &consumed{h, engine.QueueOptions{
-		Concurrency: d.Concurrency, Policy: policies.Func(), MaxAge: policies.MaxAge(), Target: h.Target(), Gates: h.Gates(), Sources: s.sourcesOf(name),
-		DeadLetters: s.deadLettersOf(name),
+		Concurrency: d.Concurrency, Policies: policies, Target: h.Target(), Gates: h.Gates(), Sources: s.sourcesOf(name),
+		DeadLetters: s.deadLettersOf(name), Extractor: signer{s.app},
 	}}, nil
 }
 

@@ -51,7 +51,7 @@ func FixedInterval(t *testing.T, s driver.Store, connect func() driver.Store) {
 				defer mu.Unlock()
 				seen[d.ID] = append(seen[d.ID], try{at: d.LeasedAt, attempt: d.Attempt, failures: d.Failures, instance: i})
 				return errors.New("the provider is away")
-			}), engine.QueueOptions{Policy: func(*redrive.Message) *redrive.Policy { return &policy }})
+			}), engine.QueueOptions{Policies: engine.Policies{Default: policy}})
 			if err != nil {
 				t.Errorf("instance %d: %v", i, err)
 			}

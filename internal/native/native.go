@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/headername"
 )
 
@@ -50,7 +51,7 @@ func ours(m *redrive.Message, name, value string) bool {
 	}
 	switch name {
 	case headername.ID:
-		if redrive.CheckID(value) != nil {
+		if driver.CheckID(value) != nil {
 			return false
 		}
 		m.ID = value

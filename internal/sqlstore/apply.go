@@ -51,7 +51,7 @@ func checkEntry(e *redrive.Entry) error {
 	if e.State != redrive.StateDead {
 		return e.Validate()
 	}
-	if err := redrive.CheckQueue(e.Queue); err != nil {
+	if err := driver.CheckQueue(e.Queue); err != nil {
 		return err
 	}
 	if e.Reason == 0 || e.Reason > redrive.ReasonManual {
@@ -60,7 +60,7 @@ func checkEntry(e *redrive.Entry) error {
 	if e.ID == "" {
 		return nil
 	}
-	return redrive.CheckID(e.ID)
+	return driver.CheckID(e.ID)
 }
 
 func checkRecord(r *driver.RecordWrite, checkNames func(space, key string) string) error {

@@ -24,5 +24,5 @@ func CheckClaim(req *driver.ClaimRequest) error {
 	case int(req.Lane) >= driver.Lanes:
 		return invalid("lane %d", req.Lane)
 	}
-	return redrive.CheckQueue(req.Queue)
+	return driver.CheckQueue(req.Queue)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // PageMark is where the next page begins: a queue, whether its dead letters are
@@ -32,7 +33,7 @@ func ParseMark(text string) (m PageMark, err error) {
 		return m, nil
 	}
 	parts := strings.Split(text, "/")
-	if len(parts) == 4 && (parts[1] == "w" || parts[1] == "d") && redrive.CheckQueue(parts[0]) == nil && (parts[3] == "" || redrive.CheckID(parts[3]) == nil) {
+	if len(parts) == 4 && (parts[1] == "w" || parts[1] == "d") && driver.CheckQueue(parts[0]) == nil && (parts[3] == "" || driver.CheckID(parts[3]) == nil) {
 		if m.Died, err = time.Parse(time.RFC3339Nano, parts[2]); err == nil {
 			m.Queue, m.Dead, m.ID = parts[0], parts[1] == "d", parts[3]
 			return m, nil

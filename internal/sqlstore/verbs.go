@@ -163,7 +163,7 @@ func (v Verbs) Apply(ctx context.Context, batch driver.Batch) ([]error, error) {
 
 // Configure implements driver.Store.
 func (v Verbs) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
-	if err := redrive.CheckQueue(name); err != nil {
+	if err := driver.CheckQueue(name); err != nil {
 		return &redrive.Error{Op: "configure", Err: err}
 	}
 	if err := v.base.Ready(ctx); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Entry returns the dead letter that a message shows, as an export or an archive
@@ -28,10 +29,10 @@ func (m *Message) Entry() (redrive.Entry, error) {
 		o := m.Original.message()
 		e.Original = &o
 	}
-	if err := redrive.CheckQueue(e.Queue); err != nil {
+	if err := driver.CheckQueue(e.Queue); err != nil {
 		return e, err
 	}
-	return e, redrive.CheckID(e.ID)
+	return e, driver.CheckID(e.ID)
 }
 
 // message returns what the message carries.

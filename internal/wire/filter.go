@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Filter selects messages. Its fields are the one table of what messages are filtered by,
@@ -145,7 +146,7 @@ func (f *Filter) Query(now time.Time) (q redrive.Query, err error) {
 		}
 	})
 	if err == nil && q.Queue != "" {
-		err = redrive.CheckQueue(q.Queue)
+		err = driver.CheckQueue(q.Queue)
 	}
 	return q, err
 }

@@ -113,7 +113,7 @@ func (t *Tracer) Handler(h redrive.Handler) redrive.Handler {
 			}
 		}
 		t.format.Inject(ctx, headers{&own.Headers})
-		return h.Handle(ctx, &own)
+		return h.ServeDelivery(ctx, &own)
 	})
 }
 

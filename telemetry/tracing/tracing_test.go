@@ -89,7 +89,7 @@ func TestAHandlerSeesTheSpanOfItsAttempt(t *testing.T) {
 		return errors.New("not yet")
 	}))
 	for range 2 { // tried again at once, which is the same attempt
-		if err := h.Handle(t.Context(), d); err == nil {
+		if err := h.ServeDelivery(t.Context(), d); err == nil {
 			t.Error("the error is lost")
 		}
 	}
@@ -110,7 +110,7 @@ func TestAHandlerSeesTheSpanOfItsAttempt(t *testing.T) {
 	if !reflect.DeepEqual(d.Headers, before) {
 		t.Errorf("the message changed: %v", d.Headers)
 	}
-	_ = h.Handle(t.Context(), d) // the next attempt
+	_ = h.ServeDelivery(t.Context(), d) // the next attempt
 	if parents[2] == parents[0] {
 		t.Error("the next attempt has the same span")
 	}

@@ -48,11 +48,11 @@ func crash(ctx context.Context, dir string, good int) error {
 		return err
 	}
 	mux := redrive.NewMux()
-	redrive.Handle(mux, "exit", func(context.Context, []byte) error {
+	redrive.Handle(mux, func(context.Context, []byte) error {
 		os.Exit(crasherExit)
 		return nil
-	})
-	mux.Register("good", redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
+	}, redrive.ForKind("exit"))
+	mux.Handle("good", redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
 		_, err := fmt.Fprintln(effects, d.ID)
 		return err
 	}))

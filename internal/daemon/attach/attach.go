@@ -141,7 +141,7 @@ func Open(ctx context.Context, address string, o Options) (*Attachment, error) {
 	if a.Name == "" {
 		return nil, failed(a, fmt.Errorf("%w address: it names nothing to read", redrive.ErrInvalid), "write "+a.Kind.Form())
 	}
-	if err := redrive.CheckQueue(o.Queue); err != nil {
+	if err := driver.CheckQueue(o.Queue); err != nil {
 		return nil, failed(a, err, "name the queue in the store with --queue")
 	}
 	open := map[broker.Kind]func(context.Context, *broker.Address, *Options) (origin, error){

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/headername"
 )
 
@@ -59,7 +60,7 @@ func (c *Config) check(k *checker) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
 		path := join("queues", name)
-		if err := redrive.CheckQueue(name); err != nil {
+		if err := driver.CheckQueue(name); err != nil {
 			k.bad(path, err.Error(), "")
 		} else if strings.HasPrefix(name, "_") {
 			k.bad(path, fmt.Sprintf("queue name %q: names that begin with _ are reserved", name), "choose another name")

@@ -41,7 +41,8 @@ func TestPoliciesInheritFromTheQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	choose := c.PoliciesOf("sms").Func()
+	policies := c.PoliciesOf("sms")
+	choose := policies.Of
 	type chosen struct {
 		Name        string
 		MaxAttempts int
@@ -79,7 +80,8 @@ func TestPoliciesInheritFromTheQueue(t *testing.T) {
 			}
 		})
 	}
-	if p := c.PoliciesOf("unknown").Func()(&redrive.Message{}); p.MaxAttempts != redrive.DefaultMaxAttempts || p.Classifier != nil {
+	unknown := c.PoliciesOf("unknown")
+	if p := unknown.Of(&redrive.Message{}); p.MaxAttempts != redrive.DefaultMaxAttempts || p.Classifier != nil {
 		t.Errorf("a queue that is not named has %+v", p)
 	}
 }
@@ -228,7 +230,8 @@ func TestTheExampleIsRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	choose := c.PoliciesOf("hooks").Func()
+	policies := c.PoliciesOf("hooks")
+	choose := policies.Of
 	if p := choose(&redrive.Message{Kind: "ping"}); p.MaxAttempts != 2 || p.MaxAge != 24*time.Hour || p.Classifier == nil {
 		t.Errorf("the policy of a ping is %+v", p)
 	}

@@ -8,6 +8,8 @@ import (
 	"unicode"
 
 	"github.com/redrive/redrive/internal/daemon/config"
+
+	"github.com/redrive/redrive"
 )
 
 // FuzzParse looks for panics, and for errors that would upset a terminal.
@@ -24,7 +26,8 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("what was accepted is not right: %v", again)
 			}
 			for name := range c.Queues {
-				c.PoliciesOf(name).Func()
+				policies := c.PoliciesOf(name)
+				policies.Of(&redrive.Message{})
 			}
 			return
 		}

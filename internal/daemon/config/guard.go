@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard"
 )
 
@@ -290,7 +290,7 @@ func (d *Deliver) checkEndpoints(k *checker, path string, guarded bool) {
 	for i, e := range d.Endpoints {
 		at := fmt.Sprintf("%s.endpoints[%d]", path, i)
 		switch {
-		case redrive.CheckID(e.Name) != nil:
+		case driver.CheckID(e.Name) != nil:
 			k.bad(at+".name", fmt.Sprintf("%q is not a name", e.Name), "write 1 to 128 letters, digits, _ or -: it shows in metrics and answers")
 		case seen[e.Name]:
 			k.bad(at+".name", fmt.Sprintf("there is another endpoint %q", e.Name), "give each its own name")

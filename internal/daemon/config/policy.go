@@ -6,6 +6,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/engine"
 )
 
 // Policy says how often, how long and when a message is tried. What is left out has
@@ -92,16 +93,16 @@ func (q *Queue) Settings() driver.QueueSettings {
 
 // PoliciesOf returns the policies of a queue. A queue that the configuration does
 // not name has the defaults.
-func (c *Config) PoliciesOf(queue string) redrive.Policies {
+func (c *Config) PoliciesOf(queue string) engine.Policies {
 	q := c.Queues[queue]
 	if q == nil {
-		return redrive.Policies{}
+		return engine.Policies{}
 	}
 	base, _ := c.policy(q.Policy)
 	if base.Classify == nil {
 		base.Classify = q.Classify
 	}
-	out := redrive.Policies{Default: base.convert(refName(q.Policy, queue))}
+	out := engine.Policies{Default: base.convert(refName(q.Policy, queue))}
 	if len(q.Kinds) > 0 {
 		out.Kinds = make(map[string]redrive.Policy, len(q.Kinds))
 	}
@@ -115,7 +116,7 @@ func (c *Config) PoliciesOf(queue string) redrive.Policies {
 	for _, r := range q.Rules {
 		header, value := r.header()
 		own, _ := c.policy(r.Policy)
-		out.Rules = append(out.Rules, redrive.Rule{Header: header, Value: value,
+		out.Rules = append(out.Rules, engine.Rule{Header: header, Value: value,
 			Policy: base.overlay(own).convert(refName(r.Policy, queue+"/"+header+"="+value))})
 	}
 	return out

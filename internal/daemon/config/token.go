@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Token lets its bearer use the HTTP server. Make one with: redrive token new.
@@ -181,7 +181,7 @@ func (t *Token) check(k *checker, path string, scopes []string) {
 		k.oneOf(fmt.Sprintf("%s.scopes[%d]", path, j), string(s), scopes...)
 	}
 	for j, q := range t.Queues {
-		if err := redrive.CheckQueue(strings.ReplaceAll(q, "*", "x")); err != nil {
+		if err := driver.CheckQueue(strings.ReplaceAll(q, "*", "x")); err != nil {
 			k.bad(fmt.Sprintf("%s.queues[%d]", path, j), err.Error(), "name a queue, or a pattern such as sms.*")
 		}
 	}

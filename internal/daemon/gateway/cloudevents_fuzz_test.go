@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 func FuzzCloudEvent(f *testing.F) {
@@ -12,7 +13,7 @@ func FuzzCloudEvent(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m := redrive.Message{Queue: "q"}
-		if structured(raw, &m) == nil && (m.ID == "" || m.Kind == "" || redrive.CheckID(m.ID) != nil) {
+		if structured(raw, &m) == nil && (m.ID == "" || m.Kind == "" || driver.CheckID(m.ID) != nil) {
 			t.Errorf("%q became %+v", raw, m)
 		}
 	})

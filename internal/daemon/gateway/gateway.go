@@ -163,7 +163,7 @@ func (g *Gateway) admit(queue string, r *http.Request) *problem.Problem {
 	if g.draining.Err() != nil {
 		return problem.Of(redrive.ErrClosed)
 	}
-	if err := redrive.CheckQueue(queue); err != nil {
+	if err := driver.CheckQueue(queue); err != nil {
 		return problem.Of(err)
 	}
 	if strings.HasPrefix(queue, "_") {

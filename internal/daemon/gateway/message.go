@@ -133,7 +133,7 @@ func writeAccepted(w http.ResponseWriter, m *redrive.Message, duplicate bool) {
 	if duplicate {
 		b = append(b, `,"duplicate":true`...)
 	}
-	if m.ReplyTo != "" && redrive.CheckQueue(m.ReplyTo) == nil {
+	if m.ReplyTo != "" && driver.CheckQueue(m.ReplyTo) == nil {
 		b = append(b, `,"result":"/v1/queues/`...)
 		b = append(b, m.ReplyTo...)
 		b = append(b, `/messages/`...)
@@ -213,7 +213,7 @@ func idFromHeaders(h http.Header) (string, error) {
 		return id, nil
 	}
 	key, err := idempotencyKey(h)
-	if err != nil || key == "" || redrive.CheckID(key) == nil {
+	if err != nil || key == "" || driver.CheckID(key) == nil {
 		return key, err
 	}
 	return driver.DeriveID("idempotency-key", key), nil

@@ -149,7 +149,7 @@ func checkMessage(m *redrive.Message) error {
 	if m.ReplyTo != "" {
 		return errReplyTo
 	}
-	if err := redrive.CheckQueue(m.Queue); err != nil {
+	if err := driver.CheckQueue(m.Queue); err != nil {
 		return err
 	}
 	if m.Queue[0] == '_' {
