@@ -23,6 +23,27 @@ func FirstError(errs []error) error {
 	return nil
 }
 
+// Asked returns what the error of a handler asks for where it is no failure:
+// [redrive.OutcomeRepeat] of a message that runs again, [redrive.OutcomeRelease] of one
+// that is put off without a reason, 0 of [redrive.ErrSettled], as the handler settled it
+// itself. It reports false for nil and for what failed.
+func Asked(err error) (redrive.Outcome, bool) {
+	switch {
+	case err == nil:
+		return 0, false
+	case errors.Is(err, redrive.ErrSettled):
+		return 0, true
+	}
+	switch redrive.Classify(nil, err).Class {
+	case redrive.ClassRepeat:
+		return redrive.OutcomeRepeat, true
+	case redrive.ClassRelease:
+		return redrive.OutcomeRelease, errors.Unwrap(err) == nil
+	case redrive.ClassTransient, redrive.ClassPermanent:
+	}
+	return 0, false
+}
+
 // PauseOf returns for how long an error asks to pause the target ([redrive.Pause], [redrive.Disable]; 0:
 // until it is resumed), and whether it does.
 func PauseOf(err error) (time.Duration, bool) {
@@ -74,10 +95,11 @@ func ErrorName(err error) string {
 	return ""
 }
 
-// ErrorNamed is the error of a name, or nil: the way back from [ErrorName].
+// ErrorNamed is the error of the root package with a name, or nil: the way back from
+// [ErrorName]. A timeout elsewhere is none of the caller's context.
 func ErrorNamed(name string) error {
 	for i := range errorNames {
-		if errorNames[i].name == name {
+		if errorNames[i].name == name && name != "timeout" && name != "cancelled" {
 			return errorNames[i].err
 		}
 	}

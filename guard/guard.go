@@ -22,9 +22,7 @@ type Guard[Req, Resp any] struct {
 	weights   int
 	budget    *budget // nil: there is no second try
 	keys      keys
-	waiters   waiters
 	claims    claims
-	tokens    []*token
 	deferred  counters
 	failovers counter
 	probeAsk  chan struct{}
@@ -46,12 +44,8 @@ func New[Req, Resp any](c Config[Req, Resp]) (*Guard[Req, Resp], error) {
 			p.Weight = 1
 		}
 		g.weights += p.Weight
-		health := c.Health
-		if p.Health != nil {
-			health = *p.Health
-		}
 		p.tell = func(changes []machine.Transition) { g.tell(p, changes) }
-		p.m = newMachine(machineConfig(health, c.Exit, c.Pace, p.MaxInUse, c.Shared))
+		p.m = newMachine(c.machineConfig(&p.Provider))
 		if c.Shared {
 			p.joinAt = never
 		}
@@ -60,14 +54,7 @@ func New[Req, Resp any](c Config[Req, Resp]) (*Guard[Req, Resp], error) {
 		g.byName[p.Name] = p
 	}
 	if len(g.providers) > 1 || c.Retries > 0 {
-		g.budget = &budget{share: max(c.FailoverShare, 0), perSecond: max(c.FailoverRate, 0), tokens: max(c.FailoverRate, 0)}
-	}
-	for i := range c.Tokens {
-		t, err := newToken(&c.Tokens[i])
-		if err != nil {
-			return nil, fmt.Errorf("guard %s: %w", c.Name, err)
-		}
-		g.tokens = append(g.tokens, t)
+		g.budget = &budget{share: max(c.Failover, 0), tokens: failoverRate}
 	}
 	return g, nil
 }
@@ -212,20 +199,6 @@ func (g *Guard[Req, Resp]) Force(name string, s State, d time.Duration) error {
 	defer p.unlock()
 	p.m.Force(g.now(), s, d, "forced")
 	return nil
-}
-
-// Reconfigure replaces the rules of all providers that have none of their own; the
-// states stay.
-func (g *Guard[Req, Resp]) Reconfigure(h Health, x Exit, pace Pace) {
-	for _, p := range g.providers {
-		one := h
-		if p.Health != nil {
-			one = *p.Health
-		}
-		p.mu.Lock()
-		p.m.Reconfigure(machineConfig(one, x, pace, p.MaxInUse, g.cfg.Shared))
-		p.unlock()
-	}
 }
 
 // tell passes changes of state on.

@@ -1,9 +1,7 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -30,9 +28,7 @@ func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Ca
 			for _, found := range g.found {
 				causes = append(causes, *found)
 			}
-			slices.SortFunc(causes, func(a, b driver.Cause) int {
-				return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
-			})
+			driver.SortCauses(causes)
 			causes = causes[:min(limit, len(causes))]
 			for i := range causes {
 				if err := g.example(&causes[i]); err != nil {
@@ -137,11 +133,6 @@ func (g *grouper) example(found *driver.Cause) error {
 	}
 	found.Example = redrive.Ref{Queue: found.Queue, ID: m.ID}
 	f, err := readFailure(g.read, seq, flagFirst|flagLast)
-	if f != nil {
-		found.Message = f.Message
-		if len(f.Types) > 0 {
-			found.Type = f.Types[0]
-		}
-	}
+	found.Show(f)
 	return err
 }

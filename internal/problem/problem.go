@@ -73,6 +73,9 @@ func (p *Problem) Unwrap() error {
 	return p.cause
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*Problem) ErrorName() string { return "redrive.Problem" }
+
 // After sets RetryAfter, rounded up to whole seconds and at least one, and returns
 // the problem.
 func (p *Problem) After(d time.Duration) *Problem {

@@ -105,16 +105,3 @@ func Micros(d time.Duration) int64 {
 	}
 	return min(us, most)
 }
-
-// PublishWith stores messages by store in a transaction of the caller's.
-func PublishWith(msgs []redrive.Message, store func(items []*Item) error) []error {
-	errs := make([]error, len(msgs))
-	items := NewItems(msgs, errs)
-	if err := store(items); err != nil {
-		fail(items, &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"})
-	}
-	for _, it := range items {
-		it.From.ID = it.ID
-	}
-	return OrNil(errs)
-}

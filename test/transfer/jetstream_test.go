@@ -5,8 +5,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // stream is the world of a stream of JetStream.
@@ -14,7 +14,7 @@ func stream(native bool) func(*testing.T, server) *world {
 	return func(t *testing.T, beside server) *world {
 		p := natstest.StartProcess(t, natstest.Options{SyncAlways: true})
 		const name, consumer = "ORDERS", "shop"
-		s := server{addr: p.Addr(), url: at("nats://ADDR/" + name + "?consumer=" + consumer + "&ack_wait=2s"), kill: func() error { p.Kill(); return nil }, resume: func() error { p.Resume(t); return nil }}
+		s := server{addr: p.Addr(), url: at("nats://ADDR/" + name + "?consumer=" + consumer + "&ack_wait=2s"), kill: killed(p.Kill), resume: p.Resume}
 		js := natstest.Client(t, p.Addr())
 		names := []string{name}
 		if native {
@@ -26,7 +26,7 @@ func stream(native bool) func(*testing.T, server) *world {
 		w, store := sourced(t, "nats", s, beside, native)
 		w.publish = func(t *testing.T, body string) {
 			t.Helper()
-			brokertest.UntilNil(t, "a message is published", func() error {
+			servertest.UntilNil(t, "a message is published", func() error {
 				_, err := js.Publish(t.Context(), name+".new", []byte(body), jetstream.WithMsgID(body))
 				return err
 			})

@@ -9,8 +9,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // quiet is for how long a worker has written nothing to RabbitMQ, which does not tell what
@@ -33,7 +33,7 @@ func rabbit(dead string) func(*testing.T, server) *world {
 			n.Kill()
 			return err
 		}
-		s := server{addr: n.Addr(), url: at(url), kill: kill, resume: n.Restart}
+		s := server{addr: n.Addr(), url: at(url), kill: kill, resume: n.Resume}
 		w, store := sourced(t, "rabbitmq", s, beside, dead != "")
 		opened, err := openSource(t.Context(), &w.direct) // it makes the queues
 		if err == nil {
@@ -83,7 +83,7 @@ func (b *rabbitNode) channel() (*amqp.Channel, error) {
 
 func (b *rabbitNode) publish(t *testing.T, body string) {
 	t.Helper()
-	brokertest.Until(t, "a message is published", func() bool {
+	servertest.Until(t, "a message is published", func() bool {
 		c, err := b.channel()
 		if err != nil {
 			return false

@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // patience bounds how long anything may take.
@@ -61,8 +60,7 @@ func start(t *testing.T, w work) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.CommandContext(t.Context(), os.Args[0]), lines: make(chan string, 64), trouble: new(strings.Builder)}
-	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
+	p := &process{cmd: worker.Command(t, string(text)), lines: make(chan string, 64), trouble: new(strings.Builder)}
 	p.cmd.Stderr = p.trouble
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -245,5 +243,5 @@ func (w *world) heal(t *testing.T, body string) {
 		}
 	}()
 	defer func() { stop(); <-ended }()
-	brokertest.Until(t, body+" is among the dead letters, and nothing is left", func() bool { return w.isOver(t, body) })
+	servertest.Until(t, body+" is among the dead letters, and nothing is left", func() bool { return w.isOver(t, body) })
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,19 +19,20 @@ import (
 	"github.com/redrive/redrive/backend/redisstream"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
-// workerEnv makes the test's program a worker on the store of an address, which notes what
-// it does in the lists of a second one.
-const workerEnv = "REDRIVE_PARTITION_WORKER"
+// worker works on the store of an address, and notes what it does in the lists of a second
+// one.
+var worker = childtest.Part{Name: "worker", Run: func(_ context.Context, words []string) error {
+	work(words[0], words[1])
+	return nil
+}}
 
 func TestMain(m *testing.M) {
-	if job := strings.Fields(os.Getenv(workerEnv)); len(job) == 2 {
-		work(job[0], job[1])
-		return
-	}
-	os.Exit(redistest.Main(m))
+	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, worker))
 }
 
 func noErr(t testing.TB, err error) {
@@ -112,8 +112,7 @@ func work(address, effects string) {
 // spawn starts a worker and returns what kills it.
 func spawn(t *testing.T, job string) (kill func()) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), workerEnv+"="+job)
+	cmd := worker.Command(t, strings.Fields(job)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	noErr(t, err)
@@ -156,14 +155,14 @@ func TestKillOfAWorker(t *testing.T) {
 			msgs = msgs[:0]
 		}
 		if i == n/2 {
-			eventually(t, "the worker to be in the middle", func() bool { return effects.LLen(t.Context(), "effects").Val() > 0 })
+			servertest.Until(t, "the worker to be in the middle", func() bool { return effects.LLen(t.Context(), "effects").Val() > 0 })
 			kill()
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- eng(ctx, s, effects) }()
-	eventually(t, "all to be handled", func() bool {
+	servertest.Until(t, "all to be handled", func() bool {
 		c, err := s.Counts(t.Context(), "sms")
 		return err == nil && c[0].AllWaiting() == 0 && c[0].Ledger.Done == n
 	})
@@ -209,18 +208,4 @@ func check(t *testing.T, effects *redis.Client, n int) {
 		t.Errorf("%d of %d messages had an effect", len(seen), n)
 	}
 	t.Logf("%d handled, %d of them twice for the kill", len(seen), repeated)
-}
-
-// eventually asks until it is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !so() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		<-poll.C
-	}
 }

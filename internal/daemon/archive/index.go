@@ -38,5 +38,5 @@ func (i *item) couldMatch(q *redrive.Query) bool {
 	e := redrive.Entry{Message: redrive.Message{Queue: i.Queue, ID: i.ID, Kind: i.Kind}, State: redrive.StateDead, Reason: i.Reason, DiedAt: i.DiedAt}
 	e.History.First = &redrive.Failure{Signature: i.Signature}
 	known := redrive.Query{Queue: q.Queue, State: q.State, Reason: q.Reason, Signature: q.Signature, Kind: q.Kind, Since: q.Since, Until: q.Until}
-	return driver.Matches(&known, &e)
+	return driver.Match(&known, &e)
 }

@@ -98,7 +98,7 @@ func (a *Archive) readFrame(file io.ReaderAt, fr *frame, q *redrive.Query, see f
 		if err != nil {
 			return false, err
 		}
-		if driver.Matches(q, &e) && !see(&e) {
+		if driver.Match(q, &e) && !see(&e) {
 			return false, nil
 		}
 	}
@@ -242,5 +242,5 @@ func readIndex(name string) ([]frame, error) {
 // that cannot be read does, so that whoever reads it says so.
 func MatchesLine(q *redrive.Query, line []byte) bool {
 	e, err := parse(line)
-	return err != nil || driver.Matches(q, &e)
+	return err != nil || driver.Match(q, &e)
 }
