@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,7 +29,9 @@ type morgue struct {
 // faultyStore fails writes of records, or page look-ups, on demand.
 type faultyStore struct {
 	*memory.Store
-	writes atomic.Int64 // so many writes of plans fail
+	passes atomic.Int64 // so many writes of plans succeed before
+	writes atomic.Int64 // so many fail
+	update func()       // called before messages are changed
 	finds  atomic.Pointer[error]
 	found  atomic.Int64
 
@@ -44,11 +47,18 @@ func (s *faultyStore) Caps() driver.Caps {
 var errBroken = errors.New("broken")
 
 func (s *faultyStore) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
-	if len(b.Records) > 0 && b.Records[0].Space == "plans" && s.writes.Load() > 0 {
+	if len(b.Records) > 0 && b.Records[0].Space == "plans" && s.writes.Load() > 0 && s.passes.Add(-1) < 0 {
 		s.writes.Add(-1)
 		return nil, errBroken
 	}
 	return s.Store.Apply(ctx, b)
+}
+
+func (s *faultyStore) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
+	if s.update != nil {
+		s.update()
+	}
+	return s.Store.Update(ctx, sel, c, limit)
 }
 
 func (s *faultyStore) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
@@ -374,7 +384,8 @@ func TestPlanRedrivesNothingTwiceWhenItsNotesAreLost(t *testing.T) {
 				defer m.run(m.plans)()
 				for range 4 {
 					deadtest.Pass(500 * time.Millisecond)
-					m.store.writes.Store(2) // the note of the step, and that of the trouble
+					m.store.passes.Store(1) // the step's intention is written
+					m.store.writes.Store(2) // not its note, nor that of the trouble
 					m.FailAgain("q")
 				}
 				m.store.writes.Store(0)
@@ -393,6 +404,25 @@ func TestPlanRedrivesNothingTwiceWhenItsNotesAreLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A runner hangs in the middle of a batch for longer than its lease. Another does the batch
+// and goes on; what the first notes then is not counted again.
+func TestPlanCountsABatchOnceThatTwoRunnersDid(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		m.Kill("q", 100, nil)
+		id := m.create(plan.Request{Action: driver.ActRedrive, Rate: 20})
+		hung, goOn := make(chan struct{}), make(chan struct{})
+		first := &faultyStore{Store: m.Store.Store, update: sync.OnceFunc(func() { close(hung); <-goOn })}
+		stop := m.run(plan.New(first, plan.Options{Instance: "hangs", Archive: &m.archive}))
+		<-hung
+		defer m.run(m.process("other"))()
+		m.ends(id, time.Minute, plan.Done, 100, 0)
+		close(goOn)
+		deadtest.Pass(time.Minute)
+		stop()
+		m.ends(id, time.Minute, plan.Done, 100, 0)
+	})
 }
 
 func TestPlanRunsInOneProcess(t *testing.T) {

@@ -81,9 +81,11 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Chan
 	case driver.ActEdit:
 		q.edit(it, c.Edit, now)
 	case driver.ActDueNow:
-		q.detach(it)
-		it.due = now
-		q.stand(it, now)
+		if it.due > now { // what is due already keeps its place
+			q.detach(it)
+			it.due = now
+			q.stand(it, now)
+		}
 	}
 	return redrive.Ref{}, nil
 }

@@ -161,6 +161,10 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *d
 		o.stay()
 		return o, o.follow()
 	case driver.ActDueNow:
+		if it.due <= it.now { // what is due already keeps its place
+			o.stay()
+			return o, nil
+		}
 		o.what, it.due, it.relative = "wait", 0, true
 	}
 	return o, nil

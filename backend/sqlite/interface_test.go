@@ -46,7 +46,7 @@ func BenchmarkInterface(b *testing.B) {
 		noErr(b, err)
 		var prepared [3]*sql.Stmt
 		for i, text := range statements {
-			prepared[i], err = db.PrepareContext(b.Context(), text)
+			prepared[i], err = db.PrepareContext(b.Context(), text) //nolint:sqlclosecheck // they end with the pool
 			noErr(b, err)
 		}
 		b.ReportAllocs()

@@ -182,6 +182,7 @@ func (t *tx) editDead(q *queue, d *deadRow, m *redrive.Message, e *redrive.Edit)
 func (t *tx) editWaiting(q *queue, r *row, m *redrive.Message, e *redrive.Edit) error {
 	t.forgetLease(r.seq)
 	next := *r
+	next.token = 0 // who handled it as it was before has nothing to settle
 	before, err := t.editMessage(&next, m, e)
 	if err != nil {
 		return err

@@ -48,7 +48,11 @@ func OneOf[T ~string](to *T, values ...T) Parameter {
 	return func(value string) error {
 		*to = T(value)
 		if !slices.Contains(values, *to) {
-			return fmt.Errorf("use one of %v", values)
+			names := make([]string, len(values))
+			for i, v := range values {
+				names[i] = string(v)
+			}
+			return errors.New("use " + strings.Join(names, " or "))
 		}
 		return nil
 	}
@@ -56,10 +60,11 @@ func OneOf[T ~string](to *T, values ...T) Parameter {
 
 // Switch takes true or false.
 func Switch(to *bool) Parameter {
-	return func(value string) (err error) {
-		if *to, err = strconv.ParseBool(value); err != nil {
+	return func(value string) error {
+		if value != "true" && value != "false" {
 			return errors.New("use true or false")
 		}
+		*to = value == "true"
 		return nil
 	}
 }

@@ -34,8 +34,9 @@ func (s *Server) newSessions(a *app, store driver.Store, instance string) *ws.Ga
 			MaxFrame: int(c.MaxFrame), Expires: c.Session.Std(), Instance: instance, Server: "redrive/" + s.o.Version,
 		},
 		Connections: c.Connections, Results: c.Results.Std(), Origins: c.Origins,
-		Apply: func(ctx context.Context, b driver.Batch) ([]error, error) { return a.marks.Apply(ctx, b) },
-		Level: a.marks.Level, AllowQueue: a.allowQueue, Accepted: a.metrics.AcceptedBySession, Logger: s.log,
+		Apply:      func(ctx context.Context, b driver.Batch) ([]error, error) { return a.marks.Apply(ctx, b) },
+		Level:      func(queue string) (driver.Level, time.Duration) { return a.marks.Level(queue) }, // marks are made later
+		AllowQueue: a.allowQueue, Accepted: a.metrics.AcceptedBySession, Logger: s.log,
 	})
 	a.metrics.Registry().MustRegister(telemetry.NewSessions(g.Stats))
 	return g

@@ -63,6 +63,9 @@ func (p *Problem) Error() string {
 	return s
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*Problem) ErrorName() string { return "redrive.Problem" }
+
 // Unwrap returns the error that the problem was made of: of one that came over the wire
 // the one that its name stands for, so that errors.Is finds redrive.ErrNotFound and the
 // like on both sides. It is nil where there is none.
@@ -72,9 +75,6 @@ func (p *Problem) Unwrap() error {
 	}
 	return p.cause
 }
-
-// ErrorName implements [redrive.NamedError].
-func (*Problem) ErrorName() string { return "redrive.Problem" }
 
 // After sets RetryAfter, rounded up to whole seconds and at least one, and returns
 // the problem.

@@ -161,19 +161,13 @@ func (m *Message) NextGeneration(c *driver.Change, now, due time.Time) {
 	m.Attempts, m.Failures, m.Crashes, m.Suspect = 0, 0, 0, false
 }
 
-// Headers that hold names of a foreign message that its columns cannot.
-const (
-	headerNativeKey  = headername.NativeKey
-	headerNativeKind = headername.NativeKind
-)
-
 // Fit makes of the names of a foreign message what the columns hold; headers keep what was
 // lost of its key and kind.
 func (m *Message) Fit(storable func(string) string) {
 	for _, part := range []struct {
 		text   *string
 		header string
-	}{{&m.Key, headerNativeKey}, {&m.Kind, headerNativeKind}, {&m.ReplyTo, ""}, {&m.EditedFrom, ""}, {&m.Plan, ""}} {
+	}{{&m.Key, headername.NativeKey}, {&m.Kind, headername.NativeKind}, {&m.ReplyTo, ""}, {&m.EditedFrom, ""}, {&m.Plan, ""}} {
 		fit := storable(*part.text)
 		if fit != *part.text && part.header != "" {
 			m.Headers = m.Headers.Clone()

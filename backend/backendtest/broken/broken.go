@@ -5,6 +5,7 @@ package broken
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,13 @@ var Stores = map[string]func(driver.Store) driver.Store{
 	"naive_move":         func(s driver.Store) driver.Store { return &naiveMove{Store: s} },
 	"commit_highest":     func(s driver.Store) driver.Store { return &commitHighest{Store: s} },
 	"lost_wake_up":       func(s driver.Store) driver.Store { return &lostWakeUp{Store: s} },
-	"retry_at_once":      func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
+	"forgets_old_fences": func(s driver.Store) driver.Store {
+		return &forgetsOldFences{Store: s, held: map[redrive.Ref][]redrive.Receipt{}}
+	},
+	"no_dead_fence": func(s driver.Store) driver.Store {
+		return &noDeadFence{Store: s, held: map[redrive.Ref]redrive.Receipt{}}
+	},
+	"retry_at_once": func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
 }
 
 // noFence settles and extends whatever the token.
@@ -208,5 +215,69 @@ func (b *retryAtOnce) Settle(ctx context.Context, s []driver.Settlement) []error
 	for i := range s {
 		s[i].After = 0
 	}
+	return b.Store.Settle(ctx, s)
+}
+
+// forgetsOldFences refuses the holder before the present one, and knows none that were
+// before that: they pass for the present one.
+type forgetsOldFences struct {
+	driver.Store
+	mu   sync.Mutex
+	held map[redrive.Ref][]redrive.Receipt
+}
+
+func (b *forgetsOldFences) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
+	got, err := b.Store.Claim(ctx, req)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range got {
+		r := got[i].Receipt
+		b.held[r.Ref] = append(b.held[r.Ref], r)
+	}
+	return got, err
+}
+
+func (b *forgetsOldFences) Settle(ctx context.Context, s []driver.Settlement) []error {
+	s = append([]driver.Settlement(nil), s...)
+	b.mu.Lock()
+	for i := range s {
+		held := b.held[s[i].Receipt.Ref]
+		if at := slices.Index(held, s[i].Receipt); at >= 0 && at < len(held)-2 {
+			s[i].Receipt = held[len(held)-1]
+		}
+	}
+	b.mu.Unlock()
+	return b.Store.Settle(ctx, s)
+}
+
+// noDeadFence takes whoever held a dead letter for its claimant.
+type noDeadFence struct {
+	driver.Store
+	mu   sync.Mutex
+	held map[redrive.Ref]redrive.Receipt
+}
+
+func (b *noDeadFence) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
+	got, err := b.Store.Claim(ctx, req)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range got {
+		delete(b.held, got[i].Receipt.Ref)
+		if req.Dead {
+			b.held[got[i].Receipt.Ref] = got[i].Receipt
+		}
+	}
+	return got, err
+}
+
+func (b *noDeadFence) Settle(ctx context.Context, s []driver.Settlement) []error {
+	s = append([]driver.Settlement(nil), s...)
+	b.mu.Lock()
+	for i := range s {
+		if r, dead := b.held[s[i].Receipt.Ref]; dead {
+			s[i].Receipt = r
+		}
+	}
+	b.mu.Unlock()
 	return b.Store.Settle(ctx, s)
 }

@@ -62,6 +62,8 @@ func TestBrokenStoresFail(t *testing.T) {
 		"naive_move":         {"48_MoveTwiceOneCopy", "51_BodyHeadersHistoryIntact"},
 		"commit_highest":     {"36_BatchSettleMixedStale", "29_AckRemoves"},
 		"lost_wake_up":       {"24_WakeUpLostStillPolled", "WaitTellsOfManyQueues"},
+		"forgets_old_fences": {"FenceWaitingAfterTwoLeases", "FenceDeadAfterTwoLeases"},
+		"no_dead_fence":      {"FenceDeadAfterOneLease", "FenceDeadAfterTwoLeases", "FenceBetweenWaitingAndDead"},
 		"retry_at_once":      {"39_NotEarly", "41_MixedDelaysNoHeadOfLine", "45_RescheduleWithoutBurningAttempt"},
 	}
 	for name, wrap := range broken.Stores {

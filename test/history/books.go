@@ -1,0 +1,126 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// order finds messages of a key that were delivered before the one ahead of them had
+// been. A publisher of a key sends the next when the one before was acknowledged.
+func order(v *view) (all []Violation) {
+	keys := map[string][]*message{}
+	seq := func(m *message) int {
+		for _, e := range m.some(is(OpPublish)) {
+			return e.Seq
+		}
+		return 0
+	}
+	for _, m := range v.sorted() {
+		for _, e := range m.some(is(OpPublish))[:min(1, len(m.some(is(OpPublish))))] {
+			if e.Key != "" {
+				keys[e.Queue+"/"+e.Key] = append(keys[e.Queue+"/"+e.Key], m)
+			}
+		}
+	}
+	for _, list := range keys {
+		slices.SortFunc(list, func(a, b *message) int { return cmp.Compare(seq(a), seq(b)) })
+		for i, m := range list {
+			deliveries := m.some(is(OpDeliver))
+			if i == 0 || len(deliveries) == 0 {
+				continue
+			}
+			first, ahead := deliveries[0], list[i-1]
+			if !ahead.acknowledged() || ahead.any(func(e *Event) bool {
+				return is(OpDeliver, Done)(e) && e.End <= first.Begin || e.Op == OpDrop && e.Answer != Refused && e.Begin < first.Begin
+			}) || v.mayBeDropped(ahead) {
+				continue
+			}
+			all = append(all, m.broken("order by key", fmt.Sprintf("it was delivered before %s, which is ahead of it, was done", ahead.label),
+				append(ahead.some(is(OpDeliver)), first)...))
+		}
+	}
+	return all
+}
+
+// plans finds plans whose results do not tell what they did.
+func plans(v *view) (all []Violation) {
+	for i := range v.Final.Plans {
+		p := &v.Final.Plans[i]
+		seen := map[string]bool{}
+		for _, r := range p.Results {
+			name := r.Queue + "/" + r.ID
+			if seen[name] {
+				all = append(all, Violation{Promise: "a plan redrives a message once", Queue: r.Queue, ID: r.ID, Text: "plan " + p.ID + " names it twice"})
+			}
+			seen[name] = true
+			if v.labels[name] == "" {
+				all = append(all, Violation{Promise: "a plan redrives what is there", Queue: r.Queue, ID: r.ID, Text: "plan " + p.ID + " names what nobody published"})
+			}
+		}
+		if n := len(p.Results); p.State == "done" && n != p.Done+p.Failed {
+			all = append(all, Violation{Promise: "a plan counts what it did", ID: p.ID, Text: fmt.Sprintf("%d done and %d failed, and %d results", p.Done, p.Failed, n)})
+		}
+	}
+	return all
+}
+
+// span is a number that is known within bounds.
+type span struct{ least, most int }
+
+func (s *span) add(certain, possible bool) {
+	if certain {
+		s.least++
+	}
+	if certain || possible {
+		s.most++
+	}
+}
+
+// ledger compares the books with the history.
+func ledger(v *view) (all []Violation) {
+	type spans struct{ published, done, dropped, dead, waiting span }
+	of := map[string]*spans{}
+	for _, m := range v.sorted() {
+		s := of[m.queue]
+		if s == nil {
+			s = &spans{}
+			of[m.queue] = s
+		}
+		settled := m.any(func(e *Event) bool { return is(OpSettle, Done)(e) && e.Answer == OK })
+		gone := m.acknowledged() && len(m.left) == 0
+		s.published.add(m.acknowledged() || len(m.events) > 0 && m.any(func(e *Event) bool { return e.Op == OpDeliver || e.Op == OpClaim }), m.possible())
+		s.done.add(settled || gone && m.mayBeDone() && !v.mayBeDropped(m), m.mayBeDone() && len(m.left) == 0)
+		s.dropped.add(v.wasDropped(m), v.mayBeDropped(m))
+		for _, l := range m.left {
+			if l.State == Dead {
+				s.dead.add(true, true)
+			} else {
+				s.waiting.add(true, true)
+			}
+		}
+	}
+	for queue, b := range v.Final.Books {
+		s := of[queue]
+		if s == nil {
+			s = &spans{}
+		}
+		if slices.Contains(v.Foreign, queue) { // what never was in the store is not in its books
+			s.published.least, s.done.least = 0, 0
+		}
+		for _, c := range []struct {
+			name string
+			got  int
+			want span
+		}{{"published", b.Published, s.published}, {"done", b.Done, s.done}, {"dropped", b.Dropped, s.dropped}, {"dead", b.Dead, s.dead}, {"waiting", b.Waiting, s.waiting}} {
+			if c.got < c.want.least || c.got > c.want.most {
+				all = append(all, Violation{Promise: "the ledger equals the history", Queue: queue,
+					Text: fmt.Sprintf("it counts %d %s, the history %d to %d", c.got, c.name, c.want.least, c.want.most)})
+			}
+		}
+	}
+	for _, text := range v.Final.Unbalanced {
+		all = append(all, Violation{Promise: "the books balance", Text: text})
+	}
+	return all
+}

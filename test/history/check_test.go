@@ -1,0 +1,217 @@
+package history
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const sec = time.Second
+
+// at returns an event that takes a tenth of a second.
+func at(begin time.Duration, op Op, e Event) Event {
+	e.Begin, e.Op = begin, op
+	if e.End == 0 {
+		e.End = begin + sec/10
+	}
+	if e.By == "" {
+		e.By = "somebody"
+	}
+	if e.Queue == "" {
+		e.Queue = "q"
+	}
+	if e.Label == "" && op != OpFault && op != OpPlan {
+		e.Label = "m"
+	}
+	return e
+}
+
+func published(e Event) Event {
+	e.Answer, e.ID = OK, "id-"+e.Label
+	return at(0, OpPublish, e)
+}
+
+func claimed(begin time.Duration, receipt string) Event {
+	return at(begin, OpClaim, Event{ID: "id-m", Receipt: receipt, Lease: sec})
+}
+
+func settled(begin time.Duration, receipt, outcome string) Event {
+	return at(begin, OpSettle, Event{Receipt: receipt, Outcome: outcome, Answer: OK})
+}
+
+// m is the message of most histories.
+var m = published(Event{Label: "m"})
+
+// bad are histories that break one promise each.
+var bad = []struct {
+	name    string
+	promise string
+	h       History
+	names   string // what the message of the violation must name
+}{
+	{"an acknowledged message is gone", "nothing acknowledged is lost", History{Events: []Event{m}}, "q/id-m"},
+	{"one that failed for good is gone", "nothing acknowledged is lost", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Dead})}}, "#1"},
+	{"a refused one is delivered", "what was refused is not stored", History{Events: []Event{
+		at(0, OpPublish, Event{Answer: Refused}), at(sec, OpDeliver, Event{ID: "id-m", Outcome: Done}),
+	}}, "q/id-m"},
+	{"another body", "a body stays as it is", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Done, Garbled: true})}}, "#1"},
+	{"a dead letter twice", "a message is in one place", History{Events: []Event{m}, Final: Final{Left: []Left{
+		{Queue: "q", Label: "m", ID: "id-m", State: Dead}, {Queue: "q", Label: "m", ID: "id-m", State: Dead},
+	}}}, "q/id-m"},
+	{"done and there", "what was settled is gone", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Done)}, Final: Final{Left: []Left{
+		{Queue: "q", Label: "m", ID: "id-m", State: Dead},
+	}}}, "#2"},
+	{"settled by two", "nothing is settled twice", History{Events: []Event{
+		m, claimed(sec, "r1"), claimed(3*sec, "r2"), settled(4*sec, "r2", Done), settled(5*sec, "r1", Dead),
+	}}, "#4"},
+	{"handed out when done", "what was settled does not come back", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Done), claimed(9*sec, "r2")}}, "#3"},
+	{"dead and handed out again", "what was settled does not come back", History{Events: []Event{
+		m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), claimed(9*sec, "r2"), settled(10*sec, "r2", Done),
+	}}, "#3"},
+	{"a stale settlement", "a stale holder changes nothing", History{Events: []Event{m, claimed(sec, "r1"), claimed(3*sec, "r2"), settled(4*sec, "r1", Done)}}, "#3"},
+	{"a stale extension", "a stale holder changes nothing", History{Events: []Event{
+		m, claimed(sec, "r1"), claimed(3*sec, "r2"), at(4*sec, OpExtend, Event{Receipt: "r1", Lease: sec, Answer: OK}), settled(5*sec, "r2", Done),
+	}}, "#3"},
+	{"two holders", "a message has one holder", History{Events: []Event{m, claimed(sec, "r1"), claimed(sec+sec/2, "r2"), settled(2*sec, "r2", Done)}}, "#2"},
+	{"two holders, the first extended", "a message has one holder", History{Events: []Event{
+		m, claimed(sec, "r1"), at(sec+sec/2, OpExtend, Event{Receipt: "r1", Lease: sec, Answer: OK}), claimed(sec*21/10, "r2"), settled(3*sec, "r2", Done),
+	}}, "#3"},
+	{"dropped and handed out", "what was dropped is gone", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK}), claimed(2*sec, "r1")}}, "#2"},
+	{"dropped and there", "what was dropped is gone", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK})},
+		Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-m", State: Dead}}}}, "#1"},
+	{"an edit is lost", "an edit is kept", History{Events: []Event{m, at(sec, OpEdit, Event{Rev: 1, Answer: OK}), claimed(2*sec, "r1"), settled(3*sec, "r1", Done)}}, "#1"},
+	{"a refused edit shows", "a refused edit changes nothing", History{Events: []Event{m, at(sec, OpEdit, Event{Rev: 1, Answer: Refused})},
+		Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-m", State: Dead, Rev: 1}}}}, "#1"},
+	{"a success that nobody saw", "a result is true", History{Events: []Event{m, at(sec, OpResult, Event{Outcome: Done}), at(2*sec, OpDeliver, Event{Outcome: Done})}}, "#1"},
+	{"the second of a key first", "order by key", History{Events: []Event{
+		published(Event{Label: "m", Key: "k", Seq: 1}), published(Event{Label: "n", Key: "k", Seq: 2}),
+		at(sec, OpDeliver, Event{Label: "n", Outcome: Done}), at(2*sec, OpDeliver, Event{Outcome: Done}),
+	}}, "q/id-n"},
+	{"the second while the first waits for its retry", "order by key", History{Events: []Event{
+		published(Event{Label: "m", Key: "k", Seq: 1}), published(Event{Label: "n", Key: "k", Seq: 2}),
+		at(sec, OpDeliver, Event{Outcome: Retry}), at(2*sec, OpDeliver, Event{Label: "n", Outcome: Done}), at(3*sec, OpDeliver, Event{Outcome: Done}),
+	}}, "#2"},
+	{"a plan redrives twice", "a plan redrives a message once", History{Events: []Event{
+		m, at(sec, OpDeliver, Event{Outcome: Dead}), at(2*sec, OpPlan, Event{Plan: "p", Answer: OK}),
+		at(3*sec, OpClaim, Event{Redrives: 2, Receipt: "r1"}), settled(4*sec, "r1", Done),
+	}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}, "#3"},
+	{"a plan names a message twice", "a plan redrives a message once", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Dead}), at(2*sec, OpDeliver, Event{Outcome: Done})},
+		Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 2, Results: []PlanResult{{"q", "id-m", "delivered"}, {"q", "id-m", "delivered"}}}}}}, "q/id-m"},
+	{"a plan without its cutoff", "a plan takes what had died before it", History{Events: []Event{
+		m, at(sec, OpPlan, Event{Plan: "p", Answer: OK}), at(2*sec, OpDeliver, Event{Outcome: Dead}), at(3*sec, OpDeliver, Event{Outcome: Done}),
+	}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}, "#1"},
+	{"a plan that miscounts", "a plan counts what it did", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Dead}), at(2*sec, OpDeliver, Event{Outcome: Done})},
+		Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 2, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}, "p"},
+	{"done is counted twice", "the ledger equals the history", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Done})},
+		Final: Final{Books: map[string]Books{"q": {Published: 1, Done: 2}}}}, "2 done"},
+	{"a publish is not counted", "the ledger equals the history", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Done})},
+		Final: Final{Books: map[string]Books{"q": {Done: 1}}}}, "0 published"},
+	{"verify found something", "the books balance", History{Final: Final{Unbalanced: []string{"q: 1 too many"}}}, "1 too many"},
+	{"it does not go on", "goes on", History{Final: Final{Problems: []string{"3 wait for ever"}}}, "3 wait"},
+}
+
+func numbered(h *History) *History {
+	h.Events = slices.Clone(h.Events)
+	for i := range h.Events {
+		h.Events[i].N = i
+	}
+	return h
+}
+
+func TestBadHistoriesAreRefused(t *testing.T) {
+	for _, c := range bad {
+		t.Run(c.name, func(t *testing.T) {
+			found := Check(numbered(&c.h))
+			for i := range found {
+				if found[i].Promise == c.promise && strings.Contains(found[i].String(), c.names) {
+					return
+				}
+			}
+			t.Errorf("no violation of %q that names %q, but %v", c.promise, c.names, found)
+		})
+	}
+}
+
+// TestGoodHistoriesAreNot: what the promises allow.
+func TestGoodHistoriesAreNot(t *testing.T) {
+	delivered := at(sec, OpDeliver, Event{Outcome: Done})
+	for _, c := range []struct {
+		name string
+		h    History
+	}{
+		{"nothing", History{}},
+		{"done", History{Events: []Event{m, delivered}, Final: Final{Books: map[string]Books{"q": {Published: 1, Done: 1}}}}},
+		{"delivered twice", History{Events: []Event{m, delivered, at(2*sec, OpDeliver, Event{Outcome: Done})}}},
+		{"an unknown publish that is not there", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown})}, Final: Final{Books: map[string]Books{"q": {}}}}},
+		{"an unknown publish that is", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered}, Final: Final{Books: map[string]Books{"q": {Published: 1, Done: 1}}}}},
+		{"a claim that a crash undid", History{Events: []Event{m, claimed(sec, "r1"), at(sec+sec/5, OpFault, Event{Fault: KillServer}), claimed(sec+sec/2, "r2"), settled(2*sec, "r2", Done)}}},
+		{"a settlement that is repeated", History{Events: []Event{
+			m, claimed(sec, "r1"), at(sec+sec/2, OpSettle, Event{Receipt: "r1", Outcome: Retry, Answer: Unknown}),
+			claimed(2*sec, "r2"), settled(3*sec, "r1", Retry), settled(4*sec, "r2", Done),
+		}}},
+		{"dead, redriven and done", History{Events: []Event{
+			m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Answer: OK}),
+			at(4*sec, OpClaim, Event{Receipt: "r2", Generation: 1, Redrives: 1}), settled(5*sec, "r2", Done),
+		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}},
+		{"a lost edit comes late", History{Events: []Event{
+			m, at(sec, OpEdit, Event{Rev: 1, Answer: Unknown, End: 3 * sec}), at(2*sec, OpEdit, Event{Rev: 2, Answer: OK}),
+		}, Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-m", State: Dead, Rev: 1}}}}},
+		{"in order", History{Events: []Event{
+			published(Event{Label: "m", Key: "k", Seq: 1}), published(Event{Label: "n", Key: "k", Seq: 2}),
+			delivered, at(2*sec, OpDeliver, Event{Label: "n", Outcome: Done}),
+		}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, v := range Check(numbered(&c.h)) {
+				t.Error(v.String())
+			}
+		})
+	}
+}
+
+func TestShrink(t *testing.T) {
+	always := func() bool { return true }
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		n := 1 + random.IntN(40)
+		items := make([]int, n)
+		for i := range items {
+			items[i] = i
+		}
+		var guilty []int
+		for range 1 + random.IntN(min(n, 3)) {
+			if g := random.IntN(n); !slices.Contains(guilty, g) {
+				guilty = append(guilty, g)
+			}
+		}
+		slices.Sort(guilty)
+		got := Shrink(items, func(some []int) bool {
+			return !slices.ContainsFunc(guilty, func(g int) bool { return !slices.Contains(some, g) })
+		}, always)
+		if !slices.Equal(got, guilty) {
+			t.Fatalf("%d items shrink to %v, want %v", n, got, guilty)
+		}
+	}
+}
+
+func TestFaultsComeFromTheSeed(t *testing.T) {
+	draw := func(seed uint64) []Fault {
+		return Faults(rand.New(rand.NewPCG(seed, 1)), Rig{Daemons: 2, Links: 3, Servers: 1}, 20*sec)
+	}
+	one := draw(7)
+	if !slices.Equal(one, draw(7)) || slices.Equal(one, draw(8)) {
+		t.Error("the faults are not those of their seed")
+	}
+	kinds := map[Kind]bool{}
+	for _, f := range one {
+		kinds[f.Kind] = true
+		if f.At < 0 || f.At > 20*sec || f.For < 0 || f.For > longest {
+			t.Error(f)
+		}
+	}
+	if len(kinds) < 5 {
+		t.Errorf("%v", one)
+	}
+}

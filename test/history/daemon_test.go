@@ -1,0 +1,171 @@
+package history
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/servertest"
+)
+
+// daemon is the program, started again whenever it ends until the run is over.
+type daemon struct {
+	t      testing.TB
+	name   string
+	config string
+	direct string           // its own address, for looking at it
+	link   *faulttest.Proxy // between those who call and the daemon
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	log    *tailLog
+	held   bool // it shall not be started just now
+	over   bool
+	killed bool
+	ended  []string // that it ended by itself
+	all    sync.WaitGroup
+}
+
+// tailLog keeps the end of what a program writes.
+type tailLog struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (l *tailLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	const most = 64 << 10
+	l.b = append(l.b, p...)
+	l.b = l.b[max(0, len(l.b)-most):]
+	return len(p), nil
+}
+
+func (l *tailLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(bytes.TrimSpace(l.b))
+}
+
+func newDaemon(t testing.TB, name, store, yaml string) *daemon {
+	t.Helper()
+	port, err := servertest.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := port.Addr()
+	dir := t.TempDir()
+	d := &daemon{t: t, name: name, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
+	text := fmt.Sprintf("listen: %s\nstore: %q\narchive: %q\n%s", address, store, filepath.Join(dir, "archive"), yaml)
+	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.link = faulttest.NewProxy(t, address)
+	d.start()
+	t.Cleanup(d.end)
+	return d
+}
+
+// url is where the daemon is called, over a connection that may break.
+func (d *daemon) url() string { return "http://" + d.link.Addr().String() }
+
+func (d *daemon) start() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.startLocked()
+}
+
+func (d *daemon) startLocked() {
+	if d.over || d.held || d.cmd != nil {
+		return
+	}
+	cmd := exec.Command(redriveBin, "serve", "--config", d.config) //nolint:noctx // it is killed by hand
+	cmd.Stdout, cmd.Stderr = d.log, d.log
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "REDRIVE_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "NO_PROXY=*", "GOMAXPROCS=2")
+	if err := cmd.Start(); err != nil {
+		d.t.Error(err)
+		return
+	}
+	d.cmd, d.killed = cmd, false
+	d.all.Go(func() {
+		err := cmd.Wait()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if !d.killed && !d.over {
+			d.ended = append(d.ended, fmt.Sprintf("%s ended by itself: %v", d.name, err))
+		}
+		d.cmd = nil
+		if !d.over && !d.held {
+			d.all.Go(func() { pause(d.t.Context(), 300*time.Millisecond); d.start() })
+		}
+	})
+}
+
+// kill ends the daemon as a crash would, until start.
+func (d *daemon) kill() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held, d.killed = true, true
+	if d.cmd != nil {
+		_ = d.cmd.Process.Kill() // it may be gone
+	}
+}
+
+// resume starts a daemon that was killed.
+func (d *daemon) resume() {
+	d.mu.Lock()
+	d.held = false
+	d.mu.Unlock()
+	d.start()
+}
+
+func (d *daemon) signal(s syscall.Signal) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cmd != nil {
+		_ = d.cmd.Process.Signal(s) // it may be gone
+	}
+}
+
+func (d *daemon) end() {
+	d.mu.Lock()
+	d.over = true
+	if d.cmd != nil {
+		_ = d.cmd.Process.Kill() // it may be gone
+	}
+	d.mu.Unlock()
+	d.all.Wait()
+}
+
+func (d *daemon) ready() bool {
+	resp, err := http.Get(d.direct + "/readyz") //nolint:noctx // on the loopback
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// problems are what no daemon may do.
+func (d *daemon) problems() (list []string) {
+	for _, sign := range []string{"panic: ", "fatal error: ", "DATA RACE"} {
+		if text := d.log.String(); strings.Contains(text, sign) {
+			list = append(list, fmt.Sprintf("%s: %s", d.name, text[strings.Index(text, sign):]))
+		}
+	}
+	return list
+}

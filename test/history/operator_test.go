@@ -1,0 +1,67 @@
+package history
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// operator looks at dead letters until ctx ends, and edits, redrives and drops some.
+func (c *crowd) operator(ctx context.Context, name string) {
+	for pause(ctx, 100*time.Millisecond+c.dice.upTo(200*time.Millisecond)) {
+		queue := []string{hooks, work, keyed}[c.dice.roll(3)]
+		var list struct{ Items []letter }
+		if a, _ := c.rec.call(context.WithoutCancel(ctx), http.MethodGet, c.any()+"/v1/dead-letters?limit=100&queue="+queue, nil, nil, &list); a != OK || len(list.Items) == 0 {
+			continue
+		}
+		some := list.Items[c.dice.roll(len(list.Items))]
+		switch c.dice.roll(6) {
+		case 0, 1:
+			c.edit(ctx, name, &some)
+		case 2:
+			c.drop(ctx, name, &some)
+		case 3:
+			c.plan(ctx, name, map[string]any{"action": "drop", "refs": []string{queue + "/" + some.ID}})
+		case 4:
+			c.plan(ctx, name, map[string]any{"action": "redrive", "rate": "200/s", "filter": map[string]any{"queue": queue}})
+		case 5:
+			c.plan(ctx, name, map[string]any{"action": "redrive", "rate": "5/s", "filter": map[string]any{"queue": queue}})
+		}
+	}
+}
+
+// whole reads one dead letter with its body.
+func (c *crowd) whole(ctx context.Context, base string, l *letter) bool {
+	a, _ := c.rec.call(context.WithoutCancel(ctx), http.MethodGet, base+"/v1/queues/"+l.Queue+"/dead-letters/"+url.PathEscape(l.ID), nil, nil, l)
+	return a == OK && l.Body != ""
+}
+
+func (c *crowd) edit(ctx context.Context, name string, l *letter) {
+	if !c.whole(ctx, c.any(), l) {
+		return
+	}
+	label, _, _ := read(l.Body)
+	e := Event{Begin: c.rec.now(), Op: OpEdit, By: name, Queue: l.Queue, Label: label, ID: l.ID, Rev: c.rec.rev(label)}
+	e.Answer, e.Note = c.rec.call(context.WithoutCancel(ctx), http.MethodPatch, c.any()+"/v1/queues/"+l.Queue+"/dead-letters/"+url.PathEscape(l.ID), nil,
+		map[string]any{"body": body(label, e.Rev)}, nil)
+	c.rec.add(e)
+}
+
+func (c *crowd) drop(ctx context.Context, name string, l *letter) {
+	if !c.whole(ctx, c.any(), l) {
+		return
+	}
+	label, _, _ := read(l.Body)
+	e := Event{Begin: c.rec.now(), Op: OpDrop, By: name, Queue: l.Queue, Label: label, ID: l.ID}
+	e.Answer, e.Note = c.rec.call(context.WithoutCancel(ctx), http.MethodDelete, c.any()+"/v1/queues/"+l.Queue+"/dead-letters/"+url.PathEscape(l.ID), nil, nil, nil)
+	c.rec.add(e)
+}
+
+func (c *crowd) plan(ctx context.Context, name string, in map[string]any) {
+	e := Event{Begin: c.rec.now(), Op: OpPlan, By: name}
+	var out struct{ ID string }
+	e.Answer, e.Note = c.rec.call(context.WithoutCancel(ctx), http.MethodPost, c.any()+"/v1/plans", nil, in, &out)
+	e.Plan = out.ID
+	c.rec.add(e)
+}

@@ -1,0 +1,515 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive/internal/childtest"
+	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/natstest"
+)
+
+// redriveBin is the program, which TestMain builds.
+var redriveBin string
+
+func TestMain(m *testing.M) {
+	os.Exit(childtest.Main(func() int { return buildAndRun(m) }, natstest.Part)) //nolint:forbidigo // it is how TestMain ends
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "redrive-history-*")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	redriveBin = filepath.Join(dir, "redrive")
+	cmd := exec.Command("go", "build", "-o", redriveBin, "../../cmd/redrive") //nolint:gosec,noctx // of the test
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// rig is what a run works on.
+type rig struct {
+	*crowd
+	servers []*server          // of the store, then of the source; none: an embedded store
+	foreign bool               // hooks is on a source
+	between []*faulttest.Proxy // from each daemon to the server
+	target  *receiver
+}
+
+func newRig(t testing.TB, backend string, seed uint64) *rig {
+	t.Helper()
+	rec, d := newRecorder(), newDice(seed)
+	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
+	store, address := backend, ""
+	var source *server
+	if begin := sources[backend]; begin != nil {
+		store, r.foreign = "postgres", true
+		source = begin(t)
+		address = source.url
+	}
+	yaml := config(r.target.URL, address)
+	if backend == "sqlite" {
+		r.daemons = []*daemon{newDaemon(t, "daemon", "sqlite:"+filepath.Join(t.TempDir(), "data"), yaml)}
+	} else {
+		r.servers = []*server{servers[store](t)}
+		for i := range 2 {
+			p := faulttest.NewProxy(t, r.servers[0].addr)
+			r.between = append(r.between, p)
+			r.daemons = append(r.daemons, newDaemon(t, fmt.Sprintf("daemon-%d", i), r.servers[0].through(p.Addr().String()), yaml))
+		}
+	}
+	if source != nil {
+		r.servers = append(r.servers, source)
+	}
+	for _, d := range r.daemons {
+		if !await(t.Context(), time.Minute, d.ready) {
+			t.Fatalf("%s is not ready: %s", d.name, d.log)
+		}
+	}
+	return r
+}
+
+// await waits for a condition.
+func await(ctx context.Context, limit time.Duration, holds func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for !holds() {
+		if !pause(ctx, 50*time.Millisecond) {
+			return false
+		}
+	}
+	return true
+}
+
+// links are those to the daemons, then those from them to the server.
+func (r *rig) link(i int) *faulttest.Proxy {
+	if i < len(r.daemons) {
+		return r.daemons[i].link
+	}
+	return r.between[i-len(r.daemons)]
+}
+
+// suffer carries out the faults. What one did is undone when it ends.
+func (r *rig) suffer(ctx context.Context, faults []Fault) {
+	var all sync.WaitGroup
+	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
+		all.Go(func() {
+			for _, f := range faults {
+				if slices.Contains(kinds, f.Kind) && pause(ctx, f.At-r.rec.now()) {
+					r.one(ctx, f)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (r *rig) one(ctx context.Context, f Fault) {
+	e := Event{Begin: r.rec.now(), Op: OpFault, By: "faults", Answer: OK, Fault: f.Kind, Note: f.String()}
+	switch f.Kind {
+	case KillDaemon:
+		r.daemons[f.On].kill()
+		pause(ctx, f.For)
+		r.daemons[f.On].resume()
+	case StopDaemon:
+		r.daemons[f.On].signal(syscall.SIGSTOP)
+		pause(ctx, f.For)
+		r.daemons[f.On].signal(syscall.SIGCONT)
+	case KillServer:
+		r.servers[f.On].Kill()
+		pause(ctx, f.For)
+		if err := r.servers[f.On].Resume(); err != nil {
+			r.t.Error(err)
+		}
+	case StopServer:
+		r.servers[f.On].signal(syscall.SIGSTOP)
+		pause(ctx, f.For)
+		r.servers[f.On].signal(syscall.SIGCONT)
+	case CutLink:
+		r.link(f.On).Cut()
+	case DelayLink:
+		r.link(f.On).Intercept(func(sent bool) error {
+			if !sent {
+				pause(ctx, 20*time.Millisecond)
+			}
+			return nil
+		})
+		pause(ctx, f.For)
+		r.link(f.On).Intercept(nil)
+	case DeafLink:
+		r.link(f.On).Muffle()
+		pause(ctx, f.For)
+		r.link(f.On).Cut()
+	}
+	r.rec.add(e)
+}
+
+// play runs the work of a seed under faults, and returns what was seen.
+func play(t testing.TB, backend string, seed uint64, faults []Fault, length time.Duration) *History {
+	t.Helper()
+	r := newRig(t, backend, seed)
+	r.rec.began = time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stop := r.begin(ctx)
+	over := make(chan struct{})
+	go func() { defer close(over); r.suffer(ctx, faults) }()
+	pause(ctx, length)
+	<-over
+	stop()
+	r.target.well.Store(true)
+	r.well.Store(true)
+	h := &History{Embedded: len(r.servers) == 0}
+	if r.foreign {
+		h.Foreign = []string{hooks}
+	}
+	problems := r.drain(ctx)
+	r.leave()
+	r.all.Wait()
+	final := r.look(ctx)
+	final.Problems = append(problems, final.Problems...)
+	for _, d := range r.daemons {
+		final.Problems = append(final.Problems, d.problems()...)
+	}
+	r.rec.mu.Lock()
+	defer r.rec.mu.Unlock()
+	h.Events, h.Final = slices.Clone(r.rec.events), final
+	return h
+}
+
+// queueInfo is what the API says of a queue.
+type queueInfo struct {
+	Queue   string
+	Waiting struct{ All int }
+	Leased  int
+	Blocked int
+	Dead    int
+	Books   struct{ Published, Done, Dropped int }
+}
+
+// patience is how long the work may take to end after the last fault: leases of the dead
+// last for 30 s, and each of what they held is tried alone.
+const patience = 2 * time.Minute
+
+// drain redrives the dead heads of keys until nothing waits and no plan runs.
+func (r *rig) drain(ctx context.Context) (problems []string) {
+	base := r.daemons[0].direct
+	state := ""
+	if !await(ctx, patience, func() bool {
+		state = ""
+		for _, queue := range []string{hooks, keyed, work} {
+			var q queueInfo
+			if a, note := r.rec.call(ctx, http.MethodGet, base+"/v1/queues/"+queue, nil, nil, &q); a != OK {
+				state += queue + ": " + note + " "
+				return false
+			}
+			if queue == keyed && q.Blocked > 0 && q.Dead > 0 {
+				r.plan(ctx, "finisher", map[string]any{"action": "redrive", "filter": map[string]any{"queue": keyed}})
+			}
+			if q.Waiting.All > 0 {
+				state += fmt.Sprintf("%s: %d wait, %d of them leased, %d blocked ", queue, q.Waiting.All, q.Leased, q.Blocked)
+			}
+		}
+		var plans struct{ Items []PlanEnd }
+		if a, _ := r.rec.call(ctx, http.MethodGet, base+"/v1/plans", nil, nil, &plans); a != OK {
+			return false
+		}
+		for _, p := range plans.Items {
+			if p.State == "running" {
+				state += "plan " + p.ID + " runs "
+			}
+		}
+		if r.foreign && state == "" {
+			state = r.atSource(ctx)
+		}
+		return state == "" || !pause(ctx, 300*time.Millisecond)
+	}) {
+		problems = append(problems, "after "+patience.String()+" it has not ended: "+state)
+	}
+	return problems
+}
+
+// atSource tells what may still be at the source: what was acknowledged, and neither
+// delivered nor dropped, and is no dead letter.
+func (r *rig) atSource(ctx context.Context) string {
+	dead := map[string]bool{} // or dropped by a plan
+	get := func(path string, out any) {
+		_, _ = r.rec.call(ctx, http.MethodGet, r.daemons[0].direct+path, nil, nil, out) // the next look may see more
+	}
+	pages("/v1/dead-letters?limit=500&queue="+hooks, get, func(l letter) { dead[l.ID] = true })
+	waits := map[string]bool{}
+	for _, p := range r.plansOf(get) {
+		for _, res := range p.Results {
+			dead[res.ID] = dead[res.ID] || res.Outcome == Dropped
+		}
+	}
+	r.rec.mu.Lock()
+	defer r.rec.mu.Unlock()
+	for i := range r.rec.events {
+		switch e := &r.rec.events[i]; {
+		case e.Queue != hooks:
+		case e.Op == OpPublish && e.Answer == OK && !dead[e.ID]:
+			waits[e.Label] = true
+		}
+	}
+	for i := range r.rec.events {
+		e := &r.rec.events[i]
+		if e.Queue == hooks && (is(OpDeliver, Done)(e) || e.Op == OpDrop && e.Answer != Refused || dead[e.ID]) {
+			delete(waits, e.Label)
+		}
+	}
+	if len(waits) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d may be at the source ", len(waits))
+}
+
+// look reads what is there at the end.
+func (r *rig) look(ctx context.Context) (f Final) {
+	base := r.daemons[0].direct
+	get := func(path string, out any) {
+		if a, note := r.rec.call(ctx, http.MethodGet, base+path, nil, nil, out); a != OK {
+			f.Problems = append(f.Problems, path+": "+note)
+		}
+	}
+	f.Books = map[string]Books{}
+	for _, queue := range []string{hooks, keyed, work} {
+		var q queueInfo
+		get("/v1/queues/"+queue, &q)
+		f.Books[queue] = Books{Published: q.Books.Published, Done: q.Books.Done, Dropped: q.Books.Dropped, Dead: q.Dead, Waiting: q.Waiting.All}
+	}
+	for _, path := range []string{"/v1/dead-letters?limit=500", "/v1/queues/" + hooks + "/messages?limit=500", "/v1/queues/" + keyed + "/messages?limit=500", "/v1/queues/" + work + "/messages?limit=500"} {
+		pages(path, get, func(l letter) {
+			if l.State == Dead == strings.HasPrefix(path, "/v1/queues/") {
+				return // they come from their own list
+			}
+			whole := l
+			if l.State == Dead {
+				get("/v1/queues/"+l.Queue+"/dead-letters/"+l.ID, &whole)
+			} else {
+				get("/v1/queues/"+l.Queue+"/messages/"+l.ID, &whole)
+			}
+			left := Left{Queue: l.Queue, ID: l.ID, State: l.State, Redrives: l.Redrives}
+			left.Label, left.Rev, left.Garbled = read(whole.Body)
+			f.Left = append(f.Left, left)
+		})
+	}
+	f.Plans = r.plansOf(get)
+	var verified struct {
+		Queues []struct {
+			Queue     string
+			Balanced  bool
+			Imbalance int
+			Problems  []string
+		}
+	}
+	get("/v1/verify", &verified)
+	for _, q := range verified.Queues {
+		if !q.Balanced {
+			f.Unbalanced = append(f.Unbalanced, fmt.Sprintf("%s: %d too many: %v", q.Queue, q.Imbalance, q.Problems))
+		}
+	}
+	return f
+}
+
+// plansOf reads the plans with their results.
+func (r *rig) plansOf(get func(path string, out any)) (all []PlanEnd) {
+	pages("/v1/plans", get, func(p struct {
+		ID, State    string
+		Done, Failed int
+		Request      struct{ Action string }
+	}) {
+		end := PlanEnd{ID: p.ID, Action: p.Request.Action, State: p.State, Done: p.Done, Failed: p.Failed}
+		pages("/v1/plans/"+p.ID+"/results?limit=500", get, func(res PlanResult) { end.Results = append(end.Results, res) })
+		all = append(all, end)
+	})
+	return all
+}
+
+// pages reads a list to its end.
+func pages[T any](path string, get func(path string, out any), each func(T)) {
+	for after := ""; ; {
+		var list struct {
+			Items []T
+			Next  string
+		}
+		get(path+after, &list)
+		for _, item := range list.Items {
+			each(item)
+		}
+		if list.Next == "" {
+			return
+		}
+		after = "&after=" + list.Next
+	}
+}
+
+// seeded returns the seed of a run, from the environment or from the clock.
+func seeded(t testing.TB) uint64 {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	if text := os.Getenv("REDRIVE_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("REDRIVE_SEED=%q is not a number", text)
+		}
+	}
+	return seed
+}
+
+// rounds is how many runs a backend gets, and how long each of them is.
+func rounds(t testing.TB) (n int, length time.Duration, proof bool) {
+	t.Helper()
+	text := os.Getenv("REDRIVE_PROOF_ROUNDS")
+	if text == "" {
+		return 1, 12 * time.Second, false
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("REDRIVE_PROOF_ROUNDS=%q is not a number of rounds", text)
+	}
+	return n, 40 * time.Second, true
+}
+
+// TestHistoryKillNine has everybody at work while daemons, servers and connections fail,
+// and judges the history. What fails is tried again with ever fewer faults.
+func TestHistoryKillNine(t *testing.T) {
+	for _, backend := range []string{"sqlite", "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq"} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel() // mostly waits for leases of the dead to run out
+			seed := seeded(t)
+			n, length, proof := rounds(t)
+			if !proof && (backend == "nats" || backend == "rabbitmq") {
+				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this source")
+			}
+			var sum line
+			for round := range n {
+				sum.add(oneRun(t, backend, seed+uint64(round), length)) //nolint:gosec // it is no negative number
+				if t.Failed() {
+					break
+				}
+			}
+			if sum.backend, sum.seed = backend, seed; proof {
+				appendRun(t, sum)
+			}
+		})
+	}
+}
+
+// oneRun plays one seed, judges it, and tells what it was.
+func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) line {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 3))
+	rig := Rig{Daemons: 1, Links: 1}
+	if backend != "sqlite" {
+		rig = Rig{Daemons: 2, Links: 4, Servers: 1}
+	}
+	if sources[backend] != nil {
+		rig.Servers = 2
+	}
+	faults := Faults(random, rig, length)
+	var h *History
+	var found []Violation
+	try := func(faults []Fault) bool {
+		t.Run("run", func(t *testing.T) { h = play(t, backend, seed, faults, length) })
+		found = Check(h)
+		return len(found) > 0
+	}
+	l := line{rounds: 1}
+	if try(faults) {
+		t.Errorf("REDRIVE_SEED=%d: %d faults, %d violations", seed, len(faults), len(found))
+		report(t, found)
+		l.lost = count(found, "nothing acknowledged is lost")
+		deadline := time.Now().Add(shrinkFor(t))
+		few := Shrink(faults, func(some []Fault) bool {
+			fails := try(some)
+			t.Logf("with %d faults: %d violations", len(some), len(found))
+			if fails {
+				report(t, found)
+			}
+			return fails
+		}, func() bool { return time.Now().Before(deadline) })
+		t.Errorf("REDRIVE_SEED=%d: the fewest faults that were found to do it: %v", seed, few)
+		return l
+	}
+	l.of(h, faults)
+	t.Logf("REDRIVE_SEED=%d: %s", seed, summary(h, faults))
+	return l
+}
+
+// shrinkFor is how long the fewest faults are looked for.
+func shrinkFor(t testing.TB) time.Duration {
+	t.Helper()
+	text := os.Getenv("REDRIVE_SHRINK")
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("REDRIVE_SHRINK=%q: %v", text, err)
+	}
+	return d
+}
+
+func report(t testing.TB, found []Violation) {
+	t.Helper()
+	const most = 2
+	shown := map[string]int{}
+	for i := range found {
+		if shown[found[i].Promise]++; shown[found[i].Promise] <= most {
+			t.Log(found[i].String())
+		}
+	}
+	t.Log(shown)
+}
+
+func count(found []Violation, promise string) (n int) {
+	for i := range found {
+		if found[i].Promise == promise {
+			n++
+		}
+	}
+	return n
+}
+
+// summary tells how much was done.
+func summary(h *History, faults []Fault) string {
+	counts := map[string]int{}
+	for i := range h.Events {
+		e := &h.Events[i]
+		counts[string(e.Op)+" "+string(e.Answer)]++
+		if e.Outcome != "" && e.Answer == OK {
+			counts[string(e.Op)+" as "+e.Outcome]++
+		}
+	}
+	for _, f := range faults {
+		counts["fault "+string(f.Kind)]++
+	}
+	for _, l := range h.Final.Left {
+		counts["left "+l.State]++
+	}
+	var names []string
+	for name, n := range counts {
+		names = append(names, fmt.Sprintf("%s %d", name, n))
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,138 @@
+package history
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	runsFile = "runs.tsv"
+	page     = "../../docs/guarantees.md"
+	begins   = "<!-- history: the sum of test/history/runs.tsv, written by REDRIVE_UPDATE=1 go test ./test/history -run Table -->\n"
+	ends     = "<!-- history: end -->\n"
+)
+
+// line is a line of runs.tsv: what a run of a backend was, and what it showed.
+type line struct {
+	commit  string
+	seed    uint64
+	backend string
+	rounds, kills, faults, acknowledged,
+	lost int
+}
+
+// of counts what happened in one round.
+func (l *line) of(h *History, faults []Fault) {
+	for _, f := range faults {
+		l.faults++
+		if f.Kind == KillDaemon || f.Kind == KillServer {
+			l.kills++
+		}
+	}
+	for i := range h.Events {
+		if e := &h.Events[i]; e.Op == OpPublish && e.Answer == OK {
+			l.acknowledged++
+		}
+	}
+}
+
+func (l *line) add(o line) {
+	l.rounds += o.rounds
+	l.kills += o.kills
+	l.faults += o.faults
+	l.acknowledged += o.acknowledged
+	l.lost += o.lost
+}
+
+func (l *line) String() string {
+	return fmt.Sprintf("%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d\n", l.commit, l.seed, l.backend, l.rounds, l.kills, l.faults, l.acknowledged, l.lost)
+}
+
+// appendRun writes a run down.
+func appendRun(t *testing.T, l line) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		t.Error("the commit is not known:", err)
+	}
+	l.commit = string(bytes.TrimSpace(out))
+	f, err := os.OpenFile(runsFile, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // it belongs to the tree
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(l.String()); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func runs(t *testing.T) (all []line) {
+	t.Helper()
+	text, err := os.ReadFile(runsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for i, row := range rows[1:] {
+		f := strings.Split(row, "\t")
+		if len(f) != 8 {
+			t.Fatalf("%s:%d: %d fields", runsFile, i+2, len(f))
+		}
+		var n [8]int
+		for _, k := range []int{3, 4, 5, 6, 7} {
+			if n[k], err = strconv.Atoi(f[k]); err != nil {
+				t.Fatalf("%s:%d: %v", runsFile, i+2, err)
+			}
+		}
+		all = append(all, line{commit: f[0], backend: f[2], rounds: n[3], kills: n[4], faults: n[5], acknowledged: n[6], lost: n[7]})
+	}
+	return all
+}
+
+// TestTableIsTheSumOfTheRuns compares docs/guarantees.md with runs.tsv. REDRIVE_UPDATE=1
+// writes it anew.
+func TestTableIsTheSumOfTheRuns(t *testing.T) {
+	sums := map[string]*line{}
+	var backends []string
+	for _, l := range runs(t) {
+		if sums[l.backend] == nil {
+			sums[l.backend] = &line{}
+			backends = append(backends, l.backend)
+		}
+		sums[l.backend].add(l)
+	}
+	slices.Sort(backends)
+	var table strings.Builder
+	table.WriteString("| store | rounds | kill -9 | faults in all | acknowledged | lost |\n|---|---|---|---|---|---|\n")
+	for _, b := range backends {
+		s := sums[b]
+		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d |\n", b, s.rounds, s.kills, s.faults, s.acknowledged, s.lost)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, found := strings.Cut(string(text), begins)
+	_, tail, found2 := strings.Cut(rest, ends)
+	if !found || !found2 {
+		t.Fatalf("%s has no place for the table", page)
+	}
+	want := head + begins + table.String() + ends + tail
+	if os.Getenv("REDRIVE_UPDATE") != "" {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil { //nolint:gosec // it belongs to the tree
+			t.Fatal(err)
+		}
+		return
+	}
+	if want != string(text) {
+		t.Errorf("%s is not the sum of %s; write it anew: REDRIVE_UPDATE=1 go test ./test/history -run Table", page, runsFile)
+	}
+}
