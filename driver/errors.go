@@ -87,10 +87,11 @@ func ErrorName(err error) string {
 	return ""
 }
 
-// ErrorNamed is the error of a name, or nil: the way back from [ErrorName].
+// ErrorNamed is the error of the root package with a name, or nil: the way back from
+// [ErrorName]. A timeout elsewhere is none of the caller's context.
 func ErrorNamed(name string) error {
 	for i := range errorNames {
-		if errorNames[i].name == name {
+		if errorNames[i].name == name && name != "timeout" && name != "cancelled" {
 			return errorNames[i].err
 		}
 	}

@@ -120,10 +120,6 @@ func (c *tokenListCmd) Run(ctx context.Context, t *terminal) error {
 	}
 	for i := range list.Items {
 		one := &list.Items[i]
-		var scopes []string
-		for _, s := range one.Scopes {
-			scopes = append(scopes, string(s))
-		}
 		used := "never used"
 		if one.LastUsed != nil {
 			used = "used " + one.LastUsed.Format("2006-01-02 15:04")
@@ -131,7 +127,7 @@ func (c *tokenListCmd) Run(ctx context.Context, t *terminal) error {
 		if one.Expired {
 			used = "expired"
 		}
-		fmt.Fprintf(t.out, "%s  %s  %s  %s\n", clean(one.ID), clean(one.Name), strings.Join(scopes, ","), used)
+		fmt.Fprintf(t.out, "%s  %s  %s  %s\n", clean(one.ID), clean(one.Name), strings.Join(one.Scopes, ","), used)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/ws"
 	"github.com/redrive/redrive/internal/problem"
@@ -100,6 +101,12 @@ func (a *app) unknownQueue(queue string) *problem.Problem {
 	return p
 }
 
+// shownConfig is the configuration in force, without secrets.
+type shownConfig struct {
+	*config.Config
+	wire.ConfigStatus
+}
+
 // showConfig answers with the configuration; secrets show as ***.
 func (a *app) showConfig(w http.ResponseWriter, r *http.Request, who *caller) error {
 	if err := who.confine(""); err != nil {
@@ -113,7 +120,7 @@ func (a *app) showConfig(w http.ResponseWriter, r *http.Request, who *caller) er
 		return err
 	}
 	inForce := a.live.Load()
-	answer := wire.Config{Config: inForce.config, Hash: inForce.hash, Instances: all}
+	answer := shownConfig{inForce.config, wire.ConfigStatus{Hash: inForce.hash, Instances: all}}
 	if why := a.refused.Load(); why != nil {
 		answer.Refused = *why
 	}

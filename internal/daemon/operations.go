@@ -76,7 +76,7 @@ var operations = map[string]operation{
 	"GET /v1/verify":                              {id: "verify", summary: "Compare the books with what is there.", query: []string{"queue"}, answers: ok(wire.Verified{})},
 	"GET /v1/probe":                               {id: "probeStore", summary: "Show what the store's settings promise.", answers: ok(wire.List[wire.Verdict]{})},
 	"GET /v1/backup":                              {id: "backup", summary: "Download a consistent copy of the store.", answers: ok(rawBody{"application/octet-stream"})},
-	"GET /v1/config":                              {id: "showConfig", summary: "Show the configuration in force, without secrets.", answers: ok(wire.Config{})},
+	"GET /v1/config":                              {id: "showConfig", summary: "Show the configuration in force, without secrets.", answers: ok(shownConfig{})},
 	"GET /v1/tokens":                              {id: "listTokens", summary: "List the tokens and their use.", answers: ok(wire.List[wire.Token]{})},
 	"GET /v1/audit":                               {id: "listAudit", summary: "List who changed what, the newest first.", query: []string{"actor", "action", "queue", "plan", "since", "until", "after", "limit"}, answers: ok(wire.List[wire.AuditEntry]{})},
 	"GET /metrics":                                {id: "metrics", summary: "Metrics in the text format of Prometheus.", answers: ok(rawBody{"text/plain", "application/openmetrics-text"})},

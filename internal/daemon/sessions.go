@@ -121,10 +121,19 @@ func (a *app) listSessions(w http.ResponseWriter, r *http.Request, who *caller) 
 	}
 	list := wire.List[wire.Session]{Items: make([]wire.Session, 0, len(infos)), Complete: true}
 	for i := range infos {
-		list.Items = append(list.Items, wire.SessionOf(&infos[i]))
+		list.Items = append(list.Items, sessionOf(&infos[i]))
 	}
 	if len(infos) == limit {
 		list.Next = infos[limit-1].ID
 	}
 	return writeJSON(w, http.StatusOK, list)
+}
+
+// sessionOf puts what the gateway knows of a session into its wire format.
+func sessionOf(in *ws.Info) wire.Session {
+	return wire.Session{
+		ID: in.ID, Token: in.Owner, Attached: in.Attached, Instance: in.Instance, Remote: in.Remote, Epoch: in.Epoch,
+		CreatedAt: in.Created.UTC(), ConnectedAt: in.Connected.UTC(), SeenAt: in.Seen.UTC(), Seq: in.Seq, Limit: in.Limit, Unacked: in.Unacked,
+		Outstanding: in.Outstanding, Result: in.Result, Pushed: in.Pushed, Lost: in.Lost,
+	}
 }

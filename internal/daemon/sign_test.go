@@ -93,7 +93,7 @@ func TestSignaturesTellNothingOfWhatIsMasked(t *testing.T) {
 				if all := d.signatures("cards"); len(all) != 2 || all[0] != all[1] {
 					t.Errorf("a masked value makes a cause: %q", all)
 				}
-				g := get[wire.List[wire.Group]](d, 200, http.MethodGet, "/v1/dead-letters/groups?queue=cards", "").Items
+				g := get[wire.List[wire.Cause]](d, 200, http.MethodGet, "/v1/causes?queue=cards", "").Items
 				if len(g) != 1 || g[0].Count != 2 {
 					t.Errorf("causes: %+v", g)
 				}
@@ -154,7 +154,7 @@ func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 		causes := slices.Concat(d.signatures("cards"), d.signatures("called"), d.signatures("asked"))
 		d.token = token
 		for _, cause := range causes {
-			for _, path := range []string{"/v1/dead-letters?signature=", "/v1/dead-letters/groups?signature="} {
+			for _, path := range []string{"/v1/dead-letters?signature=", "/v1/causes?signature="} {
 				var list wire.List[struct {
 					Signature string `json:"signature"`
 					Error     string `json:"error"`

@@ -106,9 +106,13 @@ func (a *app) listTokens(w http.ResponseWriter, r *http.Request, who *caller) er
 }
 
 func (a *app) describeToken(ctx context.Context, t *config.Token) (wire.Token, error) {
-	out := wire.Token{ID: t.ID, Name: t.Name, Scopes: t.Scopes, Queues: t.Queues, Rate: t.Rate.String(), Quota: t.Quota.String()}
-	if len(out.Scopes) == 0 {
-		out.Scopes = config.Scopes()
+	out := wire.Token{ID: t.ID, Name: t.Name, Queues: t.Queues, Rate: t.Rate.String(), Quota: t.Quota.String()}
+	scopes := t.Scopes
+	if len(scopes) == 0 {
+		scopes = config.Scopes()
+	}
+	for _, s := range scopes {
+		out.Scopes = append(out.Scopes, string(s))
 	}
 	now, err := a.store.Now(ctx)
 	if err != nil {

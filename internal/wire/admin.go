@@ -1,10 +1,6 @@
 package wire
 
-import (
-	"time"
-
-	"github.com/redrive/redrive/internal/daemon/config"
-)
+import "time"
 
 // Instance is a daemon that works on the store.
 type Instance struct {
@@ -16,9 +12,8 @@ type Instance struct {
 	StartedAt time.Time `json:"started_at"`
 }
 
-// Config is the configuration in force, without secrets.
-type Config struct {
-	*config.Config
+// ConfigStatus is what is said beside the configuration in force.
+type ConfigStatus struct {
 	Hash string `json:"hash"` // tells configurations apart
 	// Refused says why the newest change of the file is not in force.
 	Refused   string     `json:"refused,omitempty"`
@@ -29,16 +24,16 @@ type Config struct {
 
 // Token is a token of the configuration with its use. The token itself is not known.
 type Token struct {
-	ID       string         `json:"id,omitempty"`
-	Name     string         `json:"name"`
-	Scopes   []config.Scope `json:"scopes"`
-	Queues   []string       `json:"queues,omitempty"`
-	Rate     string         `json:"rate,omitempty"`
-	Quota    string         `json:"quota,omitempty"`
-	Left     *int64         `json:"quota_left,omitempty"` // in the present window, of all daemons
-	Expires  *time.Time     `json:"expires,omitempty"`
-	Expired  bool           `json:"expired,omitempty"`
-	LastUsed *time.Time     `json:"last_used,omitempty"` // to the minute
+	ID       string     `json:"id,omitempty"`
+	Name     string     `json:"name"`
+	Scopes   []string   `json:"scopes"`
+	Queues   []string   `json:"queues,omitempty"`
+	Rate     string     `json:"rate,omitempty"`
+	Quota    string     `json:"quota,omitempty"`
+	Left     *int64     `json:"quota_left,omitempty"` // in the present window, of all daemons
+	Expires  *time.Time `json:"expires,omitempty"`
+	Expired  bool       `json:"expired,omitempty"`
+	LastUsed *time.Time `json:"last_used,omitempty"` // to the minute
 }
 
 // AuditEntry tells who changed what.

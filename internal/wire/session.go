@@ -1,10 +1,6 @@
 package wire
 
-import (
-	"time"
-
-	"github.com/redrive/redrive/internal/daemon/gateway/ws"
-)
+import "time"
 
 // Session is a session of the WebSocket gateway.
 type Session struct {
@@ -24,13 +20,4 @@ type Session struct {
 	Result      uint64    `json:"result"`          // results up to it are acknowledged
 	Pushed      int       `json:"pushed"`          // results that were pushed and are not acknowledged
 	Lost        uint64    `json:"lost,omitempty"`  // results that expired
-}
-
-// SessionOf puts what the gateway tells of a session into its wire format.
-func SessionOf(in *ws.Info) Session {
-	return Session{
-		ID: in.ID, Token: in.Owner, Attached: in.Attached, Instance: in.Instance, Remote: in.Remote, Epoch: in.Epoch,
-		CreatedAt: in.Created.UTC(), ConnectedAt: in.Connected.UTC(), SeenAt: in.Seen.UTC(), Seq: in.Seq, Limit: in.Limit, Unacked: in.Unacked,
-		Outstanding: in.Outstanding, Result: in.Result, Pushed: in.Pushed, Lost: in.Lost,
-	}
 }

@@ -102,7 +102,7 @@ func attachAndRedrive(t *testing.T, b *foreignBroker) {
 	}
 
 	// A new configuration counts without a restart.
-	hash := func() string { return get[wire.Config](t, d.url+"/v1/config").Hash }
+	hash := func() string { return get[wire.ConfigStatus](t, d.url+"/v1/config").Hash }
 	old := hash()
 	d.writeConfig(publishYAML(b, name+"*"))
 	until(t, "the new configuration is in force", time.Minute, func() bool { return hash() != old })

@@ -14,7 +14,11 @@ import (
 // refused with its reason.
 func TestHangup(t *testing.T) {
 	d := newDaemon(t, "queues: {one: {}}\n")
-	shown := func() wire.Config { return get[wire.Config](t, d.url+"/v1/config") }
+	type config struct {
+		wire.ConfigStatus
+		Queues map[string]any
+	}
+	shown := func() config { return get[config](t, d.url+"/v1/config") }
 	good, err := os.ReadFile(d.config)
 	if err != nil {
 		t.Fatal(err)
