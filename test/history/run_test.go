@@ -437,7 +437,8 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 	if try(faults) {
 		t.Errorf("REDRIVE_SEED=%d: %d faults, %d violations", seed, len(faults), len(found))
 		report(t, found)
-		l.lost = count(found, "nothing acknowledged is lost")
+		l.of(h, faults)
+		l.lost, l.broken = count(found, "nothing acknowledged is lost"), len(found)
 		deadline := time.Now().Add(shrinkFor(t))
 		few := Shrink(faults, func(some []Fault) bool {
 			fails := try(some)
