@@ -20,7 +20,7 @@ type Query struct {
 	NotPlan   string    // was not redriven last by this plan
 
 	After  string // the Next of the page before
-	Limit  int    // entries (or groups) a page; 0: 100, at most 1000
+	Limit  int    // entries (or causes) a page; 0: 100, at most 1000
 	Bodies bool   // fill in bodies, headers, histories and originals
 }
 

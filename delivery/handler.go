@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // Bounds of an exchange.
@@ -30,8 +31,8 @@ const (
 
 // Headers of a result that is the answer of a target.
 const (
-	HeaderStatus    = "redrive-status"    // its HTTP status
-	HeaderTruncated = "redrive-truncated" // "true": it was longer than MaxResponse
+	HeaderStatus    = headername.Status    // its HTTP status
+	HeaderTruncated = headername.Truncated // "true": it was longer than MaxResponse
 )
 
 // Handler delivers to one target. It is safe for concurrent use.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // DefaultContentType is the type of a message that has no content-type header.
@@ -25,9 +26,16 @@ var forwardedOurs = map[string]bool{
 	redrive.HeaderReason: true, redrive.HeaderError: true,
 }
 
+// Names as net/http keeps them.
+var (
+	keyAttempt = http.CanonicalHeaderKey(headername.Attempt)
+	keyQueue   = http.CanonicalHeaderKey(headername.Queue)
+	keyKind    = http.CanonicalHeaderKey(headername.Kind)
+)
+
 // reserved reports a name, in lower case, that messages may not set.
 func reserved(lower string) bool {
-	return notForwarded[lower] || strings.HasPrefix(lower, "webhook-") || strings.HasPrefix(lower, "redrive-") ||
+	return notForwarded[lower] || strings.HasPrefix(lower, "webhook-") || strings.HasPrefix(lower, headername.Prefix) ||
 		strings.HasPrefix(lower, "proxy-")
 }
 
@@ -98,10 +106,10 @@ func (h *Handler) buildHeader(d *redrive.Delivery, at time.Time) (header http.He
 	set("User-Agent", h.userAgent)
 	set("Webhook-Id", d.ID)
 	set("Webhook-Timestamp", strconv.FormatInt(at.Unix(), 10))
-	set("Redrive-Attempt", strconv.Itoa(d.Attempt))
-	set("Redrive-Queue", d.Queue)
+	set(keyAttempt, strconv.Itoa(d.Attempt))
+	set(keyQueue, d.Queue)
 	if d.Kind != "" && validValue(d.Kind) {
-		set("Redrive-Kind", d.Kind)
+		set(keyKind, d.Kind)
 	}
 	return header, dropped
 }

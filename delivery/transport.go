@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // Transport returns an [http.RoundTripper] that sends requests as deliveries to this
@@ -29,7 +30,7 @@ func (h *Handler) Header(d *redrive.Delivery) http.Header {
 type roundTripper struct{ h *Handler }
 
 // kept are reserved headers that a request brings along.
-var kept = map[string]bool{"webhook-id": true, "redrive-attempt": true, "redrive-queue": true, "redrive-kind": true}
+var kept = map[string]bool{"webhook-id": true, headername.Attempt: true, headername.Queue: true, headername.Kind: true}
 
 // RoundTrip implements http.RoundTripper.
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {

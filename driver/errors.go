@@ -1,8 +1,11 @@
 package driver
 
 import (
+	"context"
 	"errors"
 	"time"
+
+	"github.com/redrive/redrive"
 )
 
 // TypeBodyGone is the error type of dead letters with [redrive.HeaderBodyGone], by which their
@@ -20,6 +23,27 @@ func FirstError(errs []error) error {
 	return nil
 }
 
+// Asked returns what the error of a handler asks for where it is no failure:
+// [redrive.OutcomeRepeat] of a message that runs again, [redrive.OutcomeRelease] of one
+// that is put off without a reason, 0 of [redrive.ErrSettled], as the handler settled it
+// itself. It reports false for nil and for what failed.
+func Asked(err error) (redrive.Outcome, bool) {
+	switch {
+	case err == nil:
+		return 0, false
+	case errors.Is(err, redrive.ErrSettled):
+		return 0, true
+	}
+	switch redrive.Classify(nil, err).Class {
+	case redrive.ClassRepeat:
+		return redrive.OutcomeRepeat, true
+	case redrive.ClassRelease:
+		return redrive.OutcomeRelease, errors.Unwrap(err) == nil
+	case redrive.ClassTransient, redrive.ClassPermanent:
+	}
+	return 0, false
+}
+
 // PauseOf returns for how long an error asks to pause the target ([redrive.Pause], [redrive.Disable]; 0:
 // until it is resumed), and whether it does.
 func PauseOf(err error) (time.Duration, bool) {
@@ -28,4 +52,55 @@ func PauseOf(err error) (time.Duration, bool) {
 		return v.TargetPause()
 	}
 	return 0, false
+}
+
+// errorNames name errors. Of an error that is several the first in this order counts.
+var errorNames = []struct {
+	err  error
+	name string
+}{
+	{redrive.ErrBacklogged, "backlogged"},
+	{redrive.ErrConflict, "conflict"},
+	{redrive.ErrDuplicate, "duplicate"},
+	{redrive.ErrFull, "store-full"},
+	{redrive.ErrClosed, "shutting-down"},
+	{redrive.ErrUnknown, "outcome-unknown"},
+	{redrive.ErrCorrupt, "corrupt"},
+	{redrive.ErrInUse, "in-use"},
+	{redrive.ErrInvalid, "invalid"},
+	{redrive.ErrNotFound, "not-found"},
+	{redrive.ErrLoop, "loop"},
+	{redrive.ErrUncertain, "uncertain"},
+	{redrive.ErrBodyGone, "body-gone"},
+	{redrive.ErrState, "state"},
+	{redrive.ErrLeaseLost, "lease-lost"},
+	{redrive.ErrVersion, "version"},
+	{redrive.ErrUnsupported, "unsupported"},
+	{redrive.ErrNoHandler, "no-handler"},
+	{redrive.ErrNotHandling, "not-handling"},
+	{redrive.ErrSettled, "settled"},
+	{context.DeadlineExceeded, "timeout"},
+	{context.Canceled, "cancelled"},
+}
+
+// ErrorName is the one name of an error, wherever errors are counted or told apart:
+// types of problems, refusals of a plan, results over a WebSocket. It is "" for errors
+// that are not the root package's.
+func ErrorName(err error) string {
+	for i := range errorNames {
+		if errors.Is(err, errorNames[i].err) {
+			return errorNames[i].name
+		}
+	}
+	return ""
+}
+
+// ErrorNamed is the error of a name, or nil: the way back from [ErrorName].
+func ErrorNamed(name string) error {
+	for i := range errorNames {
+		if errorNames[i].name == name {
+			return errorNames[i].err
+		}
+	}
+	return nil
 }

@@ -81,9 +81,9 @@ type Store interface {
 	// Find returns one page of the entries that match, in a stable order.
 	Find(ctx context.Context, q redrive.Query) (Page, error)
 
-	// Groups counts the dead letters that match by queue, reason and signature,
-	// largest first, at most q.Limit groups. It reports whether that is all.
-	Groups(ctx context.Context, q redrive.Query) (groups []Cause, complete bool, err error)
+	// Causes counts the dead letters that match by queue, reason and signature,
+	// largest first, at most q.Limit causes. It reports whether that is all.
+	Causes(ctx context.Context, q redrive.Query) (causes []Cause, complete bool, err error)
 
 	// Update changes single messages or those that match a query, at most limit of
 	// them in one call and one atomic step, in the order of Find and from the query's

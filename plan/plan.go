@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -18,7 +19,7 @@ type Request struct {
 	Action driver.Action `json:"action"`
 	// Query selects what is changed; the zero Query selects all dead letters. Its State
 	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting]. After,
-	// Limit and Bodies are ignored, Plan and NotPlan must be empty.
+	// Limit and Bodies are ignored, NotPlan must be empty.
 	Query redrive.Query `json:"query"`
 	// View says what Query.Text and Query.Header look at where its asker may not see
 	// everything. It is kept with the plan: see [Options.Views]. Empty: everything.
@@ -72,8 +73,8 @@ func (r *Request) check() error {
 	switch {
 	case r.Query.State != redrive.StateDead && (r.Action != driver.ActDrop || r.Query.State != redrive.StateWaiting):
 		return invalid(fmt.Sprintf("%s of messages that are %s", r.Action, r.Query.State), "only dead letters can be redriven or archived; waiting messages can be dropped")
-	case r.Query.Plan != "" || r.Query.NotPlan != "":
-		return invalid("a filter on plans", "leave plan and not-plan empty; the plan sets them itself")
+	case r.Query.NotPlan != "":
+		return invalid("a filter on what a plan left out", "leave NotPlan empty; the plan sets it itself")
 	case len(r.Refs) > 0 && (named != redrive.Query{State: named.State}):
 		return invalid("both names and a filter", "give one of them")
 	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.MaxRedrives != 0 || r.Canary != 0):
@@ -153,7 +154,7 @@ type Plan struct {
 	// Done and Failed count what was changed and what was refused.
 	Done   int64 `json:"done"`
 	Failed int64 `json:"failed"`
-	// Errors counts the refusals by kind: loop, uncertain, body_gone, not_found, state, conflict,
+	// Errors counts the refusals by name (see [driver.ErrorName]): loop, uncertain, body-gone, not-found, state, conflict,
 	// or the error's masked text.
 	Errors map[string]int64 `json:"errors,omitempty"`
 	// Problem is why the plan failed or stopped, or what keeps it from going on at the
@@ -270,18 +271,9 @@ func (p *Plan) countError(err error) {
 	p.Errors[kind]++
 }
 
-// errorKind is the short name of a refusal.
+// errorKind is the name of a refusal, or, of an error without one, its text.
 func errorKind(err error) string {
-	for _, k := range []struct {
-		err  error
-		name string
-	}{{redrive.ErrLoop, "loop"}, {redrive.ErrUncertain, "uncertain"}, {redrive.ErrBodyGone, "body_gone"}, {redrive.ErrNotFound, "not_found"}, {redrive.ErrState, "state"},
-		{redrive.ErrConflict, "conflict"}, {redrive.ErrDuplicate, "conflict"}} {
-		if errors.Is(err, k.err) {
-			return k.name
-		}
-	}
-	return text.Clean(driver.MaskMessage(err.Error()), 200)
+	return cmp.Or(driver.ErrorName(err), text.Clean(driver.MaskMessage(err.Error()), 200))
 }
 
 // set moves a plan to another state at somebody's wish. It returns false if it is
@@ -311,7 +303,7 @@ type DryRun struct {
 	Total    int64                    // messages that match
 	More     bool                     // there are more than were counted
 	ByReason map[redrive.Reason]int64 // why they are dead
-	Groups   []driver.Cause           // the largest groups by cause; none for names or waiting messages
+	Causes   []driver.Cause           // the largest; none for names or waiting messages
 	// Refused counts what would be refused, by kind as in Plan.Errors. RefusedMore says
 	// that not all messages were looked at for it.
 	Refused     map[string]int64

@@ -23,7 +23,7 @@ const (
 	planSave     = 20                  // attempts to write a record that others write too
 
 	dryRunScan   = 10 // pages that are looked at one by one
-	dryRunGroups = 100
+	dryRunCauses = 100
 
 	progressPages = 5 // of each state that are looked at
 )
@@ -47,7 +47,7 @@ type Options struct {
 // Finder finds what a query selects, as a [driver.Store] does.
 type Finder interface {
 	Find(ctx context.Context, q redrive.Query) (driver.Page, error)
-	Groups(ctx context.Context, q redrive.Query) (groups []driver.Cause, complete bool, err error)
+	Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error)
 }
 
 // Plans makes plans and carries them out. All methods are safe for concurrent use, in
@@ -170,7 +170,7 @@ func (p *Plans) prepare(ctx context.Context, r *Request) (Plan, DryRun, error) {
 	case r.Query.State == redrive.StateWaiting:
 		err = p.scan(ctx, &plan.Request, plan.query(redrive.MaxPage), func(*redrive.Entry) { run.Total++ }, &run.More)
 	default:
-		err = p.countGroups(ctx, &plan, &run)
+		err = p.countCauses(ctx, &plan, &run)
 	}
 	if err != nil {
 		return Plan{}, DryRun{}, fmt.Errorf("plan: counting: %w", err)
@@ -178,24 +178,24 @@ func (p *Plans) prepare(ctx context.Context, r *Request) (Plan, DryRun, error) {
 	return plan, run, nil
 }
 
-func (p *Plans) countGroups(ctx context.Context, plan *Plan, run *DryRun) error {
+func (p *Plans) countCauses(ctx context.Context, plan *Plan, run *DryRun) error {
 	in, err := p.finder(&plan.Request)
 	if err != nil {
 		return err
 	}
-	groups, complete, err := in.Groups(ctx, plan.query(redrive.MaxPage))
+	causes, complete, err := in.Causes(ctx, plan.query(redrive.MaxPage))
 	if err != nil {
 		return err
 	}
-	for i := range groups {
-		run.Total += groups[i].Count
-		run.ByReason[groups[i].Reason] += groups[i].Count
+	for i := range causes {
+		run.Total += causes[i].Count
+		run.ByReason[causes[i].Reason] += causes[i].Count
 	}
 	run.More = !complete
-	run.Groups = groups[:min(len(groups), dryRunGroups)]
-	for i := range groups {
-		run.cause(groups[i].Signature)
-		if s := groups[i].Signature; groups[i].Type == driver.TypeBodyGone && len(run.gone) < maxCauses && !slices.Contains(run.gone, s) {
+	run.Causes = causes[:min(len(causes), dryRunCauses)]
+	for i := range causes {
+		run.cause(causes[i].Signature)
+		if s := causes[i].Signature; causes[i].Type == driver.TypeBodyGone && len(run.gone) < maxCauses && !slices.Contains(run.gone, s) {
 			run.gone = append(run.gone, s)
 		}
 	}
@@ -421,7 +421,7 @@ func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
 	}
 	q := plan.again()
 	q.Since = plan.CreatedAt
-	again, complete, err := p.store.Groups(ctx, q)
+	again, complete, err := p.store.Causes(ctx, q)
 	if err != nil {
 		return Progress{}, err
 	}

@@ -182,11 +182,11 @@ func TestPlanRefusesWhatHasNoBody(t *testing.T) {
 		}
 		named := plan.Request{Action: driver.ActRedrive, Refs: []redrive.Ref{{Queue: "q", ID: "m00001"}, {Queue: "q", ID: "m00005"}, {Queue: "q", ID: "m00007"}}}
 		for want, r := range map[int64]plan.Request{1: named, 2: {Action: driver.ActRedrive}} {
-			if dry, err := m.plans.DryRun(context.Background(), r); err != nil || dry.Refused["body_gone"] != want || len(dry.Refused) != 1 {
+			if dry, err := m.plans.DryRun(context.Background(), r); err != nil || dry.Refused["body-gone"] != want || len(dry.Refused) != 1 {
 				t.Errorf("dry run: %+v, %v", dry, err)
 			}
 		}
-		if p := m.ends(m.create(plan.Request{Action: driver.ActRedrive}), time.Minute, plan.Done, 5, 2); p.Errors["body_gone"] != 2 {
+		if p := m.ends(m.create(plan.Request{Action: driver.ActRedrive}), time.Minute, plan.Done, 5, 2); p.Errors["body-gone"] != 2 {
 			t.Errorf("errors: %v", p.Errors)
 		}
 	})
@@ -204,7 +204,7 @@ func TestPlanGoesOnPastWhatIsRefused(t *testing.T) {
 		r := plan.Request{Action: driver.ActRedrive, MaxRedrives: 3, Rate: 40}
 		dry, err := m.plans.DryRun(context.Background(), r)
 		if err != nil || dry.Total != 201 || dry.More || dry.ByReason[redrive.ReasonExhausted] != 160 || dry.ByReason[redrive.ReasonUncertain] != 41 ||
-			dry.Refused["uncertain"] != 41 || dry.Refused["loop"] != 40 || len(dry.Groups) != 2 || dry.Cutoff.IsZero() {
+			dry.Refused["uncertain"] != 41 || dry.Refused["loop"] != 40 || len(dry.Causes) != 2 || dry.Cutoff.IsZero() {
 			t.Errorf("dry run: %+v, %v", dry, err)
 		}
 		if dead, _ := m.Left("q"); dead != 201 {
@@ -277,11 +277,11 @@ func TestPlanOverNames(t *testing.T) {
 		}
 		r := plan.Request{Action: driver.ActRedrive, Refs: refs}
 		dry, err := m.plans.DryRun(context.Background(), r)
-		if err != nil || dry.Total != 52 || dry.Refused["not_found"] != 1 || dry.Refused["uncertain"] != 1 || dry.ByReason[redrive.ReasonExhausted] != 50 {
+		if err != nil || dry.Total != 52 || dry.Refused["not-found"] != 1 || dry.Refused["uncertain"] != 1 || dry.ByReason[redrive.ReasonExhausted] != 50 {
 			t.Errorf("dry run: %+v, %v", dry, err)
 		}
 		p := m.ends(m.create(r), time.Minute, plan.Done, 50, 2)
-		if p.Errors["not_found"] != 1 || p.Errors["uncertain"] != 1 || p.Total != 52 {
+		if p.Errors["not-found"] != 1 || p.Errors["uncertain"] != 1 || p.Total != 52 {
 			t.Errorf("%+v", p)
 		}
 		if dead, redrives := m.Left("q"); dead != 51 || redrives[1] != 50 {

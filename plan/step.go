@@ -338,7 +338,7 @@ func (p *Plan) stop(reason string, now time.Time) {
 
 // diedAgain groups what a plan redrove and is dead again.
 func (p *Plans) diedAgain(ctx context.Context, plan *Plan) ([]driver.Cause, error) {
-	again, _, err := p.store.Groups(ctx, plan.again())
+	again, _, err := p.store.Causes(ctx, plan.again())
 	return again, err
 }
 

@@ -23,9 +23,9 @@ func (n *narrow) Find(ctx context.Context, q redrive.Query) (driver.Page, error)
 	return n.Finder.Find(ctx, q)
 }
 
-func (n *narrow) Groups(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
+func (n *narrow) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
 	q.Kind = n.kind
-	return n.Finder.Groups(ctx, q)
+	return n.Finder.Causes(ctx, q)
 }
 
 // A plan looks through the view that it was made with, and only a process that knows the

@@ -250,8 +250,8 @@ func redriveCanary(c *C) {
 	if p.Done != canary || !strings.Contains(p.Problem, "of the same cause") {
 		c.Errorf("stopped after %d: %q", p.Done, p.Problem)
 	}
-	again, complete, err := c.store.Groups(c.ctx, redrive.Query{Queue: c.q, Plan: p.ID, Since: p.CreatedAt})
-	c.noError(err, "groups")
+	again, complete, err := c.store.Causes(c.ctx, redrive.Query{Queue: c.q, Plan: p.ID, Since: p.CreatedAt})
+	c.noError(err, "causes")
 	if len(again) != 1 || !complete || again[0].Count != canary || again[0].Signature != "the-cause" {
 		c.Errorf("what died again: %+v, complete %t", again, complete)
 	}

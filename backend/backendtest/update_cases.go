@@ -23,7 +23,7 @@ var updateCases = []testCase{
 	{name: "DueNow", run: dueNow, needs: []need{delays}},
 	{name: "KillTellsWhy", run: killTellsWhy},
 	{name: "ChangesAnswerReplyTo", run: changesReply},
-	{name: "GroupsByCause", run: groups},
+	{name: "CausesOfDeadLetters", run: causes},
 }
 
 func updateByQuery(c *C) {
@@ -297,7 +297,7 @@ func changesReply(c *C) {
 	}
 }
 
-func groups(c *C) {
+func causes(c *C) {
 	die := func(n int, prefix, text string, reason redrive.Reason) {
 		for i := range n {
 			c.publish(redrive.Message{ID: fmt.Sprintf("%s%d", prefix, i), Kind: prefix})
@@ -311,13 +311,13 @@ func groups(c *C) {
 	die(7, "b", "refused", redrive.ReasonPermanent)
 	die(2, "c", "timeout", redrive.ReasonPermanent)
 	q := redrive.Query{Queue: c.q}
-	got, complete, err := c.store.Groups(c.ctx, q)
-	c.noError(err, "groups")
+	got, complete, err := c.store.Causes(c.ctx, q)
+	c.noError(err, "causes")
 	if len(got) != 3 || !complete {
-		c.Fatalf("groups %+v, complete %t", got, complete)
+		c.Fatalf("causes %+v, complete %t", got, complete)
 	}
 	if i := slices.IndexFunc(got, func(g driver.Cause) bool { return g.Count == 0 }); i >= 0 {
-		c.Errorf("an empty group")
+		c.Errorf("an empty cause")
 	}
 	for i, want := range []driver.Cause{
 		{Count: 7, Reason: redrive.ReasonPermanent, Signature: "sig-refused", Message: "refused"},
@@ -326,14 +326,14 @@ func groups(c *C) {
 	} {
 		g := got[i]
 		if g.Queue != c.q || g.Count != want.Count || g.Reason != want.Reason || g.Signature != want.Signature || g.Message != want.Message || g.Type != "*test.Error" {
-			c.Errorf("group %d is %+v, want %+v", i, g, want)
+			c.Errorf("cause %d is %+v, want %+v", i, g, want)
 		}
 		if g.First.After(g.Last) || g.First.IsZero() || c.lookUp(c.q, g.Example.ID) == nil {
-			c.Errorf("group %d from %s to %s, example %s", i, g.First, g.Last, g.Example)
+			c.Errorf("cause %d from %s to %s, example %s", i, g.First, g.Last, g.Example)
 		}
 	}
 	if got[1].Example.ID != "a4" {
-		c.Errorf("the example of a group is %s, want the newest", got[1].Example)
+		c.Errorf("the example of a cause is %s, want the newest", got[1].Example)
 	}
 	for what, tc := range map[string]struct {
 		q    redrive.Query
@@ -343,12 +343,12 @@ func groups(c *C) {
 		"kind":   {redrive.Query{Kind: "c"}, 1},
 		"nobody": {redrive.Query{Queue: "nowhere"}, 0},
 	} {
-		if got, _, err := c.store.Groups(c.ctx, tc.q); err != nil || len(got) != tc.want {
-			c.Errorf("groups by %s: %d, %v; want %d", what, len(got), err, tc.want)
+		if got, _, err := c.store.Causes(c.ctx, tc.q); err != nil || len(got) != tc.want {
+			c.Errorf("causes by %s: %d, %v; want %d", what, len(got), err, tc.want)
 		}
 	}
 	q.Limit = 2
-	if got, complete, err := c.store.Groups(c.ctx, q); err != nil || len(got) != 2 || complete || got[0].Count != 7 {
-		c.Errorf("the two largest groups: %+v, complete %t, %v", got, complete, err)
+	if got, complete, err := c.store.Causes(c.ctx, q); err != nil || len(got) != 2 || complete || got[0].Count != 7 {
+		c.Errorf("the two largest causes: %+v, complete %t, %v", got, complete, err)
 	}
 }

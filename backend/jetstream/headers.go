@@ -10,19 +10,20 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 )
 
 // Headers of NATS have no order among different names, and their values no line breaks
 // and no spaces at their ends. A message whose headers are not like that carries all of
 // them in one more, besides those that can be written as they are, for other readers.
-const headerPacked = "redrive-headers"
+const headerPacked = headername.Packed
 
 // Headers named Nats-... are instructions to a server. Those of a message travel under
 // another name, so that none of them is obeyed.
 const (
 	instruction = "Nats-"
-	carried     = "redrive-native-Nats-"
+	carried     = headername.NativeNats
 )
 
 // headersOf returns the headers of a message as NATS carries them.
@@ -102,7 +103,7 @@ func wholeHeaders(h nats.Header) redrive.Headers {
 			return all
 		}
 	}
-	_, ours := h[native.HeaderID]
+	_, ours := h[headername.ID]
 	all := make(redrive.Headers, 0, len(h))
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		plain := name

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 const (
@@ -171,8 +171,8 @@ func (s *Source) message(m *nats.Msg, meta *nats.MsgMetadata) redrive.Message {
 		d.Origin = meta.Stream + "/" + strconv.FormatUint(meta.Sequence.Stream, 10)
 	}
 	if s.publish != "" && m.Subject != s.publish {
-		if _, ok := d.Headers.Get(native.HeaderOriginalSubject); !ok {
-			d.Headers = append(d.Headers, redrive.Header{Name: native.HeaderOriginalSubject, Value: []byte(m.Subject)})
+		if _, ok := d.Headers.Get(headername.OriginalSubject); !ok {
+			d.Headers = append(d.Headers, redrive.Header{Name: headername.OriginalSubject, Value: []byte(m.Subject)})
 		}
 	}
 	return d

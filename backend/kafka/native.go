@@ -14,11 +14,12 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 )
 
 // headerDue says when a record of a retry topic may be handed out.
-const headerDue = "redrive-due"
+const headerDue = headername.Due
 
 // dueOf reads it. A record without one is due at once.
 func dueOf(r *kgo.Record) time.Time {
@@ -93,7 +94,7 @@ func (s *Source) follower(from *member, h *hand, item *driver.Settlement, now ti
 	m.ID = item.Receipt.ID
 	if len(h.record.Key) > 0 && m.Key == "" { // the key itself stays
 		m.Headers = m.Headers.Clone()
-		m.Headers.Del(native.HeaderNativeKey)
+		m.Headers.Del(headername.NativeKey)
 	}
 	story.Queue = s.o.Queue
 	story.Attempts++
@@ -123,10 +124,10 @@ func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
 	m := e.Message
 	m.Delay, m.DeliverAt = 0, time.Time{}
 	r := &kgo.Record{Topic: s.dlq, Key: []byte(m.Key), Value: m.Body}
-	if key, ok := m.Headers.Get(native.HeaderNativeKey); ok && m.Key == "" {
+	if key, ok := m.Headers.Get(headername.NativeKey); ok && m.Key == "" {
 		r.Key = []byte(key)
 		m.Headers = m.Headers.Clone()
-		m.Headers.Del(native.HeaderNativeKey)
+		m.Headers.Del(headername.NativeKey)
 	}
 	story := native.Story{Queue: s.o.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
 	if story.DiedAt.IsZero() {

@@ -203,8 +203,8 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (driver.Page, err
 	return page, err
 }
 
-// Groups implements driver.Store. It always counts all.
-func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
+// Causes implements driver.Store. It always counts all.
+func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, false, err
 	}

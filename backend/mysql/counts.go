@@ -157,9 +157,9 @@ func (c *counter) scanDead(r row) error {
 }
 
 // QueueNames implements sqlstore.Server.
-func (s dialect) QueueNames(ctx context.Context) ([]string, error) {
+func (d dialect) QueueNames(ctx context.Context) ([]string, error) {
 	var names []string
-	err := s.read(ctx, "queue_names", func() { names = nil }, step{sql: s.sql.Get("queue_names"), scan: scanNames(&names)})
+	err := d.read(ctx, "queue_names", func() { names = nil }, step{sql: d.sql.Get("queue_names"), scan: scanNames(&names)})
 	return names, err
 }
 

@@ -87,13 +87,13 @@ SELECT d.id, d.died FROM redrive_dead d FORCE INDEX (dead_cause) WHERE :where OR
 SELECT queue, id, hash, outcome, reason, changed FROM redrive_remembered FORCE INDEX (PRIMARY)
 WHERE queue = ? AND id IN (:ids) AND (until IS NULL OR until > :now)
 
--- name: groups
+-- name: causes
 -- Dead letters by cause, largest first.
 --   ..., most
 SELECT d.queue, d.reason, d.signature, COUNT(*) AS n, MIN(d.died), MAX(d.died) FROM redrive_dead d FORCE INDEX (dead_cause) WHERE :index
 GROUP BY d.queue, d.reason, d.signature ORDER BY n DESC, d.queue, d.reason, d.signature LIMIT ?
 
--- name: groups_bounded
+-- name: causes_bounded
 -- The same of those that no index tells apart: a bounded number is looked at.
 --   of :index, how many are looked at, of :where, most
 SELECT d.queue, d.reason, d.signature, COUNT(*) AS n, MIN(d.died), MAX(d.died)
@@ -101,8 +101,8 @@ FROM (SELECT d.queue, d.id FROM redrive_dead d WHERE :index LIMIT ?) b JOIN redr
 WHERE :where
 GROUP BY d.queue, d.reason, d.signature ORDER BY n DESC, d.queue, d.reason, d.signature LIMIT ?
 
--- name: groups_looked
--- How many groups_bounded would look at, up to one more than it does.
+-- name: causes_looked
+-- How many causes_bounded would look at, up to one more than it does.
 --   of :index, how many
 SELECT COUNT(*) FROM (SELECT 1 FROM redrive_dead d WHERE :index LIMIT ?) x
 

@@ -27,29 +27,29 @@ func (s *Store) Migrate(ctx context.Context) error { return s.base.Migrate(ctx, 
 func (s *Store) MigrateDown(ctx context.Context) error { return dialect{s}.MigrateTo(ctx, 0) }
 
 // MigrateTo implements sqlstore.Server.
-func (s dialect) MigrateTo(ctx context.Context, version int) error {
-	c, err := s.pool.Conn(ctx)
+func (d dialect) MigrateTo(ctx context.Context, version int) error {
+	c, err := d.pool.Conn(ctx)
 	if err != nil {
 		return openError(err, "")
 	}
 	defer func() { _ = c.Close() }()
 	var locked sql.NullInt64
-	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", s.lockName(), migrateWait).Scan(&locked); err != nil {
+	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", d.lockName(), migrateWait).Scan(&locked); err != nil {
 		return openError(err, "")
 	}
 	if locked.Int64 != 1 {
 		return openError(errors.New("another process is migrating the tables"), "wait for it, then start again")
 	}
 	defer func() {
-		_, _ = c.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK(?)", s.lockName())
+		_, _ = c.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK(?)", d.lockName())
 	}()
-	have, err := s.versionOn(ctx, c)
+	have, err := d.versionOn(ctx, c)
 	for err == nil && have != version {
 		if have < version {
 			have++
-			err = s.runScript(ctx, c, s.sql.Migration(have, true))
+			err = d.runScript(ctx, c, d.sql.Migration(have, true))
 		} else {
-			err = s.runScript(ctx, c, s.sql.Migration(have, false))
+			err = d.runScript(ctx, c, d.sql.Migration(have, false))
 			have--
 		}
 	}
@@ -83,13 +83,13 @@ func firstLine(s string) string {
 }
 
 // Version implements sqlstore.Server.
-func (s dialect) Version(ctx context.Context) (int, error) {
-	c, err := s.pool.Conn(ctx)
+func (d dialect) Version(ctx context.Context) (int, error) {
+	c, err := d.pool.Conn(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = c.Close() }()
-	return s.versionOn(ctx, c)
+	return d.versionOn(ctx, c)
 }
 
 func (s *Store) versionOn(ctx context.Context, c *sql.Conn) (version int, err error) {

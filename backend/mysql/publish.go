@@ -11,8 +11,8 @@ import (
 )
 
 // StoreItems implements sqlstore.Server: it stores the items of some calls in one transaction.
-func (s dialect) StoreItems(ctx context.Context, items []*sqlstore.Item, _ bool) error {
-	return s.inTx(ctx, "publish", func(tx db) error { return newWork(tx, s.sql).store(ctx, items) })
+func (d dialect) StoreItems(ctx context.Context, items []*sqlstore.Item, _ bool) error {
+	return d.inTx(ctx, "publish", func(tx db) error { return newWork(tx, d.sql).store(ctx, items) })
 }
 
 // groupBytes bounds a transaction that calls share.

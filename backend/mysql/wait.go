@@ -10,7 +10,7 @@ import (
 )
 
 // Peek implements sqlstore.Server.
-func (s dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.Heads, error) {
+func (d dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.Heads, error) {
 	var found map[string]sqlstore.Heads
 	var now int64
 	scan := func(r row) error {
@@ -26,19 +26,19 @@ func (s dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.
 		found[queue] = all
 		return nil
 	}
-	steps, wholes := s.peekSteps(names, scan)
-	steps = append([]step{{sql: s.sql.Get("now"), scan: scanInto(&now)}}, steps...)
+	steps, wholes := d.peekSteps(names, scan)
+	steps = append([]step{{sql: d.sql.Get("now"), scan: scanInto(&now)}}, steps...)
 	for part := range slices.Chunk(names, listMax) {
 		l := idList{ids: part}
-		steps = append(steps, step{sql: s.sql.with("peek_dead", ":ids", places(len(part))), args: l.args()[1:], scan: scan})
+		steps = append(steps, step{sql: d.sql.with("peek_dead", ":ids", places(len(part))), args: l.args()[1:], scan: scan})
 	}
 	began := time.Now()
-	err := s.read(ctx, "peek", func() { found = make(map[string]sqlstore.Heads, len(names)) }, steps...)
+	err := d.read(ctx, "peek", func() { found = make(map[string]sqlstore.Heads, len(names)) }, steps...)
 	if err == nil {
 		for i := range wholes {
 			wholes[i].First = found[wholes[i].Queue][wholes[i].Class].Due
 		}
-		s.base.Floors.Peeked(wholes, time.Since(began), timeAt(now))
+		d.base.Floors.Peeked(wholes, time.Since(began), timeAt(now))
 	}
 	return found, err
 }

@@ -15,16 +15,16 @@ import (
 )
 
 // Pick implements sqlstore.Server. It is one statement and costs no sync.
-func (s dialect) Pick(ctx context.Context, req *driver.ClaimRequest) (got []sqlstore.Claimed, err error) {
+func (d dialect) Pick(ctx context.Context, req *driver.ClaimRequest) (got []sqlstore.Claimed, err error) {
 	switch {
 	case req.Dead:
-		got, err = s.claimDead(ctx, req)
+		got, err = d.claimDead(ctx, req)
 	case req.Expired:
-		got, err = s.claimExpired(ctx, req)
+		got, err = d.claimExpired(ctx, req)
 	case req.Isolated:
-		got, err = s.claimAlone(ctx, req)
+		got, err = d.claimAlone(ctx, req)
 	default:
-		got, err = s.claimLane(ctx, req)
+		got, err = d.claimLane(ctx, req)
 	}
 	return got, readFault("claim", err)
 }
@@ -68,9 +68,9 @@ func orWhole(from time.Time) time.Time {
 }
 
 // FirstDue implements sqlstore.Server.
-func (s dialect) FirstDue(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error) {
+func (d dialect) FirstDue(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error) {
 	var due *time.Time
-	err = s.read(ctx, "first_due", nil, func(r row) error { return r.Scan(&now, &due) }, p.Queue, p.Class, orNull(p.Kinds), orNull(p.ExceptKinds))
+	err = d.read(ctx, "first_due", nil, func(r row) error { return r.Scan(&now, &due) }, p.Queue, p.Class, orNull(p.Kinds), orNull(p.ExceptKinds))
 	return timeOf(due), now, err
 }
 

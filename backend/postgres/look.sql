@@ -151,9 +151,9 @@ SELECT i.ord, r.hash, r.outcome, r.reason, r.at
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS i (queue, id, ord)
 JOIN redrive.remembered r ON r.queue = i.queue AND r.id = i.id AND (r.until IS NULL OR r.until > clock_timestamp())
 
--- name: groups
+-- name: causes
 -- Dead letters by cause, largest first, each with its newest as the example.
---   $1 queues (null: all)    $2 most looked at    $3 most groups    $4 reason    $5 signature    $6 kind    $7 key
+--   $1 queues (null: all)    $2 most looked at    $3 most causes    $4 reason    $5 signature    $6 kind    $7 key
 --   $8 plan    $9 not plan   $10 since            $11 until         $12 text     $13 header     $14 value
 WITH looked AS MATERIALIZED (
   SELECT d.queue, d.id, d.reason, d.signature, d.died, d.kind, d.key, d.plan,
@@ -180,9 +180,9 @@ FROM grouped g JOIN redrive.dead d ON d.queue = g.queue AND d.id = g.example
 ORDER BY g.n DESC, g.queue, g.reason, g.signature
 LIMIT $3
 
--- name: groups_indexed
+-- name: causes_indexed
 -- The same where the index of causes answers alone.
---   $1 queue (null: all)    $2 most groups    $3 reason    $4 signature
+--   $1 queue (null: all)    $2 most causes    $3 reason    $4 signature
 WITH grouped AS MATERIALIZED (
   SELECT d.queue, d.reason, d.signature, count(*) AS n, min(d.died) AS first, max(d.died) AS last
   FROM redrive.dead d

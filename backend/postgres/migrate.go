@@ -25,15 +25,15 @@ func (s *Store) Migrate(ctx context.Context) error { return s.base.Migrate(ctx, 
 func (s *Store) MigrateDown(ctx context.Context) error { return dialect{s}.MigrateTo(ctx, 0) }
 
 // MigrateTo implements sqlstore.Server.
-func (s dialect) MigrateTo(ctx context.Context, version int) error {
+func (d dialect) MigrateTo(ctx context.Context, version int) error {
 	for {
 		done := false
-		err := s.inTx(ctx, "migrate", func(tx db) error {
+		err := d.inTx(ctx, "migrate", func(tx db) error {
 			// The lock ends with the transaction, so that no session must be kept.
-			if _, err := tx.exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", int32(lockClass), lockKey(s.sql.schema)); err != nil {
+			if _, err := tx.exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", int32(lockClass), lockKey(d.sql.schema)); err != nil {
 				return err
 			}
-			have, err := versionOf(ctx, tx, s.sql.schema)
+			have, err := versionOf(ctx, tx, d.sql.schema)
 			if err != nil {
 				return err
 			}
@@ -41,7 +41,7 @@ func (s dialect) MigrateTo(ctx context.Context, version int) error {
 				done = true
 				return nil
 			}
-			return s.step(ctx, tx, have, version)
+			return d.step(ctx, tx, have, version)
 		})
 		if err != nil {
 			return openError(err, "let an owner of the database run it, or its output of `redrive migrate --print`")
@@ -86,8 +86,8 @@ func lockKey(schema string) int32 {
 }
 
 // Version implements sqlstore.Server.
-func (s dialect) Version(ctx context.Context) (int, error) {
-	return versionOf(ctx, pgxDB{s.pool}, s.sql.schema)
+func (d dialect) Version(ctx context.Context) (int, error) {
+	return versionOf(ctx, pgxDB{d.pool}, d.sql.schema)
 }
 
 func versionOf(ctx context.Context, q db, schema string) (version int, err error) {

@@ -13,18 +13,18 @@ import (
 )
 
 // StoreItems implements sqlstore.Server: it stores the items of some calls in one statement, or of one call by COPY.
-func (s dialect) StoreItems(ctx context.Context, items []*sqlstore.Item, alone bool) (err error) {
-	defer func(began time.Time) { s.base.Observe("publish", began, err) }(time.Now())
+func (d dialect) StoreItems(ctx context.Context, items []*sqlstore.Item, alone bool) (err error) {
+	defer func(began time.Time) { d.base.Observe("publish", began, err) }(time.Now())
 	if alone {
-		return s.copy(ctx, items)
+		return d.copy(ctx, items)
 	}
 	return again(ctx, func() error {
-		conn, err := s.acquire(ctx)
+		conn, err := d.acquire(ctx)
 		if err != nil {
 			return err
 		}
 		defer conn.Release()
-		return store(ctx, pgxDB{conn}, s.sql, items)
+		return store(ctx, pgxDB{conn}, d.sql, items)
 	})
 }
 
@@ -246,7 +246,6 @@ func decodeHeaders(b []byte) (redrive.Headers, error) {
 
 // storable makes text of a foreign message that a database can hold. What was lost is
 // kept as bytes in a header, by the caller.
-func storable(s string) (clean string, changed bool) {
-	clean = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	return clean, clean != s
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -11,7 +11,7 @@ import (
 const classNow = sqlstore.ClassDied + 1
 
 // Peek implements sqlstore.Server.
-func (s dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.Heads, error) {
+func (d dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.Heads, error) {
 	var found map[string]sqlstore.Heads
 	var now time.Time
 	statement, args := "peek_all", []any(nil)
@@ -22,7 +22,7 @@ func (s dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.
 		var classes []int64
 		for _, name := range names {
 			for _, class := range sqlstore.Claimable {
-				from := s.base.Floors.OfQueue(name, class)
+				from := d.base.Floors.OfQueue(name, class)
 				if from.IsZero() {
 					wholes = append(wholes, sqlstore.Beginning{Queue: name, Class: class})
 				}
@@ -33,7 +33,7 @@ func (s dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.
 		statement, args = "peek", []any{names, queues, classes, begins}
 	}
 	began := time.Now()
-	err := s.read(ctx, statement, func() { found = make(map[string]sqlstore.Heads, len(names)) }, func(r row) error {
+	err := d.read(ctx, statement, func() { found = make(map[string]sqlstore.Heads, len(names)) }, func(r row) error {
 		var queue string
 		var class int
 		var in float64
@@ -58,7 +58,7 @@ func (s dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.
 		for i := range wholes {
 			wholes[i].First = found[wholes[i].Queue][wholes[i].Class].Due
 		}
-		s.base.Floors.Peeked(wholes, time.Since(began), now)
+		d.base.Floors.Peeked(wholes, time.Since(began), now)
 	}
 	return found, err
 }

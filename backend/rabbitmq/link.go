@@ -13,7 +13,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 const (
@@ -232,7 +232,7 @@ func (s *Source) take(n *session, d amqp.Delivery) bool {
 
 // laneOf tells what was tried before from what was not.
 func laneOf(d *amqp.Delivery) redrive.Lane {
-	if _, tried := d.Headers[native.HeaderAttempts]; tried {
+	if _, tried := d.Headers[headername.Attempts]; tried {
 		return redrive.LaneRetry
 	}
 	return redrive.LaneFresh

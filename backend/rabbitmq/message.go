@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -35,11 +36,11 @@ const (
 
 // headerOrder names the headers in their order, a line each: a table of AMQP has neither
 // an order nor a name twice. A name that repeats has an array of its values.
-const headerOrder = "redrive-header-order"
+const headerOrder = headername.Order
 
 // escape stands before names that mean something to the broker, which would act on them:
 // CC and BCC send copies, x-death and its like are the broker's own.
-const escape = "redrive-amqp-"
+const escape = headername.NativeAMQP
 
 func brokers(name string) bool {
 	return name == "CC" || name == "BCC" || strings.HasPrefix(name, "x-") || strings.HasPrefix(name, escape)

@@ -190,16 +190,16 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (driver.Page, err
 	return page, err
 }
 
-// groupsExamined bounds how many dead letters Groups looks at.
-const groupsExamined = 5 * redrive.Examined
+// causesExamined bounds how many dead letters Causes looks at.
+const causesExamined = 5 * redrive.Examined
 
-// Groups implements driver.Store. It looks at no more than 100,000 dead letters.
-func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
+// Causes implements driver.Store. It looks at no more than 100,000 dead letters.
+func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
 	query.State, query.After = redrive.StateDead, ""
 	var found driver.Grouping
 	examined := 0
 	err := s.scan(ctx, &query, func(it *item, _ cursor) bool {
-		if examined++; examined > groupsExamined {
+		if examined++; examined > causesExamined {
 			return false
 		}
 		if e := it.show(true); driver.Match(&query, &e) {
@@ -208,5 +208,5 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause
 		return true
 	})
 	list, all := found.Causes(query.PageLimit())
-	return list, all && examined <= groupsExamined, err
+	return list, all && examined <= causesExamined, err
 }

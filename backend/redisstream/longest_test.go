@@ -31,7 +31,7 @@ func everyLook(t *testing.T, s *Store) {
 			}
 		}
 	}
-	_, _, err = s.Groups(t.Context(), redrive.Query{Queue: "sms", State: redrive.StateDead})
+	_, _, err = s.Causes(t.Context(), redrive.Query{Queue: "sms", State: redrive.StateDead})
 	noErr(t, err)
 	_, err = s.Update(t.Context(), driver.Selection{Query: &redrive.Query{Queue: "sms", State: redrive.StateDead}}, driver.Change{Action: driver.ActRedrive}, 500)
 	noErr(t, err)

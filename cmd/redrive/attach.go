@@ -35,7 +35,7 @@ func (*attachCmd) Help() string {
 		"redrive attach kafka://broker:9092/orders-dlt --queue orders", "look at a dead-letter topic: the records stay, running it again doubles nothing",
 		"redrive attach 'rabbitmq://user@host/shop?queue=orders.dlq' --queue orders --move", "empty a dead-letter queue into the store",
 		"redrive attach nats://host:4222/ORDERS_DLQ --queue orders --origin orders.new --move --follow", "go on taking what arrives; it belongs to the subject orders.new",
-		"redrive attach 'redis://host:6379/0?stream=orders:dlq' --queue orders", "a stream; then: redrive dead groups --queue orders",
+		"redrive attach 'redis://host:6379/0?stream=orders:dlq' --queue orders", "a stream; then: redrive dead causes --queue orders",
 		"redrive attach 'redis://host:6379/0?list=orders:failed' --queue orders --origin orders --move", "a list, whose elements belong to the list orders",
 	)
 }

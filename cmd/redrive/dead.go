@@ -16,7 +16,7 @@ import (
 // deadCmd is everything about dead letters.
 type deadCmd struct {
 	List    deadListCmd    `cmd:"" help:"List dead letters, in the order in which they died."`
-	Groups  deadGroupsCmd  `cmd:"" help:"Count dead letters by cause."`
+	Causes  deadCausesCmd  `cmd:"" help:"Count dead letters by cause."`
 	Show    deadShowCmd    `cmd:"" help:"Tell the whole story of one."`
 	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
 	Redrive deadRedriveCmd `cmd:"" help:"Give dead letters another life."`
@@ -46,7 +46,7 @@ func (c *deadListCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	list, err := collect(ctx, client, "/v1/dead-letters", c.query(), c.Limit)
+	list, err := collect(ctx, client, "/v1/dead-letters", c.Parameters(), c.Limit)
 	if err != nil {
 		return err
 	}
@@ -70,18 +70,18 @@ func reasonOf(m *wire.Message) string {
 	return m.Reason.String()
 }
 
-type deadGroupsCmd struct {
+type deadCausesCmd struct {
 	remote      `embed:""`
 	filterFlags `embed:""`
 	Limit       int `default:"100" placeholder:"N" help:"At most so many (default 100)."`
 }
 
-func (*deadGroupsCmd) Help() string {
-	return examples("redrive dead groups", "the causes, the largest first", "redrive dead redrive --signature SIGNATURE", "redrive one of them")
+func (*deadCausesCmd) Help() string {
+	return examples("redrive dead causes", "the causes, the largest first", "redrive dead redrive --signature SIGNATURE", "redrive one of them")
 }
 
-// Run prints a line a group.
-func (c *deadGroupsCmd) Run(ctx context.Context, t *terminal) error {
+// Run prints a line a cause.
+func (c *deadCausesCmd) Run(ctx context.Context, t *terminal) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -90,10 +90,10 @@ func (c *deadGroupsCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	query := c.query()
+	query := c.Parameters()
 	query.Set("limit", strconv.Itoa(c.Limit))
-	var list wire.List[wire.Group]
-	if err := client.do(ctx, http.MethodGet, "/v1/dead-letters/groups", query, nil, &list); err != nil {
+	var list wire.List[wire.Cause]
+	if err := client.do(ctx, http.MethodGet, "/v1/causes", query, nil, &list); err != nil {
 		return err
 	}
 	if t.json {
@@ -103,17 +103,17 @@ func (c *deadGroupsCmd) Run(ctx context.Context, t *terminal) error {
 		t.note("there are no dead letters")
 		return nil
 	}
-	printGroups(t, list.Items)
+	printCauses(t, list.Items)
 	if !list.Complete {
 		t.note("these are not all; narrow the search with --queue, --reason or --since")
 	}
 	return nil
 }
 
-func printGroups(t *terminal, groups []wire.Group) {
+func printCauses(t *terminal, causes []wire.Cause) {
 	b := newTable("COUNT", "QUEUE", "REASON", "SIGNATURE", "LAST", "EXAMPLE", "ERROR")
-	for i := range groups {
-		g := &groups[i]
+	for i := range causes {
+		g := &causes[i]
 		what := g.Message
 		if g.Type != "" {
 			what = g.Type + ": " + what
@@ -186,7 +186,7 @@ func (c *deadExportCmd) Run(ctx context.Context, t *terminal) (err error) {
 func (c *deadExportCmd) write(ctx context.Context, t *terminal, client *client, e *json.Encoder) (n int64, err error) {
 	p := &progress{t: t}
 	defer p.clear()
-	query := c.query()
+	query := c.Parameters()
 	query.Set("limit", strconv.Itoa(redrive.MaxPage))
 	var inner error
 	err = pages(ctx, client, "/v1/dead-letters", query, func(page wire.List[wire.Message]) bool {

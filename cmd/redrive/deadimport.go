@@ -37,15 +37,9 @@ const importBytes = 4 << 20
 
 // Run puts dead letters in.
 func (c *deadImportCmd) Run(ctx context.Context, t *terminal) error {
-	if err := c.check(); err != nil {
-		return err
-	}
-	if c.Key != "" || c.Text != "" || c.Header != "" {
-		return usagef("an import is narrowed by --queue, --reason, --signature, --kind, --since and --until only")
-	}
-	filter, err := c.archived(time.Now())
+	query, err := c.Query(time.Now())
 	if err != nil {
-		return err
+		return usageError{err}
 	}
 	client, err := c.connect(ctx)
 	if err != nil {
@@ -53,7 +47,7 @@ func (c *deadImportCmd) Run(ctx context.Context, t *terminal) error {
 	}
 	defer client.close() //nolint:errcheck // it is done
 	i := &importer{ctx: ctx, client: client, line: &progress{t: t}}
-	err = c.read(ctx, t, &filter, i.add)
+	err = c.read(ctx, t, &query, i.add)
 	if err == nil {
 		err = i.flush()
 	}
@@ -74,31 +68,10 @@ func (c *deadImportCmd) Run(ctx context.Context, t *terminal) error {
 	return err
 }
 
-// archived returns the filter as an archive knows it.
-func (c *deadImportCmd) archived(now time.Time) (f archive.Filter, err error) {
-	f = archive.Filter{Queue: c.Queue, Kind: c.Kind, Signature: c.Signature}
-	if c.Reason != "" {
-		if err := f.Reason.UnmarshalText([]byte(c.Reason)); err != nil {
-			return f, usageError{err}
-		}
-	}
-	f.Since, f.Until = c.Since.time(now), c.Until.time(now)
-	return f, nil
-}
-
-// time returns the moment, seen from now.
-func (w when) time(now time.Time) time.Time {
-	if d, err := time.ParseDuration(string(w)); err == nil {
-		return now.Add(-d)
-	}
-	at, _ := time.Parse(time.RFC3339Nano, string(w)) // it was checked when it was read
-	return at
-}
-
 // read calls add with each line that matches.
-func (c *deadImportCmd) read(ctx context.Context, t *terminal, f *archive.Filter, add func(line []byte) error) error {
+func (c *deadImportCmd) read(ctx context.Context, t *terminal, q *redrive.Query, add func(line []byte) error) error {
 	if c.Path == "-" {
-		return lines(t.in, f, add)
+		return lines(t.in, q, add)
 	}
 	info, err := os.Stat(c.Path)
 	if err != nil {
@@ -111,7 +84,7 @@ func (c *deadImportCmd) read(ctx context.Context, t *terminal, f *archive.Filter
 		}
 		defer a.Close() //nolint:errcheck // it was only read
 		var inner error
-		err = a.Read(ctx, *f, func(e *redrive.Entry) bool {
+		err = a.Read(ctx, *q, func(e *redrive.Entry) bool {
 			line, err := json.Marshal(wire.Whole(e, true))
 			if err == nil {
 				err = add(line)
@@ -128,25 +101,25 @@ func (c *deadImportCmd) read(ctx context.Context, t *terminal, f *archive.Filter
 	defer file.Close() //nolint:errcheck // it was only read
 	in := bufio.NewReader(file)
 	if head, _ := in.Peek(4); !bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}) {
-		return lines(in, f, add)
+		return lines(in, q, add)
 	}
 	z, err := zstd.NewReader(in)
 	if err != nil {
 		return err
 	}
 	defer z.Close()
-	return lines(z, f, add)
+	return lines(z, q, add)
 }
 
 // maxImportLine bounds a line: a body and its original in base64, and their story.
 const maxImportLine = 64 << 20
 
-func lines(in io.Reader, f *archive.Filter, add func(line []byte) error) error {
+func lines(in io.Reader, q *redrive.Query, add func(line []byte) error) error {
 	s := bufio.NewScanner(in)
 	s.Buffer(make([]byte, 0, 64<<10), maxImportLine)
 	for s.Scan() {
 		line := bytes.TrimSpace(s.Bytes())
-		if len(line) == 0 || *f != (archive.Filter{}) && !f.MatchesLine(line) {
+		if len(line) == 0 || *q != (redrive.Query{}) && !archive.MatchesLine(q, line) {
 			continue
 		}
 		if err := add(line); err != nil {

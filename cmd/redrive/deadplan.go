@@ -42,7 +42,7 @@ func (*deadRedriveCmd) Help() string {
 		"redrive dead redrive hooks/order-42", "one",
 		"redrive dead redrive --queue hooks --reason exhausted --dry-run", "what would be redriven",
 		"redrive dead redrive --queue hooks --rate 50/s --wait", "all of a queue, slowly, and watch",
-		"redrive dead redrive --signature 4f1c09aa --canary 10 --wait", "ten first; the rest only if these are delivered",
+		"redrive dead redrive --signature 1-4f1c09aa52de83b6 --canary 10 --wait", "ten first; the rest only if these are delivered",
 	)
 }
 
@@ -144,7 +144,7 @@ func (c *planFlags) described() string {
 	if len(c.IDs) > 0 {
 		return "as named"
 	}
-	if s := c.filterFlags.String(); s != "" {
+	if s := clean(c.Filter.String()); s != "" {
 		return s
 	}
 	return everything
@@ -172,7 +172,7 @@ func (c *planFlags) run(ctx context.Context, t *terminal, req wire.PlanRequest, 
 		return usagef("a canary needs a daemon that delivers it: start redrive serve, or leave --canary out")
 	}
 	if req.Rate = c.Rate.String(); len(c.IDs) == 0 {
-		f := c.filter()
+		f := c.Filter
 		if req.Filter != nil {
 			f.State = req.Filter.State
 		}
@@ -234,9 +234,9 @@ func printDryRun(t *terminal, d *wire.DryRun, done string) error {
 		}
 		t.printf("%s%s would be refused: %s\n", atLeast, grouped(d.Refused[name]), clean(name))
 	}
-	if len(d.Groups) > 0 {
+	if len(d.Causes) > 0 {
 		t.printf("\n")
-		printGroups(t, d.Groups)
+		printCauses(t, d.Causes)
 	}
 	return nil
 }

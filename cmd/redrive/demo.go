@@ -20,6 +20,7 @@ import (
 
 	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -32,7 +33,7 @@ type demoCmd struct {
 
 func (*demoCmd) Help() string {
 	return examples(
-		"redrive demo", "limits, failures, retries, dead letters, groups, redrive and the books, in half a minute; nothing is left behind",
+		"redrive demo", "limits, failures, retries, dead letters, causes, redrive and the books, in half a minute; nothing is left behind",
 		"redrive demo --store postgres://localhost/app", "the same on a store that several daemons can share",
 	)
 }
@@ -68,7 +69,7 @@ func (g *demoTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case order.Country == "PT" && !g.mended.Load():
 		http.Error(w, "no rates for country PT", http.StatusUnprocessableEntity)
 		return
-	case order.Order%9 == 0 && r.Header.Get("redrive-attempt") == "1":
+	case order.Order%9 == 0 && r.Header.Get(headername.Attempt) == "1":
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
 	}
@@ -226,12 +227,12 @@ func (d *demo) tell(ctx context.Context, n int) error {
 		return err
 	}
 	d.say("Why did they die? One cause, one group:")
-	d.show("redrive dead groups")
-	var groups wire.List[wire.Group]
-	if err := d.client.do(ctx, http.MethodGet, "/v1/dead-letters/groups", nil, nil, &groups); err != nil {
+	d.show("redrive dead causes")
+	var causes wire.List[wire.Cause]
+	if err := d.client.do(ctx, http.MethodGet, "/v1/causes", nil, nil, &causes); err != nil {
 		return err
 	}
-	printGroups(t, groups.Items)
+	printCauses(t, causes.Items)
 	d.say("Too early: a redrive with a canary of 5, while the target still fails.")
 	d.show("redrive dead redrive --queue " + d.queue + " --canary 5 --wait")
 	if _, err := d.redrive(ctx, 5); err != nil {
@@ -275,7 +276,7 @@ func (d *demo) publish(ctx context.Context, n int) (accepted, refused int, err e
 		}
 		body := fmt.Appendf(nil, `{"order":%d,"amount":%d,"country":%q}`, i, 100+i%900, country)
 		resp, err := d.client.send(ctx, http.MethodPost, path+"/messages", nil, bytes.NewReader(body),
-			http.Header{"Content-Type": {"application/json"}, "Redrive-Kind": {"order.paid"}, "Redrive-Id": {fmt.Sprintf("order-%d", i)}})
+			http.Header{"Content-Type": {"application/json"}, http.CanonicalHeaderKey(headername.Kind): {"order.paid"}, http.CanonicalHeaderKey(headername.ID): {fmt.Sprintf("order-%d", i)}})
 		if p := asProblem(err); p != nil && p.Status == http.StatusTooManyRequests {
 			refused++
 			continue

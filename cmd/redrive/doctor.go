@@ -133,7 +133,7 @@ func (d *doctor) queues(ctx context.Context) error {
 		waiting, dead = waiting+q.Waiting.All, dead+q.Dead
 		about := "queue " + q.Queue
 		if q.Dead > 0 {
-			d.say(levelWarn, about, "redrive dead groups --queue "+q.Queue, "%s dead letters", grouped(q.Dead))
+			d.say(levelWarn, about, "redrive dead causes --queue "+q.Queue, "%s dead letters", grouped(q.Dead))
 		}
 		if q.Suspects > 0 {
 			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in hand when a process died, and are tried alone", grouped(q.Suspects))
@@ -146,13 +146,21 @@ func (d *doctor) queues(ctx context.Context) error {
 		case colour == bad:
 			d.say(levelBad, about, "", "%s", state)
 		case colour == warn, q.Engine == nil && q.Waiting.All > 0 && !strings.HasPrefix(q.Queue, "_"):
-			d.say(levelWarn, about, "", "%s; %s messages wait", state, grouped(q.Waiting.All))
+			d.say(levelWarn, about, unhandledHint(q), "%s; %s messages wait", state, grouped(q.Waiting.All))
 		case q.Level == "warn":
 			d.say(levelWarn, about, "deliver faster, or raise limits of the queue", "it is above its soft limit")
 		}
 	}
 	d.say(levelOK, "queues", "", "%d, with %s messages that wait and %s dead letters", len(list.Items), grouped(waiting), grouped(dead))
 	return nil
+}
+
+// unhandledHint says what to do about kinds without a handler.
+func unhandledHint(q *wire.Queue) string {
+	if q.Engine == nil || len(q.Engine.Unhandled) == 0 {
+		return ""
+	}
+	return "deploy a handler: until then they are retried, and dead as unroutable at the end of their policy"
 }
 
 func (d *doctor) plans(ctx context.Context) error {

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/daemon/config"
@@ -14,97 +17,43 @@ import (
 	"github.com/redrive/redrive/internal/wire"
 )
 
-// filterFlags select messages. The same ones are everywhere.
-type filterFlags struct {
-	Queue     string `short:"q" placeholder:"QUEUE" help:"Of this queue."`
-	Reason    string `placeholder:"REASON" help:"Dead for this reason: ${reasons}."`
-	Signature string `placeholder:"S" help:"Of this group."`
-	Kind      string `placeholder:"KIND" help:"Of this kind."`
-	Key       string `placeholder:"KEY" help:"Of this key."`
-	Since     when   `placeholder:"TIME" help:"Not older than this: 1h, 7d, or 2026-01-02T15:04:05Z."`
-	Until     when   `placeholder:"TIME" help:"Not newer than this."`
-	Text      string `placeholder:"TEXT" help:"With this text in the body or the last error."`
-	Header    string `placeholder:"NAME[=VALUE]" help:"With this header."`
+// messageFlags select messages: a flag for each field of a filter.
+type messageFlags struct {
+	wire.Filter `embed:""`
 }
 
-// when is a moment: a duration before now, or a time.
-type when string
+// filterFlags select dead letters, or what a command says of its state: all fields but it.
+type filterFlags struct {
+	messageFlags `embed:""`
+	State        struct{} `kong:"-"` // hides the flag
+}
 
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (w *when) UnmarshalText(b []byte) error {
-	s := string(b)
+// whenMapper reads a moment: a duration before now, or a time, in more forms than the
+// server takes.
+func whenMapper(ctx *kong.DecodeContext, target reflect.Value) error {
+	var s string
+	if err := ctx.Scan.PopValueInto("when", &s); err != nil {
+		return err
+	}
 	if d, err := config.ParseDuration(s); err == nil {
-		*w = when(d.String()) // the server knows the units of Go only
+		target.SetString(d.String()) // the server knows the units of Go only
 		return nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
 		if at, err := time.ParseInLocation(layout, s, time.Local); err == nil {
-			*w = when(at.Format(time.RFC3339Nano))
+			target.SetString(at.Format(time.RFC3339Nano))
 			return nil
 		}
 	}
 	return fmt.Errorf("%q is neither a duration before now (1h, 7d) nor a time (2026-01-02T15:04:05Z)", s)
 }
 
-// filter returns what was selected.
-func (f *filterFlags) filter() wire.Filter {
-	return wire.Filter{
-		Queue: f.Queue, Reason: f.Reason, Signature: f.Signature, Kind: f.Kind, Key: f.Key,
-		Since: string(f.Since), Until: string(f.Until), Text: f.Text, Header: f.Header,
-	}
-}
-
-// query returns the same as parameters of a list.
-func (f *filterFlags) query() url.Values {
-	q := url.Values{}
-	for name, value := range map[string]string{
-		"queue": f.Queue, "reason": f.Reason, "signature": f.Signature, "kind": f.Kind, "key": f.Key,
-		"since": string(f.Since), "until": string(f.Until), "text": f.Text, "header": f.Header,
-	} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	return q
-}
-
-// String describes the filter for people: "queue hooks, reason exhausted", or "".
-func (f *filterFlags) String() string {
-	var parts []string
-	for _, p := range []struct{ name, value string }{
-		{"queue", f.Queue}, {"reason", f.Reason}, {"signature", f.Signature}, {"kind", f.Kind}, {"key", f.Key},
-		{"since", string(f.Since)}, {"until", string(f.Until)}, {"text", f.Text}, {"header", f.Header},
-	} {
-		if p.value != "" {
-			parts = append(parts, p.name+" "+clean(p.value))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
 // check reports a filter that cannot be.
-func (f *filterFlags) check() error {
-	if f.Reason != "" {
-		var r redrive.Reason
-		if err := r.UnmarshalText([]byte(f.Reason)); err != nil {
-			return usageError{err}
-		}
-	}
-	if f.Queue != "" {
-		if err := redrive.CheckQueue(f.Queue); err != nil {
-			return usageError{err}
-		}
+func (f *messageFlags) check() error {
+	if _, err := f.Filter.Query(time.Now()); err != nil {
+		return usageError{err}
 	}
 	return nil
-}
-
-// reasonNames is for the help.
-func reasonNames() string {
-	var names []string
-	for _, r := range redrive.Reasons() {
-		names = append(names, r.String())
-	}
-	return strings.Join(names, ", ")
 }
 
 // parseRef reads QUEUE/ID or ID.
@@ -149,7 +98,7 @@ func (c *client) resolve(ctx context.Context, r redrive.Ref) (redrive.Ref, error
 	}
 	switch len(in) {
 	case 0:
-		return r, fmt.Errorf("no queue has a message %s, and none remembers one", r.ID)
+		return r, fmt.Errorf("%w: no queue has a message %s, and none remembers one", redrive.ErrNotFound, r.ID)
 	case 1:
 		r.Queue = in[0]
 		return r, nil

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // Exit codes.
@@ -18,6 +22,8 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitNone   = 3 // what was named is not there
+	exitLater  = 4 // refused for now: the same command may succeed later
 )
 
 func main() {
@@ -66,7 +72,9 @@ func run(ctx context.Context, args []string, t *terminal) int {
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(t),
 		kong.NamedMapper("store", kong.MapperFunc(storeMapper)),
-		kong.Vars{"version": version(), "reasons": reasonNames(), "data": defaultData},
+		kong.NamedMapper("when", kong.MapperFunc(whenMapper)),
+		kong.Vars(wire.HelpVars),
+		kong.Vars{"version": version(), "data": defaultData},
 	)
 	if err != nil { // the grammar is wrong, which a test finds
 		panic(err)
@@ -105,6 +113,17 @@ func (t *terminal) report(err error) int {
 		return exitUsage
 	}
 	t.printError(err)
+	return exitOf(err)
+}
+
+// exitOf returns the exit code of an error that has a name.
+func exitOf(err error) int {
+	switch problem.Of(err).Status {
+	case http.StatusNotFound:
+		return exitNone
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusInsufficientStorage:
+		return exitLater
+	}
 	return exitFailed
 }
 

@@ -18,10 +18,9 @@ type messagesCmd struct {
 }
 
 type messagesListCmd struct {
-	remote      `embed:""`
-	filterFlags `embed:""`
-	State       string `enum:",waiting,leased,blocked,dead" default:"" placeholder:"STATE" help:"In this state: waiting, leased, blocked or dead."`
-	Limit       int    `default:"100" placeholder:"N" help:"At most so many (default 100; 0: all)."`
+	remote       `embed:""`
+	messageFlags `embed:""`
+	Limit        int `default:"100" placeholder:"N" help:"At most so many (default 100; 0: all)."`
 }
 
 func (*messagesListCmd) Help() string {
@@ -38,11 +37,8 @@ func (c *messagesListCmd) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer client.close() //nolint:errcheck // it was only read
-	query := c.query()
+	query := c.Parameters()
 	query.Del("queue")
-	if c.State != "" {
-		query.Set("state", c.State)
-	}
 	list, err := c.collect(ctx, client, query)
 	if err != nil {
 		return err
@@ -147,7 +143,7 @@ func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal) error {
 	if len(c.IDs) > 0 {
 		return c.cancelNamed(ctx, t)
 	}
-	if c.filterFlags == (filterFlags{}) {
+	if c.Filter == (wire.Filter{}) {
 		return usagef("name messages, or a filter such as --queue QUEUE")
 	}
 	if c.Reason != "" || c.Signature != "" {

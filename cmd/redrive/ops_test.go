@@ -47,7 +47,7 @@ func TestArchiveOfAFolderAndBack(t *testing.T) {
 	b := newBench(t)
 	dir := fill(t, 3, 40)
 	b.expect(exitOK, "40 of 40 archived", "dead", "archive", "--data", dir, "--rate", "10000/s")
-	b.expect(exitOK, "no dead letters", "dead", "groups", "--data", dir)
+	b.expect(exitOK, "no dead letters", "dead", "causes", "--data", dir)
 	b.expect(exitOK, "0 imported", "dead", "import", filepath.Join(dir, "archive"), "--data", dir, "--kind", "other")
 	b.expect(exitOK, "40 imported, 0 there already, 0 failed", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)
 	b.expect(exitOK, "0 imported, 40 there already", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)
@@ -230,5 +230,15 @@ func TestStateOfAQueueThatIsNotDelivered(t *testing.T) {
 		if got, _ := queueState(&q); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+func TestStateOfAQueueWithoutAHandler(t *testing.T) {
+	q := &wire.Queue{Queue: "sms", Engine: &wire.QueueEngine{Unhandled: []wire.Unhandled{{Kind: "a"}, {Kind: "b\x1b"}, {Kind: "c"}, {Kind: "d"}}}}
+	if state, colour := queueState(q); state != `no handler for kind "a", "b\x1b", "c" and 1 more` || colour != warn {
+		t.Errorf("%s, %s", state, colour)
+	}
+	if hint := unhandledHint(q); !strings.Contains(hint, "deploy a handler") {
+		t.Errorf("the doctor says %q", hint)
 	}
 }

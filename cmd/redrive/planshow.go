@@ -72,8 +72,7 @@ func planFilter(p *wire.Plan) string {
 	if f == nil {
 		return "named messages"
 	}
-	flags := filterFlags{Queue: f.Queue, Reason: f.Reason, Signature: f.Signature, Kind: f.Kind, Key: f.Key, Since: when(f.Since), Until: when(f.Until), Text: f.Text, Header: f.Header}
-	if s := flags.String(); s != "" {
+	if s := clean(f.String()); s != "" {
 		return s
 	}
 	return everything

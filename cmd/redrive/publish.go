@@ -13,6 +13,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -115,11 +116,11 @@ func (c *publishCmd) header(body []byte) (http.Header, error) {
 			h.Set(name, value)
 		}
 	}
-	set("Redrive-Id", c.ID)
-	set("Redrive-Kind", c.Kind)
-	set("Redrive-Key", c.Key)
+	set(headername.ID, c.ID)
+	set(headername.Kind, c.Kind)
+	set(headername.Key, c.Key)
 	if c.Delay != 0 {
-		set("Redrive-Delay", c.Delay.Std().String())
+		set(headername.Delay, c.Delay.Std().String())
 	}
 	pairs, err := headerPairs(c.Headers)
 	for _, p := range pairs {
@@ -127,7 +128,7 @@ func (c *publishCmd) header(body []byte) (http.Header, error) {
 			h.Set("Content-Type", string(p.Value))
 			continue
 		}
-		h.Add("Redrive-Header-"+p.Name, string(p.Value))
+		h.Add(headername.Own+p.Name, string(p.Value))
 	}
 	return h, err
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -231,15 +232,15 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 	for i := range d.Headers {
 		v := &d.Headers[i]
 		switch v.Name {
-		case native.HeaderNativeKey:
+		case headername.NativeKey:
 			m.key = v.Value
-		case native.HeaderOriginalNoBody:
+		case headername.OriginalNoBody:
 			m.noBody = len(d.Body) == 0
-		case native.HeaderOriginalForm:
+		case headername.OriginalForm:
 			m.form = string(v.Value)
-		case native.HeaderID:
-			m.headers.Add(native.HeaderID, againID(d))
-		case native.HeaderRedrives, redrive.HeaderPossibleDuplicate:
+		case headername.ID:
+			m.headers.Add(headername.ID, againID(d))
+		case headername.Redrives, redrive.HeaderPossibleDuplicate:
 		default:
 			if !native.IsOriginal(v.Name) {
 				m.headers = append(m.headers, *v)
@@ -247,7 +248,7 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 		}
 	}
 	if d.Redrives > 0 {
-		m.headers.Add(native.HeaderRedrives, strconv.Itoa(d.Redrives))
+		m.headers.Add(headername.Redrives, strconv.Itoa(d.Redrives))
 	}
 	return m, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/redistest"
 )
@@ -52,11 +53,11 @@ func TestKafkaGetsTheRecordAsItWas(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	address := "kafka://" + strings.Join(cluster.ListenAddrs(), ",")
 	h := handler(t, Target{Address: address, To: Origin, Allow: []string{"ord*"}})
-	d := carrying(topic("orders", 3), "tenant", "gold", native.HeaderID, "own-id", native.HeaderRedrives, "1", redrive.HeaderPossibleDuplicate, "true")
+	d := carrying(topic("orders", 3), "tenant", "gold", headername.ID, "own-id", headername.Redrives, "1", redrive.HeaderPossibleDuplicate, "true")
 	if err := h.Handle(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	null := carrying(topic("orders", 99), native.HeaderNativeKey, "\xff\x00", native.HeaderOriginalNoBody, "true")
+	null := carrying(topic("orders", 99), headername.NativeKey, "\xff\x00", headername.OriginalNoBody, "true")
 	null.Body, null.Redrives = nil, 0
 	if err := h.Handle(t.Context(), null); err != nil {
 		t.Fatal(err)
@@ -101,7 +102,7 @@ func TestAMessageDoesNotChooseItsPlace(t *testing.T) {
 		"a name that begins": carrying(topic("orders-secret", 0)),
 		"no place":           carrying(native.NewOriginal()),
 		"another broker's":   carrying(native.Original{Partition: -1, Offset: -1, Queue: "orders"}),
-		"the last one wins":  carrying(topic("payments", 0), native.HeaderOriginalTopic, "orders"),
+		"the last one wins":  carrying(topic("payments", 0), headername.OriginalTopic, "orders"),
 	} {
 		if err := h.Handle(t.Context(), d); reasonOf(err) != redrive.ReasonUnroutable {
 			t.Errorf("%s: %v", name, err)
@@ -125,8 +126,8 @@ func TestRedisGetsTheEntryAsItWas(t *testing.T) {
 	h := handler(t, Target{Address: "redis://" + server.Addr + "/0", To: Origin, Allow: []string{"*"}})
 	place := native.Original{Partition: -1, Offset: -1, Stream: "orders"}
 	for _, d := range []*redrive.Delivery{
-		carrying(place, "tenant", "gold", native.HeaderOriginalForm, "=payload"),
-		carrying(place, native.HeaderOriginalForm, "*"),
+		carrying(place, "tenant", "gold", headername.OriginalForm, "=payload"),
+		carrying(place, headername.OriginalForm, "*"),
 	} {
 		if strings.HasSuffix(string(d.Headers[0].Value), "*") {
 			d.Body, d.Redrives = []byte(`{"b":"2","a":"1"}`), 0
@@ -139,7 +140,7 @@ func TestRedisGetsTheEntryAsItWas(t *testing.T) {
 	if err != nil || len(entries) != 2 {
 		t.Fatal(entries, err)
 	}
-	if v := entries[0].Values; v["payload"] != "body" || v["tenant"] != "gold" || v[native.HeaderRedrives] != "2" || len(v) != 3 {
+	if v := entries[0].Values; v["payload"] != "body" || v["tenant"] != "gold" || v[headername.Redrives] != "2" || len(v) != 3 {
 		t.Error(v)
 	}
 	if v := entries[1].Values; v["a"] != "1" || v["b"] != "2" || len(v) != 2 {

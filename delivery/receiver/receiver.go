@@ -19,6 +19,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // Paths that the receiver answers itself. Every other path takes deliveries.
@@ -211,12 +212,12 @@ func writeJSON(w http.ResponseWriter, v any) {
 func (r *Receiver) receive(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, redrive.MaxBodySize))
 	sum := sha256.Sum256(body)
-	attempt, _ := strconv.Atoi(req.Header.Get("Redrive-Attempt")) // 0: not there
+	attempt, _ := strconv.Atoi(req.Header.Get(headername.Attempt)) // 0: not there
 	e := Effect{
 		Time:    time.Now(),
 		ID:      req.Header.Get("Webhook-Id"),
-		Queue:   req.Header.Get("Redrive-Queue"),
-		Kind:    req.Header.Get("Redrive-Kind"),
+		Queue:   req.Header.Get(headername.Queue),
+		Kind:    req.Header.Get(headername.Kind),
 		Attempt: attempt,
 		Bytes:   len(body),
 		SHA256:  hex.EncodeToString(sum[:]),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/guard"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // Transport is a guard as an http.RoundTripper: code that has an [http.Client] gets a
@@ -25,7 +26,7 @@ type Transport struct {
 }
 
 // HeaderTicket carries the id of a request that was put off.
-const HeaderTicket = "Redrive-Id"
+const HeaderTicket = headername.ID
 
 var _ http.RoundTripper = (*Transport)(nil)
 

@@ -250,7 +250,7 @@ func TestAPlanOfNames(t *testing.T) {
 		p = get[wire.Plan](d, 200, http.MethodGet, "/v1/plans/"+p.ID, "")
 		return p.Ended()
 	})
-	if p.State != "done" || p.Done != 2 || p.Failed != 1 || p.Errors["not_found"] != 1 || p.Named != 3 || p.Request.Filter != nil {
+	if p.State != "done" || p.Done != 2 || p.Failed != 1 || p.Errors["not-found"] != 1 || p.Named != 3 || p.Request.Filter != nil {
 		t.Errorf("%+v", p)
 	}
 	d.refused(409, "state", http.MethodPost, "/v1/plans/"+p.ID+"/pause", "")

@@ -71,11 +71,11 @@ func (a *app) listAudit(w http.ResponseWriter, r *http.Request, who *caller) err
 		limit = auditPage
 	}
 	now := a.utcNow(r)
-	since, err := parseMoment("since", v.Get("since"), now)
+	since, err := wire.ParseMoment("since", v.Get("since"), now)
 	if err != nil {
 		return err
 	}
-	until, err := parseMoment("until", v.Get("until"), now)
+	until, err := wire.ParseMoment("until", v.Get("until"), now)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func TestATokenIsConfinedToItsQueues(t *testing.T) {
 		{http.MethodGet, "/v1/queues/mail/messages/m-1", ""},
 		{http.MethodGet, "/v1/dead-letters", ""},
 		{http.MethodGet, "/v1/dead-letters?queue=mail", ""},
-		{http.MethodGet, "/v1/dead-letters/groups", ""},
+		{http.MethodGet, "/v1/causes", ""},
 		{http.MethodGet, "/v1/verify", ""},
 		{http.MethodGet, "/v1/verify?queue=mail", ""},
 		{http.MethodGet, "/v1/config", ""},

@@ -16,6 +16,7 @@ import (
 	"github.com/redrive/redrive/guard/httpguard"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -23,8 +24,8 @@ import (
 // Headers of the answer to a call. One that has headerProvider is a provider's own;
 // all else is the daemon's.
 const (
-	headerProvider = "Redrive-Provider"
-	headerID       = "Redrive-Id"
+	headerProvider = headername.Provider
+	headerID       = headername.ID
 )
 
 // lookAgain is when a caller whose call was put off should look for the result.
@@ -50,7 +51,8 @@ func (a *app) call(w http.ResponseWriter, r *http.Request, who *caller) error {
 			return err
 		}
 	}
-	res, err := a.callAs(ctx, r, who, g, req)
+	g.count(who)
+	res, err := g.Do(ctx, req)
 	w.Header().Set(headerID, id)
 	switch {
 	case err != nil && res.Provider != "" && res.Value.Status != 0:
@@ -63,19 +65,6 @@ func (a *app) call(w http.ResponseWriter, r *http.Request, who *caller) error {
 	}
 	writeProvided(w, res.Provider, &res.Value)
 	return nil
-}
-
-// callAs makes the call under the caller's token, so that it counts for that.
-func (a *app) callAs(ctx context.Context, r *http.Request, who *caller, g *guardedQueue, req httpguard.Request) (guard.Result[httpguard.Response], error) {
-	secret, ok := bearer(r)
-	if who == &everyone || !ok {
-		return g.Do(ctx, req)
-	}
-	c, err := g.Caller(secret)
-	if errors.Is(err, guard.ErrToken) { // it is good, but newer than the guard, which does not count it
-		return g.Do(ctx, req)
-	}
-	return c.Do(ctx, req)
 }
 
 // callRequest reads what is to be sent, under which id, and whether the caller chose it.

@@ -16,14 +16,14 @@ const maxEdit = redrive.MaxBodySize/3*4 + 4*redrive.MaxHeaderSize
 
 // deadQuery reads the filter of a list of dead letters.
 func (a *app) deadQuery(r *http.Request, who *caller) (q redrive.Query, after string, limit int, err error) {
-	v, err := parameters(r, "queue", "reason", "signature", "kind", "key", "since", "until", "text", "header", "plan", "after", "limit")
+	v, err := parameters(r, deadArgs...)
 	if err != nil {
 		return q, "", 0, err
 	}
 	if limit, err = parseLimit(v); err != nil {
 		return q, "", 0, err
 	}
-	f := filterOf(v)
+	f := wire.FilterFrom(v)
 	if err := who.confine(f.Queue); err != nil {
 		return q, "", 0, err
 	}
@@ -40,22 +40,22 @@ func (a *app) listDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	return a.page(w, r, who, q, after, limit)
 }
 
-func (a *app) groupDead(w http.ResponseWriter, r *http.Request, who *caller) error {
+func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) error {
 	q, after, limit, err := a.deadQuery(r, who)
 	if err != nil {
 		return err
 	}
 	if after != "" {
-		return bad("groups have no pages", "narrow the filter, or raise limit")
+		return bad("causes have no pages", "narrow the filter, or raise limit")
 	}
 	q.Limit = limit
-	groups, complete, err := a.finder(who.view()).Groups(r.Context(), q)
+	causes, complete, err := a.finder(who.view()).Causes(r.Context(), q)
 	if err != nil {
 		return err
 	}
-	list := wire.List[wire.Group]{Items: make([]wire.Group, len(groups)), Complete: complete}
-	for i := range groups {
-		list.Items[i] = a.group(&groups[i])
+	list := wire.List[wire.Cause]{Items: make([]wire.Cause, len(causes)), Complete: complete}
+	for i := range causes {
+		list.Items[i] = a.cause(&causes[i])
 	}
 	return writeJSON(w, http.StatusOK, list)
 }

@@ -34,7 +34,7 @@ func TestArchiveAndImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	err = a.Read(context.Background(), archive.Filter{}, func(e *redrive.Entry) bool {
+	err = a.Read(context.Background(), redrive.Query{}, func(e *redrive.Entry) bool {
 		b, err := json.Marshal(wire.Whole(e, true))
 		if err != nil {
 			t.Error(err)
@@ -111,7 +111,7 @@ func TestMasksHoldForFailures(t *testing.T) {
 		get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/sms/messages", id, "redrive-id", id)
 	}
 	d.eventually("all to be dead", func() bool { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/sms", "").Dead == 4 })
-	shown := []string{"/v1/dead-letters", "/v1/dead-letters/groups", "/v1/queues/sms/messages"}
+	shown := []string{"/v1/dead-letters", "/v1/causes", "/v1/queues/sms/messages"}
 	for _, id := range []string{"worker", "json", "text", "cut"} {
 		shown = append(shown, "/v1/queues/sms/dead-letters/"+id, "/v1/queues/sms/messages/"+id)
 		if _, b := d.send(http.MethodGet, "/v1/queues/sms/dead-letters/"+id+"?unmasked=true", ""); id != "cut" && !strings.Contains(string(b), "secret") {
@@ -119,7 +119,7 @@ func TestMasksHoldForFailures(t *testing.T) {
 		}
 	}
 	_, dry := d.send(http.MethodPost, "/v1/plans", `{"action":"drop","filter":{"queue":"sms"},"dry_run":true}`)
-	if !strings.Contains(string(dry), `"groups"`) || strings.Contains(string(dry), "secret") {
+	if !strings.Contains(string(dry), `"causes"`) || strings.Contains(string(dry), "secret") {
 		t.Errorf("dry run: %s", dry)
 	}
 	plan := get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"sms","reason":"permanent"}}`)

@@ -122,9 +122,9 @@ func (a *app) summary(e *redrive.Entry) wire.Message {
 	return m
 }
 
-// group returns a group, with what is masked of its error.
-func (a *app) group(g *driver.Cause) wire.Group {
-	out := wire.GroupOf(g)
+// cause returns a cause, with what is masked of its error.
+func (a *app) cause(g *driver.Cause) wire.Cause {
+	out := wire.CauseOf(g)
 	if paths, _ := a.masksOf(g.Queue); len(paths) > 0 {
 		out.Message, _ = jsonmask.Text(out.Message, paths)
 	}

@@ -44,7 +44,7 @@ func (a *app) page(w http.ResponseWriter, r *http.Request, who *caller, q redriv
 }
 
 func (a *app) listMessages(w http.ResponseWriter, r *http.Request, who *caller) error {
-	v, err := parameters(r, "state", "kind", "key", "text", "header", "since", "until", "plan", "after", "limit")
+	v, err := parameters(r, messageArgs...)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (a *app) listMessages(w http.ResponseWriter, r *http.Request, who *caller) 
 	if err != nil {
 		return err
 	}
-	f := filterOf(v)
+	f := wire.FilterFrom(v)
 	f.Queue = r.PathValue("queue")
 	if _, err := a.existing(r, f.Queue); err != nil {
 		return err

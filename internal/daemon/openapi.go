@@ -30,14 +30,9 @@ type object = map[string]any
 // parameterKinds are the schemas of parameters and headers by name; others are strings.
 var parameterKinds = map[string]object{
 	"limit":    {"type": "integer", "minimum": 1, "maximum": redrive.MaxPage},
-	"state":    {"type": "string", "enum": []string{"waiting", "leased", "blocked", "dead"}},
 	"unmasked": {"type": "string", "enum": []string{"true", "false"}},
 	"wait":     {"type": "string", "description": "A duration such as 20s, at most 1m."},
-	"since":    {"type": "string", "description": "A time of RFC 3339, or a duration before now such as 1h."},
-	"until":    {"type": "string", "description": "A time of RFC 3339, or a duration before now such as 1h."},
 	"after":    {"type": "string", "description": "The next of the page before."},
-	"text":     {"type": "string", "description": "Text in the body or the last error, as it shows: in errors only without the scope read-payload; what is masked is found by the scope admin only."},
-	"header":   {"type": "string", "description": "NAME or NAME=VALUE. Needs the scope read-payload; a value that is masked is found by the scope admin only."},
 }
 
 var pathName = regexp.MustCompile(`\{(\w+)\}`)
@@ -112,10 +107,22 @@ func (s *schemas) operation(r route) object {
 
 func parameter(name, in string) object {
 	schema := parameterKinds[name]
+	if i := slices.IndexFunc(wire.Fields, func(f wire.Field) bool { return f.Name == name }); schema == nil && in == "query" && i >= 0 {
+		schema = fieldSchema(&wire.Fields[i])
+	}
 	if schema == nil {
 		schema = object{"type": "string"}
 	}
 	return object{"name": name, "in": in, "schema": schema}
+}
+
+// fieldSchema describes a field of a filter.
+func fieldSchema(f *wire.Field) object {
+	schema := object{"type": "string", "description": f.Doc}
+	if f.Enum != nil {
+		schema["enum"] = f.Enum
+	}
+	return schema
 }
 
 // tagOf groups operations by what they are about.
@@ -235,6 +242,11 @@ func (s *schemas) structure(t reflect.Type) object {
 	properties := make(object)
 	var required []string
 	s.fields(t, properties, &required)
+	if t == reflect.TypeFor[wire.Filter]() {
+		for i := range wire.Fields {
+			properties[wire.Fields[i].Name] = fieldSchema(&wire.Fields[i])
+		}
+	}
 	out := object{"type": "object", "properties": properties}
 	if slices.Sort(required); len(required) > 0 {
 		out["required"] = required

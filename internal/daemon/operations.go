@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -23,8 +24,10 @@ var (
 	textLines = rawBody{"application/x-ndjson"}
 	sentLines = rawBody{"application/x-ndjson", "text/plain"}
 
-	pageOf   = []string{"after", "limit"}
-	deadArgs = []string{"queue", "reason", "signature", "kind", "key", "since", "until", "text", "header", "plan", "after", "limit"}
+	pageOf = []string{"after", "limit"}
+	// A list of dead letters knows their state, one of a queue's messages their queue.
+	deadArgs    = append(wire.FieldNames("state"), pageOf...)
+	messageArgs = append(wire.FieldNames("queue"), pageOf...)
 )
 
 // publishBody is what a publish takes: anything, or these where the type says so.
@@ -36,7 +39,7 @@ func ok(v any) map[int]any { return map[int]any{200: v} }
 // operations describes every route, by method and pattern.
 var operations = map[string]operation{
 	"POST /v1/queues/{queue}/messages": {id: "publish", summary: "Publish one message (any body), a stream of messages (NDJSON), or CloudEvents.", body: publishBody{},
-		headers: []string{"redrive-id", "redrive-kind", "redrive-key", "redrive-delay", "redrive-deliver-at", "redrive-expires-at", "redrive-reply-to", "idempotency-key"},
+		headers: []string{headername.ID, headername.Kind, headername.Key, headername.Delay, headername.DeliverAt, headername.ExpiresAt, headername.ReplyTo, "idempotency-key"},
 		answers: map[int]any{200: textLines, 202: oneOf{wire.Accepted{}, wire.AcceptedBatch{}}}},
 	"POST /v1/queues/{queue}/claims":              {id: "claim", summary: "Claim messages, and wait for them if nothing is due.", body: wire.ClaimRequest{}, answers: ok(wire.Claims{})},
 	"POST /v1/queues/{queue}/extensions":          {id: "extend", summary: "Extend the leases of claimed messages.", body: wire.ExtendRequest{}, answers: ok(wire.Results{})},
@@ -50,14 +53,14 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}":                      {id: "showQueue", summary: "Show a queue.", answers: ok(wire.Queue{})},
 	"POST /v1/queues/{queue}/pause":               {id: "pauseQueue", summary: "Stop claiming from a queue.", body: wire.PauseRequest{}, answers: ok(wire.Queue{})},
 	"POST /v1/queues/{queue}/resume":              {id: "resumeQueue", summary: "Claim from a paused queue again.", body: wire.PauseRequest{}, answers: ok(wire.Queue{})},
-	"GET /v1/queues/{queue}/messages":             {id: "listMessages", summary: "List messages of a queue.", query: []string{"state", "kind", "key", "text", "header", "since", "until", "plan", "after", "limit"}, answers: ok(wire.List[wire.Message]{})},
+	"GET /v1/queues/{queue}/messages":             {id: "listMessages", summary: "List messages of a queue.", query: messageArgs, answers: ok(wire.List[wire.Message]{})},
 	"GET /v1/queues/{queue}/messages/{id}":        {id: "showMessage", summary: "Show a message, or how it ended; with wait also one that is not there yet.", query: []string{"wait", "unmasked"}, answers: ok(wire.Message{})},
 	"DELETE /v1/queues/{queue}/messages/{id}":     {id: "dropMessage", summary: "Drop a waiting message.", answers: ok(wire.Changed{})},
 	"GET /v1/queues/{queue}/processing":           {id: "listProcessing", summary: "List what is in hand, at the queue's source and in the store; the lease that ends first comes first.", query: []string{"limit"}, answers: ok(wire.List[wire.Message]{})},
 	"GET /v1/queues/{queue}/monitor":              {id: "monitorQueue", summary: "Show consumers, attempts and dead letters of a queue that is a Redis stream.", answers: ok(wire.Monitor{})},
 	"GET /v1/dead-letters":                        {id: "listDeadLetters", summary: "List dead letters.", query: deadArgs, answers: ok(wire.List[wire.Message]{})},
 	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them; with lines=true each line is answered.", query: []string{"lines"}, body: sentLines, answers: ok(wire.Imported{})},
-	"GET /v1/dead-letters/groups":                 {id: "groupDeadLetters", summary: "Count dead letters by cause.", query: deadArgs, answers: ok(wire.List[wire.Group]{})},
+	"GET /v1/causes":                              {id: "listCauses", summary: "Count dead letters by cause.", query: deadArgs, answers: ok(wire.List[wire.Cause]{})},
 	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its story.", query: []string{"unmasked", "wait"}, answers: ok(wire.Message{})},
 	"PATCH /v1/queues/{queue}/dead-letters/{id}":  {id: "editDeadLetter", summary: "Edit a dead letter; the original is kept.", body: wire.Edit{}, answers: ok(wire.Changed{})},
 	"DELETE /v1/queues/{queue}/dead-letters/{id}": {id: "dropDeadLetter", summary: "Drop a dead letter.", answers: ok(wire.Changed{})},

@@ -100,8 +100,8 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 			return err
 		}
 		out := wire.DryRunOf(&run)
-		for i := range out.Groups {
-			out.Groups[i] = a.group(&run.Groups[i])
+		for i := range out.Causes {
+			out.Causes[i] = a.cause(&run.Causes[i])
 		}
 		return writeJSON(w, http.StatusOK, out)
 	}

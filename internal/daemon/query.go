@@ -33,55 +33,13 @@ func parameters(r *http.Request, known ...string) (url.Values, error) {
 	return v, nil
 }
 
-// filterOf takes the fields of a filter from parameters.
-func filterOf(v url.Values) wire.Filter {
-	return wire.Filter{
-		Queue: v.Get("queue"), State: v.Get("state"), Reason: v.Get("reason"), Signature: v.Get("signature"), Kind: v.Get("kind"), Key: v.Get("key"),
-		Since: v.Get("since"), Until: v.Get("until"), Text: v.Get("text"), Header: v.Get("header"), Plan: v.Get("plan"),
-	}
-}
-
 // queryOf turns a caller's filter into a query. now is what durations count back from.
 func queryOf(f *wire.Filter, who *caller, now time.Time) (redrive.Query, error) {
-	q := redrive.Query{Queue: f.Queue, Signature: f.Signature, Kind: f.Kind, Key: f.Key, Text: f.Text, Header: f.Header, Plan: f.Plan}
-	if err := who.search(&q); err != nil {
+	q, err := f.Query(now)
+	if err != nil {
 		return q, err
 	}
-	if f.Queue != "" {
-		if err := redrive.CheckQueue(f.Queue); err != nil {
-			return q, err
-		}
-	}
-	if f.State != "" {
-		if err := q.State.UnmarshalText([]byte(f.State)); err != nil {
-			return q, err
-		}
-	}
-	if f.Reason != "" {
-		if err := q.Reason.UnmarshalText([]byte(f.Reason)); err != nil {
-			return q, err
-		}
-	}
-	var err error
-	if q.Since, err = parseMoment("since", f.Since, now); err != nil {
-		return q, err
-	}
-	q.Until, err = parseMoment("until", f.Until, now)
-	return q, err
-}
-
-// parseMoment reads a time, or a duration before now.
-func parseMoment(name, s string, now time.Time) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
-	}
-	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
-		return t, nil
-	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	return time.Time{}, bad(fmt.Sprintf("%s %q", name, s), "use a time such as 2026-01-31T08:00:00Z, or a duration before now such as 1h")
+	return q, who.search(&q)
 }
 
 // parseLimit reads the size of a page.

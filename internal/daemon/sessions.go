@@ -35,7 +35,7 @@ func (s *Server) newSessions(a *app, store driver.Store, instance string) *ws.Ga
 		},
 		Connections: c.Connections, Results: c.Results.Std(), Origins: c.Origins,
 		Apply:      func(ctx context.Context, b driver.Batch) ([]error, error) { return a.marks.Apply(ctx, b) },
-		Level:      func(queue string) (driver.Level, time.Duration) { return a.marks.Level(queue) }, // marks come later
+		Level:      func(queue string) (driver.Level, time.Duration) { return a.marks.Level(queue) }, // marks are made later
 		AllowQueue: a.allowQueue, Accepted: a.metrics.AcceptedBySession, Logger: s.log,
 	})
 	a.metrics.Registry().MustRegister(telemetry.NewSessions(g.Stats))

@@ -122,10 +122,10 @@ func (s *seen) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 	return out, nil
 }
 
-// Groups implements plan.Finder.
-func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
+// Causes implements plan.Finder.
+func (s *seen) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
 	if !s.app.hides(s.view, &q) {
-		return s.app.store.Groups(ctx, q)
+		return s.app.store.Causes(ctx, q)
 	}
 	limit := q.PageLimit()
 	q.State, q.After = redrive.StateDead, ""

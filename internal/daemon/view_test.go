@@ -94,7 +94,7 @@ func probes(filter, value string) (all []probe) {
 	v := url.QueryEscape(value)
 	for _, rest := range []string{"", "&limit=1", "&queue=cards", "&queue=cards&limit=1", "&queue=open", "&reason=exhausted"} {
 		all = append(all, probe{"listDeadLetters", http.MethodGet, "/v1/dead-letters?" + filter + "=" + v + rest, ""},
-			probe{"groupDeadLetters", http.MethodGet, "/v1/dead-letters/groups?" + filter + "=" + v + rest, ""})
+			probe{"listCauses", http.MethodGet, "/v1/causes?" + filter + "=" + v + rest, ""})
 	}
 	for _, rest := range []string{"", "&limit=1", "&state=waiting", "&state=dead", "&state=dead&limit=1"} {
 		for _, queue := range []string{"cards", "open"} {
@@ -246,11 +246,11 @@ func TestFiltersFindWhatShows(t *testing.T) {
 				}
 			}
 			if c.want < 0 {
-				d.refused(http.StatusForbidden, "forbidden", http.MethodGet, "/v1/dead-letters/groups?"+c.filter, "")
+				d.refused(http.StatusForbidden, "forbidden", http.MethodGet, "/v1/causes?"+c.filter, "")
 				continue
 			}
 			sum := int64(0)
-			for _, g := range get[wire.List[wire.Group]](d, 200, http.MethodGet, "/v1/dead-letters/groups?queue=cards&"+c.filter, "").Items {
+			for _, g := range get[wire.List[wire.Cause]](d, 200, http.MethodGet, "/v1/causes?queue=cards&"+c.filter, "").Items {
 				sum += g.Count
 			}
 			if sum != int64(c.want) {
@@ -260,7 +260,7 @@ func TestFiltersFindWhatShows(t *testing.T) {
 	})
 }
 
-// A search that looks at what shows has the pages and the groups of one that looks at
+// A search that looks at what shows has the pages and the causes of one that looks at
 // everything.
 func TestPagesOfWhatShows(t *testing.T) {
 	inStores(t, func(t *testing.T, store driver.Store) {
@@ -306,12 +306,12 @@ func TestPagesOfWhatShows(t *testing.T) {
 		var want []byte
 		for _, token := range []string{"admin", "payload"} {
 			d.token = "secret-" + token
-			_, got := d.send(http.MethodGet, "/v1/dead-letters/groups?text=match&limit=3", "")
+			_, got := d.send(http.MethodGet, "/v1/causes?text=match&limit=3", "")
 			if want == nil {
 				want = got
 			}
 			if string(got) != string(want) || !strings.Contains(string(got), `"complete":false`) {
-				t.Errorf("groups: %s, want %s", got, want)
+				t.Errorf("causes: %s, want %s", got, want)
 			}
 		}
 	})
@@ -341,8 +341,8 @@ func TestASearchOfWhatShowsIsBounded(t *testing.T) {
 	if len(page.Items) != 1 || !page.Complete || page.Next != "" {
 		t.Errorf("%+v", page)
 	}
-	if groups := get[wire.List[wire.Group]](d, 200, http.MethodGet, "/v1/dead-letters/groups?text=match", ""); groups.Complete {
-		t.Errorf("%+v", groups)
+	if causes := get[wire.List[wire.Cause]](d, 200, http.MethodGet, "/v1/causes?text=match", ""); causes.Complete {
+		t.Errorf("%+v", causes)
 	}
 	plan := get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"drop","filter":{"text":"match"}}`)
 	for !plan.Ended() {

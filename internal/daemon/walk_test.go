@@ -53,11 +53,11 @@ func TestWalk(t *testing.T) {
 		t.Errorf("what was delivered is remembered as %+v", done)
 	}
 
-	groups := get[wire.List[wire.Group]](d, 200, http.MethodGet, "/v1/dead-letters/groups?queue=hooks", "")
-	if len(groups.Items) != 1 || groups.Items[0].Count != 5 || !groups.Complete {
-		t.Errorf("groups %+v", groups)
+	causes := get[wire.List[wire.Cause]](d, 200, http.MethodGet, "/v1/causes?queue=hooks", "")
+	if len(causes.Items) != 1 || causes.Items[0].Count != 5 || !causes.Complete {
+		t.Errorf("causes %+v", causes)
 	}
-	byGroup := fmt.Sprintf(`{"action":"redrive","filter":{"queue":"hooks","signature":%q},"rate":"1000/s"`, groups.Items[0].Signature)
+	byGroup := fmt.Sprintf(`{"action":"redrive","filter":{"queue":"hooks","signature":%q},"rate":"1000/s"`, causes.Items[0].Signature)
 	dry := get[wire.DryRun](d, 200, http.MethodPost, "/v1/plans", byGroup+`,"dry_run":true}`)
 	if !dry.DryRun || dry.Total != 5 || dry.Reason["permanent"] != 5 || queue().Dead != 5 {
 		t.Errorf("dry run %+v", dry)

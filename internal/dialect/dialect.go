@@ -22,6 +22,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -147,7 +148,7 @@ func readOwn(s *native.Story, rest redrive.Headers, l *Letter) {
 			f.Clean()
 		}
 	}
-	l.Kind, _ = rest.Get(native.HeaderKind)
+	l.Kind, _ = rest.Get(headername.Kind)
 	l.Headers = slices.DeleteFunc(rest, func(v redrive.Header) bool { return brokers(v.Name) })
 	l.place()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -219,7 +220,7 @@ func TestReadsOurOwn(t *testing.T) {
 		History: redrive.History{Count: 3, First: &redrive.Failure{At: sent, Attempt: 1, Types: []string{"timeout"}, Message: "no answer", Signature: "ab"}},
 	}
 	origin := Place{Topic: "orders", Partition: 1, Offset: 5, Group: "shop"}
-	h := append(headers("tenant", "gold", native.HeaderKind, "order.placed", native.HeaderID, "m-1", "kafka_dlt-original-topic", "older"), story.Headers()...)
+	h := append(headers("tenant", "gold", headername.Kind, "order.placed", headername.ID, "m-1", "kafka_dlt-original-topic", "older"), story.Headers()...)
 	l, ok := Read(append(h, origin.Headers()...))
 	if !ok || l.Dialect != Redrive || l.Attempts != 3 || l.Crashes != 1 || l.Reason != redrive.ReasonExhausted || l.Kind != "order.placed" || !l.DiedAt.Equal(sent) {
 		t.Errorf("%+v", l)
@@ -242,7 +243,7 @@ func TestReadsOurOwn(t *testing.T) {
 // A place in our own words that does not come from our own story is a forgery, or left
 // over from an earlier journey.
 func TestTheDialectsPlaceReplacesOurs(t *testing.T) {
-	l, _ := Read(headers(native.HeaderOriginalTopic, "payments", "kafka_dlt-original-topic", "orders"))
+	l, _ := Read(headers(headername.OriginalTopic, "payments", "kafka_dlt-original-topic", "orders"))
 	if l.Place.Topic != "orders" || len(l.Headers) != 0 {
 		t.Errorf("%+v", l)
 	}

@@ -7,22 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
-)
-
-// Names of the headers.
-const (
-	HeaderID         = "redrive-id"
-	HeaderKind       = "redrive-kind"
-	HeaderKey        = "redrive-key" // where the broker has no key of its own
-	HeaderReplyTo    = "redrive-reply-to"
-	HeaderExpiresAt  = "redrive-expires-at"
-	HeaderGeneration = "redrive-generation"
-	HeaderRedrives   = "redrive-redrives"
-	HeaderPlan       = "redrive-plan"
-	HeaderOrigin     = "redrive-origin"
-	HeaderEditedFrom = "redrive-edited-from"
-	// HeaderNativeKey holds a key that is no key of ours: too long, or not text.
-	HeaderNativeKey = "redrive-native-key"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // Headers returns the headers of a message as a broker carries them: ours first, then
@@ -32,18 +17,18 @@ func Headers(m *redrive.Message, withKey bool) redrive.Headers {
 	if m.ID != "" || len(m.Headers) > 0 {
 		h = make(writer, 0, len(m.Headers)+4)
 	}
-	h.text(HeaderID, m.ID)
-	h.text(HeaderKind, m.Kind)
+	h.text(headername.ID, m.ID)
+	h.text(headername.Kind, m.Kind)
 	if withKey {
-		h.text(HeaderKey, m.Key)
+		h.text(headername.Key, m.Key)
 	}
-	h.text(HeaderReplyTo, m.ReplyTo)
-	h.time(HeaderExpiresAt, m.ExpiresAt)
-	h.number(HeaderGeneration, m.Generation)
-	h.number(HeaderRedrives, m.Redrives)
-	h.text(HeaderPlan, m.Plan)
-	h.text(HeaderOrigin, m.Origin)
-	h.text(HeaderEditedFrom, m.EditedFrom)
+	h.text(headername.ReplyTo, m.ReplyTo)
+	h.time(headername.ExpiresAt, m.ExpiresAt)
+	h.number(headername.Generation, m.Generation)
+	h.number(headername.Redrives, m.Redrives)
+	h.text(headername.Plan, m.Plan)
+	h.text(headername.Origin, m.Origin)
+	h.text(headername.EditedFrom, m.EditedFrom)
 	return append(redrive.Headers(h), m.Headers...)
 }
 
@@ -64,29 +49,29 @@ func ours(m *redrive.Message, name, value string) bool {
 		return true
 	}
 	switch name {
-	case HeaderID:
+	case headername.ID:
 		if redrive.CheckID(value) != nil {
 			return false
 		}
 		m.ID = value
 		return true
-	case HeaderKind:
+	case headername.Kind:
 		return text(&m.Kind, redrive.MaxKindLength)
-	case HeaderKey:
+	case headername.Key:
 		return text(&m.Key, redrive.MaxKeyLength)
-	case HeaderReplyTo:
+	case headername.ReplyTo:
 		return text(&m.ReplyTo, redrive.MaxKeyLength)
-	case HeaderExpiresAt:
+	case headername.ExpiresAt:
 		return readTime(value, &m.ExpiresAt)
-	case HeaderGeneration:
+	case headername.Generation:
 		return readNumber(value, &m.Generation)
-	case HeaderRedrives:
+	case headername.Redrives:
 		return readNumber(value, &m.Redrives)
-	case HeaderPlan:
+	case headername.Plan:
 		return text(&m.Plan, redrive.MaxIDLength)
-	case HeaderOrigin:
+	case headername.Origin:
 		return text(&m.Origin, 1024)
-	case HeaderEditedFrom:
+	case headername.EditedFrom:
 		return text(&m.EditedFrom, 1024)
 	}
 	return false
@@ -103,5 +88,5 @@ func ReadKey(m *redrive.Message, key []byte) {
 		m.Key = probe.Key
 		return
 	}
-	m.Headers = append(m.Headers, redrive.Header{Name: HeaderNativeKey, Value: key})
+	m.Headers = append(m.Headers, redrive.Header{Name: headername.NativeKey, Value: key})
 }

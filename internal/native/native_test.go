@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 func TestAMessageComesBackAsItWas(t *testing.T) {
@@ -32,8 +33,8 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 func TestWhatMakesNoSenseStaysAHeader(t *testing.T) {
 	var m redrive.Message
 	for _, h := range []redrive.Header{
-		{Name: HeaderID, Value: []byte("no id: ?")}, {Name: HeaderExpiresAt, Value: []byte("tomorrow")},
-		{Name: HeaderGeneration, Value: []byte("-1")}, {Name: HeaderKind, Value: []byte{0xff}},
+		{Name: headername.ID, Value: []byte("no id: ?")}, {Name: headername.ExpiresAt, Value: []byte("tomorrow")},
+		{Name: headername.Generation, Value: []byte("-1")}, {Name: headername.Kind, Value: []byte{0xff}},
 	} {
 		Read(&m, h.Name, h.Value)
 	}

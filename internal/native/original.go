@@ -5,27 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-)
-
-// Names of the headers that say where a dead letter came from at its broker, so that it
-// can be published there again. They stay with the message in every store.
-const (
-	HeaderOriginalTopic      = "redrive-original-topic"     // Kafka
-	HeaderOriginalPartition  = "redrive-original-partition" // Kafka
-	HeaderOriginalOffset     = "redrive-original-offset"    // Kafka; JetStream's stream sequence
-	HeaderOriginalGroup      = "redrive-original-group"     // the consumer group or durable consumer
-	HeaderOriginalExchange   = "redrive-original-exchange"  // RabbitMQ; empty is the default exchange
-	HeaderOriginalRoutingKey = "redrive-original-routing-key"
-	HeaderOriginalQueue      = "redrive-original-queue"  // RabbitMQ
-	HeaderOriginalStream     = "redrive-original-stream" // JetStream, Redis
-	HeaderOriginalSubject    = "redrive-original-subject"
-	HeaderOriginalTimestamp  = "redrive-original-timestamp"
-
-	// What a broker knows of a message beside headers and body.
-	HeaderOriginalNoBody = "redrive-original-no-body" // Kafka: its value is null, not empty
-	// HeaderOriginalNoHeaders says why the record's own headers could not be had: Kafka.
-	HeaderOriginalNoHeaders = "redrive-original-no-headers"
-	HeaderOriginalForm      = "redrive-original-form" // RabbitMQ: properties and types of headers; Redis: the body's field
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // Original is where a message was at its broker. Of the places only those of its own
@@ -49,20 +29,20 @@ func NewOriginal() Original { return Original{Partition: -1, Offset: -1} }
 // Headers returns the place as headers. What is not known has none.
 func (o *Original) Headers() redrive.Headers {
 	h := make(writer, 0, 6)
-	h.text(HeaderOriginalTopic, o.Topic)
+	h.text(headername.OriginalTopic, o.Topic)
 	if o.Partition >= 0 {
-		h.text(HeaderOriginalPartition, strconv.Itoa(int(o.Partition)))
+		h.text(headername.OriginalPartition, strconv.Itoa(int(o.Partition)))
 	}
 	if o.Offset >= 0 {
-		h.text(HeaderOriginalOffset, strconv.FormatInt(o.Offset, 10))
+		h.text(headername.OriginalOffset, strconv.FormatInt(o.Offset, 10))
 	}
-	h.text(HeaderOriginalGroup, o.Group)
-	h.text(HeaderOriginalExchange, o.Exchange)
-	h.text(HeaderOriginalRoutingKey, o.RoutingKey)
-	h.text(HeaderOriginalQueue, o.Queue)
-	h.text(HeaderOriginalStream, o.Stream)
-	h.text(HeaderOriginalSubject, o.Subject)
-	h.time(HeaderOriginalTimestamp, o.At)
+	h.text(headername.OriginalGroup, o.Group)
+	h.text(headername.OriginalExchange, o.Exchange)
+	h.text(headername.OriginalRoutingKey, o.RoutingKey)
+	h.text(headername.OriginalQueue, o.Queue)
+	h.text(headername.OriginalStream, o.Stream)
+	h.text(headername.OriginalSubject, o.Subject)
+	h.time(headername.OriginalTimestamp, o.At)
 	return redrive.Headers(h)
 }
 
@@ -73,24 +53,24 @@ func ReadOriginal(h redrive.Headers) (Original, bool) {
 	text := func(name string, to *string) {
 		*to, _ = h.Get(name)
 	}
-	text(HeaderOriginalTopic, &o.Topic)
-	text(HeaderOriginalGroup, &o.Group)
-	text(HeaderOriginalExchange, &o.Exchange)
-	text(HeaderOriginalRoutingKey, &o.RoutingKey)
-	text(HeaderOriginalQueue, &o.Queue)
-	text(HeaderOriginalStream, &o.Stream)
-	text(HeaderOriginalSubject, &o.Subject)
-	if value, ok := h.Get(HeaderOriginalPartition); ok {
+	text(headername.OriginalTopic, &o.Topic)
+	text(headername.OriginalGroup, &o.Group)
+	text(headername.OriginalExchange, &o.Exchange)
+	text(headername.OriginalRoutingKey, &o.RoutingKey)
+	text(headername.OriginalQueue, &o.Queue)
+	text(headername.OriginalStream, &o.Stream)
+	text(headername.OriginalSubject, &o.Subject)
+	if value, ok := h.Get(headername.OriginalPartition); ok {
 		if n, err := strconv.ParseInt(value, 10, 32); err == nil {
 			o.Partition = int32(n)
 		}
 	}
-	if value, ok := h.Get(HeaderOriginalOffset); ok {
+	if value, ok := h.Get(headername.OriginalOffset); ok {
 		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 			o.Offset = n
 		}
 	}
-	if value, ok := h.Get(HeaderOriginalTimestamp); ok {
+	if value, ok := h.Get(headername.OriginalTimestamp); ok {
 		readTime(value, &o.At)
 	}
 	return o, o.Topic != "" || o.Exchange != "" || o.RoutingKey != "" || o.Queue != "" || o.Stream != "" || o.Subject != ""
@@ -99,9 +79,9 @@ func ReadOriginal(h redrive.Headers) (Original, bool) {
 // IsOriginal reports whether a header says where a message was at its broker.
 func IsOriginal(name string) bool {
 	switch name {
-	case HeaderOriginalTopic, HeaderOriginalPartition, HeaderOriginalOffset, HeaderOriginalGroup, HeaderOriginalExchange,
-		HeaderOriginalRoutingKey, HeaderOriginalQueue, HeaderOriginalStream, HeaderOriginalSubject, HeaderOriginalTimestamp,
-		HeaderOriginalNoBody, HeaderOriginalNoHeaders, HeaderOriginalForm:
+	case headername.OriginalTopic, headername.OriginalPartition, headername.OriginalOffset, headername.OriginalGroup, headername.OriginalExchange,
+		headername.OriginalRoutingKey, headername.OriginalQueue, headername.OriginalStream, headername.OriginalSubject, headername.OriginalTimestamp,
+		headername.OriginalNoBody, headername.OriginalNoHeaders, headername.OriginalForm:
 		return true
 	}
 	return false

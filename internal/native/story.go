@@ -7,23 +7,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-)
-
-// Names of the headers that tell why a message was tried again, or set aside, at the
-// broker itself.
-const (
-	HeaderQueue         = "redrive-queue"
-	HeaderAttempts      = "redrive-attempts"
-	HeaderCrashes       = "redrive-crashes"
-	HeaderFailures      = "redrive-failures" // those that count
-	HeaderDiedAt        = "redrive-died-at"
-	HeaderFirstFailedAt = "redrive-first-failed-at"
-	HeaderLastFailedAt  = "redrive-last-failed-at"
-	HeaderErrorType     = "redrive-error-type"
-	HeaderSignature     = "redrive-signature"
-	// The first and the last failure as JSON, cut to what headers can bear.
-	HeaderFirstFailure = "redrive-first-failure"
-	HeaderLastFailure  = "redrive-last-failure"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // Bounds of what a failure keeps in a header: brokers and their clients limit headers, or
@@ -48,26 +32,26 @@ type Story struct {
 // Headers returns the story as headers. What is zero has none.
 func (s *Story) Headers() redrive.Headers {
 	h := make(writer, 0, 13)
-	h.text(HeaderQueue, s.Queue)
-	h.number(HeaderAttempts, s.Attempts)
-	h.number(HeaderCrashes, s.Crashes)
-	h.number(HeaderFailures, s.History.Count)
+	h.text(headername.Queue, s.Queue)
+	h.number(headername.Attempts, s.Attempts)
+	h.number(headername.Crashes, s.Crashes)
+	h.number(headername.Failures, s.History.Count)
 	h.text(redrive.HeaderReason, s.Reason.String())
-	h.time(HeaderDiedAt, s.DiedAt)
+	h.time(headername.DiedAt, s.DiedAt)
 	if first := s.History.First; first != nil {
-		h.time(HeaderFirstFailedAt, first.At)
-		h.text(HeaderFirstFailure, string(driver.EncodeFailure(bounded(first))))
+		h.time(headername.FirstFailedAt, first.At)
+		h.text(headername.FirstFailure, string(driver.EncodeFailure(bounded(first))))
 	}
 	if last := s.History.Latest(); last != nil {
-		h.time(HeaderLastFailedAt, last.At)
+		h.time(headername.LastFailedAt, last.At)
 		if len(last.Types) > 0 {
-			h.text(HeaderErrorType, last.Types[len(last.Types)-1])
+			h.text(headername.ErrorType, last.Types[len(last.Types)-1])
 		}
 		h.text(redrive.HeaderError, cut(last.Message, maxText))
-		h.text(HeaderSignature, last.Signature)
+		h.text(headername.Signature, last.Signature)
 	}
 	if last := s.History.Last; last != nil {
-		h.text(HeaderLastFailure, string(driver.EncodeFailure(bounded(last))))
+		h.text(headername.LastFailure, string(driver.EncodeFailure(bounded(last))))
 	}
 	return redrive.Headers(h)
 }
@@ -102,7 +86,7 @@ func cut(s string, most int) string {
 // results carry some of its headers, too, and stay as they are.
 func TakeStory(m *redrive.Message) (Story, bool) {
 	var s Story
-	if _, ok := m.Headers.Get(HeaderQueue); !ok {
+	if _, ok := m.Headers.Get(headername.Queue); !ok {
 		return s, false
 	}
 	rest := make(redrive.Headers, 0, len(m.Headers))
@@ -117,23 +101,23 @@ func TakeStory(m *redrive.Message) (Story, bool) {
 
 func (s *Story) take(name, value string) bool {
 	switch name {
-	case HeaderQueue:
+	case headername.Queue:
 		s.Queue = value
-	case HeaderAttempts:
+	case headername.Attempts:
 		return readNumber(value, &s.Attempts)
-	case HeaderCrashes:
+	case headername.Crashes:
 		return readNumber(value, &s.Crashes)
-	case HeaderFailures:
+	case headername.Failures:
 		return readNumber(value, &s.History.Count)
 	case redrive.HeaderReason:
 		return s.Reason.UnmarshalText([]byte(value)) == nil
-	case HeaderDiedAt:
+	case headername.DiedAt:
 		return readTime(value, &s.DiedAt)
-	case HeaderFirstFailure:
+	case headername.FirstFailure:
 		s.History.First = driver.DecodeFailure([]byte(value))
-	case HeaderLastFailure:
+	case headername.LastFailure:
 		s.History.Last = driver.DecodeFailure([]byte(value))
-	case HeaderFirstFailedAt, HeaderLastFailedAt, HeaderErrorType, redrive.HeaderError, HeaderSignature:
+	case headername.FirstFailedAt, headername.LastFailedAt, headername.ErrorType, redrive.HeaderError, headername.Signature:
 		// They stand in the failures, too: these are for people and for other programs.
 	default:
 		return false

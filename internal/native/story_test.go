@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 var day = time.Date(2026, 11, 21, 8, 0, 0, 5, time.UTC)
@@ -21,9 +22,9 @@ func TestAStoryComesBackAsItWas(t *testing.T) {
 			Last:  &redrive.Failure{At: day, Attempt: 3, Message: "timeout", Types: []string{"*url.Error", "timeout"}, Details: map[string]string{"http.status": "504"}},
 		},
 	}
-	own := redrive.Headers{{Name: "tenant", Value: []byte("gold")}, {Name: HeaderOriginalTopic, Value: []byte("orders")}}
+	own := redrive.Headers{{Name: "tenant", Value: []byte("gold")}, {Name: headername.OriginalTopic, Value: []byte("orders")}}
 	m := redrive.Message{Headers: append(want.Headers(), own...)}
-	if got, _ := m.Headers.Get(HeaderErrorType); got != "timeout" {
+	if got, _ := m.Headers.Get(headername.ErrorType); got != "timeout" {
 		t.Errorf("the error's type is %q", got)
 	}
 	got, ok := TakeStory(&m)
@@ -59,8 +60,8 @@ func TestWithoutAStoryHeadersStay(t *testing.T) {
 
 func TestWhatMakesNoSenseInAStoryStays(t *testing.T) {
 	m := redrive.Message{Headers: redrive.Headers{
-		{Name: HeaderQueue, Value: []byte("sms")}, {Name: HeaderAttempts, Value: []byte("many")}, {Name: redrive.HeaderReason, Value: []byte("bored")},
-		{Name: HeaderFirstFailure, Value: []byte("{")},
+		{Name: headername.Queue, Value: []byte("sms")}, {Name: headername.Attempts, Value: []byte("many")}, {Name: redrive.HeaderReason, Value: []byte("bored")},
+		{Name: headername.FirstFailure, Value: []byte("{")},
 	}}
 	s, ok := TakeStory(&m)
 	if !ok || s.Attempts != 0 || len(m.Headers) != 2 || s.History.First == nil {
@@ -85,7 +86,7 @@ func TestAnOriginalComesBackAsItWas(t *testing.T) {
 			}
 		}
 	}
-	if o, ok := ReadOriginal(redrive.Headers{{Name: HeaderOriginalPartition, Value: []byte("x")}}); ok || o.Partition != -1 {
+	if o, ok := ReadOriginal(redrive.Headers{{Name: headername.OriginalPartition, Value: []byte("x")}}); ok || o.Partition != -1 {
 		t.Errorf("%+v", o)
 	}
 }

@@ -3,7 +3,7 @@
 package problem
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"math"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // ContentType is the media type of a problem.
@@ -62,8 +63,18 @@ func (p *Problem) Error() string {
 	return s
 }
 
-// Unwrap returns the error that the problem was made of, if any.
-func (p *Problem) Unwrap() error { return p.cause }
+// ErrorName implements [redrive.NamedError].
+func (*Problem) ErrorName() string { return "redrive.Problem" }
+
+// Unwrap returns the error that the problem was made of: of one that came over the wire
+// the one that its name stands for, so that errors.Is finds redrive.ErrNotFound and the
+// like on both sides. It is nil where there is none.
+func (p *Problem) Unwrap() error {
+	if p.cause == nil {
+		return driver.ErrorNamed(p.Name())
+	}
+	return p.cause
+}
 
 // After sets RetryAfter, rounded up to whole seconds and at least one, and returns
 // the problem.
@@ -76,31 +87,31 @@ func (p *Problem) After(d time.Duration) *Problem {
 // and not for the caller.
 func (p *Problem) Internal() bool { return p.Status == http.StatusInternalServerError }
 
-// kinds maps the errors of the root package. The first that matches decides.
-var kinds = []struct {
-	err    error
+// kinds are what problems say of the errors that have a name (see [driver.ErrorName]).
+var kinds = map[string]struct {
 	status int
-	name   string
 	title  string
 	hint   string
 }{
-	{redrive.ErrBacklogged, http.StatusTooManyRequests, "backlogged", "The queue is above its limit", "nothing was stored; repeat after the time in Retry-After"},
-	{redrive.ErrConflict, http.StatusConflict, "conflict", "Another message has this id", "use another id, or send the same body, kind and key again"},
-	{redrive.ErrFull, http.StatusInsufficientStorage, "store-full", "The store is full", "nothing was stored; free disk space or raise the limit, then repeat"},
-	{redrive.ErrClosed, http.StatusServiceUnavailable, "shutting-down", "The service is shutting down", "nothing was stored; repeat after the time in Retry-After"},
-	{redrive.ErrUnknown, http.StatusServiceUnavailable, "outcome-unknown", "The outcome is not known", "repeat it under the same id"},
-	{redrive.ErrCorrupt, http.StatusServiceUnavailable, "corrupt", "The store is corrupt", "run: redrive store check"},
-	{redrive.ErrInvalid, http.StatusBadRequest, "invalid", "The request is not valid", ""},
-	{redrive.ErrNotFound, http.StatusNotFound, "not-found", "There is no such thing", ""},
-	{redrive.ErrLoop, http.StatusConflict, "loop", "The message was redriven too often", "raise max_redrives to redrive it again"},
-	{redrive.ErrUncertain, http.StatusConflict, "uncertain", "The effect of the message is not known", "confirm with confirm_uncertain (--confirm-uncertain) when it is safe to repeat"},
-	{redrive.ErrBodyGone, http.StatusConflict, "body-gone", "The dead letter has no body", "give it a body with an edit, or drop it"},
-	{redrive.ErrState, http.StatusConflict, "state", "The state does not allow this", "a message that is being handled can be changed when its attempt has ended"},
-	{redrive.ErrLeaseLost, http.StatusConflict, "lease-lost", "The lease is lost", ""},
-	{redrive.ErrVersion, http.StatusConflict, "version", "It was changed by another", "repeat it"},
-	{redrive.ErrUnsupported, http.StatusNotImplemented, "unsupported", "The store cannot do this", ""},
-	{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout", "It took too long", "repeat it under the same id"},
-	{context.Canceled, http.StatusServiceUnavailable, "cancelled", "The request was cancelled", "repeat it under the same id"},
+	"backlogged":      {http.StatusTooManyRequests, "The queue is above its limit", "nothing was stored; repeat after the time in Retry-After"},
+	"conflict":        {http.StatusConflict, "Another message has this id", "use another id, or send the same body, kind and key again"},
+	"duplicate":       {http.StatusConflict, "The message was accepted before", "its result goes to whoever published it first"},
+	"store-full":      {http.StatusInsufficientStorage, "The store is full", "nothing was stored; free disk space or raise the limit, then repeat"},
+	"shutting-down":   {http.StatusServiceUnavailable, "The service is shutting down", "nothing was stored; repeat after the time in Retry-After"},
+	"outcome-unknown": {http.StatusServiceUnavailable, "The outcome is not known", "repeat it under the same id"},
+	"corrupt":         {http.StatusServiceUnavailable, "The store is corrupt", "run: redrive store check"},
+	"in-use":          {http.StatusConflict, "Another process has the store", "stop that process, or talk to it"},
+	"invalid":         {http.StatusBadRequest, "The request is not valid", ""},
+	"not-found":       {http.StatusNotFound, "Not found", ""},
+	"loop":            {http.StatusConflict, "The message was redriven too often", "raise max_redrives to redrive it again"},
+	"uncertain":       {http.StatusConflict, "The effect of the message is not known", "confirm with confirm_uncertain (--confirm-uncertain) when it is safe to repeat"},
+	"body-gone":       {http.StatusConflict, "The dead letter has no body", "give it a body with an edit, or drop it"},
+	"state":           {http.StatusConflict, "The state does not allow this", "a message that is in flight can be changed when its attempt has ended"},
+	"lease-lost":      {http.StatusConflict, "Lease lost", ""},
+	"version":         {http.StatusConflict, "It was changed by another", "repeat it"},
+	"unsupported":     {http.StatusNotImplemented, "The store cannot do this", ""},
+	"timeout":         {http.StatusGatewayTimeout, "Timeout", "repeat it under the same id"},
+	"cancelled":       {http.StatusServiceUnavailable, "The request was cancelled", "repeat it under the same id"},
 }
 
 // Of turns an error into a problem. The text of an error that is not one of
@@ -118,14 +129,9 @@ func Of(err error) *Problem {
 			detail = redrive.Ref{Queue: e.Queue, ID: e.ID}.String() + ": " + detail
 		}
 	}
-	for _, k := range kinds {
-		if !errors.Is(err, k.err) {
-			continue
-		}
-		p = New(k.status, k.name, k.title, detail, hint)
-		if hint == "" {
-			p.Hint = k.hint
-		}
+	name := driver.ErrorName(err)
+	if k, ok := kinds[name]; ok {
+		p = New(k.status, name, k.title, detail, cmp.Or(hint, k.hint))
 		if k.status == http.StatusServiceUnavailable || k.status == http.StatusInsufficientStorage {
 			p.After(time.Second)
 		}

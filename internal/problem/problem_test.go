@@ -1,6 +1,7 @@
 package problem_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
 )
 
@@ -31,6 +33,25 @@ func TestOfMapsErrorsToStatuses(t *testing.T) {
 		if got := problem.Of(err); got.Status != want || !errors.Is(got, err) {
 			t.Errorf("%v: status %d, want %d", err, got.Status, want)
 		}
+	}
+}
+
+// What comes over the wire is the error that was meant on the other side, and every error
+// that can cross it has a status and a title.
+func TestErrorsComeBackFromTheWire(t *testing.T) {
+	for _, err := range []error{
+		redrive.ErrBacklogged, redrive.ErrConflict, redrive.ErrDuplicate, redrive.ErrFull, redrive.ErrClosed, redrive.ErrUnknown, redrive.ErrCorrupt, redrive.ErrInUse,
+		redrive.ErrInvalid, redrive.ErrNotFound, redrive.ErrLoop, redrive.ErrUncertain, redrive.ErrBodyGone, redrive.ErrState, redrive.ErrLeaseLost, redrive.ErrVersion,
+		redrive.ErrUnsupported, context.DeadlineExceeded, context.Canceled,
+	} {
+		sent := problem.Of(fmt.Errorf("here: %w", err))
+		got := new(problem.Problem)
+		if jerr := json.Unmarshal(sent.AppendJSON(nil), got); jerr != nil || !errors.Is(got, err) || got.Name() != driver.ErrorName(err) || got.Internal() {
+			t.Errorf("%v comes back as %v (%s, %d), %v", err, got, got.Name(), got.Status, jerr)
+		}
+	}
+	if errors.Is(problem.New(404, "queue-not-found", "", "", ""), redrive.ErrNotFound) {
+		t.Error("a name that is no error's stands for one")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // Message is a whole row of a waiting message or a dead letter.
@@ -158,4 +159,20 @@ func (m *Message) NextGeneration(c *driver.Change, now, due time.Time) {
 	m.Due, m.Lane = due, redrive.LaneRedrive
 	m.Earlier += m.Failures
 	m.Attempts, m.Failures, m.Crashes, m.Suspect = 0, 0, 0, false
+}
+
+// Fit makes of the names of a foreign message what the columns hold; headers keep what was
+// lost of its key and kind.
+func (m *Message) Fit(storable func(string) string) {
+	for _, part := range []struct {
+		text   *string
+		header string
+	}{{&m.Key, headername.NativeKey}, {&m.Kind, headername.NativeKind}, {&m.ReplyTo, ""}, {&m.EditedFrom, ""}, {&m.Plan, ""}} {
+		fit := storable(*part.text)
+		if fit != *part.text && part.header != "" {
+			m.Headers = m.Headers.Clone()
+			m.Headers.Add(part.header, *part.text)
+		}
+		*part.text = fit
+	}
 }

@@ -7,26 +7,8 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// Filter selects messages. The same names are parameters of the lists, where Since
-// and Until may also be a duration before now ("1h").
-type Filter struct {
-	Queue     string `json:"queue,omitempty"`
-	State     string `json:"state,omitempty"` // of messages: waiting, leased, blocked or dead
-	Reason    string `json:"reason,omitempty"`
-	Signature string `json:"signature,omitempty"`
-	Kind      string `json:"kind,omitempty"`
-	Key       string `json:"key,omitempty"`
-	Since     string `json:"since,omitempty"`
-	Until     string `json:"until,omitempty"`
-	// Text is in the body or the last error, and Header, NAME or NAME=VALUE, among the
-	// headers, as the token may see them: see docs/http.md.
-	Text   string `json:"text,omitempty"`
-	Header string `json:"header,omitempty"`
-	Plan   string `json:"plan,omitempty"` // redriven last by this plan
-}
-
-// Group counts dead letters of one cause.
-type Group struct {
+// Cause counts the dead letters of one cause.
+type Cause struct {
 	Queue     string         `json:"queue"`
 	Reason    redrive.Reason `json:"reason"`
 	Signature string         `json:"signature"`
@@ -38,11 +20,11 @@ type Group struct {
 	Message   string         `json:"message,omitempty"`
 }
 
-// GroupOf returns a group as it goes over the wire.
-func GroupOf(g *driver.Cause) Group {
-	return Group{
-		Queue: g.Queue, Reason: g.Reason, Signature: g.Signature, Count: g.Count, First: g.First.UTC(), Last: g.Last.UTC(),
-		Example: g.Example.String(), Type: g.Type, Message: g.Message,
+// CauseOf returns a cause as it goes over the wire.
+func CauseOf(c *driver.Cause) Cause {
+	return Cause{
+		Queue: c.Queue, Reason: c.Reason, Signature: c.Signature, Count: c.Count, First: c.First.UTC(), Last: c.Last.UTC(),
+		Example: c.Example.String(), Type: c.Type, Message: c.Message,
 	}
 }
 

@@ -69,7 +69,7 @@ type Message struct {
 	Origin     string `json:"origin,omitempty"`
 	EditedFrom string `json:"edited_from,omitempty"`
 
-	// Error and Type are of the newest failure; Signature groups by its cause.
+	// Error and Type are of the newest failure; Signature names its cause.
 	Error     string `json:"error,omitempty"`
 	Type      string `json:"type,omitempty"`
 	Signature string `json:"signature,omitempty"`

@@ -107,7 +107,7 @@ type DryRun struct {
 	// messages were looked at for it.
 	Refused     map[string]int64 `json:"refused,omitempty"`
 	RefusedMore bool             `json:"refused_more,omitempty"`
-	Groups      []Group          `json:"groups,omitempty"` // the largest
+	Causes      []Cause          `json:"causes,omitempty"` // the largest
 }
 
 // The states of a plan.
@@ -150,17 +150,7 @@ func planRequestOf(p *plan.Plan) PlanRequest {
 	if len(r.Refs) > 0 || p.Named > 0 {
 		return out
 	}
-	q := &r.Query
-	f := Filter{
-		Queue: q.Queue, State: q.State.String(), Reason: q.Reason.String(), Signature: q.Signature, Kind: q.Kind, Key: q.Key,
-		Text: q.Text, Header: q.Header,
-	}
-	if !q.Since.IsZero() {
-		f.Since = q.Since.UTC().Format(time.RFC3339Nano)
-	}
-	if !q.Until.IsZero() {
-		f.Until = q.Until.UTC().Format(time.RFC3339Nano)
-	}
+	f := FilterOf(&r.Query)
 	out.Filter = &f
 	return out
 }
@@ -174,8 +164,8 @@ func DryRunOf(d *plan.DryRun) DryRun {
 	for r, n := range d.ByReason {
 		out.Reason[r.String()] = n
 	}
-	for i := range d.Groups {
-		out.Groups = append(out.Groups, GroupOf(&d.Groups[i]))
+	for i := range d.Causes {
+		out.Causes = append(out.Causes, CauseOf(&d.Causes[i]))
 	}
 	return out
 }

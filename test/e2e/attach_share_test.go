@@ -219,13 +219,13 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 	}
 	d.redrive("dead", "list", "--queue", "orders").fails(t, 0, "body gone")
 	d.redrive("dead", "show", gone[0]).fails(t, 0, "body gone: topic "+name)
-	d.redrive("dead", "redrive", "--queue", "orders", "--dry-run").fails(t, 0, "3 would be refused: body_gone")
+	d.redrive("dead", "redrive", "--queue", "orders", "--dry-run").fails(t, 0, "3 would be refused: body-gone")
 	made := decode[wire.Plan](t, d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--json").ok(t))
 	until(t, "the plan has ended", time.Minute, func() bool {
 		made = get[wire.Plan](t, d.url+"/v1/plans/"+made.ID)
 		return made.State == wire.PlanDone
 	})
-	if made.Done != n-3 || made.Failed != 3 || made.Errors["body_gone"] != 3 {
+	if made.Done != n-3 || made.Failed != 3 || made.Errors["body-gone"] != 3 {
 		t.Errorf("plan: %+v", made)
 	}
 	until(t, "the others are published", time.Minute, func() bool { return d.queue("orders").Books.Done == n-3 })
@@ -235,7 +235,7 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 	if got := len(readTopic(t, c.broker, c.admin, name)); got != (n-3)+(n-3) {
 		t.Errorf("the topic has %d records", got)
 	}
-	d.redrive("dead", "redrive", gone[0], "--yes", "--wait").fails(t, 1, "body_gone")
+	d.redrive("dead", "redrive", gone[0], "--yes", "--wait").fails(t, 1, "body-gone")
 	d.redrive("dead", "edit", gone[0], "--body", "mended").ok(t)
 	d.redrive("dead", "redrive", gone[0], "--yes", "--wait").ok(t)
 	until(t, "the one that was edited is published", time.Minute, func() bool { return d.queue("orders").Books.Done == n-2 })
@@ -252,7 +252,7 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 	if sum := c.attach(t, other, name); sum.Imported != n || sum.Failed != 0 {
 		t.Fatalf("%+v", sum)
 	}
-	other.redrive("dead", "redrive", "--queue", "orders", "--dry-run").fails(t, 0, "8 would be refused: body_gone")
+	other.redrive("dead", "redrive", "--queue", "orders", "--dry-run").fails(t, 0, "8 would be refused: body-gone")
 }
 
 // TestAttachWithoutARight: who may not read the records is told so, and they are not gone.

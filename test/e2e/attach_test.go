@@ -82,7 +82,7 @@ func attachAndRedrive(t *testing.T, b *foreignBroker) {
 	if left := b.left(t, name); left != before {
 		t.Errorf("a copy left %d of %d at the broker", left, before)
 	}
-	groups := decode[wire.List[wire.Group]](t, d.redrive("dead", "groups", "--queue", "orders", "--json").ok(t))
+	groups := decode[wire.List[wire.Cause]](t, d.redrive("dead", "causes", "--queue", "orders", "--json").ok(t))
 	if len(groups.Items) != 1 || groups.Items[0].Count != n {
 		t.Fatalf("groups: %+v", groups.Items)
 	}

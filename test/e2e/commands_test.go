@@ -37,7 +37,7 @@ queues:
 	d.redrive("queues", "resume", "q").ok(t)
 
 	// What is masked shows nowhere but in an export.
-	for _, args := range [][]string{{"dead", "show", "q/k-1"}, {"dead", "show", "q/k-1", "--json"}, {"show", "q/k-1"}, {"dead", "list"}, {"dead", "groups"}} {
+	for _, args := range [][]string{{"dead", "show", "q/k-1"}, {"dead", "show", "q/k-1", "--json"}, {"show", "q/k-1"}, {"dead", "list"}, {"dead", "causes"}} {
 		if out := d.redrive(args...).ok(t).out; strings.Contains(out, "canary-") {
 			t.Errorf("%v shows what is masked: %s", args, out)
 		}

@@ -71,11 +71,11 @@ func TestFromThousandDeadLettersToNone(t *testing.T) {
 	if !regexp.MustCompile(`orders .* 1,000 `).MatchString(out) {
 		t.Errorf("queues does not show 1,000 dead letters:\n%s", out)
 	}
-	out = d.redrive("dead", "groups").ok(t).out
+	out = d.redrive("dead", "causes").ok(t).out
 	rows := groupRows(out)
 	if len(rows) != 3 || !strings.HasPrefix(rows[0], "600 ") || !strings.HasPrefix(rows[1], "399 ") || !strings.HasPrefix(rows[2], "1 ") ||
 		!strings.Contains(rows[0], "422") || !strings.Contains(rows[1], "404") || !strings.Contains(rows[2], "400") {
-		t.Fatalf("dead groups:\n%s", out)
+		t.Fatalf("dead causes:\n%s", out)
 	}
 
 	// The single one: its story says what the target did not like.
@@ -95,7 +95,7 @@ func TestFromThousandDeadLettersToNone(t *testing.T) {
 	}
 
 	// Too early: the target is not mended, and the canary says so before harm is done.
-	signature := regexp.MustCompile(`[0-9a-f]{16}`).FindString(rows[0])
+	signature := regexp.MustCompile(`1-[0-9a-f]{16}`).FindString(rows[0])
 	r = d.redrive("dead", "redrive", "--signature", signature, "--canary", "10", "--wait", "--yes")
 	r.fails(t, 1, "stopped", "10 of 600 redriven", "of the canary's 10 died again of the same cause", "422", signature, "redrive plans resume")
 	until(t, "the canary is at its end", time.Minute, func() bool { return d.queue("orders").Dead == 1000 })
@@ -118,7 +118,7 @@ func TestFromThousandDeadLettersToNone(t *testing.T) {
 		t.Errorf("dead redrive: %s%s", r.out, r.stderr)
 	}
 	until(t, "everything is delivered", time.Minute, func() bool { return d.queue("orders").Books.Done == 1600 })
-	d.redrive("dead", "groups").fails(t, 0, "there are no dead letters")
+	d.redrive("dead", "causes").fails(t, 0, "there are no dead letters")
 	d.redrive("verify").fails(t, 0, "the books balance")
 	target.mu.Lock()
 	defer target.mu.Unlock()

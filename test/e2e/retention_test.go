@@ -59,7 +59,7 @@ func TestRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if err := a.Read(t.Context(), archive.Filter{}, func(e *redrive.Entry) bool { archived[e.Queue]++; return true }); err != nil {
+	if err := a.Read(t.Context(), redrive.Query{}, func(e *redrive.Entry) bool { archived[e.Queue]++; return true }); err != nil {
 		t.Fatal(err)
 	}
 	if archived["counted"] != n-keep || archived["aged"] != n || len(archived) != 2 {

@@ -80,14 +80,14 @@ queues:
 		t.Fatalf("%d dead and %d done of %d", q.Dead, q.Books.Done, total)
 	}
 
-	groups := decode[wire.List[wire.Group]](t, d.redrive("dead", "groups", "--queue", "hooks", "--json").ok(t))
-	if len(groups.Items) != 1 || groups.Items[0].Count != q.Dead || groups.Items[0].Signature == "" || groups.Items[0].Reason.String() != "exhausted" {
-		t.Errorf("groups: %+v", groups.Items)
+	causes := decode[wire.List[wire.Cause]](t, d.redrive("dead", "causes", "--queue", "hooks", "--json").ok(t))
+	if len(causes.Items) != 1 || causes.Items[0].Count != q.Dead || causes.Items[0].Signature == "" || causes.Items[0].Reason.String() != "exhausted" {
+		t.Errorf("causes: %+v", causes.Items)
 	}
-	if out := d.redrive("dead", "groups").ok(t).out; !strings.Contains(out, groups.Items[0].Signature) {
-		t.Errorf("the table of groups: %s", out)
+	if out := d.redrive("dead", "causes").ok(t).out; !strings.Contains(out, causes.Items[0].Signature) {
+		t.Errorf("the table of causes: %s", out)
 	}
-	checkStory(t, d, groups.Items[0].Example)
+	checkStory(t, d, causes.Items[0].Example)
 
 	dry := decode[wire.DryRun](t, d.redrive("dead", "redrive", "--queue", "hooks", "--dry-run", "--json").ok(t))
 	if dry.Total != q.Dead || d.queue("hooks").Dead != q.Dead {

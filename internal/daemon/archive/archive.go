@@ -110,7 +110,7 @@ func (a *Archive) write(entries []redrive.Entry) error {
 		return a.failed(err)
 	}
 	var lines bytes.Buffer
-	var items []Item
+	var items []item
 	var frames []frame
 	end := a.size
 	flush := func() error {

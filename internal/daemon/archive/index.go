@@ -4,10 +4,11 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
-// Item is what the index knows of a dead letter.
-type Item struct {
+// item is what the index knows of a dead letter.
+type item struct {
 	Queue     string         `json:"queue"`
 	ID        string         `json:"id"`
 	Kind      string         `json:"kind,omitempty"`
@@ -16,8 +17,8 @@ type Item struct {
 	DiedAt    time.Time      `json:"died_at"`
 }
 
-func itemOf(e *redrive.Entry) Item {
-	i := Item{Queue: e.Queue, ID: e.ID, Kind: e.Kind, Reason: e.Reason, DiedAt: e.DiedAt.UTC()}
+func itemOf(e *redrive.Entry) item {
+	i := item{Queue: e.Queue, ID: e.ID, Kind: e.Kind, Reason: e.Reason, DiedAt: e.DiedAt.UTC()}
 	if f := e.History.Latest(); f != nil {
 		i.Signature = f.Signature
 	}
@@ -28,26 +29,14 @@ func itemOf(e *redrive.Entry) Item {
 type frame struct {
 	Offset int64  `json:"offset"`
 	Length int64  `json:"length"`
-	Items  []Item `json:"items"`
+	Items  []item `json:"items"`
 }
 
-// Filter selects dead letters. Every field that is set narrows it.
-type Filter struct {
-	Queue, ID, Kind, Signature string
-	Reason                     redrive.Reason
-	Since, Until               time.Time // died at or after, before or at
-}
-
-func (f *Filter) matches(i *Item) bool {
-	switch {
-	case f.Queue != "" && f.Queue != i.Queue,
-		f.ID != "" && f.ID != i.ID,
-		f.Kind != "" && f.Kind != i.Kind,
-		f.Signature != "" && f.Signature != i.Signature,
-		f.Reason != 0 && f.Reason != i.Reason,
-		!f.Since.IsZero() && i.DiedAt.Before(f.Since),
-		!f.Until.IsZero() && i.DiedAt.After(f.Until):
-		return false
-	}
-	return true
+// couldMatch reports whether what the index knows of a dead letter does not tell that a
+// query leaves it out.
+func (i *item) couldMatch(q *redrive.Query) bool {
+	e := redrive.Entry{Message: redrive.Message{Queue: i.Queue, ID: i.ID, Kind: i.Kind}, State: redrive.StateDead, Reason: i.Reason, DiedAt: i.DiedAt}
+	e.History.First = &redrive.Failure{Signature: i.Signature}
+	known := redrive.Query{Queue: q.Queue, State: q.State, Reason: q.Reason, Signature: q.Signature, Kind: q.Kind, Since: q.Since, Until: q.Until}
+	return driver.Match(&known, &e)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -38,27 +39,12 @@ func (a *Archive) Files() ([]string, error) {
 	return files, nil
 }
 
-// List calls see with what the index knows of each dead letter that matches, in the
-// order in which they were archived, until it returns false.
-func (a *Archive) List(ctx context.Context, f Filter, see func(*Item) bool) error {
-	return a.each(ctx, func(_ string, frames []frame) (bool, error) {
-		for i := range frames {
-			for j := range frames[i].Items {
-				if item := &frames[i].Items[j]; f.matches(item) && !see(item) {
-					return false, nil
-				}
-			}
-		}
-		return true, nil
-	})
-}
-
 // Read calls see with each dead letter that matches, in the order in which they were
 // archived, until it returns false. One that was archived twice comes twice.
-func (a *Archive) Read(ctx context.Context, f Filter, see func(*redrive.Entry) bool) error {
+func (a *Archive) Read(ctx context.Context, q redrive.Query, see func(*redrive.Entry) bool) error {
 	return a.each(ctx, func(name string, frames []frame) (bool, error) {
 		frames = slices.DeleteFunc(frames, func(fr frame) bool {
-			return !slices.ContainsFunc(fr.Items, func(i Item) bool { return f.matches(&i) })
+			return !slices.ContainsFunc(fr.Items, func(i item) bool { return i.couldMatch(&q) })
 		})
 		if len(frames) == 0 {
 			return true, nil
@@ -69,7 +55,7 @@ func (a *Archive) Read(ctx context.Context, f Filter, see func(*redrive.Entry) b
 		}
 		defer file.Close() //nolint:errcheck // it was only read
 		for i := range frames {
-			if ok, err := a.readFrame(file, &frames[i], &f, see); err != nil || !ok {
+			if ok, err := a.readFrame(file, &frames[i], &q, see); err != nil || !ok {
 				return ok, err
 			}
 		}
@@ -102,7 +88,7 @@ func (a *Archive) each(ctx context.Context, do func(name string, frames []frame)
 	return nil
 }
 
-func (a *Archive) readFrame(file io.ReaderAt, fr *frame, f *Filter, see func(*redrive.Entry) bool) (bool, error) {
+func (a *Archive) readFrame(file io.ReaderAt, fr *frame, q *redrive.Query, see func(*redrive.Entry) bool) (bool, error) {
 	lines, err := a.decode(file, fr.Offset, fr.Length)
 	if err != nil {
 		return false, err
@@ -112,7 +98,7 @@ func (a *Archive) readFrame(file io.ReaderAt, fr *frame, f *Filter, see func(*re
 		if err != nil {
 			return false, err
 		}
-		if item := itemOf(&e); f.matches(&item) && !see(&e) {
+		if driver.Match(q, &e) && !see(&e) {
 			return false, nil
 		}
 	}
@@ -252,13 +238,9 @@ func readIndex(name string) ([]frame, error) {
 	}
 }
 
-// MatchesLine reports whether a line of an export or an archive matches. One that cannot
-// be read does, so that whoever reads it says so.
-func (f *Filter) MatchesLine(line []byte) bool {
+// MatchesLine reports whether a query selects the line of an export or an archive. One
+// that cannot be read does, so that whoever reads it says so.
+func MatchesLine(q *redrive.Query, line []byte) bool {
 	e, err := parse(line)
-	if err != nil {
-		return true
-	}
-	item := itemOf(&e)
-	return f.matches(&item)
+	return err != nil || driver.Match(q, &e)
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -342,10 +343,10 @@ func (a *Attachment) entry(l *letter, s *Summary) redrive.Entry {
 	if l.gone != "" {
 		noteGone(&e, l.gone)
 	}
-	if key, ok := e.Headers.Get(native.HeaderKey); ok && e.Key == "" {
+	if key, ok := e.Headers.Get(headername.Key); ok && e.Key == "" {
 		native.ReadKey(&e.Message, []byte(key))
 	}
-	if v, ok := e.Headers.Get(native.HeaderRedrives); ok {
+	if v, ok := e.Headers.Get(headername.Redrives); ok {
 		if n, err := strconv.ParseUint(v, 10, 31); err == nil {
 			e.Redrives = int(n)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/redistest"
 )
@@ -158,8 +159,8 @@ func TestFollowingRepeatsWhatAFaultStopped(t *testing.T) {
 func TestPlacesAndLineage(t *testing.T) {
 	store := open(t)
 	told := say("orders-dlt/1", "a", "x", false)
-	told.message.Headers.Add(native.HeaderRedrives, "2")
-	told.message.Headers.Add(native.HeaderKey, "customer-7")
+	told.message.Headers.Add(headername.Redrives, "2")
+	told.message.Headers.Add(headername.Key, "customer-7")
 	s := &script{batches: [][]letter{{told}}}
 	sum, err := attached(s, Options{Place: "orders"}).Run(t.Context(), into(store), func(Summary) {})
 	if err != nil || sum.Places["orders"] != 1 || sum.Dialects["none"] != 1 {

@@ -16,6 +16,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 )
 
@@ -239,7 +240,7 @@ func (l *letter) hold(key, value []byte) {
 	native.ReadKey(&keyed, key)
 	l.message.Key, l.message.Body, l.extra = keyed.Key, value, keyed.Headers
 	if value == nil {
-		l.extra.Add(native.HeaderOriginalNoBody, "true")
+		l.extra.Add(headername.OriginalNoBody, "true")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/dialect"
-	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // A share group's dead letter (KIP-1191, Kafka 4.4) has headers that name the record. The broker adds
@@ -322,10 +322,10 @@ func (l *letter) found(r *kgo.Record) {
 func (l *letter) lost(why string) {
 	l.source.known = true
 	if l.source.copied() {
-		l.extra.Add(native.HeaderOriginalNoHeaders, why)
+		l.extra.Add(headername.OriginalNoHeaders, why)
 		return
 	}
 	l.gone = why
-	l.extra.Del(native.HeaderOriginalNoBody)
+	l.extra.Del(headername.OriginalNoBody)
 	l.extra.Add(redrive.HeaderBodyGone, why)
 }

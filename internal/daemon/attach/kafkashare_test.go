@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/kafkatest"
-	"github.com/redrive/redrive/internal/native"
 )
 
 // A place may have another message than the one in the store: its topic was made anew.
@@ -168,7 +168,7 @@ func TestRecordsOfPointers(t *testing.T) {
 			}
 			for _, l := range letters {
 				header, _ := l.extra.Get(redrive.HeaderBodyGone)
-				if _, null := l.extra.Get(native.HeaderOriginalNoBody); !strings.Contains(l.gone, why) || header != l.gone || l.message.Body != nil || null {
+				if _, null := l.extra.Get(headername.OriginalNoBody); !strings.Contains(l.gone, why) || header != l.gone || l.message.Body != nil || null {
 					t.Errorf("%s: %q, %+v, want %q", l.source, l.gone, l.extra, why)
 				}
 			}
@@ -183,7 +183,7 @@ func TestRecordsOfPointers(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := &letters[0]
-			if why, ok := l.extra.Get(native.HeaderOriginalNoHeaders); !ok || why == "" || l.gone != "" || string(l.message.Body) != "copied" {
+			if why, ok := l.extra.Get(headername.OriginalNoHeaders); !ok || why == "" || l.gone != "" || string(l.message.Body) != "copied" {
 				t.Errorf("%s: %+v %q", topic, l.extra, l.message.Body)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
-	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // rabbitOrigin gets the messages of a queue one by one. What is copied stays in hand until
@@ -85,14 +85,14 @@ func (r *rabbitOrigin) letter(d *amqp.Delivery) letter {
 	h, shape := broker.FromRabbitMQ(d)
 	l := letter{position: r.queue + "/" + strconv.FormatInt(r.number, 10), again: d.Redelivered, handle: d.DeliveryTag}
 	l.message.Headers, l.message.Body = h, d.Body
-	l.extra.Add(native.HeaderOriginalForm, shape)
+	l.extra.Add(headername.OriginalForm, shape)
 	if d.MessageId == "" {
 		l.id = redrive.NewID()
 		return l
 	}
 	l.position = r.queue + "/" + d.MessageId
 	deaths, _ := h.Get(dialect.XDeath)
-	redrives, _ := h.Get(native.HeaderRedrives)
+	redrives, _ := h.Get(headername.Redrives)
 	l.id = driver.DeriveID("attach", "rabbitmq", r.address.Vhost, r.queue, d.MessageId, deaths, redrives)
 	return l
 }

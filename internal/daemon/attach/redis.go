@@ -12,7 +12,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
-	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
@@ -122,7 +122,7 @@ func (r *redisOrigin) letter(e *redisEntry) letter {
 	}
 	var shape string
 	l.message.Headers, l.message.Body, shape = broker.FromRedis(e.fields, r.field)
-	l.extra.Add(native.HeaderOriginalForm, shape)
+	l.extra.Add(headername.OriginalForm, shape)
 	return l
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/dialect"
-	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
@@ -167,7 +167,7 @@ func (l *listOrigin) hold(id, element string) letter {
 func (l *listOrigin) letter(id, element string) letter {
 	one := letter{position: l.list + "/" + id, id: id, certain: true, handle: id}
 	one.message.Body = []byte(element)
-	one.extra.Add(native.HeaderOriginalForm, broker.ListForm)
+	one.extra.Add(headername.OriginalForm, broker.ListForm)
 	return one
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // checker reports what is wrong with a configuration as a whole.
@@ -408,7 +409,7 @@ func checkHeader(name string) string {
 	switch {
 	case name == "":
 		return "a header needs a name"
-	case strings.HasPrefix(lower, "webhook-"), strings.HasPrefix(lower, "redrive-"), lower == "traceparent", lower == "tracestate":
+	case strings.HasPrefix(lower, "webhook-"), strings.HasPrefix(lower, headername.Prefix), lower == "traceparent", lower == "tracestate":
 		return fmt.Sprintf("%s is set by the delivery itself", name)
 	case slices.Contains([]string{"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade",
 		"proxy-connection"}, lower):

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 )
 
@@ -202,7 +203,7 @@ func addHeader(m *redrive.Message, name, value string) error {
 }
 
 // reserved begins the names of headers that are Redrive's own.
-const reserved = "redrive-"
+const reserved = headername.Prefix
 
 func parseDelay(name, s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)

@@ -14,19 +14,20 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 )
 
 // Names of request headers in canonical form, by which net/http keeps them.
 var (
-	headerID        = textproto.CanonicalMIMEHeaderKey("redrive-id")
-	headerKind      = textproto.CanonicalMIMEHeaderKey("redrive-kind")
-	headerKey       = textproto.CanonicalMIMEHeaderKey("redrive-key")
-	headerDelay     = textproto.CanonicalMIMEHeaderKey("redrive-delay")
-	headerDeliverAt = textproto.CanonicalMIMEHeaderKey("redrive-deliver-at")
-	headerExpiresAt = textproto.CanonicalMIMEHeaderKey("redrive-expires-at")
-	headerReplyTo   = textproto.CanonicalMIMEHeaderKey("redrive-reply-to")
-	headerPrefix    = textproto.CanonicalMIMEHeaderKey("redrive-header-")
+	headerID        = textproto.CanonicalMIMEHeaderKey(headername.ID)
+	headerKind      = textproto.CanonicalMIMEHeaderKey(headername.Kind)
+	headerKey       = textproto.CanonicalMIMEHeaderKey(headername.Key)
+	headerDelay     = textproto.CanonicalMIMEHeaderKey(headername.Delay)
+	headerDeliverAt = textproto.CanonicalMIMEHeaderKey(headername.DeliverAt)
+	headerExpiresAt = textproto.CanonicalMIMEHeaderKey(headername.ExpiresAt)
+	headerReplyTo   = textproto.CanonicalMIMEHeaderKey(headername.ReplyTo)
+	headerPrefix    = textproto.CanonicalMIMEHeaderKey(headername.Own)
 	ownPrefix       = textproto.CanonicalMIMEHeaderKey(reserved)
 )
 
@@ -152,17 +153,17 @@ func FromHeaders(m *redrive.Message, h http.Header) (err error) {
 	}
 	m.Kind, m.Key, m.ReplyTo = first(h, headerKind), first(h, headerKey), first(h, headerReplyTo)
 	if s := first(h, headerDelay); s != "" {
-		if m.Delay, err = parseDelay("redrive-delay", s); err != nil {
+		if m.Delay, err = parseDelay(headername.Delay, s); err != nil {
 			return err
 		}
 	}
 	if s := first(h, headerDeliverAt); s != "" {
-		if m.DeliverAt, err = parseTime("redrive-deliver-at", s); err != nil {
+		if m.DeliverAt, err = parseTime(headername.DeliverAt, s); err != nil {
 			return err
 		}
 	}
 	if s := first(h, headerExpiresAt); s != "" {
-		if m.ExpiresAt, err = parseTime("redrive-expires-at", s); err != nil {
+		if m.ExpiresAt, err = parseTime(headername.ExpiresAt, s); err != nil {
 			return err
 		}
 	}

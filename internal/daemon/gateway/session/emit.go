@@ -12,6 +12,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/wsproto"
 )
 
@@ -120,8 +121,8 @@ func pongFrame(data string) []byte {
 
 // Headers of a result by which the target's answer is described; see package delivery.
 const (
-	headerStatus    = "redrive-status"
-	headerTruncated = "redrive-truncated"
+	headerStatus    = headername.Status
+	headerTruncated = headername.Truncated
 )
 
 // resultFrame is a result as it is pushed.

@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"errors"
-	"net/http"
 	"slices"
 	"time"
 
@@ -275,9 +274,5 @@ func bySeq(a, b Refusal) int { return cmp.Compare(a.Seq, b.Seq) }
 // storeRefusal is why the store did not take a message, or why its result does not come
 // to this session.
 func storeRefusal(err error) *problem.Problem {
-	if errors.Is(err, redrive.ErrDuplicate) {
-		return problem.New(http.StatusConflict, "duplicate", "The message was accepted before", "", "its result goes to whoever published it first")
-	}
-	p := refusal(problem.Of(err))
-	return p
+	return refusal(problem.Of(err))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 )
 
@@ -41,9 +42,9 @@ const key = "spool"
 
 // Headers of a spooled message. They are taken off before it goes on.
 const (
-	headerKey       = "redrive-spool-key"
-	headerDeliverAt = "redrive-spool-deliver-at"
-	headerExpiresAt = "redrive-spool-expires-at"
+	headerKey       = headername.SpoolKey
+	headerDeliverAt = headername.SpoolDeliverAt
+	headerExpiresAt = headername.SpoolExpiresAt
 )
 
 const (

@@ -8,21 +8,21 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// Groups implements driver.Store.
-func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Cause, complete bool, err error) {
+// Causes implements driver.Store.
+func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error) {
 	limit := q.PageLimit()
 	header, value := headerFilter(q.Header)
-	name := "groups"
+	name := "causes"
 	args := []any{orNullText(q.Queue), redrive.Examined + 1, limit, orNullInt(int(q.Reason)), orNullText(q.Signature), orNullText(q.Kind),
 		orNullText(q.Key), orNullText(q.Plan), orNullText(q.NotPlan), sinceOrNull(q.Since), untilOrNull(q.Until), orNullText(q.Text), header, value}
 	plain := q
 	plain.Queue, plain.State, plain.Reason, plain.Signature, plain.After, plain.Limit, plain.Bodies = "", 0, 0, "", "", 0, false
 	if plain == (redrive.Query{}) {
-		name = "groups_indexed"
+		name = "causes_indexed"
 		args = []any{orNullText(q.Queue), limit, orNullInt(int(q.Reason)), orNullText(q.Signature)}
 	}
 	var looked, found int64
-	err = s.read(ctx, name, func() { groups = nil }, func(r row) error {
+	err = s.read(ctx, name, func() { causes = nil }, func(r row) error {
 		var g driver.Cause
 		var reason int
 		var first, last time.Time
@@ -32,8 +32,8 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Ca
 		}
 		g.Reason, g.First, g.Last, g.Example.Queue = redrive.Reason(reason), first.UTC(), last.UTC(), g.Queue //nolint:gosec // a reason
 		g.Show(driver.DecodeFailure(failure))
-		groups = append(groups, g)
+		causes = append(causes, g)
 		return nil
 	}, args...)
-	return groups, looked <= redrive.Examined && found <= int64(limit), err
+	return causes, looked <= redrive.Examined && found <= int64(limit), err
 }

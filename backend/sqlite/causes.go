@@ -14,8 +14,8 @@ type cause struct {
 	signature string
 }
 
-// Groups implements driver.Store.
-func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Cause, complete bool, err error) {
+// Causes implements driver.Store.
+func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error) {
 	q.State = redrive.StateDead
 	limit := q.PageLimit()
 	err = s.read(ctx, func(c *conn) error {
@@ -25,20 +25,20 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Ca
 				return err
 			}
 			complete = !g.full && len(g.found) <= limit
-			for _, group := range g.found {
-				groups = append(groups, *group)
+			for _, found := range g.found {
+				causes = append(causes, *found)
 			}
-			driver.SortCauses(groups)
-			groups = groups[:min(limit, len(groups))]
-			for i := range groups {
-				if err := g.example(&groups[i]); err != nil {
+			driver.SortCauses(causes)
+			causes = causes[:min(limit, len(causes))]
+			for i := range causes {
+				if err := g.example(&causes[i]); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	})
-	return groups, complete, err
+	return causes, complete, err
 }
 
 // grouper counts dead letters by cause.
@@ -97,13 +97,13 @@ func (g *grouper) scan(q *queue) error {
 			continue
 		}
 		key := cause{q.name, d.reason, d.signature}
-		group := g.found[key]
-		if group == nil {
-			group = &driver.Cause{Queue: q.name, Reason: d.reason, Signature: d.signature, First: timeOf(d.died)}
-			g.found[key] = group
+		found := g.found[key]
+		if found == nil {
+			found = &driver.Cause{Queue: q.name, Reason: d.reason, Signature: d.signature, First: timeOf(d.died)}
+			g.found[key] = found
 		}
-		group.Count++
-		group.Last = timeOf(d.died)
+		found.Count++
+		found.Last = timeOf(d.died)
 		g.newest[key] = d.seq
 	}
 	if done := st.done(); err == nil {
@@ -112,14 +112,14 @@ func (g *grouper) scan(q *queue) error {
 	return err
 }
 
-// example fills in the newest dead letter of a group.
-func (g *grouper) example(group *driver.Cause) error {
-	q := g.s.queueNamed(group.Queue)
-	key := cause{group.Queue, group.Reason, group.Signature}
+// example fills in the newest dead letter of a cause.
+func (g *grouper) example(found *driver.Cause) error {
+	q := g.s.queueNamed(found.Queue)
+	key := cause{found.Queue, found.Reason, found.Signature}
 	seq := g.newest[key]
 	if seq == 0 {
 		st := g.read(`SELECT seq FROM dead INDEXED BY dead_cause WHERE queue = ? AND reason = ? AND signature = ? ORDER BY died DESC, seq DESC LIMIT 1`)
-		st.int(g.s.numberOf(q)).int(int64(group.Reason)).text(group.Signature)
+		st.int(g.s.numberOf(q)).int(int64(found.Reason)).text(found.Signature)
 		if st.next() {
 			seq = st.colInt(0)
 		}
@@ -131,8 +131,8 @@ func (g *grouper) example(group *driver.Cause) error {
 	if err != nil || !ok {
 		return err
 	}
-	group.Example = redrive.Ref{Queue: group.Queue, ID: m.ID}
+	found.Example = redrive.Ref{Queue: found.Queue, ID: m.ID}
 	f, err := readFailure(g.read, seq, flagFirst|flagLast)
-	group.Show(f)
+	found.Show(f)
 	return err
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// exampleMost is how many groups' examples are looked up together.
+// exampleMost is how many causes' examples are looked up together.
 const exampleMost = 100
 
-// Groups implements driver.Store.
-func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Cause, complete bool, err error) {
+// Causes implements driver.Store.
+func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error) {
 	limit := q.PageLimit()
 	var index, where conditions
 	if q.Queue != "" {
@@ -26,36 +26,36 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Ca
 		var first, last int64
 		err := r.Scan(&g.Queue, &reason, &g.Signature, &g.Count, &first, &last)
 		g.Reason, g.First, g.Last, g.Example.Queue = redrive.Reason(reason), timeAt(first), timeAt(last), g.Queue //nolint:gosec // a reason
-		groups = append(groups, g)
+		causes = append(causes, g)
 		return err
 	}
 	var steps []step
 	if q == plain {
-		steps = []step{{sql: s.sql.with("groups", ":index", index.sql()), args: append(index.args, limit+1), scan: scan}}
+		steps = []step{{sql: s.sql.with("causes", ":index", index.sql()), args: append(index.args, limit+1), scan: scan}}
 	} else {
 		index.died(&q)
 		where.parts("d.", &q)
 		args := append(append([]any{}, index.args...), redrive.Examined)
 		steps = []step{
-			{sql: s.sql.with("groups_bounded", ":index", index.sql(), ":where", where.sql()), args: append(append(args, where.args...), limit+1), scan: scan},
-			{sql: s.sql.with("groups_looked", ":index", index.sql()), args: append(append([]any{}, index.args...), redrive.Examined+1), scan: scanInto(&looked)},
+			{sql: s.sql.with("causes_bounded", ":index", index.sql(), ":where", where.sql()), args: append(append(args, where.args...), limit+1), scan: scan},
+			{sql: s.sql.with("causes_looked", ":index", index.sql()), args: append(append([]any{}, index.args...), redrive.Examined+1), scan: scanInto(&looked)},
 		}
 	}
-	if err := s.read(ctx, "groups", func() { groups = nil }, steps...); err != nil {
+	if err := s.read(ctx, "causes", func() { causes = nil }, steps...); err != nil {
 		return nil, false, err
 	}
-	complete = looked <= redrive.Examined && len(groups) <= limit
-	groups = groups[:min(len(groups), limit)]
-	return groups, complete, s.examples(ctx, groups, &q)
+	complete = looked <= redrive.Examined && len(causes) <= limit
+	causes = causes[:min(len(causes), limit)]
+	return causes, complete, s.examples(ctx, causes, &q)
 }
 
-// examples finds the newest of each group.
-func (s *Store) examples(ctx context.Context, groups []driver.Cause, q *redrive.Query) error {
-	for len(groups) > 0 {
-		n := min(len(groups), exampleMost)
+// examples finds the newest of each cause.
+func (s *Store) examples(ctx context.Context, causes []driver.Cause, q *redrive.Query) error {
+	for len(causes) > 0 {
+		n := min(len(causes), exampleMost)
 		steps := make([]step, n)
 		for i := range n {
-			g := &groups[i]
+			g := &causes[i]
 			var w conditions
 			w.add("d.queue = ?", []byte(g.Queue))
 			w.add("d.reason = ?", int(g.Reason))
@@ -72,7 +72,7 @@ func (s *Store) examples(ctx context.Context, groups []driver.Cause, q *redrive.
 		if err := s.read(ctx, "group_examples", nil, steps...); err != nil {
 			return err
 		}
-		groups = groups[n:]
+		causes = causes[n:]
 	}
 	return nil
 }

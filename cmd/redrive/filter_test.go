@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/redrive/redrive"
+)
+
+// notFilters are fields of a query that no person filters by: its page, and what a plan
+// leaves out by itself.
+var notFilters = []string{"after", "limit", "bodies", "not_plan"}
+
+var inner = regexp.MustCompile(`([a-z])([A-Z])`)
+
+func TestProgramAndAPIAndLibraryTakeTheSameFilters(t *testing.T) {
+	var library []string
+	for f := range reflect.TypeFor[redrive.Query]().Fields() {
+		if name := strings.ToLower(inner.ReplaceAllString(f.Name, "${1}_${2}")); !slices.Contains(notFilters, name) {
+			library = append(library, name)
+		}
+	}
+	slices.Sort(library)
+	same := func(what string, names []string, known ...string) {
+		t.Helper()
+		got := append(slices.Clone(known), names...)
+		slices.Sort(got)
+		if diff := cmp.Diff(library, got); diff != "" {
+			t.Errorf("%s differs from redrive.Query (-): %s", what, diff)
+		}
+	}
+
+	file, err := os.ReadFile("../../docs/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]struct {
+			Get struct {
+				Parameters []struct{ Name, In string }
+			}
+		}
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]any }
+		}
+	}
+	if err := json.Unmarshal(file, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for path, known := range map[string]string{"/v1/dead-letters": "state", "/v1/causes": "state", "/v1/queues/{queue}/messages": "queue"} {
+		var names []string
+		for _, p := range doc.Paths[path].Get.Parameters {
+			if p.In == "query" && !slices.Contains(notFilters, p.Name) {
+				names = append(names, p.Name)
+			}
+		}
+		same("GET "+path, names, known)
+	}
+	var names []string
+	for name := range doc.Components.Schemas["Filter"].Properties {
+		names = append(names, name)
+	}
+	same("the filter of a plan", names)
+
+	b := newBench(t)
+	flags := func(words string) (names []string) {
+		for line := range strings.Lines(b.expect(exitOK, "--", append([]string{"__complete", "--"}, append(strings.Fields(words), "--")...)...)) {
+			name, _, _ := strings.Cut(line, "\t")
+			names = append(names, strings.ReplaceAll(strings.TrimPrefix(name, "--"), "-", "_"))
+		}
+		return names
+	}
+	others := append(flags("plans list"), "limit", "output", "rate", "dry_run", "yes", "wait", "to", "new_id", "confirm_uncertain", "max_redrives", "canary")
+	for _, words := range []string{"dead list", "dead causes", "dead export", "dead import", "dead redrive", "dead drop", "dead archive", "messages cancel", "messages list"} {
+		known := []string{"state"} // the command says it
+		if words == "messages list" {
+			known = nil
+		}
+		same("redrive "+words, slices.DeleteFunc(flags(words), func(name string) bool { return slices.Contains(others, name) }), known...)
+	}
+}
+
+func TestFilterByPlanAndSignature(t *testing.T) {
+	b := newBench(t)
+	b.kill("q", redrive.ReasonExhausted, "a", "b")
+	b.expect(exitOK, "redriven", "dead", "redrive", "q/a", "--yes")
+	out := b.expect(exitOK, "", "plans", "list", "--json")
+	var plans struct{ Items []struct{ ID string } }
+	if err := json.Unmarshal([]byte(out), &plans); err != nil || len(plans.Items) != 1 {
+		t.Fatalf("%v in %s", err, out)
+	}
+	plan := plans.Items[0].ID
+	b.expect(exitOK, "a", "messages", "list", "--queue", "q", "--plan", plan)
+	b.expect(exitOK, "there is none", "dead", "list", "--plan", plan)
+	b.expect(exitOK, "b", "messages", "list", "--queue", "q", "--reason", "exhausted")
+	b.expect(exitOK, "0 dead letters would be redriven", "dead", "redrive", "--plan", plan, "--dry-run")
+}
