@@ -429,7 +429,9 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 	var h *History
 	var found []Violation
 	try := func(faults []Fault) bool {
-		t.Run("run", func(t *testing.T) { h = play(t, backend, seed, faults, length) })
+		if !t.Run("run", func(t *testing.T) { h = play(t, backend, seed, faults, length) }) {
+			t.FailNow() // no history was made: a server did not start
+		}
 		found = Check(h)
 		return len(found) > 0
 	}
