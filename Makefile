@@ -106,6 +106,10 @@ proof: deps ## kill -9 and power loss, ROUNDS (1000) times, with a new seed or R
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \
 	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -p 1 -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE)
 
+.PHONY: mutants
+mutants: deps ## plant every fault of test/mutants: the tests that are named there must find them
+	REDRIVE_PROOF_ROUNDS=1 go test -v -count=1 -timeout 0 -run MutantsAreFound ./test/mutants
+
 .PHONY: api
 api: build ## property-based requests against docs/openapi.json (schemathesis, needs Python)
 	@.ci/schemathesis

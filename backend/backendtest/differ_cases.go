@@ -121,7 +121,7 @@ func difference(t testing.TB, f *Factory, steps []step) string {
 	}
 	p.both = [2]driver.Store{memory.New(memory.WithClock(clock)), f.Open(t)}
 	for _, s := range p.both {
-		defer func() { _ = s.Close() }()
+		t.Cleanup(func() { _ = s.Close() })
 		if err := s.Configure(t.Context(), "ordered", driver.QueueSettings{OrderByKey: true}); err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ var fenceCases = []testCase{
 	{name: "FenceDeadAfterTwoLeases", run: fenceDead(2), needs: []need{fenced, deadLetters}},
 	{name: "FenceBetweenWaitingAndDead", run: fenceBetween, needs: []need{fenced, deadLetters}},
 	{name: "FenceExtendOfAnEndedLease", run: fenceEnded, needs: []need{fenced, leases, deadLetters}},
+	{name: "FenceAfterTwoCrashes", run: fenceCrashes, needs: []need{fenced, crash}},
 	{name: "FenceEditEndsTheClaimOfBefore", run: fenceEdit, needs: []need{fenced, leases}},
 }
 
@@ -177,4 +178,24 @@ func fenceEdit(c *C) {
 		c.Errorf("the edited message is %+v", e)
 	}
 	c.equal("what is left", c.drain(), []string{"m"})
+}
+
+// fenceCrashes: of holders that died one after the other, the newest may still settle, and
+// those of before may not.
+func fenceCrashes(c *C) {
+	c.publish(redrive.Message{ID: "m", Body: []byte("as published")})
+	first := c.one(c.short(1))
+	c.use(c.f.Crash(c, c.store))
+	c.runOut() // where leases outlive their process
+	second := c.one(alone(c.short(1)))
+	c.use(c.f.Crash(c, c.store))
+	c.runOut()
+	for _, s := range c.stale(first) {
+		c.is(c.settle(s), s.Outcome.String()+" by who held it before another", redrive.ErrLeaseLost)
+	}
+	if e := c.entry("m"); e == nil || e.State == redrive.StateDead || e.History.Count != 0 {
+		c.Fatalf("the message is %+v", e)
+	}
+	c.done(second)
+	c.holds(0, 0)
 }

@@ -88,7 +88,7 @@ func (d *daemon) startLocked() {
 	if d.over || d.held || d.cmd != nil {
 		return
 	}
-	cmd := exec.Command(redriveBin, "serve", "--config", d.config) //nolint:noctx // it is killed by hand
+	cmd := exec.Command(redriveBin, "serve", "--config", d.config)
 	cmd.Stdout, cmd.Stderr = d.log, d.log
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "REDRIVE_") {
@@ -152,7 +152,7 @@ func (d *daemon) end() {
 }
 
 func (d *daemon) ready() bool {
-	resp, err := http.Get(d.direct + "/readyz") //nolint:noctx // on the loopback
+	resp, err := http.Get(d.direct + "/readyz")
 	if err != nil {
 		return false
 	}

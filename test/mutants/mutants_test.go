@@ -119,7 +119,7 @@ func (m *mutant) plant(t *testing.T) (overlay string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "git", "apply", patch) //nolint:gosec // of the tree
+	cmd := exec.CommandContext(t.Context(), "git", "apply", patch)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -140,7 +140,7 @@ func (m *mutant) plant(t *testing.T) (overlay string) {
 func (m *mutant) hunt(t *testing.T, overlay string) bool {
 	t.Helper()
 	// Without -trimpath: some tests find their files by the paths of their sources.
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=9m", "-run", m.run, m.pkg) //nolint:gosec // of the tree
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=9m", "-run", m.run, m.pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay), "REDRIVE_PROOF_ROUNDS=", "REDRIVE_UPDATE=", "REDRIVE_SHRINK=")
 	out, err := cmd.CombinedOutput()
@@ -203,7 +203,7 @@ func TestTableShowsTheMutants(t *testing.T) {
 	}
 	want := head + begins + table.String() + ends + tail
 	if os.Getenv("REDRIVE_UPDATE") != "" {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil { //nolint:gosec // it belongs to the tree
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
