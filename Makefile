@@ -16,13 +16,18 @@ LDFLAGS := -s -w -X main.release=$(VERSION)
 
 # The race detector makes pure-Go SQLite about ten times slower, and test/ drives
 # programs that are built without it: what needs minutes for little is left out, and so
-# are the suites on servers (make race RACE_EXCEPT=/test/ runs them, too).
-RACE_EXCEPT := /test/|/examples/|/backend/(mysql|postgres|redisstream(/partitiontest)?)$$
+# are the suites on servers, what starts servers for tests, and the guard's simulator, which
+# has no goroutines (make race RACE_EXCEPT=/test/ runs them, too).
+RACE_EXCEPT := /test/|/examples/|/backend/(mysql|postgres|redisstream(/partitiontest)?)$$|/internal/[a-z]*test$$|/guard/internal/
 RACE_PACKAGES ?= $(shell go list ./... | grep -vE '$(RACE_EXCEPT)')
 
-# A package at a time more than there are processors: many tests wait for servers. test/
-# begins first, it takes longest.
-AT_ONCE ?= $(shell expr $$(nproc) + 1)
+# A source's goroutines are the same whatever it does with dead letters and of whatever
+# type its queue is: the suites of sources run once there, not for each way.
+RACE_SKIP ?= TestConformance/^(Classic|NativeTx|NativeDLX)$$|TestOnAServer/Conformance/^(Native|WorkQueue)$$
+
+# Packages at a time, more than there are processors: many tests wait for servers, leases
+# and sessions. test/ begins first, it takes longest.
+AT_ONCE ?= $(shell expr $$(nproc) \* 2)
 
 # Tests that kill real servers on a busy machine fail now and then for the machine's
 # sake. One that failed is run again by itself, once, unless many did or two goroutines
@@ -61,14 +66,14 @@ build: ## build the static binary bin/redrive
 
 .PHONY: test
 test: deps $(TOOLS)/gotestsum ## run every test, then the race detector; at most 15 minutes on 2 cores
-	$(GOTESTSUM) --packages='./test/... ./...' -- -p $(AT_ONCE) -shuffle=on -count=1 -timeout 15m
+	CGO_ENABLED=0 $(GOTESTSUM) --packages='./test/... ./...' -- -p $(AT_ONCE) -shuffle=on -count=1 -timeout 15m
 	$(reruns)
 	@for m in $(MODULES); do echo "cd $$m && go test ./..."; (cd $$m && $(GOTESTSUM) --packages=./... -- -shuffle=on -count=1 -timeout 10m); done
 	@$(MAKE) race
 
 .PHONY: race
 race: $(TOOLS)/gotestsum ## run the tests under the race detector
-	$(GOTESTSUM) --packages='$(RACE_PACKAGES)' -- -race -shuffle=on -count=1 -timeout 15m
+	$(GOTESTSUM) --packages='$(RACE_PACKAGES)' -- -race -vet=off -p $(AT_ONCE) -skip '$(RACE_SKIP)' -shuffle=on -count=1 -timeout 15m
 	$(reruns)
 
 .PHONY: lint
@@ -79,6 +84,10 @@ lint: $(TOOLS)/golangci-lint ## check format, vet and the linters of .golangci.y
 $(TOOLS)/%: tools/go.mod
 	go -C tools build -o $(CURDIR)/$@ $$(go -C tools list -f '{{.ImportPath}}' tool | grep '/$*$$')
 	@touch $@
+
+.PHONY: lines
+lines: ## count the lines of code: product, support of tests, tests
+	@go -C tools run ./codelines $(CURDIR)
 
 .PHONY: fuzz
 fuzz: ## fuzz every parser for FUZZTIME (10s) each

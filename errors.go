@@ -89,6 +89,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// ErrorName implements NamedError.
+func (*Error) ErrorName() string { return "redrive.Error" }
+
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
@@ -100,6 +103,9 @@ type PanicError struct {
 
 // Error shows the value that was panicked with.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// ErrorName implements NamedError.
+func (*PanicError) ErrorName() string { return "redrive.PanicError" }
 
 // Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error {

@@ -25,6 +25,9 @@ type DecodeError struct {
 // Error implements error.
 func (e *DecodeError) Error() string { return fmt.Sprintf("body of kind %q: %v", e.Kind, e.Err) }
 
+// ErrorName implements NamedError.
+func (*DecodeError) ErrorName() string { return "redrive.DecodeError" }
+
 // Unwrap returns the decoder's error.
 func (e *DecodeError) Unwrap() error { return e.Err }
 

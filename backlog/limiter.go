@@ -1,10 +1,10 @@
+// Package backlog limits what waits in a queue: a [Limiter] is a sink that refuses
+// publishes above a depth, a size or an age with [redrive.ErrBacklogged].
 package backlog
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,74 +14,39 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// Limits bounds what waits in a queue, or in all queues together. A zero field does
-// not bound.
-type Limits struct {
-	Depth int64         // waiting messages, leased ones included
-	Bytes int64         // their size
-	Age   time.Duration // how long the oldest message has been due
-	// Soft is the share of a limit at which it begins to warn, and below which a queue
-	// that was refused is open again. Defaults to 0.8.
-	Soft float64
-}
-
-// DefaultSoft is the default of Limits.Soft.
-const DefaultSoft = 0.8
-
-func (l Limits) none() bool { return l.Depth <= 0 && l.Bytes <= 0 && l.Age <= 0 }
-
-func (l Limits) soft() float64 {
-	if l.Soft > 0 && l.Soft <= 1 {
-		return l.Soft
-	}
-	return DefaultSoft
-}
-
 // Options configures [New]. Every field has a default.
 type Options struct {
 	// Total bounds all queues together. Defaults to no bound.
 	Total Limits
-	// Block lets Publish wait until there is room, or its context ends, instead of
-	// refusing at once.
-	Block bool
 	// Refresh is how old the counts may be that decide. Between two readings what was
 	// published here is added. Defaults to 100 ms.
 	Refresh time.Duration
-	// Accepted and Refused are called with how many messages of a queue the store took,
-	// and how many had no room. They must be fast and safe for concurrent use. Optional.
-	Accepted, Refused func(queue string, n int)
 }
 
 // Bounds of Limiter.
 const (
-	defaultRefresh   = 100 * time.Millisecond
-	refreshTimeout   = 5 * time.Second
-	refreshShare     = 20     // reading counts takes at most 1/20 of the time
-	maxRereads       = 3      // by one Publish that may find room in what counts twice
-	maxMarks         = 16_384 // queues remembered at once
-	minRetryAfter    = time.Second
-	maxRetryAfter    = time.Minute
-	drainMemory      = 5 * time.Second       // over which the drain rate is smoothed
-	minDrainInterval = 50 * time.Millisecond // between two readings that tell a rate
+	defaultRefresh = 100 * time.Millisecond
+	readTimeout    = 5 * time.Second
+	readShare      = 20     // reading counts takes at most 1/20 of the time
+	maxRecords     = 16_384 // queues remembered at once
 )
 
 // Limiter is a [redrive.Sink] that refuses what would bring a queue, or the store, above
 // its limits, with [redrive.ErrBacklogged]. What was refused once stays refused until it is
-// below the soft mark. One process never exceeds a limit of depth or bytes by its own
-// publishes; several processes may, by what they publish within one Refresh. It is
-// safe for concurrent use.
+// below the soft limit.
+//
+// A limit of depth or bytes is exceeded at most by what was in flight when the counts were
+// read, and by what other processes publish to the same store within one Refresh (or
+// within 20 times as long as it takes to read the counts, if that is more). It may refuse
+// early by what is published while the counts are read. While they cannot be read, what
+// was known goes on to count. It is safe for concurrent use.
 type Limiter struct {
 	store  driver.Store
 	limits func(queue string) Limits
 	o      Options
 
-	mu         sync.Mutex
-	marks      map[string]*mark
-	total      mark
-	wanted     map[string]struct{} // queues whose counts are too old; "": all
-	refreshing chan struct{}       // closed when the refresh in progress is over
-	round      uint64              // number of the newest refresh
-	notBefore  time.Time           // the next refresh, so that a slow one is rare
+	mu      sync.Mutex
+	records map[string]*record // by queue; "" is the whole store
 }
 
 // New returns a sink in front of a store. limits gives the limits of a
@@ -92,151 +57,172 @@ func New(store driver.Store, limits func(queue string) Limits, o Options) *Limit
 		limits = func(string) Limits { return Limits{} }
 	}
 	o.Refresh = text.Positive(o.Refresh, defaultRefresh)
-	return &Limiter{store: store, limits: limits, o: o, marks: make(map[string]*mark), wanted: make(map[string]struct{})}
+	return &Limiter{store: store, limits: limits, o: o, records: make(map[string]*record)}
 }
 
-// Publish implements Sink.
-func (w *Limiter) Publish(ctx context.Context, msgs []redrive.Message) []error {
+// Publish implements [redrive.Sink].
+func (l *Limiter) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	if len(msgs) == 0 {
 		return nil
 	}
-	errs := make([]error, len(msgs))
-	left := make([]int, len(msgs)) // indexes of what is neither published nor refused
-	for i := range left {
-		left[i] = i
+	admitted, errs := l.admit(ctx, msgs)
+	switch len(admitted) {
+	case 0:
+		return errs
+	case len(msgs):
+		errs = l.store.Publish(ctx, msgs)
+		l.landed(msgs, errs, nil)
+		return errs
 	}
-	for rereads := 0; ; {
-		w.fresh(ctx, msgs, left)
-		admitted, refused, sure := w.admit(msgs, left)
-		w.pass(ctx, msgs, admitted, errs)
-		left = refused
-		if len(left) == 0 {
-			break
-		}
-		if !sure && rereads < maxRereads && ctx.Err() == nil {
-			rereads++
-			continue
-		}
-		if !w.o.Block {
-			w.refuse(msgs, left, errs, redrive.ErrBacklogged)
-			break
-		}
-		if err := sleep(ctx, w.o.Refresh); err != nil {
-			w.refuse(msgs, left, errs, fmt.Errorf("%w: %w", redrive.ErrBacklogged, context.Cause(ctx)))
-			break
-		}
+	batch := make([]redrive.Message, len(admitted))
+	for i, at := range admitted {
+		batch[i] = msgs[at]
 	}
-	if driver.FirstError(errs) == nil {
-		return nil
-	}
-	return errs
-}
-
-// pass publishes what was admitted, and counts what the store took.
-func (w *Limiter) pass(ctx context.Context, msgs []redrive.Message, admitted []int, errs []error) {
-	if len(admitted) == 0 {
-		return
-	}
-	batch := msgs
-	if len(admitted) < len(msgs) {
-		batch = make([]redrive.Message, len(admitted))
-		for i, at := range admitted {
-			batch[i] = msgs[at]
-		}
-	}
-	results := w.store.Publish(ctx, batch)
+	results := l.store.Publish(ctx, batch)
+	l.landed(batch, results, nil)
 	for i, at := range admitted {
 		msgs[at].ID = batch[i].ID
 		if results != nil {
 			errs[at] = results[i]
 		}
 	}
-	w.landed(msgs, admitted, func(at int) bool { return errs[at] == nil || errors.Is(errs[at], redrive.ErrUnknown) })
-	count(w.o.Accepted, msgs, admitted, errs)
+	return errs
 }
 
-func (w *Limiter) refuse(msgs []redrive.Message, refused []int, errs []error, err error) {
-	for _, at := range refused {
-		errs[at] = &redrive.Error{Op: "publish", Queue: msgs[at].Queue, ID: msgs[at].ID, Err: err}
+// Apply is [driver.Store.Apply] for a batch whose Publish must fit below the limits as a
+// whole: where one message does not, nothing is done and the error is [redrive.ErrBacklogged].
+func (l *Limiter) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
+	if len(b.Publish) == 0 {
+		return l.store.Apply(ctx, b)
 	}
-	count(w.o.Refused, msgs, refused, nil)
-}
-
-// count reports how many messages of each queue something happened to.
-func count(report func(queue string, n int), msgs []redrive.Message, which []int, errs []error) {
-	if report == nil {
-		return
-	}
-	count := make(map[string]int, 1)
-	for _, at := range which {
-		if errs == nil || errs[at] == nil {
-			count[msgs[at].Queue]++
+	if admitted, errs := l.admit(ctx, b.Publish); len(admitted) < len(b.Publish) {
+		refused := driver.FirstError(errs)
+		for _, at := range admitted {
+			l.landed(b.Publish[at:at+1], nil, refused)
 		}
+		return nil, refused
 	}
-	for queue, n := range count {
-		report(queue, n)
-	}
+	items, err := l.store.Apply(ctx, b)
+	l.landed(b.Publish, items, err)
+	return items, err
 }
 
-// Level tells how full a queue is, or the store if that is worse: [driver.LevelOK],
-// [driver.LevelWarn] above the soft mark, [driver.LevelRefused] when publishes are refused. In the
-// last case retryAfter says when to try again, by how fast the queue drains: from 1 s
-// to 60 s.
-func (w *Limiter) Level(queue string) (level driver.Level, retryAfter time.Duration) {
-	one := []redrive.Message{{Queue: queue}}
-	w.fresh(context.Background(), one, []int{0})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	level, retryAfter = w.total.level(w.o.Total)
-	if m := w.marks[queue]; m != nil {
-		l, after := m.level(w.limits(queue))
-		level, retryAfter = max(level, l), max(retryAfter, after)
+// admit returns the indexes of the messages that have room, which count from now on, and
+// the errors of the others. Of one queue nothing overtakes what was refused.
+func (l *Limiter) admit(ctx context.Context, msgs []redrive.Message) (admitted []int, errs []error) {
+	names := make([]string, len(msgs))
+	for i := range msgs {
+		names[i] = msgs[i].Queue
 	}
-	return level, retryAfter
-}
-
-// admit splits messages into those that have room and those that have not; it is not
-// sure of the latter where a new reading may find room. Of one queue nothing overtakes
-// what was refused.
-func (w *Limiter) admit(msgs []redrive.Message, which []int) (admitted, refused []int, sure bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var unsure []*mark
-	fits := func(m *mark, l Limits, size int64) bool {
-		if slices.Contains(unsure, m) {
-			return false
-		}
-		room, sure := m.fits(l, size)
-		if !sure {
-			m.unsure, unsure = true, append(unsure, m)
-		}
-		return room
-	}
-	for _, at := range which {
-		m := &msgs[at]
-		size := waitingSize(m)
-		mark := w.marks[m.Queue]
-		if mark != nil && !fits(mark, w.limits(m.Queue), size) || !fits(&w.total, w.o.Total, size) {
-			refused = append(refused, at)
+	l.refresh(ctx, names...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	admitted, errs = make([]int, 0, len(msgs)), make([]error, len(msgs))
+	for i := range msgs {
+		m, size := &msgs[i], waitingSize(&msgs[i])
+		own, total := l.record(m.Queue), l.record("")
+		if !own.fits(l.limits(m.Queue), size) || !total.fits(l.o.Total, size) {
+			errs[i] = &redrive.Error{Op: "publish", Queue: m.Queue, ID: m.ID, Err: redrive.ErrBacklogged}
 			continue
 		}
-		if mark != nil {
-			mark.flight.add(size)
-		}
-		w.total.flight.add(size)
-		admitted = append(admitted, at)
+		admitted = append(admitted, i)
+		own.added.add(1, size)
+		total.added.add(1, size)
 	}
-	return admitted, refused, len(unsure) == 0
+	return admitted, errs
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// landed takes back what err, or its own error, says was not stored.
+func (l *Limiter) landed(msgs []redrive.Message, errs []error, err error) {
+	if err == nil && errs == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range msgs {
+		result := err
+		if result == nil {
+			result = errs[i]
+		}
+		if result != nil && !errors.Is(result, redrive.ErrUnknown) {
+			size := waitingSize(&msgs[i])
+			l.record(msgs[i].Queue).added.add(-1, -size)
+			l.record("").added.add(-1, -size)
+		}
+	}
+}
+
+// record returns what is known of a queue, made on demand. Beyond a bound all are made
+// anew. l.mu is held.
+func (l *Limiter) record(queue string) *record {
+	r := l.records[queue]
+	if r == nil {
+		if len(l.records) >= maxRecords {
+			clear(l.records)
+		}
+		r = new(record)
+		l.records[queue] = r
+	}
+	return r
+}
+
+// refresh reads the counts of queues and of the store where they are too old and nobody
+// else reads them.
+func (l *Limiter) refresh(ctx context.Context, queues ...string) {
+	var stale []string
+	now := time.Now()
+	l.mu.Lock()
+	for i := -1; i < len(queues); i++ {
+		queue, limits := "", l.o.Total
+		if i >= 0 {
+			queue, limits = queues[i], l.limits(queues[i])
+		}
+		if r := l.record(queue); !limits.none() && !r.reading && !now.Before(r.next) {
+			r.reading = true
+			r.known.add(r.added.count, r.added.bytes)
+			r.added = usage{}
+			stale = append(stale, queue)
+		}
+	}
+	l.mu.Unlock()
+	if len(stale) > 0 {
+		l.read(ctx, stale)
+	}
+}
+
+// read reads counts, of all queues if one is "".
+func (l *Limiter) read(ctx context.Context, stale []string) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	began, queues := time.Now(), stale
+	if slices.Contains(stale, "") {
+		queues = nil
+	}
+	counts, err := l.store.Counts(ctx, queues...)
+	var clock time.Time
+	if err == nil {
+		clock, err = l.store.Now(ctx)
+	}
+	waits := make(map[string]reading, len(counts)+1)
+	for i := range counts {
+		for _, queue := range []string{counts[i].Queue, ""} {
+			of := waits[queue]
+			of.add(&counts[i], clock)
+			waits[queue] = of
+		}
+	}
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, queue := range stale {
+		r := l.record(queue)
+		r.reading = false
+		if err == nil {
+			r.learn(waits[queue], now)
+		}
+		if err == nil || !r.at.IsZero() { // what was never read is tried again at once
+			r.next = now.Add(max(l.o.Refresh, readShare*now.Sub(began)))
+		}
 	}
 }
 
@@ -248,144 +234,4 @@ func waitingSize(m *redrive.Message) int64 {
 		n += len("00000000-0000-0000-0000-000000000000")
 	}
 	return int64(n)
-}
-
-// fresh reads counts that are too old, if nobody else is reading. It waits only for a
-// queue that was never read, or where it is not sure whether there is room.
-func (w *Limiter) fresh(ctx context.Context, msgs []redrive.Message, which []int) {
-	for range 3 { // the reading we wait for may have begun before we asked, or fail
-		w.mu.Lock()
-		now := time.Now()
-		urgent := w.want(now, msgs, which)
-		if len(w.wanted) == 0 || !urgent && (w.refreshing != nil || now.Before(w.notBefore)) {
-			w.mu.Unlock()
-			return
-		}
-		if busy := w.refreshing; busy != nil {
-			w.mu.Unlock()
-			select {
-			case <-busy:
-				continue
-			case <-ctx.Done():
-				return
-			}
-		}
-		queues := w.begin()
-		w.mu.Unlock()
-		w.refresh(ctx, queues)
-		return
-	}
-}
-
-// want notes which counts are too old, and reports whether nothing can be decided
-// before they are read.
-func (w *Limiter) want(now time.Time, msgs []redrive.Message, which []int) (urgent bool) {
-	stale := func(queue string, m *mark) {
-		must := !m.known || m.unsure
-		urgent = urgent || must
-		if must || now.Sub(m.at) >= w.o.Refresh {
-			w.wanted[queue] = struct{}{}
-		}
-	}
-	if !w.o.Total.none() {
-		stale("", &w.total)
-	}
-	for _, at := range which {
-		if queue := msgs[at].Queue; !w.limits(queue).none() {
-			stale(queue, w.mark(queue))
-		}
-	}
-	return urgent
-}
-
-// mark returns the mark of a queue, made on demand.
-func (w *Limiter) mark(queue string) *mark {
-	m := w.marks[queue]
-	if m != nil {
-		return m
-	}
-	if len(w.marks) >= maxMarks {
-		for name, old := range w.marks {
-			if old.flight.count == 0 && !old.refused {
-				delete(w.marks, name)
-				delete(w.wanted, name)
-			}
-			if len(w.marks) < maxMarks*3/4 {
-				break
-			}
-		}
-	}
-	m = new(mark)
-	w.marks[queue] = m
-	return m
-}
-
-// begin starts a refresh and returns the queues to read; nil means all.
-func (w *Limiter) begin() (queues []string) {
-	w.refreshing = make(chan struct{})
-	w.round++
-	if _, all := w.wanted[""]; !all {
-		queues = slices.Collect(maps.Keys(w.wanted))
-	}
-	clear(w.wanted)
-	return queues
-}
-
-// refresh reads counts. If that fails, what was known goes on to count.
-func (w *Limiter) refresh(ctx context.Context, queues []string) {
-	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
-	defer cancel()
-	began := time.Now()
-	counts, err := w.store.Counts(ctx, queues...)
-	var clock time.Time
-	if err == nil {
-		clock, err = w.store.Now(ctx)
-	}
-	now := time.Now()
-
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.notBefore = now.Add(refreshShare * now.Sub(began))
-	close(w.refreshing)
-	w.refreshing = nil
-	if err != nil {
-		w.trust(queues)
-		return
-	}
-	byQueue := make(map[string]*reading, len(counts))
-	var all reading
-	for i := range counts {
-		r := newReading(&counts[i], clock)
-		byQueue[counts[i].Queue] = &r
-		all.add(&r)
-	}
-	none := new(reading)
-	if queues == nil {
-		w.total.learn(w.round, &all, now)
-		queues = slices.Collect(maps.Keys(w.marks))
-	}
-	for _, queue := range queues {
-		if m := w.marks[queue]; m != nil {
-			r := byQueue[queue]
-			if r == nil {
-				r = none
-			}
-			m.learn(w.round, r, now)
-		}
-	}
-}
-
-// trust takes what is known of queues, nil for all, as it stands.
-func (w *Limiter) trust(queues []string) {
-	if queues == nil {
-		w.total.trust()
-		for _, m := range w.marks {
-			m.trust()
-		}
-	}
-	for _, queue := range queues {
-		if m := w.marks[queue]; m != nil {
-			m.trust()
-		}
-	}
 }

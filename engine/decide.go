@@ -136,4 +136,7 @@ func (e *CrashError) Error() string {
 	return "the process died " + text.Plural(e.Crashes, "time") + " while this message was alone in it"
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*CrashError) ErrorName() string { return "engine.CrashError" }
+
 func randomShare() float64 { return rand.Float64() }

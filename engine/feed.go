@@ -32,7 +32,7 @@ func (f *feed) buries(sink driver.DeadLetterSink) bool {
 	if !parks || !p.caps.DeadLetters || !p.caps.KeepsHistory {
 		return false
 	}
-	own, ok := p.Source.(driver.DeadLetterSink)
+	own, ok := driver.As[driver.DeadLetterSink](p.Source)
 	return ok && own == sink
 }
 

@@ -53,7 +53,7 @@ func TestTicket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := open(t)
 			a := &third{name: "a"}
-			g := newGuard(t, guard.Config[order, receipt]{Store: store, Exit: guard.Exit{Hold: 20 * time.Millisecond, MaxHold: 20 * time.Millisecond}}, a)
+			g := newGuard(t, guard.Config[order, receipt]{Store: store, Exit: guard.Exit{After: 200 * time.Millisecond}, Pace: guard.Pace{Fixed: 100}}, a)
 			if err := g.Force("a", guard.Down, 200*time.Millisecond); err != nil {
 				t.Fatal(err)
 			}

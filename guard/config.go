@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/guard/internal/machine"
 )
 
 // Health says by which signs a provider is taken for sick. The zero value of a field
@@ -33,61 +33,35 @@ type Health struct {
 	// off, and 10.
 	SlowAfter time.Duration
 	SlowRun   int
-	// TrendFactor compares the mean latency of a second of at least TrendCalls answers
-	// with a slow average: TrendSeconds seconds in a row above that factor and above
-	// TrendFloor are an outage. TrendLast compares with the second before instead,
-	// which is noise at low rates. Defaults to off, 100 ms, 20 and 2.
-	TrendFactor  float64
-	TrendFloor   time.Duration
-	TrendCalls   int
-	TrendSeconds int
-	TrendLast    bool
+	// TrendFactor compares the mean latency of a second of at least 20 answers with a
+	// slow average: 2 seconds in a row above that factor, and above 100 ms, are an outage.
+	// TrendLast compares with the second before instead, and one second is an outage,
+	// which is noise at low rates. Defaults to off.
+	TrendFactor float64
+	TrendLast   bool
 }
 
 // Exit says how a provider that is down is taken back. The zero value of a field means
 // its default.
 type Exit struct {
-	// After takes it back after a fixed time, all at once. Defaults to 0: by probes.
+	// After takes it back after a fixed time, all at once. Defaults to 0: by probes, the
+	// first after 1 s, then after twice as long up to 4 s, give or take a fifth; two in a
+	// row must succeed. A preset may say otherwise.
 	After time.Duration
-	// Hold is how long it is left alone; it doubles with each failed probe up to
-	// MaxHold. Defaults to 1 s and 4 s, give or take a fifth.
-	Hold    time.Duration
-	MaxHold time.Duration
-	// Canaries is how many probes in a row must succeed. Defaults to 2.
-	Canaries int
-	// Start is the share of live calls that then goes through. It grows by Factor with
-	// each step of at least Step and StepCalls calls, unless more than MaxBad of them
-	// fail; then it shrinks. MinRate calls a second always go through. Defaults to
-	// 0.05, 2, 500 ms, 5, 0.1 and 2.
-	Start     float64
-	Factor    float64
-	MinRate   float64
-	Step      time.Duration
-	StepCalls int
-	MaxBad    float64
+	// Start is the share of live calls that goes through once the probes have succeeded.
+	// It doubles with each step of 500 ms and 5 calls, unless more than a tenth of them
+	// fail; then it shrinks. 2 calls a second always go through. Defaults to 0.05.
+	Start float64
 }
 
-// Pace says how fast the backlog is worked off, and how a rate cap moves. The zero
-// value of a field means its default.
+// Pace says how fast the backlog is worked off.
 type Pace struct {
-	// MaxShare bounds the backlog's rate in units of the usual live rate, and what both
-	// may come to in any second. Higher is over sooner and harder on the provider.
-	// Defaults to 0.6.
-	MaxShare float64
-	// Reserve is the backlog's part of a rate cap, and of a Provider.MaxRate that live
-	// calls alone use up. Defaults to 0.2.
-	Reserve float64
-	// Start is the backlog's rate at first, in calls a second; it doubles with each
-	// good second. Defaults to 1.
-	Start float64
-	// MaxRate bounds it where no live call was ever seen. Defaults to 50.
-	MaxRate float64
-	// Fixed works the backlog off at so many calls a second instead, whatever the live
-	// traffic; at a share of it while the provider recovers, and at most at Reserve of a
-	// rate cap. Defaults to 0: it adapts.
+	// Fixed works the backlog off at so many calls a second, whatever the live traffic; at
+	// a share of it while the provider recovers, and at most at a fifth of a rate cap.
+	// Defaults to 0: it begins with 1 call a second and doubles with each good second, up
+	// to 0.6 of the usual live rate (a preset may say otherwise), or to 50 where no live
+	// call was ever seen.
 	Fixed float64
-	// Decrease is by how much a rate cap falls with each refusal. Defaults to 0.75.
-	Decrease float64
 }
 
 // Provider is one way to have a request carried out.
@@ -106,7 +80,7 @@ type Provider[Req, Resp any] struct {
 	// Config.Shared; Burst is how many may come at once, by default a 25th of it. Live
 	// calls go first: one waits for its turn if that comes within 100 ms, or within three
 	// turns and 1 s, and is else put off; the backlog gets what they leave. Only where
-	// they ask for more than MaxRate it gets Pace.Reserve of it. Defaults to no limit.
+	// they ask for more than MaxRate it gets a fifth of it. Defaults to no limit.
 	MaxRate float64
 	Burst   int
 	// MaxInUse bounds the calls in flight. Defaults to no limit.
@@ -153,6 +127,15 @@ type Config[Req, Resp any] struct {
 	// Pick chooses the providers of one request by name, in order. Optional.
 	Pick func(ctx context.Context, req Req) []string
 
+	// Preset is "sms", "webhook" or "payment": rules that suit a kind of provider. What is
+	// set below replaces its own. Defaults to rules that suit any other HTTP API.
+	//
+	//   - sms: many short calls; a call is slow after a second.
+	//   - webhook: receivers of all kinds; a call is slow after three seconds, one
+	//     that is down is left alone for longer, and gets its backlog back more gently.
+	//   - payment: few calls that matter; it is slow after five seconds, trips after
+	//     five failures in a row, and comes back in smaller steps.
+	Preset string
 	Health Health
 	Exit   Exit
 	Pace   Pace
@@ -160,11 +143,9 @@ type Config[Req, Resp any] struct {
 	// Retries is how many more tries a request gets at once with the same provider,
 	// within the caller's deadline and the failover budget. Defaults to none.
 	Retries int
-	// FailoverShare and FailoverRate bound second tries, those with another provider
-	// too: a share of the calls, and in any case so many a second. Default to 0.2
-	// and 10.
-	FailoverShare float64
-	FailoverRate  float64
+	// Failover bounds second tries, those with another provider too: a share of the
+	// calls, and in any case 10 a second. Defaults to 0.2.
+	Failover float64
 
 	// Queue is where requests wait. Defaults to Name.
 	Queue string
@@ -181,9 +162,6 @@ type Config[Req, Resp any] struct {
 	Source driver.Source
 	// Deferral says how a request may be put off. Defaults to the zero Deferral.
 	Deferral func(req Req) Deferral
-	// QueueTimeout bounds the publishing, whose time is not the caller's. Defaults to
-	// 5 s.
-	QueueTimeout time.Duration
 	// KeepResults is how long the results of put-off requests can be fetched.
 	// Defaults to 1 h; negative: not at all. One that is larger than a record is not
 	// kept; use Deferral.ReplyTo.
@@ -207,7 +185,10 @@ type Config[Req, Resp any] struct {
 	Logger *slog.Logger
 }
 
-const maxProviders = 16
+const (
+	maxProviders = 16
+	queueTimeout = 5 * time.Second // of the publishing, whose time is not the caller's
+)
 
 // check reports a configuration that makes no sense, and fills in defaults.
 func (c *Config[Req, Resp]) check() error {
@@ -216,6 +197,9 @@ func (c *Config[Req, Resp]) check() error {
 	}
 	if n := len(c.Providers); n == 0 || n > maxProviders {
 		return fmt.Errorf("guard %s: it needs 1 to %d providers and has %d", c.Name, maxProviders, n)
+	}
+	if _, ok := presets[c.Preset]; !ok {
+		return fmt.Errorf("guard %s: there is no preset %q: use %s", c.Name, c.Preset, strings.Join(Presets(), ", "))
 	}
 	seen := make(map[string]bool)
 	for i := range c.Providers {
@@ -250,14 +234,8 @@ func (c *Config[Req, Resp]) check() error {
 }
 
 func (c *Config[Req, Resp]) defaults() {
-	if c.FailoverShare == 0 {
-		c.FailoverShare = 0.2
-	}
-	if c.FailoverRate == 0 {
-		c.FailoverRate = 10
-	}
-	if c.QueueTimeout <= 0 {
-		c.QueueTimeout = 5 * time.Second
+	if c.Failover == 0 {
+		c.Failover = 0.2
 	}
 	if c.KeepResults == 0 {
 		c.KeepResults = time.Hour
@@ -277,9 +255,4 @@ func (c *Config[Req, Resp]) defaults() {
 	if c.OnEvent == nil {
 		c.OnEvent = func(Event) {}
 	}
-}
-
-// machineConfig is what a provider's machine runs under.
-func machineConfig(h Health, x Exit, p Pace, maxInUse int, shared bool) machine.Config {
-	return machine.Config{Health: machine.Health(h), Exit: machine.Exit(x), Pace: machine.Pace(p), MaxInUse: maxInUse, Shared: shared}
 }

@@ -38,6 +38,9 @@ func (e *RateLimitError) Error() string {
 	return s
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*RateLimitError) ErrorName() string { return "guard.RateLimitError" }
+
 // Unwrap returns the cause.
 func (e *RateLimitError) Unwrap() error { return e.Err }
 
@@ -60,6 +63,9 @@ func (e *UncertainError) Error() string {
 	return s
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*UncertainError) ErrorName() string { return "guard.UncertainError" }
+
 // Unwrap returns redrive.ErrUncertain and the cause.
 func (e *UncertainError) Unwrap() []error { return []error{redrive.ErrUncertain, e.Err} }
 
@@ -68,6 +74,9 @@ type DeferredError struct{ Ref redrive.Ref }
 
 // Error implements error.
 func (e *DeferredError) Error() string { return "accepted for later as " + e.Ref.String() }
+
+// ErrorName implements [redrive.NamedError].
+func (*DeferredError) ErrorName() string { return "guard.DeferredError" }
 
 // LimitError says that a token has used up its rate or quota.
 type LimitError struct {
@@ -80,3 +89,6 @@ type LimitError struct {
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("token %s has used up its %s, again in %s", e.Token, e.What, e.After)
 }
+
+// ErrorName implements [redrive.NamedError].
+func (*LimitError) ErrorName() string { return "guard.LimitError" }

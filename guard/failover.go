@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// failoverBurst is how many seconds of the budget may be spent at once.
-const failoverBurst = 1
+// failoverRate is how many second tries a second may be made in any case.
+const failoverRate = 10
 
 // budget bounds second tries: each call earns a share of one, and time earns some too.
 // Without it all calls fall upon the second provider when the first one dies.
 type budget struct {
-	share, perSecond float64
+	share float64
 
 	mu     sync.Mutex
 	tokens float64
@@ -31,12 +31,12 @@ func (b *budget) earn(now time.Duration) {
 }
 
 func (b *budget) most() float64 {
-	return max(failoverBurst*(b.perSecond+b.share*max(b.calls, b.before)), 1)
+	return failoverRate + b.share*max(b.calls, b.before)
 }
 
 func (b *budget) fill(now time.Duration) {
 	if now > b.at {
-		b.tokens = min(b.tokens+b.perSecond*(now-b.at).Seconds(), b.most())
+		b.tokens = min(b.tokens+failoverRate*(now-b.at).Seconds(), b.most())
 		b.at = now
 	}
 	if s := int64(now / time.Second); s != b.second {

@@ -46,12 +46,8 @@ func New[Req, Resp any](c Config[Req, Resp]) (*Guard[Req, Resp], error) {
 			p.Weight = 1
 		}
 		g.weights += p.Weight
-		health := c.Health
-		if p.Health != nil {
-			health = *p.Health
-		}
 		p.tell = func(changes []machine.Transition) { g.tell(p, changes) }
-		p.m = newMachine(machineConfig(health, c.Exit, c.Pace, p.MaxInUse, c.Shared))
+		p.m = newMachine(c.machineConfig(&p.Provider))
 		if c.Shared {
 			p.joinAt = never
 		}
@@ -60,7 +56,7 @@ func New[Req, Resp any](c Config[Req, Resp]) (*Guard[Req, Resp], error) {
 		g.byName[p.Name] = p
 	}
 	if len(g.providers) > 1 || c.Retries > 0 {
-		g.budget = &budget{share: max(c.FailoverShare, 0), perSecond: max(c.FailoverRate, 0), tokens: max(c.FailoverRate, 0)}
+		g.budget = &budget{share: max(c.Failover, 0), tokens: failoverRate}
 	}
 	for i := range c.Tokens {
 		t, err := newToken(&c.Tokens[i])
@@ -212,20 +208,6 @@ func (g *Guard[Req, Resp]) Force(name string, s State, d time.Duration) error {
 	defer p.unlock()
 	p.m.Force(g.now(), s, d, "forced")
 	return nil
-}
-
-// Reconfigure replaces the rules of all providers that have none of their own; the
-// states stay.
-func (g *Guard[Req, Resp]) Reconfigure(h Health, x Exit, pace Pace) {
-	for _, p := range g.providers {
-		one := h
-		if p.Health != nil {
-			one = *p.Health
-		}
-		p.mu.Lock()
-		p.m.Reconfigure(machineConfig(one, x, pace, p.MaxInUse, g.cfg.Shared))
-		p.unlock()
-	}
 }
 
 // tell passes changes of state on.

@@ -81,7 +81,7 @@ func TestKilledAfterTheTicket(t *testing.T) {
 	}
 	defer func() { _ = store.Close() }()
 	a := &third{name: "a"}
-	g := newGuard(t, guard.Config[order, receipt]{Store: store, Pace: guard.Pace{Start: 1000}}, a)
+	g := newGuard(t, guard.Config[order, receipt]{Store: store, Pace: guard.Pace{Fixed: 1000}}, a)
 	defer consume(t, store, g)()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

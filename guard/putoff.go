@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/errname"
 )
 
 // HeaderSentTo names the only provider that a put-off request may be sent to, because
@@ -80,7 +81,7 @@ func (g *Guard[Req, Resp]) message(req Req, d Deferral, sentTo string) (redrive.
 // what the provider has used up. With once it is not repeated after an unknown outcome,
 // as a sink that remembers no ids would have it twice.
 func (g *Guard[Req, Resp]) publish(ctx context.Context, m redrive.Message, once bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.QueueTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queueTimeout)
 	defer cancel()
 	for {
 		err := driver.FirstError(g.cfg.Sink.Publish(ctx, []redrive.Message{m}))
@@ -112,13 +113,13 @@ func (g *Guard[Req, Resp]) keepUncertain(ctx context.Context, req Req, d Deferra
 		e.Err = errors.Join(cause, err)
 		return e
 	}
-	f := &redrive.Failure{At: time.Now(), Attempt: 1, Reason: redrive.ReasonUncertain, Types: redrive.ErrorTypes(cause), Message: cause.Error(),
+	f := &redrive.Failure{At: time.Now(), Attempt: 1, Reason: redrive.ReasonUncertain, Types: errname.Chain(cause), Message: cause.Error(),
 		Service: g.cfg.Name, Config: redrive.FailureConfig{Target: sentTo, Timeout: g.byName[sentTo].Timeout}}
 	f.Clean()
 	f.Signature = driver.Signature(f)
 	entry := redrive.Entry{Message: m, State: redrive.StateDead, Attempts: 1, Reason: redrive.ReasonUncertain}
 	entry.History.Record(f, true)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.QueueTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queueTimeout)
 	defer cancel()
 	errs, err := g.cfg.Store.Apply(ctx, driver.Batch{Put: []redrive.Entry{entry}})
 	if err == nil {

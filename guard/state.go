@@ -141,7 +141,7 @@ func (g *Guard[Req, Resp]) join(ctx context.Context, first bool) error {
 
 // leave gives this instance's part of the rates back.
 func (g *Guard[Req, Resp]) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.QueueTimeout)
+	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
 	defer cancel()
 	at, err := g.cfg.Store.Now(ctx)
 	for _, p := range g.providers {

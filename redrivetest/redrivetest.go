@@ -152,6 +152,8 @@ type panicked struct{}
 
 func (panicked) Error() string { return "the handler panicked" }
 
+func (panicked) ErrorName() string { return "redrivetest.Panic" }
+
 var errPanic error = panicked{}
 
 // await waits until the message is at its end.

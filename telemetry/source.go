@@ -12,11 +12,6 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// StatsSource is a source that tells of itself, as those on a broker do.
-type StatsSource interface {
-	SourceStats(ctx context.Context) (driver.SourceStats, error)
-}
-
 // sourceTimeout is how long a scrape waits for a broker's answer.
 const sourceTimeout = 2 * time.Second
 
@@ -30,11 +25,11 @@ var (
 )
 
 // SourceStats collects what sources tell of themselves. It is safe for concurrent use.
-type SourceStats struct{ by map[string]StatsSource }
+type SourceStats struct{ by map[string]driver.StatsSource }
 
 // NewSourceStats returns a collector that asks the sources, by the names of their queues,
 // at each scrape, all at the same time and for at most 2 s.
-func NewSourceStats(by map[string]StatsSource) *SourceStats { return &SourceStats{by} }
+func NewSourceStats(by map[string]driver.StatsSource) *SourceStats { return &SourceStats{by} }
 
 // Describe implements prometheus.Collector.
 func (s *SourceStats) Describe(ch chan<- *prometheus.Desc) {
@@ -54,7 +49,7 @@ func (s *SourceStats) Collect(ch chan<- prometheus.Metric) {
 	wg.Wait()
 }
 
-func collectSource(ctx context.Context, ch chan<- prometheus.Metric, queue string, of StatsSource) {
+func collectSource(ctx context.Context, ch chan<- prometheus.Metric, queue string, of driver.StatsSource) {
 	stats, err := of.SourceStats(ctx)
 	if err != nil {
 		gauge(ch, sourceUp, 0, queue)

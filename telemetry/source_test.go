@@ -21,7 +21,7 @@ func (s told) SourceStats(context.Context) (driver.SourceStats, error) { return 
 
 func TestSourceStats(t *testing.T) {
 	m := telemetry.New(telemetry.Options{})
-	m.Registry().MustRegister(telemetry.NewSourceStats(map[string]telemetry.StatsSource{
+	m.Registry().MustRegister(telemetry.NewSourceStats(map[string]driver.StatsSource{
 		"orders": told{stats: driver.SourceStats{Lag: 7, Buffered: 5, Unacked: 3, Uncommitted: 2, Dead: 1, Reconnects: 4, OldestUnacked: 90 * time.Second}},
 		"mail":   told{stats: driver.SourceStats{Lag: driver.Unknown, Dead: driver.Unknown, Uncommitted: driver.Unknown, OldestUnacked: driver.Unknown}},
 		"sms":    told{err: errors.New("no broker")},

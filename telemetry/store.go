@@ -6,11 +6,6 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// StatsStore is a store that tells of its own work, as those in a database server do.
-type StatsStore interface {
-	Stats() driver.StoreStats
-}
-
 var (
 	poolMax         = desc("redrive_store_connections_max", "Connections that the pool of the store may open.")
 	poolOpen        = desc("redrive_store_connections", "Connections that the pool of the store has open.", "state")
@@ -22,10 +17,10 @@ var (
 
 // StoreStats collects what a store tells of its own work. It is safe for concurrent
 // use if the store's Stats is.
-type StoreStats struct{ of StatsStore }
+type StoreStats struct{ of driver.StatsStore }
 
 // NewStoreStats returns a collector that asks the store at each scrape.
-func NewStoreStats(of StatsStore) *StoreStats { return &StoreStats{of} }
+func NewStoreStats(of driver.StatsStore) *StoreStats { return &StoreStats{of} }
 
 // Describe implements prometheus.Collector.
 func (s *StoreStats) Describe(ch chan<- *prometheus.Desc) {

@@ -37,11 +37,8 @@ func (s *Source) state() onequeue.State {
 func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return nil, redrive.ErrClosed
-	case req.Queue != s.o.Queue || req.Lane != redrive.LaneFresh || req.Isolated || req.Dead || req.Expired:
-		return nil, nil
+	if refused, err := onequeue.Refuse(s.closed, s.o.Queue, redrive.LaneFresh, &req); refused {
+		return nil, err
 	}
 	now := time.Now()
 	s.claimed, s.resting = now, false

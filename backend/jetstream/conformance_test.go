@@ -16,17 +16,17 @@ import (
 
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/natstest"
 )
 
 func TestMain(m *testing.M) {
-	natstest.ServeIfAsked()
-	os.Exit(brokertest.Main(m, func(ctx context.Context, address string) (backendtest.SourceSink, error) {
+	os.Exit(childtest.Main(m.Run, natstest.Part, brokertest.Victim(func(ctx context.Context, address string) (backendtest.SourceSink, error) {
 		if err := hasten(ctx, address); err != nil {
 			return nil, err
 		}
 		return Open(ctx, address, Options{Queue: brokertest.Queue})
-	}))
+	})))
 }
 
 // hasten lets what a process had that was killed come again after a second.

@@ -102,7 +102,9 @@ func TestServerIsKilled(t *testing.T) {
 	underLoad(t, s, 1000, func(tenth int) {
 		if tenth%3 == 0 {
 			p.Kill()
-			p.Resume(t)
+			if err := p.Resume(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }
@@ -115,7 +117,9 @@ func TestServerRestarts(t *testing.T) {
 	underLoad(t, s, 1000, func(tenth int) {
 		if tenth == 3 || tenth == 7 {
 			server.Stop()
-			server.Resume(t)
+			if err := server.Resume(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }
@@ -179,7 +183,9 @@ func TestLeaderChanges(t *testing.T) {
 			}
 		case 9:
 			if server := c.Named(down); server != nil {
-				server.Resume(t)
+				if err := server.Resume(); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 	})

@@ -9,11 +9,12 @@ import (
 
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/kafkatest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(brokertest.Main(m, openAny))
+	os.Exit(childtest.Main(m.Run, brokertest.Victim(openAny)))
 }
 
 // TestOnABroker runs what needs a real broker, on one.

@@ -52,13 +52,9 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 		m = s.retry
 	}
 	s.mu.Lock()
-	switch {
-	case s.closed:
+	if refused, err := onequeue.Refuse(s.closed, s.o.Queue, redrive.LaneRetry, &req); refused || m == nil {
 		s.mu.Unlock()
-		return nil, redrive.ErrClosed
-	case m == nil || req.Queue != s.o.Queue || req.Lane > redrive.LaneRetry || req.Isolated || req.Dead || req.Expired:
-		s.mu.Unlock()
-		return nil, nil
+		return nil, err
 	}
 	if err := s.fault; err != nil && m.records == 0 {
 		s.fault = nil

@@ -34,11 +34,8 @@ func (s *Share) state() onequeue.State {
 func (s *Share) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return nil, redrive.ErrClosed
-	case req.Queue != s.o.Queue || req.Lane != redrive.LaneFresh || req.Isolated || req.Dead || req.Expired:
-		return nil, nil
+	if refused, err := onequeue.Refuse(s.closed, s.o.Queue, redrive.LaneFresh, &req); refused {
+		return nil, err
 	}
 	if err := s.fault; err != nil && len(s.buffer) == 0 {
 		if s.alive.Err() == nil {

@@ -1,11 +1,8 @@
 package memory
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -61,6 +58,14 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*driver.Remem
 
 // entry is what a look into the store shows of an item.
 func (it *item) entry(bodies bool) redrive.Entry {
+	e := it.whole()
+	if !bodies {
+		e.Body, e.Headers, e.History, e.Original = nil, nil, redrive.History{}, nil
+	}
+	return e
+}
+
+func (it *item) whole() redrive.Entry {
 	e := redrive.Entry{
 		Message: it.msg, State: it.state(), Lane: it.lane,
 		Attempts: it.attempts, Crashes: it.crashes, Suspect: it.suspect,
@@ -74,11 +79,7 @@ func (it *item) entry(bodies bool) redrive.Entry {
 	if it.dead {
 		e.Reason, e.DiedAt = it.reason, moment(it.died)
 	}
-	if bodies {
-		e.History, e.Original = it.history, it.original
-	} else {
-		e.Body, e.Headers = nil, nil
-	}
+	e.History, e.Original = it.history, it.original
 	return e
 }
 
@@ -96,48 +97,8 @@ func (it *item) state() redrive.State {
 
 // matches reports whether a query selects an item.
 func (it *item) matches(q *redrive.Query) bool {
-	at := nanos(it.msg.PublishedAt)
-	if it.dead {
-		at = it.died
-	}
-	switch {
-	case q.State != 0 && q.State != it.state(),
-		q.Reason != 0 && q.Reason != it.reason,
-		q.Signature != "" && q.Signature != it.signature(),
-		q.Kind != "" && q.Kind != it.msg.Kind,
-		q.Key != "" && q.Key != it.msg.Key,
-		!q.Since.IsZero() && at < nanos(q.Since),
-		!q.Until.IsZero() && at > nanos(q.Until),
-		q.Plan != "" && q.Plan != it.msg.Plan,
-		q.NotPlan != "" && q.NotPlan == it.msg.Plan:
-		return false
-	}
-	return it.hasHeader(q.Header) && it.hasText(q.Text)
-}
-
-func (it *item) signature() string {
-	if f := it.history.Latest(); f != nil {
-		return f.Signature
-	}
-	return ""
-}
-
-func (it *item) hasHeader(want string) bool {
-	if want == "" {
-		return true
-	}
-	name, value, exact := strings.Cut(want, "=")
-	return slices.ContainsFunc(it.msg.Headers, func(h redrive.Header) bool {
-		return h.Name == name && (!exact || string(h.Value) == value)
-	})
-}
-
-func (it *item) hasText(text string) bool {
-	if text == "" || bytes.Contains(it.msg.Body, []byte(text)) {
-		return true
-	}
-	f := it.history.Latest()
-	return f != nil && strings.Contains(f.Message, text)
+	e := it.whole()
+	return driver.Match(q, &e)
 }
 
 // cursor is a place in the stable order of all entries: by queue, the waiting before
@@ -249,50 +210,13 @@ func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause
 	}
 	defer s.step.RUnlock()
 	query.State, query.After = redrive.StateDead, ""
-	type cause struct {
-		queue, signature string
-		reason           redrive.Reason
-	}
-	byCause := make(map[cause]*driver.Cause)
-	err := s.scan(&query, s.now(), func(q *queue, it *item, _ cursor) bool {
-		if !it.matches(&query) {
-			return true
+	var found driver.Grouping
+	err := s.scan(&query, s.now(), func(_ *queue, it *item, _ cursor) bool {
+		if e := it.whole(); driver.Match(&query, &e) {
+			found.Add(&e)
 		}
-		c := cause{q.name, it.signature(), it.reason}
-		g := byCause[c]
-		if g == nil {
-			g = &driver.Cause{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: moment(it.died)}
-			byCause[c] = g
-		}
-		count(g, it)
 		return true
 	})
-	groups := make([]driver.Cause, 0, len(byCause))
-	for _, g := range byCause {
-		groups = append(groups, *g)
-	}
-	slices.SortFunc(groups, func(a, b driver.Cause) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
-	})
-	all := len(groups) <= query.PageLimit()
-	return groups[:min(len(groups), query.PageLimit())], all, err
-}
-
-// count adds a dead letter to its group.
-func count(g *driver.Cause, it *item) {
-	died := moment(it.died)
-	g.Count++
-	if died.Before(g.First) {
-		g.First = died
-	}
-	if died.Before(g.Last) {
-		return
-	}
-	g.Last, g.Example = died, it.msg.Ref()
-	if f := it.history.Latest(); f != nil {
-		g.Message = f.Message
-		if len(f.Types) > 0 {
-			g.Type = f.Types[0]
-		}
-	}
+	list, all := found.Causes(query.PageLimit())
+	return list, all, err
 }

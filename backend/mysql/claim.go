@@ -12,18 +12,10 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Claim implements driver.Source. It is one short transaction.
-func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
-	if err := sqlstore.CheckClaim(&req); err != nil {
-		return nil, err
-	}
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.detach(ctx)
-	defer cancel()
-	c := claiming{store: s, req: &req}
-	c.filter, c.filterArgs = claimFilter(&req)
+// Pick implements sqlstore.Server. It is one short transaction.
+func (d dialect) Pick(ctx context.Context, req *driver.ClaimRequest) ([]sqlstore.Claimed, error) {
+	c := claiming{store: d.Store, req: req}
+	c.filter, c.filterArgs = claimFilter(req)
 	var err error
 	switch {
 	case req.Dead:
@@ -38,10 +30,7 @@ func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.D
 	if err == nil && req.Expired && req.MaxAge > 0 && len(c.rows) < req.Max {
 		c.claimOld(ctx)
 	}
-	if err != nil {
-		return nil, fault("claim", err)
-	}
-	return inOrder(c.rows), nil
+	return c.rows, fault("claim", err)
 }
 
 // claimFilter is the condition of kinds and ids.
@@ -66,15 +55,9 @@ type claiming struct {
 	req        *driver.ClaimRequest
 	filter     string
 	filterArgs []any
-	rows       []claimed
-	picked     []claimed
+	rows       []sqlstore.Claimed
+	picked     []sqlstore.Claimed
 	now        int64
-}
-
-// claimed is one row of a claim, with what orders it.
-type claimed struct {
-	due, seq int64
-	redrive.Delivery
 }
 
 // run picks and takes in one transaction.
@@ -103,14 +86,14 @@ func (c *claiming) step(name string, scan func(row) error, before []any, after .
 
 func (c *claiming) pickLane(ctx context.Context, tx db) error {
 	class := int(c.req.Lane)
-	from := c.store.floors.From(c.req, class)
+	from := c.store.base.Floors.From(c.req, class)
 	began := time.Now()
 	err := tx.run(ctx, c.step("pick", c.scan, []any{[]byte(c.req.Queue), class, orWhole(from)}, c.req.Max))
 	var first time.Time
 	if len(c.picked) > 0 {
-		first = timeAt(c.picked[0].due)
+		first = c.picked[0].Due
 	}
-	c.store.floors.Claimed(c.req, class, from, time.Since(began), first, len(c.picked))
+	c.store.base.Floors.Claimed(c.req, class, from, time.Since(began), first, len(c.picked))
 	return err
 }
 
@@ -122,25 +105,12 @@ func orWhole(from time.Time) int64 {
 	return from.UnixMicro()
 }
 
-// learnFloors reads where lanes begin that are dear to read as wholes. What it cannot
-// learn, the first claim reads.
-func (s *Store) learnFloors(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	_ = s.floors.Learn(ctx, s)
-}
-
-// floorPatience is how much longer than anything else a look at a whole may take.
-const floorPatience = 4
-
-// firstDue looks at the whole of a class.
-func (s *Store) firstDue(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, floorPatience*s.timeout)
-	defer cancel()
+// FirstDue implements sqlstore.Server.
+func (d dialect) FirstDue(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error) {
 	filter, args := claimFilter(&driver.ClaimRequest{Kinds: p.Kinds, ExceptKinds: p.ExceptKinds})
 	var clock, due int64
-	err = s.read(ctx, "first_due", func() { due = 0 }, step{sql: s.sql.get("now"), scan: scanInto(&clock)},
-		step{sql: s.sql.with("first_due", ":filter", filter), args: append([]any{[]byte(p.Queue), p.Class}, args...), scan: scanInto(&due)})
+	err = d.read(ctx, "first_due", func() { due = 0 }, step{sql: d.sql.Get("now"), scan: scanInto(&clock)},
+		step{sql: d.sql.with("first_due", ":filter", filter), args: append([]any{[]byte(p.Queue), p.Class}, args...), scan: scanInto(&due)})
 	if due != 0 {
 		first = timeAt(due)
 	}
@@ -153,7 +123,7 @@ func (c *claiming) pickAlone(ctx context.Context, tx db) error {
 	var steps []step
 	var wholes []int
 	for _, class := range []int{sqlstore.ClassSuspect, sqlstore.ClassLeased} {
-		from := c.store.floors.From(c.req, class)
+		from := c.store.base.Floors.From(c.req, class)
 		if from.IsZero() {
 			wholes = append(wholes, class)
 		}
@@ -162,9 +132,9 @@ func (c *claiming) pickAlone(ctx context.Context, tx db) error {
 	began := time.Now()
 	err := tx.run(ctx, steps...)
 	for _, class := range wholes {
-		c.store.floors.Claimed(c.req, class, time.Time{}, time.Since(began), time.Time{}, 0)
+		c.store.base.Floors.Claimed(c.req, class, time.Time{}, time.Since(began), time.Time{}, 0)
 	}
-	slices.SortFunc(c.picked, compareClaimed)
+	sqlstore.SortClaimed(c.picked)
 	c.picked = c.picked[:min(len(c.picked), c.req.Max)]
 	return err
 }
@@ -189,7 +159,7 @@ func (c *claiming) take(ctx context.Context, tx db) error {
 		p.nonce = nonce
 		d.Receipt.Position = p.String()
 		d.LeasedAt = timeAt(c.now)
-		seqs[i], refs[i] = d.seq, d.Receipt.Ref
+		seqs[i], refs[i] = d.Seq, d.Receipt.Ref
 	}
 	var steps []step
 	if c.req.Dead {
@@ -209,19 +179,19 @@ func (c *claiming) instance() string { return c.req.Instance[:min(len(c.req.Inst
 
 // scan reads a row as it was before the claim, and makes of it what it is then.
 func (c *claiming) scan(r row) error {
-	var got claimed
+	var got sqlstore.Claimed
 	var headers []byte
 	var class, lane, reason int
 	var alone bool
-	var token, turn, published int64
+	var due, token, turn, published int64
 	var expires *int64
 	m := &got.Message
-	dest := []any{&c.now, &got.due, &got.seq, &class, &alone, &m.ID, &lane, &got.Attempt, &got.Failures, &got.Crashes, &got.Suspect, &token, &turn,
+	dest := []any{&c.now, &due, &got.Seq, &class, &alone, &m.ID, &lane, &got.Attempt, &got.Failures, &got.Crashes, &got.Suspect, &token, &turn,
 		&m.Kind, &m.Key, &headers, &published, &expires, &m.ReplyTo, &m.Generation, &m.Redrives, &m.Plan, &m.Origin, &m.EditedFrom, &m.Body}
-	p := place{kind: placeMessage}
+	p := place{kind: sqlstore.PlaceMessage}
 	if c.req.Dead {
 		dest = append(dest, &reason)
-		p.kind = placeDead
+		p.kind = sqlstore.PlaceDead
 	}
 	if err := r.Scan(dest...); err != nil {
 		return err
@@ -235,11 +205,11 @@ func (c *claiming) scan(r row) error {
 			got.Crashes++
 		}
 	}
-	p.seq = got.seq
+	got.Due, p.seq = timeAt(due), got.Seq
 	if turn > 0 {
 		p.key = m.Key
-		if p.kind == placeMessage {
-			p.kind = placeOrdered
+		if p.kind == sqlstore.PlaceMessage {
+			p.kind = sqlstore.PlaceOrdered
 		}
 	}
 	got.Receipt = redrive.Receipt{Ref: m.Ref(), Token: uint64(token) + 1, Position: p.String()} //nolint:gosec // counts from 0
@@ -247,22 +217,6 @@ func (c *claiming) scan(r row) error {
 	m.Headers, err = decodeHeaders(headers)
 	c.picked = append(c.picked, got)
 	return err
-}
-
-func compareClaimed(a, b claimed) int {
-	if a.due != b.due {
-		return int(a.due - b.due)
-	}
-	return int(a.seq - b.seq)
-}
-
-func inOrder(rows []claimed) []redrive.Delivery {
-	slices.SortFunc(rows, compareClaimed)
-	got := make([]redrive.Delivery, len(rows))
-	for i := range rows {
-		got[i] = rows[i].Delivery
-	}
-	return got
 }
 
 // claimOld adds what was published too long ago to what has expired. If that fails, what
@@ -275,7 +229,7 @@ func (c *claiming) claimOld(ctx context.Context) {
 		from = at.(string)
 	}
 	to := ""
-	if s.read(ctx, "old_place", nil, step{sql: s.sql.get("old_place"), args: []any{queue, []byte(from)}, scan: scanInto(&to)}) != nil {
+	if s.read(ctx, "old_place", nil, step{sql: s.sql.Get("old_place"), args: []any{queue, []byte(from)}, scan: scanInto(&to)}) != nil {
 		return
 	}
 	var seqs []int64

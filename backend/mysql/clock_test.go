@@ -17,7 +17,7 @@ func TestFixedIntervalAmongInstances(t *testing.T) {
 func TestClocksMayDiffer(t *testing.T) {
 	for _, off := range []string{"1", "-1"} {
 		s := open(t, func(s *Store) {
-			s.sql.replace("UTC_TIMESTAMP(6)", "(UTC_TIMESTAMP(6) + INTERVAL "+off+" HOUR)")
+			s.sql.Replace("UTC_TIMESTAMP(6)", "(UTC_TIMESTAMP(6) + INTERVAL "+off+" HOUR)")
 		})
 		faulttest.Clocks(t, s)
 		faulttest.Audited(t, s)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // Times and values as they are stored.
@@ -110,11 +111,6 @@ func headerFilter(want string) []byte {
 
 // Receipts. The position tells where the message stands and holds the claim's nonce,
 // the message's seq, and its key if it stands in line.
-const (
-	placeMessage = 'm' // a waiting message
-	placeOrdered = 'o' // one that stands in the line of its key
-	placeDead    = 'd' // a dead letter
-)
 
 // place is a position as it is read.
 type place struct {
@@ -133,7 +129,7 @@ func (p place) String() string {
 
 // parsePlace is the reverse of String. What is no position of ours fits no claim.
 func parsePlace(text string) place {
-	nowhere := place{kind: placeMessage}
+	nowhere := place{kind: sqlstore.PlaceMessage}
 	parts := strings.SplitN(text, ".", 3)
 	if len(parts) != 3 || len(parts[0]) < 2 {
 		return nowhere

@@ -9,12 +9,13 @@ import (
 
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/mariadbtest"
 )
 
 // onMovedClock lets a store go by the server's clock moved by what stands in a table.
 func onMovedClock(s *Store) {
 	moved := "((SELECT moved.us FROM moved) + " + serverClock + ")"
-	s.sql.replace(serverClock, moved)
+	s.sql.Replace(serverClock, moved)
 	s.sql.clock = moved
 }
 
@@ -50,7 +51,7 @@ func contents(t testing.TB, db *sql.DB, prefix string) map[string]string {
 	t.Helper()
 	ctx := t.Context()
 	serve(t, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %[1]stheirs (id INT PRIMARY KEY); INSERT IGNORE INTO %[1]stheirs VALUES (1)", prefix))
-	rows, err := db.QueryContext(ctx, "SELECT TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND LEFT(TABLE_NAME, CHAR_LENGTH(?)) = ?", database, prefix, prefix)
+	rows, err := db.QueryContext(ctx, "SELECT TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND LEFT(TABLE_NAME, CHAR_LENGTH(?)) = ?", mariadbtest.Database, prefix, prefix)
 	noErr(t, err)
 	defer func() { _ = rows.Close() }()
 	all := make(map[string]string)

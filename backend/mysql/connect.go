@@ -21,7 +21,6 @@ const urlHint = "write it as mysql://USER:PASSWORD@HOST:3306/DATABASE" //nolint:
 type target struct {
 	config *mysql.Config
 	conns  int
-	opts   []Option // of the URL
 }
 
 // parseURL reads a store's URL. Its errors do not show the password.
@@ -35,9 +34,6 @@ func parseURL(text string) (*target, error) {
 	}
 	t := &target{conns: DefaultConns}
 	q := u.Query()
-	if t.opts, err = ownParameters(q); err != nil {
-		return nil, err
-	}
 	if v := q.Get("pool_max_conns"); v != "" {
 		if t.conns, err = strconv.Atoi(v); err != nil || t.conns < 2 {
 			return nil, fmt.Errorf("pool_max_conns is %q: at least 2", v)

@@ -17,7 +17,7 @@ const countTogether = 100
 // leased, blocked, suspect and due messages are counted in the index, all in one
 // snapshot.
 func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, error) {
-	if err := s.ready(ctx); err != nil {
+	if err := s.base.Ready(ctx); err != nil {
 		return nil, err
 	}
 	var c counter
@@ -72,7 +72,7 @@ func (c *counter) run(ctx context.Context, names []string) error {
 	var pairs []pair
 	peek, peekArgs := peekStatement(c.sql, names)
 	err := c.db.run(ctx,
-		step{sql: c.sql.get("now"), scan: scanInto(&c.now)},
+		step{sql: c.sql.Get("now"), scan: scanInto(&c.now)},
 		step{sql: c.sql.with("books", ":where", where), args: append(slices.Clone(args), args...), scan: c.scanBooks},
 		step{sql: c.sql.with("count_classes", ":where", and), args: args, scan: c.scanClass},
 		step{sql: peek, args: peekArgs, scan: func(r row) error {
@@ -97,7 +97,7 @@ func (c *counter) run(ctx context.Context, names []string) error {
 			case q.OldestSuspect.IsZero() || at.Before(q.OldestSuspect): // named so, or a lease that ran out
 				q.OldestSuspect = at
 			}
-			steps[i] = step{sql: c.sql.get("count_due"), args: []any{[]byte(p.queue), p.class, driver.DueCounted + 1}, scan: func(r row) error {
+			steps[i] = step{sql: c.sql.Get("count_due"), args: []any{[]byte(p.queue), p.class, driver.DueCounted + 1}, scan: func(r row) error {
 				var n int64
 				err := r.Scan(&n)
 				q.Due += n
@@ -123,17 +123,7 @@ func (c *counter) scanBooks(r row) error {
 	var name string
 	var b sqlstore.Books
 	err := r.Scan(append([]any{&name}, b.Dest()...)...)
-	q := c.queue(name)
-	for lane := range driver.Lanes {
-		q.Waiting[lane] = b[lane]
-	}
-	q.Bytes = b[sqlstore.BookBytes]
-	for _, reason := range redrive.Reasons() {
-		if n := b[sqlstore.DeadBook(reason)]; n != 0 {
-			q.Dead[reason] = n
-		}
-	}
-	q.Ledger = b.Ledger()
+	b.Fill(c.queue(name))
 	return err
 }
 
@@ -166,10 +156,10 @@ func (c *counter) scanDead(r row) error {
 	return err
 }
 
-// queueNames returns the queues that hold or held something, or are configured.
-func (s *Store) queueNames(ctx context.Context) ([]string, error) {
+// QueueNames implements sqlstore.Server.
+func (s dialect) QueueNames(ctx context.Context) ([]string, error) {
 	var names []string
-	err := s.read(ctx, "queue_names", func() { names = nil }, step{sql: s.sql.get("queue_names"), scan: scanNames(&names)})
+	err := s.read(ctx, "queue_names", func() { names = nil }, step{sql: s.sql.Get("queue_names"), scan: scanNames(&names)})
 	return names, err
 }
 
@@ -183,21 +173,9 @@ func scanNames(names *[]string) func(row) error {
 	}
 }
 
-// Configure implements driver.Store.
-func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
-	if err := redrive.CheckQueue(name); err != nil {
-		return &redrive.Error{Op: "configure", Err: err}
-	}
-	if err := s.ready(ctx); err != nil {
-		return err
-	}
-	ctx, cancel := s.detach(ctx)
-	defer cancel()
-	remember := settings.Remember
-	if remember <= 0 {
-		remember = driver.DefaultRemember
-	}
-	return fault("configure", s.inTx(ctx, "configure", func(tx db) error {
-		return tx.run(ctx, step{sql: s.sql.get("configure"), args: []any{[]byte(name), settings.OrderByKey, settings.DeadRelease, sqlstore.Micros(remember)}})
-	}))
+// SetUp implements sqlstore.Server.
+func (d dialect) SetUp(ctx context.Context, queue string, s *driver.QueueSettings) error {
+	return d.inTx(ctx, "configure", func(tx db) error {
+		return tx.run(ctx, step{sql: d.sql.Get("configure"), args: []any{[]byte(queue), s.OrderByKey, s.DeadRelease, sqlstore.Micros(s.Remember)}})
+	})
 }

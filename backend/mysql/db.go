@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // step is one statement. A step without scan and affected may be kept back and sent
@@ -24,7 +26,7 @@ type step struct {
 }
 
 // row reads the columns of a row.
-type row interface{ Scan(dest ...any) error }
+type row = sqlstore.Row
 
 // db is what steps run on: a connection of ours, or a caller's transaction. When run
 // returns an error, the transaction must be rolled back.
@@ -286,8 +288,18 @@ func (s *Store) inSnapshot(ctx context.Context, op string, f func(db) error) err
 	return s.transact(ctx, op, stepSnapshot, f)
 }
 
+// InTx implements sqlstore.Server.
+func (d dialect) InTx(ctx context.Context, op string, f func(*sqlstore.Work) error) error {
+	return d.inTx(ctx, op, func(tx db) error { return f(&newWork(tx, d.sql).Work) })
+}
+
+// InSnapshot implements sqlstore.Server.
+func (d dialect) InSnapshot(ctx context.Context, op string, f func(*sqlstore.Work) error) error {
+	return d.inSnapshot(ctx, op, func(tx db) error { return f(&newWork(tx, d.sql).Work) })
+}
+
 func (s *Store) transact(ctx context.Context, op string, begin []step, f func(db) error) (err error) {
-	defer func(began time.Time) { s.observe(op, began, err) }(time.Now())
+	defer func(began time.Time) { s.base.Observe(op, began, err) }(time.Now())
 	return again(ctx, func() error {
 		c, err := s.acquire(ctx)
 		if err != nil {
@@ -303,7 +315,7 @@ func (s *Store) transact(ctx context.Context, op string, begin []step, f func(db
 			return nil
 		}
 		if !c.committing || serverSaidNo(err) {
-			err = &undoneError{err}
+			err = &sqlstore.UndoneError{Err: err}
 		}
 		s.rollback(ctx, c)
 		return err
@@ -343,15 +355,15 @@ func (s *Store) rollback(ctx context.Context, c *conn) {
 
 // acquire takes a connection, waiting for it no longer than the caller does.
 func (s *Store) acquire(ctx context.Context) (*conn, error) {
-	if err := s.closed(); err != nil {
+	if err := s.base.Closed(); err != nil {
 		return nil, err
 	}
 	c, err := s.pool.Conn(ctx)
 	if err != nil {
-		if closed := s.closed(); closed != nil {
+		if closed := s.base.Closed(); closed != nil {
 			return nil, closed
 		}
-		return nil, &acquireError{err}
+		return nil, &sqlstore.AcquireError{Err: err}
 	}
 	return &conn{c: c, packet: s.packet / 2}, nil
 }
@@ -359,7 +371,7 @@ func (s *Store) acquire(ctx context.Context) (*conn, error) {
 // read carries out steps that change nothing, and repeats them if the connection broke.
 // reset is called before each try.
 func (s *Store) read(ctx context.Context, name string, reset func(), steps ...step) (err error) {
-	defer func(began time.Time) { s.observe(name, began, err) }(time.Now())
+	defer func(began time.Time) { s.base.Observe(name, began, err) }(time.Now())
 	err = again(ctx, func() error {
 		c, err := s.acquire(ctx)
 		if err != nil {
@@ -370,7 +382,7 @@ func (s *Store) read(ctx context.Context, name string, reset func(), steps ...st
 			reset()
 		}
 		if err := c.run(ctx, steps...); err != nil {
-			return &undoneError{err}
+			return &sqlstore.UndoneError{Err: err}
 		}
 		return nil
 	})

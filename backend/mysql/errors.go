@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -59,10 +57,10 @@ func transient(err error) bool {
 	case codeDeadlock, codeLockTimeout, codeDuplicate, codeChanged, codeRedefined, codeReprepare:
 		return true
 	case 0:
-		var undone *undoneError
+		var undone *sqlstore.UndoneError
 		return broken(err) && (errors.As(err, &undone) || errors.Is(err, driver.ErrBadConn))
 	case codeShutdown, codeKilled:
-		var undone *undoneError
+		var undone *sqlstore.UndoneError
 		return errors.As(err, &undone)
 	}
 	return false
@@ -108,18 +106,6 @@ func tooLarge(err error) bool {
 	return e.Number == codePacket || e.Number == codeOther && strings.Contains(e.Message, "max_allowed_packet")
 }
 
-// undoneError is an error by which nothing was changed.
-type undoneError struct{ err error }
-
-func (e *undoneError) Error() string { return e.err.Error() }
-func (e *undoneError) Unwrap() error { return e.err }
-
-// acquireError says that no connection was to be had: nothing was sent.
-type acquireError struct{ err error }
-
-func (e *acquireError) Error() string { return "no connection to the database: " + e.err.Error() }
-func (e *acquireError) Unwrap() error { return e.err }
-
 // fault makes an error of what a transaction ended with. Whether it was carried out is
 // unknown if the connection broke after the commit was sent and before the answer.
 func fault(op string, err error) error {
@@ -128,8 +114,8 @@ func fault(op string, err error) error {
 		return err
 	}
 	e := &redrive.Error{Op: op, Err: err}
-	var acquire *acquireError
-	var undone *undoneError
+	var acquire *sqlstore.AcquireError
+	var undone *sqlstore.UndoneError
 	switch n := code(err); {
 	case n == codeDiskFull || n == codeTableFull || n == codeHandler:
 		e.Err = fmt.Errorf("%w: %w", redrive.ErrFull, err)
@@ -150,16 +136,5 @@ func fault(op string, err error) error {
 	return e
 }
 
-// tries is how often a transaction that was rolled back is begun anew.
-const tries = 10
-
 // again carries out a function until it does not fail for a passing reason.
-func again(ctx context.Context, f func() error) error {
-	for n := 0; ; n++ {
-		err := f()
-		if err == nil || n == tries || !transient(err) || ctx.Err() != nil {
-			return err
-		}
-		sqlstore.Sleep(ctx, rand.N(time.Millisecond<<n))
-	}
-}
+func again(ctx context.Context, f func() error) error { return sqlstore.Again(ctx, transient, f) }

@@ -8,32 +8,13 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Extend implements driver.Source.
-func (s *Store) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
-	if err := s.ready(ctx); err != nil {
-		return sqlstore.FillErrors(len(receipts), err)
-	}
-	ctx, cancel := s.detach(ctx)
-	defer cancel()
-	var lost []int
-	err := s.inTx(ctx, "extend", func(tx db) (err error) {
-		lost, err = newWork(tx, s.sql).extend(ctx, receipts, max(lease, sqlstore.MinLease))
+// Prolong implements sqlstore.Server.
+func (d dialect) Prolong(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) (lost []int, err error) {
+	err = d.inTx(ctx, "extend", func(tx db) (err error) {
+		lost, err = newWork(tx, d.sql).extend(ctx, receipts, lease)
 		return err
 	})
-	if err != nil {
-		return sqlstore.FillErrors(len(receipts), fault("extend", err))
-	}
-	if len(lost) == 0 {
-		return nil
-	}
-	errs, refs := make([]error, len(receipts)), make([]redrive.Ref, len(lost))
-	for j, i := range lost {
-		refs[j] = receipts[i].Ref
-	}
-	for j, err := range s.whyLost(ctx, refs) {
-		errs[lost[j]] = err
-	}
-	return errs
+	return lost, err
 }
 
 // extend lets leases run anew, if they have not run out, and returns the others.
@@ -43,7 +24,7 @@ func (w *work) extend(ctx context.Context, receipts []redrive.Receipt, lease tim
 	places := make([]place, len(receipts))
 	for i := range receipts {
 		places[i] = parsePlace(receipts[i].Position)
-		if places[i].kind == placeDead {
+		if places[i].kind == sqlstore.PlaceDead {
 			refs = append(refs, receipts[i].Ref)
 		} else {
 			seqs = append(seqs, places[i].seq)
@@ -61,13 +42,13 @@ func (w *work) extend(ctx context.Context, receipts []redrive.Receipt, lease tim
 	seqs, refs = nil, nil
 	for i := range receipts {
 		h := found[places[i].seq]
-		if places[i].kind == placeDead {
+		if places[i].kind == sqlstore.PlaceDead {
 			h = foundDead[receipts[i].Ref]
 		}
 		switch {
 		case !h.holds(&receipts[i], places[i]) || h.due <= now:
 			lost = append(lost, i)
-		case places[i].kind == placeDead:
+		case places[i].kind == sqlstore.PlaceDead:
 			refs = append(refs, h.Ref)
 		default:
 			seqs = append(seqs, h.seq)

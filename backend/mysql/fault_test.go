@@ -12,23 +12,23 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 func TestServerDiesUnderTraffic(t *testing.T) {
-	own := private(t, nil)
-	s, err := Open(t.Context(), own.URL(database), WithTimeout(5*time.Second))
+	own := mariadbtest.Start(t, nil)
+	s, err := Open(t.Context(), own.URL(mariadbtest.Database), WithTimeout(5*time.Second))
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
 	h := faulttest.NewHistory()
 	stop := h.Traffic(t, s, "a")
 	for round := range proofRounds(t, 3) {
 		h.Busy(t, 100)
-		end := own.Kill
 		if round%2 == 1 {
-			end = own.Stop
+			noErr(t, own.Stop())
 		}
-		noErr(t, end())
+		own.Kill()
 		noErr(t, own.Resume())
 	}
 	h.Busy(t, 100)
@@ -40,9 +40,9 @@ func TestConnectionsCutUnderTraffic(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	p := faulttest.NewProxy(t, server.Addr())
+	p := faulttest.NewProxy(t, mariadbtest.Shared(t).Addr())
 	prefix := newPrefix()
-	s, err := Open(t.Context(), fmt.Sprintf("mysql://root@%s/%s", p.Addr(), database), WithPrefix(prefix), WithTimeout(5*time.Second))
+	s, err := Open(t.Context(), fmt.Sprintf("mysql://root@%s/%s", p.Addr(), mariadbtest.Database), WithPrefix(prefix), WithTimeout(5*time.Second))
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
 	h := faulttest.NewHistory()
@@ -80,7 +80,7 @@ func TestStatementTimeoutChangesNothing(t *testing.T) {
 			}
 			noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m"}, {Queue: "a", ID: "n"}})))
 			got := claim(t, s, "a")
-			slow, err := Open(t.Context(), server.URL(database)+params, WithPrefix(s.sql.prefix), WithTimeout(2*time.Second))
+			slow, err := Open(t.Context(), mariadbtest.Shared(t).URL(mariadbtest.Database)+params, WithPrefix(s.sql.prefix), WithTimeout(2*time.Second))
 			noErr(t, err)
 			defer func() { _ = slow.Close() }()
 			release := lockRow(t, s)
@@ -231,8 +231,8 @@ func TestNamesAreBytes(t *testing.T) {
 
 // A message that the server's settings do not let pass is refused by itself.
 func TestMessagesLargerThanAPacket(t *testing.T) {
-	own := private(t, map[string]string{"max_allowed_packet": "1M", "innodb_flush_method": "nosync"})
-	s, err := Open(t.Context(), own.URL(database))
+	own := mariadbtest.Start(t, map[string]string{"max_allowed_packet": "1M", "innodb_flush_method": "nosync"})
+	s, err := Open(t.Context(), own.URL(mariadbtest.Database))
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
 	large := make([]byte, 900<<10) // as text it may take twice that: it goes by a prepared statement

@@ -64,7 +64,7 @@ func pagesOf(t testing.TB, s *Store, name string, f func(tx db) error) (pages in
 
 func floored(s *Store) faulttest.Floored {
 	return faulttest.Floored{
-		Store: s, Floors: &s.floors, First: s.firstDue,
+		Store: s, Floors: &s.base.Floors, First: dialect{s}.FirstDue,
 		Pages: func(t testing.TB, req *driver.ClaimRequest, from time.Time) int64 {
 			c := claiming{store: s, req: req}
 			c.filter, c.filterArgs = claimFilter(req)

@@ -11,7 +11,7 @@ import (
 func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
 	entries := make([]*redrive.Entry, len(refs))
 	if len(refs) == 0 {
-		return entries, s.ready(ctx)
+		return entries, s.base.Ready(ctx)
 	}
 	var now int64
 	found := make(map[redrive.Ref]*redrive.Entry, len(refs))
@@ -23,7 +23,7 @@ func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, 
 		found[m.Ref()], err = m.Entry(timeAt(now), true)
 		return err
 	}
-	steps := []step{stepSnapshot[0], stepSnapshot[1], {sql: s.sql.get("now"), scan: scanInto(&now)}}
+	steps := []step{stepSnapshot[0], stepSnapshot[1], {sql: s.sql.Get("now"), scan: scanInto(&now)}}
 	for _, l := range byQueue(refs) {
 		steps = append(steps, l.step(s.sql, "get_messages", keep), l.step(s.sql, "get_dead", keep))
 	}

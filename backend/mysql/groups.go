@@ -65,12 +65,7 @@ func (s *Store) examples(ctx context.Context, groups []driver.Cause, q *redrive.
 			steps[i] = step{sql: s.sql.with("group_example", ":where", w.sql()), args: w.args, scan: func(r row) error {
 				var failure []byte
 				err := r.Scan(&g.Example.ID, &failure)
-				if f := driver.DecodeFailure(failure); f != nil {
-					g.Message = f.Message
-					if len(f.Types) > 0 {
-						g.Type = f.Types[0]
-					}
-				}
+				g.Show(driver.DecodeFailure(failure))
 				return err
 			}}
 		}

@@ -15,59 +15,13 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/mariadbtest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
-// server is the server of all tests that do not stop it.
-var server *mariadbtest.Server
-
-const database = "redrive_test"
-
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if prefix := os.Getenv(claimerEnv); prefix != "" {
-		if err := claimers(prefix); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return 0
-	}
-	var err error
-	server, err = mariadbtest.Run(mariadbtest.Relaxed())
-	if err == nil {
-		err = createDatabase(server)
-	}
-	switch {
-	case mariadbtest.Missing(err) && os.Getenv("CI") != "true":
-		fmt.Println("skipped:", err)
-		return 0
-	case err != nil:
-		fmt.Println(err)
-		return 1
-	}
-	defer server.Remove()
-	return m.Run()
-}
-
-func createDatabase(s *mariadbtest.Server) error {
-	db, err := sql.Open("mysql", "root@tcp("+s.Addr()+")/")
-	if err != nil {
-		return err
-	}
-	// A collation that takes A for a, unless columns are bytes.
-	_, err = db.ExecContext(context.Background(), "CREATE DATABASE "+database+" CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
-	return errors.Join(err, db.Close())
-}
-
-// private is a server of the test's own, with our database.
-func private(t testing.TB, settings map[string]string) *mariadbtest.Server {
-	t.Helper()
-	s := mariadbtest.Start(t, settings)
-	noErr(t, createDatabase(s))
-	return s
+	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, claimers))
 }
 
 // roundsEnv asks for long runs.
@@ -108,7 +62,7 @@ func openAs(t testing.TB, prefix string, opts ...Option) *Store {
 	t.Helper()
 	user := fmt.Sprintf("client_%d", clients.Add(1))
 	serve(t, fmt.Sprintf("CREATE USER %[1]s; GRANT ALL ON *.* TO %[1]s", user))
-	s, err := Open(context.Background(), strings.Replace(server.URL(database), "root@", user+"@", 1), append([]Option{WithPrefix(prefix), WithTimeout(patience)}, opts...)...)
+	s, err := Open(context.Background(), strings.Replace(mariadbtest.Shared(t).URL(mariadbtest.Database), "root@", user+"@", 1), append([]Option{WithPrefix(prefix), WithTimeout(patience)}, opts...)...)
 	noErr(t, err)
 	users.Store(s, user)
 	t.Cleanup(func() { _ = s.Close() })
@@ -138,7 +92,7 @@ func dial(t testing.TB, params ...string) *sql.DB {
 
 func handle(t testing.TB, params ...string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("mysql", "root@tcp("+server.Addr()+")/"+database+"?"+strings.Join(params, "&"))
+	db, err := sql.Open("mysql", "root@tcp("+mariadbtest.Shared(t).Addr()+")/"+mariadbtest.Database+"?"+strings.Join(params, "&"))
 	noErr(t, err)
 	return db
 }
@@ -155,13 +109,11 @@ func serve(t testing.TB, script string) {
 // that it does afterwards reaches the database.
 func crash(t testing.TB, s *Store, opts ...Option) *Store {
 	t.Helper()
-	s.over.Store(true)
-	s.stop()
+	s.base.Abandon()
 	other := connect(t, s, opts...)
 	user, _ := users.Load(s)
 	killUser(t, user.(string))
-	s.gatherer.Close()
-	s.running.Wait()
+	s.base.Close()
 	noErr(t, s.pool.Close())
 	return other
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
+
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // SchemaVersion is the version of the tables that this program works with.
@@ -18,26 +20,14 @@ const migrateWait = 120
 // Migrate brings the tables up to [SchemaVersion]. Several processes may call it at
 // once: one migrates, the others wait for it. The server commits each change of a table
 // by itself; a migration that was cut off is begun anew.
-func (s *Store) Migrate(ctx context.Context) error {
-	have, err := s.version(ctx)
-	if err != nil {
-		return openError(err, "")
-	}
-	if have == SchemaVersion {
-		return nil
-	}
-	if have > SchemaVersion {
-		return openError(fmt.Errorf("the tables are of version %d, newer than %d, which this program knows", have, SchemaVersion),
-			"use the newer program that migrated them")
-	}
-	return s.migrateTo(ctx, SchemaVersion)
-}
+func (s *Store) Migrate(ctx context.Context) error { return s.base.Migrate(ctx, SchemaVersion, true) }
 
 // MigrateDown removes the tables with everything in them. It is for tests and for
 // those who leave.
-func (s *Store) MigrateDown(ctx context.Context) error { return s.migrateTo(ctx, 0) }
+func (s *Store) MigrateDown(ctx context.Context) error { return dialect{s}.MigrateTo(ctx, 0) }
 
-func (s *Store) migrateTo(ctx context.Context, version int) error {
+// MigrateTo implements sqlstore.Server.
+func (s dialect) MigrateTo(ctx context.Context, version int) error {
 	c, err := s.pool.Conn(ctx)
 	if err != nil {
 		return openError(err, "")
@@ -57,9 +47,9 @@ func (s *Store) migrateTo(ctx context.Context, version int) error {
 	for err == nil && have != version {
 		if have < version {
 			have++
-			err = s.runScript(ctx, c, migration(have, "up"))
+			err = s.runScript(ctx, c, s.sql.Migration(have, true))
 		} else {
-			err = s.runScript(ctx, c, migration(have, "down"))
+			err = s.runScript(ctx, c, s.sql.Migration(have, false))
 			have--
 		}
 	}
@@ -79,7 +69,7 @@ func (s *Store) lockName() string {
 
 // runScript carries out a file of statements one by one.
 func (s *Store) runScript(ctx context.Context, c *sql.Conn, script string) error {
-	for _, statement := range strings.Split(s.sql.in(withoutComments(script)), ";\n") {
+	for _, statement := range strings.Split(sqlstore.WithoutComments(script), ";\n") {
 		if _, err := c.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("%w: %s", err, firstLine(statement))
 		}
@@ -92,8 +82,8 @@ func firstLine(s string) string {
 	return line
 }
 
-// version returns the version of the tables, 0 if there are none.
-func (s *Store) version(ctx context.Context) (int, error) {
+// Version implements sqlstore.Server.
+func (s dialect) Version(ctx context.Context) (int, error) {
 	c, err := s.pool.Conn(ctx)
 	if err != nil {
 		return 0, err
@@ -113,14 +103,6 @@ func (s *Store) versionOn(ctx context.Context, c *sql.Conn) (version int, err er
 	return version, err
 }
 
-func migration(version int, way string) string {
-	text, err := files.ReadFile(fmt.Sprintf("migrations/%04d_%s.sql", version, way))
-	if err != nil {
-		panic(err) // they are part of the program
-	}
-	return string(text)
-}
-
 // Inspect returns the prefix that a URL names and the version of the tables there, 0 if
 // there are none. It changes nothing and needs no tables.
 func Inspect(ctx context.Context, url string, opts ...Option) (prefix string, version int, err error) {
@@ -132,7 +114,7 @@ func Inspect(ctx context.Context, url string, opts ...Option) (prefix string, ve
 		return "", 0, err
 	}
 	defer func() { _ = s.pool.Close() }()
-	if version, err = s.version(ctx); err != nil {
+	if version, err = (dialect{s}).Version(ctx); err != nil {
 		return "", 0, openError(err, "")
 	}
 	return s.sql.prefix, version, nil
@@ -145,15 +127,7 @@ func MigrationSQL(prefix string, from, to int) string {
 	if prefix == "" {
 		prefix = defaultPrefix
 	}
-	sql := newStatements(prefix)
-	var b strings.Builder
-	for v := from + 1; v <= to; v++ {
-		b.WriteString(sql.in(migration(v, "up")))
-	}
-	for v := from; v > to; v-- {
-		b.WriteString(sql.in(migration(v, "down")))
-	}
-	return b.String()
+	return newStatements(prefix).Migrations(from, to)
 }
 
 // Rights returns the SQL that lets an account ("'worker'@'%'") work with the tables of a
@@ -163,7 +137,7 @@ func Rights(database, prefix, account string) string {
 		prefix = defaultPrefix
 	}
 	var b strings.Builder
-	for _, line := range strings.Split(newStatements(prefix).in(migration(SchemaVersion, "down")), "\n") {
+	for _, line := range strings.Split(newStatements(prefix).Migrations(SchemaVersion, SchemaVersion-1), "\n") {
 		name := strings.TrimSuffix(line[strings.LastIndexByte(line, ' ')+1:], ";")
 		switch {
 		case strings.HasPrefix(line, "DROP VIEW"), strings.HasSuffix(name, "migration"):

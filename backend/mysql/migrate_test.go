@@ -10,6 +10,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/mariadbtest"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 func TestManyInstancesMigrateAtOnce(t *testing.T) {
@@ -17,7 +19,7 @@ func TestManyInstancesMigrateAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			s, err := Open(context.Background(), server.URL(database), WithPrefix(prefix))
+			s, err := Open(context.Background(), mariadbtest.Shared(t).URL(mariadbtest.Database), WithPrefix(prefix))
 			if err != nil {
 				t.Errorf("open: %v", err)
 				return
@@ -37,7 +39,7 @@ func TestManyInstancesMigrateAtOnce(t *testing.T) {
 // A migration that was cut off after any statement is begun anew.
 func TestAMigrationIsRepeatable(t *testing.T) {
 	prefix := newPrefix()
-	up := newStatements(prefix).in(withoutComments(migration(1, "up")))
+	up := sqlstore.WithoutComments(newStatements(prefix).Migration(1, true))
 	parts := strings.Split(up, ";\n")
 	serve(t, strings.Join(parts[:len(parts)/2], ";\n"))
 	s := openAs(t, prefix)
@@ -60,7 +62,7 @@ func TestDownRemovesEverything(t *testing.T) {
 func TestANewerSchemaIsRefused(t *testing.T) {
 	s := open(t)
 	serve(t, s.sql.in("INSERT INTO redrive_migration (version, at) VALUES (99, 0)"))
-	_, err := Open(t.Context(), server.URL(database), WithPrefix(s.sql.prefix))
+	_, err := Open(t.Context(), mariadbtest.Shared(t).URL(mariadbtest.Database), WithPrefix(s.sql.prefix))
 	var e *redrive.Error
 	if !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), "99") {
 		t.Errorf("%v", err)
@@ -73,7 +75,7 @@ func TestLeastPrivilege(t *testing.T) {
 	prefix := newPrefix()
 	serve(t, "CREATE USER worker; GRANT USAGE ON *.* TO worker")
 	serve(t, "CREATE TABLE visible (id INT); GRANT SELECT ON visible TO worker") // else the database is not to be seen
-	url := strings.Replace(server.URL(database), "root@", "worker@", 1)
+	url := strings.Replace(mariadbtest.Shared(t).URL(mariadbtest.Database), "root@", "worker@", 1)
 	_, err := Open(t.Context(), url, WithPrefix(prefix), WithoutDDL())
 	var e *redrive.Error
 	if !errors.As(err, &e) || !strings.Contains(e.Hint, "migrate --print") {
@@ -82,7 +84,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err = Open(t.Context(), url, WithPrefix(prefix)); err == nil {
 		t.Fatalf("a user without rights made tables")
 	}
-	serve(t, MigrationSQL(prefix, 0, SchemaVersion)+Rights(database, prefix, "worker"))
+	serve(t, MigrationSQL(prefix, 0, SchemaVersion)+Rights(mariadbtest.Database, prefix, "worker"))
 	s, err := Open(t.Context(), url, WithPrefix(prefix), WithoutDDL())
 	noErr(t, err)
 	defer func() { _ = s.Close() }()
@@ -92,7 +94,7 @@ func TestLeastPrivilege(t *testing.T) {
 	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{d.Ref()}}, driver.Change{Action: driver.ActRedrive}, 1)
 	noErr(t, err)
 	noErr(t, got[0].Err)
-	if _, err := s.fold(t.Context()); err != nil {
+	if _, err := (dialect{s}).FoldBooks(t.Context()); err != nil {
 		t.Errorf("fold: %v", err)
 	}
 	if _, err := s.Trim(t.Context(), driver.Retention{}, 10); err != nil {
@@ -130,7 +132,7 @@ func TestURLs(t *testing.T) {
 
 func TestInspect(t *testing.T) {
 	prefix := newPrefix()
-	url := server.URL(database) + "?redrive_prefix=" + prefix
+	url := mariadbtest.Shared(t).URL(mariadbtest.Database) + "?redrive_prefix=" + prefix
 	for _, want := range []int{0, SchemaVersion} {
 		got, version, err := Inspect(t.Context(), url)
 		if err != nil || got != prefix || version != want {
@@ -162,7 +164,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := s.fold(context.Background()); err != nil {
+				if _, err := (dialect{s}).FoldBooks(context.Background()); err != nil {
 					t.Errorf("fold: %v", err)
 					return
 				}

@@ -27,7 +27,6 @@ import (
 	"regexp"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -37,29 +36,18 @@ import (
 
 // Store is a store in MySQL or MariaDB. It is safe for concurrent use.
 type Store struct {
+	sqlstore.Verbs
+	base     sqlstore.Base
 	pool     *sql.DB
 	sql      *statements
-	self     string // names this process
 	database string
 	maria    bool
-	packet   int // the server's max_allowed_packet
-	timeout  time.Duration
-	pollMin  time.Duration
-	pollMax  time.Duration
-	ddl      bool
-	trace    func(statement string, took time.Duration)
-
-	durations sqlstore.Recorder
-
-	stop     context.CancelFunc // ends the background
-	alive    context.Context    //nolint:containedctx // of the background goroutines
-	running  sync.WaitGroup
-	over     atomic.Bool
-	gatherer sqlstore.Gatherer
-	watcher  sqlstore.Watcher
-	floors   sqlstore.Floors
+	packet   int      // the server's max_allowed_packet
 	oldest   sync.Map // queue -> id at which the last look for old messages ended
 }
+
+// dialect is what a store does in MySQL's SQL.
+type dialect struct{ *Store }
 
 var _ driver.Store = (*Store)(nil)
 
@@ -76,36 +64,33 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err := s.greet(ctx, t); err != nil {
 		return nil, err
 	}
-	if err := s.prepare(ctx); err != nil {
+	if err := s.base.Migrate(ctx, SchemaVersion, s.base.DDL); err != nil {
 		_ = s.pool.Close()
 		return nil, err
 	}
-	s.alive, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.watcher = sqlstore.Watcher{
-		Peek: s.peek, Ready: s.ready, Closed: s.alive.Done(), Shortest: s.pollMin, Longest: s.pollMax, Timeout: s.timeout,
-	}
-	s.gatherer = sqlstore.Gatherer{
-		Store: s.storeItems, AtFault: dataError, Fault: fault, Changed: s.changed, Timeout: s.timeout, Bytes: groupBytes,
-	}
-	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.watcher.Poll)
-	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.upkeep)
-	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
-	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Share(ctx, s) })
-	s.learnFloors(ctx)
+	s.base.Start(ctx)
 	return s, nil
 }
 
 // configure makes a store of its URL and options that is not connected yet.
 func configure(url string, opts []Option) (*Store, *target, error) {
+	s := &Store{sql: newStatements(defaultPrefix)}
+	s.base = sqlstore.Base{
+		Timeout: DefaultTimeout, PollMin: DefaultPollMin, PollMax: DefaultPollMax, DDL: true, Self: strconv.FormatInt(newNonce(), 36), Bytes: groupBytes,
+	}
+	s.Verbs = s.base.Verbs(dialect{s})
+	url, err := s.base.Parameters(url, map[string]func(string) error{
+		"prefix": func(prefix string) error { WithPrefix(prefix)(s); return nil },
+	})
+	if err != nil {
+		return nil, nil, openError(err, urlHint)
+	}
 	t, err := parseURL(url)
 	if err != nil {
 		return nil, nil, openError(err, urlHint)
 	}
-	s := &Store{
-		sql: newStatements(defaultPrefix), self: strconv.FormatInt(newNonce(), 36), database: t.config.DBName, timeout: DefaultTimeout,
-		pollMin: DefaultPollMin, pollMax: DefaultPollMax, ddl: true,
-	}
-	for _, o := range append(t.opts, opts...) {
+	s.database = t.config.DBName
+	for _, o := range opts {
 		o(s)
 	}
 	if !goodPrefix.MatchString(s.sql.prefix) {
@@ -116,68 +101,25 @@ func configure(url string, opts []Option) (*Store, *target, error) {
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_]{1,40}$`)
 
-// prepare checks the tables.
-func (s *Store) prepare(ctx context.Context) error {
-	if s.ddl {
-		return s.Migrate(ctx)
-	}
-	have, err := s.version(ctx)
-	if err != nil {
-		return openError(err, "")
-	}
-	if have != SchemaVersion {
-		return openError(fmt.Errorf("the tables are of version %d, this program needs %d", have, SchemaVersion),
-			"have somebody who may change tables run the output of `redrive migrate --print`")
-	}
-	return nil
-}
-
 func openError(err error, hint string) error {
 	return &redrive.Error{Op: "open", Err: fmt.Errorf("store in MySQL: %w", err), Hint: hint}
 }
 
+// The rest of sqlstore.Server.
+
+func (dialect) OpenError(err error, hint string) error { return openError(err, hint) }
+func (dialect) Fault(op string, err error) error       { return fault(op, err) }
+func (dialect) ReadFault(op string, err error) error   { return fault(op, err) }
+func (dialect) DataError(err error) bool               { return dataError(err) }
+func (dialect) Announce([]string)                      {}
+
 // Close implements driver.Source. What was sent is awaited. Leases that are still
 // held run out.
 func (s *Store) Close() error {
-	if s.over.Swap(true) {
-		s.running.Wait()
-		return nil
-	}
-	s.gatherer.Close()
-	s.stop()
-	s.watcher.Wake()
-	s.running.Wait()
-	return s.pool.Close()
-}
-
-func (s *Store) closed() error {
-	if s.over.Load() {
-		return redrive.ErrClosed
+	if s.base.Close() {
+		return s.pool.Close()
 	}
 	return nil
-}
-
-// detach gives a change a context of its own: cutting it off would leave open what it
-// did, so a caller that goes away only stops waiting for its turn.
-func (s *Store) detach(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
-}
-
-// ready reports why a call cannot begin.
-func (s *Store) ready(ctx context.Context) error {
-	if err := s.closed(); err != nil {
-		return err
-	}
-	return ctx.Err()
-}
-
-// observe counts a statement that ended with err.
-func (s *Store) observe(statement string, began time.Time, err error) {
-	took := time.Since(began)
-	s.durations.Observe(statement, took, err)
-	if s.trace != nil {
-		s.trace(statement, took)
-	}
 }
 
 // Stats returns the state of the pool of connections, and how statements went.
@@ -187,7 +129,7 @@ func (s *Store) Stats() driver.StoreStats {
 		Pool: driver.PoolStats{
 			Max: p.MaxOpenConnections, Open: p.OpenConnections, InUse: p.InUse, Idle: p.Idle, Waits: p.WaitCount, Waited: p.WaitDuration,
 		},
-		Statements: s.durations.Snapshot(),
+		Statements: s.base.Statements(),
 	}
 }
 
@@ -203,7 +145,7 @@ func (s *Store) Caps() driver.Caps {
 // Now implements driver.Store.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var now int64
-	err := s.read(ctx, "now", nil, step{sql: s.sql.get("now"), scan: scanInto(&now)})
+	err := s.read(ctx, "now", nil, step{sql: s.sql.Get("now"), scan: scanInto(&now)})
 	return timeAt(now), err
 }
 

@@ -67,7 +67,7 @@ func TestHotStatementsGoByTheirIndex(t *testing.T) {
 				{"range PRIMARY", s.sql.with("back", ":seqs", "1,2,3"), []any{true, 1, true, false, false}},
 				{"range message_id", s.sql.with("lock_messages", ":ids", "?,?"), []any{a, []byte("w1"), []byte("w2")}},
 				{"range PRIMARY", s.sql.with("lock_dead", ":ids", "?,?"), []any{a, []byte("d1"), []byte("d2")}},
-				{"const PRIMARY", s.sql.get("delete_dead"), []any{a, []byte("d1")}},
+				{"const PRIMARY", s.sql.Get("delete_dead"), []any{a, []byte("d1")}},
 			} {
 				keys, sorts := plan(t, s, tc.sql, tc.args...)
 				if len(keys) != 1 || keys[0] != tc.want || sorts {

@@ -16,12 +16,12 @@ const packetWanted = 2*redrive.MaxBodySize + 1<<20
 func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	values := make(map[string]string)
 	var others []string
-	err := s.read(ctx, "probe", nil, step{sql: s.sql.get("probe"), scan: func(r row) error {
+	err := s.read(ctx, "probe", nil, step{sql: s.sql.Get("probe"), scan: func(r row) error {
 		var name, value string
 		err := r.Scan(&name, &value)
 		values[name] = value
 		return err
-	}}, step{sql: s.sql.get("probe_tables"), args: []any{s.sql.prefix, s.sql.prefix}, scan: scanNames(&others)})
+	}}, step{sql: s.sql.Get("probe_tables"), args: []any{s.sql.prefix, s.sql.prefix}, scan: scanNames(&others)})
 	if err != nil {
 		return []driver.Finding{{Level: driver.LevelRefused, Setting: "store", Value: s.database,
 			Promise: fmt.Sprintf("it cannot be read: %v", err), Hint: "is the server running, and may this user log in?"}}

@@ -10,18 +10,8 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Publish implements redrive.Sink. Calls that come together share a transaction. ctx
-// withdraws the call until that is begun; after it the outcome is awaited for at most
-// the store's timeout.
-func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
-	if err := s.ready(ctx); err != nil {
-		return sqlstore.FillErrors(len(msgs), err)
-	}
-	return s.gatherer.Publish(ctx, msgs)
-}
-
-// storeItems stores the items of some calls in one transaction.
-func (s *Store) storeItems(ctx context.Context, items []*sqlstore.Item, _ bool) error {
+// StoreItems implements sqlstore.Server: it stores the items of some calls in one transaction.
+func (s dialect) StoreItems(ctx context.Context, items []*sqlstore.Item, _ bool) error {
 	return s.inTx(ctx, "publish", func(tx db) error { return newWork(tx, s.sql).store(ctx, items) })
 }
 
@@ -241,7 +231,7 @@ func (w *work) bulkStep(items []*sqlstore.Item) step {
 	for _, it := range items {
 		args = append(args, it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body), it.Size())
 	}
-	return step{sql: w.sql.get("publish_bulk"), args: args, prepared: true}
+	return step{sql: w.sql.Get("publish_bulk"), args: args, prepared: true}
 }
 
 func (w *work) insertStep(items []*sqlstore.Item, plain bool) step {
@@ -262,13 +252,13 @@ func (w *work) insertStep(items []*sqlstore.Item, plain bool) step {
 		}
 		switch {
 		case now:
-			rows.WriteString(w.sql.get("publish_now_row"))
+			rows.WriteString(w.sql.Get("publish_now_row"))
 			args = append(args, it.Size())
 		case plain:
-			rows.WriteString(w.sql.get("publish_plain_row"))
+			rows.WriteString(w.sql.Get("publish_plain_row"))
 			args = append(args, it.Size())
 		default:
-			rows.WriteString(w.sql.get("publish_row"))
+			rows.WriteString(w.sql.Get("publish_row"))
 			args = append(args, microsOrNull(it.ExpiresAt), []byte(it.ReplyTo), it.Generation, it.Redrives, []byte(it.Plan), []byte(it.Origin),
 				[]byte(it.EditedFrom), it.Size(), it.Chosen, it.Turn, it.Class)
 		}
@@ -302,7 +292,7 @@ func (w *work) publishedSteps(items []*sqlstore.Item) []step {
 	}
 	steps := make([]step, 0, len(sums))
 	for queue, q := range sums {
-		steps = append(steps, step{sql: w.sql.get("published"), args: []any{[]byte(queue), q.n, q.n, q.bytes}})
+		steps = append(steps, step{sql: w.sql.Get("published"), args: []any{[]byte(queue), q.n, q.n, q.bytes}})
 	}
 	return steps
 }

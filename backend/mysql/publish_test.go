@@ -10,6 +10,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/mariadbtest"
 )
 
 // bulkOf makes messages whose bodies hold every byte, and some with what takes the
@@ -44,8 +45,8 @@ func TestLargeBatchesAreStoredAsTheyAre(t *testing.T) {
 
 // A server without room for prepared statements is given the text.
 func TestLargeBatchesWithoutPreparedStatements(t *testing.T) {
-	own := private(t, map[string]string{"max_prepared_stmt_count": "0"})
-	s, err := Open(t.Context(), own.URL(database), WithTimeout(patience))
+	own := mariadbtest.Start(t, map[string]string{"max_prepared_stmt_count": "0"})
+	s, err := Open(t.Context(), own.URL(mariadbtest.Database), WithTimeout(patience))
 	noErr(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	msgs := bulkOf(bulkRows)
@@ -67,7 +68,7 @@ func (l lostStatement) ExecContext(ctx context.Context, _ []sqldriver.NamedValue
 func TestLargeBatchesAfterAStatementWasLost(t *testing.T) {
 	s := open(t)
 	s.pool.SetMaxOpenConns(1)
-	text := s.sql.get("publish_bulk")
+	text := s.sql.Get("publish_bulk")
 	withSession(t, s, func(c *session) { c.prepared[text] = lostStatement{conn: c} })
 	msgs := bulkOf(3 * bulkRows)
 	noErr(t, driver.FirstError(s.Publish(t.Context(), msgs)))

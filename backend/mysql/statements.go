@@ -2,9 +2,10 @@ package mysql
 
 import (
 	"embed"
-	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 //go:embed *.sql migrations/*.sql
@@ -19,61 +20,24 @@ const serverClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 // statements is the embedded SQL by name, for one prefix.
 type statements struct {
+	sqlstore.Statements
 	prefix string
 	clock  string // in SQL
-	byName map[string]string
 }
 
-// newStatements reads the embedded files. Each "-- name: x" begins a statement; the
-// comment lines after it are its legend.
+// newStatements reads the embedded files for a prefix.
 func newStatements(prefix string) *statements {
-	s := &statements{prefix: prefix, clock: serverClock, byName: make(map[string]string)}
-	entries, err := files.ReadDir(".")
-	if err != nil {
-		panic(err) // they are part of the program
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			continue
-		}
-		text, err := files.ReadFile(e.Name())
-		if err != nil {
-			panic(err)
-		}
-		parts := strings.Split(string(text), "-- name: ")
-		for _, part := range parts[1:] {
-			name, body, _ := strings.Cut(part, "\n")
-			s.byName[name] = s.in(withoutComments(body))
-		}
-	}
-	s.byName["book"] = s.in(bookDelta())
+	s := &statements{prefix: prefix, clock: serverClock}
+	s.Statements = sqlstore.NewStatements(&files, s.in)
+	s.ByName["book"] = s.in(bookDelta())
 	lists := []string{":books", bookList("#"), ":sums", bookList("COALESCE(SUM(d.#), 0)"), ":adds", bookList("# = # + VALUES(#)")}
 	for _, list := range []string{"columns_message_parts", "columns_dead_parts", "columns_no_parts", "columns_message", "columns_dead", "claimed_columns"} {
-		lists = append(lists, ":"+list, s.get(list))
+		lists = append(lists, ":"+list, s.Get(list))
 	}
-	s.replace(lists...)
-	s.replace(":now", serverClock)
-	s.byName["publish_bulk"] = s.with("publish_plain", ":rows", strings.TrimSuffix(strings.Repeat(s.get("publish_now_row")+",", bulkRows), ","))
+	s.Replace(lists...)
+	s.Replace(":now", serverClock)
+	s.ByName["publish_bulk"] = s.with("publish_plain", ":rows", strings.TrimSuffix(strings.Repeat(s.Get("publish_now_row")+",", bulkRows), ","))
 	return s
-}
-
-// replace replaces parts in all statements, given as pairs of old and new.
-func (s *statements) replace(pairs ...string) {
-	replacer := strings.NewReplacer(pairs...)
-	for name := range s.byName {
-		s.byName[name] = replacer.Replace(s.byName[name])
-	}
-}
-
-// withoutComments drops legends: they need not travel to the server.
-func withoutComments(sql string) string {
-	var b strings.Builder
-	for line := range strings.Lines(sql) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
-			b.WriteString(line)
-		}
-	}
-	return strings.TrimSuffix(strings.TrimSpace(b.String()), ";")
 }
 
 // in puts the tables' prefix into SQL.
@@ -81,19 +45,10 @@ func (s *statements) in(sql string) string {
 	return strings.ReplaceAll(sql, defaultPrefix, s.prefix)
 }
 
-// get returns a statement by its name.
-func (s *statements) get(name string) string {
-	sql, ok := s.byName[name]
-	if !ok {
-		panic(fmt.Sprintf("no statement %q", name)) // a mistake in the program
-	}
-	return sql
-}
-
 // with returns a statement with the parts filled in that vary, given as pairs of
 // placeholder and text.
 func (s *statements) with(name string, pairs ...string) string {
-	return strings.NewReplacer(pairs...).Replace(s.get(name))
+	return strings.NewReplacer(pairs...).Replace(s.Get(name))
 }
 
 // listMax is the most elements of a list within a statement. MariaDB makes a table of
@@ -113,4 +68,12 @@ func numbers(list []int64) string {
 		b = strconv.AppendInt(b, n, 10)
 	}
 	return string(b)
+}
+
+// bookList is a list of all books for SQL, each made by a format of its column.
+func bookList(format string) string { return sqlstore.BookList("dead_", format) }
+
+// bookDelta is the statement that writes one row of differences.
+func bookDelta() string {
+	return "INSERT INTO redrive_delta (queue, " + bookList("#") + ") VALUES (?, " + bookList("NULLIF(?, 0)") + ")"
 }

@@ -3,12 +3,10 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // defaults are the statements of the default prefix.
@@ -39,7 +37,7 @@ func publishTx(ctx context.Context, tx *sql.Tx, sql *statements, msgs []redrive.
 	if tx == nil {
 		return &redrive.Error{Op: "publish", Err: errNoTx}
 	}
-	return sqlstore.PublishWith(msgs, func(items []*sqlstore.Item) error { return newWork(sqlDB{tx}, sql).store(ctx, items) })
+	return newWork(sqlDB{tx}, sql).PublishTx(ctx, msgs)
 }
 
 // SettleTx settles a delivery within the caller's own transaction, in the database that
@@ -60,20 +58,7 @@ func settleTx(ctx context.Context, tx *sql.Tx, sql *statements, st *driver.Settl
 	if tx == nil {
 		return errNoTx
 	}
-	if err := st.Validate(); err != nil {
-		return err
-	}
-	lost, err := newWork(sqlDB{tx}, sql).settle(ctx, []driver.Settlement{*st}, []int{0})
-	var refused *sqlstore.RefusedError
-	switch {
-	case errors.As(err, &refused):
-		return refused.Err
-	case err != nil:
-		return &redrive.Error{Op: "settle", Queue: st.Receipt.Queue, ID: st.Receipt.ID, Err: err, Hint: "roll the transaction back"}
-	case len(lost) > 0:
-		return redrive.ErrLeaseLost
-	}
-	return nil
+	return newWork(sqlDB{tx}, sql).SettleTx(ctx, st)
 }
 
 // Once reports whether an id, of at most 512 bytes, is seen for the first time, within
@@ -98,6 +83,6 @@ func once(ctx context.Context, tx *sql.Tx, sql *statements, id string) (bool, er
 		return false, fmt.Errorf("%w id of %d bytes: 1 to %d", redrive.ErrInvalid, len(id), textMax)
 	}
 	var n int64
-	err := sqlDB{tx}.run(ctx, step{sql: sql.get("once"), args: []any{[]byte(id)}, affected: &n})
+	err := sqlDB{tx}.run(ctx, step{sql: sql.Get("once"), args: []any{[]byte(id)}, affected: &n})
 	return n == 1, err
 }

@@ -4,29 +4,20 @@ import (
 	"context"
 	"fmt"
 	"strings"
-
-	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // foldRows is how many differences one transaction folds.
 const foldRows = 5000
 
-// upkeep folds differences into the books.
-func (s *Store) upkeep(ctx context.Context) {
-	sqlstore.Fold(ctx, s, s.self, func(ctx context.Context) bool {
-		n, err := s.fold(ctx)
-		return err == nil && n == foldRows
-	})
-}
-
-// fold adds differences to the books, and returns how many rows it took. Rows of
-// transactions that are not committed are passed over, and found the next time.
-func (s *Store) fold(ctx context.Context) (n int, err error) {
-	ctx, cancel := s.detach(ctx)
+// FoldBooks implements sqlstore.Server. Rows of transactions that are not committed are
+// passed over, and found the next time.
+func (d dialect) FoldBooks(ctx context.Context) (more bool, err error) {
+	ctx, cancel := d.base.Detach(ctx)
 	defer cancel()
-	err = s.inTx(ctx, "fold", func(tx db) error {
+	n := 0
+	err = d.inTx(ctx, "fold", func(tx db) error {
 		var ids []int64
-		err := tx.run(ctx, step{sql: s.sql.get("fold_pick"), args: []any{foldRows}, scan: func(r row) error {
+		err := tx.run(ctx, step{sql: d.sql.Get("fold_pick"), args: []any{foldRows}, scan: func(r row) error {
 			var id int64
 			err := r.Scan(&id)
 			ids = append(ids, id)
@@ -36,9 +27,9 @@ func (s *Store) fold(ctx context.Context) (n int, err error) {
 			return err
 		}
 		runs := runsOf("d.id", ids)
-		return tx.run(ctx, step{sql: s.sql.with("fold", ":runs", runs)}, step{sql: s.sql.with("fold_drop", ":seqs", numbers(ids))})
+		return tx.run(ctx, step{sql: d.sql.with("fold", ":runs", runs)}, step{sql: d.sql.with("fold_drop", ":seqs", numbers(ids))})
 	})
-	return n, err
+	return n == foldRows, err
 }
 
 // runsOf is the condition that a column is one of some numbers in rising order, which

@@ -9,17 +9,8 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// changed says that queues of this store were changed by this process.
-func (s *Store) changed(queues ...string) { s.watcher.Notice(queues) }
-
-// Wait implements driver.Source. A change is seen at once if this process made it, else
-// within the longest poll interval.
-func (s *Store) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
-	return s.watcher.Wait(ctx, watches)
-}
-
-// peek looks where the classes of queues begin.
-func (s *Store) peek(ctx context.Context, names []string) (map[string]sqlstore.Heads, error) {
+// Peek implements sqlstore.Server.
+func (s dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.Heads, error) {
 	var found map[string]sqlstore.Heads
 	var now int64
 	scan := func(r row) error {
@@ -36,7 +27,7 @@ func (s *Store) peek(ctx context.Context, names []string) (map[string]sqlstore.H
 		return nil
 	}
 	steps, wholes := s.peekSteps(names, scan)
-	steps = append([]step{{sql: s.sql.get("now"), scan: scanInto(&now)}}, steps...)
+	steps = append([]step{{sql: s.sql.Get("now"), scan: scanInto(&now)}}, steps...)
 	for part := range slices.Chunk(names, listMax) {
 		l := idList{ids: part}
 		steps = append(steps, step{sql: s.sql.with("peek_dead", ":ids", places(len(part))), args: l.args()[1:], scan: scan})
@@ -47,7 +38,7 @@ func (s *Store) peek(ctx context.Context, names []string) (map[string]sqlstore.H
 		for i := range wholes {
 			wholes[i].First = found[wholes[i].Queue][wholes[i].Class].Due
 		}
-		s.floors.Peeked(wholes, time.Since(began), timeAt(now))
+		s.base.Floors.Peeked(wholes, time.Since(began), timeAt(now))
 	}
 	return found, err
 }
@@ -60,7 +51,7 @@ func (s *Store) peekSteps(names []string, scan func(row) error) (steps []step, w
 		for _, name := range names {
 			var from [len(sqlstore.Claimable)]time.Time
 			for i, class := range sqlstore.Claimable {
-				from[i] = s.floors.OfQueue(name, class)
+				from[i] = s.base.Floors.OfQueue(name, class)
 			}
 			if from == [len(sqlstore.Claimable)]time.Time{} {
 				together = append(together, name)
@@ -70,7 +61,7 @@ func (s *Store) peekSteps(names []string, scan func(row) error) (steps []step, w
 				continue
 			}
 			for i, class := range sqlstore.Claimable {
-				steps = append(steps, step{sql: s.sql.get("peek_from"), args: []any{[]byte(name), class, orWhole(from[i])}, scan: scan})
+				steps = append(steps, step{sql: s.sql.Get("peek_from"), args: []any{[]byte(name), class, orWhole(from[i])}, scan: scan})
 			}
 		}
 	}
@@ -84,7 +75,7 @@ func (s *Store) peekSteps(names []string, scan func(row) error) (steps []step, w
 // peekStatement is the statement for some queues, or for all if there are none or many.
 func peekStatement(sql *statements, names []string) (string, []any) {
 	if len(names) == 0 || len(names) > sqlstore.PeekEach {
-		return sql.get("peek_all"), nil
+		return sql.Get("peek_all"), nil
 	}
 	l := idList{ids: names}
 	return sql.with("peek", ":ids", places(len(names))), l.args()[1:]
@@ -93,4 +84,4 @@ func peekStatement(sql *statements, names []string) (string, []any) {
 // Wake says that queues were changed by a transaction that was committed outside of the
 // store, such as that of a [Store.PublishTx]: waiters of this process look at once
 // instead of at the next poll.
-func (s *Store) Wake(queues ...string) { s.changed(queues...) }
+func (s *Store) Wake(queues ...string) { s.base.Changed(queues...) }

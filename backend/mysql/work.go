@@ -28,7 +28,7 @@ func newWork(tx db, sql *statements) *work {
 // ReadClock implements sqlstore.Rows.
 func (w *work) ReadClock(ctx context.Context) (time.Time, error) {
 	var us int64
-	err := w.db.run(ctx, step{sql: w.sql.get("now"), scan: scanInto(&us)})
+	err := w.db.run(ctx, step{sql: w.sql.Get("now"), scan: scanInto(&us)})
 	return timeAt(us), err
 }
 
@@ -133,7 +133,7 @@ func (w *work) Reserve(ctx context.Context, it *sqlstore.Item) error {
 func (w *work) Range(ctx context.Context, g *driver.Range) ([]redrive.Ref, error) {
 	queue, k := []byte(g.Queue), []byte(g.Key)
 	var last int64
-	err := w.db.run(ctx, step{sql: w.sql.get("range_end"), args: []any{queue, []byte(g.UpTo), k, queue, []byte(g.UpTo), k}, scan: scanInto(&last)})
+	err := w.db.run(ctx, step{sql: w.sql.Get("range_end"), args: []any{queue, []byte(g.UpTo), k, queue, []byte(g.UpTo), k}, scan: scanInto(&last)})
 	if err != nil || last == 0 {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (w *work) Range(ctx context.Context, g *driver.Range) ([]redrive.Ref, error
 		first = last
 	}
 	var refs []redrive.Ref
-	err = w.db.run(ctx, step{sql: w.sql.get("range"), args: []any{queue, k, first, last}, scan: func(r row) error {
+	err = w.db.run(ctx, step{sql: w.sql.Get("range"), args: []any{queue, k, first, last}, scan: func(r row) error {
 		ref := redrive.Ref{Queue: g.Queue}
 		err := r.Scan(&ref.ID)
 		refs = append(refs, ref)
@@ -156,21 +156,21 @@ func (w *work) Range(ctx context.Context, g *driver.Range) ([]redrive.Ref, error
 func enterKey(sql *statements, k sqlstore.LineKey, n int, last, members *int64) []step {
 	queue, key := []byte(k.Queue), []byte(k.Key)
 	return []step{
-		{sql: sql.get("enter_key"), args: []any{queue, key, n, n}},
-		{sql: sql.get("entered_key"), args: []any{queue, key}, scan: scanInto(last, members)},
+		{sql: sql.Get("enter_key"), args: []any{queue, key, n, n}},
+		{sql: sql.Get("entered_key"), args: []any{queue, key}, scan: scanInto(last, members)},
 	}
 }
 
 // ForgetArchived implements sqlstore.Rows: the id can be imported from the archive.
 func (w *work) ForgetArchived(ctx context.Context, m *sqlstore.Message) error {
-	return w.db.run(ctx, step{sql: w.sql.get("forget_archived"), args: []any{[]byte(m.Queue), []byte(m.ID)}})
+	return w.db.run(ctx, step{sql: w.sql.Get("forget_archived"), args: []any{[]byte(m.Queue), []byte(m.ID)}})
 }
 
 // Number implements sqlstore.Rows: a dead letter needs one from the table of messages.
 func (w *work) Number(ctx context.Context, m *sqlstore.Message) error {
 	id := []byte(redrive.NewID())
-	err := w.db.run(ctx, step{sql: w.sql.get("take_number"), args: []any{id}},
-		step{sql: w.sql.get("taken_number"), args: []any{id}, scan: scanInto(&m.Seq)})
+	err := w.db.run(ctx, step{sql: w.sql.Get("take_number"), args: []any{id}},
+		step{sql: w.sql.Get("taken_number"), args: []any{id}, scan: scanInto(&m.Seq)})
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (w *work) writeRows(ctx context.Context) error {
 		steps = append(steps, step{sql: w.sql.with("delete_messages", ":seqs", numbers(seqs))})
 	}
 	for _, ref := range w.GoneDead {
-		steps = append(steps, step{sql: w.sql.get("delete_dead"), args: []any{[]byte(ref.Queue), []byte(ref.ID)}})
+		steps = append(steps, step{sql: w.sql.Get("delete_dead"), args: []any{[]byte(ref.Queue), []byte(ref.ID)}})
 	}
 	steps = append(steps, insertMessages(w.sql, w.Insert)...)
 	steps = append(steps, insertDead(w.sql, w.Bury)...)
@@ -270,8 +270,8 @@ func (w *work) writeLines(ctx context.Context) error {
 	for _, l := range w.Leavers {
 		queue, key := []byte(l.Queue), []byte(l.Key)
 		if l.Back {
-			steps = append(steps, step{sql: w.sql.get("requeue_key"), args: []any{queue, key}},
-				step{sql: w.sql.get("requeue_turn"), args: []any{queue, key, queue, []byte(l.ID)}})
+			steps = append(steps, step{sql: w.sql.Get("requeue_key"), args: []any{queue, key}},
+				step{sql: w.sql.Get("requeue_turn"), args: []any{queue, key, queue, []byte(l.ID)}})
 		} else {
 			leave[l.LineKey]++
 		}
@@ -281,8 +281,8 @@ func (w *work) writeLines(ctx context.Context) error {
 	w.Heads = slices.Compact(w.Heads)
 	for _, k := range w.Heads {
 		if n := leave[k]; n > 0 {
-			steps = append(steps, step{sql: w.sql.get("leave_key"), args: []any{n, []byte(k.Queue), []byte(k.Key)}},
-				step{sql: w.sql.get("drop_key"), args: []any{[]byte(k.Queue), []byte(k.Key)}})
+			steps = append(steps, step{sql: w.sql.Get("leave_key"), args: []any{n, []byte(k.Queue), []byte(k.Key)}},
+				step{sql: w.sql.Get("drop_key"), args: []any{[]byte(k.Queue), []byte(k.Key)}})
 		}
 	}
 	turns := make([]int64, len(w.Heads))
@@ -296,8 +296,8 @@ func (w *work) writeLines(ctx context.Context) error {
 			return err
 		}
 		args := []any{[]byte(k.Queue), []byte(k.Key)}
-		steps = append(steps, step{sql: w.sql.get("head_waiting"), args: args, scan: least},
-			step{sql: w.sql.get("head_dead"), args: args, scan: least})
+		steps = append(steps, step{sql: w.sql.Get("head_waiting"), args: args, scan: least},
+			step{sql: w.sql.Get("head_dead"), args: args, scan: least})
 	}
 	if err := w.db.run(ctx, steps...); err != nil {
 		return err
@@ -305,7 +305,7 @@ func (w *work) writeLines(ctx context.Context) error {
 	steps = steps[:0]
 	for i, k := range w.Heads {
 		if turns[i] > 0 {
-			steps = append(steps, step{sql: w.sql.get("free_head"), args: []any{[]byte(k.Queue), []byte(k.Key), turns[i]}})
+			steps = append(steps, step{sql: w.sql.Get("free_head"), args: []any{[]byte(k.Queue), []byte(k.Key), turns[i]}})
 		}
 	}
 	w.Leavers, w.Heads = nil, nil
@@ -318,11 +318,7 @@ func (w *work) writeBooks(ctx context.Context) error {
 		if *b == (sqlstore.Books{}) {
 			continue
 		}
-		args := []any{[]byte(queue)}
-		for _, n := range b {
-			args = append(args, n)
-		}
-		steps = append(steps, step{sql: w.sql.get("book"), args: args})
+		steps = append(steps, step{sql: w.sql.Get("book"), args: b.Args([]byte(queue))})
 	}
 	w.Books = nil
 	return w.db.run(ctx, steps...)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/pgtest"
 )
 
 // Each benchmark stands beside what plain SQL does on the same server, so that their
@@ -45,7 +46,7 @@ func callers(b *testing.B, n int, f func()) {
 // rawTable is a plain table of messages, as one would write it by hand.
 func rawTable(b *testing.B) (*pgxpool.Pool, string) {
 	b.Helper()
-	cfg, err := pgxpool.ParseConfig(server.URL())
+	cfg, err := pgxpool.ParseConfig(pgtest.Shared(b).URL())
 	noErr(b, err)
 	cfg.MaxConns = 16
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)

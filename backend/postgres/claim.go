@@ -14,59 +14,46 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Claim implements driver.Source. It is one statement and costs no sync.
-func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
-	if err := sqlstore.CheckClaim(&req); err != nil {
-		return nil, err
-	}
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.detach(ctx)
-	defer cancel()
-	var got []claimed
-	var err error
+// Pick implements sqlstore.Server. It is one statement and costs no sync.
+func (s dialect) Pick(ctx context.Context, req *driver.ClaimRequest) (got []sqlstore.Claimed, err error) {
 	switch {
 	case req.Dead:
-		got, err = s.claimDead(ctx, &req)
+		got, err = s.claimDead(ctx, req)
 	case req.Expired:
-		got, err = s.claimExpired(ctx, &req)
+		got, err = s.claimExpired(ctx, req)
 	case req.Isolated:
-		got, err = s.claimAlone(ctx, &req)
+		got, err = s.claimAlone(ctx, req)
 	default:
-		got, err = s.claimLane(ctx, &req)
+		got, err = s.claimLane(ctx, req)
 	}
-	if err != nil {
-		return nil, readFault("claim", err)
-	}
-	return inOrder(got), nil
+	return got, readFault("claim", err)
 }
 
 // claimLane claims from a lane, beginning where the lane was last seen to begin.
-func (s *Store) claimLane(ctx context.Context, req *driver.ClaimRequest) ([]claimed, error) {
+func (s *Store) claimLane(ctx context.Context, req *driver.ClaimRequest) ([]sqlstore.Claimed, error) {
 	class := int(req.Lane)
-	from := s.floors.From(req, class)
+	from := s.base.Floors.From(req, class)
 	began := time.Now()
 	got, err := s.take(ctx, req, "pick_lane", int64(req.Lane), orWhole(from))
 	var first time.Time
 	if len(got) > 0 {
-		first = slices.MinFunc(got, compareClaimed).due
+		first = slices.MinFunc(got, func(a, b sqlstore.Claimed) int { return a.Due.Compare(b.Due) }).Due
 	}
-	s.floors.Claimed(req, class, from, time.Since(began), first, len(got))
+	s.base.Floors.Claimed(req, class, from, time.Since(began), first, len(got))
 	return got, err
 }
 
 // claimAlone claims suspects, named so or left behind by a lease that ran out.
-func (s *Store) claimAlone(ctx context.Context, req *driver.ClaimRequest) ([]claimed, error) {
-	from := s.floors.From(req, sqlstore.ClassSuspect)
-	if other := s.floors.From(req, sqlstore.ClassLeased); other.Before(from) {
+func (s *Store) claimAlone(ctx context.Context, req *driver.ClaimRequest) ([]sqlstore.Claimed, error) {
+	from := s.base.Floors.From(req, sqlstore.ClassSuspect)
+	if other := s.base.Floors.From(req, sqlstore.ClassLeased); other.Before(from) {
 		from = other
 	}
 	began := time.Now()
 	got, err := s.take(ctx, req, "pick_alone", orWhole(from))
 	if from.IsZero() {
 		for _, class := range []int{sqlstore.ClassSuspect, sqlstore.ClassLeased} {
-			s.floors.Claimed(req, class, from, time.Since(began), time.Time{}, 0)
+			s.base.Floors.Claimed(req, class, from, time.Since(began), time.Time{}, 0)
 		}
 	}
 	return got, err
@@ -80,28 +67,15 @@ func orWhole(from time.Time) time.Time {
 	return from
 }
 
-// firstDue looks at the whole of a class.
-func (s *Store) firstDue(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, floorPatience*s.timeout)
-	defer cancel()
+// FirstDue implements sqlstore.Server.
+func (s dialect) FirstDue(ctx context.Context, p sqlstore.Part) (first, now time.Time, err error) {
 	var due *time.Time
 	err = s.read(ctx, "first_due", nil, func(r row) error { return r.Scan(&now, &due) }, p.Queue, p.Class, orNull(p.Kinds), orNull(p.ExceptKinds))
 	return timeOf(due), now, err
 }
 
-// learnFloors reads where lanes begin that are dear to read as wholes. What it cannot
-// learn, the first claim reads.
-func (s *Store) learnFloors(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	_ = s.floors.Learn(ctx, s)
-}
-
-// floorPatience is how much longer than anything else a look at a whole may take.
-const floorPatience = 4
-
 // claimExpired claims what has expired, and then what is too old.
-func (s *Store) claimExpired(ctx context.Context, req *driver.ClaimRequest) ([]claimed, error) {
+func (s *Store) claimExpired(ctx context.Context, req *driver.ClaimRequest) ([]sqlstore.Claimed, error) {
 	got, err := s.take(ctx, req, "pick_expired")
 	if err != nil || req.MaxAge <= 0 || len(got) == req.Max {
 		return got, err
@@ -131,16 +105,9 @@ func (s *Store) lookFurther(ctx context.Context, queue, from string) {
 	}
 }
 
-// claimed is one row of a claim, with what orders it.
-type claimed struct {
-	due time.Time
-	seq int64
-	redrive.Delivery
-}
-
 // take claims by one of the pick statements.
-func (s *Store) take(ctx context.Context, req *driver.ClaimRequest, pick string, more ...any) ([]claimed, error) {
-	scan := newClaimScan(req, placeMessage)
+func (s *Store) take(ctx context.Context, req *driver.ClaimRequest, pick string, more ...any) ([]sqlstore.Claimed, error) {
+	scan := newClaimScan(req, sqlstore.PlaceMessage)
 	args := []any{req.Queue, req.Max, int64(req.Lease / time.Microsecond), scan.nonce, req.Isolated, req.Instance,
 		orNull(req.Kinds), orNull(req.ExceptKinds), orNull(req.ExceptIDs)}
 	err := s.one(ctx, pick, scan.reset, scan.row, append(args, more...)...)
@@ -148,8 +115,8 @@ func (s *Store) take(ctx context.Context, req *driver.ClaimRequest, pick string,
 }
 
 // claimDead claims dead letters.
-func (s *Store) claimDead(ctx context.Context, req *driver.ClaimRequest) ([]claimed, error) {
-	scan := newClaimScan(req, placeDead)
+func (s *Store) claimDead(ctx context.Context, req *driver.ClaimRequest) ([]sqlstore.Claimed, error) {
+	scan := newClaimScan(req, sqlstore.PlaceDead)
 	err := s.one(ctx, "claim_dead", scan.reset, scan.row, req.Queue, req.Max, int64(req.Lease/time.Microsecond), scan.nonce, req.Instance,
 		orNull(req.Kinds), orNull(req.ExceptKinds), orNull(req.ExceptIDs))
 	return scan.rows, err
@@ -160,9 +127,9 @@ type claimScan struct {
 	req               *driver.ClaimRequest
 	nonce             int64
 	position, ordered string // of receipts
-	rows              []claimed
+	rows              []sqlstore.Claimed
 
-	got           claimed
+	got           sqlstore.Claimed
 	lane          int
 	token         int64
 	headers, rare []byte
@@ -190,11 +157,11 @@ func newClaimScan(req *driver.ClaimRequest, place byte) *claimScan {
 	c := &claimScan{req: req, nonce: newNonce()}
 	c.position = position(place, c.nonce)
 	c.ordered = c.position
-	if place == placeMessage {
-		c.ordered = position(placeOrdered, c.nonce)
+	if place == sqlstore.PlaceMessage {
+		c.ordered = position(sqlstore.PlaceOrdered, c.nonce)
 	}
 	g, m := &c.got, &c.got.Message
-	c.dest = []any{&g.LeasedAt, &g.due, &g.seq, &m.ID, &c.lane, &g.Attempt, &c.token, &m.Kind, &c.headers, &m.PublishedAt, &c.expires, &m.Body, &c.rare}
+	c.dest = []any{&g.LeasedAt, &g.Due, &g.Seq, &m.ID, &c.lane, &g.Attempt, &c.token, &m.Kind, &c.headers, &m.PublishedAt, &c.expires, &m.Body, &c.rare}
 	return c
 }
 
@@ -203,7 +170,7 @@ func (c *claimScan) reset() { c.rows = c.rows[:0] }
 
 // row reads the next row.
 func (c *claimScan) row(r row) (err error) {
-	c.got = claimed{}
+	c.got = sqlstore.Claimed{}
 	if err := r.Scan(c.dest...); err != nil {
 		return err
 	}
@@ -220,7 +187,7 @@ func (c *claimScan) row(r row) (err error) {
 		}
 	}
 	if c.rows == nil {
-		c.rows = make([]claimed, 0, min(c.req.Max, claimRoom))
+		c.rows = make([]sqlstore.Claimed, 0, min(c.req.Max, claimRoom))
 	}
 	c.rows = append(c.rows, *g)
 	return nil
@@ -244,22 +211,6 @@ func (c *claimScan) addRare() error {
 	return nil
 }
 
-func compareClaimed(a, b claimed) int {
-	if c := a.due.Compare(b.due); c != 0 {
-		return c
-	}
-	return int(a.seq - b.seq)
-}
-
-func inOrder(rows []claimed) []redrive.Delivery {
-	slices.SortFunc(rows, compareClaimed)
-	got := make([]redrive.Delivery, len(rows))
-	for i := range rows {
-		got[i] = rows[i].Delivery
-	}
-	return got
-}
-
 func orNull(list []string) []string {
 	if len(list) == 0 {
 		return nil
@@ -274,29 +225,23 @@ func timeOf(t *time.Time) time.Time {
 	return t.UTC()
 }
 
-// Receipts. The position tells where the message stands and holds the claim's nonce.
-const (
-	placeMessage = 'm' // a waiting message
-	placeOrdered = 'o' // one that stands in the line of its key
-	placeDead    = 'd' // a dead letter
-)
-
 // newNonce is what keeps a claim apart from one that a crash of the server undid. It
 // is never 0.
 func newNonce() int64 { return rand.Int64() | 1 }
 
+// position tells where the message stands and holds the claim's nonce.
 func position(place byte, nonce int64) string {
 	return string(place) + strconv.FormatInt(nonce, 36)
 }
 
-// parsePosition is the reverse of position. What is no position of ours fits no claim.
-func parsePosition(p string) (place byte, nonce int64) {
-	if len(p) < 2 {
-		return placeMessage, 0
+// nonceOf is the nonce in a position. What is no position of ours fits no claim.
+func nonceOf(position string) int64 {
+	if len(position) < 2 {
+		return 0
 	}
-	nonce, err := strconv.ParseInt(p[1:], 36, 64)
+	nonce, err := strconv.ParseInt(position[1:], 36, 64)
 	if err != nil {
-		return placeMessage, 0
+		return 0
 	}
-	return p[0], nonce
+	return nonce
 }

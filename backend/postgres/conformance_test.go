@@ -15,6 +15,7 @@ import (
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/pgtest"
 )
 
 // The clock of these tests is the server's, moved by what stands in a table.
@@ -25,8 +26,8 @@ AS 'SELECT clock_timestamp() + (SELECT by FROM public.moved)'`
 
 // onMovedClock lets a store go by that clock.
 func onMovedClock(s *Store) {
-	for name, text := range s.sql.byName {
-		s.sql.byName[name] = strings.ReplaceAll(text, "clock_timestamp()", "public.moved_clock()")
+	for name, text := range s.sql.ByName {
+		s.sql.ByName[name] = strings.ReplaceAll(text, "clock_timestamp()", "public.moved_clock()")
 	}
 }
 
@@ -54,7 +55,7 @@ func TestConformanceWithoutSessions(t *testing.T) {
 // it.
 func TestBehindAPooler(t *testing.T) {
 	schema := fmt.Sprintf("test_%d", schemas.Add(1))
-	url := server.Pooler(t, 3) + "&redrive_listen=off&redrive_schema=" + schema
+	url := pgtest.Shared(t).Pooler(t, 3) + "&redrive_listen=off&redrive_schema=" + schema
 	s, err := Open(t.Context(), url)
 	noErr(t, err)
 	defer func() { _ = s.Close() }()

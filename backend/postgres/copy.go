@@ -32,7 +32,7 @@ func copies(items []*sqlstore.Item) bool {
 func (s *Store) copy(ctx context.Context, items []*sqlstore.Item) error {
 	return s.inTx(ctx, "copy", func(tx db) error {
 		var now time.Time
-		if err := tx.query(ctx, s.sql.get("now"), func(r row) error { return r.Scan(&now) }); err != nil {
+		if err := tx.query(ctx, s.sql.Get("now"), func(r row) error { return r.Scan(&now) }); err != nil {
 			return err
 		}
 		size := int64(0)
@@ -53,7 +53,7 @@ func (s *Store) copy(ctx context.Context, items []*sqlstore.Item) error {
 		if err != nil {
 			return err
 		}
-		_, err = tx.exec(ctx, s.sql.get("copied"), items[0].Queue, len(items), size)
+		_, err = tx.exec(ctx, s.sql.Get("copied"), items[0].Queue, len(items), size)
 		return err
 	})
 }

@@ -23,7 +23,7 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, e
 		if c.Due > driver.DueCounted {
 			c.Due, c.DueMore = driver.DueCounted, true
 		}
-		fillCounts(&c, &b)
+		b.Fill(&c)
 		list = append(list, c)
 		return err
 	}, orNull(names), driver.DueCounted)
@@ -45,33 +45,7 @@ func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, e
 	return list, nil
 }
 
-func fillCounts(c *driver.Counts, b *sqlstore.Books) {
-	for lane := range driver.Lanes {
-		c.Waiting[lane] = b[lane]
-	}
-	c.Bytes = b[sqlstore.BookBytes]
-	for _, r := range redrive.Reasons() {
-		if n := b[sqlstore.DeadBook(r)]; n != 0 {
-			c.Dead[r] = n
-		}
-	}
-	c.Ledger = b.Ledger()
-}
-
-// Configure implements driver.Store.
-func (s *Store) Configure(ctx context.Context, name string, settings driver.QueueSettings) error {
-	if err := redrive.CheckQueue(name); err != nil {
-		return &redrive.Error{Op: "configure", Err: err}
-	}
-	if err := s.ready(ctx); err != nil {
-		return err
-	}
-	ctx, cancel := s.detach(ctx)
-	defer cancel()
-	remember := settings.Remember
-	if remember <= 0 {
-		remember = driver.DefaultRemember
-	}
-	err := s.one(ctx, "configure", nil, func(row) error { return nil }, name, settings.OrderByKey, settings.DeadRelease, sqlstore.Micros(remember))
-	return fault("configure", err)
+// SetUp implements sqlstore.Server.
+func (d dialect) SetUp(ctx context.Context, queue string, s *driver.QueueSettings) error {
+	return d.one(ctx, "configure", nil, func(row) error { return nil }, queue, s.OrderByKey, s.DeadRelease, sqlstore.Micros(s.Remember))
 }

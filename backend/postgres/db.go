@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // db is what statements run on: the pool, a transaction of ours, or one of the
@@ -24,7 +26,7 @@ type db interface {
 }
 
 // row reads the columns of a row.
-type row interface{ Scan(dest ...any) error }
+type row = sqlstore.Row
 
 // pgxDB runs statements by pgx.
 type pgxDB struct {
@@ -142,8 +144,19 @@ func (s *Store) inTx(ctx context.Context, op string, f func(db) error) error {
 	return s.inTxWith(ctx, op, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
 }
 
+// InTx implements sqlstore.Server.
+func (d dialect) InTx(ctx context.Context, op string, f func(*sqlstore.Work) error) error {
+	return d.inTx(ctx, op, func(tx db) error { return f(&newWork(tx, d.sql).Work) })
+}
+
+// InSnapshot implements sqlstore.Server.
+func (d dialect) InSnapshot(ctx context.Context, op string, f func(*sqlstore.Work) error) error {
+	o := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return d.inTxWith(ctx, op, o, func(tx db) error { return f(&newWork(tx, d.sql).Work) })
+}
+
 func (s *Store) inTxWith(ctx context.Context, op string, o pgx.TxOptions, f func(db) error) (err error) {
-	defer func(began time.Time) { s.observe(op, began, err) }(time.Now())
+	defer func(began time.Time) { s.base.Observe(op, began, err) }(time.Now())
 	return again(ctx, func() error {
 		conn, err := s.acquire(ctx)
 		if err != nil {
@@ -152,7 +165,7 @@ func (s *Store) inTxWith(ctx context.Context, op string, o pgx.TxOptions, f func
 		defer conn.Release()
 		tx, err := conn.BeginTx(ctx, o)
 		if err != nil {
-			return &acquireError{err}
+			return &sqlstore.AcquireError{Err: err}
 		}
 		if err := f(pgxDB{tx}); err != nil {
 			s.rollback(ctx, tx)
@@ -169,30 +182,24 @@ func (s *Store) rollback(ctx context.Context, tx pgx.Tx) {
 	_ = tx.Rollback(ctx)
 }
 
-// undoneError is an error before a commit was sent: nothing was changed.
-type undoneError struct{ err error }
-
-func (e *undoneError) Error() string { return e.err.Error() }
-func (e *undoneError) Unwrap() error { return e.err }
-
 func asUndone(err error) error {
 	if transient(err) {
 		return err
 	}
-	return &undoneError{err}
+	return &sqlstore.UndoneError{Err: err}
 }
 
 // acquire takes a connection, waiting for it no longer than the caller does.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	if err := s.closed(); err != nil {
+	if err := s.base.Closed(); err != nil {
 		return nil, err
 	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		if closed := s.closed(); closed != nil {
+		if closed := s.base.Closed(); closed != nil {
 			return nil, closed
 		}
-		return nil, &acquireError{err}
+		return nil, &sqlstore.AcquireError{Err: err}
 	}
 	return conn, nil
 }
@@ -201,8 +208,8 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // it when the server had to roll it back. Each row goes to scan; reset is called before
 // each try.
 func (s *Store) one(ctx context.Context, name string, reset func(), scan func(row) error, args ...any) (err error) {
-	defer func(began time.Time) { s.observe(name, began, err) }(time.Now())
-	text := s.sql.get(name)
+	defer func(began time.Time) { s.base.Observe(name, began, err) }(time.Now())
+	text := s.sql.Get(name)
 	return again(ctx, func() error {
 		conn, err := s.acquire(ctx)
 		if err != nil {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // SQLSTATEs that are looked at.
@@ -84,8 +83,8 @@ func fault(op string, err error) error {
 
 // nothingSent reports an error after which the server cannot have changed anything.
 func nothingSent(err error) bool {
-	var acquire *acquireError
-	var undone *undoneError
+	var acquire *sqlstore.AcquireError
+	var undone *sqlstore.UndoneError
 	return errors.As(err, &acquire) || errors.As(err, &undone) || pgconn.SafeToRetry(err) || errors.Is(err, pgx.ErrTxCommitRollback)
 }
 
@@ -101,28 +100,5 @@ func readFault(op string, err error) error {
 	return &redrive.Error{Op: op, Err: err}
 }
 
-// acquireError says that no connection was to be had: nothing was sent.
-type acquireError struct{ err error }
-
-func (e *acquireError) Error() string { return "no connection to the database: " + e.err.Error() }
-func (e *acquireError) Unwrap() error { return e.err }
-
-// tries is how often a transaction that the server rolled back is begun anew.
-const tries = 8
-
 // again carries out a function until it does not fail for a passing reason.
-func again(ctx context.Context, f func() error) error {
-	for n := 0; ; n++ {
-		err := f()
-		if err == nil || n == tries || !transient(err) || ctx.Err() != nil {
-			return err
-		}
-		pause := time.NewTimer(rand.N(time.Millisecond << n))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return err
-		}
-	}
-}
+func again(ctx context.Context, f func() error) error { return sqlstore.Again(ctx, transient, f) }

@@ -27,11 +27,10 @@ func TestServerDiesUnderTraffic(t *testing.T) {
 	stop := h.Traffic(t, s, "a")
 	for round := range proofRounds(t, 4) {
 		h.Busy(t, 200)
-		end := private.Kill
 		if round%2 == 1 {
-			end = private.Stop
+			noErr(t, private.Stop())
 		}
-		noErr(t, end())
+		private.Kill()
 		noErr(t, private.Resume())
 	}
 	h.Busy(t, 200)
@@ -48,7 +47,7 @@ func TestClaimUndoneByACrashHasNoTwin(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
 	first := claim(t, s, "a")[0]
-	noErr(t, private.Kill())
+	private.Kill()
 	noErr(t, private.Resume())
 	var second redrive.Delivery
 	for {
@@ -79,7 +78,7 @@ func TestConnectionsCutUnderTraffic(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	p := faulttest.NewProxy(t, server.Addr())
+	p := faulttest.NewProxy(t, pgtest.Shared(t).Addr())
 	schema := fmt.Sprintf("test_%d", schemas.Add(1))
 	s, err := Open(t.Context(), fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", p.Addr()), WithSchema(schema), WithTimeout(5*time.Second))
 	noErr(t, err)
@@ -103,8 +102,8 @@ func TestConnectionsCutUnderTraffic(t *testing.T) {
 func TestClocksMayDiffer(t *testing.T) {
 	for _, off := range []string{"'1 hour'", "'-1 hour'"} {
 		s := open(t, func(s *Store) {
-			for name, text := range s.sql.byName {
-				s.sql.byName[name] = strings.ReplaceAll(text, "clock_timestamp()", "(clock_timestamp() + interval "+off+")")
+			for name, text := range s.sql.ByName {
+				s.sql.ByName[name] = strings.ReplaceAll(text, "clock_timestamp()", "(clock_timestamp() + interval "+off+")")
 			}
 		})
 		faulttest.Clocks(t, s)

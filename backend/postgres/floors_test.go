@@ -13,7 +13,7 @@ import (
 
 func floored(s *Store) faulttest.Floored {
 	return faulttest.Floored{
-		Store: s, Floors: &s.floors, First: s.firstDue,
+		Store: s, Floors: &s.base.Floors, First: dialect{s}.FirstDue,
 		Pages: func(t testing.TB, req *driver.ClaimRequest, from time.Time) int64 {
 			return pagesOf(t, explain(t, s, "pick_lane", false, req.Queue, req.Max, int64(req.Lease/time.Microsecond), int64(1), false, req.Instance,
 				req.Kinds, []string(nil), []string(nil), int64(req.Lane), orWhole(from)))
@@ -60,7 +60,7 @@ func TestClaimsBesideAHeldSnapshotStayShort(t *testing.T) {
 	holdSnapshot(t)
 	bury(t, s, 20_000)
 	floored(s).ShortClaims(t)
-	from := s.floors.OfQueue("a", 0)
+	from := s.base.Floors.OfQueue("a", 0)
 	peek := func(from time.Time) int64 {
 		return pagesOf(t, explain(t, s, "peek", false, []string{"a"}, []string{"a"}, []int64{0}, []*time.Time{&from}))
 	}

@@ -31,12 +31,7 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Ca
 			return err
 		}
 		g.Reason, g.First, g.Last, g.Example.Queue = redrive.Reason(reason), first.UTC(), last.UTC(), g.Queue //nolint:gosec // a reason
-		if f := driver.DecodeFailure(failure); f != nil {
-			g.Message = f.Message
-			if len(f.Types) > 0 {
-				g.Type = f.Types[0]
-			}
-		}
+		g.Show(driver.DecodeFailure(failure))
 		groups = append(groups, g)
 		return nil
 	}, args...)

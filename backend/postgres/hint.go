@@ -82,7 +82,7 @@ func (h *hints) take() []string {
 
 // connect opens the connection of a direction.
 func (h *hints) connect(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.store.timeout)
+	ctx, cancel := context.WithTimeout(ctx, h.store.base.Timeout)
 	defer cancel()
 	return pgx.ConnectConfig(ctx, h.conn)
 }
@@ -125,7 +125,7 @@ func (h *hints) receive(ctx context.Context) {
 			return
 		}
 		if names := strings.Split(n.Payload, " "); names[0] != h.self {
-			h.store.watcher.Notice(names[1:])
+			h.store.base.Noticed(names[1:])
 		}
 	}
 }
@@ -139,4 +139,4 @@ func closeConn(conn *pgx.Conn) {
 // Wake says that queues were changed by a transaction that was committed outside of the
 // store, such as that of a [Store.PublishTx]: waiters in all processes look at once
 // instead of at the next poll.
-func (s *Store) Wake(queues ...string) { s.changed(queues...) }
+func (s *Store) Wake(queues ...string) { s.base.Changed(queues...) }

@@ -11,36 +11,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/pgtest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
-// server is the server of all tests that do not stop it.
-var server *pgtest.Server
-
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if schema := os.Getenv(claimerEnv); schema != "" {
-		if err := claimers(schema); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return 0
-	}
-	var err error
-	server, err = pgtest.Run(pgtest.Relaxed())
-	switch {
-	case pgtest.Missing(err) && os.Getenv("CI") != "true":
-		fmt.Println("skipped:", err)
-		return 0
-	case err != nil:
-		fmt.Println(err)
-		return 1
-	}
-	defer server.Remove()
-	return m.Run()
+	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, claimers))
 }
 
 // roundsEnv makes proofs long; a test says what a round is.
@@ -73,7 +50,7 @@ func open(t testing.TB, opts ...Option) *Store {
 
 func openIn(t testing.TB, schema string, opts ...Option) *Store {
 	t.Helper()
-	url := fmt.Sprintf("%s&application_name=client-%d-", server.URL(), clients.Add(1))
+	url := fmt.Sprintf("%s&application_name=client-%d-", pgtest.Shared(t).URL(), clients.Add(1))
 	s, err := Open(context.Background(), url, append([]Option{WithSchema(schema), WithTimeout(patience)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +75,7 @@ func connect(t testing.TB, s *Store, opts ...Option) *Store {
 // dial is a plain connection to the server.
 func dial(t testing.TB) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(context.Background(), server.URL())
+	conn, err := pgx.Connect(context.Background(), pgtest.Shared(t).URL())
 	noErr(t, err)
 	return conn
 }
@@ -107,8 +84,7 @@ func dial(t testing.TB) *pgx.Conn {
 // that it does afterwards reaches the database.
 func crash(t testing.TB, s *Store, opts ...Option) *Store {
 	t.Helper()
-	s.over.Store(true)
-	s.stop()
+	s.base.Abandon()
 	other := connect(t, s, opts...)
 	ctx := context.Background()
 	for {
@@ -117,8 +93,7 @@ func crash(t testing.TB, s *Store, opts ...Option) *Store {
 			s.pool.Config().ConnConfig.RuntimeParams["application_name"]+"%").Scan(&left)
 		noErr(t, err)
 		if left == 0 {
-			s.gatherer.Close()
-			s.running.Wait()
+			s.base.Close()
 			s.pool.Close()
 			return other
 		}

@@ -18,26 +18,14 @@ const lockClass = 0x52647276 // "Rdrv"
 
 // Migrate brings the tables up to [SchemaVersion]. Several processes may call it at
 // once: one migrates, the others wait for it. Every migration is one transaction.
-func (s *Store) Migrate(ctx context.Context) error {
-	have, err := s.version(ctx)
-	if err != nil {
-		return openError(err, "")
-	}
-	if have == SchemaVersion {
-		return nil
-	}
-	if have > SchemaVersion {
-		return openError(fmt.Errorf("the tables are of version %d, newer than %d, which this program knows", have, SchemaVersion),
-			"use the newer program that migrated them")
-	}
-	return s.migrateTo(ctx, SchemaVersion)
-}
+func (s *Store) Migrate(ctx context.Context) error { return s.base.Migrate(ctx, SchemaVersion, true) }
 
 // MigrateDown removes the tables with everything in them. It is for tests and for
 // those who leave.
-func (s *Store) MigrateDown(ctx context.Context) error { return s.migrateTo(ctx, 0) }
+func (s *Store) MigrateDown(ctx context.Context) error { return dialect{s}.MigrateTo(ctx, 0) }
 
-func (s *Store) migrateTo(ctx context.Context, version int) error {
+// MigrateTo implements sqlstore.Server.
+func (s dialect) MigrateTo(ctx context.Context, version int) error {
 	for {
 		done := false
 		err := s.inTx(ctx, "migrate", func(tx db) error {
@@ -80,9 +68,9 @@ func (s *Store) step(ctx context.Context, tx db, have, want int) error {
 				}
 			}
 		}
-		return runScript(ctx, tx, s.sql.in(migration(have+1, "up")))
+		return runScript(ctx, tx, s.sql.Migration(have+1, true))
 	}
-	return runScript(ctx, tx, s.sql.in(migration(have, "down")))
+	return runScript(ctx, tx, s.sql.Migration(have, false))
 }
 
 // runScript carries out a file of statements.
@@ -97,8 +85,8 @@ func lockKey(schema string) int32 {
 	return int32(h.Sum32()) //nolint:gosec // any number does
 }
 
-// version returns the version of the tables, 0 if there are none.
-func (s *Store) version(ctx context.Context) (int, error) {
+// Version implements sqlstore.Server.
+func (s dialect) Version(ctx context.Context) (int, error) {
 	return versionOf(ctx, pgxDB{s.pool}, s.sql.schema)
 }
 
@@ -114,14 +102,6 @@ func versionOf(ctx context.Context, q db, schema string) (version int, err error
 	table := pgx.Identifier{schema, "migration"}.Sanitize()
 	err = q.query(ctx, "SELECT coalesce(max(version), 0) FROM "+table, func(r row) error { return r.Scan(&version) })
 	return version, err
-}
-
-func migration(version int, way string) string {
-	text, err := files.ReadFile(fmt.Sprintf("migrations/%04d_%s.sql", version, way))
-	if err != nil {
-		panic(err) // they are part of the program
-	}
-	return string(text)
 }
 
 // Inspect returns the schema that a URL names and the version of the tables there, 0 if
@@ -156,12 +136,7 @@ func MigrationSQL(schema string, from, to int) string {
 	if from == 0 && to > 0 {
 		fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %s;\n", pgx.Identifier{schema}.Sanitize())
 	}
-	for v := from + 1; v <= to; v++ {
-		b.WriteString(sql.in(migration(v, "up")))
-	}
-	for v := from; v > to; v-- {
-		b.WriteString(sql.in(migration(v, "down")))
-	}
+	b.WriteString(sql.Migrations(from, to))
 	b.WriteString("COMMIT;\n")
 	return b.String()
 }

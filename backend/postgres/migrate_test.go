@@ -12,6 +12,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/pgtest"
 )
 
 func TestManyInstancesMigrateAtOnce(t *testing.T) {
@@ -19,7 +20,7 @@ func TestManyInstancesMigrateAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			s, err := Open(context.Background(), server.URL(), WithSchema(schema))
+			s, err := Open(context.Background(), pgtest.Shared(t).URL(), WithSchema(schema))
 			if err != nil {
 				t.Errorf("open: %v", err)
 				return
@@ -51,7 +52,7 @@ func TestDownRemovesEverything(t *testing.T) {
 func TestInspectTellsTheVersion(t *testing.T) {
 	s := open(t)
 	for want, in := range []string{"nothing here", s.sql.schema} {
-		schema, version, err := Inspect(t.Context(), server.URL()+"&redrive_ddl=off&redrive_schema="+url.QueryEscape(in))
+		schema, version, err := Inspect(t.Context(), pgtest.Shared(t).URL()+"&redrive_ddl=off&redrive_schema="+url.QueryEscape(in))
 		if schema != in || version != want || err != nil {
 			t.Errorf("%q: %q, %d, %v", in, schema, version, err)
 		}
@@ -65,7 +66,7 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	s := open(t)
 	_, err := s.pool.Exec(t.Context(), s.sql.in("INSERT INTO redrive.migration (version) VALUES (99)"))
 	noErr(t, err)
-	_, err = Open(t.Context(), server.URL(), WithSchema(s.sql.schema))
+	_, err = Open(t.Context(), pgtest.Shared(t).URL(), WithSchema(s.sql.schema))
 	var e *redrive.Error
 	if !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), "99") {
 		t.Errorf("%v", err)
@@ -77,7 +78,7 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 func TestLeastPrivilege(t *testing.T) {
 	schema := fmt.Sprintf("test-%d", schemas.Add(1)) // a name that must be quoted
 	serve(t, "DROP ROLE IF EXISTS worker; CREATE ROLE worker LOGIN")
-	url := strings.Replace(server.URL(), "postgres@", "worker@", 1)
+	url := strings.Replace(pgtest.Shared(t).URL(), "postgres@", "worker@", 1)
 	_, err := Open(t.Context(), url, WithSchema(schema), WithoutDDL())
 	var e *redrive.Error
 	if !errors.As(err, &e) || !strings.Contains(e.Hint, "migrate --print") {
@@ -96,7 +97,7 @@ func TestLeastPrivilege(t *testing.T) {
 	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{d.Ref()}}, driver.Change{Action: driver.ActRedrive}, 1)
 	noErr(t, err)
 	noErr(t, got[0].Err)
-	if _, err := s.fold(t.Context()); err != nil {
+	if _, err := (dialect{s}).FoldBooks(t.Context()); err != nil {
 		t.Errorf("fold: %v", err)
 	}
 	if _, err := s.Trim(t.Context(), driver.Retention{}, 10); err != nil {
@@ -114,7 +115,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := s.fold(context.Background()); err != nil {
+				if _, err := (dialect{s}).FoldBooks(context.Background()); err != nil {
 					t.Errorf("fold: %v", err)
 					return
 				}

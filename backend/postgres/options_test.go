@@ -8,25 +8,22 @@ import (
 
 func TestURLCarriesOptions(t *testing.T) {
 	const plain = "postgres://u:hunter2@host/db?sslmode=disable"
-	rest, opts, err := ownParameters(plain + "&redrive_schema=my%20own&redrive_ddl=off&redrive_listen=off&redrive_timeout=3s&redrive_poll=1ms,2s&pool_max_conns=3")
+	s, cfg, err := configure(plain+"&redrive_schema=my%20own&redrive_ddl=off&redrive_listen=off&redrive_timeout=3s&redrive_poll=1ms,2s&pool_max_conns=3", nil)
 	noErr(t, err)
-	if rest != plain+"&pool_max_conns=3" {
-		t.Errorf("what is left is %s", rest)
+	if cfg.MaxConns != 3 {
+		t.Errorf("at most %d connections", cfg.MaxConns)
 	}
-	var s Store
-	for _, o := range opts {
-		o(&s)
-	}
-	if s.sql.schema != "my own" || s.ddl || s.listen || s.timeout != 3*time.Second || s.pollMin != time.Millisecond || s.pollMax != 2*time.Second {
-		t.Errorf("%+v", &s)
+	if s.sql.schema != "my own" || s.base.DDL || s.listen || s.base.Timeout != 3*time.Second || s.base.PollMin != time.Millisecond || s.base.PollMax != 2*time.Second {
+		t.Errorf("%+v", s)
 	}
 	for _, same := range []string{"postgres://host/db", plain} {
-		if rest, opts, err := ownParameters(same); rest != same || len(opts) != 0 || err != nil {
-			t.Errorf("%s became %s, %d options, %v", same, rest, len(opts), err)
+		s := new(Store)
+		if rest, err := s.base.Parameters(same, nil); rest != same || err != nil {
+			t.Errorf("%s became %s, %v", same, rest, err)
 		}
 	}
-	if rest, opts, err := ownParameters("postgres://host/db?redrive_ddl=on"); rest != "postgres://host/db" || len(opts) != 1 || err != nil {
-		t.Errorf("%s, %d options, %v", rest, len(opts), err)
+	if rest, err := s.base.Parameters("postgres://host/db?redrive_ddl=on", nil); rest != "postgres://host/db" || !s.base.DDL || err != nil {
+		t.Errorf("%s, %t, %v", rest, s.base.DDL, err)
 	}
 }
 

@@ -54,7 +54,7 @@ func explain(t testing.TB, s *Store, name string, generic bool, args ...any) str
 	tx, err := s.pool.Begin(context.Background())
 	noErr(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(context.Background(), "PREPARE explained AS "+s.sql.get(name))
+	_, err = tx.Exec(context.Background(), "PREPARE explained AS "+s.sql.Get(name))
 	noErr(t, err)
 	mode := "force_custom_plan"
 	if generic {

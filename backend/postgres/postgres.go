@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,28 +40,18 @@ import (
 
 // Store is a store in PostgreSQL. It is safe for concurrent use.
 type Store struct {
-	pool    *pgxpool.Pool
-	sql     *statements
-	timeout time.Duration
-	pollMin time.Duration
-	pollMax time.Duration
-	listen  bool
-	ddl     bool
-	trace   func(statement string, took time.Duration)
-	adjust  func(*pgxpool.Config) // of tests
-
-	durations sqlstore.Recorder
-
-	stop     context.CancelFunc // ends the background
-	alive    context.Context    //nolint:containedctx // of the background goroutines
-	running  sync.WaitGroup
-	over     atomic.Bool
-	gatherer sqlstore.Gatherer
-	watcher  sqlstore.Watcher
-	hints    hints
-	floors   sqlstore.Floors
-	oldest   sync.Map // queue -> id at which the last look for old messages ended
+	sqlstore.Verbs
+	base   sqlstore.Base
+	pool   *pgxpool.Pool
+	sql    *statements
+	listen bool
+	adjust func(*pgxpool.Config) // of tests
+	hints  hints
+	oldest sync.Map // queue -> id at which the last look for old messages ended
 }
+
+// dialect is what a store does in PostgreSQL's SQL.
+type dialect struct{ *Store }
 
 var _ driver.Store = (*Store)(nil)
 
@@ -88,27 +77,33 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 		s.pool.Close()
 		return nil, err
 	}
-	s.alive, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.begin(cfg.ConnConfig)
-	s.learnFloors(ctx)
+	s.hints.init(s, cfg.ConnConfig)
+	s.base.Self = s.hints.self
+	s.base.Start(ctx)
+	if s.listen {
+		s.base.Spawn(s.hints.send)
+		s.base.Spawn(s.hints.receive)
+	}
 	return s, nil
 }
 
 // configure reads a URL and options.
 func configure(url string, opts []Option) (*Store, *pgxpool.Config, error) {
-	url, own, err := ownParameters(url)
+	s := &Store{sql: newStatements(defaultSchema), listen: true}
+	s.base = sqlstore.Base{Timeout: DefaultTimeout, PollMin: DefaultPollMin, PollMax: DefaultPollMax, DDL: true, Alone: copies, Bytes: groupBytes}
+	s.Verbs = s.base.Verbs(dialect{s})
+	url, err := s.base.Parameters(url, map[string]func(string) error{
+		"schema": func(name string) error { WithSchema(name)(s); return nil },
+		"listen": func(value string) (err error) { s.listen, err = sqlstore.OnOff(value); return err },
+	})
 	if err != nil {
 		return nil, nil, openError(err, "")
 	}
-	s := &Store{
-		sql: newStatements(defaultSchema), timeout: DefaultTimeout, pollMin: DefaultPollMin, pollMax: DefaultPollMax,
-		listen: true, ddl: true,
-	}
-	for _, o := range append(own, opts...) {
+	for _, o := range opts {
 		o(s)
 	}
 	if n := len(s.sql.schema); n == 0 || n > maxSchema {
-		return nil, nil, openError(fmt.Errorf("the name of the schema has %d bytes", n), fmt.Sprintf("%sschema: give it 1 to %d", ownPrefix, maxSchema))
+		return nil, nil, openError(fmt.Errorf("the name of the schema has %d bytes", n), fmt.Sprintf("%sschema: give it 1 to %d", sqlstore.ParameterPrefix, maxSchema))
 	}
 	cfg, err := poolConfig(url)
 	if err != nil {
@@ -179,86 +174,28 @@ func (s *Store) prepare(ctx context.Context) error {
 	case replica:
 		return openError(fmt.Errorf("the server is a replica, which takes no writes"), "name the primary, or add target_session_attrs=read-write")
 	}
-	if s.ddl {
-		return s.Migrate(ctx)
-	}
-	have, err := s.version(ctx)
-	if err != nil {
-		return openError(err, "")
-	}
-	if have != SchemaVersion {
-		return openError(fmt.Errorf("the tables are of version %d, this program needs %d", have, SchemaVersion),
-			"have an owner of the schema run the output of `redrive migrate --print`")
-	}
-	return nil
+	return s.base.Migrate(ctx, SchemaVersion, s.base.DDL)
 }
 
 func openError(err error, hint string) error {
 	return &redrive.Error{Op: "open", Err: fmt.Errorf("store in PostgreSQL: %w", err), Hint: hint}
 }
 
-// begin starts what runs in the background.
-func (s *Store) begin(conn *pgx.ConnConfig) {
-	s.watcher = sqlstore.Watcher{
-		Peek: s.peek, Ready: s.ready, Closed: s.alive.Done(), Shortest: s.pollMin, Longest: s.pollMax, Timeout: s.timeout,
-	}
-	s.gatherer = sqlstore.Gatherer{
-		Store: s.storeItems, Alone: copies, AtFault: dataError, Fault: fault, Changed: s.changed, Timeout: s.timeout, Bytes: groupBytes,
-	}
-	s.hints.init(s, conn)
-	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.watcher.Poll)
-	sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.upkeep)
-	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Run(ctx, s.firstDue) })
-	sqlstore.Spawn(s.alive, &s.running, s.pollMax, func(ctx context.Context) { s.floors.Share(ctx, s) })
-	if s.listen {
-		sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.hints.send)
-		sqlstore.Spawn(s.alive, &s.running, s.pollMax, s.hints.receive)
-	}
-}
+// The rest of sqlstore.Server.
+
+func (dialect) OpenError(err error, hint string) error { return openError(err, hint) }
+func (dialect) Fault(op string, err error) error       { return fault(op, err) }
+func (dialect) ReadFault(op string, err error) error   { return readFault(op, err) }
+func (dialect) DataError(err error) bool               { return dataError(err) }
+func (d dialect) Announce(queues []string)             { d.hints.add(queues) }
 
 // Close implements driver.Source. What was sent is awaited. Leases that are still
 // held run out.
 func (s *Store) Close() error {
-	if s.over.Swap(true) {
-		s.running.Wait()
-		return nil
-	}
-	s.gatherer.Close()
-	s.stop()
-	s.watcher.Wake()
-	s.running.Wait()
-	s.pool.Close()
-	return nil
-}
-
-func (s *Store) closed() error {
-	if s.over.Load() {
-		return redrive.ErrClosed
+	if s.base.Close() {
+		s.pool.Close()
 	}
 	return nil
-}
-
-// detach gives a change a context of its own: cutting it off would leave open what it
-// did, so a caller that goes away only stops waiting for its turn.
-func (s *Store) detach(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
-}
-
-// ready reports why a call cannot begin.
-func (s *Store) ready(ctx context.Context) error {
-	if err := s.closed(); err != nil {
-		return err
-	}
-	return ctx.Err()
-}
-
-// observe counts a statement that ended with err.
-func (s *Store) observe(statement string, began time.Time, err error) {
-	took := time.Since(began)
-	s.durations.Observe(statement, took, err)
-	if s.trace != nil {
-		s.trace(statement, took)
-	}
 }
 
 // Stats returns the state of the pool of connections, and how statements went.
@@ -269,7 +206,7 @@ func (s *Store) Stats() driver.StoreStats {
 			Max: int(p.MaxConns()), Open: int(p.TotalConns()), InUse: int(p.AcquiredConns()), Idle: int(p.IdleConns()),
 			Waits: p.EmptyAcquireCount(), Waited: p.EmptyAcquireWaitTime(),
 		},
-		Statements: s.durations.Snapshot(),
+		Statements: s.base.Statements(),
 	}
 }
 

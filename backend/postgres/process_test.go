@@ -5,38 +5,33 @@ import (
 	"os"
 	"testing"
 
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/faulttest"
-)
-
-// Claimers in processes of their own are this test binary, run anew with a schema in
-// its environment.
-const (
-	claimerEnv = "REDRIVE_TEST_CLAIMER" // the schema
-	urlEnv     = "REDRIVE_TEST_URL"
+	"github.com/redrive/redrive/internal/pgtest"
 )
 
 const exclusiveMessages = 500 // a round; each is claimed about 1.7 times
 
-// claimers is one process of claimers.
-func claimers(schema string) error {
-	s, err := Open(context.Background(), os.Getenv(urlEnv), WithSchema(schema), WithTimeout(patience))
+// claimers is one process of claimers, of a store at an address with a schema.
+var claimers = childtest.Part{Name: "claimers", Run: func(ctx context.Context, words []string) error {
+	s, err := Open(ctx, words[0], WithSchema(words[1]), WithTimeout(patience))
 	if err != nil {
 		return err
 	}
 	faulttest.Claimers(s, "a", 4, os.Stdout)
 	return s.Close()
-}
+}}
 
-func processes(s *Store) *faulttest.Processes {
-	return &faulttest.Processes{Store: s, Queue: "a", Env: []string{claimerEnv + "=" + s.sql.schema, urlEnv + "=" + server.URL()}}
+func processes(t testing.TB, s *Store) *faulttest.Processes {
+	return &faulttest.Processes{Store: s, Queue: "a", Part: claimers, Words: []string{pgtest.Shared(t).URL(), s.sql.schema}}
 }
 
 // Sixteen claimers in four processes, leases shorter than many handlers.
 func TestNoMessageIsHeldTwice(t *testing.T) {
-	processes(open(t)).HeldOnce(t, exclusiveMessages*proofRounds(t, 2))
+	processes(t, open(t)).HeldOnce(t, exclusiveMessages*proofRounds(t, 2))
 }
 
 // A worker process that is killed in the middle of work leaves everything to others.
 func TestKilledWorkerLosesNothing(t *testing.T) {
-	processes(open(t)).Killed(t, 600)
+	processes(t, open(t)).Killed(t, 600)
 }

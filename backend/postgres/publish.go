@@ -12,19 +12,9 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Publish implements redrive.Sink. Calls that come together share a statement. ctx
-// withdraws the call until its statement is sent; after that the outcome is awaited for
-// at most the store's timeout.
-func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
-	if err := s.ready(ctx); err != nil {
-		return sqlstore.FillErrors(len(msgs), err)
-	}
-	return s.gatherer.Publish(ctx, msgs)
-}
-
-// storeItems stores the items of some calls in one statement, or of one call by COPY.
-func (s *Store) storeItems(ctx context.Context, items []*sqlstore.Item, alone bool) (err error) {
-	defer func(began time.Time) { s.observe("publish", began, err) }(time.Now())
+// StoreItems implements sqlstore.Server: it stores the items of some calls in one statement, or of one call by COPY.
+func (s dialect) StoreItems(ctx context.Context, items []*sqlstore.Item, alone bool) (err error) {
+	defer func(began time.Time) { s.base.Observe("publish", began, err) }(time.Now())
 	if alone {
 		return s.copy(ctx, items)
 	}
@@ -84,12 +74,12 @@ func store(ctx context.Context, q db, sql *statements, items []*sqlstore.Item) e
 func storePlain(ctx context.Context, q db, sql *statements, items []*sqlstore.Item) error {
 	if len(items) == 1 {
 		it := items[0]
-		_, err := q.exec(ctx, sql.get("publish_one"), it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body),
+		_, err := q.exec(ctx, sql.Get("publish_one"), it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body),
 			sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), it.Size())
 		return err
 	}
 	if now, ok := nowArgs(items); ok {
-		_, err := q.exec(ctx, sql.get("publish_now"), now...)
+		_, err := q.exec(ctx, sql.Get("publish_now"), now...)
 		return err
 	}
 	n := len(items)
@@ -99,7 +89,7 @@ func storePlain(ctx context.Context, q db, sql *statements, items []*sqlstore.It
 		queues[i], ids[i], kinds[i], headers[i] = it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers)
 		bodies[i], delays[i], at[i], sizes[i] = body(it.Body), sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), int64(it.Size())
 	}
-	_, err := q.exec(ctx, sql.get("publish_plain"), queues, ids, kinds, headers, bodies, delays, at, sizes)
+	_, err := q.exec(ctx, sql.Get("publish_plain"), queues, ids, kinds, headers, bodies, delays, at, sizes)
 	return err
 }
 
@@ -136,7 +126,7 @@ func nowArgs(items []*sqlstore.Item) ([]any, bool) {
 // storeGroup publishes items whose ids differ.
 func storeGroup(ctx context.Context, q db, sql *statements, items []*sqlstore.Item) error {
 	var refused []*sqlstore.Item
-	err := q.query(ctx, sql.get("publish"), func(r row) error {
+	err := q.query(ctx, sql.Get("publish"), func(r row) error {
 		var ord int
 		if err := r.Scan(&ord); err != nil {
 			return err
@@ -176,7 +166,7 @@ func judge(ctx context.Context, q db, sql *statements, refused []*sqlstore.Item)
 		queues[i], ids[i] = it.Queue, it.ID
 		*it.Result = redrive.ErrDuplicate // if it is gone by now
 	}
-	return q.query(ctx, sql.get("refused"), func(r row) error {
+	return q.query(ctx, sql.Get("refused"), func(r row) error {
 		var ord int
 		var hash *int64
 		var kind, key *string

@@ -3,14 +3,12 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // defaults are the statements of the default schema.
@@ -67,7 +65,7 @@ func publishTx(ctx context.Context, q db, sql *statements, msgs []redrive.Messag
 	if q == nil {
 		return &redrive.Error{Op: "publish", Err: errNoTx}
 	}
-	return sqlstore.PublishWith(msgs, func(items []*sqlstore.Item) error { return store(ctx, q, sql, items) })
+	return newWork(q, sql).PublishTx(ctx, msgs)
 }
 
 // SettleTx settles a delivery within the caller's own transaction, of the database that
@@ -98,20 +96,7 @@ func settleIn(ctx context.Context, q db, sql *statements, st *driver.Settlement)
 	if q == nil {
 		return errNoTx
 	}
-	if err := st.Validate(); err != nil {
-		return err
-	}
-	lost, err := settleTx(ctx, q, sql, []driver.Settlement{*st}, []int{0})
-	var refused *sqlstore.RefusedError
-	switch {
-	case errors.As(err, &refused):
-		return refused.Err
-	case err != nil:
-		return &redrive.Error{Op: "settle", Queue: st.Receipt.Queue, ID: st.Receipt.ID, Err: err, Hint: "roll the transaction back"}
-	case len(lost) > 0:
-		return redrive.ErrLeaseLost
-	}
-	return nil
+	return newWork(q, sql).SettleTx(ctx, st)
 }
 
 // Once reports whether an id is seen for the first time, within the caller's own
@@ -145,6 +130,6 @@ func once(ctx context.Context, q db, sql *statements, id string) (bool, error) {
 	if id == "" {
 		return false, fmt.Errorf("%w id: it is empty", redrive.ErrInvalid)
 	}
-	n, err := q.exec(ctx, sql.get("once"), id)
+	n, err := q.exec(ctx, sql.Get("once"), id)
 	return n == 1, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/redrive/redrive/backend/jsoncolumn"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/pgtest"
 )
 
 // transaction is one of either kind.
@@ -48,7 +49,7 @@ func eachKind(t *testing.T, test func(t *testing.T, s *Store, begin func() trans
 	})
 	t.Run("database/sql", func(t *testing.T) {
 		s := open(t)
-		handle, err := sql.Open("pgx", server.URL())
+		handle, err := sql.Open("pgx", pgtest.Shared(t).URL())
 		noErr(t, err)
 		t.Cleanup(func() { _ = handle.Close() })
 		test(t, s, func() transaction {
@@ -124,7 +125,7 @@ func TestPublishTxWaitsForNoOther(t *testing.T) {
 	published.Add(n)
 	for i := range n {
 		ended.Go(func() {
-			conn, err := pgx.Connect(ctx, server.URL())
+			conn, err := pgx.Connect(ctx, pgtest.Shared(t).URL())
 			if err != nil {
 				t.Errorf("connect: %v", err)
 				published.Done()

@@ -6,24 +6,16 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // foldRows is how many differences one transaction folds.
 const foldRows = 20_000
 
-// upkeep folds differences into the books.
-func (s *Store) upkeep(ctx context.Context) {
-	sqlstore.Fold(ctx, s, s.hints.self, func(ctx context.Context) bool {
-		n, err := s.fold(ctx)
-		return err == nil && n == foldRows
-	})
-}
-
-// fold adds differences to the books, and returns how many rows it took.
-func (s *Store) fold(ctx context.Context) (n int64, err error) {
-	err = s.one(ctx, "fold", nil, func(r row) error { return r.Scan(&n) }, foldRows)
-	return n, err
+// FoldBooks implements sqlstore.Server.
+func (d dialect) FoldBooks(ctx context.Context) (more bool, err error) {
+	var n int64
+	err = d.one(ctx, "fold", nil, func(r row) error { return r.Scan(&n) }, foldRows)
+	return n == foldRows, err
 }
 
 // Horizon is what keeps the server from removing dead rows.

@@ -4,28 +4,14 @@ import (
 	"context"
 	"time"
 
-	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // classNow stands for the time in peek.
 const classNow = sqlstore.ClassDied + 1
 
-// changed says that queues of this store were changed by this process, and lets other
-// processes know.
-func (s *Store) changed(queues ...string) {
-	s.watcher.Notice(queues)
-	s.hints.add(queues)
-}
-
-// Wait implements driver.Source. A change is seen at once if this process made it or
-// another announced it, else within the longest poll interval.
-func (s *Store) Wait(ctx context.Context, watches []driver.Watch) ([]driver.Event, error) {
-	return s.watcher.Wait(ctx, watches)
-}
-
-// peek looks where the classes of queues begin.
-func (s *Store) peek(ctx context.Context, names []string) (map[string]sqlstore.Heads, error) {
+// Peek implements sqlstore.Server.
+func (s dialect) Peek(ctx context.Context, names []string) (map[string]sqlstore.Heads, error) {
 	var found map[string]sqlstore.Heads
 	var now time.Time
 	statement, args := "peek_all", []any(nil)
@@ -36,7 +22,7 @@ func (s *Store) peek(ctx context.Context, names []string) (map[string]sqlstore.H
 		var classes []int64
 		for _, name := range names {
 			for _, class := range sqlstore.Claimable {
-				from := s.floors.OfQueue(name, class)
+				from := s.base.Floors.OfQueue(name, class)
 				if from.IsZero() {
 					wholes = append(wholes, sqlstore.Beginning{Queue: name, Class: class})
 				}
@@ -72,7 +58,7 @@ func (s *Store) peek(ctx context.Context, names []string) (map[string]sqlstore.H
 		for i := range wholes {
 			wholes[i].First = found[wholes[i].Queue][wholes[i].Class].Due
 		}
-		s.floors.Peeked(wholes, time.Since(began), now)
+		s.base.Floors.Peeked(wholes, time.Since(began), now)
 	}
 	return found, err
 }

@@ -27,7 +27,7 @@ func newWork(q db, sql *statements) *work {
 
 // ReadClock implements sqlstore.Rows.
 func (w *work) ReadClock(ctx context.Context) (now time.Time, err error) {
-	err = w.db.query(ctx, w.sql.get("now"), func(r row) error { return r.Scan(&now) })
+	err = w.db.query(ctx, w.sql.Get("now"), func(r row) error { return r.Scan(&now) })
 	return now.UTC(), err
 }
 
@@ -37,14 +37,14 @@ func (w *work) LockKeys(ctx context.Context, refs []redrive.Ref) error {
 		return nil
 	}
 	queues, ids := names(refs)
-	return w.db.query(ctx, w.sql.get("keys_of"), func(row) error { return nil }, queues, ids)
+	return w.db.query(ctx, w.sql.Get("keys_of"), func(row) error { return nil }, queues, ids)
 }
 
 // LockRows implements sqlstore.Rows.
 func (w *work) LockRows(ctx context.Context, refs []redrive.Ref, found func(*sqlstore.Message)) error {
 	queues, ids := names(refs)
 	for _, name := range []string{"lock_messages", "lock_dead"} {
-		err := w.db.query(ctx, w.sql.get(name), func(r row) error {
+		err := w.db.query(ctx, w.sql.Get(name), func(r row) error {
 			m, err := scanMessage(r)
 			if err == nil {
 				found(m)
@@ -60,7 +60,7 @@ func (w *work) LockRows(ctx context.Context, refs []redrive.Ref, found func(*sql
 
 // ReadSettings implements sqlstore.Rows.
 func (w *work) ReadSettings(ctx context.Context, queues []string, into map[string]driver.QueueSettings) error {
-	return w.db.query(ctx, w.sql.get("settings"), func(r row) error {
+	return w.db.query(ctx, w.sql.Get("settings"), func(r row) error {
 		var name string
 		var s driver.QueueSettings
 		err := r.Scan(&name, &s.OrderByKey, &s.DeadRelease)
@@ -71,7 +71,7 @@ func (w *work) ReadSettings(ctx context.Context, queues []string, into map[strin
 
 // EnterKey implements sqlstore.Rows.
 func (w *work) EnterKey(ctx context.Context, m *sqlstore.Message) error {
-	return w.db.query(ctx, w.sql.get("enter_key"), func(r row) error {
+	return w.db.query(ctx, w.sql.Get("enter_key"), func(r row) error {
 		var members int64
 		return r.Scan(&m.Turn, &members)
 	}, m.Queue, m.Key)
@@ -79,8 +79,7 @@ func (w *work) EnterKey(ctx context.Context, m *sqlstore.Message) error {
 
 // Nonce implements sqlstore.Rows.
 func (w *work) Nonce(position string) int64 {
-	_, nonce := parsePosition(position)
-	return nonce
+	return nonceOf(position)
 }
 
 // Number implements sqlstore.Rows: rows are numbered as they are written.
@@ -99,7 +98,7 @@ func (w *work) Publish(ctx context.Context, items []*sqlstore.Item) error {
 
 // Range implements sqlstore.Rows.
 func (w *work) Range(ctx context.Context, g *driver.Range) (refs []redrive.Ref, err error) {
-	err = w.db.query(ctx, w.sql.get("range"), func(r row) error {
+	err = w.db.query(ctx, w.sql.Get("range"), func(r row) error {
 		ref := redrive.Ref{Queue: g.Queue}
 		err := r.Scan(&ref.ID)
 		refs = append(refs, ref)
@@ -114,7 +113,7 @@ func (w *work) Fit(m *sqlstore.Message) { cleanForeign(m) }
 // Reserve implements sqlstore.Rows.
 func (w *work) Reserve(ctx context.Context, it *sqlstore.Item) error {
 	free := false
-	err := w.db.query(ctx, w.sql.get("reserve"), func(r row) error {
+	err := w.db.query(ctx, w.sql.Get("reserve"), func(r row) error {
 		free = true
 		var ord int
 		return r.Scan(&ord)
@@ -127,7 +126,7 @@ func (w *work) Reserve(ctx context.Context, it *sqlstore.Item) error {
 
 // ForgetArchived implements sqlstore.Rows: the id can be imported from the archive.
 func (w *work) ForgetArchived(ctx context.Context, m *sqlstore.Message) error {
-	_, err := w.db.exec(ctx, w.sql.get("forget_archived"), m.Queue, m.ID)
+	_, err := w.db.exec(ctx, w.sql.Get("forget_archived"), m.Queue, m.ID)
 	return err
 }
 
@@ -146,7 +145,7 @@ func (w *work) writeRows(ctx context.Context) error {
 		if n == 0 {
 			return nil
 		}
-		_, err := w.db.exec(ctx, w.sql.get(name), args...)
+		_, err := w.db.exec(ctx, w.sql.Get(name), args...)
 		return err
 	}
 	waiting := make([]redrive.Ref, len(w.Gone))
@@ -177,7 +176,7 @@ func (w *work) writeMemories(ctx context.Context) error {
 	for i, m := range w.Memories {
 		queues[i], ids[i], outcomes[i], reasons[i], ended[i] = m.Queue, m.ID, int64(m.Outcome), int64(m.Reason), m.Ended
 	}
-	_, err := w.db.exec(ctx, w.sql.get("remember"), queues, ids, outcomes, reasons, ended)
+	_, err := w.db.exec(ctx, w.sql.Get("remember"), queues, ids, outcomes, reasons, ended)
 	return err
 }
 
@@ -202,7 +201,7 @@ func (w *work) writeLines(ctx context.Context) error {
 		k := l.LineKey
 		if !l.Back {
 			leave[k]++
-		} else if _, err := w.db.exec(ctx, w.sql.get("requeue_turn"), l.Queue, l.ID, l.Key); err != nil {
+		} else if _, err := w.db.exec(ctx, w.sql.Get("requeue_turn"), l.Queue, l.ID, l.Key); err != nil {
 			return err
 		}
 		w.Heads = append(w.Heads, k)
@@ -213,7 +212,7 @@ func (w *work) writeLines(ctx context.Context) error {
 		for k, n := range leave {
 			queues, keys, counts = append(queues, k.Queue), append(keys, k.Key), append(counts, n)
 		}
-		if _, err := w.db.exec(ctx, w.sql.get("leave_keys"), queues, keys, counts); err != nil {
+		if _, err := w.db.exec(ctx, w.sql.Get("leave_keys"), queues, keys, counts); err != nil {
 			return err
 		}
 	}
@@ -226,15 +225,9 @@ func (w *work) writeLines(ctx context.Context) error {
 	for _, k := range w.Heads {
 		queues, keys = append(queues, k.Queue), append(keys, k.Key)
 	}
-	_, err := w.db.exec(ctx, w.sql.get("free_heads"), queues, keys)
+	_, err := w.db.exec(ctx, w.sql.Get("free_heads"), queues, keys)
 	w.Leavers, w.Heads = nil, nil
 	return err
-}
-
-// leave carries out what settled messages mean for their keys.
-func (w *work) leave(ctx context.Context, left []sqlstore.Leaving) error {
-	w.Leavers = append(w.Leavers, left...)
-	return w.writeLines(ctx)
 }
 
 func (w *work) writeBooks(ctx context.Context) error {
@@ -242,11 +235,7 @@ func (w *work) writeBooks(ctx context.Context) error {
 		if *b == (sqlstore.Books{}) {
 			continue
 		}
-		args := []any{queue}
-		for _, n := range b {
-			args = append(args, n)
-		}
-		if _, err := w.db.exec(ctx, w.sql.get("book"), args...); err != nil {
+		if _, err := w.db.exec(ctx, w.sql.Get("book"), b.Args(queue)...); err != nil {
 			return fmt.Errorf("books of %s: %w", queue, err)
 		}
 	}

@@ -38,11 +38,8 @@ func (s *Source) state() onequeue.State {
 func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return nil, redrive.ErrClosed
-	case req.Queue != s.o.Queue || int(req.Lane) >= driver.Lanes || req.Isolated || req.Dead || req.Expired:
-		return nil, nil
+	if refused, err := onequeue.Refuse(s.closed, s.o.Queue, redrive.LaneRedrive, &req); refused {
+		return nil, err
 	}
 	if err := s.fault; err != nil && s.session == nil {
 		s.fault = nil // it is told once; the next try to connect tells again

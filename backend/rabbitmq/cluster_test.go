@@ -52,7 +52,7 @@ func TestTheLeadersNodeIsKilled(t *testing.T) {
 			now, ok := leader()
 			return ok && now != of
 		})
-		if err := of.Restart(); err != nil {
+		if err := of.Resume(); err != nil {
 			t.Fatal(err)
 		}
 	}, s)

@@ -9,10 +9,14 @@ import (
 
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
-func TestMain(m *testing.M) { os.Exit(rabbittest.Main(func() int { return brokertest.Main(m, open) })) }
+func TestMain(m *testing.M) {
+	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, brokertest.Victim(open)))
+}
 
 // addressOf returns the address of a queue of the test's own, which is made when it is
 // opened.

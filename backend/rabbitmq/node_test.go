@@ -30,8 +30,8 @@ func TestNodeIsKilledAndRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	ways := []func() error{
-		func() error { return errors.Join(node.Stop(), node.Restart()) },
-		func() error { node.Kill(); return node.Restart() },
+		func() error { return errors.Join(node.Stop(), node.Resume()) },
+		func() error { node.Kill(); return node.Resume() },
 		func() error {
 			_, stopped := node.Control("stop_app")
 			_, started := node.Control("start_app")

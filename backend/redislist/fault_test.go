@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,32 +15,25 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
-// childEnv makes the test's program a child that works on the source of a URL:
-// "work URL", "recover URL STEP" or "engine URL".
-const childEnv = "REDRIVE_REDISLIST_CHILD"
-
 func TestMain(m *testing.M) {
-	if job := strings.Fields(os.Getenv(childEnv)); len(job) > 0 {
-		child(job)
-		return
-	}
-	if words := strings.Fields(os.Getenv(killEnv)); len(words) > 0 {
-		if err := killed(context.Background(), words); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(redistest.Main(m))
+	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, child, killed))
 }
+
+// child works on the source of a URL until its parent kills it: "work URL", "recover URL
+// STEP" or "engine URL".
+var child = childtest.Part{Name: "child", Run: func(_ context.Context, job []string) error {
+	work(job)
+	return nil
+}}
 
 const childLease = 250 * time.Millisecond
 
-// child never returns: its parent kills it.
-func child(job []string) {
+func work(job []string) {
 	if job[0] == "engine" {
 		engineChild(job[1])
 		return
@@ -115,8 +107,7 @@ func recoverUpTo(ctx context.Context, s *Source, step string) string {
 // spawn starts a child and returns what it said first, and what kills it.
 func spawn(t *testing.T, job string) (said string, kill func()) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+job)
+	cmd := child.Command(t, strings.Fields(job)...)
 	out, err := cmd.StdoutPipe()
 	noErr(t, err)
 	noErr(t, cmd.Start())
@@ -278,7 +269,7 @@ func TestKillRedis(t *testing.T) {
 		enough := published.Load() + 60
 		eventually(t, "messages to be published", func() bool { return published.Load() >= enough })
 		server.Kill()
-		noErr(t, server.Restart())
+		noErr(t, server.Resume())
 	}
 	cancel()
 	wg.Wait()

@@ -14,21 +14,19 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/redisconn"
 	"github.com/redrive/redrive/internal/redistest"
 )
-
-// killEnv makes the test's program a process that goes once through every script of a
-// source, and may be killed at a point: address, and the words of the point.
-const killEnv = "REDRIVE_REDISLIST_KILLED"
 
 // scripts are all of them; TestKillAtEveryScript finds that none is missing.
 var scripts = []*redisconn.Script{
 	publishScript, claimScript, suspectScript, settleScript, extendScript, lookScript, orderScript, pageScript, raiseScript, rightsScript,
 }
 
-// killed is the child: it goes through the scripts and says what it does.
-func killed(ctx context.Context, words []string) error {
+// killed is a process that goes once through every script of a source, says what it does,
+// and may be killed at a point: address, and the words of the point.
+var killed = childtest.Part{Name: "killed", Run: func(ctx context.Context, words []string) error {
 	s, err := Open(ctx, words[0], Options{KeepDead: true})
 	if err != nil {
 		return err
@@ -51,11 +49,9 @@ func killed(ctx context.Context, words []string) error {
 			return err
 		}
 	}
-	for name, n := range k.Calls {
-		fmt.Println("calls", name, n)
-	}
+	k.Say()
 	return nil
-}
+}}
 
 // pass is one way through all that a source does.
 type pass struct{ s *Source }
@@ -212,7 +208,7 @@ func TestKillAtEveryScript(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	address := func() string { return redistest.Shared(t).URL() + "?prefix=" + redistest.Prefix() }
-	whole := redistest.Child(t, killEnv, address())
+	whole := redistest.Child(t, killed, address())
 	if whole.Killed {
 		t.Fatal("the child that nobody kills was killed")
 	}
@@ -233,7 +229,7 @@ func TestKillAtEveryScript(t *testing.T) {
 				t.Run(strings.ReplaceAll(p.String(), " ", "-"), func(t *testing.T) {
 					t.Parallel()
 					url := address()
-					said := redistest.Child(t, killEnv, url+" "+p.String())
+					said := redistest.Child(t, killed, append([]string{url}, strings.Fields(p.String())...)...)
 					drained, dead := drain(t, connect(t, url, Options{KeepDead: true}))
 					said.Account(t, drained, dead)
 					if !said.Killed {

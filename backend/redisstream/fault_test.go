@@ -158,7 +158,7 @@ func TestKillOfTheServerLosesNothing(t *testing.T) {
 		for range 2 {
 			<-time.After(time.Duration(50+rng.IntN(150)) * time.Millisecond)
 			server.Kill()
-			noErr(t, server.Restart())
+			noErr(t, server.Resume())
 		}
 		<-time.After(100 * time.Millisecond)
 		f.check(t)

@@ -1,8 +1,6 @@
 package redisstream
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,48 +14,8 @@ import (
 
 // matches reports whether a query selects an item.
 func (it *item) matches(q *redrive.Query) bool {
-	when := it.published
-	if it.dead() {
-		when = it.died
-	}
-	switch {
-	case q.State != 0 && q.State != it.state(),
-		q.Reason != 0 && (q.Reason != it.reason || !it.dead()),
-		q.Signature != "" && q.Signature != it.signature(),
-		q.Kind != "" && q.Kind != it.msg.Kind,
-		q.Key != "" && q.Key != it.msg.Key,
-		!q.Since.IsZero() && when < micros(q.Since),
-		!q.Until.IsZero() && when > micros(q.Until),
-		q.Plan != "" && q.Plan != it.msg.Plan,
-		q.NotPlan != "" && q.NotPlan == it.msg.Plan:
-		return false
-	}
-	return it.hasHeader(q.Header) && it.hasText(q.Text)
-}
-
-func (it *item) signature() string {
-	if f := it.history.Latest(); f != nil {
-		return f.Signature
-	}
-	return ""
-}
-
-func (it *item) hasHeader(want string) bool {
-	if want == "" {
-		return true
-	}
-	name, value, exact := strings.Cut(want, "=")
-	return slices.ContainsFunc(it.msg.Headers, func(h redrive.Header) bool {
-		return h.Name == name && (!exact || string(h.Value) == value)
-	})
-}
-
-func (it *item) hasText(text string) bool {
-	if text == "" || bytes.Contains(it.msg.Body, []byte(text)) {
-		return true
-	}
-	f := it.history.Latest()
-	return f != nil && strings.Contains(f.Message, text)
+	e := it.show(true)
+	return driver.Match(q, &e)
 }
 
 // cursor is a place in the order of Find: by queue, then entries of the stream, indexed
@@ -238,55 +196,17 @@ const groupsExamined = 5 * redrive.Examined
 // Groups implements driver.Store. It looks at no more than 100,000 dead letters.
 func (s *Store) Groups(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
 	query.State, query.After = redrive.StateDead, ""
-	type cause struct {
-		queue, signature string
-		reason           redrive.Reason
-	}
-	byCause := make(map[cause]*driver.Cause)
+	var found driver.Grouping
 	examined := 0
 	err := s.scan(ctx, &query, func(it *item, _ cursor) bool {
 		if examined++; examined > groupsExamined {
 			return false
 		}
-		if !it.matches(&query) {
-			return true
+		if e := it.show(true); driver.Match(&query, &e) {
+			found.Add(&e)
 		}
-		c := cause{it.q.name, it.signature(), it.reason}
-		g := byCause[c]
-		if g == nil {
-			g = &driver.Cause{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: moment(it.died)}
-			byCause[c] = g
-		}
-		it.count(g)
 		return true
 	})
-	groups := make([]driver.Cause, 0, len(byCause))
-	for _, g := range byCause {
-		groups = append(groups, *g)
-	}
-	slices.SortFunc(groups, func(a, b driver.Cause) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
-	})
-	all := len(groups) <= query.PageLimit() && examined <= groupsExamined
-	return groups[:min(len(groups), query.PageLimit())], all, err
-}
-
-// count adds a dead letter to its group.
-func (it *item) count(g *driver.Cause) {
-	died := moment(it.died)
-	g.Count++
-	if died.Before(g.First) {
-		g.First = died
-	}
-	if died.Before(g.Last) {
-		return
-	}
-	g.Last, g.Example = died, it.msg.Ref()
-	g.Type, g.Message = "", ""
-	if f := it.history.Latest(); f != nil {
-		g.Message = f.Message
-		if len(f.Types) > 0 {
-			g.Type = f.Types[0]
-		}
-	}
+	list, all := found.Causes(query.PageLimit())
+	return list, all && examined <= groupsExamined, err
 }

@@ -16,13 +16,11 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/redisconn"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
-
-// killEnv makes the test's program a process that goes once through every script of a
-// store, and may be killed at a point: address, prefix, and the words of the point.
-const killEnv = "REDRIVE_REDISSTREAM_KILLED"
 
 // scripts are all of them; TestKillAtEveryScript finds that none is missing.
 var scripts = []*redisconn.Script{
@@ -35,18 +33,12 @@ var scripts = []*redisconn.Script{
 var readers = []*redisconn.Script{scriptGet, scriptPage, scriptCounts, scriptRecords, scriptVerify}
 
 func TestMain(m *testing.M) {
-	if words := strings.Fields(os.Getenv(killEnv)); len(words) > 0 {
-		if err := killed(context.Background(), words); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(redistest.Main(m))
+	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, killed))
 }
 
-// killed is the child: it goes through the scripts and says what it does.
-func killed(ctx context.Context, words []string) error {
+// killed is a process that goes once through every script of a store, says what it does,
+// and may be killed at a point: address, prefix, and the words of the point.
+var killed = childtest.Part{Name: "killed", Run: func(ctx context.Context, words []string) error {
 	s, err := Open(ctx, words[0], WithPrefix(words[1]))
 	if err != nil {
 		return err
@@ -66,11 +58,9 @@ func killed(ctx context.Context, words []string) error {
 	if err := (&pass{s}).run(ctx); err != nil {
 		return err
 	}
-	for name, n := range k.Calls {
-		fmt.Println("calls", name, n)
-	}
+	k.Say()
 	return nil
-}
+}}
 
 // pass is one way through all that a store does.
 type pass struct{ s *Store }
@@ -283,8 +273,8 @@ func TestKillAtEveryScript(t *testing.T) {
 	_, rng := seeded(t)
 	url := redistest.Shared(t).URL()
 	s := open(t)
-	whole := redistest.Child(t, killEnv, url+" "+redistest.Prefix())
-	parted := redistest.Child(t, killEnv, url+"?partitions=2 "+redistest.Prefix())
+	whole := redistest.Child(t, killed, url, redistest.Prefix())
+	parted := redistest.Child(t, killed, url+"?partitions=2", redistest.Prefix())
 	if whole.Killed || parted.Calls["reserve"] == 0 {
 		t.Fatalf("a pass that nobody kills: %v, %v", whole.Calls, parted.Calls)
 	}
@@ -308,7 +298,7 @@ func TestKillAtEveryScript(t *testing.T) {
 				t.Run(strings.ReplaceAll(p.String(), " ", "-"), func(t *testing.T) {
 					t.Parallel()
 					prefix := redistest.Prefix()
-					said := redistest.Child(t, killEnv, where+" "+prefix+" "+p.String())
+					said := redistest.Child(t, killed, append([]string{where, prefix}, strings.Fields(p.String())...)...)
 					s := openAt(t, where, prefix)
 					drained, dead := drain(t, s)
 					said.Account(t, drained, dead)

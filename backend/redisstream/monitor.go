@@ -11,73 +11,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
-
-// Monitor is how a queue's stream stands: who holds what, since when, how often it was
-// delivered, and how the dead letters grow.
-type Monitor struct {
-	Queue     string
-	Stream    string        // the key of the stream, for ordinary tools
-	Entries   int64         // in the stream, claimed or not
-	Unclaimed int64         // of these, nobody was given
-	Indexed   int64         // waiting beside the stream: delayed, retried, keyed, under a chosen id
-	Oldest    time.Duration // how long the oldest message has been due
-	Consumers []ConsumerLoad
-	Attempts  map[int]int64 // claims by attempt: 1, 2, ...; of those looked at
-	Looked    int           // how many claims were looked at, oldest first
-	Complete  bool          // that was all of them
-	Dead      DeadLetterLoad
-
-	Partitions []PartitionLoad // where the store has several; all above is their sum
-}
-
-// PartitionLoad is how one partition of a queue stands.
-type PartitionLoad struct {
-	Number                      int
-	Stream                      string // its key
-	Node                        string // address of the server that has it
-	Entries, Unclaimed, Indexed int64  // as of Monitor
-	Leased, Overdue, Dead       int64
-}
-
-// ConsumerLoad is what one consumer, an instance of a process, holds.
-type ConsumerLoad struct {
-	Name    string
-	Pending int64         // entries of the stream that it was given and has not settled
-	Leased  int64         // messages it holds under a running lease; of those looked at
-	Overdue int64         // leases that ran out without a settlement; of those looked at
-	Idle    time.Duration // since the server heard of it
-	Longest time.Duration // how long its oldest lease has been running out, if it has
-}
-
-// DeadLetterLoad is the state of a queue's dead letters.
-type DeadLetterLoad struct {
-	Stream   string // the key of the dead-letter stream
-	Length   int64
-	Added    int64 // ever, since the stream was made; two looks tell the growth
-	LastHour int64 // died within the last hour
-	Oldest   time.Duration
-	Groups   []string // consumer groups that other programs keep on the stream
-}
 
 // monitorLooked is how many leases one Monitor looks at.
 const monitorLooked = 1000
 
 // Monitor looks at a queue. It costs the server well below a millisecond, whatever the
 // queue holds: it reads sizes, and at most 1000 leases in pages.
-func (s *Store) Monitor(ctx context.Context, name string) (*Monitor, error) {
+func (s *Store) Monitor(ctx context.Context, name string) (*driver.StreamMonitor, error) {
 	if err := redrive.CheckQueue(name); err != nil {
 		return nil, &redrive.Error{Op: "monitor", Err: err}
 	}
-	m := &Monitor{Queue: name, Attempts: make(map[int]int64)}
+	m := &driver.StreamMonitor{Queue: name, Attempts: make(map[int]int64)}
 	leases := int64(0)
-	consumers := make(map[string]*ConsumerLoad)
+	consumers := make(map[string]*driver.StreamConsumer)
 	for i, q := range s.everywhere(name) {
 		t, err := s.tally(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		m.add(q, t)
+		addSizes(m, q, t)
 		leases += t.leased + t.lost
 		if err := s.monitorConsumers(ctx, q, consumers); err != nil {
 			return nil, s.fail(err)
@@ -89,7 +43,7 @@ func (s *Store) Monitor(ctx context.Context, name string) (*Monitor, error) {
 			return nil, s.fail(err)
 		}
 		if s.parts != nil {
-			m.Partitions = append(m.Partitions, PartitionLoad{
+			m.Partitions = append(m.Partitions, driver.StreamPartition{
 				Number: i, Stream: q.keys[keyStream], Node: s.node(ctx, q),
 				Entries: t.entries, Unclaimed: t.entries - t.claimed, Indexed: t.indexed, Leased: t.leased, Overdue: t.lost, Dead: t.dead,
 			})
@@ -99,12 +53,12 @@ func (s *Store) Monitor(ctx context.Context, name string) (*Monitor, error) {
 	for _, c := range consumers {
 		m.Consumers = append(m.Consumers, *c)
 	}
-	slices.SortFunc(m.Consumers, func(a, b ConsumerLoad) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(m.Consumers, func(a, b driver.StreamConsumer) int { return strings.Compare(a.Name, b.Name) })
 	return m, nil
 }
 
-// add adds the sizes of one partition.
-func (m *Monitor) add(q *queue, t *tally) {
+// addSizes adds the sizes of one partition.
+func addSizes(m *driver.StreamMonitor, q *queue, t *tally) {
 	if m.Stream == "" {
 		m.Stream, m.Dead.Stream = q.keys[keyStream], q.keys[keyDead]
 	}
@@ -131,7 +85,7 @@ func missing(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "NOGROUP") || strings.Contains(err.Error(), "no such key"))
 }
 
-func (s *Store) monitorConsumers(ctx context.Context, q *queue, consumers map[string]*ConsumerLoad) error {
+func (s *Store) monitorConsumers(ctx context.Context, q *queue, consumers map[string]*driver.StreamConsumer) error {
 	list, err := s.conn.XInfoConsumers(ctx, q.keys[keyStream], GroupName).Result()
 	if err != nil && !missing(err) {
 		return err
@@ -148,7 +102,7 @@ func (s *Store) monitorConsumers(ctx context.Context, q *queue, consumers map[st
 }
 
 // monitorBatches looks at leases over many entries, those that end first.
-func (s *Store) monitorBatches(ctx context.Context, q *queue, m *Monitor, consumers map[string]*ConsumerLoad, now int64) error {
+func (s *Store) monitorBatches(ctx context.Context, q *queue, m *driver.StreamMonitor, consumers map[string]*driver.StreamConsumer, now int64) error {
 	batches, err := s.conn.ZRangeWithScores(ctx, q.keys[keyBatches], 0, findPage-1).Result()
 	if err != nil || len(batches) == 0 {
 		return err
@@ -165,7 +119,7 @@ func (s *Store) monitorBatches(ctx context.Context, q *queue, m *Monitor, consum
 		if n := number(left[i]); n > 0 && m.Looked < monitorLooked {
 			m.Looked += int(n)
 			m.Attempts[1] += n
-			load(consumers, text(batches[i].Member)[batchInstance:]).lease(n, now-int64(batches[i].Score))
+			countLeases(load(consumers, text(batches[i].Member)[batchInstance:]), n, now-int64(batches[i].Score))
 		}
 	}
 	return nil
@@ -178,17 +132,17 @@ const (
 )
 
 // load returns what is known of a consumer.
-func load(consumers map[string]*ConsumerLoad, name string) *ConsumerLoad {
+func load(consumers map[string]*driver.StreamConsumer, name string) *driver.StreamConsumer {
 	c := consumers[name]
 	if c == nil {
-		c = &ConsumerLoad{Name: name}
+		c = &driver.StreamConsumer{Name: name}
 		consumers[name] = c
 	}
 	return c
 }
 
-// lease counts leases that ran out so many microseconds ago, if that is not negative.
-func (c *ConsumerLoad) lease(n, over int64) {
+// countLeases counts leases that ran out so many microseconds ago, if that is not negative.
+func countLeases(c *driver.StreamConsumer, n, over int64) {
 	if over < 0 {
 		c.Leased += n
 		return
@@ -198,7 +152,7 @@ func (c *ConsumerLoad) lease(n, over int64) {
 }
 
 // monitorLeases looks at leases, those that end first.
-func (s *Store) monitorLeases(ctx context.Context, q *queue, m *Monitor, consumers map[string]*ConsumerLoad, now int64) error {
+func (s *Store) monitorLeases(ctx context.Context, q *queue, m *driver.StreamMonitor, consumers map[string]*driver.StreamConsumer, now int64) error {
 	if err := s.monitorBatches(ctx, q, m, consumers, now); err != nil {
 		return err
 	}
@@ -222,7 +176,7 @@ func (s *Store) monitorLeases(ctx context.Context, q *queue, m *Monitor, consume
 			}
 			m.Looked++
 			m.Attempts[int(h.attempts)]++
-			load(consumers, h.instance).lease(1, now-int64(leases[i].Score))
+			countLeases(load(consumers, h.instance), 1, now-int64(leases[i].Score))
 		}
 		if len(leases) < findPage {
 			return nil
@@ -231,7 +185,7 @@ func (s *Store) monitorLeases(ctx context.Context, q *queue, m *Monitor, consume
 	return nil
 }
 
-func (s *Store) monitorDead(ctx context.Context, q *queue, m *Monitor, t *tally) error {
+func (s *Store) monitorDead(ctx context.Context, q *queue, m *driver.StreamMonitor, t *tally) error {
 	m.Dead.Length += t.dead
 	info, err := s.conn.XInfoStream(ctx, q.keys[keyDead]).Result()
 	switch {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,32 +21,28 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/childtest"
 )
 
-// What the test binary does when it is started as another process.
-const (
-	holdEnv  = "REDRIVE_TEST_HOLD"  // have a store until the input ends
-	floodEnv = "REDRIVE_TEST_FLOOD" // work with a store until killed
-)
-
-// TestMain lets the test binary be the other process that has a store.
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(holdEnv); dir != "" {
-		s, err := Open(dir)
+// Other processes that have a store: one holds it until its input ends, one works with it
+// until it is killed.
+var (
+	holder = childtest.Part{Name: "hold", Run: func(_ context.Context, words []string) error {
+		s, err := Open(words[0])
 		if err != nil {
-			fmt.Println(err)
-			os.Exit(1)
+			return err
 		}
 		fmt.Println("open")
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test closes it
-		_ = s.Close()
-		os.Exit(0)
-	}
-	if dir := os.Getenv(floodEnv); dir != "" {
-		flood(dir)
-	}
-	os.Exit(m.Run())
-}
+		return s.Close()
+	}}
+	flooder = childtest.Part{Name: "flood", Run: func(_ context.Context, words []string) error {
+		flood(words[0])
+		return nil
+	}}
+)
+
+func TestMain(m *testing.M) { os.Exit(childtest.Main(m.Run, holder, flooder)) }
 
 // flood publishes, claims and settles, and writes a line once something is
 // acknowledged, "p ID" or "d ID", or is about to be settled, "s ID".
@@ -87,8 +82,7 @@ func TestKillLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	waiting, begun, settled := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for round := range 5 {
-		other := exec.CommandContext(t.Context(), os.Args[0])
-		other.Env = append(os.Environ(), floodEnv+"="+dir)
+		other := flooder.Command(t, dir)
 		out, err := other.StdoutPipe()
 		noErr(t, err, other.Start())
 		lines := bufio.NewScanner(out)
@@ -135,8 +129,7 @@ func TestKillLosesNothing(t *testing.T) {
 
 func TestSecondProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	other := exec.CommandContext(t.Context(), os.Args[0])
-	other.Env = append(os.Environ(), holdEnv+"="+dir)
+	other := holder.Command(t, dir)
 	in, err := other.StdinPipe()
 	noErr(t, err)
 	out, err := other.StdoutPipe()

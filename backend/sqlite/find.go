@@ -279,34 +279,15 @@ func (f *finder) fill(q *queue, e *redrive.Entry, r *row) (*redrive.Entry, bool,
 
 // admits applies the parts of the query that look into the message.
 func (f *finder) admits(e *redrive.Entry, r *row) (bool, error) {
-	query := f.query
-	at := e.PublishedAt
-	if e.State == redrive.StateDead {
-		at = e.DiedAt
-	}
-	switch {
-	case query.Queue != "" && query.Queue != e.Queue,
-		query.Key != "" && query.Key != e.Key,
-		query.Plan != "" && query.Plan != e.Plan,
-		query.NotPlan != "" && query.NotPlan == e.Plan,
-		!query.Since.IsZero() && at.Before(query.Since),
-		!query.Until.IsZero() && at.After(query.Until),
-		query.Header != "" && !hasHeader(e.Headers, query.Header):
+	text := f.query.Text
+	if !driver.MatchMessage(f.query, e) {
 		return false, nil
 	}
-	if query.Text == "" || bytes.Contains(e.Body, []byte(query.Text)) {
+	if text == "" || bytes.Contains(e.Body, []byte(text)) {
 		return true, nil
 	}
 	last, err := readFailure(f.read, r.seq, r.flags)
-	return last != nil && strings.Contains(last.Message, query.Text), err
-}
-
-// hasHeader looks for NAME or NAME=VALUE.
-func hasHeader(h redrive.Headers, want string) bool {
-	name, value, valued := strings.Cut(want, "=")
-	return slices.ContainsFunc(h, func(v redrive.Header) bool {
-		return v.Name == name && (!valued || string(v.Value) == value)
-	})
+	return last != nil && strings.Contains(last.Message, text), err
 }
 
 // message reads what a message carries.

@@ -1,9 +1,7 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -30,9 +28,7 @@ func (s *Store) Groups(ctx context.Context, q redrive.Query) (groups []driver.Ca
 			for _, group := range g.found {
 				groups = append(groups, *group)
 			}
-			slices.SortFunc(groups, func(a, b driver.Cause) int {
-				return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
-			})
+			driver.SortCauses(groups)
 			groups = groups[:min(limit, len(groups))]
 			for i := range groups {
 				if err := g.example(&groups[i]); err != nil {
@@ -137,11 +133,6 @@ func (g *grouper) example(group *driver.Cause) error {
 	}
 	group.Example = redrive.Ref{Queue: group.Queue, ID: m.ID}
 	f, err := readFailure(g.read, seq, flagFirst|flagLast)
-	if f != nil {
-		group.Message = f.Message
-		if len(f.Types) > 0 {
-			group.Type = f.Types[0]
-		}
-	}
+	group.Show(f)
 	return err
 }

@@ -11,9 +11,10 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(servertest.Main(m.Run)) }
 
 // bank is what is polled. It notices an account that is polled twice at once.
 type bank struct {

@@ -39,9 +39,8 @@ type app struct {
 type tally struct{ sent, answered int }
 
 func newApp(q *queue, providers []*provider) (*app, error) {
-	preset := guard.Presets()["sms"]
 	c := guard.Config[httpguard.Request, httpguard.Response]{
-		Name: "sms", Store: q.store, Sink: q.sink, Source: q.source, Health: preset.Health, Exit: preset.Exit, Pace: preset.Pace,
+		Name: "sms", Store: q.store, Sink: q.sink, Source: q.source, Preset: "sms",
 		// The providers know a repeated request by its id, so any of them may get it.
 		Deferral: func(r httpguard.Request) guard.Deferral {
 			return guard.Deferral{ID: r.Header.Get("Idempotency-Key"), Repeat: guard.RepeatAnywhere}

@@ -31,7 +31,7 @@ type Opener func(ctx context.Context, address string) (backendtest.SourceSink, e
 type Broker struct {
 	// Make makes an empty topic, queue or stream and returns the address of its source.
 	Make func(t testing.TB) (address string)
-	// Open opens a source there. [Main] needs it, too.
+	// Open opens a source there. [Victim] needs it, too.
 	Open Opener
 	// Foreign publishes bodies as a program would that knows nothing of Redrive.
 	Foreign func(t testing.TB, address string, bodies ...string)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -16,10 +15,8 @@ import (
 	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/childtest"
 )
-
-// victimVariable tells the program of the tests that it is a victim, and of what.
-const victimVariable = "REDRIVE_BROKERTEST_VICTIM"
 
 // victim is a process that consumes a queue until nothing is left of it. One of the
 // messages kills it.
@@ -29,33 +26,26 @@ type victim struct {
 	Killer       string // the id of the message that kills
 }
 
-// Main runs the tests of a package, or plays the process that a case started to kill it.
-// Such a package has:
-//
-//	func TestMain(m *testing.M) { os.Exit(brokertest.Main(m, open)) }
-func Main(m *testing.M, open Opener) int {
-	text := os.Getenv(victimVariable)
-	if text == "" {
-		return m.Run()
-	}
-	var v victim
-	err := json.Unmarshal([]byte(text), &v)
-	if err == nil {
-		err = v.run(open)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+// Victim is the process that a case kills. The package's TestMain must name it among the
+// parts of [childtest.Main].
+func Victim(open Opener) childtest.Part {
+	return childtest.Part{Name: victimPart, Run: func(ctx context.Context, words []string) error {
+		var v victim
+		if err := json.Unmarshal([]byte(words[0]), &v); err != nil {
+			return err
+		}
+		return v.run(ctx, open)
+	}}
 }
+
+const victimPart = "victim"
 
 // crashes is how often the killer may kill a process in which it is alone.
 const crashes = 2
 
 // run consumes the queue until the killer is dead and the others are done.
-func (v *victim) run(open Opener) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (v *victim) run(ctx context.Context, open Opener) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	store, err := sqlite.Open(filepath.Join(v.Dir, "store"))
 	if err != nil {
@@ -83,7 +73,8 @@ func (v *victim) run(open Opener) error {
 				<-begun
 			}
 		}
-		return die()
+		childtest.Killed()
+		return nil
 	}), engine.QueueOptions{Sources: []driver.Source{source}, Concurrency: v.Messages, Lease: time.Second,
 		Policy: func(*redrive.Message) *redrive.Policy { return &redrive.Policy{MaxCrashes: crashes} }})
 	if err != nil {
@@ -98,18 +89,6 @@ func (v *victim) run(open Opener) error {
 	}
 	stop()
 	return <-ended
-}
-
-// die ends the process as kill -9 does.
-func die() error {
-	self, err := os.FindProcess(os.Getpid())
-	if err == nil {
-		err = self.Kill()
-	}
-	if err == nil {
-		select {} // until it is so
-	}
-	return err
 }
 
 // await waits until all messages ended.
@@ -148,8 +127,7 @@ func killedProcess(t *testing.T, b *Broker) {
 	died := 0
 	for ended := false; !ended; {
 		var out bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), victimVariable+"="+string(text))
+		cmd := childtest.Part{Name: victimPart}.Command(t, string(text))
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := cmd.Run()
 		var exit *exec.ExitError

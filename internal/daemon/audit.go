@@ -15,6 +15,9 @@ type auditedStore struct {
 	log *slog.Logger
 }
 
+// Unwrap implements driver.Decorated.
+func (s *auditedStore) Unwrap() any { return s.Store }
+
 // changed are the words of the log, by action.
 var changed = map[driver.Action]string{
 	driver.ActRedrive: "redriven", driver.ActDrop: "dropped", driver.ActArchive: "archived", driver.ActKill: "dead",

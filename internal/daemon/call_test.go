@@ -72,7 +72,7 @@ func (p *provider) count() int {
 	return len(p.calls)
 }
 
-const fastGuard = "exit: {hold: 20ms, max_hold: 50ms, step: 20ms}, pace: {start: 200/s}"
+const fastGuard = "exit: {after: 50ms}, pace: {fixed: 200/s}"
 
 func guardedDaemon(t *testing.T, p *provider, guard string) *rig {
 	return start(t, parse(t, fmt.Sprintf(`queues:

@@ -123,11 +123,12 @@ func (m *meter) take(ctx context.Context, n int) (got int, why *problem.Problem,
 		}
 	}
 	if m.quota != nil && got > 0 {
-		granted, after, err := m.quota.take(ctx, got)
+		granted, err := m.quota.take(ctx, got)
 		if err != nil {
 			return 0, nil, err
 		}
 		if granted < got {
+			_, after := m.quota.state()
 			got, why = granted, exceeded(policyQuota, fmt.Sprintf("%d/%s for token %s", m.quota.limit, m.quota.per, m.id), after)
 		}
 	}
@@ -146,7 +147,7 @@ func (m *meter) giveBack(n int) {
 	defer m.mu.Unlock()
 	m.left += float64(n)
 	if m.quota != nil {
-		m.quota.giveBack(int64(n))
+		m.quota.own -= int64(n)
 	}
 }
 

@@ -1,26 +1,15 @@
 package daemon
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/backend/redisstream"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
-
-// processor is a source that tells what is handed out and not settled.
-type processor interface {
-	Processing(ctx context.Context, queue string, limit int) ([]redrive.Entry, error)
-}
-
-// monitored is a store that tells how a queue's stream stands.
-type monitored interface {
-	Monitor(ctx context.Context, queue string) (*redisstream.Monitor, error)
-}
 
 // processing lists what is in hand of a queue, at its source and in the store: those
 // whose lease ends first.
@@ -41,7 +30,7 @@ func (a *app) processing(w http.ResponseWriter, r *http.Request, _ *caller) erro
 	limit = q.PageLimit()
 	var all []redrive.Entry
 	complete := true
-	if src, ok := a.sources[queue].(processor); ok {
+	if src, ok := driver.As[driver.ProcessingSource](a.sources[queue]); ok {
 		if all, err = src.Processing(r.Context(), queue, limit); err != nil {
 			return err
 		}
@@ -69,13 +58,9 @@ func (a *app) monitor(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	if _, err := a.existing(r, queue); err != nil {
 		return err
 	}
-	of := a.store
-	if s, ok := of.(*auditedStore); ok {
-		of = s.Store
-	}
-	m, ok := of.(monitored)
+	m, ok := driver.As[driver.StreamStore](a.store)
 	if !ok {
-		return problem.New(http.StatusNotFound, "no-monitor", "The store keeps no stream to monitor", "it is "+of.Caps().Name,
+		return problem.New(http.StatusNotFound, "no-monitor", "The store keeps no stream to monitor", "it is "+a.store.Caps().Name,
 			"GET /v1/queues/"+queue+" and /v1/queues/"+queue+"/processing tell what waits and what is in hand")
 	}
 	found, err := m.Monitor(r.Context(), queue)
@@ -85,7 +70,7 @@ func (a *app) monitor(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	return writeJSON(w, http.StatusOK, monitorOf(found))
 }
 
-func monitorOf(m *redisstream.Monitor) wire.Monitor {
+func monitorOf(m *driver.StreamMonitor) wire.Monitor {
 	out := wire.Monitor{
 		Queue: m.Queue, Stream: m.Stream, Entries: m.Entries, Unclaimed: m.Unclaimed, Indexed: m.Indexed, Oldest: roundly(m.Oldest),
 		Consumers: []wire.MonitorConsumer{}, Attempts: m.Attempts, Looked: m.Looked, Complete: m.Complete,

@@ -13,145 +13,96 @@ import (
 
 const (
 	quotaSpace  = "quotas"
-	quotaShares = 2000 // a window's quota is taken in so many parts
+	quotaUnsaid = 1000 // a process counts so small a part of the quota by itself
 	quotaTries  = 50   // compare-and-set against others
 )
 
-// quota is this process's share of what a token may use in a window of time. Shares
-// are taken from a record by compare-and-set before they are used, so that all
-// processes together never exceed the limit, also not across a restart. What a process
-// has taken and not used is lost for the window if it dies: one part in quotaShares.
-// The token's meter locks it.
+// quota counts what a token uses in a window of time: one record of the store per token
+// and window, to which every process adds what it granted. A process adds it when that
+// comes to 1/1000 of the quota; so N processes exceed the quota by at most N/1000, and by
+// another 1/1000 for each process that was killed in the window. The token's meter locks it.
 type quota struct {
 	store driver.Store
 	id    string
 	limit int64
 	per   time.Duration
 
-	skew   time.Duration // of the store's clock to ours
-	synced time.Time
 	window int64
-	ours   int64 // taken from the record and not used
-	taken  int64 // of the record, by all, as last seen
+	used   int64 // of the record, by all, as last seen
+	own    int64 // granted here, or given back, and not yet in the record
 }
 
 // quotaRecord is the value of the record.
 type quotaRecord struct {
-	Taken int64 `json:"taken"`
+	Used int64 `json:"used"`
 }
 
-// turn begins a new window when it is time, by the store's clock.
-func (q *quota) turn(ctx context.Context) error {
-	if q.synced.IsZero() || time.Since(q.synced) > time.Minute {
-		now, err := q.store.Now(ctx)
-		if err != nil {
-			return err
-		}
-		q.skew, q.synced = time.Until(now), time.Now()
+func quotaWindow(now time.Time, per time.Duration) int64 { return now.UnixNano() / int64(per) }
+
+func quotaKey(id string, window int64) string { return fmt.Sprintf("%s:%d", id, window) }
+
+// readQuota returns how much of a quota is used, with the version of its record.
+func readQuota(ctx context.Context, store driver.Store, key string) (used, version int64, err error) {
+	record, err := store.GetRecord(ctx, quotaSpace, key)
+	if errors.Is(err, redrive.ErrNotFound) {
+		return 0, 0, nil
 	}
-	if w := q.number(); w != q.window {
-		q.window, q.ours, q.taken = w, 0, 0
+	var r quotaRecord
+	if err == nil {
+		err = json.Unmarshal(record.Value, &r)
 	}
-	return nil
+	return r.Used, record.Version, err
 }
 
-func (q *quota) number() int64 { return time.Now().Add(q.skew).UnixNano() / int64(q.per) }
-
-// reset is the time until the window ends.
-func (q *quota) reset() time.Duration {
-	return time.Until(time.Unix(0, (q.window+1)*int64(q.per)).Add(-q.skew))
+// take takes up to n.
+func (q *quota) take(ctx context.Context, n int) (got int, err error) {
+	if w := quotaWindow(time.Now(), q.per); w != q.window {
+		q.window, q.used, q.own = w, 0, 0
+	}
+	if more := q.own + int64(n); more <= q.limit/quotaUnsaid && q.used+more <= q.limit {
+		q.own = more
+		return n, nil
+	}
+	return q.add(ctx, n)
 }
 
-// take takes up to n, and says when there is more.
-func (q *quota) take(ctx context.Context, n int) (got int, after time.Duration, err error) {
-	if err := q.turn(ctx); err != nil {
-		return 0, 0, err
-	}
-	if q.ours < int64(n) {
-		if err := q.fetch(ctx, int64(n)-q.ours); err != nil {
-			return 0, 0, err
-		}
-	}
-	got = int(min(int64(n), q.ours))
-	q.ours -= int64(got)
-	return got, q.reset(), nil
-}
-
-// fetch takes another share of the record, of at least so much if there is as much.
-func (q *quota) fetch(ctx context.Context, least int64) error {
-	key := fmt.Sprintf("%s:%d", q.id, q.window)
+// add takes up to n, by adding it to the record with what was not yet there.
+func (q *quota) add(ctx context.Context, n int) (got int, err error) {
+	key := quotaKey(q.id, q.window)
 	for range quotaTries {
-		record, err := q.store.GetRecord(ctx, quotaSpace, key)
-		if err != nil && !errors.Is(err, redrive.ErrNotFound) {
-			return err
+		used, version, err := readQuota(ctx, q.store, key)
+		if err != nil {
+			return 0, fmt.Errorf("quota of token %s: %w", q.id, err)
 		}
-		var r quotaRecord
-		if err == nil {
-			if err := json.Unmarshal(record.Value, &r); err != nil {
-				return fmt.Errorf("quota of token %s: %w", q.id, err)
+		got = int(min(max(q.limit-used-q.own, 0), int64(n)))
+		r := quotaRecord{used + q.own + int64(got)}
+		if r.Used != used {
+			value, err := json.Marshal(r)
+			if err != nil {
+				return 0, err
+			}
+			_, err = q.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: quotaSpace, Key: key, Value: value, Version: version, Expires: 2 * q.per}}})
+			if errors.Is(err, redrive.ErrVersion) {
+				continue
+			}
+			if err != nil {
+				return 0, err
 			}
 		}
-		share := min(max(least, q.limit/quotaShares), q.limit-r.Taken)
-		q.taken = r.Taken
-		if share <= 0 {
-			return nil
-		}
-		r.Taken += share
-		value, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		_, err = q.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: quotaSpace, Key: key, Value: value, Version: record.Version, Expires: 2 * q.per}}})
-		if errors.Is(err, redrive.ErrVersion) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		q.ours += share
-		q.taken = r.Taken
-		return nil
+		q.used, q.own = r.Used, 0
+		return got, nil
 	}
-	return &redrive.Error{Op: "quota", Err: redrive.ErrVersion, Hint: "many daemons change it at once; repeat"}
+	return 0, &redrive.Error{Op: "quota", Err: redrive.ErrVersion, Hint: "many daemons change it at once; repeat"}
 }
-
-func (q *quota) giveBack(n int64) { q.ours += n }
 
 // state returns what is left, as far as this process knows, and the time to the
 // window's end.
 func (q *quota) state() (left int64, reset time.Duration) {
-	if q.number() != q.window {
-		return q.limit, q.per
+	now := time.Now()
+	window := quotaWindow(now, q.per)
+	reset = time.Unix(0, (window+1)*int64(q.per)).Sub(now)
+	if window != q.window {
+		return q.limit, reset
 	}
-	return q.limit - q.taken + q.ours, q.reset()
-}
-
-// surrender gives unused shares back to the record, at the end of a process.
-func (q *quota) surrender(ctx context.Context) error {
-	if q.ours == 0 || q.number() != q.window {
-		return nil
-	}
-	key := fmt.Sprintf("%s:%d", q.id, q.window)
-	for range quotaTries {
-		record, err := q.store.GetRecord(ctx, quotaSpace, key)
-		if err != nil {
-			return err
-		}
-		var r quotaRecord
-		if err := json.Unmarshal(record.Value, &r); err != nil {
-			return err
-		}
-		r.Taken -= q.ours
-		value, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		_, err = q.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: quotaSpace, Key: key, Value: value, Version: record.Version, Expires: 2 * q.per}}})
-		if errors.Is(err, redrive.ErrVersion) {
-			continue
-		}
-		q.ours = 0
-		return err
-	}
-	return redrive.ErrVersion
+	return q.limit - q.used - q.own, reset
 }

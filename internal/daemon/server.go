@@ -149,7 +149,7 @@ func (s *Server) assemble(store driver.Store) error {
 		return err
 	}
 	s.archive = to
-	a := &app{store: &auditedStore{Store: store, log: s.log}, log: s.log}
+	a := &app{store: store, log: s.log}
 	s.app = a
 	inForce, err := newLive(s.cfg)
 	if err != nil {
@@ -164,14 +164,13 @@ func (s *Server) assemble(store driver.Store) error {
 	})
 	a.guardEvents = telemetry.NewGuards(a.guardReports)
 	a.metrics.Registry().MustRegister(a.guardEvents)
-	if of, ok := store.(telemetry.StatsStore); ok {
+	if of, ok := driver.As[driver.StatsStore](store); ok {
 		a.metrics.Registry().MustRegister(telemetry.NewStoreStats(of))
 	}
 	if err := s.openSources(ctx); err != nil {
 		return err
 	}
 	a.sources = s.sources
-	a.marks = backlog.New(&routed{Store: store, sources: s.sources}, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
 	a.sessions = s.newSessions(a, store, instance)
 	s.traces, err = newTraces(ctx, s.cfg, s.o.Version, instance, s.log)
 	if err != nil {
@@ -182,9 +181,13 @@ func (s *Server) assemble(store driver.Store) error {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
 	}
+	sink, err := s.decorate(ctx, a, store)
+	if err != nil {
+		return err
+	}
 	a.engine = engine.New(store, engine.Options{
 		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
-		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
+		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment, Extractor: signer{a},
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
 		Policy: func(queue string) redrive.PolicyFunc { return a.live.Load().policies[queue] },
@@ -199,10 +202,6 @@ func (s *Server) assemble(store driver.Store) error {
 		Rule: func(queue string) plan.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
 		Instance: instance, Logger: s.log,
 	})
-	sink, err := s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
-	if err != nil {
-		return err
-	}
 	a.gateway = gateway.New(sink, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, AllowReply: a.allowReply, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
@@ -216,6 +215,18 @@ func (s *Server) assemble(store driver.Store) error {
 	s.http = s.newHTTP(a.shell(a.mux(false), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
 	s.socket = s.newHTTP(a.shell(a.mux(true), anyHost))
 	return nil
+}
+
+// decorate puts the decorators around the store; nothing else does. People and plans
+// change messages through a.store, which logs each change. What is published passes,
+// from the outside to the inside: the spool, which keeps it while the store is away; the
+// meter of the caller's token; the limits of the backlog; the routes to queues that are at
+// a broker; the store. The engine claims from the bare store.
+func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redrive.Sink, error) {
+	a.store = &auditedStore{Store: store, log: s.log}
+	routes := &routed{Store: store, sources: s.sources}
+	a.marks = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
+	return s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {

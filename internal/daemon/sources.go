@@ -48,10 +48,10 @@ func (s *Server) openSources(ctx context.Context) error {
 }
 
 // sourceStats returns the sources that tell of themselves.
-func (s *Server) sourceStats() map[string]telemetry.StatsSource {
-	by := make(map[string]telemetry.StatsSource)
+func (s *Server) sourceStats() map[string]driver.StatsSource {
+	by := make(map[string]driver.StatsSource)
 	for name, src := range s.sources {
-		if of, ok := src.(telemetry.StatsSource); ok {
+		if of, ok := driver.As[driver.StatsSource](src); ok {
 			by[name] = of
 		}
 	}
@@ -78,7 +78,7 @@ func (s *Server) deadLettersOf(queue string) driver.DeadLetterSink {
 	if q := s.cfg.Queues[queue]; q == nil || q.DeadLetters != config.DeadLettersNative {
 		return nil
 	}
-	sink, _ := s.sources[queue].(driver.DeadLetterSink)
+	sink, _ := driver.As[driver.DeadLetterSink](s.sources[queue])
 	return sink
 }
 

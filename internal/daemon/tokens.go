@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -27,7 +26,7 @@ type tokenUse struct {
 }
 
 // run stores now and then when tokens were used last, until ctx ends; then once more,
-// and gives unused shares of quotas back.
+// and adds to the quotas what was not yet counted there.
 func (s *meters) run(ctx context.Context) {
 	tick := time.NewTicker(usedEvery)
 	defer tick.Stop()
@@ -46,8 +45,8 @@ func (s *meters) run(ctx context.Context) {
 	for _, m := range s.all() {
 		m.mu.Lock()
 		if m.quota != nil {
-			if err := m.quota.surrender(ctx); err != nil && !errors.Is(err, redrive.ErrNotFound) {
-				s.log.LogAttrs(ctx, slog.LevelDebug, "a share of a quota is lost", slog.String("token", m.id), slog.Any("error", err))
+			if _, err := m.quota.add(ctx, 0); err != nil {
+				s.log.LogAttrs(ctx, slog.LevelDebug, "the last use of a quota is not counted", slog.String("token", m.id), slog.Any("error", err))
 			}
 		}
 		m.mu.Unlock()
@@ -130,15 +129,11 @@ func (a *app) describeToken(ctx context.Context, t *config.Token) (wire.Token, e
 		out.LastUsed = &used
 	}
 	if t.Quota.Per > 0 {
-		var taken quotaRecord
-		record, err := a.store.GetRecord(ctx, quotaSpace, fmt.Sprintf("%s:%d", key, now.UnixNano()/int64(t.Quota.Per)))
-		if err == nil {
-			err = json.Unmarshal(record.Value, &taken)
-		}
-		if err != nil && !errors.Is(err, redrive.ErrNotFound) {
+		used, _, err := readQuota(ctx, a.store, quotaKey(key, quotaWindow(now, t.Quota.Per)))
+		if err != nil {
 			return out, err
 		}
-		left := int64(t.Quota.Count) - taken.Taken
+		left := max(int64(t.Quota.Count)-used, 0)
 		out.Left = &left
 	}
 	return out, nil

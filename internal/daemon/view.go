@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -131,11 +130,7 @@ func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]driver.Cause, boo
 	limit := q.PageLimit()
 	q.State, q.After = redrive.StateDead, ""
 	l := s.look(q)
-	type cause struct {
-		queue, signature string
-		reason           redrive.Reason
-	}
-	byCause := make(map[cause]*driver.Cause)
+	var all driver.Grouping
 	for more := true; more; {
 		var found []redrive.Entry
 		var err error
@@ -143,45 +138,11 @@ func (s *seen) Groups(ctx context.Context, q redrive.Query) ([]driver.Cause, boo
 			return nil, false, err
 		}
 		for i := range found {
-			e := &found[i]
-			c := cause{queue: e.Queue, reason: e.Reason}
-			if f := e.History.Latest(); f != nil {
-				c.signature = f.Signature
-			}
-			g := byCause[c]
-			if g == nil {
-				g = &driver.Cause{Queue: c.queue, Reason: c.reason, Signature: c.signature, First: e.DiedAt}
-				byCause[c] = g
-			}
-			count(g, e)
+			all.Add(&found[i])
 		}
 	}
-	groups := make([]driver.Cause, 0, len(byCause))
-	for _, g := range byCause {
-		groups = append(groups, *g)
-	}
-	slices.SortFunc(groups, func(a, b driver.Cause) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
-	})
-	return groups[:min(len(groups), limit)], len(groups) <= limit && l.query.After == "", nil
-}
-
-// count adds a dead letter to its group.
-func count(g *driver.Cause, e *redrive.Entry) {
-	g.Count++
-	if e.DiedAt.Before(g.First) {
-		g.First = e.DiedAt
-	}
-	if e.DiedAt.Before(g.Last) {
-		return
-	}
-	g.Last, g.Example, g.Type, g.Message = e.DiedAt, e.Ref(), "", ""
-	if f := e.History.Latest(); f != nil {
-		g.Message = f.Message
-		if len(f.Types) > 0 {
-			g.Type = f.Types[0]
-		}
-	}
+	list, complete := all.Causes(limit)
+	return list, complete && l.query.After == "", nil
 }
 
 // lookout goes through what a query selects but for its text and header, and picks what

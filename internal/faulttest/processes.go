@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -12,22 +11,21 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/childtest"
 )
 
-// Processes are claimers in processes of their own: a test binary that is run anew, with
-// what its [Claimers] need in its environment.
+// Processes are claimers in processes of their own, which run [Claimers].
 type Processes struct {
 	Store driver.Store // of the test
 	Queue string
-	Env   []string
+	Part  childtest.Part // of the claimers
+	Words []string       // for them
 }
 
 // start starts one process.
 func (p *Processes) start(t testing.TB) (*exec.Cmd, io.Reader) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // ourselves
-	cmd.Env = append(os.Environ(), p.Env...)
-	cmd.Stderr = os.Stderr
+	cmd := p.Part.Command(t, p.Words...)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

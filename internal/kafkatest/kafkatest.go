@@ -5,14 +5,10 @@ package kafkatest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,10 +21,7 @@ import (
 type Broker struct {
 	jars, dir, addr string
 	secured         *Secured // nil: there is no such listener
-
-	mu      sync.Mutex
-	process *exec.Cmd
-	ended   chan struct{} // closed when the process is over
+	*servertest.Process
 }
 
 // hint says how to get what is missing.
@@ -81,13 +74,12 @@ func start(t testing.TB, secured *Secured) *Broker {
 	t.Helper()
 	jars, ok := folder()
 	if _, err := exec.LookPath("java"); !ok || err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(hint)
-		}
-		t.Skip(hint)
+		servertest.Missing(t, hint)
 	}
 	b := &Broker{jars: jars, dir: t.TempDir(), secured: secured}
-	t.Cleanup(func() { _ = b.Kill() })
+	args := b.args("kafka.Kafka", b.config())
+	b.Process = servertest.New(servertest.Command{Name: "broker", Dir: b.dir, Path: "java", Args: args, Patience: patience})
+	t.Cleanup(b.Kill)
 	if err := b.create(); err != nil {
 		t.Fatalf("start Kafka: %v", err)
 	}
@@ -117,18 +109,15 @@ func folder() (string, bool) {
 }
 
 func (b *Broker) create() error {
-	addr, err := servertest.FreePorts(4)
+	ports, err := servertest.FreePorts(4)
 	if err != nil {
 		return err
 	}
-	for i := range addr {
-		addr[i] = "127.0.0.1:" + addr[i]
-	}
-	b.addr = addr[0]
-	text := fmt.Sprintf(settings, addr[0], addr[1], filepath.Join(b.dir, "data"))
+	b.addr = ports[0].Addr()
+	text := fmt.Sprintf(settings, b.addr, ports[1].Addr(), filepath.Join(b.dir, "data"))
 	format := []string{"format", "-t", clusterID, "-c", b.config()}
 	if b.secured != nil {
-		more, err := b.secured.settings(b.dir, addr[2], addr[3])
+		more, err := b.secured.settings(b.dir, ports[2].Addr(), ports[3].Addr())
 		if err != nil {
 			return err
 		}
@@ -138,7 +127,7 @@ func (b *Broker) create() error {
 	if err := os.WriteFile(b.config(), []byte(text), 0o600); err != nil {
 		return err
 	}
-	if out, err := b.java("kafka.tools.StorageTool", format...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("java", b.args("kafka.tools.StorageTool", format...)...).CombinedOutput(); err != nil { //nolint:gosec,noctx // of the test
 		return fmt.Errorf("format: %w: %s", err, out)
 	}
 	return b.Resume()
@@ -146,86 +135,28 @@ func (b *Broker) create() error {
 
 func (b *Broker) config() string { return filepath.Join(b.dir, "server.properties") }
 
-func (b *Broker) java(class string, args ...string) *exec.Cmd {
-	args = append([]string{"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(b.jars, "*"), class}, args...)
-	return exec.Command("java", args...) //nolint:gosec,noctx // of the test; it is killed by hand
+// args are those of a program of the broker's.
+func (b *Broker) args(class string, args ...string) []string {
+	return append([]string{"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(b.jars, "*"), class}, args...)
 }
 
 // Resume starts the broker, again after Kill, and waits until it answers.
-func (b *Broker) Resume() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	log, err := os.OpenFile(filepath.Join(b.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
-	cmd := b.java("kafka.Kafka", b.config())
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(ended)
-	}()
-	b.process, b.ended = cmd, ended
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	poll := time.NewTicker(100 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		select {
-		case <-ended:
-			return errors.New("it ended at once: " + b.log())
-		case <-ctx.Done():
-			return errors.New("it does not answer: " + b.log())
-		case <-poll.C:
-		}
-		if b.answers(ctx) {
-			return nil
-		}
-	}
-}
+func (b *Broker) Resume() error { return b.Process.Start(b.answers) }
 
 // answers reports whether the broker serves requests.
-func (b *Broker) answers(ctx context.Context) bool {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.addr)
-	if err != nil {
+func (b *Broker) answers() bool {
+	if !servertest.Listens(b.addr) {
 		return false
 	}
-	_ = conn.Close()
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.addr))
 	if err != nil {
 		return false
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	return client.Ping(ctx) == nil
 }
 
-func (b *Broker) log() string {
-	text, err := os.ReadFile(filepath.Join(b.dir, "log"))
-	if err != nil {
-		return err.Error()
-	}
-	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
-}
-
 // Addr returns where the broker is reached.
 func (b *Broker) Addr() string { return b.addr }
-
-// Kill ends the broker at once, as a crash would.
-func (b *Broker) Kill() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.process == nil {
-		return nil
-	}
-	err := b.process.Process.Kill()
-	<-b.ended
-	b.process = nil
-	return err
-}

@@ -8,6 +8,7 @@ package mariadbtest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -15,10 +16,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	_ "github.com/go-sql-driver/mysql" // registers itself
 
 	"github.com/redrive/redrive/internal/servertest"
 )
@@ -26,12 +27,9 @@ import (
 // Server is a running server.
 type Server struct {
 	bin, install, dir string // install is empty for MySQL
-	port              string
+	port              servertest.Port
 	settings          map[string]string
-
-	mu      sync.Mutex
-	process *exec.Cmd
-	ended   chan struct{} // closed when the process has ended
+	*servertest.Process
 }
 
 // hint says how to get what is missing.
@@ -50,13 +48,8 @@ func Relaxed() map[string]string {
 // skips the test, or fails it where CI is true. Settings are options of mariadbd.
 func Start(t testing.TB, settings map[string]string) *Server {
 	t.Helper()
+	present(t)
 	s, err := Run(settings)
-	if errors.Is(err, errMissing) {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(hint)
-		}
-		t.Skip(hint)
-	}
 	if err != nil {
 		t.Fatalf("start MariaDB: %v", err)
 	}
@@ -64,32 +57,45 @@ func Start(t testing.TB, settings map[string]string) *Server {
 	return s
 }
 
-var errMissing = errors.New(hint)
-
-// Run starts a server outside of a test, for TestMain. The caller calls Remove. The
-// error says how to get the binaries if they are missing.
+// Run starts a server outside of a test. The caller calls Remove. The error says how to
+// get the binaries if they are missing.
 func Run(settings map[string]string) (*Server, error) {
-	bin, install := os.Getenv("REDRIVE_MYSQLD"), ""
-	if bin == "" {
-		bin, install = find("mariadbd"), find("mariadb-install-db")
-		if bin == "" || install == "" {
-			return nil, errMissing
-		}
-	}
 	dir, err := os.MkdirTemp("", "mariadbtest-")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, install: install, dir: dir, settings: settings}
-	if err := s.create(); err != nil {
-		s.Remove()
-		return nil, err
+	s, err := create(dir, settings)
+	if err != nil {
+		_ = os.RemoveAll(dir)
 	}
-	return s, nil
+	return s, err
 }
 
-// Missing reports whether an error of Run says that the binaries are missing.
-func Missing(err error) bool { return errors.Is(err, errMissing) }
+var shared = servertest.Shared[*Server]{Start: func(dir string) (*Server, error) { return create(dir, Relaxed()) }}
+
+// Shared returns the server that the tests of a package share, with [Relaxed] settings.
+// It runs until [servertest.Main] stops it.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	present(t)
+	return shared.Get(t)
+}
+
+func present(t testing.TB) {
+	t.Helper()
+	if _, _, ok := binaries(); !ok {
+		servertest.Missing(t, hint)
+	}
+}
+
+// binaries finds the server and, for MariaDB, the program that makes its folder.
+func binaries() (bin, install string, ok bool) {
+	if bin = os.Getenv("REDRIVE_MYSQLD"); bin != "" {
+		return bin, "", true
+	}
+	bin, install = find("mariadbd"), find("mariadb-install-db")
+	return bin, install, bin != "" && install != ""
+}
 
 // find looks for a program where servers are installed, and in the path.
 func find(name string) string {
@@ -119,6 +125,37 @@ func user() []string {
 	return nil
 }
 
+// create makes a server in a folder, and starts it.
+func create(dir string, settings map[string]string) (*Server, error) {
+	bin, install, ok := binaries()
+	if !ok {
+		return nil, errors.New(hint)
+	}
+	port, err := servertest.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{bin: bin, install: install, dir: dir, settings: settings, port: port}
+	s.Process = servertest.New(servertest.Command{Name: "server", Dir: dir, Path: bin, Args: s.args(), Patience: startTimeout})
+	if err := s.create(); err != nil {
+		return nil, err
+	}
+	return s, s.createDatabase()
+}
+
+// Database is the name of a database that each server has. It takes A for a, unless
+// columns are bytes.
+const Database = "redrive_test"
+
+func (s *Server) createDatabase() error {
+	db, err := sql.Open("mysql", "root@tcp("+s.Addr()+")/")
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(context.Background(), "CREATE DATABASE "+Database+" CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+	return errors.Join(err, db.Close())
+}
+
 func (s *Server) create() error {
 	program, args := s.install, []string{"--no-defaults", "--datadir=" + s.data(), "--skip-test-db", "--skip-name-resolve",
 		"--auth-root-authentication-method=normal"}
@@ -134,10 +171,6 @@ func (s *Server) create() error {
 	if out, err := init.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, out)
 	}
-	var err error
-	if s.port, err = servertest.FreePort(); err != nil {
-		return err
-	}
 	return s.Resume()
 }
 
@@ -149,7 +182,7 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 // args are the options that the server is started with.
 func (s *Server) args() []string {
 	args := append([]string{
-		"--no-defaults", "--datadir=" + s.data(), "--bind-address=127.0.0.1", "--port=" + s.port,
+		"--no-defaults", "--datadir=" + s.data(), "--bind-address=127.0.0.1", "--port=" + s.port.String(),
 		"--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"),
 		"--skip-name-resolve", "--max-connections=300", "--innodb-buffer-pool-size=256M",
 		"--skip-log-bin", "--innodb-buffer-pool-dump-at-shutdown=OFF", "--max-allowed-packet=64M",
@@ -166,44 +199,7 @@ func (s *Server) args() []string {
 }
 
 // Resume starts the server after Stop or Kill.
-func (s *Server) Resume() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
-	cmd := exec.Command(s.bin, s.args()...) //nolint:gosec,noctx // a program of the server
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, s.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
-	s.process, s.ended = cmd, ended
-	return s.await()
-}
-
-// await waits until the server greets.
-func (s *Server) await() error {
-	deadline := time.Now().Add(startTimeout)
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for time.Now().Before(deadline) {
-		select {
-		case <-poll.C:
-			if s.greets() {
-				return nil
-			}
-		case <-s.ended:
-			s.process = nil
-			return fmt.Errorf("it ended: %s", s.log())
-		}
-	}
-	return fmt.Errorf("it does not answer after %s: %s", startTimeout, s.log())
-}
+func (s *Server) Resume() error { return s.Start(s.greets) }
 
 // greets reports whether the server sends its greeting, which begins with the
 // protocol's version after four bytes of frame.
@@ -219,49 +215,16 @@ func (s *Server) greets() bool {
 	return err == nil && head[4] == 10
 }
 
-func (s *Server) log() []byte {
-	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-	return log
-}
-
 // URL returns where a database of the server is reached. It may not be there yet.
 func (s *Server) URL(database string) string {
 	return fmt.Sprintf("mysql://root@%s/%s", s.Addr(), database)
 }
 
 // Addr returns the server's address, for a proxy before it.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", s.port) }
-
-// PID returns the server's process, 0 if it does not run.
-func (s *Server) PID() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		return 0
-	}
-	return s.process.Process.Pid
-}
-
-// Stop ends the server in order, rolling back what is in progress.
-func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
-
-// Kill ends the server at once, as a crash would.
-func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
-
-func (s *Server) end(how syscall.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		return nil
-	}
-	err := s.process.Process.Signal(how)
-	<-s.ended
-	s.process = nil
-	return err
-}
+func (s *Server) Addr() string { return s.port.Addr() }
 
 // Remove stops the server and deletes its data.
 func (s *Server) Remove() {
-	_ = s.Kill()
+	s.Kill()
 	_ = os.RemoveAll(s.dir)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // Nodes is how many servers a cluster has.
@@ -21,23 +23,25 @@ type Cluster struct {
 // StartCluster starts a cluster that lives as long as the test.
 func StartCluster(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	ports, err := freePorts(Nodes)
+	ports, err := servertest.FreePorts(Nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	routes := make([]*url.URL, Nodes)
 	for i, port := range ports {
-		routes[i] = &url.URL{Scheme: "nats", Host: address(port)}
+		routes[i] = &url.URL{Scheme: "nats", Host: port.Addr()}
 	}
 	c := &Cluster{}
 	for i := range c.Servers {
 		so := o.server(folder(t), server.RANDOM_PORT)
 		so.ServerName = fmt.Sprintf("n%d", i+1)
-		so.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}
+		so.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: int(ports[i])}
 		so.Routes = routes
 		c.Servers[i] = &Server{options: so}
 		t.Cleanup(c.Servers[i].Stop)
-		c.Servers[i].Resume(t)
+		if err := c.Servers[i].Resume(); err != nil {
+			t.Fatalf("start NATS: %v", err)
+		}
 	}
 	deadline := time.Now().Add(patience)
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -8,7 +8,6 @@ import (
 	"context"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -57,7 +56,9 @@ func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := &Server{options: o.server(folder(t), server.RANDOM_PORT)}
 	t.Cleanup(s.Stop)
-	s.Resume(t)
+	if err := s.Resume(); err != nil {
+		t.Fatalf("start NATS: %v", err)
+	}
 	return s
 }
 
@@ -74,21 +75,21 @@ func folder(t testing.TB) string {
 }
 
 // Resume starts the server, again after Stop: with its port and its data.
-func (s *Server) Resume(t testing.TB) {
-	t.Helper()
+func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.now != nil {
-		return
+		return nil
 	}
 	now, err := run(s.options.Clone())
 	if err != nil {
-		t.Fatalf("start NATS: %v", err)
+		return err
 	}
 	if addr, ok := now.Addr().(*net.TCPAddr); ok {
 		s.options.Port = addr.Port
 	}
 	s.now = now
+	return nil
 }
 
 func run(o *server.Options) (*server.Server, error) {
@@ -116,16 +117,4 @@ func (s *Server) Stop() {
 }
 
 // Addr returns where the server is reached, as host:port.
-func (s *Server) Addr() string { return address(s.options.Port) }
-
-func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
-// freePorts returns ports that nobody listens on.
-func freePorts(n int) ([]int, error) {
-	texts, err := servertest.FreePorts(n)
-	ports := make([]int, len(texts))
-	for i := range texts {
-		ports[i], _ = strconv.Atoi(texts[i]) // they are numbers
-	}
-	return ports, err
-}
+func (s *Server) Addr() string { return servertest.Port(s.options.Port).Addr() }

@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"testing"
@@ -8,35 +9,29 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/servertest"
 )
-
-// processEnv holds the settings of a test binary that is to be a server.
-const processEnv = "REDRIVE_TEST_NATS_SERVER"
 
 // settings are those of a server in a process of its own.
 type settings struct {
 	Dir        string
-	Port       int
+	Port       servertest.Port
 	SyncAlways bool
 }
 
-// ServeIfAsked runs a server, and does not return, in a process that [StartProcess]
-// started; else it does nothing. To be called first in TestMain.
-func ServeIfAsked() {
-	text := os.Getenv(processEnv)
-	if text == "" {
-		return
-	}
+// Part is a server in a process of its own. A package that calls [StartProcess] must name it
+// among the parts of [childtest.Main].
+var Part = childtest.Part{Name: "nats", Run: func(_ context.Context, words []string) error {
 	var set settings
-	if err := json.Unmarshal([]byte(text), &set); err != nil {
-		panic(err)
+	if err := json.Unmarshal([]byte(words[0]), &set); err != nil {
+		return err
 	}
-	if _, err := run(Options{SyncAlways: set.SyncAlways}.server(set.Dir, set.Port)); err != nil {
-		panic(err)
+	if _, err := run(Options{SyncAlways: set.SyncAlways}.server(set.Dir, int(set.Port))); err != nil {
+		return err
 	}
 	select {} // until it is killed
-}
+}}
 
 // Process is a server in a process of its own, which can be killed.
 type Process struct {
@@ -45,10 +40,10 @@ type Process struct {
 }
 
 // StartProcess starts a server in a process of its own that lives as long as the test.
-// The package's TestMain must call [ServeIfAsked].
+// The package's TestMain must name [Part].
 func StartProcess(t testing.TB, o Options) *Process {
 	t.Helper()
-	ports, err := freePorts(1)
+	port, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,28 +51,25 @@ func StartProcess(t testing.TB, o Options) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := settings{Dir: folder(t), Port: ports[0], SyncAlways: o.SyncAlways}
+	set := settings{Dir: folder(t), Port: port, SyncAlways: o.SyncAlways}
 	text, err := json.Marshal(set)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &Process{set: set, Process: servertest.New(servertest.Command{
-		Name: "nats", Dir: set.Dir, Path: program, Env: []string{processEnv + "=" + string(text)}, Patience: patience})}
+		Name: "nats", Dir: set.Dir, Path: program, Env: []string{Part.Env(string(text))}, Patience: patience})}
 	t.Cleanup(p.Kill)
-	p.Resume(t)
+	if err := p.Resume(); err != nil {
+		t.Fatalf("start NATS: %v", err)
+	}
 	return p
 }
 
 // Addr returns where the server is reached, as host:port.
-func (p *Process) Addr() string { return address(p.set.Port) }
+func (p *Process) Addr() string { return p.set.Port.Addr() }
 
 // Resume starts the server, again after Kill, and waits until it answers.
-func (p *Process) Resume(t testing.TB) {
-	t.Helper()
-	if err := p.Start(p.answers); err != nil {
-		t.Fatalf("start NATS: %v", err)
-	}
-}
+func (p *Process) Resume() error { return p.Start(p.answers) }
 
 // answers reports whether JetStream serves requests.
 func (p *Process) answers() bool {

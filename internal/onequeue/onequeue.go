@@ -22,6 +22,16 @@ type State struct {
 	Suspects  bool
 }
 
+// Refuse reports that a claim finds nothing whatever the queue holds, or why it fails: the
+// source is closed; the claim is of another queue, or of a lane after the last of the source; or
+// it asks for what no broker tells apart, messages to be isolated, dead or expired.
+func Refuse(closed bool, queue string, last redrive.Lane, req *driver.ClaimRequest) (refused bool, err error) {
+	if closed {
+		return true, redrive.ErrClosed
+	}
+	return req.Queue != queue || req.Lane > last || req.Isolated || req.Dead || req.Expired, nil
+}
+
 // Wait carries out [driver.Source.Wait] for a source of the queue, whose state look
 // returns. Other queues have nothing, ever.
 func Wait(ctx context.Context, queue string, watches []driver.Watch, look func() State) ([]driver.Event, error) {

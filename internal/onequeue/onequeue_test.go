@@ -73,3 +73,25 @@ func TestExtendTellsWhatIsNotOurs(t *testing.T) {
 		t.Error(errs)
 	}
 }
+
+func TestRefuse(t *testing.T) {
+	if refused, err := Refuse(true, "a", redrive.LaneFresh, &driver.ClaimRequest{Queue: "a"}); !refused || !errors.Is(err, redrive.ErrClosed) {
+		t.Error(refused, err)
+	}
+	for _, c := range []struct {
+		req     driver.ClaimRequest
+		refused bool
+	}{
+		{driver.ClaimRequest{Queue: "a"}, false},
+		{driver.ClaimRequest{Queue: "a", Lane: redrive.LaneRetry}, false},
+		{driver.ClaimRequest{Queue: "a", Lane: redrive.LaneRedrive}, true},
+		{driver.ClaimRequest{Queue: "b"}, true},
+		{driver.ClaimRequest{Queue: "a", Isolated: true}, true},
+		{driver.ClaimRequest{Queue: "a", Dead: true}, true},
+		{driver.ClaimRequest{Queue: "a", Expired: true}, true},
+	} {
+		if refused, err := Refuse(false, "a", redrive.LaneRetry, &c.req); refused != c.refused || err != nil {
+			t.Errorf("%+v: %v, %v", c.req, refused, err)
+		}
+	}
+}

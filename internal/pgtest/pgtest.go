@@ -8,13 +8,11 @@ package pgtest
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,12 +23,9 @@ import (
 // Server is a running server.
 type Server struct {
 	bin, dir string
-	port     string
+	port     servertest.Port
 	settings map[string]string
-
-	mu      sync.Mutex
-	process *exec.Cmd
-	ended   chan struct{} // closed when the process is over
+	*servertest.Process
 }
 
 // hint says how to get what is missing.
@@ -45,13 +40,8 @@ func Relaxed() map[string]string { return map[string]string{"fsync": "off"} }
 // postgresql.conf.
 func Start(t testing.TB, settings map[string]string) *Server {
 	t.Helper()
+	present(t)
 	s, err := Run(settings)
-	if errors.Is(err, errMissing) {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(hint)
-		}
-		t.Skip(hint)
-	}
 	if err != nil {
 		t.Fatalf("start PostgreSQL: %v", err)
 	}
@@ -59,29 +49,36 @@ func Start(t testing.TB, settings map[string]string) *Server {
 	return s
 }
 
-var errMissing = errors.New(hint)
-
-// Run starts a server outside of a test, for TestMain. The caller calls Remove. The
-// error says how to get the binaries if they are missing.
-func Run(settings map[string]string) (*Server, error) {
-	bin, ok := binaries()
-	if !ok {
-		return nil, errMissing
+func present(t testing.TB) {
+	t.Helper()
+	if _, ok := binaries(); !ok {
+		servertest.Missing(t, hint)
 	}
+}
+
+// Run starts a server outside of a test. The caller calls Remove. The error says how to
+// get the binaries if they are missing.
+func Run(settings map[string]string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "pgtest-")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, dir: dir, settings: settings}
-	if err := s.create(); err != nil {
-		s.Remove()
-		return nil, err
+	s, err := create(dir, settings)
+	if err != nil {
+		_ = os.RemoveAll(dir)
 	}
-	return s, nil
+	return s, err
 }
 
-// Missing reports whether an error of Run says that the binaries are missing.
-func Missing(err error) bool { return errors.Is(err, errMissing) }
+var shared = servertest.Shared[*Server]{Start: func(dir string) (*Server, error) { return create(dir, Relaxed()) }}
+
+// Shared returns the server that the tests of a package share, with [Relaxed] settings.
+// It runs until [servertest.Main] stops it.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	present(t)
+	return shared.Get(t)
+}
 
 // binaries finds the newest installed version.
 func binaries() (string, bool) {
@@ -101,6 +98,18 @@ func binaries() (string, bool) {
 	}
 	path, err := exec.LookPath("postgres")
 	return filepath.Dir(path), err == nil
+}
+
+// create makes a server in a folder, and starts it.
+func create(dir string, settings map[string]string) (*Server, error) {
+	bin, ok := binaries()
+	if !ok {
+		return nil, errors.New(hint)
+	}
+	s := &Server{bin: bin, dir: dir, settings: settings}
+	s.Process = servertest.New(servertest.Command{
+		Name: "server", Dir: dir, Path: filepath.Join(bin, "postgres"), Args: []string{"-D", s.data()}, As: account(), Ask: syscall.SIGINT, Patience: patience})
+	return s, s.create()
 }
 
 func (s *Server) create() error {
@@ -137,66 +146,23 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 // patience bounds how long a server may take to start or to end.
 const patience = 5 * time.Minute
 
-// Resume starts the server after Stop or Kill. It tries again when the server ends at
-// once: its port may be some other program's for the moment.
+// Resume starts the server after Stop or Kill. It tries again when the server does not
+// come up: its port may be some other program's for the moment.
 func (s *Server) Resume() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	deadline := time.Now().Add(patience)
 	for {
 		_ = os.Remove(filepath.Join(s.data(), "postmaster.pid")) // of a server that was killed
-		err := s.start(deadline)
+		err := s.Start(s.answers)
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
-		pause(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 	}
 }
 
-func pause(d time.Duration) { <-time.After(d) }
-
-// start starts the process and waits until it answers.
-func (s *Server) start(deadline time.Time) error {
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
-	cmd := s.command("postgres", "-D", s.data())
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(ended)
-	}()
-	s.process, s.ended = cmd, ended
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		select {
-		case <-ended:
-			s.process = nil
-			return fmt.Errorf("it ended at once: %s", s.log())
-		case <-poll.C:
-		}
-		if s.command("pg_isready", "-q", "-h", "127.0.0.1", "-p", s.port).Run() == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("it does not answer: %s", s.log())
-		}
-	}
-}
-
-func (s *Server) log() string {
-	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-2000):])
+// answers reports whether the server takes connections.
+func (s *Server) answers() bool {
+	return s.command("pg_isready", "-q", "-h", "127.0.0.1", "-p", s.port.String()).Run() == nil
 }
 
 // URL returns where the server is reached.
@@ -205,86 +171,10 @@ func (s *Server) URL() string {
 }
 
 // Addr returns the server's address, for a proxy before it.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", s.port) }
-
-// PID is the number of the server's first process, the parent of the others; 0 while it
-// does not run.
-func (s *Server) PID() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		return 0
-	}
-	return s.process.Process.Pid
-}
-
-// Stop ends the server in order, rolling back what is in progress.
-func (s *Server) Stop() error { return s.end(syscall.SIGINT) }
-
-// Kill ends the server and all its processes at once, as a crash would.
-func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
-
-func (s *Server) end(how syscall.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		return nil
-	}
-	pid := s.process.Process.Pid
-	var rest []int
-	if how == syscall.SIGKILL {
-		_ = syscall.Kill(pid, syscall.SIGSTOP) // it shall start no more children
-		rest = children(pid)                   // none of them may finish what it was doing
-	}
-	err := syscall.Kill(pid, how)
-	for _, child := range rest {
-		_ = syscall.Kill(child, how)
-	}
-	<-s.ended
-	s.process = nil
-	deadline := time.Now().Add(patience)
-	for _, child := range rest { // as long as one lives, the next server finds the memory in use
-		for alive(child) && time.Now().Before(deadline) {
-			pause(5 * time.Millisecond)
-		}
-	}
-	return err
-}
-
-// stat returns the fields of a process after its name: its state, its parent, ...
-func stat(pid string) []string {
-	text, err := os.ReadFile(filepath.Join("/proc", pid, "stat")) //nolint:gosec // of /proc
-	if err != nil {
-		return nil // it has ended
-	}
-	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold anything
-	return strings.Fields(rest)
-}
-
-// alive reports whether a process holds anything: one that only waits to be buried does
-// not.
-func alive(pid int) bool {
-	fields := stat(strconv.Itoa(pid))
-	return len(fields) > 0 && fields[0] != "Z" && fields[0] != "X"
-}
-
-// children returns the processes that a process has started, where /proc tells.
-func children(parent int) (pids []int) {
-	found, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range found {
-		fields := stat(filepath.Base(filepath.Dir(path)))
-		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
+func (s *Server) Addr() string { return s.port.Addr() }
 
 // Remove stops the server and deletes its data.
 func (s *Server) Remove() {
-	_ = s.Kill()
+	s.Kill()
 	_ = os.RemoveAll(s.dir)
 }

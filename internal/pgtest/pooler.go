@@ -3,14 +3,11 @@
 package pgtest
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/redrive/redrive/internal/servertest"
 )
@@ -27,10 +24,7 @@ func (s *Server) Pooler(t testing.TB, conns int) string {
 		path = "/usr/sbin/pgbouncer"
 	}
 	if _, err := os.Stat(path); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(poolerHint)
-		}
-		t.Skip(poolerHint)
+		servertest.Missing(t, poolerHint)
 	}
 	dir, err := os.MkdirTemp(s.dir, "pooler-") //nolint:usetesting // the folder belongs to the account of the server
 	if err != nil {
@@ -61,23 +55,11 @@ ignore_startup_parameters = extra_float_digits
 			t.Fatal(err)
 		}
 	}
-	cmd := s.command(path, "-q", ini)
-	if err := cmd.Start(); err != nil {
+	addr := port.Addr()
+	pooler := servertest.New(servertest.Command{Name: "pooler", Dir: dir, Path: path, Args: []string{"-q", ini}, As: account(), Patience: patience})
+	t.Cleanup(pooler.Kill)
+	if err := pooler.Start(func() bool { return servertest.Listens(addr) }); err != nil {
 		t.Fatalf("start PgBouncer: %v", err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	addr := net.JoinHostPort("127.0.0.1", port)
-	for deadline := time.Now().Add(patience); ; pause(10 * time.Millisecond) {
-		c, err := new(net.Dialer).DialContext(context.Background(), "tcp", addr)
-		if err == nil {
-			_ = c.Close()
-			return "postgres://postgres@" + addr + "/postgres?sslmode=disable"
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("PgBouncer does not answer: %v", err)
-		}
-	}
+	return "postgres://postgres@" + addr + "/postgres?sslmode=disable"
 }

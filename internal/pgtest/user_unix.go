@@ -11,10 +11,11 @@ import (
 	"syscall"
 )
 
-// The server refuses to run as root; then it runs as the system's postgres user.
-func account() (uid, gid uint32, other bool) {
+// account is the one that the server runs as: ours, unless that is root, which it refuses.
+// Then it is the system's postgres user.
+func account() *syscall.Credential {
 	if os.Geteuid() != 0 {
-		return 0, 0, false
+		return nil
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
@@ -22,29 +23,21 @@ func account() (uid, gid uint32, other bool) {
 	}
 	id, _ := strconv.ParseUint(u.Uid, 10, 32)
 	group, _ := strconv.ParseUint(u.Gid, 10, 32)
-	return uint32(id), uint32(group), true
+	return &syscall.Credential{Uid: uint32(id), Gid: uint32(group)}
 }
 
-// command runs a program, one of the server's if it is no path, by the server's account
-// and in a process group of its own.
+// command is one of the server's programs, run by its account.
 func (s *Server) command(name string, args ...string) *exec.Cmd {
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(s.bin, name)
-	}
-	cmd := exec.Command(name, args...) //nolint:gosec,noctx // a program of the tests
+	cmd := exec.Command(filepath.Join(s.bin, name), args...) //nolint:gosec,noctx // a program of the tests
 	cmd.Dir = s.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if uid, gid, other := account(); other {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
-	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: account()}
 	return cmd
 }
 
-// ours gives a folder to the server's account.
-func (s *Server) ours(dir string) error {
-	uid, gid, other := account()
-	if !other {
-		return nil
+// ours gives a file or folder to the server's account.
+func (s *Server) ours(path string) error {
+	if a := account(); a != nil {
+		return os.Chown(path, int(a.Uid), int(a.Gid))
 	}
-	return os.Chown(dir, int(uid), int(gid))
+	return nil
 }

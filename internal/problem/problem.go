@@ -62,6 +62,9 @@ func (p *Problem) Error() string {
 	return s
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*Problem) ErrorName() string { return "redrive.Problem" }
+
 // Unwrap returns the error that the problem was made of, if any.
 func (p *Problem) Unwrap() error { return p.cause }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,7 +42,7 @@ type Node struct {
 // names is the daemon in which the nodes of a cluster look each other up: a private one,
 // as the one that Erlang starts by itself is shared by everybody and never ends.
 type names struct {
-	port   string
+	port   servertest.Port
 	daemon *servertest.Process
 }
 
@@ -53,9 +52,9 @@ func newNames(dir string) (*names, error) {
 		return nil, err
 	}
 	n := &names{port: port, daemon: servertest.New(servertest.Command{
-		Name: "epmd", Dir: dir, Path: "epmd", Args: []string{"-port", port, "-address", "127.0.0.1"}, Patience: patience,
+		Name: "epmd", Dir: dir, Path: "epmd", Args: []string{"-port", port.String(), "-address", "127.0.0.1"}, Patience: patience,
 	})}
-	return n, n.daemon.Start(func() bool { return servertest.Listens("127.0.0.1:" + port) })
+	return n, n.daemon.Start(func() bool { return servertest.Listens(port.Addr()) })
 }
 
 // newNode writes what a node needs into a folder of its own.
@@ -64,7 +63,7 @@ func newNode(dir string, o Options, in *names) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{dir: dir, o: o, addr: net.JoinHostPort("127.0.0.1", ports[0]), tls: net.JoinHostPort("127.0.0.1", ports[1]), dist: ports[2], names: in}
+	n := &Node{dir: dir, o: o, addr: ports[0].Addr(), tls: ports[1].Addr(), dist: ports[2].String(), names: in}
 	n.name = "redrive" + n.dist + "@localhost"
 	n.Process = servertest.New(servertest.Command{Name: "node", Dir: dir, Path: server, Env: n.environment(), Patience: patience})
 	return n, nil
@@ -121,14 +120,14 @@ func (n *Node) environment() []string {
 		"RABBITMQ_CONFIG_FILE=" + n.path("rabbitmq.conf"), "RABBITMQ_MNESIA_BASE=" + n.path("data"), "RABBITMQ_LOG_BASE=" + n.path("logs"),
 		"RABBITMQ_ENABLED_PLUGINS_FILE=" + n.path("plugins"), "RABBITMQ_DIST_PORT=" + n.dist, "RABBITMQ_SCHEMA_DIR=" + n.path("schema"),
 		"RABBITMQ_GENERATED_CONFIG_DIR=" + n.path("generated"), "RABBITMQ_PID_FILE=" + n.path("pid"), "RABBITMQ_ALLOW_INPUT=1",
-		"RABBITMQ_LOGS=-", "RABBITMQ_FEATURE_FLAGS_FILE=" + n.path("flags"), "ERL_EPMD_PORT=" + n.port, "ERL_EPMD_ADDRESS=127.0.0.1",
+		"RABBITMQ_LOGS=-", "RABBITMQ_FEATURE_FLAGS_FILE=" + n.path("flags"), "ERL_EPMD_PORT=" + n.port.String(), "ERL_EPMD_ADDRESS=127.0.0.1",
 		"ERL_FLAGS=-start_epmd false",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} -noinput +sbwt none +sbwtdcpu none +sbwtdio none",
 	}
 }
 
-// Restart starts the node, again after Stop or Kill, and waits until it serves clients.
-func (n *Node) Restart() error {
+// Resume starts the node, again after Stop or Kill, and waits until it serves clients.
+func (n *Node) Resume() error {
 	return n.Start(func() bool {
 		c, err := amqp.Dial(n.URL("/"))
 		if err == nil {

@@ -9,9 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // Options configures a node.
@@ -58,7 +59,7 @@ func StartCluster(t testing.TB, count int, o Options) []*Node {
 		err := errors.Join(os.Mkdir(n.dir, 0o700), n.write())
 		t.Cleanup(n.Kill)
 		if err == nil {
-			err = n.Restart()
+			err = n.Resume()
 		}
 		if err != nil {
 			t.Fatalf("start RabbitMQ: %v", err)
@@ -74,54 +75,20 @@ func StartCluster(t testing.TB, count int, o Options) []*Node {
 func present(t testing.TB) {
 	t.Helper()
 	if _, err := os.Stat(server); err != nil {
-		const hint = "no rabbitmq-server (Debian: sudo apt-get install rabbitmq-server)"
-		if os.Getenv("CI") == "true" {
-			t.Fatal(hint)
-		}
-		t.Skip(hint)
+		servertest.Missing(t, "no rabbitmq-server (Debian: sudo apt-get install rabbitmq-server)")
 	}
 }
 
-var shared struct {
-	sync.Mutex
-	node *Node
-	dir  string
-}
+var shared = servertest.Shared[*Node]{Start: func(dir string) (*Node, error) {
+	return create(dir, Options{Vhosts: []string{"other"}, TLS: true})
+}}
 
-// Shared returns the node that the tests of a package share. It runs until [Main] stops
-// it. Tests keep apart by queues of their own; see [Name].
+// Shared returns the node that the tests of a package share. It runs until
+// [servertest.Main] stops it. Tests keep apart by queues of their own; see [Name].
 func Shared(t testing.TB) *Node {
 	t.Helper()
 	present(t)
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.node == nil {
-		dir, err := os.MkdirTemp("", "rabbittest") //nolint:usetesting // it outlives the test that asks first
-		if err != nil {
-			t.Fatal(err)
-		}
-		shared.dir = dir
-		if shared.node, err = create(dir, Options{Vhosts: []string{"other"}, TLS: true}); err != nil {
-			t.Fatalf("start RabbitMQ: %v", err)
-		}
-	}
-	return shared.node
-}
-
-// Main runs the tests of a package and stops the shared node after them:
-//
-//	func TestMain(m *testing.M) { os.Exit(rabbittest.Main(m.Run)) }
-func Main(run func() int) int {
-	code := run()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.node != nil {
-		shared.node.end()
-	}
-	if shared.dir != "" {
-		_ = os.RemoveAll(shared.dir)
-	}
-	return code
+	return shared.Get(t)
 }
 
 var counted atomic.Int64
@@ -143,5 +110,5 @@ func create(dir string, o Options) (*Node, error) {
 	if err := n.write(); err != nil {
 		return n, err
 	}
-	return n, n.Restart()
+	return n, n.Resume()
 }

@@ -90,7 +90,7 @@ func TestANodeKeepsWhatItConfirmed(t *testing.T) {
 	}
 	kept := func(after string) {
 		t.Helper()
-		if err := n.Restart(); err != nil {
+		if err := n.Resume(); err != nil {
 			t.Fatal(err)
 		}
 		for _, kind := range kinds {
@@ -131,7 +131,7 @@ func TestAQuorumQueueForgottenByACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Restart(); err != nil {
+	if err := n.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	known, got := strings.Contains(string(text), "%2F_young"), holds(t, n, "young", 15*time.Second)

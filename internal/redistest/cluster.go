@@ -102,8 +102,9 @@ func startSentinel(t testing.TB, host, port string) *Server {
 	file := filepath.Join(dir, "sentinel.conf")
 	conf := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor main %s %s 1\nsentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n", own, dir, host, port)
 	writeFile(t, file, conf)
-	s := &Server{Addr: net.JoinHostPort("127.0.0.1", own), Dir: dir, bin: Binary(t, "redis-server"), args: []string{file, "--sentinel"}, sentinel: true}
-	if err := s.Restart(); err != nil {
+	s := &Server{Addr: own.Addr(), Dir: dir, sentinel: true}
+	s.run(Binary(t, "redis-server"), []string{file, "--sentinel"})
+	if err := s.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Kill)

@@ -8,13 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redrive/redrive/internal/childtest"
 )
 
 // Point is a moment in the life of a process: before or after a call of a script. The zero
@@ -112,8 +113,14 @@ func (k *Killer) after(cmd redis.Cmder, err error) {
 
 func (k *Killer) reached(p Point) {
 	if p == k.At {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
+		childtest.Killed()
+	}
+}
+
+// Say says how often each script was called, for [Said].
+func (k *Killer) Say() {
+	for name, n := range k.Calls {
+		fmt.Println("calls", name, n)
 	}
 }
 
@@ -145,13 +152,10 @@ type Said struct {
 	Calls      map[string]int  // of a child that was not killed: calls by script
 }
 
-// Child runs the program of this test anew with a variable of its environment, until it
-// ends or is killed.
-func Child(t testing.TB, variable, value string) *Said {
+// Child runs a part until it ends or is killed.
+func Child(t testing.TB, p childtest.Part, words ...string) *Said {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // ourselves
-	cmd.Env = append(os.Environ(), variable+"="+value)
-	cmd.Stderr = os.Stderr
+	cmd := p.Command(t, words...)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

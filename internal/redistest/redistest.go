@@ -3,17 +3,14 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,23 +32,14 @@ type Server struct {
 	Addr string // host:port
 	Dir  string // its folder, kept over a restart
 
-	o    Options
-	bin  string
-	args []string
-	mu   sync.Mutex
-	run  *process
+	o Options
+	*servertest.Process
 
 	sentinel bool
 }
 
-// process is one life of the server. It hangs on the pipe of its standard input: when
-// the test dies in whatever way, the pipe closes and the server is killed.
-type process struct {
-	cmd  *exec.Cmd
-	pid  int
-	hold *os.File
-	done chan struct{}
-}
+// patience bounds how long a server may take to load its data, or to stop.
+const patience = 30 * time.Second
 
 // Start starts a server that stops with the test.
 func Start(t testing.TB, o Options) *Server {
@@ -71,78 +59,39 @@ func Start(t testing.TB, o Options) *Server {
 // than the one that is installed: the tests run on it.
 const serverProgram = "REDRIVE_REDIS_SERVER"
 
+// program is the server.
+func program() string { return cmp.Or(os.Getenv(serverProgram), "redis-server") }
+
 // Binary returns the path of a program of Redis. Without it the test is skipped, or
 // fails in CI, which runs every test.
 func Binary(t testing.TB, name string) string {
 	t.Helper()
-	if bin := os.Getenv(serverProgram); bin != "" && name == "redis-server" {
-		return bin
+	if name == "redis-server" {
+		name = program()
 	}
 	bin, err := exec.LookPath(name)
 	if err != nil {
-		const hint = "no redis-server (Debian: sudo apt-get install redis-server)"
-		if os.Getenv("CI") == "true" {
-			t.Fatal(hint)
-		}
-		t.Skip(hint)
+		servertest.Missing(t, "no redis-server (Debian: sudo apt-get install redis-server)")
 	}
 	return bin
 }
 
-var shared struct {
-	sync.Mutex
-	server *Server
-	dir    string
-}
+var shared = servertest.Shared[*Server]{Start: func(dir string) (*Server, error) {
+	return New(program(), dir, Options{AppendOnly: true, Fsync: "everysec"})
+}}
 
-// Shared returns the server that the tests of a package share. It syncs every write,
-// as the tables of docs/guarantees.md assume, and runs until [Main] stops it. Tests
-// keep apart by a prefix each; see [Prefix].
+// Shared returns the server that the tests of a package share. It syncs every second, and
+// runs until [servertest.Main] stops it. Tests keep apart by a prefix each; see [Prefix].
 func Shared(t testing.TB) *Server {
 	t.Helper()
-	bin := Binary(t, "redis-server")
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil {
-		dir, err := os.MkdirTemp("", "redistest") //nolint:usetesting // it outlives the test that asks first
-		if err != nil {
-			t.Fatal(err)
-		}
-		if shared.server, err = New(bin, dir, Options{AppendOnly: true, Fsync: "everysec"}); err != nil {
-			_ = os.RemoveAll(dir)
-			t.Fatal(err)
-		}
-		shared.dir = dir
-	}
-	return shared.server
+	Binary(t, "redis-server")
+	return shared.Get(t)
 }
 
-// Main runs the tests of a package and stops the shared server after them:
-//
-//	func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
-func Main(m *testing.M) int {
-	code := m.Run()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server != nil {
-		shared.server.Kill()
-		_ = os.RemoveAll(shared.dir)
-	}
-	return code
-}
-
-var prefixes struct {
-	sync.Mutex
-	last int
-}
+var prefixes atomic.Int64
 
 // Prefix returns a prefix of keys that no other test of this process has.
-func Prefix() string {
-	prefixes.Lock()
-	defer prefixes.Unlock()
-	prefixes.last++
-	return "t" + strconv.Itoa(prefixes.last)
-}
+func Prefix() string { return "t" + strconv.FormatInt(prefixes.Add(1), 10) }
 
 // New starts a server in a folder. Prefer [Start], which stops it.
 func New(bin, dir string, o Options) (*Server, error) {
@@ -150,29 +99,34 @@ func New(bin, dir string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), Dir: dir, o: o, bin: bin}
-	s.args = []string{"--bind", "127.0.0.1", "--dir", dir, "--save", "", "--daemonize", "no", "--loglevel", "warning", "--maxmemory-policy", "noeviction"}
+	s := &Server{Addr: port.Addr(), Dir: dir, o: o}
+	args := []string{"--bind", "127.0.0.1", "--dir", dir, "--save", "", "--daemonize", "no", "--loglevel", "warning", "--maxmemory-policy", "noeviction"}
 	if o.TLS {
 		if err := servertest.Certify(dir); err != nil {
 			return nil, err
 		}
-		s.args = append(s.args, "--port", "0", "--tls-port", port, "--tls-cert-file", filepath.Join(dir, servertest.CertFile),
+		args = append(args, "--port", "0", "--tls-port", port.String(), "--tls-cert-file", filepath.Join(dir, servertest.CertFile),
 			"--tls-key-file", filepath.Join(dir, servertest.KeyFile), "--tls-ca-cert-file", s.CAFile(), "--tls-auth-clients", "no")
 	} else {
-		s.args = append(s.args, "--port", port)
+		args = append(args, "--port", port.String())
 	}
 	if o.AppendOnly {
 		fsync := o.Fsync
 		if fsync == "" {
 			fsync = "always"
 		}
-		s.args = append(s.args, "--appendonly", "yes", "--appendfsync", fsync)
+		args = append(args, "--appendonly", "yes", "--appendfsync", fsync)
 	}
 	for _, c := range o.Config {
 		words := strings.Fields(c)
-		s.args = append(append(s.args, "--"+words[0]), words[1:]...)
+		args = append(append(args, "--"+words[0]), words[1:]...)
 	}
-	return s, s.Restart()
+	s.run(bin, args)
+	return s, s.Resume()
+}
+
+func (s *Server) run(bin string, args []string) {
+	s.Process = servertest.New(servertest.Command{Name: "redis", Dir: s.Dir, Path: bin, Args: args, Patience: patience})
 }
 
 // URL returns the server's URL for the first database.
@@ -194,70 +148,15 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return c
 }
 
-// watch runs the server until its own standard input ends, and says its number at once.
-const watch = `"$@" 3>&- & pid=$!; echo $pid >&3; exec 3>&-; cat >/dev/null; kill -9 $pid; wait $pid`
-
-// Restart starts the server again after a Kill or Stop, on the same port and folder.
-func (s *Server) Restart() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	in, hold, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(context.Background(), "sh", append([]string{"-c", watch, "sh", s.bin}, s.args...)...) //nolint:gosec // the program of the tests
-	cmd.Stdin = in
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the tests goes to us, not to it
-	out, err := os.Create(filepath.Join(s.Dir, "redis.log"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = out.Close() }()
-	cmd.Stdout, cmd.Stderr = out, out
-	number, say, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = number.Close() }()
-	cmd.ExtraFiles = []*os.File{say}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	_, _ = in.Close(), say.Close()
-	p := &process{cmd: cmd, hold: hold, done: make(chan struct{})}
-	if _, err := fmt.Fscan(number, &p.pid); err != nil {
-		return fmt.Errorf("redistest: the number of the server's process: %w", err)
-	}
-	go func() { defer close(p.done); _ = cmd.Wait() }()
-	s.run = p
-	if err := s.waitReady(p); err != nil {
-		p.end()
-		return err
-	}
-	return nil
-}
-
-// waitReady polls until the server answers and has loaded its data.
-func (s *Server) waitReady(p *process) error {
+// Resume starts the server, again after a Kill or Stop, on the same port and folder, and
+// waits until it has loaded its data.
+func (s *Server) Resume() error {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, TLSConfig: s.tlsConfig()})
 	defer func() { _ = c.Close() }()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	return s.Start(func() bool {
 		info, err := c.Info(context.Background()).Result() // all of it: one section is the most before Redis 7
-		if (err == nil && (s.sentinel || strings.Contains(info, "loading:0"))) || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM") {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			log, _ := os.ReadFile(filepath.Join(s.Dir, "redis.log"))
-			return fmt.Errorf("redistest: the server does not answer: %w\n%s", err, log)
-		}
-		select {
-		case <-p.done:
-			log, _ := os.ReadFile(filepath.Join(s.Dir, "redis.log"))
-			return fmt.Errorf("redistest: the server ended\n%s", log)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return (err == nil && (s.sentinel || strings.Contains(info, "loading:0"))) || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM")
+	})
 }
 
 func writeFile(t testing.TB, name, text string) {
@@ -265,54 +164,4 @@ func writeFile(t testing.TB, name, text string) {
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// end kills the server and waits until it is gone.
-func (p *process) end() {
-	_ = p.hold.Close()
-	<-p.done
-}
-
-// Kill kills the server as kill -9 does. It is harmless when repeated.
-func (s *Server) Kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.run != nil {
-		s.run.end()
-		s.run = nil
-	}
-}
-
-// Signal sends a signal to the server: SIGSTOP and SIGCONT freeze and thaw it.
-func (s *Server) Signal(sig syscall.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.run == nil {
-		return errors.New("redistest: the server does not run")
-	}
-	return syscall.Kill(s.run.pid, sig)
-}
-
-// PID returns the server's process, 0 while it does not run.
-func (s *Server) PID() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.run == nil {
-		return 0
-	}
-	return s.run.pid
-}
-
-// Stop ends the server in order.
-func (s *Server) Stop() error {
-	err := s.Signal(syscall.SIGTERM)
-	s.mu.Lock()
-	run := s.run
-	s.mu.Unlock()
-	deadline := time.Now().Add(10 * time.Second)
-	for err == nil && syscall.Kill(run.pid, 0) == nil && time.Now().Before(deadline) {
-		<-time.After(5 * time.Millisecond)
-	}
-	s.Kill()
-	return err
 }

@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redrive/redrive/internal/servertest"
 )
 
-func TestMain(m *testing.M) { os.Exit(Main(m)) }
+func TestMain(m *testing.M) { os.Exit(servertest.Main(m.Run)) }
 
 func TestServerKeepsItsDataOverKill(t *testing.T) {
 	s := Start(t, Options{AppendOnly: true})
@@ -20,7 +22,7 @@ func TestServerKeepsItsDataOverKill(t *testing.T) {
 	if err := c.Ping(t.Context()).Err(); err == nil {
 		t.Fatal("it still answers")
 	}
-	if err := s.Restart(); err != nil {
+	if err := s.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	if v := s.Client(t).Get(t.Context(), "k").Val(); v != "v" {

@@ -4,14 +4,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 )
 
-// NewApply checks a batch. checkRecord reports what keeps a record from being written.
-func NewApply(b *driver.Batch, checkRecord func(*driver.RecordWrite) error) (*Apply, error) {
+// NewApply checks a batch. checkNames reports what keeps a record of that space and key from
+// being written, or "".
+func NewApply(b *driver.Batch, checkNames func(space, key string) string) (*Apply, error) {
 	a := &Apply{Batch: b, Errs: make([]error, len(b.Publish)+len(b.Put)), put: make([]*Message, len(b.Put))}
 	for i := range b.Publish {
 		a.Errs[i] = b.Publish[i].Validate()
@@ -20,7 +22,7 @@ func NewApply(b *driver.Batch, checkRecord func(*driver.RecordWrite) error) (*Ap
 		a.Errs[len(b.Publish)+i] = checkEntry(&b.Put[i])
 	}
 	for i := range b.Records {
-		if err := checkRecord(&b.Records[i]); err != nil {
+		if err := checkRecord(&b.Records[i], checkNames); err != nil {
 			return nil, err
 		}
 	}
@@ -61,6 +63,22 @@ func checkEntry(e *redrive.Entry) error {
 	return redrive.CheckID(e.ID)
 }
 
+func checkRecord(r *driver.RecordWrite, checkNames func(space, key string) string) error {
+	wrong := checkNames(r.Space, r.Key)
+	switch {
+	case len(r.Value) > driver.MaxRecordSize:
+		wrong = fmt.Sprintf("%d bytes, at most %d", len(r.Value), driver.MaxRecordSize)
+	case r.Space == "" || r.Key == "":
+		wrong = "space and key must be named"
+	case r.Version < driver.AnyVersion || r.Expires < 0:
+		wrong = "a negative version or time"
+	}
+	if wrong == "" {
+		return nil
+	}
+	return &redrive.Error{Op: "record", Err: fmt.Errorf("%w record %s/%s: %s", redrive.ErrInvalid, r.Space, r.Key, wrong)}
+}
+
 // Run carries the batch out in a transaction.
 func (a *Apply) Run(ctx context.Context, w *Work) error {
 	copy(a.Errs, a.invalid)
@@ -70,8 +88,15 @@ func (a *Apply) Run(ctx context.Context, w *Work) error {
 			return err
 		}
 	}
-	if err := w.Rows.WriteRecords(ctx, a.Batch.Records); err != nil {
-		return err
+	// Batches that write the same records wait for one another in one order.
+	writes := slices.Clone(a.Batch.Records)
+	slices.SortStableFunc(writes, func(a, b driver.RecordWrite) int {
+		return strings.Compare(a.Space+"\x00"+a.Key, b.Space+"\x00"+b.Key)
+	})
+	for i := range writes {
+		if err := w.Rows.WriteRecord(ctx, &writes[i]); err != nil {
+			return err
+		}
 	}
 	if err := a.publish(ctx, w); err != nil {
 		return err

@@ -1,6 +1,8 @@
 package sqlstore
 
 import (
+	"strings"
+
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 )
@@ -60,4 +62,44 @@ func (b *Books) Dest() []any {
 		d[i] = &b[i]
 	}
 	return d
+}
+
+// bookNames are the names of the books.
+var bookNames = strings.Fields(`fresh retry redrive bytes published parked imported moved_in repeated done dropped archived moved_out
+	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual`)
+
+// BookList is a list of all books for SQL, each made by a format of its column, whose name
+// begins with prefix if it counts dead letters.
+func BookList(prefix, format string) string {
+	list := make([]string, len(bookNames))
+	for b, name := range bookNames {
+		if Book(b) >= BookDead {
+			name = prefix + name
+		}
+		list[b] = strings.ReplaceAll(format, "#", name)
+	}
+	return strings.Join(list, ", ")
+}
+
+// Fill sets the counts that stand in the books.
+func (b *Books) Fill(c *driver.Counts) {
+	for lane := range driver.Lanes {
+		c.Waiting[lane] = b[lane]
+	}
+	c.Bytes = b[BookBytes]
+	for _, r := range redrive.Reasons() {
+		if n := b[DeadBook(r)]; n != 0 {
+			c.Dead[r] = n
+		}
+	}
+	c.Ledger = b.Ledger()
+}
+
+// Args are the arguments of the statement that writes differences of a queue.
+func (b *Books) Args(queue any) []any {
+	args := append(make([]any, 0, BookCount+1), queue)
+	for _, n := range b {
+		args = append(args, n)
+	}
+	return args
 }

@@ -18,7 +18,7 @@ const (
 
 // Fold folds differences into the books until ctx ends, while the process of this name
 // holds the record. fold reports whether there is more.
-func Fold(ctx context.Context, s driver.Store, self string, fold func(context.Context) bool) {
+func Fold(ctx context.Context, s driver.Store, self string, fold func(context.Context) (more bool, err error)) {
 	h := foldHold{store: s, self: self}
 	for {
 		Sleep(ctx, foldEvery)
@@ -26,7 +26,10 @@ func Fold(ctx context.Context, s driver.Store, self string, fold func(context.Co
 			return
 		}
 		for more := true; more && ctx.Err() == nil; {
-			more = h.take(ctx) && fold(ctx)
+			more = h.take(ctx)
+			if more {
+				more, _ = fold(ctx) // what fails is tried again the next time
+			}
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -105,23 +104,4 @@ func Micros(d time.Duration) int64 {
 		us++
 	}
 	return min(us, most)
-}
-
-// PublishWith stores messages by store in a transaction of the caller's. What is there
-// already counts as stored; the error names what was refused.
-func PublishWith(msgs []redrive.Message, store func(items []*Item) error) error {
-	errs := make([]error, len(msgs))
-	items := NewItems(msgs, errs)
-	if err := store(items); err != nil {
-		return &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"}
-	}
-	for _, it := range items {
-		it.From.ID = it.ID
-	}
-	return driver.Refused("publish", len(msgs), func(i int) (redrive.Ref, error) {
-		if errors.Is(errs[i], redrive.ErrDuplicate) {
-			return redrive.Ref{}, nil
-		}
-		return msgs[i].Ref(), errs[i]
-	})
 }

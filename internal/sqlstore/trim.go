@@ -2,29 +2,30 @@ package sqlstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 )
 
-// trimSlice is how many dead letters a transaction removes.
-const trimSlice = 500
+const (
+	trimSlice = 500                 // dead letters that a transaction removes
+	keepInbox = 30 * 24 * time.Hour // how long Once remembers
+)
 
-// Trimmer is a store whose retention is carried out.
-type Trimmer interface {
-	Counts(ctx context.Context, queues ...string) ([]driver.Counts, error)
-	// TrimExpired removes what expired by itself.
-	TrimExpired(ctx context.Context, all *driver.Trimmed, limit int64) error
-	// TrimDead removes the dead letters of a queue that are too old or too many.
-	TrimDead(ctx context.Context, queue string, r *driver.Retention, limit, excess int64) (int64, error)
-}
-
-// Trim carries out the Trim of a [driver.Store].
-func Trim(ctx context.Context, r *driver.Retention, limit int64, s Trimmer) (driver.Trimmed, error) {
+// Trim implements driver.Store.
+func (v Verbs) Trim(ctx context.Context, r driver.Retention, limit int) (driver.Trimmed, error) {
 	var all driver.Trimmed
-	left := limit
-	if err := s.TrimExpired(ctx, &all, left); err != nil {
+	b := v.base
+	if err := b.Ready(ctx); err != nil {
 		return all, err
+	}
+	left := int64(limit)
+	if left > 0 {
+		err := b.trim(ctx, "trim", func(ctx context.Context, w *Work) error { return w.Rows.TrimExpired(ctx, &all, left, keepInbox) })
+		if err != nil {
+			return all, err
+		}
 	}
 	left -= all.Remembered + all.Records
 	if r.DeadAge <= 0 && r.DeadKeep <= 0 {
@@ -34,17 +35,26 @@ func Trim(ctx context.Context, r *driver.Retention, limit int64, s Trimmer) (dri
 	if r.Queue != "" {
 		only = []string{r.Queue}
 	}
-	counts, err := s.Counts(ctx, only...)
+	counts, err := b.own.Counts(ctx, only...)
 	if err != nil {
 		return all, err
 	}
 	for i := range counts {
-		excess := int64(0)
+		queue, excess := counts[i].Queue, int64(0)
 		if r.DeadKeep > 0 {
 			excess = max(counts[i].AllDead()-r.DeadKeep, 0)
 		}
 		for left > 0 && counts[i].AllDead() > 0 && (r.DeadAge > 0 || excess > 0) {
-			n, err := s.TrimDead(ctx, counts[i].Queue, r, min(left, trimSlice), excess)
+			var n int64
+			err := b.trim(ctx, "trim_dead", func(ctx context.Context, w *Work) error {
+				n = 0
+				refs, err := w.Rows.Trimmable(ctx, queue, r.DeadAge, min(left, trimSlice), excess)
+				if err != nil || len(refs) == 0 {
+					return err
+				}
+				n, err = w.trim(ctx, queue, refs, r.Archived)
+				return err
+			})
 			all.Dead += n
 			left -= n
 			excess = max(excess-n, 0)
@@ -59,8 +69,14 @@ func Trim(ctx context.Context, r *driver.Retention, limit int64, s Trimmer) (dri
 	return all, nil
 }
 
-// Trim removes dead letters that nobody holds.
-func (w *Work) Trim(ctx context.Context, queue string, refs []redrive.Ref, archived bool) (n int64, err error) {
+func (b *Base) trim(ctx context.Context, op string, f func(context.Context, *Work) error) error {
+	ctx, cancel := b.Detach(ctx)
+	defer cancel()
+	return b.own.Fault("trim", b.own.InTx(ctx, op, func(w *Work) error { return f(ctx, w) }))
+}
+
+// trim removes dead letters that nobody holds.
+func (w *Work) trim(ctx context.Context, queue string, refs []redrive.Ref, archived bool) (n int64, err error) {
 	b := BookDropped
 	if archived {
 		b = BookArchived

@@ -35,14 +35,27 @@ type Rows interface {
 	Number(ctx context.Context, m *Message) error
 	// Relax lets the commit be lost in a crash, if the server can.
 	Relax(ctx context.Context) error
-	// WriteRecords carries out the writes of records, or fails with ErrVersion.
-	WriteRecords(ctx context.Context, writes []driver.RecordWrite) error
+	// WriteRecord carries out the write of a record, or fails with ErrVersion.
+	WriteRecord(ctx context.Context, write *driver.RecordWrite) error
 	// Publish stores items, and gives those that are refused their results.
 	Publish(ctx context.Context, items []*Item) error
 	// Range returns the waiting messages of a range.
 	Range(ctx context.Context, g *driver.Range) ([]redrive.Ref, error)
 	// Nonce returns the nonce in a receipt's position.
 	Nonce(position string) int64
+	// LockLines is LockKeys for settlements, whose positions may name their keys.
+	LockLines(ctx context.Context, items []driver.Settlement, which []int) error
+	// SettleLive settles waiting messages, and returns those whose claim did not hold.
+	SettleLive(ctx context.Context, items []driver.Settlement, which []int) (lost []int, err error)
+	// TrimExpired removes remembered ids and records that expired, and what Once remembers for
+	// longer than inbox.
+	TrimExpired(ctx context.Context, all *driver.Trimmed, limit int64, inbox time.Duration) error
+	// Trimmable names dead letters that are too old or too many; none that is leased.
+	Trimmable(ctx context.Context, queue string, age time.Duration, limit, excess int64) ([]redrive.Ref, error)
+	// ReadQueueNames returns the names of all queues.
+	ReadQueueNames(ctx context.Context) ([]string, error)
+	// Audit has the auditor take in the books and rows of its queue.
+	Audit(ctx context.Context, a *Auditor) error
 	// Flush writes what the work has collected.
 	Flush(ctx context.Context) error
 }

@@ -18,6 +18,7 @@ import (
 
 // TestAttachToKafka: the dead-letter topic of Spring Kafka, with transactions' markers in it.
 func TestAttachToKafka(t *testing.T) {
+	t.Parallel()
 	broker := kafkatest.Start(t)
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 	if err != nil {
@@ -152,6 +153,7 @@ func readTopic(t *testing.T, broker *kafkatest.Broker, admin *kadm.Client, topic
 
 // TestAttachToARedisStream: a stream that a program writes its dead letters to.
 func TestAttachToARedisStream(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	client := redis.NewClient(&redis.Options{Addr: s.Addr})
 	t.Cleanup(func() { _ = client.Close() })
@@ -207,6 +209,7 @@ func TestAttachToARedisStream(t *testing.T) {
 
 // TestAttachToARedisList: a list that a program pushes what failed to, and nothing else.
 func TestAttachToARedisList(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	client := redis.NewClient(&redis.Options{Addr: s.Addr})
 	t.Cleanup(func() { _ = client.Close() })

@@ -14,6 +14,7 @@ import (
 // TestAttachToJetStream: a stream of dead letters with the retention of a work queue, on
 // which no second consumer may look.
 func TestAttachToJetStream(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t, natstest.Options{})
 	js := natstest.Client(t, s.Addr())
 	testAttach(t, &foreignBroker{

@@ -13,6 +13,7 @@ import (
 // TestAttachToRabbitMQ: a queue that a dead-letter exchange fills with what a consumer
 // rejected; the broker tells of it in x-death.
 func TestAttachToRabbitMQ(t *testing.T) {
+	t.Parallel()
 	node := rabbittest.Start(t, rabbittest.Options{})
 	conn := node.Dial(t)
 	open := func(t *testing.T) *amqp.Channel {

@@ -38,6 +38,7 @@ func reachShares(t *testing.T, broker *kafkatest.Broker) *shareCluster {
 
 // TestAttachToAShareGroup: the broker itself writes what a share group gave up.
 func TestAttachToAShareGroup(t *testing.T) {
+	t.Parallel()
 	c := reachShares(t, kafkatest.Start(t))
 	t.Run("pointers", func(t *testing.T) { c.comesBackWhole(t, "plain", false) })
 	t.Run("copies", func(t *testing.T) { c.comesBackWhole(t, "copied", true) })
@@ -256,6 +257,7 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 
 // TestAttachWithoutARight: who may not read the records is told so, and they are not gone.
 func TestAttachWithoutARight(t *testing.T) {
+	t.Parallel()
 	broker, login := kafkatest.StartSecured(t)
 	c := reachShares(t, broker)
 	const name, n = "orders", 4

@@ -84,6 +84,7 @@ queues:
 
 // TestDemo is what a newcomer starts first.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	r := command(t, nil, "demo", "--messages", "200").ok(t)
 	for _, says := range []string{"as the queue was full", "stopped: 5 of 50 redriven", "done: 50 of 50 redriven", "the books balance", "200 of 200 accepted messages were delivered"} {

@@ -23,11 +23,13 @@ func TestAMessageThatExits(t *testing.T) {
 		if starts > 100 {
 			t.Fatal("it does not come to an end")
 		}
-		out, err := exec.CommandContext(t.Context(), crasherBin, dir, strconv.Itoa(good)).CombinedOutput()
+		cmd := crasher.Command(t, dir, strconv.Itoa(good))
+		cmd.Stderr = nil
+		out, err := cmd.CombinedOutput()
 		if err == nil {
 			break
 		}
-		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 42 {
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != crasherExit {
 			t.Fatalf("start %d: %v\n%s", starts, err, out)
 		}
 	}
@@ -38,7 +40,7 @@ func TestAMessageThatExits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	page, err := store.Find(t.Context(), redrive.Query{Queue: "work", State: redrive.StateDead})
+	page, err := store.Find(t.Context(), redrive.Query{Queue: crasherQueue, State: redrive.StateDead})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,6 +72,7 @@ func TestASecondDaemonOnTheSameData(t *testing.T) {
 // TestTerminateWhileWorkIsInHand: SIGTERM lets attempts and requests end; what does
 // not end in time is released, uncounted.
 func TestTerminateWhileWorkIsInHand(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	attempts := make(map[string]int)
 	arrived := make(chan struct{}, 100)

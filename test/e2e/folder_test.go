@@ -32,6 +32,7 @@ func (d *daemon) endsWithoutFolder(dir, what string) {
 // TestTheFolderOfTheDataGoesAway while the daemon runs: it acknowledges nothing any more,
 // and ends. What was acknowledged is where the folder is.
 func TestTheFolderOfTheDataGoesAway(t *testing.T) {
+	t.Parallel()
 	const n = 50
 	for name, c := range map[string]struct {
 		displace, replace func(dir string) error

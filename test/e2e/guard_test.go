@@ -170,7 +170,7 @@ func guardConfig(p *provider, more string) string {
 	return fmt.Sprintf(`queues:
   sms:
     deliver: {timeout: 5s, allow_private: true, endpoints: [{name: north, url: "%s/send"%s}]}
-    guard: {preset: sms, exit: {hold: 100ms, max_hold: 300ms, step: 100ms}, pace: {start: 20/s}}
+    guard: {preset: sms}
     limits: {depth: 2000}
 `, p.url(), more)
 }
@@ -178,6 +178,7 @@ func guardConfig(p *provider, more string) string {
 // TestAProviderGoesDownAndReturns calls from several clients all the while: every call
 // is answered or gets a ticket, every ticket a result, and in the end all is as before.
 func TestAProviderGoesDownAndReturns(t *testing.T) {
+	t.Parallel()
 	p := newProvider(t)
 	d := newDaemon(t, guardConfig(p, ""))
 	var mu sync.Mutex
@@ -325,6 +326,7 @@ func TestAQueueThatRefusesIsTold(t *testing.T) {
 
 // TestTwoDaemonsShareAProvider runs two daemons on one PostgreSQL server.
 func TestTwoDaemonsShareAProvider(t *testing.T) {
+	t.Parallel()
 	store := pgtest.Start(t, nil).URL()
 	p := newProvider(t)
 	one, two := newDaemonOn(t, store, guardConfig(p, ", rate: 200/s")), newDaemonOn(t, store, guardConfig(p, ", rate: 200/s"))

@@ -16,6 +16,7 @@ import (
 // write there is delivered, what fails is found in the store and redriven, or in a stream
 // of dead letters, and a daemon that is killed loses nothing.
 func TestQueueOnJetStream(t *testing.T) {
+	t.Parallel()
 	server := natstest.Start(t, natstest.Options{})
 	js := natstest.Client(t, server.Addr())
 	stream := natstest.Stream(t, js, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders"}})

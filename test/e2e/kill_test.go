@@ -8,6 +8,7 @@ import (
 // TestKillNine kills the daemon again and again while messages are published,
 // delivered and retried. One time in four it is not even ready.
 func TestKillNine(t *testing.T) {
+	t.Parallel()
 	random := seeded(t)
 	target := newReceiver(t, "--fail", "20%")
 	d := newDaemon(t, proofConfig(target))

@@ -3,6 +3,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,19 +12,22 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redrive/redrive/internal/childtest"
 )
 
-// Paths of what TestMain builds.
-var (
-	redriveBin string
-	crasherBin string
-)
+// redriveBin is the program, which TestMain builds.
+var redriveBin string
 
 func TestMain(m *testing.M) {
-	if otherMode() {
-		return
-	}
-	os.Exit(buildAndRun(m))
+	os.Exit(childtest.Main(func() int {
+		// Tests of processes mostly wait: for leases of the dead, for rounds, for servers.
+		flag.Parse()
+		if err := flag.Set("test.parallel", "6"); err != nil {
+			panic(err)
+		}
+		return buildAndRun(m)
+	}, crasher, clients, echo))
 }
 
 func buildAndRun(m *testing.M) int {
@@ -33,14 +37,12 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	redriveBin, crasherBin = filepath.Join(dir, "redrive"), filepath.Join(dir, "crasher")
-	for bin, pkg := range map[string]string{redriveBin: "../../cmd/redrive", crasherBin: "./crasher"} {
-		cmd := exec.Command("go", "build", "-o", bin, pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
-			return 1
-		}
+	redriveBin = filepath.Join(dir, "redrive")
+	cmd := exec.Command("go", "build", "-o", redriveBin, "../../cmd/redrive")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
+		return 1
 	}
 	return m.Run()
 }

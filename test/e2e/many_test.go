@@ -20,34 +20,28 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/wsproto"
 )
 
-// The test's own program is also run as what it measures beside the daemon: a process
-// with many clients, and a bare echo.
-const (
-	envMode        = "REDRIVE_E2E_MODE"
-	envURL         = "REDRIVE_E2E_URL"
-	envConnections = "REDRIVE_PROOF_CONNECTIONS"
+// envConnections asks for more connections.
+const envConnections = "REDRIVE_PROOF_CONNECTIONS"
 
-	modeClients = "clients"
-	modeEcho    = "echo"
-)
-
-// otherMode runs what the environment asks for instead of the tests, and reports
-// whether it asks for something.
-func otherMode() bool {
-	switch os.Getenv(envMode) {
-	case modeClients:
-		n, _ := strconv.Atoi(os.Getenv(envConnections)) // the test has set it
-		manyClients(os.Getenv(envURL), n)
-	case modeEcho:
+// What is measured beside the daemon: a process with many clients, of a URL and so many,
+// and a bare echo.
+var (
+	clients = childtest.Part{Name: "clients", Run: func(_ context.Context, words []string) error {
+		n, err := strconv.Atoi(words[1])
+		if err == nil {
+			manyClients(words[0], n)
+		}
+		return err
+	}}
+	echo = childtest.Part{Name: "echo", Run: func(context.Context, []string) error {
 		bareEcho()
-	default:
-		return false
-	}
-	return true
-}
+		return nil
+	}}
+)
 
 // bareEcho is the least that a server on the library can do.
 func bareEcho() {
@@ -138,7 +132,7 @@ func manyClients(url string, n int) {
 	in.Scan()
 }
 
-// helper is this program in another mode.
+// helper is a part that runs.
 type helper struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -146,15 +140,11 @@ type helper struct {
 	out *bufio.Scanner
 }
 
-func newHelper(t *testing.T, mode string, env ...string) *helper {
+func newHelper(t *testing.T, cmd *exec.Cmd, env ...string) *helper {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &helper{t: t, cmd: exec.Command(self)}
-	h.cmd.Env = append(append(os.Environ(), envMode+"="+mode), env...)
-	h.cmd.Stderr = os.Stderr
+	h := &helper{t: t, cmd: cmd}
+	cmd.Env = append(cmd.Env, env...)
+	var err error
 	if h.in, err = h.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +215,7 @@ func TestManyConnections(t *testing.T) {
 			t.Fatalf("%s=%q is not a number", envConnections, text)
 		}
 	}
-	connections := envConnections + "=" + strconv.Itoa(n)
+	connections := strconv.Itoa(n)
 	var up atomic.Bool
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !up.Load() {
@@ -236,28 +226,28 @@ func TestManyConnections(t *testing.T) {
 	const collect = "GOGC=25" // so that garbage is little of what is measured, in both
 	d := newDaemon(t, proofConfig(target.URL), collect)
 
-	echo := newHelper(t, modeEcho, collect)
-	url := echo.says()
-	before := resident(t, echo.cmd.Process.Pid)
-	clients := newHelper(t, modeClients, connections, envURL+"="+url)
-	clients.expect("ready")
-	bare := resident(t, echo.cmd.Process.Pid) - before
-	clients.end()
-	echo.end()
+	server := newHelper(t, echo.Command(t), collect)
+	url := server.says()
+	before := resident(t, server.cmd.Process.Pid)
+	all := newHelper(t, clients.Command(t, url, connections))
+	all.expect("ready")
+	bare := resident(t, server.cmd.Process.Pid) - before
+	all.end()
+	server.end()
 
 	before = resident(t, d.cmd.Process.Pid)
-	clients = newHelper(t, modeClients, connections, envURL+"=ws"+strings.TrimPrefix(d.url, "http")+"/v1/ws")
-	clients.expect("ready")
+	all = newHelper(t, clients.Command(t, "ws"+strings.TrimPrefix(d.url, "http")+"/v1/ws", connections))
+	all.expect("ready")
 	idle := resident(t, d.cmd.Process.Pid)
 	ratio := float64(idle-before) / float64(bare)
 	t.Logf("%d idle connections: %.1f KiB each, %.1f KiB with a bare echo: %.2f times", n, float64(idle-before)/float64(n)/1024, float64(bare)/float64(n)/1024, ratio)
 	if n >= 5000 && ratio > 1.4 {
 		t.Errorf("an idle connection costs %.2f times what it costs a bare echo", ratio)
 	}
-	if _, err := io.WriteString(clients.in, "publish\n"); err != nil {
+	if _, err := io.WriteString(all.in, "publish\n"); err != nil {
 		t.Fatal(err)
 	}
-	clients.expect("published")
+	all.expect("published")
 	until(t, "all is accepted", 2*time.Minute, func() bool {
 		return strings.Contains(d.redrive("queues", "--json").ok(t).out, fmt.Sprintf(`"published": %d`, n))
 	})
@@ -267,7 +257,7 @@ func TestManyConnections(t *testing.T) {
 		t.Errorf("with the API down the daemon grew from %d to %d bytes", idle, down)
 	}
 	up.Store(true)
-	clients.expect("answered")
+	all.expect("answered")
 	r := d.redrive("verify")
 	if r.code != 0 {
 		t.Errorf("%s%s", r.out, r.stderr)

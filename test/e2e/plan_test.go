@@ -43,6 +43,7 @@ func (d *daemon) restartWith(yaml string) {
 // TestKillInTheMiddleOfAPlan kills the daemon while it redrives. Nobody consumes what is
 // redriven, so that each message shows how often that happened.
 func TestKillInTheMiddleOfAPlan(t *testing.T) {
+	t.Parallel()
 	random := seeded(t)
 	const n = 900
 	// What has expired dies as soon as somebody looks at the queue.

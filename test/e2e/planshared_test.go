@@ -13,6 +13,7 @@ import (
 // store carries it to its end. Nobody consumes what is redriven, so that each message shows
 // how often that happened.
 func TestAnotherDaemonEndsAPlan(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t, nil)
 	const n, yaml = 600, "queues:\n  q: {}\n"
 	// What has expired dies as soon as somebody looks at the queue.

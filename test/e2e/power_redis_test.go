@@ -71,7 +71,7 @@ func powerLossOfRedis(t *testing.T, fsync string, power bool, later time.Duratio
 			t.Fatal(err)
 		}
 	}
-	if err := server.Restart(); err != nil {
+	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	h.check(t, server.URL(), cut, fsync == "always")

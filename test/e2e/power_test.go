@@ -35,6 +35,7 @@ func newDisk(t *testing.T, seed uint64) (disk *powerloss.Disk, dir string) {
 // TestPowerLoss cuts the power again and again while messages are published,
 // delivered and retried.
 func TestPowerLoss(t *testing.T) {
+	t.Parallel()
 	random := seeded(t)
 	disk, dir := newDisk(t, random.Uint64())
 	t.Cleanup(func() { // after the daemon is gone

@@ -127,6 +127,7 @@ func (u *sessionUser) complete() bool {
 // resume by themselves. What they saw acknowledged was delivered, under one id, and its
 // result came once, in order.
 func TestKillNineWithSessions(t *testing.T) {
+	t.Parallel()
 	random := seeded(t)
 	target := newSessionTarget(t, random)
 	d := newDaemon(t, proofConfig(target.URL))

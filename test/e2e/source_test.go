@@ -17,6 +17,7 @@ import (
 // write there is delivered, what fails is found in the store and redriven, and a daemon
 // that is killed loses nothing.
 func TestQueueOnKafka(t *testing.T) {
+	t.Parallel()
 	broker := kafkatest.Start(t)
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()), kgo.DefaultProduceTopic("orders"))
 	if err != nil {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,44 +17,22 @@ import (
 // storeServer is a private server of a store.
 type storeServer interface {
 	URL() string
-	Kill() error   // with all of its processes, as a crash would
+	Kill()         // with all of its processes, as a crash would
 	Resume() error // after a Kill
 }
 
 // storeServers starts the servers that several daemons can share.
 var storeServers = map[string]func(t *testing.T) storeServer{
 	"postgres": func(t *testing.T) storeServer { return pgtest.Start(t, nil) },
-	"mysql":    newMariaDB,
+	"mysql":    func(t *testing.T) storeServer { return mariadbServer{mariadbtest.Start(t, nil)} },
 	"redis": func(t *testing.T) storeServer {
-		return redisServer{redistest.Start(t, redistest.Options{AppendOnly: true})}
+		return redistest.Start(t, redistest.Options{AppendOnly: true})
 	},
 }
 
 type mariadbServer struct{ *mariadbtest.Server }
 
-func (s mariadbServer) URL() string { return s.Server.URL("redrive") }
-
-func newMariaDB(t *testing.T) storeServer {
-	s := mariadbtest.Start(t, nil)
-	db, err := sql.Open("mysql", "root@tcp("+s.Addr()+")/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if _, err := db.Exec("CREATE DATABASE redrive"); err != nil {
-		t.Fatal(err)
-	}
-	return mariadbServer{s}
-}
-
-type redisServer struct{ *redistest.Server }
-
-func (s redisServer) Kill() error {
-	s.Server.Kill()
-	return nil
-}
-
-func (s redisServer) Resume() error { return s.Restart() }
+func (s mariadbServer) URL() string { return s.Server.URL(mariadbtest.Database) }
 
 // TestSharedStoreKillNine has two daemons on one store. They are killed in turn, and so is
 // the store's server, while messages are published to both, delivered and retried.
@@ -74,9 +51,7 @@ func TestSharedStoreKillNine(t *testing.T) {
 			for i := range n {
 				pause(t.Context(), time.Duration(100+random.IntN(900))*time.Millisecond)
 				if i%3 == 2 {
-					if err := s.Kill(); err != nil {
-						t.Fatal(err)
-					}
+					s.Kill()
 					h.note("kill -9 of the store")
 					pause(t.Context(), time.Duration(random.IntN(1000))*time.Millisecond)
 					if err := s.Resume(); err != nil {
@@ -103,6 +78,7 @@ func TestSharedStoreKillNine(t *testing.T) {
 // TestSharedStoreFromTheCommandLine works on a store that daemons share, through one of
 // them and without any.
 func TestSharedStoreFromTheCommandLine(t *testing.T) {
+	t.Parallel()
 	for name, begin := range storeServers {
 		t.Run(name, func(t *testing.T) {
 			s := begin(t)

@@ -14,7 +14,7 @@ func stream(native bool) func(*testing.T, server) *world {
 	return func(t *testing.T, beside server) *world {
 		p := natstest.StartProcess(t, natstest.Options{SyncAlways: true})
 		const name, consumer = "ORDERS", "shop"
-		s := server{addr: p.Addr(), url: at("nats://ADDR/" + name + "?consumer=" + consumer + "&ack_wait=2s"), kill: func() error { p.Kill(); return nil }, resume: func() error { p.Resume(t); return nil }}
+		s := server{addr: p.Addr(), url: at("nats://ADDR/" + name + "?consumer=" + consumer + "&ack_wait=2s"), kill: killed(p.Kill), resume: p.Resume}
 		js := natstest.Client(t, p.Addr())
 		names := []string{name}
 		if native {

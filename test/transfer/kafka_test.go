@@ -44,7 +44,7 @@ func kafkaWorld(t *testing.T, beside server, dead string) *world {
 	if dead != "" {
 		url += "&create=true&dead=" + dead
 	}
-	s := server{addr: b.Addr(), url: at(url), kill: b.Kill, resume: b.Resume}
+	s := server{addr: b.Addr(), url: at(url), kill: killed(b.Kill), resume: b.Resume}
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()), kgo.RecordDeliveryTimeout(patience))
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func rabbit(dead string) func(*testing.T, server) *world {
 			n.Kill()
 			return err
 		}
-		s := server{addr: n.Addr(), url: at(url), kill: kill, resume: n.Restart}
+		s := server{addr: n.Addr(), url: at(url), kill: kill, resume: n.Resume}
 		w, store := sourced(t, "rabbitmq", s, beside, dead != "")
 		opened, err := openSource(t.Context(), &w.direct) // it makes the queues
 		if err == nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -61,8 +60,7 @@ func start(t *testing.T, w work) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.CommandContext(t.Context(), os.Args[0]), lines: make(chan string, 64), trouble: new(strings.Builder)}
-	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
+	p := &process{cmd: worker.Command(t, string(text)), lines: make(chan string, 64), trouble: new(strings.Builder)}
 	p.cmd.Stderr = p.trouble
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"database/sql"
 	"sync/atomic"
 	"testing"
 
@@ -44,25 +43,17 @@ var schemas atomic.Int64
 
 func postgresServer(t *testing.T) server {
 	s := pgtest.Start(t, nil)
-	return server{addr: s.Addr(), url: at("postgres://postgres@ADDR/postgres?sslmode=disable"), kill: s.Kill, resume: s.Resume}
+	return server{addr: s.Addr(), url: at("postgres://postgres@ADDR/postgres?sslmode=disable"), kill: killed(s.Kill), resume: s.Resume}
 }
 
 func mariaServer(t *testing.T) server {
 	s := mariadbtest.Start(t, nil)
-	db, err := sql.Open("mysql", "root@tcp("+s.Addr()+")/")
-	if err == nil {
-		_, err = db.ExecContext(t.Context(), "CREATE DATABASE redrive CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = db.Close()
-	return server{addr: s.Addr(), url: at("mysql://root@ADDR/redrive"), kill: s.Kill, resume: s.Resume}
+	return server{addr: s.Addr(), url: at("mysql://root@ADDR/" + mariadbtest.Database), kill: killed(s.Kill), resume: s.Resume}
 }
 
 func redisServer(t *testing.T, url string) server {
 	s := redistest.Start(t, redistest.Options{AppendOnly: true})
-	return server{addr: s.Addr, url: at(url), kill: func() error { s.Kill(); return nil }, resume: s.Restart}
+	return server{addr: s.Addr, url: at(url), kill: killed(s.Kill), resume: s.Resume}
 }
 
 func list(t *testing.T, beside server, native bool) *world {

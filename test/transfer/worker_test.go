@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/natstest"
 )
 
@@ -86,34 +88,30 @@ func (w *work) consume(ctx context.Context, begun func(body string)) error {
 	return errors.Join(err, store.Close())
 }
 
-// workerEnv makes the test's program a worker.
-const workerEnv = "REDRIVE_TRANSFER_WORK"
-
-func TestMain(m *testing.M) {
-	natstest.ServeIfAsked()
-	text := os.Getenv(workerEnv)
-	if text == "" {
-		// Strategies mostly wait: for leases, sessions and servers.
-		flag.Parse()
-		if err := flag.Set("test.parallel", "6"); err != nil {
-			panic(err)
-		}
-		os.Exit(m.Run())
-	}
+// worker is a process that handles messages. Its handler goes on when it is answered, so
+// that whoever watches knows where its steps begin.
+var worker = childtest.Part{Name: "worker", Run: func(ctx context.Context, words []string) error {
 	var w work
-	if err := json.Unmarshal([]byte(text), &w); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+	if err := json.Unmarshal([]byte(words[0]), &w); err != nil {
+		return err
 	}
-	// The handler goes on when it is answered, so that whoever watches knows where its
-	// steps begin.
-	err := w.consume(context.Background(), func(body string) {
+	return w.consume(ctx, func(body string) {
 		fmt.Println(body)
 		var answer string
 		if _, err := fmt.Scanln(&answer); err != nil {
 			os.Exit(3) // nobody watches any more
 		}
 	})
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(2)
+}}
+
+func TestMain(m *testing.M) {
+	os.Exit(childtest.Main(func() int {
+		// Strategies mostly wait: for leases, sessions and servers. All begin at once, or the
+		// slowest would be alone at the end.
+		flag.Parse()
+		if err := flag.Set("test.parallel", strconv.Itoa(len(strategies))); err != nil {
+			panic(err)
+		}
+		return m.Run()
+	}, natstest.Part, worker))
 }

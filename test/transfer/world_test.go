@@ -91,6 +91,11 @@ type server struct {
 	resume func() error
 }
 
+// killed is the kill of a server that dies at once.
+func killed(kill func()) func() error {
+	return func() error { kill(); return nil }
+}
+
 // stored is the world of a store that is source and store in one.
 func stored(t *testing.T, s server) *world {
 	w := &world{kill: s.kill, resume: s.resume}

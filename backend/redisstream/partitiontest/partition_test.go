@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,19 +19,20 @@ import (
 	"github.com/redrive/redrive/backend/redisstream"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
-// workerEnv makes the test's program a worker on the store of an address, which notes what
-// it does in the lists of a second one.
-const workerEnv = "REDRIVE_PARTITION_WORKER"
+// worker works on the store of an address, and notes what it does in the lists of a second
+// one.
+var worker = childtest.Part{Name: "worker", Run: func(_ context.Context, words []string) error {
+	work(words[0], words[1])
+	return nil
+}}
 
 func TestMain(m *testing.M) {
-	if job := strings.Fields(os.Getenv(workerEnv)); len(job) == 2 {
-		work(job[0], job[1])
-		return
-	}
-	os.Exit(redistest.Main(m))
+	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, worker))
 }
 
 func noErr(t testing.TB, err error) {
@@ -112,8 +112,7 @@ func work(address, effects string) {
 // spawn starts a worker and returns what kills it.
 func spawn(t *testing.T, job string) (kill func()) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), workerEnv+"="+job)
+	cmd := worker.Command(t, strings.Fields(job)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	noErr(t, err)

@@ -13,44 +13,45 @@ type Health struct {
 	SlowAfter     time.Duration
 	SlowRun       int
 	TrendFactor   float64
-	TrendFloor    time.Duration
-	TrendCalls    int
-	TrendSeconds  int
 	TrendLast     bool
-}
-
-// Exit says how a provider that is down is taken back.
-type Exit struct {
-	After     time.Duration
-	Hold      time.Duration
-	MaxHold   time.Duration
-	Canaries  int
-	Start     float64
-	Factor    float64
-	MinRate   float64
-	Step      time.Duration
-	StepCalls int
-	MaxBad    float64
-}
-
-// Pace says how fast the backlog is worked off, and how a rate cap moves.
-type Pace struct {
-	MaxShare float64
-	Reserve  float64
-	Start    float64
-	MaxRate  float64
-	Fixed    float64
-	Decrease float64
 }
 
 // Config is what a Machine runs under. Fields that are zero get their default.
 type Config struct {
 	Health   Health
-	Exit     Exit
-	Pace     Pace
+	After    time.Duration // a provider that is down is taken back then; 0: by probes
+	Start    float64       // share of the live calls that then goes through
+	Fixed    float64       // calls of the backlog a second; 0: it adapts
+	Preset   Preset
 	MaxInUse int  // calls in flight; 0: no limit
 	Shared   bool // canaries only under a lease, see Machine.Lend
 }
+
+// Preset is what only the kind of a provider decides.
+type Preset struct {
+	Hold     time.Duration // a provider that is down is left alone so long; doubled by each failed probe
+	MaxHold  time.Duration // up to this
+	Canaries int           // probes in a row that must succeed
+	MaxShare float64       // the backlog's rate, in units of the usual live rate
+}
+
+// The rest is the same for all.
+const (
+	trendFloor = 100 * time.Millisecond // a mean below is no outage
+	trendCalls = 20                     // answers that a second needs to be judged
+	trendRun   = 2                      // seconds in a row
+
+	rampFactor = 2 // of the share, with each step
+	rampStep   = 500 * time.Millisecond
+	rampCalls  = 5   // a step has at least
+	rampBad    = 0.1 // of them, more failures make the share shrink
+	minRate    = 2   // live calls a second that always go through
+
+	drainStart = 1    // calls of the backlog a second, at first
+	drainMost  = 50   // where no live call was ever seen
+	reserved   = 0.2  // the backlog's part of a rate cap
+	decrease   = 0.75 // of a rate cap, with each refusal
+)
 
 func or[T comparable](v, def T) T {
 	var zero T
@@ -60,9 +61,9 @@ func or[T comparable](v, def T) T {
 	return v
 }
 
-// WithDefaults returns the configuration with every zero field that has a default
+// withDefaults returns the configuration with every zero field that has a default
 // set.
-func (c Config) WithDefaults() Config {
+func (c Config) withDefaults() Config {
 	h := &c.Health
 	h.ErrorRate = or(h.ErrorRate, 0.5)
 	h.MinCalls = or(h.MinCalls, 20)
@@ -70,24 +71,11 @@ func (c Config) WithDefaults() Config {
 	h.Consecutive = or(h.Consecutive, 8)
 	h.NetworkErrors = or(h.NetworkErrors, 5)
 	h.SlowRun = or(h.SlowRun, 10)
-	h.TrendFloor = or(h.TrendFloor, 100*time.Millisecond)
-	h.TrendCalls = or(h.TrendCalls, 20)
-	h.TrendSeconds = or(h.TrendSeconds, 2)
-	x := &c.Exit
+	c.Start = or(c.Start, 0.05)
+	x := &c.Preset
 	x.Hold = or(x.Hold, time.Second)
 	x.MaxHold = max(or(x.MaxHold, 4*time.Second), x.Hold)
 	x.Canaries = or(x.Canaries, 2)
-	x.Start = or(x.Start, 0.05)
-	x.Factor = or(x.Factor, 2)
-	x.MinRate = or(x.MinRate, 2)
-	x.Step = or(x.Step, 500*time.Millisecond)
-	x.StepCalls = or(x.StepCalls, 5)
-	x.MaxBad = or(x.MaxBad, 0.1)
-	p := &c.Pace
-	p.MaxShare = or(p.MaxShare, 0.6)
-	p.Reserve = or(p.Reserve, 0.2)
-	p.Start = or(p.Start, 1)
-	p.MaxRate = or(p.MaxRate, 50)
-	p.Decrease = or(p.Decrease, 0.75)
+	x.MaxShare = or(x.MaxShare, 0.6)
 	return c
 }

@@ -25,31 +25,31 @@ type drain struct {
 func (d *drain) second(m *Machine) {
 	switch {
 	case d.bad:
-		d.rate = max(d.rate/2, m.cfg.Pace.Start)
+		d.rate = max(d.rate/2, drainStart)
 	case d.good:
-		d.rate = min(2*d.rate, max(m.drainLimit(), m.cfg.Pace.Start))
+		d.rate = min(2*d.rate, max(m.drainLimit(), drainStart))
 	}
 	d.good, d.bad = false, false
 }
 
 // drainLimit keeps drain and live calls together at what is usual plus MaxShare of it.
 func (m *Machine) drainLimit() float64 {
-	t, p := &m.traffic, &m.cfg.Pace
-	if p.Fixed > 0 {
-		return p.Fixed
+	t := &m.traffic
+	switch {
+	case m.cfg.Fixed > 0:
+		return m.cfg.Fixed
+	case t.usual == 0:
+		return drainMost
 	}
-	if t.usual == 0 {
-		return p.MaxRate
-	}
-	return max(p.MaxShare*t.usual+max(t.usual-t.demand, 0), p.Start)
+	return max(m.cfg.Preset.MaxShare*t.usual+max(t.usual-t.demand, 0), drainStart)
 }
 
 // drainRate is how many calls of the backlog a second may be made now.
 func (m *Machine) drainRate() float64 {
 	d := &m.drain
 	rate := min(d.rate, m.drainLimit())
-	if m.cfg.Pace.Fixed > 0 {
-		rate = m.cfg.Pace.Fixed
+	if m.cfg.Fixed > 0 {
+		rate = m.cfg.Fixed
 	}
 	switch m.state {
 	case Limited:
@@ -58,7 +58,7 @@ func (m *Machine) drainRate() float64 {
 		}
 		return m.backlogRate()
 	case Recovering:
-		return max(min(rate, m.ramp.share*m.drainLimit()), m.cfg.Pace.Start)
+		return max(min(rate, m.ramp.share*m.drainLimit()), drainStart)
 	case Healthy:
 		return rate
 	}
@@ -72,7 +72,7 @@ func (m *Machine) backlogRate() float64 {
 		return 0
 	}
 	q := m.quota.cap
-	return min(max(q*m.cfg.Pace.Reserve, q-m.traffic.demand), m.drainLimit())
+	return min(max(q*reserved, q-m.traffic.demand), m.drainLimit())
 }
 
 // drainRoom is how many calls of the backlog may begin now without making this second
@@ -80,11 +80,11 @@ func (m *Machine) backlogRate() float64 {
 // bursts that are peaks by themselves: the backlog keeps out of their way, by their
 // standard deviation.
 func (m *Machine) drainRoom() float64 {
-	t, p := &m.traffic, &m.cfg.Pace
-	if m.state == Limited || p.Fixed > 0 || t.usual == 0 {
+	t := &m.traffic
+	if m.state == Limited || m.cfg.Fixed > 0 || t.usual == 0 {
 		return math.Inf(1)
 	}
-	busy := max((1+p.MaxShare)*t.usual-math.Sqrt(t.usual), p.Start) + 1
+	busy := max((1+m.cfg.Preset.MaxShare)*t.usual-math.Sqrt(t.usual), drainStart) + 1
 	return busy - t.acceptedRate(m.now) - float64(m.inUse+m.drain.reserved)
 }
 

@@ -28,20 +28,20 @@ type hold struct {
 
 // begin starts a hold. again says that the provider failed soon after it came back.
 func (h *hold) begin(m *Machine, again bool) {
-	x := &m.cfg.Exit
+	x := &m.cfg.Preset
 	length := x.Hold
 	if again {
 		length = min(max(2*h.length, x.Hold), x.MaxHold)
 	}
 	*h = hold{length: length, until: m.now + m.jitter(length), askedAt: h.askedAt}
-	if x.After > 0 {
-		h.until = m.now + x.After
+	if m.cfg.After > 0 {
+		h.until = m.now + m.cfg.After
 	}
 }
 
 // longer is the next hold, after a probe that failed.
 func (h *hold) longer(m *Machine, reason string) {
-	h.length = min(2*h.length, m.cfg.Exit.MaxHold)
+	h.length = min(2*h.length, m.cfg.Preset.MaxHold)
 	h.until = m.now + m.jitter(h.length)
 	h.good, h.probing, h.reserved = 0, false, false
 	m.reason = reason
@@ -51,8 +51,8 @@ func (h *hold) longer(m *Machine, reason string) {
 
 func (h *hold) advance(m *Machine) {
 	switch {
-	case m.cfg.Exit.After > 0 && m.now >= h.until:
-		m.restore(fmt.Sprintf("%s have passed", m.cfg.Exit.After))
+	case m.cfg.After > 0 && m.now >= h.until:
+		m.restore(fmt.Sprintf("%s have passed", m.cfg.After))
 	case !h.probing || m.now < h.probeEnd:
 	case h.reserved:
 		m.giveReserved(1)
@@ -64,7 +64,7 @@ func (h *hold) advance(m *Machine) {
 // probeFree reports whether a probe may be made now.
 func (m *Machine) probeFree() bool {
 	h := &m.hold
-	return m.state == Down && m.cfg.Exit.After <= 0 && !h.probing && m.now >= h.until &&
+	return m.state == Down && m.cfg.After <= 0 && !h.probing && m.now >= h.until &&
 		(!m.cfg.Shared || m.now < m.lentTo)
 }
 
@@ -114,7 +114,7 @@ func (m *Machine) probeEnded(v Verdict, slow bool) {
 		return
 	}
 	m.traffic.accept(m.now)
-	if h.good++; h.good < m.cfg.Exit.Canaries {
+	if h.good++; h.good < m.cfg.Preset.Canaries {
 		return
 	}
 	m.recover(fmt.Sprintf("%d probes succeeded", h.good))
@@ -123,8 +123,8 @@ func (m *Machine) probeEnded(v Verdict, slow bool) {
 // recover begins to let a share of the calls through.
 func (m *Machine) recover(reason string) {
 	m.transition(Recovering, reason)
-	m.ramp = ramp{share: m.cfg.Exit.Start, knee: 1, began: m.now, floor: bucket{tokens: 1, at: m.now}}
-	m.drain.rate = m.cfg.Pace.Start
+	m.ramp = ramp{share: m.cfg.Start, knee: 1, began: m.now, floor: bucket{tokens: 1, at: m.now}}
+	m.drain.rate = drainStart
 	m.drain.bucket = bucket{at: m.now}
 }
 
@@ -135,5 +135,5 @@ func (m *Machine) Lend(until time.Duration) { m.lentTo = until }
 // down or is probed.
 func (m *Machine) ProbeDue(now time.Duration) (time.Duration, bool) {
 	m.advance(now)
-	return m.hold.until, m.state == Down && m.cfg.Exit.After <= 0 && !m.hold.probing
+	return m.hold.until, m.state == Down && m.cfg.After <= 0 && !m.hold.probing
 }

@@ -120,7 +120,7 @@ func (m *Machine) limitRoom() (room float64, wait time.Duration) {
 	if m.traffic.demand <= l.rate {
 		return max(room, 0), wait
 	}
-	reserve := l.rate * m.cfg.Pace.Reserve
+	reserve := l.rate * reserved
 	l.share.fill(m.now, reserve, 1)
 	return max(room, l.share.tokens), min(wait, max(l.share.wait(reserve), limitWakeup))
 }

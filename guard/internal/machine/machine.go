@@ -42,24 +42,11 @@ type Machine struct {
 // New returns a machine that takes its provider for healthy. random returns values
 // from 0 to 1.
 func New(c Config, random func() float64) *Machine {
-	m := &Machine{random: random, state: Healthy}
-	m.Reconfigure(c)
-	m.drain.rate = m.cfg.Pace.Start
-	m.tick = time.Second
-	return m
-}
-
-// Reconfigure changes the configuration; the state stays.
-func (m *Machine) Reconfigure(c Config) {
-	c = c.WithDefaults()
-	if width := c.Health.Window / windowSlots; width != m.window.width {
-		m.window = window{width: width}
+	c = c.withDefaults()
+	return &Machine{
+		cfg: c, random: random, state: Healthy, tick: time.Second, drain: drain{rate: drainStart},
+		window: window{width: c.Health.Window / windowSlots}, hung: hung{width: max(c.Health.SlowAfter, 0) / slotsPerSlow},
 	}
-	if width := max(c.Health.SlowAfter, 0) / slotsPerSlow; width != m.hung.width {
-		m.hung = hung{width: width}
-		m.gen++
-	}
-	m.cfg = c
 }
 
 // Acquire asks for a permit for a call now. background says that the call is one of
@@ -232,7 +219,7 @@ func (m *Machine) advance(now time.Duration) {
 	case Isolated:
 		if now >= m.hold.until {
 			m.transition(Down, "the isolation has ended")
-			m.hold = hold{until: now, length: m.cfg.Exit.Hold, askedAt: m.hold.askedAt}
+			m.hold = hold{until: now, length: m.cfg.Preset.Hold, askedAt: m.hold.askedAt}
 		}
 	}
 }

@@ -92,9 +92,6 @@ func TestRules(t *testing.T) {
 func TestTrend(t *testing.T) {
 	for _, literal := range []bool{false, true} {
 		c := Config{Health: Health{TrendFactor: 2, TrendLast: literal}}
-		if literal {
-			c.Health.TrendSeconds = 1
-		}
 		m := New(c, half)
 		tripped := time.Duration(0)
 		var open []Permit
@@ -188,7 +185,7 @@ func TestProbeThatHangsHasFailed(t *testing.T) {
 }
 
 func TestFixedExit(t *testing.T) {
-	m := New(Config{Exit: Exit{After: time.Minute}}, half)
+	m := New(Config{After: time.Minute}, half)
 	m.Force(time.Second, Down, time.Minute, "test")
 	if _, ok := m.Acquire(60*time.Second, false); ok {
 		t.Error("let through before the time")
@@ -334,16 +331,16 @@ func BenchmarkMachine(b *testing.B) {
 func TestPace(t *testing.T) {
 	tests := []struct {
 		name     string
-		pace     Pace
+		cfg      Config
 		min, max int
 	}{
-		{"adapted", Pace{}, 50, 62},
-		{"a quarter", Pace{MaxShare: 0.25}, 22, 28},
-		{"fixed", Pace{Fixed: 7}, 6, 8},
+		{"adapted", Config{}, 50, 62},
+		{"a quarter", Config{Preset: Preset{MaxShare: 0.25}}, 22, 28},
+		{"fixed", Config{Fixed: 7}, 6, 8},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := New(Config{Pace: tt.pace}, half)
+			m := New(tt.cfg, half)
 			n := 0
 			for at := time.Duration(0); at < 10*time.Second; at += 10 * time.Millisecond {
 				if p, ok := m.Acquire(at, false); ok {

@@ -30,12 +30,11 @@ type quota struct {
 // lower takes a refusal: the cap falls below what was accepted in the last second.
 func (q *quota) lower(m *Machine, after time.Duration) {
 	rate := m.traffic.acceptedRate(m.now)
-	least := m.cfg.Exit.MinRate
 	if m.state == Limited {
 		rate = min(max(rate, q.cap/2), q.cap)
 	}
-	q.last = max(rate, least)
-	q.cap = max(q.last*m.cfg.Pace.Decrease, least)
+	q.last = max(rate, minRate)
+	q.cap = max(q.last*decrease, minRate)
 	q.quiet = 0
 	if after <= 0 {
 		after = pauseDefault

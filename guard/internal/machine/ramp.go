@@ -23,11 +23,10 @@ type ramp struct {
 	floor  bucket
 }
 
-// admit lets the share through, but never less than MinRate.
+// admit lets the share through, but never less than minRate.
 func (r *ramp) admit(m *Machine) bool {
 	r.credit += r.share
-	least := m.cfg.Exit.MinRate
-	r.floor.fill(m.now, least, max(1, least))
+	r.floor.fill(m.now, minRate, minRate)
 	if r.credit >= 1 {
 		r.credit--
 		r.floor.tokens = max(r.floor.tokens-1, 0)
@@ -52,18 +51,17 @@ func (r *ramp) count(m *Machine, bad bool) {
 
 // step ends a step when it is time: the share grows or shrinks.
 func (r *ramp) step(m *Machine) {
-	x := &m.cfg.Exit
-	if r.calls < x.StepCalls {
+	if r.calls < rampCalls {
 		return
 	}
-	if r.bad >= 2 && float64(r.bad) > x.MaxBad*float64(r.calls) {
+	if r.bad >= 2 && float64(r.bad) > rampBad*float64(r.calls) {
 		r.narrow(m)
 		return
 	}
-	if m.now-r.began < x.Step {
+	if m.now-r.began < rampStep {
 		return
 	}
-	next := r.share * x.Factor
+	next := r.share * rampFactor
 	if near := r.knee * kneeNear; r.knee < 1 && next > near {
 		next = max(r.share*kneeStep, near)
 	}
@@ -74,14 +72,13 @@ func (r *ramp) step(m *Machine) {
 }
 
 func (r *ramp) narrow(m *Machine) {
-	x := &m.cfg.Exit
-	if r.share <= x.Start {
+	if r.share <= m.cfg.Start {
 		m.fail(fmt.Sprintf("%d of %d calls failed while it recovered", r.bad, r.calls))
 		return
 	}
 	r.knee = r.share
-	r.share = max(r.share/x.Factor, x.Start)
+	r.share = max(r.share/rampFactor, m.cfg.Start)
 	r.began, r.calls, r.bad = m.now, 0, 0
-	m.drain.rate = max(m.drain.rate/2, m.cfg.Pace.Start)
+	m.drain.rate = max(m.drain.rate/2, drainStart)
 	m.afresh()
 }

@@ -15,7 +15,7 @@ func (m *Machine) Force(now time.Duration, s State, d time.Duration, reason stri
 		m.transition(Limited, reason)
 	case Down, Isolated:
 		m.transition(s, reason)
-		m.hold = hold{length: m.cfg.Exit.Hold, until: m.now + d, askedAt: m.hold.askedAt}
+		m.hold = hold{length: m.cfg.Preset.Hold, until: m.now + d, askedAt: m.hold.askedAt}
 	}
 }
 
@@ -69,10 +69,10 @@ func (m *Machine) Restore(now time.Duration, s Saved, elapsed time.Duration) {
 	}
 	switch s.State {
 	case Down, Isolated:
-		m.hold.length = max(s.Hold, m.cfg.Exit.Hold)
+		m.hold.length = max(s.Hold, m.cfg.Preset.Hold)
 		m.hold.until = max(m.hold.until, m.now+left)
 	case Limited:
-		m.quota.cap = max(s.Cap, m.cfg.Exit.MinRate)
+		m.quota.cap = max(s.Cap, minRate)
 		m.quota.last = max(s.Last, m.quota.cap)
 		m.quota.pausedUntil = m.now + left
 	}

@@ -81,19 +81,19 @@ func (t *traffic) acceptedRate(now time.Duration) float64 {
 func (t *traffic) trend(h *Health) bool {
 	n, sum := t.answers, t.latency
 	t.answers, t.latency = 0, 0
-	if h.TrendFactor <= 0 || n < h.TrendCalls {
+	if h.TrendFactor <= 0 || n < trendCalls {
 		t.rising, t.last = 0, 0
 		return false
 	}
 	mean := float64(sum) / float64(n)
-	base := t.average
+	base, run := t.average, trendRun
 	if h.TrendLast {
-		base = t.last
+		base, run = t.last, 1
 	}
 	t.last = mean
-	if base > 0 && mean > base*h.TrendFactor && mean >= float64(h.TrendFloor) {
+	if base > 0 && mean > base*h.TrendFactor && mean >= float64(trendFloor) {
 		t.rising++
-		return t.rising >= h.TrendSeconds
+		return t.rising >= run
 	}
 	t.rising = 0
 	if t.average == 0 {

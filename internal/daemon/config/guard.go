@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -45,9 +46,9 @@ type Guard struct {
 	Repeat string `yaml:"repeat" json:"repeat,omitempty"`
 	// Retries at once with the same endpoint. Defaults to none.
 	Retries int `yaml:"retries" json:"retries,omitempty"`
-	// FailoverShare and FailoverRate bound second tries. Default to 20% and 10/s.
-	FailoverShare Percent `yaml:"failover_share" json:"failover_share,omitempty"`
-	FailoverRate  Rate    `yaml:"failover_rate" json:"failover_rate,omitzero"`
+	// Failover bounds second tries: a share of the calls, and in any case 10/s. Defaults
+	// to 20%.
+	Failover Percent `yaml:"failover" json:"failover,omitempty"`
 	// KeepResults is how long a later result can be fetched. Defaults to 1h.
 	KeepResults Duration `yaml:"keep_results" json:"keep_results,omitempty"`
 	// ResultTo sends later results to a queue, or to a URL, which gets a queue of its
@@ -76,74 +77,39 @@ type Health struct {
 	SlowAfter     Duration `yaml:"slow_after" json:"slow_after,omitempty"`
 	SlowRun       int      `yaml:"slow_run" json:"slow_run,omitempty"`
 	TrendFactor   float64  `yaml:"trend_factor" json:"trend_factor,omitempty"`
-	TrendFloor    Duration `yaml:"trend_floor" json:"trend_floor,omitempty"`
-	TrendCalls    int      `yaml:"trend_calls" json:"trend_calls,omitempty"`
-	TrendSeconds  int      `yaml:"trend_seconds" json:"trend_seconds,omitempty"`
 	TrendLast     bool     `yaml:"trend_last" json:"trend_last,omitempty"`
 }
 
 // Exit says how an endpoint that is down is taken back; see [guard.Exit].
 type Exit struct {
-	After     Duration `yaml:"after" json:"after,omitempty"`
-	Hold      Duration `yaml:"hold" json:"hold,omitempty"`
-	MaxHold   Duration `yaml:"max_hold" json:"max_hold,omitempty"`
-	Canaries  int      `yaml:"canaries" json:"canaries,omitempty"`
-	Start     Percent  `yaml:"start" json:"start,omitempty"`
-	Factor    float64  `yaml:"factor" json:"factor,omitempty"`
-	MinRate   Rate     `yaml:"min_rate" json:"min_rate,omitzero"`
-	Step      Duration `yaml:"step" json:"step,omitempty"`
-	StepCalls int      `yaml:"step_calls" json:"step_calls,omitempty"`
-	MaxBad    Percent  `yaml:"max_bad" json:"max_bad,omitempty"`
+	After Duration `yaml:"after" json:"after,omitempty"`
+	Start Percent  `yaml:"start" json:"start,omitempty"`
 }
 
 // Pace says how fast the backlog is worked off; see [guard.Pace].
 type Pace struct {
-	MaxShare Percent `yaml:"max_share" json:"max_share,omitempty"`
-	Reserve  Percent `yaml:"reserve" json:"reserve,omitempty"`
-	Start    Rate    `yaml:"start" json:"start,omitzero"`
-	MaxRate  Rate    `yaml:"max_rate" json:"max_rate,omitzero"`
-	Fixed    Rate    `yaml:"fixed" json:"fixed,omitzero"`
-	Decrease Percent `yaml:"decrease" json:"decrease,omitempty"`
+	Fixed Rate `yaml:"fixed" json:"fixed,omitzero"`
 }
 
-// Rules returns the rules of the preset with what the configuration sets of its own.
-func (g *Guard) Rules() (guard.Health, guard.Exit, guard.Pace) {
-	base := guard.Presets()[g.Preset]
-	h, x, p := base.Health, base.Exit, base.Pace
-	setIf(&h.ErrorRate, float64(g.Health.ErrorRate))
-	setIf(&h.MinCalls, g.Health.MinCalls)
-	setIf(&h.Window, g.Health.Window.Std())
-	setIf(&h.Consecutive, g.Health.Consecutive)
-	setIf(&h.NetworkErrors, g.Health.NetworkErrors)
-	setIf(&h.SlowAfter, g.Health.SlowAfter.Std())
-	setIf(&h.SlowRun, g.Health.SlowRun)
-	setIf(&h.TrendFactor, g.Health.TrendFactor)
-	setIf(&h.TrendFloor, g.Health.TrendFloor.Std())
-	setIf(&h.TrendCalls, g.Health.TrendCalls)
-	setIf(&h.TrendSeconds, g.Health.TrendSeconds)
-	setIf(&h.TrendLast, g.Health.TrendLast)
+// Rules returns the rules as the guard takes them. What is not set is the preset's.
+func (g *Guard) Rules() (h guard.Health, x guard.Exit, p guard.Pace) {
+	same(&h, &g.Health)
+	same(&x, &g.Exit)
 	for _, rule := range g.Health.Off {
 		if off := healthRules[rule]; off != nil {
 			off(&h)
 		}
 	}
-	setIf(&x.After, g.Exit.After.Std())
-	setIf(&x.Hold, g.Exit.Hold.Std())
-	setIf(&x.MaxHold, g.Exit.MaxHold.Std())
-	setIf(&x.Canaries, g.Exit.Canaries)
-	setIf(&x.Start, float64(g.Exit.Start))
-	setIf(&x.Factor, g.Exit.Factor)
-	setIf(&x.MinRate, g.Exit.MinRate.PerSecond())
-	setIf(&x.Step, g.Exit.Step.Std())
-	setIf(&x.StepCalls, g.Exit.StepCalls)
-	setIf(&x.MaxBad, float64(g.Exit.MaxBad))
-	setIf(&p.MaxShare, float64(g.Pace.MaxShare))
-	setIf(&p.Reserve, float64(g.Pace.Reserve))
-	setIf(&p.Start, g.Pace.Start.PerSecond())
-	setIf(&p.MaxRate, g.Pace.MaxRate.PerSecond())
-	setIf(&p.Fixed, g.Pace.Fixed.PerSecond())
-	setIf(&p.Decrease, float64(g.Pace.Decrease))
-	return h, x, p
+	return h, x, guard.Pace{Fixed: g.Pace.Fixed.PerSecond()}
+}
+
+// same sets the fields of a guard's struct to those of that name here, whose types only
+// know how they are written.
+func same(to, from any) {
+	t, f := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for i := range t.NumField() {
+		t.Field(i).Set(f.FieldByName(t.Type().Field(i).Name).Convert(t.Field(i).Type()))
+	}
 }
 
 // healthRules are the rules that can be switched off.
@@ -239,7 +205,7 @@ func (c *Config) checkGuard(k *checker, path, name string, q *Queue) {
 	} else if q.Deliver.Publish != "" {
 		k.bad(path, "a guard answers with what the target answers, and a broker answers nothing", "remove guard, or deliver to a url")
 	}
-	k.oneOf(path+".preset", g.Preset, slices.Sorted(maps.Keys(guard.Presets()))...)
+	k.oneOf(path+".preset", g.Preset, guard.Presets()...)
 	k.oneOf(path+".order", g.Order, "listed", "weighted", "health")
 	k.oneOf(path+".repeat", g.Repeat, "same", "anywhere", "never")
 	if g.Retries < 0 {
@@ -281,39 +247,27 @@ func (g *Guard) checkRules(k *checker, path string) {
 	}
 	whole := map[string]int{
 		"health.min_calls": g.Health.MinCalls, "health.consecutive": g.Health.Consecutive, "health.network_errors": g.Health.NetworkErrors,
-		"health.slow_run": g.Health.SlowRun, "health.trend_calls": g.Health.TrendCalls, "health.trend_seconds": g.Health.TrendSeconds,
-		"exit.canaries": g.Exit.Canaries, "exit.step_calls": g.Exit.StepCalls,
+		"health.slow_run": g.Health.SlowRun,
 	}
 	for key, n := range whole {
 		if n < 0 || n == 0 && k.given(path+"."+key) {
 			k.bad(path+"."+key, fmt.Sprintf("%s is %d", key, n), "write 1 or more; rules are switched off by health: {off: [...]}")
 		}
 	}
-	for key, f := range map[string]float64{"health.trend_factor": g.Health.TrendFactor, "exit.factor": g.Exit.Factor} {
-		if f < 0 || f > 0 && f <= 1 || f == 0 && k.given(path+"."+key) {
-			k.bad(path+"."+key, fmt.Sprintf("%s is %g", key, f), "a factor is above 1; the default of exit.factor is 2")
-		}
+	if f := g.Health.TrendFactor; f < 0 || f > 0 && f <= 1 || f == 0 && k.given(path+".health.trend_factor") {
+		k.bad(path+".health.trend_factor", fmt.Sprintf("trend_factor is %g", f), "a factor is above 1")
 	}
-	durations := map[string]Duration{
-		"health.window": g.Health.Window, "health.slow_after": g.Health.SlowAfter, "health.trend_floor": g.Health.TrendFloor,
-		"exit.hold": g.Exit.Hold, "exit.max_hold": g.Exit.MaxHold, "exit.step": g.Exit.Step,
-	}
+	durations := map[string]Duration{"health.window": g.Health.Window, "health.slow_after": g.Health.SlowAfter}
 	for key, d := range durations {
 		if d == 0 && k.given(path+"."+key) {
 			k.bad(path+"."+key, key+" needs some time", "write a duration such as 500ms")
 		}
 	}
-	shares := map[string]Percent{
-		"failover_share": g.FailoverShare, "health.error_rate": g.Health.ErrorRate, "exit.start": g.Exit.Start, "exit.max_bad": g.Exit.MaxBad,
-		"pace.max_share": g.Pace.MaxShare, "pace.reserve": g.Pace.Reserve, "pace.decrease": g.Pace.Decrease,
-	}
+	shares := map[string]Percent{"failover": g.Failover, "health.error_rate": g.Health.ErrorRate, "exit.start": g.Exit.Start}
 	for key, p := range shares {
 		if p == 0 && k.given(path+"."+key) {
 			k.bad(path+"."+key, key+" is a share above 0%", "leave it out for the default")
 		}
-	}
-	if _, x, _ := g.Rules(); x.MaxHold != 0 && x.Hold > x.MaxHold {
-		k.bad(path+".exit.hold", fmt.Sprintf("hold (%s) is above max_hold (%s)", x.Hold, x.MaxHold), "")
 	}
 }
 

@@ -26,13 +26,12 @@ queues:
       order: weighted
       repeat: never
       retries: 1
-      failover_share: 10%
-      failover_rate: 5/s
+      failover: 10%
       keep_results: 10m
       result_to: https://caller.example/results
       health: {off: [network_errors], error_rate: 40%, min_calls: 10, window: 20s, slow_after: 1s, trend_factor: 3}
-      exit: {hold: 2s, canaries: 4, start: 1%, factor: 3, min_rate: 1/s, step: 1s, step_calls: 9, max_bad: 20%}
-      pace: {max_share: 30%, reserve: 10%, start: 2/s, max_rate: 90/s, fixed: 60/m, decrease: 50%}
+      exit: {after: 1m, start: 1%}
+      pace: {fixed: 60/m}
 `
 
 func TestAGuardIsUnderstood(t *testing.T) {
@@ -42,15 +41,14 @@ func TestAGuardIsUnderstood(t *testing.T) {
 	}
 	q := c.Queues["sms"]
 	h, x, p := q.Guard.Rules()
-	if d := cmp.Diff(guard.Health{NetworkErrors: -1, ErrorRate: 0.4, MinCalls: 10, Window: 20 * time.Second, Consecutive: 5,
-		SlowAfter: time.Second, SlowRun: 5, TrendFactor: 3}, h); d != "" {
+	if d := cmp.Diff(guard.Health{NetworkErrors: -1, ErrorRate: 0.4, MinCalls: 10, Window: 20 * time.Second,
+		SlowAfter: time.Second, TrendFactor: 3}, h); d != "" {
 		t.Errorf("health (-want +got)\n%s", d)
 	}
-	if d := cmp.Diff(guard.Exit{Hold: 2 * time.Second, MaxHold: 10 * time.Second, Canaries: 4, Start: 0.01, Factor: 3, MinRate: 1,
-		Step: time.Second, StepCalls: 9, MaxBad: 0.2}, x); d != "" {
+	if d := cmp.Diff(guard.Exit{After: time.Minute, Start: 0.01}, x); d != "" {
 		t.Errorf("exit (-want +got)\n%s", d)
 	}
-	if d := cmp.Diff(guard.Pace{MaxShare: 0.3, Reserve: 0.1, Start: 2, MaxRate: 90, Fixed: 1, Decrease: 0.5}, p); d != "" {
+	if d := cmp.Diff(guard.Pace{Fixed: 1}, p); d != "" {
 		t.Errorf("pace (-want +got)\n%s", d)
 	}
 	names, targets := q.Deliver.Targets()
@@ -91,7 +89,7 @@ func TestWhatIsWrongWithAGuard(t *testing.T) {
 		{"{deliver: {url: 'http://a.example'}, guard: {health: {off: [eror_rate]}}}", "queues.sms.guard.health.off[0]", "error_rate"},
 		{"{deliver: {url: 'http://a.example'}, guard: {health: {min_calls: 0}}}", "queues.sms.guard.health.min_calls", "1 or more"},
 		{"{deliver: {url: 'http://a.example'}, guard: {health: {slow_afer: 1s}}}", "queues.sms.guard.health.slow_afer", "slow_after"},
-		{"{deliver: {url: 'http://a.example'}, guard: {exit: {hold: 9s, max_hold: 2s}}}", "queues.sms.guard.exit.hold", ""},
+		{"{deliver: {url: 'http://a.example'}, guard: {exit: {max_hold: 2s}}}", "queues.sms.guard.exit.max_hold", "known here: after, start"},
 		{"{deliver: {url: 'http://a.example'}, guard: {result_to: malls}}", "queues.sms.guard.result_to", "mails"},
 		{"{deliver: {url: 'http://a.example'}, guard: {result_to: sms}}", "queues.sms.guard.result_to", "another queue"},
 		{"{deliver: {url: 'http://a.example'}, guard: {result_to: 'ftp://x'}}", "queues.sms.guard.result_to", "http://"},

@@ -50,23 +50,12 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// leveled is what a sink with watermarks tells beyond a refusal.
-type leveled interface {
-	Level(queue string) (driver.Level, time.Duration)
-}
-
-// roomed is what a sink with watermarks tells above the soft mark.
-type roomed interface {
-	Room(queue string) (left, limit int64, reset time.Duration)
-}
-
 // Gateway is an http.Handler for POST requests. It takes the queue's name from the
 // path value "queue", so it is mounted under a pattern such as
 // "POST /v1/queues/{queue}/messages". It is safe for concurrent use.
 type Gateway struct {
 	sink     redrive.Sink
-	levels   leveled // nil: none
-	rooms    roomed  // nil: none
+	limits   driver.LimitedSink // nil: none
 	o        Options
 	maxLine  int
 	inFlight budget
@@ -108,8 +97,7 @@ func New(sink redrive.Sink, o Options) *Gateway {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	g := &Gateway{sink: sink, o: o, inFlight: budget{limit: o.MaxInFlight}}
-	g.levels, _ = sink.(leveled)
-	g.rooms, _ = sink.(roomed)
+	g.limits, _ = driver.As[driver.LimitedSink](sink)
 	// A body in base64 takes a third more, the rest of the line has room beside it.
 	g.maxLine = int(o.MaxBody)/3*4 + 2*redrive.MaxHeaderSize
 	g.draining, g.drain = context.WithCancel(context.Background())
@@ -203,10 +191,10 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *problem.Prob
 // tellRoom tells, above the soft mark, how many messages still have room, by the draft
 // standard (draft-ietf-httpapi-ratelimit-headers). Below it nothing needs to be heeded.
 func (g *Gateway) tellRoom(h http.Header, queue string) {
-	if g.rooms == nil {
+	if g.limits == nil {
 		return
 	}
-	left, limit, reset := g.rooms.Room(queue)
+	left, limit, reset := g.limits.Room(queue)
 	if limit == 0 {
 		return
 	}
@@ -234,8 +222,8 @@ func (g *Gateway) publishProblem(queue string, err error) *problem.Problem {
 }
 
 func (g *Gateway) retryAfter(queue string) time.Duration {
-	if g.levels != nil {
-		if _, after := g.levels.Level(queue); after > 0 {
+	if g.limits != nil {
+		if _, after := g.limits.Level(queue); after > 0 {
 			return after
 		}
 	}

@@ -47,6 +47,8 @@ func (s *sink) Publish(_ context.Context, msgs []redrive.Message) []error {
 
 func (s *sink) Level(string) (driver.Level, time.Duration) { return s.level, s.backoff }
 
+func (s *sink) Room(string) (left, limit int64, reset time.Duration) { return 0, 0, 0 }
+
 func (s *sink) published() []redrive.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()

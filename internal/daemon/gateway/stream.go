@@ -62,8 +62,8 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, queue string) {
 		g.refuse(w, r, problem.New(http.StatusBadRequest, "invalid-header", "A request header is not valid", err.Error(), ""))
 		return
 	}
-	if g.levels != nil {
-		if level, after := g.levels.Level(queue); level == driver.LevelRefused {
+	if g.limits != nil {
+		if level, after := g.limits.Level(queue); level == driver.LevelRefused {
 			g.refuse(w, r, problem.Of(redrive.ErrBacklogged).After(max(after, time.Second)))
 			return
 		}

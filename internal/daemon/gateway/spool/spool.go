@@ -114,9 +114,7 @@ func (s *Spool) Away() bool { return s.away.Load() }
 
 // Level tells how full a queue is, as the main sink does.
 func (s *Spool) Level(queue string) (driver.Level, time.Duration) {
-	if l, ok := s.main.(interface {
-		Level(queue string) (driver.Level, time.Duration)
-	}); ok && !s.away.Load() {
+	if l, ok := driver.As[driver.LimitedSink](s.main); ok && !s.away.Load() {
 		return l.Level(queue)
 	}
 	return driver.LevelOK, 0
@@ -124,9 +122,7 @@ func (s *Spool) Level(queue string) (driver.Level, time.Duration) {
 
 // Room tells what is left of a queue's limits, as the main sink does.
 func (s *Spool) Room(queue string) (left, limit int64, reset time.Duration) {
-	if l, ok := s.main.(interface {
-		Room(queue string) (left, limit int64, reset time.Duration)
-	}); ok && !s.away.Load() {
+	if l, ok := driver.As[driver.LimitedSink](s.main); ok && !s.away.Load() {
 		return l.Room(queue)
 	}
 	return 0, 0, 0

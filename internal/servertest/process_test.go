@@ -45,7 +45,7 @@ func begin(dir string) (p *Process, addr string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	addr = "127.0.0.1:" + ports[0]
+	addr = ports[0].Addr()
 	p = New(Command{Name: "server", Dir: dir, Path: os.Args[0], Env: []string{serverEnv + "=" + addr, parentEnv + "="}, Patience: time.Minute})
 	return p, addr, p.Start(func() bool { return Listens(addr) })
 }

@@ -1,15 +1,9 @@
-// Command crasher is a program of the library with one message that ends the process
-// as soon as its handler runs, among many that do not. The test starts it again each
-// time, as a supervisor would. It ends with 0 when nothing waits any more.
-//
-//	crasher DIR GOOD
-package main
+package e2e
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,28 +13,26 @@ import (
 	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/childtest"
 )
+
+// crasher is a program of the library with one message that ends the process as soon as
+// its handler runs, among many that do not: a folder, and how many. The test starts it
+// again each time, as a supervisor would. It ends with 0 when nothing waits any more.
+var crasher = childtest.Part{Name: "crasher", Run: func(ctx context.Context, words []string) error {
+	good, err := strconv.Atoi(words[1])
+	if err != nil {
+		return err
+	}
+	return crash(ctx, words[0], good)
+}}
 
 const (
-	queue       = "work"
-	concurrency = 64
-	exitCode    = 42
+	crasherQueue = "work"
+	crasherExit  = 42
 )
 
-func main() {
-	if len(os.Args) != 3 {
-		log.Fatal("usage: crasher DIR GOOD")
-	}
-	good, err := strconv.Atoi(os.Args[2])
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := run(os.Args[1], good); err != nil {
-		log.Fatal(err)
-	}
-}
-
-func run(dir string, good int) error {
+func crash(ctx context.Context, dir string, good int) error {
 	store, err := sqlite.Open(filepath.Join(dir, "data"))
 	if err != nil {
 		return err
@@ -50,14 +42,14 @@ func run(dir string, good int) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := publish(ctx, store, good); err != nil {
+	if err := publishGood(ctx, store, good); err != nil {
 		return err
 	}
 	mux := redrive.NewMux()
 	redrive.Handle(mux, "exit", func(context.Context, []byte) error {
-		os.Exit(exitCode)
+		os.Exit(crasherExit)
 		return nil
 	})
 	mux.Register("good", redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
@@ -66,10 +58,10 @@ func run(dir string, good int) error {
 	}))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- engine.Run(ctx, store, queue, mux, engine.QueueOptions{Concurrency: concurrency})
+		ended <- engine.Run(ctx, store, crasherQueue, mux, engine.QueueOptions{Concurrency: 64})
 	}()
 	for {
-		counts, err := store.Counts(ctx, queue)
+		counts, err := store.Counts(ctx, crasherQueue)
 		if err != nil {
 			return err
 		}
@@ -86,13 +78,13 @@ func run(dir string, good int) error {
 }
 
 // publish puts everything in, each time again: the ids are remembered.
-func publish(ctx context.Context, store driver.Store, good int) error {
+func publishGood(ctx context.Context, store driver.Store, good int) error {
 	msgs := make([]redrive.Message, 0, good+1)
 	for i := range good {
 		if i == good/2 {
-			msgs = append(msgs, redrive.Message{Queue: queue, ID: "exit", Kind: "exit"})
+			msgs = append(msgs, redrive.Message{Queue: crasherQueue, ID: "exit", Kind: "exit"})
 		}
-		msgs = append(msgs, redrive.Message{Queue: queue, ID: fmt.Sprintf("good-%04d", i), Kind: "good"})
+		msgs = append(msgs, redrive.Message{Queue: crasherQueue, ID: fmt.Sprintf("good-%04d", i), Kind: "good"})
 	}
 	for _, err := range store.Publish(ctx, msgs) {
 		if err != nil && !errors.Is(err, redrive.ErrDuplicate) {

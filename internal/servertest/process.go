@@ -5,10 +5,7 @@ package servertest
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +23,10 @@ type Command struct {
 	Path string   // of the program
 	Args []string // of the program
 	Env  []string // beside that of the test
+	// As is the account that it runs as, of those that refuse ours; nil: ours.
+	As *syscall.Credential
+	// Ask is the signal that asks it to end; 0: SIGTERM.
+	Ask syscall.Signal
 	// Patience bounds how long the server may take to answer, or to stop.
 	Patience time.Duration
 }
@@ -71,7 +72,8 @@ func (p *Process) Start(answers func() bool) error {
 	cmd := exec.Command("sh", append([]string{"-c", guard, "sh", p.c.Name, p.c.Path}, p.c.Args...)...) //nolint:gosec,noctx // of the test; it is killed by hand
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = p.c.Dir, log, log, []*os.File{r}
 	cmd.Env = append(os.Environ(), p.c.Env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the tests goes to us, not to it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: p.c.As} // an interrupt of the tests goes to us, not to it
+	_ = os.Remove(p.file("pid"))                                              // of an earlier run
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, hold.Close())
 	}
@@ -93,7 +95,7 @@ func (p *Process) file(kind string) string { return filepath.Join(p.c.Dir, p.c.N
 func (p *Process) await(l *life, answers func() bool) error {
 	deadline := time.NewTimer(p.c.Patience)
 	defer deadline.Stop()
-	poll := time.NewTicker(50 * time.Millisecond)
+	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	for {
 		select {
@@ -118,7 +120,7 @@ func (p *Process) Log() string {
 	return string(bytes.TrimSpace(text[max(0, len(text)-4000):]))
 }
 
-// Kill ends the server at once, as a crash would.
+// Kill ends the server and its children at once, as a crash would.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,9 +131,22 @@ func (p *Process) killLocked() {
 	if p.run == nil {
 		return
 	}
+	var rest []int
+	if pid := p.pidLocked(); pid != 0 && syscall.Kill(pid, syscall.SIGSTOP) == nil { // it shall start no more children
+		rest = children(pid)
+	}
 	_ = p.run.hold.Close()
+	for _, child := range rest { // none may finish what it was doing
+		_ = syscall.Kill(child, syscall.SIGKILL)
+	}
 	<-p.run.done
 	p.run = nil
+	deadline := time.Now().Add(p.c.Patience)
+	for _, child := range rest { // as long as one lives, the next server finds the memory in use
+		for alive(child) && time.Now().Before(deadline) {
+			<-time.After(5 * time.Millisecond)
+		}
+	}
 }
 
 // Stop asks the server to end, and kills one that does not.
@@ -142,7 +157,11 @@ func (p *Process) Stop() error {
 		return nil
 	}
 	defer p.killLocked()
-	if err := p.signalLocked(syscall.SIGTERM); err != nil {
+	ask := p.c.Ask
+	if ask == 0 {
+		ask = syscall.SIGTERM
+	}
+	if err := p.signalLocked(ask); err != nil {
 		return err
 	}
 	select {
@@ -161,62 +180,65 @@ func (p *Process) Signal(sig syscall.Signal) error {
 }
 
 func (p *Process) signalLocked(sig syscall.Signal) error {
-	text, err := os.ReadFile(p.file("pid"))
-	if err != nil || p.run == nil {
-		return errors.Join(errors.New("it does not run"), err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return err
+	pid := p.pidLocked()
+	if pid == 0 {
+		return errors.New("it does not run")
 	}
 	return syscall.Kill(pid, sig)
 }
 
-// Ports that servers of tests take. A connection that goes out never has one of these: the
-// system takes those from 32768 on, and a server may need seconds until it listens. Those
-// 10,000 above are left to the buses of Redis clusters.
-const (
-	firstPort = 12_000
-	lastPort  = 22_000
-)
-
-// FreePorts returns ports of the loopback address that nobody listens on, chosen at random.
-func FreePorts(count int) ([]string, error) {
-	var ports []string
-	var open []net.Listener // until all are known
-	defer func() {
-		for _, l := range open {
-			_ = l.Close()
-		}
-	}()
-	for tries := 0; len(ports) < count; tries++ {
-		port := strconv.Itoa(firstPort + rand.IntN(lastPort-firstPort))
-		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", port))
-		switch {
-		case err == nil:
-			open, ports = append(open, l), append(ports, port)
-		case tries > 100*count:
-			return nil, err
-		}
-	}
-	return ports, nil
+// PID returns the server's first process, the parent of others; 0 while it does not run.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pidLocked()
 }
 
-// FreePort returns one port of [FreePorts].
-func FreePort() (string, error) {
-	ports, err := FreePorts(1)
-	if err != nil {
-		return "", err
+func (p *Process) pidLocked() int {
+	if p.run == nil {
+		return 0
 	}
-	return ports[0], nil
+	select {
+	case <-p.run.done:
+		return 0 // by itself
+	default:
+	}
+	text, err := os.ReadFile(p.file("pid"))
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 while it is written
+	return pid
 }
 
-// Listens reports whether somebody listens at an address.
-func Listens(addr string) bool {
-	c, err := net.DialTimeout("tcp", addr, time.Second) //nolint:noctx // with a timeout
+// stat returns the fields of a process after its name: its state, its parent, ...
+func stat(pid string) []string {
+	text, err := os.ReadFile(filepath.Join("/proc", pid, "stat")) //nolint:gosec // of /proc
 	if err != nil {
-		return false
+		return nil // it has ended
 	}
-	_ = c.Close()
-	return true
+	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold anything
+	return strings.Fields(rest)
+}
+
+// alive reports whether a process holds anything: one that only waits to be buried does
+// not.
+func alive(pid int) bool {
+	fields := stat(strconv.Itoa(pid))
+	return len(fields) > 0 && fields[0] != "Z" && fields[0] != "X"
+}
+
+// children returns the processes that a process has started, where /proc tells.
+func children(parent int) (pids []int) {
+	found, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range found {
+		fields := stat(filepath.Base(filepath.Dir(path)))
+		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }

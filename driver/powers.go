@@ -1,0 +1,67 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	"github.com/redrive/redrive"
+)
+
+// The optional powers: what some stores, sources and sinks can do beyond their contract.
+// Who needs one asks with [As], which finds it below decorators, too.
+type (
+	// A StatsStore tells of its own work, as those in a database server do.
+	StatsStore interface{ Stats() StoreStats }
+
+	// A StatsSource tells of itself, as those on a broker do.
+	StatsSource interface {
+		SourceStats(ctx context.Context) (SourceStats, error)
+	}
+
+	// A StreamStore keeps its queues in streams that other programs may read and write.
+	StreamStore interface {
+		Monitor(ctx context.Context, queue string) (*StreamMonitor, error)
+	}
+
+	// A ProcessingSource, which is no Store, lists what is in flight.
+	ProcessingSource interface {
+		Processing(ctx context.Context, queue string, limit int) ([]redrive.Entry, error)
+	}
+
+	// A DeadLetterSink takes a dead letter somewhere else than to its own queue. A nil
+	// error means that it is durable there; the message is then settled as done in its
+	// queue. An error leaves it to the engine, which keeps it as a dead letter.
+	DeadLetterSink interface {
+		SetAside(ctx context.Context, e *redrive.Entry) error
+	}
+
+	// A LimitedSink refuses what is above the limits of a queue's backlog.
+	LimitedSink interface {
+		// Level tells how full a queue is, and when to try again above the hard limit.
+		Level(queue string) (level Level, retryAfter time.Duration)
+		// Room tells above the soft limit what is left, of how many, and when there will
+		// be more; all zero below it.
+		Room(queue string) (left, limit int64, reset time.Duration)
+	}
+)
+
+// Decorated is what a decorator of a store, a source or a sink has, so that [As] finds the
+// powers of what it decorates.
+type Decorated interface{ Unwrap() any }
+
+// As returns the first of v, what v decorates, and so on, that has a power, and whether
+// there is one.
+func As[T any](v any) (T, bool) {
+	for v != nil {
+		if power, ok := v.(T); ok {
+			return power, true
+		}
+		d, ok := v.(Decorated)
+		if !ok {
+			break
+		}
+		v = d.Unwrap()
+	}
+	var none T
+	return none, false
+}

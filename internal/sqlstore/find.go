@@ -1,0 +1,134 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+)
+
+// Find implements driver.Store. Waiting messages come in the order of their ids, dead
+// letters in that of their death, queue by queue.
+func (v Verbs) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
+	f := Finder{Query: &q, own: v.base.own, page: driver.Page{Complete: true}}
+	if err := v.base.Ready(ctx); err != nil {
+		return f.page, err
+	}
+	var err error
+	if f.At, err = ParseMark(q.After); err != nil {
+		return f.page, err
+	}
+	if f.now, err = v.base.own.Now(ctx); err != nil {
+		return f.page, err
+	}
+	err = f.find(ctx)
+	return f.page, err
+}
+
+// Finder fills a page.
+type Finder struct {
+	Query *redrive.Query
+	At    PageMark // where the search goes on
+
+	own  Server
+	now  time.Time
+	page driver.Page
+	had  int // entries of phases before
+	room int
+	full bool
+	last PageMark
+}
+
+var errFull = errors.New("the page is full")
+
+func (f *Finder) find(ctx context.Context) (err error) {
+	queues := []string{f.Query.Queue}
+	if f.Query.Queue == "" {
+		if queues, err = f.own.QueueNames(ctx); err != nil {
+			return err
+		}
+	}
+	for _, queue := range queues {
+		if queue < f.At.Queue {
+			continue
+		}
+		if queue > f.At.Queue {
+			f.At = PageMark{Queue: queue}
+		}
+		for _, dead := range []bool{false, true} {
+			if dead && !f.At.Dead {
+				f.At = PageMark{Queue: queue, Dead: true}
+			}
+			if dead != f.At.Dead || !f.wants(dead) {
+				continue
+			}
+			if err := f.search(ctx); err != nil {
+				if errors.Is(err, errFull) {
+					return nil
+				}
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wants reports whether waiting or dead messages can be what is looked for.
+func (f *Finder) wants(dead bool) bool {
+	q := f.Query
+	if dead {
+		return q.State == 0 || q.State == redrive.StateDead
+	}
+	return q.State != redrive.StateDead && q.Reason == 0 && q.Signature == ""
+}
+
+// search goes through the waiting or the dead messages of a queue, from the mark on.
+func (f *Finder) search(ctx context.Context) error {
+	f.had = len(f.page.Entries)
+	f.Reset()
+	end, err := f.own.Search(ctx, f)
+	switch {
+	case err != nil:
+		return err
+	case f.full:
+		if f.last.ID != "" {
+			f.At = f.last
+		}
+		f.page.Next = f.At.String()
+		return errFull
+	case end != nil:
+		f.At.ID, f.At.Died = end.ID, end.Died
+		f.page.Next, f.page.Complete = f.At.String(), false
+		return errFull
+	}
+	return nil
+}
+
+// Reset begins the phase anew.
+func (f *Finder) Reset() {
+	f.page.Entries, f.room, f.full, f.last = f.page.Entries[:f.had], f.Query.PageLimit()-f.had, false, PageMark{}
+}
+
+// Limit is how many rows a search asks for at most.
+func (f *Finder) Limit() int { return f.Query.PageLimit() - f.had + 1 }
+
+// Full reports that there are more rows than the page has room for.
+func (f *Finder) Full() bool { return f.full }
+
+// Add takes in a row that matches.
+func (f *Finder) Add(m *Message) error {
+	if f.room == 0 {
+		f.full = true
+		return nil
+	}
+	f.room--
+	f.last = PageMark{Queue: m.Queue, Dead: m.Dead, Died: m.Died, ID: m.ID}
+	e, err := m.Entry(f.now, f.Query.Bodies)
+	if err != nil {
+		return err
+	}
+	f.page.Entries = append(f.page.Entries, *e)
+	return nil
+}

@@ -1,0 +1,65 @@
+package sqlstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+)
+
+// Row reads the columns of a row.
+type Row interface{ Scan(dest ...any) error }
+
+// Server is what a store does in the SQL of its server.
+type Server interface {
+	driver.Store
+	// InTx carries out a function in a transaction, and repeats both when the server had to
+	// roll them back for another's sake.
+	InTx(ctx context.Context, op string, f func(*Work) error) error
+	// InSnapshot is InTx for a function that only reads, all from one snapshot.
+	InSnapshot(ctx context.Context, op string, f func(*Work) error) error
+	// Fault makes an error of what a change ended with.
+	Fault(op string, err error) error
+	// ReadFault is Fault of what changes nothing.
+	ReadFault(op string, err error) error
+	// DataError reports an error that the values of a statement caused.
+	DataError(err error) bool
+	// Announce lets other processes know of changes, if the server can.
+	Announce(queues []string)
+
+	// Version returns the version of the tables, 0 if there are none.
+	Version(ctx context.Context) (int, error)
+	// MigrateTo brings the tables to a version.
+	MigrateTo(ctx context.Context, version int) error
+	// OpenError makes an error of Open.
+	OpenError(err error, hint string) error
+
+	// Pick claims messages, in any order. Its errors are faults already.
+	Pick(ctx context.Context, req *driver.ClaimRequest) ([]Claimed, error)
+	// Plain reports a settlement that nothing can refuse, so that SettlePlain can carry it out.
+	Plain(st *driver.Settlement) bool
+	// SettlePlain settles items and returns those whose claim did not hold.
+	SettlePlain(ctx context.Context, items []driver.Settlement, which []int) (lost []int, err error)
+	// Prolong lets leases run anew, and returns those that did not hold.
+	Prolong(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) (lost []int, err error)
+	// There returns which messages are there.
+	There(ctx context.Context, refs []redrive.Ref) (map[redrive.Ref]bool, error)
+
+	// QueueNames returns the queues that hold or held something, or are configured.
+	QueueNames(ctx context.Context) ([]string, error)
+	// Search adds the rows of the finder's phase, from its mark on, and returns where it had
+	// to end because it may look at no more; nil if it had not.
+	Search(ctx context.Context, f *Finder) (end *PageMark, err error)
+	// CheckNames reports what keeps a record's names from being stored, or "".
+	CheckNames(space, key string) string
+	// SetUp stores the settings of a queue.
+	SetUp(ctx context.Context, queue string, settings *driver.QueueSettings) error
+
+	// Peek, StoreItems, FirstDue and FoldBooks are what runs in the background: see Watcher,
+	// Gatherer, Floors and Fold.
+	Peek(ctx context.Context, names []string) (map[string]Heads, error)
+	StoreItems(ctx context.Context, items []*Item, alone bool) error
+	FirstDue(ctx context.Context, p Part) (first, now time.Time, err error)
+	FoldBooks(ctx context.Context) (more bool, err error)
+}
