@@ -62,3 +62,6 @@ func (r *refused) Error() string {
 
 // Unwrap returns the error of each message that was refused.
 func (r *refused) Unwrap() []error { return r.each }
+
+// ErrorName is empty: it is a wrapper, and its causes have the names.
+func (*refused) ErrorName() string { return "" }

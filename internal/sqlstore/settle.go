@@ -182,7 +182,7 @@ func (w *Work) SettleTx(ctx context.Context, st *driver.Settlement) error {
 }
 
 // PublishTx publishes within a transaction of the caller's. What is there already counts
-// as stored; the error names what was refused.
+// as published; the error names what was refused.
 func (w *Work) PublishTx(ctx context.Context, msgs []redrive.Message) error {
 	errs := make([]error, len(msgs))
 	items := NewItems(msgs, errs)
