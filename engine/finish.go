@@ -106,10 +106,15 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 		s = nil
 	}
 	c.e.guard("pause", func() { c.obeyPause(a, err) }) // an error's own methods may panic
+	learned := s
+	if s != nil && errors.Is(err, redrive.ErrNoHandler) { // which says nothing of the target
+		learned = &driver.Settlement{Receipt: s.Receipt, Outcome: redrive.OutcomeRelease}
+		c.unhandled(a.d, s, now)
+	}
 	if a.swept {
-		c.sweptGates(a.o, a.d, s, now)
+		c.sweptGates(a.o, a.d, learned, now)
 	} else {
-		c.reportGates(a.o, a.d, s, now)
+		c.reportGates(a.o, a.d, learned, now)
 	}
 	if c.e.opts.Observer != nil {
 		c.e.observe(&Observation{Occasion: OnEnd, Queue: c.queue, Delivery: a.d, Settlement: s, Err: err, Duration: now.Sub(a.began)})
@@ -381,5 +386,5 @@ func (c *consumer) status() QueueStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
-		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused, Unhandled: c.unhandled}
+		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused, Unhandled: c.unhandledLocked(time.Now())}
 }

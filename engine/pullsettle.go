@@ -47,7 +47,8 @@ type pulledError struct{ f *redrive.Failure }
 
 func (e *pulledError) Error() string { return e.f.Message }
 
-// ErrorTypes returns the names that the error had where it was raised.
+// ErrorTypes returns the names that the error had where it was raised; package errname
+// asks for them.
 func (e *pulledError) ErrorTypes() []string {
 	if len(e.f.Types) == 0 {
 		return []string{"error"}

@@ -170,8 +170,6 @@ type Config[Req, Resp any] struct {
 	Requests  Codec[Req]
 	Responses Codec[Resp]
 
-	// Tokens are those of calling teams; see [Guard.Caller].
-	Tokens []Token
 	// Shared lets the instances of a store share states, limits and probes. Without it
 	// each decides for itself, and only keeps its state over a restart.
 	Shared bool

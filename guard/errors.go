@@ -16,8 +16,6 @@ var (
 	// ErrNotQueued says that no provider takes the request now and that the queue
 	// refused it too: nothing was kept.
 	ErrNotQueued = errors.New("the request was neither sent nor kept")
-	// ErrToken says that there is no such token, or that its scope does not allow it.
-	ErrToken = errors.New("the token does not allow this")
 )
 
 // RateLimitError is what a call returns whose provider asks for less.
@@ -37,6 +35,9 @@ func (e *RateLimitError) Error() string {
 	}
 	return s
 }
+
+// ErrorName implements [redrive.NamedError].
+func (*RateLimitError) ErrorName() string { return "guard.RateLimitError" }
 
 // Unwrap returns the cause.
 func (e *RateLimitError) Unwrap() error { return e.Err }
@@ -60,6 +61,9 @@ func (e *UncertainError) Error() string {
 	return s
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*UncertainError) ErrorName() string { return "guard.UncertainError" }
+
 // Unwrap returns redrive.ErrUncertain and the cause.
 func (e *UncertainError) Unwrap() []error { return []error{redrive.ErrUncertain, e.Err} }
 
@@ -69,14 +73,5 @@ type DeferredError struct{ Ref redrive.Ref }
 // Error implements error.
 func (e *DeferredError) Error() string { return "accepted for later as " + e.Ref.String() }
 
-// LimitError says that a token has used up its rate or quota.
-type LimitError struct {
-	Token string
-	What  string        // "rate" or "quota"
-	After time.Duration // then it may be tried again
-}
-
-// Error implements error.
-func (e *LimitError) Error() string {
-	return fmt.Sprintf("token %s has used up its %s, again in %s", e.Token, e.What, e.After)
-}
+// ErrorName implements [redrive.NamedError].
+func (*DeferredError) ErrorName() string { return "guard.DeferredError" }

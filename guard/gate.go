@@ -77,13 +77,9 @@ func (k gate[Req, Resp]) Report(now time.Time, d *redrive.Delivery, s *driver.Se
 
 // Swept implements driver.SweepGate.
 func (k gate[Req, Resp]) Swept(_ time.Time, d *redrive.Delivery, s *driver.Settlement) {
-	if s == nil || !s.Outcome.Terminal() {
-		return
-	}
-	if d.Key != "" {
+	if s != nil && s.Outcome.Terminal() && d.Key != "" {
 		k.g.keys.done(d.Key)
 	}
-	k.g.waiters.wake(d.ID)
 }
 
 // claims knows which deliveries of queues that ask the gate have reached Handle, where

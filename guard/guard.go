@@ -22,9 +22,7 @@ type Guard[Req, Resp any] struct {
 	weights   int
 	budget    *budget // nil: there is no second try
 	keys      keys
-	waiters   waiters
 	claims    claims
-	tokens    []*token
 	deferred  counters
 	failovers counter
 	probeAsk  chan struct{}
@@ -57,13 +55,6 @@ func New[Req, Resp any](c Config[Req, Resp]) (*Guard[Req, Resp], error) {
 	}
 	if len(g.providers) > 1 || c.Retries > 0 {
 		g.budget = &budget{share: max(c.Failover, 0), tokens: failoverRate}
-	}
-	for i := range c.Tokens {
-		t, err := newToken(&c.Tokens[i])
-		if err != nil {
-			return nil, fmt.Errorf("guard %s: %w", c.Name, err)
-		}
-		g.tokens = append(g.tokens, t)
 	}
 	return g, nil
 }

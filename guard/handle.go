@@ -113,5 +113,4 @@ func (g *Guard[Req, Resp]) finish(ctx context.Context, d *redrive.Delivery, name
 	h.Add(HeaderProvider, name)
 	redrive.Reply(ctx, body, h)
 	g.keepResult(ctx, d.ID, storedResult{Provider: name, Body: body, At: time.Now()})
-	g.waiters.wake(d.ID)
 }

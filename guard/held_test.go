@@ -186,31 +186,6 @@ func TestSecondTriesAreGivenBack(t *testing.T) {
 	})
 }
 
-// TestRateOfATokenIsGivenBack checks that what the quota refuses costs nothing of the rate.
-func TestRateOfATokenIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pass(500 * time.Millisecond)
-		g := newGuard(t, guard.Config[order, receipt]{Tokens: []guard.Token{{Name: "billing", Hash: tokenHash("one"), Rate: 0.001, Burst: 3, Quota: 2, Per: time.Minute}}}, &third{name: "a"})
-		c, err := g.Caller("one")
-		if err != nil {
-			t.Fatal(err)
-		}
-		calls := func() (n int) {
-			for range 5 {
-				if _, err := c.Do(t.Context(), order{}); err == nil {
-					n++
-				}
-			}
-			return n
-		}
-		first := calls()
-		pass(time.Minute)
-		if second := calls(); first != 2 || second != 1 {
-			t.Errorf("%d calls, then %d, want 2 by the quota and 1 by the burst of 3", first, second)
-		}
-	})
-}
-
 // TestEventsThatPanic lets a change of state, which a call brings about, be told to
 // somebody who panics: the call goes on, and gives its permit back.
 func TestEventsThatPanic(t *testing.T) {

@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -163,43 +162,5 @@ func TestRestart(t *testing.T) {
 			}
 		}
 		stop()
-	})
-}
-
-func TestTokens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hash := func(s string) string { return tokenHash(s) }
-		a := &third{name: "a"}
-		g := newGuard(t, guard.Config[order, receipt]{Tokens: []guard.Token{
-			{Name: "billing", Hash: hash("one"), Rate: 10, Burst: 2, Quota: 5},
-			{Name: "reader", Hash: hash("two"), Scopes: []string{guard.ScopeRead}},
-		}}, a)
-		if _, err := g.Caller("three"); !errors.Is(err, guard.ErrToken) {
-			t.Errorf("a token that is none: %v", err)
-		}
-		reader, err := g.Caller("two")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := reader.Do(t.Context(), order{}); !errors.Is(err, guard.ErrToken) {
-			t.Errorf("beyond its scope: %v", err)
-		}
-		c, err := g.Caller("one")
-		if err != nil {
-			t.Fatal(err)
-		}
-		limits := map[string]int{}
-		for range 40 {
-			var limit *guard.LimitError
-			if _, err := c.Do(t.Context(), order{}); errors.As(err, &limit) {
-				limits[limit.What]++
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			pass(20 * time.Millisecond)
-		}
-		if used := g.Totals().Tokens["billing"]; used != 5 || limits["rate"] == 0 || limits["quota"] == 0 || a.calls.Load() != 5 {
-			t.Errorf("used %d, limits %v, calls %d", used, limits, a.calls.Load())
-		}
 	})
 }

@@ -79,16 +79,11 @@ func (g *Guard[Req, Resp]) at(d time.Duration) time.Time { return g.origin.Add(d
 type Totals struct {
 	Deferred  map[string]int64 `json:"deferred"`  // requests that were put off, or could not be, by reason
 	Failovers int64            `json:"failovers"` // requests that were tried with a second provider
-	Tokens    map[string]int64 `json:"tokens"`    // calls by token
 }
 
 // Totals returns what the guard has counted since it was made.
 func (g *Guard[Req, Resp]) Totals() Totals {
-	t := Totals{Deferred: g.deferred.all(), Failovers: g.failovers.n.Load(), Tokens: make(map[string]int64)}
-	for _, k := range g.tokens {
-		t.Tokens[k.Name] = k.used.Load()
-	}
-	return t
+	return Totals{Deferred: g.deferred.all(), Failovers: g.failovers.n.Load()}
 }
 
 // Name returns the guard's name, Queue that of its queue.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -32,7 +31,6 @@ type Ticket[Resp any] struct {
 	Queue string
 	ID    string
 	look  func(ctx context.Context) (Status[Resp], error)
-	w     *waiters
 }
 
 // Ref names the request's message.
@@ -60,7 +58,7 @@ func (s *Status[Resp]) Ended() bool { return s.Done || s.State == redrive.StateD
 // Ticket returns the ticket of a request by its id, also in another process or after a
 // restart.
 func (g *Guard[Req, Resp]) Ticket(id string) *Ticket[Resp] {
-	return &Ticket[Resp]{Queue: g.cfg.Queue, ID: id, w: &g.waiters, look: func(ctx context.Context) (Status[Resp], error) { return g.status(ctx, id) }}
+	return &Ticket[Resp]{Queue: g.cfg.Queue, ID: id, look: func(ctx context.Context) (Status[Resp], error) { return g.status(ctx, id) }}
 }
 
 // published is the ticket of a request that this process has put off. In a sink beside
@@ -92,22 +90,16 @@ func (t *Ticket[Resp]) Poll(ctx context.Context) (Status[Resp], error) { return 
 // Wait returns when the request has ended, or with the error of ctx.
 func (t *Ticket[Resp]) Wait(ctx context.Context) (Status[Resp], error) {
 	for pause := pollFirst; ; pause = min(2*pause, pollMost) {
-		woken, forget := t.w.wait(t.ID)
 		s, err := t.look(ctx)
 		if err != nil || s.Ended() {
-			forget()
 			return s, err
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-		case <-woken:
+			timer.Stop()
+			return s, ctx.Err()
 		case <-timer.C:
-		}
-		timer.Stop()
-		forget()
-		if err := ctx.Err(); err != nil {
-			return s, err
 		}
 	}
 }
@@ -193,42 +185,4 @@ func (g *Guard[Req, Resp]) keepResult(ctx context.Context, id string, r storedRe
 	if err != nil {
 		g.cfg.Logger.Error("a result could not be kept", "guard", g.cfg.Name, "id", id, "error", err)
 	}
-}
-
-// waiters are those of this process who wait for a result.
-type waiters struct {
-	mu sync.Mutex
-	m  map[string][]chan struct{}
-}
-
-func (w *waiters) wait(id string) (woken <-chan struct{}, forget func()) {
-	c := make(chan struct{})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.m == nil {
-		w.m = make(map[string][]chan struct{})
-	}
-	w.m[id] = append(w.m[id], c)
-	return c, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for i, o := range w.m[id] {
-			if o == c {
-				w.m[id] = append(w.m[id][:i], w.m[id][i+1:]...)
-				break
-			}
-		}
-		if len(w.m[id]) == 0 {
-			delete(w.m, id)
-		}
-	}
-}
-
-func (w *waiters) wake(id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range w.m[id] {
-		close(c)
-	}
-	delete(w.m, id)
 }

@@ -2,8 +2,6 @@ package guard_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -18,11 +16,6 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/guard"
 )
-
-func tokenHash(s string) string {
-	h := sha256.Sum256([]byte(s))
-	return "sha256:" + hex.EncodeToString(h[:])
-}
 
 // flaky is a provider with a script of outages, that remembers what it has carried out.
 type flaky struct {

@@ -14,6 +14,7 @@ type GuardReport struct {
 	Guard     string
 	Providers []guard.Stats
 	Totals    guard.Totals
+	Tokens    map[string]int64 // calls by token
 }
 
 var (
@@ -88,7 +89,7 @@ func (g *Guards) Collect(ch chan<- prometheus.Metric) {
 			count(guardDeferred, n, r.Guard, reason)
 		}
 		count(guardFailover, r.Totals.Failovers, r.Guard)
-		for token, n := range r.Totals.Tokens {
+		for token, n := range r.Tokens {
 			count(guardTokens, n, r.Guard, token)
 		}
 	}

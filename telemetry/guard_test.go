@@ -16,7 +16,7 @@ func TestGuards(t *testing.T) {
 				{Provider: "north", State: "down", Drain: 2, Demand: 30, InUse: 1, Refused: 9, Calls: map[string]int64{"network": 5}},
 				{Provider: "south", State: "limited", Share: 1, RateCap: 70},
 			},
-			Totals: guard.Totals{Deferred: map[string]int64{"refused": 4}, Failovers: 3, Tokens: map[string]int64{"team": 7}},
+			Totals: guard.Totals{Deferred: map[string]int64{"refused": 4}, Failovers: 3}, Tokens: map[string]int64{"team": 7},
 		}}
 	})
 	m.Registry().MustRegister(g)

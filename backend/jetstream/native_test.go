@@ -19,6 +19,7 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // read reads a whole stream.
@@ -57,7 +58,7 @@ func TestNativeDeadLetters(t *testing.T) {
 		return &redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}, MaxAttempts: 3}
 	}})
 	dlq := strings.Replace(address, s.at.stream, s.at.dlq, 1)
-	brokertest.Until(t, "two are in the stream", func() bool {
+	servertest.Until(t, "two are in the stream", func() bool {
 		stats, err := s.SourceStats(t.Context())
 		return err == nil && stats.Dead == 2
 	})

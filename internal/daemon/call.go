@@ -50,7 +50,8 @@ func (a *app) call(w http.ResponseWriter, r *http.Request, who *caller) error {
 			return err
 		}
 	}
-	res, err := a.callAs(ctx, r, who, g, req)
+	g.count(who)
+	res, err := g.Do(ctx, req)
 	w.Header().Set(headerID, id)
 	switch {
 	case err != nil && res.Provider != "" && res.Value.Status != 0:
@@ -63,19 +64,6 @@ func (a *app) call(w http.ResponseWriter, r *http.Request, who *caller) error {
 	}
 	writeProvided(w, res.Provider, &res.Value)
 	return nil
-}
-
-// callAs makes the call under the caller's token, so that it counts for that.
-func (a *app) callAs(ctx context.Context, r *http.Request, who *caller, g *guardedQueue, req httpguard.Request) (guard.Result[httpguard.Response], error) {
-	secret, ok := bearer(r)
-	if who == &everyone || !ok {
-		return g.Do(ctx, req)
-	}
-	c, err := g.Caller(secret)
-	if errors.Is(err, guard.ErrToken) { // it is good, but newer than the guard, which does not count it
-		return g.Do(ctx, req)
-	}
-	return c.Do(ctx, req)
 }
 
 // callRequest reads what is to be sent, under which id, and whether the caller chose it.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -28,6 +29,25 @@ type guardedQueue struct {
 	first   *delivery.Handler // of the first endpoint: it knows the headers of a delivery
 	repeat  guard.Repeat
 	replyTo string
+
+	mu    sync.Mutex
+	calls map[string]int64 // by token
+}
+
+// count counts a call for its token.
+func (q *guardedQueue) count(who *caller) {
+	if who != &everyone {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.calls[who.name]++
+	}
+}
+
+// byToken returns the calls by token.
+func (q *guardedQueue) byToken() map[string]int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return maps.Clone(q.calls)
 }
 
 // Headers of a request that say how it may be put off. They travel with it in the
@@ -43,14 +63,14 @@ const (
 // guardQueue builds the guard of a queue and hands the queue to the engine.
 func (s *Server) guardQueue(name string, q *config.Queue) error {
 	policies := s.cfg.PoliciesOf(name)
-	gq := &guardedQueue{replyTo: q.Guard.ResultQueue(name)}
+	gq := &guardedQueue{replyTo: q.Guard.ResultQueue(name), calls: make(map[string]int64)}
 	gq.repeat, _ = config.Repeats(q.Guard.Repeat)
 	a := s.app
 	c := guard.Config[httpguard.Request, httpguard.Response]{
-		Name: name, Store: a.store, Sink: a.marks, Shared: q.Guard.IsShared(s.cfg.Store), Instance: a.instance, Logger: s.log,
+		Name: name, Store: &signingStore{a.store, a}, Sink: a.marks, Shared: q.Guard.IsShared(s.cfg.Store), Instance: a.instance, Logger: s.log,
 		Order: q.Guard.EndpointOrder(), Retries: q.Guard.Retries, Failover: float64(q.Guard.Failover), Preset: q.Guard.Preset,
 		KeepResults: q.Guard.KeepResults.Std(), Deferral: gq.deferral,
-		OnEvent: func(e guard.Event) { a.guardEvents.Observe(&e) }, Tokens: guardTokens(s.cfg.Tokens),
+		OnEvent: func(e guard.Event) { a.guardEvents.Observe(&e) },
 	}
 	c.Health, c.Exit, c.Pace = q.Guard.Rules()
 	names, targets := q.Deliver.Targets()
@@ -130,17 +150,6 @@ func classifyCall(resp httpguard.Response, err error) (guard.Verdict, bool) {
 	return httpguard.Classify(resp, err)
 }
 
-// guardTokens returns the tokens that may call, whose calls a guard counts. Their limits
-// are those of all daemons, which are kept before the guard is asked.
-func guardTokens(list []config.Token) (out []guard.Token) {
-	for i := range list {
-		if who := callerOf(&list[i]); who.may(config.ScopeCall) {
-			out = append(out, guard.Token{Name: list[i].Name, Hash: list[i].Hash})
-		}
-	}
-	return out
-}
-
 // requestOf returns a message as the request that it is delivered with.
 func (q *guardedQueue) requestOf(m *redrive.Message) httpguard.Request {
 	r := httpguard.Request{Method: http.MethodPost, Header: q.first.Header(&redrive.Delivery{Message: *m}), Body: m.Body}
@@ -206,7 +215,7 @@ func (a *app) guardOf(queue string) (*guardedQueue, error) {
 // describeGuard returns what is shown of a guard.
 func describeGuard(g *guardedQueue) wire.Guard {
 	totals := g.Totals()
-	out := wire.Guard{Queue: g.Name(), Providers: []guard.Stats{}, Deferred: totals.Deferred, Failovers: totals.Failovers, Tokens: totals.Tokens}
+	out := wire.Guard{Queue: g.Name(), Providers: []guard.Stats{}, Deferred: totals.Deferred, Failovers: totals.Failovers, Tokens: g.byToken()}
 	for _, s := range g.Snapshot() {
 		out.Providers = append(out.Providers, s)
 	}
@@ -271,7 +280,7 @@ func (a *app) forceGuard(w http.ResponseWriter, r *http.Request, who *caller) er
 // guardReports is what the metrics read of the guards.
 func (a *app) guardReports() (all []telemetry.GuardReport) {
 	for name, g := range a.guards {
-		one := telemetry.GuardReport{Guard: name, Totals: g.Totals()}
+		one := telemetry.GuardReport{Guard: name, Totals: g.Totals(), Tokens: g.byToken()}
 		for _, s := range g.Snapshot() {
 			one.Providers = append(one.Providers, s)
 		}

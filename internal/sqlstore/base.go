@@ -236,6 +236,9 @@ type UndoneError struct{ Err error }
 
 func (e *UndoneError) Error() string { return e.Err.Error() }
 
+// ErrorName implements [redrive.NamedError].
+func (*UndoneError) ErrorName() string { return "" }
+
 // Unwrap returns what went wrong.
 func (e *UndoneError) Unwrap() error { return e.Err }
 
@@ -243,6 +246,9 @@ func (e *UndoneError) Unwrap() error { return e.Err }
 type AcquireError struct{ Err error }
 
 func (e *AcquireError) Error() string { return "no connection to the database: " + e.Err.Error() }
+
+// ErrorName implements [redrive.NamedError].
+func (*AcquireError) ErrorName() string { return "sqlstore.AcquireError" }
 
 // Unwrap returns what went wrong.
 func (e *AcquireError) Unwrap() error { return e.Err }
