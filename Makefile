@@ -22,7 +22,8 @@ RACE_EXCEPT := /test/|/examples/|/backend/(mysql|postgres|redisstream(/partition
 RACE_PACKAGES ?= $(shell go list ./... | grep -vE '$(RACE_EXCEPT)')
 
 # A source's goroutines are the same whatever it does with dead letters and of whatever
-# type its queue is: the suites of sources run once there, not for each way.
+# type its queue is: the suites of sources run once there, not for each way. -short plays
+# fewer seeds of simulations, which the tests without the detector play all.
 RACE_SKIP ?= TestConformance/^(Classic|NativeTx|NativeDLX)$$|TestOnAServer/Conformance/^(Native|WorkQueue)$$
 
 # Packages at a time, more than there are processors: many tests wait for servers, leases
@@ -73,7 +74,7 @@ test: deps $(TOOLS)/gotestsum ## run every test, then the race detector; at most
 
 .PHONY: race
 race: $(TOOLS)/gotestsum ## run the tests under the race detector
-	$(GOTESTSUM) --packages='$(RACE_PACKAGES)' -- -race -vet=off -p $(AT_ONCE) -skip '$(RACE_SKIP)' -shuffle=on -count=1 -timeout 15m
+	$(GOTESTSUM) --packages='$(RACE_PACKAGES)' -- -race -short -vet=off -p $(AT_ONCE) -skip '$(RACE_SKIP)' -shuffle=on -count=1 -timeout 15m
 	$(reruns)
 
 .PHONY: lint

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redrive/redrive/internal/errname"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -92,8 +93,8 @@ var DefaultClassifier Classifier = ClassifierFunc(func(err error) (Classificatio
 
 // Table is a classifier made of matchers, as in the configuration file. A matcher
 // is an HTTP status ("404", "5xx"), "timeout", or "type:PATTERN" with * at either
-// end, compared with the names of the error chain's types. The first of Permanent,
-// Release and Transient that matches decides.
+// end, compared with the names of the error chain (see [NamedError]). The first of
+// Permanent, Release and Transient that matches decides.
 type Table struct {
 	Permanent []string
 	Release   []string
@@ -140,7 +141,7 @@ func (t *Table) Classify(err error) (Classification, bool) {
 
 func matches(m string, err error) bool {
 	if pattern, ok := strings.CutPrefix(m, "type:"); ok {
-		return slices.ContainsFunc(ErrorTypes(err), func(name string) bool { return globMatch(pattern, name) })
+		return slices.ContainsFunc(errname.Chain(err), func(name string) bool { return globMatch(pattern, name) })
 	}
 	if m == "timeout" {
 		var t interface{ Timeout() bool }
@@ -167,38 +168,4 @@ func globMatch(pattern, s string) bool {
 		return strings.HasPrefix(s, rest)
 	}
 	return s == rest
-}
-
-// ErrorTypes returns the type names of an error's chain, outermost first, without
-// the wrappers of package fmt and errors and our own verbs. Of joined errors it
-// follows the first branch. An error that was raised elsewhere has the names that it
-// had there.
-func ErrorTypes(err error) []string {
-	var names []string
-	for err != nil && len(names) < maxErrorTypes {
-		name := fmt.Sprintf("%T", err)
-		switch name {
-		case "*fmt.wrapError", "*fmt.wrapErrors", "*errors.joinError", "*redrive.verbError":
-		default:
-			if far, ok := err.(interface{ ErrorTypes() []string }); ok {
-				return append(names, far.ErrorTypes()...)
-			}
-			names = append(names, name)
-		}
-		switch u := err.(type) { //nolint:errorlint // this walks the chain itself
-		case interface{ Unwrap() error }:
-			err = u.Unwrap()
-		case interface{ Unwrap() []error }:
-			err = nil
-			if list := u.Unwrap(); len(list) > 0 {
-				err = list[0]
-			}
-		default:
-			err = nil
-		}
-	}
-	if len(names) == 0 {
-		names = []string{"error"}
-	}
-	return names
 }

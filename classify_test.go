@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"testing"
 	"time"
 
@@ -127,30 +126,5 @@ func TestTableMatchers(t *testing.T) {
 		if err := (&redrive.Table{Release: []string{m}}).Check(); !errors.Is(err, redrive.ErrInvalid) {
 			t.Errorf("%q: %v", m, err)
 		}
-	}
-}
-
-func TestErrorTypes(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want []string
-	}{
-		{errors.New("x"), []string{"*errors.errorString"}},
-		{fmt.Errorf("a: %w", &fs.PathError{Op: "o", Path: "p", Err: fs.ErrNotExist}), []string{"*fs.PathError", "*errors.errorString"}},
-		{redrive.Permanent(statusError(404)), []string{"redrive_test.statusError"}},
-		{errors.Join(statusError(1), &ValidationError{}), []string{"redrive_test.statusError"}},
-		{redrive.RepeatAfter(1), []string{"error"}},
-		{nil, []string{"error"}},
-	} {
-		if got := redrive.ErrorTypes(c.err); !slices.Equal(got, c.want) {
-			t.Errorf("%v: %v, want %v", c.err, got, c.want)
-		}
-	}
-	var deep error = statusError(1)
-	for range 100 {
-		deep = &fs.PathError{Err: deep}
-	}
-	if n := len(redrive.ErrorTypes(deep)); n != 16 {
-		t.Errorf("%d types of a deep chain", n)
 	}
 }

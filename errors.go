@@ -8,11 +8,11 @@ import (
 
 // Errors of publishing.
 var (
-	// ErrDuplicate says that the message is there already (same queue, id and
-	// body). Nothing was stored; the caller may treat it as success.
+	// ErrDuplicate is a sink's result for a message that is there already: same queue,
+	// id, kind, key and body. Nothing was stored. [Publish] makes a success of it.
 	ErrDuplicate = errors.New("duplicate: a message with this id was accepted before")
 	// ErrConflict says that another message with the same queue and id, but a
-	// different body, was accepted before.
+	// different body, kind or key, was accepted before.
 	ErrConflict = errors.New("conflict: another message with this id was accepted before")
 	// ErrBacklogged says that the queue or the store is above its hard watermark.
 	// Nothing was stored; try again later.
@@ -89,6 +89,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// ErrorName implements NamedError.
+func (*Error) ErrorName() string { return "redrive.Error" }
+
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
@@ -100,6 +103,9 @@ type PanicError struct {
 
 // Error shows the value that was panicked with.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// ErrorName implements NamedError.
+func (*PanicError) ErrorName() string { return "redrive.PanicError" }
 
 // Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error {

@@ -59,7 +59,7 @@ func Example() {
 	}
 	for _, e := range page.Entries {
 		fmt.Println("dead:", e.Reason, "-", e.History.Latest().Message)
-		if _, err := deadletter.Redrive(context.Background(), store, e.Ref()); err != nil {
+		if err := deadletter.Redrive(context.Background(), store, e.Ref()); err != nil {
 			fmt.Println(err)
 		}
 	}
@@ -81,24 +81,20 @@ func ExamplePublish() {
 	store := memory.New()
 	defer store.Close()
 	ctx := context.Background()
-	for range 2 {
-		err := redrive.Publish(ctx, store, "orders", `{"order": 4711}`,
+	for _, body := range []string{`{"order": 4711}`, `{"order": 4711}`, `{"order": 4712}`} {
+		var before bool // only for those who want to know
+		err := redrive.Publish(ctx, store, "orders", body,
 			redrive.WithID("order-4711"),
 			redrive.WithKind("order.placed"),
 			redrive.WithKey("customer-17"),
-			redrive.WithDelay(time.Minute))
-		switch {
-		case errors.Is(err, redrive.ErrDuplicate):
-			fmt.Println("it was accepted before")
-		case err != nil:
-			fmt.Println("not accepted:", err)
-		default:
-			fmt.Println("accepted")
-		}
+			redrive.WithDelay(time.Minute),
+			redrive.WithDuplicate(&before))
+		fmt.Println(before, err)
 	}
 	// Output:
-	// accepted
-	// it was accepted before
+	// false <nil>
+	// true <nil>
+	// false publish orders/order-4711: conflict: another message with this id was accepted before
 }
 
 // A handler says by its error what shall become of the message.

@@ -25,7 +25,7 @@ type Failure struct {
 	Duration  time.Duration     `json:"duration_ns"`         // how long it took
 	Attempt   int               `json:"attempt"`             // its number, from 1
 	Reason    Reason            `json:"reason,omitempty"`    // why it would be dead, if it ended the message
-	Types     []string          `json:"types"`               // the chain of error types, outermost first
+	Types     []string          `json:"types"`               // the chain of errors by name or type, outermost first; see [NamedError]
 	Message   string            `json:"message"`             // the error's text
 	Stack     string            `json:"stack,omitempty"`     // where it was raised: a panic's stack, or the handler's name
 	Host      string            `json:"host"`                // where it ran

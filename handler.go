@@ -38,6 +38,9 @@ func (e *verbError) Error() string {
 
 func (e *verbError) Unwrap() error { return e.err }
 
+// ErrorName is empty: a verb says what becomes of the message, not what went wrong.
+func (*verbError) ErrorName() string { return "" }
+
 // TargetPause says for how long to pause the target, if it is to be paused; package
 // driver reads it.
 func (e *verbError) TargetPause() (time.Duration, bool) { return e.after, e.pause }
@@ -105,6 +108,15 @@ var ErrSettled = errors.New("settled by the handler")
 type StatusError interface {
 	error
 	HTTPStatus() int
+}
+
+// NamedError is an error whose name in failures and [Table] matchers does not depend on
+// its Go type, so that it may be renamed or moved and its failures stay one cause. Other
+// errors have the name of their type with its package's name, "*shop.StockError". An
+// error that names itself "" only wraps another and is left out of the chain.
+type NamedError interface {
+	error
+	ErrorName() string
 }
 
 // DetailedError is an error that adds details to a [Failure], such as the status

@@ -10,10 +10,10 @@ import (
 	"sync"
 )
 
-// ErrNoHandler says that nobody handles the message's kind. The engine releases
-// such a message, or parks it from a broker, and shows its kind; it is never dead
-// for that.
-var ErrNoHandler = errors.New("no handler for this kind")
+// ErrNoHandler says that nobody handles the message's kind. The engine warns, and
+// retries such a message by its policy, as a deploy may catch up; at its end it is dead
+// as unroutable.
+var ErrNoHandler = errors.New("no handler for kind")
 
 // DecodeError says that a body is not what its kind says. The message becomes a
 // dead letter (undecodable) with its raw bytes.
@@ -24,6 +24,9 @@ type DecodeError struct {
 
 // Error implements error.
 func (e *DecodeError) Error() string { return fmt.Sprintf("body of kind %q: %v", e.Kind, e.Err) }
+
+// ErrorName implements NamedError.
+func (*DecodeError) ErrorName() string { return "redrive.DecodeError" }
 
 // Unwrap returns the decoder's error.
 func (e *DecodeError) Unwrap() error { return e.Err }
@@ -63,14 +66,14 @@ func (m *Mux) Handle(ctx context.Context, d *Delivery) error {
 	}
 	m.mu.RUnlock()
 	if h == nil {
-		return fmt.Errorf("%w: %q", ErrNoHandler, d.Kind)
+		return fmt.Errorf("%w %q", ErrNoHandler, d.Kind)
 	}
 	return h.Handle(ctx, d)
 }
 
 // Kinds returns the kinds that are handled, sorted, and whether there is a fallback
-// for all others. The engine claims only what is handled. The slice must not be
-// changed.
+// for all others. The engine claims these first, and once a minute what no instance
+// handles. The slice must not be changed.
 func (m *Mux) Kinds() (kinds []string, all bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/memory"
 )
 
 // sinkFunc is a function as a Sink.
@@ -60,10 +61,50 @@ func TestPublishMakesAMessage(t *testing.T) {
 }
 
 func TestPublishReturnsTheSinksError(t *testing.T) {
-	for _, want := range []error{redrive.ErrDuplicate, redrive.ErrConflict, redrive.ErrBacklogged, redrive.ErrUnknown} {
-		err := redrive.Publish(context.Background(), sinkFunc(func([]redrive.Message) []error { return []error{want} }), "q", "x")
-		if !errors.Is(err, want) {
+	placed := &redrive.Error{Op: "store", Queue: "other", ID: "i", Err: redrive.ErrFull}
+	for _, want := range []error{redrive.ErrConflict, redrive.ErrBacklogged, redrive.ErrUnknown, placed} {
+		err := redrive.Publish(context.Background(), sinkFunc(func(msgs []redrive.Message) []error {
+			msgs[0].ID = "given"
+			return []error{want}
+		}), "q", "x")
+		var e *redrive.Error
+		if !errors.Is(err, want) || !errors.As(err, &e) {
 			t.Errorf("%v, want %v", err, want)
+			continue
+		}
+		if want == error(placed) {
+			if err != want { //nolint:errorlint // it is not wrapped again
+				t.Errorf("%v, want %v as it is", err, want)
+			}
+		} else if e.Op != "publish" || e.Queue != "q" || e.ID != "given" {
+			t.Errorf("%+v: no place", e)
+		}
+	}
+}
+
+// The same again succeeds, whoever repeats it; who wants to know is told. Another body,
+// kind or key is a conflict.
+func TestPublishAgain(t *testing.T) {
+	store := memory.New()
+	defer store.Close()
+	publish := func(body string, o ...redrive.PublishOption) (duplicate bool, err error) {
+		err = redrive.Publish(t.Context(), store, "q", body, append([]redrive.PublishOption{redrive.WithID("i"), redrive.WithDuplicate(&duplicate)}, o...)...)
+		return duplicate, err
+	}
+	for _, want := range []bool{false, true, true} {
+		if duplicate, err := publish("x"); err != nil || duplicate != want {
+			t.Errorf("duplicate %t, %v, want %t", duplicate, err, want)
+		}
+	}
+	for what, publish := range map[string]func() (bool, error){
+		"body": func() (bool, error) { return publish("y") },
+		"kind": func() (bool, error) { return publish("x", redrive.WithKind("k")) },
+		"key":  func() (bool, error) { return publish("x", redrive.WithKey("k")) },
+	} {
+		duplicate, err := publish()
+		var e *redrive.Error
+		if duplicate || !errors.Is(err, redrive.ErrConflict) || !errors.As(err, &e) || e.Queue != "q" || e.ID != "i" {
+			t.Errorf("another %s: duplicate %t, %v", what, duplicate, err)
 		}
 	}
 }

@@ -15,17 +15,14 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/problem"
 )
 
-// Errors of a Client.
-var (
-	// ErrClosed says that the client was closed. Of a message that was on its way it is
-	// not known whether it was accepted.
-	ErrClosed = errors.New("the client is closed")
-	// ErrDuplicate says that the message had been accepted before, under its ID, by
-	// another session. It is durable; its result does not come here.
-	ErrDuplicate = errors.New("duplicate: the message was accepted before, its result goes to whoever published it first")
-)
+// ErrClosed says that the client was closed. Of a message that was on its way it is not
+// known whether it was accepted.
+var ErrClosed = errors.New("the client is closed")
 
 // Options configures a [Client]. Every field has a default.
 type Options struct {
@@ -138,15 +135,23 @@ type Pending struct {
 	c    *Client
 	t    *ticket
 	done chan struct{}
-	err  error
+
+	duplicate bool
+	err       error
 }
 
 // Done is closed when it is decided whether the message was accepted.
 func (p *Pending) Done() <-chan struct{} { return p.done }
 
-// Err returns why the message was not accepted, once Done is closed: nil, a
-// [problem.Problem] of the server, [ErrDuplicate] or [ErrClosed].
+// Err returns why the message was not accepted, once Done is closed: nil, [ErrClosed], or
+// a [*redrive.Error] with what the server said, which wraps [redrive.ErrConflict] if
+// another message has the ID, [redrive.ErrBacklogged], [redrive.ErrInvalid] and the like.
 func (p *Pending) Err() error { return p.err }
+
+// Duplicate reports, once Done is closed, that the message had been accepted before,
+// under its ID, by another session. It is durable; its result goes to that session. Of a
+// message with NoResult the server does not say so.
+func (p *Pending) Duplicate() bool { return p.duplicate }
 
 // Wait waits until the message is durable, or refused.
 func (p *Pending) Wait(ctx context.Context) error {
@@ -159,8 +164,9 @@ func (p *Pending) Wait(ctx context.Context) error {
 }
 
 // Publish publishes a message and returns when it is durable, or refused: it waits while
-// the server has no room, or is not there. If ctx ends before, the message is still on its
-// way.
+// the server has no room, or is not there. The same again under its ID succeeds, another
+// body is [redrive.ErrConflict]; see [Pending.Err]. If ctx ends before, the message is
+// still on its way.
 func (c *Client) Publish(ctx context.Context, m *Message) error {
 	p, err := c.Send(ctx, m)
 	if err != nil {
@@ -190,7 +196,9 @@ func (w *waitingCall) takes(r *Result) bool {
 
 // Call publishes a message and waits for its result. The message is durable even if ctx
 // ends before. The result may be that the message is dead. One that names another queue,
-// or another ID than the message has, is not taken for it.
+// or another ID than the message has, is not taken for it. The error wraps
+// [redrive.ErrDuplicate] if another session published the message before, as that one
+// gets the result.
 func (c *Client) Call(ctx context.Context, m *Message) (*Result, error) {
 	p, result, err := c.send(ctx, m, true)
 	if err != nil {
@@ -203,6 +211,9 @@ func (c *Client) Call(ctx context.Context, m *Message) (*Result, error) {
 	}()
 	if err := p.Wait(ctx); err != nil {
 		return nil, err
+	}
+	if p.duplicate {
+		return nil, &redrive.Error{Op: "call", Queue: m.Queue, ID: m.ID, Err: redrive.ErrDuplicate, Hint: "its result goes to whoever published it first"}
 	}
 	select {
 	case r, ok := <-result:
@@ -238,10 +249,15 @@ func (c *Client) send(ctx context.Context, m *Message, call bool) (p *Pending, r
 	defer c.mu.Unlock()
 	p = &Pending{c: c, done: make(chan struct{})}
 	p.t, err = c.m.add(m, func(err error) {
-		if err != nil && refusedAs(err, "duplicate") {
-			err = ErrDuplicate
+		var said *problem.Problem
+		switch refused := errors.As(err, &said); {
+		case refused && said.Name() == "duplicate":
+			p.duplicate = true
+		case refused:
+			p.err = &redrive.Error{Op: "publish", Queue: m.Queue, ID: m.ID, Err: refusedError{said}}
+		default:
+			p.err = err
 		}
-		p.err = err
 		close(p.done)
 	})
 	if err != nil {
@@ -253,6 +269,17 @@ func (c *Client) send(ctx context.Context, m *Message, call bool) (p *Pending, r
 	}
 	c.poke()
 	return p, result, nil
+}
+
+// refusedError is what the server said, which is also the library's error of that name.
+type refusedError struct{ *problem.Problem }
+
+// Unwrap returns both.
+func (r refusedError) Unwrap() []error {
+	if known := r.Known(); known != nil {
+		return []error{known, r.Problem}
+	}
+	return []error{r.Problem}
 }
 
 func (c *Client) poke() {

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
-	"github.com/redrive/redrive/internal/problem"
 )
 
 // ErrGap says that the session was lost, and with it what the call was waiting for.
@@ -229,12 +227,6 @@ func (m *machine) decide(seq uint64) {
 
 // handle notes that the application has handled a result.
 func (m *machine) handle(number uint64) { m.handled = max(m.handled, number) }
-
-// refusedAs reports whether an error is a refusal of that name.
-func refusedAs(err error, name string) bool {
-	var p *problem.Problem
-	return errors.As(err, &p) && p.Name() == name
-}
 
 // SlowDown is the server's word that it is busy.
 type SlowDown struct {

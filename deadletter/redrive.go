@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -12,22 +13,31 @@ import (
 const redriveBatch = 200
 
 // Redrive gives dead letters another life: each is due at once in its queue, in the
-// next generation and the redrive lane, with fresh attempts. The result has an element
-// for each name, in order; its Err is [redrive.ErrNotFound], [redrive.ErrState] for a message that is
-// not dead, [redrive.ErrBodyGone] for one without a body, or [redrive.ErrUncertain] for one whose effect is unknown (see
-// [plan.Request.ConfirmUncertain] for those). The error is not nil when the store
-// failed; the results up to there are returned with it. For many messages, or
-// a pace, make a plan; see [plan.Plans].
-func Redrive(ctx context.Context, store driver.Store, refs ...redrive.Ref) ([]driver.Updated, error) {
-	results := make([]driver.Updated, 0, len(refs))
-	for len(refs) > 0 {
-		batch := refs[:min(len(refs), redriveBatch)]
-		refs = refs[len(batch):]
-		done, err := store.Update(ctx, driver.Selection{Refs: batch}, driver.Change{Action: driver.ActRedrive}, len(batch))
-		results = append(results, done...)
+// next generation and the redrive lane, with fresh attempts. The error names the
+// messages that were refused, the others are redriven: it wraps [redrive.ErrNotFound],
+// [redrive.ErrState] for a message that is not dead, [redrive.ErrBodyGone] for one
+// without a body, [redrive.ErrLoop] for one that was redriven too often, or
+// [redrive.ErrUncertain] for one whose effect is unknown (see
+// [plan.Request.ConfirmUncertain] for those). When the store fails, the rest is not
+// redriven, and the error wraps its fault, too. For many messages, or a pace, make a
+// plan; see [plan.Plans].
+func Redrive(ctx context.Context, store driver.Store, refs ...redrive.Ref) error {
+	var done []driver.Updated
+	var fault error
+	for batch := range slices.Chunk(refs, redriveBatch) {
+		results, err := store.Update(ctx, driver.Selection{Refs: batch}, driver.Change{Action: driver.ActRedrive}, len(batch))
+		done = append(done, results...)
 		if err != nil {
-			return results, fmt.Errorf("redrive: %w", err)
+			fault = fmt.Errorf("redrive: %w", err)
+			break
 		}
 	}
-	return results, nil
+	refused := driver.Refused("redrive", len(done), func(i int) (redrive.Ref, error) { return done[i].Ref, done[i].Err })
+	switch {
+	case fault == nil:
+		return refused
+	case refused == nil:
+		return fault
+	}
+	return fmt.Errorf("%w; %w", fault, refused)
 }

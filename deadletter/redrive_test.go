@@ -3,6 +3,7 @@ package deadletter_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/redrive/redrive"
@@ -23,31 +24,17 @@ func TestRedrive(t *testing.T) {
 			refs = append(refs, e.Ref())
 		}
 		refs = append(refs, refs[1])
-		results, err := deadletter.Redrive(context.Background(), m.Store, refs...)
-		if err != nil || len(results) != len(refs) {
-			t.Fatalf("%d results, %v", len(results), err)
-		}
-		uncertain := 0
-		for i, r := range results {
-			switch {
-			case r.Ref != refs[i]:
-				t.Fatalf("result %d is that of %s, want %s", i, r.Ref, refs[i])
-			case i == 0:
-				if !errors.Is(r.Err, redrive.ErrNotFound) {
-					t.Errorf("of nobody: %v", r.Err)
-				}
-			case i == len(refs)-1:
-				if !errors.Is(r.Err, redrive.ErrState) {
-					t.Errorf("of one that waits again: %v", r.Err)
-				}
-			case errors.Is(r.Err, redrive.ErrUncertain):
-				uncertain++
-			case r.Err != nil:
-				t.Errorf("%s: %v", r.Ref, r.Err)
+		err = deadletter.Redrive(context.Background(), m.Store, refs...)
+		for _, want := range []error{redrive.ErrNotFound, redrive.ErrState, redrive.ErrUncertain} {
+			if !errors.Is(err, want) {
+				t.Errorf("%v is not named: %v", want, err)
 			}
 		}
-		if dead, redrives := m.Left("q"); dead != 1 || redrives[1] != 450 || uncertain != 1 {
-			t.Errorf("%d are dead, %d refused as uncertain; redriven: %v", dead, uncertain, redrives)
+		if errors.Is(err, redrive.ErrLoop) || !strings.HasPrefix(err.Error(), "redrive: 3 of 453 messages refused: q/nobody: not found; ") {
+			t.Errorf("%v", err)
+		}
+		if dead, redrives := m.Left("q"); dead != 1 || redrives[1] != 450 {
+			t.Errorf("%d are dead; redriven: %v", dead, redrives)
 		}
 	})
 }
@@ -57,11 +44,23 @@ func TestRedriveReturnsTheStoresFault(t *testing.T) {
 		m.Kill("q", 1, nil)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if results, err := deadletter.Redrive(ctx, m.Store, redrive.Ref{Queue: "q", ID: "m00001"}); !errors.Is(err, context.Canceled) || len(results) != 0 {
-			t.Errorf("%v, %v", results, err)
+		if err := deadletter.Redrive(ctx, m.Store, redrive.Ref{Queue: "q", ID: "m00001"}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
 		}
-		if results, err := deadletter.Redrive(ctx, m.Store); err != nil || len(results) != 0 {
-			t.Errorf("of nothing: %v, %v", results, err)
+		if err := deadletter.Redrive(ctx, m.Store); err != nil {
+			t.Errorf("of nothing: %v", err)
+		}
+	})
+}
+
+// What cannot be redriven, and why, is in one error.
+func TestRedriveNamesWhatWasRefused(t *testing.T) {
+	deadtest.Run(t, func(m *deadtest.Store) {
+		m.Kill("q", 1, func(e *redrive.Entry) { e.Headers.Add(redrive.HeaderBodyGone, "1") })
+		err := deadletter.Redrive(context.Background(), m.Store, redrive.Ref{Queue: "q", ID: "m00001"})
+		var e *redrive.Error
+		if !errors.Is(err, redrive.ErrBodyGone) || !errors.As(err, &e) || e.Queue != "q" || e.ID != "m00001" || e.Op != "redrive" {
+			t.Errorf("%v", err)
 		}
 	})
 }

@@ -123,7 +123,7 @@ func TestGoneDisablesTheTarget(t *testing.T) {
 	dead := page.Entries[0]
 	f := dead.History.Latest()
 	if dead.Reason != redrive.ReasonDisabled || f.Details["http.status"] != "410" || f.Details["http.response"] != "unsubscribed" ||
-		f.Config.Target != h.Target() || f.Types[0] != "*delivery.ResponseError" {
+		f.Config.Target != h.Target() || f.Types[0] != "delivery.ResponseError" {
 		t.Errorf("%v %+v", dead.Reason, f)
 	}
 	if n := requests.Load(); n != 1 {

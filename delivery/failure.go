@@ -58,6 +58,9 @@ func (e *ResponseError) Error() string {
 // DetailResponse is the name of the detail with head and tail of the target's answer.
 const DetailResponse = "http.response"
 
+// ErrorName implements [redrive.NamedError].
+func (*ResponseError) ErrorName() string { return "delivery.ResponseError" }
+
 // HTTPStatus implements redrive.StatusError.
 func (e *ResponseError) HTTPStatus() int { return e.Status }
 
@@ -89,6 +92,9 @@ type TransportError struct {
 // Error returns the text.
 func (e *TransportError) Error() string { return e.Text }
 
+// ErrorName implements [redrive.NamedError].
+func (*TransportError) ErrorName() string { return "delivery.TransportError" }
+
 // Unwrap returns the cause.
 func (e *TransportError) Unwrap() error { return e.Err }
 
@@ -111,6 +117,9 @@ type RefusedError struct {
 
 // Error tells what to do about it.
 func (e *RefusedError) Error() string { return "refused: " + e.Err.Error() }
+
+// ErrorName implements [redrive.NamedError].
+func (*RefusedError) ErrorName() string { return "delivery.RefusedError" }
 
 // Unwrap returns the cause.
 func (e *RefusedError) Unwrap() error { return e.Err }

@@ -40,6 +40,8 @@ func (e *blockedError) Error() string {
 	return "the target is at " + string(e.kind) + ", where nothing is delivered to; " + hint + " to allow it"
 }
 
+func (*blockedError) ErrorName() string { return "delivery.BlockedError" }
+
 var errNotTCP = errors.New("deliveries go over TCP")
 
 // control is a net.Dialer's ControlContext.

@@ -3,6 +3,8 @@ package driver
 import (
 	"errors"
 	"time"
+
+	"github.com/redrive/redrive"
 )
 
 // TypeBodyGone is the error type of dead letters with [redrive.HeaderBodyGone], by which their
@@ -18,6 +20,27 @@ func FirstError(errs []error) error {
 		}
 	}
 	return nil
+}
+
+// Asked returns what the error of a handler asks for where it is no failure:
+// [redrive.OutcomeRepeat] of a message that runs again, [redrive.OutcomeRelease] of one
+// that is put off without a reason, 0 of [redrive.ErrSettled], as the handler settled it
+// itself. It reports false for nil and for what failed.
+func Asked(err error) (redrive.Outcome, bool) {
+	switch {
+	case err == nil:
+		return 0, false
+	case errors.Is(err, redrive.ErrSettled):
+		return 0, true
+	}
+	switch redrive.Classify(nil, err).Class {
+	case redrive.ClassRepeat:
+		return redrive.OutcomeRepeat, true
+	case redrive.ClassRelease:
+		return redrive.OutcomeRelease, errors.Unwrap(err) == nil
+	case redrive.ClassTransient, redrive.ClassPermanent:
+	}
+	return 0, false
 }
 
 // PauseOf returns for how long an error asks to pause the target ([redrive.Pause], [redrive.Disable]; 0:

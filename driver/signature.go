@@ -1,9 +1,10 @@
 package driver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -21,12 +22,16 @@ const (
 	maxMaskNumber = 64
 )
 
-// Signature returns the name by which failures of one cause are grouped: 16
-// hexadecimal digits over the error's type, its message with everything that differs
-// from message to message masked (see [MaskMessage]), and the HTTP status of
-// Details["http.status"] or else the top frame of the stack that belongs to the
-// application. It takes linear time. The same failure has the same signature in all
-// versions of this package.
+// signatureVersion is that of the rules below. Whoever changes what they make of a failure
+// changes it, too: signatures of two versions are never taken for one cause.
+const signatureVersion = "1"
+
+// Signature returns the name by which failures of one cause are grouped: the version of
+// its rules, a dash, and 16 hexadecimal digits over the error's name (see
+// [redrive.NamedError]), its message with everything that differs from message to message
+// masked (see [MaskMessage]), and the HTTP status of Details["http.status"] or else the
+// top frame of the stack that belongs to the application. It takes linear time. The same
+// failure has the same signature as long as the version is the same.
 func Signature(f *redrive.Failure) string {
 	var kind string
 	if len(f.Types) > 0 {
@@ -45,7 +50,7 @@ func Signature(f *redrive.Failure) string {
 		h.Write([]byte(s))
 		h.Write([]byte{0}) // not in any of them: failures hold no NUL
 	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
+	return signatureVersion + "-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // MaskMessage replaces what differs between errors of one cause by placeholders:
@@ -338,12 +343,14 @@ func wordByte(c byte) bool { return digit(c) || letter(c) || c == '_' }
 func idByte(c byte) bool   { return wordByte(c) || c == '-' }
 
 // topFrame returns the function of the topmost frame of a Go stack that is neither
-// the runtime's nor ours, without arguments and line; empty if there is none.
+// the runtime's nor ours, without arguments and line. If all are ours, it is the topmost
+// of these without its package, which may move.
 func topFrame(stack string) string {
 	// Above the last panic are the frames of recovering.
 	if i := strings.LastIndex(stack, "\npanic("); i >= 0 {
 		stack = stack[i+1:]
 	}
+	var top string
 	for line := range strings.Lines(stack) {
 		if line[0] == '\t' || line[0] == ' ' {
 			continue
@@ -355,25 +362,28 @@ func topFrame(stack string) string {
 			continue
 		}
 		name = name[:at]
-		if strings.ContainsRune(name, ' ') || name == "panic" || ownFrame(name) {
+		if strings.ContainsRune(name, ' ') || name == "panic" || strings.HasPrefix(name, "runtime.") || strings.HasPrefix(name, "runtime/") {
 			continue
 		}
-		return name
+		function, own := ownFrame(name)
+		if !own {
+			return name
+		}
+		top = cmp.Or(top, function)
 	}
-	return ""
+	return top
 }
 
-// ownPackages are those of ours that stand between the goroutine and the handler.
-var ownPackages = []string{
-	"runtime.", "runtime/",
-	"github.com/redrive/redrive.",
-	"github.com/redrive/redrive/engine.",
-	"github.com/redrive/redrive/middleware.",
-	"github.com/redrive/redrive/deadletter.",
-	"github.com/redrive/redrive/guard.",
-	"github.com/redrive/redrive/telemetry/tracing.",
-}
+// module is the path of our module, which is that of the root package.
+var module = reflect.TypeFor[redrive.Failure]().PkgPath()
 
-func ownFrame(name string) bool {
-	return slices.ContainsFunc(ownPackages, func(p string) bool { return strings.HasPrefix(name, p) })
+// ownFrame returns the function of a frame of ours without its package. Tests outside of
+// their package are users.
+func ownFrame(name string) (function string, own bool) {
+	rest, ok := strings.CutPrefix(name, module)
+	if !ok || rest == "" || rest[0] != '.' && rest[0] != '/' {
+		return "", false
+	}
+	pkg, function, _ := strings.Cut(rest[strings.LastIndexByte(rest, '/')+1:], ".")
+	return function, !strings.HasSuffix(pkg, "_test")
 }

@@ -164,7 +164,7 @@ func (a *attempt) call() error {
 	h := a.c.options().handler
 	for try := 0; ; try++ {
 		err := h.Handle(a, a.d)
-		if err == nil || try >= a.policy.Inline || a.Err() != nil || errors.Is(err, redrive.ErrSettled) {
+		if err == nil || try >= a.policy.Inline || a.Err() != nil || errors.Is(err, redrive.ErrSettled) || errors.Is(err, redrive.ErrNoHandler) {
 			return err
 		}
 		if c := redrive.Classify(a.policy.Classifier, err); c.Class != redrive.ClassTransient || c.After > 0 {

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -98,7 +97,6 @@ func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane redrive.Lan
 	if len(ds) > 0 {
 		f.wait = 0
 	}
-	f.narrowed = g.probing() || len(g.exceptKinds) > 0
 	if err == nil && len(ds) < n && !g.probing() {
 		f.lanes &^= 1 << lane
 		f.empty = f.empty.With(lane)
@@ -126,27 +124,6 @@ func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane redrive.Lan
 		c.start(f, o, ds, startNormal, now)
 	}
 	return len(ds), true
-}
-
-// kinds combines what the handler handles with what the gates allow.
-func (c *consumer) kinds(o *consumerConfig, g *grants) (only, except []string) {
-	only, except = g.kinds, g.exceptKinds
-	k, ok := o.handler.(interface{ Kinds() ([]string, bool) })
-	if !ok {
-		return only, except
-	}
-	handled, all := k.Kinds()
-	if all {
-		return only, except
-	}
-	if len(only) == 0 {
-		return handled, except
-	}
-	only = slices.DeleteFunc(slices.Clone(only), func(kind string) bool { return !slices.Contains(handled, kind) })
-	if len(only) == 0 {
-		return handled, handled // nothing is allowed
-	}
-	return only, except
 }
 
 // sweepExpired ends what expired while a gate refuses to let anything be claimed.

@@ -34,6 +34,8 @@ type consumer struct {
 	e       *Engine
 	config  atomic.Pointer[consumerConfig]
 	scratch []driver.Grant // of the pump
+	stray   *stray         // of the pump: this step claims unknown kinds, too
+	strayAt time.Time      // of the pump: the next such step
 	alone   *grants        // of the pump: what the gates granted for a suspect that is not claimed yet
 
 	mu        sync.Mutex
@@ -56,7 +58,8 @@ type consumer struct {
 	ticker    *time.Timer
 	ticking   bool
 	refused   string
-	unhandled bool
+	unknown   []UnhandledKind
+	warned    map[string]time.Time // of the unknown kinds
 	expireAt  time.Time
 	soloTries int
 	soloAt    time.Time // no suspects before this
@@ -186,6 +189,7 @@ func (c *consumer) step() {
 	c.turn++
 	turn := c.turn
 	c.mu.Unlock()
+	c.stray = c.strayTurn(time.Now())
 	for i := range feeds {
 		f := feeds[(turn+i)%len(feeds)]
 		c.refreshFeed(f)

@@ -10,9 +10,6 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// unhandledDelay is how long a message of a kind that nobody handles is put off.
-const unhandledDelay = time.Minute
-
 // ended is what is known when an attempt has ended. decide, which is pure, makes a
 // settlement of it.
 type ended struct {
@@ -37,8 +34,7 @@ func decide(e *ended) (driver.Settlement, bool) {
 	case errors.Is(e.err, redrive.ErrSettled):
 		return s, false
 	case errors.Is(e.err, redrive.ErrNoHandler):
-		s.Outcome, s.After = redrive.OutcomeRelease, unhandledDelay
-		return s, true
+		return unrouted(e, s), true
 	}
 
 	c := redrive.Classify(e.policy.Classifier, e.err)
@@ -64,6 +60,20 @@ func decide(e *ended) (driver.Settlement, bool) {
 		s.After = retryDelay(e, c.After)
 	}
 	return s, true
+}
+
+// unrouted decides about a message whose kind nobody handles: it is retried by its policy,
+// as a deploy may catch up.
+func unrouted(e *ended, s driver.Settlement) driver.Settlement {
+	switch {
+	case e.shutdown || e.lost:
+		s.Outcome = redrive.OutcomeRelease
+	case e.d.Failures+1 >= e.policy.MaxAttempts:
+		s.Outcome, s.Reason, s.Failure = redrive.OutcomeDead, redrive.ReasonUnroutable, e.failure(redrive.ReasonUnroutable)
+	default:
+		s.Outcome, s.Failure, s.After = redrive.OutcomeRetry, e.failure(0), retryDelay(e, 0)
+	}
+	return s
 }
 
 // retryDelay is the policy's backoff with a floor, but no longer than the message
@@ -125,5 +135,8 @@ type CrashError struct{ Crashes int }
 func (e *CrashError) Error() string {
 	return "the process died " + text.Plural(e.Crashes, "time") + " while this message was alone in it"
 }
+
+// ErrorName implements [redrive.NamedError].
+func (*CrashError) ErrorName() string { return "engine.CrashError" }
 
 func randomShare() float64 { return rand.Float64() }

@@ -32,13 +32,14 @@ type Engine struct {
 	sup      supervisor
 	solo     *solo
 
-	base    context.Context // of handlers: it ends when a shutdown loses patience
-	abort   context.CancelCauseFunc
-	giveUp  chan struct{}   // closed when settlements are no longer repeated
-	workers sync.WaitGroup  // settlers
-	run     context.Context // of waiters and claims: it ends with Run's
-	stopRun context.CancelFunc
-	started atomic.Bool
+	base      context.Context // of handlers: it ends when a shutdown loses patience
+	abort     context.CancelCauseFunc
+	giveUp    chan struct{}   // closed when settlements are no longer repeated
+	rehandled chan struct{}   // a queue got another handler
+	workers   sync.WaitGroup  // settlers
+	run       context.Context // of waiters and claims: it ends with Run's
+	stopRun   context.CancelFunc
+	started   atomic.Bool
 
 	undurable atomic.Int64 // settlements that the shutdown gave up
 
@@ -68,7 +69,7 @@ func New(store driver.Store, o Options) *Engine {
 	return &Engine{
 		store: store, opts: o, log: o.Logger, identity: newIdentity(o), solo: &processSolo,
 		sup:  supervisor{log: o.Logger, observer: o.Observer, down: make(map[string]error)},
-		base: base, abort: abort, giveUp: make(chan struct{}), run: run, stopRun: stop,
+		base: base, abort: abort, giveUp: make(chan struct{}), rehandled: make(chan struct{}, 1), run: run, stopRun: stop,
 		consumers: make(map[string]*consumer), hubs: make(map[driver.Source]*hub), settlers: make(map[driver.Source]*settler), wrapped: make(map[driver.Source]driver.Source),
 	}
 }
@@ -111,6 +112,7 @@ func (e *Engine) Handle(queue string, h redrive.Handler, o QueueOptions) error {
 		c.pauses.retarget(cfg.Target)
 		c.breaker.configure(cfg.Breaker, cfg.Target)
 		c.wakeAfresh()
+		e.announceSoon()
 		return nil
 	}
 	c := newConsumer(e, queue, cfg)
@@ -122,7 +124,16 @@ func (e *Engine) Handle(queue string, h redrive.Handler, o QueueOptions) error {
 	for _, f := range c.feeds {
 		f.hub.add(queue, f)
 	}
+	e.announceSoon()
 	return nil
+}
+
+// announceSoon has the handled kinds announced anew.
+func (e *Engine) announceSoon() {
+	select {
+	case e.rehandled <- struct{}{}:
+	default: // it is to be done already
+	}
 }
 
 // feed ties a consumer to a source, with the hub and settler that all queues of the
@@ -185,6 +196,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		p.start()
 	}
 	e.mu.Unlock()
+	e.sup.start(e.run, "announcer of kinds", e.announce)
 	<-ctx.Done()
 	e.stopRun()
 
@@ -292,8 +304,9 @@ type QueueStatus struct {
 	// Refused is the newest reason why a gate did not let something be claimed;
 	// empty if nothing is held back.
 	Refused string
-	// Unhandled says that messages wait whose kind nobody handles.
-	Unhandled bool
+	// Unhandled are kinds that came in the last day and that the handler does not know;
+	// of many only some.
+	Unhandled []UnhandledKind
 }
 
 // Status returns what the engine is doing, by queue.

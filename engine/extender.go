@@ -118,6 +118,8 @@ type stuckError struct {
 	stack string
 }
 
-func (e *stuckError) Error() string      { return e.err.Error() }
+func (e *stuckError) Error() string   { return e.err.Error() }
+func (*stuckError) ErrorName() string { return "engine.StuckError" }
+
 func (e *stuckError) Unwrap() error      { return e.err }
 func (e *stuckError) StackTrace() string { return e.stack }

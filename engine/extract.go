@@ -17,6 +17,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/errname"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -74,7 +75,8 @@ func buildVersion() string {
 }
 
 // Extractor adds to the metadata of a failure before it is settled: details of the
-// error, a customer's number, the configuration in force. It must not keep f.
+// error, a customer's number, the configuration in force. One that sets f.Signature says
+// what the failure's cause is; otherwise that is [driver.Signature]. It must not keep f.
 type Extractor interface {
 	Extract(ctx context.Context, d *redrive.Delivery, err error, f *redrive.Failure)
 }
@@ -87,7 +89,7 @@ func (id *identity) failure(ctx context.Context, d *redrive.Delivery, err error,
 	text := fmt.Sprint(err) // survives an Error method that panics
 	f := &redrive.Failure{
 		At: end, Duration: max(took, 0), Attempt: d.Attempt,
-		Types: redrive.ErrorTypes(err), Message: cmp.Or(text, "an error without text"), Stack: cmp.Or(stack, errorStack(err)),
+		Types: errname.Chain(err), Message: cmp.Or(text, "an error without text"), Stack: cmp.Or(stack, errorStack(err)),
 		Host: id.host, IP: id.ip, PID: id.pid, Service: id.service, Version: id.version, Env: id.environment,
 		Config:  redrive.FailureConfig{Target: target, Timeout: p.Timeout, Policy: p.Name, MaxAttempts: p.MaxAttempts},
 		TraceID: TraceID(&d.Message), Details: errorDetails(err),
@@ -99,7 +101,9 @@ func (id *identity) failure(ctx context.Context, d *redrive.Delivery, err error,
 		extract(ctx, x, d, err, f)
 	}
 	f.Clean()
-	f.Signature = driver.Signature(f)
+	if f.Signature == "" {
+		f.Signature = driver.Signature(f)
+	}
 	return f
 }
 

@@ -115,6 +115,10 @@ func TestExtractor(t *testing.T) {
 	if len(f.Message) > 4096 || f.Signature != driver.Signature(f) {
 		t.Error("what it added was not bounded and signed")
 	}
+	f = tell(errors.New("x"), "", extractorFunc(func(_ *redrive.Delivery, _ error, f *redrive.Failure) { f.Signature = "the weather" }))
+	if f.Signature != "the weather" {
+		t.Errorf("the extractor's cause became %q", f.Signature)
+	}
 	f = tell(errors.New("x"), "", extractorFunc(func(*redrive.Delivery, error, *redrive.Failure) { panic("no") }))
 	if f.Message != "x" || f.Details["extractor"] != "panic: no" {
 		t.Errorf("after a panic of the extractor: %+v", f)

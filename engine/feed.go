@@ -20,7 +20,6 @@ type feed struct {
 	lanes    driver.LaneSet // may have something due
 	empty    driver.LaneSet // were found empty since the last event or look, though something was said to be due
 	suspects bool           // something may be claimed alone
-	narrowed bool           // the newest claim was narrowed by a gate
 	refresh  bool           // ask the source what is due next
 	wait     time.Duration  // before asking again for what was said to be due and not found
 	dueAt    time.Time      // then ask again; zero: nothing is known to become due
@@ -93,7 +92,6 @@ func (c *consumer) refreshFeed(f *feed) {
 		f.wait = min(max(2*f.wait, claimSoon), claimRetry)
 		f.dueAt = now.Add(f.wait)
 	}
-	c.unhandled = missing && f.wait == claimRetry && !f.narrowed
 	if !f.dueAt.IsZero() {
 		c.timerLocked(f.dueAt)
 	}

@@ -106,15 +106,20 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 		s = nil
 	}
 	c.e.guard("pause", func() { c.obeyPause(a, err) }) // an error's own methods may panic
+	learned := s
+	if s != nil && errors.Is(err, redrive.ErrNoHandler) { // which says nothing of the target
+		learned = &driver.Settlement{Receipt: s.Receipt, Outcome: redrive.OutcomeRelease}
+		c.unhandled(a.d, s, now)
+	}
 	if a.swept {
-		c.sweptGates(a.o, a.d, s, now)
+		c.sweptGates(a.o, a.d, learned, now)
 	} else {
-		c.reportGates(a.o, a.d, s, now)
+		c.reportGates(a.o, a.d, learned, now)
 	}
 	if c.e.opts.Observer != nil {
 		c.e.observe(&Observation{Occasion: OnEnd, Queue: c.queue, Delivery: a.d, Settlement: s, Err: err, Duration: now.Sub(a.began)})
 	}
-	c.logEnd(a, err, now)
+	c.e.logEnd(a.base, a.d, &a.settle, err, now.Sub(a.began))
 }
 
 // obeyPause pauses what the handler's error says.
@@ -130,9 +135,10 @@ func (c *consumer) obeyPause(a *attempt, err error) {
 	c.pause(target, err.Error(), d)
 }
 
-func (c *consumer) logEnd(a *attempt, err error, now time.Time) {
+// logEnd logs how an attempt ended, of a worker if it is named.
+func (e *Engine) logEnd(ctx context.Context, d *redrive.Delivery, s *driver.Settlement, err error, took time.Duration, worker ...slog.Attr) {
 	level, what := slog.LevelDebug, "done"
-	switch a.settle.Outcome {
+	switch s.Outcome {
 	case redrive.OutcomeRetry:
 		level, what = slog.LevelInfo, "attempt failed"
 	case redrive.OutcomeRelease:
@@ -142,22 +148,22 @@ func (c *consumer) logEnd(a *attempt, err error, now time.Time) {
 	case redrive.OutcomeDrop:
 		level, what = slog.LevelInfo, "dropped"
 	}
-	if !c.e.log.Enabled(a.base, level) {
+	if !e.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Int("attempt", a.d.Attempt), slog.Duration("took", now.Sub(a.began))}
-	if a.settle.Outcome == redrive.OutcomeRetry {
-		attrs = append(attrs, slog.Duration("again_in", a.settle.After))
+	attrs := append([]slog.Attr{slog.String("queue", d.Queue), slog.String("id", d.ID), slog.Int("attempt", d.Attempt), slog.Duration("took", took)}, worker...)
+	if s.Outcome == redrive.OutcomeRetry {
+		attrs = append(attrs, slog.Duration("again_in", s.After))
 	}
-	if a.settle.Reason != 0 {
-		attrs = append(attrs, slog.String("reason", a.settle.Reason.String()))
+	if s.Reason != 0 {
+		attrs = append(attrs, slog.String("reason", s.Reason.String()))
 	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", text.Clean(err.Error(), 512)))
-	} else if a.settle.Failure != nil {
-		attrs = append(attrs, slog.String("error", a.settle.Failure.Message))
+	} else if s.Failure != nil {
+		attrs = append(attrs, slog.String("error", s.Failure.Message))
 	}
-	c.e.log.LogAttrs(a.base, level, what, attrs...)
+	e.log.LogAttrs(ctx, level, what, attrs...)
 }
 
 // failure builds the story of a failed attempt.
@@ -183,21 +189,28 @@ func (c *consumer) addEmits(a *attempt) {
 	if done {
 		a.settle.Emit = emits
 	}
-	if a.d.ReplyTo == "" {
-		return
+	if !done {
+		r = nil
 	}
-	var body []byte
-	if done && r != nil {
-		body = r.body
+	addResult(a.d, &a.settle, r)
+}
+
+// addResult adds the result that the message's ReplyTo asks for to a settlement.
+func addResult(d *redrive.Delivery, s *driver.Settlement, r *reply) {
+	if r == nil {
+		r = new(reply)
 	}
-	m, ok := driver.ResultMessage(&a.d.Message, a.settle.Outcome, a.settle.Reason, a.settle.Failure, body)
-	if !ok {
-		return
-	}
-	if done && r != nil {
+	if m, ok := driver.ResultMessage(&d.Message, s.Outcome, s.Reason, s.Failure, r.body); ok {
 		m.Headers = append(m.Headers, r.headers...)
+		s.Emit = append(s.Emit, m)
 	}
-	a.settle.Emit = append(a.settle.Emit, m)
+}
+
+// resultRefused logs that the result of a message is left out. Its handler or worker has no
+// part in it.
+func (e *Engine) resultRefused(d *redrive.Delivery, why error) {
+	e.log.LogAttrs(e.base, slog.LevelError, "the result could not be published and is left out", slog.String("queue", d.Queue),
+		slog.String("id", d.ID), slog.String("reply_to", d.ReplyTo), slog.Any("error", why))
 }
 
 // setAside gives a dead letter to the queue's own sink, if it has one. A source that is
@@ -239,8 +252,7 @@ func (c *consumer) emitFailed(a *attempt, err error) bool {
 	a.emits, a.reply = nil, nil
 	a.mu.Unlock()
 	if !own {
-		c.e.log.LogAttrs(a.base, slog.LevelError, "the result could not be published and is left out", slog.String("queue", c.queue),
-			slog.String("id", a.d.ID), slog.String("reply_to", a.d.ReplyTo), slog.Any("error", err))
+		c.e.resultRefused(a.d, err)
 		a.settle.Emit = nil
 		return true
 	}
@@ -374,5 +386,5 @@ func (c *consumer) status() QueueStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
-		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused, Unhandled: c.unhandled}
+		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused, Unhandled: c.unhandledLocked(time.Now())}
 }

@@ -31,10 +31,11 @@ const (
 	OnPaused                          // a target was paused: Text is the reason
 	OnRestart                         // a goroutine of ours failed and was restarted: Text is its name
 	OnParked                          // Count messages were parked in the store
+	OnUnhandled                       // an attempt found no handler for the message's kind
 )
 
 var occasionNames = []string{"", "claim", "start", "end", "settled", "settle-group", "lease-lost", "refused",
-	"breaker", "stuck", "paused", "restart", "parked"}
+	"breaker", "stuck", "paused", "restart", "parked", "unhandled"}
 
 // String returns the occasion in lower case.
 func (o Occasion) String() string { return text.Enum(occasionNames, o) }

@@ -47,7 +47,8 @@ type pulledError struct{ f *redrive.Failure }
 
 func (e *pulledError) Error() string { return e.f.Message }
 
-// ErrorTypes returns the names that the error had where it was raised.
+// ErrorTypes returns the names that the error had where it was raised; package errname
+// asks for them.
 func (e *pulledError) ErrorTypes() []string {
 	if len(e.f.Types) == 0 {
 		return []string{"error"}
@@ -133,8 +134,7 @@ func (p *Puller) withoutResult(ctx context.Context, one *pulled, s *driver.Settl
 	s.Emit = s.Emit[:emits]
 	err := driver.FirstError(p.store.Settle(ctx, []driver.Settlement{*s}))
 	if err == nil {
-		p.e.log.LogAttrs(ctx, slog.LevelError, "the result could not be published and is left out", slog.String("queue", one.d.Queue),
-			slog.String("id", one.d.ID), slog.String("reply_to", one.d.ReplyTo), slog.Any("error", why))
+		p.e.resultRefused(&one.d, why)
 	}
 	return err
 }
@@ -243,16 +243,11 @@ func (p *Puller) decide(one *pulled, r *PullResult, now time.Time) driver.Settle
 			}
 		}
 	}
-	var body []byte
+	var answer *reply
 	if r.Reply != nil {
-		body = r.Reply.Body
+		answer = &reply{r.Reply.Body, r.Reply.Headers}
 	}
-	if m, ok := driver.ResultMessage(&one.d.Message, s.Outcome, s.Reason, s.Failure, body); ok {
-		if r.Reply != nil {
-			m.Headers = append(m.Headers, r.Reply.Headers...)
-		}
-		s.Emit = append(s.Emit, m)
-	}
+	addResult(&one.d, &s, answer)
 	return s
 }
 
@@ -315,11 +310,9 @@ func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit 
 			fit = append(fit, *d)
 			continue
 		}
-		if m, ok := driver.ResultMessage(&d.Message, s.Outcome, s.Reason, s.Failure, nil); ok {
-			s.Emit = append(s.Emit, m)
-		}
+		addResult(d, &s, nil)
 		ended = append(ended, s)
-		p.e.log.LogAttrs(p.e.base, slog.LevelWarn, s.Outcome.String(), slog.String("queue", d.Queue), slog.String("id", d.ID), slog.String("reason", s.Reason.String()))
+		p.e.logEnd(p.e.base, d, &s, nil, 0)
 		p.e.observe(&Observation{Occasion: OnSettled, Queue: d.Queue, Delivery: d, Settlement: &s})
 	}
 	return fit, ended
@@ -361,17 +354,7 @@ func (p *Puller) settled(one *pulled, s *driver.Settlement, err error, now time.
 	}
 	p.e.observe(&Observation{Occasion: OnEnd, Queue: d.Queue, Delivery: d, Settlement: s, Err: failed, Duration: now.Sub(one.began)})
 	p.e.observe(&Observation{Occasion: OnSettled, Queue: d.Queue, Delivery: d, Settlement: s})
-	level := slog.LevelDebug
-	if s.Outcome == redrive.OutcomeDead {
-		level = slog.LevelWarn
-	}
-	if p.e.log.Enabled(p.e.base, level) {
-		attrs := []slog.Attr{slog.String("queue", d.Queue), slog.String("id", d.ID), slog.Int("attempt", d.Attempt), slog.String("worker", one.worker)}
-		if s.Failure != nil {
-			attrs = append(attrs, slog.String("error", s.Failure.Message))
-		}
-		p.e.log.LogAttrs(p.e.base, level, s.Outcome.String(), attrs...)
-	}
+	p.e.logEnd(p.e.base, d, s, failed, now.Sub(one.began), slog.String("worker", one.worker))
 }
 
 // Extend makes leases run for another lease from now; the results are those of

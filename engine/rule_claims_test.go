@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -287,7 +289,10 @@ func TestRule03_ShutdownReleases(t *testing.T) {
 	}, engine.Options{Grace: 5 * time.Second})
 }
 
-func TestRule03_UnhandledKindWaits(t *testing.T) {
+// A message whose kind nobody handles does not hold up others, is retried by its policy
+// and shown, and is delivered once a deploy brought its handler.
+func TestRule03_UnhandledKindIsRetried(t *testing.T) {
+	var warned tally
 	bubble(t, func(t *testing.T, r *rig) {
 		var claims atomic.Int32
 		r.fail.claim = func(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
@@ -296,31 +301,130 @@ func TestRule03_UnhandledKindWaits(t *testing.T) {
 		}
 		mux := redrive.NewMux()
 		redrive.Handle(mux, "known", func(context.Context, string) error { return nil })
-		r.handleWith("sms", mux)
+		r.handleWith("sms", mux, engine.QueueOptions{Policy: fixed(10*time.Minute, redrive.Policy{})})
 		r.publishAll(
 			redrive.Message{Queue: "sms", ID: "a", Kind: "unknown", Body: []byte(`"x"`)},
 			redrive.Message{Queue: "sms", ID: "b", Kind: "known", Body: []byte(`"x"`)})
 		r.start()
-		pass(time.Minute)
+		pass(50 * time.Second)
 		if e := r.entry("sms", "a"); e == nil || e.State != redrive.StateWaiting || e.Attempts != 0 {
-			t.Errorf("the message that nobody handles: %+v", e)
+			t.Errorf("before another instance could say that it handles it: %+v", e)
 		}
 		if r.entry("sms", "b") != nil {
 			t.Error("the message behind it was held up")
 		}
-		if !r.status("sms").Unhandled {
-			t.Error("the status does not say that messages wait without a handler")
-		}
 		if n := claims.Load(); n > 100 {
 			t.Errorf("%d claims in a minute: it spins", n)
 		}
+		pass(20 * time.Second)
+		e := r.entry("sms", "a")
+		if e == nil || e.Attempts != 1 || e.History.Count != 1 || e.History.Latest().Message != `no handler for kind "unknown"` {
+			t.Fatalf("%+v", e)
+		}
+		if list := r.status("sms").Unhandled; len(list) != 1 || list[0].Kind != "unknown" || list[0].Attempts != 1 || list[0].Last.IsZero() {
+			t.Errorf("the status says %+v", list)
+		}
+		if n := r.seen.of(engine.OnUnhandled); n != 1 || warned.of("no handler for kind") != 1 {
+			t.Errorf("observed %d times, %d warnings", n, warned.of("no handler for kind"))
+		}
 		redrive.Handle(mux, "unknown", func(context.Context, string) error { return nil })
-		r.ended(3*time.Second, "sms")
-		pass(3 * time.Second)
-		if r.status("sms").Unhandled {
-			t.Error("the status still says that messages wait without a handler")
+		r.ended(10*time.Minute, "sms")
+		if list := r.status("sms").Unhandled; len(list) != 0 {
+			t.Errorf("the status still says %+v", list)
+		}
+	}, engine.Options{Logger: slog.New(eachLine(func(rec slog.Record) {
+		if rec.Level == slog.LevelWarn {
+			warned.add(rec.Message)
+		}
+	}))})
+}
+
+// At the end of its policy it is dead as unroutable, and a suspect is no exception.
+func TestRule03_UnhandledKindDies(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		mux := redrive.NewMux()
+		redrive.Handle(mux, "known", func(context.Context, string) error { return nil })
+		r.handleWith("sms", mux, engine.QueueOptions{Policy: fixed(time.Minute, redrive.Policy{MaxAttempts: 3, Inline: 5})})
+		r.publishAll(redrive.Message{Queue: "sms", ID: "suspect", Kind: "unknown"})
+		if ds, err := r.store.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 1, Lease: time.Second, Instance: "dead"}); err != nil || len(ds) != 1 {
+			t.Fatal(ds, err)
+		}
+		r.publishAll(redrive.Message{Queue: "sms", ID: "a", Kind: "unknown"})
+		r.start()
+		pass(10 * time.Minute)
+		for _, id := range []string{"a", "suspect"} {
+			if e := r.dead("sms", id); e.Reason != redrive.ReasonUnroutable || e.History.Count != 3 || e.History.Latest().Reason != redrive.ReasonUnroutable {
+				t.Errorf("%+v", e)
+			}
+		}
+		if breakers := r.status("sms").Breakers; len(breakers) != 0 {
+			t.Errorf("a breaker took it for an outage: %+v", breakers)
 		}
 	})
+}
+
+// What another instance handles is left to it, however long that takes; when that one is
+// gone for good, it is retried here.
+func TestRule03_KindsOfOtherInstancesWait(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		mux := redrive.NewMux()
+		redrive.Handle(mux, "known", func(context.Context, string) error { return nil })
+		r.handleWith("sms", mux)
+		special := redrive.NewMux()
+		redrive.Handle(special, "special", func(context.Context, string) error { return nil })
+		other := engine.New(r.store, engine.Options{Instance: "other"})
+		if err := other.Handle("sms", special, engine.QueueOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		other.Pause("sms", "", "its target is down", 0)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- other.Run(ctx) }()
+		r.publishAll(redrive.Message{Queue: "sms", ID: "a", Kind: "special"}, redrive.Message{Queue: "sms", ID: "b", Kind: "nobodys"})
+		r.start()
+		pass(3 * time.Hour)
+		if e := r.entry("sms", "a"); e == nil || e.History.Count != 0 {
+			t.Errorf("it is the other's: %+v", e)
+		}
+		if e := r.entry("sms", "b"); e == nil || e.History.Count == 0 {
+			t.Errorf("it is nobody's: %+v", e)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		pass(10 * time.Minute)
+		if e := r.entry("sms", "a"); e == nil || e.History.Count != 0 {
+			t.Errorf("the other may come back: %+v", e)
+		}
+		pass(10 * time.Minute)
+		if e := r.entry("sms", "a"); e == nil || e.History.Count == 0 {
+			t.Errorf("the other is gone: %+v", e)
+		}
+	})
+}
+
+// Many kinds neither flood the log nor the status.
+func TestRule03_ManyUnhandledKinds(t *testing.T) {
+	var warned tally
+	bubble(t, func(t *testing.T, r *rig) {
+		r.handleWith("sms", redrive.NewMux(), engine.QueueOptions{Policy: fixed(time.Hour, redrive.Policy{})})
+		for i := range 500 {
+			r.publishAll(redrive.Message{Queue: "sms", Kind: "k" + strconv.Itoa(i)})
+		}
+		r.start()
+		pass(70 * time.Second)
+		if n := r.seen.of(engine.OnUnhandled); n != 500 {
+			t.Errorf("%d of 500 were tried", n)
+		}
+		if n, list := warned.sum(), r.status("sms").Unhandled; n != 20 || len(list) != 20 {
+			t.Errorf("%d warnings, %d kinds in the status, want 20", n, len(list))
+		}
+	}, engine.Options{Logger: slog.New(eachLine(func(rec slog.Record) {
+		if rec.Level == slog.LevelWarn {
+			warned.add(rec.Message)
+		}
+	}))})
 }
 
 func TestRule03_UnhandledSuspectDoesNotSpin(t *testing.T) {
@@ -350,21 +454,18 @@ func TestRule03_UnhandledSuspectDoesNotSpin(t *testing.T) {
 	})
 }
 
-func TestRule03_ErrNoHandlerPutsOff(t *testing.T) {
+func TestRule03_ErrNoHandlerOfAnyHandler(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var n atomic.Int32
 		r.handle("sms", func(context.Context, *redrive.Delivery) error {
 			n.Add(1)
 			return redrive.ErrNoHandler
-		})
+		}, engine.QueueOptions{Policy: fixed(time.Minute, redrive.Policy{MaxAttempts: 3})})
 		r.publish("sms", 1)
 		r.start()
-		pass(10*time.Minute + time.Second)
-		if got := n.Load(); got < 10 || got > 11 {
-			t.Errorf("handed out %d times in ten minutes, want once a minute", got)
-		}
-		if e := r.entry("sms", "sms-0"); e.Attempts != 0 || e.History.Count != 0 {
-			t.Errorf("it was counted: %+v", e)
+		pass(10 * time.Minute)
+		if e := r.dead("sms", "sms-0"); n.Load() != 3 || e.Reason != redrive.ReasonUnroutable {
+			t.Errorf("%d attempts: %+v", n.Load(), e)
 		}
 	})
 }

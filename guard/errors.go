@@ -36,6 +36,9 @@ func (e *RateLimitError) Error() string {
 	return s
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*RateLimitError) ErrorName() string { return "guard.RateLimitError" }
+
 // Unwrap returns the cause.
 func (e *RateLimitError) Unwrap() error { return e.Err }
 
@@ -58,6 +61,9 @@ func (e *UncertainError) Error() string {
 	return s
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*UncertainError) ErrorName() string { return "guard.UncertainError" }
+
 // Unwrap returns redrive.ErrUncertain and the cause.
 func (e *UncertainError) Unwrap() []error { return []error{redrive.ErrUncertain, e.Err} }
 
@@ -66,3 +72,6 @@ type DeferredError struct{ Ref redrive.Ref }
 
 // Error implements error.
 func (e *DeferredError) Error() string { return "accepted for later as " + e.Ref.String() }
+
+// ErrorName implements [redrive.NamedError].
+func (*DeferredError) ErrorName() string { return "guard.DeferredError" }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/errname"
 )
 
 // HeaderSentTo names the only provider that a put-off request may be sent to, because
@@ -112,7 +113,7 @@ func (g *Guard[Req, Resp]) keepUncertain(ctx context.Context, req Req, d Deferra
 		e.Err = errors.Join(cause, err)
 		return e
 	}
-	f := &redrive.Failure{At: time.Now(), Attempt: 1, Reason: redrive.ReasonUncertain, Types: redrive.ErrorTypes(cause), Message: cause.Error(),
+	f := &redrive.Failure{At: time.Now(), Attempt: 1, Reason: redrive.ReasonUncertain, Types: errname.Chain(cause), Message: cause.Error(),
 		Service: g.cfg.Name, Config: redrive.FailureConfig{Target: sentTo, Timeout: g.byName[sentTo].Timeout}}
 	f.Clean()
 	f.Signature = driver.Signature(f)

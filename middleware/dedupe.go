@@ -26,8 +26,9 @@ const inboxSpace = "inbox"
 // Dedupe hands a delivery to the wrapped handler only if none with its key succeeded
 // before: an inbox, for effects that must not be repeated because the same thing was
 // published under several ids, or because a lease was lost after the effect. The key is
-// remembered after the handler succeeded, never before, so that a failed attempt is
-// tried again; if the process dies in between, or two deliveries of one key run at the
+// remembered after the handler succeeded or settled the message itself
+// ([redrive.ErrSettled]), never before, so that a failed attempt is tried again; that of a
+// message that runs again is not. If the process dies in between, or two deliveries of one key run at the
 // same moment, the effect happens twice. What must not happen twice at all belongs into
 // the transaction of the effect itself.
 func Dedupe(store driver.Store, o DedupeOptions) Middleware {
@@ -54,18 +55,22 @@ func Dedupe(store driver.Store, o DedupeOptions) Middleware {
 			case !errors.Is(err, redrive.ErrNotFound):
 				return fmt.Errorf("inbox: %w", err)
 			}
-			if err := h.Handle(ctx, d); err != nil {
-				return err
+			handled := h.Handle(ctx, d)
+			if handled != nil && !errors.Is(handled, redrive.ErrSettled) {
+				return handled
 			}
 			// The effect has happened: the memory of it must not fail with the attempt's
 			// context.
 			write, cancel := context.WithTimeout(context.WithoutCancel(ctx), inboxTimeout)
 			defer cancel()
 			_, err := store.Apply(write, driver.Batch{Records: []driver.RecordWrite{{Space: inboxSpace, Key: key, Value: []byte(d.Ref().String()), Version: driver.AnyVersion, Expires: o.Keep}}})
-			if err != nil {
-				return fmt.Errorf("inbox: %w", err)
+			switch {
+			case err == nil:
+				return handled
+			case handled != nil: // it is settled, and cannot be tried again
+				return fmt.Errorf("%w, but not remembered: %w", handled, err)
 			}
-			return nil
+			return fmt.Errorf("inbox: %w", err)
 		})
 	}
 }

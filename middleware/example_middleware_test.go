@@ -49,14 +49,14 @@ func ExampleRecover() {
 
 func ExampleMetrics() {
 	attempts := map[string]int{} // a counter of your metrics library
-	h := middleware.Chain(sent, middleware.Metrics(func(d *redrive.Delivery, _ time.Duration, err error) {
-		attempts[fmt.Sprintf("kind=%s failed=%t", d.Kind, err != nil)]++
+	h := middleware.Chain(sent, middleware.Metrics(func(d *redrive.Delivery, _ time.Duration, how middleware.Ending, _ error) {
+		attempts[fmt.Sprintf("kind=%s ending=%s", d.Kind, how)]++
 	}))
 	_ = handOut(h, "m1", "otp")
 	fmt.Println(attempts)
 	// Output:
 	// sent m1
-	// map[kind=otp failed=false:1]
+	// map[kind=otp ending=done:1]
 }
 
 // With OpenTelemetry, start extracts the context from the headers and calls

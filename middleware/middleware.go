@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Middleware wraps a handler. The engine recovers from the panics of every handler;
@@ -68,22 +69,60 @@ func Recover() Middleware {
 	}
 }
 
-// Metrics calls observe after each attempt with how long it took and the handler's error.
-// It must be safe for concurrent use. A panic is passed on, and not observed; put
-// [Recover] inside to count it.
-func Metrics(observe func(d *redrive.Delivery, took time.Duration, err error)) Middleware {
+// Ending is how an attempt ended, as its handler said.
+type Ending string
+
+// The endings.
+const (
+	Done    Ending = "done"    // without an error
+	Settled Ending = "settled" // by the handler itself: [redrive.ErrSettled]
+	Again   Ending = "repeat"  // done, and it runs again: [redrive.RepeatAfter]
+	Snoozed Ending = "snooze"  // put off, which is no failure
+	Failed  Ending = "failed"  // with an error; the policy decides what follows
+)
+
+// endingOf tells how an attempt ended.
+func endingOf(err error) Ending {
+	if err == nil {
+		return Done
+	}
+	switch asked, ok := driver.Asked(err); {
+	case !ok:
+		return Failed
+	case asked == redrive.OutcomeRepeat:
+		return Again
+	case asked == redrive.OutcomeRelease:
+		return Snoozed
+	}
+	return Settled
+}
+
+// Metrics calls observe after each attempt with how long it took, how it ended, and the
+// handler's error if it failed. It must be safe for concurrent use. A panic is passed on,
+// and not observed; put [Recover] inside to count it.
+func Metrics(observe func(d *redrive.Delivery, took time.Duration, how Ending, err error)) Middleware {
 	return func(h redrive.Handler) redrive.Handler {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			began := time.Now()
 			err := h.Handle(ctx, d)
-			observe(d, time.Since(began), err)
+			how := endingOf(err)
+			observe(d, time.Since(began), how, failure(how, err))
 			return err
 		})
 	}
 }
 
+// failure is the error of an attempt that failed, or nil.
+func failure(how Ending, err error) error {
+	if how == Failed {
+		return err
+	}
+	return nil
+}
+
 // Tracing calls start before each attempt, which returns the context for the handler, with
-// a span in it, and a function that ends the span. The message's headers hold the
+// a span in it, and a function that ends the span, with the error of an attempt that
+// failed. The message's headers hold the
 // traceparent of who published it. It must be safe for concurrent use. This package knows
 // no tracing library; with OpenTelemetry start is a few lines.
 func Tracing(start func(ctx context.Context, d *redrive.Delivery) (context.Context, func(err error))) Middleware {
@@ -98,7 +137,7 @@ func Tracing(start func(ctx context.Context, d *redrive.Delivery) (context.Conte
 			}()
 			err = h.Handle(ctx, d)
 			ended = true
-			end(err)
+			end(failure(endingOf(err), err))
 			return err
 		})
 	}
@@ -107,15 +146,20 @@ func Tracing(start func(ctx context.Context, d *redrive.Delivery) (context.Conte
 // errPanicked is what a span ends with when its handler panicked.
 var errPanicked = errors.New("the handler panicked")
 
-// Logging writes a line for each attempt: at level debug when it succeeded, at level
-// info with the error when it did not.
+// said is what the log says of an attempt.
+var said = map[Ending]string{
+	Done: "attempt succeeded", Settled: "settled by the handler", Again: "attempt succeeded, runs again", Snoozed: "snoozed", Failed: "attempt failed",
+}
+
+// Logging writes a line for each attempt: at level info with the error when it failed, at
+// level debug when it did not.
 func Logging(l *slog.Logger) Middleware {
 	return func(h redrive.Handler) redrive.Handler {
 		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			began := time.Now()
 			err := h.Handle(ctx, d)
-			level := slog.LevelDebug
-			if err != nil {
+			how, level := endingOf(err), slog.LevelDebug
+			if how == Failed {
 				level = slog.LevelInfo
 			}
 			if !l.Enabled(ctx, level) {
@@ -123,12 +167,11 @@ func Logging(l *slog.Logger) Middleware {
 			}
 			attrs := []slog.Attr{slog.String("queue", d.Queue), slog.String("id", d.ID), slog.String("kind", d.Kind),
 				slog.Int("attempt", d.Attempt), slog.Duration("took", time.Since(began))}
-			if err != nil {
-				l.LogAttrs(ctx, level, "attempt failed", append(attrs, slog.Any("error", err))...)
-				return err
+			if how == Failed {
+				attrs = append(attrs, slog.Any("error", err))
 			}
-			l.LogAttrs(ctx, level, "attempt succeeded", attrs...)
-			return nil
+			l.LogAttrs(ctx, level, said[how], attrs...)
+			return err
 		})
 	}
 }

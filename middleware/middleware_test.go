@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -89,6 +90,87 @@ func TestLogging(t *testing.T) {
 			t.Errorf("no %s in %s", want, &out)
 		}
 	}
+}
+
+// What is no failure is not counted, logged or traced as one, and the engine gets it as
+// it is.
+func TestEndings(t *testing.T) {
+	failed := errors.New("no luck")
+	for name, c := range map[string]struct {
+		err   error
+		want  middleware.Ending
+		log   string
+		fails bool
+	}{
+		"done":           {nil, middleware.Done, "attempt succeeded", false},
+		"settled":        {fmt.Errorf("here: %w", redrive.ErrSettled), middleware.Settled, "settled by the handler", false},
+		"runs again":     {redrive.RepeatAfter(time.Minute), middleware.Again, "attempt succeeded, runs again", false},
+		"failed":         {failed, middleware.Failed, "attempt failed", true},
+		"for good":       {redrive.Permanent(failed), middleware.Failed, "attempt failed", true},
+		"with a release": {redrive.Release(failed, time.Minute), middleware.Failed, "attempt failed", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			var counted middleware.Ending
+			var observed, ended error
+			h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return c.err }),
+				middleware.Logging(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+				middleware.Metrics(func(_ *redrive.Delivery, _ time.Duration, how middleware.Ending, err error) {
+					counted, observed = how, err
+				}),
+				middleware.Tracing(func(ctx context.Context, _ *redrive.Delivery) (context.Context, func(error)) {
+					return ctx, func(err error) { ended = err }
+				}))
+			if err := h.Handle(context.Background(), new(redrive.Delivery)); err != c.err { //nolint:errorlint // it is passed on as it is
+				t.Errorf("the engine gets %v", err)
+			}
+			if counted != c.want || (observed != nil) != c.fails || (ended != nil) != c.fails {
+				t.Errorf("counted as %s with %v, traced with %v", counted, observed, ended)
+			}
+			level := map[bool]string{false: "DEBUG", true: "INFO"}[c.fails]
+			if !strings.Contains(out.String(), "level="+level) || !strings.Contains(out.String(), c.log) || strings.Contains(out.String(), "error=") != c.fails {
+				t.Errorf("logged %s", &out)
+			}
+		})
+	}
+}
+
+// What a handler settled itself was handled: it is not handled again. What runs again
+// was handled, too, but its next generation has the same id.
+func TestDedupeOfWhatIsNoFailure(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		calls int
+	}{"settled": {redrive.ErrSettled, 1}, "runs again": {redrive.RepeatAfter(time.Minute), 2}} {
+		t.Run(name, func(t *testing.T) {
+			store := memory.New()
+			defer store.Close()
+			calls := 0
+			h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error {
+				calls++
+				return c.err
+			}), middleware.Dedupe(store, middleware.DedupeOptions{}))
+			d := &redrive.Delivery{Message: redrive.Message{Queue: "q", ID: "i"}}
+			if err := h.Handle(t.Context(), d); !errors.Is(err, c.err) {
+				t.Errorf("the engine gets %v", err)
+			}
+			_ = h.Handle(t.Context(), d)
+			if calls != c.calls {
+				t.Errorf("%d calls, want %d", calls, c.calls)
+			}
+		})
+	}
+	t.Run("settled, and not remembered", func(t *testing.T) {
+		store := memory.New()
+		h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error {
+			_ = store.Close()
+			return redrive.ErrSettled
+		}), middleware.Dedupe(store, middleware.DedupeOptions{}))
+		err := h.Handle(t.Context(), &redrive.Delivery{Message: redrive.Message{Queue: "q", ID: "i"}})
+		if !errors.Is(err, redrive.ErrSettled) || !errors.Is(err, redrive.ErrClosed) {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func TestDedupeRemembersOnlySuccess(t *testing.T) {

@@ -81,6 +81,8 @@ type planRecordError string
 
 func (e planRecordError) Error() string { return string(e) }
 
+func (planRecordError) ErrorName() string { return "plan.RecordError" }
+
 func resultKey(plan string, n int) string { return fmt.Sprintf("%s/%08d", plan, n) }
 
 // resultWrites returns the records of results from the n-th on.

@@ -4,6 +4,8 @@ package redrivetest
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,7 +60,8 @@ const (
 // Run publishes a message, lets the engine hand it to the handler as the policy says, and
 // returns what became of it. An empty queue is "test". It runs in a bubble of
 // testing/synctest: the handler must not wait for the network or for goroutines outside,
-// and Run cannot be called in another bubble. What the engine could not do fails the test.
+// and Run cannot be called in another bubble. What the engine could not do fails the test,
+// and so does, at once, a message of a kind that the handler does not know.
 func Run(t *testing.T, m redrive.Message, h redrive.Handler, o ...Options) Result {
 	t.Helper()
 	var opts Options
@@ -75,12 +78,25 @@ func Run(t *testing.T, m redrive.Message, h redrive.Handler, o ...Options) Resul
 	if m.Queue == "" {
 		m.Queue = defaultQueue
 	}
+	requireKind(t, h, m.Kind)
 	var r Result
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
 		r = run(t, m, h, &opts)
 	})
 	return r
+}
+
+// requireKind fails the test if the handler names its kinds, and this is none of them.
+func requireKind(t testing.TB, h redrive.Handler, kind string) {
+	t.Helper()
+	k, names := h.(interface{ Kinds() ([]string, bool) })
+	if !names {
+		return
+	}
+	if kinds, all := k.Kinds(); !all && !slices.Contains(kinds, kind) {
+		t.Fatalf("no handler for kind %q; there are handlers for %q", kind, kinds)
+	}
 }
 
 // run is Run within the bubble.
@@ -105,6 +121,9 @@ func run(t *testing.T, m redrive.Message, h redrive.Handler, o *Options) (r Resu
 		}()
 		err := h.Handle(ctx, d)
 		returned = true
+		if errors.Is(err, redrive.ErrNoHandler) {
+			t.Errorf("kind %q: %v", d.Kind, err)
+		}
 		r.Attempts = append(r.Attempts, Attempt{At: at, Err: err})
 		return err
 	}), queue)
@@ -133,6 +152,8 @@ type panicked struct{}
 
 func (panicked) Error() string { return "the handler panicked" }
 
+func (panicked) ErrorName() string { return "redrivetest.Panic" }
+
 var errPanic error = panicked{}
 
 // await waits until the message is at its end.
@@ -157,7 +178,7 @@ func await(t *testing.T, store driver.Store, ref redrive.Ref, limit time.Duratio
 		case e.State == redrive.StateDead:
 			r.Outcome, r.Reason, r.Entry = redrive.OutcomeDead, e.Reason, e
 			return
-		case time.Now().After(until):
+		case time.Now().After(until), t.Failed():
 			return
 		}
 		pause := time.Until(e.Due)

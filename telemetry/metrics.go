@@ -210,6 +210,8 @@ func (m *Metrics) Observe(o *engine.Observation) {
 		m.grouped.Observe(float64(o.Count))
 	case engine.OnLeaseLost:
 		m.queue(o.Queue).lost.Add(1)
+	case engine.OnUnhandled:
+		m.queue(o.Queue).noKind.Add(1)
 	case engine.OnPaused:
 		m.queue(o.Queue).pauses.Add(1)
 	case engine.OnBreaker:

@@ -107,6 +107,7 @@ func TestCounters(t *testing.T) {
 		{Occasion: engine.OnSettled, Queue: "invented", Delivery: d, Settlement: gone},
 		{Occasion: engine.OnLeaseLost, Queue: "sms", Delivery: d},
 		{Occasion: engine.OnSettleGroup, Count: 20, Duration: time.Millisecond},
+		{Occasion: engine.OnUnhandled, Queue: "sms", Delivery: d},
 		{Occasion: engine.OnEnd, Queue: "sms"}, {Occasion: engine.OnSettled, Queue: "sms"}, // incomplete ones do no harm
 	} {
 		m.Observe(&o)
@@ -122,6 +123,7 @@ func TestCounters(t *testing.T) {
 		`redrive_end_to_end_seconds_bucket{queue="sms",le="1"} 0`, `redrive_end_to_end_seconds_bucket{queue="sms",le="5"} 1`,
 		`redrive_dead_lettered_total{queue="other",reason="exhausted"} 1`,
 		`redrive_redriven_total{outcome="done",queue="sms"} 1`, `redrive_redriven_total{outcome="dead",queue="other"} 1`,
+		`redrive_unhandled_attempts_total{queue="sms"} 1`, `redrive_attempts_total{outcome="settled",queue="sms"} 1`,
 		`redrive_leases_lost_total{queue="sms"} 1`, `redrive_settle_group_messages_sum 20`,
 		`redrive_shed_total{reason="backlogged"} 3`, `redrive_shed_total{reason="overloaded"} 1`,
 	)

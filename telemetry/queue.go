@@ -24,6 +24,7 @@ var (
 	redriven = counterBy("redrive_redriven_total", "Redriven messages that ended, by how.", "outcome", "queue")
 	lost     = counterBy("redrive_leases_lost_total", "Leases that were lost while a message was handled or settled.", "queue")
 	pauses   = counterBy("redrive_pauses_total", "Pauses of a target, by a person or by a refusal of our own.", "queue")
+	noKind   = counterBy("redrive_unhandled_attempts_total", "Attempts that found no handler for the message's kind.", "queue")
 	opened   = counterBy("redrive_breaker_opened_total", "How often a breaker opened.", "queue")
 )
 
@@ -44,6 +45,7 @@ func (s *queueSeries) metrics() *queueMetrics {
 // queueMetrics are the counters of one queue.
 type queueMetrics struct {
 	attempts [redrive.OutcomeDrop + 1]atomic.Int64
+	bySelf   atomic.Int64 // attempts that the handler settled itself
 	redriven [redrive.OutcomeDrop + 1]atomic.Int64
 	dead     [redrive.ReasonManual + 1]atomic.Int64
 	duration durations
@@ -51,6 +53,7 @@ type queueMetrics struct {
 	lost     atomic.Int64
 	pauses   atomic.Int64
 	opened   atomic.Int64
+	noKind   atomic.Int64
 }
 
 // writeCounters writes the counters of queues, family by family.
@@ -66,6 +69,7 @@ func writeCounters(p *page, queues []*queueSeries) {
 		for o := redrive.OutcomeDone; o <= redrive.OutcomeDrop; o++ {
 			p.some(attempts, float64(q.attempts[o].Load()), o.String(), label)
 		}
+		p.some(attempts, float64(q.bySelf.Load()), "settled", label)
 	})
 	each(func(label string, q *queueMetrics) { p.histogram(duration, &q.duration, label) })
 	each(func(label string, q *queueMetrics) { p.histogram(endToEnd, &q.endToEnd, label) })
@@ -83,6 +87,7 @@ func writeCounters(p *page, queues []*queueSeries) {
 	})
 	each(func(label string, q *queueMetrics) { p.some(lost, float64(q.lost.Load()), label) })
 	each(func(label string, q *queueMetrics) { p.some(pauses, float64(q.pauses.Load()), label) })
+	each(func(label string, q *queueMetrics) { p.some(noKind, float64(q.noKind.Load()), label) })
 	each(func(label string, q *queueMetrics) { p.some(opened, float64(q.opened.Load()), label) })
 }
 
@@ -90,6 +95,9 @@ func writeCounters(p *page, queues []*queueSeries) {
 // whoever validates it.
 func (q *queueMetrics) ended(o *engine.Observation) {
 	q.duration.observe(duration, o.Duration)
+	if o.Settlement == nil {
+		q.bySelf.Add(1)
+	}
 	if s := o.Settlement; s != nil && s.Outcome >= redrive.OutcomeDone && s.Outcome <= redrive.OutcomeDrop {
 		q.attempts[s.Outcome].Add(1)
 	}

@@ -267,7 +267,7 @@ func undecodable(c *C) {
 	c.eventually("what cannot be decoded", func() bool { return c.counts().Dead[redrive.ReasonUndecodable] == 5 })
 	cancel()
 	c.noError(<-done, "Run")
-	c.holds(5, 5) // a kind that nobody handles is never dead
+	c.holds(5, 5) // a kind that nobody handles waits for whoever may
 	if b := c.entry("bad-0"); string(b.Body) != "\x00{not json\xff" {
 		c.Errorf("the raw bytes changed to %q", b.Body)
 	}

@@ -61,47 +61,29 @@ func parse(text string) (*place, error) {
 // parameters reads what stands behind the question mark.
 func (p *place) parameters(q url.Values) error {
 	var cert, key string
-	for name := range q {
-		value := q.Get(name)
-		if value == "" {
-			return fmt.Errorf("%w parameter %s: it is empty", redrive.ErrInvalid, name)
+	option := func(of func(string) nats.Option) address.Parameter {
+		return func(value string) error {
+			p.options = append(p.options, of(value))
+			return nil
 		}
-		switch name {
-		case "consumer":
-			p.consumer = value
-		case "subject":
-			p.subject = value
-		case "publish":
-			p.publish = value
-		case "dlq":
-			p.dlq = value
-		case "domain":
-			p.domain = value
-		case "ack_wait":
-			d, err := time.ParseDuration(value)
-			if err != nil || d < minAckWait {
-				return fmt.Errorf("%w parameter ack_wait: write a duration of at least %s", redrive.ErrInvalid, minAckWait)
-			}
-			p.ackWait = d
-		case "token":
-			p.options = append(p.options, nats.Token(value))
-		case "creds":
-			p.options = append(p.options, nats.UserCredentials(value))
-		case "nkey":
-			o, err := nats.NkeyOptionFromSeed(value)
-			if err != nil {
-				return fmt.Errorf("%w parameter nkey: it names no file with a seed", redrive.ErrInvalid)
-			}
+	}
+	err := address.Parameters(q, map[string]address.Parameter{
+		"consumer": address.Text(&p.consumer), "subject": address.Text(&p.subject), "publish": address.Text(&p.publish), "dlq": address.Text(&p.dlq),
+		"domain": address.Text(&p.domain), "ack_wait": address.Duration(&p.ackWait, minAckWait), "tls_cert": address.Text(&cert), "tls_key": address.Text(&key),
+		"token":  option(nats.Token),
+		"creds":  option(func(file string) nats.Option { return nats.UserCredentials(file) }),
+		"tls_ca": option(func(file string) nats.Option { return nats.RootCAs(file) }),
+		"nkey": func(file string) error {
+			o, err := nats.NkeyOptionFromSeed(file)
 			p.options = append(p.options, o)
-		case "tls_ca":
-			p.options = append(p.options, nats.RootCAs(value))
-		case "tls_cert":
-			cert = value
-		case "tls_key":
-			key = value
-		default:
-			return fmt.Errorf("%w parameter %q", redrive.ErrInvalid, name)
-		}
+			if err != nil {
+				return errors.New("it names no file with a seed")
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
 	}
 	switch {
 	case cert != "" && key != "":

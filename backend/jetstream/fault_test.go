@@ -19,6 +19,7 @@ import (
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // journal counts what was handled, by id.
@@ -56,7 +57,7 @@ func load(t *testing.T, s *Source, n int, fault func(tenth int)) {
 		for i := range msgs {
 			msgs[i] = redrive.Message{Queue: brokertest.Queue, ID: fmt.Sprintf("m%d", at+i), Body: []byte("body")}
 		}
-		brokertest.Until(t, "a batch is acknowledged", func() bool {
+		servertest.Until(t, "a batch is acknowledged", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			for _, err := range s.Publish(ctx, msgs) {
@@ -80,7 +81,7 @@ func underLoad(t *testing.T, s *Source, n int, fault func(tenth int)) {
 	store := memory.New()
 	stop := brokertest.Consume(t, store, 0, j.handler, engine.QueueOptions{Sources: []driver.Source{s}, Concurrency: 16})
 	load(t, s, n, fault)
-	brokertest.Until(t, "all are handled", func() bool { messages, _ := j.count(); return messages == n })
+	servertest.Until(t, "all are handled", func() bool { messages, _ := j.count(); return messages == n })
 	stop()
 	messages, again := j.count()
 	t.Logf("%d messages, %d handled again, advisories %v", messages, again, s.Advisories())
@@ -153,7 +154,7 @@ func TestLeaderChanges(t *testing.T) {
 	c := natstest.StartCluster(t, natstest.Options{})
 	r := reach(t, c.Addr())
 	var address string
-	brokertest.Until(t, "the stream is made", func() bool {
+	servertest.Until(t, "the stream is made", func() bool {
 		defer func() { _ = recover() }()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -225,14 +226,14 @@ func TestStreamIsDeleted(t *testing.T) {
 	if err := r.js.DeleteStream(t.Context(), s.at.stream); err != nil {
 		t.Fatal(err)
 	}
-	brokertest.Until(t, "the fault is told", func() bool {
+	servertest.Until(t, "the fault is told", func() bool {
 		_, err := s.Claim(t.Context(), claim(1))
 		return errors.Is(err, jetstream.ErrStreamNotFound)
 	})
 	natstest.Stream(t, r.js, jetstream.StreamConfig{Name: s.at.stream, Subjects: []string{s.publish}})
 	r.foreign(t, address, "one", "two", "three", "four", "five")
 	var got []string
-	brokertest.Until(t, "the new messages come", func() bool {
+	servertest.Until(t, "the new messages come", func() bool {
 		ds, _ := s.Claim(t.Context(), claim(5))
 		for i := range ds {
 			got = append(got, string(ds[i].Body))

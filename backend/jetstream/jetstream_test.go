@@ -18,6 +18,7 @@ import (
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 func claim(n int) driver.ClaimRequest {
@@ -27,7 +28,7 @@ func claim(n int) driver.ClaimRequest {
 // claimN claims until it has n.
 func claimN(t testing.TB, s *Source, n int) (ds []redrive.Delivery) {
 	t.Helper()
-	brokertest.Until(t, fmt.Sprintf("%d are claimed", n), func() bool {
+	servertest.Until(t, fmt.Sprintf("%d are claimed", n), func() bool {
 		got, err := s.Claim(context.Background(), claim(n-len(ds)))
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +151,7 @@ func TestReleasesBurnNothing(t *testing.T) {
 	if err != nil || stream.CachedInfo().State.Msgs != 0 {
 		t.Errorf("%+v, %v", stream, err)
 	}
-	brokertest.Until(t, "the server's advisories are counted", func() bool { return s.Advisories()["nak"] >= 30 })
+	servertest.Until(t, "the server's advisories are counted", func() bool { return s.Advisories()["nak"] >= 30 })
 }
 
 // TestMaxDeliverIsRefused has a consumer whose messages vanish after two deliveries: the
@@ -182,7 +183,7 @@ func TestMaxDeliverIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	brokertest.Until(t, "the server tells that it is stuck", func() bool { return s.Advisories()["max_deliver"] == 1 })
+	servertest.Until(t, "the server tells that it is stuck", func() bool { return s.Advisories()["max_deliver"] == 1 })
 }
 
 func TestConsumersThatCannotServe(t *testing.T) {
@@ -235,8 +236,8 @@ func TestDelaysStallNobody(t *testing.T) {
 		}
 		return nil
 	}, engine.QueueOptions{Sources: []driver.Source{s}})
-	brokertest.Until(t, "all had their attempt", func() bool { n, _ := j.count(); return n == 51 })
-	brokertest.Until(t, "ten wait", func() bool {
+	servertest.Until(t, "all had their attempt", func() bool { n, _ := j.count(); return n == 51 })
+	servertest.Until(t, "ten wait", func() bool {
 		c, err := store.Counts(t.Context(), brokertest.Queue)
 		return err == nil && c[0].AllWaiting() == 10 && r.info(t, s).NumAckPending == 0
 	})
@@ -263,7 +264,7 @@ func TestAnswerIsLost(t *testing.T) {
 		}
 	}
 	proxy.Cut()
-	brokertest.Until(t, "the repetition succeeds", func() bool {
+	servertest.Until(t, "the repetition succeeds", func() bool {
 		return driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, ds...))) == nil
 	})
 	if i := r.info(t, s); i.NumAckPending != 0 || i.AckFloor.Stream != 3 {
@@ -287,7 +288,7 @@ func TestForgottenAcknowledgement(t *testing.T) {
 	if err := r.js.DeleteConsumer(t.Context(), s.at.stream, "redrive"); err != nil {
 		t.Fatal(err)
 	}
-	brokertest.Until(t, "all are acknowledged again", func() bool {
+	servertest.Until(t, "all are acknowledged again", func() bool {
 		c, err := r.js.Consumer(t.Context(), s.at.stream, "redrive")
 		return err == nil && c.CachedInfo().AckFloor.Stream == 20
 	})
@@ -311,7 +312,7 @@ func TestRedeliveryRenews(t *testing.T) {
 	if _, err := r.nc.Request(old, []byte(nak), 30*time.Second); err != nil { // not by us
 		t.Fatal(err)
 	}
-	brokertest.Until(t, "the new delivery came", func() bool {
+	servertest.Until(t, "the new delivery came", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.items[sequence].reply != old
@@ -336,7 +337,7 @@ func TestBufferIsGivenBack(t *testing.T) {
 	s := connect(t, address, Options{})
 	brokertest.Publish(t, s, 50)
 	claimN(t, s, 1)
-	brokertest.Until(t, "the others are buffered", func() bool {
+	servertest.Until(t, "the others are buffered", func() bool {
 		stats, err := s.SourceStats(t.Context())
 		return err == nil && stats.Buffered == 49 && stats.Unacked == 1 && stats.Lag == 0 && stats.Dead == driver.Unknown
 	})
@@ -346,7 +347,7 @@ func TestBufferIsGivenBack(t *testing.T) {
 	if err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: brokertest.Queue}})); err != nil {
 		t.Fatal(err)
 	}
-	brokertest.Until(t, "it comes back to life", func() bool {
+	servertest.Until(t, "it comes back to life", func() bool {
 		ds, err := s.Claim(t.Context(), claim(1))
 		if err != nil {
 			t.Fatal(err)
@@ -441,7 +442,7 @@ func TestWhatCannotBePublished(t *testing.T) {
 	if err := publish(s, redriven); err != nil {
 		t.Errorf("redriven: %v", err)
 	}
-	brokertest.Until(t, "the id is forgotten", func() bool { return publish(s, redrive.Message{ID: "a"}) == nil })
+	servertest.Until(t, "the id is forgotten", func() bool { return publish(s, redrive.Message{ID: "a"}) == nil })
 	if s.Caps().Remembers {
 		t.Error("ids are known for a while only")
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // read reads a whole stream.
@@ -57,7 +58,7 @@ func TestNativeDeadLetters(t *testing.T) {
 		return &redrive.Policy{Backoff: redrive.Fixed{Interval: time.Millisecond}, MaxAttempts: 3}
 	}})
 	dlq := strings.Replace(address, s.at.stream, s.at.dlq, 1)
-	brokertest.Until(t, "two are in the stream", func() bool {
+	servertest.Until(t, "two are in the stream", func() bool {
 		stats, err := s.SourceStats(t.Context())
 		return err == nil && stats.Dead == 2
 	})
@@ -167,8 +168,8 @@ func TestReader(t *testing.T) {
 	if err := reader.Delete(t.Context(), 1, 2, 600, 600, 10_000); err != nil {
 		t.Error(err)
 	}
-	if n, err := reader.Count(t.Context()); n != 597 || err != nil {
-		t.Errorf("%d, %v", n, err)
+	if got, err := reader.Read(t.Context(), 0, 1000); len(got) != 597 || err != nil {
+		t.Errorf("%d, %v", len(got), err)
 	}
 	if got, err := reader.Read(t.Context(), 591, 5); err != nil || len(got) != 5 || got[4].Sequence != 595 {
 		t.Errorf("%d from 591, %v", len(got), err)
@@ -178,14 +179,6 @@ func TestReader(t *testing.T) {
 	}
 	if got, err := reader.Read(t.Context(), 591, 1000); err != nil || len(got) != 9 || reader.Last() != 600 {
 		t.Errorf("%d from 591, %v", len(got), err)
-	}
-	m := all[0].Message
-	m.Redrives++
-	if err := reader.Publish(t.Context(), s.publish, &m); err != nil {
-		t.Error(err)
-	}
-	if err := reader.Publish(t.Context(), s.publish, &m); !errors.Is(err, redrive.ErrDuplicate) {
-		t.Error(err)
 	}
 }
 

@@ -81,15 +81,6 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// Count returns how many messages the stream has.
-func (r *Reader) Count(ctx context.Context) (uint64, error) {
-	info, err := r.stream.Info(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return info.State.Msgs, nil
-}
-
 // Read returns up to n messages from a sequence on, in their order; nothing if there are
 // none now.
 func (r *Reader) Read(ctx context.Context, from uint64, n int) ([]Stored, error) {
@@ -173,17 +164,6 @@ func (r *Reader) Delete(ctx context.Context, sequences ...uint64) error {
 	}
 	all.Wait()
 	return r.fault("delete", driver.FirstError(errs))
-}
-
-// Publish publishes a message to a subject of any stream of the account, as it was at
-// its origin: body and headers, and its id as Nats-Msg-Id. It returns when the stream has
-// acknowledged it; [redrive.ErrDuplicate] says that it was there.
-func (r *Reader) Publish(ctx context.Context, subject string, m *redrive.Message) error {
-	out := &nats.Msg{Subject: subject, Header: headersOf(m), Data: m.Body}
-	out.Header[jetstream.MsgIDHeader] = []string{messageID(m)}
-	errs := make([]error, 1)
-	send(ctx, r.s.js, "", []*nats.Msg{out}, errs)
-	return errs[0]
 }
 
 func (r *Reader) fault(op string, err error) error {

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -56,9 +57,14 @@ func parse(text string) (*target, error) {
 		return nil, err
 	}
 	for name := range query {
-		if err := t.set(name, query.Get(name)); err != nil {
-			return nil, err
-		}
+		t.native = t.native || name != "group" && name != "share" && name != "create"
+	}
+	err = address.Parameters(query, map[string]address.Parameter{
+		"group": address.Text(&t.group), "share": address.Text(&t.share), "create": address.Switch(&t.create),
+		"dead": address.OneOf(&t.how, byTransaction, byPublish), "dlq": address.Text(&t.dlq), "retry": address.Text(&t.prefix), "tiers": t.setTiers,
+	})
+	if err != nil {
+		return nil, err
 	}
 	if t.share != "" && query.Has("group") {
 		return nil, fmt.Errorf("%w address of Kafka: it names a group and a share group", redrive.ErrInvalid)
@@ -68,46 +74,17 @@ func parse(text string) (*target, error) {
 	return t, nil
 }
 
-// set takes one parameter.
-func (t *target) set(name, value string) error {
-	bad := fmt.Errorf("%w parameter %q: %q", redrive.ErrInvalid, name, value)
-	if value == "" {
-		return bad
+func (t *target) setTiers(list string) error {
+	t.tiers = nil
+	for text := range strings.SplitSeq(list, ",") {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			return errors.New("write durations such as 1s,30s")
+		}
+		t.tiers = append(t.tiers, d)
 	}
-	t.native = t.native || name != "group" && name != "share" && name != "create"
-	switch name {
-	case "group":
-		t.group = value
-	case "share":
-		t.share = value
-	case "dead":
-		if value != byTransaction && value != byPublish {
-			return bad
-		}
-		t.how = value
-	case "dlq":
-		t.dlq = value
-	case "retry":
-		t.prefix = value
-	case "create":
-		if value != "true" && value != "false" {
-			return bad
-		}
-		t.create = value == "true"
-	case "tiers":
-		t.tiers = nil
-		for text := range strings.SplitSeq(value, ",") {
-			d, err := time.ParseDuration(text)
-			if err != nil || d <= 0 {
-				return bad
-			}
-			t.tiers = append(t.tiers, d)
-		}
-		slices.Sort(t.tiers)
-		t.tiers = slices.Compact(t.tiers)
-	default:
-		return fmt.Errorf("%w parameter %q", redrive.ErrInvalid, name)
-	}
+	slices.Sort(t.tiers)
+	t.tiers = slices.Compact(t.tiers)
 	return nil
 }
 

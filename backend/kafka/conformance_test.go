@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive/backend/backendtest"
-	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // topics numbers the topics of the tests.
@@ -57,7 +57,7 @@ func (c *cluster) topic(t testing.TB, partitions int32) string {
 	if _, err := c.admin.CreateTopic(context.Background(), partitions, 1, map[string]*string{"max.message.bytes": new("20000000")}, name); err != nil {
 		t.Fatal(err)
 	}
-	brokertest.Until(t, "the topic is there", func() bool {
+	servertest.Until(t, "the topic is there", func() bool {
 		details, err := c.admin.ListTopics(context.Background(), name)
 		return err == nil && details[name].Err == nil && len(details[name].Partitions) == int(partitions)
 	})

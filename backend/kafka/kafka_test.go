@@ -17,6 +17,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // cases are run on a fake cluster and on a real broker.
@@ -31,7 +32,6 @@ var cases = map[string]func(t *testing.T, c *cluster){
 	"FullWindowPausesItsOwn":  fullWindow,
 	"RebalanceStorm":          func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.CooperativeStickyBalancer(), 6000, 5) },
 	"RebalanceStormEager":     func(t *testing.T, c *cluster) { rebalanceStorm(t, c, kgo.RangeBalancer(), 6000, 5) },
-	"TopicIsRead":             topicIsRead,
 	"NativeRetries":           nativeRetries,
 	"NativeDeadByTransaction": func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byTransaction) },
 	"NativeDeadByPublish":     func(t *testing.T, c *cluster) { nativeDeadLetters(t, c, byPublish) },
@@ -62,7 +62,7 @@ func publishRange(t testing.TB, s *Source, from, to int) {
 // claimN claims until it has n.
 func claimN(t testing.TB, s *Source, n int) (ds []redrive.Delivery) {
 	t.Helper()
-	brokertest.Until(t, fmt.Sprintf("%d are claimed", n), func() bool {
+	servertest.Until(t, fmt.Sprintf("%d are claimed", n), func() bool {
 		got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: s.o.Queue, Max: n - len(ds), Lease: time.Minute, Instance: "test"})
 		if err != nil {
 			t.Fatal(err)
@@ -133,12 +133,12 @@ func revokedIsRefused(t *testing.T, c *cluster) {
 	publishN(t, s, 400)
 	ds := claimN(t, s, 400)
 	other := connect(t, address, Options{})
-	brokertest.Until(t, "the other has partitions", func() bool {
+	servertest.Until(t, "the other has partitions", func() bool {
 		other.mu.Lock()
 		defer other.mu.Unlock()
 		return len(other.main.partitions) > 0
 	})
-	brokertest.Until(t, "the first knows", func() bool {
+	servertest.Until(t, "the first knows", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.main.partitions) < 4
@@ -221,7 +221,7 @@ func slowRecord(t *testing.T, c *cluster) {
 		return nil
 	}, engine.QueueOptions{Sources: []driver.Source{s}})
 	defer stop()
-	brokertest.Until(t, "all are handled", func() bool {
+	servertest.Until(t, "all are handled", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(seen) == n

@@ -21,6 +21,7 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // natively makes a topic, opens it with native dead letters and returns the address of
@@ -81,7 +82,7 @@ func nativeRetries(t *testing.T, c *cluster) {
 	}, engine.QueueOptions{Sources: []driver.Source{s}, Breaker: engine.BreakerOptions{Off: true}, Policy: func(*redrive.Message) *redrive.Policy {
 		return &redrive.Policy{Backoff: redrive.Fixed{Interval: wait}}
 	}})
-	brokertest.Until(t, "all are done", func() bool {
+	servertest.Until(t, "all are done", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(done) == n+1
@@ -123,7 +124,7 @@ func nativeDeadLetters(t *testing.T, c *cluster, how string) {
 		}
 		return nil
 	})
-	brokertest.Until(t, "two are dead", func() bool { records, _ := readTopic(t, dlq); return len(records) == 2 })
+	servertest.Until(t, "two are dead", func() bool { records, _ := readTopic(t, dlq); return len(records) == 2 })
 	stop()
 	records, topic := readTopic(t, dlq)
 	for i := range records {
@@ -195,7 +196,7 @@ func crashedIsDeadNatively(t *testing.T, c *cluster) {
 		}
 		return redrive.Permanent(errors.New("no such number"))
 	}, engine.QueueOptions{Sources: []driver.Source{s}, DeadLetters: s, Breaker: engine.BreakerOptions{Off: true}})
-	brokertest.Until(t, "two are dead", func() bool { records, _ := readTopic(t, dlq); return len(records) == 2 })
+	servertest.Until(t, "two are dead", func() bool { records, _ := readTopic(t, dlq); return len(records) == 2 })
 	stop()
 	if counts, err := store.Counts(t.Context(), s.o.Queue); err != nil || counts[0].Ledger.Parked != 1 || counts[0].Ledger.Done != 1 || len(counts[0].Dead) != 0 {
 		t.Errorf("%+v, %v", counts, err)
@@ -244,7 +245,7 @@ func fencedChangesNothing(t *testing.T, c *cluster) {
 	s, address, dlq := natively(t, c, 1, "&tiers=1s", Options{})
 	publishN(t, s, 3)
 	ds := claimN(t, s, 3)
-	brokertest.Until(t, "the member is expelled", func() bool {
+	servertest.Until(t, "the member is expelled", func() bool {
 		req := kmsg.NewPtrLeaveGroupRequest()
 		req.Group = s.group
 		id, _ := s.main.client.GroupMetadata()
@@ -338,7 +339,7 @@ func cutOnce(t *testing.T, c *cluster, how string, k *cutter) {
 	ds := claimN(t, s, 3)
 	k.armed.Store(true)
 	batch := []driver.Settlement{{Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Message: "no"}}}
-	brokertest.Until(t, "it is settled", func() bool {
+	servertest.Until(t, "it is settled", func() bool {
 		err := driver.FirstError(s.Settle(t.Context(), batch))
 		if err != nil {
 			t.Log(err)
@@ -346,7 +347,7 @@ func cutOnce(t *testing.T, c *cluster, how string, k *cutter) {
 		return err == nil || errors.Is(err, redrive.ErrLeaseLost)
 	})
 	var records []Record
-	brokertest.Until(t, "the end of the transaction is seen", func() bool {
+	servertest.Until(t, "the end of the transaction is seen", func() bool {
 		records, _ = readTopic(t, dlq)
 		return len(records) > 0
 	})

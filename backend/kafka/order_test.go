@@ -15,6 +15,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // sequence checks that the messages of each key come in their order.
@@ -88,7 +89,7 @@ func orderByKey(t *testing.T, c *cluster) {
 	s := connect(t, address, Options{Queue: brokertest.Queue, Ordered: true})
 	publish(s, 0, each/2)
 	stop := consume(s)
-	brokertest.Until(t, "the other keys are done", func() bool { return seq.ended() == (keyed-1)*each/2+bad })
+	servertest.Until(t, "the other keys are done", func() bool { return seq.ended() == (keyed-1)*each/2+bad })
 	stop()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -96,13 +97,13 @@ func orderByKey(t *testing.T, c *cluster) {
 	s = connect(t, address, Options{Queue: brokertest.Queue, Ordered: true})
 	publish(s, each/2, each)
 	stop = consume(s)
-	brokertest.Until(t, "what came later of the other keys is done", func() bool { return seq.ended() == (keyed-1)*each+bad })
-	brokertest.Until(t, "the followers are behind it in the store", func() bool {
+	servertest.Until(t, "what came later of the other keys is done", func() bool { return seq.ended() == (keyed-1)*each+bad })
+	servertest.Until(t, "the followers are behind it in the store", func() bool {
 		counts, err := store.Counts(t.Context(), brokertest.Queue)
 		return err == nil && counts[0].AllWaiting() == each-bad && c.sum(t, s) == keyed*each
 	})
 	close(mended)
-	brokertest.Until(t, "all are done", func() bool { return seq.ended() == keyed*each })
+	servertest.Until(t, "all are done", func() bool { return seq.ended() == keyed*each })
 	stop()
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // revokedIsCancelled takes partitions away from handlers that do not end: the group goes on
@@ -43,7 +44,7 @@ func revokedIsCancelled(t *testing.T, c *cluster) {
 	}, engine.QueueOptions{Sources: []driver.Source{s}, Lease: time.Second, Concurrency: n})
 	defer stopFirst()
 	defer end()
-	brokertest.Until(t, "the first has all in hand", func() bool {
+	servertest.Until(t, "the first has all in hand", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(begun) == n
@@ -60,14 +61,14 @@ func revokedIsCancelled(t *testing.T, c *cluster) {
 	defer stopOther()
 	defer end()
 	var theirs int64
-	brokertest.Until(t, "the other has what the first had, whose handlers are cancelled", func() bool {
+	servertest.Until(t, "the other has what the first had, whose handlers are cancelled", func() bool {
 		stats, err := other.SourceStats(t.Context())
 		mu.Lock()
 		defer mu.Unlock()
 		theirs = stats.Unacked
 		return err == nil && theirs > 0 && stats.Buffered == 0 && stats.Lag == theirs && int64(len(cancelled)) == theirs
 	})
-	brokertest.Until(t, "their results came too late", func() bool {
+	servertest.Until(t, "their results came too late", func() bool {
 		stats, err := s.SourceStats(t.Context())
 		return err == nil && stats.Unacked == n-theirs
 	})
@@ -75,7 +76,7 @@ func revokedIsCancelled(t *testing.T, c *cluster) {
 		t.Errorf("%d are committed, and nobody has ended who may", committed)
 	}
 	end()
-	brokertest.Until(t, "all are committed", func() bool { return c.sum(t, s) == n })
+	servertest.Until(t, "all are committed", func() bool { return c.sum(t, s) == n })
 	mu.Lock()
 	defer mu.Unlock()
 	for id := range cancelled {

@@ -18,6 +18,7 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/kafkatest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // shared makes a topic and returns its address with a share group of its own.
@@ -100,7 +101,7 @@ func openAny(ctx context.Context, address string) (backendtest.SourceSink, error
 // claimed claims until it has n records.
 func claimed(t testing.TB, s *Share, n int) (ds []redrive.Delivery) {
 	t.Helper()
-	brokertest.Until(t, "the records come", func() bool {
+	servertest.Until(t, "the records come", func() bool {
 		more, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: brokertest.Queue, Max: n - len(ds), Lease: time.Minute})
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +184,7 @@ func locksAreRenewed(t *testing.T, c *cluster) {
 	s.mu.Lock()
 	first, lock := time.Now(), s.lock
 	s.mu.Unlock()
-	brokertest.Until(t, "the lock is over", func() bool { return time.Since(first) > lock+lock/2 })
+	servertest.Until(t, "the lock is over", func() bool { return time.Since(first) > lock+lock/2 })
 	settled(t, s, redrive.OutcomeDone, d)
 }
 

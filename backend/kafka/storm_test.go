@@ -17,6 +17,7 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/kafkatest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // TestRebalanceStorm is the long form of the cases of that name, for proofs: each round of
@@ -76,7 +77,7 @@ func rebalanceStorm(t *testing.T, c *cluster, balancer kgo.GroupBalancer, n, cha
 	if err := first.Close(); err != nil { // it held partitions and handed nothing out
 		t.Fatal(err)
 	}
-	brokertest.Until(t, "all are handled", func() bool {
+	servertest.Until(t, "all are handled", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(seen) == n

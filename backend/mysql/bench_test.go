@@ -220,7 +220,7 @@ func BenchmarkPublishTx(b *testing.B) {
 	db, table := rawTable(b)
 	for name, f := range map[string]func(tx *sql.Tx) error{
 		"redrive": func(tx *sql.Tx) error {
-			return driver.FirstError(s.PublishTx(context.Background(), tx, redrive.Message{Queue: "a", Body: payload}))
+			return s.PublishTx(context.Background(), tx, redrive.Message{Queue: "a", Body: payload})
 		},
 		"bare-insert": func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(context.Background(), "INSERT INTO "+table+" (queue, due, body) VALUES (?, UTC_TIMESTAMP(6), ?)", "a", payload)

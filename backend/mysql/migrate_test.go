@@ -117,14 +117,14 @@ func TestURLs(t *testing.T) {
 		"mysql://u@h/d?redrive_prefix=x_&redrive_ddl=off&redrive_timeout=1s&redrive_poll=1ms,1s&tls=skip-verify": "u@tcp(h:3306)/d",
 		"mariadb://u@localhost/d?socket=/run/s": "u@unix(/run/s)/d",
 	} {
-		c, err := parseURL(url)
+		_, c, err := configure(url, nil)
 		if err != nil || !strings.HasPrefix(c.config.FormatDSN(), want) {
 			t.Errorf("%s: %v, %v", url, c, err)
 		}
 	}
 	for _, url := range []string{"", "mysql://", "postgres://u:hunter2@h/d", "mysql://u:hunter2@h", "mysql://u:hunter2@/d", "mysql://u:hunter2@h/d?pool_max_conns=1", "mysql://u:hunter2%@h/d",
 		"mysql://u:hunter2@h/d?redrive_what=1", "mysql://u:hunter2@h/d?redrive_ddl=no", "mysql://u:hunter2@h/d?redrive_poll=1s,5ms", "mysql://u:hunter2@h/d?redrive_timeout=0"} {
-		if _, err := parseURL(url); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, _, err := configure(url, nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

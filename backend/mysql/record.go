@@ -59,40 +59,16 @@ func (w *work) WriteRecord(ctx context.Context, r *driver.RecordWrite) error {
 	return w.db.run(ctx, steps...)
 }
 
-func scanRecord(r row, space string) (driver.Record, error) {
-	rec := driver.Record{Space: space}
-	var expires *int64
-	err := r.Scan(&rec.Key, &rec.Value, &rec.Version, &expires)
-	rec.Value, rec.ExpiresAt = body(rec.Value), timeOf(expires)
-	return rec, err
-}
-
-// GetRecord implements driver.Store.
-func (s *Store) GetRecord(ctx context.Context, space, key string) (driver.Record, error) {
-	var rec driver.Record
-	found := false
-	err := s.read(ctx, "record_get", nil, step{sql: s.sql.Get("record_get"), args: []any{[]byte(space), []byte(key)}, scan: func(r row) (err error) {
-		found = true
-		rec, err = scanRecord(r, space)
-		return err
-	}})
-	if err == nil && !found {
-		return rec, redrive.ErrNotFound
-	}
-	return rec, err
-}
-
-// ListRecords implements driver.Store.
-func (s *Store) ListRecords(ctx context.Context, space, after string, limit int) ([]driver.Record, error) {
-	if limit <= 0 {
-		limit = redrive.DefaultPage
-	}
-	var list []driver.Record
-	st := step{sql: s.sql.Get("record_list"), args: []any{[]byte(space), []byte(after), limit}, scan: func(r row) error {
-		rec, err := scanRecord(r, space)
+// ReadRecords implements sqlstore.Server.
+func (d dialect) ReadRecords(ctx context.Context, statement, space, key string, limit ...any) (list []driver.Record, err error) {
+	st := step{sql: d.sql.Get(statement), args: append([]any{[]byte(space), []byte(key)}, limit...), scan: func(r row) error {
+		rec := driver.Record{Space: space}
+		var expires *int64
+		err := r.Scan(&rec.Key, &rec.Value, &rec.Version, &expires)
+		rec.Value, rec.ExpiresAt = body(rec.Value), timeOf(expires)
 		list = append(list, rec)
 		return err
 	}}
-	err := s.read(ctx, "record_list", func() { list = nil }, st)
+	err = d.read(ctx, statement, func() { list = nil }, st)
 	return list, err
 }

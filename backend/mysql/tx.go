@@ -7,7 +7,6 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // defaults are the statements of the default prefix.
@@ -18,25 +17,25 @@ var errNoTx = fmt.Errorf("%w transaction: it is nil", redrive.ErrInvalid)
 
 // PublishTx publishes within the caller's own transaction, in a database that holds the
 // tables with the prefix "redrive_": the messages exist if and only if the transaction
-// commits. Messages with an empty ID get one, written into msgs. The result has an
-// element a message, as of Publish, nil if all were accepted; a refused message
-// ([redrive.ErrDuplicate] and the like) leaves the transaction usable. After any other
-// error it must be rolled back: the server may have undone it already. Waiters see the
-// messages at their next poll; see [Store.Wake]. Transactions do not wait for one
-// another, unless they publish under the same id, or to the same key of a queue with
-// order by key.
-func PublishTx(ctx context.Context, tx *sql.Tx, msgs ...redrive.Message) []error {
+// commits. Messages with an empty ID get one, written into msgs. A message that is there
+// already, by id, kind, key and body, counts as published. The error names the messages
+// that were refused ([redrive.ErrConflict], [redrive.ErrInvalid]); it leaves the
+// transaction usable, with the others in it. After any other error it must be rolled
+// back: the server may have undone it already. Waiters see the messages at their next
+// poll; see [Store.Wake]. Transactions do not wait for one another, unless they publish
+// under the same id, or to the same key of a queue with order by key.
+func PublishTx(ctx context.Context, tx *sql.Tx, msgs ...redrive.Message) error {
 	return publishTx(ctx, tx, defaults, msgs)
 }
 
 // PublishTx is the function of that name for the store's own prefix.
-func (s *Store) PublishTx(ctx context.Context, tx *sql.Tx, msgs ...redrive.Message) []error {
+func (s *Store) PublishTx(ctx context.Context, tx *sql.Tx, msgs ...redrive.Message) error {
 	return publishTx(ctx, tx, s.sql, msgs)
 }
 
-func publishTx(ctx context.Context, tx *sql.Tx, sql *statements, msgs []redrive.Message) []error {
+func publishTx(ctx context.Context, tx *sql.Tx, sql *statements, msgs []redrive.Message) error {
 	if tx == nil {
-		return sqlstore.FillErrors(len(msgs), errNoTx)
+		return &redrive.Error{Op: "publish", Err: errNoTx}
 	}
 	return newWork(sqlDB{tx}, sql).PublishTx(ctx, msgs)
 }

@@ -122,7 +122,9 @@ func (w *work) Relax(context.Context) error { return nil }
 func (w *work) Publish(ctx context.Context, items []*sqlstore.Item) error { return w.store(ctx, items) }
 
 // Fit implements sqlstore.Rows: it cuts names that are too long.
-func (w *work) Fit(m *sqlstore.Message) { fitForeign(m) }
+func (w *work) Fit(m *sqlstore.Message) {
+	m.Fit(func(name string) string { return name[:min(len(name), textMax)] })
+}
 
 // Reserve implements sqlstore.Rows.
 func (w *work) Reserve(ctx context.Context, it *sqlstore.Item) error {
@@ -180,7 +182,7 @@ func (w *work) Number(ctx context.Context, m *sqlstore.Message) error {
 
 // Flush implements sqlstore.Rows: it writes everything.
 func (w *work) Flush(ctx context.Context) error {
-	for _, write := range []func(context.Context) error{w.writeRows, w.writeMemories, w.writeResults, w.writeLines, w.writeBooks} {
+	for _, write := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeBooks} {
 		if err := write(ctx); err != nil {
 			return err
 		}
@@ -242,22 +244,6 @@ func compareRefs(a, b redrive.Ref) int {
 		return c
 	}
 	return strings.Compare(a.ID, b.ID)
-}
-
-// writeResults publishes the results that ended messages asked for. One that is there
-// already is as good.
-func (w *work) writeResults(ctx context.Context) error {
-	list := w.Results
-	w.Results = nil
-	if err := w.store(ctx, list); err != nil {
-		return err
-	}
-	for _, it := range list {
-		if err := *it.Result; err != nil && !sqlstore.IsRepeated(err) {
-			return err
-		}
-	}
-	return nil
 }
 
 // writeLines takes leavers out of their keys and frees the heads.

@@ -8,32 +8,9 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Headers that hold the bytes of names that are no text.
-const (
-	headerNativeKey  = "redrive-native-key"
-	headerNativeKind = "redrive-native-kind"
-)
-
-// cleanForeign makes text of names that are none; their bytes stay in headers.
-func cleanForeign(m *sqlstore.Message) {
-	for _, part := range []struct {
-		text   *string
-		header string
-	}{{&m.Key, headerNativeKey}, {&m.Kind, headerNativeKind}, {&m.ReplyTo, ""}, {&m.Origin, ""}, {&m.EditedFrom, ""}, {&m.Plan, ""}} {
-		clean, changed := storable(*part.text)
-		if changed && part.header != "" {
-			m.Headers = m.Headers.Clone()
-			m.Headers.Add(part.header, *part.text)
-		}
-		*part.text = clean
-	}
-}
-
 // CheckNames implements sqlstore.Server.
 func (dialect) CheckNames(space, key string) string {
-	_, badSpace := storable(space)
-	_, badKey := storable(key)
-	if badSpace || badKey {
+	if storable(space) != space || storable(key) != key {
 		return "space and key must be text"
 	}
 	return ""

@@ -136,7 +136,7 @@ func BenchmarkPublishTx(b *testing.B) {
 	insert := "INSERT INTO " + s.sql.in("redrive.message") + " (queue, id, body, due, published, size) VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), $4)"
 	for name, f := range map[string]func(tx pgx.Tx) error{
 		"redrive": func(tx pgx.Tx) error {
-			return driver.FirstError(s.PublishTx(context.Background(), tx, redrive.Message{Queue: "a", Body: payload}))
+			return s.PublishTx(context.Background(), tx, redrive.Message{Queue: "a", Body: payload})
 		},
 		"bare-insert-same-table": func(tx pgx.Tx) error {
 			_, err := tx.Exec(context.Background(), insert, "a", redrive.NewID(), payload, len(payload))

@@ -11,54 +11,36 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// Get implements driver.Store.
-func (s *Store) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
-	entries := make([]*redrive.Entry, len(refs))
-	if len(refs) == 0 {
-		return entries, s.base.Ready(ctx)
-	}
-	now, err := s.Now(ctx)
+// ReadMessages implements sqlstore.Server.
+func (d dialect) ReadMessages(ctx context.Context, refs []redrive.Ref, found func(*sqlstore.Message, time.Time) error) error {
+	now, err := d.Now(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	found := make(map[redrive.Ref]*redrive.Entry, len(refs))
 	queues, ids := names(refs)
-	err = s.read(ctx, "get_messages", nil, func(r row) error {
+	return d.read(ctx, "get_messages", nil, func(r row) error {
 		m, err := scanMessage(r)
 		if err != nil {
 			return err
 		}
-		found[m.Ref()], err = m.Entry(now, true)
-		return err
+		return found(m, now)
 	}, queues, ids)
-	if err != nil {
-		return nil, err
-	}
-	for i, ref := range refs {
-		entries[i] = found[ref]
-	}
-	return entries, nil
 }
 
-// Recall implements driver.Store.
-func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*driver.Remembered, error) {
-	found := make([]*driver.Remembered, len(refs))
+// ReadRemembered implements sqlstore.Server.
+func (d dialect) ReadRemembered(ctx context.Context, refs []redrive.Ref, found func(*driver.Remembered)) error {
 	queues, ids := names(refs)
-	err := s.read(ctx, "recall", nil, func(r row) error {
+	return d.read(ctx, "recall", nil, func(r row) error {
 		var ord, outcome, reason int
 		var hash int64
 		var at time.Time
 		if err := r.Scan(&ord, &hash, &outcome, &reason, &at); err != nil {
 			return err
 		}
-		found[ord-1] = &driver.Remembered{Ref: refs[ord-1], Hash: uint64(hash), //nolint:gosec // the bits are what counts
-			Outcome: redrive.Outcome(outcome), Reason: redrive.Reason(reason), At: at.UTC()} //nolint:gosec // small
+		found(&driver.Remembered{Ref: refs[ord-1], Hash: uint64(hash), //nolint:gosec // the bits are what counts
+			Outcome: redrive.Outcome(outcome), Reason: redrive.Reason(reason), At: at.UTC()}) //nolint:gosec // small
 		return nil
 	}, queues, ids)
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
 }
 
 // Search implements sqlstore.Server.

@@ -211,13 +211,7 @@ func (s *Store) Stats() driver.StoreStats {
 }
 
 // Caps implements driver.Source.
-func (s *Store) Caps() driver.Caps {
-	return driver.Caps{
-		Name: "postgres", MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
-		Fenced: true, Filters: true, MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
-		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
-	}
-}
+func (s *Store) Caps() driver.Caps { return sqlstore.Caps("postgres") }
 
 // Now implements driver.Store.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {

@@ -246,7 +246,6 @@ func decodeHeaders(b []byte) (redrive.Headers, error) {
 
 // storable makes text of a foreign message that a database can hold. What was lost is
 // kept as bytes in a header, by the caller.
-func storable(s string) (clean string, changed bool) {
-	clean = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	return clean, clean != s
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -28,7 +28,7 @@ func TestBatchesAreStoredAsTheyAre(t *testing.T) {
 					fill(&msgs[i], i)
 				}
 				tx := begin()
-				noErr(t, driver.FirstError(s.PublishTx(t.Context(), tx.tx, msgs[:10]...)))
+				noErr(t, tx.publish(s, msgs[:10]...))
 				noErr(t, tx.commit())
 				noErr(t, driver.FirstError(s.Publish(t.Context(), msgs[10:])))
 				faulttest.Stored(t, s, "a", msgs)

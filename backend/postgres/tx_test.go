@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +22,9 @@ import (
 
 // transaction is one of either kind.
 type transaction struct {
-	tx       any
+	publish  func(s *Store, msgs ...redrive.Message) error
+	settle   func(s *Store, st driver.Settlement) error
+	once     func(s *Store, id string) (bool, error)
 	commit   func() error
 	rollback func() error
 	exec     func(sql string, args ...any) error
@@ -36,7 +39,11 @@ func eachKind(t *testing.T, test func(t *testing.T, s *Store, begin func() trans
 		test(t, s, func() transaction {
 			tx, err := conn.Begin(t.Context())
 			noErr(t, err)
-			return transaction{tx, func() error { return tx.Commit(t.Context()) }, func() error { return tx.Rollback(t.Context()) },
+			return transaction{
+				func(s *Store, msgs ...redrive.Message) error { return s.PublishTx(t.Context(), tx, msgs...) },
+				func(s *Store, st driver.Settlement) error { return s.SettleTx(t.Context(), tx, st) },
+				func(s *Store, id string) (bool, error) { return s.Once(t.Context(), tx, id) },
+				func() error { return tx.Commit(t.Context()) }, func() error { return tx.Rollback(t.Context()) },
 				func(sql string, args ...any) error { _, err := tx.Exec(t.Context(), sql, args...); return err }}
 		})
 	})
@@ -48,7 +55,11 @@ func eachKind(t *testing.T, test func(t *testing.T, s *Store, begin func() trans
 		test(t, s, func() transaction {
 			tx, err := handle.BeginTx(t.Context(), nil)
 			noErr(t, err)
-			return transaction{tx, tx.Commit, tx.Rollback,
+			return transaction{
+				func(s *Store, msgs ...redrive.Message) error { return s.PublishSQL(t.Context(), tx, msgs...) },
+				func(s *Store, st driver.Settlement) error { return s.SettleSQL(t.Context(), tx, st) },
+				func(s *Store, id string) (bool, error) { return s.OnceSQL(t.Context(), tx, id) },
+				tx.Commit, tx.Rollback,
 				func(sql string, args ...any) error { _, err := tx.ExecContext(t.Context(), sql, args...); return err }}
 		})
 	})
@@ -72,16 +83,18 @@ func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 			{Queue: "a", ID: "chosen", Kind: `k"\{}`, Key: "NULL", Headers: headers, Body: []byte("b"), ReplyTo: "answers", ExpiresAt: time.Now().Add(time.Hour)},
 			{Queue: "a", ID: "chosen", Body: []byte("other")},
 			{Queue: "NO"},
+			{},
 		}
+		msgs[4] = msgs[1] // the same again is no error
 		tx := begin()
-		noErr(t, driver.FirstError(s.PublishTx(t.Context(), tx.tx, redrive.Message{Queue: "a", ID: "undone"})))
+		noErr(t, tx.publish(s, redrive.Message{Queue: "a", ID: "undone"}))
 		noErr(t, tx.rollback())
 		tx = begin()
-		errs := s.PublishTx(t.Context(), tx.tx, msgs...)
-		for i, want := range []error{nil, nil, redrive.ErrConflict, redrive.ErrInvalid} {
-			if !errors.Is(errs[i], want) {
-				t.Errorf("message %d: %v, want %v", i, errs[i], want)
-			}
+		err := tx.publish(s, msgs...)
+		var e *redrive.Error
+		if !errors.Is(err, redrive.ErrConflict) || !errors.Is(err, redrive.ErrInvalid) || !errors.As(err, &e) || e.Queue != "a" || e.ID != "chosen" ||
+			!strings.Contains(err.Error(), "2 of 5 messages refused: a/chosen: ") {
+			t.Errorf("%v", err)
 		}
 		if msgs[0].ID == "" {
 			t.Errorf("no id was made")
@@ -120,7 +133,7 @@ func TestPublishTxWaitsForNoOther(t *testing.T) {
 			}
 			defer func() { _ = conn.Close(context.Background()) }()
 			err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-				err := driver.FirstError(s.PublishTx(ctx, tx, redrive.Message{Queue: "a"}, redrive.Message{Queue: "a", ID: fmt.Sprint(i), Key: "k"}))
+				err := s.PublishTx(ctx, tx, redrive.Message{Queue: "a"}, redrive.Message{Queue: "a", ID: fmt.Sprint(i), Key: "k"})
 				published.Done()
 				published.Wait()
 				return err
@@ -150,7 +163,7 @@ func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 
 		tx := begin()
 		noErr(t, tx.exec("INSERT INTO "+table+" VALUES ($1)", d.ID))
-		noErr(t, s.SettleTx(t.Context(), tx.tx, st))
+		noErr(t, tx.settle(s, st))
 		noErr(t, tx.rollback())
 		if n := len(claim(t, s, "b")); n != 0 {
 			t.Errorf("%d emitted by what was rolled back", n)
@@ -158,7 +171,7 @@ func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 
 		tx = begin()
 		noErr(t, tx.exec("INSERT INTO "+table+" VALUES ($1)", d.ID))
-		noErr(t, s.SettleTx(t.Context(), tx.tx, st))
+		noErr(t, tx.settle(s, st))
 		noErr(t, tx.commit())
 		if n := len(claim(t, s, "b")); n != 1 {
 			t.Errorf("%d emitted, want 1", n)
@@ -168,7 +181,7 @@ func TestSettleTxIsOneCommitWithTheEffect(t *testing.T) {
 		}
 
 		tx = begin()
-		if err := s.SettleTx(t.Context(), tx.tx, st); !errors.Is(err, redrive.ErrLeaseLost) {
+		if err := tx.settle(s, st); !errors.Is(err, redrive.ErrLeaseLost) {
 			t.Errorf("a second settlement: %v", err)
 		}
 		noErr(t, tx.rollback())
@@ -186,7 +199,7 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 		for i, d := range claim(t, s, "a") {
 			st := driver.Settlement{Receipt: d.Receipt, Outcome: outcomes[i], Reason: redrive.ReasonManual, After: time.Hour,
 				Failure: &redrive.Failure{Message: `it "failed" \ {}`, Attempt: 1}}
-			noErr(t, s.SettleTx(t.Context(), tx.tx, st))
+			noErr(t, tx.settle(s, st))
 		}
 		noErr(t, tx.commit())
 		c, err := s.Counts(t.Context(), "a")
@@ -197,7 +210,7 @@ func TestSettleTxOfEveryOutcome(t *testing.T) {
 		dead, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Dead: true, Max: 1, Lease: time.Minute, Instance: "test"})
 		noErr(t, err)
 		tx = begin()
-		noErr(t, s.SettleTx(t.Context(), tx.tx, driver.Settlement{Receipt: dead[0].Receipt, Outcome: redrive.OutcomeRepeat}))
+		noErr(t, tx.settle(s, driver.Settlement{Receipt: dead[0].Receipt, Outcome: redrive.OutcomeRepeat}))
 		noErr(t, tx.commit())
 		e, err := s.Get(t.Context(), []redrive.Ref{dead[0].Ref()})
 		noErr(t, err)
@@ -212,7 +225,7 @@ func TestOnce(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *Store, begin func() transaction) {
 		for i, want := range []bool{true, true, false} {
 			tx := begin()
-			first, err := s.Once(t.Context(), tx.tx, "sms/1/0")
+			first, err := tx.once(s, "sms/1/0")
 			noErr(t, err)
 			if first != want {
 				t.Errorf("call %d: first %t, want %t", i, first, want)
@@ -226,15 +239,14 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-func TestOtherTransactionsAreRefused(t *testing.T) {
-	if err := driver.FirstError(PublishTx(t.Context(), "a string", redrive.Message{Queue: "a"})); !errors.Is(err, redrive.ErrInvalid) {
-		t.Errorf("%v", err)
-	}
-	if err := SettleTx(t.Context(), nil, driver.Settlement{Outcome: redrive.OutcomeDone}); !errors.Is(err, redrive.ErrInvalid) {
-		t.Errorf("%v", err)
-	}
-	if _, err := Once(t.Context(), 7, "id"); !errors.Is(err, redrive.ErrInvalid) {
-		t.Errorf("%v", err)
+func TestNoTransactionIsRefused(t *testing.T) {
+	m, st := redrive.Message{Queue: "a"}, driver.Settlement{Outcome: redrive.OutcomeDone}
+	_, once := Once(t.Context(), nil, "id")
+	_, onceSQL := OnceSQL(t.Context(), nil, "id")
+	for i, err := range []error{PublishTx(t.Context(), nil, m), PublishSQL(t.Context(), nil, m), SettleTx(t.Context(), nil, st), SettleSQL(t.Context(), nil, st), once, onceSQL} {
+		if !errors.Is(err, redrive.ErrInvalid) {
+			t.Errorf("%d: %v", i, err)
+		}
 	}
 }
 

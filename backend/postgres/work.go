@@ -108,7 +108,10 @@ func (w *work) Range(ctx context.Context, g *driver.Range) (refs []redrive.Ref, 
 }
 
 // Fit implements sqlstore.Rows: it makes text of names that are none.
-func (w *work) Fit(m *sqlstore.Message) { cleanForeign(m) }
+func (w *work) Fit(m *sqlstore.Message) {
+	m.Fit(storable)
+	m.Origin = storable(m.Origin)
+}
 
 // Reserve implements sqlstore.Rows.
 func (w *work) Reserve(ctx context.Context, it *sqlstore.Item) error {
@@ -132,7 +135,7 @@ func (w *work) ForgetArchived(ctx context.Context, m *sqlstore.Message) error {
 
 // Flush implements sqlstore.Rows: it writes everything.
 func (w *work) Flush(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{w.writeRows, w.writeMemories, w.writeResults, w.writeLines, w.writeBooks} {
+	for _, step := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeBooks} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -178,20 +181,6 @@ func (w *work) writeMemories(ctx context.Context) error {
 	}
 	_, err := w.db.exec(ctx, w.sql.Get("remember"), queues, ids, outcomes, reasons, ended)
 	return err
-}
-
-// writeResults publishes the results that ended messages asked for. One that is there
-// already is as good.
-func (w *work) writeResults(ctx context.Context) error {
-	if err := store(ctx, w.db, w.sql, w.Results); err != nil {
-		return err
-	}
-	for _, it := range w.Results {
-		if err := *it.Result; err != nil && !sqlstore.IsRepeated(err) {
-			return err
-		}
-	}
-	return nil
 }
 
 // writeLines takes leavers out of their keys and frees the heads.

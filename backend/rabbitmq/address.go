@@ -2,10 +2,8 @@ package rabbitmq
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -58,10 +56,13 @@ func parse(text string) (address, error) {
 		return address{}, fmt.Errorf("%w: tls_ parameters without TLS, which rabbitmqs:// means", errAddress)
 	}
 	a.hosts = addr.Hosts(u.Host, port)
-	for name, values := range q {
-		if err := a.parameter(name, values[0]); err != nil {
-			return address{}, err
-		}
+	err = addr.Parameters(q, map[string]addr.Parameter{
+		"queue": addr.Text(&a.queue), "type": addr.OneOf(&a.kind, "quorum", "classic"), "declare": addr.Switch(&a.declare),
+		"exchange": addr.Text(&a.exchange), "key": addr.Text(&a.key), "prefetch": addr.Number(&a.prefetch, 1, 65535),
+		"dead": addr.OneOf(&a.dead, DeadConfirm, DeadTx, DeadDLX), "dead_queue": addr.Text(&a.deadQueue),
+	})
+	if err != nil {
+		return address{}, fmt.Errorf("%w: %w", errAddress, err)
 	}
 	if a.queue == "" {
 		return address{}, fmt.Errorf("%w: it names no queue", errAddress)
@@ -76,39 +77,6 @@ func parse(text string) (address, error) {
 		return address{}, fmt.Errorf("%w: dead=dlx needs a quorum queue, others lose what they dead-letter", errAddress)
 	}
 	return a, nil
-}
-
-func (a *address) parameter(name, value string) (err error) {
-	switch name {
-	case "queue":
-		a.queue = value
-	case "type":
-		if a.kind = value; value != "quorum" && value != "classic" {
-			err = errors.New("use quorum or classic")
-		}
-	case "declare":
-		a.declare, err = strconv.ParseBool(value)
-	case "exchange":
-		a.exchange = value
-	case "key":
-		a.key = value
-	case "prefetch":
-		if a.prefetch, err = strconv.Atoi(value); err == nil && (a.prefetch < 1 || a.prefetch > 65535) {
-			err = errors.New("use 1 to 65535")
-		}
-	case "dead":
-		if a.dead = Dead(value); a.dead != DeadConfirm && a.dead != DeadTx && a.dead != DeadDLX {
-			err = errors.New("use confirm, tx or dlx")
-		}
-	case "dead_queue":
-		a.deadQueue = value
-	default:
-		err = errors.New("it is not known")
-	}
-	if err != nil {
-		return fmt.Errorf("%w: parameter %q: %w", errAddress, name, err)
-	}
-	return nil
 }
 
 // plain is how the client logs in.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // TestAMemoryAlarmPushesBack has a node run out of memory: what is published is not known
@@ -27,7 +27,7 @@ func TestAMemoryAlarmPushesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	offered, unknown := 0, 0
-	brokertest.Until(t, "a message is refused as backlogged", func() bool {
+	servertest.Until(t, "a message is refused as backlogged", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		id := fmt.Sprintf("during-%d", offered)
@@ -50,14 +50,14 @@ func TestAMemoryAlarmPushesBack(t *testing.T) {
 	if _, err := node.Control("set_vm_memory_high_watermark", "absolute", "1GB"); err != nil {
 		t.Fatal(err)
 	}
-	brokertest.Until(t, "messages are taken again", func() bool {
+	servertest.Until(t, "messages are taken again", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		err := driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: s.o.Queue, ID: "after"}}))
 		return err == nil
 	})
 	accepted["after"] = true
-	brokertest.Until(t, "all that was accepted comes", func() bool {
+	servertest.Until(t, "all that was accepted comes", func() bool {
 		ds, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: s.o.Queue, Max: 100, Lease: time.Minute})
 		if err != nil {
 			t.Fatal(err)

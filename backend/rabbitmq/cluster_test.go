@@ -7,6 +7,7 @@ import (
 
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // TestTheLeadersNodeIsKilled kills the node of a quorum queue's leader in a cluster of
@@ -42,13 +43,13 @@ func TestTheLeadersNodeIsKilled(t *testing.T) {
 	}
 	brokertest.UnderLoad(t, rounds(), func(int) {
 		var of *rabbittest.Node
-		brokertest.Until(t, "the queue has a leader", func() (ok bool) {
+		servertest.Until(t, "the queue has a leader", func() (ok bool) {
 			of, ok = leader()
 			return ok
 		})
 		t.Log("the leader is on", of)
 		of.Kill()
-		brokertest.Until(t, "another node has the leader", func() bool {
+		servertest.Until(t, "another node has the leader", func() bool {
 			now, ok := leader()
 			return ok && now != of
 		})

@@ -13,8 +13,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 func TestDelayKey(t *testing.T) {
@@ -82,7 +82,7 @@ func TestMixedDelays(t *testing.T) {
 		seen[d.ID] = true
 		latest, sum = max(latest, late), sum+late
 	}
-	brokertest.Until(t, fmt.Sprintf("all %d are there", n), func() bool {
+	servertest.Until(t, fmt.Sprintf("all %d are there", n), func() bool {
 		ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "sms", Max: 1000, Lease: time.Minute})
 		if err != nil {
 			t.Fatal(err)

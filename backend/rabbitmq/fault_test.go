@@ -11,9 +11,9 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // accept publishes until each of n messages was accepted once. What is not known to be
@@ -21,7 +21,7 @@ import (
 func accept(t testing.TB, s *Source, from, n int) {
 	t.Helper()
 	for i := from; i < from+n; i++ {
-		brokertest.Until(t, fmt.Sprintf("message %d is accepted", i), func() bool {
+		servertest.Until(t, fmt.Sprintf("message %d is accepted", i), func() bool {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			return driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: s.o.Queue, ID: strconv.Itoa(i)}})) == nil
@@ -62,7 +62,7 @@ func TestCutAtEachStep(t *testing.T) {
 					return nil
 				})
 				accept(t, s, i, 1)
-				brokertest.Until(t, fmt.Sprintf("message %d is a dead letter", i), func() bool {
+				servertest.Until(t, fmt.Sprintf("message %d is a dead letter", i), func() bool {
 					fail(t, s)
 					collect()
 					return got[strconv.Itoa(i)] > 0
@@ -85,7 +85,7 @@ func fail(t testing.TB, s *Source) {
 	for lane, outcome := range []redrive.Outcome{redrive.OutcomeRetry, redrive.OutcomeDead} {
 		ds, _ := s.Claim(context.Background(), driver.ClaimRequest{Queue: s.o.Queue, Lane: redrive.Lane(lane), Max: 10, Lease: time.Minute}) // the connection may be down
 		for i := range ds {
-			brokertest.Until(t, "it is settled, or comes again", func() bool {
+			servertest.Until(t, "it is settled, or comes again", func() bool {
 				err := settle(s, settled(&ds[i], outcome))
 				return err == nil || errors.Is(err, redrive.ErrLeaseLost)
 			})

@@ -10,8 +10,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // TestDescribeMakesNoQueue asks about queues that are not there any more.
@@ -105,7 +105,7 @@ func TestDeadLetterWithoutAWayStays(t *testing.T) {
 	if err := settle(s, settled(&ds[0], redrive.OutcomeDead)); err != nil {
 		t.Fatal(err)
 	}
-	brokertest.Until(t, "the broker finds no way", func() bool {
+	servertest.Until(t, "the broker finds no way", func() bool {
 		out, err := node.Control("eval", "[sys:get_state(P) || {_, P, _, _} <- supervisor:which_children(rabbit_fifo_dlx_sup)].")
 		return err == nil && strings.Contains(out, "no_route") && strings.Contains(out, fmt.Sprintf("<<%q>>", queue))
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // open is how a process of brokertest opens a source.
@@ -68,7 +69,7 @@ func channel(t testing.TB, node *rabbittest.Node) *amqp.Channel {
 func claim(t testing.TB, s *Source, lane redrive.Lane, n int) []redrive.Delivery {
 	t.Helper()
 	var all []redrive.Delivery
-	brokertest.Until(t, fmt.Sprintf("%d are claimed", n), func() bool {
+	servertest.Until(t, fmt.Sprintf("%d are claimed", n), func() bool {
 		ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: s.o.Queue, Lane: lane, Max: n - len(all), Lease: time.Minute})
 		if err != nil {
 			t.Log(err) // the connection may be down for a while
@@ -109,7 +110,7 @@ func untilReady(t testing.TB, node *rabbittest.Node, queue string, want int) {
 	t.Helper()
 	ch := channel(t, node)
 	got := -1
-	brokertest.Until(t, fmt.Sprintf("%d messages are in %s", want, queue), func() bool {
+	servertest.Until(t, fmt.Sprintf("%d messages are in %s", want, queue), func() bool {
 		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -217,7 +218,7 @@ func TestAFullQueuePushesBack(t *testing.T) {
 	}
 	s := connect(t, at(node.Addr(), "queue="+queue, "prefetch=1"), Options{})
 	refused := 0
-	brokertest.Until(t, "one is refused", func() bool {
+	servertest.Until(t, "one is refused", func() bool {
 		err := driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: queue}}))
 		if errors.Is(err, redrive.ErrBacklogged) {
 			refused++
@@ -269,7 +270,7 @@ func TestPrefetchHoldsTheBrokerBack(t *testing.T) {
 	if err != nil || len(more) > 0 {
 		t.Error(more, err)
 	}
-	brokertest.Until(t, "the broker says that 20 are left", func() bool { // quorum queues tell a little later
+	servertest.Until(t, "the broker says that 20 are left", func() bool { // quorum queues tell a little later
 		stats, err := s.SourceStats(t.Context())
 		return err == nil && stats.Lag == 20 && stats.Unacked == 10 && stats.Buffered == 0
 	})

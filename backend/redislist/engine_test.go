@@ -15,6 +15,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 var errSick = errors.New("the target is sick")
@@ -59,7 +60,7 @@ func entry(t *testing.T, store driver.Store, id string) *redrive.Entry {
 
 func isEmpty(t *testing.T, s *Source) {
 	t.Helper()
-	eventually(t, "the list to be empty", func() bool {
+	servertest.Until(t, "the list to be empty", func() bool {
 		c, err := s.Counts(context.Background(), "sms")
 		return err == nil && c == Counts{}
 	})
@@ -137,7 +138,7 @@ func TestEngineKeepsDead(t *testing.T) {
 		return nil
 	}, redrive.Policy{MaxAttempts: 2})
 	var dead []redrive.Entry
-	eventually(t, "both to be dead", func() bool {
+	servertest.Until(t, "both to be dead", func() bool {
 		var err error
 		dead, err = s.DeadLetters(ctx, "sms", 10)
 		noErr(t, err)

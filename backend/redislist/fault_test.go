@@ -150,7 +150,7 @@ func TestKillWorkers(t *testing.T) {
 		t.Fatal(said)
 	}
 	defer kill()
-	eventually(t, "all to be done", func() bool {
+	servertest.Until(t, "all to be done", func() bool {
 		c, err := s.Counts(ctx, "sms")
 		return err == nil && c == Counts{}
 	})
@@ -189,7 +189,7 @@ func TestKillRecoverer(t *testing.T) {
 			want = 1
 		}
 		seen := map[string]int{}
-		eventually(t, "what was in hand", func() bool {
+		servertest.Until(t, "what was in hand", func() bool {
 			ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 2, Isolated: true, Lease: time.Hour, Instance: "next"})
 			noErr(t, err)
 			for _, d := range ds {
@@ -267,14 +267,14 @@ func TestKillRedis(t *testing.T) {
 	})
 	for range 4 {
 		enough := published.Load() + 60
-		eventually(t, "messages to be published", func() bool { return published.Load() >= enough })
+		servertest.Until(t, "messages to be published", func() bool { return published.Load() >= enough })
 		server.Kill()
 		noErr(t, server.Resume())
 	}
 	cancel()
 	wg.Wait()
 	ctx = t.Context()
-	eventually(t, "the rest", func() bool {
+	servertest.Until(t, "the rest", func() bool {
 		r := req
 		r.Isolated = true
 		work(req)
@@ -317,16 +317,4 @@ func TestScriptFlush(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-}
-
-// eventually polls until something holds, for at most 30 seconds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 30 s for %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/redisconn"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // scripts are all of them; TestKillAtEveryScript finds that none is missing.
@@ -177,7 +178,7 @@ func drain(t *testing.T, s *Source) (drained map[string]int, dead []string) {
 			}
 		}
 	}
-	eventually(t, "everything is handed out", func() bool {
+	servertest.Until(t, "everything is handed out", func() bool {
 		var wg sync.WaitGroup
 		wg.Go(func() { work("one") })
 		wg.Go(func() { work("two") })

@@ -11,6 +11,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 func TestFullServer(t *testing.T) {
@@ -97,19 +98,19 @@ func TestTopologies(t *testing.T) {
 		pair.Master.Kill()
 		pair.AwaitFailover(t)
 		var again *Source // there is no replica to wait for
-		eventually(t, "the sentinel to name the new master", func() (ok bool) {
+		servertest.Until(t, "the sentinel to name the new master", func() (ok bool) {
 			var err error
 			again, err = Open(ctx, pair.URL(), Options{})
 			return err == nil
 		})
 		t.Cleanup(func() { _ = again.Close() })
 		seen := 0
-		eventually(t, "what was acknowledged before the failover", func() bool {
+		servertest.Until(t, "what was acknowledged before the failover", func() bool {
 			ds, err := again.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 7, Lease: time.Minute, Instance: "w"})
 			seen += len(ds)
 			return err == nil && seen == n
 		})
-		eventually(t, "the first client to find the new master", func() bool {
+		servertest.Until(t, "the first client to find the new master", func() bool {
 			_, err := s.Counts(ctx, "sms")
 			return err == nil
 		})
@@ -124,7 +125,7 @@ func wholeWay(t *testing.T, s *Source, queue string) {
 	noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{{Queue: queue, ID: "chosen"}, {Queue: queue}, {Queue: queue, Delay: time.Millisecond}})))
 	ask := driver.ClaimRequest{Queue: queue, Max: 10, Lease: time.Minute, Instance: "w"}
 	var ds []redrive.Delivery
-	eventually(t, "four messages", func() bool {
+	servertest.Until(t, "four messages", func() bool {
 		got, err := s.Claim(ctx, ask)
 		noErr(t, err)
 		ds = append(ds, got...)

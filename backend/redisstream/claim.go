@@ -206,11 +206,12 @@ func (s *Store) bury(ctx context.Context, list []*item) error {
 	st := s.step(ctx)
 	for _, it := range list {
 		f := &redrive.Failure{At: time.Now().UTC(), Attempt: int(it.attempts), Reason: redrive.ReasonUndecodable,
-			Types: []string{"redisstream.undecodable"}, Message: it.bad.Error(), Signature: "redisstream:undecodable"}
+			Types: []string{"redisstream.undecodable"}, Message: it.bad.Error()}
 		if it.lost {
-			f.Types, f.Signature = []string{"redisstream.trimmed"}, "redisstream:trimmed"
+			f.Types = []string{"redisstream.trimmed"}
 		}
 		f.Clean()
+		f.Signature = driver.Signature(&redrive.Failure{Types: f.Types}) // one cause, whatever could not be read
 		it.record(f, true)
 		o := &changeOp{it: it, active: true, what: "die", memory: memory{outcome: redrive.OutcomeDead, reason: redrive.ReasonUndecodable}}
 		o.die(redrive.ReasonUndecodable)

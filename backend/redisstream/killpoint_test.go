@@ -211,7 +211,7 @@ func (p *pass) tend(ctx context.Context) error {
 func drain(t *testing.T, s *Store) (drained map[string]int, dead []string) {
 	drained = map[string]int{}
 	var mu sync.Mutex
-	until(t, "everything is handed out", func() bool {
+	servertest.Until(t, "everything is handed out", func() bool {
 		var wg sync.WaitGroup
 		for i := range 2 {
 			wg.Go(func() {

@@ -17,6 +17,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // many is more than any page, and more than Lua's unpack takes with two arguments each.
@@ -85,7 +86,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 			t.Errorf("%d claimed beside the many", n)
 		}
 		r.Isolated, r.Lease = true, time.Minute
-		until(t, "what ran out is handed out alone", func() bool { return len(claim(t, s, r)) > 0 })
+		servertest.Until(t, "what ran out is handed out alone", func() bool { return len(claim(t, s, r)) > 0 })
 		r.Isolated, r.Expired, r.MaxAge = false, true, time.Microsecond
 		claim(t, s, r)
 	},
@@ -209,7 +210,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 		_, err := s.Apply(t.Context(), driver.Batch{Records: []driver.RecordWrite{{Space: "s", Key: "k", Value: []byte("v"), Expires: time.Millisecond}}})
 		noErr(t, err)
 		memories := s.queue("sms").keys[15]
-		until(t, "memory and record are gone", func() bool {
+		servertest.Until(t, "memory and record are gone", func() bool {
 			_, err := s.Trim(t.Context(), driver.Retention{}, 100)
 			noErr(t, err)
 			return s.conn.HLen(t.Context(), memories).Val()+s.conn.HLen(t.Context(), s.prefix+":records").Val() == 0
@@ -224,16 +225,6 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 			t.Errorf("%+v", left)
 		}
 	},
-}
-
-// until polls a condition for a minute.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute until %s", what)
-		}
-	}
 }
 
 // TestScripts runs the test of every script, and finds that the script touched no key

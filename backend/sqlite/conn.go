@@ -25,6 +25,8 @@ type sqlError struct {
 
 func (e *sqlError) Error() string { return fmt.Sprintf("sqlite: %s (%d)", e.text, e.code) }
 
+func (*sqlError) ErrorName() string { return "sqlite.Error" }
+
 // Unwrap says what the code means for callers.
 func (e *sqlError) Unwrap() error {
 	switch {

@@ -141,13 +141,21 @@ func (d *doctor) queues(ctx context.Context) error {
 		case colour == bad:
 			d.say(levelBad, about, "", "%s", state)
 		case colour == warn, q.Engine == nil && q.Waiting.All > 0 && !strings.HasPrefix(q.Queue, "_"):
-			d.say(levelWarn, about, "", "%s; %s messages wait", state, grouped(q.Waiting.All))
+			d.say(levelWarn, about, unhandledHint(q), "%s; %s messages wait", state, grouped(q.Waiting.All))
 		case q.Level == "warn":
 			d.say(levelWarn, about, "deliver faster, or raise limits of the queue", "it is above its soft limit")
 		}
 	}
 	d.say(levelOK, "queues", "", "%d, with %s messages that wait and %s dead letters", len(list.Items), grouped(waiting), grouped(dead))
 	return nil
+}
+
+// unhandledHint says what to do about kinds without a handler.
+func unhandledHint(q *wire.Queue) string {
+	if q.Engine == nil || len(q.Engine.Unhandled) == 0 {
+		return ""
+	}
+	return "deploy a handler: until then they are retried, and dead as unroutable at the end of their policy"
 }
 
 func (d *doctor) plans(ctx context.Context) error {

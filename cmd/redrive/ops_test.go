@@ -232,3 +232,13 @@ func TestStateOfAQueueThatIsNotDelivered(t *testing.T) {
 		}
 	}
 }
+
+func TestStateOfAQueueWithoutAHandler(t *testing.T) {
+	q := &wire.Queue{Queue: "sms", Engine: &wire.QueueEngine{Unhandled: []wire.Unhandled{{Kind: "a"}, {Kind: "b\x1b"}, {Kind: "c"}, {Kind: "d"}}}}
+	if state, colour := queueState(q); state != `no handler for kind "a", "b\x1b", "c" and 1 more` || colour != warn {
+		t.Errorf("%s, %s", state, colour)
+	}
+	if hint := unhandledHint(q); !strings.Contains(hint, "deploy a handler") {
+		t.Errorf("the doctor says %q", hint)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,8 +94,8 @@ func queueState(q *wire.Queue) (state, colour string) {
 		}
 	}
 	switch {
-	case q.Engine.Unhandled:
-		return "no handler for some kinds", warn
+	case len(q.Engine.Unhandled) > 0:
+		return unhandledText(q.Engine.Unhandled), warn
 	case q.Engine.Stuck > 0:
 		return fmt.Sprintf("%d of %d slots are stuck", q.Engine.Stuck, q.Engine.Slots), bad
 	case q.Engine.Refused != "" && q.Due > 0:
@@ -103,6 +104,20 @@ func queueState(q *wire.Queue) (state, colour string) {
 		return "delivers to " + q.Deliver, plain
 	}
 	return "consumed", plain
+}
+
+// unhandledText names the first kinds without a handler.
+func unhandledText(list []wire.Unhandled) string {
+	const named = 3
+	var kinds []string
+	for _, k := range list[:min(len(list), named)] {
+		kinds = append(kinds, strconv.Quote(k.Kind))
+	}
+	text := "no handler for kind " + strings.Join(kinds, ", ")
+	if more := len(list) - named; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // withoutEngine says what reads a queue that the daemon does not deliver.

@@ -103,7 +103,7 @@ func run(ctx context.Context, server, dir string, out io.Writer) error {
 	fmt.Fprintf(out, "dead (%s): %s, from %s\n", entries[0].Reason, entries[0].History.Latest().Message, entries[0].Origin)
 
 	close(known)
-	if _, err := deadletter.Redrive(ctx, store, ref); err != nil {
+	if err := deadletter.Redrive(ctx, store, ref); err != nil {
 		return err
 	}
 	again := <-handled

@@ -65,7 +65,7 @@ func (b *bank) all() map[string]int {
 func (b *bank) turns(n int, accounts ...string) {
 	b.t.Helper()
 	before := b.all()
-	eventually(b.t, fmt.Sprintf("%d turns of %v", n, accounts), func() bool {
+	servertest.Until(b.t, fmt.Sprintf("%d turns of %v", n, accounts), func() bool {
 		now := b.all()
 		for _, a := range accounts {
 			if now[a] < before[a]+n {
@@ -115,7 +115,7 @@ func TestLoop(t *testing.T) {
 
 	// One is stopped, and added again.
 	noErr(t, l.Stop(ctx, "account-3"))
-	eventually(t, "account-3 to leave", func() bool { return l.redis.SIsMember(ctx, l.leaving, "account-3").Val() })
+	servertest.Until(t, "account-3 to leave", func() bool { return l.redis.SIsMember(ctx, l.leaving, "account-3").Val() })
 	left := b.all()["account-3"]
 	b.turns(5, "account-4")
 	if n := b.all()["account-3"]; n != left {
@@ -134,7 +134,7 @@ func TestLoop(t *testing.T) {
 	// One fails until it is exhausted: it leaves the loop visibly.
 	b.lock("account-7", true)
 	var failed []redrive.Entry
-	eventually(t, "account-7 to leave", func() bool {
+	servertest.Until(t, "account-7 to leave", func() bool {
 		var err error
 		failed, err = l.Failed(ctx)
 		noErr(t, err)
@@ -160,16 +160,5 @@ func noErr(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 30 s for %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
 	}
 }

@@ -101,7 +101,7 @@ func story(ctx context.Context, store driver.Store, queue redrive.Sink, sent <-c
 	}
 	fmt.Fprintf(out, "dead (%s): %s\n", dead.Reason, dead.History.Latest().Message)
 	mended.Store(true)
-	if _, err := deadletter.Redrive(ctx, store, dead.Ref()); err != nil {
+	if err := deadletter.Redrive(ctx, store, dead.Ref()); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "redriven, sent to", <-sent)

@@ -13,13 +13,20 @@ import (
 	"github.com/redrive/redrive/internal/pgtest"
 )
 
-func TestRunOnSQLite(t *testing.T) { play(t, "sqlite:"+t.TempDir(), "") }
+func TestRunOnSQLite(t *testing.T) {
+	t.Parallel() // each is a script of some seconds
+	play(t, "sqlite:"+t.TempDir(), "")
+}
 
-func TestRunOnPostgreSQL(t *testing.T) { play(t, pgtest.Start(t, nil).URL(), "") }
+func TestRunOnPostgreSQL(t *testing.T) {
+	t.Parallel()
+	play(t, pgtest.Start(t, nil).URL(), "")
+}
 
 // TestRunOnKafka has SQLite beside the topic. It also looks whether the requests that
 // were put off went through the topic.
 func TestRunOnKafka(t *testing.T) {
+	t.Parallel()
 	broker := kafkatest.Start(t)
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Addr()))
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // Queue is what every source of the cases is called in Redrive.
@@ -56,37 +57,6 @@ func Run(t *testing.T, b Broker) {
 			run(t, &b)
 		})
 	}
-}
-
-// Until repeats a check until it holds.
-func Until(t testing.TB, what string, check func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !check() {
-		select {
-		case <-deadline:
-			t.Fatalf("not within %v: %s", patience, what)
-		case <-tick.C:
-		}
-	}
-}
-
-// UntilNil repeats what may fail until it does not. The last error is told if that never
-// comes.
-func UntilNil(t testing.TB, what string, try func() error) {
-	t.Helper()
-	var last error
-	t.Cleanup(func() {
-		if last != nil {
-			t.Logf("%s: %v", what, last)
-		}
-	})
-	Until(t, what, func() bool {
-		last = try()
-		return last == nil
-	})
 }
 
 // open opens a source that closes with the test.
@@ -198,7 +168,7 @@ func (r *rig) handled() (messages, again int) {
 
 func (r *rig) untilHandled(n int) {
 	r.Helper()
-	Until(r.TB, fmt.Sprintf("%d are handled", n), func() bool { got, _ := r.handled(); return got >= n })
+	servertest.Until(r.TB, fmt.Sprintf("%d are handled", n), func() bool { got, _ := r.handled(); return got >= n })
 }
 
 func (r *rig) of(id string) []redrive.Delivery {

@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive/deadletter"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // soon retries after 10 ms.
@@ -67,7 +68,7 @@ func retriesAreParked(t *testing.T, b *Broker) {
 		}
 		return nil
 	}, engine.QueueOptions{Policy: soon})
-	Until(t, "all are done", func() bool {
+	servertest.Until(t, "all are done", func() bool {
 		got, again := r.handled()
 		return got == n && again == 2*failing && r.counts().Ledger.Done == failing
 	})
@@ -104,7 +105,7 @@ func deadLettersAreParked(t *testing.T, b *Broker) {
 		}
 		return nil
 	}, engine.QueueOptions{Policy: soon})
-	Until(t, "two are dead", func() bool { c := r.counts(); return c.AllDead() == 2 })
+	servertest.Until(t, "two are dead", func() bool { c := r.counts(); return c.AllDead() == 2 })
 	e := r.entry("m7")
 	if e.Reason != redrive.ReasonPermanent || string(e.Body) != body(7) || e.Kind != "text" || e.Attempts != 1 || e.Origin == "" ||
 		e.History.Latest() == nil || !strings.Contains(e.History.Latest().Message, "no such number") {
@@ -115,10 +116,10 @@ func deadLettersAreParked(t *testing.T, b *Broker) {
 		t.Errorf("%+v", e)
 	}
 	close(healed)
-	if _, err := deadletter.Redrive(t.Context(), r.store, redrive.Ref{Queue: Queue, ID: "m7"}, redrive.Ref{Queue: Queue, ID: "m30"}); err != nil {
+	if err := deadletter.Redrive(t.Context(), r.store, redrive.Ref{Queue: Queue, ID: "m7"}, redrive.Ref{Queue: Queue, ID: "m30"}); err != nil {
 		t.Fatal(err)
 	}
-	Until(t, "they are delivered", func() bool { return r.counts().Ledger.Done == 2 })
+	servertest.Until(t, "they are delivered", func() bool { return r.counts().Ledger.Done == 2 })
 	if ds := r.of("m7"); len(ds) != 2 || string(ds[1].Body) != body(7) || ds[1].Lane != redrive.LaneRedrive {
 		t.Errorf("%+v", ds)
 	}
@@ -140,7 +141,7 @@ func emitsAndRepeats(t *testing.T, b *Broker) {
 		return redrive.Emit(ctx, redrive.Message{Queue: Queue, ID: d.ID + "-echo", Kind: "echo", Body: d.Body})
 	}, engine.QueueOptions{})
 	r.untilHandled(n + n - 1)
-	Until(t, "m3 is repeated", func() bool { return len(r.of("m3")) == 2 })
+	servertest.Until(t, "m3 is repeated", func() bool { return len(r.of("m3")) == 2 })
 	if _, again := r.handled(); again != 1 {
 		t.Errorf("%d were handled again", again)
 	}
@@ -185,7 +186,7 @@ func membersShare(t *testing.T, b *Broker) {
 		}, engine.QueueOptions{Sources: []driver.Source{source}, Concurrency: 2}))
 	}
 	n, of := 0, [2]int{}
-	Until(t, "both get some", func() bool {
+	servertest.Until(t, "both get some", func() bool {
 		msgs := make([]redrive.Message, 20)
 		for i := range msgs {
 			msgs[i] = redrive.Message{Queue: Queue, ID: id(n), Key: id(n)}
@@ -219,7 +220,7 @@ func messagesOfOthers(t *testing.T, b *Broker) {
 		}
 		return nil
 	}, engine.QueueOptions{})
-	Until(t, "the third is dead", func() bool { c := r.counts(); return c.AllDead() == 1 })
+	servertest.Until(t, "the third is dead", func() bool { c := r.counts(); return c.AllDead() == 1 })
 	r.untilHandled(3)
 	stop()
 	bodies := make(map[string]string)
@@ -253,7 +254,7 @@ func undecodableIsDead(t *testing.T, b *Broker) {
 	if sum := <-numbers + <-numbers; sum != 4 {
 		t.Errorf("the bodies that can be decoded sum up to %d, want 4", sum)
 	}
-	Until(t, "one is dead", func() bool { return r.counts().Dead[redrive.ReasonUndecodable] == 1 })
+	servertest.Until(t, "one is dead", func() bool { return r.counts().Dead[redrive.ReasonUndecodable] == 1 })
 	page, err := r.store.Find(t.Context(), redrive.Query{Queue: Queue, Bodies: true})
 	if err != nil || len(page.Entries) != 1 || string(page.Entries[0].Body) != `{"n":` || page.Entries[0].Attempts != 1 {
 		t.Errorf("%+v, %v", page, err)

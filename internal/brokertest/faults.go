@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 const (
@@ -154,14 +155,14 @@ func more(t *testing.T, loads []*load) {
 	const between = 300
 	for _, l := range loads {
 		before := l.count()
-		Until(t, "messages are accepted", func() bool { return l.count() >= before+between })
+		servertest.Until(t, "messages are accepted", func() bool { return l.count() >= before+between })
 	}
 }
 
 func (l *load) finish(t *testing.T, faults int) {
 	t.Helper()
 	l.enough()
-	Until(t, "all are handled", func() bool { return l.left() == 0 })
+	servertest.Until(t, "all are handled", func() bool { return l.left() == 0 })
 	l.stop()
 	l.check(t, faults)
 }

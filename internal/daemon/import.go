@@ -27,7 +27,8 @@ const (
 )
 
 // importDead puts dead letters in, a line each, as an export or an archive holds them.
-// One that is there already is not touched, so an import may be repeated.
+// One that is there already is not touched, so an import may be repeated. Their failures
+// are signed anew: a daemon's signatures are its own.
 func (a *app) importDead(w http.ResponseWriter, r *http.Request, who *caller) error {
 	v, err := parameters(r, "lines")
 	if err != nil {
@@ -104,6 +105,9 @@ func (i *importer) entry(line []byte) (redrive.Entry, error) {
 	e, err := m.Entry()
 	if err != nil {
 		return e, err
+	}
+	if i.a.conf() != nil { // else it is a store without its daemon, whose masks are not known
+		i.a.signEntry(&e)
 	}
 	if err := i.mayPut(&e.Message); err != nil {
 		return e, err

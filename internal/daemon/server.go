@@ -187,7 +187,7 @@ func (s *Server) assemble(store driver.Store) error {
 	}
 	a.engine = engine.New(store, engine.Options{
 		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
-		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
+		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment, Extractor: signer{a},
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
 		Policy: func(queue string) redrive.PolicyFunc { return a.live.Load().policies[queue] },

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/servertest"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -30,7 +30,7 @@ type Floored struct {
 func (f Floored) FreedHeads(t *testing.T) {
 	claim := func(want string) (got redrive.Delivery) {
 		t.Helper()
-		brokertest.Until(t, want+" is claimed", func() bool {
+		servertest.Until(t, want+" is claimed", func() bool {
 			list, err := f.Store.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 10, Lease: time.Minute, Instance: "test"})
 			if err != nil || len(list) > 1 || len(list) == 1 && list[0].ID != want {
 				t.Fatalf("claimed %+v: %v", list, err)
@@ -94,7 +94,7 @@ func (f Floored) ShortClaims(t *testing.T) {
 		}
 	}
 	begins := f.Again(t)
-	brokertest.Until(t, "what a process learned as it began is looked at", func() bool { return statement(begins, "first_due").Count > 0 })
+	servertest.Until(t, "what a process learned as it began is looked at", func() bool { return statement(begins, "first_due").Count > 0 })
 }
 
 func statement(s driver.Store, name string) driver.StatementStats {

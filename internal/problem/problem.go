@@ -62,8 +62,23 @@ func (p *Problem) Error() string {
 	return s
 }
 
+// ErrorName implements [redrive.NamedError].
+func (*Problem) ErrorName() string { return "redrive.Problem" }
+
 // Unwrap returns the error that the problem was made of, if any.
 func (p *Problem) Unwrap() error { return p.cause }
+
+// Known returns the error of the root package that has the problem's name, so that a
+// client may tell by [errors.Is] what a server meant; nil if none has.
+func (p *Problem) Known() error {
+	name := p.Name()
+	for _, k := range kinds {
+		if k.name == name && k.err != context.DeadlineExceeded && k.err != context.Canceled { //nolint:errorlint // those would be the client's own
+			return k.err
+		}
+	}
+	return nil
+}
 
 // After sets RetryAfter, rounded up to whole seconds and at least one, and returns
 // the problem.

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -163,53 +164,25 @@ func (c *Config) scheme(scheme string, path []string) error {
 	return nil
 }
 
-func (c *Config) parameters(q url.Values) (err error) {
+func (c *Config) parameters(q url.Values) error {
 	o := &c.Options
 	var files address.TLS
-	for k := range q {
-		v := q.Get(k)
-		switch k {
-		case "prefix":
-			c.Prefix = v
-			if v == "" || strings.ContainsAny(v, "{} *?[]\\/") {
-				return invalid("prefix", "use letters, digits, : . _ -")
+	err := address.Parameters(q, map[string]address.Parameter{
+		"prefix": func(v string) error {
+			if c.Prefix = v; strings.ContainsAny(v, "{} *?[]\\/") {
+				return errors.New("use letters, digits, : . _ -")
 			}
-		case "partitions":
-			c.Partitions, err = strconv.Atoi(v)
-			if err != nil || c.Partitions < 1 || c.Partitions > MaxPartitions {
-				return invalid("partitions", "write a number from 1 to "+strconv.Itoa(MaxPartitions))
-			}
-		case "durability":
-			c.Durability, err = parseDurability(v)
-		case "replicas":
-			c.Replicas, err = strconv.Atoi(v)
-		case "wait_timeout":
-			c.Patience, err = time.ParseDuration(v)
-		case "pool_size":
-			o.PoolSize, err = strconv.Atoi(v)
-		case "db":
-			o.DB, err = strconv.Atoi(v)
-		case "sentinel_user":
-			o.SentinelUsername = v
-		case "sentinel_password":
-			o.SentinelPassword = v
-		case "tls_ca":
-			files.CA = v
-		case "tls_cert":
-			files.Cert = v
-		case "tls_key":
-			files.Key = v
-		case "tls_server_name":
-			files.ServerName = v
-		default:
-			return invalid("unknown parameter "+strconv.Quote(k), "see docs/redis.md for those there are")
-		}
-		if err != nil {
-			return invalid("parameter "+k+" cannot be read", "see docs/redis.md")
-		}
-	}
-	if c.Replicas < 1 || c.Patience < time.Millisecond {
-		return invalid("replicas and wait_timeout", "ask for at least 1 replica and 1ms")
+			return nil
+		},
+		"partitions": address.Number(&c.Partitions, 1, MaxPartitions),
+		"durability": func(v string) (err error) { c.Durability, err = parseDurability(v); return err },
+		"replicas":   address.Number(&c.Replicas, 1, math.MaxInt32), "wait_timeout": address.Duration(&c.Patience, time.Millisecond),
+		"pool_size": address.Number(&o.PoolSize, 0, math.MaxInt32), "db": address.Number(&o.DB, 0, math.MaxInt32),
+		"sentinel_user": address.Text(&o.SentinelUsername), "sentinel_password": address.Text(&o.SentinelPassword),
+		"tls_ca": address.Text(&files.CA), "tls_cert": address.Text(&files.Cert), "tls_key": address.Text(&files.Key), "tls_server_name": address.Text(&files.ServerName),
+	})
+	if err != nil {
+		return &redrive.Error{Op: "open redis", Err: fmt.Errorf("URL: %w", err), Hint: "see docs/redis.md for the parameters there are"}
 	}
 	return c.secure(files)
 }

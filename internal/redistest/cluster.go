@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,7 +30,7 @@ func Cluster(t testing.TB, nodes int) []*Server {
 	}
 	for _, s := range servers {
 		c := s.Client(t)
-		until(t, "the cluster to be ok", func() bool {
+		servertest.Until(t, "the cluster to be ok", func() bool {
 			info, err := c.ClusterInfo(t.Context()).Result()
 			return err == nil && strings.Contains(info, "cluster_state:ok")
 		})
@@ -65,7 +64,7 @@ func StartPair(t testing.TB, o Options) *Pair {
 	ro.Config = append([]string{"replicaof " + host + " " + port, "repl-diskless-sync-delay 0"}, o.Config...)
 	p.Replica = Start(t, ro)
 	c := p.Replica.Client(t)
-	until(t, "the replica to be in step", func() bool {
+	servertest.Until(t, "the replica to be in step", func() bool {
 		info, err := c.Info(t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	})
@@ -80,13 +79,13 @@ func (p *Pair) URL() string { return "redis+sentinel://" + p.Sentinel.Addr + "/m
 func (p *Pair) AwaitFailover(t testing.TB) {
 	t.Helper()
 	c := p.Replica.Client(t)
-	until(t, "the replica to become master", func() bool {
+	servertest.Until(t, "the replica to become master", func() bool {
 		info, err := c.Info(context.Background(), "replication").Result()
 		return err == nil && strings.Contains(info, "role:master")
 	})
 	asked := redis.NewSentinelClient(&redis.Options{Addr: p.Sentinel.Addr})
 	defer func() { _ = asked.Close() }()
-	until(t, "the sentinel to name the new master", func() bool {
+	servertest.Until(t, "the sentinel to name the new master", func() bool {
 		named, err := asked.GetMasterAddrByName(context.Background(), "main").Result()
 		return err == nil && len(named) == 2 && net.JoinHostPort(named[0], named[1]) == p.Replica.Addr
 	})
@@ -110,21 +109,9 @@ func startSentinel(t testing.TB, host, port string) *Server {
 	t.Cleanup(s.Kill)
 	c := redis.NewSentinelClient(&redis.Options{Addr: s.Addr})
 	defer func() { _ = c.Close() }()
-	until(t, "the sentinel to know the replica", func() bool {
+	servertest.Until(t, "the sentinel to know the replica", func() bool {
 		known, err := c.Replicas(t.Context(), "main").Result()
 		return err == nil && len(known) == 1 && strings.Contains(known[0]["flags"], "slave") && !strings.Contains(known[0]["flags"], "down")
 	})
 	return s
-}
-
-// until polls a condition for at most 30 seconds.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("redistest: waited 30 s for %s", what)
-		}
-		<-time.After(20 * time.Millisecond)
-	}
 }

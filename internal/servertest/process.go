@@ -43,14 +43,17 @@ type Process struct {
 // dies in whatever way, the pipe closes, and the server's guard kills it.
 type life struct {
 	hold *os.File
+	pid  int // once it answers
 	done chan struct{}
 }
 
 // New returns a server that does not run yet.
 func New(c Command) *Process { return &Process{c: c} }
 
-// guard reads the pipe: at its end, or when the server is over, both are.
-const guard = `name=$1; shift; "$@" 3<&- & server=$!; echo $server >"$name.pid"; { read -r _; kill -9 $server; } <&3 & guard=$!; exec 3<&-; wait $server; kill $guard 2>/dev/null`
+// guard reads the pipe: at its end, or when the server is over, both are. It is the shell
+// that changes to the folder: while a process of ours does before it becomes the shell, we
+// stand still, and nobody would answer if the folder were on a disk that we serve.
+const guard = `cd "$1" || exit; name=$2; shift 2; "$@" 3<&- & server=$!; echo $server >"$name.pid"; { read -r _; kill -9 $server; } <&3 & guard=$!; exec 3<&-; wait $server; kill $guard 2>/dev/null`
 
 // Start starts the server and waits until it answers. One that does not is killed.
 func (p *Process) Start(answers func() bool) error {
@@ -69,8 +72,8 @@ func (p *Process) Start(answers func() bool) error {
 		return errors.Join(err, hold.Close())
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command("sh", append([]string{"-c", guard, "sh", p.c.Name, p.c.Path}, p.c.Args...)...) //nolint:gosec,noctx // of the test; it is killed by hand
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = p.c.Dir, log, log, []*os.File{r}
+	cmd := exec.Command("sh", append([]string{"-c", guard, "sh", p.c.Dir, p.c.Name, p.c.Path}, p.c.Args...)...) //nolint:gosec,noctx // of the test; it is killed by hand
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{r}
 	cmd.Env = append(os.Environ(), p.c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: p.c.As} // an interrupt of the tests goes to us, not to it
 	_ = os.Remove(p.file("pid"))                                              // of an earlier run
@@ -87,7 +90,14 @@ func (p *Process) Start(answers func() bool) error {
 		p.killLocked()
 		return err
 	}
-	return nil
+	text, err := os.ReadFile(p.file("pid"))
+	if err == nil {
+		l.pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	if err != nil {
+		p.killLocked()
+	}
+	return err
 }
 
 func (p *Process) file(kind string) string { return filepath.Join(p.c.Dir, p.c.Name+"."+kind) }
@@ -203,12 +213,7 @@ func (p *Process) pidLocked() int {
 		return 0 // by itself
 	default:
 	}
-	text, err := os.ReadFile(p.file("pid"))
-	if err != nil {
-		return 0
-	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 while it is written
-	return pid
+	return p.run.pid
 }
 
 // stat returns the fields of a process after its name: its state, its parent, ...

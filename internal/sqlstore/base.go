@@ -236,16 +236,28 @@ type UndoneError struct{ Err error }
 
 func (e *UndoneError) Error() string { return e.Err.Error() }
 
+// ErrorName implements [redrive.NamedError].
+func (*UndoneError) ErrorName() string { return "" }
+
 // Unwrap returns what went wrong.
 func (e *UndoneError) Unwrap() error { return e.Err }
+
+// ErrorName is empty: its cause is what failed.
+func (*UndoneError) ErrorName() string { return "" }
 
 // AcquireError says that no connection was to be had: nothing was sent.
 type AcquireError struct{ Err error }
 
 func (e *AcquireError) Error() string { return "no connection to the database: " + e.Err.Error() }
 
+// ErrorName implements [redrive.NamedError].
+func (*AcquireError) ErrorName() string { return "sqlstore.AcquireError" }
+
 // Unwrap returns what went wrong.
 func (e *AcquireError) Unwrap() error { return e.Err }
+
+// ErrorName names it in failures and their signatures.
+func (*AcquireError) ErrorName() string { return "store.AcquireError" }
 
 // tries is how often a transaction that the server rolled back is begun anew.
 const tries = 10

@@ -159,3 +159,25 @@ func (m *Message) NextGeneration(c *driver.Change, now, due time.Time) {
 	m.Earlier += m.Failures
 	m.Attempts, m.Failures, m.Crashes, m.Suspect = 0, 0, 0, false
 }
+
+// Headers that hold names of a foreign message that its columns cannot.
+const (
+	headerNativeKey  = "redrive-native-key"
+	headerNativeKind = "redrive-native-kind"
+)
+
+// Fit makes of the names of a foreign message what the columns hold; headers keep what was
+// lost of its key and kind.
+func (m *Message) Fit(storable func(string) string) {
+	for _, part := range []struct {
+		text   *string
+		header string
+	}{{&m.Key, headerNativeKey}, {&m.Kind, headerNativeKind}, {&m.ReplyTo, ""}, {&m.EditedFrom, ""}, {&m.Plan, ""}} {
+		fit := storable(*part.text)
+		if fit != *part.text && part.header != "" {
+			m.Headers = m.Headers.Clone()
+			m.Headers.Add(part.header, *part.text)
+		}
+		*part.text = fit
+	}
+}

@@ -82,5 +82,8 @@ type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
 
+// ErrorName is empty: its cause is what failed.
+func (*RefusedError) ErrorName() string { return "" }
+
 // Unwrap returns why.
 func (e *RefusedError) Unwrap() error { return e.Err }

@@ -51,6 +51,12 @@ type Server interface {
 	// Search adds the rows of the finder's phase, from its mark on, and returns where it had
 	// to end because it may look at no more; nil if it had not.
 	Search(ctx context.Context, f *Finder) (end *PageMark, err error)
+	// ReadMessages reads whole messages, and the server's clock.
+	ReadMessages(ctx context.Context, refs []redrive.Ref, found func(m *Message, now time.Time) error) error
+	// ReadRemembered reads what is remembered of ids.
+	ReadRemembered(ctx context.Context, refs []redrive.Ref, found func(*driver.Remembered)) error
+	// ReadRecords reads records by one of the statements record_get and record_list.
+	ReadRecords(ctx context.Context, statement, space, key string, limit ...any) ([]driver.Record, error)
 	// CheckNames reports what keeps a record's names from being stored, or "".
 	CheckNames(space, key string) string
 	// SetUp stores the settings of a queue.

@@ -181,17 +181,23 @@ func (w *Work) SettleTx(ctx context.Context, st *driver.Settlement) error {
 	return nil
 }
 
-// PublishTx publishes within a transaction of the caller's.
-func (w *Work) PublishTx(ctx context.Context, msgs []redrive.Message) []error {
+// PublishTx publishes within a transaction of the caller's. What is there already counts
+// as stored; the error names what was refused.
+func (w *Work) PublishTx(ctx context.Context, msgs []redrive.Message) error {
 	errs := make([]error, len(msgs))
 	items := NewItems(msgs, errs)
 	if err := w.Rows.Publish(ctx, items); err != nil {
-		fail(items, &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"})
+		return &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"}
 	}
 	for _, it := range items {
 		it.From.ID = it.ID
 	}
-	return OrNil(errs)
+	return driver.Refused("publish", len(msgs), func(i int) (redrive.Ref, error) {
+		if errors.Is(errs[i], redrive.ErrDuplicate) {
+			return redrive.Ref{}, nil
+		}
+		return msgs[i].Ref(), errs[i]
+	})
 }
 
 // rounds checks settlements and parts them so that no message is twice in a round.

@@ -272,3 +272,65 @@ func (a *Auditor) judge() {
 		}
 	}
 }
+
+// Get implements driver.Store.
+func (v Verbs) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
+	entries := make([]*redrive.Entry, len(refs))
+	if len(refs) == 0 {
+		return entries, v.base.Ready(ctx)
+	}
+	found := make(map[redrive.Ref]*redrive.Entry, len(refs))
+	err := v.base.own.ReadMessages(ctx, refs, func(m *Message, now time.Time) (err error) {
+		found[m.Ref()], err = m.Entry(now, true)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, ref := range refs {
+		entries[i] = found[ref]
+	}
+	return entries, nil
+}
+
+// Recall implements driver.Store.
+func (v Verbs) Recall(ctx context.Context, refs []redrive.Ref) ([]*driver.Remembered, error) {
+	found := make(map[redrive.Ref]*driver.Remembered, len(refs))
+	if err := v.base.own.ReadRemembered(ctx, refs, func(m *driver.Remembered) { found[m.Ref] = m }); err != nil {
+		return nil, err
+	}
+	list := make([]*driver.Remembered, len(refs))
+	for i, ref := range refs {
+		list[i] = found[ref]
+	}
+	return list, nil
+}
+
+// GetRecord implements driver.Store.
+func (v Verbs) GetRecord(ctx context.Context, space, key string) (driver.Record, error) {
+	list, err := v.base.own.ReadRecords(ctx, "record_get", space, key)
+	if err == nil && len(list) == 0 {
+		err = redrive.ErrNotFound
+	}
+	if err != nil {
+		return driver.Record{Space: space}, err
+	}
+	return list[0], nil
+}
+
+// ListRecords implements driver.Store.
+func (v Verbs) ListRecords(ctx context.Context, space, after string, limit int) ([]driver.Record, error) {
+	if limit <= 0 {
+		limit = redrive.DefaultPage
+	}
+	return v.base.own.ReadRecords(ctx, "record_list", space, after, limit)
+}
+
+// Caps are those of a store of that name.
+func Caps(name string) driver.Caps {
+	return driver.Caps{
+		Name: name, MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
+		Fenced: true, Filters: true, MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
+	}
+}

@@ -229,6 +229,22 @@ func (w *Work) RemoveDead(m *Message) {
 	w.GoneDead = append(w.GoneDead, m.Ref())
 }
 
+// PublishResults publishes the results that ended messages asked for. One that is there
+// already is as good.
+func (w *Work) PublishResults(ctx context.Context) error {
+	list := w.Results
+	w.Results = nil
+	if err := w.Rows.Publish(ctx, list); err != nil {
+		return err
+	}
+	for _, it := range list {
+		if err := *it.Result; err != nil && !IsRepeated(err) {
+			return err
+		}
+	}
+	return nil
+}
+
 // LeaveLine takes a message out of the order of its key.
 func (w *Work) LeaveLine(m *Message) {
 	if m.Turn > 0 {

@@ -65,14 +65,21 @@ type Books struct {
 
 // QueueEngine is what an engine is doing with a queue.
 type QueueEngine struct {
-	Slots     int       `json:"slots"`
-	Busy      int       `json:"busy"`
-	Stuck     int       `json:"stuck"`
-	Settling  int       `json:"settling"`
-	Breakers  []Breaker `json:"breakers,omitempty"`
-	Paused    []Paused  `json:"paused,omitempty"`
-	Refused   string    `json:"refused,omitempty"`   // why something is not claimed now
-	Unhandled bool      `json:"unhandled,omitempty"` // messages wait whose kind nobody handles
+	Slots     int         `json:"slots"`
+	Busy      int         `json:"busy"`
+	Stuck     int         `json:"stuck"`
+	Settling  int         `json:"settling"`
+	Breakers  []Breaker   `json:"breakers,omitempty"`
+	Paused    []Paused    `json:"paused,omitempty"`
+	Refused   string      `json:"refused,omitempty"`   // why something is not claimed now
+	Unhandled []Unhandled `json:"unhandled,omitempty"` // kinds of the last day without a handler; of many only some
+}
+
+// Unhandled is a kind of messages that came to a queue and has no handler there.
+type Unhandled struct {
+	Kind     string    `json:"kind"`
+	Attempts int64     `json:"attempts"` // that failed for it
+	Last     time.Time `json:"last"`
 }
 
 // Breaker is the breaker of a target or kind.
@@ -131,8 +138,15 @@ func BooksOf(b *driver.Ledger) Books {
 
 // EngineOf returns a status as it goes over the wire.
 func EngineOf(s *engine.QueueStatus) *QueueEngine {
-	return &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, Unhandled: s.Unhandled,
+	return &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, Unhandled: unhandledOf(s.Unhandled),
 		Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused)}
+}
+
+func unhandledOf(list []engine.UnhandledKind) (out []Unhandled) {
+	for _, k := range list {
+		out = append(out, Unhandled{Kind: k.Kind, Attempts: k.Attempts, Last: k.Last})
+	}
+	return out
 }
 
 func breakersOf(list []engine.BreakerStatus) (out []Breaker) {

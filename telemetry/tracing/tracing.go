@@ -16,7 +16,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/errname"
 )
 
 // Tracer makes spans. It is safe for concurrent use.
@@ -139,7 +141,7 @@ func (t *Tracer) Observe(o *engine.Observation) {
 	if d.Plan != "" {
 		span.SetAttributes(attribute.String("redrive.plan", d.Plan))
 	}
-	if o.Err != nil {
+	if _, asked := driver.Asked(o.Err); o.Err != nil && !asked {
 		fail(span, o.Err)
 	}
 	span.End(trace.WithTimestamp(now))
@@ -147,7 +149,7 @@ func (t *Tracer) Observe(o *engine.Observation) {
 
 // fail marks a span. The error's text may quote a message, so only its types are told.
 func fail(span trace.Span, err error) {
-	kind := redrive.ErrorTypes(err)[0]
+	kind := errname.Chain(err)[0]
 	span.SetAttributes(attribute.String("error.type", kind))
 	span.SetStatus(codes.Error, kind)
 }

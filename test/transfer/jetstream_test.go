@@ -5,8 +5,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // stream is the world of a stream of JetStream.
@@ -26,7 +26,7 @@ func stream(native bool) func(*testing.T, server) *world {
 		w, store := sourced(t, "nats", s, beside, native)
 		w.publish = func(t *testing.T, body string) {
 			t.Helper()
-			brokertest.UntilNil(t, "a message is published", func() error {
+			servertest.UntilNil(t, "a message is published", func() error {
 				_, err := js.Publish(t.Context(), name+".new", []byte(body), jetstream.WithMsgID(body))
 				return err
 			})

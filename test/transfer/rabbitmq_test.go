@@ -9,8 +9,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/rabbittest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // quiet is for how long a worker has written nothing to RabbitMQ, which does not tell what
@@ -83,7 +83,7 @@ func (b *rabbitNode) channel() (*amqp.Channel, error) {
 
 func (b *rabbitNode) publish(t *testing.T, body string) {
 	t.Helper()
-	brokertest.Until(t, "a message is published", func() bool {
+	servertest.Until(t, "a message is published", func() bool {
 		c, err := b.channel()
 		if err != nil {
 			return false

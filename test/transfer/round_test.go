@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // patience bounds how long anything may take.
@@ -243,5 +243,5 @@ func (w *world) heal(t *testing.T, body string) {
 		}
 	}()
 	defer func() { stop(); <-ended }()
-	brokertest.Until(t, body+" is among the dead letters, and nothing is left", func() bool { return w.isOver(t, body) })
+	servertest.Until(t, body+" is among the dead letters, and nothing is left", func() bool { return w.isOver(t, body) })
 }

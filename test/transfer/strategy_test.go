@@ -7,10 +7,10 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/redislist"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/pgtest"
 	"github.com/redrive/redrive/internal/redistest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // strategy is one way of setting a message aside and acknowledging it.
@@ -66,7 +66,7 @@ func list(t *testing.T, beside server, native bool) *world {
 	t.Cleanup(func() { _ = src.Close() })
 	w.publish = func(t *testing.T, body string) {
 		t.Helper()
-		brokertest.UntilNil(t, "a message is published", func() error {
+		servertest.UntilNil(t, "a message is published", func() error {
 			return driver.FirstError(src.Publish(t.Context(), []redrive.Message{{Queue: queue, Body: []byte(body)}}))
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/pgtest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // tally is what was counted of one strategy.
@@ -78,7 +78,7 @@ func (s *strategy) sweep(t *testing.T, w *world, ways hits) tally {
 			c.strikes[way.blow]++
 		}
 	}
-	brokertest.Until(t, "nothing is left", func() bool { return w.left(t) == 0 })
+	servertest.Until(t, "nothing is left", func() bool { return w.left(t) == 0 })
 	dead := w.dead(t)
 	for i := 1; i <= published; i++ {
 		switch n := dead[fmt.Sprintf("body-%d", i)]; {

@@ -12,8 +12,8 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/servertest"
 )
 
 // world is the servers of one strategy, and how they are looked into past the proxies.
@@ -104,7 +104,7 @@ func stored(t *testing.T, s server) *world {
 	w.publish = func(t *testing.T, body string) {
 		t.Helper()
 		// After a server came back, the first connections are those of before.
-		brokertest.UntilNil(t, "a message is published", func() error {
+		servertest.UntilNil(t, "a message is published", func() error {
 			return driver.FirstError(store.Publish(t.Context(), []redrive.Message{{Queue: queue, ID: body, Body: []byte(body)}}))
 		})
 	}

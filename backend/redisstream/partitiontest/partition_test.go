@@ -155,14 +155,14 @@ func TestKillOfAWorker(t *testing.T) {
 			msgs = msgs[:0]
 		}
 		if i == n/2 {
-			eventually(t, "the worker to be in the middle", func() bool { return effects.LLen(t.Context(), "effects").Val() > 0 })
+			servertest.Until(t, "the worker to be in the middle", func() bool { return effects.LLen(t.Context(), "effects").Val() > 0 })
 			kill()
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- eng(ctx, s, effects) }()
-	eventually(t, "all to be handled", func() bool {
+	servertest.Until(t, "all to be handled", func() bool {
 		c, err := s.Counts(t.Context(), "sms")
 		return err == nil && c[0].AllWaiting() == 0 && c[0].Ledger.Done == n
 	})
@@ -208,18 +208,4 @@ func check(t *testing.T, effects *redis.Client, n int) {
 		t.Errorf("%d of %d messages had an effect", len(seen), n)
 	}
 	t.Logf("%d handled, %d of them twice for the kill", len(seen), repeated)
-}
-
-// eventually asks until it is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !so() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		<-poll.C
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -50,6 +51,11 @@ func (r *rig) newLife() *life {
 func newRig(t *testing.T, o Options) *rig { return newRigOver(t, memory.New(), o) }
 
 func newRigOver(t *testing.T, store *memory.Store, o Options) *rig {
+	return newRigAt(t, nil, store, o)
+}
+
+// newRigAt listens at l, or where there is room.
+func newRigAt(t *testing.T, l net.Listener, store *memory.Store, o Options) *rig {
 	r := &rig{t: t, store: store}
 	if o.tick == 0 {
 		o.tick = 20 * time.Millisecond
@@ -66,11 +72,16 @@ func newRigOver(t *testing.T, store *memory.Store, o Options) *rig {
 	name := "owner"
 	r.owner.Store(&name)
 	r.g = New(r.store, o)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		req, release := gateway.Within(r.life.Load().ctx, req)
 		defer release()
 		r.g.Serve(w, req, Caller{Name: *r.owner.Load()})
 	}))
+	if l != nil {
+		_ = server.Listener.Close()
+		server.Listener = l
+	}
+	server.Start()
 	r.url = server.URL
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
