@@ -66,6 +66,15 @@ func (r *remote) connect(ctx context.Context) (*client, error) {
 	}, nil
 }
 
+// ProvideClient connects a command whose Run asks for a client, which is closed after it.
+func (r *remote) ProvideClient(ctx context.Context, t *terminal) (*client, error) {
+	c, err := r.connect(ctx)
+	if err == nil {
+		t.close = c.close
+	}
+	return c, err
+}
+
 func transport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,

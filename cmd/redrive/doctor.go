@@ -45,12 +45,7 @@ func (d *doctor) say(level, about, hint, format string, args ...any) {
 }
 
 // Run prints what it found, and fails if something is bad.
-func (c *doctorCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
+func (c *doctorCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	d := &doctor{client: client}
 	for _, look := range []func(context.Context) error{d.ready, d.promises, d.queues, d.plans, d.books} {
 		if err := look(ctx); err != nil {

@@ -27,12 +27,7 @@ func (*guardsListCmd) Help() string {
 }
 
 // Run prints a line an endpoint.
-func (c *guardsListCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
+func (c *guardsListCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	list, err := client.guards(ctx)
 	if err != nil {
 		return err
@@ -96,12 +91,7 @@ func (*guardsForceCmd) Help() string {
 }
 
 // Run forces the state and shows what it is now.
-func (c *guardsForceCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it is done
+func (c *guardsForceCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	if c.Guard == "" {
 		list, err := client.guards(ctx)
 		if err != nil {

@@ -94,7 +94,11 @@ func run(ctx context.Context, args []string, t *terminal) int {
 		return exitUsage
 	}
 	t.json = c.JSON
-	return t.report(command.Run())
+	err = command.Run()
+	if t.close != nil {
+		err = errors.Join(err, t.close())
+	}
+	return t.report(err)
 }
 
 // report prints the error of a command and returns the exit code.
@@ -137,5 +141,6 @@ type terminal struct {
 	inTTY  bool
 	outTTY bool
 	errTTY bool
-	width  int // of out; 0: not a terminal
+	width  int          // of out; 0: not a terminal
+	close  func() error // after the command; nil: nothing to close
 }

@@ -26,12 +26,7 @@ func (*plansListCmd) Help() string {
 }
 
 // Run prints a line a plan.
-func (c *plansListCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
+func (c *plansListCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	var list wire.List[wire.Plan]
 	if err := client.do(ctx, http.MethodGet, "/v1/plans", nil, nil, &list); err != nil {
 		return err

@@ -20,12 +20,7 @@ func (*plansShowCmd) Help() string {
 }
 
 // Run prints a plan.
-func (c *plansShowCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
+func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	path, whole := "/v1/plans/"+segment(c.ID), url.Values{"progress": {"true"}}
 	var p wire.Plan
 	if err := client.do(ctx, http.MethodGet, path, whole, nil, &p); err != nil {
@@ -33,7 +28,8 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal) error {
 	}
 	done := doneWord(p.Request.Action)
 	if c.Wait {
-		if p, err = client.wait(ctx, t, p, done); err != nil {
+		p, err := client.wait(ctx, t, p, done)
+		if err != nil {
 			return err
 		}
 		return reportPlan(t, &p, done)
@@ -89,15 +85,10 @@ func (*plansResultsCmd) Help() string {
 }
 
 // Run prints a line a message.
-func (c *plansResultsCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
+func (c *plansResultsCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	list := wire.List[wire.PlanResult]{Items: []wire.PlanResult{}, Complete: true}
 	query := url.Values{"limit": {strconv.Itoa(redrive.DefaultPage)}}
-	err = pages(ctx, client, "/v1/plans/"+segment(c.ID)+"/results", query, func(page wire.List[wire.PlanResult]) bool {
+	err := pages(ctx, client, "/v1/plans/"+segment(c.ID)+"/results", query, func(page wire.List[wire.PlanResult]) bool {
 		for i := range page.Items {
 			if c.Outcome != "" && page.Items[i].Outcome != c.Outcome {
 				continue

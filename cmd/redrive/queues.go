@@ -35,12 +35,7 @@ func (*queuesListCmd) Help() string {
 }
 
 // Run prints a line a queue.
-func (c *queuesListCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
+func (c *queuesListCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	list, err := client.queues(ctx, c.Queue)
 	if err != nil {
 		return err
@@ -204,12 +199,7 @@ func (*verifyCmd) Help() string {
 }
 
 // Run prints the books and fails if they do not balance.
-func (c *verifyCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
+func (c *verifyCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	query := (&wire.Filter{Queue: c.Queue}).Parameters()
 	var v wire.Verified
 	if err := client.do(ctx, http.MethodGet, "/v1/verify", query, nil, &v); err != nil {

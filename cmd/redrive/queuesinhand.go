@@ -80,12 +80,7 @@ func (*queuesMonitorCmd) Help() string {
 }
 
 // Run prints a paragraph a queue.
-func (c *queuesMonitorCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
+func (c *queuesMonitorCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	queues, err := client.queues(ctx, c.Queue)
 	if err != nil {
 		return err

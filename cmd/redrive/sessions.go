@@ -17,12 +17,7 @@ func (*sessionsCmd) Help() string {
 }
 
 // Run prints a line a session.
-func (c *sessionsCmd) Run(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
+func (c *sessionsCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	all := wire.List[wire.Session]{Items: []wire.Session{}, Complete: true}
 	for after := ""; ; {
 		query := map[string][]string{"limit": {"1000"}}

@@ -105,12 +105,7 @@ func entryLine(e *config.Token) string {
 type tokenListCmd struct{ remote }
 
 // Run prints a line for each.
-func (c *tokenListCmd) Run(ctx context.Context, t *terminal) error {
-	cl, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer cl.close() //nolint:errcheck // it was only read
+func (c *tokenListCmd) Run(ctx context.Context, t *terminal, cl *client) error {
 	var list wire.List[wire.Token]
 	if err := cl.do(ctx, http.MethodGet, "/v1/tokens", nil, nil, &list); err != nil {
 		return err

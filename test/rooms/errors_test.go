@@ -18,7 +18,7 @@ var errorNames = []string{
 	"", "", "", // verbs, and refusals of the SQL stores around their causes
 	"delivery.BlockedError", "delivery.RefusedError", "delivery.ResponseError", "delivery.TransportError",
 	"engine.CrashError", "engine.StuckError",
-	"guard.DeferredError", "guard.LimitError", "guard.RateLimitError", "guard.UncertainError",
+	"guard.DeferredError", "guard.RateLimitError", "guard.UncertainError",
 	"plan.RecordError",
 	"redrive.DecodeError", "redrive.Error", "redrive.PanicError", "redrive.Problem", "redrivetest.Panic", "sqlite.Error", "sqlstore.AcquireError",
 }
