@@ -242,9 +242,6 @@ func (*UndoneError) ErrorName() string { return "" }
 // Unwrap returns what went wrong.
 func (e *UndoneError) Unwrap() error { return e.Err }
 
-// ErrorName is empty: its cause is what failed.
-func (*UndoneError) ErrorName() string { return "" }
-
 // AcquireError says that no connection was to be had: nothing was sent.
 type AcquireError struct{ Err error }
 
@@ -255,9 +252,6 @@ func (*AcquireError) ErrorName() string { return "sqlstore.AcquireError" }
 
 // Unwrap returns what went wrong.
 func (e *AcquireError) Unwrap() error { return e.Err }
-
-// ErrorName names it in failures and their signatures.
-func (*AcquireError) ErrorName() string { return "store.AcquireError" }
 
 // tries is how often a transaction that the server rolled back is begun anew.
 const tries = 10
