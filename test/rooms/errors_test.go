@@ -15,7 +15,7 @@ import (
 // errorNames are the names of our error types; "" is one that only wraps. They stand in
 // stored signatures: a type may be renamed and moved, its name stays.
 var errorNames = []string{
-	"", "", "", // verbs, and refusals of the SQL stores around their causes
+	"", "", "", "", // verbs, and refusals around their causes
 	"delivery.BlockedError", "delivery.RefusedError", "delivery.ResponseError", "delivery.TransportError",
 	"engine.CrashError", "engine.StuckError",
 	"guard.DeferredError", "guard.RateLimitError", "guard.UncertainError",
