@@ -47,5 +47,5 @@ func kindOfBody(body any) string {
 	}
 	p := reflect.New(v.Type())
 	p.Elem().Set(v)
-	return p.Interface().(kinder).Kind() //nolint:errcheck,forcetypeassert // it implements it
+	return p.Interface().(kinder).Kind()
 }

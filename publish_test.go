@@ -72,7 +72,7 @@ func TestPublishReturnsTheSinksError(t *testing.T) {
 			t.Errorf("%v, want %v", err, want)
 			continue
 		}
-		if want == error(placed) {
+		if errors.Is(placed, want) {
 			if err != want { //nolint:errorlint // it is not wrapped again
 				t.Errorf("%v, want %v as it is", err, want)
 			}

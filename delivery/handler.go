@@ -154,7 +154,7 @@ func (h *Handler) DroppedHeaders() uint64 { return h.dropped.Load() }
 // Close closes idle connections. Deliveries under way go on.
 func (h *Handler) Close() { h.transport.CloseIdleConnections() }
 
-// Handle posts the message once. It returns nil if the target answered 2xx; the
+// ServeDelivery posts the message once. It returns nil if the target answered 2xx; the
 // answer of a message with ReplyTo becomes its result.
 func (h *Handler) ServeDelivery(parent context.Context, d *redrive.Delivery) error {
 	began := time.Now()

@@ -89,7 +89,7 @@ func sendsLetter(context.Context, *redrive.Delivery) error { panic("boom") }
 // A real panic, through middleware and engine, is known by the handler.
 func TestARealPanicBlamesItsHandler(t *testing.T) {
 	store := memory.New()
-	defer store.Close() //nolint:errcheck // a store in memory has nothing to lose
+	defer store.Close()
 	died := make(chan *redrive.Failure, 4)
 	e := engine.New(store, engine.Options{Observer: observer(died)})
 	for queue, h := range map[string]redrive.Handler{

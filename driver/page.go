@@ -17,7 +17,7 @@ type Page struct {
 	Complete bool
 }
 
-// Group counts dead letters of one cause.
+// Cause counts dead letters of one cause.
 type Cause struct {
 	Queue     string
 	Reason    redrive.Reason

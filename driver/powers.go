@@ -23,7 +23,7 @@ type (
 		Monitor(ctx context.Context, queue string) (*StreamMonitor, error)
 	}
 
-	// A ProcessingSource, which is no Store, lists what is in flight.
+	// ProcessingSource is a source, which is no Store, that lists what is in flight.
 	ProcessingSource interface {
 		Processing(ctx context.Context, queue string, limit int) ([]redrive.Entry, error)
 	}

@@ -18,7 +18,7 @@ const HeaderProvider = "guard-provider"
 
 var _ redrive.Handler = (*Guard[any, any])(nil)
 
-// Handle works on a put-off request: it is the handler of the guard's queue. What no
+// ServeDelivery works on a put-off request: it is the handler of the guard's queue. What no
 // provider takes is given back uncounted.
 func (g *Guard[Req, Resp]) ServeDelivery(ctx context.Context, d *redrive.Delivery) error {
 	g.claims.begin(d)

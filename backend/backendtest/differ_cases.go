@@ -255,7 +255,7 @@ func (p *pair) publishes() {
 // claims claims all that is there, as which of several that are due at once come first
 // is a store's own affair where it has partitions.
 func (p *pair) claims() {
-	req := driver.ClaimRequest{Queue: p.pick(differQueues...), Lane: redrive.Lane(max(0, p.r.IntN(driver.Lanes+2)-2)), Max: 100, Lease: 25*time.Hour + time.Minute, Instance: instance} //nolint:gosec // a lane
+	req := driver.ClaimRequest{Queue: p.pick(differQueues...), Lane: redrive.Lane(max(0, p.r.IntN(driver.Lanes+2)-2)), Max: 100, Lease: 25*time.Hour + time.Minute, Instance: instance}
 	if d := p.while(6); d > 0 {
 		req.Lease = d + time.Minute
 	}
@@ -312,7 +312,7 @@ func (p *pair) settles() {
 	list := p.some(4)
 	var both [2][]driver.Settlement
 	for _, h := range list {
-		st := driver.Settlement{Outcome: redrive.Outcome(1 + p.r.IntN(6)), Reason: redrive.ReasonPermanent} //nolint:gosec // an outcome
+		st := driver.Settlement{Outcome: redrive.Outcome(1 + p.r.IntN(6)), Reason: redrive.ReasonPermanent}
 		if st.Outcome == redrive.OutcomeRetry || st.Outcome == redrive.OutcomeDead {
 			st.Failure = failure(1, p.pick("one", "another"))
 		}
@@ -359,7 +359,7 @@ func (p *pair) updates() {
 	if len(p.known) == 0 {
 		return
 	}
-	ch := driver.Change{Action: driver.Action(1 + p.r.IntN(6)), Note: "n", Plan: p.pick("", "p1", "p2")} //nolint:gosec // an action
+	ch := driver.Change{Action: driver.Action(1 + p.r.IntN(6)), Note: "n", Plan: p.pick("", "p1", "p2")}
 	refs := []redrive.Ref{p.known[p.r.IntN(len(p.known))]}
 	// Which of two comes first that one call made due is a store's own affair.
 	if other := p.known[p.r.IntN(len(p.known))]; other != refs[0] && (ch.Action == driver.ActEdit || ch.Action == driver.ActDrop || ch.Action == driver.ActArchive) {

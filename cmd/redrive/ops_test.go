@@ -63,7 +63,7 @@ func TestArchiveOfAFolderAndBack(t *testing.T) {
 	b.expect(exitOK, "40 imported", "dead", "import", export, "--data", fill(t, 0, 0))
 	b.types = "rubbish\n"
 	b.expect(exitFailed, "line 1", "dead", "import", "-", "--data", other)
-	b.expect(exitUsage, "narrowed by", "dead", "import", export, "--data", other, "--text", "x")
+	b.expect(exitOK, "0 imported, 0 there already", "dead", "import", export, "--data", other, "--text", "nowhere in them")
 }
 
 func TestPurgeAndCancel(t *testing.T) {
@@ -168,7 +168,7 @@ func TestPlanBar(t *testing.T) {
 func TestWhatIsNotThereIsSaid(t *testing.T) {
 	b := newBench(t)
 	b.kill("hooks", redrive.ReasonManual, "d-1")
-	b.expect(exitFailed, "There is no such queue", "queues", "purge", "hoks", "--yes")
+	b.expect(exitNone, "There is no such queue", "queues", "purge", "hoks", "--yes")
 	b.expect(exitOK, "1 message removed from hooks", "queues", "purge", "hooks", "--dead", "--yes")
 
 	empty, target := t.TempDir(), filepath.Join(t.TempDir(), "target")

@@ -155,7 +155,7 @@ func (h *Handler) releaseLocked() {
 	}
 }
 
-// Handle publishes the message once and waits until the broker has confirmed it.
+// ServeDelivery publishes the message once and waits until the broker has confirmed it.
 func (h *Handler) ServeDelivery(parent context.Context, d *redrive.Delivery) error {
 	m, err := h.message(d)
 	if err != nil {

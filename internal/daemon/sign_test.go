@@ -185,7 +185,7 @@ func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 // from a daemon that does.
 func TestAnImportWithoutADaemonKeepsSignatures(t *testing.T) {
 	store := newStore(t)
-	defer store.Close() //nolint:errcheck // the test is over
+	defer store.Close()
 	api := daemon.Local(store)
 	defer api.Close()
 	e := redrive.Entry{Message: redrive.Message{Queue: "q", ID: "m"}, State: redrive.StateDead, Reason: redrive.ReasonPermanent, DiedAt: time.Now(),

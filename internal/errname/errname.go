@@ -64,7 +64,7 @@ func of(err error) (name string) {
 	if wrappers[t] {
 		return ""
 	}
-	if named, ok := err.(interface{ ErrorName() string }); ok { //nolint:errorlint // of this error, not of its cause
+	if named, ok := err.(interface{ ErrorName() string }); ok {
 		defer func() { // the method of a nil pointer may panic
 			if recover() != nil {
 				name = typeName(t)

@@ -32,7 +32,7 @@ func (s *Shared[S]) Get(t testing.TB) S {
 	t.Helper()
 	s.once.Do(func() {
 		var dir string
-		if dir, s.err = os.MkdirTemp("", "redrive-server-"); s.err != nil { //nolint:usetesting // it outlives the test that asks first
+		if dir, s.err = os.MkdirTemp("", "redriveserver-"); s.err != nil { //nolint:usetesting // it outlives the test that asks first
 			return
 		}
 		s.server, s.err = s.Start(dir)

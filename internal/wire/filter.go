@@ -159,7 +159,7 @@ func FilterOf(q *redrive.Query) (f Filter) {
 		if value.IsZero() {
 			continue
 		}
-		text := ""
+		var text string
 		switch v := value.Interface().(type) {
 		case time.Time:
 			text = v.UTC().Format(time.RFC3339Nano)

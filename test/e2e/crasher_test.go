@@ -37,7 +37,7 @@ func crash(ctx context.Context, dir string, good int) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // the process ends
+	defer store.Close()
 	effects, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -265,15 +265,15 @@ func TestARevokedTokenClosesASlowReader(t *testing.T) {
 		l.conns <- other
 		b := upgrade(t, c)
 		_, _ = c.Write(text(`{"type":"hello"}`))
-		_, _ = b.ReadByte() // of the welcome, the rest of which is never read
-		time.Sleep(10 * time.Second)
+		_, _ = b.ReadByte()            // of the welcome, the rest of which is never read
+		<-time.After(10 * time.Second) // of the bubble
 		if s := r.g.Stats(); s.Opened != 1 || s.Connected != 1 {
 			t.Fatalf("before: %+v", s)
 		}
 		old := r.life.Load()
 		r.newLife()
 		old.end(problem.New(http.StatusUnauthorized, "token-revoked", "The token was revoked", "", ""))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		synctest.Wait()
 		if r.g.Stats().Connected != 0 {
 			t.Errorf("a second after its token was revoked it holds its connection")
