@@ -170,11 +170,12 @@ func TestGatesOfASuspectThatNeverBegan(t *testing.T) {
 			t.Fatal(ds, err)
 		}
 		pass(time.Second)
-		g := &slots{limit: 1}
-		r.handle("sms", func(context.Context, *redrive.Delivery) error { return nil }, engine.QueueOptions{Gates: []driver.Gate{g}})
 		r.handle("other", func(ctx context.Context, _ *redrive.Delivery) error { <-ctx.Done(); return ctx.Err() })
 		r.publish("other", 1)
 		r.start()
+		g := &slots{limit: 1}
+		r.handle("sms", func(context.Context, *redrive.Delivery) error { return nil }, engine.QueueOptions{Gates: []driver.Gate{g}})
+		pass(time.Second)
 		if g.mu.Lock(); g.out != 1 {
 			t.Errorf("%d granted to the suspect that waits, want 1", g.out)
 		}

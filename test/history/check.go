@@ -52,8 +52,12 @@ func (v *view) mayBeDropped(m *message) bool {
 		slices.ContainsFunc(v.planResults(m), func(r planned1) bool { return r.plan.Action == "drop" && r.Outcome == "pending" })
 }
 
+func (*view) droppedByHand(m *message) bool {
+	return m.any(func(e *Event) bool { return e.Op == OpDrop && e.Answer == OK })
+}
+
 func (v *view) wasDropped(m *message) bool {
-	return m.any(func(e *Event) bool { return e.Op == OpDrop && e.Answer == OK }) ||
+	return v.droppedByHand(m) ||
 		slices.ContainsFunc(v.planResults(m), func(r planned1) bool { return r.plan.Action == "drop" && r.Outcome == Dropped })
 }
 
