@@ -58,7 +58,7 @@ func TestAdoptIsIdempotent(t *testing.T) {
 		t.Fatalf("%d dead letters, %d of them new in the second run; want %d and %d", got, added, n, n-100)
 	}
 	if got := counts[0].Ledger.Imported; got != n {
-		t.Fatalf("the books say %d imported", got)
+		t.Fatalf("the ledger says %d imported", got)
 	}
 }
 

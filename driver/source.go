@@ -102,7 +102,7 @@ type Store interface {
 	// Now returns the store's clock, by which leases, delays and expiry are decided.
 	Now(ctx context.Context) (time.Time, error)
 
-	// Verify compares the books with a scan of what is there, in one snapshot. With
+	// Verify compares the ledger with a scan of what is there, in one snapshot. With
 	// no queue named it covers all.
 	Verify(ctx context.Context, queues ...string) ([]Audit, error)
 
@@ -252,7 +252,7 @@ type Batch struct {
 	Relaxed bool
 }
 
-// Entered is how Put entries came in, for the books.
+// Entered is how Put entries came in, for the ledger.
 type Entered uint8
 
 // The ways in.
@@ -364,7 +364,7 @@ func (b *Ledger) Entered() int64 { return b.Published + b.Parked + b.Imported + 
 // Left is the sum of what went out.
 func (b *Ledger) Left() int64 { return b.Done + b.Dropped + b.Archived + b.MovedOut }
 
-// Audit compares the books of a queue with a scan.
+// Audit compares the ledger of a queue with a scan.
 type Audit struct {
 	Queue         string
 	Ledger        Ledger

@@ -199,7 +199,7 @@ func TestRepeatIsDueAgain(t *testing.T) {
 			}
 		}
 		if b := r.counts("cron").Ledger; b.Repeated != 4 || b.Done != 5 {
-			t.Errorf("books: %+v", b)
+			t.Errorf("ledger: %+v", b)
 		}
 	})
 }
@@ -306,7 +306,7 @@ func TestMaxAgeAndExpiry(t *testing.T) {
 			t.Errorf("attempts: %v, want 3 of aged and 2 of expires", handled)
 		}
 		if b := r.counts("drop").Ledger; b.Dropped != 1 {
-			t.Errorf("books of drop: %+v", b)
+			t.Errorf("ledger of drop: %+v", b)
 		}
 	})
 }

@@ -461,7 +461,7 @@ func TestRule08_LanesShareByWeight(t *testing.T) {
 	})
 }
 
-func TestRule10_BooksBalanceAfterAMixedRun(t *testing.T) {
+func TestRule10_LedgerBalancesAfterAMixedRun(t *testing.T) {
 	const seed = 11
 	bubble(t, func(t *testing.T, r *rig) {
 		rnd := rand.New(rand.NewPCG(seed, seed))

@@ -223,7 +223,7 @@ func (m *Metrics) Observe(o *engine.Observation) {
 	case engine.OnRestart:
 		m.restarts.Inc()
 	case engine.OnClaim, engine.OnStart, engine.OnRefused, engine.OnStuck:
-		// The store's books count publishes, the engine's status shows the rest.
+		// The store's ledger counts publishes, the engine's status shows the rest.
 	}
 }
 

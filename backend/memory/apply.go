@@ -71,7 +71,7 @@ func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
 	if chosen {
 		q.remember(it, hash, now)
 	}
-	enter(&q.books, how)
+	enter(&q.ledger, how)
 	if e.State == redrive.StateDead {
 		q.putDead(it, e, now)
 		return nil
@@ -142,7 +142,7 @@ func (s *Store) deleteRange(r *driver.Range, now int64) {
 	for it := first; it != nil; {
 		next, end := it.knext, it == last
 		if !it.dead {
-			q.books.Done++
+			q.ledger.Done++
 			q.release(it.memory, redrive.OutcomeDone, 0, now)
 			q.remove(it, now)
 		}

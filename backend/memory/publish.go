@@ -65,7 +65,7 @@ func (q *queue) publish(m *redrive.Message, chosen bool, hash uint64, now int64)
 	if chosen {
 		q.remember(it, hash, now)
 	}
-	q.books.Published++
+	q.ledger.Published++
 	q.enter(it)
 	q.stand(it, now)
 	return nil

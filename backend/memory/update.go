@@ -69,11 +69,11 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Chan
 		if !it.dead {
 			s.reply(it, redrive.OutcomeDrop, reasonOf(c), nil, now)
 		}
-		q.books.Dropped++
+		q.ledger.Dropped++
 		q.release(it.memory, redrive.OutcomeDrop, reasonOf(c), now)
 		q.remove(it, now)
 	case driver.ActArchive:
-		q.books.Archived++
+		q.ledger.Archived++
 		q.release(it.memory, redrive.OutcomeDead, it.reason, now)
 		q.remove(it, now)
 	case driver.ActKill:
@@ -163,8 +163,8 @@ func (s *Store) move(q *queue, it *item, c *driver.Change, now int64) (redrive.R
 	}
 	q.release(it.memory, 0, 0, now)
 	q.remove(it, now)
-	q.books.MovedOut++
-	to.books.MovedIn++
+	q.ledger.MovedOut++
+	to.ledger.MovedIn++
 	to.enter(moved)
 	to.stand(moved, now)
 	return moved.msg.Ref(), nil

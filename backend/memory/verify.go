@@ -29,7 +29,7 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, e
 }
 
 func (q *queue) verify(now int64) driver.Audit {
-	a := driver.Audit{Queue: q.name, Ledger: q.books}
+	a := driver.Audit{Queue: q.name, Ledger: q.ledger}
 	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
 	counted := q.counts(now)
 	var byLane [driver.Lanes]int64
@@ -75,7 +75,7 @@ func (q *queue) verify(now int64) driver.Audit {
 		problem("lists: %d waiting and %d dead, found %d and %d", q.waiting.live, q.dead.live, a.Waiting, a.Dead)
 	}
 	if n := a.Imbalance(); n != 0 {
-		problem("the books do not balance by %d", n)
+		problem("the ledger does not balance by %d", n)
 	}
 	return a
 }

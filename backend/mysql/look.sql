@@ -1,13 +1,13 @@
 -- Looking into the store. Nothing here changes anything. ":where" stands for what was
 -- asked for, ":parts" for the large columns or none.
 
--- name: books
--- The books of queues: what was folded, and the differences since.
+-- name: ledger
+-- The ledgers of queues: what was folded, and the differences since.
 --   names, names
 SELECT d.queue, :sums FROM (
-  SELECT queue, :books FROM redrive_book:where
+  SELECT queue, :ledger FROM redrive_book:where
   UNION ALL
-  SELECT queue, :books FROM redrive_delta:where) d
+  SELECT queue, :ledger FROM redrive_delta:where) d
 GROUP BY d.queue ORDER BY d.queue
 
 -- name: count_classes

@@ -187,7 +187,7 @@ func (w *work) lineUp(ctx context.Context, items []*sqlstore.Item) error {
 // the server as long as to carry it out, so it is worth two round trips more.
 const bulkRows = 100
 
-// insertItems writes items as waiting, and the books of that.
+// insertItems writes items as waiting, and the ledger of that.
 func (w *work) insertItems(items []*sqlstore.Item) []step {
 	var steps []step
 	for rest := items; len(rest) > 0; {
@@ -277,7 +277,7 @@ func deliverAt(it *sqlstore.Item) int64 {
 	return micros(it.DeliverAt)
 }
 
-// publishedSteps writes the books of items.
+// publishedSteps writes the ledger of items.
 func (w *work) publishedSteps(items []*sqlstore.Item) []step {
 	type sum struct{ n, bytes int }
 	sums := make(map[string]*sum, 1)

@@ -25,6 +25,6 @@ INSERT INTO redrive_message (queue, id, kind, headers, body, due, published, siz
 (?,?,?,?,?,:now,:now,?)
 
 -- name: published
--- The books of what was published.
+-- The ledger of what was published.
 --   queue, how many, how many, bytes
 INSERT INTO redrive_delta (queue, published, fresh, bytes) VALUES (?, ?, ?, ?)

@@ -19,7 +19,7 @@ func (w *work) Audit(ctx context.Context, a *sqlstore.Auditor) error {
 	queue := []byte(a.Queue)
 	var name string
 	steps := []step{
-		{sql: w.sql.with("books", ":where", " WHERE queue = ?"), args: []any{queue, queue}, scan: scanInto(append([]any{&name}, a.Booked.Dest()...)...)},
+		{sql: w.sql.with("ledger", ":where", " WHERE queue = ?"), args: []any{queue, queue}, scan: scanInto(append([]any{&name}, a.Counted.Dest()...)...)},
 		{sql: w.sql.Get("scan_waiting"), args: []any{queue}, scan: a.ScanWaiting},
 		{sql: w.sql.Get("scan_dead"), args: []any{queue}, scan: a.ScanDead},
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// fillWaiting and fillDead store messages by SQL, beside the books.
+// fillWaiting and fillDead store messages by SQL, beside the ledger.
 func fillWaiting(t testing.TB, s *Store, queue string, n int) {
 	t.Helper()
 	fillDue(t, s, queue, n, time.Hour)

@@ -126,7 +126,7 @@ LEFT JOIN LATERAL (
 ) x ON r.hash IS NULL
 
 -- name: copied
--- The books of what was copied.
+-- The ledger of what was copied.
 --   $1 queue    $2 messages    $3 bytes
 INSERT INTO redrive.delta (queue, published, fresh, bytes) VALUES ($1, $2, $2, $3)
 

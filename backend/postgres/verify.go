@@ -19,7 +19,7 @@ func (w *work) Audit(ctx context.Context, a *sqlstore.Auditor) error {
 		name string
 		scan func(row) error
 	}{
-		{"books", func(r row) error { return r.Scan(a.Booked.Dest()...) }},
+		{"ledger", func(r row) error { return r.Scan(a.Counted.Dest()...) }},
 		{"scan_waiting", a.ScanWaiting},
 		{"scan_dead", a.ScanDead},
 		{"scan_orphans", func(r row) error { return r.Scan(&o[0], &o[1], &o[2], &o[3]) }},

@@ -47,7 +47,7 @@ func readTally(v any) *tally {
 // deleted counts against it.
 func (t *tally) foreign() int64 { return t.entries - t.c["xs"] }
 
-func (t *tally) books() driver.Ledger {
+func (t *tally) ledger() driver.Ledger {
 	return driver.Ledger{
 		Published: t.c["published"] + max(t.foreign(), 0), Parked: t.c["parked"], Imported: t.c["imported"], MovedIn: t.c["movedin"], Repeated: t.c["repeated"],
 		Done: t.c["done"], Dropped: t.c["dropped"], Archived: t.c["archived"], MovedOut: t.c["movedout"],
@@ -88,7 +88,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]driver.Counts, 
 func (t *tally) counts(name string) driver.Counts {
 	c := driver.Counts{
 		Queue: name, Leased: t.leased, Blocked: t.blocked, Suspects: t.lost + t.released,
-		Due: t.due, Bytes: t.c["bytes"], Ledger: t.books(), Dead: make(map[redrive.Reason]int64),
+		Due: t.due, Bytes: t.c["bytes"], Ledger: t.ledger(), Dead: make(map[redrive.Reason]int64),
 	}
 	c.Waiting = [driver.Lanes]int64{t.entries + t.c["n0"], t.c["n1"], t.c["n2"]}
 	for lane := range driver.Lanes {
@@ -109,7 +109,7 @@ func (t *tally) counts(name string) driver.Counts {
 // verifyPage is how many messages one script of Verify looks at.
 const verifyPage = 100
 
-// Verify implements driver.Store. Books, numbers of messages and counters are read in
+// Verify implements driver.Store. Ledger, numbers of messages and counters are read in
 // one step; where each message stands is looked at in pages.
 func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, error) {
 	if len(queues) == 0 {
@@ -139,7 +139,7 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, e
 }
 
 func (t *tally) audit(name string) driver.Audit {
-	a := driver.Audit{Queue: name, Ledger: t.books(), Waiting: t.entries + t.indexed, Dead: t.dead}
+	a := driver.Audit{Queue: name, Ledger: t.ledger(), Waiting: t.entries + t.indexed, Dead: t.dead}
 	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
 	if n := t.foreign(); n < 0 {
 		problem("%d entries of the stream were deleted or trimmed by another client", -n)
@@ -157,7 +157,7 @@ func (t *tally) audit(name string) driver.Audit {
 		problem("dead letters: counted %d, found %d", dead, t.dead)
 	}
 	if n := a.Imbalance(); n != 0 {
-		problem("the books do not balance by %d", n)
+		problem("the ledger does not balance by %d", n)
 	}
 	return a
 }

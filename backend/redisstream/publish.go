@@ -107,11 +107,11 @@ func (s *Store) publishPlain(ctx context.Context, msgs []redrive.Message, which 
 
 // newOp is a message that a step adds.
 type newOp struct {
-	m      *redrive.Message
-	entry  *redrive.Entry // of Put; nil: a publish
-	book   string
-	chosen bool
-	q      *queue
+	m       *redrive.Message
+	entry   *redrive.Entry // of Put; nil: a publish
+	account string
+	chosen  bool
+	q       *queue
 }
 
 // pack adds the operation to a step. It gives the message its id, unless an entry of the
@@ -161,7 +161,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 	p.str(what)
 	h.pack(p)
 	p.bytes(e)
-	p.str(o.book)
+	p.str(o.account)
 	p.list(len(fields))
 	for _, f := range fields {
 		p.str(f)
@@ -231,7 +231,7 @@ func (s *Store) publishSpecial(ctx context.Context, msgs []redrive.Message, whic
 	ops := make([]*newOp, 0, len(which))
 	index := make([]int, 0, len(which))
 	for _, i := range which {
-		o := &newOp{m: &msgs[i], book: "published"}
+		o := &newOp{m: &msgs[i], account: "published"}
 		if err := st.add(o); err != nil {
 			errs[i] = err
 			continue

@@ -24,7 +24,7 @@
 //	{P}:Q:dd :dc   sorted    dead letters by time of death; by when they may be claimed
 //	{P}:Q:di       hash      dead letter -> its entry in the dead-letter stream
 //	{P}:Q:r  :rf   hash, sorted  remembered ids; when they are forgotten
-//	{P}:Q:c        hash      counters, books, settings, place of the consumer group
+//	{P}:Q:c        hash      counters, ledger, settings, place of the consumer group
 //	{P}::notify, ::queues, ::meta, ::records, ::recordkeys, ::recordexp
 //
 // Guarantees: every call is one script a page, so its changes happen together or not at

@@ -241,16 +241,16 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 				return nil, redrive.ErrConflict
 			}
 		}
-		o.emits = append(o.emits, &newOp{m: &t.Emit[i], book: "published"})
+		o.emits = append(o.emits, &newOp{m: &t.Emit[i], account: "published"})
 	}
 	it.relative, it.due = true, span(t.After)
 	switch t.Outcome {
 	case redrive.OutcomeDone:
-		o.books = []any{"done", 1}
+		o.ledger = []any{"done", 1}
 		o.memory = memory{outcome: t.Outcome, ended: true}
 		return o, nil
 	case redrive.OutcomeDrop:
-		o.books = []any{"dropped", 1}
+		o.ledger = []any{"dropped", 1}
 		o.memory = memory{outcome: t.Outcome, reason: t.Reason, ended: true}
 		return o, nil
 	}
@@ -272,7 +272,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 		it.attempts--
 		o.what = "wait"
 	case redrive.OutcomeRepeat:
-		o.books = []any{"done", 1, "repeated", 1}
+		o.ledger = []any{"done", 1, "repeated", 1}
 		o.memory = memory{set: true}
 		o.what, o.fresh = "wait", true
 		it.msg.Generation++

@@ -27,7 +27,7 @@ func (r *Report) problem(format string, args ...any) {
 }
 
 // Check examines the store in a folder: SQLite's own check of the file, every row,
-// and the books. It changes nothing, and fails with [redrive.ErrInUse] while a
+// and the ledger. It changes nothing, and fails with [redrive.ErrInUse] while a
 // process has the store. progress, if it is not nil, is called now and then with
 // the number of messages looked at.
 func Check(ctx context.Context, dir string, progress func(messages int64)) (Report, error) {
@@ -124,7 +124,7 @@ func (s *source) integrity() error {
 	return err
 }
 
-// audit compares the books of every queue with its rows.
+// audit compares the ledger of every queue with its rows.
 func (s *source) audit() {
 	for _, q := range s.queues() {
 		a := auditor{read: s.conn.stmt, queue: q.id, audit: driver.Audit{Queue: q.name}}

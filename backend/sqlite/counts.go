@@ -164,7 +164,7 @@ func fillCounts(c *driver.Counts, st *queueState) {
 			c.Dead[r] = n
 		}
 	}
-	c.Ledger = st.counts.books()
+	c.Ledger = st.counts.ledger()
 }
 
 // Configure implements driver.Store.

@@ -77,7 +77,7 @@ func flood(dir string) {
 }
 
 // TestKillLosesNothing kills a process that works with the store, again and again:
-// what was acknowledged is there, what was settled is not, and the books fit.
+// what was acknowledged is there, what was settled is not, and the ledger fits.
 func TestKillLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	waiting, begun, settled := map[string]bool{}, map[string]bool{}, map[string]bool{}

@@ -50,7 +50,7 @@ func (c *counts) dead() (n int64) {
 	return n
 }
 
-func (c *counts) books() driver.Ledger {
+func (c *counts) ledger() driver.Ledger {
 	return driver.Ledger{
 		Published: c[countPublished], Parked: c[countParked], Imported: c[countImported],
 		MovedIn: c[countMovedIn], Repeated: c[countRepeated],

@@ -15,7 +15,7 @@ import (
 // Salvage copies every message that can be read from a damaged store into a new one
 // and lists the rest. The old one is not changed. A message whose place was lost
 // waits again: it is rather delivered twice than lost. What could not be read is
-// counted as dropped in the books of the new store.
+// counted as dropped in the ledger of the new store.
 func Salvage(ctx context.Context, fromDir, toDir string, progress func(messages int64)) (Report, error) {
 	var r Report
 	if _, err := os.Stat(filepath.Join(toDir, FileName)); err == nil {
@@ -78,7 +78,7 @@ func (v *salvage) run(ctx context.Context) error {
 	return v.to.do(ctx, 1, v.finish)
 }
 
-// copyQueues makes the queues under their old numbers, with their books.
+// copyQueues makes the queues under their old numbers, with their ledger.
 func (v *salvage) copyQueues(ctx context.Context) error {
 	v.queueOf = make(map[int64]*queue)
 	list := v.queues()
@@ -328,12 +328,12 @@ func (v *salvage) copyTable(ctx context.Context, name, columns, values string) e
 	})
 }
 
-// finish balances the books, frees the heads of keys, and takes the epoch over.
+// finish balances the ledger, frees the heads of keys, and takes the epoch over.
 func (v *salvage) finish(t *tx) error {
 	for _, q := range v.queueOf {
 		c := &q.state.counts
-		books := c.books()
-		missing := books.Entered() - books.Left() - c.waiting() - c.dead()
+		ledger := c.ledger()
+		missing := ledger.Entered() - ledger.Left() - c.waiting() - c.dead()
 		if missing > 0 {
 			t.count(q, countDropped, missing)
 		} else {

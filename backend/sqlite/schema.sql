@@ -1,7 +1,7 @@
 -- Redrive's embedded store, schema version 1. Times are nanoseconds since 1970.
 -- Later versions are numbered migrations beside this file.
 
--- One row a queue: what the store must know about it, what it holds and its books.
+-- One row a queue: what the store must know about it, what it holds and its ledger.
 -- The writer keeps these numbers in memory and writes the row in the transaction
 -- that moves the messages.
 CREATE TABLE queue (

@@ -5,7 +5,7 @@
 // under way it prepares the next group (see syncer). A claim is not synced: losing its
 // mark with the power loses no message, only the memory that it was in hand. Every
 // settlement is fenced by a token that is never used again, also across restarts.
-// A message, what it emits, its death and the books move in one transaction.
+// A message, what it emits, its death and the ledger change in one transaction.
 //
 // Native limits. One process at a time; others get [redrive.ErrInUse]. One writer
 // commits for all callers, so throughput grows with their number. Ids and times are

@@ -38,10 +38,10 @@ func (s *Store) Verify(ctx context.Context, names ...string) ([]driver.Audit, er
 
 // auditor compares the numbers of one queue with its rows.
 type auditor struct {
-	read   func(string) *stmt
-	queue  int64
-	booked counts
-	audit  driver.Audit
+	read    func(string) *stmt
+	queue   int64
+	counted counts
+	audit   driver.Audit
 }
 
 func (a *auditor) problem(format string, args ...any) {
@@ -51,14 +51,14 @@ func (a *auditor) problem(format string, args ...any) {
 func (a *auditor) run() error {
 	st := a.read(queueSelect + " WHERE queue = ?").int(a.queue)
 	if st.next() {
-		for c := range a.booked {
-			a.booked[c] = st.colInt(5 + int32(c))
+		for c := range a.counted {
+			a.counted[c] = st.colInt(5 + int32(c))
 		}
 	}
 	if err := st.done(); err != nil {
 		return err
 	}
-	a.audit.Ledger = a.booked.books()
+	a.audit.Ledger = a.counted.ledger()
 	scanned, err := a.scan()
 	if err != nil {
 		return err
@@ -66,8 +66,8 @@ func (a *auditor) run() error {
 	a.audit.Waiting, a.audit.Dead = scanned.waiting(), scanned.dead()
 	for c, name := range counterNames {
 		moves := counter(c) >= countPublished && counter(c) <= countMovedOut
-		if !moves && a.booked[c] != scanned[c] {
-			a.problem("%s: %d counted, %d found", name, a.booked[c], scanned[c])
+		if !moves && a.counted[c] != scanned[c] {
+			a.problem("%s: %d counted, %d found", name, a.counted[c], scanned[c])
 		}
 	}
 	if n := a.audit.Imbalance(); n != 0 {

@@ -82,7 +82,7 @@ func TestPurgeAndCancel(t *testing.T) {
 	b.expect(exitOK, "nothing to remove", "queues", "purge", "q", "--dead", "--data", dir)
 	out := b.expect(exitOK, "", "verify", "--data", dir, "--json")
 	var v wire.Verified
-	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.Balanced || v.Queues[0].Books.Dropped != 35 {
+	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.Balanced || v.Queues[0].Ledger.Dropped != 35 {
 		t.Errorf("%s, %v", out, err)
 	}
 }

@@ -196,7 +196,7 @@ func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) e
 	return a.showQueue(w, r, who)
 }
 
-// verify compares the books with a scan.
+// verify compares the ledger with a scan.
 func (a *app) verify(w http.ResponseWriter, r *http.Request, who *caller) error {
 	v, err := parameters(r, "queue")
 	if err != nil {

@@ -109,7 +109,7 @@ queues:
 			const published = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 			get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/hooks/messages", "x", "redrive-id", "m-1", "traceparent", published, "tracestate", "vendor=1")
 			first, second := <-attempts, <-attempts
-			d.eventually("the delivery to be done", func() bool { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "").Books.Done == 1 })
+			d.eventually("the delivery to be done", func() bool { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "").Ledger.Done == 1 })
 			d.shutdown()
 
 			trace, _ := ids(t, published)

@@ -196,7 +196,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 			return nil, err
 		}
 	}
-	w.Count(m.Queue, BookParked+Book(entered), 1)
+	w.Count(m.Queue, AccountParked+Account(entered), 1)
 	if err := w.EnterLine(ctx, m); err != nil {
 		return nil, err
 	}
@@ -240,7 +240,7 @@ func (w *Work) deleteRange(ctx context.Context, g *driver.Range) error {
 		if m == nil || m.Dead || m.Held(now) {
 			continue
 		}
-		w.Count(m.Queue, BookDone, 1)
+		w.Count(m.Queue, AccountDone, 1)
 		w.RemoveWaiting(m)
 		w.LeaveLine(m)
 		w.Note(m, Fate{Outcome: redrive.OutcomeDone, Ended: true})

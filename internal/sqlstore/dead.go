@@ -47,11 +47,11 @@ func (w *Work) settleOneDead(ctx context.Context, m *Message, st *driver.Settlem
 	due := now.Add(time.Duration(Micros(st.After)) * time.Microsecond)
 	switch st.Outcome {
 	case redrive.OutcomeDone:
-		w.Count(m.Queue, BookDone, 1)
+		w.Count(m.Queue, AccountDone, 1)
 		w.Exhume(m, st.Outcome, st.Reason)
 		return nil
 	case redrive.OutcomeDrop:
-		w.Count(m.Queue, BookDropped, 1)
+		w.Count(m.Queue, AccountDropped, 1)
 		w.Exhume(m, st.Outcome, st.Reason)
 		return nil
 	case redrive.OutcomeRepeat:
@@ -143,8 +143,8 @@ func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, du
 	if c.Edit != nil {
 		next.KeepOriginal(&m.Message)
 	}
-	w.Count(m.Queue, BookMovedOut, 1)
-	w.Count(next.Queue, BookMovedIn, 1)
+	w.Count(m.Queue, AccountMovedOut, 1)
+	w.Count(next.Queue, AccountMovedIn, 1)
 	next.NextGeneration(c, w.Clock, due)
 	next.Seq, next.Token, next.Nonce = 0, 0, 0
 	if err := w.EnterLine(ctx, &next); err != nil {

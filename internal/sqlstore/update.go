@@ -162,7 +162,7 @@ func stillMatches(q *redrive.Query, m *Message, now time.Time) bool {
 func (w *Work) changeWaiting(ctx context.Context, m *Message, c *driver.Change) error {
 	switch c.Action {
 	case driver.ActDrop:
-		w.Count(m.Queue, BookDropped, 1)
+		w.Count(m.Queue, AccountDropped, 1)
 		w.result(&m.Message, redrive.OutcomeDrop, c.Reason, nil)
 		w.RemoveWaiting(m)
 		w.LeaveLine(m)
@@ -238,10 +238,10 @@ func (w *Work) changeDead(ctx context.Context, m *Message, c *driver.Change) (no
 		}
 		return w.redrive(ctx, m, c, w.Clock)
 	case driver.ActDrop:
-		w.Count(m.Queue, BookDropped, 1)
+		w.Count(m.Queue, AccountDropped, 1)
 		w.Exhume(m, redrive.OutcomeDrop, c.Reason)
 	case driver.ActArchive:
-		w.Count(m.Queue, BookArchived, 1)
+		w.Count(m.Queue, AccountArchived, 1)
 		w.Exhume(m, redrive.OutcomeDead, m.Reason)
 	case driver.ActEdit:
 		w.rebury(m, func() { w.editDead(m, c.Edit) })

@@ -208,12 +208,12 @@ func (v Verbs) Verify(ctx context.Context, names ...string) ([]driver.Audit, err
 	return audits, nil
 }
 
-// Auditor compares the books of one queue with its rows.
+// Auditor compares the ledger of one queue with its rows.
 type Auditor struct {
 	driver.Audit
-	Booked  Books
+	Counted Ledger
 	Orphans [4]int64 // messages that wait and are dead, that nobody blocks, ids that are not remembered, keys that are miscounted
-	found   Books
+	found   Ledger
 }
 
 func (a *Auditor) problem(format string, args ...any) {
@@ -236,7 +236,7 @@ func (a *Auditor) ScanWaiting(r Row) error {
 		a.problem("messages of lane %d are off by %d bytes from their sizes", lane, *off)
 	}
 	a.found[lane] += rows
-	a.found[BookBytes] += size
+	a.found[AccountBytes] += size
 	return nil
 }
 
@@ -250,16 +250,16 @@ func (a *Auditor) ScanDead(r Row) error {
 		a.problem("%d dead letters for reason %d, which is none", rows, reason)
 		return nil
 	}
-	a.found[DeadBook(redrive.Reason(reason))] = rows
+	a.found[DeadAccount(redrive.Reason(reason))] = rows
 	return nil
 }
 
 func (a *Auditor) judge() {
-	a.Ledger, a.Waiting, a.Dead = a.Booked.Ledger(), a.found.Waiting(), a.found.Dead()
-	for b, name := range bookNames {
-		moves := Book(b) >= BookPublished && Book(b) <= BookMovedOut
-		if !moves && a.Booked[b] != a.found[b] {
-			a.problem("%s: %d counted, %d found", name, a.Booked[b], a.found[b])
+	a.Ledger, a.Waiting, a.Dead = a.Counted.Totals(), a.found.Waiting(), a.found.Dead()
+	for b, name := range accountNames {
+		moves := Account(b) >= AccountPublished && Account(b) <= AccountMovedOut
+		if !moves && a.Counted[b] != a.found[b] {
+			a.problem("%s: %d counted, %d found", name, a.Counted[b], a.found[b])
 		}
 	}
 	if n := a.Imbalance(); n != 0 {

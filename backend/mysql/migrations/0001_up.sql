@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS redrive_queue (
   remember     BIGINT        NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
--- The books of a queue without those of delta.
+-- The ledger of a queue without those of delta.
 CREATE TABLE IF NOT EXISTS redrive_book (
   queue            VARBINARY(64) NOT NULL PRIMARY KEY,
   fresh            BIGINT NOT NULL DEFAULT 0,
@@ -44,8 +44,8 @@ CREATE TABLE IF NOT EXISTS redrive_book (
   dead_manual      BIGINT NOT NULL DEFAULT 0
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
--- Differences to the books: a row a batch and queue, written with the messages and
--- folded into book in the background. What a batch does not touch is null.
+-- Differences to the ledger: a row a batch and queue, written with the messages and
+-- folded into redrive_book in the background. What a batch does not touch is null.
 CREATE TABLE IF NOT EXISTS redrive_delta (
   id               BIGINT        NOT NULL AUTO_INCREMENT PRIMARY KEY,
   queue            VARBINARY(64) NOT NULL,

@@ -2,7 +2,7 @@
 -- and is replaced by the one that was asked for. Text that names something is sorted
 -- by its bytes (COLLATE "C"), whatever the database's own collation is.
 
--- What the store must know about a queue, and its books without those of delta.
+-- What the store must know about a queue, and its ledger without those of delta.
 CREATE TABLE redrive.queue (
   name         text COLLATE "C" PRIMARY KEY,
   order_by_key boolean  NOT NULL DEFAULT false,
@@ -35,7 +35,7 @@ CREATE TABLE redrive.queue (
   manual       bigint   NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- Differences to the books: a row a batch and queue, written with the messages and
+-- Differences to the ledger: a row a batch and queue, written with the messages and
 -- folded into queue in the background. What a batch does not touch is null, which
 -- takes no room.
 CREATE TABLE redrive.delta (

@@ -77,7 +77,7 @@ func (s *span) add(certain, possible bool) {
 	}
 }
 
-// ledger compares the books with the history.
+// ledger compares the ledger with the history.
 func ledger(v *view) (all []Violation) {
 	type spans struct{ published, done, dropped, dead, waiting span }
 	of := map[string]*spans{}
@@ -102,12 +102,12 @@ func ledger(v *view) (all []Violation) {
 			}
 		}
 	}
-	for queue, b := range v.Final.Books {
+	for queue, b := range v.Final.Ledger {
 		s := of[queue]
 		if s == nil {
 			s = &spans{}
 		}
-		if slices.Contains(v.Foreign, queue) { // what never was in the store is not in its books
+		if slices.Contains(v.Foreign, queue) { // what never was in the store is not in its ledger
 			s.published.least, s.done.least = 0, 0
 		}
 		for _, c := range []struct {
@@ -122,7 +122,7 @@ func ledger(v *view) (all []Violation) {
 		}
 	}
 	for _, text := range v.Final.Unbalanced {
-		all = append(all, Violation{Promise: "the books balance", Text: text})
+		all = append(all, Violation{Promise: "the ledger balances", Text: text})
 	}
 	return all
 }
