@@ -172,7 +172,7 @@ func (s *Server) assemble(store driver.Store) error {
 	}
 	a.sources = s.sources
 	a.sessions = s.newSessions(a, store, instance)
-	s.traces, err = newTraces(ctx, s.cfg, s.o.Version, instance, s.log)
+	s.traces, err = newTraces(ctx, a, s.cfg, s.o.Version, instance, s.log)
 	if err != nil {
 		return err
 	}
