@@ -91,11 +91,7 @@ func Run(t *testing.T, m redrive.Message, h redrive.Handler, o ...Options) Resul
 // requireKind fails the test if the handler names its kinds, and this is none of them.
 func requireKind(t testing.TB, h redrive.Handler, kind string) {
 	t.Helper()
-	k, names := h.(interface{ Kinds() ([]string, bool) })
-	if !names {
-		return
-	}
-	if kinds, all := k.Kinds(); !all && !slices.Contains(kinds, kind) {
+	if kinds, all := driver.KindsOf(h); !all && !slices.Contains(kinds, kind) {
 		t.Fatalf("no handler for kind %q; there are handlers for %q", kind, kinds)
 	}
 }
