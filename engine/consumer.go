@@ -24,7 +24,7 @@ const (
 type consumerConfig struct {
 	QueueOptions
 	handler  redrive.Handler
-	registry registry // the handler, if it knows its kinds
+	registry driver.Registry // the handler, if it knows its kinds
 	policies *policySet
 }
 

@@ -90,7 +90,7 @@ func (e *Engine) Handle(queue string, h redrive.Handler, o QueueOptions) error {
 		return &redrive.Error{Op: "handle", Queue: queue, Err: fmt.Errorf("%w options: concurrency and lease are zero (default) or more", redrive.ErrInvalid)}
 	}
 	cfg := &consumerConfig{QueueOptions: o, handler: h}
-	cfg.registry, _ = h.(registry)
+	cfg.registry, _ = h.(driver.Registry)
 	var err error
 	if cfg.policies, err = newPolicySet(&o.Policies, cfg.registry); err != nil {
 		return &redrive.Error{Op: "handle", Queue: queue, Err: err}

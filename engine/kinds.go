@@ -38,19 +38,6 @@ type UnhandledKind struct {
 	Last     time.Time
 }
 
-// kinder is a handler that names the kinds that it handles.
-type kinder interface {
-	Kinds() (kinds []string, all bool)
-}
-
-// kindsOf returns the kinds that a handler names; all: it takes any.
-func kindsOf(h redrive.Handler) (kinds []string, all bool) {
-	if k, names := h.(kinder); names {
-		return k.Kinds()
-	}
-	return nil, true
-}
-
 // announced is the record of an instance and queue.
 type announced struct {
 	Kinds []string `json:"kinds,omitempty"`
@@ -70,7 +57,7 @@ func (e *Engine) announce(ctx context.Context) error {
 		var batch driver.Batch
 		e.mu.Lock()
 		for queue, c := range e.consumers {
-			h, names := c.options().handler.(kinder)
+			h, names := c.options().handler.(driver.KindHandler)
 			if !names {
 				continue
 			}
@@ -108,7 +95,7 @@ type stray struct {
 
 // strayTurn returns the turn of each minute in which unknown kinds are claimed, too.
 func (c *consumer) strayTurn(now time.Time) *stray {
-	handled, all := kindsOf(c.options().handler)
+	handled, all := driver.KindsOf(c.options().handler)
 	switch {
 	case all:
 		return nil
@@ -151,7 +138,7 @@ func (c *consumer) strayTurn(now time.Time) *stray {
 // kinds combines what the handler handles with what the gates allow.
 func (c *consumer) kinds(o *consumerConfig, g *grants) (only, except []string) {
 	only, except = g.kinds, g.exceptKinds
-	handled, all := kindsOf(o.handler)
+	handled, all := driver.KindsOf(o.handler)
 	switch {
 	case all:
 		return only, except
@@ -211,7 +198,7 @@ func (c *consumer) unhandled(d *redrive.Delivery, settled *driver.Settlement, no
 // unhandledLocked returns the kinds of the last day that still have no handler.
 func (c *consumer) unhandledLocked(now time.Time) (list []UnhandledKind) {
 	var handled []string
-	if h, names := c.options().handler.(kinder); names {
+	if h, names := c.options().handler.(driver.KindHandler); names {
 		var all bool
 		if handled, all = h.Kinds(); all {
 			return nil
