@@ -66,6 +66,9 @@ func Faults(random *rand.Rand, r Rig, length time.Duration) (all []Fault) {
 				break
 			}
 			f := Fault{Kind: l.kinds[random.IntN(len(l.kinds))], On: random.IntN(l.on), At: at, For: time.Duration(random.Int64N(int64(longest)))}
+			if random.IntN(2) == 0 { // it is over before anybody looks
+				f.For /= 20
+			}
 			all = append(all, f)
 			at += f.For
 		}
