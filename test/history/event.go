@@ -138,7 +138,8 @@ type Final struct {
 type History struct {
 	// Embedded says that leases end with the daemon.
 	Embedded bool
-	// Foreign are queues on a source: the ledger counts of them what came into the store.
+	// Foreign are queues on a source: the ledger counts of them what came into the store, and
+	// a publish without an id that is sent again may make a second message.
 	Foreign []string
 	Events  []Event
 	Final   Final

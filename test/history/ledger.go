@@ -94,6 +94,13 @@ func ledger(v *view) (all []Violation) {
 		// A plan whose runner died repeats its batch, and then takes what is gone for what it
 		// dropped; it may have been redriven by another and done.
 		s.dropped.add(v.droppedByHand(m) || v.wasDropped(m) && !m.mayBeDone(), v.mayBeDropped(m))
+		if more := m.copies() - 1; more > 0 {
+			s.published.most += more
+			s.dropped.most += more
+			if s.done.most += more; m.mayBeDone() && len(m.left) > 0 {
+				s.done.most++
+			}
+		}
 		for _, l := range m.left {
 			if l.State == Dead {
 				s.dead.add(true, true)
