@@ -14,7 +14,7 @@ var (
 	// ErrConflict says that another message with the same queue and id, but a
 	// different body, kind or key, was accepted before.
 	ErrConflict = errors.New("conflict: another message with this id was accepted before")
-	// ErrBacklogged says that the queue or the store is above its hard watermark.
+	// ErrBacklogged says that the queue or the store is above its hard backlog limit.
 	// Nothing was stored; try again later.
 	ErrBacklogged = errors.New("backlogged: the queue is above its limit")
 	// ErrInvalid says that a message, name or request cannot be accepted as it is.

@@ -164,8 +164,8 @@ type Plan struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
-	// Trial is what a plan with a canary has seen, else nil.
-	Trial *Canary `json:"trial,omitempty"`
+	// Canary is what a plan with a canary has seen, else nil.
+	Canary *Canary `json:"canary,omitempty"`
 
 	// Cursor is how far the runner got: a position of the store, or a number of names.
 	Cursor string `json:"cursor,omitempty"`
@@ -188,7 +188,7 @@ func newPlan(id string, r *Request, now time.Time) Plan {
 		p.Cutoff = until
 	}
 	if r.Canary > 0 {
-		p.Trial = &Canary{Stage: StageCanary, Since: now}
+		p.Canary = &Canary{Stage: StageCanary, Since: now}
 	}
 	return p
 }
@@ -220,8 +220,8 @@ func (p *Plan) batch() int {
 		most = planNamed
 	}
 	n := int(min(max(math.Ceil(p.Request.Rate/planBatches), 1), float64(most)))
-	if p.Trial != nil {
-		n = p.Trial.left(p.Request.Canary, n)
+	if p.Canary != nil {
+		n = p.Canary.left(p.Request.Canary, n)
 	}
 	return n
 }
@@ -229,8 +229,8 @@ func (p *Plan) batch() int {
 // pace is how long a number of changes takes at the plan's rate.
 func (p *Plan) pace(n int, now time.Time) time.Duration {
 	rate := p.Request.Rate
-	if p.Trial != nil {
-		rate = p.Trial.rate(rate, now)
+	if p.Canary != nil {
+		rate = p.Canary.rate(rate, now)
 	}
 	return text.Duration(float64(n) / rate * float64(time.Second))
 }
@@ -247,15 +247,15 @@ func (p *Plan) count(results []planResult, now time.Time) {
 		p.countError(results[i].err)
 	}
 	p.Pending, p.UpdatedAt, p.Problem = 0, now, ""
-	if p.Trial != nil {
-		p.Trial.add(results)
+	if p.Canary != nil {
+		p.Canary.add(results)
 	}
 	p.finish(now)
 }
 
 // finish ends a plan that has nothing left to do.
 func (p *Plan) finish(now time.Time) {
-	if p.Taken && p.Pending == 0 && !p.State.Final() && (p.Trial == nil || p.Trial.Stage != StageCanary) {
+	if p.Taken && p.Pending == 0 && !p.State.Final() && (p.Canary == nil || p.Canary.Stage != StageCanary) {
 		p.State, p.EndedAt = Done, now
 	}
 }
@@ -286,7 +286,7 @@ func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
 		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "make a new plan"}
 	}
 	if p.State == Stopped && to == Running {
-		*p.Trial = Canary{Stage: StageCanary, Since: now, Record: p.Records, Causes: p.Trial.Causes}
+		*p.Canary = Canary{Stage: StageCanary, Since: now, Record: p.Records, Causes: p.Canary.Causes}
 	}
 	if to == Running {
 		p.Problem = ""

@@ -77,8 +77,8 @@ func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	plan.Total, plan.TotalMore = run.Total, run.More
-	if plan.Trial != nil {
-		plan.Trial.Causes = run.causes
+	if plan.Canary != nil {
+		plan.Canary.Causes = run.causes
 	}
 	value, err := encodePlan(&plan)
 	if err != nil {

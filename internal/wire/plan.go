@@ -38,15 +38,15 @@ type Plan struct {
 	Named     int              `json:"named,omitempty"`   // names worked on; a plan forgets its names when it ends
 	Errors    map[string]int64 `json:"errors,omitempty"`  // refusals by kind
 	Problem   string           `json:"problem,omitempty"` // why it failed or stopped, or what holds it up
-	Trial     *Trial           `json:"trial,omitempty"`   // of a plan with a canary
+	Canary    *Canary          `json:"canary,omitempty"`  // of a plan with a canary
 	Progress  *Progress        `json:"progress,omitempty"`
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
 }
 
-// Trial is what a plan with a canary has seen of it.
-type Trial struct {
+// Canary is what a plan with a canary has seen of it.
+type Canary struct {
 	Stage     string    `json:"stage"` // canary, ramp or full
 	Since     time.Time `json:"since"`
 	Size      int       `json:"size"` // of the canary so far
@@ -132,8 +132,8 @@ func PlanOf(p *plan.Plan) Plan {
 		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
 	}
-	if t := p.Trial; t != nil {
-		out.Trial = &Trial{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
+	if t := p.Canary; t != nil {
+		out.Canary = &Canary{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
 	}
 	return out
 }

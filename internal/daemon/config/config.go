@@ -158,7 +158,7 @@ func (d *Deliver) SigningSecrets() []Secret {
 	return append([]Secret{d.Secret}, d.Secrets...)
 }
 
-// Limits are watermarks. A zero field means no limit.
+// Limits bound the backlog of a queue or of the store. A zero field means no limit.
 type Limits struct {
 	Depth int64    `yaml:"depth" json:"depth,omitempty"` // messages
 	Bytes Size     `yaml:"bytes" json:"bytes,omitempty"` // of waiting messages
