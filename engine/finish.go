@@ -200,15 +200,15 @@ func (c *consumer) addEmits(a *attempt) {
 	if !done {
 		r = nil
 	}
-	addResult(a.d, &a.settle, r)
+	c.e.addResult(a.d, &a.settle, r)
 }
 
 // addResult adds the result that the message's ReplyTo asks for to a settlement.
-func addResult(d *redrive.Delivery, s *driver.Settlement, r *reply) {
+func (e *Engine) addResult(d *redrive.Delivery, s *driver.Settlement, r *reply) {
 	if r == nil {
 		r = new(reply)
 	}
-	if m, ok := driver.ResultMessage(&d.Message, s.Outcome, s.Reason, s.Failure, r.body); ok {
+	if m, ok := e.opts.Masks.ResultMessage(&d.Message, s.Outcome, s.Reason, s.Failure, r.body); ok {
 		m.Headers = append(m.Headers, r.headers...)
 		s.Emit = append(s.Emit, m)
 	}

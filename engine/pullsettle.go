@@ -247,7 +247,7 @@ func (p *Puller) decide(one *pulled, r *PullResult, now time.Time) driver.Settle
 	if r.Reply != nil {
 		answer = &reply{r.Reply.Body, r.Reply.Headers}
 	}
-	addResult(&one.d, &s, answer)
+	p.e.addResult(&one.d, &s, answer)
 	return s
 }
 
@@ -314,7 +314,7 @@ func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit 
 			fit = append(fit, *d)
 			continue
 		}
-		addResult(d, &s, nil)
+		p.e.addResult(d, &s, nil)
 		ended = append(ended, s)
 		p.e.logEnd(p.e.base, d, &s, nil, 0)
 		p.e.observe(&Observation{Occasion: OnSettled, Queue: d.Queue, Delivery: d, Settlement: &s})

@@ -46,7 +46,7 @@ func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
 	}
 	q := s.queue(e.Queue)
 	chosen := e.ID != ""
-	hash := driver.BodyHash(&e.Message)
+	hash := s.masks.BodyHash(&e.Message)
 	if chosen {
 		if how == driver.EnteredImported {
 			q.forgetArchived(e.ID)

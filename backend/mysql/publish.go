@@ -6,13 +6,12 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // StoreItems implements sqlstore.Server: it stores the items of some calls in one transaction.
 func (d dialect) StoreItems(ctx context.Context, items []*sqlstore.Item, _ bool) error {
-	return d.inTx(ctx, "publish", func(tx db) error { return newWork(tx, d.sql).store(ctx, items) })
+	return d.inTx(ctx, "publish", func(tx db) error { return newWork(tx, d.sql, &d.base.Masks).store(ctx, items) })
 }
 
 // groupBytes bounds a transaction that calls share.
@@ -142,7 +141,7 @@ func (w *work) judgeMade(ctx context.Context, made []redrive.Ref, holds map[redr
 				if err := r.Scan(&m.Queue, &m.ID, &m.Kind, &m.Key, &m.Body); err != nil {
 					return err
 				}
-				holds[m.Ref()] = driver.BodyHash(&m)
+				holds[m.Ref()] = w.Masks.BodyHash(&m)
 				return nil
 			}))
 		}

@@ -19,9 +19,9 @@ type work struct {
 	sql *statements
 }
 
-func newWork(tx db, sql *statements) *work {
+func newWork(tx db, sql *statements, masks *driver.Masks) *work {
 	w := &work{db: tx, sql: sql}
-	w.Rows = w
+	w.Rows, w.Masks = w, masks
 	return w
 }
 

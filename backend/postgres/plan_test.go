@@ -116,7 +116,7 @@ func publishArgs(n int, queue string) []any {
 	items := make([]*sqlstore.Item, n)
 	for i := range items {
 		m := redrive.Message{Queue: queue, ID: fmt.Sprintf("w%d", i+1)}
-		items[i] = sqlstore.NewItem(&m, new(error))
+		items[i] = sqlstore.NewItem(&m, nil, new(error))
 		items[i].Made = true
 	}
 	return groupArgs(items)

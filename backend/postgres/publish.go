@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -179,7 +178,7 @@ func judge(ctx context.Context, q db, sql *statements, refused []*sqlstore.Item)
 		case hash != nil:
 			*it.Result = sqlstore.SameOrNot(uint64(*hash) == it.Hash) //nolint:gosec // the bits are what counts
 		case kind != nil && key != nil:
-			*it.Result = sqlstore.SameOrNot(driver.BodyHash(&redrive.Message{Kind: *kind, Key: *key, Body: body}) == it.Hash)
+			*it.Result = sqlstore.SameOrNot(it.Masks.BodyHash(&redrive.Message{Queue: it.Queue, Kind: *kind, Key: *key, Body: body}) == it.Hash)
 		}
 		return nil
 	}, queues, ids)

@@ -19,9 +19,9 @@ type work struct {
 	sql *statements
 }
 
-func newWork(q db, sql *statements) *work {
+func newWork(q db, sql *statements, masks *driver.Masks) *work {
 	w := &work{db: q, sql: sql}
-	w.Rows = w
+	w.Rows, w.Masks = w, masks
 	return w
 }
 

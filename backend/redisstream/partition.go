@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/driver"
 )
 
 // A store with N partitions is N stores with a hash tag each, over which every queue is
@@ -272,7 +271,7 @@ func (s *Store) reserve(ctx context.Context, msgs []*redrive.Message) []error {
 			all = all[len(which):]
 			args := make([]any, 0, 2*len(which))
 			for _, i := range which {
-				args = append(args, msgs[i].ID, fmt.Sprintf("%016x", driver.BodyHash(msgs[i])))
+				args = append(args, msgs[i].ID, fmt.Sprintf("%016x", s.masks.BodyHash(msgs[i])))
 			}
 			got, err := p.conn.Write(ctx, scriptReserve, p.keys(p.queue(where.queue)), args...)
 			for n, i := range which {

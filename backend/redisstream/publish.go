@@ -17,6 +17,14 @@ const (
 	stepPage     = 100
 )
 
+// SetMasks implements driver.Masked.
+func (s *Store) SetMasks(m driver.Masks) {
+	s.masks = m
+	for _, p := range s.parts {
+		p.masks = m
+	}
+}
+
 // Publish implements redrive.Sink. It fills in an empty ID only when the message was
 // stored.
 func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
@@ -121,7 +129,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 	o.chosen = o.m.ID != ""
 	hash := ""
 	if o.chosen {
-		hash = fmt.Sprintf("%016x", driver.BodyHash(o.m))
+		hash = fmt.Sprintf("%016x", st.s.masks.BodyHash(o.m))
 	}
 	what, h := "wait", head{due: span(o.m.Delay), relative: true}
 	var story *redrive.History
@@ -218,7 +226,7 @@ func (s *Store) compare(ctx context.Context, m *redrive.Message) error {
 		if e.Original != nil {
 			first = e.Original
 		}
-		if driver.BodyHash(first) == driver.BodyHash(m) {
+		if s.masks.BodyHash(first) == s.masks.BodyHash(m) {
 			return redrive.ErrDuplicate
 		}
 	}

@@ -65,6 +65,7 @@ type Store struct {
 	prefix string // with the hash tag: "{redrive}:"
 	nonce  string // of the store, made with it
 	partitioned
+	masks driver.Masks
 
 	mu     sync.Mutex
 	queues map[string]*queue

@@ -237,7 +237,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 	o := &changeOp{it: it, active: true, what: "remove"}
 	for i := range t.Emit {
 		for j := range i {
-			if t.Emit[j].ID != "" && t.Emit[j].Ref() == t.Emit[i].Ref() && driver.BodyHash(&t.Emit[j]) != driver.BodyHash(&t.Emit[i]) {
+			if t.Emit[j].ID != "" && t.Emit[j].Ref() == t.Emit[i].Ref() && s.masks.BodyHash(&t.Emit[j]) != s.masks.BodyHash(&t.Emit[i]) {
 				return nil, redrive.ErrConflict
 			}
 		}

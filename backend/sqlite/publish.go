@@ -20,6 +20,9 @@ type publishOp struct {
 	ids    []string // that the store made
 }
 
+// SetMasks implements driver.Masked.
+func (s *Store) SetMasks(m driver.Masks) { s.masks = m }
+
 // Publish implements redrive.Sink. It returns after the messages are synced. ctx
 // withdraws the call until the writer has begun with it; after that the outcome is
 // awaited, which takes one commit.
@@ -153,7 +156,7 @@ func (t *tx) identify(q *queue, m *redrive.Message, r *row) error {
 	if m.ID == "" {
 		m.ID = fresh
 	}
-	hash := driver.BodyHash(m)
+	hash := t.s.masks.BodyHash(m)
 	if err := t.checkID(q, m.ID, hash); err != nil {
 		return err
 	}
@@ -195,7 +198,7 @@ func (t *tx) checkID(q *queue, id string, hash uint64) error {
 	if err != nil || !found || m.ID != id {
 		return err
 	}
-	return duplicate(driver.BodyHash(&m) == hash)
+	return duplicate(t.s.masks.BodyHash(&m) == hash)
 }
 
 func duplicate(same bool) error {

@@ -54,6 +54,7 @@ type Store struct {
 	dir     string
 	clock   func() time.Time
 	onFatal func(error)
+	masks   driver.Masks
 	lock    *lockFile
 	w       *conn // the writer's
 	syncer  *syncer

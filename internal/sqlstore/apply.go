@@ -116,7 +116,7 @@ func (a *Apply) publish(ctx context.Context, w *Work) error {
 	a.items = nil
 	for i := range a.Batch.Publish {
 		if a.Errs[i] == nil {
-			a.items = append(a.items, NewItem(&a.Batch.Publish[i], &a.Errs[i]))
+			a.items = append(a.items, NewItem(&a.Batch.Publish[i], w.Masks, &a.Errs[i]))
 		}
 	}
 	return w.Rows.Publish(ctx, a.items)

@@ -207,7 +207,7 @@ func (w *Work) kill(m *Message, c *driver.Change) {
 func (w *Work) result(m *redrive.Message, o redrive.Outcome, reason redrive.Reason, f *redrive.Failure) {
 	r, ok := driver.ResultMessage(m, o, reason, f, nil)
 	if ok && r.Validate() == nil { // a name that is no queue's has nobody who waits for it
-		w.Results = append(w.Results, NewItem(&r, new(error)))
+		w.Results = append(w.Results, NewItem(&r, w.Masks, new(error)))
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // Verbs are the methods of a [driver.Store] that all stores carry out alike.
 type Verbs struct{ base *Base }
 
+// SetMasks implements driver.Masked.
+func (v Verbs) SetMasks(m driver.Masks) { v.base.Masks = m }
+
 // Publish implements redrive.Sink. Calls that come together share a statement or a
 // transaction. ctx withdraws the call until that is begun; after it the outcome is
 // awaited for at most the store's timeout.

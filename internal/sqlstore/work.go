@@ -63,7 +63,8 @@ type Rows interface {
 // Work is what one transaction changes: whole messages are read under locks, changed
 // here, and written back together.
 type Work struct {
-	Rows Rows
+	Rows  Rows
+	Masks *driver.Masks
 
 	Clock    time.Time
 	Settings map[string]driver.QueueSettings
@@ -170,7 +171,7 @@ func (w *Work) EnterLine(ctx context.Context, m *Message) error {
 
 // reserve remembers an id for a message. It fails with ErrDuplicate or ErrConflict.
 func (w *Work) reserve(ctx context.Context, m *Message) error {
-	it := NewItem(&m.Message, new(error))
+	it := NewItem(&m.Message, w.Masks, new(error))
 	m.Chosen = true
 	if err := w.Rows.Reserve(ctx, it); err != nil {
 		return err
