@@ -105,6 +105,9 @@ func (p *Plans) DryRun(ctx context.Context, r Request) (DryRun, error) {
 		if !r.ConfirmUncertain {
 			run.refuse("uncertain", run.ByReason[redrive.ReasonUncertain])
 		}
+		if !r.ConfirmCorrupt {
+			run.refuse(errorKind(redrive.ErrBodyCorrupt), run.ByReason[redrive.ReasonCorrupt])
+		}
 		if r.MaxRedrives > 0 {
 			err = p.scan(ctx, &plan.Request, plan.query(redrive.MaxPage), func(e *redrive.Entry) {
 				if e.Redrives >= r.MaxRedrives && (e.Reason != redrive.ReasonUncertain || r.ConfirmUncertain) {

@@ -26,7 +26,7 @@ const (
 	BookArchived
 	BookMovedOut
 	BookDead  // and one for each further reason
-	BookCount = BookDead + Book(redrive.ReasonManual)
+	BookCount = BookDead + Book(driver.LastReason)
 )
 
 // DeadBook is the book of dead letters of a reason.
@@ -66,7 +66,7 @@ func (b *Books) Dest() []any {
 
 // bookNames are the names of the books.
 var bookNames = strings.Fields(`fresh retry redrive bytes published parked imported moved_in repeated done dropped archived moved_out
-	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual`)
+	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual corrupt`)
 
 // BookList is a list of all books for SQL, each made by a format of its column, whose name
 // begins with prefix if it counts dead letters.
