@@ -149,7 +149,7 @@ func (r *PullResult) check() error {
 		return bad("use done, retry, release, dead or repeat")
 	case r.After < 0:
 		return bad("a negative delay")
-	case r.Reason > redrive.ReasonManual:
+	case r.Reason > driver.LastReason:
 		return bad("an unknown reason")
 	case len(r.Emit) > MaxPull:
 		return bad(fmt.Sprintf("more than %d messages to emit", MaxPull))

@@ -27,10 +27,11 @@ type Request struct {
 	// Refs names what is changed, instead of Query. A record must hold them: about
 	// a thousand fit. They are kept until the plan ends.
 	Refs []redrive.Ref `json:"-"`
-	// To, NewID, ConfirmUncertain and MaxRedrives are those of [driver.Change].
+	// To, NewID, ConfirmUncertain, ConfirmCorrupt and MaxRedrives are those of [driver.Change].
 	To               string `json:"to,omitempty"`
 	NewID            bool   `json:"new_id,omitempty"`
 	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
+	ConfirmCorrupt   bool   `json:"confirm_corrupt,omitempty"`
 	MaxRedrives      int    `json:"max_redrives,omitempty"`
 	// Rate is how many messages are changed a second. Defaults to 100.
 	Rate float64 `json:"rate"`
@@ -77,8 +78,8 @@ func (r *Request) check() error {
 		return invalid("a filter on what a plan left out", "leave NotPlan empty; the plan sets it itself")
 	case len(r.Refs) > 0 && (named != redrive.Query{State: named.State}):
 		return invalid("both names and a filter", "give one of them")
-	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.MaxRedrives != 0 || r.Canary != 0):
-		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, max-redrives and canary empty")
+	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.ConfirmCorrupt || r.MaxRedrives != 0 || r.Canary != 0):
+		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, confirm-corrupt, max-redrives and canary empty")
 	case r.Canary < 0 || r.Canary > maxCanary:
 		return invalid(fmt.Sprintf("a canary of %d", r.Canary), fmt.Sprintf("use up to %d, or 0 for none", maxCanary))
 	case r.MaxRedrives < 0:
@@ -205,7 +206,7 @@ func (p *Plan) query(limit int) redrive.Query {
 
 func (p *Plan) change() driver.Change {
 	r := &p.Request
-	c := driver.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain}
+	c := driver.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt}
 	if r.Action == driver.ActRedrive {
 		c.Plan = p.ID
 	}

@@ -176,7 +176,7 @@ var storeFamilies = []func(p *page, q *held, now time.Time){
 		age(q.OldestDead, "", "dead")
 	},
 	func(p *page, q *held, _ time.Time) {
-		for r := redrive.ReasonExhausted; r <= redrive.ReasonManual; r++ {
+		for _, r := range redrive.Reasons() {
 			p.some(dead, float64(q.Dead[r]), q.label, r.String())
 		}
 	},

@@ -66,6 +66,10 @@ func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
 	it.attempts, it.crashes, it.failures = e.Attempts, e.Crashes, e.History.Count
 	it.token = e.Token
 	it.history, it.original = e.History, e.Original
+	it.sum = driver.Checksum(&it.msg)
+	if it.original != nil {
+		it.firstSum = driver.Checksum(it.original)
+	}
 	it.ordered = q.settings.OrderByKey && e.Key != ""
 	q.byID[e.ID] = it
 	if chosen {
@@ -114,7 +118,7 @@ func checkEntry(e *redrive.Entry) error {
 	if err == nil && e.ID != "" {
 		err = driver.CheckID(e.ID)
 	}
-	if err == nil && (e.Reason == 0 || e.Reason > redrive.ReasonManual) {
+	if err == nil && (e.Reason == 0 || e.Reason > driver.LastReason) {
 		err = fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)
 	}
 	if err != nil {

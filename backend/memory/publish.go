@@ -59,6 +59,7 @@ func (q *queue) publish(m *redrive.Message, chosen bool, hash uint64, now int64)
 	}
 	it := q.newItem()
 	it.msg = *m
+	it.sum = driver.Checksum(m)
 	it.msg.PublishedAt = moment(now)
 	it.due = firstDue(m, now)
 	it.lane = redrive.LaneFresh

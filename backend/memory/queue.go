@@ -44,7 +44,7 @@ type queue struct {
 	byLane   [driver.Lanes]int64
 	leased   int64
 	blocked  int64
-	byReason [redrive.ReasonManual + 1]int64
+	byReason [driver.LastReason + 1]int64
 	bytes    int64
 	ledger   driver.Ledger
 }

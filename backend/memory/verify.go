@@ -35,7 +35,12 @@ func (q *queue) verify(now int64) driver.Audit {
 	var byLane [driver.Lanes]int64
 	var nLeased, nBlocked, size, nDead int64
 	byReason := make(map[redrive.Reason]int64)
+	corrupt, example := 0, ""
 	for id, it := range q.byID {
+		if !it.sound() || it.original != nil && driver.Checksum(it.original) != it.firstSum {
+			corrupt++
+			example = id
+		}
 		switch {
 		case it.msg.ID != id || it.seq == 0:
 			problem("%s is listed under another name", id)
@@ -60,6 +65,9 @@ func (q *queue) verify(now int64) driver.Audit {
 		a.Waiting++
 	}
 	a.Dead = nDead
+	if corrupt > 0 {
+		problem("%d messages do not match their checksum, for instance %s", corrupt, example)
+	}
 	if byLane != q.byLane {
 		problem("waiting by lane: counted %v, found %v", q.byLane, byLane)
 	}

@@ -67,7 +67,7 @@ func checkEntry(e *redrive.Entry) error {
 	if err := driver.CheckQueue(e.Queue); err != nil {
 		return err
 	}
-	if e.Reason == 0 || e.Reason > redrive.ReasonManual {
+	if e.Reason == 0 || e.Reason > driver.LastReason {
 		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)}
 	}
 	if e.ID == "" {

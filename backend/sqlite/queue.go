@@ -30,7 +30,7 @@ const (
 	countArchived
 	countMovedOut
 	countDead // and one for each further reason
-	counters  = countDead + counter(redrive.ReasonManual)
+	counters  = countDead + counter(driver.LastReason)
 )
 
 var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes

@@ -274,7 +274,7 @@ func (v *salvage) store(t *tx, q *queue, seq int64, o *old) error {
 	v.report.Dead++
 	d := *o.dead
 	d.row = r
-	if d.reason == 0 || d.reason > redrive.ReasonManual {
+	if d.reason == 0 || d.reason > driver.LastReason {
 		d.reason = redrive.ReasonManual
 	}
 	return t.bury(q, &d, m.ID, m.Key)

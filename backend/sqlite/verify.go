@@ -110,7 +110,7 @@ func (a *auditor) scan() (n counts, err error) {
 	st = a.read(`SELECT reason, count(*) FROM dead WHERE queue = ? GROUP BY reason`).int(a.queue)
 	for st.next() {
 		r := redrive.Reason(st.colInt(0)) //nolint:gosec // a reason
-		if r == 0 || r > redrive.ReasonManual {
+		if r == 0 || r > driver.LastReason {
 			a.problem("%d dead letters for reason %d, which is none", st.colInt(1), r)
 			continue
 		}

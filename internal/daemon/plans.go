@@ -18,7 +18,7 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
-		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
+		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
 	}
 	for action, name := range map[driver.Action]string{driver.ActRedrive: "redrive", driver.ActDrop: "drop", driver.ActArchive: "archive"} {
 		if req.Action == name {

@@ -268,7 +268,7 @@ func IsRepeated(err error) bool {
 
 // IsOutcome reports an error that is what became of one message, not a fault.
 func IsOutcome(err error) bool {
-	for _, known := range []error{redrive.ErrState, redrive.ErrNotFound, redrive.ErrUncertain, redrive.ErrLoop, redrive.ErrBodyGone, redrive.ErrDuplicate,
+	for _, known := range []error{redrive.ErrState, redrive.ErrNotFound, redrive.ErrUncertain, redrive.ErrLoop, redrive.ErrBodyGone, redrive.ErrBodyCorrupt, redrive.ErrDuplicate,
 		redrive.ErrConflict, redrive.ErrInvalid} {
 		if errors.Is(err, known) {
 			return true

@@ -19,6 +19,7 @@ type PlanRequest struct {
 	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
 	NewID            bool   `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
 	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
+	ConfirmCorrupt   bool   `json:"confirm_corrupt,omitempty"`
 	MaxRedrives      int    `json:"max_redrives,omitempty"` // refuse what was redriven so often
 	Canary           int    `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
 	DryRun           bool   `json:"dry_run,omitempty"`      // count only
@@ -141,7 +142,7 @@ func PlanOf(p *plan.Plan) Plan {
 func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
-		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
+		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
 	for _, ref := range r.Refs {
