@@ -47,7 +47,7 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, e
 }
 
 func (t *tally) audit(name string) driver.Audit {
-	a := driver.Audit{Queue: name, Ledger: t.books(), Waiting: t.entries + t.indexed, Dead: t.dead}
+	a := driver.Audit{Queue: name, Ledger: t.ledger(), Waiting: t.entries + t.indexed, Dead: t.dead}
 	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
 	if n := t.foreign(); n < 0 {
 		problem("%d entries of the stream were deleted or trimmed by another client", -n)
@@ -65,7 +65,7 @@ func (t *tally) audit(name string) driver.Audit {
 		problem("dead letters: counted %d, found %d", dead, t.dead)
 	}
 	if n := a.Imbalance(); n != 0 {
-		problem("the books do not balance by %d", n)
+		problem("the ledger does not balance by %d", n)
 	}
 	return a
 }
