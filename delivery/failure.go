@@ -72,7 +72,7 @@ func (e *ResponseError) HTTPStatus() int { return e.Status }
 // FailureDetails implements redrive.DetailedError.
 func (e *ResponseError) FailureDetails() map[string]string {
 	d := e.details()
-	d["http.status"] = strconv.Itoa(e.Status)
+	d[driver.DetailStatus] = strconv.Itoa(e.Status)
 	if e.Excerpt != "" {
 		d[DetailResponse] = e.Excerpt
 	}

@@ -306,6 +306,9 @@ type QueueStatus struct {
 	// Refused is the newest reason why a gate did not let something be claimed;
 	// empty if nothing is held back.
 	Refused string
+	// AllRefusedSince is since when each of at least ten deliveries was refused for its message
+	// (HTTP 400, 413, 415, 422, [redrive.Permanent]), once that is a minute ago; zero: it is not so.
+	AllRefusedSince time.Time
 	// Unhandled are kinds that came in the last day and that the handler does not know;
 	// of many only some.
 	Unhandled []UnhandledKind

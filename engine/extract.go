@@ -158,8 +158,8 @@ func errorDetails(err error) map[string]string {
 		if details == nil {
 			details = make(map[string]string, 1)
 		}
-		if details["http.status"] == "" {
-			details["http.status"] = strconv.Itoa(status.HTTPStatus())
+		if details[driver.DetailStatus] == "" {
+			details[driver.DetailStatus] = strconv.Itoa(status.HTTPStatus())
 		}
 	}
 	return details

@@ -399,5 +399,6 @@ func (c *consumer) status() QueueStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
-		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused, Unhandled: c.unhandledLocked(time.Now())}
+		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused,
+		AllRefusedSince: c.breaker.allRefusedSince(time.Now()), Unhandled: c.unhandledLocked(time.Now())}
 }

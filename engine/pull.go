@@ -18,6 +18,8 @@ type PullOptions struct {
 	// Policies are those of a queue; nil: the default ones. It is asked at each claim,
 	// must be fast and safe for concurrent use. What it returns is not changed any more.
 	Policies func(queue string) *Policies
+	// Breaker tunes that of a queue; nil: the defaults. It is asked as Policies is.
+	Breaker func(queue string) BreakerOptions
 	// Extractor adds to the failures that workers report; see [QueueOptions.Extractor].
 	Extractor Extractor
 }

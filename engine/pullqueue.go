@@ -205,6 +205,9 @@ func (q *pullQueue) soloTurn(worker string, holds int, now time.Time) (solo, wai
 
 // claimLane asks the gates and claims from one lane.
 func (p *Puller) claimLane(q *pullQueue, r *PullRequest, lane redrive.Lane, n int, now time.Time, again *time.Time) ([]redrive.Delivery, error) {
+	if p.o.Breaker != nil {
+		q.breaker.configure(p.o.Breaker(q.queue), "")
+	}
 	g := new(grants)
 	granted := q.reserve(g, &noGates, now, lane, n)
 	q.mu.Lock()
@@ -297,6 +300,8 @@ type PullStatus struct {
 	Breakers []BreakerStatus
 	Paused   []PauseStatus
 	Refused  string // why something is not handed out now
+	// AllRefusedSince is that of QueueStatus.
+	AllRefusedSince time.Time
 }
 
 // Status returns what workers do, for each queue that was pulled from.
@@ -309,7 +314,8 @@ func (p *Puller) Status() []PullStatus {
 	for name, q := range p.queues {
 		q.mu.Lock()
 		at[q] = len(all)
-		all = append(all, PullStatus{Queue: name, Polls: q.polls, Breakers: q.breaker.states(), Paused: q.pauses.status(), Refused: q.refused})
+		all = append(all, PullStatus{Queue: name, Polls: q.polls, Breakers: q.breaker.states(), Paused: q.pauses.status(), Refused: q.refused,
+			AllRefusedSince: q.breaker.allRefusedSince(time.Now())})
 		q.mu.Unlock()
 	}
 	for _, one := range p.held {

@@ -258,7 +258,7 @@ func (r *PullResult) err() error {
 		f = &redrive.Failure{Message: "the worker gave no reason"}
 	}
 	var err error = &pulledError{f}
-	if status, bad := strconv.Atoi(f.Details["http.status"]); bad == nil {
+	if status, bad := strconv.Atoi(f.Details[driver.DetailStatus]); bad == nil {
 		err = &pulledStatus{&pulledError{f}, status}
 	}
 	switch r.Outcome {

@@ -220,12 +220,18 @@ func TestMessagesOfAllQueues(t *testing.T) {
 
 func TestStateOfAQueueThatIsNotDelivered(t *testing.T) {
 	now := time.Now()
+	since := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	const refused = "every delivery has been refused since 2026-11-22T03:00:00Z: a wrong deploy?"
+	if got, colour := queueState(&wire.Queue{Engine: &wire.QueueEngine{AllRefusedSince: &since}}); got != refused || colour != bad {
+		t.Errorf("%q", got)
+	}
 	for want, q := range map[string]wire.Queue{
 		"nobody consumes it":                        {},
 		"workers pull from it":                      {Pull: &wire.QueuePull{Held: 1}},
 		"workers pulled from it; none is there now": {Pull: &wire.QueuePull{}},
-		"paused: lunch":                             {Pull: &wire.QueuePull{Polls: 1, Paused: []wire.Paused{{Reason: "lunch"}}}},
-		"results are read by their ids":             {PolledAt: &now},
+		refused:                         {Pull: &wire.QueuePull{Held: 1, AllRefusedSince: &since}},
+		"paused: lunch":                 {Pull: &wire.QueuePull{Polls: 1, Paused: []wire.Paused{{Reason: "lunch"}}}},
+		"results are read by their ids": {PolledAt: &now},
 	} {
 		if got, _ := queueState(&q); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -192,6 +192,7 @@ func (s *Server) assemble(store driver.Store) error {
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
 		Policies:  func(queue string) *engine.Policies { return a.live.Load().policies[queue] },
+		Breaker:   func(queue string) engine.BreakerOptions { return a.live.Load().config.BreakerOf(queue) },
 		Extractor: signer{a},
 	})
 	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
