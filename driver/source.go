@@ -232,7 +232,7 @@ type Finding struct {
 	Hint    string // what to change, if anything
 }
 
-// Level is how a verdict is to be taken.
+// Level is how serious a finding is.
 type Level uint8
 
 // The levels.

@@ -100,7 +100,7 @@ func (d *doctor) ready(ctx context.Context) error {
 
 // promises asks what the store's settings promise.
 func (d *doctor) promises(ctx context.Context) error {
-	var list wire.List[wire.Verdict]
+	var list wire.List[wire.Finding]
 	if err := d.client.do(ctx, http.MethodGet, "/v1/probe", nil, nil, &list); err != nil {
 		return err
 	}

@@ -229,12 +229,12 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal, client *client) error 
 func printVerified(t *terminal, v *wire.Verified) {
 	b := newTable("QUEUE", "ENTERED", "WAITING", "DEAD", "DONE", "DROPPED", "ARCHIVED", "MOVED OUT", "")
 	for _, a := range v.Queues {
-		verdict := coloured(good, "balanced")
+		state := coloured(good, "balanced")
 		if !a.Balanced {
-			verdict = coloured(bad, fmt.Sprintf("off by %s", grouped(a.Imbalance)))
+			state = coloured(bad, fmt.Sprintf("off by %s", grouped(a.Imbalance)))
 		}
 		b.add(text(a.Queue), number(a.Ledger.Entered), number(a.Waiting), number(a.Dead), number(a.Ledger.Done), number(a.Ledger.Dropped),
-			number(a.Ledger.Archived), number(a.Ledger.MovedOut), verdict)
+			number(a.Ledger.Archived), number(a.Ledger.MovedOut), state)
 	}
 	if len(v.Queues) > 0 {
 		b.print(t)

@@ -38,12 +38,12 @@ type control struct {
 }
 
 // Begin implements sim.Strategy.
-func (c *control) Begin(now time.Duration, _ bool) (func(time.Duration, machine.Verdict), bool) {
+func (c *control) Begin(now time.Duration, _ bool) (func(time.Duration, machine.Outcome), bool) {
 	done, err := c.admit()
 	if err != nil {
 		return nil, false
 	}
-	return func(end time.Duration, v machine.Verdict) {
+	return func(end time.Duration, v machine.Outcome) {
 		done(v.Class == machine.ClassSuccess && end-now <= slowAfter)
 	}, true
 }

@@ -196,8 +196,8 @@ func VerifiedOf(audits []driver.Audit) Verified {
 	return v
 }
 
-// Verdict is what a setting of the store promises.
-type Verdict struct {
+// Finding is what a setting of the store promises.
+type Finding struct {
 	Level   string `json:"level"` // ok, warn or refused
 	Setting string `json:"setting"`
 	Value   string `json:"value"`
