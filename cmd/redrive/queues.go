@@ -125,6 +125,8 @@ func withoutEngine(q *wire.Queue) (state, colour string) {
 	switch p := q.Pull; {
 	case p != nil && len(p.Paused) > 0:
 		return "paused: " + p.Paused[0].Reason, warn
+	case p != nil && len(p.Unhandled) > 0:
+		return unhandledText(p.Unhandled), warn
 	case p != nil && p.Polls+p.Held > 0:
 		return "workers pull from it", plain
 	case p != nil:
