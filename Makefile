@@ -106,6 +106,15 @@ proof: deps ## kill -9 and power loss, ROUNDS (1000) times, with a new seed or R
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \
 	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -p 1 -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE)
 
+# Backends of `make history`, as go test takes them: BACKENDS='sqlite|redis'.
+BACKENDS ?= .*
+
+.PHONY: history
+history: ROUNDS = 10
+history: deps ## histories of BACKENDS under faults, ROUNDS (10) of 2 minutes each: lines of test/history/runs.tsv
+	REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -count=1 -timeout 0 -run 'TestHistoryKillNine/^($(BACKENDS))$$' ./test/history
+	REDRIVE_UPDATE=1 go test -count=1 -run Table ./test/history
+
 .PHONY: mutants
 mutants: deps ## plant every fault of test/mutants: the tests that are named there must find them
 	REDRIVE_PROOF_ROUNDS=1 go test -v -count=1 -timeout 0 -run MutantsAreFound ./test/mutants

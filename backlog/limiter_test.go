@@ -17,7 +17,7 @@ import (
 	"github.com/redrive/redrive/internal/deadtest"
 )
 
-// tank is a store with watermarks in front of it, in a bubble of virtual time.
+// tank is a store with backlog limits in front of it, in a bubble of virtual time.
 type tank struct {
 	t     *testing.T
 	store *countingStore
@@ -100,7 +100,7 @@ func (k *tank) level(queue string, want driver.Level) time.Duration {
 	return after
 }
 
-func TestWatermarkRefusesWithHysteresis(t *testing.T) {
+func TestLimiterRefusesWithHysteresis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTank(t, backlog.Limits{Depth: 10}, backlog.Options{})
 		k.level("q", driver.LevelOK)
@@ -129,7 +129,7 @@ func TestWatermarkRefusesWithHysteresis(t *testing.T) {
 	})
 }
 
-func TestWatermarkRoom(t *testing.T) {
+func TestLimiterRoom(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		own, total  backlog.Limits
@@ -163,7 +163,7 @@ func TestWatermarkRoom(t *testing.T) {
 	}
 }
 
-func TestWatermarkLimits(t *testing.T) {
+func TestLimiterLimits(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limits backlog.Limits
@@ -214,7 +214,7 @@ func TestWatermarkLimits(t *testing.T) {
 	}
 }
 
-func TestWatermarkAnswersItemByItem(t *testing.T) {
+func TestLimiterAnswersItemByItem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTank(t, backlog.Limits{Depth: 2}, backlog.Options{})
 		k.publish("full", 2)
@@ -238,7 +238,7 @@ func TestWatermarkAnswersItemByItem(t *testing.T) {
 	})
 }
 
-func TestWatermarkRetryAfter(t *testing.T) {
+func TestLimiterRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTank(t, backlog.Limits{Depth: 1000}, backlog.Options{})
 		k.publish("q", 1001)
@@ -257,7 +257,7 @@ func TestWatermarkRetryAfter(t *testing.T) {
 	})
 }
 
-func TestWatermarkReadsCountsRarely(t *testing.T) {
+func TestLimiterReadsCountsRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTank(t, backlog.Limits{Depth: 1_000_000}, backlog.Options{Refresh: 100 * time.Millisecond})
 		for range 1000 {
@@ -278,7 +278,7 @@ func TestWatermarkReadsCountsRarely(t *testing.T) {
 	})
 }
 
-func TestWatermarkOutlivesAFaultOfTheStore(t *testing.T) {
+func TestLimiterOutlivesAFaultOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTank(t, backlog.Limits{Depth: 3}, backlog.Options{})
 		broken := errors.New("broken")
@@ -344,9 +344,9 @@ func TestARefusalByWhatIsCountedTwiceIsShort(t *testing.T) {
 	})
 }
 
-// TestWatermarkHoldsAgainstConcurrentPublishers reads the counts all the time: the limit is
+// TestLimiterHoldsAgainstConcurrentPublishers reads the counts all the time: the limit is
 // exceeded at most by what was in flight.
-func TestWatermarkHoldsAgainstConcurrentPublishers(t *testing.T) {
+func TestLimiterHoldsAgainstConcurrentPublishers(t *testing.T) {
 	const depth, publishers, each = 200, 16, 5000
 	store := memory.New()
 	defer store.Close()
@@ -372,7 +372,7 @@ func TestWatermarkHoldsAgainstConcurrentPublishers(t *testing.T) {
 	}
 }
 
-func BenchmarkWatermarksLevel(b *testing.B) {
+func BenchmarkLimiterLevel(b *testing.B) {
 	store := memory.New()
 	defer store.Close()
 	w := backlog.New(store, func(string) backlog.Limits { return backlog.Limits{Depth: 1 << 40} }, backlog.Options{})
@@ -382,7 +382,7 @@ func BenchmarkWatermarksLevel(b *testing.B) {
 	}
 }
 
-func TestWatermarksApplyAllOrNothing(t *testing.T) {
+func TestLimiterAppliesAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTank(t, backlog.Limits{Depth: 10}, backlog.Options{})
 		apply := func(n int) error {

@@ -149,7 +149,7 @@ func (r *PullResult) check() error {
 		return bad("use done, retry, release, dead or repeat")
 	case r.After < 0:
 		return bad("a negative delay")
-	case r.Reason > redrive.ReasonManual:
+	case r.Reason > driver.LastReason:
 		return bad("an unknown reason")
 	case len(r.Emit) > MaxPull:
 		return bad(fmt.Sprintf("more than %d messages to emit", MaxPull))
@@ -247,7 +247,7 @@ func (p *Puller) decide(one *pulled, r *PullResult, now time.Time) driver.Settle
 	if r.Reply != nil {
 		answer = &reply{r.Reply.Body, r.Reply.Headers}
 	}
-	addResult(&one.d, &s, answer)
+	p.e.addResult(&one.d, &s, answer)
 	return s
 }
 
@@ -322,7 +322,7 @@ func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit 
 
 // conclude completes the settlement of what was not handed out, and tells of it.
 func (p *Puller) conclude(d *redrive.Delivery, s *driver.Settlement, err error) {
-	addResult(d, s, nil)
+	p.e.addResult(d, s, nil)
 	p.e.logEnd(p.e.base, d, s, err, 0)
 	p.e.observe(&Observation{Occasion: OnSettled, Queue: d.Queue, Delivery: d, Settlement: s})
 }

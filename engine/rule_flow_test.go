@@ -461,7 +461,7 @@ func TestRule08_LanesShareByWeight(t *testing.T) {
 	})
 }
 
-func TestRule10_BooksBalanceAfterAMixedRun(t *testing.T) {
+func TestRule10_LedgerBalancesAfterAMixedRun(t *testing.T) {
 	const seed = 11
 	bubble(t, func(t *testing.T, r *rig) {
 		rnd := rand.New(rand.NewPCG(seed, seed))
@@ -501,7 +501,7 @@ func TestRule10_BooksBalanceAfterAMixedRun(t *testing.T) {
 	})
 }
 
-func TestRule11_EmitsPassTheWatermarks(t *testing.T) {
+func TestRule11_EmitsPassTheBacklogLimits(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		marks := backlog.New(r.store, func(queue string) backlog.Limits {
 			if queue == "out" {
@@ -525,7 +525,7 @@ func TestRule11_EmitsPassTheWatermarks(t *testing.T) {
 		r.start()
 		pass(time.Minute)
 		if c := r.counts("out"); c.AllWaiting() < 10 || c.AllWaiting() > 30 || refused.Load() == 0 {
-			t.Errorf("%d emitted above a watermark of 10, %d refused", c.AllWaiting(), refused.Load())
+			t.Errorf("%d emitted above a backlog limit of 10, %d refused", c.AllWaiting(), refused.Load())
 		}
 		r.handle("out", func(context.Context, *redrive.Delivery) error { return nil })
 		r.ended(time.Hour, "sms")

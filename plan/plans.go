@@ -77,8 +77,8 @@ func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	plan.Total, plan.TotalMore = run.Total, run.More
-	if plan.Trial != nil {
-		plan.Trial.Causes = run.causes
+	if plan.Canary != nil {
+		plan.Canary.Causes = run.causes
 	}
 	value, err := encodePlan(&plan)
 	if err != nil {
@@ -105,10 +105,13 @@ func (p *Plans) DryRun(ctx context.Context, r Request) (DryRun, error) {
 		if !r.ConfirmUncertain {
 			run.refuse("uncertain", run.ByReason[redrive.ReasonUncertain])
 		}
-		if r.MaxRedrives > 0 {
+		if !r.ConfirmCorrupt {
+			run.refuse(errorKind(redrive.ErrBodyCorrupt), run.ByReason[redrive.ReasonCorrupt])
+		}
+		if change := plan.change(); r.MaxRedrives > 0 {
 			err = p.scan(ctx, &plan.Request, plan.query(redrive.MaxPage), func(e *redrive.Entry) {
-				if e.Redrives >= r.MaxRedrives && (e.Reason != redrive.ReasonUncertain || r.ConfirmUncertain) {
-					run.refuse("loop", 1)
+				if errors.Is(change.CheckRedrive(&e.Message, e.Reason), redrive.ErrLoop) {
+					run.refuse(errorKind(redrive.ErrLoop), 1)
 				}
 			}, &run.RefusedMore)
 		}

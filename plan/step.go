@@ -265,24 +265,24 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 		return err
 	}
 	s.skew = time.Until(now)
-	if plan.Trial.Stage == StageCanary {
+	if plan.Canary.Stage == StageCanary {
 		return p.lookAtCanary(ctx, plan)
 	}
 	again, err := p.diedAgain(ctx, plan)
 	if err != nil {
 		return err
 	}
-	stop := plan.Trial.returned(again)
-	full := plan.Trial.Stage == StageRamp && plan.Trial.rate(plan.Request.Rate, now) >= plan.Request.Rate
+	stop := plan.Canary.returned(again)
+	full := plan.Canary.Stage == StageRamp && plan.Canary.rate(plan.Request.Rate, now) >= plan.Request.Rate
 	if stop == "" && !full {
 		return nil
 	}
 	*plan, err = p.modify(ctx, plan.ID, func(plan *Plan, now time.Time) (bool, error) {
-		if plan.State != Running || plan.Trial.Stage == StageCanary {
+		if plan.State != Running || plan.Canary.Stage == StageCanary {
 			return false, nil
 		}
 		if full {
-			plan.Trial.Stage = StageFull
+			plan.Canary.Stage = StageFull
 		}
 		plan.stop(stop, now)
 		return true, nil
@@ -292,7 +292,7 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 
 func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 	var refs []redrive.Ref
-	for n := plan.Trial.Record; n < plan.Records; n++ {
+	for n := plan.Canary.Record; n < plan.Records; n++ {
 		r, err := p.store.GetRecord(ctx, planResultSpace, resultKey(plan.ID, n))
 		if err != nil {
 			return fmt.Errorf("canary of plan %s: %w", plan.ID, err)
@@ -308,25 +308,25 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 		}
 	}
 	var seen canarySeen
-	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan.Trial, e) }); err != nil {
+	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan.Canary, e) }); err != nil {
 		return err
 	}
-	before := *plan.Trial
-	stop, through := plan.Trial.judge(&seen)
-	if after := *plan.Trial; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting {
+	before := *plan.Canary
+	stop, through := plan.Canary.judge(&seen)
+	if after := *plan.Canary; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting {
 		return nil
 	}
 	var err error
 	*plan, err = p.modify(ctx, plan.ID, func(plan *Plan, now time.Time) (bool, error) {
-		if plan.Trial.Stage != StageCanary || plan.Trial.Record != before.Record {
+		if plan.Canary.Stage != StageCanary || plan.Canary.Record != before.Record {
 			return false, nil
 		}
-		plan.Trial.judge(&seen)
+		plan.Canary.judge(&seen)
 		if plan.UpdatedAt = now; plan.State != Running {
 			return true, nil
 		}
 		if plan.stop(stop, now); through {
-			plan.Trial.Stage, plan.Trial.Since = StageRamp, now
+			plan.Canary.Stage, plan.Canary.Since = StageRamp, now
 			plan.finish(now)
 		}
 		return true, nil
@@ -350,8 +350,8 @@ func (p *Plans) diedAgain(ctx context.Context, plan *Plan) ([]driver.Cause, erro
 // again selects what the plan redrove and is dead again, since its look-out began.
 func (p *Plan) again() redrive.Query {
 	q := redrive.Query{State: redrive.StateDead, Plan: p.ID, Since: p.CreatedAt, Queue: p.target(), Limit: redrive.MaxPage}
-	if p.Trial != nil {
-		q.Since = p.Trial.Since
+	if p.Canary != nil {
+		q.Since = p.Canary.Since
 	}
 	return q
 }

@@ -27,7 +27,7 @@ var (
 	bytes     = gaugeBy("redrive_queue_bytes", "Size of waiting messages.", "queue")
 	oldest    = gaugeBy("redrive_oldest_message_age_seconds", "How long the oldest due message of a lane, or the oldest due suspect, has been due, and the oldest dead letter dead.", "lane", "queue", "state")
 	dead      = gaugeBy("redrive_dead_letters", "Dead letters by reason.", "queue", "reason")
-	ledger    = counterBy("redrive_ledger_messages_total", "The books of a queue: what entered and what left.", "entry", "queue")
+	ledger    = counterBy("redrive_ledger_messages_total", "The ledger of a queue: what entered and what left.", "entry", "queue")
 	imbalance = gaugeBy("redrive_ledger_imbalance_messages", "Entered - left - waiting - dead, without sign, over all queues; it must be 0.")
 	breaker   = gaugeBy("redrive_breaker_state", "The worst breaker of a queue: 0 closed, 1 probing, 2 open.", "queue")
 	slots     = gaugeBy("redrive_queue_slots", "Handlers of a queue that may run at once.", "queue")
@@ -131,13 +131,13 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// column is one entry of the books.
+// column is one entry of the ledger.
 type column struct {
 	name string
 	n    *int64
 }
 
-// columns returns every entry of the books.
+// columns returns every entry of the ledger.
 func columns(b *driver.Ledger) [9]column {
 	return [...]column{
 		{"published", &b.Published}, {"parked", &b.Parked}, {"imported", &b.Imported}, {"moved_in", &b.MovedIn}, {"repeated", &b.Repeated},
@@ -176,7 +176,7 @@ var storeFamilies = []func(p *page, q *held, now time.Time){
 		age(q.OldestDead, "", "dead")
 	},
 	func(p *page, q *held, _ time.Time) {
-		for r := redrive.ReasonExhausted; r <= redrive.ReasonManual; r++ {
+		for _, r := range redrive.Reasons() {
 			p.some(dead, float64(q.Dead[r]), q.label, r.String())
 		}
 	},

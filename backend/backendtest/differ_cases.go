@@ -435,7 +435,7 @@ func (p *pair) look() {
 			}
 			if len(counts) == 1 {
 				n := &counts[0]
-				seen[i] = append(seen[i], fmt.Sprintf("%s: %d wait, %d dead, books %+v", q, n.AllWaiting(), n.AllDead(), n.Ledger))
+				seen[i] = append(seen[i], fmt.Sprintf("%s: %d wait, %d dead, ledger %+v", q, n.AllWaiting(), n.AllDead(), n.Ledger))
 			}
 		}
 	}

@@ -243,7 +243,7 @@ func settleRepeated(c *C) {
 		c.Errorf("handled %d times, want 1", tried.of("m"))
 	}
 	if n := c.counts(); n.Ledger.Done != 1 {
-		c.Errorf("books %+v", n.Ledger)
+		c.Errorf("ledger %+v", n.Ledger)
 	}
 }
 

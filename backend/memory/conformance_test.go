@@ -23,6 +23,7 @@ func TestConformance(t *testing.T) {
 			return s
 		},
 		Advance: time.Sleep, // of the bubble's clock
+		Flip:    backendtest.FlipShared,
 		Around:  inBubble,
 	})
 }

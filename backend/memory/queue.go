@@ -44,9 +44,9 @@ type queue struct {
 	byLane   [driver.Lanes]int64
 	leased   int64
 	blocked  int64
-	byReason [redrive.ReasonManual + 1]int64
+	byReason [driver.LastReason + 1]int64
 	bytes    int64
-	books    driver.Ledger
+	ledger   driver.Ledger
 }
 
 func newQueue(s *Store, name string) *queue {
@@ -255,7 +255,7 @@ func (it *item) redriven(plan string, now int64) {
 	it.suspect, it.held, it.alone = false, false, false
 }
 
-// remove ends an item for good; the caller writes the books.
+// remove ends an item for good; the caller writes the ledger.
 func (q *queue) remove(it *item, now int64) {
 	q.detach(it)
 	if it.dead {

@@ -110,11 +110,11 @@ func (q *queue) settle(it *item, t *driver.Settlement, now int64) error {
 	}
 	switch t.Outcome {
 	case redrive.OutcomeDone:
-		q.books.Done++
+		q.ledger.Done++
 		q.release(it.memory, t.Outcome, 0, now)
 		q.remove(it, now)
 	case redrive.OutcomeDrop:
-		q.books.Dropped++
+		q.ledger.Dropped++
 		q.release(it.memory, t.Outcome, t.Reason, now)
 		q.remove(it, now)
 	case redrive.OutcomeDead:
@@ -128,8 +128,8 @@ func (q *queue) settle(it *item, t *driver.Settlement, now int64) error {
 		it.attempts--
 		q.giveBack(it, t.After, now, it.lane, it.suspect)
 	case redrive.OutcomeRepeat:
-		q.books.Done++
-		q.books.Repeated++
+		q.ledger.Done++
+		q.ledger.Repeated++
 		q.repeat(it, t.After, now)
 	}
 	return nil
@@ -166,11 +166,11 @@ func (q *queue) repeat(it *item, after time.Duration, now int64) {
 func (q *queue) settleDead(it *item, t *driver.Settlement, now int64) error {
 	switch t.Outcome {
 	case redrive.OutcomeDone:
-		q.books.Done++
+		q.ledger.Done++
 		q.release(it.memory, t.Outcome, 0, now)
 		q.remove(it, now)
 	case redrive.OutcomeDrop:
-		q.books.Dropped++
+		q.ledger.Dropped++
 		q.release(it.memory, t.Outcome, t.Reason, now)
 		q.remove(it, now)
 	case redrive.OutcomeRepeat:

@@ -57,10 +57,10 @@ func (q *queue) trimDead(r *driver.Retention, limit int, now int64) int {
 	}
 	for _, it := range gone {
 		if r.Archived {
-			q.books.Archived++
+			q.ledger.Archived++
 			q.release(it.memory, redrive.OutcomeDead, it.reason, now)
 		} else {
-			q.books.Dropped++
+			q.ledger.Dropped++
 			q.release(it.memory, redrive.OutcomeDrop, it.reason, now)
 		}
 		q.remove(it, now)

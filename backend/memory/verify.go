@@ -29,13 +29,18 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, e
 }
 
 func (q *queue) verify(now int64) driver.Audit {
-	a := driver.Audit{Queue: q.name, Ledger: q.books}
+	a := driver.Audit{Queue: q.name, Ledger: q.ledger}
 	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
 	counted := q.counts(now)
 	var byLane [driver.Lanes]int64
 	var nLeased, nBlocked, size, nDead int64
 	byReason := make(map[redrive.Reason]int64)
+	corrupt, example := 0, ""
 	for id, it := range q.byID {
+		if !it.sound() || it.original != nil && driver.Checksum(it.original) != it.firstSum {
+			corrupt++
+			example = id
+		}
 		switch {
 		case it.msg.ID != id || it.seq == 0:
 			problem("%s is listed under another name", id)
@@ -60,6 +65,9 @@ func (q *queue) verify(now int64) driver.Audit {
 		a.Waiting++
 	}
 	a.Dead = nDead
+	if corrupt > 0 {
+		problem("%d messages do not match their checksum, for instance %s", corrupt, example)
+	}
 	if byLane != q.byLane {
 		problem("waiting by lane: counted %v, found %v", q.byLane, byLane)
 	}
@@ -75,7 +83,7 @@ func (q *queue) verify(now int64) driver.Audit {
 		problem("lists: %d waiting and %d dead, found %d and %d", q.waiting.live, q.dead.live, a.Waiting, a.Dead)
 	}
 	if n := a.Imbalance(); n != 0 {
-		problem("the books do not balance by %d", n)
+		problem("the ledger does not balance by %d", n)
 	}
 	return a
 }

@@ -1,13 +1,13 @@
 -- Looking into the store. Nothing here changes anything. ":where" stands for what was
 -- asked for, ":parts" for the large columns or none.
 
--- name: books
--- The books of queues: what was folded, and the differences since.
+-- name: ledger
+-- The ledgers of queues: what was folded, and the differences since.
 --   names, names
 SELECT d.queue, :sums FROM (
-  SELECT queue, :books FROM redrive_book:where
+  SELECT queue, :ledger FROM redrive_book:where
   UNION ALL
-  SELECT queue, :books FROM redrive_delta:where) d
+  SELECT queue, :ledger FROM redrive_delta:where) d
 GROUP BY d.queue ORDER BY d.queue
 
 -- name: count_classes
@@ -121,6 +121,13 @@ FROM redrive_message m WHERE m.queue = ? GROUP BY m.lane
 -- name: scan_dead
 --   queue
 SELECT d.reason, COUNT(*) FROM redrive_dead d WHERE d.queue = ? GROUP BY d.reason
+
+-- name: scan_sums
+-- What messages and dead letters are compared with their checksums by.
+--   queue, twice
+SELECT id, kind, msg_key, headers, body, original, crc FROM redrive_message WHERE queue = ? AND crc IS NOT NULL
+UNION ALL
+SELECT id, kind, msg_key, headers, body, original, crc FROM redrive_dead WHERE queue = ? AND crc IS NOT NULL
 
 -- name: scan_twice
 -- Messages that wait and are dead.

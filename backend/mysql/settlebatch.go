@@ -35,32 +35,32 @@ func (b *batch) unknown(h *holding, st *driver.Settlement) []string {
 func (b *batch) settle(h *holding, st *driver.Settlement) {
 	w := b.work
 	c := change{outcome: st.Outcome, after: sqlstore.Micros(st.After)}
-	lane := sqlstore.Book(h.lane)
+	lane := sqlstore.Account(h.lane)
 	leaves := st.Outcome != redrive.OutcomeRetry && st.Outcome != redrive.OutcomeRelease
 	switch st.Outcome {
 	case redrive.OutcomeDone:
 		c.after = 0
-		w.Count(h.Queue, sqlstore.BookDone, 1)
+		w.Count(h.Queue, sqlstore.AccountDone, 1)
 	case redrive.OutcomeDrop:
 		c.after = 0
-		w.Count(h.Queue, sqlstore.BookDropped, 1)
+		w.Count(h.Queue, sqlstore.AccountDropped, 1)
 	case redrive.OutcomeDead:
 		c.after, c.reason, c.letsGo = 0, st.Reason, h.turn > 0 && w.Settings[h.Queue].DeadRelease
 		leaves = c.letsGo
-		w.Count(h.Queue, sqlstore.DeadBook(st.Reason), 1)
+		w.Count(h.Queue, sqlstore.DeadAccount(st.Reason), 1)
 	case redrive.OutcomeRepeat:
-		w.Count(h.Queue, sqlstore.BookDone, 1)
-		w.Count(h.Queue, sqlstore.BookRepeated, 1)
+		w.Count(h.Queue, sqlstore.AccountDone, 1)
+		w.Count(h.Queue, sqlstore.AccountRepeated, 1)
 		w.Count(h.Queue, lane, -1)
-		w.Count(h.Queue, sqlstore.BookFresh, 1)
+		w.Count(h.Queue, sqlstore.AccountFresh, 1)
 	case redrive.OutcomeRetry:
 		w.Count(h.Queue, lane, -1)
-		w.Count(h.Queue, sqlstore.BookRetry, 1)
+		w.Count(h.Queue, sqlstore.AccountRetry, 1)
 	case redrive.OutcomeRelease:
 	}
 	if ends := c.outcome != redrive.OutcomeRepeat && c.outcome != redrive.OutcomeRetry && c.outcome != redrive.OutcomeRelease; ends {
 		w.Count(h.Queue, lane, -1)
-		w.Count(h.Queue, sqlstore.BookBytes, -int64(h.size))
+		w.Count(h.Queue, sqlstore.AccountBytes, -int64(h.size))
 		w.Gone = append(w.Gone, sqlstore.Gone{Ref: h.Ref, Seq: h.seq})
 		if h.chosen {
 			f := sqlstore.Fate{Outcome: c.outcome, Ended: c.outcome != redrive.OutcomeDead}

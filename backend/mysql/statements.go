@@ -29,8 +29,8 @@ type statements struct {
 func newStatements(prefix string) *statements {
 	s := &statements{prefix: prefix, clock: serverClock}
 	s.Statements = sqlstore.NewStatements(&files, s.in)
-	s.ByName["book"] = s.in(bookDelta())
-	lists := []string{":books", bookList("#"), ":sums", bookList("COALESCE(SUM(d.#), 0)"), ":adds", bookList("# = # + VALUES(#)")}
+	s.ByName["write_ledger"] = s.in(ledgerDelta())
+	lists := []string{":ledger", accountList("#"), ":sums", accountList("COALESCE(SUM(d.#), 0)"), ":adds", accountList("# = # + VALUES(#)")}
 	for _, list := range []string{"columns_message_parts", "columns_dead_parts", "columns_no_parts", "columns_message", "columns_dead", "claimed_columns"} {
 		lists = append(lists, ":"+list, s.Get(list))
 	}
@@ -70,10 +70,10 @@ func numbers(list []int64) string {
 	return string(b)
 }
 
-// bookList is a list of all books for SQL, each made by a format of its column.
-func bookList(format string) string { return sqlstore.BookList("dead_", format) }
+// accountList is a list of all accounts for SQL, each made by a format of its column.
+func accountList(format string) string { return sqlstore.AccountList("dead_", format) }
 
-// bookDelta is the statement that writes one row of differences.
-func bookDelta() string {
-	return "INSERT INTO redrive_delta (queue, " + bookList("#") + ") VALUES (?, " + bookList("NULLIF(?, 0)") + ")"
+// ledgerDelta is the statement that writes one row of differences.
+func ledgerDelta() string {
+	return "INSERT INTO redrive_delta (queue, " + accountList("#") + ") VALUES (?, " + accountList("NULLIF(?, 0)") + ")"
 }

@@ -9,9 +9,9 @@ import (
 // foldRows is how many differences one transaction folds.
 const foldRows = 5000
 
-// FoldBooks implements sqlstore.Server. Rows of transactions that are not committed are
+// FoldLedger implements sqlstore.Server. Rows of transactions that are not committed are
 // passed over, and found the next time.
-func (d dialect) FoldBooks(ctx context.Context) (more bool, err error) {
+func (d dialect) FoldLedger(ctx context.Context) (more bool, err error) {
 	ctx, cancel := d.base.Detach(ctx)
 	defer cancel()
 	n := 0

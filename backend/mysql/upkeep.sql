@@ -11,11 +11,11 @@ ON DUPLICATE KEY UPDATE order_by_key = VALUES(order_by_key), dead_release = VALU
 SELECT id FROM redrive_delta ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED
 
 -- name: fold
--- Adds differences to the books of their queues. ":runs" are ranges of their ids. It reads
+-- Adds differences to the ledgers of their queues. ":runs" are ranges of their ids. It reads
 -- under locks, as fold_pick did: to a snapshot, the transaction that wrote a row may seem to
 -- run still for a moment in which its rows can be locked, and the row would be dropped
 -- without having been added.
-INSERT INTO redrive_book (queue, :books)
+INSERT INTO redrive_book (queue, :ledger)
 SELECT d.queue, :sums FROM redrive_delta d FORCE INDEX (PRIMARY) WHERE :runs GROUP BY d.queue ORDER BY d.queue LOCK IN SHARE MODE
 ON DUPLICATE KEY UPDATE :adds
 

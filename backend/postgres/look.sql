@@ -1,7 +1,7 @@
 -- Looking into the store. Nothing here changes anything.
 
 -- name: counts
--- The books of queues, and what is counted as it is now.
+-- The ledgers of queues, and what is counted as it is now.
 --   $1 queues (null: all)    $2 how far due messages are counted
 WITH t AS MATERIALIZED (
   SELECT clock_timestamp() AS now
@@ -31,7 +31,7 @@ SELECT k.name,
   least((SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 3 AND m.due <= t.now),
     (SELECT min(m.due) FROM redrive.message m WHERE m.queue = k.name AND m.class = 5 AND m.due <= t.now)),
   (SELECT min(d.died) FROM redrive.dead d WHERE d.queue = k.name),
-  :books
+  :ledger
 FROM known k, t
 ORDER BY k.name
 
@@ -196,8 +196,8 @@ FROM grouped g CROSS JOIN LATERAL (
 ORDER BY g.n DESC, g.queue, g.reason, g.signature
 LIMIT $2
 
--- name: books
--- The books of a queue as they are written.
+-- name: ledger
+-- The ledger of a queue as it is written.
 --   $1 queue
 SELECT :totals
 FROM (SELECT $1::text AS name) n LEFT JOIN redrive.queue q ON q.name = n.name
@@ -212,6 +212,13 @@ FROM redrive.message m WHERE m.queue = $1 GROUP BY m.lane
 -- name: scan_dead
 --   $1 queue
 SELECT d.reason, count(*) FROM redrive.dead d WHERE d.queue = $1 GROUP BY d.reason
+
+-- name: scan_sums
+-- What messages and dead letters are compared with their checksums by.
+--   $1 queue
+SELECT m.id, m.kind, m.key, m.headers, m.body, m.original, m.crc FROM redrive.message m WHERE m.queue = $1 AND m.crc IS NOT NULL
+UNION ALL
+SELECT d.id, d.kind, d.key, d.headers, d.body, d.original, d.crc FROM redrive.dead d WHERE d.queue = $1 AND d.crc IS NOT NULL
 
 -- name: scan_orphans
 -- What belongs to nothing.

@@ -15,7 +15,7 @@ import (
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
-// fillWaiting and fillDead store messages by SQL, beside the books.
+// fillWaiting and fillDead store messages by SQL, beside the ledger.
 func fillWaiting(t testing.TB, s *Store, queue string, n int) {
 	t.Helper()
 	fillDue(t, s, queue, n, time.Hour)
@@ -116,7 +116,7 @@ func publishArgs(n int, queue string) []any {
 	items := make([]*sqlstore.Item, n)
 	for i := range items {
 		m := redrive.Message{Queue: queue, ID: fmt.Sprintf("w%d", i+1)}
-		items[i] = sqlstore.NewItem(&m, new(error))
+		items[i] = sqlstore.NewItem(&m, nil, new(error))
 		items[i].Made = true
 	}
 	return groupArgs(items)

@@ -26,13 +26,13 @@ type statements struct {
 func newStatements(schema string) *statements {
 	s := &statements{schema: schema}
 	s.Statements = sqlstore.NewStatements(&files, s.in)
-	s.ByName["book"] = s.in(bookDelta())
+	s.ByName["write_ledger"] = s.in(ledgerDelta())
 	columns := make([]string, 0, 10)
 	for _, list := range []string{"columns_message_parts", "columns_dead_parts", "columns_no_parts", "columns_message", "columns_dead"} {
 		columns = append(columns, ":"+list, s.Get(list))
 	}
-	columns = append(columns, ":books", bookList("#"), ":sums", bookList("coalesce(sum(d.#), 0)::bigint AS #"),
-		":totals", bookList("coalesce(q.#, 0) + coalesce(d.#, 0) AS #"), ":values", bookList("d.#"), ":adds", bookList("# = q.# + excluded.#"))
+	columns = append(columns, ":ledger", accountList("#"), ":sums", accountList("coalesce(sum(d.#), 0)::bigint AS #"),
+		":totals", accountList("coalesce(q.#, 0) + coalesce(d.#, 0) AS #"), ":values", accountList("d.#"), ":adds", accountList("# = q.# + excluded.#"))
 	s.Replace(columns...)
 	for _, find := range []string{"find_waiting", "find_dead", "find_key"} {
 		parts := "columns_message_parts"
@@ -54,14 +54,14 @@ func (s *statements) in(sql string) string {
 	return strings.ReplaceAll(sql, defaultSchema+".", pgx.Identifier{s.schema}.Sanitize()+".")
 }
 
-// bookList is a list of all books for SQL, each made by a format of its column.
-func bookList(format string) string { return sqlstore.BookList("", format) }
+// accountList is a list of all accounts for SQL, each made by a format of its column.
+func accountList(format string) string { return sqlstore.AccountList("", format) }
 
-// bookDelta is the statement that writes one row of differences.
-func bookDelta() string {
-	places := make([]string, sqlstore.BookCount)
+// ledgerDelta is the statement that writes one row of differences.
+func ledgerDelta() string {
+	places := make([]string, sqlstore.AccountCount)
 	for i := range places {
 		places[i] = fmt.Sprintf("nullif($%d::bigint, 0)", i+2)
 	}
-	return "INSERT INTO redrive.delta (queue, " + bookList("#") + ") VALUES ($1, " + strings.Join(places, ", ") + ")"
+	return "INSERT INTO redrive.delta (queue, " + accountList("#") + ") VALUES ($1, " + strings.Join(places, ", ") + ")"
 }

@@ -11,8 +11,8 @@ import (
 // foldRows is how many differences one transaction folds.
 const foldRows = 20_000
 
-// FoldBooks implements sqlstore.Server.
-func (d dialect) FoldBooks(ctx context.Context) (more bool, err error) {
+// FoldLedger implements sqlstore.Server.
+func (d dialect) FoldLedger(ctx context.Context) (more bool, err error) {
 	var n int64
 	err = d.one(ctx, "fold", nil, func(r row) error { return r.Scan(&n) }, foldRows)
 	return n == foldRows, err

@@ -6,7 +6,7 @@ INSERT INTO redrive.queue AS q (name, order_by_key, dead_release, remember) VALU
 ON CONFLICT (name) DO UPDATE SET order_by_key = excluded.order_by_key, dead_release = excluded.dead_release, remember = excluded.remember
 
 -- name: fold
--- Adds differences to the books of their queues, at most so many rows at a time.
+-- Adds differences to the ledgers of their queues, at most so many rows at a time.
 --   $1 most rows
 WITH taken AS MATERIALIZED (
   DELETE FROM redrive.delta d WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM redrive.delta x LIMIT $1 FOR UPDATE SKIP LOCKED))
@@ -16,7 +16,7 @@ summed AS (
   SELECT d.queue AS name, :sums FROM taken d GROUP BY d.queue
 ),
 folded AS (
-  INSERT INTO redrive.queue AS q (name, :books)
+  INSERT INTO redrive.queue AS q (name, :ledger)
   SELECT d.name, :values FROM summed d ORDER BY d.name
   ON CONFLICT (name) DO UPDATE SET :adds
 )

@@ -19,18 +19,18 @@ type memory struct {
 
 // changeOp changes a message: from its place to another, or away.
 type changeOp struct {
-	it     *item
-	active bool // the holder may still have its lease: a settlement
-	checks bool // the item was read, so it must not have changed since
-	what   string
-	to     *queue // nil: stays
-	idTo   string
-	memory memory
-	books  []any // name, count
-	booksT []any // of the queue it moves to
-	fresh  bool  // it begins a new place among those of its key
-	emits  []*newOp
-	fields []string
+	it       *item
+	active   bool // the holder may still have its lease: a settlement
+	checks   bool // the item was read, so it must not have changed since
+	what     string
+	to       *queue // nil: stays
+	idTo     string
+	memory   memory
+	ledger   []any // name, count
+	ledgerTo []any // of the queue it moves to
+	fresh    bool  // it begins a new place among those of its key
+	emits    []*newOp
+	fields   []string
 }
 
 // die makes the change a dead letter.
@@ -55,7 +55,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	var e []byte
 	if o.what != "remove" {
 		var err error
-		if e, err = seal(&it.msg, &it.history, it.original); err != nil {
+		if e, err = seal(&it.msg, &it.story); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	it.head.pack(p)
 	p.bytes(e)
 	o.packMemory(p)
-	packBooks(p, o.books)
+	packLedger(p, o.ledger)
 	p.list(len(o.fields))
 	for _, f := range o.fields {
 		p.str(f)
@@ -92,7 +92,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 			return err
 		}
 	}
-	packBooks(p, o.booksT)
+	packLedger(p, o.ledgerTo)
 	p.num(int64(bit(o.fresh)))
 	p.num(int64(it.msg.Size()))
 	return nil
@@ -110,9 +110,9 @@ func (o *changeOp) packMemory(p *packed) {
 	p.str(o.memory.moved)
 }
 
-func packBooks(p *packed, books []any) {
-	p.list(len(books))
-	for _, v := range books {
+func packLedger(p *packed, ledger []any) {
+	p.list(len(ledger))
+	for _, v := range ledger {
 		switch v := v.(type) {
 		case string:
 			p.str(v)
@@ -180,7 +180,8 @@ func (o *changeOp) revive(plan string) {
 	}
 }
 
-// edit replaces parts of a message and keeps the original.
+// edit replaces parts of a message and keeps the original. The checksum becomes that of the
+// new parts; of a message that did not fit, only with a new body.
 func (it *item) edit(e *redrive.Edit) {
 	if e == nil {
 		return
@@ -189,7 +190,10 @@ func (it *item) edit(e *redrive.Edit) {
 	e.Apply(&m)
 	if it.original == nil {
 		original := it.msg
-		it.original = &original
+		it.original, it.originalSum = &original, it.sum
+	}
+	if e.Body != nil || it.sum.fits(&it.msg) {
+		it.sum = checksum{}
 	}
 	if m.Key != it.msg.Key {
 		it.flags &^= flagOrdered

@@ -24,7 +24,7 @@
 //	{P}:Q:dd :dc   sorted    dead letters by time of death; by when they may be claimed
 //	{P}:Q:di       hash      dead letter -> its entry in the dead-letter stream
 //	{P}:Q:r  :rf   hash, sorted  remembered ids; when they are forgotten
-//	{P}:Q:c        hash      counters, books, settings, place of the consumer group
+//	{P}:Q:c        hash      counters, ledger, settings, place of the consumer group
 //	{P}::notify, ::queues, ::meta, ::records, ::recordkeys, ::recordexp
 //
 // Guarantees: every call is one script a page, so its changes happen together or not at
@@ -65,6 +65,7 @@ type Store struct {
 	prefix string // with the hash tag: "{redrive}:"
 	nonce  string // of the store, made with it
 	partitioned
+	masks driver.Masks
 
 	mu     sync.Mutex
 	queues map[string]*queue
@@ -135,14 +136,16 @@ var suffixes = []string{"", ":w", ":d", ":0", ":1", ":2", ":le", ":lh", ":x", ":
 
 // Places of keys in queue.keys.
 const (
-	keyStream   = 0
-	keyLeases   = 6
-	keyHolders  = 7
-	keyCounters = 14
-	keyDied     = 17
-	keyDead     = 20
-	keyBatches  = 22
-	keyRanges   = 23
+	keyStream    = 0
+	keyWaiting   = 1
+	keyDeadBlobs = 2
+	keyLeases    = 6
+	keyHolders   = 7
+	keyCounters  = 14
+	keyDied      = 17
+	keyDead      = 20
+	keyBatches   = 22
+	keyRanges    = 23
 )
 
 func (s *Store) queue(name string) *queue {

@@ -114,9 +114,9 @@ func (s *Store) trimPage(ctx context.Context, name string, r *driver.Retention, 
 			if it.q.s != p {
 				continue
 			}
-			o := &changeOp{it: it, checks: true, what: "remove", books: []any{"dropped", 1}, memory: memory{outcome: redrive.OutcomeDrop, reason: it.reason, ended: true}}
+			o := &changeOp{it: it, checks: true, what: "remove", ledger: []any{"dropped", 1}, memory: memory{outcome: redrive.OutcomeDrop, reason: it.reason, ended: true}}
 			if r.Archived {
-				o.books, o.memory.outcome = []any{"archived", 1}, redrive.OutcomeDead
+				o.ledger, o.memory.outcome = []any{"archived", 1}, redrive.OutcomeDead
 			}
 			if err := st.add(o); err != nil {
 				return n, false, err

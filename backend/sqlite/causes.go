@@ -136,3 +136,13 @@ func (g *grouper) example(found *driver.Cause) error {
 	found.Show(f)
 	return err
 }
+
+// Count implements driver.Store.
+func (s *Store) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
+	return driver.CountFound(ctx, s.Find, q)
+}
+
+// Deaths implements driver.Store.
+func (s *Store) Deaths(ctx context.Context, q redrive.Query) ([]driver.Deaths, error) {
+	return nil, redrive.ErrUnsupported
+}

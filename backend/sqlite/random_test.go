@@ -12,7 +12,7 @@ import (
 )
 
 // TestRandomOperations does anything in any order, with deaths of the process in
-// between, and compares books and rows again and again.
+// between, and compares ledger and rows again and again.
 func TestRandomOperations(t *testing.T) {
 	for seed := range uint64(randomSeeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -191,7 +191,7 @@ func (r *random) heads() {
 	}
 }
 
-// drain ends everything, and the books must be closed.
+// drain ends everything, and the ledger must be closed.
 func (r *random) drain() {
 	r.Helper()
 	r.clock.advance(time.Hour)

@@ -5,7 +5,7 @@
 // under way it prepares the next group (see syncer). A claim is not synced: losing its
 // mark with the power loses no message, only the memory that it was in hand. Every
 // settlement is fenced by a token that is never used again, also across restarts.
-// A message, what it emits, its death and the books move in one transaction.
+// A message, what it emits, its death and the ledger change in one transaction.
 //
 // Native limits. One process at a time; others get [redrive.ErrInUse]. One writer
 // commits for all callers, so throughput grows with their number. Ids and times are
@@ -39,7 +39,7 @@ const FileName = "redrive.db"
 const logSuffix = "-wal" // of the write-ahead log's name
 
 const (
-	schemaVersion  = 1
+	schemaVersion  = 2
 	applicationID  = 0x52647276 // "Rdrv"
 	leastLibrary   = 3051003    // the first with a sound reset of the write-ahead log
 	corruptCode    = int32(sqlite3.SQLITE_CORRUPT)
@@ -54,6 +54,7 @@ type Store struct {
 	dir     string
 	clock   func() time.Time
 	onFatal func(error)
+	masks   driver.Masks
 	lock    *lockFile
 	w       *conn // the writer's
 	syncer  *syncer

@@ -33,6 +33,7 @@ type deadRedriveCmd struct {
 	To               string `placeholder:"QUEUE" help:"Into another queue."`
 	NewID            bool   `name:"new-id" help:"Under new ids, for receivers that deduplicate."`
 	ConfirmUncertain bool   `help:"Also those whose effect is unknown and may happen twice."`
+	ConfirmCorrupt   bool   `help:"Also those whose bytes do not match their checksum."`
 	MaxRedrives      int    `placeholder:"N" help:"Refuse what was redriven so often."`
 	Canary           int    `placeholder:"N" help:"Try so many first; the others follow, faster and faster, if all of these are delivered. If their cause of death is back, the plan stops."`
 }
@@ -53,7 +54,7 @@ func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal) error {
 			return usageError{err}
 		}
 	}
-	return c.run(ctx, t, wire.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
+	return c.run(ctx, t, wire.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, ConfirmCorrupt: c.ConfirmCorrupt, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
 		"redriven", c.confirmRedrive)
 }
 

@@ -47,7 +47,7 @@ func (d *doctor) say(level, about, hint, format string, args ...any) {
 // Run prints what it found, and fails if something is bad.
 func (c *doctorCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	d := &doctor{client: client}
-	for _, look := range []func(context.Context) error{d.ready, d.promises, d.queues, d.plans, d.books} {
+	for _, look := range []func(context.Context) error{d.ready, d.promises, d.queues, d.plans, d.ledger} {
 		if err := look(ctx); err != nil {
 			return err
 		}
@@ -174,15 +174,15 @@ func (d *doctor) plans(ctx context.Context) error {
 	return nil
 }
 
-func (d *doctor) books(ctx context.Context) error {
+func (d *doctor) ledger(ctx context.Context) error {
 	var v wire.Verified
 	if err := d.client.do(ctx, http.MethodGet, "/v1/verify", nil, nil, &v); err != nil {
 		return err
 	}
 	if v.Balanced {
-		d.say(levelOK, "books", "", "they balance: no message is missing")
+		d.say(levelOK, "ledger", "", "it balances: no message is missing")
 		return nil
 	}
-	d.say(levelBad, "books", "redrive verify tells where; for a folder: redrive store check", "they do not balance")
+	d.say(levelBad, "ledger", "redrive verify tells where; for a folder: redrive store check", "it does not balance")
 	return nil
 }

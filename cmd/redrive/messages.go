@@ -134,7 +134,7 @@ type messagesCancelCmd struct {
 }
 
 func (*messagesCancelCmd) Help() string {
-	return examples("redrive messages cancel hooks/order-42", "it will not be delivered; the books count it as dropped",
+	return examples("redrive messages cancel hooks/order-42", "it will not be delivered; the ledger counts it as dropped",
 		"redrive messages cancel --queue hooks --kind ping", "all that wait and match, after a confirmation")
 }
 

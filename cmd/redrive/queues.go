@@ -67,7 +67,7 @@ func (c *queuesListCmd) Run(ctx context.Context, t *terminal, client *client) er
 		}
 		state, colour := queueState(q)
 		b.add(text(q.Queue), number(q.Waiting.All), cell{text: due, right: true}, number(q.Waiting.Retry), number(q.Leased), dead,
-			number(q.Books.Done), text(oldest), coloured(colour, state))
+			number(q.Ledger.Done), text(oldest), coloured(colour, state))
 	}
 	b.print(t)
 	return nil
@@ -190,7 +190,7 @@ func (r *remote) post(ctx context.Context, t *terminal, queue, verb string, req 
 	return nil
 }
 
-// verifyCmd compares the books with what is there.
+// verifyCmd compares the ledger with what is there.
 type verifyCmd struct {
 	remote `embed:""`
 	Queue  string `short:"q" placeholder:"QUEUE" help:"Of this queue only."`
@@ -200,7 +200,7 @@ func (*verifyCmd) Help() string {
 	return examples("redrive verify", "entered = waiting + dead + done + dropped + archived + moved, for every queue")
 }
 
-// Run prints the books and fails if they do not balance.
+// Run prints the ledger and fails if it does not balance.
 func (c *verifyCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	query := (&wire.Filter{Queue: c.Queue}).Parameters()
 	var v wire.Verified
@@ -227,8 +227,8 @@ func printVerified(t *terminal, v *wire.Verified) {
 		if !a.Balanced {
 			verdict = coloured(bad, fmt.Sprintf("off by %s", grouped(a.Imbalance)))
 		}
-		b.add(text(a.Queue), number(a.Books.Entered), number(a.Waiting), number(a.Dead), number(a.Books.Done), number(a.Books.Dropped),
-			number(a.Books.Archived), number(a.Books.MovedOut), verdict)
+		b.add(text(a.Queue), number(a.Ledger.Entered), number(a.Waiting), number(a.Dead), number(a.Ledger.Done), number(a.Ledger.Dropped),
+			number(a.Ledger.Archived), number(a.Ledger.MovedOut), verdict)
 	}
 	if len(v.Queues) > 0 {
 		b.print(t)
@@ -239,8 +239,8 @@ func printVerified(t *terminal, v *wire.Verified) {
 		}
 	}
 	if v.Balanced {
-		t.printf("%s\n", t.paint(good, "the books balance"))
+		t.printf("%s\n", t.paint(good, "the ledger balances"))
 		return
 	}
-	t.printf("%s\n", t.paint(bad, strings.TrimSpace("the books do not balance: run redrive store check")))
+	t.printf("%s\n", t.paint(bad, strings.TrimSpace("the ledger does not balance: run redrive store check")))
 }

@@ -156,6 +156,7 @@ func (s *Server) assemble(store driver.Store) error {
 		return err
 	}
 	a.live.Store(inForce)
+	a.mask(store)
 	instance := redrive.NewID()
 	a.instance, a.guards = instance, make(map[string]*guardedQueue)
 	a.metrics = telemetry.New(telemetry.Options{
@@ -172,7 +173,7 @@ func (s *Server) assemble(store driver.Store) error {
 	}
 	a.sources = s.sources
 	a.sessions = s.newSessions(a, store, instance)
-	s.traces, err = newTraces(ctx, s.cfg, s.o.Version, instance, s.log)
+	s.traces, err = newTraces(ctx, a, s.cfg, s.o.Version, instance, s.log)
 	if err != nil {
 		return err
 	}
@@ -187,7 +188,7 @@ func (s *Server) assemble(store driver.Store) error {
 	}
 	a.engine = engine.New(store, engine.Options{
 		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
-		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
+		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment, Masks: a.masking(),
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
 		Policies:  func(queue string) *engine.Policies { return a.live.Load().policies[queue] },

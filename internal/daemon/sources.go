@@ -31,6 +31,7 @@ func (s *Server) openSources(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("queue %s: %w", name, err)
 		}
+		s.app.mask(src)
 		s.sources[name] = src
 		s.closers.add(func() {
 			if err := src.Close(); err != nil {

@@ -234,7 +234,7 @@ func (c *closers) close() {
 	}
 }
 
-// limitsOf converts watermarks.
+// limitsOf converts backlog limits.
 func limitsOf(l config.Limits) backlog.Limits {
 	return backlog.Limits{Depth: l.Depth, Bytes: int64(l.Bytes), Age: l.Age.Std(), Soft: float64(l.Soft)}
 }

@@ -62,10 +62,10 @@ type Server interface {
 	// SetUp stores the settings of a queue.
 	SetUp(ctx context.Context, queue string, settings *driver.QueueSettings) error
 
-	// Peek, StoreItems, FirstDue and FoldBooks are what runs in the background: see Watcher,
+	// Peek, StoreItems, FirstDue and FoldLedger are what runs in the background: see Watcher,
 	// Gatherer, Floors and Fold.
 	Peek(ctx context.Context, names []string) (map[string]Heads, error)
 	StoreItems(ctx context.Context, items []*Item, alone bool) error
 	FirstDue(ctx context.Context, p Part) (first, now time.Time, err error)
-	FoldBooks(ctx context.Context) (more bool, err error)
+	FoldLedger(ctx context.Context) (more bool, err error)
 }

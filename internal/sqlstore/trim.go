@@ -77,9 +77,9 @@ func (b *Base) trim(ctx context.Context, op string, f func(context.Context, *Wor
 
 // trim removes dead letters that nobody holds.
 func (w *Work) trim(ctx context.Context, queue string, refs []redrive.Ref, archived bool) (n int64, err error) {
-	b := BookDropped
+	b := AccountDropped
 	if archived {
-		b = BookArchived
+		b = AccountArchived
 	}
 	if err := w.Rows.LockKeys(ctx, refs); err != nil {
 		return 0, err

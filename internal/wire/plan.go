@@ -19,6 +19,7 @@ type PlanRequest struct {
 	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
 	NewID            bool   `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
 	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
+	ConfirmCorrupt   bool   `json:"confirm_corrupt,omitempty"`
 	MaxRedrives      int    `json:"max_redrives,omitempty"` // refuse what was redriven so often
 	Canary           int    `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
 	DryRun           bool   `json:"dry_run,omitempty"`      // count only
@@ -38,15 +39,15 @@ type Plan struct {
 	Named     int              `json:"named,omitempty"`   // names worked on; a plan forgets its names when it ends
 	Errors    map[string]int64 `json:"errors,omitempty"`  // refusals by kind
 	Problem   string           `json:"problem,omitempty"` // why it failed or stopped, or what holds it up
-	Trial     *Trial           `json:"trial,omitempty"`   // of a plan with a canary
+	Canary    *Canary          `json:"canary,omitempty"`  // of a plan with a canary
 	Progress  *Progress        `json:"progress,omitempty"`
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
 }
 
-// Trial is what a plan with a canary has seen of it.
-type Trial struct {
+// Canary is what a plan with a canary has seen of it.
+type Canary struct {
 	Stage     string    `json:"stage"` // canary, ramp or full
 	Since     time.Time `json:"since"`
 	Size      int       `json:"size"` // of the canary so far
@@ -132,8 +133,8 @@ func PlanOf(p *plan.Plan) Plan {
 		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
 	}
-	if t := p.Trial; t != nil {
-		out.Trial = &Trial{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
+	if t := p.Canary; t != nil {
+		out.Canary = &Canary{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
 	}
 	return out
 }
@@ -141,7 +142,7 @@ func PlanOf(p *plan.Plan) Plan {
 func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
-		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
+		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
 	for _, ref := range r.Refs {

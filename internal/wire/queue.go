@@ -29,7 +29,7 @@ type Queue struct {
 	OldestDead *time.Time               `json:"oldest_dead,omitempty"`
 	DeadBy     map[redrive.Reason]int64 `json:"dead_by_reason,omitempty"`
 	Bytes      int64                    `json:"bytes"`
-	Books      Books                    `json:"books"`
+	Ledger     Ledger                   `json:"ledger"`
 
 	// Engine is absent where nothing consumes the queue in this process.
 	Engine *QueueEngine `json:"engine,omitempty"`
@@ -48,8 +48,8 @@ type Waiting struct {
 	Redrive int64 `json:"redrive"`
 }
 
-// Books is the ledger of a queue: entered = waiting + dead + left.
-type Books struct {
+// Ledger counts what entered and left a queue: entered = waiting + dead + left.
+type Ledger struct {
 	Entered   int64 `json:"entered"`
 	Published int64 `json:"published"`
 	Parked    int64 `json:"parked"`
@@ -114,7 +114,7 @@ func QueueOf(c *driver.Counts) Queue {
 		Waiting: Waiting{
 			All: c.AllWaiting(), Fresh: c.Waiting[redrive.LaneFresh], Retry: c.Waiting[redrive.LaneRetry], Redrive: c.Waiting[redrive.LaneRedrive],
 		},
-		Dead: c.AllDead(), Bytes: c.Bytes, Books: BooksOf(&c.Ledger),
+		Dead: c.AllDead(), Bytes: c.Bytes, Ledger: LedgerOf(&c.Ledger),
 	}
 	for reason, n := range c.Dead {
 		if n == 0 {
@@ -128,9 +128,9 @@ func QueueOf(c *driver.Counts) Queue {
 	return q
 }
 
-// BooksOf returns books as they go over the wire.
-func BooksOf(b *driver.Ledger) Books {
-	return Books{
+// LedgerOf returns a ledger as it goes over the wire.
+func LedgerOf(b *driver.Ledger) Ledger {
+	return Ledger{
 		Entered: b.Entered(), Published: b.Published, Parked: b.Parked, Imported: b.Imported, MovedIn: b.MovedIn, Repeated: b.Repeated,
 		Left: b.Left(), Done: b.Done, Dropped: b.Dropped, Archived: b.Archived, MovedOut: b.MovedOut,
 	}
@@ -163,20 +163,20 @@ func pausesOf(list []engine.PauseStatus) (out []Paused) {
 	return out
 }
 
-// Verified compares the books with what is there.
+// Verified compares the ledger with what is there.
 type Verified struct {
 	Balanced bool    `json:"balanced"`
 	Queues   []Audit `json:"queues"`
 }
 
-// Audit compares the books of a queue with a scan.
+// Audit compares the ledger of a queue with a scan.
 type Audit struct {
 	Queue     string   `json:"queue"`
 	Balanced  bool     `json:"balanced"`
 	Imbalance int64    `json:"imbalance"`
 	Waiting   int64    `json:"waiting"`
 	Dead      int64    `json:"dead"`
-	Books     Books    `json:"books"`
+	Ledger    Ledger   `json:"ledger"`
 	Problems  []string `json:"problems,omitempty"`
 }
 
@@ -186,7 +186,7 @@ func VerifiedOf(audits []driver.Audit) Verified {
 	for i := range audits {
 		a := &audits[i]
 		v.Queues[i] = Audit{
-			Queue: a.Queue, Imbalance: a.Imbalance(), Waiting: a.Waiting, Dead: a.Dead, Books: BooksOf(&a.Ledger), Problems: a.Problems,
+			Queue: a.Queue, Imbalance: a.Imbalance(), Waiting: a.Waiting, Dead: a.Dead, Ledger: LedgerOf(&a.Ledger), Problems: a.Problems,
 			Balanced: a.Imbalance() == 0 && len(a.Problems) == 0,
 		}
 		v.Balanced = v.Balanced && v.Queues[i].Balanced

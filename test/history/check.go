@@ -39,6 +39,16 @@ func (m *message) possible() bool {
 	return m.any(func(e *Event) bool { return e.Op == OpPublish && e.Answer != Refused })
 }
 
+// copies is how many of it there may be: a publish whose answer was lost and that was sent
+// again without an id is another message for everybody but us.
+func (m *message) copies() int {
+	n := len(m.some(func(e *Event) bool { return e.Op == OpPublish && e.Answer == Unknown && e.ID == "" }))
+	if m.acknowledged() {
+		n++
+	}
+	return max(1, n)
+}
+
 // mayBeDone reports that a receiver took it, or that a worker may have settled it as done.
 func (m *message) mayBeDone() bool {
 	return m.any(func(e *Event) bool {
@@ -101,14 +111,18 @@ func phantom(_ *view, m *message) (all []Violation) {
 
 // twice finds what is there more than once, or although it ended.
 func twice(v *view, m *message) (all []Violation) {
-	if len(m.left) > 1 {
+	ids := map[string]bool{}
+	for _, l := range m.left {
+		ids[l.ID] = true
+	}
+	if len(m.left) > min(len(ids), m.copies()) {
 		all = append(all, m.broken("a message is in one place", fmt.Sprintf("it is there %d times: %+v", len(m.left), m.left)))
 	}
 	ended := m.some(func(e *Event) bool { return is(OpSettle, Done)(e) && e.Answer == OK })
 	if len(m.left) > 0 && len(ended) > 0 {
 		all = append(all, m.broken("what was settled is gone", "it was settled as done and is "+m.left[0].State, ended...))
 	}
-	if len(m.left) > 0 && v.wasDropped(m) {
+	if len(m.left) > 0 && v.wasDropped(m) && m.copies() == 1 {
 		all = append(all, m.broken("what was dropped is gone", "it was dropped and is "+m.left[0].State))
 	}
 	return all
@@ -239,7 +253,9 @@ func edits(_ *view, m *message) (all []Violation) {
 		judge(c.Rev, c.Begin, c)
 	}
 	for _, l := range m.left {
-		judge(l.Rev, 1<<62)
+		if m.copies() == 1 {
+			judge(l.Rev, 1<<62)
+		}
 	}
 	return all
 }

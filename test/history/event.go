@@ -109,8 +109,8 @@ type Left struct {
 	Garbled          bool
 }
 
-// Books is what the ledger of a queue counts.
-type Books struct {
+// Ledger is what the store counts of a queue.
+type Ledger struct {
 	Published, Done, Dropped int
 	Dead, Waiting            int
 }
@@ -128,7 +128,7 @@ type PlanResult struct{ Queue, ID, Outcome string }
 // Final is what is there when faults and work have ended.
 type Final struct {
 	Left       []Left
-	Books      map[string]Books
+	Ledger     map[string]Ledger
 	Unbalanced []string // what verify found
 	Plans      []PlanEnd
 	Problems   []string // what went wrong without belonging to a message
@@ -138,7 +138,8 @@ type Final struct {
 type History struct {
 	// Embedded says that leases end with the daemon.
 	Embedded bool
-	// Foreign are queues on a source: the ledger counts of them what came into the store.
+	// Foreign are queues on a source: the ledger counts of them what came into the store, and
+	// a publish without an id that is sent again may make a second message.
 	Foreign []string
 	Events  []Event
 	Final   Final

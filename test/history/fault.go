@@ -36,6 +36,7 @@ func (f Fault) String() string {
 type Rig struct {
 	Daemons, Links int
 	Servers        int
+	Restart        time.Duration // of the slowest server
 }
 
 // lane is a row of faults of which one ends before the next begins. Lanes run beside one
@@ -51,7 +52,7 @@ func (r Rig) lanes() []lane {
 		{[]Kind{KillDaemon, KillDaemon, StopDaemon}, r.Daemons, 1200 * time.Millisecond},
 		{[]Kind{CutLink, DelayLink, DeafLink}, r.Links, 2500 * time.Millisecond},
 	}
-	return append(list, lane{[]Kind{KillServer, KillServer, StopServer}, r.Servers, 3 * time.Second})
+	return append(list, lane{[]Kind{KillServer, KillServer, StopServer}, r.Servers, 3*time.Second + r.Restart})
 }
 
 // longest is how long a fault may last.
@@ -66,6 +67,9 @@ func Faults(random *rand.Rand, r Rig, length time.Duration) (all []Fault) {
 				break
 			}
 			f := Fault{Kind: l.kinds[random.IntN(len(l.kinds))], On: random.IntN(l.on), At: at, For: time.Duration(random.Int64N(int64(longest)))}
+			if random.IntN(2) == 0 { // it is over before anybody looks
+				f.For /= 20
+			}
 			all = append(all, f)
 			at += f.For
 		}

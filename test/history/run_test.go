@@ -21,8 +21,8 @@ import (
 	"github.com/redrive/redrive/internal/natstest"
 )
 
-// redriveBin is the program, which TestMain builds.
-var redriveBin string
+// redriveBin is the program, which TestMain builds, and builtFrom the commit.
+var redriveBin, builtFrom string
 
 func TestMain(m *testing.M) {
 	os.Exit(childtest.Main(func() int { return buildAndRun(m) }, natstest.Part))
@@ -35,6 +35,9 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	if builtFrom, err = state(); err != nil {
+		builtFrom = "unknown"
+	}
 	redriveBin = filepath.Join(dir, "redrive")
 	cmd := exec.Command("go", "build", "-o", redriveBin, "../../cmd/redrive")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -49,35 +52,31 @@ func buildAndRun(m *testing.M) int {
 type rig struct {
 	*crowd
 	servers []*server          // of the store, then of the source; none: an embedded store
-	foreign bool               // hooks is on a source
-	between []*faulttest.Proxy // from each daemon to the server
+	between []*faulttest.Proxy // from the daemons to the servers
 	target  *receiver
+}
+
+// rigOf returns what there is to break of a backend.
+func rigOf(backend string) Rig {
+	from, foreign := sources[backend]
+	switch {
+	case backend == "sqlite":
+		return Rig{Daemons: 1, Links: 1}
+	case foreign:
+		return Rig{Daemons: 2, Links: 6, Servers: 2, Restart: from.restart}
+	}
+	return Rig{Daemons: 2, Links: 4, Servers: 1}
 }
 
 func newRig(t testing.TB, backend string, seed uint64) *rig {
 	t.Helper()
 	rec, d := newRecorder(), newDice(seed)
 	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
-	store, address := backend, ""
-	var source *server
-	if begin := sources[backend]; begin != nil {
-		store, r.foreign = "postgres", true
-		source = begin(t)
-		address = source.url
-	}
-	yaml := config(r.target.URL, address)
+	inStore := func(string) string { return "" }
 	if backend == "sqlite" {
-		r.daemons = []*daemon{newDaemon(t, "daemon", "sqlite:"+filepath.Join(t.TempDir(), "data"), yaml)}
+		r.daemons = []*daemon{newDaemon(t, "daemon", "sqlite:"+filepath.Join(t.TempDir(), "data"), config(r.target.URL, inStore))}
 	} else {
-		r.servers = []*server{servers[store](t)}
-		for i := range 2 {
-			p := faulttest.NewProxy(t, r.servers[0].addr)
-			r.between = append(r.between, p)
-			r.daemons = append(r.daemons, newDaemon(t, fmt.Sprintf("daemon-%d", i), r.servers[0].through(p.Addr().String()), yaml))
-		}
-	}
-	if source != nil {
-		r.servers = append(r.servers, source)
+		r.share(t, backend, inStore)
 	}
 	for _, d := range r.daemons {
 		if !await(t.Context(), time.Minute, d.ready) {
@@ -85,6 +84,39 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 		}
 	}
 	return r
+}
+
+// share starts two daemons that share a store, and a source if the backend is one.
+func (r *rig) share(t testing.TB, backend string, inStore func(queue string) string) {
+	t.Helper()
+	from, foreign := sources[backend]
+	if foreign {
+		backend = "postgres"
+	}
+	r.servers = []*server{servers[backend](t)}
+	if foreign {
+		r.servers = append(r.servers, from.start(t))
+		if r.foreign = []string{hooks}; from.ordered {
+			r.foreign = append(r.foreign, keyed)
+		}
+	}
+	for i := range 2 {
+		links, address := make([]*faulttest.Proxy, len(r.servers)), inStore
+		var store string
+		links[0], store = r.servers[0].link(t)
+		if foreign {
+			var at string
+			links[1], at = r.servers[1].link(t)
+			address = func(queue string) string {
+				if !slices.Contains(r.foreign, queue) {
+					return ""
+				}
+				return strings.ReplaceAll(at, "QUEUE", queue)
+			}
+		}
+		r.between = append(r.between, links...)
+		r.daemons = append(r.daemons, newDaemon(t, fmt.Sprintf("daemon-%d", i), store, config(r.target.URL, address)))
+	}
 }
 
 // await waits for a condition.
@@ -177,10 +209,7 @@ func play(t testing.TB, backend string, seed uint64, faults []Fault, length time
 	stop()
 	r.target.well.Store(true)
 	r.well.Store(true)
-	h := &History{Embedded: len(r.servers) == 0}
-	if r.foreign {
-		h.Foreign = []string{hooks}
-	}
+	h := &History{Embedded: len(r.servers) == 0, Foreign: r.foreign}
 	problems := r.drain(ctx)
 	r.leave()
 	r.all.Wait()
@@ -202,7 +231,7 @@ type queueInfo struct {
 	Leased  int
 	Blocked int
 	Dead    int
-	Books   struct{ Published, Done, Dropped int }
+	Ledger  struct{ Published, Done, Dropped int }
 }
 
 // patience is how long the work may take to end after the last fault: leases of the dead
@@ -237,7 +266,7 @@ func (r *rig) drain(ctx context.Context) (problems []string) {
 				state += "plan " + p.ID + " runs "
 			}
 		}
-		if r.foreign && state == "" {
+		if len(r.foreign) > 0 && state == "" {
 			state = r.atSource(ctx)
 		}
 		return state == "" || !pause(ctx, 300*time.Millisecond)
@@ -254,7 +283,9 @@ func (r *rig) atSource(ctx context.Context) string {
 	get := func(path string, out any) {
 		_, _ = r.rec.call(ctx, http.MethodGet, r.daemons[0].direct+path, nil, nil, out) // the next look may see more
 	}
-	pages("/v1/dead-letters?limit=500&queue="+hooks, get, func(l letter) { dead[l.ID] = true })
+	for _, queue := range r.foreign {
+		pages("/v1/dead-letters?limit=500&queue="+queue, get, func(l letter) { dead[l.ID] = true })
+	}
 	waits := map[string]bool{}
 	for _, p := range r.plansOf(get) {
 		for _, res := range p.Results {
@@ -265,14 +296,14 @@ func (r *rig) atSource(ctx context.Context) string {
 	defer r.rec.mu.Unlock()
 	for i := range r.rec.events {
 		switch e := &r.rec.events[i]; {
-		case e.Queue != hooks:
+		case !slices.Contains(r.foreign, e.Queue):
 		case e.Op == OpPublish && e.Answer == OK && !dead[e.ID]:
 			waits[e.Label] = true
 		}
 	}
 	for i := range r.rec.events {
 		e := &r.rec.events[i]
-		if e.Queue == hooks && (is(OpDeliver, Done)(e) || e.Op == OpDrop && e.Answer != Refused || dead[e.ID]) {
+		if slices.Contains(r.foreign, e.Queue) && (is(OpDeliver, Done)(e) || e.Op == OpDrop && e.Answer != Refused || dead[e.ID]) {
 			delete(waits, e.Label)
 		}
 	}
@@ -290,11 +321,11 @@ func (r *rig) look(ctx context.Context) (f Final) {
 			f.Problems = append(f.Problems, path+": "+note)
 		}
 	}
-	f.Books = map[string]Books{}
+	f.Ledger = map[string]Ledger{}
 	for _, queue := range []string{hooks, keyed, work} {
 		var q queueInfo
 		get("/v1/queues/"+queue, &q)
-		f.Books[queue] = Books{Published: q.Books.Published, Done: q.Books.Done, Dropped: q.Books.Dropped, Dead: q.Dead, Waiting: q.Waiting.All}
+		f.Ledger[queue] = Ledger{Published: q.Ledger.Published, Done: q.Ledger.Done, Dropped: q.Ledger.Dropped, Dead: q.Dead, Waiting: q.Waiting.All}
 	}
 	for _, path := range []string{"/v1/dead-letters?limit=500", "/v1/queues/" + hooks + "/messages?limit=500", "/v1/queues/" + keyed + "/messages?limit=500", "/v1/queues/" + work + "/messages?limit=500"} {
 		pages(path, get, func(l letter) {
@@ -386,29 +417,28 @@ func rounds(t testing.TB) (n int, length time.Duration, proof bool) {
 	if err != nil || n < 1 {
 		t.Fatalf("REDRIVE_PROOF_ROUNDS=%q is not a number of rounds", text)
 	}
-	return n, 40 * time.Second, true
+	return n, 2 * time.Minute, true
 }
 
 // TestHistoryKillNine has everybody at work while daemons, servers and connections fail,
 // and judges the history. What fails is tried again with ever fewer faults.
 func TestHistoryKillNine(t *testing.T) {
-	for _, backend := range []string{"sqlite", "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq"} {
+	for _, backend := range []string{"sqlite", "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel() // mostly waits for leases of the dead to run out
 			seed := seeded(t)
 			n, length, proof := rounds(t)
-			if !proof && (backend == "nats" || backend == "rabbitmq") {
+			if !proof && slices.Contains([]string{"nats", "rabbitmq", "kafka"}, backend) {
 				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this source")
 			}
-			var sum line
 			for round := range n {
-				sum.add(oneRun(t, backend, seed+uint64(round), length))
+				l := oneRun(t, backend, seed+uint64(round), length)
+				if proof {
+					appendRun(t, l)
+				}
 				if t.Failed() {
 					break
 				}
-			}
-			if sum.backend, sum.seed = backend, seed; proof {
-				appendRun(t, sum)
 			}
 		})
 	}
@@ -418,14 +448,7 @@ func TestHistoryKillNine(t *testing.T) {
 func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) line {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 3))
-	rig := Rig{Daemons: 1, Links: 1}
-	if backend != "sqlite" {
-		rig = Rig{Daemons: 2, Links: 4, Servers: 1}
-	}
-	if sources[backend] != nil {
-		rig.Servers = 2
-	}
-	faults := Faults(random, rig, length)
+	faults := Faults(random, rigOf(backend), length)
 	var h *History
 	var found []Violation
 	try := func(faults []Fault) bool {
@@ -435,7 +458,7 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 		found = Check(h)
 		return len(found) > 0
 	}
-	l := line{rounds: 1}
+	l := line{backend: backend, seed: seed, rounds: 1}
 	if try(faults) {
 		t.Errorf("REDRIVE_SEED=%d: %d faults, %d violations", seed, len(faults), len(found))
 		report(t, found)
