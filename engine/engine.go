@@ -130,14 +130,6 @@ func (e *Engine) Handle(queue string, h redrive.Handler, o QueueOptions) error {
 	return nil
 }
 
-// announceSoon has the handled kinds announced anew.
-func (e *Engine) announceSoon() {
-	select {
-	case e.rehandled <- struct{}{}:
-	default: // it is to be done already
-	}
-}
-
 // feed ties a consumer to a source, with the hub and settler that all queues of the
 // source share. A source that is not the store is wrapped, so that what it cannot do
 // is parked.

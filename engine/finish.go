@@ -117,7 +117,7 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 	learned := s
 	if s != nil && errors.Is(err, redrive.ErrNoHandler) { // which says nothing of the target
 		learned = &driver.Settlement{Receipt: s.Receipt, Outcome: redrive.OutcomeRelease}
-		c.unhandled(a.d, s, now)
+		c.unknown.note(c.e, a.d, s, now)
 	}
 	if a.swept {
 		c.sweptGates(a.o, a.d, learned, now)
@@ -400,5 +400,5 @@ func (c *consumer) status() QueueStatus {
 	defer c.mu.Unlock()
 	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
 		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused,
-		AllRefusedSince: c.breaker.allRefusedSince(time.Now()), Unhandled: c.unhandledLocked(time.Now())}
+		AllRefusedSince: c.breaker.allRefusedSince(time.Now()), Unhandled: c.unhandled(time.Now())}
 }

@@ -314,12 +314,17 @@ func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit 
 			fit = append(fit, *d)
 			continue
 		}
-		p.e.addResult(d, &s, nil)
+		p.conclude(d, &s, nil)
 		ended = append(ended, s)
-		p.e.logEnd(p.e.base, d, &s, nil, 0)
-		p.e.observe(&Observation{Occasion: OnSettled, Queue: d.Queue, Delivery: d, Settlement: &s})
 	}
 	return fit, ended
+}
+
+// conclude completes the settlement of what was not handed out, and tells of it.
+func (p *Puller) conclude(d *redrive.Delivery, s *driver.Settlement, err error) {
+	p.e.addResult(d, s, nil)
+	p.e.logEnd(p.e.base, d, s, err, 0)
+	p.e.observe(&Observation{Occasion: OnSettled, Queue: d.Queue, Delivery: d, Settlement: s})
 }
 
 // end settles what is not handed out. What fails stays leased, and comes again.

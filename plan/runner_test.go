@@ -442,6 +442,45 @@ func TestPlanCountsABatchOnceThatTwoRunnersDid(t *testing.T) {
 	})
 }
 
+// A runner dies before it dropped a batch that it has chosen. Until another does it again, one
+// of the messages is redriven and handled: the plan does not claim to have dropped it.
+func TestPlanClaimsOnlyWhatItDropped(t *testing.T) {
+	for action, own := range map[driver.Action]plan.Outcome{driver.ActDrop: plan.Dropped, driver.ActArchive: plan.Archived} {
+		t.Run(action.String(), func(t *testing.T) {
+			inMorgue(t, func(m *morgue) {
+				m.Kill("q", 3, nil)
+				id := m.create(plan.Request{Action: action})
+				hung, goOn := make(chan struct{}), make(chan struct{})
+				first := &faultyStore{Store: m.Store.Store, update: sync.OnceFunc(func() { close(hung); <-goOn })}
+				stop := m.run(plan.New(first, plan.Options{Instance: "hangs", Archive: &m.archive}))
+				<-hung
+				taken := redrive.Ref{Queue: "q", ID: "m00002"}
+				if _, err := m.store.Update(context.Background(), driver.Selection{Refs: []redrive.Ref{taken}}, driver.Change{Action: driver.ActRedrive}, 1); err != nil {
+					t.Fatal(err)
+				}
+				m.settleSome(t, "q", 1, redrive.OutcomeDone)
+				defer m.run(m.process("other"))()
+				m.ends(id, time.Minute, plan.Done, 3, 0)
+				results, _, err := m.plans.Results(context.Background(), id, "", 10)
+				if err != nil || len(results) != 3 {
+					t.Fatal(results, err)
+				}
+				for _, r := range results {
+					want := own
+					if r.Ref == taken {
+						want = plan.Gone
+					}
+					if r.Outcome != want {
+						t.Errorf("%s is %s, want %s", r.ID, r.Outcome, want)
+					}
+				}
+				close(goOn)
+				stop()
+			})
+		})
+	}
+}
+
 func TestPlanRunsInOneProcess(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		m.Kill("q", 300, nil)

@@ -247,4 +247,8 @@ func TestStateOfAQueueWithoutAHandler(t *testing.T) {
 	if hint := unhandledHint(q); !strings.Contains(hint, "deploy a handler") {
 		t.Errorf("the doctor says %q", hint)
 	}
+	q = &wire.Queue{Queue: "sms", Pull: &wire.QueuePull{Polls: 1, Unhandled: q.Engine.Unhandled[:1]}}
+	if state, colour := queueState(q); state != `no handler for kind "a"` || colour != warn || unhandledHint(q) == "" {
+		t.Errorf("with workers: %s, %s", state, colour)
+	}
 }

@@ -133,6 +133,8 @@ func withoutEngine(q *wire.Queue) (state, colour string) {
 		return "paused: " + p.Paused[0].Reason, warn
 	case p != nil && p.AllRefusedSince != nil:
 		return allRefused(*p.AllRefusedSince), bad
+	case p != nil && len(p.Unhandled) > 0:
+		return unhandledText(p.Unhandled), warn
 	case p != nil && p.Polls+p.Held > 0:
 		return "workers pull from it", plain
 	case p != nil:

@@ -66,7 +66,7 @@ type Progress struct {
 }
 
 // PlanResult is what became of one message of a plan: delivered, waiting, dead (again),
-// dropped, archived, refused, or pending when it is about to be changed.
+// dropped, archived, gone, refused, or pending when it is about to be changed.
 type PlanResult struct {
 	Queue   string   `json:"queue"`
 	ID      string   `json:"id"`

@@ -77,7 +77,7 @@ type QueueEngine struct {
 	Unhandled       []Unhandled `json:"unhandled,omitempty"` // kinds of the last day without a handler; of many only some
 }
 
-// Unhandled is a kind of messages that came to a queue and has no handler there.
+// Unhandled is a kind of messages that came to a queue and that nobody there knows.
 type Unhandled struct {
 	Kind     string    `json:"kind"`
 	Attempts int64     `json:"attempts"` // that failed for it
