@@ -100,7 +100,7 @@ fuzz: ## fuzz every parser for FUZZTIME (10s) each
 
 .PHONY: proof
 proof: deps ## kill -9 and power loss, ROUNDS (1000) times, with a new seed or REDRIVE_SEED=...
-	@test -n "$$(go test -list '$(PROOF)' $(PROOF_PACKAGE) | grep '^Test' || true)" || \
+	@test -n "$$(go test -list '$(firstword $(subst /, ,$(PROOF)))' $(PROOF_PACKAGE) | grep '^Test' || true)" || \
 		{ echo "no test in $(PROOF_PACKAGE) matches $(PROOF): nothing would be proved" >&2; exit 1; }
 	@seed=$${REDRIVE_SEED:-$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ')}; \
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \

@@ -25,14 +25,12 @@ type daemon struct {
 	direct string           // its own address, for looking at it
 	link   *faulttest.Proxy // between those who call and the daemon
 
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	log    *tailLog
-	held   bool // it shall not be started just now
-	over   bool
-	killed bool
-	ended  []string // that it ended by itself
-	all    sync.WaitGroup
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	log  *tailLog
+	held bool // it shall not be started just now
+	over bool
+	all  sync.WaitGroup
 }
 
 // tailLog keeps the end of what a program writes.
@@ -100,14 +98,11 @@ func (d *daemon) startLocked() {
 		d.t.Error(err)
 		return
 	}
-	d.cmd, d.killed = cmd, false
+	d.cmd = cmd
 	d.all.Go(func() {
-		err := cmd.Wait()
+		_ = cmd.Wait() // however it ended, it is started again
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if !d.killed && !d.over {
-			d.ended = append(d.ended, fmt.Sprintf("%s ended by itself: %v", d.name, err))
-		}
 		d.cmd = nil
 		if !d.over && !d.held {
 			d.all.Go(func() { pause(d.t.Context(), 300*time.Millisecond); d.start() })
@@ -119,10 +114,17 @@ func (d *daemon) startLocked() {
 func (d *daemon) kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.held, d.killed = true, true
+	d.held = true
 	if d.cmd != nil {
 		_ = d.cmd.Process.Kill() // it may be gone
 	}
+}
+
+// gone reports that it does not run.
+func (d *daemon) gone() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cmd == nil
 }
 
 // resume starts a daemon that was killed.
