@@ -21,6 +21,7 @@ import (
 type daemon struct {
 	t      testing.TB
 	name   string
+	bin    string
 	config string
 	direct string           // its own address, for looking at it
 	link   *faulttest.Proxy // between those who call and the daemon
@@ -62,7 +63,11 @@ func newDaemon(t testing.TB, name, store, yaml string) *daemon {
 	}
 	address := port.Addr()
 	dir := t.TempDir()
-	d := &daemon{t: t, name: name, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
+	bin, err := redriveBin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{t: t, name: name, bin: bin, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
 	text := fmt.Sprintf("listen: %s\nstore: %q\narchive: %q\n%s", address, store, filepath.Join(dir, "archive"), yaml)
 	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -86,7 +91,7 @@ func (d *daemon) startLocked() {
 	if d.over || d.held || d.cmd != nil {
 		return
 	}
-	cmd := exec.Command(redriveBin, "serve", "--config", d.config)
+	cmd := exec.Command(d.bin, "serve", "--config", d.config)
 	cmd.Stdout, cmd.Stderr = d.log, d.log
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "REDRIVE_") {

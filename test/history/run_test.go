@@ -22,32 +22,36 @@ import (
 	"github.com/redrive/redrive/test/e2e/powerloss"
 )
 
-// redriveBin is the program, which TestMain builds, and builtFrom the commit.
-var redriveBin, builtFrom string
+// The folder of the program, and the commit that it is built from.
+var binDir, builtFrom string
 
 func TestMain(m *testing.M) {
-	os.Exit(childtest.Main(func() int { return buildAndRun(m) }, natstest.Part))
+	os.Exit(childtest.Main(func() int { return inFolder(m) }, natstest.Part))
 }
 
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "redrive-history-*")
-	if err != nil {
+func inFolder(m *testing.M) int {
+	var err error
+	if binDir, err = os.MkdirTemp("", "redrive-history-*"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(binDir)
 	if builtFrom, err = state(); err != nil {
 		builtFrom = "unknown"
 	}
-	redriveBin = filepath.Join(dir, "redrive")
-	cmd := exec.Command("go", "build", "-o", redriveBin, "../../cmd/redrive")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
-		return 1
-	}
 	return m.Run()
 }
+
+// redriveBin builds the program, once, and returns where it is.
+var redriveBin = sync.OnceValues(func() (string, error) {
+	bin := filepath.Join(binDir, "redrive")
+	cmd := exec.Command("go", "build", "-o", bin, "../../cmd/redrive")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return bin, nil
+})
 
 // rig is what a run works on.
 type rig struct {
