@@ -45,8 +45,8 @@ MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod */bench/go.mod test/*/go
 TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
 
 # The tests that `make proof` repeats: their names say what is done to the program.
-PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace|Transfer|Storm
-PROOF_PACKAGE ?= ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redisstream/partitiontest ./backend/redislist ./backend/rabbitmq ./backend/kafka
+PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace|Transfer|Storm|MutantsAreFound
+PROOF_PACKAGE ?= ./test/mutants ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redisstream/partitiontest ./backend/redislist ./backend/rabbitmq ./backend/kafka
 ROUNDS ?= 1000
 FUZZTIME ?= 10s
 COUNT ?= 10
@@ -99,8 +99,8 @@ fuzz: ## fuzz every parser for FUZZTIME (10s) each
 	done
 
 .PHONY: proof
-proof: deps ## kill -9 and power loss, ROUNDS (1000) times, with a new seed or REDRIVE_SEED=...
-	@test -n "$$(go test -list '$(PROOF)' $(PROOF_PACKAGE) | grep '^Test' || true)" || \
+proof: deps ## planted faults, then kill -9 and power loss, ROUNDS (1000) times, with a new seed or REDRIVE_SEED=...
+	@test -n "$$(go test -list '$(firstword $(subst /, ,$(PROOF)))' $(PROOF_PACKAGE) | grep '^Test' || true)" || \
 		{ echo "no test in $(PROOF_PACKAGE) matches $(PROOF): nothing would be proved" >&2; exit 1; }
 	@seed=$${REDRIVE_SEED:-$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ')}; \
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \

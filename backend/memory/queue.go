@@ -110,9 +110,19 @@ func (q *queue) endLease(it *item, at, now int64) {
 		if it.alone {
 			it.crashes++
 		}
+		it.lapsed, it.was = true, it.suspect
 		it.suspect = true
 	}
 	q.stand(it, now)
+}
+
+// unlapse takes back what a lease that ran out has changed: its holder lives after all.
+func (q *queue) unlapse(it *item) {
+	q.detach(it)
+	if it.alone {
+		it.crashes--
+	}
+	it.lapsed, it.suspect = false, it.was
 }
 
 // crash ends the leases that match as the death of their holder would.

@@ -108,6 +108,9 @@ func (q *queue) settle(it *item, t *driver.Settlement, now int64) error {
 	if it.dead {
 		return q.settleDead(it, t, now)
 	}
+	if it.lapsed {
+		q.unlapse(it)
+	}
 	switch t.Outcome {
 	case redrive.OutcomeDone:
 		q.ledger.Done++

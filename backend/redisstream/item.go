@@ -150,6 +150,20 @@ func (it *item) hold() {
 	}
 }
 
+// late takes back what a lease that ran out has changed: its holder lives after all.
+func (it *item) late() {
+	if it.leased || it.holder == "" {
+		return
+	}
+	it.flags &^= flagSuspect
+	if it.held.suspect {
+		it.flags |= flagSuspect
+	}
+	if it.held.alone {
+		it.crashes--
+	}
+}
+
 func (it *item) entry(fields []any) {
 	entry := it.place[1:]
 	it.msg.ID = it.q.id(entry)

@@ -202,8 +202,8 @@ func (s *Store) settled(ctx context.Context, list []driver.Settlement, where []p
 	return found, nil
 }
 
-// copied returns the message of a first claim that this process made, or nil. What a
-// release or a claim alone becomes depends on whether the lease ran out: that is read.
+// copied returns the message of a first claim that this process made, or nil. What is
+// released, or was a suspect, is read.
 func (s *Store) copied(t *driver.Settlement, p *position) *item {
 	if !p.ok || p.place[0] != 's' || t.Outcome == redrive.OutcomeRelease {
 		return nil
@@ -257,6 +257,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 	if it.dead() {
 		return o, s.settleDead(o, t)
 	}
+	it.late()
 	switch t.Outcome {
 	case redrive.OutcomeDead:
 		it.record(t.Failure, true)

@@ -170,6 +170,9 @@ func (t *tx) settleWaiting(l *lease, st *driver.Settlement) error {
 		next.lane = int64(redrive.LaneRetry)
 	} else {
 		next.attempts-- // given back; and what was suspected of it stays
+		if next.flags&flagSuspect != 0 {
+			next.token = int64(t.s.newTokens(1)) //nolint:gosec // see settled; or it would settle again, as one from before a crash
+		}
 	}
 	if err := t.recordFailure(&next, st.Failure, st.Outcome == redrive.OutcomeRetry); err != nil {
 		return err

@@ -95,7 +95,7 @@ func lost(v *view, m *message) []Violation {
 // phantom finds messages that were refused and are there all the same, and bodies that
 // nobody sent.
 func phantom(_ *view, m *message) (all []Violation) {
-	if !m.possible() {
+	if !m.possible() && (len(m.left) > 0 || m.any(func(e *Event) bool { return e.Op != OpPublish })) {
 		all = append(all, m.broken("what was refused is not stored", "no publish of it can have succeeded"))
 	}
 	if changed := m.some(func(e *Event) bool { return e.Garbled }); len(changed) > 0 {
@@ -207,7 +207,7 @@ func heldTwice(v *view, m *message) (all []Violation) {
 				}
 			}
 			gaveUp := m.any(func(e *Event) bool { return e.Op == OpSettle && e.Receipt == a.Receipt && e.Begin < b.End })
-			undone := v.happened(a.Begin, b.End, KillServer) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon)
+			undone := v.happened(a.Begin, b.End, KillServer) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon, PowerLoss)
 			if b.Begin > a.End && b.End < until-slack && !gaveUp && !undone {
 				all = append(all, m.broken("a message has one holder", "it was handed out while the first one's lease ran", a, b))
 			}
@@ -254,7 +254,7 @@ func edits(_ *view, m *message) (all []Violation) {
 	}
 	for _, l := range m.left {
 		if m.copies() == 1 {
-			judge(l.Rev, 1<<62)
+			judge(l.Rev, ever)
 		}
 	}
 	return all

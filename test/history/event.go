@@ -241,6 +241,9 @@ func (v *view) happened(from, to time.Duration, kinds ...Kind) bool {
 	})
 }
 
+// ever is after the end of every history.
+const ever = time.Duration(1<<63 - 1)
+
 // some returns the events that a condition holds for.
 func (m *message) some(is func(e *Event) bool) (list []*Event) {
 	for _, e := range m.events {

@@ -19,40 +19,46 @@ import (
 	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/test/e2e/powerloss"
 )
 
-// redriveBin is the program, which TestMain builds, and builtFrom the commit.
-var redriveBin, builtFrom string
+// The folder of the program, and the commit that it is built from.
+var binDir, builtFrom string
 
 func TestMain(m *testing.M) {
-	os.Exit(childtest.Main(func() int { return buildAndRun(m) }, natstest.Part))
+	os.Exit(childtest.Main(func() int { return inFolder(m) }, natstest.Part))
 }
 
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "redrive-history-*")
-	if err != nil {
+func inFolder(m *testing.M) int {
+	var err error
+	if binDir, err = os.MkdirTemp("", "redrive-history-*"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(binDir)
 	if builtFrom, err = state(); err != nil {
 		builtFrom = "unknown"
 	}
-	redriveBin = filepath.Join(dir, "redrive")
-	cmd := exec.Command("go", "build", "-o", redriveBin, "../../cmd/redrive")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
-		return 1
-	}
 	return m.Run()
 }
+
+// redriveBin builds the program, once, and returns where it is.
+var redriveBin = sync.OnceValues(func() (string, error) {
+	bin := filepath.Join(binDir, "redrive")
+	cmd := exec.Command("go", "build", "-o", bin, "../../cmd/redrive")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return bin, nil
+})
 
 // rig is what a run works on.
 type rig struct {
 	*crowd
 	servers []*server          // of the store, then of the source; none: an embedded store
 	between []*faulttest.Proxy // from the daemons to the servers
+	disk    *powerloss.Disk    // of an embedded store; nil: one that does not fail
 	target  *receiver
 }
 
@@ -62,6 +68,8 @@ func rigOf(backend string) Rig {
 	switch {
 	case backend == "sqlite":
 		return Rig{Daemons: 1, Links: 1}
+	case backend == onDisk:
+		return Rig{Daemons: 1, Links: 1, Disks: 1}
 	case foreign:
 		return Rig{Daemons: 2, Links: 6, Servers: 2, Restart: from.restart}
 	}
@@ -72,11 +80,15 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 	t.Helper()
 	rec, d := newRecorder(), newDice(seed)
 	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
-	inStore := func(string) string { return "" }
-	if backend == "sqlite" {
-		r.daemons = []*daemon{newDaemon(t, "daemon", "sqlite:"+filepath.Join(t.TempDir(), "data"), config(r.target.URL, inStore))}
-	} else {
-		r.share(t, backend, inStore)
+	switch backend {
+	case "sqlite":
+		r.embed(t.TempDir())
+	case onDisk:
+		var dir string
+		r.disk, dir = newDisk(t, seed)
+		r.embed(dir)
+	default:
+		r.share(backend)
 	}
 	for _, d := range r.daemons {
 		if !await(t.Context(), time.Minute, d.ready) {
@@ -86,9 +98,16 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 	return r
 }
 
+func inStore(string) string { return "" }
+
+// embed starts a daemon with a store in a folder.
+func (r *rig) embed(dir string) {
+	r.daemons = []*daemon{newDaemon(r.t, "daemon", "sqlite:"+filepath.Join(dir, "data"), config(r.target.URL, inStore))}
+}
+
 // share starts two daemons that share a store, and a source if the backend is one.
-func (r *rig) share(t testing.TB, backend string, inStore func(queue string) string) {
-	t.Helper()
+func (r *rig) share(backend string) {
+	t := r.t
 	from, foreign := sources[backend]
 	if foreign {
 		backend = "postgres"
@@ -142,7 +161,7 @@ func (r *rig) link(i int) *faulttest.Proxy {
 // suffer carries out the faults. What one did is undone when it ends.
 func (r *rig) suffer(ctx context.Context, faults []Fault) {
 	var all sync.WaitGroup
-	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
+	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon, PowerLoss}, {FullDisk, SlowDisk}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
 		all.Go(func() {
 			for _, f := range faults {
 				if slices.Contains(kinds, f.Kind) && pause(ctx, f.At-r.rec.now()) {
@@ -175,6 +194,16 @@ func (r *rig) one(ctx context.Context, f Fault) {
 		r.servers[f.On].signal(syscall.SIGSTOP)
 		pause(ctx, f.For)
 		r.servers[f.On].signal(syscall.SIGCONT)
+	case PowerLoss:
+		r.powerLoss(ctx, f)
+	case FullDisk:
+		r.disk.Full(true)
+		pause(ctx, f.For)
+		r.disk.Full(false)
+	case SlowDisk:
+		r.disk.Slow(slowness)
+		pause(ctx, f.For)
+		r.disk.Slow(0)
 	case CutLink:
 		r.link(f.On).Cut()
 	case DelayLink:
@@ -423,7 +452,7 @@ func rounds(t testing.TB) (n int, length time.Duration, proof bool) {
 // TestHistoryKillNine has everybody at work while daemons, servers and connections fail,
 // and judges the history. What fails is tried again with ever fewer faults.
 func TestHistoryKillNine(t *testing.T) {
-	for _, backend := range []string{"sqlite", "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
+	for _, backend := range []string{"sqlite", onDisk, "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel() // mostly waits for leases of the dead to run out
 			seed := seeded(t)
@@ -473,7 +502,7 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 			}
 			return fails
 		}, func() bool { return time.Now().Before(deadline) })
-		t.Errorf("REDRIVE_SEED=%d: the fewest faults that were found to do it: %v", seed, few)
+		t.Errorf("REDRIVE_SEED=%d: the fewest faults that were found to do it, %d of %d: %v", seed, len(few), len(faults), few)
 		return l
 	}
 	l.of(h, faults)
@@ -481,12 +510,13 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 	return l
 }
 
-// shrinkFor is how long the fewest faults are looked for.
+// shrinkFor is how long the fewest faults are looked for: 2 minutes, or REDRIVE_SHRINK. The
+// run that is under way then is not broken off.
 func shrinkFor(t testing.TB) time.Duration {
 	t.Helper()
 	text := os.Getenv("REDRIVE_SHRINK")
 	if text == "" {
-		return 0
+		return 2 * time.Minute
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
