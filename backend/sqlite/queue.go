@@ -20,6 +20,7 @@ const (
 	countBlocked
 	countSuspects
 	countBytes
+	countSeries // causes that have buckets
 	countPublished
 	countParked
 	countImported
@@ -33,7 +34,7 @@ const (
 	counters  = countDead + counter(driver.LastReason)
 )
 
-var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes
+var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes series
 	published parked imported moved_in repeated done dropped archived moved_out
 	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual corrupt`)
 
