@@ -10,7 +10,7 @@ import (
 )
 
 // counter is one number of a queue's row.
-type counter int
+type counter int32
 
 // The counters, in the order of their columns. The first three are the lanes.
 const (

@@ -59,9 +59,9 @@ func (t *tx) keepDead(l *lease, st *driver.Settlement) error {
 			return err
 		}
 		if st.Failure != nil { // the newest failure is the cause, though nothing died anew
-			t.countDead(l.queue, &d, -1)
+			t.countDead(l.queue, &d, -1, bucket{})
 			d.signature = st.Failure.Signature
-			t.countDead(l.queue, &d, 1)
+			t.countDead(l.queue, &d, 1, bucket{})
 		}
 	}
 	t.bump(l.queue)

@@ -32,21 +32,17 @@ func bucketOf(now, died int64) bucket {
 	return bucket{width, died - died%width}
 }
 
-// countDead counts a dead letter that comes or goes, by its reason and its cause.
-func (t *tx) countDead(q *queue, d *deadRow, n int64) {
+// tallyStep is one change of a tally, to be taken back.
+type tallyStep struct {
+	tally  *tally
+	n      int64
+	bucket bucket
+}
+
+// countDead counts a dead letter that comes or goes, by its reason and its cause. If it died
+// now, b is the bucket of its death.
+func (t *tx) countDead(q *queue, d *deadRow, n int64, b bucket) {
 	t.count(q, deadCounter(d.reason), n)
-	t.tally(q, d, n, bucket{})
-}
-
-// countDeath counts a death in its bucket.
-func (t *tx) countDeath(q *queue, d *deadRow) {
-	if b := bucketOf(t.now, d.died); b.width != 0 {
-		t.tally(q, d, 1, b)
-	}
-}
-
-// tally changes the count of a cause's dead letters, or of its deaths in a bucket.
-func (t *tx) tally(q *queue, d *deadRow, n int64, b bucket) {
 	if t.tallies == nil {
 		t.tallies = make(map[tallied]*tally)
 	}
@@ -57,13 +53,12 @@ func (t *tx) tally(q *queue, d *deadRow, n int64, b bucket) {
 		t.tallies[key] = c
 	}
 	c.add(n, b)
-	t.undo = append(t.undo, undo{tally: c, n: n, bucket: b})
+	t.undo = append(t.undo, undo{tally: &tallyStep{c, n, b}})
 }
 
 func (c *tally) add(n int64, b bucket) {
-	if b.width == 0 {
-		c.dead += n
-	} else {
+	c.dead += n
+	if b.width != 0 {
 		c.deaths[b] += n
 	}
 }

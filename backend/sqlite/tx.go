@@ -24,16 +24,15 @@ type tx struct {
 // undo is one change in memory: of a counter, a lease, or a claim's open leases.
 type undo struct {
 	queue   *queue
-	counter counter
 	n       int64
-	lease   *lease
+	counter counter
 	added   bool // the lease was added, else it was removed
+	lease   *lease
 	before  *lease
 	claim   *claim
 	made    *queue // got its number
 	row     *row   // what the row of the lease was
-	tally   *tally // n of its dead, or of its bucket
-	bucket  bucket
+	tally   *tallyStep
 
 	settings *driver.QueueSettings // of owner, as they were
 	owner    *queue
@@ -194,7 +193,7 @@ func (t *tx) takeBack(mark int) {
 		case u.queue != nil:
 			u.queue.state.counts[u.counter] -= u.n
 		case u.tally != nil:
-			u.tally.add(-u.n, u.bucket)
+			u.tally.tally.add(-u.tally.n, u.tally.bucket)
 		case u.claim != nil:
 			u.claim.open++
 		case u.row != nil:
