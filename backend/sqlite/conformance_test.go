@@ -19,6 +19,7 @@ func TestConformance(t *testing.T) {
 		},
 		Fill:    fill,
 		Flip:    flip,
+		Shift:   shift,
 		Advance: func(d time.Duration) { <-time.After(d) },
 		Around: func(t *testing.T, run func(t testing.TB)) {
 			synctest.Test(t, func(t *testing.T) { run(t) })

@@ -110,6 +110,7 @@ type queueState struct {
 	counts counts
 	leased int64
 	next   [claimable]int64 // nothing of the class is due before
+	ahead  [claimable]bool  // the clock went back behind rows of the class; see catchUp
 }
 
 // cursorsKept bounds the filters for which a class keeps cursors.

@@ -65,7 +65,8 @@ CREATE INDEX message_plan ON message (queue, plan) WHERE plan IS NOT NULL;
 
 -- One row a waiting message, in the order in which claims read.
 -- class: 0-2 lane, 3 suspect, 4 blocked behind the head of its key.
--- flags: 1 suspect, 2 the id is remembered, 4 edited, 8 a first failure, 16 a last failure.
+-- flags: 1 suspect, 2 the id is remembered, 4 edited, 8 a first failure, 16 a last failure,
+-- 32 due was asked for by a delay, a retry or a schedule.
 -- token: of the last lease that was settled or ran out.
 -- turn: place in the order of its key; 0 without order.
 -- born: the time of publication, of messages that were put with one.

@@ -162,7 +162,7 @@ func (t *tx) changeWaiting(q *queue, r *row, m *stored, c *driver.Change) error 
 		}
 		t.forgetLease(r.seq)
 		next := *r
-		next.due = t.now
+		next.setDue(t.now, t.now)
 		return t.moveWaiting(q, r, &next)
 	case driver.ActRedrive, driver.ActArchive:
 	}
