@@ -167,12 +167,14 @@ func (o *applyOp) end(err error) {
 // has written anything.
 func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	r := row{
-		due: nanos(e.Due), lane: int64(e.Lane), kind: e.Kind, expires: nanos(e.ExpiresAt), attempts: int64(e.Attempts),
+		lane: int64(e.Lane), kind: e.Kind, expires: nanos(e.ExpiresAt), attempts: int64(e.Attempts),
 		crashes: int64(e.Crashes), failures: int64(e.History.Count), born: nanos(e.PublishedAt),
 	}
-	if r.due == 0 {
-		r.due = later(t.now, e.Delay)
+	due := nanos(e.Due)
+	if due == 0 {
+		due = later(t.now, e.Delay)
 	}
+	r.setDue(t.now, due)
 	if e.Suspect {
 		r.flags |= flagSuspect
 	}

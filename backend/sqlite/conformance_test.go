@@ -29,6 +29,7 @@ var conformance = backendtest.Factory{
 	},
 	Fill:    fill,
 	Flip:    flip,
+	Shift:   shift,
 	Advance: func(d time.Duration) { <-time.After(d) },
 	Around: func(t *testing.T, run func(t testing.TB)) {
 		synctest.Test(t, func(t *testing.T) { run(t) })
