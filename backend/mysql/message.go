@@ -46,7 +46,7 @@ func insertDead(sql *statements, list []*sqlstore.Message) []step {
 	return insertRows(sql, "insert_dead", list, func(m *sqlstore.Message) []any {
 		return []any{[]byte(m.Queue), []byte(m.ID), m.Seq, micros(m.Died), micros(m.Due), micros(m.PublishedAt), microsOrNull(m.ExpiresAt),
 			m.Token, m.Nonce, m.Turn, m.Attempts, m.Failures, m.Earlier, m.Crashes, m.Generation, m.Redrives, m.Bytes, int(m.Reason), int(m.Lane),
-			m.Chosen, cut(m.Signature), []byte(m.Kind), []byte(m.Key), []byte(m.ReplyTo), []byte(m.Plan), []byte(m.Origin),
+			m.Chosen, m.Original != nil, cut(m.Signature), []byte(m.Kind), []byte(m.Key), []byte(m.ReplyTo), []byte(m.Plan), []byte(m.Origin),
 			[]byte(m.EditedFrom), encodeHeaders(m.Headers), m.First, m.Last, m.Original, body(m.Body), m.Sum}
 	})
 }

@@ -61,7 +61,7 @@ VALUES :rows
 -- name: insert_dead
 --   the columns of each
 INSERT INTO redrive_dead (queue, id, seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
-  generation, redrives, size, reason, lane, chosen, signature, kind, msg_key, reply_to, plan, origin, edited_from,
+  generation, redrives, size, reason, lane, chosen, edited, signature, kind, msg_key, reply_to, plan, origin, edited_from,
   headers, first_failure, last_failure, original, body, crc)
 VALUES :rows
 

@@ -48,6 +48,9 @@ func (b *batch) settle(h *holding, st *driver.Settlement) {
 		c.after, c.reason, c.letsGo = 0, st.Reason, h.turn > 0 && w.Settings[h.Queue].DeadRelease
 		leaves = c.letsGo
 		w.Count(h.Queue, sqlstore.DeadBook(st.Reason), 1)
+		if st.Failure != nil { // else the row knows of what
+			w.CountDeath(sqlstore.Cause{Queue: h.Queue, Reason: st.Reason, Signature: string(cut(st.Failure.Signature))}, w.Clock)
+		}
 	case redrive.OutcomeRepeat:
 		w.Count(h.Queue, sqlstore.BookDone, 1)
 		w.Count(h.Queue, sqlstore.BookRepeated, 1)
@@ -119,7 +122,8 @@ func (b *batch) steps() []step {
 			list := numbers(seqs)
 			switch c.outcome {
 			case redrive.OutcomeDead:
-				steps = append(steps, step{sql: sql.with("bury", ":seqs", list), args: []any{c.letsGo, int(c.reason)}})
+				steps = append(steps, step{sql: sql.with("bury_causes", ":seqs", list), args: []any{int(c.reason)}},
+					step{sql: sql.with("bury", ":seqs", list), args: []any{c.letsGo, int(c.reason)}})
 			case redrive.OutcomeRepeat:
 				steps = append(steps, step{sql: sql.with("repeat", ":seqs", list), args: []any{c.after}})
 			default:

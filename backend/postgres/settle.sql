@@ -121,6 +121,12 @@ buried AS (
     g.original, g.body
   FROM gone g, t
   WHERE g.outcome = 4
+  RETURNING queue, reason, signature
+),
+caused AS (
+  INSERT INTO redrive.cause_delta (queue, reason, signature, width, start, dead, deaths)
+  SELECT b.queue, b.reason, b.signature, 60, date_trunc('minute', t.now), count(*), count(*)
+  FROM buried b, t GROUP BY b.queue, b.reason, b.signature, t.now
 ),
 remember AS (
   UPDATE redrive.remembered r

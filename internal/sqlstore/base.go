@@ -35,6 +35,7 @@ type Base struct {
 	over      atomic.Bool
 	gatherer  Gatherer
 	watcher   Watcher
+	folding   sync.Mutex // of causes
 }
 
 // Verbs makes what a store offers of what it does in its SQL.
@@ -52,7 +53,7 @@ func (b *Base) Start(ctx context.Context) {
 		Store: b.own.StoreItems, Alone: b.Alone, AtFault: b.own.DataError, Fault: b.own.Fault, Changed: b.Changed, Timeout: b.Timeout, Bytes: b.Bytes,
 	}
 	b.Spawn(b.watcher.Poll)
-	b.Spawn(func(ctx context.Context) { Fold(ctx, b.own, b.Self, b.own.FoldBooks) })
+	b.Spawn(func(ctx context.Context) { Fold(ctx, b.own, b.Self, b.fold) })
 	b.Spawn(func(ctx context.Context) { b.Floors.Run(ctx, b.firstDue) })
 	b.Spawn(func(ctx context.Context) { b.Floors.Share(ctx, b.own) })
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)

@@ -51,6 +51,12 @@ type Server interface {
 	// Search adds the rows of the finder's phase, from its mark on, and returns where it had
 	// to end because it may look at no more; nil if it had not.
 	Search(ctx context.Context, f *Finder) (end *PageMark, err error)
+	// CountDead counts dead letters by queue, reason and signature, from counters, and those
+	// of them that died after the query's Until, if that is set.
+	CountDead(ctx context.Context, q *redrive.Query) (n, late int64, err error)
+	// ReadBuckets reads the deaths of a query by cause and time, in that order. reset is called
+	// before each try.
+	ReadBuckets(ctx context.Context, q *redrive.Query, reset func(), found func(*CauseCount)) error
 	// ReadMessages reads whole messages, and the server's clock.
 	ReadMessages(ctx context.Context, refs []redrive.Ref, found func(m *Message, now time.Time) error) error
 	// ReadRemembered reads what is remembered of ids.
