@@ -13,26 +13,26 @@ FROM redrive_dead d FORCE INDEX (PRIMARY) WHERE d.queue = ? AND d.id IN (:ids) O
 
 -- name: back
 -- Gives messages back or has them retried, without a failure.
---   retried, delay, retried, released
+--   retried, delay, delayed, retried, released, released
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET
-  class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, lane = IF(?, 1, lane), attempts = attempts - ?,
+  class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, is_delayed = ?, lane = IF(?, 1, lane), attempts = attempts - ?,
   suspect = suspect AND ?, alone = 0, instance = ''
 WHERE seq IN (:seqs)
 
 -- name: failed
 -- The same with a failure: the first is kept, and the last.
---   retried, delay, retried, released, released, counted, failure, failure
+--   retried, delay, delayed, retried, released, released, counted, failure, failure
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET
-  class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, lane = IF(?, 1, lane), attempts = attempts - ?,
+  class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, is_delayed = ?, lane = IF(?, 1, lane), attempts = attempts - ?,
   suspect = suspect AND ?, alone = 0, instance = '', failures = failures + ?,
   last_failure = IF(first_failure IS NULL, last_failure, ?), first_failure = COALESCE(first_failure, ?)
 WHERE seq IN (:seqs)
 
 -- name: repeat
 -- The next generation of a recurring message.
---   delay
+--   delay, delayed
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET
-  class = IF(turn > 0, 4, 0), lane = 0, due = :now + ?, published = :now, generation = generation + 1, attempts = 0, failures = 0,
+  class = IF(turn > 0, 4, 0), lane = 0, due = :now + ?, is_delayed = ?, published = :now, generation = generation + 1, attempts = 0, failures = 0,
   earlier = 0, crashes = 0, suspect = 0, first_failure = NULL, last_failure = NULL, original = NULL, alone = 0, instance = ''
 WHERE seq IN (:seqs)
 

@@ -108,7 +108,7 @@ func (b *batch) failed(seq int64, c change, f *redrive.Failure) step {
 		return step{sql: sql.with("bury_failed", ":seqs", one), args: []any{c.letsGo, int(c.reason), cut(f.Signature), text, text}}
 	}
 	retried := c.outcome == redrive.OutcomeRetry
-	return step{sql: sql.with("failed", ":seqs", one), args: []any{retried, c.after, retried, !retried, !retried, retried, text, text}}
+	return step{sql: sql.with("failed", ":seqs", one), args: []any{retried, c.after, c.after > 0, retried, !retried, !retried, retried, text, text}}
 }
 
 // steps returns all statements. What is copied to the dead letters is removed
@@ -125,9 +125,9 @@ func (b *batch) steps() []step {
 				steps = append(steps, step{sql: sql.with("bury_causes", ":seqs", list), args: []any{int(c.reason)}},
 					step{sql: sql.with("bury", ":seqs", list), args: []any{c.letsGo, int(c.reason)}})
 			case redrive.OutcomeRepeat:
-				steps = append(steps, step{sql: sql.with("repeat", ":seqs", list), args: []any{c.after}})
+				steps = append(steps, step{sql: sql.with("repeat", ":seqs", list), args: []any{c.after, c.after > 0}})
 			default:
-				steps = append(steps, step{sql: sql.with("back", ":seqs", list), args: []any{retried, c.after, retried, !retried, !retried}})
+				steps = append(steps, step{sql: sql.with("back", ":seqs", list), args: []any{retried, c.after, c.after > 0, retried, !retried, !retried}})
 			}
 		}
 	}

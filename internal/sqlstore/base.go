@@ -36,6 +36,7 @@ type Base struct {
 	gatherer  Gatherer
 	watcher   Watcher
 	folding   sync.Mutex // of causes
+	nextAhead time.Time  // when pullAhead looks again
 }
 
 // Verbs makes what a store offers of what it does in its SQL.

@@ -106,13 +106,17 @@ func (b *Base) foldAll(ctx context.Context) error {
 	}
 }
 
+// fold is what one process at a time does every second.
 func (b *Base) fold(ctx context.Context) (more bool, err error) {
 	more, err = b.own.FoldBooks(ctx)
 	if err != nil {
 		return more, err
 	}
 	further, err := b.FoldCauses(ctx)
-	return more || further, err
+	if more || further || err != nil {
+		return more || further, err
+	}
+	return false, b.pullAhead(ctx)
 }
 
 func (w *Work) foldCauses(ctx context.Context) (rows int, err error) {

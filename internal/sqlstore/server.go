@@ -68,6 +68,12 @@ type Server interface {
 	// SetUp stores the settings of a queue.
 	SetUp(ctx context.Context, queue string, settings *driver.QueueSettings) error
 
+	// Ahead returns the classes of queues in which messages that nobody delayed lie ahead of
+	// the clock, as far as AheadLooked tells.
+	Ahead(ctx context.Context) ([]Part, error)
+	// Pull makes at most so many of them due, in their order, and returns how many.
+	Pull(ctx context.Context, p Part, limit int) (int64, error)
+
 	// Peek, StoreItems, FirstDue and FoldBooks are what runs in the background: see Watcher,
 	// Gatherer, Floors and Fold.
 	Peek(ctx context.Context, names []string) (map[string]Heads, error)

@@ -174,7 +174,7 @@ func (w *Work) changeWaiting(ctx context.Context, m *Message, c *driver.Change) 
 	case driver.ActDueNow:
 		if m.Due.After(w.Clock) {
 			w.RemoveWaiting(m)
-			m.Due = w.Clock
+			m.Due, m.Delayed = w.Clock, false
 			w.AddWaiting(m)
 		}
 	case driver.ActRedrive, driver.ActArchive:

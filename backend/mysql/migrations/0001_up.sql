@@ -91,6 +91,7 @@ CREATE TABLE IF NOT EXISTS redrive_delta (
 -- earlier: failures of earlier generations.
 -- chosen: the id is remembered.
 -- original: the message before it was edited, as JSON.
+-- is_delayed: due was asked for, by a delay, a retry or a schedule.
 -- crc: checksum of what was published (driver.Checksum); null: unchecked.
 CREATE TABLE IF NOT EXISTS redrive_message (
   seq           BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -113,6 +114,7 @@ CREATE TABLE IF NOT EXISTS redrive_message (
   suspect       TINYINT        NOT NULL DEFAULT 0,
   chosen        TINYINT        NOT NULL DEFAULT 0,
   alone         TINYINT        NOT NULL DEFAULT 0,
+  is_delayed    TINYINT        NOT NULL DEFAULT 0,
   queue         VARBINARY(64)  NOT NULL,
   id            VARBINARY(128) NOT NULL,
   kind          VARBINARY(512) NOT NULL DEFAULT '',
@@ -288,7 +290,7 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW redrive_dead_json AS
 -- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE IF NOT EXISTS redrive_migration (
   version INT    NOT NULL PRIMARY KEY,
-  layout  INT    NOT NULL DEFAULT 3,
+  layout  INT    NOT NULL DEFAULT 4,
   at      BIGINT NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 

@@ -83,6 +83,7 @@ CREATE SEQUENCE redrive.message_seq;
 -- turn: place in the order of its key; 0 without order.
 -- earlier: failures of earlier generations.
 -- chosen: the id is remembered.
+-- delayed: due was asked for, by a delay, a retry or a schedule.
 -- crc: checksum of what was published (driver.Checksum); null: unchecked.
 CREATE TABLE redrive.message (
   seq           bigint      NOT NULL DEFAULT nextval('redrive.message_seq'),
@@ -105,6 +106,7 @@ CREATE TABLE redrive.message (
   suspect       boolean     NOT NULL DEFAULT false,
   chosen        boolean     NOT NULL DEFAULT false,
   alone         boolean     NOT NULL DEFAULT false,
+  delayed       boolean     NOT NULL DEFAULT false,
   queue         text COLLATE "C" NOT NULL,
   id            text COLLATE "C" NOT NULL,
   kind          text COLLATE "C" NOT NULL DEFAULT '',
@@ -272,7 +274,7 @@ CREATE VIEW redrive.dead_json AS
 -- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE redrive.migration (
   version integer     PRIMARY KEY,
-  layout  integer     NOT NULL DEFAULT 3,
+  layout  integer     NOT NULL DEFAULT 4,
   at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO redrive.migration (version) VALUES (1);
