@@ -157,7 +157,9 @@ func decideMode(ctx context.Context, cfg *pgx.ConnConfig) error {
 	if pid == conn.PgConn().PID() {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 		cfg.RuntimeParams["enable_seqscan"] = "off"
-		cfg.RuntimeParams["jit"] = "off" // it would be used for what only seems dear without scans
+		// Both would be used for what only seems dear without scans.
+		cfg.RuntimeParams["jit"] = "off"
+		cfg.RuntimeParams["max_parallel_workers_per_gather"] = "0"
 	}
 	return nil
 }

@@ -271,13 +271,3 @@ func Caps(name string) driver.Caps {
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }
-
-// Count implements driver.Store.
-func (v Verbs) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
-	return driver.CountFound(ctx, v.Find, q)
-}
-
-// Deaths implements driver.Store.
-func (v Verbs) Deaths(ctx context.Context, q redrive.Query) ([]driver.Deaths, error) {
-	return nil, redrive.ErrUnsupported
-}
