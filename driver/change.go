@@ -54,7 +54,7 @@ type Change struct {
 	Plan             string // ActRedrive: the plan it belongs to
 	MaxRedrives      int    // ActRedrive: refuse with ErrLoop what was redriven so often; 0: no limit
 	ConfirmUncertain bool   // ActRedrive: also what is dead as uncertain; else ErrUncertain
-	ConfirmCorrupt   bool   // ActRedrive: also what is dead as corrupt, whose checksum is then made anew; else ErrBodyCorrupt
+	ConfirmCorrupt   bool   // ActRedrive: also what is dead as corrupt, and only of that the checksum is made anew; else ErrBodyCorrupt
 
 	Edit *redrive.Edit // ActEdit, or edit and redrive in one step
 }

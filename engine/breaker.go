@@ -87,7 +87,7 @@ func judge(s *driver.Settlement) (endedHow, string) {
 		return endedUnknown, ""
 	}
 	switch s.Reason {
-	case redrive.ReasonExpired, redrive.ReasonCrashed, redrive.ReasonLoop, redrive.ReasonManual: // there was no attempt
+	case redrive.ReasonExpired, redrive.ReasonCrashed, redrive.ReasonLoop, redrive.ReasonManual, redrive.ReasonCorrupt: // there was no attempt
 		return endedUnknown, ""
 	case 0, redrive.ReasonExhausted, redrive.ReasonUncertain:
 		return endedTransient, ""

@@ -108,10 +108,10 @@ func (p *Plans) DryRun(ctx context.Context, r Request) (DryRun, error) {
 		if !r.ConfirmCorrupt {
 			run.refuse(errorKind(redrive.ErrBodyCorrupt), run.ByReason[redrive.ReasonCorrupt])
 		}
-		if r.MaxRedrives > 0 {
+		if change := plan.change(); r.MaxRedrives > 0 {
 			err = p.scan(ctx, &plan.Request, plan.query(redrive.MaxPage), func(e *redrive.Entry) {
-				if e.Redrives >= r.MaxRedrives && (e.Reason != redrive.ReasonUncertain || r.ConfirmUncertain) {
-					run.refuse("loop", 1)
+				if errors.Is(change.CheckRedrive(&e.Message, e.Reason), redrive.ErrLoop) {
+					run.refuse(errorKind(redrive.ErrLoop), 1)
 				}
 			}, &run.RefusedMore)
 		}

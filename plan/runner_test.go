@@ -192,6 +192,23 @@ func TestPlanRefusesWhatHasNoBody(t *testing.T) {
 	})
 }
 
+func TestPlanRefusesWhatIsCorrupt(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		defer m.run(m.plans)()
+		m.Kill("q", 4, nil)
+		m.Kill("q", 3, func(e *redrive.Entry) { e.Reason = redrive.ReasonCorrupt })
+		r := plan.Request{Action: driver.ActRedrive}
+		if dry, err := m.plans.DryRun(context.Background(), r); err != nil || dry.Refused["body-corrupt"] != 3 || len(dry.Refused) != 1 {
+			t.Errorf("dry run: %+v, %v", dry, err)
+		}
+		if p := m.ends(m.create(r), time.Minute, plan.Done, 4, 3); p.Errors["body-corrupt"] != 3 {
+			t.Errorf("errors: %v", p.Errors)
+		}
+		r.ConfirmCorrupt = true
+		m.ends(m.create(r), time.Minute, plan.Done, 3, 0)
+	})
+}
+
 func TestPlanGoesOnPastWhatIsRefused(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()

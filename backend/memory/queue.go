@@ -45,6 +45,8 @@ type queue struct {
 	leased   int64
 	blocked  int64
 	byReason [driver.LastReason + 1]int64
+	causes   map[cause]int64
+	series   map[cause]map[span]int64
 	bytes    int64
 	books    driver.Ledger
 }
@@ -199,12 +201,14 @@ func (q *queue) enterDead(it *item) {
 	q.dead.add(it)
 	q.deaths.push(it.died, it)
 	q.byReason[it.reason]++
+	q.count(it, 1)
 }
 
 func (q *queue) leaveDead(it *item) {
 	q.dead.live--
 	q.deaths.remove(it)
 	q.byReason[it.reason]--
+	q.count(it, -1)
 	it.dead = false
 }
 
@@ -222,6 +226,7 @@ func (q *queue) die(it *item, reason redrive.Reason, now int64) {
 	it.reason, it.died, it.due = reason, now, now
 	it.suspect, it.held = false, false
 	q.enterDead(it)
+	q.noteDeath(it, now)
 	if !it.ordered || q.settings.DeadRelease {
 		q.unchain(it, now)
 	}
