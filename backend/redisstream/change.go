@@ -67,7 +67,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	if o.checks && it.place[0] != 's' {
 		rev = it.rev
 	}
-	p.list(19)
+	p.list(20)
 	p.str("c")
 	p.num(st.index(it.q))
 	p.str(it.place)
@@ -95,6 +95,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	packBooks(p, o.booksT)
 	p.num(int64(bit(o.fresh)))
 	p.num(int64(it.msg.Size()))
+	p.str(it.signature())
 	return nil
 }
 

@@ -219,6 +219,14 @@ func (it *item) show(bodies bool) redrive.Entry {
 	return e
 }
 
+// signature names the failures of which a message died last.
+func (st *story) signature() string {
+	if f := st.history.Latest(); f != nil {
+		return strings.ReplaceAll(f.Signature, "\x00", "") // which ends it in the set of causes
+	}
+	return ""
+}
+
 // record adds a failure to the story.
 func (it *item) record(f *redrive.Failure, counted bool) {
 	if counted && f != nil {

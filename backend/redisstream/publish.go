@@ -152,7 +152,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 		it.reason = o.entry.Reason
 		fields = it.fields()
 	}
-	p.list(9)
+	p.list(10)
 	p.str("n")
 	p.num(st.index(o.q))
 	p.str(o.m.ID)
@@ -165,6 +165,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 	for _, f := range fields {
 		p.str(f)
 	}
+	p.str(kept.signature())
 	return nil
 }
 
