@@ -124,6 +124,9 @@ func (o *newOp) pack(p *packed, st *step) error {
 		hash = fmt.Sprintf("%016x", driver.BodyHash(o.m))
 	}
 	what, h := "wait", head{due: span(o.m.Delay), relative: true}
+	if o.m.Delay > 0 || !o.m.DeliverAt.IsZero() || o.entry != nil && o.entry.Due.After(o.entry.PublishedAt) {
+		h.flags = flagDelayed
+	}
 	var kept story
 	var fields []string
 	switch {

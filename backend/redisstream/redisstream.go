@@ -140,10 +140,13 @@ const (
 	keyStream    = 0
 	keyWaiting   = 1
 	keyDeadBlobs = 2
+	keyLanes     = 3
 	keyLeases    = 6
 	keyHolders   = 7
+	keyReleased  = 8
 	keyCounters  = 14
 	keyDied      = 17
+	keyClaimable = 18 // dead letters
 	keyDead      = 20
 	keyBatches   = 22
 	keyRanges    = 23

@@ -10,7 +10,7 @@
 local call = redis.call
 local NK, FIRST = 26, 6
 local HEAD, HEADLEN = '<BBBBI4I4I4I4I4dddddd', 72
-local SUSPECT, ORDERED, REMEMBERED = 1, 2, 4
+local SUSPECT, ORDERED, REMEMBERED, DELAYED = 1, 2, 4, 8
 local FIELD = 'redrive'
 local GROUP = 'redrive'
 
@@ -29,7 +29,7 @@ local function queue(n)
     ch = KEYS[k + 12], co = KEYS[k + 13], b = KEYS[k + 14], c = KEYS[k + 15],
     r = KEYS[k + 16], rf = KEYS[k + 17], dd = KEYS[k + 18], dc = KEYS[k + 19], dl = KEYS[k + 20],
     dlq = KEYS[k + 21], di = KEYS[k + 22], lt = KEYS[k + 23], lb = KEYS[k + 24],
-    ca = KEYS[k + 25], de = KEYS[k + 26], delta = {}, deaths = {}, changed = false,
+    ca = KEYS[k + 25], de = KEYS[k + 26], delta = {}, deaths = {}, stood = {}, changed = false,
   }
 end
 
@@ -115,7 +115,11 @@ local function flush(q, name)
     if n ~= 0 then call('HINCRBY', q.c, field, n) end
   end
   for cause, buckets in pairs(q.deaths) do bury(q, cause, buckets) end
-  q.delta, q.deaths = {}, {}
+  for set in pairs(q.stood) do
+    local field = 'latest' .. set
+    if now > tonumber(call('HGET', q.c, field) or 0) then call('HSET', q.c, field, string.format('%.0f', now)) end
+  end
+  q.delta, q.deaths, q.stood = {}, {}, {}
   if q.changed then
     call('SADD', KEYS[2], name)
     call('XADD', KEYS[1], 'MAXLEN', '~', 2000, '*', 'q', name)
@@ -155,15 +159,24 @@ local function leader(q, key)
   if first then return first, string.sub(first, #key + 15) end
 end
 
+-- dueof returns when a message in a set is due. What nobody delayed is due at once, also if
+-- the clock went back since it was put in. The latest such time of a set (0-2 a lane, "x" released
+-- suspects, "d" dead letters) is kept: as long as it is not ahead of the clock, nothing is.
+local function dueof(q, set, h)
+  if has(h.flags, DELAYED) then return h.due end
+  q.stood[set] = true
+  return math.min(h.due, now)
+end
+
 -- stand puts an indexed waiting message where it can be claimed, or behind its key.
 local function stand(q, id, h)
   q.changed = true
   if has(h.flags, ORDERED) and leader(q, h.key) ~= chainmember(h, id) then
     call('SADD', q.b, id)
   elseif has(h.flags, SUSPECT) then
-    call('ZADD', q.x, h.due, member(h.seq, id))
+    call('ZADD', q.x, dueof(q, 'x', h), member(h.seq, id))
   else
-    call('ZADD', q[h.lane], h.due, member(h.seq, id))
+    call('ZADD', q[h.lane], dueof(q, h.lane, h), member(h.seq, id))
   end
 end
 
@@ -387,7 +400,7 @@ local function putdead(q, id, h, envelope, fields, signature)
   local m = member(h.seq, id)
   call('HSET', q.d, id, pack(h, envelope))
   call('ZADD', q.dd, h.died, m)
-  call('ZADD', q.dc, h.due, m)
+  call('ZADD', q.dc, dueof(q, 'd', h), m)
   local entry = call('XADD', q.dlq, '*', unpack(fields))
   call('HSET', q.di, id, entry .. ' ' .. signature)
   call('ZADD', q.ca, 0, causemember(causeof(h, signature), h, id))
