@@ -485,8 +485,9 @@ func (c *C) claimAndKill(n int) []redrive.Delivery {
 
 // corruptIsAReason goes through what knows the reasons, without a disk that changes anything.
 func corruptIsAReason(c *C) {
-	c.publish(redrive.Message{ID: "settled", Body: []byte("b")}, redrive.Message{ID: "killed", Body: []byte("b")})
+	c.publish(redrive.Message{ID: "settled", Body: []byte("b")})
 	c.noError(c.settle(deadly(c.one(c.ask(1)), redrive.ReasonCorrupt)), "dead")
+	c.publish(redrive.Message{ID: "killed", Body: []byte("b")})
 	c.noError(c.update(driver.Change{Action: driver.ActKill, Reason: redrive.ReasonCorrupt}, "killed")[0].Err, "kill")
 	put := redrive.Entry{Message: redrive.Message{Queue: c.q, ID: "put", Body: []byte("b")}, State: redrive.StateDead, Reason: redrive.ReasonCorrupt}
 	errs, err := c.store.Apply(c.ctx, driver.Batch{Put: []redrive.Entry{put}})

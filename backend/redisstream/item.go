@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redrive/redrive"
 )
@@ -18,6 +19,7 @@ const (
 	flagSuspect    = 1
 	flagOrdered    = 2
 	flagRemembered = 4
+	flagDelayed    = 8 // a delay, a retry or a schedule asked for its due time
 )
 
 // head is what the scripts keep of an indexed message. Times are microseconds.
@@ -231,6 +233,23 @@ func (it *item) show(bodies bool) redrive.Entry {
 		e.Body, e.Headers = nil, nil
 	}
 	return e
+}
+
+// dueIn makes a message due a while after the step.
+func (it *item) dueIn(d time.Duration) {
+	it.due, it.relative = span(d), true
+	it.flags &^= flagDelayed
+	if it.due > 0 {
+		it.flags |= flagDelayed
+	}
+}
+
+// signature names the failures of which a message died last.
+func (st *story) signature() string {
+	if f := st.history.Latest(); f != nil {
+		return strings.ReplaceAll(f.Signature, "\x00", "") // which ends it in the set of causes
+	}
+	return ""
 }
 
 // record adds a failure to the story.

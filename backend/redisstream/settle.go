@@ -243,7 +243,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 		}
 		o.emits = append(o.emits, &newOp{m: &t.Emit[i], account: "published"})
 	}
-	it.relative, it.due = true, span(t.After)
+	it.dueIn(t.After)
 	switch t.Outcome {
 	case redrive.OutcomeDone:
 		o.ledger = []any{"done", 1}
@@ -292,7 +292,7 @@ func (s *Store) settleDead(o *changeOp, t *driver.Settlement) error {
 	switch t.Outcome {
 	case redrive.OutcomeRepeat:
 		o.revive("")
-		it.due = span(t.After)
+		it.dueIn(t.After)
 		return o.follow()
 	case redrive.OutcomeRetry:
 		it.record(t.Failure, false)
@@ -300,7 +300,7 @@ func (s *Store) settleDead(o *changeOp, t *driver.Settlement) error {
 		it.attempts--
 	default:
 		it.record(t.Failure, false)
-		it.due = 0
+		it.dueIn(0)
 	}
 	o.what = "die"
 	o.fields = it.fields()
