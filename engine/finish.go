@@ -267,11 +267,10 @@ func (c *consumer) emitFailed(a *attempt, err error) bool {
 	}
 	now := time.Now()
 	cause := &redrive.Error{Op: "emit", Queue: a.d.Queue, ID: a.d.ID, Err: err}
-	if errors.Is(err, redrive.ErrInvalid) {
-		err = redrive.Permanent(cause)
-	} else {
-		err = cause
+	if errors.Is(err, redrive.ErrConflict) {
+		cause.Hint = "it emits under the id of another message: choose another id, or emit the same body in each attempt"
 	}
+	err = redrive.Permanent(cause) // another attempt would emit the same
 	a.settle, _ = c.decided(a, err, false, now)
 	c.addEmits(a)
 	return true

@@ -120,7 +120,7 @@ func TestSnoozeIsNoFailure(t *testing.T) {
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
 			attempts, failures = append(attempts, d.Attempt), append(failures, d.Failures)
 			if len(attempts) < 4 {
-				return redrive.Snooze(time.Hour)
+				return fmt.Errorf("not yet: %w", redrive.Snooze(time.Hour))
 			}
 			return redrive.Permanent(nil)
 		})

@@ -49,7 +49,7 @@ const (
 	pingTimeout  = 30 * time.Second
 	slowWrite    = 30 * time.Second
 
-	refusedPatience = 900 * time.Millisecond // to write to a client whose token is no longer good
+	refusedPatience = 400 * time.Millisecond // to write to a client whose token is no longer good; a reload takes as much again
 	keepBuffer      = 16 << 10               // bytes of a read buffer that is kept
 )
 
@@ -190,7 +190,7 @@ func (c *conn) endLocked(why *session.Close) {
 		return
 	}
 	c.closing = why
-	if ws := c.ws.Load(); ws != nil && (why.Code == wsproto.CodeToken || why.Code == wsproto.CodeForbidden) {
+	if ws := c.ws.Load(); ws != nil && why.Barred {
 		// Who may see nothing more does not hold the connection by reading slowly.
 		time.AfterFunc(refusedPatience, func() { _ = ws.CloseNow() })
 	}

@@ -203,7 +203,9 @@ func closeOf(p *problem.Problem) *session.Close {
 	if p.Status == http.StatusUnauthorized {
 		return session.NewClose(wsproto.CodeToken, "token", "%s", p.Title)
 	}
-	return session.NewClose(wsproto.CodeRestart, "restart", "%s", p.Title)
+	why := session.NewClose(wsproto.CodeRestart, "restart", "%s", p.Title)
+	why.Barred = true // what it may still see, it sees by its next connection
+	return why
 }
 
 // admit checks a handshake before it is answered.
