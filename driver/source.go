@@ -10,7 +10,7 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// A Source hands out messages under a lease and takes back what became of them.
+// A Source delivers messages under a lease and takes back what became of them.
 // All methods are safe for concurrent use. A result slice has one element an item,
 // in order; a nil slice means that every item succeeded.
 type Source interface {
@@ -22,7 +22,7 @@ type Source interface {
 	// documents its bound.
 	Wait(ctx context.Context, watches []Watch) ([]Event, error)
 
-	// Claim hands out up to Max messages that are due, oldest due first within the
+	// Claim delivers up to Max messages that are due, oldest due first within the
 	// lane, and never waits: nothing due is an empty result. The lease runs from
 	// now. Each claim raises the message's token and counts an attempt. A message
 	// whose lease ran out is claimable again, as a suspect.

@@ -322,7 +322,7 @@ func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit 
 	return fit, ended
 }
 
-// end settles what is not handed out. What fails stays leased, and comes again.
+// end settles what is not delivered. What fails stays leased, and comes again.
 func (p *Puller) end(ended []driver.Settlement) error {
 	if len(ended) == 0 {
 		return nil

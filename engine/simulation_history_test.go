@@ -14,7 +14,7 @@ import (
 type history struct {
 	messages map[redrive.Ref]*life
 	keys     map[string][]redrive.Ref // of the ordered queue, in order of publication
-	alone    map[redrive.Ref]string   // suspects in the hands of a process
+	alone    map[redrive.Ref]string   // suspects in flight in a process
 	wrong    []string
 	open     int // accepted and not ended
 

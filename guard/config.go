@@ -155,7 +155,7 @@ type Config[Req, Resp any] struct {
 	// Sink takes the requests instead of Store, such as a broker. Without a Store
 	// beside it tickets cannot be polled, and uncertain requests are not kept.
 	Sink redrive.Sink
-	// Source hands out what Sink took, if that does not end up in Store:
+	// Source delivers what Sink took, if that does not end up in Store:
 	// [Guard.QueueOptions] names it. What waits there is known to the ticket that Do
 	// returned, not to one by [Guard.Ticket]; keys that wait there since before this
 	// process are not known. Optional.
@@ -214,7 +214,7 @@ func (c *Config[Req, Resp]) check() error {
 		c.Queue = c.Name
 	}
 	if c.Source != nil && (c.Sink == nil || c.Store == nil) {
-		return fmt.Errorf("guard %s: a source needs a sink that it hands out, and a store beside it", c.Name)
+		return fmt.Errorf("guard %s: a source needs a sink whose messages it delivers, and a store beside it", c.Name)
 	}
 	if c.Sink == nil && c.Store != nil {
 		c.Sink = c.Store

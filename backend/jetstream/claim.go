@@ -60,17 +60,17 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 			delete(s.items, it.meta.Sequence.Stream)
 			continue
 		}
-		ds = append(ds, s.handLocked(it, max(req.Lease, minLease), now))
+		ds = append(ds, s.deliverLocked(it, max(req.Lease, minLease), now))
 	}
 	s.pullLocked()
 	return ds, nil
 }
 
-// handLocked hands an item out.
-func (s *Source) handLocked(it *item, lease time.Duration, now time.Time) redrive.Delivery {
+// deliverLocked delivers an item.
+func (s *Source) deliverLocked(it *item, lease time.Duration, now time.Time) redrive.Delivery {
 	s.token++
-	s.inHand++
-	it.inHand, it.until = true, now.Add(lease)
+	s.inFlight++
+	it.inFlight, it.until = true, now.Add(lease)
 	d := redrive.Delivery{Message: s.message(it.msg, it.meta), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now,
 		Suspect: it.again, Identity: redrive.IdentityMessage}
 	if d.ID == "" {
@@ -120,14 +120,14 @@ func (s *Source) Extend(ctx context.Context, receipts []redrive.Receipt, lease t
 	return errs
 }
 
-// heldLocked returns the item of a receipt that is in our hands, as far as we know.
+// heldLocked returns the item of a receipt that is in flight here, as far as we know.
 func (s *Source) heldLocked(r *redrive.Receipt, now time.Time) (*item, error) {
 	sequence, ok := readPosition(r.Position)
 	if !ok {
 		return nil, errors.Join(redrive.ErrInvalid, redrive.ErrLeaseLost)
 	}
 	it := s.items[sequence]
-	if s.closed || it == nil || !it.inHand || it.receipt != *r || now.Sub(it.told) >= s.consumer.ackWait {
+	if s.closed || it == nil || !it.inFlight || it.receipt != *r || now.Sub(it.told) >= s.consumer.ackWait {
 		return nil, redrive.ErrLeaseLost
 	}
 	return it, nil

@@ -44,10 +44,10 @@ func (s *Source) keepOnce(now time.Time) {
 	}
 	for sequence, it := range s.items {
 		switch {
-		case it.inHand && !now.Before(it.until):
+		case it.inFlight && !now.Before(it.until):
 			if now.Sub(it.told) > 10*wait { // it will never be settled
 				delete(s.items, sequence)
-				s.inHand--
+				s.inFlight--
 			}
 		case now.Sub(it.told) >= wait/keepShare && !it.naked:
 			alive = append(alive, ack{it.reply, working})

@@ -140,7 +140,7 @@ func (s *Source) end(n *session) {
 	defer s.mu.Unlock()
 	s.session = nil
 	s.buffer = [driver.Lanes][]*item{}
-	clear(s.hands)
+	clear(s.inflight)
 	select {
 	case err := <-n.closing:
 		if err != nil {

@@ -97,7 +97,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	}
 	fmt.Fprintln(out, "redriven, sent to", <-sent)
 
-	stop() // what is in hand is finished first
+	stop() // what is in flight is finished first
 	return <-consumed
 }
 

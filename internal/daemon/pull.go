@@ -36,7 +36,7 @@ func (a *app) pullable(r *http.Request) (string, error) {
 	return queue, err
 }
 
-// claim hands out messages, and waits for them if nothing is due.
+// claim delivers messages, and waits for them if nothing is due.
 func (a *app) claim(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	var req wire.ClaimRequest
 	if err := readJSON(w, r, maxClaimBody, &req); err != nil {

@@ -330,7 +330,7 @@ func (s *Server) drain() {
 	}
 }
 
-// drainPull hands out nothing more to workers. What they hold stays theirs where leases
+// drainPull delivers nothing more to workers. What they hold stays theirs where leases
 // outlive this process: the next daemon takes their settlements. Else they have the time
 // of grace to settle it, and then it is given back: a shutdown is no failure of theirs.
 func (s *Server) drainPull() {

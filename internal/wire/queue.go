@@ -71,7 +71,7 @@ type QueueEngine struct {
 	Settling  int         `json:"settling"`
 	Breakers  []Breaker   `json:"breakers,omitempty"`
 	Paused    []Paused    `json:"paused,omitempty"`
-	Refused   string      `json:"refused,omitempty"`   // why something is not claimed now
+	Refused   string      `json:"refused,omitempty"`   // why nothing can be claimed now
 	Unhandled []Unhandled `json:"unhandled,omitempty"` // kinds of the last day without a handler; of many only some
 }
 

@@ -154,7 +154,7 @@ func cameBack(_ *view, m *message) (all []Violation) {
 		}
 		for _, e := range m.some(is(OpClaim)) {
 			if e.Begin > s.End && (s.Outcome == Done || e.Generation <= c.Generation) {
-				all = append(all, m.broken("what was settled does not come back", "it was handed out after it had been settled as "+s.Outcome, c, s, e))
+				all = append(all, m.broken("what was settled does not come back", "it was claimed after it had been settled as "+s.Outcome, c, s, e))
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func staleHolder(v *view, m *message) (all []Violation) {
 // slack is what clocks that are read in milliseconds may differ.
 const slack = 50 * time.Millisecond
 
-// heldTwice finds a message that was handed out while another's lease ran.
+// heldTwice finds a message that was claimed while another's lease ran.
 func heldTwice(v *view, m *message) (all []Violation) {
 	claims := m.some(is(OpClaim))
 	for i, a := range claims {
@@ -199,7 +199,7 @@ func heldTwice(v *view, m *message) (all []Violation) {
 			gaveUp := m.any(func(e *Event) bool { return e.Op == OpSettle && e.Receipt == a.Receipt && e.Begin < b.End })
 			undone := v.happened(a.Begin, b.End, KillServer) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon)
 			if b.Begin > a.End && b.End < until-slack && !gaveUp && !undone {
-				all = append(all, m.broken("a message has one holder", "it was handed out while the first one's lease ran", a, b))
+				all = append(all, m.broken("a message has one holder", "it was claimed while the first one's lease ran", a, b))
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func dropped(_ *view, m *message) (all []Violation) {
 	for _, d := range m.some(is(OpDrop)) {
 		for _, c := range m.some(is(OpClaim)) {
 			if d.Answer == OK && c.Begin > d.End {
-				all = append(all, m.broken("what was dropped is gone", "it was handed out later", d, c))
+				all = append(all, m.broken("what was dropped is gone", "it was claimed later", d, c))
 			}
 		}
 	}

@@ -32,7 +32,7 @@ type world struct {
 // wrote is when the worker that may be struck wrote to its source last.
 func (w *world) wrote() time.Time { return time.Unix(0, w.last.Load()) }
 
-// alsoDead adds native dead letters to those of the store: what a crash left in hand is
+// alsoDead adds native dead letters to those of the store: what a crash left in flight is
 // parked as a suspect, and dies there unless the source takes dead letters of the store.
 func (w *world) alsoDead(native func(t *testing.T) map[string]int) {
 	parked := w.dead
