@@ -47,6 +47,9 @@ var (
 	// pointer to a record that is no longer there. It is not redriven until an edit
 	// gives it a body.
 	ErrBodyGone = errors.New("body gone: the broker no longer has the record")
+	// ErrBodyCorrupt says that the bytes of a dead letter do not match the checksum that
+	// they were stored with. It is redriven only on demand, or with a new body.
+	ErrBodyCorrupt = errors.New("body corrupt: the message does not match its checksum")
 )
 
 // Errors of the store as a whole.

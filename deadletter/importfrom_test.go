@@ -82,3 +82,34 @@ func TestAdoptCopyLeavesTheOrigin(t *testing.T) {
 		t.Fatalf("the origin holds %+v, %v", counts, err)
 	}
 }
+
+// unfitSource says of the first message that it cannot be delivered.
+type unfitSource struct{ driver.Source }
+
+func (s unfitSource) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
+	ds, err := s.Source.Claim(ctx, req)
+	for i := range ds {
+		if ds[i].ID == "m-0" {
+			ds[i].Unfit = redrive.ReasonCorrupt
+		}
+	}
+	return ds, err
+}
+
+func TestAdoptKeepsWhatCannotBeDeliveredDead(t *testing.T) {
+	ctx := t.Context()
+	broker, store := memory.New(), memory.New()
+	defer func() { _, _ = broker.Close(), store.Close() }()
+	for i := range 2 {
+		if err := redrive.Publish(ctx, broker, "q", "x", redrive.WithID(fmt.Sprint("m-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if added, err := deadletter.ImportFrom(ctx, unfitSource{broker}, store, "q", deadletter.ImportOptions{}); err != nil || added != 2 {
+		t.Fatalf("adopted %d: %v", added, err)
+	}
+	counts, err := store.Counts(ctx, "q")
+	if err != nil || counts[0].AllWaiting() != 1 || counts[0].Dead[redrive.ReasonCorrupt] != 1 {
+		t.Fatalf("%+v, %v", counts, err)
+	}
+}

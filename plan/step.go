@@ -146,7 +146,8 @@ func (p *Plans) carryOut(ctx context.Context, plan *Plan, batch []planResult, ag
 	if err != nil {
 		return err
 	}
-	if err := p.forgive(ctx, plan, results, again); err != nil {
+	gone, err := p.forgive(ctx, plan, results, again)
+	if err != nil {
 		return err
 	}
 	for i := range results {
@@ -154,6 +155,7 @@ func (p *Plans) carryOut(ctx context.Context, plan *Plan, batch []planResult, ag
 		if r == nil {
 			continue
 		}
+		r.Gone = gone[results[i].Ref]
 		if moved := results[i].New; moved != (redrive.Ref{}) && moved != results[i].Ref {
 			r.New = moved.String()
 		}
@@ -192,27 +194,30 @@ func (p *Plans) archive(ctx context.Context, refs []redrive.Ref) error {
 
 // forgive counts as done what was refused only because this plan did it before, when
 // its runner died between the change and the record of it. Of a batch that is done
-// again that includes what is no longer there.
-func (p *Plans) forgive(ctx context.Context, plan *Plan, results []driver.Updated, again bool) error {
+// again that includes what is gone: this plan removed it, or another did meanwhile.
+func (p *Plans) forgive(ctx context.Context, plan *Plan, results []driver.Updated, again bool) (gone map[redrive.Ref]bool, err error) {
 	var refs []redrive.Ref
+	gone = make(map[redrive.Ref]bool)
 	for i := range results {
 		switch err := results[i].Err; {
 		case errors.Is(err, redrive.ErrNotFound) && again:
 			results[i].Err = nil
+			gone[results[i].Ref] = true
 		case errors.Is(err, redrive.ErrState):
 			refs = append(refs, results[i].Ref)
 		}
 	}
 	ours := make(map[redrive.Ref]bool, len(refs))
-	err := p.read(ctx, refs, func(r redrive.Ref, e *redrive.Entry) {
-		ours[r] = e != nil && e.Plan == plan.ID || e == nil && again
+	err = p.read(ctx, refs, func(r redrive.Ref, e *redrive.Entry) {
+		gone[r] = e == nil && again
+		ours[r] = e != nil && e.Plan == plan.ID || gone[r]
 	})
 	for i := range results {
 		if ours[results[i].Ref] {
 			results[i].Err = nil
 		}
 	}
-	return err
+	return gone, err
 }
 
 // read reads messages a few at a time, as they come with their bodies.

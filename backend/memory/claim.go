@@ -78,11 +78,14 @@ func (q *queue) claim(it *item, req *driver.ClaimRequest, now int64, d *redrive.
 	it.token++
 	it.attempts++
 	it.instance = req.Instance
-	it.alone, it.held = req.Isolated, true
+	it.alone, it.held, it.lapsed = req.Isolated, true, false
 	d.Message = it.msg
 	d.Lane = lane
 	d.Attempt, d.Failures, d.Crashes, d.Suspect = it.attempts, it.failures, it.crashes, it.suspect
 	d.Dead = it.reason
+	if !it.sound() {
+		d.Unfit = redrive.ReasonCorrupt
+	}
 	d.LeasedAt = moment(now)
 	d.Lease = req.Lease
 	d.Receipt.Ref = redrive.Ref{Queue: q.name, ID: it.msg.ID}

@@ -28,6 +28,7 @@ var _ driver.Store = (*Store)(nil)
 // are safe for concurrent use.
 type Store struct {
 	clock func() time.Time
+	masks driver.Masks
 
 	// step is held shared by what touches one queue, under that queue's own lock, and
 	// exclusively by what must see or change several of them in one step.

@@ -19,9 +19,9 @@ type work struct {
 	sql *statements
 }
 
-func newWork(tx db, sql *statements) *work {
+func newWork(tx db, sql *statements, masks *driver.Masks) *work {
 	w := &work{db: tx, sql: sql}
-	w.Rows = w
+	w.Rows, w.Masks = w, masks
 	return w
 }
 
@@ -182,7 +182,7 @@ func (w *work) Number(ctx context.Context, m *sqlstore.Message) error {
 
 // Flush implements sqlstore.Rows: it writes everything.
 func (w *work) Flush(ctx context.Context) error {
-	for _, write := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger} {
+	for _, write := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger, w.writeCauses} {
 		if err := write(ctx); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // foldRows is how many differences one transaction folds.
@@ -16,6 +17,23 @@ func (d dialect) FoldLedger(ctx context.Context) (more bool, err error) {
 	var n int64
 	err = d.one(ctx, "fold", nil, func(r row) error { return r.Scan(&n) }, foldRows)
 	return n == foldRows, err
+}
+
+// Ahead implements sqlstore.Server.
+func (d dialect) Ahead(ctx context.Context) (parts []sqlstore.Part, err error) {
+	err = d.read(ctx, "ahead", func() { parts = nil }, func(r row) error {
+		var p sqlstore.Part
+		err := r.Scan(&p.Queue, &p.Class)
+		parts = append(parts, p)
+		return err
+	}, sqlstore.AheadMargin.Microseconds(), sqlstore.AheadLooked)
+	return parts, err
+}
+
+// Pull implements sqlstore.Server.
+func (d dialect) Pull(ctx context.Context, p sqlstore.Part, limit int) (n int64, err error) {
+	err = d.one(ctx, "pull", func() { n = 0 }, func(row) error { n++; return nil }, p.Queue, p.Class, sqlstore.AheadMargin.Microseconds(), limit)
+	return n, err
 }
 
 // Horizon is what keeps the server from removing dead rows.

@@ -19,9 +19,9 @@ type work struct {
 	sql *statements
 }
 
-func newWork(q db, sql *statements) *work {
+func newWork(q db, sql *statements, masks *driver.Masks) *work {
 	w := &work{db: q, sql: sql}
-	w.Rows = w
+	w.Rows, w.Masks = w, masks
 	return w
 }
 
@@ -135,7 +135,7 @@ func (w *work) ForgetArchived(ctx context.Context, m *sqlstore.Message) error {
 
 // Flush implements sqlstore.Rows: it writes everything.
 func (w *work) Flush(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger} {
+	for _, step := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger, w.writeCauses} {
 		if err := step(ctx); err != nil {
 			return err
 		}

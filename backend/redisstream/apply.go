@@ -149,7 +149,7 @@ func checkEntry(e *redrive.Entry) error {
 	if err == nil && e.ID != "" {
 		err = driver.CheckID(e.ID)
 	}
-	if err == nil && (e.Reason == 0 || e.Reason > redrive.ReasonManual) {
+	if err == nil && (e.Reason == 0 || e.Reason > driver.LastReason) {
 		err = fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)
 	}
 	if err != nil {

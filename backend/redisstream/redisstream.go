@@ -65,6 +65,7 @@ type Store struct {
 	prefix string // with the hash tag: "{redrive}:"
 	nonce  string // of the store, made with it
 	partitioned
+	masks driver.Masks
 
 	mu     sync.Mutex
 	queues map[string]*queue
@@ -135,14 +136,16 @@ var suffixes = []string{"", ":w", ":d", ":0", ":1", ":2", ":le", ":lh", ":x", ":
 
 // Places of keys in queue.keys.
 const (
-	keyStream   = 0
-	keyLeases   = 6
-	keyHolders  = 7
-	keyCounters = 14
-	keyDied     = 17
-	keyDead     = 20
-	keyBatches  = 22
-	keyRanges   = 23
+	keyStream    = 0
+	keyWaiting   = 1
+	keyDeadBlobs = 2
+	keyLeases    = 6
+	keyHolders   = 7
+	keyCounters  = 14
+	keyDied      = 17
+	keyDead      = 20
+	keyBatches   = 22
+	keyRanges    = 23
 )
 
 func (s *Store) queue(name string) *queue {

@@ -202,8 +202,8 @@ func (s *Store) settled(ctx context.Context, list []driver.Settlement, where []p
 	return found, nil
 }
 
-// copied returns the message of a first claim that this process made, or nil. What a
-// release or a claim alone becomes depends on whether the lease ran out: that is read.
+// copied returns the message of a first claim that this process made, or nil. What is
+// released, or was a suspect, is read.
 func (s *Store) copied(t *driver.Settlement, p *position) *item {
 	if !p.ok || p.place[0] != 's' || t.Outcome == redrive.OutcomeRelease {
 		return nil
@@ -213,11 +213,11 @@ func (s *Store) copied(t *driver.Settlement, p *position) *item {
 		return nil
 	}
 	q := s.queue(t.Receipt.Queue)
-	m, ok := s.copies.take(t.Receipt.Ref, p.holder)
+	m, sum, ok := s.copies.take(t.Receipt.Ref, p.holder)
 	if !ok || !q.names(p.place, m.ID) {
 		return nil
 	}
-	it := &item{q: q, place: p.place, holder: p.holder, msg: m}
+	it := &item{q: q, place: p.place, holder: p.holder, msg: m, story: story{sum: sum}}
 	it.published = micros(m.PublishedAt)
 	it.token, it.attempts = h.token, h.attempts
 	return it
@@ -237,7 +237,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 	o := &changeOp{it: it, active: true, what: "remove"}
 	for i := range t.Emit {
 		for j := range i {
-			if t.Emit[j].ID != "" && t.Emit[j].Ref() == t.Emit[i].Ref() && driver.BodyHash(&t.Emit[j]) != driver.BodyHash(&t.Emit[i]) {
+			if t.Emit[j].ID != "" && t.Emit[j].Ref() == t.Emit[i].Ref() && s.masks.BodyHash(&t.Emit[j]) != s.masks.BodyHash(&t.Emit[i]) {
 				return nil, redrive.ErrConflict
 			}
 		}
@@ -257,6 +257,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 	if it.dead() {
 		return o, s.settleDead(o, t)
 	}
+	it.late()
 	switch t.Outcome {
 	case redrive.OutcomeDead:
 		it.record(t.Failure, true)
@@ -277,7 +278,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 		o.what, o.fresh = "wait", true
 		it.msg.Generation++
 		it.published, it.seq, it.attempts, it.failures, it.crashes = 0, 0, 0, 0, 0
-		it.history, it.original = redrive.History{}, nil
+		it.history, it.original, it.originalSum = redrive.History{}, nil, checksum{}
 		it.flags &^= flagSuspect
 		it.lane = redrive.LaneFresh
 	}

@@ -152,10 +152,10 @@ func (d *doctor) queues(ctx context.Context) error {
 
 // unhandledHint says what to do about kinds without a handler.
 func unhandledHint(q *wire.Queue) string {
-	if q.Engine == nil || len(q.Engine.Unhandled) == 0 {
+	if (q.Engine == nil || len(q.Engine.Unhandled) == 0) && (q.Pull == nil || len(q.Pull.Unhandled) == 0) {
 		return ""
 	}
-	return "deploy a handler: until then they are retried, and dead as unroutable at the end of their policy"
+	return "deploy a handler, or a worker that asks for them: until then they are retried, and dead as unroutable at the end of their policy"
 }
 
 func (d *doctor) plans(ctx context.Context) error {

@@ -98,12 +98,18 @@ func queueState(q *wire.Queue) (state, colour string) {
 		return unhandledText(q.Engine.Unhandled), warn
 	case q.Engine.Stuck > 0:
 		return fmt.Sprintf("%d of %d slots are stuck", q.Engine.Stuck, q.Engine.Slots), bad
+	case q.Engine.AllRefusedSince != nil:
+		return allRefused(*q.Engine.AllRefusedSince), bad
 	case q.Engine.Refused != "" && q.Due > 0:
 		return "held back: " + q.Engine.Refused, warn
 	case q.Deliver != "":
 		return "delivers to " + q.Deliver, plain
 	}
 	return "consumed", plain
+}
+
+func allRefused(since time.Time) string {
+	return "every delivery has been refused since " + since.UTC().Format(time.RFC3339) + ": a wrong deploy?"
 }
 
 // unhandledText names the first kinds without a handler.
@@ -125,6 +131,10 @@ func withoutEngine(q *wire.Queue) (state, colour string) {
 	switch p := q.Pull; {
 	case p != nil && len(p.Paused) > 0:
 		return "paused: " + p.Paused[0].Reason, warn
+	case p != nil && p.AllRefusedSince != nil:
+		return allRefused(*p.AllRefusedSince), bad
+	case p != nil && len(p.Unhandled) > 0:
+		return unhandledText(p.Unhandled), warn
 	case p != nil && p.Polls+p.Held > 0:
 		return "workers pull from it", plain
 	case p != nil:

@@ -138,11 +138,24 @@ func (a *app) describe(c *driver.Counts, status working) wire.Queue {
 	}
 	if s, ok := status.engine[c.Queue]; ok {
 		q.Engine = wire.EngineOf(&s)
+		a.hideReasons(c.Queue, &q.Engine.Refused, q.Engine.Breakers, q.Engine.Paused)
 	}
 	if s, ok := status.pull[c.Queue]; ok {
 		q.Pull = wire.PullOf(&s)
+		a.hideReasons(c.Queue, &q.Pull.Refused, q.Pull.Breakers, q.Pull.Paused)
 	}
 	return q
+}
+
+// hideReasons masks why a target was given a rest: the text is an error's.
+func (a *app) hideReasons(queue string, refused *string, breakers []wire.Breaker, paused []wire.Paused) {
+	*refused = a.shownText(queue, *refused)
+	for i := range breakers {
+		breakers[i].Reason = a.shownText(queue, breakers[i].Reason)
+	}
+	for i := range paused {
+		paused[i].Reason = a.shownText(queue, paused[i].Reason)
+	}
 }
 
 // consumed refuses to pause what nobody can consume here.

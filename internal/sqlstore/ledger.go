@@ -26,7 +26,7 @@ const (
 	AccountArchived
 	AccountMovedOut
 	AccountDead  // and one for each further reason
-	AccountCount = AccountDead + Account(redrive.ReasonManual)
+	AccountCount = AccountDead + Account(driver.LastReason)
 )
 
 // DeadAccount is the account of dead letters of a reason.
@@ -66,7 +66,7 @@ func (b *Ledger) Dest() []any {
 
 // accountNames are the names of the accounts.
 var accountNames = strings.Fields(`fresh retry redrive bytes published parked imported moved_in repeated done dropped archived moved_out
-	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual`)
+	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual corrupt`)
 
 // AccountList is a list of all ledger for SQL, each made by a format of its column, whose name
 // begins with prefix if it counts dead letters.

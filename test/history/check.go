@@ -39,6 +39,16 @@ func (m *message) possible() bool {
 	return m.any(func(e *Event) bool { return e.Op == OpPublish && e.Answer != Refused })
 }
 
+// copies is how many of it there may be: a publish whose answer was lost and that was sent
+// again without an id is another message for everybody but us.
+func (m *message) copies() int {
+	n := len(m.some(func(e *Event) bool { return e.Op == OpPublish && e.Answer == Unknown && e.ID == "" }))
+	if m.acknowledged() {
+		n++
+	}
+	return max(1, n)
+}
+
 // mayBeDone reports that a receiver took it, or that a worker may have settled it as done.
 func (m *message) mayBeDone() bool {
 	return m.any(func(e *Event) bool {
@@ -49,15 +59,13 @@ func (m *message) mayBeDone() bool {
 // mayBeDropped reports that an operator or a plan dropped it, or may have.
 func (v *view) mayBeDropped(m *message) bool {
 	return v.wasDropped(m) || m.any(func(e *Event) bool { return e.Op == OpDrop && e.Answer == Unknown }) ||
-		slices.ContainsFunc(v.planResults(m), func(r planned1) bool { return r.plan.Action == "drop" && r.Outcome == "pending" })
-}
-
-func (*view) droppedByHand(m *message) bool {
-	return m.any(func(e *Event) bool { return e.Op == OpDrop && e.Answer == OK })
+		slices.ContainsFunc(v.planResults(m), func(r planned1) bool {
+			return r.plan.Action == "drop" && (r.Outcome == "pending" || r.Outcome == "gone")
+		})
 }
 
 func (v *view) wasDropped(m *message) bool {
-	return v.droppedByHand(m) ||
+	return m.any(func(e *Event) bool { return e.Op == OpDrop && e.Answer == OK }) ||
 		slices.ContainsFunc(v.planResults(m), func(r planned1) bool { return r.plan.Action == "drop" && r.Outcome == Dropped })
 }
 
@@ -89,7 +97,7 @@ func lost(v *view, m *message) []Violation {
 // phantom finds messages that were refused and are there all the same, and bodies that
 // nobody sent.
 func phantom(_ *view, m *message) (all []Violation) {
-	if !m.possible() {
+	if !m.possible() && (len(m.left) > 0 || m.any(func(e *Event) bool { return e.Op != OpPublish })) {
 		all = append(all, m.broken("what was refused is not stored", "no publish of it can have succeeded"))
 	}
 	if changed := m.some(func(e *Event) bool { return e.Garbled }); len(changed) > 0 {
@@ -105,14 +113,18 @@ func phantom(_ *view, m *message) (all []Violation) {
 
 // twice finds what is there more than once, or although it ended.
 func twice(v *view, m *message) (all []Violation) {
-	if len(m.left) > 1 {
+	ids := map[string]bool{}
+	for _, l := range m.left {
+		ids[l.ID] = true
+	}
+	if len(m.left) > min(len(ids), m.copies()) {
 		all = append(all, m.broken("a message is in one place", fmt.Sprintf("it is there %d times: %+v", len(m.left), m.left)))
 	}
 	ended := m.some(func(e *Event) bool { return is(OpSettle, Done)(e) && e.Answer == OK })
 	if len(m.left) > 0 && len(ended) > 0 {
 		all = append(all, m.broken("what was settled is gone", "it was settled as done and is "+m.left[0].State, ended...))
 	}
-	if len(m.left) > 0 && v.wasDropped(m) {
+	if len(m.left) > 0 && v.wasDropped(m) && m.copies() == 1 {
 		all = append(all, m.broken("what was dropped is gone", "it was dropped and is "+m.left[0].State))
 	}
 	return all
@@ -197,7 +209,7 @@ func heldTwice(v *view, m *message) (all []Violation) {
 				}
 			}
 			gaveUp := m.any(func(e *Event) bool { return e.Op == OpSettle && e.Receipt == a.Receipt && e.Begin < b.End })
-			undone := v.happened(a.Begin, b.End, KillServer) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon)
+			undone := v.happened(a.Begin, b.End, KillServer) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon, PowerLoss)
 			if b.Begin > a.End && b.End < until-slack && !gaveUp && !undone {
 				all = append(all, m.broken("a message has one holder", "it was claimed while the first one's lease ran", a, b))
 			}
@@ -243,7 +255,9 @@ func edits(_ *view, m *message) (all []Violation) {
 		judge(c.Rev, c.Begin, c)
 	}
 	for _, l := range m.left {
-		judge(l.Rev, 1<<62)
+		if m.copies() == 1 {
+			judge(l.Rev, ever)
+		}
 	}
 	return all
 }

@@ -60,6 +60,9 @@ var bad = []struct {
 	{"a dead letter twice", "a message is in one place", History{Events: []Event{m}, Final: Final{Left: []Left{
 		{Queue: "q", Label: "m", ID: "id-m", State: Dead}, {Queue: "q", Label: "m", ID: "id-m", State: Dead},
 	}}}, "q/id-m"},
+	{"three of two publishes", "a message is in one place", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), m}, Final: Final{Left: []Left{
+		{Queue: "q", Label: "m", ID: "id-1", State: Dead}, {Queue: "q", Label: "m", ID: "id-2", State: Dead}, {Queue: "q", Label: "m", ID: "id-3", State: Dead},
+	}}}, "q/id-3"},
 	{"done and there", "what was settled is gone", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Done)}, Final: Final{Left: []Left{
 		{Queue: "q", Label: "m", ID: "id-m", State: Dead},
 	}}}, "#2"},
@@ -148,8 +151,13 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 		{"nothing", History{}},
 		{"done", History{Events: []Event{m, delivered}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 1}}}}},
 		{"delivered twice", History{Events: []Event{m, delivered, at(2*sec, OpDeliver, Event{Outcome: Done})}}},
+		{"a refused publish", History{Events: []Event{at(0, OpPublish, Event{Answer: Refused})}, Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
+		{"forgotten with the power before its publisher was told", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered, at(sec, OpFault, Event{Fault: PowerLoss})},
+			Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
 		{"an unknown publish that is not there", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown})}, Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
 		{"an unknown publish that is", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 1}}}}},
+		{"two of two publishes", History{Foreign: []string{"q"}, Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), m, delivered, at(2*sec, OpEdit, Event{Rev: 1, Answer: OK})},
+			Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-1", State: Dead}, {Queue: "q", Label: "m", ID: "id-2", State: Dead, Rev: 1}}, Ledger: map[string]Ledger{"q": {Published: 2, Dead: 2}}}}},
 		{"a claim that a crash undid", History{Events: []Event{m, claimed(sec, "r1"), at(sec+sec/5, OpFault, Event{Fault: KillServer}), claimed(sec+sec/2, "r2"), settled(2*sec, "r2", Done)}}},
 		{"a settlement that is repeated", History{Events: []Event{
 			m, claimed(sec, "r1"), at(sec+sec/2, OpSettle, Event{Receipt: "r1", Outcome: Retry, Answer: Unknown}),

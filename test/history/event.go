@@ -138,7 +138,8 @@ type Final struct {
 type History struct {
 	// Embedded says that leases end with the daemon.
 	Embedded bool
-	// Foreign are queues on a source: the ledger counts of them what came into the store.
+	// Foreign are queues on a source: the ledger counts of them what came into the store, and
+	// a publish without an id that is sent again may make a second message.
 	Foreign []string
 	Events  []Event
 	Final   Final
@@ -239,6 +240,9 @@ func (v *view) happened(from, to time.Duration, kinds ...Kind) bool {
 		return f.Begin < to && f.End > from && slices.Contains(kinds, f.Fault)
 	})
 }
+
+// ever is after the end of every history.
+const ever = time.Duration(1<<63 - 1)
 
 // some returns the events that a condition holds for.
 func (m *message) some(is func(e *Event) bool) (list []*Event) {

@@ -89,11 +89,19 @@ func ledger(v *view) (all []Violation) {
 		}
 		settled := m.any(func(e *Event) bool { return is(OpSettle, Done)(e) && e.Answer == OK })
 		gone := m.acknowledged() && len(m.left) == 0
-		s.published.add(m.acknowledged() || len(m.events) > 0 && m.any(func(e *Event) bool { return e.Op == OpDeliver || e.Op == OpClaim }), m.possible())
+		// What was delivered before its publisher was told may be forgotten with the power.
+		s.published.add(m.acknowledged() || m.any(func(e *Event) bool {
+			return (e.Op == OpDeliver || e.Op == OpClaim) && !v.happened(e.Begin, ever, PowerLoss)
+		}), m.possible())
 		s.done.add(settled || gone && m.mayBeDone() && !v.mayBeDropped(m), m.mayBeDone() && len(m.left) == 0)
-		// A plan whose runner died repeats its batch, and then takes what is gone for what it
-		// dropped; it may have been redriven by another and done.
-		s.dropped.add(v.droppedByHand(m) || v.wasDropped(m) && !m.mayBeDone(), v.mayBeDropped(m))
+		s.dropped.add(v.wasDropped(m), v.mayBeDropped(m))
+		if more := m.copies() - 1; more > 0 {
+			s.published.most += more
+			s.dropped.most += more
+			if s.done.most += more; m.mayBeDone() && len(m.left) > 0 {
+				s.done.most++
+			}
+		}
 		for _, l := range m.left {
 			if l.State == Dead {
 				s.dead.add(true, true)
