@@ -202,7 +202,7 @@ type Caps struct {
 	Repeats      bool             // Settle takes Repeat
 	Emits        bool             // Settle publishes Emit in the same atomic step
 	Fenced       bool             // a stale token is refused
-	Filters      bool             // Claim heeds Kinds, ExceptKinds and ExceptIDs; else it ignores them
+	Filters      bool             // Claim filters by Kinds, ExceptKinds and ExceptIDs; else it ignores them
 	MarksClaims  bool             // a claim's mark survives the process; else the engine keeps it as a record
 	KeepsLeases  bool             // a lease outlives the process that claimed: another settles and extends it by its token
 	Remembers    bool             // Publish knows ids that callers chose

@@ -297,7 +297,7 @@ func (p *Puller) sweep(now time.Time) {
 	for _, one := range lost {
 		one.q.reportGates(&noGates, &one.d, nil, now)
 		p.e.observe(&Observation{Occasion: OnLeaseLost, Queue: one.d.Queue, Delivery: &one.d, Err: redrive.ErrLeaseLost})
-		p.e.log.LogAttrs(context.Background(), slog.LevelWarn, "a worker's lease ran out", slog.String("queue", one.d.Queue),
+		p.e.log.LogAttrs(context.Background(), slog.LevelWarn, "worker lease expired", slog.String("queue", one.d.Queue),
 			slog.String("id", one.d.ID), slog.String("worker", one.worker))
 	}
 }

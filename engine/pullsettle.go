@@ -179,7 +179,7 @@ func (p *Puller) backlogged(r *PullResult) error {
 }
 
 // lookUp returns what is known of the messages: from memory, or from the store if
-// another process handed them out. An element is nil for a message that is gone.
+// another process delivered them. An element is nil for a message that is gone.
 func (p *Puller) lookUp(ctx context.Context, results []PullResult) ([]*pulled, error) {
 	all := make([]*pulled, len(results))
 	var refs []redrive.Ref

@@ -176,7 +176,7 @@ type Config[Req, Resp any] struct {
 	// Instance names this process. Defaults to a new id.
 	Instance string
 
-	// OnEvent is told of every change of state and every request that is put off. It
+	// OnEvent receives every change of state and every request that is put off. It
 	// must be fast and safe for concurrent use. Optional.
 	OnEvent func(Event)
 	// Logger gets a line for each change of state. Defaults to discarding.

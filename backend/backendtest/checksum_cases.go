@@ -59,7 +59,7 @@ func whole(id string) redrive.Message {
 	return m
 }
 
-// flipped checks that deliveries are told to be corrupt, with one byte that is not as it was.
+// flipped checks that deliveries are reported as corrupt, with one byte that is not as it was.
 func (c *C) flipped(ds ...redrive.Delivery) {
 	c.Helper()
 	for i := range ds {

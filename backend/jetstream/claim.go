@@ -32,7 +32,7 @@ func (s *Source) state() onequeue.State {
 	return now
 }
 
-// Claim implements driver.Source. It does not heed kinds: what stands first comes
+// Claim implements driver.Source. It ignores kinds: what stands first comes
 // first.
 func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
@@ -86,7 +86,7 @@ func (s *Source) positionID(it *item) string {
 	return driver.DeriveID("jetstream", s.at.domain, it.meta.Stream, strconv.FormatInt(s.consumer.created.UnixNano(), 36), strconv.FormatUint(it.meta.Sequence.Stream, 10))
 }
 
-// Extend implements driver.Source. The server is told at once.
+// Extend implements driver.Source. The server is informed at once.
 func (s *Source) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	errs := make([]error, len(receipts))
 	now := time.Now()

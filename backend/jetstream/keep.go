@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// keepShare is by which part of AckWait the server is told that we are at work.
+// keepShare is by which part of AckWait the server learns that we are at work.
 const keepShare = 3
 
 // keep looks after what this process has, as long as the source lives.

@@ -44,7 +44,7 @@ func (m *member) lane() redrive.Lane {
 	return redrive.LaneFresh
 }
 
-// Claim implements driver.Source. It does not heed kinds: what stands first comes
+// Claim implements driver.Source. It ignores kinds: what stands first comes
 // first.
 func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	m := s.main

@@ -30,7 +30,7 @@ func (s *Share) state() onequeue.State {
 	return now
 }
 
-// Claim implements driver.Source. It does not heed kinds. What was delivered most often comes first.
+// Claim implements driver.Source. It ignores kinds. What was delivered most often comes first.
 func (s *Share) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *Share) reportSlow(now time.Time) {
 	}
 	s.mu.Unlock()
 	for _, r := range slow {
-		s.o.Log.LogAttrs(s.alive, slog.LevelWarn, "a slow record may keep the broker from delivering more of its partition", slog.String("queue", s.o.Queue),
+		s.o.Log.LogAttrs(s.alive, slog.LevelWarn, "slow record may block delivery of its partition", slog.String("queue", s.o.Queue),
 			slog.String("topic", r.topic), slog.Int("partition", int(r.number)), slog.Int64("offset", r.offset), slog.String("id", r.id),
 			slog.Duration("in_flight", r.inFlight), slog.Int64("newer_records", r.above))
 	}

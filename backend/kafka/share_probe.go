@@ -44,7 +44,7 @@ func (s *Share) configure(ctx context.Context, client *kgo.Client) error {
 // defaultShareLimit is Kafka's.
 const defaultShareLimit = 5
 
-// setGroup changes a setting of a share group, and waits until it is told so.
+// setGroup changes a setting of a share group, and waits until the broker confirms it.
 func setGroup(ctx context.Context, client *kgo.Client, group, name, value string) error {
 	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
 	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeGroupConfig, group

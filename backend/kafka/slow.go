@@ -38,7 +38,7 @@ func (s *Source) reportSlow(now time.Time) {
 	}
 	s.mu.Unlock()
 	for _, r := range slow {
-		s.o.Log.LogAttrs(s.alive, slog.LevelWarn, "a slow record holds back the committed offset of its partition", slog.String("queue", s.o.Queue),
+		s.o.Log.LogAttrs(s.alive, slog.LevelWarn, "slow record holds back the committed offset of its partition", slog.String("queue", s.o.Queue),
 			slog.String("topic", r.topic), slog.Int("partition", int(r.number)), slog.Int64("offset", r.offset), slog.String("id", r.id),
 			slog.Duration("in_flight", r.inFlight), slog.Int64("acked_above", r.above), slog.Bool("window_nearly_full", r.full))
 	}

@@ -48,7 +48,7 @@ func (l *lines) warnings(t *testing.T) (all []map[string]any) {
 	return all
 }
 
-// slowRecordIsReported holds one record back: it is warned of once, and its age is told.
+// slowRecordIsReported holds one record back: it is warned of once, and its age is reported.
 func slowRecordIsReported(t *testing.T, c *cluster) {
 	log := new(lines)
 	s := connect(t, c.topic(t, 1), Options{Log: log.logger()})

@@ -33,7 +33,7 @@ func (s *Source) state() onequeue.State {
 	return now
 }
 
-// Claim implements driver.Source. It does not heed kinds: what stands first comes
+// Claim implements driver.Source. It ignores kinds: what stands first comes
 // first.
 func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
@@ -42,7 +42,7 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 		return nil, err
 	}
 	if err := s.fault; err != nil && s.session == nil {
-		s.fault = nil // it is told once; the next try to connect tells again
+		s.fault = nil // it is reported once; the next try to connect reports it again
 		return nil, &redrive.Error{Op: "claim", Queue: req.Queue, Err: err}
 	}
 	if s.session == nil {

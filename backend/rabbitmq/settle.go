@@ -104,7 +104,7 @@ func (s *Source) acknowledge(ctx context.Context, g *group) {
 	}
 	w := s.letGo(g)
 	ended := make(chan error, 1)
-	go func() { // the client's calls heed no context
+	go func() { // the client's calls ignore the context
 		ended <- w.carryOut()
 		<-s.settling
 	}()

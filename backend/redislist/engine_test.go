@@ -390,7 +390,7 @@ func TestSourceStats(t *testing.T) {
 	}
 }
 
-// TestNewsAreForAll looks for one waiter: the others are told what it found.
+// TestNewsAreForAll looks for one waiter: the others receive what it found.
 func TestNewsAreForAll(t *testing.T) {
 	s := open(t, Options{})
 	q, err := s.queue("sms")
@@ -403,6 +403,6 @@ func TestNewsAreForAll(t *testing.T) {
 	select {
 	case <-others:
 	default:
-		t.Error("nobody else was told")
+		t.Error("nobody else received it")
 	}
 }

@@ -119,7 +119,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		queues: make(map[string]*queue), byID: make(map[int64]*queue), waiters: make(map[*waiter]struct{}),
 		work: make(chan struct{}, 1), quit: make(chan struct{}), writerDone: make(chan struct{}),
 		onFatal: func(err error) {
-			slog.Error("the store cannot be written; the process ends", "dir", dir, "error", err)
+			slog.Error("store is not writable: exiting", "dir", dir, "error", err)
 			os.Exit(exitAfterFatal) //nolint:forbidigo // nobody may write the file again before it was recovered
 		},
 	}

@@ -84,7 +84,7 @@ func (l *Loop) Stop(ctx context.Context, account string) error {
 }
 
 // Failed returns the accounts that left the loop because polling failed too often, with
-// the story of their first and last failure.
+// the history of their first and last failure.
 func (l *Loop) Failed(ctx context.Context) ([]redrive.Entry, error) {
 	return l.list.DeadLetters(ctx, queue, 1000)
 }

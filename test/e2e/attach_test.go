@@ -250,7 +250,7 @@ func killWhileMoving(t *testing.T, b *foreignBroker) {
 	}
 }
 
-// followDead takes what arrives until it is told to end.
+// followDead takes what arrives until it is stopped.
 func followDead(t *testing.T, b *foreignBroker) {
 	const name = "shop3"
 	b.make(t, name)

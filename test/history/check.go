@@ -262,11 +262,11 @@ func edits(_ *view, m *message) (all []Violation) {
 	return all
 }
 
-// falseResult finds sessions that were told of a success that nobody saw.
+// falseResult finds sessions that received a success that nobody saw.
 func falseResult(_ *view, m *message) (all []Violation) {
 	for _, r := range m.some(is(OpResult, Done)) {
 		if !m.any(func(e *Event) bool { return is(OpDeliver, Done)(e) && e.Begin <= r.Begin }) {
-			all = append(all, m.broken("a result is true", "its session was told that it is done", r))
+			all = append(all, m.broken("a result is true", "its session received that it is done", r))
 		}
 	}
 	return all

@@ -152,7 +152,7 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 		{"done", History{Events: []Event{m, delivered}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 1}}}}},
 		{"delivered twice", History{Events: []Event{m, delivered, at(2*sec, OpDeliver, Event{Outcome: Done})}}},
 		{"a refused publish", History{Events: []Event{at(0, OpPublish, Event{Answer: Refused})}, Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
-		{"forgotten with the power before its publisher was told", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered, at(sec, OpFault, Event{Fault: PowerLoss})},
+		{"forgotten with the power before its publisher had the answer", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered, at(sec, OpFault, Event{Fault: PowerLoss})},
 			Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
 		{"an unknown publish that is not there", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown})}, Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
 		{"an unknown publish that is", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 1}}}}},
