@@ -326,10 +326,10 @@ func TestRule06_HandlerIgnoresItsContext(t *testing.T) {
 		}
 		r.publishAll(redrive.Message{Queue: "sms", ID: "sms-9"})
 		r.ended(5*time.Minute, "sms")
-		if n := len(log.with("keeps its slot")); n != 2 {
+		if n := len(log.with("slot not released")); n != 2 {
 			t.Errorf("%d lines about two stuck handlers", n)
 		}
-		for _, line := range log.with("keeps its slot") {
+		for _, line := range log.with("slot not released") {
 			if !strings.Contains(line, "sleepDeaf") {
 				t.Errorf("the line does not show where it hangs: %s", line)
 			}

@@ -223,7 +223,7 @@ func TestDeathsOfTooManyCausesShareASeries(t *testing.T) {
 	verify(t, s)
 }
 
-// A counter that does not fit is told by cause.
+// A counter that does not fit is reported by cause.
 func TestVerifyTellsWhichCauseIsCountedWrongly(t *testing.T) {
 	s := open(t, t.TempDir())
 	putDead(t, s, "q", redrive.ReasonExhausted, "s", time.Time{}, 3)

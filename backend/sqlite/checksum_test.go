@@ -52,14 +52,14 @@ func mixed(t *testing.T, s *Store) {
 	}
 }
 
-// Whatever part of a message the disk changed, it is handed out as corrupt, and keeps nothing
-// else from being handed out.
+// Whatever part of a message the disk changed, it is claimed as corrupt, and keeps nothing
+// else from being claimed.
 func TestWhateverTheDiskChangedIsFound(t *testing.T) {
 	s := open(t, t.TempDir())
 	mixed(t, s)
 	for _, d := range claimAll(t, s, "q") {
 		if want := redrive.ReasonCorrupt; (d.Unfit == want) == (d.ID == "sound") {
-			t.Errorf("%s is handed out as %q", d.ID, d.Unfit)
+			t.Errorf("%s is claimed as %q", d.ID, d.Unfit)
 		}
 		noErr(t, s.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonCorrupt}})...)
 	}
@@ -82,7 +82,7 @@ func TestNoChecksumMeansUnchecked(t *testing.T) {
 	}
 	for _, d := range claimAll(t, s, "q") {
 		if (d.Unfit != 0) != (d.ID == "torn") {
-			t.Errorf("%s is handed out as %q", d.ID, d.Unfit)
+			t.Errorf("%s is claimed as %q", d.ID, d.Unfit)
 		}
 	}
 }

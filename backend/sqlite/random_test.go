@@ -177,7 +177,7 @@ func (r *random) allowed(errs []error, allowed ...error) {
 }
 
 // heads checks that of each key in an ordered queue at most one message can be
-// claimed or is in somebody's hands.
+// claimed or is in flight.
 func (r *random) heads() {
 	r.Helper()
 	st := r.s.w

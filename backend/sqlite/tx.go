@@ -142,7 +142,7 @@ func (t *tx) count(q *queue, c counter, n int64) {
 	t.undo = append(t.undo, undo{queue: q, counter: c, n: n})
 }
 
-// addLease hands a message out.
+// addLease claims a message.
 func (t *tx) addLease(l *lease) {
 	before := t.s.leases.bySeq[l.seq] // lapsed
 	if before != nil {
@@ -154,7 +154,7 @@ func (t *tx) addLease(l *lease) {
 	l.queue.leaseEnd.Store(min(l.until, l.queue.leaseEnd.Load()))
 }
 
-// countLease counts a lease of a waiting message: a dead letter in somebody's hands
+// countLease counts a lease of a waiting message: a dead letter in flight
 // is dead.
 func (t *tx) countLease(l *lease, n int64) {
 	if !l.dead {

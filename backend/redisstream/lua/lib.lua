@@ -278,7 +278,7 @@ local function entryms(entry)
   return tonumber(a), tonumber(b)
 end
 
--- A batch is one lease over the entries that one claim handed out for the first time. It
+-- A batch is one lease over the entries that one claim delivered for the first time. It
 -- spares each of them a lease and a holder of its own: their holder is the batch's. Its
 -- name is first entry, last entry (25 digits each), nonce (12) and instance. The hash of
 -- holders keeps how many entries it still has ("b" and the nonce), its name ("m") and
@@ -311,7 +311,7 @@ local function leavebatch(q, m, n)
   if call('HINCRBY', q.lh, 'b' .. string.sub(m, 51, 62), -n) <= 0 then endbatch(q, m) end
 end
 
--- pending says that the group knows an entry as handed out, also when the stream has lost it.
+-- pending says that the group knows an entry as claimed, also when the stream has lost it.
 local function pending(q, entry)
   local p = redis.pcall('XPENDING', q.s, GROUP, entry, entry, 1)
   return not p.err and #p > 0
