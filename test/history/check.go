@@ -211,7 +211,7 @@ func heldTwice(v *view, m *message) (all []Violation) {
 				}
 			}
 			gaveUp := m.any(func(e *Event) bool { return e.Op == OpSettle && e.Receipt == a.Receipt && e.Begin < b.End })
-			undone := v.happened(a.Begin, b.End, KillServer) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon, PowerLoss)
+			undone := v.happened(a.Begin, b.End, KillServer, MoveClock) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon, PowerLoss)
 			if b.Begin > a.End && b.End < until-slack && !gaveUp && !undone {
 				all = append(all, m.broken("a message has one holder", "it was handed out while the first one's lease ran", a, b))
 			}

@@ -58,6 +58,7 @@ type rig struct {
 	*crowd
 	servers []*server          // of the store, then of the source; none: an embedded store
 	between []*faulttest.Proxy // from the daemons to the servers
+	clock   *clock             // of the store's server; nil: it cannot be moved
 	disk    *powerloss.Disk    // of an embedded store; nil: one that does not fail
 	target  *receiver
 }
@@ -71,9 +72,9 @@ func rigOf(backend string) Rig {
 	case backend == onDisk:
 		return Rig{Daemons: 1, Links: 1, Disks: 1}
 	case foreign:
-		return Rig{Daemons: 2, Links: 6, Servers: 2, Restart: from.restart}
+		return Rig{Daemons: 2, Links: 6, Servers: 2, Restart: from.restart, Clocks: clocks("postgres")}
 	}
-	return Rig{Daemons: 2, Links: 4, Servers: 1}
+	return Rig{Daemons: 2, Links: 4, Servers: 1, Clocks: clocks(backend)}
 }
 
 func newRig(t testing.TB, backend string, seed uint64) *rig {
@@ -113,6 +114,9 @@ func (r *rig) share(backend string) {
 		backend = "postgres"
 	}
 	r.servers = []*server{servers[backend](t)}
+	if clocks(backend) > 0 {
+		r.clock = newClock(t, r.servers[0])
+	}
 	if foreign {
 		r.servers = append(r.servers, from.start(t))
 		if r.foreign = []string{hooks}; from.ordered {
@@ -161,7 +165,7 @@ func (r *rig) link(i int) *faulttest.Proxy {
 // suffer carries out the faults. What one did is undone when it ends.
 func (r *rig) suffer(ctx context.Context, faults []Fault) {
 	var all sync.WaitGroup
-	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon, PowerLoss}, {FullDisk, SlowDisk}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
+	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon, PowerLoss}, {FullDisk, SlowDisk}, {MoveClock}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
 		all.Go(func() {
 			for _, f := range faults {
 				if slices.Contains(kinds, f.Kind) && pause(ctx, f.At-r.rec.now()) {
@@ -194,6 +198,10 @@ func (r *rig) one(ctx context.Context, f Fault) {
 		r.servers[f.On].signal(syscall.SIGSTOP)
 		pause(ctx, f.For)
 		r.servers[f.On].signal(syscall.SIGCONT)
+	case MoveClock:
+		r.clock.move(r.t, f.jump())
+		pause(ctx, f.For)
+		r.clock.move(r.t, 0)
 	case PowerLoss:
 		r.powerLoss(ctx, f)
 	case FullDisk:
