@@ -43,22 +43,24 @@ func inFolder(m *testing.M) int {
 }
 
 // redriveBin builds the program, once, and returns where it is.
-var redriveBin = sync.OnceValues(func() (string, error) {
-	bin := filepath.Join(binDir, "redrive")
-	cmd := exec.Command("go", "build", "-o", bin, "../../cmd/redrive")
+var redriveBin = sync.OnceValues(func() (string, error) { return build("redrive") })
+
+func build(name string, flags ...string) (string, error) {
+	bin := filepath.Join(binDir, name)
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", bin, "../../cmd/redrive")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return bin, nil
-})
+}
 
 // rig is what a run works on.
 type rig struct {
 	*crowd
 	servers []*server          // of the store, then of the source; none: an embedded store
 	between []*faulttest.Proxy // from the daemons to the servers
-	clock   *clock             // of the store's server; nil: it cannot be moved
+	clock   *clock             // of the store's server, or of the daemon; nil: it cannot be moved
 	disk    *powerloss.Disk    // of an embedded store; nil: one that does not fail
 	target  *receiver
 }
@@ -69,6 +71,8 @@ func rigOf(backend string) Rig {
 	switch {
 	case backend == "sqlite":
 		return Rig{Daemons: 1, Links: 1}
+	case backend == withClock:
+		return Rig{Daemons: 1, Links: 1, Clocks: 1}
 	case backend == onDisk:
 		return Rig{Daemons: 1, Links: 1, Disks: 1}
 	case foreign:
@@ -83,11 +87,14 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
 	switch backend {
 	case "sqlite":
-		r.embed(t.TempDir())
+		r.embed(redriveBin, t.TempDir())
+	case withClock:
+		r.clock = newClock(t)
+		r.embed(movable, t.TempDir(), "CLOCK="+r.clock.file)
 	case onDisk:
 		var dir string
 		r.disk, dir = newDisk(t, seed)
-		r.embed(dir)
+		r.embed(redriveBin, dir)
 	default:
 		r.share(backend)
 	}
@@ -102,8 +109,8 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 func inStore(string) string { return "" }
 
 // embed starts a daemon with a store in a folder.
-func (r *rig) embed(dir string) {
-	r.daemons = []*daemon{newDaemon(r.t, "daemon", "sqlite:"+filepath.Join(dir, "data"), config(r.target.URL, inStore))}
+func (r *rig) embed(program func() (string, error), dir string, env ...string) {
+	r.daemons = []*daemon{newDaemon(r.t, program, "daemon", "sqlite:"+filepath.Join(dir, "data"), config(r.target.URL, inStore), env...)}
 }
 
 // share starts two daemons that share a store, and a source if the backend is one.
@@ -115,7 +122,8 @@ func (r *rig) share(backend string) {
 	}
 	r.servers = []*server{servers[backend](t)}
 	if clocks(backend) > 0 {
-		r.clock = newClock(t, r.servers[0])
+		r.clock = newClock(t)
+		r.clock.rule(t, r.servers[0])
 	}
 	if foreign {
 		r.servers = append(r.servers, from.start(t))
@@ -138,7 +146,7 @@ func (r *rig) share(backend string) {
 			}
 		}
 		r.between = append(r.between, links...)
-		r.daemons = append(r.daemons, newDaemon(t, fmt.Sprintf("daemon-%d", i), store, config(r.target.URL, address)))
+		r.daemons = append(r.daemons, newDaemon(t, redriveBin, fmt.Sprintf("daemon-%d", i), store, config(r.target.URL, address)))
 	}
 }
 
@@ -460,13 +468,13 @@ func rounds(t testing.TB) (n int, length time.Duration, proof bool) {
 // TestHistoryKillNine has everybody at work while daemons, servers and connections fail,
 // and judges the history. What fails is tried again with ever fewer faults.
 func TestHistoryKillNine(t *testing.T) {
-	for _, backend := range []string{"sqlite", onDisk, "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
+	for _, backend := range []string{"sqlite", onDisk, withClock, "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel() // mostly waits for leases of the dead to run out
 			seed := seeded(t)
 			n, length, proof := rounds(t)
-			if !proof && slices.Contains([]string{"nats", "rabbitmq", "kafka"}, backend) {
-				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this source")
+			if !proof && slices.Contains([]string{withClock, "nats", "rabbitmq", "kafka"}, backend) {
+				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this backend")
 			}
 			for round := range n {
 				l := oneRun(t, backend, seed+uint64(round), length)
