@@ -286,9 +286,9 @@ func planned(v *view, m *message) (all []Violation) {
 			by++
 		}
 		made := v.plans[r.plan.ID]
-		if made != nil && made.Answer == OK && !m.any(func(e *Event) bool {
-			return e.Begin < made.End && (is(OpDeliver, Dead)(e) || is(OpSettle, Dead)(e))
-		}) {
+		died := m.some(func(e *Event) bool { return is(OpDeliver, Dead)(e) || is(OpSettle, Dead)(e) })
+		// The cutoff is a time of the store's clock: one that jumped has others die before it.
+		if made != nil && made.Answer == OK && (len(died) == 0 || died[0].Begin >= made.End && !v.happened(made.Begin, died[0].End, MoveClock)) {
 			all = append(all, m.broken("a plan takes what had died before it", "nothing had killed it when the plan was made", made))
 		}
 	}

@@ -496,22 +496,29 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 	faults := Faults(random, rigOf(backend), length)
 	var h *History
 	var found []Violation
-	try := func(faults []Fault) bool {
-		if !t.Run("run", func(t *testing.T) { h = play(t, backend, seed, faults, length) }) {
-			t.FailNow() // no history was made: a server did not start
+	tries := 0
+	// made reports whether there is a history: a server may not start.
+	try := func(faults []Fault) (fails, made bool) {
+		tries++ // no name comes twice: testing would make it another with #, which is a comment to RabbitMQ
+		if !t.Run(fmt.Sprintf("run-%d-%d", seed, tries), func(t *testing.T) { h = play(t, backend, seed, faults, length) }) {
+			return false, false
 		}
 		found = Check(h)
-		return len(found) > 0
+		return len(found) > 0, true
 	}
 	l := line{backend: backend, seed: seed, rounds: 1}
-	if try(faults) {
+	fails, made := try(faults)
+	if !made {
+		t.FailNow()
+	}
+	if fails {
 		t.Errorf("REDRIVE_SEED=%d: %d faults, %d violations", seed, len(faults), len(found))
 		report(t, found)
 		l.of(h, faults)
 		l.lost, l.broken = count(found, "nothing acknowledged is lost"), len(found)
 		deadline := time.Now().Add(shrinkFor(t))
 		few := Shrink(faults, func(some []Fault) bool {
-			fails := try(some)
+			fails, _ := try(some)
 			t.Logf("with %d faults: %d violations", len(some), len(found))
 			if fails {
 				report(t, found)
