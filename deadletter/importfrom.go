@@ -117,6 +117,9 @@ func adoptPut(ctx context.Context, store driver.Store, batch []redrive.Delivery,
 		if o.Reason != 0 {
 			put[i].State, put[i].Reason = redrive.StateDead, o.Reason
 		}
+		if d.Unfit != 0 { // here nothing would tell any more that it cannot be delivered
+			put[i].State, put[i].Reason = redrive.StateDead, d.Unfit
+		}
 		if put[i].Origin == "" {
 			put[i].Origin = d.Ref().String()
 		}

@@ -22,6 +22,10 @@ type Attempt struct {
 	Dropped  int           // headers of the message that HTTP does not allow
 }
 
+// CallTimeout returns Timeout; by this method the engine finds it and writes it into the
+// failure.
+func (a *Attempt) CallTimeout() time.Duration { return a.Timeout }
+
 func (a *Attempt) details() map[string]string {
 	d := map[string]string{
 		"target":   a.Target,
@@ -68,7 +72,7 @@ func (e *ResponseError) HTTPStatus() int { return e.Status }
 // FailureDetails implements redrive.DetailedError.
 func (e *ResponseError) FailureDetails() map[string]string {
 	d := e.details()
-	d["http.status"] = strconv.Itoa(e.Status)
+	d[driver.DetailStatus] = strconv.Itoa(e.Status)
 	if e.Excerpt != "" {
 		d[DetailResponse] = e.Excerpt
 	}

@@ -104,7 +104,11 @@ func unfit(d *redrive.Delivery, p *redrive.Policy, failure func(err error, r red
 	s := driver.Settlement{Receipt: d.Receipt}
 	if d.Unfit != 0 {
 		s.Outcome, s.Reason = redrive.OutcomeDead, d.Unfit
-		s.Failure = failure(errUnfit, d.Unfit)
+		err := errUnfit
+		if d.Unfit == redrive.ReasonCorrupt {
+			err = errCorrupt
+		}
+		s.Failure = failure(err, d.Unfit)
 		return s, true
 	}
 	if at := expiry(d, p); !at.IsZero() && !d.LeasedAt.Before(at) {
@@ -125,6 +129,7 @@ func unfit(d *redrive.Delivery, p *redrive.Policy, failure func(err error, r red
 
 var (
 	errUnfit   = errors.New("what the source holds is not a message that can be delivered")
+	errCorrupt = errors.New("the message does not match its checksum")
 	errExpired = errors.New("not delivered in time")
 )
 

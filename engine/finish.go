@@ -117,7 +117,7 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 	learned := s
 	if s != nil && errors.Is(err, redrive.ErrNoHandler) { // which says nothing of the target
 		learned = &driver.Settlement{Receipt: s.Receipt, Outcome: redrive.OutcomeRelease}
-		c.unhandled(a.d, s, now)
+		c.unknown.note(c.e, a.d, s, now)
 	}
 	if a.swept {
 		c.sweptGates(a.o, a.d, learned, now)
@@ -200,15 +200,15 @@ func (c *consumer) addEmits(a *attempt) {
 	if !done {
 		r = nil
 	}
-	addResult(a.d, &a.settle, r)
+	c.e.addResult(a.d, &a.settle, r)
 }
 
 // addResult adds the result that the message's ReplyTo asks for to a settlement.
-func addResult(d *redrive.Delivery, s *driver.Settlement, r *reply) {
+func (e *Engine) addResult(d *redrive.Delivery, s *driver.Settlement, r *reply) {
 	if r == nil {
 		r = new(reply)
 	}
-	if m, ok := driver.ResultMessage(&d.Message, s.Outcome, s.Reason, s.Failure, r.body); ok {
+	if m, ok := e.opts.Masks.ResultMessage(&d.Message, s.Outcome, s.Reason, s.Failure, r.body); ok {
 		m.Headers = append(m.Headers, r.headers...)
 		s.Emit = append(s.Emit, m)
 	}
@@ -237,6 +237,7 @@ func (c *consumer) setAside(a *attempt) {
 			slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
 		return
 	}
+	a.buried = a.settle
 	a.settle.Outcome, a.settle.Reason, a.settle.Failure = redrive.OutcomeDone, 0, nil
 }
 
@@ -280,7 +281,11 @@ func (c *consumer) emitFailed(a *attempt, err error) bool {
 func (c *consumer) settled(a *attempt, err error) {
 	if err == nil {
 		if c.e.opts.Observer != nil {
-			c.e.observe(&Observation{Occasion: OnSettled, Queue: c.queue, Delivery: a.d, Settlement: &a.settle})
+			s := &a.settle
+			if a.buried.Outcome != 0 {
+				s = &a.buried // for the queue it is done, but it is dead-lettered
+			}
+			c.e.observe(&Observation{Occasion: OnSettled, Queue: c.queue, Delivery: a.d, Settlement: s})
 		}
 	} else if !errors.Is(err, ErrShutdown) {
 		c.e.observe(&Observation{Occasion: OnLeaseLost, Queue: c.queue, Delivery: a.d, Settlement: &a.settle, Err: err})
@@ -394,5 +399,6 @@ func (c *consumer) status() QueueStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
-		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused, Unhandled: c.unhandledLocked(time.Now())}
+		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused,
+		AllRefusedSince: c.breaker.allRefusedSince(time.Now()), Unhandled: c.unhandled(time.Now())}
 }

@@ -24,6 +24,8 @@ type Options struct {
 	Service, Version, Environment string
 	// Backlog refuses what handlers emit into queues above their limit. Optional.
 	Backlog Backlog
+	// Masks are what results leave out of the failures that they tell of. Optional.
+	Masks driver.Masks
 }
 
 // QueueOptions configures how one queue is consumed. Every field has a default.

@@ -18,6 +18,8 @@ type PullOptions struct {
 	// Policies are those of a queue; nil: the default ones. It is asked at each claim,
 	// must be fast and safe for concurrent use. What it returns is not changed any more.
 	Policies func(queue string) *Policies
+	// Breaker tunes that of a queue; nil: the defaults. It is asked as Policies is.
+	Breaker func(queue string) BreakerOptions
 	// Extractor adds to the failures that workers report; see [QueueOptions.Extractor].
 	Extractor Extractor
 }
@@ -78,6 +80,7 @@ type pullWorker struct {
 type pulled struct {
 	d      redrive.Delivery
 	q      *pullQueue
+	kinds  []string // that the worker asked for
 	worker string
 	began  time.Time
 	until  time.Time
@@ -104,7 +107,8 @@ func NewPuller(e *Engine, o PullOptions) *Puller {
 func (p *Puller) start() { p.e.sup.start(p.e.run, "waiter of pull workers", p.hub.run) }
 
 // Claim hands out up to r.Max messages, and waits for the first of them up to r.Wait.
-// It returns nothing when that is over, or ctx ends, and [redrive.ErrClosed] after Drain.
+// Where workers name their kinds, what none of them, of any process, asked for within 15
+// minutes is failed once a minute with [redrive.ErrNoHandler], by the queue's policy. It returns nothing when that is over, or ctx ends, and [redrive.ErrClosed] after Drain.
 func (p *Puller) Claim(ctx context.Context, r PullRequest) ([]redrive.Delivery, error) {
 	if err := r.complete(); err != nil {
 		return nil, err
@@ -112,6 +116,9 @@ func (p *Puller) Claim(ctx context.Context, r PullRequest) ([]redrive.Delivery, 
 	ctx, cancel := context.WithTimeout(ctx, r.Wait)
 	defer cancel()
 	q := p.queue(r.Queue)
+	if q.asks(r.Kinds, time.Now()) {
+		p.e.announceSoon()
+	}
 	q.polling(1)
 	defer q.polling(-1)
 	for pause := claimSoon; ; {
@@ -121,6 +128,9 @@ func (p *Puller) Claim(ctx context.Context, r PullRequest) ([]redrive.Delivery, 
 		changed := q.change()
 		now := time.Now()
 		p.sweep(now)
+		if len(r.Kinds) > 0 {
+			p.endStrays(q, now)
+		}
 		ds, again, err := p.claim(q, &r, now)
 		if err != nil || len(ds) > 0 || r.Wait == 0 {
 			return ds, err
@@ -216,7 +226,7 @@ func (p *Puller) hold(q *pullQueue, r *PullRequest, ds []redrive.Delivery, now t
 		if len(p.held) >= maxPulled {
 			return // it is then settled by what the store knows
 		}
-		one := &pulled{d: ds[i], q: q, worker: r.Worker, began: now, until: now.Add(r.Lease)}
+		one := &pulled{d: ds[i], q: q, kinds: r.Kinds, worker: r.Worker, began: now, until: now.Add(r.Lease)}
 		one.d.Body = nil
 		p.held[ds[i].Receipt] = one
 		if r.Worker == "" {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -337,4 +339,83 @@ func TestPullRefusesNonsense(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPullOfKinds has workers that name their kinds. What nobody asks for is failed by the
+// policy, visibly; what another process's workers ask for, or hold, is left to them.
+func TestPullOfKinds(t *testing.T) {
+	var warned tally
+	bubble(t, func(t *testing.T, r *rig) {
+		choose := engine.Policies{Default: redrive.Policy{MaxAttempts: 3, Backoff: redrive.Fixed{Interval: 2 * time.Minute}}}
+		options := engine.PullOptions{Policies: func(string) *engine.Policies { return &choose }}
+		pull := engine.NewPuller(r.engine, options)
+		r.start()
+		other := engine.New(r.store, engine.Options{Instance: "other"})
+		elsewhere := engine.NewPuller(other, options)
+		elsewhere.Pause("q", "", "its target is down", 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- other.Run(ctx) }()
+		ask := func(p *engine.Puller, kind string) []redrive.Delivery {
+			return claimed(t, p, engine.PullRequest{Queue: "q", Kinds: []string{kind}, Wait: 30 * time.Second, Lease: time.Hour})
+		}
+		failures := func(id string) int {
+			if e := r.entry("q", id); e != nil {
+				return e.History.Count
+			}
+			return -1
+		}
+		r.publishAll(redrive.Message{Queue: "q", ID: "suspect", Kind: "nobodys"})
+		if ds, err := r.store.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Max: 1, Lease: time.Second, Instance: "dead"}); err != nil || len(ds) != 1 {
+			t.Fatal(ds, err)
+		}
+		for _, id := range []string{"others", "nobodys", "held", "long"} {
+			r.publishAll(redrive.Message{Queue: "q", ID: id, Kind: strings.Replace(id, "held", "long", 1)})
+		}
+		if ds := ask(pull, "long"); len(ds) != 1 || ds[0].ID != "held" {
+			t.Fatalf("%+v", ds)
+		}
+		ask(elsewhere, "others")
+		if n := failures("nobodys"); n != 0 {
+			t.Errorf("failed %d times before another worker could ask for it", n)
+		}
+		for range 60 { // half an hour and more
+			if ds := ask(pull, "mine"); len(ds) != 0 {
+				t.Fatalf("%+v", ds)
+			}
+			ask(elsewhere, "others")
+		}
+		for _, id := range []string{"nobodys", "suspect"} {
+			if e := r.dead("q", id); e.Reason != redrive.ReasonUnroutable || e.History.Count != 3 || e.History.Latest().Message != `no handler for kind "nobodys"` {
+				t.Errorf("%+v", e)
+			}
+		}
+		if list := pull.Status()[0].Unhandled; len(list) != 1 || list[0].Kind != "nobodys" || list[0].Attempts != 6 {
+			t.Errorf("the status says %+v", list)
+		}
+		if n := r.seen.of(engine.OnUnhandled); n != 6 || warned.of("no handler for kind") < 3 {
+			t.Errorf("observed %d times, %d warnings", n, warned.of("no handler for kind"))
+		}
+		if a, b := failures("others"), failures("long"); a != 0 || b != 0 {
+			t.Errorf("what another asks for failed %d times, what one holds %d times", a, b)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for range 60 {
+			ask(pull, "mine")
+		}
+		if failures("others") == 0 {
+			t.Error("the other is gone, and what it asked for waits unseen")
+		}
+		claimed(t, pull, engine.PullRequest{Queue: "q"}) // any
+		if list := pull.Status()[0].Unhandled; len(list) != 0 {
+			t.Errorf("a worker takes any kind, and the status still says %+v", list)
+		}
+	}, engine.Options{Logger: slog.New(eachLine(func(rec slog.Record) {
+		if rec.Level == slog.LevelWarn {
+			warned.add(rec.Message)
+		}
+	}))})
 }

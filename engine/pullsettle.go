@@ -149,7 +149,7 @@ func (r *PullResult) check() error {
 		return bad("use done, retry, release, dead or repeat")
 	case r.After < 0:
 		return bad("a negative delay")
-	case r.Reason > redrive.ReasonManual:
+	case r.Reason > driver.LastReason:
 		return bad("an unknown reason")
 	case len(r.Emit) > MaxPull:
 		return bad(fmt.Sprintf("more than %d messages to emit", MaxPull))
@@ -247,7 +247,7 @@ func (p *Puller) decide(one *pulled, r *PullResult, now time.Time) driver.Settle
 	if r.Reply != nil {
 		answer = &reply{r.Reply.Body, r.Reply.Headers}
 	}
-	addResult(&one.d, &s, answer)
+	p.e.addResult(&one.d, &s, answer)
 	return s
 }
 
@@ -258,7 +258,7 @@ func (r *PullResult) err() error {
 		f = &redrive.Failure{Message: "the worker gave no reason"}
 	}
 	var err error = &pulledError{f}
-	if status, bad := strconv.Atoi(f.Details["http.status"]); bad == nil {
+	if status, bad := strconv.Atoi(f.Details[driver.DetailStatus]); bad == nil {
 		err = &pulledStatus{&pulledError{f}, status}
 	}
 	switch r.Outcome {
@@ -314,12 +314,17 @@ func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit 
 			fit = append(fit, *d)
 			continue
 		}
-		addResult(d, &s, nil)
+		p.conclude(d, &s, nil)
 		ended = append(ended, s)
-		p.e.logEnd(p.e.base, d, &s, nil, 0)
-		p.e.observe(&Observation{Occasion: OnSettled, Queue: d.Queue, Delivery: d, Settlement: &s})
 	}
 	return fit, ended
+}
+
+// conclude completes the settlement of what was not handed out, and tells of it.
+func (p *Puller) conclude(d *redrive.Delivery, s *driver.Settlement, err error) {
+	p.e.addResult(d, s, nil)
+	p.e.logEnd(p.e.base, d, s, err, 0)
+	p.e.observe(&Observation{Occasion: OnSettled, Queue: d.Queue, Delivery: d, Settlement: s})
 }
 
 // end settles what is not handed out. What fails stays leased, and comes again.

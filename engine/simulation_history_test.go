@@ -21,9 +21,9 @@ type history struct {
 	claims, settles, suspects int
 }
 
-// simLostVerdicts is how often the verdict about a poison message may be lost on its
+// simLostDecisions is how often the decision about a poison message may be lost on its
 // way to the store, which counts as another crash.
-const simLostVerdicts = 3
+const simLostDecisions = 3
 
 // life is what the history knows of one message.
 type life struct {
@@ -98,7 +98,7 @@ func (h *history) claimed(d *redrive.Delivery, req driver.ClaimRequest) {
 		h.wrongf("%s: attempt %d, want %d", d.Ref(), d.Attempt, l.leases)
 	case d.Failures != l.failures:
 		h.wrongf("%s: %d failures, want %d", d.Ref(), d.Failures, l.failures)
-	case d.Crashes > simCrashes+1+simLostVerdicts:
+	case d.Crashes > simCrashes+1+simLostDecisions:
 		h.wrongf("%s: %d crashes", d.Ref(), d.Crashes)
 	case !req.Expired && d.LeasedAt.Before(l.notBefore.Add(-time.Millisecond)):
 		h.wrongf("early: %s was claimed %s before its time", d.Ref(), l.notBefore.Sub(d.LeasedAt))

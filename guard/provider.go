@@ -112,11 +112,11 @@ func (p *provider[Req, Resp]) acquireBacklog(now time.Duration, reserved bool) (
 }
 
 // release gives a permit back.
-func (p *provider[Req, Resp]) release(permit machine.Permit, now time.Duration, v Verdict) {
+func (p *provider[Req, Resp]) release(permit machine.Permit, now time.Duration, v Outcome) {
 	p.mu.Lock()
 	defer p.unlock()
 	p.calls[v.Class]++
-	p.m.Release(permit, now, machine.Verdict{Class: v.Class, RetryAfter: v.RetryAfter})
+	p.m.Release(permit, now, machine.Outcome{Class: v.Class, RetryAfter: v.RetryAfter})
 }
 
 func (p *provider[Req, Resp]) state() State {

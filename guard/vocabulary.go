@@ -47,8 +47,8 @@ const (
 	NoEffect                    // it has not: the connection was refused, or the answer says so
 )
 
-// Verdict is what a call's end means.
-type Verdict struct {
+// Outcome is what the end of a call means.
+type Outcome struct {
 	Class      Class
 	RetryAfter time.Duration // for ClassLimited: what the provider asked for; 0: nothing
 	Effect     Effect
@@ -57,7 +57,7 @@ type Verdict struct {
 
 // Classifier says what a call's end means. It reports false where it has no opinion;
 // [Classify] then decides.
-type Classifier[Resp any] func(resp Resp, err error) (Verdict, bool)
+type Classifier[Resp any] func(resp Resp, err error) (Outcome, bool)
 
 // Repeat says how far a request may be repeated whose effect is unknown.
 type Repeat uint8

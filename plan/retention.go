@@ -17,7 +17,7 @@ import (
 type RetentionRule struct {
 	Age  time.Duration // those that died longer ago go; 0: none
 	Keep int64         // those beyond this number go, the oldest first; 0: none
-	// Discard removes them without archiving them first; the books then count them as
+	// Discard removes them without archiving them first; the ledger then counts them as
 	// dropped.
 	Discard bool
 }

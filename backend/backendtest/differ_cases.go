@@ -434,6 +434,12 @@ func (p *pair) look() {
 		for j, e := range entries {
 			seen[i] = append(seen[i], p.known[j].String()+": "+told(e))
 		}
+		causes, err := p.causes(s)
+		if err != nil {
+			p.diff = err.Error()
+			return
+		}
+		seen[i] = append(seen[i], causes)
 		for _, q := range differQueues {
 			counts, err := s.Counts(p.Context(), q)
 			if err != nil {
@@ -442,13 +448,34 @@ func (p *pair) look() {
 			}
 			if len(counts) == 1 {
 				n := &counts[0]
-				seen[i] = append(seen[i], fmt.Sprintf("%s: %d wait, %d dead, books %+v", q, n.AllWaiting(), n.AllDead(), n.Ledger))
+				seen[i] = append(seen[i], fmt.Sprintf("%s: %d wait, %d dead, ledger %+v", q, n.AllWaiting(), n.AllDead(), n.Ledger))
 			}
 		}
 	}
 	for j := range min(len(seen[0]), len(seen[1])) {
 		p.same("there is", seen[0][j], seen[1][j])
 	}
+}
+
+// causes is what a store counts of dead letters.
+func (p *pair) causes(s driver.Store) (string, error) {
+	list, complete, err := s.Causes(p.Context(), redrive.Query{})
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("all causes %t", complete)
+	for i := range list {
+		c := &list[i]
+		n, err := s.Count(p.Context(), redrive.Query{State: redrive.StateDead, Queue: c.Queue, Reason: c.Reason, Signature: c.Signature})
+		if err != nil {
+			return "", err
+		}
+		text += fmt.Sprintf("; %s %s %q %d", c.Queue, c.Reason, c.Signature, c.Count)
+		if c.Signature != "" { // else it is that of any
+			text += fmt.Sprintf(" (%d)", n.N)
+		}
+	}
+	return text, nil
 }
 
 // told is what stores must agree on of a message. A lease that ran out shows when

@@ -73,7 +73,7 @@ func (c *C) fencedOff(d redrive.Delivery, who string) {
 	c.is(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, long)), "extend by "+who, redrive.ErrLeaseLost)
 	unchanged("extend")
 	if now := c.counts().Ledger; now != ledger {
-		c.Errorf("what %s tried is in the books: %+v, before %+v", who, now, ledger)
+		c.Errorf("what %s tried is in the ledger: %+v, before %+v", who, now, ledger)
 	}
 }
 

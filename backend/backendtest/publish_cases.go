@@ -251,7 +251,7 @@ func unknownPublish(c *C) {
 		return
 	}
 	if n := c.counts().Ledger; n.Published != 1 || n.Done != 1 {
-		c.Errorf("books %+v", n)
+		c.Errorf("ledger %+v", n)
 	}
 }
 

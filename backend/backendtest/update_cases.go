@@ -136,7 +136,7 @@ func redriveTo(c *C) {
 	c.inState("taken", redrive.StateDead)
 	c.inState("m", 0)
 	if n := c.counts(); n.Ledger.MovedOut != 1 {
-		c.Errorf("books %+v", n.Ledger)
+		c.Errorf("ledger %+v", n.Ledger)
 	}
 	if n := c.countsOf("other"); n.Ledger.MovedIn != 1 || n.AllWaiting() != 2 {
 		c.Errorf("the other's counts %+v", n)
@@ -169,7 +169,7 @@ func redriveNewID(c *C) {
 	}
 	c.done(d)
 	if n := c.counts(); n.Ledger.Published != 1 || n.Ledger.Done != 1 || n.Ledger.MovedIn != n.Ledger.MovedOut {
-		c.Errorf("books %+v", n.Ledger)
+		c.Errorf("ledger %+v", n.Ledger)
 	}
 }
 

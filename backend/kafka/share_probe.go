@@ -125,11 +125,11 @@ func limitOf(ctx context.Context, client *kgo.Client) (string, error) {
 
 // Probe implements driver.Source.
 func (s *Share) Probe(ctx context.Context) []driver.Finding {
-	verdicts, values := probeTopic(ctx, s.admin, s.topic)
+	findings, values := probeTopic(ctx, s.admin, s.topic)
 	if values == nil {
-		return verdicts
+		return findings
 	}
-	return append(verdicts, s.begins(ctx), s.limited(ctx), s.renewed())
+	return append(findings, s.begins(ctx), s.limited(ctx), s.renewed())
 }
 
 func (s *Share) begins(ctx context.Context) driver.Finding {

@@ -83,6 +83,9 @@ func (q *queue) claim(it *item, req *driver.ClaimRequest, now int64, d *redrive.
 	d.Lane = lane
 	d.Attempt, d.Failures, d.Crashes, d.Suspect = it.attempts, it.failures, it.crashes, it.suspect
 	d.Dead = it.reason
+	if !it.sound() {
+		d.Unfit = redrive.ReasonCorrupt
+	}
 	d.LeasedAt = moment(now)
 	d.Lease = req.Lease
 	d.Receipt.Ref = redrive.Ref{Queue: q.name, ID: it.msg.ID}

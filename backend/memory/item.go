@@ -50,6 +50,8 @@ type item struct {
 	history  redrive.History
 	original *redrive.Message
 	memory   *remembered
+	sum      uint32 // of the message as it was given
+	firstSum uint32 // of the original
 }
 
 // before is the order of delivery.

@@ -2,7 +2,7 @@
 // engine. Nothing survives the process.
 //
 // Guarantees: settles are fenced by token; dead-lettering, emits, Apply and Update
-// are one step; order by key, remembered ids, records and books are kept as in every
+// are one step; order by key, remembered ids, records and the ledger are kept as in every
 // backend. Leases, delays and expiry follow one clock, time.Now by default, so that
 // the store works inside a testing/synctest bubble if it was made there.
 //
@@ -28,6 +28,7 @@ var _ driver.Store = (*Store)(nil)
 // are safe for concurrent use.
 type Store struct {
 	clock func() time.Time
+	masks driver.Masks
 
 	// step is held shared by what touches one queue, under that queue's own lock, and
 	// exclusively by what must see or change several of them in one step.

@@ -7,6 +7,9 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
+// SetMasks implements driver.Masked.
+func (s *Store) SetMasks(m driver.Masks) { s.masks = m }
+
 // Publish implements redrive.Sink. Body and headers belong to the store from then on.
 func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	if err := s.enter(ctx); err != nil {
@@ -27,7 +30,7 @@ func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
 		chosen := m.ID != ""
 		var hash uint64
 		if chosen {
-			hash = driver.BodyHash(m)
+			hash = s.masks.BodyHash(m)
 		} else {
 			m.ID = redrive.NewID()
 		}
@@ -56,6 +59,7 @@ func (q *queue) publish(m *redrive.Message, chosen bool, hash uint64, now int64)
 	}
 	it := q.newItem()
 	it.msg = *m
+	it.sum = driver.Checksum(m)
 	it.msg.PublishedAt = moment(now)
 	it.due = firstDue(m, now)
 	it.lane = redrive.LaneFresh
@@ -65,7 +69,7 @@ func (q *queue) publish(m *redrive.Message, chosen bool, hash uint64, now int64)
 	if chosen {
 		q.remember(it, hash, now)
 	}
-	q.books.Published++
+	q.ledger.Published++
 	q.enter(it)
 	q.stand(it, now)
 	return nil
@@ -88,7 +92,7 @@ func (s *Store) publishOne(m *redrive.Message, now int64) error {
 	chosen := m.ID != ""
 	var hash uint64
 	if chosen {
-		hash = driver.BodyHash(m)
+		hash = s.masks.BodyHash(m)
 	} else {
 		m.ID = redrive.NewID()
 	}
@@ -105,12 +109,12 @@ func (s *Store) checkEmits(msgs []redrive.Message, now int64) error {
 		if m.ID == "" {
 			continue
 		}
-		hash := driver.BodyHash(m)
+		hash := s.masks.BodyHash(m)
 		if q := s.lookup(m.Queue); q != nil && q.collision(m, hash, now) == redrive.ErrConflict { //nolint:errorlint // collision returns it bare
 			return redrive.ErrConflict
 		}
 		for j := range i {
-			if msgs[j].Ref() == m.Ref() && driver.BodyHash(&msgs[j]) != hash {
+			if msgs[j].Ref() == m.Ref() && s.masks.BodyHash(&msgs[j]) != hash {
 				return redrive.ErrConflict
 			}
 		}

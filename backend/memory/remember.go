@@ -110,7 +110,7 @@ func (q *queue) collision(m *redrive.Message, hash uint64, now int64) error {
 		if it.original != nil {
 			first = it.original
 		}
-		taken, known = driver.BodyHash(first), true
+		taken, known = q.s.masks.BodyHash(first), true
 	}
 	switch {
 	case !known:

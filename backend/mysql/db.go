@@ -290,12 +290,12 @@ func (s *Store) inSnapshot(ctx context.Context, op string, f func(db) error) err
 
 // InTx implements sqlstore.Server.
 func (d dialect) InTx(ctx context.Context, op string, f func(*sqlstore.Work) error) error {
-	return d.inTx(ctx, op, func(tx db) error { return f(&newWork(tx, d.sql).Work) })
+	return d.inTx(ctx, op, func(tx db) error { return f(&newWork(tx, d.sql, &d.base.Masks).Work) })
 }
 
 // InSnapshot implements sqlstore.Server.
 func (d dialect) InSnapshot(ctx context.Context, op string, f func(*sqlstore.Work) error) error {
-	return d.inSnapshot(ctx, op, func(tx db) error { return f(&newWork(tx, d.sql).Work) })
+	return d.inSnapshot(ctx, op, func(tx db) error { return f(&newWork(tx, d.sql, &d.base.Masks).Work) })
 }
 
 func (s *Store) transact(ctx context.Context, op string, begin []step, f func(db) error) (err error) {

@@ -11,7 +11,7 @@ import (
 // Prolong implements sqlstore.Server.
 func (d dialect) Prolong(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) (lost []int, err error) {
 	err = d.inTx(ctx, "extend", func(tx db) (err error) {
-		lost, err = newWork(tx, d.sql).extend(ctx, receipts, lease)
+		lost, err = newWork(tx, d.sql, &d.base.Masks).extend(ctx, receipts, lease)
 		return err
 	})
 	return lost, err

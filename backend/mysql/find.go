@@ -43,7 +43,12 @@ func (f *finder) bound(ctx context.Context) (end *sqlstore.PageMark, err error) 
 	switch {
 	case f.At.Dead:
 		plain.State, plain.Since, plain.Until = q.State, q.Since, q.Until
-		if q.Reason != 0 && q.Signature != "" {
+		switch deadSpan(q) {
+		case "find_plan":
+			plain.Plan = q.Plan
+		case "find_edited":
+			plain.Edited = true
+		case "find_cause":
 			plain.Reason, plain.Signature = q.Reason, q.Signature
 		}
 	case q.Key != "":
@@ -77,10 +82,13 @@ func (f *finder) span() (name string, w conditions) {
 		}
 		return name, w
 	}
-	name = "find_dead"
 	w.add("d.queue = ?", []byte(f.At.Queue))
-	if q.Reason != 0 && q.Signature != "" {
-		name = "find_cause"
+	switch name = deadSpan(q); name {
+	case "find_plan":
+		w.add("d.plan = ?", []byte(q.Plan))
+	case "find_edited":
+		w.add("d.edited = 1")
+	case "find_cause":
 		w.add("d.reason = ?", int(q.Reason))
 		w.add("d.signature = ?", []byte(q.Signature))
 	}
@@ -91,6 +99,19 @@ func (f *finder) span() (name string, w conditions) {
 	}
 	w.died(q)
 	return name, w
+}
+
+// deadSpan is the query that looks at the fewest dead letters.
+func deadSpan(q *redrive.Query) string {
+	switch {
+	case q.Plan != "":
+		return "find_plan"
+	case q.Edited:
+		return "find_edited"
+	case q.Reason != 0 && q.Signature != "":
+		return "find_cause"
+	}
+	return "find_dead"
 }
 
 // statement is the query of the phase that f.at is in.

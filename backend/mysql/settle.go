@@ -14,7 +14,7 @@ func (dialect) Plain(*driver.Settlement) bool { return true }
 // SettlePlain implements sqlstore.Server.
 func (d dialect) SettlePlain(ctx context.Context, items []driver.Settlement, which []int) (lost []int, err error) {
 	err = d.inTx(ctx, "settle", func(tx db) (err error) {
-		lost, err = newWork(tx, d.sql).Settle(ctx, items, which)
+		lost, err = newWork(tx, d.sql, &d.base.Masks).Settle(ctx, items, which)
 		return err
 	})
 	return lost, err

@@ -37,7 +37,7 @@ func publishTx(ctx context.Context, tx *sql.Tx, sql *statements, msgs []redrive.
 	if tx == nil {
 		return &redrive.Error{Op: "publish", Err: errNoTx}
 	}
-	return newWork(sqlDB{tx}, sql).PublishTx(ctx, msgs)
+	return newWork(sqlDB{tx}, sql, nil).PublishTx(ctx, msgs)
 }
 
 // SettleTx settles a delivery within the caller's own transaction, in the database that
@@ -58,7 +58,7 @@ func settleTx(ctx context.Context, tx *sql.Tx, sql *statements, st *driver.Settl
 	if tx == nil {
 		return errNoTx
 	}
-	return newWork(sqlDB{tx}, sql).SettleTx(ctx, st)
+	return newWork(sqlDB{tx}, sql, nil).SettleTx(ctx, st)
 }
 
 // Once reports whether an id, of at most 512 bytes, is seen for the first time, within

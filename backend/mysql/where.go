@@ -66,6 +66,9 @@ func (w *conditions) parts(table string, q *redrive.Query) {
 			w.add(table+c.column+c.operator, []byte(c.value))
 		}
 	}
+	if q.Edited {
+		w.add(table + "original IS NOT NULL")
+	}
 	if q.Header != "" {
 		w.add("LOCATE(?, "+table+"headers) > 0", headerFilter(q.Header))
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
+// SetMasks implements driver.Masked.
+func (s *Source) SetMasks(m driver.Masks) { s.masks = m }
+
 // Publish implements redrive.Sink. Messages of one queue go in together, at most a
 // hundred a step, in their order.
 func (s *Source) Publish(ctx context.Context, msgs []redrive.Message) []error {
@@ -51,7 +54,7 @@ func (s *Source) publish(ctx context.Context, q *queue, msgs []redrive.Message, 
 		if id == "" {
 			m.ID = redrive.NewID()
 		} else {
-			hash = strconv.FormatUint(driver.BodyHash(m), 16)
+			hash = strconv.FormatUint(s.masks.BodyHash(m), 16)
 		}
 		at := int64(0)
 		if !m.DeliverAt.IsZero() {

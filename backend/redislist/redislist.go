@@ -75,6 +75,7 @@ type Options struct {
 type Source struct {
 	o       Options
 	conn    *redisconn.Conn
+	masks   driver.Masks
 	blocked *redisconn.Conn // for calls that block
 
 	closing   chan struct{}

@@ -22,9 +22,11 @@
 //	{P}:Q:ch :co   sorted    messages of each key in order; the ordered ones alone
 //	{P}:Q:b        set       blocked behind their key
 //	{P}:Q:dd :dc   sorted    dead letters by time of death; by when they may be claimed
-//	{P}:Q:di       hash      dead letter -> its entry in the dead-letter stream
+//	{P}:Q:di       hash      dead letter -> its entry in the dead-letter stream, signature
+//	{P}:Q:causes   sorted    dead letters by reason, signature and time of death
+//	{P}:Q:deaths   hash      reason and signature -> deaths by time
 //	{P}:Q:r  :rf   hash, sorted  remembered ids; when they are forgotten
-//	{P}:Q:c        hash      counters, books, settings, place of the consumer group
+//	{P}:Q:c        hash      counters, ledger, settings, place of the consumer group
 //	{P}::notify, ::queues, ::meta, ::records, ::recordkeys, ::recordexp
 //
 // Guarantees: every call is one script a page, so its changes happen together or not at
@@ -65,6 +67,7 @@ type Store struct {
 	prefix string // with the hash tag: "{redrive}:"
 	nonce  string // of the store, made with it
 	partitioned
+	masks driver.Masks
 
 	mu     sync.Mutex
 	queues map[string]*queue
@@ -131,18 +134,25 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 }
 
 // suffixes are the queue's keys in the order of queue() in lib.lua.
-var suffixes = []string{"", ":w", ":d", ":0", ":1", ":2", ":le", ":lh", ":x", ":e", ":pb", ":ch", ":co", ":b", ":c", ":r", ":rf", ":dd", ":dc", ":dl", ":dlq", ":di", ":lt", ":lb"}
+var suffixes = []string{"", ":w", ":d", ":0", ":1", ":2", ":le", ":lh", ":x", ":e", ":pb", ":ch", ":co", ":b", ":c", ":r", ":rf", ":dd", ":dc", ":dl", ":dlq", ":di", ":lt", ":lb", ":causes", ":deaths"}
 
 // Places of keys in queue.keys.
 const (
-	keyStream   = 0
-	keyLeases   = 6
-	keyHolders  = 7
-	keyCounters = 14
-	keyDied     = 17
-	keyDead     = 20
-	keyBatches  = 22
-	keyRanges   = 23
+	keyStream    = 0
+	keyWaiting   = 1
+	keyDeadBlobs = 2
+	keyLanes     = 3
+	keyLeases    = 6
+	keyHolders   = 7
+	keyReleased  = 8
+	keyCounters  = 14
+	keyDied      = 17
+	keyClaimable = 18 // dead letters
+	keyDead      = 20
+	keyBatches   = 22
+	keyRanges    = 23
+	keyCauses    = 24
+	keyDeaths    = 25
 )
 
 func (s *Store) queue(name string) *queue {

@@ -176,6 +176,14 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 			t.Errorf("%+v", c[0])
 		}
 	},
+	"causes": func(t *testing.T, s *Store) {
+		bury(t, s, causesPage+2, func(i int, f *redrive.Failure) { f.Signature = "s" + strconv.Itoa(i%(causesPage+1)) })
+		list, all, err := s.Causes(t.Context(), redrive.Query{Limit: 5})
+		noErr(t, err)
+		if len(list) != 5 || all || list[0].Count != 2 || list[0].Signature != "s0" || list[1].Count != 1 || list[1].Message != "it failed" {
+			t.Errorf("%v, %+v", all, list)
+		}
+	},
 	"verify": func(t *testing.T, s *Store) {
 		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: "a"}, {Queue: "sms", ID: "b"}})))
 		balanced(t, s)

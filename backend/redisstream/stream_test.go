@@ -55,13 +55,13 @@ func settle(t testing.TB, s *Store, o redrive.Outcome, ds ...redrive.Delivery) {
 	noErr(t, driver.FirstError(s.Settle(t.Context(), list)))
 }
 
-// balanced verifies the books and returns the audit of the queue.
+// balanced verifies the ledger and returns the audit of the queue.
 func balanced(t testing.TB, s *Store) driver.Audit {
 	t.Helper()
 	audits, err := s.Verify(t.Context(), "sms")
 	noErr(t, err)
 	if a := audits[0]; len(a.Problems) > 0 || a.Imbalance() != 0 {
-		t.Errorf("imbalance %d, problems %q, books %+v", a.Imbalance(), a.Problems, a.Ledger)
+		t.Errorf("imbalance %d, problems %q, ledger %+v", a.Imbalance(), a.Problems, a.Ledger)
 	}
 	return audits[0]
 }

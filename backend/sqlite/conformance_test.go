@@ -27,6 +27,8 @@ var conformance = backendtest.Factory{
 		return open(t, s.(*Store).dir, rarely)
 	},
 	Fill:    fill,
+	Flip:    flip,
+	Shift:   shift,
 	Advance: func(d time.Duration) { <-time.After(d) },
 	Around: func(t *testing.T, run func(t testing.TB)) {
 		synctest.Test(t, func(t *testing.T) { run(t) })

@@ -138,7 +138,7 @@ func (t *tx) lapse() error {
 		if r.class != classBlocked {
 			r.class = classSuspect
 		}
-		r.due = t.now
+		r.setDue(t.now, t.now)
 		if err := t.moveWaiting(l.queue, &l.row, &r); err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ func (s *Store) recover() error {
 		return err
 	}
 	s.lastSeq = last
+	s.findAhead()
 	t := &tx{s: s, now: s.now(), durable: true}
 	t.check(t.raiseEpoch())
 	if t.failure == nil {
@@ -132,7 +133,7 @@ func (t *tx) suspect(q *queue, seq, token int64, alone bool) error {
 	}
 	next.flags |= flagSuspect
 	next.token = token
-	next.due = t.now
+	next.setDue(t.now, t.now)
 	if alone {
 		next.due++ // behind the others of this start
 	}

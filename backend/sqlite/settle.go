@@ -164,7 +164,7 @@ func (t *tx) settleWaiting(l *lease, st *driver.Settlement) error {
 	case redrive.OutcomeRetry, redrive.OutcomeRelease:
 	}
 	next := l.settled()
-	next.due = later(t.now, st.After)
+	next.setDue(t.now, later(t.now, st.After))
 	if st.Outcome == redrive.OutcomeRetry {
 		next.flags &^= flagSuspect
 		next.lane = int64(redrive.LaneRetry)
@@ -289,13 +289,14 @@ func (t *tx) repeat(l *lease, after time.Duration) error {
 	t.count(q, countDone, 1)
 	t.count(q, countRepeated, 1)
 	next := l.settled()
-	next.due, next.born = later(t.now, after), t.now
+	next.born = t.now
 	next.lane = int64(redrive.LaneFresh)
 	next.attempts, next.failures, next.earlier, next.crashes = 0, 0, 0, 0
 	if err := t.deleteStory(l.seq, l.flags); err != nil {
 		return err
 	}
 	next.flags &= flagChosen
+	next.setDue(t.now, later(t.now, after))
 	if err := t.write(`UPDATE message SET generation = generation + 1, published = ? WHERE seq = ?`).int(t.now).int(l.seq).run(); err != nil {
 		return err
 	}

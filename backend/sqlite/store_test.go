@@ -104,7 +104,7 @@ func equal[T any](t testing.TB, got, want T) {
 	}
 }
 
-// verify fails the test if books and scan differ.
+// verify fails the test if ledger and scan differ.
 func verify(t testing.TB, s *Store) {
 	t.Helper()
 	audits, err := s.Verify(context.Background())

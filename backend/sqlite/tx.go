@@ -18,19 +18,21 @@ type tx struct {
 	undo    []undo // what to take back in memory
 	touched []*queue
 	fresh   []fresh // not stored yet
+	tallies map[tallied]*tally
 }
 
 // undo is one change in memory: of a counter, a lease, or a claim's open leases.
 type undo struct {
 	queue   *queue
-	counter counter
 	n       int64
-	lease   *lease
+	counter counter
 	added   bool // the lease was added, else it was removed
+	lease   *lease
 	before  *lease
 	claim   *claim
 	made    *queue // got its number
 	row     *row   // what the row of the lease was
+	tally   *tallyStep
 
 	settings *driver.QueueSettings // of owner, as they were
 	owner    *queue
@@ -190,6 +192,8 @@ func (t *tx) takeBack(mark int) {
 		switch {
 		case u.queue != nil:
 			u.queue.state.counts[u.counter] -= u.n
+		case u.tally != nil:
+			u.tally.tally.add(-u.tally.n, u.tally.bucket)
 		case u.claim != nil:
 			u.claim.open++
 		case u.row != nil:
@@ -223,6 +227,9 @@ func (t *tx) takeBack(mark int) {
 func (t *tx) commit() error {
 	if t.failure == nil {
 		t.check(t.storeFresh())
+	}
+	if t.failure == nil && len(t.tallies) > 0 {
+		t.check(t.storeTallies())
 	}
 	err := t.failure
 	if err == nil && t.began {

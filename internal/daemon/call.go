@@ -133,7 +133,7 @@ func (a *app) callProblem(g *guardedQueue, id string, err error) error {
 		if uncertain.Kept.ID != "" {
 			hint = "ask the provider whether it was carried out; if not: redrive dead redrive " + uncertain.Kept.ID + " --queue " + uncertain.Kept.Queue + " --confirm-uncertain"
 		}
-		return problem.New(http.StatusBadGateway, "uncertain", "The effect of the call is not known", uncertain.Error(), hint)
+		return problem.New(http.StatusBadGateway, "uncertain", "The effect of the call is not known", a.shownText(g.Name(), uncertain.Error()), hint)
 	case errors.Is(err, guard.ErrNotQueued):
 		detail := "the queue could not be written to"
 		switch {
@@ -150,11 +150,11 @@ func (a *app) callProblem(g *guardedQueue, id string, err error) error {
 	case errors.Is(err, guard.ErrUnavailable):
 		return problem.New(http.StatusServiceUnavailable, "unavailable", "No provider takes the call now", "", "nothing was kept; repeat it later").After(lookAgain)
 	case errors.Is(err, httpguard.ErrTooLarge):
-		return problem.New(http.StatusBadGateway, "answer-too-large", "The provider's answer is too large", err.Error(), "the call was carried out; do not repeat it")
+		return problem.New(http.StatusBadGateway, "answer-too-large", "The provider's answer is too large", a.shownText(g.Name(), err.Error()), "the call was carried out; do not repeat it")
 	case errors.Is(err, context.Canceled):
 		return err
 	}
-	return problem.New(http.StatusBadGateway, "provider", "The provider could not be called", err.Error(), "")
+	return problem.New(http.StatusBadGateway, "provider", "The provider could not be called", a.shownText(g.Name(), err.Error()), "")
 }
 
 // callResult answers with the later result of a call that was put off.
@@ -177,6 +177,7 @@ func (a *app) callResult(w http.ResponseWriter, r *http.Request, _ *caller) erro
 func (a *app) writeCallStatus(w http.ResponseWriter, g *guardedQueue, id string, s *guard.Status[httpguard.Response]) error {
 	w.Header().Set(headerID, id)
 	ref := redrive.Ref{Queue: g.Name(), ID: id}
+	why := a.shownText(g.Name(), s.Error)
 	switch {
 	case s.Done && s.Kept:
 		writeProvided(w, s.Provider, &s.Value)
@@ -184,16 +185,16 @@ func (a *app) writeCallStatus(w http.ResponseWriter, g *guardedQueue, id string,
 	case s.Done:
 		return problem.New(http.StatusGone, "result-gone", "The result is no longer kept", ref.String()+": it was carried out", "results are kept for keep_results, if they are not larger than a record")
 	case s.State == redrive.StateDead && s.Reason == redrive.ReasonUncertain:
-		return problem.New(http.StatusBadGateway, "uncertain", "The effect of the call is not known", ref.String()+": "+s.Error,
+		return problem.New(http.StatusBadGateway, "uncertain", "The effect of the call is not known", ref.String()+": "+why,
 			"ask the provider whether it was carried out; if not: redrive dead redrive "+id+" --queue "+g.Name()+" --confirm-uncertain")
 	case s.State == redrive.StateDead:
-		return problem.New(http.StatusBadGateway, "dead", "The call was given up", fmt.Sprintf("%s is dead (%s): %s", ref, s.Reason, s.Error),
+		return problem.New(http.StatusBadGateway, "dead", "The call was given up", fmt.Sprintf("%s is dead (%s): %s", ref, s.Reason, why),
 			"it can be redriven: redrive dead redrive "+id+" --queue "+g.Name())
 	case s.State == 0:
 		return problem.New(http.StatusGone, "dropped", "The call was dropped", fmt.Sprintf("%s: it was not carried out", ref), "")
 	}
 	setDeferred(w, g, id)
-	return writeJSON(w, http.StatusAccepted, wire.CallStatus{Queue: g.Name(), ID: id, State: s.State.String(), Error: s.Error})
+	return writeJSON(w, http.StatusAccepted, wire.CallStatus{Queue: g.Name(), ID: id, State: s.State.String(), Error: why})
 }
 
 func setDeferred(w http.ResponseWriter, g *guardedQueue, id string) {

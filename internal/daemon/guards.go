@@ -141,11 +141,11 @@ func (s *Server) endpoint(name string, d *config.Deliver, policies *engine.Polic
 const maxCallTimeout = writeTimeout - 20*time.Second
 
 // classifyCall says what the end of a call means.
-func classifyCall(resp httpguard.Response, err error) (guard.Verdict, bool) {
+func classifyCall(resp httpguard.Response, err error) (guard.Outcome, bool) {
 	var refused *delivery.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return guard.Verdict{Class: guard.ClassTransient, Effect: guard.NoEffect}, true
+		return guard.Outcome{Class: guard.ClassTransient, Effect: guard.NoEffect}, true
 	case resp.Status != 0:
 		return httpguard.Classify(resp, nil)
 	}
@@ -215,10 +215,11 @@ func (a *app) guardOf(queue string) (*guardedQueue, error) {
 }
 
 // describeGuard returns what is shown of a guard.
-func describeGuard(g *guardedQueue) wire.Guard {
+func (a *app) describeGuard(g *guardedQueue) wire.Guard {
 	totals := g.Totals()
 	out := wire.Guard{Queue: g.Name(), Providers: []guard.Stats{}, Deferred: totals.Deferred, Failovers: totals.Failovers, Tokens: g.byToken()}
 	for _, s := range g.Snapshot() {
+		s.Reason = a.shownText(g.Name(), s.Reason) // it may be an error's text
 		out.Providers = append(out.Providers, s)
 	}
 	return out
@@ -234,7 +235,7 @@ func (a *app) listGuards(w http.ResponseWriter, r *http.Request, who *caller) er
 	list := wire.List[wire.Guard]{Items: []wire.Guard{}, Complete: true}
 	for _, name := range slices.Sorted(maps.Keys(a.guards)) {
 		if who.sees(name) {
-			list.Items = append(list.Items, describeGuard(a.guards[name]))
+			list.Items = append(list.Items, a.describeGuard(a.guards[name]))
 		}
 	}
 	return writeJSON(w, http.StatusOK, list)
@@ -245,7 +246,7 @@ func (a *app) showGuard(w http.ResponseWriter, r *http.Request, _ *caller) error
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, describeGuard(g))
+	return writeJSON(w, http.StatusOK, a.describeGuard(g))
 }
 
 // forceGuard sets the state of one endpoint, or of all.

@@ -22,6 +22,7 @@ type live struct {
 	open     *grant  // of everyone then
 	policies map[string]*engine.Policies
 	limits   map[string]backlog.Limits
+	masks    map[string]*masks // see masksIn
 }
 
 func newLive(cfg *config.Config) (*live, error) {
@@ -29,7 +30,7 @@ func newLive(cfg *config.Config) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &live{config: cfg, hash: hash, policies: make(map[string]*engine.Policies, len(cfg.Queues)), limits: make(map[string]backlog.Limits, len(cfg.Queues))}
+	l := &live{config: cfg, hash: hash, policies: make(map[string]*engine.Policies, len(cfg.Queues)), limits: make(map[string]backlog.Limits, len(cfg.Queues)), masks: masksIn(cfg)}
 	l.limits[driver.ResultQueue] = limitsOfResults
 	if len(cfg.Tokens) > 0 {
 		l.tokens = newTokens(cfg.Tokens)

@@ -1,19 +1,13 @@
 package daemon
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
-	"github.com/redrive/redrive/internal/jsonmask"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -23,8 +17,8 @@ import (
 // administrator asks for it, which is logged.
 func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked bool) (wire.Message, error) {
 	m := wire.Whole(e, who.may(config.ScopeReadPayload))
-	paths, headers := a.masksOf(e.Queue)
-	if len(paths) == 0 && len(headers) == 0 {
+	k := a.masksOf(e.Queue)
+	if k.none() {
 		return m, nil
 	}
 	if unmasked && !m.Hidden {
@@ -34,100 +28,27 @@ func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked boo
 		a.log.LogAttrs(r.Context(), slog.LevelInfo, "a masked message was shown whole", slog.String("queue", e.Queue), slog.String("id", e.ID), slog.String("actor", who.name))
 		return m, nil
 	}
-	hideParts(&m, paths, headers)
-	hideQuoted(&m, paths)
-	if m.Original != nil {
-		hideParts(m.Original, paths, headers)
-		m.Masked = m.Masked || m.Original.Masked
+	if m.Hidden {
+		k.size(&m, &e.Message)
+		if m.Original != nil {
+			k.size(m.Original, e.Original)
+		}
 	}
+	k.whole(&m)
 	return m, nil
-}
-
-// hideParts masks headers and body of a message.
-func hideParts(m *wire.Message, paths []jsonmask.Path, headers []string) {
-	for i := range m.Headers {
-		if hidesHeader(headers, m.Headers[i].Name) {
-			m.Headers[i].Value, m.Masked = []byte(jsonmask.Hidden), true
-		}
-	}
-	if body, hit := maskBody(m.Bytes(), paths); hit {
-		text := string(body)
-		m.Body, m.BodyBase64, m.Masked = &text, nil, true
-	}
-}
-
-// hidesHeader reports whether the value of a header is masked.
-func hidesHeader(masked []string, name string) bool {
-	return slices.ContainsFunc(masked, func(m string) bool { return strings.EqualFold(m, name) })
-}
-
-// maskBody returns a body as it shows, and whether anything of it is hidden. One that is
-// not JSON is hidden whole, as nobody knows what is in it.
-func maskBody(body []byte, paths []jsonmask.Path) (shown []byte, hit bool) {
-	if len(paths) == 0 || len(body) == 0 {
-		return body, false
-	}
-	shown, hit, err := jsonmask.Apply(body, paths)
-	if err != nil {
-		return []byte(jsonmask.Hidden), true
-	}
-	return shown, hit
-}
-
-// masksOf returns what is hidden of a queue's messages.
-func (a *app) masksOf(queue string) ([]jsonmask.Path, []string) {
-	cfg := a.conf()
-	if cfg == nil {
-		return nil, nil
-	}
-	return cfg.MasksOf(queue)
-}
-
-// hideQuoted masks what failures quote of bodies and of answers.
-func hideQuoted(m *wire.Message, paths []jsonmask.Path) {
-	if len(paths) == 0 {
-		return
-	}
-	hide := func(text *string) {
-		masked, hit := jsonmask.Text(*text, paths)
-		*text, m.Masked = masked, m.Masked || hit
-	}
-	hide(&m.Error)
-	if m.History == nil {
-		return
-	}
-	for _, f := range []*wire.Failure{m.History.First, m.History.Last} {
-		if f == nil {
-			continue
-		}
-		hide(&f.Message)
-		hide(&f.Stack)
-		details := maps.Clone(f.Details) // the store may share its own
-		for name, text := range details {
-			if name == delivery.DetailResponse && !json.Valid([]byte(text)) {
-				text, m.Masked = jsonmask.Hidden, true // as a body that is not JSON
-			}
-			hide(&text)
-			details[name] = text
-		}
-		f.Details = details
-	}
 }
 
 // summary returns an entry as it stands in a list, with what is masked of its error.
 func (a *app) summary(e *redrive.Entry) wire.Message {
 	m := wire.Summary(e)
-	paths, _ := a.masksOf(e.Queue)
-	hideQuoted(&m, paths)
+	a.masksOf(e.Queue).quoted(&m)
 	return m
 }
 
 // cause returns a cause, with what is masked of its error.
 func (a *app) cause(g *driver.Cause) wire.Cause {
 	out := wire.CauseOf(g)
-	if paths, _ := a.masksOf(g.Queue); len(paths) > 0 {
-		out.Message, _ = jsonmask.Text(out.Message, paths)
-	}
+	out.Message, out.Type = a.shownText(g.Queue, out.Message), a.shownText(g.Queue, out.Type)
 	return out
 }
 

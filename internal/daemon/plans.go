@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/redrive/redrive/driver"
@@ -17,7 +18,7 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
-		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
+		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
 	}
 	for action, name := range map[driver.Action]string{driver.ActRedrive: "redrive", driver.ActDrop: "drop", driver.ActArchive: "archive"} {
 		if req.Action == name {
@@ -64,6 +65,27 @@ func confinePlan(who *caller, p *plan.Request) error {
 	return who.confine(queues...)
 }
 
+// mayMove refuses a target where the caller may put nothing, or where less is hidden of
+// the messages than where they come from. An admin sees all of them anyway.
+func (a *app) mayMove(who *caller, p *plan.Request) error {
+	if err := a.mayEnter(who, p.To); err != nil || who.may(config.ScopeAdmin) {
+		return err
+	}
+	var from masks
+	if len(p.Refs) == 0 {
+		from = *a.masksOver(p.Query.Queue)
+	}
+	for _, ref := range p.Refs {
+		from.named = append(from.named, a.masksOf(ref.Queue).named...)
+	}
+	missing := a.masksOf(p.To).missing(&from)
+	if len(missing) == 0 {
+		return nil
+	}
+	return problem.New(http.StatusForbidden, "masks", "The target hides less of the messages", "queue "+p.To+" does not mask what the queues that they come from do",
+		"add to its mask: "+strings.Join(missing, ", ")+"; or name the queue that they come from in the filter; or use a token with the scope admin")
+}
+
 // seesPlan refuses a plan that is neither the caller's own nor about queues the caller
 // may use. A plan of names forgets them when it ends.
 func seesPlan(who *caller, p *plan.Request) error {
@@ -89,7 +111,7 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "dropping messages needs the scope purge", "")
 	}
 	if request.To != "" {
-		if err := a.mayEnter(who, request.To); err != nil {
+		if err := a.mayMove(who, &request); err != nil {
 			return err
 		}
 	}
@@ -200,8 +222,7 @@ func (a *app) planResults(w http.ResponseWriter, r *http.Request, who *caller) e
 		if who.sees(results[i].Queue) {
 			out := wire.PlanResultOf(&results[i], who.may(config.ScopeReadPayload))
 			if out.Message != nil {
-				paths, _ := a.masksOf(out.Message.Queue)
-				hideQuoted(out.Message, paths)
+				a.masksOf(out.Message.Queue).quoted(out.Message)
 			}
 			list.Items = append(list.Items, out)
 		}

@@ -138,11 +138,24 @@ func (a *app) describe(c *driver.Counts, status working) wire.Queue {
 	}
 	if s, ok := status.engine[c.Queue]; ok {
 		q.Engine = wire.EngineOf(&s)
+		a.hideReasons(c.Queue, &q.Engine.Refused, q.Engine.Breakers, q.Engine.Paused)
 	}
 	if s, ok := status.pull[c.Queue]; ok {
 		q.Pull = wire.PullOf(&s)
+		a.hideReasons(c.Queue, &q.Pull.Refused, q.Pull.Breakers, q.Pull.Paused)
 	}
 	return q
+}
+
+// hideReasons masks why a target was given a rest: the text is an error's.
+func (a *app) hideReasons(queue string, refused *string, breakers []wire.Breaker, paused []wire.Paused) {
+	*refused = a.shownText(queue, *refused)
+	for i := range breakers {
+		breakers[i].Reason = a.shownText(queue, breakers[i].Reason)
+	}
+	for i := range paused {
+		paused[i].Reason = a.shownText(queue, paused[i].Reason)
+	}
 }
 
 // consumed refuses to pause what nobody can consume here.
@@ -196,7 +209,7 @@ func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) e
 	return a.showQueue(w, r, who)
 }
 
-// verify compares the books with a scan.
+// verify compares the ledger with a scan.
 func (a *app) verify(w http.ResponseWriter, r *http.Request, who *caller) error {
 	v, err := parameters(r, "queue")
 	if err != nil {
@@ -225,9 +238,9 @@ func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := who.confine(""); err != nil {
 		return err
 	}
-	list := wire.List[wire.Verdict]{Items: []wire.Verdict{}, Complete: true}
+	list := wire.List[wire.Finding]{Items: []wire.Finding{}, Complete: true}
 	for _, v := range a.store.Probe(r.Context()) {
-		list.Items = append(list.Items, wire.Verdict{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
+		list.Items = append(list.Items, wire.Finding{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
 	}
 	return writeJSON(w, http.StatusOK, list)
 }

@@ -232,10 +232,10 @@ func (s *Server) changes(old, cfg *config.Config) (all []change, err error) {
 	return all, nil
 }
 
-// usedPolicies is everything that decides about a queue's messages.
+// usedPolicies is everything that decides about a queue's messages, its breaker included.
 func usedPolicies(cfg *config.Config, queue string) any {
 	q := orEmpty(cfg.Queues[queue])
-	return []any{q.Policy, q.Kinds, q.Rules, q.Classify, cfg.Policies}
+	return []any{q.Policy, q.Kinds, q.Rules, q.Classify, q.Breaker, cfg.Policies}
 }
 
 // apply puts one change into force.

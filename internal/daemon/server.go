@@ -156,6 +156,7 @@ func (s *Server) assemble(store driver.Store) error {
 		return err
 	}
 	a.live.Store(inForce)
+	a.mask(store)
 	instance := redrive.NewID()
 	a.instance, a.guards = instance, make(map[string]*guardedQueue)
 	a.metrics = telemetry.New(telemetry.Options{
@@ -172,7 +173,7 @@ func (s *Server) assemble(store driver.Store) error {
 	}
 	a.sources = s.sources
 	a.sessions = s.newSessions(a, store, instance)
-	s.traces, err = newTraces(ctx, s.cfg, s.o.Version, instance, s.log)
+	s.traces, err = newTraces(ctx, a, s.cfg, s.o.Version, instance, s.log)
 	if err != nil {
 		return err
 	}
@@ -187,10 +188,11 @@ func (s *Server) assemble(store driver.Store) error {
 	}
 	a.engine = engine.New(store, engine.Options{
 		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
-		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment,
+		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment, Masks: a.masking(),
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
 		Policies:  func(queue string) *engine.Policies { return a.live.Load().policies[queue] },
+		Breaker:   func(queue string) engine.BreakerOptions { return a.live.Load().config.BreakerOf(queue) },
 		Extractor: signer{a},
 	})
 	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
@@ -225,7 +227,7 @@ func (s *Server) assemble(store driver.Store) error {
 // a broker; the store. The engine claims from the bare store.
 func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redrive.Sink, error) {
 	a.store = &auditedStore{Store: store, log: s.log}
-	routes := &routed{Store: store, sources: s.sources}
+	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
 	a.marks = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
 	return s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
 }

@@ -28,10 +28,10 @@ const (
 // newSessions puts the WebSocket gateway together. It is needed before the engine, whose
 // results it hears of.
 func (s *Server) newSessions(a *app, store driver.Store, instance string) *ws.Gateway {
-	c := s.cfg.WebSocket
+	c, masks := s.cfg.WebSocket, a.masking()
 	g := ws.New(store, ws.Options{
 		Session: session.Options{
-			MaxFrame: int(c.MaxFrame), Expires: c.Session.Std(), Instance: instance, Server: "redrive/" + s.o.Version,
+			MaxFrame: int(c.MaxFrame), Expires: c.Session.Std(), Instance: instance, Server: "redrive/" + s.o.Version, Masks: &masks,
 		},
 		Connections: c.Connections, Results: c.Results.Std(), Origins: c.Origins,
 		Apply:      func(ctx context.Context, b driver.Batch) ([]error, error) { return a.marks.Apply(ctx, b) },
@@ -57,7 +57,7 @@ func (a *app) websocket(w http.ResponseWriter, r *http.Request, who *caller) err
 }
 
 // meteredApply counts what a session publishes against the limits of its token; nil if
-// there are none. What is above the rate waits, as above a watermark.
+// there are none. What is above the rate waits, as above a backlog limit.
 func (a *app) meteredApply(who *caller) func(context.Context, driver.Batch) ([]error, error) {
 	m := a.meters.of(who)
 	if !m.limited() {

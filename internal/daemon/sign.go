@@ -5,7 +5,6 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/jsonmask"
 )
 
 // sign sets a failure's signature from what shows of it. One over the whole text would
@@ -15,14 +14,7 @@ func (a *app) sign(queue string, f *redrive.Failure) {
 		return
 	}
 	f.Clean()
-	shown := *f
-	if paths, _ := a.masksOf(queue); len(paths) > 0 {
-		shown.Message, _ = jsonmask.Text(f.Message, paths)
-		shown.Stack, _ = jsonmask.Text(f.Stack, paths)
-		status, _ := jsonmask.Text(f.Details["http.status"], paths) // a worker may report anything
-		shown.Details = map[string]string{"http.status": status}
-	}
-	f.Signature = driver.Signature(&shown)
+	f.Signature = driver.Signature(a.masksOf(queue).failure(f))
 }
 
 // signEntry signs a dead letter that others report: a signature of theirs may be of what is

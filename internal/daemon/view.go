@@ -56,21 +56,7 @@ func (a *app) hides(v view, q *redrive.Query) bool {
 	if v == viewErrors {
 		return true
 	}
-	paths, headers := a.masksOver(q.Queue)
-	return q.Text != "" && len(paths) > 0 || q.Header != "" && len(headers) > 0
-}
-
-// masksOver returns what is hidden of a queue's messages, or, without a name, of those
-// of any queue.
-func (a *app) masksOver(queue string) (paths []jsonmask.Path, headers []string) {
-	paths, headers = a.masksOf(queue)
-	if cfg := a.conf(); queue == "" && cfg != nil {
-		for name := range cfg.Queues {
-			p, h := cfg.MasksOf(name)
-			paths, headers = append(paths, p...), append(headers, h...)
-		}
-	}
-	return paths, headers
+	return !a.masksOver(q.Queue).none()
 }
 
 // finder returns the store as a view shows it to searches, or nil for an unknown view.
@@ -145,6 +131,14 @@ func (s *seen) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, boo
 	return list, complete && l.query.After == "", nil
 }
 
+// Count implements plan.Finder.
+func (s *seen) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
+	if !s.app.hides(s.view, &q) {
+		return s.app.store.Count(ctx, q)
+	}
+	return driver.CountFound(ctx, s.Find, q)
+}
+
 // lookout goes through what a query selects but for its text and header, and picks what
 // has these as it shows.
 type lookout struct {
@@ -152,16 +146,11 @@ type lookout struct {
 	query        redrive.Query // of the store; After is how far it got
 	text, header string
 	left         int // how much may still be looked at
-	masks        map[string]masks
-}
-
-type masks struct {
-	paths   []jsonmask.Path
-	headers []string
+	masks        map[string]*masks
 }
 
 func (s *seen) look(q redrive.Query) *lookout {
-	l := &lookout{seen: s, query: q, text: q.Text, header: q.Header, left: redrive.Examined, masks: make(map[string]masks)}
+	l := &lookout{seen: s, query: q, text: q.Text, header: q.Header, left: redrive.Examined, masks: make(map[string]*masks)}
 	l.query.Text, l.query.Header, l.query.Bodies = "", "", true
 	return l
 }
@@ -200,7 +189,7 @@ func (l *lookout) next(ctx context.Context, limit int) (found []redrive.Entry, m
 func (l *lookout) matches(e *redrive.Entry) bool {
 	m, ok := l.masks[e.Queue]
 	if !ok {
-		m.paths, m.headers = l.app.masksOf(e.Queue)
+		m = l.app.masksOf(e.Queue)
 		l.masks[e.Queue] = m
 	}
 	payload := l.view == viewPayload
@@ -211,7 +200,7 @@ func (l *lookout) matches(e *redrive.Entry) bool {
 		return true
 	}
 	if payload {
-		if body, _ := maskBody(e.Body, m.paths); bytes.Contains(body, []byte(l.text)) {
+		if body, _ := m.body(e.Body); bytes.Contains(body, []byte(l.text)) {
 			return true
 		}
 	}
@@ -219,10 +208,7 @@ func (l *lookout) matches(e *redrive.Entry) bool {
 	if f == nil {
 		return false
 	}
-	text := f.Message
-	if len(m.paths) > 0 {
-		text, _ = jsonmask.Text(text, m.paths)
-	}
+	text, _ := m.text(f.Message)
 	return strings.Contains(text, l.text)
 }
 
@@ -230,7 +216,7 @@ func (l *lookout) matches(e *redrive.Entry) bool {
 func (m *masks) hasHeader(all redrive.Headers, want string) bool {
 	name, value, valued := strings.Cut(want, "=")
 	return slices.ContainsFunc(all, func(h redrive.Header) bool {
-		return h.Name == name && (!valued || !hidesHeader(m.headers, name) && string(h.Value) == value)
+		return h.Name == name && (!valued || !m.header(name) && string(h.Value) == value)
 	})
 }
 
@@ -255,8 +241,6 @@ func (a *app) planOf(p *plan.Plan, who *caller) wire.Plan {
 			f.Header = fmt.Sprintf("%s=%s", name, jsonmask.Hidden)
 		}
 	}
-	if paths, _ := a.masksOver(""); len(paths) > 0 {
-		out.Problem, _ = jsonmask.Text(out.Problem, paths)
-	}
+	out.Problem, _ = a.masksOver("").text(out.Problem)
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Bounds of what calls share.
@@ -29,6 +30,8 @@ type Gatherer struct {
 	Fault func(op string, err error) error
 	// Changed is told the queues that got something.
 	Changed func(queues ...string)
+	// Masks are what hashes of messages leave out.
+	Masks *driver.Masks
 	// Timeout bounds the storing of a group, Bytes its size.
 	Timeout time.Duration
 	Bytes   int
@@ -53,7 +56,7 @@ type call struct {
 // group is begun; after that the outcome is awaited for at most the timeout.
 func (g *Gatherer) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	errs := make([]error, len(msgs))
-	items := NewItems(msgs, errs)
+	items := NewItems(msgs, g.Masks, errs)
 	if len(items) == 0 {
 		return OrNil(errs)
 	}

@@ -15,6 +15,8 @@ type Item struct {
 	Chosen bool             // the caller chose the id
 	Made   bool             // it looks like one that a store makes
 	Hash   uint64           // of a chosen one
+	Masks  *driver.Masks    // what the hash leaves out
+	Sum    uint32           // checksum
 	Result *error
 	Done   bool  // stored or refused, by a statement that counts
 	Turn   int64 // in the order of its key
@@ -22,28 +24,28 @@ type Item struct {
 }
 
 // NewItem makes an item whose result goes to a place of the caller's.
-func NewItem(m *redrive.Message, result *error) *Item {
+func NewItem(m *redrive.Message, masks *driver.Masks, result *error) *Item {
 	it := new(Item)
-	it.init(m, result)
+	it.init(m, masks, result)
 	return it
 }
 
-func (it *Item) init(m *redrive.Message, result *error) {
-	it.Message, it.From, it.Result = *m, m, result
+func (it *Item) init(m *redrive.Message, masks *driver.Masks, result *error) {
+	it.Message, it.From, it.Masks, it.Result, it.Sum = *m, m, masks, result, driver.Checksum(m)
 	if m.ID == "" {
 		it.ID = redrive.NewID()
 		return
 	}
-	it.Chosen, it.Made, it.Hash = true, IsMade(m.ID), driver.BodyHash(m)
+	it.Chosen, it.Made, it.Hash = true, IsMade(m.ID), masks.BodyHash(m)
 }
 
 // NewItems makes items of valid messages; the others' results tell why they are not.
-func NewItems(msgs []redrive.Message, errs []error) []*Item {
+func NewItems(msgs []redrive.Message, masks *driver.Masks, errs []error) []*Item {
 	room := make([]Item, len(msgs)) // one piece of memory for all
 	items := make([]*Item, 0, len(msgs))
 	for i := range msgs {
 		if errs[i] = msgs[i].Validate(); errs[i] == nil {
-			room[i].init(&msgs[i], &errs[i])
+			room[i].init(&msgs[i], masks, &errs[i])
 			items = append(items, &room[i])
 		}
 	}

@@ -146,7 +146,7 @@ func (w *Work) emit(ctx context.Context, items []driver.Settlement, which, lost 
 			continue
 		}
 		for j := range items[i].Emit {
-			emits = append(emits, NewItem(&items[i].Emit[j], new(error)))
+			emits = append(emits, NewItem(&items[i].Emit[j], w.Masks, new(error)))
 		}
 	}
 	if len(emits) == 0 {
@@ -185,7 +185,7 @@ func (w *Work) SettleTx(ctx context.Context, st *driver.Settlement) error {
 // as published; the error names what was refused.
 func (w *Work) PublishTx(ctx context.Context, msgs []redrive.Message) error {
 	errs := make([]error, len(msgs))
-	items := NewItems(msgs, errs)
+	items := NewItems(msgs, w.Masks, errs)
 	if err := w.Rows.Publish(ctx, items); err != nil {
 		return &redrive.Error{Op: "publish", Err: err, Hint: "roll the transaction back"}
 	}

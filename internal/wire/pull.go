@@ -196,9 +196,14 @@ type QueuePull struct {
 	Refused  string    `json:"refused,omitempty"` // why something is not handed out now
 	Breakers []Breaker `json:"breakers,omitempty"`
 	Paused   []Paused  `json:"paused,omitempty"`
+	// AllRefusedSince is that of QueueEngine.
+	AllRefusedSince *time.Time `json:"all_refused_since,omitempty"`
+	// Unhandled is the kinds of the last day that no worker asks for; of many only some.
+	Unhandled []Unhandled `json:"unhandled,omitempty"`
 }
 
 // PullOf returns a status as it goes over the wire.
 func PullOf(s *engine.PullStatus) *QueuePull {
-	return &QueuePull{Polls: s.Polls, Held: s.Held, Workers: s.Workers, Refused: s.Refused, Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused)}
+	return &QueuePull{Polls: s.Polls, Held: s.Held, Workers: s.Workers, Refused: s.Refused, AllRefusedSince: moment(s.AllRefusedSince),
+		Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused), Unhandled: unhandledOf(s.Unhandled)}
 }

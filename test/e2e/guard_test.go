@@ -321,7 +321,7 @@ func TestAQueueThatRefusesIsTold(t *testing.T) {
 		t.Errorf("%d calls were taken, %d wait", taken, waiting)
 	}
 	d.redrive("guards", "force", "healthy").ok(t)
-	until(t, "what was taken is sent", 30*time.Second, func() bool { return d.queue("sms").Books.Done == int64(taken) })
+	until(t, "what was taken is sent", 30*time.Second, func() bool { return d.queue("sms").Ledger.Done == int64(taken) })
 }
 
 // TestTwoDaemonsShareAProvider runs two daemons on one PostgreSQL server.

@@ -173,7 +173,7 @@ func TestKillNineWithSessions(t *testing.T) {
 		u.check(target)
 		messages += len(u.accepted)
 	}
-	until(t, "the books are balanced and empty", 30*time.Second, func() bool {
+	until(t, "the ledger is balanced and empty", 30*time.Second, func() bool {
 		r := d.redrive("verify")
 		return r.code == 0
 	})

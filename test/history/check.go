@@ -59,15 +59,13 @@ func (m *message) mayBeDone() bool {
 // mayBeDropped reports that an operator or a plan dropped it, or may have.
 func (v *view) mayBeDropped(m *message) bool {
 	return v.wasDropped(m) || m.any(func(e *Event) bool { return e.Op == OpDrop && e.Answer == Unknown }) ||
-		slices.ContainsFunc(v.planResults(m), func(r planned1) bool { return r.plan.Action == "drop" && r.Outcome == "pending" })
-}
-
-func (*view) droppedByHand(m *message) bool {
-	return m.any(func(e *Event) bool { return e.Op == OpDrop && e.Answer == OK })
+		slices.ContainsFunc(v.planResults(m), func(r planned1) bool {
+			return r.plan.Action == "drop" && (r.Outcome == "pending" || r.Outcome == "gone")
+		})
 }
 
 func (v *view) wasDropped(m *message) bool {
-	return v.droppedByHand(m) ||
+	return m.any(func(e *Event) bool { return e.Op == OpDrop && e.Answer == OK }) ||
 		slices.ContainsFunc(v.planResults(m), func(r planned1) bool { return r.plan.Action == "drop" && r.Outcome == Dropped })
 }
 

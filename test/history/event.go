@@ -109,8 +109,8 @@ type Left struct {
 	Garbled          bool
 }
 
-// Books is what the ledger of a queue counts.
-type Books struct {
+// Ledger is what the store counts of a queue.
+type Ledger struct {
 	Published, Done, Dropped int
 	Dead, Waiting            int
 }
@@ -128,7 +128,7 @@ type PlanResult struct{ Queue, ID, Outcome string }
 // Final is what is there when faults and work have ended.
 type Final struct {
 	Left       []Left
-	Books      map[string]Books
+	Ledger     map[string]Ledger
 	Unbalanced []string // what verify found
 	Plans      []PlanEnd
 	Problems   []string // what went wrong without belonging to a message

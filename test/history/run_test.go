@@ -276,7 +276,7 @@ type queueInfo struct {
 	Leased  int
 	Blocked int
 	Dead    int
-	Books   struct{ Published, Done, Dropped int }
+	Ledger  struct{ Published, Done, Dropped int }
 }
 
 // patience is how long the work may take to end after the last fault: leases of the dead
@@ -366,11 +366,11 @@ func (r *rig) look(ctx context.Context) (f Final) {
 			f.Problems = append(f.Problems, path+": "+note)
 		}
 	}
-	f.Books = map[string]Books{}
+	f.Ledger = map[string]Ledger{}
 	for _, queue := range []string{hooks, keyed, work} {
 		var q queueInfo
 		get("/v1/queues/"+queue, &q)
-		f.Books[queue] = Books{Published: q.Books.Published, Done: q.Books.Done, Dropped: q.Books.Dropped, Dead: q.Dead, Waiting: q.Waiting.All}
+		f.Ledger[queue] = Ledger{Published: q.Ledger.Published, Done: q.Ledger.Done, Dropped: q.Ledger.Dropped, Dead: q.Dead, Waiting: q.Waiting.All}
 	}
 	for _, path := range []string{"/v1/dead-letters?limit=500", "/v1/queues/" + hooks + "/messages?limit=500", "/v1/queues/" + keyed + "/messages?limit=500", "/v1/queues/" + work + "/messages?limit=500"} {
 		pages(path, get, func(l letter) {

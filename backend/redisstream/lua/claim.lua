@@ -243,6 +243,46 @@ local function entries(n, pos)
   return #list, pos
 end
 
+-- undelay makes due, in their order, what lies ahead of the clock in a set and nobody delayed:
+-- the clock went back. A call looks at a page; where it went on is kept until the end of the set.
+local UNDELAYED = 300
+local redue = false
+local function undelay(name, set, hash)
+  local latest, place = 'latest' .. name, 'ahead' .. name
+  local top = call('HGET', q.c, latest)
+  if count >= max or not top or tonumber(top) <= now then return end
+  local from, passed = string.match(call('HGET', q.c, place) or '', '^(%d+) (%d+)$')
+  if not from or tonumber(from) <= now then from, passed = string.format('%.0f', now + 1), 0 end
+  local page = call('ZRANGEBYSCORE', set, from, top, 'WITHSCORES', 'LIMIT', passed, UNDELAYED)
+  local found = {}
+  for i = 1, #page, 2 do
+    local id = idof(page[i])
+    local blob = call('HGET', hash, id)
+    if not has(string.byte(blob, 2), DELAYED) then
+      found[#found + 1] = { page[i], id, blob }
+    elseif page[i + 1] == from then
+      passed = passed + 1
+    else
+      from, passed = page[i + 1], 1
+    end
+  end
+  for i = 1, #found do
+    local m, id, blob = unpack(found[i])
+    local due = now - #found + i
+    call('HSET', hash, id, string.sub(blob, 1, 24) .. struct.pack('<d', due) .. string.sub(blob, 33))
+    call('ZADD', set, due, m)
+  end
+  redue = redue or #found > 0
+  if #page == 2 * UNDELAYED then
+    call('HSET', q.c, place, string.format('%.0f', from) .. ' ' .. passed)
+    more = 1
+  else
+    call('HSET', q.c, latest, string.format('%.0f', now))
+    call('HDEL', q.c, place)
+    if #found > 0 then more = 1 end
+  end
+end
+
 local function claimlane(lane)
   local due = call('ZRANGEBYSCORE', q[lane], '-inf', now, 'WITHSCORES', 'LIMIT', skip, PAGE)
   local pos = lane == 0 and call('EXISTS', q.s) == 1 and (call('HGET', q.c, 'pos') or '0-0')
@@ -274,6 +314,7 @@ local function claimlane(lane)
     examined = examined + n
   end
   if not dry and count < max and examined >= 500 then more = 1 end
+  undelay(lane, q[lane], q.w)
 end
 
 -- claimalone claims suspects: those whose lease ran out, and those that were given back.
@@ -301,6 +342,7 @@ local function claimalone()
       indexed(string.sub(place, 2), true)
     end
   end
+  undelay('x', q.x, q.w)
 end
 
 -- claimdead claims dead letters: those that are due and those whose lease ran out.
@@ -326,6 +368,7 @@ local function claimdead()
       skipped = skipped + 1
     end
   end
+  undelay('d', q.dc, q.d)
 end
 
 -- free says that nobody holds an indexed message now.
@@ -397,6 +440,6 @@ if large then
   if #untils > 0 then call('ZREM', q.le, LONG) end
 end
 each(deaduntils, 2000, function(...) call('ZADD', q.dl, ...) end)
-q.changed = #untils + #fresh > 0 and now + lease < firstlease
+q.changed = redue or #untils + #fresh > 0 and now + lease < firstlease
 flush(q, name)
 return { string.format('%.0f', now), skipped, more, out, fresh, #out > 0 and ranks or {} }

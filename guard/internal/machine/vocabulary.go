@@ -63,8 +63,8 @@ func (c Class) String() string {
 // Classes is the number of classes, with the zero one.
 const Classes = int(ClassIgnored) + 1
 
-// Verdict is how a call ended.
-type Verdict struct {
+// Outcome is how a call ended.
+type Outcome struct {
 	Class      Class
 	RetryAfter time.Duration // what the provider asked for; 0: nothing
 }

@@ -53,21 +53,22 @@ func (c *Config) ArchiveDir() string {
 // ArchiveBeside is the folder of the archive of a store that has a folder.
 func ArchiveBeside(data string) string { return filepath.Join(data, "archive") }
 
-// MasksOf returns the paths and the headers that are not shown of a queue's messages:
-// those of all queues and its own.
-func (c *Config) MasksOf(queue string) (paths []jsonmask.Path, headers []string) {
+// MasksOf returns the masks of a queue's messages, those of all queues and its own, and
+// the paths and headers that they are.
+func (c *Config) MasksOf(queue string) (named []string, paths []jsonmask.Path, headers []string) {
 	all := c.Mask
 	if q := c.Queues[queue]; q != nil {
 		all = append(all[:len(all):len(all)], q.Mask...)
 	}
 	for _, m := range all {
+		named = append(named, string(m))
 		if name, ok := m.header(); ok {
 			headers = append(headers, name)
 		} else if p, err := jsonmask.Parse(string(m)); err == nil { // the check refuses others
 			paths = append(paths, p)
 		}
 	}
-	return paths, headers
+	return named, paths, headers
 }
 
 func (m MaskPath) header() (string, bool) {

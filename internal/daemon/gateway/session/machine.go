@@ -24,6 +24,7 @@ type Options struct {
 	Expires        time.Duration // how long a session is kept without a connection; 24 h
 	Instance       string        // of this process
 	Server         string        // name and version, for the welcome
+	Masks          *driver.Masks // by which the store tells messages apart; nil: it has none
 }
 
 // SetDefaults fills in what is zero.

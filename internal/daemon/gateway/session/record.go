@@ -53,7 +53,7 @@ type Doubt struct {
 	Seq   uint64 `json:"seq"`
 	Queue string `json:"queue"`
 	ID    string `json:"id"`
-	Hash  uint64 `json:"hash"`           // see [driver.BodyHash]
+	Hash  uint64 `json:"hash"`           // see [driver.Masks.BodyHash]
 	Mute  bool   `json:"mute,omitempty"` // no result is wanted
 }
 

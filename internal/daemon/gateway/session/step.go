@@ -72,7 +72,7 @@ func (m *Machine) takeMessages(s *Step) {
 			}
 			bytes += p.size()
 			if p.message.ID != "" {
-				s.record.Doubts = append(s.record.Doubts, Doubt{Seq: p.seq, Queue: p.message.Queue, ID: p.message.ID, Hash: driver.BodyHash(&p.message), Mute: p.mute})
+				s.record.Doubts = append(s.record.Doubts, Doubt{Seq: p.seq, Queue: p.message.Queue, ID: p.message.ID, Hash: m.o.Masks.BodyHash(&p.message), Mute: p.mute})
 			}
 			s.at = append(s.at, i)
 			s.Batch.Publish = append(s.Batch.Publish, p.message)

@@ -38,7 +38,7 @@ type Options struct {
 	// Origins are those of pages that may connect beside the server's own: as
 	// "https://app.example.com", or "null" for pages without one.
 	Origins []string
-	// Apply is the store's, best with watermarks in front ([backlog.Limiter.Apply]).
+	// Apply is the store's, best with backlog limits in front ([backlog.Limiter.Apply]).
 	Apply func(ctx context.Context, b driver.Batch) ([]error, error)
 	// Level tells how full a queue is. Defaults to never full.
 	Level func(queue string) (driver.Level, time.Duration)
