@@ -209,7 +209,7 @@ func heldTwice(v *view, m *message) (all []Violation) {
 				}
 			}
 			gaveUp := m.any(func(e *Event) bool { return e.Op == OpSettle && e.Receipt == a.Receipt && e.Begin < b.End })
-			undone := v.happened(a.Begin, b.End, KillServer) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon, PowerLoss)
+			undone := v.happened(a.Begin, b.End, KillServer, MoveClock) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon, PowerLoss)
 			if b.Begin > a.End && b.End < until-slack && !gaveUp && !undone {
 				all = append(all, m.broken("a message has one holder", "it was claimed while the first one's lease ran", a, b))
 			}
@@ -284,9 +284,9 @@ func planned(v *view, m *message) (all []Violation) {
 			by++
 		}
 		made := v.plans[r.plan.ID]
-		if made != nil && made.Answer == OK && !m.any(func(e *Event) bool {
-			return e.Begin < made.End && (is(OpDeliver, Dead)(e) || is(OpSettle, Dead)(e))
-		}) {
+		died := m.some(func(e *Event) bool { return is(OpDeliver, Dead)(e) || is(OpSettle, Dead)(e) })
+		// The cutoff is a time of the store's clock: one that jumped has others die before it.
+		if made != nil && made.Answer == OK && (len(died) == 0 || died[0].Begin >= made.End && !v.happened(made.Begin, died[0].End, MoveClock)) {
 			all = append(all, m.broken("a plan takes what had died before it", "nothing had killed it when the plan was made", made))
 		}
 	}

@@ -167,6 +167,10 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 			m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Answer: OK}),
 			at(4*sec, OpClaim, Event{Receipt: "r2", Generation: 1, Redrives: 1}), settled(5*sec, "r2", Done),
 		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}},
+		{"dead after the plan, by a clock that was moved between", History{Events: []Event{
+			m, at(sec, OpPlan, Event{Plan: "p", Answer: OK}), at(sec+sec/2, OpFault, Event{Fault: MoveClock}),
+			at(2*sec, OpDeliver, Event{Outcome: Dead}), at(3*sec, OpDeliver, Event{Outcome: Done}),
+		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}},
 		{"a lost edit comes late", History{Events: []Event{
 			m, at(sec, OpEdit, Event{Rev: 1, Answer: Unknown, End: 3 * sec}), at(2*sec, OpEdit, Event{Rev: 2, Answer: OK}),
 		}, Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-m", State: Dead, Rev: 1}}}}},
