@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -15,7 +14,7 @@ import (
 func shift(t testing.TB, s driver.Store, queue string, d time.Duration) {
 	t.Helper()
 	store := s.(*Store)
-	noErr(t, store.do(context.Background(), 1, func(tx *tx) error {
+	noErr(t, store.do(t.Context(), 1, func(tx *tx) error {
 		q := store.queueNamed(queue)
 		q.forgetPlaces()
 		tx.bump(q)
