@@ -122,6 +122,13 @@ FROM redrive_message m WHERE m.queue = ? GROUP BY m.lane
 --   queue
 SELECT d.reason, COUNT(*) FROM redrive_dead d WHERE d.queue = ? GROUP BY d.reason
 
+-- name: scan_sums
+-- What messages and dead letters are compared with their checksums by.
+--   queue, twice
+SELECT id, kind, msg_key, headers, body, original, crc FROM redrive_message WHERE queue = ? AND crc IS NOT NULL
+UNION ALL
+SELECT id, kind, msg_key, headers, body, original, crc FROM redrive_dead WHERE queue = ? AND crc IS NOT NULL
+
 -- name: scan_twice
 -- Messages that wait and are dead.
 --   queue

@@ -69,6 +69,26 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// What an earlier build left under the same version is refused, also by those who only
+// look.
+func TestAnEarlierBuildIsRefused(t *testing.T) {
+	for name, change := range map[string]string{
+		"before layouts": "ALTER TABLE redrive_migration DROP COLUMN layout",
+		"of a layout":    "UPDATE redrive_migration SET layout = layout - 1",
+	} {
+		s := open(t)
+		serve(t, s.sql.in(change))
+		_, err := Open(t.Context(), mariadbtest.Shared(t).URL(mariadbtest.Database), WithPrefix(s.sql.prefix))
+		_, _, looked := Inspect(t.Context(), mariadbtest.Shared(t).URL(mariadbtest.Database), WithPrefix(s.sql.prefix))
+		for _, err := range []error{err, looked} {
+			var e *redrive.Error
+			if !errors.As(err, &e) || !strings.Contains(e.Hint, "drain") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 // A user without rights to change tables works on what an administrator has made from
 // the SQL that we print.
 func TestLeastPrivilege(t *testing.T) {

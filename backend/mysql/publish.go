@@ -227,9 +227,9 @@ func isBulk(items []*sqlstore.Item) bool {
 func isNow(it *sqlstore.Item) bool { return it.Delay == 0 && it.DeliverAt.IsZero() }
 
 func (w *work) bulkStep(items []*sqlstore.Item) step {
-	args := make([]any, 0, 6*bulkRows)
+	args := make([]any, 0, 7*bulkRows)
 	for _, it := range items {
-		args = append(args, it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body), it.Size())
+		args = append(args, it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body), it.Size(), it.Sum)
 	}
 	return step{sql: w.sql.Get("publish_bulk"), args: args, prepared: true}
 }
@@ -253,14 +253,14 @@ func (w *work) insertStep(items []*sqlstore.Item, plain bool) step {
 		switch {
 		case now:
 			rows.WriteString(w.sql.Get("publish_now_row"))
-			args = append(args, it.Size())
+			args = append(args, it.Size(), it.Sum)
 		case plain:
 			rows.WriteString(w.sql.Get("publish_plain_row"))
-			args = append(args, it.Size())
+			args = append(args, it.Size(), it.Sum)
 		default:
 			rows.WriteString(w.sql.Get("publish_row"))
 			args = append(args, microsOrNull(it.ExpiresAt), []byte(it.ReplyTo), it.Generation, it.Redrives, []byte(it.Plan), []byte(it.Origin),
-				[]byte(it.EditedFrom), it.Size(), it.Chosen, it.Turn, it.Class)
+				[]byte(it.EditedFrom), it.Size(), it.Sum, it.Chosen, it.Turn, it.Class)
 		}
 	}
 	name := "publish"

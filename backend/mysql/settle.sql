@@ -40,10 +40,10 @@ WHERE seq IN (:seqs)
 -- Copies messages to the dead letters, without a new failure.
 --   lets go, reason
 INSERT INTO redrive_dead (queue, id, seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
-  generation, redrives, size, reason, lane, chosen, signature, kind, msg_key, reply_to, plan, origin, edited_from,
+  generation, redrives, size, crc, reason, lane, chosen, signature, kind, msg_key, reply_to, plan, origin, edited_from,
   headers, first_failure, last_failure, original, body)
 SELECT queue, id, seq, :now, :now, published, expires, token, nonce, IF(?, 0, turn), attempts, failures, earlier, crashes,
-  generation, redrives, size, ?, lane, chosen,
+  generation, redrives, size, crc, ?, lane, chosen,
   COALESCE(LEFT(CAST(JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(last_failure, first_failure) USING utf8mb4), '$.signature')) AS BINARY), 512), ''),
   kind, msg_key, reply_to, plan, origin, edited_from, headers, first_failure, last_failure, original, body
 FROM redrive_message FORCE INDEX (PRIMARY) WHERE seq IN (:seqs)
@@ -52,10 +52,10 @@ FROM redrive_message FORCE INDEX (PRIMARY) WHERE seq IN (:seqs)
 -- The same with a failure.
 --   lets go, reason, signature, failure, failure
 INSERT INTO redrive_dead (queue, id, seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
-  generation, redrives, size, reason, lane, chosen, signature, kind, msg_key, reply_to, plan, origin, edited_from,
+  generation, redrives, size, crc, reason, lane, chosen, signature, kind, msg_key, reply_to, plan, origin, edited_from,
   headers, first_failure, last_failure, original, body)
 SELECT queue, id, seq, :now, :now, published, expires, token, nonce, IF(?, 0, turn), attempts, failures + 1, earlier, crashes,
-  generation, redrives, size, ?, lane, chosen, ?, kind, msg_key, reply_to, plan, origin, edited_from, headers,
+  generation, redrives, size, crc, ?, lane, chosen, ?, kind, msg_key, reply_to, plan, origin, edited_from, headers,
   COALESCE(first_failure, ?), IF(first_failure IS NULL, last_failure, ?), original, body
 FROM redrive_message FORCE INDEX (PRIMARY) WHERE seq IN (:seqs)
 

@@ -73,6 +73,27 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// What an earlier build left under the same version is refused, also by those who only
+// look.
+func TestAnEarlierBuildIsRefused(t *testing.T) {
+	for name, change := range map[string]string{
+		"before layouts": "ALTER TABLE redrive.migration DROP COLUMN layout",
+		"of a layout":    "UPDATE redrive.migration SET layout = layout - 1",
+	} {
+		s := open(t)
+		_, err := s.pool.Exec(t.Context(), s.sql.in(change))
+		noErr(t, err)
+		_, err = Open(t.Context(), pgtest.Shared(t).URL(), WithSchema(s.sql.schema))
+		_, _, looked := Inspect(t.Context(), pgtest.Shared(t).URL(), WithSchema(s.sql.schema))
+		for _, err := range []error{err, looked} {
+			var e *redrive.Error
+			if !errors.As(err, &e) || !strings.Contains(e.Hint, "drain") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 // A user without rights to change tables works on what an owner has made from the SQL
 // that we print.
 func TestLeastPrivilege(t *testing.T) {

@@ -25,6 +25,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -178,6 +179,9 @@ func (s *Store) prepare(ctx context.Context) error {
 }
 
 func openError(err error, hint string) error {
+	if known := (*redrive.Error)(nil); errors.As(err, &known) && known.Op == "open" {
+		return err
+	}
 	return &redrive.Error{Op: "open", Err: fmt.Errorf("store in PostgreSQL: %w", err), Hint: hint}
 }
 

@@ -109,10 +109,10 @@ gone AS (
 ),
 buried AS (
   INSERT INTO redrive.dead (seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes, generation,
-    redrives, size, reason, lane, chosen, queue, id, signature, kind, key, reply_to, plan, origin, edited_from, headers,
+    redrives, size, crc, reason, lane, chosen, queue, id, signature, kind, key, reply_to, plan, origin, edited_from, headers,
     first_failure, last_failure, original, body)
   SELECT g.seq, t.now, t.now, g.published, g.expires, g.token, g.nonce, CASE WHEN g.lets_go THEN 0 ELSE g.turn END,
-    g.attempts, g.failures + (g.failure IS NOT NULL)::integer, g.earlier, g.crashes, g.generation, g.redrives, g.size,
+    g.attempts, g.failures + (g.failure IS NOT NULL)::integer, g.earlier, g.crashes, g.generation, g.redrives, g.size, g.crc,
     g.reason, g.lane, g.chosen, g.queue, g.id,
     CASE WHEN g.failure IS NOT NULL THEN g.signature ELSE coalesce(coalesce(g.last_failure, g.first_failure) ->> 'signature', '') END,
     g.kind, g.key, g.reply_to, g.plan, g.origin, g.edited_from, g.headers,
@@ -131,7 +131,7 @@ remember AS (
 ),
 booked AS (
   INSERT INTO redrive.delta (queue, done, repeated, dropped, fresh, retry, redrive, bytes,
-    exhausted, permanent, crashed, expired, undecodable, oversize, unroutable, rejected, loop, uncertain, disabled, manual)
+    exhausted, permanent, crashed, expired, undecodable, oversize, unroutable, rejected, loop, uncertain, disabled, manual, corrupt)
   SELECT h.queue, nullif(count(*) FILTER (WHERE outcome IN (1, 5)), 0), nullif(count(*) FILTER (WHERE outcome = 5), 0),
     nullif(count(*) FILTER (WHERE outcome = 6), 0),
     nullif(count(*) FILTER (WHERE outcome = 5 AND lane <> 0) - count(*) FILTER (WHERE lane = 0 AND outcome IN (1, 2, 4, 6)), 0),
@@ -143,7 +143,8 @@ booked AS (
     nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 5), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 6), 0),
     nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 7), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 8), 0),
     nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 9), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 10), 0),
-    nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 11), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 12), 0)
+    nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 11), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 12), 0),
+    nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 13), 0)
   FROM held h
   WHERE outcome <> 3 AND NOT (outcome = 2 AND lane = 1)
   GROUP BY h.queue

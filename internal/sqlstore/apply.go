@@ -54,7 +54,7 @@ func checkEntry(e *redrive.Entry) error {
 	if err := driver.CheckQueue(e.Queue); err != nil {
 		return err
 	}
-	if e.Reason == 0 || e.Reason > redrive.ReasonManual {
+	if e.Reason == 0 || e.Reason > driver.LastReason {
 		return bad("a dead letter needs a reason")
 	}
 	if e.ID == "" {
@@ -175,6 +175,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 		First: driver.EncodeFailure(e.History.First), Last: driver.EncodeFailure(e.History.Last),
 	}
 	w.Rows.Fit(m)
+	m.seal()
 	if m.Due.IsZero() {
 		m.Due = now.Add(time.Duration(Micros(e.Delay)) * time.Microsecond)
 	}
@@ -182,7 +183,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 		m.PublishedAt = now
 	}
 	if e.Original != nil {
-		m.KeepOriginal(e.Original)
+		m.keepGiven(e.Original)
 	}
 	if m.ID == "" {
 		m.ID = redrive.NewID()

@@ -93,11 +93,11 @@ func (w *Work) editDead(m *Message, e *redrive.Edit) {
 		return
 	}
 	was := m.Message
-	m.KeepOriginal(&was)
+	m.KeepOriginal(&was, m.Sum)
 	if e.Key != nil && *e.Key != was.Key {
 		w.LeaveLine(m)
 	}
-	e.Apply(&m.Message)
+	m.edit(e)
 }
 
 // redrive gives a dead letter its next generation, due then. It returns where the
@@ -112,6 +112,7 @@ func (w *Work) redrive(ctx context.Context, m *Message, c *driver.Change, due ti
 	}
 	w.RemoveDead(m)
 	w.editDead(m, c.Edit)
+	m.confirm(c)
 	w.Note(m, Fate{})
 	m.NextGeneration(c, clock, due)
 	if m.Turn == 0 { // else it kept its place in its key
@@ -128,7 +129,8 @@ func (w *Work) redrive(ctx context.Context, m *Message, c *driver.Change, due ti
 func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, due time.Time) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m
-	c.Edit.Apply(&next.Message)
+	next.edit(c.Edit)
+	next.confirm(c)
 	if c.To != "" && c.To != m.Queue {
 		next.Queue, next.Origin = c.To, from.String()
 	}
@@ -141,7 +143,7 @@ func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, du
 		return now, err
 	}
 	if c.Edit != nil {
-		next.KeepOriginal(&m.Message)
+		next.KeepOriginal(&m.Message, m.Sum)
 	}
 	w.Count(m.Queue, BookMovedOut, 1)
 	w.Count(next.Queue, BookMovedIn, 1)

@@ -15,6 +15,7 @@ type Item struct {
 	Chosen bool             // the caller chose the id
 	Made   bool             // it looks like one that a store makes
 	Hash   uint64           // of a chosen one
+	Sum    uint32           // checksum
 	Result *error
 	Done   bool  // stored or refused, by a statement that counts
 	Turn   int64 // in the order of its key
@@ -29,7 +30,7 @@ func NewItem(m *redrive.Message, result *error) *Item {
 }
 
 func (it *Item) init(m *redrive.Message, result *error) {
-	it.Message, it.From, it.Result = *m, m, result
+	it.Message, it.From, it.Result, it.Sum = *m, m, result, driver.Checksum(m)
 	if m.ID == "" {
 		it.ID = redrive.NewID()
 		return

@@ -215,15 +215,15 @@ func (w *Work) result(m *redrive.Message, o redrive.Outcome, reason redrive.Reas
 func (w *Work) editWaiting(ctx context.Context, m *Message, e *redrive.Edit) error {
 	was := m.Message
 	w.RemoveWaiting(m)
-	m.KeepOriginal(&was)
+	m.KeepOriginal(&was, m.Sum)
 	if e.Key != nil && *e.Key != was.Key {
 		w.LeaveLine(m)
-		e.Apply(&m.Message)
+		m.edit(e)
 		if err := w.EnterLine(ctx, m); err != nil {
 			return err
 		}
 	} else {
-		e.Apply(&m.Message)
+		m.edit(e)
 	}
 	w.AddWaiting(m)
 	return nil

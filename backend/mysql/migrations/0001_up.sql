@@ -41,7 +41,8 @@ CREATE TABLE IF NOT EXISTS redrive_book (
   dead_loop        BIGINT NOT NULL DEFAULT 0,
   dead_uncertain   BIGINT NOT NULL DEFAULT 0,
   dead_disabled    BIGINT NOT NULL DEFAULT 0,
-  dead_manual      BIGINT NOT NULL DEFAULT 0
+  dead_manual      BIGINT NOT NULL DEFAULT 0,
+  dead_corrupt     BIGINT NOT NULL DEFAULT 0
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Differences to the books: a row a batch and queue, written with the messages and
@@ -73,7 +74,8 @@ CREATE TABLE IF NOT EXISTS redrive_delta (
   dead_loop        BIGINT NULL,
   dead_uncertain   BIGINT NULL,
   dead_disabled    BIGINT NULL,
-  dead_manual      BIGINT NULL
+  dead_manual      BIGINT NULL,
+  dead_corrupt     BIGINT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Waiting messages.
@@ -89,6 +91,7 @@ CREATE TABLE IF NOT EXISTS redrive_delta (
 -- earlier: failures of earlier generations.
 -- chosen: the id is remembered.
 -- original: the message before it was edited, as JSON.
+-- crc: checksum of what was published (driver.Checksum); null: unchecked.
 CREATE TABLE IF NOT EXISTS redrive_message (
   seq           BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
   due           BIGINT         NOT NULL,
@@ -104,6 +107,7 @@ CREATE TABLE IF NOT EXISTS redrive_message (
   generation    INT            NOT NULL DEFAULT 0,
   redrives      INT            NOT NULL DEFAULT 0,
   size          INT            NOT NULL,
+  crc           INT UNSIGNED   NULL,
   class         TINYINT        NOT NULL DEFAULT 0,
   lane          TINYINT        NOT NULL DEFAULT 0,
   suspect       TINYINT        NOT NULL DEFAULT 0,
@@ -149,6 +153,7 @@ CREATE TABLE IF NOT EXISTS redrive_dead (
   generation    INT            NOT NULL,
   redrives      INT            NOT NULL,
   size          INT            NOT NULL,
+  crc           INT UNSIGNED   NULL,
   reason        TINYINT        NOT NULL,
   lane          TINYINT        NOT NULL,
   leased        TINYINT        NOT NULL DEFAULT 0,
@@ -240,8 +245,10 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW redrive_dead_json AS
     JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(d.last_failure, d.first_failure) USING utf8mb4), '$.message')) AS error
   FROM redrive_dead d;
 
+-- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE IF NOT EXISTS redrive_migration (
   version INT    NOT NULL PRIMARY KEY,
+  layout  INT    NOT NULL DEFAULT 2,
   at      BIGINT NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 

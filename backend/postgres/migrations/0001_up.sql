@@ -32,7 +32,8 @@ CREATE TABLE redrive.queue (
   loop         bigint   NOT NULL DEFAULT 0,
   uncertain    bigint   NOT NULL DEFAULT 0,
   disabled     bigint   NOT NULL DEFAULT 0,
-  manual       bigint   NOT NULL DEFAULT 0
+  manual       bigint   NOT NULL DEFAULT 0,
+  corrupt      bigint   NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 -- Differences to the books: a row a batch and queue, written with the messages and
@@ -64,7 +65,8 @@ CREATE TABLE redrive.delta (
   loop        bigint,
   uncertain   bigint,
   disabled    bigint,
-  manual      bigint
+  manual      bigint,
+  corrupt     bigint
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 
 CREATE SEQUENCE redrive.message_seq;
@@ -81,6 +83,7 @@ CREATE SEQUENCE redrive.message_seq;
 -- turn: place in the order of its key; 0 without order.
 -- earlier: failures of earlier generations.
 -- chosen: the id is remembered.
+-- crc: checksum of what was published (driver.Checksum); null: unchecked.
 CREATE TABLE redrive.message (
   seq           bigint      NOT NULL DEFAULT nextval('redrive.message_seq'),
   due           timestamptz NOT NULL,
@@ -96,6 +99,7 @@ CREATE TABLE redrive.message (
   generation    integer     NOT NULL DEFAULT 0,
   redrives      integer     NOT NULL DEFAULT 0,
   size          integer     NOT NULL,
+  crc           integer,
   class         smallint    NOT NULL DEFAULT 0,
   lane          smallint    NOT NULL DEFAULT 0,
   suspect       boolean     NOT NULL DEFAULT false,
@@ -140,6 +144,7 @@ CREATE TABLE redrive.dead (
   generation    integer     NOT NULL,
   redrives      integer     NOT NULL,
   size          integer     NOT NULL,
+  crc           integer,
   reason        smallint    NOT NULL,
   lane          smallint    NOT NULL,
   leased        boolean     NOT NULL DEFAULT false,
@@ -226,8 +231,10 @@ CREATE VIEW redrive.dead_json AS
   SELECT queue, id, kind, key, died, reason, signature, attempts, redrive.as_json(body) AS body,
     coalesce(last_failure, first_failure) ->> 'message' AS error FROM redrive.dead;
 
+-- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE redrive.migration (
   version integer     PRIMARY KEY,
+  layout  integer     NOT NULL DEFAULT 2,
   at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO redrive.migration (version) VALUES (1);
