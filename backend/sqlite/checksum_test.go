@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -24,7 +23,7 @@ func flip(t testing.TB, s driver.Store, ref redrive.Ref, original bool) {
 // spoilRow runs a statement on a message's seq.
 func spoilRow(t testing.TB, s *Store, ref redrive.Ref, sql string) {
 	t.Helper()
-	noErr(t, s.do(context.Background(), 1, func(tx *tx) error {
+	noErr(t, s.do(t.Context(), 1, func(tx *tx) error {
 		seq, err := tx.lookup(s.queueNamed(ref.Queue), ref.ID)
 		if err != nil {
 			return err

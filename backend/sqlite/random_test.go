@@ -134,7 +134,7 @@ func (r *random) settle() {
 }
 
 func (r *random) update() {
-	c := driver.Change{Action: driver.Action(1 + r.rand.IntN(6)), Note: "n", NewID: r.rand.IntN(3) == 0}
+	c := driver.Change{Action: driver.Action(1 + r.rand.IntN(6)), Note: r.pick("", "n"), NewID: r.rand.IntN(3) == 0}
 	if r.rand.IntN(3) == 0 {
 		c.To = r.queue()
 	}

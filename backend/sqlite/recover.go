@@ -25,7 +25,9 @@ func (s *Store) recover() error {
 		return err
 	}
 	s.lastSeq = last
-	s.findAhead()
+	if err := s.findAhead(); err != nil {
+		return err
+	}
 	t := &tx{s: s, now: s.now(), durable: true}
 	t.check(t.raiseEpoch())
 	if t.failure == nil {

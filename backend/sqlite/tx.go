@@ -34,8 +34,13 @@ type undo struct {
 	row     *row   // what the row of the lease was
 	tally   *tallyStep
 
-	settings *driver.QueueSettings // of owner, as they were
-	owner    *queue
+	settings *formerSettings
+}
+
+// formerSettings is what the settings of a queue were.
+type formerSettings struct {
+	queue    *queue
+	settings driver.QueueSettings
 }
 
 // run works through a group.
@@ -199,7 +204,7 @@ func (t *tx) takeBack(mark int) {
 		case u.row != nil:
 			u.lease.row = *u.row
 		case u.settings != nil:
-			u.owner.settings = *u.settings
+			u.settings.queue.settings = u.settings.settings
 		case u.made != nil:
 			u.made.id = 0
 		case u.added:
