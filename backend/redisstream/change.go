@@ -55,7 +55,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	var e []byte
 	if o.what != "remove" {
 		var err error
-		if e, err = seal(&it.msg, &it.history, it.original); err != nil {
+		if e, err = seal(&it.msg, &it.story); err != nil {
 			return err
 		}
 	}
@@ -180,7 +180,8 @@ func (o *changeOp) revive(plan string) {
 	}
 }
 
-// edit replaces parts of a message and keeps the original.
+// edit replaces parts of a message and keeps the original. The checksum becomes that of the
+// new parts; of a message that did not fit, only with a new body.
 func (it *item) edit(e *redrive.Edit) {
 	if e == nil {
 		return
@@ -189,7 +190,10 @@ func (it *item) edit(e *redrive.Edit) {
 	e.Apply(&m)
 	if it.original == nil {
 		original := it.msg
-		it.original = &original
+		it.original, it.originalSum = &original, it.sum
+	}
+	if e.Body != nil || it.sum.fits(&it.msg) {
+		it.sum = checksum{}
 	}
 	if m.Key != it.msg.Key {
 		it.flags &^= flagOrdered

@@ -87,21 +87,20 @@ func parseHolder(s string) (h holder, ok bool) {
 // item is a message as a script showed it.
 type item struct {
 	head
-	q        *queue
-	msg      redrive.Message
-	history  redrive.History
-	original *redrive.Message
-	place    string // "s" and an entry, "i" or "d" and an id
-	holder   string
-	held     holder
-	until    int64
-	now      int64 // when it was read, by the server
-	leased   bool
-	blocked  bool
-	rekeyed  bool // an edit gave it another key
-	lost     bool // its entry was deleted by another client
-	bad      error
-	raw      []any // of an entry that could not be understood
+	story
+	q       *queue
+	msg     redrive.Message
+	place   string // "s" and an entry, "i" or "d" and an id
+	holder  string
+	held    holder
+	until   int64
+	now     int64 // when it was read, by the server
+	leased  bool
+	blocked bool
+	rekeyed bool // an edit gave it another key
+	lost    bool // its entry was deleted by another client
+	bad     error
+	raw     []any // of an entry that could not be understood
 }
 
 func (it *item) dead() bool    { return it.place[0] == 'd' }
@@ -162,14 +161,14 @@ func (it *item) entry(fields []any) {
 	case len(fields) == 0:
 		it.lost, it.bad = true, errTrimmed
 	case len(fields) == 2 && text(fields[0]) == field && text(fields[1]) != "" && text(fields[1])[0] == envelopeVersion:
-		it.original, it.bad = unseal(text(fields[1]), &it.msg, &it.history)
+		it.bad = unseal(text(fields[1]), &it.msg, &it.story)
 	default:
 		it.bad = foreign(fields, &it.msg)
 	}
 	if it.bad != nil {
 		it.raw = fields
 		it.msg = redrive.Message{ID: it.msg.ID, Queue: it.q.name, PublishedAt: it.msg.PublishedAt, Body: rawFields(fields)}
-		it.history = redrive.History{}
+		it.story = story{}
 	}
 }
 
@@ -178,7 +177,7 @@ func (it *item) blob(b string) (err error) {
 	if it.head, ok = parseHead(b); !ok {
 		return fmt.Errorf("%w: a head of %d bytes", redrive.ErrCorrupt, len(b))
 	}
-	if it.original, err = unseal(b[headLength:], &it.msg, &it.history); err != nil {
+	if err = unseal(b[headLength:], &it.msg, &it.story); err != nil {
 		return fmt.Errorf("%w: %w", redrive.ErrCorrupt, err)
 	}
 	it.msg.PublishedAt = moment(it.published)

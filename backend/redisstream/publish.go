@@ -72,7 +72,7 @@ func (s *Store) publishPlain(ctx context.Context, msgs []redrive.Message, which 
 			rest = append(rest, which[n:]...)
 			break
 		}
-		e, err := seal(&msgs[i], nil, nil)
+		e, err := seal(&msgs[i], new(story))
 		if err != nil {
 			errs[i] = err
 			continue
@@ -124,13 +124,12 @@ func (o *newOp) pack(p *packed, st *step) error {
 		hash = fmt.Sprintf("%016x", driver.BodyHash(o.m))
 	}
 	what, h := "wait", head{due: span(o.m.Delay), relative: true}
-	var story *redrive.History
-	var original *redrive.Message
+	var kept story
 	var fields []string
 	switch {
 	case o.entry != nil:
 		what = o.put(&h)
-		story, original = &o.entry.History, o.entry.Original
+		kept.history, kept.original = o.entry.History, o.entry.Original
 	case isPlain(o.m):
 		what = "entry"
 	}
@@ -144,12 +143,12 @@ func (o *newOp) pack(p *packed, st *step) error {
 	if !o.m.ExpiresAt.IsZero() {
 		h.expires = max(micros(o.m.ExpiresAt), 1)
 	}
-	e, err := seal(o.m, story, original)
+	e, err := seal(o.m, &kept)
 	if err != nil {
 		return err
 	}
 	if what == "die" {
-		it := &item{q: o.q, msg: *o.m, history: *story, head: h}
+		it := &item{q: o.q, msg: *o.m, story: kept, head: h}
 		it.reason = o.entry.Reason
 		fields = it.fields()
 	}

@@ -135,14 +135,16 @@ var suffixes = []string{"", ":w", ":d", ":0", ":1", ":2", ":le", ":lh", ":x", ":
 
 // Places of keys in queue.keys.
 const (
-	keyStream   = 0
-	keyLeases   = 6
-	keyHolders  = 7
-	keyCounters = 14
-	keyDied     = 17
-	keyDead     = 20
-	keyBatches  = 22
-	keyRanges   = 23
+	keyStream    = 0
+	keyWaiting   = 1
+	keyDeadBlobs = 2
+	keyLeases    = 6
+	keyHolders   = 7
+	keyCounters  = 14
+	keyDied      = 17
+	keyDead      = 20
+	keyBatches   = 22
+	keyRanges    = 23
 )
 
 func (s *Store) queue(name string) *queue {

@@ -213,11 +213,11 @@ func (s *Store) copied(t *driver.Settlement, p *position) *item {
 		return nil
 	}
 	q := s.queue(t.Receipt.Queue)
-	m, ok := s.copies.take(t.Receipt.Ref, p.holder)
+	m, sum, ok := s.copies.take(t.Receipt.Ref, p.holder)
 	if !ok || !q.names(p.place, m.ID) {
 		return nil
 	}
-	it := &item{q: q, place: p.place, holder: p.holder, msg: m}
+	it := &item{q: q, place: p.place, holder: p.holder, msg: m, story: story{sum: sum}}
 	it.published = micros(m.PublishedAt)
 	it.token, it.attempts = h.token, h.attempts
 	return it
@@ -277,7 +277,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 		o.what, o.fresh = "wait", true
 		it.msg.Generation++
 		it.published, it.seq, it.attempts, it.failures, it.crashes = 0, 0, 0, 0, 0
-		it.history, it.original = redrive.History{}, nil
+		it.history, it.original, it.originalSum = redrive.History{}, nil, checksum{}
 		it.flags &^= flagSuspect
 		it.lane = redrive.LaneFresh
 	}

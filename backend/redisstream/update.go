@@ -194,6 +194,9 @@ func (s *Store) redrive(o *changeOp, memories string, c *driver.Change) error {
 	if err := c.CheckRedrive(&it.msg, it.reason); err != nil {
 		return err
 	}
+	if it.reason == redrive.ReasonCorrupt && c.ConfirmCorrupt {
+		it.sum = checksum{}
+	}
 	it.edit(c.Edit)
 	old := it.msg.Ref()
 	o.revive(c.Plan)

@@ -200,7 +200,7 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	if err := t.putStory(&r, e); err != nil {
 		return err
 	}
-	if err := t.insertMessage(q, r.seq, m); err != nil {
+	if err := t.insertMessage(q, r.seq, summed(m)); err != nil {
 		return err
 	}
 	if e.State != redrive.StateDead {
@@ -231,17 +231,17 @@ func (t *tx) putStory(r *row, e *redrive.Entry) error {
 	if e.Original == nil {
 		return nil
 	}
-	return t.keepOriginal(r, e.Original)
+	return t.keepOriginal(r, summed(e.Original))
 }
 
 // keepOriginal stores a message as it was before its first edit.
-func (t *tx) keepOriginal(r *row, m *redrive.Message) error {
+func (t *tx) keepOriginal(r *row, m *stored) error {
 	if r.flags&flagEdited != 0 {
 		return nil
 	}
 	r.flags |= flagEdited
-	return t.write(`INSERT INTO original (seq, kind, key, headers, body) VALUES (?, ?, ?, ?, ?)`).
-		int(r.seq).textOrNull(m.Kind).textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).blob(m.Body).run()
+	return t.write(`INSERT INTO original (seq, ` + originalColumns + `) VALUES (?, ?, ?, ?, ?, ?)`).
+		int(r.seq).textOrNull(m.Kind).textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).checksum(m.checksum).blob(m.Body).run()
 }
 
 // deleteRange removes the waiting messages of a key up to an id, as done.
@@ -290,7 +290,7 @@ func (t *tx) deleteRange(g *driver.Range) error {
 }
 
 // removeRow ends a waiting message that nobody holds.
-func (t *tx) removeRow(q *queue, r *row, m *redrive.Message, o redrive.Outcome, reason redrive.Reason) error {
+func (t *tx) removeRow(q *queue, r *row, m *stored, o redrive.Outcome, reason redrive.Reason) error {
 	t.forgetLease(r.seq)
 	l := &lease{row: *r, queue: q, id: m.ID, key: m.Key, size: int64(m.Size())}
 	return t.remove(l, o, reason)

@@ -117,11 +117,16 @@ func (s *source) integrity() error {
 	case id != applicationID:
 		return &redrive.Error{Op: "check", Err: fmt.Errorf("%w: %s is not a store of Redrive, or its first page is damaged", redrive.ErrCorrupt, FileName)}
 	}
+	return s.checkVersion("check")
+}
+
+// checkVersion reports a store that another build wrote.
+func (s *source) checkVersion(op string) error {
 	version, err := s.conn.value("PRAGMA user_version")
-	if err == nil && version > schemaVersion {
-		return &redrive.Error{Op: "check", Err: fmt.Errorf("schema version %d is newer than %d, which this program knows", version, schemaVersion), Hint: "use the newer program that wrote it"}
+	if err != nil {
+		return err
 	}
-	return err
+	return checkVersion(op, s.dir, version)
 }
 
 // audit compares the books of every queue with its rows.

@@ -261,7 +261,7 @@ func (o *claimOp) hand(t *tx, rows []row) error {
 		}
 		t.addLease(l)
 		result[i] = redrive.Delivery{
-			Message: m, Lane: redrive.Lane(r.lane), Attempt: int(r.attempts) + 1, Failures: int(r.failures), //nolint:gosec // a lane
+			Message: m.Message, Unfit: m.unfit(), Lane: redrive.Lane(r.lane), Attempt: int(r.attempts) + 1, Failures: int(r.failures), //nolint:gosec // a lane
 			Crashes: int(r.crashes), Suspect: r.flags&flagSuspect != 0, LeasedAt: timeOf(t.now), Lease: o.req.Lease,
 			Receipt: redrive.Receipt{Ref: m.Ref(), Token: l.token},
 		}
@@ -272,20 +272,17 @@ func (o *claimOp) hand(t *tx, rows []row) error {
 }
 
 // body reads the message of a row.
-func (t *tx) body(q *queue, r *row) (redrive.Message, error) {
+func (t *tx) body(q *queue, r *row) (stored, error) {
 	s := t.read(`SELECT ` + messageColumns + ` FROM message WHERE seq = ?`).int(r.seq)
 	if !s.next() {
 		if err := s.done(); err != nil {
-			return redrive.Message{}, err
+			return stored{}, err
 		}
-		return redrive.Message{}, &sqlError{code: corruptCode, text: fmt.Sprintf("a message of queue %s has no body", q.name)}
+		return stored{}, &sqlError{code: corruptCode, text: fmt.Sprintf("a message of queue %s has no body", q.name)}
 	}
-	m, err := scanMessage(s, 0)
+	m := scanMessage(s, 0)
 	m.Queue, m.Kind = q.name, r.kind
-	if done := s.done(); err == nil {
-		err = done
-	}
-	return m, err
+	return m, s.done()
 }
 
 // claimDead hands out dead letters. They get no mark: a death of the process while
@@ -318,7 +315,7 @@ func (o *claimOp) claimDead(t *tx) error {
 		}
 		t.addLease(l)
 		o.result = append(o.result, redrive.Delivery{
-			Message: m, Lane: redrive.Lane(d.lane), Attempt: int(d.attempts) + 1, Failures: int(d.failures), //nolint:gosec // a lane
+			Message: m.Message, Unfit: m.unfit(), Lane: redrive.Lane(d.lane), Attempt: int(d.attempts) + 1, Failures: int(d.failures), //nolint:gosec // a lane
 			Crashes: int(d.crashes), Dead: p.reason, LeasedAt: timeOf(t.now), Lease: o.req.Lease,
 			Receipt: redrive.Receipt{Ref: m.Ref(), Token: l.token},
 		})

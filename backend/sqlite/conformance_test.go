@@ -18,6 +18,7 @@ func TestConformance(t *testing.T) {
 			return open(t, s.(*Store).dir, rarely)
 		},
 		Fill:    fill,
+		Flip:    flip,
 		Advance: func(d time.Duration) { <-time.After(d) },
 		Around: func(t *testing.T, run func(t testing.TB)) {
 			synctest.Test(t, func(t *testing.T) { run(t) })

@@ -51,7 +51,7 @@ func (t *tx) bury(q *queue, d *deadRow, id, key string) error {
 }
 
 // deadRow reads a dead letter.
-func (t *tx) deadRow(q *queue, seq int64) (d deadRow, m redrive.Message, err error) {
+func (t *tx) deadRow(q *queue, seq int64) (d deadRow, m stored, err error) {
 	s := t.read(`SELECT ` + prefixed("d", deadColumns) + `, ` + prefixed("m", messageColumns) +
 		` FROM dead d JOIN message m ON m.seq = d.seq WHERE d.seq = ? AND d.queue = ?`).int(seq).int(q.id)
 	if !s.next() {
@@ -61,16 +61,13 @@ func (t *tx) deadRow(q *queue, seq int64) (d deadRow, m redrive.Message, err err
 		return d, m, err
 	}
 	d = scanDead(s, 0)
-	m, err = scanMessage(s, deadWidth)
+	m = scanMessage(s, deadWidth)
 	m.Queue, m.Kind = q.name, d.kind
-	if done := s.done(); err == nil {
-		err = done
-	}
-	return d, m, err
+	return d, m, s.done()
 }
 
 // exhume removes a dead letter for good.
-func (t *tx) exhume(q *queue, d *deadRow, m *redrive.Message, o redrive.Outcome, reason redrive.Reason) error {
+func (t *tx) exhume(q *queue, d *deadRow, m *stored, o redrive.Outcome, reason redrive.Reason) error {
 	if err := t.unbury(q, d); err != nil {
 		return err
 	}

@@ -161,6 +161,22 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// A store that an earlier build made is not damaged: nobody is sent to check or salvage it.
+func TestStoresOfEarlierBuildsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	noErr(t, s.between(t.Context(), func() error { return s.w.exec("PRAGMA user_version = 1") }), s.Close())
+	_, opened := Open(dir)
+	_, checked := Check(t.Context(), dir, nil)
+	_, salvaged := Salvage(t.Context(), dir, filepath.Join(t.TempDir(), "new"), nil)
+	for _, err := range []error{opened, checked, salvaged} {
+		var e *redrive.Error
+		if !errors.As(err, &e) || errors.Is(err, redrive.ErrCorrupt) || !strings.Contains(e.Hint, "drain it") || !strings.Contains(e.Hint, "copy") {
+			t.Error(err)
+		}
+	}
+}
+
 func TestForeignFilesAreRefused(t *testing.T) {
 	for name, content := range map[string][]byte{
 		"text":   bytes.Repeat([]byte("not a database, only text. "), 1000),

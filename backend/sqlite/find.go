@@ -294,16 +294,13 @@ func (f *finder) admits(e *redrive.Entry, r *row) (bool, error) {
 func (f *finder) message(seq int64, body bool) (m redrive.Message, ok bool, err error) {
 	sql := `SELECT ` + messageColumns + ` FROM message WHERE seq = ?`
 	if !body {
-		sql = `SELECT id, key, NULL, published, expires, reply_to, generation, redrives, plan, origin, edited_from, NULL FROM message WHERE seq = ?`
+		sql = `SELECT id, key, NULL, published, expires, reply_to, generation, redrives, plan, origin, edited_from, NULL, NULL FROM message WHERE seq = ?`
 	}
 	st := f.read(sql).int(seq)
 	if ok = st.next(); ok {
-		m, err = scanMessage(st, 0)
+		m = scanMessage(st, 0).Message
 	}
-	if done := st.done(); err == nil {
-		err = done
-	}
-	return m, ok, err
+	return m, ok, st.done()
 }
 
 // story reads failures and original.
@@ -325,16 +322,11 @@ func (f *finder) story(e *redrive.Entry, r *row) error {
 	if r.flags&flagEdited == 0 {
 		return nil
 	}
-	st := f.read(`SELECT kind, key, headers, body FROM original WHERE seq = ?`).int(r.seq)
-	var err error
+	st := f.read(`SELECT ` + originalColumns + ` FROM original WHERE seq = ?`).int(r.seq)
 	if st.next() {
-		m := e.Message
-		m.Kind, m.Key, m.Body = st.colText(0), st.colText(1), st.colBytes(3)
-		m.Headers, err = decodeHeaders(st.colBytes(2))
+		m, o := e.Message, scanOriginal(st, 0)
+		m.Kind, m.Key, m.Headers, m.Body = o.Kind, o.Key, o.Headers, o.Body
 		e.Original = &m
 	}
-	if done := st.done(); err == nil {
-		err = done
-	}
-	return err
+	return st.done()
 }

@@ -35,7 +35,7 @@ const (
 
 var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes
 	published parked imported moved_in repeated done dropped archived moved_out
-	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual`)
+	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual corrupt`)
 
 func deadCounter(r redrive.Reason) counter { return countDead + counter(r) - 1 }
 

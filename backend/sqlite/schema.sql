@@ -1,5 +1,5 @@
--- Redrive's embedded store, schema version 1. Times are nanoseconds since 1970.
--- Later versions are numbered migrations beside this file.
+-- Redrive's embedded store, schema version 2. Times are nanoseconds since 1970. No release
+-- wrote version 1. Later versions are numbered migrations beside this file.
 
 -- One row a queue: what the store must know about it, what it holds and its books.
 -- The writer keeps these numbers in memory and writes the row in the transaction
@@ -36,11 +36,13 @@ CREATE TABLE queue (
   loop         INTEGER NOT NULL DEFAULT 0,
   uncertain    INTEGER NOT NULL DEFAULT 0,
   disabled     INTEGER NOT NULL DEFAULT 0,
-  manual       INTEGER NOT NULL DEFAULT 0
+  manual       INTEGER NOT NULL DEFAULT 0,
+  corrupt      INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- What a message carries. seq is its place in the order of publication; of a
--- message whose id the store made, it is the time stamp within the id.
+-- message whose id the store made, it is the time stamp within the id. crc: the checksum
+-- of kind, key, headers and body, by driver.Checksum; null: unchecked.
 CREATE TABLE message (
   seq         INTEGER PRIMARY KEY,
   queue       INTEGER NOT NULL,
@@ -55,6 +57,7 @@ CREATE TABLE message (
   plan        TEXT,
   origin      TEXT,
   edited_from TEXT,
+  crc         INTEGER,
   body        BLOB    NOT NULL
 ) STRICT;
 
@@ -114,12 +117,13 @@ CREATE TABLE failure (
   json BLOB    NOT NULL
 ) STRICT;
 
--- Messages as they were before they were edited in place.
+-- Messages as they were before they were edited in place, with the checksum of then.
 CREATE TABLE original (
   seq     INTEGER PRIMARY KEY,
   kind    TEXT,
   key     TEXT,
   headers BLOB,
+  crc     INTEGER,
   body    BLOB NOT NULL
 ) STRICT;
 

@@ -39,7 +39,7 @@ const FileName = "redrive.db"
 const logSuffix = "-wal" // of the write-ahead log's name
 
 const (
-	schemaVersion  = 1
+	schemaVersion  = 2
 	applicationID  = 0x52647276 // "Rdrv"
 	leastLibrary   = 3051003    // the first with a sound reset of the write-ahead log
 	corruptCode    = int32(sqlite3.SQLITE_CORRUPT)

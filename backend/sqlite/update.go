@@ -144,11 +144,11 @@ func orNotFound(err error) error {
 }
 
 // changeWaiting changes a waiting or blocked message.
-func (t *tx) changeWaiting(q *queue, r *row, m *redrive.Message, c *driver.Change) error {
+func (t *tx) changeWaiting(q *queue, r *row, m *stored, c *driver.Change) error {
 	switch c.Action {
 	case driver.ActDrop:
 		t.count(q, countDropped, 1)
-		if err := t.publishResult(m, redrive.OutcomeDrop, c.Reason, nil); err != nil {
+		if err := t.publishResult(&m.Message, redrive.OutcomeDrop, c.Reason, nil); err != nil {
 			return err
 		}
 		return t.removeRow(q, r, m, redrive.OutcomeDrop, c.Reason)
@@ -170,7 +170,7 @@ func (t *tx) changeWaiting(q *queue, r *row, m *redrive.Message, c *driver.Chang
 }
 
 // kill sets a waiting message aside.
-func (t *tx) kill(q *queue, r *row, m *redrive.Message, c *driver.Change) error {
+func (t *tx) kill(q *queue, r *row, m *stored, c *driver.Change) error {
 	reason := c.Reason
 	if reason == 0 {
 		reason = redrive.ReasonManual
@@ -185,7 +185,7 @@ func (t *tx) kill(q *queue, r *row, m *redrive.Message, c *driver.Change) error 
 			return err
 		}
 	}
-	if err := t.publishResult(m, redrive.OutcomeDead, reason, f); err != nil {
+	if err := t.publishResult(&m.Message, redrive.OutcomeDead, reason, f); err != nil {
 		return err
 	}
 	if err := t.deleteWaiting(q, r, int64(m.Size())); err != nil {
@@ -211,11 +211,11 @@ func (t *tx) publishResult(m *redrive.Message, o redrive.Outcome, reason redrive
 }
 
 // changeDead changes a dead letter, and returns where it is now if that changed.
-func (t *tx) changeDead(q *queue, d *deadRow, m *redrive.Message, c *driver.Change) (now redrive.Ref, err error) {
+func (t *tx) changeDead(q *queue, d *deadRow, m *stored, c *driver.Change) (now redrive.Ref, err error) {
 	t.forgetLease(d.seq)
 	switch c.Action {
 	case driver.ActRedrive:
-		if err := c.CheckRedrive(m, d.reason); err != nil {
+		if err := c.CheckRedrive(&m.Message, d.reason); err != nil {
 			return now, err
 		}
 		return t.redrive(q, d, m, c, t.now)

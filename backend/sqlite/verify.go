@@ -73,6 +73,9 @@ func (a *auditor) run() error {
 	if n := a.audit.Imbalance(); n != 0 {
 		a.problem("%d more entered than left, wait or are dead", n)
 	}
+	if err := a.checksums(); err != nil {
+		return err
+	}
 	return a.orphans()
 }
 
@@ -130,6 +133,41 @@ func (a *auditor) headerBytes() (n int64, err error) {
 		n += int64(h.Size())
 	}
 	return n, st.done()
+}
+
+// checksums compares messages and originals with their checksums.
+func (a *auditor) checksums() error {
+	bad, example := 0, ""
+	for _, table := range []string{"waiting", "dead"} {
+		for _, part := range []struct {
+			columns, join string
+			scan          func(*stmt) (m stored, id string)
+		}{
+			{"s.kind, " + prefixed("m", messageColumns), "", func(st *stmt) (stored, string) {
+				m := scanMessage(st, 1)
+				m.Kind = st.colText(0)
+				return m, m.ID
+			}},
+			{"m.id, " + prefixed("o", originalColumns), " CROSS JOIN original o ON o.seq = s.seq", func(st *stmt) (stored, string) {
+				return scanOriginal(st, 1), st.colText(0)
+			}},
+		} {
+			st := a.read("SELECT " + part.columns + " FROM " + table + " s" + part.join + " CROSS JOIN message m ON m.seq = s.seq WHERE s.queue = ?").int(a.queue)
+			for st.next() {
+				if m, id := part.scan(st); !m.sound() {
+					bad++
+					example = id
+				}
+			}
+			if err := st.done(); err != nil {
+				return err
+			}
+		}
+	}
+	if bad > 0 {
+		a.problem("%d messages do not match their checksum, for instance %s", bad, example)
+	}
+	return nil
 }
 
 // orphans looks for rows that belong to nothing.

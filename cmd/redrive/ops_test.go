@@ -155,7 +155,7 @@ func TestPlanBar(t *testing.T) {
 			"[############............] 500 of 1,000 redriven (100/s); 450 delivered, 3 dead again, 47 waiting"},
 		{wire.Plan{Total: 100, Done: 10, State: wire.PlanRunning, Trial: &wire.Trial{Stage: "canary", Size: 10, Delivered: 7, Waiting: 3}}, nil, 0,
 			"[##......................] 10 of 100 redriven; canary of 10: 7 delivered, 0 dead again, 3 waiting"},
-		{wire.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: wire.PlanPaused}, nil, 0, "1 of more than 20,000 redriven, 2 refused, paused"},
+		{wire.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: wire.PlanPaused}, nil, 0, "1 of at least 20,000 redriven, 2 refused, paused"},
 		{wire.Plan{Total: 2, Done: 5, State: wire.PlanRunning}, nil, 0, "[########################] 5 of 2 redriven"},
 	} {
 		if got := planBar(&c.p, c.seen, "redriven", c.rate); got != c.want {
