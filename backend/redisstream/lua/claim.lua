@@ -248,9 +248,10 @@ end
 local UNDELAYED = 300
 local redue = false
 local function undelay(name, set, hash)
+  if count >= max then return end
   local latest, place = 'latest' .. name, 'ahead' .. name
   local top = call('HGET', q.c, latest)
-  if count >= max or not top or tonumber(top) <= now then return end
+  if not top or tonumber(top) <= now then return end
   local from, passed = string.match(call('HGET', q.c, place) or '', '^(%d+) (%d+)$')
   if not from or tonumber(from) <= now then from, passed = string.format('%.0f', now + 1), 0 end
   local page = call('ZRANGEBYSCORE', set, from, top, 'WITHSCORES', 'LIMIT', passed, UNDELAYED)

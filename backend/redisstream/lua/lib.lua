@@ -127,9 +127,10 @@ local function flush(q, name)
 end
 
 -- kindkey reads what the scripts need of an envelope that begins at a place: the size
--- that counts, kind and key.
+-- that counts, kind and key. What the disk changed is read as far as it goes.
 local function kindkey(text, at)
   local size, n = struct.unpack('<I4I2', text, at + 1)
+  if at + 8 + n > #text then return size, '', '' end
   local kind = string.sub(text, at + 7, at + 6 + n)
   local m = struct.unpack('<I2', text, at + 7 + n)
   return size, kind, string.sub(text, at + 9 + n, at + 8 + n + m)
