@@ -233,7 +233,7 @@ func (it *item) show(bodies bool) redrive.Entry {
 	return e
 }
 
-// record adds a failure to the story.
+// record adds a failure to the failure history.
 func (it *item) record(f *redrive.Failure, counted bool) {
 	if counted && f != nil {
 		it.failures++
