@@ -78,8 +78,9 @@ race: $(TOOLS)/gotestsum ## run the tests under the race detector
 	$(reruns)
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint ## check format, vet and the linters of .golangci.yml
+lint: $(TOOLS)/golangci-lint ## check format, vet, the linters of .golangci.yml and the words of the glossary
 	$< run ./...
+	go test ./test/rooms -run Words
 	@for m in $(MODULES); do echo "cd $$m && golangci-lint run"; (cd $$m && $(CURDIR)/$< run --config $(CURDIR)/.golangci.yml ./...); done
 
 $(TOOLS)/%: tools/go.mod
