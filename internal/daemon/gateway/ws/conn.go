@@ -190,7 +190,7 @@ func (c *conn) endLocked(why *session.Close) {
 		return
 	}
 	c.closing = why
-	if ws := c.ws.Load(); ws != nil && (why.Code == wsproto.CodeToken || why.Code == wsproto.CodeForbidden) {
+	if ws := c.ws.Load(); ws != nil && why.Code.Refuses() {
 		// Who may see nothing more does not hold the connection by reading slowly.
 		time.AfterFunc(refusedPatience, func() { _ = ws.CloseNow() })
 	}

@@ -72,7 +72,7 @@ func (c *conn) turn() (out [][]byte, why *session.Close, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.ended && c.ws.Load() != nil {
-		refused := c.closing != nil && (c.closing.Code == wsproto.CodeToken || c.closing.Code == wsproto.CodeForbidden)
+		refused := c.closing != nil && c.closing.Code.Refuses()
 		if c.m != nil && !refused {
 			out = c.m.Take()
 		}
