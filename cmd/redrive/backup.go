@@ -24,15 +24,10 @@ func (*backupCmd) Help() string {
 }
 
 // Run writes the copy beside its place first, so that there is never half of one.
-func (c *backupCmd) Run(ctx context.Context, t *terminal) error {
+func (c *backupCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	if _, err := os.Lstat(c.File); err == nil {
 		return fmt.Errorf("%s is there already: name a new file", c.File)
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
 	f, err := os.CreateTemp(filepath.Dir(c.File), ".redrive-backup-*")
 	if err != nil {
 		return err

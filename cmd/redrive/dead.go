@@ -37,15 +37,10 @@ func (*deadListCmd) Help() string {
 }
 
 // Run prints a line a dead letter.
-func (c *deadListCmd) Run(ctx context.Context, t *terminal) error {
+func (c *deadListCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
 	list, err := collect(ctx, client, "/v1/dead-letters", c.Parameters(), c.Limit)
 	if err != nil {
 		return err
@@ -81,15 +76,10 @@ func (*deadCausesCmd) Help() string {
 }
 
 // Run prints a line a cause.
-func (c *deadCausesCmd) Run(ctx context.Context, t *terminal) error {
+func (c *deadCausesCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
 	query := c.Parameters()
 	query.Set("limit", strconv.Itoa(c.Limit))
 	var list wire.List[wire.Cause]
@@ -148,8 +138,8 @@ func (*deadShowCmd) Help() string {
 }
 
 // Run prints the dead letter.
-func (c *deadShowCmd) Run(ctx context.Context, t *terminal) error {
-	return c.show(ctx, t, c.ID, c.Queue, c.Body, deadPath)
+func (c *deadShowCmd) Run(ctx context.Context, t *terminal, client *client) error {
+	return c.show(ctx, t, client, c.ID, c.Queue, c.Body, deadPath)
 }
 
 type deadExportCmd struct {
@@ -163,15 +153,10 @@ func (*deadExportCmd) Help() string {
 }
 
 // Run writes whole dead letters, one a line.
-func (c *deadExportCmd) Run(ctx context.Context, t *terminal) (err error) {
+func (c *deadExportCmd) Run(ctx context.Context, t *terminal, client *client) (err error) {
 	if err := c.check(); err != nil {
 		return err
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
 	out := t.out
 	if c.Output != "" {
 		f, err := os.OpenFile(c.Output, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

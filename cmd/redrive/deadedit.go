@@ -34,16 +34,11 @@ func (*deadEditCmd) Help() string {
 }
 
 // Run replaces parts of a dead letter.
-func (c *deadEditCmd) Run(ctx context.Context, t *terminal) error {
+func (c *deadEditCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	ref, err := parseRef(c.ID, c.Queue)
 	if err != nil {
 		return err
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it is done
 	if ref, err = client.resolve(ctx, ref); err != nil {
 		return err
 	}

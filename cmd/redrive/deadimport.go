@@ -36,16 +36,11 @@ func (*deadImportCmd) Help() string {
 const importBytes = 4 << 20
 
 // Run puts dead letters in.
-func (c *deadImportCmd) Run(ctx context.Context, t *terminal) error {
+func (c *deadImportCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	query, err := c.Query(time.Now())
 	if err != nil {
 		return usageError{err}
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it is done
 	i := &importer{ctx: ctx, client: client, line: &progress{t: t}}
 	err = c.read(ctx, t, &query, i.add)
 	if err == nil {

@@ -48,13 +48,13 @@ func (*deadRedriveCmd) Help() string {
 }
 
 // Run redrives dead letters. They become what waits, and are delivered as such.
-func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal) error {
+func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	if c.To != "" {
 		if err := driver.CheckQueue(c.To); err != nil {
 			return usageError{err}
 		}
 	}
-	return c.run(ctx, t, wire.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, ConfirmCorrupt: c.ConfirmCorrupt, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
+	return c.run(ctx, t, client, wire.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, ConfirmCorrupt: c.ConfirmCorrupt, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
 		"redriven", c.confirmRedrive)
 }
 
@@ -110,8 +110,8 @@ func (*deadArchiveCmd) Help() string {
 }
 
 // Run moves dead letters into the archive.
-func (c *deadArchiveCmd) Run(ctx context.Context, t *terminal) error {
-	return c.run(ctx, t, wire.PlanRequest{Action: "archive"}, "archived", func(t *terminal, d *wire.DryRun) error { return c.ask(t, d, "Archive", "archived") })
+func (c *deadArchiveCmd) Run(ctx context.Context, t *terminal, client *client) error {
+	return c.run(ctx, t, client, wire.PlanRequest{Action: "archive"}, "archived", func(t *terminal, d *wire.DryRun) error { return c.ask(t, d, "Archive", "archived") })
 }
 
 type deadDropCmd struct {
@@ -126,11 +126,11 @@ func (*deadDropCmd) Help() string {
 }
 
 // Run removes dead letters for good.
-func (c *deadDropCmd) Run(ctx context.Context, t *terminal) error {
+func (c *deadDropCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	if len(c.IDs) == 0 && c.described() == everything && !c.DryRun && c.Yes {
 		return usagef("this would drop every dead letter of every queue: name a queue or another filter")
 	}
-	return c.run(ctx, t, wire.PlanRequest{Action: "drop"}, "dropped", c.confirmDrop)
+	return c.run(ctx, t, client, wire.PlanRequest{Action: "drop"}, "dropped", c.confirmDrop)
 }
 
 // confirmDrop asks for the count to be typed: what is dropped is gone.
@@ -171,15 +171,10 @@ func ofExamined(d *wire.DryRun) string {
 }
 
 // run carries out a plan.
-func (c *planFlags) run(ctx context.Context, t *terminal, req wire.PlanRequest, done string, confirm func(*terminal, *wire.DryRun) error) error {
+func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wire.PlanRequest, done string, confirm func(*terminal, *wire.DryRun) error) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it is done
 	if client.local && req.Canary > 0 {
 		return usagef("a canary needs a daemon that delivers it: start redrive serve, or leave --canary out")
 	}
@@ -219,6 +214,7 @@ func (c *planFlags) run(ctx context.Context, t *terminal, req wire.PlanRequest, 
 		return err
 	}
 	if (c.Wait || client.local) && !p.Ended() {
+		var err error
 		if p, err = client.wait(ctx, t, p, done); err != nil {
 			return err
 		}

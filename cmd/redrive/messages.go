@@ -28,15 +28,10 @@ func (*messagesListCmd) Help() string {
 }
 
 // Run prints a line a message.
-func (c *messagesListCmd) Run(ctx context.Context, t *terminal) error {
+func (c *messagesListCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
 	query := c.Parameters()
 	query.Del("queue")
 	list, err := c.collect(ctx, client, query)
@@ -139,9 +134,9 @@ func (*messagesCancelCmd) Help() string {
 }
 
 // Run removes messages that wait.
-func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal) error {
+func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	if len(c.IDs) > 0 {
-		return c.cancelNamed(ctx, t)
+		return c.cancelNamed(ctx, t, client)
 	}
 	if c.Filter == (wire.Filter{}) {
 		return usagef("name messages, or a filter such as --queue QUEUE")
@@ -149,7 +144,7 @@ func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal) error {
 	if c.Reason != "" || c.Signature != "" {
 		return usagef("messages that wait have neither a reason nor a signature; for dead letters: redrive dead drop")
 	}
-	return c.run(ctx, t, wire.PlanRequest{Action: "drop", Filter: &wire.Filter{State: redrive.StateWaiting.String()}}, "cancelled", func(t *terminal, d *wire.DryRun) error {
+	return c.run(ctx, t, client, wire.PlanRequest{Action: "drop", Filter: &wire.Filter{State: redrive.StateWaiting.String()}}, "cancelled", func(t *terminal, d *wire.DryRun) error {
 		return confirmTyped(t, "cancel", d.Total, waitingText(d), c.described())
 	})
 }
@@ -159,12 +154,7 @@ func waitingText(d *wire.DryRun) string {
 	return atLeast(d) + " " + plural(int(min(d.Total, 2)), "message that waits", "messages that wait") + ofExamined(d)
 }
 
-func (c *messagesCancelCmd) cancelNamed(ctx context.Context, t *terminal) error {
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it is done
+func (c *messagesCancelCmd) cancelNamed(ctx context.Context, t *terminal, client *client) error {
 	failed := false
 	var done []wire.Changed
 	for _, id := range c.IDs {

@@ -68,12 +68,7 @@ type planArg struct {
 	ID     string `arg:"" name:"plan" help:"The plan."`
 }
 
-func (a *planArg) post(ctx context.Context, t *terminal, verb string) error {
-	client, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it is done
+func (a *planArg) post(ctx context.Context, t *terminal, client *client, verb string) error {
 	var p wire.Plan
 	if err := client.do(ctx, http.MethodPost, "/v1/plans/"+segment(a.ID)+"/"+verb, nil, nil, &p); err != nil {
 		return err
@@ -98,10 +93,16 @@ type (
 )
 
 // Run pauses the plan.
-func (c *plansPauseCmd) Run(ctx context.Context, t *terminal) error { return c.post(ctx, t, "pause") }
+func (c *plansPauseCmd) Run(ctx context.Context, t *terminal, client *client) error {
+	return c.post(ctx, t, client, "pause")
+}
 
 // Run resumes the plan.
-func (c *plansResumeCmd) Run(ctx context.Context, t *terminal) error { return c.post(ctx, t, "resume") }
+func (c *plansResumeCmd) Run(ctx context.Context, t *terminal, client *client) error {
+	return c.post(ctx, t, client, "resume")
+}
 
 // Run cancels the plan.
-func (c *plansCancelCmd) Run(ctx context.Context, t *terminal) error { return c.post(ctx, t, "cancel") }
+func (c *plansCancelCmd) Run(ctx context.Context, t *terminal, client *client) error {
+	return c.post(ctx, t, client, "cancel")
+}

@@ -30,15 +30,10 @@ const purgeRate = "20000/s"
 const purgeRounds = 5
 
 // Run drops what is in the queue; the ledger counts it.
-func (c *queuesPurgeCmd) Run(ctx context.Context, t *terminal) error {
+func (c *queuesPurgeCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	if err := driver.CheckQueue(c.Queue); err != nil {
 		return usageError{err}
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close()                                   //nolint:errcheck // it is done
 	if _, err := client.queues(ctx, c.Queue); err != nil { // a misspelt name is no success
 		return err
 	}

@@ -158,12 +158,12 @@ func (*queuesPauseCmd) Help() string {
 }
 
 // Run pauses a queue.
-func (c *queuesPauseCmd) Run(ctx context.Context, t *terminal) error {
+func (c *queuesPauseCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	req := wire.PauseRequest{Target: c.Target, Reason: c.Reason, For: wire.Duration(c.For)}
 	if req.Reason == "" {
 		req.Reason = "by " + actor()
 	}
-	return c.post(ctx, t, c.Queue, "pause", req, "paused")
+	return c.post(ctx, t, client, c.Queue, "pause", req, "paused")
 }
 
 type queuesResumeCmd struct {
@@ -175,19 +175,14 @@ type queuesResumeCmd struct {
 func (*queuesResumeCmd) Help() string { return examples("redrive queues resume hooks", "go on") }
 
 // Run resumes a queue.
-func (c *queuesResumeCmd) Run(ctx context.Context, t *terminal) error {
-	return c.post(ctx, t, c.Queue, "resume", wire.PauseRequest{Target: c.Target}, "resumed")
+func (c *queuesResumeCmd) Run(ctx context.Context, t *terminal, client *client) error {
+	return c.post(ctx, t, client, c.Queue, "resume", wire.PauseRequest{Target: c.Target}, "resumed")
 }
 
-func (r *remote) post(ctx context.Context, t *terminal, queue, verb string, req wire.PauseRequest, done string) error {
+func (r *remote) post(ctx context.Context, t *terminal, client *client, queue, verb string, req wire.PauseRequest, done string) error {
 	if err := driver.CheckQueue(queue); err != nil {
 		return usageError{err}
 	}
-	client, err := r.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it is done
 	if err := client.do(ctx, http.MethodPost, "/v1/queues/"+segment(queue)+"/"+verb, nil, req, nil); err != nil {
 		return err
 	}

@@ -26,21 +26,16 @@ func (*showCmd) Help() string {
 }
 
 // Run prints the message.
-func (c *showCmd) Run(ctx context.Context, t *terminal) error {
-	return c.show(ctx, t, c.ID, "", c.Body, messagePath)
+func (c *showCmd) Run(ctx context.Context, t *terminal, client *client) error {
+	return c.show(ctx, t, client, c.ID, "", c.Body, messagePath)
 }
 
 // show prints what is found under a path of a message.
-func (r *remote) show(ctx context.Context, t *terminal, id, queue string, body bool, path func(redrive.Ref) string) error {
+func (r *remote) show(ctx context.Context, t *terminal, client *client, id, queue string, body bool, path func(redrive.Ref) string) error {
 	ref, err := parseRef(id, queue)
 	if err != nil {
 		return err
 	}
-	client, err := r.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
 	if ref, err = client.resolve(ctx, ref); err != nil {
 		return err
 	}

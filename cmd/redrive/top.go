@@ -31,16 +31,11 @@ type queueRates struct {
 }
 
 // Run redraws the table until it is interrupted.
-func (c *topCmd) Run(ctx context.Context, t *terminal) error {
+func (c *topCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	every := max(c.Every.Std(), minTopEvery)
 	if c.Count == 0 && (!t.outTTY || t.json) {
 		c.Count = 2
 	}
-	client, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.close() //nolint:errcheck // it was only read
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var before map[string]wire.Queue

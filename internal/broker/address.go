@@ -5,7 +5,6 @@ package broker
 import (
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -175,10 +174,4 @@ func (a *Address) RedisConfig() (*redisconn.Config, error) {
 // KafkaOptions returns how to connect to Kafka.
 func (a *Address) KafkaOptions() ([]kgo.Opt, error) {
 	return kafkaconn.Options(a.Hosts, a.Secure, a.User, a.Query)
-}
-
-// Known reports whether an address has a scheme of a broker.
-func Known(address string) bool {
-	scheme, _, ok := strings.Cut(address, ":")
-	return ok && slices.Contains(Schemes, scheme)
 }
