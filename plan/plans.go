@@ -42,6 +42,9 @@ type Options struct {
 	// View, or nil for a View that it does not know. Such a plan is neither made nor
 	// carried out where there is none: the store itself would look at everything.
 	Views func(view string) Finder
+	// Ended returns records that become durable in the step in which a plan ends. It may be
+	// asked again about the same plan.
+	Ended func(p *Plan) []driver.RecordWrite
 }
 
 // Finder finds what a query selects, as a [driver.Store] does.
@@ -232,6 +235,9 @@ func (p *Plans) save(ctx context.Context, plan *Plan, also ...driver.RecordWrite
 		return err
 	}
 	writes := append([]driver.RecordWrite{{Space: planSpace, Key: plan.ID, Value: value, Version: plan.version, Expires: plan.keepFor()}}, also...)
+	if plan.State.Final() && p.o.Ended != nil {
+		writes = append(writes, p.o.Ended(plan)...)
+	}
 	_, err = p.store.Apply(ctx, driver.Batch{Records: writes})
 	return err
 }

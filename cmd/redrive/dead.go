@@ -111,16 +111,29 @@ func (c *deadCausesCmd) Run(ctx context.Context, t *terminal) error {
 }
 
 func printCauses(t *terminal, causes []wire.Cause) {
-	b := newTable("COUNT", "QUEUE", "REASON", "SIGNATURE", "LAST", "EXAMPLE", "ERROR")
+	b := newTable("COUNT", "NOW", "QUEUE", "REASON", "SIGNATURE", "LAST", "EXAMPLE", "ERROR")
 	for i := range causes {
 		g := &causes[i]
 		what := g.Message
 		if g.Type != "" {
 			what = g.Type + ": " + what
 		}
-		b.add(number(g.Count), text(g.Queue), coloured(bad, g.Reason.String()), text(g.Signature), text(since(&g.Last)), text(g.Example), text(what))
+		b.add(number(g.Count), growth(g), text(g.Queue), coloured(bad, g.Reason.String()), text(g.Signature), text(since(&g.Last)), text(g.Example), text(what))
 	}
 	b.print(t)
+}
+
+// growth says whether more die of a cause: how many a minute, or since when none did.
+func growth(c *wire.Cause) cell {
+	switch {
+	case c.PerMinute > 0:
+		return coloured(bad, fmt.Sprintf("+%.1f/min", c.PerMinute))
+	case c.Growing:
+		return coloured(bad, "growing")
+	case c.Quiet:
+		return text("quiet")
+	}
+	return text("")
 }
 
 type deadShowCmd struct {

@@ -200,6 +200,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,
 		Views: func(v string) plan.Finder { return a.finder(view(v)) },
+		Ended: a.auditEnd,
 	})
 	s.retention = plan.NewRetention(a.store, plan.RetentionOptions{
 		Rule: func(queue string) plan.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
