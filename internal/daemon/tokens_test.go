@@ -90,7 +90,10 @@ func TestTheAuditLog(t *testing.T) {
 	get[wire.Changed](d, 200, http.MethodDelete, "/v1/queues/sms/dead-letters/d-2", "")
 	d.refused(404, "not-found", http.MethodDelete, "/v1/queues/sms/dead-letters/none", "")
 	made := get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"sms","reason":"exhausted"}}`)
-	d.eventually("the plan to end", func() bool { made = get[wire.Plan](d, 200, http.MethodGet, "/v1/plans/"+made.ID, ""); return made.Ended() })
+	d.eventually("the plan to end", func() bool {
+		made = get[wire.Plan](d, 200, http.MethodGet, "/v1/plans/"+made.ID, "")
+		return made.Ended()
+	})
 	get[wire.Queue](d, 200, http.MethodPost, "/v1/queues/sms/pause", `{"reason":"maintenance"}`)
 	d.refused(403, "forbidden", http.MethodGet, "/v1/audit", "")
 	d.token = "secret-redrive"
