@@ -7,7 +7,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 # command:package, what the tests run beside Go. A command that is there is not installed again.
-DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium
+DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium
 # What bench/ compares with beside Go modules.
 PEERS := beanstalkd:beanstalkd
 
@@ -78,8 +78,9 @@ race: $(TOOLS)/gotestsum ## run the tests under the race detector
 	$(reruns)
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint ## check format, vet and the linters of .golangci.yml
+lint: $(TOOLS)/golangci-lint ## check format, vet, the linters of .golangci.yml and the words of the glossary
 	$< run ./...
+	go test ./test/rooms -run Words
 	@for m in $(MODULES); do echo "cd $$m && golangci-lint run"; (cd $$m && $(CURDIR)/$< run --config $(CURDIR)/.golangci.yml ./...); done
 
 $(TOOLS)/%: tools/go.mod

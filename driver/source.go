@@ -10,7 +10,7 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// A Source hands out messages under a lease and takes back what became of them.
+// A Source delivers messages under a lease and takes back what became of them.
 // All methods are safe for concurrent use. A result slice has one element an item,
 // in order; a nil slice means that every item succeeded.
 type Source interface {
@@ -22,7 +22,7 @@ type Source interface {
 	// documents its bound.
 	Wait(ctx context.Context, watches []Watch) ([]Event, error)
 
-	// Claim hands out up to Max messages that are due, oldest due first within the
+	// Claim delivers up to Max messages that are due, oldest due first within the
 	// lane, and never waits: nothing due is an empty result. The lease runs from
 	// now. Each claim raises the message's token and counts an attempt. A message
 	// whose lease ran out is claimable again, as a suspect. A store that finds that a message
@@ -202,7 +202,7 @@ type Caps struct {
 	Repeats      bool             // Settle takes Repeat
 	Emits        bool             // Settle publishes Emit in the same atomic step
 	Fenced       bool             // a stale token is refused
-	Filters      bool             // Claim heeds Kinds, ExceptKinds and ExceptIDs; else it ignores them
+	Filters      bool             // Claim filters by Kinds, ExceptKinds and ExceptIDs; else it ignores them
 	MarksClaims  bool             // a claim's mark survives the process; else the engine keeps it as a record
 	KeepsLeases  bool             // a lease outlives the process that claimed: another settles and extends it by its token
 	Remembers    bool             // Publish knows ids that callers chose

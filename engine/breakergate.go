@@ -47,7 +47,7 @@ type refusals struct {
 	n     int
 }
 
-// Refusals of so many messages over such a time, and nothing else between, are told of.
+// Refusals of so many messages over such a time, and nothing else between, are reported.
 const (
 	minRefusals  = 10
 	refusalsLast = time.Minute

@@ -15,11 +15,11 @@ import (
 // Marks of claims for a source that does not keep them itself ([driver.Caps.MarksClaims]):
 // before the first handler of a claim runs, the ids of the claim stand in a record of
 // the store, so that a process that finds a message again after a crash knows that it
-// was in somebody's hands.
+// was in flight.
 //
 // A claim has a record of its own, which is written over by a later claim once all of
 // its messages are settled: a mark may so name messages that are settled, which is
-// harmless, as only what a source hands out a second time is looked up.
+// harmless, as only what a source delivers a second time is looked up.
 const (
 	markSpace = "claims"
 	// markKeep is how long the marks of a process are kept that did not come to an

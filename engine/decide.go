@@ -128,7 +128,7 @@ func unfit(d *redrive.Delivery, p *redrive.Policy, failure func(err error, r red
 }
 
 var (
-	errUnfit   = errors.New("what the source holds is not a message that can be delivered")
+	errUnfit   = errors.New("undeliverable message at the source")
 	errCorrupt = errors.New("the message does not match its checksum")
 	errExpired = errors.New("not delivered in time")
 )

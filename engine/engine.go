@@ -249,7 +249,7 @@ func (e *Engine) drain(idle <-chan struct{}, all []*consumer) error {
 		close(e.giveUp)
 		return nil
 	}
-	e.log.Warn("shutdown: what is still running is cancelled and released", slog.Duration("after", e.opts.Grace))
+	e.log.Warn("shutdown grace period over: running attempts cancelled and released", slog.Duration("after", e.opts.Grace))
 	e.abort(ErrShutdown)
 	if wait(releaseGrace) {
 		close(e.giveUp)
@@ -358,7 +358,7 @@ func (e *Engine) observe(o *Observation) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			e.log.Error("the observer failed", slog.String("occasion", o.Occasion.String()), slog.Any("panic", r))
+			e.log.Error("observer panicked", slog.String("occasion", o.Occasion.String()), slog.Any("panic", r))
 		}
 	}()
 	e.opts.Observer.Observe(o)
@@ -379,7 +379,7 @@ func (e *Engine) recovered(name string) {
 	}
 	buf := make([]byte, 16<<10)
 	err := &redrive.PanicError{Value: r, Stack: string(buf[:runtime.Stack(buf, false)])}
-	e.log.Error("a callback failed", slog.String("goroutine", name), slog.Any("error", err), slog.String("stack", err.Stack))
+	e.log.Error("callback panicked", slog.String("goroutine", name), slog.Any("error", err), slog.String("stack", err.Stack))
 	e.observe(&Observation{Occasion: OnRestart, Text: name, Err: err})
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/redrive/redrive/engine"
 )
 
-// broker is a source that can do next to nothing: it hands out, takes Done and gives
+// broker is a source that can do next to nothing: it delivers, takes Done and gives
 // back at once. It cannot be looked into.
 type broker struct {
 	t      *testing.T
@@ -169,7 +169,7 @@ func TestParking_CrashBetweenParkingAndSettling(t *testing.T) {
 	})
 }
 
-// alwaysFresh hands out suspects of the store beneath as a broker redelivers: like
+// alwaysFresh delivers suspects of the store beneath as a broker redelivers: like
 // anything else.
 type alwaysFresh struct{ *broker }
 
@@ -275,7 +275,7 @@ func TestParking_ShutdownReleasesNatively(t *testing.T) {
 	}, engine.Options{Grace: time.Second})
 }
 
-// again hands everything out as a broker does that redelivers after a crash.
+// again delivers everything as a broker does that redelivers after a crash.
 type again struct{ *broker }
 
 func (a again) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
@@ -328,7 +328,7 @@ func TestParking_ClaimsAreMarkedBeforeTheHandlerRuns(t *testing.T) {
 	})
 }
 
-func TestParking_WhatWasInHandAtACrashIsASuspect(t *testing.T) {
+func TestParking_WhatWasInFlightAtACrashIsASuspect(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
 		var alone sync.Map
@@ -406,7 +406,7 @@ func TestParking_ReleasedMessagesLeaveTheirMark(t *testing.T) {
 	}, engine.Options{Grace: time.Second})
 }
 
-func TestParking_NothingIsHandedOutThatCannotBeMarked(t *testing.T) {
+func TestParking_NothingIsClaimedThatCannotBeRecorded(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
 		var away atomic.Bool
@@ -434,7 +434,7 @@ func TestParking_NothingIsHandedOutThatCannotBeMarked(t *testing.T) {
 	})
 }
 
-// telling is a broker that keeps a history, finds some messages unfit, and hands out
+// telling is a broker that keeps a history, finds some messages unfit, and delivers
 // suspects alone.
 type telling struct{ *broker }
 
@@ -491,7 +491,7 @@ func TestParking_HistoryUnfitAndSuspectsOfASource(t *testing.T) {
 			t.Error("a handler saw what could not be read")
 		}
 		if !alone.Load() {
-			t.Error("what a dead process had claimed was not handed out as a suspect")
+			t.Error("what a dead process had claimed was not delivered as a suspect")
 		}
 	})
 }

@@ -359,7 +359,7 @@ func TestDeadLetterSinkAndExtractor(t *testing.T) {
 		r.start()
 		r.ended(time.Second, "sms")
 		if want := []string{"sms-0 permanent 1 42"}; !slices.Equal(aside, want) {
-			t.Errorf("set aside: %q, want %q", aside, want)
+			t.Errorf("dead-lettered: %q, want %q", aside, want)
 		}
 		if want := map[string]redrive.Reason{"sms-0": redrive.ReasonPermanent, "sms-1": redrive.ReasonPermanent}; !maps.Equal(dead, want) {
 			t.Errorf("the observer saw as dead %v, want %v", dead, want)

@@ -81,7 +81,7 @@ type Extractor interface {
 	Extract(ctx context.Context, d *redrive.Delivery, err error, f *redrive.Failure)
 }
 
-// failure tells the story of one failed attempt: what is known of the process, the
+// failure describes one failed attempt: what is known of the process, the
 // delivery and the policy, and what the error says of itself. The extractor, if any,
 // adds to it; then it is bounded and signed. The reason is left to the caller.
 func (id *identity) failure(ctx context.Context, d *redrive.Delivery, err error, end time.Time, took time.Duration, stack string,

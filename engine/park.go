@@ -21,7 +21,7 @@ type parking struct {
 	store driver.Store
 	e     *Engine
 	mu    sync.Mutex
-	held  map[redrive.Receipt]heldDelivery // what was handed out and is not settled
+	held  map[redrive.Receipt]heldDelivery // what was claimed and is not settled
 	marks *claimMarks                      // nil if the source keeps its own
 
 	// The store could not take marks: nothing is claimed before this time, as what is
@@ -30,7 +30,7 @@ type parking struct {
 	until      time.Time
 }
 
-// heldDelivery is a delivery in our hands, with its mark.
+// heldDelivery is a delivery in flight here, with its mark.
 type heldDelivery struct {
 	*redrive.Delivery
 	mark *claimMark
@@ -99,9 +99,9 @@ func (p *parking) away() error {
 	return nil
 }
 
-// mark marks a claim. Messages that were in the hands of a process that crashed are
-// taken out of it: they go on as suspects in the store, which hands them out alone
-// and counts their crashes. If the store is away, nothing is handed out.
+// mark marks a claim. Messages that were in flight in a process that crashed are
+// taken out of it: they go on as suspects in the store, which delivers them alone
+// and counts their crashes. If the store is away, nothing is delivered.
 func (p *parking) mark(ctx context.Context, queue string, ds []redrive.Delivery) ([]redrive.Delivery, []*claimMark, error) {
 	rest, suspects, err := p.sift(ctx, queue, ds)
 	if err == nil {
@@ -125,7 +125,7 @@ func (p *parking) mark(ctx context.Context, queue string, ds []redrive.Delivery)
 	return rest, marks, nil
 }
 
-// sift separates what a source may have handed out before, and another process had.
+// sift separates what a source may have claimed before, and another process had.
 // What has no identity cannot be looked up: it is a suspect whenever it comes again.
 func (p *parking) sift(ctx context.Context, queue string, ds []redrive.Delivery) (rest, suspects []redrive.Delivery, err error) {
 	var named map[string]struct{}
@@ -178,7 +178,7 @@ func (p *parking) parkSuspects(ctx context.Context, suspects []redrive.Delivery)
 	return nil
 }
 
-// giveBack returns what was claimed and cannot be handed out.
+// giveBack returns what was claimed and cannot be delivered.
 func (p *parking) giveBack(ctx context.Context, ds []redrive.Delivery) {
 	back := make([]driver.Settlement, len(ds))
 	for i := range ds {

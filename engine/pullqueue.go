@@ -131,7 +131,7 @@ func (p *Puller) claim(q *pullQueue, r *PullRequest, now time.Time) (ds []redriv
 				n := min(want, chunkOf(len(ds), bytes))
 				got, err := p.claimLane(q, r, lane, n, now, &again)
 				if err != nil {
-					if len(ds) > 0 { // what was claimed is handed out
+					if len(ds) > 0 { // what was claimed is delivered
 						return ds, again, nil
 					}
 					return nil, again, err
@@ -301,11 +301,11 @@ func (p *Puller) sweepExpired(q *pullQueue, now time.Time) error {
 type PullStatus struct {
 	Queue    string
 	Polls    int // claims that wait
-	Held     int // messages in the hands of workers
+	Held     int // messages in flight at workers
 	Workers  int // that named themselves and hold something
 	Breakers []BreakerStatus
 	Paused   []PauseStatus
-	Refused  string // why something is not handed out now
+	Refused  string // why nothing can be claimed now
 	// AllRefusedSince is that of QueueStatus.
 	AllRefusedSince time.Time
 	// Unhandled is the kinds of the last day that nobody asks for; of many only some.
@@ -344,7 +344,7 @@ func (p *Puller) Status() []PullStatus {
 	return all
 }
 
-// Pause stops handing out messages of a kind, or of the whole queue if kind is empty,
+// Pause stops delivering messages of a kind, or of the whole queue if kind is empty,
 // for d or until it is resumed if d is 0.
 func (p *Puller) Pause(queue, kind, reason string, d time.Duration) {
 	p.queue(queue).pauses.pause(time.Now(), kind, reason, d)

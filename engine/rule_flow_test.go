@@ -306,7 +306,7 @@ func TestRule08_RetriesDoNotStarveFresh(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		pass(10 * time.Second) // what is in the hands of a handler is not taken back
+		pass(10 * time.Second) // what is in flight at a handler is not taken back
 		if n := fresh.Load(); n != 60*50 {
 			t.Errorf("%d of 3000 fresh messages were handled beside 500 slow retries", n)
 		}

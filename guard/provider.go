@@ -23,7 +23,7 @@ type provider[Req, Resp any] struct {
 	calls   [machine.Classes]int64
 	version int64 // of the record that was read or written last
 	dirty   bool  // the state is not yet in the record
-	adopted bool  // the change that is told next came from the record
+	adopted bool  // the change that is reported next came from the record
 
 	refused atomic.Int64 // live calls that were not let through
 }

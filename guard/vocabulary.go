@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive/guard/internal/machine"
 )
 
-// Call is a call of a provider. It must heed its context.
+// Call is a call of a provider. It must respect its context.
 type Call[Req, Resp any] func(ctx context.Context, req Req) (Resp, error)
 
 // State is how a provider is taken to be.
@@ -69,7 +69,7 @@ const (
 	RepeatSame Repeat = iota
 	// RepeatAnywhere repeats it with any provider.
 	RepeatAnywhere
-	// RepeatNever does not repeat it: the caller is told by [UncertainError], and the
+	// RepeatNever does not repeat it: the caller receives an [UncertainError], and the
 	// request is kept as a dead letter (uncertain).
 	RepeatNever
 )

@@ -59,13 +59,13 @@ func whole(id string) redrive.Message {
 	return m
 }
 
-// flipped checks that deliveries are told to be corrupt, with one byte that is not as it was.
+// flipped checks that deliveries are reported as corrupt, with one byte that is not as it was.
 func (c *C) flipped(ds ...redrive.Delivery) {
 	c.Helper()
 	for i := range ds {
 		d := &ds[i]
 		if d.Unfit != redrive.ReasonCorrupt {
-			c.Errorf("%s was flipped and is handed out as %q", d.ID, d.Unfit)
+			c.Errorf("%s was flipped and is claimed as %q", d.ID, d.Unfit)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (c *C) fit(ds ...redrive.Delivery) {
 	c.Helper()
 	for i := range ds {
 		if ds[i].Unfit != 0 {
-			c.Errorf("%s is handed out as %q", ds[i].ID, ds[i].Unfit)
+			c.Errorf("%s is claimed as %q", ds[i].ID, ds[i].Unfit)
 		}
 	}
 }

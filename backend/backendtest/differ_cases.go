@@ -253,7 +253,7 @@ func (p *pair) publishes() {
 }
 
 // claims claims all that is there, as which of several that are due at once come first
-// is a store's own affair where it has partitions.
+// is a store's own affair where it has partitions, and between keys.
 func (p *pair) claims() {
 	req := driver.ClaimRequest{Queue: p.pick(differQueues...), Lane: redrive.Lane(max(0, p.r.IntN(driver.Lanes+2)-2)), Max: 100, Lease: 25*time.Hour + time.Minute, Instance: instance}
 	if d := p.while(6); d > 0 {
@@ -269,7 +269,7 @@ func (p *pair) claims() {
 	case 5:
 		req.ExceptKinds = []string{"a"}
 	}
-	if !p.f.Partitions && !req.Isolated {
+	if !p.f.Partitions && !req.Isolated && req.Queue == differQueues[0] {
 		req.Max = 1 + p.r.IntN(4)
 	}
 	p.say("claim of %s lane=%s max=%d lease=%s alone=%t dead=%t expired=%t except=%q", req.Queue, req.Lane, req.Max, req.Lease, req.Isolated, req.Dead, req.Expired, req.ExceptKinds)

@@ -206,7 +206,7 @@ func oldestByLane(c *C) {
 		c.Errorf("the oldest of all is due since %s", n.Oldest())
 	}
 
-	held := c.one(c.lane(1, redrive.LaneRetry)) // what is handed out is not due
+	held := c.one(c.lane(1, redrive.LaneRetry)) // what is claimed is not due
 	c.done(c.one(alone(c.ask(1))))
 	c.redrive("dead-2")
 	check("claimed and redriven", [...]time.Time{ago(6), none, ago(3)}, none, ago(60))

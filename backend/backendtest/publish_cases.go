@@ -270,7 +270,7 @@ func hostileQueueNames(c *C) {
 		c.q = name
 		d := c.one(c.ask(5))
 		if string(d.Body) != name || d.Queue != name {
-			c.Errorf("queue %q handed out a message of %q", name, d.Body)
+			c.Errorf("queue %q delivered a message of %q", name, d.Body)
 		}
 		c.done(d)
 	}

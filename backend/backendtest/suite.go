@@ -68,7 +68,7 @@ type SourceFactory struct {
 	// Open returns a new, empty source that is its own sink. The case closes it.
 	Open func(t testing.TB) SourceSink
 	// Connect returns another client of the same source, as a second process would have.
-	// nil: there can be only one, or it takes over what the first has in hand.
+	// nil: there can be only one, or it takes over what the first has in flight.
 	Connect func(t testing.TB, s SourceSink) SourceSink
 	// Contents is that of Factory.
 	Contents func(t testing.TB, s SourceSink) map[string]string

@@ -117,7 +117,7 @@ func TestNativeDeadLetterIsOne(t *testing.T) {
 }
 
 // TestNativeDeadLettersNeedTheirStream refuses what the stream refuses: the message stays
-// in hand, and is not lost.
+// in flight, and is not lost.
 func TestNativeDeadLettersNeedTheirStream(t *testing.T) {
 	t.Parallel()
 	r := start(t)

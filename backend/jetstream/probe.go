@@ -102,9 +102,9 @@ func consumerFindings(c *jetstream.ConsumerConfig) []driver.Finding {
 		deliver.Level, deliver.Promise = driver.LevelRefused, "a message that was delivered so often, also by restarts, stays in the stream and is never seen again"
 		deliver.Hint = "nats consumer edit STREAM " + c.Durable + " --max-deliver=-1 (without --backoff)"
 	}
-	pending := driver.Finding{Level: driver.LevelOK, Setting: "max_ack_pending", Value: strconv.Itoa(c.MaxAckPending), Promise: "what is in hand does not hold up the stream"}
+	pending := driver.Finding{Level: driver.LevelOK, Setting: "max_ack_pending", Value: strconv.Itoa(c.MaxAckPending), Promise: "what is in flight does not hold up the stream"}
 	if c.MaxAckPending > 0 && c.MaxAckPending < bufferMost {
-		pending.Level, pending.Promise = driver.LevelWarn, "at most so many messages are buffered and in hand in all processes together"
+		pending.Level, pending.Promise = driver.LevelWarn, "at most so many messages are buffered and in flight in all processes together"
 		pending.Hint = "it must exceed the slots of all processes; -1 is best: each process bounds what it fetches"
 	}
 	return []driver.Finding{deliver, pending}

@@ -18,7 +18,7 @@ import (
 	"github.com/redrive/redrive/internal/native"
 )
 
-// headerDue says when a record of a retry topic may be handed out.
+// headerDue says when a record of a retry topic may be claimed.
 const headerDue = headername.Due
 
 // dueOf reads it. A record without one is due at once.
@@ -85,7 +85,7 @@ func (s *Source) keeps(item *driver.Settlement) bool {
 
 // follower is the record that a settlement leaves: the same key and value, the headers of
 // the message, its story, and where it was.
-func (s *Source) follower(from *member, h *hand, item *driver.Settlement, now time.Time) *kgo.Record {
+func (s *Source) follower(from *member, h *flight, item *driver.Settlement, now time.Time) *kgo.Record {
 	m := message(h.record, s.o.Queue)
 	var story native.Story
 	if from.retries {
@@ -115,7 +115,7 @@ func (s *Source) follower(from *member, h *hand, item *driver.Settlement, now ti
 }
 
 // SetAside implements [driver.DeadLetterSink]: it publishes a dead letter of the queue that
-// was parked in a store meanwhile, as what a crash left in hand is, to the topic of dead
+// was parked in a store meanwhile, as what a crash left in flight is, to the topic of dead
 // letters. Repeated, it may be there twice, under the same id. It needs [Options.Native].
 func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
 	if !s.o.Native {

@@ -170,7 +170,7 @@ func nativeDeadLetters(t *testing.T, c *cluster, how string) {
 	}
 }
 
-// crashedIsDeadNatively has the store hand out what was in the hands of a process that
+// crashedIsDeadNatively has the store deliver what was in flight in a process that
 // died: when it dies there, too, it goes to the topic of dead letters, and nothing else does
 // so a second time.
 func crashedIsDeadNatively(t *testing.T, c *cluster) {

@@ -10,7 +10,7 @@ type place uint8
 const (
 	nowhere place = iota
 	inLane        // in a lane, due or later
-	leased        // handed out
+	leased        // claimed
 	blocked       // behind the head of its key
 )
 

@@ -176,7 +176,7 @@ func (q *queue) stand(it *item, now int64) {
 	}
 }
 
-// lease hands an item out.
+// lease delivers an item.
 func (q *queue) lease(it *item, until int64) {
 	q.detach(it)
 	it.place, it.until = leased, until

@@ -28,10 +28,15 @@ func examined(t *testing.T, s *Store, steps ...step) (n int64) {
 	for _, st := range steps {
 		rows, err := db.QueryContext(t.Context(), st.sql, st.args...)
 		noErr(t, err)
+		found := 0
 		for rows.Next() {
+			found++
 		}
 		noErr(t, rows.Err())
 		noErr(t, rows.Close())
+		if found == 0 {
+			t.Errorf("%s returns nothing", firstLine(st.sql))
+		}
 	}
 	rows, err := db.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
 	noErr(t, err)

@@ -169,7 +169,7 @@ func TestPlansStayWithTheIndexes(t *testing.T) {
 	}
 }
 
-// A claim hands out no more than it was asked for, whatever the plan is.
+// A claim delivers no more than it was asked for, whatever the plan is.
 func TestClaimNeverExceedsItsLimit(t *testing.T) {
 	for _, off := range [][]string{{"hashjoin", "mergejoin", "material"}, {"nestloop", "mergejoin"}, {"nestloop", "hashjoin"}, {"indexscan", "bitmapscan", "indexonlyscan"}} {
 		s := open(t, func(s *Store) {

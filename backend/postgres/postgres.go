@@ -175,7 +175,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	case encoding != "UTF8":
 		return openError(fmt.Errorf("the database's encoding is %s", encoding), "create a database with ENCODING 'UTF8'")
 	case replica:
-		return openError(fmt.Errorf("the server is a replica, which takes no writes"), "name the primary, or add target_session_attrs=read-write")
+		return openError(fmt.Errorf("the server is a read-only replica"), "name the primary, or add target_session_attrs=read-write")
 	}
 	return s.base.Migrate(ctx, SchemaVersion, s.base.DDL)
 }

@@ -229,7 +229,7 @@ func TestAFullQueuePushesBack(t *testing.T) {
 	})
 }
 
-// TestAnOldTagIsNeverUsed cuts the connection while messages are in hand.
+// TestAnOldTagIsNeverUsed cuts the connection while messages are in flight.
 func TestAnOldTagIsNeverUsed(t *testing.T) {
 	node := rabbittest.Shared(t)
 	proxy := faulttest.NewProxy(t, node.Addr())

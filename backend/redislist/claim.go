@@ -40,7 +40,7 @@ func (s *Source) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.
 	for len(all) < req.Max {
 		got, more, err := s.claim(ctx, q, &req, min(req.Max-len(all), batch))
 		if err != nil {
-			if len(all) > 0 { // what was handed out is not lost with what was not
+			if len(all) > 0 { // what was claimed is not lost with what was not
 				return all, nil
 			}
 			return nil, err

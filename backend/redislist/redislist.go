@@ -83,7 +83,7 @@ type Source struct {
 	closeErr  error
 	wakers    sync.WaitGroup
 
-	held    hands
+	held    claims
 	mu      sync.Mutex
 	queues  map[string]*queue
 	changed chan struct{} // closed when a queue is to be looked at

@@ -199,7 +199,7 @@ func TestScriptClaimBrokeOff(t *testing.T) {
 			}
 		}
 		slices.Sort(seen)
-		r.equal(name+" broke off; handed out afterwards", seen, []string{"a", "b", "c", "d"})
+		r.equal(name+" broke off; claimed afterwards", seen, []string{"a", "b", "c", "d"})
 		r.equal("what was taken", r.c.Exists(t.Context(), r.k.taken).Val(), 0)
 	}
 }

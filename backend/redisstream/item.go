@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // headLength is the length of a blob's head; see HEAD in lib.lua.
@@ -188,13 +189,20 @@ func (it *item) entry(fields []any) {
 	}
 }
 
-func (it *item) blob(b string) (err error) {
+// damaged makes a message of an envelope that cannot be taken apart: it was written by this
+// store, so it does not match any checksum. Its bytes become the body.
+func (it *item) damaged(envelope string) {
+	it.msg = redrive.Message{ID: it.msg.ID, Queue: it.q.name, Body: []byte(envelope)}
+	it.story = story{sum: checksum{^driver.Checksum(&it.msg), true}}
+}
+
+func (it *item) blob(b string) error {
 	var ok bool
 	if it.head, ok = parseHead(b); !ok {
 		return fmt.Errorf("%w: a head of %d bytes", redrive.ErrCorrupt, len(b))
 	}
-	if err = unseal(b[headLength:], &it.msg, &it.story); err != nil {
-		return fmt.Errorf("%w: %w", redrive.ErrCorrupt, err)
+	if unseal(b[headLength:], &it.msg, &it.story) != nil {
+		it.damaged(b[headLength:])
 	}
 	it.msg.PublishedAt = moment(it.published)
 	return nil

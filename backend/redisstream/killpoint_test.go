@@ -207,12 +207,12 @@ func (p *pass) tend(ctx context.Context) error {
 	return errors.Join(err, err2)
 }
 
-// drain hands out and ends all that waits, by several at once, and returns how often each
-// message was handed out, and who is dead.
+// drain delivers and ends all that waits, by several at once, and returns how often each
+// message was claimed, and who is dead.
 func drain(t *testing.T, s *Store) (drained map[string]int, dead []string) {
 	drained = map[string]int{}
 	var mu sync.Mutex
-	servertest.Until(t, "everything is handed out", func() bool {
+	servertest.Until(t, "everything is claimed", func() bool {
 		var wg sync.WaitGroup
 		for i := range 2 {
 			wg.Go(func() {

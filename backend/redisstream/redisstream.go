@@ -5,7 +5,7 @@
 // message of 256 bytes takes about 300 bytes of the server's memory, and publishing is
 // one XADD within a script. Everything else is "indexed": a delayed, retried, released,
 // redriven, keyed or expiring message, one under an id that the caller chose, and a dead
-// letter live as a blob in a hash, with members in the sorted sets that hand them out.
+// letter live as a blob in a hash, with members in the sorted sets that deliver them.
 //
 // Keys, all with one hash tag, so that any step over several queues is one script and a
 // cluster keeps a store on one node (P is the prefix, Q the queue):
@@ -16,7 +16,7 @@
 //	{P}:Q:0 :1 :2  sorted    lanes: due time -> order and id
 //	{P}:Q:le :dl   sorted    leases: end -> place; of waiting messages, of dead letters
 //	{P}:Q:lh       hash      place -> holder: token, attempts, crashes, flags, nonce, instance
-//	{P}:Q:lt :lb   sorted    batches, each one lease over what one claim handed out for the
+//	{P}:Q:lt :lb   sorted    batches, each one lease over what one claim delivered for the
 //	                         first time: end -> batch; by its first entry
 //	{P}:Q:x :e :pb sorted    released suspects; expiries; by time of publication
 //	{P}:Q:ch :co   sorted    messages of each key in order; the ordered ones alone
@@ -35,7 +35,7 @@
 // not moved: its holder may still settle until somebody claims the place again, in one
 // script, and so any number of claimers recover in parallel without a lock. With the
 // parameter partitions the keys of a queue have several tags; see partition.go. The consumer
-// group is there for XPENDING and XINFO; what was handed out is known by the leases, so
+// group is there for XPENDING and XINFO; what was claimed is known by the leases, so
 // the group may be destroyed, moved or lose consumers without losing or doubling a
 // message.
 //

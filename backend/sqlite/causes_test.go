@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"testing"
@@ -21,7 +20,7 @@ func putDead(t testing.TB, s *Store, queue string, reason redrive.Reason, signat
 		list[i] = redrive.Entry{Message: message(queue, "x"), State: redrive.StateDead, Reason: reason, DiedAt: died,
 			History: redrive.History{Count: 1, First: &redrive.Failure{Message: signature, Signature: signature}}}
 	}
-	errs, err := s.Apply(context.Background(), driver.Batch{Put: list})
+	errs, err := s.Apply(t.Context(), driver.Batch{Put: list})
 	noErr(t, append(errs, err)...)
 }
 
@@ -223,7 +222,7 @@ func TestDeathsOfTooManyCausesShareASeries(t *testing.T) {
 	verify(t, s)
 }
 
-// A counter that does not fit is told by cause.
+// A counter that does not fit is reported by cause.
 func TestVerifyTellsWhichCauseIsCountedWrongly(t *testing.T) {
 	s := open(t, t.TempDir())
 	putDead(t, s, "q", redrive.ReasonExhausted, "s", time.Time{}, 3)

@@ -14,7 +14,7 @@ import (
 // minLease is the shortest lease.
 const minLease = 10 * time.Millisecond
 
-// claimOp hands out messages.
+// claimOp delivers messages.
 type claimOp struct {
 	op
 	req    driver.ClaimRequest
@@ -117,11 +117,11 @@ func (o *claimOp) run(t *tx) {
 		if err != nil || len(rows) == 0 {
 			return err
 		}
-		return o.hand(t, rows)
+		return o.deliver(t, rows)
 	})
 }
 
-// pick chooses the rows to hand out.
+// pick chooses the rows to deliver.
 func (o *claimOp) pick(t *tx) ([]row, error) {
 	if o.req.Expired {
 		return o.pickExpired(t)
@@ -156,7 +156,7 @@ func (o *claimOp) setNext(t *tx, class, next int64) {
 }
 
 // scan reads a class in claim order from the filter's cursor on, which it moves; all
-// suspects each time. It returns the rows to hand out and when the next one is due.
+// suspects each time. It returns the rows to deliver and when the next one is due.
 func (o *claimOp) scan(t *tx, class int64) (rows []row, next int64, err error) {
 	from := place{}
 	if class != classSuspect {
@@ -252,8 +252,8 @@ func prefixed(table, columns string) string {
 	return table + "." + strings.ReplaceAll(columns, ", ", ", "+table+".")
 }
 
-// hand makes deliveries of rows, each under its lease, and writes their mark.
-func (o *claimOp) hand(t *tx, rows []row) error {
+// deliver makes deliveries of rows, each under its lease, and writes their mark.
+func (o *claimOp) deliver(t *tx, rows []row) error {
 	c := &claim{token: t.s.newTokens(len(rows)), alone: o.req.Isolated, open: len(rows)}
 	seqs := make([]int64, len(rows))
 	result := make([]redrive.Delivery, len(rows))
@@ -297,7 +297,7 @@ func (t *tx) body(q *queue, r *row) (stored, error) {
 	return m, s.done()
 }
 
-// claimDead hands out dead letters. They get no mark: a death of the process while
+// claimDead delivers dead letters. They get no mark: a death of the process while
 // one is processed leaves it among the dead.
 func (o *claimOp) claimDead(t *tx) error {
 	s := t.read(`SELECT seq, kind, reason FROM dead INDEXED BY dead_due WHERE queue = ? AND due <= ? ORDER BY due, seq`)

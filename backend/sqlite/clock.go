@@ -14,14 +14,12 @@ const catchUpRows = 500
 // isAhead reports whether a row is ahead of the clock though nobody delayed it.
 func isAhead(now, due, flags int64) bool { return due-now > aheadLeast && flags&flagDelayed == 0 }
 
-// seqTime is the time stamp within a seq.
-func seqTime(seq int64) int64 { return (seq >> 12) * int64(time.Millisecond) }
-
 // findAhead looks whether the clock went back behind the newest message. Then there may be
 // rows ahead of it behind those that were delayed.
-func (s *Store) findAhead() {
-	if seqTime(s.lastSeq)-s.now() <= aheadLeast {
-		return
+func (s *Store) findAhead() error {
+	newest, err := s.w.stmt("SELECT published FROM message ORDER BY seq DESC LIMIT 1").one()
+	if err != nil || newest-s.now() <= aheadLeast {
+		return err
 	}
 	for _, q := range s.queues {
 		for class := range q.state.ahead {
@@ -29,6 +27,7 @@ func (s *Store) findAhead() {
 		}
 		q.shared = q.state
 	}
+	return nil
 }
 
 // catchUp makes rows of a class due that nobody delayed and that are ahead of the clock: behind

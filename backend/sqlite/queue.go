@@ -10,7 +10,7 @@ import (
 )
 
 // counter is one number of a queue's row.
-type counter int32
+type counter int
 
 // The counters, in the order of their columns. The first three are the lanes.
 const (

@@ -134,7 +134,7 @@ func (r *random) settle() {
 }
 
 func (r *random) update() {
-	c := driver.Change{Action: driver.Action(1 + r.rand.IntN(6)), Note: "n", NewID: r.rand.IntN(3) == 0}
+	c := driver.Change{Action: driver.Action(1 + r.rand.IntN(6)), Note: r.pick("", "n"), NewID: r.rand.IntN(3) == 0}
 	if r.rand.IntN(3) == 0 {
 		c.To = r.queue()
 	}
@@ -177,7 +177,7 @@ func (r *random) allowed(errs []error, allowed ...error) {
 }
 
 // heads checks that of each key in an ordered queue at most one message can be
-// claimed or is in somebody's hands.
+// claimed or is in flight.
 func (r *random) heads() {
 	r.Helper()
 	st := r.s.w

@@ -181,7 +181,7 @@ CREATE TABLE chosen (
 CREATE INDEX chosen_until ON chosen (until) WHERE until IS NOT NULL;
 
 -- One row a claim of which something is not settled: the messages at
--- token, token+1, ... by seq. It tells the next process who was in hand when this
+-- token, token+1, ... by seq. It says to the next process which messages were in flight when this
 -- one died.
 CREATE TABLE mark (
   token INTEGER PRIMARY KEY,

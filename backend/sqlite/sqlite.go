@@ -3,7 +3,7 @@
 // Guarantees. Publish, Settle, Apply and Update return after their transaction is
 // synced: the writer commits to the write-ahead log, and while one sync of the log is
 // under way it prepares the next group (see syncer). A claim is not synced: losing its
-// mark with the power loses no message, only the memory that it was in hand. Every
+// mark with the power loses no message, only the memory that it was in flight. Every
 // settlement is fenced by a token that is never used again, also across restarts.
 // A message, what it emits, its death and the ledger change in one transaction.
 //
@@ -119,7 +119,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		queues: make(map[string]*queue), byID: make(map[int64]*queue), waiters: make(map[*waiter]struct{}),
 		work: make(chan struct{}, 1), quit: make(chan struct{}), writerDone: make(chan struct{}),
 		onFatal: func(err error) {
-			slog.Error("the store cannot be written; the process ends", "dir", dir, "error", err)
+			slog.Error("store is not writable: exiting", "dir", dir, "error", err)
 			os.Exit(exitAfterFatal) //nolint:forbidigo // nobody may write the file again before it was recovered
 		},
 	}

@@ -140,7 +140,7 @@ func (t *tx) fold(limit int64) (n int64, err error) {
 			name, signature              string
 		}
 		var list []old
-		s := t.read(`SELECT b.queue, b.reason, b.start, b.deaths, q.name, b.signature FROM bucket b INDEXED BY bucket_start JOIN queue q ON q.queue = b.queue
+		s := t.read(`SELECT b.queue, b.reason, b.start, b.deaths, q.name, b.signature FROM bucket b INDEXED BY bucket_start CROSS JOIN queue q ON q.queue = b.queue
 			WHERE b.width = ? AND b.start <= ? ORDER BY b.start LIMIT ?`).int(int64(span.width)).int(t.now - int64(span.kept)).int(limit - n)
 		for s.next() {
 			list = append(list, old{s.colInt(0), s.colInt(1), s.colInt(2), s.colInt(3), s.colText(4), s.colText(5)})

@@ -34,8 +34,13 @@ type undo struct {
 	row     *row   // what the row of the lease was
 	tally   *tallyStep
 
-	settings *driver.QueueSettings // of owner, as they were
-	owner    *queue
+	settings *formerSettings
+}
+
+// formerSettings is what the settings of a queue were.
+type formerSettings struct {
+	queue    *queue
+	settings driver.QueueSettings
 }
 
 // run works through a group.
@@ -142,7 +147,7 @@ func (t *tx) count(q *queue, c counter, n int64) {
 	t.undo = append(t.undo, undo{queue: q, counter: c, n: n})
 }
 
-// addLease hands a message out.
+// addLease claims a message.
 func (t *tx) addLease(l *lease) {
 	before := t.s.leases.bySeq[l.seq] // lapsed
 	if before != nil {
@@ -154,7 +159,7 @@ func (t *tx) addLease(l *lease) {
 	l.queue.leaseEnd.Store(min(l.until, l.queue.leaseEnd.Load()))
 }
 
-// countLease counts a lease of a waiting message: a dead letter in somebody's hands
+// countLease counts a lease of a waiting message: a dead letter in flight
 // is dead.
 func (t *tx) countLease(l *lease, n int64) {
 	if !l.dead {
@@ -199,7 +204,7 @@ func (t *tx) takeBack(mark int) {
 		case u.row != nil:
 			u.lease.row = *u.row
 		case u.settings != nil:
-			u.owner.settings = *u.settings
+			u.settings.queue.settings = u.settings.settings
 		case u.made != nil:
 			u.made.id = 0
 		case u.added:

@@ -25,7 +25,7 @@ type queuesCmd struct {
 type queuesListCmd struct {
 	remote     `embed:""`
 	Queue      string `arg:"" optional:"" help:"Only this queue."`
-	Processing bool   `help:"Show what is in hand instead; the lease that ends first comes first."`
+	Processing bool   `help:"Show what is in flight instead; the lease that ends first comes first."`
 	Limit      int    `default:"100" placeholder:"N" help:"With --processing: at most so many of a queue, up to 1000 (default 100)."`
 }
 

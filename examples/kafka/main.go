@@ -101,7 +101,7 @@ func run(ctx context.Context, broker, topic, dir string, out io.Writer) error {
 	o = <-billed
 	fmt.Fprintf(out, "redriven, billed order %d of %s\n", o.Number, o.Customer)
 
-	stop() // what is in hand is finished and committed first
+	stop() // what is in flight is finished and committed first
 	return <-consumed
 }
 

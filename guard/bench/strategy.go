@@ -26,7 +26,7 @@ const pacedRate = 0.5
 
 var errFailed = errors.New("failed")
 
-// admit asks a breaker; done is told whether the call succeeded.
+// admit asks a breaker; done receives whether the call succeeded.
 type admit func() (done func(ok bool), err error)
 
 // control is a breaker as a strategy, with a queue that is paced or not.

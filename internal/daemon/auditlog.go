@@ -40,7 +40,7 @@ func (a *app) audited(r *http.Request, who *caller, e wire.AuditEntry, change fu
 		e.Outcome = failed.Error()
 	}
 	if err := a.writeAudit(ctx, &e); err != nil {
-		a.log.LogAttrs(ctx, slog.LevelError, "the audit log lacks an outcome", slog.String("entry", e.ID), slog.String("outcome", e.Outcome), slog.Any("error", err))
+		a.log.LogAttrs(ctx, slog.LevelError, "outcome missing in the audit log", slog.String("entry", e.ID), slog.String("outcome", e.Outcome), slog.Any("error", err))
 	}
 	return failed
 }

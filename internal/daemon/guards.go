@@ -208,7 +208,7 @@ func (a *app) guardOf(queue string) (*guardedQueue, error) {
 	if g, ok := a.guards[queue]; ok {
 		return g, nil
 	}
-	p := problem.New(http.StatusNotFound, "guard-not-found", "There is no such guarded target", fmt.Sprintf("queue %q", queue),
+	p := problem.New(http.StatusNotFound, "guard-not-found", "Guard not found", fmt.Sprintf("queue %q", queue),
 		"add guard: to the queue in the configuration; messages are published to /v1/queues/{queue}/messages")
 	p.Queues = slices.Sorted(maps.Keys(a.guards))
 	return nil, p

@@ -71,7 +71,7 @@ type QueueEngine struct {
 	Settling int       `json:"settling"`
 	Breakers []Breaker `json:"breakers,omitempty"`
 	Paused   []Paused  `json:"paused,omitempty"`
-	Refused  string    `json:"refused,omitempty"` // why something is not claimed now
+	Refused  string    `json:"refused,omitempty"` // why nothing can be claimed now
 	// since when every delivery was refused for its message (400, 413, 415, 422), after a minute
 	AllRefusedSince *time.Time  `json:"all_refused_since,omitempty"`
 	Unhandled       []Unhandled `json:"unhandled,omitempty"` // kinds of the last day without a handler; of many only some

@@ -22,6 +22,7 @@ type daemon struct {
 	t      testing.TB
 	name   string
 	bin    string
+	env    []string
 	config string
 	direct string           // its own address, for looking at it
 	link   *faulttest.Proxy // between those who call and the daemon
@@ -55,7 +56,7 @@ func (l *tailLog) String() string {
 	return string(bytes.TrimSpace(l.b))
 }
 
-func newDaemon(t testing.TB, name, store, yaml string) *daemon {
+func newDaemon(t testing.TB, program func() (string, error), name, store, yaml string, env ...string) *daemon {
 	t.Helper()
 	port, err := servertest.FreePort()
 	if err != nil {
@@ -63,11 +64,11 @@ func newDaemon(t testing.TB, name, store, yaml string) *daemon {
 	}
 	address := port.Addr()
 	dir := t.TempDir()
-	bin, err := redriveBin()
+	bin, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{t: t, name: name, bin: bin, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
+	d := &daemon{t: t, name: name, bin: bin, env: env, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
 	text := fmt.Sprintf("listen: %s\nstore: %q\narchive: %q\n%s", address, store, filepath.Join(dir, "archive"), yaml)
 	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func (d *daemon) startLocked() {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "NO_PROXY=*", "GOMAXPROCS=2")
+	cmd.Env = append(append(cmd.Env, "NO_PROXY=*", "GOMAXPROCS=2"), d.env...)
 	if err := cmd.Start(); err != nil {
 		d.t.Error(err)
 		return

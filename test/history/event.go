@@ -20,7 +20,7 @@ const (
 	OpClaim   Op = "claim"   // of a worker: one event for each message that it got
 	OpExtend  Op = "extend"
 	OpSettle  Op = "settle"
-	OpResult  Op = "result" // what a session was told about the end of its message
+	OpResult  Op = "result" // what a session received about the end of its message
 	OpEdit    Op = "edit"
 	OpDrop    Op = "drop"
 	OpPlan    Op = "plan" // the call that made a plan

@@ -20,6 +20,7 @@ const (
 	DeafLink   Kind = "half"  // half-open: requests arrive, answers do not
 	PowerLoss  Kind = "power" // the daemon ends, and the disk forgets what was not synced
 	FullDisk   Kind = "full"  // no file can grow
+	MoveClock  Kind = "clock" // the clock of a store's server jumps ahead or back, and later returns
 	SlowDisk   Kind = "slow"  // each sync takes a while
 )
 
@@ -40,6 +41,7 @@ type Rig struct {
 	Daemons, Links int
 	Servers        int
 	Restart        time.Duration // of the slowest server
+	Clocks         int           // of servers, that can be moved
 	Disks          int           // which the daemons' own are on
 }
 
@@ -61,7 +63,9 @@ func (r Rig) lanes() []lane {
 		{[]Kind{FullDisk, SlowDisk}, r.Disks, 2 * time.Second},
 		{[]Kind{CutLink, DelayLink, DeafLink}, r.Links, 2500 * time.Millisecond},
 	}
-	return append(list, lane{[]Kind{KillServer, KillServer, StopServer}, r.Servers, 3*time.Second + r.Restart})
+	return append(list,
+		lane{[]Kind{KillServer, KillServer, StopServer}, r.Servers, 3*time.Second + r.Restart},
+		lane{[]Kind{MoveClock}, r.Clocks, 5 * time.Second})
 }
 
 // longest is how long a fault may last.

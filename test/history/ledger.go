@@ -89,7 +89,7 @@ func ledger(v *view) (all []Violation) {
 		}
 		settled := m.any(func(e *Event) bool { return is(OpSettle, Done)(e) && e.Answer == OK })
 		gone := m.acknowledged() && len(m.left) == 0
-		// What was delivered before its publisher was told may be forgotten with the power.
+		// What was delivered before its publisher had the answer may be forgotten with the power.
 		s.published.add(m.acknowledged() || m.any(func(e *Event) bool {
 			return (e.Op == OpDeliver || e.Op == OpClaim) && !v.happened(e.Begin, ever, PowerLoss)
 		}), m.possible())

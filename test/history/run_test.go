@@ -43,21 +43,24 @@ func inFolder(m *testing.M) int {
 }
 
 // redriveBin builds the program, once, and returns where it is.
-var redriveBin = sync.OnceValues(func() (string, error) {
-	bin := filepath.Join(binDir, "redrive")
-	cmd := exec.Command("go", "build", "-o", bin, "../../cmd/redrive")
+var redriveBin = sync.OnceValues(func() (string, error) { return build("redrive") })
+
+func build(name string, flags ...string) (string, error) {
+	bin := filepath.Join(binDir, name)
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", bin, "../../cmd/redrive")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return bin, nil
-})
+}
 
 // rig is what a run works on.
 type rig struct {
 	*crowd
 	servers []*server          // of the store, then of the source; none: an embedded store
 	between []*faulttest.Proxy // from the daemons to the servers
+	clock   *clock             // of the store's server, or of the daemon; nil: it cannot be moved
 	disk    *powerloss.Disk    // of an embedded store; nil: one that does not fail
 	target  *receiver
 }
@@ -68,12 +71,14 @@ func rigOf(backend string) Rig {
 	switch {
 	case backend == "sqlite":
 		return Rig{Daemons: 1, Links: 1}
+	case backend == withClock:
+		return Rig{Daemons: 1, Links: 1, Clocks: 1}
 	case backend == onDisk:
 		return Rig{Daemons: 1, Links: 1, Disks: 1}
 	case foreign:
-		return Rig{Daemons: 2, Links: 6, Servers: 2, Restart: from.restart}
+		return Rig{Daemons: 2, Links: 6, Servers: 2, Restart: from.restart, Clocks: clocks("postgres")}
 	}
-	return Rig{Daemons: 2, Links: 4, Servers: 1}
+	return Rig{Daemons: 2, Links: 4, Servers: 1, Clocks: clocks(backend)}
 }
 
 func newRig(t testing.TB, backend string, seed uint64) *rig {
@@ -82,11 +87,14 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
 	switch backend {
 	case "sqlite":
-		r.embed(t.TempDir())
+		r.embed(redriveBin, t.TempDir())
+	case withClock:
+		r.clock = newClock(t)
+		r.embed(movable, t.TempDir(), "CLOCK="+r.clock.file)
 	case onDisk:
 		var dir string
 		r.disk, dir = newDisk(t, seed)
-		r.embed(dir)
+		r.embed(redriveBin, dir)
 	default:
 		r.share(backend)
 	}
@@ -101,8 +109,8 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 func inStore(string) string { return "" }
 
 // embed starts a daemon with a store in a folder.
-func (r *rig) embed(dir string) {
-	r.daemons = []*daemon{newDaemon(r.t, "daemon", "sqlite:"+filepath.Join(dir, "data"), config(r.target.URL, inStore))}
+func (r *rig) embed(program func() (string, error), dir string, env ...string) {
+	r.daemons = []*daemon{newDaemon(r.t, program, "daemon", "sqlite:"+filepath.Join(dir, "data"), config(r.target.URL, inStore), env...)}
 }
 
 // share starts two daemons that share a store, and a source if the backend is one.
@@ -113,6 +121,10 @@ func (r *rig) share(backend string) {
 		backend = "postgres"
 	}
 	r.servers = []*server{servers[backend](t)}
+	if clocks(backend) > 0 {
+		r.clock = newClock(t)
+		r.clock.rule(t, r.servers[0])
+	}
 	if foreign {
 		r.servers = append(r.servers, from.start(t))
 		if r.foreign = []string{hooks}; from.ordered {
@@ -134,7 +146,7 @@ func (r *rig) share(backend string) {
 			}
 		}
 		r.between = append(r.between, links...)
-		r.daemons = append(r.daemons, newDaemon(t, fmt.Sprintf("daemon-%d", i), store, config(r.target.URL, address)))
+		r.daemons = append(r.daemons, newDaemon(t, redriveBin, fmt.Sprintf("daemon-%d", i), store, config(r.target.URL, address)))
 	}
 }
 
@@ -161,7 +173,7 @@ func (r *rig) link(i int) *faulttest.Proxy {
 // suffer carries out the faults. What one did is undone when it ends.
 func (r *rig) suffer(ctx context.Context, faults []Fault) {
 	var all sync.WaitGroup
-	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon, PowerLoss}, {FullDisk, SlowDisk}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
+	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon, PowerLoss}, {FullDisk, SlowDisk}, {MoveClock}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
 		all.Go(func() {
 			for _, f := range faults {
 				if slices.Contains(kinds, f.Kind) && pause(ctx, f.At-r.rec.now()) {
@@ -194,6 +206,10 @@ func (r *rig) one(ctx context.Context, f Fault) {
 		r.servers[f.On].signal(syscall.SIGSTOP)
 		pause(ctx, f.For)
 		r.servers[f.On].signal(syscall.SIGCONT)
+	case MoveClock:
+		r.clock.move(r.t, f.jump())
+		pause(ctx, f.For)
+		r.clock.move(r.t, 0)
 	case PowerLoss:
 		r.powerLoss(ctx, f)
 	case FullDisk:
@@ -452,13 +468,13 @@ func rounds(t testing.TB) (n int, length time.Duration, proof bool) {
 // TestHistoryKillNine has everybody at work while daemons, servers and connections fail,
 // and judges the history. What fails is tried again with ever fewer faults.
 func TestHistoryKillNine(t *testing.T) {
-	for _, backend := range []string{"sqlite", onDisk, "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
+	for _, backend := range []string{"sqlite", onDisk, withClock, "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel() // mostly waits for leases of the dead to run out
 			seed := seeded(t)
 			n, length, proof := rounds(t)
-			if !proof && slices.Contains([]string{"nats", "rabbitmq", "kafka"}, backend) {
-				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this source")
+			if !proof && slices.Contains([]string{withClock, "nats", "rabbitmq", "kafka"}, backend) {
+				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this backend")
 			}
 			for round := range n {
 				l := oneRun(t, backend, seed+uint64(round), length)
@@ -480,22 +496,29 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 	faults := Faults(random, rigOf(backend), length)
 	var h *History
 	var found []Violation
-	try := func(faults []Fault) bool {
-		if !t.Run("run", func(t *testing.T) { h = play(t, backend, seed, faults, length) }) {
-			t.FailNow() // no history was made: a server did not start
+	tries := 0
+	// made reports whether there is a history: a server may not start.
+	try := func(faults []Fault) (fails, made bool) {
+		tries++ // no name comes twice: testing would make it another with #, which is a comment to RabbitMQ
+		if !t.Run(fmt.Sprintf("run-%d-%d", seed, tries), func(t *testing.T) { h = play(t, backend, seed, faults, length) }) {
+			return false, false
 		}
 		found = Check(h)
-		return len(found) > 0
+		return len(found) > 0, true
 	}
 	l := line{backend: backend, seed: seed, rounds: 1}
-	if try(faults) {
+	fails, made := try(faults)
+	if !made {
+		t.FailNow()
+	}
+	if fails {
 		t.Errorf("REDRIVE_SEED=%d: %d faults, %d violations", seed, len(faults), len(found))
 		report(t, found)
 		l.of(h, faults)
 		l.lost, l.broken = count(found, "nothing acknowledged is lost"), len(found)
 		deadline := time.Now().Add(shrinkFor(t))
 		few := Shrink(faults, func(some []Fault) bool {
-			fails := try(some)
+			fails, _ := try(some)
 			t.Logf("with %d faults: %d violations", len(some), len(found))
 			if fails {
 				report(t, found)

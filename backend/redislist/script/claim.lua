@@ -1,4 +1,4 @@
--- Hands out what is due in a lane, under a lease by the server's clock.
+-- Delivers what is due in a lane, under a lease by the server's clock.
 --
 -- KEYS  1 waiting  2 taken  3 seq  4 body  5 state  6 story  7 due set of the lane
 --       8 leases  9 wake

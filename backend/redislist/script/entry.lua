@@ -48,7 +48,7 @@ local function new_entry(element, t)
 end
 
 -- pack makes the text of a state. Its head is what a settlement must compare, so that
--- most need not unpack it: "H" while the entry is handed out, "c" if its publisher chose
+-- most need not unpack it: "H" while the entry is claimed, "c" if its publisher chose
 -- the id, then token, "." and nonce of the claim, and "|".
 local function pack(e)
   return (e[HELD] == 1 and 'H' or '-') .. (e[ID] ~= '' and 'c' or 'g') .. string.format('%.0f', e[TOKEN]) .. '.' .. e[NONCE] .. '|' ..

@@ -1,4 +1,4 @@
--- Recovers: hands out again what nobody settled before its lease ran out. It is the only
+-- Recovers: delivers again what nobody settled before its lease ran out. It is the only
 -- way back from a lease, and one step: an entry is either settled by who holds it or
 -- taken from him here. Those whose turn is longest ago come first.
 --

@@ -1,4 +1,4 @@
--- claim hands out what is due in one lane, or suspects, dead letters or what expired.
+-- claim delivers what is due in one lane, or suspects, dead letters or what expired.
 --
 -- KEYS as in lib.lua, one queue
 -- ARGV 1 the queue's name, 2 its tag, 3 what (0-2 a lane, "alone", "dead", "expired"),
@@ -33,8 +33,8 @@ local till = string.format('%.0f', now + lease)
 local out, count, skipped, more = {}, 0, 0, 0
 local untils, holders, deaduntils = {}, {}, {}
 
--- hand gives one message out.
-local function hand(place, token, attempts, crashes, flags, raw)
+-- deliver gives out one message.
+local function deliver(place, token, attempts, crashes, flags, raw)
   local holder = token .. ' ' .. attempts .. ' ' .. crashes .. ' ' .. flags .. ' ' .. nonce .. ' ' .. instance
   local t = string.sub(place, 1, 1) == 'd' and deaduntils or untils
   t[#t + 1], t[#t + 2] = till, place
@@ -65,7 +65,7 @@ local function indexed(id, alone)
   call('ZREM', q[h.lane], m)
   call('ZREM', q.x, m)
   call('SREM', q.b, id)
-  hand('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), blob)
+  deliver('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), blob)
 end
 
 -- first claims an entry of the stream for the first time. Most claims are this: it says
@@ -156,7 +156,7 @@ local function again(place, alone)
   local token, attempts, crashes, flags = string.match(call('HGET', q.lh, place), '^(%d+) (%d+) (%d+) (%d+) ')
   if has(tonumber(flags), 1) then crashes = crashes + 1 end
   if e then pcall(call, 'XCLAIM', q.s, GROUP, instance, 0, e[1], 'JUSTID') end
-  hand(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, e and e[2] or {})
+  deliver(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, e and e[2] or {})
 end
 
 local function idof(m) return string.sub(m, 14) end
@@ -248,9 +248,10 @@ end
 local UNDELAYED = 300
 local redue = false
 local function undelay(name, set, hash)
+  if count >= max then return end
   local latest, place = 'latest' .. name, 'ahead' .. name
   local top = call('HGET', q.c, latest)
-  if count >= max or not top or tonumber(top) <= now then return end
+  if not top or tonumber(top) <= now then return end
   local from, passed = string.match(call('HGET', q.c, place) or '', '^(%d+) (%d+)$')
   if not from or tonumber(from) <= now then from, passed = string.format('%.0f', now + 1), 0 end
   local page = call('ZRANGEBYSCORE', set, from, top, 'WITHSCORES', 'LIMIT', passed, UNDELAYED)
@@ -363,7 +364,7 @@ local function claimdead()
       local h = parse(blob)
       local token, attempts = state(place, h)
       call('ZREM', q.dc, member(h.seq, id))
-      hand(place, token + 1, attempts + 1, h.crashes, 0, blob)
+      deliver(place, token + 1, attempts + 1, h.crashes, 0, blob)
     else
       skipped = skipped + 1
     end
@@ -421,7 +422,7 @@ else
 end
 
 leasefresh()
--- What was handed out is written with one command for each set, in pages that unpack can take.
+-- What was claimed is written with one command for each set, in pages that unpack can take.
 local function each(t, size, f)
   for i = 1, #t, size do f(unpack(t, i, math.min(i + size - 1, #t))) end
 end

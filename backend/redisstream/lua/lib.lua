@@ -127,9 +127,10 @@ local function flush(q, name)
 end
 
 -- kindkey reads what the scripts need of an envelope that begins at a place: the size
--- that counts, kind and key.
+-- that counts, kind and key. What the disk changed is read as far as it goes.
 local function kindkey(text, at)
   local size, n = struct.unpack('<I4I2', text, at + 1)
+  if at + 8 + n > #text then return size, '', '' end
   local kind = string.sub(text, at + 7, at + 6 + n)
   local m = struct.unpack('<I2', text, at + 7 + n)
   return size, kind, string.sub(text, at + 9 + n, at + 8 + n + m)
@@ -278,7 +279,7 @@ local function entryms(entry)
   return tonumber(a), tonumber(b)
 end
 
--- A batch is one lease over the entries that one claim handed out for the first time. It
+-- A batch is one lease over the entries that one claim delivered for the first time. It
 -- spares each of them a lease and a holder of its own: their holder is the batch's. Its
 -- name is first entry, last entry (25 digits each), nonce (12) and instance. The hash of
 -- holders keeps how many entries it still has ("b" and the nonce), its name ("m") and
@@ -311,7 +312,7 @@ local function leavebatch(q, m, n)
   if call('HINCRBY', q.lh, 'b' .. string.sub(m, 51, 62), -n) <= 0 then endbatch(q, m) end
 end
 
--- pending says that the group knows an entry as handed out, also when the stream has lost it.
+-- pending says that the group knows an entry as claimed, also when the stream has lost it.
 local function pending(q, entry)
   local p = redis.pcall('XPENDING', q.s, GROUP, entry, entry, 1)
   return not p.err and #p > 0

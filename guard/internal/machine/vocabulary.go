@@ -1,4 +1,4 @@
-// Package machine is the state of one provider: a pure machine that is told the time,
+// Package machine is the state of one provider: a pure machine that receives the time,
 // starts no goroutine, takes no lock and reads no clock. Times are durations since an
 // origin of the caller's.
 package machine

@@ -29,7 +29,7 @@ type Options struct {
 	Queues int
 	// Retry is how often the main store is tried while it is away. Defaults to 1 s.
 	Retry time.Duration
-	// Accepted is told that n messages were spooled, Drained that n went on. Optional.
+	// Accepted receives that n messages were spooled, Drained that n went on. Optional.
 	Accepted, Drained func(n int)
 	// Logger defaults to discarding.
 	Logger *slog.Logger
