@@ -49,7 +49,7 @@ type Delivery struct {
 	// Crashes counts deaths of the process while this message was alone in it.
 	Crashes int
 	// Suspect says that a claim of this message ended without a settlement, so it
-	// was claimed alone. A source without [driver.Caps.MarksClaims] says with it that it
+	// was claimed alone. A source without [driver.Caps.RecordsClaims] says with it that it
 	// may have handed the message out before, perhaps to another process; the engine
 	// then looks for its mark.
 	Suspect bool

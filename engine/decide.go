@@ -21,7 +21,7 @@ type ended struct {
 	lost      bool      // its lease was lost
 	shutdown  bool      // it was cancelled by a shutdown
 	random    func() float64
-	failure   func(r redrive.Reason) *redrive.Failure // builds the story; called at most once
+	failure   func(r redrive.Reason) *redrive.Failure // builds the failure history; called at most once
 }
 
 // decide returns the settlement of an attempt that ended, and reports false if there

@@ -286,8 +286,8 @@ func (a again) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.De
 	return ds, err
 }
 
-// claimMark writes what an instance that died left behind.
-func (r *rig) claimMark(queue, instance, ids string) {
+// claimRecord writes what an instance that died left behind.
+func (r *rig) claimRecord(queue, instance, ids string) {
 	r.t.Helper()
 	_, err := r.store.Apply(r.t.Context(), driver.Batch{Records: []driver.RecordWrite{
 		{Space: "claims", Key: queue + "/" + instance + "/0", Value: []byte(ids), Version: driver.AnyVersion}}})
@@ -336,9 +336,9 @@ func TestParking_WhatWasInFlightAtACrashIsASuspect(t *testing.T) {
 			alone.Store(d.ID, d.Suspect)
 			return nil
 		}, engine.QueueOptions{Sources: []driver.Source{again{b}}})
-		r.claimMark("sms", "another", "b-1\nb-3\nb-gone")
-		r.claimMark("smss", "another", "b-2")
-		r.claimMark("sms", "rig", "b-4") // our own: we did not crash
+		r.claimRecord("sms", "another", "b-1\nb-3\nb-gone")
+		r.claimRecord("smss", "another", "b-2")
+		r.claimRecord("sms", "rig", "b-4") // our own: we did not crash
 		b.sends("sms", 6)
 		r.start()
 		r.within(time.Minute, "all are handled", func() bool { c := r.counts("sms"); return b.left("sms") == 0 && c.AllWaiting() == 0 })
@@ -455,7 +455,7 @@ func (b telling) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.
 func TestParking_HistoryUnfitAndSuspectsOfASource(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
-		b.caps.MarksClaims = true
+		b.caps.RecordsClaims = true
 		var alone atomic.Bool
 		var tried sync.Map
 		b.sends("sms", 3)

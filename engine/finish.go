@@ -71,7 +71,7 @@ func (c *consumer) conclude(a *attempt, err error, stuck bool) {
 		return
 	}
 	c.addEmits(a)
-	c.setAside(a)
+	c.deadLetter(a)
 	a.f.settler.add(a)
 }
 
@@ -221,9 +221,9 @@ func (e *Engine) resultRefused(d *redrive.Delivery, why error) {
 		slog.String("id", d.ID), slog.String("reply_to", d.ReplyTo), slog.Any("error", why))
 }
 
-// setAside gives a dead letter to the queue's own sink, if it has one. A source that is
+// deadLetter gives a dead letter to the queue's own sink, if it has one. A source that is
 // its own sink takes its own in the settlement.
-func (c *consumer) setAside(a *attempt) {
+func (c *consumer) deadLetter(a *attempt) {
 	sink := c.options().DeadLetters
 	if sink == nil || a.settle.Outcome != redrive.OutcomeDead || a.f.buries(sink) {
 		return
@@ -232,7 +232,7 @@ func (c *consumer) setAside(a *attempt) {
 	e := deadEntry(a.d, &a.settle)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.e.base), settleTimeout)
 	defer cancel()
-	if err := sink.SetAside(ctx, &e); err != nil {
+	if err := sink.DeadLetter(ctx, &e); err != nil {
 		c.e.log.LogAttrs(ctx, slog.LevelError, "dead-letter sink rejected the message: kept as a dead letter in the store",
 			slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
 		return

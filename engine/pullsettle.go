@@ -288,7 +288,7 @@ func (p *Puller) policy(d *redrive.Delivery) *redrive.Policy {
 	return q.policies.of(&d.Message)
 }
 
-// failure completes the story that a worker told.
+// failure completes the failure history that a worker told.
 func (p *Puller) failure(one *pulled, err error, told *redrive.Failure, policy *redrive.Policy, reason redrive.Reason, now time.Time) *redrive.Failure {
 	f := p.e.identity.failure(p.e.base, &one.d, err, now, now.Sub(one.began), "", policy, "", p.o.Extractor)
 	f.Reason = reason

@@ -218,7 +218,7 @@ func TestRule06_CallbacksThatPanicCostNoMessage(t *testing.T) {
 		r.ended(10*time.Minute, "sms")
 		for _, kind := range []string{"classifier", "backoff", "error", "plain"} {
 			if e := r.dead("sms", kind); e.History.Latest() == nil {
-				t.Errorf("%s: no story", kind)
+				t.Errorf("%s: no failure history", kind)
 			}
 		}
 	}, engine.Options{Observer: panickyObserver{}})
@@ -238,8 +238,8 @@ func (panickyGate) Return(time.Time, driver.Grant, int)            {}
 func (panickyGate) Report(time.Time, *redrive.Delivery, *driver.Settlement) {
 	panic("gate")
 }
-func (panickySink) SetAside(context.Context, *redrive.Entry) error { panic("sink") }
-func (panickyObserver) Observe(*engine.Observation)                { panic("observer") }
+func (panickySink) DeadLetter(context.Context, *redrive.Entry) error { panic("sink") }
+func (panickyObserver) Observe(*engine.Observation)                  { panic("observer") }
 
 func TestRule06_TimeoutEndsTheAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

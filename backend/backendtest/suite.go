@@ -242,7 +242,7 @@ func remembers(c *C) string { return missing(!c.caps.Remembers, "remembered ids"
 func expires(c *C) string   { return missing(!c.caps.Expires, "expiry") }
 func ordered(c *C) string   { return missing(!c.caps.Ordered, "order by key") }
 func filters(c *C) string   { return missing(!c.caps.Filters, "claims by kind") }
-func marks(c *C) string     { return missing(!c.caps.MarksClaims, "marks of claims") }
+func marks(c *C) string     { return missing(!c.caps.RecordsClaims, "marks of claims") }
 func leases(c *C) string {
 	return missing(!c.caps.Fenced && !c.caps.Browsable, "leases that run out by time")
 }

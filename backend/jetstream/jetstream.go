@@ -69,7 +69,7 @@ type Options struct {
 	// lower case.
 	Queue string
 	// Native keeps dead letters in a stream; see the parameter dlq of [Open] and
-	// [Source.SetAside]. Otherwise the engine parks them in its store.
+	// [Source.DeadLetter]. Otherwise the engine parks them in its store.
 	Native bool
 	// Log tells of advisories of the server and of a consumer that was made again.
 	// Defaults to slog.Default.

@@ -110,7 +110,7 @@ func (s *Source) deliverLocked(p *partition, now time.Time) redrive.Delivery {
 		Suspect: r.Offset < p.old}
 	d.Message = message(r, s.o.Queue)
 	if p.m.retries {
-		story := takeStory(&d.Message)
+		story := takeHistory(&d.Message)
 		d.Attempt, d.Failures, d.Crashes, d.History = story.Attempts+1, story.History.Count, story.Crashes, &story.History
 	}
 	identify(&d, s.cluster, r)

@@ -56,7 +56,7 @@ func (s *Source) roomy(ctx context.Context, of map[string]string) (findings []dr
 		}
 		if largest, ours := number(of["max.message.bytes"]), number(values["max.message.bytes"]); ours < largest+headroom {
 			findings = append(findings, driver.Finding{Level: driver.LevelWarn, Setting: "max.message.bytes of " + topic, Value: values["max.message.bytes"],
-				Promise: "a large record that fails is handled again and again, as it does not fit there with its story", Hint: "set it to " + room(of["max.message.bytes"])})
+				Promise: "a large record that fails is handled again and again, as it does not fit there with its failure history", Hint: "set it to " + room(of["max.message.bytes"])})
 		}
 		switch v := kept(values["cleanup.policy"], values["retention.ms"]); {
 		case v.Level == driver.LevelWarn:

@@ -87,7 +87,7 @@ func TestCausesAreNotScanned(t *testing.T) {
 			}
 		}
 		for name, q := range map[string]redrive.Query{"find_plan": {Plan: "p"}, "find_edited": {Edited: true}} {
-			f := finder{&sqlstore.Finder{Query: &q, At: sqlstore.PageMark{Queue: "a", Dead: true}}, s}
+			f := finder{&sqlstore.Finder{Query: &q, At: sqlstore.PageCursor{Queue: "a", Dead: true}}, s}
 			found, where := f.statement()
 			keys, _ := plan(t, s, s.sql.with(found, ":where", where.sql(), ":parts", f.parts()), append(where.args, 10)...)
 			if found != name || len(keys) != 1 || !strings.HasSuffix(keys[0], strings.Replace(name, "find", "dead", 1)) {

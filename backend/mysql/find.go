@@ -9,7 +9,7 @@ import (
 )
 
 // Search implements sqlstore.Server.
-func (d dialect) Search(ctx context.Context, page *sqlstore.Finder) (end *sqlstore.PageMark, err error) {
+func (d dialect) Search(ctx context.Context, page *sqlstore.Finder) (end *sqlstore.PageCursor, err error) {
 	f := finder{page, d.Store}
 	if end, err = f.bound(ctx); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ type finder struct {
 
 // bound returns where the look must end, if more entries lie before the end than may be
 // looked at. What an index serves needs none: everything that is looked at matches.
-func (f *finder) bound(ctx context.Context) (end *sqlstore.PageMark, err error) {
+func (f *finder) bound(ctx context.Context) (end *sqlstore.PageCursor, err error) {
 	q := f.Query
 	plain := redrive.Query{Queue: q.Queue, After: q.After, Limit: q.Limit, Bodies: q.Bodies}
 	switch {
@@ -60,7 +60,7 @@ func (f *finder) bound(ctx context.Context) (end *sqlstore.PageMark, err error) 
 	name, where := f.span()
 	st := step{sql: f.store.sql.with(name+"_place", ":where", where.sql()), args: append(where.args, redrive.Examined-1), scan: func(r row) error {
 		var died *int64
-		end = new(sqlstore.PageMark)
+		end = new(sqlstore.PageCursor)
 		err := r.Scan(&end.ID, &died)
 		end.Died = timeOf(died)
 		return err

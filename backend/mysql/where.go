@@ -27,7 +27,7 @@ func (w *conditions) sql() string {
 }
 
 // upTo ends a look at a place.
-func (w *conditions) upTo(dead bool, at sqlstore.PageMark) {
+func (w *conditions) upTo(dead bool, at sqlstore.PageCursor) {
 	if !dead {
 		w.add("m.id <= ?", []byte(at.ID))
 		return

@@ -44,7 +44,7 @@ func (d dialect) ReadRemembered(ctx context.Context, refs []redrive.Ref, found f
 }
 
 // Search implements sqlstore.Server.
-func (d dialect) Search(ctx context.Context, f *sqlstore.Finder) (end *sqlstore.PageMark, err error) {
+func (d dialect) Search(ctx context.Context, f *sqlstore.Finder) (end *sqlstore.PageCursor, err error) {
 	name, args := findStatement(f)
 	err = d.read(ctx, name, f.Reset, func(r row) error {
 		m, err := scanMessage(r)
@@ -59,7 +59,7 @@ func (d dialect) Search(ctx context.Context, f *sqlstore.Finder) (end *sqlstore.
 	name, args = findPlace(f)
 	err = d.read(ctx, name, nil, func(r row) error {
 		var died *time.Time
-		end = new(sqlstore.PageMark)
+		end = new(sqlstore.PageCursor)
 		err := r.Scan(&end.ID, &died)
 		end.Died = timeOf(died)
 		return err

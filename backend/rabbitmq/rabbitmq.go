@@ -3,8 +3,8 @@
 // beside it, unless [Options.Native] keeps it at the broker.
 //
 // Guarantees. Publish returns when the broker has confirmed the message, and fails if
-// no queue took it. A message is acknowledged only when it is settled; what was handed
-// out and not settled comes again when the channel ends, whatever the reason. A receipt
+// no queue took it. A message is acknowledged only when it is settled; what was claimed
+// and not settled comes again when the channel ends, whatever the reason. A receipt
 // names the channel that it is of: a settlement of another channel is refused by us
 // (ErrLeaseLost), so that an old delivery tag is never used on a new channel. AMQP does
 // not confirm acknowledgements. Settle therefore ends with a round trip on the same

@@ -122,7 +122,7 @@ func (s *Source) raise(ctx context.Context, what, name string, ids []string) []e
 		for _, i := range part {
 			args = append(args, ids[i])
 		}
-		v, err := s.conn.Write(ctx, raiseScript, []string{k.body, k.state, k.story, k.dead, k.deadIDs, k.due[redrive.LaneRedrive], k.ids, k.forget}, args...)
+		v, err := s.conn.Write(ctx, raiseScript, []string{k.body, k.state, k.history, k.dead, k.deadIDs, k.due[redrive.LaneRedrive], k.ids, k.forget}, args...)
 		got, err := codes(raiseScript.Name(), v, len(part), err)
 		answer(errs, part, got, err)
 	}
@@ -189,7 +189,7 @@ func (s *Source) page(ctx context.Context, q *queue, numbers []placed) ([]paged,
 		for i := range part {
 			args[i] = part[i].n
 		}
-		v, err := s.conn.Run(ctx, pageScript, []string{k.body, k.state, k.story, k.leases}, args...)
+		v, err := s.conn.Run(ctx, pageScript, []string{k.body, k.state, k.history, k.leases}, args...)
 		if err != nil {
 			return nil, redisconn.Fault(err)
 		}

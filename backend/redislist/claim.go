@@ -60,10 +60,10 @@ func (s *Source) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.
 func (s *Source) claim(ctx context.Context, q *queue, req *driver.ClaimRequest, most int) (got []redrive.Delivery, more bool, err error) {
 	k := q.keys
 	nonce := newNonce()
-	script, names := claimScript, []string{k.waiting, k.taken, k.seq, k.body, k.state, k.story, k.due[req.Lane], k.leases, k.wake}
+	script, names := claimScript, []string{k.waiting, k.taken, k.seq, k.body, k.state, k.history, k.due[req.Lane], k.leases, k.wake}
 	args := []any{int(req.Lane), most, req.Lease.Microseconds(), nonce, req.Instance, claimBytes}
 	if req.Isolated {
-		script, names = suspectScript, []string{k.body, k.state, k.story, k.leases}
+		script, names = suspectScript, []string{k.body, k.state, k.history, k.leases}
 		args = []any{most, req.Lease.Microseconds(), nonce, req.Instance}
 	}
 	// A claim need not be on the replicas: without it the message waits there.

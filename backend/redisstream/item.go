@@ -260,7 +260,7 @@ func (st *story) signature() string {
 	return ""
 }
 
-// record adds a failure to the story.
+// record adds a failure to the failure history.
 func (it *item) record(f *redrive.Failure, counted bool) {
 	if counted && f != nil {
 		it.failures++

@@ -202,7 +202,7 @@ func (s *Store) Caps() driver.Caps {
 	return driver.Caps{
 		Name: "redisstream", MaxDelay: driver.Never,
 		DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: !s.apart(), Fenced: true, Filters: true,
-		MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		RecordsClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferOneStep,
 	}
 }

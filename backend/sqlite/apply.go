@@ -199,7 +199,7 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	if !head {
 		r.class = classBlocked
 	}
-	if err := t.putStory(&r, e); err != nil {
+	if err := t.putHistory(&r, e); err != nil {
 		return err
 	}
 	if err := t.insertMessage(q, r.seq, summed(m)); err != nil {
@@ -218,8 +218,8 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	return t.bury(q, &d, m.ID, m.Key)
 }
 
-// putStory stores the failures and the original of an entry.
-func (t *tx) putStory(r *row, e *redrive.Entry) error {
+// putHistory stores the failures and the original of an entry.
+func (t *tx) putHistory(r *row, e *redrive.Entry) error {
 	for i, f := range []*redrive.Failure{e.History.First, e.History.Last} {
 		if f == nil {
 			continue

@@ -98,7 +98,7 @@ func (g *grouper) scanned() (causes []driver.Cause, complete bool, err error) {
 
 // scan looks at each dead letter of a queue, up to a bound.
 func (g *grouper) scan(q *queue) error {
-	g.at = pageMark{queue: q.number, phase: phaseDead}
+	g.at = pageCursor{queue: q.number, phase: phaseDead}
 	st := g.source(q, phaseDead)
 	var err error
 	for err == nil && st.next() {

@@ -21,16 +21,16 @@ const (
 )
 
 // mark of a page: where the next one begins.
-type pageMark struct {
+type pageCursor struct {
 	queue, phase int64
 	a, b         int64 // place within the phase
 }
 
-func (m pageMark) String() string {
+func (m pageCursor) String() string {
 	return fmt.Sprintf("%d.%d.%s.%s", m.queue, m.phase, strconv.FormatInt(m.a, 36), strconv.FormatInt(m.b, 36))
 }
 
-func parseMark(s string) (m pageMark, err error) {
+func parseCursor(s string) (m pageCursor, err error) {
 	if s == "" {
 		return m, nil
 	}
@@ -55,7 +55,7 @@ func parseMark(s string) (m pageMark, err error) {
 // publication, dead letters in that of their death, queue by queue.
 func (s *Store) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 	page := driver.Page{Complete: true}
-	at, err := parseMark(q.After)
+	at, err := parseCursor(q.After)
 	if err != nil {
 		return page, err
 	}
@@ -74,7 +74,7 @@ type finder struct {
 	read     func(string) *stmt
 	held     func(seq int64) *lease
 	query    *redrive.Query
-	at       pageMark
+	at       pageCursor
 	page     *driver.Page
 	examined int
 	full     bool // the page ended before the search
@@ -86,11 +86,11 @@ func (f *finder) find() error {
 			continue
 		}
 		if q.number > f.at.queue {
-			f.at = pageMark{queue: q.number}
+			f.at = pageCursor{queue: q.number}
 		}
 		for phase := f.at.phase; phase < phases; phase++ {
 			if phase > f.at.phase {
-				f.at = pageMark{queue: q.number, phase: phase}
+				f.at = pageCursor{queue: q.number, phase: phase}
 			}
 			if !f.wants(phase) {
 				continue
@@ -186,9 +186,9 @@ func (f *finder) source(q *queue, phase int64) *stmt {
 		return f.read(`SELECT seq, ordered, turn FROM keyed WHERE queue = ? AND key = ? AND (ordered, turn) > (?, ?) ORDER BY ordered, turn`).
 			int(q.number).text(query.Key).int(f.at.a).int(f.at.b)
 	}
-	from := pageMark{a: f.at.a, b: f.at.b}
+	from := pageCursor{a: f.at.a, b: f.at.b}
 	if since := nanos(query.Since); from.a < since {
-		from = pageMark{a: since - 1, b: dueNever}
+		from = pageCursor{a: since - 1, b: dueNever}
 	}
 	until := dueNever
 	if !query.Until.IsZero() {

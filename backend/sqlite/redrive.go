@@ -102,8 +102,8 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 	}
 	t.count(q, countMovedOut, 1)
 	t.count(to, countMovedIn, 1)
-	// What stays is the memory of the id; the story goes with the message.
-	if err := t.moveStory(d.seq, r.seq, old); err != nil {
+	// What stays is the memory of the id; the failure history goes with the message.
+	if err := t.moveHistory(d.seq, r.seq, old); err != nil {
 		return now, err
 	}
 	gone := *d
@@ -130,8 +130,8 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 	return next.Ref(), t.insertWaiting(to, &r, int64(next.Size()))
 }
 
-// moveStory gives failures and original to another seq.
-func (t *tx) moveStory(from, to, flags int64) error {
+// moveHistory gives failures and original to another seq.
+func (t *tx) moveHistory(from, to, flags int64) error {
 	if flags&(flagFirst|flagLast) != 0 {
 		err := t.write(`UPDATE failure SET slot = slot + ? WHERE slot BETWEEN ? AND ?`).int(2 * (to - from)).int(2 * from).int(2*from + 1).run()
 		if err != nil {

@@ -213,16 +213,16 @@ func (t *tx) remove(l *lease, o redrive.Outcome, reason redrive.Reason) error {
 	return t.deleteMessage(l.seq, l.flags)
 }
 
-// deleteMessage removes what a message carried and its story.
+// deleteMessage removes what a message carried and its failure history.
 func (t *tx) deleteMessage(seq, flags int64) error {
-	if err := t.deleteStory(seq, flags); err != nil {
+	if err := t.deleteHistory(seq, flags); err != nil {
 		return err
 	}
 	return t.write(`DELETE FROM message WHERE seq = ?`).int(seq).run()
 }
 
-// deleteStory removes the failures of a message and its original.
-func (t *tx) deleteStory(seq, flags int64) error {
+// deleteHistory removes the failures of a message and its original.
+func (t *tx) deleteHistory(seq, flags int64) error {
 	if flags&(flagFirst|flagLast) != 0 {
 		if err := t.write(`DELETE FROM failure WHERE slot BETWEEN ? AND ?`).int(2 * seq).int(2*seq + 1).run(); err != nil {
 			return err
@@ -292,7 +292,7 @@ func (t *tx) repeat(l *lease, after time.Duration) error {
 	next.born = t.now
 	next.lane = int64(redrive.LaneFresh)
 	next.attempts, next.failures, next.earlier, next.crashes = 0, 0, 0, 0
-	if err := t.deleteStory(l.seq, l.flags); err != nil {
+	if err := t.deleteHistory(l.seq, l.flags); err != nil {
 		return err
 	}
 	next.flags &= flagChosen

@@ -17,7 +17,7 @@ import (
 type deadCmd struct {
 	List    deadListCmd    `cmd:"" help:"List dead letters, in the order in which they died."`
 	Causes  deadCausesCmd  `cmd:"" help:"Count dead letters by cause."`
-	Show    deadShowCmd    `cmd:"" help:"Tell the whole story of one."`
+	Show    deadShowCmd    `cmd:"" help:"Show the full failure history of one."`
 	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
 	Redrive deadRedriveCmd `cmd:"" help:"Give dead letters another life."`
 	Drop    deadDropCmd    `cmd:"" help:"Remove dead letters for good."`
@@ -159,7 +159,7 @@ type deadExportCmd struct {
 }
 
 func (*deadExportCmd) Help() string {
-	return examples("redrive dead export --queue hooks -o dead.ndjson", "one dead letter a line, with its body and story")
+	return examples("redrive dead export --queue hooks -o dead.ndjson", "one dead letter a line, with its body and failure history")
 }
 
 // Run writes whole dead letters, one a line.

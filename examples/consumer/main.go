@@ -1,5 +1,5 @@
 // Command consumer shows the library: a typed handler over the embedded store, a
-// message that cannot be delivered, its story, and its redrive.
+// message that cannot be delivered, its failure history, and its redrive.
 package main
 
 import (

@@ -1,5 +1,5 @@
 // Command kafka shows the library on a topic: orders that another program published, one
-// of which cannot be handled, its story, and its redrive. The store beside the topic keeps
+// of which cannot be handled, its failure history, and its redrive. The store beside the topic keeps
 // what failed.
 //
 //	go run ./examples/kafka localhost:9092 orders

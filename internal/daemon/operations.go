@@ -62,7 +62,7 @@ var operations = map[string]operation{
 	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them; with lines=true each line is answered.", query: []string{"lines"}, body: sentLines, answers: ok(wire.Imported{})},
 	"GET /v1/causes":                              {id: "listCauses", summary: "Count dead letters by cause, and tell which causes grow.", query: deadArgs, answers: ok(wire.List[wire.Cause]{})},
 	"GET /v1/causes/{signature}/deaths":           {id: "causeDeaths", summary: "Show when messages died of a cause: by minute, hour and day.", query: []string{"queue", "reason", "since"}, answers: ok(wire.List[wire.Deaths]{})},
-	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its story.", query: []string{"unmasked", "wait"}, answers: ok(wire.Message{})},
+	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its failure history.", query: []string{"unmasked", "wait"}, answers: ok(wire.Message{})},
 	"PATCH /v1/queues/{queue}/dead-letters/{id}":  {id: "editDeadLetter", summary: "Edit a dead letter; the original is kept.", body: wire.Edit{}, answers: ok(wire.Changed{})},
 	"DELETE /v1/queues/{queue}/dead-letters/{id}": {id: "dropDeadLetter", summary: "Drop a dead letter.", answers: ok(wire.Changed{})},
 	"POST /v1/plans":                              {id: "createPlan", summary: "Redrive, drop or archive dead letters by a plan, or only count them (dry_run).", body: wire.PlanRequest{}, answers: map[int]any{200: wire.DryRun{}, 201: wire.Plan{}}},

@@ -135,7 +135,7 @@ func (w *Work) redrive(ctx context.Context, m *Message, c *driver.Change, due ti
 }
 
 // redriveAway redrives into another queue or under another id: the dead letter goes
-// here, and a message of the next generation comes there, with its story.
+// here, and a message of the next generation comes there, with its failure history.
 func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, due time.Time) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m

@@ -50,7 +50,7 @@ type Server interface {
 	QueueNames(ctx context.Context) ([]string, error)
 	// Search adds the rows of the finder's phase, from its mark on, and returns where it had
 	// to end because it may look at no more; nil if it had not.
-	Search(ctx context.Context, f *Finder) (end *PageMark, err error)
+	Search(ctx context.Context, f *Finder) (end *PageCursor, err error)
 	// CountDead counts dead letters by queue, reason and signature, from counters, and those
 	// of them that died after the query's Until, if that is set.
 	CountDead(ctx context.Context, q *redrive.Query) (n, late int64, err error)

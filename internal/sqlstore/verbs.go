@@ -267,7 +267,7 @@ func (v Verbs) ListRecords(ctx context.Context, space, after string, limit int) 
 func Caps(name string) driver.Caps {
 	return driver.Caps{
 		Name: name, MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
-		Fenced: true, Filters: true, MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		Fenced: true, Filters: true, RecordsClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }

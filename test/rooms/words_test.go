@@ -15,7 +15,7 @@ import (
 var phrases = regexp.MustCompile(`(?i)\b(the books|balances? the books|in hand|hand(s|ed|ing)? (it |them )?out|(is|are|was|were) told|sets? aside|setting aside|struck|a blow|heed(s|ed)?|the story of|tells? (its|their) story)\b`)
 
 // oldNames were names of Go, JSON, metrics and flags; none may come back.
-var oldNames = regexp.MustCompile(`\b([A-Za-z]*Books[A-Z]?[a-z]*|Trial|[A-Za-z]*Watermarks?|[A-Za-z]*Verdicts?|inHand|MarksClaims|SetAside|TakeStory|ImportFromBroker)\b|"(books|trial|verdicts?|groups)(,omitempty)?"`)
+var oldNames = regexp.MustCompile(`\b([A-Za-z]*Books[A-Z]?[a-z]*|Trial|[A-Za-z]*Watermarks?|[A-Za-z]*Verdicts?|inHand|MarksClaims|SetAside|TakeStory)\b|"(books|trial|verdicts?)(,omitempty)?"`)
 
 // TestWords refuses old phrases in comments, strings and docs, and old names in code. See
 // docs/glossary.md.
