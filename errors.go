@@ -14,7 +14,7 @@ var (
 	// ErrConflict says that another message with the same queue and id, but a
 	// different body, kind or key, was accepted before.
 	ErrConflict = errors.New("conflict: another message with this id was accepted before")
-	// ErrBacklogged says that the queue or the store is above its hard watermark.
+	// ErrBacklogged says that the queue or the store is above its hard backlog limit.
 	// Nothing was stored; try again later.
 	ErrBacklogged = errors.New("backlogged: the queue is above its limit")
 	// ErrInvalid says that a message, name or request cannot be accepted as it is.
@@ -47,6 +47,9 @@ var (
 	// pointer to a record that is no longer there. It is not redriven until an edit
 	// gives it a body.
 	ErrBodyGone = errors.New("body gone: the broker no longer has the record")
+	// ErrBodyCorrupt says that the bytes of a dead letter do not match the checksum that
+	// they were stored with. It is redriven only on demand, or with a new body.
+	ErrBodyCorrupt = errors.New("body corrupt: the message does not match its checksum")
 )
 
 // Errors of the store as a whole.

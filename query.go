@@ -18,6 +18,7 @@ type Query struct {
 	Header    string    // NAME or NAME=VALUE
 	Plan      string    // was redriven last by this plan
 	NotPlan   string    // was not redriven last by this plan
+	Edited    bool      // was edited in place
 
 	After  string // the Next of the page before
 	Limit  int    // entries (or causes) a page; 0: 100, at most 1000

@@ -20,16 +20,17 @@ const (
 	ReasonLoop                          // it was redriven too often
 	ReasonUncertain                     // its effect is unknown and it is not safe to repeat
 	ReasonDisabled                      // its target was turned off for good
-	ReasonManual                        // a person set it aside
+	ReasonManual                        // a person dead-lettered it
+	ReasonCorrupt                       // its bytes do not match the checksum that they were stored with
 )
 
 var reasonNames = []string{"", "exhausted", "permanent", "crashed", "expired", "undecodable", "oversize",
-	"unroutable", "rejected", "loop", "uncertain", "disabled", "manual"}
+	"unroutable", "rejected", "loop", "uncertain", "disabled", "manual", "corrupt"}
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
 	all := make([]Reason, 0, len(reasonNames)-1)
-	for r := ReasonExhausted; r <= ReasonManual; r++ {
+	for r := ReasonExhausted; r <= ReasonCorrupt; r++ {
 		all = append(all, r)
 	}
 	return all

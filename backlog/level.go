@@ -45,7 +45,7 @@ func (l *Limiter) Level(queue string) (level driver.Level, retryAfter time.Durat
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch r, limits, fullness := l.worse(queue); {
-	case r.closed:
+	case math.IsInf(fullness, 1):
 		return driver.LevelRefused, r.reset(limits)
 	case fullness >= 1:
 		return driver.LevelWarn, 0
@@ -71,14 +71,15 @@ func (l *Limiter) Room(queue string) (left, limit int64, reset time.Duration) {
 		of = float64(max(r.now().count, 1)) / share
 	}
 	const rounding = 1e-6
-	if !r.closed {
+	if !math.IsInf(fullness, 1) {
 		left = int64(max(of*(1-share)+rounding, 0))
 	}
 	return left, int64(math.Ceil(of - rounding)), r.reset(limits)
 }
 
 // worse returns the record of a queue or of the store, whichever is nearer to its limits,
-// and how near: from 1 on it is above its soft limit. l.mu is held.
+// and how near: from 1 on it is above its soft limit, and it is infinite where publishes are
+// refused. l.mu is held.
 func (l *Limiter) worse(queue string) (worst *record, limits Limits, fullness float64) {
 	for i, of := range []Limits{l.limits(queue), l.o.Total} {
 		r := l.record([]string{queue, ""}[i])
@@ -127,6 +128,7 @@ type record struct {
 	reading bool      // now
 	known   usage     // that was read, and what was published here until the next reading began
 	added   usage     // what was published here since
+	unsure  usage     // what was published here while it was read, which may count twice
 	closed  bool      // until it is below the soft limit
 	rate    float64   // messages that leave a second
 }
@@ -138,7 +140,7 @@ func (r *record) learn(read reading, now time.Time) {
 		left := r.last.waiting.count + read.entered - r.last.entered - read.waiting.count
 		r.rate += (1 - math.Exp(-elapsed/rateMemory.Seconds())) * (float64(max(left, 0))/elapsed - r.rate)
 	}
-	r.last, r.at, r.known = read, now, read.waiting
+	r.last, r.at, r.known, r.unsure = read, now, read.waiting, r.added
 }
 
 // now is what waits as far as we know.
@@ -162,13 +164,16 @@ func (r *record) share(l Limits) (share float64) {
 }
 
 // fits reports whether a message of a size has room. When it has not, nothing has until
-// the queue is below the soft limit.
+// the queue is below the soft limit; where the counts may hold some messages twice, until
+// they are read again.
 func (r *record) fits(l Limits, size int64) bool {
 	u, share := r.now(), r.share(l)
-	if !r.closed || share < l.soft() {
-		r.closed = share >= 1 || l.Bytes > 0 && u.bytes+size > l.Bytes && u.count > 0 // the first one fits always
+	if r.closed && share >= l.soft() {
+		return false
 	}
-	return !r.closed
+	full := share >= 1 || l.Bytes > 0 && u.bytes+size > l.Bytes && u.count > 0 // the first one fits always
+	r.closed = full && r.unsure == usage{}
+	return !full
 }
 
 // reset is how long it takes, at the rate observed, until the queue is below the soft

@@ -38,7 +38,7 @@ const (
 // A limit of depth or bytes is exceeded at most by what was in flight when the counts were
 // read, and by what other processes publish to the same store within one Refresh (or
 // within 20 times as long as it takes to read the counts, if that is more). It may refuse
-// early by what is published while the counts are read. While they cannot be read, what
+// early by what is published while the counts are read, until they are read again. While they cannot be read, what
 // was known goes on to count. It is safe for concurrent use.
 type Limiter struct {
 	store  driver.Store

@@ -13,7 +13,7 @@ import (
 var rawPostgres = Driver{
 	Name:       "raw SQL on PostgreSQL",
 	Version:    func() string { return moduleVersion("github.com/jackc/pgx/v5") },
-	Settings:   postgresSettings + "; statements by hand on one table: multi-row INSERT; 8 consumers claim 100 by UPDATE ... SKIP LOCKED and delete 100 in one round trip; no history, books, or retries; a failed message is due again at once",
+	Settings:   postgresSettings + "; statements by hand on one table: multi-row INSERT; 8 consumers claim 100 by UPDATE ... SKIP LOCKED and delete 100 in one round trip; no history, ledger or retries; a failed message is due again at once",
 	Durability: "publish and acknowledgement synced",
 	Synced:     true,
 	Subject:    postgresName,

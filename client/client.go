@@ -32,12 +32,12 @@ type Options struct {
 	// returns, the server forgets the result. Results of messages published by Call come
 	// here too. Optional.
 	OnResult func(*Result)
-	// OnGap is told when results were lost: those of the whole session, which the server
+	// OnGap is called when results were lost: those of the whole session, which the server
 	// does not know any more, or a number that expired. Optional.
 	OnGap func(session bool, lost uint64)
-	// OnSlowDown is told when the server is busy. Optional.
+	// OnSlowDown is called when the server is busy. Optional.
 	OnSlowDown func(SlowDown)
-	// OnState is told when the connection is there and when it is not, with the reason.
+	// OnState is called when the connection is there and when it is not, with the reason.
 	// Optional.
 	OnState func(connected bool, why error)
 	// Window is how many results may come that are not handled yet: 1-256, by default 64.

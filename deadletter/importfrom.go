@@ -15,7 +15,7 @@ type ImportOptions struct {
 	To string
 	// Reason makes the messages dead letters with this reason. Zero: they wait.
 	Reason redrive.Reason
-	// Entry makes the entry of a message, for those that carry the story of their
+	// Entry makes the entry of a message, for those that carry the history of their
 	// failures in a dialect of their own. Defaults to the message as it is.
 	Entry func(d *redrive.Delivery) redrive.Entry
 	// Copy leaves the messages where they were, by releasing them at the end.
@@ -116,6 +116,9 @@ func adoptPut(ctx context.Context, store driver.Store, batch []redrive.Delivery,
 		}
 		if o.Reason != 0 {
 			put[i].State, put[i].Reason = redrive.StateDead, o.Reason
+		}
+		if d.Unfit != 0 { // here nothing would tell any more that it cannot be delivered
+			put[i].State, put[i].Reason = redrive.StateDead, d.Unfit
 		}
 		if put[i].Origin == "" {
 			put[i].Origin = d.Ref().String()

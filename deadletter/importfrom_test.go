@@ -58,7 +58,7 @@ func TestAdoptIsIdempotent(t *testing.T) {
 		t.Fatalf("%d dead letters, %d of them new in the second run; want %d and %d", got, added, n, n-100)
 	}
 	if got := counts[0].Ledger.Imported; got != n {
-		t.Fatalf("the books say %d imported", got)
+		t.Fatalf("the ledger says %d imported", got)
 	}
 }
 
@@ -80,5 +80,36 @@ func TestAdoptCopyLeavesTheOrigin(t *testing.T) {
 	counts, err := broker.Counts(ctx, "dlq")
 	if err != nil || counts[0].AllWaiting() != 5 || counts[0].Leased != 0 {
 		t.Fatalf("the origin holds %+v, %v", counts, err)
+	}
+}
+
+// unfitSource says of the first message that it cannot be delivered.
+type unfitSource struct{ driver.Source }
+
+func (s unfitSource) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
+	ds, err := s.Source.Claim(ctx, req)
+	for i := range ds {
+		if ds[i].ID == "m-0" {
+			ds[i].Unfit = redrive.ReasonCorrupt
+		}
+	}
+	return ds, err
+}
+
+func TestAdoptKeepsWhatCannotBeDeliveredDead(t *testing.T) {
+	ctx := t.Context()
+	broker, store := memory.New(), memory.New()
+	defer func() { _, _ = broker.Close(), store.Close() }()
+	for i := range 2 {
+		if err := redrive.Publish(ctx, broker, "q", "x", redrive.WithID(fmt.Sprint("m-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if added, err := deadletter.ImportFrom(ctx, unfitSource{broker}, store, "q", deadletter.ImportOptions{}); err != nil || added != 2 {
+		t.Fatalf("adopted %d: %v", added, err)
+	}
+	counts, err := store.Counts(ctx, "q")
+	if err != nil || counts[0].AllWaiting() != 1 || counts[0].Dead[redrive.ReasonCorrupt] != 1 {
+		t.Fatalf("%+v, %v", counts, err)
 	}
 }

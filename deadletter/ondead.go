@@ -98,7 +98,9 @@ func (o *Options) fill() {
 // OnDead hands the dead letters of a queue to a handler until ctx ends, the oldest
 // first, and does what it decides. Any number of processes may do so for one queue: each
 // dead letter is claimed, and handled again if its process dies. While it is claimed a
-// person can neither redrive nor drop it. At most one Options may be given.
+// person can neither redrive nor drop it. At most one Options may be given. What does not match
+// its checksum is kept and not handled, unless it is dead for that reason; the handler may then
+// drop or archive it, or redrive it with a new body.
 func OnDead(ctx context.Context, store driver.Store, queue string, h Handler, o ...Options) error {
 	if err := driver.CheckQueue(queue); err != nil {
 		return &redrive.Error{Op: "on dead", Err: err}
@@ -111,7 +113,7 @@ func OnDead(ctx context.Context, store driver.Store, queue string, h Handler, o 
 	for ctx.Err() == nil {
 		found, err := p.round(ctx)
 		if err != nil && ctx.Err() == nil {
-			p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "dead letters cannot be claimed", slog.String("queue", queue), slog.Any("error", err))
+			p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "claiming dead letters failed", slog.String("queue", queue), slog.Any("error", err))
 		}
 		if found > 0 {
 			continue
@@ -151,19 +153,27 @@ func (p *deadProcessor) round(ctx context.Context) (int, error) {
 // process works on one dead letter.
 func (p *deadProcessor) process(ctx context.Context, d *redrive.Delivery) {
 	attrs := []slog.Attr{slog.String("queue", d.Queue), slog.String("id", d.ID)}
-	decision, err := p.decide(ctx, d)
 	settle := context.WithoutCancel(ctx)
+	var decision Decision
+	var err error
+	unknown := d.Unfit != 0 && d.Unfit != d.Dead // the handler would take what it reads for what was published
+	if !unknown {
+		decision, err = p.decide(ctx, d)
+	}
 	switch {
+	case unknown:
+		p.o.Logger.LogAttrs(ctx, slog.LevelError, "dead letter fails its checksum: kept", attrs...)
+		err = p.settle(settle, &driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRetry, After: p.o.KeepFor})
 	case err != nil && ctx.Err() != nil: // we are stopping; another may have it at once
 		err = p.settle(settle, &driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRelease})
 	case err != nil:
-		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "a processor of dead letters failed", append(attrs, slog.Any("error", err))...)
+		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "dead-letter handler failed", append(attrs, slog.Any("error", err))...)
 		err = p.settle(settle, &driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRetry, After: p.o.RetryAfter})
 	default:
 		err = p.carryOut(settle, d, &decision)
 	}
 	if err != nil {
-		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "what was decided of a dead letter was not done", append(attrs, slog.Any("error", err))...)
+		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "dead-letter decision not applied", append(attrs, slog.Any("error", err))...)
 	}
 }
 
@@ -185,13 +195,14 @@ func (p *deadProcessor) decide(ctx context.Context, d *redrive.Delivery) (Decisi
 		return Decision{}, err
 	}
 	keep := Decision{Edit: decision.Edit}
+	refused := (&driver.Change{Edit: decision.Edit}).CheckRedrive(&entries[0].Message, d.Unfit)
 	switch {
 	case decision.Action == driver.ActRedrive && entries[0].Redrives >= p.o.MaxAutoRedrives:
-		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "a dead letter was redriven too often and is kept", slog.String("queue", d.Queue), slog.String("id", d.ID),
+		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "dead letter reached its redrive limit: kept", slog.String("queue", d.Queue), slog.String("id", d.ID),
 			slog.Int("redrives", entries[0].Redrives))
 		return keep, nil
-	case decision.Action == driver.ActRedrive && errors.Is((&driver.Change{Edit: decision.Edit}).CheckRedrive(&entries[0].Message, 0), redrive.ErrBodyGone):
-		return keep, &redrive.Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: redrive.ErrBodyGone, Hint: "give Decision.Edit a body, or drop it"}
+	case decision.Action == driver.ActRedrive && refused != nil:
+		return keep, &redrive.Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: refused, Hint: "give Decision.Edit a body, or drop it"}
 	case decision.Action == driver.ActArchive && p.o.Archive == nil:
 		return keep, &redrive.Error{Op: "on dead", Queue: d.Queue, ID: d.ID, Err: errors.New("there is no archive"), Hint: "set DeadOptions.Archive"}
 	case decision.Action == driver.ActArchive:

@@ -198,3 +198,38 @@ func TestOnDeadRefusesWhatMakesNoSense(t *testing.T) {
 		}
 	})
 }
+
+// What does not match its checksum is not handled, unless the handler can know it by the reason.
+func TestOnDeadLeavesWhatIsCorrupt(t *testing.T) {
+	deadtest.Run(t, func(m *deadtest.Store) {
+		m.Kill("q", 2, nil)
+		m.Kill("q", 3, func(e *redrive.Entry) { e.Reason = redrive.ReasonCorrupt })
+		for _, id := range []string{"m00002", "m00003", "m00004", "m00005"} {
+			m.Entry("q", id).Body[0] ^= 1
+		}
+		calls := map[string]int{}
+		stop := processDead(m, func(_ context.Context, e *redrive.Entry) (deadletter.Decision, error) {
+			calls[e.ID]++
+			switch e.ID {
+			case "m00004":
+				return deadletter.Decision{Action: driver.ActDrop}, nil
+			case "m00005":
+				return deadletter.Decision{Action: driver.ActRedrive, Edit: &redrive.Edit{Body: []byte("mended")}}, nil
+			}
+			return deadletter.Decision{Action: driver.ActRedrive}, nil
+		}, deadletter.Options{})
+		deadtest.Pass(10 * time.Second)
+		stop()
+		if fmt.Sprint(calls) != "map[m00001:1 m00003:1 m00004:1 m00005:1]" {
+			t.Errorf("calls: %v", calls)
+		}
+		for id, want := range map[string]redrive.State{"m00001": redrive.StateWaiting, "m00002": redrive.StateDead, "m00003": redrive.StateDead, "m00005": redrive.StateWaiting} {
+			if e := m.Entry("q", id); e == nil || e.State != want {
+				t.Errorf("%s: %+v, want %s", id, e, want)
+			}
+		}
+		if e := m.Entry("q", "m00004"); e != nil {
+			t.Errorf("m00004 was dropped and is %s", e.State)
+		}
+	})
+}

@@ -3,7 +3,7 @@
 // A [Handler] posts the body of a message byte for byte, signs it by the Standard
 // Webhooks scheme where the target has a secret, and turns the answer into what the
 // engine understands: 2xx is done, 410 disables the target, Retry-After is obeyed,
-// everything else is a failure with the status and a redacted excerpt of the answer.
+// a receiver may decide by [HeaderDelivery], everything else is a failure with the status and a redacted excerpt of the answer.
 //
 // What it never does: follow a redirect, use a proxy of the environment, let
 // net/http repeat a request behind the engine's back, decompress an answer, wait

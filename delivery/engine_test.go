@@ -105,7 +105,7 @@ func TestGoneDisablesTheTarget(t *testing.T) {
 		_, _ = io.WriteString(w, "unsubscribed")
 	}))
 	defer server.Close()
-	h, err := delivery.New(delivery.Target{URL: server.URL, AllowPrivate: true, Concurrency: 1}, delivery.Options{})
+	h, err := delivery.New(delivery.Target{URL: server.URL, AllowPrivate: true, Concurrency: 1, Timeout: 7 * time.Second}, delivery.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestGoneDisablesTheTarget(t *testing.T) {
 	dead := page.Entries[0]
 	f := dead.History.Latest()
 	if dead.Reason != redrive.ReasonDisabled || f.Details["http.status"] != "410" || f.Details["http.response"] != "unsubscribed" ||
-		f.Config.Target != h.Target() || f.Types[0] != "delivery.ResponseError" {
+		f.Config.Target != h.Target() || f.Types[0] != "delivery.ResponseError" || f.Config.Timeout != 7*time.Second {
 		t.Errorf("%v %+v", dead.Reason, f)
 	}
 	if n := requests.Load(); n != 1 {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,18 @@ const (
 const (
 	HeaderStatus    = headername.Status    // its HTTP status
 	HeaderTruncated = headername.Truncated // "true": it was longer than MaxResponse
+)
+
+// HeaderDelivery is a header of an answer that is not 2xx, by which a receiver says what
+// becomes of the message, whatever the status and the target's table of statuses:
+// "abort-message" dead-letters it at once, "disable" turns the target off as 410 does. Svix
+// understands the same. Other values are ignored.
+const HeaderDelivery = "Webhook-Delivery"
+
+// The values of HeaderDelivery.
+const (
+	deliveryAbort   = "abort-message"
+	deliveryDisable = "disable"
 )
 
 // Handler delivers to one target. It is safe for concurrent use.
@@ -261,6 +274,12 @@ func (h *Handler) refuse(attempt func() Attempt, cancel func(), c *credentials, 
 		e.Location = excerpt(redact(show(to), c.hide), 512, 0)
 	}
 	e.Attempt = attempt()
+	switch strings.ToLower(resp.Header.Get(HeaderDelivery)) {
+	case deliveryAbort:
+		return redrive.Permanent(e)
+	case deliveryDisable:
+		return redrive.TargetGone(e)
+	}
 	after, asked := time.Duration(0), false
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:

@@ -192,6 +192,42 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// A receiver's word about the message goes before its status and before the target's table.
+func TestReceiverDecides(t *testing.T) {
+	table := redrive.Table{Transient: []string{"5xx"}}
+	for _, c := range []struct {
+		status int
+		word   string
+		want   driver.Classification
+	}{
+		{500, "abort-message", driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{503, "Abort-Message", driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}},
+		{429, "disable", driver.Classification{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonDisabled}},
+		{500, "retry", driver.Classification{Outcome: redrive.OutcomeRetry}},
+		{status: 200, word: "abort-message"},
+	} {
+		h := serve(t, Target{Statuses: table}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(HeaderDelivery, c.word)
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(c.status)
+		})
+		err := h.ServeDelivery(t.Context(), message("x"))
+		if c.status == http.StatusOK {
+			if err != nil {
+				t.Errorf("%d, %s: %v", c.status, c.word, err)
+			}
+			continue
+		}
+		if got := driver.Classify(nil, err); got != c.want {
+			t.Errorf("%d, %s: got %+v, want %+v", c.status, c.word, got, c.want)
+		}
+		var response *ResponseError
+		if !errors.As(err, &response) || response.Status != c.status {
+			t.Errorf("%d, %s: the answer is not in %v", c.status, c.word, err)
+		}
+	}
+}
+
 func TestRetryAfterAsDate(t *testing.T) {
 	h := serve(t, Target{}, func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now()

@@ -54,18 +54,21 @@ type Change struct {
 	Plan             string // ActRedrive: the plan it belongs to
 	MaxRedrives      int    // ActRedrive: refuse with ErrLoop what was redriven so often; 0: no limit
 	ConfirmUncertain bool   // ActRedrive: also what is dead as uncertain; else ErrUncertain
+	ConfirmCorrupt   bool   // ActRedrive: also what is dead as corrupt, and only of that the checksum is made anew; else ErrBodyCorrupt
 
 	Edit *redrive.Edit // ActEdit, or edit and redrive in one step
 }
 
 // CheckRedrive reports why a store must not redrive a dead letter: with [redrive.ErrBodyGone],
-// [redrive.ErrUncertain] or [redrive.ErrLoop].
+// [redrive.ErrUncertain], [redrive.ErrBodyCorrupt] or [redrive.ErrLoop].
 func (c *Change) CheckRedrive(m *redrive.Message, reason redrive.Reason) error {
 	switch _, gone := m.Headers.Get(redrive.HeaderBodyGone); {
 	case gone && (c.Edit == nil || c.Edit.Body == nil):
 		return redrive.ErrBodyGone
 	case reason == redrive.ReasonUncertain && !c.ConfirmUncertain:
 		return redrive.ErrUncertain
+	case reason == redrive.ReasonCorrupt && !c.ConfirmCorrupt && (c.Edit == nil || c.Edit.Body == nil):
+		return redrive.ErrBodyCorrupt
 	case c.MaxRedrives > 0 && m.Redrives >= c.MaxRedrives:
 		return redrive.ErrLoop
 	}
@@ -80,7 +83,7 @@ func (c *Change) Validate() error {
 		err = fmt.Errorf("%w change: action %d", redrive.ErrInvalid, c.Action)
 	case c.Action == ActEdit && c.Edit == nil:
 		err = fmt.Errorf("%w change: an edit without what to edit", redrive.ErrInvalid)
-	case c.Reason > redrive.ReasonManual:
+	case c.Reason > LastReason:
 		err = fmt.Errorf("%w change: reason %d", redrive.ErrInvalid, c.Reason)
 	case c.To != "":
 		err = CheckQueue(c.To)

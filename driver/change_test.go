@@ -27,7 +27,7 @@ func TestChangeValidate(t *testing.T) {
 		"action 0":                     {},
 		"action 7":                     {Action: driver.ActDueNow + 1},
 		"an edit without what to edit": {Action: driver.ActEdit},
-		"reason":                       {Action: driver.ActKill, Reason: redrive.ReasonManual + 1},
+		"reason":                       {Action: driver.ActKill, Reason: driver.LastReason + 1},
 		"queue name":                   {Action: driver.ActRedrive, To: "no/queue"},
 		"key of 257 bytes (a key is":   {Action: driver.ActRedrive, Edit: &redrive.Edit{Key: &long}},
 	} {

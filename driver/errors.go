@@ -9,7 +9,7 @@ import (
 )
 
 // TypeBodyGone is the error type of dead letters with [redrive.HeaderBodyGone], by which their
-// causes are told from others.
+// causes are distinguished from others.
 const TypeBodyGone = "redrive.BodyGone"
 
 // FirstError returns the first error of a result an item, or nil. A nil slice
@@ -58,13 +58,14 @@ var errorNames = []struct {
 	{redrive.ErrFull, "store-full"},
 	{redrive.ErrClosed, "shutting-down"},
 	{redrive.ErrUnknown, "outcome-unknown"},
-	{redrive.ErrCorrupt, "corrupt"},
+	{redrive.ErrBodyCorrupt, "body-corrupt"},
 	{redrive.ErrInUse, "in-use"},
 	{redrive.ErrInvalid, "invalid"},
 	{redrive.ErrNotFound, "not-found"},
 	{redrive.ErrLoop, "loop"},
 	{redrive.ErrUncertain, "uncertain"},
 	{redrive.ErrBodyGone, "body-gone"},
+	{redrive.ErrCorrupt, "corrupt"},
 	{redrive.ErrState, "state"},
 	{redrive.ErrLeaseLost, "lease-lost"},
 	{redrive.ErrVersion, "version"},

@@ -21,7 +21,7 @@ func TestEachErrorHasAName(t *testing.T) {
 		"ErrBacklogged": redrive.ErrBacklogged, "ErrConflict": redrive.ErrConflict, "ErrDuplicate": redrive.ErrDuplicate, "ErrFull": redrive.ErrFull,
 		"ErrClosed": redrive.ErrClosed, "ErrUnknown": redrive.ErrUnknown, "ErrCorrupt": redrive.ErrCorrupt, "ErrInUse": redrive.ErrInUse,
 		"ErrInvalid": redrive.ErrInvalid, "ErrNotFound": redrive.ErrNotFound, "ErrLoop": redrive.ErrLoop, "ErrUncertain": redrive.ErrUncertain,
-		"ErrBodyGone": redrive.ErrBodyGone, "ErrState": redrive.ErrState, "ErrLeaseLost": redrive.ErrLeaseLost, "ErrVersion": redrive.ErrVersion,
+		"ErrBodyGone": redrive.ErrBodyGone, "ErrBodyCorrupt": redrive.ErrBodyCorrupt, "ErrState": redrive.ErrState, "ErrLeaseLost": redrive.ErrLeaseLost, "ErrVersion": redrive.ErrVersion,
 		"ErrUnsupported": redrive.ErrUnsupported, "ErrNoHandler": redrive.ErrNoHandler, "ErrSettled": redrive.ErrSettled,
 	}
 	var names []string

@@ -5,6 +5,9 @@ import "github.com/redrive/redrive"
 // Lanes is the number of lanes.
 const Lanes = int(redrive.LaneRedrive) + 1
 
+// LastReason is the last of the reasons.
+const LastReason = redrive.ReasonCorrupt
+
 // LaneSet is a set of lanes.
 type LaneSet uint8
 

@@ -41,6 +41,9 @@ func MatchMessage(q *redrive.Query, e *redrive.Entry) bool {
 		!q.Until.IsZero() && at.After(q.Until):
 		return false
 	}
+	if q.Edited && e.Original == nil {
+		return false
+	}
 	return q.Header == "" || hasHeader(e.Headers, q.Header)
 }
 

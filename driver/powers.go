@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// The optional powers: what some stores, sources and sinks can do beyond their contract.
+// The optional powers: what some stores, sources, sinks and handlers can do beyond their contract.
 // Who needs one asks with [As], which finds it below decorators, too.
 type (
 	// A StatsStore tells of its own work, as those in a database server do.
@@ -32,7 +32,7 @@ type (
 	// error means that it is durable there; the message is then settled as done in its
 	// queue. An error leaves it to the engine, which keeps it as a dead letter.
 	DeadLetterSink interface {
-		SetAside(ctx context.Context, e *redrive.Entry) error
+		DeadLetter(ctx context.Context, e *redrive.Entry) error
 	}
 
 	// A LimitedSink refuses what is above the limits of a queue's backlog.
@@ -43,7 +43,29 @@ type (
 		// be more; all zero below it.
 		Room(queue string) (left, limit int64, reset time.Duration)
 	}
+
+	// A KindHandler is a handler that names the kinds that it handles.
+	KindHandler interface {
+		// Kinds returns the kinds, and whether all others are handled, too.
+		Kinds() (kinds []string, all bool)
+	}
+
+	// A Registry is a handler that handles certain kinds, each with options of its own,
+	// as a [redrive.Mux] does.
+	Registry interface {
+		KindHandler
+		Lookup(kind string) *redrive.Registration
+		Err() error
+	}
 )
+
+// KindsOf returns the kinds that a handler names; all: it takes any.
+func KindsOf(h redrive.Handler) (kinds []string, all bool) {
+	if k, names := h.(KindHandler); names {
+		return k.Kinds()
+	}
+	return nil, true
+}
 
 // Decorated is what a decorator of a store, a source or a sink has, so that [As] finds the
 // powers of what it decorates.

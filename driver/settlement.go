@@ -32,7 +32,7 @@ func (s *Settlement) Validate() error {
 	switch {
 	case s.Outcome < redrive.OutcomeDone || s.Outcome > redrive.OutcomeDrop:
 		return fmt.Errorf("%w settlement: outcome %d", redrive.ErrInvalid, s.Outcome)
-	case (s.Outcome == redrive.OutcomeDead || s.Outcome == redrive.OutcomeDrop) && (s.Reason == 0 || s.Reason > redrive.ReasonManual):
+	case (s.Outcome == redrive.OutcomeDead || s.Outcome == redrive.OutcomeDrop) && (s.Reason == 0 || s.Reason > LastReason):
 		return fmt.Errorf("%w settlement: %w", redrive.ErrInvalid, errNoReason)
 	case s.After < 0:
 		return fmt.Errorf("%w settlement: a negative delay", redrive.ErrInvalid)

@@ -10,7 +10,7 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// A Source hands out messages under a lease and takes back what became of them.
+// A Source delivers messages under a lease and takes back what became of them.
 // All methods are safe for concurrent use. A result slice has one element an item,
 // in order; a nil slice means that every item succeeded.
 type Source interface {
@@ -22,10 +22,11 @@ type Source interface {
 	// documents its bound.
 	Wait(ctx context.Context, watches []Watch) ([]Event, error)
 
-	// Claim hands out up to Max messages that are due, oldest due first within the
+	// Claim delivers up to Max messages that are due, oldest due first within the
 	// lane, and never waits: nothing due is an empty result. The lease runs from
 	// now. Each claim raises the message's token and counts an attempt. A message
-	// whose lease ran out is claimable again, as a suspect.
+	// whose lease ran out is claimable again, as a suspect. A store that finds that a message
+	// does not match its [Checksum] returns it with Unfit [redrive.ReasonCorrupt].
 	Claim(ctx context.Context, req ClaimRequest) ([]redrive.Delivery, error)
 
 	// Settle carries out settlements, each if and only if its receipt's token is
@@ -82,8 +83,20 @@ type Store interface {
 	Find(ctx context.Context, q redrive.Query) (Page, error)
 
 	// Causes counts the dead letters that match by queue, reason and signature,
-	// largest first, at most q.Limit causes. It reports whether that is all.
+	// largest first, at most q.Limit causes. It reports whether that is all. A query by
+	// queue, reason and signature only is answered from counters, without a look at the
+	// dead letters; others look at [redrive.Examined] of them at most.
 	Causes(ctx context.Context, q redrive.Query) (causes []Cause, complete bool, err error)
+
+	// Count counts the entries that match. A query of dead letters by queue, reason,
+	// signature, and a cutoff (Until) is answered from counters, less what died after
+	// the cutoff; others look at [redrive.Examined] entries at most, from the query's After.
+	Count(ctx context.Context, q redrive.Query) (Count, error)
+
+	// Deaths returns when messages died of the causes that match by queue, reason and
+	// signature, since q.Since, in order of queue, reason and signature; other fields of the query
+	// are ignored. An entry that is put dead counts at its DiedAt.
+	Deaths(ctx context.Context, q redrive.Query) ([]Deaths, error)
 
 	// Update changes single messages or those that match a query, at most limit of
 	// them in one call and one atomic step, in the order of Find and from the query's
@@ -102,12 +115,13 @@ type Store interface {
 	// Now returns the store's clock, by which leases, delays and expiry are decided.
 	Now(ctx context.Context) (time.Time, error)
 
-	// Verify compares the books with a scan of what is there, in one snapshot. With
-	// no queue named it covers all.
+	// Verify compares the ledger and the counters of causes with a scan of what is there, in
+	// one snapshot, and messages with their checksums. With no queue named it covers all.
 	Verify(ctx context.Context, queues ...string) ([]Audit, error)
 
 	// Trim removes what retention no longer keeps, at most limit items, and returns
-	// how many of each kind it removed. It is repeated until it removes nothing.
+	// how many of each kind it removed. It is repeated until it removes nothing. It also adds
+	// up the buckets of [Store.Deaths] that became too old for their width.
 	Trim(ctx context.Context, r Retention, limit int) (Trimmed, error)
 
 	// Backup writes a consistent copy of the store in its own format.
@@ -156,7 +170,7 @@ type ClaimRequest struct {
 	// Settled Done or Drop they are gone, Repeat they are redriven, Retry after a while
 	// they are claimable again, Release and Dead leave them where they are. A source
 	// without Caps.Browsable returns none for Dead and Expired, and for Alone only if
-	// it has Caps.MarksClaims.
+	// it has Caps.RecordsClaims.
 	Dead bool
 	// Alone claims suspects instead of unsuspected messages, whatever the lane, in
 	// rotating order. The engine asks for one at a time.
@@ -181,24 +195,24 @@ const (
 // Caps is what a Source does natively. What it cannot do, the engine does by
 // parking in a Store.
 type Caps struct {
-	Name         string           // "sqlite", "kafka"
-	MaxDelay     time.Duration    // longest delay of Retry and Release with their failure kept, and of Message.Delay; 0: none, [Never]: any
-	DeadLetters  bool             // Settle takes Dead
-	KeepsHistory bool             // failures survive Retry and Dead
-	Repeats      bool             // Settle takes Repeat
-	Emits        bool             // Settle publishes Emit in the same atomic step
-	Fenced       bool             // a stale token is refused
-	Filters      bool             // Claim heeds Kinds, ExceptKinds and ExceptIDs; else it ignores them
-	MarksClaims  bool             // a claim's mark survives the process; else the engine keeps it as a record
-	KeepsLeases  bool             // a lease outlives the process that claimed: another settles and extends it by its token
-	Remembers    bool             // Publish knows ids that callers chose
-	Expires      bool             // ExpiresAt is kept
-	Ordered      bool             // order by key
-	Browsable    bool             // it is a Store
-	Exclusive    bool             // one process has it open at a time, so what a dead one held is taken over at once
-	Identity     redrive.Identity // of most messages; see Delivery.Identity
-	Transfer     Transfer
-	MaxBatch     int // most items a call; 0: no limit
+	Name          string           // "sqlite", "kafka"
+	MaxDelay      time.Duration    // longest delay of Retry and Release with their failure kept, and of Message.Delay; 0: none, [Never]: any
+	DeadLetters   bool             // Settle takes Dead
+	KeepsHistory  bool             // failures survive Retry and Dead
+	Repeats       bool             // Settle takes Repeat
+	Emits         bool             // Settle publishes Emit in the same atomic step
+	Fenced        bool             // a stale token is refused
+	Filters       bool             // Claim filters by Kinds, ExceptKinds and ExceptIDs; else it ignores them
+	RecordsClaims bool             // a claim's mark survives the process; else the engine keeps it as a record
+	KeepsLeases   bool             // a lease outlives the process that claimed: another settles and extends it by its token
+	Remembers     bool             // Publish knows ids that callers chose
+	Expires       bool             // ExpiresAt is kept
+	Ordered       bool             // order by key
+	Browsable     bool             // it is a Store
+	Exclusive     bool             // one process has it open at a time, so what a dead one held is taken over at once
+	Identity      redrive.Identity // of most messages; see Delivery.Identity
+	Transfer      Transfer
+	MaxBatch      int // most items a call; 0: no limit
 }
 
 // Most is n, or MaxBatch if that is less.
@@ -218,7 +232,7 @@ type Finding struct {
 	Hint    string // what to change, if anything
 }
 
-// Level is how a verdict is to be taken.
+// Level is how serious a finding is.
 type Level uint8
 
 // The levels.
@@ -252,7 +266,7 @@ type Batch struct {
 	Relaxed bool
 }
 
-// Entered is how Put entries came in, for the books.
+// Entered is how Put entries came in, for the ledger.
 type Entered uint8
 
 // The ways in.
@@ -364,7 +378,7 @@ func (b *Ledger) Entered() int64 { return b.Published + b.Parked + b.Imported + 
 // Left is the sum of what went out.
 func (b *Ledger) Left() int64 { return b.Done + b.Dropped + b.Archived + b.MovedOut }
 
-// Audit compares the books of a queue with a scan.
+// Audit compares the ledger of a queue with a scan.
 type Audit struct {
 	Queue         string
 	Ledger        Ledger

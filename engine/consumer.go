@@ -24,7 +24,7 @@ const (
 type consumerConfig struct {
 	QueueOptions
 	handler  redrive.Handler
-	registry registry // the handler, if it knows its kinds
+	registry driver.Registry // the handler, if it knows its kinds
 	policies *policySet
 }
 
@@ -38,7 +38,8 @@ type consumer struct {
 	scratch []driver.Grant // of the pump
 	stray   *stray         // of the pump: this step claims unknown kinds, too
 	strayAt time.Time      // of the pump: the next such step
-	alone   *grants        // of the pump: what the gates granted for a suspect that is not claimed yet
+	unknown unhandled
+	alone   *grants // of the pump: what the gates granted for a suspect that is not claimed yet
 
 	mu        sync.Mutex
 	feeds     []*feed
@@ -61,8 +62,6 @@ type consumer struct {
 	ticker    *time.Timer
 	ticking   bool
 	refused   string
-	unknown   []UnhandledKind
-	warned    map[string]time.Time // of the unknown kinds
 	expireAt  time.Time
 	soloTries int
 	soloAt    time.Time // no suspects before this

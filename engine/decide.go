@@ -21,7 +21,7 @@ type ended struct {
 	lost      bool      // its lease was lost
 	shutdown  bool      // it was cancelled by a shutdown
 	random    func() float64
-	failure   func(r redrive.Reason) *redrive.Failure // builds the story; called at most once
+	failure   func(r redrive.Reason) *redrive.Failure // builds the failure history; called at most once
 }
 
 // decide returns the settlement of an attempt that ended, and reports false if there
@@ -104,7 +104,11 @@ func unfit(d *redrive.Delivery, p *redrive.Policy, failure func(err error, r red
 	s := driver.Settlement{Receipt: d.Receipt}
 	if d.Unfit != 0 {
 		s.Outcome, s.Reason = redrive.OutcomeDead, d.Unfit
-		s.Failure = failure(errUnfit, d.Unfit)
+		err := errUnfit
+		if d.Unfit == redrive.ReasonCorrupt {
+			err = errCorrupt
+		}
+		s.Failure = failure(err, d.Unfit)
 		return s, true
 	}
 	if at := expiry(d, p); !at.IsZero() && !d.LeasedAt.Before(at) {
@@ -124,7 +128,8 @@ func unfit(d *redrive.Delivery, p *redrive.Policy, failure func(err error, r red
 }
 
 var (
-	errUnfit   = errors.New("what the source holds is not a message that can be delivered")
+	errUnfit   = errors.New("undeliverable message at the source")
+	errCorrupt = errors.New("the message does not match its checksum")
 	errExpired = errors.New("not delivered in time")
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -199,7 +200,7 @@ func TestRepeatIsDueAgain(t *testing.T) {
 			}
 		}
 		if b := r.counts("cron").Ledger; b.Repeated != 4 || b.Done != 5 {
-			t.Errorf("books: %+v", b)
+			t.Errorf("ledger: %+v", b)
 		}
 	})
 }
@@ -306,7 +307,7 @@ func TestMaxAgeAndExpiry(t *testing.T) {
 			t.Errorf("attempts: %v, want 3 of aged and 2 of expires", handled)
 		}
 		if b := r.counts("drop").Ledger; b.Dropped != 1 {
-			t.Errorf("books of drop: %+v", b)
+			t.Errorf("ledger of drop: %+v", b)
 		}
 	})
 }
@@ -326,7 +327,7 @@ func TestDisableKillsOneAndPausesTheRest(t *testing.T) {
 
 type asideFunc func(ctx context.Context, e *redrive.Entry) error
 
-func (f asideFunc) SetAside(ctx context.Context, e *redrive.Entry) error { return f(ctx, e) }
+func (f asideFunc) DeadLetter(ctx context.Context, e *redrive.Entry) error { return f(ctx, e) }
 
 type extractorFunc func(ctx context.Context, d *redrive.Delivery, err error, f *redrive.Failure)
 
@@ -339,6 +340,12 @@ func TestDeadLetterSinkAndExtractor(t *testing.T) {
 		f.Details = map[string]string{"customer": "42"}
 	})
 	var aside []string
+	dead := make(map[string]redrive.Reason) // as an observer sees it
+	watch := observerFunc(func(o *engine.Observation) {
+		if o.Occasion == engine.OnSettled && o.Settlement.Outcome == redrive.OutcomeDead {
+			dead[o.Delivery.ID] = o.Settlement.Reason
+		}
+	})
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("sms", func(context.Context, *redrive.Delivery) error { return redrive.Permanent(errSick) },
 			engine.QueueOptions{Extractor: extractor, DeadLetters: asideFunc(func(_ context.Context, e *redrive.Entry) error {
@@ -352,16 +359,19 @@ func TestDeadLetterSinkAndExtractor(t *testing.T) {
 		r.start()
 		r.ended(time.Second, "sms")
 		if want := []string{"sms-0 permanent 1 42"}; !slices.Equal(aside, want) {
-			t.Errorf("set aside: %q, want %q", aside, want)
+			t.Errorf("dead-lettered: %q, want %q", aside, want)
+		}
+		if want := map[string]redrive.Reason{"sms-0": redrive.ReasonPermanent, "sms-1": redrive.ReasonPermanent}; !maps.Equal(dead, want) {
+			t.Errorf("the observer saw as dead %v, want %v", dead, want)
 		}
 		if f := r.dead("sms", "sms-1").History.Latest(); f.Details["customer"] != "42" {
 			t.Errorf("details: %v", f.Details)
 		}
 		if f := r.dead("sms", "sms-1").History.Latest(); f.Host == "" || f.IP == "" || f.PID == 0 || f.Service != "test" || f.Version == "" ||
 			f.Env == "" || f.TraceID == "" || f.Signature == "" || f.Stack == "" || len(f.Types) == 0 || f.At.IsZero() {
-			t.Errorf("the story lacks something: %+v", f)
+			t.Errorf("the failure history lacks something: %+v", f)
 		}
-	}, engine.Options{Service: "test"})
+	}, engine.Options{Service: "test", Observer: watch})
 }
 
 func TestMiddlewareKeepsKinds(t *testing.T) {

@@ -81,7 +81,7 @@ type Extractor interface {
 	Extract(ctx context.Context, d *redrive.Delivery, err error, f *redrive.Failure)
 }
 
-// failure tells the story of one failed attempt: what is known of the process, the
+// failure describes one failed attempt: what is known of the process, the
 // delivery and the policy, and what the error says of itself. The extractor, if any,
 // adds to it; then it is bounded and signed. The reason is left to the caller.
 func (id *identity) failure(ctx context.Context, d *redrive.Delivery, err error, end time.Time, took time.Duration, stack string,
@@ -91,7 +91,7 @@ func (id *identity) failure(ctx context.Context, d *redrive.Delivery, err error,
 		At: end, Duration: max(took, 0), Attempt: d.Attempt,
 		Types: errname.Chain(err), Message: cmp.Or(text, "an error without text"), Stack: cmp.Or(stack, errorStack(err)),
 		Host: id.host, IP: id.ip, PID: id.pid, Service: id.service, Version: id.version, Env: id.environment,
-		Config:  redrive.FailureConfig{Target: target, Timeout: p.Timeout, Policy: p.Name, MaxAttempts: p.MaxAttempts},
+		Config:  redrive.FailureConfig{Target: target, Timeout: timeoutOf(err, p), Policy: p.Name, MaxAttempts: p.MaxAttempts},
 		TraceID: TraceID(&d.Message), Details: errorDetails(err),
 	}
 	if f.Stack == "" {
@@ -105,6 +105,18 @@ func (id *identity) failure(ctx context.Context, d *redrive.Delivery, err error,
 		f.Signature = driver.Signature(f)
 	}
 	return f
+}
+
+// timeoutOf is the timeout that was in force: of what the handler called, if the error
+// says so and that is shorter, else the policy's.
+func timeoutOf(err error, p *redrive.Policy) time.Duration {
+	var called interface{ CallTimeout() time.Duration }
+	if errors.As(err, &called) {
+		if t := called.CallTimeout(); t > 0 && t < p.Timeout {
+			return t
+		}
+	}
+	return p.Timeout
 }
 
 // extract calls the extractor. One that panics costs only what it would have added.
@@ -146,8 +158,8 @@ func errorDetails(err error) map[string]string {
 		if details == nil {
 			details = make(map[string]string, 1)
 		}
-		if details["http.status"] == "" {
-			details["http.status"] = strconv.Itoa(status.HTTPStatus())
+		if details[driver.DetailStatus] == "" {
+			details[driver.DetailStatus] = strconv.Itoa(status.HTTPStatus())
 		}
 	}
 	return details

@@ -5,24 +5,28 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 )
 
-// A consumer whose handler names its kinds claims only those. So that what nobody handles
-// does not wait unseen for ever, each such instance says in a record which kinds it
-// handles, and once a minute a consumer claims whatever no other instance handles, too.
-// It then fails with [redrive.ErrNoHandler], is retried by its policy, so that a deploy
-// may catch up, and is dead as unroutable at its end.
+// Who names its kinds claims only those: a consumer whose handler knows them, and a pull
+// worker that asks for some. So that what nobody handles does not wait unseen for ever, each
+// instance says in a record which kinds its consumer and its workers handle, and once a
+// minute it claims whatever nobody else handles, too. That fails with
+// [redrive.ErrNoHandler], is retried by its policy, so that a deploy may catch up, and is
+// dead as unroutable at its end.
 const (
 	kindSpace      = "kinds"
 	kindsEvery     = 5 * time.Minute  // between announcements
-	kindsKeep      = 15 * time.Minute // an instance counts as there for so long
+	kindsKeep      = 15 * time.Minute // an instance, or a worker that asked, counts as there for so long
 	kindsPage      = 1000
+	kindsAsked     = 1000 // of a queue's workers; of more, they count as any
 	strayEvery     = time.Minute
 	strayTime      = time.Second // a turn
 	unhandledWarn  = time.Minute
@@ -30,31 +34,21 @@ const (
 	unhandledKinds = 20 // a queue remembers so many
 )
 
-// UnhandledKind is a kind of messages that came to a queue and that its handler does not
-// know.
+// UnhandledKind is a kind of messages that came to a queue and that nobody there knows.
 type UnhandledKind struct {
 	Kind     string
 	Attempts int64 // that failed for it, in this process
 	Last     time.Time
 }
 
-// kinder is a handler that names the kinds that it handles.
-type kinder interface {
-	Kinds() (kinds []string, all bool)
-}
-
-// kindsOf returns the kinds that a handler names; all: it takes any.
-func kindsOf(h redrive.Handler) (kinds []string, all bool) {
-	if k, names := h.(kinder); names {
-		return k.Kinds()
-	}
-	return nil, true
-}
-
-// announced is the record of an instance and queue.
-type announced struct {
+// handled is the kinds that are handled of a queue, as an instance announces them.
+type handled struct {
 	Kinds []string `json:"kinds,omitempty"`
 	All   bool     `json:"all,omitempty"`
+}
+
+func (h *handled) add(kinds []string, all bool) {
+	h.Kinds, h.All = append(h.Kinds, kinds...), h.All || all
 }
 
 func kindsKey(queue, instance string) string { return driver.DeriveID(kindSpace, queue, instance) }
@@ -62,29 +56,34 @@ func kindsKey(queue, instance string) string { return driver.DeriveID(kindSpace,
 // kindsSpace is where the instances of a queue say what they handle.
 func kindsSpace(queue string) string { return driver.DeriveID(kindSpace, queue) }
 
+// announceSoon has the handled kinds announced anew.
+func (e *Engine) announceSoon() {
+	select {
+	case e.rehandled <- struct{}{}:
+	default: // it is to be done already
+	}
+}
+
 // announce says, from time to time, which kinds are handled here.
 func (e *Engine) announce(ctx context.Context) error {
 	tick := time.NewTicker(kindsEvery)
 	defer tick.Stop()
 	for {
-		var batch driver.Batch
-		e.mu.Lock()
-		for queue, c := range e.consumers {
-			h, names := c.options().handler.(kinder)
-			if !names {
+		batch := driver.Batch{Relaxed: true}
+		for _, queue := range e.worked() {
+			h, named := e.handledHere(queue)
+			if !named {
 				continue
 			}
-			var a announced
-			a.Kinds, a.All = h.Kinds()
-			value, err := json.Marshal(a)
+			slices.Sort(h.Kinds)
+			h.Kinds = slices.Compact(h.Kinds)
+			value, err := json.Marshal(h)
 			if err != nil || len(value) > driver.MaxRecordSize {
 				value = []byte(`{"all":true}`)
 			}
 			batch.Records = append(batch.Records, driver.RecordWrite{Space: kindsSpace(queue), Key: kindsKey(queue, e.opts.Instance),
 				Value: value, Version: driver.AnyVersion, Expires: kindsKeep})
 		}
-		e.mu.Unlock()
-		batch.Relaxed = true
 		if len(batch.Records) > 0 {
 			if _, err := e.store.Apply(ctx, batch); err != nil && ctx.Err() == nil && !errors.Is(err, redrive.ErrClosed) {
 				e.log.LogAttrs(ctx, slog.LevelWarn, "cannot announce which kinds are handled here", slog.Any("error", err))
@@ -99,8 +98,63 @@ func (e *Engine) announce(ctx context.Context) error {
 	}
 }
 
-// stray is the kinds that a turn of the consumer leaves to other instances; it claims any
-// other, handled or not. nil: only what is handled is claimed.
+// worked returns the queues that have a consumer or pull workers here.
+func (e *Engine) worked() []string {
+	e.mu.Lock()
+	queues, pullers := slices.Collect(maps.Keys(e.consumers)), e.pullers
+	e.mu.Unlock()
+	for _, p := range pullers {
+		queues = p.addQueues(queues)
+	}
+	slices.Sort(queues)
+	return slices.Compact(queues)
+}
+
+// handledHere returns what the consumer and the pull workers of a queue handle here.
+// named: it is to be announced; a consumer that takes any kind costs no record.
+func (e *Engine) handledHere(queue string) (h handled, named bool) {
+	e.mu.Lock()
+	c, pullers := e.consumers[queue], e.pullers
+	e.mu.Unlock()
+	if c != nil {
+		_, named = c.options().handler.(driver.KindHandler)
+		h.add(driver.KindsOf(c.options().handler))
+	}
+	now := time.Now()
+	for _, p := range pullers {
+		named = p.addHandled(&h, queue, now) || named
+	}
+	return h, named
+}
+
+// handledAnywhere returns the kinds of a queue that some instance handles, this one
+// included; all: one handles any.
+func (e *Engine) handledAnywhere(queue string) (kinds []string, all bool, err error) {
+	known, _ := e.handledHere(queue)
+	own, after := kindsKey(queue, e.opts.Instance), ""
+	for !known.All {
+		list, err := e.store.ListRecords(e.run, kindsSpace(queue), after, kindsPage)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range list {
+			var other handled
+			if after = list[i].Key; after == own {
+				continue
+			}
+			err := json.Unmarshal(list[i].Value, &other)
+			known.add(other.Kinds, other.All || err != nil)
+		}
+		if len(list) < kindsPage {
+			break
+		}
+	}
+	slices.Sort(known.Kinds)
+	return slices.Compact(known.Kinds), known.All, nil
+}
+
+// stray is the kinds that a turn of the consumer leaves to others; it claims any other,
+// handled or not. nil: only what is handled is claimed.
 type stray struct {
 	others []string
 	until  time.Time
@@ -108,7 +162,7 @@ type stray struct {
 
 // strayTurn returns the turn of each minute in which unknown kinds are claimed, too.
 func (c *consumer) strayTurn(now time.Time) *stray {
-	handled, all := kindsOf(c.options().handler)
+	own, all := driver.KindsOf(c.options().handler)
 	switch {
 	case all:
 		return nil
@@ -121,37 +175,17 @@ func (c *consumer) strayTurn(now time.Time) *stray {
 		return nil
 	}
 	c.strayAt = now.Add(strayEvery)
-	s := &stray{until: now.Add(strayTime)}
-	own, after := kindsKey(c.queue, c.e.opts.Instance), ""
-	for {
-		list, err := c.e.store.ListRecords(c.e.run, kindsSpace(c.queue), after, kindsPage)
-		if err != nil {
-			return nil // the next turn asks again
-		}
-		for i := range list {
-			after = list[i].Key
-			var a announced
-			if after == own {
-				continue
-			}
-			if err := json.Unmarshal(list[i].Value, &a); err != nil || a.All {
-				return nil
-			}
-			s.others = append(s.others, a.Kinds...)
-		}
-		if len(list) < kindsPage {
-			break
-		}
+	others, all, err := c.e.handledAnywhere(c.queue)
+	if err != nil || all {
+		return nil // the next turn asks again
 	}
-	slices.Sort(s.others)
-	s.others = slices.DeleteFunc(slices.Compact(s.others), func(kind string) bool { return slices.Contains(handled, kind) })
-	return s
+	return &stray{until: now.Add(strayTime), others: slices.DeleteFunc(others, func(kind string) bool { return slices.Contains(own, kind) })}
 }
 
 // kinds combines what the handler handles with what the gates allow.
 func (c *consumer) kinds(o *consumerConfig, g *grants) (only, except []string) {
 	only, except = g.kinds, g.exceptKinds
-	handled, all := kindsOf(o.handler)
+	handled, all := driver.KindsOf(o.handler)
 	switch {
 	case all:
 		return only, except
@@ -168,60 +202,79 @@ func (c *consumer) kinds(o *consumerConfig, g *grants) (only, except []string) {
 	return only, except
 }
 
-// unhandled counts an attempt that found no handler, and warns once a minute and kind. Of
-// many kinds it remembers some.
-func (c *consumer) unhandled(d *redrive.Delivery, settled *driver.Settlement, now time.Time) {
-	c.e.observe(&Observation{Occasion: OnUnhandled, Queue: c.queue, Delivery: d, Settlement: settled})
-	c.mu.Lock()
-	at := slices.IndexFunc(c.unknown, func(k UnhandledKind) bool { return k.Kind == d.Kind })
-	warn := at < 0 || now.Sub(c.warned[d.Kind]) >= unhandledWarn
-	if at < 0 && len(c.unknown) == unhandledKinds {
-		at = 0 // that of longest ago gives way
-		for i := range c.unknown {
-			if c.unknown[i].Last.Before(c.unknown[at].Last) {
-				at = i
-			}
-		}
-		if now.Sub(c.unknown[at].Last) < unhandledWarn {
-			c.mu.Unlock()
-			return
-		}
-		delete(c.warned, c.unknown[at].Kind)
-		c.unknown[at] = UnhandledKind{Kind: d.Kind}
-	}
-	if at < 0 {
-		at = len(c.unknown)
-		c.unknown = append(c.unknown, UnhandledKind{Kind: d.Kind})
-	}
-	c.unknown[at].Attempts++
-	c.unknown[at].Last = now
-	if warn {
-		if c.warned == nil {
-			c.warned = make(map[string]time.Time)
-		}
-		c.warned[d.Kind] = now
-	}
-	c.mu.Unlock()
-	if warn {
-		c.e.log.LogAttrs(c.e.base, slog.LevelWarn, "no handler for kind", slog.String("queue", c.queue), slog.String("kind", d.Kind),
+// unhandled is the kinds that came to a queue and found no handler. Of many it remembers
+// some. Its zero value is ready.
+type unhandled struct {
+	mu     sync.Mutex
+	kinds  []UnhandledKind
+	warned map[string]time.Time
+}
+
+// note counts an attempt that found no handler, and warns once a minute and kind.
+func (u *unhandled) note(e *Engine, d *redrive.Delivery, settled *driver.Settlement, now time.Time) {
+	e.observe(&Observation{Occasion: OnUnhandled, Queue: d.Queue, Delivery: d, Settlement: settled})
+	if u.count(d.Kind, now) {
+		e.log.LogAttrs(e.base, slog.LevelWarn, "no handler for kind", slog.String("queue", d.Queue), slog.String("kind", d.Kind),
 			slog.String("id", d.ID), slog.String("outcome", settled.Outcome.String()), slog.Duration("again_in", settled.After))
 	}
 }
 
-// unhandledLocked returns the kinds of the last day that still have no handler.
-func (c *consumer) unhandledLocked(now time.Time) (list []UnhandledKind) {
-	var handled []string
-	if h, names := c.options().handler.(kinder); names {
-		var all bool
-		if handled, all = h.Kinds(); all {
-			return nil
+// count counts an attempt, and reports whether it is time to warn.
+func (u *unhandled) count(kind string, now time.Time) (warn bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	at := slices.IndexFunc(u.kinds, func(k UnhandledKind) bool { return k.Kind == kind })
+	warn = at < 0 || now.Sub(u.warned[kind]) >= unhandledWarn
+	if at < 0 && len(u.kinds) == unhandledKinds {
+		at = 0 // that of longest ago gives way
+		for i := range u.kinds {
+			if u.kinds[i].Last.Before(u.kinds[at].Last) {
+				at = i
+			}
 		}
+		if now.Sub(u.kinds[at].Last) < unhandledWarn {
+			return false
+		}
+		delete(u.warned, u.kinds[at].Kind)
+		u.kinds[at] = UnhandledKind{Kind: kind}
 	}
-	for _, k := range c.unknown {
-		if !slices.Contains(handled, k.Kind) && now.Sub(k.Last) < unhandledKeep {
+	if at < 0 {
+		at = len(u.kinds)
+		u.kinds = append(u.kinds, UnhandledKind{Kind: kind})
+	}
+	u.kinds[at].Attempts++
+	u.kinds[at].Last = now
+	if warn {
+		if u.warned == nil {
+			u.warned = make(map[string]time.Time)
+		}
+		u.warned[kind] = now
+	}
+	return warn
+}
+
+// list returns the kinds of the last day but those that are handled by now.
+func (u *unhandled) list(by []string, now time.Time) (list []UnhandledKind) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, k := range u.kinds {
+		if !slices.Contains(by, k.Kind) && now.Sub(k.Last) < unhandledKeep {
 			list = append(list, k)
 		}
 	}
 	slices.SortFunc(list, func(a, b UnhandledKind) int { return strings.Compare(a.Kind, b.Kind) })
 	return list
+}
+
+// unhandled returns the kinds of the last day that still have no handler.
+func (c *consumer) unhandled(now time.Time) []UnhandledKind {
+	h, names := c.options().handler.(driver.KindHandler)
+	if !names {
+		return c.unknown.list(nil, now)
+	}
+	kinds, all := h.Kinds()
+	if all {
+		return nil
+	}
+	return c.unknown.list(kinds, now)
 }

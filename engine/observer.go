@@ -8,7 +8,7 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// Observer is told what happens. It is called on the engine's hot path: it must be
+// Observer receives engine events. It is called on the engine's hot path: it must be
 // fast, safe for concurrent use, and must not keep what the pointers point to.
 type Observer interface {
 	Observe(o *Observation)
@@ -25,7 +25,6 @@ const (
 	OnSettled                         // a settlement is durable
 	OnSettleGroup                     // Count settlements were written in one call of Duration
 	OnLeaseLost                       // a lease was lost
-	OnRefused                         // a gate refused: Text is its reason
 	OnBreaker                         // a breaker changed: Text is "open", "closed"
 	OnStuck                           // a handler ignores its context; Text is its stack
 	OnPaused                          // a target was paused: Text is the reason
@@ -34,7 +33,7 @@ const (
 	OnUnhandled                       // an attempt found no handler for the message's kind
 )
 
-var occasionNames = []string{"", "claim", "start", "end", "settled", "settle-group", "lease-lost", "refused",
+var occasionNames = []string{"", "claim", "start", "end", "settled", "settle-group", "lease-lost",
 	"breaker", "stuck", "paused", "restart", "parked", "unhandled"}
 
 // String returns the occasion in lower case.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // Policies are the policies of a queue's messages: by rules on headers first, then by
@@ -44,13 +45,6 @@ type kindLimit struct {
 	max   int
 }
 
-// registry is a handler that knows what it handles, such as a [redrive.Mux].
-type registry interface {
-	Kinds() (kinds []string, all bool)
-	Lookup(kind string) *redrive.Registration
-	Err() error
-}
-
 // compile fills in the defaults. Later changes of p have no effect on it.
 func (p *Policies) compile() *policySet {
 	s := &policySet{def: p.Default.WithDefaults(), kinds: make(map[string]*redrive.Policy, len(p.Kinds)), rules: slices.Clone(p.Rules)}
@@ -69,7 +63,7 @@ func (p *Policies) compile() *policySet {
 func (p *Policies) Of(m *redrive.Message) redrive.Policy { return *p.compile().of(m) }
 
 // newPolicySet returns what p says, and r if it is not nil.
-func newPolicySet(p *Policies, r registry) (*policySet, error) {
+func newPolicySet(p *Policies, r driver.Registry) (*policySet, error) {
 	s := p.compile()
 	if r != nil {
 		if err := s.add(r); err != nil {
@@ -86,14 +80,14 @@ func newPolicySet(p *Policies, r registry) (*policySet, error) {
 }
 
 // add takes what stands beside the handlers.
-func (s *policySet) add(r registry) error {
+func (s *policySet) add(r driver.Registry) error {
 	if err := r.Err(); err != nil {
 		return err
 	}
 	handled, all := r.Kinds()
 	for kind := range s.kinds {
 		if !all && !slices.Contains(handled, kind) {
-			return fmt.Errorf("%w policy: nobody handles kind %q", redrive.ErrInvalid, kind)
+			return fmt.Errorf("%w policy: no handler for kind %q", redrive.ErrInvalid, kind)
 		}
 	}
 	for _, kind := range handled {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,11 +183,11 @@ func TestPullHoldsNothingForTheDead(t *testing.T) {
 		claimed(t, pull, engine.PullRequest{Queue: "q", Lease: time.Hour})
 		pull.Drain()
 		if n := pull.Holding(); n != 2 {
-			t.Errorf("%d in hand", n)
+			t.Errorf("%d in flight", n)
 		}
 		pass(2 * time.Second)
 		if n := pull.Holding(); n != 1 {
-			t.Errorf("%d in hand after a lease ran out", n)
+			t.Errorf("%d in flight after a lease ran out", n)
 		}
 		if err := pull.ReleaseAll(t.Context()); err != nil {
 			t.Error(err)
@@ -193,7 +195,7 @@ func TestPullHoldsNothingForTheDead(t *testing.T) {
 	})
 }
 
-// A worker that dies leaves suspects, which are handed out alone, and never beside
+// A worker that dies leaves suspects, which are delivered alone, and never beside
 // what the worker holds already; only deaths of a worker that is alone with one count.
 func TestPullSuspectsAreAlone(t *testing.T) {
 	pullRig(t, redrive.Policy{MaxCrashes: 1}, func(t *testing.T, r *rig, pull *engine.Puller) {
@@ -240,7 +242,7 @@ func TestPullSuspectsAreAlone(t *testing.T) {
 		}
 		pass(5 * time.Second)
 		if ds := worker("d", time.Second); len(ds) != 0 {
-			t.Errorf("it is handed out after too many deaths: %+v", ds)
+			t.Errorf("it is delivered after too many deaths: %+v", ds)
 		}
 		e, err := r.store.Get(t.Context(), []redrive.Ref{{Queue: "q", ID: "q-1"}})
 		if err != nil || e[0] == nil || e[0].Reason != redrive.ReasonCrashed {
@@ -284,7 +286,7 @@ func TestPullIsHeldBackByGates(t *testing.T) {
 			settled(t, pull, engine.PullResult{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeRetry, Failure: &redrive.Failure{Message: "down"}})
 		}
 		if s := pull.Status(); handed > 40 || len(s) != 1 || len(s[0].Breakers) != 1 || s[0].Breakers[0].State == engine.BreakerClosed {
-			t.Errorf("%d handed out: %+v", handed, pull.Status())
+			t.Errorf("%d delivered: %+v", handed, pull.Status())
 		}
 		ds := claimed(t, pull, engine.PullRequest{Queue: "q", Max: 100, Wait: 10 * time.Second})
 		if len(ds) != 1 {
@@ -293,11 +295,11 @@ func TestPullIsHeldBackByGates(t *testing.T) {
 		settled(t, pull, done(ds...)...)
 		pull.Pause("q", "", "maintenance", 0)
 		if ds := claimed(t, pull, engine.PullRequest{Queue: "q", Max: 100}); len(ds) != 0 {
-			t.Errorf("a paused queue hands out %d", len(ds))
+			t.Errorf("a paused queue delivers %d", len(ds))
 		}
 		pull.Resume("q", "")
 		if ds := claimed(t, pull, engine.PullRequest{Queue: "q", Max: 100}); len(ds) == 0 {
-			t.Error("a closed breaker hands out nothing")
+			t.Error("a closed breaker delivers nothing")
 		}
 	})
 }
@@ -337,4 +339,83 @@ func TestPullRefusesNonsense(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPullOfKinds has workers that name their kinds. What nobody asks for is failed by the
+// policy, visibly; what another process's workers ask for, or hold, is left to them.
+func TestPullOfKinds(t *testing.T) {
+	var warned tally
+	bubble(t, func(t *testing.T, r *rig) {
+		choose := engine.Policies{Default: redrive.Policy{MaxAttempts: 3, Backoff: redrive.Fixed{Interval: 2 * time.Minute}}}
+		options := engine.PullOptions{Policies: func(string) *engine.Policies { return &choose }}
+		pull := engine.NewPuller(r.engine, options)
+		r.start()
+		other := engine.New(r.store, engine.Options{Instance: "other"})
+		elsewhere := engine.NewPuller(other, options)
+		elsewhere.Pause("q", "", "its target is down", 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- other.Run(ctx) }()
+		ask := func(p *engine.Puller, kind string) []redrive.Delivery {
+			return claimed(t, p, engine.PullRequest{Queue: "q", Kinds: []string{kind}, Wait: 30 * time.Second, Lease: time.Hour})
+		}
+		failures := func(id string) int {
+			if e := r.entry("q", id); e != nil {
+				return e.History.Count
+			}
+			return -1
+		}
+		r.publishAll(redrive.Message{Queue: "q", ID: "suspect", Kind: "nobodys"})
+		if ds, err := r.store.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Max: 1, Lease: time.Second, Instance: "dead"}); err != nil || len(ds) != 1 {
+			t.Fatal(ds, err)
+		}
+		for _, id := range []string{"others", "nobodys", "held", "long"} {
+			r.publishAll(redrive.Message{Queue: "q", ID: id, Kind: strings.Replace(id, "held", "long", 1)})
+		}
+		if ds := ask(pull, "long"); len(ds) != 1 || ds[0].ID != "held" {
+			t.Fatalf("%+v", ds)
+		}
+		ask(elsewhere, "others")
+		if n := failures("nobodys"); n != 0 {
+			t.Errorf("failed %d times before another worker could ask for it", n)
+		}
+		for range 60 { // half an hour and more
+			if ds := ask(pull, "mine"); len(ds) != 0 {
+				t.Fatalf("%+v", ds)
+			}
+			ask(elsewhere, "others")
+		}
+		for _, id := range []string{"nobodys", "suspect"} {
+			if e := r.dead("q", id); e.Reason != redrive.ReasonUnroutable || e.History.Count != 3 || e.History.Latest().Message != `no handler for kind "nobodys"` {
+				t.Errorf("%+v", e)
+			}
+		}
+		if list := pull.Status()[0].Unhandled; len(list) != 1 || list[0].Kind != "nobodys" || list[0].Attempts != 6 {
+			t.Errorf("the status says %+v", list)
+		}
+		if n := r.seen.of(engine.OnUnhandled); n != 6 || warned.of("no handler for kind") < 3 {
+			t.Errorf("observed %d times, %d warnings", n, warned.of("no handler for kind"))
+		}
+		if a, b := failures("others"), failures("long"); a != 0 || b != 0 {
+			t.Errorf("what another asks for failed %d times, what one holds %d times", a, b)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for range 60 {
+			ask(pull, "mine")
+		}
+		if failures("others") == 0 {
+			t.Error("the other is gone, and what it asked for waits unseen")
+		}
+		claimed(t, pull, engine.PullRequest{Queue: "q"}) // any
+		if list := pull.Status()[0].Unhandled; len(list) != 0 {
+			t.Errorf("a worker takes any kind, and the status still says %+v", list)
+		}
+	}, engine.Options{Logger: slog.New(eachLine(func(rec slog.Record) {
+		if rec.Level == slog.LevelWarn {
+			warned.add(rec.Message)
+		}
+	}))})
 }

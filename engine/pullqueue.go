@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 // pullQueue is what the workers of one queue share.
 type pullQueue struct {
 	gateSet
+	unknown unhandled
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed when the queue changed
@@ -27,8 +29,12 @@ type pullQueue struct {
 	sweepAt  time.Time
 	soloFor  string // the worker that is kept from claiming until it is idle
 	soloAt   time.Time
-	given    *Policies  // the newest of PullOptions.Policies
-	policies *policySet // of given
+	asked    map[string]time.Time // kinds that workers asked for, and when
+	askedAny time.Time            // when one asked for any
+	askedAt  time.Time            // when one asked
+	strayAt  time.Time            // the next look for kinds that nobody asks for
+	given    *Policies            // the newest of PullOptions.Policies
+	policies *policySet           // of given
 }
 
 // laneTurns is the order in which single messages are taken from the lanes: by their
@@ -125,7 +131,7 @@ func (p *Puller) claim(q *pullQueue, r *PullRequest, now time.Time) (ds []redriv
 				n := min(want, chunkOf(len(ds), bytes))
 				got, err := p.claimLane(q, r, lane, n, now, &again)
 				if err != nil {
-					if len(ds) > 0 { // what was claimed is handed out
+					if len(ds) > 0 { // what was claimed is delivered
 						return ds, again, nil
 					}
 					return nil, again, err
@@ -205,6 +211,9 @@ func (q *pullQueue) soloTurn(worker string, holds int, now time.Time) (solo, wai
 
 // claimLane asks the gates and claims from one lane.
 func (p *Puller) claimLane(q *pullQueue, r *PullRequest, lane redrive.Lane, n int, now time.Time, again *time.Time) ([]redrive.Delivery, error) {
+	if p.o.Breaker != nil {
+		q.breaker.configure(p.o.Breaker(q.queue), "")
+	}
 	g := new(grants)
 	granted := q.reserve(g, &noGates, now, lane, n)
 	q.mu.Lock()
@@ -292,24 +301,33 @@ func (p *Puller) sweepExpired(q *pullQueue, now time.Time) error {
 type PullStatus struct {
 	Queue    string
 	Polls    int // claims that wait
-	Held     int // messages in the hands of workers
+	Held     int // messages in flight at workers
 	Workers  int // that named themselves and hold something
 	Breakers []BreakerStatus
 	Paused   []PauseStatus
-	Refused  string // why something is not handed out now
+	Refused  string // why nothing can be claimed now
+	// AllRefusedSince is that of QueueStatus.
+	AllRefusedSince time.Time
+	// Unhandled is the kinds of the last day that nobody asks for; of many only some.
+	Unhandled []UnhandledKind
 }
 
 // Status returns what workers do, for each queue that was pulled from.
 func (p *Puller) Status() []PullStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	all := make([]PullStatus, 0, len(p.queues))
 	workers := make(map[redrive.Ref]struct{})
 	at := make(map[*pullQueue]int, len(p.queues))
 	for name, q := range p.queues {
 		q.mu.Lock()
 		at[q] = len(all)
-		all = append(all, PullStatus{Queue: name, Polls: q.polls, Breakers: q.breaker.states(), Paused: q.pauses.status(), Refused: q.refused})
+		all = append(all, PullStatus{Queue: name, Polls: q.polls, Breakers: q.breaker.states(), Paused: q.pauses.status(), Refused: q.refused,
+			AllRefusedSince: q.breaker.allRefusedSince(now)})
+		if now.Sub(q.askedAny) >= kindsKeep {
+			all[at[q]].Unhandled = q.unknown.list(slices.Collect(maps.Keys(q.asked)), now)
+		}
 		q.mu.Unlock()
 	}
 	for _, one := range p.held {
@@ -326,7 +344,7 @@ func (p *Puller) Status() []PullStatus {
 	return all
 }
 
-// Pause stops handing out messages of a kind, or of the whole queue if kind is empty,
+// Pause stops delivering messages of a kind, or of the whole queue if kind is empty,
 // for d or until it is resumed if d is 0.
 func (p *Puller) Pause(queue, kind, reason string, d time.Duration) {
 	p.queue(queue).pauses.pause(time.Now(), kind, reason, d)

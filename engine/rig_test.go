@@ -30,7 +30,7 @@ type rig struct {
 }
 
 // bubble runs a test in virtual time with a rig whose engine is not yet running. At
-// the end the engine is stopped and the books must balance.
+// the end the engine is stopped and the ledger must balance.
 func bubble(t *testing.T, test func(t *testing.T, r *rig), o ...engine.Options) {
 	t.Helper()
 	t.Parallel()
@@ -170,7 +170,7 @@ func (r *rig) dead(queue, id string) *redrive.Entry {
 	return e
 }
 
-// balanced fails the test unless all books balance.
+// balanced fails the test unless every ledger balances.
 func (r *rig) balanced() {
 	r.t.Helper()
 	audits, err := r.store.Verify(context.Background())
@@ -179,7 +179,7 @@ func (r *rig) balanced() {
 	}
 	for _, a := range audits {
 		if a.Imbalance() != 0 || len(a.Problems) > 0 {
-			r.t.Errorf("books of %s: imbalance %d, problems %v: %+v", a.Queue, a.Imbalance(), a.Problems, a)
+			r.t.Errorf("ledger of %s: imbalance %d, problems %v: %+v", a.Queue, a.Imbalance(), a.Problems, a)
 		}
 	}
 }

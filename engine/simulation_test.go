@@ -310,7 +310,7 @@ func (s *simulation) check() {
 	}
 	for _, a := range audits {
 		if a.Imbalance() != 0 || len(a.Problems) > 0 {
-			s.t.Errorf("books of %s: imbalance %d, %v", a.Queue, a.Imbalance(), a.Problems)
+			s.t.Errorf("ledger of %s: imbalance %d, %v", a.Queue, a.Imbalance(), a.Problems)
 		}
 	}
 }

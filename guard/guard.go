@@ -91,7 +91,7 @@ func (g *Guard[Req, Resp]) Do(ctx context.Context, req Req) (Result[Resp], error
 	if d.Key != "" && g.keyWaits(ctx, d.Key) {
 		return g.putOff(ctx, req, d, "", reasonOrder, nil)
 	}
-	t := trial[Req, Resp]{g: g, req: req, d: d}
+	t := call[Req, Resp]{g: g, req: req, d: d}
 	var order [maxProviders]uint8
 	n := g.order(ctx, req, &order)
 	if g.budget != nil {

@@ -22,24 +22,16 @@ func Chain(h redrive.Handler, m ...Middleware) redrive.Handler {
 	for i := len(m) - 1; i >= 0; i-- {
 		wrapped = m[i](wrapped)
 	}
-	if r, ok := h.(registry); ok {
-		return &chained{Handler: wrapped, registry: r}
+	if r, ok := h.(driver.Registry); ok {
+		return &chained{Handler: wrapped, Registry: r}
 	}
 	return wrapped
-}
-
-// registry is a handler that handles certain kinds, each with options of its own, as a
-// [redrive.Mux] does.
-type registry interface {
-	Kinds() (kinds []string, all bool)
-	Lookup(kind string) *redrive.Registration
-	Err() error
 }
 
 // chained keeps what is known of a wrapped handler's kinds visible.
 type chained struct {
 	redrive.Handler
-	registry
+	driver.Registry
 }
 
 // Timeout bounds an attempt at d, as [redrive.Policy.Timeout] does, for the wrapped handler

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/middleware"
 )
 
@@ -43,7 +44,7 @@ func TestChainTellsTheKindsOfAMux(t *testing.T) {
 	mux := redrive.NewMux()
 	mux.Handle("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }))
 	h := middleware.Chain(mux, middleware.Timeout(time.Second))
-	k, ok := h.(interface{ Kinds() ([]string, bool) })
+	k, ok := h.(driver.KindHandler)
 	if !ok {
 		t.Fatal("the kinds are hidden")
 	}

@@ -57,10 +57,10 @@ type Canary struct {
 }
 
 const (
-	maxCauses  = 64
-	rampFrom   = 0.1             // of the rate
-	rampDouble = 5 * time.Second // the rate doubles
-	trialEvery = time.Second     // looks at what became of what was redriven
+	maxCauses   = 64
+	rampFrom    = 0.1             // of the rate
+	rampDouble  = 5 * time.Second // the rate doubles
+	canaryEvery = time.Second     // looks at what became of what was redriven
 )
 
 // left is how many messages the canary still lacks, or n after the canary.

@@ -44,16 +44,16 @@ func TestPlanWithCanary(t *testing.T) {
 		m.Kill("q", 200, nil)
 		id := m.create(plan.Request{Action: driver.ActRedrive, Canary: 7, Rate: 100})
 		deadtest.Pass(time.Minute)
-		if p := m.plan(id); p.Done != 7 || p.State != plan.Running || p.Trial.Stage != plan.StageCanary || p.Trial.Waiting != 7 {
-			t.Fatalf("a minute without deliveries: %+v, %+v", p, p.Trial)
+		if p := m.plan(id); p.Done != 7 || p.State != plan.Running || p.Canary.Stage != plan.StageCanary || p.Canary.Waiting != 7 {
+			t.Fatalf("a minute without deliveries: %+v, %+v", p, p.Canary)
 		}
 		began := time.Now()
 		if n := m.settleAll("q", redrive.OutcomeDone, ""); n != 7 {
 			t.Fatalf("the canary is %d", n)
 		}
 		deadtest.Pass(2 * time.Second)
-		if p := m.plan(id); p.Trial.Stage != plan.StageRamp || p.Trial.Delivered != 7 || p.Done <= 7 || p.Done > 60 {
-			t.Errorf("at the ramp: %+v, %+v", p, p.Trial)
+		if p := m.plan(id); p.Canary.Stage != plan.StageRamp || p.Canary.Delivered != 7 || p.Done <= 7 || p.Done > 60 {
+			t.Errorf("at the ramp: %+v, %+v", p, p.Canary)
 		}
 		p := m.ends(id, time.Minute, plan.Done, 200, 0)
 		if took := p.EndedAt.Sub(began); took < 4*time.Second || took > 20*time.Second {
@@ -94,8 +94,8 @@ func TestPlanStopsWhenItsCanaryFails(t *testing.T) {
 					t.Fatal(err)
 				}
 				deadtest.Pass(3 * time.Second)
-				if p := m.plan(id); p.Done != 10 || p.State != plan.Running || p.Trial.Size != 5 || p.Problem != "" {
-					t.Errorf("resumed: %+v, %+v", p, p.Trial)
+				if p := m.plan(id); p.Done != 10 || p.State != plan.Running || p.Canary.Size != 5 || p.Problem != "" {
+					t.Errorf("resumed: %+v, %+v", p, p.Canary)
 				}
 				m.settleAll("q", redrive.OutcomeDone, "")
 				m.ends(id, time.Minute, plan.Done, 100, 0)
@@ -120,8 +120,8 @@ func TestPlanGoesOnWhenTheCauseOfAFewIsBack(t *testing.T) {
 		}
 		m.settleAll("q", redrive.OutcomeDone, "")
 		deadtest.Pass(10 * time.Second)
-		if p := m.plan(id); p.State != plan.Running || p.Done != 3 || p.Trial.Delivered != 2 || p.Trial.Waiting != 1 {
-			t.Errorf("one of three is retried: %+v, %+v", p, p.Trial)
+		if p := m.plan(id); p.State != plan.Running || p.Done != 3 || p.Canary.Delivered != 2 || p.Canary.Waiting != 1 {
+			t.Errorf("one of three is retried: %+v, %+v", p, p.Canary)
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -27,10 +26,11 @@ type Request struct {
 	// Refs names what is changed, instead of Query. A record must hold them: about
 	// a thousand fit. They are kept until the plan ends.
 	Refs []redrive.Ref `json:"-"`
-	// To, NewID, ConfirmUncertain and MaxRedrives are those of [driver.Change].
+	// To, NewID, ConfirmUncertain, ConfirmCorrupt and MaxRedrives are those of [driver.Change].
 	To               string `json:"to,omitempty"`
 	NewID            bool   `json:"new_id,omitempty"`
 	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
+	ConfirmCorrupt   bool   `json:"confirm_corrupt,omitempty"`
 	MaxRedrives      int    `json:"max_redrives,omitempty"`
 	// Rate is how many messages are changed a second. Defaults to 100.
 	Rate float64 `json:"rate"`
@@ -77,8 +77,8 @@ func (r *Request) check() error {
 		return invalid("a filter on what a plan left out", "leave NotPlan empty; the plan sets it itself")
 	case len(r.Refs) > 0 && (named != redrive.Query{State: named.State}):
 		return invalid("both names and a filter", "give one of them")
-	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.MaxRedrives != 0 || r.Canary != 0):
-		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, max-redrives and canary empty")
+	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.ConfirmCorrupt || r.MaxRedrives != 0 || r.Canary != 0):
+		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, confirm-corrupt, max-redrives and canary empty")
 	case r.Canary < 0 || r.Canary > maxCanary:
 		return invalid(fmt.Sprintf("a canary of %d", r.Canary), fmt.Sprintf("use up to %d, or 0 for none", maxCanary))
 	case r.MaxRedrives < 0:
@@ -148,9 +148,10 @@ type Plan struct {
 	// Cutoff is frozen when the plan is made.
 	Cutoff time.Time `json:"cutoff"`
 	// Total is how many messages matched when the plan was made; TotalMore says that
-	// there were more than were counted.
+	// there may be more, as only Examined were looked at.
 	Total     int64 `json:"total"`
 	TotalMore bool  `json:"total_more,omitempty"`
+	Examined  int64 `json:"examined,omitempty"`
 	// Done and Failed count what was changed and what was refused.
 	Done   int64 `json:"done"`
 	Failed int64 `json:"failed"`
@@ -164,8 +165,8 @@ type Plan struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
-	// Trial is what a plan with a canary has seen, else nil.
-	Trial *Canary `json:"trial,omitempty"`
+	// Canary is what a plan with a canary has seen, else nil.
+	Canary *Canary `json:"canary,omitempty"`
 
 	// Cursor is how far the runner got: a position of the store, or a number of names.
 	Cursor string `json:"cursor,omitempty"`
@@ -188,7 +189,7 @@ func newPlan(id string, r *Request, now time.Time) Plan {
 		p.Cutoff = until
 	}
 	if r.Canary > 0 {
-		p.Trial = &Canary{Stage: StageCanary, Since: now}
+		p.Canary = &Canary{Stage: StageCanary, Since: now}
 	}
 	return p
 }
@@ -205,7 +206,7 @@ func (p *Plan) query(limit int) redrive.Query {
 
 func (p *Plan) change() driver.Change {
 	r := &p.Request
-	c := driver.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain}
+	c := driver.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt}
 	if r.Action == driver.ActRedrive {
 		c.Plan = p.ID
 	}
@@ -220,8 +221,8 @@ func (p *Plan) batch() int {
 		most = planNamed
 	}
 	n := int(min(max(math.Ceil(p.Request.Rate/planBatches), 1), float64(most)))
-	if p.Trial != nil {
-		n = p.Trial.left(p.Request.Canary, n)
+	if p.Canary != nil {
+		n = p.Canary.left(p.Request.Canary, n)
 	}
 	return n
 }
@@ -229,8 +230,8 @@ func (p *Plan) batch() int {
 // pace is how long a number of changes takes at the plan's rate.
 func (p *Plan) pace(n int, now time.Time) time.Duration {
 	rate := p.Request.Rate
-	if p.Trial != nil {
-		rate = p.Trial.rate(rate, now)
+	if p.Canary != nil {
+		rate = p.Canary.rate(rate, now)
 	}
 	return text.Duration(float64(n) / rate * float64(time.Second))
 }
@@ -247,15 +248,15 @@ func (p *Plan) count(results []planResult, now time.Time) {
 		p.countError(results[i].err)
 	}
 	p.Pending, p.UpdatedAt, p.Problem = 0, now, ""
-	if p.Trial != nil {
-		p.Trial.add(results)
+	if p.Canary != nil {
+		p.Canary.add(results)
 	}
 	p.finish(now)
 }
 
 // finish ends a plan that has nothing left to do.
 func (p *Plan) finish(now time.Time) {
-	if p.Taken && p.Pending == 0 && !p.State.Final() && (p.Trial == nil || p.Trial.Stage != StageCanary) {
+	if p.Taken && p.Pending == 0 && !p.State.Final() && (p.Canary == nil || p.Canary.Stage != StageCanary) {
 		p.State, p.EndedAt = Done, now
 	}
 }
@@ -286,7 +287,7 @@ func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
 		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "make a new plan"}
 	}
 	if p.State == Stopped && to == Running {
-		*p.Trial = Canary{Stage: StageCanary, Since: now, Record: p.Records, Causes: p.Trial.Causes}
+		*p.Canary = Canary{Stage: StageCanary, Since: now, Record: p.Records, Causes: p.Canary.Causes}
 	}
 	if to == Running {
 		p.Problem = ""
@@ -296,33 +297,4 @@ func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
 		p.EndedAt = now
 	}
 	return true, nil
-}
-
-// DryRun is what a plan would do, without doing it.
-type DryRun struct {
-	Total    int64                    // messages that match
-	More     bool                     // there are more than were counted
-	ByReason map[redrive.Reason]int64 // why they are dead
-	Causes   []driver.Cause           // the largest; none for names or waiting messages
-	// Refused counts what would be refused, by kind as in Plan.Errors. RefusedMore says
-	// that not all messages were looked at for it.
-	Refused     map[string]int64
-	RefusedMore bool
-	Cutoff      time.Time // now, by the store's clock
-
-	causes []string // signatures, the first maxCauses
-	gone   []string // those of dead letters without a body, likewise
-}
-
-// cause notes a signature.
-func (d *DryRun) cause(signature string) {
-	if signature != "" && len(d.causes) < maxCauses && !slices.Contains(d.causes, signature) {
-		d.causes = append(d.causes, signature)
-	}
-}
-
-func (d *DryRun) refuse(kind string, n int64) {
-	if n > 0 {
-		d.Refused[kind] += n
-	}
 }

@@ -55,6 +55,7 @@ type planResult struct {
 	Name string `json:"m"`           // "queue/id"
 	New  string `json:"n,omitempty"` // where it is now, if it moved
 	Err  string `json:"e,omitempty"` // why it was refused
+	Gone bool   `json:"g,omitempty"` // it was gone when its batch was done again
 
 	err error // of this process; Err is its short name
 }
@@ -125,6 +126,7 @@ const (
 	DiedAgain Outcome = "dead"      // redriven, and among the dead letters again
 	Dropped   Outcome = "dropped"
 	Archived  Outcome = "archived"
+	Gone      Outcome = "gone" // this plan dropped or archived it, or another ended it: the plan's process died meanwhile
 	Refused   Outcome = "refused"
 	Pending   Outcome = "pending" // about to be changed
 )
@@ -145,6 +147,8 @@ func (r *planResult) outcome(action driver.Action, pending bool, e *redrive.Entr
 		return Refused
 	case pending:
 		return Pending
+	case r.Gone && (action == driver.ActDrop || action == driver.ActArchive):
+		return Gone
 	case action == driver.ActDrop:
 		return Dropped
 	case action == driver.ActArchive:

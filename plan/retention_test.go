@@ -25,7 +25,7 @@ func (m *morgue) retain(o plan.RetentionOptions) (stop func()) {
 	}
 }
 
-func (m *morgue) books(queue string) (dead int64, b driver.Ledger) {
+func (m *morgue) ledger(queue string) (dead int64, b driver.Ledger) {
 	m.T.Helper()
 	counts, err := m.store.Counts(context.Background(), queue)
 	if err != nil {
@@ -51,7 +51,7 @@ func TestRetention(t *testing.T) {
 		deadtest.Pass(2 * time.Minute)
 		stop()
 		for queue, want := range map[string][3]int64{"old": {5, 50, 0}, "many": {40, 60, 0}, "discarded": {0, 0, 100}, "kept": {100, 0, 0}} {
-			if dead, b := m.books(queue); dead != want[0] || b.Archived != want[1] || b.Dropped != want[2] {
+			if dead, b := m.ledger(queue); dead != want[0] || b.Archived != want[1] || b.Dropped != want[2] {
 				t.Errorf("%s: %d dead, %d archived, %d dropped; want %v", queue, dead, b.Archived, b.Dropped, want)
 			}
 		}
@@ -81,8 +81,8 @@ func TestRetentionWithoutAnArchive(t *testing.T) {
 			stop := m.retain(plan.RetentionOptions{Rule: rule, Archive: archive})
 			deadtest.Pass(3 * time.Minute)
 			stop()
-			if dead, b := m.books("q"); dead != 20 || b.Left() != 0 {
-				t.Errorf("%d are left, books %+v", dead, b)
+			if dead, b := m.ledger("q"); dead != 20 || b.Left() != 0 {
+				t.Errorf("%d are left, ledger %+v", dead, b)
 			}
 		}
 	})

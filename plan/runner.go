@@ -135,11 +135,11 @@ func (r *planRunner) step(ctx context.Context, id string, s *runningPlan) {
 // watch looks at what became of what a plan with a canary redrove, when it is time, and
 // returns how long the plan has to wait before it goes on.
 func (r *planRunner) watch(ctx context.Context, plan *Plan, s *runningPlan) (time.Duration, error) {
-	t := plan.Trial
+	t := plan.Canary
 	if t == nil || plan.Pending > 0 || t.Stage == StageCanary && t.Size < plan.Request.Canary && !plan.Taken {
 		return 0, nil
 	}
-	if wait := time.Until(s.looked.Add(trialEvery)); wait > 0 {
+	if wait := time.Until(s.looked.Add(canaryEvery)); wait > 0 {
 		if t.Stage == StageCanary {
 			return wait, nil
 		}
@@ -149,8 +149,8 @@ func (r *planRunner) watch(ctx context.Context, plan *Plan, s *runningPlan) (tim
 	err := r.p.look(ctx, plan, s)
 	// Looking must not be most of what it does.
 	s.looked = time.Now().Add(10 * time.Since(began))
-	if err == nil && plan.State == Running && plan.Trial.Stage == StageCanary {
-		return trialEvery, nil
+	if err == nil && plan.State == Running && plan.Canary.Stage == StageCanary {
+		return canaryEvery, nil
 	}
 	return 0, err
 }

@@ -192,6 +192,23 @@ func TestPlanRefusesWhatHasNoBody(t *testing.T) {
 	})
 }
 
+func TestPlanRefusesWhatIsCorrupt(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		defer m.run(m.plans)()
+		m.Kill("q", 4, nil)
+		m.Kill("q", 3, func(e *redrive.Entry) { e.Reason = redrive.ReasonCorrupt })
+		r := plan.Request{Action: driver.ActRedrive}
+		if dry, err := m.plans.DryRun(context.Background(), r); err != nil || dry.Refused["body-corrupt"] != 3 || len(dry.Refused) != 1 {
+			t.Errorf("dry run: %+v, %v", dry, err)
+		}
+		if p := m.ends(m.create(r), time.Minute, plan.Done, 4, 3); p.Errors["body-corrupt"] != 3 {
+			t.Errorf("errors: %v", p.Errors)
+		}
+		r.ConfirmCorrupt = true
+		m.ends(m.create(r), time.Minute, plan.Done, 3, 0)
+	})
+}
+
 func TestPlanGoesOnPastWhatIsRefused(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
@@ -216,6 +233,56 @@ func TestPlanGoesOnPastWhatIsRefused(t *testing.T) {
 		}
 		r.ConfirmUncertain = true
 		m.ends(m.create(r), time.Minute, plan.Done, 40, 41)
+	})
+}
+
+// Totals are exact however many there are, unless a filter must look at the messages; then they
+// say of how many.
+func TestPlanTotals(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		const n = redrive.Examined + 500
+		put := make([]redrive.Entry, n)
+		for i := range put {
+			e := redrive.Entry{Message: redrive.Message{Queue: "q", ID: fmt.Sprintf("n%d", i)}, State: redrive.StateDead, Reason: redrive.ReasonPermanent}
+			e.History.Record(&redrive.Failure{Message: "m", Signature: []string{"one", "two"}[i%2]}, true)
+			put[i] = e
+		}
+		if _, err := m.store.Apply(context.Background(), driver.Batch{Put: put}); err != nil {
+			t.Fatal(err)
+		}
+		deadtest.Pass(time.Second)
+		before := time.Now()
+		deadtest.Pass(time.Second)
+		m.Kill("q", 7, nil)
+		waiting := make([]redrive.Message, n)
+		for i := range waiting {
+			waiting[i] = redrive.Message{Queue: "q"}
+		}
+		if err := driver.FirstError(m.store.Publish(context.Background(), waiting)); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			name  string
+			r     plan.Request
+			total int64
+			more  bool
+		}{
+			{"queue", plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q"}}, n + 7, false},
+			{"signature", plan.Request{Action: driver.ActDrop, Query: redrive.Query{Signature: "two"}}, n / 2, false},
+			{"cutoff", plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q", Until: before}}, n, false},
+			{"reason", plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Reason: redrive.ReasonExhausted}}, 7, false},
+			{"kind", plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Kind: "none"}}, 0, true},
+			{"waiting", plan.Request{Action: driver.ActDrop, Query: redrive.Query{Queue: "q", State: redrive.StateWaiting}}, n, false},
+		} {
+			run, err := m.plans.DryRun(context.Background(), c.r)
+			if err != nil || run.Total != c.total || run.More != c.more || (run.Examined == redrive.Examined) != c.more {
+				t.Errorf("%s: total %d, more %t, %d examined, %v; want %d, %t", c.name, run.Total, run.More, run.Examined, err, c.total, c.more)
+			}
+			p, err := m.plans.Create(context.Background(), c.r)
+			if err != nil || p.Total != run.Total || p.TotalMore != run.More || p.Examined != run.Examined {
+				t.Errorf("%s: the plan has total %d, more %t, %d examined, %v", c.name, p.Total, p.TotalMore, p.Examined, err)
+			}
+		}
 	})
 }
 
@@ -423,6 +490,45 @@ func TestPlanCountsABatchOnceThatTwoRunnersDid(t *testing.T) {
 		stop()
 		m.ends(id, time.Minute, plan.Done, 100, 0)
 	})
+}
+
+// A runner dies before it dropped a batch that it has chosen. Until another does it again, one
+// of the messages is redriven and handled: the plan does not claim to have dropped it.
+func TestPlanClaimsOnlyWhatItDropped(t *testing.T) {
+	for action, own := range map[driver.Action]plan.Outcome{driver.ActDrop: plan.Dropped, driver.ActArchive: plan.Archived} {
+		t.Run(action.String(), func(t *testing.T) {
+			inMorgue(t, func(m *morgue) {
+				m.Kill("q", 3, nil)
+				id := m.create(plan.Request{Action: action})
+				hung, goOn := make(chan struct{}), make(chan struct{})
+				first := &faultyStore{Store: m.Store.Store, update: sync.OnceFunc(func() { close(hung); <-goOn })}
+				stop := m.run(plan.New(first, plan.Options{Instance: "hangs", Archive: &m.archive}))
+				<-hung
+				taken := redrive.Ref{Queue: "q", ID: "m00002"}
+				if _, err := m.store.Update(context.Background(), driver.Selection{Refs: []redrive.Ref{taken}}, driver.Change{Action: driver.ActRedrive}, 1); err != nil {
+					t.Fatal(err)
+				}
+				m.settleSome(t, "q", 1, redrive.OutcomeDone)
+				defer m.run(m.process("other"))()
+				m.ends(id, time.Minute, plan.Done, 3, 0)
+				results, _, err := m.plans.Results(context.Background(), id, "", 10)
+				if err != nil || len(results) != 3 {
+					t.Fatal(results, err)
+				}
+				for _, r := range results {
+					want := own
+					if r.Ref == taken {
+						want = plan.Gone
+					}
+					if r.Outcome != want {
+						t.Errorf("%s is %s, want %s", r.ID, r.Outcome, want)
+					}
+				}
+				close(goOn)
+				stop()
+			})
+		})
+	}
 }
 
 func TestPlanRunsInOneProcess(t *testing.T) {

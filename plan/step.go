@@ -146,7 +146,8 @@ func (p *Plans) carryOut(ctx context.Context, plan *Plan, batch []planResult, ag
 	if err != nil {
 		return err
 	}
-	if err := p.forgive(ctx, plan, results, again); err != nil {
+	gone, err := p.forgive(ctx, plan, results, again)
+	if err != nil {
 		return err
 	}
 	for i := range results {
@@ -154,6 +155,7 @@ func (p *Plans) carryOut(ctx context.Context, plan *Plan, batch []planResult, ag
 		if r == nil {
 			continue
 		}
+		r.Gone = gone[results[i].Ref]
 		if moved := results[i].New; moved != (redrive.Ref{}) && moved != results[i].Ref {
 			r.New = moved.String()
 		}
@@ -192,27 +194,30 @@ func (p *Plans) archive(ctx context.Context, refs []redrive.Ref) error {
 
 // forgive counts as done what was refused only because this plan did it before, when
 // its runner died between the change and the record of it. Of a batch that is done
-// again that includes what is no longer there.
-func (p *Plans) forgive(ctx context.Context, plan *Plan, results []driver.Updated, again bool) error {
+// again that includes what is gone: this plan removed it, or another did meanwhile.
+func (p *Plans) forgive(ctx context.Context, plan *Plan, results []driver.Updated, again bool) (gone map[redrive.Ref]bool, err error) {
 	var refs []redrive.Ref
+	gone = make(map[redrive.Ref]bool)
 	for i := range results {
 		switch err := results[i].Err; {
 		case errors.Is(err, redrive.ErrNotFound) && again:
 			results[i].Err = nil
+			gone[results[i].Ref] = true
 		case errors.Is(err, redrive.ErrState):
 			refs = append(refs, results[i].Ref)
 		}
 	}
 	ours := make(map[redrive.Ref]bool, len(refs))
-	err := p.read(ctx, refs, func(r redrive.Ref, e *redrive.Entry) {
-		ours[r] = e != nil && e.Plan == plan.ID || e == nil && again
+	err = p.read(ctx, refs, func(r redrive.Ref, e *redrive.Entry) {
+		gone[r] = e == nil && again
+		ours[r] = e != nil && e.Plan == plan.ID || gone[r]
 	})
 	for i := range results {
 		if ours[results[i].Ref] {
 			results[i].Err = nil
 		}
 	}
-	return err
+	return gone, err
 }
 
 // read reads messages a few at a time, as they come with their bodies.
@@ -260,24 +265,24 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 		return err
 	}
 	s.skew = time.Until(now)
-	if plan.Trial.Stage == StageCanary {
+	if plan.Canary.Stage == StageCanary {
 		return p.lookAtCanary(ctx, plan)
 	}
 	again, err := p.diedAgain(ctx, plan)
 	if err != nil {
 		return err
 	}
-	stop := plan.Trial.returned(again)
-	full := plan.Trial.Stage == StageRamp && plan.Trial.rate(plan.Request.Rate, now) >= plan.Request.Rate
+	stop := plan.Canary.returned(again)
+	full := plan.Canary.Stage == StageRamp && plan.Canary.rate(plan.Request.Rate, now) >= plan.Request.Rate
 	if stop == "" && !full {
 		return nil
 	}
 	*plan, err = p.modify(ctx, plan.ID, func(plan *Plan, now time.Time) (bool, error) {
-		if plan.State != Running || plan.Trial.Stage == StageCanary {
+		if plan.State != Running || plan.Canary.Stage == StageCanary {
 			return false, nil
 		}
 		if full {
-			plan.Trial.Stage = StageFull
+			plan.Canary.Stage = StageFull
 		}
 		plan.stop(stop, now)
 		return true, nil
@@ -287,7 +292,7 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 
 func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 	var refs []redrive.Ref
-	for n := plan.Trial.Record; n < plan.Records; n++ {
+	for n := plan.Canary.Record; n < plan.Records; n++ {
 		r, err := p.store.GetRecord(ctx, planResultSpace, resultKey(plan.ID, n))
 		if err != nil {
 			return fmt.Errorf("canary of plan %s: %w", plan.ID, err)
@@ -303,25 +308,25 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 		}
 	}
 	var seen canarySeen
-	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan.Trial, e) }); err != nil {
+	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan.Canary, e) }); err != nil {
 		return err
 	}
-	before := *plan.Trial
-	stop, through := plan.Trial.judge(&seen)
-	if after := *plan.Trial; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting {
+	before := *plan.Canary
+	stop, through := plan.Canary.judge(&seen)
+	if after := *plan.Canary; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting {
 		return nil
 	}
 	var err error
 	*plan, err = p.modify(ctx, plan.ID, func(plan *Plan, now time.Time) (bool, error) {
-		if plan.Trial.Stage != StageCanary || plan.Trial.Record != before.Record {
+		if plan.Canary.Stage != StageCanary || plan.Canary.Record != before.Record {
 			return false, nil
 		}
-		plan.Trial.judge(&seen)
+		plan.Canary.judge(&seen)
 		if plan.UpdatedAt = now; plan.State != Running {
 			return true, nil
 		}
 		if plan.stop(stop, now); through {
-			plan.Trial.Stage, plan.Trial.Since = StageRamp, now
+			plan.Canary.Stage, plan.Canary.Since = StageRamp, now
 			plan.finish(now)
 		}
 		return true, nil
@@ -345,8 +350,8 @@ func (p *Plans) diedAgain(ctx context.Context, plan *Plan) ([]driver.Cause, erro
 // again selects what the plan redrove and is dead again, since its look-out began.
 func (p *Plan) again() redrive.Query {
 	q := redrive.Query{State: redrive.StateDead, Plan: p.ID, Since: p.CreatedAt, Queue: p.target(), Limit: redrive.MaxPage}
-	if p.Trial != nil {
-		q.Since = p.Trial.Since
+	if p.Canary != nil {
+		q.Since = p.Canary.Since
 	}
 	return q
 }

@@ -2,6 +2,7 @@ package redrivetest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -15,14 +16,14 @@ import (
 func Example() {
 	_ = func(t *testing.T) {
 		calls := 0
-		send := redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error {
+		mux := redrive.NewMux()
+		redrive.Handle(mux, func(context.Context, json.RawMessage) error {
 			if calls++; calls == 1 {
 				return redrive.RetryAfter(errors.New("slow down"), 10*time.Minute)
 			}
 			return nil
-		})
-		r := redrivetest.Run(t, redrive.Message{Kind: "sms.send", Body: []byte(`{"to": "+49..."}`)}, send,
-			redrivetest.Options{Policy: redrive.Policy{MaxAttempts: 3}})
+		}, redrive.ForKind("sms.send"), redrive.WithPolicy(redrive.Policy{MaxAttempts: 3}))
+		r := redrivetest.Run(t, redrive.Message{Kind: "sms.send", Body: []byte(`{"to": "+49..."}`)}, mux)
 		if r.Outcome != redrive.OutcomeDone || r.Attempts[1].At < 10*time.Minute {
 			t.Errorf("%+v", r)
 		}

@@ -15,14 +15,14 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/middleware"
 )
 
 // Options changes what [Run] does. Every field has a default.
 type Options struct {
-	// Policy of the message. Defaults to the default policy.
-	Policy redrive.Policy
-	// Queue has the other options of the queue; its Policy is ignored. The breaker is
-	// off, as one message is no outage.
+	// Queue has the options of the queue, such as its policies. A policy that stands
+	// beside the handler ([redrive.WithPolicy]) counts without them. The breaker is off,
+	// as one message is no outage.
 	Queue engine.QueueOptions
 	// Limit is how long the message may live, by the test's clock. Defaults to 30 days.
 	Limit time.Duration
@@ -91,11 +91,7 @@ func Run(t *testing.T, m redrive.Message, h redrive.Handler, o ...Options) Resul
 // requireKind fails the test if the handler names its kinds, and this is none of them.
 func requireKind(t testing.TB, h redrive.Handler, kind string) {
 	t.Helper()
-	k, names := h.(interface{ Kinds() ([]string, bool) })
-	if !names {
-		return
-	}
-	if kinds, all := k.Kinds(); !all && !slices.Contains(kinds, kind) {
+	if kinds, all := driver.KindsOf(h); !all && !slices.Contains(kinds, kind) {
 		t.Fatalf("no handler for kind %q; there are handlers for %q", kind, kinds)
 	}
 }
@@ -107,27 +103,28 @@ func run(t *testing.T, m redrive.Message, h redrive.Handler, o *Options) (r Resu
 	defer store.Close() //nolint:errcheck // a store in memory has nothing to lose
 	began := time.Now()
 	queue := o.Queue
-	queue.Policies.Default = o.Policy
 	queue.Breaker.Off = true
 	queue.Concurrency = 1
 	engine := engine.New(store, engine.Options{Service: "redrivetest", Environment: "test", Logger: slog.New(slog.DiscardHandler)})
-	err := engine.Handle(m.Queue, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
-		at := time.Since(began)
-		returned := false
-		defer func() {
-			if !returned { // it panics, which is the engine's to handle
-				r.Attempts = append(r.Attempts, Attempt{At: at, Err: errPanic})
+	watch := func(h redrive.Handler) redrive.Handler {
+		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+			at := time.Since(began)
+			returned := false
+			defer func() {
+				if !returned { // it panics, which is the engine's to handle
+					r.Attempts = append(r.Attempts, Attempt{At: at, Err: errPanic})
+				}
+			}()
+			err := h.ServeDelivery(ctx, d)
+			returned = true
+			if errors.Is(err, redrive.ErrNoHandler) {
+				t.Errorf("kind %q: %v", d.Kind, err)
 			}
-		}()
-		err := h.ServeDelivery(ctx, d)
-		returned = true
-		if errors.Is(err, redrive.ErrNoHandler) {
-			t.Errorf("kind %q: %v", d.Kind, err)
-		}
-		r.Attempts = append(r.Attempts, Attempt{At: at, Err: err})
-		return err
-	}), queue)
-	if err != nil {
+			r.Attempts = append(r.Attempts, Attempt{At: at, Err: err})
+			return err
+		})
+	}
+	if err := engine.Handle(m.Queue, middleware.Chain(h, watch), queue); err != nil {
 		t.Fatal(err)
 	}
 	msgs := []redrive.Message{m}

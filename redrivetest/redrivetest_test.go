@@ -7,8 +7,14 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/redrivetest"
 )
+
+// with returns options with a policy of the queue.
+func with(p redrive.Policy) redrivetest.Options {
+	return redrivetest.Options{Queue: engine.QueueOptions{Policies: engine.Policies{Default: p}}}
+}
 
 var errSick = errors.New("the provider is sick")
 
@@ -19,7 +25,7 @@ func TestDelivered(t *testing.T) {
 			return errSick
 		}
 		return redrive.Emit(ctx, redrive.Message{Queue: "next", Body: d.Body})
-	}), redrivetest.Options{Policy: redrive.Policy{Backoff: redrive.Fixed{Interval: time.Hour}}})
+	}), with(redrive.Policy{Backoff: redrive.Fixed{Interval: time.Hour}}))
 	if r.Outcome != redrive.OutcomeDone || r.Dropped || len(r.Attempts) != 3 || r.Took < 2*time.Hour || r.Took > 2*time.Hour+time.Minute || len(r.Emitted) != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -44,7 +50,7 @@ func TestDead(t *testing.T) {
 			redrive.Policy{MaxAge: 90 * time.Minute, Backoff: redrive.Fixed{Interval: time.Hour}}, 2, redrive.ReasonExpired},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := redrivetest.Run(t, redrive.Message{Queue: "q"}, c.h, redrivetest.Options{Policy: c.p})
+			r := redrivetest.Run(t, redrive.Message{Queue: "q"}, c.h, with(c.p))
 			if r.Outcome != redrive.OutcomeDead || r.Reason != c.reason || len(r.Attempts) != c.attempts || r.Entry == nil {
 				t.Errorf("%+v", r)
 			}
@@ -52,9 +58,20 @@ func TestDead(t *testing.T) {
 	}
 }
 
+// TestPolicyBesideTheHandler runs a mux as it is in production: what stands beside its
+// handlers counts.
+func TestPolicyBesideTheHandler(t *testing.T) {
+	mux := redrive.NewMux()
+	redrive.Handle(mux, func(context.Context, []byte) error { return errSick }, redrive.ForKind("sms"), redrive.WithPolicy(redrive.Policy{MaxAttempts: 2}))
+	r := redrivetest.Run(t, redrive.Message{Kind: "sms"}, mux)
+	if r.Outcome != redrive.OutcomeDead || r.Reason != redrive.ReasonExhausted || len(r.Attempts) != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestDropped(t *testing.T) {
 	r := redrivetest.Run(t, redrive.Message{}, redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return errSick }),
-		redrivetest.Options{Policy: redrive.Policy{MaxAge: time.Hour, DropExpired: true, Backoff: redrive.Fixed{Interval: 45 * time.Minute}}})
+		with(redrive.Policy{MaxAge: time.Hour, DropExpired: true, Backoff: redrive.Fixed{Interval: 45 * time.Minute}}))
 	if r.Outcome != redrive.OutcomeDone || !r.Dropped || len(r.Attempts) != 2 {
 		t.Errorf("%+v", r)
 	}

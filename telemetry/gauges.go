@@ -27,11 +27,12 @@ var (
 	bytes     = gaugeBy("redrive_queue_bytes", "Size of waiting messages.", "queue")
 	oldest    = gaugeBy("redrive_oldest_message_age_seconds", "How long the oldest due message of a lane, or the oldest due suspect, has been due, and the oldest dead letter dead.", "lane", "queue", "state")
 	dead      = gaugeBy("redrive_dead_letters", "Dead letters by reason.", "queue", "reason")
-	ledger    = counterBy("redrive_ledger_messages_total", "The books of a queue: what entered and what left.", "entry", "queue")
+	ledger    = counterBy("redrive_ledger_messages_total", "The ledger of a queue: what entered and what left.", "entry", "queue")
 	imbalance = gaugeBy("redrive_ledger_imbalance_messages", "Entered - left - waiting - dead, without sign, over all queues; it must be 0.")
 	breaker   = gaugeBy("redrive_breaker_state", "The worst breaker of a queue: 0 closed, 1 probing, 2 open.", "queue")
 	slots     = gaugeBy("redrive_queue_slots", "Handlers of a queue that may run at once.", "queue")
 	busy      = gaugeBy("redrive_queue_busy_slots", "Handlers that run.", "queue")
+	refused   = gaugeBy("redrive_queue_all_refused", "1 while every delivery of the last minute or longer was refused for its message (HTTP 400, 413, 415, 422).", "queue")
 	stuck     = gaugeBy("redrive_queue_stuck_slots", "Handlers that ignore their context.", "queue")
 	paused    = gaugeBy("redrive_queue_pauses", "Pauses in force.", "queue")
 )
@@ -131,13 +132,13 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// column is one entry of the books.
+// column is one entry of the ledger.
 type column struct {
 	name string
 	n    *int64
 }
 
-// columns returns every entry of the books.
+// columns returns every entry of the ledger.
 func columns(b *driver.Ledger) [9]column {
 	return [...]column{
 		{"published", &b.Published}, {"parked", &b.Parked}, {"imported", &b.Imported}, {"moved_in", &b.MovedIn}, {"repeated", &b.Repeated},
@@ -176,7 +177,7 @@ var storeFamilies = []func(p *page, q *held, now time.Time){
 		age(q.OldestDead, "", "dead")
 	},
 	func(p *page, q *held, _ time.Time) {
-		for r := redrive.ReasonExhausted; r <= redrive.ReasonManual; r++ {
+		for _, r := range redrive.Reasons() {
 			p.some(dead, float64(q.Dead[r]), q.label, r.String())
 		}
 	},
@@ -189,8 +190,8 @@ var storeFamilies = []func(p *page, q *held, now time.Time){
 
 // work is what the engine does with a queue, or with those that share a label.
 type work struct {
-	label                               string
-	breaker, slots, busy, stuck, paused float64
+	label                                        string
+	breaker, slots, busy, stuck, paused, refused float64
 }
 
 // writeStatus reads what the engine does.
@@ -200,7 +201,7 @@ func (g *gauges) writeStatus(p *page) {
 	others := -1
 	for i := range status {
 		s := &status[i]
-		if p.sparse && s.Busy == 0 && len(s.Paused) == 0 && len(s.Breakers) == 0 {
+		if p.sparse && s.Busy == 0 && len(s.Paused) == 0 && len(s.Breakers) == 0 && s.AllRefusedSince.IsZero() {
 			continue
 		}
 		label, at := g.label(s.Queue), len(queues)
@@ -220,7 +221,7 @@ func (g *gauges) writeStatus(p *page) {
 	}{
 		{breaker, func(w *work) float64 { return w.breaker }}, {slots, func(w *work) float64 { return w.slots }},
 		{busy, func(w *work) float64 { return w.busy }}, {stuck, func(w *work) float64 { return w.stuck }},
-		{paused, func(w *work) float64 { return w.paused }},
+		{paused, func(w *work) float64 { return w.paused }}, {refused, func(w *work) float64 { return w.refused }},
 	} {
 		for i := range queues {
 			p.put(of.family, of.value(&queues[i]), queues[i].label)
@@ -233,6 +234,9 @@ func (w *work) add(s *engine.QueueStatus) {
 	w.busy += float64(s.Busy)
 	w.stuck += float64(s.Stuck)
 	w.paused += float64(len(s.Paused))
+	if !s.AllRefusedSince.IsZero() {
+		w.refused = 1
+	}
 	for _, b := range s.Breakers {
 		w.breaker = max(w.breaker, breakerValue(b.State))
 	}

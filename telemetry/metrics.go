@@ -222,8 +222,8 @@ func (m *Metrics) Observe(o *engine.Observation) {
 		m.parked.Add(float64(o.Count))
 	case engine.OnRestart:
 		m.restarts.Inc()
-	case engine.OnClaim, engine.OnStart, engine.OnRefused, engine.OnStuck:
-		// The store's books count publishes, the engine's status shows the rest.
+	case engine.OnClaim, engine.OnStart, engine.OnStuck:
+		// The store's ledger counts publishes, the engine's status shows the rest.
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 )
 
@@ -47,7 +48,7 @@ type queueMetrics struct {
 	attempts [redrive.OutcomeDrop + 1]atomic.Int64
 	bySelf   atomic.Int64 // attempts that the handler settled itself
 	redriven [redrive.OutcomeDrop + 1]atomic.Int64
-	dead     [redrive.ReasonManual + 1]atomic.Int64
+	dead     [driver.LastReason + 1]atomic.Int64
 	duration durations
 	endToEnd durations
 	lost     atomic.Int64
@@ -74,7 +75,7 @@ func writeCounters(p *page, queues []*queueSeries) {
 	each(func(label string, q *queueMetrics) { p.histogram(duration, &q.duration, label) })
 	each(func(label string, q *queueMetrics) { p.histogram(endToEnd, &q.endToEnd, label) })
 	each(func(label string, q *queueMetrics) {
-		for r := redrive.ReasonExhausted; r <= redrive.ReasonManual; r++ {
+		for _, r := range redrive.Reasons() {
 			p.some(died, float64(q.dead[r].Load()), label, r.String())
 		}
 	})
@@ -113,7 +114,7 @@ func (q *queueMetrics) settled(o *engine.Observation, now time.Time) {
 		q.redriven[s.Outcome].Add(1)
 	}
 	switch {
-	case s.Outcome == redrive.OutcomeDead && s.Reason > 0 && s.Reason <= redrive.ReasonManual:
+	case s.Outcome == redrive.OutcomeDead && s.Reason > 0 && s.Reason <= driver.LastReason:
 		q.dead[s.Reason].Add(1)
 	case s.Outcome == redrive.OutcomeDone && !d.PublishedAt.IsZero():
 		from := d.PublishedAt

@@ -55,7 +55,7 @@ func applyOneStep(c *C) {
 	_, err = c.store.Apply(c.ctx, batch(0))
 	c.is(err, "apply again", redrive.ErrVersion)
 	if n := c.counts(); n.Ledger.Published != 2 || n.Ledger.Parked != 1 || n.Ledger.Done != 1 {
-		c.Errorf("books %+v", n.Ledger)
+		c.Errorf("ledger %+v", n.Ledger)
 	}
 	_, err = c.store.Apply(c.ctx, driver.Batch{})
 	c.noError(err, "apply of nothing")
@@ -122,7 +122,7 @@ func putKeeps(c *C) {
 	c.pass(3 * c.tick)
 	c.done(c.one(c.ask(5)))
 	if n := c.counts(); n.Ledger.Imported != 4 || n.Ledger.Done != 3 || n.AllDead() != 1 {
-		c.Errorf("books %+v", n)
+		c.Errorf("ledger %+v", n)
 	}
 }
 
@@ -165,7 +165,7 @@ func putArchived(c *C) {
 	c.inState("archived", redrive.StateDead)
 	c.holds(1, 2)
 	if n := c.counts().Ledger; n.Imported != 1 || n.Archived != 1 || n.Published != 5 {
-		c.Errorf("books %+v", n)
+		c.Errorf("ledger %+v", n)
 	}
 }
 
@@ -288,7 +288,7 @@ func repeatGenerations(c *C) {
 		c.noError(c.settle(s), "repeat")
 		c.is(c.settle(s), "repeat again", redrive.ErrLeaseLost)
 		if e := c.entry("cron"); e.History.Count != 0 || e.History.First != nil || e.Attempts != 0 {
-			c.Errorf("a new generation with %d attempts and the story %+v", e.Attempts, e.History)
+			c.Errorf("a new generation with %d attempts and the failure history %+v", e.Attempts, e.History)
 		}
 		r = c.ask(1)
 		c.none(r)
@@ -297,7 +297,7 @@ func repeatGenerations(c *C) {
 	c.is(at(c.sink.Publish(c.ctx, []redrive.Message{{Queue: c.q, ID: "cron", Body: []byte("b")}}), 0), "its id published again", redrive.ErrDuplicate)
 	c.done(c.one(r))
 	if n := c.counts().Ledger; n.Done != 4 || n.Repeated != 3 || n.Published != 1 {
-		c.Errorf("books %+v", n)
+		c.Errorf("ledger %+v", n)
 	}
 }
 
@@ -308,7 +308,7 @@ func dropCounted(c *C) {
 	c.noError(c.settle(s), "drop")
 	c.holds(0, 0)
 	if n := c.counts().Ledger; n.Dropped != 1 || n.Done != 0 {
-		c.Errorf("books %+v", n)
+		c.Errorf("ledger %+v", n)
 	}
 }
 

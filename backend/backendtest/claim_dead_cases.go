@@ -43,7 +43,7 @@ func claimDead(c *C) {
 	c.inState("drop", 0)
 	c.holds(0, 3)
 	if n := c.counts(); n.Ledger.Dropped != 1 || n.Ledger.Left() != 2 {
-		c.Errorf("books %+v", n.Ledger)
+		c.Errorf("ledger %+v", n.Ledger)
 	}
 	if e := c.entry("dead"); string(e.Body) != "edited" || e.Original == nil || string(e.Original.Body) != "dead" {
 		c.Errorf("the edited dead letter: %q, original %+v", e.Body, e.Original)
@@ -135,7 +135,7 @@ func onDead(c *C) {
 	cancel()
 	c.noError(<-done, "OnDead")
 	if b := c.counts().Ledger; b.Dropped != 1 || b.Archived != 1 || len(shelf.bodies) != 1 || shelf.bodies[0] != "archive" {
-		c.Errorf("books %+v, archived %q", b, shelf.bodies)
+		c.Errorf("ledger %+v, archived %q", b, shelf.bodies)
 	}
 	if e := c.entry("keep"); e.State != redrive.StateDead || string(e.Body) != "mended" || string(e.Original.Body) != "keep" {
 		c.Errorf("kept as %s: %q, original %+v", e.State, e.Body, e.Original)

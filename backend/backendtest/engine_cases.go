@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -200,6 +201,7 @@ func pauseResumeDrain(c *C) {
 // Faults of other systems that belong to the engine.
 
 var engineTrapCases = []testCase{
+	{name: "KindsAreAnnounced", run: kindsAnnounced, needs: []need{eng}},
 	{name: "T2_SettleIsRepeatedUntilItSucceeds", run: settleRepeated, needs: []need{eng}},
 	{name: "T9_UndecodableDoesNotEndTheLoop", run: undecodable, needs: []need{eng}},
 	{name: "T11_RetryIsNotDroppedAsDuplicate", run: retryNotDuplicate, needs: []need{eng}},
@@ -241,7 +243,7 @@ func settleRepeated(c *C) {
 		c.Errorf("handled %d times, want 1", tried.of("m"))
 	}
 	if n := c.counts(); n.Ledger.Done != 1 {
-		c.Errorf("books %+v", n.Ledger)
+		c.Errorf("ledger %+v", n.Ledger)
 	}
 }
 
@@ -289,6 +291,41 @@ func retryNotDuplicate(c *C) {
 	}
 }
 
+// Instances find in the store which kinds others handle: what their handlers name, and what
+// their pull workers ask for.
+func kindsAnnounced(c *C) {
+	mux := redrive.NewMux()
+	redrive.Handle(mux, func(context.Context, string) error { return nil }, redrive.ForKind("handled", "handled, too"))
+	for instance, h := range map[string]redrive.Handler{"handles": mux, "pulls": nil} {
+		e := engine.New(c.store, engine.Options{Instance: instance})
+		if h != nil {
+			c.noError(e.Handle(c.q, h, engine.QueueOptions{Breaker: noBreaker}), "handle")
+		}
+		pull := engine.NewPuller(e, engine.PullOptions{})
+		ctx, cancel := context.WithCancel(c.ctx)
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx) }()
+		c.Cleanup(func() {
+			cancel()
+			c.noError(<-done, "Run")
+		})
+		_, err := pull.Claim(c.ctx, engine.PullRequest{Queue: c.q, Kinds: []string{"asked by " + instance}})
+		c.noError(err, "pull")
+	}
+	want := []string{`{"kinds":["asked by handles","handled","handled, too"]}`, `{"kinds":["asked by pulls"]}`}
+	var got []string
+	c.eventually(fmt.Sprintf("records of the kinds %q", want), func() bool {
+		list, err := c.store.ListRecords(c.ctx, driver.DeriveID("kinds", c.q), "", 10)
+		c.noError(err, "list records")
+		got = nil
+		for i := range list {
+			got = append(got, string(list[i].Value))
+		}
+		slices.Sort(got)
+		return slices.Equal(got, want)
+	})
+}
+
 // A text column may refuse NUL and what is not UTF-8; an error's text may hold both.
 func hostileErrorText(c *C) {
 	c.publish(redrive.Message{ID: "m", Body: []byte("b")}, redrive.Message{ID: "neighbour", Body: []byte("b")})
@@ -302,6 +339,6 @@ func hostileErrorText(c *C) {
 	stop()
 	f := c.entry("m").History.Latest()
 	if f == nil || !utf8.ValidString(f.Message) || strings.Contains(f.Message, "\x00") || !strings.HasPrefix(f.Message, "bad ") || !strings.HasSuffix(f.Message, ` end`) {
-		c.Errorf("the story became %+v", f)
+		c.Errorf("the failure history became %+v", f)
 	}
 }

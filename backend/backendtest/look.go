@@ -125,7 +125,7 @@ func (c *C) configure(s driver.QueueSettings) {
 	c.noError(c.store.Configure(c.ctx, c.q, s), "configure")
 }
 
-// balanced checks that the books of all queues fit what is there.
+// balanced checks that the ledger of every queue fits what is there.
 func (c *C) balanced() {
 	c.Helper()
 	audits, err := c.store.Verify(c.ctx)
@@ -136,7 +136,7 @@ func (c *C) balanced() {
 	for i := range audits {
 		a := &audits[i]
 		if n := a.Imbalance(); n != 0 || len(a.Problems) > 0 {
-			c.Errorf("the books of %s are off by %d: %+v", a.Queue, n, *a)
+			c.Errorf("the ledger of %s is off by %d: %+v", a.Queue, n, *a)
 		}
 	}
 }

@@ -286,7 +286,7 @@ func unknownPublish(c *C) {
 		return
 	}
 	if n := c.counts().Ledger; n.Published != 1 || n.Done != 1 {
-		c.Errorf("books %+v", n)
+		c.Errorf("ledger %+v", n)
 	}
 }
 
@@ -305,7 +305,7 @@ func hostileQueueNames(c *C) {
 		c.q = name
 		d := c.one(c.ask(5))
 		if string(d.Body) != name || d.Queue != name {
-			c.Errorf("queue %q handed out a message of %q", name, d.Body)
+			c.Errorf("queue %q delivered a message of %q", name, d.Body)
 		}
 		c.done(d)
 	}

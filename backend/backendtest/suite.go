@@ -42,6 +42,12 @@ type Factory struct {
 	// Fill makes the store refuse to grow until the returned function is called. nil:
 	// it cannot be done.
 	Fill func(t testing.TB, s driver.Store) (empty func())
+	// Flip changes one byte of a message's stored body below the store, as a bad disk does,
+	// of its original if that is meant. nil: the bytes cannot be reached.
+	Flip func(t testing.TB, s driver.Store, ref redrive.Ref, original bool)
+	// Shift moves the stored due times of all waiting messages of a queue by d, as if the
+	// store's clock had been off by d when they were published. nil: they cannot be reached.
+	Shift func(t testing.TB, s driver.Store, queue string, d time.Duration)
 	// Releases opens a store as each earlier release left it, by version: with the
 	// messages "waiting" in queue "upgrade" and "dead" among its dead letters.
 	Releases map[string]func(t testing.TB) driver.Store
@@ -62,7 +68,7 @@ type SourceFactory struct {
 	// Open returns a new, empty source that is its own sink. The case closes it.
 	Open func(t testing.TB) SourceSink
 	// Connect returns another client of the same source, as a second process would have.
-	// nil: there can be only one, or it takes over what the first has in hand.
+	// nil: there can be only one, or it takes over what the first has in flight.
 	Connect func(t testing.TB, s SourceSink) SourceSink
 	// Contents is that of Factory.
 	Contents func(t testing.TB, s SourceSink) map[string]string
@@ -98,7 +104,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, section := range [][]testCase{
 		publishCases, claimCases, settleCases, retryCases, deadCases, redriveCases, opsCases,
-		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, claimDeadCases, fenceCases, differCases, probeCases,
+		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, claimDeadCases, fenceCases, differCases, probeCases, checksumCases, causeCases, clockCases,
 	} {
 		all = append(all, section...)
 	}
@@ -218,6 +224,8 @@ func reopen(c *C) string   { return missing(c.again == nil, "persistence over a 
 func crash(c *C) string    { return missing(c.f.Crash == nil, "a crash on demand") }
 func skewed(c *C) string   { return missing(c.f.Skewed == nil, "clients with a clock of their own") }
 func fill(c *C) string     { return missing(c.f.Fill == nil, "a store that can be filled on demand") }
+func flip(c *C) string     { return missing(c.f.Flip == nil, "stored bytes that can be reached") }
+func shift(c *C) string    { return missing(c.f.Shift == nil, "stored due times that can be reached") }
 func releases(c *C) string { return missing(len(c.f.Releases) == 0, "stores of earlier releases") }
 func eng(c *C) string {
 	return missing(c.f.NoEngine || c.f.Advance != nil && c.f.Around == nil, "a clock that goes with the engine's")
@@ -234,7 +242,7 @@ func remembers(c *C) string { return missing(!c.caps.Remembers, "remembered ids"
 func expires(c *C) string   { return missing(!c.caps.Expires, "expiry") }
 func ordered(c *C) string   { return missing(!c.caps.Ordered, "order by key") }
 func filters(c *C) string   { return missing(!c.caps.Filters, "claims by kind") }
-func marks(c *C) string     { return missing(!c.caps.MarksClaims, "marks of claims") }
+func marks(c *C) string     { return missing(!c.caps.RecordsClaims, "marks of claims") }
 func leases(c *C) string {
 	return missing(!c.caps.Fenced && !c.caps.Browsable, "leases that run out by time")
 }

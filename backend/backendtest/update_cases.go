@@ -136,7 +136,7 @@ func redriveTo(c *C) {
 	c.inState("taken", redrive.StateDead)
 	c.inState("m", 0)
 	if n := c.counts(); n.Ledger.MovedOut != 1 {
-		c.Errorf("books %+v", n.Ledger)
+		c.Errorf("ledger %+v", n.Ledger)
 	}
 	if n := c.countsOf("other"); n.Ledger.MovedIn != 1 || n.AllWaiting() != 2 {
 		c.Errorf("the other's counts %+v", n)
@@ -148,7 +148,7 @@ func redriveTo(c *C) {
 		c.Errorf("it arrived as %+v", d.Message)
 	}
 	if e := c.entry("m"); e.History.First == nil {
-		c.Errorf("its story stayed behind")
+		c.Errorf("its failure history stayed behind")
 	}
 	c.done(d)
 }
@@ -169,7 +169,7 @@ func redriveNewID(c *C) {
 	}
 	c.done(d)
 	if n := c.counts(); n.Ledger.Published != 1 || n.Ledger.Done != 1 || n.Ledger.MovedIn != n.Ledger.MovedOut {
-		c.Errorf("books %+v", n.Ledger)
+		c.Errorf("ledger %+v", n.Ledger)
 	}
 }
 
@@ -264,7 +264,7 @@ func killTellsWhy(c *C) {
 	c.noError(c.update(driver.Change{Action: driver.ActKill, Reason: redrive.ReasonRejected}, "rejected")[0].Err, "kill")
 	e := c.entry("manual")
 	if e.State != redrive.StateDead || e.Reason != redrive.ReasonManual || e.History.Latest() == nil || e.History.Latest().Message != "ann: not wanted" {
-		c.Errorf("%s as %s with the story %+v", e.State, e.Reason, e.History.Latest())
+		c.Errorf("%s as %s with the failure history %+v", e.State, e.Reason, e.History.Latest())
 	}
 	if e := c.entry("rejected"); e.Reason != redrive.ReasonRejected {
 		c.Errorf("dead as %s", e.Reason)

@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/internal/native"
 )
 
 // Record is a record of a topic as it is.
@@ -131,18 +130,16 @@ func raw(r *kgo.Record) Record {
 	return record
 }
 
+// raw is the record as the client has it. To publish it, the broker sets its offset.
+func (r *Record) raw() *kgo.Record {
+	return &kgo.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Timestamp: r.At, Headers: rawHeaders(r.Headers)}
+}
+
 // Message returns a record as a message of a queue, with its identity: the id that a
 // publisher of ours gave it, or one that is derived from cluster, topic, partition and
 // offset.
 func (t *Topic) Message(r *Record, queue string) redrive.Message {
-	m := redrive.Message{Queue: queue, Body: r.Value, PublishedAt: r.At}
-	for i := range r.Headers {
-		native.Read(&m, r.Headers[i].Name, r.Headers[i].Value)
-	}
-	native.ReadKey(&m, r.Key)
-	if m.Origin == "" {
-		m.Origin = origin(r.Topic, r.Partition, r.Offset)
-	}
+	m := message(r.raw(), queue)
 	if m.ID == "" {
 		m.ID = deriveID(t.cluster, r.Topic, r.Partition, r.Offset)
 	}
@@ -155,8 +152,7 @@ func (t *Topic) Publish(ctx context.Context, records []Record) []error {
 	all := make([]*kgo.Record, len(records))
 	of := make(map[*kgo.Record]int, len(records))
 	for i := range records {
-		r := &records[i]
-		all[i] = &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Timestamp: r.At, Headers: rawHeaders(r.Headers)}
+		all[i] = records[i].raw()
 		of[all[i]] = i
 	}
 	// The client's own limit counts from the timestamp of a record, which may be old.

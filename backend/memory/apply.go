@@ -66,12 +66,16 @@ func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
 	it.attempts, it.crashes, it.failures = e.Attempts, e.Crashes, e.History.Count
 	it.token = e.Token
 	it.history, it.original = e.History, e.Original
+	it.sum = driver.Checksum(&it.msg)
+	if it.original != nil {
+		it.firstSum = driver.Checksum(it.original)
+	}
 	it.ordered = q.settings.OrderByKey && e.Key != ""
 	q.byID[e.ID] = it
 	if chosen {
 		q.remember(it, hash, now)
 	}
-	enter(&q.books, how)
+	enter(&q.ledger, how)
 	if e.State == redrive.StateDead {
 		q.putDead(it, e, now)
 		return nil
@@ -94,6 +98,7 @@ func (q *queue) putDead(it *item, e *redrive.Entry, now int64) {
 	}
 	it.due = min(it.died, now)
 	q.enterDead(it)
+	q.noteDeath(it, now)
 	if it.ordered && !q.settings.DeadRelease {
 		q.join(it)
 	}
@@ -114,7 +119,7 @@ func checkEntry(e *redrive.Entry) error {
 	if err == nil && e.ID != "" {
 		err = driver.CheckID(e.ID)
 	}
-	if err == nil && (e.Reason == 0 || e.Reason > redrive.ReasonManual) {
+	if err == nil && (e.Reason == 0 || e.Reason > driver.LastReason) {
 		err = fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)
 	}
 	if err != nil {
@@ -142,7 +147,7 @@ func (s *Store) deleteRange(r *driver.Range, now int64) {
 	for it := first; it != nil; {
 		next, end := it.knext, it == last
 		if !it.dead {
-			q.books.Done++
+			q.ledger.Done++
 			q.release(it.memory, redrive.OutcomeDone, 0, now)
 			q.remove(it, now)
 		}

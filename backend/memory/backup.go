@@ -21,7 +21,7 @@ type backupLine struct {
 type backupQueue struct {
 	Name     string
 	Settings driver.QueueSettings
-	Books    driver.Ledger
+	Ledger   driver.Ledger
 }
 
 // Backup implements driver.Store: a line of JSON for each queue, each of its entries
@@ -51,7 +51,7 @@ func (s *Store) backup(ctx context.Context) ([]backupLine, error) {
 	for _, name := range s.names() {
 		q := s.lookup(name)
 		q.refresh(now)
-		lines = append(lines, backupLine{Queue: &backupQueue{name, q.settings, q.books}})
+		lines = append(lines, backupLine{Queue: &backupQueue{name, q.settings, q.ledger}})
 		for _, list := range []*order{&q.waiting, &q.dead} {
 			for it := range list.after(0) {
 				e := it.entry(true)

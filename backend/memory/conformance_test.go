@@ -22,7 +22,8 @@ func TestConformance(t *testing.T) {
 			}
 			return s
 		},
-		Advance: time.Sleep, // of the bubble's clock // of the bubble's clock
+		Advance: time.Sleep, // of the bubble's clock
+		Flip:    backendtest.FlipShared,
 		Around:  inBubble,
 	})
 }

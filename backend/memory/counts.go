@@ -55,7 +55,7 @@ func (q *queue) counts(now int64) driver.Counts {
 	c := driver.Counts{
 		Queue: q.name, Waiting: q.byLane, Leased: q.leased, Blocked: q.blocked,
 		Suspects: int64(suspects.n + len(suspects.later.entries)),
-		Bytes:    q.bytes, Ledger: q.books, Dead: make(map[redrive.Reason]int64),
+		Bytes:    q.bytes, Ledger: q.ledger, Dead: make(map[redrive.Reason]int64),
 	}
 	for i := range laneDead {
 		l := &q.lanes[i]

@@ -2,7 +2,7 @@
 // engine. Nothing survives the process.
 //
 // Guarantees: settles are fenced by token; dead-lettering, emits, Apply and Update
-// are one step; order by key, remembered ids, records and books are kept as in every
+// are one step; order by key, remembered ids, records and the ledger are kept as in every
 // backend. Leases, delays and expiry follow one clock, time.Now by default, so that
 // the store works inside a testing/synctest bubble if it was made there.
 //
@@ -74,7 +74,7 @@ func (s *Store) Caps() driver.Caps {
 	return driver.Caps{
 		Name: "memory", MaxDelay: driver.Never,
 		DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true, Fenced: true, Filters: true,
-		MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true, Exclusive: true,
+		RecordsClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true, Exclusive: true,
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }

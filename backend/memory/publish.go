@@ -59,6 +59,7 @@ func (q *queue) publish(m *redrive.Message, chosen bool, hash uint64, now int64)
 	}
 	it := q.newItem()
 	it.msg = *m
+	it.sum = driver.Checksum(m)
 	it.msg.PublishedAt = moment(now)
 	it.due = firstDue(m, now)
 	it.lane = redrive.LaneFresh
@@ -68,7 +69,7 @@ func (q *queue) publish(m *redrive.Message, chosen bool, hash uint64, now int64)
 	if chosen {
 		q.remember(it, hash, now)
 	}
-	q.books.Published++
+	q.ledger.Published++
 	q.enter(it)
 	q.stand(it, now)
 	return nil

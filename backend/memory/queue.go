@@ -44,9 +44,11 @@ type queue struct {
 	byLane   [driver.Lanes]int64
 	leased   int64
 	blocked  int64
-	byReason [redrive.ReasonManual + 1]int64
+	byReason [driver.LastReason + 1]int64
+	causes   map[cause]int64
+	series   map[cause]map[span]int64
 	bytes    int64
-	books    driver.Ledger
+	ledger   driver.Ledger
 }
 
 func newQueue(s *Store, name string) *queue {
@@ -110,9 +112,19 @@ func (q *queue) endLease(it *item, at, now int64) {
 		if it.alone {
 			it.crashes++
 		}
+		it.lapsed, it.was = true, it.suspect
 		it.suspect = true
 	}
 	q.stand(it, now)
+}
+
+// unlapse takes back what a lease that ran out has changed: its holder lives after all.
+func (q *queue) unlapse(it *item) {
+	q.detach(it)
+	if it.alone {
+		it.crashes--
+	}
+	it.lapsed, it.suspect = false, it.was
 }
 
 // crash ends the leases that match as the death of their holder would.
@@ -164,7 +176,7 @@ func (q *queue) stand(it *item, now int64) {
 	}
 }
 
-// lease hands an item out.
+// lease delivers an item.
 func (q *queue) lease(it *item, until int64) {
 	q.detach(it)
 	it.place, it.until = leased, until
@@ -199,12 +211,14 @@ func (q *queue) enterDead(it *item) {
 	q.dead.add(it)
 	q.deaths.push(it.died, it)
 	q.byReason[it.reason]++
+	q.count(it, 1)
 }
 
 func (q *queue) leaveDead(it *item) {
 	q.dead.live--
 	q.deaths.remove(it)
 	q.byReason[it.reason]--
+	q.count(it, -1)
 	it.dead = false
 }
 
@@ -222,6 +236,7 @@ func (q *queue) die(it *item, reason redrive.Reason, now int64) {
 	it.reason, it.died, it.due = reason, now, now
 	it.suspect, it.held = false, false
 	q.enterDead(it)
+	q.noteDeath(it, now)
 	if !it.ordered || q.settings.DeadRelease {
 		q.unchain(it, now)
 	}
@@ -255,7 +270,7 @@ func (it *item) redriven(plan string, now int64) {
 	it.suspect, it.held, it.alone = false, false, false
 }
 
-// remove ends an item for good; the caller writes the books.
+// remove ends an item for good; the caller writes the ledger.
 func (q *queue) remove(it *item, now int64) {
 	q.detach(it)
 	if it.dead {

@@ -108,13 +108,16 @@ func (q *queue) settle(it *item, t *driver.Settlement, now int64) error {
 	if it.dead {
 		return q.settleDead(it, t, now)
 	}
+	if it.lapsed {
+		q.unlapse(it)
+	}
 	switch t.Outcome {
 	case redrive.OutcomeDone:
-		q.books.Done++
+		q.ledger.Done++
 		q.release(it.memory, t.Outcome, 0, now)
 		q.remove(it, now)
 	case redrive.OutcomeDrop:
-		q.books.Dropped++
+		q.ledger.Dropped++
 		q.release(it.memory, t.Outcome, t.Reason, now)
 		q.remove(it, now)
 	case redrive.OutcomeDead:
@@ -128,8 +131,8 @@ func (q *queue) settle(it *item, t *driver.Settlement, now int64) error {
 		it.attempts--
 		q.giveBack(it, t.After, now, it.lane, it.suspect)
 	case redrive.OutcomeRepeat:
-		q.books.Done++
-		q.books.Repeated++
+		q.ledger.Done++
+		q.ledger.Repeated++
 		q.repeat(it, t.After, now)
 	}
 	return nil
@@ -166,25 +169,25 @@ func (q *queue) repeat(it *item, after time.Duration, now int64) {
 func (q *queue) settleDead(it *item, t *driver.Settlement, now int64) error {
 	switch t.Outcome {
 	case redrive.OutcomeDone:
-		q.books.Done++
+		q.ledger.Done++
 		q.release(it.memory, t.Outcome, 0, now)
 		q.remove(it, now)
 	case redrive.OutcomeDrop:
-		q.books.Dropped++
+		q.ledger.Dropped++
 		q.release(it.memory, t.Outcome, t.Reason, now)
 		q.remove(it, now)
 	case redrive.OutcomeRepeat:
 		q.edit(it, t.Edit, now)
 		q.revive(it, "", t.After, now)
 	case redrive.OutcomeRetry:
-		it.record(t.Failure, false)
+		q.recordDead(it, t.Failure)
 		q.keepDead(it, later(now, t.After), now)
 	case redrive.OutcomeRelease:
 		it.attempts--
 		q.keepDead(it, later(now, t.After), now)
 	case redrive.OutcomeDead:
 		q.edit(it, t.Edit, now)
-		it.record(t.Failure, false)
+		q.recordDead(it, t.Failure)
 		q.keepDead(it, now, now)
 	}
 	return nil
@@ -196,6 +199,13 @@ func (q *queue) keepDead(it *item, due, now int64) {
 	it.held = false
 	it.due = due
 	q.stand(it, now)
+}
+
+// recordDead records a failure of what works on a dead letter, whose cause it may change.
+func (q *queue) recordDead(it *item, f *redrive.Failure) {
+	q.count(it, -1)
+	it.record(f, false)
+	q.count(it, 1)
 }
 
 func (it *item) record(f *redrive.Failure, counted bool) {

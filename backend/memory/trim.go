@@ -31,6 +31,7 @@ func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver
 		}
 		n := q.trimDead(&r, limit, nanos(clock))
 		t.Dead, limit = t.Dead+int64(n), limit-n
+		q.foldDeaths(nanos(clock))
 		n = q.forgetAll(limit, nanos(clock))
 		t.Remembered, limit = t.Remembered+int64(n), limit-n
 	}
@@ -57,10 +58,10 @@ func (q *queue) trimDead(r *driver.Retention, limit int, now int64) int {
 	}
 	for _, it := range gone {
 		if r.Archived {
-			q.books.Archived++
+			q.ledger.Archived++
 			q.release(it.memory, redrive.OutcomeDead, it.reason, now)
 		} else {
-			q.books.Dropped++
+			q.ledger.Dropped++
 			q.release(it.memory, redrive.OutcomeDrop, it.reason, now)
 		}
 		q.remove(it, now)

@@ -69,11 +69,11 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Chan
 		if !it.dead {
 			s.reply(it, redrive.OutcomeDrop, reasonOf(c), nil, now)
 		}
-		q.books.Dropped++
+		q.ledger.Dropped++
 		q.release(it.memory, redrive.OutcomeDrop, reasonOf(c), now)
 		q.remove(it, now)
 	case driver.ActArchive:
-		q.books.Archived++
+		q.ledger.Archived++
 		q.release(it.memory, redrive.OutcomeDead, it.reason, now)
 		q.remove(it, now)
 	case driver.ActKill:
@@ -90,7 +90,7 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Chan
 	return redrive.Ref{}, nil
 }
 
-// kill makes a dead letter of a waiting message, with the note as its story.
+// kill makes a dead letter of a waiting message, with the note as its failure history.
 func (s *Store) kill(q *queue, it *item, c *driver.Change, now int64) {
 	f := &redrive.Failure{At: moment(now), Attempt: it.attempts, Reason: reasonOf(c), Types: []string{"redrive.killed"}, Message: c.Note}
 	f.Clean()
@@ -122,6 +122,7 @@ func (s *Store) redrive(q *queue, it *item, c *driver.Change, now int64) (redriv
 		return s.move(q, it, c, now)
 	}
 	q.edit(it, c.Edit, now)
+	it.confirm(c)
 	if !c.NewID {
 		q.revive(it, c.Plan, 0, now)
 		return redrive.Ref{}, nil
@@ -148,11 +149,13 @@ func (s *Store) move(q *queue, it *item, c *driver.Change, now int64) (redrive.R
 		return redrive.Ref{}, redrive.ErrConflict
 	}
 	q.edit(it, c.Edit, now)
+	it.confirm(c)
 	if c.NewID {
 		q.rename(it, now)
 	}
 	moved := to.newItem()
 	moved.msg, moved.history, moved.original, moved.token = it.msg, it.history, it.original, it.token
+	moved.sum, moved.firstSum = it.sum, it.firstSum
 	moved.msg.Queue, moved.msg.Origin = to.name, old.String()
 	moved.redriven(c.Plan, now)
 	moved.ordered = to.settings.OrderByKey && moved.msg.Key != ""
@@ -163,8 +166,8 @@ func (s *Store) move(q *queue, it *item, c *driver.Change, now int64) (redrive.R
 	}
 	q.release(it.memory, 0, 0, now)
 	q.remove(it, now)
-	q.books.MovedOut++
-	to.books.MovedIn++
+	q.ledger.MovedOut++
+	to.ledger.MovedIn++
 	to.enter(moved)
 	to.stand(moved, now)
 	return moved.msg.Ref(), nil
@@ -178,7 +181,7 @@ func (q *queue) edit(it *item, e *redrive.Edit, now int64) {
 	}
 	if it.original == nil {
 		original := it.msg
-		it.original = &original
+		it.original, it.firstSum = &original, it.sum
 	}
 	moves := e.Key != nil && *e.Key != it.msg.Key
 	inChain := it.chain != nil
@@ -189,8 +192,11 @@ func (q *queue) edit(it *item, e *redrive.Edit, now int64) {
 	if moves {
 		q.unchain(it, now)
 	}
-	size := it.msg.Size()
+	size, sound := it.msg.Size(), e.Body != nil || it.sound()
 	e.Apply(&it.msg)
+	if sound { // another key does not mend a body
+		it.sum = driver.Checksum(&it.msg)
+	}
 	if !it.dead {
 		q.bytes += int64(it.msg.Size() - size)
 		it.held = false // what was claimed is not what is there
@@ -204,5 +210,16 @@ func (q *queue) edit(it *item, e *redrive.Edit, now int64) {
 	}
 	if !wasLeased {
 		q.stand(it, now)
+	}
+}
+
+// sound reports whether a message is still as it was given. Who publishes gives the body away:
+// one that was changed afterwards is not sound.
+func (it *item) sound() bool { return driver.Checksum(&it.msg) == it.sum }
+
+// confirm takes a corrupt dead letter as it is for what was meant.
+func (it *item) confirm(c *driver.Change) {
+	if c.ConfirmCorrupt && it.reason == redrive.ReasonCorrupt {
+		it.sum = driver.Checksum(&it.msg)
 	}
 }

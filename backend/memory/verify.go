@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -29,19 +30,26 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, e
 }
 
 func (q *queue) verify(now int64) driver.Audit {
-	a := driver.Audit{Queue: q.name, Ledger: q.books}
+	a := driver.Audit{Queue: q.name, Ledger: q.ledger}
 	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
 	counted := q.counts(now)
 	var byLane [driver.Lanes]int64
 	var nLeased, nBlocked, size, nDead int64
 	byReason := make(map[redrive.Reason]int64)
+	byCause := make(map[cause]int64)
+	corrupt, example := 0, ""
 	for id, it := range q.byID {
+		if !it.sound() || it.original != nil && driver.Checksum(it.original) != it.firstSum {
+			corrupt++
+			example = id
+		}
 		switch {
 		case it.msg.ID != id || it.seq == 0:
 			problem("%s is listed under another name", id)
 		case it.dead:
 			nDead++
 			byReason[it.reason]++
+			byCause[it.cause()]++
 			continue
 		case it.place == leased:
 			nLeased++
@@ -60,6 +68,9 @@ func (q *queue) verify(now int64) driver.Audit {
 		a.Waiting++
 	}
 	a.Dead = nDead
+	if corrupt > 0 {
+		problem("%d messages do not match their checksum, for instance %s", corrupt, example)
+	}
 	if byLane != q.byLane {
 		problem("waiting by lane: counted %v, found %v", q.byLane, byLane)
 	}
@@ -71,11 +82,14 @@ func (q *queue) verify(now int64) driver.Audit {
 			problem("dead as %s: counted %d, found %d", r, counted.Dead[r], byReason[r])
 		}
 	}
+	if !maps.Equal(byCause, q.causes) {
+		problem("causes of dead letters: counted %v, found %v", q.causes, byCause)
+	}
 	if int64(q.waiting.live) != a.Waiting || int64(q.dead.live) != a.Dead {
 		problem("lists: %d waiting and %d dead, found %d and %d", q.waiting.live, q.dead.live, a.Waiting, a.Dead)
 	}
 	if n := a.Imbalance(); n != 0 {
-		problem("the books do not balance by %d", n)
+		problem("the ledger does not balance by %d", n)
 	}
 	return a
 }

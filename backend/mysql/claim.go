@@ -185,9 +185,10 @@ func (c *claiming) scan(r row) error {
 	var alone bool
 	var due, token, turn, published int64
 	var expires *int64
+	var sum *uint32
 	m := &got.Message
 	dest := []any{&c.now, &due, &got.Seq, &class, &alone, &m.ID, &lane, &got.Attempt, &got.Failures, &got.Crashes, &got.Suspect, &token, &turn,
-		&m.Kind, &m.Key, &headers, &published, &expires, &m.ReplyTo, &m.Generation, &m.Redrives, &m.Plan, &m.Origin, &m.EditedFrom, &m.Body}
+		&m.Kind, &m.Key, &headers, &published, &expires, &m.ReplyTo, &m.Generation, &m.Redrives, &m.Plan, &m.Origin, &m.EditedFrom, &m.Body, &sum}
 	p := place{kind: sqlstore.PlaceMessage}
 	if c.req.Dead {
 		dest = append(dest, &reason)
@@ -213,14 +214,14 @@ func (c *claiming) scan(r row) error {
 		}
 	}
 	got.Receipt = redrive.Receipt{Ref: m.Ref(), Token: uint64(token) + 1, Position: p.String()} //nolint:gosec // counts from 0
-	var err error
-	m.Headers, err = decodeHeaders(headers)
+	m.Headers = decodeHeaders(headers)
+	sqlstore.Judge(&got.Delivery, sum)
 	c.picked = append(c.picked, got)
-	return err
+	return nil
 }
 
 // claimOld adds what was published too long ago to what has expired. If that fails, what
-// was claimed must be handed out all the same; the next call sees the fault.
+// was claimed must be returned all the same; the next call sees the fault.
 func (c *claiming) claimOld(ctx context.Context) {
 	s, queue := c.store, []byte(c.req.Queue)
 	age, room := int64(c.req.MaxAge/time.Microsecond), c.req.Max-len(c.rows)

@@ -6,7 +6,7 @@
 
 -- name: claimed_columns
 :now, m.due, m.seq, m.class, m.alone, m.id, m.lane, m.attempts, m.failures, m.crashes, m.suspect, m.token, m.turn, m.kind, m.msg_key,
-m.headers, m.published, m.expires, m.reply_to, m.generation, m.redrives, m.plan, COALESCE(m.origin, ''), m.edited_from, m.body
+m.headers, m.published, m.expires, m.reply_to, m.generation, m.redrives, m.plan, COALESCE(m.origin, ''), m.edited_from, m.body, m.crc
 
 -- name: pick
 -- The oldest due of a class: a lane, named suspects, or leases that ran out.
@@ -64,7 +64,7 @@ WHERE seq IN (:seqs)
 -- Dead letters that a processor may have. They stay where they are.
 --   queue, filter, most
 SELECT :now, m.due, m.seq, 0, 0, m.id, m.lane, m.attempts, m.failures, m.crashes, 0, m.token, m.turn, m.kind, m.msg_key,
-  m.headers, m.published, m.expires, m.reply_to, m.generation, m.redrives, m.plan, COALESCE(m.origin, ''), m.edited_from, m.body, m.reason
+  m.headers, m.published, m.expires, m.reply_to, m.generation, m.redrives, m.plan, COALESCE(m.origin, ''), m.edited_from, m.body, m.crc, m.reason
 FROM redrive_dead m FORCE INDEX (dead_due)
 WHERE m.queue = ? AND m.due <= :now:filter
 ORDER BY m.due LIMIT ? FOR UPDATE SKIP LOCKED

@@ -3,13 +3,13 @@ package mysql
 import (
 	"bytes"
 	"encoding/base64"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -77,25 +77,23 @@ func encodeHeaders(h redrive.Headers) []byte {
 	return append(b, ';')
 }
 
-// decodeHeaders is the reverse of encodeHeaders.
-func decodeHeaders(b []byte) (redrive.Headers, error) {
+// decodeHeaders is the reverse of encodeHeaders. What cannot be read becomes a header that
+// holds it as it is.
+func decodeHeaders(b []byte) redrive.Headers {
 	var h redrive.Headers
-	b = bytes.Trim(b, ";")
-	for len(b) > 0 {
+	rest := bytes.Trim(b, ";")
+	for len(rest) > 0 {
 		var pair []byte
-		pair, b, _ = bytes.Cut(b, []byte(";"))
+		pair, rest, _ = bytes.Cut(rest, []byte(";"))
 		left, right, ok := bytes.Cut(pair, []byte(":"))
-		name, err := base64.StdEncoding.AppendDecode(nil, left)
-		if !ok || err != nil {
-			return nil, fmt.Errorf("%w: headers", redrive.ErrCorrupt)
-		}
-		value, err := base64.StdEncoding.AppendDecode([]byte{}, right)
-		if err != nil {
-			return nil, fmt.Errorf("%w: headers", redrive.ErrCorrupt)
+		name, bad := base64.StdEncoding.AppendDecode(nil, left)
+		value, worse := base64.StdEncoding.AppendDecode([]byte{}, right)
+		if !ok || bad != nil || worse != nil {
+			return redrive.Headers{{Name: headername.Damaged, Value: bytes.Clone(b)}}
 		}
 		h = append(h, redrive.Header{Name: string(name), Value: value})
 	}
-	return h, nil
+	return h
 }
 
 // headerFilter is what to look for in stored headers for NAME or NAME=VALUE.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/mariadbtest"
@@ -39,9 +40,42 @@ func TestConformance(t *testing.T) {
 				panic(err)
 			}
 		},
+		Flip:  flip,
+		Shift: shift,
 		// The engine's clock goes on beside the moved one, which is all its cases need.
 		Around: func(t *testing.T, run func(testing.TB)) { run(t) },
 	})
+}
+
+// flip changes a bit of the body of a message, or of its original.
+func flip(t testing.TB, s driver.Store, ref redrive.Ref, original bool) {
+	t.Helper()
+	flipped := func(bytes string) string {
+		return fmt.Sprintf("INSERT(%[1]s, 1, 1, CHAR(ORD(LEFT(%[1]s, 1)) ^ 1))", bytes)
+	}
+	change := "body = " + flipped("body")
+	if original {
+		text := "CONVERT(original USING utf8mb4)"
+		change = fmt.Sprintf("original = JSON_SET(%s, '$.body', TO_BASE64(%s))", text, flipped("FROM_BASE64(JSON_UNQUOTE(JSON_EXTRACT("+text+", '$.body')))"))
+	}
+	n := int64(0)
+	for _, table := range []string{"message", "dead"} {
+		res, err := dial(t, "interpolateParams=true").ExecContext(t.Context(), s.(*Store).sql.in("UPDATE redrive_"+table+" SET "+change+" WHERE queue = ? AND id = ?"), []byte(ref.Queue), []byte(ref.ID))
+		noErr(t, err)
+		changed, err := res.RowsAffected()
+		noErr(t, err)
+		n += changed
+	}
+	if n != 1 {
+		t.Fatalf("%s: %d messages were flipped", ref, n)
+	}
+}
+
+// shift moves the due times of what waits in a queue.
+func shift(t testing.TB, s driver.Store, queue string, d time.Duration) {
+	t.Helper()
+	_, err := dial(t, "interpolateParams=true").ExecContext(t.Context(), s.(*Store).sql.in("UPDATE redrive_message SET due = due + ? WHERE queue = ?"), d.Microseconds(), []byte(queue))
+	noErr(t, err)
 }
 
 // contents tells what begins with a prefix: the names of all tables and views, and sums of

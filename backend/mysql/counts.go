@@ -13,7 +13,7 @@ import (
 // countTogether is how many pairs of queue and class are counted together.
 const countTogether = 100
 
-// Counts implements driver.Store. What waits and what is dead stands in the books;
+// Counts implements driver.Store. What waits and what is dead stands in the ledger;
 // leased, blocked, suspect and due messages are counted in the index, all in one
 // snapshot.
 func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, error) {
@@ -73,7 +73,7 @@ func (c *counter) run(ctx context.Context, names []string) error {
 	peek, peekArgs := peekStatement(c.sql, names)
 	err := c.db.run(ctx,
 		step{sql: c.sql.Get("now"), scan: scanInto(&c.now)},
-		step{sql: c.sql.with("books", ":where", where), args: append(slices.Clone(args), args...), scan: c.scanBooks},
+		step{sql: c.sql.with("ledger", ":where", where), args: append(slices.Clone(args), args...), scan: c.scanLedger},
 		step{sql: c.sql.with("count_classes", ":where", and), args: args, scan: c.scanClass},
 		step{sql: peek, args: peekArgs, scan: func(r row) error {
 			var p pair
@@ -119,9 +119,9 @@ func (c *counter) run(ctx context.Context, names []string) error {
 	return nil
 }
 
-func (c *counter) scanBooks(r row) error {
+func (c *counter) scanLedger(r row) error {
 	var name string
-	var b sqlstore.Books
+	var b sqlstore.Ledger
 	err := r.Scan(append([]any{&name}, b.Dest()...)...)
 	b.Fill(c.queue(name))
 	return err

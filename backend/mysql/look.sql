@@ -1,13 +1,13 @@
 -- Looking into the store. Nothing here changes anything. ":where" stands for what was
 -- asked for, ":parts" for the large columns or none.
 
--- name: books
--- The books of queues: what was folded, and the differences since.
+-- name: ledger
+-- The ledgers of queues: what was folded, and the differences since.
 --   names, names
 SELECT d.queue, :sums FROM (
-  SELECT queue, :books FROM redrive_book:where
+  SELECT queue, :ledger FROM redrive_book:where
   UNION ALL
-  SELECT queue, :books FROM redrive_delta:where) d
+  SELECT queue, :ledger FROM redrive_delta:where) d
 GROUP BY d.queue ORDER BY d.queue
 
 -- name: count_classes
@@ -82,19 +82,27 @@ SELECT :columns_dead, :parts FROM redrive_dead d FORCE INDEX (dead_cause) WHERE 
 -- name: find_cause_place
 SELECT d.id, d.died FROM redrive_dead d FORCE INDEX (dead_cause) WHERE :where ORDER BY d.died, d.id LIMIT 1 OFFSET ?
 
+-- name: find_plan
+-- A page of those that a plan redrove last.
+SELECT :columns_dead, :parts FROM redrive_dead d FORCE INDEX (dead_plan) WHERE :where ORDER BY d.died, d.id LIMIT ?
+
+-- name: find_plan_place
+SELECT d.id, d.died FROM redrive_dead d FORCE INDEX (dead_plan) WHERE :where ORDER BY d.died, d.id LIMIT 1 OFFSET ?
+
+-- name: find_edited
+-- A page of those that were edited.
+SELECT :columns_dead, :parts FROM redrive_dead d FORCE INDEX (dead_edited) WHERE :where ORDER BY d.died, d.id LIMIT ?
+
+-- name: find_edited_place
+SELECT d.id, d.died FROM redrive_dead d FORCE INDEX (dead_edited) WHERE :where ORDER BY d.died, d.id LIMIT 1 OFFSET ?
+
 -- name: recall
 --   queue, ids
 SELECT queue, id, hash, outcome, reason, changed FROM redrive_remembered FORCE INDEX (PRIMARY)
 WHERE queue = ? AND id IN (:ids) AND (until IS NULL OR until > :now)
 
--- name: causes
--- Dead letters by cause, largest first.
---   ..., most
-SELECT d.queue, d.reason, d.signature, COUNT(*) AS n, MIN(d.died), MAX(d.died) FROM redrive_dead d FORCE INDEX (dead_cause) WHERE :index
-GROUP BY d.queue, d.reason, d.signature ORDER BY n DESC, d.queue, d.reason, d.signature LIMIT ?
-
 -- name: causes_bounded
--- The same of those that no index tells apart: a bounded number is looked at.
+-- Dead letters by cause, largest first, where no counter tells: a bounded number is looked at.
 --   of :index, how many are looked at, of :where, most
 SELECT d.queue, d.reason, d.signature, COUNT(*) AS n, MIN(d.died), MAX(d.died)
 FROM (SELECT d.queue, d.id FROM redrive_dead d WHERE :index LIMIT ?) b JOIN redrive_dead d ON d.queue = b.queue AND d.id = b.id
@@ -121,6 +129,13 @@ FROM redrive_message m WHERE m.queue = ? GROUP BY m.lane
 -- name: scan_dead
 --   queue
 SELECT d.reason, COUNT(*) FROM redrive_dead d WHERE d.queue = ? GROUP BY d.reason
+
+-- name: scan_sums
+-- What messages and dead letters are compared with their checksums by.
+--   queue, twice
+SELECT id, kind, msg_key, headers, body, original, crc FROM redrive_message WHERE queue = ? AND crc IS NOT NULL
+UNION ALL
+SELECT id, kind, msg_key, headers, body, original, crc FROM redrive_dead WHERE queue = ? AND crc IS NOT NULL
 
 -- name: scan_twice
 -- Messages that wait and are dead.

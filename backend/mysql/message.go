@@ -16,15 +16,15 @@ func scanMessage(r row) (*sqlstore.Message, error) {
 	var lane, reason int
 	err := r.Scan(&m.Queue, &m.ID, &m.Seq, &due, &died, &published, &expires, &m.Token, &m.Nonce, &m.Turn, &m.Attempts, &m.Failures,
 		&m.Earlier, &m.Crashes, &m.Generation, &m.Redrives, &m.Bytes, &m.Class, &lane, &reason, &m.Suspect, &m.Chosen, &m.Alone, &m.Leased,
-		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature,
+		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature, &m.Sum, &m.Delayed,
 		&headers, &m.First, &m.Last, &m.Original, &m.Body)
 	if err != nil {
 		return nil, err
 	}
 	m.Due, m.PublishedAt, m.Died, m.ExpiresAt = timeAt(due), timeAt(published), timeOf(died), timeOf(expires)
 	m.Dead, m.Lane, m.Reason = died != nil, redrive.Lane(lane), redrive.Reason(reason) //nolint:gosec // small
-	m.Headers, err = decodeHeaders(headers)
-	return m, err
+	m.Headers = decodeHeaders(headers)
+	return m, nil
 }
 
 // insertMessages writes messages as waiting.
@@ -37,7 +37,7 @@ func insertMessages(sql *statements, list []*sqlstore.Message) []step {
 		return []any{seq, []byte(m.Queue), []byte(m.ID), micros(m.Due), micros(m.PublishedAt), microsOrNull(m.ExpiresAt), m.Token, m.Nonce, m.Turn,
 			m.Attempts, m.Failures, m.Earlier, m.Crashes, m.Generation, m.Redrives, m.Bytes, m.Class, int(m.Lane), m.Suspect, m.Chosen,
 			[]byte(m.Kind), []byte(m.Key), []byte(m.ReplyTo), []byte(m.Plan), []byte(m.Origin), []byte(m.EditedFrom),
-			encodeHeaders(m.Headers), m.First, m.Last, m.Original, body(m.Body)}
+			encodeHeaders(m.Headers), m.First, m.Last, m.Original, body(m.Body), m.Sum, m.Delayed}
 	})
 }
 
@@ -46,8 +46,8 @@ func insertDead(sql *statements, list []*sqlstore.Message) []step {
 	return insertRows(sql, "insert_dead", list, func(m *sqlstore.Message) []any {
 		return []any{[]byte(m.Queue), []byte(m.ID), m.Seq, micros(m.Died), micros(m.Due), micros(m.PublishedAt), microsOrNull(m.ExpiresAt),
 			m.Token, m.Nonce, m.Turn, m.Attempts, m.Failures, m.Earlier, m.Crashes, m.Generation, m.Redrives, m.Bytes, int(m.Reason), int(m.Lane),
-			m.Chosen, cut(m.Signature), []byte(m.Kind), []byte(m.Key), []byte(m.ReplyTo), []byte(m.Plan), []byte(m.Origin),
-			[]byte(m.EditedFrom), encodeHeaders(m.Headers), m.First, m.Last, m.Original, body(m.Body)}
+			m.Chosen, m.Original != nil, cut(m.Signature), []byte(m.Kind), []byte(m.Key), []byte(m.ReplyTo), []byte(m.Plan), []byte(m.Origin),
+			[]byte(m.EditedFrom), encodeHeaders(m.Headers), m.First, m.Last, m.Original, body(m.Body), m.Sum}
 	})
 }
 

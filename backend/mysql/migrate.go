@@ -93,14 +93,24 @@ func (d dialect) Version(ctx context.Context) (int, error) {
 }
 
 func (s *Store) versionOn(ctx context.Context, c *sql.Conn) (version int, err error) {
-	var tables int
-	err = c.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
-		s.sql.prefix+"migration").Scan(&tables)
+	var tables, layouts int
+	err = c.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(COLUMN_NAME = 'layout'), 0) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
+		s.sql.prefix+"migration").Scan(&tables, &layouts)
 	if err != nil || tables == 0 {
 		return 0, err
 	}
-	err = c.QueryRowContext(ctx, s.sql.in("SELECT COALESCE(MAX(version), 0) FROM redrive_migration")).Scan(&version)
-	return version, err
+	if layouts == 0 {
+		return 0, s.base.CheckLayout(1)
+	}
+	made := sqlstore.Layout // of tables that are gone
+	err = c.QueryRowContext(ctx, s.sql.in("SELECT version, layout FROM redrive_migration ORDER BY version DESC LIMIT 1")).Scan(&version, &made)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, nil
+	case err != nil || version > SchemaVersion:
+		return version, err
+	}
+	return version, s.base.CheckLayout(made)
 }
 
 // Inspect returns the prefix that a URL names and the version of the tables there, 0 if

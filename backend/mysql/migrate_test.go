@@ -69,6 +69,26 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// What an earlier build left under the same version is refused, also by those who only
+// look.
+func TestAnEarlierBuildIsRefused(t *testing.T) {
+	for name, change := range map[string]string{
+		"before layouts": "ALTER TABLE redrive_migration DROP COLUMN layout",
+		"of a layout":    "UPDATE redrive_migration SET layout = layout - 1",
+	} {
+		s := open(t)
+		serve(t, s.sql.in(change))
+		_, err := Open(t.Context(), mariadbtest.Shared(t).URL(mariadbtest.Database), WithPrefix(s.sql.prefix))
+		_, _, looked := Inspect(t.Context(), mariadbtest.Shared(t).URL(mariadbtest.Database), WithPrefix(s.sql.prefix))
+		for _, err := range []error{err, looked} {
+			var e *redrive.Error
+			if !errors.As(err, &e) || !strings.Contains(e.Hint, "drain") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 // A user without rights to change tables works on what an administrator has made from
 // the SQL that we print.
 func TestLeastPrivilege(t *testing.T) {
@@ -94,7 +114,7 @@ func TestLeastPrivilege(t *testing.T) {
 	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{d.Ref()}}, driver.Change{Action: driver.ActRedrive}, 1)
 	noErr(t, err)
 	noErr(t, got[0].Err)
-	if _, err := (dialect{s}).FoldBooks(t.Context()); err != nil {
+	if _, err := (dialect{s}).FoldLedger(t.Context()); err != nil {
 		t.Errorf("fold: %v", err)
 	}
 	if _, err := s.Trim(t.Context(), driver.Retention{}, 10); err != nil {
@@ -155,16 +175,16 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// The books are the same before and after differences were folded in, while others
+// The ledger is the same before and after differences were folded in, while others
 // write more of them.
-func TestFoldKeepsTheBooks(t *testing.T) {
+func TestFoldKeepsTheLedger(t *testing.T) {
 	s := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := (dialect{s}).FoldBooks(context.Background()); err != nil {
+				if _, err := (dialect{s}).FoldLedger(context.Background()); err != nil {
 					t.Errorf("fold: %v", err)
 					return
 				}
@@ -177,7 +197,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 		c, err := s.Counts(t.Context())
 		noErr(t, err)
 		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Ledger.Published != c[0].AllWaiting() {
-			t.Fatalf("the books of a batch are torn: %+v", c)
+			t.Fatalf("the ledger of a batch is torn: %+v", c)
 		}
 	}
 	cancel()

@@ -23,6 +23,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -102,6 +103,9 @@ func configure(url string, opts []Option) (*Store, *target, error) {
 var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_]{1,40}$`)
 
 func openError(err error, hint string) error {
+	if known := (*redrive.Error)(nil); errors.As(err, &known) && known.Op == "open" {
+		return err
+	}
 	return &redrive.Error{Op: "open", Err: fmt.Errorf("store in MySQL: %w", err), Hint: hint}
 }
 

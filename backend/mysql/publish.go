@@ -186,7 +186,7 @@ func (w *work) lineUp(ctx context.Context, items []*sqlstore.Item) error {
 // the server as long as to carry it out, so it is worth two round trips more.
 const bulkRows = 100
 
-// insertItems writes items as waiting, and the books of that.
+// insertItems writes items as waiting, and the ledger of that.
 func (w *work) insertItems(items []*sqlstore.Item) []step {
 	var steps []step
 	for rest := items; len(rest) > 0; {
@@ -226,9 +226,9 @@ func isBulk(items []*sqlstore.Item) bool {
 func isNow(it *sqlstore.Item) bool { return it.Delay == 0 && it.DeliverAt.IsZero() }
 
 func (w *work) bulkStep(items []*sqlstore.Item) step {
-	args := make([]any, 0, 6*bulkRows)
+	args := make([]any, 0, 7*bulkRows)
 	for _, it := range items {
-		args = append(args, it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body), it.Size())
+		args = append(args, it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body), it.Size(), it.Sum)
 	}
 	return step{sql: w.sql.Get("publish_bulk"), args: args, prepared: true}
 }
@@ -252,14 +252,14 @@ func (w *work) insertStep(items []*sqlstore.Item, plain bool) step {
 		switch {
 		case now:
 			rows.WriteString(w.sql.Get("publish_now_row"))
-			args = append(args, it.Size())
+			args = append(args, it.Size(), it.Sum)
 		case plain:
 			rows.WriteString(w.sql.Get("publish_plain_row"))
-			args = append(args, it.Size())
+			args = append(args, it.Size(), it.Sum, sqlstore.Micros(it.Delay), deliverAt(it))
 		default:
 			rows.WriteString(w.sql.Get("publish_row"))
 			args = append(args, microsOrNull(it.ExpiresAt), []byte(it.ReplyTo), it.Generation, it.Redrives, []byte(it.Plan), []byte(it.Origin),
-				[]byte(it.EditedFrom), it.Size(), it.Chosen, it.Turn, it.Class)
+				[]byte(it.EditedFrom), it.Size(), it.Sum, sqlstore.Micros(it.Delay), deliverAt(it), it.Chosen, it.Turn, it.Class)
 		}
 	}
 	name := "publish"
@@ -276,7 +276,7 @@ func deliverAt(it *sqlstore.Item) int64 {
 	return micros(it.DeliverAt)
 }
 
-// publishedSteps writes the books of items.
+// publishedSteps writes the ledger of items.
 func (w *work) publishedSteps(items []*sqlstore.Item) []step {
 	type sum struct{ n, bytes int }
 	sums := make(map[string]*sum, 1)

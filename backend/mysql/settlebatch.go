@@ -35,32 +35,35 @@ func (b *batch) unknown(h *holding, st *driver.Settlement) []string {
 func (b *batch) settle(h *holding, st *driver.Settlement) {
 	w := b.work
 	c := change{outcome: st.Outcome, after: sqlstore.Micros(st.After)}
-	lane := sqlstore.Book(h.lane)
+	lane := sqlstore.Account(h.lane)
 	leaves := st.Outcome != redrive.OutcomeRetry && st.Outcome != redrive.OutcomeRelease
 	switch st.Outcome {
 	case redrive.OutcomeDone:
 		c.after = 0
-		w.Count(h.Queue, sqlstore.BookDone, 1)
+		w.Count(h.Queue, sqlstore.AccountDone, 1)
 	case redrive.OutcomeDrop:
 		c.after = 0
-		w.Count(h.Queue, sqlstore.BookDropped, 1)
+		w.Count(h.Queue, sqlstore.AccountDropped, 1)
 	case redrive.OutcomeDead:
 		c.after, c.reason, c.letsGo = 0, st.Reason, h.turn > 0 && w.Settings[h.Queue].DeadRelease
 		leaves = c.letsGo
-		w.Count(h.Queue, sqlstore.DeadBook(st.Reason), 1)
+		w.Count(h.Queue, sqlstore.DeadAccount(st.Reason), 1)
+		if st.Failure != nil { // else the row knows of what
+			w.CountDeath(sqlstore.Cause{Queue: h.Queue, Reason: st.Reason, Signature: string(cut(st.Failure.Signature))}, w.Clock)
+		}
 	case redrive.OutcomeRepeat:
-		w.Count(h.Queue, sqlstore.BookDone, 1)
-		w.Count(h.Queue, sqlstore.BookRepeated, 1)
+		w.Count(h.Queue, sqlstore.AccountDone, 1)
+		w.Count(h.Queue, sqlstore.AccountRepeated, 1)
 		w.Count(h.Queue, lane, -1)
-		w.Count(h.Queue, sqlstore.BookFresh, 1)
+		w.Count(h.Queue, sqlstore.AccountFresh, 1)
 	case redrive.OutcomeRetry:
 		w.Count(h.Queue, lane, -1)
-		w.Count(h.Queue, sqlstore.BookRetry, 1)
+		w.Count(h.Queue, sqlstore.AccountRetry, 1)
 	case redrive.OutcomeRelease:
 	}
 	if ends := c.outcome != redrive.OutcomeRepeat && c.outcome != redrive.OutcomeRetry && c.outcome != redrive.OutcomeRelease; ends {
 		w.Count(h.Queue, lane, -1)
-		w.Count(h.Queue, sqlstore.BookBytes, -int64(h.size))
+		w.Count(h.Queue, sqlstore.AccountBytes, -int64(h.size))
 		w.Gone = append(w.Gone, sqlstore.Gone{Ref: h.Ref, Seq: h.seq})
 		if h.chosen {
 			f := sqlstore.Fate{Outcome: c.outcome, Ended: c.outcome != redrive.OutcomeDead}
@@ -105,7 +108,7 @@ func (b *batch) failed(seq int64, c change, f *redrive.Failure) step {
 		return step{sql: sql.with("bury_failed", ":seqs", one), args: []any{c.letsGo, int(c.reason), cut(f.Signature), text, text}}
 	}
 	retried := c.outcome == redrive.OutcomeRetry
-	return step{sql: sql.with("failed", ":seqs", one), args: []any{retried, c.after, retried, !retried, !retried, retried, text, text}}
+	return step{sql: sql.with("failed", ":seqs", one), args: []any{retried, c.after, c.after > 0, retried, !retried, !retried, retried, text, text}}
 }
 
 // steps returns all statements. What is copied to the dead letters is removed
@@ -119,11 +122,12 @@ func (b *batch) steps() []step {
 			list := numbers(seqs)
 			switch c.outcome {
 			case redrive.OutcomeDead:
-				steps = append(steps, step{sql: sql.with("bury", ":seqs", list), args: []any{c.letsGo, int(c.reason)}})
+				steps = append(steps, step{sql: sql.with("bury_causes", ":seqs", list), args: []any{int(c.reason)}},
+					step{sql: sql.with("bury", ":seqs", list), args: []any{c.letsGo, int(c.reason)}})
 			case redrive.OutcomeRepeat:
-				steps = append(steps, step{sql: sql.with("repeat", ":seqs", list), args: []any{c.after}})
+				steps = append(steps, step{sql: sql.with("repeat", ":seqs", list), args: []any{c.after, c.after > 0}})
 			default:
-				steps = append(steps, step{sql: sql.with("back", ":seqs", list), args: []any{retried, c.after, retried, !retried, !retried}})
+				steps = append(steps, step{sql: sql.with("back", ":seqs", list), args: []any{retried, c.after, c.after > 0, retried, !retried, !retried}})
 			}
 		}
 	}

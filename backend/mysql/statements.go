@@ -18,6 +18,9 @@ const defaultPrefix = "redrive_"
 // the statement, not of the transaction, and independent of the session's time zone.
 const serverClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
+// lastSignature is the signature of a message's last failure.
+const lastSignature = `COALESCE(LEFT(CAST(JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(last_failure, first_failure) USING utf8mb4), '$.signature')) AS BINARY), 512), '')`
+
 // statements is the embedded SQL by name, for one prefix.
 type statements struct {
 	sqlstore.Statements
@@ -29,12 +32,13 @@ type statements struct {
 func newStatements(prefix string) *statements {
 	s := &statements{prefix: prefix, clock: serverClock}
 	s.Statements = sqlstore.NewStatements(&files, s.in)
-	s.ByName["book"] = s.in(bookDelta())
-	lists := []string{":books", bookList("#"), ":sums", bookList("COALESCE(SUM(d.#), 0)"), ":adds", bookList("# = # + VALUES(#)")}
+	s.ByName["write_ledger"] = s.in(ledgerDelta())
+	lists := []string{":ledger", accountList("#"), ":sums", accountList("COALESCE(SUM(d.#), 0)"), ":adds", accountList("# = # + VALUES(#)")}
 	for _, list := range []string{"columns_message_parts", "columns_dead_parts", "columns_no_parts", "columns_message", "columns_dead", "claimed_columns"} {
 		lists = append(lists, ":"+list, s.Get(list))
 	}
 	s.Replace(lists...)
+	s.Replace(":signature", lastSignature)
 	s.Replace(":now", serverClock)
 	s.ByName["publish_bulk"] = s.with("publish_plain", ":rows", strings.TrimSuffix(strings.Repeat(s.Get("publish_now_row")+",", bulkRows), ","))
 	return s
@@ -70,10 +74,10 @@ func numbers(list []int64) string {
 	return string(b)
 }
 
-// bookList is a list of all books for SQL, each made by a format of its column.
-func bookList(format string) string { return sqlstore.BookList("dead_", format) }
+// accountList is a list of all accounts for SQL, each made by a format of its column.
+func accountList(format string) string { return sqlstore.AccountList("dead_", format) }
 
-// bookDelta is the statement that writes one row of differences.
-func bookDelta() string {
-	return "INSERT INTO redrive_delta (queue, " + bookList("#") + ") VALUES (?, " + bookList("NULLIF(?, 0)") + ")"
+// ledgerDelta is the statement that writes one row of differences.
+func ledgerDelta() string {
+	return "INSERT INTO redrive_delta (queue, " + accountList("#") + ") VALUES (?, " + accountList("NULLIF(?, 0)") + ")"
 }

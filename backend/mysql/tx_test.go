@@ -43,7 +43,7 @@ func claim(t testing.TB, s *Store, queue string) []redrive.Delivery {
 	return got
 }
 
-// audited checks the books of a store.
+// audited checks the ledger of a store.
 func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 	eachHandle(t, func(t *testing.T, s *Store, db *sql.DB) {
 		var headers redrive.Headers

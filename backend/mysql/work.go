@@ -182,7 +182,7 @@ func (w *work) Number(ctx context.Context, m *sqlstore.Message) error {
 
 // Flush implements sqlstore.Rows: it writes everything.
 func (w *work) Flush(ctx context.Context) error {
-	for _, write := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeBooks} {
+	for _, write := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger, w.writeCauses} {
 		if err := write(ctx); err != nil {
 			return err
 		}
@@ -298,14 +298,14 @@ func (w *work) writeLines(ctx context.Context) error {
 	return w.db.run(ctx, steps...)
 }
 
-func (w *work) writeBooks(ctx context.Context) error {
+func (w *work) writeLedger(ctx context.Context) error {
 	var steps []step
-	for queue, b := range w.Books {
-		if *b == (sqlstore.Books{}) {
+	for queue, b := range w.Ledger {
+		if *b == (sqlstore.Ledger{}) {
 			continue
 		}
-		steps = append(steps, step{sql: w.sql.Get("book"), args: b.Args([]byte(queue))})
+		steps = append(steps, step{sql: w.sql.Get("write_ledger"), args: b.Args([]byte(queue))})
 	}
-	w.Books = nil
+	w.Ledger = nil
 	return w.db.run(ctx, steps...)
 }

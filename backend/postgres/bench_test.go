@@ -163,7 +163,13 @@ func BenchmarkDrain(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
 				s := open(b)
-				fillWaiting(b, s, "a", n)
+				for range n / 1000 {
+					msgs := make([]redrive.Message, 1000)
+					for i := range msgs {
+						msgs[i] = redrive.Message{Queue: "a", Body: payload}
+					}
+					noErr(b, driver.FirstError(s.Publish(context.Background(), msgs)))
+				}
 				b.StartTimer()
 				drain(workers, n, func() int {
 					got, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "a", Max: 100, Lease: time.Minute, Instance: "x"})

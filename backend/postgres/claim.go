@@ -88,7 +88,7 @@ func (s *Store) claimExpired(ctx context.Context, req *driver.ClaimRequest) ([]s
 	}
 	old, err := s.take(ctx, &rest, "pick_old", int64(req.MaxAge/time.Microsecond), from)
 	if err != nil {
-		return got, nil //nolint:nilerr // what was claimed must be handed out; the next call sees the fault
+		return got, nil //nolint:nilerr // what was claimed must be returned; the next call sees the fault
 	}
 	if len(old) < rest.Max {
 		s.lookFurther(ctx, req.Queue, from)
@@ -133,6 +133,7 @@ type claimScan struct {
 	lane          int
 	token         int64
 	headers, rare []byte
+	sum           *int32
 	expires       *time.Time
 	dest          []any
 }
@@ -161,7 +162,7 @@ func newClaimScan(req *driver.ClaimRequest, place byte) *claimScan {
 		c.ordered = position(sqlstore.PlaceOrdered, c.nonce)
 	}
 	g, m := &c.got, &c.got.Message
-	c.dest = []any{&g.LeasedAt, &g.Due, &g.Seq, &m.ID, &c.lane, &g.Attempt, &c.token, &m.Kind, &c.headers, &m.PublishedAt, &c.expires, &m.Body, &c.rare}
+	c.dest = []any{&g.LeasedAt, &g.Due, &g.Seq, &m.ID, &c.lane, &g.Attempt, &c.token, &m.Kind, &c.headers, &m.PublishedAt, &c.expires, &m.Body, &c.sum, &c.rare}
 	return c
 }
 
@@ -178,14 +179,13 @@ func (c *claimScan) row(r row) (err error) {
 	m.Queue, m.PublishedAt, m.ExpiresAt = c.req.Queue, m.PublishedAt.UTC(), timeOf(c.expires)
 	g.LeasedAt, g.Lane, g.Lease = g.LeasedAt.UTC(), redrive.Lane(c.lane), c.req.Lease       //nolint:gosec // a lane
 	g.Receipt = redrive.Receipt{Ref: m.Ref(), Token: uint64(c.token), Position: c.position} //nolint:gosec // counts from 1
-	if m.Headers, err = decodeHeaders(c.headers); err != nil {
-		return err
-	}
+	m.Headers = decodeHeaders(c.headers)
 	if c.rare != nil {
 		if err := c.addRare(); err != nil {
 			return err
 		}
 	}
+	sqlstore.Judge(&g.Delivery, sumOf(c.sum))
 	if c.rows == nil {
 		c.rows = make([]sqlstore.Claimed, 0, min(c.req.Max, claimRoom))
 	}

@@ -106,7 +106,7 @@ SET class = CASE WHEN p.class IN (4, 6) THEN 6 ELSE 5 END,
     instance = $6
 FROM picked p, t
 WHERE m.queue = p.queue AND m.id = p.id
-RETURNING t.now, p.due, m.seq, m.id, m.lane, m.attempts, m.token, m.kind, m.headers, m.published, m.expires, m.body,
+RETURNING t.now, p.due, m.seq, m.id, m.lane, m.attempts, m.token, m.kind, m.headers, m.published, m.expires, m.body, m.crc,
   CASE WHEN m.failures = 0 AND m.crashes = 0 AND NOT m.suspect AND m.turn = 0 AND m.key = '' AND m.reply_to = '' AND m.generation = 0
     AND m.redrives = 0 AND m.plan = '' AND m.origin = '' AND m.edited_from = '' THEN NULL
   ELSE json_build_object('failures', m.failures, 'crashes', m.crashes, 'suspect', m.suspect, 'turn', m.turn, 'key', m.key,
@@ -134,7 +134,7 @@ UPDATE redrive.dead d
 SET due = t.now + $3::bigint * interval '1 microsecond', token = d.token + 1, nonce = $4, leased = true, instance = $5
 FROM picked p, t
 WHERE d.queue = p.queue AND d.id = p.id
-RETURNING t.now, p.due, d.seq, d.id, d.lane, d.attempts + 1, d.token, d.kind, d.headers, d.published, d.expires, d.body,
+RETURNING t.now, p.due, d.seq, d.id, d.lane, d.attempts + 1, d.token, d.kind, d.headers, d.published, d.expires, d.body, d.crc,
   json_build_object('failures', d.failures, 'crashes', d.crashes, 'turn', d.turn, 'key', d.key, 'reply_to', d.reply_to,
     'generation', d.generation, 'redrives', d.redrives, 'plan', d.plan, 'origin', d.origin, 'edited_from', d.edited_from,
     'reason', d.reason)

@@ -103,9 +103,37 @@ func conform(t *testing.T, opts ...Option) {
 		Advance: func(d time.Duration) {
 			serve(t, fmt.Sprintf("UPDATE public.moved SET by = by + interval '%d microseconds'", d.Microseconds()))
 		},
+		Flip:  flip,
+		Shift: shift,
 		// The engine's clock goes on beside the moved one, which is all its cases need.
 		Around: func(t *testing.T, run func(testing.TB)) { run(t) },
 	})
+}
+
+// flip changes a bit of the body of a message, or of its original.
+func flip(t testing.TB, s driver.Store, ref redrive.Ref, original bool) {
+	t.Helper()
+	change := "body = set_byte(body, 0, get_byte(body, 0) # 1)"
+	if original {
+		body := "decode(original ->> 'body', 'base64')"
+		change = fmt.Sprintf("original = jsonb_set(original::jsonb, '{body}', to_jsonb(encode(set_byte(%[1]s, 0, get_byte(%[1]s, 0) # 1), 'base64')))::json", body)
+	}
+	flipped := int64(0)
+	for _, table := range []string{"message", "dead"} {
+		tag, err := s.(*Store).pool.Exec(t.Context(), s.(*Store).sql.in("UPDATE redrive."+table+" SET "+change+" WHERE queue = $1 AND id = $2"), ref.Queue, ref.ID)
+		noErr(t, err)
+		flipped += tag.RowsAffected()
+	}
+	if flipped != 1 {
+		t.Fatalf("%s: %d messages were flipped", ref, flipped)
+	}
+}
+
+// shift moves the due times of what waits in a queue.
+func shift(t testing.TB, s driver.Store, queue string, d time.Duration) {
+	t.Helper()
+	_, err := s.(*Store).pool.Exec(t.Context(), s.(*Store).sql.in("UPDATE redrive.message SET due = due + $2::bigint * interval '1 microsecond' WHERE queue = $1"), queue, d.Microseconds())
+	noErr(t, err)
 }
 
 // contents tells what stands in a schema: the names of all that is there, and the rows of

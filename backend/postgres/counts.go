@@ -10,13 +10,13 @@ import (
 )
 
 // Counts implements driver.Store. Leased, blocked and suspect messages are counted in
-// the index, the rest stands in the books.
+// the index, the rest stands in the ledger.
 func (s *Store) Counts(ctx context.Context, names ...string) ([]driver.Counts, error) {
 	var list []driver.Counts
 	err := s.read(ctx, "counts", func() { list = nil }, func(r row) error {
 		c := driver.Counts{Dead: make(map[redrive.Reason]int64)}
 		var fresh, retry, redriven, suspect, died *time.Time
-		var b sqlstore.Books
+		var b sqlstore.Ledger
 		err := r.Scan(append([]any{&c.Queue, &c.Leased, &c.Blocked, &c.Suspects, &c.Due, &fresh, &retry, &redriven, &suspect, &died}, b.Dest()...)...)
 		c.OldestDue = [driver.Lanes]time.Time{timeOf(fresh), timeOf(retry), timeOf(redriven)}
 		c.OldestSuspect, c.OldestDead = timeOf(suspect), timeOf(died)

@@ -99,6 +99,13 @@ func literals(args []any) []any {
 			out[i] = arrayText(v, v == nil, func(n int64) string { return strconv.FormatInt(n, 10) })
 		case []int32:
 			out[i] = arrayText(v, v == nil, func(n int32) string { return strconv.FormatInt(int64(n), 10) })
+		case []*int32:
+			out[i] = arrayText(v, v == nil, func(n *int32) string {
+				if n == nil {
+					return "NULL"
+				}
+				return strconv.FormatInt(int64(*n), 10)
+			})
 		case []bool:
 			out[i] = arrayText(v, v == nil, strconv.FormatBool)
 		case [][]byte:

@@ -14,17 +14,36 @@ func scanMessage(r row) (*sqlstore.Message, error) {
 	var died, expires *time.Time
 	var headers []byte
 	var lane, reason int
+	var sum *int32
 	err := r.Scan(&m.Queue, &m.ID, &m.Seq, &m.Due, &died, &m.PublishedAt, &expires, &m.Token, &m.Nonce, &m.Turn, &m.Attempts, &m.Failures,
 		&m.Earlier, &m.Crashes, &m.Generation, &m.Redrives, &m.Bytes, &m.Class, &lane, &reason, &m.Suspect, &m.Chosen, &m.Alone, &m.Leased,
-		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature,
+		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature, &sum, &m.Delayed,
 		&headers, &m.First, &m.Last, &m.Original, &m.Body)
 	if err != nil {
 		return nil, err
 	}
 	m.Due, m.Died, m.PublishedAt, m.ExpiresAt = m.Due.UTC(), timeOf(died), m.PublishedAt.UTC(), timeOf(expires)
 	m.Dead, m.Lane, m.Reason = died != nil, redrive.Lane(lane), redrive.Reason(reason) //nolint:gosec // small
-	m.Headers, err = decodeHeaders(headers)
-	return m, err
+	m.Headers, m.Sum = decodeHeaders(headers), sumOf(sum)
+	return m, nil
+}
+
+// A checksum is stored in a column with a sign.
+
+func sumOf(stored *int32) *uint32 {
+	if stored == nil {
+		return nil
+	}
+	sum := uint32(*stored) //nolint:gosec // the bits are what counts
+	return &sum
+}
+
+func storedSum(sum *uint32) *int32 {
+	if sum == nil {
+		return nil
+	}
+	stored := int32(*sum) //nolint:gosec // the bits are what counts
+	return &stored
 }
 
 // columns makes arrays of the parts of messages.
@@ -86,6 +105,7 @@ func contentColumns(list []*sqlstore.Message) []any {
 		column(list, func(m *sqlstore.Message) *string { return jsonText(m.Last) }),
 		column(list, func(m *sqlstore.Message) *string { return jsonText(m.Original) }),
 		column(list, func(m *sqlstore.Message) []byte { return body(m.Body) }),
+		column(list, func(m *sqlstore.Message) *int32 { return storedSum(m.Sum) }),
 	}
 }
 
@@ -96,7 +116,7 @@ func insertMessages(list []*sqlstore.Message) []any {
 		column(list, func(m *sqlstore.Message) int64 { return int64(m.Lane) }),
 		column(list, func(m *sqlstore.Message) bool { return m.Suspect }),
 		column(list, func(m *sqlstore.Message) bool { return m.Chosen }),
-	}, contentColumns(list))
+	}, contentColumns(list), []any{column(list, func(m *sqlstore.Message) bool { return m.Delayed })})
 }
 
 // insertDead are the arguments of insert_dead.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // SchemaVersion is the version of the tables that this program works with.
@@ -33,7 +35,7 @@ func (d dialect) MigrateTo(ctx context.Context, version int) error {
 			if _, err := tx.exec(ctx, "SELECT pg_advisory_xact_lock($1, $2)", int32(lockClass), lockKey(d.sql.schema)); err != nil {
 				return err
 			}
-			have, err := versionOf(ctx, tx, d.sql.schema)
+			have, err := d.versionOf(ctx, tx)
 			if err != nil {
 				return err
 			}
@@ -87,21 +89,26 @@ func lockKey(schema string) int32 {
 
 // Version implements sqlstore.Server.
 func (d dialect) Version(ctx context.Context) (int, error) {
-	return versionOf(ctx, pgxDB{d.pool}, d.sql.schema)
+	return d.versionOf(ctx, pgxDB{d.pool})
 }
 
-func versionOf(ctx context.Context, q db, schema string) (version int, err error) {
-	there := false
-	err = q.query(ctx, "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'migration'", func(row) error {
-		there = true
-		return nil
-	}, schema)
-	if err != nil || !there {
+func (s *Store) versionOf(ctx context.Context, q db) (version int, err error) {
+	var layout *bool // whether the column is there; nil: nor is the table
+	err = q.query(ctx, `SELECT bool_or(a.attname = 'layout') FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+		JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'migration'`, func(r row) error { return r.Scan(&layout) }, s.sql.schema)
+	if err != nil || layout == nil {
 		return 0, err
 	}
-	table := pgx.Identifier{schema, "migration"}.Sanitize()
-	err = q.query(ctx, "SELECT coalesce(max(version), 0) FROM "+table, func(r row) error { return r.Scan(&version) })
-	return version, err
+	if !*layout {
+		return 0, s.base.CheckLayout(1)
+	}
+	made := sqlstore.Layout // of tables that are gone
+	err = q.query(ctx, "SELECT version, layout FROM "+pgx.Identifier{s.sql.schema, "migration"}.Sanitize()+" ORDER BY version DESC LIMIT 1",
+		func(r row) error { return r.Scan(&version, &made) })
+	if err != nil || version > SchemaVersion {
+		return version, err
+	}
+	return version, s.base.CheckLayout(made)
 }
 
 // Inspect returns the schema that a URL names and the version of the tables there, 0 if
@@ -117,7 +124,7 @@ func Inspect(ctx context.Context, url string, opts ...Option) (schema string, ve
 		return "", 0, openError(err, "is the server running, and may this user log in?")
 	}
 	defer closeConn(conn)
-	if version, err = versionOf(ctx, pgxDB{conn}, s.sql.schema); err != nil {
+	if version, err = s.versionOf(ctx, pgxDB{conn}); err != nil {
 		return "", 0, openError(err, "")
 	}
 	return s.sql.schema, version, nil

@@ -73,6 +73,27 @@ func TestANewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// What an earlier build left under the same version is refused, also by those who only
+// look.
+func TestAnEarlierBuildIsRefused(t *testing.T) {
+	for name, change := range map[string]string{
+		"before layouts": "ALTER TABLE redrive.migration DROP COLUMN layout",
+		"of a layout":    "UPDATE redrive.migration SET layout = layout - 1",
+	} {
+		s := open(t)
+		_, err := s.pool.Exec(t.Context(), s.sql.in(change))
+		noErr(t, err)
+		_, err = Open(t.Context(), pgtest.Shared(t).URL(), WithSchema(s.sql.schema))
+		_, _, looked := Inspect(t.Context(), pgtest.Shared(t).URL(), WithSchema(s.sql.schema))
+		for _, err := range []error{err, looked} {
+			var e *redrive.Error
+			if !errors.As(err, &e) || !strings.Contains(e.Hint, "drain") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 // A user without rights to change tables works on what an owner has made from the SQL
 // that we print.
 func TestLeastPrivilege(t *testing.T) {
@@ -97,7 +118,7 @@ func TestLeastPrivilege(t *testing.T) {
 	got, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{d.Ref()}}, driver.Change{Action: driver.ActRedrive}, 1)
 	noErr(t, err)
 	noErr(t, got[0].Err)
-	if _, err := (dialect{s}).FoldBooks(t.Context()); err != nil {
+	if _, err := (dialect{s}).FoldLedger(t.Context()); err != nil {
 		t.Errorf("fold: %v", err)
 	}
 	if _, err := s.Trim(t.Context(), driver.Retention{}, 10); err != nil {
@@ -106,16 +127,16 @@ func TestLeastPrivilege(t *testing.T) {
 	faulttest.Audited(t, s)
 }
 
-// The books are the same before and after differences were folded in, while others
+// The ledger is the same before and after differences were folded in, while others
 // write more of them.
-func TestFoldKeepsTheBooks(t *testing.T) {
+func TestFoldKeepsTheLedger(t *testing.T) {
 	s := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := (dialect{s}).FoldBooks(context.Background()); err != nil {
+				if _, err := (dialect{s}).FoldLedger(context.Background()); err != nil {
 					t.Errorf("fold: %v", err)
 					return
 				}
@@ -128,7 +149,7 @@ func TestFoldKeepsTheBooks(t *testing.T) {
 		c, err := s.Counts(t.Context())
 		noErr(t, err)
 		if c[0].AllWaiting() != c[1].AllWaiting() || c[0].Ledger.Published != c[0].AllWaiting() {
-			t.Fatalf("the books of a batch are torn: %+v", c)
+			t.Fatalf("the ledger of a batch is torn: %+v", c)
 		}
 	}
 	cancel()
@@ -166,7 +187,7 @@ func TestProbeWarnsOfWhatLosesMessages(t *testing.T) {
 		{values("default_transaction_isolation", "serializable"), driver.LevelWarn},
 	} {
 		worst := driver.LevelOK
-		for _, v := range append(durability(tc.values), upkeepVerdicts(tc.values)...) {
+		for _, v := range append(durability(tc.values), upkeepFindings(tc.values)...) {
 			worst = max(worst, v.Level)
 			if v.Level > driver.LevelOK && v.Hint == "" {
 				t.Errorf("%+v does not say what to do", v)
@@ -200,7 +221,7 @@ func TestProbeSeesTheOldestSnapshot(t *testing.T) {
 		driver.LevelWarn: {{Age: horizonAge + 1}, {Longest: horizonTime + 1}},
 	} {
 		for _, h := range list {
-			if v := horizonVerdict(h, nil); v.Level != want || want == driver.LevelWarn && v.Hint == "" {
+			if v := horizonFinding(h, nil); v.Level != want || want == driver.LevelWarn && v.Hint == "" {
 				t.Errorf("%+v: %+v", h, v)
 			}
 		}

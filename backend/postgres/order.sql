@@ -17,7 +17,7 @@ WITH k AS (
 UPDATE redrive.message m SET turn = k.last_turn FROM k WHERE m.queue = $1 AND m.id = $2
 
 -- name: leave_keys
--- Takes messages out of the books of their keys; a key without members goes.
+-- Takes messages out of the counts of their keys; a key without members goes.
 --   $1 queues    $2 keys    $3 how many of each leave
 WITH item AS MATERIALIZED (
   SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i (queue, key, n)
@@ -40,6 +40,6 @@ WITH head AS MATERIALIZED (
 )
 UPDATE redrive.message m
 SET class = CASE WHEN m.class = 6 THEN 5 WHEN m.suspect THEN 3 ELSE m.lane END,
-    due = greatest(m.due, clock_timestamp())
+    due = CASE WHEN m.delayed THEN greatest(m.due, clock_timestamp()) ELSE clock_timestamp() END
 FROM head h
 WHERE m.queue = h.queue AND m.key = h.key AND m.key <> '' AND m.turn = h.turn AND m.class + 0 IN (4, 6)

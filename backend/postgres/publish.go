@@ -3,11 +3,12 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -74,7 +75,7 @@ func storePlain(ctx context.Context, q db, sql *statements, items []*sqlstore.It
 	if len(items) == 1 {
 		it := items[0]
 		_, err := q.exec(ctx, sql.Get("publish_one"), it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body),
-			sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), it.Size())
+			sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), it.Size(), int32(it.Sum)) //nolint:gosec // the bits are what counts
 		return err
 	}
 	if now, ok := nowArgs(items); ok {
@@ -83,19 +84,20 @@ func storePlain(ctx context.Context, q db, sql *statements, items []*sqlstore.It
 	}
 	n := len(items)
 	queues, ids, kinds, headers := make([]string, n), make([]string, n), make([]string, n), make([]*string, n)
-	bodies, delays, at, sizes := make([][]byte, n), make([]int64, n), make([]*time.Time, n), make([]int64, n)
+	bodies, delays, at, sizes, sums := make([][]byte, n), make([]int64, n), make([]*time.Time, n), make([]int64, n), make([]int32, n)
 	for i, it := range items {
 		queues[i], ids[i], kinds[i], headers[i] = it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers)
 		bodies[i], delays[i], at[i], sizes[i] = body(it.Body), sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), int64(it.Size())
+		sums[i] = int32(it.Sum) //nolint:gosec // the bits are what counts
 	}
-	_, err := q.exec(ctx, sql.Get("publish_plain"), queues, ids, kinds, headers, bodies, delays, at, sizes)
+	_, err := q.exec(ctx, sql.Get("publish_plain"), queues, ids, kinds, headers, bodies, delays, at, sizes, sums)
 	return err
 }
 
 // nowArgs are the arguments of publish_now, if it can store the items.
 func nowArgs(items []*sqlstore.Item) ([]any, bool) {
 	n := len(items)
-	ids, bodies, sizes := make([]string, n), make([][]byte, n), make([]int32, n)
+	ids, bodies, sizes, sums := make([]string, n), make([][]byte, n), make([]int32, n), make([]int32, n)
 	var kinds []string
 	var headers []*string
 	var bytes int64
@@ -117,9 +119,10 @@ func nowArgs(items []*sqlstore.Item) ([]any, bool) {
 		}
 		size := it.Size()
 		ids[i], bodies[i], sizes[i] = it.ID, body(it.Body), int32(size) //nolint:gosec // bounded
+		sums[i] = int32(it.Sum)                                         //nolint:gosec // the bits are what counts
 		bytes += int64(size)
 	}
-	return []any{items[0].Queue, ids, kinds, headers, bodies, sizes, n, bytes}, true
+	return []any{items[0].Queue, ids, kinds, headers, bodies, sizes, n, bytes, sums}, true
 }
 
 // storeGroup publishes items whose ids differ.
@@ -145,16 +148,17 @@ func groupArgs(items []*sqlstore.Item) []any {
 	queues, ids, kinds, keys, headers := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]*string, n)
 	bodies, delays, at, expires, reply := make([][]byte, n), make([]int64, n), make([]*time.Time, n), make([]*time.Time, n), make([]string, n)
 	generations, redrives, plans, origins, edited := make([]int64, n), make([]int64, n), make([]string, n), make([]string, n), make([]string, n)
-	sizes, chosen, hashes, made := make([]int64, n), make([]bool, n), make([]int64, n), make([]bool, n)
+	sizes, chosen, hashes, made, sums := make([]int64, n), make([]bool, n), make([]int64, n), make([]bool, n), make([]int32, n)
 	for i, it := range items {
 		queues[i], ids[i], kinds[i], keys[i], headers[i] = it.Queue, it.ID, it.Kind, it.Key, encodeHeaders(it.Headers)
 		bodies[i], delays[i], at[i], expires[i] = body(it.Body), sqlstore.Micros(it.Delay), timeOrNull(it.DeliverAt), timeOrNull(it.ExpiresAt)
 		reply[i], generations[i], redrives[i] = it.ReplyTo, int64(it.Generation), int64(it.Redrives)
 		plans[i], origins[i], edited[i], sizes[i] = it.Plan, it.Origin, it.EditedFrom, int64(it.Size())
 		chosen[i], hashes[i], made[i] = it.Chosen, int64(it.Hash), it.Made //nolint:gosec // the bits are what counts
+		sums[i] = int32(it.Sum)                                            //nolint:gosec // the bits are what counts
 	}
 	return []any{queues, ids, kinds, keys, headers, bodies, delays, at, expires, reply, generations, redrives, plans, origins, edited,
-		sizes, chosen, hashes, made}
+		sizes, chosen, hashes, made, sums}
 }
 
 // judge tells refused messages from one another: the same again, or another under the
@@ -227,20 +231,21 @@ func encodeHeaders(h redrive.Headers) *string {
 	return &text
 }
 
-// decodeHeaders is the reverse of encodeHeaders.
-func decodeHeaders(b []byte) (redrive.Headers, error) {
+// decodeHeaders is the reverse of encodeHeaders. What cannot be read becomes a header that
+// holds it as it is.
+func decodeHeaders(b []byte) redrive.Headers {
 	if len(b) == 0 {
-		return nil, nil
+		return nil
 	}
 	var pairs [][2][]byte
-	if err := json.Unmarshal(b, &pairs); err != nil {
-		return nil, fmt.Errorf("%w: headers: %w", redrive.ErrCorrupt, err)
+	if json.Unmarshal(b, &pairs) != nil {
+		return redrive.Headers{{Name: headername.Damaged, Value: slices.Clone(b)}}
 	}
 	h := make(redrive.Headers, len(pairs))
 	for i := range pairs {
 		h[i] = redrive.Header{Name: string(pairs[i][0]), Value: pairs[i][1]}
 	}
-	return h, nil
+	return h
 }
 
 // storable makes text of a foreign message that a database can hold. What was lost is

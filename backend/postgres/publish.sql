@@ -7,7 +7,8 @@
 --   $7 delays, us  $8 deliver at  $9 expires     $10 reply to    $11 generations $12 redrives
 --   $13 plans      $14 origins    $15 edited     $16 sizes
 --   $17 chosen     the id was chosen by the caller: it is remembered
---   $18 hashes     $19 made       the chosen id looks like one that a store makes, which
+--   $18 hashes     $20 checksums
+--                  $19 made       the chosen id looks like one that a store makes, which
 --                                 is not remembered: the message itself is looked for
 WITH t AS MATERIALIZED (
   SELECT clock_timestamp() AS now
@@ -15,9 +16,10 @@ WITH t AS MATERIALIZED (
 input AS MATERIALIZED (
   SELECT i.*, coalesce(q.order_by_key, false) AND i.key <> '' AS ordered, coalesce(q.remember, interval '24 hours') AS keep
   FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::timestamptz[], $9::timestamptz[],
-    $10::text[], $11::integer[], $12::integer[], $13::text[], $14::text[], $15::text[], $16::integer[], $17::boolean[], $18::bigint[], $19::boolean[])
+    $10::text[], $11::integer[], $12::integer[], $13::text[], $14::text[], $15::text[], $16::integer[], $17::boolean[], $18::bigint[], $19::boolean[],
+    $20::integer[])
     WITH ORDINALITY AS i (queue, id, kind, key, headers, body, delay, deliver_at, expires, reply_to, generation, redrives,
-      plan, origin, edited_from, size, chosen, hash, made, ord)
+      plan, origin, edited_from, size, chosen, hash, made, crc, ord)
   LEFT JOIN redrive.queue q ON q.name = i.queue
 ),
 reserved AS (
@@ -48,10 +50,11 @@ line AS (
 ),
 stored AS (
   INSERT INTO redrive.message (queue, id, kind, key, headers, body, due, published, expires, reply_to, generation, redrives, plan,
-    origin, edited_from, size, chosen, turn, class)
+    origin, edited_from, size, crc, chosen, delayed, turn, class)
   SELECT a.queue, a.id, a.kind, a.key, a.headers::json, a.body,
     greatest(t.now + a.delay * interval '1 microsecond', a.deliver_at), t.now, a.expires,
-    a.reply_to, a.generation, a.redrives, a.plan, a.origin, a.edited_from, a.size, a.chosen,
+    a.reply_to, a.generation, a.redrives, a.plan, a.origin, a.edited_from, a.size, a.crc, a.chosen,
+    greatest(t.now + a.delay * interval '1 microsecond', a.deliver_at) > t.now,
     coalesce(l.last_turn - a.together + a.place, 0),
     CASE WHEN l.members IS NULL OR a.place = 1 AND l.members = a.together THEN 0 ELSE 4 END
   FROM accepted a CROSS JOIN t LEFT JOIN line l ON a.ordered AND l.queue = a.queue AND l.key = a.key
@@ -68,43 +71,46 @@ WHERE (SELECT count(*) FROM accepted) < (SELECT count(*) FROM input) AND i.ord <
 -- As publish, for messages without key, lineage, expiry, reply and chosen id: nothing
 -- can be in their way.
 --   $1 queues    $2 ids    $3 kinds    $4 headers    $5 bodies    $6 delays, us    $7 deliver at    $8 sizes
+--   $9 checksums
 WITH t AS MATERIALIZED (
   SELECT clock_timestamp() AS now
 ),
 input AS MATERIALIZED (
-  SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::timestamptz[], $8::integer[])
-    AS i (queue, id, kind, headers, body, delay, deliver_at, size)
+  SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::timestamptz[], $8::integer[],
+    $9::integer[]) AS i (queue, id, kind, headers, body, delay, deliver_at, size, crc)
 ),
 booked AS (
   INSERT INTO redrive.delta (queue, published, fresh, bytes)
   SELECT queue, count(*), count(*), sum(size) FROM input GROUP BY queue
 )
-INSERT INTO redrive.message (queue, id, kind, headers, body, due, published, size)
-SELECT i.queue, i.id, i.kind, i.headers::json, i.body, greatest(t.now + i.delay * interval '1 microsecond', i.deliver_at), t.now, i.size
+INSERT INTO redrive.message (queue, id, kind, headers, body, due, published, size, crc, delayed)
+SELECT i.queue, i.id, i.kind, i.headers::json, i.body, greatest(t.now + i.delay * interval '1 microsecond', i.deliver_at), t.now, i.size, i.crc,
+  greatest(t.now + i.delay * interval '1 microsecond', i.deliver_at) > t.now
 FROM input i, t
 
 -- name: publish_now
 -- As publish_plain, for one queue and at once: fewer arrays, read as they come. What all
 -- messages lack is null instead of an array.
 --   $1 queue    $2 ids    $3 kinds or null    $4 headers or null    $5 bodies    $6 sizes
---   $7 messages $8 bytes
+--   $7 messages $8 bytes  $9 checksums
 WITH booked AS (
   INSERT INTO redrive.delta (queue, published, fresh, bytes) VALUES ($1, $7::bigint, $7::bigint, $8::bigint)
 )
-INSERT INTO redrive.message (queue, id, kind, headers, body, due, published, size)
-SELECT $1, i.id, coalesce(i.kind, ''), i.headers::json, i.body, t.now, t.now, i.size
+INSERT INTO redrive.message (queue, id, kind, headers, body, due, published, size, crc)
+SELECT $1, i.id, coalesce(i.kind, ''), i.headers::json, i.body, t.now, t.now, i.size, i.crc
 FROM (SELECT clock_timestamp() AS now OFFSET 0) t, (
   SELECT unnest($2::text[]) AS id, unnest($3::text[]) AS kind, unnest($4::text[]) AS headers, unnest($5::bytea[]) AS body,
-    unnest($6::integer[]) AS size) i
+    unnest($6::integer[]) AS size, unnest($9::integer[]) AS crc) i
 
 -- name: publish_one
 -- As publish_plain, for one message: without arrays it is planned and run faster.
---   $1 queue    $2 id    $3 kind    $4 headers    $5 body    $6 delay, us    $7 deliver at    $8 size
+--   $1 queue    $2 id    $3 kind    $4 headers    $5 body    $6 delay, us    $7 deliver at    $8 size    $9 checksum
 WITH booked AS (
   INSERT INTO redrive.delta (queue, published, fresh, bytes) VALUES ($1, 1, 1, $8::integer)
 )
-INSERT INTO redrive.message (queue, id, kind, headers, body, published, due, size)
-SELECT $1, $2, $3, $4::text::json, $5, t.now, greatest(t.now + $6::bigint * interval '1 microsecond', $7::timestamptz), $8::integer
+INSERT INTO redrive.message (queue, id, kind, headers, body, published, due, size, crc, delayed)
+SELECT $1, $2, $3, $4::text::json, $5, t.now, greatest(t.now + $6::bigint * interval '1 microsecond', $7::timestamptz), $8::integer, $9::integer,
+  greatest(t.now + $6::bigint * interval '1 microsecond', $7::timestamptz) > t.now
 FROM (SELECT clock_timestamp() AS now OFFSET 0) t
 
 -- name: refused
@@ -126,7 +132,7 @@ LEFT JOIN LATERAL (
 ) x ON r.hash IS NULL
 
 -- name: copied
--- The books of what was copied.
+-- The ledger of what was copied.
 --   $1 queue    $2 messages    $3 bytes
 INSERT INTO redrive.delta (queue, published, fresh, bytes) VALUES ($1, $2, $2, $3)
 

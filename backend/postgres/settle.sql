@@ -84,7 +84,7 @@ back AS (
   UPDATE redrive.message m
   SET class = CASE WHEN m.class = 6 THEN 4 WHEN h.outcome = 2 THEN 1 WHEN m.suspect THEN 3 ELSE m.lane END,
       lane = CASE WHEN h.outcome = 2 THEN 1 ELSE m.lane END,
-      due = t.now + h.delay * interval '1 microsecond',
+      due = t.now + h.delay * interval '1 microsecond', delayed = h.delay > 0,
       attempts = m.attempts - (h.outcome = 3)::integer,
       failures = m.failures + (h.outcome = 2 AND h.failure IS NOT NULL)::integer,
       suspect = m.suspect AND h.outcome = 3,
@@ -96,7 +96,8 @@ back AS (
 ),
 again AS (
   UPDATE redrive.message m
-  SET class = CASE WHEN m.turn > 0 THEN 4 ELSE 0 END, lane = 0, due = t.now + h.delay * interval '1 microsecond', published = t.now,
+  SET class = CASE WHEN m.turn > 0 THEN 4 ELSE 0 END, lane = 0, due = t.now + h.delay * interval '1 microsecond', delayed = h.delay > 0,
+      published = t.now,
       generation = m.generation + 1, attempts = 0, failures = 0, earlier = 0, crashes = 0, suspect = false,
       first_failure = NULL, last_failure = NULL, original = NULL, alone = false, instance = ''
   FROM held h, t
@@ -109,10 +110,10 @@ gone AS (
 ),
 buried AS (
   INSERT INTO redrive.dead (seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes, generation,
-    redrives, size, reason, lane, chosen, queue, id, signature, kind, key, reply_to, plan, origin, edited_from, headers,
+    redrives, size, crc, reason, lane, chosen, queue, id, signature, kind, key, reply_to, plan, origin, edited_from, headers,
     first_failure, last_failure, original, body)
   SELECT g.seq, t.now, t.now, g.published, g.expires, g.token, g.nonce, CASE WHEN g.lets_go THEN 0 ELSE g.turn END,
-    g.attempts, g.failures + (g.failure IS NOT NULL)::integer, g.earlier, g.crashes, g.generation, g.redrives, g.size,
+    g.attempts, g.failures + (g.failure IS NOT NULL)::integer, g.earlier, g.crashes, g.generation, g.redrives, g.size, g.crc,
     g.reason, g.lane, g.chosen, g.queue, g.id,
     CASE WHEN g.failure IS NOT NULL THEN g.signature ELSE coalesce(coalesce(g.last_failure, g.first_failure) ->> 'signature', '') END,
     g.kind, g.key, g.reply_to, g.plan, g.origin, g.edited_from, g.headers,
@@ -121,6 +122,12 @@ buried AS (
     g.original, g.body
   FROM gone g, t
   WHERE g.outcome = 4
+  RETURNING queue, reason, signature
+),
+caused AS (
+  INSERT INTO redrive.cause_delta (queue, reason, signature, width, start, dead, deaths)
+  SELECT b.queue, b.reason, b.signature, 60, date_trunc('minute', t.now), count(*), count(*)
+  FROM buried b, t GROUP BY b.queue, b.reason, b.signature, t.now
 ),
 remember AS (
   UPDATE redrive.remembered r
@@ -131,7 +138,7 @@ remember AS (
 ),
 booked AS (
   INSERT INTO redrive.delta (queue, done, repeated, dropped, fresh, retry, redrive, bytes,
-    exhausted, permanent, crashed, expired, undecodable, oversize, unroutable, rejected, loop, uncertain, disabled, manual)
+    exhausted, permanent, crashed, expired, undecodable, oversize, unroutable, rejected, loop, uncertain, disabled, manual, corrupt)
   SELECT h.queue, nullif(count(*) FILTER (WHERE outcome IN (1, 5)), 0), nullif(count(*) FILTER (WHERE outcome = 5), 0),
     nullif(count(*) FILTER (WHERE outcome = 6), 0),
     nullif(count(*) FILTER (WHERE outcome = 5 AND lane <> 0) - count(*) FILTER (WHERE lane = 0 AND outcome IN (1, 2, 4, 6)), 0),
@@ -143,7 +150,8 @@ booked AS (
     nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 5), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 6), 0),
     nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 7), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 8), 0),
     nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 9), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 10), 0),
-    nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 11), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 12), 0)
+    nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 11), 0), nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 12), 0),
+    nullif(count(*) FILTER (WHERE outcome = 4 AND reason = 13), 0)
   FROM held h
   WHERE outcome <> 3 AND NOT (outcome = 2 AND lane = 1)
   GROUP BY h.queue

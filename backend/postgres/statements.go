@@ -26,17 +26,24 @@ type statements struct {
 func newStatements(schema string) *statements {
 	s := &statements{schema: schema}
 	s.Statements = sqlstore.NewStatements(&files, s.in)
-	s.ByName["book"] = s.in(bookDelta())
+	s.ByName["write_ledger"] = s.in(ledgerDelta())
 	columns := make([]string, 0, 10)
 	for _, list := range []string{"columns_message_parts", "columns_dead_parts", "columns_no_parts", "columns_message", "columns_dead"} {
 		columns = append(columns, ":"+list, s.Get(list))
 	}
-	columns = append(columns, ":books", bookList("#"), ":sums", bookList("coalesce(sum(d.#), 0)::bigint AS #"),
-		":totals", bookList("coalesce(q.#, 0) + coalesce(d.#, 0) AS #"), ":values", bookList("d.#"), ":adds", bookList("# = q.# + excluded.#"))
+	columns = append(columns, ":ledger", accountList("#"), ":sums", accountList("coalesce(sum(d.#), 0)::bigint AS #"),
+		":totals", accountList("coalesce(q.#, 0) + coalesce(d.#, 0) AS #"), ":values", accountList("d.#"), ":adds", accountList("# = q.# + excluded.#"))
 	s.Replace(columns...)
-	for _, find := range []string{"find_waiting", "find_dead", "find_key"} {
+	s.Replace(":counters", s.in(counters))
+	for _, find := range []string{"find_dead", "find_dead_place"} {
+		text, plan := s.Get(find), " AND x.plan <> '' AND x.plan = "+map[string]string{"find_dead": "$8", "find_dead_place": "$9"}[find]
+		for name, narrow := range map[string]string{"find_dead": "", "find_plan": plan, "find_edited": " AND x.original IS NOT NULL"} {
+			s.ByName[strings.Replace(find, "find_dead", name, 1)] = strings.ReplaceAll(text, ":narrow", narrow)
+		}
+	}
+	for _, find := range []string{"find_plan", "find_edited", "find_waiting", "find_dead", "find_key"} {
 		parts := "columns_message_parts"
-		if find == "find_dead" {
+		if find != "find_waiting" && find != "find_key" {
 			parts = "columns_dead_parts"
 		}
 		text := s.Get(find)
@@ -54,14 +61,20 @@ func (s *statements) in(sql string) string {
 	return strings.ReplaceAll(sql, defaultSchema+".", pgx.Identifier{s.schema}.Sanitize()+".")
 }
 
-// bookList is a list of all books for SQL, each made by a format of its column.
-func bookList(format string) string { return sqlstore.BookList("", format) }
+// counters are the counters of causes by queue ($1), reason ($2) and signature ($3).
+const counters = `SELECT c.queue, c.reason, c.signature, c.dead FROM redrive.cause c
+    WHERE ($1::text IS NULL OR c.queue = $1) AND ($2::smallint IS NULL OR c.reason = $2) AND ($3::text IS NULL OR c.signature = $3)
+    UNION ALL SELECT c.queue, c.reason, c.signature, c.dead FROM redrive.cause_delta c
+    WHERE ($1::text IS NULL OR c.queue = $1) AND ($2::smallint IS NULL OR c.reason = $2) AND ($3::text IS NULL OR c.signature = $3)`
 
-// bookDelta is the statement that writes one row of differences.
-func bookDelta() string {
-	places := make([]string, sqlstore.BookCount)
+// accountList is a list of all accounts for SQL, each made by a format of its column.
+func accountList(format string) string { return sqlstore.AccountList("", format) }
+
+// ledgerDelta is the statement that writes one row of differences.
+func ledgerDelta() string {
+	places := make([]string, sqlstore.AccountCount)
 	for i := range places {
 		places[i] = fmt.Sprintf("nullif($%d::bigint, 0)", i+2)
 	}
-	return "INSERT INTO redrive.delta (queue, " + bookList("#") + ") VALUES ($1, " + strings.Join(places, ", ") + ")"
+	return "INSERT INTO redrive.delta (queue, " + accountList("#") + ") VALUES ($1, " + strings.Join(places, ", ") + ")"
 }

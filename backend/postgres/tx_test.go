@@ -73,7 +73,7 @@ func claim(t testing.TB, s *Store, queue string) []redrive.Delivery {
 	return got
 }
 
-// audited checks the books of a store.
+// audited checks the ledger of a store.
 func TestPublishTxCommitsWithTheCaller(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *Store, begin func() transaction) {
 		var headers redrive.Headers

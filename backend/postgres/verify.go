@@ -19,9 +19,11 @@ func (w *work) Audit(ctx context.Context, a *sqlstore.Auditor) error {
 		name string
 		scan func(row) error
 	}{
-		{"books", func(r row) error { return r.Scan(a.Booked.Dest()...) }},
+		{"ledger", func(r row) error { return r.Scan(a.Counted.Dest()...) }},
 		{"scan_waiting", a.ScanWaiting},
 		{"scan_dead", a.ScanDead},
+		{"scan_causes", a.ScanCause},
+		{"scan_sums", func(r row) error { return scanSum(r, a) }},
 		{"scan_orphans", func(r row) error { return r.Scan(&o[0], &o[1], &o[2], &o[3]) }},
 	} {
 		if err := w.db.query(ctx, w.sql.Get(look.name), look.scan, a.Queue); err != nil {
@@ -29,4 +31,17 @@ func (w *work) Audit(ctx context.Context, a *sqlstore.Auditor) error {
 		}
 	}
 	return nil
+}
+
+// scanSum takes in a row of scan_sums.
+func scanSum(r row, a *sqlstore.Auditor) error {
+	var m sqlstore.Message
+	var headers []byte
+	var sum *int32
+	err := r.Scan(&m.ID, &m.Kind, &m.Key, &headers, &m.Body, &m.Original, &sum)
+	if err == nil {
+		m.Headers, m.Sum = decodeHeaders(headers), sumOf(sum)
+		a.Check(&m)
+	}
+	return err
 }

@@ -135,7 +135,7 @@ func (w *work) ForgetArchived(ctx context.Context, m *sqlstore.Message) error {
 
 // Flush implements sqlstore.Rows: it writes everything.
 func (w *work) Flush(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeBooks} {
+	for _, step := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger, w.writeCauses} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -219,13 +219,13 @@ func (w *work) writeLines(ctx context.Context) error {
 	return err
 }
 
-func (w *work) writeBooks(ctx context.Context) error {
-	for queue, b := range w.Books {
-		if *b == (sqlstore.Books{}) {
+func (w *work) writeLedger(ctx context.Context) error {
+	for queue, b := range w.Ledger {
+		if *b == (sqlstore.Ledger{}) {
 			continue
 		}
-		if _, err := w.db.exec(ctx, w.sql.Get("book"), b.Args(queue)...); err != nil {
-			return fmt.Errorf("books of %s: %w", queue, err)
+		if _, err := w.db.exec(ctx, w.sql.Get("write_ledger"), b.Args(queue)...); err != nil {
+			return fmt.Errorf("ledger of %s: %w", queue, err)
 		}
 	}
 	return nil

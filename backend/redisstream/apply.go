@@ -42,11 +42,11 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 		}
 	}
 	for i := range b.Publish {
-		add(i, &newOp{m: &b.Publish[i], book: "published"}, b.Publish[i].Validate())
+		add(i, &newOp{m: &b.Publish[i], account: "published"}, b.Publish[i].Validate())
 	}
 	for i := range b.Put {
 		e := &b.Put[i]
-		add(len(b.Publish)+i, &newOp{m: &e.Message, entry: e, book: entered(b.Entered)}, checkEntry(e))
+		add(len(b.Publish)+i, &newOp{m: &e.Message, entry: e, account: entered(b.Entered)}, checkEntry(e))
 	}
 	for i := range b.Records {
 		st.record(&b.Records[i])
@@ -149,7 +149,7 @@ func checkEntry(e *redrive.Entry) error {
 	if err == nil && e.ID != "" {
 		err = driver.CheckID(e.ID)
 	}
-	if err == nil && (e.Reason == 0 || e.Reason > redrive.ReasonManual) {
+	if err == nil && (e.Reason == 0 || e.Reason > driver.LastReason) {
 		err = fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)
 	}
 	if err != nil {

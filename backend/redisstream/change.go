@@ -19,25 +19,26 @@ type memory struct {
 
 // changeOp changes a message: from its place to another, or away.
 type changeOp struct {
-	it     *item
-	active bool // the holder may still have its lease: a settlement
-	checks bool // the item was read, so it must not have changed since
-	what   string
-	to     *queue // nil: stays
-	idTo   string
-	memory memory
-	books  []any // name, count
-	booksT []any // of the queue it moves to
-	fresh  bool  // it begins a new place among those of its key
-	emits  []*newOp
-	fields []string
+	it       *item
+	active   bool // the holder may still have its lease: a settlement
+	checks   bool // the item was read, so it must not have changed since
+	what     string
+	to       *queue // nil: stays
+	idTo     string
+	memory   memory
+	ledger   []any // name, count
+	ledgerTo []any // of the queue it moves to
+	fresh    bool  // it begins a new place among those of its key
+	emits    []*newOp
+	fields   []string
 }
 
 // die makes the change a dead letter.
 func (o *changeOp) die(reason redrive.Reason) {
 	it := o.it
 	o.what = "die"
-	it.reason, it.died, it.due, it.relative = reason, 0, 0, true
+	it.reason, it.died = reason, 0
+	it.dueIn(0)
 	it.flags &^= flagSuspect
 	it.seq = 0
 	o.fields = it.fields()
@@ -55,7 +56,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	var e []byte
 	if o.what != "remove" {
 		var err error
-		if e, err = seal(&it.msg, &it.history, it.original); err != nil {
+		if e, err = seal(&it.msg, &it.story); err != nil {
 			return err
 		}
 	}
@@ -67,7 +68,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	if o.checks && it.place[0] != 's' {
 		rev = it.rev
 	}
-	p.list(19)
+	p.list(20)
 	p.str("c")
 	p.num(st.index(it.q))
 	p.str(it.place)
@@ -81,7 +82,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	it.head.pack(p)
 	p.bytes(e)
 	o.packMemory(p)
-	packBooks(p, o.books)
+	packLedger(p, o.ledger)
 	p.list(len(o.fields))
 	for _, f := range o.fields {
 		p.str(f)
@@ -92,9 +93,10 @@ func (o *changeOp) pack(p *packed, st *step) error {
 			return err
 		}
 	}
-	packBooks(p, o.booksT)
+	packLedger(p, o.ledgerTo)
 	p.num(int64(bit(o.fresh)))
 	p.num(int64(it.msg.Size()))
+	p.str(it.signature())
 	return nil
 }
 
@@ -110,9 +112,9 @@ func (o *changeOp) packMemory(p *packed) {
 	p.str(o.memory.moved)
 }
 
-func packBooks(p *packed, books []any) {
-	p.list(len(books))
-	for _, v := range books {
+func packLedger(p *packed, ledger []any) {
+	p.list(len(ledger))
+	for _, v := range ledger {
 		switch v := v.(type) {
 		case string:
 			p.str(v)
@@ -174,13 +176,14 @@ func (o *changeOp) revive(plan string) {
 	it.lane, it.reason, it.died, it.seq = redrive.LaneRedrive, 0, 0, 0
 	it.attempts, it.failures, it.crashes = 0, 0, 0
 	it.flags &^= flagSuspect
-	it.due, it.relative = 0, true
+	it.dueIn(0)
 	if it.expires > 0 && it.expires <= it.now {
 		it.msg.ExpiresAt, it.expires = time.Time{}, 0 // or it would expire again at once
 	}
 }
 
-// edit replaces parts of a message and keeps the original.
+// edit replaces parts of a message and keeps the original. The checksum becomes that of the
+// new parts; of a message that did not fit, only with a new body.
 func (it *item) edit(e *redrive.Edit) {
 	if e == nil {
 		return
@@ -189,7 +192,10 @@ func (it *item) edit(e *redrive.Edit) {
 	e.Apply(&m)
 	if it.original == nil {
 		original := it.msg
-		it.original = &original
+		it.original, it.originalSum = &original, it.sum
+	}
+	if e.Body != nil || it.sum.fits(&it.msg) {
+		it.sum = checksum{}
 	}
 	if m.Key != it.msg.Key {
 		it.flags &^= flagOrdered

@@ -17,7 +17,7 @@ import (
 // minLease is the shortest lease.
 const minLease = 10 * time.Millisecond
 
-// claimPage is how many messages one script hands out at most.
+// claimPage is how many messages one script delivers at most.
 const claimPage = 200
 
 // recoverPage is that of suspects, dead letters and what expired, each of which is looked
@@ -28,7 +28,7 @@ const recoverPage = 40
 var errTrimmed = errors.New("another client deleted or trimmed its entry of the stream while it waited here")
 
 // Claim implements driver.Source. More than 200 messages, or 40 suspects or dead
-// letters, are handed out by several scripts.
+// letters, are claimed by several scripts.
 func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	if s.parts != nil {
 		return s.claimParts(ctx, req)
@@ -57,7 +57,7 @@ func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.D
 		got, err := s.conn.Write(ctx, scriptClaim, keys, claimArgs(q, &req, n, nonce, skipped)...)
 		if err != nil {
 			if len(all) > 0 {
-				return all, nil // what was handed out before is handled
+				return all, nil // what was claimed before is handled
 			}
 			return nil, s.fail(err)
 		}
@@ -108,14 +108,14 @@ func claimArgs(q *queue, req *driver.ClaimRequest, n int, nonce string, skipped 
 		strs(req.Kinds), strs(req.ExceptKinds), strs(req.ExceptIDs)}
 }
 
-// deliveries reads what the script handed out. What cannot be understood becomes a dead
+// deliveries reads what the script claimed. What cannot be understood becomes a dead
 // letter here: its lease is ours.
 func (s *Store) deliveries(ctx context.Context, q *queue, req *driver.ClaimRequest, nonce string, answer []any) ([]redrive.Delivery, error) {
 	now := number(at(answer, 0))
 	out, fresh, ranks := items(at(answer, 3)), items(at(answer, 4)), items(at(answer, 5))
 	r := &claimReader{s: s, q: q, req: req, now: now, until: now + span(req.Lease), holder: "1 1 0 0 " + nonce + " " + instanceOf(req)}
 	r.list = make([]redrive.Delivery, 0, len(out)/4+len(fresh)/2)
-	r.copied.msgs = make([]redrive.Message, 0, len(fresh)/2)
+	r.copied.msgs, r.copied.sums = make([]redrive.Message, 0, len(fresh)/2), make([]checksum, 0, len(fresh)/2)
 	// Both lists are in order of rank.
 	for len(out) > 3 || len(fresh) > 1 {
 		if len(fresh) > 1 && (len(out) < 4 || number(at(ranks, 0)) < number(out[0])) {
@@ -134,7 +134,7 @@ func (s *Store) deliveries(ctx context.Context, q *queue, req *driver.ClaimReque
 	return r.list, s.bury(ctx, r.bad)
 }
 
-// claimReader makes deliveries of what a claim handed out.
+// claimReader makes deliveries of what a claim delivered.
 type claimReader struct {
 	s          *Store
 	q          *queue
@@ -143,6 +143,7 @@ type claimReader struct {
 	holder     string // of what was never claimed before
 	list       []redrive.Delivery
 	copied     heldBatch
+	story      story // of the entry that is read
 	bad        []*item
 }
 
@@ -155,9 +156,10 @@ func (r *claimReader) first(entry string, raw any) error {
 	}
 	r.list = append(r.list, redrive.Delivery{})
 	d := &r.list[len(r.list)-1]
-	var story redrive.History
+	st := &r.story
+	*st = story{}
 	d.Queue = r.q.name
-	if original, err := unseal(envelope, &d.Message, &story); err != nil || original != nil || story.Count > 0 {
+	if err := unseal(envelope, &d.Message, st); err != nil || st.original != nil || st.history.Count > 0 {
 		r.list = r.list[:len(r.list)-1]
 		return r.add("s"+entry, raw, r.holder)
 	}
@@ -166,7 +168,8 @@ func (r *claimReader) first(entry string, raw any) error {
 	d.PublishedAt = moment(int64(ms) * 1000) //nolint:gosec // a time
 	d.Attempt, d.LeasedAt, d.Lease = 1, moment(r.now), r.req.Lease
 	d.Receipt = redrive.Receipt{Ref: d.Ref(), Token: 1, Position: makePosition("s"+entry, sizeOf(raw), r.holder)}
-	r.copied.add(&d.Message)
+	r.check(d, st.sum)
+	r.copied.add(&d.Message, st.sum)
 	return nil
 }
 
@@ -191,11 +194,19 @@ func (r *claimReader) add(place string, raw any, holder string) error {
 	if it.dead() {
 		d.Dead = it.reason
 	}
+	r.check(&d, it.sum)
 	if holder == r.holder {
-		r.copied.add(&it.msg)
+		r.copied.add(&it.msg, it.sum)
 	}
 	r.list = append(r.list, d)
 	return nil
+}
+
+// check marks what is not as it was stored.
+func (r *claimReader) check(d *redrive.Delivery, sum checksum) {
+	if !sum.fits(&d.Message) {
+		d.Unfit = redrive.ReasonCorrupt
+	}
 }
 
 // bury makes dead letters of what nobody can handle.

@@ -3,7 +3,6 @@ package redisstream
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,10 +13,10 @@ import (
 // tally is the answer of the counts script.
 type tally struct {
 	now, entries, claimed, leased, lost, released, blocked int64
-	due, indexed, dead, next                               int64
+	due, indexed, dead, next, caused                       int64
 	oldest                                                 [driver.Lanes + 2]int64 // of the lanes, of suspects, of the dead; 0: none
 	lanes                                                  driver.LaneSet
-	suspects                                               bool
+	suspects, guessed                                      bool   // guessed: leases are an estimate
 	last                                                   string // entry of the stream
 	c                                                      map[string]int64
 }
@@ -27,7 +26,7 @@ func readTally(v any) *tally {
 	n := func(i int) int64 { return number(at(list, i)) }
 	t := &tally{
 		now: n(0), entries: n(1), claimed: n(2), leased: n(3), lost: n(4), released: n(5), blocked: n(6),
-		due: n(7), indexed: n(9), dead: n(10), next: -1,
+		due: n(7), indexed: n(9), dead: n(10), next: -1, caused: n(16), guessed: n(17) == 1,
 		lanes: driver.LaneSet(n(12)), suspects: n(13) == 1, last: text(at(list, 14)), c: make(map[string]int64), //nolint:gosec // three bits
 	}
 	if text(at(list, 11)) != "" {
@@ -47,7 +46,7 @@ func readTally(v any) *tally {
 // deleted counts against it.
 func (t *tally) foreign() int64 { return t.entries - t.c["xs"] }
 
-func (t *tally) books() driver.Ledger {
+func (t *tally) ledger() driver.Ledger {
 	return driver.Ledger{
 		Published: t.c["published"] + max(t.foreign(), 0), Parked: t.c["parked"], Imported: t.c["imported"], MovedIn: t.c["movedin"], Repeated: t.c["repeated"],
 		Done: t.c["done"], Dropped: t.c["dropped"], Archived: t.c["archived"], MovedOut: t.c["movedout"],
@@ -88,7 +87,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]driver.Counts, 
 func (t *tally) counts(name string) driver.Counts {
 	c := driver.Counts{
 		Queue: name, Leased: t.leased, Blocked: t.blocked, Suspects: t.lost + t.released,
-		Due: t.due, Bytes: t.c["bytes"], Ledger: t.books(), Dead: make(map[redrive.Reason]int64),
+		Due: t.due, Bytes: t.c["bytes"], Ledger: t.ledger(), Dead: make(map[redrive.Reason]int64),
 	}
 	c.Waiting = [driver.Lanes]int64{t.entries + t.c["n0"], t.c["n1"], t.c["n2"]}
 	for lane := range driver.Lanes {
@@ -104,82 +103,6 @@ func (t *tally) counts(name string) driver.Counts {
 		}
 	}
 	return c
-}
-
-// verifyPage is how many messages one script of Verify looks at.
-const verifyPage = 100
-
-// Verify implements driver.Store. Books, numbers of messages and counters are read in
-// one step; where each message stands is looked at in pages.
-func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, error) {
-	if len(queues) == 0 {
-		var err error
-		if queues, err = s.queueNames(ctx); err != nil {
-			return nil, err
-		}
-	}
-	audits := make([]driver.Audit, len(queues))
-	for i, name := range queues {
-		audits[i].Queue = name
-		for _, q := range s.everywhere(name) {
-			t, err := s.tally(ctx, q)
-			if err != nil {
-				return nil, err
-			}
-			a := t.audit(name)
-			for _, section := range []string{"w", "d"} {
-				if err := s.verifySection(ctx, q, section, &a); err != nil {
-					return nil, err
-				}
-			}
-			mergeAudit(&audits[i], &a)
-		}
-	}
-	return audits, nil
-}
-
-func (t *tally) audit(name string) driver.Audit {
-	a := driver.Audit{Queue: name, Ledger: t.books(), Waiting: t.entries + t.indexed, Dead: t.dead}
-	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
-	if n := t.foreign(); n < 0 {
-		problem("%d entries of the stream were deleted or trimmed by another client", -n)
-	}
-	if n := t.c["n0"] + t.c["n1"] + t.c["n2"]; n != t.indexed {
-		problem("waiting by lane: counted %d, found %d", n, t.indexed)
-	}
-	dead := int64(0)
-	for field, n := range t.c {
-		if strings.HasPrefix(field, "dead") {
-			dead += n
-		}
-	}
-	if dead != t.dead {
-		problem("dead letters: counted %d, found %d", dead, t.dead)
-	}
-	if n := a.Imbalance(); n != 0 {
-		problem("the books do not balance by %d", n)
-	}
-	return a
-}
-
-// maxProblems bounds what an audit tells of single messages.
-const maxProblems = 100
-
-func (s *Store) verifySection(ctx context.Context, q *queue, section string, a *driver.Audit) error {
-	for from := int64(0); ; {
-		got, err := s.conn.Run(ctx, scriptVerify, q.s.keys(q), section, from, verifyPage)
-		if err != nil {
-			return s.fail(err)
-		}
-		list := items(got)
-		for i := 1; i+1 < len(list) && len(a.Problems) < maxProblems; i += 2 {
-			a.Problems = append(a.Problems, text(list[i])+" "+text(list[i+1]))
-		}
-		n := number(at(list, 0))
-		if from += n; n < verifyPage {
-			return nil
-		}
-	}
 }
 
 // counters is what this process did.

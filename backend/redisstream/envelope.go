@@ -15,7 +15,8 @@ import (
 )
 
 // An envelope is a message as it is stored, without queue and id: a version, what the
-// scripts read (the size that counts, kind, key), a set of sections and the body.
+// scripts read (the size that counts, kind, key), the checksum, a set of sections and the
+// body.
 const envelopeVersion = 1
 
 // The sections, in their order.
@@ -30,8 +31,35 @@ const (
 	hasPublished // of an original: when it was published
 )
 
-// seal encodes a message and its story.
-func seal(m *redrive.Message, h *redrive.History, original *redrive.Message) ([]byte, error) {
+// checksum is the [driver.Checksum] that a message was stored with. Nothing but an edit
+// changes what it covers, so it is kept and not computed again: what the disk changed would
+// fit again. The zero value is computed when the message is stored.
+type checksum struct {
+	value uint32
+	known bool
+}
+
+// of returns the checksum to store beside a message.
+func (c checksum) of(m *redrive.Message) uint32 {
+	if c.known {
+		return c.value
+	}
+	return driver.Checksum(m)
+}
+
+// fits says that a message is as it was stored, as far as one can know.
+func (c checksum) fits(m *redrive.Message) bool { return !c.known || c.value == driver.Checksum(m) }
+
+// story is what is stored of a message beside itself.
+type story struct {
+	sum         checksum
+	history     redrive.History
+	original    *redrive.Message
+	originalSum checksum
+}
+
+// seal encodes a message and its failure history.
+func seal(m *redrive.Message, st *story) ([]byte, error) {
 	if len(m.Kind) > 1<<16-1 || len(m.Key) > 1<<16-1 {
 		return nil, fmt.Errorf("%w message: kind or key of more than 64 KiB", redrive.ErrInvalid)
 	}
@@ -39,11 +67,12 @@ func seal(m *redrive.Message, h *redrive.History, original *redrive.Message) ([]
 	if m.ID == "" {
 		size += idLength
 	}
-	b := make([]byte, 0, 32+len(m.Kind)+len(m.Key)+len(m.Body)+m.Headers.Size()+4*len(m.Headers))
+	b := make([]byte, 0, 36+len(m.Kind)+len(m.Key)+len(m.Body)+m.Headers.Size()+4*len(m.Headers))
 	b = append(b, envelopeVersion)
 	b = binary.LittleEndian.AppendUint32(b, uint32(min(size, 1<<32-1)))             //nolint:gosec // checked
 	b = append(binary.LittleEndian.AppendUint16(b, uint16(len(m.Kind))), m.Kind...) //nolint:gosec // checked above
 	b = append(binary.LittleEndian.AppendUint16(b, uint16(len(m.Key))), m.Key...)   //nolint:gosec // checked above
+	b = binary.LittleEndian.AppendUint32(b, st.sum.of(m))
 	at := len(b)
 	b = append(b, 0)
 	if len(m.Headers) > 0 {
@@ -70,20 +99,20 @@ func seal(m *redrive.Message, h *redrive.History, original *redrive.Message) ([]
 		b[at] |= hasExpiresAt
 		b = appendTime(b, m.ExpiresAt)
 	}
-	if h != nil && (h.Count > 0 || h.First != nil) {
+	if h := &st.history; h.Count > 0 || h.First != nil {
 		b[at] |= hasHistory
 		b = binary.AppendVarint(b, int64(h.Count))
 		b = appendText(b, string(driver.EncodeFailure(h.First)))
 		b = appendText(b, string(driver.EncodeFailure(h.Last)))
 	}
-	if original != nil {
-		inner, err := seal(original, nil, nil)
+	if st.original != nil {
+		inner, err := seal(st.original, &story{sum: st.originalSum})
 		if err != nil {
 			return nil, err
 		}
 		b[at] |= hasOriginal
 		b = appendText(b, string(inner))
-		b = appendTime(b, original.PublishedAt)
+		b = appendTime(b, st.original.PublishedAt)
 	}
 	return append(b, m.Body...), nil
 }
@@ -147,18 +176,20 @@ func (r *reader) time() time.Time {
 }
 
 // unseal decodes an envelope.
-func unseal(e string, m *redrive.Message, h *redrive.History) (original *redrive.Message, err error) {
+func unseal(e string, m *redrive.Message, st *story) error {
 	r := &reader{b: e}
 	if v := r.take(1); v != string(rune(envelopeVersion)) {
-		return nil, errEnvelope
+		return errEnvelope
 	}
 	r.take(4)
 	m.Kind = r.take(r.short())
 	m.Key = r.take(r.short())
+	sum := r.take(4)
 	sections := r.take(1)
 	if r.bad {
-		return nil, errEnvelope
+		return errEnvelope
 	}
+	st.sum = checksum{binary.LittleEndian.Uint32([]byte(sum)), true}
 	has := func(bit byte) bool { return sections[0]&bit != 0 }
 	if has(hasHeaders) {
 		for n := r.length(); n > 0 && !r.bad; n-- {
@@ -180,22 +211,24 @@ func unseal(e string, m *redrive.Message, h *redrive.History) (original *redrive
 		m.ExpiresAt = r.time()
 	}
 	if has(hasHistory) {
-		h.Count = int(r.number())
-		h.First = driver.DecodeFailure([]byte(r.text()))
-		h.Last = driver.DecodeFailure([]byte(r.text()))
+		st.history.Count = int(r.number())
+		st.history.First = driver.DecodeFailure([]byte(r.text()))
+		st.history.Last = driver.DecodeFailure([]byte(r.text()))
 	}
 	if has(hasOriginal) {
-		original = &redrive.Message{ID: m.ID, Queue: m.Queue}
-		if _, err := unseal(r.text(), original, new(redrive.History)); err != nil {
-			return nil, err
+		st.original = &redrive.Message{ID: m.ID, Queue: m.Queue}
+		var inner story
+		if err := unseal(r.text(), st.original, &inner); err != nil {
+			return err
 		}
-		original.PublishedAt = r.time()
+		st.originalSum = inner.sum
+		st.original.PublishedAt = r.time()
 	}
 	if r.bad || has(hasPublished) {
-		return nil, errEnvelope
+		return errEnvelope
 	}
 	m.Body = []byte(r.b)
-	return original, nil
+	return nil
 }
 
 // sizeOf is what an entry, or an envelope, counts; see sizeof in lib.lua.

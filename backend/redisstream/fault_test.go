@@ -131,7 +131,7 @@ func (f *traffic) check(t *testing.T) {
 		}
 	}
 	a := balanced(t, f.s)
-	// What is neither there nor known to be done must be in the books as done.
+	// What is neither there nor known to be done must be in the ledger as done.
 	if int64(len(f.ended)+unknown) > a.Ledger.Done {
 		t.Errorf("%d messages are gone without being done: done %d, known %d, gone %d", int64(len(f.ended)+unknown)-a.Ledger.Done, a.Ledger.Done, len(f.ended), unknown)
 	}
@@ -175,7 +175,7 @@ func TestKillFailoverOfReplicated(t *testing.T) {
 		pair.Master.Kill()
 		pair.AwaitFailover(t)
 		// The one that is left has no replica, so nothing more is acknowledged; but all
-		// that was is there, and is handed out.
+		// that was is there, and is claimed.
 		<-time.After(200 * time.Millisecond)
 		f.s = openAt(t, strings.Replace(pair.URL(), "?durability=replicated", "", 1), "failover")
 		f.check(t)

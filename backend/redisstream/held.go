@@ -18,9 +18,10 @@ type copies struct {
 	swept time.Time             // when it was full and tidied up last
 }
 
-// heldBatch is what one claim handed out for the first time, in order of the entries.
+// heldBatch is what one claim delivered for the first time, in order of the entries.
 type heldBatch struct {
 	msgs  []redrive.Message // one that was taken or is too large has no queue
+	sums  []checksum        // what they were stored with
 	left  int               // not settled yet
 	until time.Time         // of our clock; only to tidy up
 }
@@ -32,8 +33,8 @@ const (
 	copyLargest = 256 << 10 // bytes of a body
 )
 
-func (b *heldBatch) add(m *redrive.Message) {
-	b.msgs = append(b.msgs, *m)
+func (b *heldBatch) add(m *redrive.Message, sum checksum) {
+	b.msgs, b.sums = append(b.msgs, *m), append(b.sums, sum)
 	if len(m.Body) > copyLargest {
 		b.msgs[len(b.msgs)-1] = redrive.Message{ID: m.ID}
 	}
@@ -79,22 +80,23 @@ func (c *copies) sweep(now time.Time) {
 	}
 }
 
-// take returns the copy of a claimed message and forgets it.
-func (c *copies) take(ref redrive.Ref, holder string) (m redrive.Message, ok bool) {
+// take returns the copy of a claimed message, with its checksum, and forgets it. It is not
+// ok if the handler, which has the same bytes, changed them.
+func (c *copies) take(ref redrive.Ref, holder string) (m redrive.Message, sum checksum, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.held[holder]
 	if b == nil {
-		return m, false
+		return m, sum, false
 	}
 	// The ids of entries are in order of the entries but for a number that starts anew.
 	i := slices.IndexFunc(b.msgs, func(m redrive.Message) bool { return m.ID == ref.ID })
 	if i < 0 || b.msgs[i].Queue != ref.Queue {
-		return m, false
+		return m, sum, false
 	}
-	m, b.msgs[i] = b.msgs[i], redrive.Message{ID: ref.ID}
+	m, sum, b.msgs[i] = b.msgs[i], b.sums[i], redrive.Message{ID: ref.ID}
 	c.left(holder, b, 1)
-	return m, true
+	return m, sum, sum.fits(&m)
 }
 
 // drop forgets the copies of n settled claims of a holder.

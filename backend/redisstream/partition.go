@@ -38,10 +38,11 @@ type partitioned struct {
 	turn  atomic.Uint64 // who is next
 }
 
-// Layouts of keys. A program that knows no partitions refuses the second.
+// Layouts of keys and envelopes. A program that knows no partitions refuses the second. 1
+// and 2 had no checksums.
 const (
-	layoutOne  = "1"
-	layoutMany = "2"
+	layoutOne  = "3"
+	layoutMany = "4"
 )
 
 // divide makes the store and its partitions, or learns what they are.
@@ -83,7 +84,14 @@ func (s *Store) introduce(ctx context.Context, partitions int) error {
 	known := items(got)
 	s.nonce = text(at(known, 0))
 	if has := text(at(known, 1)); has != layoutOne && has != layoutMany {
-		return fmt.Errorf("%w: the store has layout %s, this program knows %s and %s", redrive.ErrUnsupported, has, layoutOne, layoutMany)
+		hint := "use the newer program that made it"
+		if has < layoutOne {
+			hint = "an earlier build made it: drain it with that build, or copy it with that build to a store of another kind; or take another prefix"
+		}
+		return &redrive.Error{
+			Op: "open redis", Hint: hint,
+			Err: fmt.Errorf("%w: the store has layout %s, this program knows %s and %s", redrive.ErrUnsupported, has, layoutOne, layoutMany),
+		}
 	}
 	if has := number(at(known, 2)); has != int64(partitions) {
 		return &redrive.Error{

@@ -60,8 +60,8 @@ func (o *changeOp) follow() error {
 	if o.to = to.queue(it.msg.Queue); o.memory.moved == "" {
 		o.memory = memory{ended: true}
 	}
-	if len(o.books) == 0 {
-		o.books, o.booksT = []any{"movedout", 1}, []any{"movedin", 1}
+	if len(o.ledger) == 0 {
+		o.ledger, o.ledgerTo = []any{"movedout", 1}, []any{"movedin", 1}
 	}
 	return nil
 }

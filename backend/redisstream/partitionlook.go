@@ -209,7 +209,7 @@ func merge(c, more *driver.Counts) {
 	for reason, n := range more.Dead {
 		c.Dead[reason] += n
 	}
-	mergeBooks(&c.Ledger, &more.Ledger)
+	mergeLedger(&c.Ledger, &more.Ledger)
 }
 
 // earlier returns the earlier of two times; zero is none.
@@ -220,7 +220,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-func mergeBooks(b, more *driver.Ledger) {
+func mergeLedger(b, more *driver.Ledger) {
 	b.Published += more.Published
 	b.Parked += more.Parked
 	b.Imported += more.Imported
@@ -233,7 +233,7 @@ func mergeBooks(b, more *driver.Ledger) {
 }
 
 func mergeAudit(a, more *driver.Audit) {
-	mergeBooks(&a.Ledger, &more.Ledger)
+	mergeLedger(&a.Ledger, &more.Ledger)
 	a.Waiting += more.Waiting
 	a.Dead += more.Dead
 	a.Problems = append(a.Problems, more.Problems...)

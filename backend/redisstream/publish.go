@@ -80,7 +80,7 @@ func (s *Store) publishPlain(ctx context.Context, msgs []redrive.Message, which 
 			rest = append(rest, which[n:]...)
 			break
 		}
-		e, err := seal(&msgs[i], nil, nil)
+		e, err := seal(&msgs[i], new(story))
 		if err != nil {
 			errs[i] = err
 			continue
@@ -115,11 +115,11 @@ func (s *Store) publishPlain(ctx context.Context, msgs []redrive.Message, which 
 
 // newOp is a message that a step adds.
 type newOp struct {
-	m      *redrive.Message
-	entry  *redrive.Entry // of Put; nil: a publish
-	book   string
-	chosen bool
-	q      *queue
+	m       *redrive.Message
+	entry   *redrive.Entry // of Put; nil: a publish
+	account string
+	chosen  bool
+	q       *queue
 }
 
 // pack adds the operation to a step. It gives the message its id, unless an entry of the
@@ -132,13 +132,15 @@ func (o *newOp) pack(p *packed, st *step) error {
 		hash = fmt.Sprintf("%016x", st.s.masks.BodyHash(o.m))
 	}
 	what, h := "wait", head{due: span(o.m.Delay), relative: true}
-	var story *redrive.History
-	var original *redrive.Message
+	if o.m.Delay > 0 || !o.m.DeliverAt.IsZero() || o.entry != nil && o.entry.Due.After(o.entry.PublishedAt) {
+		h.flags = flagDelayed
+	}
+	var kept story
 	var fields []string
 	switch {
 	case o.entry != nil:
 		what = o.put(&h)
-		story, original = &o.entry.History, o.entry.Original
+		kept.history, kept.original = o.entry.History, o.entry.Original
 	case isPlain(o.m):
 		what = "entry"
 	}
@@ -152,16 +154,16 @@ func (o *newOp) pack(p *packed, st *step) error {
 	if !o.m.ExpiresAt.IsZero() {
 		h.expires = max(micros(o.m.ExpiresAt), 1)
 	}
-	e, err := seal(o.m, story, original)
+	e, err := seal(o.m, &kept)
 	if err != nil {
 		return err
 	}
 	if what == "die" {
-		it := &item{q: o.q, msg: *o.m, history: *story, head: h}
+		it := &item{q: o.q, msg: *o.m, story: kept, head: h}
 		it.reason = o.entry.Reason
 		fields = it.fields()
 	}
-	p.list(9)
+	p.list(10)
 	p.str("n")
 	p.num(st.index(o.q))
 	p.str(o.m.ID)
@@ -169,11 +171,12 @@ func (o *newOp) pack(p *packed, st *step) error {
 	p.str(what)
 	h.pack(p)
 	p.bytes(e)
-	p.str(o.book)
+	p.str(o.account)
 	p.list(len(fields))
 	for _, f := range fields {
 		p.str(f)
 	}
+	p.str(kept.signature())
 	return nil
 }
 
@@ -239,7 +242,7 @@ func (s *Store) publishSpecial(ctx context.Context, msgs []redrive.Message, whic
 	ops := make([]*newOp, 0, len(which))
 	index := make([]int, 0, len(which))
 	for _, i := range which {
-		o := &newOp{m: &msgs[i], book: "published"}
+		o := &newOp{m: &msgs[i], account: "published"}
 		if err := st.add(o); err != nil {
 			errs[i] = err
 			continue

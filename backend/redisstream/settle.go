@@ -202,8 +202,8 @@ func (s *Store) settled(ctx context.Context, list []driver.Settlement, where []p
 	return found, nil
 }
 
-// copied returns the message of a first claim that this process made, or nil. What a
-// release or a claim alone becomes depends on whether the lease ran out: that is read.
+// copied returns the message of a first claim that this process made, or nil. What is
+// released, or was a suspect, is read.
 func (s *Store) copied(t *driver.Settlement, p *position) *item {
 	if !p.ok || p.place[0] != 's' || t.Outcome == redrive.OutcomeRelease {
 		return nil
@@ -213,11 +213,11 @@ func (s *Store) copied(t *driver.Settlement, p *position) *item {
 		return nil
 	}
 	q := s.queue(t.Receipt.Queue)
-	m, ok := s.copies.take(t.Receipt.Ref, p.holder)
+	m, sum, ok := s.copies.take(t.Receipt.Ref, p.holder)
 	if !ok || !q.names(p.place, m.ID) {
 		return nil
 	}
-	it := &item{q: q, place: p.place, holder: p.holder, msg: m}
+	it := &item{q: q, place: p.place, holder: p.holder, msg: m, story: story{sum: sum}}
 	it.published = micros(m.PublishedAt)
 	it.token, it.attempts = h.token, h.attempts
 	return it
@@ -241,22 +241,23 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 				return nil, redrive.ErrConflict
 			}
 		}
-		o.emits = append(o.emits, &newOp{m: &t.Emit[i], book: "published"})
+		o.emits = append(o.emits, &newOp{m: &t.Emit[i], account: "published"})
 	}
-	it.relative, it.due = true, span(t.After)
+	it.dueIn(t.After)
 	switch t.Outcome {
 	case redrive.OutcomeDone:
-		o.books = []any{"done", 1}
+		o.ledger = []any{"done", 1}
 		o.memory = memory{outcome: t.Outcome, ended: true}
 		return o, nil
 	case redrive.OutcomeDrop:
-		o.books = []any{"dropped", 1}
+		o.ledger = []any{"dropped", 1}
 		o.memory = memory{outcome: t.Outcome, reason: t.Reason, ended: true}
 		return o, nil
 	}
 	if it.dead() {
 		return o, s.settleDead(o, t)
 	}
+	it.late()
 	switch t.Outcome {
 	case redrive.OutcomeDead:
 		it.record(t.Failure, true)
@@ -272,12 +273,12 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 		it.attempts--
 		o.what = "wait"
 	case redrive.OutcomeRepeat:
-		o.books = []any{"done", 1, "repeated", 1}
+		o.ledger = []any{"done", 1, "repeated", 1}
 		o.memory = memory{set: true}
 		o.what, o.fresh = "wait", true
 		it.msg.Generation++
 		it.published, it.seq, it.attempts, it.failures, it.crashes = 0, 0, 0, 0, 0
-		it.history, it.original = redrive.History{}, nil
+		it.history, it.original, it.originalSum = redrive.History{}, nil, checksum{}
 		it.flags &^= flagSuspect
 		it.lane = redrive.LaneFresh
 	}
@@ -291,7 +292,7 @@ func (s *Store) settleDead(o *changeOp, t *driver.Settlement) error {
 	switch t.Outcome {
 	case redrive.OutcomeRepeat:
 		o.revive("")
-		it.due = span(t.After)
+		it.dueIn(t.After)
 		return o.follow()
 	case redrive.OutcomeRetry:
 		it.record(t.Failure, false)
@@ -299,7 +300,7 @@ func (s *Store) settleDead(o *changeOp, t *driver.Settlement) error {
 		it.attempts--
 	default:
 		it.record(t.Failure, false)
-		it.due = 0
+		it.dueIn(0)
 	}
 	o.what = "die"
 	o.fields = it.fields()

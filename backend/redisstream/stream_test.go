@@ -55,13 +55,13 @@ func settle(t testing.TB, s *Store, o redrive.Outcome, ds ...redrive.Delivery) {
 	noErr(t, driver.FirstError(s.Settle(t.Context(), list)))
 }
 
-// balanced verifies the books and returns the audit of the queue.
+// balanced verifies the ledger and returns the audit of the queue.
 func balanced(t testing.TB, s *Store) driver.Audit {
 	t.Helper()
 	audits, err := s.Verify(t.Context(), "sms")
 	noErr(t, err)
 	if a := audits[0]; len(a.Problems) > 0 || a.Imbalance() != 0 {
-		t.Errorf("imbalance %d, problems %q, books %+v", a.Imbalance(), a.Problems, a.Ledger)
+		t.Errorf("imbalance %d, problems %q, ledger %+v", a.Imbalance(), a.Problems, a.Ledger)
 	}
 	return audits[0]
 }
@@ -216,7 +216,7 @@ func TestTrimmedUnderALeaseOfTheDead(t *testing.T) {
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
 		if list := claim(t, other, r); len(list) != 0 {
-			t.Fatalf("handed out: %+v", list)
+			t.Fatalf("claimed: %+v", list)
 		}
 		if got, err := other.Get(t.Context(), []redrive.Ref{d.Ref()}); err == nil && got[0] != nil && got[0].State == redrive.StateDead {
 			if f := got[0].History.Latest(); got[0].Reason != redrive.ReasonUndecodable || !strings.Contains(f.Message, "trimmed") {
@@ -252,7 +252,7 @@ func TestTheGroupIsHealed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, d := range held {
 		if seen[d.ID] || d.Attempt != 1 {
-			t.Errorf("%s was handed out twice, attempt %d", d.ID, d.Attempt)
+			t.Errorf("%s was claimed twice, attempt %d", d.ID, d.Attempt)
 		}
 		seen[d.ID] = true
 	}
@@ -280,7 +280,7 @@ func TestConsumersAreDismissedWhenTheyHoldNothing(t *testing.T) {
 	}
 }
 
-func TestParallelRecoverersHandOutOnce(t *testing.T) {
+func TestParallelRecoverersDeliverOnce(t *testing.T) {
 	s := open(t)
 	const n = 200
 	publish(t, s, n)

@@ -141,13 +141,13 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *d
 	case driver.ActRedrive:
 		return o, s.redrive(o, memories, c)
 	case driver.ActDrop:
-		o.books = []any{"dropped", 1}
+		o.ledger = []any{"dropped", 1}
 		o.memory = memory{outcome: redrive.OutcomeDrop, reason: reason, ended: true}
 		if !it.dead() {
 			o.reply(redrive.OutcomeDrop, reason, nil)
 		}
 	case driver.ActArchive:
-		o.books = []any{"archived", 1}
+		o.ledger = []any{"archived", 1}
 		o.memory = memory{outcome: redrive.OutcomeDead, reason: it.reason, ended: true}
 	case driver.ActKill:
 		f := &redrive.Failure{At: moment(it.now), Attempt: int(it.attempts), Reason: reason, Types: []string{"redrive.killed"}, Message: c.Note}
@@ -165,7 +165,8 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *d
 			o.stay()
 			return o, nil
 		}
-		o.what, it.due, it.relative = "wait", 0, true
+		o.what = "wait"
+		it.dueIn(0)
 	}
 	return o, nil
 }
@@ -184,7 +185,7 @@ func (o *changeOp) stay() {
 func (o *changeOp) reply(outcome redrive.Outcome, reason redrive.Reason, f *redrive.Failure) {
 	m, ok := driver.ResultMessage(&o.it.msg, outcome, reason, f, nil)
 	if ok && m.Validate() == nil { // a ReplyTo that names no queue has no taker
-		o.emits = append(o.emits, &newOp{m: &m, book: "published"})
+		o.emits = append(o.emits, &newOp{m: &m, account: "published"})
 	}
 }
 
@@ -193,6 +194,9 @@ func (s *Store) redrive(o *changeOp, memories string, c *driver.Change) error {
 	it := o.it
 	if err := c.CheckRedrive(&it.msg, it.reason); err != nil {
 		return err
+	}
+	if it.reason == redrive.ReasonCorrupt && c.ConfirmCorrupt {
+		it.sum = checksum{}
 	}
 	it.edit(c.Edit)
 	old := it.msg.Ref()
@@ -209,7 +213,7 @@ func (s *Store) redrive(o *changeOp, memories string, c *driver.Change) error {
 	o.to = s.queue(c.To)
 	it.msg.Queue, it.msg.Origin = c.To, old.String()
 	it.flags &^= flagOrdered
-	o.books, o.booksT = []any{"movedout", 1}, []any{"movedin", 1}
+	o.ledger, o.ledgerTo = []any{"movedout", 1}, []any{"movedin", 1}
 	o.memory = memory{ended: true}
 	if len(memories) > 16 && !c.NewID {
 		o.memory.moved = memories[:16]

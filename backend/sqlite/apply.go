@@ -67,7 +67,7 @@ func checkEntry(e *redrive.Entry) error {
 	if err := driver.CheckQueue(e.Queue); err != nil {
 		return err
 	}
-	if e.Reason == 0 || e.Reason > redrive.ReasonManual {
+	if e.Reason == 0 || e.Reason > driver.LastReason {
 		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)}
 	}
 	if e.ID == "" {
@@ -167,12 +167,14 @@ func (o *applyOp) end(err error) {
 // has written anything.
 func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	r := row{
-		due: nanos(e.Due), lane: int64(e.Lane), kind: e.Kind, expires: nanos(e.ExpiresAt), attempts: int64(e.Attempts),
+		lane: int64(e.Lane), kind: e.Kind, expires: nanos(e.ExpiresAt), attempts: int64(e.Attempts),
 		crashes: int64(e.Crashes), failures: int64(e.History.Count), born: nanos(e.PublishedAt),
 	}
-	if r.due == 0 {
-		r.due = later(t.now, e.Delay)
+	due := nanos(e.Due)
+	if due == 0 {
+		due = later(t.now, e.Delay)
 	}
+	r.setDue(t.now, due)
 	if e.Suspect {
 		r.flags |= flagSuspect
 	}
@@ -197,10 +199,10 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	if !head {
 		r.class = classBlocked
 	}
-	if err := t.putStory(&r, e); err != nil {
+	if err := t.putHistory(&r, e); err != nil {
 		return err
 	}
-	if err := t.insertMessage(q, r.seq, m); err != nil {
+	if err := t.insertMessage(q, r.seq, summed(m)); err != nil {
 		return err
 	}
 	if e.State != redrive.StateDead {
@@ -216,8 +218,8 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	return t.bury(q, &d, m.ID, m.Key)
 }
 
-// putStory stores the failures and the original of an entry.
-func (t *tx) putStory(r *row, e *redrive.Entry) error {
+// putHistory stores the failures and the original of an entry.
+func (t *tx) putHistory(r *row, e *redrive.Entry) error {
 	for i, f := range []*redrive.Failure{e.History.First, e.History.Last} {
 		if f == nil {
 			continue
@@ -231,17 +233,17 @@ func (t *tx) putStory(r *row, e *redrive.Entry) error {
 	if e.Original == nil {
 		return nil
 	}
-	return t.keepOriginal(r, e.Original)
+	return t.keepOriginal(r, summed(e.Original))
 }
 
 // keepOriginal stores a message as it was before its first edit.
-func (t *tx) keepOriginal(r *row, m *redrive.Message) error {
+func (t *tx) keepOriginal(r *row, m *stored) error {
 	if r.flags&flagEdited != 0 {
 		return nil
 	}
 	r.flags |= flagEdited
-	return t.write(`INSERT INTO original (seq, kind, key, headers, body) VALUES (?, ?, ?, ?, ?)`).
-		int(r.seq).textOrNull(m.Kind).textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).blob(m.Body).run()
+	return t.write(`INSERT INTO original (seq, ` + originalColumns + `) VALUES (?, ?, ?, ?, ?, ?)`).
+		int(r.seq).textOrNull(m.Kind).textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).checksum(m.checksum).blob(m.Body).run()
 }
 
 // deleteRange removes the waiting messages of a key up to an id, as done.
@@ -290,7 +292,7 @@ func (t *tx) deleteRange(g *driver.Range) error {
 }
 
 // removeRow ends a waiting message that nobody holds.
-func (t *tx) removeRow(q *queue, r *row, m *redrive.Message, o redrive.Outcome, reason redrive.Reason) error {
+func (t *tx) removeRow(q *queue, r *row, m *stored, o redrive.Outcome, reason redrive.Reason) error {
 	t.forgetLease(r.seq)
 	l := &lease{row: *r, queue: q, id: m.ID, key: m.Key, size: int64(m.Size())}
 	return t.remove(l, o, reason)

@@ -27,7 +27,7 @@ func (r *Report) problem(format string, args ...any) {
 }
 
 // Check examines the store in a folder: SQLite's own check of the file, every row,
-// and the books. It changes nothing, and fails with [redrive.ErrInUse] while a
+// and the ledger. It changes nothing, and fails with [redrive.ErrInUse] while a
 // process has the store. progress, if it is not nil, is called now and then with
 // the number of messages looked at.
 func Check(ctx context.Context, dir string, progress func(messages int64)) (Report, error) {
@@ -117,14 +117,19 @@ func (s *source) integrity() error {
 	case id != applicationID:
 		return &redrive.Error{Op: "check", Err: fmt.Errorf("%w: %s is not a store of Redrive, or its first page is damaged", redrive.ErrCorrupt, FileName)}
 	}
-	version, err := s.conn.value("PRAGMA user_version")
-	if err == nil && version > schemaVersion {
-		return &redrive.Error{Op: "check", Err: fmt.Errorf("schema version %d is newer than %d, which this program knows", version, schemaVersion), Hint: "use the newer program that wrote it"}
-	}
-	return err
+	return s.checkVersion("check")
 }
 
-// audit compares the books of every queue with its rows.
+// checkVersion reports a store that another build wrote.
+func (s *source) checkVersion(op string) error {
+	version, err := s.conn.value("PRAGMA user_version")
+	if err != nil {
+		return err
+	}
+	return checkVersion(op, s.dir, version)
+}
+
+// audit compares the ledger of every queue with its rows.
 func (s *source) audit() {
 	for _, q := range s.queues() {
 		a := auditor{read: s.conn.stmt, queue: q.id, audit: driver.Audit{Queue: q.name}}

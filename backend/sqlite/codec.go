@@ -22,7 +22,8 @@ func encodeHeaders(h redrive.Headers) []byte {
 	return b
 }
 
-// decodeHeaders is the reverse of encodeHeaders.
+// decodeHeaders is the reverse of encodeHeaders. With an error it returns the headers before
+// the first that cannot be read.
 func decodeHeaders(b []byte) (redrive.Headers, error) {
 	var h redrive.Headers
 	part := func() ([]byte, bool) {
@@ -37,11 +38,11 @@ func decodeHeaders(b []byte) (redrive.Headers, error) {
 	for len(b) > 0 {
 		name, ok := part()
 		if !ok {
-			return nil, fmt.Errorf("%w: headers are cut short", redrive.ErrCorrupt)
+			return h, fmt.Errorf("%w: headers are cut short", redrive.ErrCorrupt)
 		}
 		value, ok := part()
 		if !ok {
-			return nil, fmt.Errorf("%w: headers are cut short", redrive.ErrCorrupt)
+			return h, fmt.Errorf("%w: headers are cut short", redrive.ErrCorrupt)
 		}
 		h = append(h, redrive.Header{Name: string(name), Value: value})
 	}

@@ -156,7 +156,7 @@ func fillCounts(c *driver.Counts, st *queueState) {
 		c.Waiting[lane] = st.counts[lane]
 	}
 	c.Leased, c.Blocked, c.Suspects, c.Bytes = st.leased, st.counts[countBlocked], st.counts[countSuspects], st.counts[countBytes]
-	for r := redrive.ReasonExhausted; r <= redrive.ReasonManual; r++ {
+	for r := redrive.ReasonExhausted; r <= driver.LastReason; r++ {
 		if n := st.counts[deadCounter(r)]; n != 0 {
 			if c.Dead == nil {
 				c.Dead = make(map[redrive.Reason]int64)
@@ -164,7 +164,7 @@ func fillCounts(c *driver.Counts, st *queueState) {
 			c.Dead[r] = n
 		}
 	}
-	c.Ledger = st.counts.books()
+	c.Ledger = st.counts.ledger()
 }
 
 // Configure implements driver.Store.
@@ -177,8 +177,7 @@ func (s *Store) Configure(ctx context.Context, name string, settings driver.Queu
 		if err != nil {
 			return err
 		}
-		before := q.settings
-		t.undo = append(t.undo, undo{settings: &before, owner: q})
+		t.undo = append(t.undo, undo{settings: &formerSettings{q, q.settings}})
 		q.settings = settings
 		return t.write(`UPDATE queue SET order_by_key = ?, dead_release = ?, remember = ? WHERE queue = ?`).
 			flag(settings.OrderByKey).flag(settings.DeadRelease).int(int64(settings.Remember)).int(q.id).run()

@@ -33,7 +33,7 @@ func scanDead(s *stmt, i int32) deadRow {
 // bury stores the row of a message that died. In a queue whose dead letters let go,
 // it leaves the order of its key.
 func (t *tx) bury(q *queue, d *deadRow, id, key string) error {
-	t.count(q, deadCounter(d.reason), 1)
+	t.countDead(q, d, 1, bucketOf(t.now, d.died))
 	t.bump(q) // for processors of dead letters
 	if d.turn != 0 && q.settings.DeadRelease {
 		if err := t.letGo(q, key, d.turn, d.seq); err != nil {
@@ -51,7 +51,7 @@ func (t *tx) bury(q *queue, d *deadRow, id, key string) error {
 }
 
 // deadRow reads a dead letter.
-func (t *tx) deadRow(q *queue, seq int64) (d deadRow, m redrive.Message, err error) {
+func (t *tx) deadRow(q *queue, seq int64) (d deadRow, m stored, err error) {
 	s := t.read(`SELECT ` + prefixed("d", deadColumns) + `, ` + prefixed("m", messageColumns) +
 		` FROM dead d JOIN message m ON m.seq = d.seq WHERE d.seq = ? AND d.queue = ?`).int(seq).int(q.id)
 	if !s.next() {
@@ -61,16 +61,13 @@ func (t *tx) deadRow(q *queue, seq int64) (d deadRow, m redrive.Message, err err
 		return d, m, err
 	}
 	d = scanDead(s, 0)
-	m, err = scanMessage(s, deadWidth)
+	m = scanMessage(s, deadWidth)
 	m.Queue, m.Kind = q.name, d.kind
-	if done := s.done(); err == nil {
-		err = done
-	}
-	return d, m, err
+	return d, m, s.done()
 }
 
 // exhume removes a dead letter for good.
-func (t *tx) exhume(q *queue, d *deadRow, m *redrive.Message, o redrive.Outcome, reason redrive.Reason) error {
+func (t *tx) exhume(q *queue, d *deadRow, m *stored, o redrive.Outcome, reason redrive.Reason) error {
 	if err := t.unbury(q, d); err != nil {
 		return err
 	}
@@ -85,6 +82,6 @@ func (t *tx) exhume(q *queue, d *deadRow, m *redrive.Message, o redrive.Outcome,
 
 // unbury removes the row of a dead letter.
 func (t *tx) unbury(q *queue, d *deadRow) error {
-	t.count(q, deadCounter(d.reason), -1)
+	t.countDead(q, d, -1, bucket{})
 	return t.write(`DELETE FROM dead WHERE seq = ?`).int(d.seq).run()
 }

@@ -77,7 +77,7 @@ func flood(dir string) {
 }
 
 // TestKillLosesNothing kills a process that works with the store, again and again:
-// what was acknowledged is there, what was settled is not, and the books fit.
+// what was acknowledged is there, what was settled is not, and the ledger fits.
 func TestKillLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	waiting, begun, settled := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -158,6 +158,22 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	var e *redrive.Error
 	if !errors.As(err, &e) || e.Hint == "" || errors.Is(err, redrive.ErrCorrupt) || !strings.Contains(err.Error(), "99") {
 		t.Fatal(err)
+	}
+}
+
+// A store that an earlier build made is not damaged: nobody is sent to check or salvage it.
+func TestStoresOfEarlierBuildsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	noErr(t, s.between(t.Context(), func() error { return s.w.exec("PRAGMA user_version = 1") }), s.Close())
+	_, opened := Open(dir)
+	_, checked := Check(t.Context(), dir, nil)
+	_, salvaged := Salvage(t.Context(), dir, filepath.Join(t.TempDir(), "new"), nil)
+	for _, err := range []error{opened, checked, salvaged} {
+		var e *redrive.Error
+		if !errors.As(err, &e) || errors.Is(err, redrive.ErrCorrupt) || !strings.Contains(e.Hint, "drain it") || !strings.Contains(e.Hint, "copy") {
+			t.Error(err)
+		}
 	}
 }
 

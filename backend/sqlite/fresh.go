@@ -19,6 +19,7 @@ type fresh struct {
 	flags     int64
 	published int64
 	kind, id  string
+	checksum  checksum
 	body      []byte
 }
 
@@ -29,7 +30,7 @@ const (
 	freshWaiting = `INSERT INTO waiting (queue, ` + rowColumns + `) VALUES `
 	freshRow     = `(?, ?, ?, ?, 0, 0, 0, 0, 0, ?, 0, 0, ?, NULL, NULL)`
 	freshMessage = `INSERT INTO message (seq, queue, ` + messageColumns + `) VALUES `
-	freshBody    = `(?, ?, ?, NULL, NULL, ?, NULL, NULL, 0, 0, NULL, NULL, NULL, ?)`
+	freshBody    = `(?, ?, ?, NULL, NULL, ?, NULL, NULL, 0, 0, NULL, NULL, NULL, ?, ?)`
 )
 
 var (
@@ -48,7 +49,7 @@ func (t *tx) hold(q *queue, r *row, m *redrive.Message) error {
 	t.writes++
 	t.appears(q, r, int64(m.Size()))
 	t.fresh = append(t.fresh, fresh{queue: q.id, class: r.class, due: r.due, seq: r.seq, flags: r.flags,
-		published: nanos(m.PublishedAt), kind: r.kind, id: m.ID, body: m.Body})
+		published: nanos(m.PublishedAt), kind: r.kind, id: m.ID, checksum: checksumOf(m), body: m.Body})
 	if len(t.fresh) < freshRows && !t.careful {
 		return nil
 	}
@@ -75,7 +76,7 @@ func (t *tx) storeFresh() error {
 		s = t.read(bodies)
 		for i := range held[:n] {
 			f := &held[i]
-			s.int(f.seq).int(f.queue).text(f.id).int(f.published).blob(f.body)
+			s.int(f.seq).int(f.queue).text(f.id).int(f.published).checksum(f.checksum).blob(f.body)
 		}
 		if err := s.run(); err != nil {
 			return err

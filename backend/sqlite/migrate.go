@@ -28,11 +28,11 @@ func (s *Store) migrate() error {
 	switch {
 	case id != applicationID:
 		return fmt.Errorf("%w: %s is a SQLite file, but not a store of Redrive", redrive.ErrCorrupt, FileName)
-	case version > schemaVersion:
-		return &redrive.Error{Op: "open", Err: fmt.Errorf("store %s: its schema version %d is newer than %d, which this program knows", s.dir, version, schemaVersion),
-			Hint: "use the newer program that wrote it"}
 	case version < 1:
 		return fmt.Errorf("%w: schema version %d", redrive.ErrCorrupt, version)
+	}
+	if err := checkVersion("open", s.dir, version); err != nil {
+		return err
 	}
 	if mode, err := s.pragma("PRAGMA journal_mode = WAL"); err != nil || mode != "wal" {
 		return errors.Join(err, fmt.Errorf("journal mode %q instead of wal", mode))
@@ -50,6 +50,22 @@ func (s *Store) create() error {
 	}
 	return s.w.exec(fmt.Sprintf("PRAGMA synchronous = FULL; BEGIN IMMEDIATE;\n%s\nPRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT",
 		schema, applicationID, schemaVersion))
+}
+
+// checkVersion reports a store that another build wrote.
+func checkVersion(op, dir string, version int64) error {
+	e := &redrive.Error{Op: op}
+	switch {
+	case version > schemaVersion:
+		e.Err = fmt.Errorf("store %s: its schema version %d is newer than %d, which this program knows", dir, version, schemaVersion)
+		e.Hint = "use the newer program that wrote it"
+	case version < schemaVersion:
+		e.Err = fmt.Errorf("store %s: its schema version %d is that of an earlier build; this program knows %d", dir, version, schemaVersion)
+		e.Hint = "drain it with the build that wrote it, or copy its messages into a new store with that build"
+	default:
+		return nil
+	}
+	return e
 }
 
 // checkSchema compares the tables of the file with those of the schema.

@@ -110,7 +110,8 @@ func (t *tx) publish(q *queue, m *redrive.Message) error {
 		due = max(due, nanos(m.DeliverAt))
 	}
 	t.count(q, countPublished, 1)
-	r := row{due: due, lane: int64(redrive.LaneFresh), kind: m.Kind, expires: nanos(m.ExpiresAt)}
+	r := row{lane: int64(redrive.LaneFresh), kind: m.Kind, expires: nanos(m.ExpiresAt)}
+	r.setDue(t.now, due)
 	if err := t.store(q, m, &r); err != nil {
 		t.count(q, countPublished, -1)
 		return err
@@ -135,7 +136,7 @@ func (t *tx) store(q *queue, m *redrive.Message, r *row) error {
 	if isFresh(r, m) {
 		return t.hold(q, r, m)
 	}
-	if err := t.insertMessage(q, r.seq, m); err != nil {
+	if err := t.insertMessage(q, r.seq, summed(m)); err != nil {
 		return err
 	}
 	return t.insertWaiting(q, r, int64(m.Size()))
@@ -198,7 +199,7 @@ func (t *tx) checkID(q *queue, id string, hash uint64) error {
 	if err != nil || !found || m.ID != id {
 		return err
 	}
-	return duplicate(t.s.masks.BodyHash(&m) == hash)
+	return duplicate(t.s.masks.BodyHash(&m.Message) == hash)
 }
 
 func duplicate(same bool) error {
@@ -253,17 +254,14 @@ func lookup(read func(string) *stmt, queue int64, id string) (int64, error) {
 }
 
 // load reads a message, wherever it stands.
-func (t *tx) load(q *queue, seq int64) (m redrive.Message, found bool, err error) {
+func (t *tx) load(q *queue, seq int64) (m stored, found bool, err error) {
 	s := t.read(`SELECT ` + messageColumns + `, coalesce((SELECT kind FROM waiting w WHERE w.queue = m.queue AND w.seq = m.seq),
 		(SELECT kind FROM dead d WHERE d.seq = m.seq)) FROM message m WHERE seq = ? AND queue = ?`).int(seq).int(q.id)
 	if s.next() {
-		m, err = scanMessage(s, 0)
+		m = scanMessage(s, 0)
 		m.Queue, m.Kind, found = q.name, s.colText(messageWidth), true
 	}
-	if done := s.done(); err == nil {
-		err = done
-	}
-	return m, found, err
+	return m, found, s.done()
 }
 
 // queue returns a queue, making it if it is new.

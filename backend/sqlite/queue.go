@@ -20,6 +20,7 @@ const (
 	countBlocked
 	countSuspects
 	countBytes
+	countSeries // causes that have buckets
 	countPublished
 	countParked
 	countImported
@@ -30,12 +31,12 @@ const (
 	countArchived
 	countMovedOut
 	countDead // and one for each further reason
-	counters  = countDead + counter(redrive.ReasonManual)
+	counters  = countDead + counter(driver.LastReason)
 )
 
-var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes
+var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes series
 	published parked imported moved_in repeated done dropped archived moved_out
-	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual`)
+	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual corrupt`)
 
 func deadCounter(r redrive.Reason) counter { return countDead + counter(r) - 1 }
 
@@ -50,7 +51,7 @@ func (c *counts) dead() (n int64) {
 	return n
 }
 
-func (c *counts) books() driver.Ledger {
+func (c *counts) ledger() driver.Ledger {
 	return driver.Ledger{
 		Published: c[countPublished], Parked: c[countParked], Imported: c[countImported],
 		MovedIn: c[countMovedIn], Repeated: c[countRepeated],
@@ -109,6 +110,7 @@ type queueState struct {
 	counts counts
 	leased int64
 	next   [claimable]int64 // nothing of the class is due before
+	ahead  [claimable]bool  // the clock went back behind rows of the class; see catchUp
 }
 
 // cursorsKept bounds the filters for which a class keeps cursors.

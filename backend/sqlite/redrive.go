@@ -14,7 +14,7 @@ func isRepeated(err error) bool {
 
 // redrive gives a dead letter its next generation, due then. It returns where the
 // message is now if it moved.
-func (t *tx) redrive(q *queue, d *deadRow, m *redrive.Message, c *driver.Change, due int64) (now redrive.Ref, err error) {
+func (t *tx) redrive(q *queue, d *deadRow, m *stored, c *driver.Change, due int64) (now redrive.Ref, err error) {
 	if expires := nanos(m.ExpiresAt); expires != 0 && expires <= t.now {
 		m.ExpiresAt = time.Time{} // or it would expire again at once
 	}
@@ -24,6 +24,7 @@ func (t *tx) redrive(q *queue, d *deadRow, m *redrive.Message, c *driver.Change,
 	if err := t.editDead(q, d, m, c.Edit); err != nil {
 		return now, err
 	}
+	m.confirm(c, d.reason)
 	if err := t.unbury(q, d); err != nil {
 		return now, err
 	}
@@ -34,12 +35,12 @@ func (t *tx) redrive(q *queue, d *deadRow, m *redrive.Message, c *driver.Change,
 	if c.Plan != "" {
 		plan = c.Plan
 	}
-	err = t.write(`UPDATE message SET generation = generation + 1, redrives = redrives + 1, plan = ?, expires = ? WHERE seq = ?`).
-		textOrNull(plan).intOrNull(nanos(m.ExpiresAt)).int(d.seq).run()
+	err = t.write(`UPDATE message SET generation = generation + 1, redrives = redrives + 1, plan = ?, expires = ?, crc = ? WHERE seq = ?`).
+		textOrNull(plan).intOrNull(nanos(m.ExpiresAt)).checksum(m.checksum).int(d.seq).run()
 	if err != nil {
 		return now, err
 	}
-	r := d.nextGeneration(m, due)
+	r := d.nextGeneration(&m.Message, t.now, due)
 	if d.turn != 0 { // it kept its place in its key
 		head, err := t.headOf(q, m.Key)
 		if err != nil {
@@ -60,9 +61,10 @@ func (t *tx) redrive(q *queue, d *deadRow, m *redrive.Message, c *driver.Change,
 }
 
 // nextGeneration is the row of a dead letter that is redriven.
-func (d *deadRow) nextGeneration(m *redrive.Message, due int64) row {
+func (d *deadRow) nextGeneration(m *redrive.Message, now, due int64) row {
 	r := d.row
-	r.due, r.lane = due, int64(redrive.LaneRedrive)
+	r.setDue(now, due)
+	r.lane = int64(redrive.LaneRedrive)
 	r.earlier += r.failures
 	r.attempts, r.failures, r.crashes = 0, 0, 0
 	r.expires, r.born = nanos(m.ExpiresAt), nanos(m.PublishedAt)
@@ -71,10 +73,11 @@ func (d *deadRow) nextGeneration(m *redrive.Message, due int64) row {
 
 // redriveAway redrives into another queue or under another id: the dead letter goes
 // here, and a message of the next generation comes there.
-func (t *tx) redriveAway(q *queue, d *deadRow, m *redrive.Message, c *driver.Change, due int64) (now redrive.Ref, err error) {
+func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due int64) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m
-	c.Edit.Apply(&next)
+	next.edit(c.Edit)
+	next.confirm(c, d.reason)
 	to := q
 	if c.To != "" && c.To != q.name {
 		if to, err = t.queue(c.To); err != nil {
@@ -90,17 +93,17 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *redrive.Message, c *driver.Cha
 	if c.NewID {
 		next.ID, next.EditedFrom = "", from.String()
 	}
-	r := d.nextGeneration(&next, due)
+	r := d.nextGeneration(&next.Message, t.now, due)
 	old := d.flags
 	r.flags &^= flagChosen
 	r.token = 0
-	if err := t.identify(to, &next, &r); err != nil {
+	if err := t.identify(to, &next.Message, &r); err != nil {
 		return now, err
 	}
 	t.count(q, countMovedOut, 1)
 	t.count(to, countMovedIn, 1)
-	// What stays is the memory of the id; the story goes with the message.
-	if err := t.moveStory(d.seq, r.seq, old); err != nil {
+	// What stays is the memory of the id; the failure history goes with the message.
+	if err := t.moveHistory(d.seq, r.seq, old); err != nil {
 		return now, err
 	}
 	gone := *d
@@ -127,8 +130,8 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *redrive.Message, c *driver.Cha
 	return next.Ref(), t.insertWaiting(to, &r, int64(next.Size()))
 }
 
-// moveStory gives failures and original to another seq.
-func (t *tx) moveStory(from, to, flags int64) error {
+// moveHistory gives failures and original to another seq.
+func (t *tx) moveHistory(from, to, flags int64) error {
 	if flags&(flagFirst|flagLast) != 0 {
 		err := t.write(`UPDATE failure SET slot = slot + ? WHERE slot BETWEEN ? AND ?`).int(2 * (to - from)).int(2 * from).int(2*from + 1).run()
 		if err != nil {
@@ -143,19 +146,19 @@ func (t *tx) moveStory(from, to, flags int64) error {
 
 // editMessage stores an edited message and keeps the original. It returns the
 // message as it was.
-func (t *tx) editMessage(r *row, m *redrive.Message, e *redrive.Edit) (before redrive.Message, err error) {
+func (t *tx) editMessage(r *row, m *stored, e *redrive.Edit) (before stored, err error) {
 	before = *m
 	if err := t.keepOriginal(r, &before); err != nil {
 		return before, err
 	}
-	e.Apply(m)
+	m.edit(e)
 	r.kind = m.Kind
-	return before, t.write(`UPDATE message SET key = ?, headers = ?, body = ? WHERE seq = ?`).
-		textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).blob(m.Body).int(r.seq).run()
+	return before, t.write(`UPDATE message SET key = ?, headers = ?, crc = ?, body = ? WHERE seq = ?`).
+		textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).checksum(m.checksum).blob(m.Body).int(r.seq).run()
 }
 
 // editDead edits a dead letter in place.
-func (t *tx) editDead(q *queue, d *deadRow, m *redrive.Message, e *redrive.Edit) error {
+func (t *tx) editDead(q *queue, d *deadRow, m *stored, e *redrive.Edit) error {
 	if e == nil {
 		return nil
 	}
@@ -179,7 +182,7 @@ func (t *tx) editDead(q *queue, d *deadRow, m *redrive.Message, e *redrive.Edit)
 
 // editWaiting edits a waiting message in place. Under another key it lines up at
 // the end.
-func (t *tx) editWaiting(q *queue, r *row, m *redrive.Message, e *redrive.Edit) error {
+func (t *tx) editWaiting(q *queue, r *row, m *stored, e *redrive.Edit) error {
 	t.forgetLease(r.seq)
 	next := *r
 	next.token = 0 // who handled it as it was before has nothing to settle

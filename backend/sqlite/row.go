@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"time"
-
-	"github.com/redrive/redrive"
 )
 
 // Flags of waiting and dead rows.
@@ -13,6 +11,7 @@ const (
 	flagEdited                    // there is an original
 	flagFirst                     // a first failure is kept
 	flagLast                      // a last failure is kept
+	flagDelayed                   // due was asked for by a delay, a retry or a schedule
 )
 
 // row is a waiting row without its queue.
@@ -22,6 +21,15 @@ type row struct {
 	flags, token, turn                   int64
 	kind                                 string
 	expires, born                        int64 // 0: none
+}
+
+// setDue sets when a row is due. What is due later than now was delayed: its due holds also
+// when the clock goes back.
+func (r *row) setDue(now, due int64) {
+	r.due = due
+	if r.flags &^= flagDelayed; due > now {
+		r.flags |= flagDelayed
+	}
 }
 
 func (r *row) place() place { return place{r.due, r.seq} }
@@ -83,31 +91,49 @@ func (t *tx) countWaiting(q *queue, r *row, n, size int64) {
 }
 
 // messageColumns is what a message carries, without seq and queue.
-const messageColumns = `id, key, headers, published, expires, reply_to, generation, redrives, plan, origin, edited_from, body`
+const messageColumns = `id, key, headers, published, expires, reply_to, generation, redrives, plan, origin, edited_from, crc, body`
 
-const messageWidth = 12
+const messageWidth = 13
 
 // insertMessage stores what a message carries.
-func (t *tx) insertMessage(q *queue, seq int64, m *redrive.Message) error {
-	s := t.write(`INSERT INTO message (seq, queue, ` + messageColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
+func (t *tx) insertMessage(q *queue, seq int64, m *stored) error {
+	s := t.write(`INSERT INTO message (seq, queue, ` + messageColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
 	s.int(seq).int(q.id).text(m.ID).textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers))
 	s.int(nanos(m.PublishedAt)).intOrNull(nanos(m.ExpiresAt)).textOrNull(m.ReplyTo)
 	s.int(int64(m.Generation)).int(int64(m.Redrives)).textOrNull(m.Plan).textOrNull(m.Origin).textOrNull(m.EditedFrom)
-	return s.blob(m.Body).run()
+	return s.checksum(m.checksum).blob(m.Body).run()
 }
 
-// scanMessage reads messageColumns from column i on. Queue and kind stand elsewhere.
-func scanMessage(s *stmt, i int32) (m redrive.Message, err error) {
+// scanMessage reads messageColumns from column i on. Queue and kind stand elsewhere. Of
+// headers that cannot be read it takes what can: the message is not sound then.
+func scanMessage(s *stmt, i int32) (m stored) {
 	m.ID, m.Key = s.colText(i), s.colText(i+1)
-	if m.Headers, err = decodeHeaders(s.colBytes(i + 2)); err != nil {
-		return m, err
-	}
+	m.readHeaders(s, i+2, i+11)
 	m.PublishedAt, m.ExpiresAt = timeOf(s.colInt(i+3)), timeOf(s.colInt(i+4))
 	m.ReplyTo = s.colText(i + 5)
 	m.Generation, m.Redrives = int(s.colInt(i+6)), int(s.colInt(i+7))
 	m.Plan, m.Origin, m.EditedFrom = s.colText(i+8), s.colText(i+9), s.colText(i+10)
-	m.Body = s.colBytes(i + 11)
-	return m, nil
+	m.Body = s.colBytes(i + 12)
+	return m
+}
+
+// readHeaders reads headers and checksum.
+func (m *stored) readHeaders(s *stmt, headers, sum int32) {
+	m.checksum = s.colChecksum(sum)
+	var err error
+	if m.Headers, err = decodeHeaders(s.colBytes(headers)); err != nil && m.checksum == unchecked {
+		m.checksum = unreadable
+	}
+}
+
+const originalColumns = `kind, key, headers, crc, body`
+
+// scanOriginal reads originalColumns from column i on.
+func scanOriginal(s *stmt, i int32) (m stored) {
+	m.Kind, m.Key = s.colText(i), s.colText(i+1)
+	m.readHeaders(s, i+2, i+3)
+	m.Body = s.colBytes(i + 4)
+	return m
 }
 
 // nanos is a time as it is stored: 0 for none, and within what can be stored.

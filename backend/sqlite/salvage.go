@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,8 +15,9 @@ import (
 
 // Salvage copies every message that can be read from a damaged store into a new one
 // and lists the rest. The old one is not changed. A message whose place was lost
-// waits again: it is rather delivered twice than lost. What could not be read is
-// counted as dropped in the books of the new store.
+// waits again: it is rather delivered twice than lost. One that does not match its checksum
+// is dead as corrupt. What could not be read is counted as dropped in the ledger of the new
+// store.
 func Salvage(ctx context.Context, fromDir, toDir string, progress func(messages int64)) (Report, error) {
 	var r Report
 	if _, err := os.Stat(filepath.Join(toDir, FileName)); err == nil {
@@ -27,11 +29,17 @@ func Salvage(ctx context.Context, fromDir, toDir string, progress func(messages 
 	}
 	defer src.close()
 	src.report, src.progress = &r, progress
+	headless := src.headless()
+	if !headless {
+		if err := src.checkVersion("salvage"); err != nil {
+			return r, err
+		}
+	}
 	to, err := Open(toDir)
 	if err != nil {
 		return r, err
 	}
-	if src.headless() {
+	if headless {
 		if err := src.lendHeader(toDir); err != nil {
 			return r, errors.Join(err, to.Close())
 		}
@@ -48,6 +56,15 @@ type salvage struct {
 	*source
 	to      *Store
 	queueOf map[int64]*queue // by their number in the old file
+	kinds   []string         // that readable rows name
+	corrupt []corruptOne
+}
+
+// corruptOne is a message that does not match its checksum.
+type corruptOne struct {
+	queue *queue
+	id    string
+	flags int64
 }
 
 // salvageSlice is how many messages are copied in one transaction.
@@ -58,6 +75,7 @@ func (v *salvage) run(ctx context.Context) error {
 		return err
 	}
 	seqs := v.seqs()
+	v.findKinds()
 	for part := range slices.Chunk(seqs, salvageSlice) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -78,7 +96,7 @@ func (v *salvage) run(ctx context.Context) error {
 	return v.to.do(ctx, 1, v.finish)
 }
 
-// copyQueues makes the queues under their old numbers, with their books.
+// copyQueues makes the queues under their old numbers, with their ledger.
 func (v *salvage) copyQueues(ctx context.Context) error {
 	v.queueOf = make(map[int64]*queue)
 	list := v.queues()
@@ -143,6 +161,33 @@ func (v *salvage) collect(sql string, found map[int64]struct{}) bool {
 	return st.done() == nil
 }
 
+// kindsTried bounds how many kinds are tried on a message whose own was lost.
+const kindsTried = 1000
+
+// findKinds collects the kinds that readable rows name.
+func (v *salvage) findKinds() {
+	found := make(map[string]struct{})
+	for _, from := range []string{"waiting ORDER BY queue, class, due, seq", "waiting ORDER BY queue DESC, class DESC, due DESC, seq DESC", "dead ORDER BY seq", "dead ORDER BY seq DESC"} {
+		st := v.conn.stmt("SELECT kind FROM " + from)
+		for len(found) < kindsTried && st.next() {
+			found[st.colText(0)] = struct{}{}
+		}
+		_ = st.done() // seqs reports the page
+	}
+	v.kinds = slices.Sorted(maps.Keys(found))
+}
+
+// kindOf is the kind with which a message matches its checksum: it was lost with its place.
+func (v *salvage) kindOf(m *stored) string {
+	for _, kind := range v.kinds {
+		try := *m
+		if try.Kind = kind; m.checksum != unchecked && try.sound() {
+			return kind
+		}
+	}
+	return ""
+}
+
 // copySlice copies some messages.
 func (v *salvage) copySlice(t *tx, seqs []int64) error {
 	for _, seq := range seqs {
@@ -157,7 +202,7 @@ func (v *salvage) copySlice(t *tx, seqs []int64) error {
 // old is a message as far as it could be read.
 type old struct {
 	queue   int64
-	message redrive.Message
+	message stored
 	waiting *row
 	dead    *deadRow
 }
@@ -165,10 +210,9 @@ type old struct {
 // copyOne copies one message, or lists it as lost.
 func (v *salvage) copyOne(t *tx, seq int64) error {
 	var o old
-	body := v.readInto(`SELECT queue, `+messageColumns+` FROM message WHERE seq = ?`, seq, func(st *stmt) (err error) {
-		o.queue = st.colInt(0)
-		o.message, err = scanMessage(st, 1)
-		return err
+	body := v.readInto(`SELECT queue, `+messageColumns+` FROM message WHERE seq = ?`, seq, func(st *stmt) error {
+		o.queue, o.message = st.colInt(0), scanMessage(st, 1)
+		return nil
 	})
 	v.readInto(`SELECT queue, `+deadColumns+` FROM dead WHERE seq = ?`, seq, func(st *stmt) error {
 		d := scanDead(st, 1)
@@ -245,12 +289,13 @@ func (v *salvage) store(t *tx, q *queue, seq int64, o *old) error {
 		r = *o.waiting
 	default:
 		v.report.problem("%s: its place is lost; it waits again", m.Ref())
+		r.kind = v.kindOf(m)
 		if m.Key != "" && q.settings.OrderByKey {
 			r.turn, r.class = seq, classBlocked // until the heads are freed
 		}
 	}
 	r.flags &^= flagFirst | flagLast | flagEdited
-	if err := v.copyStory(t, &r); err != nil {
+	if err := v.copyHistory(t, &r); err != nil {
 		return err
 	}
 	t.s.lastSeq = max(t.s.lastSeq, seq)
@@ -266,22 +311,61 @@ func (v *salvage) store(t *tx, q *queue, seq int64, o *old) error {
 	if err := t.insertMessage(q, seq, m); err != nil {
 		return err
 	}
+	if m.Kind = r.kind; !m.sound() {
+		return v.buryCorrupt(t, q, m, o.dead, r)
+	}
 	if o.dead == nil {
-		m.Kind = r.kind
 		v.report.Waiting++
 		return t.insertWaiting(q, &r, int64(m.Size()))
 	}
 	v.report.Dead++
 	d := *o.dead
 	d.row = r
-	if d.reason == 0 || d.reason > redrive.ReasonManual {
+	if d.reason == 0 || d.reason > driver.LastReason {
 		d.reason = redrive.ReasonManual
 	}
 	return t.bury(q, &d, m.ID, m.Key)
 }
 
-// copyStory copies failures and original.
-func (v *salvage) copyStory(t *tx, r *row) error {
+// buryCorrupt stores a message that does not match its checksum as a dead letter. What it was
+// dead for before stands in its failures.
+func (v *salvage) buryCorrupt(t *tx, q *queue, m *stored, dead *deadRow, r row) error {
+	v.report.Dead++
+	v.corrupt = append(v.corrupt, corruptOne{q, m.ID, r.flags})
+	d := deadRow{row: r, died: t.now, due: t.now}
+	if dead != nil {
+		d.died, d.due, d.signature = dead.died, dead.due, dead.signature
+	} else {
+		f := &redrive.Failure{At: timeOf(t.now), Reason: redrive.ReasonCorrupt, Types: []string{"redrive.salvaged"}, Message: redrive.ErrBodyCorrupt.Error()}
+		f.Clean()
+		f.Signature = driver.Signature(f)
+		d.signature, d.flags = f.Signature, d.flags&^flagSuspect
+		if err := t.recordFailure(&d.row, f, false); err != nil {
+			return err
+		}
+	}
+	d.reason = redrive.ReasonCorrupt
+	return t.bury(q, &d, m.ID, m.Key)
+}
+
+// tellCorrupt reports what does not match its checksum, and notes what became of the ids
+// that callers chose.
+func (v *salvage) tellCorrupt(t *tx) error {
+	if len(v.corrupt) == 0 {
+		return nil
+	}
+	first := v.corrupt[0]
+	v.report.problem("%d messages do not match their checksum, for instance %s; they are dead as corrupt", len(v.corrupt), redrive.Ref{Queue: first.queue.name, ID: first.id})
+	for _, c := range v.corrupt {
+		if err := t.became(c.queue, c.id, c.flags, redrive.OutcomeDead, redrive.ReasonCorrupt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyHistory copies failures and original.
+func (v *salvage) copyHistory(t *tx, r *row) error {
 	for i, flag := range []int64{flagFirst, flagLast} {
 		var json []byte
 		if !v.readInto(`SELECT json FROM failure WHERE slot = ?`, 2*r.seq+int64(i), func(st *stmt) error {
@@ -295,11 +379,10 @@ func (v *salvage) copyStory(t *tx, r *row) error {
 			return err
 		}
 	}
-	var m redrive.Message
-	if !v.readInto(`SELECT kind, key, headers, body FROM original WHERE seq = ?`, r.seq, func(st *stmt) (err error) {
-		m.Kind, m.Key, m.Body = st.colText(0), st.colText(1), st.colBytes(3)
-		m.Headers, err = decodeHeaders(st.colBytes(2))
-		return err
+	var m stored
+	if !v.readInto(`SELECT `+originalColumns+` FROM original WHERE seq = ?`, r.seq, func(st *stmt) error {
+		m = scanOriginal(st, 0)
+		return nil
 	}) {
 		return nil
 	}
@@ -328,12 +411,15 @@ func (v *salvage) copyTable(ctx context.Context, name, columns, values string) e
 	})
 }
 
-// finish balances the books, frees the heads of keys, and takes the epoch over.
+// finish balances the ledger, frees the heads of keys, and takes the epoch over.
 func (v *salvage) finish(t *tx) error {
+	if err := v.tellCorrupt(t); err != nil {
+		return err
+	}
 	for _, q := range v.queueOf {
 		c := &q.state.counts
-		books := c.books()
-		missing := books.Entered() - books.Left() - c.waiting() - c.dead()
+		ledger := c.ledger()
+		missing := ledger.Entered() - ledger.Left() - c.waiting() - c.dead()
 		if missing > 0 {
 			t.count(q, countDropped, missing)
 		} else {

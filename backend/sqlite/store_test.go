@@ -104,7 +104,7 @@ func equal[T any](t testing.TB, got, want T) {
 	}
 }
 
-// verify fails the test if books and scan differ.
+// verify fails the test if ledger and scan differ.
 func verify(t testing.TB, s *Store) {
 	t.Helper()
 	audits, err := s.Verify(context.Background())
@@ -161,7 +161,7 @@ func TestConcurrentPublishers(t *testing.T) {
 	for ds := claimAll(t, s, "q"); len(ds) > 0; ds = claimAll(t, s, "q") {
 		for _, d := range ds {
 			if seen[d.ID] {
-				t.Fatal("handed out twice")
+				t.Fatal("claimed twice")
 			}
 			seen[d.ID] = true
 			settle(t, s, d, redrive.OutcomeDone)

@@ -144,11 +144,11 @@ func orNotFound(err error) error {
 }
 
 // changeWaiting changes a waiting or blocked message.
-func (t *tx) changeWaiting(q *queue, r *row, m *redrive.Message, c *driver.Change) error {
+func (t *tx) changeWaiting(q *queue, r *row, m *stored, c *driver.Change) error {
 	switch c.Action {
 	case driver.ActDrop:
 		t.count(q, countDropped, 1)
-		if err := t.publishResult(m, redrive.OutcomeDrop, c.Reason, nil); err != nil {
+		if err := t.publishResult(&m.Message, redrive.OutcomeDrop, c.Reason, nil); err != nil {
 			return err
 		}
 		return t.removeRow(q, r, m, redrive.OutcomeDrop, c.Reason)
@@ -162,7 +162,7 @@ func (t *tx) changeWaiting(q *queue, r *row, m *redrive.Message, c *driver.Chang
 		}
 		t.forgetLease(r.seq)
 		next := *r
-		next.due = t.now
+		next.setDue(t.now, t.now)
 		return t.moveWaiting(q, r, &next)
 	case driver.ActRedrive, driver.ActArchive:
 	}
@@ -170,7 +170,7 @@ func (t *tx) changeWaiting(q *queue, r *row, m *redrive.Message, c *driver.Chang
 }
 
 // kill sets a waiting message aside.
-func (t *tx) kill(q *queue, r *row, m *redrive.Message, c *driver.Change) error {
+func (t *tx) kill(q *queue, r *row, m *stored, c *driver.Change) (err error) {
 	reason := c.Reason
 	if reason == 0 {
 		reason = redrive.ReasonManual
@@ -180,12 +180,19 @@ func (t *tx) kill(q *queue, r *row, m *redrive.Message, c *driver.Change) error 
 	t.forgetLease(r.seq)
 	d := deadRow{row: *r, died: t.now, due: t.now, reason: reason}
 	d.flags &^= flagSuspect
+	latest := f
 	if c.Note != "" {
-		if err := t.recordFailure(&d.row, f, false); err != nil {
-			return err
-		}
+		err = t.recordFailure(&d.row, f, false)
+	} else {
+		latest, err = readFailure(t.read, r.seq, r.flags)
 	}
-	if err := t.publishResult(m, redrive.OutcomeDead, reason, f); err != nil {
+	if err != nil {
+		return err
+	}
+	if latest != nil {
+		d.signature = latest.Signature
+	}
+	if err := t.publishResult(&m.Message, redrive.OutcomeDead, reason, f); err != nil {
 		return err
 	}
 	if err := t.deleteWaiting(q, r, int64(m.Size())); err != nil {
@@ -211,11 +218,11 @@ func (t *tx) publishResult(m *redrive.Message, o redrive.Outcome, reason redrive
 }
 
 // changeDead changes a dead letter, and returns where it is now if that changed.
-func (t *tx) changeDead(q *queue, d *deadRow, m *redrive.Message, c *driver.Change) (now redrive.Ref, err error) {
+func (t *tx) changeDead(q *queue, d *deadRow, m *stored, c *driver.Change) (now redrive.Ref, err error) {
 	t.forgetLease(d.seq)
 	switch c.Action {
 	case driver.ActRedrive:
-		if err := c.CheckRedrive(m, d.reason); err != nil {
+		if err := c.CheckRedrive(&m.Message, d.reason); err != nil {
 			return now, err
 		}
 		return t.redrive(q, d, m, c, t.now)

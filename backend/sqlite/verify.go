@@ -38,10 +38,10 @@ func (s *Store) Verify(ctx context.Context, names ...string) ([]driver.Audit, er
 
 // auditor compares the numbers of one queue with its rows.
 type auditor struct {
-	read   func(string) *stmt
-	queue  int64
-	booked counts
-	audit  driver.Audit
+	read    func(string) *stmt
+	queue   int64
+	counted counts
+	audit   driver.Audit
 }
 
 func (a *auditor) problem(format string, args ...any) {
@@ -51,14 +51,14 @@ func (a *auditor) problem(format string, args ...any) {
 func (a *auditor) run() error {
 	st := a.read(queueSelect + " WHERE queue = ?").int(a.queue)
 	if st.next() {
-		for c := range a.booked {
-			a.booked[c] = st.colInt(5 + int32(c))
+		for c := range a.counted {
+			a.counted[c] = st.colInt(5 + int32(c))
 		}
 	}
 	if err := st.done(); err != nil {
 		return err
 	}
-	a.audit.Ledger = a.booked.books()
+	a.audit.Ledger = a.counted.ledger()
 	scanned, err := a.scan()
 	if err != nil {
 		return err
@@ -66,12 +66,18 @@ func (a *auditor) run() error {
 	a.audit.Waiting, a.audit.Dead = scanned.waiting(), scanned.dead()
 	for c, name := range counterNames {
 		moves := counter(c) >= countPublished && counter(c) <= countMovedOut
-		if !moves && a.booked[c] != scanned[c] {
-			a.problem("%s: %d counted, %d found", name, a.booked[c], scanned[c])
+		if !moves && a.counted[c] != scanned[c] {
+			a.problem("%s: %d counted, %d found", name, a.counted[c], scanned[c])
 		}
 	}
 	if n := a.audit.Imbalance(); n != 0 {
 		a.problem("%d more entered than left, wait or are dead", n)
+	}
+	if err := a.causes(); err != nil {
+		return err
+	}
+	if err := a.checksums(); err != nil {
+		return err
 	}
 	return a.orphans()
 }
@@ -110,13 +116,37 @@ func (a *auditor) scan() (n counts, err error) {
 	st = a.read(`SELECT reason, count(*) FROM dead WHERE queue = ? GROUP BY reason`).int(a.queue)
 	for st.next() {
 		r := redrive.Reason(st.colInt(0)) //nolint:gosec // a reason
-		if r == 0 || r > redrive.ReasonManual {
+		if r == 0 || r > driver.LastReason {
 			a.problem("%d dead letters for reason %d, which is none", st.colInt(1), r)
 			continue
 		}
 		n[deadCounter(r)] = st.colInt(1)
 	}
-	return n, st.done()
+	if err := st.done(); err != nil {
+		return n, err
+	}
+	n[countSeries], err = a.read(`SELECT count(*) FROM (SELECT DISTINCT reason, signature FROM bucket WHERE queue = ? AND reason <> 0)`).int(a.queue).one()
+	return n, err
+}
+
+// causes compares the counters of causes with the dead letters.
+func (a *auditor) causes() error {
+	st := a.read(`SELECT reason, signature, total(counted), total(found) FROM (
+			SELECT reason, signature, dead AS counted, 0 AS found FROM cause WHERE queue = ?
+			UNION ALL SELECT reason, signature, 0, count(*) FROM dead INDEXED BY dead_cause WHERE queue = ? GROUP BY reason, signature)
+		GROUP BY reason, signature HAVING total(counted) <> total(found)`).int(a.queue).int(a.queue)
+	bad, example := 0, ""
+	for ; st.next(); bad++ {
+		r := redrive.Reason(st.colInt(0)) //nolint:gosec // a reason
+		example = fmt.Sprintf("%s %q with %d counted, %d found", r, st.colText(1), st.colInt(2), st.colInt(3))
+	}
+	if err := st.done(); err != nil {
+		return err
+	}
+	if bad > 0 {
+		a.problem("%d causes are counted wrongly, for instance %s", bad, example)
+	}
+	return nil
 }
 
 func (a *auditor) headerBytes() (n int64, err error) {
@@ -130,6 +160,41 @@ func (a *auditor) headerBytes() (n int64, err error) {
 		n += int64(h.Size())
 	}
 	return n, st.done()
+}
+
+// checksums compares messages and originals with their checksums.
+func (a *auditor) checksums() error {
+	bad, example := 0, ""
+	for _, table := range []string{"waiting", "dead"} {
+		for _, part := range []struct {
+			columns, join string
+			scan          func(*stmt) (m stored, id string)
+		}{
+			{"s.kind, " + prefixed("m", messageColumns), "", func(st *stmt) (stored, string) {
+				m := scanMessage(st, 1)
+				m.Kind = st.colText(0)
+				return m, m.ID
+			}},
+			{"m.id, " + prefixed("o", originalColumns), " CROSS JOIN original o ON o.seq = s.seq", func(st *stmt) (stored, string) {
+				return scanOriginal(st, 1), st.colText(0)
+			}},
+		} {
+			st := a.read("SELECT " + part.columns + " FROM " + table + " s" + part.join + " CROSS JOIN message m ON m.seq = s.seq WHERE s.queue = ?").int(a.queue)
+			for st.next() {
+				if m, id := part.scan(st); !m.sound() {
+					bad++
+					example = id
+				}
+			}
+			if err := st.done(); err != nil {
+				return err
+			}
+		}
+	}
+	if bad > 0 {
+		a.problem("%d messages do not match their checksum, for instance %s", bad, example)
+	}
+	return nil
 }
 
 // orphans looks for rows that belong to nothing.

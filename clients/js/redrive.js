@@ -73,10 +73,10 @@ class Session {
   #sent = 0; // the highest number that was sent over this connection
   #open = false; // the welcome has come
   #resume = false; // the hello asked for a session
-  #lost = false; // and was told that it is gone
+  #lost = false; // and was informed that it is gone
   #errored = false; // errors came, which the server wants confirmed
   #seen = 0;
-  #confirmed = 0; // the highest result that the server was told is handled
+  #confirmed = 0; // the highest result that the server knows to be handled
 
   constructor(window) {
     this.window = window;
@@ -537,7 +537,7 @@ export class Client {
   /** Passes on what a frame meant. */
   #take(news) {
     if (news.gap?.session) {
-      for (const call of this.#calls.values()) call.reject(new RedriveError("gap", "the session is not known any more: the result does not come"));
+      for (const call of this.#calls.values()) call.reject(new RedriveError("gap", "session expired: its result is not available"));
       this.#calls.clear();
     }
     if (news.decided.length > 0 || news.welcomed) this.#save();

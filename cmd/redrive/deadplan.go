@@ -33,6 +33,7 @@ type deadRedriveCmd struct {
 	To               string `placeholder:"QUEUE" help:"Into another queue."`
 	NewID            bool   `name:"new-id" help:"Under new ids, for receivers that deduplicate."`
 	ConfirmUncertain bool   `help:"Also those whose effect is unknown and may happen twice."`
+	ConfirmCorrupt   bool   `help:"Also those whose bytes do not match their checksum."`
 	MaxRedrives      int    `placeholder:"N" help:"Refuse what was redriven so often."`
 	Canary           int    `placeholder:"N" help:"Try so many first; the others follow, faster and faster, if all of these are delivered. If their cause of death is back, the plan stops."`
 }
@@ -53,7 +54,7 @@ func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal) error {
 			return usageError{err}
 		}
 	}
-	return c.run(ctx, t, wire.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
+	return c.run(ctx, t, wire.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, ConfirmCorrupt: c.ConfirmCorrupt, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
 		"redriven", c.confirmRedrive)
 }
 
@@ -151,11 +152,22 @@ func (c *planFlags) described() string {
 }
 
 func letters(d *wire.DryRun) string {
-	n := grouped(d.Total)
+	return atLeast(d) + " dead " + plural(int(min(d.Total, 2)), "letter", "letters") + ofExamined(d)
+}
+
+func atLeast(d *wire.DryRun) string {
 	if d.More {
-		n = "more than " + n
+		return "at least " + grouped(d.Total)
 	}
-	return n + " dead " + plural(int(min(d.Total, 2)), "letter", "letters")
+	return grouped(d.Total)
+}
+
+// ofExamined says of how many messages a count is that is not of all.
+func ofExamined(d *wire.DryRun) string {
+	if !d.More || d.Examined == 0 {
+		return ""
+	}
+	return " (" + grouped(d.Examined) + " were examined)"
 }
 
 // run carries out a plan.
@@ -228,11 +240,11 @@ func printDryRun(t *terminal, d *wire.DryRun, done string) error {
 	}
 	t.printf("\n")
 	for _, name := range slices.Sorted(maps.Keys(d.Refused)) {
-		atLeast := ""
+		more := ""
 		if d.RefusedMore {
-			atLeast = "at least "
+			more = "at least "
 		}
-		t.printf("%s%s would be refused: %s\n", atLeast, grouped(d.Refused[name]), clean(name))
+		t.printf("%s%s would be refused: %s\n", more, grouped(d.Refused[name]), clean(name))
 	}
 	if len(d.Causes) > 0 {
 		t.printf("\n")

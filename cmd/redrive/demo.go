@@ -33,7 +33,7 @@ type demoCmd struct {
 
 func (*demoCmd) Help() string {
 	return examples(
-		"redrive demo", "limits, failures, retries, dead letters, causes, redrive and the books, in half a minute; nothing is left behind",
+		"redrive demo", "limits, failures, retries, dead letters, causes, redrive and the ledger, in half a minute; nothing is left behind",
 		"redrive demo --store postgres://localhost/app", "the same on a store that several daemons can share",
 	)
 }
@@ -94,7 +94,7 @@ type demo struct {
 	step   int
 }
 
-// Run tells the story.
+// Run plays the demo.
 func (c *demoCmd) Run(ctx context.Context, t *terminal) (err error) {
 	if c.Messages < 20 || c.Messages > demoMost {
 		return usagef("--messages is from 20 to %d", demoMost)
@@ -308,7 +308,7 @@ func (d *demo) follow(ctx context.Context, done func(q *wire.Queue) bool) error 
 		if err := d.client.do(ctx, http.MethodGet, "/v1/queues/"+d.queue, nil, nil, &q); err != nil {
 			return err
 		}
-		text := fmt.Sprintf("   %s delivered, %s wait (%s of them for another attempt), %s dead", grouped(q.Books.Done), grouped(q.Waiting.All), grouped(q.Waiting.Retry), grouped(q.Dead))
+		text := fmt.Sprintf("   %s delivered, %s wait (%s of them for another attempt), %s dead", grouped(q.Ledger.Done), grouped(q.Waiting.All), grouped(q.Waiting.Retry), grouped(q.Dead))
 		end := done(&q)
 		if end {
 			line.clear()

@@ -47,7 +47,7 @@ func (d *doctor) say(level, about, hint, format string, args ...any) {
 // Run prints what it found, and fails if something is bad.
 func (c *doctorCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	d := &doctor{client: client}
-	for _, look := range []func(context.Context) error{d.ready, d.promises, d.queues, d.plans, d.books} {
+	for _, look := range []func(context.Context) error{d.ready, d.promises, d.queues, d.plans, d.ledger} {
 		if err := look(ctx); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (d *doctor) ready(ctx context.Context) error {
 
 // promises asks what the store's settings promise.
 func (d *doctor) promises(ctx context.Context) error {
-	var list wire.List[wire.Verdict]
+	var list wire.List[wire.Finding]
 	if err := d.client.do(ctx, http.MethodGet, "/v1/probe", nil, nil, &list); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (d *doctor) queues(ctx context.Context) error {
 			d.say(levelWarn, about, "redrive dead causes --queue "+q.Queue, "%s dead letters", grouped(q.Dead))
 		}
 		if q.Suspects > 0 {
-			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in hand when a process died, and are tried alone", grouped(q.Suspects))
+			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in flight when a process died, and are tried alone", grouped(q.Suspects))
 		}
 		if d.client.local {
 			continue
@@ -152,10 +152,10 @@ func (d *doctor) queues(ctx context.Context) error {
 
 // unhandledHint says what to do about kinds without a handler.
 func unhandledHint(q *wire.Queue) string {
-	if q.Engine == nil || len(q.Engine.Unhandled) == 0 {
+	if (q.Engine == nil || len(q.Engine.Unhandled) == 0) && (q.Pull == nil || len(q.Pull.Unhandled) == 0) {
 		return ""
 	}
-	return "deploy a handler: until then they are retried, and dead as unroutable at the end of their policy"
+	return "deploy a handler, or a worker that asks for them: until then they are retried, and dead as unroutable at the end of their policy"
 }
 
 func (d *doctor) plans(ctx context.Context) error {
@@ -174,15 +174,15 @@ func (d *doctor) plans(ctx context.Context) error {
 	return nil
 }
 
-func (d *doctor) books(ctx context.Context) error {
+func (d *doctor) ledger(ctx context.Context) error {
 	var v wire.Verified
 	if err := d.client.do(ctx, http.MethodGet, "/v1/verify", nil, nil, &v); err != nil {
 		return err
 	}
 	if v.Balanced {
-		d.say(levelOK, "books", "", "they balance: no message is missing")
+		d.say(levelOK, "ledger", "", "it balances: no message is missing")
 		return nil
 	}
-	d.say(levelBad, "books", "redrive verify tells where; for a folder: redrive store check", "they do not balance")
+	d.say(levelBad, "ledger", "redrive verify tells where; for a folder: redrive store check", "it does not balance")
 	return nil
 }

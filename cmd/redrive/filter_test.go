@@ -77,7 +77,7 @@ func TestProgramAndAPIAndLibraryTakeTheSameFilters(t *testing.T) {
 		}
 		return names
 	}
-	others := append(flags("plans list"), "limit", "output", "rate", "dry_run", "yes", "wait", "to", "new_id", "confirm_uncertain", "max_redrives", "canary")
+	others := append(flags("plans list"), "limit", "output", "rate", "dry_run", "yes", "wait", "to", "new_id", "confirm_uncertain", "confirm_corrupt", "max_redrives", "canary")
 	for _, words := range []string{"dead list", "dead causes", "dead export", "dead import", "dead redrive", "dead drop", "dead archive", "messages cancel", "messages list"} {
 		known := []string{"state"} // the command says it
 		if words == "messages list" {
@@ -101,4 +101,9 @@ func TestFilterByPlanAndSignature(t *testing.T) {
 	b.expect(exitOK, "there is none", "dead", "list", "--plan", plan)
 	b.expect(exitOK, "b", "messages", "list", "--queue", "q", "--reason", "exhausted")
 	b.expect(exitOK, "0 dead letters would be redriven", "dead", "redrive", "--plan", plan, "--dry-run")
+	b.expect(exitOK, "there is none", "dead", "list", "--edited")
+	b.expect(exitOK, "", "dead", "edit", "q/b", "--body", "mended")
+	b.expect(exitOK, "b", "dead", "list", "--edited")
+	b.expect(exitOK, "1 dead letter would be redriven", "dead", "redrive", "--queue", "q", "--edited", "--dry-run")
+	b.expect(exitUsage, "use true, or leave it out", "dead", "list", "--edited=no")
 }

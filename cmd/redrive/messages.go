@@ -134,7 +134,7 @@ type messagesCancelCmd struct {
 }
 
 func (*messagesCancelCmd) Help() string {
-	return examples("redrive messages cancel hooks/order-42", "it will not be delivered; the books count it as dropped",
+	return examples("redrive messages cancel hooks/order-42", "it will not be delivered; the ledger counts it as dropped",
 		"redrive messages cancel --queue hooks --kind ping", "all that wait and match, after a confirmation")
 }
 
@@ -156,11 +156,7 @@ func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal) error {
 
 // waitingText is how many messages wait, by a dry run.
 func waitingText(d *wire.DryRun) string {
-	more := ""
-	if d.More {
-		more = "more than "
-	}
-	return more + grouped(d.Total) + " " + plural(int(min(d.Total, 2)), "message that waits", "messages that wait")
+	return atLeast(d) + " " + plural(int(min(d.Total, 2)), "message that waits", "messages that wait") + ofExamined(d)
 }
 
 func (c *messagesCancelCmd) cancelNamed(ctx context.Context, t *terminal) error {

@@ -82,7 +82,7 @@ func TestPurgeAndCancel(t *testing.T) {
 	b.expect(exitOK, "nothing to remove", "queues", "purge", "q", "--dead", "--data", dir)
 	out := b.expect(exitOK, "", "verify", "--data", dir, "--json")
 	var v wire.Verified
-	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.Balanced || v.Queues[0].Books.Dropped != 35 {
+	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.Balanced || v.Queues[0].Ledger.Dropped != 35 {
 		t.Errorf("%s, %v", out, err)
 	}
 }
@@ -134,7 +134,7 @@ func TestPlansOfAPerson(t *testing.T) {
 	b.kill("q", redrive.ReasonPermanent, "a", "b", "c")
 	out := b.expect(exitOK, "", "dead", "redrive", "--queue", "q", "--canary", "2", "--json")
 	var p wire.Plan
-	if err := json.Unmarshal([]byte(out), &p); err != nil || p.Request.Canary != 2 || p.Trial == nil {
+	if err := json.Unmarshal([]byte(out), &p); err != nil || p.Request.Canary != 2 || p.Canary == nil {
 		t.Fatal(out, err)
 	}
 	b.expect(exitOK, "queue q", "plans", "show", p.ID)
@@ -153,9 +153,9 @@ func TestPlanBar(t *testing.T) {
 	}{
 		{wire.Plan{Total: 1000, Done: 500, State: wire.PlanRunning, Request: wire.PlanRequest{Action: "redrive"}}, &wire.Progress{Delivered: 450, DeadAgain: 3, Waiting: 47}, 99.6,
 			"[############............] 500 of 1,000 redriven (100/s); 450 delivered, 3 dead again, 47 waiting"},
-		{wire.Plan{Total: 100, Done: 10, State: wire.PlanRunning, Trial: &wire.Trial{Stage: "canary", Size: 10, Delivered: 7, Waiting: 3}}, nil, 0,
+		{wire.Plan{Total: 100, Done: 10, State: wire.PlanRunning, Canary: &wire.Canary{Stage: "canary", Size: 10, Delivered: 7, Waiting: 3}}, nil, 0,
 			"[##......................] 10 of 100 redriven; canary of 10: 7 delivered, 0 dead again, 3 waiting"},
-		{wire.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: wire.PlanPaused}, nil, 0, "1 of more than 20,000 redriven, 2 refused, paused"},
+		{wire.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: wire.PlanPaused}, nil, 0, "1 of at least 20,000 redriven, 2 refused, paused"},
 		{wire.Plan{Total: 2, Done: 5, State: wire.PlanRunning}, nil, 0, "[########################] 5 of 2 redriven"},
 	} {
 		if got := planBar(&c.p, c.seen, "redriven", c.rate); got != c.want {
@@ -168,7 +168,7 @@ func TestPlanBar(t *testing.T) {
 func TestWhatIsNotThereIsSaid(t *testing.T) {
 	b := newBench(t)
 	b.kill("hooks", redrive.ReasonManual, "d-1")
-	b.expect(exitNone, "There is no such queue", "queues", "purge", "hoks", "--yes")
+	b.expect(exitNone, "Queue not found", "queues", "purge", "hoks", "--yes")
 	b.expect(exitOK, "1 message removed from hooks", "queues", "purge", "hooks", "--dead", "--yes")
 
 	empty, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
@@ -220,12 +220,18 @@ func TestMessagesOfAllQueues(t *testing.T) {
 
 func TestStateOfAQueueThatIsNotDelivered(t *testing.T) {
 	now := time.Now()
+	since := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	const refused = "every delivery has been refused since 2026-11-22T03:00:00Z: a wrong deploy?"
+	if got, colour := queueState(&wire.Queue{Engine: &wire.QueueEngine{AllRefusedSince: &since}}); got != refused || colour != bad {
+		t.Errorf("%q", got)
+	}
 	for want, q := range map[string]wire.Queue{
 		"nobody consumes it":                        {},
 		"workers pull from it":                      {Pull: &wire.QueuePull{Held: 1}},
 		"workers pulled from it; none is there now": {Pull: &wire.QueuePull{}},
-		"paused: lunch":                             {Pull: &wire.QueuePull{Polls: 1, Paused: []wire.Paused{{Reason: "lunch"}}}},
-		"results are read by their ids":             {PolledAt: &now},
+		refused:                         {Pull: &wire.QueuePull{Held: 1, AllRefusedSince: &since}},
+		"paused: lunch":                 {Pull: &wire.QueuePull{Polls: 1, Paused: []wire.Paused{{Reason: "lunch"}}}},
+		"results are read by their ids": {PolledAt: &now},
 	} {
 		if got, _ := queueState(&q); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -240,5 +246,9 @@ func TestStateOfAQueueWithoutAHandler(t *testing.T) {
 	}
 	if hint := unhandledHint(q); !strings.Contains(hint, "deploy a handler") {
 		t.Errorf("the doctor says %q", hint)
+	}
+	q = &wire.Queue{Queue: "sms", Pull: &wire.QueuePull{Polls: 1, Unhandled: q.Engine.Unhandled[:1]}}
+	if state, colour := queueState(q); state != `no handler for kind "a"` || colour != warn || unhandledHint(q) == "" {
+		t.Errorf("with workers: %s, %s", state, colour)
 	}
 }

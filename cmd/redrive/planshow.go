@@ -76,7 +76,7 @@ func planFilter(p *wire.Plan) string {
 
 type plansResultsCmd struct {
 	planArg `embed:""`
-	Outcome string `enum:",delivered,waiting,dead,dropped,archived,refused,pending" default:"" placeholder:"OUTCOME" help:"Only these: delivered, waiting, dead, dropped, archived, refused or pending."`
+	Outcome string `enum:",delivered,waiting,dead,dropped,archived,gone,refused,pending" default:"" placeholder:"OUTCOME" help:"Only these: delivered, waiting, dead, dropped, archived, gone, refused or pending."`
 	Limit   int    `default:"100" placeholder:"N" help:"At most so many (default 100; 0: all)."`
 }
 

@@ -87,13 +87,13 @@ func planBar(p *wire.Plan, seen *wire.Progress, done string, rate float64) strin
 func planLine(p *wire.Plan, done string) string {
 	total := grouped(p.Total)
 	if p.TotalMore {
-		total = "more than " + total
+		total = "at least " + total
 	}
 	s := fmt.Sprintf("%s of %s %s", grouped(p.Done), total, done)
 	if p.Failed > 0 {
 		s += fmt.Sprintf(", %s refused", grouped(p.Failed))
 	}
-	switch c := p.Trial; {
+	switch c := p.Canary; {
 	case p.State == wire.PlanPaused:
 		s += ", paused"
 	case c != nil && c.Stage == "canary" && !p.Ended():
@@ -130,7 +130,7 @@ func printPlan(t *terminal, p *wire.Plan, done string) {
 		t.note("follow it with: redrive plans show %s --wait", id)
 	default:
 		t.printf("%s\n", planLine(p, done))
-		if c := p.Trial; c != nil && c.Stage != "canary" && p.State == wire.PlanDone {
+		if c := p.Canary; c != nil && c.Stage != "canary" && p.State == wire.PlanDone {
 			t.printf("  the canary of %d was delivered\n", c.Size)
 		}
 	}

@@ -29,7 +29,7 @@ const purgeRate = "20000/s"
 // may wait the next.
 const purgeRounds = 5
 
-// Run drops what is in the queue; the books count it.
+// Run drops what is in the queue; the ledger counts it.
 func (c *queuesPurgeCmd) Run(ctx context.Context, t *terminal) error {
 	if err := driver.CheckQueue(c.Queue); err != nil {
 		return usageError{err}

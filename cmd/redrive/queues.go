@@ -25,7 +25,7 @@ type queuesCmd struct {
 type queuesListCmd struct {
 	remote     `embed:""`
 	Queue      string `arg:"" optional:"" help:"Only this queue."`
-	Processing bool   `help:"Show what is in hand instead; the lease that ends first comes first."`
+	Processing bool   `help:"Show what is in flight instead; the lease that ends first comes first."`
 	Limit      int    `default:"100" placeholder:"N" help:"With --processing: at most so many of a queue, up to 1000 (default 100)."`
 }
 
@@ -67,7 +67,7 @@ func (c *queuesListCmd) Run(ctx context.Context, t *terminal, client *client) er
 		}
 		state, colour := queueState(q)
 		b.add(text(q.Queue), number(q.Waiting.All), cell{text: due, right: true}, number(q.Waiting.Retry), number(q.Leased), dead,
-			number(q.Books.Done), text(oldest), coloured(colour, state))
+			number(q.Ledger.Done), text(oldest), coloured(colour, state))
 	}
 	b.print(t)
 	return nil
@@ -98,12 +98,18 @@ func queueState(q *wire.Queue) (state, colour string) {
 		return unhandledText(q.Engine.Unhandled), warn
 	case q.Engine.Stuck > 0:
 		return fmt.Sprintf("%d of %d slots are stuck", q.Engine.Stuck, q.Engine.Slots), bad
+	case q.Engine.AllRefusedSince != nil:
+		return allRefused(*q.Engine.AllRefusedSince), bad
 	case q.Engine.Refused != "" && q.Due > 0:
 		return "held back: " + q.Engine.Refused, warn
 	case q.Deliver != "":
 		return "delivers to " + q.Deliver, plain
 	}
 	return "consumed", plain
+}
+
+func allRefused(since time.Time) string {
+	return "every delivery has been refused since " + since.UTC().Format(time.RFC3339) + ": a wrong deploy?"
 }
 
 // unhandledText names the first kinds without a handler.
@@ -125,6 +131,10 @@ func withoutEngine(q *wire.Queue) (state, colour string) {
 	switch p := q.Pull; {
 	case p != nil && len(p.Paused) > 0:
 		return "paused: " + p.Paused[0].Reason, warn
+	case p != nil && p.AllRefusedSince != nil:
+		return allRefused(*p.AllRefusedSince), bad
+	case p != nil && len(p.Unhandled) > 0:
+		return unhandledText(p.Unhandled), warn
 	case p != nil && p.Polls+p.Held > 0:
 		return "workers pull from it", plain
 	case p != nil:
@@ -188,7 +198,7 @@ func (r *remote) post(ctx context.Context, t *terminal, queue, verb string, req 
 	return nil
 }
 
-// verifyCmd compares the books with what is there.
+// verifyCmd compares the ledger with what is there.
 type verifyCmd struct {
 	remote `embed:""`
 	Queue  string `short:"q" placeholder:"QUEUE" help:"Of this queue only."`
@@ -198,7 +208,7 @@ func (*verifyCmd) Help() string {
 	return examples("redrive verify", "entered = waiting + dead + done + dropped + archived + moved, for every queue")
 }
 
-// Run prints the books and fails if they do not balance.
+// Run prints the ledger and fails if it does not balance.
 func (c *verifyCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	query := (&wire.Filter{Queue: c.Queue}).Parameters()
 	var v wire.Verified
@@ -221,12 +231,12 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal, client *client) error 
 func printVerified(t *terminal, v *wire.Verified) {
 	b := newTable("QUEUE", "ENTERED", "WAITING", "DEAD", "DONE", "DROPPED", "ARCHIVED", "MOVED OUT", "")
 	for _, a := range v.Queues {
-		verdict := coloured(good, "balanced")
+		state := coloured(good, "balanced")
 		if !a.Balanced {
-			verdict = coloured(bad, fmt.Sprintf("off by %s", grouped(a.Imbalance)))
+			state = coloured(bad, fmt.Sprintf("off by %s", grouped(a.Imbalance)))
 		}
-		b.add(text(a.Queue), number(a.Books.Entered), number(a.Waiting), number(a.Dead), number(a.Books.Done), number(a.Books.Dropped),
-			number(a.Books.Archived), number(a.Books.MovedOut), verdict)
+		b.add(text(a.Queue), number(a.Ledger.Entered), number(a.Waiting), number(a.Dead), number(a.Ledger.Done), number(a.Ledger.Dropped),
+			number(a.Ledger.Archived), number(a.Ledger.MovedOut), state)
 	}
 	if len(v.Queues) > 0 {
 		b.print(t)
@@ -237,8 +247,8 @@ func printVerified(t *terminal, v *wire.Verified) {
 		}
 	}
 	if v.Balanced {
-		t.printf("%s\n", t.paint(good, "the books balance"))
+		t.printf("%s\n", t.paint(good, "the ledger balances"))
 		return
 	}
-	t.printf("%s\n", t.paint(bad, strings.TrimSpace("the books do not balance: run redrive store check")))
+	t.printf("%s\n", t.paint(bad, strings.TrimSpace("the ledger does not balance: run redrive store check")))
 }

@@ -75,8 +75,8 @@ func rates(now []wire.Queue, before map[string]wire.Queue, took time.Duration) [
 	for i := range now {
 		rows[i].Queue = now[i]
 		if b, ok := before[now[i].Queue]; ok && took > 0 {
-			rows[i].In = float64(now[i].Books.Entered-b.Books.Entered) / took.Seconds()
-			rows[i].Done = float64(now[i].Books.Done-b.Books.Done) / took.Seconds()
+			rows[i].In = float64(now[i].Ledger.Entered-b.Ledger.Entered) / took.Seconds()
+			rows[i].Done = float64(now[i].Ledger.Done-b.Ledger.Done) / took.Seconds()
 		}
 	}
 	return rows

@@ -12,11 +12,11 @@ import (
 )
 
 // What the breakers are set to: half of at least 20 calls in 10 s, open for 5 s, 10
-// trials; a call is slow, and a failure, after 500 ms.
+// probes; a call is slow, and a failure, after 500 ms.
 const (
 	window    = 10 * time.Second
 	openFor   = 5 * time.Second
-	trials    = 10
+	probes    = 10
 	minCalls  = 20
 	slowAfter = 500 * time.Millisecond
 )
@@ -26,7 +26,7 @@ const pacedRate = 0.5
 
 var errFailed = errors.New("failed")
 
-// admit asks a breaker; done is told whether the call succeeded.
+// admit asks a breaker; done receives whether the call succeeded.
 type admit func() (done func(ok bool), err error)
 
 // control is a breaker as a strategy, with a queue that is paced or not.
@@ -38,12 +38,12 @@ type control struct {
 }
 
 // Begin implements sim.Strategy.
-func (c *control) Begin(now time.Duration, _ bool) (func(time.Duration, machine.Verdict), bool) {
+func (c *control) Begin(now time.Duration, _ bool) (func(time.Duration, machine.Outcome), bool) {
 	done, err := c.admit()
 	if err != nil {
 		return nil, false
 	}
-	return func(end time.Duration, v machine.Verdict) {
+	return func(end time.Duration, v machine.Outcome) {
 		done(v.Class == machine.ClassSuccess && end-now <= slowAfter)
 	}, true
 }
@@ -67,7 +67,7 @@ func none() admit {
 }
 
 func newGobreaker() *gobreaker.TwoStepCircuitBreaker[any] {
-	return gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{MaxRequests: trials, Interval: window, BucketPeriod: time.Second, Timeout: openFor,
+	return gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{MaxRequests: probes, Interval: window, BucketPeriod: time.Second, Timeout: openFor,
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			return c.Requests >= minCalls && float64(c.TotalFailures) >= 0.5*float64(c.Requests)
 		}})
@@ -92,7 +92,7 @@ func gobreakerAdmit() admit {
 
 func newFailsafe() circuitbreaker.CircuitBreaker[any] {
 	return circuitbreaker.NewBuilder[any]().WithFailureRateThreshold(0.5, minCalls, window).WithDelay(openFor).
-		WithSuccessThreshold(trials).Build()
+		WithSuccessThreshold(probes).Build()
 }
 
 func failsafeAdmit() admit {

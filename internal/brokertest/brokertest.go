@@ -196,7 +196,7 @@ func (r *rig) entry(id string) *redrive.Entry {
 	return entries[0]
 }
 
-// balanced checks the books of the store.
+// balanced checks the ledger of the store.
 func (r *rig) balanced() {
 	r.Helper()
 	audits, err := r.store.Verify(context.Background(), Queue)
@@ -205,7 +205,7 @@ func (r *rig) balanced() {
 	}
 	for i := range audits {
 		if a := &audits[i]; a.Imbalance() != 0 || len(a.Problems) > 0 {
-			r.Errorf("the books do not balance: %+v", a)
+			r.Errorf("the ledger does not balance: %+v", a)
 		}
 	}
 }

@@ -232,7 +232,7 @@ func TestDeadLetters(t *testing.T) {
 	if gone := get[wire.Message](d, 200, http.MethodGet, "/v1/queues/sms/messages/w", ""); gone.State != "drop" {
 		t.Errorf("%+v", gone)
 	}
-	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?queue=sms", ""); !v.Balanced || v.Queues[0].Books.Dropped != 2 || v.Queues[0].Dead != 2 {
+	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?queue=sms", ""); !v.Balanced || v.Queues[0].Ledger.Dropped != 2 || v.Queues[0].Dead != 2 {
 		t.Errorf("%+v", v)
 	}
 }
@@ -254,7 +254,7 @@ func TestAPlanOfNames(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	d.refused(409, "state", http.MethodPost, "/v1/plans/"+p.ID+"/pause", "")
-	if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/mail", ""); q.Waiting.Redrive != 2 || q.Books.MovedIn != 2 {
+	if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/mail", ""); q.Waiting.Redrive != 2 || q.Ledger.MovedIn != 2 {
 		t.Errorf("%+v", q)
 	}
 	if list := get[wire.List[wire.Plan]](d, 200, http.MethodGet, "/v1/plans", ""); len(list.Items) != 1 {

@@ -187,7 +187,7 @@ func TestAMessageThatIsPublishedToAGuardedQueue(t *testing.T) {
 	p := newProvider(t)
 	d := guardedDaemon(t, p, fastGuard)
 	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/sms/messages", "hello", "redrive-id", "m-1", "redrive-kind", "otp")
-	d.eventually("it is delivered", func() bool { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/sms", "").Books.Done == 1 })
+	d.eventually("it is delivered", func() bool { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/sms", "").Ledger.Done == 1 })
 	if r, body, _ := p.last(t); body != "hello" || r.Header.Get("Webhook-Id") != "m-1" || r.Header.Get("Redrive-Kind") != "otp" || r.Header.Get("Redrive-Published") != "" {
 		t.Errorf("delivered %q %v", body, r.Header)
 	}
@@ -201,7 +201,7 @@ func TestAMessageThatIsPublishedToAGuardedQueue(t *testing.T) {
 	p.answers(http.StatusOK)
 	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/sms/messages", `{"method":"DELETE","url":"/admin","header":{"Authorization":["x"]}}`,
 		"redrive-id", "m-3", "redrive-kind", "guard.sms")
-	d.eventually("it is delivered", func() bool { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/sms", "").Books.Done == 2 })
+	d.eventually("it is delivered", func() bool { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/sms", "").Ledger.Done == 2 })
 	if r, _, _ := p.last(t); r.Method != http.MethodPost || r.URL.Path != "/send" || r.Header.Get("Authorization") != "" {
 		t.Errorf("sent %s %s %v", r.Method, r.URL, r.Header)
 	}

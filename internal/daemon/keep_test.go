@@ -16,7 +16,7 @@ import (
 	"github.com/redrive/redrive/internal/wire"
 )
 
-// What was archived by a plan comes back by an import, and the books know both.
+// What was archived by a plan comes back by an import, and the ledger knows both.
 func TestArchiveAndImport(t *testing.T) {
 	store, dir := newStore(t), t.TempDir()
 	deadLetters(t, store, 30)
@@ -51,7 +51,7 @@ func TestArchiveAndImport(t *testing.T) {
 		}
 	}
 	q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/sms", "")
-	if q.Dead != 30 || q.Books.Archived != 30 || q.Books.Imported != 60 {
+	if q.Dead != 30 || q.Ledger.Archived != 30 || q.Ledger.Imported != 60 {
 		t.Errorf("%+v", q)
 	}
 	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify", ""); !v.Balanced {

@@ -18,7 +18,7 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
-		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
+		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
 	}
 	for action, name := range map[driver.Action]string{driver.ActRedrive: "redrive", driver.ActDrop: "drop", driver.ActArchive: "archive"} {
 		if req.Action == name {
@@ -136,7 +136,7 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err != nil {
 		return err
 	}
-	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan made", slog.String("plan", plan.ID), slog.String("action", req.Action),
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan created", slog.String("plan", plan.ID), slog.String("action", req.Action),
 		slog.Int64("total", plan.Total), slog.String("actor", who.name))
 	w.Header().Set("Location", "/v1/plans/"+plan.ID)
 	return writeJSON(w, http.StatusCreated, a.planOf(&plan, who))

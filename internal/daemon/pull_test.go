@@ -74,8 +74,8 @@ func TestPullOverHTTP(t *testing.T) {
 	if got[0].Status != wire.ResultSettled || got[0].Outcome != "done" {
 		t.Errorf("%+v", got)
 	}
-	if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/next", ""); q.Books.Published != 2 {
-		t.Errorf("%+v", q.Books)
+	if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/next", ""); q.Ledger.Published != 2 {
+		t.Errorf("%+v", q.Ledger)
 	}
 	for _, again := range d.settle(fmt.Sprintf(`{"receipt":%q,"outcome":"done"}`, m.Receipt), retry(m.Receipt, "x"), `{"receipt":"","outcome":"done"}`,
 		fmt.Sprintf(`{"receipt":%q,"outcome":"exploded"}`, m.Receipt), fmt.Sprintf(`{"receipt":%q,"outcome":"done","emit":[{"queue":"nowhere","message":{}}]}`, m.Receipt)) {
@@ -124,7 +124,7 @@ func TestPullEndsWithTheDaemon(t *testing.T) {
 		t.Errorf("a claim that waits is answered with %d", status)
 	}
 	d.shutdown()
-	if log := d.log.String(); strings.Contains(log, "could not be given back") {
+	if log := d.log.String(); strings.Contains(log, "cannot release a claim") {
 		t.Error("a claim was not given back")
 	}
 }
@@ -147,7 +147,7 @@ func TestPullOutlivesTheDaemon(t *testing.T) {
 	if got := d.settle(fmt.Sprintf(`{"receipt":%q,"outcome":"done"}`, m.Receipt)); got[0].Status != wire.ResultSettled {
 		t.Errorf("%+v", got)
 	}
-	if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/q", ""); q.Books.Done != 1 {
-		t.Errorf("%+v", q.Books)
+	if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/q", ""); q.Ledger.Done != 1 {
+		t.Errorf("%+v", q.Ledger)
 	}
 }

@@ -209,7 +209,7 @@ func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) e
 	return a.showQueue(w, r, who)
 }
 
-// verify compares the books with a scan.
+// verify compares the ledger with a scan.
 func (a *app) verify(w http.ResponseWriter, r *http.Request, who *caller) error {
 	v, err := parameters(r, "queue")
 	if err != nil {
@@ -238,9 +238,9 @@ func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := who.confine(""); err != nil {
 		return err
 	}
-	list := wire.List[wire.Verdict]{Items: []wire.Verdict{}, Complete: true}
+	list := wire.List[wire.Finding]{Items: []wire.Finding{}, Complete: true}
 	for _, v := range a.store.Probe(r.Context()) {
-		list.Items = append(list.Items, wire.Verdict{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
+		list.Items = append(list.Items, wire.Finding{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
 	}
 	return writeJSON(w, http.StatusOK, list)
 }

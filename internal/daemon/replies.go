@@ -36,7 +36,7 @@ func (s *replyChecked) Claim(ctx context.Context, req driver.ClaimRequest) ([]re
 		}
 		if now := time.Now().Unix(); now-s.warned.Load() >= refusalPause {
 			s.warned.Store(now)
-			s.app.log.LogAttrs(ctx, slog.LevelWarn, "a message of a broker gets no result: its reply_to is no queue of the configuration",
+			s.app.log.LogAttrs(ctx, slog.LevelWarn, "result dropped: reply_to of a broker message names no configured queue",
 				slog.String("queue", m.Queue), slog.String("id", m.ID), slog.String("reply_to", m.ReplyTo))
 		}
 		m.Headers = append(m.Headers, redrive.Header{Name: headername.ReplyTo, Value: []byte(m.ReplyTo)})

@@ -35,7 +35,7 @@ func TestNoBrokerSendsResultsAnywhere(t *testing.T) {
 		}
 	}
 	d.eventually("all are delivered", func() bool {
-		return target.received() == 4 && get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/answers", "").Books.Entered == 1
+		return target.received() == 4 && get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/answers", "").Ledger.Entered == 1
 	})
 	if result := get[wire.Claims](d, 200, http.MethodPost, "/v1/queues/answers/claims", "").Items[0]; result.Kind != "redrive.result" {
 		t.Errorf("%+v", result)
@@ -53,6 +53,6 @@ func TestNoBrokerSendsResultsAnywhere(t *testing.T) {
 	}
 	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/orders/messages", "x", "redrive-reply-to", "held")
 	d.eventually("the result is there", func() bool {
-		return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/held", "").Books.Entered == 2
+		return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/held", "").Ledger.Entered == 2
 	})
 }

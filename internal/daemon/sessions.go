@@ -57,7 +57,7 @@ func (a *app) websocket(w http.ResponseWriter, r *http.Request, who *caller) err
 }
 
 // meteredApply counts what a session publishes against the limits of its token; nil if
-// there are none. What is above the rate waits, as above a watermark.
+// there are none. What is above the rate waits, as above a backlog limit.
 func (a *app) meteredApply(who *caller) func(context.Context, driver.Batch) ([]error, error) {
 	m := a.meters.of(who)
 	if !m.limited() {

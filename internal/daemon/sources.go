@@ -35,7 +35,7 @@ func (s *Server) openSources(ctx context.Context) error {
 		s.sources[name] = &replyChecked{SourceSink: src, app: s.app}
 		s.closers.add(func() {
 			if err := src.Close(); err != nil {
-				s.log.LogAttrs(context.Background(), slog.LevelWarn, "a source was not closed in order", slog.String("queue", name), slog.Any("error", err))
+				s.log.LogAttrs(context.Background(), slog.LevelWarn, "closing a source failed", slog.String("queue", name), slog.Any("error", err))
 			}
 		})
 		if err := s.probe(ctx, src); err != nil {

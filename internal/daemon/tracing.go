@@ -24,13 +24,13 @@ type traces struct {
 
 // newTraces returns nil unless the environment names a collector, as OpenTelemetry has
 // it: OTEL_EXPORTER_OTLP_ENDPOINT, or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.
-func newTraces(ctx context.Context, cfg *config.Config, version, instance string, log *slog.Logger) (*traces, error) {
+func newTraces(ctx context.Context, a *app, cfg *config.Config, version, instance string, log *slog.Logger) (*traces, error) {
 	named := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 	if !named || os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil //nolint:nilnil // nothing is traced
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.LogAttrs(context.Background(), slog.LevelWarn, "traces could not be sent", slog.Any("error", err))
+		log.LogAttrs(context.Background(), slog.LevelWarn, "cannot export traces", slog.Any("error", err))
 	}))
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
@@ -42,7 +42,13 @@ func newTraces(ctx context.Context, cfg *config.Config, version, instance string
 		return nil, err
 	}
 	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of))
-	return &traces{tracing.New(p), p}, nil
+	return &traces{tracing.New(p, tracing.WithChildren(a.tracesChildren)), p}, nil
+}
+
+// tracesChildren says whether an attempt of a queue is a child of its publish.
+func (a *app) tracesChildren(queue string) bool {
+	c := a.conf()
+	return c != nil && orEmpty(c.Queues[queue]).Trace == config.TraceChild
 }
 
 // handler lets the attempts of a handler be spans, if there are traces.

@@ -47,6 +47,21 @@ func (c *collector) got() string {
 	return c.sent.String()
 }
 
+// With "trace: child" the attempt is in the trace of the publish.
+func TestTraceOfTheAttemptIsTheParents(t *testing.T) {
+	newCollector(t)
+	parents := make(chan string, 1)
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { parents <- r.Header.Get("traceparent") }))
+	defer target.Close()
+	d := start(t, parse(t, fmt.Sprintf("queues: {hooks: {deliver: {url: %q, allow_private: true}, trace: child}}", target.URL)), newStore(t))
+	const published = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/hooks/messages", "x", "traceparent", published)
+	trace, span := ids(t, published)
+	if gotTrace, gotSpan := ids(t, <-parents); gotTrace != trace || gotSpan == span {
+		t.Errorf("trace %x, span %x", gotTrace, gotSpan)
+	}
+}
+
 func TestTracesAreSentByOTLP(t *testing.T) {
 	c := newCollector(t)
 	parents := make(chan string, 1)
@@ -109,7 +124,7 @@ queues:
 			const published = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 			get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/hooks/messages", "x", "redrive-id", "m-1", "traceparent", published, "tracestate", "vendor=1")
 			first, second := <-attempts, <-attempts
-			d.eventually("the delivery to be done", func() bool { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "").Books.Done == 1 })
+			d.eventually("the delivery to be done", func() bool { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "").Ledger.Done == 1 })
 			d.shutdown()
 
 			trace, _ := ids(t, published)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestWalk is the product in short: messages go in, some fail for good and end dead,
-// the receiver is healed, a plan empties the dead letters, the books balance.
+// the receiver is healed, a plan empties the dead letters, the ledger balances.
 func TestWalk(t *testing.T) {
 	target := newReceiver(t, func(body string) int {
 		if strings.Contains(body, `"bad"`) {
@@ -37,9 +37,9 @@ func TestWalk(t *testing.T) {
 		t.Fatalf("%d %s", resp.StatusCode, answer)
 	}
 	queue := func() wire.Queue { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "") }
-	d.eventually("15 done, 5 dead", func() bool { q := queue(); return q.Books.Done == 15 && q.Dead == 5 })
+	d.eventually("15 done, 5 dead", func() bool { q := queue(); return q.Ledger.Done == 15 && q.Dead == 5 })
 
-	// The story of one.
+	// The failure history of one.
 	m := get[wire.Message](d, 200, http.MethodGet, "/v1/queues/hooks/dead-letters/m-4", "")
 	f := m.History.First
 	if m.State != "dead" || *m.Reason != redrive.ReasonPermanent || *m.Body != `"bad"` || f == nil || f.Details["status"] == "" && len(f.Details) == 0 ||
@@ -69,12 +69,12 @@ func TestWalk(t *testing.T) {
 		p := get[wire.Plan](d, 200, http.MethodGet, "/v1/plans/"+plan.ID, "")
 		return p.State == wire.PlanDone && p.Done == 5 && p.Failed == 0
 	})
-	d.eventually("all are delivered", func() bool { q := queue(); return q.Books.Done == 20 && q.Dead == 0 && q.Waiting.All == 0 })
-	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify", ""); !v.Balanced || len(v.Queues) != 1 || v.Queues[0].Books.Done != 20 {
+	d.eventually("all are delivered", func() bool { q := queue(); return q.Ledger.Done == 20 && q.Dead == 0 && q.Waiting.All == 0 })
+	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify", ""); !v.Balanced || len(v.Queues) != 1 || v.Queues[0].Ledger.Done != 20 {
 		t.Errorf("verify %+v", v)
 	}
 	var metrics []byte
-	d.eventually("the metrics tell of the redrive", func() bool { // they are told after the store
+	d.eventually("the metrics tell of the redrive", func() bool { // they are updated after the store
 		_, metrics = d.send(http.MethodGet, "/metrics", "")
 		return strings.Contains(string(metrics), `redrive_redriven_total{outcome="done",queue="hooks"} 5`)
 	})

@@ -172,7 +172,7 @@ func (h *History) Busy(t testing.TB, n int) {
 	}
 }
 
-// Audited checks the books of a store.
+// Audited checks the ledger of a store.
 func Audited(t testing.TB, s driver.Store) {
 	t.Helper()
 	audits, err := s.Verify(context.Background())
@@ -181,7 +181,7 @@ func Audited(t testing.TB, s driver.Store) {
 	}
 	for _, a := range audits {
 		if a.Imbalance() != 0 || len(a.Problems) > 0 {
-			t.Errorf("the books are wrong: %+v", a)
+			t.Errorf("the ledger is wrong: %+v", a)
 		}
 	}
 }

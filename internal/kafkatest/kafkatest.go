@@ -67,10 +67,17 @@ const clusterID = "cmVkcml2ZS10ZXN0LTAwMQ"
 // test, or fails it where CI is true.
 func Start(t testing.TB) *Broker {
 	t.Helper()
-	return start(t, nil)
+	return start(t, nil, nil)
 }
 
-func start(t testing.TB, secured *Secured) *Broker {
+// StartBehind starts a broker as Start does, which sends its clients to the address that
+// front returns for its own: that of a proxy.
+func StartBehind(t testing.TB, front func(addr string) string) *Broker {
+	t.Helper()
+	return start(t, nil, front)
+}
+
+func start(t testing.TB, secured *Secured, front func(addr string) string) *Broker {
 	t.Helper()
 	jars, ok := folder()
 	if _, err := exec.LookPath("java"); !ok || err != nil {
@@ -80,7 +87,7 @@ func start(t testing.TB, secured *Secured) *Broker {
 	args := b.args("kafka.Kafka", b.config())
 	b.Process = servertest.New(servertest.Command{Name: "broker", Dir: b.dir, Path: "java", Args: args, Patience: patience})
 	t.Cleanup(b.Kill)
-	if err := b.create(); err != nil {
+	if err := b.create(front); err != nil {
 		t.Fatalf("start Kafka: %v", err)
 	}
 	return b
@@ -108,13 +115,16 @@ func folder() (string, bool) {
 	}
 }
 
-func (b *Broker) create() error {
+func (b *Broker) create(front func(addr string) string) error {
 	ports, err := servertest.FreePorts(4)
 	if err != nil {
 		return err
 	}
 	b.addr = ports[0].Addr()
 	text := fmt.Sprintf(settings, b.addr, ports[1].Addr(), filepath.Join(b.dir, "data"))
+	if front != nil {
+		text += "\nadvertised.listeners=PLAINTEXT://" + front(b.addr)
+	}
 	format := []string{"format", "-t", clusterID, "-c", b.config()}
 	if b.secured != nil {
 		more, err := b.secured.settings(b.dir, ports[2].Addr(), ports[3].Addr())

@@ -39,7 +39,7 @@ listener.name.%[1]s.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.secur
 func StartSecured(t testing.TB) (*Broker, *Secured) {
 	t.Helper()
 	s := &Secured{User: "redrive", Password: "not-a-secret", Reader: "reader"}
-	return start(t, s), s
+	return start(t, s, nil), s
 }
 
 // settings writes the certificate and returns what the broker's settings say besides.
@@ -67,7 +67,7 @@ func (s *Secured) settings(dir, plain, tls string) (string, error) {
 	return text, nil
 }
 
-// scram is the user as the storage is told at its making.
+// scram is the user as the storage receives it when it is made.
 func (s *Secured) scram(mechanism string) string {
 	return fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, s.User, s.Password)
 }

@@ -105,6 +105,7 @@ var kinds = map[string]struct {
 	"not-found":       {http.StatusNotFound, "Not found", ""},
 	"loop":            {http.StatusConflict, "The message was redriven too often", "raise max_redrives to redrive it again"},
 	"uncertain":       {http.StatusConflict, "The effect of the message is not known", "confirm with confirm_uncertain (--confirm-uncertain) when it is safe to repeat"},
+	"body-corrupt":    {http.StatusConflict, "The message does not match its checksum", "look at its bytes; redrive it with confirm_corrupt (--confirm-corrupt) or with a new body, or drop it"},
 	"body-gone":       {http.StatusConflict, "The dead letter has no body", "give it a body with an edit, or drop it"},
 	"state":           {http.StatusConflict, "The state does not allow this", "a message that is in flight can be changed when its attempt has ended"},
 	"lease-lost":      {http.StatusConflict, "Lease lost", ""},

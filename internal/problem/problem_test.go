@@ -41,7 +41,7 @@ func TestOfMapsErrorsToStatuses(t *testing.T) {
 func TestErrorsComeBackFromTheWire(t *testing.T) {
 	for _, err := range []error{
 		redrive.ErrBacklogged, redrive.ErrConflict, redrive.ErrDuplicate, redrive.ErrFull, redrive.ErrClosed, redrive.ErrUnknown, redrive.ErrCorrupt, redrive.ErrInUse,
-		redrive.ErrInvalid, redrive.ErrNotFound, redrive.ErrLoop, redrive.ErrUncertain, redrive.ErrBodyGone, redrive.ErrState, redrive.ErrLeaseLost, redrive.ErrVersion,
+		redrive.ErrInvalid, redrive.ErrNotFound, redrive.ErrLoop, redrive.ErrUncertain, redrive.ErrBodyGone, redrive.ErrBodyCorrupt, redrive.ErrState, redrive.ErrLeaseLost, redrive.ErrVersion,
 		redrive.ErrUnsupported, context.DeadlineExceeded, context.Canceled,
 	} {
 		sent := problem.Of(fmt.Errorf("here: %w", err))

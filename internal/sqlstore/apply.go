@@ -54,7 +54,7 @@ func checkEntry(e *redrive.Entry) error {
 	if err := driver.CheckQueue(e.Queue); err != nil {
 		return err
 	}
-	if e.Reason == 0 || e.Reason > redrive.ReasonManual {
+	if e.Reason == 0 || e.Reason > driver.LastReason {
 		return bad("a dead letter needs a reason")
 	}
 	if e.ID == "" {
@@ -175,14 +175,16 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 		First: driver.EncodeFailure(e.History.First), Last: driver.EncodeFailure(e.History.Last),
 	}
 	w.Rows.Fit(m)
+	m.seal()
 	if m.Due.IsZero() {
 		m.Due = now.Add(time.Duration(Micros(e.Delay)) * time.Microsecond)
 	}
 	if m.PublishedAt.IsZero() {
 		m.PublishedAt = now
 	}
+	m.Delayed = m.Due.After(now) && m.Due.After(m.PublishedAt)
 	if e.Original != nil {
-		m.KeepOriginal(e.Original)
+		m.keepGiven(e.Original)
 	}
 	if m.ID == "" {
 		m.ID = redrive.NewID()
@@ -196,7 +198,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 			return nil, err
 		}
 	}
-	w.Count(m.Queue, BookParked+Book(entered), 1)
+	w.Count(m.Queue, AccountParked+Account(entered), 1)
 	if err := w.EnterLine(ctx, m); err != nil {
 		return nil, err
 	}
@@ -240,7 +242,7 @@ func (w *Work) deleteRange(ctx context.Context, g *driver.Range) error {
 		if m == nil || m.Dead || m.Held(now) {
 			continue
 		}
-		w.Count(m.Queue, BookDone, 1)
+		w.Count(m.Queue, AccountDone, 1)
 		w.RemoveWaiting(m)
 		w.LeaveLine(m)
 		w.Note(m, Fate{Outcome: redrive.OutcomeDone, Ended: true})

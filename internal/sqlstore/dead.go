@@ -47,11 +47,11 @@ func (w *Work) settleOneDead(ctx context.Context, m *Message, st *driver.Settlem
 	due := now.Add(time.Duration(Micros(st.After)) * time.Microsecond)
 	switch st.Outcome {
 	case redrive.OutcomeDone:
-		w.Count(m.Queue, BookDone, 1)
+		w.Count(m.Queue, AccountDone, 1)
 		w.Exhume(m, st.Outcome, st.Reason)
 		return nil
 	case redrive.OutcomeDrop:
-		w.Count(m.Queue, BookDropped, 1)
+		w.Count(m.Queue, AccountDropped, 1)
 		w.Exhume(m, st.Outcome, st.Reason)
 		return nil
 	case redrive.OutcomeRepeat:
@@ -66,9 +66,19 @@ func (w *Work) settleOneDead(ctx context.Context, m *Message, st *driver.Settlem
 	m.Due = due
 	if st.Outcome != redrive.OutcomeRelease {
 		m.Attempts++
-		m.RecordFailure(st.Failure, false)
+		w.fail(m, st.Failure)
 	}
 	return nil
+}
+
+// fail records a failure of a dead letter that stays, whose cause it is then.
+func (w *Work) fail(m *Message, f *redrive.Failure) {
+	m.RecordFailure(f, false)
+	if f != nil && f.Signature != m.Signature {
+		w.countCause(CauseBucket{Cause: m.cause()}, -1, 0)
+		m.Signature = f.Signature
+		w.countCause(CauseBucket{Cause: m.cause()}, 1, 0)
+	}
 }
 
 // rebury writes a dead letter anew after a change that leaves it dead.
@@ -93,11 +103,11 @@ func (w *Work) editDead(m *Message, e *redrive.Edit) {
 		return
 	}
 	was := m.Message
-	m.KeepOriginal(&was)
+	m.KeepOriginal(&was, m.Sum)
 	if e.Key != nil && *e.Key != was.Key {
 		w.LeaveLine(m)
 	}
-	e.Apply(&m.Message)
+	m.edit(e)
 }
 
 // redrive gives a dead letter its next generation, due then. It returns where the
@@ -112,6 +122,7 @@ func (w *Work) redrive(ctx context.Context, m *Message, c *driver.Change, due ti
 	}
 	w.RemoveDead(m)
 	w.editDead(m, c.Edit)
+	m.confirm(c)
 	w.Note(m, Fate{})
 	m.NextGeneration(c, clock, due)
 	if m.Turn == 0 { // else it kept its place in its key
@@ -124,11 +135,12 @@ func (w *Work) redrive(ctx context.Context, m *Message, c *driver.Change, due ti
 }
 
 // redriveAway redrives into another queue or under another id: the dead letter goes
-// here, and a message of the next generation comes there, with its story.
+// here, and a message of the next generation comes there, with its failure history.
 func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, due time.Time) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m
-	c.Edit.Apply(&next.Message)
+	next.edit(c.Edit)
+	next.confirm(c)
 	if c.To != "" && c.To != m.Queue {
 		next.Queue, next.Origin = c.To, from.String()
 	}
@@ -141,10 +153,10 @@ func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, du
 		return now, err
 	}
 	if c.Edit != nil {
-		next.KeepOriginal(&m.Message)
+		next.KeepOriginal(&m.Message, m.Sum)
 	}
-	w.Count(m.Queue, BookMovedOut, 1)
-	w.Count(next.Queue, BookMovedIn, 1)
+	w.Count(m.Queue, AccountMovedOut, 1)
+	w.Count(next.Queue, AccountMovedIn, 1)
 	next.NextGeneration(c, w.Clock, due)
 	next.Seq, next.Token, next.Nonce = 0, 0, 0
 	if err := w.EnterLine(ctx, &next); err != nil {

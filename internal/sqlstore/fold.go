@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// Folding the books is the work of one process at a time: it holds a record that
+// Folding the ledger is the work of one process at a time: it holds a record that
 // expires.
 const (
 	foldEvery = time.Second
@@ -16,7 +16,7 @@ const (
 	foldKey   = "fold"
 )
 
-// Fold folds differences into the books until ctx ends, while the process of this name
+// Fold folds differences into the ledger until ctx ends, while the process of this name
 // holds the record. fold reports whether there is more.
 func Fold(ctx context.Context, s driver.Store, self string, fold func(context.Context) (more bool, err error)) {
 	h := foldHold{store: s, self: self}

@@ -16,6 +16,7 @@ type Item struct {
 	Made   bool             // it looks like one that a store makes
 	Hash   uint64           // of a chosen one
 	Masks  *driver.Masks    // what the hash leaves out
+	Sum    uint32           // checksum
 	Result *error
 	Done   bool  // stored or refused, by a statement that counts
 	Turn   int64 // in the order of its key
@@ -30,7 +31,7 @@ func NewItem(m *redrive.Message, masks *driver.Masks, result *error) *Item {
 }
 
 func (it *Item) init(m *redrive.Message, masks *driver.Masks, result *error) {
-	it.Message, it.From, it.Masks, it.Result = *m, m, masks, result
+	it.Message, it.From, it.Masks, it.Result, it.Sum = *m, m, masks, result, driver.Checksum(m)
 	if m.ID == "" {
 		it.ID = redrive.NewID()
 		return

@@ -22,8 +22,10 @@ type Message struct {
 	Lane                                 redrive.Lane
 	Reason                               redrive.Reason
 	Suspect, Chosen, Alone, Leased       bool
+	Delayed                              bool // it was asked to be due later
 	Instance, Signature                  string
-	First, Last, Original                []byte // JSON
+	First, Last, Original                []byte  // JSON
+	Sum                                  *uint32 // checksum of the message; nil: unchecked
 }
 
 // Held reports whether somebody has the message under a lease.
@@ -93,6 +95,7 @@ func (m *Message) Entry(now time.Time, parts bool) (*redrive.Entry, error) {
 
 // original is a message as it was before it was edited in place.
 type original struct {
+	Sum     *uint32     `json:"crc,omitempty"`
 	Kind    string      `json:"kind,omitempty"`
 	Key     string      `json:"key,omitempty"`
 	Headers [][2][]byte `json:"headers,omitempty"`
@@ -107,12 +110,12 @@ func (o *original) headers() redrive.Headers {
 	return h
 }
 
-// KeepOriginal keeps a message as it was before its first edit.
-func (m *Message) KeepOriginal(was *redrive.Message) {
+// KeepOriginal keeps a message as it was before its first edit, with its checksum.
+func (m *Message) KeepOriginal(was *redrive.Message, sum *uint32) {
 	if m.Original != nil {
 		return
 	}
-	o := original{Kind: was.Kind, Key: was.Key, Body: was.Body}
+	o := original{Sum: sum, Kind: was.Kind, Key: was.Key, Body: was.Body}
 	for _, h := range was.Headers {
 		o.Headers = append(o.Headers, [2][]byte{[]byte(h.Name), h.Value})
 	}
@@ -156,7 +159,7 @@ func (m *Message) NextGeneration(c *driver.Change, now, due time.Time) {
 	if !m.ExpiresAt.After(now) {
 		m.ExpiresAt = time.Time{} // it was redriven although it had expired
 	}
-	m.Due, m.Lane = due, redrive.LaneRedrive
+	m.Due, m.Delayed, m.Lane = due, due.After(now), redrive.LaneRedrive
 	m.Earlier += m.Failures
 	m.Attempts, m.Failures, m.Crashes, m.Suspect = 0, 0, 0, false
 }

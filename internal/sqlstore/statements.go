@@ -92,12 +92,25 @@ func (s *Statements) Migrations(from, to int) string {
 	return b.String()
 }
 
+// Layout tells apart tables that bear the same version: until the first release, version 1
+// is changed in place.
+const Layout = 4
+
+// CheckLayout refuses tables that an earlier build made, which this one cannot bring up.
+func (b *Base) CheckLayout(layout int) error {
+	if layout == Layout {
+		return nil
+	}
+	return b.own.OpenError(fmt.Errorf("the tables are of layout %d, of an earlier build; this program needs %d", layout, Layout),
+		"drain the store with that build, or copy it with that build to a store of another kind and from there")
+}
+
 // Migrate brings the tables up to a version, or refuses them if it may not change them.
 func (b *Base) Migrate(ctx context.Context, want int, ddl bool) error {
 	have, err := b.own.Version(ctx)
 	switch {
 	case err != nil:
-		return b.own.OpenError(err, "")
+		return err
 	case have == want:
 		return nil
 	case !ddl:

@@ -27,6 +27,9 @@ func (v Verbs) Trim(ctx context.Context, r driver.Retention, limit int) (driver.
 			return all, err
 		}
 	}
+	if err := b.trimCauses(ctx); err != nil {
+		return all, err
+	}
 	left -= all.Remembered + all.Records
 	if r.DeadAge <= 0 && r.DeadKeep <= 0 {
 		return all, nil
@@ -77,9 +80,9 @@ func (b *Base) trim(ctx context.Context, op string, f func(context.Context, *Wor
 
 // trim removes dead letters that nobody holds.
 func (w *Work) trim(ctx context.Context, queue string, refs []redrive.Ref, archived bool) (n int64, err error) {
-	b := BookDropped
+	b := AccountDropped
 	if archived {
-		b = BookArchived
+		b = AccountArchived
 	}
 	if err := w.Rows.LockKeys(ctx, refs); err != nil {
 		return 0, err

@@ -154,7 +154,7 @@ func stillMatches(q *redrive.Query, m *Message, now time.Time) bool {
 	return (q.Queue == "" || q.Queue == m.Queue) && (q.State == 0 || q.State == state) &&
 		(q.Reason == 0 || q.Reason == m.Reason) && (q.Signature == "" || q.Signature == m.Signature) &&
 		(q.Kind == "" || q.Kind == m.Kind) && (q.Key == "" || q.Key == m.Key) &&
-		(q.Plan == "" || q.Plan == m.Plan) && (q.NotPlan == "" || q.NotPlan != m.Plan) &&
+		(!q.Edited || m.Original != nil) && (q.Plan == "" || q.Plan == m.Plan) && (q.NotPlan == "" || q.NotPlan != m.Plan) &&
 		(q.Since.IsZero() || !at.Before(q.Since)) && (q.Until.IsZero() || !at.After(q.Until))
 }
 
@@ -162,7 +162,7 @@ func stillMatches(q *redrive.Query, m *Message, now time.Time) bool {
 func (w *Work) changeWaiting(ctx context.Context, m *Message, c *driver.Change) error {
 	switch c.Action {
 	case driver.ActDrop:
-		w.Count(m.Queue, BookDropped, 1)
+		w.Count(m.Queue, AccountDropped, 1)
 		w.result(&m.Message, redrive.OutcomeDrop, c.Reason, nil)
 		w.RemoveWaiting(m)
 		w.LeaveLine(m)
@@ -174,7 +174,7 @@ func (w *Work) changeWaiting(ctx context.Context, m *Message, c *driver.Change) 
 	case driver.ActDueNow:
 		if m.Due.After(w.Clock) {
 			w.RemoveWaiting(m)
-			m.Due = w.Clock
+			m.Due, m.Delayed = w.Clock, false
 			w.AddWaiting(m)
 		}
 	case driver.ActRedrive, driver.ActArchive:
@@ -215,15 +215,15 @@ func (w *Work) result(m *redrive.Message, o redrive.Outcome, reason redrive.Reas
 func (w *Work) editWaiting(ctx context.Context, m *Message, e *redrive.Edit) error {
 	was := m.Message
 	w.RemoveWaiting(m)
-	m.KeepOriginal(&was)
+	m.KeepOriginal(&was, m.Sum)
 	if e.Key != nil && *e.Key != was.Key {
 		w.LeaveLine(m)
-		e.Apply(&m.Message)
+		m.edit(e)
 		if err := w.EnterLine(ctx, m); err != nil {
 			return err
 		}
 	} else {
-		e.Apply(&m.Message)
+		m.edit(e)
 	}
 	w.AddWaiting(m)
 	return nil
@@ -238,10 +238,10 @@ func (w *Work) changeDead(ctx context.Context, m *Message, c *driver.Change) (no
 		}
 		return w.redrive(ctx, m, c, w.Clock)
 	case driver.ActDrop:
-		w.Count(m.Queue, BookDropped, 1)
+		w.Count(m.Queue, AccountDropped, 1)
 		w.Exhume(m, redrive.OutcomeDrop, c.Reason)
 	case driver.ActArchive:
-		w.Count(m.Queue, BookArchived, 1)
+		w.Count(m.Queue, AccountArchived, 1)
 		w.Exhume(m, redrive.OutcomeDead, m.Reason)
 	case driver.ActEdit:
 		w.rebury(m, func() { w.editDead(m, c.Edit) })

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -211,71 +210,6 @@ func (v Verbs) Verify(ctx context.Context, names ...string) ([]driver.Audit, err
 	return audits, nil
 }
 
-// Auditor compares the books of one queue with its rows.
-type Auditor struct {
-	driver.Audit
-	Booked  Books
-	Orphans [4]int64 // messages that wait and are dead, that nobody blocks, ids that are not remembered, keys that are miscounted
-	found   Books
-}
-
-func (a *Auditor) problem(format string, args ...any) {
-	a.Problems = append(a.Problems, fmt.Sprintf(format, args...))
-}
-
-// ScanWaiting takes in a row of a lane: how many messages, their size, and by how much
-// that differs from their sizes.
-func (a *Auditor) ScanWaiting(r Row) error {
-	var lane, rows, size int64
-	var off *int64
-	if err := r.Scan(&lane, &rows, &size, &off); err != nil {
-		return err
-	}
-	if lane < 0 || lane >= int64(driver.Lanes) {
-		a.problem("%d messages in lane %d, which is none", rows, lane)
-		return nil
-	}
-	if off != nil && *off != 0 {
-		a.problem("messages of lane %d are off by %d bytes from their sizes", lane, *off)
-	}
-	a.found[lane] += rows
-	a.found[BookBytes] += size
-	return nil
-}
-
-// ScanDead takes in a row of a reason.
-func (a *Auditor) ScanDead(r Row) error {
-	var reason, rows int64
-	if err := r.Scan(&reason, &rows); err != nil {
-		return err
-	}
-	if reason < 1 || reason > int64(redrive.ReasonManual) {
-		a.problem("%d dead letters for reason %d, which is none", rows, reason)
-		return nil
-	}
-	a.found[DeadBook(redrive.Reason(reason))] = rows
-	return nil
-}
-
-func (a *Auditor) judge() {
-	a.Ledger, a.Waiting, a.Dead = a.Booked.Ledger(), a.found.Waiting(), a.found.Dead()
-	for b, name := range bookNames {
-		moves := Book(b) >= BookPublished && Book(b) <= BookMovedOut
-		if !moves && a.Booked[b] != a.found[b] {
-			a.problem("%s: %d counted, %d found", name, a.Booked[b], a.found[b])
-		}
-	}
-	if n := a.Imbalance(); n != 0 {
-		a.problem("%d more entered than left, wait or are dead", n)
-	}
-	for i, what := range []string{"messages that wait and are dead", "messages blocked by nobody", "chosen ids that are not remembered",
-		"keys whose members are miscounted"} {
-		if a.Orphans[i] != 0 {
-			a.problem("%d %s", a.Orphans[i], what)
-		}
-	}
-}
-
 // Get implements driver.Store.
 func (v Verbs) Get(ctx context.Context, refs []redrive.Ref) ([]*redrive.Entry, error) {
 	entries := make([]*redrive.Entry, len(refs))
@@ -333,7 +267,7 @@ func (v Verbs) ListRecords(ctx context.Context, space, after string, limit int) 
 func Caps(name string) driver.Caps {
 	return driver.Caps{
 		Name: name, MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
-		Fenced: true, Filters: true, MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		Fenced: true, Filters: true, RecordsClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }

@@ -54,7 +54,21 @@ type Rows interface {
 	Trimmable(ctx context.Context, queue string, age time.Duration, limit, excess int64) ([]redrive.Ref, error)
 	// ReadQueueNames returns the names of all queues.
 	ReadQueueNames(ctx context.Context) ([]string, error)
-	// Audit has the auditor take in the books and rows of its queue.
+	// DrainCauses removes at most so many rows of differences, and returns what they add to
+	// each cause and bucket.
+	DrainCauses(ctx context.Context, limit int) (counts []CauseCount, rows int, err error)
+	// Series returns which causes have a series of their own, and how many have one in their
+	// queues.
+	Series(ctx context.Context, causes []Cause) (has map[Cause]bool, number map[string]int, err error)
+	// AddCauses and AddBuckets add to counters, in their order.
+	AddCauses(ctx context.Context, counts []CauseCount) error
+	AddBuckets(ctx context.Context, counts []CauseCount) error
+	// DrainBuckets removes at most so many buckets of a width that begin until then, and
+	// returns them.
+	DrainBuckets(ctx context.Context, width time.Duration, until time.Time, limit int) ([]CauseCount, error)
+	// TrimCauses ends series without buckets, and removes causes without either.
+	TrimCauses(ctx context.Context) error
+	// Audit has the auditor take in the ledger and rows of its queue.
 	Audit(ctx context.Context, a *Auditor) error
 	// Flush writes what the work has collected.
 	Flush(ctx context.Context) error
@@ -76,7 +90,8 @@ type Work struct {
 	Results      []*Item
 	Leavers      []Leaving
 	Heads        []LineKey // keys whose heads may have to be freed
-	Books        map[string]*Books
+	Ledger       map[string]*Ledger
+	Causes       map[CauseBucket]CauseCount
 }
 
 // Gone is a waiting message that goes.
@@ -179,15 +194,15 @@ func (w *Work) reserve(ctx context.Context, m *Message) error {
 	return *it.Result
 }
 
-// Count adds to a book.
-func (w *Work) Count(queue string, b Book, n int64) {
-	if w.Books == nil {
-		w.Books = make(map[string]*Books)
+// Count adds to an account of a queue.
+func (w *Work) Count(queue string, b Account, n int64) {
+	if w.Ledger == nil {
+		w.Ledger = make(map[string]*Ledger)
 	}
-	if w.Books[queue] == nil {
-		w.Books[queue] = new(Books)
+	if w.Ledger[queue] == nil {
+		w.Ledger[queue] = new(Ledger)
 	}
-	w.Books[queue][b] += n
+	w.Ledger[queue][b] += n
 }
 
 // AddWaiting stores a message as waiting. One that stands in line is blocked until the
@@ -200,15 +215,15 @@ func (w *Work) AddWaiting(m *Message) {
 		m.Class = ClassBlocked
 		w.Heads = append(w.Heads, LineKey{m.Queue, m.Key})
 	}
-	w.Count(m.Queue, Book(m.Lane), 1)
-	w.Count(m.Queue, BookBytes, int64(m.Bytes))
+	w.Count(m.Queue, Account(m.Lane), 1)
+	w.Count(m.Queue, AccountBytes, int64(m.Bytes))
 	w.Insert = append(w.Insert, m)
 }
 
 // RemoveWaiting takes a waiting message away.
 func (w *Work) RemoveWaiting(m *Message) {
-	w.Count(m.Queue, Book(m.Lane), -1)
-	w.Count(m.Queue, BookBytes, -int64(m.Bytes))
+	w.Count(m.Queue, Account(m.Lane), -1)
+	w.Count(m.Queue, AccountBytes, -int64(m.Bytes))
 	w.Gone = append(w.Gone, Gone{m.Ref(), m.Seq})
 }
 
@@ -219,14 +234,16 @@ func (w *Work) AddDead(m *Message) {
 	if m.Turn > 0 && w.Settings[m.Queue].DeadRelease {
 		w.LeaveLine(m)
 	}
-	w.Count(m.Queue, DeadBook(m.Reason), 1)
+	w.Count(m.Queue, DeadAccount(m.Reason), 1)
+	w.CountDeath(m.cause(), m.Died)
 	w.Note(m, Fate{Outcome: redrive.OutcomeDead, Reason: m.Reason})
 	w.Bury = append(w.Bury, m)
 }
 
 // RemoveDead takes a dead letter away.
 func (w *Work) RemoveDead(m *Message) {
-	w.Count(m.Queue, DeadBook(m.Reason), -1)
+	w.Count(m.Queue, DeadAccount(m.Reason), -1)
+	w.countCause(CauseBucket{Cause: m.cause()}, -1, 0)
 	w.GoneDead = append(w.GoneDead, m.Ref())
 }
 
@@ -268,7 +285,7 @@ func IsRepeated(err error) bool {
 
 // IsOutcome reports an error that is what became of one message, not a fault.
 func IsOutcome(err error) bool {
-	for _, known := range []error{redrive.ErrState, redrive.ErrNotFound, redrive.ErrUncertain, redrive.ErrLoop, redrive.ErrBodyGone, redrive.ErrDuplicate,
+	for _, known := range []error{redrive.ErrState, redrive.ErrNotFound, redrive.ErrUncertain, redrive.ErrLoop, redrive.ErrBodyGone, redrive.ErrBodyCorrupt, redrive.ErrDuplicate,
 		redrive.ErrConflict, redrive.ErrInvalid} {
 		if errors.Is(err, known) {
 			return true

@@ -19,6 +19,7 @@ type PlanRequest struct {
 	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
 	NewID            bool   `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
 	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
+	ConfirmCorrupt   bool   `json:"confirm_corrupt,omitempty"`
 	MaxRedrives      int    `json:"max_redrives,omitempty"` // refuse what was redriven so often
 	Canary           int    `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
 	DryRun           bool   `json:"dry_run,omitempty"`      // count only
@@ -29,24 +30,25 @@ type Plan struct {
 	ID        string           `json:"id"`
 	State     string           `json:"state"` // running, paused, stopped, done, cancelled or failed
 	Request   PlanRequest      `json:"request"`
-	Actor     string           `json:"actor,omitempty"` // who asked for it
-	Cutoff    time.Time        `json:"cutoff"`          // what died later is not part of it
-	Total     int64            `json:"total"`           // counted at the start
-	TotalMore bool             `json:"total_more,omitempty"`
+	Actor     string           `json:"actor,omitempty"`      // who asked for it
+	Cutoff    time.Time        `json:"cutoff"`               // what died later is not part of it
+	Total     int64            `json:"total"`                // counted at the start
+	TotalMore bool             `json:"total_more,omitempty"` // there may be more: so many of the examined ones match
+	Examined  int64            `json:"examined,omitempty"`   // with total_more: how many were looked at
 	Done      int64            `json:"done"`
 	Failed    int64            `json:"failed"`
 	Named     int              `json:"named,omitempty"`   // names worked on; a plan forgets its names when it ends
 	Errors    map[string]int64 `json:"errors,omitempty"`  // refusals by kind
 	Problem   string           `json:"problem,omitempty"` // why it failed or stopped, or what holds it up
-	Trial     *Trial           `json:"trial,omitempty"`   // of a plan with a canary
+	Canary    *Canary          `json:"canary,omitempty"`  // of a plan with a canary
 	Progress  *Progress        `json:"progress,omitempty"`
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
 }
 
-// Trial is what a plan with a canary has seen of it.
-type Trial struct {
+// Canary is what a plan with a canary has seen of it.
+type Canary struct {
 	Stage     string    `json:"stage"` // canary, ramp or full
 	Since     time.Time `json:"since"`
 	Size      int       `json:"size"` // of the canary so far
@@ -65,7 +67,7 @@ type Progress struct {
 }
 
 // PlanResult is what became of one message of a plan: delivered, waiting, dead (again),
-// dropped, archived, refused, or pending when it is about to be changed.
+// dropped, archived, gone, refused, or pending when it is about to be changed.
 type PlanResult struct {
 	Queue   string   `json:"queue"`
 	ID      string   `json:"id"`
@@ -98,11 +100,12 @@ func ProgressOf(p *plan.Progress) *Progress {
 
 // DryRun tells what a plan would do.
 type DryRun struct {
-	DryRun bool             `json:"dry_run"` // true
-	Cutoff time.Time        `json:"cutoff"`
-	Total  int64            `json:"total"`                // messages that match
-	More   bool             `json:"total_more,omitempty"` // there are more than were counted
-	Reason map[string]int64 `json:"by_reason,omitempty"`
+	DryRun   bool             `json:"dry_run"` // true
+	Cutoff   time.Time        `json:"cutoff"`
+	Total    int64            `json:"total"`                // messages that match; exact by queue, state, reason and signature
+	More     bool             `json:"total_more,omitempty"` // there may be more: so many of the examined ones match
+	Examined int64            `json:"examined,omitempty"`   // with total_more: how many were looked at
+	Reason   map[string]int64 `json:"by_reason,omitempty"`
 	// Refused counts what would be refused, by error; RefusedMore says that not all
 	// messages were looked at for it.
 	Refused     map[string]int64 `json:"refused,omitempty"`
@@ -129,11 +132,11 @@ func (p *Plan) Ended() bool {
 func PlanOf(p *plan.Plan) Plan {
 	out := Plan{
 		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
-		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
+		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Examined: p.Examined, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
 	}
-	if t := p.Trial; t != nil {
-		out.Trial = &Trial{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
+	if t := p.Canary; t != nil {
+		out.Canary = &Canary{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
 	}
 	return out
 }
@@ -141,7 +144,7 @@ func PlanOf(p *plan.Plan) Plan {
 func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
-		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
+		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
 	for _, ref := range r.Refs {
@@ -158,7 +161,7 @@ func planRequestOf(p *plan.Plan) PlanRequest {
 // DryRunOf returns a dry run as it goes over the wire.
 func DryRunOf(d *plan.DryRun) DryRun {
 	out := DryRun{
-		DryRun: true, Cutoff: d.Cutoff.UTC(), Total: d.Total, More: d.More, Refused: d.Refused, RefusedMore: d.RefusedMore,
+		DryRun: true, Cutoff: d.Cutoff.UTC(), Total: d.Total, More: d.More, Examined: d.Examined, Refused: d.Refused, RefusedMore: d.RefusedMore,
 		Reason: make(map[string]int64, len(d.ByReason)),
 	}
 	for r, n := range d.ByReason {

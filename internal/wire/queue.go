@@ -29,7 +29,7 @@ type Queue struct {
 	OldestDead *time.Time               `json:"oldest_dead,omitempty"`
 	DeadBy     map[redrive.Reason]int64 `json:"dead_by_reason,omitempty"`
 	Bytes      int64                    `json:"bytes"`
-	Books      Books                    `json:"books"`
+	Ledger     Ledger                   `json:"ledger"`
 
 	// Engine is absent where nothing consumes the queue in this process.
 	Engine *QueueEngine `json:"engine,omitempty"`
@@ -48,8 +48,8 @@ type Waiting struct {
 	Redrive int64 `json:"redrive"`
 }
 
-// Books is the ledger of a queue: entered = waiting + dead + left.
-type Books struct {
+// Ledger counts what entered and left a queue: entered = waiting + dead + left.
+type Ledger struct {
 	Entered   int64 `json:"entered"`
 	Published int64 `json:"published"`
 	Parked    int64 `json:"parked"`
@@ -65,17 +65,19 @@ type Books struct {
 
 // QueueEngine is what an engine is doing with a queue.
 type QueueEngine struct {
-	Slots     int         `json:"slots"`
-	Busy      int         `json:"busy"`
-	Stuck     int         `json:"stuck"`
-	Settling  int         `json:"settling"`
-	Breakers  []Breaker   `json:"breakers,omitempty"`
-	Paused    []Paused    `json:"paused,omitempty"`
-	Refused   string      `json:"refused,omitempty"`   // why something is not claimed now
-	Unhandled []Unhandled `json:"unhandled,omitempty"` // kinds of the last day without a handler; of many only some
+	Slots    int       `json:"slots"`
+	Busy     int       `json:"busy"`
+	Stuck    int       `json:"stuck"`
+	Settling int       `json:"settling"`
+	Breakers []Breaker `json:"breakers,omitempty"`
+	Paused   []Paused  `json:"paused,omitempty"`
+	Refused  string    `json:"refused,omitempty"` // why nothing can be claimed now
+	// since when every delivery was refused for its message (400, 413, 415, 422), after a minute
+	AllRefusedSince *time.Time  `json:"all_refused_since,omitempty"`
+	Unhandled       []Unhandled `json:"unhandled,omitempty"` // kinds of the last day without a handler; of many only some
 }
 
-// Unhandled is a kind of messages that came to a queue and has no handler there.
+// Unhandled is a kind of messages that came to a queue and that nobody there knows.
 type Unhandled struct {
 	Kind     string    `json:"kind"`
 	Attempts int64     `json:"attempts"` // that failed for it
@@ -114,7 +116,7 @@ func QueueOf(c *driver.Counts) Queue {
 		Waiting: Waiting{
 			All: c.AllWaiting(), Fresh: c.Waiting[redrive.LaneFresh], Retry: c.Waiting[redrive.LaneRetry], Redrive: c.Waiting[redrive.LaneRedrive],
 		},
-		Dead: c.AllDead(), Bytes: c.Bytes, Books: BooksOf(&c.Ledger),
+		Dead: c.AllDead(), Bytes: c.Bytes, Ledger: LedgerOf(&c.Ledger),
 	}
 	for reason, n := range c.Dead {
 		if n == 0 {
@@ -128,9 +130,9 @@ func QueueOf(c *driver.Counts) Queue {
 	return q
 }
 
-// BooksOf returns books as they go over the wire.
-func BooksOf(b *driver.Ledger) Books {
-	return Books{
+// LedgerOf returns a ledger as it goes over the wire.
+func LedgerOf(b *driver.Ledger) Ledger {
+	return Ledger{
 		Entered: b.Entered(), Published: b.Published, Parked: b.Parked, Imported: b.Imported, MovedIn: b.MovedIn, Repeated: b.Repeated,
 		Left: b.Left(), Done: b.Done, Dropped: b.Dropped, Archived: b.Archived, MovedOut: b.MovedOut,
 	}
@@ -138,7 +140,7 @@ func BooksOf(b *driver.Ledger) Books {
 
 // EngineOf returns a status as it goes over the wire.
 func EngineOf(s *engine.QueueStatus) *QueueEngine {
-	return &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, Unhandled: unhandledOf(s.Unhandled),
+	return &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, AllRefusedSince: moment(s.AllRefusedSince), Unhandled: unhandledOf(s.Unhandled),
 		Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused)}
 }
 
@@ -163,20 +165,20 @@ func pausesOf(list []engine.PauseStatus) (out []Paused) {
 	return out
 }
 
-// Verified compares the books with what is there.
+// Verified compares the ledger with what is there.
 type Verified struct {
 	Balanced bool    `json:"balanced"`
 	Queues   []Audit `json:"queues"`
 }
 
-// Audit compares the books of a queue with a scan.
+// Audit compares the ledger of a queue with a scan.
 type Audit struct {
 	Queue     string   `json:"queue"`
 	Balanced  bool     `json:"balanced"`
 	Imbalance int64    `json:"imbalance"`
 	Waiting   int64    `json:"waiting"`
 	Dead      int64    `json:"dead"`
-	Books     Books    `json:"books"`
+	Ledger    Ledger   `json:"ledger"`
 	Problems  []string `json:"problems,omitempty"`
 }
 
@@ -186,7 +188,7 @@ func VerifiedOf(audits []driver.Audit) Verified {
 	for i := range audits {
 		a := &audits[i]
 		v.Queues[i] = Audit{
-			Queue: a.Queue, Imbalance: a.Imbalance(), Waiting: a.Waiting, Dead: a.Dead, Books: BooksOf(&a.Ledger), Problems: a.Problems,
+			Queue: a.Queue, Imbalance: a.Imbalance(), Waiting: a.Waiting, Dead: a.Dead, Ledger: LedgerOf(&a.Ledger), Problems: a.Problems,
 			Balanced: a.Imbalance() == 0 && len(a.Problems) == 0,
 		}
 		v.Balanced = v.Balanced && v.Queues[i].Balanced
@@ -194,8 +196,8 @@ func VerifiedOf(audits []driver.Audit) Verified {
 	return v
 }
 
-// Verdict is what a setting of the store promises.
-type Verdict struct {
+// Finding is what a setting of the store promises.
+type Finding struct {
 	Level   string `json:"level"` // ok, warn or refused
 	Setting string `json:"setting"`
 	Value   string `json:"value"`

@@ -1,5 +1,5 @@
 // Package tracing tells OpenTelemetry about messages: a span for each publish, and one
-// for each attempt, in a trace of its own and linked to the publish. It uses the API of
+// for each attempt, in a trace of its own and linked to the publish, or as its child. It uses the API of
 // OpenTelemetry only; the program brings the SDK.
 package tracing
 
@@ -24,14 +24,28 @@ import (
 // Tracer makes spans. It is safe for concurrent use.
 type Tracer struct {
 	tracer trace.Tracer
+	child  func(queue string) bool
 	format propagation.TraceContext
 	begun  sync.Map // *redrive.Delivery -> trace.Span, of the attempts of Handler
 }
 
 // New returns a Tracer of a provider.
-func New(p trace.TracerProvider) *Tracer {
-	return &Tracer{tracer: p.Tracer("github.com/redrive/redrive")}
+func New(p trace.TracerProvider, options ...Option) *Tracer {
+	t := &Tracer{tracer: p.Tracer("github.com/redrive/redrive"), child: func(string) bool { return false }}
+	for _, set := range options {
+		set(t)
+	}
+	return t
 }
+
+// Option sets how a Tracer works.
+type Option func(*Tracer)
+
+// WithChildren says for which queues an attempt is a child of the publish's span, in its trace,
+// instead of a trace of its own that is linked to it. That reads well where messages are delivered
+// within seconds; with retries over hours a trace becomes long, and sampling by its root decides
+// for all attempts. child is called for each attempt, concurrently.
+func WithChildren(child func(queue string) bool) Option { return func(t *Tracer) { t.child = child } }
 
 const system = "redrive"
 
@@ -75,17 +89,23 @@ func (t *Tracer) Send(ctx context.Context, msgs []redrive.Message) (end func(err
 }
 
 // begin starts the span of an attempt, in a trace of its own and linked to what published
-// the message, also after a redrive.
+// the message, or as its child, also after a redrive.
 func (t *Tracer) begin(ctx context.Context, d *redrive.Delivery, at time.Time) (context.Context, trace.Span) {
 	options := []trace.SpanStartOption{
-		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(at),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(at),
 		trace.WithAttributes(
 			attribute.String("messaging.system", system), attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
 			attribute.String("messaging.destination.name", d.Queue), attribute.String("messaging.message.id", d.ID),
 			attribute.Int("redrive.attempt", d.Attempt), attribute.Int("redrive.count", d.Redrives), attribute.String("redrive.kind", d.Kind)),
 	}
-	if origin := trace.SpanContextFromContext(t.format.Extract(context.Background(), headers{&d.Headers})); origin.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: origin}))
+	origin := trace.SpanContextFromContext(t.format.Extract(context.Background(), headers{&d.Headers}))
+	switch {
+	case origin.IsValid() && t.child(d.Queue):
+		ctx = trace.ContextWithRemoteSpanContext(ctx, origin)
+	case origin.IsValid():
+		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: origin}))
+	default:
+		options = append(options, trace.WithNewRoot())
 	}
 	return t.tracer.Start(ctx, "process "+d.Queue, options...)
 }
@@ -147,7 +167,7 @@ func (t *Tracer) Observe(o *engine.Observation) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// fail marks a span. The error's text may quote a message, so only its types are told.
+// fail marks a span. The error's text may quote a message, so only its types are reported.
 func fail(span trace.Span, err error) {
 	kind := errname.Chain(err)[0]
 	span.SetAttributes(attribute.String("error.type", kind))

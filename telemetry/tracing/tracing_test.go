@@ -68,6 +68,26 @@ func TestAttemptsAreLinkedToTheirPublish(t *testing.T) {
 	}
 }
 
+// An attempt of a queue that asks for it is a part of the publish's trace.
+func TestAttemptsAreChildrenOfTheirPublish(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	tracer := tracing.New(sdk.NewTracerProvider(sdk.WithSyncer(kept)), tracing.WithChildren(func(queue string) bool { return queue == "sms" }))
+	for _, queue := range []string{"sms", "mail"} {
+		kept.Reset()
+		msgs := []redrive.Message{{ID: "a", Queue: queue}}
+		tracer.Send(t.Context(), msgs)(nil)
+		tracer.Observe(&engine.Observation{Occasion: engine.OnEnd, Queue: queue, Delivery: &redrive.Delivery{Message: msgs[0]}})
+		spans := kept.GetSpans()
+		if len(spans) != 2 {
+			t.Fatalf("%+v", spans)
+		}
+		sent, attempt := spans[0], spans[1]
+		if child := attempt.Parent.SpanID() == sent.SpanContext.SpanID() && len(attempt.Links) == 0; child != (queue == "sms") {
+			t.Errorf("%s: parent %v, links %v", queue, attempt.Parent, attempt.Links)
+		}
+	}
+}
+
 func TestAHandlerSeesTheSpanOfItsAttempt(t *testing.T) {
 	kept := tracetest.NewInMemoryExporter()
 	tracer := tracing.New(sdk.NewTracerProvider(sdk.WithSyncer(kept)))

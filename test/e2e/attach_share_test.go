@@ -169,7 +169,7 @@ func (c *shareCluster) comesBackWhole(t *testing.T, name string, copied bool) {
 		t.Errorf("%d dead letters, were %d", len(now), len(dead))
 	}
 	d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--wait").ok(t)
-	until(t, "all are published", time.Minute, func() bool { return d.queue("orders").Books.Done == n })
+	until(t, "all are published", time.Minute, func() bool { return d.queue("orders").Ledger.Done == n })
 	c.checkWhole(t, name, n, n)
 }
 
@@ -228,7 +228,7 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 	if made.Done != n-3 || made.Failed != 3 || made.Errors["body-gone"] != 3 {
 		t.Errorf("plan: %+v", made)
 	}
-	until(t, "the others are published", time.Minute, func() bool { return d.queue("orders").Books.Done == n-3 })
+	until(t, "the others are published", time.Minute, func() bool { return d.queue("orders").Ledger.Done == n-3 })
 	if q := d.queue("orders"); q.Dead != 3 {
 		t.Errorf("%d are dead", q.Dead)
 	}
@@ -238,7 +238,7 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 	d.redrive("dead", "redrive", gone[0], "--yes", "--wait").fails(t, 1, "body-gone")
 	d.redrive("dead", "edit", gone[0], "--body", "mended").ok(t)
 	d.redrive("dead", "redrive", gone[0], "--yes", "--wait").ok(t)
-	until(t, "the one that was edited is published", time.Minute, func() bool { return d.queue("orders").Books.Done == n-2 })
+	until(t, "the one that was edited is published", time.Minute, func() bool { return d.queue("orders").Ledger.Done == n-2 })
 
 	// Without the topic nothing is left, which is no fault of attach.
 	if _, err := c.admin.DeleteTopics(t.Context(), name); err != nil {
@@ -255,7 +255,7 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 	other.redrive("dead", "redrive", "--queue", "orders", "--dry-run").fails(t, 0, "8 would be refused: body-gone")
 }
 
-// TestAttachWithoutARight: who may not read the records is told so, and they are not gone.
+// TestAttachWithoutARight: who may not read the records is refused, and they are not gone.
 func TestAttachWithoutARight(t *testing.T) {
 	t.Parallel()
 	broker, login := kafkatest.StartSecured(t)

@@ -107,14 +107,14 @@ func attachAndRedrive(t *testing.T, b *foreignBroker) {
 	d.writeConfig(publishYAML(b, name+"*"))
 	until(t, "the new configuration is in force", time.Minute, func() bool { return hash() != old })
 	d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--wait").ok(t)
-	until(t, "all are published", time.Minute, func() bool { return d.queue("orders").Books.Done == n })
+	until(t, "all are published", time.Minute, func() bool { return d.queue("orders").Ledger.Done == n })
 	got := b.back(t, name)
 	if len(got) != n {
 		t.Fatalf("%d of %d came back", len(got), n)
 	}
 	checkBack(t, b, got)
 	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
-		t.Errorf("the books do not balance: %+v", v)
+		t.Errorf("the ledger does not balance: %+v", v)
 	}
 }
 
@@ -226,15 +226,15 @@ func killWhileMoving(t *testing.T, b *foreignBroker) {
 		}
 	}
 	var sum attach.Summary
-	until(t, "what the killed had in hand is given back", time.Minute, func() bool {
+	until(t, "what the killed had in flight is given back", time.Minute, func() bool {
 		s := decode[attach.Summary](t, d.redrive(append(args, "--json")...).ok(t))
 		sum.Imported += s.Imported
 		sum.Duplicates += s.Duplicates
 		return d.queue("orders").Dead >= n && b.left(t, name) == 0
 	})
 	q := d.queue("orders")
-	if q.Dead != n || q.Books.Imported != n {
-		t.Errorf("%d dead letters, %d imported, want %d (last runs: %+v)", q.Dead, q.Books.Imported, n, sum)
+	if q.Dead != n || q.Ledger.Imported != n {
+		t.Errorf("%d dead letters, %d imported, want %d (last runs: %+v)", q.Dead, q.Ledger.Imported, n, sum)
 	}
 	bodies := make(map[string]bool)
 	lines := strings.Split(strings.TrimSpace(d.redrive("dead", "export", "--queue", "orders").ok(t).out), "\n")
@@ -250,7 +250,7 @@ func killWhileMoving(t *testing.T, b *foreignBroker) {
 	}
 }
 
-// followDead takes what arrives until it is told to end.
+// followDead takes what arrives until it is stopped.
 func followDead(t *testing.T, b *foreignBroker) {
 	const name = "shop3"
 	b.make(t, name)

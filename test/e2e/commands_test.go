@@ -54,7 +54,7 @@ queues:
 
 	// Into the archive and back.
 	d.redrive("dead", "archive", "--queue", "q", "--rate", "1000/s", "--wait", "--yes").fails(t, 0, "60 of 60 archived")
-	d.redrive("verify").fails(t, 0, "the books balance")
+	d.redrive("verify").fails(t, 0, "the ledger balances")
 	d.redrive("dead", "import", archive, "--queue", "q").fails(t, 0, "60 imported, 0 there already, 0 failed")
 	d.redrive("dead", "import", archive, "--queue", "q").fails(t, 0, "0 imported, 60 there already")
 	d.redrive("dead", "drop", "--queue", "q").fails(t, 2, "add --yes to drop 60 dead letters (queue q)")
@@ -65,7 +65,7 @@ queues:
 	d.redrive("messages", "cancel", "later/l-3").fails(t, 0, "cancelled")
 	d.redrive("queues", "purge", "later").fails(t, 2, "add --yes to purge 24 messages that wait (queue later)")
 	d.redrive("queues", "purge", "later", "--yes").fails(t, 0, "24 messages removed from later")
-	d.redrive("verify").fails(t, 0, "the books balance")
+	d.redrive("verify").fails(t, 0, "the ledger balances")
 
 	if code := d.terminate(30 * time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -77,7 +77,7 @@ queues:
 	for _, dir := range []string{d.dir, copied} {
 		command(t, nil, "doctor", "--data", dir).fails(t, 0, "60 dead letters", "they balance")
 		command(t, nil, "dead", "redrive", "--queue", "q", "--rate", "1000/s", "--data", dir).fails(t, 0, "60 of 60 redriven")
-		command(t, nil, "verify", "--data", dir).fails(t, 0, "the books balance")
+		command(t, nil, "verify", "--data", dir).fails(t, 0, "the ledger balances")
 	}
 	command(t, nil, "bench", "--messages", "500").fails(t, 0, "published", "delivered")
 }
@@ -87,7 +87,7 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	r := command(t, nil, "demo", "--messages", "200").ok(t)
-	for _, says := range []string{"as the queue was full", "stopped: 5 of 50 redriven", "done: 50 of 50 redriven", "the books balance", "200 of 200 accepted messages were delivered"} {
+	for _, says := range []string{"as the queue was full", "stopped: 5 of 50 redriven", "done: 50 of 50 redriven", "the ledger balances", "200 of 200 accepted messages were delivered"} {
 		if !strings.Contains(r.out, says) {
 			t.Errorf("it does not say %q:\n%s", says, r.out)
 		}
@@ -98,7 +98,7 @@ func TestDemo(t *testing.T) {
 	t.Logf("the demo took %s", time.Since(began).Round(time.Second/10))
 }
 
-// TestDemoOnSharedStores tells the same story on servers that hold something else, which
+// TestDemoOnSharedStores plays the same demo on servers that hold something else, which
 // stays as it is, and tells it twice.
 func TestDemoOnSharedStores(t *testing.T) {
 	for name, begin := range storeServers {
@@ -108,7 +108,7 @@ func TestDemoOnSharedStores(t *testing.T) {
 			command(t, nil, "publish", "orders", "mine", "--id", "order-1", "--data", url).ok(t)
 			for range 2 {
 				r := command(t, nil, "demo", "--messages", "24", "--store", url).ok(t)
-				for _, says := range []string{"as the queue was full", "stopped: 5 of 6 redriven", "done: 6 of 6 redriven", "the books balance", "24 of 24 accepted messages were delivered"} {
+				for _, says := range []string{"as the queue was full", "stopped: 5 of 6 redriven", "done: 6 of 6 redriven", "the ledger balances", "24 of 24 accepted messages were delivered"} {
 					if !strings.Contains(r.out, says) {
 						t.Errorf("it does not say %q:\n%s", says, r.out)
 					}

@@ -69,7 +69,7 @@ func TestAMessageThatExits(t *testing.T) {
 	}
 	for _, a := range audits {
 		if a.Imbalance() != 0 || len(a.Problems) > 0 || a.Ledger.Done != good || a.Dead != 1 || a.Waiting != 0 {
-			t.Errorf("the books: %+v", a)
+			t.Errorf("the ledger: %+v", a)
 		}
 	}
 }

@@ -66,12 +66,12 @@ func TestASecondDaemonOnTheSameData(t *testing.T) {
 	r.fails(t, 1, "in use by another process", d.dir)
 	command(t, nil, "store", "check", "--data", d.dir).fails(t, 1, "in use by another process")
 	d.redrive("publish", "hooks", "y").ok(t)
-	d.redrive("verify").fails(t, 0, "the books balance")
+	d.redrive("verify").fails(t, 0, "the ledger balances")
 }
 
-// TestTerminateWhileWorkIsInHand: SIGTERM lets attempts and requests end; what does
+// TestTerminateWhileWorkIsInFlight: SIGTERM lets attempts and requests end; what does
 // not end in time is released, uncounted.
-func TestTerminateWhileWorkIsInHand(t *testing.T) {
+func TestTerminateWhileWorkIsInFlight(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	attempts := make(map[string]int)
@@ -103,7 +103,7 @@ func TestTerminateWhileWorkIsInHand(t *testing.T) {
 		d.redrive("publish", "hooks", "x", "--id", fmt.Sprintf("m%d", i)).ok(t)
 	}
 	d.redrive("publish", "hooks", "x", "--id", "stuck").ok(t)
-	until(t, "every message is in hand", 30*time.Second, func() bool { return len(arrived) == n })
+	until(t, "every message is in flight", 30*time.Second, func() bool { return len(arrived) == n })
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestTerminateWhileWorkIsInHand(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, tail(d.log.String(), 20))
 	}
 	d.start()
-	until(t, "the one that was given back is delivered", 30*time.Second, func() bool { return d.queue("hooks").Books.Done == n })
+	until(t, "the one that was given back is delivered", 30*time.Second, func() bool { return d.queue("hooks").Ledger.Done == n })
 	mu.Lock()
 	defer mu.Unlock()
 	for id, k := range attempts {
@@ -165,7 +165,7 @@ func TestFullDisk(t *testing.T) {
 	until(t, "publishing works again", 30*time.Second, func() bool {
 		return d.redrive("publish", "hooks", "@"+body, "--id", "after").code == 0
 	})
-	d.redrive("verify").fails(t, 0, "the books balance")
+	d.redrive("verify").fails(t, 0, "the ledger balances")
 	for _, id := range append(accepted, "after") {
 		if m := decode[wire.Message](t, d.redrive("show", "hooks/"+id, "--json").ok(t)); m.State != "waiting" || m.Size == nil || *m.Size != 100_000 {
 			t.Errorf("%s is %+v", id, m)

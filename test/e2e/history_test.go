@@ -240,7 +240,7 @@ func (h *history) check(d *daemon, target string, forgets bool) {
 	}
 	q := d.queue(proofQueue)
 	h.t.Logf("%d accepted, %d refused, %d unknown; %d lost, %d changed, %d phantoms; %d of %d messages delivered, %d deliveries repeated, %d dead",
-		len(h.accepted), h.counts[refused], h.counts[unknown], lost, changed, phantoms, len(seen), q.Books.Entered, again, q.Dead)
+		len(h.accepted), h.counts[refused], h.counts[unknown], lost, changed, phantoms, len(seen), q.Ledger.Entered, again, q.Dead)
 	if lost+changed+phantoms > 0 {
 		h.t.Errorf("%d acknowledged messages are lost, %d changed, %d are phantoms", lost, changed, phantoms)
 	}
@@ -250,12 +250,12 @@ func (h *history) check(d *daemon, target string, forgets bool) {
 	for answer, n := range h.other {
 		h.t.Errorf("%d publishes were answered %s", n, answer)
 	}
-	if q.Dead != 0 || q.Books.Done < int64(len(h.accepted)) || q.Books.Done > int64(len(seen)) || q.Books.Done < int64(len(seen)-forgettable) {
+	if q.Dead != 0 || q.Ledger.Done < int64(len(h.accepted)) || q.Ledger.Done > int64(len(seen)) || q.Ledger.Done < int64(len(seen)-forgettable) {
 		h.t.Errorf("the store counts %d done and %d dead; %d were accepted and %d delivered, of which it may have forgotten %d",
-			q.Books.Done, q.Dead, len(h.accepted), len(seen), forgettable)
+			q.Ledger.Done, q.Dead, len(h.accepted), len(seen), forgettable)
 	}
 	if v := decode[wire.Verified](h.t, d.redrive("verify", "--json").ok(h.t)); !v.Balanced {
-		h.t.Errorf("the books do not balance: %+v", v)
+		h.t.Errorf("the ledger does not balance: %+v", v)
 	}
 }
 

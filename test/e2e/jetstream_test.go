@@ -54,7 +54,7 @@ func TestQueueOnJetStream(t *testing.T) {
 	until(t, "all are dead", time.Minute, func() bool { return d.queue("orders").Dead == n })
 	d.restartWith(yaml(target, ""))
 	d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--wait").ok(t)
-	until(t, "all are delivered", time.Minute, func() bool { return d.queue("orders").Books.Done == n })
+	until(t, "all are delivered", time.Minute, func() bool { return d.queue("orders").Ledger.Done == n })
 
 	// What is published here goes to the stream, unless it asks for what JetStream cannot do.
 	for i := range 6 {
@@ -75,7 +75,7 @@ func TestQueueOnJetStream(t *testing.T) {
 	d.start()
 	until(t, "all are received", 2*time.Minute, func() bool { return len(effects(t, target)) == n+8+bulk })
 	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
-		t.Errorf("the books do not balance: %+v", v)
+		t.Errorf("the ledger does not balance: %+v", v)
 	}
 
 	// Native dead letters go to a stream of their own.

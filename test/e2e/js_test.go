@@ -136,7 +136,7 @@ func (w *jsWorld) reported(_ http.ResponseWriter, r *http.Request) {
 	w.report <- report
 }
 
-// balanced checks the daemon's books at the end.
+// balanced checks the daemon's ledger at the end.
 func (w *jsWorld) balanced() {
 	until(w.t, "the daemon is ready", 30*time.Second, w.d.ready)
 	w.d.env = append(w.d.env, "REDRIVE_TOKEN="+jsToken)

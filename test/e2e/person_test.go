@@ -64,7 +64,7 @@ func TestFromThousandDeadLettersToNone(t *testing.T) {
 		}
 		return fmt.Sprintf(`"body":{"amount":%d,"country":"PT"}`, i)
 	})
-	until(t, "1,000 are dead", time.Minute, func() bool { q := d.queue("orders"); return q.Dead == 1000 && q.Books.Done == 600 })
+	until(t, "1,000 are dead", time.Minute, func() bool { q := d.queue("orders"); return q.Dead == 1000 && q.Ledger.Done == 600 })
 
 	// What died, and of what?
 	out := d.redrive("queues").ok(t).out
@@ -78,7 +78,7 @@ func TestFromThousandDeadLettersToNone(t *testing.T) {
 		t.Fatalf("dead causes:\n%s", out)
 	}
 
-	// The single one: its story says what the target did not like.
+	// The single one: its failure history says what the target did not like.
 	odd := regexp.MustCompile(`orders/\S+`).FindString(rows[2])
 	out = d.redrive("dead", "show", odd).ok(t).out
 	for _, want := range []string{"dead (permanent)", "400 Bad Request", "cannot read the order", `12,50`} {
@@ -117,9 +117,9 @@ func TestFromThousandDeadLettersToNone(t *testing.T) {
 	if !strings.Contains(r.out, "1,000 of 1,000 redriven") || !strings.Contains(r.out, "the canary of 10 was delivered") {
 		t.Errorf("dead redrive: %s%s", r.out, r.stderr)
 	}
-	until(t, "everything is delivered", time.Minute, func() bool { return d.queue("orders").Books.Done == 1600 })
+	until(t, "everything is delivered", time.Minute, func() bool { return d.queue("orders").Ledger.Done == 1600 })
 	d.redrive("dead", "causes").fails(t, 0, "there are no dead letters")
-	d.redrive("verify").fails(t, 0, "the books balance")
+	d.redrive("verify").fails(t, 0, "the ledger balances")
 	target.mu.Lock()
 	defer target.mu.Unlock()
 	if len(target.delivered) != 1600 || target.delivered["order-500"] != `{"amount":12.50}` {

@@ -57,7 +57,7 @@ func TestQueueOnRabbit(t *testing.T) {
 	until(t, "all are dead", time.Minute, func() bool { return d.queue("orders").Dead == n })
 	d.restartWith(yaml(flaky, retry))
 	d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--wait").ok(t)
-	until(t, "all are delivered", time.Minute, func() bool { return d.queue("orders").Books.Done == n })
+	until(t, "all are delivered", time.Minute, func() bool { return d.queue("orders").Ledger.Done == n })
 
 	// What is published here goes to the queue, unless it asks for what RabbitMQ cannot do.
 	for i := range 6 {
@@ -84,7 +84,7 @@ func TestQueueOnRabbit(t *testing.T) {
 		return got == bulk
 	})
 	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
-		t.Errorf("the books do not balance: %+v", v)
+		t.Errorf("the ledger does not balance: %+v", v)
 	}
 
 	// Native: retries wait at the broker, dead letters go to a queue of their own, also
@@ -109,7 +109,7 @@ func TestQueueOnRabbit(t *testing.T) {
 				return false
 			}
 		}
-		return buried["mine-2"] // what the daemon before had in hand when it ended may be there, too
+		return buried["mine-2"] // what the daemon before had in flight when it ended may be there, too
 	})
 	if q := d.queue("orders"); q.Dead != 0 {
 		t.Errorf("%d dead letters are in the store", q.Dead)

@@ -15,7 +15,7 @@ import (
 
 // TestRetention lets the program remove what its configuration no longer keeps: by count, by
 // age, and without an archive where the queue says so. What goes is archived before,
-// counted, and leaves the books balanced.
+// counted, and leaves the ledger balanced.
 func TestRetention(t *testing.T) {
 	t.Parallel() // mostly waits for the next round of retention, a minute
 	const n, keep = 12, 5
@@ -30,7 +30,7 @@ func TestRetention(t *testing.T) {
 	}
 	entered := func(q string) bool {
 		now := d.queue(q)
-		return now.Dead+now.Books.Archived+now.Books.Dropped == n
+		return now.Dead+now.Ledger.Archived+now.Ledger.Dropped == n
 	}
 	for _, q := range queues {
 		until(t, "all of "+q+" have died", time.Minute, func() bool { return entered(q) })
@@ -39,8 +39,8 @@ func TestRetention(t *testing.T) {
 		return d.queue("counted").Dead == keep && d.queue("aged").Dead == 0 && d.queue("thrown").Dead == 0
 	})
 	for q, want := range map[string][3]int64{"counted": {keep, n - keep, 0}, "aged": {0, n, 0}, "thrown": {0, 0, n}, "whole": {n, 0, 0}} {
-		if now := d.queue(q); [3]int64{now.Dead, now.Books.Archived, now.Books.Dropped} != want {
-			t.Errorf("%s: %d dead, %d archived, %d dropped; want %v", q, now.Dead, now.Books.Archived, now.Books.Dropped, want)
+		if now := d.queue(q); [3]int64{now.Dead, now.Ledger.Archived, now.Ledger.Dropped} != want {
+			t.Errorf("%s: %d dead, %d archived, %d dropped; want %v", q, now.Dead, now.Ledger.Archived, now.Ledger.Dropped, want)
 		}
 	}
 	if metrics := read(t, d.url+"/metrics"); !strings.Contains(metrics, fmt.Sprintf(`{entry="archived",queue="aged"} %d`, n)) &&
@@ -48,7 +48,7 @@ func TestRetention(t *testing.T) {
 		t.Error("the metrics do not count what was archived")
 	}
 	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
-		t.Errorf("the books do not balance: %+v", v)
+		t.Errorf("the ledger does not balance: %+v", v)
 	}
 	if code := d.terminate(30 * time.Second); code != 0 {
 		t.Fatalf("the daemon ended with %d", code)

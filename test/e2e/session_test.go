@@ -47,7 +47,7 @@ func newSessionTarget(t *testing.T, random *rand.Rand) *sessionTarget {
 	return s
 }
 
-// sessionUser publishes over one session and notes what it was told.
+// sessionUser publishes over one session and notes what it received.
 type sessionUser struct {
 	t      *testing.T
 	name   string
@@ -173,7 +173,7 @@ func TestKillNineWithSessions(t *testing.T) {
 		u.check(target)
 		messages += len(u.accepted)
 	}
-	until(t, "the books are balanced and empty", 30*time.Second, func() bool {
+	until(t, "the ledger is balanced and empty", 30*time.Second, func() bool {
 		r := d.redrive("verify")
 		return r.code == 0
 	})

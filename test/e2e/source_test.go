@@ -42,12 +42,12 @@ func TestQueueOnKafka(t *testing.T) {
 	}
 	until(t, "all are dead", time.Minute, func() bool { return d.queue("orders").Dead == n })
 	q := d.queue("orders")
-	if q.Books.Parked != n {
-		t.Errorf("%d parked, want %d", q.Books.Parked, n)
+	if q.Ledger.Parked != n {
+		t.Errorf("%d parked, want %d", q.Ledger.Parked, n)
 	}
 	d.restartWith(yaml(target))
 	d.redrive("dead", "redrive", "--queue", "orders", "--yes", "--wait").ok(t)
-	until(t, "all are delivered", time.Minute, func() bool { return d.queue("orders").Books.Done == n })
+	until(t, "all are delivered", time.Minute, func() bool { return d.queue("orders").Ledger.Done == n })
 
 	// What is published here goes to the topic, unless it asks for what Kafka cannot do.
 	before := end(t, client)
@@ -80,7 +80,7 @@ func TestQueueOnKafka(t *testing.T) {
 	d.start()
 	until(t, "all are received", 2*time.Minute, func() bool { return len(effects(t, target)) == n+8+len(records) })
 	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
-		t.Errorf("the books do not balance: %+v", v)
+		t.Errorf("the ledger does not balance: %+v", v)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestQueueOnARedisList(t *testing.T) {
 		d.redrive("publish", "sms", fmt.Sprintf("text %d", i)).ok(t)
 	}
 	until(t, "all are received", time.Minute, func() bool { return len(effects(t, target)) == 5 })
-	if q := d.queue("sms"); q.Books.Entered != 0 {
-		t.Errorf("%d messages went to the store", q.Books.Entered)
+	if q := d.queue("sms"); q.Ledger.Entered != 0 {
+		t.Errorf("%d messages went to the store", q.Ledger.Entered)
 	}
 }

@@ -90,7 +90,7 @@ func TestSharedStoreFromTheCommandLine(t *testing.T) {
 			until(t, "all are dead", time.Minute, func() bool { return other.queue("hooks").Dead == n })
 			heal(t, target)
 			other.redrive("dead", "redrive", "--queue", "hooks", "--yes", "--wait").ok(t)
-			until(t, "all are delivered", time.Minute, func() bool { return one.queue("hooks").Books.Done == n })
+			until(t, "all are delivered", time.Minute, func() bool { return one.queue("hooks").Ledger.Done == n })
 			for _, d := range []*daemon{one, other} {
 				if code := d.terminate(30 * time.Second); code != 0 {
 					t.Errorf("the daemon ended with %d\n%s", code, tail(d.log.String(), 20))
@@ -101,7 +101,7 @@ func TestSharedStoreFromTheCommandLine(t *testing.T) {
 			}
 			v := decode[wire.Verified](t, command(t, nil, "verify", "--data", s.URL(), "--json").ok(t))
 			if !v.Balanced {
-				t.Errorf("the books do not balance: %+v", v)
+				t.Errorf("the ledger does not balance: %+v", v)
 			}
 		})
 	}

@@ -53,7 +53,7 @@ func (d *daemon) queue(name string) wire.Queue {
 }
 
 // TestWalk is what a newcomer does: publish real payloads to a receiver that fails
-// some, look at what died, heal the receiver, redrive, and check the books.
+// some, look at what died, heal the receiver, redrive, and check the ledger.
 func TestWalk(t *testing.T) {
 	target := newReceiver(t, "--fail", "20%", "--sticky")
 	d := newDaemon(t, fmt.Sprintf(`
@@ -76,8 +76,8 @@ queues:
 
 	until(t, "everything is delivered or dead", time.Minute, func() bool { return d.queue("hooks").Waiting.All == 0 })
 	q := d.queue("hooks")
-	if q.Dead == 0 || q.Dead+q.Books.Done != total {
-		t.Fatalf("%d dead and %d done of %d", q.Dead, q.Books.Done, total)
+	if q.Dead == 0 || q.Dead+q.Ledger.Done != total {
+		t.Fatalf("%d dead and %d done of %d", q.Dead, q.Ledger.Done, total)
 	}
 
 	causes := decode[wire.List[wire.Cause]](t, d.redrive("dead", "causes", "--queue", "hooks", "--json").ok(t))
@@ -87,7 +87,7 @@ queues:
 	if out := d.redrive("dead", "causes").ok(t).out; !strings.Contains(out, causes.Items[0].Signature) {
 		t.Errorf("the table of causes: %s", out)
 	}
-	checkStory(t, d, causes.Items[0].Example)
+	checkHistory(t, d, causes.Items[0].Example)
 
 	dry := decode[wire.DryRun](t, d.redrive("dead", "redrive", "--queue", "hooks", "--dry-run", "--json").ok(t))
 	if dry.Total != q.Dead || d.queue("hooks").Dead != q.Dead {
@@ -97,14 +97,14 @@ queues:
 	if out := d.redrive("dead", "redrive", "--queue", "hooks", "--rate", "1000/s", "--wait").ok(t).out; !strings.Contains(out, fmt.Sprintf("%d of %d redriven", q.Dead, q.Dead)) {
 		t.Errorf("redrive says: %s", out)
 	}
-	until(t, "everything is delivered", time.Minute, func() bool { return d.queue("hooks").Books.Done == total })
+	until(t, "everything is delivered", time.Minute, func() bool { return d.queue("hooks").Ledger.Done == total })
 	if q := d.queue("hooks"); q.Dead != 0 || q.Waiting.All != 0 {
 		t.Errorf("%d dead and %d waiting are left", q.Dead, q.Waiting.All)
 	}
 	if s := get[receiver.Stats](t, target+receiver.PathStats); s.Delivered != total || s.Changed != 0 || s.Refused != 0 {
 		t.Errorf("the receiver: %+v", s)
 	}
-	d.redrive("verify").fails(t, 0, "the books balance")
+	d.redrive("verify").fails(t, 0, "the ledger balances")
 	copied := t.TempDir()
 	d.redrive("backup", filepath.Join(copied, "redrive.db")).ok(t)
 
@@ -113,7 +113,7 @@ queues:
 	}
 	// The same commands work on the file when no daemon runs.
 	for _, data := range []string{d.dir, copied} {
-		if v := decode[wire.Verified](t, command(t, nil, "verify", "--data", data, "--json").ok(t)); !v.Balanced || v.Queues[0].Books.Done != total {
+		if v := decode[wire.Verified](t, command(t, nil, "verify", "--data", data, "--json").ok(t)); !v.Balanced || v.Queues[0].Ledger.Done != total {
 			t.Errorf("%s: %+v", data, v)
 		}
 	}
@@ -160,8 +160,8 @@ func publishByHTTP(t *testing.T, d *daemon, n int) int {
 	return n
 }
 
-// checkStory looks for every part of a dead letter's story.
-func checkStory(t *testing.T, d *daemon, id string) {
+// checkHistory looks for every part of a dead letter's story.
+func checkHistory(t *testing.T, d *daemon, id string) {
 	t.Helper()
 	m := decode[map[string]any](t, d.redrive("dead", "show", id, "--json").ok(t))
 	for _, path := range []string{

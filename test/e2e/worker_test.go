@@ -15,7 +15,7 @@ import (
 )
 
 // TestWorkersSurviveKillNine kills the example workers, and then the daemon under them,
-// with SIGKILL: every message is handled at least once, none is dead, and the books
+// with SIGKILL: every message is handled at least once, none is dead, and the ledger
 // balance.
 func TestWorkersSurviveKillNine(t *testing.T) {
 	for _, c := range []struct{ program, dir, script string }{
@@ -96,7 +96,7 @@ func workersSurvive(t *testing.T, program string, args []string) {
 	until(t, "all are done", time.Minute, func() bool { return last().Waiting.All == 0 })
 	// A worker's line is written before its ack, and read here a moment later.
 	until(t, "all were handled", time.Minute, func() bool { return len(handled()) == messages })
-	if q := last(); q.Dead != 0 || q.Books.Done != messages {
+	if q := last(); q.Dead != 0 || q.Ledger.Done != messages {
 		t.Errorf("not all were done: %+v", q)
 	}
 	if v := get[wire.Verified](t, d.url+"/v1/verify"); !v.Balanced {

@@ -60,14 +60,17 @@ var bad = []struct {
 	{"a dead letter twice", "a message is in one place", History{Events: []Event{m}, Final: Final{Left: []Left{
 		{Queue: "q", Label: "m", ID: "id-m", State: Dead}, {Queue: "q", Label: "m", ID: "id-m", State: Dead},
 	}}}, "q/id-m"},
+	{"three of two publishes", "a message is in one place", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), m}, Final: Final{Left: []Left{
+		{Queue: "q", Label: "m", ID: "id-1", State: Dead}, {Queue: "q", Label: "m", ID: "id-2", State: Dead}, {Queue: "q", Label: "m", ID: "id-3", State: Dead},
+	}}}, "q/id-3"},
 	{"done and there", "what was settled is gone", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Done)}, Final: Final{Left: []Left{
 		{Queue: "q", Label: "m", ID: "id-m", State: Dead},
 	}}}, "#2"},
 	{"settled by two", "nothing is settled twice", History{Events: []Event{
 		m, claimed(sec, "r1"), claimed(3*sec, "r2"), settled(4*sec, "r2", Done), settled(5*sec, "r1", Dead),
 	}}, "#4"},
-	{"handed out when done", "what was settled does not come back", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Done), claimed(9*sec, "r2")}}, "#3"},
-	{"dead and handed out again", "what was settled does not come back", History{Events: []Event{
+	{"claimed when done", "what was settled does not come back", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Done), claimed(9*sec, "r2")}}, "#3"},
+	{"dead and claimed again", "what was settled does not come back", History{Events: []Event{
 		m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), claimed(9*sec, "r2"), settled(10*sec, "r2", Done),
 	}}, "#3"},
 	{"a stale settlement", "a stale holder changes nothing", History{Events: []Event{m, claimed(sec, "r1"), claimed(3*sec, "r2"), settled(4*sec, "r1", Done)}}, "#3"},
@@ -78,7 +81,7 @@ var bad = []struct {
 	{"two holders, the first extended", "a message has one holder", History{Events: []Event{
 		m, claimed(sec, "r1"), at(sec+sec/2, OpExtend, Event{Receipt: "r1", Lease: sec, Answer: OK}), claimed(sec*21/10, "r2"), settled(3*sec, "r2", Done),
 	}}, "#3"},
-	{"dropped and handed out", "what was dropped is gone", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK}), claimed(2*sec, "r1")}}, "#2"},
+	{"dropped and claimed", "what was dropped is gone", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK}), claimed(2*sec, "r1")}}, "#2"},
 	{"dropped and there", "what was dropped is gone", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK})},
 		Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-m", State: Dead}}}}, "#1"},
 	{"an edit is lost", "an edit is kept", History{Events: []Event{m, at(sec, OpEdit, Event{Rev: 1, Answer: OK}), claimed(2*sec, "r1"), settled(3*sec, "r1", Done)}}, "#1"},
@@ -105,14 +108,14 @@ var bad = []struct {
 	{"a plan that miscounts", "a plan counts what it did", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Dead}), at(2*sec, OpDeliver, Event{Outcome: Done})},
 		Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 2, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}, "p"},
 	{"done is counted twice", "the ledger equals the history", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Done})},
-		Final: Final{Books: map[string]Books{"q": {Published: 1, Done: 2}}}}, "2 done"},
+		Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 2}}}}, "2 done"},
 	{"a drop is not counted", "the ledger equals the history", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK})},
-		Final: Final{Books: map[string]Books{"q": {Published: 1}}}}, "0 dropped"},
+		Final: Final{Ledger: map[string]Ledger{"q": {Published: 1}}}}, "0 dropped"},
 	{"a drop of a plan is not counted", "the ledger equals the history", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Dead})},
-		Final: Final{Books: map[string]Books{"q": {Published: 1}}, Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}, "0 dropped"},
+		Final: Final{Ledger: map[string]Ledger{"q": {Published: 1}}, Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}, "0 dropped"},
 	{"a publish is not counted", "the ledger equals the history", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Done})},
-		Final: Final{Books: map[string]Books{"q": {Done: 1}}}}, "0 published"},
-	{"verify found something", "the books balance", History{Final: Final{Unbalanced: []string{"q: 1 too many"}}}, "1 too many"},
+		Final: Final{Ledger: map[string]Ledger{"q": {Done: 1}}}}, "0 published"},
+	{"verify found something", "the ledger balances", History{Final: Final{Unbalanced: []string{"q: 1 too many"}}}, "1 too many"},
 	{"it does not go on", "goes on", History{Final: Final{Problems: []string{"3 wait for ever"}}}, "3 wait"},
 }
 
@@ -146,10 +149,15 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 		h    History
 	}{
 		{"nothing", History{}},
-		{"done", History{Events: []Event{m, delivered}, Final: Final{Books: map[string]Books{"q": {Published: 1, Done: 1}}}}},
+		{"done", History{Events: []Event{m, delivered}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 1}}}}},
 		{"delivered twice", History{Events: []Event{m, delivered, at(2*sec, OpDeliver, Event{Outcome: Done})}}},
-		{"an unknown publish that is not there", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown})}, Final: Final{Books: map[string]Books{"q": {}}}}},
-		{"an unknown publish that is", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered}, Final: Final{Books: map[string]Books{"q": {Published: 1, Done: 1}}}}},
+		{"a refused publish", History{Events: []Event{at(0, OpPublish, Event{Answer: Refused})}, Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
+		{"forgotten with the power before its publisher had the answer", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered, at(sec, OpFault, Event{Fault: PowerLoss})},
+			Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
+		{"an unknown publish that is not there", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown})}, Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
+		{"an unknown publish that is", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 1}}}}},
+		{"two of two publishes", History{Foreign: []string{"q"}, Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), m, delivered, at(2*sec, OpEdit, Event{Rev: 1, Answer: OK})},
+			Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-1", State: Dead}, {Queue: "q", Label: "m", ID: "id-2", State: Dead, Rev: 1}}, Ledger: map[string]Ledger{"q": {Published: 2, Dead: 2}}}}},
 		{"a claim that a crash undid", History{Events: []Event{m, claimed(sec, "r1"), at(sec+sec/5, OpFault, Event{Fault: KillServer}), claimed(sec+sec/2, "r2"), settled(2*sec, "r2", Done)}}},
 		{"a settlement that is repeated", History{Events: []Event{
 			m, claimed(sec, "r1"), at(sec+sec/2, OpSettle, Event{Receipt: "r1", Outcome: Retry, Answer: Unknown}),
@@ -158,6 +166,10 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 		{"dead, redriven and done", History{Events: []Event{
 			m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Answer: OK}),
 			at(4*sec, OpClaim, Event{Receipt: "r2", Generation: 1, Redrives: 1}), settled(5*sec, "r2", Done),
+		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}},
+		{"dead after the plan, by a clock that was moved between", History{Events: []Event{
+			m, at(sec, OpPlan, Event{Plan: "p", Answer: OK}), at(sec+sec/2, OpFault, Event{Fault: MoveClock}),
+			at(2*sec, OpDeliver, Event{Outcome: Dead}), at(3*sec, OpDeliver, Event{Outcome: Done}),
 		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}},
 		{"a lost edit comes late", History{Events: []Event{
 			m, at(sec, OpEdit, Event{Rev: 1, Answer: Unknown, End: 3 * sec}), at(2*sec, OpEdit, Event{Rev: 2, Answer: OK}),

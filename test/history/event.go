@@ -20,7 +20,7 @@ const (
 	OpClaim   Op = "claim"   // of a worker: one event for each message that it got
 	OpExtend  Op = "extend"
 	OpSettle  Op = "settle"
-	OpResult  Op = "result" // what a session was told about the end of its message
+	OpResult  Op = "result" // what a session received about the end of its message
 	OpEdit    Op = "edit"
 	OpDrop    Op = "drop"
 	OpPlan    Op = "plan" // the call that made a plan
@@ -109,8 +109,8 @@ type Left struct {
 	Garbled          bool
 }
 
-// Books is what the ledger of a queue counts.
-type Books struct {
+// Ledger is what the store counts of a queue.
+type Ledger struct {
 	Published, Done, Dropped int
 	Dead, Waiting            int
 }
@@ -128,7 +128,7 @@ type PlanResult struct{ Queue, ID, Outcome string }
 // Final is what is there when faults and work have ended.
 type Final struct {
 	Left       []Left
-	Books      map[string]Books
+	Ledger     map[string]Ledger
 	Unbalanced []string // what verify found
 	Plans      []PlanEnd
 	Problems   []string // what went wrong without belonging to a message
@@ -138,7 +138,8 @@ type Final struct {
 type History struct {
 	// Embedded says that leases end with the daemon.
 	Embedded bool
-	// Foreign are queues on a source: the ledger counts of them what came into the store.
+	// Foreign are queues on a source: the ledger counts of them what came into the store, and
+	// a publish without an id that is sent again may make a second message.
 	Foreign []string
 	Events  []Event
 	Final   Final
@@ -239,6 +240,9 @@ func (v *view) happened(from, to time.Duration, kinds ...Kind) bool {
 		return f.Begin < to && f.End > from && slices.Contains(kinds, f.Fault)
 	})
 }
+
+// ever is after the end of every history.
+const ever = time.Duration(1<<63 - 1)
 
 // some returns the events that a condition holds for.
 func (m *message) some(is func(e *Event) bool) (list []*Event) {

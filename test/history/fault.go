@@ -18,6 +18,10 @@ const (
 	CutLink    Kind = "cut"   // connections are closed
 	DelayLink  Kind = "delay" // each write to the server takes a while
 	DeafLink   Kind = "half"  // half-open: requests arrive, answers do not
+	PowerLoss  Kind = "power" // the daemon ends, and the disk forgets what was not synced
+	FullDisk   Kind = "full"  // no file can grow
+	MoveClock  Kind = "clock" // the clock of a store's server jumps ahead or back, and later returns
+	SlowDisk   Kind = "slow"  // each sync takes a while
 )
 
 // Fault is one of them, at a time of a run and for a while.
@@ -36,6 +40,9 @@ func (f Fault) String() string {
 type Rig struct {
 	Daemons, Links int
 	Servers        int
+	Restart        time.Duration // of the slowest server
+	Clocks         int           // of servers, that can be moved
+	Disks          int           // which the daemons' own are on
 }
 
 // lane is a row of faults of which one ends before the next begins. Lanes run beside one
@@ -47,11 +54,18 @@ type lane struct {
 }
 
 func (r Rig) lanes() []lane {
+	ends := []Kind{KillDaemon, KillDaemon, StopDaemon}
+	if r.Disks > 0 {
+		ends = []Kind{KillDaemon, PowerLoss, PowerLoss, StopDaemon}
+	}
 	list := []lane{
-		{[]Kind{KillDaemon, KillDaemon, StopDaemon}, r.Daemons, 1200 * time.Millisecond},
+		{ends, r.Daemons, 1200 * time.Millisecond},
+		{[]Kind{FullDisk, SlowDisk}, r.Disks, 2 * time.Second},
 		{[]Kind{CutLink, DelayLink, DeafLink}, r.Links, 2500 * time.Millisecond},
 	}
-	return append(list, lane{[]Kind{KillServer, KillServer, StopServer}, r.Servers, 3 * time.Second})
+	return append(list,
+		lane{[]Kind{KillServer, KillServer, StopServer}, r.Servers, 3*time.Second + r.Restart},
+		lane{[]Kind{MoveClock}, r.Clocks, 5 * time.Second})
 }
 
 // longest is how long a fault may last.
@@ -66,6 +80,9 @@ func Faults(random *rand.Rand, r Rig, length time.Duration) (all []Fault) {
 				break
 			}
 			f := Fault{Kind: l.kinds[random.IntN(len(l.kinds))], On: random.IntN(l.on), At: at, For: time.Duration(random.Int64N(int64(longest)))}
+			if random.IntN(2) == 0 { // it is over before anybody looks
+				f.For /= 20
+			}
 			all = append(all, f)
 			at += f.For
 		}

@@ -19,65 +19,84 @@ import (
 	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/test/e2e/powerloss"
 )
 
-// redriveBin is the program, which TestMain builds.
-var redriveBin string
+// The folder of the program, and the commit that it is built from.
+var binDir, builtFrom string
 
 func TestMain(m *testing.M) {
-	os.Exit(childtest.Main(func() int { return buildAndRun(m) }, natstest.Part))
+	os.Exit(childtest.Main(func() int { return inFolder(m) }, natstest.Part))
 }
 
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "redrive-history-*")
-	if err != nil {
+func inFolder(m *testing.M) int {
+	var err error
+	if binDir, err = os.MkdirTemp("", "redrive-history-*"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
-	redriveBin = filepath.Join(dir, "redrive")
-	cmd := exec.Command("go", "build", "-o", redriveBin, "../../cmd/redrive")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
-		return 1
+	defer os.RemoveAll(binDir)
+	if builtFrom, err = state(); err != nil {
+		builtFrom = "unknown"
 	}
 	return m.Run()
+}
+
+// redriveBin builds the program, once, and returns where it is.
+var redriveBin = sync.OnceValues(func() (string, error) { return build("redrive") })
+
+func build(name string, flags ...string) (string, error) {
+	bin := filepath.Join(binDir, name)
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", bin, "../../cmd/redrive")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return bin, nil
 }
 
 // rig is what a run works on.
 type rig struct {
 	*crowd
 	servers []*server          // of the store, then of the source; none: an embedded store
-	foreign bool               // hooks is on a source
-	between []*faulttest.Proxy // from each daemon to the server
+	between []*faulttest.Proxy // from the daemons to the servers
+	clock   *clock             // of the store's server, or of the daemon; nil: it cannot be moved
+	disk    *powerloss.Disk    // of an embedded store; nil: one that does not fail
 	target  *receiver
+}
+
+// rigOf returns what there is to break of a backend.
+func rigOf(backend string) Rig {
+	from, foreign := sources[backend]
+	switch {
+	case backend == "sqlite":
+		return Rig{Daemons: 1, Links: 1}
+	case backend == withClock:
+		return Rig{Daemons: 1, Links: 1, Clocks: 1}
+	case backend == onDisk:
+		return Rig{Daemons: 1, Links: 1, Disks: 1}
+	case foreign:
+		return Rig{Daemons: 2, Links: 6, Servers: 2, Restart: from.restart, Clocks: clocks("postgres")}
+	}
+	return Rig{Daemons: 2, Links: 4, Servers: 1, Clocks: clocks(backend)}
 }
 
 func newRig(t testing.TB, backend string, seed uint64) *rig {
 	t.Helper()
 	rec, d := newRecorder(), newDice(seed)
 	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
-	store, address := backend, ""
-	var source *server
-	if begin := sources[backend]; begin != nil {
-		store, r.foreign = "postgres", true
-		source = begin(t)
-		address = source.url
-	}
-	yaml := config(r.target.URL, address)
-	if backend == "sqlite" {
-		r.daemons = []*daemon{newDaemon(t, "daemon", "sqlite:"+filepath.Join(t.TempDir(), "data"), yaml)}
-	} else {
-		r.servers = []*server{servers[store](t)}
-		for i := range 2 {
-			p := faulttest.NewProxy(t, r.servers[0].addr)
-			r.between = append(r.between, p)
-			r.daemons = append(r.daemons, newDaemon(t, fmt.Sprintf("daemon-%d", i), r.servers[0].through(p.Addr().String()), yaml))
-		}
-	}
-	if source != nil {
-		r.servers = append(r.servers, source)
+	switch backend {
+	case "sqlite":
+		r.embed(redriveBin, t.TempDir())
+	case withClock:
+		r.clock = newClock(t)
+		r.embed(movable, t.TempDir(), "CLOCK="+r.clock.file)
+	case onDisk:
+		var dir string
+		r.disk, dir = newDisk(t, seed)
+		r.embed(redriveBin, dir)
+	default:
+		r.share(backend)
 	}
 	for _, d := range r.daemons {
 		if !await(t.Context(), time.Minute, d.ready) {
@@ -85,6 +104,50 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 		}
 	}
 	return r
+}
+
+func inStore(string) string { return "" }
+
+// embed starts a daemon with a store in a folder.
+func (r *rig) embed(program func() (string, error), dir string, env ...string) {
+	r.daemons = []*daemon{newDaemon(r.t, program, "daemon", "sqlite:"+filepath.Join(dir, "data"), config(r.target.URL, inStore), env...)}
+}
+
+// share starts two daemons that share a store, and a source if the backend is one.
+func (r *rig) share(backend string) {
+	t := r.t
+	from, foreign := sources[backend]
+	if foreign {
+		backend = "postgres"
+	}
+	r.servers = []*server{servers[backend](t)}
+	if clocks(backend) > 0 {
+		r.clock = newClock(t)
+		r.clock.rule(t, r.servers[0])
+	}
+	if foreign {
+		r.servers = append(r.servers, from.start(t))
+		if r.foreign = []string{hooks}; from.ordered {
+			r.foreign = append(r.foreign, keyed)
+		}
+	}
+	for i := range 2 {
+		links, address := make([]*faulttest.Proxy, len(r.servers)), inStore
+		var store string
+		links[0], store = r.servers[0].link(t)
+		if foreign {
+			var at string
+			links[1], at = r.servers[1].link(t)
+			address = func(queue string) string {
+				if !slices.Contains(r.foreign, queue) {
+					return ""
+				}
+				return strings.ReplaceAll(at, "QUEUE", queue)
+			}
+		}
+		r.between = append(r.between, links...)
+		r.daemons = append(r.daemons, newDaemon(t, redriveBin, fmt.Sprintf("daemon-%d", i), store, config(r.target.URL, address)))
+	}
 }
 
 // await waits for a condition.
@@ -110,7 +173,7 @@ func (r *rig) link(i int) *faulttest.Proxy {
 // suffer carries out the faults. What one did is undone when it ends.
 func (r *rig) suffer(ctx context.Context, faults []Fault) {
 	var all sync.WaitGroup
-	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
+	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon, PowerLoss}, {FullDisk, SlowDisk}, {MoveClock}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
 		all.Go(func() {
 			for _, f := range faults {
 				if slices.Contains(kinds, f.Kind) && pause(ctx, f.At-r.rec.now()) {
@@ -143,6 +206,20 @@ func (r *rig) one(ctx context.Context, f Fault) {
 		r.servers[f.On].signal(syscall.SIGSTOP)
 		pause(ctx, f.For)
 		r.servers[f.On].signal(syscall.SIGCONT)
+	case MoveClock:
+		r.clock.move(r.t, f.jump())
+		pause(ctx, f.For)
+		r.clock.move(r.t, 0)
+	case PowerLoss:
+		r.powerLoss(ctx, f)
+	case FullDisk:
+		r.disk.Full(true)
+		pause(ctx, f.For)
+		r.disk.Full(false)
+	case SlowDisk:
+		r.disk.Slow(slowness)
+		pause(ctx, f.For)
+		r.disk.Slow(0)
 	case CutLink:
 		r.link(f.On).Cut()
 	case DelayLink:
@@ -177,10 +254,7 @@ func play(t testing.TB, backend string, seed uint64, faults []Fault, length time
 	stop()
 	r.target.well.Store(true)
 	r.well.Store(true)
-	h := &History{Embedded: len(r.servers) == 0}
-	if r.foreign {
-		h.Foreign = []string{hooks}
-	}
+	h := &History{Embedded: len(r.servers) == 0, Foreign: r.foreign}
 	problems := r.drain(ctx)
 	r.leave()
 	r.all.Wait()
@@ -202,7 +276,7 @@ type queueInfo struct {
 	Leased  int
 	Blocked int
 	Dead    int
-	Books   struct{ Published, Done, Dropped int }
+	Ledger  struct{ Published, Done, Dropped int }
 }
 
 // patience is how long the work may take to end after the last fault: leases of the dead
@@ -237,7 +311,7 @@ func (r *rig) drain(ctx context.Context) (problems []string) {
 				state += "plan " + p.ID + " runs "
 			}
 		}
-		if r.foreign && state == "" {
+		if len(r.foreign) > 0 && state == "" {
 			state = r.atSource(ctx)
 		}
 		return state == "" || !pause(ctx, 300*time.Millisecond)
@@ -254,7 +328,9 @@ func (r *rig) atSource(ctx context.Context) string {
 	get := func(path string, out any) {
 		_, _ = r.rec.call(ctx, http.MethodGet, r.daemons[0].direct+path, nil, nil, out) // the next look may see more
 	}
-	pages("/v1/dead-letters?limit=500&queue="+hooks, get, func(l letter) { dead[l.ID] = true })
+	for _, queue := range r.foreign {
+		pages("/v1/dead-letters?limit=500&queue="+queue, get, func(l letter) { dead[l.ID] = true })
+	}
 	waits := map[string]bool{}
 	for _, p := range r.plansOf(get) {
 		for _, res := range p.Results {
@@ -265,14 +341,14 @@ func (r *rig) atSource(ctx context.Context) string {
 	defer r.rec.mu.Unlock()
 	for i := range r.rec.events {
 		switch e := &r.rec.events[i]; {
-		case e.Queue != hooks:
+		case !slices.Contains(r.foreign, e.Queue):
 		case e.Op == OpPublish && e.Answer == OK && !dead[e.ID]:
 			waits[e.Label] = true
 		}
 	}
 	for i := range r.rec.events {
 		e := &r.rec.events[i]
-		if e.Queue == hooks && (is(OpDeliver, Done)(e) || e.Op == OpDrop && e.Answer != Refused || dead[e.ID]) {
+		if slices.Contains(r.foreign, e.Queue) && (is(OpDeliver, Done)(e) || e.Op == OpDrop && e.Answer != Refused || dead[e.ID]) {
 			delete(waits, e.Label)
 		}
 	}
@@ -290,11 +366,11 @@ func (r *rig) look(ctx context.Context) (f Final) {
 			f.Problems = append(f.Problems, path+": "+note)
 		}
 	}
-	f.Books = map[string]Books{}
+	f.Ledger = map[string]Ledger{}
 	for _, queue := range []string{hooks, keyed, work} {
 		var q queueInfo
 		get("/v1/queues/"+queue, &q)
-		f.Books[queue] = Books{Published: q.Books.Published, Done: q.Books.Done, Dropped: q.Books.Dropped, Dead: q.Dead, Waiting: q.Waiting.All}
+		f.Ledger[queue] = Ledger{Published: q.Ledger.Published, Done: q.Ledger.Done, Dropped: q.Ledger.Dropped, Dead: q.Dead, Waiting: q.Waiting.All}
 	}
 	for _, path := range []string{"/v1/dead-letters?limit=500", "/v1/queues/" + hooks + "/messages?limit=500", "/v1/queues/" + keyed + "/messages?limit=500", "/v1/queues/" + work + "/messages?limit=500"} {
 		pages(path, get, func(l letter) {
@@ -386,29 +462,28 @@ func rounds(t testing.TB) (n int, length time.Duration, proof bool) {
 	if err != nil || n < 1 {
 		t.Fatalf("REDRIVE_PROOF_ROUNDS=%q is not a number of rounds", text)
 	}
-	return n, 40 * time.Second, true
+	return n, 2 * time.Minute, true
 }
 
 // TestHistoryKillNine has everybody at work while daemons, servers and connections fail,
 // and judges the history. What fails is tried again with ever fewer faults.
 func TestHistoryKillNine(t *testing.T) {
-	for _, backend := range []string{"sqlite", "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq"} {
+	for _, backend := range []string{"sqlite", onDisk, withClock, "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel() // mostly waits for leases of the dead to run out
 			seed := seeded(t)
 			n, length, proof := rounds(t)
-			if !proof && (backend == "nats" || backend == "rabbitmq") {
-				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this source")
+			if !proof && slices.Contains([]string{withClock, "nats", "rabbitmq", "kafka"}, backend) {
+				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this backend")
 			}
-			var sum line
 			for round := range n {
-				sum.add(oneRun(t, backend, seed+uint64(round), length))
+				l := oneRun(t, backend, seed+uint64(round), length)
+				if proof {
+					appendRun(t, l)
+				}
 				if t.Failed() {
 					break
 				}
-			}
-			if sum.backend, sum.seed = backend, seed; proof {
-				appendRun(t, sum)
 			}
 		})
 	}
@@ -418,39 +493,39 @@ func TestHistoryKillNine(t *testing.T) {
 func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) line {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 3))
-	rig := Rig{Daemons: 1, Links: 1}
-	if backend != "sqlite" {
-		rig = Rig{Daemons: 2, Links: 4, Servers: 1}
-	}
-	if sources[backend] != nil {
-		rig.Servers = 2
-	}
-	faults := Faults(random, rig, length)
+	faults := Faults(random, rigOf(backend), length)
 	var h *History
 	var found []Violation
-	try := func(faults []Fault) bool {
-		if !t.Run("run", func(t *testing.T) { h = play(t, backend, seed, faults, length) }) {
-			t.FailNow() // no history was made: a server did not start
+	tries := 0
+	// made reports whether there is a history: a server may not start.
+	try := func(faults []Fault) (fails, made bool) {
+		tries++ // no name comes twice: testing would make it another with #, which is a comment to RabbitMQ
+		if !t.Run(fmt.Sprintf("run-%d-%d", seed, tries), func(t *testing.T) { h = play(t, backend, seed, faults, length) }) {
+			return false, false
 		}
 		found = Check(h)
-		return len(found) > 0
+		return len(found) > 0, true
 	}
-	l := line{rounds: 1}
-	if try(faults) {
+	l := line{backend: backend, seed: seed, rounds: 1}
+	fails, made := try(faults)
+	if !made {
+		t.FailNow()
+	}
+	if fails {
 		t.Errorf("REDRIVE_SEED=%d: %d faults, %d violations", seed, len(faults), len(found))
 		report(t, found)
 		l.of(h, faults)
 		l.lost, l.broken = count(found, "nothing acknowledged is lost"), len(found)
 		deadline := time.Now().Add(shrinkFor(t))
 		few := Shrink(faults, func(some []Fault) bool {
-			fails := try(some)
+			fails, _ := try(some)
 			t.Logf("with %d faults: %d violations", len(some), len(found))
 			if fails {
 				report(t, found)
 			}
 			return fails
 		}, func() bool { return time.Now().Before(deadline) })
-		t.Errorf("REDRIVE_SEED=%d: the fewest faults that were found to do it: %v", seed, few)
+		t.Errorf("REDRIVE_SEED=%d: the fewest faults that were found to do it, %d of %d: %v", seed, len(few), len(faults), few)
 		return l
 	}
 	l.of(h, faults)
@@ -458,12 +533,13 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 	return l
 }
 
-// shrinkFor is how long the fewest faults are looked for.
+// shrinkFor is how long the fewest faults are looked for: 2 minutes, or REDRIVE_SHRINK. The
+// run that is under way then is not broken off.
 func shrinkFor(t testing.TB) time.Duration {
 	t.Helper()
 	text := os.Getenv("REDRIVE_SHRINK")
 	if text == "" {
-		return 0
+		return 2 * time.Minute
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

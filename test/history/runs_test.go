@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 const (
@@ -18,9 +19,9 @@ const (
 	ends     = "<!-- history: end -->\n"
 )
 
-// line is a line of runs.tsv: what a run of a backend was, and what it showed.
+// line is a line of runs.tsv: what a round of a backend was, and what it showed.
 type line struct {
-	commit                              string
+	date, commit                        string
 	seed                                uint64
 	backend                             string
 	rounds, kills, faults, acknowledged int
@@ -31,7 +32,7 @@ type line struct {
 func (l *line) of(h *History, faults []Fault) {
 	for _, f := range faults {
 		l.faults++
-		if f.Kind == KillDaemon || f.Kind == KillServer {
+		if f.Kind == KillDaemon || f.Kind == KillServer || f.Kind == PowerLoss {
 			l.kills++
 		}
 	}
@@ -52,17 +53,30 @@ func (l *line) add(o line) {
 }
 
 func (l *line) String() string {
-	return fmt.Sprintf("%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", l.commit, l.seed, l.backend, l.rounds, l.kills, l.faults, l.acknowledged, l.lost, l.broken)
+	return fmt.Sprintf("%s\t%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", l.date, l.commit, l.seed, l.backend, l.rounds, l.kills, l.faults, l.acknowledged, l.lost, l.broken)
 }
 
-// appendRun writes a run down.
+// state returns the commit that the program is built from, and whether it was changed since.
+func state() (string, error) {
+	commit, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "", err
+	}
+	changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude)"+runsFile, ":(exclude)"+page).Output()
+	if err != nil {
+		return "", err
+	}
+	text := string(bytes.TrimSpace(commit))
+	if len(changed) > 0 {
+		text += "+"
+	}
+	return text, nil
+}
+
+// appendRun writes a round down.
 func appendRun(t *testing.T, l line) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short=12", "HEAD").Output()
-	if err != nil {
-		t.Error("the commit is not known:", err)
-	}
-	l.commit = string(bytes.TrimSpace(out))
+	l.date, l.commit = time.Now().UTC().Format(time.DateOnly), builtFrom
 	f, err := os.OpenFile(runsFile, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		t.Fatal(err)
@@ -84,16 +98,16 @@ func runs(t *testing.T) (all []line) {
 	rows := strings.Split(strings.TrimSpace(string(text)), "\n")
 	for i, row := range rows[1:] {
 		f := strings.Split(row, "\t")
-		if len(f) != 9 {
+		if len(f) != 10 {
 			t.Fatalf("%s:%d: %d fields", runsFile, i+2, len(f))
 		}
-		var n [9]int
-		for _, k := range []int{3, 4, 5, 6, 7, 8} {
+		var n [10]int
+		for _, k := range []int{4, 5, 6, 7, 8, 9} {
 			if n[k], err = strconv.Atoi(f[k]); err != nil {
 				t.Fatalf("%s:%d: %v", runsFile, i+2, err)
 			}
 		}
-		all = append(all, line{commit: f[0], backend: f[2], rounds: n[3], kills: n[4], faults: n[5], acknowledged: n[6], lost: n[7], broken: n[8]})
+		all = append(all, line{backend: f[3], rounds: n[4], kills: n[5], faults: n[6], acknowledged: n[7], lost: n[8], broken: n[9]})
 	}
 	return all
 }
@@ -112,7 +126,7 @@ func TestTableIsTheSumOfTheRuns(t *testing.T) {
 	}
 	slices.Sort(backends)
 	var table strings.Builder
-	table.WriteString("| store | rounds | kill -9 | faults in all | acknowledged | lost | promises broken |\n|---|---|---|---|---|---|---|\n")
+	table.WriteString("| store | rounds | kill -9, power loss | faults in all | acknowledged | lost | promises broken |\n|---|---|---|---|---|---|---|\n")
 	for _, b := range backends {
 		s := sums[b]
 		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d |\n", b, s.rounds, s.kills, s.faults, s.acknowledged, s.lost, s.broken)

@@ -7,9 +7,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/kafkatest"
 	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/natstest"
 	"github.com/redrive/redrive/internal/pgtest"
@@ -22,12 +27,23 @@ type process interface {
 	Kill()
 	Resume() error
 	PID() int
+	Setenv(env ...string)
 }
 
 // server is a private server of a store or of a source.
 type server struct {
 	process
 	url, addr string
+	front     *faulttest.Proxy // before it already: it tells its clients where it is
+}
+
+// link returns a proxy between a daemon and the server, and the server's address by way of it.
+func (s *server) link(t testing.TB) (*faulttest.Proxy, string) {
+	if s.front != nil {
+		return s.front, s.url
+	}
+	p := faulttest.NewProxy(t, s.addr)
+	return p, s.through(p.Addr().String())
 }
 
 // through returns the server's address by way of a proxy.
@@ -66,32 +82,60 @@ func children(parent int) (pids []int) {
 var servers = map[string]func(t testing.TB) *server{
 	"postgres": func(t testing.TB) *server {
 		s := pgtest.Start(t, map[string]string{"shared_buffers": "32MB"})
-		return &server{s, s.URL(), s.Addr()}
+		return &server{process: s, url: s.URL(), addr: s.Addr()}
 	},
 	"mariadb": func(t testing.TB) *server {
 		s := mariadbtest.Start(t, nil)
-		return &server{s, s.URL(mariadbtest.Database), s.Addr()}
+		return &server{process: s, url: s.URL(mariadbtest.Database), addr: s.Addr()}
 	},
 	"redis": func(t testing.TB) *server {
 		s := redistest.Start(t, redistest.Options{AppendOnly: true})
-		return &server{s, s.URL(), s.Addr}
+		return &server{process: s, url: s.URL(), addr: s.Addr}
 	},
 }
 
-// sources start servers of sources, and tell the address of a queue there.
-var sources = map[string]func(t testing.TB) *server{
-	"redislist": func(t testing.TB) *server {
+// source is a server whose queues the daemon delivers, over PostgreSQL.
+type source struct {
+	start func(t testing.TB) *server
+	// ordered says that it keeps the order by key: the queue keyed is on it, too.
+	ordered bool
+	// restart is how long its server takes to be there again.
+	restart time.Duration
+}
+
+// sources are the servers of sources; QUEUE in the address is the queue. All promise that
+// a message is delivered at least once, and that nothing is lost that was acknowledged. A
+// message that asks for an id or a delay goes to the store; of another, a publish whose
+// answer was lost and that is sent again makes a second message, with an id of its own.
+var sources = map[string]source{
+	"redislist": {start: func(t testing.TB) *server {
 		s := servers["redis"](t)
 		s.url = "redislist://" + s.addr + "/0"
 		return s
-	},
-	"rabbitmq": func(t testing.TB) *server {
+	}},
+	"rabbitmq": {restart: 5 * time.Second, start: func(t testing.TB) *server {
 		n := rabbittest.Start(t, rabbittest.Options{})
-		return &server{n, "rabbitmq://guest:guest@" + n.Addr() + "/?queue=hooks&declare=true", n.Addr()}
-	},
-	"nats": func(t testing.TB) *server {
+		return &server{process: n, url: "rabbitmq://guest:guest@" + n.Addr() + "/?queue=QUEUE&declare=true", addr: n.Addr()}
+	}},
+	"nats": {start: func(t testing.TB) *server {
 		p := natstest.StartProcess(t, natstest.Options{})
 		natstest.Stream(t, natstest.Client(t, p.Addr()), jetstream.StreamConfig{Name: "HOOKS", Subjects: []string{"hooks"}})
-		return &server{p, "nats://" + p.Addr() + "/HOOKS?consumer=net&ack_wait=3s", p.Addr()}
-	},
+		return &server{process: p, url: "nats://" + p.Addr() + "/HOOKS?consumer=net&ack_wait=3s", addr: p.Addr()}
+	}},
+	"kafka": {ordered: true, restart: 8 * time.Second, start: func(t testing.TB) *server {
+		var front *faulttest.Proxy
+		b := kafkatest.StartBehind(t, func(addr string) string {
+			front = faulttest.NewProxy(t, addr)
+			return front.Addr().String()
+		})
+		client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		if _, err := kadm.NewClient(client).CreateTopics(t.Context(), 4, 1, nil, hooks, keyed); err != nil {
+			t.Fatal(err)
+		}
+		return &server{process: b, url: "kafka://" + front.Addr().String() + "/QUEUE?group=net", addr: b.Addr(), front: front}
+	}},
 }

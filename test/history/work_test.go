@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,12 +26,12 @@ const (
 )
 
 // config is that of every daemon. Nothing dies of crashes or of too many attempts. The
-// queue hooks is on a source, if there is one.
-func config(target, source string) string {
+// address says on which source a queue is, if it is on one.
+func config(target string, address func(queue string) string) string {
 	policy := "policy: {max_attempts: 1000, max_crashes: 1000, backoff: {type: fixed, interval: 40ms}, classify: {permanent: [\"400\"]}}"
 	deliver := fmt.Sprintf("deliver: {url: %q, timeout: 2s, allow_private: true, concurrency: 8}", target+"/%s")
-	return fmt.Sprintf("grace: 2s\nlog: {level: error}\nqueues:\n  %s:\n    source: %q\n    %s\n    %s\n  %s:\n    order: key\n    %s\n    %s\n  %s:\n    %s\n",
-		hooks, source, fmt.Sprintf(deliver, hooks), policy, keyed, fmt.Sprintf(deliver, keyed), policy, work, policy)
+	return fmt.Sprintf("grace: 2s\nlog: {level: error}\nqueues:\n  %s:\n    source: %q\n    %s\n    %s\n  %s:\n    source: %q\n    order: key\n    %s\n    %s\n  %s:\n    %s\n",
+		hooks, address(hooks), fmt.Sprintf(deliver, hooks), policy, keyed, address(keyed), fmt.Sprintf(deliver, keyed), policy, work, policy)
 }
 
 // dice are safe for concurrent use.
@@ -98,6 +99,7 @@ type crowd struct {
 	rec     *recorder
 	dice    *dice
 	daemons []*daemon
+	foreign []string    // queues on a source, which knows no ids and no delays
 	well    atomic.Bool // workers only finish
 	all     sync.WaitGroup
 	leave   context.CancelFunc
@@ -106,19 +108,25 @@ type crowd struct {
 func (c *crowd) any() string { return c.daemons[c.dice.roll(len(c.daemons))].url() }
 
 // publisher publishes to a queue until ctx ends. What has an id of its own is sent again
-// while it is unknown what became of it, as is all that has a key.
+// while it is unknown what became of it, as is all that has a key. What has an id or a
+// delay passes a source by, so that less of it is sent there.
 func (c *crowd) publisher(ctx context.Context, name, queue, key string) {
+	foreign := slices.Contains(c.foreign, queue)
+	named, late := 2, 4 // one in so many has an id, is delayed
+	if foreign {
+		named, late = 6, 8
+	}
 	for seq := 1; ctx.Err() == nil; seq++ {
 		label := c.rec.label()
 		header := map[string]string{"Content-Type": "application/json"}
 		id := ""
-		if key != "" || c.dice.roll(2) == 0 {
+		if key != "" && !foreign || key == "" && c.dice.roll(named) == 0 {
 			id = "own-" + label
 			header["Redrive-Id"] = id
 		}
 		if key != "" {
 			header["Redrive-Key"] = key
-		} else if c.dice.roll(4) == 0 {
+		} else if c.dice.roll(late) == 0 {
 			header["Redrive-Delay"] = fmt.Sprintf("%dms", 50+c.dice.roll(1000))
 		}
 		for {
@@ -129,7 +137,7 @@ func (c *crowd) publisher(ctx context.Context, name, queue, key string) {
 				e.ID = out.ID
 			}
 			c.rec.add(e)
-			if e.Answer == OK || e.Answer == Unknown && id == "" || key == "" && e.Answer == Refused || !pause(ctx, 30*time.Millisecond) {
+			if e.Answer == OK || e.Answer == Unknown && id == "" && key == "" || key == "" && e.Answer == Refused || !pause(ctx, 30*time.Millisecond) {
 				break
 			}
 		}
@@ -137,7 +145,7 @@ func (c *crowd) publisher(ctx context.Context, name, queue, key string) {
 	}
 }
 
-// session publishes over a session of the Go client until ctx ends, and is told what
+// session publishes over a session of the Go client until ctx ends, and receives what
 // became of it.
 func (c *crowd) session(ctx context.Context, name string, d *daemon) {
 	began := c.rec.now()

@@ -28,7 +28,10 @@ var Stores = map[string]func(driver.Store) driver.Store{
 	"no_dead_fence": func(s driver.Store) driver.Store {
 		return &noDeadFence{Store: s, held: map[redrive.Ref]redrive.Receipt{}}
 	},
-	"retry_at_once": func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
+	"never_checks":          func(s driver.Store) driver.Store { return &neverChecks{Store: s} },
+	"recomputes_at_redrive": func(s driver.Store) driver.Store { return &recomputesAtRedrive{Store: s} },
+	"edit_forgets":          func(s driver.Store) driver.Store { return &editForgets{Store: s, edited: map[redrive.Ref]bool{}} },
+	"retry_at_once":         func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
 }
 
 // noFence settles and extends whatever the token.
@@ -157,7 +160,7 @@ func (b *naiveMove) settle(ctx context.Context, s driver.Settlement) error {
 	return driver.FirstError(b.Store.Settle(ctx, []driver.Settlement{s}))
 }
 
-// commitHighest takes the end of a message for the end of all that were handed out
+// commitHighest takes the end of a message for the end of all that were claimed
 // before it.
 type commitHighest struct {
 	driver.Store
@@ -216,6 +219,67 @@ func (b *retryAtOnce) Settle(ctx context.Context, s []driver.Settlement) []error
 		s[i].After = 0
 	}
 	return b.Store.Settle(ctx, s)
+}
+
+// neverChecks delivers what is there.
+type neverChecks struct{ driver.Store }
+
+func (b *neverChecks) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
+	got, err := b.Store.Claim(ctx, req)
+	for i := range got {
+		got[i].Unfit = 0
+	}
+	return got, err
+}
+
+// recomputesAtRedrive stores a message anew with each redrive, and so a checksum of whatever is
+// there by then.
+type recomputesAtRedrive struct{ driver.Store }
+
+func (b *recomputesAtRedrive) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
+	if c.Action == driver.ActRedrive && c.Edit == nil {
+		entries, err := b.Get(ctx, sel.Refs)
+		for i := range entries {
+			if e := entries[i]; err == nil && e != nil && e.State == redrive.StateDead && e.Reason != redrive.ReasonCorrupt {
+				same := driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: e.Body}}
+				if _, err := b.Store.Update(ctx, driver.Selection{Refs: sel.Refs[i : i+1]}, same, 1); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return b.Store.Update(ctx, sel, c, limit)
+}
+
+// editForgets leaves the checksum of before beside what was edited.
+type editForgets struct {
+	driver.Store
+	mu     sync.Mutex
+	edited map[redrive.Ref]bool
+}
+
+func (b *editForgets) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
+	done, err := b.Store.Update(ctx, sel, c, limit)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range done {
+		if c.Edit != nil && done[i].Err == nil {
+			b.edited[done[i].Ref] = true
+		}
+	}
+	return done, err
+}
+
+func (b *editForgets) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
+	got, err := b.Store.Claim(ctx, req)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range got {
+		if b.edited[got[i].Ref()] {
+			got[i].Unfit = redrive.ReasonCorrupt
+		}
+	}
+	return got, err
 }
 
 // forgetsOldFences refuses the holder before the present one, and knows none that were

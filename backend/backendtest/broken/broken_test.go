@@ -35,6 +35,7 @@ func judge(t *testing.T, wrap func(driver.Store) driver.Store) []string {
 	failed, m := backendtest.Judge(t, backendtest.Factory{
 		Open:     func(testing.TB) driver.Store { return wrap(memory.New(memory.WithClock(c.read))) },
 		Advance:  c.advance,
+		Flip:     backendtest.FlipShared,
 		Patience: 300 * time.Millisecond,
 	})
 	if len(m.Rows()) < 100 {
@@ -55,16 +56,19 @@ func TestSoundStorePasses(t *testing.T) { // not parallel: a case looks for goro
 func TestBrokenStoresFail(t *testing.T) {
 	t.Parallel()
 	finds := map[string][]string{
-		"no_fence":           {"32_AckAfterReclaimIsStale", "33_RetryAfterReclaimIsStale", "34_DeadAfterReclaimIsStale", "T4_LateResultWhileAnotherAttemptRuns", "T5_StaleSettleThenExtend", "T7_AckOfAnothersClaimIsRefused", "T16_LateAckDoesNotUndoARetry"},
-		"lease_from_publish": {"16_LeaseFromClaimNotPublish"},
-		"drop_on_full":       {"15_TwoClaimersDisjoint", "46_DelayedDoNotCountAsInFlight", "T6_ConcurrentReceiversSeeNoErrors"},
-		"batch_poisoned":     {"07_BatchResultPerItem", "08_OversizeIsPermanentError", "36_BatchSettleMixedStale"},
-		"naive_move":         {"48_MoveTwiceOneCopy", "51_BodyHeadersHistoryIntact"},
-		"commit_highest":     {"36_BatchSettleMixedStale", "29_AckRemoves"},
-		"lost_wake_up":       {"24_WakeUpLostStillPolled", "WaitTellsOfManyQueues"},
-		"forgets_old_fences": {"FenceWaitingAfterTwoLeases", "FenceDeadAfterTwoLeases"},
-		"no_dead_fence":      {"FenceDeadAfterOneLease", "FenceDeadAfterTwoLeases", "FenceBetweenWaitingAndDead"},
-		"retry_at_once":      {"39_NotEarly", "41_MixedDelaysNoHeadOfLine", "45_RescheduleWithoutBurningAttempt"},
+		"no_fence":              {"32_AckAfterReclaimIsStale", "33_RetryAfterReclaimIsStale", "34_DeadAfterReclaimIsStale", "T4_LateResultWhileAnotherAttemptRuns", "T5_StaleSettleThenExtend", "T7_AckOfAnothersClaimIsRefused", "T16_LateAckDoesNotUndoARetry"},
+		"lease_from_publish":    {"16_LeaseFromClaimNotPublish"},
+		"drop_on_full":          {"15_TwoClaimersDisjoint", "46_DelayedDoNotCountAsInFlight", "T6_ConcurrentReceiversSeeNoErrors"},
+		"batch_poisoned":        {"07_BatchResultPerItem", "08_OversizeIsPermanentError", "36_BatchSettleMixedStale"},
+		"naive_move":            {"48_MoveTwiceOneCopy", "51_BodyHeadersHistoryIntact"},
+		"commit_highest":        {"36_BatchSettleMixedStale", "29_AckRemoves"},
+		"lost_wake_up":          {"24_WakeUpLostStillPolled", "WaitTellsOfManyQueues"},
+		"forgets_old_fences":    {"FenceWaitingAfterTwoLeases", "FenceDeadAfterTwoLeases"},
+		"no_dead_fence":         {"FenceDeadAfterOneLease", "FenceDeadAfterTwoLeases", "FenceBetweenWaitingAndDead"},
+		"never_checks":          {"ChecksumOfWhatWaits", "ChecksumOfADeadLetter", "ChecksumEveryWayIn"},
+		"recomputes_at_redrive": {"ChecksumARedriveHidesNothing"},
+		"edit_forgets":          {"ChecksumFollowsEdits"},
+		"retry_at_once":         {"39_NotEarly", "41_MixedDelaysNoHeadOfLine", "45_RescheduleWithoutBurningAttempt"},
 	}
 	for name, wrap := range broken.Stores {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS redrive_queue (
   remember     BIGINT        NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
--- The books of a queue without those of delta.
+-- The ledger of a queue without those of delta.
 CREATE TABLE IF NOT EXISTS redrive_book (
   queue            VARBINARY(64) NOT NULL PRIMARY KEY,
   fresh            BIGINT NOT NULL DEFAULT 0,
@@ -41,11 +41,12 @@ CREATE TABLE IF NOT EXISTS redrive_book (
   dead_loop        BIGINT NOT NULL DEFAULT 0,
   dead_uncertain   BIGINT NOT NULL DEFAULT 0,
   dead_disabled    BIGINT NOT NULL DEFAULT 0,
-  dead_manual      BIGINT NOT NULL DEFAULT 0
+  dead_manual      BIGINT NOT NULL DEFAULT 0,
+  dead_corrupt     BIGINT NOT NULL DEFAULT 0
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
--- Differences to the books: a row a batch and queue, written with the messages and
--- folded into book in the background. What a batch does not touch is null.
+-- Differences to the ledger: a row a batch and queue, written with the messages and
+-- folded into redrive_book in the background. What a batch does not touch is null.
 CREATE TABLE IF NOT EXISTS redrive_delta (
   id               BIGINT        NOT NULL AUTO_INCREMENT PRIMARY KEY,
   queue            VARBINARY(64) NOT NULL,
@@ -73,7 +74,8 @@ CREATE TABLE IF NOT EXISTS redrive_delta (
   dead_loop        BIGINT NULL,
   dead_uncertain   BIGINT NULL,
   dead_disabled    BIGINT NULL,
-  dead_manual      BIGINT NULL
+  dead_manual      BIGINT NULL,
+  dead_corrupt     BIGINT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Waiting messages.
@@ -89,6 +91,8 @@ CREATE TABLE IF NOT EXISTS redrive_delta (
 -- earlier: failures of earlier generations.
 -- chosen: the id is remembered.
 -- original: the message before it was edited, as JSON.
+-- is_delayed: due was asked for, by a delay, a retry or a schedule.
+-- crc: checksum of what was published (driver.Checksum); null: unchecked.
 CREATE TABLE IF NOT EXISTS redrive_message (
   seq           BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
   due           BIGINT         NOT NULL,
@@ -104,11 +108,13 @@ CREATE TABLE IF NOT EXISTS redrive_message (
   generation    INT            NOT NULL DEFAULT 0,
   redrives      INT            NOT NULL DEFAULT 0,
   size          INT            NOT NULL,
+  crc           INT UNSIGNED   NULL,
   class         TINYINT        NOT NULL DEFAULT 0,
   lane          TINYINT        NOT NULL DEFAULT 0,
   suspect       TINYINT        NOT NULL DEFAULT 0,
   chosen        TINYINT        NOT NULL DEFAULT 0,
   alone         TINYINT        NOT NULL DEFAULT 0,
+  is_delayed    TINYINT        NOT NULL DEFAULT 0,
   queue         VARBINARY(64)  NOT NULL,
   id            VARBINARY(128) NOT NULL,
   kind          VARBINARY(512) NOT NULL DEFAULT '',
@@ -130,7 +136,7 @@ CREATE TABLE IF NOT EXISTS redrive_message (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Dead letters. due: when a processor of dead letters may claim it, or when its lease
--- ends if it is leased. seq is the number it had as a message.
+-- ends if it is leased. seq is the number it had as a message. edited: it has an original.
 CREATE TABLE IF NOT EXISTS redrive_dead (
   queue         VARBINARY(64)  NOT NULL,
   id            VARBINARY(128) NOT NULL,
@@ -149,10 +155,12 @@ CREATE TABLE IF NOT EXISTS redrive_dead (
   generation    INT            NOT NULL,
   redrives      INT            NOT NULL,
   size          INT            NOT NULL,
+  crc           INT UNSIGNED   NULL,
   reason        TINYINT        NOT NULL,
   lane          TINYINT        NOT NULL,
   leased        TINYINT        NOT NULL DEFAULT 0,
   chosen        TINYINT        NOT NULL,
+  edited        TINYINT        NOT NULL DEFAULT 0,
   signature     VARBINARY(512) NOT NULL,
   kind          VARBINARY(512) NOT NULL,
   msg_key       VARBINARY(512) NOT NULL,
@@ -169,8 +177,47 @@ CREATE TABLE IF NOT EXISTS redrive_dead (
   PRIMARY KEY (queue, id),
   KEY dead_died (queue, died, id),
   KEY dead_due (queue, due),
-  KEY dead_cause (queue, reason, signature, died),
+  KEY dead_cause (queue, reason, signature, died, id),
+  KEY dead_plan (queue, plan, died, id),
+  KEY dead_edited (queue, edited, died, id),
   KEY dead_key (queue, msg_key, turn)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+-- How many dead letters each cause has, without those of cause_delta. series: its deaths
+-- have buckets of their own.
+CREATE TABLE IF NOT EXISTS redrive_cause (
+  queue     VARBINARY(64)  NOT NULL,
+  reason    TINYINT        NOT NULL,
+  signature VARBINARY(512) NOT NULL,
+  dead      BIGINT         NOT NULL,
+  series    TINYINT        NOT NULL,
+  PRIMARY KEY (queue, reason, signature),
+  KEY cause_series (queue, series)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+-- How often messages died of a cause, by time: width is in seconds, 60, 3,600 or 86,400.
+CREATE TABLE IF NOT EXISTS redrive_bucket (
+  queue     VARBINARY(64)  NOT NULL,
+  reason    TINYINT        NOT NULL,
+  signature VARBINARY(512) NOT NULL,
+  width     INT            NOT NULL,
+  start     BIGINT         NOT NULL,
+  deaths    BIGINT         NOT NULL,
+  PRIMARY KEY (queue, reason, signature, width, start),
+  KEY bucket_start (width, start)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+-- Differences to both: a row a batch, cause and bucket, written with the messages and folded
+-- in the background. width is 0 where nothing died, or too long ago.
+CREATE TABLE IF NOT EXISTS redrive_cause_delta (
+  id        BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  queue     VARBINARY(64)  NOT NULL,
+  reason    TINYINT        NOT NULL,
+  signature VARBINARY(512) NOT NULL,
+  width     INT            NOT NULL,
+  start     BIGINT         NOT NULL,
+  dead      BIGINT         NOT NULL,
+  deaths    BIGINT         NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Keys of queues with order by key. Whoever adds to a key or ends its head locks the
@@ -240,8 +287,10 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW redrive_dead_json AS
     JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(d.last_failure, d.first_failure) USING utf8mb4), '$.message')) AS error
   FROM redrive_dead d;
 
+-- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE IF NOT EXISTS redrive_migration (
   version INT    NOT NULL PRIMARY KEY,
+  layout  INT    NOT NULL DEFAULT 4,
   at      BIGINT NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 

@@ -2,7 +2,7 @@
 -- and is replaced by the one that was asked for. Text that names something is sorted
 -- by its bytes (COLLATE "C"), whatever the database's own collation is.
 
--- What the store must know about a queue, and its books without those of delta.
+-- What the store must know about a queue, and its ledger without those of delta.
 CREATE TABLE redrive.queue (
   name         text COLLATE "C" PRIMARY KEY,
   order_by_key boolean  NOT NULL DEFAULT false,
@@ -32,10 +32,11 @@ CREATE TABLE redrive.queue (
   loop         bigint   NOT NULL DEFAULT 0,
   uncertain    bigint   NOT NULL DEFAULT 0,
   disabled     bigint   NOT NULL DEFAULT 0,
-  manual       bigint   NOT NULL DEFAULT 0
+  manual       bigint   NOT NULL DEFAULT 0,
+  corrupt      bigint   NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- Differences to the books: a row a batch and queue, written with the messages and
+-- Differences to the ledger: a row a batch and queue, written with the messages and
 -- folded into queue in the background. What a batch does not touch is null, which
 -- takes no room.
 CREATE TABLE redrive.delta (
@@ -64,7 +65,8 @@ CREATE TABLE redrive.delta (
   loop        bigint,
   uncertain   bigint,
   disabled    bigint,
-  manual      bigint
+  manual      bigint,
+  corrupt     bigint
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 
 CREATE SEQUENCE redrive.message_seq;
@@ -81,6 +83,8 @@ CREATE SEQUENCE redrive.message_seq;
 -- turn: place in the order of its key; 0 without order.
 -- earlier: failures of earlier generations.
 -- chosen: the id is remembered.
+-- delayed: due was asked for, by a delay, a retry or a schedule.
+-- crc: checksum of what was published (driver.Checksum); null: unchecked.
 CREATE TABLE redrive.message (
   seq           bigint      NOT NULL DEFAULT nextval('redrive.message_seq'),
   due           timestamptz NOT NULL,
@@ -96,11 +100,13 @@ CREATE TABLE redrive.message (
   generation    integer     NOT NULL DEFAULT 0,
   redrives      integer     NOT NULL DEFAULT 0,
   size          integer     NOT NULL,
+  crc           integer,
   class         smallint    NOT NULL DEFAULT 0,
   lane          smallint    NOT NULL DEFAULT 0,
   suspect       boolean     NOT NULL DEFAULT false,
   chosen        boolean     NOT NULL DEFAULT false,
   alone         boolean     NOT NULL DEFAULT false,
+  delayed       boolean     NOT NULL DEFAULT false,
   queue         text COLLATE "C" NOT NULL,
   id            text COLLATE "C" NOT NULL,
   kind          text COLLATE "C" NOT NULL DEFAULT '',
@@ -140,6 +146,7 @@ CREATE TABLE redrive.dead (
   generation    integer     NOT NULL,
   redrives      integer     NOT NULL,
   size          integer     NOT NULL,
+  crc           integer,
   reason        smallint    NOT NULL,
   lane          smallint    NOT NULL,
   leased        boolean     NOT NULL DEFAULT false,
@@ -163,8 +170,46 @@ CREATE TABLE redrive.dead (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX dead_died ON redrive.dead (queue, died, id);
 CREATE INDEX dead_due ON redrive.dead (queue, due);
-CREATE INDEX dead_cause ON redrive.dead (queue, reason, signature, died);
+CREATE INDEX dead_cause ON redrive.dead (queue, reason, signature, died, id);
+CREATE INDEX dead_plan ON redrive.dead (queue, plan, died, id) WHERE plan <> '';
+CREATE INDEX dead_edited ON redrive.dead (queue, died, id) WHERE original IS NOT NULL;
 CREATE INDEX dead_key ON redrive.dead (queue, key, turn, seq) WHERE key <> '';
+
+-- How many dead letters each cause has, without those of cause_delta. series: its deaths
+-- have buckets of their own.
+CREATE TABLE redrive.cause (
+  dead      bigint   NOT NULL,
+  reason    smallint NOT NULL,
+  series    boolean  NOT NULL,
+  queue     text COLLATE "C" NOT NULL,
+  signature text COLLATE "C" NOT NULL,
+  PRIMARY KEY (queue, reason, signature)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX cause_series ON redrive.cause (queue) WHERE series;
+
+-- How often messages died of a cause, by time: width is in seconds, 60, 3,600 or 86,400.
+CREATE TABLE redrive.bucket (
+  start     timestamptz NOT NULL,
+  deaths    bigint      NOT NULL,
+  width     integer     NOT NULL,
+  reason    smallint    NOT NULL,
+  queue     text COLLATE "C" NOT NULL,
+  signature text COLLATE "C" NOT NULL,
+  PRIMARY KEY (queue, reason, signature, width, start)
+) WITH (fillfactor = 70, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX bucket_start ON redrive.bucket (width, start);
+
+-- Differences to both: a row a batch, cause and bucket, written with the messages and folded
+-- in the background. width is 0 where nothing died, or too long ago.
+CREATE TABLE redrive.cause_delta (
+  start     timestamptz NOT NULL,
+  dead      bigint      NOT NULL,
+  deaths    bigint      NOT NULL,
+  width     integer     NOT NULL,
+  reason    smallint    NOT NULL,
+  queue     text COLLATE "C" NOT NULL,
+  signature text COLLATE "C" NOT NULL
+) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 
 -- Keys of queues with order by key. Whoever adds to a key or ends its head locks the
 -- key's row first. members: messages that take part, waiting or dead.
@@ -226,8 +271,10 @@ CREATE VIEW redrive.dead_json AS
   SELECT queue, id, kind, key, died, reason, signature, attempts, redrive.as_json(body) AS body,
     coalesce(last_failure, first_failure) ->> 'message' AS error FROM redrive.dead;
 
+-- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE redrive.migration (
   version integer     PRIMARY KEY,
+  layout  integer     NOT NULL DEFAULT 4,
   at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO redrive.migration (version) VALUES (1);

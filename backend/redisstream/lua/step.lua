@@ -5,17 +5,17 @@
 --      {name, version, value or false, expires after}, then an operation each, packed:
 --
 --   change: {"c", queue, place, id, holder or "", active (the lease may hold), rev or -1,
---            what (remove, wait, die), queue to, id to, head, envelope, memory, books, fields,
---            emits, books to, fresh chain, size that the holder knows}
+--            what (remove, wait, die), queue to, id to, head, envelope, memory, ledger, fields,
+--            emits, ledger to, fresh chain, size that the holder knows, signature}
 --   new:    {"n", queue, id, hash or "" (not chosen), what (entry, wait, die), head, envelope,
---            book, fields}
+--            account, fields, signature}
 --   range:  {"d", queue, key, up to id, 1: that alone, ""}: the waiting messages of a key, counted
 --           as done, the oldest, at most RANGE; its result is {0, where to go on or ""};
 --           a sixth element, if not , is where it goes on
 --
 -- A head is {lane, flags, reason, attempts, crashes, failures, token, due, due is relative,
 -- published or 0, expires, died or 0, seq or 0, cseq or 0}. A memory is {outcome
--- or -1, reason, ended, hash for the new place or ""}. Books are {name, n, ...}.
+-- or -1, reason, ended, hash for the new place or ""}. A ledger is {name, n, ...}.
 -- Returns {0 or 1 for a version conflict, now, results}: a result is {code, entry or hash,
 -- lane...}. Codes: 0 done, 1 lease lost, 2 not found, 3 duplicate, 4 conflict, 5 the id is
 -- taken by one that is not remembered, 6 leased, 7 changed meanwhile.
@@ -34,8 +34,8 @@ local function headof(v, envelope)
   return h
 end
 
-local function count(q, books)
-  for i = 1, #books, 2 do add(q, books[i], books[i + 1]) end
+local function count(q, ledger)
+  for i = 1, #ledger, 2 do add(q, ledger[i], ledger[i + 1]) end
 end
 
 -- forgetarchived forgets an id whose message died and is not here any more: it is in the
@@ -56,15 +56,15 @@ local function taken(q, id, hash)
 end
 
 local function new(op)
-  local _, n, id, hash, what, head, envelope, book, fields = unpack(op)
+  local _, n, id, hash, what, head, envelope, account, fields, signature = unpack(op)
   local q = queues[n + 1]
   if hash ~= '' then
     forget(q, 2)
-    if book == 'imported' then forgetarchived(q, id) end
+    if account == 'imported' then forgetarchived(q, id) end
     local code = taken(q, id, hash)
     if code then return { code } end
   end
-  add(q, book, 1)
+  add(q, account, 1)
   q.changed = true
   if what == 'entry' then
     local size = kindkey(envelope, 1)
@@ -79,7 +79,8 @@ local function new(op)
     remember(q, id, hash, what == 'die' and 4 or 0, h.reason, false)
   end
   if what == 'die' then
-    putdead(q, id, h, envelope, fields)
+    putdead(q, id, h, envelope, fields, signature)
+    died(q, causeof(h, signature), h.died)
   else
     h.reason = 0
     putwaiting(q, id, h, envelope)
@@ -104,7 +105,7 @@ local function there(q, place, id)
 end
 
 local function change(op)
-  local _, n, place, id, holder, active, rev, what, nto, idto, head, envelope, memory, books, fields, emits, booksto, fresh, size = unpack(op)
+  local _, n, place, id, holder, active, rev, what, nto, idto, head, envelope, memory, ledger, fields, emits, ledgerto, fresh, size, signature = unpack(op)
   local q, to = queues[n + 1], queues[nto + 1]
   local blob = there(q, place, id)
   local held = holderof(q, place) or ''
@@ -125,7 +126,10 @@ local function change(op)
     if rev >= 0 and old.rev ~= rev then return { 7 } end
   end
   if what ~= 'remove' and (nto ~= n or idto ~= id) then
-    if call('HEXISTS', to.w, idto) == 1 or call('HEXISTS', to.d, idto) == 1 or recall(to, idto) then return { 4 } end
+    local known = recall(to, idto)
+    -- Another partition of the queue may keep the id reserved for this very message.
+    if known and names[nto + 1] == names[n + 1] and idto == id and known == (recall(q, id)) then known = nil end
+    if call('HEXISTS', to.w, idto) == 1 or call('HEXISTS', to.d, idto) == 1 or known then return { 4 } end
   end
   for _, e in ipairs(emits) do
     if e[4] ~= '' and taken(queues[e[2] + 1], e[3], e[4]) == 4 then return { 4 } end
@@ -140,8 +144,8 @@ local function change(op)
   else
     takedead(q, id, old)
   end
-  count(q, books)
-  count(to, booksto)
+  count(q, ledger)
+  count(to, ledgerto)
   -- A message keeps its place among those of its key, unless it ends, moves or starts anew.
   local stays = h and old and nto == n and idto == id and fresh == 0 and old.key == h.key and
     not (what == 'die' and (not has(old.flags, ORDERED) or call('HGET', q.c, 'release') == '1'))
@@ -160,7 +164,8 @@ local function change(op)
   end
   local result = { 0 }
   if what == 'die' and h then
-    putdead(to, idto, h, envelope, fields)
+    putdead(to, idto, h, envelope, fields, signature)
+    if kind ~= 'd' then died(to, causeof(h, signature), h.died) end
   elseif h then
     putwaiting(to, idto, h, envelope)
   end

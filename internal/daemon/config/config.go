@@ -21,6 +21,12 @@ const (
 	DeadLettersNative = "native" // at the broker
 )
 
+// How the span of an attempt stands to that of its publish.
+const (
+	TraceLink  = "link"  // in a trace of its own, linked
+	TraceChild = "child" // in the trace of the publish
+)
+
 // Config is the daemon's whole configuration.
 type Config struct {
 	// Listen is the address of the HTTP server. Defaults to 127.0.0.1:7333. An
@@ -103,6 +109,11 @@ type Queue struct {
 	Mask []MaskPath `yaml:"mask" json:"mask,omitempty"`
 	// Remember is how long ids that callers chose are remembered. Defaults to 24h.
 	Remember Duration `yaml:"remember" json:"remember,omitempty"`
+	// Breaker holds the queue back while its target fails as a whole.
+	Breaker *Breaker `yaml:"breaker" json:"breaker,omitempty"`
+	// Trace is how an attempt's span stands to that of the publish: "link" (a trace of its own,
+	// linked to it; the default) or "child" (in the trace of the publish).
+	Trace string `yaml:"trace" json:"trace,omitempty"`
 }
 
 // Deliver is an HTTP target, or with Publish a broker.
@@ -149,7 +160,7 @@ func (d *Deliver) SigningSecrets() []Secret {
 	return append([]Secret{d.Secret}, d.Secrets...)
 }
 
-// Limits are watermarks. A zero field means no limit.
+// Limits bound the backlog of a queue or of the store. A zero field means no limit.
 type Limits struct {
 	Depth int64    `yaml:"depth" json:"depth,omitempty"` // messages
 	Bytes Size     `yaml:"bytes" json:"bytes,omitempty"` // of waiting messages

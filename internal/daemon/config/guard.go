@@ -63,8 +63,7 @@ type Guard struct {
 	Pace   Pace   `yaml:"pace" json:"pace,omitzero"`
 }
 
-// Health says by which signs an endpoint is taken for sick; see [guard.Health] for what
-// each means and its default.
+// Health says by which signs an endpoint is taken for sick.
 type Health struct {
 	// Off switches rules off: error_rate, consecutive, network_errors, slow_after,
 	// trend_factor.
@@ -80,13 +79,13 @@ type Health struct {
 	TrendLast     bool     `yaml:"trend_last" json:"trend_last,omitempty"`
 }
 
-// Exit says how an endpoint that is down is taken back; see [guard.Exit].
+// Exit says how an endpoint that is down is taken back.
 type Exit struct {
 	After Duration `yaml:"after" json:"after,omitempty"`
 	Start Percent  `yaml:"start" json:"start,omitempty"`
 }
 
-// Pace says how fast the backlog is worked off; see [guard.Pace].
+// Pace says how fast the backlog is worked off.
 type Pace struct {
 	Fixed Rate `yaml:"fixed" json:"fixed,omitzero"`
 }

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -53,6 +54,10 @@ type reference struct {
 	out  strings.Builder
 }
 
+// library is where types of the configuration have the library's own beside them, in which
+// the meaning of the same fields stands.
+var library = map[string]string{"Health": "../../../guard/config.go", "Exit": "../../../guard/config.go", "Pace": "../../../guard/config.go", "Policy": "../../../policy.go"}
+
 // typeDocs reads the comments of the package.
 func typeDocs(t *testing.T) map[string]string {
 	t.Helper()
@@ -61,28 +66,59 @@ func typeDocs(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := token.NewFileSet()
 	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
-			continue
+		if strings.HasSuffix(f.Name(), ".go") && !strings.HasSuffix(f.Name(), "_test.go") {
+			noteFile(t, docs, f.Name())
 		}
-		file, err := parser.ParseFile(set, f.Name(), nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range file.Decls {
-			gen, ok := decl.(*ast.GenDecl)
-			if !ok {
-				continue
-			}
-			for _, spec := range gen.Specs {
-				if ts, ok := spec.(*ast.TypeSpec); ok {
-					noteType(docs, gen, ts)
-				}
+	}
+	for name, path := range library {
+		of := make(map[string]string)
+		noteFile(t, of, path)
+		for field, text := range of {
+			if strings.HasPrefix(field, name+".") {
+				docs["library "+field] = text
 			}
 		}
 	}
 	return docs
+}
+
+func noteFile(t *testing.T, docs map[string]string, path string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, decl := range file.Decls {
+		gen, ok := decl.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range gen.Specs {
+			if ts, ok := spec.(*ast.TypeSpec); ok {
+				noteType(docs, gen, ts)
+			}
+		}
+	}
+}
+
+// meaning is the comment of a field, or that of the library's, with its names as they are
+// written here.
+func (r *reference) meaning(t reflect.Type, f *reflect.StructField) string {
+	if text := plain(r.docs[t.Name()+"."+f.Name]); text != "" {
+		return text
+	}
+	if _, inner := r.kind(f.Type); inner != nil { // it has a section of its own
+		return ""
+	}
+	text := plain(r.docs["library "+t.Name()+"."+f.Name])
+	for other := range fieldsOf(t) {
+		text = regexp.MustCompile(`\b`+other.Name+`\b`).ReplaceAllString(text, "`"+other.Tag.Get("yaml")+"`")
+	}
+	if of, _, shared := strings.Cut(text, " "); shared && of != "`"+f.Tag.Get("yaml")+"`" {
+		return "see " + of
+	}
+	return text
 }
 
 func noteType(docs map[string]string, gen *ast.GenDecl, ts *ast.TypeSpec) {
@@ -147,7 +183,7 @@ func (r *reference) write(title string, t reflect.Type) {
 	for f := range fieldsOf(t) {
 		key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		what, inner := r.kind(f.Type)
-		fmt.Fprintf(&r.out, "| `%s` | %s | %s |\n", key, what, strings.ReplaceAll(plain(r.docs[t.Name()+"."+f.Name]), "|", "\\|"))
+		fmt.Fprintf(&r.out, "| `%s` | %s | %s |\n", key, what, strings.ReplaceAll(r.meaning(t, &f), "|", "\\|"))
 		if inner != nil {
 			below = append(below, section{"`" + inner.Name() + "`", inner})
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/redrive/redrive/internal/daemon/gateway"
 )
 
-// TestTheRateLimitHeadersFallWithTheWatermarks fills a queue.
-func TestTheRateLimitHeadersFallWithTheWatermarks(t *testing.T) {
+// TestTheRateLimitHeadersFallWithTheBacklogLimits fills a queue.
+func TestTheRateLimitHeadersFallWithTheBacklogLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		defer store.Close()

@@ -119,7 +119,7 @@ func TestIdsAreDerivedFromTheIdempotencyKey(t *testing.T) {
 	}
 }
 
-func TestAStreamIsRefusedAboveTheWatermark(t *testing.T) {
+func TestAStreamIsRefusedAboveTheBacklogLimit(t *testing.T) {
 	s := &sink{level: driver.LevelRefused}
 	w := serve(mount(s, gateway.Options{}), ndjson(strings.NewReader("{}")))
 	wantProblem(t, w, 429, "backlogged")

@@ -226,7 +226,7 @@ func (c *conn) touch() {
 func (c *conn) panicked(v any) {
 	why := session.NewClose(wsproto.CodeInternal, "internal", "resume the session")
 	why.Err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
-	c.g.o.Logger.LogAttrs(context.Background(), slog.LevelError, "a connection panicked", slog.String("remote", c.remote), slog.Any("error", why.Err))
+	c.g.o.Logger.LogAttrs(context.Background(), slog.LevelError, "connection handler panicked", slog.String("remote", c.remote), slog.Any("error", why.Err))
 	c.end(why)
 }
 

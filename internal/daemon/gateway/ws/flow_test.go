@@ -13,10 +13,10 @@ import (
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
 )
 
-// TestWatermarksReachTheSession fills a queue: credit shrinks, then nothing is
+// TestBacklogLimitsReachTheSession fills a queue: credit shrinks, then nothing is
 // acknowledged and hardly anything read; when the queue drains, all goes on, and nothing
 // was lost or stored twice.
-func TestWatermarksReachTheSession(t *testing.T) {
+func TestBacklogLimitsReachTheSession(t *testing.T) {
 	t.Parallel()
 	var marks *backlog.Limiter
 	store := memory.New()

@@ -38,14 +38,14 @@ type Options struct {
 	// Origins are those of pages that may connect beside the server's own: as
 	// "https://app.example.com", or "null" for pages without one.
 	Origins []string
-	// Apply is the store's, best with watermarks in front ([backlog.Limiter.Apply]).
+	// Apply is the store's, best with backlog limits in front ([backlog.Limiter.Apply]).
 	Apply func(ctx context.Context, b driver.Batch) ([]error, error)
 	// Level tells how full a queue is. Defaults to never full.
 	Level func(queue string) (driver.Level, time.Duration)
 	// AllowQueue refuses queues, best with a [problem.Problem]. Defaults to allowing
 	// every valid name.
 	AllowQueue func(queue string) error
-	// Accepted is told that n messages were made durable. Optional.
+	// Accepted receives that n messages were made durable. Optional.
 	Accepted func(n int)
 	// Logger defaults to discarding.
 	Logger *slog.Logger
@@ -80,7 +80,7 @@ type Gateway struct {
 	conns    map[*conn]struct{}
 	named    map[string]*conn // by session
 	working  sync.WaitGroup   // connections
-	hinted   atomic.Int64     // results of this process, that sessions were told of
+	hinted   atomic.Int64     // results of this process, that were announced to sessions
 }
 
 type counters struct {
@@ -274,7 +274,7 @@ func (g *Gateway) leave(c *conn) {
 }
 
 // name makes a connection known as that of its session. The one before, if it is still
-// there, will find at its next write that it is not the session's any more; it is told
+// there, will find at its next write that it is not the session's any more; it is informed
 // at once.
 func (g *Gateway) name(c *conn, session string) {
 	g.mu.Lock()

@@ -51,7 +51,7 @@ func (c *conn) work() {
 		}
 		if err := c.advance(); err != nil {
 			patience = min(max(2*patience, minPatience), maxPatience)
-			c.g.o.Logger.LogAttrs(c.g.base, slog.LevelWarn, "the store does not answer a session", slog.Any("error", err), slog.Duration("again_in", patience))
+			c.g.o.Logger.LogAttrs(c.g.base, slog.LevelWarn, "store timeout in a session: retrying", slog.Any("error", err), slog.Duration("again_in", patience))
 			c.rest(patience)
 		} else {
 			patience = 0

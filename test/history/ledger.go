@@ -77,7 +77,7 @@ func (s *span) add(certain, possible bool) {
 	}
 }
 
-// ledger compares the books with the history.
+// ledger compares the ledger with the history.
 func ledger(v *view) (all []Violation) {
 	type spans struct{ published, done, dropped, dead, waiting span }
 	of := map[string]*spans{}
@@ -89,11 +89,19 @@ func ledger(v *view) (all []Violation) {
 		}
 		settled := m.any(func(e *Event) bool { return is(OpSettle, Done)(e) && e.Answer == OK })
 		gone := m.acknowledged() && len(m.left) == 0
-		s.published.add(m.acknowledged() || len(m.events) > 0 && m.any(func(e *Event) bool { return e.Op == OpDeliver || e.Op == OpClaim }), m.possible())
+		// What was delivered before its publisher had the answer may be forgotten with the power.
+		s.published.add(m.acknowledged() || m.any(func(e *Event) bool {
+			return (e.Op == OpDeliver || e.Op == OpClaim) && !v.happened(e.Begin, ever, PowerLoss)
+		}), m.possible())
 		s.done.add(settled || gone && m.mayBeDone() && !v.mayBeDropped(m), m.mayBeDone() && len(m.left) == 0)
-		// A plan whose runner died repeats its batch, and then takes what is gone for what it
-		// dropped; it may have been redriven by another and done.
-		s.dropped.add(v.droppedByHand(m) || v.wasDropped(m) && !m.mayBeDone(), v.mayBeDropped(m))
+		s.dropped.add(v.wasDropped(m), v.mayBeDropped(m))
+		if more := m.copies() - 1; more > 0 {
+			s.published.most += more
+			s.dropped.most += more
+			if s.done.most += more; m.mayBeDone() && len(m.left) > 0 {
+				s.done.most++
+			}
+		}
 		for _, l := range m.left {
 			if l.State == Dead {
 				s.dead.add(true, true)
@@ -102,12 +110,12 @@ func ledger(v *view) (all []Violation) {
 			}
 		}
 	}
-	for queue, b := range v.Final.Books {
+	for queue, b := range v.Final.Ledger {
 		s := of[queue]
 		if s == nil {
 			s = &spans{}
 		}
-		if slices.Contains(v.Foreign, queue) { // what never was in the store is not in its books
+		if slices.Contains(v.Foreign, queue) { // what never was in the store is not in its ledger
 			s.published.least, s.done.least = 0, 0
 		}
 		for _, c := range []struct {
@@ -122,7 +130,7 @@ func ledger(v *view) (all []Violation) {
 		}
 	}
 	for _, text := range v.Final.Unbalanced {
-		all = append(all, Violation{Promise: "the books balance", Text: text})
+		all = append(all, Violation{Promise: "the ledger balances", Text: text})
 	}
 	return all
 }

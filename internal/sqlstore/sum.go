@@ -1,0 +1,64 @@
+package sqlstore
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+)
+
+// Judge makes a delivery unfit whose message does not match its checksum; nil: unchecked.
+func Judge(d *redrive.Delivery, sum *uint32) {
+	if !matches(&d.Message, sum) {
+		d.Unfit = redrive.ReasonCorrupt
+	}
+}
+
+func matches(m *redrive.Message, sum *uint32) bool { return sum == nil || *sum == driver.Checksum(m) }
+
+// seal gives a message a new checksum.
+func (m *Message) seal() {
+	sum := driver.Checksum(&m.Message)
+	m.Sum = &sum
+}
+
+// edit replaces parts of a message. Where the disk changed it before, only a new body
+// makes it match again.
+func (m *Message) edit(e *redrive.Edit) {
+	if e == nil {
+		return
+	}
+	sound := matches(&m.Message, m.Sum)
+	e.Apply(&m.Message)
+	if sound || e.Body != nil {
+		m.seal()
+	}
+}
+
+// confirm takes a corrupt dead letter as it is for what was meant.
+func (m *Message) confirm(c *driver.Change) {
+	if c.ConfirmCorrupt && m.Reason == redrive.ReasonCorrupt {
+		m.seal()
+	}
+}
+
+// keepGiven keeps the original of an entry that is put, as JSON can hold it.
+func (m *Message) keepGiven(was *redrive.Message) {
+	o := *was
+	o.Kind, o.Key = strings.ToValidUTF8(o.Kind, "\uFFFD"), strings.ToValidUTF8(o.Key, "\uFFFD")
+	sum := driver.Checksum(&o)
+	m.KeepOriginal(&o, &sum)
+}
+
+// originalMatches reports whether the original is as it was kept.
+func (m *Message) originalMatches() bool {
+	if m.Original == nil {
+		return true
+	}
+	var o original
+	if json.Unmarshal(m.Original, &o) != nil {
+		return false
+	}
+	return matches(&redrive.Message{Kind: o.Kind, Key: o.Key, Headers: o.headers(), Body: o.Body}, o.Sum)
+}
