@@ -28,7 +28,7 @@ var publishCases = []testCase{
 	{name: "10_UnknownOutcomeThenDedupRetry", run: unknownPublish, needs: []need{remembers}, basic: true},
 	{name: "11_BackpressureRejectsStoresNothing", run: backpressure},
 	{name: "12_QueueNamesHostile", run: hostileQueueNames},
-	{name: "13_MasksDecideWhatIsTheSame", run: dedupByMasks, needs: []need{remembers, masked}},
+	{name: "13_MasksDecideWhatIsTheSame", run: dedupByMasks, needs: []need{remembers, masked}, basic: true},
 }
 
 // noise is n bytes that are the same on each run.
