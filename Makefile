@@ -7,7 +7,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 # command:package, what the tests run beside Go. A command that is there is not installed again.
-DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium
+DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium
 # What bench/ compares with beside Go modules.
 PEERS := beanstalkd:beanstalkd
 
@@ -45,8 +45,8 @@ MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod */bench/go.mod test/*/go
 TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
 
 # The tests that `make proof` repeats: their names say what is done to the program.
-PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace|Transfer|Storm
-PROOF_PACKAGE ?= ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redisstream/partitiontest ./backend/redislist ./backend/rabbitmq ./backend/kafka
+PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace|Transfer|Storm|MutantsAreFound
+PROOF_PACKAGE ?= ./test/mutants ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redisstream/partitiontest ./backend/redislist ./backend/rabbitmq ./backend/kafka
 ROUNDS ?= 1000
 FUZZTIME ?= 10s
 COUNT ?= 10
@@ -78,8 +78,9 @@ race: $(TOOLS)/gotestsum ## run the tests under the race detector
 	$(reruns)
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint ## check format, vet and the linters of .golangci.yml
+lint: $(TOOLS)/golangci-lint ## check format, vet, the linters of .golangci.yml and the words of the glossary
 	$< run ./...
+	go test ./test/rooms -run Words
 	@for m in $(MODULES); do echo "cd $$m && golangci-lint run"; (cd $$m && $(CURDIR)/$< run --config $(CURDIR)/.golangci.yml ./...); done
 
 $(TOOLS)/%: tools/go.mod
@@ -99,8 +100,8 @@ fuzz: ## fuzz every parser for FUZZTIME (10s) each
 	done
 
 .PHONY: proof
-proof: deps ## kill -9 and power loss, ROUNDS (1000) times, with a new seed or REDRIVE_SEED=...
-	@test -n "$$(go test -list '$(PROOF)' $(PROOF_PACKAGE) | grep '^Test' || true)" || \
+proof: deps ## planted faults, then kill -9 and power loss, ROUNDS (1000) times, with a new seed or REDRIVE_SEED=...
+	@test -n "$$(go test -list '$(firstword $(subst /, ,$(PROOF)))' $(PROOF_PACKAGE) | grep '^Test' || true)" || \
 		{ echo "no test in $(PROOF_PACKAGE) matches $(PROOF): nothing would be proved" >&2; exit 1; }
 	@seed=$${REDRIVE_SEED:-$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ')}; \
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \

@@ -33,7 +33,9 @@ func DeliveryFrom(ctx context.Context) (*Delivery, bool) {
 // one derived from the handled message, its generation and the order of the calls,
 // so that a repeated attempt does not emit twice. It returns an error that wraps
 // [ErrInvalid] for a message that no store would take and outside a handler, and
-// [ErrBacklogged] when the message's queue is above its limit. It is safe for
+// [ErrBacklogged] when the message's queue is above its limit. An ID of another message,
+// with another body, is found when the handler has returned: the handled message is then a
+// dead letter ([ReasonPermanent]), as another attempt cannot help. Emit is safe for
 // concurrent use within the handler.
 func Emit(ctx context.Context, m Message) error {
 	a := attemptOf(ctx)

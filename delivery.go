@@ -12,7 +12,7 @@ import (
 // Lane is the share of a queue's slots that a message competes for.
 type Lane uint8
 
-// The lanes, in the order in which a store hands them out.
+// The lanes, in the order in which a store delivers them.
 const (
 	LaneFresh   Lane = iota // first attempts
 	LaneRetry               // repeated attempts
@@ -34,7 +34,7 @@ func (l *Lane) UnmarshalText(b []byte) (err error) {
 
 var laneNames = [lanes]string{"fresh", "retry", "redrive"}
 
-// Delivery is a message handed out under a lease. The handler may read it until it
+// Delivery is a message claimed under a lease. The handler may read it until it
 // returns; Body and Headers must not be changed.
 type Delivery struct {
 	Message
@@ -49,7 +49,7 @@ type Delivery struct {
 	// Crashes counts deaths of the process while this message was alone in it.
 	Crashes int
 	// Suspect says that a claim of this message ended without a settlement, so it
-	// was handed out alone. A source without [driver.Caps.MarksClaims] says with it that it
+	// was claimed alone. A source without [driver.Caps.RecordsClaims] says with it that it
 	// may have handed the message out before, perhaps to another process; the engine
 	// then looks for its mark.
 	Suspect bool

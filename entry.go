@@ -12,7 +12,7 @@ type State uint8
 // The states.
 const (
 	StateWaiting State = iota + 1 // due now or later
-	StateLeased                   // handed out; counted as waiting in the ledger
+	StateLeased                   // claimed; counted as waiting in the ledger
 	StateBlocked                  // behind the head of its key; counted as waiting in the ledger
 	StateDead                     // among the dead letters
 )

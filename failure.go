@@ -18,7 +18,7 @@ const (
 	maxErrorTypes     = 16
 )
 
-// Failure is one failed attempt: the story that a dead letter tells. All text is
+// Failure is one failed attempt: the failure history of a dead letter. All text is
 // valid UTF-8 without NUL, and bounded.
 type Failure struct {
 	At        time.Time         `json:"at"`                  // when the attempt ended

@@ -12,7 +12,7 @@ const (
 	OutcomeDone    Outcome = iota + 1 // handled; the message ends
 	OutcomeRetry                      // failed; due again after a while, in the retry lane
 	OutcomeRelease                    // given back; the attempt does not count
-	OutcomeDead                       // set aside with a reason
+	OutcomeDead                       // dead-lettered with a reason
 	OutcomeRepeat                     // handled; the same id is due again in the next generation
 	OutcomeDrop                       // removed with a reason, counted as dropped, not kept
 )

@@ -82,7 +82,7 @@ func TestPublishReturnsTheSinksError(t *testing.T) {
 	}
 }
 
-// The same again succeeds, whoever repeats it; who wants to know is told. Another body,
+// The same again succeeds, whoever repeats it; who wants to know learns it. Another body,
 // kind or key is a conflict.
 func TestPublishAgain(t *testing.T) {
 	store := memory.New()

@@ -181,7 +181,7 @@ func (r *run) drain(ctx context.Context, most int, limit time.Duration, handle f
 		return err
 	}
 	stop()
-	// A consumer ends some time after it was told to; what it handled was counted
+	// A consumer ends some time after it was stopped; what it handled was counted
 	// only before.
 	return r.end(handled.Load(), min(took, limit))
 }

@@ -32,12 +32,12 @@ type Options struct {
 	// returns, the server forgets the result. Results of messages published by Call come
 	// here too. Optional.
 	OnResult func(*Result)
-	// OnGap is told when results were lost: those of the whole session, which the server
+	// OnGap is called when results were lost: those of the whole session, which the server
 	// does not know any more, or a number that expired. Optional.
 	OnGap func(session bool, lost uint64)
-	// OnSlowDown is told when the server is busy. Optional.
+	// OnSlowDown is called when the server is busy. Optional.
 	OnSlowDown func(SlowDown)
-	// OnState is told when the connection is there and when it is not, with the reason.
+	// OnState is called when the connection is there and when it is not, with the reason.
 	// Optional.
 	OnState func(connected bool, why error)
 	// Window is how many results may come that are not handled yet: 1-256, by default 64.
@@ -185,21 +185,26 @@ func (c *Client) Send(ctx context.Context, m *Message) (*Pending, error) {
 
 // waitingCall waits for the result of its message.
 type waitingCall struct {
-	queue, id string // of the message; no id: the server makes one
+	queue, id string // of the message
 	result    chan *Result
 }
 
 // takes reports whether a result is of the call's message, and not only under its number.
 func (w *waitingCall) takes(r *Result) bool {
-	return w != nil && r.Queue == w.queue && (w.id == "" || r.ID == w.id)
+	return w != nil && r.Queue == w.queue && r.ID == w.id
 }
 
 // Call publishes a message and waits for its result. The message is durable even if ctx
 // ends before. The result may be that the message is dead. One that names another queue,
-// or another ID than the message has, is not taken for it. The error wraps
-// [redrive.ErrDuplicate] if another session published the message before, as that one
-// gets the result.
+// or another ID than the message has, is not taken for it; a message without an ID gets
+// one here. The error wraps [redrive.ErrDuplicate] if another session published the message
+// before, as that one gets the result.
 func (c *Client) Call(ctx context.Context, m *Message) (*Result, error) {
+	if m.ID == "" {
+		named := *m
+		named.ID = redrive.NewID()
+		m = &named
+	}
 	p, result, err := c.send(ctx, m, true)
 	if err != nil {
 		return nil, err

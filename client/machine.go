@@ -7,7 +7,7 @@ import (
 )
 
 // ErrGap says that the session was lost, and with it what the call was waiting for.
-var ErrGap = errors.New("the session is not known any more: the result does not come")
+var ErrGap = errors.New("session expired: its result is not available")
 
 // ErrTooLarge says that the message is longer than a frame of the server may be.
 var ErrTooLarge = errors.New("the message is longer than the server's largest frame")
@@ -33,14 +33,14 @@ type machine struct {
 	limit   uint64    // the highest that may be sent
 	open    bool      // the welcome has come
 	resume  bool      // the hello asked for a session
-	lost    bool      // and was told that it is gone
+	lost    bool      // and was informed that it is gone
 
 	acked     uint64 // the highest number that is decided
-	seen      uint64 // of these, up to where the server was told that the client knows
+	seen      uint64 // of these, up to where the server knows that the client has them
 	errored   bool   // an ack with errors came, which the server wants confirmed
 	arrived   uint64 // the highest result that came
 	handled   uint64 // the highest result that was handled
-	confirmed uint64 // of these, up to where the server was told
+	confirmed uint64 // of these, up to where the server knows
 	maxFrame  int
 }
 

@@ -15,7 +15,7 @@ type ImportOptions struct {
 	To string
 	// Reason makes the messages dead letters with this reason. Zero: they wait.
 	Reason redrive.Reason
-	// Entry makes the entry of a message, for those that carry the story of their
+	// Entry makes the entry of a message, for those that carry the history of their
 	// failures in a dialect of their own. Defaults to the message as it is.
 	Entry func(d *redrive.Delivery) redrive.Entry
 	// Copy leaves the messages where they were, by releasing them at the end.

@@ -113,7 +113,7 @@ func OnDead(ctx context.Context, store driver.Store, queue string, h Handler, o 
 	for ctx.Err() == nil {
 		found, err := p.round(ctx)
 		if err != nil && ctx.Err() == nil {
-			p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "dead letters cannot be claimed", slog.String("queue", queue), slog.Any("error", err))
+			p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "claiming dead letters failed", slog.String("queue", queue), slog.Any("error", err))
 		}
 		if found > 0 {
 			continue
@@ -162,18 +162,18 @@ func (p *deadProcessor) process(ctx context.Context, d *redrive.Delivery) {
 	}
 	switch {
 	case unknown:
-		p.o.Logger.LogAttrs(ctx, slog.LevelError, "a dead letter does not match its checksum and is kept", attrs...)
+		p.o.Logger.LogAttrs(ctx, slog.LevelError, "dead letter fails its checksum: kept", attrs...)
 		err = p.settle(settle, &driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRetry, After: p.o.KeepFor})
 	case err != nil && ctx.Err() != nil: // we are stopping; another may have it at once
 		err = p.settle(settle, &driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRelease})
 	case err != nil:
-		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "a processor of dead letters failed", append(attrs, slog.Any("error", err))...)
+		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "dead-letter handler failed", append(attrs, slog.Any("error", err))...)
 		err = p.settle(settle, &driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeRetry, After: p.o.RetryAfter})
 	default:
 		err = p.carryOut(settle, d, &decision)
 	}
 	if err != nil {
-		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "what was decided of a dead letter was not done", append(attrs, slog.Any("error", err))...)
+		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "dead-letter decision not applied", append(attrs, slog.Any("error", err))...)
 	}
 }
 
@@ -198,7 +198,7 @@ func (p *deadProcessor) decide(ctx context.Context, d *redrive.Delivery) (Decisi
 	refused := (&driver.Change{Edit: decision.Edit}).CheckRedrive(&entries[0].Message, d.Unfit)
 	switch {
 	case decision.Action == driver.ActRedrive && entries[0].Redrives >= p.o.MaxAutoRedrives:
-		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "a dead letter was redriven too often and is kept", slog.String("queue", d.Queue), slog.String("id", d.ID),
+		p.o.Logger.LogAttrs(ctx, slog.LevelWarn, "dead letter reached its redrive limit: kept", slog.String("queue", d.Queue), slog.String("id", d.ID),
 			slog.Int("redrives", entries[0].Redrives))
 		return keep, nil
 	case decision.Action == driver.ActRedrive && refused != nil:

@@ -72,7 +72,7 @@ func (e *ResponseError) HTTPStatus() int { return e.Status }
 // FailureDetails implements redrive.DetailedError.
 func (e *ResponseError) FailureDetails() map[string]string {
 	d := e.details()
-	d["http.status"] = strconv.Itoa(e.Status)
+	d[driver.DetailStatus] = strconv.Itoa(e.Status)
 	if e.Excerpt != "" {
 		d[DetailResponse] = e.Excerpt
 	}
@@ -138,7 +138,7 @@ func (e *RefusedError) FailureDetails() map[string]string {
 // again, as a name may resolve to something else, and a secret may be there.
 const refusalPause = time.Minute
 
-// transportFailure turns an error of the round trip into what the engine is told.
+// transportFailure turns an error of the round trip into what the engine receives.
 // parent is the context that the handler was given.
 func (h *Handler) transportFailure(parent context.Context, a Attempt, c *credentials, err error) error {
 	err = h.transportError(parent, a, c, err)

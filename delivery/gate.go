@@ -105,7 +105,7 @@ func (g *ConcurrencyGate) release(n int) {
 }
 
 // maxHold is how long one answer keeps all other messages of the target waiting. The
-// message that got it waits as long as it was told.
+// message that got it waits as long as it was asked to.
 const maxHold = time.Minute
 
 // holdGate keeps the target quiet for as long as it asked for with Retry-After.

@@ -9,7 +9,7 @@ import (
 )
 
 // TypeBodyGone is the error type of dead letters with [redrive.HeaderBodyGone], by which their
-// causes are told from others.
+// causes are distinguished from others.
 const TypeBodyGone = "redrive.BodyGone"
 
 // FirstError returns the first error of a result an item, or nil. A nil slice

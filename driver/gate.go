@@ -7,7 +7,7 @@ import (
 )
 
 // A Gate is asked before messages are claimed. What it refuses is not claimed, so
-// that no attempt is burnt. Gates are pure: they are told the time, start no
+// that no attempt is burnt. Gates are pure: they receive the time, start no
 // goroutine, and are called under their consumer's lock; a gate shared by several
 // consumers locks for itself.
 //

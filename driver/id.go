@@ -26,7 +26,7 @@ func DeriveID(parts ...string) string {
 	return text.UUID(u)
 }
 
-// BodyHash is the hash by which a repeated publish under one id is told from
+// BodyHash is the hash by which a repeated publish under one id is distinguished from
 // another message: the first eight bytes of SHA-256 over kind, key and body.
 func BodyHash(m *redrive.Message) uint64 {
 	h := sha256.New()

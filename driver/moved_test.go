@@ -70,7 +70,7 @@ func TestAPanicBlamesTheUsersFrameForEveryPackageOfOurs(t *testing.T) {
 	}
 }
 
-// What we raise without a handler is told apart by its function, and stays one cause when
+// What we raise without a handler is distinguished by its function, and stays one cause when
 // that moves.
 func TestAPanicOfOursStaysWhenItsFunctionMoves(t *testing.T) {
 	at := func(frame string) string { return driver.Signature(panicAt(frame, frame)) }

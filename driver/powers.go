@@ -32,7 +32,7 @@ type (
 	// error means that it is durable there; the message is then settled as done in its
 	// queue. An error leaves it to the engine, which keeps it as a dead letter.
 	DeadLetterSink interface {
-		SetAside(ctx context.Context, e *redrive.Entry) error
+		DeadLetter(ctx context.Context, e *redrive.Entry) error
 	}
 
 	// A LimitedSink refuses what is above the limits of a queue's backlog.

@@ -12,6 +12,9 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
+// DetailStatus is the name of a failure's detail that has the HTTP status of an answer.
+const DetailStatus = "http.status"
+
 // Bounds of what a signature looks at, in bytes.
 const (
 	maxMaskInput = 4096
@@ -29,7 +32,7 @@ const signatureVersion = "1"
 // Signature returns the name by which failures of one cause are grouped: the version of
 // its rules, a dash, and 16 hexadecimal digits over the error's name (see
 // [redrive.NamedError]), its message with everything that differs from message to message
-// masked (see [MaskMessage]), and the HTTP status of Details["http.status"] or else the
+// masked (see [MaskMessage]), and the HTTP status of [DetailStatus] or else the
 // top frame of the stack that belongs to the application. It takes linear time. The same
 // failure has the same signature as long as the version is the same.
 func Signature(f *redrive.Failure) string {
@@ -41,7 +44,7 @@ func Signature(f *redrive.Failure) string {
 	if len(masked) > maxMasked {
 		masked = masked[:maxMasked]
 	}
-	where := f.Details["http.status"]
+	where := f.Details[DetailStatus]
 	if where == "" {
 		where = topFrame(f.Stack)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// A Source hands out messages under a lease and takes back what became of them.
+// A Source delivers messages under a lease and takes back what became of them.
 // All methods are safe for concurrent use. A result slice has one element an item,
 // in order; a nil slice means that every item succeeded.
 type Source interface {
@@ -22,7 +22,7 @@ type Source interface {
 	// documents its bound.
 	Wait(ctx context.Context, watches []Watch) ([]Event, error)
 
-	// Claim hands out up to Max messages that are due, oldest due first within the
+	// Claim delivers up to Max messages that are due, oldest due first within the
 	// lane, and never waits: nothing due is an empty result. The lease runs from
 	// now. Each claim raises the message's token and counts an attempt. A message
 	// whose lease ran out is claimable again, as a suspect. A store that finds that a message
@@ -170,7 +170,7 @@ type ClaimRequest struct {
 	// Settled Done or Drop they are gone, Repeat they are redriven, Retry after a while
 	// they are claimable again, Release and Dead leave them where they are. A source
 	// without Caps.Browsable returns none for Dead and Expired, and for Alone only if
-	// it has Caps.MarksClaims.
+	// it has Caps.RecordsClaims.
 	Dead bool
 	// Alone claims suspects instead of unsuspected messages, whatever the lane, in
 	// rotating order. The engine asks for one at a time.
@@ -195,24 +195,24 @@ const (
 // Caps is what a Source does natively. What it cannot do, the engine does by
 // parking in a Store.
 type Caps struct {
-	Name         string           // "sqlite", "kafka"
-	MaxDelay     time.Duration    // longest delay of Retry and Release with their failure kept, and of Message.Delay; 0: none, [Never]: any
-	DeadLetters  bool             // Settle takes Dead
-	KeepsHistory bool             // failures survive Retry and Dead
-	Repeats      bool             // Settle takes Repeat
-	Emits        bool             // Settle publishes Emit in the same atomic step
-	Fenced       bool             // a stale token is refused
-	Filters      bool             // Claim heeds Kinds, ExceptKinds and ExceptIDs; else it ignores them
-	MarksClaims  bool             // a claim's mark survives the process; else the engine keeps it as a record
-	KeepsLeases  bool             // a lease outlives the process that claimed: another settles and extends it by its token
-	Remembers    bool             // Publish knows ids that callers chose
-	Expires      bool             // ExpiresAt is kept
-	Ordered      bool             // order by key
-	Browsable    bool             // it is a Store
-	Exclusive    bool             // one process has it open at a time, so what a dead one held is taken over at once
-	Identity     redrive.Identity // of most messages; see Delivery.Identity
-	Transfer     Transfer
-	MaxBatch     int // most items a call; 0: no limit
+	Name          string           // "sqlite", "kafka"
+	MaxDelay      time.Duration    // longest delay of Retry and Release with their failure kept, and of Message.Delay; 0: none, [Never]: any
+	DeadLetters   bool             // Settle takes Dead
+	KeepsHistory  bool             // failures survive Retry and Dead
+	Repeats       bool             // Settle takes Repeat
+	Emits         bool             // Settle publishes Emit in the same atomic step
+	Fenced        bool             // a stale token is refused
+	Filters       bool             // Claim filters by Kinds, ExceptKinds and ExceptIDs; else it ignores them
+	RecordsClaims bool             // a claim's mark survives the process; else the engine keeps it as a record
+	KeepsLeases   bool             // a lease outlives the process that claimed: another settles and extends it by its token
+	Remembers     bool             // Publish knows ids that callers chose
+	Expires       bool             // ExpiresAt is kept
+	Ordered       bool             // order by key
+	Browsable     bool             // it is a Store
+	Exclusive     bool             // one process has it open at a time, so what a dead one held is taken over at once
+	Identity      redrive.Identity // of most messages; see Delivery.Identity
+	Transfer      Transfer
+	MaxBatch      int // most items a call; 0: no limit
 }
 
 // Most is n, or MaxBatch if that is less.
@@ -232,7 +232,7 @@ type Finding struct {
 	Hint    string // what to change, if anything
 }
 
-// Level is how a verdict is to be taken.
+// Level is how serious a finding is.
 type Level uint8
 
 // The levels.

@@ -22,7 +22,7 @@ var ErrShutdown = errors.New("shutdown")
 // errGoexit is the error of a handler that ended its goroutine.
 var errGoexit = errors.New("the handler called runtime.Goexit (t.FailNow does)")
 
-// attempt is one delivery in a handler's hands, from its claim until its settlement
+// attempt is one delivery in flight at a handler, from its claim until its settlement
 // is durable. It is the handler's context: a real one is only made when somebody
 // asks for Done, so that a short handler costs no timer.
 type attempt struct {

@@ -24,8 +24,9 @@ type BreakerOptions struct {
 	ProbeMax    time.Duration // between probes, at most; 30 s
 }
 
-// maxBreakerMessages bounds MinMessages, as so many messages are remembered a key.
-const maxBreakerMessages = 256
+// MaxBreakerMessages bounds [BreakerOptions.MinMessages], as so many messages are remembered
+// for each target or kind.
+const MaxBreakerMessages = 256
 
 func (o BreakerOptions) withDefaults() BreakerOptions {
 	o.Window = text.Positive(o.Window, 10*time.Second)
@@ -39,7 +40,7 @@ func (o BreakerOptions) withDefaults() BreakerOptions {
 			*n.v = n.otherwise
 		}
 	}
-	o.MinMessages = min(o.MinMessages, maxBreakerMessages)
+	o.MinMessages = min(o.MinMessages, MaxBreakerMessages)
 	if !(o.Share > 0 && o.Share <= 1) {
 		o.Share = 0.9
 	}
@@ -66,45 +67,52 @@ type BreakerStatus struct {
 type endedHow uint8
 
 const (
-	endedUnknown   endedHow = iota // it says nothing about the target
-	endedSuccess                   // it succeeded
-	endedTransient                 // it failed
-	endedPermanent                 // it failed for good: the message's fault, or the target's
+	endedUnknown endedHow = iota // it says nothing about the target
+	endedSuccess                 // it succeeded
+	endedFailed                  // it failed, and that may be the target's fault
+	endedRefused                 // the target, or the handler, refused this message: it works
 )
 
-// judge reads a settlement. Of permanent failures it returns the signature.
-func judge(s *driver.Settlement) (endedHow, string) {
+// judge reads a settlement. A failure that is the message's fault says that the target
+// works: an answer 400, 413, 415 or 422, and what a handler marked as permanent. Any other
+// answer may be the target's own fault, also one that is not tried again (401, 403, 404, 410).
+func judge(s *driver.Settlement) endedHow {
 	if s == nil {
-		return endedUnknown, ""
+		return endedUnknown
 	}
 	switch s.Outcome {
 	case redrive.OutcomeDone, redrive.OutcomeRepeat:
-		return endedSuccess, ""
-	case redrive.OutcomeRetry:
-		return endedTransient, ""
+		return endedSuccess
 	}
 	if s.Failure == nil {
-		return endedUnknown, ""
+		if s.Outcome == redrive.OutcomeRetry {
+			return endedFailed
+		}
+		return endedUnknown
 	}
 	switch s.Reason {
 	case redrive.ReasonExpired, redrive.ReasonCrashed, redrive.ReasonLoop, redrive.ReasonManual, redrive.ReasonCorrupt: // there was no attempt
-		return endedUnknown, ""
-	case 0, redrive.ReasonExhausted, redrive.ReasonUncertain:
-		return endedTransient, ""
+		return endedUnknown
 	}
-	return endedPermanent, s.Failure.Signature
+	switch s.Failure.Details[driver.DetailStatus] {
+	case "400", "413", "415", "422":
+		return endedRefused
+	case "":
+	default:
+		return endedFailed
+	}
+	switch s.Reason {
+	case 0, redrive.ReasonExhausted, redrive.ReasonUncertain, redrive.ReasonDisabled:
+		return endedFailed
+	}
+	return endedRefused
 }
 
-// The window of a breaker is made of slots of time; permanent failures are counted
-// for a few signatures, as only those that share one count.
-const (
-	breakerSlots      = 20
-	breakerSignatures = 4
-)
+// breakerSlots is how many slots of time the window of a breaker is made of.
+const breakerSlots = 20
 
 type breakerSlot struct {
-	ended, failed uint32 // successes and transient failures; the latter alone
-	permanent     [breakerSignatures]uint32
+	ended, failed uint32 // successes and failures; the latter alone
 }
 
 // seenMessage is a message of which an attempt ended, and in which slot the last one.
@@ -121,12 +129,11 @@ type breaker struct {
 	since  time.Time
 
 	// While it is closed.
-	slot       int64 // number of the current slot since 1970
-	slots      [breakerSlots]breakerSlot
-	total      breakerSlot // sum of slots
-	signatures [breakerSignatures]string
-	inRow      int           // failures since the last success
-	messages   []seenMessage // as many as must differ, those seen last
+	slot     int64 // number of the current slot since 1970
+	slots    [breakerSlots]breakerSlot
+	total    breakerSlot   // sum of slots
+	inRow    int           // failures since the last success
+	messages []seenMessage // as many as must differ, those seen last
 
 	// While it is open.
 	interval  time.Duration
@@ -136,33 +143,24 @@ type breaker struct {
 	probeEnds time.Time // when it is given up
 	recent    []string  // made by the first probe
 	next      int       // in recent
-	permanent string    // signature of the last probe, if it failed for good
 }
 
-// record counts an attempt and returns why the breaker opens, if it does.
-func (b *breaker) record(o *BreakerOptions, now time.Time, id string, how endedHow, signature string) string {
+// record counts an attempt that succeeded or failed, and returns why the breaker opens, if
+// it does.
+func (b *breaker) record(o *BreakerOptions, now time.Time, id string, how endedHow) string {
 	b.advance(o, now)
 	slot := &b.slots[b.slot%breakerSlots]
 	b.see(id)
+	slot.ended++
+	b.total.ended++
 	if how == endedSuccess {
-		slot.ended++
-		b.total.ended++
 		b.inRow = 0
 		return ""
 	}
 	b.inRow++
-	if how == endedPermanent {
-		i := b.signature(signature)
-		slot.permanent[i]++
-		b.total.permanent[i]++
-	} else {
-		slot.ended++
-		slot.failed++
-		b.total.ended++
-		b.total.failed++
-	}
-	shared := slices.Max(b.total.permanent[:])
-	ended, failed := int(b.total.ended+shared), int(b.total.failed+shared)
+	slot.failed++
+	b.total.failed++
+	ended, failed := int(b.total.ended), int(b.total.failed)
 	if b.inRow < o.LastFailed || ended < o.MinAttempts || float64(failed) < o.Share*float64(ended) {
 		return ""
 	}
@@ -184,9 +182,6 @@ func (b *breaker) advance(o *BreakerOptions, now time.Time) {
 		old := &b.slots[i%breakerSlots]
 		b.total.ended -= old.ended
 		b.total.failed -= old.failed
-		for s, n := range old.permanent {
-			b.total.permanent[s] -= n
-		}
 		*old = breakerSlot{}
 	}
 	b.slot = slot
@@ -210,47 +205,24 @@ func (b *breaker) see(id string) {
 	b.messages[oldest] = seenMessage{hash: hash, slot: b.slot}
 }
 
-// signature returns the place of a signature. A new one takes that of the rarest: one
-// that many failures share is soon the most frequent, whatever comes between.
-func (b *breaker) signature(s string) int {
-	least := 0
-	for i, have := range b.signatures {
-		if have == s && b.total.permanent[i] > 0 {
-			return i
-		}
-		if b.total.permanent[i] < b.total.permanent[least] {
-			least = i
-		}
-	}
-	for i := range b.slots {
-		b.slots[i].permanent[least] = 0
-	}
-	b.total.permanent[least] = 0
-	b.signatures[least] = s
-	return least
-}
-
 // reportOpen takes the end of an attempt while the breaker is open, and returns why
 // it closes, if it does.
-func (b *breaker) reportOpen(o *BreakerOptions, now time.Time, id string, how endedHow, signature string) string {
+func (b *breaker) reportOpen(o *BreakerOptions, now time.Time, id string, how endedHow) string {
 	if !b.isProbe(id) {
-		if how == endedSuccess && b.probeAt.After(now) { // in flight when it opened: a good sign
+		if (how == endedSuccess || how == endedRefused) && b.probeAt.After(now) { // in flight when it opened: a good sign
 			b.probeAt = now
 		}
 		return ""
 	}
-	current := b.probing && (b.probe == "" || b.probe == id)
 	switch {
 	case how == endedSuccess:
 		return "a probe succeeded"
-	case !current: // a probe that was given up, and fails late
+	case how == endedRefused:
+		return "a probe was refused for its message: the target works"
+	case !b.probing || b.probe != "" && b.probe != id: // a probe that was given up, and fails late
 		return ""
-	case how == endedTransient:
-		b.interval, b.permanent = min(2*b.interval, o.ProbeMax), ""
-	case how == endedPermanent && b.permanent != "" && b.permanent != signature:
-		return "probes failed for good with different signatures: the target tells messages apart"
-	case how == endedPermanent:
-		b.interval, b.permanent = o.ProbeMin, signature
+	case how == endedFailed:
+		b.interval = min(2*b.interval, o.ProbeMax)
 	}
 	b.probing, b.probeAt = false, now.Add(b.interval)
 	return ""

@@ -41,8 +41,13 @@ func failed() *driver.Settlement {
 	return &driver.Settlement{Outcome: redrive.OutcomeRetry, Failure: &redrive.Failure{Signature: "s"}}
 }
 
-func failedForGood(signature string) *driver.Settlement {
-	return &driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: &redrive.Failure{Signature: signature}}
+// answered is a failure with an answer of a status that is not tried again, or without one.
+func answered(status string) *driver.Settlement {
+	f := &redrive.Failure{Signature: "s"}
+	if status != "" {
+		f.Details = map[string]string{driver.DetailStatus: status}
+	}
+	return &driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: f}
 }
 
 func succeeded() *driver.Settlement { return &driver.Settlement{Outcome: redrive.OutcomeDone} }
@@ -148,21 +153,27 @@ func TestBreakerOpens(t *testing.T) {
 				r.report("k", 1, failed())
 			}
 		}, BreakerClosed},
-		{"not on permanent failures that differ", func(r *breakerRig) {
+		{"not on answers about the message", func(r *breakerRig) {
 			for i := range 200 {
-				r.report("k", i, failedForGood(fmt.Sprint("signature ", i)))
+				r.report("k", i, answered([]string{"400", "413", "415", "422", ""}[i%5]))
 			}
 		}, BreakerClosed},
-		{"on permanent failures that share a signature", func(r *breakerRig) {
+		{"not on those that are tried again", func(r *breakerRig) {
+			for i := range 200 {
+				s := answered("415")
+				s.Outcome, s.Reason = redrive.OutcomeRetry, 0
+				r.report("k", i, s)
+			}
+		}, BreakerClosed},
+		{"on other answers that are not tried again", func(r *breakerRig) {
 			for i := range 20 {
-				r.report("k", i, failedForGood("same"))
+				r.report("k", i, answered([]string{"401", "403", "404", "410", "501"}[i%5]))
 			}
 		}, BreakerOpen},
-		{"on those between others that differ", func(r *breakerRig) {
-			for i := range 100 {
-				r.report("k", i, failedForGood(fmt.Sprint("signature ", i)))
-				r.report("k", 100+i, failedForGood("same"))
-				r.report("k", 200+i, failedForGood("same"))
+		{"on an outage between answers about the message", func(r *breakerRig) {
+			for i := range 20 {
+				r.report("k", i, answered("422"))
+				r.report("k", 100+i, failed())
 			}
 		}, BreakerOpen},
 		{"not on releases, expiry, crashes and lost leases", func(r *breakerRig) {
@@ -407,20 +418,52 @@ func TestBreakerTakesALateSuccessForAHint(t *testing.T) {
 	}
 }
 
-func TestBreakerClosesWhenTheTargetTellsMessagesApart(t *testing.T) {
+// An answer about the message says that the target works.
+func TestBreakerClosesWhenAProbeIsRefused(t *testing.T) {
 	r := newBreakerRig(t, BreakerOptions{}, "billing")
 	r.open("k")
-	for id, signature := range []string{"same", "same", "other"} {
-		r.wait(time.Second) // a permanent failure does not stretch the interval
+	for id, status := range []string{"503", "404", "422"} {
+		r.wait(10 * time.Second)
 		g := r.ask()
 		if g.N != 1 {
 			t.Fatalf("probe %d: %+v", id, g)
 		}
+		if want := []string{"m0", "m1"}[:id]; !slices.Equal(g.ExceptIDs, want) {
+			t.Errorf("probe %d may be one of those that failed: except %v, want %v", id, g.ExceptIDs, want)
+		}
 		r.claim(g, "k", id)
-		r.report("k", id, failedForGood(signature))
+		r.report("k", id, answered(status))
 	}
 	if r.state("k") != BreakerClosed {
 		t.Error("it did not close")
+	}
+}
+
+// After a minute in which every delivery was refused for its message, somebody must know.
+func TestEveryDeliveryIsRefused(t *testing.T) {
+	r := newBreakerRig(t, BreakerOptions{}, "billing")
+	since := r.now
+	refuse := func(n int, over time.Duration) {
+		for i := range n {
+			r.report("k", i, answered("422"))
+			r.wait(over / time.Duration(n))
+		}
+	}
+	refuse(20, 59*time.Second)
+	if got := r.g.allRefusedSince(r.now); !got.IsZero() {
+		t.Errorf("told after 59 s: %v", got)
+	}
+	refuse(1, time.Second)
+	if got := r.g.allRefusedSince(r.now); !got.Equal(since) {
+		t.Errorf("since %v, want %v", got, since)
+	}
+	r.report("k", 1, succeeded())
+	if got := r.g.allRefusedSince(r.now); !got.IsZero() {
+		t.Errorf("told after a success: %v", got)
+	}
+	refuse(9, 2*time.Minute)
+	if got := r.g.allRefusedSince(r.now); !got.IsZero() {
+		t.Errorf("told of nine: %v", got)
 	}
 }
 

@@ -19,7 +19,8 @@ const (
 
 // breakerGate keeps one breaker a target or kind of a queue. A breaker opens when
 // within the window at least MinAttempts attempts of at least MinMessages messages
-// ended, the share of them failed, and none of the last LastFailed succeeded. While
+// succeeded or failed, the share of them failed, and none of the last LastFailed succeeded;
+// see judge for what a failure is. While
 // it is open, one message at a time is claimed as a probe. One probe that succeeds
 // closes it: the slots, which are filled as they come free, make for a gentle start.
 //
@@ -36,6 +37,43 @@ type breakerGate struct {
 	// that probes do not keep the other kinds waiting.
 	probeLane redrive.Lane // of the last probe granted
 	holdUntil [driver.Lanes]time.Time
+	refusals  refusals
+}
+
+// refusals notices that every delivery of a queue is refused for its message, as after the
+// deploy of a receiver that no longer takes what is sent.
+type refusals struct {
+	since time.Time // of the first since anything else
+	n     int
+}
+
+// Refusals of so many messages over such a time, and nothing else between, are reported.
+const (
+	minRefusals  = 10
+	refusalsLast = time.Minute
+)
+
+func (r *refusals) report(now time.Time, how endedHow) {
+	switch how {
+	case endedSuccess, endedFailed:
+		*r = refusals{}
+	case endedRefused:
+		if r.n == 0 {
+			r.since = now
+		}
+		r.n++
+	}
+}
+
+// allRefusedSince returns since when every delivery was refused for its message; zero if
+// that is not so, or not for a minute yet.
+func (g *breakerGate) allRefusedSince(now time.Time) time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.refusals.n < minRefusals || now.Sub(g.refusals.since) < refusalsLast {
+		return time.Time{}
+	}
+	return g.refusals.since
 }
 
 func newBreakerGate(o BreakerOptions, target string) *breakerGate {
@@ -160,16 +198,16 @@ func (g *breakerGate) claimed(grant driver.Grant, ds []redrive.Delivery) {
 
 // Report implements Gate.
 func (g *breakerGate) Report(now time.Time, d *redrive.Delivery, s *driver.Settlement) {
-	how, signature := judge(s)
-	if changed := g.report(now, d, how, signature); changed.State != "" && g.onChange != nil {
+	if changed := g.report(now, d, judge(s)); changed.State != "" && g.onChange != nil {
 		g.onChange(changed)
 	}
 }
 
 // report returns the new status if the breaker opened or closed.
-func (g *breakerGate) report(now time.Time, d *redrive.Delivery, how endedHow, signature string) (changed BreakerStatus) {
+func (g *breakerGate) report(now time.Time, d *redrive.Delivery, how endedHow) (changed BreakerStatus) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.refusals.report(now, how)
 	if g.o.Off {
 		return BreakerStatus{}
 	}
@@ -177,13 +215,13 @@ func (g *breakerGate) report(now time.Time, d *redrive.Delivery, how endedHow, s
 	switch {
 	case b == nil:
 	case b.opened:
-		if why := b.reportOpen(&g.o, now, d.ID, how, signature); why != "" {
+		if why := b.reportOpen(&g.o, now, d.ID, how); why != "" {
 			g.open = slices.DeleteFunc(g.open, func(o *breaker) bool { return o == b })
 			b.change(false, now, why)
 			return b.status()
 		}
-	case how != endedUnknown:
-		if why := b.record(&g.o, now, d.ID, how, signature); why != "" {
+	case how == endedSuccess || how == endedFailed:
+		if why := b.record(&g.o, now, d.ID, how); why != "" {
 			g.open = append(g.open, b)
 			b.change(true, now, why)
 			b.interval, b.probeAt = g.o.ProbeMin, now.Add(g.o.ProbeMin)

@@ -21,7 +21,7 @@ type ended struct {
 	lost      bool      // its lease was lost
 	shutdown  bool      // it was cancelled by a shutdown
 	random    func() float64
-	failure   func(r redrive.Reason) *redrive.Failure // builds the story; called at most once
+	failure   func(r redrive.Reason) *redrive.Failure // builds the failure history; called at most once
 }
 
 // decide returns the settlement of an attempt that ended, and reports false if there
@@ -128,7 +128,7 @@ func unfit(d *redrive.Delivery, p *redrive.Policy, failure func(err error, r red
 }
 
 var (
-	errUnfit   = errors.New("what the source holds is not a message that can be delivered")
+	errUnfit   = errors.New("undeliverable message at the source")
 	errCorrupt = errors.New("the message does not match its checksum")
 	errExpired = errors.New("not delivered in time")
 )

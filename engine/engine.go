@@ -249,7 +249,7 @@ func (e *Engine) drain(idle <-chan struct{}, all []*consumer) error {
 		close(e.giveUp)
 		return nil
 	}
-	e.log.Warn("shutdown: what is still running is cancelled and released", slog.Duration("after", e.opts.Grace))
+	e.log.Warn("shutdown grace period over: running attempts cancelled and released", slog.Duration("after", e.opts.Grace))
 	e.abort(ErrShutdown)
 	if wait(releaseGrace) {
 		close(e.giveUp)
@@ -298,6 +298,9 @@ type QueueStatus struct {
 	// Refused is the newest reason why a gate did not let something be claimed;
 	// empty if nothing is held back.
 	Refused string
+	// AllRefusedSince is since when each of at least ten deliveries was refused for its message
+	// (HTTP 400, 413, 415, 422, [redrive.Permanent]), once that is a minute ago; zero: it is not so.
+	AllRefusedSince time.Time
 	// Unhandled are kinds that came in the last day and that the handler does not know;
 	// of many only some.
 	Unhandled []UnhandledKind
@@ -355,7 +358,7 @@ func (e *Engine) observe(o *Observation) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			e.log.Error("the observer failed", slog.String("occasion", o.Occasion.String()), slog.Any("panic", r))
+			e.log.Error("observer panicked", slog.String("occasion", o.Occasion.String()), slog.Any("panic", r))
 		}
 	}()
 	e.opts.Observer.Observe(o)
@@ -376,7 +379,7 @@ func (e *Engine) recovered(name string) {
 	}
 	buf := make([]byte, 16<<10)
 	err := &redrive.PanicError{Value: r, Stack: string(buf[:runtime.Stack(buf, false)])}
-	e.log.Error("a callback failed", slog.String("goroutine", name), slog.Any("error", err), slog.String("stack", err.Stack))
+	e.log.Error("callback panicked", slog.String("goroutine", name), slog.Any("error", err), slog.String("stack", err.Stack))
 	e.observe(&Observation{Occasion: OnRestart, Text: name, Err: err})
 }
 

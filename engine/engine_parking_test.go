@@ -18,7 +18,7 @@ import (
 	"github.com/redrive/redrive/engine"
 )
 
-// broker is a source that can do next to nothing: it hands out, takes Done and gives
+// broker is a source that can do next to nothing: it delivers, takes Done and gives
 // back at once. It cannot be looked into.
 type broker struct {
 	t      *testing.T
@@ -169,7 +169,7 @@ func TestParking_CrashBetweenParkingAndSettling(t *testing.T) {
 	})
 }
 
-// alwaysFresh hands out suspects of the store beneath as a broker redelivers: like
+// alwaysFresh delivers suspects of the store beneath as a broker redelivers: like
 // anything else.
 type alwaysFresh struct{ *broker }
 
@@ -275,7 +275,7 @@ func TestParking_ShutdownReleasesNatively(t *testing.T) {
 	}, engine.Options{Grace: time.Second})
 }
 
-// again hands everything out as a broker does that redelivers after a crash.
+// again delivers everything as a broker does that redelivers after a crash.
 type again struct{ *broker }
 
 func (a again) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
@@ -286,8 +286,8 @@ func (a again) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.De
 	return ds, err
 }
 
-// claimMark writes what an instance that died left behind.
-func (r *rig) claimMark(queue, instance, ids string) {
+// claimRecord writes what an instance that died left behind.
+func (r *rig) claimRecord(queue, instance, ids string) {
 	r.t.Helper()
 	_, err := r.store.Apply(r.t.Context(), driver.Batch{Records: []driver.RecordWrite{
 		{Space: "claims", Key: queue + "/" + instance + "/0", Value: []byte(ids), Version: driver.AnyVersion}}})
@@ -328,7 +328,7 @@ func TestParking_ClaimsAreMarkedBeforeTheHandlerRuns(t *testing.T) {
 	})
 }
 
-func TestParking_WhatWasInHandAtACrashIsASuspect(t *testing.T) {
+func TestParking_WhatWasInFlightAtACrashIsASuspect(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
 		var alone sync.Map
@@ -336,9 +336,9 @@ func TestParking_WhatWasInHandAtACrashIsASuspect(t *testing.T) {
 			alone.Store(d.ID, d.Suspect)
 			return nil
 		}, engine.QueueOptions{Sources: []driver.Source{again{b}}})
-		r.claimMark("sms", "another", "b-1\nb-3\nb-gone")
-		r.claimMark("smss", "another", "b-2")
-		r.claimMark("sms", "rig", "b-4") // our own: we did not crash
+		r.claimRecord("sms", "another", "b-1\nb-3\nb-gone")
+		r.claimRecord("smss", "another", "b-2")
+		r.claimRecord("sms", "rig", "b-4") // our own: we did not crash
 		b.sends("sms", 6)
 		r.start()
 		r.within(time.Minute, "all are handled", func() bool { c := r.counts("sms"); return b.left("sms") == 0 && c.AllWaiting() == 0 })
@@ -406,7 +406,7 @@ func TestParking_ReleasedMessagesLeaveTheirMark(t *testing.T) {
 	}, engine.Options{Grace: time.Second})
 }
 
-func TestParking_NothingIsHandedOutThatCannotBeMarked(t *testing.T) {
+func TestParking_NothingIsClaimedThatCannotBeRecorded(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
 		var away atomic.Bool
@@ -434,7 +434,7 @@ func TestParking_NothingIsHandedOutThatCannotBeMarked(t *testing.T) {
 	})
 }
 
-// telling is a broker that keeps a history, finds some messages unfit, and hands out
+// telling is a broker that keeps a history, finds some messages unfit, and delivers
 // suspects alone.
 type telling struct{ *broker }
 
@@ -455,7 +455,7 @@ func (b telling) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.
 func TestParking_HistoryUnfitAndSuspectsOfASource(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
-		b.caps.MarksClaims = true
+		b.caps.RecordsClaims = true
 		var alone atomic.Bool
 		var tried sync.Map
 		b.sends("sms", 3)
@@ -491,7 +491,7 @@ func TestParking_HistoryUnfitAndSuspectsOfASource(t *testing.T) {
 			t.Error("a handler saw what could not be read")
 		}
 		if !alone.Load() {
-			t.Error("what a dead process had claimed was not handed out as a suspect")
+			t.Error("what a dead process had claimed was not delivered as a suspect")
 		}
 	})
 }

@@ -327,7 +327,7 @@ func TestDisableKillsOneAndPausesTheRest(t *testing.T) {
 
 type asideFunc func(ctx context.Context, e *redrive.Entry) error
 
-func (f asideFunc) SetAside(ctx context.Context, e *redrive.Entry) error { return f(ctx, e) }
+func (f asideFunc) DeadLetter(ctx context.Context, e *redrive.Entry) error { return f(ctx, e) }
 
 type extractorFunc func(ctx context.Context, d *redrive.Delivery, err error, f *redrive.Failure)
 
@@ -359,7 +359,7 @@ func TestDeadLetterSinkAndExtractor(t *testing.T) {
 		r.start()
 		r.ended(time.Second, "sms")
 		if want := []string{"sms-0 permanent 1 42"}; !slices.Equal(aside, want) {
-			t.Errorf("set aside: %q, want %q", aside, want)
+			t.Errorf("dead-lettered: %q, want %q", aside, want)
 		}
 		if want := map[string]redrive.Reason{"sms-0": redrive.ReasonPermanent, "sms-1": redrive.ReasonPermanent}; !maps.Equal(dead, want) {
 			t.Errorf("the observer saw as dead %v, want %v", dead, want)
@@ -369,7 +369,7 @@ func TestDeadLetterSinkAndExtractor(t *testing.T) {
 		}
 		if f := r.dead("sms", "sms-1").History.Latest(); f.Host == "" || f.IP == "" || f.PID == 0 || f.Service != "test" || f.Version == "" ||
 			f.Env == "" || f.TraceID == "" || f.Signature == "" || f.Stack == "" || len(f.Types) == 0 || f.At.IsZero() {
-			t.Errorf("the story lacks something: %+v", f)
+			t.Errorf("the failure history lacks something: %+v", f)
 		}
 	}, engine.Options{Service: "test", Observer: watch})
 }

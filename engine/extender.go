@@ -107,7 +107,7 @@ func (c *consumer) extend(f *feed, list []*attempt, lease time.Duration, now tim
 func (c *consumer) giveUp(a *attempt) {
 	stack := a.stack()
 	c.e.observe(&Observation{Occasion: OnStuck, Queue: c.queue, Delivery: a.d, Text: stack})
-	c.e.log.LogAttrs(a.base, slog.LevelError, "a handler ignores its context and keeps its slot",
+	c.e.log.LogAttrs(a.base, slog.LevelError, "handler ignores its context: slot not released",
 		slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Duration("timeout", a.policy.Timeout), slog.String("stack", stack))
 	c.conclude(a, &stuckError{err: a.errTimeout(), stack: stack}, true)
 }

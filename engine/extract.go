@@ -81,7 +81,7 @@ type Extractor interface {
 	Extract(ctx context.Context, d *redrive.Delivery, err error, f *redrive.Failure)
 }
 
-// failure tells the story of one failed attempt: what is known of the process, the
+// failure describes one failed attempt: what is known of the process, the
 // delivery and the policy, and what the error says of itself. The extractor, if any,
 // adds to it; then it is bounded and signed. The reason is left to the caller.
 func (id *identity) failure(ctx context.Context, d *redrive.Delivery, err error, end time.Time, took time.Duration, stack string,
@@ -158,8 +158,8 @@ func errorDetails(err error) map[string]string {
 		if details == nil {
 			details = make(map[string]string, 1)
 		}
-		if details["http.status"] == "" {
-			details["http.status"] = strconv.Itoa(status.HTTPStatus())
+		if details[driver.DetailStatus] == "" {
+			details[driver.DetailStatus] = strconv.Itoa(status.HTTPStatus())
 		}
 	}
 	return details

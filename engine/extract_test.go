@@ -41,7 +41,7 @@ func tell(err error, stack string, x Extractor) *redrive.Failure {
 	return newIdentity(Options{}).failure(context.Background(), extractDelivery, err, time.Unix(1_700_000_000, 0), time.Second, stack, &p, "provider", x)
 }
 
-// A dead letter tells the whole story: no field is empty.
+// A dead letter tells the full failure history: no field is empty.
 func TestFailureIsComplete(t *testing.T) {
 	f := tell(&responseError{status: 503}, "", nil)
 	f.Reason = redrive.ReasonExhausted // the engine's

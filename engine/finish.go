@@ -71,7 +71,7 @@ func (c *consumer) conclude(a *attempt, err error, stuck bool) {
 		return
 	}
 	c.addEmits(a)
-	c.setAside(a)
+	c.deadLetter(a)
 	a.f.settler.add(a)
 }
 
@@ -174,7 +174,7 @@ func (e *Engine) logEnd(ctx context.Context, d *redrive.Delivery, s *driver.Sett
 	e.log.LogAttrs(ctx, level, what, attrs...)
 }
 
-// failure builds the story of a failed attempt.
+// failure describes a failed attempt.
 func (c *consumer) failure(a *attempt, err error, r redrive.Reason, now time.Time) *redrive.Failure {
 	var stack string
 	var s interface{ StackTrace() string }
@@ -217,13 +217,13 @@ func (e *Engine) addResult(d *redrive.Delivery, s *driver.Settlement, r *reply) 
 // resultRefused logs that the result of a message is left out. Its handler or worker has no
 // part in it.
 func (e *Engine) resultRefused(d *redrive.Delivery, why error) {
-	e.log.LogAttrs(e.base, slog.LevelError, "the result could not be published and is left out", slog.String("queue", d.Queue),
+	e.log.LogAttrs(e.base, slog.LevelError, "result not published: dropped from the settlement", slog.String("queue", d.Queue),
 		slog.String("id", d.ID), slog.String("reply_to", d.ReplyTo), slog.Any("error", why))
 }
 
-// setAside gives a dead letter to the queue's own sink, if it has one. A source that is
+// deadLetter gives a dead letter to the queue's own sink, if it has one. A source that is
 // its own sink takes its own in the settlement.
-func (c *consumer) setAside(a *attempt) {
+func (c *consumer) deadLetter(a *attempt) {
 	sink := c.options().DeadLetters
 	if sink == nil || a.settle.Outcome != redrive.OutcomeDead || a.f.buries(sink) {
 		return
@@ -232,8 +232,8 @@ func (c *consumer) setAside(a *attempt) {
 	e := deadEntry(a.d, &a.settle)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.e.base), settleTimeout)
 	defer cancel()
-	if err := sink.SetAside(ctx, &e); err != nil {
-		c.e.log.LogAttrs(ctx, slog.LevelError, "the dead-letter sink refused; the message stays a dead letter here",
+	if err := sink.DeadLetter(ctx, &e); err != nil {
+		c.e.log.LogAttrs(ctx, slog.LevelError, "dead-letter sink rejected the message: kept as a dead letter in the store",
 			slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
 		return
 	}
@@ -267,11 +267,10 @@ func (c *consumer) emitFailed(a *attempt, err error) bool {
 	}
 	now := time.Now()
 	cause := &redrive.Error{Op: "emit", Queue: a.d.Queue, ID: a.d.ID, Err: err}
-	if errors.Is(err, redrive.ErrInvalid) {
-		err = redrive.Permanent(cause)
-	} else {
-		err = cause
+	if errors.Is(err, redrive.ErrConflict) {
+		cause.Hint = "it emits under the id of another message: choose another id, or emit the same body in each attempt"
 	}
+	err = redrive.Permanent(cause) // another attempt would emit the same
 	a.settle, _ = c.decided(a, err, false, now)
 	c.addEmits(a)
 	return true
@@ -289,7 +288,7 @@ func (c *consumer) settled(a *attempt, err error) {
 		}
 	} else if !errors.Is(err, ErrShutdown) {
 		c.e.observe(&Observation{Occasion: OnLeaseLost, Queue: c.queue, Delivery: a.d, Settlement: &a.settle, Err: err})
-		c.e.log.LogAttrs(a.base, slog.LevelWarn, "the result came too late", slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
+		c.e.log.LogAttrs(a.base, slog.LevelWarn, "lease lost: result discarded", slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
 	}
 	if !a.alone {
 		c.e.solo.leave(1)
@@ -399,5 +398,6 @@ func (c *consumer) status() QueueStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
-		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused, Unhandled: c.unhandled(time.Now())}
+		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused,
+		AllRefusedSince: c.breaker.allRefusedSince(time.Now()), Unhandled: c.unhandled(time.Now())}
 }

@@ -11,8 +11,8 @@ import (
 const followerRounds = 64
 
 // parkFollowers keeps the order of keys across retries, for a source that keeps it among
-// what it hands out: a message goes behind what of its key is in the store, as its
-// predecessor was parked there before it was settled at the source. The rest is handed out.
+// what it delivers: a message goes behind what of its key is in the store, as its
+// predecessor was parked there before it was settled at the source. The rest is delivered.
 func (p *parking) parkFollowers(ctx context.Context, queue string, ds []redrive.Delivery) (rest []redrive.Delivery, err error) {
 	if !p.caps.Ordered || len(ds) == 0 {
 		return ds, nil

@@ -16,7 +16,7 @@ import (
 // delays only the first message of a queue that was idle, and only among thousands.
 const watchPause = time.Microsecond
 
-// watcher is told what a source says about its queue.
+// watcher receives what a source says about its queue.
 type watcher interface {
 	notify(ev *driver.Event, now time.Time)
 }

@@ -95,7 +95,7 @@ func TestMistakesAreErrorsAtStart(t *testing.T) {
 		o    engine.QueueOptions
 	}{
 		{"twice", func(m *redrive.Mux) { m.Handle("a", h); m.Handle("a", h) }, engine.QueueOptions{}},
-		{"nobody handles", func(m *redrive.Mux) { m.Handle("b", h) }, engine.QueueOptions{Policies: policies}},
+		{"no handler", func(m *redrive.Mux) { m.Handle("b", h) }, engine.QueueOptions{Policies: policies}},
 		{"beside its handler", func(m *redrive.Mux) { m.Handle("a", h, redrive.WithPolicy(redrive.Policy{})) }, engine.QueueOptions{Policies: policies}},
 		{"counts", func(m *redrive.Mux) { m.Handle("a", h, redrive.WithPolicy(redrive.Policy{MaxAttempts: -1})) }, engine.QueueOptions{}},
 		{"durations", func(m *redrive.Mux) { m.Handle("a", h) }, engine.QueueOptions{Policies: engine.Policies{Rules: []engine.Rule{{Policy: redrive.Policy{Timeout: -1}}}}}},
@@ -120,7 +120,7 @@ func TestSnoozeIsNoFailure(t *testing.T) {
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
 			attempts, failures = append(attempts, d.Attempt), append(failures, d.Failures)
 			if len(attempts) < 4 {
-				return redrive.Snooze(time.Hour)
+				return fmt.Errorf("not yet: %w", redrive.Snooze(time.Hour))
 			}
 			return redrive.Permanent(nil)
 		})

@@ -8,7 +8,7 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// Observer is told what happens. It is called on the engine's hot path: it must be
+// Observer receives engine events. It is called on the engine's hot path: it must be
 // fast, safe for concurrent use, and must not keep what the pointers point to.
 type Observer interface {
 	Observe(o *Observation)

@@ -21,8 +21,8 @@ type parking struct {
 	store driver.Store
 	e     *Engine
 	mu    sync.Mutex
-	held  map[redrive.Receipt]heldDelivery // what was handed out and is not settled
-	marks *claimMarks                      // nil if the source keeps its own
+	held  map[redrive.Receipt]heldDelivery // what was claimed and is not settled
+	marks *claimRecords                    // nil if the source keeps its own
 
 	// The store could not take marks: nothing is claimed before this time, as what is
 	// given back comes again at once.
@@ -30,31 +30,31 @@ type parking struct {
 	until      time.Time
 }
 
-// heldDelivery is a delivery in our hands, with its mark.
+// heldDelivery is a delivery in flight here, with its mark.
 type heldDelivery struct {
 	*redrive.Delivery
-	mark *claimMark
+	mark *claimRecord
 }
 
 func newParking(src driver.Source, store driver.Store, e *Engine) *parking {
 	p := &parking{Source: src, caps: src.Caps(), store: store, e: e, held: make(map[redrive.Receipt]heldDelivery)}
-	if !p.caps.MarksClaims {
-		p.marks = &claimMarks{store: store, instance: e.opts.Instance}
+	if !p.caps.RecordsClaims {
+		p.marks = &claimRecords{store: store, instance: e.opts.Instance}
 	}
 	return p
 }
 
 // Claim implements Source.
 func (p *parking) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
-	if !p.caps.Browsable && (req.Dead || req.Expired || req.Isolated && !p.caps.MarksClaims) {
+	if !p.caps.Browsable && (req.Dead || req.Expired || req.Isolated && !p.caps.RecordsClaims) {
 		return nil, nil
 	}
 	if err := p.away(); err != nil {
 		return nil, err
 	}
-	ds, marks, more, err := p.claimMarked(ctx, req)
+	ds, marks, more, err := p.claimRecorded(ctx, req)
 	for n := 1; more && n < followerRounds; n++ {
-		ds, marks, more, err = p.claimMarked(ctx, req)
+		ds, marks, more, err = p.claimRecorded(ctx, req)
 	}
 	if len(ds) == 0 || err != nil {
 		return nil, err
@@ -71,9 +71,9 @@ func (p *parking) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive
 	return ds, nil
 }
 
-// claimMarked claims from the source and marks the claim. It reports whether all of it was
+// claimRecorded claims from the source and marks the claim. It reports whether all of it was
 // parked behind others of its keys, so that there may be more.
-func (p *parking) claimMarked(ctx context.Context, req driver.ClaimRequest) (ds []redrive.Delivery, marks []*claimMark, more bool, err error) {
+func (p *parking) claimRecorded(ctx context.Context, req driver.ClaimRequest) (ds []redrive.Delivery, marks []*claimRecord, more bool, err error) {
 	if ds, err = p.Source.Claim(ctx, req); len(ds) == 0 || err != nil || p.marks == nil {
 		return ds, nil, false, err
 	}
@@ -99,10 +99,10 @@ func (p *parking) away() error {
 	return nil
 }
 
-// mark marks a claim. Messages that were in the hands of a process that crashed are
-// taken out of it: they go on as suspects in the store, which hands them out alone
-// and counts their crashes. If the store is away, nothing is handed out.
-func (p *parking) mark(ctx context.Context, queue string, ds []redrive.Delivery) ([]redrive.Delivery, []*claimMark, error) {
+// mark marks a claim. Messages that were in flight in a process that crashed are
+// taken out of it: they go on as suspects in the store, which delivers them alone
+// and counts their crashes. If the store is away, nothing is delivered.
+func (p *parking) mark(ctx context.Context, queue string, ds []redrive.Delivery) ([]redrive.Delivery, []*claimRecord, error) {
 	rest, suspects, err := p.sift(ctx, queue, ds)
 	if err == nil {
 		err = p.parkSuspects(ctx, suspects)
@@ -125,7 +125,7 @@ func (p *parking) mark(ctx context.Context, queue string, ds []redrive.Delivery)
 	return rest, marks, nil
 }
 
-// sift separates what a source may have handed out before, and another process had.
+// sift separates what a source may have claimed before, and another process had.
 // What has no identity cannot be looked up: it is a suspect whenever it comes again.
 func (p *parking) sift(ctx context.Context, queue string, ds []redrive.Delivery) (rest, suspects []redrive.Delivery, err error) {
 	var named map[string]struct{}
@@ -178,7 +178,7 @@ func (p *parking) parkSuspects(ctx context.Context, suspects []redrive.Delivery)
 	return nil
 }
 
-// giveBack returns what was claimed and cannot be handed out.
+// giveBack returns what was claimed and cannot be delivered.
 func (p *parking) giveBack(ctx context.Context, ds []redrive.Delivery) {
 	back := make([]driver.Settlement, len(ds))
 	for i := range ds {
@@ -308,7 +308,7 @@ func (p *parking) settle(ctx context.Context, native []driver.Settlement, errs [
 
 // unmark takes what goes back to the source out of its marks.
 func (p *parking) unmark(ctx context.Context, batch []driver.Settlement) {
-	var back map[*claimMark][]string
+	var back map[*claimRecord][]string
 	p.mu.Lock()
 	for i := range batch {
 		mark := p.held[batch[i].Receipt].mark
@@ -316,7 +316,7 @@ func (p *parking) unmark(ctx context.Context, batch []driver.Settlement) {
 			continue
 		}
 		if back == nil {
-			back = make(map[*claimMark][]string)
+			back = make(map[*claimRecord][]string)
 		}
 		back[mark] = append(back[mark], batch[i].Receipt.ID)
 	}
@@ -334,7 +334,7 @@ func (p *parking) close() {
 }
 
 // native reports whether the source itself can carry out the settlement without
-// losing the story.
+// losing the failure history.
 func (p *parking) native(s *driver.Settlement) bool {
 	switch s.Outcome {
 	case redrive.OutcomeRelease:

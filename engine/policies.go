@@ -87,7 +87,7 @@ func (s *policySet) add(r driver.Registry) error {
 	handled, all := r.Kinds()
 	for kind := range s.kinds {
 		if !all && !slices.Contains(handled, kind) {
-			return fmt.Errorf("%w policy: nobody handles kind %q", redrive.ErrInvalid, kind)
+			return fmt.Errorf("%w policy: no handler for kind %q", redrive.ErrInvalid, kind)
 		}
 	}
 	for _, kind := range handled {

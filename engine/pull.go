@@ -18,6 +18,8 @@ type PullOptions struct {
 	// Policies are those of a queue; nil: the default ones. It is asked at each claim,
 	// must be fast and safe for concurrent use. What it returns is not changed any more.
 	Policies func(queue string) *Policies
+	// Breaker tunes that of a queue; nil: the defaults. It is asked as Policies is.
+	Breaker func(queue string) BreakerOptions
 	// Extractor adds to the failures that workers report; see [QueueOptions.Extractor].
 	Extractor Extractor
 }
@@ -42,13 +44,13 @@ type PullRequest struct {
 	Lease time.Duration // how long the claim holds; default 30 s, 1 s to MaxPullLease
 	Wait  time.Duration // how long to wait if nothing is due; at most MaxPullWait
 	// Worker names the process that handles the messages. A suspect (see
-	// [redrive.Delivery.Suspect]) is handed out only to a worker that holds nothing else, and
+	// [redrive.Delivery.Suspect]) is delivered only to a worker that holds nothing else, and
 	// until it is settled that worker gets nothing more. Without a name each claim
 	// counts as a process of its own.
 	Worker string
 }
 
-// Puller hands out messages to workers that are no handlers of this process, such as
+// Puller delivers messages to workers that are no handlers of this process, such as
 // programs in other languages, and settles them by the rules of the engine: gates
 // before a claim, the queue's policy after a failure. All methods are safe for
 // concurrent use.
@@ -74,7 +76,7 @@ type pullWorker struct {
 	alone bool // one of them is a suspect
 }
 
-// pulled is a message in a worker's hands, without its body.
+// pulled is a message in flight at a worker, without its body.
 type pulled struct {
 	d      redrive.Delivery
 	q      *pullQueue
@@ -104,7 +106,7 @@ func NewPuller(e *Engine, o PullOptions) *Puller {
 
 func (p *Puller) start() { p.e.sup.start(p.e.run, "waiter of pull workers", p.hub.run) }
 
-// Claim hands out up to r.Max messages, and waits for the first of them up to r.Wait.
+// Claim delivers up to r.Max messages, and waits for the first of them up to r.Wait.
 // Where workers name their kinds, what none of them, of any process, asked for within 15
 // minutes is failed once a minute with [redrive.ErrNoHandler], by the queue's policy. It returns nothing when that is over, or ctx ends, and [redrive.ErrClosed] after Drain.
 func (p *Puller) Claim(ctx context.Context, r PullRequest) ([]redrive.Delivery, error) {
@@ -184,7 +186,7 @@ func (r *PullRequest) complete() error {
 // go on.
 func (p *Puller) Drain() { p.drain() }
 
-// Holding returns how many messages are in the hands of workers. What a worker let run
+// Holding returns how many messages are in flight at workers. What a worker let run
 // out is not: perhaps it is dead.
 func (p *Puller) Holding() (n int) {
 	now := time.Now()
@@ -216,7 +218,7 @@ func (p *Puller) ReleaseAll(ctx context.Context) error {
 	return nil
 }
 
-// hold remembers what was handed out.
+// hold remembers what was delivered.
 func (p *Puller) hold(q *pullQueue, r *PullRequest, ds []redrive.Delivery, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,7 +268,7 @@ func (p *Puller) forgetLocked(receipt redrive.Receipt) *pulled {
 	return one
 }
 
-// holds tells what a worker has in its hands.
+// holds tells what is in flight at a worker.
 func (p *Puller) holds(worker string) (n int, alone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -295,7 +297,7 @@ func (p *Puller) sweep(now time.Time) {
 	for _, one := range lost {
 		one.q.reportGates(&noGates, &one.d, nil, now)
 		p.e.observe(&Observation{Occasion: OnLeaseLost, Queue: one.d.Queue, Delivery: &one.d, Err: redrive.ErrLeaseLost})
-		p.e.log.LogAttrs(context.Background(), slog.LevelWarn, "a worker's lease ran out", slog.String("queue", one.d.Queue),
+		p.e.log.LogAttrs(context.Background(), slog.LevelWarn, "worker lease expired", slog.String("queue", one.d.Queue),
 			slog.String("id", one.d.ID), slog.String("worker", one.worker))
 	}
 }

@@ -183,11 +183,11 @@ func TestPullHoldsNothingForTheDead(t *testing.T) {
 		claimed(t, pull, engine.PullRequest{Queue: "q", Lease: time.Hour})
 		pull.Drain()
 		if n := pull.Holding(); n != 2 {
-			t.Errorf("%d in hand", n)
+			t.Errorf("%d in flight", n)
 		}
 		pass(2 * time.Second)
 		if n := pull.Holding(); n != 1 {
-			t.Errorf("%d in hand after a lease ran out", n)
+			t.Errorf("%d in flight after a lease ran out", n)
 		}
 		if err := pull.ReleaseAll(t.Context()); err != nil {
 			t.Error(err)
@@ -195,7 +195,7 @@ func TestPullHoldsNothingForTheDead(t *testing.T) {
 	})
 }
 
-// A worker that dies leaves suspects, which are handed out alone, and never beside
+// A worker that dies leaves suspects, which are delivered alone, and never beside
 // what the worker holds already; only deaths of a worker that is alone with one count.
 func TestPullSuspectsAreAlone(t *testing.T) {
 	pullRig(t, redrive.Policy{MaxCrashes: 1}, func(t *testing.T, r *rig, pull *engine.Puller) {
@@ -242,7 +242,7 @@ func TestPullSuspectsAreAlone(t *testing.T) {
 		}
 		pass(5 * time.Second)
 		if ds := worker("d", time.Second); len(ds) != 0 {
-			t.Errorf("it is handed out after too many deaths: %+v", ds)
+			t.Errorf("it is delivered after too many deaths: %+v", ds)
 		}
 		e, err := r.store.Get(t.Context(), []redrive.Ref{{Queue: "q", ID: "q-1"}})
 		if err != nil || e[0] == nil || e[0].Reason != redrive.ReasonCrashed {
@@ -286,7 +286,7 @@ func TestPullIsHeldBackByGates(t *testing.T) {
 			settled(t, pull, engine.PullResult{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeRetry, Failure: &redrive.Failure{Message: "down"}})
 		}
 		if s := pull.Status(); handed > 40 || len(s) != 1 || len(s[0].Breakers) != 1 || s[0].Breakers[0].State == engine.BreakerClosed {
-			t.Errorf("%d handed out: %+v", handed, pull.Status())
+			t.Errorf("%d delivered: %+v", handed, pull.Status())
 		}
 		ds := claimed(t, pull, engine.PullRequest{Queue: "q", Max: 100, Wait: 10 * time.Second})
 		if len(ds) != 1 {
@@ -295,11 +295,11 @@ func TestPullIsHeldBackByGates(t *testing.T) {
 		settled(t, pull, done(ds...)...)
 		pull.Pause("q", "", "maintenance", 0)
 		if ds := claimed(t, pull, engine.PullRequest{Queue: "q", Max: 100}); len(ds) != 0 {
-			t.Errorf("a paused queue hands out %d", len(ds))
+			t.Errorf("a paused queue delivers %d", len(ds))
 		}
 		pull.Resume("q", "")
 		if ds := claimed(t, pull, engine.PullRequest{Queue: "q", Max: 100}); len(ds) == 0 {
-			t.Error("a closed breaker hands out nothing")
+			t.Error("a closed breaker delivers nothing")
 		}
 	})
 }

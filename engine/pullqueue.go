@@ -131,7 +131,7 @@ func (p *Puller) claim(q *pullQueue, r *PullRequest, now time.Time) (ds []redriv
 				n := min(want, chunkOf(len(ds), bytes))
 				got, err := p.claimLane(q, r, lane, n, now, &again)
 				if err != nil {
-					if len(ds) > 0 { // what was claimed is handed out
+					if len(ds) > 0 { // what was claimed is delivered
 						return ds, again, nil
 					}
 					return nil, again, err
@@ -211,6 +211,9 @@ func (q *pullQueue) soloTurn(worker string, holds int, now time.Time) (solo, wai
 
 // claimLane asks the gates and claims from one lane.
 func (p *Puller) claimLane(q *pullQueue, r *PullRequest, lane redrive.Lane, n int, now time.Time, again *time.Time) ([]redrive.Delivery, error) {
+	if p.o.Breaker != nil {
+		q.breaker.configure(p.o.Breaker(q.queue), "")
+	}
 	g := new(grants)
 	granted := q.reserve(g, &noGates, now, lane, n)
 	q.mu.Lock()
@@ -298,11 +301,13 @@ func (p *Puller) sweepExpired(q *pullQueue, now time.Time) error {
 type PullStatus struct {
 	Queue    string
 	Polls    int // claims that wait
-	Held     int // messages in the hands of workers
+	Held     int // messages in flight at workers
 	Workers  int // that named themselves and hold something
 	Breakers []BreakerStatus
 	Paused   []PauseStatus
-	Refused  string // why something is not handed out now
+	Refused  string // why nothing can be claimed now
+	// AllRefusedSince is that of QueueStatus.
+	AllRefusedSince time.Time
 	// Unhandled is the kinds of the last day that nobody asks for; of many only some.
 	Unhandled []UnhandledKind
 }
@@ -318,7 +323,8 @@ func (p *Puller) Status() []PullStatus {
 	for name, q := range p.queues {
 		q.mu.Lock()
 		at[q] = len(all)
-		all = append(all, PullStatus{Queue: name, Polls: q.polls, Breakers: q.breaker.states(), Paused: q.pauses.status(), Refused: q.refused})
+		all = append(all, PullStatus{Queue: name, Polls: q.polls, Breakers: q.breaker.states(), Paused: q.pauses.status(), Refused: q.refused,
+			AllRefusedSince: q.breaker.allRefusedSince(now)})
 		if now.Sub(q.askedAny) >= kindsKeep {
 			all[at[q]].Unhandled = q.unknown.list(slices.Collect(maps.Keys(q.asked)), now)
 		}
@@ -338,7 +344,7 @@ func (p *Puller) Status() []PullStatus {
 	return all
 }
 
-// Pause stops handing out messages of a kind, or of the whole queue if kind is empty,
+// Pause stops delivering messages of a kind, or of the whole queue if kind is empty,
 // for d or until it is resumed if d is 0.
 func (p *Puller) Pause(queue, kind, reason string, d time.Duration) {
 	p.queue(queue).pauses.pause(time.Now(), kind, reason, d)

@@ -179,7 +179,7 @@ func (p *Puller) backlogged(r *PullResult) error {
 }
 
 // lookUp returns what is known of the messages: from memory, or from the store if
-// another process handed them out. An element is nil for a message that is gone.
+// another process delivered them. An element is nil for a message that is gone.
 func (p *Puller) lookUp(ctx context.Context, results []PullResult) ([]*pulled, error) {
 	all := make([]*pulled, len(results))
 	var refs []redrive.Ref
@@ -258,7 +258,7 @@ func (r *PullResult) err() error {
 		f = &redrive.Failure{Message: "the worker gave no reason"}
 	}
 	var err error = &pulledError{f}
-	if status, bad := strconv.Atoi(f.Details["http.status"]); bad == nil {
+	if status, bad := strconv.Atoi(f.Details[driver.DetailStatus]); bad == nil {
 		err = &pulledStatus{&pulledError{f}, status}
 	}
 	switch r.Outcome {
@@ -288,7 +288,7 @@ func (p *Puller) policy(d *redrive.Delivery) *redrive.Policy {
 	return q.policies.of(&d.Message)
 }
 
-// failure completes the story that a worker told.
+// failure completes the failure history that a worker told.
 func (p *Puller) failure(one *pulled, err error, told *redrive.Failure, policy *redrive.Policy, reason redrive.Reason, now time.Time) *redrive.Failure {
 	f := p.e.identity.failure(p.e.base, &one.d, err, now, now.Sub(one.began), "", policy, "", p.o.Extractor)
 	f.Reason = reason
@@ -320,14 +320,14 @@ func (p *Puller) split(q *pullQueue, ds []redrive.Delivery, now time.Time) (fit 
 	return fit, ended
 }
 
-// conclude completes the settlement of what was not handed out, and tells of it.
+// conclude completes the settlement of what was not claimed, and tells of it.
 func (p *Puller) conclude(d *redrive.Delivery, s *driver.Settlement, err error) {
 	p.e.addResult(d, s, nil)
 	p.e.logEnd(p.e.base, d, s, err, 0)
 	p.e.observe(&Observation{Occasion: OnSettled, Queue: d.Queue, Delivery: d, Settlement: s})
 }
 
-// end settles what is not handed out. What fails stays leased, and comes again.
+// end settles what is not delivered. What fails stays leased, and comes again.
 func (p *Puller) end(ended []driver.Settlement) error {
 	if len(ended) == 0 {
 		return nil

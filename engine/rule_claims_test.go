@@ -260,7 +260,7 @@ func TestRule03_ShutdownReleases(t *testing.T) {
 			case "sms-0": // ends in time
 				<-time.After(3 * time.Second)
 				return nil
-			case "sms-1": // heeds its context
+			case "sms-1": // respects its context
 				<-ctx.Done()
 				cause <- context.Cause(ctx)
 				return fmt.Errorf("cancelled: %w", ctx.Err())

@@ -148,12 +148,12 @@ func TestRule05_ConflictingEmitFailsTheAttempt(t *testing.T) {
 		r.ended(time.Minute, "sms")
 		for _, id := range []string{"a", "b"} {
 			e := r.dead("sms", id)
-			if f := e.History.Latest(); e.Reason != redrive.ReasonExhausted || !strings.Contains(f.Message, "conflict") {
+			if f := e.History.Latest(); e.Reason != redrive.ReasonPermanent || !strings.Contains(f.Message, "conflict") || !strings.Contains(f.Message, "choose another id") {
 				t.Errorf("dead as %s: %+v", e.Reason, f)
 			}
 		}
-		if n.Load() != 6 {
-			t.Errorf("%d attempts, want 6", n.Load())
+		if n.Load() != 2 {
+			t.Errorf("%d attempts, want 2: another one cannot help", n.Load())
 		}
 		if c := r.counts("results"); c.AllWaiting() != 1 {
 			t.Errorf("%d results for a message that died of its emit, want 1", c.AllWaiting())
@@ -218,7 +218,7 @@ func TestRule06_CallbacksThatPanicCostNoMessage(t *testing.T) {
 		r.ended(10*time.Minute, "sms")
 		for _, kind := range []string{"classifier", "backoff", "error", "plain"} {
 			if e := r.dead("sms", kind); e.History.Latest() == nil {
-				t.Errorf("%s: no story", kind)
+				t.Errorf("%s: no failure history", kind)
 			}
 		}
 	}, engine.Options{Observer: panickyObserver{}})
@@ -238,8 +238,8 @@ func (panickyGate) Return(time.Time, driver.Grant, int)            {}
 func (panickyGate) Report(time.Time, *redrive.Delivery, *driver.Settlement) {
 	panic("gate")
 }
-func (panickySink) SetAside(context.Context, *redrive.Entry) error { panic("sink") }
-func (panickyObserver) Observe(*engine.Observation)                { panic("observer") }
+func (panickySink) DeadLetter(context.Context, *redrive.Entry) error { panic("sink") }
+func (panickyObserver) Observe(*engine.Observation)                  { panic("observer") }
 
 func TestRule06_TimeoutEndsTheAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
@@ -326,10 +326,10 @@ func TestRule06_HandlerIgnoresItsContext(t *testing.T) {
 		}
 		r.publishAll(redrive.Message{Queue: "sms", ID: "sms-9"})
 		r.ended(5*time.Minute, "sms")
-		if n := len(log.with("keeps its slot")); n != 2 {
+		if n := len(log.with("slot not released")); n != 2 {
 			t.Errorf("%d lines about two stuck handlers", n)
 		}
-		for _, line := range log.with("keeps its slot") {
+		for _, line := range log.with("slot not released") {
 			if !strings.Contains(line, "sleepDeaf") {
 				t.Errorf("the line does not show where it hangs: %s", line)
 			}

@@ -99,6 +99,35 @@ func TestRule07_InFlightNotCounted(t *testing.T) {
 	})
 }
 
+// statusError is an answer of an HTTP target.
+type statusError int
+
+func (e statusError) Error() string   { return "the target answered " + strconv.Itoa(int(e)) }
+func (e statusError) HTTPStatus() int { return int(e) }
+
+// A target that refuses 200 messages for what they are takes the 200 behind them at once.
+func TestRule07_RefusedMessagesHoldNobodyBack(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.handle("hooks", func(_ context.Context, d *redrive.Delivery) error {
+			if d.Kind == "poison" {
+				return statusError(422)
+			}
+			return nil
+		}, engine.QueueOptions{Target: "billing"})
+		for i := range 400 {
+			r.publishAll(redrive.Message{Queue: "hooks", ID: "m" + strconv.Itoa(i), Kind: map[bool]string{true: "poison", false: "good"}[i < 200]})
+		}
+		r.start()
+		pass(time.Second)
+		if c := r.counts("hooks"); c.Ledger.Done != 200 || c.Dead[redrive.ReasonPermanent] != 200 {
+			t.Errorf("after a second %d of 200 are done, %d dead", c.Ledger.Done, c.AllDead())
+		}
+		if opened := r.seen.textsOf(engine.OnBreaker); len(opened) != 0 {
+			t.Errorf("the breaker changed: %v", opened)
+		}
+	})
+}
+
 func TestRule07_OtherKindsGoOn(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var good atomic.Int32
@@ -277,7 +306,7 @@ func TestRule08_RetriesDoNotStarveFresh(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		pass(10 * time.Second) // what is in the hands of a handler is not taken back
+		pass(10 * time.Second) // what is in flight at a handler is not taken back
 		if n := fresh.Load(); n != 60*50 {
 			t.Errorf("%d of 3000 fresh messages were handled beside 500 slow retries", n)
 		}

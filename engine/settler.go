@@ -122,7 +122,7 @@ func (s *settler) write(group []settling, scratch *[]driver.Settlement) (again [
 		again = append(again, g)
 	}
 	if len(again) > 0 {
-		s.e.log.LogAttrs(ctx, slog.LevelWarn, "settlements failed and are repeated", slog.Int("count", len(again)),
+		s.e.log.LogAttrs(ctx, slog.LevelWarn, "settlements failed: retrying", slog.Int("count", len(again)),
 			slog.String("queue", again[0].a.c.queue), slog.String("id", again[0].a.d.ID), slog.Any("error", driver.FirstError(errs)))
 	}
 	return again

@@ -9,21 +9,21 @@ import (
 )
 
 // history follows every message through all processes and notes what must not be. It
-// is told the truth: what the store did, not what the process heard of it. It is used
+// receives the truth: what the store did, not what the process heard of it. It is used
 // under the simulation's lock.
 type history struct {
 	messages map[redrive.Ref]*life
 	keys     map[string][]redrive.Ref // of the ordered queue, in order of publication
-	alone    map[redrive.Ref]string   // suspects in the hands of a process
+	alone    map[redrive.Ref]string   // suspects in flight in a process
 	wrong    []string
 	open     int // accepted and not ended
 
 	claims, settles, suspects int
 }
 
-// simLostVerdicts is how often the verdict about a poison message may be lost on its
+// simLostDecisions is how often the decision about a poison message may be lost on its
 // way to the store, which counts as another crash.
-const simLostVerdicts = 3
+const simLostDecisions = 3
 
 // life is what the history knows of one message.
 type life struct {
@@ -50,7 +50,7 @@ func (h *history) wrongf(format string, args ...any) {
 	}
 }
 
-// requested is told before a message is published for the first time.
+// requested is called before a message is published for the first time.
 func (h *history) requested(m *redrive.Message, behaviour string, at time.Time) {
 	l := &life{behaviour: behaviour, notBefore: at.Add(m.Delay), expires: m.ExpiresAt}
 	h.messages[m.Ref()] = l
@@ -62,7 +62,7 @@ func (h *history) requested(m *redrive.Message, behaviour string, at time.Time) 
 	}
 }
 
-// accepted is told when a message is durable.
+// accepted is called when a message is durable.
 func (h *history) accepted(r redrive.Ref) {
 	if l := h.messages[r]; !l.accepted {
 		l.accepted = true
@@ -98,7 +98,7 @@ func (h *history) claimed(d *redrive.Delivery, req driver.ClaimRequest) {
 		h.wrongf("%s: attempt %d, want %d", d.Ref(), d.Attempt, l.leases)
 	case d.Failures != l.failures:
 		h.wrongf("%s: %d failures, want %d", d.Ref(), d.Failures, l.failures)
-	case d.Crashes > simCrashes+1+simLostVerdicts:
+	case d.Crashes > simCrashes+1+simLostDecisions:
 		h.wrongf("%s: %d crashes", d.Ref(), d.Crashes)
 	case !req.Expired && d.LeasedAt.Before(l.notBefore.Add(-time.Millisecond)):
 		h.wrongf("early: %s was claimed %s before its time", d.Ref(), l.notBefore.Sub(d.LeasedAt))
@@ -111,14 +111,14 @@ func (h *history) claimed(d *redrive.Delivery, req driver.ClaimRequest) {
 	}
 }
 
-// lost is told of claims whose answer did not arrive: nobody works on them.
+// lost receives the claims whose answer did not arrive: nobody works on them.
 func (h *history) lost(ds []redrive.Delivery) {
 	for i := range ds {
 		delete(h.alone, ds[i].Ref())
 	}
 }
 
-// killed is told which message a process died of.
+// killed receives which message a process died of.
 func (h *history) killed(instance string, killer redrive.Ref) {
 	for ref, by := range h.alone {
 		if by == instance && ref != killer {
@@ -184,7 +184,7 @@ func (h *history) end(ref redrive.Ref, l *life, s *driver.Settlement, now time.T
 	}
 }
 
-// emitted is told of a message that became durable with a settlement.
+// emitted receives a message that became durable with a settlement.
 func (h *history) emitted(m *redrive.Message, at time.Time) {
 	if h.messages[m.Ref()] != nil {
 		h.wrongf("%s was emitted twice", m.Ref())
@@ -194,7 +194,7 @@ func (h *history) emitted(m *redrive.Message, at time.Time) {
 	h.accepted(m.Ref())
 }
 
-// redriven is told of a dead letter that waits again.
+// redriven receives a dead letter that waits again.
 func (h *history) redriven(r redrive.Ref, at time.Time) {
 	l := h.messages[r]
 	if !l.ended || l.dead == 0 {

@@ -14,7 +14,7 @@ var errInjected = errors.New("injected fault")
 
 // chaos is a store as one process sees it: calls are slow, fail before or after their
 // effect, or fail for some items only, as the simulation's dice fall. When the
-// process is dead, nothing of it has an effect any more. What really happens is told
+// process is dead, nothing of it has an effect any more. What really happens is reported
 // to the history.
 type chaos struct {
 	driver.Store

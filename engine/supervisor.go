@@ -45,7 +45,7 @@ func (s *supervisor) start(ctx context.Context, name string, f func(ctx context.
 				delay = restartMin
 			}
 			s.set(name, err)
-			s.log.LogAttrs(ctx, slog.LevelError, "a goroutine failed and will be restarted",
+			s.log.LogAttrs(ctx, slog.LevelError, "goroutine panicked: restarting",
 				slog.String("goroutine", name), slog.Duration("in", delay), slog.Any("error", err))
 			if s.observer != nil {
 				s.observer.Observe(&Observation{Occasion: OnRestart, Text: name, Err: err})

@@ -91,10 +91,10 @@ func (t *call[Req, Resp]) permit(ctx context.Context, p *provider[Req, Resp], so
 }
 
 // once makes one attempt, if the provider lets it through, and learns what may follow it.
-func (t *call[Req, Resp]) once(ctx context.Context, p *provider[Req, Resp], soon bool) (Verdict, bool) {
+func (t *call[Req, Resp]) once(ctx context.Context, p *provider[Req, Resp], soon bool) (Outcome, bool) {
 	permit, ok := t.permit(ctx, p, soon)
 	if !ok {
-		return Verdict{}, false
+		return Outcome{}, false
 	}
 	resp, v, err := t.g.attempt(ctx, p, permit, t.req)
 	t.result.Attempts++
@@ -123,8 +123,8 @@ func (t *call[Req, Resp]) once(ctx context.Context, p *provider[Req, Resp], soon
 
 // attempt makes one call under a permit, which it gives back whatever happens: a panic
 // and runtime.Goexit too count as the provider's failure, and go on.
-func (g *Guard[Req, Resp]) attempt(ctx context.Context, p *provider[Req, Resp], permit machine.Permit, req Req) (resp Resp, v Verdict, err error) {
-	v = Verdict{Class: ClassTransient}
+func (g *Guard[Req, Resp]) attempt(ctx context.Context, p *provider[Req, Resp], permit machine.Permit, req Req) (resp Resp, v Outcome, err error) {
+	v = Outcome{Class: ClassTransient}
 	defer func() { p.release(permit, g.now(), v) }()
 	if p.Timeout > 0 {
 		inner, cancel := context.WithTimeout(ctx, p.Timeout)
@@ -139,7 +139,7 @@ func (g *Guard[Req, Resp]) attempt(ctx context.Context, p *provider[Req, Resp], 
 
 // judge classifies the end of a call. What ended because the caller left says nothing
 // about the provider.
-func (p *provider[Req, Resp]) judge(ctx context.Context, resp Resp, err error) Verdict {
+func (p *provider[Req, Resp]) judge(ctx context.Context, resp Resp, err error) Outcome {
 	if p.Classify != nil {
 		if v, ok := p.Classify(resp, err); ok {
 			if v.Class == 0 {
@@ -149,7 +149,7 @@ func (p *provider[Req, Resp]) judge(ctx context.Context, resp Resp, err error) V
 		}
 	}
 	if err == nil {
-		return Verdict{Class: ClassSuccess}
+		return Outcome{Class: ClassSuccess}
 	}
 	v := Classify(err)
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {

@@ -17,40 +17,40 @@ import (
 // net reports are network errors; all else is the provider's failure. Only a
 // connection that was never made, and a refusal for now, are known to have had no
 // effect.
-func Classify(err error) Verdict {
+func Classify(err error) Outcome {
 	if err == nil {
-		return Verdict{Class: ClassSuccess}
+		return Outcome{Class: ClassSuccess}
 	}
 	var limit *RateLimitError
 	if errors.As(err, &limit) {
-		return Verdict{Class: ClassLimited, RetryAfter: limit.After, Effect: NoEffect}
+		return Outcome{Class: ClassLimited, RetryAfter: limit.After, Effect: NoEffect}
 	}
 	var status redrive.StatusError
 	if errors.As(err, &status) {
 		switch s := status.HTTPStatus(); {
 		case s == 429:
-			return Verdict{Class: ClassLimited, Effect: NoEffect}
+			return Outcome{Class: ClassLimited, Effect: NoEffect}
 		case s == 408, s == 425, s >= 500:
-			return Verdict{Class: ClassTransient}
+			return Outcome{Class: ClassTransient}
 		case s >= 400:
-			return Verdict{Class: ClassPermanent, Effect: NoEffect}
+			return Outcome{Class: ClassPermanent, Effect: NoEffect}
 		}
 	}
 	if driver.Classify(nil, err).Outcome == redrive.OutcomeDead {
-		return Verdict{Class: ClassPermanent, Effect: NoEffect}
+		return Outcome{Class: ClassPermanent, Effect: NoEffect}
 	}
 	var timeout interface{ Timeout() bool }
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() && !neverSent(err) {
-		return Verdict{Class: ClassTransient}
+		return Outcome{Class: ClassTransient}
 	}
 	if isNetwork(err) {
-		v := Verdict{Class: ClassNetwork}
+		v := Outcome{Class: ClassNetwork}
 		if neverSent(err) {
 			v.Effect = NoEffect
 		}
 		return v
 	}
-	return Verdict{Class: ClassTransient}
+	return Outcome{Class: ClassTransient}
 }
 
 func isNetwork(err error) bool {

@@ -155,7 +155,7 @@ type Config[Req, Resp any] struct {
 	// Sink takes the requests instead of Store, such as a broker. Without a Store
 	// beside it tickets cannot be polled, and uncertain requests are not kept.
 	Sink redrive.Sink
-	// Source hands out what Sink took, if that does not end up in Store:
+	// Source delivers what Sink took, if that does not end up in Store:
 	// [Guard.QueueOptions] names it. What waits there is known to the ticket that Do
 	// returned, not to one by [Guard.Ticket]; keys that wait there since before this
 	// process are not known. Optional.
@@ -176,7 +176,7 @@ type Config[Req, Resp any] struct {
 	// Instance names this process. Defaults to a new id.
 	Instance string
 
-	// OnEvent is told of every change of state and every request that is put off. It
+	// OnEvent receives every change of state and every request that is put off. It
 	// must be fast and safe for concurrent use. Optional.
 	OnEvent func(Event)
 	// Logger gets a line for each change of state. Defaults to discarding.
@@ -214,7 +214,7 @@ func (c *Config[Req, Resp]) check() error {
 		c.Queue = c.Name
 	}
 	if c.Source != nil && (c.Sink == nil || c.Store == nil) {
-		return fmt.Errorf("guard %s: a source needs a sink that it hands out, and a store beside it", c.Name)
+		return fmt.Errorf("guard %s: a source needs a sink whose messages it delivers, and a store beside it", c.Name)
 	}
 	if c.Sink == nil && c.Store != nil {
 		c.Sink = c.Store

@@ -10,10 +10,10 @@ import (
 
 // Errors of a call.
 var (
-	// ErrUnavailable says that no provider takes the request now, and that it may not
+	// ErrUnavailable says that no provider is available, and that it may not
 	// be put off.
-	ErrUnavailable = errors.New("no provider takes the request now")
-	// ErrNotQueued says that no provider takes the request now and that the queue
+	ErrUnavailable = errors.New("no provider available")
+	// ErrNotQueued says that no provider is available and that the queue
 	// refused it too: nothing was kept.
 	ErrNotQueued = errors.New("the request was neither sent nor kept")
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/redrive/redrive/guard"
 )
 
-// oddly is a request's way of not being a plain call: it is set aside before it is made.
+// oddly is a request's way of not being a plain call: it is put off before it is made.
 func oddly(rng *rand.Rand, o *order) redrive.Message {
 	m := redrive.Message{ID: o.ID, Queue: "orders", Body: []byte(`{"ID":"` + o.ID + `"}`)}
 	switch rng.IntN(4) {

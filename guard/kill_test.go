@@ -18,15 +18,15 @@ const childEnv = "REDRIVE_GUARD_TEST_DATA"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
-		handOutTickets(dir)
+		issueTickets(dir)
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// handOutTickets is the application that is killed: its provider is broken, and it
+// issueTickets is the application that is killed: its provider is broken, and it
 // prints the id of each ticket as soon as it has it.
-func handOutTickets(dir string) {
+func issueTickets(dir string) {
 	store, err := sqlite.Open(dir)
 	if err != nil {
 		panic(err)
@@ -48,7 +48,7 @@ func handOutTickets(dir string) {
 	}
 }
 
-// TestKilledAfterTheTicket kills the application right after it handed out a ticket:
+// TestKilledAfterTheTicket kills the application right after it issued a ticket:
 // whoever holds one gets his result from the next process.
 func TestKilledAfterTheTicket(t *testing.T) {
 	dir := t.TempDir()

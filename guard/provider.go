@@ -23,7 +23,7 @@ type provider[Req, Resp any] struct {
 	calls   [machine.Classes]int64
 	version int64 // of the record that was read or written last
 	dirty   bool  // the state is not yet in the record
-	adopted bool  // the change that is told next came from the record
+	adopted bool  // the change that is reported next came from the record
 
 	refused atomic.Int64 // live calls that were not let through
 }
@@ -112,11 +112,11 @@ func (p *provider[Req, Resp]) acquireBacklog(now time.Duration, reserved bool) (
 }
 
 // release gives a permit back.
-func (p *provider[Req, Resp]) release(permit machine.Permit, now time.Duration, v Verdict) {
+func (p *provider[Req, Resp]) release(permit machine.Permit, now time.Duration, v Outcome) {
 	p.mu.Lock()
 	defer p.unlock()
 	p.calls[v.Class]++
-	p.m.Release(permit, now, machine.Verdict{Class: v.Class, RetryAfter: v.RetryAfter})
+	p.m.Release(permit, now, machine.Outcome{Class: v.Class, RetryAfter: v.RetryAfter})
 }
 
 func (p *provider[Req, Resp]) state() State {

@@ -102,7 +102,7 @@ func (g *Guard[Req, Resp]) publish(ctx context.Context, m redrive.Message, once 
 }
 
 // keepUncertain keeps a request of unknown effect as a dead letter and returns what
-// the caller is told.
+// the caller learns it.
 func (g *Guard[Req, Resp]) keepUncertain(ctx context.Context, req Req, d Deferral, sentTo string, cause error) error {
 	e := &UncertainError{Provider: sentTo, Err: cause}
 	if g.cfg.Store == nil {

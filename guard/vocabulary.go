@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive/guard/internal/machine"
 )
 
-// Call is a call of a provider. It must heed its context.
+// Call is a call of a provider. It must respect its context.
 type Call[Req, Resp any] func(ctx context.Context, req Req) (Resp, error)
 
 // State is how a provider is taken to be.
@@ -47,8 +47,8 @@ const (
 	NoEffect                    // it has not: the connection was refused, or the answer says so
 )
 
-// Verdict is what a call's end means.
-type Verdict struct {
+// Outcome is what the end of a call means.
+type Outcome struct {
 	Class      Class
 	RetryAfter time.Duration // for ClassLimited: what the provider asked for; 0: nothing
 	Effect     Effect
@@ -57,7 +57,7 @@ type Verdict struct {
 
 // Classifier says what a call's end means. It reports false where it has no opinion;
 // [Classify] then decides.
-type Classifier[Resp any] func(resp Resp, err error) (Verdict, bool)
+type Classifier[Resp any] func(resp Resp, err error) (Outcome, bool)
 
 // Repeat says how far a request may be repeated whose effect is unknown.
 type Repeat uint8
@@ -69,7 +69,7 @@ const (
 	RepeatSame Repeat = iota
 	// RepeatAnywhere repeats it with any provider.
 	RepeatAnywhere
-	// RepeatNever does not repeat it: the caller is told by [UncertainError], and the
+	// RepeatNever does not repeat it: the caller receives an [UncertainError], and the
 	// request is kept as a dead letter (uncertain).
 	RepeatNever
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/redrive/redrive/middleware"
 )
 
-// handOut calls a handler as the engine does.
-func handOut(h redrive.Handler, id, kind string) error {
+// deliver calls a handler as the engine does.
+func deliver(h redrive.Handler, id, kind string) error {
 	m := redrive.Message{Queue: "sms", ID: id, Kind: kind}
 	m.Headers.Add("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	return h.ServeDelivery(context.Background(), &redrive.Delivery{Message: m, Attempt: 1})
@@ -36,14 +36,14 @@ func ExampleLogging() {
 		return a
 	}}))
 	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return errors.New("no line") }), middleware.Logging(log))
-	_ = handOut(h, "m1", "otp")
+	_ = deliver(h, "m1", "otp")
 	fmt.Print(out.String())
 	// Output: level=INFO msg="attempt failed" queue=sms id=m1 kind=otp attempt=1 error="no line"
 }
 
 func ExampleRecover() {
 	h := middleware.Chain(redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { panic("index out of range") }), middleware.Recover())
-	fmt.Println(handOut(h, "m1", "otp"))
+	fmt.Println(deliver(h, "m1", "otp"))
 	// Output: panic: index out of range
 }
 
@@ -52,7 +52,7 @@ func ExampleMetrics() {
 	h := middleware.Chain(sent, middleware.Metrics(func(d *redrive.Delivery, _ time.Duration, how middleware.Ending, _ error) {
 		attempts[fmt.Sprintf("kind=%s ending=%s", d.Kind, how)]++
 	}))
-	_ = handOut(h, "m1", "otp")
+	_ = deliver(h, "m1", "otp")
 	fmt.Println(attempts)
 	// Output:
 	// sent m1
@@ -71,7 +71,7 @@ func ExampleTracing() {
 		ctx = context.WithValue(ctx, span{}, "a span below "+parent)
 		return ctx, func(err error) { fmt.Println("ended with", err) }
 	}))
-	_ = handOut(h, "m1", "otp")
+	_ = deliver(h, "m1", "otp")
 	// Output:
 	// handled in a span below 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 	// ended with <nil>
@@ -82,7 +82,7 @@ func ExampleTimeout() {
 		<-ctx.Done()
 		return ctx.Err()
 	}), middleware.Timeout(time.Millisecond))
-	fmt.Println(handOut(h, "m1", "otp"))
+	fmt.Println(deliver(h, "m1", "otp"))
 	// Output: context deadline exceeded
 }
 
@@ -90,9 +90,9 @@ func ExampleDedupe() {
 	store := memory.New()
 	defer store.Close()
 	h := middleware.Chain(sent, middleware.Dedupe(store, middleware.DedupeOptions{}))
-	_ = handOut(h, "m1", "otp")
-	_ = handOut(h, "m1", "otp") // its lease was lost, and it is delivered again
-	_ = handOut(h, "m2", "otp")
+	_ = deliver(h, "m1", "otp")
+	_ = deliver(h, "m1", "otp") // its lease was lost, and it is delivered again
+	_ = deliver(h, "m2", "otp")
 	// Output:
 	// sent m1
 	// sent m2

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -149,9 +148,10 @@ type Plan struct {
 	// Cutoff is frozen when the plan is made.
 	Cutoff time.Time `json:"cutoff"`
 	// Total is how many messages matched when the plan was made; TotalMore says that
-	// there were more than were counted.
+	// there may be more, as only Examined were looked at.
 	Total     int64 `json:"total"`
 	TotalMore bool  `json:"total_more,omitempty"`
+	Examined  int64 `json:"examined,omitempty"`
 	// Done and Failed count what was changed and what was refused.
 	Done   int64 `json:"done"`
 	Failed int64 `json:"failed"`
@@ -297,33 +297,4 @@ func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
 		p.EndedAt = now
 	}
 	return true, nil
-}
-
-// DryRun is what a plan would do, without doing it.
-type DryRun struct {
-	Total    int64                    // messages that match
-	More     bool                     // there are more than were counted
-	ByReason map[redrive.Reason]int64 // why they are dead
-	Causes   []driver.Cause           // the largest; none for names or waiting messages
-	// Refused counts what would be refused, by kind as in Plan.Errors. RefusedMore says
-	// that not all messages were looked at for it.
-	Refused     map[string]int64
-	RefusedMore bool
-	Cutoff      time.Time // now, by the store's clock
-
-	causes []string // signatures, the first maxCauses
-	gone   []string // those of dead letters without a body, likewise
-}
-
-// cause notes a signature.
-func (d *DryRun) cause(signature string) {
-	if signature != "" && len(d.causes) < maxCauses && !slices.Contains(d.causes, signature) {
-		d.causes = append(d.causes, signature)
-	}
-}
-
-func (d *DryRun) refuse(kind string, n int64) {
-	if n > 0 {
-		d.Refused[kind] += n
-	}
 }

@@ -42,12 +42,16 @@ type Options struct {
 	// View, or nil for a View that it does not know. Such a plan is neither made nor
 	// carried out where there is none: the store itself would look at everything.
 	Views func(view string) Finder
+	// Ended returns records that become durable in the step in which a plan ends. It may be
+	// asked again about the same plan.
+	Ended func(p *Plan) []driver.RecordWrite
 }
 
 // Finder finds what a query selects, as a [driver.Store] does.
 type Finder interface {
 	Find(ctx context.Context, q redrive.Query) (driver.Page, error)
 	Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error)
+	Count(ctx context.Context, q redrive.Query) (driver.Count, error)
 }
 
 // Plans makes plans and carries them out. All methods are safe for concurrent use, in
@@ -76,7 +80,7 @@ func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	plan.Total, plan.TotalMore = run.Total, run.More
+	plan.Total, plan.TotalMore, plan.Examined = run.Total, run.More, run.Examined
 	if plan.Canary != nil {
 		plan.Canary.Causes = run.causes
 	}
@@ -102,22 +106,7 @@ func (p *Plans) DryRun(ctx context.Context, r Request) (DryRun, error) {
 		return DryRun{}, err
 	}
 	if len(r.Refs) == 0 && r.Action == driver.ActRedrive {
-		if !r.ConfirmUncertain {
-			run.refuse("uncertain", run.ByReason[redrive.ReasonUncertain])
-		}
-		if !r.ConfirmCorrupt {
-			run.refuse(errorKind(redrive.ErrBodyCorrupt), run.ByReason[redrive.ReasonCorrupt])
-		}
-		if change := plan.change(); r.MaxRedrives > 0 {
-			err = p.scan(ctx, &plan.Request, plan.query(redrive.MaxPage), func(e *redrive.Entry) {
-				if errors.Is(change.CheckRedrive(&e.Message, e.Reason), redrive.ErrLoop) {
-					run.refuse(errorKind(redrive.ErrLoop), 1)
-				}
-			}, &run.RefusedMore)
-		}
-		if err == nil {
-			err = p.countGone(ctx, &plan, &run)
-		}
+		err = p.countRefused(ctx, &plan, &run)
 	}
 	return run, err
 }
@@ -133,24 +122,6 @@ func (p *Plans) finder(r *Request) (Finder, error) {
 		}
 	}
 	return nil, &redrive.Error{Op: "plan", Err: fmt.Errorf("this process does not know the view %q", r.View), Hint: "let the daemon carry the plan out"}
-}
-
-// countGone counts the dead letters without a body that were not edited since.
-func (p *Plans) countGone(ctx context.Context, plan *Plan, run *DryRun) error {
-	change := plan.change()
-	for _, signature := range run.gone {
-		q := plan.query(redrive.MaxPage)
-		q.Signature, q.Bodies = signature, true // of which there are none
-		err := p.scan(ctx, &plan.Request, q, func(e *redrive.Entry) {
-			if errors.Is(change.CheckRedrive(&e.Message, e.Reason), redrive.ErrBodyGone) {
-				run.refuse(errorKind(redrive.ErrBodyGone), 1)
-			}
-		}, &run.RefusedMore)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // prepare checks a request and counts what it selects.
@@ -171,7 +142,7 @@ func (p *Plans) prepare(ctx context.Context, r *Request) (Plan, DryRun, error) {
 	case len(r.Refs) > 0:
 		err = p.countNamed(ctx, &plan, &run)
 	case r.Query.State == redrive.StateWaiting:
-		err = p.scan(ctx, &plan.Request, plan.query(redrive.MaxPage), func(*redrive.Entry) { run.Total++ }, &run.More)
+		err = p.countWaiting(ctx, &plan, &run)
 	default:
 		err = p.countCauses(ctx, &plan, &run)
 	}
@@ -179,85 +150,6 @@ func (p *Plans) prepare(ctx context.Context, r *Request) (Plan, DryRun, error) {
 		return Plan{}, DryRun{}, fmt.Errorf("plan: counting: %w", err)
 	}
 	return plan, run, nil
-}
-
-func (p *Plans) countCauses(ctx context.Context, plan *Plan, run *DryRun) error {
-	in, err := p.finder(&plan.Request)
-	if err != nil {
-		return err
-	}
-	causes, complete, err := in.Causes(ctx, plan.query(redrive.MaxPage))
-	if err != nil {
-		return err
-	}
-	for i := range causes {
-		run.Total += causes[i].Count
-		run.ByReason[causes[i].Reason] += causes[i].Count
-	}
-	run.More = !complete
-	run.Causes = causes[:min(len(causes), dryRunCauses)]
-	for i := range causes {
-		run.cause(causes[i].Signature)
-		if s := causes[i].Signature; causes[i].Type == driver.TypeBodyGone && len(run.gone) < maxCauses && !slices.Contains(run.gone, s) {
-			run.gone = append(run.gone, s)
-		}
-	}
-	return nil
-}
-
-// countNamed looks at each named message.
-func (p *Plans) countNamed(ctx context.Context, plan *Plan, run *DryRun) error {
-	r := &plan.Request
-	for refs := range slices.Chunk(r.Refs, planNamed) {
-		entries, err := p.store.Get(ctx, refs)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			err := plan.admits(e)
-			switch {
-			case err != nil:
-			case r.Action != driver.ActRedrive:
-			default:
-				c := plan.change()
-				err = c.CheckRedrive(&e.Message, e.Reason)
-			}
-			if err != nil {
-				run.refuse(errorKind(err), 1)
-			}
-			run.Total++
-			if e != nil && e.State == redrive.StateDead {
-				run.ByReason[e.Reason]++
-				if f := e.History.Latest(); f != nil {
-					run.cause(f.Signature)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// scan looks at the first pages of what a query of a plan's selects.
-func (p *Plans) scan(ctx context.Context, r *Request, q redrive.Query, see func(*redrive.Entry), more *bool) error {
-	in, err := p.finder(r)
-	if err != nil {
-		return err
-	}
-	for range dryRunScan {
-		page, err := in.Find(ctx, q)
-		if err != nil {
-			return err
-		}
-		for i := range page.Entries {
-			see(&page.Entries[i])
-		}
-		if page.Next == "" {
-			return nil
-		}
-		q.After = page.Next
-	}
-	*more = true
-	return nil
 }
 
 // Get returns a plan, or [redrive.ErrNotFound]. A plan is kept for 30 days after its end.
@@ -343,6 +235,9 @@ func (p *Plans) save(ctx context.Context, plan *Plan, also ...driver.RecordWrite
 		return err
 	}
 	writes := append([]driver.RecordWrite{{Space: planSpace, Key: plan.ID, Value: value, Version: plan.version, Expires: plan.keepFor()}}, also...)
+	if plan.State.Final() && p.o.Ended != nil {
+		writes = append(writes, p.o.Ended(plan)...)
+	}
 	_, err = p.store.Apply(ctx, driver.Batch{Records: writes})
 	return err
 }

@@ -113,7 +113,7 @@ func (r *RetentionRunner) round(ctx context.Context, lease *recordLease) error {
 		}
 		n, err := r.apply(ctx, c, &rule, lease)
 		if n > 0 {
-			r.o.Logger.LogAttrs(ctx, slog.LevelInfo, "dead letters are no longer kept", slog.String("queue", c.Queue), slog.Int64("count", n), slog.Bool("archived", !rule.Discard))
+			r.o.Logger.LogAttrs(ctx, slog.LevelInfo, "retention: dead letters removed", slog.String("queue", c.Queue), slog.Int64("count", n), slog.Bool("archived", !rule.Discard))
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("queue %s: %w", c.Queue, err))

@@ -236,6 +236,56 @@ func TestPlanGoesOnPastWhatIsRefused(t *testing.T) {
 	})
 }
 
+// Totals are exact however many there are, unless a filter must look at the messages; then they
+// say of how many.
+func TestPlanTotals(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		const n = redrive.Examined + 500
+		put := make([]redrive.Entry, n)
+		for i := range put {
+			e := redrive.Entry{Message: redrive.Message{Queue: "q", ID: fmt.Sprintf("n%d", i)}, State: redrive.StateDead, Reason: redrive.ReasonPermanent}
+			e.History.Record(&redrive.Failure{Message: "m", Signature: []string{"one", "two"}[i%2]}, true)
+			put[i] = e
+		}
+		if _, err := m.store.Apply(context.Background(), driver.Batch{Put: put}); err != nil {
+			t.Fatal(err)
+		}
+		deadtest.Pass(time.Second)
+		before := time.Now()
+		deadtest.Pass(time.Second)
+		m.Kill("q", 7, nil)
+		waiting := make([]redrive.Message, n)
+		for i := range waiting {
+			waiting[i] = redrive.Message{Queue: "q"}
+		}
+		if err := driver.FirstError(m.store.Publish(context.Background(), waiting)); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			name  string
+			r     plan.Request
+			total int64
+			more  bool
+		}{
+			{"queue", plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q"}}, n + 7, false},
+			{"signature", plan.Request{Action: driver.ActDrop, Query: redrive.Query{Signature: "two"}}, n / 2, false},
+			{"cutoff", plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q", Until: before}}, n, false},
+			{"reason", plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Reason: redrive.ReasonExhausted}}, 7, false},
+			{"kind", plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Kind: "none"}}, 0, true},
+			{"waiting", plan.Request{Action: driver.ActDrop, Query: redrive.Query{Queue: "q", State: redrive.StateWaiting}}, n, false},
+		} {
+			run, err := m.plans.DryRun(context.Background(), c.r)
+			if err != nil || run.Total != c.total || run.More != c.more || (run.Examined == redrive.Examined) != c.more {
+				t.Errorf("%s: total %d, more %t, %d examined, %v; want %d, %t", c.name, run.Total, run.More, run.Examined, err, c.total, c.more)
+			}
+			p, err := m.plans.Create(context.Background(), c.r)
+			if err != nil || p.Total != run.Total || p.TotalMore != run.More || p.Examined != run.Examined {
+				t.Errorf("%s: the plan has total %d, more %t, %d examined, %v", c.name, p.Total, p.TotalMore, p.Examined, err)
+			}
+		}
+	})
+}
+
 func TestPlanActions(t *testing.T) {
 	for _, c := range []struct {
 		name  string

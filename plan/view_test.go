@@ -28,6 +28,11 @@ func (n *narrow) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, b
 	return n.Finder.Causes(ctx, q)
 }
 
+func (n *narrow) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
+	q.Kind = n.kind
+	return n.Finder.Count(ctx, q)
+}
+
 // A plan looks through the view that it was made with, and only a process that knows the
 // view makes it or carries it out.
 func TestPlanLooksThroughItsView(t *testing.T) {

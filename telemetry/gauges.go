@@ -32,6 +32,7 @@ var (
 	breaker   = gaugeBy("redrive_breaker_state", "The worst breaker of a queue: 0 closed, 1 probing, 2 open.", "queue")
 	slots     = gaugeBy("redrive_queue_slots", "Handlers of a queue that may run at once.", "queue")
 	busy      = gaugeBy("redrive_queue_busy_slots", "Handlers that run.", "queue")
+	refused   = gaugeBy("redrive_queue_all_refused", "1 while every delivery of the last minute or longer was refused for its message (HTTP 400, 413, 415, 422).", "queue")
 	stuck     = gaugeBy("redrive_queue_stuck_slots", "Handlers that ignore their context.", "queue")
 	paused    = gaugeBy("redrive_queue_pauses", "Pauses in force.", "queue")
 )
@@ -189,8 +190,8 @@ var storeFamilies = []func(p *page, q *held, now time.Time){
 
 // work is what the engine does with a queue, or with those that share a label.
 type work struct {
-	label                               string
-	breaker, slots, busy, stuck, paused float64
+	label                                        string
+	breaker, slots, busy, stuck, paused, refused float64
 }
 
 // writeStatus reads what the engine does.
@@ -200,7 +201,7 @@ func (g *gauges) writeStatus(p *page) {
 	others := -1
 	for i := range status {
 		s := &status[i]
-		if p.sparse && s.Busy == 0 && len(s.Paused) == 0 && len(s.Breakers) == 0 {
+		if p.sparse && s.Busy == 0 && len(s.Paused) == 0 && len(s.Breakers) == 0 && s.AllRefusedSince.IsZero() {
 			continue
 		}
 		label, at := g.label(s.Queue), len(queues)
@@ -220,7 +221,7 @@ func (g *gauges) writeStatus(p *page) {
 	}{
 		{breaker, func(w *work) float64 { return w.breaker }}, {slots, func(w *work) float64 { return w.slots }},
 		{busy, func(w *work) float64 { return w.busy }}, {stuck, func(w *work) float64 { return w.stuck }},
-		{paused, func(w *work) float64 { return w.paused }},
+		{paused, func(w *work) float64 { return w.paused }}, {refused, func(w *work) float64 { return w.refused }},
 	} {
 		for i := range queues {
 			p.put(of.family, of.value(&queues[i]), queues[i].label)
@@ -233,6 +234,9 @@ func (w *work) add(s *engine.QueueStatus) {
 	w.busy += float64(s.Busy)
 	w.stuck += float64(s.Stuck)
 	w.paused += float64(len(s.Paused))
+	if !s.AllRefusedSince.IsZero() {
+		w.refused = 1
+	}
 	for _, b := range s.Breakers {
 		w.breaker = max(w.breaker, breakerValue(b.State))
 	}

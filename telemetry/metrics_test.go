@@ -61,7 +61,7 @@ func TestGauges(t *testing.T) {
 		{Queue: "invented-2", Waiting: [driver.Lanes]int64{2}, Ledger: driver.Ledger{Published: 1}},
 	}}
 	status := []engine.QueueStatus{{
-		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, Paused: make([]engine.PauseStatus, 1),
+		Queue: "sms", Slots: 64, Busy: 3, Stuck: 1, Paused: make([]engine.PauseStatus, 1), AllRefusedSince: time.Now(),
 		Breakers: []engine.BreakerStatus{{State: engine.BreakerClosed}, {State: engine.BreakerOpen}},
 	}}
 	m := telemetry.New(telemetry.Options{Queues: []string{"sms", "idle"}, Store: store, Status: func() []engine.QueueStatus { return status }})
@@ -84,6 +84,7 @@ func TestGauges(t *testing.T) {
 		`redrive_ledger_messages_total{entry="published",queue="other"} 3`,
 		`redrive_ledger_imbalance_messages 2`, // 1 too few in one queue, 1 too many in another: they do not cancel out
 		`redrive_breaker_state{queue="sms"} 2`, `redrive_queue_stuck_slots{queue="sms"} 1`, `redrive_queue_pauses{queue="sms"} 1`,
+		`redrive_queue_all_refused{queue="sms"} 1`,
 	)
 	if strings.Contains(text, "invented") {
 		t.Error("an invented name became a label")

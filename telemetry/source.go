@@ -18,7 +18,7 @@ const sourceTimeout = 2 * time.Second
 var (
 	sourceUp         = desc("redrive_source_up", "1 if the source of the queue answered at this scrape.", "queue")
 	sourceLag        = desc("redrive_source_lag_messages", "Messages at the broker that no consumer of ours has taken.", "queue")
-	sourceMessages   = desc("redrive_source_messages", "Messages of the source in the hands of this process.", "queue", "state")
+	sourceMessages   = desc("redrive_source_messages", "Messages of the source in flight in this process.", "queue", "state")
 	sourceOldest     = desc("redrive_source_oldest_unacked_age_seconds", "How long the message of the source has been in flight that has been so longest; 0 if none is.", "queue")
 	sourceDead       = desc("redrive_source_dead_letters", "Native dead letters at the broker.", "queue")
 	sourceReconnects = desc("redrive_source_reconnects_total", "How often the connection to the broker was made anew.", "queue")

@@ -288,7 +288,7 @@ func repeatGenerations(c *C) {
 		c.noError(c.settle(s), "repeat")
 		c.is(c.settle(s), "repeat again", redrive.ErrLeaseLost)
 		if e := c.entry("cron"); e.History.Count != 0 || e.History.First != nil || e.Attempts != 0 {
-			c.Errorf("a new generation with %d attempts and the story %+v", e.Attempts, e.History)
+			c.Errorf("a new generation with %d attempts and the failure history %+v", e.Attempts, e.History)
 		}
 		r = c.ask(1)
 		c.none(r)

@@ -59,13 +59,13 @@ func whole(id string) redrive.Message {
 	return m
 }
 
-// flipped checks that deliveries are told to be corrupt, with one byte that is not as it was.
+// flipped checks that deliveries are reported as corrupt, with one byte that is not as it was.
 func (c *C) flipped(ds ...redrive.Delivery) {
 	c.Helper()
 	for i := range ds {
 		d := &ds[i]
 		if d.Unfit != redrive.ReasonCorrupt {
-			c.Errorf("%s was flipped and is handed out as %q", d.ID, d.Unfit)
+			c.Errorf("%s was flipped and is claimed as %q", d.ID, d.Unfit)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (c *C) fit(ds ...redrive.Delivery) {
 	c.Helper()
 	for i := range ds {
 		if ds[i].Unfit != 0 {
-			c.Errorf("%s is handed out as %q", ds[i].ID, ds[i].Unfit)
+			c.Errorf("%s is claimed as %q", ds[i].ID, ds[i].Unfit)
 		}
 	}
 }
@@ -485,8 +485,9 @@ func (c *C) claimAndKill(n int) []redrive.Delivery {
 
 // corruptIsAReason goes through what knows the reasons, without a disk that changes anything.
 func corruptIsAReason(c *C) {
-	c.publish(redrive.Message{ID: "settled", Body: []byte("b")}, redrive.Message{ID: "killed", Body: []byte("b")})
+	c.publish(redrive.Message{ID: "settled", Body: []byte("b")})
 	c.noError(c.settle(deadly(c.one(c.ask(1)), redrive.ReasonCorrupt)), "dead")
+	c.publish(redrive.Message{ID: "killed", Body: []byte("b")})
 	c.noError(c.update(driver.Change{Action: driver.ActKill, Reason: redrive.ReasonCorrupt}, "killed")[0].Err, "kill")
 	put := redrive.Entry{Message: redrive.Message{Queue: c.q, ID: "put", Body: []byte("b")}, State: redrive.StateDead, Reason: redrive.ReasonCorrupt}
 	errs, err := c.store.Apply(c.ctx, driver.Batch{Put: []redrive.Entry{put}})

@@ -129,7 +129,7 @@ func leaseFromClaim(c *C) {
 	r := c.short(1)
 	r.Lease = 2 * c.lease
 	d := c.one(r)
-	if d.Attempt != 1 || d.Suspect && c.caps.MarksClaims {
+	if d.Attempt != 1 || d.Suspect && c.caps.RecordsClaims {
 		c.Errorf("attempt %d, suspect %t of a message that only waited", d.Attempt, d.Suspect)
 	}
 	c.pass(c.lease)

@@ -339,6 +339,6 @@ func hostileErrorText(c *C) {
 	stop()
 	f := c.entry("m").History.Latest()
 	if f == nil || !utf8.ValidString(f.Message) || strings.Contains(f.Message, "\x00") || !strings.HasPrefix(f.Message, "bad ") || !strings.HasSuffix(f.Message, ` end`) {
-		c.Errorf("the story became %+v", f)
+		c.Errorf("the failure history became %+v", f)
 	}
 }

@@ -17,6 +17,7 @@ var fenceCases = []testCase{
 	{name: "FenceBetweenWaitingAndDead", run: fenceBetween, needs: []need{fenced, deadLetters}},
 	{name: "FenceExtendOfAnEndedLease", run: fenceEnded, needs: []need{fenced, leases, deadLetters}},
 	{name: "FenceAfterTwoCrashes", run: fenceCrashes, needs: []need{fenced, crash}},
+	{name: "FenceOfASuspectThatWasReleased", run: fenceReleased, needs: []need{fenced, leases, deadLetters}},
 	{name: "FenceEditEndsTheClaimOfBefore", run: fenceEdit, needs: []need{fenced, leases}},
 }
 
@@ -100,6 +101,17 @@ func fenceWaiting(leases int) func(*C) {
 		}
 		c.holds(0, 0)
 	}
+}
+
+// fenceReleased: a receipt that gave a suspect back is used up.
+func fenceReleased(c *C) {
+	c.publish(redrive.Message{ID: "m", Body: []byte("as published")})
+	c.one(c.short(1))
+	c.runOut()
+	d := c.one(alone(c.ask(1)))
+	c.noError(c.settle(release(d, 0)), "release")
+	c.fencedOff(d, "a holder that gave it back")
+	c.done(c.one(alone(c.ask(1))))
 }
 
 func fenceDead(leases int) func(*C) {

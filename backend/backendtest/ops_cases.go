@@ -22,7 +22,7 @@ var opsCases = []testCase{
 	{name: "63_CountsEqualScan", run: countsEqualScan},
 	{name: "OldestByLaneAndState", run: oldestByLane},
 	{name: "64_OrphanAuditorRepairs", run: noOrphans, needs: []need{crash}},
-	{name: "65_DurabilityVerdict", run: durabilityVerdict, basic: true},
+	{name: "65_DurabilityFindings", run: durabilityFindings, basic: true},
 	{name: "66_SchemaUpgradeFromEveryRelease", run: upgrade, needs: []need{releases}},
 	{name: "67_CloseLeavesNoGoroutine", run: closeLeavesNothing},
 	{name: "BackupIsComplete", run: backup},
@@ -206,7 +206,7 @@ func oldestByLane(c *C) {
 		c.Errorf("the oldest of all is due since %s", n.Oldest())
 	}
 
-	held := c.one(c.lane(1, redrive.LaneRetry)) // what is handed out is not due
+	held := c.one(c.lane(1, redrive.LaneRetry)) // what is claimed is not due
 	c.done(c.one(alone(c.ask(1))))
 	c.redrive("dead-2")
 	check("claimed and redriven", [...]time.Time{ago(6), none, ago(3)}, none, ago(60))
@@ -248,17 +248,17 @@ func noOrphans(c *C) {
 	c.holds(0, 0)
 }
 
-func durabilityVerdict(c *C) {
-	verdicts := c.src.Probe(c.ctx)
-	if len(verdicts) == 0 {
+func durabilityFindings(c *C) {
+	findings := c.src.Probe(c.ctx)
+	if len(findings) == 0 {
 		c.Errorf("the probe says nothing")
 	}
-	for _, v := range verdicts {
+	for _, v := range findings {
 		if v.Level < driver.LevelOK || v.Level > driver.LevelRefused || v.Setting == "" || v.Promise == "" {
-			c.Errorf("a verdict without level, setting or promise: %+v", v)
+			c.Errorf("a finding without level, setting or promise: %+v", v)
 		}
 		if v.Level != driver.LevelOK && v.Hint == "" {
-			c.Errorf("a verdict that does not say what to change: %+v", v)
+			c.Errorf("a finding that does not say what to change: %+v", v)
 		}
 	}
 	if c.caps.Name == "" || c.caps.Identity == 0 {

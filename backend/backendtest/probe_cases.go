@@ -13,7 +13,7 @@ var probeCases = []testCase{
 func second(c *C) string { return missing(c.connect == nil, "a second process") }
 
 // openTouchesNothing has processes come, look at the settings and go, while one has some
-// messages in hand and others wait, beside what belongs to others.
+// messages in flight and others wait, beside what belongs to others.
 func openTouchesNothing(c *C) {
 	c.publishN(6)
 	held := c.get(3, c.ask(3))

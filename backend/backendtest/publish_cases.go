@@ -28,6 +28,7 @@ var publishCases = []testCase{
 	{name: "10_UnknownOutcomeThenDedupRetry", run: unknownPublish, needs: []need{remembers}, basic: true},
 	{name: "11_BackpressureRejectsStoresNothing", run: backpressure},
 	{name: "12_QueueNamesHostile", run: hostileQueueNames},
+	{name: "13_MasksDecideWhatIsTheSame", run: dedupByMasks, needs: []need{remembers, masked}},
 }
 
 // noise is n bytes that are the same on each run.
@@ -136,6 +137,40 @@ func dedupAfterSettle(c *C) {
 	}
 	c.none(c.ask(1))
 	c.holds(0, 1)
+}
+
+// masked is the need of a store that takes masks.
+func masked(c *C) string {
+	_, ok := driver.As[driver.Masked](c.sink)
+	return missing(!ok, "masks")
+}
+
+// dedupByMasks repeats messages that differ only in what a mask hides, their last byte:
+// while they wait and when they are done, under ids of the caller's own and under such as a
+// store makes.
+func dedupByMasks(c *C) {
+	of, _ := driver.As[driver.Masked](c.sink)
+	of.SetMasks(driver.Masks{Body: func(m *redrive.Message) []byte { return m.Body[:max(len(m.Body)-1, 0)] }})
+	ids := []string{"chosen", redrive.NewID()}
+	again := func(when string) {
+		for _, id := range ids {
+			for body, want := range map[string]error{"shown-1": redrive.ErrDuplicate, "shown-2": redrive.ErrDuplicate, "other-1": redrive.ErrConflict} {
+				err := driver.FirstError(c.sink.Publish(c.ctx, []redrive.Message{{Queue: c.q, ID: id, Body: []byte(body)}}))
+				c.is(err, fmt.Sprintf("%s as %s, %s", id, body, when), want)
+			}
+		}
+	}
+	for _, id := range ids {
+		c.publish(redrive.Message{ID: id, Body: []byte("shown-1")})
+	}
+	again("while it waits")
+	for _, d := range c.get(len(ids), c.ask(len(ids))) {
+		if string(d.Body) != "shown-1" {
+			c.Errorf("%s holds %q", d.ID, d.Body)
+		}
+		c.done(d)
+	}
+	again("when it is done")
 }
 
 func dedupAfterWindow(c *C) {
@@ -270,7 +305,7 @@ func hostileQueueNames(c *C) {
 		c.q = name
 		d := c.one(c.ask(5))
 		if string(d.Body) != name || d.Queue != name {
-			c.Errorf("queue %q handed out a message of %q", name, d.Body)
+			c.Errorf("queue %q delivered a message of %q", name, d.Body)
 		}
 		c.done(d)
 	}

@@ -42,7 +42,7 @@ func redriveOne(c *C) {
 		c.Errorf("redriven as %+v, attempt %d, failures %d in lane %s", d.Lineage, d.Attempt, d.Failures, d.Lane)
 	}
 	if e := c.entry("m"); e.History.First == nil || e.History.First.Message != "retry me" || e.History.Latest().Message != "cannot be done" {
-		c.Errorf("the story of the generation before is gone: %+v", e.History)
+		c.Errorf("the failure history of the generation before is gone: %+v", e.History)
 	}
 	c.is(c.update(driver.Change{Action: driver.ActRedrive}, "m")[0].Err, "redrive of what is leased", redrive.ErrState)
 	c.noError(c.settle(retry(d, 0)), "retry")

@@ -213,7 +213,7 @@ func (c *C) rest(n int) []string {
 	c.eventually(fmt.Sprintf("%d messages", n), func() bool {
 		r := c.ask(max(n-len(got), 1))
 		got = append(got, c.claim(r)...)
-		if c.caps.MarksClaims && len(got) < n {
+		if c.caps.RecordsClaims && len(got) < n {
 			got = append(got, c.claim(alone(r))...)
 		}
 		return len(got) >= n

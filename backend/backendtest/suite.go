@@ -68,7 +68,7 @@ type SourceFactory struct {
 	// Open returns a new, empty source that is its own sink. The case closes it.
 	Open func(t testing.TB) SourceSink
 	// Connect returns another client of the same source, as a second process would have.
-	// nil: there can be only one, or it takes over what the first has in hand.
+	// nil: there can be only one, or it takes over what the first has in flight.
 	Connect func(t testing.TB, s SourceSink) SourceSink
 	// Contents is that of Factory.
 	Contents func(t testing.TB, s SourceSink) map[string]string
@@ -104,7 +104,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, section := range [][]testCase{
 		publishCases, claimCases, settleCases, retryCases, deadCases, redriveCases, opsCases,
-		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, claimDeadCases, fenceCases, differCases, probeCases, checksumCases,
+		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, claimDeadCases, fenceCases, differCases, probeCases, checksumCases, causeCases, clockCases,
 	} {
 		all = append(all, section...)
 	}
@@ -242,7 +242,7 @@ func remembers(c *C) string { return missing(!c.caps.Remembers, "remembered ids"
 func expires(c *C) string   { return missing(!c.caps.Expires, "expiry") }
 func ordered(c *C) string   { return missing(!c.caps.Ordered, "order by key") }
 func filters(c *C) string   { return missing(!c.caps.Filters, "claims by kind") }
-func marks(c *C) string     { return missing(!c.caps.MarksClaims, "marks of claims") }
+func marks(c *C) string     { return missing(!c.caps.RecordsClaims, "marks of claims") }
 func leases(c *C) string {
 	return missing(!c.caps.Fenced && !c.caps.Browsable, "leases that run out by time")
 }

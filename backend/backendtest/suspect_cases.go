@@ -10,6 +10,7 @@ import (
 var suspectCases = []testCase{
 	{name: "SuspectsRotate", run: suspectsRotate, needs: []need{marks}},
 	{name: "SuspicionIsCleared", run: suspicionCleared, needs: []need{marks}},
+	{name: "SuspicionOfALateHolderIsTakenBack", run: lateRelease, needs: []need{marks, leases, deadLetters}},
 	{name: "NeighboursOfACrashAreNotCounted", run: neighbours, needs: []need{marks}, basic: true},
 	{name: "CrashAloneIsCounted", run: crashAlone, needs: []need{marks, crash}},
 }
@@ -59,6 +60,18 @@ func suspicionCleared(c *C) {
 		c.Errorf("after a redrive: suspect %t, crashes %d", d.Suspect, d.Crashes)
 	}
 	c.done(d)
+}
+
+// lateRelease: who settles after the lease ran out lives after all, and so nothing is
+// suspected of the message.
+func lateRelease(c *C) {
+	c.publish(redrive.Message{ID: "m"})
+	d := c.one(c.short(1))
+	c.runOut()
+	c.noError(c.settle(release(d, 0)), "late release")
+	if d = c.one(c.ask(1)); d.Suspect || d.Attempt != 1 || d.Crashes != 0 {
+		c.Errorf("suspect %t, attempt %d, crashes %d; want false, 1, 0", d.Suspect, d.Attempt, d.Crashes)
+	}
 }
 
 func neighbours(c *C) {

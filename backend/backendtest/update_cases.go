@@ -148,7 +148,7 @@ func redriveTo(c *C) {
 		c.Errorf("it arrived as %+v", d.Message)
 	}
 	if e := c.entry("m"); e.History.First == nil {
-		c.Errorf("its story stayed behind")
+		c.Errorf("its failure history stayed behind")
 	}
 	c.done(d)
 }
@@ -264,7 +264,7 @@ func killTellsWhy(c *C) {
 	c.noError(c.update(driver.Change{Action: driver.ActKill, Reason: redrive.ReasonRejected}, "rejected")[0].Err, "kill")
 	e := c.entry("manual")
 	if e.State != redrive.StateDead || e.Reason != redrive.ReasonManual || e.History.Latest() == nil || e.History.Latest().Message != "ann: not wanted" {
-		c.Errorf("%s as %s with the story %+v", e.State, e.Reason, e.History.Latest())
+		c.Errorf("%s as %s with the failure history %+v", e.State, e.Reason, e.History.Latest())
 	}
 	if e := c.entry("rejected"); e.Reason != redrive.ReasonRejected {
 		c.Errorf("dead as %s", e.Reason)

@@ -14,7 +14,7 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// What the server is told about a delivery.
+// What the server receives about a delivery.
 const (
 	done    = "+ACK"
 	nak     = "-NAK"

@@ -32,7 +32,7 @@ func (s *Source) state() onequeue.State {
 	return now
 }
 
-// Claim implements driver.Source. It does not heed kinds: what stands first comes
+// Claim implements driver.Source. It ignores kinds: what stands first comes
 // first.
 func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
@@ -60,17 +60,17 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 			delete(s.items, it.meta.Sequence.Stream)
 			continue
 		}
-		ds = append(ds, s.handLocked(it, max(req.Lease, minLease), now))
+		ds = append(ds, s.deliverLocked(it, max(req.Lease, minLease), now))
 	}
 	s.pullLocked()
 	return ds, nil
 }
 
-// handLocked hands an item out.
-func (s *Source) handLocked(it *item, lease time.Duration, now time.Time) redrive.Delivery {
+// deliverLocked delivers an item.
+func (s *Source) deliverLocked(it *item, lease time.Duration, now time.Time) redrive.Delivery {
 	s.token++
-	s.inHand++
-	it.inHand, it.until = true, now.Add(lease)
+	s.inFlight++
+	it.inFlight, it.until = true, now.Add(lease)
 	d := redrive.Delivery{Message: s.message(it.msg, it.meta), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now,
 		Suspect: it.again, Identity: redrive.IdentityMessage}
 	if d.ID == "" {
@@ -86,7 +86,7 @@ func (s *Source) positionID(it *item) string {
 	return driver.DeriveID("jetstream", s.at.domain, it.meta.Stream, strconv.FormatInt(s.consumer.created.UnixNano(), 36), strconv.FormatUint(it.meta.Sequence.Stream, 10))
 }
 
-// Extend implements driver.Source. The server is told at once.
+// Extend implements driver.Source. The server is informed at once.
 func (s *Source) Extend(ctx context.Context, receipts []redrive.Receipt, lease time.Duration) []error {
 	errs := make([]error, len(receipts))
 	now := time.Now()
@@ -120,14 +120,14 @@ func (s *Source) Extend(ctx context.Context, receipts []redrive.Receipt, lease t
 	return errs
 }
 
-// heldLocked returns the item of a receipt that is in our hands, as far as we know.
+// heldLocked returns the item of a receipt that is in flight here, as far as we know.
 func (s *Source) heldLocked(r *redrive.Receipt, now time.Time) (*item, error) {
 	sequence, ok := readPosition(r.Position)
 	if !ok {
 		return nil, errors.Join(redrive.ErrInvalid, redrive.ErrLeaseLost)
 	}
 	it := s.items[sequence]
-	if s.closed || it == nil || !it.inHand || it.receipt != *r || now.Sub(it.told) >= s.consumer.ackWait {
+	if s.closed || it == nil || !it.inFlight || it.receipt != *r || now.Sub(it.told) >= s.consumer.ackWait {
 		return nil, redrive.ErrLeaseLost
 	}
 	return it, nil

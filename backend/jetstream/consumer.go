@@ -172,7 +172,7 @@ func (s *Source) heal() error {
 		return s.faulty(err)
 	}
 	if made {
-		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "the consumer was gone and is made again", slog.String("queue", s.o.Queue),
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "consumer deleted: recreated", slog.String("queue", s.o.Queue),
 			slog.String("stream", s.at.stream), slog.String("consumer", s.at.consumer), slog.Uint64("after", before.floor), slog.Bool("same_stream", same))
 	}
 	s.mu.Lock()

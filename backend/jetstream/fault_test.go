@@ -211,7 +211,7 @@ func TestConsumerIsDeleted(t *testing.T) {
 	}
 }
 
-// TestStreamIsDeleted deletes the stream: the fault is told, and when it is made again its
+// TestStreamIsDeleted deletes the stream: the fault is reported, and when it is made again its
 // messages are handled, though they have the numbers of others.
 func TestStreamIsDeleted(t *testing.T) {
 	t.Parallel()
@@ -226,7 +226,7 @@ func TestStreamIsDeleted(t *testing.T) {
 	if err := r.js.DeleteStream(t.Context(), s.at.stream); err != nil {
 		t.Fatal(err)
 	}
-	servertest.Until(t, "the fault is told", func() bool {
+	servertest.Until(t, "the fault is reported", func() bool {
 		_, err := s.Claim(t.Context(), claim(1))
 		return errors.Is(err, jetstream.ErrStreamNotFound)
 	})

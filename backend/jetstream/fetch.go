@@ -11,7 +11,7 @@ import (
 	"github.com/redrive/redrive"
 )
 
-// Bounds of what is fetched and not handed out yet.
+// Bounds of what is fetched and not claimed yet.
 const (
 	bufferLeast   = 64
 	bufferMost    = 4096
@@ -34,12 +34,12 @@ type item struct {
 	told  time.Time // when the server last knew that it is ours
 	since time.Time // when it came
 
-	again bool // it may have been handed out before
-	// Set when it is handed out:
-	receipt redrive.Receipt
-	until   time.Time // end of the lease
-	inHand  bool
-	naked   bool // given back; the next delivery is another one
+	again bool // it may have been claimed before
+	// Set when it is claimed:
+	receipt  redrive.Receipt
+	until    time.Time // end of the lease
+	inFlight bool
+	naked    bool // given back; the next delivery is another one
 }
 
 // pullRequest is what the server is asked.
@@ -93,7 +93,7 @@ func (s *Source) arrived(m *nats.Msg) {
 		_ = m.Respond([]byte(done)) // its acknowledgement was forgotten
 		return
 	}
-	if old := s.items[meta.Sequence.Stream]; s.resting && (old == nil || !old.inHand) {
+	if old := s.items[meta.Sequence.Stream]; s.resting && (old == nil || !old.inFlight) {
 		_ = m.Respond([]byte(nak)) // until the last pull is used up
 		return
 	}
@@ -116,11 +116,11 @@ func (s *Source) arrived(m *nats.Msg) {
 func (s *Source) renewedLocked(old, now *item, at time.Time) bool {
 	same := old.meta.Timestamp.Equal(now.meta.Timestamp) // a stream that was made again counts from 1
 	switch {
-	case same && !old.inHand, same && !old.naked && at.Before(old.until):
+	case same && !old.inFlight, same && !old.naked && at.Before(old.until):
 		old.reply, old.told = now.reply, at
 		return true
-	case old.inHand:
-		s.inHand--
+	case old.inFlight:
+		s.inFlight--
 	default:
 		s.dropLocked(old)
 	}
@@ -150,7 +150,7 @@ func (s *Source) status(code string, h nats.Header) {
 	case "408", strconv.Itoa(http.StatusNotFound):
 		s.asked = max(s.asked-left, 0)
 	case "409":
-		if h.Get("Nats-Pending-Messages") == "" { // deleted, another leader, too much in hand
+		if h.Get("Nats-Pending-Messages") == "" { // deleted, another leader, too much in flight
 			left = s.asked
 		}
 		s.asked = max(s.asked-left, 0)

@@ -3,9 +3,9 @@
 //
 // Layout. A durable pull consumer with explicit acknowledgements hands the stream's
 // messages to any number of processes. What is fetched waits in a buffer that grows with
-// the demand, up to 4,096 messages or 16 MB, and counts as claimed only when Claim hands
-// it out. A keeper tells the server, by a third of AckWait, that what is in the buffer or
-// in hand is being worked on; what nobody claims for two AckWaits is given back, and so is
+// the demand, up to 4,096 messages or 16 MB, and counts as claimed only when Claim delivers
+// it. A keeper tells the server, by a third of AckWait, that what is in the buffer or
+// in flight is being worked on; what nobody claims for two AckWaits is given back, and so is
 // everything at Close. A lease is ours alone: it ends when nobody extends it, and then the
 // keeper stops.
 //
@@ -19,11 +19,11 @@
 //
 // Native limits. The server accepts the acknowledgement of an older delivery: it fences
 // nothing. What can be done here is done: a receipt names stream sequence, delivery and
-// token; it is refused when the message was handed out again by this process, and when
+// token; it is refused when the message was claimed again by this process, and when
 // AckWait has passed without an answer of the server. What another process was given
 // meanwhile cannot be seen. Deliveries that the server counts are no attempts, as its
 // count falls back when it crashes; messages that it delivers again are marked as perhaps
-// handed out before, as are the first ones after a connection was made, so that the engine
+// claimed before, as are the first ones after a connection was made, so that the engine
 // looks for the marks of a process that crashed. MaxDeliver must be unlimited, and delays
 // are never left to the server: a message that waits there counts in MaxAckPending.
 //
@@ -69,7 +69,7 @@ type Options struct {
 	// lower case.
 	Queue string
 	// Native keeps dead letters in a stream; see the parameter dlq of [Open] and
-	// [Source.SetAside]. Otherwise the engine parks them in its store.
+	// [Source.DeadLetter]. Otherwise the engine parks them in its store.
 	Native bool
 	// Log tells of advisories of the server and of a consumer that was made again.
 	// Defaults to slog.Default.
@@ -102,18 +102,18 @@ type Source struct {
 
 	mu       sync.Mutex
 	consumer consumerState
-	buffer   []*item          // to be handed out, first come first
-	items    map[uint64]*item // buffered or in hand, by stream sequence
+	buffer   []*item          // to be claimed, first come first
+	items    map[uint64]*item // buffered or in flight, by stream sequence
 	settled  *recent
 	bytes    int // buffered
-	inHand   int
+	inFlight int
 	target   int       // how many may be buffered
 	asked    int       // asked for and not come
 	pullNo   uint64    // of the last request
 	heard    time.Time // when the server last said anything to a pull
 	claimed  time.Time // when somebody last asked for messages
 	resting  bool      // nobody claims, so nothing is fetched; so it begins
-	checked  int       // deliveries that are marked as perhaps handed out before
+	checked  int       // deliveries that are marked as perhaps claimed before
 	token    uint64
 	version  uint64
 	changed  chan struct{} // closed at a change; nil: nobody waits
@@ -197,7 +197,7 @@ func (s *Source) Caps() driver.Caps {
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferNone}
 }
 
-// Close gives back what is buffered and what is in hand, and disconnects.
+// Close gives back what is buffered and what is in flight, and disconnects.
 func (s *Source) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()

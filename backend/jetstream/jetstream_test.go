@@ -90,7 +90,7 @@ func TestStaleIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	if n := r.info(t, b).NumAckPending; n != 1 {
-		t.Errorf("%d are pending, want the one in the other's hands", n)
+		t.Errorf("%d are pending, want the one in flight at the other", n)
 	}
 	if err := driver.FirstError(b.Settle(t.Context(), settled(redrive.OutcomeDone, second...))); err != nil {
 		t.Error(err)
@@ -215,7 +215,7 @@ func TestConsumersThatCannotServe(t *testing.T) {
 }
 
 // TestDelaysStallNobody fails ten messages for an hour at a consumer that allows ten in
-// hand: they wait in the store, and the others are delivered.
+// flight: they wait in the store, and the others are delivered.
 func TestDelaysStallNobody(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -297,7 +297,7 @@ func TestForgottenAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestRedeliveryRenews has the server deliver again what is in hand: the handler goes on,
+// TestRedeliveryRenews has the server deliver again what is in flight: the handler goes on,
 // and its settlement counts.
 func TestRedeliveryRenews(t *testing.T) {
 	t.Parallel()
@@ -318,7 +318,7 @@ func TestRedeliveryRenews(t *testing.T) {
 		return s.items[sequence].reply != old
 	})
 	if ds, err := s.Claim(t.Context(), claim(1)); err != nil || len(ds) != 0 {
-		t.Errorf("it was handed out twice: %v, %v", ds, err)
+		t.Errorf("it was claimed twice: %v, %v", ds, err)
 	}
 	if err := driver.FirstError(s.Settle(t.Context(), settled(redrive.OutcomeDone, d...))); err != nil {
 		t.Error(err)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// keepShare is by which part of AckWait the server is told that we are at work.
+// keepShare is by which part of AckWait the server learns that we are at work.
 const keepShare = 3
 
 // keep looks after what this process has, as long as the source lives.
@@ -44,10 +44,10 @@ func (s *Source) keepOnce(now time.Time) {
 	}
 	for sequence, it := range s.items {
 		switch {
-		case it.inHand && !now.Before(it.until):
+		case it.inFlight && !now.Before(it.until):
 			if now.Sub(it.told) > 10*wait { // it will never be settled
 				delete(s.items, sequence)
-				s.inHand--
+				s.inFlight--
 			}
 		case now.Sub(it.told) >= wait/keepShare && !it.naked:
 			alive = append(alive, ack{it.reply, working})

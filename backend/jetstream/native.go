@@ -52,7 +52,7 @@ func (s *Source) bury(ctx context.Context, batch []driver.Settlement, items []*i
 		it := items[i]
 		m := s.message(it.msg, it.meta)
 		m.ID = it.receipt.ID
-		story := native.Story{Queue: s.o.Queue, Attempts: 1, Reason: batch[i].Reason, DiedAt: time.Now()}
+		story := native.History{Queue: s.o.Queue, Attempts: 1, Reason: batch[i].Reason, DiedAt: time.Now()}
 		story.History.Record(batch[i].Failure, true)
 		at := native.Original{Partition: -1, Offset: int64(it.meta.Sequence.Stream), Group: it.meta.Consumer, //nolint:gosec // a sequence
 			Stream: it.meta.Stream, Subject: it.msg.Subject, At: it.meta.Timestamp}
@@ -73,7 +73,7 @@ func (s *Source) bury(ctx context.Context, batch []driver.Settlement, items []*i
 
 // deadLetter is a message as it stands in the stream of dead letters. Its Nats-Msg-Id is
 // derived from what names the message, so that a repetition is recognised.
-func (s *Source) deadLetter(m *redrive.Message, story *native.Story, at *native.Original) *nats.Msg {
+func (s *Source) deadLetter(m *redrive.Message, story *native.History, at *native.Original) *nats.Msg {
 	rest := make(redrive.Headers, 0, len(m.Headers)+20)
 	for _, h := range m.Headers {
 		if !native.IsOriginal(h.Name) {
@@ -86,16 +86,16 @@ func (s *Source) deadLetter(m *redrive.Message, story *native.Story, at *native.
 	return d
 }
 
-// SetAside implements [driver.DeadLetterSink]: it publishes a dead letter of the queue,
+// DeadLetter implements [driver.DeadLetterSink]: it publishes a dead letter of the queue,
 // also one that was parked in a store meanwhile, to the stream of dead letters. It needs
 // [Options.Native].
-func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
+func (s *Source) DeadLetter(ctx context.Context, e *redrive.Entry) error {
 	if s.buried == "" {
 		return fmt.Errorf("native dead letters: %w", redrive.ErrUnsupported)
 	}
 	m := e.Message
 	m.Delay, m.DeliverAt = 0, time.Time{}
-	story := native.Story{Queue: e.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
+	story := native.History{Queue: e.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
 	if story.DiedAt.IsZero() {
 		story.DiedAt = time.Now()
 	}

@@ -38,7 +38,7 @@ func read(t testing.TB, address string) (all []Stored) {
 }
 
 // TestNativeDeadLetters has an engine fail messages at once and after retries in the
-// store: all of them end in the stream of dead letters, with their story.
+// store: all of them end in the stream of dead letters, with their failure history.
 func TestNativeDeadLetters(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -70,7 +70,7 @@ func TestNativeDeadLetters(t *testing.T) {
 		offset   int64
 	}{{"m3", redrive.ReasonPermanent, 1, "no such number", 4}, {"m7", redrive.ReasonExhausted, 3, "the line is busy", 8}} {
 		m := all[i].Message
-		story, ok := native.TakeStory(&m)
+		story, ok := native.TakeHistory(&m)
 		if !ok || m.ID != want.id || story.Reason != want.reason || story.Attempts != want.attempts || story.Queue != brokertest.Queue ||
 			story.History.Latest() == nil || !strings.Contains(story.History.Latest().Message, want.text) || story.DiedAt.IsZero() {
 			t.Errorf("%+v %+v", m, story)
@@ -117,7 +117,7 @@ func TestNativeDeadLetterIsOne(t *testing.T) {
 }
 
 // TestNativeDeadLettersNeedTheirStream refuses what the stream refuses: the message stays
-// in hand, and is not lost.
+// in flight, and is not lost.
 func TestNativeDeadLettersNeedTheirStream(t *testing.T) {
 	t.Parallel()
 	r := start(t)
@@ -135,7 +135,7 @@ func TestNativeDeadLettersNeedTheirStream(t *testing.T) {
 	if n := r.info(t, s).NumAckPending; n != 1 {
 		t.Errorf("%d are pending, want the dead one", n)
 	}
-	if err := connect(t, r.stream(t), Options{}).SetAside(t.Context(), &redrive.Entry{}); !errors.Is(err, redrive.ErrUnsupported) {
+	if err := connect(t, r.stream(t), Options{}).DeadLetter(t.Context(), &redrive.Entry{}); !errors.Is(err, redrive.ErrUnsupported) {
 		t.Errorf("without Native: %v", err)
 	}
 }

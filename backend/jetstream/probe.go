@@ -18,19 +18,19 @@ func (s *Source) Probe(ctx context.Context) []driver.Finding {
 		return []driver.Finding{unanswered("stream "+s.at.stream, err)}
 	}
 	info := stream.CachedInfo()
-	v := streamVerdicts(&info.Config, info.Cluster)
+	v := streamFindings(&info.Config, info.Cluster)
 	consumer, err := stream.Consumer(ctx, s.at.consumer)
 	if err != nil {
 		return append(v, unanswered("consumer "+s.at.consumer, err))
 	}
-	v = append(v, consumerVerdicts(&consumer.CachedInfo().Config)...)
+	v = append(v, consumerFindings(&consumer.CachedInfo().Config)...)
 	if s.o.Native {
 		dead, err := s.js.Stream(ctx, s.at.dlq)
 		if err != nil {
 			return append(v, unanswered("stream "+s.at.dlq, err))
 		}
 		c := dead.CachedInfo().Config
-		for _, one := range streamVerdicts(&c, dead.CachedInfo().Cluster) {
+		for _, one := range streamFindings(&c, dead.CachedInfo().Cluster) {
 			if one.Level != driver.LevelOK {
 				one.Setting = c.Name + ": " + one.Setting
 				v = append(v, one)
@@ -44,8 +44,8 @@ func unanswered(what string, err error) driver.Finding {
 	return driver.Finding{Level: driver.LevelWarn, Setting: what, Value: err.Error(), Promise: "the server does not answer"}
 }
 
-// streamVerdicts says what a stream's settings promise.
-func streamVerdicts(c *jetstream.StreamConfig, cluster *jetstream.ClusterInfo) []driver.Finding {
+// streamFindings says what a stream's settings promise.
+func streamFindings(c *jetstream.StreamConfig, cluster *jetstream.ClusterInfo) []driver.Finding {
 	return []driver.Finding{stored(c.Storage), replicated(c.Replicas, cluster), kept(c), retained(c.Retention)}
 }
 
@@ -95,16 +95,16 @@ func retained(r jetstream.RetentionPolicy) driver.Finding {
 	return v
 }
 
-// consumerVerdicts says what a consumer's settings do to the messages.
-func consumerVerdicts(c *jetstream.ConsumerConfig) []driver.Finding {
+// consumerFindings says what a consumer's settings do to the messages.
+func consumerFindings(c *jetstream.ConsumerConfig) []driver.Finding {
 	deliver := driver.Finding{Level: driver.LevelOK, Setting: "max_deliver", Value: strconv.Itoa(c.MaxDeliver), Promise: "the server delivers until a message is acknowledged"}
 	if c.MaxDeliver > 0 {
 		deliver.Level, deliver.Promise = driver.LevelRefused, "a message that was delivered so often, also by restarts, stays in the stream and is never seen again"
 		deliver.Hint = "nats consumer edit STREAM " + c.Durable + " --max-deliver=-1 (without --backoff)"
 	}
-	pending := driver.Finding{Level: driver.LevelOK, Setting: "max_ack_pending", Value: strconv.Itoa(c.MaxAckPending), Promise: "what is in hand does not hold up the stream"}
+	pending := driver.Finding{Level: driver.LevelOK, Setting: "max_ack_pending", Value: strconv.Itoa(c.MaxAckPending), Promise: "what is in flight does not hold up the stream"}
 	if c.MaxAckPending > 0 && c.MaxAckPending < bufferMost {
-		pending.Level, pending.Promise = driver.LevelWarn, "at most so many messages are buffered and in hand in all processes together"
+		pending.Level, pending.Promise = driver.LevelWarn, "at most so many messages are buffered and in flight in all processes together"
 		pending.Hint = "it must exceed the slots of all processes; -1 is best: each process bounds what it fetches"
 	}
 	return []driver.Finding{deliver, pending}

@@ -112,7 +112,7 @@ func publishError(err error) error {
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum):
-		return &redrive.Error{Op: "publish", Err: fmt.Errorf("%w message: the server takes none of this size", redrive.ErrInvalid),
+		return &redrive.Error{Op: "publish", Err: fmt.Errorf("%w message: exceeds the server's size limit", redrive.ErrInvalid),
 			Hint: "raise max_payload of the server and max_msg_size of the stream, or keep large data elsewhere"}
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return redrive.ErrClosed

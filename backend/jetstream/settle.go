@@ -63,12 +63,12 @@ func (s *Source) Settle(ctx context.Context, batch []driver.Settlement) []error 
 
 func unsupported(what string) error { return fmt.Errorf("%s: %w", what, redrive.ErrUnsupported) }
 
-// settledLocked takes an item out of our hands, unless it came again meanwhile.
+// settledLocked takes an item out of what is in flight, unless it came again meanwhile.
 func (s *Source) settledLocked(it *item, word string) {
 	sequence := it.meta.Sequence.Stream
 	if s.items[sequence] == it {
 		delete(s.items, sequence)
-		s.inHand--
+		s.inFlight--
 	}
 	if word == done {
 		s.settled.add(sequence, it.meta.Timestamp.UnixNano())

@@ -11,7 +11,7 @@ import (
 func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
 	stats := driver.SourceStats{Lag: driver.Unknown, Uncommitted: 0, Dead: driver.Unknown, OldestUnacked: driver.Unknown, Reconnects: int64(s.nc.Stats().Reconnects)} //nolint:gosec // a count
 	s.mu.Lock()
-	stats.Buffered, stats.Unacked = int64(len(s.buffer)), int64(s.inHand)
+	stats.Buffered, stats.Unacked = int64(len(s.buffer)), int64(s.inFlight)
 	s.mu.Unlock()
 	stream, err := s.js.Stream(ctx, s.at.stream)
 	if err != nil {

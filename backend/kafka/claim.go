@@ -44,7 +44,7 @@ func (m *member) lane() redrive.Lane {
 	return redrive.LaneFresh
 }
 
-// Claim implements driver.Source. It does not heed kinds: what stands first comes
+// Claim implements driver.Source. It ignores kinds: what stands first comes
 // first.
 func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	m := s.main
@@ -75,7 +75,7 @@ func (m *member) claimLocked(most int, now time.Time) (ds []redrive.Delivery) {
 	for i := 0; i < len(all) && len(ds) < most; i++ {
 		p := all[(m.turn+i)%len(all)]
 		for len(ds) < most && p.openLocked(now) {
-			ds = append(ds, m.s.handLocked(p, now))
+			ds = append(ds, m.s.deliverLocked(p, now))
 		}
 	}
 	m.turn++
@@ -102,20 +102,20 @@ func (s *Source) wakePollLocked() {
 	s.changed = make(chan struct{})
 }
 
-// handLocked hands the first record of a partition out.
-func (s *Source) handLocked(p *partition, now time.Time) redrive.Delivery {
+// deliverLocked delivers the first record of a partition.
+func (s *Source) deliverLocked(p *partition, now time.Time) redrive.Delivery {
 	r := p.takeLocked()
 	s.token++
 	d := redrive.Delivery{Lane: p.m.lane(), Attempt: 1, LeasedAt: now, Lease: driver.Never,
 		Suspect: r.Offset < p.old}
 	d.Message = message(r, s.o.Queue)
 	if p.m.retries {
-		story := takeStory(&d.Message)
+		story := takeHistory(&d.Message)
 		d.Attempt, d.Failures, d.Crashes, d.History = story.Attempts+1, story.History.Count, story.Crashes, &story.History
 	}
 	identify(&d, s.cluster, r)
-	h := hand{token: s.token, record: r, id: d.ID, since: now}
-	p.hands[r.Offset] = h
+	h := flight{token: s.token, record: r, id: d.ID, since: now}
+	p.inflight[r.Offset] = h
 	p.holdLocked(r)
 	d.Receipt = s.receipt(r.Offset, p, &h)
 	return d
@@ -152,20 +152,20 @@ func (s *Source) Extend(_ context.Context, receipts []redrive.Receipt, _ time.Du
 	})
 }
 
-// heldLocked returns the partition of a receipt whose record is in our hands.
+// heldLocked returns the partition of a receipt whose record is in flight here.
 func (s *Source) heldLocked(r *redrive.Receipt) (*partition, error) {
 	at, ok := readPosition(r.Position)
 	if !ok {
 		return nil, errors.Join(redrive.ErrInvalid, redrive.ErrLeaseLost)
 	}
 	p := s.epochs[at.epoch]
-	if p == nil || p.hands[at.offset].token != r.Token || r.Token == 0 {
+	if p == nil || p.inflight[at.offset].token != r.Token || r.Token == 0 {
 		return nil, redrive.ErrLeaseLost
 	}
 	return p, nil
 }
 
-// receipt is that of a record in hand.
-func (s *Source) receipt(offset int64, p *partition, h *hand) redrive.Receipt {
+// receipt is that of a record in flight.
+func (s *Source) receipt(offset int64, p *partition, h *flight) redrive.Receipt {
 	return redrive.Receipt{Ref: redrive.Ref{Queue: s.o.Queue, ID: h.id}, Token: h.token, Position: position{p.epoch, offset}.String()}
 }

@@ -13,12 +13,12 @@
 // committed records see it once.
 //
 // Native limits. Kafka counts no deliveries and knows no lease: a record is ours as
-// long as its partition is. When it is taken away, what is in hand has [Options.Drain]
+// long as its partition is. When it is taken away, what is in flight has [Options.Drain]
 // to end; then it belongs to the next member. The first records after an assignment are
-// marked as perhaps handed out before, as many as another member can have had in hand,
+// marked as perhaps claimed before, as many as another member can have had in flight,
 // so that the engine looks for the marks of one that crashed. While the oldest unfinished
 // record is 100,000 records behind, or 24,000 and the finished ones beyond it are in 900
-// pieces, its partition hands out no more and is not fetched from; the others go on. Such a
+// pieces, its partition delivers no more and is not fetched from; the others go on. Such a
 // record is logged. A native retry waits in the topic of the next
 // longer delay; it is never early by its writer's clock, and late only while more than
 // 1,000 wait in one partition of that topic. Dead letters in a topic cannot be found,
@@ -49,15 +49,15 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// DefaultDrain is how long a revocation waits for what is in hand.
+// DefaultDrain is how long a revocation waits for what is in flight.
 const DefaultDrain = 5 * time.Second
 
-// Bounds of what is fetched and not handed out yet.
+// Bounds of what is fetched and not claimed yet.
 const (
 	bufferRecords = 4096
 	bufferBytes   = 32 << 20
 	pollRecords   = 512
-	maxWindow     = 100_000 // records from the mark to the newest that was handed out
+	maxWindow     = 100_000 // records from the mark to the newest that was claimed
 	retryRecords  = 1000    // of a partition of a retry topic
 )
 
@@ -71,13 +71,13 @@ const deliveryTimeout = 30 * time.Second
 type Options struct {
 	// Queue is what the topic is called in Redrive. Defaults to the topic's name.
 	Queue string
-	// Drain is how long a revocation waits for what is in hand. Defaults to 5 s; it
+	// Drain is how long a revocation waits for what is in flight. Defaults to 5 s; it
 	// must be below the group's rebalance timeout of 60 s.
 	Drain time.Duration
 	// Native keeps what failed at the brokers: retries in topics by their delay, dead
 	// letters in a topic. The address says in which, and how.
 	Native bool
-	// Ordered hands a record out only when those before it that have its key are settled.
+	// Ordered delivers a record only when those before it that have its key are settled.
 	// The store must keep the queue's order by key, too: what failed waits there, and the
 	// records behind it follow it there. Not with Native.
 	Ordered bool
@@ -249,7 +249,7 @@ func (s *Source) Caps() driver.Caps {
 	return c
 }
 
-// Close leaves the groups. What is in hand belongs to the next member.
+// Close leaves the groups. What is in flight belongs to the next member.
 func (s *Source) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()

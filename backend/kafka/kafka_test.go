@@ -118,7 +118,7 @@ func outOfOrder(t *testing.T, c *cluster) {
 			t.Errorf("%s was done and came again", again[i].ID)
 		}
 		if !again[i].Suspect {
-			t.Errorf("%s may have been handed out before", again[i].ID)
+			t.Errorf("%s may have been claimed before", again[i].ID)
 		}
 	}
 	publishN(t, s, 1)
@@ -159,7 +159,7 @@ func revokedIsRefused(t *testing.T, c *cluster) {
 	}
 	for i := range again {
 		if !again[i].Suspect {
-			t.Errorf("%s was in another member's hands", again[i].ID)
+			t.Errorf("%s was in flight at another member", again[i].ID)
 		}
 	}
 }

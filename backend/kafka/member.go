@@ -14,7 +14,7 @@ type member struct {
 	s       *Source
 	group   string
 	topics  []string
-	retries bool // what is buffered is handed out when it is due
+	retries bool // what is buffered is claimed when it is due
 	client  *kgo.Client
 	polled  chan struct{} // closed when the poll loop has ended; nil: it was not begun
 
@@ -26,7 +26,7 @@ type member struct {
 	partitions map[place]*partition
 	ordered    []*partition // the same in a fixed order; nil: they changed
 	turn       int          // the partition that is claimed from first
-	records    int          // fetched and not handed out
+	records    int          // fetched and not claimed
 	bytes      int64        // of them
 }
 
@@ -192,7 +192,7 @@ func (m *member) assigned(_ context.Context, client *kgo.Client, all map[string]
 	for topic, numbers := range all {
 		for _, n := range numbers {
 			s.epoch++
-			p := &partition{m: m, place: place{topic, n}, epoch: s.epoch, next: -1, hands: make(map[int64]hand)}
+			p := &partition{m: m, place: place{topic, n}, epoch: s.epoch, next: -1, inflight: make(map[int64]flight)}
 			if s.o.Ordered {
 				p.keys = newKeys()
 			}
@@ -206,7 +206,7 @@ func (m *member) assigned(_ context.Context, client *kgo.Client, all map[string]
 	go m.release(client, again) // not under the locks of this callback
 }
 
-// revoked gives what is in hand some time, then lets go of it.
+// revoked gives what is in flight some time, then lets go of it.
 func (m *member) revoked(ctx context.Context, _ *kgo.Client, all map[string][]int32) {
 	s := m.s
 	deadline := time.NewTimer(s.o.Drain)

@@ -36,9 +36,9 @@ func (m *member) publish(ctx context.Context, st *settlement) {
 			st.errs[mv.item] = err
 			continue
 		}
-		if h, ok := mv.p.hands[mv.offset]; ok {
+		if h, ok := mv.p.inflight[mv.offset]; ok {
 			h.moved = true
-			mv.p.hands[mv.offset] = h
+			mv.p.inflight[mv.offset] = h
 		}
 		mv.p.window.finish(mv.offset, mv.offset+1)
 		st.done[mv.p] = append(st.done[mv.p], mv.item)
@@ -110,7 +110,7 @@ func (m *member) transact(ctx context.Context, st *settlement) {
 	}
 }
 
-// moved takes out of our hands what was moved.
+// moved takes out of what is in flight what was moved.
 func (m *member) moved(moves []*move) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
@@ -126,7 +126,7 @@ func (m *member) settledMoves(st *settlement, moves []*move) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	for _, mv := range moves {
-		if _, held := mv.p.hands[mv.offset]; !held && mv.p.window.finished(mv.offset) {
+		if _, held := mv.p.inflight[mv.offset]; !held && mv.p.window.finished(mv.offset) {
 			st.errs[mv.item] = nil
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/redrive/redrive/internal/native"
 )
 
-// headerDue says when a record of a retry topic may be handed out.
+// headerDue says when a record of a retry topic may be claimed.
 const headerDue = headername.Due
 
 // dueOf reads it. A record without one is due at once.
@@ -33,10 +33,10 @@ func dueOf(r *kgo.Record) time.Time {
 	return time.Time{}
 }
 
-// takeStory takes out of a message of a retry topic what its first writer did not put
+// takeHistory takes out of a message of a retry topic what its first writer did not put
 // there, and gives it the time of its publication back.
-func takeStory(m *redrive.Message) native.Story {
-	story, _ := native.TakeStory(m)
+func takeHistory(m *redrive.Message) native.History {
+	story, _ := native.TakeHistory(m)
 	rest := make(redrive.Headers, 0, len(m.Headers))
 	for _, h := range m.Headers {
 		if h.Name != headerDue && !native.IsOriginal(h.Name) {
@@ -84,12 +84,12 @@ func (s *Source) keeps(item *driver.Settlement) bool {
 }
 
 // follower is the record that a settlement leaves: the same key and value, the headers of
-// the message, its story, and where it was.
-func (s *Source) follower(from *member, h *hand, item *driver.Settlement, now time.Time) *kgo.Record {
+// the message, its failure history, and where it was.
+func (s *Source) follower(from *member, h *flight, item *driver.Settlement, now time.Time) *kgo.Record {
 	m := message(h.record, s.o.Queue)
-	var story native.Story
+	var story native.History
 	if from.retries {
-		story = takeStory(&m)
+		story = takeHistory(&m)
 	}
 	m.ID = item.Receipt.ID
 	if len(h.record.Key) > 0 && m.Key == "" { // the key itself stays
@@ -114,10 +114,10 @@ func (s *Source) follower(from *member, h *hand, item *driver.Settlement, now ti
 	return r
 }
 
-// SetAside implements [driver.DeadLetterSink]: it publishes a dead letter of the queue that
-// was parked in a store meanwhile, as what a crash left in hand is, to the topic of dead
+// DeadLetter implements [driver.DeadLetterSink]: it publishes a dead letter of the queue that
+// was parked in a store meanwhile, as what a crash left in flight is, to the topic of dead
 // letters. Repeated, it may be there twice, under the same id. It needs [Options.Native].
-func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
+func (s *Source) DeadLetter(ctx context.Context, e *redrive.Entry) error {
 	if !s.o.Native {
 		return unsupported("native dead letters")
 	}
@@ -129,7 +129,7 @@ func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
 		m.Headers = m.Headers.Clone()
 		m.Headers.Del(headername.NativeKey)
 	}
-	story := native.Story{Queue: s.o.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
+	story := native.History{Queue: s.o.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
 	if story.DiedAt.IsZero() {
 		story.DiedAt = time.Now()
 	}
@@ -243,10 +243,10 @@ func (s *Source) make(ctx context.Context, missing []string, partitions int) err
 	return nil
 }
 
-// headroom is what a story adds to a record at most.
+// headroom is what a failure history adds to a record at most.
 const headroom = 64 << 10
 
-// room is the size of records that also fit with a story.
+// room is the size of records that also fit with a failure history.
 func room(bytes string) string {
 	n, err := strconv.Atoi(bytes)
 	if err != nil {

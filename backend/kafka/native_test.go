@@ -127,7 +127,7 @@ func nativeDeadLetters(t *testing.T, c *cluster, how string) {
 		r := &records[i]
 		m := topic.Message(r, "attached")
 		was, _ := native.ReadOriginal(m.Headers)
-		story, ok := native.TakeStory(&m)
+		story, ok := native.TakeHistory(&m)
 		if !ok || story.Queue != s.o.Queue || was.Topic != s.topic || was.Group != s.group || story.DiedAt.IsZero() {
 			t.Errorf("%+v, %+v", story, was)
 		}
@@ -170,7 +170,7 @@ func nativeDeadLetters(t *testing.T, c *cluster, how string) {
 	}
 }
 
-// crashedIsDeadNatively has the store hand out what was in the hands of a process that
+// crashedIsDeadNatively has the store deliver what was in flight in a process that
 // died: when it dies there, too, it goes to the topic of dead letters, and nothing else does
 // so a second time.
 func crashedIsDeadNatively(t *testing.T, c *cluster) {
@@ -201,7 +201,7 @@ func crashedIsDeadNatively(t *testing.T, c *cluster) {
 	for i := range records {
 		m := topic.Message(&records[i], "attached")
 		was, _ := native.ReadOriginal(m.Headers)
-		story, _ := native.TakeStory(&m)
+		story, _ := native.TakeHistory(&m)
 		if was.Topic != s.topic || was.Partition != 0 || was.Offset > 1 || was.Group != s.group || was.At.IsZero() ||
 			story.Reason != redrive.ReasonPermanent || story.Attempts != 1+int(1-was.Offset) || story.DiedAt.IsZero() {
 			t.Errorf("%+v, %+v", was, story)
@@ -210,7 +210,7 @@ func crashedIsDeadNatively(t *testing.T, c *cluster) {
 			t.Errorf("%+v, %+v", m, story)
 		}
 	}
-	if err := connect(t, c.topic(t, 1), Options{}).SetAside(t.Context(), &redrive.Entry{}); !errors.Is(err, redrive.ErrUnsupported) {
+	if err := connect(t, c.topic(t, 1), Options{}).DeadLetter(t.Context(), &redrive.Entry{}); !errors.Is(err, redrive.ErrUnsupported) {
 		t.Errorf("without Native: %v", err)
 	}
 }

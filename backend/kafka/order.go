@@ -6,11 +6,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// keys are those of a partition's records in hand, with the records that stand behind them.
+// keys are those of a partition's records in flight, with the records that stand behind them.
 // A record of such a key leaves the buffer when its turn comes, and returns to its place
 // when the one before it is settled: so each is looked at twice, however many wait.
 type keys struct {
-	held   map[string]int           // how many of a key are in hand: one
+	held   map[string]int           // how many of a key are in flight: one
 	behind map[string][]*kgo.Record // by offset
 }
 
@@ -28,7 +28,7 @@ func byOffset(r *kgo.Record, at int64) int {
 	return 0
 }
 
-// standBackLocked takes records out of the buffer's front whose keys are in hand.
+// standBackLocked takes records out of the buffer's front whose keys are in flight.
 func (p *partition) standBackLocked() {
 	if p.keys == nil {
 		return
@@ -46,7 +46,7 @@ func (p *partition) standBackLocked() {
 	}
 }
 
-// holdLocked marks the key of a record that is handed out.
+// holdLocked marks the key of a record that is claimed.
 func (p *partition) holdLocked(r *kgo.Record) {
 	if p.keys != nil && len(r.Key) > 0 {
 		p.keys.held[string(r.Key)]++
@@ -55,7 +55,7 @@ func (p *partition) holdLocked(r *kgo.Record) {
 
 // freeLocked lets the next record of a key return to the buffer.
 func (p *partition) freeLocked(offset int64) {
-	h, ok := p.hands[offset]
+	h, ok := p.inflight[offset]
 	if !ok || p.keys == nil || len(h.record.Key) == 0 {
 		return
 	}

@@ -108,7 +108,7 @@ func orderByKey(t *testing.T, c *cluster) {
 func TestKeysStandBehindEachOther(t *testing.T) {
 	s := &Source{epochs: make(map[uint64]*partition), changed: make(chan struct{}), target: &target{}}
 	m := &member{s: s, partitions: make(map[place]*partition)}
-	p := &partition{m: m, hands: make(map[int64]hand), keys: newKeys()}
+	p := &partition{m: m, inflight: make(map[int64]flight), keys: newKeys()}
 	for i, key := range []string{"a", "a", "b", "", "", "a", "b"} {
 		p.bufferLocked(&kgo.Record{Offset: int64(i), Key: []byte(key)})
 	}
@@ -117,10 +117,10 @@ func TestKeysStandBehindEachOther(t *testing.T) {
 		var got []int64
 		for p.openLocked(time.Now()) {
 			got = append(got, p.buffer[0].Offset)
-			s.handLocked(p, time.Now())
+			s.deliverLocked(p, time.Now())
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%d were handed out, want %d", got, want)
+			t.Errorf("%d were claimed, want %d", got, want)
 		}
 	}
 	take(0, 2, 3, 4)

@@ -17,24 +17,24 @@ import (
 type partition struct {
 	m *member
 	place
-	epoch  uint64 // of the assignment; receipts of another are refused
-	window window
-	known  bool           // the committed offset was fetched
-	next   int64          // the offset after the newest record that was fetched; -1: none yet
-	old    int64          // below this another member may have handed records out
-	buffer []*kgo.Record  // to be handed out, by offset; those of retry topics by their time
-	due    []time.Time    // of the records of a retry topic
-	paused bool           // nothing more is fetched of it
-	count  int            // fetched and not handed out
-	bytes  int64          // of them
-	hands  map[int64]hand // what is in hand, by offset
-	keys   *keys          // with order by key; else nil
-	ending bool           // it is being taken away
-	empty  chan struct{}  // closed when nothing is in hand any more, once ending
+	epoch    uint64 // of the assignment; receipts of another are refused
+	window   window
+	known    bool             // the committed offset was fetched
+	next     int64            // the offset after the newest record that was fetched; -1: none yet
+	old      int64            // below this another member may have handed records out
+	buffer   []*kgo.Record    // to be claimed, by offset; those of retry topics by their time
+	due      []time.Time      // of the records of a retry topic
+	paused   bool             // nothing more is fetched of it
+	count    int              // fetched and not claimed
+	bytes    int64            // of them
+	inflight map[int64]flight // what is in flight, by offset
+	keys     *keys            // with order by key; else nil
+	ending   bool             // it is being taken away
+	empty    chan struct{}    // closed when nothing is in flight any more, once ending
 }
 
-// hand is a record that was handed out.
-type hand struct {
+// flight is a record that was claimed.
+type flight struct {
 	token  uint64
 	record *kgo.Record
 	id     string // of the message
@@ -176,7 +176,7 @@ func (p *partition) fullLocked() bool {
 	if p.m.retries {
 		return len(p.buffer) >= retryRecords
 	}
-	return len(p.buffer) > 0 && !p.window.fits(p.buffer[0].Offset, len(p.hands))
+	return len(p.buffer) > 0 && !p.window.fits(p.buffer[0].Offset, len(p.inflight))
 }
 
 // hungryLocked reports whether a partition that is paused may be fetched from again.
@@ -187,16 +187,16 @@ func (p *partition) hungryLocked() bool {
 	return !p.fullLocked()
 }
 
-// openLocked reports whether records may be handed out.
+// openLocked reports whether records may be claimed.
 func (p *partition) openLocked(now time.Time) bool {
 	return p.waitLocked(now) == 0
 }
 
-// waitLocked returns how long it is until the first record may be handed out.
+// waitLocked returns how long it is until the first record may be claimed.
 func (p *partition) waitLocked(now time.Time) time.Duration {
 	p.standBackLocked()
 	switch {
-	case p.ending || len(p.buffer) == 0 || !p.window.fits(p.buffer[0].Offset, len(p.hands)):
+	case p.ending || len(p.buffer) == 0 || !p.window.fits(p.buffer[0].Offset, len(p.inflight)):
 		return driver.Never
 	case p.m.retries:
 		return max(p.due[0].Sub(now), 0)
@@ -204,11 +204,11 @@ func (p *partition) waitLocked(now time.Time) time.Duration {
 	return 0
 }
 
-// endLocked hands nothing out any more.
+// endLocked delivers nothing any more.
 func (s *Source) endLocked(p *partition) {
 	p.ending, p.empty = true, make(chan struct{})
 	p.discardLocked()
-	if len(p.hands) == 0 {
+	if len(p.inflight) == 0 {
 		close(p.empty)
 	}
 }
@@ -216,7 +216,7 @@ func (s *Source) endLocked(p *partition) {
 // dropLocked ends an assignment: its receipts are refused from now on.
 func (s *Source) dropLocked(p *partition) {
 	p.discardLocked()
-	clear(p.hands)
+	clear(p.inflight)
 	delete(p.m.partitions, p.place)
 	p.m.ordered = nil
 	delete(s.epochs, p.epoch)
@@ -230,11 +230,11 @@ func (p *partition) discardLocked() {
 	p.buffer, p.due = nil, nil
 }
 
-// settledLocked takes a record out of our hands.
+// settledLocked takes a record out of what is in flight.
 func (p *partition) settledLocked(offset int64) {
 	p.freeLocked(offset)
-	delete(p.hands, offset)
-	if p.ending && len(p.hands) == 0 {
+	delete(p.inflight, offset)
+	if p.ending && len(p.inflight) == 0 {
 		select {
 		case <-p.empty:
 		default:

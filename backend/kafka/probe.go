@@ -12,11 +12,11 @@ import (
 
 // Probe implements driver.Source.
 func (s *Source) Probe(ctx context.Context) []driver.Finding {
-	verdicts, values := probeTopic(ctx, s.admin, s.topic)
+	findings, values := probeTopic(ctx, s.admin, s.topic)
 	if s.o.Native && values != nil {
-		verdicts = append(verdicts, s.roomy(ctx, values)...)
+		findings = append(findings, s.roomy(ctx, values)...)
 	}
-	return verdicts
+	return findings
 }
 
 // probeTopic tells what a topic promises, and its settings: nil if the brokers do not answer.
@@ -29,11 +29,11 @@ func probeTopic(ctx context.Context, admin *kadm.Client, topic string) ([]driver
 	if err != nil {
 		values = map[string]string{}
 	}
-	return topicVerdicts(meta.Topics[topic], values), values
+	return topicFindings(meta.Topics[topic], values), values
 }
 
-// topicVerdicts tell what a topic's settings promise.
-func topicVerdicts(topic kadm.TopicDetail, values map[string]string) []driver.Finding {
+// topicFindings tell what a topic's settings promise.
+func topicFindings(topic kadm.TopicDetail, values map[string]string) []driver.Finding {
 	replicas := 0
 	for _, p := range topic.Partitions {
 		if n := len(p.Replicas); replicas == 0 || n < replicas {
@@ -48,26 +48,26 @@ func topicVerdicts(topic kadm.TopicDetail, values map[string]string) []driver.Fi
 }
 
 // roomy looks at the topics that failed records go to.
-func (s *Source) roomy(ctx context.Context, of map[string]string) (verdicts []driver.Finding) {
+func (s *Source) roomy(ctx context.Context, of map[string]string) (findings []driver.Finding) {
 	for _, topic := range append(s.tierTopics(), s.dlq) {
 		values, err := configs(ctx, s.admin, topic)
 		if err != nil {
 			return []driver.Finding{{Level: driver.LevelWarn, Setting: "topic " + topic, Value: err.Error(), Promise: "its settings are not known"}}
 		}
 		if largest, ours := number(of["max.message.bytes"]), number(values["max.message.bytes"]); ours < largest+headroom {
-			verdicts = append(verdicts, driver.Finding{Level: driver.LevelWarn, Setting: "max.message.bytes of " + topic, Value: values["max.message.bytes"],
-				Promise: "a large record that fails is handled again and again, as it does not fit there with its story", Hint: "set it to " + room(of["max.message.bytes"])})
+			findings = append(findings, driver.Finding{Level: driver.LevelWarn, Setting: "max.message.bytes of " + topic, Value: values["max.message.bytes"],
+				Promise: "a large record that fails is handled again and again, as it does not fit there with its failure history", Hint: "set it to " + room(of["max.message.bytes"])})
 		}
 		switch v := kept(values["cleanup.policy"], values["retention.ms"]); {
 		case v.Level == driver.LevelWarn:
 			v.Setting += " of " + topic
-			verdicts = append(verdicts, v)
+			findings = append(findings, v)
 		case topic == s.dlq && number(values["retention.ms"]) >= 0:
-			verdicts = append(verdicts, driver.Finding{Level: driver.LevelWarn, Setting: "retention.ms of " + topic, Value: values["retention.ms"],
+			findings = append(findings, driver.Finding{Level: driver.LevelWarn, Setting: "retention.ms of " + topic, Value: values["retention.ms"],
 				Promise: "dead letters are removed by the broker after that time", Hint: "set it to -1"})
 		}
 	}
-	return verdicts
+	return findings
 }
 
 func number(text string) int64 {

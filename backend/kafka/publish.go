@@ -73,7 +73,7 @@ func (t *target) record(m *redrive.Message) *kgo.Record {
 func (s *Source) record(m *redrive.Message) *kgo.Record {
 	r := s.target.record(m)
 	if m.Delay > 0 { // natively
-		story := native.Story{Queue: s.o.Queue}
+		story := native.History{Queue: s.o.Queue}
 		s.delay(r, story.Headers(), m.Delay, time.Now())
 	}
 	return r
@@ -83,7 +83,7 @@ func (s *Source) record(m *redrive.Message) *kgo.Record {
 func produceError(err error) error {
 	switch {
 	case errors.Is(err, kerr.MessageTooLarge):
-		return &redrive.Error{Op: "publish", Err: fmt.Errorf("%w message: the topic takes none of this size", redrive.ErrInvalid),
+		return &redrive.Error{Op: "publish", Err: fmt.Errorf("%w message: exceeds the topic's size limit", redrive.ErrInvalid),
 			Hint: "raise max.message.bytes of the topic, or keep large data elsewhere"}
 	case errors.Is(err, kgo.ErrClientClosed):
 		return redrive.ErrClosed

@@ -44,7 +44,7 @@ func revokedIsCancelled(t *testing.T, c *cluster) {
 	}, engine.QueueOptions{Sources: []driver.Source{s}, Lease: time.Second, Concurrency: n})
 	defer stopFirst()
 	defer end()
-	servertest.Until(t, "the first has all in hand", func() bool {
+	servertest.Until(t, "the first has all in flight", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(begun) == n

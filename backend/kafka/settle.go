@@ -85,7 +85,7 @@ func (m *member) sortLocked(st *settlement, i int, now time.Time) (released bool
 		return false
 	}
 	at, _ := readPosition(item.Receipt.Position)
-	h := p.hands[at.offset]
+	h := p.inflight[at.offset]
 	switch {
 	case len(item.Emit) > 0:
 		st.errs[i] = unsupported("emits")
@@ -110,13 +110,13 @@ func unsupported(what string) error { return fmt.Errorf("%s: %w", what, redrive.
 
 // releaseLocked puts a record back where it was.
 func (m *member) releaseLocked(p *partition, offset int64) {
-	if r := p.hands[offset].record; !p.ending && !m.s.closed {
+	if r := p.inflight[offset].record; !p.ending && !m.s.closed {
 		p.bufferLocked(r)
 	}
 	p.settledLocked(offset)
 }
 
-// finish commits and takes what is done out of our hands. What could not be committed
+// finish commits and takes what is done out of what is in flight. What could not be committed
 // stays there, so that settling it can be repeated.
 func (m *member) finish(ctx context.Context, st *settlement) {
 	of := make(map[*partition]*window, len(st.done))

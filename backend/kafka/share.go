@@ -20,10 +20,10 @@ import (
 
 // Bounds of a [Share].
 const (
-	shareBatch = 128                    // records that one fetch acquires
-	shareHands = 16_384                 // records in hand, beyond which none are fetched
-	shareWait  = 100 * time.Millisecond // of a fetch that finds nothing: acknowledgements wait for it
-	shareFlush = 30 * time.Second       // for the answer to acknowledgements
+	shareBatch    = 128                    // records that one fetch acquires
+	shareInflight = 16_384                 // records in flight, beyond which none are fetched
+	shareWait     = 100 * time.Millisecond // of a fetch that finds nothing: acknowledgements wait for it
+	shareFlush    = 30 * time.Second       // for the answer to acknowledgements
 )
 
 // Share is a source and sink on one topic, as a member of a share group (KIP-932): the
@@ -31,7 +31,7 @@ const (
 // it is accepted. More members than partitions are of use. It is safe for concurrent use.
 //
 // Guarantees. Settle returns when the partition's leader has answered the
-// acknowledgement. The locks of what is in hand are renewed as long as the process lives.
+// acknowledgement. The locks of what is in flight are renewed as long as the process lives.
 // When its connection ends, or else when they run out (share.record.lock.duration.ms of the
 // group, 30 s), the records come again as suspects. A settlement after that is refused, by
 // us and by the broker.
@@ -59,17 +59,17 @@ type Share struct {
 	once   sync.Once
 	acking sync.Mutex // one flush of acknowledgements at a time; before mu
 
-	mu      sync.Mutex
-	buffer  []*sharedRecord
-	hands   map[sharedAt]*sharedRecord // handed out, not settled
-	newest  map[place]int64            // offset of the newest record that came
-	lock    time.Duration              // how long the broker locks a record
-	failed  map[place]error            // of acknowledgements, since the last flush
-	token   uint64
-	version uint64
-	changed chan struct{} // closed at a change
-	fault   error
-	closed  bool
+	mu       sync.Mutex
+	buffer   []*sharedRecord
+	inflight map[sharedAt]*sharedRecord // claimed, not settled
+	newest   map[place]int64            // offset of the newest record that came
+	lock     time.Duration              // how long the broker locks a record
+	failed   map[place]error            // of acknowledgements, since the last flush
+	token    uint64
+	version  uint64
+	changed  chan struct{} // closed at a change
+	fault    error
+	closed   bool
 }
 
 // sharedAt names a record of the topic.
@@ -84,7 +84,7 @@ type sharedRecord struct {
 	at         sharedAt
 	deliveries int32
 	until      time.Time // when its lock runs out, at the earliest
-	since      time.Time // when it was handed out
+	since      time.Time // when it was claimed
 	receipt    redrive.Receipt
 	sent       bool // its last acknowledgement is on its way
 	reported   bool // as slow
@@ -127,7 +127,7 @@ func OpenShare(ctx context.Context, address string, o Options) (*Share, error) {
 	if err := driver.CheckQueue(o.Queue); err != nil {
 		return nil, openError(err, "give the queue another name than the topic's")
 	}
-	s := &Share{target: t, o: o, changed: make(chan struct{}), hands: make(map[sharedAt]*sharedRecord), newest: make(map[place]int64), failed: make(map[place]error)}
+	s := &Share{target: t, o: o, changed: make(chan struct{}), inflight: make(map[sharedAt]*sharedRecord), newest: make(map[place]int64), failed: make(map[place]error)}
 	s.alive, s.stop = context.WithCancel(context.Background())
 	if err := s.connect(ctx); err != nil {
 		_ = s.Close()
@@ -213,7 +213,7 @@ func (s *Share) Caps() driver.Caps {
 	return driver.Caps{Name: "kafka", Fenced: true, Expires: true, Identity: redrive.IdentityPosition, Transfer: driver.TransferNone}
 }
 
-// Close gives back what is in hand and leaves the group.
+// Close gives back what is in flight and leaves the group.
 func (s *Share) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()
@@ -240,13 +240,13 @@ func (s *Share) giveBack(ctx context.Context) {
 	defer s.acking.Unlock()
 	s.mu.Lock()
 	all := s.buffer
-	for _, r := range s.hands {
+	for _, r := range s.inflight {
 		if !r.sent {
 			all = append(all, r)
 		}
 	}
 	s.buffer = nil
-	clear(s.hands)
+	clear(s.inflight)
 	s.mu.Unlock()
 	for _, r := range all {
 		r.Ack(kgo.AckRelease)

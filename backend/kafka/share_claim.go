@@ -30,7 +30,7 @@ func (s *Share) state() onequeue.State {
 	return now
 }
 
-// Claim implements driver.Source. It does not heed kinds. What was delivered most often comes first.
+// Claim implements driver.Source. It ignores kinds. What was delivered most often comes first.
 func (s *Share) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Share) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Del
 		s.buffer[0] = nil
 		s.buffer = s.buffer[1:]
 		if now.Before(it.until) {
-			ds = append(ds, s.handLocked(it, now))
+			ds = append(ds, s.deliverLocked(it, now))
 		}
 	}
 	if len(s.buffer) == 0 { // there is room
@@ -60,8 +60,8 @@ func (s *Share) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Del
 	return ds, nil
 }
 
-// handLocked hands a record out.
-func (s *Share) handLocked(it *sharedRecord, now time.Time) redrive.Delivery {
+// deliverLocked delivers a record.
+func (s *Share) deliverLocked(it *sharedRecord, now time.Time) redrive.Delivery {
 	s.token++
 	d := redrive.Delivery{Message: message(it.Record, s.o.Queue), Lane: redrive.LaneFresh, Attempt: 1, LeasedAt: now, Lease: driver.Never,
 		Suspect: it.deliveries > 1}
@@ -72,7 +72,7 @@ func (s *Share) handLocked(it *sharedRecord, now time.Time) redrive.Delivery {
 	it.since = now
 	it.receipt = redrive.Receipt{Ref: redrive.Ref{Queue: s.o.Queue, ID: d.ID}, Token: s.token, Position: it.at.String()}
 	d.Receipt = it.receipt
-	s.hands[it.at] = it
+	s.inflight[it.at] = it
 	return d
 }
 
@@ -87,13 +87,13 @@ func (s *Share) Extend(_ context.Context, receipts []redrive.Receipt, _ time.Dur
 	})
 }
 
-// heldLocked returns the record of a receipt that is in our hands.
+// heldLocked returns the record of a receipt that is in flight here.
 func (s *Share) heldLocked(r *redrive.Receipt, now time.Time) (*sharedRecord, error) {
 	at, ok := s.readAt(r.Position)
 	if !ok {
 		return nil, errors.Join(redrive.ErrInvalid, redrive.ErrLeaseLost)
 	}
-	it := s.hands[at]
+	it := s.inflight[at]
 	if s.closed || it == nil || it.receipt.Token != r.Token || !now.Before(it.until) {
 		return nil, redrive.ErrLeaseLost
 	}
@@ -125,8 +125,8 @@ func (s *Share) lastLocked(it *sharedRecord) bool {
 	return s.limit > 0 && it.deliveries >= max(s.limit-shareMargin, 2)
 }
 
-// shareAhead is how many records beyond one in hand are reported: the broker locks 2000 of a
-// partition, and hands out no more of it.
+// shareAhead is how many records beyond one in flight are reported: the broker locks 2000 of a
+// partition, and delivers no more of it.
 const shareAhead = 1000
 
 // reportSlow reports each record once that is in flight for slowAfter while many newer ones of
@@ -134,7 +134,7 @@ const shareAhead = 1000
 func (s *Share) reportSlow(now time.Time) {
 	var slow []slowReport
 	s.mu.Lock()
-	for _, it := range s.hands {
+	for _, it := range s.inflight {
 		r := slowReport{place: it.at.place, offset: it.at.offset, id: it.receipt.ID, inFlight: now.Sub(it.since), above: s.newest[it.at.place] - it.at.offset}
 		if !it.sent && !it.reported && r.above > shareAhead && r.inFlight >= slowAfter {
 			it.reported = true
@@ -143,7 +143,7 @@ func (s *Share) reportSlow(now time.Time) {
 	}
 	s.mu.Unlock()
 	for _, r := range slow {
-		s.o.Log.LogAttrs(s.alive, slog.LevelWarn, "a slow record may keep the broker from handing out more of its partition", slog.String("queue", s.o.Queue),
+		s.o.Log.LogAttrs(s.alive, slog.LevelWarn, "slow record may block delivery of its partition", slog.String("queue", s.o.Queue),
 			slog.String("topic", r.topic), slog.Int("partition", int(r.number)), slog.Int64("offset", r.offset), slog.String("id", r.id),
 			slog.Duration("in_flight", r.inFlight), slog.Int64("newer_records", r.above))
 	}

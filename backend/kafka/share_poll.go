@@ -78,13 +78,13 @@ func (s *Share) tookLocked(r *kgo.Record, now time.Time) bool {
 	if !now.Before(it.until) {
 		return false
 	}
-	delete(s.hands, it.at) // its lock ran out before
+	delete(s.inflight, it.at) // its lock ran out before
 	s.newest[it.at.place] = max(s.newest[it.at.place], r.Offset)
 	s.buffer = append(s.buffer, it)
 	return true
 }
 
-// release gives records back that were not handed out.
+// release gives records back that were not claimed.
 func (s *Share) release(records []*kgo.Record) {
 	s.acking.Lock()
 	defer s.acking.Unlock()
@@ -98,7 +98,7 @@ func (s *Share) release(records []*kgo.Record) {
 func (s *Share) awaitRoom() bool {
 	for {
 		s.mu.Lock()
-		room, changed := len(s.buffer) == 0 && len(s.hands) < shareHands, s.changed
+		room, changed := len(s.buffer) == 0 && len(s.inflight) < shareInflight, s.changed
 		s.mu.Unlock()
 		if s.alive.Err() != nil {
 			return false
@@ -157,9 +157,9 @@ func (s *Share) renew(now time.Time) {
 	for _, it := range s.buffer {
 		look(it)
 	}
-	for at, it := range s.hands {
+	for at, it := range s.inflight {
 		if !now.Before(it.until) {
-			delete(s.hands, at)
+			delete(s.inflight, at)
 			s.changeLocked()
 			continue
 		}

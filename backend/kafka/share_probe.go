@@ -44,7 +44,7 @@ func (s *Share) configure(ctx context.Context, client *kgo.Client) error {
 // defaultShareLimit is Kafka's.
 const defaultShareLimit = 5
 
-// setGroup changes a setting of a share group, and waits until it is told so.
+// setGroup changes a setting of a share group, and waits until the broker confirms it.
 func setGroup(ctx context.Context, client *kgo.Client, group, name, value string) error {
 	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
 	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeGroupConfig, group
@@ -125,11 +125,11 @@ func limitOf(ctx context.Context, client *kgo.Client) (string, error) {
 
 // Probe implements driver.Source.
 func (s *Share) Probe(ctx context.Context) []driver.Finding {
-	verdicts, values := probeTopic(ctx, s.admin, s.topic)
+	findings, values := probeTopic(ctx, s.admin, s.topic)
 	if values == nil {
-		return verdicts
+		return findings
 	}
-	return append(verdicts, s.begins(ctx), s.limited(ctx), s.renewed())
+	return append(findings, s.begins(ctx), s.limited(ctx), s.renewed())
 }
 
 func (s *Share) begins(ctx context.Context) driver.Finding {
@@ -167,9 +167,9 @@ func (s *Share) renewed() driver.Finding {
 func (s *Share) SourceStats(context.Context) (driver.SourceStats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stats := driver.SourceStats{Lag: driver.Unknown, Buffered: int64(len(s.buffer)), Unacked: int64(len(s.hands)), Dead: driver.Unknown, Reconnects: driver.Unknown}
+	stats := driver.SourceStats{Lag: driver.Unknown, Buffered: int64(len(s.buffer)), Unacked: int64(len(s.inflight)), Dead: driver.Unknown, Reconnects: driver.Unknown}
 	now := time.Now()
-	for _, it := range s.hands {
+	for _, it := range s.inflight {
 		stats.OldestUnacked = max(stats.OldestUnacked, now.Sub(it.since))
 	}
 	return stats, nil

@@ -79,9 +79,9 @@ func (s *Share) flush(ctx context.Context) (map[place]error, error) {
 	failed := s.failed
 	s.failed = make(map[place]error)
 	freed := false
-	for at, it := range s.hands {
+	for at, it := range s.inflight {
 		if it.sent {
-			delete(s.hands, at)
+			delete(s.inflight, at)
 			freed = true
 		}
 	}

@@ -125,7 +125,7 @@ func settled(t testing.TB, s *Share, outcome redrive.Outcome, ds ...redrive.Deli
 	}
 }
 
-// pollAcceptsNothing holds a record in hand while the same member fetches and settles
+// pollAcceptsNothing holds a record in flight while the same member fetches and settles
 // others, then dies: the record is not lost with it.
 func pollAcceptsNothing(t *testing.T, c *cluster) {
 	address := c.shared(t, 1)
@@ -197,7 +197,7 @@ func lateSettlement(t *testing.T, c *cluster) {
 	s.stop() // it neither renews nor fetches, as a process that stands still
 	s.loops.Wait()
 	s.mu.Lock()
-	it := s.hands[sharedAt{place{s.topic, 0}, 0}]
+	it := s.inflight[sharedAt{place{s.topic, 0}, 0}]
 	it.until = time.Now().Add(time.Hour) // we do not know it
 	s.mu.Unlock()
 	other := join(t, address)
@@ -211,7 +211,7 @@ func lateSettlement(t *testing.T, c *cluster) {
 	settled(t, other, redrive.OutcomeDone, again)
 }
 
-// lastDeliveries hands a record out until the broker would soon end it: then it goes on in the
+// lastDeliveries delivers a record until the broker would soon end it: then it goes on in the
 // store, before a handler has it.
 func lastDeliveries(t *testing.T, c *cluster) {
 	address := c.shared(t, 1)

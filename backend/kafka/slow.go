@@ -38,7 +38,7 @@ func (s *Source) reportSlow(now time.Time) {
 	}
 	s.mu.Unlock()
 	for _, r := range slow {
-		s.o.Log.LogAttrs(s.alive, slog.LevelWarn, "a slow record holds back the committed offset of its partition", slog.String("queue", s.o.Queue),
+		s.o.Log.LogAttrs(s.alive, slog.LevelWarn, "slow record holds back the committed offset of its partition", slog.String("queue", s.o.Queue),
 			slog.String("topic", r.topic), slog.Int("partition", int(r.number)), slog.Int64("offset", r.offset), slog.String("id", r.id),
 			slog.Duration("in_flight", r.inFlight), slog.Int64("acked_above", r.above), slog.Bool("window_nearly_full", r.full))
 	}
@@ -51,20 +51,20 @@ type slowReport struct {
 	id       string
 	inFlight time.Duration
 	above    int64 // acked records that wait for it; of a share group: newer ones
-	full     bool  // soon the partition hands out no more
+	full     bool  // soon the partition delivers no more
 }
 
 // slowLocked returns the record at the committed offset if it is to be reported now.
 func (p *partition) slowLocked(now time.Time) (slowReport, bool) {
-	h, ok := p.hands[p.window.mark]
+	h, ok := p.inflight[p.window.mark]
 	if !ok || h.reported || h.moved || p.ending {
 		return slowReport{}, false
 	}
-	r := slowReport{place: p.place, offset: p.window.mark, id: h.id, inFlight: now.Sub(h.since), above: p.window.above(), full: p.window.nearlyFull(len(p.hands))}
+	r := slowReport{place: p.place, offset: p.window.mark, id: h.id, inFlight: now.Sub(h.since), above: p.window.above(), full: p.window.nearlyFull(len(p.inflight))}
 	if r.above == 0 || r.inFlight < slowAfter && !r.full {
 		return slowReport{}, false
 	}
 	h.reported = true
-	p.hands[p.window.mark] = h
+	p.inflight[p.window.mark] = h
 	return r, true
 }

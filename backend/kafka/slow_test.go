@@ -48,7 +48,7 @@ func (l *lines) warnings(t *testing.T) (all []map[string]any) {
 	return all
 }
 
-// slowRecordIsReported holds one record back: it is warned of once, and its age is told.
+// slowRecordIsReported holds one record back: it is warned of once, and its age is reported.
 func slowRecordIsReported(t *testing.T, c *cluster) {
 	log := new(lines)
 	s := connect(t, c.topic(t, 1), Options{Log: log.logger()})
@@ -117,20 +117,20 @@ func slowShareIsReported(t *testing.T, c *cluster) {
 
 func TestWhatIsReportedAsSlow(t *testing.T) {
 	now := time.Now()
-	old, young := hand{token: 1, since: now.Add(-time.Hour)}, hand{token: 1, since: now}
+	old, young := flight{token: 1, since: now.Add(-time.Hour)}, flight{token: 1, since: now}
 	for name, p := range map[string]struct {
-		window window
-		hands  map[int64]hand
-		want   bool
+		window   window
+		inflight map[int64]flight
+		want     bool
 	}{
-		"nothing is finished above":  {window{mark: 5}, map[int64]hand{5: old}, false},
-		"it holds others back":       {window{mark: 5, ranges: []span{{6, 9}}}, map[int64]hand{5: old, 9: old}, true},
-		"it is young":                {window{mark: 5, ranges: []span{{6, 20_000}}}, map[int64]hand{5: young}, false},
-		"the window is nearly full":  {window{mark: 5, ranges: []span{{7, 95_000}}}, map[int64]hand{5: young, 6: young}, true},
-		"the first is not in flight": {window{mark: 5, ranges: []span{{7, 95_000}}}, map[int64]hand{6: old}, false},
-		"it was published elsewhere": {window{mark: 5, ranges: []span{{6, 9}}}, map[int64]hand{5: {since: old.since, moved: true}}, false},
+		"nothing is finished above":  {window{mark: 5}, map[int64]flight{5: old}, false},
+		"it holds others back":       {window{mark: 5, ranges: []span{{6, 9}}}, map[int64]flight{5: old, 9: old}, true},
+		"it is young":                {window{mark: 5, ranges: []span{{6, 20_000}}}, map[int64]flight{5: young}, false},
+		"the window is nearly full":  {window{mark: 5, ranges: []span{{7, 95_000}}}, map[int64]flight{5: young, 6: young}, true},
+		"the first is not in flight": {window{mark: 5, ranges: []span{{7, 95_000}}}, map[int64]flight{6: old}, false},
+		"it was published elsewhere": {window{mark: 5, ranges: []span{{6, 9}}}, map[int64]flight{5: {since: old.since, moved: true}}, false},
 	} {
-		if _, got := (&partition{window: p.window, hands: p.hands}).slowLocked(now); got != p.want {
+		if _, got := (&partition{window: p.window, inflight: p.inflight}).slowLocked(now); got != p.want {
 			t.Errorf("%s: reported %v, want %v", name, got, p.want)
 		}
 	}
@@ -159,7 +159,7 @@ func fullWindow(t *testing.T, c *cluster) {
 	produce(0, inFlight+behind)
 	first := claimN(t, s, inFlight)
 	if ds, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: s.o.Queue, Max: 1, Lease: time.Minute}); len(ds) != 0 || err != nil {
-		t.Fatalf("a full window hands out %d, %v", len(ds), err)
+		t.Fatalf("a full window delivers %d, %v", len(ds), err)
 	}
 	produce(1, others)
 	seen := make(map[string]int)
@@ -181,7 +181,7 @@ func fullWindow(t *testing.T, c *cluster) {
 	for partition, n := range map[int]int{0: inFlight + behind, 1: others} {
 		for offset := range n {
 			if at := fmt.Sprintf("%s/%d/%d", s.topic, partition, offset); seen[at] != 1 {
-				t.Fatalf("%s was handed out %d times", at, seen[at])
+				t.Fatalf("%s was claimed %d times", at, seen[at])
 			}
 		}
 	}

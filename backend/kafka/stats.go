@@ -42,8 +42,8 @@ func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
 	now := time.Now()
 	for _, p := range s.epochs {
 		stats.Buffered += int64(len(p.buffer) + p.behindLocked())
-		stats.Unacked += int64(len(p.hands))
-		for _, h := range p.hands {
+		stats.Unacked += int64(len(p.inflight))
+		for _, h := range p.inflight {
 			stats.OldestUnacked = max(stats.OldestUnacked, now.Sub(h.since))
 		}
 		stats.Uncommitted += p.window.above()

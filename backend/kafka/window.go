@@ -81,11 +81,11 @@ const (
 	bitsPrefix   = "rd2:"
 )
 
-// fits reports whether a record may be handed out: whatever is finished then, in which
+// fits reports whether a record may be claimed: whatever is finished then, in which
 // order ever, fits into the metadata.
-func (w *window) fits(offset int64, inHand int) bool {
+func (w *window) fits(offset int64, inFlight int) bool {
 	ahead := offset - w.mark
-	return ahead < maxBits || ahead < maxWindow && len(w.ranges)+inHand < maxRanges
+	return ahead < maxBits || ahead < maxWindow && len(w.ranges)+inFlight < maxRanges
 }
 
 // ahead is how far what is finished goes beyond the mark; 0: nothing above it is finished.
@@ -104,9 +104,9 @@ func (w *window) above() (n int64) {
 	return n
 }
 
-// nearlyFull reports that a tenth more would not be handed out.
-func (w *window) nearlyFull(inHand int) bool {
-	return !w.fits(w.mark+w.ahead()*10/9, inHand+len(w.ranges)/9)
+// nearlyFull reports that a tenth more would not be claimed.
+func (w *window) nearlyFull(inFlight int) bool {
+	return !w.fits(w.mark+w.ahead()*10/9, inFlight+len(w.ranges)/9)
 }
 
 // metadata encodes the ranges in the shorter way: gaps and lengths in turn, as varints, or

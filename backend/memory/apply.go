@@ -98,6 +98,7 @@ func (q *queue) putDead(it *item, e *redrive.Entry, now int64) {
 	}
 	it.due = min(it.died, now)
 	q.enterDead(it)
+	q.noteDeath(it, now)
 	if it.ordered && !q.settings.DeadRelease {
 		q.join(it)
 	}

@@ -71,14 +71,14 @@ func (f *filter) matches(it *item) bool {
 		(len(f.ExceptIDs) == 0 || !slices.Contains(f.ExceptIDs, it.msg.ID))
 }
 
-// claim hands one item out.
+// claim leases one item.
 func (q *queue) claim(it *item, req *driver.ClaimRequest, now int64, d *redrive.Delivery) {
 	lane := it.lane
 	q.lease(it, later(now, req.Lease))
 	it.token++
 	it.attempts++
 	it.instance = req.Instance
-	it.alone, it.held = req.Isolated, true
+	it.alone, it.held, it.lapsed = req.Isolated, true, false
 	d.Message = it.msg
 	d.Lane = lane
 	d.Attempt, d.Failures, d.Crashes, d.Suspect = it.attempts, it.failures, it.crashes, it.suspect
@@ -92,7 +92,7 @@ func (q *queue) claim(it *item, req *driver.ClaimRequest, now int64, d *redrive.
 	d.Receipt.Token = it.token
 }
 
-// claimExpired hands out what is no longer worth delivering: by its own expiry, then
+// claimExpired delivers what is no longer worth delivering: by its own expiry, then
 // by age.
 func (q *queue) claimExpired(req *driver.ClaimRequest, now int64) []redrive.Delivery {
 	f := (*filter)(req)

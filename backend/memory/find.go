@@ -220,13 +220,3 @@ func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause
 	list, all := found.Causes(query.PageLimit())
 	return list, all, err
 }
-
-// Count implements driver.Store.
-func (s *Store) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
-	return driver.CountFound(ctx, s.Find, q)
-}
-
-// Deaths implements driver.Store.
-func (s *Store) Deaths(ctx context.Context, q redrive.Query) ([]driver.Deaths, error) {
-	return nil, redrive.ErrUnsupported
-}

@@ -10,7 +10,7 @@ type place uint8
 const (
 	nowhere place = iota
 	inLane        // in a lane, due or later
-	leased        // handed out
+	leased        // claimed
 	blocked       // behind the head of its key
 )
 
@@ -37,6 +37,8 @@ type item struct {
 	dead    bool
 	suspect bool
 	alone   bool // this claim is or was alone
+	lapsed  bool // this claim ran out
+	was     bool // suspect before that
 	held    bool // the newest claim is neither settled nor claimed over
 	ordered bool
 

@@ -74,7 +74,7 @@ func (s *Store) Caps() driver.Caps {
 	return driver.Caps{
 		Name: "memory", MaxDelay: driver.Never,
 		DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true, Fenced: true, Filters: true,
-		MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true, Exclusive: true,
+		RecordsClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true, Exclusive: true,
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }

@@ -45,6 +45,8 @@ type queue struct {
 	leased   int64
 	blocked  int64
 	byReason [driver.LastReason + 1]int64
+	causes   map[cause]int64
+	series   map[cause]map[span]int64
 	bytes    int64
 	ledger   driver.Ledger
 }
@@ -110,9 +112,19 @@ func (q *queue) endLease(it *item, at, now int64) {
 		if it.alone {
 			it.crashes++
 		}
+		it.lapsed, it.was = true, it.suspect
 		it.suspect = true
 	}
 	q.stand(it, now)
+}
+
+// unlapse takes back what a lease that ran out has changed: its holder lives after all.
+func (q *queue) unlapse(it *item) {
+	q.detach(it)
+	if it.alone {
+		it.crashes--
+	}
+	it.lapsed, it.suspect = false, it.was
 }
 
 // crash ends the leases that match as the death of their holder would.
@@ -164,7 +176,7 @@ func (q *queue) stand(it *item, now int64) {
 	}
 }
 
-// lease hands an item out.
+// lease delivers an item.
 func (q *queue) lease(it *item, until int64) {
 	q.detach(it)
 	it.place, it.until = leased, until
@@ -199,12 +211,14 @@ func (q *queue) enterDead(it *item) {
 	q.dead.add(it)
 	q.deaths.push(it.died, it)
 	q.byReason[it.reason]++
+	q.count(it, 1)
 }
 
 func (q *queue) leaveDead(it *item) {
 	q.dead.live--
 	q.deaths.remove(it)
 	q.byReason[it.reason]--
+	q.count(it, -1)
 	it.dead = false
 }
 
@@ -222,6 +236,7 @@ func (q *queue) die(it *item, reason redrive.Reason, now int64) {
 	it.reason, it.died, it.due = reason, now, now
 	it.suspect, it.held = false, false
 	q.enterDead(it)
+	q.noteDeath(it, now)
 	if !it.ordered || q.settings.DeadRelease {
 		q.unchain(it, now)
 	}

@@ -108,6 +108,9 @@ func (q *queue) settle(it *item, t *driver.Settlement, now int64) error {
 	if it.dead {
 		return q.settleDead(it, t, now)
 	}
+	if it.lapsed {
+		q.unlapse(it)
+	}
 	switch t.Outcome {
 	case redrive.OutcomeDone:
 		q.ledger.Done++
@@ -177,14 +180,14 @@ func (q *queue) settleDead(it *item, t *driver.Settlement, now int64) error {
 		q.edit(it, t.Edit, now)
 		q.revive(it, "", t.After, now)
 	case redrive.OutcomeRetry:
-		it.record(t.Failure, false)
+		q.recordDead(it, t.Failure)
 		q.keepDead(it, later(now, t.After), now)
 	case redrive.OutcomeRelease:
 		it.attempts--
 		q.keepDead(it, later(now, t.After), now)
 	case redrive.OutcomeDead:
 		q.edit(it, t.Edit, now)
-		it.record(t.Failure, false)
+		q.recordDead(it, t.Failure)
 		q.keepDead(it, now, now)
 	}
 	return nil
@@ -196,6 +199,13 @@ func (q *queue) keepDead(it *item, due, now int64) {
 	it.held = false
 	it.due = due
 	q.stand(it, now)
+}
+
+// recordDead records a failure of what works on a dead letter, whose cause it may change.
+func (q *queue) recordDead(it *item, f *redrive.Failure) {
+	q.count(it, -1)
+	it.record(f, false)
+	q.count(it, 1)
 }
 
 func (it *item) record(f *redrive.Failure, counted bool) {

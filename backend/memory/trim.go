@@ -31,6 +31,7 @@ func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver
 		}
 		n := q.trimDead(&r, limit, nanos(clock))
 		t.Dead, limit = t.Dead+int64(n), limit-n
+		q.foldDeaths(nanos(clock))
 		n = q.forgetAll(limit, nanos(clock))
 		t.Remembered, limit = t.Remembered+int64(n), limit-n
 	}

@@ -90,7 +90,7 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Chan
 	return redrive.Ref{}, nil
 }
 
-// kill makes a dead letter of a waiting message, with the note as its story.
+// kill makes a dead letter of a waiting message, with the note as its failure history.
 func (s *Store) kill(q *queue, it *item, c *driver.Change, now int64) {
 	f := &redrive.Failure{At: moment(now), Attempt: it.attempts, Reason: reasonOf(c), Types: []string{"redrive.killed"}, Message: c.Note}
 	f.Clean()

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -35,6 +36,7 @@ func (q *queue) verify(now int64) driver.Audit {
 	var byLane [driver.Lanes]int64
 	var nLeased, nBlocked, size, nDead int64
 	byReason := make(map[redrive.Reason]int64)
+	byCause := make(map[cause]int64)
 	corrupt, example := 0, ""
 	for id, it := range q.byID {
 		if !it.sound() || it.original != nil && driver.Checksum(it.original) != it.firstSum {
@@ -47,6 +49,7 @@ func (q *queue) verify(now int64) driver.Audit {
 		case it.dead:
 			nDead++
 			byReason[it.reason]++
+			byCause[it.cause()]++
 			continue
 		case it.place == leased:
 			nLeased++
@@ -78,6 +81,9 @@ func (q *queue) verify(now int64) driver.Audit {
 		if byReason[r] != counted.Dead[r] {
 			problem("dead as %s: counted %d, found %d", r, counted.Dead[r], byReason[r])
 		}
+	}
+	if !maps.Equal(byCause, q.causes) {
+		problem("causes of dead letters: counted %v, found %v", q.causes, byCause)
 	}
 	if int64(q.waiting.live) != a.Waiting || int64(q.dead.live) != a.Dead {
 		problem("lists: %d waiting and %d dead, found %d and %d", q.waiting.live, q.dead.live, a.Waiting, a.Dead)

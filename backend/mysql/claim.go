@@ -221,7 +221,7 @@ func (c *claiming) scan(r row) error {
 }
 
 // claimOld adds what was published too long ago to what has expired. If that fails, what
-// was claimed must be handed out all the same; the next call sees the fault.
+// was claimed must be returned all the same; the next call sees the fault.
 func (c *claiming) claimOld(ctx context.Context) {
 	s, queue := c.store, []byte(c.req.Queue)
 	age, room := int64(c.req.MaxAge/time.Microsecond), c.req.Max-len(c.rows)

@@ -121,7 +121,7 @@ func fault(op string, err error) error {
 		e.Err = fmt.Errorf("%w: %w", redrive.ErrFull, err)
 		e.Hint = "free some room on the database's disk"
 	case tooLarge(err):
-		e.Err = fmt.Errorf("%w message: it is larger than the server takes: %w", redrive.ErrInvalid, err)
+		e.Err = fmt.Errorf("%w message: exceeds the server's size limit: %w", redrive.ErrInvalid, err)
 		e.Hint = "raise max_allowed_packet on the server, up to 64M for the largest bodies"
 	case n == codeNoTable:
 		e.Hint = "run `redrive migrate`"

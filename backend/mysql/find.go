@@ -9,7 +9,7 @@ import (
 )
 
 // Search implements sqlstore.Server.
-func (d dialect) Search(ctx context.Context, page *sqlstore.Finder) (end *sqlstore.PageMark, err error) {
+func (d dialect) Search(ctx context.Context, page *sqlstore.Finder) (end *sqlstore.PageCursor, err error) {
 	f := finder{page, d.Store}
 	if end, err = f.bound(ctx); err != nil {
 		return nil, err
@@ -37,13 +37,18 @@ type finder struct {
 
 // bound returns where the look must end, if more entries lie before the end than may be
 // looked at. What an index serves needs none: everything that is looked at matches.
-func (f *finder) bound(ctx context.Context) (end *sqlstore.PageMark, err error) {
+func (f *finder) bound(ctx context.Context) (end *sqlstore.PageCursor, err error) {
 	q := f.Query
 	plain := redrive.Query{Queue: q.Queue, After: q.After, Limit: q.Limit, Bodies: q.Bodies}
 	switch {
 	case f.At.Dead:
 		plain.State, plain.Since, plain.Until = q.State, q.Since, q.Until
-		if q.Reason != 0 && q.Signature != "" {
+		switch deadSpan(q) {
+		case "find_plan":
+			plain.Plan = q.Plan
+		case "find_edited":
+			plain.Edited = true
+		case "find_cause":
 			plain.Reason, plain.Signature = q.Reason, q.Signature
 		}
 	case q.Key != "":
@@ -55,7 +60,7 @@ func (f *finder) bound(ctx context.Context) (end *sqlstore.PageMark, err error) 
 	name, where := f.span()
 	st := step{sql: f.store.sql.with(name+"_place", ":where", where.sql()), args: append(where.args, redrive.Examined-1), scan: func(r row) error {
 		var died *int64
-		end = new(sqlstore.PageMark)
+		end = new(sqlstore.PageCursor)
 		err := r.Scan(&end.ID, &died)
 		end.Died = timeOf(died)
 		return err
@@ -77,10 +82,13 @@ func (f *finder) span() (name string, w conditions) {
 		}
 		return name, w
 	}
-	name = "find_dead"
 	w.add("d.queue = ?", []byte(f.At.Queue))
-	if q.Reason != 0 && q.Signature != "" {
-		name = "find_cause"
+	switch name = deadSpan(q); name {
+	case "find_plan":
+		w.add("d.plan = ?", []byte(q.Plan))
+	case "find_edited":
+		w.add("d.edited = 1")
+	case "find_cause":
 		w.add("d.reason = ?", int(q.Reason))
 		w.add("d.signature = ?", []byte(q.Signature))
 	}
@@ -91,6 +99,19 @@ func (f *finder) span() (name string, w conditions) {
 	}
 	w.died(q)
 	return name, w
+}
+
+// deadSpan is the query that looks at the fewest dead letters.
+func deadSpan(q *redrive.Query) string {
+	switch {
+	case q.Plan != "":
+		return "find_plan"
+	case q.Edited:
+		return "find_edited"
+	case q.Reason != 0 && q.Signature != "":
+		return "find_cause"
+	}
+	return "find_dead"
 }
 
 // statement is the query of the phase that f.at is in.

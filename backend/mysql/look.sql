@@ -82,19 +82,27 @@ SELECT :columns_dead, :parts FROM redrive_dead d FORCE INDEX (dead_cause) WHERE 
 -- name: find_cause_place
 SELECT d.id, d.died FROM redrive_dead d FORCE INDEX (dead_cause) WHERE :where ORDER BY d.died, d.id LIMIT 1 OFFSET ?
 
+-- name: find_plan
+-- A page of those that a plan redrove last.
+SELECT :columns_dead, :parts FROM redrive_dead d FORCE INDEX (dead_plan) WHERE :where ORDER BY d.died, d.id LIMIT ?
+
+-- name: find_plan_place
+SELECT d.id, d.died FROM redrive_dead d FORCE INDEX (dead_plan) WHERE :where ORDER BY d.died, d.id LIMIT 1 OFFSET ?
+
+-- name: find_edited
+-- A page of those that were edited.
+SELECT :columns_dead, :parts FROM redrive_dead d FORCE INDEX (dead_edited) WHERE :where ORDER BY d.died, d.id LIMIT ?
+
+-- name: find_edited_place
+SELECT d.id, d.died FROM redrive_dead d FORCE INDEX (dead_edited) WHERE :where ORDER BY d.died, d.id LIMIT 1 OFFSET ?
+
 -- name: recall
 --   queue, ids
 SELECT queue, id, hash, outcome, reason, changed FROM redrive_remembered FORCE INDEX (PRIMARY)
 WHERE queue = ? AND id IN (:ids) AND (until IS NULL OR until > :now)
 
--- name: causes
--- Dead letters by cause, largest first.
---   ..., most
-SELECT d.queue, d.reason, d.signature, COUNT(*) AS n, MIN(d.died), MAX(d.died) FROM redrive_dead d FORCE INDEX (dead_cause) WHERE :index
-GROUP BY d.queue, d.reason, d.signature ORDER BY n DESC, d.queue, d.reason, d.signature LIMIT ?
-
 -- name: causes_bounded
--- The same of those that no index tells apart: a bounded number is looked at.
+-- Dead letters by cause, largest first, where no counter tells: a bounded number is looked at.
 --   of :index, how many are looked at, of :where, most
 SELECT d.queue, d.reason, d.signature, COUNT(*) AS n, MIN(d.died), MAX(d.died)
 FROM (SELECT d.queue, d.id FROM redrive_dead d WHERE :index LIMIT ?) b JOIN redrive_dead d ON d.queue = b.queue AND d.id = b.id

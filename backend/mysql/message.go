@@ -16,7 +16,7 @@ func scanMessage(r row) (*sqlstore.Message, error) {
 	var lane, reason int
 	err := r.Scan(&m.Queue, &m.ID, &m.Seq, &due, &died, &published, &expires, &m.Token, &m.Nonce, &m.Turn, &m.Attempts, &m.Failures,
 		&m.Earlier, &m.Crashes, &m.Generation, &m.Redrives, &m.Bytes, &m.Class, &lane, &reason, &m.Suspect, &m.Chosen, &m.Alone, &m.Leased,
-		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature, &m.Sum,
+		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature, &m.Sum, &m.Delayed,
 		&headers, &m.First, &m.Last, &m.Original, &m.Body)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func insertMessages(sql *statements, list []*sqlstore.Message) []step {
 		return []any{seq, []byte(m.Queue), []byte(m.ID), micros(m.Due), micros(m.PublishedAt), microsOrNull(m.ExpiresAt), m.Token, m.Nonce, m.Turn,
 			m.Attempts, m.Failures, m.Earlier, m.Crashes, m.Generation, m.Redrives, m.Bytes, m.Class, int(m.Lane), m.Suspect, m.Chosen,
 			[]byte(m.Kind), []byte(m.Key), []byte(m.ReplyTo), []byte(m.Plan), []byte(m.Origin), []byte(m.EditedFrom),
-			encodeHeaders(m.Headers), m.First, m.Last, m.Original, body(m.Body), m.Sum}
+			encodeHeaders(m.Headers), m.First, m.Last, m.Original, body(m.Body), m.Sum, m.Delayed}
 	})
 }
 
@@ -46,7 +46,7 @@ func insertDead(sql *statements, list []*sqlstore.Message) []step {
 	return insertRows(sql, "insert_dead", list, func(m *sqlstore.Message) []any {
 		return []any{[]byte(m.Queue), []byte(m.ID), m.Seq, micros(m.Died), micros(m.Due), micros(m.PublishedAt), microsOrNull(m.ExpiresAt),
 			m.Token, m.Nonce, m.Turn, m.Attempts, m.Failures, m.Earlier, m.Crashes, m.Generation, m.Redrives, m.Bytes, int(m.Reason), int(m.Lane),
-			m.Chosen, cut(m.Signature), []byte(m.Kind), []byte(m.Key), []byte(m.ReplyTo), []byte(m.Plan), []byte(m.Origin),
+			m.Chosen, m.Original != nil, cut(m.Signature), []byte(m.Kind), []byte(m.Key), []byte(m.ReplyTo), []byte(m.Plan), []byte(m.Origin),
 			[]byte(m.EditedFrom), encodeHeaders(m.Headers), m.First, m.Last, m.Original, body(m.Body), m.Sum}
 	})
 }

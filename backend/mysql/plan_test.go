@@ -64,7 +64,7 @@ func TestHotStatementsGoByTheirIndex(t *testing.T) {
 				{"range PRIMARY", s.sql.with("held", ":seqs", "1,2,3"), nil},
 				{"eq_ref PRIMARY", s.sql.with("delete_messages", ":seqs", "1,2,3"), nil},
 				{"eq_ref PRIMARY", s.sql.with("fold_drop", ":seqs", "1,2,3"), nil},
-				{"range PRIMARY", s.sql.with("back", ":seqs", "1,2,3"), []any{true, 1, true, false, false}},
+				{"range PRIMARY", s.sql.with("back", ":seqs", "1,2,3"), []any{true, 1, true, true, false, false}},
 				{"range message_id", s.sql.with("lock_messages", ":ids", "?,?"), []any{a, []byte("w1"), []byte("w2")}},
 				{"range PRIMARY", s.sql.with("lock_dead", ":ids", "?,?"), []any{a, []byte("d1"), []byte("d2")}},
 				{"const PRIMARY", s.sql.Get("delete_dead"), []any{a, []byte("d1")}},

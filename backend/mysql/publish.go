@@ -255,11 +255,11 @@ func (w *work) insertStep(items []*sqlstore.Item, plain bool) step {
 			args = append(args, it.Size(), it.Sum)
 		case plain:
 			rows.WriteString(w.sql.Get("publish_plain_row"))
-			args = append(args, it.Size(), it.Sum)
+			args = append(args, it.Size(), it.Sum, sqlstore.Micros(it.Delay), deliverAt(it))
 		default:
 			rows.WriteString(w.sql.Get("publish_row"))
 			args = append(args, microsOrNull(it.ExpiresAt), []byte(it.ReplyTo), it.Generation, it.Redrives, []byte(it.Plan), []byte(it.Origin),
-				[]byte(it.EditedFrom), it.Size(), it.Sum, it.Chosen, it.Turn, it.Class)
+				[]byte(it.EditedFrom), it.Size(), it.Sum, sqlstore.Micros(it.Delay), deliverAt(it), it.Chosen, it.Turn, it.Class)
 		}
 	}
 	name := "publish"

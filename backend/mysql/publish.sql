@@ -3,26 +3,26 @@
 -- name: publish
 --   the columns of each
 INSERT INTO redrive_message (queue, id, kind, msg_key, headers, body, due, published, expires, reply_to, generation, redrives, plan,
-  origin, edited_from, size, crc, chosen, turn, class) VALUES :rows
+  origin, edited_from, size, crc, is_delayed, chosen, turn, class) VALUES :rows
 
 -- name: publish_row
 --   queue, id, kind, key, headers, body, delay, deliver at, expires, reply to, generation, redrives, plan, origin, edited from, size, checksum,
---   chosen, turn, class
-(?,?,?,?,?,?,GREATEST(:now + ?, ?),:now,?,?,?,?,?,?,?,?,?,?,?,?)
+--   delay, deliver at, chosen, turn, class
+(?,?,?,?,?,?,GREATEST(:now + ?, ?),:now,?,?,?,?,?,?,?,?,?,? > 0 OR ? > :now,?,?,?)
 
 -- name: publish_plain
 -- The same for messages without key, lineage, expiry, reply and chosen id.
 --   the columns of each
-INSERT INTO redrive_message (queue, id, kind, headers, body, due, published, size, crc) VALUES :rows
+INSERT INTO redrive_message (queue, id, kind, headers, body, due, published, size, crc, is_delayed) VALUES :rows
 
 -- name: publish_plain_row
---   queue, id, kind, headers, body, delay, deliver at, size, checksum
-(?,?,?,?,?,GREATEST(:now + ?, ?),:now,?,?)
+--   queue, id, kind, headers, body, delay, deliver at, size, checksum, delay, deliver at
+(?,?,?,?,?,GREATEST(:now + ?, ?),:now,?,?,? > 0 OR ? > :now)
 
 -- name: publish_now_row
 -- One that is due at once.
 --   queue, id, kind, headers, body, size, checksum
-(?,?,?,?,?,:now,:now,?,?)
+(?,?,?,?,?,:now,:now,?,?,0)
 
 -- name: published
 -- The ledger of what was published.

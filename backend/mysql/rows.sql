@@ -6,12 +6,12 @@
 -- name: columns_message
 m.queue, m.id, m.seq, m.due, NULL, m.published, m.expires, m.token, m.nonce, m.turn, m.attempts, m.failures, m.earlier, m.crashes,
 m.generation, m.redrives, m.size, m.class, m.lane, 0, m.suspect, m.chosen, m.alone, 0, m.kind, m.msg_key, m.instance, m.reply_to, m.plan,
-COALESCE(m.origin, ''), m.edited_from, '', m.crc
+COALESCE(m.origin, ''), m.edited_from, '', m.crc, m.is_delayed
 
 -- name: columns_dead
 d.queue, d.id, d.seq, d.due, d.died, d.published, d.expires, d.token, d.nonce, d.turn, d.attempts, d.failures, d.earlier, d.crashes,
 d.generation, d.redrives, d.size, 0, d.lane, d.reason, 0, d.chosen, 0, d.leased, d.kind, d.msg_key, d.instance, d.reply_to, d.plan,
-COALESCE(d.origin, ''), d.edited_from, d.signature, d.crc
+COALESCE(d.origin, ''), d.edited_from, d.signature, d.crc, 0
 
 -- name: columns_message_parts
 m.headers, m.first_failure, m.last_failure, m.original, m.body
@@ -55,13 +55,13 @@ DELETE d FROM redrive_dead d FORCE INDEX (PRIMARY) WHERE d.queue = ? AND d.id = 
 --   the columns of each
 INSERT INTO redrive_message (seq, queue, id, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
   generation, redrives, size, class, lane, suspect, chosen, kind, msg_key, reply_to, plan, origin, edited_from,
-  headers, first_failure, last_failure, original, body, crc)
+  headers, first_failure, last_failure, original, body, crc, is_delayed)
 VALUES :rows
 
 -- name: insert_dead
 --   the columns of each
 INSERT INTO redrive_dead (queue, id, seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
-  generation, redrives, size, reason, lane, chosen, signature, kind, msg_key, reply_to, plan, origin, edited_from,
+  generation, redrives, size, reason, lane, chosen, edited, signature, kind, msg_key, reply_to, plan, origin, edited_from,
   headers, first_failure, last_failure, original, body, crc)
 VALUES :rows
 

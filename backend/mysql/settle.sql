@@ -13,26 +13,26 @@ FROM redrive_dead d FORCE INDEX (PRIMARY) WHERE d.queue = ? AND d.id IN (:ids) O
 
 -- name: back
 -- Gives messages back or has them retried, without a failure.
---   retried, delay, retried, released
+--   retried, delay, delayed, retried, released, released
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET
-  class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, lane = IF(?, 1, lane), attempts = attempts - ?,
+  class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, is_delayed = ?, lane = IF(?, 1, lane), attempts = attempts - ?,
   suspect = suspect AND ?, alone = 0, instance = ''
 WHERE seq IN (:seqs)
 
 -- name: failed
 -- The same with a failure: the first is kept, and the last.
---   retried, delay, retried, released, released, counted, failure, failure
+--   retried, delay, delayed, retried, released, released, counted, failure, failure
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET
-  class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, lane = IF(?, 1, lane), attempts = attempts - ?,
+  class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, is_delayed = ?, lane = IF(?, 1, lane), attempts = attempts - ?,
   suspect = suspect AND ?, alone = 0, instance = '', failures = failures + ?,
   last_failure = IF(first_failure IS NULL, last_failure, ?), first_failure = COALESCE(first_failure, ?)
 WHERE seq IN (:seqs)
 
 -- name: repeat
 -- The next generation of a recurring message.
---   delay
+--   delay, delayed
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET
-  class = IF(turn > 0, 4, 0), lane = 0, due = :now + ?, published = :now, generation = generation + 1, attempts = 0, failures = 0,
+  class = IF(turn > 0, 4, 0), lane = 0, due = :now + ?, is_delayed = ?, published = :now, generation = generation + 1, attempts = 0, failures = 0,
   earlier = 0, crashes = 0, suspect = 0, first_failure = NULL, last_failure = NULL, original = NULL, alone = 0, instance = ''
 WHERE seq IN (:seqs)
 
@@ -40,11 +40,11 @@ WHERE seq IN (:seqs)
 -- Copies messages to the dead letters, without a new failure.
 --   lets go, reason
 INSERT INTO redrive_dead (queue, id, seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
-  generation, redrives, size, crc, reason, lane, chosen, signature, kind, msg_key, reply_to, plan, origin, edited_from,
+  generation, redrives, size, crc, reason, lane, chosen, edited, signature, kind, msg_key, reply_to, plan, origin, edited_from,
   headers, first_failure, last_failure, original, body)
 SELECT queue, id, seq, :now, :now, published, expires, token, nonce, IF(?, 0, turn), attempts, failures, earlier, crashes,
-  generation, redrives, size, crc, ?, lane, chosen,
-  COALESCE(LEFT(CAST(JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(last_failure, first_failure) USING utf8mb4), '$.signature')) AS BINARY), 512), ''),
+  generation, redrives, size, crc, ?, lane, chosen, original IS NOT NULL,
+  :signature,
   kind, msg_key, reply_to, plan, origin, edited_from, headers, first_failure, last_failure, original, body
 FROM redrive_message FORCE INDEX (PRIMARY) WHERE seq IN (:seqs)
 
@@ -52,10 +52,10 @@ FROM redrive_message FORCE INDEX (PRIMARY) WHERE seq IN (:seqs)
 -- The same with a failure.
 --   lets go, reason, signature, failure, failure
 INSERT INTO redrive_dead (queue, id, seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
-  generation, redrives, size, crc, reason, lane, chosen, signature, kind, msg_key, reply_to, plan, origin, edited_from,
+  generation, redrives, size, crc, reason, lane, chosen, edited, signature, kind, msg_key, reply_to, plan, origin, edited_from,
   headers, first_failure, last_failure, original, body)
 SELECT queue, id, seq, :now, :now, published, expires, token, nonce, IF(?, 0, turn), attempts, failures + 1, earlier, crashes,
-  generation, redrives, size, crc, ?, lane, chosen, ?, kind, msg_key, reply_to, plan, origin, edited_from, headers,
+  generation, redrives, size, crc, ?, lane, chosen, original IS NOT NULL, ?, kind, msg_key, reply_to, plan, origin, edited_from, headers,
   COALESCE(first_failure, ?), IF(first_failure IS NULL, last_failure, ?), original, body
 FROM redrive_message FORCE INDEX (PRIMARY) WHERE seq IN (:seqs)
 

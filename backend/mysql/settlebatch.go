@@ -48,6 +48,9 @@ func (b *batch) settle(h *holding, st *driver.Settlement) {
 		c.after, c.reason, c.letsGo = 0, st.Reason, h.turn > 0 && w.Settings[h.Queue].DeadRelease
 		leaves = c.letsGo
 		w.Count(h.Queue, sqlstore.DeadAccount(st.Reason), 1)
+		if st.Failure != nil { // else the row knows of what
+			w.CountDeath(sqlstore.Cause{Queue: h.Queue, Reason: st.Reason, Signature: string(cut(st.Failure.Signature))}, w.Clock)
+		}
 	case redrive.OutcomeRepeat:
 		w.Count(h.Queue, sqlstore.AccountDone, 1)
 		w.Count(h.Queue, sqlstore.AccountRepeated, 1)
@@ -105,7 +108,7 @@ func (b *batch) failed(seq int64, c change, f *redrive.Failure) step {
 		return step{sql: sql.with("bury_failed", ":seqs", one), args: []any{c.letsGo, int(c.reason), cut(f.Signature), text, text}}
 	}
 	retried := c.outcome == redrive.OutcomeRetry
-	return step{sql: sql.with("failed", ":seqs", one), args: []any{retried, c.after, retried, !retried, !retried, retried, text, text}}
+	return step{sql: sql.with("failed", ":seqs", one), args: []any{retried, c.after, c.after > 0, retried, !retried, !retried, retried, text, text}}
 }
 
 // steps returns all statements. What is copied to the dead letters is removed
@@ -119,11 +122,12 @@ func (b *batch) steps() []step {
 			list := numbers(seqs)
 			switch c.outcome {
 			case redrive.OutcomeDead:
-				steps = append(steps, step{sql: sql.with("bury", ":seqs", list), args: []any{c.letsGo, int(c.reason)}})
+				steps = append(steps, step{sql: sql.with("bury_causes", ":seqs", list), args: []any{int(c.reason)}},
+					step{sql: sql.with("bury", ":seqs", list), args: []any{c.letsGo, int(c.reason)}})
 			case redrive.OutcomeRepeat:
-				steps = append(steps, step{sql: sql.with("repeat", ":seqs", list), args: []any{c.after}})
+				steps = append(steps, step{sql: sql.with("repeat", ":seqs", list), args: []any{c.after, c.after > 0}})
 			default:
-				steps = append(steps, step{sql: sql.with("back", ":seqs", list), args: []any{retried, c.after, retried, !retried, !retried}})
+				steps = append(steps, step{sql: sql.with("back", ":seqs", list), args: []any{retried, c.after, c.after > 0, retried, !retried, !retried}})
 			}
 		}
 	}

@@ -18,6 +18,9 @@ const defaultPrefix = "redrive_"
 // the statement, not of the transaction, and independent of the session's time zone.
 const serverClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
+// lastSignature is the signature of a message's last failure.
+const lastSignature = `COALESCE(LEFT(CAST(JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(last_failure, first_failure) USING utf8mb4), '$.signature')) AS BINARY), 512), '')`
+
 // statements is the embedded SQL by name, for one prefix.
 type statements struct {
 	sqlstore.Statements
@@ -35,6 +38,7 @@ func newStatements(prefix string) *statements {
 		lists = append(lists, ":"+list, s.Get(list))
 	}
 	s.Replace(lists...)
+	s.Replace(":signature", lastSignature)
 	s.Replace(":now", serverClock)
 	s.ByName["publish_bulk"] = s.with("publish_plain", ":rows", strings.TrimSuffix(strings.Repeat(s.Get("publish_now_row")+",", bulkRows), ","))
 	return s

@@ -3,7 +3,10 @@ package mysql
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // foldRows is how many differences one transaction folds.
@@ -30,6 +33,57 @@ func (d dialect) FoldLedger(ctx context.Context) (more bool, err error) {
 		return tx.run(ctx, step{sql: d.sql.with("fold", ":runs", runs)}, step{sql: d.sql.with("fold_drop", ":seqs", numbers(ids))})
 	})
 	return n == foldRows, err
+}
+
+// aheadTogether is how many classes are looked at together.
+const aheadTogether = 100
+
+// Ahead implements sqlstore.Server.
+func (d dialect) Ahead(ctx context.Context) ([]sqlstore.Part, error) {
+	queues, err := d.QueueNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all, parts []sqlstore.Part
+	for _, queue := range queues {
+		for class := range sqlstore.ClassBlocked {
+			all = append(all, sqlstore.Part{Queue: queue, Class: class})
+		}
+	}
+	for some := range slices.Chunk(all, aheadTogether) {
+		found := make([]bool, len(some))
+		steps := make([]step, len(some))
+		for i, p := range some {
+			steps[i] = step{sql: d.sql.Get("ahead"), args: []any{[]byte(p.Queue), p.Class, sqlstore.AheadMargin.Microseconds(), sqlstore.AheadLooked}, scan: scanInto(&found[i])}
+		}
+		if err := d.read(ctx, "ahead", nil, steps...); err != nil {
+			return parts, err
+		}
+		for i := range some {
+			if found[i] {
+				parts = append(parts, some[i])
+			}
+		}
+	}
+	return parts, nil
+}
+
+// Pull implements sqlstore.Server.
+func (d dialect) Pull(ctx context.Context, p sqlstore.Part, limit int) (n int64, err error) {
+	err = d.inTx(ctx, "pull", func(tx db) error {
+		var seqs []int64
+		err := tx.run(ctx, step{sql: d.sql.Get("pull_pick"), args: []any{[]byte(p.Queue), p.Class, sqlstore.AheadMargin.Microseconds(), limit}, scan: func(r row) error {
+			var seq int64
+			err := r.Scan(&seq)
+			seqs = append(seqs, seq)
+			return err
+		}})
+		if n = int64(len(seqs)); err != nil || n == 0 {
+			return err
+		}
+		return tx.run(ctx, step{sql: d.sql.with("pull", ":seqs", numbers(seqs)), args: []any{n}})
+	})
+	return n, err
 }
 
 // runsOf is the condition that a column is one of some numbers in rising order, which

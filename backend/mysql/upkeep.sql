@@ -24,6 +24,25 @@ ON DUPLICATE KEY UPDATE :adds
 DELETE d FROM JSON_TABLE('[:seqs]', '$[*]' COLUMNS (id BIGINT PATH '$')) i
 STRAIGHT_JOIN redrive_delta d FORCE INDEX (PRIMARY) ON d.id = i.id
 
+-- name: ahead
+-- Whether messages of a class that nobody delayed lie ahead of the clock, of the first so
+-- many that do.
+--   queue, class, how far ahead, most looked at
+SELECT 1 FROM (SELECT m.is_delayed FROM redrive_message m FORCE INDEX (message_due)
+  WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? ORDER BY m.due, m.seq LIMIT ?) x WHERE NOT x.is_delayed LIMIT 1
+
+-- name: pull_pick
+-- Those that are made due next.
+--   queue, class, how far ahead, most
+SELECT m.seq FROM redrive_message m FORCE INDEX (message_due)
+WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? AND NOT m.is_delayed ORDER BY m.due, m.seq LIMIT ? FOR UPDATE SKIP LOCKED
+
+-- name: pull
+-- Makes them due, in their order. A join, as in delete_messages.
+--   how many
+UPDATE JSON_TABLE('[:seqs]', '$[*]' COLUMNS (place FOR ORDINALITY, seq BIGINT PATH '$')) i
+STRAIGHT_JOIN redrive_message m FORCE INDEX (PRIMARY) ON m.seq = i.seq SET m.due = :now - ? + i.place
+
 -- name: trim_remembered
 --   most
 DELETE FROM redrive_remembered WHERE until <= :now ORDER BY until LIMIT ?

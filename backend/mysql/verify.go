@@ -22,6 +22,7 @@ func (w *work) Audit(ctx context.Context, a *sqlstore.Auditor) error {
 		{sql: w.sql.with("ledger", ":where", " WHERE queue = ?"), args: []any{queue, queue}, scan: scanInto(append([]any{&name}, a.Counted.Dest()...)...)},
 		{sql: w.sql.Get("scan_waiting"), args: []any{queue}, scan: a.ScanWaiting},
 		{sql: w.sql.Get("scan_dead"), args: []any{queue}, scan: a.ScanDead},
+		{sql: w.sql.Get("scan_causes"), args: []any{queue, queue, queue}, scan: a.ScanCause},
 		{sql: w.sql.Get("scan_sums"), args: []any{queue, queue}, scan: func(r row) error { return scanSum(r, a) }},
 	}
 	for i, look := range []string{"scan_twice", "scan_blocked", "scan_forgotten", "scan_members"} {

@@ -27,7 +27,7 @@ func (w *conditions) sql() string {
 }
 
 // upTo ends a look at a place.
-func (w *conditions) upTo(dead bool, at sqlstore.PageMark) {
+func (w *conditions) upTo(dead bool, at sqlstore.PageCursor) {
 	if !dead {
 		w.add("m.id <= ?", []byte(at.ID))
 		return
@@ -65,6 +65,9 @@ func (w *conditions) parts(table string, q *redrive.Query) {
 		if c.value != "" {
 			w.add(table+c.column+c.operator, []byte(c.value))
 		}
+	}
+	if q.Edited {
+		w.add(table + "original IS NOT NULL")
 	}
 	if q.Header != "" {
 		w.add("LOCATE(?, "+table+"headers) > 0", headerFilter(q.Header))

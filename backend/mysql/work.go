@@ -182,7 +182,7 @@ func (w *work) Number(ctx context.Context, m *sqlstore.Message) error {
 
 // Flush implements sqlstore.Rows: it writes everything.
 func (w *work) Flush(ctx context.Context) error {
-	for _, write := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger} {
+	for _, write := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger, w.writeCauses} {
 		if err := write(ctx); err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func (s *Store) claimExpired(ctx context.Context, req *driver.ClaimRequest) ([]s
 	}
 	old, err := s.take(ctx, &rest, "pick_old", int64(req.MaxAge/time.Microsecond), from)
 	if err != nil {
-		return got, nil //nolint:nilerr // what was claimed must be handed out; the next call sees the fault
+		return got, nil //nolint:nilerr // what was claimed must be returned; the next call sees the fault
 	}
 	if len(old) < rest.Max {
 		s.lookFurther(ctx, req.Queue, from)

@@ -45,11 +45,11 @@ func (s *Store) copy(ctx context.Context, items []*sqlstore.Item) error {
 			if at := timeOrNull(it.DeliverAt); at != nil && at.After(due) {
 				due = *at
 			}
-			return []any{it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body), due, now, int32(it.Size()), int32(it.Sum)}, nil //nolint:gosec // bounded, and bits
+			return []any{it.Queue, it.ID, it.Kind, encodeHeaders(it.Headers), body(it.Body), due, now, int32(it.Size()), int32(it.Sum), due.After(now)}, nil //nolint:gosec // bounded, and bits
 		})
 		conn := tx.(pgxDB).q.(pgx.Tx).Conn()
 		_, err := conn.CopyFrom(ctx, pgx.Identifier{s.sql.schema, "message"},
-			[]string{"queue", "id", "kind", "headers", "body", "due", "published", "size", "crc"}, source)
+			[]string{"queue", "id", "kind", "headers", "body", "due", "published", "size", "crc", "delayed"}, source)
 		if err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func (d dialect) ReadRemembered(ctx context.Context, refs []redrive.Ref, found f
 }
 
 // Search implements sqlstore.Server.
-func (d dialect) Search(ctx context.Context, f *sqlstore.Finder) (end *sqlstore.PageMark, err error) {
+func (d dialect) Search(ctx context.Context, f *sqlstore.Finder) (end *sqlstore.PageCursor, err error) {
 	name, args := findStatement(f)
 	err = d.read(ctx, name, f.Reset, func(r row) error {
 		m, err := scanMessage(r)
@@ -59,7 +59,7 @@ func (d dialect) Search(ctx context.Context, f *sqlstore.Finder) (end *sqlstore.
 	name, args = findPlace(f)
 	err = d.read(ctx, name, nil, func(r row) error {
 		var died *time.Time
-		end = new(sqlstore.PageMark)
+		end = new(sqlstore.PageCursor)
 		err := r.Scan(&end.ID, &died)
 		end.Died = timeOf(died)
 		return err
@@ -88,10 +88,10 @@ func findStatement(f *sqlstore.Finder) (name string, args []any) {
 	q := f.Query
 	header, value := headerFilter(q.Header)
 	args = []any{f.At.Queue, f.At.ID, redrive.Examined, f.Limit(), orNullInt(int(q.State)), orNullText(q.Kind), orNullText(q.Key), orNullText(q.Plan),
-		orNullText(q.NotPlan), sinceOrNull(q.Since), untilOrNull(q.Until), orNullText(q.Text), header, value}
+		orNullText(q.NotPlan), sinceOrNull(q.Since), untilOrNull(q.Until), orNullText(q.Text), header, value, q.Edited}
 	switch {
 	case f.At.Dead:
-		name = "find_dead"
+		name = deadSpan(q)
 		args = append(args, f.At.Died, orNullInt(int(q.Reason)), orNullText(q.Signature))
 	case q.Key != "":
 		name = "find_key"
@@ -104,13 +104,28 @@ func findStatement(f *sqlstore.Finder) (name string, args []any) {
 	return name, args
 }
 
+// deadSpan is the query that looks at the fewest dead letters: of a plan, edited ones, or all.
+func deadSpan(q *redrive.Query) string {
+	switch {
+	case q.Plan != "":
+		return "find_plan"
+	case q.Edited:
+		return "find_edited"
+	}
+	return "find_dead"
+}
+
 // findPlace returns the query for where the search has to end.
 func findPlace(f *sqlstore.Finder) (name string, args []any) {
 	q := f.Query
 	args = []any{f.At.Queue, f.At.ID, redrive.Examined}
 	switch {
 	case f.At.Dead:
-		return "find_dead_place", append(args, f.At.Died, sinceOrNull(q.Since), untilOrNull(q.Until), orNullInt(int(q.Reason)), orNullText(q.Signature))
+		args = append(args, f.At.Died, sinceOrNull(q.Since), untilOrNull(q.Until), orNullInt(int(q.Reason)), orNullText(q.Signature))
+		if name = deadSpan(q); name == "find_plan" {
+			args = append(args, q.Plan)
+		}
+		return name + "_place", args
 	case q.Key != "":
 		return "find_key_place", append(args, q.Key)
 	}

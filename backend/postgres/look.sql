@@ -82,7 +82,7 @@ SELECT q.name FROM redrive.queue q UNION SELECT d.queue FROM redrive.delta d ORD
 -- A page of what waits, by id, of at most so many looked at.
 --   $1 queue    $2 id to go on after    $3 most looked at    $4 most returned
 --   $5 state    $6 kind    $7 key    $8 plan    $9 not plan    $10 since    $11 until
---   $12 text    $13 header name and $14 value, in Base64       (null: no such filter)
+--   $12 text    $13 header name and $14 value, in Base64    $15 edited       (null: no such filter)
 SELECT :columns_message, :parts
 FROM (SELECT * FROM redrive.message x WHERE x.queue = $1 AND x.id > $2 ORDER BY x.id LIMIT $3) m
 WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_timestamp() THEN 2 WHEN m.class IN (4, 6) THEN 3 ELSE 1 END)
@@ -92,6 +92,7 @@ WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_tim
   AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN m.body) > 0
     OR position($12 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0)
   AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(m.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
+  AND (NOT $15::boolean OR m.original IS NOT NULL)
 ORDER BY m.id
 LIMIT $4
 
@@ -102,13 +103,14 @@ SELECT x.id, NULL::timestamptz FROM redrive.message x WHERE x.queue = $1 AND x.i
 
 -- name: find_dead
 -- A page of dead letters, by the time of their death.
---   $1 queue    $2 id and $15 time to go on after    $16 reason    $17 signature    others as find_waiting
+--   $1 queue    $2 id and $16 time to go on after    $17 reason    $18 signature    others as find_waiting
+-- ":narrow" is what an index serves besides.
 SELECT :columns_dead, :parts
 FROM (
   SELECT * FROM redrive.dead x
-  WHERE x.queue = $1 AND (x.died, x.id) > ($15::timestamptz, $2) AND ($10::timestamptz IS NULL OR x.died >= $10)
+  WHERE x.queue = $1 AND (x.died, x.id) > ($16::timestamptz, $2) AND ($10::timestamptz IS NULL OR x.died >= $10)
     AND ($11::timestamptz IS NULL OR x.died <= $11)
-    AND ($16::smallint IS NULL OR x.reason = $16) AND ($17::text IS NULL OR x.signature = $17)
+    AND ($17::smallint IS NULL OR x.reason = $17) AND ($18::text IS NULL OR x.signature = $18):narrow
   ORDER BY x.died, x.id LIMIT $3) d
 WHERE ($5::smallint IS NULL OR $5 = 4)
   AND ($6::text IS NULL OR d.kind = $6) AND ($7::text IS NULL OR d.key = $7)
@@ -116,15 +118,16 @@ WHERE ($5::smallint IS NULL OR $5 = 4)
   AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN d.body) > 0
     OR position($12 IN coalesce(coalesce(d.last_failure, d.first_failure) ->> 'message', '')) > 0)
   AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(d.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
+  AND (NOT $15::boolean OR d.original IS NOT NULL)
 ORDER BY d.died, d.id
 LIMIT $4
 
 -- name: find_dead_place
---   $1 queue    $2 id and $4 time to go on after    $3 most looked at    $5 since    $6 until    $7 reason    $8 signature
+--   $1 queue    $2 id and $4 time to go on after    $3 most looked at    $5 since    $6 until    $7 reason    $8 signature    $9 plan
 SELECT x.id, x.died FROM redrive.dead x
 WHERE x.queue = $1 AND (x.died, x.id) > ($4::timestamptz, $2) AND ($5::timestamptz IS NULL OR x.died >= $5)
   AND ($6::timestamptz IS NULL OR x.died <= $6)
-  AND ($7::smallint IS NULL OR x.reason = $7) AND ($8::text IS NULL OR x.signature = $8)
+  AND ($7::smallint IS NULL OR x.reason = $7) AND ($8::text IS NULL OR x.signature = $8):narrow
 ORDER BY x.died, x.id OFFSET $3 - 1 LIMIT 1
 
 -- name: find_key
@@ -138,6 +141,7 @@ WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_tim
   AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN m.body) > 0
     OR position($12 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0)
   AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(m.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
+  AND (NOT $15::boolean OR m.original IS NOT NULL)
 ORDER BY m.id
 LIMIT $4
 
@@ -154,7 +158,7 @@ JOIN redrive.remembered r ON r.queue = i.queue AND r.id = i.id AND (r.until IS N
 -- name: causes
 -- Dead letters by cause, largest first, each with its newest as the example.
 --   $1 queues (null: all)    $2 most looked at    $3 most causes    $4 reason    $5 signature    $6 kind    $7 key
---   $8 plan    $9 not plan   $10 since            $11 until         $12 text     $13 header     $14 value
+--   $8 plan    $9 not plan   $10 since            $11 until         $12 text     $13 header     $14 value     $15 edited
 WITH looked AS MATERIALIZED (
   SELECT d.queue, d.id, d.reason, d.signature, d.died, d.kind, d.key, d.plan,
     CASE WHEN $12::text IS NULL THEN true ELSE position(convert_to($12, 'UTF8') IN d.body) > 0
@@ -164,6 +168,7 @@ WITH looked AS MATERIALIZED (
   FROM redrive.dead d
   WHERE ($1::text IS NULL OR d.queue = $1) AND ($4::smallint IS NULL OR d.reason = $4) AND ($5::text IS NULL OR d.signature = $5)
     AND ($10::timestamptz IS NULL OR d.died >= $10) AND ($11::timestamptz IS NULL OR d.died <= $11)
+    AND (NOT $15::boolean OR d.original IS NOT NULL)
   LIMIT $2
 ),
 grouped AS MATERIALIZED (
@@ -179,22 +184,6 @@ SELECT g.queue, g.reason, g.signature, g.n, g.first, g.last, g.example, coalesce
 FROM grouped g JOIN redrive.dead d ON d.queue = g.queue AND d.id = g.example
 ORDER BY g.n DESC, g.queue, g.reason, g.signature
 LIMIT $3
-
--- name: causes_indexed
--- The same where the index of causes answers alone.
---   $1 queue (null: all)    $2 most causes    $3 reason    $4 signature
-WITH grouped AS MATERIALIZED (
-  SELECT d.queue, d.reason, d.signature, count(*) AS n, min(d.died) AS first, max(d.died) AS last
-  FROM redrive.dead d
-  WHERE ($1::text IS NULL OR d.queue = $1) AND ($3::smallint IS NULL OR d.reason = $3) AND ($4::text IS NULL OR d.signature = $4)
-  GROUP BY d.queue, d.reason, d.signature
-)
-SELECT g.queue, g.reason, g.signature, g.n, g.first, g.last, e.id, e.failure, 0, (SELECT count(*) FROM grouped)
-FROM grouped g CROSS JOIN LATERAL (
-  SELECT d.id, coalesce(d.last_failure, d.first_failure) AS failure FROM redrive.dead d
-  WHERE d.queue = g.queue AND d.reason = g.reason AND d.signature = g.signature ORDER BY d.died DESC, d.id DESC LIMIT 1) e
-ORDER BY g.n DESC, g.queue, g.reason, g.signature
-LIMIT $2
 
 -- name: ledger
 -- The ledger of a queue as it is written.

@@ -17,7 +17,7 @@ func scanMessage(r row) (*sqlstore.Message, error) {
 	var sum *int32
 	err := r.Scan(&m.Queue, &m.ID, &m.Seq, &m.Due, &died, &m.PublishedAt, &expires, &m.Token, &m.Nonce, &m.Turn, &m.Attempts, &m.Failures,
 		&m.Earlier, &m.Crashes, &m.Generation, &m.Redrives, &m.Bytes, &m.Class, &lane, &reason, &m.Suspect, &m.Chosen, &m.Alone, &m.Leased,
-		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature, &sum,
+		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature, &sum, &m.Delayed,
 		&headers, &m.First, &m.Last, &m.Original, &m.Body)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func insertMessages(list []*sqlstore.Message) []any {
 		column(list, func(m *sqlstore.Message) int64 { return int64(m.Lane) }),
 		column(list, func(m *sqlstore.Message) bool { return m.Suspect }),
 		column(list, func(m *sqlstore.Message) bool { return m.Chosen }),
-	}, contentColumns(list))
+	}, contentColumns(list), []any{column(list, func(m *sqlstore.Message) bool { return m.Delayed })})
 }
 
 // insertDead are the arguments of insert_dead.

@@ -187,7 +187,7 @@ func TestProbeWarnsOfWhatLosesMessages(t *testing.T) {
 		{values("default_transaction_isolation", "serializable"), driver.LevelWarn},
 	} {
 		worst := driver.LevelOK
-		for _, v := range append(durability(tc.values), upkeepVerdicts(tc.values)...) {
+		for _, v := range append(durability(tc.values), upkeepFindings(tc.values)...) {
 			worst = max(worst, v.Level)
 			if v.Level > driver.LevelOK && v.Hint == "" {
 				t.Errorf("%+v does not say what to do", v)
@@ -221,7 +221,7 @@ func TestProbeSeesTheOldestSnapshot(t *testing.T) {
 		driver.LevelWarn: {{Age: horizonAge + 1}, {Longest: horizonTime + 1}},
 	} {
 		for _, h := range list {
-			if v := horizonVerdict(h, nil); v.Level != want || want == driver.LevelWarn && v.Hint == "" {
+			if v := horizonFinding(h, nil); v.Level != want || want == driver.LevelWarn && v.Hint == "" {
 				t.Errorf("%+v: %+v", h, v)
 			}
 		}

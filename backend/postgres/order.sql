@@ -40,6 +40,6 @@ WITH head AS MATERIALIZED (
 )
 UPDATE redrive.message m
 SET class = CASE WHEN m.class = 6 THEN 5 WHEN m.suspect THEN 3 ELSE m.lane END,
-    due = greatest(m.due, clock_timestamp())
+    due = CASE WHEN m.delayed THEN greatest(m.due, clock_timestamp()) ELSE clock_timestamp() END
 FROM head h
 WHERE m.queue = h.queue AND m.key = h.key AND m.key <> '' AND m.turn = h.turn AND m.class + 0 IN (4, 6)

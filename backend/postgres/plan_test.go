@@ -33,7 +33,7 @@ func fillDead(t testing.TB, s *Store, queue string, n int) {
 	t.Helper()
 	_, err := s.pool.Exec(context.Background(), s.sql.in(`INSERT INTO redrive.dead (seq, died, due, published, token, nonce, turn, attempts, failures,
 		earlier, crashes, generation, redrives, size, reason, lane, chosen, queue, id, signature, kind, key, reply_to, plan, origin, edited_from, body)
-		SELECT i, now(), now(), now(), 1, 1, 0, 1, 1, 0, 0, 0, 0, 2, 1 + i % 3, 0, false, $1, 'd' || i, 'sig' || i % 50, '', '', '', '', '', '', '\x00'
+		SELECT i, now() - i * interval '1 millisecond', now(), now(), 1, 1, 0, 1, 1, 0, 0, 0, 0, 2, 1 + i % 3, 0, false, $1, 'd' || i, 'sig' || i % 50, '', '', '', '', '', '', '\x00'
 		FROM generate_series(1, $2::int) i`), queue, n)
 	noErr(t, err)
 }
@@ -169,7 +169,7 @@ func TestPlansStayWithTheIndexes(t *testing.T) {
 	}
 }
 
-// A claim hands out no more than it was asked for, whatever the plan is.
+// A claim delivers no more than it was asked for, whatever the plan is.
 func TestClaimNeverExceedsItsLimit(t *testing.T) {
 	for _, off := range [][]string{{"hashjoin", "mergejoin", "material"}, {"nestloop", "mergejoin"}, {"nestloop", "hashjoin"}, {"indexscan", "bitmapscan", "indexonlyscan"}} {
 		s := open(t, func(s *Store) {

@@ -157,7 +157,9 @@ func decideMode(ctx context.Context, cfg *pgx.ConnConfig) error {
 	if pid == conn.PgConn().PID() {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 		cfg.RuntimeParams["enable_seqscan"] = "off"
-		cfg.RuntimeParams["jit"] = "off" // it would be used for what only seems dear without scans
+		// Both would be used for what only seems dear without scans.
+		cfg.RuntimeParams["jit"] = "off"
+		cfg.RuntimeParams["max_parallel_workers_per_gather"] = "0"
 	}
 	return nil
 }
@@ -173,7 +175,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	case encoding != "UTF8":
 		return openError(fmt.Errorf("the database's encoding is %s", encoding), "create a database with ENCODING 'UTF8'")
 	case replica:
-		return openError(fmt.Errorf("the server is a replica, which takes no writes"), "name the primary, or add target_session_attrs=read-write")
+		return openError(fmt.Errorf("the server is a read-only replica"), "name the primary, or add target_session_attrs=read-write")
 	}
 	return s.base.Migrate(ctx, SchemaVersion, s.base.DDL)
 }

@@ -50,10 +50,11 @@ line AS (
 ),
 stored AS (
   INSERT INTO redrive.message (queue, id, kind, key, headers, body, due, published, expires, reply_to, generation, redrives, plan,
-    origin, edited_from, size, crc, chosen, turn, class)
+    origin, edited_from, size, crc, chosen, delayed, turn, class)
   SELECT a.queue, a.id, a.kind, a.key, a.headers::json, a.body,
     greatest(t.now + a.delay * interval '1 microsecond', a.deliver_at), t.now, a.expires,
     a.reply_to, a.generation, a.redrives, a.plan, a.origin, a.edited_from, a.size, a.crc, a.chosen,
+    greatest(t.now + a.delay * interval '1 microsecond', a.deliver_at) > t.now,
     coalesce(l.last_turn - a.together + a.place, 0),
     CASE WHEN l.members IS NULL OR a.place = 1 AND l.members = a.together THEN 0 ELSE 4 END
   FROM accepted a CROSS JOIN t LEFT JOIN line l ON a.ordered AND l.queue = a.queue AND l.key = a.key
@@ -82,8 +83,9 @@ booked AS (
   INSERT INTO redrive.delta (queue, published, fresh, bytes)
   SELECT queue, count(*), count(*), sum(size) FROM input GROUP BY queue
 )
-INSERT INTO redrive.message (queue, id, kind, headers, body, due, published, size, crc)
-SELECT i.queue, i.id, i.kind, i.headers::json, i.body, greatest(t.now + i.delay * interval '1 microsecond', i.deliver_at), t.now, i.size, i.crc
+INSERT INTO redrive.message (queue, id, kind, headers, body, due, published, size, crc, delayed)
+SELECT i.queue, i.id, i.kind, i.headers::json, i.body, greatest(t.now + i.delay * interval '1 microsecond', i.deliver_at), t.now, i.size, i.crc,
+  greatest(t.now + i.delay * interval '1 microsecond', i.deliver_at) > t.now
 FROM input i, t
 
 -- name: publish_now
@@ -106,8 +108,9 @@ FROM (SELECT clock_timestamp() AS now OFFSET 0) t, (
 WITH booked AS (
   INSERT INTO redrive.delta (queue, published, fresh, bytes) VALUES ($1, 1, 1, $8::integer)
 )
-INSERT INTO redrive.message (queue, id, kind, headers, body, published, due, size, crc)
-SELECT $1, $2, $3, $4::text::json, $5, t.now, greatest(t.now + $6::bigint * interval '1 microsecond', $7::timestamptz), $8::integer, $9::integer
+INSERT INTO redrive.message (queue, id, kind, headers, body, published, due, size, crc, delayed)
+SELECT $1, $2, $3, $4::text::json, $5, t.now, greatest(t.now + $6::bigint * interval '1 microsecond', $7::timestamptz), $8::integer, $9::integer,
+  greatest(t.now + $6::bigint * interval '1 microsecond', $7::timestamptz) > t.now
 FROM (SELECT clock_timestamp() AS now OFFSET 0) t
 
 -- name: refused

@@ -5,12 +5,12 @@
 -- name: columns_message
 m.queue, m.id, m.seq, m.due, NULL::timestamptz, m.published, m.expires, m.token, m.nonce, m.turn, m.attempts, m.failures,
 m.earlier, m.crashes, m.generation, m.redrives, m.size, m.class, m.lane, 0, m.suspect, m.chosen, m.alone, false, m.kind, m.key,
-m.instance, m.reply_to, m.plan, m.origin, m.edited_from, '', m.crc
+m.instance, m.reply_to, m.plan, m.origin, m.edited_from, '', m.crc, m.delayed
 
 -- name: columns_dead
 d.queue, d.id, d.seq, d.due, d.died, d.published, d.expires, d.token, d.nonce, d.turn, d.attempts, d.failures,
 d.earlier, d.crashes, d.generation, d.redrives, d.size, 0, d.lane, d.reason, false, d.chosen, false, d.leased, d.kind, d.key,
-d.instance, d.reply_to, d.plan, d.origin, d.edited_from, d.signature, d.crc
+d.instance, d.reply_to, d.plan, d.origin, d.edited_from, d.signature, d.crc, false
 
 -- name: columns_message_parts
 m.headers, m.first_failure, m.last_failure, m.original, m.body
@@ -56,17 +56,17 @@ DELETE FROM redrive.dead d USING (SELECT * FROM unnest($1::text[], $2::text[]) A
 --   $1 ... arrays in the order of the columns
 INSERT INTO redrive.message (queue, id, seq, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
   generation, redrives, size, class, lane, suspect, chosen, kind, key, reply_to, plan, origin, edited_from,
-  headers, first_failure, last_failure, original, body, crc)
+  headers, first_failure, last_failure, original, body, crc, delayed)
 SELECT queue, id, CASE WHEN seq = 0 THEN nextval('redrive.message_seq') ELSE seq END, due, published, expires, token, nonce, turn,
   attempts, failures, earlier, crashes, generation, redrives, size, class, lane, suspect, chosen, kind, key, reply_to, plan, origin,
-  edited_from, headers::json, first_failure::json, last_failure::json, original::json, body, crc
+  edited_from, headers::json, first_failure::json, last_failure::json, original::json, body, crc, delayed
 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::bigint[], $8::bigint[],
   $9::bigint[], $10::integer[], $11::integer[], $12::integer[], $13::integer[], $14::integer[], $15::integer[], $16::integer[],
   $17::smallint[], $18::smallint[], $19::boolean[], $20::boolean[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[],
-  $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::bytea[], $32::integer[])
+  $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::bytea[], $32::integer[], $33::boolean[])
   AS i (queue, id, seq, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
     generation, redrives, size, class, lane, suspect, chosen, kind, key, reply_to, plan, origin, edited_from,
-    headers, first_failure, last_failure, original, body, crc)
+    headers, first_failure, last_failure, original, body, crc, delayed)
 
 -- name: insert_dead
 --   $1 ... arrays in the order of the columns

@@ -84,7 +84,7 @@ back AS (
   UPDATE redrive.message m
   SET class = CASE WHEN m.class = 6 THEN 4 WHEN h.outcome = 2 THEN 1 WHEN m.suspect THEN 3 ELSE m.lane END,
       lane = CASE WHEN h.outcome = 2 THEN 1 ELSE m.lane END,
-      due = t.now + h.delay * interval '1 microsecond',
+      due = t.now + h.delay * interval '1 microsecond', delayed = h.delay > 0,
       attempts = m.attempts - (h.outcome = 3)::integer,
       failures = m.failures + (h.outcome = 2 AND h.failure IS NOT NULL)::integer,
       suspect = m.suspect AND h.outcome = 3,
@@ -96,7 +96,8 @@ back AS (
 ),
 again AS (
   UPDATE redrive.message m
-  SET class = CASE WHEN m.turn > 0 THEN 4 ELSE 0 END, lane = 0, due = t.now + h.delay * interval '1 microsecond', published = t.now,
+  SET class = CASE WHEN m.turn > 0 THEN 4 ELSE 0 END, lane = 0, due = t.now + h.delay * interval '1 microsecond', delayed = h.delay > 0,
+      published = t.now,
       generation = m.generation + 1, attempts = 0, failures = 0, earlier = 0, crashes = 0, suspect = false,
       first_failure = NULL, last_failure = NULL, original = NULL, alone = false, instance = ''
   FROM held h, t
@@ -121,6 +122,12 @@ buried AS (
     g.original, g.body
   FROM gone g, t
   WHERE g.outcome = 4
+  RETURNING queue, reason, signature
+),
+caused AS (
+  INSERT INTO redrive.cause_delta (queue, reason, signature, width, start, dead, deaths)
+  SELECT b.queue, b.reason, b.signature, 60, date_trunc('minute', t.now), count(*), count(*)
+  FROM buried b, t GROUP BY b.queue, b.reason, b.signature, t.now
 ),
 remember AS (
   UPDATE redrive.remembered r

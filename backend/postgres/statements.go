@@ -34,9 +34,16 @@ func newStatements(schema string) *statements {
 	columns = append(columns, ":ledger", accountList("#"), ":sums", accountList("coalesce(sum(d.#), 0)::bigint AS #"),
 		":totals", accountList("coalesce(q.#, 0) + coalesce(d.#, 0) AS #"), ":values", accountList("d.#"), ":adds", accountList("# = q.# + excluded.#"))
 	s.Replace(columns...)
-	for _, find := range []string{"find_waiting", "find_dead", "find_key"} {
+	s.Replace(":counters", s.in(counters))
+	for _, find := range []string{"find_dead", "find_dead_place"} {
+		text, plan := s.Get(find), " AND x.plan <> '' AND x.plan = "+map[string]string{"find_dead": "$8", "find_dead_place": "$9"}[find]
+		for name, narrow := range map[string]string{"find_dead": "", "find_plan": plan, "find_edited": " AND x.original IS NOT NULL"} {
+			s.ByName[strings.Replace(find, "find_dead", name, 1)] = strings.ReplaceAll(text, ":narrow", narrow)
+		}
+	}
+	for _, find := range []string{"find_plan", "find_edited", "find_waiting", "find_dead", "find_key"} {
 		parts := "columns_message_parts"
-		if find == "find_dead" {
+		if find != "find_waiting" && find != "find_key" {
 			parts = "columns_dead_parts"
 		}
 		text := s.Get(find)
@@ -53,6 +60,12 @@ func newStatements(schema string) *statements {
 func (s *statements) in(sql string) string {
 	return strings.ReplaceAll(sql, defaultSchema+".", pgx.Identifier{s.schema}.Sanitize()+".")
 }
+
+// counters are the counters of causes by queue ($1), reason ($2) and signature ($3).
+const counters = `SELECT c.queue, c.reason, c.signature, c.dead FROM redrive.cause c
+    WHERE ($1::text IS NULL OR c.queue = $1) AND ($2::smallint IS NULL OR c.reason = $2) AND ($3::text IS NULL OR c.signature = $3)
+    UNION ALL SELECT c.queue, c.reason, c.signature, c.dead FROM redrive.cause_delta c
+    WHERE ($1::text IS NULL OR c.queue = $1) AND ($2::smallint IS NULL OR c.reason = $2) AND ($3::text IS NULL OR c.signature = $3)`
 
 // accountList is a list of all accounts for SQL, each made by a format of its column.
 func accountList(format string) string { return sqlstore.AccountList("", format) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // foldRows is how many differences one transaction folds.
@@ -16,6 +17,23 @@ func (d dialect) FoldLedger(ctx context.Context) (more bool, err error) {
 	var n int64
 	err = d.one(ctx, "fold", nil, func(r row) error { return r.Scan(&n) }, foldRows)
 	return n == foldRows, err
+}
+
+// Ahead implements sqlstore.Server.
+func (d dialect) Ahead(ctx context.Context) (parts []sqlstore.Part, err error) {
+	err = d.read(ctx, "ahead", func() { parts = nil }, func(r row) error {
+		var p sqlstore.Part
+		err := r.Scan(&p.Queue, &p.Class)
+		parts = append(parts, p)
+		return err
+	}, sqlstore.AheadMargin.Microseconds(), sqlstore.AheadLooked)
+	return parts, err
+}
+
+// Pull implements sqlstore.Server.
+func (d dialect) Pull(ctx context.Context, p sqlstore.Part, limit int) (n int64, err error) {
+	err = d.one(ctx, "pull", func() { n = 0 }, func(row) error { n++; return nil }, p.Queue, p.Class, sqlstore.AheadMargin.Microseconds(), limit)
+	return n, err
 }
 
 // Horizon is what keeps the server from removing dead rows.
@@ -58,8 +76,8 @@ func (s *Store) Probe(ctx context.Context) []driver.Finding {
 			Promise: fmt.Sprintf("it cannot be read: %v", err), Hint: "is the server running, and may this user log in?"}}
 	}
 	list := durability(values)
-	list = append(list, upkeepVerdicts(values)...)
-	return append(list, horizonVerdict(s.Horizon(ctx)))
+	list = append(list, upkeepFindings(values)...)
+	return append(list, horizonFinding(s.Horizon(ctx)))
 }
 
 // durability tells what the server's settings promise of what was acknowledged.
@@ -94,8 +112,8 @@ func durability(values map[string]string) []driver.Finding {
 	return append(list, commit)
 }
 
-// upkeepVerdicts tells what the settings mean for the tables' health.
-func upkeepVerdicts(values map[string]string) []driver.Finding {
+// upkeepFindings tells what the settings mean for the tables' health.
+func upkeepFindings(values map[string]string) []driver.Finding {
 	vacuum := driver.Finding{Level: driver.LevelOK, Setting: "autovacuum", Value: values["autovacuum"], Promise: "dead rows are removed by themselves"}
 	if values["autovacuum"] != "on" || values["track_counts"] != "on" {
 		vacuum.Level, vacuum.Promise = driver.LevelWarn, "nothing removes dead rows: claims become slower and slower"
@@ -110,8 +128,8 @@ func upkeepVerdicts(values map[string]string) []driver.Finding {
 	return []driver.Finding{vacuum, isolation}
 }
 
-// horizonVerdict warns of what keeps dead rows from being removed.
-func horizonVerdict(h Horizon, err error) driver.Finding {
+// horizonFinding warns of what keeps dead rows from being removed.
+func horizonFinding(h Horizon, err error) driver.Finding {
 	v := driver.Finding{Level: driver.LevelOK, Setting: "oldest snapshot", Promise: "dead rows can be removed",
 		Value: fmt.Sprintf("%d transactions, %s, %d dead rows", h.Age, h.Longest.Round(time.Second), h.DeadRows)}
 	switch {

@@ -22,6 +22,37 @@ folded AS (
 )
 SELECT count(*) FROM taken
 
+-- name: ahead
+-- Classes of queues in which messages that nobody delayed lie ahead of the clock, of the
+-- first so many that do.
+--   $1 how far ahead, us    $2 most looked at
+WITH t AS MATERIALIZED (
+  SELECT clock_timestamp() + $1::bigint * interval '1 microsecond' AS ahead
+)
+SELECT q.name, c.class
+FROM (SELECT name FROM redrive.queue UNION SELECT queue FROM redrive.delta) q CROSS JOIN generate_series(0, 3) AS c (class)
+WHERE EXISTS (SELECT FROM (
+  SELECT m.delayed FROM redrive.message m WHERE m.queue = q.name AND m.class = c.class::smallint AND m.due > (SELECT ahead FROM t)
+  ORDER BY m.due, m.seq LIMIT $2) x WHERE NOT x.delayed)
+
+-- name: pull
+-- Makes them due, in their order.
+--   $1 queue    $2 class    $3 how far ahead, us    $4 most
+WITH t AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+),
+ahead AS MATERIALIZED (
+  SELECT m.queue, m.id, m.due, m.seq FROM redrive.message m
+  WHERE m.queue = $1 AND m.class = $2 AND m.due > (SELECT now FROM t) + $3::bigint * interval '1 microsecond' AND NOT m.delayed
+  ORDER BY m.due, m.seq LIMIT $4 FOR UPDATE SKIP LOCKED
+),
+placed AS MATERIALIZED (
+  SELECT a.queue, a.id, row_number() OVER (ORDER BY a.due, a.seq) - $4 AS place FROM ahead a
+)
+UPDATE redrive.message m SET due = t.now + p.place * interval '1 microsecond'
+FROM placed p, t WHERE m.queue = p.queue AND m.id = p.id
+RETURNING 1
+
 -- name: trim_remembered
 --   $1 most
 DELETE FROM redrive.remembered r WHERE (r.queue, r.id) IN (

@@ -22,6 +22,7 @@ func (w *work) Audit(ctx context.Context, a *sqlstore.Auditor) error {
 		{"ledger", func(r row) error { return r.Scan(a.Counted.Dest()...) }},
 		{"scan_waiting", a.ScanWaiting},
 		{"scan_dead", a.ScanDead},
+		{"scan_causes", a.ScanCause},
 		{"scan_sums", func(r row) error { return scanSum(r, a) }},
 		{"scan_orphans", func(r row) error { return r.Scan(&o[0], &o[1], &o[2], &o[3]) }},
 	} {

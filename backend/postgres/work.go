@@ -135,7 +135,7 @@ func (w *work) ForgetArchived(ctx context.Context, m *sqlstore.Message) error {
 
 // Flush implements sqlstore.Rows: it writes everything.
 func (w *work) Flush(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger} {
+	for _, step := range []func(context.Context) error{w.writeRows, w.writeMemories, w.PublishResults, w.writeLines, w.writeLedger, w.writeCauses} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // TestAMemoryAlarmPushesBack has a node run out of memory: what is published is not known
-// or refused as backlogged, what is in hand is settled all the same, and when the alarm is
+// or refused as backlogged, what is in flight is settled all the same, and when the alarm is
 // over everything goes on, with nothing lost.
 func TestAMemoryAlarmPushesBack(t *testing.T) {
 	t.Parallel()
@@ -44,7 +44,7 @@ func TestAMemoryAlarmPushesBack(t *testing.T) {
 		return errors.Is(err, redrive.ErrBacklogged)
 	})
 	if err := settle(s, settled(&d[0], redrive.OutcomeDone)); err != nil {
-		t.Error("what is in hand cannot be settled:", err)
+		t.Error("what is in flight cannot be settled:", err)
 	}
 	delete(accepted, "before")
 	if _, err := node.Control("set_vm_memory_high_watermark", "absolute", "1GB"); err != nil {

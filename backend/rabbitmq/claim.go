@@ -33,7 +33,7 @@ func (s *Source) state() onequeue.State {
 	return now
 }
 
-// Claim implements driver.Source. It does not heed kinds: what stands first comes
+// Claim implements driver.Source. It ignores kinds: what stands first comes
 // first.
 func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	s.mu.Lock()
@@ -42,7 +42,7 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 		return nil, err
 	}
 	if err := s.fault; err != nil && s.session == nil {
-		s.fault = nil // it is told once; the next try to connect tells again
+		s.fault = nil // it is reported once; the next try to connect reports it again
 		return nil, &redrive.Error{Op: "claim", Queue: req.Queue, Err: err}
 	}
 	if s.session == nil {
@@ -52,18 +52,18 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 	ds := make([]redrive.Delivery, 0, n)
 	now := time.Now()
 	for _, it := range s.buffer[req.Lane][:n] {
-		ds = append(ds, s.handLocked(it, req.Lane, now))
+		ds = append(ds, s.deliverLocked(it, req.Lane, now))
 	}
 	clear(s.buffer[req.Lane][:n])
 	s.buffer[req.Lane] = s.buffer[req.Lane][n:]
 	return ds, nil
 }
 
-// handLocked hands a message out.
-func (s *Source) handLocked(it *item, lane redrive.Lane, now time.Time) redrive.Delivery {
+// deliverLocked delivers a message.
+func (s *Source) deliverLocked(it *item, lane redrive.Lane, now time.Time) redrive.Delivery {
 	s.token++
 	it.token = s.token
-	s.hands[it.d.DeliveryTag] = it
+	s.inflight[it.d.DeliveryTag] = it
 	d := redrive.Delivery{Lane: lane, LeasedAt: now, Lease: driver.Never, Suspect: it.d.Redelivered}
 	s.read(it, &d)
 	it.ref = d.Ref()
@@ -81,13 +81,13 @@ func (s *Source) Extend(_ context.Context, receipts []redrive.Receipt, _ time.Du
 	})
 }
 
-// heldLocked returns the message of a receipt, if it is in our hands.
+// heldLocked returns the message of a receipt, if it is in flight here.
 func (s *Source) heldLocked(r *redrive.Receipt) (*item, error) {
 	at, ok := readPosition(r.Position)
 	if !ok {
 		return nil, errors.Join(redrive.ErrInvalid, redrive.ErrLeaseLost)
 	}
-	it := s.hands[at.tag]
+	it := s.inflight[at.tag]
 	if s.session == nil || s.session.epoch != at.epoch || it == nil || it.token != r.Token {
 		return nil, redrive.ErrLeaseLost
 	}

@@ -39,7 +39,7 @@ func TestDelayKey(t *testing.T) {
 }
 
 // TestMixedDelays has messages wait for different times: none comes early, and all come.
-// How late they are is told; `make proof PROOF=MixedDelays` has 10,000 of them, none of
+// How late they are is reported; `make proof PROOF=MixedDelays` has 10,000 of them, none of
 // which may be more than two seconds late.
 func TestMixedDelays(t *testing.T) {
 	n, longest, proof := 300, 3, os.Getenv("REDRIVE_PROOF_ROUNDS") != ""

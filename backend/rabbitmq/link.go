@@ -140,7 +140,7 @@ func (s *Source) end(n *session) {
 	defer s.mu.Unlock()
 	s.session = nil
 	s.buffer = [driver.Lanes][]*item{}
-	clear(s.hands)
+	clear(s.inflight)
 	select {
 	case err := <-n.closing:
 		if err != nil {
@@ -175,7 +175,7 @@ func (s *Source) keep(n *session) {
 	}
 }
 
-// again connects anew. A queue without a leader answers nothing: the fault is told, and
+// again connects anew. A queue without a leader answers nothing: the fault is reported, and
 // another try may find one.
 func (s *Source) again() (*session, error) {
 	ctx, cancel := context.WithTimeout(s.alive, patience)

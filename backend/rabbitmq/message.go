@@ -62,7 +62,7 @@ func write(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
 	for _, h := range append(ours, more...) {
 		p.Headers[h.Name] = string(h.Value)
 	}
-	taken := maps.Clone(p.Headers) // a result has headers of a story's names
+	taken := maps.Clone(p.Headers) // a result has headers of a failure hifailure history's names
 	names := make([]string, 0, len(m.Headers))
 	for _, h := range m.Headers {
 		if property(&p, h.Name, string(h.Value)) {
@@ -147,7 +147,7 @@ func (s *Source) read(it *item, d *redrive.Delivery) {
 		d.Headers.Add(headerPriority, strconv.Itoa(int(in.Priority)))
 	}
 	readTable(&d.Message, in.Headers)
-	story, told := native.TakeStory(&d.Message)
+	story, told := native.TakeHistory(&d.Message)
 	d.Attempt = 1
 	if told {
 		d.Attempt, d.Crashes, d.Failures, d.History = story.Attempts+1, story.Crashes, story.History.Count, &story.History

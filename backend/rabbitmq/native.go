@@ -18,7 +18,7 @@ type Dead string
 
 // The strategies, by what a failure between the steps leaves.
 const (
-	// DeadConfirm publishes the message with its story, waits for the confirm of a queue
+	// DeadConfirm publishes the message with its failure history, waits for the confirm of a queue
 	// that took it, then acknowledges. Nothing is lost; a crash between the two leaves a
 	// second dead letter with the same id. This is the default.
 	DeadConfirm Dead = "confirm"
@@ -50,7 +50,7 @@ func (s *Source) inTx() bool { return s.o.Native && s.a.dead == DeadTx }
 func (s *Source) moved(it *item, t *driver.Settlement) outgoing {
 	var d redrive.Delivery
 	s.read(it, &d)
-	story := native.Story{Queue: s.o.Queue, Attempts: d.Attempt, Crashes: d.Crashes}
+	story := native.History{Queue: s.o.Queue, Attempts: d.Attempt, Crashes: d.Crashes}
 	if d.History != nil {
 		story.History = *d.History
 	}
@@ -66,17 +66,17 @@ func (s *Source) moved(it *item, t *driver.Settlement) outgoing {
 	return s.delayed(&d.Message, t.After, story.Headers()...)
 }
 
-// SetAside implements [driver.DeadLetterSink]: it publishes a dead letter that was parked
+// DeadLetter implements [driver.DeadLetterSink]: it publishes a dead letter that was parked
 // in a store meanwhile to the queue of dead letters, whatever the strategy, and returns
 // when that is confirmed. It needs [Options.Native].
-func (s *Source) SetAside(ctx context.Context, e *redrive.Entry) error {
+func (s *Source) DeadLetter(ctx context.Context, e *redrive.Entry) error {
 	if !s.o.Native {
 		return fmt.Errorf("native dead letters: %w", redrive.ErrUnsupported)
 	}
 	m := e.Message
 	m.Delay, m.DeliverAt = 0, time.Time{}
 	m.Headers = m.Headers.Clone()
-	story := native.Story{Queue: e.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
+	story := native.History{Queue: e.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
 	if story.DiedAt.IsZero() {
 		story.DiedAt = time.Now()
 	}

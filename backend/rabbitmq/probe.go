@@ -35,13 +35,13 @@ func (s *Source) Probe(ctx context.Context) []driver.Finding {
 			Promise: "it is not known what the queue promises", Hint: "see its arguments with: rabbitmqctl list_queues name durable arguments policy",
 		}}
 	}
-	return append(q.verdicts(), driver.Finding{
+	return append(q.findings(), driver.Finding{
 		Level: driver.LevelOK, Setting: "consumer_timeout", Value: "30m by default",
 		Promise: "a message whose handler runs longer is taken away with its channel, and comes again", Hint: "keep the timeout of the policy below it, or raise it in rabbitmq.conf",
 	})
 }
 
-func (q *described) verdicts() []driver.Finding {
+func (q *described) findings() []driver.Finding {
 	kind := q.args[amqp.QueueTypeArg]
 	durable := driver.Finding{Level: driver.LevelOK, Setting: "durable and x-queue-type", Value: strconv.FormatBool(q.durable) + " and " + kind}
 	switch {

@@ -96,7 +96,7 @@ func (p *publisher) publish(ctx context.Context, all []outgoing) []error {
 	if err != nil || o.blocked.Load() {
 		<-p.lock
 		if err == nil {
-			err = fmt.Errorf("%w: the broker is short of memory or disk and takes nothing", redrive.ErrBacklogged)
+			err = fmt.Errorf("%w: the broker blocks publishing: memory or disk alarm", redrive.ErrBacklogged)
 		}
 		return fail(err)
 	}
@@ -286,7 +286,7 @@ func (o *outlet) send(b *sending, all []outgoing) {
 	}
 }
 
-// close ends the publisher. What waits for a confirm is told that nobody knows.
+// close ends the publisher. What waits for a confirm ends as unknown.
 func (p *publisher) close() {
 	p.mu.Lock()
 	p.closed = true

@@ -3,8 +3,8 @@
 // beside it, unless [Options.Native] keeps it at the broker.
 //
 // Guarantees. Publish returns when the broker has confirmed the message, and fails if
-// no queue took it. A message is acknowledged only when it is settled; what was handed
-// out and not settled comes again when the channel ends, whatever the reason. A receipt
+// no queue took it. A message is acknowledged only when it is settled; what was claimed
+// and not settled comes again when the channel ends, whatever the reason. A receipt
 // names the channel that it is of: a settlement of another channel is refused by us
 // (ErrLeaseLost), so that an old delivery tag is never used on a new channel. AMQP does
 // not confirm acknowledgements. Settle therefore ends with a round trip on the same
@@ -12,7 +12,7 @@
 // connection undoes nothing. The death of the node may: the messages then come again.
 //
 // Native limits. The broker pushes messages ahead, up to [Options.Prefetch]; they count
-// as claimed only when Claim hands them out. The broker counts those as redelivered too
+// as claimed only when Claim delivers them. The broker counts those as redelivered too
 // (x-delivery-count) and cannot tell them from what crashed a process: its counts are
 // never used to count attempts, only to look for the engine's marks, and a queue that is
 // declared here has no delivery limit that one could reach by mistake. x-death is not
@@ -75,8 +75,8 @@ type Source struct {
 	session  *session // nil: there is no channel
 	epoch    uint64
 	token    uint64
-	buffer   [driver.Lanes][]*item // pushed and not handed out
-	hands    map[uint64]*item      // handed out, by delivery tag
+	buffer   [driver.Lanes][]*item // pushed and not claimed
+	inflight map[uint64]*item      // claimed, by delivery tag
 	connects int64
 	version  uint64
 	changed  chan struct{} // closed at a change; nil: nobody waits for one
@@ -88,7 +88,7 @@ type Source struct {
 type item struct {
 	d     amqp.Delivery
 	id    string      // made up for a message without an id
-	ref   redrive.Ref // under which it was handed out
+	ref   redrive.Ref // under which it was claimed
 	token uint64      // of the claim; 0: it is in the buffer
 }
 
@@ -121,7 +121,7 @@ func Open(ctx context.Context, url string, o Options) (*Source, error) {
 	}
 	s := &Source{
 		o: o, a: a, out: &publisher{a: a, lock: make(chan struct{}, 1)}, ended: make(chan struct{}), settling: make(chan struct{}, 1),
-		hands: make(map[uint64]*item),
+		inflight: make(map[uint64]*item),
 	}
 	s.alive, s.stop = context.WithCancel(context.Background())
 	first, err := s.connect(ctx, true)
@@ -164,7 +164,7 @@ func (s *Source) Caps() driver.Caps {
 	return c
 }
 
-// Close ends the channel. What is in hand comes again, to whoever consumes the queue.
+// Close ends the channel. What is in flight comes again, to whoever consumes the queue.
 func (s *Source) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()
@@ -209,7 +209,7 @@ func readPosition(text string) (p position, ok bool) {
 // SourceStats tells what is known of the queue, for metrics.
 func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
 	s.mu.Lock()
-	stats := driver.SourceStats{Lag: driver.Unknown, Dead: driver.Unknown, Unacked: int64(len(s.hands)), OldestUnacked: driver.Unknown, Reconnects: max(s.connects-1, 0)}
+	stats := driver.SourceStats{Lag: driver.Unknown, Dead: driver.Unknown, Unacked: int64(len(s.inflight)), OldestUnacked: driver.Unknown, Reconnects: max(s.connects-1, 0)}
 	for _, b := range s.buffer {
 		stats.Buffered += int64(len(b))
 	}

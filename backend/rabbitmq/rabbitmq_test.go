@@ -180,10 +180,10 @@ func TestHeadersCannotSteerTheBroker(t *testing.T) {
 	}
 }
 
-// TestAStoryWinsOverAResultsHeaders: a result that dies has headers of a story's names.
-func TestAStoryWinsOverAResultsHeaders(t *testing.T) {
+// TestAHistoryWinsOverAResultsHeaders: a result that dies has headers of a failure hifailure history's names.
+func TestAHistoryWinsOverAResultsHeaders(t *testing.T) {
 	result := redrive.Headers{{Name: redrive.HeaderReason, Value: []byte("expired")}, {Name: "tenant", Value: []byte("gold")}, {Name: redrive.HeaderError, Value: []byte("too late")}}
-	story := native.Story{Queue: "q", Attempts: 2, Reason: redrive.ReasonPermanent, History: redrive.History{Count: 1, First: &redrive.Failure{Message: "no"}}}
+	story := native.History{Queue: "q", Attempts: 2, Reason: redrive.ReasonPermanent, History: redrive.History{Count: 1, First: &redrive.Failure{Message: "no"}}}
 	p := write(&redrive.Message{Headers: result}, story.Headers()...)
 	for name, want := range map[string]string{redrive.HeaderReason: "permanent", redrive.HeaderError: "no"} {
 		if p.Headers[name] != want {
@@ -229,7 +229,7 @@ func TestAFullQueuePushesBack(t *testing.T) {
 	})
 }
 
-// TestAnOldTagIsNeverUsed cuts the connection while messages are in hand.
+// TestAnOldTagIsNeverUsed cuts the connection while messages are in flight.
 func TestAnOldTagIsNeverUsed(t *testing.T) {
 	node := rabbittest.Shared(t)
 	proxy := faulttest.NewProxy(t, node.Addr())
@@ -379,7 +379,7 @@ func dead(t testing.TB, node *rabbittest.Node, s *Source, n int) []amqp.Delivery
 	return all
 }
 
-func TestNativeDeadLettersTellTheirStory(t *testing.T) {
+func TestNativeDeadLettersKeepTheirHistory(t *testing.T) {
 	node := rabbittest.Shared(t)
 	for _, strategy := range []Dead{DeadConfirm, DeadTx, DeadDLX} {
 		t.Run(string(strategy), func(t *testing.T) {
@@ -405,11 +405,11 @@ func TestNativeDeadLettersTellTheirStory(t *testing.T) {
 			if o, ok := native.ReadOriginal(m.Headers); !ok || o.Queue != s.a.queue || o.RoutingKey != s.a.queue {
 				t.Errorf("%+v", o)
 			}
-			story, _ := native.TakeStory(&m)
-			want := native.Story{Attempts: 2, Reason: redrive.ReasonPermanent}
+			story, _ := native.TakeHistory(&m)
+			want := native.History{Attempts: 2, Reason: redrive.ReasonPermanent}
 			failures := 2
 			if strategy == DeadDLX { // the broker knows nothing of the last failure
-				want, failures = native.Story{Attempts: 1}, 1
+				want, failures = native.History{Attempts: 1}, 1
 				if got.Headers["x-first-death-reason"] != "rejected" {
 					t.Errorf("%+v", got.Headers)
 				}

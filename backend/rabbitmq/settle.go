@@ -74,7 +74,7 @@ func unsupported(what string) error { return fmt.Errorf("%s: %w", what, redrive.
 // releaseLocked puts a message back where it was. It stays unacknowledged: given back to
 // the broker, it would come again at once and count there.
 func (s *Source) releaseLocked(it *item) {
-	delete(s.hands, it.d.DeliveryTag)
+	delete(s.inflight, it.d.DeliveryTag)
 	it.token = 0
 	lane := laneOf(&it.d)
 	b := s.buffer[lane]
@@ -104,7 +104,7 @@ func (s *Source) acknowledge(ctx context.Context, g *group) {
 	}
 	w := s.letGo(g)
 	ended := make(chan error, 1)
-	go func() { // the client's calls heed no context
+	go func() { // the client's calls ignore the context
 		ended <- w.carryOut()
 		<-s.settling
 	}()
@@ -131,7 +131,7 @@ type work struct {
 	sends    []outgoing              // with tx: in the same transaction
 }
 
-// letGo takes what is settled out of our hands.
+// letGo takes what is settled out of what is in flight.
 func (s *Source) letGo(g *group) work {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *Source) letGo(g *group) work {
 				g.errs[i] = err
 				continue
 			}
-			delete(s.hands, it.d.DeliveryTag)
+			delete(s.inflight, it.d.DeliveryTag)
 			of = append(of, it.d.DeliveryTag)
 			if w.tx && g.batch[i].Outcome != redrive.OutcomeDone && g.batch[i].Outcome != redrive.OutcomeDrop {
 				w.sends = append(w.sends, s.moved(it, &g.batch[i]))

@@ -17,7 +17,7 @@ type Counts struct {
 	Delayed    int64 // not claimed yet, or given back: due now or later
 	Retries    int64 // due now or later after a failure
 	Redriven   int64 // dead letters that were redriven and not claimed since
-	Processing int64 // handed out and not settled, or given back by who took it over from another
+	Processing int64 // claimed and not settled, or given back by who took it over from another
 	Dead       int64 // kept here; see Options.KeepDead
 }
 
@@ -37,7 +37,7 @@ func (s *Source) Counts(ctx context.Context, queue string) (Counts, error) {
 	return Counts{Waiting: st.waiting, Delayed: st.delayed[0], Retries: st.delayed[1], Redriven: st.delayed[2], Processing: st.processing, Dead: st.dead}, nil
 }
 
-// Processing returns what is handed out and not settled, at most limit, those claimed
+// Processing returns what is claimed and not settled, at most limit, those claimed
 // longest ago first, as leased entries: with who holds them and until when. One whose
 // Until has passed is recovered by the next consumer that looks.
 func (s *Source) Processing(ctx context.Context, queue string, limit int) ([]redrive.Entry, error) {
@@ -122,7 +122,7 @@ func (s *Source) raise(ctx context.Context, what, name string, ids []string) []e
 		for _, i := range part {
 			args = append(args, ids[i])
 		}
-		v, err := s.conn.Write(ctx, raiseScript, []string{k.body, k.state, k.story, k.dead, k.deadIDs, k.due[redrive.LaneRedrive], k.ids, k.forget}, args...)
+		v, err := s.conn.Write(ctx, raiseScript, []string{k.body, k.state, k.history, k.dead, k.deadIDs, k.due[redrive.LaneRedrive], k.ids, k.forget}, args...)
 		got, err := codes(raiseScript.Name(), v, len(part), err)
 		answer(errs, part, got, err)
 	}
@@ -147,7 +147,7 @@ func (s *Source) browsed(ctx context.Context, queue string, limit int) (*queue, 
 	return s.queue(queue)
 }
 
-// placed is an entry's number and since when it is in hand, -1 if it is not.
+// placed is an entry's number and since when it is in flight, -1 if it is not.
 type placed struct {
 	n       string
 	claimed int64
@@ -189,7 +189,7 @@ func (s *Source) page(ctx context.Context, q *queue, numbers []placed) ([]paged,
 		for i := range part {
 			args[i] = part[i].n
 		}
-		v, err := s.conn.Run(ctx, pageScript, []string{k.body, k.state, k.story, k.leases}, args...)
+		v, err := s.conn.Run(ctx, pageScript, []string{k.body, k.state, k.history, k.leases}, args...)
 		if err != nil {
 			return nil, redisconn.Fault(err)
 		}

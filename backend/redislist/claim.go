@@ -40,7 +40,7 @@ func (s *Source) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.
 	for len(all) < req.Max {
 		got, more, err := s.claim(ctx, q, &req, min(req.Max-len(all), batch))
 		if err != nil {
-			if len(all) > 0 { // what was handed out is not lost with what was not
+			if len(all) > 0 { // what was claimed is not lost with what was not
 				return all, nil
 			}
 			return nil, err
@@ -60,10 +60,10 @@ func (s *Source) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.
 func (s *Source) claim(ctx context.Context, q *queue, req *driver.ClaimRequest, most int) (got []redrive.Delivery, more bool, err error) {
 	k := q.keys
 	nonce := newNonce()
-	script, names := claimScript, []string{k.waiting, k.taken, k.seq, k.body, k.state, k.story, k.due[req.Lane], k.leases, k.wake}
+	script, names := claimScript, []string{k.waiting, k.taken, k.seq, k.body, k.state, k.history, k.due[req.Lane], k.leases, k.wake}
 	args := []any{int(req.Lane), most, req.Lease.Microseconds(), nonce, req.Instance, claimBytes}
 	if req.Isolated {
-		script, names = suspectScript, []string{k.body, k.state, k.story, k.leases}
+		script, names = suspectScript, []string{k.body, k.state, k.history, k.leases}
 		args = []any{most, req.Lease.Microseconds(), nonce, req.Instance}
 	}
 	// A claim need not be on the replicas: without it the message waits there.

@@ -231,7 +231,7 @@ func engineChild(url string) {
 	os.Exit(1)
 }
 
-// TestProcessing looks at what is in hand.
+// TestProcessing looks at what is in flight.
 func TestProcessing(t *testing.T) {
 	s := open(t, Options{})
 	ctx := t.Context()
@@ -273,7 +273,7 @@ func TestProcessing(t *testing.T) {
 	}
 }
 
-// TestRepeat repeats one message in two sources at once: it is never handed out twice,
+// TestRepeat repeats one message in two sources at once: it is never claimed twice,
 // whichever settles.
 func TestRepeat(t *testing.T) {
 	url := redistest.Shared(t).URL() + "?prefix=" + redistest.Prefix()
@@ -390,7 +390,7 @@ func TestSourceStats(t *testing.T) {
 	}
 }
 
-// TestNewsAreForAll looks for one waiter: the others are told what it found.
+// TestNewsAreForAll looks for one waiter: the others receive what it found.
 func TestNewsAreForAll(t *testing.T) {
 	s := open(t, Options{})
 	q, err := s.queue("sms")
@@ -403,6 +403,6 @@ func TestNewsAreForAll(t *testing.T) {
 	select {
 	case <-others:
 	default:
-		t.Error("nobody else was told")
+		t.Error("nobody else received it")
 	}
 }

@@ -121,7 +121,7 @@ func spawn(t *testing.T, job string) (said string, kill func()) {
 
 // TestKillWorkers kills processes at any moment while they claim, recover and settle
 // equal payloads: no message is lost, none gets a second name, and what is done twice is
-// no more than what was in hand.
+// no more than what was in flight.
 func TestKillWorkers(t *testing.T) {
 	const messages, kills = 400, 12
 	seed := rand.Uint64()
@@ -189,7 +189,7 @@ func TestKillRecoverer(t *testing.T) {
 			want = 1
 		}
 		seen := map[string]int{}
-		servertest.Until(t, "what was in hand", func() bool {
+		servertest.Until(t, "what was in flight", func() bool {
 			ds, err := s.Claim(ctx, driver.ClaimRequest{Queue: "sms", Max: 2, Isolated: true, Lease: time.Hour, Instance: "next"})
 			noErr(t, err)
 			for _, d := range ds {

@@ -4,9 +4,9 @@ import "strings"
 
 // keys are those of one queue; see the layout in the package's documentation.
 type keys struct {
-	waiting, taken, seq, body, state, story, leases string
-	due                                             [3]string // by lane
-	dead, deadIDs, ids, forget, wake                string
+	waiting, taken, seq, body, state, history, leases string
+	due                                               [3]string // by lane
+	dead, deadIDs, ids, forget, wake                  string
 }
 
 // beside is what the keys beside a list begin with. The list's name has a hash tag or
@@ -23,7 +23,7 @@ func newKeys(list string) *keys {
 	base := beside(list)
 	return &keys{
 		waiting: list, taken: base + ":taken", seq: base + ":seq", body: base + ":body", state: base + ":state",
-		story: base + ":story", leases: base + ":leases",
+		history: base + ":history", leases: base + ":leases",
 		due:  [3]string{base + ":fresh", base + ":retry", base + ":redrive"},
 		dead: base + ":dead", deadIDs: base + ":deadids", ids: base + ":ids", forget: base + ":forget", wake: base + ":wake",
 	}

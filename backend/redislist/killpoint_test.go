@@ -153,8 +153,8 @@ func (p *pass) tend(ctx context.Context) error {
 	return err
 }
 
-// drain hands out and ends all that waits, by several at once, and returns how often each
-// message was handed out, and who is dead.
+// drain delivers and ends all that waits, by several at once, and returns how often each
+// message was claimed, and who is dead.
 func drain(t *testing.T, s *Source) (drained map[string]int, dead []string) {
 	drained = map[string]int{}
 	var mu sync.Mutex
@@ -178,7 +178,7 @@ func drain(t *testing.T, s *Source) (drained map[string]int, dead []string) {
 			}
 		}
 	}
-	servertest.Until(t, "everything is handed out", func() bool {
+	servertest.Until(t, "everything is claimed", func() bool {
 		var wg sync.WaitGroup
 		wg.Go(func() { work("one") })
 		wg.Go(func() { work("two") })

@@ -11,7 +11,7 @@
 //	redrive:{sms}:seq         number of the last entry
 //	redrive:{sms}:body        hash: entry -> the list's element, written once
 //	redrive:{sms}:state       hash: entry -> token, attempts and the like
-//	redrive:{sms}:story       hash: entry -> its first and last failure
+//	redrive:{sms}:history       hash: entry -> its first and last failure
 //	redrive:{sms}:leases      sorted set: entry by the end of its lease
 //	redrive:{sms}:fresh, :retry, :redrive  sorted sets: entry by the time it is due
 //	redrive:{sms}:dead, :deadids  sorted set: entry by the time of its death; id -> entry
@@ -83,7 +83,7 @@ type Source struct {
 	closeErr  error
 	wakers    sync.WaitGroup
 
-	held    hands
+	held    claims
 	mu      sync.Mutex
 	queues  map[string]*queue
 	changed chan struct{} // closed when a queue is to be looked at
@@ -160,7 +160,7 @@ const rightsQueue = "RIGHTS"
 func (s *Source) Caps() driver.Caps {
 	c := driver.Caps{
 		Name: "redislist", MaxDelay: driver.Never, DeadLetters: s.o.KeepDead, KeepsHistory: true, Repeats: true,
-		Fenced: true, MarksClaims: true, KeepsLeases: true, Remembers: s.o.Remember > 0, Expires: true, Identity: redrive.IdentityMessage,
+		Fenced: true, RecordsClaims: true, KeepsLeases: true, Remembers: s.o.Remember > 0, Expires: true, Identity: redrive.IdentityMessage,
 	}
 	if s.o.KeepDead {
 		c.Transfer = driver.TransferOneStep

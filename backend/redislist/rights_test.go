@@ -40,7 +40,7 @@ func TestOpenLeavesTheListAlone(t *testing.T) {
 	}
 }
 
-// TestOpenLeavesWhatIsInFlight has processes start while others have messages in hand,
+// TestOpenLeavesWhatIsInFlight has processes start while others have messages in flight,
 // waiting for a retry and dead.
 func TestOpenLeavesWhatIsInFlight(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})

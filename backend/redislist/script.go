@@ -34,7 +34,7 @@ var (
 	rightsLua string
 )
 
-// What hands out and settles goes on where the server's memory is full, as it is what
+// What delivers and settles goes on where the server's memory is full, as it is what
 // makes room.
 var (
 	publishScript = redisconn.NewScript("publish", false, entryLua, publishLua)

@@ -54,19 +54,19 @@ func (r *scriptRig) claim(n int, lease time.Duration) []*row {
 
 func (r *scriptRig) claimKeys() []string {
 	k := r.k
-	return []string{k.waiting, k.taken, k.seq, k.body, k.state, k.story, k.due[0], k.leases, k.wake}
+	return []string{k.waiting, k.taken, k.seq, k.body, k.state, k.history, k.due[0], k.leases, k.wake}
 }
 
 func (r *scriptRig) suspects(n int) []*row {
 	r.t.Helper()
 	k := r.k
-	return r.parse(r.run(suspectScript, []string{k.body, k.state, k.story, k.leases}, n, time.Minute.Microseconds(), "other", "two")[1:])
+	return r.parse(r.run(suspectScript, []string{k.body, k.state, k.history, k.leases}, n, time.Minute.Microseconds(), "other", "two")[1:])
 }
 
 func (r *scriptRig) settle(args ...any) []any {
 	r.t.Helper()
 	k := r.k
-	return r.run(settleScript, []string{k.body, k.state, k.story, k.leases, k.due[0], k.due[1], k.due[2], k.dead, k.deadIDs, k.ids, k.forget},
+	return r.run(settleScript, []string{k.body, k.state, k.history, k.leases, k.due[0], k.due[1], k.due[2], k.dead, k.deadIDs, k.ids, k.forget},
 		append([]any{time.Hour.Microseconds()}, args...)...)
 }
 
@@ -199,7 +199,7 @@ func TestScriptClaimBrokeOff(t *testing.T) {
 			}
 		}
 		slices.Sort(seen)
-		r.equal(name+" broke off; handed out afterwards", seen, []string{"a", "b", "c", "d"})
+		r.equal(name+" broke off; claimed afterwards", seen, []string{"a", "b", "c", "d"})
 		r.equal("what was taken", r.c.Exists(t.Context(), r.k.taken).Val(), 0)
 	}
 }
@@ -242,7 +242,7 @@ func TestScriptSettle(t *testing.T) {
 		r.k.due[0]: 2, r.k.due[1]: 1, r.k.dead: 1, r.k.forget: 2} {
 		r.equal(key, r.c.ZCard(t.Context(), key).Val(), want)
 	}
-	for key, want := range map[string]int64{r.k.body: 4, r.k.state: 4, r.k.story: 2, r.k.deadIDs: 1, r.k.ids: 6} {
+	for key, want := range map[string]int64{r.k.body: 4, r.k.state: 4, r.k.history: 2, r.k.deadIDs: 1, r.k.ids: 6} {
 		r.equal(key, r.c.HLen(t.Context(), key).Val(), want)
 	}
 	again := r.claim(5, time.Minute)
@@ -291,7 +291,7 @@ func TestScriptPage(t *testing.T) {
 	r.claim(1, time.Hour)
 	r.claim(1, time.Minute)
 	page := func(numbers ...any) []any {
-		return r.run(pageScript, []string{r.k.body, r.k.state, r.k.story, r.k.leases}, numbers...)
+		return r.run(pageScript, []string{r.k.body, r.k.state, r.k.history, r.k.leases}, numbers...)
 	}
 	r.equal("those that are there, and their ends", len(page(1, 3, 99)), 4)
 	p := page(2)
@@ -319,7 +319,7 @@ func TestScriptRaise(t *testing.T) {
 		r.settle(c.n, fmt.Sprintf("%d.nonce|", c.token), 4, 0, 1, "{}")
 	}
 	raise := func(what, id string) []any {
-		return r.run(raiseScript, []string{r.k.body, r.k.state, r.k.story, r.k.dead, r.k.deadIDs, r.k.due[2], r.k.ids, r.k.forget}, what, 0, id)
+		return r.run(raiseScript, []string{r.k.body, r.k.state, r.k.history, r.k.dead, r.k.deadIDs, r.k.due[2], r.k.ids, r.k.forget}, what, 0, id)
 	}
 	r.equal("redrive", raise("redrive", "a"), []any{0})
 	r.equal("again", raise("redrive", "a"), []any{2})

@@ -53,7 +53,7 @@ func (s *Source) settle(ctx context.Context, q *queue, all []driver.Settlement, 
 		again = again || t.Outcome == redrive.OutcomeRetry || t.Outcome == redrive.OutcomeRelease || t.Outcome == redrive.OutcomeRepeat
 	}
 	k := q.keys
-	v, err := s.conn.Write(ctx, settleScript, []string{k.body, k.state, k.story, k.leases,
+	v, err := s.conn.Write(ctx, settleScript, []string{k.body, k.state, k.history, k.leases,
 		k.due[0], k.due[1], k.due[2], k.dead, k.deadIDs, k.ids, k.forget}, args...)
 	got, err := codes(settleScript.Name(), v, len(part), err)
 	answer(errs, part, got, err)

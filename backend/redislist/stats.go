@@ -10,7 +10,7 @@ import (
 )
 
 // SourceStats returns what the queues that this source has met hold, asking the server, and
-// what this process itself was handed out and has not settled. A message whose handler
+// what this process itself claimed and has not settled. A message whose handler
 // never settles it stays in that number until the source is closed.
 func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
 	stats := driver.SourceStats{Unacked: s.held.count(), Reconnects: driver.Unknown, OldestUnacked: driver.Unknown}
@@ -37,13 +37,13 @@ func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
 	return stats, nil
 }
 
-// hands are the claims of this process that are not settled yet.
-type hands struct {
+// claims counts what this process claimed and has not settled yet.
+type claims struct {
 	mu     sync.Mutex
 	claims map[string]struct{} // by the position of their receipts
 }
 
-func (h *hands) take(ds []redrive.Delivery) {
+func (h *claims) take(ds []redrive.Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.claims == nil {
@@ -55,7 +55,7 @@ func (h *hands) take(ds []redrive.Delivery) {
 }
 
 // leave forgets what was settled, or is another's.
-func (h *hands) leave(list []driver.Settlement, part []int, errs []error) {
+func (h *claims) leave(list []driver.Settlement, part []int, errs []error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, i := range part {
@@ -65,7 +65,7 @@ func (h *hands) leave(list []driver.Settlement, part []int, errs []error) {
 	}
 }
 
-func (h *hands) count() int64 {
+func (h *claims) count() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return int64(len(h.claims))

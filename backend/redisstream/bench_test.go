@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,28 @@ func BenchmarkPublish100(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/msg")
+}
+
+// A message dies in a batch of 100, of one of ten causes.
+func BenchmarkDie100(b *testing.B) {
+	s := benchStore(b)
+	for b.Loop() {
+		b.StopTimer()
+		if err := driver.FirstError(s.Publish(b.Context(), benchMessages(100))); err != nil {
+			b.Fatal(err)
+		}
+		list := make([]driver.Settlement, 0, 100)
+		for i, d := range claim(b, s, ask(100)) {
+			list = append(list, driver.Settlement{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent,
+				Failure: &redrive.Failure{Message: "it failed", Signature: "1-4f1c09aa52de83b" + strconv.Itoa(i%10)}})
+		}
+		b.StartTimer()
+		if err := driver.FirstError(s.Settle(b.Context(), list)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/msg")
+	b.ReportMetric(float64(usedMemory(b, s))/float64(b.N)/100, "server-B/msg")
 }
 
 // A message is claimed and settled in a batch of 100.

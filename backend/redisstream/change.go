@@ -37,7 +37,8 @@ type changeOp struct {
 func (o *changeOp) die(reason redrive.Reason) {
 	it := o.it
 	o.what = "die"
-	it.reason, it.died, it.due, it.relative = reason, 0, 0, true
+	it.reason, it.died = reason, 0
+	it.dueIn(0)
 	it.flags &^= flagSuspect
 	it.seq = 0
 	o.fields = it.fields()
@@ -67,7 +68,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	if o.checks && it.place[0] != 's' {
 		rev = it.rev
 	}
-	p.list(19)
+	p.list(20)
 	p.str("c")
 	p.num(st.index(it.q))
 	p.str(it.place)
@@ -95,6 +96,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	packLedger(p, o.ledgerTo)
 	p.num(int64(bit(o.fresh)))
 	p.num(int64(it.msg.Size()))
+	p.str(it.signature())
 	return nil
 }
 
@@ -174,7 +176,7 @@ func (o *changeOp) revive(plan string) {
 	it.lane, it.reason, it.died, it.seq = redrive.LaneRedrive, 0, 0, 0
 	it.attempts, it.failures, it.crashes = 0, 0, 0
 	it.flags &^= flagSuspect
-	it.due, it.relative = 0, true
+	it.dueIn(0)
 	if it.expires > 0 && it.expires <= it.now {
 		it.msg.ExpiresAt, it.expires = time.Time{}, 0 // or it would expire again at once
 	}

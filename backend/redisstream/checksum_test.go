@@ -2,10 +2,13 @@ package redisstream
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 )
 
@@ -65,5 +68,47 @@ func TestAFlippedEntryStaysCorrupt(t *testing.T) {
 		if got := d.Unfit == redrive.ReasonCorrupt; got != want {
 			t.Errorf("%s, attempt %d, token %d: %q", d.ID, d.Attempt, d.Receipt.Token, d.Unfit)
 		}
+	}
+}
+
+// TestADamagedEnvelopeIsCorrupt flips each byte of an envelope in turn: its queue goes on, and what
+// is not as it was published is not handed out as if it were.
+func TestADamagedEnvelopeIsCorrupt(t *testing.T) {
+	s := open(t)
+	ctx, q := t.Context(), s.queue("sms")
+	published := redrive.Message{Queue: "sms", Kind: "kind", Body: []byte("body"), ReplyTo: "mail"}
+	published.Headers.Add("a", "1")
+	corrupt := 0
+	for at := 0; ; at++ {
+		m := published
+		m.ID = fmt.Sprintf("m%d", at)
+		noErr(t, driver.FirstError(s.Publish(ctx, []redrive.Message{m, {Queue: "sms", ID: "beside-" + m.ID}})))
+		blob := []byte(s.conn.HGet(ctx, q.keys[keyWaiting], m.ID).Val())
+		if headLength+at >= len(blob) {
+			break
+		}
+		blob[headLength+at] ^= 1
+		noErr(t, s.conn.HSet(ctx, q.keys[keyWaiting], m.ID, blob).Err())
+		ds := claim(t, s, ask(10))
+		if len(ds) != 2 || ds[1].Unfit != 0 {
+			t.Fatalf("byte %d flipped: %+v", at, ds)
+		}
+		d := &ds[0]
+		if same := d.Kind == m.Kind && string(d.Body) == "body" && reflect.DeepEqual(d.Headers, m.Headers); !same && d.Unfit != redrive.ReasonCorrupt {
+			t.Errorf("byte %d flipped: %q is handed out as %q", at, d.Body, d.Unfit)
+		}
+		if d.Unfit == 0 {
+			settle(t, s, redrive.OutcomeDone, ds...)
+			continue
+		}
+		corrupt++
+		noErr(t, driver.FirstError(s.Settle(ctx, []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonCorrupt}, {Receipt: ds[1].Receipt, Outcome: redrive.OutcomeDone}})))
+		got, err := s.Update(ctx, driver.Selection{Refs: []redrive.Ref{d.Ref()}}, driver.Change{Action: driver.ActRedrive}, 1)
+		if noErr(t, err); !errors.Is(got[0].Err, redrive.ErrBodyCorrupt) {
+			t.Errorf("byte %d flipped: redriven, %v", at, got[0].Err)
+		}
+	}
+	if n, err := s.Count(ctx, redrive.Query{Reason: redrive.ReasonCorrupt}); err != nil || n.N != int64(corrupt) || corrupt < 10 {
+		t.Errorf("%d are dead, want %d (%v)", n.N, corrupt, err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // minLease is the shortest lease.
 const minLease = 10 * time.Millisecond
 
-// claimPage is how many messages one script hands out at most.
+// claimPage is how many messages one script delivers at most.
 const claimPage = 200
 
 // recoverPage is that of suspects, dead letters and what expired, each of which is looked
@@ -28,7 +28,7 @@ const recoverPage = 40
 var errTrimmed = errors.New("another client deleted or trimmed its entry of the stream while it waited here")
 
 // Claim implements driver.Source. More than 200 messages, or 40 suspects or dead
-// letters, are handed out by several scripts.
+// letters, are claimed by several scripts.
 func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	if s.parts != nil {
 		return s.claimParts(ctx, req)
@@ -57,7 +57,7 @@ func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.D
 		got, err := s.conn.Write(ctx, scriptClaim, keys, claimArgs(q, &req, n, nonce, skipped)...)
 		if err != nil {
 			if len(all) > 0 {
-				return all, nil // what was handed out before is handled
+				return all, nil // what was claimed before is handled
 			}
 			return nil, s.fail(err)
 		}
@@ -108,7 +108,7 @@ func claimArgs(q *queue, req *driver.ClaimRequest, n int, nonce string, skipped 
 		strs(req.Kinds), strs(req.ExceptKinds), strs(req.ExceptIDs)}
 }
 
-// deliveries reads what the script handed out. What cannot be understood becomes a dead
+// deliveries reads what the script claimed. What cannot be understood becomes a dead
 // letter here: its lease is ours.
 func (s *Store) deliveries(ctx context.Context, q *queue, req *driver.ClaimRequest, nonce string, answer []any) ([]redrive.Delivery, error) {
 	now := number(at(answer, 0))
@@ -134,7 +134,7 @@ func (s *Store) deliveries(ctx context.Context, q *queue, req *driver.ClaimReque
 	return r.list, s.bury(ctx, r.bad)
 }
 
-// claimReader makes deliveries of what a claim handed out.
+// claimReader makes deliveries of what a claim delivered.
 type claimReader struct {
 	s          *Store
 	q          *queue

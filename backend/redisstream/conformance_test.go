@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/crc64"
+	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/backendtest"
@@ -50,7 +52,7 @@ func factory(url string) backendtest.Factory {
 			_ = s.Close() // what it held stays as it is: nothing is given back
 			return again(t, s)
 		},
-		Flip: flip,
+		Flip: flip, Shift: shift,
 	}
 }
 
@@ -113,6 +115,26 @@ func flipEntry(t testing.TB, c *redisconn.Conn, stream, entry string) {
 		noErr(t, c.RestoreReplace(ctx, stream, 0, string(changed)).Err())
 		if show() != whole {
 			return
+		}
+	}
+}
+
+// shift is a Factory's Shift, for what is indexed: a plain entry of the stream is due whatever
+// its time is.
+func shift(t testing.TB, s driver.Store, queue string, d time.Duration) {
+	t.Helper()
+	ctx, c, by := t.Context(), s.(*Store).conn, d.Microseconds()
+	for _, q := range s.(*Store).everywhere(queue) {
+		for id, blob := range c.HGetAll(ctx, q.keys[keyWaiting]).Val() {
+			raw := []byte(blob)
+			binary.LittleEndian.PutUint64(raw[24:], math.Float64bits(float64(double(blob[24:])+by)))
+			noErr(t, c.HSet(ctx, q.keys[keyWaiting], id, raw).Err())
+		}
+		for name, key := range map[string]int{"0": keyLanes, "1": keyLanes + 1, "2": keyLanes + 2, "x": keyReleased} {
+			for _, z := range c.ZRangeWithScores(ctx, q.keys[key], 0, -1).Val() {
+				noErr(t, c.ZIncrBy(ctx, q.keys[key], float64(by), z.Member.(string)).Err())
+			}
+			noErr(t, c.HIncrBy(ctx, q.keys[keyCounters], "latest"+name, by).Err())
 		}
 	}
 }

@@ -13,10 +13,10 @@ import (
 // tally is the answer of the counts script.
 type tally struct {
 	now, entries, claimed, leased, lost, released, blocked int64
-	due, indexed, dead, next                               int64
+	due, indexed, dead, next, caused                       int64
 	oldest                                                 [driver.Lanes + 2]int64 // of the lanes, of suspects, of the dead; 0: none
 	lanes                                                  driver.LaneSet
-	suspects                                               bool
+	suspects, guessed                                      bool   // guessed: leases are an estimate
 	last                                                   string // entry of the stream
 	c                                                      map[string]int64
 }
@@ -26,7 +26,7 @@ func readTally(v any) *tally {
 	n := func(i int) int64 { return number(at(list, i)) }
 	t := &tally{
 		now: n(0), entries: n(1), claimed: n(2), leased: n(3), lost: n(4), released: n(5), blocked: n(6),
-		due: n(7), indexed: n(9), dead: n(10), next: -1,
+		due: n(7), indexed: n(9), dead: n(10), next: -1, caused: n(16), guessed: n(17) == 1,
 		lanes: driver.LaneSet(n(12)), suspects: n(13) == 1, last: text(at(list, 14)), c: make(map[string]int64), //nolint:gosec // three bits
 	}
 	if text(at(list, 11)) != "" {

@@ -58,7 +58,7 @@ type story struct {
 	originalSum checksum
 }
 
-// seal encodes a message and its story.
+// seal encodes a message and its failure history.
 func seal(m *redrive.Message, st *story) ([]byte, error) {
 	if len(m.Kind) > 1<<16-1 || len(m.Key) > 1<<16-1 {
 		return nil, fmt.Errorf("%w message: kind or key of more than 64 KiB", redrive.ErrInvalid)

@@ -175,7 +175,7 @@ func TestKillFailoverOfReplicated(t *testing.T) {
 		pair.Master.Kill()
 		pair.AwaitFailover(t)
 		// The one that is left has no replica, so nothing more is acknowledged; but all
-		// that was is there, and is handed out.
+		// that was is there, and is claimed.
 		<-time.After(200 * time.Millisecond)
 		f.s = openAt(t, strings.Replace(pair.URL(), "?durability=replicated", "", 1), "failover")
 		f.check(t)

@@ -115,7 +115,10 @@ func wants(q *redrive.Query, section byte) bool {
 
 func (s *Store) scanSection(ctx context.Context, c cursor, query *redrive.Query, visit func(*item, cursor) bool) (on bool, err error) {
 	q := s.queue(c.queue)
-	top := "+inf"
+	top, cause := "+inf", ""
+	if c.section == 'd' && query.Reason != 0 && query.Signature != "" {
+		cause = causeName(query.Reason, query.Signature)
+	}
 	if !query.Until.IsZero() && c.section != 's' {
 		top = strconv.FormatInt(micros(query.Until), 10)
 	}
@@ -124,7 +127,7 @@ func (s *Store) scanSection(ctx context.Context, c cursor, query *redrive.Query,
 		c.member = "~" // behind all of that time
 	}
 	for {
-		got, err := s.conn.Run(ctx, scriptPage, s.keys(q), string(c.section), c.score, c.member, findPage, top, query.Key)
+		got, err := s.conn.Run(ctx, scriptPage, s.keys(q), string(c.section), c.score, c.member, findPage, top, query.Key, cause)
 		if err != nil {
 			return false, s.fail(err)
 		}
@@ -151,8 +154,12 @@ func (s *Store) scanSection(ctx context.Context, c cursor, query *redrive.Query,
 	}
 }
 
-// queueNames returns the queues in use, sorted.
+// queueNames returns the queues in use, sorted. A step over several partitions names its
+// queues in one of them.
 func (s *Store) queueNames(ctx context.Context) ([]string, error) {
+	if s.whole != nil {
+		s = s.whole
+	}
 	var names []string
 	for _, p := range s.all() {
 		err := redisconn.Repeated(ctx, func() error {
@@ -188,35 +195,4 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (driver.Page, err
 		return true
 	})
 	return page, err
-}
-
-// causesExamined bounds how many dead letters Causes looks at.
-const causesExamined = 5 * redrive.Examined
-
-// Causes implements driver.Store. It looks at no more than 100,000 dead letters.
-func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
-	query.State, query.After = redrive.StateDead, ""
-	var found driver.Grouping
-	examined := 0
-	err := s.scan(ctx, &query, func(it *item, _ cursor) bool {
-		if examined++; examined > causesExamined {
-			return false
-		}
-		if e := it.show(true); driver.Match(&query, &e) {
-			found.Add(&e)
-		}
-		return true
-	})
-	list, all := found.Causes(query.PageLimit())
-	return list, all && examined <= causesExamined, err
-}
-
-// Count implements driver.Store.
-func (s *Store) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
-	return driver.CountFound(ctx, s.Find, q)
-}
-
-// Deaths implements driver.Store.
-func (s *Store) Deaths(ctx context.Context, q redrive.Query) ([]driver.Deaths, error) {
-	return nil, redrive.ErrUnsupported
 }

@@ -18,7 +18,7 @@ type copies struct {
 	swept time.Time             // when it was full and tidied up last
 }
 
-// heldBatch is what one claim handed out for the first time, in order of the entries.
+// heldBatch is what one claim delivered for the first time, in order of the entries.
 type heldBatch struct {
 	msgs  []redrive.Message // one that was taken or is too large has no queue
 	sums  []checksum        // what they were stored with

@@ -6,8 +6,10 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // headLength is the length of a blob's head; see HEAD in lib.lua.
@@ -18,6 +20,7 @@ const (
 	flagSuspect    = 1
 	flagOrdered    = 2
 	flagRemembered = 4
+	flagDelayed    = 8 // a delay, a retry or a schedule asked for its due time
 )
 
 // head is what the scripts keep of an indexed message. Times are microseconds.
@@ -150,6 +153,20 @@ func (it *item) hold() {
 	}
 }
 
+// late takes back what a lease that ran out has changed: its holder lives after all.
+func (it *item) late() {
+	if it.leased || it.holder == "" {
+		return
+	}
+	it.flags &^= flagSuspect
+	if it.held.suspect {
+		it.flags |= flagSuspect
+	}
+	if it.held.alone {
+		it.crashes--
+	}
+}
+
 func (it *item) entry(fields []any) {
 	entry := it.place[1:]
 	it.msg.ID = it.q.id(entry)
@@ -172,13 +189,20 @@ func (it *item) entry(fields []any) {
 	}
 }
 
-func (it *item) blob(b string) (err error) {
+// damaged makes a message of an envelope that cannot be taken apart: it was written by this
+// store, so it does not match any checksum. Its bytes become the body.
+func (it *item) damaged(envelope string) {
+	it.msg = redrive.Message{ID: it.msg.ID, Queue: it.q.name, Body: []byte(envelope)}
+	it.story = story{sum: checksum{^driver.Checksum(&it.msg), true}}
+}
+
+func (it *item) blob(b string) error {
 	var ok bool
 	if it.head, ok = parseHead(b); !ok {
 		return fmt.Errorf("%w: a head of %d bytes", redrive.ErrCorrupt, len(b))
 	}
-	if err = unseal(b[headLength:], &it.msg, &it.story); err != nil {
-		return fmt.Errorf("%w: %w", redrive.ErrCorrupt, err)
+	if unseal(b[headLength:], &it.msg, &it.story) != nil {
+		it.damaged(b[headLength:])
 	}
 	it.msg.PublishedAt = moment(it.published)
 	return nil
@@ -219,7 +243,24 @@ func (it *item) show(bodies bool) redrive.Entry {
 	return e
 }
 
-// record adds a failure to the story.
+// dueIn makes a message due a while after the step.
+func (it *item) dueIn(d time.Duration) {
+	it.due, it.relative = span(d), true
+	it.flags &^= flagDelayed
+	if it.due > 0 {
+		it.flags |= flagDelayed
+	}
+}
+
+// signature names the failures of which a message died last.
+func (st *story) signature() string {
+	if f := st.history.Latest(); f != nil {
+		return strings.ReplaceAll(f.Signature, "\x00", "") // which ends it in the set of causes
+	}
+	return ""
+}
+
+// record adds a failure to the failure history.
 func (it *item) record(f *redrive.Failure, counted bool) {
 	if counted && f != nil {
 		it.failures++

@@ -25,12 +25,12 @@ import (
 // scripts are all of them; TestKillAtEveryScript finds that none is missing.
 var scripts = []*redisconn.Script{
 	scriptIntroduce, scriptReserve, scriptPublish, scriptAdd, scriptStep, scriptDone, scriptClaim, scriptExtend,
-	scriptTrim, scriptConsumers, scriptGet, scriptPage, scriptCounts, scriptRecords, scriptVerify,
+	scriptTrim, scriptConsumers, scriptGet, scriptPage, scriptCounts, scriptRecords, scriptCauses, scriptVerify,
 }
 
 // readers change nothing: a process that dies at one of them is as one that dies before the
 // next that writes. The proof kills there too.
-var readers = []*redisconn.Script{scriptGet, scriptPage, scriptCounts, scriptRecords, scriptVerify}
+var readers = []*redisconn.Script{scriptGet, scriptPage, scriptCounts, scriptRecords, scriptCauses, scriptVerify}
 
 func TestMain(m *testing.M) {
 	os.Exit(childtest.Main(func() int { return servertest.Main(m.Run) }, killed))
@@ -172,7 +172,8 @@ func (p *pass) look(ctx context.Context) error {
 	_, err3 := p.s.Find(ctx, redrive.Query{Queue: "sms"})
 	_, err4 := p.s.Verify(ctx)
 	_, err5 := p.s.ListRecords(ctx, "s", "", 5)
-	return errors.Join(err, err2, err3, err4, err5)
+	_, _, err6 := p.s.Causes(ctx, redrive.Query{Queue: "sms"})
+	return errors.Join(err, err2, err3, err4, err5, err6)
 }
 
 // tend changes what is dead, and clears away.
@@ -206,12 +207,12 @@ func (p *pass) tend(ctx context.Context) error {
 	return errors.Join(err, err2)
 }
 
-// drain hands out and ends all that waits, by several at once, and returns how often each
-// message was handed out, and who is dead.
+// drain delivers and ends all that waits, by several at once, and returns how often each
+// message was claimed, and who is dead.
 func drain(t *testing.T, s *Store) (drained map[string]int, dead []string) {
 	drained = map[string]int{}
 	var mu sync.Mutex
-	servertest.Until(t, "everything is handed out", func() bool {
+	servertest.Until(t, "everything is claimed", func() bool {
 		var wg sync.WaitGroup
 		for i := range 2 {
 			wg.Go(func() {

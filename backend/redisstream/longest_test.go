@@ -57,7 +57,7 @@ func mixed(t *testing.T, s *Store, n int) {
 
 // TestNoScriptGrowsWithTheQueue counts the commands that each script runs while a queue is
 // looked through and tidied up, with partitions and without. In a proof the queue holds a million,
-// and what the longest script took is told instead.
+// and what the longest script took is reported instead.
 func TestNoScriptGrowsWithTheQueue(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	for name, url := range map[string]string{"one": server.URL(), "partitions": server.URL() + "?partitions=3"} {

@@ -49,7 +49,7 @@ func TestConformanceTheOtherWay(t *testing.T) {
 	backendtest.Run(t, f)
 }
 
-// TestSettlementsOfAMixedBatch settles in one call what is in hand, what was settled before,
+// TestSettlementsOfAMixedBatch settles in one call what is in flight, what was settled before,
 // what is named twice and what another client took from the stream, in both ways.
 func TestSettlementsOfAMixedBatch(t *testing.T) {
 	for name, way := range map[string]func(driver.Store) driver.Store{

@@ -132,6 +132,9 @@ func (o *newOp) pack(p *packed, st *step) error {
 		hash = fmt.Sprintf("%016x", st.s.masks.BodyHash(o.m))
 	}
 	what, h := "wait", head{due: span(o.m.Delay), relative: true}
+	if o.m.Delay > 0 || !o.m.DeliverAt.IsZero() || o.entry != nil && o.entry.Due.After(o.entry.PublishedAt) {
+		h.flags = flagDelayed
+	}
 	var kept story
 	var fields []string
 	switch {
@@ -160,7 +163,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 		it.reason = o.entry.Reason
 		fields = it.fields()
 	}
-	p.list(9)
+	p.list(10)
 	p.str("n")
 	p.num(st.index(o.q))
 	p.str(o.m.ID)
@@ -173,6 +176,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 	for _, f := range fields {
 		p.str(f)
 	}
+	p.str(kept.signature())
 	return nil
 }
 

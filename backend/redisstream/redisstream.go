@@ -5,7 +5,7 @@
 // message of 256 bytes takes about 300 bytes of the server's memory, and publishing is
 // one XADD within a script. Everything else is "indexed": a delayed, retried, released,
 // redriven, keyed or expiring message, one under an id that the caller chose, and a dead
-// letter live as a blob in a hash, with members in the sorted sets that hand them out.
+// letter live as a blob in a hash, with members in the sorted sets that deliver them.
 //
 // Keys, all with one hash tag, so that any step over several queues is one script and a
 // cluster keeps a store on one node (P is the prefix, Q the queue):
@@ -16,13 +16,15 @@
 //	{P}:Q:0 :1 :2  sorted    lanes: due time -> order and id
 //	{P}:Q:le :dl   sorted    leases: end -> place; of waiting messages, of dead letters
 //	{P}:Q:lh       hash      place -> holder: token, attempts, crashes, flags, nonce, instance
-//	{P}:Q:lt :lb   sorted    batches, each one lease over what one claim handed out for the
+//	{P}:Q:lt :lb   sorted    batches, each one lease over what one claim delivered for the
 //	                         first time: end -> batch; by its first entry
 //	{P}:Q:x :e :pb sorted    released suspects; expiries; by time of publication
 //	{P}:Q:ch :co   sorted    messages of each key in order; the ordered ones alone
 //	{P}:Q:b        set       blocked behind their key
 //	{P}:Q:dd :dc   sorted    dead letters by time of death; by when they may be claimed
-//	{P}:Q:di       hash      dead letter -> its entry in the dead-letter stream
+//	{P}:Q:di       hash      dead letter -> its entry in the dead-letter stream, signature
+//	{P}:Q:causes   sorted    dead letters by reason, signature and time of death
+//	{P}:Q:deaths   hash      reason and signature -> deaths by time
 //	{P}:Q:r  :rf   hash, sorted  remembered ids; when they are forgotten
 //	{P}:Q:c        hash      counters, ledger, settings, place of the consumer group
 //	{P}::notify, ::queues, ::meta, ::records, ::recordkeys, ::recordexp
@@ -33,7 +35,7 @@
 // not moved: its holder may still settle until somebody claims the place again, in one
 // script, and so any number of claimers recover in parallel without a lock. With the
 // parameter partitions the keys of a queue have several tags; see partition.go. The consumer
-// group is there for XPENDING and XINFO; what was handed out is known by the leases, so
+// group is there for XPENDING and XINFO; what was claimed is known by the leases, so
 // the group may be destroyed, moved or lose consumers without losing or doubling a
 // message.
 //
@@ -132,20 +134,25 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 }
 
 // suffixes are the queue's keys in the order of queue() in lib.lua.
-var suffixes = []string{"", ":w", ":d", ":0", ":1", ":2", ":le", ":lh", ":x", ":e", ":pb", ":ch", ":co", ":b", ":c", ":r", ":rf", ":dd", ":dc", ":dl", ":dlq", ":di", ":lt", ":lb"}
+var suffixes = []string{"", ":w", ":d", ":0", ":1", ":2", ":le", ":lh", ":x", ":e", ":pb", ":ch", ":co", ":b", ":c", ":r", ":rf", ":dd", ":dc", ":dl", ":dlq", ":di", ":lt", ":lb", ":causes", ":deaths"}
 
 // Places of keys in queue.keys.
 const (
 	keyStream    = 0
 	keyWaiting   = 1
 	keyDeadBlobs = 2
+	keyLanes     = 3
 	keyLeases    = 6
 	keyHolders   = 7
+	keyReleased  = 8
 	keyCounters  = 14
 	keyDied      = 17
+	keyClaimable = 18 // dead letters
 	keyDead      = 20
 	keyBatches   = 22
 	keyRanges    = 23
+	keyCauses    = 24
+	keyDeaths    = 25
 )
 
 func (s *Store) queue(name string) *queue {
@@ -195,7 +202,7 @@ func (s *Store) Caps() driver.Caps {
 	return driver.Caps{
 		Name: "redisstream", MaxDelay: driver.Never,
 		DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: !s.apart(), Fenced: true, Filters: true,
-		MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		RecordsClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferOneStep,
 	}
 }

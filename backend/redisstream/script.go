@@ -33,6 +33,8 @@ var (
 	luaPage string
 	//go:embed lua/counts.lua
 	luaCounts string
+	//go:embed lua/causes.lua
+	luaCauses string
 	//go:embed lua/trim.lua
 	luaTrim string
 	//go:embed lua/records.lua
@@ -57,6 +59,7 @@ var (
 	scriptPage      = redisconn.NewReader("page", luaLib, luaPage)
 	scriptCounts    = redisconn.NewReader("counts", luaLib, luaCounts)
 	scriptRecords   = redisconn.NewReader("records", luaLib, luaRecords)
+	scriptCauses    = redisconn.NewReader("causes", luaLib, luaCauses)
 	scriptVerify    = redisconn.NewReader("verify", luaLib, luaVerify)
 )
 

@@ -86,7 +86,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 			t.Errorf("%d claimed beside the many", n)
 		}
 		r.Isolated, r.Lease = true, time.Minute
-		servertest.Until(t, "what ran out is handed out alone", func() bool { return len(claim(t, s, r)) > 0 })
+		servertest.Until(t, "what ran out is claimed alone", func() bool { return len(claim(t, s, r)) > 0 })
 		r.Isolated, r.Expired, r.MaxAge = false, true, time.Microsecond
 		claim(t, s, r)
 	},
@@ -176,6 +176,14 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 			t.Errorf("%+v", c[0])
 		}
 	},
+	"causes": func(t *testing.T, s *Store) {
+		bury(t, s, causesPage+2, func(i int, f *redrive.Failure) { f.Signature = "s" + strconv.Itoa(i%(causesPage+1)) })
+		list, all, err := s.Causes(t.Context(), redrive.Query{Limit: 5})
+		noErr(t, err)
+		if len(list) != 5 || all || list[0].Count != 2 || list[0].Signature != "s0" || list[1].Count != 1 || list[1].Message != "it failed" {
+			t.Errorf("%v, %+v", all, list)
+		}
+	},
 	"verify": func(t *testing.T, s *Store) {
 		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "sms", ID: "a"}, {Queue: "sms", ID: "b"}})))
 		balanced(t, s)
@@ -183,6 +191,14 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 		a, err := s.Verify(t.Context(), "sms")
 		noErr(t, err)
 		if len(a[0].Problems) != 1 || !strings.Contains(a[0].Problems[0], "can never be claimed") {
+			t.Errorf("%q", a[0].Problems)
+		}
+		bury(t, s, 2, nil)
+		causes := s.queue("sms").keys[keyCauses]
+		noErr(t, s.conn.ZRem(t.Context(), causes, s.conn.ZRange(t.Context(), causes, 0, 0).Val()).Err())
+		a, err = s.Verify(t.Context(), "sms")
+		noErr(t, err)
+		if all := strings.Join(a[0].Problems, "; "); len(a[0].Problems) != 3 || !strings.Contains(all, "by cause: counted 1, found 2") || !strings.Contains(all, "is not counted under its cause") {
 			t.Errorf("%q", a[0].Problems)
 		}
 	},

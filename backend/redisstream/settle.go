@@ -202,8 +202,8 @@ func (s *Store) settled(ctx context.Context, list []driver.Settlement, where []p
 	return found, nil
 }
 
-// copied returns the message of a first claim that this process made, or nil. What a
-// release or a claim alone becomes depends on whether the lease ran out: that is read.
+// copied returns the message of a first claim that this process made, or nil. What is
+// released, or was a suspect, is read.
 func (s *Store) copied(t *driver.Settlement, p *position) *item {
 	if !p.ok || p.place[0] != 's' || t.Outcome == redrive.OutcomeRelease {
 		return nil
@@ -243,7 +243,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 		}
 		o.emits = append(o.emits, &newOp{m: &t.Emit[i], account: "published"})
 	}
-	it.relative, it.due = true, span(t.After)
+	it.dueIn(t.After)
 	switch t.Outcome {
 	case redrive.OutcomeDone:
 		o.ledger = []any{"done", 1}
@@ -257,6 +257,7 @@ func (s *Store) settlement(it *item, t *driver.Settlement) (*changeOp, error) {
 	if it.dead() {
 		return o, s.settleDead(o, t)
 	}
+	it.late()
 	switch t.Outcome {
 	case redrive.OutcomeDead:
 		it.record(t.Failure, true)
@@ -291,7 +292,7 @@ func (s *Store) settleDead(o *changeOp, t *driver.Settlement) error {
 	switch t.Outcome {
 	case redrive.OutcomeRepeat:
 		o.revive("")
-		it.due = span(t.After)
+		it.dueIn(t.After)
 		return o.follow()
 	case redrive.OutcomeRetry:
 		it.record(t.Failure, false)
@@ -299,7 +300,7 @@ func (s *Store) settleDead(o *changeOp, t *driver.Settlement) error {
 		it.attempts--
 	default:
 		it.record(t.Failure, false)
-		it.due = 0
+		it.dueIn(0)
 	}
 	o.what = "die"
 	o.fields = it.fields()

@@ -216,7 +216,7 @@ func TestTrimmedUnderALeaseOfTheDead(t *testing.T) {
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
 		if list := claim(t, other, r); len(list) != 0 {
-			t.Fatalf("handed out: %+v", list)
+			t.Fatalf("claimed: %+v", list)
 		}
 		if got, err := other.Get(t.Context(), []redrive.Ref{d.Ref()}); err == nil && got[0] != nil && got[0].State == redrive.StateDead {
 			if f := got[0].History.Latest(); got[0].Reason != redrive.ReasonUndecodable || !strings.Contains(f.Message, "trimmed") {
@@ -252,7 +252,7 @@ func TestTheGroupIsHealed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, d := range held {
 		if seen[d.ID] || d.Attempt != 1 {
-			t.Errorf("%s was handed out twice, attempt %d", d.ID, d.Attempt)
+			t.Errorf("%s was claimed twice, attempt %d", d.ID, d.Attempt)
 		}
 		seen[d.ID] = true
 	}
@@ -280,7 +280,7 @@ func TestConsumersAreDismissedWhenTheyHoldNothing(t *testing.T) {
 	}
 }
 
-func TestParallelRecoverersHandOutOnce(t *testing.T) {
+func TestParallelRecoverersDeliverOnce(t *testing.T) {
 	s := open(t)
 	const n = 200
 	publish(t, s, n)

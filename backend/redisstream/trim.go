@@ -47,10 +47,26 @@ func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver
 			n = int(number(at(items(got), 0)))
 			t.Remembered += int64(n)
 			limit -= n
+			if err := s.fold(ctx, q); err != nil {
+				return t, err
+			}
 			s.dismiss(ctx, q)
 		}
 	}
 	return t, nil
+}
+
+// fold adds up deaths by time that became too old for their buckets.
+func (s *Store) fold(ctx context.Context, q *queue) error {
+	for at := "0"; ; {
+		got, err := s.conn.Write(ctx, scriptTrim, q.s.keys(q), 0, at)
+		if err != nil {
+			return s.fail(err)
+		}
+		if at = text(items(got)[0]); at == "0" {
+			return nil
+		}
+	}
 }
 
 // consumerIdle is how long a consumer was not seen before its name is removed.

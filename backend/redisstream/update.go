@@ -165,7 +165,8 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *d
 			o.stay()
 			return o, nil
 		}
-		o.what, it.due, it.relative = "wait", 0, true
+		o.what = "wait"
+		it.dueIn(0)
 	}
 	return o, nil
 }

@@ -64,6 +64,9 @@ func (t *tally) audit(name string) driver.Audit {
 	if dead != t.dead {
 		problem("dead letters: counted %d, found %d", dead, t.dead)
 	}
+	if t.caused != t.dead {
+		problem("dead letters by cause: counted %d, found %d", t.caused, t.dead)
+	}
 	if n := a.Imbalance(); n != 0 {
 		problem("the ledger does not balance by %d", n)
 	}
@@ -85,11 +88,14 @@ func (s *Store) verifySection(ctx context.Context, q *queue, section string, a *
 		for i := 0; i+1 < len(problems) && len(a.Problems) < maxProblems; i += 2 {
 			a.Problems = append(a.Problems, text(problems[i])+" "+text(problems[i+1]))
 		}
-		for i := 0; i+1 < len(shown); i += 2 {
+		for i := 0; i+2 < len(shown); i += 3 {
+			id, raw := text(shown[i]), text(shown[i+1])
 			if section == "s" {
-				bad.entry(q, text(shown[i]), text(shown[i+1]))
-			} else {
-				bad.blob(text(shown[i]), text(shown[i+1]))
+				bad.entry(q, id, raw)
+				continue
+			}
+			if st := bad.blob(id, raw); section == "d" && st.signature() != text(shown[i+2]) && len(a.Problems) < maxProblems {
+				a.Problems = append(a.Problems, id+" is counted under another signature")
 			}
 		}
 		n := number(at(page, 0))
@@ -121,12 +127,12 @@ func (u *unsound) entry(q *queue, entry, envelope string) {
 	}
 }
 
-func (u *unsound) blob(id, blob string) {
+func (u *unsound) blob(id, blob string) (st story) {
 	var m redrive.Message
-	var st story
 	if len(blob) < headLength || unseal(blob[headLength:], &m, &st) != nil || !st.fits(&m) {
 		u.add(id)
 	}
+	return st
 }
 
 // fits says that a message and its original are as they were stored.

@@ -39,7 +39,7 @@ func (a anchors) check() error {
 		case errors.Is(err, fs.ErrNotExist):
 			what = fmt.Errorf("%s is gone: it or its folder was deleted or moved while the store was open", a[i].path)
 		case err != nil:
-			what = fmt.Errorf("the open file is not found at its path any more: %w", err)
+			what = fmt.Errorf("the open file was moved or deleted: %w", err)
 		case !os.SameFile(a[i].file, now):
 			what = fmt.Errorf("%s is another file now: it or its folder was replaced while the store was open", a[i].path)
 		default:

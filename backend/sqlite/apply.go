@@ -167,12 +167,14 @@ func (o *applyOp) end(err error) {
 // has written anything.
 func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	r := row{
-		due: nanos(e.Due), lane: int64(e.Lane), kind: e.Kind, expires: nanos(e.ExpiresAt), attempts: int64(e.Attempts),
+		lane: int64(e.Lane), kind: e.Kind, expires: nanos(e.ExpiresAt), attempts: int64(e.Attempts),
 		crashes: int64(e.Crashes), failures: int64(e.History.Count), born: nanos(e.PublishedAt),
 	}
-	if r.due == 0 {
-		r.due = later(t.now, e.Delay)
+	due := nanos(e.Due)
+	if due == 0 {
+		due = later(t.now, e.Delay)
 	}
+	r.setDue(t.now, due)
 	if e.Suspect {
 		r.flags |= flagSuspect
 	}
@@ -197,7 +199,7 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	if !head {
 		r.class = classBlocked
 	}
-	if err := t.putStory(&r, e); err != nil {
+	if err := t.putHistory(&r, e); err != nil {
 		return err
 	}
 	if err := t.insertMessage(q, r.seq, summed(m)); err != nil {
@@ -216,8 +218,8 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	return t.bury(q, &d, m.ID, m.Key)
 }
 
-// putStory stores the failures and the original of an entry.
-func (t *tx) putStory(r *row, e *redrive.Entry) error {
+// putHistory stores the failures and the original of an entry.
+func (t *tx) putHistory(r *row, e *redrive.Entry) error {
 	for i, f := range []*redrive.Failure{e.History.First, e.History.Last} {
 		if f == nil {
 			continue

@@ -254,3 +254,31 @@ func BenchmarkFlood(b *testing.B) {
 	stop()
 	wg.Wait()
 }
+
+// BenchmarkDeaths claims and settles in batches of 100, each of which dies of one of ten causes.
+func BenchmarkDeaths(b *testing.B) {
+	s := open(b, b.TempDir())
+	const batch = 100
+	for range (b.N + 9) / 10 {
+		noErr(b, s.Publish(context.Background(), benchMessages(10*batch))...)
+	}
+	failures := make([]*redrive.Failure, 10)
+	for i := range failures {
+		failures[i] = &redrive.Failure{Message: "no", Types: []string{"x"}, Signature: "1-" + strconv.Itoa(i)}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	cpu(b, b.N*batch, func() {
+		for range b.N {
+			ds, err := s.Claim(context.Background(), driver.ClaimRequest{Queue: "bench", Max: batch, Lease: time.Minute})
+			if err != nil || len(ds) != batch {
+				b.Fatal(len(ds), err)
+			}
+			list := make([]driver.Settlement, len(ds))
+			for i := range ds {
+				list[i] = driver.Settlement{Receipt: ds[i].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent, Failure: failures[i%len(failures)]}
+			}
+			noErr(b, s.Settle(context.Background(), list)...)
+		}
+	})
+}

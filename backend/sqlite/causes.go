@@ -14,28 +14,25 @@ type cause struct {
 	signature string
 }
 
-// Causes implements driver.Store.
+// Causes implements driver.Store. What is counted of each cause is kept; its first, last and
+// newest dead letter stand at the ends of an index.
 func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error) {
 	q.State = redrive.StateDead
-	limit := q.PageLimit()
 	err = s.read(ctx, func(c *conn) error {
 		return snapshot(c, func() error {
-			g := grouper{finder: finder{s: s, read: c.stmt, held: s.heldLease, query: &q}, found: make(map[cause]*driver.Cause)}
-			if err := g.collect(); err != nil {
-				return err
+			g := grouper{finder: finder{s: s, read: c.stmt, held: s.heldLease, query: &q}}
+			if isOfCause(q) {
+				causes, complete, err = g.counted(s.ofCause(&q).read(c, `SELECT n.name, c.reason, c.signature, c.dead FROM cause c JOIN queue n ON n.queue = c.queue
+					WHERE %s ORDER BY c.dead DESC, n.name, c.reason, c.signature LIMIT ?`))
+			} else {
+				causes, complete, err = g.scanned()
 			}
-			complete = !g.full && len(g.found) <= limit
-			for _, found := range g.found {
-				causes = append(causes, *found)
-			}
-			driver.SortCauses(causes)
-			causes = causes[:min(limit, len(causes))]
 			for i := range causes {
-				if err := g.example(&causes[i]); err != nil {
-					return err
+				if err == nil {
+					err = g.example(&causes[i])
 				}
 			}
-			return nil
+			return err
 		})
 	})
 	return causes, complete, err
@@ -48,41 +45,60 @@ type grouper struct {
 	newest map[cause]int64
 }
 
-func (g *grouper) collect() error {
-	g.newest = make(map[cause]int64)
-	for _, q := range g.queues() {
-		if !g.indexed() {
-			if err := g.scan(q); err != nil || g.full {
-				return err
-			}
-			continue
-		}
-		st := g.read(`SELECT reason, signature, count(*), min(died), max(died) FROM dead INDEXED BY dead_cause WHERE queue = ? GROUP BY reason, signature`).int(q.number)
-		for st.next() {
-			key := cause{q.name, redrive.Reason(st.colInt(0)), st.colText(1)} //nolint:gosec // a reason
-			if g.query.Reason != 0 && g.query.Reason != key.reason || g.query.Signature != "" && g.query.Signature != key.signature {
-				continue
-			}
-			g.found[key] = &driver.Cause{Queue: key.queue, Reason: key.reason, Signature: key.signature,
-				Count: st.colInt(2), First: timeOf(st.colInt(3)), Last: timeOf(st.colInt(4))}
-		}
-		if err := st.done(); err != nil {
-			return err
-		}
+// counted reads the counters of causes.
+func (g *grouper) counted(st *stmt) (causes []driver.Cause, complete bool, err error) {
+	limit := g.query.PageLimit()
+	st.int(int64(limit) + 1)
+	for st.next() {
+		causes = append(causes, driver.Cause{Queue: st.colText(0), Reason: redrive.Reason(st.colInt(1)), Signature: st.colText(2), Count: st.colInt(3)}) //nolint:gosec // a reason
 	}
-	return nil
+	complete = len(causes) <= limit
+	causes = causes[:min(limit, len(causes))]
+	if err := st.done(); err != nil {
+		return nil, false, err
+	}
+	for i := range causes {
+		c := &causes[i]
+		first, err := g.end(c, `SELECT died FROM dead INDEXED BY dead_cause WHERE queue = ? AND reason = ? AND signature = ? ORDER BY died LIMIT 1`)
+		if err != nil {
+			return nil, false, err
+		}
+		last, err := g.end(c, `SELECT died FROM dead INDEXED BY dead_cause WHERE queue = ? AND reason = ? AND signature = ? ORDER BY died DESC LIMIT 1`)
+		if err != nil {
+			return nil, false, err
+		}
+		c.First, c.Last = timeOf(first), timeOf(last)
+	}
+	return causes, complete, nil
 }
 
-// indexed reports whether the index of causes alone can answer.
-func (g *grouper) indexed() bool {
-	q := *g.query
-	q.Queue, q.State, q.Reason, q.Signature, q.After, q.Limit, q.Bodies = "", 0, 0, "", "", 0, false
-	return q == redrive.Query{}
+// end reads a number at one end of a cause in its index.
+func (g *grouper) end(c *driver.Cause, sql string) (int64, error) {
+	return g.read(sql).int(g.s.numberOf(g.s.queueNamed(c.Queue))).int(int64(c.Reason)).text(c.Signature).one()
+}
+
+// scanned looks at each dead letter, up to a bound.
+func (g *grouper) scanned() (causes []driver.Cause, complete bool, err error) {
+	g.found, g.newest = make(map[cause]*driver.Cause), make(map[cause]int64)
+	for _, q := range g.queues() {
+		if err := g.scan(q); err != nil {
+			return nil, false, err
+		}
+		if g.full {
+			break
+		}
+	}
+	limit := g.query.PageLimit()
+	for _, found := range g.found {
+		causes = append(causes, *found)
+	}
+	driver.SortCauses(causes)
+	return causes[:min(limit, len(causes))], !g.full && len(causes) <= limit, nil
 }
 
 // scan looks at each dead letter of a queue, up to a bound.
 func (g *grouper) scan(q *queue) error {
-	g.at = pageMark{queue: q.number, phase: phaseDead}
+	g.at = pageCursor{queue: q.number, phase: phaseDead}
 	st := g.source(q, phaseDead)
 	var err error
 	for err == nil && st.next() {
@@ -98,13 +114,18 @@ func (g *grouper) scan(q *queue) error {
 		}
 		key := cause{q.name, d.reason, d.signature}
 		found := g.found[key]
+		died := timeOf(d.died)
 		if found == nil {
-			found = &driver.Cause{Queue: q.name, Reason: d.reason, Signature: d.signature, First: timeOf(d.died)}
+			found = &driver.Cause{Queue: q.name, Reason: d.reason, Signature: d.signature, First: died}
 			g.found[key] = found
 		}
 		found.Count++
-		found.Last = timeOf(d.died)
-		g.newest[key] = d.seq
+		if died.Before(found.First) {
+			found.First = died
+		}
+		if !died.Before(found.Last) {
+			found.Last, g.newest[key] = died, d.seq
+		}
 	}
 	if done := st.done(); err == nil {
 		err = done
@@ -114,16 +135,10 @@ func (g *grouper) scan(q *queue) error {
 
 // example fills in the newest dead letter of a cause.
 func (g *grouper) example(found *driver.Cause) error {
-	q := g.s.queueNamed(found.Queue)
-	key := cause{found.Queue, found.Reason, found.Signature}
-	seq := g.newest[key]
+	seq := g.newest[cause{found.Queue, found.Reason, found.Signature}]
 	if seq == 0 {
-		st := g.read(`SELECT seq FROM dead INDEXED BY dead_cause WHERE queue = ? AND reason = ? AND signature = ? ORDER BY died DESC, seq DESC LIMIT 1`)
-		st.int(g.s.numberOf(q)).int(int64(found.Reason)).text(found.Signature)
-		if st.next() {
-			seq = st.colInt(0)
-		}
-		if err := st.done(); err != nil {
+		var err error
+		if seq, err = g.end(found, `SELECT seq FROM dead INDEXED BY dead_cause WHERE queue = ? AND reason = ? AND signature = ? ORDER BY died DESC, seq DESC LIMIT 1`); err != nil {
 			return err
 		}
 	}
@@ -135,14 +150,4 @@ func (g *grouper) example(found *driver.Cause) error {
 	f, err := readFailure(g.read, seq, flagFirst|flagLast)
 	found.Show(f)
 	return err
-}
-
-// Count implements driver.Store.
-func (s *Store) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
-	return driver.CountFound(ctx, s.Find, q)
-}
-
-// Deaths implements driver.Store.
-func (s *Store) Deaths(ctx context.Context, q redrive.Query) ([]driver.Deaths, error) {
-	return nil, redrive.ErrUnsupported
 }

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -24,7 +23,7 @@ func flip(t testing.TB, s driver.Store, ref redrive.Ref, original bool) {
 // spoilRow runs a statement on a message's seq.
 func spoilRow(t testing.TB, s *Store, ref redrive.Ref, sql string) {
 	t.Helper()
-	noErr(t, s.do(context.Background(), 1, func(tx *tx) error {
+	noErr(t, s.do(t.Context(), 1, func(tx *tx) error {
 		seq, err := tx.lookup(s.queueNamed(ref.Queue), ref.ID)
 		if err != nil {
 			return err
@@ -52,14 +51,14 @@ func mixed(t *testing.T, s *Store) {
 	}
 }
 
-// Whatever part of a message the disk changed, it is handed out as corrupt, and keeps nothing
-// else from being handed out.
+// Whatever part of a message the disk changed, it is claimed as corrupt, and keeps nothing
+// else from being claimed.
 func TestWhateverTheDiskChangedIsFound(t *testing.T) {
 	s := open(t, t.TempDir())
 	mixed(t, s)
 	for _, d := range claimAll(t, s, "q") {
 		if want := redrive.ReasonCorrupt; (d.Unfit == want) == (d.ID == "sound") {
-			t.Errorf("%s is handed out as %q", d.ID, d.Unfit)
+			t.Errorf("%s is claimed as %q", d.ID, d.Unfit)
 		}
 		noErr(t, s.Settle(t.Context(), []driver.Settlement{{Receipt: d.Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonCorrupt}})...)
 	}
@@ -82,7 +81,7 @@ func TestNoChecksumMeansUnchecked(t *testing.T) {
 	}
 	for _, d := range claimAll(t, s, "q") {
 		if (d.Unfit != 0) != (d.ID == "torn") {
-			t.Errorf("%s is handed out as %q", d.ID, d.Unfit)
+			t.Errorf("%s is claimed as %q", d.ID, d.Unfit)
 		}
 	}
 }

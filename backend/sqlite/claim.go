@@ -14,7 +14,7 @@ import (
 // minLease is the shortest lease.
 const minLease = 10 * time.Millisecond
 
-// claimOp hands out messages.
+// claimOp delivers messages.
 type claimOp struct {
 	op
 	req    driver.ClaimRequest
@@ -117,24 +117,26 @@ func (o *claimOp) run(t *tx) {
 		if err != nil || len(rows) == 0 {
 			return err
 		}
-		return o.hand(t, rows)
+		return o.deliver(t, rows)
 	})
 }
 
-// pick chooses the rows to hand out.
+// pick chooses the rows to deliver.
 func (o *claimOp) pick(t *tx) ([]row, error) {
-	switch {
-	case o.req.Expired:
+	if o.req.Expired {
 		return o.pickExpired(t)
-	case o.req.Isolated:
-		rows, next, err := o.scan(t, classSuspect, place{})
-		if err == nil {
-			o.setNext(t, classSuspect, next)
-		}
-		return rows, err
 	}
 	class := int64(o.req.Lane)
-	rows, next, err := o.scan(t, class, o.queue.cursor(class, o.filter))
+	if o.req.Isolated {
+		class = classSuspect
+	}
+	rows, next, err := o.scan(t, class)
+	if err == nil && len(rows) == 0 && o.queue.state.ahead[class] {
+		if err := t.catchUp(o.queue, class); err != nil {
+			return nil, err
+		}
+		rows, next, err = o.scan(t, class)
+	}
 	if err == nil {
 		o.setNext(t, class, next)
 	}
@@ -146,13 +148,20 @@ func (o *claimOp) pick(t *tx) ([]row, error) {
 func (o *claimOp) setNext(t *tx, class, next int64) {
 	if o.filter == "" {
 		t.touch(o.queue)
+		if o.queue.state.ahead[class] {
+			next = dueUnknown // so that the next claim catches up
+		}
 		o.queue.state.next[class] = next
 	}
 }
 
-// scan reads a class in claim order from a place on. It returns the rows to hand
-// out and when the next one is due, and moves the cursor of the filter.
-func (o *claimOp) scan(t *tx, class int64, from place) (rows []row, next int64, err error) {
+// scan reads a class in claim order from the filter's cursor on, which it moves; all
+// suspects each time. It returns the rows to deliver and when the next one is due.
+func (o *claimOp) scan(t *tx, class int64) (rows []row, next int64, err error) {
+	from := place{}
+	if class != classSuspect {
+		from = o.queue.cursor(class, o.filter)
+	}
 	s := t.read(`SELECT ` + rowColumns + ` FROM waiting WHERE queue = ? AND class = ? AND (due, seq) > (?, ?) ORDER BY due, seq`)
 	s.int(o.queue.id).int(class).int(from.due).int(from.seq)
 	at := from
@@ -160,7 +169,10 @@ func (o *claimOp) scan(t *tx, class int64, from place) (rows []row, next int64, 
 	for examined := 0; s.next(); examined++ {
 		p := place{s.colInt(1), s.colInt(2)}
 		if p.due > t.now || len(rows) == o.req.Max && t.s.leases.held(p.seq) == nil {
-			next = p.due
+			if next = p.due; isAhead(t.now, p.due, s.colInt(8)) {
+				t.touch(o.queue)
+				o.queue.state.ahead[class] = true
+			}
 			break
 		}
 		if examined == redrive.Examined { // the writer has others to serve: go on with the next claim
@@ -240,8 +252,8 @@ func prefixed(table, columns string) string {
 	return table + "." + strings.ReplaceAll(columns, ", ", ", "+table+".")
 }
 
-// hand makes deliveries of rows, each under its lease, and writes their mark.
-func (o *claimOp) hand(t *tx, rows []row) error {
+// deliver makes deliveries of rows, each under its lease, and writes their mark.
+func (o *claimOp) deliver(t *tx, rows []row) error {
 	c := &claim{token: t.s.newTokens(len(rows)), alone: o.req.Isolated, open: len(rows)}
 	seqs := make([]int64, len(rows))
 	result := make([]redrive.Delivery, len(rows))
@@ -285,7 +297,7 @@ func (t *tx) body(q *queue, r *row) (stored, error) {
 	return m, s.done()
 }
 
-// claimDead hands out dead letters. They get no mark: a death of the process while
+// claimDead delivers dead letters. They get no mark: a death of the process while
 // one is processed leaves it among the dead.
 func (o *claimOp) claimDead(t *tx) error {
 	s := t.read(`SELECT seq, kind, reason FROM dead INDEXED BY dead_due WHERE queue = ? AND due <= ? ORDER BY due, seq`)

@@ -223,9 +223,5 @@ func (c *conn) value(sql string) (int64, error) {
 	s := &stmt{c: c}
 	s.prepare(sql)
 	defer s.free()
-	var v int64
-	for s.next() {
-		v = s.colInt(0)
-	}
-	return v, s.done()
+	return s.one()
 }

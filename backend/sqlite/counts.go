@@ -177,8 +177,7 @@ func (s *Store) Configure(ctx context.Context, name string, settings driver.Queu
 		if err != nil {
 			return err
 		}
-		before := q.settings
-		t.undo = append(t.undo, undo{settings: &before, owner: q})
+		t.undo = append(t.undo, undo{settings: &formerSettings{q, q.settings}})
 		q.settings = settings
 		return t.write(`UPDATE queue SET order_by_key = ?, dead_release = ?, remember = ? WHERE queue = ?`).
 			flag(settings.OrderByKey).flag(settings.DeadRelease).int(int64(settings.Remember)).int(q.id).run()

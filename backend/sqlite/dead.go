@@ -33,7 +33,7 @@ func scanDead(s *stmt, i int32) deadRow {
 // bury stores the row of a message that died. In a queue whose dead letters let go,
 // it leaves the order of its key.
 func (t *tx) bury(q *queue, d *deadRow, id, key string) error {
-	t.count(q, deadCounter(d.reason), 1)
+	t.countDead(q, d, 1, bucketOf(t.now, d.died))
 	t.bump(q) // for processors of dead letters
 	if d.turn != 0 && q.settings.DeadRelease {
 		if err := t.letGo(q, key, d.turn, d.seq); err != nil {
@@ -82,6 +82,6 @@ func (t *tx) exhume(q *queue, d *deadRow, m *stored, o redrive.Outcome, reason r
 
 // unbury removes the row of a dead letter.
 func (t *tx) unbury(q *queue, d *deadRow) error {
-	t.count(q, deadCounter(d.reason), -1)
+	t.countDead(q, d, -1, bucket{})
 	return t.write(`DELETE FROM dead WHERE seq = ?`).int(d.seq).run()
 }

@@ -21,16 +21,16 @@ const (
 )
 
 // mark of a page: where the next one begins.
-type pageMark struct {
+type pageCursor struct {
 	queue, phase int64
 	a, b         int64 // place within the phase
 }
 
-func (m pageMark) String() string {
+func (m pageCursor) String() string {
 	return fmt.Sprintf("%d.%d.%s.%s", m.queue, m.phase, strconv.FormatInt(m.a, 36), strconv.FormatInt(m.b, 36))
 }
 
-func parseMark(s string) (m pageMark, err error) {
+func parseCursor(s string) (m pageCursor, err error) {
 	if s == "" {
 		return m, nil
 	}
@@ -55,7 +55,7 @@ func parseMark(s string) (m pageMark, err error) {
 // publication, dead letters in that of their death, queue by queue.
 func (s *Store) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 	page := driver.Page{Complete: true}
-	at, err := parseMark(q.After)
+	at, err := parseCursor(q.After)
 	if err != nil {
 		return page, err
 	}
@@ -74,7 +74,7 @@ type finder struct {
 	read     func(string) *stmt
 	held     func(seq int64) *lease
 	query    *redrive.Query
-	at       pageMark
+	at       pageCursor
 	page     *driver.Page
 	examined int
 	full     bool // the page ended before the search
@@ -86,11 +86,11 @@ func (f *finder) find() error {
 			continue
 		}
 		if q.number > f.at.queue {
-			f.at = pageMark{queue: q.number}
+			f.at = pageCursor{queue: q.number}
 		}
 		for phase := f.at.phase; phase < phases; phase++ {
 			if phase > f.at.phase {
-				f.at = pageMark{queue: q.number, phase: phase}
+				f.at = pageCursor{queue: q.number, phase: phase}
 			}
 			if !f.wants(phase) {
 				continue
@@ -172,17 +172,23 @@ func (f *finder) search(q *queue, phase int64) error {
 // source reads the rows of a phase from the mark on: seq, the place, and the row.
 func (f *finder) source(q *queue, phase int64) *stmt {
 	query := f.query
-	switch phase {
-	case phaseWaiting:
+	switch {
+	case query.Plan != "" && phase == phaseWaiting:
+		return f.read(`SELECT w.seq, w.seq, 0, ` + prefixed("w", rowColumns) + ` FROM message m INDEXED BY message_plan CROSS JOIN waiting w ON w.queue = m.queue AND w.seq = m.seq
+			WHERE m.queue = ? AND m.plan = ? AND m.seq > ? ORDER BY m.seq`).int(q.number).text(query.Plan).int(f.at.a)
+	case query.Plan != "" && phase == phaseDead:
+		return f.read(`SELECT d.seq, d.seq, 0, ` + prefixed("d", deadColumns) + ` FROM message m INDEXED BY message_plan CROSS JOIN dead d ON d.seq = m.seq
+			WHERE m.queue = ? AND m.plan = ? AND m.seq > ? ORDER BY m.seq`).int(q.number).text(query.Plan).int(f.at.a)
+	case phase == phaseWaiting:
 		return f.read(`SELECT seq, seq, 0, ` + rowColumns + ` FROM waiting INDEXED BY waiting_seq WHERE queue = ? AND seq > ? ORDER BY seq`).
 			int(q.number).int(f.at.a)
-	case phaseKey:
+	case phase == phaseKey:
 		return f.read(`SELECT seq, ordered, turn FROM keyed WHERE queue = ? AND key = ? AND (ordered, turn) > (?, ?) ORDER BY ordered, turn`).
 			int(q.number).text(query.Key).int(f.at.a).int(f.at.b)
 	}
-	from := pageMark{a: f.at.a, b: f.at.b}
+	from := pageCursor{a: f.at.a, b: f.at.b}
 	if since := nanos(query.Since); from.a < since {
-		from = pageMark{a: since - 1, b: dueNever}
+		from = pageCursor{a: since - 1, b: dueNever}
 	}
 	until := dueNever
 	if !query.Until.IsZero() {
@@ -193,8 +199,13 @@ func (f *finder) source(q *queue, phase int64) *stmt {
 			WHERE queue = ? AND reason = ? AND signature = ? AND (died, seq) > (?, ?) AND died <= ? ORDER BY died, seq`).
 			int(q.number).int(int64(query.Reason)).text(query.Signature).int(from.a).int(from.b).int(until)
 	}
-	return f.read(`SELECT seq, died, seq, ` + deadColumns + ` FROM dead INDEXED BY dead_died
-		WHERE queue = ? AND (died, seq) > (?, ?) AND died <= ? ORDER BY died, seq`).int(q.number).int(from.a).int(from.b).int(until)
+	sql := `SELECT seq, died, seq, ` + deadColumns + ` FROM dead INDEXED BY dead_died
+		WHERE queue = ? AND (died, seq) > (?, ?) AND died <= ? ORDER BY died, seq`
+	if query.Edited {
+		sql = `SELECT seq, died, seq, ` + deadColumns + ` FROM dead INDEXED BY dead_edited
+			WHERE queue = ? AND (died, seq) > (?, ?) AND died <= ? AND flags & 4 ORDER BY died, seq`
+	}
+	return f.read(sql).int(q.number).int(from.a).int(from.b).int(until)
 }
 
 // entry reads a message by its seq, if it matches.
@@ -251,7 +262,7 @@ func (f *finder) deadEntry(q *queue, d *deadRow) (*redrive.Entry, bool, error) {
 // query.
 func (f *finder) fill(q *queue, e *redrive.Entry, r *row) (*redrive.Entry, bool, error) {
 	query := f.query
-	if query.Kind != "" && query.Kind != r.kind {
+	if query.Kind != "" && query.Kind != r.kind || query.Edited && r.flags&flagEdited == 0 {
 		return nil, false, nil
 	}
 	body := query.Bodies || query.Text != "" || query.Header != ""
@@ -279,8 +290,9 @@ func (f *finder) fill(q *queue, e *redrive.Entry, r *row) (*redrive.Entry, bool,
 
 // admits applies the parts of the query that look into the message.
 func (f *finder) admits(e *redrive.Entry, r *row) (bool, error) {
-	text := f.query.Text
-	if !driver.MatchMessage(f.query, e) {
+	text, query := f.query.Text, *f.query
+	query.Edited = false // the row's flag said so
+	if !driver.MatchMessage(&query, e) {
 		return false, nil
 	}
 	if text == "" || bytes.Contains(e.Body, []byte(text)) {

@@ -1,6 +1,6 @@
 package sqlite
 
-// lease is one message in somebody's hands. Leases live in memory, as the process
+// lease is one message in flight. Leases live in memory, as the process
 // owns the file alone; what must outlive it is the mark of its claim.
 type lease struct {
 	row
@@ -18,7 +18,7 @@ type lease struct {
 	slot     int    // place in the heap of ends; -1: not in it
 }
 
-// claim is what one Claim handed out, for its mark.
+// claim is what one Claim delivered, for its mark.
 type claim struct {
 	token uint64 // key of the mark
 	alone bool
@@ -138,7 +138,7 @@ func (t *tx) lapse() error {
 		if r.class != classBlocked {
 			r.class = classSuspect
 		}
-		r.due = t.now
+		r.setDue(t.now, t.now)
 		if err := t.moveWaiting(l.queue, &l.row, &r); err != nil {
 			return err
 		}

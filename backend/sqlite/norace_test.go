@@ -7,4 +7,5 @@ const (
 	randomSeeds  = 8
 	fillRounds   = 60
 	damagedCases = 6 // all
+	manyDead     = 100_000
 )

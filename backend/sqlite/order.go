@@ -103,6 +103,9 @@ func (t *tx) freeHead(q *queue, key string) error {
 	}
 	free := r
 	free.class = free.openClass()
+	if free.flags&flagDelayed == 0 {
+		free.due = min(free.due, t.now) // the clock may have gone back
+	}
 	if l := t.s.leases.bySeq[seq]; l != nil { // claimed as expired while it was blocked
 		t.relocate(l, free)
 	}

@@ -110,7 +110,8 @@ func (t *tx) publish(q *queue, m *redrive.Message) error {
 		due = max(due, nanos(m.DeliverAt))
 	}
 	t.count(q, countPublished, 1)
-	r := row{due: due, lane: int64(redrive.LaneFresh), kind: m.Kind, expires: nanos(m.ExpiresAt)}
+	r := row{lane: int64(redrive.LaneFresh), kind: m.Kind, expires: nanos(m.ExpiresAt)}
+	r.setDue(t.now, due)
 	if err := t.store(q, m, &r); err != nil {
 		t.count(q, countPublished, -1)
 		return err

@@ -20,6 +20,7 @@ const (
 	countBlocked
 	countSuspects
 	countBytes
+	countSeries // causes that have buckets
 	countPublished
 	countParked
 	countImported
@@ -33,7 +34,7 @@ const (
 	counters  = countDead + counter(driver.LastReason)
 )
 
-var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes
+var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes series
 	published parked imported moved_in repeated done dropped archived moved_out
 	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual corrupt`)
 
@@ -109,6 +110,7 @@ type queueState struct {
 	counts counts
 	leased int64
 	next   [claimable]int64 // nothing of the class is due before
+	ahead  [claimable]bool  // the clock went back behind rows of the class; see catchUp
 }
 
 // cursorsKept bounds the filters for which a class keeps cursors.

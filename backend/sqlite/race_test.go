@@ -8,4 +8,5 @@ const (
 	randomSeeds  = 2
 	fillRounds   = 10
 	damagedCases = 2
+	manyDead     = 20_000
 )

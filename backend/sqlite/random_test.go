@@ -26,6 +26,7 @@ func TestRandomOperations(t *testing.T) {
 				}
 				verify(t, r.s)
 				r.heads()
+				r.causes()
 			}
 			r.drain()
 		})
@@ -133,7 +134,7 @@ func (r *random) settle() {
 }
 
 func (r *random) update() {
-	c := driver.Change{Action: driver.Action(1 + r.rand.IntN(6)), Note: "n", NewID: r.rand.IntN(3) == 0}
+	c := driver.Change{Action: driver.Action(1 + r.rand.IntN(6)), Note: r.pick("", "n"), NewID: r.rand.IntN(3) == 0}
 	if r.rand.IntN(3) == 0 {
 		c.To = r.queue()
 	}
@@ -176,7 +177,7 @@ func (r *random) allowed(errs []error, allowed ...error) {
 }
 
 // heads checks that of each key in an ordered queue at most one message can be
-// claimed or is in somebody's hands.
+// claimed or is in flight.
 func (r *random) heads() {
 	r.Helper()
 	st := r.s.w
@@ -191,7 +192,40 @@ func (r *random) heads() {
 	}
 }
 
-// drain ends everything, and the ledger must be closed.
+// causes checks counters of causes against the dead letters.
+func (r *random) causes() {
+	r.Helper()
+	page, err := r.s.Find(r.Context(), redrive.Query{State: redrive.StateDead, Bodies: true, Limit: redrive.MaxPage})
+	noErr(r, err)
+	var grouped driver.Grouping
+	counted, died := int64(0), time.Time{}
+	if n := len(page.Entries); n > 0 {
+		died = page.Entries[r.rand.IntN(n)].DiedAt
+	}
+	for i := range page.Entries {
+		e := &page.Entries[i]
+		grouped.Add(e)
+		if e.Queue == "plain" && !died.IsZero() && !e.DiedAt.After(died) {
+			counted++
+		}
+	}
+	want, _ := grouped.Causes(redrive.MaxPage)
+	got, _, err := r.s.Causes(r.Context(), redrive.Query{Limit: redrive.MaxPage})
+	noErr(r, err)
+	equal(r, len(got), len(want))
+	for i := range got {
+		got[i].Example, want[i].Example = redrive.Ref{}, redrive.Ref{} // of the same moment, any
+		got[i].Type, got[i].Message, want[i].Type, want[i].Message = "", "", "", ""
+		equal(r, got[i], want[i])
+	}
+	if !died.IsZero() {
+		n, err := r.s.Count(r.Context(), redrive.Query{Queue: "plain", State: redrive.StateDead, Until: died})
+		noErr(r, err)
+		equal(r, n.N, counted)
+	}
+}
+
+// drain ends everything, and the ledger must balance.
 func (r *random) drain() {
 	r.Helper()
 	r.clock.advance(time.Hour)
@@ -220,10 +254,10 @@ func (r *random) drain() {
 		}
 	}
 	verify(r, r.s)
-	r.clock.advance(48 * time.Hour)
+	r.clock.advance(40 * 24 * time.Hour)
 	_, err = r.s.Trim(r.Context(), driver.Retention{}, 100_000)
 	noErr(r, err)
-	for _, table := range []string{"message", "waiting", "dead", "failure", "original", "keyed", "chosen", "mark"} {
+	for _, table := range []string{"message", "waiting", "dead", "failure", "original", "keyed", "chosen", "mark", "cause", "bucket"} {
 		var n int64
 		noErr(r, r.s.between(r.Context(), func() (err error) {
 			n, err = r.s.w.value("SELECT count(*) FROM " + table)

@@ -15,7 +15,7 @@ var (
 )
 
 // recover reads what the store keeps in memory, raises the epoch, and makes
-// suspects of the messages that were in hand when the last process ended.
+// suspects of the messages that were in flight when the last process ended.
 func (s *Store) recover() error {
 	if err := s.loadQueues(); err != nil {
 		return err
@@ -25,6 +25,9 @@ func (s *Store) recover() error {
 		return err
 	}
 	s.lastSeq = last
+	if err := s.findAhead(); err != nil {
+		return err
+	}
 	t := &tx{s: s, now: s.now(), durable: true}
 	t.check(t.raiseEpoch())
 	if t.failure == nil {
@@ -119,7 +122,7 @@ func (t *tx) readMarks() error {
 	return t.write("DELETE FROM mark").run()
 }
 
-// suspect counts the attempt of a message that was in hand when the process died.
+// suspect counts the attempt of a message that was in flight when the process died.
 func (t *tx) suspect(q *queue, seq, token int64, alone bool) error {
 	r, ok, err := t.waitingRow(q, seq)
 	if err != nil || !ok || r.token >= token {
@@ -132,7 +135,7 @@ func (t *tx) suspect(q *queue, seq, token int64, alone bool) error {
 	}
 	next.flags |= flagSuspect
 	next.token = token
-	next.due = t.now
+	next.setDue(t.now, t.now)
 	if alone {
 		next.due++ // behind the others of this start
 	}

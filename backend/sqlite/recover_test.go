@@ -20,7 +20,7 @@ func entry(t *testing.T, s *Store, ref redrive.Ref) *redrive.Entry {
 	return es[0]
 }
 
-func TestDeathMakesSuspectsOfWhatWasInHand(t *testing.T) {
+func TestDeathMakesSuspectsOfWhatWasInFlight(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	s := open(t, dir, WithClock(c.now))
 	publish(t, s, message("q", "a"), message("q", "b"), message("q", "c"), message("q", "d"), message("q", "e"))

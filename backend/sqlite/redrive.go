@@ -40,7 +40,7 @@ func (t *tx) redrive(q *queue, d *deadRow, m *stored, c *driver.Change, due int6
 	if err != nil {
 		return now, err
 	}
-	r := d.nextGeneration(&m.Message, due)
+	r := d.nextGeneration(&m.Message, t.now, due)
 	if d.turn != 0 { // it kept its place in its key
 		head, err := t.headOf(q, m.Key)
 		if err != nil {
@@ -61,9 +61,10 @@ func (t *tx) redrive(q *queue, d *deadRow, m *stored, c *driver.Change, due int6
 }
 
 // nextGeneration is the row of a dead letter that is redriven.
-func (d *deadRow) nextGeneration(m *redrive.Message, due int64) row {
+func (d *deadRow) nextGeneration(m *redrive.Message, now, due int64) row {
 	r := d.row
-	r.due, r.lane = due, int64(redrive.LaneRedrive)
+	r.setDue(now, due)
+	r.lane = int64(redrive.LaneRedrive)
 	r.earlier += r.failures
 	r.attempts, r.failures, r.crashes = 0, 0, 0
 	r.expires, r.born = nanos(m.ExpiresAt), nanos(m.PublishedAt)
@@ -92,7 +93,7 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 	if c.NewID {
 		next.ID, next.EditedFrom = "", from.String()
 	}
-	r := d.nextGeneration(&next.Message, due)
+	r := d.nextGeneration(&next.Message, t.now, due)
 	old := d.flags
 	r.flags &^= flagChosen
 	r.token = 0
@@ -101,8 +102,8 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 	}
 	t.count(q, countMovedOut, 1)
 	t.count(to, countMovedIn, 1)
-	// What stays is the memory of the id; the story goes with the message.
-	if err := t.moveStory(d.seq, r.seq, old); err != nil {
+	// What stays is the memory of the id; the failure history goes with the message.
+	if err := t.moveHistory(d.seq, r.seq, old); err != nil {
 		return now, err
 	}
 	gone := *d
@@ -129,8 +130,8 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 	return next.Ref(), t.insertWaiting(to, &r, int64(next.Size()))
 }
 
-// moveStory gives failures and original to another seq.
-func (t *tx) moveStory(from, to, flags int64) error {
+// moveHistory gives failures and original to another seq.
+func (t *tx) moveHistory(from, to, flags int64) error {
 	if flags&(flagFirst|flagLast) != 0 {
 		err := t.write(`UPDATE failure SET slot = slot + ? WHERE slot BETWEEN ? AND ?`).int(2 * (to - from)).int(2 * from).int(2*from + 1).run()
 		if err != nil {

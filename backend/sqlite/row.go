@@ -11,6 +11,7 @@ const (
 	flagEdited                    // there is an original
 	flagFirst                     // a first failure is kept
 	flagLast                      // a last failure is kept
+	flagDelayed                   // due was asked for by a delay, a retry or a schedule
 )
 
 // row is a waiting row without its queue.
@@ -20,6 +21,15 @@ type row struct {
 	flags, token, turn                   int64
 	kind                                 string
 	expires, born                        int64 // 0: none
+}
+
+// setDue sets when a row is due. What is due later than now was delayed: its due holds also
+// when the clock goes back.
+func (r *row) setDue(now, due int64) {
+	r.due = due
+	if r.flags &^= flagDelayed; due > now {
+		r.flags |= flagDelayed
+	}
 }
 
 func (r *row) place() place { return place{r.due, r.seq} }

@@ -295,7 +295,7 @@ func (v *salvage) store(t *tx, q *queue, seq int64, o *old) error {
 		}
 	}
 	r.flags &^= flagFirst | flagLast | flagEdited
-	if err := v.copyStory(t, &r); err != nil {
+	if err := v.copyHistory(t, &r); err != nil {
 		return err
 	}
 	t.s.lastSeq = max(t.s.lastSeq, seq)
@@ -364,8 +364,8 @@ func (v *salvage) tellCorrupt(t *tx) error {
 	return nil
 }
 
-// copyStory copies failures and original.
-func (v *salvage) copyStory(t *tx, r *row) error {
+// copyHistory copies failures and original.
+func (v *salvage) copyHistory(t *tx, r *row) error {
 	for i, flag := range []int64{flagFirst, flagLast} {
 		var json []byte
 		if !v.readInto(`SELECT json FROM failure WHERE slot = ?`, 2*r.seq+int64(i), func(st *stmt) error {

@@ -16,6 +16,7 @@ CREATE TABLE queue (
   blocked      INTEGER NOT NULL DEFAULT 0,
   suspects     INTEGER NOT NULL DEFAULT 0,
   bytes        INTEGER NOT NULL DEFAULT 0,
+  series       INTEGER NOT NULL DEFAULT 0, -- causes that have buckets
   published    INTEGER NOT NULL DEFAULT 0,
   parked       INTEGER NOT NULL DEFAULT 0,
   imported     INTEGER NOT NULL DEFAULT 0,
@@ -60,10 +61,12 @@ CREATE TABLE message (
   crc         INTEGER,
   body        BLOB    NOT NULL
 ) STRICT;
+CREATE INDEX message_plan ON message (queue, plan) WHERE plan IS NOT NULL;
 
 -- One row a waiting message, in the order in which claims read.
 -- class: 0-2 lane, 3 suspect, 4 blocked behind the head of its key.
--- flags: 1 suspect, 2 the id is remembered, 4 edited, 8 a first failure, 16 a last failure.
+-- flags: 1 suspect, 2 the id is remembered, 4 edited, 8 a first failure, 16 a last failure,
+-- 32 due was asked for by a delay, a retry or a schedule.
 -- token: of the last lease that was settled or ran out.
 -- turn: place in the order of its key; 0 without order.
 -- born: the time of publication, of messages that were put with one.
@@ -110,6 +113,29 @@ CREATE TABLE dead (
 CREATE INDEX dead_died ON dead (queue, died);
 CREATE INDEX dead_due ON dead (queue, due);
 CREATE INDEX dead_cause ON dead (queue, reason, signature, died);
+CREATE INDEX dead_edited ON dead (queue, died) WHERE flags & 4;
+
+-- How many are dead of each cause; a row goes with the last of them.
+CREATE TABLE cause (
+  queue     INTEGER NOT NULL,
+  reason    INTEGER NOT NULL,
+  signature TEXT    NOT NULL,
+  dead      INTEGER NOT NULL,
+  PRIMARY KEY (queue, reason, signature)
+) WITHOUT ROWID, STRICT;
+
+-- How often messages died of each cause, by the span of time that begins at start. reason 0:
+-- the causes beyond the most that have buckets of their own.
+CREATE TABLE bucket (
+  queue     INTEGER NOT NULL,
+  reason    INTEGER NOT NULL,
+  signature TEXT    NOT NULL,
+  width     INTEGER NOT NULL,
+  start     INTEGER NOT NULL,
+  deaths    INTEGER NOT NULL,
+  PRIMARY KEY (queue, reason, signature, width, start)
+) WITHOUT ROWID, STRICT;
+CREATE INDEX bucket_start ON bucket (width, start);
 
 -- First (seq*2) and last (seq*2+1) failure of a message, as JSON.
 CREATE TABLE failure (
@@ -155,7 +181,7 @@ CREATE TABLE chosen (
 CREATE INDEX chosen_until ON chosen (until) WHERE until IS NOT NULL;
 
 -- One row a claim of which something is not settled: the messages at
--- token, token+1, ... by seq. It tells the next process who was in hand when this
+-- token, token+1, ... by seq. It says to the next process which messages were in flight when this
 -- one died.
 CREATE TABLE mark (
   token INTEGER PRIMARY KEY,

@@ -164,12 +164,15 @@ func (t *tx) settleWaiting(l *lease, st *driver.Settlement) error {
 	case redrive.OutcomeRetry, redrive.OutcomeRelease:
 	}
 	next := l.settled()
-	next.due = later(t.now, st.After)
+	next.setDue(t.now, later(t.now, st.After))
 	if st.Outcome == redrive.OutcomeRetry {
 		next.flags &^= flagSuspect
 		next.lane = int64(redrive.LaneRetry)
 	} else {
 		next.attempts-- // given back; and what was suspected of it stays
+		if next.flags&flagSuspect != 0 {
+			next.token = int64(t.s.newTokens(1)) //nolint:gosec // see settled; or it would settle again, as one from before a crash
+		}
 	}
 	if err := t.recordFailure(&next, st.Failure, st.Outcome == redrive.OutcomeRetry); err != nil {
 		return err
@@ -210,16 +213,16 @@ func (t *tx) remove(l *lease, o redrive.Outcome, reason redrive.Reason) error {
 	return t.deleteMessage(l.seq, l.flags)
 }
 
-// deleteMessage removes what a message carried and its story.
+// deleteMessage removes what a message carried and its failure history.
 func (t *tx) deleteMessage(seq, flags int64) error {
-	if err := t.deleteStory(seq, flags); err != nil {
+	if err := t.deleteHistory(seq, flags); err != nil {
 		return err
 	}
 	return t.write(`DELETE FROM message WHERE seq = ?`).int(seq).run()
 }
 
-// deleteStory removes the failures of a message and its original.
-func (t *tx) deleteStory(seq, flags int64) error {
+// deleteHistory removes the failures of a message and its original.
+func (t *tx) deleteHistory(seq, flags int64) error {
 	if flags&(flagFirst|flagLast) != 0 {
 		if err := t.write(`DELETE FROM failure WHERE slot BETWEEN ? AND ?`).int(2 * seq).int(2*seq + 1).run(); err != nil {
 			return err
@@ -286,13 +289,14 @@ func (t *tx) repeat(l *lease, after time.Duration) error {
 	t.count(q, countDone, 1)
 	t.count(q, countRepeated, 1)
 	next := l.settled()
-	next.due, next.born = later(t.now, after), t.now
+	next.born = t.now
 	next.lane = int64(redrive.LaneFresh)
 	next.attempts, next.failures, next.earlier, next.crashes = 0, 0, 0, 0
-	if err := t.deleteStory(l.seq, l.flags); err != nil {
+	if err := t.deleteHistory(l.seq, l.flags); err != nil {
 		return err
 	}
 	next.flags &= flagChosen
+	next.setDue(t.now, later(t.now, after))
 	if err := t.write(`UPDATE message SET generation = generation + 1, published = ? WHERE seq = ?`).int(t.now).int(l.seq).run(); err != nil {
 		return err
 	}

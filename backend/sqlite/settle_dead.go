@@ -58,7 +58,13 @@ func (t *tx) keepDead(l *lease, st *driver.Settlement) error {
 		if err := t.recordFailure(&d.row, st.Failure, false); err != nil {
 			return err
 		}
+		if st.Failure != nil { // the newest failure is the cause, though nothing died anew
+			t.countDead(l.queue, &d, -1, bucket{})
+			d.signature = st.Failure.Signature
+			t.countDead(l.queue, &d, 1, bucket{})
+		}
 	}
 	t.bump(l.queue)
-	return t.write(`UPDATE dead SET due = ?, attempts = ?, flags = ? WHERE seq = ?`).int(due).int(d.attempts).int(d.flags).int(l.seq).run()
+	return t.write(`UPDATE dead SET due = ?, attempts = ?, flags = ?, signature = ? WHERE seq = ?`).
+		int(due).int(d.attempts).int(d.flags).text(d.signature).int(l.seq).run()
 }

@@ -3,7 +3,7 @@
 // Guarantees. Publish, Settle, Apply and Update return after their transaction is
 // synced: the writer commits to the write-ahead log, and while one sync of the log is
 // under way it prepares the next group (see syncer). A claim is not synced: losing its
-// mark with the power loses no message, only the memory that it was in hand. Every
+// mark with the power loses no message, only the memory that it was in flight. Every
 // settlement is fenced by a token that is never used again, also across restarts.
 // A message, what it emits, its death and the ledger change in one transaction.
 //
@@ -51,17 +51,18 @@ var schema string
 
 // Store is the embedded store. It is safe for concurrent use.
 type Store struct {
-	dir     string
-	clock   func() time.Time
-	onFatal func(error)
-	masks   driver.Masks
-	lock    *lockFile
-	w       *conn // the writer's
-	syncer  *syncer
-	sync    func(*os.File) error // syncData; tests break it
-	anchors anchors
-	every   time.Duration // between two checks of the anchors; tests whose clock runs for years change it
-	readers chan *conn
+	dir       string
+	clock     func() time.Time
+	onFatal   func(error)
+	masks     driver.Masks
+	lock      *lockFile
+	w         *conn // the writer's
+	syncer    *syncer
+	sync      func(*os.File) error // syncData; tests break it
+	anchors   anchors
+	every     time.Duration // between two checks of the anchors; tests whose clock runs for years change it
+	maxSeries int64         // of deaths, a queue; tests lower it
+	readers   chan *conn
 
 	lineMu  sync.Mutex
 	lines   [lines][]operation
@@ -114,11 +115,11 @@ func OnFatal(f func(error)) Option { return func(s *Store) { s.onFatal = f } }
 // [redrive.ErrCorrupt] if the file is not a sound store.
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
-		dir: dir, clock: time.Now, sync: syncData, every: anchorEvery, leases: newLeases(),
+		dir: dir, clock: time.Now, sync: syncData, every: anchorEvery, maxSeries: driver.MaxDeathSeries, leases: newLeases(),
 		queues: make(map[string]*queue), byID: make(map[int64]*queue), waiters: make(map[*waiter]struct{}),
 		work: make(chan struct{}, 1), quit: make(chan struct{}), writerDone: make(chan struct{}),
 		onFatal: func(err error) {
-			slog.Error("the store cannot be written; the process ends", "dir", dir, "error", err)
+			slog.Error("store is not writable: exiting", "dir", dir, "error", err)
 			os.Exit(exitAfterFatal) //nolint:forbidigo // nobody may write the file again before it was recovered
 		},
 	}
@@ -274,7 +275,7 @@ func (s *Store) release() {
 func (s *Store) Caps() driver.Caps {
 	return driver.Caps{
 		Name: "sqlite", MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
-		Fenced: true, Filters: true, MarksClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true, Exclusive: true,
+		Fenced: true, Filters: true, RecordsClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true, Exclusive: true,
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }

@@ -199,6 +199,14 @@ func (s *stmt) run() error {
 	return s.done()
 }
 
+// one executes the statement, which yields one number.
+func (s *stmt) one() (n int64, err error) {
+	for s.next() {
+		n = s.colInt(0)
+	}
+	return n, s.done()
+}
+
 // changed executes the statement and returns how many rows it changed.
 func (s *stmt) changed() (int64, error) {
 	if err := s.run(); err != nil {

@@ -161,7 +161,7 @@ func TestConcurrentPublishers(t *testing.T) {
 	for ds := claimAll(t, s, "q"); len(ds) > 0; ds = claimAll(t, s, "q") {
 		for _, d := range ds {
 			if seen[d.ID] {
-				t.Fatal("handed out twice")
+				t.Fatal("claimed twice")
 			}
 			seen[d.ID] = true
 			settle(t, s, d, redrive.OutcomeDone)

@@ -41,7 +41,7 @@ func (y *syncer) full() bool {
 	return y.busy && len(y.next) > 0
 }
 
-// run syncs until it is told to stop. started is called whenever a sync begins, so
+// run syncs until it is stopped. started is called whenever a sync begins, so
 // that the writer goes on.
 func (y *syncer) run(started func(), failed func(error) error) {
 	defer close(y.done)

@@ -17,8 +17,12 @@ func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver
 	for limit > 0 {
 		slice := min(limit, trimSlice)
 		var got driver.Trimmed
+		var folded int64
 		err := s.do(ctx, slice, func(t *tx) (err error) {
-			got, err = t.trim(&r, int64(slice))
+			if got, err = t.trim(&r, int64(slice)); err != nil {
+				return err
+			}
+			folded, err = t.fold(trimSlice)
 			return err
 		})
 		if err != nil {
@@ -28,7 +32,7 @@ func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver
 		all.Dead += got.Dead
 		all.Remembered += got.Remembered
 		all.Records += got.Records
-		if limit -= int(n); n == 0 {
+		if limit -= int(n); n == 0 && folded < trimSlice {
 			break
 		}
 	}

@@ -18,22 +18,29 @@ type tx struct {
 	undo    []undo // what to take back in memory
 	touched []*queue
 	fresh   []fresh // not stored yet
+	tallies map[tallied]*tally
 }
 
 // undo is one change in memory: of a counter, a lease, or a claim's open leases.
 type undo struct {
 	queue   *queue
-	counter counter
 	n       int64
-	lease   *lease
+	counter counter
 	added   bool // the lease was added, else it was removed
+	lease   *lease
 	before  *lease
 	claim   *claim
 	made    *queue // got its number
 	row     *row   // what the row of the lease was
+	tally   *tallyStep
 
-	settings *driver.QueueSettings // of owner, as they were
-	owner    *queue
+	settings *formerSettings
+}
+
+// formerSettings is what the settings of a queue were.
+type formerSettings struct {
+	queue    *queue
+	settings driver.QueueSettings
 }
 
 // run works through a group.
@@ -140,7 +147,7 @@ func (t *tx) count(q *queue, c counter, n int64) {
 	t.undo = append(t.undo, undo{queue: q, counter: c, n: n})
 }
 
-// addLease hands a message out.
+// addLease claims a message.
 func (t *tx) addLease(l *lease) {
 	before := t.s.leases.bySeq[l.seq] // lapsed
 	if before != nil {
@@ -152,7 +159,7 @@ func (t *tx) addLease(l *lease) {
 	l.queue.leaseEnd.Store(min(l.until, l.queue.leaseEnd.Load()))
 }
 
-// countLease counts a lease of a waiting message: a dead letter in somebody's hands
+// countLease counts a lease of a waiting message: a dead letter in flight
 // is dead.
 func (t *tx) countLease(l *lease, n int64) {
 	if !l.dead {
@@ -190,12 +197,14 @@ func (t *tx) takeBack(mark int) {
 		switch {
 		case u.queue != nil:
 			u.queue.state.counts[u.counter] -= u.n
+		case u.tally != nil:
+			u.tally.tally.add(-u.tally.n, u.tally.bucket)
 		case u.claim != nil:
 			u.claim.open++
 		case u.row != nil:
 			u.lease.row = *u.row
 		case u.settings != nil:
-			u.owner.settings = *u.settings
+			u.settings.queue.settings = u.settings.settings
 		case u.made != nil:
 			u.made.id = 0
 		case u.added:
@@ -223,6 +232,9 @@ func (t *tx) takeBack(mark int) {
 func (t *tx) commit() error {
 	if t.failure == nil {
 		t.check(t.storeFresh())
+	}
+	if t.failure == nil && len(t.tallies) > 0 {
+		t.check(t.storeTallies())
 	}
 	err := t.failure
 	if err == nil && t.began {

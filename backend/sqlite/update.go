@@ -162,7 +162,7 @@ func (t *tx) changeWaiting(q *queue, r *row, m *stored, c *driver.Change) error 
 		}
 		t.forgetLease(r.seq)
 		next := *r
-		next.due = t.now
+		next.setDue(t.now, t.now)
 		return t.moveWaiting(q, r, &next)
 	case driver.ActRedrive, driver.ActArchive:
 	}
@@ -170,7 +170,7 @@ func (t *tx) changeWaiting(q *queue, r *row, m *stored, c *driver.Change) error 
 }
 
 // kill sets a waiting message aside.
-func (t *tx) kill(q *queue, r *row, m *stored, c *driver.Change) error {
+func (t *tx) kill(q *queue, r *row, m *stored, c *driver.Change) (err error) {
 	reason := c.Reason
 	if reason == 0 {
 		reason = redrive.ReasonManual
@@ -180,10 +180,17 @@ func (t *tx) kill(q *queue, r *row, m *stored, c *driver.Change) error {
 	t.forgetLease(r.seq)
 	d := deadRow{row: *r, died: t.now, due: t.now, reason: reason}
 	d.flags &^= flagSuspect
+	latest := f
 	if c.Note != "" {
-		if err := t.recordFailure(&d.row, f, false); err != nil {
-			return err
-		}
+		err = t.recordFailure(&d.row, f, false)
+	} else {
+		latest, err = readFailure(t.read, r.seq, r.flags)
+	}
+	if err != nil {
+		return err
+	}
+	if latest != nil {
+		d.signature = latest.Signature
 	}
 	if err := t.publishResult(&m.Message, redrive.OutcomeDead, reason, f); err != nil {
 		return err

@@ -73,6 +73,9 @@ func (a *auditor) run() error {
 	if n := a.audit.Imbalance(); n != 0 {
 		a.problem("%d more entered than left, wait or are dead", n)
 	}
+	if err := a.causes(); err != nil {
+		return err
+	}
 	if err := a.checksums(); err != nil {
 		return err
 	}
@@ -119,7 +122,31 @@ func (a *auditor) scan() (n counts, err error) {
 		}
 		n[deadCounter(r)] = st.colInt(1)
 	}
-	return n, st.done()
+	if err := st.done(); err != nil {
+		return n, err
+	}
+	n[countSeries], err = a.read(`SELECT count(*) FROM (SELECT DISTINCT reason, signature FROM bucket WHERE queue = ? AND reason <> 0)`).int(a.queue).one()
+	return n, err
+}
+
+// causes compares the counters of causes with the dead letters.
+func (a *auditor) causes() error {
+	st := a.read(`SELECT reason, signature, total(counted), total(found) FROM (
+			SELECT reason, signature, dead AS counted, 0 AS found FROM cause WHERE queue = ?
+			UNION ALL SELECT reason, signature, 0, count(*) FROM dead INDEXED BY dead_cause WHERE queue = ? GROUP BY reason, signature)
+		GROUP BY reason, signature HAVING total(counted) <> total(found)`).int(a.queue).int(a.queue)
+	bad, example := 0, ""
+	for ; st.next(); bad++ {
+		r := redrive.Reason(st.colInt(0)) //nolint:gosec // a reason
+		example = fmt.Sprintf("%s %q with %d counted, %d found", r, st.colText(1), st.colInt(2), st.colInt(3))
+	}
+	if err := st.done(); err != nil {
+		return err
+	}
+	if bad > 0 {
+		a.problem("%d causes are counted wrongly, for instance %s", bad, example)
+	}
+	return nil
 }
 
 func (a *auditor) headerBytes() (n int64, err error) {

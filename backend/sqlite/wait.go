@@ -66,6 +66,7 @@ type change struct {
 	id      int64
 	leased  bool
 	next    [claimable]int64
+	ahead   [claimable]bool
 }
 
 // changes returns the watched queues that have changed.
@@ -91,7 +92,7 @@ func (s *Store) changes(watches []driver.Watch) []change {
 	var changed []change
 	for i, q := range c.queues {
 		if q.version != watches[i].Since {
-			changed = append(changed, change{queue: q, version: q.version, id: q.number, leased: q.shared.leased > 0, next: q.shared.next})
+			changed = append(changed, change{queue: q, version: q.version, id: q.number, leased: q.shared.leased > 0, next: q.shared.next, ahead: q.shared.ahead})
 		}
 	}
 	return changed
@@ -159,9 +160,12 @@ func (s *Store) lookAhead(ctx context.Context, c *change) error {
 				continue
 			}
 			c.next[class] = dueNever
-			st := r.stmt(`SELECT due FROM waiting WHERE queue = ? AND class = ? ORDER BY due LIMIT 1`).int(c.id).int(int64(class))
-			if st.next() {
+			st := r.stmt(`SELECT due, flags FROM waiting WHERE queue = ? AND class = ? ORDER BY due, seq LIMIT 1`).int(c.id).int(int64(class))
+			if now := s.now(); st.next() {
 				c.next[class] = st.colInt(0)
+				if c.ahead[class] || isAhead(now, st.colInt(0), st.colInt(1)) {
+					c.next[class] = now
+				}
 			}
 			if err := st.done(); err != nil {
 				return err

@@ -73,10 +73,10 @@ class Session {
   #sent = 0; // the highest number that was sent over this connection
   #open = false; // the welcome has come
   #resume = false; // the hello asked for a session
-  #lost = false; // and was told that it is gone
+  #lost = false; // and was informed that it is gone
   #errored = false; // errors came, which the server wants confirmed
   #seen = 0;
-  #confirmed = 0; // the highest result that the server was told is handled
+  #confirmed = 0; // the highest result that the server knows to be handled
 
   constructor(window) {
     this.window = window;
@@ -328,7 +328,9 @@ export class Client {
   /** Publishes a message and waits for its result. */
   async call(message, { signal } = {}) {
     if (message.result === false) throw new TypeError("a call wants a result");
-    const call = Object.assign(deferred(), { queue: message.queue, id: message.id });
+    if (!message.id && !message.cloudevent) message = { ...message, id: newID() }; // by which its result is known
+    const id = message.cloudevent ? await eventID(message.cloudevent) : message.id;
+    const call = Object.assign(deferred(), { queue: message.queue, id });
     const { duplicate } = await until(this.#add(message, call).decided.promise, signal);
     if (duplicate) throw new RedriveError("duplicate", "the message was accepted before: its result goes to whoever published it first");
     return until(call.promise, signal);
@@ -535,7 +537,7 @@ export class Client {
   /** Passes on what a frame meant. */
   #take(news) {
     if (news.gap?.session) {
-      for (const call of this.#calls.values()) call.reject(new RedriveError("gap", "the session is not known any more: the result does not come"));
+      for (const call of this.#calls.values()) call.reject(new RedriveError("gap", "session expired: its result is not available"));
       this.#calls.clear();
     }
     if (news.decided.length > 0 || news.welcomed) this.#save();
@@ -731,6 +733,28 @@ function until(promise, signal) {
 
 /** Waits, without keeping Node alive for it. */
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms).unref?.());
+
+/** An id that no other message has. */
+function newID() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+/** The id that the server derives of an event; none where a page that is not secure cannot. */
+async function eventID({ source, id }) {
+  if (!crypto.subtle) return undefined;
+  const parts = ["cloudevent", source, id].map((part) => new TextEncoder().encode(part));
+  const text = new Uint8Array(parts.reduce((n, part) => n + 8 + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    new DataView(text.buffer).setUint32(at + 4, part.length);
+    text.set(part, at + 8);
+    at += 8 + part.length;
+  }
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", text)).slice(0, 16);
+  hash[6] = (hash[6] & 0x0f) | 0x80;
+  hash[8] = (hash[8] & 0x3f) | 0x80;
+  return Array.from(hash, (b) => b.toString(16).padStart(2, "0")).join("").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+}
 
 /** Tells of an error of a callback, without stopping anything. */
 const report = (error) => (globalThis.reportError ?? console.error)(error);

@@ -23,7 +23,7 @@ func (b *bench) withSessions() {
 	store := memory.New()
 	gateway := ws.New(store, ws.Options{AllowQueue: func(q string) error {
 		if q == "none" {
-			return problem.New(http.StatusNotFound, "queue-not-found", "There is no such queue", q, "")
+			return problem.New(http.StatusNotFound, "queue-not-found", "Queue not found", q, "")
 		}
 		return nil
 	}})
@@ -72,7 +72,7 @@ func TestConnect(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	b.expect(exitOK, "0 results", "connect", "sms", "--mute")
-	b.expect(exitFailed, "There is no such queue", "connect", "none")
+	b.expect(exitFailed, "Queue not found", "connect", "none")
 	b.expect(exitOK, "no sessions", "sessions")
 
 	file := filepath.Join(t.TempDir(), "session.json")

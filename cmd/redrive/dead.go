@@ -17,7 +17,7 @@ import (
 type deadCmd struct {
 	List    deadListCmd    `cmd:"" help:"List dead letters, in the order in which they died."`
 	Causes  deadCausesCmd  `cmd:"" help:"Count dead letters by cause."`
-	Show    deadShowCmd    `cmd:"" help:"Tell the whole story of one."`
+	Show    deadShowCmd    `cmd:"" help:"Show the full failure history of one."`
 	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
 	Redrive deadRedriveCmd `cmd:"" help:"Give dead letters another life."`
 	Drop    deadDropCmd    `cmd:"" help:"Remove dead letters for good."`
@@ -101,16 +101,29 @@ func (c *deadCausesCmd) Run(ctx context.Context, t *terminal, client *client) er
 }
 
 func printCauses(t *terminal, causes []wire.Cause) {
-	b := newTable("COUNT", "QUEUE", "REASON", "SIGNATURE", "LAST", "EXAMPLE", "ERROR")
+	b := newTable("COUNT", "NOW", "QUEUE", "REASON", "SIGNATURE", "LAST", "EXAMPLE", "ERROR")
 	for i := range causes {
 		g := &causes[i]
 		what := g.Message
 		if g.Type != "" {
 			what = g.Type + ": " + what
 		}
-		b.add(number(g.Count), text(g.Queue), coloured(bad, g.Reason.String()), text(g.Signature), text(since(&g.Last)), text(g.Example), text(what))
+		b.add(number(g.Count), growth(g), text(g.Queue), coloured(bad, g.Reason.String()), text(g.Signature), text(since(&g.Last)), text(g.Example), text(what))
 	}
 	b.print(t)
+}
+
+// growth says whether more die of a cause: how many a minute, or since when none did.
+func growth(c *wire.Cause) cell {
+	switch {
+	case c.PerMinute > 0:
+		return coloured(bad, fmt.Sprintf("+%.1f/min", c.PerMinute))
+	case c.Growing:
+		return coloured(bad, "growing")
+	case c.Quiet:
+		return text("quiet")
+	}
+	return text("")
 }
 
 type deadShowCmd struct {
@@ -136,7 +149,7 @@ type deadExportCmd struct {
 }
 
 func (*deadExportCmd) Help() string {
-	return examples("redrive dead export --queue hooks -o dead.ndjson", "one dead letter a line, with its body and story")
+	return examples("redrive dead export --queue hooks -o dead.ndjson", "one dead letter a line, with its body and failure history")
 }
 
 // Run writes whole dead letters, one a line.

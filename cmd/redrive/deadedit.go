@@ -161,7 +161,7 @@ func inEditor(ctx context.Context, body []byte) ([]byte, error) {
 	if isJSON {
 		var b bytes.Buffer
 		if err := json.Compact(&b, changed); err != nil {
-			return nil, fmt.Errorf("what was written is not JSON any more, and was not kept: %w", err)
+			return nil, fmt.Errorf("edited text is not valid JSON: discarded: %w", err)
 		}
 		changed = b.Bytes()
 	}

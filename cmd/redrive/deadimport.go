@@ -106,7 +106,7 @@ func (c *deadImportCmd) read(ctx context.Context, t *terminal, q *redrive.Query,
 	return lines(z, q, add)
 }
 
-// maxImportLine bounds a line: a body and its original in base64, and their story.
+// maxImportLine bounds a line: a body and its original in base64, and their failure history.
 const maxImportLine = 64 << 20
 
 func lines(in io.Reader, q *redrive.Query, add func(line []byte) error) error {

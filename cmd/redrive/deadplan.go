@@ -152,11 +152,22 @@ func (c *planFlags) described() string {
 }
 
 func letters(d *wire.DryRun) string {
-	n := grouped(d.Total)
+	return atLeast(d) + " dead " + plural(int(min(d.Total, 2)), "letter", "letters") + ofExamined(d)
+}
+
+func atLeast(d *wire.DryRun) string {
 	if d.More {
-		n = "more than " + n
+		return "at least " + grouped(d.Total)
 	}
-	return n + " dead " + plural(int(min(d.Total, 2)), "letter", "letters")
+	return grouped(d.Total)
+}
+
+// ofExamined says of how many messages a count is that is not of all.
+func ofExamined(d *wire.DryRun) string {
+	if !d.More || d.Examined == 0 {
+		return ""
+	}
+	return " (" + grouped(d.Examined) + " were examined)"
 }
 
 // run carries out a plan.
@@ -225,11 +236,11 @@ func printDryRun(t *terminal, d *wire.DryRun, done string) error {
 	}
 	t.printf("\n")
 	for _, name := range slices.Sorted(maps.Keys(d.Refused)) {
-		atLeast := ""
+		more := ""
 		if d.RefusedMore {
-			atLeast = "at least "
+			more = "at least "
 		}
-		t.printf("%s%s would be refused: %s\n", atLeast, grouped(d.Refused[name]), clean(name))
+		t.printf("%s%s would be refused: %s\n", more, grouped(d.Refused[name]), clean(name))
 	}
 	if len(d.Causes) > 0 {
 		t.printf("\n")

@@ -94,7 +94,7 @@ type demo struct {
 	step   int
 }
 
-// Run tells the story.
+// Run plays the demo.
 func (c *demoCmd) Run(ctx context.Context, t *terminal) (err error) {
 	if c.Messages < 20 || c.Messages > demoMost {
 		return usagef("--messages is from 20 to %d", demoMost)

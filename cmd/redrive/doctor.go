@@ -100,7 +100,7 @@ func (d *doctor) ready(ctx context.Context) error {
 
 // promises asks what the store's settings promise.
 func (d *doctor) promises(ctx context.Context) error {
-	var list wire.List[wire.Verdict]
+	var list wire.List[wire.Finding]
 	if err := d.client.do(ctx, http.MethodGet, "/v1/probe", nil, nil, &list); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (d *doctor) queues(ctx context.Context) error {
 			d.say(levelWarn, about, "redrive dead causes --queue "+q.Queue, "%s dead letters", grouped(q.Dead))
 		}
 		if q.Suspects > 0 {
-			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in hand when a process died, and are tried alone", grouped(q.Suspects))
+			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in flight when a process died, and are tried alone", grouped(q.Suspects))
 		}
 		if d.client.local {
 			continue

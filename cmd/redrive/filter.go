@@ -49,6 +49,21 @@ func whenMapper(ctx *kong.DecodeContext, target reflect.Value) error {
 	return fmt.Errorf("%q is neither a duration before now (1h, 7d) nor a time (2026-01-02T15:04:05Z)", s)
 }
 
+// yesMapper reads a flag without a value into a field that is text.
+type yesMapper struct{}
+
+// Decode implements kong.Mapper.
+func (yesMapper) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	target.SetString("true")
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		target.SetString(ctx.Scan.Pop().String())
+	}
+	return nil
+}
+
+// IsBool implements kong.BoolMapper.
+func (yesMapper) IsBool() bool { return true }
+
 // check reports a filter that cannot be.
 func (f *messageFlags) check() error {
 	if _, err := f.Filter.Query(time.Now()); err != nil {

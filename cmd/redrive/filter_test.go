@@ -101,4 +101,9 @@ func TestFilterByPlanAndSignature(t *testing.T) {
 	b.expect(exitOK, "there is none", "dead", "list", "--plan", plan)
 	b.expect(exitOK, "b", "messages", "list", "--queue", "q", "--reason", "exhausted")
 	b.expect(exitOK, "0 dead letters would be redriven", "dead", "redrive", "--plan", plan, "--dry-run")
+	b.expect(exitOK, "there is none", "dead", "list", "--edited")
+	b.expect(exitOK, "", "dead", "edit", "q/b", "--body", "mended")
+	b.expect(exitOK, "b", "dead", "list", "--edited")
+	b.expect(exitOK, "1 dead letter would be redriven", "dead", "redrive", "--queue", "q", "--edited", "--dry-run")
+	b.expect(exitUsage, "use true, or leave it out", "dead", "list", "--edited=no")
 }

@@ -39,6 +39,6 @@ func TestGuards(t *testing.T) {
 	b.expect(exitOK, "north     isolated", "guards", "list")
 	b.expect(exitOK, "north     healthy", "guards", "force", "healthy", "--guard", "sms")
 	b.expect(exitNone, "no provider", "guards", "force", "down", "--endpoint", "east")
-	b.expect(exitNone, "no such guarded target", "guards", "force", "down", "--guard", "mail")
+	b.expect(exitNone, "Guard not found", "guards", "force", "down", "--guard", "mail")
 	b.expect(exitUsage, "must be one of", "guards", "force", "ill")
 }

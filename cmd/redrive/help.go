@@ -7,7 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-const description = `A fault-tolerance layer for message delivery: what was accepted is delivered, or it waits, or it stands among the dead letters with the story of why.
+const description = `A fault-tolerance layer for message delivery: what was accepted is delivered, or it waits, or it is dead-lettered with its failure history.
 
 To begin: redrive serve --deliver hooks=https://example.com/hook, then: redrive publish hooks '{"hello": "world"}'`
 

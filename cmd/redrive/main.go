@@ -73,6 +73,7 @@ func run(ctx context.Context, args []string, t *terminal) int {
 		kong.Bind(t),
 		kong.NamedMapper("store", kong.MapperFunc(storeMapper)),
 		kong.NamedMapper("when", kong.MapperFunc(whenMapper)),
+		kong.NamedMapper("yes", yesMapper{}),
 		kong.Vars(wire.HelpVars),
 		kong.Vars{"version": version(), "data": defaultData},
 	)

@@ -151,11 +151,7 @@ func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal, client *client
 
 // waitingText is how many messages wait, by a dry run.
 func waitingText(d *wire.DryRun) string {
-	more := ""
-	if d.More {
-		more = "more than "
-	}
-	return more + grouped(d.Total) + " " + plural(int(min(d.Total, 2)), "message that waits", "messages that wait")
+	return atLeast(d) + " " + plural(int(min(d.Total, 2)), "message that waits", "messages that wait") + ofExamined(d)
 }
 
 func (c *messagesCancelCmd) cancelNamed(ctx context.Context, t *terminal, client *client) error {

@@ -155,7 +155,7 @@ func TestPlanBar(t *testing.T) {
 			"[############............] 500 of 1,000 redriven (100/s); 450 delivered, 3 dead again, 47 waiting"},
 		{wire.Plan{Total: 100, Done: 10, State: wire.PlanRunning, Canary: &wire.Canary{Stage: "canary", Size: 10, Delivered: 7, Waiting: 3}}, nil, 0,
 			"[##......................] 10 of 100 redriven; canary of 10: 7 delivered, 0 dead again, 3 waiting"},
-		{wire.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: wire.PlanPaused}, nil, 0, "1 of more than 20,000 redriven, 2 refused, paused"},
+		{wire.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: wire.PlanPaused}, nil, 0, "1 of at least 20,000 redriven, 2 refused, paused"},
 		{wire.Plan{Total: 2, Done: 5, State: wire.PlanRunning}, nil, 0, "[########################] 5 of 2 redriven"},
 	} {
 		if got := planBar(&c.p, c.seen, "redriven", c.rate); got != c.want {
@@ -168,7 +168,7 @@ func TestPlanBar(t *testing.T) {
 func TestWhatIsNotThereIsSaid(t *testing.T) {
 	b := newBench(t)
 	b.kill("hooks", redrive.ReasonManual, "d-1")
-	b.expect(exitNone, "There is no such queue", "queues", "purge", "hoks", "--yes")
+	b.expect(exitNone, "Queue not found", "queues", "purge", "hoks", "--yes")
 	b.expect(exitOK, "1 message removed from hooks", "queues", "purge", "hooks", "--dead", "--yes")
 
 	empty, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
@@ -220,12 +220,18 @@ func TestMessagesOfAllQueues(t *testing.T) {
 
 func TestStateOfAQueueThatIsNotDelivered(t *testing.T) {
 	now := time.Now()
+	since := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	const refused = "every delivery has been refused since 2026-11-22T03:00:00Z: a wrong deploy?"
+	if got, colour := queueState(&wire.Queue{Engine: &wire.QueueEngine{AllRefusedSince: &since}}); got != refused || colour != bad {
+		t.Errorf("%q", got)
+	}
 	for want, q := range map[string]wire.Queue{
 		"nobody consumes it":                        {},
 		"workers pull from it":                      {Pull: &wire.QueuePull{Held: 1}},
 		"workers pulled from it; none is there now": {Pull: &wire.QueuePull{}},
-		"paused: lunch":                             {Pull: &wire.QueuePull{Polls: 1, Paused: []wire.Paused{{Reason: "lunch"}}}},
-		"results are read by their ids":             {PolledAt: &now},
+		refused:                         {Pull: &wire.QueuePull{Held: 1, AllRefusedSince: &since}},
+		"paused: lunch":                 {Pull: &wire.QueuePull{Polls: 1, Paused: []wire.Paused{{Reason: "lunch"}}}},
+		"results are read by their ids": {PolledAt: &now},
 	} {
 		if got, _ := queueState(&q); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -87,7 +87,7 @@ func planBar(p *wire.Plan, seen *wire.Progress, done string, rate float64) strin
 func planLine(p *wire.Plan, done string) string {
 	total := grouped(p.Total)
 	if p.TotalMore {
-		total = "more than " + total
+		total = "at least " + total
 	}
 	s := fmt.Sprintf("%s of %s %s", grouped(p.Done), total, done)
 	if p.Failed > 0 {

@@ -25,7 +25,7 @@ type queuesCmd struct {
 type queuesListCmd struct {
 	remote     `embed:""`
 	Queue      string `arg:"" optional:"" help:"Only this queue."`
-	Processing bool   `help:"Show what is in hand instead; the lease that ends first comes first."`
+	Processing bool   `help:"Show what is in flight instead; the lease that ends first comes first."`
 	Limit      int    `default:"100" placeholder:"N" help:"With --processing: at most so many of a queue, up to 1000 (default 100)."`
 }
 
@@ -98,12 +98,18 @@ func queueState(q *wire.Queue) (state, colour string) {
 		return unhandledText(q.Engine.Unhandled), warn
 	case q.Engine.Stuck > 0:
 		return fmt.Sprintf("%d of %d slots are stuck", q.Engine.Stuck, q.Engine.Slots), bad
+	case q.Engine.AllRefusedSince != nil:
+		return allRefused(*q.Engine.AllRefusedSince), bad
 	case q.Engine.Refused != "" && q.Due > 0:
 		return "held back: " + q.Engine.Refused, warn
 	case q.Deliver != "":
 		return "delivers to " + q.Deliver, plain
 	}
 	return "consumed", plain
+}
+
+func allRefused(since time.Time) string {
+	return "every delivery has been refused since " + since.UTC().Format(time.RFC3339) + ": a wrong deploy?"
 }
 
 // unhandledText names the first kinds without a handler.
@@ -125,6 +131,8 @@ func withoutEngine(q *wire.Queue) (state, colour string) {
 	switch p := q.Pull; {
 	case p != nil && len(p.Paused) > 0:
 		return "paused: " + p.Paused[0].Reason, warn
+	case p != nil && p.AllRefusedSince != nil:
+		return allRefused(*p.AllRefusedSince), bad
 	case p != nil && len(p.Unhandled) > 0:
 		return unhandledText(p.Unhandled), warn
 	case p != nil && p.Polls+p.Held > 0:
@@ -218,12 +226,12 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal, client *client) error 
 func printVerified(t *terminal, v *wire.Verified) {
 	b := newTable("QUEUE", "ENTERED", "WAITING", "DEAD", "DONE", "DROPPED", "ARCHIVED", "MOVED OUT", "")
 	for _, a := range v.Queues {
-		verdict := coloured(good, "balanced")
+		state := coloured(good, "balanced")
 		if !a.Balanced {
-			verdict = coloured(bad, fmt.Sprintf("off by %s", grouped(a.Imbalance)))
+			state = coloured(bad, fmt.Sprintf("off by %s", grouped(a.Imbalance)))
 		}
 		b.add(text(a.Queue), number(a.Ledger.Entered), number(a.Waiting), number(a.Dead), number(a.Ledger.Done), number(a.Ledger.Dropped),
-			number(a.Ledger.Archived), number(a.Ledger.MovedOut), verdict)
+			number(a.Ledger.Archived), number(a.Ledger.MovedOut), state)
 	}
 	if len(v.Queues) > 0 {
 		b.print(t)

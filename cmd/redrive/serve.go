@@ -52,7 +52,7 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 	}
 	log := newLogger(t, cfg.Log)
 	if len(cfg.Queues) == 0 {
-		log.Warn("there are no queues, so nothing can be published; add --deliver QUEUE=URL, or queues: in a configuration")
+		log.Warn("no queues configured, publishing is refused: add --deliver QUEUE=URL, or queues: in a configuration")
 	}
 	return daemon.Run(ctx, cfg, daemon.Options{
 		Logger: log, Version: version(), Reload: read, Watch: c.Config,

@@ -12,7 +12,7 @@
 // What is published is the body, the broker's key and the message's own headers, with the
 // properties and types that the broker's message had; of Redrive's headers only those that
 // the message came with, and redrive-redrives, the number of redrives. It never carries the
-// story of its failures.
+// history of its failures.
 //
 // Where a message may go. The broker is the configured one, whatever a message says. With
 // [Origin] its headers name the place within it, and headers are what somebody wrote: only

@@ -1,5 +1,5 @@
 // Command consumer shows the library: a typed handler over the embedded store, a
-// message that cannot be delivered, its story, and its redrive.
+// message that cannot be delivered, its failure history, and its redrive.
 package main
 
 import (
@@ -77,7 +77,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	}
 	fmt.Fprintln(out, "sent to", <-sent)
 
-	// The other one is a dead letter, with the story of why.
+	// The other one is a dead letter, with its failure history.
 	dead, err := waitForDead(ctx, store)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	}
 	fmt.Fprintln(out, "redriven, sent to", <-sent)
 
-	stop() // what is in hand is finished first
+	stop() // what is in flight is finished first
 	return <-consumed
 }
 

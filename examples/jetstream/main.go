@@ -1,5 +1,5 @@
 // Command jetstream consumes a stream of NATS JetStream: another program publishes
-// orders, one of them cannot be handled, and its story is found and redriven from an
+// orders, one of them cannot be handled, and its failure history is found and redriven from an
 // embedded store.
 //
 //	nats-server -js

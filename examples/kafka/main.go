@@ -1,5 +1,5 @@
 // Command kafka shows the library on a topic: orders that another program published, one
-// of which cannot be handled, its story, and its redrive. The store beside the topic keeps
+// of which cannot be handled, its failure history, and its redrive. The store beside the topic keeps
 // what failed.
 //
 //	go run ./examples/kafka localhost:9092 orders
@@ -101,7 +101,7 @@ func run(ctx context.Context, broker, topic, dir string, out io.Writer) error {
 	o = <-billed
 	fmt.Fprintf(out, "redriven, billed order %d of %s\n", o.Number, o.Customer)
 
-	stop() // what is in hand is finished and committed first
+	stop() // what is in flight is finished and committed first
 	return <-consumed
 }
 

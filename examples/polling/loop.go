@@ -17,7 +17,7 @@ import (
 const queue = "accounts"
 
 // Loop polls accounts, each again and again. An account is one recurring message: it is
-// in the list, in the hands of one worker, or waiting for its next turn, and a turn puts
+// in the list, in flight at a worker, or waiting for its next turn, and a turn puts
 // it back in the step that takes it off. So no account is lost with a worker, and none
 // is polled twice at once.
 type Loop struct {
@@ -84,7 +84,7 @@ func (l *Loop) Stop(ctx context.Context, account string) error {
 }
 
 // Failed returns the accounts that left the loop because polling failed too often, with
-// the story of their first and last failure.
+// the history of their first and last failure.
 func (l *Loop) Failed(ctx context.Context) ([]redrive.Entry, error) {
 	return l.list.DeadLetters(ctx, queue, 1000)
 }

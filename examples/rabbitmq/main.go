@@ -1,5 +1,5 @@
 // Command rabbitmq shows a queue of RabbitMQ beneath the engine: a program that knows
-// nothing of Redrive publishes there, one message fails, is found with its story beside
+// nothing of Redrive publishes there, one message fails, is found with its failure history beside
 // the broker, and is redriven.
 //
 //	go run ./examples/rabbitmq 'rabbitmq://guest:guest@localhost:5672/?queue=sms&declare=true'
@@ -118,7 +118,7 @@ func theDead(ctx context.Context, store driver.Store) (*redrive.Entry, error) {
 			return nil, err
 		}
 		if len(page.Entries) > 0 {
-			whole, err := store.Get(ctx, []redrive.Ref{page.Entries[0].Ref()}) // with its story
+			whole, err := store.Get(ctx, []redrive.Ref{page.Entries[0].Ref()}) // with its failure history
 			if err != nil {
 				return nil, err
 			}

@@ -127,7 +127,7 @@ func (a *app) takeNow() tally {
 	return t
 }
 
-// check compares what the callers were told with what the providers have got.
+// check compares what the callers received with what the providers have got.
 func (a *app) check(sent int, providers []*provider) error {
 	lost := 0
 	for n := range sent {

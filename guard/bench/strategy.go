@@ -26,7 +26,7 @@ const pacedRate = 0.5
 
 var errFailed = errors.New("failed")
 
-// admit asks a breaker; done is told whether the call succeeded.
+// admit asks a breaker; done receives whether the call succeeded.
 type admit func() (done func(ok bool), err error)
 
 // control is a breaker as a strategy, with a queue that is paced or not.
@@ -38,12 +38,12 @@ type control struct {
 }
 
 // Begin implements sim.Strategy.
-func (c *control) Begin(now time.Duration, _ bool) (func(time.Duration, machine.Verdict), bool) {
+func (c *control) Begin(now time.Duration, _ bool) (func(time.Duration, machine.Outcome), bool) {
 	done, err := c.admit()
 	if err != nil {
 		return nil, false
 	}
-	return func(end time.Duration, v machine.Verdict) {
+	return func(end time.Duration, v machine.Outcome) {
 		done(v.Class == machine.ClassSuccess && end-now <= slowAfter)
 	}, true
 }

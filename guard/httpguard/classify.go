@@ -18,15 +18,15 @@ func permanent(err error) error { return redrive.Permanent(err) }
 // had no effect; 408, 425 and other 5xx are the provider's failure; all other answers
 // are those of a provider that is well, for the caller to judge. Errors are left to
 // the defaults, which know a connection that was never made.
-func Classify(resp Response, err error) (guard.Verdict, bool) {
+func Classify(resp Response, err error) (guard.Outcome, bool) {
 	if err != nil {
 		var big *http.MaxBytesError
 		if errors.As(err, &big) {
-			return guard.Verdict{Class: guard.ClassPermanent}, true
+			return guard.Outcome{Class: guard.ClassPermanent}, true
 		}
-		return guard.Verdict{}, false
+		return guard.Outcome{}, false
 	}
-	v := guard.Verdict{Class: guard.ClassSuccess, Reason: fmt.Sprintf("the provider answered %d", resp.Status)}
+	v := guard.Outcome{Class: guard.ClassSuccess, Reason: fmt.Sprintf("the provider answered %d", resp.Status)}
 	after, asked := retryAfter(resp.Header)
 	switch s := resp.Status; {
 	case s == http.StatusTooManyRequests, s == http.StatusServiceUnavailable && asked:

@@ -111,7 +111,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // UnderLoad publishes to sources and handles their messages while faults happen, each
 // after some hundred messages more, and accounts for them: what was acknowledged is
-// handled, and no message more often than it was published and handed out anew by a
+// handled, and no message more often than it was published and claimed anew by a
 // fault. Publishing goes on until the last fault is over. A fault that kills the server
 // brings it back, too.
 func UnderLoad(t *testing.T, faults int, fault func(i int), sources ...backendtest.SourceSink) {

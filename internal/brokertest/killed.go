@@ -22,7 +22,7 @@ import (
 // messages kills it.
 type victim struct {
 	Address, Dir string
-	Messages     int    // that the first process has in hand when it dies
+	Messages     int    // that the first process has in flight when it dies
 	Killer       string // the id of the message that kills
 }
 
@@ -111,7 +111,7 @@ func (v *victim) await(ctx context.Context, store driver.Store) error {
 	}
 }
 
-// killedProcess has a process die of one message with others in hand, again and again: the
+// killedProcess has a process die of one message with others in flight, again and again: the
 // next one handles each of them alone, so that only the one that kills ends dead.
 func killedProcess(t *testing.T, b *Broker) {
 	v := victim{Address: b.Make(t), Dir: t.TempDir(), Messages: 6, Killer: "m3"}
@@ -141,7 +141,7 @@ func killedProcess(t *testing.T, b *Broker) {
 		}
 	}
 	if died != 1+crashes+1 {
-		t.Errorf("%d processes died, want one with all in hand and %d with the killer alone", died, crashes+1)
+		t.Errorf("%d processes died, want one with all in flight and %d with the killer alone", died, crashes+1)
 	}
 	store, err := sqlite.Open(filepath.Join(v.Dir, "store"))
 	if err != nil {

@@ -88,7 +88,7 @@ func (a *app) allowQueue(queue string) error {
 }
 
 func (a *app) unknownQueue(queue string) *problem.Problem {
-	p := problem.New(http.StatusNotFound, "queue-not-found", "There is no such queue", fmt.Sprintf("queue %q", queue), "")
+	p := problem.New(http.StatusNotFound, "queue-not-found", "Queue not found", fmt.Sprintf("queue %q", queue), "")
 	if a.conf() == nil {
 		return p
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/wire"
+	"github.com/redrive/redrive/plan"
 )
 
 const (
@@ -29,8 +30,7 @@ func (a *app) audited(r *http.Request, who *caller, e wire.AuditEntry, change fu
 		return err
 	}
 	e.At, e.Actor, e.Remote, e.Outcome = now.UTC(), who.name, r.RemoteAddr, "begun"
-	// The newest is first in the order of keys.
-	e.ID = fmt.Sprintf("%016x-%s", math.MaxInt64-now.UnixNano(), redrive.NewID()[24:])
+	e.ID = auditID(now, redrive.NewID())
 	ctx := context.WithoutCancel(r.Context())
 	if err := a.writeAudit(ctx, &e); err != nil {
 		return fmt.Errorf("audit log: %w", err)
@@ -40,18 +40,42 @@ func (a *app) audited(r *http.Request, who *caller, e wire.AuditEntry, change fu
 		e.Outcome = failed.Error()
 	}
 	if err := a.writeAudit(ctx, &e); err != nil {
-		a.log.LogAttrs(ctx, slog.LevelError, "the audit log lacks an outcome", slog.String("entry", e.ID), slog.String("outcome", e.Outcome), slog.Any("error", err))
+		a.log.LogAttrs(ctx, slog.LevelError, "outcome missing in the audit log", slog.String("entry", e.ID), slog.String("outcome", e.Outcome), slog.Any("error", err))
 	}
 	return failed
 }
 
+// auditID names an entry so that the newest is first in the order of keys.
+func auditID(at time.Time, id string) string {
+	return fmt.Sprintf("%016x-%s", math.MaxInt64-at.UnixNano(), id[24:])
+}
+
 func (a *app) writeAudit(ctx context.Context, e *wire.AuditEntry) error {
-	value, err := json.Marshal(e)
+	write, err := auditWrite(e)
 	if err != nil {
 		return err
 	}
-	_, err = a.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: auditSpace, Key: e.ID, Value: value, Version: driver.AnyVersion, Expires: auditKeep}}})
+	_, err = a.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{write}})
 	return err
+}
+
+func auditWrite(e *wire.AuditEntry) (driver.RecordWrite, error) {
+	value, err := json.Marshal(e)
+	return driver.RecordWrite{Space: auditSpace, Key: e.ID, Value: value, Version: driver.AnyVersion, Expires: auditKeep}, err
+}
+
+// auditEnd is the entry of a plan that ended, with how many messages it changed.
+func (a *app) auditEnd(p *plan.Plan) []driver.RecordWrite {
+	e := wire.AuditEntry{
+		ID: auditID(p.EndedAt, p.ID), At: p.EndedAt.UTC(), Actor: p.Request.Actor, Action: "plan ended", Queue: p.Request.Query.Queue, Plan: p.ID,
+		Count: p.Done, Note: fmt.Sprintf("%s: %d changed, %d refused", p.Request.Action, p.Done, p.Failed), Outcome: p.State.String(),
+	}
+	write, err := auditWrite(&e)
+	if err != nil {
+		a.log.LogAttrs(context.Background(), slog.LevelError, "the audit log lacks the end of a plan", slog.String("plan", p.ID), slog.Any("error", err))
+		return nil
+	}
+	return []driver.RecordWrite{write}
 }
 
 // listAudit lists who changed what, the newest first.

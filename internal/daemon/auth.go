@@ -156,7 +156,7 @@ func tokenMissing() *problem.Problem {
 	return problem.New(http.StatusUnauthorized, "token-missing", "A token is needed", "", "send it as Authorization: Bearer TOKEN (REDRIVE_TOKEN or --token for the command line)")
 }
 
-// expiry returns when the token expires, zero: never, and what its requests are told.
+// expiry returns when the token expires, zero: never, and what its requests are answered.
 func (c *caller) expiry() (time.Time, *problem.Problem) {
 	return c.expires, problem.New(http.StatusUnauthorized, "token-expired", "The token has expired", "token "+c.name+" was good until "+c.expires.Format(time.RFC3339),
 		"make another: redrive token new")

@@ -114,6 +114,8 @@ func TestATokenIsConfinedToItsQueues(t *testing.T) {
 		{http.MethodGet, "/v1/dead-letters", ""},
 		{http.MethodGet, "/v1/dead-letters?queue=mail", ""},
 		{http.MethodGet, "/v1/causes", ""},
+		{http.MethodGet, "/v1/causes/s/deaths", ""},
+		{http.MethodGet, "/v1/causes/s/deaths?queue=mail", ""},
 		{http.MethodGet, "/v1/verify", ""},
 		{http.MethodGet, "/v1/verify?queue=mail", ""},
 		{http.MethodGet, "/v1/config", ""},

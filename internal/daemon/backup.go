@@ -22,7 +22,7 @@ func (a *app) backup(w http.ResponseWriter, r *http.Request, who *caller) error 
 	if err == nil || !out.started {
 		return err
 	}
-	a.log.ErrorContext(r.Context(), "the backup broke off", "error", err)
+	a.log.ErrorContext(r.Context(), "backup aborted", "error", err)
 	panic(http.ErrAbortHandler)
 }
 

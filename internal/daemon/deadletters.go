@@ -40,26 +40,6 @@ func (a *app) listDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	return a.page(w, r, who, q, after, limit)
 }
 
-func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) error {
-	q, after, limit, err := a.deadQuery(r, who)
-	if err != nil {
-		return err
-	}
-	if after != "" {
-		return bad("causes have no pages", "narrow the filter, or raise limit")
-	}
-	q.Limit = limit
-	causes, complete, err := a.finder(who.view()).Causes(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	list := wire.List[wire.Cause]{Items: make([]wire.Cause, len(causes)), Complete: complete}
-	for i := range causes {
-		list.Items[i] = a.cause(&causes[i])
-	}
-	return writeJSON(w, http.StatusOK, list)
-}
-
 // deadEntry returns a dead letter, or a problem for a message that is not dead.
 func (a *app) deadEntry(r *http.Request) (*redrive.Entry, error) {
 	e, err := a.entry(r)

@@ -1,6 +1,14 @@
 package daemon
 
-import "github.com/redrive/redrive/internal/daemon/config"
+import (
+	"context"
+	"net"
+
+	"github.com/redrive/redrive/internal/daemon/config"
+)
+
+// ReloadAfter is how long a change of the configuration's file may wait to be read.
+const ReloadAfter = settleMost
 
 // Route is a route as tests see it.
 type Route struct {
@@ -16,3 +24,19 @@ func RouteTable() (all []Route) {
 	}
 	return all
 }
+
+// ServeOn serves the HTTP API of a daemon on a listener of the test, and nothing else,
+// until the function that it returns is called.
+func (s *Server) ServeOn(l net.Listener) (stop func()) {
+	go func() { _ = s.http.Serve(l) }()
+	return func() {
+		s.drain()
+		_ = s.http.Close()
+		s.closers.close()
+		_ = s.app.store.Close()
+		_ = s.archive.Close()
+	}
+}
+
+// Replace puts the configuration that Options.Reload returns into force.
+func (s *Server) Replace(ctx context.Context) error { return s.replace(ctx) }

@@ -141,11 +141,11 @@ func (s *Server) endpoint(name string, d *config.Deliver, policies *engine.Polic
 const maxCallTimeout = writeTimeout - 20*time.Second
 
 // classifyCall says what the end of a call means.
-func classifyCall(resp httpguard.Response, err error) (guard.Verdict, bool) {
+func classifyCall(resp httpguard.Response, err error) (guard.Outcome, bool) {
 	var refused *delivery.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return guard.Verdict{Class: guard.ClassTransient, Effect: guard.NoEffect}, true
+		return guard.Outcome{Class: guard.ClassTransient, Effect: guard.NoEffect}, true
 	case resp.Status != 0:
 		return httpguard.Classify(resp, nil)
 	}
@@ -208,7 +208,7 @@ func (a *app) guardOf(queue string) (*guardedQueue, error) {
 	if g, ok := a.guards[queue]; ok {
 		return g, nil
 	}
-	p := problem.New(http.StatusNotFound, "guard-not-found", "There is no such guarded target", fmt.Sprintf("queue %q", queue),
+	p := problem.New(http.StatusNotFound, "guard-not-found", "Guard not found", fmt.Sprintf("queue %q", queue),
 		"add guard: to the queue in the configuration; messages are published to /v1/queues/{queue}/messages")
 	p.Queues = slices.Sorted(maps.Keys(a.guards))
 	return nil, p

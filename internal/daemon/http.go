@@ -128,7 +128,7 @@ func (a *app) unrouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Reques
 		problem.New(http.StatusMethodNotAllowed, "method", "The method is not allowed here", r.Method, "use "+strings.Join(allowed, " or ")).Write(w, r)
 		return
 	}
-	problem.New(http.StatusNotFound, "no-route", "There is nothing at this path", "", "the API is below /v1; see /v1/queues").Write(w, r)
+	problem.New(http.StatusNotFound, "no-route", "Not found", "", "the API is below /v1; see /v1/queues").Write(w, r)
 }
 
 const requestIDHeader = "X-Request-Id"

@@ -112,7 +112,7 @@ func (i *instances) run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := i.announce(ctx); err != nil && ctx.Err() == nil {
-			i.log.LogAttrs(ctx, slog.LevelWarn, "this daemon could not announce itself in the store", slog.Any("error", err))
+			i.log.LogAttrs(ctx, slog.LevelWarn, "cannot register this daemon in the store", slog.Any("error", err))
 		}
 		select {
 		case <-tick.C:
@@ -125,6 +125,6 @@ func (i *instances) run(ctx context.Context) {
 	defer cancel()
 	_, err := i.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: instanceSpace, Key: i.self.ID, Version: driver.AnyVersion}}})
 	if err != nil {
-		i.log.LogAttrs(ctx, slog.LevelDebug, "the record of this daemon is left to expire", slog.Any("error", err))
+		i.log.LogAttrs(ctx, slog.LevelDebug, "cannot remove the record of this daemon: left to expire", slog.Any("error", err))
 	}
 }

@@ -31,7 +31,7 @@ func (s *Server) listenSocket(ctx context.Context) net.Listener {
 		return nil
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log.LogAttrs(ctx, slog.LevelWarn, "no socket beside the data", slog.Any("error", err))
+		s.log.LogAttrs(ctx, slog.LevelWarn, "no Unix socket in the data directory", slog.Any("error", err))
 		return nil
 	}
 	var lc net.ListenConfig
@@ -43,7 +43,7 @@ func (s *Server) listenSocket(ctx context.Context) net.Listener {
 		}
 	}
 	if err != nil {
-		s.log.LogAttrs(ctx, slog.LevelWarn, "no socket beside the data: commands with --data do not reach the daemon", slog.Any("error", err))
+		s.log.LogAttrs(ctx, slog.LevelWarn, "no Unix socket in the data directory: commands with --data cannot reach the daemon", slog.Any("error", err))
 		return nil
 	}
 	return l

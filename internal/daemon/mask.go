@@ -25,7 +25,7 @@ func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked boo
 		if !who.may(config.ScopeAdmin) {
 			return m, problem.New(http.StatusForbidden, "scope", "The token may not see what is masked", e.Ref().String(), "use a token with the scope admin")
 		}
-		a.log.LogAttrs(r.Context(), slog.LevelInfo, "a masked message was shown whole", slog.String("queue", e.Queue), slog.String("id", e.ID), slog.String("actor", who.name))
+		a.log.LogAttrs(r.Context(), slog.LevelInfo, "masked message shown unmasked", slog.String("queue", e.Queue), slog.String("id", e.ID), slog.String("actor", who.name))
 		return m, nil
 	}
 	if m.Hidden {

@@ -72,7 +72,7 @@ func TestWhoRepeatsAnIDLearnsNothingOfWhatIsMasked(t *testing.T) {
 			right, wrong, other := publish(`{"pin":1234,"shop":"a"}`), publish(`{"pin":4321,"shop":"a"}`), publish(`{"pin":1234,"shop":"other"}`)
 			for i := range right {
 				if right[i] != wrong[i] {
-					t.Errorf("%s: the right value is told from a wrong one:\n%s\n%s", state, right[i], wrong[i])
+					t.Errorf("%s: the right value is distinguished from a wrong one:\n%s\n%s", state, right[i], wrong[i])
 				}
 				if right[i] == other[i] {
 					t.Errorf("%s: another message is taken for the same: %s", state, other[i])

@@ -93,7 +93,7 @@ func (p *pauses) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := p.sync(ctx); err != nil && ctx.Err() == nil {
-			p.a.log.LogAttrs(ctx, slog.LevelWarn, "pauses cannot be read", slog.Any("error", err))
+			p.a.log.LogAttrs(ctx, slog.LevelWarn, "cannot read pauses", slog.Any("error", err))
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err != nil {
 		return err
 	}
-	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan made", slog.String("plan", plan.ID), slog.String("action", req.Action),
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan created", slog.String("plan", plan.ID), slog.String("action", req.Action),
 		slog.Int64("total", plan.Total), slog.String("actor", who.name))
 	w.Header().Set("Location", "/v1/plans/"+plan.ID)
 	return writeJSON(w, http.StatusCreated, a.planOf(&plan, who))

@@ -11,7 +11,7 @@ import (
 	"github.com/redrive/redrive/internal/wire"
 )
 
-// processing lists what is in hand of a queue, at its source and in the store: those
+// processing lists what is in flight of a queue, at its source and in the store: those
 // whose lease ends first.
 func (a *app) processing(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	v, err := parameters(r, "limit")
@@ -61,7 +61,7 @@ func (a *app) monitor(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	m, ok := driver.As[driver.StreamStore](a.store)
 	if !ok {
 		return problem.New(http.StatusNotFound, "no-monitor", "The store keeps no stream to monitor", "it is "+a.store.Caps().Name,
-			"GET /v1/queues/"+queue+" and /v1/queues/"+queue+"/processing tell what waits and what is in hand")
+			"GET /v1/queues/"+queue+" and /v1/queues/"+queue+"/processing tell what waits and what is in flight")
 	}
 	found, err := m.Monitor(r.Context(), queue)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/redrive/redrive/internal/wire"
 )
 
-func inHand(d *rig, query string) wire.List[wire.Message] {
+func inFlight(d *rig, query string) wire.List[wire.Message] {
 	d.t.Helper()
 	return get[wire.List[wire.Message]](d, 200, http.MethodGet, "/v1/queues/sms/processing"+query, "")
 }
 
 func TestProcessingOfTheStore(t *testing.T) {
 	d := start(t, parse(t, "{queues: {sms: {}}, grace: 1ms}"), newStore(t))
-	if l := inHand(d, ""); len(l.Items) != 0 || !l.Complete {
+	if l := inFlight(d, ""); len(l.Items) != 0 || !l.Complete {
 		t.Errorf("of nothing: %+v", l)
 	}
 	for i := range 3 {
@@ -29,11 +29,11 @@ func TestProcessingOfTheStore(t *testing.T) {
 	}
 	late := get[wire.Claims](d, 200, http.MethodPost, "/v1/queues/sms/claims", `{"max":1,"lease":"10m","worker":"a"}`)
 	soon := get[wire.Claims](d, 200, http.MethodPost, "/v1/queues/sms/claims", `{"max":1,"lease":"1m","worker":"b"}`)
-	l := inHand(d, "")
+	l := inFlight(d, "")
 	if len(l.Items) != 2 || !l.Complete || l.Items[0].ID != soon.Items[0].ID || l.Items[1].ID != late.Items[0].ID || l.Items[0].LeasedUntil == nil || l.Items[0].Instance == "" {
 		t.Errorf("%+v", l)
 	}
-	if l := inHand(d, "?limit=1"); len(l.Items) != 1 || l.Complete {
+	if l := inFlight(d, "?limit=1"); len(l.Items) != 1 || l.Complete {
 		t.Errorf("one: %+v", l)
 	}
 	d.refused(404, "queue-not-found", http.MethodGet, "/v1/queues/none/processing", "")
@@ -53,7 +53,7 @@ func TestProcessingOfARedisList(t *testing.T) {
 	}
 	<-arrived
 	<-arrived
-	l := inHand(d, "")
+	l := inFlight(d, "")
 	if len(l.Items) != 2 || l.Items[0].State != "leased" || l.Items[0].LeasedUntil == nil || l.Items[0].Instance == "" {
 		t.Errorf("%+v", l)
 	}
@@ -105,7 +105,7 @@ func TestMonitorOfARedisStream(t *testing.T) {
 	if m.Entries != 3 || m.Unclaimed != 2 || m.Attempts[1] != 1 || len(m.Consumers) != 1 || m.Consumers[0].Leased != 1 || !m.Complete || m.Stream == "" || m.Dead.Stream == "" {
 		t.Errorf("%+v", m)
 	}
-	if l := inHand(d, ""); len(l.Items) != 1 || l.Items[0].State != "leased" {
-		t.Errorf("in hand %+v", l)
+	if l := inFlight(d, ""); len(l.Items) != 1 || l.Items[0].State != "leased" {
+		t.Errorf("in flight %+v", l)
 	}
 }

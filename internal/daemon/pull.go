@@ -36,7 +36,7 @@ func (a *app) pullable(r *http.Request) (string, error) {
 	return queue, err
 }
 
-// claim hands out messages, and waits for them if nothing is due.
+// claim delivers messages, and waits for them if nothing is due.
 func (a *app) claim(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	var req wire.ClaimRequest
 	if err := readJSON(w, r, maxClaimBody, &req); err != nil {
@@ -60,7 +60,7 @@ func (a *app) claim(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	}
 	// A worker that left while it waited must not hold what it never got.
 	if err == nil {
-		err = r.Context().Err() // the cause is told by fail
+		err = r.Context().Err() // the cause is reported by fail
 	}
 	if err == nil {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
@@ -82,7 +82,7 @@ func (a *app) giveBack(ds []redrive.Delivery) {
 	}
 	for _, p := range a.pull.Settle(ctx, results) {
 		if p.Err != nil {
-			a.log.WarnContext(ctx, "a claim could not be given back", "error", p.Err)
+			a.log.WarnContext(ctx, "cannot release a claim", "error", p.Err)
 		}
 	}
 }

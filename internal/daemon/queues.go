@@ -238,9 +238,9 @@ func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := who.confine(""); err != nil {
 		return err
 	}
-	list := wire.List[wire.Verdict]{Items: []wire.Verdict{}, Complete: true}
+	list := wire.List[wire.Finding]{Items: []wire.Finding{}, Complete: true}
 	for _, v := range a.store.Probe(r.Context()) {
-		list.Items = append(list.Items, wire.Verdict{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
+		list.Items = append(list.Items, wire.Finding{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
 	}
 	return writeJSON(w, http.StatusOK, list)
 }

@@ -51,7 +51,7 @@ func (s *Server) watch(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "the configuration is not watched; send SIGHUP after a change", slog.Any("error", err))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "configuration file is not watched: send SIGHUP after a change", slog.Any("error", err))
 		}
 	}
 	seen := ""
@@ -102,7 +102,7 @@ func (s *Server) reload(ctx context.Context, why string) {
 	refused := ""
 	if err != nil {
 		refused = err.Error()
-		s.log.LogAttrs(ctx, slog.LevelError, "the new configuration is refused, the old one stays in force", slog.String("on", why), slog.Any("error", err))
+		s.log.LogAttrs(ctx, slog.LevelError, "configuration reload failed: previous configuration stays active", slog.String("on", why), slog.Any("error", err))
 	}
 	s.app.refused.Store(&refused)
 }
@@ -119,7 +119,7 @@ func (s *Server) replace(ctx context.Context) error {
 		return err
 	}
 	if next.hash == old.hash && reflect.DeepEqual(cfg, old.config) {
-		s.log.LogAttrs(ctx, slog.LevelInfo, "the configuration has not changed", slog.String("hash", next.hash))
+		s.log.LogAttrs(ctx, slog.LevelInfo, "configuration unchanged", slog.String("hash", next.hash))
 		return nil
 	}
 	if fixed := needRestart(old.config, cfg); len(fixed) > 0 {
@@ -150,7 +150,7 @@ func (s *Server) replace(ctx context.Context) error {
 	for _, c := range changes {
 		errs = append(errs, s.apply(&c))
 	}
-	s.log.LogAttrs(ctx, slog.LevelInfo, "the configuration was replaced", slog.String("hash", next.hash), slog.String("before", old.hash), slog.Int("changed_queues", len(changes)))
+	s.log.LogAttrs(ctx, slog.LevelInfo, "configuration reloaded", slog.String("hash", next.hash), slog.String("before", old.hash), slog.Int("changed_queues", len(changes)))
 	return errors.Join(errs...)
 }
 
@@ -232,10 +232,10 @@ func (s *Server) changes(old, cfg *config.Config) (all []change, err error) {
 	return all, nil
 }
 
-// usedPolicies is everything that decides about a queue's messages.
+// usedPolicies is everything that decides about a queue's messages, its breaker included.
 func usedPolicies(cfg *config.Config, queue string) any {
 	q := orEmpty(cfg.Queues[queue])
-	return []any{q.Policy, q.Kinds, q.Rules, q.Classify, cfg.Policies}
+	return []any{q.Policy, q.Kinds, q.Rules, q.Classify, q.Breaker, cfg.Policies}
 }
 
 // apply puts one change into force.

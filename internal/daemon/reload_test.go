@@ -157,7 +157,7 @@ func TestAConfigurationIsRefusedWithItsReason(t *testing.T) {
 	}
 	write(yaml)
 	d.eventually("the old one is good again", func() bool { return d.config().Refused == "" })
-	if log := d.log.String(); !strings.Contains(log, "the old one stays in force") {
+	if log := d.log.String(); !strings.Contains(log, "previous configuration stays active") {
 		t.Error("the log does not tell")
 	}
 }
@@ -171,7 +171,7 @@ func TestHangupReloads(t *testing.T) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	d.eventually("it is told that nothing changed", func() bool { return strings.Contains(d.log.String(), "the configuration has not changed") })
+	d.eventually("the log says that nothing changed", func() bool { return strings.Contains(d.log.String(), "configuration unchanged") })
 }
 
 func TestDaemonsWithDifferentConfigurationsWarn(t *testing.T) {

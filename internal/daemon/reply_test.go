@@ -184,8 +184,8 @@ func TestACallTakesTheResultOfItsMessage(t *testing.T) {
 	defer cancel()
 	heard := make(chan *client.Result, 10)
 	c := d.dial(client.Options{OnResult: func(r *client.Result) { heard <- r }})
-	other := map[string]string{"": "b", "chosen": "a"} // in which queue the other one is
-	for seq, id := range []string{"", "chosen"} {
+	for seq, is := range []struct{ id, other string }{{"", "b"}, {"", "a"}, {"chosen", "a"}} { // in which queue the other one is
+		id, other, forgedID := is.id, is.other, fmt.Sprint("forged-", seq)
 		results := make(chan *client.Result, 1)
 		go func() {
 			r, err := c.Call(ctx, &client.Message{Queue: "a", ID: id})
@@ -195,11 +195,11 @@ func TestACallTakesTheResultOfItsMessage(t *testing.T) {
 			results <- r
 		}()
 		claimed := get[wire.Claims](d, 200, http.MethodPost, "/v1/queues/a/claims", `{"wait":"20s"}`).Items[0]
-		forged := line(other[id], "forged", fmt.Sprintf(`,"reply_to":"session:%s/%d"`, c.Session().ID, seq+1))
+		forged := line(other, forgedID, fmt.Sprintf(`,"reply_to":"session:%s/%d"`, c.Session().ID, seq+1))
 		get[wire.Imported](d, 200, http.MethodPost, "/v1/dead-letters", forged)
-		get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", fmt.Sprintf(`{"action":"redrive","refs":["%s/forged"]}`, other[id]))
-		d.work(other[id], `"outcome":"done","reply":{"body":{"paid":true}}`)
-		if r := <-heard; r.Queue != other[id] || r.ID != "forged" || r.Seq != uint64(seq+1) || string(r.Body) != `{"paid":true}` {
+		get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", fmt.Sprintf(`{"action":"redrive","refs":["%s/%s"]}`, other, forgedID))
+		d.work(other, `"outcome":"done","reply":{"body":{"paid":true}}`)
+		if r := <-heard; r.Queue != other || r.ID != forgedID || r.Seq != uint64(seq+1) || string(r.Body) != `{"paid":true}` {
 			t.Errorf("the other's result: %+v", r)
 		}
 		d.settleIn("a", claimed.Receipt, `"outcome":"done","reply":{"body":{"paid":false}}`)

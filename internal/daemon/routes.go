@@ -39,6 +39,7 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/dead-letters", config.ScopeRead, a.listDead},
 		{http.MethodPost, "/v1/dead-letters", config.ScopeRedrive, a.importDead},
 		{http.MethodGet, "/v1/causes", config.ScopeRead, a.listCauses},
+		{http.MethodGet, "/v1/causes/{signature}/deaths", config.ScopeRead, a.causeDeaths},
 		{http.MethodGet, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRead, a.showDead},
 		{http.MethodPatch, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRedrive, a.editDead},
 		{http.MethodDelete, "/v1/queues/{queue}/dead-letters/{id}", config.ScopePurge, a.dropDead},

@@ -44,7 +44,7 @@ type Options struct {
 	// Without it the configuration stays as it is.
 	Reload func() (*config.Config, error)
 	Watch  string
-	// Started is told the address that the daemon listens on as soon as it does.
+	// Started receives the address that the daemon listens on as soon as it does.
 	Started func(addr net.Addr)
 }
 
@@ -192,6 +192,7 @@ func (s *Server) assemble(store driver.Store) error {
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
 		Policies:  func(queue string) *engine.Policies { return a.live.Load().policies[queue] },
+		Breaker:   func(queue string) engine.BreakerOptions { return a.live.Load().config.BreakerOf(queue) },
 		Extractor: signer{a},
 	})
 	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
@@ -199,6 +200,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,
 		Views: func(v string) plan.Finder { return a.finder(view(v)) },
+		Ended: a.auditEnd,
 	})
 	s.retention = plan.NewRetention(a.store, plan.RetentionOptions{
 		Rule: func(queue string) plan.RetentionRule { return a.conf().RetentionOf(queue) }, Archive: s.archive,
@@ -226,7 +228,7 @@ func (s *Server) assemble(store driver.Store) error {
 // a broker; the store. The engine claims from the bare store.
 func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redrive.Sink, error) {
 	a.store = &auditedStore{Store: store, log: s.log}
-	routes := &routed{Store: store, sources: s.sources}
+	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
 	a.marks = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
 	return s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
 }
@@ -325,13 +327,13 @@ func (s *Server) drain() {
 	defer cancel()
 	for _, server := range []*http.Server{s.http, s.socket} {
 		if err := server.Shutdown(ctx); err != nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "requests are cut off", slog.Any("error", err))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "shutdown timeout: open requests aborted", slog.Any("error", err))
 			_ = server.Close() // nothing more can be done for them
 		}
 	}
 }
 
-// drainPull hands out nothing more to workers. What they hold stays theirs where leases
+// drainPull delivers nothing more to workers. What they hold stays theirs where leases
 // outlive this process: the next daemon takes their settlements. Else they have the time
 // of grace to settle it, and then it is given back: a shutdown is no failure of theirs.
 func (s *Server) drainPull() {
@@ -340,12 +342,12 @@ func (s *Server) drainPull() {
 	n := pull.Holding()
 	if s.app.store.Caps().KeepsLeases {
 		if n > 0 {
-			s.log.LogAttrs(context.Background(), slog.LevelInfo, "workers hold messages, which the next daemon lets them settle until their leases run out", slog.Int("messages", n))
+			s.log.LogAttrs(context.Background(), slog.LevelInfo, "messages still in flight at workers: the next daemon accepts their settlements until the leases expire", slog.Int("messages", n))
 		}
 		return
 	}
 	if n > 0 {
-		s.log.LogAttrs(context.Background(), slog.LevelInfo, "waiting for workers to settle what they hold; then it is given back, uncounted",
+		s.log.LogAttrs(context.Background(), slog.LevelInfo, "waiting for workers to settle messages in flight; the rest is released uncounted",
 			slog.Int("messages", n), slog.Duration("at_most", s.cfg.Grace.Std()))
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -361,7 +363,7 @@ func (s *Server) drainPull() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	if err := pull.ReleaseAll(ctx); err != nil {
-		s.log.LogAttrs(ctx, slog.LevelWarn, "claims of workers could not be given back", slog.Any("error", err))
+		s.log.LogAttrs(ctx, slog.LevelWarn, "cannot release claims of workers", slog.Any("error", err))
 	}
 }
 

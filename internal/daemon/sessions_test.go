@@ -64,7 +64,7 @@ func TestASessionPublishesAndGetsResults(t *testing.T) {
 		t.Errorf("%+v %v", r, err)
 	}
 	err = c.Publish(ctx, &client.Message{Queue: "smss"})
-	if err == nil || !strings.Contains(err.Error(), "no such queue") {
+	if err == nil || !strings.Contains(err.Error(), "Queue not found") {
 		t.Errorf("an unknown queue: %v", err)
 	}
 	list := get[wire.List[wire.Session]](d, 200, http.MethodGet, "/v1/sessions", "")

@@ -117,7 +117,7 @@ func TestSignaturesTellNothingOfWhatIsMasked(t *testing.T) {
 
 // Errors that repeat a target's answer, of deliveries and of calls through a guard, and those
 // that workers report and imports bring, have the same causes for every value of what is
-// masked: whoever may not see it is told the same by lists, causes and plans.
+// masked: whoever may not see it receives the same from lists, causes and plans.
 func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 	const token = "secret-read"
 	answers := func(pin string) (told []string) {
@@ -177,7 +177,7 @@ func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 	}
 	first, second := answers("1.25e3"), answers("false")
 	if !slices.Equal(first, second) {
-		t.Errorf("two values are told apart:\n%s\n%s", strings.Join(first, "\n"), strings.Join(second, "\n"))
+		t.Errorf("two values are distinguished:\n%s\n%s", strings.Join(first, "\n"), strings.Join(second, "\n"))
 	}
 }
 

@@ -32,10 +32,10 @@ func (s *Server) openSources(ctx context.Context) error {
 			return fmt.Errorf("queue %s: %w", name, err)
 		}
 		s.app.mask(src)
-		s.sources[name] = src
+		s.sources[name] = &replyChecked{SourceSink: src, app: s.app}
 		s.closers.add(func() {
 			if err := src.Close(); err != nil {
-				s.log.LogAttrs(context.Background(), slog.LevelWarn, "a source was not closed in order", slog.String("queue", name), slog.Any("error", err))
+				s.log.LogAttrs(context.Background(), slog.LevelWarn, "closing a source failed", slog.String("queue", name), slog.Any("error", err))
 			}
 		})
 		if err := s.probe(ctx, src); err != nil {
@@ -88,6 +88,7 @@ func (s *Server) deadLettersOf(queue string) driver.DeadLetterSink {
 type routed struct {
 	driver.Store
 	sources map[string]backend.SourceSink
+	answers func(queue string) bool // see [app.answersInto]
 }
 
 // Publish implements redrive.Sink.
@@ -134,7 +135,8 @@ func (r *routed) sinkOf(m *redrive.Message) redrive.Sink {
 	case m.ID != "" && !caps.Remembers,
 		!m.DeliverAt.IsZero() && caps.MaxDelay != driver.Never,
 		m.Delay > caps.MaxDelay,
-		!m.ExpiresAt.IsZero() && !caps.Expires:
+		!m.ExpiresAt.IsZero() && !caps.Expires,
+		m.ReplyTo != "" && !r.answers(m.ReplyTo): // its header would not be believed
 		return r.Store
 	}
 	return src

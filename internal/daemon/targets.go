@@ -154,7 +154,7 @@ func (s *Server) consumedBy(cfg *config.Config, name string, d *config.Deliver) 
 	}
 	return &consumed{h, engine.QueueOptions{
 		Concurrency: d.Concurrency, Policies: policies, Target: h.Target(), Gates: h.Gates(), Sources: s.sourcesOf(name),
-		DeadLetters: s.deadLettersOf(name), Extractor: signer{s.app},
+		DeadLetters: s.deadLettersOf(name), Extractor: signer{s.app}, Breaker: cfg.BreakerOf(name),
 	}}, nil
 }
 

@@ -46,7 +46,7 @@ func (s *meters) run(ctx context.Context) {
 		m.mu.Lock()
 		if m.quota != nil {
 			if _, err := m.quota.add(ctx, 0); err != nil {
-				s.log.LogAttrs(ctx, slog.LevelDebug, "the last use of a quota is not counted", slog.String("token", m.id), slog.Any("error", err))
+				s.log.LogAttrs(ctx, slog.LevelDebug, "last use of a quota not recorded", slog.String("token", m.id), slog.Any("error", err))
 			}
 		}
 		m.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *meters) note(ctx context.Context) {
 			_, err = s.store.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: tokenSpace, Key: m.id, Value: value, Version: driver.AnyVersion}}})
 		}
 		if err != nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "the last use of a token could not be stored", slog.String("token", m.id), slog.Any("error", err))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "last use of a token not stored", slog.String("token", m.id), slog.Any("error", err))
 			return
 		}
 		m.written = used

@@ -89,7 +89,11 @@ func TestTheAuditLog(t *testing.T) {
 	get[wire.Changed](d, 200, http.MethodPatch, "/v1/queues/sms/dead-letters/d-1", `{"body":"mended"}`)
 	get[wire.Changed](d, 200, http.MethodDelete, "/v1/queues/sms/dead-letters/d-2", "")
 	d.refused(404, "not-found", http.MethodDelete, "/v1/queues/sms/dead-letters/none", "")
-	get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"sms","reason":"exhausted"}}`)
+	made := get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"sms","reason":"exhausted"}}`)
+	d.eventually("the plan to end", func() bool {
+		made = get[wire.Plan](d, 200, http.MethodGet, "/v1/plans/"+made.ID, "")
+		return made.Ended()
+	})
 	get[wire.Queue](d, 200, http.MethodPost, "/v1/queues/sms/pause", `{"reason":"maintenance"}`)
 	d.refused(403, "forbidden", http.MethodGet, "/v1/audit", "")
 	d.token = "secret-redrive"
@@ -100,22 +104,25 @@ func TestTheAuditLog(t *testing.T) {
 	var actions []string
 	for _, e := range list.Items {
 		actions = append(actions, e.Action)
-		if e.Actor != "operator" || e.Outcome != "done" || e.Remote == "" || e.At.IsZero() || e.Queue != "sms" {
+		if e.Actor != "operator" || e.Outcome != "done" || (e.Remote == "") != (e.Action == "plan ended") || e.At.IsZero() || e.Queue != "sms" {
 			t.Errorf("%+v", e)
 		}
 	}
-	if fmt.Sprint(actions) != "[pause plan redrive drop edit]" || !list.Complete { // the newest first
+	if fmt.Sprint(actions) != "[pause plan ended plan redrive drop edit]" || !list.Complete { // the newest first
 		t.Errorf("%v", actions)
 	}
-	if plan := list.Items[1]; plan.Plan == "" || plan.Count == 0 || plan.Filter == nil || plan.Filter.Reason != "exhausted" {
+	if end := list.Items[1]; end.Plan != made.ID || end.Count != made.Done || end.Count == 0 || !end.At.Equal(*made.EndedAt) {
+		t.Errorf("%+v of %+v", end, made)
+	}
+	if plan := list.Items[2]; plan.Plan == "" || plan.Count == 0 || plan.Filter == nil || plan.Filter.Reason != "exhausted" {
 		t.Errorf("%+v", plan)
 	}
-	for query, n := range map[string]int{"action=drop": 1, "actor=operator&limit=2": 2, "actor=nobody": 0, "queue=sms&since=1h": 4, "until=1h": 0} {
+	for query, n := range map[string]int{"action=drop": 1, "actor=operator&limit=2": 2, "actor=nobody": 0, "queue=sms&since=1h": 5, "until=1h": 0} {
 		if list := get[wire.List[wire.AuditEntry]](d, 200, http.MethodGet, "/v1/audit?"+query, ""); len(list.Items) != n {
 			t.Errorf("%s: %d entries, want %d", query, len(list.Items), n)
 		}
 	}
-	first := get[wire.List[wire.AuditEntry]](d, 200, http.MethodGet, "/v1/audit?limit=3", "")
+	first := get[wire.List[wire.AuditEntry]](d, 200, http.MethodGet, "/v1/audit?limit=4", "")
 	if rest := get[wire.List[wire.AuditEntry]](d, 200, http.MethodGet, "/v1/audit?after="+first.Next, ""); len(rest.Items) != 1 || rest.Items[0].Action != "edit" {
 		t.Errorf("%+v", rest)
 	}

@@ -30,7 +30,7 @@ func newTraces(ctx context.Context, a *app, cfg *config.Config, version, instanc
 		return nil, nil //nolint:nilnil // nothing is traced
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.LogAttrs(context.Background(), slog.LevelWarn, "traces could not be sent", slog.Any("error", err))
+		log.LogAttrs(context.Background(), slog.LevelWarn, "cannot export traces", slog.Any("error", err))
 	}))
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {

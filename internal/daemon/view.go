@@ -131,6 +131,14 @@ func (s *seen) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, boo
 	return list, complete && l.query.After == "", nil
 }
 
+// Count implements plan.Finder.
+func (s *seen) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
+	if !s.app.hides(s.view, &q) {
+		return s.app.store.Count(ctx, q)
+	}
+	return driver.CountFound(ctx, s.Find, q)
+}
+
 // lookout goes through what a query selects but for its text and header, and picks what
 // has these as it shows.
 type lookout struct {

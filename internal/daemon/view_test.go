@@ -354,7 +354,7 @@ func TestASearchOfWhatShowsIsBounded(t *testing.T) {
 }
 
 // A plan keeps what its maker's filter may look at, also when another daemon carries it
-// out, and what an administrator's plan looks for is not told to others.
+// and what an administrator's plan looks for is not told to others.
 func TestAPlanKeepsWhatItMayLookAt(t *testing.T) {
 	store := memory.New()
 	vault(t, store)

@@ -39,7 +39,7 @@ func TestWalk(t *testing.T) {
 	queue := func() wire.Queue { return get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "") }
 	d.eventually("15 done, 5 dead", func() bool { q := queue(); return q.Ledger.Done == 15 && q.Dead == 5 })
 
-	// The story of one.
+	// The failure history of one.
 	m := get[wire.Message](d, 200, http.MethodGet, "/v1/queues/hooks/dead-letters/m-4", "")
 	f := m.History.First
 	if m.State != "dead" || *m.Reason != redrive.ReasonPermanent || *m.Body != `"bad"` || f == nil || f.Details["status"] == "" && len(f.Details) == 0 ||
@@ -74,7 +74,7 @@ func TestWalk(t *testing.T) {
 		t.Errorf("verify %+v", v)
 	}
 	var metrics []byte
-	d.eventually("the metrics tell of the redrive", func() bool { // they are told after the store
+	d.eventually("the metrics tell of the redrive", func() bool { // they are updated after the store
 		_, metrics = d.send(http.MethodGet, "/metrics", "")
 		return strings.Contains(string(metrics), `redrive_redriven_total{outcome="done",queue="hooks"} 5`)
 	})

@@ -118,7 +118,7 @@ type Archive struct {
 	err     error
 }
 
-// Archive keeps the entries, unless it was told to fail.
+// Archive keeps the entries, unless it was asked to fail.
 func (a *Archive) Archive(_ context.Context, entries []redrive.Entry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -92,7 +92,7 @@ var errUntold = errors.New("it stood among dead letters, and no header of a know
 func Read(h redrive.Headers) (Letter, bool) {
 	l := Letter{Place: NewPlace(), Reason: redrive.ReasonRejected}
 	m := redrive.Message{Headers: slices.Clone(h)}
-	if story, ok := native.TakeStory(&m); ok {
+	if story, ok := native.TakeHistory(&m); ok {
 		readOwn(&story, m.Headers, &l)
 		return l, true
 	}
@@ -137,7 +137,7 @@ func outermost(h redrive.Headers) (own, broker *reader) {
 	return nil, broker
 }
 
-func readOwn(s *native.Story, rest redrive.Headers, l *Letter) {
+func readOwn(s *native.History, rest redrive.Headers, l *Letter) {
 	l.Dialect = Redrive
 	l.Attempts, l.Crashes, l.History, l.DiedAt = s.Attempts, s.Crashes, s.History, s.DiedAt
 	if s.Reason != 0 {
@@ -193,7 +193,7 @@ func (l *Letter) fail(f *redrive.Failure) {
 }
 
 // Entry returns the dead letter as a store takes it: the message with its own headers,
-// those that say where it was, and the story.
+// those that say where it was, and the failure history.
 func (l *Letter) Entry(m redrive.Message) redrive.Entry {
 	m.Headers = append(slices.Clip(l.Headers), l.Place.Headers()...)
 	if m.Kind == "" {

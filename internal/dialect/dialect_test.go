@@ -215,7 +215,7 @@ func TestReadsWhatOthersWrote(t *testing.T) {
 }
 
 func TestReadsOurOwn(t *testing.T) {
-	story := native.Story{
+	story := native.History{
 		Queue: "orders", Attempts: 3, Crashes: 1, Reason: redrive.ReasonExhausted, DiedAt: sent,
 		History: redrive.History{Count: 3, First: &redrive.Failure{At: sent, Attempt: 1, Types: []string{"timeout"}, Message: "no answer", Signature: "ab"}},
 	}
@@ -240,7 +240,7 @@ func TestReadsOurOwn(t *testing.T) {
 	}
 }
 
-// A place in our own words that does not come from our own story is a forgery, or left
+// A place in our own words that does not come from our own failure history is a forgery, or left
 // over from an earlier journey.
 func TestTheDialectsPlaceReplacesOurs(t *testing.T) {
 	l, _ := Read(headers(headername.OriginalTopic, "payments", "kafka_dlt-original-topic", "orders"))
@@ -260,7 +260,7 @@ func TestReadDoesNotTouchWhatItReads(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever stands in headers, the story is bounded, can be written as JSON and
+// FuzzRead: whatever stands in headers, the failure history is bounded, can be written as JSON and
 // read back, and no header is lost that is not the dialect's.
 func FuzzRead(f *testing.F) {
 	for _, c := range cases {

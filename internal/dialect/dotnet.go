@@ -23,7 +23,7 @@ const (
 var nserviceBus = reader{
 	dialect: NServiceBus,
 	marks:   func(name string) bool { return name == nsbFailedQ || strings.HasPrefix(name, nsbException) },
-	// TimeSent stays with the message: it is told by its sender, not by who failed.
+	// TimeSent stays with the message: it is given by its sender, not by who failed.
 	owns: anyOf(nsbFailedAt, nsbEndpoint, nsbMachine, nsbRetries, "NServiceBus.Retries.Timestamp", "NServiceBus.FLRetries"),
 	read: readNServiceBus,
 }

@@ -67,7 +67,7 @@ func (s *Secured) settings(dir, plain, tls string) (string, error) {
 	return text, nil
 }
 
-// scram is the user as the storage is told at its making.
+// scram is the user as the storage receives it when it is made.
 func (s *Secured) scram(mechanism string) string {
 	return fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, s.User, s.Password)
 }

@@ -4,6 +4,7 @@
 package native
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
@@ -61,7 +62,7 @@ func ours(m *redrive.Message, name, value string) bool {
 	case headername.Key:
 		return text(&m.Key, redrive.MaxKeyLength)
 	case headername.ReplyTo:
-		return text(&m.ReplyTo, redrive.MaxKeyLength)
+		return repliable(value) && text(&m.ReplyTo, redrive.MaxKeyLength)
 	case headername.ExpiresAt:
 		return readTime(value, &m.ExpiresAt)
 	case headername.Generation:
@@ -76,6 +77,12 @@ func ours(m *redrive.Message, name, value string) bool {
 		return text(&m.EditedFrom, 1024)
 	}
 	return false
+}
+
+// repliable reports whether a result may go where a broker's message says, of whom nobody
+// knows who wrote it: not to sessions and not into system queues, which belong to clients.
+func repliable(replyTo string) bool {
+	return driver.CheckQueue(replyTo) == nil && !strings.HasPrefix(replyTo, "_") && !strings.HasPrefix(replyTo, driver.SessionReply)
 }
 
 // ReadKey puts a broker's own key into a message. One that cannot be a key of ours is

@@ -38,8 +38,11 @@ func TestWhatMakesNoSenseStaysAHeader(t *testing.T) {
 	} {
 		Read(&m, h.Name, h.Value)
 	}
+	for _, to := range []string{"session:0199aa77/1", "_results", "https://example.com/"} {
+		Read(&m, headername.ReplyTo, []byte(to))
+	}
 	ReadKey(&m, []byte{0xff, 0})
-	if m.ID != "" || m.Kind != "" || m.Key != "" || len(m.Headers) != 5 {
+	if m.ID != "" || m.Kind != "" || m.Key != "" || m.ReplyTo != "" || len(m.Headers) != 8 {
 		t.Errorf("%+v", m)
 	}
 }

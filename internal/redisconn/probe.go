@@ -25,12 +25,12 @@ type settings struct {
 func (c *Conn) Probe(ctx context.Context) []driver.Finding {
 	cluster, ok := c.UniversalClient.(*redis.ClusterClient)
 	if !ok {
-		return c.verdicts(ctx, c.UniversalClient, "")
+		return c.findings(ctx, c.UniversalClient, "")
 	}
 	var mu sync.Mutex
 	var all []driver.Finding
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		v := c.verdicts(ctx, node, node.Options().Addr+" ")
+		v := c.findings(ctx, node, node.Options().Addr+" ")
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, v...)
@@ -46,7 +46,7 @@ func unreachable(err error) driver.Finding {
 	return driver.Finding{Level: driver.LevelRefused, Setting: "connection", Value: err.Error(), Promise: "the server cannot be asked", Hint: "is it running, and may the user run INFO?"}
 }
 
-func (c *Conn) verdicts(ctx context.Context, node redis.Cmdable, addr string) []driver.Finding {
+func (c *Conn) findings(ctx context.Context, node redis.Cmdable, addr string) []driver.Finding {
 	s, err := ask(ctx, node, addr)
 	if err != nil {
 		return []driver.Finding{unreachable(err)}
@@ -78,21 +78,21 @@ func ask(ctx context.Context, node redis.Cmdable, addr string) (*settings, error
 
 // judge says what the settings promise, at the durability that is asked for.
 func (s *settings) judge(c *Config) []driver.Finding {
-	verdicts := []driver.Finding{
+	findings := []driver.Finding{
 		{Level: driver.LevelOK, Setting: "redis_version", Value: s.version, Promise: "scripts, streams and sorted sets as needed (6.2 or newer)"},
 	}
 	if s.role == "slave" {
-		verdicts = append(verdicts, driver.Finding{Level: driver.LevelRefused, Setting: "role", Value: "replica", Promise: "a replica takes no writes", Hint: "name the master, or use redis+sentinel://"})
+		findings = append(findings, driver.Finding{Level: driver.LevelRefused, Setting: "role", Value: "replica", Promise: "a replica takes no writes", Hint: "name the master, or use redis+sentinel://"})
 	}
-	verdicts = append(verdicts, s.eviction())
-	verdicts = append(verdicts, s.persistence(c)...)
+	findings = append(findings, s.eviction())
+	findings = append(findings, s.persistence(c)...)
 	if v, ok := s.replication(c); ok {
-		verdicts = append(verdicts, v)
+		findings = append(findings, v)
 	}
-	for i := range verdicts {
-		verdicts[i].Setting = s.addr + verdicts[i].Setting
+	for i := range findings {
+		findings[i].Setting = s.addr + findings[i].Setting
 	}
-	return verdicts
+	return findings
 }
 
 func (s *settings) eviction() driver.Finding {
@@ -132,14 +132,14 @@ func (s *settings) persistence(c *Config) []driver.Finding {
 	default:
 		v.Level, v.Promise = driver.LevelWarn, "loss of power loses what the operating system has not written, up to 30 s or more"
 	}
-	verdicts := []driver.Finding{v}
+	findings := []driver.Finding{v}
 	if s.config["no-appendfsync-on-rewrite"] == "yes" {
-		verdicts = append(verdicts, driver.Finding{Level: driver.LevelWarn, Setting: "no-appendfsync-on-rewrite", Value: "yes", Promise: "nothing is synced while the append-only file is rewritten", Hint: "CONFIG SET no-appendfsync-on-rewrite no"})
+		findings = append(findings, driver.Finding{Level: driver.LevelWarn, Setting: "no-appendfsync-on-rewrite", Value: "yes", Promise: "nothing is synced while the append-only file is rewritten", Hint: "CONFIG SET no-appendfsync-on-rewrite no"})
 	}
-	return verdicts
+	return findings
 }
 
-// noFile is the verdict on a server without an append-only file.
+// noFile is the finding about a server without an append-only file.
 func (s *settings) noFile(c *Config) driver.Finding {
 	v := driver.Finding{Level: driver.LevelWarn, Setting: "appendonly", Value: "no", Hint: "CONFIG SET appendonly yes, then CONFIG REWRITE"}
 	switch {

@@ -148,8 +148,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func worst(verdicts []driver.Finding) (level driver.Level) {
-	for _, v := range verdicts {
+func worst(findings []driver.Finding) (level driver.Level) {
+	for _, v := range findings {
 		level = max(level, v.Level)
 	}
 	return level

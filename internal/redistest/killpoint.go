@@ -204,8 +204,8 @@ func (s *Said) hear(t testing.TB, line string) {
 	}
 }
 
-// Account finds each message exactly once: ended by the child, handed out afterwards or
-// among the dead. drained tells how often each was handed out.
+// Account finds each message exactly once: ended by the child, claimed afterwards or
+// among the dead. drained tells how often each was claimed.
 func (s *Said) Account(t testing.TB, drained map[string]int, dead []string) {
 	t.Helper()
 	places := map[string]int{}
@@ -226,7 +226,7 @@ func (s *Said) Account(t testing.TB, drained map[string]int, dead []string) {
 	unknown := 0
 	for id, n := range places {
 		if n > 1 {
-			t.Errorf("%s is accounted for %d times: ended %v, handed out %d times", id, n, s.Ended[id], drained[id])
+			t.Errorf("%s is accounted for %d times: ended %v, claimed %d times", id, n, s.Ended[id], drained[id])
 		}
 		if !s.Accepted[id] {
 			unknown++

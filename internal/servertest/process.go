@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,6 +99,13 @@ func (p *Process) Start(answers func() bool) error {
 		p.killLocked()
 	}
 	return err
+}
+
+// Setenv adds to the server's environment, from its next start on.
+func (p *Process) Setenv(env ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.c.Env = append(slices.Clone(p.c.Env), env...)
 }
 
 func (p *Process) file(kind string) string { return filepath.Join(p.c.Dir, p.c.Name+"."+kind) }

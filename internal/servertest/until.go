@@ -23,7 +23,7 @@ func Until(t testing.TB, what string, check func() bool) {
 	}
 }
 
-// UntilNil repeats what may fail until it does not. The last error is told if that never
+// UntilNil repeats what may fail until it does not. The last error is reported if that never
 // comes.
 func UntilNil(t testing.TB, what string, try func() error) {
 	t.Helper()

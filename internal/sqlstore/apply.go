@@ -182,6 +182,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 	if m.PublishedAt.IsZero() {
 		m.PublishedAt = now
 	}
+	m.Delayed = m.Due.After(now) && m.Due.After(m.PublishedAt)
 	if e.Original != nil {
 		m.keepGiven(e.Original)
 	}

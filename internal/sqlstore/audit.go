@@ -80,6 +80,15 @@ func (a *Auditor) Check(m *Message) {
 	}
 }
 
+// ScanCause takes in a cause whose counter is wrong.
+func (a *Auditor) ScanCause(r Row) error {
+	var signature string
+	var reason, counted, found int64
+	err := r.Scan(&reason, &signature, &counted, &found)
+	a.problem("cause %s %s: %d counted, %d found", redrive.Reason(reason), signature, counted, found) //nolint:gosec // small
+	return err
+}
+
 func (a *Auditor) judge() {
 	a.Ledger, a.Waiting, a.Dead = a.Counted.Totals(), a.found.Waiting(), a.found.Dead()
 	for b, name := range accountNames {

@@ -15,7 +15,7 @@ func Spawn(ctx context.Context, running *sync.WaitGroup, pause time.Duration, f 
 			func() {
 				defer func() {
 					if v := recover(); v != nil {
-						slog.Error("store: a background function panicked; it is begun anew", "panic", v)
+						slog.Error("store: background task panicked: restarting", "panic", v)
 					}
 				}()
 				f(ctx)

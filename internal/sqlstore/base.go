@@ -36,6 +36,8 @@ type Base struct {
 	over      atomic.Bool
 	gatherer  Gatherer
 	watcher   Watcher
+	folding   sync.Mutex // of causes
+	nextAhead time.Time  // when pullAhead looks again
 }
 
 // Verbs makes what a store offers of what it does in its SQL.
@@ -53,7 +55,7 @@ func (b *Base) Start(ctx context.Context) {
 		Store: b.own.StoreItems, Alone: b.Alone, AtFault: b.own.DataError, Fault: b.own.Fault, Changed: b.Changed, Timeout: b.Timeout, Bytes: b.Bytes, Masks: &b.Masks,
 	}
 	b.Spawn(b.watcher.Poll)
-	b.Spawn(func(ctx context.Context) { Fold(ctx, b.own, b.Self, b.own.FoldLedger) })
+	b.Spawn(func(ctx context.Context) { Fold(ctx, b.own, b.Self, b.fold) })
 	b.Spawn(func(ctx context.Context) { b.Floors.Run(ctx, b.firstDue) })
 	b.Spawn(func(ctx context.Context) { b.Floors.Share(ctx, b.own) })
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)

@@ -66,9 +66,19 @@ func (w *Work) settleOneDead(ctx context.Context, m *Message, st *driver.Settlem
 	m.Due = due
 	if st.Outcome != redrive.OutcomeRelease {
 		m.Attempts++
-		m.RecordFailure(st.Failure, false)
+		w.fail(m, st.Failure)
 	}
 	return nil
+}
+
+// fail records a failure of a dead letter that stays, whose cause it is then.
+func (w *Work) fail(m *Message, f *redrive.Failure) {
+	m.RecordFailure(f, false)
+	if f != nil && f.Signature != m.Signature {
+		w.countCause(CauseBucket{Cause: m.cause()}, -1, 0)
+		m.Signature = f.Signature
+		w.countCause(CauseBucket{Cause: m.cause()}, 1, 0)
+	}
 }
 
 // rebury writes a dead letter anew after a change that leaves it dead.
@@ -125,7 +135,7 @@ func (w *Work) redrive(ctx context.Context, m *Message, c *driver.Change, due ti
 }
 
 // redriveAway redrives into another queue or under another id: the dead letter goes
-// here, and a message of the next generation comes there, with its story.
+// here, and a message of the next generation comes there, with its failure history.
 func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, due time.Time) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m

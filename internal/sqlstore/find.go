@@ -17,7 +17,7 @@ func (v Verbs) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 		return f.page, err
 	}
 	var err error
-	if f.At, err = ParseMark(q.After); err != nil {
+	if f.At, err = ParseCursor(q.After); err != nil {
 		return f.page, err
 	}
 	if f.now, err = v.base.own.Now(ctx); err != nil {
@@ -30,7 +30,7 @@ func (v Verbs) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 // Finder fills a page.
 type Finder struct {
 	Query *redrive.Query
-	At    PageMark // where the search goes on
+	At    PageCursor // where the search goes on
 
 	own  Server
 	now  time.Time
@@ -38,7 +38,7 @@ type Finder struct {
 	had  int // entries of phases before
 	room int
 	full bool
-	last PageMark
+	last PageCursor
 }
 
 var errFull = errors.New("the page is full")
@@ -55,11 +55,11 @@ func (f *Finder) find(ctx context.Context) (err error) {
 			continue
 		}
 		if queue > f.At.Queue {
-			f.At = PageMark{Queue: queue}
+			f.At = PageCursor{Queue: queue}
 		}
 		for _, dead := range []bool{false, true} {
 			if dead && !f.At.Dead {
-				f.At = PageMark{Queue: queue, Dead: true}
+				f.At = PageCursor{Queue: queue, Dead: true}
 			}
 			if dead != f.At.Dead || !f.wants(dead) {
 				continue
@@ -108,7 +108,7 @@ func (f *Finder) search(ctx context.Context) error {
 
 // Reset begins the phase anew.
 func (f *Finder) Reset() {
-	f.page.Entries, f.room, f.full, f.last = f.page.Entries[:f.had], f.Query.PageLimit()-f.had, false, PageMark{}
+	f.page.Entries, f.room, f.full, f.last = f.page.Entries[:f.had], f.Query.PageLimit()-f.had, false, PageCursor{}
 }
 
 // Limit is how many rows a search asks for at most.
@@ -124,7 +124,7 @@ func (f *Finder) Add(m *Message) error {
 		return nil
 	}
 	f.room--
-	f.last = PageMark{Queue: m.Queue, Dead: m.Dead, Died: m.Died, ID: m.ID}
+	f.last = PageCursor{Queue: m.Queue, Dead: m.Dead, Died: m.Died, ID: m.ID}
 	e, err := m.Entry(f.now, f.Query.Bodies)
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ type Gatherer struct {
 	AtFault func(err error) bool
 	// Fault makes of an error what a caller gets.
 	Fault func(op string, err error) error
-	// Changed is told the queues that got something.
+	// Changed receives the queues that got something.
 	Changed func(queues ...string)
 	// Masks are what hashes of messages leave out.
 	Masks *driver.Masks

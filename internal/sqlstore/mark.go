@@ -9,9 +9,9 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// PageMark is where the next page begins: a queue, whether its dead letters are
+// PageCursor is where the next page begins: a queue, whether its dead letters are
 // reached, and the last entry seen.
-type PageMark struct {
+type PageCursor struct {
 	Queue string
 	Dead  bool
 	Died  time.Time
@@ -19,7 +19,7 @@ type PageMark struct {
 }
 
 // String is the mark as a Query has it.
-func (m PageMark) String() string {
+func (m PageCursor) String() string {
 	phase := "w"
 	if m.Dead {
 		phase = "d"
@@ -27,8 +27,8 @@ func (m PageMark) String() string {
 	return strings.Join([]string{m.Queue, phase, m.Died.Format(time.RFC3339Nano), m.ID}, "/")
 }
 
-// ParseMark is the reverse of String.
-func ParseMark(text string) (m PageMark, err error) {
+// ParseCursor is the reverse of String.
+func ParseCursor(text string) (m PageCursor, err error) {
 	if text == "" {
 		return m, nil
 	}

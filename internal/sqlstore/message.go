@@ -22,6 +22,7 @@ type Message struct {
 	Lane                                 redrive.Lane
 	Reason                               redrive.Reason
 	Suspect, Chosen, Alone, Leased       bool
+	Delayed                              bool // it was asked to be due later
 	Instance, Signature                  string
 	First, Last, Original                []byte  // JSON
 	Sum                                  *uint32 // checksum of the message; nil: unchecked
@@ -158,7 +159,7 @@ func (m *Message) NextGeneration(c *driver.Change, now, due time.Time) {
 	if !m.ExpiresAt.After(now) {
 		m.ExpiresAt = time.Time{} // it was redriven although it had expired
 	}
-	m.Due, m.Lane = due, redrive.LaneRedrive
+	m.Due, m.Delayed, m.Lane = due, due.After(now), redrive.LaneRedrive
 	m.Earlier += m.Failures
 	m.Attempts, m.Failures, m.Crashes, m.Suspect = 0, 0, 0, false
 }

@@ -50,7 +50,13 @@ type Server interface {
 	QueueNames(ctx context.Context) ([]string, error)
 	// Search adds the rows of the finder's phase, from its mark on, and returns where it had
 	// to end because it may look at no more; nil if it had not.
-	Search(ctx context.Context, f *Finder) (end *PageMark, err error)
+	Search(ctx context.Context, f *Finder) (end *PageCursor, err error)
+	// CountDead counts dead letters by queue, reason and signature, from counters, and those
+	// of them that died after the query's Until, if that is set.
+	CountDead(ctx context.Context, q *redrive.Query) (n, late int64, err error)
+	// ReadBuckets reads the deaths of a query by cause and time, in that order. reset is called
+	// before each try.
+	ReadBuckets(ctx context.Context, q *redrive.Query, reset func(), found func(*CauseCount)) error
 	// ReadMessages reads whole messages, and the server's clock.
 	ReadMessages(ctx context.Context, refs []redrive.Ref, found func(m *Message, now time.Time) error) error
 	// ReadRemembered reads what is remembered of ids.
@@ -61,6 +67,12 @@ type Server interface {
 	CheckNames(space, key string) string
 	// SetUp stores the settings of a queue.
 	SetUp(ctx context.Context, queue string, settings *driver.QueueSettings) error
+
+	// Ahead returns the classes of queues in which messages that nobody delayed lie ahead of
+	// the clock, as far as AheadLooked tells.
+	Ahead(ctx context.Context) ([]Part, error)
+	// Pull makes at most so many of them due, in their order, and returns how many.
+	Pull(ctx context.Context, p Part, limit int) (int64, error)
 
 	// Peek, StoreItems, FirstDue and FoldLedger are what runs in the background: see Watcher,
 	// Gatherer, Floors and Fold.

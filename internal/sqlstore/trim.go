@@ -27,6 +27,9 @@ func (v Verbs) Trim(ctx context.Context, r driver.Retention, limit int) (driver.
 			return all, err
 		}
 	}
+	if err := b.trimCauses(ctx); err != nil {
+		return all, err
+	}
 	left -= all.Remembered + all.Records
 	if r.DeadAge <= 0 && r.DeadKeep <= 0 {
 		return all, nil

@@ -154,7 +154,7 @@ func stillMatches(q *redrive.Query, m *Message, now time.Time) bool {
 	return (q.Queue == "" || q.Queue == m.Queue) && (q.State == 0 || q.State == state) &&
 		(q.Reason == 0 || q.Reason == m.Reason) && (q.Signature == "" || q.Signature == m.Signature) &&
 		(q.Kind == "" || q.Kind == m.Kind) && (q.Key == "" || q.Key == m.Key) &&
-		(q.Plan == "" || q.Plan == m.Plan) && (q.NotPlan == "" || q.NotPlan != m.Plan) &&
+		(!q.Edited || m.Original != nil) && (q.Plan == "" || q.Plan == m.Plan) && (q.NotPlan == "" || q.NotPlan != m.Plan) &&
 		(q.Since.IsZero() || !at.Before(q.Since)) && (q.Until.IsZero() || !at.After(q.Until))
 }
 
@@ -174,7 +174,7 @@ func (w *Work) changeWaiting(ctx context.Context, m *Message, c *driver.Change) 
 	case driver.ActDueNow:
 		if m.Due.After(w.Clock) {
 			w.RemoveWaiting(m)
-			m.Due = w.Clock
+			m.Due, m.Delayed = w.Clock, false
 			w.AddWaiting(m)
 		}
 	case driver.ActRedrive, driver.ActArchive:

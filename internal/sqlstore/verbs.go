@@ -267,17 +267,7 @@ func (v Verbs) ListRecords(ctx context.Context, space, after string, limit int) 
 func Caps(name string) driver.Caps {
 	return driver.Caps{
 		Name: name, MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
-		Fenced: true, Filters: true, MarksClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
+		Fenced: true, Filters: true, RecordsClaims: true, KeepsLeases: true, Remembers: true, Expires: true, Ordered: true, Browsable: true,
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
-}
-
-// Count implements driver.Store.
-func (v Verbs) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
-	return driver.CountFound(ctx, v.Find, q)
-}
-
-// Deaths implements driver.Store.
-func (v Verbs) Deaths(ctx context.Context, q redrive.Query) ([]driver.Deaths, error) {
-	return nil, redrive.ErrUnsupported
 }

@@ -271,7 +271,7 @@ func (w *Watcher) awaited() []string {
 }
 
 // compare raises the versions of queues that begin elsewhere than before, and reports
-// whether there are any. What is due and stays where it is is told again after a while
+// whether there are any. What is due and stays where it is is reported again after a while
 // that grows: a claim may have passed it over because of a lock.
 func (w *Watcher) compare(names []string, found map[string]Heads) (changed bool) {
 	w.mu.Lock()

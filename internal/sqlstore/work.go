@@ -54,6 +54,20 @@ type Rows interface {
 	Trimmable(ctx context.Context, queue string, age time.Duration, limit, excess int64) ([]redrive.Ref, error)
 	// ReadQueueNames returns the names of all queues.
 	ReadQueueNames(ctx context.Context) ([]string, error)
+	// DrainCauses removes at most so many rows of differences, and returns what they add to
+	// each cause and bucket.
+	DrainCauses(ctx context.Context, limit int) (counts []CauseCount, rows int, err error)
+	// Series returns which causes have a series of their own, and how many have one in their
+	// queues.
+	Series(ctx context.Context, causes []Cause) (has map[Cause]bool, number map[string]int, err error)
+	// AddCauses and AddBuckets add to counters, in their order.
+	AddCauses(ctx context.Context, counts []CauseCount) error
+	AddBuckets(ctx context.Context, counts []CauseCount) error
+	// DrainBuckets removes at most so many buckets of a width that begin until then, and
+	// returns them.
+	DrainBuckets(ctx context.Context, width time.Duration, until time.Time, limit int) ([]CauseCount, error)
+	// TrimCauses ends series without buckets, and removes causes without either.
+	TrimCauses(ctx context.Context) error
 	// Audit has the auditor take in the ledger and rows of its queue.
 	Audit(ctx context.Context, a *Auditor) error
 	// Flush writes what the work has collected.
@@ -77,6 +91,7 @@ type Work struct {
 	Leavers      []Leaving
 	Heads        []LineKey // keys whose heads may have to be freed
 	Ledger       map[string]*Ledger
+	Causes       map[CauseBucket]CauseCount
 }
 
 // Gone is a waiting message that goes.
@@ -220,6 +235,7 @@ func (w *Work) AddDead(m *Message) {
 		w.LeaveLine(m)
 	}
 	w.Count(m.Queue, DeadAccount(m.Reason), 1)
+	w.CountDeath(m.cause(), m.Died)
 	w.Note(m, Fate{Outcome: redrive.OutcomeDead, Reason: m.Reason})
 	w.Bury = append(w.Bury, m)
 }
@@ -227,6 +243,7 @@ func (w *Work) AddDead(m *Message) {
 // RemoveDead takes a dead letter away.
 func (w *Work) RemoveDead(m *Message) {
 	w.Count(m.Queue, DeadAccount(m.Reason), -1)
+	w.countCause(CauseBucket{Cause: m.cause()}, -1, 0)
 	w.GoneDead = append(w.GoneDead, m.Ref())
 }
 

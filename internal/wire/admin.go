@@ -48,7 +48,7 @@ type AuditEntry struct {
 	Count   int64     `json:"count,omitempty"`  // messages it is about
 	Filter  *Filter   `json:"filter,omitempty"` // that chose them
 	Note    string    `json:"note,omitempty"`
-	// Outcome is "begun" until it is known, then "done" or the error.
+	// Outcome is "begun" until it is known, then "done" or the error; of a plan that ended its state.
 	Outcome string `json:"outcome"`
 	Remote  string `json:"remote,omitempty"` // the address the request came from
 }

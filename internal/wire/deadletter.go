@@ -18,6 +18,73 @@ type Cause struct {
 	Example   string         `json:"example"` // "queue/id" of the newest
 	Type      string         `json:"type,omitempty"`
 	Message   string         `json:"message,omitempty"`
+	Growing   bool           `json:"growing,omitempty"`    // something died of it within the last five minutes
+	Quiet     bool           `json:"quiet,omitempty"`      // nothing died of it within the last hour
+	PerMinute float64        `json:"per_minute,omitempty"` // deaths a minute in the last five
+	Minutes   []int64        `json:"minutes,omitempty"`    // deaths of each of the last 60 minutes, this one last; absent: none, or not known
+}
+
+// Bounds of Cause.
+const (
+	growingFor = 5 * time.Minute
+	quietAfter = time.Hour
+)
+
+// Grows sets what is told of a cause by its deaths, which may be nil: those of a cause that has no
+// series of its own.
+func (c *Cause) Grows(d *driver.Deaths, now time.Time) {
+	const minutes = int(quietAfter / time.Minute)
+	this := now.Truncate(time.Minute)
+	if d != nil {
+		for _, b := range d.Buckets {
+			ago := int(this.Sub(b.Start) / time.Minute)
+			if b.Width != time.Minute || ago < 0 || ago >= minutes {
+				continue
+			}
+			if c.Minutes == nil {
+				c.Minutes = make([]int64, minutes)
+			}
+			c.Minutes[minutes-1-ago] += b.Count
+		}
+	}
+	if c.Minutes == nil { // the newest that is still dead tells something
+		c.Growing, c.Quiet = now.Sub(c.Last) < growingFor, now.Sub(c.Last) >= quietAfter
+		return
+	}
+	var recent int64
+	for _, n := range c.Minutes[minutes-int(growingFor/time.Minute):] {
+		recent += n
+	}
+	c.Growing, c.PerMinute = recent > 0, float64(recent)/growingFor.Minutes()
+}
+
+// Deaths is how often messages died of one cause, by time. A redrive does not lower it.
+type Deaths struct {
+	Queue     string        `json:"queue"`
+	Reason    string        `json:"reason,omitempty"` // absent: of the causes beyond the first 5,000 of a queue together
+	Signature string        `json:"signature"`
+	Buckets   []DeathBucket `json:"buckets"` // oldest first, without empty ones
+}
+
+// DeathBucket counts deaths of a minute (of the last hour), an hour (of the last three
+// days) or a day (of the last month).
+type DeathBucket struct {
+	Start time.Time `json:"start"`
+	Width string    `json:"width"` // 1m, 1h or 1d
+	Count int64     `json:"count"`
+}
+
+// DeathsOf returns deaths as they go over the wire.
+func DeathsOf(d *driver.Deaths) Deaths {
+	out := Deaths{Queue: d.Queue, Signature: d.Signature, Buckets: make([]DeathBucket, len(d.Buckets))}
+	if d.Reason != 0 {
+		out.Reason = d.Reason.String()
+	}
+	widths := map[time.Duration]string{time.Minute: "1m", time.Hour: "1h", 24 * time.Hour: "1d"}
+	for i, b := range d.Buckets {
+		out.Buckets[i] = DeathBucket{Start: b.Start.UTC(), Width: widths[b.Width], Count: b.Count}
+	}
+	return out
 }
 
 // CauseOf returns a cause as it goes over the wire.

@@ -30,6 +30,7 @@ type Filter struct {
 	Text      string `json:"text,omitempty" placeholder:"TEXT" help:"With this text in the body or the last error." doc:"Text in the body or the last error, as it shows: in errors only without the scope read-payload; what is masked is found by the scope admin only."`
 	Header    string `json:"header,omitempty" placeholder:"NAME[=VALUE]" help:"With this header." doc:"NAME or NAME=VALUE. Needs the scope read-payload; a value that is masked is found by the scope admin only."`
 	Plan      string `json:"plan,omitempty" placeholder:"PLAN" help:"Redriven last by this plan."`
+	Edited    string `json:"edited,omitempty" type:"yes" help:"Edited in place."`
 }
 
 // Field is a field of a Filter.
@@ -64,10 +65,15 @@ func fields() []Field {
 			list[i].Doc, list[i].Enum = "In this state.", states()
 		case reflect.TypeFor[redrive.Reason]():
 			list[i].Doc, list[i].Enum = "Dead for this reason.", reasons()
+		case reflect.TypeFor[bool]():
+			list[i].Enum = []string{yes}
 		}
 	}
 	return list
 }
+
+// yes is the value of a filter that has no other.
+const yes = "true"
 
 func states() (names []string) {
 	for s := redrive.StateWaiting; s <= redrive.StateDead; s++ {
@@ -139,6 +145,10 @@ func (f *Filter) Query(now time.Time) (q redrive.Query, err error) {
 			*to = value
 		case *time.Time:
 			*to, err = ParseMoment(field.Name, value, now)
+		case *bool: // without it all are meant, so there is no other value
+			if *to = true; value != yes {
+				err = &redrive.Error{Op: "filter", Err: fmt.Errorf("%w %s %q", redrive.ErrInvalid, field.Name, value), Hint: "use true, or leave it out"}
+			}
 		case encoding.TextUnmarshaler:
 			err = to.UnmarshalText([]byte(value))
 		default:

@@ -12,7 +12,7 @@ import (
 // Each field of a filter reaches the query's field of its name, and comes back.
 func TestEachFieldOfAFilterReachesTheQuery(t *testing.T) {
 	now := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
-	values := map[string]string{"queue": "hooks", "state": "dead", "reason": "exhausted", "since": "2026-01-30T08:00:00Z", "until": "2026-01-31T07:00:00Z"}
+	values := map[string]string{"queue": "hooks", "state": "dead", "reason": "exhausted", "since": "2026-01-30T08:00:00Z", "until": "2026-01-31T07:00:00Z", "edited": "true"}
 	for _, field := range wire.Fields {
 		value := values[field.Name]
 		if value == "" {
@@ -33,7 +33,7 @@ func TestEachFieldOfAFilterReachesTheQuery(t *testing.T) {
 			t.Errorf("%s: %+v fills %d fields of %+v and comes back as %+v", field.Name, f, set, q, back)
 		}
 	}
-	for _, f := range []wire.Filter{{Queue: "No Queue"}, {State: "tired"}, {Reason: "tired"}, {Since: "yesterday"}, {Until: "-1h"}} {
+	for _, f := range []wire.Filter{{Queue: "No Queue"}, {State: "tired"}, {Reason: "tired"}, {Since: "yesterday"}, {Until: "-1h"}, {Edited: "false"}} {
 		if _, err := f.Query(now); err == nil {
 			t.Errorf("%+v is taken", f)
 		}

@@ -30,10 +30,11 @@ type Plan struct {
 	ID        string           `json:"id"`
 	State     string           `json:"state"` // running, paused, stopped, done, cancelled or failed
 	Request   PlanRequest      `json:"request"`
-	Actor     string           `json:"actor,omitempty"` // who asked for it
-	Cutoff    time.Time        `json:"cutoff"`          // what died later is not part of it
-	Total     int64            `json:"total"`           // counted at the start
-	TotalMore bool             `json:"total_more,omitempty"`
+	Actor     string           `json:"actor,omitempty"`      // who asked for it
+	Cutoff    time.Time        `json:"cutoff"`               // what died later is not part of it
+	Total     int64            `json:"total"`                // counted at the start
+	TotalMore bool             `json:"total_more,omitempty"` // there may be more: so many of the examined ones match
+	Examined  int64            `json:"examined,omitempty"`   // with total_more: how many were looked at
 	Done      int64            `json:"done"`
 	Failed    int64            `json:"failed"`
 	Named     int              `json:"named,omitempty"`   // names worked on; a plan forgets its names when it ends
@@ -99,11 +100,12 @@ func ProgressOf(p *plan.Progress) *Progress {
 
 // DryRun tells what a plan would do.
 type DryRun struct {
-	DryRun bool             `json:"dry_run"` // true
-	Cutoff time.Time        `json:"cutoff"`
-	Total  int64            `json:"total"`                // messages that match
-	More   bool             `json:"total_more,omitempty"` // there are more than were counted
-	Reason map[string]int64 `json:"by_reason,omitempty"`
+	DryRun   bool             `json:"dry_run"` // true
+	Cutoff   time.Time        `json:"cutoff"`
+	Total    int64            `json:"total"`                // messages that match; exact by queue, state, reason and signature
+	More     bool             `json:"total_more,omitempty"` // there may be more: so many of the examined ones match
+	Examined int64            `json:"examined,omitempty"`   // with total_more: how many were looked at
+	Reason   map[string]int64 `json:"by_reason,omitempty"`
 	// Refused counts what would be refused, by error; RefusedMore says that not all
 	// messages were looked at for it.
 	Refused     map[string]int64 `json:"refused,omitempty"`
@@ -130,7 +132,7 @@ func (p *Plan) Ended() bool {
 func PlanOf(p *plan.Plan) Plan {
 	out := Plan{
 		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
-		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
+		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Examined: p.Examined, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
 	}
 	if t := p.Canary; t != nil {
@@ -159,7 +161,7 @@ func planRequestOf(p *plan.Plan) PlanRequest {
 // DryRunOf returns a dry run as it goes over the wire.
 func DryRunOf(d *plan.DryRun) DryRun {
 	out := DryRun{
-		DryRun: true, Cutoff: d.Cutoff.UTC(), Total: d.Total, More: d.More, Refused: d.Refused, RefusedMore: d.RefusedMore,
+		DryRun: true, Cutoff: d.Cutoff.UTC(), Total: d.Total, More: d.More, Examined: d.Examined, Refused: d.Refused, RefusedMore: d.RefusedMore,
 		Reason: make(map[string]int64, len(d.ByReason)),
 	}
 	for r, n := range d.ByReason {

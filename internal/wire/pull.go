@@ -18,7 +18,7 @@ type ClaimRequest struct {
 	Wait  Duration `json:"wait,omitempty"`  // for something to become due, up to 1m; 0s
 	Kinds []string `json:"kinds,omitempty"` // only these kinds
 	// Worker names the process that handles the messages. A message that may have
-	// killed a process is handed out only to a worker that holds nothing else.
+	// killed a process is delivered only to a worker that holds nothing else.
 	Worker string `json:"worker,omitempty"`
 }
 
@@ -27,7 +27,7 @@ type Claims struct {
 	Items []Claimed `json:"items"`
 }
 
-// Claimed is a message in a worker's hands.
+// Claimed is a message in flight at a worker.
 type Claimed struct {
 	Receipt string `json:"receipt"` // settles or extends this claim
 	Queue   string `json:"queue"`
@@ -191,17 +191,19 @@ func ResultOf(p *engine.Pulled) Result {
 // QueuePull is what pull workers do with a queue.
 type QueuePull struct {
 	Polls    int       `json:"polls"`             // claims that wait
-	Held     int       `json:"held"`              // messages in the hands of workers
+	Held     int       `json:"held"`              // messages in flight at workers
 	Workers  int       `json:"workers"`           // named ones that hold something
-	Refused  string    `json:"refused,omitempty"` // why something is not handed out now
+	Refused  string    `json:"refused,omitempty"` // why nothing can be claimed now
 	Breakers []Breaker `json:"breakers,omitempty"`
 	Paused   []Paused  `json:"paused,omitempty"`
+	// AllRefusedSince is that of QueueEngine.
+	AllRefusedSince *time.Time `json:"all_refused_since,omitempty"`
 	// Unhandled is the kinds of the last day that no worker asks for; of many only some.
 	Unhandled []Unhandled `json:"unhandled,omitempty"`
 }
 
 // PullOf returns a status as it goes over the wire.
 func PullOf(s *engine.PullStatus) *QueuePull {
-	return &QueuePull{Polls: s.Polls, Held: s.Held, Workers: s.Workers, Refused: s.Refused, Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused),
-		Unhandled: unhandledOf(s.Unhandled)}
+	return &QueuePull{Polls: s.Polls, Held: s.Held, Workers: s.Workers, Refused: s.Refused, AllRefusedSince: moment(s.AllRefusedSince),
+		Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused), Unhandled: unhandledOf(s.Unhandled)}
 }

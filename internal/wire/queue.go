@@ -65,14 +65,16 @@ type Ledger struct {
 
 // QueueEngine is what an engine is doing with a queue.
 type QueueEngine struct {
-	Slots     int         `json:"slots"`
-	Busy      int         `json:"busy"`
-	Stuck     int         `json:"stuck"`
-	Settling  int         `json:"settling"`
-	Breakers  []Breaker   `json:"breakers,omitempty"`
-	Paused    []Paused    `json:"paused,omitempty"`
-	Refused   string      `json:"refused,omitempty"`   // why something is not claimed now
-	Unhandled []Unhandled `json:"unhandled,omitempty"` // kinds of the last day without a handler; of many only some
+	Slots    int       `json:"slots"`
+	Busy     int       `json:"busy"`
+	Stuck    int       `json:"stuck"`
+	Settling int       `json:"settling"`
+	Breakers []Breaker `json:"breakers,omitempty"`
+	Paused   []Paused  `json:"paused,omitempty"`
+	Refused  string    `json:"refused,omitempty"` // why nothing can be claimed now
+	// since when every delivery was refused for its message (400, 413, 415, 422), after a minute
+	AllRefusedSince *time.Time  `json:"all_refused_since,omitempty"`
+	Unhandled       []Unhandled `json:"unhandled,omitempty"` // kinds of the last day without a handler; of many only some
 }
 
 // Unhandled is a kind of messages that came to a queue and that nobody there knows.
@@ -138,7 +140,7 @@ func LedgerOf(b *driver.Ledger) Ledger {
 
 // EngineOf returns a status as it goes over the wire.
 func EngineOf(s *engine.QueueStatus) *QueueEngine {
-	return &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, Unhandled: unhandledOf(s.Unhandled),
+	return &QueueEngine{Slots: s.Slots, Busy: s.Busy, Stuck: s.Stuck, Settling: s.Settling, Refused: s.Refused, AllRefusedSince: moment(s.AllRefusedSince), Unhandled: unhandledOf(s.Unhandled),
 		Breakers: breakersOf(s.Breakers), Paused: pausesOf(s.Paused)}
 }
 
@@ -194,8 +196,8 @@ func VerifiedOf(audits []driver.Audit) Verified {
 	return v
 }
 
-// Verdict is what a setting of the store promises.
-type Verdict struct {
+// Finding is what a setting of the store promises.
+type Finding struct {
 	Level   string `json:"level"` // ok, warn or refused
 	Setting string `json:"setting"`
 	Value   string `json:"value"`

@@ -255,7 +255,7 @@ func (c *shareCluster) bodiesGone(t *testing.T) {
 	other.redrive("dead", "redrive", "--queue", "orders", "--dry-run").fails(t, 0, "8 would be refused: body-gone")
 }
 
-// TestAttachWithoutARight: who may not read the records is told so, and they are not gone.
+// TestAttachWithoutARight: who may not read the records is refused, and they are not gone.
 func TestAttachWithoutARight(t *testing.T) {
 	t.Parallel()
 	broker, login := kafkatest.StartSecured(t)

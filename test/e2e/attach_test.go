@@ -226,7 +226,7 @@ func killWhileMoving(t *testing.T, b *foreignBroker) {
 		}
 	}
 	var sum attach.Summary
-	until(t, "what the killed had in hand is given back", time.Minute, func() bool {
+	until(t, "what the killed had in flight is given back", time.Minute, func() bool {
 		s := decode[attach.Summary](t, d.redrive(append(args, "--json")...).ok(t))
 		sum.Imported += s.Imported
 		sum.Duplicates += s.Duplicates
@@ -250,7 +250,7 @@ func killWhileMoving(t *testing.T, b *foreignBroker) {
 	}
 }
 
-// followDead takes what arrives until it is told to end.
+// followDead takes what arrives until it is stopped.
 func followDead(t *testing.T, b *foreignBroker) {
 	const name = "shop3"
 	b.make(t, name)

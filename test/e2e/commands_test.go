@@ -98,7 +98,7 @@ func TestDemo(t *testing.T) {
 	t.Logf("the demo took %s", time.Since(began).Round(time.Second/10))
 }
 
-// TestDemoOnSharedStores tells the same story on servers that hold something else, which
+// TestDemoOnSharedStores plays the same demo on servers that hold something else, which
 // stays as it is, and tells it twice.
 func TestDemoOnSharedStores(t *testing.T) {
 	for name, begin := range storeServers {

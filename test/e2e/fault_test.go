@@ -69,9 +69,9 @@ func TestASecondDaemonOnTheSameData(t *testing.T) {
 	d.redrive("verify").fails(t, 0, "the ledger balances")
 }
 
-// TestTerminateWhileWorkIsInHand: SIGTERM lets attempts and requests end; what does
+// TestTerminateWhileWorkIsInFlight: SIGTERM lets attempts and requests end; what does
 // not end in time is released, uncounted.
-func TestTerminateWhileWorkIsInHand(t *testing.T) {
+func TestTerminateWhileWorkIsInFlight(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	attempts := make(map[string]int)
@@ -103,7 +103,7 @@ func TestTerminateWhileWorkIsInHand(t *testing.T) {
 		d.redrive("publish", "hooks", "x", "--id", fmt.Sprintf("m%d", i)).ok(t)
 	}
 	d.redrive("publish", "hooks", "x", "--id", "stuck").ok(t)
-	until(t, "every message is in hand", 30*time.Second, func() bool { return len(arrived) == n })
+	until(t, "every message is in flight", 30*time.Second, func() bool { return len(arrived) == n })
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

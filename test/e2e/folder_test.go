@@ -22,7 +22,7 @@ func (d *daemon) endsWithoutFolder(dir, what string) {
 	if code := d.wait(30 * time.Second); code != exitAfterFatal {
 		d.t.Errorf("exit code %d, want %d", code, exitAfterFatal)
 	}
-	for _, says := range []string{"the process ends", dir, what, "restore a backup"} {
+	for _, says := range []string{"exiting", dir, what, "restore a backup"} {
 		if !strings.Contains(d.log.String(), says) {
 			d.t.Errorf("it does not say %q:\n%s", says, tail(d.log.String(), 20))
 		}

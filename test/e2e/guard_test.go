@@ -338,7 +338,7 @@ func TestTwoDaemonsShareAProvider(t *testing.T) {
 		one.must(http.MethodPost, "/v1/call/sms", "x")
 		return one.guardState() == "down"
 	})
-	until(t, "the other is told", 20*time.Second, func() bool { return two.guardState() == "down" })
+	until(t, "the other learns it", 20*time.Second, func() bool { return two.guardState() == "down" })
 	from := time.Now()
 	until(t, "three seconds of probes", 10*time.Second, func() bool { return time.Since(from) > 3*time.Second })
 	if n := p.callsSince(from); n > 35 { // holds of 100 to 300 ms, for both together

@@ -78,7 +78,7 @@ func TestFromThousandDeadLettersToNone(t *testing.T) {
 		t.Fatalf("dead causes:\n%s", out)
 	}
 
-	// The single one: its story says what the target did not like.
+	// The single one: its failure history says what the target did not like.
 	odd := regexp.MustCompile(`orders/\S+`).FindString(rows[2])
 	out = d.redrive("dead", "show", odd).ok(t).out
 	for _, want := range []string{"dead (permanent)", "400 Bad Request", "cannot read the order", `12,50`} {

@@ -173,7 +173,7 @@ func (h *redisHistory) traffic(t *testing.T, url string) (stop func()) {
 				if err != nil || len(ds) == 0 {
 					continue
 				}
-				d := &ds[0] // the other stays in hand
+				d := &ds[0] // the other stays in flight
 				h.mu.Lock()
 				h.ending[kind+d.ID] = true
 				h.mu.Unlock()
@@ -186,7 +186,7 @@ func (h *redisHistory) traffic(t *testing.T, url string) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// left returns what is there: waiting or in hand.
+// left returns what is there: waiting or in flight.
 func (h *redisHistory) left(t *testing.T, url string) map[string]bool {
 	t.Helper()
 	left := map[string]bool{}

@@ -109,7 +109,7 @@ func TestQueueOnRabbit(t *testing.T) {
 				return false
 			}
 		}
-		return buried["mine-2"] // what the daemon before had in hand when it ended may be there, too
+		return buried["mine-2"] // what the daemon before had in flight when it ended may be there, too
 	})
 	if q := d.queue("orders"); q.Dead != 0 {
 		t.Errorf("%d dead letters are in the store", q.Dead)

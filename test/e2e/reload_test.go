@@ -49,7 +49,7 @@ func TestHangup(t *testing.T) {
 	}
 	until(t, "the log tells", 30*time.Second, func() bool {
 		log := d.log.String()
-		return strings.Contains(log, "the old one stays in force") && (strings.Contains(log, "on=SIGHUP") || strings.Contains(log, `"on":"SIGHUP"`))
+		return strings.Contains(log, "previous configuration stays active") && (strings.Contains(log, "on=SIGHUP") || strings.Contains(log, `"on":"SIGHUP"`))
 	})
 	hangup(string(good))
 	until(t, "the first one is in force again", 30*time.Second, func() bool { c := shown(); return c.Hash == before.Hash && c.Refused == "" })

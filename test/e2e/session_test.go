@@ -47,7 +47,7 @@ func newSessionTarget(t *testing.T, random *rand.Rand) *sessionTarget {
 	return s
 }
 
-// sessionUser publishes over one session and notes what it was told.
+// sessionUser publishes over one session and notes what it received.
 type sessionUser struct {
 	t      *testing.T
 	name   string

@@ -87,7 +87,7 @@ queues:
 	if out := d.redrive("dead", "causes").ok(t).out; !strings.Contains(out, causes.Items[0].Signature) {
 		t.Errorf("the table of causes: %s", out)
 	}
-	checkStory(t, d, causes.Items[0].Example)
+	checkHistory(t, d, causes.Items[0].Example)
 
 	dry := decode[wire.DryRun](t, d.redrive("dead", "redrive", "--queue", "hooks", "--dry-run", "--json").ok(t))
 	if dry.Total != q.Dead || d.queue("hooks").Dead != q.Dead {
@@ -160,8 +160,8 @@ func publishByHTTP(t *testing.T, d *daemon, n int) int {
 	return n
 }
 
-// checkStory looks for every part of a dead letter's story.
-func checkStory(t *testing.T, d *daemon, id string) {
+// checkHistory looks for every part of a dead letter's story.
+func checkHistory(t *testing.T, d *daemon, id string) {
 	t.Helper()
 	m := decode[map[string]any](t, d.redrive("dead", "show", id, "--json").ok(t))
 	for _, path := range []string{

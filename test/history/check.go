@@ -59,7 +59,9 @@ func (m *message) mayBeDone() bool {
 // mayBeDropped reports that an operator or a plan dropped it, or may have.
 func (v *view) mayBeDropped(m *message) bool {
 	return v.wasDropped(m) || m.any(func(e *Event) bool { return e.Op == OpDrop && e.Answer == Unknown }) ||
-		slices.ContainsFunc(v.planResults(m), func(r planned1) bool { return r.plan.Action == "drop" && (r.Outcome == "pending" || r.Outcome == "gone") })
+		slices.ContainsFunc(v.planResults(m), func(r planned1) bool {
+			return r.plan.Action == "drop" && (r.Outcome == "pending" || r.Outcome == "gone")
+		})
 }
 
 func (v *view) wasDropped(m *message) bool {
@@ -95,7 +97,7 @@ func lost(v *view, m *message) []Violation {
 // phantom finds messages that were refused and are there all the same, and bodies that
 // nobody sent.
 func phantom(_ *view, m *message) (all []Violation) {
-	if !m.possible() {
+	if !m.possible() && (len(m.left) > 0 || m.any(func(e *Event) bool { return e.Op != OpPublish })) {
 		all = append(all, m.broken("what was refused is not stored", "no publish of it can have succeeded"))
 	}
 	if changed := m.some(func(e *Event) bool { return e.Garbled }); len(changed) > 0 {
@@ -164,7 +166,7 @@ func cameBack(_ *view, m *message) (all []Violation) {
 		}
 		for _, e := range m.some(is(OpClaim)) {
 			if e.Begin > s.End && (s.Outcome == Done || e.Generation <= c.Generation) {
-				all = append(all, m.broken("what was settled does not come back", "it was handed out after it had been settled as "+s.Outcome, c, s, e))
+				all = append(all, m.broken("what was settled does not come back", "it was claimed after it had been settled as "+s.Outcome, c, s, e))
 			}
 		}
 	}
@@ -195,7 +197,7 @@ func staleHolder(v *view, m *message) (all []Violation) {
 // slack is what clocks that are read in milliseconds may differ.
 const slack = 50 * time.Millisecond
 
-// heldTwice finds a message that was handed out while another's lease ran.
+// heldTwice finds a message that was claimed while another's lease ran.
 func heldTwice(v *view, m *message) (all []Violation) {
 	claims := m.some(is(OpClaim))
 	for i, a := range claims {
@@ -207,9 +209,9 @@ func heldTwice(v *view, m *message) (all []Violation) {
 				}
 			}
 			gaveUp := m.any(func(e *Event) bool { return e.Op == OpSettle && e.Receipt == a.Receipt && e.Begin < b.End })
-			undone := v.happened(a.Begin, b.End, KillServer) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon)
+			undone := v.happened(a.Begin, b.End, KillServer, MoveClock) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon, PowerLoss)
 			if b.Begin > a.End && b.End < until-slack && !gaveUp && !undone {
-				all = append(all, m.broken("a message has one holder", "it was handed out while the first one's lease ran", a, b))
+				all = append(all, m.broken("a message has one holder", "it was claimed while the first one's lease ran", a, b))
 			}
 		}
 	}
@@ -221,7 +223,7 @@ func dropped(_ *view, m *message) (all []Violation) {
 	for _, d := range m.some(is(OpDrop)) {
 		for _, c := range m.some(is(OpClaim)) {
 			if d.Answer == OK && c.Begin > d.End {
-				all = append(all, m.broken("what was dropped is gone", "it was handed out later", d, c))
+				all = append(all, m.broken("what was dropped is gone", "it was claimed later", d, c))
 			}
 		}
 	}
@@ -254,17 +256,17 @@ func edits(_ *view, m *message) (all []Violation) {
 	}
 	for _, l := range m.left {
 		if m.copies() == 1 {
-			judge(l.Rev, 1<<62)
+			judge(l.Rev, ever)
 		}
 	}
 	return all
 }
 
-// falseResult finds sessions that were told of a success that nobody saw.
+// falseResult finds sessions that received a success that nobody saw.
 func falseResult(_ *view, m *message) (all []Violation) {
 	for _, r := range m.some(is(OpResult, Done)) {
 		if !m.any(func(e *Event) bool { return is(OpDeliver, Done)(e) && e.Begin <= r.Begin }) {
-			all = append(all, m.broken("a result is true", "its session was told that it is done", r))
+			all = append(all, m.broken("a result is true", "its session received that it is done", r))
 		}
 	}
 	return all
@@ -282,9 +284,9 @@ func planned(v *view, m *message) (all []Violation) {
 			by++
 		}
 		made := v.plans[r.plan.ID]
-		if made != nil && made.Answer == OK && !m.any(func(e *Event) bool {
-			return e.Begin < made.End && (is(OpDeliver, Dead)(e) || is(OpSettle, Dead)(e))
-		}) {
+		died := m.some(func(e *Event) bool { return is(OpDeliver, Dead)(e) || is(OpSettle, Dead)(e) })
+		// The cutoff is a time of the store's clock: one that jumped has others die before it.
+		if made != nil && made.Answer == OK && (len(died) == 0 || died[0].Begin >= made.End && !v.happened(made.Begin, died[0].End, MoveClock)) {
 			all = append(all, m.broken("a plan takes what had died before it", "nothing had killed it when the plan was made", made))
 		}
 	}

@@ -69,8 +69,8 @@ var bad = []struct {
 	{"settled by two", "nothing is settled twice", History{Events: []Event{
 		m, claimed(sec, "r1"), claimed(3*sec, "r2"), settled(4*sec, "r2", Done), settled(5*sec, "r1", Dead),
 	}}, "#4"},
-	{"handed out when done", "what was settled does not come back", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Done), claimed(9*sec, "r2")}}, "#3"},
-	{"dead and handed out again", "what was settled does not come back", History{Events: []Event{
+	{"claimed when done", "what was settled does not come back", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Done), claimed(9*sec, "r2")}}, "#3"},
+	{"dead and claimed again", "what was settled does not come back", History{Events: []Event{
 		m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), claimed(9*sec, "r2"), settled(10*sec, "r2", Done),
 	}}, "#3"},
 	{"a stale settlement", "a stale holder changes nothing", History{Events: []Event{m, claimed(sec, "r1"), claimed(3*sec, "r2"), settled(4*sec, "r1", Done)}}, "#3"},
@@ -81,7 +81,7 @@ var bad = []struct {
 	{"two holders, the first extended", "a message has one holder", History{Events: []Event{
 		m, claimed(sec, "r1"), at(sec+sec/2, OpExtend, Event{Receipt: "r1", Lease: sec, Answer: OK}), claimed(sec*21/10, "r2"), settled(3*sec, "r2", Done),
 	}}, "#3"},
-	{"dropped and handed out", "what was dropped is gone", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK}), claimed(2*sec, "r1")}}, "#2"},
+	{"dropped and claimed", "what was dropped is gone", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK}), claimed(2*sec, "r1")}}, "#2"},
 	{"dropped and there", "what was dropped is gone", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK})},
 		Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-m", State: Dead}}}}, "#1"},
 	{"an edit is lost", "an edit is kept", History{Events: []Event{m, at(sec, OpEdit, Event{Rev: 1, Answer: OK}), claimed(2*sec, "r1"), settled(3*sec, "r1", Done)}}, "#1"},
@@ -151,6 +151,9 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 		{"nothing", History{}},
 		{"done", History{Events: []Event{m, delivered}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 1}}}}},
 		{"delivered twice", History{Events: []Event{m, delivered, at(2*sec, OpDeliver, Event{Outcome: Done})}}},
+		{"a refused publish", History{Events: []Event{at(0, OpPublish, Event{Answer: Refused})}, Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
+		{"forgotten with the power before its publisher had the answer", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered, at(sec, OpFault, Event{Fault: PowerLoss})},
+			Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
 		{"an unknown publish that is not there", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown})}, Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
 		{"an unknown publish that is", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 1}}}}},
 		{"two of two publishes", History{Foreign: []string{"q"}, Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), m, delivered, at(2*sec, OpEdit, Event{Rev: 1, Answer: OK})},
@@ -163,6 +166,10 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 		{"dead, redriven and done", History{Events: []Event{
 			m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Answer: OK}),
 			at(4*sec, OpClaim, Event{Receipt: "r2", Generation: 1, Redrives: 1}), settled(5*sec, "r2", Done),
+		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}},
+		{"dead after the plan, by a clock that was moved between", History{Events: []Event{
+			m, at(sec, OpPlan, Event{Plan: "p", Answer: OK}), at(sec+sec/2, OpFault, Event{Fault: MoveClock}),
+			at(2*sec, OpDeliver, Event{Outcome: Dead}), at(3*sec, OpDeliver, Event{Outcome: Done}),
 		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}},
 		{"a lost edit comes late", History{Events: []Event{
 			m, at(sec, OpEdit, Event{Rev: 1, Answer: Unknown, End: 3 * sec}), at(2*sec, OpEdit, Event{Rev: 2, Answer: OK}),

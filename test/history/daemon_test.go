@@ -21,18 +21,18 @@ import (
 type daemon struct {
 	t      testing.TB
 	name   string
+	bin    string
+	env    []string
 	config string
 	direct string           // its own address, for looking at it
 	link   *faulttest.Proxy // between those who call and the daemon
 
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	log    *tailLog
-	held   bool // it shall not be started just now
-	over   bool
-	killed bool
-	ended  []string // that it ended by itself
-	all    sync.WaitGroup
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	log  *tailLog
+	held bool // it shall not be started just now
+	over bool
+	all  sync.WaitGroup
 }
 
 // tailLog keeps the end of what a program writes.
@@ -56,7 +56,7 @@ func (l *tailLog) String() string {
 	return string(bytes.TrimSpace(l.b))
 }
 
-func newDaemon(t testing.TB, name, store, yaml string) *daemon {
+func newDaemon(t testing.TB, program func() (string, error), name, store, yaml string, env ...string) *daemon {
 	t.Helper()
 	port, err := servertest.FreePort()
 	if err != nil {
@@ -64,7 +64,11 @@ func newDaemon(t testing.TB, name, store, yaml string) *daemon {
 	}
 	address := port.Addr()
 	dir := t.TempDir()
-	d := &daemon{t: t, name: name, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{t: t, name: name, bin: bin, env: env, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
 	text := fmt.Sprintf("listen: %s\nstore: %q\narchive: %q\n%s", address, store, filepath.Join(dir, "archive"), yaml)
 	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -88,26 +92,23 @@ func (d *daemon) startLocked() {
 	if d.over || d.held || d.cmd != nil {
 		return
 	}
-	cmd := exec.Command(redriveBin, "serve", "--config", d.config)
+	cmd := exec.Command(d.bin, "serve", "--config", d.config)
 	cmd.Stdout, cmd.Stderr = d.log, d.log
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "REDRIVE_") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "NO_PROXY=*", "GOMAXPROCS=2")
+	cmd.Env = append(append(cmd.Env, "NO_PROXY=*", "GOMAXPROCS=2"), d.env...)
 	if err := cmd.Start(); err != nil {
 		d.t.Error(err)
 		return
 	}
-	d.cmd, d.killed = cmd, false
+	d.cmd = cmd
 	d.all.Go(func() {
-		err := cmd.Wait()
+		_ = cmd.Wait() // however it ended, it is started again
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if !d.killed && !d.over {
-			d.ended = append(d.ended, fmt.Sprintf("%s ended by itself: %v", d.name, err))
-		}
 		d.cmd = nil
 		if !d.over && !d.held {
 			d.all.Go(func() { pause(d.t.Context(), 300*time.Millisecond); d.start() })
@@ -119,10 +120,17 @@ func (d *daemon) startLocked() {
 func (d *daemon) kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.held, d.killed = true, true
+	d.held = true
 	if d.cmd != nil {
 		_ = d.cmd.Process.Kill() // it may be gone
 	}
+}
+
+// gone reports that it does not run.
+func (d *daemon) gone() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cmd == nil
 }
 
 // resume starts a daemon that was killed.

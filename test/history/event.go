@@ -20,7 +20,7 @@ const (
 	OpClaim   Op = "claim"   // of a worker: one event for each message that it got
 	OpExtend  Op = "extend"
 	OpSettle  Op = "settle"
-	OpResult  Op = "result" // what a session was told about the end of its message
+	OpResult  Op = "result" // what a session received about the end of its message
 	OpEdit    Op = "edit"
 	OpDrop    Op = "drop"
 	OpPlan    Op = "plan" // the call that made a plan
@@ -240,6 +240,9 @@ func (v *view) happened(from, to time.Duration, kinds ...Kind) bool {
 		return f.Begin < to && f.End > from && slices.Contains(kinds, f.Fault)
 	})
 }
+
+// ever is after the end of every history.
+const ever = time.Duration(1<<63 - 1)
 
 // some returns the events that a condition holds for.
 func (m *message) some(is func(e *Event) bool) (list []*Event) {

@@ -18,6 +18,10 @@ const (
 	CutLink    Kind = "cut"   // connections are closed
 	DelayLink  Kind = "delay" // each write to the server takes a while
 	DeafLink   Kind = "half"  // half-open: requests arrive, answers do not
+	PowerLoss  Kind = "power" // the daemon ends, and the disk forgets what was not synced
+	FullDisk   Kind = "full"  // no file can grow
+	MoveClock  Kind = "clock" // the clock of a store's server jumps ahead or back, and later returns
+	SlowDisk   Kind = "slow"  // each sync takes a while
 )
 
 // Fault is one of them, at a time of a run and for a while.
@@ -37,6 +41,8 @@ type Rig struct {
 	Daemons, Links int
 	Servers        int
 	Restart        time.Duration // of the slowest server
+	Clocks         int           // of servers, that can be moved
+	Disks          int           // which the daemons' own are on
 }
 
 // lane is a row of faults of which one ends before the next begins. Lanes run beside one
@@ -48,11 +54,18 @@ type lane struct {
 }
 
 func (r Rig) lanes() []lane {
+	ends := []Kind{KillDaemon, KillDaemon, StopDaemon}
+	if r.Disks > 0 {
+		ends = []Kind{KillDaemon, PowerLoss, PowerLoss, StopDaemon}
+	}
 	list := []lane{
-		{[]Kind{KillDaemon, KillDaemon, StopDaemon}, r.Daemons, 1200 * time.Millisecond},
+		{ends, r.Daemons, 1200 * time.Millisecond},
+		{[]Kind{FullDisk, SlowDisk}, r.Disks, 2 * time.Second},
 		{[]Kind{CutLink, DelayLink, DeafLink}, r.Links, 2500 * time.Millisecond},
 	}
-	return append(list, lane{[]Kind{KillServer, KillServer, StopServer}, r.Servers, 3*time.Second + r.Restart})
+	return append(list,
+		lane{[]Kind{KillServer, KillServer, StopServer}, r.Servers, 3*time.Second + r.Restart},
+		lane{[]Kind{MoveClock}, r.Clocks, 5 * time.Second})
 }
 
 // longest is how long a fault may last.

@@ -89,7 +89,10 @@ func ledger(v *view) (all []Violation) {
 		}
 		settled := m.any(func(e *Event) bool { return is(OpSettle, Done)(e) && e.Answer == OK })
 		gone := m.acknowledged() && len(m.left) == 0
-		s.published.add(m.acknowledged() || len(m.events) > 0 && m.any(func(e *Event) bool { return e.Op == OpDeliver || e.Op == OpClaim }), m.possible())
+		// What was delivered before its publisher had the answer may be forgotten with the power.
+		s.published.add(m.acknowledged() || m.any(func(e *Event) bool {
+			return (e.Op == OpDeliver || e.Op == OpClaim) && !v.happened(e.Begin, ever, PowerLoss)
+		}), m.possible())
 		s.done.add(settled || gone && m.mayBeDone() && !v.mayBeDropped(m), m.mayBeDone() && len(m.left) == 0)
 		s.dropped.add(v.wasDropped(m), v.mayBeDropped(m))
 		if more := m.copies() - 1; more > 0 {

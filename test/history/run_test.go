@@ -19,33 +19,40 @@ import (
 	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/test/e2e/powerloss"
 )
 
-// redriveBin is the program, which TestMain builds, and builtFrom the commit.
-var redriveBin, builtFrom string
+// The folder of the program, and the commit that it is built from.
+var binDir, builtFrom string
 
 func TestMain(m *testing.M) {
-	os.Exit(childtest.Main(func() int { return buildAndRun(m) }, natstest.Part))
+	os.Exit(childtest.Main(func() int { return inFolder(m) }, natstest.Part))
 }
 
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "redrive-history-*")
-	if err != nil {
+func inFolder(m *testing.M) int {
+	var err error
+	if binDir, err = os.MkdirTemp("", "redrive-history-*"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(binDir)
 	if builtFrom, err = state(); err != nil {
 		builtFrom = "unknown"
 	}
-	redriveBin = filepath.Join(dir, "redrive")
-	cmd := exec.Command("go", "build", "-o", redriveBin, "../../cmd/redrive")
+	return m.Run()
+}
+
+// redriveBin builds the program, once, and returns where it is.
+var redriveBin = sync.OnceValues(func() (string, error) { return build("redrive") })
+
+func build(name string, flags ...string) (string, error) {
+	bin := filepath.Join(binDir, name)
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", bin, "../../cmd/redrive")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
-		return 1
+		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
-	return m.Run()
+	return bin, nil
 }
 
 // rig is what a run works on.
@@ -53,6 +60,8 @@ type rig struct {
 	*crowd
 	servers []*server          // of the store, then of the source; none: an embedded store
 	between []*faulttest.Proxy // from the daemons to the servers
+	clock   *clock             // of the store's server, or of the daemon; nil: it cannot be moved
+	disk    *powerloss.Disk    // of an embedded store; nil: one that does not fail
 	target  *receiver
 }
 
@@ -62,21 +71,32 @@ func rigOf(backend string) Rig {
 	switch {
 	case backend == "sqlite":
 		return Rig{Daemons: 1, Links: 1}
+	case backend == withClock:
+		return Rig{Daemons: 1, Links: 1, Clocks: 1}
+	case backend == onDisk:
+		return Rig{Daemons: 1, Links: 1, Disks: 1}
 	case foreign:
-		return Rig{Daemons: 2, Links: 6, Servers: 2, Restart: from.restart}
+		return Rig{Daemons: 2, Links: 6, Servers: 2, Restart: from.restart, Clocks: clocks("postgres")}
 	}
-	return Rig{Daemons: 2, Links: 4, Servers: 1}
+	return Rig{Daemons: 2, Links: 4, Servers: 1, Clocks: clocks(backend)}
 }
 
 func newRig(t testing.TB, backend string, seed uint64) *rig {
 	t.Helper()
 	rec, d := newRecorder(), newDice(seed)
 	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
-	inStore := func(string) string { return "" }
-	if backend == "sqlite" {
-		r.daemons = []*daemon{newDaemon(t, "daemon", "sqlite:"+filepath.Join(t.TempDir(), "data"), config(r.target.URL, inStore))}
-	} else {
-		r.share(t, backend, inStore)
+	switch backend {
+	case "sqlite":
+		r.embed(redriveBin, t.TempDir())
+	case withClock:
+		r.clock = newClock(t)
+		r.embed(movable, t.TempDir(), "CLOCK="+r.clock.file)
+	case onDisk:
+		var dir string
+		r.disk, dir = newDisk(t, seed)
+		r.embed(redriveBin, dir)
+	default:
+		r.share(backend)
 	}
 	for _, d := range r.daemons {
 		if !await(t.Context(), time.Minute, d.ready) {
@@ -86,14 +106,25 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 	return r
 }
 
+func inStore(string) string { return "" }
+
+// embed starts a daemon with a store in a folder.
+func (r *rig) embed(program func() (string, error), dir string, env ...string) {
+	r.daemons = []*daemon{newDaemon(r.t, program, "daemon", "sqlite:"+filepath.Join(dir, "data"), config(r.target.URL, inStore), env...)}
+}
+
 // share starts two daemons that share a store, and a source if the backend is one.
-func (r *rig) share(t testing.TB, backend string, inStore func(queue string) string) {
-	t.Helper()
+func (r *rig) share(backend string) {
+	t := r.t
 	from, foreign := sources[backend]
 	if foreign {
 		backend = "postgres"
 	}
 	r.servers = []*server{servers[backend](t)}
+	if clocks(backend) > 0 {
+		r.clock = newClock(t)
+		r.clock.rule(t, r.servers[0])
+	}
 	if foreign {
 		r.servers = append(r.servers, from.start(t))
 		if r.foreign = []string{hooks}; from.ordered {
@@ -115,7 +146,7 @@ func (r *rig) share(t testing.TB, backend string, inStore func(queue string) str
 			}
 		}
 		r.between = append(r.between, links...)
-		r.daemons = append(r.daemons, newDaemon(t, fmt.Sprintf("daemon-%d", i), store, config(r.target.URL, address)))
+		r.daemons = append(r.daemons, newDaemon(t, redriveBin, fmt.Sprintf("daemon-%d", i), store, config(r.target.URL, address)))
 	}
 }
 
@@ -142,7 +173,7 @@ func (r *rig) link(i int) *faulttest.Proxy {
 // suffer carries out the faults. What one did is undone when it ends.
 func (r *rig) suffer(ctx context.Context, faults []Fault) {
 	var all sync.WaitGroup
-	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
+	for _, kinds := range [][]Kind{{KillDaemon, StopDaemon, PowerLoss}, {FullDisk, SlowDisk}, {MoveClock}, {KillServer, StopServer}, {CutLink, DelayLink, DeafLink}} {
 		all.Go(func() {
 			for _, f := range faults {
 				if slices.Contains(kinds, f.Kind) && pause(ctx, f.At-r.rec.now()) {
@@ -175,6 +206,20 @@ func (r *rig) one(ctx context.Context, f Fault) {
 		r.servers[f.On].signal(syscall.SIGSTOP)
 		pause(ctx, f.For)
 		r.servers[f.On].signal(syscall.SIGCONT)
+	case MoveClock:
+		r.clock.move(r.t, f.jump())
+		pause(ctx, f.For)
+		r.clock.move(r.t, 0)
+	case PowerLoss:
+		r.powerLoss(ctx, f)
+	case FullDisk:
+		r.disk.Full(true)
+		pause(ctx, f.For)
+		r.disk.Full(false)
+	case SlowDisk:
+		r.disk.Slow(slowness)
+		pause(ctx, f.For)
+		r.disk.Slow(0)
 	case CutLink:
 		r.link(f.On).Cut()
 	case DelayLink:
@@ -423,13 +468,13 @@ func rounds(t testing.TB) (n int, length time.Duration, proof bool) {
 // TestHistoryKillNine has everybody at work while daemons, servers and connections fail,
 // and judges the history. What fails is tried again with ever fewer faults.
 func TestHistoryKillNine(t *testing.T) {
-	for _, backend := range []string{"sqlite", "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
+	for _, backend := range []string{"sqlite", onDisk, withClock, "postgres", "mariadb", "redis", "redislist", "nats", "rabbitmq", "kafka"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel() // mostly waits for leases of the dead to run out
 			seed := seeded(t)
 			n, length, proof := rounds(t)
-			if !proof && slices.Contains([]string{"nats", "rabbitmq", "kafka"}, backend) {
-				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this source")
+			if !proof && slices.Contains([]string{withClock, "nats", "rabbitmq", "kafka"}, backend) {
+				t.Skip("with REDRIVE_PROOF_ROUNDS set also on this backend")
 			}
 			for round := range n {
 				l := oneRun(t, backend, seed+uint64(round), length)
@@ -451,29 +496,36 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 	faults := Faults(random, rigOf(backend), length)
 	var h *History
 	var found []Violation
-	try := func(faults []Fault) bool {
-		if !t.Run("run", func(t *testing.T) { h = play(t, backend, seed, faults, length) }) {
-			t.FailNow() // no history was made: a server did not start
+	tries := 0
+	// made reports whether there is a history: a server may not start.
+	try := func(faults []Fault) (fails, made bool) {
+		tries++ // no name comes twice: testing would make it another with #, which is a comment to RabbitMQ
+		if !t.Run(fmt.Sprintf("run-%d-%d", seed, tries), func(t *testing.T) { h = play(t, backend, seed, faults, length) }) {
+			return false, false
 		}
 		found = Check(h)
-		return len(found) > 0
+		return len(found) > 0, true
 	}
 	l := line{backend: backend, seed: seed, rounds: 1}
-	if try(faults) {
+	fails, made := try(faults)
+	if !made {
+		t.FailNow()
+	}
+	if fails {
 		t.Errorf("REDRIVE_SEED=%d: %d faults, %d violations", seed, len(faults), len(found))
 		report(t, found)
 		l.of(h, faults)
 		l.lost, l.broken = count(found, "nothing acknowledged is lost"), len(found)
 		deadline := time.Now().Add(shrinkFor(t))
 		few := Shrink(faults, func(some []Fault) bool {
-			fails := try(some)
+			fails, _ := try(some)
 			t.Logf("with %d faults: %d violations", len(some), len(found))
 			if fails {
 				report(t, found)
 			}
 			return fails
 		}, func() bool { return time.Now().Before(deadline) })
-		t.Errorf("REDRIVE_SEED=%d: the fewest faults that were found to do it: %v", seed, few)
+		t.Errorf("REDRIVE_SEED=%d: the fewest faults that were found to do it, %d of %d: %v", seed, len(few), len(faults), few)
 		return l
 	}
 	l.of(h, faults)
@@ -481,12 +533,13 @@ func oneRun(t *testing.T, backend string, seed uint64, length time.Duration) lin
 	return l
 }
 
-// shrinkFor is how long the fewest faults are looked for.
+// shrinkFor is how long the fewest faults are looked for: 2 minutes, or REDRIVE_SHRINK. The
+// run that is under way then is not broken off.
 func shrinkFor(t testing.TB) time.Duration {
 	t.Helper()
 	text := os.Getenv("REDRIVE_SHRINK")
 	if text == "" {
-		return 0
+		return 2 * time.Minute
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

@@ -32,7 +32,7 @@ type line struct {
 func (l *line) of(h *History, faults []Fault) {
 	for _, f := range faults {
 		l.faults++
-		if f.Kind == KillDaemon || f.Kind == KillServer {
+		if f.Kind == KillDaemon || f.Kind == KillServer || f.Kind == PowerLoss {
 			l.kills++
 		}
 	}
@@ -126,7 +126,7 @@ func TestTableIsTheSumOfTheRuns(t *testing.T) {
 	}
 	slices.Sort(backends)
 	var table strings.Builder
-	table.WriteString("| store | rounds | kill -9 | faults in all | acknowledged | lost | promises broken |\n|---|---|---|---|---|---|---|\n")
+	table.WriteString("| store | rounds | kill -9, power loss | faults in all | acknowledged | lost | promises broken |\n|---|---|---|---|---|---|---|\n")
 	for _, b := range backends {
 		s := sums[b]
 		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d |\n", b, s.rounds, s.kills, s.faults, s.acknowledged, s.lost, s.broken)

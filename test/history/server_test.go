@@ -27,6 +27,7 @@ type process interface {
 	Kill()
 	Resume() error
 	PID() int
+	Setenv(env ...string)
 }
 
 // server is a private server of a store or of a source.

@@ -145,7 +145,7 @@ func (c *crowd) publisher(ctx context.Context, name, queue, key string) {
 	}
 }
 
-// session publishes over a session of the Go client until ctx ends, and is told what
+// session publishes over a session of the Go client until ctx ends, and receives what
 // became of it.
 func (c *crowd) session(ctx context.Context, name string, d *daemon) {
 	began := c.rec.now()

@@ -14,7 +14,7 @@ import (
 )
 
 // quiet is for how long a worker has written nothing to RabbitMQ, which does not tell what
-// is handed out and not acknowledged, when all of it is.
+// is claimed and not acknowledged, when all of it is.
 const quiet = 500 * time.Millisecond
 
 // rabbit is the world of a quorum queue of RabbitMQ. dead is the native way; empty: parked.

@@ -19,10 +19,10 @@ import (
 // patience bounds how long anything may take.
 const patience = 2 * time.Minute
 
-// blow is what strikes at a step.
+// fault is what strikes at a step.
 type blow string
 
-// The blows.
+// The faults.
 const (
 	kill blow = "kill -9 of the worker"
 	cut  blow = "cut of its connections"
@@ -93,14 +93,14 @@ func (p *process) end() {
 	_ = p.cmd.Wait()
 }
 
-// errStruck cuts the connection that was struck.
-var errStruck = errors.New("struck")
+// errCut cuts the connection that was hit.
+var errCut = errors.New("connection cut by the test")
 
-// aim makes the proxies strike once. It returns what was struck: closed when it happened.
+// aim makes the proxies strike once. It returns what was hit: closed when it happened.
 // After disarm it does not happen any more.
-func (w *world) aim(s strike, hit func()) (struck chan struct{}, disarm func()) {
+func (w *world) aim(s strike, hit func()) (fired chan struct{}, disarm func()) {
 	proxies, source := w.proxies, w.proxies[len(w.proxies)-1]
-	struck = make(chan struct{})
+	fired = make(chan struct{})
 	var mu sync.Mutex
 	step, over := 0, false
 	for _, p := range proxies {
@@ -119,7 +119,7 @@ func (w *world) aim(s strike, hit func()) (struck chan struct{}, disarm func()) 
 				if s.blow == cut {
 					return nil
 				}
-				return errStruck
+				return errCut
 			case at == s.step && !sent && s.sent: // its answer is not heard
 				for _, p := range proxies {
 					p.Muffle()
@@ -135,11 +135,11 @@ func (w *world) aim(s strike, hit func()) (struck chan struct{}, disarm func()) 
 					p.Cut()
 				}
 			}()
-			close(struck)
-			return errStruck
+			close(fired)
+			return errCut
 		})
 	}
-	return struck, func() {
+	return fired, func() {
 		mu.Lock() // a strike under way is waited for
 		defer mu.Unlock()
 		over = true
@@ -153,7 +153,7 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 	w.publish(t, body)
 	p := start(t, w.behind)
 	defer p.end()
-	var struck chan struct{}
+	var fired chan struct{}
 	disarm := func() {}
 	defer func() {
 		for _, proxy := range w.proxies {
@@ -172,7 +172,7 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 			case !ok:
 				if s.blow == down {
 					select {
-					case <-struck: // the server is killed after the worker
+					case <-fired: // the server is killed after the worker
 					case <-deadline:
 						t.Fatalf("%s: the worker ended by itself: %s", s, p.trouble)
 					}
@@ -180,8 +180,8 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 				w.revive(t, s)
 				w.heal(t, body)
 				return true
-			case line == body && struck == nil:
-				struck, disarm = w.aim(s, func() { w.hit(t, p, s) })
+			case line == body && fired == nil:
+				fired, disarm = w.aim(s, func() { w.hit(t, p, s) })
 			}
 			p.answer()
 		case <-look.C:
@@ -190,7 +190,7 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 			}
 			disarm()
 			select {
-			case <-struck: // with the last write, or a heartbeat after it
+			case <-fired: // with the last write, or a heartbeat after it
 				w.revive(t, s)
 				return true
 			default:
@@ -202,7 +202,7 @@ func (w *world) round(t *testing.T, body string, s strike) (hit bool) {
 	}
 }
 
-// revive starts a server that was struck.
+// revive starts a server that was hit.
 func (w *world) revive(t *testing.T, s strike) {
 	t.Helper()
 	if s.blow != down {
@@ -213,7 +213,7 @@ func (w *world) revive(t *testing.T, s strike) {
 	}
 }
 
-// hit is the blow itself.
+// hit is the fault itself.
 func (w *world) hit(t *testing.T, p *process, s strike) {
 	switch s.blow {
 	case kill:

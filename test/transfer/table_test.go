@@ -18,7 +18,7 @@ const (
 const columns = 8
 
 // table compares docs/guarantees.md with what is claimed here, and writes it with
-// REDRIVE_UPDATE: how often each was struck depends on the run, what is lost does not.
+// REDRIVE_UPDATE: how often each was hit depends on the run, what is lost does not.
 // Strategies that were not run keep their rows, and all keep the kills of servers that only
 // the proof makes.
 func table(t *testing.T, tallies []tally) {

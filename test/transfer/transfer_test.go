@@ -1,5 +1,5 @@
-// Package transfer proves what "set aside and acknowledge" promises: for every backend and
-// every way of keeping dead letters, a worker is struck before and after each of its writes
+// Package transfer proves what "dead-letter and acknowledge" promises: for every backend and
+// every way of keeping dead letters, a worker is killed before and after each of its writes
 // to a server, from the moment its handler has failed until the transfer is complete.
 // Nothing may be lost; a second dead letter only where docs/guarantees.md says so.
 package transfer
@@ -25,7 +25,7 @@ type tally struct {
 // mostSteps bounds how many writes a transfer may have: heartbeats are among them.
 const mostSteps = 40
 
-// hits are the ways of striking: a blow before a write or after it.
+// hits are the ways of striking: a fault before a write or after it.
 type hits []strike
 
 // TestTransfer kills workers before and after every write, and cuts their connections after
@@ -93,7 +93,7 @@ func (s *strategy) sweep(t *testing.T, w *world, ways hits) tally {
 		t.Errorf("%s %s: %d lost, %d dead letters twice", s.backend, s.name, c.lost, c.duplicates)
 	}
 	if c.strikes[kill] == 0 {
-		t.Error("nothing was struck")
+		t.Error("nothing was hit")
 	}
 	return c
 }

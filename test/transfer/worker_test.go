@@ -25,13 +25,13 @@ const queue = "sms"
 // errPoison is what every handling of a message ends with.
 var errPoison = redrive.Permanent(errors.New("no such number"))
 
-// work is what a worker is told.
+// work is what a worker receives.
 type work struct {
 	Store  string // address of the store; empty: in memory, for a source that keeps all itself
 	Kind   string // the source's backend; empty: messages come from the store
 	Source string // its address
 	Native bool
-	Proxy  string // where connections of the source go, for clients that are told other addresses by the broker
+	Proxy  string // where connections of the source go, for clients that receive other addresses by the broker
 }
 
 // open opens a worker's store and source.
@@ -58,7 +58,7 @@ func openSource(ctx context.Context, w *work) (driver.Source, error) {
 	return backend.OpenSource(ctx, w.Source, backend.SourceOptions{Queue: queue, Native: w.Native})
 }
 
-// consume handles messages until ctx ends: each one fails for good. begun is told of each
+// consume handles messages until ctx ends: each one fails for good. begun is called for each
 // before.
 func (w *work) consume(ctx context.Context, begun func(body string)) error {
 	opening, cancel := context.WithTimeout(ctx, time.Minute)

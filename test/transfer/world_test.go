@@ -18,7 +18,7 @@ import (
 
 // world is the servers of one strategy, and how they are looked into past the proxies.
 type world struct {
-	behind  work // a worker that may be struck
+	behind  work // a worker that may be hit
 	direct  work // one that is not
 	proxies []*faulttest.Proxy
 	publish func(t *testing.T, body string)
@@ -29,10 +29,10 @@ type world struct {
 	last    atomic.Int64                      // when a worker wrote to a source last, in nanoseconds
 }
 
-// wrote is when the worker that may be struck wrote to its source last.
+// wrote is when the worker that may be hit wrote to its source last.
 func (w *world) wrote() time.Time { return time.Unix(0, w.last.Load()) }
 
-// alsoDead adds native dead letters to those of the store: what a crash left in hand is
+// alsoDead adds native dead letters to those of the store: what a crash left in flight is
 // parked as a suspect, and dies there unless the source takes dead letters of the store.
 func (w *world) alsoDead(native func(t *testing.T) map[string]int) {
 	parked := w.dead
@@ -83,7 +83,7 @@ func (w *world) isOver(t *testing.T, body string) bool {
 	return w.dead(t)[body] > 0 && w.left(t) == 0
 }
 
-// server is where a server is reached, and how it is struck.
+// server is where a server is reached, and how it is hit.
 type server struct {
 	addr   string                   // host:port
 	url    func(addr string) string // of the store or source at an address

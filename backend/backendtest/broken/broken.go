@@ -160,7 +160,7 @@ func (b *naiveMove) settle(ctx context.Context, s driver.Settlement) error {
 	return driver.FirstError(b.Store.Settle(ctx, []driver.Settlement{s}))
 }
 
-// commitHighest takes the end of a message for the end of all that were handed out
+// commitHighest takes the end of a message for the end of all that were claimed
 // before it.
 type commitHighest struct {
 	driver.Store

@@ -91,6 +91,7 @@ CREATE TABLE IF NOT EXISTS redrive_delta (
 -- earlier: failures of earlier generations.
 -- chosen: the id is remembered.
 -- original: the message before it was edited, as JSON.
+-- is_delayed: due was asked for, by a delay, a retry or a schedule.
 -- crc: checksum of what was published (driver.Checksum); null: unchecked.
 CREATE TABLE IF NOT EXISTS redrive_message (
   seq           BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -113,6 +114,7 @@ CREATE TABLE IF NOT EXISTS redrive_message (
   suspect       TINYINT        NOT NULL DEFAULT 0,
   chosen        TINYINT        NOT NULL DEFAULT 0,
   alone         TINYINT        NOT NULL DEFAULT 0,
+  is_delayed    TINYINT        NOT NULL DEFAULT 0,
   queue         VARBINARY(64)  NOT NULL,
   id            VARBINARY(128) NOT NULL,
   kind          VARBINARY(512) NOT NULL DEFAULT '',
@@ -134,7 +136,7 @@ CREATE TABLE IF NOT EXISTS redrive_message (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Dead letters. due: when a processor of dead letters may claim it, or when its lease
--- ends if it is leased. seq is the number it had as a message.
+-- ends if it is leased. seq is the number it had as a message. edited: it has an original.
 CREATE TABLE IF NOT EXISTS redrive_dead (
   queue         VARBINARY(64)  NOT NULL,
   id            VARBINARY(128) NOT NULL,
@@ -158,6 +160,7 @@ CREATE TABLE IF NOT EXISTS redrive_dead (
   lane          TINYINT        NOT NULL,
   leased        TINYINT        NOT NULL DEFAULT 0,
   chosen        TINYINT        NOT NULL,
+  edited        TINYINT        NOT NULL DEFAULT 0,
   signature     VARBINARY(512) NOT NULL,
   kind          VARBINARY(512) NOT NULL,
   msg_key       VARBINARY(512) NOT NULL,
@@ -174,8 +177,47 @@ CREATE TABLE IF NOT EXISTS redrive_dead (
   PRIMARY KEY (queue, id),
   KEY dead_died (queue, died, id),
   KEY dead_due (queue, due),
-  KEY dead_cause (queue, reason, signature, died),
+  KEY dead_cause (queue, reason, signature, died, id),
+  KEY dead_plan (queue, plan, died, id),
+  KEY dead_edited (queue, edited, died, id),
   KEY dead_key (queue, msg_key, turn)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+-- How many dead letters each cause has, without those of cause_delta. series: its deaths
+-- have buckets of their own.
+CREATE TABLE IF NOT EXISTS redrive_cause (
+  queue     VARBINARY(64)  NOT NULL,
+  reason    TINYINT        NOT NULL,
+  signature VARBINARY(512) NOT NULL,
+  dead      BIGINT         NOT NULL,
+  series    TINYINT        NOT NULL,
+  PRIMARY KEY (queue, reason, signature),
+  KEY cause_series (queue, series)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+-- How often messages died of a cause, by time: width is in seconds, 60, 3,600 or 86,400.
+CREATE TABLE IF NOT EXISTS redrive_bucket (
+  queue     VARBINARY(64)  NOT NULL,
+  reason    TINYINT        NOT NULL,
+  signature VARBINARY(512) NOT NULL,
+  width     INT            NOT NULL,
+  start     BIGINT         NOT NULL,
+  deaths    BIGINT         NOT NULL,
+  PRIMARY KEY (queue, reason, signature, width, start),
+  KEY bucket_start (width, start)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+-- Differences to both: a row a batch, cause and bucket, written with the messages and folded
+-- in the background. width is 0 where nothing died, or too long ago.
+CREATE TABLE IF NOT EXISTS redrive_cause_delta (
+  id        BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  queue     VARBINARY(64)  NOT NULL,
+  reason    TINYINT        NOT NULL,
+  signature VARBINARY(512) NOT NULL,
+  width     INT            NOT NULL,
+  start     BIGINT         NOT NULL,
+  dead      BIGINT         NOT NULL,
+  deaths    BIGINT         NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Keys of queues with order by key. Whoever adds to a key or ends its head locks the
@@ -248,7 +290,7 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW redrive_dead_json AS
 -- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE IF NOT EXISTS redrive_migration (
   version INT    NOT NULL PRIMARY KEY,
-  layout  INT    NOT NULL DEFAULT 2,
+  layout  INT    NOT NULL DEFAULT 4,
   at      BIGINT NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 

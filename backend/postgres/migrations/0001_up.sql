@@ -83,6 +83,7 @@ CREATE SEQUENCE redrive.message_seq;
 -- turn: place in the order of its key; 0 without order.
 -- earlier: failures of earlier generations.
 -- chosen: the id is remembered.
+-- delayed: due was asked for, by a delay, a retry or a schedule.
 -- crc: checksum of what was published (driver.Checksum); null: unchecked.
 CREATE TABLE redrive.message (
   seq           bigint      NOT NULL DEFAULT nextval('redrive.message_seq'),
@@ -105,6 +106,7 @@ CREATE TABLE redrive.message (
   suspect       boolean     NOT NULL DEFAULT false,
   chosen        boolean     NOT NULL DEFAULT false,
   alone         boolean     NOT NULL DEFAULT false,
+  delayed       boolean     NOT NULL DEFAULT false,
   queue         text COLLATE "C" NOT NULL,
   id            text COLLATE "C" NOT NULL,
   kind          text COLLATE "C" NOT NULL DEFAULT '',
@@ -168,8 +170,46 @@ CREATE TABLE redrive.dead (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX dead_died ON redrive.dead (queue, died, id);
 CREATE INDEX dead_due ON redrive.dead (queue, due);
-CREATE INDEX dead_cause ON redrive.dead (queue, reason, signature, died);
+CREATE INDEX dead_cause ON redrive.dead (queue, reason, signature, died, id);
+CREATE INDEX dead_plan ON redrive.dead (queue, plan, died, id) WHERE plan <> '';
+CREATE INDEX dead_edited ON redrive.dead (queue, died, id) WHERE original IS NOT NULL;
 CREATE INDEX dead_key ON redrive.dead (queue, key, turn, seq) WHERE key <> '';
+
+-- How many dead letters each cause has, without those of cause_delta. series: its deaths
+-- have buckets of their own.
+CREATE TABLE redrive.cause (
+  dead      bigint   NOT NULL,
+  reason    smallint NOT NULL,
+  series    boolean  NOT NULL,
+  queue     text COLLATE "C" NOT NULL,
+  signature text COLLATE "C" NOT NULL,
+  PRIMARY KEY (queue, reason, signature)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX cause_series ON redrive.cause (queue) WHERE series;
+
+-- How often messages died of a cause, by time: width is in seconds, 60, 3,600 or 86,400.
+CREATE TABLE redrive.bucket (
+  start     timestamptz NOT NULL,
+  deaths    bigint      NOT NULL,
+  width     integer     NOT NULL,
+  reason    smallint    NOT NULL,
+  queue     text COLLATE "C" NOT NULL,
+  signature text COLLATE "C" NOT NULL,
+  PRIMARY KEY (queue, reason, signature, width, start)
+) WITH (fillfactor = 70, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX bucket_start ON redrive.bucket (width, start);
+
+-- Differences to both: a row a batch, cause and bucket, written with the messages and folded
+-- in the background. width is 0 where nothing died, or too long ago.
+CREATE TABLE redrive.cause_delta (
+  start     timestamptz NOT NULL,
+  dead      bigint      NOT NULL,
+  deaths    bigint      NOT NULL,
+  width     integer     NOT NULL,
+  reason    smallint    NOT NULL,
+  queue     text COLLATE "C" NOT NULL,
+  signature text COLLATE "C" NOT NULL
+) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 
 -- Keys of queues with order by key. Whoever adds to a key or ends its head locks the
 -- key's row first. members: messages that take part, waiting or dead.
@@ -234,7 +274,7 @@ CREATE VIEW redrive.dead_json AS
 -- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE redrive.migration (
   version integer     PRIMARY KEY,
-  layout  integer     NOT NULL DEFAULT 2,
+  layout  integer     NOT NULL DEFAULT 4,
   at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO redrive.migration (version) VALUES (1);

@@ -1,6 +1,6 @@
--- Hands out what is due in a lane, under a lease by the server's clock.
+-- Delivers what is due in a lane, under a lease by the server's clock.
 --
--- KEYS  1 waiting  2 taken  3 seq  4 body  5 state  6 story  7 due set of the lane
+-- KEYS  1 waiting  2 taken  3 seq  4 body  5 state  6 history  7 due set of the lane
 --       8 leases  9 wake
 -- ARGV  1 lane (0 fresh: the waiting list too)  2 most messages, at most 100
 --       3 lease in microseconds  4 nonce of this claim  5 instance  6 most bytes

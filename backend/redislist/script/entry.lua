@@ -2,7 +2,7 @@
 --
 -- An entry is a message that was taken out of the waiting list, or that waits for its
 -- time: its number n in "body" is the list's element as it was, in "state" the packed
--- array that these names index, in "story" its first and last failure.
+-- array that these names index, in "history" its first and last failure.
 local TOKEN, NONCE, ATTEMPTS, FAILURES, CRASHES, SUSPECT = 1, 2, 3, 4, 5, 6
 local LANE, GENERATION, HELD, ALONE, CLAIMED, INSTANCE = 7, 8, 9, 10, 11, 12
 local BORN, ID, REASON, DIED, REDRIVES, SINCE = 13, 14, 15, 16, 17, 18
@@ -48,7 +48,7 @@ local function new_entry(element, t)
 end
 
 -- pack makes the text of a state. Its head is what a settlement must compare, so that
--- most need not unpack it: "H" while the entry is handed out, "c" if its publisher chose
+-- most need not unpack it: "H" while the entry is claimed, "c" if its publisher chose
 -- the id, then token, "." and nonce of the claim, and "|".
 local function pack(e)
   return (e[HELD] == 1 and 'H' or '-') .. (e[ID] ~= '' and 'c' or 'g') .. string.format('%.0f', e[TOKEN]) .. '.' .. e[NONCE] .. '|' ..
@@ -70,7 +70,7 @@ local function read(key, n)
   return raw and unpack_state(raw)
 end
 
--- row is an entry as the client reads it, with its state and its story as they are.
+-- row is an entry as the client reads it, with its state and its failure history as they are.
 local function row(n, raw, element, story_key, told)
   return {n, element, raw, told and redis.call('HGET', story_key, n) or ''}
 end

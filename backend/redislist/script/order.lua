@@ -1,9 +1,9 @@
--- Reads one page of the numbers of a sorted set, with who is in hand since when. It changes
+-- Reads one page of the numbers of a sorted set, with which are in flight since when. It changes
 -- nothing.
 --
 -- KEYS  1 leases or dead  2 state
 -- ARGV  1 how many to pass over  2 how many to read, at most 500
--- Returns {number, time of the claim or -1 if it is not handed out, number, time, ...}.
+-- Returns {number, time of the claim or -1 if it is not claimed, number, time, ...}.
 local out = {}
 local from = tonumber(ARGV[1])
 for _, n in ipairs(redis.call('ZRANGE', KEYS[1], from, from + tonumber(ARGV[2]) - 1)) do

@@ -1,6 +1,6 @@
 -- Reads entries by their numbers. It changes nothing.
 --
--- KEYS  1 body  2 state  3 story  4 leases
+-- KEYS  1 body  2 state  3 history  4 leases
 -- ARGV  the numbers, at most 100
 -- Returns {row, end of the lease or -1, row, end, ...} of those that are there; see row in
 -- entry.lua.

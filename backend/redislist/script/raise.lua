@@ -1,7 +1,7 @@
 -- Takes dead letters by their ids and makes them wait again as a new generation, or
 -- removes them.
 --
--- KEYS  1 body  2 state  3 story  4 dead  5 deadids  6 redrive  7 ids  8 forget
+-- KEYS  1 body  2 state  3 history  4 dead  5 deadids  6 redrive  7 ids  8 forget
 -- ARGV  1 "redrive" or "drop"  2 how long ids that publishers chose are remembered, in
 --       microseconds, then the ids, at most 100
 -- Returns for each 0 (it was), or 2 (there is no such dead letter).

@@ -1,7 +1,7 @@
 -- Settles claims, each if its token is still the entry's. Nothing is searched: every
 -- item costs the same, however many are in flight.
 --
--- KEYS  1 body  2 state  3 story  4 leases  5 fresh  6 retry  7 redrive  8 dead  9 deadids
+-- KEYS  1 body  2 state  3 history  4 leases  5 fresh  6 retry  7 redrive  8 dead  9 deadids
 --       10 ids  11 forget
 -- ARGV  1 how long ids that publishers chose are remembered, in microseconds, then six an
 --       item:
@@ -35,7 +35,7 @@ end
 -- finish ends an entry.
 local function finish(n, raw, claim)
   over[#over + 1] = n
-  if string.sub(claim, 1, 2) ~= '1.' then told[#told + 1] = n end -- the first claim has no story
+  if string.sub(claim, 1, 2) ~= '1.' then told[#told + 1] = n end -- the first claim has no failure history
   if string.sub(raw, 2, 2) == 'c' then
     local id = unpack_state(raw)[ID]
     if remember > 0 then add(ends, t + remember, id) else names[#names + 1] = id end

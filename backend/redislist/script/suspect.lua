@@ -1,8 +1,8 @@
--- Recovers: hands out again what nobody settled before its lease ran out. It is the only
+-- Recovers: delivers again what nobody settled before its lease ran out. It is the only
 -- way back from a lease, and one step: an entry is either settled by who holds it or
 -- taken from him here. Those whose turn is longest ago come first.
 --
--- KEYS  1 body  2 state  3 story  4 leases
+-- KEYS  1 body  2 state  3 history  4 leases
 -- ARGV  1 most messages, at most 100  2 lease in microseconds  3 nonce of this claim
 --       4 instance
 -- Returns {0, row, row, ...}; see row in entry.lua.

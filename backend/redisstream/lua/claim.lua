@@ -1,4 +1,4 @@
--- claim hands out what is due in one lane, or suspects, dead letters or what expired.
+-- claim delivers what is due in one lane, or suspects, dead letters or what expired.
 --
 -- KEYS as in lib.lua, one queue
 -- ARGV 1 the queue's name, 2 its tag, 3 what (0-2 a lane, "alone", "dead", "expired"),
@@ -33,8 +33,8 @@ local till = string.format('%.0f', now + lease)
 local out, count, skipped, more = {}, 0, 0, 0
 local untils, holders, deaduntils = {}, {}, {}
 
--- hand gives one message out.
-local function hand(place, token, attempts, crashes, flags, raw)
+-- deliver gives out one message.
+local function deliver(place, token, attempts, crashes, flags, raw)
   local holder = token .. ' ' .. attempts .. ' ' .. crashes .. ' ' .. flags .. ' ' .. nonce .. ' ' .. instance
   local t = string.sub(place, 1, 1) == 'd' and deaduntils or untils
   t[#t + 1], t[#t + 2] = till, place
@@ -65,7 +65,7 @@ local function indexed(id, alone)
   call('ZREM', q[h.lane], m)
   call('ZREM', q.x, m)
   call('SREM', q.b, id)
-  hand('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), blob)
+  deliver('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), blob)
 end
 
 -- first claims an entry of the stream for the first time. Most claims are this: it says
@@ -156,7 +156,7 @@ local function again(place, alone)
   local token, attempts, crashes, flags = string.match(call('HGET', q.lh, place), '^(%d+) (%d+) (%d+) (%d+) ')
   if has(tonumber(flags), 1) then crashes = crashes + 1 end
   if e then pcall(call, 'XCLAIM', q.s, GROUP, instance, 0, e[1], 'JUSTID') end
-  hand(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, e and e[2] or {})
+  deliver(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, e and e[2] or {})
 end
 
 local function idof(m) return string.sub(m, 14) end
@@ -243,6 +243,47 @@ local function entries(n, pos)
   return #list, pos
 end
 
+-- undelay makes due, in their order, what lies ahead of the clock in a set and nobody delayed:
+-- the clock went back. A call looks at a page; where it went on is kept until the end of the set.
+local UNDELAYED = 300
+local redue = false
+local function undelay(name, set, hash)
+  if count >= max then return end
+  local latest, place = 'latest' .. name, 'ahead' .. name
+  local top = call('HGET', q.c, latest)
+  if not top or tonumber(top) <= now then return end
+  local from, passed = string.match(call('HGET', q.c, place) or '', '^(%d+) (%d+)$')
+  if not from or tonumber(from) <= now then from, passed = string.format('%.0f', now + 1), 0 end
+  local page = call('ZRANGEBYSCORE', set, from, top, 'WITHSCORES', 'LIMIT', passed, UNDELAYED)
+  local found = {}
+  for i = 1, #page, 2 do
+    local id = idof(page[i])
+    local blob = call('HGET', hash, id)
+    if not has(string.byte(blob, 2), DELAYED) then
+      found[#found + 1] = { page[i], id, blob }
+    elseif page[i + 1] == from then
+      passed = passed + 1
+    else
+      from, passed = page[i + 1], 1
+    end
+  end
+  for i = 1, #found do
+    local m, id, blob = unpack(found[i])
+    local due = now - #found + i
+    call('HSET', hash, id, string.sub(blob, 1, 24) .. struct.pack('<d', due) .. string.sub(blob, 33))
+    call('ZADD', set, due, m)
+  end
+  redue = redue or #found > 0
+  if #page == 2 * UNDELAYED then
+    call('HSET', q.c, place, string.format('%.0f', from) .. ' ' .. passed)
+    more = 1
+  else
+    call('HSET', q.c, latest, string.format('%.0f', now))
+    call('HDEL', q.c, place)
+    if #found > 0 then more = 1 end
+  end
+end
+
 local function claimlane(lane)
   local due = call('ZRANGEBYSCORE', q[lane], '-inf', now, 'WITHSCORES', 'LIMIT', skip, PAGE)
   local pos = lane == 0 and call('EXISTS', q.s) == 1 and (call('HGET', q.c, 'pos') or '0-0')
@@ -274,6 +315,7 @@ local function claimlane(lane)
     examined = examined + n
   end
   if not dry and count < max and examined >= 500 then more = 1 end
+  undelay(lane, q[lane], q.w)
 end
 
 -- claimalone claims suspects: those whose lease ran out, and those that were given back.
@@ -301,6 +343,7 @@ local function claimalone()
       indexed(string.sub(place, 2), true)
     end
   end
+  undelay('x', q.x, q.w)
 end
 
 -- claimdead claims dead letters: those that are due and those whose lease ran out.
@@ -321,11 +364,12 @@ local function claimdead()
       local h = parse(blob)
       local token, attempts = state(place, h)
       call('ZREM', q.dc, member(h.seq, id))
-      hand(place, token + 1, attempts + 1, h.crashes, 0, blob)
+      deliver(place, token + 1, attempts + 1, h.crashes, 0, blob)
     else
       skipped = skipped + 1
     end
   end
+  undelay('d', q.dc, q.d)
 end
 
 -- free says that nobody holds an indexed message now.
@@ -378,7 +422,7 @@ else
 end
 
 leasefresh()
--- What was handed out is written with one command for each set, in pages that unpack can take.
+-- What was claimed is written with one command for each set, in pages that unpack can take.
 local function each(t, size, f)
   for i = 1, #t, size do f(unpack(t, i, math.min(i + size - 1, #t))) end
 end
@@ -397,6 +441,6 @@ if large then
   if #untils > 0 then call('ZREM', q.le, LONG) end
 end
 each(deaduntils, 2000, function(...) call('ZADD', q.dl, ...) end)
-q.changed = #untils + #fresh > 0 and now + lease < firstlease
+q.changed = redue or #untils + #fresh > 0 and now + lease < firstlease
 flush(q, name)
 return { string.format('%.0f', now), skipped, more, out, fresh, #out > 0 and ranks or {} }

@@ -21,7 +21,7 @@ local function bytesof(fields)
   return n
 end
 
--- pending says that the group knows an entry as handed out, also when the stream has lost it.
+-- pending says that the group knows an entry as claimed, also when the stream has lost it.
 local function pending(entry)
   local p = redis.pcall('XPENDING', stream, 'redrive', entry, entry, 1)
   return not p.err and #p > 0
@@ -94,7 +94,7 @@ local function settle(holder, nonce, numbers, entries)
   local size, known, taken = tonumber(sizes()), 0, {}
   if live and not b[3] then known, taken = take(entries) end
   if known == #entries then
-    -- All were handed out and none was settled: the group knew them.
+    -- All were claimed and none was settled: the group knew them.
     for _ = 1, #entries do result[#result + 1] = 0 end
     leave(m, nonce, #entries)
     done, bytes = done + #entries, bytes + size

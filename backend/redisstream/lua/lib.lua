@@ -8,9 +8,9 @@
 -- else. All others are "indexed": a blob (fixed head, then the envelope) in a hash, and
 -- members of sorted sets. Numbers of time are microseconds.
 local call = redis.call
-local NK, FIRST = 24, 6
+local NK, FIRST = 26, 6
 local HEAD, HEADLEN = '<BBBBI4I4I4I4I4dddddd', 72
-local SUSPECT, ORDERED, REMEMBERED = 1, 2, 4
+local SUSPECT, ORDERED, REMEMBERED, DELAYED = 1, 2, 4, 8
 local FIELD = 'redrive'
 local GROUP = 'redrive'
 
@@ -28,7 +28,8 @@ local function queue(n)
     le = KEYS[k + 7], lh = KEYS[k + 8], x = KEYS[k + 9], e = KEYS[k + 10], pb = KEYS[k + 11],
     ch = KEYS[k + 12], co = KEYS[k + 13], b = KEYS[k + 14], c = KEYS[k + 15],
     r = KEYS[k + 16], rf = KEYS[k + 17], dd = KEYS[k + 18], dc = KEYS[k + 19], dl = KEYS[k + 20],
-    dlq = KEYS[k + 21], di = KEYS[k + 22], lt = KEYS[k + 23], lb = KEYS[k + 24], delta = {}, changed = false,
+    dlq = KEYS[k + 21], di = KEYS[k + 22], lt = KEYS[k + 23], lb = KEYS[k + 24],
+    ca = KEYS[k + 25], de = KEYS[k + 26], delta = {}, deaths = {}, stood = {}, changed = false,
   }
 end
 
@@ -37,11 +38,88 @@ local function add(q, name, n)
   q.delta[name] = (q.delta[name] or 0) + n
 end
 
+-- Deaths of a cause by time: a list of buckets, the oldest first, of width (1 a minute, 2 an
+-- hour, 3 a day), start in minutes since 1970, and deaths. It is in a hash by cause: the
+-- reason as a byte, and the signature.
+local BUCKET, BUCKETLEN, MINUTE = '<BI4I4', 9, 60000000
+local WIDTHS, KEPT = { 1, 60, 1440 }, { 60, 4320, 43200 }
+-- The store bounds the causes that have a list of their own; each partition has its share.
+local SERIES, OTHER, MOSTBUCKETS = 5000, '\0other', 200
+
+-- widthof returns the width of the bucket for what is so many minutes old, nil for none.
+local function widthof(age)
+  for w = 1, 3 do
+    if age < KEPT[w] then return w end
+  end
+end
+
+-- fold adds up buckets that are too old for their width, and drops those that are too old for
+-- any.
+local function fold(series)
+  local list, known = {}, {}
+  for at = 1, #series, BUCKETLEN do
+    local w, start, n = struct.unpack(BUCKET, series, at)
+    local least = widthof(now / MINUTE - start)
+    if least then
+      w = math.max(w, least)
+      start = start - start % WIDTHS[w]
+      local name = w .. ' ' .. start
+      if not known[name] then
+        known[name] = { w, start, 0 }
+        list[#list + 1] = known[name]
+      end
+      known[name][3] = known[name][3] + n
+    end
+  end
+  table.sort(list, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] > b[1] end)
+  for i = 1, #list do list[i] = struct.pack(BUCKET, unpack(list[i])) end
+  return table.concat(list)
+end
+
+-- died notes a death of a cause for flush.
+local function died(q, cause, at)
+  local w = widthof((now - at) / MINUTE)
+  if not w then return end
+  local start = math.floor(at / MINUTE)
+  local name = struct.pack('<BI4', w, start - start % WIDTHS[w])
+  q.deaths[cause] = q.deaths[cause] or {}
+  q.deaths[cause][name] = (q.deaths[cause][name] or 0) + 1
+end
+
+-- bury adds the deaths of a cause to its buckets. Most are of the newest bucket, or of one
+-- behind it.
+local function bury(q, cause, buckets)
+  local series = call('HGET', q.de, cause)
+  if not series and call('HLEN', q.de) - call('HEXISTS', q.de, OTHER) >= math.floor(SERIES / (call('HGET', KEYS[3], 'partitions') or 1)) then
+    cause = OTHER
+    series = call('HGET', q.de, cause)
+  end
+  series = series or ''
+  for name, n in pairs(buckets) do
+    local last = #series - BUCKETLEN + 1
+    local w, start = struct.unpack('<BI4', name)
+    local lastw, laststart, count = 0, -1, 0
+    if last > 0 then lastw, laststart, count = struct.unpack(BUCKET, series, last) end
+    if lastw == w and laststart == start then
+      series = string.sub(series, 1, last - 1) .. struct.pack(BUCKET, w, start, count + n)
+    else
+      series = series .. struct.pack(BUCKET, w, start, n)
+      if laststart >= start or #series > MOSTBUCKETS * BUCKETLEN then series = fold(series) end
+    end
+  end
+  call('HSET', q.de, cause, series)
+end
+
 local function flush(q, name)
   for field, n in pairs(q.delta) do
     if n ~= 0 then call('HINCRBY', q.c, field, n) end
   end
-  q.delta = {}
+  for cause, buckets in pairs(q.deaths) do bury(q, cause, buckets) end
+  for set in pairs(q.stood) do
+    local field = 'latest' .. set
+    if now > tonumber(call('HGET', q.c, field) or 0) then call('HSET', q.c, field, string.format('%.0f', now)) end
+  end
+  q.delta, q.deaths, q.stood = {}, {}, {}
   if q.changed then
     call('SADD', KEYS[2], name)
     call('XADD', KEYS[1], 'MAXLEN', '~', 2000, '*', 'q', name)
@@ -49,9 +127,10 @@ local function flush(q, name)
 end
 
 -- kindkey reads what the scripts need of an envelope that begins at a place: the size
--- that counts, kind and key.
+-- that counts, kind and key. What the disk changed is read as far as it goes.
 local function kindkey(text, at)
   local size, n = struct.unpack('<I4I2', text, at + 1)
+  if at + 8 + n > #text then return size, '', '' end
   local kind = string.sub(text, at + 7, at + 6 + n)
   local m = struct.unpack('<I2', text, at + 7 + n)
   return size, kind, string.sub(text, at + 9 + n, at + 8 + n + m)
@@ -81,15 +160,24 @@ local function leader(q, key)
   if first then return first, string.sub(first, #key + 15) end
 end
 
+-- dueof returns when a message in a set is due. What nobody delayed is due at once, also if
+-- the clock went back since it was put in. The latest such time of a set (0-2 a lane, "x" released
+-- suspects, "d" dead letters) is kept: as long as it is not ahead of the clock, nothing is.
+local function dueof(q, set, h)
+  if has(h.flags, DELAYED) then return h.due end
+  q.stood[set] = true
+  return math.min(h.due, now)
+end
+
 -- stand puts an indexed waiting message where it can be claimed, or behind its key.
 local function stand(q, id, h)
   q.changed = true
   if has(h.flags, ORDERED) and leader(q, h.key) ~= chainmember(h, id) then
     call('SADD', q.b, id)
   elseif has(h.flags, SUSPECT) then
-    call('ZADD', q.x, h.due, member(h.seq, id))
+    call('ZADD', q.x, dueof(q, 'x', h), member(h.seq, id))
   else
-    call('ZADD', q[h.lane], h.due, member(h.seq, id))
+    call('ZADD', q[h.lane], dueof(q, h.lane, h), member(h.seq, id))
   end
 end
 
@@ -140,16 +228,23 @@ local function takewaiting(q, id, h)
   add(q, 'bytes', -h.size)
 end
 
+-- The cause of a dead letter is its reason, a byte, and its signature. The set of causes has
+-- a member for each dead letter, in the order of cause, then of death, as the set of
+-- dead letters has it.
+local function causeof(h, signature) return string.char(h.reason) .. signature end
+local function causemember(cause, h, id) return cause .. '\0' .. string.format('%014x', h.died) .. member(h.seq, id) end
+
 local function takedead(q, id, h)
   unlease(q, 'd' .. id)
   local m = member(h.seq, id)
   call('ZREM', q.dd, m)
   call('ZREM', q.dc, m)
   call('HDEL', q.d, id)
-  local entry = call('HGET', q.di, id)
+  local entry, signature = string.match(call('HGET', q.di, id) or '', '^(%S+) (.*)$')
   if entry then
     call('XDEL', q.dlq, entry)
     call('HDEL', q.di, id)
+    call('ZREM', q.ca, causemember(causeof(h, signature), h, id))
   end
   add(q, 'dead' .. h.reason, -1)
 end
@@ -184,7 +279,7 @@ local function entryms(entry)
   return tonumber(a), tonumber(b)
 end
 
--- A batch is one lease over the entries that one claim handed out for the first time. It
+-- A batch is one lease over the entries that one claim delivered for the first time. It
 -- spares each of them a lease and a holder of its own: their holder is the batch's. Its
 -- name is first entry, last entry (25 digits each), nonce (12) and instance. The hash of
 -- holders keeps how many entries it still has ("b" and the nonce), its name ("m") and
@@ -217,7 +312,7 @@ local function leavebatch(q, m, n)
   if call('HINCRBY', q.lh, 'b' .. string.sub(m, 51, 62), -n) <= 0 then endbatch(q, m) end
 end
 
--- pending says that the group knows an entry as handed out, also when the stream has lost it.
+-- pending says that the group knows an entry as claimed, also when the stream has lost it.
 local function pending(q, entry)
   local p = redis.pcall('XPENDING', q.s, GROUP, entry, entry, 1)
   return not p.err and #p > 0
@@ -299,16 +394,17 @@ local function putwaiting(q, id, h, envelope)
 end
 
 -- putdead makes a message a dead letter, with a readable entry in the dead-letter stream.
-local function putdead(q, id, h, envelope, fields)
+local function putdead(q, id, h, envelope, fields, signature)
   if h.seq == 0 then h.seq = nextseq(q) end
   h.rev = h.seq % 4294967296
   if has(h.flags, ORDERED) and call('HGET', q.c, 'release') ~= '1' then join(q, id, h) end
   local m = member(h.seq, id)
   call('HSET', q.d, id, pack(h, envelope))
   call('ZADD', q.dd, h.died, m)
-  call('ZADD', q.dc, h.due, m)
+  call('ZADD', q.dc, dueof(q, 'd', h), m)
   local entry = call('XADD', q.dlq, '*', unpack(fields))
-  call('HSET', q.di, id, entry)
+  call('HSET', q.di, id, entry .. ' ' .. signature)
+  call('ZADD', q.ca, 0, causemember(causeof(h, signature), h, id))
   add(q, 'dead' .. h.reason, 1)
   q.changed = true
 end

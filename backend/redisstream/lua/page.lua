@@ -3,7 +3,7 @@
 -- KEYS as in lib.lua, one queue
 -- ARGV 1 section: "s" the stream, "w" indexed waiting, "d" dead, "k" of one key; 2 behind
 --      this score or entry ("" from the start), 3 and this member, 4 at most, 5 highest
---      score or "+inf", 6 the key
+--      score or "+inf", 6 the key, 7 of "d": the cause, or "" for all
 -- Returns now, then for each {place, raw, holder, end of the lease, blocked, score, member}.
 local q = queue(0)
 local section, score, last, limit, top = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
@@ -35,6 +35,17 @@ if section == 'k' then
     local id = string.sub(m, #ARGV[6] + 15)
     local raw = call('HGET', q.w, id)
     show('i' .. id, raw or '', id, '0', m)
+  end
+  return out
+end
+if ARGV[7] ~= '' then
+  local cause, from, to = ARGV[7] .. '\0', '', '(' .. ARGV[7] .. '\1'
+  if score ~= '' and tonumber(score) >= 0 then from = string.format('%014x', score) .. last end
+  if top ~= '+inf' then to = '(' .. cause .. string.format('%014x', top + 1) end
+  for _, m in ipairs(call('ZRANGEBYLEX', q.ca, '(' .. cause .. from, to, 'LIMIT', 0, limit)) do
+    local died, place = tonumber(string.sub(m, #cause + 1, #cause + 14), 16), string.sub(m, #cause + 15)
+    local id = string.sub(place, 14)
+    show('d' .. id, call('HGET', q.d, id), id, string.format('%.0f', died), place)
   end
   return out
 end

@@ -6,9 +6,9 @@
 --
 --   change: {"c", queue, place, id, holder or "", active (the lease may hold), rev or -1,
 --            what (remove, wait, die), queue to, id to, head, envelope, memory, ledger, fields,
---            emits, ledger to, fresh chain, size that the holder knows}
+--            emits, ledger to, fresh chain, size that the holder knows, signature}
 --   new:    {"n", queue, id, hash or "" (not chosen), what (entry, wait, die), head, envelope,
---            account, fields}
+--            account, fields, signature}
 --   range:  {"d", queue, key, up to id, 1: that alone, ""}: the waiting messages of a key, counted
 --           as done, the oldest, at most RANGE; its result is {0, where to go on or ""};
 --           a sixth element, if not , is where it goes on
@@ -56,7 +56,7 @@ local function taken(q, id, hash)
 end
 
 local function new(op)
-  local _, n, id, hash, what, head, envelope, account, fields = unpack(op)
+  local _, n, id, hash, what, head, envelope, account, fields, signature = unpack(op)
   local q = queues[n + 1]
   if hash ~= '' then
     forget(q, 2)
@@ -79,7 +79,8 @@ local function new(op)
     remember(q, id, hash, what == 'die' and 4 or 0, h.reason, false)
   end
   if what == 'die' then
-    putdead(q, id, h, envelope, fields)
+    putdead(q, id, h, envelope, fields, signature)
+    died(q, causeof(h, signature), h.died)
   else
     h.reason = 0
     putwaiting(q, id, h, envelope)
@@ -104,7 +105,7 @@ local function there(q, place, id)
 end
 
 local function change(op)
-  local _, n, place, id, holder, active, rev, what, nto, idto, head, envelope, memory, ledger, fields, emits, ledgerto, fresh, size = unpack(op)
+  local _, n, place, id, holder, active, rev, what, nto, idto, head, envelope, memory, ledger, fields, emits, ledgerto, fresh, size, signature = unpack(op)
   local q, to = queues[n + 1], queues[nto + 1]
   local blob = there(q, place, id)
   local held = holderof(q, place) or ''
@@ -125,7 +126,10 @@ local function change(op)
     if rev >= 0 and old.rev ~= rev then return { 7 } end
   end
   if what ~= 'remove' and (nto ~= n or idto ~= id) then
-    if call('HEXISTS', to.w, idto) == 1 or call('HEXISTS', to.d, idto) == 1 or recall(to, idto) then return { 4 } end
+    local known = recall(to, idto)
+    -- Another partition of the queue may keep the id reserved for this very message.
+    if known and names[nto + 1] == names[n + 1] and idto == id and known == (recall(q, id)) then known = nil end
+    if call('HEXISTS', to.w, idto) == 1 or call('HEXISTS', to.d, idto) == 1 or known then return { 4 } end
   end
   for _, e in ipairs(emits) do
     if e[4] ~= '' and taken(queues[e[2] + 1], e[3], e[4]) == 4 then return { 4 } end
@@ -160,7 +164,8 @@ local function change(op)
   end
   local result = { 0 }
   if what == 'die' and h then
-    putdead(to, idto, h, envelope, fields)
+    putdead(to, idto, h, envelope, fields, signature)
+    if kind ~= 'd' then died(to, causeof(h, signature), h.died) end
   elseif h then
     putwaiting(to, idto, h, envelope)
   end

@@ -252,10 +252,11 @@ export const checks = {
     const claim = async (queue) => (await post(`queues/${queue}/claims`, { wait: "20s" })).items[0];
     const done = (queue, { receipt }, body) => post(`queues/${queue}/settlements`, { settlements: [{ receipt, outcome: "done", reply: { body } }] });
     const { client, results } = w.connect();
-    for (const [id, other] of [[undefined, "passed"], [`${label}-chosen`, "asked"]]) {
+    let forging = 0;
+    for (const [id, other] of [[undefined, "passed"], [undefined, "asked"], [`${label}-chosen`, "asked"]]) {
       const call = client.call({ queue: "asked", id, body: 1 });
       const asked = await claim("asked");
-      const forged = { queue: other, id: `${label}-forged`, state: "dead", reason: "exhausted", size: 1, body: "x", reply_to: asked.reply_to };
+      const forged = { queue: other, id: `${label}-forged-${forging++}`, state: "dead", reason: "exhausted", size: 1, body: "x", reply_to: asked.reply_to };
       same((await post("dead-letters", forged)).imported, 1, "imported");
       await post("plans", { action: "redrive", refs: [`${other}/${forged.id}`] });
       const before = results.length;

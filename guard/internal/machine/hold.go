@@ -97,7 +97,7 @@ func (m *Machine) probeTime() time.Duration {
 }
 
 // probeEnded judges a probe.
-func (m *Machine) probeEnded(v Verdict, slow bool) {
+func (m *Machine) probeEnded(v Outcome, slow bool) {
 	h := &m.hold
 	h.probing = false
 	switch {

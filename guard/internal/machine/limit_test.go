@@ -10,7 +10,7 @@ import (
 // TestLimitIsGivenBack checks that a call which may not begin takes nothing of the
 // limit, wherever it is refused.
 func TestLimitIsGivenBack(t *testing.T) {
-	success := Verdict{Class: ClassSuccess}
+	success := Outcome{Class: ClassSuccess}
 	tests := []struct {
 		name string
 		play func(m *Machine, now time.Duration) (begun int)
@@ -139,7 +139,7 @@ func (p *player) step(t *rapid.T) {
 	default:
 		if len(p.permits) > 0 {
 			class := rapid.SampledFrom([]Class{ClassSuccess, ClassSuccess, ClassTransient, ClassNetwork, ClassLimited, ClassIgnored}).Draw(t, "class")
-			p.m.Release(p.permits[0], p.now, Verdict{Class: class})
+			p.m.Release(p.permits[0], p.now, Outcome{Class: class})
 			p.permits = p.permits[1:]
 		}
 	}
@@ -168,7 +168,7 @@ func TestLimit(t *testing.T) {
 			p.m.Unbook()
 		}
 		for _, one := range p.permits {
-			p.m.Release(one, p.now, Verdict{Class: ClassIgnored})
+			p.m.Release(one, p.now, Outcome{Class: ClassIgnored})
 		}
 		p.now += time.Hour
 		if left := p.m.limit.left(p.now); p.m.Reserved() != 0 || p.m.inUse != 0 || left != burst {

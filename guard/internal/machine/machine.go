@@ -113,7 +113,7 @@ func (m *Machine) admitLive() bool {
 }
 
 // Release gives a permit back and learns from the end of its call.
-func (m *Machine) Release(p Permit, now time.Duration, v Verdict) {
+func (m *Machine) Release(p Permit, now time.Duration, v Outcome) {
 	m.advance(now)
 	m.inUse--
 	if p.gen != m.gen {

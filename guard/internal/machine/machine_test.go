@@ -22,7 +22,7 @@ func down(t *testing.T) *Machine {
 		if !ok {
 			t.Fatal("refused while healthy")
 		}
-		m.Release(p, time.Second, Verdict{Class: ClassTransient})
+		m.Release(p, time.Second, Outcome{Class: ClassTransient})
 	}
 	if m.State() != Down {
 		t.Fatalf("after 8 failures in a row it is %s", m.State())
@@ -35,7 +35,7 @@ func TestRules(t *testing.T) {
 		return func(m *Machine) {
 			for range n {
 				if p, ok := m.Acquire(time.Second, false); ok {
-					m.Release(p, time.Second, Verdict{Class: class})
+					m.Release(p, time.Second, Outcome{Class: class})
 				}
 			}
 		}
@@ -74,7 +74,7 @@ func TestRules(t *testing.T) {
 			for i := range 10 {
 				at := time.Duration(i+1) * time.Second
 				p, _ := m.Acquire(at, false)
-				m.Release(p, at+600*time.Millisecond, Verdict{Class: ClassSuccess})
+				m.Release(p, at+600*time.Millisecond, Outcome{Class: ClassSuccess})
 			}
 		}, Down},
 	}
@@ -101,7 +101,7 @@ func TestTrend(t *testing.T) {
 				took = 200 * time.Millisecond
 			}
 			for len(open) > 0 && at-open[0].began >= took {
-				m.Release(open[0], at, Verdict{Class: ClassSuccess})
+				m.Release(open[0], at, Outcome{Class: ClassSuccess})
 				open = open[1:]
 			}
 			if p, ok := m.Acquire(at, false); ok {
@@ -126,19 +126,19 @@ func TestResultsFromBeforeAreDropped(t *testing.T) {
 	}
 	for range 8 {
 		p, _ := m.Acquire(time.Second, false)
-		m.Release(p, time.Second, Verdict{Class: ClassTransient})
+		m.Release(p, time.Second, Outcome{Class: ClassTransient})
 	}
 	probe, ok := m.Acquire(3*time.Second, false)
 	if !ok || !probe.Canary() {
 		t.Fatal("no probe after the hold")
 	}
 	for _, p := range old {
-		m.Release(p, 3*time.Second, Verdict{Class: ClassSuccess})
+		m.Release(p, 3*time.Second, Outcome{Class: ClassSuccess})
 	}
 	if m.State() != Down {
 		t.Errorf("results from before the outage closed it: %s", m.State())
 	}
-	m.Release(probe, 3*time.Second+time.Millisecond, Verdict{Class: ClassSuccess})
+	m.Release(probe, 3*time.Second+time.Millisecond, Outcome{Class: ClassSuccess})
 	if p, ok := m.Acquire(3*time.Second+time.Millisecond, false); !ok || !p.Canary() {
 		t.Error("no second probe")
 	}
@@ -162,7 +162,7 @@ func TestProbesComeFromTheBacklogFirst(t *testing.T) {
 	if !ok || !p.Canary() {
 		t.Fatal("the reserved probe was refused")
 	}
-	m.Release(p, 2*time.Second+10*time.Millisecond, Verdict{Class: ClassTransient})
+	m.Release(p, 2*time.Second+10*time.Millisecond, Outcome{Class: ClassTransient})
 	if got := m.hold.length; got != 2*time.Second {
 		t.Errorf("the hold is %s after a failed probe, want 2 s", got)
 	}
@@ -178,7 +178,7 @@ func TestProbeThatHangsHasFailed(t *testing.T) {
 	if m.hold.length != 2*time.Second || m.hold.probing {
 		t.Errorf("a probe past the threshold is still waited for: %+v", m.hold)
 	}
-	m.Release(p, 4*time.Second, Verdict{Class: ClassSuccess})
+	m.Release(p, 4*time.Second, Outcome{Class: ClassSuccess})
 	if m.hold.good != 0 {
 		t.Error("a probe that came too late was counted")
 	}
@@ -275,7 +275,7 @@ func TestMachine(t *testing.T) {
 				}
 				class := rapid.SampledFrom([]Class{ClassSuccess, ClassSuccess, ClassTransient, ClassNetwork, ClassLimited, ClassPermanent, ClassIgnored}).Draw(t, "class")
 				before, was := m.gen, m.State()
-				m.Release(p, now, Verdict{Class: class})
+				m.Release(p, now, Outcome{Class: class})
 				inUse--
 				if p.gen != before && m.State() != was {
 					// Only time may have done that, or the rule of hung calls.
@@ -300,12 +300,12 @@ func TestMachine(t *testing.T) {
 		}
 		// Every state has an exit: with a provider that answers it gets healthy.
 		for _, p := range permits {
-			m.Release(p, now, Verdict{Class: ClassIgnored})
+			m.Release(p, now, Outcome{Class: ClassIgnored})
 		}
 		for range 30_000 {
 			now += 50 * time.Millisecond
 			if p, ok := m.Acquire(now, false); ok {
-				m.Release(p, now+time.Millisecond, Verdict{Class: ClassSuccess})
+				m.Release(p, now+time.Millisecond, Outcome{Class: ClassSuccess})
 			}
 			if m.State() == Healthy {
 				return
@@ -322,7 +322,7 @@ func BenchmarkMachine(b *testing.B) {
 	for b.Loop() {
 		now += time.Microsecond
 		p, _ := m.Acquire(now, false)
-		m.Release(p, now+time.Microsecond, Verdict{Class: ClassSuccess})
+		m.Release(p, now+time.Microsecond, Outcome{Class: ClassSuccess})
 	}
 }
 
@@ -344,7 +344,7 @@ func TestPace(t *testing.T) {
 			n := 0
 			for at := time.Duration(0); at < 10*time.Second; at += 10 * time.Millisecond {
 				if p, ok := m.Acquire(at, false); ok {
-					m.Release(p, at, Verdict{Class: ClassSuccess})
+					m.Release(p, at, Outcome{Class: ClassSuccess})
 				}
 				granted, _ := m.Reserve(at, 100)
 				for range granted {
@@ -352,7 +352,7 @@ func TestPace(t *testing.T) {
 					if !ok {
 						t.Fatal("what was reserved was refused")
 					}
-					m.Release(p, at, Verdict{Class: ClassSuccess})
+					m.Release(p, at, Outcome{Class: ClassSuccess})
 				}
 				if at >= 9*time.Second {
 					n += granted

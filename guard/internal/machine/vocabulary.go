@@ -1,4 +1,4 @@
-// Package machine is the state of one provider: a pure machine that is told the time,
+// Package machine is the state of one provider: a pure machine that receives the time,
 // starts no goroutine, takes no lock and reads no clock. Times are durations since an
 // origin of the caller's.
 package machine
@@ -63,8 +63,8 @@ func (c Class) String() string {
 // Classes is the number of classes, with the zero one.
 const Classes = int(ClassIgnored) + 1
 
-// Verdict is how a call ended.
-type Verdict struct {
+// Outcome is how a call ended.
+type Outcome struct {
 	Class      Class
 	RetryAfter time.Duration // what the provider asked for; 0: nothing
 }

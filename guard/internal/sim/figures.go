@@ -77,12 +77,12 @@ type Guard struct {
 }
 
 // Begin implements Strategy.
-func (g *Guard) Begin(now time.Duration, background bool) (func(time.Duration, machine.Verdict), bool) {
+func (g *Guard) Begin(now time.Duration, background bool) (func(time.Duration, machine.Outcome), bool) {
 	p, ok := g.M.Acquire(now, background)
 	if !ok {
 		return nil, false
 	}
-	return func(now time.Duration, v machine.Verdict) { g.M.Release(p, now, v) }, true
+	return func(now time.Duration, v machine.Outcome) { g.M.Release(p, now, v) }, true
 }
 
 // Reserve implements Strategy.

@@ -68,14 +68,14 @@ func (p *provider) phase(now time.Duration) Phase {
 }
 
 // call returns how a call that begins now ends, and after what time.
-func (p *provider) call(now time.Duration) (time.Duration, machine.Verdict) {
+func (p *provider) call(now time.Duration) (time.Duration, machine.Outcome) {
 	ph := p.phase(now)
 	took := time.Duration(float64(median) * math.Exp(sigma*p.rng.NormFloat64()))
 	if p.rng.Float64() < p.tail {
 		took *= 10
 	}
-	ok := machine.Verdict{Class: machine.ClassSuccess}
-	failed := machine.Verdict{Class: machine.ClassTransient}
+	ok := machine.Outcome{Class: machine.ClassSuccess}
+	failed := machine.Outcome{Class: machine.ClassTransient}
 	switch ph.Mode {
 	case Errors:
 		return fastAnswer, failed
@@ -84,7 +84,7 @@ func (p *provider) call(now time.Duration) (time.Duration, machine.Verdict) {
 	case Slow:
 		took *= slowFactor
 	case Reset:
-		return fastAnswer, machine.Verdict{Class: machine.ClassNetwork}
+		return fastAnswer, machine.Outcome{Class: machine.ClassNetwork}
 	case Flaky:
 		if p.rng.Float64() < ph.Rate {
 			return fastAnswer, failed
@@ -94,7 +94,7 @@ func (p *provider) call(now time.Duration) (time.Duration, machine.Verdict) {
 			p.second, p.used = s, 0
 		}
 		if p.used++; float64(p.used) > ph.Rate {
-			return fastAnswer, machine.Verdict{Class: machine.ClassLimited, RetryAfter: time.Second}
+			return fastAnswer, machine.Outcome{Class: machine.ClassLimited, RetryAfter: time.Second}
 		}
 	case ColdBoot:
 		line, _ := p.wait(now, ph)

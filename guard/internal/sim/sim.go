@@ -16,7 +16,7 @@ import (
 // Strategy admits calls to one provider.
 type Strategy interface {
 	// Begin asks for a call. end is called when it ended.
-	Begin(now time.Duration, background bool) (end func(now time.Duration, v machine.Verdict), ok bool)
+	Begin(now time.Duration, background bool) (end func(now time.Duration, v machine.Outcome), ok bool)
 	// Reserve grants up to n calls of the backlog before they are claimed, and says
 	// when to ask again if it grants less.
 	Reserve(now time.Duration, n int) (granted int, wait time.Duration)
@@ -131,7 +131,7 @@ func (r *Run) try(q request, i int, began time.Duration) {
 		if !ok {
 			continue
 		}
-		r.call(i, func(v machine.Verdict) {
+		r.call(i, func(v machine.Outcome) {
 			end(r.now, v)
 			switch {
 			case v.Class == machine.ClassSuccess:
@@ -155,7 +155,7 @@ func (r *Run) put(q request, began time.Duration) {
 	r.work()
 }
 
-func (r *Run) call(i int, end func(machine.Verdict)) {
+func (r *Run) call(i int, end func(machine.Outcome)) {
 	took, v := r.providers[i].call(r.now)
 	r.res.Calls[i]++
 	r.res.Binned[i][r.now/bin]++
@@ -203,7 +203,7 @@ func (r *Run) deliver(i int, q request) {
 		return
 	}
 	r.busy++
-	r.call(i, func(v machine.Verdict) {
+	r.call(i, func(v machine.Outcome) {
 		end(r.now, v)
 		r.busy--
 		if v.Class == machine.ClassSuccess {

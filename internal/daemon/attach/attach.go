@@ -1,5 +1,5 @@
 // Package attach brings the messages of a dead-letter topic, queue or stream that others
-// keep at a broker into a store, as dead letters with the story that their headers tell
+// keep at a broker into a store, as dead letters with the failure history that their headers tell
 // (see package dialect): so that they can be looked into, grouped, repaired and redriven.
 //
 // Guarantees. A message is acknowledged at its broker, with [Options.Move], only after it
@@ -79,7 +79,7 @@ type Summary struct {
 	Problems   []string         `json:"problems,omitempty"` // the first of those that failed
 }
 
-// maxProblems bounds how many are told, maxPlaces how many are counted apart.
+// maxProblems bounds how many are reported, maxPlaces how many are counted apart.
 const (
 	maxProblems = 20
 	maxPlaces   = 1000

@@ -16,7 +16,7 @@ import (
 	"github.com/redrive/redrive/internal/headername"
 )
 
-// rabbitOrigin gets the messages of a queue one by one. What is copied stays in hand until
+// rabbitOrigin gets the messages of a queue one by one. What is copied stays in flight until
 // the end, and goes back to its place then.
 type rabbitOrigin struct {
 	o       *Options
@@ -26,7 +26,7 @@ type rabbitOrigin struct {
 	channel *amqp.Channel
 	left    int // of those that were ready at the start
 	number  int64
-	keeps   bool // something is in hand that goes back
+	keeps   bool // something is in flight that goes back
 }
 
 func openRabbitMQ(ctx context.Context, a *broker.Address, o *Options) (origin, error) {
@@ -114,7 +114,7 @@ func (r *rabbitOrigin) name(p *dialect.Place, name string) { p.Queue = name }
 
 func (r *rabbitOrigin) unread() int64 { return 0 }
 
-// close ends the connection, which gives back what is in hand, in its place.
+// close ends the connection, which gives back what is in flight, in its place.
 func (r *rabbitOrigin) close() error {
 	if r.keeps {
 		_ = r.channel.Nack(0, true, true) // closing does the same

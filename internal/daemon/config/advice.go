@@ -17,7 +17,7 @@ func (c *Config) Advice() []string {
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
 		if q := c.Queues[name]; q != nil && q.Source != "" {
 			all = append(all, fmt.Sprintf("queue %s: several daemons may share its source only if they share a store, and this one is embedded in one daemon: "+
-				"what one of them parked, or had in hand when it crashed, no other would see. For more than one, write store: postgres://..., mysql://... or redis://...", name))
+				"what one of them parked, or had in flight when it crashed, no other would see. For more than one, write store: postgres://..., mysql://... or redis://...", name))
 		}
 	}
 	return all

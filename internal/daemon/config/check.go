@@ -196,6 +196,10 @@ func (c *Config) checkQueue(k *checker, path string, q *Queue) {
 	}
 	k.oneOf(path+".order", q.Order, "none", "key")
 	k.oneOf(path+".on_dead", q.OnDead, "block", "release")
+	q.Breaker.check(k, path+".breaker")
+	if q.Breaker != nil && q.Guard != nil {
+		k.bad(path+".breaker", "the guard of the queue decides when its target is down", "remove it, or the guard")
+	}
 	k.oneOf(path+".trace", q.Trace, TraceLink, TraceChild)
 	if q.OnDead != "" && q.Order != "key" {
 		k.bad(path+".on_dead", "on_dead has a meaning only with order: key", "remove it, or add order: key")

@@ -109,6 +109,8 @@ type Queue struct {
 	Mask []MaskPath `yaml:"mask" json:"mask,omitempty"`
 	// Remember is how long ids that callers chose are remembered. Defaults to 24h.
 	Remember Duration `yaml:"remember" json:"remember,omitempty"`
+	// Breaker holds the queue back while its target fails as a whole.
+	Breaker *Breaker `yaml:"breaker" json:"breaker,omitempty"`
 	// Trace is how an attempt's span stands to that of the publish: "link" (a trace of its own,
 	// linked to it; the default) or "child" (in the trace of the publish).
 	Trace string `yaml:"trace" json:"trace,omitempty"`

@@ -33,6 +33,8 @@ queues:
       - {match: {header.tenant: 42}, policy: {timeout: 1m}}
     limits:  {depth: 1_000_000, age: 1h30m, soft: 80%}
     remember: 48h
+    trace: child
+    breaker: {window: 20s, min_attempts: 40, min_messages: 20, share: 95%, last_failed: 20, probe_min: 2s, probe_max: 1m}
     retention: {keep: 100000, archive: false}
     mask: ["$.card.number"]
   mail:

@@ -41,7 +41,7 @@ type Options struct {
 	// AllowReply refuses where the result of a request's message shall go. Defaults to
 	// allowing everything.
 	AllowReply func(r *http.Request, replyTo string) error
-	// Accepted is told that n messages of a queue were made durable, and Shed that n
+	// Accepted receives that n messages of a queue were made durable, and Shed that n
 	// were refused for lack of room or time. Both are on the hot path. Optional.
 	Accepted func(queue string, n int)
 	Shed     func(reason string, n int)
@@ -189,7 +189,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *problem.Prob
 }
 
 // tellRoom tells, above the soft mark, how many messages still have room, by the draft
-// standard (draft-ietf-httpapi-ratelimit-headers). Below it nothing needs to be heeded.
+// standard (draft-ietf-httpapi-ratelimit-headers). Below it nothing needs to slow down.
 func (g *Gateway) tellRoom(h http.Header, queue string) {
 	if g.limits == nil {
 		return

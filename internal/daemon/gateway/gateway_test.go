@@ -231,7 +231,7 @@ func TestBodiesInFlightAreBounded(t *testing.T) {
 }
 
 func TestQueues(t *testing.T) {
-	unknown := problem.New(404, "queue-not-found", "There is no such queue", "", "")
+	unknown := problem.New(404, "queue-not-found", "Queue not found", "", "")
 	h := mount(new(sink), gateway.Options{AllowQueue: func(queue string) error {
 		if queue != "sms" {
 			return unknown

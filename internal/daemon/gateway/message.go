@@ -227,7 +227,7 @@ func idempotencyKey(h http.Header) (string, error) {
 	}
 	key := values[0]
 	if len(values) > 1 {
-		return "", errors.New("Idempotency-Key stands in the request more than once")
+		return "", errors.New("duplicate Idempotency-Key header")
 	}
 	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
 		key = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(key[1 : len(key)-1])

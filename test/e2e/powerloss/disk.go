@@ -2,7 +2,7 @@
 // FUSE, that keeps what the page cache holds apart from what was synced. Cutting its
 // power throws away what was not synced, all of it or a random half, as a machine
 // does that loses its power. kill -9 alone shows nothing of the kind, because the
-// operating system still has every page that was written.
+// operating system still has every page that was written. The disk can be full and slow, too.
 //
 // The rule for directories is the strict one of POSIX: a file that was created,
 // renamed or removed is so only after its directory was synced.
@@ -40,7 +40,9 @@ type Disk struct {
 
 	mu      sync.Mutex
 	root    *file
-	off     bool // the power is cut: every operation fails
+	off     bool          // the power is cut: every operation fails
+	full    bool          // no file can grow
+	slow    time.Duration // each sync takes so much longer
 	nextIno uint64
 	syncs   int64
 	journal []change // of directories, in order, not yet synced
@@ -102,6 +104,32 @@ func (d *Disk) Off() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.off = true
+}
+
+// Full says whether there is no room: what grows a file fails with ENOSPC then, as does
+// a new name.
+func (d *Disk) Full(full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = full
+}
+
+// Slow says how much longer each sync takes. Writes go to the cache.
+func (d *Disk) Slow(by time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slow = by
+}
+
+// drag waits as long as the disk is slow.
+func (d *Disk) drag() {
+	d.mu.Lock()
+	by := d.slow
+	d.mu.Unlock()
+	if by > 0 {
+		wait := time.NewTimer(by)
+		<-wait.C
+	}
 }
 
 // On loses what was not synced and mounts the disk again, with nothing in the

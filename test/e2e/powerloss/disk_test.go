@@ -2,8 +2,10 @@ package powerloss_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/redrive/redrive/test/e2e/powerloss"
@@ -165,5 +167,33 @@ func TestNothingWorksWithoutPower(t *testing.T) {
 	_ = f.Close() // it may fail, there is no power
 	if err := d.On(powerloss.DropAll); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestAFullDiskTakesNothingMore(t *testing.T) {
+	d, dir := newDisk(t, 1)
+	name := filepath.Join(dir, "a")
+	write(t, name, make([]byte, 100), true, true)
+	d.Full(true)
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("what is there may change"), 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.WriteAt([]byte("x"), 100); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a file grew: %v", err)
+	}
+	if err := f.Truncate(200); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a file grew: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "b"), 0o700); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a folder was made: %v", err)
+	}
+	d.Full(false)
+	if _, err := f.WriteAt([]byte("x"), 100); err != nil {
+		t.Error(err)
 	}
 }

@@ -90,6 +90,9 @@ func (n *node) add(ctx context.Context, name string, mode uint32, out *fuse.Entr
 	if n.file.names[name] != nil {
 		return nil, syscall.EEXIST
 	}
+	if n.disk.full {
+		return nil, syscall.ENOSPC
+	}
 	f, dir := n.disk.newFile(mode), n.file
 	dir.names[name] = f
 	n.disk.journal = append(n.disk.journal, change{dirs: []*file{dir}, do: func() { dir.diskNames[name] = f }})
@@ -189,12 +192,16 @@ func (n *node) Write(_ context.Context, _ fs.FileHandle, b []byte, off int64) (u
 	if off+int64(len(b)) > maxFile {
 		return 0, syscall.EFBIG
 	}
+	if n.disk.full && off+int64(len(b)) > int64(len(n.file.data)) {
+		return 0, syscall.ENOSPC
+	}
 	n.file.write(b, off)
 	return uint32(len(b)), 0
 }
 
 // Fsync makes a file, or the names of a directory, durable.
 func (n *node) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
+	n.disk.drag()
 	if errno := n.lock(); errno != 0 {
 		return errno
 	}
@@ -226,6 +233,9 @@ func (n *node) Setattr(_ context.Context, _ fs.FileHandle, in *fuse.SetAttrIn, o
 		if size > maxFile {
 			return syscall.EFBIG
 		}
+		if n.disk.full && int64(size) > int64(len(n.file.data)) {
+			return syscall.ENOSPC
+		}
 		n.file.resize(int64(size))
 	}
 	if mode, ok := in.GetMode(); ok {
@@ -238,6 +248,11 @@ func (n *node) Setattr(_ context.Context, _ fs.FileHandle, in *fuse.SetAttrIn, o
 func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	out.Bsize, out.NameLen = pageSize, 255
 	out.Blocks, out.Bfree, out.Bavail = 1<<20, 1<<20, 1<<20
+	n.disk.mu.Lock()
+	defer n.disk.mu.Unlock()
+	if n.disk.full {
+		out.Bfree, out.Bavail = 0, 0
+	}
 	out.Files, out.Ffree = 1<<20, 1<<20
 	return 0
 }

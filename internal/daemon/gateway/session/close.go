@@ -14,6 +14,7 @@ type Close struct {
 	Code   wsproto.Code
 	Reason string // a word, a colon and a sentence
 	Err    error  // for the log, if it is more than the client's doing
+	Barred bool   // the client may be told nothing more
 }
 
 // Error implements error.
@@ -33,5 +34,5 @@ func NewClose(code wsproto.Code, word, format string, args ...any) *Close {
 		r := []rune(reason)
 		reason = string(r[:len(r)-1])
 	}
-	return &Close{Code: code, Reason: reason}
+	return &Close{Code: code, Reason: reason, Barred: code == wsproto.CodeToken || code == wsproto.CodeForbidden}
 }

@@ -85,7 +85,7 @@ type Machine struct {
 	batch  int       // messages of the next step at most; it falls when there is little room
 	hold   time.Time // until then no messages are written
 	wait   time.Duration
-	level  level // of the queues, as it was told to us
+	level  level // of the queues, as it was reported to us
 	told   level // as we told the client
 	touch  bool  // the record is to be written, whatever else
 	bye    bool

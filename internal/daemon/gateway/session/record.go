@@ -30,7 +30,7 @@ type Record struct {
 	Wanted   uint64    `json:"wanted"`           // messages that were accepted and will have a result
 	Settled  uint64    `json:"settled"`          // results that were acknowledged or are lost
 	Lost     uint64    `json:"lost,omitempty"`   // results that were dropped
-	Told     uint64    `json:"told,omitempty"`   // of these, what the client was told
+	Told     uint64    `json:"told,omitempty"`   // of these, what the client received
 	Hash     []byte    `json:"hash"`             // SHA-256 of the resume token
 	Owner    string    `json:"owner,omitempty"`
 	Created  time.Time `json:"created"`

@@ -23,7 +23,7 @@ func (s *Spool) Run(ctx context.Context) error {
 					return nil
 				}
 				if err != nil {
-					s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "the spool waits for the store", slog.String("queue", queue), slog.Int64("held", s.Held()), slog.Any("error", err))
+					s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "store unavailable: spool is waiting", slog.String("queue", queue), slog.Int64("held", s.Held()), slog.Any("error", err))
 					break
 				}
 				if !more {
@@ -141,7 +141,7 @@ func (s *Spool) left(queue string, entries []redrive.Entry) {
 // of the spool's store, as it was acknowledged.
 func (s *Spool) bury(ctx context.Context, entries []redrive.Entry, why error) error {
 	e := &entries[0]
-	s.o.Logger.LogAttrs(ctx, slog.LevelError, "a spooled message is refused by the store; it is a dead letter of the spool", slog.String("queue", e.Queue), slog.String("id", e.ID), slog.Any("error", why))
+	s.o.Logger.LogAttrs(ctx, slog.LevelError, "store rejected a spooled message: dead-lettered in the spool", slog.String("queue", e.Queue), slog.String("id", e.ID), slog.Any("error", why))
 	done, err := s.store.Update(ctx, driver.Selection{Refs: []redrive.Ref{e.Ref()}}, driver.Change{Action: driver.ActKill, Reason: redrive.ReasonRejected, Note: why.Error()}, 1)
 	if err == nil && len(done) == 1 {
 		err = done[0].Err

@@ -29,7 +29,7 @@ type Options struct {
 	Queues int
 	// Retry is how often the main store is tried while it is away. Defaults to 1 s.
 	Retry time.Duration
-	// Accepted is told that n messages were spooled, Drained that n went on. Optional.
+	// Accepted receives that n messages were spooled, Drained that n went on. Optional.
 	Accepted, Drained func(n int)
 	// Logger defaults to discarding.
 	Logger *slog.Logger
@@ -148,7 +148,7 @@ func (s *Spool) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	s.mu.Unlock()
 	aside = append(aside, s.publish(ctx, msgs, direct, errs)...)
 	slices.Sort(aside)
-	s.putAside(ctx, msgs, aside, errs)
+	s.deadLetter(ctx, msgs, aside, errs)
 	if driver.FirstError(errs) == nil {
 		return nil
 	}
@@ -196,8 +196,8 @@ func Unreachable(err error) bool {
 	return err != nil && !errors.As(err, &p)
 }
 
-// putAside stores messages in the spool, within its limits.
-func (s *Spool) putAside(ctx context.Context, msgs []redrive.Message, which []int, errs []error) {
+// deadLetter stores messages in the spool, within its limits.
+func (s *Spool) deadLetter(ctx context.Context, msgs []redrive.Message, which []int, errs []error) {
 	if len(which) == 0 {
 		return
 	}

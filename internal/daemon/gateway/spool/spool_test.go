@@ -264,7 +264,7 @@ func audits(t *testing.T, store driver.Store) []driver.Audit {
 	return all
 }
 
-// TestWhatTheStoreWillNeverTake is set aside, and holds up nothing.
+// TestWhatTheStoreWillNeverTake is dead-lettered, and holds up nothing.
 func TestWhatTheStoreWillNeverTake(t *testing.T) {
 	main := &farStore{Store: memory.New(), away: true}
 	beside := memory.New()

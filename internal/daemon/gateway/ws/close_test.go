@@ -254,31 +254,35 @@ func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return 
 func (p *pipes) Addr() net.Addr { return &net.IPAddr{} }
 
 // Who is refused does not hold the connection by not reading what is on its way: it is cut
-// within a second, not when the library or a slow write gives up.
-func TestARevokedTokenClosesASlowReader(t *testing.T) {
+// within half a second, not when the library or a slow write gives up.
+func TestATokenThatIsOverClosesASlowReader(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-		r := newRigAt(t, l, memory.New(), Options{tick: 100 * time.Millisecond})
-		c, other := net.Pipe()
-		defer c.Close()
-		l.conns <- other
-		b := upgrade(t, c)
-		_, _ = c.Write(text(`{"type":"hello"}`))
-		_, _ = b.ReadByte()            // of the welcome, the rest of which is never read
-		<-time.After(10 * time.Second) // of the bubble
-		if s := r.g.Stats(); s.Opened != 1 || s.Connected != 1 {
-			t.Fatalf("before: %+v", s)
-		}
-		old := r.life.Load()
-		r.newLife()
-		old.end(problem.New(http.StatusUnauthorized, "token-revoked", "The token was revoked", "", ""))
-		<-time.After(time.Second)
-		synctest.Wait()
-		if r.g.Stats().Connected != 0 {
-			t.Errorf("a second after its token was revoked it holds its connection")
-		}
-	})
+	for name, status := range map[string]int{"token-revoked": http.StatusUnauthorized, "token-expired": http.StatusUnauthorized, "token-changed": http.StatusForbidden} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+				r := newRigAt(t, l, memory.New(), Options{tick: 100 * time.Millisecond})
+				c, other := net.Pipe()
+				defer c.Close()
+				l.conns <- other
+				b := upgrade(t, c)
+				_, _ = c.Write(text(`{"type":"hello"}`))
+				_, _ = b.ReadByte()            // of the welcome, the rest of which is never read
+				<-time.After(10 * time.Second) // of the bubble
+				if s := r.g.Stats(); s.Opened != 1 || s.Connected != 1 {
+					t.Fatalf("before: %+v", s)
+				}
+				old := r.life.Load()
+				r.newLife()
+				old.end(problem.New(status, name, "The token is over", "", ""))
+				<-time.After(500 * time.Millisecond)
+				synctest.Wait()
+				if r.g.Stats().Connected != 0 {
+					t.Error("half a second after its token was over it holds its connection")
+				}
+			})
+		})
+	}
 }
 
 func TestASlowReaderHoldsUpNobody(t *testing.T) {

@@ -49,7 +49,7 @@ const (
 	pingTimeout  = 30 * time.Second
 	slowWrite    = 30 * time.Second
 
-	refusedPatience = 900 * time.Millisecond // to write to a client whose token is no longer good
+	refusedPatience = 400 * time.Millisecond // to write to a client whose token is no longer good; a reload takes as much again
 	keepBuffer      = 16 << 10               // bytes of a read buffer that is kept
 )
 
@@ -190,7 +190,7 @@ func (c *conn) endLocked(why *session.Close) {
 		return
 	}
 	c.closing = why
-	if ws := c.ws.Load(); ws != nil && why.Code.Refuses() {
+	if ws := c.ws.Load(); ws != nil && why.Barred {
 		// Who may see nothing more does not hold the connection by reading slowly.
 		time.AfterFunc(refusedPatience, func() { _ = ws.CloseNow() })
 	}
@@ -226,7 +226,7 @@ func (c *conn) touch() {
 func (c *conn) panicked(v any) {
 	why := session.NewClose(wsproto.CodeInternal, "internal", "resume the session")
 	why.Err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
-	c.g.o.Logger.LogAttrs(context.Background(), slog.LevelError, "a connection panicked", slog.String("remote", c.remote), slog.Any("error", why.Err))
+	c.g.o.Logger.LogAttrs(context.Background(), slog.LevelError, "connection handler panicked", slog.String("remote", c.remote), slog.Any("error", why.Err))
 	c.end(why)
 }
 

@@ -45,7 +45,7 @@ type Options struct {
 	// AllowQueue refuses queues, best with a [problem.Problem]. Defaults to allowing
 	// every valid name.
 	AllowQueue func(queue string) error
-	// Accepted is told that n messages were made durable. Optional.
+	// Accepted receives that n messages were made durable. Optional.
 	Accepted func(n int)
 	// Logger defaults to discarding.
 	Logger *slog.Logger
@@ -80,7 +80,7 @@ type Gateway struct {
 	conns    map[*conn]struct{}
 	named    map[string]*conn // by session
 	working  sync.WaitGroup   // connections
-	hinted   atomic.Int64     // results of this process, that sessions were told of
+	hinted   atomic.Int64     // results of this process, that were announced to sessions
 }
 
 type counters struct {
@@ -203,7 +203,9 @@ func closeOf(p *problem.Problem) *session.Close {
 	if p.Status == http.StatusUnauthorized {
 		return session.NewClose(wsproto.CodeToken, "token", "%s", p.Title)
 	}
-	return session.NewClose(wsproto.CodeRestart, "restart", "%s", p.Title)
+	why := session.NewClose(wsproto.CodeRestart, "restart", "%s", p.Title)
+	why.Barred = true // what it may still see, it sees by its next connection
+	return why
 }
 
 // admit checks a handshake before it is answered.
@@ -272,7 +274,7 @@ func (g *Gateway) leave(c *conn) {
 }
 
 // name makes a connection known as that of its session. The one before, if it is still
-// there, will find at its next write that it is not the session's any more; it is told
+// there, will find at its next write that it is not the session's any more; it is informed
 // at once.
 func (g *Gateway) name(c *conn, session string) {
 	g.mu.Lock()

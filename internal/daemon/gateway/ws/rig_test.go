@@ -117,7 +117,7 @@ func (r *rig) eventually(what string, holds func() bool) {
 	}
 }
 
-// peer is a client that does what it is told.
+// peer is a client that does what it is asked.
 type peer struct {
 	t    *testing.T
 	conn *websocket.Conn

@@ -225,7 +225,7 @@ func (g *Gateway) Expire(ctx context.Context) error {
 			return err
 		}
 		g.stats.expired.Add(int64(len(ds)))
-		g.o.Logger.LogAttrs(ctx, slog.LevelWarn, "results expired that no client acknowledged", slog.Int("results", len(ds)), slog.Int("sessions", len(lost)))
+		g.o.Logger.LogAttrs(ctx, slog.LevelWarn, "unacknowledged results expired", slog.Int("results", len(ds)), slog.Int("sessions", len(lost)))
 		for name := range lost {
 			if c := g.bySession(name); c != nil {
 				c.touch() // it reads its record anew

@@ -51,7 +51,7 @@ func (c *conn) work() {
 		}
 		if err := c.advance(); err != nil {
 			patience = min(max(2*patience, minPatience), maxPatience)
-			c.g.o.Logger.LogAttrs(c.g.base, slog.LevelWarn, "the store does not answer a session", slog.Any("error", err), slog.Duration("again_in", patience))
+			c.g.o.Logger.LogAttrs(c.g.base, slog.LevelWarn, "store timeout in a session: retrying", slog.Any("error", err), slog.Duration("again_in", patience))
 			c.rest(patience)
 		} else {
 			patience = 0
@@ -72,8 +72,7 @@ func (c *conn) turn() (out [][]byte, why *session.Close, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.ended && c.ws.Load() != nil {
-		refused := c.closing != nil && c.closing.Code.Refuses()
-		if c.m != nil && !refused {
+		if c.m != nil && (c.closing == nil || !c.closing.Barred) {
 			out = c.m.Take()
 		}
 		if len(out) > 0 || c.closing != nil || c.m != nil && c.hasWorkLocked() {

@@ -19,10 +19,10 @@ func claimOne(t *testing.T, store driver.Store) {
 
 func TestQueuesProcessing(t *testing.T) {
 	b := newBench(t)
-	b.expect(exitOK, "nothing is in hand", "queues", "--processing")
+	b.expect(exitOK, "nothing is in flight", "queues", "--processing")
 	b.expect(exitOK, "accepted", "publish", "q", "x", "--id", "one")
 	b.expect(exitOK, "accepted", "publish", "other", "x")
-	b.expect(exitOK, "nothing is in hand", "queues", "--processing", "q")
+	b.expect(exitOK, "nothing is in flight", "queues", "--processing", "q")
 	claimOne(t, b.store)
 	for _, args := range [][]string{{"queues", "--processing"}, {"queues", "--processing", "q"}, {"queues", "list", "q", "--processing"}} {
 		if out := b.expect(exitOK, "worker-", args...); !strings.Contains(out, "one") || strings.Contains(out, "\x1b") || strings.Contains(out, "other") {
@@ -32,7 +32,7 @@ func TestQueuesProcessing(t *testing.T) {
 	b.expect(exitOK, `"leased_until"`, "queues", "--processing", "q", "--json")
 	b.expect(exitUsage, "1 to 1000", "queues", "--processing", "--limit", "0")
 	b.expect(exitUsage, "a-z", "queues", "--processing", "BAD QUEUE")
-	b.expect(exitNone, "no such queue", "queues", "none")
+	b.expect(exitNone, "Queue not found", "queues", "none")
 	if out := b.expect(exitOK, "", "queues", "q"); strings.Contains(out, "other") {
 		t.Errorf("one queue: %s", out)
 	}

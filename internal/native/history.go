@@ -11,17 +11,17 @@ import (
 )
 
 // Bounds of what a failure keeps in a header: brokers and their clients limit headers, or
-// slow down with them. The whole story stands in a store only.
+// slow down with them. The full failure history stands in a store only.
 const (
 	maxText    = 1 << 10
 	maxStack   = 2 << 10
 	maxDetails = 8
 )
 
-// Story is what happened to a message so far, as it stands in the headers of a message
+// History is what happened to a message so far, as it stands in the headers of a message
 // that waits for another attempt, or is dead, at the broker.
-type Story struct {
-	Queue    string // what its queue is called in Redrive; a story without it is none
+type History struct {
+	Queue    string // what its queue is called in Redrive; a failure history without it is none
 	Attempts int
 	Crashes  int
 	History  redrive.History
@@ -29,8 +29,8 @@ type Story struct {
 	DiedAt   time.Time
 }
 
-// Headers returns the story as headers. What is zero has none.
-func (s *Story) Headers() redrive.Headers {
+// Headers returns the failure history as headers. What is zero has none.
+func (s *History) Headers() redrive.Headers {
 	h := make(writer, 0, 13)
 	h.text(headername.Queue, s.Queue)
 	h.number(headername.Attempts, s.Attempts)
@@ -81,11 +81,11 @@ func cut(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// TakeStory takes the headers of a story out of a message and returns what they tell.
-// A header of a story that makes no sense stays. It reports whether there was a story:
+// TakeHistory takes the headers of a failure history out of a message and returns what they tell.
+// A header of a failure history that makes no sense stays. It reports whether there was a failure history:
 // results carry some of its headers, too, and stay as they are.
-func TakeStory(m *redrive.Message) (Story, bool) {
-	var s Story
+func TakeHistory(m *redrive.Message) (History, bool) {
+	var s History
 	if _, ok := m.Headers.Get(headername.Queue); !ok {
 		return s, false
 	}
@@ -99,7 +99,7 @@ func TakeStory(m *redrive.Message) (Story, bool) {
 	return s, true
 }
 
-func (s *Story) take(name, value string) bool {
+func (s *History) take(name, value string) bool {
 	switch name {
 	case headername.Queue:
 		s.Queue = value

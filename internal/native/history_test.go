@@ -14,7 +14,7 @@ import (
 var day = time.Date(2026, 11, 21, 8, 0, 0, 5, time.UTC)
 
 func TestAStoryComesBackAsItWas(t *testing.T) {
-	want := Story{
+	want := History{
 		Queue: "sms", Attempts: 3, Crashes: 1, Reason: redrive.ReasonExhausted, DiedAt: day,
 		History: redrive.History{
 			Count: 2,
@@ -27,7 +27,7 @@ func TestAStoryComesBackAsItWas(t *testing.T) {
 	if got, _ := m.Headers.Get(headername.ErrorType); got != "timeout" {
 		t.Errorf("the error's type is %q", got)
 	}
-	got, ok := TakeStory(&m)
+	got, ok := TakeHistory(&m)
 	if d := cmp.Diff(want, got); d != "" || !ok {
 		t.Error(ok, d)
 	}
@@ -42,7 +42,7 @@ func TestAStoryFitsIntoHeaders(t *testing.T) {
 	for i := range 32 {
 		f.Details[strings.Repeat("x", i+1)] = long
 	}
-	s := Story{Queue: "sms", History: redrive.History{Count: 2, First: f, Last: f}}
+	s := History{Queue: "sms", History: redrive.History{Count: 2, First: f, Last: f}}
 	if size := s.Headers().Size(); size > 32<<10 {
 		t.Errorf("%d bytes of headers", size)
 	}
@@ -53,7 +53,7 @@ func TestAStoryFitsIntoHeaders(t *testing.T) {
 
 func TestWithoutAStoryHeadersStay(t *testing.T) {
 	m := redrive.Message{Headers: redrive.Headers{{Name: redrive.HeaderReplyFor, Value: []byte("id")}, {Name: redrive.HeaderReason, Value: []byte("exhausted")}}}
-	if s, ok := TakeStory(&m); ok || len(m.Headers) != 2 {
+	if s, ok := TakeHistory(&m); ok || len(m.Headers) != 2 {
 		t.Error(s, m.Headers)
 	}
 }
@@ -63,7 +63,7 @@ func TestWhatMakesNoSenseInAStoryStays(t *testing.T) {
 		{Name: headername.Queue, Value: []byte("sms")}, {Name: headername.Attempts, Value: []byte("many")}, {Name: redrive.HeaderReason, Value: []byte("bored")},
 		{Name: headername.FirstFailure, Value: []byte("{")},
 	}}
-	s, ok := TakeStory(&m)
+	s, ok := TakeHistory(&m)
 	if !ok || s.Attempts != 0 || len(m.Headers) != 2 || s.History.First == nil {
 		t.Errorf("%+v %+v", s, m.Headers)
 	}

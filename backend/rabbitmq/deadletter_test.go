@@ -41,7 +41,7 @@ func TestWhatDiesInTheStoreIsBuriedNatively(t *testing.T) {
 				var m redrive.Message
 				readTable(&m, got.Headers)
 				o, known := native.ReadOriginal(m.Headers)
-				story, told := native.TakeStory(&m)
+				story, told := native.TakeHistory(&m)
 				if tenant, _ := m.Headers.Get("tenant"); got.MessageId == "parked" && tenant != "gold" {
 					t.Errorf("%q", m.Headers)
 				}
@@ -62,7 +62,7 @@ func TestWhatDiesInTheStoreIsBuriedNatively(t *testing.T) {
 		})
 	}
 	s := connect(t, addressOf(node), Options{})
-	if err := s.SetAside(t.Context(), &redrive.Entry{Message: redrive.Message{ID: "m", Queue: s.o.Queue}}); !errors.Is(err, redrive.ErrUnsupported) {
+	if err := s.DeadLetter(t.Context(), &redrive.Entry{Message: redrive.Message{ID: "m", Queue: s.o.Queue}}); !errors.Is(err, redrive.ErrUnsupported) {
 		t.Error("parked dead letters are not the broker's:", err)
 	}
 }
@@ -76,7 +76,7 @@ func TestSetAsideIsRefusedWithoutItsQueue(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := s.SetAside(ctx, &redrive.Entry{Message: redrive.Message{ID: "m", Queue: s.o.Queue}}); !errors.Is(err, errUnroutable) {
+	if err := s.DeadLetter(ctx, &redrive.Entry{Message: redrive.Message{ID: "m", Queue: s.o.Queue}}); !errors.Is(err, errUnroutable) {
 		t.Error(err)
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// Marks of claims for a source that does not keep them itself ([driver.Caps.MarksClaims]):
+// Marks of claims for a source that does not keep them itself ([driver.Caps.RecordsClaims]):
 // before the first handler of a claim runs, the ids of the claim stand in a record of
 // the store, so that a process that finds a message again after a crash knows that it
-// was in somebody's hands.
+// was in flight.
 //
 // A claim has a record of its own, which is written over by a later claim once all of
 // its messages are settled: a mark may so name messages that are settled, which is
-// harmless, as only what a source hands out a second time is looked up.
+// harmless, as only what a source delivers a second time is looked up.
 const (
 	markSpace = "claims"
 	// markKeep is how long the marks of a process are kept that did not come to an
@@ -30,28 +30,28 @@ const (
 	markGrace = 5 * time.Second // to take marks away at the end
 )
 
-// claimMarks are those of this process at one source.
-type claimMarks struct {
+// claimRecords are those of this process at one source.
+type claimRecords struct {
 	store    driver.Store
 	instance string
 
 	mu   sync.Mutex
-	all  []*claimMark
-	free []*claimMark
+	all  []*claimRecord
+	free []*claimRecord
 }
 
-// claimMark is one record.
-type claimMark struct {
+// claimRecord is one record.
+type claimRecord struct {
 	key  string
 	ids  []string // as written
 	held int      // of them not settled yet
 }
 
 // set makes the marks of a claim's messages durable and returns them, one a message.
-func (m *claimMarks) set(ctx context.Context, queue string, ds []redrive.Delivery) ([]*claimMark, error) {
-	of := make([]*claimMark, 0, len(ds))
+func (m *claimRecords) set(ctx context.Context, queue string, ds []redrive.Delivery) ([]*claimRecord, error) {
+	of := make([]*claimRecord, 0, len(ds))
 	var writes []driver.RecordWrite
-	var taken []*claimMark
+	var taken []*claimRecord
 	m.mu.Lock()
 	for chunk := range slices.Chunk(ds, markIDs) {
 		mark := m.takeLocked(queue)
@@ -77,26 +77,26 @@ func (m *claimMarks) set(ctx context.Context, queue string, ds []redrive.Deliver
 	return of, nil
 }
 
-func (m *claimMarks) takeLocked(queue string) *claimMark {
+func (m *claimRecords) takeLocked(queue string) *claimRecord {
 	prefix := markPrefix(queue)
-	if i := slices.IndexFunc(m.free, func(c *claimMark) bool { return strings.HasPrefix(c.key, prefix) }); i >= 0 {
+	if i := slices.IndexFunc(m.free, func(c *claimRecord) bool { return strings.HasPrefix(c.key, prefix) }); i >= 0 {
 		mark := m.free[i]
 		m.free = slices.Delete(m.free, i, i+1)
 		return mark
 	}
-	mark := &claimMark{key: fmt.Sprintf("%s%s/%d", prefix, m.instance, len(m.all))}
+	mark := &claimRecord{key: fmt.Sprintf("%s%s/%d", prefix, m.instance, len(m.all))}
 	m.all = append(m.all, mark)
 	return mark
 }
 
 func markPrefix(queue string) string { return queue + "/" }
 
-func (c *claimMark) write() driver.RecordWrite {
+func (c *claimRecord) write() driver.RecordWrite {
 	return driver.RecordWrite{Space: markSpace, Key: c.key, Value: []byte(strings.Join(c.ids, "\n")), Version: driver.AnyVersion, Expires: markKeep}
 }
 
 // settled frees the mark of one message.
-func (m *claimMarks) settled(mark *claimMark) {
+func (m *claimRecords) settled(mark *claimRecord) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if mark.held--; mark.held == 0 {
@@ -107,7 +107,7 @@ func (m *claimMarks) settled(mark *claimMark) {
 // unset takes messages out of their marks before they are given back to the source,
 // so that nobody who gets them next takes them for the victims of a crash. An error
 // costs no more than that.
-func (m *claimMarks) unset(ctx context.Context, ids map[*claimMark][]string) {
+func (m *claimRecords) unset(ctx context.Context, ids map[*claimRecord][]string) {
 	if len(ids) == 0 {
 		return
 	}
@@ -122,7 +122,7 @@ func (m *claimMarks) unset(ctx context.Context, ids map[*claimMark][]string) {
 }
 
 // clear removes the marks whose messages are all settled, at the end of the engine.
-func (m *claimMarks) clear() {
+func (m *claimRecords) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	writes := make([]driver.RecordWrite, len(m.free))
@@ -137,7 +137,7 @@ func (m *claimMarks) clear() {
 }
 
 // named returns the ids of a queue that stand in marks of other processes.
-func (m *claimMarks) named(ctx context.Context, queue string) (map[string]struct{}, error) {
+func (m *claimRecords) named(ctx context.Context, queue string) (map[string]struct{}, error) {
 	prefix := markPrefix(queue)
 	ours := prefix + m.instance + "/"
 	named := make(map[string]struct{})

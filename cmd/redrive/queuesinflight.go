@@ -29,7 +29,7 @@ func (c *client) queues(ctx context.Context, only string) (list wire.List[wire.Q
 	return list, c.do(ctx, http.MethodGet, "/v1/queues/"+segment(only), nil, nil, &list.Items[0])
 }
 
-// processing prints what is in hand.
+// processing prints what is in flight.
 func (c *queuesListCmd) processing(ctx context.Context, t *terminal, client *client, queues []wire.Queue) error {
 	if c.Limit < 1 || c.Limit > redrive.MaxPage {
 		return usagef("--limit is 1 to %d", redrive.MaxPage)
@@ -48,7 +48,7 @@ func (c *queuesListCmd) processing(ctx context.Context, t *terminal, client *cli
 		return t.writeJSON(all)
 	}
 	if len(all.Items) == 0 {
-		t.note("nothing is in hand")
+		t.note("nothing is in flight")
 		return nil
 	}
 	now := time.Now()

@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// listCauses counts dead letters by cause, and tells which of them grow.
+func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) error {
+	q, after, limit, err := a.deadQuery(r, who)
+	if err != nil {
+		return err
+	}
+	if after != "" {
+		return bad("causes have no pages", "narrow the filter, or raise limit")
+	}
+	q.Limit = limit
+	causes, complete, err := a.finder(who.view()).Causes(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	now := a.utcNow(r)
+	deaths, err := a.deaths(r.Context(), redrive.Query{Queue: q.Queue, Reason: q.Reason, Signature: q.Signature, Since: now.Add(-time.Hour)})
+	if err != nil {
+		return err
+	}
+	of := make(map[causeName]*driver.Deaths, len(deaths))
+	for i := range deaths {
+		d := &deaths[i]
+		of[causeName{d.Queue, d.Signature, d.Reason}] = d
+	}
+	list := wire.List[wire.Cause]{Items: make([]wire.Cause, len(causes)), Complete: complete}
+	for i := range causes {
+		c := &causes[i]
+		list.Items[i] = a.cause(c)
+		list.Items[i].Grows(of[causeName{c.Queue, c.Signature, c.Reason}], now)
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// causeName names a cause.
+type causeName struct {
+	queue, signature string
+	reason           redrive.Reason
+}
+
+// causeDeaths tells when messages died of a cause, in all queues that the caller names.
+func (a *app) causeDeaths(w http.ResponseWriter, r *http.Request, who *caller) error {
+	v, err := parameters(r, "queue", "reason", "since")
+	if err != nil {
+		return err
+	}
+	f := wire.Filter{Queue: v.Get("queue"), Reason: v.Get("reason"), Since: v.Get("since"), Signature: r.PathValue("signature")}
+	if err := who.confine(f.Queue); err != nil {
+		return err
+	}
+	q, err := f.Query(a.utcNow(r))
+	if err != nil {
+		return err
+	}
+	deaths, err := a.deaths(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	list := wire.List[wire.Deaths]{Items: make([]wire.Deaths, len(deaths)), Complete: true}
+	for i := range deaths {
+		list.Items[i] = wire.DeathsOf(&deaths[i])
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// deaths returns what the store knows of deaths by time, which may be nothing.
+func (a *app) deaths(ctx context.Context, q redrive.Query) ([]driver.Deaths, error) {
+	list, err := a.store.Deaths(ctx, q)
+	if errors.Is(err, redrive.ErrUnsupported) {
+		return nil, nil
+	}
+	return list, err
+}

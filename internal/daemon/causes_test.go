@@ -1,0 +1,67 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/memory"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// Causes tell which of them grow, and when their messages died.
+func TestCausesGrow(t *testing.T) {
+	store := memory.New()
+	now := time.Now()
+	for i, ago := range map[string]time.Duration{"grows": 0, "grew": 30 * time.Minute, "quiet": 30 * time.Hour} {
+		var put []redrive.Entry
+		for n := range 5 {
+			e := redrive.Entry{Message: redrive.Message{Queue: "sms", ID: fmt.Sprintf("%s-%d", i, n)}, State: redrive.StateDead, Reason: redrive.ReasonPermanent, DiedAt: now.Add(-ago)}
+			e.History.Record(&redrive.Failure{Message: i, Signature: i}, true)
+			put = append(put, e)
+		}
+		if _, err := store.Apply(t.Context(), driver.Batch{Put: put}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := start(t, parse(t, "queues: {sms: {}, mail: {}}"), store)
+	causes := get[wire.List[wire.Cause]](d, 200, http.MethodGet, "/v1/causes?queue=sms", "")
+	if len(causes.Items) != 3 || !causes.Complete {
+		t.Fatalf("%+v", causes)
+	}
+	for _, c := range causes.Items {
+		var sum int64
+		for _, n := range c.Minutes {
+			sum += n
+		}
+		grows, quiet, within := c.Signature == "grows", c.Signature == "quiet", c.Signature != "quiet"
+		if c.Count != 5 || c.Growing != grows || c.Quiet != quiet || (c.PerMinute == 1) != grows || (len(c.Minutes) == 60) != within || within && sum != 5 {
+			t.Errorf("%+v", c)
+		}
+	}
+	deaths := get[wire.List[wire.Deaths]](d, 200, http.MethodGet, "/v1/causes/quiet/deaths", "").Items
+	if len(deaths) != 1 || deaths[0].Queue != "sms" || deaths[0].Reason != "permanent" || len(deaths[0].Buckets) != 1 || deaths[0].Buckets[0].Width != "1h" || deaths[0].Buckets[0].Count != 5 {
+		t.Errorf("%+v", deaths)
+	}
+	for _, path := range []string{"?queue=mail", "?since=1h", "?reason=manual"} {
+		if none := get[wire.List[wire.Deaths]](d, 200, http.MethodGet, "/v1/causes/quiet/deaths"+path, ""); len(none.Items) != 0 {
+			t.Errorf("%s: %+v", path, none)
+		}
+	}
+	d.refused(400, "invalid", http.MethodGet, "/v1/causes/quiet/deaths?kind=k", "")
+}
+
+// A cause without a series of its own is told by what is still dead of it.
+func TestCauseWithoutASeries(t *testing.T) {
+	now := time.Now()
+	for ago, want := range map[time.Duration]wire.Cause{time.Minute: {Growing: true}, 20 * time.Minute: {}, 2 * time.Hour: {Quiet: true}} {
+		c := wire.Cause{Last: now.Add(-ago)}
+		c.Grows(nil, now)
+		if c.Growing != want.Growing || c.Quiet != want.Quiet || c.Minutes != nil {
+			t.Errorf("%s ago: %+v", ago, c)
+		}
+	}
+}
