@@ -110,7 +110,7 @@ func TestDoctorAndTop(t *testing.T) {
 	b := newBench(t)
 	dir := fill(t, 3, 2)
 	b.expect(exitOK, "2 dead letters", "doctor", "--data", dir)
-	b.expect(exitOK, "they balance", "doctor", "--data", dir)
+	b.expect(exitOK, "it balances", "doctor", "--data", dir)
 	b.expect(exitOK, `"level": "warn"`, "doctor", "--data", dir, "--json")
 	b.kill("q", redrive.ReasonManual, "a")
 	b.expect(exitOK, "is ready", "doctor")
