@@ -72,7 +72,7 @@ func TestAFlippedEntryStaysCorrupt(t *testing.T) {
 }
 
 // TestADamagedEnvelopeIsCorrupt flips each byte of an envelope in turn: its queue goes on, and what
-// is not as it was published is not handed out as if it were.
+// is not as it was published is not claimed as if it were.
 func TestADamagedEnvelopeIsCorrupt(t *testing.T) {
 	s := open(t)
 	ctx, q := t.Context(), s.queue("sms")
@@ -95,7 +95,7 @@ func TestADamagedEnvelopeIsCorrupt(t *testing.T) {
 		}
 		d := &ds[0]
 		if same := d.Kind == m.Kind && string(d.Body) == "body" && reflect.DeepEqual(d.Headers, m.Headers); !same && d.Unfit != redrive.ReasonCorrupt {
-			t.Errorf("byte %d flipped: %q is handed out as %q", at, d.Body, d.Unfit)
+			t.Errorf("byte %d flipped: %q is claimed as %q", at, d.Body, d.Unfit)
 		}
 		if d.Unfit == 0 {
 			settle(t, s, redrive.OutcomeDone, ds...)

@@ -48,7 +48,7 @@ func TestWhatNobodyDelayedIsDueAmongManyDelayed(t *testing.T) {
 				settle(t, s, redrive.OutcomeDone, ds...)
 			}
 			if n := len(claim(t, s, ask(n))); n != 0 {
-				t.Errorf("%d delayed ones are handed out", n)
+				t.Errorf("%d delayed ones are claimed", n)
 			}
 			c, err = s.Counts(t.Context(), "sms")
 			noErr(t, err)

@@ -206,7 +206,7 @@ func TestRedriveAsksOnATerminal(t *testing.T) {
 		t.Errorf("%d dead letters are left", n)
 	}
 	b.expect(exitOK, "redrive", "plans")
-	b.expect(exitOK, "balance", "verify")
+	b.expect(exitOK, "balance", "verify", "--scan")
 }
 
 func TestDropAsksForTheCount(t *testing.T) {

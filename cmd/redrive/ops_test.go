@@ -51,7 +51,7 @@ func TestArchiveOfAFolderAndBack(t *testing.T) {
 	b.expect(exitOK, "0 imported", "dead", "import", filepath.Join(dir, "archive"), "--data", dir, "--kind", "other")
 	b.expect(exitOK, "40 imported, 0 there already, 0 failed", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)
 	b.expect(exitOK, "0 imported, 40 there already", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)
-	b.expect(exitOK, "balance", "verify", "--data", dir)
+	b.expect(exitOK, "balance", "verify", "--scan", "--data", dir)
 	files, err := filepath.Glob(filepath.Join(dir, "archive", "*.zst"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
@@ -80,7 +80,7 @@ func TestPurgeAndCancel(t *testing.T) {
 	b.expect(exitOK, "5 messages removed from q", "queues", "purge", "q", "--dead", "--data", dir)
 	b.tty = false
 	b.expect(exitOK, "nothing to remove", "queues", "purge", "q", "--dead", "--data", dir)
-	out := b.expect(exitOK, "", "verify", "--data", dir, "--json")
+	out := b.expect(exitOK, "", "verify", "--scan", "--data", dir, "--json")
 	var v wire.Verified
 	if err := json.Unmarshal([]byte(out), &v); err != nil || !v.Balanced || v.Queues[0].Ledger.Dropped != 35 {
 		t.Errorf("%s, %v", out, err)
@@ -93,7 +93,7 @@ func TestCopy(t *testing.T) {
 	b.expect(exitOK, "90 copied, 0 there already, 0 failed", "copy", "--from", from, "--to", to)
 	b.expect(exitOK, "0 copied, 90 there already, 0 failed", "copy", "--from", from, "--to", to)
 	for _, dir := range []string{from, to} {
-		b.expect(exitOK, "balance", "verify", "--data", dir)
+		b.expect(exitOK, "balance", "verify", "--scan", "--data", dir)
 	}
 	var lists [2]string
 	for i, dir := range []string{from, to} {

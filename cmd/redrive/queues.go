@@ -197,15 +197,20 @@ func (r *remote) post(ctx context.Context, t *terminal, client *client, queue, v
 type verifyCmd struct {
 	remote `embed:""`
 	Queue  string `short:"q" placeholder:"QUEUE" help:"Of this queue only."`
+	Scan   bool   `help:"Read all messages: count them and compare them with their checksums."`
 }
 
 func (*verifyCmd) Help() string {
-	return examples("redrive verify", "entered = waiting + dead + done + dropped + archived + moved, for every queue")
+	return examples("redrive verify", "entered = waiting + dead + done + dropped + archived + moved, for every queue, by counters",
+		"redrive verify --scan", "the same by reading all messages, with their checksums")
 }
 
 // Run prints the ledger and fails if it does not balance.
 func (c *verifyCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	query := (&wire.Filter{Queue: c.Queue}).Parameters()
+	if c.Scan {
+		query.Set("scan", "true")
+	}
 	var v wire.Verified
 	if err := client.do(ctx, http.MethodGet, "/v1/verify", query, nil, &v); err != nil {
 		return err
@@ -245,5 +250,5 @@ func printVerified(t *terminal, v *wire.Verified) {
 		t.printf("%s\n", t.paint(good, "the ledger balances"))
 		return
 	}
-	t.printf("%s\n", t.paint(bad, strings.TrimSpace("the ledger does not balance: run redrive store check")))
+	t.printf("%s\n", t.paint(bad, strings.TrimSpace("the ledger does not balance: run redrive verify --scan, and of a folder redrive store check")))
 }

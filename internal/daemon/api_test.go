@@ -232,7 +232,7 @@ func TestDeadLetters(t *testing.T) {
 	if gone := get[wire.Message](d, 200, http.MethodGet, "/v1/queues/sms/messages/w", ""); gone.State != "drop" {
 		t.Errorf("%+v", gone)
 	}
-	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?queue=sms", ""); !v.Balanced || v.Queues[0].Ledger.Dropped != 2 || v.Queues[0].Dead != 2 {
+	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?queue=sms&scan=true", ""); !v.Balanced || v.Queues[0].Ledger.Dropped != 2 || v.Queues[0].Dead != 2 {
 		t.Errorf("%+v", v)
 	}
 }

@@ -54,7 +54,7 @@ func TestCausesGrow(t *testing.T) {
 	d.refused(400, "invalid", http.MethodGet, "/v1/causes/quiet/deaths?kind=k", "")
 }
 
-// A cause without a series of its own is told by what is still dead of it.
+// A cause without a series of its own is described by what is still dead of it.
 func TestCauseWithoutASeries(t *testing.T) {
 	now := time.Now()
 	for ago, want := range map[time.Duration]wire.Cause{time.Minute: {Growing: true}, 20 * time.Minute: {}, 2 * time.Hour: {Quiet: true}} {

@@ -54,7 +54,7 @@ func TestArchiveAndImport(t *testing.T) {
 	if q.Dead != 30 || q.Ledger.Archived != 30 || q.Ledger.Imported != 60 {
 		t.Errorf("%+v", q)
 	}
-	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify", ""); !v.Balanced {
+	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?scan=true", ""); !v.Balanced {
 		t.Errorf("%+v", v)
 	}
 	bad := get[wire.Imported](d, 200, http.MethodPost, "/v1/dead-letters", "rubbish\n\n{\"queue\":\"nowhere\",\"id\":\"x\",\"state\":\"dead\",\"reason\":\"manual\",\"size\":1,\"body\":\"b\"}\n{\"queue\":\"sms\",\"id\":\"x\",\"state\":\"waiting\"}")

@@ -169,7 +169,7 @@ func TestLocal(t *testing.T) {
 	d.eventually("the plan is carried out", func() bool {
 		return get[wire.Plan](d, 200, http.MethodGet, "/v1/plans/"+p.ID, "").Done == 3
 	})
-	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify", ""); !v.Balanced {
+	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?scan=true", ""); !v.Balanced {
 		t.Errorf("%+v", v)
 	}
 	d.refused(501, "no-daemon", http.MethodGet, "/v1/config", "")

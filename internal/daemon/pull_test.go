@@ -83,7 +83,7 @@ func TestPullOverHTTP(t *testing.T) {
 			t.Errorf("%+v", again)
 		}
 	}
-	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify", ""); !v.Balanced {
+	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?scan=true", ""); !v.Balanced {
 		t.Errorf("%+v", v)
 	}
 }

@@ -209,30 +209,6 @@ func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) e
 	return a.showQueue(w, r, who)
 }
 
-// verify compares the ledger with a scan.
-func (a *app) verify(w http.ResponseWriter, r *http.Request, who *caller) error {
-	v, err := parameters(r, "queue")
-	if err != nil {
-		return err
-	}
-	var queues []string
-	queue := v.Get("queue")
-	if err := who.confine(queue); err != nil {
-		return err
-	}
-	if queue != "" {
-		if _, err := a.existing(r, queue); err != nil {
-			return err
-		}
-		queues = append(queues, queue)
-	}
-	audits, err := a.store.Verify(r.Context(), queues...)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, wire.VerifiedOf(audits))
-}
-
 // probeStore tells what the settings of the store promise.
 func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) error {
 	if err := who.confine(""); err != nil {

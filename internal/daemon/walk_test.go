@@ -70,7 +70,7 @@ func TestWalk(t *testing.T) {
 		return p.State == wire.PlanDone && p.Done == 5 && p.Failed == 0
 	})
 	d.eventually("all are delivered", func() bool { q := queue(); return q.Ledger.Done == 20 && q.Dead == 0 && q.Waiting.All == 0 })
-	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify", ""); !v.Balanced || len(v.Queues) != 1 || v.Queues[0].Ledger.Done != 20 {
+	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?scan=true", ""); !v.Balanced || len(v.Queues) != 1 || v.Queues[0].Ledger.Done != 20 {
 		t.Errorf("verify %+v", v)
 	}
 	var metrics []byte

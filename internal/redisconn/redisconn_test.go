@@ -192,8 +192,8 @@ func TestOldServerIsRefused(t *testing.T) {
 	}
 }
 
-// TestNewerCommands finds a newer command where the server knows it, and that a script is
-// told so.
+// TestNewerCommands finds a newer command where the server knows it, and that a script
+// learns it.
 func TestNewerCommands(t *testing.T) {
 	conn := dial(t, redistest.Shared(t).URL())
 	err := conn.Do(t.Context(), "XACKDEL").Err() // without its arguments

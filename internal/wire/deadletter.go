@@ -30,7 +30,7 @@ const (
 	quietAfter = time.Hour
 )
 
-// Grows sets what is told of a cause by its deaths, which may be nil: those of a cause that has no
+// Grows sets what is known of a cause by its deaths, which may be nil: those of a cause that has no
 // series of its own.
 func (c *Cause) Grows(d *driver.Deaths, now time.Time) {
 	const minutes = int(quietAfter / time.Minute)

@@ -113,7 +113,7 @@ func attachAndRedrive(t *testing.T, b *foreignBroker) {
 		t.Fatalf("%d of %d came back", len(got), n)
 	}
 	checkBack(t, b, got)
-	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+	if v := decode[wire.Verified](t, d.redrive("verify", "--scan", "--json").ok(t)); !v.Balanced {
 		t.Errorf("the ledger does not balance: %+v", v)
 	}
 }

@@ -66,7 +66,7 @@ func TestASecondDaemonOnTheSameData(t *testing.T) {
 	r.fails(t, 1, "in use by another process", d.dir)
 	command(t, nil, "store", "check", "--data", d.dir).fails(t, 1, "in use by another process")
 	d.redrive("publish", "hooks", "y").ok(t)
-	d.redrive("verify").fails(t, 0, "the ledger balances")
+	d.redrive("verify", "--scan").fails(t, 0, "the ledger balances")
 }
 
 // TestTerminateWhileWorkIsInFlight: SIGTERM lets attempts and requests end; what does
@@ -165,7 +165,7 @@ func TestFullDisk(t *testing.T) {
 	until(t, "publishing works again", 30*time.Second, func() bool {
 		return d.redrive("publish", "hooks", "@"+body, "--id", "after").code == 0
 	})
-	d.redrive("verify").fails(t, 0, "the ledger balances")
+	d.redrive("verify", "--scan").fails(t, 0, "the ledger balances")
 	for _, id := range append(accepted, "after") {
 		if m := decode[wire.Message](t, d.redrive("show", "hooks/"+id, "--json").ok(t)); m.State != "waiting" || m.Size == nil || *m.Size != 100_000 {
 			t.Errorf("%s is %+v", id, m)

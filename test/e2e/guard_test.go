@@ -241,7 +241,7 @@ func TestAProviderGoesDownAndReturns(t *testing.T) {
 			t.Errorf("%s was answered, and has had its effect %d times", id, p.effect(id))
 		}
 	}
-	d.redrive("verify").ok(t)
+	d.redrive("verify", "--scan").ok(t)
 	if metrics := d.must(http.MethodGet, "/metrics", "").body; !strings.Contains(metrics, `redrive_guard_transitions_total{from="healthy",guard="sms",provider="north",to="down"} 1`) {
 		t.Error("the metrics do not count the outage once")
 	}
@@ -272,7 +272,7 @@ func TestKillNineAfterATicket(t *testing.T) {
 			t.Errorf("%s has a result and no effect", id)
 		}
 	}
-	d.redrive("verify").ok(t)
+	d.redrive("verify", "--scan").ok(t)
 	t.Logf("%d times kill -9", n)
 }
 

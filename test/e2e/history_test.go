@@ -254,7 +254,7 @@ func (h *history) check(d *daemon, target string, forgets bool) {
 		h.t.Errorf("the store counts %d done and %d dead; %d were accepted and %d delivered, of which it may have forgotten %d",
 			q.Ledger.Done, q.Dead, len(h.accepted), len(seen), forgettable)
 	}
-	if v := decode[wire.Verified](h.t, d.redrive("verify", "--json").ok(h.t)); !v.Balanced {
+	if v := decode[wire.Verified](h.t, d.redrive("verify", "--scan", "--json").ok(h.t)); !v.Balanced {
 		h.t.Errorf("the ledger does not balance: %+v", v)
 	}
 }

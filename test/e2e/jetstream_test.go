@@ -74,7 +74,7 @@ func TestQueueOnJetStream(t *testing.T) {
 	d.kill()
 	d.start()
 	until(t, "all are received", 2*time.Minute, func() bool { return len(effects(t, target)) == n+8+bulk })
-	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+	if v := decode[wire.Verified](t, d.redrive("verify", "--scan", "--json").ok(t)); !v.Balanced {
 		t.Errorf("the ledger does not balance: %+v", v)
 	}
 

@@ -140,7 +140,7 @@ func (w *jsWorld) reported(_ http.ResponseWriter, r *http.Request) {
 func (w *jsWorld) balanced() {
 	until(w.t, "the daemon is ready", 30*time.Second, w.d.ready)
 	w.d.env = append(w.d.env, "REDRIVE_TOKEN="+jsToken)
-	if v := decode[wire.Verified](w.t, w.d.redrive("verify", "--json").ok(w.t)); !v.Balanced {
+	if v := decode[wire.Verified](w.t, w.d.redrive("verify", "--scan", "--json").ok(w.t)); !v.Balanced {
 		w.t.Errorf("%+v", v)
 	}
 }

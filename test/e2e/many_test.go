@@ -258,7 +258,7 @@ func TestManyConnections(t *testing.T) {
 	}
 	up.Store(true)
 	all.expect("answered")
-	r := d.redrive("verify")
+	r := d.redrive("verify", "--scan")
 	if r.code != 0 {
 		t.Errorf("%s%s", r.out, r.stderr)
 	}

@@ -119,7 +119,7 @@ func TestFromThousandDeadLettersToNone(t *testing.T) {
 	}
 	until(t, "everything is delivered", time.Minute, func() bool { return d.queue("orders").Ledger.Done == 1600 })
 	d.redrive("dead", "causes").fails(t, 0, "there are no dead letters")
-	d.redrive("verify").fails(t, 0, "the ledger balances")
+	d.redrive("verify", "--scan").fails(t, 0, "the ledger balances")
 	target.mu.Lock()
 	defer target.mu.Unlock()
 	if len(target.delivered) != 1600 || target.delivered["order-500"] != `{"amount":12.50}` {

@@ -83,5 +83,5 @@ func TestKillInTheMiddleOfAPlan(t *testing.T) {
 	if len(list.Items) != n || len(results.Items) != n || len(seen) != n {
 		t.Errorf("%d messages, %d results of %d messages; want %d", len(list.Items), len(results.Items), len(seen), n)
 	}
-	d.redrive("verify").fails(t, 0, "the ledger balances")
+	d.redrive("verify", "--scan").fails(t, 0, "the ledger balances")
 }

@@ -83,7 +83,7 @@ func TestQueueOnRabbit(t *testing.T) {
 		}
 		return got == bulk
 	})
-	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+	if v := decode[wire.Verified](t, d.redrive("verify", "--scan", "--json").ok(t)); !v.Balanced {
 		t.Errorf("the ledger does not balance: %+v", v)
 	}
 

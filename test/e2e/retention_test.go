@@ -47,7 +47,7 @@ func TestRetention(t *testing.T) {
 		!strings.Contains(metrics, fmt.Sprintf(`{queue="aged",entry="archived"} %d`, n)) {
 		t.Error("the metrics do not count what was archived")
 	}
-	if v := decode[wire.Verified](t, d.redrive("verify", "--json").ok(t)); !v.Balanced {
+	if v := decode[wire.Verified](t, d.redrive("verify", "--scan", "--json").ok(t)); !v.Balanced {
 		t.Errorf("the ledger does not balance: %+v", v)
 	}
 	if code := d.terminate(30 * time.Second); code != 0 {

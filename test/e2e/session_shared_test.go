@@ -112,7 +112,7 @@ func TestSessionsMoveBetweenInstances(t *testing.T) {
 	if ids := target.ids(); ids != messages {
 		t.Errorf("%d messages were delivered, %d were accepted", ids, messages)
 	}
-	until(t, "the ledger is balanced and empty", 30*time.Second, func() bool { return both[0].redrive("verify").code == 0 })
+	until(t, "the ledger is balanced and empty", 30*time.Second, func() bool { return both[0].redrive("verify", "--scan").code == 0 })
 	t.Logf("%d moves, %d messages", n, messages)
 }
 

@@ -174,7 +174,7 @@ func TestKillNineWithSessions(t *testing.T) {
 		messages += len(u.accepted)
 	}
 	until(t, "the ledger is balanced and empty", 30*time.Second, func() bool {
-		r := d.redrive("verify")
+		r := d.redrive("verify", "--scan")
 		return r.code == 0
 	})
 	t.Logf("%d times kill -9, %d messages", n, messages)

@@ -99,7 +99,7 @@ func TestSharedStoreFromTheCommandLine(t *testing.T) {
 					t.Error(tail(d.log.String(), 40))
 				}
 			}
-			v := decode[wire.Verified](t, command(t, nil, "verify", "--data", s.URL(), "--json").ok(t))
+			v := decode[wire.Verified](t, command(t, nil, "verify", "--scan", "--data", s.URL(), "--json").ok(t))
 			if !v.Balanced {
 				t.Errorf("the ledger does not balance: %+v", v)
 			}

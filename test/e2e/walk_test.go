@@ -104,7 +104,7 @@ queues:
 	if s := get[receiver.Stats](t, target+receiver.PathStats); s.Delivered != total || s.Changed != 0 || s.Refused != 0 {
 		t.Errorf("the receiver: %+v", s)
 	}
-	d.redrive("verify").fails(t, 0, "the ledger balances")
+	d.redrive("verify", "--scan").fails(t, 0, "the ledger balances")
 	copied := t.TempDir()
 	d.redrive("backup", filepath.Join(copied, "redrive.db")).ok(t)
 
@@ -113,7 +113,7 @@ queues:
 	}
 	// The same commands work on the file when no daemon runs.
 	for _, data := range []string{d.dir, copied} {
-		if v := decode[wire.Verified](t, command(t, nil, "verify", "--data", data, "--json").ok(t)); !v.Balanced || v.Queues[0].Ledger.Done != total {
+		if v := decode[wire.Verified](t, command(t, nil, "verify", "--scan", "--data", data, "--json").ok(t)); !v.Balanced || v.Queues[0].Ledger.Done != total {
 			t.Errorf("%s: %+v", data, v)
 		}
 	}

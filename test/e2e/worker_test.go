@@ -99,7 +99,7 @@ func workersSurvive(t *testing.T, program string, args []string) {
 	if q := last(); q.Dead != 0 || q.Ledger.Done != messages {
 		t.Errorf("not all were done: %+v", q)
 	}
-	if v := get[wire.Verified](t, d.url+"/v1/verify"); !v.Balanced {
+	if v := get[wire.Verified](t, d.url+"/v1/verify?scan=true"); !v.Balanced {
 		t.Errorf("%+v", v)
 	}
 	p.kill()

@@ -397,7 +397,7 @@ func (r *rig) look(ctx context.Context) (f Final) {
 			Problems  []string
 		}
 	}
-	get("/v1/verify", &verified)
+	get("/v1/verify?scan=true", &verified)
 	for _, q := range verified.Queues {
 		if !q.Balanced {
 			f.Unbalanced = append(f.Unbalanced, fmt.Sprintf("%s: %d too many: %v", q.Queue, q.Imbalance, q.Problems))

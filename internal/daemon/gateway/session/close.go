@@ -34,5 +34,5 @@ func NewClose(code wsproto.Code, word, format string, args ...any) *Close {
 		r := []rune(reason)
 		reason = string(r[:len(r)-1])
 	}
-	return &Close{Code: code, Reason: reason, Barred: code == wsproto.CodeToken || code == wsproto.CodeForbidden}
+	return &Close{Code: code, Reason: reason, Barred: code.Refuses()}
 }
