@@ -51,3 +51,6 @@ const (
 	CodeSuperseded Code = 4409
 	CodeTooMany    Code = 4429 // beyond the credit, or too many errors unconfirmed
 )
+
+// Refuses reports that the client may see nothing more of the session.
+func (c Code) Refuses() bool { return c == CodeToken || c == CodeForbidden }
