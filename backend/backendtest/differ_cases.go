@@ -120,8 +120,12 @@ func difference(t testing.TB, f *Factory, steps []step) string {
 		return p.now
 	}
 	p.both = [2]driver.Store{memory.New(memory.WithClock(clock)), f.Open(t)}
+	defer func() { // now, as shrinking opens hundreds
+		for _, s := range p.both {
+			_ = s.Close()
+		}
+	}()
 	for _, s := range p.both {
-		defer func() { _ = s.Close() }() // now, as shrinking opens hundreds
 		if err := s.Configure(t.Context(), "ordered", driver.QueueSettings{OrderByKey: true}); err != nil {
 			t.Fatal(err)
 		}

@@ -26,14 +26,16 @@ func examined(t *testing.T, s *Store, steps ...step) (n int64) {
 	db := dial(t, "interpolateParams=true")
 	db.SetMaxOpenConns(1)
 	for _, st := range steps {
-		rows, err := db.QueryContext(t.Context(), st.sql, st.args...)
-		noErr(t, err)
 		found := 0
-		for rows.Next() {
-			found++
-		}
-		noErr(t, rows.Err())
-		noErr(t, rows.Close())
+		func() {
+			rows, err := db.QueryContext(t.Context(), st.sql, st.args...)
+			noErr(t, err)
+			defer func() { noErr(t, rows.Close()) }()
+			for rows.Next() {
+				found++
+			}
+			noErr(t, rows.Err())
+		}()
 		if found == 0 {
 			t.Errorf("%s returns nothing", firstLine(st.sql))
 		}

@@ -56,7 +56,7 @@ func TestDamagedHeaders(t *testing.T) {
 	ref := redrive.Ref{Queue: "a", ID: "bad"}
 	e, err := s.Get(t.Context(), []redrive.Ref{ref})
 	noErr(t, err)
-	if v, _ := e[0].Headers.Get(headername.Damaged); string(v) != `"damaged"` {
+	if v, _ := e[0].Headers.Get(headername.Damaged); v != `"damaged"` {
 		t.Errorf("%+v", e[0].Headers)
 	}
 	dropped, err := s.Update(t.Context(), driver.Selection{Refs: []redrive.Ref{ref}}, driver.Change{Action: driver.ActDrop}, 1)

@@ -98,7 +98,7 @@ func TestCausesAgreeWithAScan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open()
-			rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+			rng := rand.New(rand.NewPCG(1, 2))
 			for round := range 60 {
 				disturb(t, s, rng)
 				agrees(t, s, rng, round)

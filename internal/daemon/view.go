@@ -213,10 +213,10 @@ func (l *lookout) matches(e *redrive.Entry) bool {
 }
 
 // hasHeader looks for NAME or NAME=VALUE.
-func (m *masks) hasHeader(all redrive.Headers, want string) bool {
+func (k *masks) hasHeader(all redrive.Headers, want string) bool {
 	name, value, valued := strings.Cut(want, "=")
 	return slices.ContainsFunc(all, func(h redrive.Header) bool {
-		return h.Name == name && (!valued || !m.header(name) && string(h.Value) == value)
+		return h.Name == name && (!valued || !k.header(name) && string(h.Value) == value)
 	})
 }
 

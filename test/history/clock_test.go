@@ -35,7 +35,7 @@ type clock struct{ file string }
 func newClock(t testing.TB) *clock {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // servers have an account of their own
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	c := &clock{filepath.Join(dir, "clock")}
@@ -126,7 +126,7 @@ var movable = sync.OnceValues(func() (string, error) {
 // move has the clock be ahead of the machine's, by whole seconds.
 func (c *clock) move(t testing.TB, by time.Duration) {
 	next := c.file + ".next"
-	if err := os.WriteFile(next, fmt.Appendf(nil, "%+d", by/time.Second), 0o644); err != nil { //nolint:gosec // see newClock
+	if err := os.WriteFile(next, fmt.Appendf(nil, "%+d", by/time.Second), 0o644); err != nil {
 		t.Error(err)
 	}
 	if err := os.Rename(next, c.file); err != nil {
