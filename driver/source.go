@@ -262,7 +262,7 @@ type Batch struct {
 	// Entered says how the Put entries came in.
 	Entered Entered
 	// Relaxed allows the step to be lost with the power, though not with the
-	// process. Only claim marks use it.
+	// process: claim records, announcements, and who folds what use it.
 	Relaxed bool
 }
 

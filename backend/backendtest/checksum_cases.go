@@ -375,9 +375,9 @@ func checksumEdits(c *C) {
 		"body": {Body: []byte("new")}, "no-body": {Body: []byte{}},
 		"all": {Kind: &kind, Key: &key, Headers: &headers, Body: []byte("new")},
 	} {
-		grave, redriven, waiting := name+"-dead", name+"-redriven", name+"-waiting"
-		c.publish(whole(grave), whole(redriven))
-		c.kill(2, redrive.ReasonPermanent)
+		grave, redriven, renamed, waiting := name+"-dead", name+"-redriven", name+"-renamed", name+"-waiting"
+		c.publish(whole(grave), whole(redriven), whole(renamed))
+		c.kill(3, redrive.ReasonPermanent)
 		c.publish(whole(waiting))
 		ch := driver.Change{Action: driver.ActEdit, Edit: e}
 		for _, u := range c.update(ch, grave, waiting) {
@@ -386,8 +386,15 @@ func checksumEdits(c *C) {
 		c.redrive(grave)
 		ch.Action = driver.ActRedrive
 		c.noError(c.update(ch, redriven)[0].Err, "redrive with an edit of %s", name)
-		got := append(c.get(1, c.ask(1)), c.get(2, c.lane(2, redrive.LaneRedrive))...)
+		ch.NewID = true
+		c.noError(c.update(ch, renamed)[0].Err, "redrive with an edit of %s under a new id", name)
+		got := append(c.get(1, c.ask(1)), c.get(3, c.lane(3, redrive.LaneRedrive))...)
 		c.fit(got...)
+		for i := range got {
+			if e.Kind != nil && got[i].Kind != *e.Kind {
+				c.Errorf("%s: the kind of %s is %q", name, got[i].ID, got[i].Kind)
+			}
+		}
 		c.done(got...)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 )
 
@@ -31,6 +32,13 @@ func clockWentBack(c *C) {
 	for _, id := range delayed {
 		due[id] = c.entry(id).Due
 	}
+	parked := redrive.Entry{State: redrive.StateWaiting, Lane: redrive.LaneRetry, Message: redrive.Message{
+		ID: "parked", Queue: c.q, Delay: time.Hour, PublishedAt: c.now().Add(2 * time.Hour), // by a clock that is ahead
+	}}
+	_, err := c.store.Apply(c.ctx, driver.Batch{Put: []redrive.Entry{parked}})
+	c.noError(err, "put")
+	delayed = append(delayed, "parked")
+	due["parked"] = c.entry("parked").Due
 	const off = 24 * time.Hour
 	c.f.Shift(c, c.store, c.q, off)
 	c.publish(redrive.Message{ID: "new"})

@@ -15,6 +15,7 @@ var orderCases = []testCase{
 	{name: "OrderDeadHeadLetsGo", run: deadHeadLetsGo, needs: []need{ordered}},
 	{name: "OrderDelayedHeadHolds", run: delayedHead, needs: []need{ordered, delays}},
 	{name: "OrderChangesFreeTheNext", run: changesFreeNext, needs: []need{ordered}},
+	{name: "OrderLeaseOfAnExpiredFollowerGoesOn", run: expiredFollower, needs: []need{ordered, leases}},
 	{name: "ClaimByKind", run: claimByKind, needs: []need{filters}},
 	{name: "ClaimExpired", run: claimExpired, needs: []need{expires}},
 	{name: "ClaimOlderThanMaxAge", run: claimMaxAge},
@@ -45,6 +46,29 @@ func onlyHead(c *C) {
 	c.done(a1)
 	c.equal("what the end of the head freed", ids(c.get(1, c.ask(10))), []string{"a2"})
 	c.inState("a3", redrive.StateBlocked)
+}
+
+// expiredFollower: what was claimed as expired behind the head of its key is still leased when
+// the head ends.
+func expiredFollower(c *C) {
+	c.configure(driver.QueueSettings{OrderByKey: true})
+	c.keyed("a", "a1", "a2")
+	head := c.one(c.ask(1))
+	c.pass(c.tick)
+	req := c.ask(1)
+	req.Expired, req.MaxAge, req.Lease = true, time.Millisecond, time.Minute
+	follower := c.one(req)
+	if follower.ID != "a2" {
+		c.Fatalf("claimed %s, want a2", follower.ID)
+	}
+	c.done(head)
+	req = c.ask(1)
+	req.Isolated = true
+	c.none(req)
+	if errs := c.src.Extend(c.ctx, []redrive.Receipt{follower.Receipt}, time.Minute); errs != nil && errs[0] != nil {
+		c.Errorf("extend after the head ended: %v", errs[0])
+	}
+	c.done(follower)
 }
 
 func deadHeadHolds(c *C) {

@@ -50,6 +50,6 @@ SELECT turn FROM redrive_dead FORCE INDEX (dead_key) WHERE queue = ? AND msg_key
 
 -- name: free_head
 -- Makes the head of a key claimable if it is blocked. It is due from now on, not from
--- before it was blocked: claims need not look back.
+-- before it was blocked: claims need not look back. A lease (class 6) goes on.
 --   queue, key, turn
-UPDATE redrive_message FORCE INDEX (message_key) SET class = IF(class = 6, 5, IF(suspect, 3, lane)), due = IF(is_delayed, GREATEST(due, :now), :now) WHERE queue = ? AND msg_key = ? AND turn = ? AND class IN (4, 6)
+UPDATE redrive_message FORCE INDEX (message_key) SET due = IF(is_delayed OR class = 6, GREATEST(due, :now), :now), class = IF(class = 6, 5, IF(suspect, 3, lane)) WHERE queue = ? AND msg_key = ? AND turn = ? AND class IN (4, 6)

@@ -30,7 +30,8 @@ FROM item i WHERE k.queue = i.queue AND k.key = i.key AND k.members > i.n
 
 -- name: free_heads
 -- Makes the heads of keys claimable if they are blocked. A head that is dead stays so.
--- It is due from now on, not from before it was blocked: claims need not look back.
+-- It is due from now on, not from before it was blocked: claims need not look back. A lease
+-- (class 6) goes on.
 --   $1 queues    $2 keys
 WITH head AS MATERIALIZED (
   SELECT i.queue, i.key, least(
@@ -40,6 +41,6 @@ WITH head AS MATERIALIZED (
 )
 UPDATE redrive.message m
 SET class = CASE WHEN m.class = 6 THEN 5 WHEN m.suspect THEN 3 ELSE m.lane END,
-    due = CASE WHEN m.delayed THEN greatest(m.due, clock_timestamp()) ELSE clock_timestamp() END
+    due = CASE WHEN m.delayed OR m.class = 6 THEN greatest(m.due, clock_timestamp()) ELSE clock_timestamp() END
 FROM head h
 WHERE m.queue = h.queue AND m.key = h.key AND m.key <> '' AND m.turn = h.turn AND m.class + 0 IN (4, 6)

@@ -132,7 +132,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 		hash = fmt.Sprintf("%016x", st.s.masks.BodyHash(o.m))
 	}
 	what, h := "wait", head{due: span(o.m.Delay), relative: true}
-	if o.m.Delay > 0 || !o.m.DeliverAt.IsZero() || o.entry != nil && o.entry.Due.After(o.entry.PublishedAt) {
+	if o.m.Delay > 0 || !o.m.DeliverAt.IsZero() || o.entry != nil && (o.entry.Lane == redrive.LaneRetry || o.entry.Due.After(o.entry.PublishedAt)) {
 		h.flags = flagDelayed
 	}
 	var kept story

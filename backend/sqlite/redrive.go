@@ -94,6 +94,7 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 		next.ID, next.EditedFrom = "", from.String()
 	}
 	r := d.nextGeneration(&next.Message, t.now, due)
+	r.kind = next.Kind // an edit may have changed it
 	old := d.flags
 	r.flags &^= flagChosen
 	r.token = 0

@@ -168,6 +168,7 @@ func (s *Server) create() error {
 		program, args = s.bin, []string{"--no-defaults", "--datadir=" + s.data(), "--initialize-insecure", "--init-file=" + accounts}
 	}
 	init := exec.Command(program, append(args, user()...)...) //nolint:gosec,noctx // a program of the server
+	init.Env = append(os.Environ(), "TMPDIR="+s.dir)          // as for the server; see args
 	if out, err := init.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, out)
 	}
@@ -184,6 +185,7 @@ func (s *Server) args() []string {
 	args := append([]string{
 		"--no-defaults", "--datadir=" + s.data(), "--bind-address=127.0.0.1", "--port=" + s.port.String(),
 		"--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"),
+		"--tmpdir=" + s.dir, // in a shared one a server that starts clears what another works with
 		"--skip-name-resolve", "--max-connections=300", "--innodb-buffer-pool-size=256M",
 		"--skip-log-bin", "--innodb-buffer-pool-dump-at-shutdown=OFF", "--max-allowed-packet=64M",
 	}, user()...)

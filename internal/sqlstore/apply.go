@@ -182,7 +182,8 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 	if m.PublishedAt.IsZero() {
 		m.PublishedAt = now
 	}
-	m.Delayed = m.Due.After(now) && m.Due.After(m.PublishedAt)
+	// Who was parked with a retry's delay may have been published by a clock that is ahead.
+	m.Delayed = m.Due.After(now) && (e.Due.IsZero() || e.Lane == redrive.LaneRetry || m.Due.After(m.PublishedAt))
 	if e.Original != nil {
 		m.keepGiven(e.Original)
 	}

@@ -93,7 +93,7 @@ func (b *Base) FoldCauses(ctx context.Context) (more bool, err error) {
 		n, err = w.foldCauses(ctx)
 		return err
 	})
-	return n == foldMost, err
+	return err == nil && n == foldMost, err
 }
 
 // foldAll folds all there is.

@@ -2,8 +2,10 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 )
 
@@ -52,6 +54,9 @@ func (h *foldHold) take(ctx context.Context) bool {
 		{Space: foldSpace, Key: foldKey, Value: []byte(h.self), Version: h.version, Expires: foldLease},
 	}})
 	h.version = 0
+	if errors.Is(err, redrive.ErrVersion) && h.stale(ctx) {
+		return h.take(ctx)
+	}
 	if err != nil {
 		return false
 	}
@@ -60,5 +65,20 @@ func (h *foldHold) take(ctx context.Context) bool {
 		return false
 	}
 	h.version, h.renewed = rec.Version, renewed
+	return true
+}
+
+// stale reports whether the record cannot be a living process's, as it expires later than any
+// of now would: the server's clock went back since it was written. It is then ours to replace.
+func (h *foldHold) stale(ctx context.Context) bool {
+	rec, err := h.store.GetRecord(ctx, foldSpace, foldKey)
+	if err != nil {
+		return false
+	}
+	now, err := h.store.Now(ctx)
+	if err != nil || rec.ExpiresAt.Sub(now) <= 2*foldLease {
+		return false
+	}
+	h.version, h.renewed = rec.Version, time.Time{}
 	return true
 }

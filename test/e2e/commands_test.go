@@ -61,7 +61,7 @@ queues:
 
 	d.publishMany("later", "l", 25, func(int) string { return `"body":1` })
 	d.redrive("top", "-n", "2").fails(t, 0, "DONE/S", "later")
-	d.redrive("doctor").fails(t, 0, "is ready", "60 dead letters", "they balance")
+	d.redrive("doctor").fails(t, 0, "is ready", "60 dead letters", "it balances")
 	d.redrive("messages", "cancel", "later/l-3").fails(t, 0, "cancelled")
 	d.redrive("queues", "purge", "later").fails(t, 2, "add --yes to purge 24 messages that wait (queue later)")
 	d.redrive("queues", "purge", "later", "--yes").fails(t, 0, "24 messages removed from later")
@@ -75,7 +75,7 @@ queues:
 	command(t, nil, "copy", "--from", d.dir, "--to", copied).fails(t, 0, "60 copied, 0 there already, 0 failed")
 	command(t, nil, "copy", "--from", d.dir, "--to", copied).fails(t, 0, "0 copied, 60 there already, 0 failed")
 	for _, dir := range []string{d.dir, copied} {
-		command(t, nil, "doctor", "--data", dir).fails(t, 0, "60 dead letters", "they balance")
+		command(t, nil, "doctor", "--data", dir).fails(t, 0, "60 dead letters", "it balances")
 		command(t, nil, "dead", "redrive", "--queue", "q", "--rate", "1000/s", "--data", dir).fails(t, 0, "60 of 60 redriven")
 		command(t, nil, "verify", "--scan", "--data", dir).fails(t, 0, "the ledger balances")
 	}
