@@ -40,7 +40,7 @@ func TestWhoFoldsAfterTheClockWentBack(t *testing.T) {
 					}
 					return false, nil
 				})
-				time.Sleep(2 * time.Hour)
+				<-time.After(2 * time.Hour) // of the bubble
 				select {
 				case after := <-folded:
 					if after > c.after {
