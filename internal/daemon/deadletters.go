@@ -6,6 +6,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -72,11 +73,20 @@ func (a *app) editDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if edit.Body != nil && edit.BodyBase64 != nil {
 		return bad("both body and body_base64", "give one of them")
 	}
+	std := edit.Std()
+	if std.Headers != nil {
+		// A delivery to a broker carries it, and a queue with that broker as its source follows it.
+		if to, there := std.Headers.Get(headername.ReplyTo); there {
+			if err := a.mayReply(who, to); err != nil {
+				return err
+			}
+		}
+	}
 	e, err := a.deadEntry(r)
 	if err != nil {
 		return err
 	}
-	return a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActEdit, Edit: edit.Std()})
+	return a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActEdit, Edit: std})
 }
 
 func (a *app) dropDead(w http.ResponseWriter, r *http.Request, who *caller) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -127,6 +128,11 @@ func (i *importer) mayPut(m *redrive.Message) error {
 	}
 	if why != nil {
 		return why
+	}
+	if to, there := m.Headers.Get(headername.ReplyTo); there { // as it leaves for a broker, which may be a source
+		if err := i.mayAnswer(to); err != nil {
+			return err
+		}
 	}
 	return i.mayAnswer(m.ReplyTo)
 }

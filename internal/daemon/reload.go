@@ -107,7 +107,7 @@ func (s *Server) reload(ctx context.Context, why string) {
 	s.app.refused.Store(&refused)
 }
 
-// replace reads, checks and swaps the configuration, all or nothing.
+// replace reads, checks and swaps the configuration, all or nothing but for the tokens.
 func (s *Server) replace(ctx context.Context) error {
 	cfg, err := s.o.Reload()
 	if err != nil {
@@ -121,6 +121,9 @@ func (s *Server) replace(ctx context.Context) error {
 	if next.hash == old.hash && reflect.DeepEqual(cfg, old.config) {
 		s.log.LogAttrs(ctx, slog.LevelInfo, "configuration unchanged", slog.String("hash", next.hash))
 		return nil
+	}
+	if old, err = s.replaceTokens(old, cfg); err != nil {
+		return err
 	}
 	if fixed := needRestart(old.config, cfg); len(fixed) > 0 {
 		return &redrive.Error{Op: "reload", Err: fmt.Errorf("a restart is needed for %s", strings.Join(fixed, ", ")), Hint: "restart the daemon, or take these changes back"}
@@ -140,11 +143,7 @@ func (s *Server) replace(ctx context.Context) error {
 			return fmt.Errorf("queue %s: %w", c.queue, err)
 		}
 	}
-	ended := next.succeed(old)
-	s.app.live.Store(next)
-	for _, o := range ended { // who is refused from now on does not go on either
-		o.end(o.why)
-	}
+	s.succeed(old, next)
 	s.app.metrics.SetQueues(slices.Collect(maps.Keys(cfg.Queues)))
 	var errs []error
 	for _, c := range changes {
@@ -152,6 +151,31 @@ func (s *Server) replace(ctx context.Context) error {
 	}
 	s.log.LogAttrs(ctx, slog.LevelInfo, "configuration reloaded", slog.String("hash", next.hash), slog.String("before", old.hash), slog.Int("changed_queues", len(changes)))
 	return errors.Join(errs...)
+}
+
+// replaceTokens puts changed tokens into force: a revocation waits neither for a store that is
+// away nor for somebody who takes back another change, which is refused.
+func (s *Server) replaceTokens(old *live, cfg *config.Config) (*live, error) {
+	if len(old.config.Tokens) == 0 || len(cfg.Tokens) == 0 || reflect.DeepEqual(old.config.Tokens, cfg.Tokens) {
+		return old, nil
+	}
+	changed := *old.config
+	changed.Tokens = cfg.Tokens
+	next, err := newLive(&changed)
+	if err != nil {
+		return nil, err
+	}
+	s.succeed(old, next)
+	return next, nil
+}
+
+// succeed puts a configuration into force.
+func (s *Server) succeed(old, next *live) {
+	ended := next.succeed(old)
+	s.app.live.Store(next)
+	for _, o := range ended { // who is refused from now on does not go on either
+		o.end(o.why)
+	}
 }
 
 // liveKeys are the parts of a configuration that can change while the daemon runs.

@@ -162,6 +162,20 @@ func TestAConfigurationIsRefusedWithItsReason(t *testing.T) {
 	}
 }
 
+// A token is revoked also by a configuration that is refused for something else.
+func TestARevocationWaitsForNothing(t *testing.T) {
+	yaml := func(more, tokens string) string {
+		return fmt.Sprintf("queues: {q: {}}%s\ntokens: [{name: root, hash: %q}%s]", more, hash("root"), tokens)
+	}
+	d, write := fromFile(t, yaml("", fmt.Sprintf(", {name: holder, hash: %q}", hash("holder"))), newStore(t))
+	d.token = "root"
+	get[wire.List[wire.Queue]](d.as("holder"), 200, http.MethodGet, "/v1/queues", "")
+	write(yaml("\nservice: other", ""))
+	d.eventually("the change of the service is refused", func() bool { return strings.Contains(d.config().Refused, "service") })
+	d.as("holder").refused(401, "token-unknown", http.MethodGet, "/v1/queues", "")
+	get[wire.List[wire.Queue]](d, 200, http.MethodGet, "/v1/queues", "")
+}
+
 func TestHangupReloads(t *testing.T) {
 	d, write := fromFile(t, "queues: {q: {}}", newStore(t))
 	d.eventually("the daemon listens to signals", func() bool { return strings.Contains(d.log.String(), "listening") })

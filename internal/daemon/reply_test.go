@@ -83,7 +83,8 @@ func TestNoWayInReachesBeyondTheToken(t *testing.T) {
 		wantRefused(t, "an emit", emit.Error, name)
 		forged := fmt.Sprintf(`,"reply_to":%q`, to)
 		original := fmt.Sprintf(`,"original":{"queue":"a","id":"o","size":1,"body":"x"%s}`, forged)
-		for _, l := range []string{line("a", "i", forged), line("a", "o", original)} {
+		header := fmt.Sprintf(`"headers":[["redrive-reply-to",%q]]`, to)
+		for _, l := range []string{line("a", "i", forged), line("a", "o", original), line("a", "h", ","+header)} {
 			sum := get[wire.Imported](w, 200, http.MethodPost, "/v1/dead-letters", l)
 			if sum.Imported != 0 || len(sum.Problems) != 1 {
 				t.Fatalf("imported with reply_to %s: %+v", to, sum)

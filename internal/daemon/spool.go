@@ -22,6 +22,7 @@ func (s *Server) openSpool(ctx context.Context, a *app, sink redrive.Sink) (redr
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
+	a.mask(store)
 	s.closers.add(func() {
 		if err := store.Close(); err != nil {
 			s.log.LogAttrs(context.Background(), slog.LevelError, "spool", slog.Any("error", err))

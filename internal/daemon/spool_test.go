@@ -28,6 +28,21 @@ func (f *farStore) Publish(ctx context.Context, msgs []redrive.Message) []error 
 	return f.Store.Publish(ctx, msgs)
 }
 
+// While the store is away, the spool tells a repeated publish by what the masks leave, too.
+func TestTheSpoolTellsNothingOfWhatIsMasked(t *testing.T) {
+	store := &farStore{Store: newStore(t)}
+	d := start(t, parse(t, "store: postgres://localhost/x\nqueues: {cards: {mask: [$..pin]}}\nspool: {dir: "+filepath.Join(t.TempDir(), "spool")+"}"), store)
+	store.away.Store(true)
+	const at = "/v1/queues/cards/messages"
+	first := get[wire.Accepted](d, 202, http.MethodPost, at, `{"pin":1234}`, "redrive-id", "m")
+	for _, guess := range []string{`{"pin":1234}`, `{"pin":4321}`} {
+		if got := get[wire.Accepted](d, 202, http.MethodPost, at, guess, "redrive-id", "m"); got.ID != first.ID || !got.Duplicate {
+			t.Errorf("%s: %+v", guess, got)
+		}
+	}
+	d.refused(409, "conflict", http.MethodPost, at, `{"pin":1234,"shop":"b"}`, "redrive-id", "m")
+}
+
 func TestTheSpoolBridgesAnOutage(t *testing.T) {
 	store := &farStore{Store: newStore(t)}
 	cfg := parse(t, "store: postgres://localhost/x\nqueues: {sms: {}}\nspool: {dir: "+filepath.Join(t.TempDir(), "spool")+", messages: 3}")

@@ -237,7 +237,10 @@ func (a *app) planOf(p *plan.Plan, who *caller) wire.Plan {
 		if f.Text != "" {
 			f.Text = jsonmask.Hidden
 		}
-		if name, _, valued := strings.Cut(f.Header, "="); valued {
+		switch name, _, valued := strings.Cut(f.Header, "="); {
+		case own == viewErrors && f.Header != "":
+			f.Header = jsonmask.Hidden
+		case valued:
 			f.Header = fmt.Sprintf("%s=%s", name, jsonmask.Hidden)
 		}
 	}

@@ -35,6 +35,9 @@ func ParseEnum[T ~uint8](invalid error, names []string, s, what string) (T, erro
 	return 0, fmt.Errorf("%w %s %q: use one of %s", invalid, what, s, strings.Join(known, ", "))
 }
 
+// Gap stands where the middle of a text was cut out.
+const Gap = " … "
+
 // Clean makes s valid UTF-8 without NUL and at most limit bytes, cut in the middle.
 func Clean(s string, limit int) string {
 	if !utf8.ValidString(s) {
@@ -46,16 +49,15 @@ func Clean(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	const gap = " … "
-	head := (limit - len(gap)) * 2 / 3
-	tail := len(s) - (limit - len(gap) - head)
+	head := (limit - len(Gap)) * 2 / 3
+	tail := len(s) - (limit - len(Gap) - head)
 	for head > 0 && !utf8.RuneStart(s[head]) {
 		head--
 	}
 	for tail < len(s) && !utf8.RuneStart(s[tail]) {
 		tail++
 	}
-	return s[:head] + gap + s[tail:]
+	return s[:head] + Gap + s[tail:]
 }
 
 // Printable reports whether s is valid UTF-8 without control characters.
