@@ -32,10 +32,11 @@ SELECT 1 FROM (SELECT m.is_delayed FROM redrive_message m FORCE INDEX (message_d
   WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? ORDER BY m.due, m.seq LIMIT ?) x WHERE NOT x.is_delayed LIMIT 1
 
 -- name: pull_pick
--- Those that are made due next.
+-- Those that are made due next. It waits for locked rows: a claim locks the first row behind
+-- those that are due for a moment, and what is skipped would come behind the others.
 --   queue, class, how far ahead, most
 SELECT m.seq FROM redrive_message m FORCE INDEX (message_due)
-WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? AND NOT m.is_delayed ORDER BY m.due, m.seq LIMIT ? FOR UPDATE SKIP LOCKED
+WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? AND NOT m.is_delayed ORDER BY m.due, m.seq LIMIT ? FOR UPDATE
 
 -- name: pull
 -- Makes them due, in their order. A join, as in delete_messages.
