@@ -167,7 +167,7 @@ func (t *Tracer) Observe(o *engine.Observation) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// fail marks a span. The error's text may quote a message, so only its types are reported.
+// fail ends a span as failed. The error's text may quote a message, so only its types are reported.
 func fail(span trace.Span, err error) {
 	kind := errname.Chain(err)[0]
 	span.SetAttributes(attribute.String("error.type", kind))
