@@ -15,7 +15,7 @@ SELECT id FROM redrive_delta ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED
 -- under locks, as fold_pick did: to a snapshot, the transaction that wrote a row may seem to
 -- run still for a moment in which its rows can be locked, and the row would be dropped
 -- without having been added.
-INSERT INTO redrive_book (queue, :ledger)
+INSERT INTO redrive_ledger (queue, :ledger)
 SELECT d.queue, :sums FROM redrive_delta d FORCE INDEX (PRIMARY) WHERE :runs GROUP BY d.queue ORDER BY d.queue LOCK IN SHARE MODE
 ON DUPLICATE KEY UPDATE :adds
 
