@@ -33,7 +33,7 @@ type Options struct {
 	// Instance names this process start. Defaults to a new id.
 	Instance string
 	// Logger gets a line when a plan ends and when it is in trouble. Defaults to
-	// discarding.
+	// [slog.Default].
 	Logger *slog.Logger
 	// Archive is where [driver.ActArchive] takes dead letters before it removes them. Without
 	// it there are no such plans.
@@ -68,7 +68,7 @@ func New(store driver.Store, o Options) *Plans {
 		o.Instance = redrive.NewID()
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	return &Plans{store: store, o: o, wake: make(chan struct{}, 1)}
 }

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -156,7 +157,7 @@ func TestLocal(t *testing.T) {
 	store := newStore(t)
 	defer store.Close()
 	deadLetters(t, store, 3)
-	local := daemon.Local(store)
+	local := daemon.Local(store, nil, slog.Default())
 	defer local.Close()
 	s := httptest.NewServer(local)
 	defer s.Close()

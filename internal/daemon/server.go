@@ -33,7 +33,7 @@ const SocketName = "redrive.sock"
 
 // Options configures a [Server]. Every field has a default.
 type Options struct {
-	// Logger defaults to discarding.
+	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 	// Version stands in failures and in the user-agent of deliveries.
 	Version string
@@ -90,7 +90,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 // called, as it closes the store.
 func New(cfg *config.Config, o Options) (*Server, error) {
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	s := &Server{cfg: cfg, o: o, log: o.Logger}
 	store := o.Store

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -186,7 +187,7 @@ func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 func TestAnImportWithoutADaemonKeepsSignatures(t *testing.T) {
 	store := newStore(t)
 	defer store.Close()
-	api := daemon.Local(store)
+	api := daemon.Local(store, nil, slog.Default())
 	defer api.Close()
 	e := redrive.Entry{Message: redrive.Message{Queue: "q", ID: "m"}, State: redrive.StateDead, Reason: redrive.ReasonPermanent, DiedAt: time.Now(),
 		History: redrive.History{Count: 1, First: &redrive.Failure{At: time.Now(), Message: "cannot read {}", Signature: "1-0123456789abcdef"}}}

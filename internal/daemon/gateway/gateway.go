@@ -46,7 +46,7 @@ type Options struct {
 	Accepted func(queue string, n int)
 	Shed     func(reason string, n int)
 	// Logger gets accepted messages at debug level and faults. Defaults to
-	// discarding.
+	// [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -94,7 +94,7 @@ func New(sink redrive.Sink, o Options) *Gateway {
 		o.Shed = func(string, int) {}
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	g := &Gateway{sink: sink, o: o, inFlight: budget{limit: o.MaxInFlight}}
 	g.limits, _ = driver.As[driver.LimitedSink](sink)
