@@ -48,7 +48,7 @@ type Options struct {
 	Timeout time.Duration
 	// Poll is how often the queue is looked at while nothing is there. Defaults to 5 s.
 	Poll time.Duration
-	// KeepFor is how long a dead letter that was kept is left alone before the handler
+	// KeepFor is how long a dead letter that was kept waits before the handler
 	// sees it again. Defaults to 24 h.
 	KeepFor time.Duration
 	// RetryAfter is the same after an error of the handler. Defaults to 1 min.

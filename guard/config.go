@@ -132,7 +132,7 @@ type Config[Req, Resp any] struct {
 	//
 	//   - sms: many short calls; a call is slow after a second.
 	//   - webhook: receivers of all kinds; a call is slow after three seconds, one
-	//     that is down is left alone for longer, and gets its backlog back more gently.
+	//     that is down gets no calls for longer, and gets its backlog back more gently.
 	//   - payment: few calls that matter; it is slow after five seconds, trips after
 	//     five failures in a row, and comes back in smaller steps.
 	Preset string

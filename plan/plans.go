@@ -251,7 +251,7 @@ func (p *Plans) rouse() {
 }
 
 // Results returns what became of the messages of a plan, in the order in which it
-// worked on them, from the given mark on, and the mark of the next page; it is empty
+// worked on them, from the given cursor on, and the cursor of the next page; it is empty
 // at the end. Of very large plans it knows the first 100,000 messages. Bodies are left
 // out.
 func (p *Plans) Results(ctx context.Context, id, after string, limit int) (results []Result, next string, err error) {
@@ -262,7 +262,7 @@ func (p *Plans) Results(ctx context.Context, id, after string, limit int) (resul
 	var from, skip int
 	if after != "" {
 		if _, err := fmt.Sscanf(after, "%d.%d", &from, &skip); err != nil || from < 0 || skip < 0 {
-			return nil, "", &redrive.Error{Op: "plan", ID: id, Err: fmt.Errorf("%w page mark %q", redrive.ErrInvalid, after), Hint: "use the Next of the page before"}
+			return nil, "", &redrive.Error{Op: "plan", ID: id, Err: fmt.Errorf("%w page cursor %q", redrive.ErrInvalid, after), Hint: "use the Next of the page before"}
 		}
 	}
 	limit = (&redrive.Query{Limit: limit}).PageLimit()

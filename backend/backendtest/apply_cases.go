@@ -13,7 +13,7 @@ import (
 // Apply, emits and repeats: what happens in one step.
 var applyCases = []testCase{
 	{name: "ApplyIsOneStep", run: applyOneStep},
-	{name: "ApplySingleItemsFailAlone", run: applyItems},
+	{name: "ApplySingleItemsFailByThemselves", run: applyItems},
 	{name: "PutKeepsEntries", run: putKeeps},
 	{name: "PutImportsFromTheArchive", run: putArchived},
 	{name: "PutRefusesNoDeadLetter", run: putForeign},
@@ -116,9 +116,9 @@ func putKeeps(c *C) {
 	}
 	c.done(d)
 	c.none(c.ask(5)) // a zero Due means now plus the delay
-	d = c.one(alone(c.ask(5)))
+	d = c.one(isolated(c.ask(5)))
 	if d.ID != "suspect" || d.Crashes != 1 || !d.Suspect || d.Attempt != 3 {
-		c.Errorf("claimed alone: %s with %d crashes at attempt %d", d.ID, d.Crashes, d.Attempt)
+		c.Errorf("claimed isolated: %s with %d crashes at attempt %d", d.ID, d.Crashes, d.Attempt)
 	}
 	c.done(d)
 	c.pass(3 * c.tick)

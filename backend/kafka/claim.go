@@ -110,8 +110,8 @@ func (s *Source) deliverLocked(p *partition, now time.Time) redrive.Delivery {
 		Suspect: r.Offset < p.old}
 	d.Message = message(r, s.o.Queue)
 	if p.m.retries {
-		story := takeHistory(&d.Message)
-		d.Attempt, d.Failures, d.Crashes, d.History = story.Attempts+1, story.History.Count, story.Crashes, &story.History
+		history := takeHistory(&d.Message)
+		d.Attempt, d.Failures, d.Crashes, d.History = history.Attempts+1, history.History.Count, history.Crashes, &history.History
 	}
 	identify(&d, s.cluster, r)
 	h := flight{token: s.token, record: r, id: d.ID, since: now}

@@ -15,7 +15,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	if err := checkRecords(b.Records); err != nil {
 		return nil, err
 	}
-	if err := s.enterAlone(ctx); err != nil {
+	if err := s.enterExclusively(ctx); err != nil {
 		return nil, err
 	}
 	defer s.step.Unlock()

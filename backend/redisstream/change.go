@@ -56,7 +56,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	var e []byte
 	if o.what != "remove" {
 		var err error
-		if e, err = seal(&it.msg, &it.story); err != nil {
+		if e, err = seal(&it.msg, &it.stored); err != nil {
 			return err
 		}
 	}

@@ -40,7 +40,7 @@ type app struct {
 	engine    *engine.Engine
 	pauses    *pauses
 	pull      *engine.Puller
-	marks     *backlog.Limiter
+	backlog   *backlog.Limiter
 	metrics   *telemetry.Metrics
 	instances *instances
 	meters    *meters

@@ -144,7 +144,7 @@ func (a *app) callProblem(g *guardedQueue, id string, err error) error {
 		case errors.Is(err, redrive.ErrConflict):
 			return problem.Of(err)
 		}
-		_, after := a.marks.Level(g.Name())
+		_, after := a.backlog.Level(g.Name())
 		return problem.New(http.StatusServiceUnavailable, "not-queued", "No provider takes the call, and it could not be put off", detail,
 			"nothing was kept; repeat it under the same redrive-id").After(max(after, time.Second))
 	case errors.Is(err, guard.ErrUnavailable):

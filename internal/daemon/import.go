@@ -95,7 +95,7 @@ func (i *importer) read(ctx context.Context, body io.Reader) error {
 	} else if p := (*problem.Problem)(nil); errors.As(err, &p) {
 		return p
 	} else if err != nil {
-		return bad("the lines cannot be read: "+err.Error(), "send them again; what is there already is left alone")
+		return bad("the lines cannot be read: "+err.Error(), "send them again; what is there already stays as it is")
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func TestReadiness(t *testing.T) {
 	close(d.ended)
 }
 
-func TestAStoreInUseIsToldPlainly(t *testing.T) {
+func TestAStoreInUseIsReportedPlainly(t *testing.T) {
 	cfg := parse(t, "store: sqlite:"+t.TempDir())
 	start(t, cfg, nil)
 	_, err := daemon.New(cfg, daemon.Options{})
@@ -143,7 +143,7 @@ func TestAStoreInUseIsToldPlainly(t *testing.T) {
 	}
 }
 
-func TestABadTargetIsToldBeforeTheStart(t *testing.T) {
+func TestABadTargetIsReportedBeforeTheStart(t *testing.T) {
 	cfg := config.Default()
 	cfg.Queues["hooks"] = &config.Queue{Deliver: &config.Deliver{URL: "ftp://example.com"}}
 	_, err := daemon.New(cfg, daemon.Options{Store: newStore(t)})

@@ -187,7 +187,7 @@ func (s *Server) assemble(store driver.Store) error {
 		return err
 	}
 	a.engine = engine.New(store, engine.Options{
-		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
+		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.backlog,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment, Masks: a.masking(),
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
@@ -229,8 +229,8 @@ func (s *Server) assemble(store driver.Store) error {
 func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redrive.Sink, error) {
 	a.store = &auditedStore{Store: store, log: s.log}
 	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
-	a.marks = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
-	return s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
+	a.backlog = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
+	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces})
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {

@@ -54,7 +54,7 @@ type Options struct {
 	// Move acknowledges at the broker what the store has. Defaults to leaving
 	// everything as it is.
 	Move bool
-	// Delete lets Move delete the records of Kafka up to the mark.
+	// Delete lets Move delete the records of Kafka up to the committed offset.
 	Delete bool
 	// Follow goes on after the end, until the context ends. Defaults to ending with
 	// what was there at the start.
@@ -108,7 +108,7 @@ type origin interface {
 	// there at the start is read.
 	next(ctx context.Context) ([]letter, error)
 	// settle acknowledges what is durable; what was refused stays, and so does, where the
-	// broker has but a mark, everything behind it.
+	// broker has but a committed offset, everything behind it.
 	settle(ctx context.Context, durable, refused []letter) error
 	// name completes a place with a name that is given for all.
 	name(p *dialect.Place, name string)

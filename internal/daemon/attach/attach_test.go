@@ -102,14 +102,14 @@ func TestOneIDForSeveralMessagesOfAQueue(t *testing.T) {
 	}
 }
 
-func TestWhatComesAgainWithoutAnIDIsMarked(t *testing.T) {
+func TestWhatComesAgainWithoutAnIDIsADuplicate(t *testing.T) {
 	store := open(t)
 	s := &script{batches: [][]letter{{say("1", redrive.NewID(), "x", true)}}}
 	if _, err := attached(s, Options{}).Run(t.Context(), into(store), func(Summary) {}); err != nil {
 		t.Fatal(err)
 	}
 	if v, _ := dead(t, store)[0].Headers.Get(redrive.HeaderPossibleDuplicate); v != "true" {
-		t.Error("it is not marked")
+		t.Error("it is no possible duplicate")
 	}
 	if len(s.settled) != 0 {
 		t.Error("a copy acknowledged", s.settled)
@@ -196,10 +196,10 @@ func TestFollowingRepeatsWhatAFaultStopped(t *testing.T) {
 
 func TestPlacesAndLineage(t *testing.T) {
 	store := open(t)
-	told := say("orders-dlt/1", "a", "x", false)
-	told.message.Headers.Add(headername.Redrives, "2")
-	told.message.Headers.Add(headername.Key, "customer-7")
-	s := &script{batches: [][]letter{{told}}}
+	first := say("orders-dlt/1", "a", "x", false)
+	first.message.Headers.Add(headername.Redrives, "2")
+	first.message.Headers.Add(headername.Key, "customer-7")
+	s := &script{batches: [][]letter{{first}}}
 	sum, err := attached(s, Options{Place: "orders"}).Run(t.Context(), into(store), func(Summary) {})
 	if err != nil || sum.Places["orders"] != 1 || sum.Dialects["none"] != 1 {
 		t.Fatalf("%+v %v", sum, err)

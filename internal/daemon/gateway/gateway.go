@@ -188,7 +188,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *problem.Prob
 	p.Write(w, r)
 }
 
-// tellRoom tells, above the soft mark, how many messages still have room, by the draft
+// tellRoom tells, above the soft limit, how many messages still have room, by the draft
 // standard (draft-ietf-httpapi-ratelimit-headers). Below it nothing needs to slow down.
 func (g *Gateway) tellRoom(h http.Header, queue string) {
 	if g.limits == nil {
