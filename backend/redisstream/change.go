@@ -146,7 +146,9 @@ func (it *item) fields() []string {
 		add("host", f.Host)
 		add("trace_id", f.TraceID)
 		add("failed_at", f.At.UTC().Format(time.RFC3339Nano))
-		add("first_failed_at", it.history.First.At.UTC().Format(time.RFC3339Nano))
+	}
+	if first := it.history.First; first != nil {
+		add("first_failed_at", first.At.UTC().Format(time.RFC3339Nano))
 	}
 	add("attempts", strconv.FormatInt(it.attempts, 10))
 	add("failures", strconv.Itoa(it.history.Count))
