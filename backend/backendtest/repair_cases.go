@@ -30,7 +30,7 @@ func repairInBulk(c *C) {
 	ends := func(what string, r plan.Request, want, refused int64) plan.Plan {
 		c.Helper()
 		p, err := plans.Create(c.ctx, r)
-		c.noError(err, what)
+		c.noError(err, "%s", what)
 		c.eventually(what, func() bool {
 			p, err = plans.Get(c.ctx, p.ID)
 			c.noError(err, "get")
