@@ -233,7 +233,7 @@ func newPlan(id string, r *Request, now time.Time) Plan {
 func (p *Plan) query(limit int) redrive.Query {
 	q := p.Request.Query
 	q.Until, q.After, q.Limit = p.Cutoff, p.Cursor, limit
-	if p.marks() {
+	if p.stamps() {
 		q.NotPlan = p.ID
 	}
 	return q
@@ -242,14 +242,14 @@ func (p *Plan) query(limit int) redrive.Query {
 func (p *Plan) change() driver.Change {
 	r := &p.Request
 	c := driver.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt}
-	if p.marks() {
+	if p.stamps() {
 		c.Plan = p.ID
 	}
 	return c
 }
 
-// marks reports whether what the plan changed bears its id.
-func (p *Plan) marks() bool {
+// stamps reports whether what the plan changed bears its id.
+func (p *Plan) stamps() bool {
 	return p.Request.Action == driver.ActRedrive || p.Request.Action == driver.ActEdit
 }
 
