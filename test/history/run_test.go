@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/programtest"
 	"github.com/redrive/redrive/test/e2e/powerloss"
 )
 
@@ -43,17 +43,7 @@ func inFolder(m *testing.M) int {
 }
 
 // redriveBin builds the program, once, and returns where it is.
-var redriveBin = sync.OnceValues(func() (string, error) { return build("redrive") })
-
-func build(name string, flags ...string) (string, error) {
-	bin := filepath.Join(binDir, name)
-	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", bin, "../../cmd/redrive")...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return bin, nil
-}
+var redriveBin = sync.OnceValues(func() (string, error) { return programtest.Build(binDir, "redrive") })
 
 // rig is what a run works on.
 type rig struct {
