@@ -17,9 +17,11 @@ import (
 	"github.com/redrive/redrive/internal/servertest"
 )
 
-// daemon is the program, started again whenever it ends until the run is over.
+// daemon is the program, started again whenever it ends until the run is over. That it
+// ended by itself is an event.
 type daemon struct {
 	t      testing.TB
+	rec    *recorder
 	name   string
 	bin    string
 	env    []string
@@ -29,6 +31,7 @@ type daemon struct {
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
+	dead *exec.Cmd // whom kill ended
 	log  *tailLog
 	held bool // it shall not be started just now
 	over bool
@@ -56,7 +59,7 @@ func (l *tailLog) String() string {
 	return string(bytes.TrimSpace(l.b))
 }
 
-func newDaemon(t testing.TB, program func() (string, error), name, store, yaml string, env ...string) *daemon {
+func newDaemon(t testing.TB, rec *recorder, program func() (string, error), name, store, yaml string, env ...string) *daemon {
 	t.Helper()
 	port, err := servertest.FreePort()
 	if err != nil {
@@ -68,7 +71,7 @@ func newDaemon(t testing.TB, program func() (string, error), name, store, yaml s
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{t: t, name: name, bin: bin, env: env, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
+	d := &daemon{t: t, rec: rec, name: name, bin: bin, env: env, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
 	text := fmt.Sprintf("listen: %s\nstore: %q\narchive: %q\n%s", address, store, filepath.Join(dir, "archive"), yaml)
 	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -105,11 +108,17 @@ func (d *daemon) startLocked() {
 		return
 	}
 	d.cmd = cmd
+	began := d.rec.now()
 	d.all.Go(func() {
-		_ = cmd.Wait() // however it ended, it is started again
+		err := cmd.Wait() // however it ended, it is started again
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.cmd = nil
+		if !d.over && d.dead != cmd {
+			const shown = 500
+			log := d.log.String()
+			d.rec.add(Event{Begin: began, Op: OpExit, By: d.name, Note: fmt.Sprintf("%v: %s", err, log[max(0, len(log)-shown):])})
+		}
 		if !d.over && !d.held {
 			d.all.Go(func() { pause(d.t.Context(), 300*time.Millisecond); d.start() })
 		}
@@ -121,7 +130,7 @@ func (d *daemon) kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.held = true
-	if d.cmd != nil {
+	if d.dead = d.cmd; d.cmd != nil {
 		_ = d.cmd.Process.Kill() // it may be gone
 	}
 }
