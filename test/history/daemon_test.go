@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/servertest"
 )
 
@@ -27,7 +27,7 @@ type daemon struct {
 	env    []string
 	config string
 	direct string           // its own address, for looking at it
-	link   *faulttest.Proxy // between those who call and the daemon
+	link   *proxytest.Proxy // between those who call and the daemon
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -76,7 +76,7 @@ func newDaemon(t testing.TB, rec *recorder, program func() (string, error), name
 	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.link = faulttest.NewProxy(t, address)
+	d.link = proxytest.New(t, address)
 	d.start()
 	t.Cleanup(d.end)
 	return d

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/internal/childtest"
-	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/test/e2e/powerloss"
 )
 
@@ -59,7 +59,7 @@ func build(name string, flags ...string) (string, error) {
 type rig struct {
 	*crowd
 	servers []*server          // of the store, then of the source; none: an embedded store
-	between []*faulttest.Proxy // from the daemons to the servers
+	between []*proxytest.Proxy // from the daemons to the servers
 	clock   *clock             // of the store's server, or of the daemon; nil: it cannot be moved
 	disk    *powerloss.Disk    // of an embedded store; nil: one that does not fail
 	target  *receiver
@@ -132,7 +132,7 @@ func (r *rig) share(backend string) {
 		}
 	}
 	for i := range 2 {
-		links, address := make([]*faulttest.Proxy, len(r.servers)), inStore
+		links, address := make([]*proxytest.Proxy, len(r.servers)), inStore
 		var store string
 		links[0], store = r.servers[0].link(t)
 		if foreign {
@@ -163,7 +163,7 @@ func await(ctx context.Context, limit time.Duration, holds func() bool) bool {
 }
 
 // links are those to the daemons, then those from them to the server.
-func (r *rig) link(i int) *faulttest.Proxy {
+func (r *rig) link(i int) *proxytest.Proxy {
 	if i < len(r.daemons) {
 		return r.daemons[i].link
 	}
