@@ -70,6 +70,7 @@ func openSource(dir string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
+	makePrivate(dir)
 	c, err := openConn(path, false)
 	if err != nil {
 		lock.unlock()

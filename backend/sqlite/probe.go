@@ -31,6 +31,7 @@ func (s *Store) Probe(ctx context.Context) []driver.Finding {
 		level = driver.LevelRefused
 	}
 	return []driver.Finding{
+		s.probeModes(),
 		{Level: driver.LevelOK, Setting: "sqlite", Value: version, Promise: "a version without known faults in its write-ahead log"},
 		{Level: level, Setting: "journal_mode", Value: mode, Promise: "readers do not stop the writer"},
 		{Level: driver.LevelOK, Setting: "sync", Value: "every group",

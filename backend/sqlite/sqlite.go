@@ -167,6 +167,7 @@ func (s *Store) open() error {
 	if s.lock, err = lockStore(s.dir, true); err != nil {
 		return err
 	}
+	makePrivate(s.dir)
 	path := filepath.Join(s.dir, FileName)
 	if s.w, err = openConn(path, false); err != nil {
 		return err

@@ -17,10 +17,11 @@ import (
 
 // serveCmd is the daemon.
 type serveCmd struct {
-	Config  string   `short:"c" type:"path" placeholder:"FILE" help:"Configuration file (YAML)."`
-	Data    string   `type:"store" placeholder:"DIR" help:"Where messages wait: a folder, or the address of a store on a server (default ./redrive-data)."`
-	Listen  string   `placeholder:"ADDRESS" help:"Address to listen on (default 127.0.0.1:7333)."`
-	Deliver []string `sep:"none" placeholder:"QUEUE=URL" help:"Deliver a queue to an HTTP target; may be repeated."`
+	Config         string   `short:"c" type:"path" placeholder:"FILE" help:"Configuration file (YAML)."`
+	Data           string   `type:"store" placeholder:"DIR" help:"Where messages wait: a folder, or the address of a store on a server (default ./redrive-data)."`
+	Listen         string   `placeholder:"ADDRESS" help:"Address to listen on (default 127.0.0.1:7333)."`
+	AllowSharedDir bool     `help:"Allow folders of messages that other users can get into (allow_shared_dir)."`
+	Deliver        []string `sep:"none" placeholder:"QUEUE=URL" help:"Deliver a queue to an HTTP target; may be repeated."`
 }
 
 func (*serveCmd) Help() string {
@@ -76,6 +77,7 @@ func (c *serveCmd) configuration() (*config.Config, error) {
 	if c.Data != "" {
 		cfg.Store = storeAddress(c.Data)
 	}
+	cfg.AllowSharedDir = cfg.AllowSharedDir || c.AllowSharedDir
 	if c.Listen != "" {
 		cfg.Listen = c.Listen
 	}

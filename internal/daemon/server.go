@@ -124,6 +124,9 @@ func openStore(cfg *config.Config) (driver.Store, error) {
 	if err != nil {
 		return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("store: %w", err)}
 	}
+	if err := checkFolders(cfg); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	return backend.Open(ctx, address)
@@ -144,11 +147,9 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.probe(ctx, store); err != nil {
 		return err
 	}
-	to, err := archive.Open(s.cfg.ArchiveDir())
-	if err != nil {
+	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	s.archive = to
 	a := &app{store: store, log: s.log}
 	s.app = a
 	inForce, err := newLive(s.cfg)
