@@ -5,6 +5,7 @@ package sqlite
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,7 +40,10 @@ func (w watched) Write(b []byte) (int, error) {
 func TestFilesAreTheirUsersAlone(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := filepath.Join(t.TempDir(), "above", "data")
-	access := func(s *Store) driver.Finding { return s.Probe(t.Context())[0] }
+	access := func(s *Store) driver.Finding {
+		list := s.Probe(t.Context())
+		return list[slices.IndexFunc(list, func(f driver.Finding) bool { return f.Setting == "access" })]
+	}
 	s := open(t, dir)
 	publish(t, s, message("q", "x"))
 	equal(t, modes(t, dir), nil)

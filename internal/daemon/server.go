@@ -15,6 +15,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
@@ -46,6 +47,8 @@ type Options struct {
 	Watch  string
 	// Started receives the address that the daemon listens on as soon as it does.
 	Started func(addr net.Addr)
+	// AcceptLoss opens an embedded store whose log lacks what was synced to it.
+	AcceptLoss bool
 }
 
 // Server is the daemon.
@@ -99,7 +102,7 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		opened, err := openStore(cfg)
+		opened, err := openStore(cfg, o.embedded()...)
 		if err != nil {
 			return nil, err
 		}
@@ -108,6 +111,9 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	if err == nil {
 		err = s.assemble(store)
 	}
+	if err == nil {
+		err = s.app.auditLoss(context.Background(), store)
+	}
 	if err != nil {
 		s.closers.close()
 		return nil, errors.Join(err, store.Close())
@@ -115,11 +121,19 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
+// embedded are the options of stores in this process.
+func (o *Options) embedded() []sqlite.Option {
+	if !o.AcceptLoss {
+		return nil
+	}
+	return []sqlite.Option{sqlite.AcceptLoss()}
+}
+
 // openTimeout bounds how long a store on a server may take to answer at the start.
 const openTimeout = 30 * time.Second
 
 // openStore opens the store that the configuration names.
-func openStore(cfg *config.Config) (driver.Store, error) {
+func openStore(cfg *config.Config, embedded ...sqlite.Option) (driver.Store, error) {
 	address, err := cfg.Store.Resolve()
 	if err != nil {
 		return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("store: %w", err)}
@@ -129,7 +143,7 @@ func openStore(cfg *config.Config) (driver.Store, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	return backend.Open(ctx, address)
+	return backend.Open(ctx, address, embedded...)
 }
 
 // checkListen refuses an address that other machines reach without a token.
