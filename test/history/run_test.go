@@ -77,10 +77,10 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
 	switch backend {
 	case "sqlite":
-		r.embed(redriveBin, t.TempDir())
+		r.embed(redriveBin, filepath.Join(t.TempDir(), "data"))
 	case withClock:
 		r.clock = newClock(t)
-		r.embed(movable, t.TempDir(), "CLOCK="+r.clock.file)
+		r.embed(movable, filepath.Join(t.TempDir(), "data"), "CLOCK="+r.clock.file)
 	case onDisk:
 		var dir string
 		r.disk, dir = newDisk(t, seed)

@@ -36,6 +36,10 @@ type Config struct {
 	// holds a password is better written as env:NAME or file:PATH. Defaults to
 	// sqlite:./redrive-data.
 	Store Address `yaml:"store" json:"store"`
+	// AllowSharedDir allows folders of the store, the spool and the archive that other
+	// users of the machine can get into. Defaults to false: they are refused unless their
+	// mode is 0700. Files in them are their user's alone (0600) either way.
+	AllowSharedDir bool `yaml:"allow_shared_dir" json:"allow_shared_dir,omitempty"`
 	// Queues by name. The daemon takes messages only for these, and for queues that
 	// hold or held some.
 	Queues map[string]*Queue `yaml:"queues" json:"queues,omitempty"`
