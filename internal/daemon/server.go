@@ -229,7 +229,7 @@ func (s *Server) assemble(store driver.Store) error {
 func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redrive.Sink, error) {
 	a.store = &auditedStore{Store: store, log: s.log}
 	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
-	a.marks = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
+	a.marks = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits, nil)})
 	return s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
 }
 
