@@ -16,10 +16,13 @@ import (
 type Request struct {
 	// Action is [driver.ActRedrive], [driver.ActDrop] or [driver.ActArchive].
 	Action driver.Action `json:"action"`
-	// Query selects what is changed; the zero Query selects all dead letters. Its State
+	// Query selects what is changed; one without a condition selects all dead letters, and
+	// needs All. Its State
 	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting]. After,
 	// Limit and Bodies are ignored, NotPlan must be empty.
 	Query redrive.Query `json:"query"`
+	// All allows a Query without a condition. With one, or with Refs, it is refused.
+	All bool `json:"all,omitempty"`
 	// View says what Query.Text and Query.Header look at where its asker may not see
 	// everything. It is kept with the plan: see [Options.Views]. Empty: everything.
 	View string `json:"view,omitempty"`
@@ -103,6 +106,21 @@ func (r *Request) check() error {
 		if err := errors.Join(driver.CheckQueue(ref.Queue), driver.CheckID(ref.ID)); err != nil {
 			return &redrive.Error{Op: "plan", Err: fmt.Errorf("name %q: %w", ref, err), Hint: "a name is QUEUE/ID"}
 		}
+	}
+	return nil
+}
+
+// bounded refuses a request for everything that does not say so, as one whose filter was
+// forgotten, and one that says so and names something. A dry run needs nothing of it.
+func (r *Request) bounded() error {
+	q := r.Query
+	q.State, q.After, q.Limit, q.Bodies = 0, "", 0, false
+	everything := len(r.Refs) == 0 && q == redrive.Query{}
+	switch {
+	case everything && !r.All:
+		return &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: it is about every message of every queue", redrive.ErrInvalid), Hint: "name a queue or another filter, or ask for all"}
+	case !everything && r.All:
+		return &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: both all and a filter or names", redrive.ErrInvalid), Hint: "give one of them"}
 	}
 	return nil
 }

@@ -213,16 +213,43 @@ func TestDropAsksForTheCount(t *testing.T) {
 	b := newBench(t)
 	b.kill("q", redrive.ReasonExhausted, "a", "b")
 	b.expect(exitUsage, "--yes to drop 2 dead letters (queue q)", "dead", "drop", "--queue", "q")
-	b.expect(exitUsage, "every dead letter", "dead", "drop", "--yes")
+	for _, verb := range []string{"drop", "redrive", "archive"} {
+		for _, b.tty = range []bool{false, true} {
+			b.types = "y\n"
+			b.expect(exitUsage, "every dead letter of every queue", "dead", verb, "--yes")
+			b.expect(exitUsage, "every dead letter of every queue", "dead", verb)
+			b.expect(exitUsage, "--all goes with no other filter", "dead", verb, "--all", "--queue", "q")
+			b.expect(exitUsage, "--all goes with no other filter", "dead", verb, "--all", "a")
+		}
+	}
+	b.tty = false
+	b.expect(exitOK, "2 dead letters would be redriven", "dead", "redrive", "--dry-run")
+	b.expect(exitUsage, "--yes to drop 2 dead letters (all queues)", "dead", "drop", "--all")
 	b.tty, b.types = true, "yes\n"
 	b.expect(exitFailed, `This removes 2 dead letters (queue q) for good. Type "drop 2"`, "dead", "drop", "--queue", "q")
 	if n := b.dead(); n != 2 {
 		t.Errorf("%d dead letters are left", n)
 	}
 	b.types = "drop 2\n"
-	b.expect(exitOK, "2 of 2 dropped", "dead", "drop", "--queue", "q", "--wait")
+	b.expect(exitOK, "2 of 2 dropped", "dead", "drop", "--all", "--wait")
 	if n := b.dead(); n != 0 {
 		t.Errorf("%d dead letters are left", n)
+	}
+}
+
+// A name that is misspelt is a failure, not an empty list.
+func TestMisspeltQueues(t *testing.T) {
+	b := newBench(t)
+	b.kill("hooks", redrive.ReasonExhausted, "a")
+	b.expect(exitOK, "1 dead letter", "dead", "export", "-o", filepath.Join(t.TempDir(), "dead.ndjson"))
+	for _, words := range []string{
+		"dead list -q", "dead causes -q", "dead export -q", "dead redrive --yes -q", "dead drop --yes -q", "dead archive --yes -q", "dead redrive --dry-run -q",
+		"messages list -q", "messages cancel --yes -q", "queues", "queues list", "queues monitor", "queues pause", "queues resume", "queues purge --yes", "verify -q",
+	} {
+		if strings.HasPrefix(words, "queues pause") || strings.HasPrefix(words, "queues resume") {
+			continue // this rig consumes nothing
+		}
+		b.expect(exitFailed, "did you mean hooks?", append(strings.Fields(words), "hoks")...)
 	}
 }
 

@@ -57,8 +57,11 @@ func (c *deadImportCmd) Run(ctx context.Context, t *terminal, client *client) er
 			t.printf("  line %d: %s\n", p.Line, clean(p.Error.Error()))
 		}
 	}
-	if err == nil && i.sum.Failed > 0 {
+	switch {
+	case err == nil && i.sum.Failed > 0:
 		return errFailed
+	case err == nil && i.sent == 0 && c.Queue != "": // a misspelt name is no success
+		return fmt.Errorf("%s holds no dead letter of the queue %s that the filter selects", c.Path, c.Queue)
 	}
 	return err
 }
