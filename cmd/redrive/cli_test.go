@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
@@ -235,6 +236,28 @@ func TestDropAsksForTheCount(t *testing.T) {
 	if n := b.dead(); n != 0 {
 		t.Errorf("%d dead letters are left", n)
 	}
+}
+
+// What was exported and dropped comes back; what was delivered since does not, and is not said
+// to be there.
+func TestExportDropImport(t *testing.T) {
+	b := newBench(t)
+	b.kill("q", redrive.ReasonExhausted, "a", "b", "c")
+	file := filepath.Join(t.TempDir(), "dead.ndjson")
+	b.expect(exitOK, "3 dead letters", "dead", "export", "--queue", "q", "-o", file)
+	b.expect(exitOK, "2 of 2 dropped", "dead", "drop", "q/a", "q/b", "--yes", "--wait")
+	b.expect(exitOK, "2 imported, 1 there already, 0 failed", "dead", "import", file)
+	b.expect(exitOK, "q/b", "dead", "list", "--queue", "q")
+	b.expect(exitOK, "redriven", "dead", "redrive", "q/c", "--yes", "--wait")
+	ds, err := b.store.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Lane: redrive.LaneRedrive, Max: 1, Lease: time.Minute, Instance: "i"})
+	if err != nil || len(ds) != 1 {
+		t.Fatal(ds, err)
+	}
+	if err := driver.FirstError(b.store.Settle(t.Context(), []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(exitOK, "0 imported, 2 there already, 0 failed\n1 left out: redriven and delivered since", "dead", "import", file)
+	b.expect(exitOK, "balances", "verify", "--scan")
 }
 
 // A name that is misspelt is a failure, not an empty list.
