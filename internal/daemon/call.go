@@ -188,7 +188,7 @@ func (a *app) writeCallStatus(w http.ResponseWriter, g *guardedQueue, id string,
 	case s.State == 0:
 		return problem.New(http.StatusGone, "dropped", "The call was dropped", fmt.Sprintf("%s: it was not carried out", ref), "")
 	}
-	setDeferred(w, g, id, min(a.marks.Wait(g.Name()), lookAgain)) // others may wait behind it
+	setDeferred(w, g, id, min(a.backlog.Wait(g.Name()), lookAgain)) // others may wait behind it
 	return writeJSON(w, http.StatusAccepted, wire.CallStatus{Queue: g.Name(), ID: id, State: s.State.String(), Error: why})
 }
 
@@ -200,7 +200,7 @@ func setDeferred(w http.ResponseWriter, g *guardedQueue, id string, after time.D
 
 // writeDeferred answers a call that was put off.
 func (a *app) writeDeferred(w http.ResponseWriter, g *guardedQueue, id string) error {
-	setDeferred(w, g, id, a.marks.Wait(g.Name()))
+	setDeferred(w, g, id, a.backlog.Wait(g.Name()))
 	return writeJSON(w, http.StatusAccepted, wire.Accepted{Queue: g.Name(), ID: id})
 }
 
