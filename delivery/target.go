@@ -133,6 +133,25 @@ func parseURL(raw string) (u *url.URL, user *url.Userinfo, err error) {
 	return u, user, nil
 }
 
+// Blocked reports why nothing is delivered to the address that a target's URL has in it,
+// literally or as localhost, or nil. What another name leads to is seen only when it is
+// connected to.
+func Blocked(t Target) error {
+	u, _, err := parseURL(t.URL)
+	if err != nil {
+		return err
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		host = "127.0.0.1"
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil //nolint:nilerr // a name
+	}
+	return newGuard(&t).check(addr)
+}
+
 // shortAddress reports a host that ends in a number but is no address in full:
 // 2130706433, 0x7f.1, 0177.0.0.1 and 127.1 mean loopback to some resolvers and
 // nothing to others.
