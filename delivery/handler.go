@@ -149,7 +149,7 @@ func newTransport(t *Target, o *Options, timeout time.Duration) *http.Transport 
 	}
 }
 
-// Target returns the URL without user and query: a name for
+// Target returns scheme and host of the URL, as any other part may be a secret: a name for
 // [engine.QueueOptions.Target], logs and metrics.
 func (h *Handler) Target() string { return h.shown }
 

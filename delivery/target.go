@@ -26,7 +26,7 @@ const (
 // URL has a default.
 type Target struct {
 	// URL is http or https. A user and password in it are sent as basic
-	// authentication; they and the query are never shown.
+	// authentication; they, path and query are never shown.
 	URL string
 	// Timeout bounds one attempt from the first lookup to the last byte that is read
 	// of the answer. Defaults to 15 s. A shorter timeout of the policy wins.
@@ -167,9 +167,9 @@ func shortAddress(host string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
-// show returns a URL for people: without user, query and fragment.
+// show returns what people see of a URL: any part but scheme and host may be a secret.
 func show(u *url.URL) string {
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 }
 
 // checkStatic reports a configured header that cannot be sent.
