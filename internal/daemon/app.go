@@ -46,6 +46,7 @@ type app struct {
 	meters    *meters
 	targets   targets
 	polls     polls
+	counts    *counts
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 

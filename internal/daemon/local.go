@@ -30,6 +30,7 @@ func Local(store driver.Store, archive ...deadletter.Archiver) *LocalAPI {
 		o.Archive = archive[0]
 	}
 	a := &app{store: store, plans: plan.New(store, o), log: log}
+	a.counts = newCounts(a)
 	a.gateway = gateway.New(store, gateway.Options{AllowReply: a.allowReply})
 	ctx, cancel := context.WithCancel(context.Background())
 	var runner sync.WaitGroup
@@ -38,7 +39,7 @@ func Local(store driver.Store, archive ...deadletter.Archiver) *LocalAPI {
 			log.Error("plans", slog.Any("error", err))
 		}
 	})
-	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); runner.Wait() }}
+	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); a.counts.close(); runner.Wait() }}
 }
 
 // Close ends what runs behind the API, after the step it is at.

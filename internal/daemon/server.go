@@ -150,7 +150,8 @@ func (s *Server) assemble(store driver.Store) error {
 	}
 	s.archive = to
 	a := &app{store: store, log: s.log}
-	s.app = a
+	s.app, a.counts = a, newCounts(a)
+	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
 	if err != nil {
 		return err
