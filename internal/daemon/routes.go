@@ -41,6 +41,7 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/causes", config.ScopeRead, a.listCauses},
 		{http.MethodGet, "/v1/causes/{signature}/deaths", config.ScopeRead, a.causeDeaths},
 		{http.MethodGet, "/v1/causes/{signature}/facets", config.ScopeRead, a.causeFacets},
+		{http.MethodGet, "/v1/causes/{signature}/verdict", config.ScopeRead, a.causeVerdict},
 		{http.MethodPost, "/v1/counts", config.ScopeRead, a.createCount},
 		{http.MethodGet, "/v1/counts/{id}", config.ScopeRead, a.showCount},
 		{http.MethodDelete, "/v1/counts/{id}", config.ScopeRead, a.cancelCount},
