@@ -17,6 +17,7 @@ import (
 type deadCmd struct {
 	List    deadListCmd    `cmd:"" help:"List dead letters, in the order in which they died."`
 	Causes  deadCausesCmd  `cmd:"" help:"Count dead letters by cause."`
+	Triage  deadTriageCmd  `cmd:"" help:"Say what a cause looks like, by which numbers, and what to run next."`
 	Count   deadCountCmd   `cmd:"" help:"Count dead letters that match, exactly."`
 	Show    deadShowCmd    `cmd:"" help:"Show the full failure history of one."`
 	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
