@@ -17,7 +17,7 @@ type guard struct {
 }
 
 // kind says what an address is, for the reason of a refusal. The address itself is
-// not told: that would make deliveries a scanner of our network.
+// not reported: that would make deliveries a scanner of our network.
 type kind string
 
 const (

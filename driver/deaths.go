@@ -83,5 +83,5 @@ type Count struct {
 	// Complete is false when [redrive.Examined] entries were looked at and there are
 	// more: then N is only how many of these match.
 	Complete bool
-	Examined int64 // how many entries were looked at; 0: counters alone answered
+	Examined int64 // how many entries were looked at; 0: counters by themselves answered
 }

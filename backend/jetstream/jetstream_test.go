@@ -68,7 +68,7 @@ func TestStaleIsRefused(t *testing.T) {
 	first := claimN(t, a, 1)
 	a.mu.Lock() // a hears nothing any more, and AckWait passes
 	sequence, _ := readPosition(first[0].Receipt.Position)
-	a.items[sequence].told = time.Now().Add(-time.Hour)
+	a.items[sequence].known = time.Now().Add(-time.Hour)
 	reply := a.items[sequence].reply
 	a.mu.Unlock()
 	if err := errors.Join(a.pulls.Unsubscribe(), a.nc.Flush()); err != nil {

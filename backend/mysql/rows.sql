@@ -5,7 +5,7 @@
 
 -- name: columns_message
 m.queue, m.id, m.seq, m.due, NULL, m.published, m.expires, m.token, m.nonce, m.turn, m.attempts, m.failures, m.earlier, m.crashes,
-m.generation, m.redrives, m.size, m.class, m.lane, 0, m.suspect, m.chosen, m.alone, 0, m.kind, m.msg_key, m.instance, m.reply_to, m.plan,
+m.generation, m.redrives, m.size, m.class, m.lane, 0, m.suspect, m.chosen, m.isolated, 0, m.kind, m.msg_key, m.instance, m.reply_to, m.plan,
 COALESCE(m.origin, ''), m.edited_from, '', m.crc, m.is_delayed
 
 -- name: columns_dead

@@ -180,11 +180,11 @@ func TestHeadersCannotSteerTheBroker(t *testing.T) {
 	}
 }
 
-// TestAHistoryWinsOverAResultsHeaders: a result that dies has headers of a failure hifailure history's names.
+// TestAHistoryWinsOverAResultsHeaders: a result that dies has headers of the names of a failure history's.
 func TestAHistoryWinsOverAResultsHeaders(t *testing.T) {
 	result := redrive.Headers{{Name: redrive.HeaderReason, Value: []byte("expired")}, {Name: "tenant", Value: []byte("gold")}, {Name: redrive.HeaderError, Value: []byte("too late")}}
-	story := native.History{Queue: "q", Attempts: 2, Reason: redrive.ReasonPermanent, History: redrive.History{Count: 1, First: &redrive.Failure{Message: "no"}}}
-	p := write(&redrive.Message{Headers: result}, story.Headers()...)
+	history := native.History{Queue: "q", Attempts: 2, Reason: redrive.ReasonPermanent, History: redrive.History{Count: 1, First: &redrive.Failure{Message: "no"}}}
+	p := write(&redrive.Message{Headers: result}, history.Headers()...)
 	for name, want := range map[string]string{redrive.HeaderReason: "permanent", redrive.HeaderError: "no"} {
 		if p.Headers[name] != want {
 			t.Errorf("%s is %v, want %s", name, p.Headers[name], want)
@@ -192,7 +192,7 @@ func TestAHistoryWinsOverAResultsHeaders(t *testing.T) {
 	}
 }
 
-// TestUnroutableIsNotAccepted: a confirm alone says nothing of a message that no queue
+// TestUnroutableIsNotAccepted: a confirm by itself says nothing of a message that no queue
 // takes.
 func TestUnroutableIsNotAccepted(t *testing.T) {
 	node := rabbittest.Shared(t)
@@ -405,7 +405,7 @@ func TestNativeDeadLettersKeepTheirHistory(t *testing.T) {
 			if o, ok := native.ReadOriginal(m.Headers); !ok || o.Queue != s.a.queue || o.RoutingKey != s.a.queue {
 				t.Errorf("%+v", o)
 			}
-			story, _ := native.TakeHistory(&m)
+			history, _ := native.TakeHistory(&m)
 			want := native.History{Attempts: 2, Reason: redrive.ReasonPermanent}
 			failures := 2
 			if strategy == DeadDLX { // the broker knows nothing of the last failure
@@ -414,8 +414,8 @@ func TestNativeDeadLettersKeepTheirHistory(t *testing.T) {
 					t.Errorf("%+v", got.Headers)
 				}
 			}
-			if story.Attempts != want.Attempts || story.Reason != want.Reason || story.History.Count != failures || story.Queue != s.o.Queue {
-				t.Errorf("%+v", story)
+			if history.Attempts != want.Attempts || history.Reason != want.Reason || history.History.Count != failures || history.Queue != s.o.Queue {
+				t.Errorf("%+v", history)
 			}
 		})
 	}

@@ -19,7 +19,7 @@
 //	{P}:Q:lt :lb   sorted    batches, each one lease over what one claim delivered for the
 //	                         first time: end -> batch; by its first entry
 //	{P}:Q:x :e :pb sorted    released suspects; expiries; by time of publication
-//	{P}:Q:ch :co   sorted    messages of each key in order; the ordered ones alone
+//	{P}:Q:ch :co   sorted    messages of each key in order; only the ordered ones
 //	{P}:Q:b        set       blocked behind their key
 //	{P}:Q:dd :dc   sorted    dead letters by time of death; by when they may be claimed
 //	{P}:Q:di       hash      dead letter -> its entry in the dead-letter stream, signature

@@ -3,7 +3,7 @@
 // Guarantees. Publish, Settle, Apply and Update return after their transaction is
 // synced: the writer commits to the write-ahead log, and while one sync of the log is
 // under way it prepares the next group (see syncer). A claim is not synced: losing its
-// mark with the power loses no message, only the memory that it was in flight. Every
+// record with the power loses no message, only the memory that it was in flight. Every
 // settlement is fenced by a token that is never used again, also across restarts.
 // A message, what it emits, its death and the ledger change in one transaction.
 //
@@ -12,7 +12,7 @@
 // kept for good, a body is at most [redrive.MaxBodySize].
 //
 // Caps. Everything: any delay, dead letters, repeats, emits, fences, extensions,
-// marks, order by key, browsing; identity by message, transfer by transaction.
+// claim records, order by key, browsing; identity by message, transfer by transaction.
 package sqlite
 
 import (
@@ -39,7 +39,7 @@ const FileName = "redrive.db"
 const logSuffix = "-wal" // of the write-ahead log's name
 
 const (
-	schemaVersion  = 2
+	schemaVersion  = 3
 	applicationID  = 0x52647276 // "Rdrv"
 	leastLibrary   = 3051003    // the first with a sound reset of the write-ahead log
 	corruptCode    = int32(sqlite3.SQLITE_CORRUPT)
@@ -55,7 +55,7 @@ type Store struct {
 	clock     func() time.Time
 	onFatal   func(error)
 	masks     driver.Masks
-	lock      *lockFile
+	lock      *lock
 	w         *conn // the writer's
 	syncer    *syncer
 	sync      func(*os.File) error // syncData; tests break it
@@ -164,15 +164,11 @@ func (s *Store) open() error {
 	if s.dir, err = filepath.Abs(s.dir); err != nil { // the process may change its working folder
 		return err
 	}
-	if s.lock, err = lockDir(s.dir); err != nil {
+	if s.lock, err = lockStore(s.dir, true); err != nil {
 		return err
 	}
 	path := filepath.Join(s.dir, FileName)
-	if s.w, err = openConn(path, true); err != nil {
-		return err
-	}
-	file, err := os.Stat(path) // SQLite does not show its handle, and one of ours would drop its locks
-	if err != nil {
+	if s.w, err = openConn(path, false); err != nil {
 		return err
 	}
 	if v := sqlite3.Xsqlite3_libversion_number(s.w.tls); v < leastLibrary {
@@ -197,7 +193,7 @@ func (s *Store) open() error {
 		return err
 	}
 	s.syncer = newSyncer(log, s.makeDurable)
-	if err := s.findAnchors(file); err != nil {
+	if err := s.findAnchors(); err != nil {
 		return err
 	}
 	s.readers = make(chan *conn, readConns)

@@ -26,7 +26,7 @@ type attachCmd struct {
 	Queue  string         `short:"q" placeholder:"QUEUE" help:"The queue in the store (default: the name at the broker)."`
 	Copy   bool           `xor:"how" help:"Leave the messages where they are (the default)."`
 	Move   bool           `xor:"how" help:"Acknowledge each message at the broker when the store has it. Kafka: commit the offsets of the group; the records stay."`
-	Delete bool           `help:"With --move: also delete the records of Kafka up to the mark."`
+	Delete bool           `help:"With --move: also delete the records of Kafka up to the committed offset."`
 	Follow bool           `short:"f" help:"Go on with what comes, until interrupted."`
 	Origin string         `placeholder:"NAME" help:"The topic, queue, subject or stream where messages belong whose headers name none."`
 }

@@ -36,7 +36,7 @@ type copied struct {
 
 const copyProblems = 20
 
-// Run copies. What is in the target already, under the same id, is left alone, so that an
+// Run copies. What is in the target already, under the same id, stays as it is, so that an
 // interrupted copy is simply started again; it goes on at the place it had come to.
 func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 	if c.From == c.To {

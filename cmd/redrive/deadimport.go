@@ -27,7 +27,7 @@ type deadImportCmd struct {
 
 func (*deadImportCmd) Help() string {
 	return examples(
-		"redrive dead import dead.ndjson", "what redrive dead export wrote; what is there already is left alone",
+		"redrive dead import dead.ndjson", "what redrive dead export wrote; what is there already stays as it is",
 		"redrive dead import ./redrive-data/archive --queue hooks --since 7d", "from an archive, those that match",
 	)
 }

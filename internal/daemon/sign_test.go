@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -120,7 +121,7 @@ func TestSignaturesTellNothingOfWhatIsMasked(t *testing.T) {
 // masked: whoever may not see it receives the same from lists, causes and plans.
 func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 	const token = "secret-read"
-	answers := func(pin string) (told []string) {
+	answers := func(pin string) (shown []string) {
 		target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			conn, _, err := http.NewResponseController(w).Hijack()
@@ -166,14 +167,14 @@ func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 				if len(list.Items) == 0 || bytes.Contains(b, []byte(pin)) {
 					t.Errorf("%s%s: %s", path, cause, b)
 				}
-				told = append(told, fmt.Sprintf("%+v", list.Items))
+				shown = append(shown, fmt.Sprintf("%+v", list.Items))
 			}
 			d.token = "secret-redrive"
 			_, b := d.send(http.MethodPost, "/v1/plans", fmt.Sprintf(`{"action":"redrive","filter":{"signature":%q},"dry_run":true}`, cause))
-			told = append(told, anyTime.ReplaceAllString(string(b), "TIME"))
+			shown = append(shown, anyTime.ReplaceAllString(string(b), "TIME"))
 			d.token = token
 		}
-		return told
+		return shown
 	}
 	first, second := answers("1.25e3"), answers("false")
 	if !slices.Equal(first, second) {
@@ -186,7 +187,7 @@ func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 func TestAnImportWithoutADaemonKeepsSignatures(t *testing.T) {
 	store := newStore(t)
 	defer store.Close()
-	api := daemon.Local(store)
+	api := daemon.Local(store, nil, slog.Default())
 	defer api.Close()
 	e := redrive.Entry{Message: redrive.Message{Queue: "q", ID: "m"}, State: redrive.StateDead, Reason: redrive.ReasonPermanent, DiedAt: time.Now(),
 		History: redrive.History{Count: 1, First: &redrive.Failure{At: time.Now(), Message: "cannot read {}", Signature: "1-0123456789abcdef"}}}

@@ -48,7 +48,7 @@ func targetOf(d *config.Deliver, policies *engine.Policies) (delivery.Target, er
 
 // statuses returns the table by which the target itself classifies. Where kinds or
 // rules have tables of their own it is empty, as the target does not know kinds; the
-// policies then classify alone.
+// only policies classify then.
 func statuses(p *engine.Policies) redrive.Table {
 	table, ok := p.Default.Classifier.(*redrive.Table)
 	if !ok {

@@ -38,12 +38,12 @@ func vault(t *testing.T, store driver.Store) {
 	quote := func(secret string) string { return fmt.Sprintf(`{"card":{"number":%q}}`, secret) }
 	var put []redrive.Entry
 	add := func(queue, body string) {
-		story, headers := "declined, having read "+quote(inError), redrive.Headers{{Name: "Authorization", Value: []byte(inHeader)}, {Name: "Tenant", Value: []byte(inTenant)}}
+		text, headers := "declined, having read "+quote(inError), redrive.Headers{{Name: "Authorization", Value: []byte(inHeader)}, {Name: "Tenant", Value: []byte(inTenant)}}
 		if queue == "open" {
-			story, headers = "declined", headers[1:]
+			text, headers = "declined", headers[1:]
 		}
 		died := time.Now().Add(-time.Hour).Add(time.Duration(len(put)) * time.Second)
-		f := &redrive.Failure{At: died, Attempt: 1, Types: []string{"*errors.errorString"}, Message: story, Details: map[string]string{"http.response": quote(inAnswer)}}
+		f := &redrive.Failure{At: died, Attempt: 1, Types: []string{"*errors.errorString"}, Message: text, Details: map[string]string{"http.response": quote(inAnswer)}}
 		f.Signature = driver.Signature(f)
 		e := redrive.Entry{
 			Message: redrive.Message{Queue: queue, ID: fmt.Sprintf("m-%d", len(put)), Body: []byte(body), Headers: headers},
@@ -120,8 +120,8 @@ var (
 	varying = []string{"Date", "X-Request-Id", "Content-Length"} // the guess is in some answers, and times differ in length
 )
 
-// told is all that a probe tells, of a plan also how it ended, without the guess itself.
-func (d *rig) told(p probe, guess string) string {
+// shown is all that a probe shows, of a plan also how it ended, without the guess itself.
+func (d *rig) shown(p probe, guess string) string {
 	d.t.Helper()
 	answer := func(method, path, body string) (string, []byte) {
 		resp, b := d.send(method, path, body)
@@ -175,7 +175,7 @@ func TestFiltersTellNothingOfWhatIsHidden(t *testing.T) {
 						right, wrong := secret[:n], secret[:n-1]+"Z"
 						wrongs := probes(filter, name+wrong)
 						for i, p := range probes(filter, name+right) {
-							if a, b := d.told(p, right), d.told(wrongs[i], wrong); a != b {
+							if a, b := d.shown(p, right), d.shown(wrongs[i], wrong); a != b {
 								t.Fatalf("%s %s %s tells a right guess from a wrong one:\n%s\n%s", p.method, p.path, p.body, a, b)
 							}
 						}
@@ -205,7 +205,7 @@ func TestAnAdministratorFindsWhatIsMasked(t *testing.T) {
 			if p.op == "createPlan" && !strings.Contains(p.body, "dry_run") || strings.Contains(p.path+p.body, "open") {
 				continue
 			}
-			if d.told(p, secret) == d.told(wrongs[i], wrong) {
+			if d.shown(p, secret) == d.shown(wrongs[i], wrong) {
 				t.Errorf("%s %s %s finds nothing", p.method, p.path, p.body)
 			}
 			finds[p.op] = true
@@ -361,7 +361,7 @@ func TestASearchOfWhatShowsIsBounded(t *testing.T) {
 }
 
 // A plan keeps what its maker's filter may look at, also when another daemon carries it
-// and what an administrator's plan looks for is not told to others.
+// and what an administrator's plan looks for does not reach others.
 func TestAPlanKeepsWhatItMayLookAt(t *testing.T) {
 	store := memory.New()
 	vault(t, store)

@@ -85,7 +85,7 @@ func (f *Finder) wants(dead bool) bool {
 	return q.State != redrive.StateDead && q.Reason == 0 && q.Signature == ""
 }
 
-// search goes through the waiting or the dead messages of a queue, from the mark on.
+// search goes through the waiting or the dead messages of a queue, from the cursor on.
 func (f *Finder) search(ctx context.Context) error {
 	f.had = len(f.page.Entries)
 	f.Reset()

@@ -208,7 +208,7 @@ func (w *Work) Count(queue string, b Account, n int64) {
 // AddWaiting stores a message as waiting. One that stands in line is blocked until the
 // head of its key is freed.
 func (w *Work) AddWaiting(m *Message) {
-	m.Dead, m.Leased, m.Alone, m.Instance = false, false, false, ""
+	m.Dead, m.Leased, m.Isolated, m.Instance = false, false, false, ""
 	m.Bytes = m.Size()
 	m.Class = m.OpenClass()
 	if m.Turn > 0 {

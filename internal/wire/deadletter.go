@@ -103,7 +103,7 @@ func CauseOf(c *driver.Cause, payload bool) Cause {
 // Imported answers an import of dead letters.
 type Imported struct {
 	Imported   int64        `json:"imported"`
-	Duplicates int64        `json:"duplicates"` // were there already, and left alone
+	Duplicates int64        `json:"duplicates"` // were there already, and left as they are
 	Failed     int64        `json:"failed"`
 	Problems   []LineResult `json:"problems,omitempty"` // the first of those that failed
 	// Lines are all lines, with lines=true in the query, in the order in which they were

@@ -43,8 +43,8 @@ func newClock(t testing.TB) *clock {
 	return c
 }
 
-// rule gives a server the clock. What reads the time since the start of the machine is left
-// alone.
+// rule gives a server the clock. What reads the time since the start of the machine
+// stays as it is.
 func (c *clock) rule(t testing.TB, s *server) {
 	t.Helper()
 	found, err := filepath.Glob(faker)

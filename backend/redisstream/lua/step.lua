@@ -9,7 +9,7 @@
 --            emits, ledger to, fresh chain, size that the holder knows, signature}
 --   new:    {"n", queue, id, hash or "" (not chosen), what (entry, wait, die), head, envelope,
 --            account, fields, signature}
---   range:  {"d", queue, key, up to id, 1: that alone, ""}: the waiting messages of a key, counted
+--   range:  {"d", queue, key, up to id, 1: only that one, ""}: the waiting messages of a key, counted
 --           as done, the oldest, at most RANGE; its result is {0, where to go on or ""};
 --           a sixth element, if not , is where it goes on
 --
@@ -179,17 +179,17 @@ local function change(op)
   return result
 end
 
--- range ends the waiting messages of a key up to one of them, or that one alone.
+-- range ends the waiting messages of a key up to one of them, or only that one.
 local RANGE = 200
 local function range(op)
-  local _, n, key, upto, alone, behind = unpack(op)
+  local _, n, key, upto, single, behind = unpack(op)
   local q = queues[n + 1]
   local blob = call('HGET', q.w, upto) or call('HGET', q.d, upto)
   if not blob then return { 0 } end
   local last = parse(blob)
   if last.key ~= key or last.cseq == 0 then return { 0 } end
   local till = '[' .. chainmember(last, upto)
-  local from = alone == 1 and till or '[' .. key .. '\0'
+  local from = single == 1 and till or '[' .. key .. '\0'
   if behind ~= '' then from = '(' .. behind end
   local list = call('ZRANGEBYLEX', q.ch, from, till, 'LIMIT', 0, RANGE)
   for _, m in ipairs(list) do
