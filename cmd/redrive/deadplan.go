@@ -207,6 +207,9 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 		if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, dry, &d); err != nil {
 			return err
 		}
+		if d.More && len(c.IDs) == 0 && c.Filter.State == "" && (req.Filter == nil || req.Filter.State == "") {
+			t.note("to count all: %s", countCommand(&c.Filter))
+		}
 		if c.DryRun {
 			return printDryRun(t, &d, done)
 		}

@@ -49,6 +49,8 @@ type app struct {
 	meters    *meters
 	targets   targets
 	polls     polls
+	counts    *counts
+	flows     flows
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 

@@ -168,7 +168,8 @@ func (s *Server) assemble(store driver.Store) error {
 		return err
 	}
 	a := &app{store: store, log: s.log}
-	s.app = a
+	s.app, a.counts = a, newCounts(a)
+	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
 	if err != nil {
 		return err
@@ -195,7 +196,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err != nil {
 		return err
 	}
-	observers := engine.Observers{a.metrics, a.sessions}
+	observers := engine.Observers{a.metrics, a.sessions, &a.flows}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
