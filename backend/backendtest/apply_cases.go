@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ var applyCases = []testCase{
 	{name: "PutKeepsEntries", run: putKeeps},
 	{name: "PutImportsFromTheArchive", run: putArchived},
 	{name: "PutRefusesNoDeadLetter", run: putForeign},
+	{name: "PutRefusesImpossibleNumbers", run: putNumbers},
 	{name: "DeleteRange", run: deleteRange},
 	{name: "EmitInTheSameStep", run: emitSameStep, needs: []need{emits}},
 	{name: "EmitRefusedUndoesItsItemOnly", run: emitRefused, needs: []need{emits}},
@@ -116,7 +118,7 @@ func putKeeps(c *C) {
 	c.none(c.ask(5)) // a zero Due means now plus the delay
 	d = c.one(isolated(c.ask(5)))
 	if d.ID != "suspect" || d.Crashes != 1 || !d.Suspect || d.Attempt != 3 {
-		c.Errorf("claimed isolated: %s with %d crashes at attempt %d", d.ID, d.Crashes, d.Attempt)
+		c.Errorf("claimed in isolation: %s with %d crashes at attempt %d", d.ID, d.Crashes, d.Attempt)
 	}
 	c.done(d)
 	c.pass(3 * c.tick)
@@ -181,6 +183,41 @@ func putForeign(c *C) {
 	c.is(at(errs, 1), "an oversize message that shall be delivered", redrive.ErrInvalid)
 	if e := c.entry("huge"); len(e.Body) != redrive.MaxBodySize+1 {
 		c.Errorf("%d bytes are left", len(e.Body))
+	}
+}
+
+// putNumbers puts entries beside others whose numbers no store can hold, and one whose history
+// lacks its first failure.
+func putNumbers(c *C) {
+	const most = math.MaxInt32
+	dead := func(id string, change func(*redrive.Entry)) redrive.Entry {
+		e := redrive.Entry{Message: redrive.Message{Queue: c.q, ID: id}, State: redrive.StateDead, Reason: redrive.ReasonManual, History: redrive.History{Count: 1, Last: failure(3, "last")}}
+		change(&e)
+		return e
+	}
+	put := []redrive.Entry{
+		dead("fine", func(*redrive.Entry) {}),
+		dead("attempts", func(e *redrive.Entry) { e.Attempts = most + 1 }),
+		dead("crashes", func(e *redrive.Entry) { e.Crashes = -1 }),
+		dead("failures", func(e *redrive.Entry) { e.History.Count = most + 1 }),
+		dead("generation", func(e *redrive.Entry) { e.Generation = most + 1 }),
+		dead("redrives", func(e *redrive.Entry) { e.Redrives = most + 1 }),
+		dead("lane", func(e *redrive.Entry) { e.Lane = 7 }),
+		dead("no reason", func(e *redrive.Entry) { e.Reason = 0 }),
+		dead("most", func(e *redrive.Entry) { e.Attempts, e.Generation, e.Redrives = most, most, most }),
+	}
+	errs, err := c.store.Apply(c.ctx, driver.Batch{Put: put, Entered: driver.EnteredImported})
+	c.noError(err, "apply")
+	for i := range put {
+		var want error
+		if i > 0 && i < len(put)-1 {
+			want = redrive.ErrInvalid
+		}
+		c.is(at(errs, i), "put of "+put[i].ID, want)
+	}
+	sameFailure(c, "the only one", c.entry("fine").History.Latest(), failure(3, "last"))
+	if e := c.entry("most"); e.Attempts != most || e.Generation != most {
+		c.Errorf("attempts %d, generation %d", e.Attempts, e.Generation)
 	}
 }
 

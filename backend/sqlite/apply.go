@@ -31,7 +31,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 		bytes += b.Publish[i].Size()
 	}
 	for i := range b.Put {
-		o.errs[len(b.Publish)+i] = checkEntry(&b.Put[i])
+		o.errs[len(b.Publish)+i] = driver.CheckEntry(&b.Put[i])
 		bytes += b.Put[i].Size()
 	}
 	for i := range b.Records {
@@ -53,27 +53,6 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 		return nil, o.err
 	}
 	return o.result, nil
-}
-
-// checkEntry reports what keeps an entry from being put. A dead letter may be what
-// Publish would refuse: it is dead for it.
-func checkEntry(e *redrive.Entry) error {
-	if int(e.Lane) >= driver.Lanes || e.Attempts < 0 || e.Crashes < 0 || e.History.Count < 0 {
-		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: a lane or number that cannot be", redrive.ErrInvalid)}
-	}
-	if e.State != redrive.StateDead {
-		return e.Validate()
-	}
-	if err := driver.CheckQueue(e.Queue); err != nil {
-		return err
-	}
-	if e.Reason == 0 || e.Reason > driver.LastReason {
-		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)}
-	}
-	if e.ID == "" {
-		return nil
-	}
-	return driver.CheckID(e.ID)
 }
 
 func checkRecord(w *driver.RecordWrite) error {

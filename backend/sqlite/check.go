@@ -54,7 +54,7 @@ type source struct {
 	dir      string
 	scratch  string // a copy to remove at the end
 	conn     *conn
-	lock     *lockFile
+	lock     *lock
 	report   *Report
 	progress func(int64)
 	seen     int64
@@ -66,7 +66,7 @@ func openSource(dir string) (*source, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, &redrive.Error{Op: "check", Err: err, Hint: "name the folder of a store"}
 	}
-	lock, err := lockDir(dir)
+	lock, err := lockStore(dir, false)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ type Store struct {
 	clock     func() time.Time
 	onFatal   func(error)
 	masks     driver.Masks
-	lock      *lockFile
+	lock      *lock
 	w         *conn // the writer's
 	syncer    *syncer
 	sync      func(*os.File) error // syncData; tests break it
@@ -164,15 +164,11 @@ func (s *Store) open() error {
 	if s.dir, err = filepath.Abs(s.dir); err != nil { // the process may change its working folder
 		return err
 	}
-	if s.lock, err = lockDir(s.dir); err != nil {
+	if s.lock, err = lockStore(s.dir, true); err != nil {
 		return err
 	}
 	path := filepath.Join(s.dir, FileName)
-	if s.w, err = openConn(path, true); err != nil {
-		return err
-	}
-	file, err := os.Stat(path) // SQLite does not show its handle, and one of ours would drop its locks
-	if err != nil {
+	if s.w, err = openConn(path, false); err != nil {
 		return err
 	}
 	if v := sqlite3.Xsqlite3_libversion_number(s.w.tls); v < leastLibrary {
@@ -197,7 +193,7 @@ func (s *Store) open() error {
 		return err
 	}
 	s.syncer = newSyncer(log, s.makeDurable)
-	if err := s.findAnchors(file); err != nil {
+	if err := s.findAnchors(); err != nil {
 		return err
 	}
 	s.readers = make(chan *conn, readConns)

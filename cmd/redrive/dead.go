@@ -104,13 +104,20 @@ func printCauses(t *terminal, causes []wire.Cause) {
 	b := newTable("COUNT", "NOW", "QUEUE", "REASON", "SIGNATURE", "LAST", "EXAMPLE", "ERROR")
 	for i := range causes {
 		g := &causes[i]
-		what := g.Message
-		if g.Type != "" {
-			what = g.Type + ": " + what
-		}
-		b.add(number(g.Count), growth(g), text(g.Queue), coloured(bad, g.Reason.String()), text(g.Signature), text(since(&g.Last)), text(g.Example), text(what))
+		b.add(number(g.Count), growth(g), text(g.Queue), coloured(bad, g.Reason.String()), text(g.Signature), text(since(&g.Last)), text(g.Example), text(whatHappened(g)))
 	}
 	b.print(t)
+}
+
+// whatHappened is what a target answered, or else the error.
+func whatHappened(c *wire.Cause) string {
+	switch {
+	case c.Answer != "":
+		return fmt.Sprintf("%d %s", c.Status, c.Answer)
+	case c.Type != "":
+		return c.Type + ": " + c.Message
+	}
+	return c.Message
 }
 
 // growth says whether more die of a cause: how many a minute, or since when none did.

@@ -43,7 +43,7 @@ func (*deadRedriveCmd) Help() string {
 		"redrive dead redrive hooks/order-42", "one",
 		"redrive dead redrive --queue hooks --reason exhausted --dry-run", "what would be redriven",
 		"redrive dead redrive --queue hooks --rate 50/s --wait", "all of a queue, slowly, and watch",
-		"redrive dead redrive --signature 1-4f1c09aa52de83b6 --canary 10 --wait", "ten first; the rest only if these are delivered",
+		"redrive dead redrive --signature 2-4f1c09aa52de83b6 --canary 10 --wait", "ten first; the rest only if these are delivered",
 	)
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -89,12 +88,7 @@ func (a *app) callRequest(w http.ResponseWriter, r *http.Request, who *caller, g
 			return req, "", false, err
 		}
 	}
-	m.Body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, httpguard.MaxBody))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return req, "", false, problem.New(http.StatusRequestEntityTooLarge, "oversize", "The body is too large", fmt.Sprintf("the limit of a call is %d bytes", large.Limit), "")
-	case err != nil:
+	if m.Body, err = readAll(w, r, httpguard.MaxBody); err != nil {
 		return req, "", false, err
 	}
 	if chosen = m.ID != ""; !chosen {

@@ -9,12 +9,14 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/headername"
+	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -100,10 +102,17 @@ func (i *importer) read(ctx context.Context, body io.Reader) error {
 
 func (i *importer) entry(line []byte) (redrive.Entry, error) {
 	var m wire.Message
-	if err := json.Unmarshal(line, &m); err != nil {
+	err := gateway.Strict(line)
+	if err == nil {
+		err = json.Unmarshal(line, &m)
+	}
+	if err != nil {
 		return redrive.Entry{}, bad("this is not a dead letter: "+err.Error(), "write lines as redrive dead export does")
 	}
 	e, err := m.Entry()
+	if err == nil {
+		err = publishable(&e)
+	}
 	if err != nil {
 		return e, err
 	}
@@ -117,6 +126,42 @@ func (i *importer) entry(line []byte) (redrive.Entry, error) {
 		return e, i.mayAnswer(e.Original.ReplyTo)
 	}
 	return e, nil
+}
+
+// publishable refuses what a publish refuses, but for the size of what is dead for it. The
+// history of failures is bounded when it is read.
+func publishable(e *redrive.Entry) error {
+	moments := []time.Time{e.PublishedAt, e.DiedAt}
+	for _, f := range []*redrive.Failure{e.History.First, e.History.Last} {
+		if f != nil {
+			moments = append(moments, f.At)
+		}
+	}
+	for _, at := range moments {
+		if !at.IsZero() && !native.Dated(at) {
+			return bad("a moment beyond the year 9999", "moments lie within the years 1 to 9999, in UTC")
+		}
+	}
+	for _, m := range []*redrive.Message{&e.Message, e.Original} {
+		if m == nil {
+			continue
+		}
+		probe := *m
+		probe.Queue = e.Queue
+		if e.Reason == redrive.ReasonOversize {
+			probe.Body, probe.Headers = nil, nil
+			for i := range m.Headers {
+				one := redrive.Message{Queue: e.Queue, Headers: redrive.Headers{{Name: m.Headers[i].Name}}}
+				if err := one.Validate(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := probe.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mayPut refuses what the caller could not publish either.

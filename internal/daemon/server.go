@@ -57,8 +57,9 @@ type Server struct {
 	http    *http.Server
 	socket  *http.Server
 	closers closers
-	traces  *traces                       // nil: none
-	spool   *spool.Spool                  // nil: none
+	traces  *traces      // nil: none
+	spool   *spool.Spool // nil: none
+	outages *outages
 	sources map[string]backend.SourceSink // beside the store, by queue
 
 	archive   *archive.Archive
@@ -92,7 +93,9 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Server{cfg: cfg, o: o, log: o.Logger}
+	s := &Server{cfg: cfg, o: o}
+	s.outages = newOutages(func(queue string) bool { q := cfg.Queues[queue]; return q != nil && q.Source != "" })
+	s.log = s.outages.logger(o.Logger)
 	store := o.Store
 	err := checkListen(cfg)
 	if store == nil {
@@ -291,6 +294,7 @@ func (s *Server) Run(ctx context.Context) error {
 	start("retention", func() error { return s.retention.Run(work) })
 	start("configuration", func() error { return s.watch(work) })
 	start("pauses", func() error { s.app.pauses.run(work); return nil })
+	start("outages", func() error { s.outages.watch(work, s.log, s.app.store.Now); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("http", func() error { return s.http.Serve(listener) })

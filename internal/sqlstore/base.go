@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -255,6 +256,11 @@ func (*AcquireError) ErrorName() string { return "sqlstore.AcquireError" }
 
 // Unwrap returns what went wrong.
 func (e *AcquireError) Unwrap() error { return e.Err }
+
+// Is makes it [redrive.ErrUnavailable], unless nobody waits for the connection any more.
+func (e *AcquireError) Is(target error) bool {
+	return target == redrive.ErrUnavailable && !errors.Is(e.Err, context.Canceled)
+}
 
 // tries is how often a transaction that the server rolled back is begun anew.
 const tries = 10

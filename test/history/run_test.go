@@ -270,7 +270,7 @@ type queueInfo struct {
 }
 
 // patience is how long the work may take to end after the last fault: leases of the dead
-// last for 30 s, and each of what they held is tried isolated.
+// last for 30 s, and each of what they held is tried in isolation.
 const patience = 2 * time.Minute
 
 // drain redrives the dead heads of keys until nothing waits and no plan runs.

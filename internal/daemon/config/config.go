@@ -133,7 +133,8 @@ type Deliver struct {
 	Endpoints []Endpoint `yaml:"endpoints" json:"endpoints,omitempty"`
 	// Timeout of one request. Defaults to the policy's timeout.
 	Timeout Duration `yaml:"timeout" json:"timeout,omitempty"`
-	// Concurrency is how many requests run at once. Defaults to 64.
+	// Concurrency is how many requests run at once. Of kinds whose requests take longer than
+	// a second, beside others, only as many as those leave. Defaults to 64.
 	Concurrency int `yaml:"concurrency" json:"concurrency,omitempty"`
 	// Rate is how many requests may start in a time. Defaults to no limit.
 	Rate Rate `yaml:"rate" json:"rate,omitzero"`

@@ -5,6 +5,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -207,6 +208,9 @@ func (g *Gateway) note(ctx context.Context, queue, id string, p *problem.Problem
 	switch p.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInsufficientStorage:
 		g.o.Shed(p.Name(), 1)
+		if errors.Is(p, redrive.ErrUnavailable) {
+			g.o.Logger.LogAttrs(ctx, slog.LevelWarn, "publish failed", slog.String("queue", queue), slog.Any("error", p.Unwrap()))
+		}
 	case http.StatusInternalServerError:
 		g.o.Logger.LogAttrs(ctx, slog.LevelError, "publish failed", slog.String("queue", queue), slog.String("id", id), slog.Any("error", p.Unwrap()))
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -253,7 +252,9 @@ func full(cause error) error {
 	if cause != nil {
 		detail = "and what waits for it has filled the spool"
 	}
-	return problem.New(http.StatusServiceUnavailable, "store-unreachable", "The store cannot be reached", detail, "nothing was stored; repeat after the time in Retry-After").After(retryAfter)
+	p := problem.Of(redrive.ErrUnavailable).After(retryAfter)
+	p.Detail = detail
+	return p
 }
 
 // spooled is a message as the spool keeps it.
