@@ -15,6 +15,9 @@ type Page struct {
 	// Complete is false when the page ended because it had examined [redrive.Examined]
 	// entries, not because it was full or at the end.
 	Complete bool
+	// Examined is how many entries were looked at for the page; where a server does not tell,
+	// no fewer than it has.
+	Examined int
 }
 
 // Cause counts dead letters of one cause.

@@ -47,7 +47,7 @@ func Signature(f *redrive.Failure) string {
 	}
 	where := f.Details[DetailStatus]
 	if where == "" {
-		where = topFrame(f.Stack)
+		where = TopFrame(f.Stack)
 	}
 	h := sha256.New()
 	for _, s := range []string{kind, masked, where, Skeleton(f.Details[DetailAnswer], true)} {
@@ -346,10 +346,10 @@ func letter(c byte) bool   { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 func wordByte(c byte) bool { return digit(c) || letter(c) || c == '_' }
 func idByte(c byte) bool   { return wordByte(c) || c == '-' }
 
-// topFrame returns the function of the topmost frame of a Go stack that is neither
+// TopFrame returns the function of the topmost frame of a Go stack that is neither
 // the runtime's nor ours, without arguments and line. If all are ours, it is the topmost
 // of these without its package, which may move.
-func topFrame(stack string) string {
+func TopFrame(stack string) string {
 	// Above the last panic are the frames of recovering.
 	if i := strings.LastIndex(stack, "\npanic("); i >= 0 {
 		stack = stack[i+1:]

@@ -90,7 +90,7 @@ func TestTopFrame(t *testing.T) {
 		{"handler of sms/sms.send", ""},
 		{"", ""},
 	} {
-		if got := topFrame(c.stack); got != c.want {
+		if got := TopFrame(c.stack); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

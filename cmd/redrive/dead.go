@@ -17,6 +17,8 @@ import (
 type deadCmd struct {
 	List    deadListCmd    `cmd:"" help:"List dead letters, in the order in which they died."`
 	Causes  deadCausesCmd  `cmd:"" help:"Count dead letters by cause."`
+	Triage  deadTriageCmd  `cmd:"" help:"Say what a cause looks like, by which numbers, and what to run next."`
+	Count   deadCountCmd   `cmd:"" help:"Count dead letters that match, exactly."`
 	Show    deadShowCmd    `cmd:"" help:"Show the full failure history of one."`
 	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
 	Redrive deadRedriveCmd `cmd:"" help:"Give dead letters another life."`
@@ -55,6 +57,9 @@ func (c *deadListCmd) Run(ctx context.Context, t *terminal, client *client) erro
 	}
 	b.print(t)
 	ended(t, list)
+	if !list.Complete {
+		t.note("how many there are: %s", countCommand(&c.Filter))
+	}
 	return nil
 }
 
@@ -89,13 +94,16 @@ func (c *deadCausesCmd) Run(ctx context.Context, t *terminal, client *client) er
 	if t.json {
 		return t.writeJSON(list)
 	}
-	if len(list.Items) == 0 {
+	switch {
+	case !list.Complete && len(list.Items) == 0:
+		t.note("at least 0 match, of those that were examined; count all: %s", countCommand(&c.Filter))
+	case len(list.Items) == 0:
 		t.note("there are no dead letters")
-		return nil
-	}
-	printCauses(t, list.Items)
-	if !list.Complete {
-		t.note("these are not all; narrow the search with --queue, --reason or --since")
+	default:
+		printCauses(t, list.Items)
+		if !list.Complete {
+			t.note("these are not all; narrow the search with --queue, --reason or --since, or count all: %s", countCommand(&c.Filter))
+		}
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ type LocalAPI struct {
 // gets troubles. Close it before the store.
 func Local(store driver.Store, archive deadletter.Archiver, log *slog.Logger) *LocalAPI {
 	a := &app{store: store, plans: plan.New(store, plan.Options{Archive: archive, Logger: log}), log: log}
+	a.counts = newCounts(a)
 	a.gateway = gateway.New(store, gateway.Options{AllowReply: a.allowReply, Logger: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var runner sync.WaitGroup
@@ -33,7 +34,7 @@ func Local(store driver.Store, archive deadletter.Archiver, log *slog.Logger) *L
 			log.Error("plans", slog.Any("error", err))
 		}
 	})
-	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); runner.Wait() }}
+	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); a.counts.close(); runner.Wait() }}
 }
 
 // Close ends what runs behind the API, after the step it is at.

@@ -14,6 +14,7 @@ type PlanRequest struct {
 	Action string   `json:"action"` // redrive, drop or archive
 	Filter *Filter  `json:"filter,omitempty"`
 	Refs   []string `json:"refs,omitempty"` // "queue/id"
+	All    bool     `json:"all,omitempty"`  // every dead letter of every queue: without it, a filter or refs must say which
 
 	To               string `json:"to,omitempty"`     // redrive into another queue
 	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
@@ -153,6 +154,7 @@ func planRequestOf(p *plan.Plan) PlanRequest {
 	if len(r.Refs) > 0 || p.Named > 0 {
 		return out
 	}
+	out.All = r.All
 	f := FilterOf(&r.Query)
 	out.Filter = &f
 	return out

@@ -10,37 +10,40 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/programtest"
+	"github.com/redrive/redrive/internal/proxytest"
 )
 
-// daemon is the program, started again whenever it ends until the run is over.
+// daemon is the program, started again whenever it ends until the run is over. That it
+// ended by itself is an event.
 type daemon struct {
 	t      testing.TB
+	rec    *recorder
 	name   string
 	bin    string
 	env    []string
 	config string
 	direct string           // its own address, for looking at it
-	link   *faulttest.Proxy // between those who call and the daemon
+	link   *proxytest.Proxy // between those who call and the daemon
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
+	dead *exec.Cmd // whom kill ended
 	log  *programtest.Log
 	held bool // it shall not be started just now
 	over bool
 	all  sync.WaitGroup
 }
 
-func newDaemon(t testing.TB, program func() (string, error), name, store, yaml string, env ...string) *daemon {
+func newDaemon(t testing.TB, rec *recorder, program func() (string, error), name, store, yaml string, env ...string) *daemon {
 	t.Helper()
 	bin, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{t: t, name: name, bin: bin, env: env, log: &programtest.Log{}}
+	d := &daemon{t: t, rec: rec, name: name, bin: bin, env: env, log: &programtest.Log{}}
 	d.config, d.direct = programtest.Configure(t, store, fmt.Sprintf("archive: %q\n%s", filepath.Join(t.TempDir(), "archive"), yaml))
-	d.link = faulttest.NewProxy(t, strings.TrimPrefix(d.direct, "http://"))
+	d.link = proxytest.New(t, strings.TrimPrefix(d.direct, "http://"))
 	d.start()
 	t.Cleanup(d.end)
 	return d
@@ -67,11 +70,17 @@ func (d *daemon) startLocked() {
 		return
 	}
 	d.cmd = cmd
+	began := d.rec.now()
 	d.all.Go(func() {
-		_ = cmd.Wait() // however it ended, it is started again
+		err := cmd.Wait() // however it ended, it is started again
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.cmd = nil
+		if !d.over && d.dead != cmd {
+			const shown = 500
+			log := d.log.String()
+			d.rec.add(Event{Begin: began, Op: OpExit, By: d.name, Note: fmt.Sprintf("%v: %s", err, log[max(0, len(log)-shown):])})
+		}
 		if !d.over && !d.held {
 			d.all.Go(func() { pause(d.t.Context(), 300*time.Millisecond); d.start() })
 		}
@@ -83,7 +92,7 @@ func (d *daemon) kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.held = true
-	if d.cmd != nil {
+	if d.dead = d.cmd; d.cmd != nil {
 		_ = d.cmd.Process.Kill() // it may be gone
 	}
 }
