@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -35,17 +36,12 @@ type Operation struct {
 	Name  string          `json:"name,omitempty"`
 }
 
-// refusal is a kind of refusals that has no error of the root package.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-// Refusals of repairs, as in Plan.Errors.
-const (
-	errUnchanged refusal = "unchanged"  // the places are not there, or as wanted already
-	errNotJSON   refusal = "not-json"   // the body is not JSON
-	errNameTaken refusal = "name-taken" // an object has a member of the name already
-	errMasked    refusal = "masked"     // it would tell what is masked
+// Refusals of repairs that the root package has no error for, as in Plan.Errors.
+var (
+	errUnchanged = errors.New("unchanged")  // the places are not there, or as wanted already
+	errNotJSON   = errors.New("not-json")   // the body is not JSON
+	errNameTaken = errors.New("name-taken") // an object has a member of the name already
+	errMasked    = errors.New("masked")     // it would tell what is masked
 )
 
 // Repair changes messages by a rule. It is safe for concurrent use.
