@@ -17,7 +17,7 @@ var phrases = regexp.MustCompile(`(?i)\b(the books|balances? the books|in hand|h
 	`(claim(s|ed)?|deliver(s|ed)?|handle[sd]?|run|runs|tried) (it |them )?alone|alone in (it|the process)|(soft|hard|page|committed) marks?|marks of (its |their |a )?claims?|(above|below|up to) the mark|adopt\w*)\b`)
 
 // oldNames were names of Go, JSON, metrics and flags; none may come back.
-var oldNames = regexp.MustCompile(`\b([A-Za-z]*Books[A-Z]?[a-z]*|Trial|[A-Za-z]*Watermarks?|[A-Za-z]*Verdicts?|inHand|MarksClaims|SetAside|TakeStory|redrive_book)\b|"(books|trial|verdicts?)(,omitempty)?"`)
+var oldNames = regexp.MustCompile(`\b([A-Za-z]*Books[A-Z]?[a-z]*|Trial|[A-Za-z]*Watermarks?|inHand|MarksClaims|SetAside|TakeStory|redrive_book)\b|"(books|trial)(,omitempty)?"`)
 
 // oldParts were parts of names, in code of any language.
 var oldParts = regexp.MustCompile(`(^|_)(alone|solo|story|told|marks?|book)([A-Z0-9_]|$)|(^|[a-z0-9_])(Alone|Solo|Story|Told|Marks?)([A-Z0-9_]|$)|(?i:adopt)|ALONE`)
