@@ -130,7 +130,7 @@ func TestPlanRepairs(t *testing.T) {
 	})
 }
 
-// A repair stops at the first message that it cannot repair, and is told to go on past its like.
+// A repair stops at the first message that it cannot repair, and goes on past its like when it is resumed.
 func TestPlanRepairStops(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()

@@ -18,7 +18,9 @@ type deadCmd struct {
 	List    deadListCmd    `cmd:"" help:"List dead letters, in the order in which they died."`
 	Causes  deadCausesCmd  `cmd:"" help:"Count dead letters by cause."`
 	Show    deadShowCmd    `cmd:"" help:"Show the full failure history of one."`
-	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
+	Edit    deadEditCmd    `cmd:"" help:"Edit one; the original is kept."`
+	Repair  deadRepairCmd  `cmd:"" help:"Repair many by a rule; the originals are kept."`
+	Restore deadRestoreCmd `cmd:"" help:"Undo a repair: put back what was published."`
 	Redrive deadRedriveCmd `cmd:"" help:"Give dead letters another life."`
 	Drop    deadDropCmd    `cmd:"" help:"Remove dead letters for good."`
 	Archive deadArchiveCmd `cmd:"" help:"Move dead letters into the archive's folder."`

@@ -21,11 +21,16 @@ import (
 type planFlags struct {
 	remote      `embed:""`
 	filterFlags `embed:""`
-	IDs         []string    `arg:"" optional:"" name:"[queue/]id" help:"These dead letters; otherwise those that the flags select."`
-	Rate        config.Rate `placeholder:"RATE" help:"How fast, such as 50/s (default 100/s)."`
-	DryRun      bool        `help:"Count and show the causes only."`
-	Yes         bool        `short:"y" help:"Do not ask."`
-	Wait        bool        `short:"w" help:"Wait until it is done."`
+	IDs         []string `arg:"" optional:"" name:"[queue/]id" help:"These dead letters; otherwise those that the flags select."`
+	planHow     `embed:""`
+}
+
+// planHow says how a plan is carried out.
+type planHow struct {
+	Rate   config.Rate `placeholder:"RATE" help:"How fast, such as 50/s (default 100/s; repairs 2000/s)."`
+	DryRun bool        `help:"Count and show what would be done only."`
+	Yes    bool        `short:"y" help:"Do not ask."`
+	Wait   bool        `short:"w" help:"Wait until it is done."`
 }
 
 type deadRedriveCmd struct {
@@ -178,7 +183,7 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 	if client.local && req.Canary > 0 {
 		return usagef("a canary needs a daemon that delivers it: start redrive serve, or leave --canary out")
 	}
-	if req.Rate = c.Rate.String(); len(c.IDs) == 0 {
+	if len(c.IDs) == 0 {
 		f := c.Filter
 		if req.Filter != nil {
 			f.State = req.Filter.State
@@ -195,6 +200,12 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 		}
 		req.Refs = append(req.Refs, ref.String())
 	}
+	return c.carryOut(ctx, t, client, req, done, confirm)
+}
+
+// carryOut counts, asks, and has a plan carried out.
+func (c *planHow) carryOut(ctx context.Context, t *terminal, client *client, req wire.PlanRequest, done string, confirm func(*terminal, *wire.DryRun) error) error {
+	req.Rate = c.Rate.String()
 	if c.DryRun || !c.Yes {
 		var d wire.DryRun
 		dry := req
@@ -203,6 +214,9 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 			return err
 		}
 		if c.DryRun {
+			if d.Preview != nil && !t.json {
+				printRule(t, req.Repair)
+			}
 			return printDryRun(t, &d, done)
 		}
 		if err := confirm(t, &d); err != nil {
@@ -245,6 +259,9 @@ func printDryRun(t *terminal, d *wire.DryRun, done string) error {
 	if len(d.Causes) > 0 {
 		t.printf("\n")
 		printCauses(t, d.Causes)
+	}
+	if d.Preview != nil {
+		printPreview(t, d.Preview)
 	}
 	return nil
 }
