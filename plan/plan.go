@@ -18,10 +18,13 @@ type Request struct {
 	// Action is [driver.ActRedrive], [driver.ActDrop], [driver.ActArchive], or [driver.ActEdit] with
 	// a Repair or a Restore.
 	Action driver.Action `json:"action"`
-	// Query selects what is changed; the zero Query selects all dead letters. Its State
+	// Query selects what is changed; one without a condition selects all dead letters, and
+	// needs All. Its State
 	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting]. After,
 	// Limit and Bodies are ignored, NotPlan must be empty.
 	Query redrive.Query `json:"query"`
+	// All allows a Query without a condition. With one, or with Refs, it is refused.
+	All bool `json:"all,omitempty"`
 	// View says what Query.Text and Query.Header look at where its asker may not see
 	// everything. It is kept with the plan: see [Options.Views]. Empty: everything.
 	View string `json:"view,omitempty"`
@@ -140,6 +143,21 @@ func (r *Request) checkAction() error {
 	return nil
 }
 
+// bounded refuses a request for everything that does not say so, as one whose filter was
+// forgotten, and one that says so and names something. A dry run needs nothing of it.
+func (r *Request) bounded() error {
+	q := r.Query
+	q.State, q.After, q.Limit, q.Bodies = 0, "", 0, false
+	everything := r.Restore == "" && len(r.Refs) == 0 && q == redrive.Query{}
+	switch {
+	case everything && !r.All:
+		return invalid("it is about every message of every queue", "name a queue or another filter, or ask for all")
+	case !everything && r.All:
+		return invalid("both all and a filter or names", "give one of them")
+	}
+	return nil
+}
+
 // State is where a plan stands.
 type State uint8
 
@@ -233,7 +251,7 @@ func newPlan(id string, r *Request, now time.Time) Plan {
 func (p *Plan) query(limit int) redrive.Query {
 	q := p.Request.Query
 	q.Until, q.After, q.Limit = p.Cutoff, p.Cursor, limit
-	if p.marks() {
+	if p.stamps() {
 		q.NotPlan = p.ID
 	}
 	return q
@@ -242,14 +260,14 @@ func (p *Plan) query(limit int) redrive.Query {
 func (p *Plan) change() driver.Change {
 	r := &p.Request
 	c := driver.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt}
-	if p.marks() {
+	if p.stamps() {
 		c.Plan = p.ID
 	}
 	return c
 }
 
-// marks reports whether what the plan changed bears its id.
-func (p *Plan) marks() bool {
+// stamps reports whether what the plan changed bears its id.
+func (p *Plan) stamps() bool {
 	return p.Request.Action == driver.ActRedrive || p.Request.Action == driver.ActEdit
 }
 

@@ -33,7 +33,7 @@ type Options struct {
 	// Instance names this process start. Defaults to a new id.
 	Instance string
 	// Logger gets a line when a plan ends and when it is in trouble. Defaults to
-	// discarding.
+	// [slog.Default].
 	Logger *slog.Logger
 	// Archive is where [driver.ActArchive] takes dead letters before it removes them. Without
 	// it there are no such plans.
@@ -71,7 +71,7 @@ func New(store driver.Store, o Options) *Plans {
 		o.Instance = redrive.NewID()
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	return &Plans{store: store, o: o, wake: make(chan struct{}, 1)}
 }
@@ -79,6 +79,9 @@ func New(store driver.Store, o Options) *Plans {
 // Create makes a plan, durably, with the store's present time as its cutoff. It
 // returns an error that wraps [redrive.ErrInvalid] for a request that makes no sense.
 func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
+	if err := r.bounded(); err != nil {
+		return Plan{}, err
+	}
 	plan, run, err := p.prepare(ctx, &r)
 	if err != nil {
 		return Plan{}, err
@@ -259,7 +262,7 @@ func (p *Plans) rouse() {
 }
 
 // Results returns what became of the messages of a plan, in the order in which it
-// worked on them, from the given mark on, and the mark of the next page; it is empty
+// worked on them, from the given cursor on, and the cursor of the next page; it is empty
 // at the end. Of very large plans it knows the first 100,000 messages. Bodies are left
 // out.
 func (p *Plans) Results(ctx context.Context, id, after string, limit int) (results []Result, next string, err error) {
@@ -270,7 +273,7 @@ func (p *Plans) Results(ctx context.Context, id, after string, limit int) (resul
 	var from, skip int
 	if after != "" {
 		if _, err := fmt.Sscanf(after, "%d.%d", &from, &skip); err != nil || from < 0 || skip < 0 {
-			return nil, "", &redrive.Error{Op: "plan", ID: id, Err: fmt.Errorf("%w page mark %q", redrive.ErrInvalid, after), Hint: "use the Next of the page before"}
+			return nil, "", &redrive.Error{Op: "plan", ID: id, Err: fmt.Errorf("%w page cursor %q", redrive.ErrInvalid, after), Hint: "use the Next of the page before"}
 		}
 	}
 	limit = (&redrive.Query{Limit: limit}).PageLimit()

@@ -130,7 +130,7 @@ func TestPlanRepairs(t *testing.T) {
 	})
 }
 
-// A repair stops at the first message that it cannot repair, and goes on past its like when it is resumed.
+// A repair stops at the first message that it cannot repair, until it may go on past its like.
 func TestPlanRepairStops(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()

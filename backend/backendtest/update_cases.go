@@ -376,6 +376,7 @@ func causes(c *C) {
 			c.publish(redrive.Message{ID: fmt.Sprintf("%s%d", prefix, i), Kind: prefix})
 			s := deadly(c.one(c.ask(1)), reason)
 			s.Failure = failure(1, text)
+			s.Failure.Details = map[string]string{driver.DetailStatus: "422", driver.DetailAnswer: text + " " + prefix}
 			c.noError(c.settle(s), "dead")
 		}
 	}
@@ -393,12 +394,13 @@ func causes(c *C) {
 		c.Errorf("an empty cause")
 	}
 	for i, want := range []driver.Cause{
-		{Count: 7, Reason: redrive.ReasonPermanent, Signature: "sig-refused", Message: "refused"},
-		{Count: 5, Reason: redrive.ReasonExhausted, Signature: "sig-timeout", Message: "timeout"},
-		{Count: 2, Reason: redrive.ReasonPermanent, Signature: "sig-timeout", Message: "timeout"},
+		{Count: 7, Reason: redrive.ReasonPermanent, Signature: "sig-refused", Message: "refused", Answer: "refused b"},
+		{Count: 5, Reason: redrive.ReasonExhausted, Signature: "sig-timeout", Message: "timeout", Answer: "timeout a"},
+		{Count: 2, Reason: redrive.ReasonPermanent, Signature: "sig-timeout", Message: "timeout", Answer: "timeout c"},
 	} {
 		g := got[i]
-		if g.Queue != c.q || g.Count != want.Count || g.Reason != want.Reason || g.Signature != want.Signature || g.Message != want.Message || g.Type != "*test.Error" {
+		if g.Queue != c.q || g.Count != want.Count || g.Reason != want.Reason || g.Signature != want.Signature || g.Message != want.Message || g.Type != "*test.Error" ||
+			g.Status != "422" || g.Answer != want.Answer {
 			c.Errorf("cause %d is %+v, want %+v", i, g, want)
 		}
 		if g.First.After(g.Last) || g.First.IsZero() || c.lookUp(c.q, g.Example.ID) == nil {

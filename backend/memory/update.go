@@ -12,7 +12,7 @@ func (s *Store) Update(ctx context.Context, sel driver.Selection, c driver.Chang
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if err := s.enterAlone(ctx); err != nil {
+	if err := s.enterExclusively(ctx); err != nil {
 		return nil, err
 	}
 	defer s.step.Unlock()

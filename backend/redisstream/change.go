@@ -57,7 +57,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	var e []byte
 	if o.what != "remove" {
 		var err error
-		if e, err = seal(&it.msg, &it.story); err != nil {
+		if e, err = seal(&it.msg, &it.stored); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,9 @@ func (it *item) fields() []string {
 		add("host", f.Host)
 		add("trace_id", f.TraceID)
 		add("failed_at", f.At.UTC().Format(time.RFC3339Nano))
-		add("first_failed_at", it.history.First.At.UTC().Format(time.RFC3339Nano))
+	}
+	if first := it.history.First; first != nil {
+		add("first_failed_at", first.At.UTC().Format(time.RFC3339Nano))
 	}
 	add("attempts", strconv.FormatInt(it.attempts, 10))
 	add("failures", strconv.Itoa(it.history.Count))

@@ -18,7 +18,7 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
-		Repair: req.Repair, Restore: req.Restore, To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
+		Repair: req.Repair, Restore: req.Restore, To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, All: req.All, Actor: who.name,
 	}
 	var err error
 	if out.Action, err = planAction(req); err != nil {
@@ -27,17 +27,21 @@ func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Reques
 	if out.Rate, err = parseRate(req.Rate); err != nil {
 		return out, err
 	}
-	if req.Action == "restore" && req.Filter == nil && len(req.Refs) == 0 {
+	filter := req.Filter
+	if req.All && filter == nil {
+		filter = &wire.Filter{}
+	}
+	if req.Action == "restore" && filter == nil && len(req.Refs) == 0 {
 		return out, nil
 	}
-	if (req.Filter == nil) == (len(req.Refs) == 0) {
-		return out, bad("a plan needs either a filter or refs", `give {"filter":{}} for all dead letters`)
+	if (filter == nil) == (len(req.Refs) == 0) {
+		return out, bad("a plan needs either a filter or refs", `give {"all":true} for all dead letters`)
 	}
 	if len(req.Repair) > 0 {
 		out.View = string(who.view()) // of what it may tell
 	}
-	if req.Filter != nil {
-		out.Query, err = queryOf(req.Filter, who, now)
+	if filter != nil {
+		out.Query, err = queryOf(filter, who, now)
 		if len(req.Repair) == 0 {
 			out.View = planView(who, &out.Query)
 		}
@@ -152,6 +156,11 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 			return err
 		}
 	}
+	if request.Query.Queue != "" {
+		if _, err := a.existing(r, request.Query.Queue); err != nil {
+			return err
+		}
+	}
 	if err := a.mayPlan(r, who, &request); err != nil {
 		return err
 	}
@@ -161,8 +170,8 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 			return err
 		}
 		out := wire.DryRunOf(&run)
-		for i := range out.Causes {
-			out.Causes[i] = a.cause(&run.Causes[i])
+		for i := range run.Causes {
+			out.Causes = append(out.Causes, a.cause(&run.Causes[i], who))
 		}
 		if run.Repair != nil {
 			out.Preview = a.previewOf(run.Repair)
