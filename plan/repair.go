@@ -202,17 +202,17 @@ func (r *Repair) tells(m *redrive.Message, e *redrive.Edit, shown func(*redrive.
 	if bytes.Equal(before.Body, m.Body) {
 		return false
 	}
-	real, seen := m.Body, before.Body
+	body, seen := m.Body, before.Body
 	for i := range r.steps {
 		s := &r.steps[i]
 		if s.Op == "header" || s.Op == "kind" {
 			continue
 		}
-		if !json.Valid(seen) || s.Op == "replace" && s.texts(real) != s.texts(seen) {
+		if !json.Valid(seen) || s.Op == "replace" && s.texts(body) != s.texts(seen) {
 			return true
 		}
 		var errs [2]error
-		real, errs[0] = s.change(real)
+		body, errs[0] = s.change(body)
 		seen, errs[1] = s.change(seen)
 		if errs[0] != nil || errs[1] != nil {
 			return (errs[0] == nil) != (errs[1] == nil)
