@@ -152,7 +152,7 @@ type Event struct {
 	// nothing waits. A backend that does not know says 0.
 	NextDueIn time.Duration
 	Lanes     LaneSet // lanes that may have something due now
-	Suspects  bool    // something may be claimed isolated
+	Suspects  bool    // something may be claimed in isolation
 }
 
 // ClaimRequest asks for messages of one queue and lane.

@@ -118,7 +118,7 @@ func putKeeps(c *C) {
 	c.none(c.ask(5)) // a zero Due means now plus the delay
 	d = c.one(isolated(c.ask(5)))
 	if d.ID != "suspect" || d.Crashes != 1 || !d.Suspect || d.Attempt != 3 {
-		c.Errorf("claimed isolated: %s with %d crashes at attempt %d", d.ID, d.Crashes, d.Attempt)
+		c.Errorf("claimed in isolation: %s with %d crashes at attempt %d", d.ID, d.Crashes, d.Attempt)
 	}
 	c.done(d)
 	c.pass(3 * c.tick)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // memory is what becomes of the memory of a message's id.
@@ -204,4 +205,7 @@ func (it *item) edit(e *redrive.Edit) {
 		it.rekeyed = true
 	}
 	it.msg = m
+	if driver.Restored(&m, it.original) && it.originalSum.fits(it.original) {
+		it.original, it.sum, it.originalSum = nil, it.originalSum, checksum{}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -31,7 +32,7 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	t.Setenv("REDRIVE_TOKEN", "")
 	store := memory.New()
-	local := daemon.Local(store)
+	local := daemon.Local(store, nil, slog.Default())
 	s := httptest.NewServer(local)
 	t.Cleanup(func() {
 		s.Close()

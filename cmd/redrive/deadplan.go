@@ -44,7 +44,7 @@ func (*deadRedriveCmd) Help() string {
 		"redrive dead redrive hooks/order-42", "one",
 		"redrive dead redrive --queue hooks --reason exhausted --dry-run", "what would be redriven",
 		"redrive dead redrive --queue hooks --rate 50/s --wait", "all of a queue, slowly, and watch",
-		"redrive dead redrive --signature 1-4f1c09aa52de83b6 --canary 10 --wait", "ten first; the rest only if these are delivered",
+		"redrive dead redrive --signature 2-4f1c09aa52de83b6 --canary 10 --wait", "ten first; the rest only if these are delivered",
 	)
 }
 
@@ -206,6 +206,9 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 		dry.DryRun = true
 		if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, dry, &d); err != nil {
 			return err
+		}
+		if d.More && len(c.IDs) == 0 && c.Filter.State == "" && (req.Filter == nil || req.Filter.State == "") {
+			t.note("to count all: %s", countCommand(&c.Filter))
 		}
 		if c.DryRun {
 			return printDryRun(t, &d, done)

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,7 +12,9 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
@@ -46,6 +49,8 @@ type app struct {
 	meters    *meters
 	targets   targets
 	polls     polls
+	counts    *counts
+	flows     flows
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 
@@ -173,7 +178,21 @@ func (a *app) readyz(w http.ResponseWriter, r *http.Request, _ *caller) error {
 		return writeJSON(w, http.StatusOK, health{"ok"})
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelDebug, "not ready", slog.Any("error", err))
-	return problem.New(http.StatusServiceUnavailable, "not-ready", "The daemon is not ready", err.Error(), "")
+	return problem.New(http.StatusServiceUnavailable, "not-ready", "The daemon is not ready", openly(err), "").After(time.Second)
+}
+
+var errStoreAway = errors.New("the store does not answer")
+
+// openly is what whoever has no token learns of an error: nothing of its cause, which has
+// the addresses and users of servers in it.
+func openly(err error) string {
+	switch {
+	case errors.Is(err, errStoreAway), errors.Is(err, redrive.ErrUnavailable), errors.Is(err, redrive.ErrUnknown):
+		return errStoreAway.Error()
+	case errors.Unwrap(err) != nil:
+		return "a part of it is down: its log says why"
+	}
+	return err.Error()
 }
 
 func (a *app) ready(ctx context.Context) error {
@@ -183,7 +202,7 @@ func (a *app) ready(ctx context.Context) error {
 		}
 	}
 	if _, err := a.store.Now(ctx); err != nil {
-		return fmt.Errorf("the store does not answer: %w", err)
+		return fmt.Errorf("%w: %w", errStoreAway, err)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) er
 	list := wire.List[wire.Cause]{Items: make([]wire.Cause, len(causes)), Complete: complete}
 	for i := range causes {
 		c := &causes[i]
-		list.Items[i] = a.cause(c)
+		list.Items[i] = a.cause(c, who)
 		list.Items[i].Grows(of[causeName{c.Queue, c.Signature, c.Reason}], now)
 	}
 	return writeJSON(w, http.StatusOK, list)

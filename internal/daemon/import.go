@@ -104,7 +104,11 @@ func (i *importer) read(ctx context.Context, body io.Reader) error {
 
 func (i *importer) entry(line []byte) (redrive.Entry, error) {
 	var m wire.Message
-	if err := json.Unmarshal(line, &m); err != nil {
+	err := gateway.Strict(line)
+	if err == nil {
+		err = json.Unmarshal(line, &m)
+	}
+	if err != nil {
 		return redrive.Entry{}, bad("this is not a dead letter: "+err.Error(), "write lines as redrive dead export does")
 	}
 	e, err := m.Entry()

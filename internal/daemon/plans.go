@@ -130,8 +130,8 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 			return err
 		}
 		out := wire.DryRunOf(&run)
-		for i := range out.Causes {
-			out.Causes[i] = a.cause(&run.Causes[i])
+		for i := range run.Causes {
+			out.Causes = append(out.Causes, a.cause(&run.Causes[i], who))
 		}
 		return writeJSON(w, http.StatusOK, out)
 	}

@@ -160,7 +160,7 @@ func planRequestOf(p *plan.Plan) PlanRequest {
 	return out
 }
 
-// DryRunOf returns a dry run as it goes over the wire.
+// DryRunOf returns a dry run as it goes over the wire, but for its causes.
 func DryRunOf(d *plan.DryRun) DryRun {
 	out := DryRun{
 		DryRun: true, Cutoff: d.Cutoff.UTC(), Total: d.Total, More: d.More, Examined: d.Examined, Refused: d.Refused, RefusedMore: d.RefusedMore,
@@ -168,9 +168,6 @@ func DryRunOf(d *plan.DryRun) DryRun {
 	}
 	for r, n := range d.ByReason {
 		out.Reason[r.String()] = n
-	}
-	for i := range d.Causes {
-		out.Causes = append(out.Causes, CauseOf(&d.Causes[i]))
 	}
 	return out
 }
