@@ -32,7 +32,11 @@ AT_ONCE ?= $(shell expr $$(nproc) \* 2)
 
 # Tests that kill real servers on a busy machine fail now and then for the machine's
 # sake. One that failed is run again by itself, once, unless many did or two goroutines
-# raced; if it passes then it is named at the end, as something to look into.
+# raced; if it passes then it is named at the end, as something to look into. Histories and
+# planted faults come from a new seed each time: a second run says nothing of the first, so
+# that they run beside the others, once.
+ONCE = ./test/history ./test/mutants
+TEST_PACKAGES = $(shell go list ./test/... | grep -vE '/test/(history|mutants)$$') $(shell go list ./... | grep -v /test/)
 RERUN = bin/rerun.txt
 GOTESTSUM = $(CURDIR)/$(TOOLS)/gotestsum --format pkgname-and-test-fails --rerun-fails=1 --rerun-fails-max-failures=5 \
 	--rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report $(CURDIR)/$(RERUN)
@@ -67,7 +71,10 @@ build: ## build the static binary bin/redrive
 
 .PHONY: test
 test: deps $(TOOLS)/gotestsum ## run every test, then the race detector; at most 15 minutes on 2 cores
-	CGO_ENABLED=0 $(GOTESTSUM) --packages='./test/... ./...' -- -p $(AT_ONCE) -shuffle=on -count=1 -timeout 15m
+	@mkdir -p bin
+	CGO_ENABLED=0 go test -p 2 -shuffle=on -count=1 -timeout 15m $(ONCE) >bin/once.txt 2>&1 & once=$$!; \
+	CGO_ENABLED=0 $(GOTESTSUM) --packages='$(TEST_PACKAGES)' -- -p $(AT_ONCE) -shuffle=on -count=1 -timeout 15m || others=$$?; \
+	wait $$once || { cat bin/once.txt; exit 1; }; tail -n 2 bin/once.txt; exit $${others:-0}
 	$(reruns)
 	@for m in $(MODULES); do echo "cd $$m && go test ./..."; (cd $$m && $(GOTESTSUM) --packages=./... -- -shuffle=on -count=1 -timeout 10m); done
 	@$(MAKE) race
@@ -88,7 +95,7 @@ $(TOOLS)/%: tools/go.mod
 	@touch $@
 
 .PHONY: lines
-lines: ## count the lines of code: product, support of tests, tests
+lines: ## count the lines of code: product, support of tests, tests, what stands beside
 	@go -C tools run ./codelines $(CURDIR)
 
 .PHONY: fuzz

@@ -25,7 +25,7 @@ func newGuard(t *Target) *guard {
 }
 
 // kind says what an address is, for the reason of a refusal. The address itself is
-// not told: that would make deliveries a scanner of our network.
+// not reported: that would make deliveries a scanner of our network.
 type kind string
 
 const (

@@ -81,7 +81,7 @@ var errorNames = []struct {
 	{context.Canceled, "cancelled"},
 }
 
-// ErrorName is the one name of an error, wherever errors are counted or told apart:
+// ErrorName is the one name of an error, wherever errors are counted or distinguished:
 // types of problems, refusals of a plan, results over a WebSocket. It is "" for errors
 // that are not the root package's.
 func ErrorName(err error) string {

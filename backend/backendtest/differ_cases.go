@@ -21,7 +21,7 @@ import (
 // What a comparison of random batches with the memory store found, and the comparison.
 var differCases = []testCase{
 	{name: "DueNowKeepsThePlaceOfWhatIsDue", run: dueNowKeeps, needs: []need{delays}},
-	{name: "AnswersLikeTheMemoryStore", run: differs, needs: []need{fenced, deadLetters, repeats, emits, remembers, expires, marks}},
+	{name: "AnswersLikeTheMemoryStore", run: differs, needs: []need{fenced, deadLetters, repeats, emits, remembers, expires, claimRecords}},
 }
 
 // dueNowKeeps: what is due already is not put behind what became due after it.
@@ -276,7 +276,7 @@ func (p *pair) claims() {
 	if !p.f.Partitions && !req.Isolated && req.Queue == differQueues[0] {
 		req.Max = 1 + p.r.IntN(4)
 	}
-	p.say("claim of %s lane=%s max=%d lease=%s alone=%t dead=%t expired=%t except=%q", req.Queue, req.Lane, req.Max, req.Lease, req.Isolated, req.Dead, req.Expired, req.ExceptKinds)
+	p.say("claim of %s lane=%s max=%d lease=%s isolated=%t dead=%t expired=%t except=%q", req.Queue, req.Lane, req.Max, req.Lease, req.Isolated, req.Dead, req.Expired, req.ExceptKinds)
 	var got [2][]redrive.Delivery
 	var seen [2][]string
 	for i, s := range p.both {
@@ -436,7 +436,7 @@ func (p *pair) look() {
 			return
 		}
 		for j, e := range entries {
-			seen[i] = append(seen[i], p.known[j].String()+": "+told(e))
+			seen[i] = append(seen[i], p.known[j].String()+": "+describe(e))
 		}
 		causes, err := p.causes(s)
 		if err != nil {
@@ -482,9 +482,9 @@ func (p *pair) causes(s driver.Store) (string, error) {
 	return text, nil
 }
 
-// told is what stores must agree on of a message. A lease that ran out shows when
+// describe is what stores must agree on of a message. A lease that ran out shows when
 // somebody looks for it, which is a store's own affair.
-func told(e *redrive.Entry) string {
+func describe(e *redrive.Entry) string {
 	if e == nil {
 		return "nothing"
 	}

@@ -114,7 +114,7 @@ func (s *Store) Configure(ctx context.Context, name string, settings driver.Queu
 }
 
 // Crash ends all leases of an instance as the death of its process would: what it
-// had claimed alone counts a crash, everything it held becomes a suspect, attempts
+// had claimed in isolation counts a crash, everything it held becomes a suspect, attempts
 // stay counted.
 func (s *Store) Crash(instance string) {
 	s.step.Lock()
@@ -150,9 +150,9 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// enterAlone takes the step lock exclusively, unless the store is closed or ctx has
+// enterExclusively takes the step lock exclusively, unless the store is closed or ctx has
 // ended.
-func (s *Store) enterAlone(ctx context.Context) error {
+func (s *Store) enterExclusively(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

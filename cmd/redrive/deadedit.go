@@ -23,7 +23,7 @@ type deadEditCmd struct {
 	Body    string   `placeholder:"BODY" help:"The new body; - reads it from the input, @FILE from a file."`
 	Kind    *string  `placeholder:"KIND" help:"The new kind."`
 	Key     *string  `placeholder:"KEY" help:"The new key."`
-	Headers []string `name:"header" short:"H" sep:"none" placeholder:"NAME=VALUE" help:"Set a header; NAME= alone removes it. May be repeated."`
+	Headers []string `name:"header" short:"H" sep:"none" placeholder:"NAME=VALUE" help:"Set a header; NAME= without a value removes it. May be repeated."`
 }
 
 func (*deadEditCmd) Help() string {

@@ -24,7 +24,7 @@ type Base struct {
 	Trace                     func(statement string, took time.Duration)
 
 	Self   string             // names this process
-	Alone  func([]*Item) bool // see Gatherer
+	Single func([]*Item) bool // see Gatherer
 	Bytes  int                // see Gatherer
 	Alive  context.Context    //nolint:containedctx // of the background goroutines
 	Floors Floors
@@ -53,7 +53,7 @@ func (b *Base) Start(ctx context.Context) {
 	b.Alive, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.watcher = Watcher{Peek: b.own.Peek, Ready: b.Ready, Closed: b.Alive.Done(), Shortest: b.PollMin, Longest: b.PollMax, Timeout: b.Timeout}
 	b.gatherer = Gatherer{
-		Store: b.own.StoreItems, Alone: b.Alone, AtFault: b.own.DataError, Fault: b.own.Fault, Changed: b.Changed, Timeout: b.Timeout, Bytes: b.Bytes, Masks: &b.Masks,
+		Store: b.own.StoreItems, Single: b.Single, AtFault: b.own.DataError, Fault: b.own.Fault, Changed: b.Changed, Timeout: b.Timeout, Bytes: b.Bytes, Masks: &b.Masks,
 	}
 	b.Spawn(b.watcher.Poll)
 	b.Spawn(func(ctx context.Context) { Fold(ctx, b.own, b.Self, b.fold) })

@@ -32,16 +32,22 @@ func (c *crowd) operator(ctx context.Context, name string) {
 }
 
 // whole reads one dead letter with its body.
-func (c *crowd) whole(ctx context.Context, base string, l *letter) bool {
-	a, _ := c.rec.call(context.WithoutCancel(ctx), http.MethodGet, base+"/v1/queues/"+l.Queue+"/dead-letters/"+url.PathEscape(l.ID), nil, nil, l)
-	return a == OK && l.Body != ""
+func (c *crowd) whole(ctx context.Context, name string, l *letter) (label string, ok bool) {
+	e := Event{Begin: c.rec.now(), Op: OpLook, By: name, Queue: l.Queue, ID: l.ID}
+	if e.Answer, e.Note = c.rec.call(context.WithoutCancel(ctx), http.MethodGet, c.any()+"/v1/queues/"+l.Queue+"/dead-letters/"+url.PathEscape(l.ID), nil, nil, l); e.Answer != OK || l.Body == "" {
+		return "", false
+	}
+	e.Label, e.Rev, e.Garbled = read(l.Body)
+	e.Outcome, e.Generation, e.Redrives = l.State, l.Generation, l.Redrives
+	c.rec.add(e)
+	return e.Label, true
 }
 
 func (c *crowd) edit(ctx context.Context, name string, l *letter) {
-	if !c.whole(ctx, c.any(), l) {
+	label, ok := c.whole(ctx, name, l)
+	if !ok {
 		return
 	}
-	label, _, _ := read(l.Body)
 	e := Event{Begin: c.rec.now(), Op: OpEdit, By: name, Queue: l.Queue, Label: label, ID: l.ID, Rev: c.rec.rev(label)}
 	e.Answer, e.Note = c.rec.call(context.WithoutCancel(ctx), http.MethodPatch, c.any()+"/v1/queues/"+l.Queue+"/dead-letters/"+url.PathEscape(l.ID), nil,
 		map[string]any{"body": body(label, e.Rev)}, nil)
@@ -49,17 +55,21 @@ func (c *crowd) edit(ctx context.Context, name string, l *letter) {
 }
 
 func (c *crowd) drop(ctx context.Context, name string, l *letter) {
-	if !c.whole(ctx, c.any(), l) {
+	label, ok := c.whole(ctx, name, l)
+	if !ok {
 		return
 	}
-	label, _, _ := read(l.Body)
 	e := Event{Begin: c.rec.now(), Op: OpDrop, By: name, Queue: l.Queue, Label: label, ID: l.ID}
 	e.Answer, e.Note = c.rec.call(context.WithoutCancel(ctx), http.MethodDelete, c.any()+"/v1/queues/"+l.Queue+"/dead-letters/"+url.PathEscape(l.ID), nil, nil, nil)
 	c.rec.add(e)
 }
 
 func (c *crowd) plan(ctx context.Context, name string, in map[string]any) {
-	e := Event{Begin: c.rec.now(), Op: OpPlan, By: name}
+	action, _ := in["action"].(string)
+	e := Event{Begin: c.rec.now(), Op: OpPlan, By: name, Action: action}
+	if filter, ok := in["filter"].(map[string]any); ok {
+		e.Queue, _ = filter["queue"].(string)
+	}
 	var out struct{ ID string }
 	e.Answer, e.Note = c.rec.call(context.WithoutCancel(ctx), http.MethodPost, c.any()+"/v1/plans", nil, in, &out)
 	e.Plan = out.ID

@@ -142,7 +142,7 @@ func (m *mutant) hunt(t *testing.T, overlay string) bool {
 	// Without -trimpath: some tests find their files by the paths of their sources.
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=9m", "-run", m.run, m.pkg)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay), "REDRIVE_PROOF_ROUNDS=", "REDRIVE_UPDATE=", "REDRIVE_SHRINK=0s")
+	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay), "REDRIVE_PROOF_ROUNDS=", "REDRIVE_UPDATE=", "REDRIVE_SHRINK=0")
 	out, err := cmd.CombinedOutput()
 	switch {
 	case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):

@@ -37,6 +37,10 @@ type Config struct {
 	// holds a password is better written as env:NAME or file:PATH. Defaults to
 	// sqlite:./redrive-data.
 	Store Address `yaml:"store" json:"store"`
+	// AllowSharedDir allows folders of the store, the spool and the archive that other
+	// users of the machine can get into. Defaults to false: they are refused unless their
+	// mode is 0700. Files in them are their user's alone (0600) either way.
+	AllowSharedDir bool `yaml:"allow_shared_dir" json:"allow_shared_dir,omitempty"`
 	// Queues by name. The daemon takes messages only for these, and for queues that
 	// hold or held some.
 	Queues map[string]*Queue `yaml:"queues" json:"queues,omitempty"`
@@ -134,7 +138,8 @@ type Deliver struct {
 	Endpoints []Endpoint `yaml:"endpoints" json:"endpoints,omitempty"`
 	// Timeout of one request. Defaults to the policy's timeout.
 	Timeout Duration `yaml:"timeout" json:"timeout,omitempty"`
-	// Concurrency is how many requests run at once. Defaults to 64.
+	// Concurrency is how many requests run at once. Of kinds whose requests take longer than
+	// a second, beside others, only as many as those leave. Defaults to 64.
 	Concurrency int `yaml:"concurrency" json:"concurrency,omitempty"`
 	// Rate is how many requests may start in a time. Defaults to no limit.
 	Rate Rate `yaml:"rate" json:"rate,omitzero"`

@@ -47,7 +47,7 @@ type Options struct {
 	Accepted func(queue string, n int)
 	Shed     func(reason string, n int)
 	// Logger gets accepted messages at debug level and faults. Defaults to
-	// discarding.
+	// [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -95,7 +95,7 @@ func New(sink redrive.Sink, o Options) *Gateway {
 		o.Shed = func(string, int) {}
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	g := &Gateway{sink: sink, o: o, inFlight: budget{limit: o.MaxInFlight}}
 	g.limits, _ = driver.As[driver.LimitedSink](sink)
@@ -191,7 +191,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *problem.Prob
 	p.Write(w, r)
 }
 
-// tellRoom tells, above the soft mark, how many messages still have room, by the draft
+// tellRoom tells, above the soft limit, how many messages still have room, by the draft
 // standard (draft-ietf-httpapi-ratelimit-headers). Below it nothing needs to slow down.
 func (g *Gateway) tellRoom(h http.Header, queue string) {
 	if g.limits == nil {

@@ -30,7 +30,7 @@ type Options struct {
 	Retry time.Duration
 	// Accepted receives that n messages were spooled, Drained that n went on. Optional.
 	Accepted, Drained func(n int)
-	// Logger defaults to discarding.
+	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -89,7 +89,7 @@ func Open(ctx context.Context, main redrive.Sink, store driver.Store, o Options)
 		o.Drained = func(int) {}
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	s := &Spool{main: main, store: store, o: o, queues: make(map[string]int), wake: make(chan struct{}, 1)}
 	counts, err := store.Counts(ctx)
