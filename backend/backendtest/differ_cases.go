@@ -40,7 +40,8 @@ func dueNowKeeps(c *C) {
 	c.equal("in the order in which they became due", ids(c.get(3, c.ask(3))), []string{"first", "second", "later"})
 }
 
-// differSeeds is how many runs a store gets, times REDRIVE_PROOF_ROUNDS.
+// differSeeds is how many runs a store gets, times REDRIVE_PROOF_ROUNDS: from REDRIVE_SEED
+// on, or else from 1 on, and one with a seed of its own.
 const differSeeds = 2
 
 func differs(c *C) {
@@ -48,9 +49,12 @@ func differs(c *C) {
 	if rounds, err := strconv.ParseUint(os.Getenv("REDRIVE_PROOF_ROUNDS"), 10, 32); err == nil {
 		n *= rounds
 	}
-	first := uint64(1)
-	if seed, err := strconv.ParseUint(os.Getenv("REDRIVE_SEED"), 10, 64); err == nil {
-		first = seed
+	first, err := strconv.ParseUint(os.Getenv("REDRIVE_SEED"), 10, 64)
+	if err != nil {
+		first = 1
+		seed := rand.Uint64()
+		c.Logf("REDRIVE_SEED=%d", seed)
+		differ(c, c.f, seed)
 	}
 	for seed := first; seed < first+n && !c.Failed(); seed++ {
 		differ(c, c.f, seed)
