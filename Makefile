@@ -97,7 +97,7 @@ $(TOOLS)/%: tools/go.mod
 	@touch $@
 
 .PHONY: lines
-lines: ## count the lines of code: product, support of tests, tests
+lines: ## count the lines of code: product, support of tests, tests, what stands beside
 	@go -C tools run ./codelines $(CURDIR)
 
 .PHONY: fuzz

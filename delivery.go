@@ -49,7 +49,7 @@ type Delivery struct {
 	// Crashes counts deaths of the process while this message was isolated in it.
 	Crashes int
 	// Suspect says that a claim of this message ended without a settlement, so it
-	// was claimed isolated. A source without [driver.Caps.RecordsClaims] says with it that it
+	// was claimed in isolation. A source without [driver.Caps.RecordsClaims] says with it that it
 	// may have delivered the message before, perhaps to another process; the engine
 	// then looks for its claim record.
 	Suspect bool

@@ -72,7 +72,9 @@ func WithPolicy(p Policy) HandleOption { return func(r *Registration) { r.Policy
 func WithTimeout(d time.Duration) HandleOption { return func(r *Registration) { r.Timeout = d } }
 
 // WithConcurrency bounds how many of the handler's messages one process handles at
-// once. More of them are not claimed meanwhile.
+// once. More of them are not claimed meanwhile. A kind with such a bound keeps it when it is
+// slow; any other that holds its slots for longer than a second each gets those that other
+// kinds leave.
 func WithConcurrency(n int) HandleOption { return func(r *Registration) { r.Concurrency = n } }
 
 // NewMux returns an empty Mux.

@@ -55,7 +55,7 @@ type Options struct {
 	RetryAfter time.Duration
 	// Archive is where [driver.ActArchive] takes dead letters; without it they are kept.
 	Archive Archiver
-	// Logger gets a line for each decision. Defaults to discarding.
+	// Logger gets a line for each decision. Defaults to [slog.Default].
 	Logger *slog.Logger
 	// Instance names this process start. Defaults to a new id.
 	Instance string
@@ -88,7 +88,7 @@ func (o *Options) fill() {
 	}
 	o.Concurrency = max(o.Concurrency, 1)
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	if o.Instance == "" {
 		o.Instance = redrive.NewID()

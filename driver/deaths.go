@@ -64,13 +64,12 @@ func CountFound(ctx context.Context, find func(context.Context, redrive.Query) (
 			return Count{}, err
 		}
 		c.N += int64(len(page.Entries))
-		c.Examined += int64(len(page.Entries))
+		c.Examined += int64(page.Examined)
 		if page.Next == "" {
 			c.Complete = true
 			return c, nil
 		}
 		if !page.Complete {
-			c.Examined = redrive.Examined
 			break
 		}
 		q.After = page.Next

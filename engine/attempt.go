@@ -33,8 +33,7 @@ type attempt struct {
 	policy   *redrive.Policy
 	base     context.Context // ends with the engine
 	isolated bool
-	swept    bool       // no gate granted it
-	limit    *kindLimit // that it counts for, or nil
+	swept    bool // no gate granted it
 
 	began    time.Time
 	deadline time.Time         // zero until a worker has taken it
@@ -52,6 +51,9 @@ type attempt struct {
 	// Under the consumer's lock.
 	state      attemptState
 	returned   bool
+	use        *kindUse  // that it counts for
+	long       bool      // it holds its slot long
+	endedAt    time.Time // once it is decided
 	lost       bool
 	stuck      bool
 	extendedAt time.Time

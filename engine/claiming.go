@@ -21,17 +21,18 @@ func (c *consumer) claimLanes(f *feed) {
 		now := time.Now()
 		c.mu.Lock()
 		lane, n, ok := c.chooseLocked(f, o, refused)
-		n, full := c.kindRoomLocked(f, o, n)
-		c.mu.Unlock()
 		if !ok {
+			c.mu.Unlock()
 			break
 		}
+		n, full, others := c.kindRoomLocked(f, o, n)
+		c.mu.Unlock()
 		if n == 0 { // the source cannot leave out the kinds that have no room
 			refused = refused.With(lane)
 			continue
 		}
 		want := n
-		g := grants{each: c.scratch[:0]}
+		g := grants{each: c.scratch[:0], others: others}
 		n = c.reserve(&g, o, now, lane, n)
 		c.scratch = g.each
 		if n < want {
@@ -174,7 +175,7 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []redrive.Delivery, as s
 		*a = attempt{c: c, f: f, d: d, o: o, policy: o.policies.of(&d.Message), base: c.e.base, isolated: as == startIsolated, swept: as == startSwept, began: now, extendedAt: now}
 		c.busy++
 		c.inflight[d.Lane]++
-		c.enterLimitLocked(a)
+		c.enterKindLocked(a)
 		a.next = c.first
 		if c.first != nil {
 			c.first.prev = a

@@ -52,9 +52,14 @@ type consumer struct {
 	stuck          int
 	settling       int
 	inflight       [driver.Lanes]int
-	kindBusy       map[string]int // slots taken, by the name of the kinds' limit
-	first          *attempt       // list of what is in flight or settling
-	head           *attempt       // of the attempts that no worker has taken yet
+	uses           map[string]*kindUse
+	lastUse        *kindUse
+	lookedAt       time.Time // at the kinds
+	slow           []string  // kinds that hold their slots long
+	slowMost       int       // slots that those may take together
+	askOthers      bool      // the next claim is for other kinds than those
+	first          *attempt  // list of what is in flight or settling
+	head           *attempt  // of the attempts that no worker has taken yet
 	tail           *attempt
 	spawning       bool // a worker was started and has not begun
 	timer          *time.Timer
@@ -68,7 +73,7 @@ type consumer struct {
 }
 
 func newConsumer(e *Engine, queue string, cfg *consumerConfig) *consumer {
-	c := &consumer{e: e}
+	c := &consumer{e: e, uses: make(map[string]*kindUse), slowMost: cfg.Concurrency}
 	c.init(queue, cfg.Breaker, cfg.Target)
 	c.idle = sync.NewCond(&c.mu)
 	c.breaker.onChange = func(s BreakerStatus) {

@@ -25,7 +25,7 @@ func (c *consumer) free(a *attempt) {
 	c.mu.Lock()
 	c.busy--
 	c.inflight[a.d.Lane]--
-	c.leaveLimitLocked(a)
+	c.leaveKindLocked(a)
 	if a.stuck {
 		c.stuck--
 	}
@@ -52,7 +52,7 @@ func (c *consumer) conclude(a *attempt, err error, stuck bool) {
 		c.mu.Unlock()
 		return
 	}
-	a.state = attemptSettling
+	a.state, a.endedAt = attemptSettling, now
 	c.settling++
 	if stuck { // not before: it counts as idle, but its settlement does not
 		a.stuck = true

@@ -195,7 +195,7 @@ func TestPullHoldsNothingForTheDead(t *testing.T) {
 	})
 }
 
-// A worker that dies leaves suspects, which are delivered isolated, and never beside
+// A worker that dies leaves suspects, which are delivered in isolation, and never beside
 // what the worker holds already; only deaths of a worker that is isolated with one count.
 func TestPullSuspectsAreIsolated(t *testing.T) {
 	pullRig(t, redrive.Policy{MaxCrashes: 1}, func(t *testing.T, r *rig, pull *engine.Puller) {

@@ -24,7 +24,7 @@ type pullQueue struct {
 	polls        int
 	refused      string
 	turn         int  // over laneTurns
-	suspects     bool // something may be claimed isolated
+	suspects     bool // something may be claimed in isolation
 	lastIsolated bool // the newest claim was of a suspect
 	sweepAt      time.Time
 	isolateFor   string // the worker that is kept from claiming until it is idle

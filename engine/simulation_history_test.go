@@ -84,7 +84,7 @@ func (h *history) claimed(d *redrive.Delivery, req driver.ClaimRequest) {
 	if d.Suspect {
 		h.suspects++
 		if !req.Isolated && !req.Expired {
-			h.wrongf("%s is a suspect and was not claimed isolated", d.Ref())
+			h.wrongf("%s is a suspect and was not claimed in isolation", d.Ref())
 		}
 	}
 	switch {

@@ -24,6 +24,7 @@ type DryRun struct {
 	Refused     map[string]int64
 	RefusedMore bool
 	Cutoff      time.Time // now, by the store's clock
+	Repair      *Preview  // of a plan with a Repair
 
 	causes []string // signatures, the first maxCauses
 	gone   []string // those of dead letters without a body, likewise

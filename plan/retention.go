@@ -35,7 +35,7 @@ type RetentionOptions struct {
 	// Instance names this process start. Defaults to a new id.
 	Instance string
 	// Logger gets a line when something was removed, and in trouble. Defaults to
-	// discarding.
+	// [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -62,7 +62,7 @@ func NewRetention(store driver.Store, o RetentionOptions) *RetentionRunner {
 		o.Instance = redrive.NewID()
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	if o.Rule == nil {
 		o.Rule = func(string) RetentionRule { return RetentionRule{} }

@@ -297,6 +297,9 @@ func countSlow(c *C) {
 	}
 	page, err := c.store.Find(c.ctx, redrive.Query{Queue: c.q, Kind: "a", Limit: 4})
 	c.noError(err, "find")
+	if page.Examined < len(page.Entries) || page.Examined > 30 {
+		c.Errorf("a page of %d examined %d", len(page.Entries), page.Examined)
+	}
 	got, err := c.store.Count(c.ctx, redrive.Query{Queue: c.q, Kind: "a", After: page.Next})
 	c.noError(err, "count")
 	if got.N != int64(10-len(page.Entries)) || !got.Complete {

@@ -149,7 +149,7 @@ func expiredIsReclaimed(c *C) {
 	c.none(c.ask(3))
 	c.none(isolated(c.ask(3)))
 	c.runOut()
-	c.none(c.ask(3)) // suspects are claimed isolated
+	c.none(c.ask(3)) // suspects are claimed in isolation
 	var seen []string
 	for range 3 {
 		d := c.one(isolated(c.ask(1)))

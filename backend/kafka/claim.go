@@ -131,7 +131,10 @@ func identify(d *redrive.Delivery, cluster string, r *kgo.Record) {
 
 // message is a record as a message. One without an id of ours has none.
 func message(r *kgo.Record, queue string) redrive.Message {
-	m := redrive.Message{Queue: queue, Body: r.Value, PublishedAt: r.Timestamp}
+	m := redrive.Message{Queue: queue, Body: r.Value}
+	if native.Dated(r.Timestamp) {
+		m.PublishedAt = r.Timestamp
+	}
 	for i := range r.Headers {
 		native.Read(&m, r.Headers[i].Key, r.Headers[i].Value)
 	}

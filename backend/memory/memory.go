@@ -114,7 +114,7 @@ func (s *Store) Configure(ctx context.Context, name string, settings driver.Queu
 }
 
 // Crash ends all leases of an instance as the death of its process would: what it
-// had claimed isolated counts a crash, everything it held becomes a suspect, attempts
+// had claimed in isolation counts a crash, everything it held becomes a suspect, attempts
 // stay counted.
 func (s *Store) Crash(instance string) {
 	s.step.Lock()

@@ -127,9 +127,9 @@ func (w *work) Reserve(ctx context.Context, it *sqlstore.Item) error {
 	return judge(ctx, w.db, w.sql, []*sqlstore.Item{it})
 }
 
-// ForgetArchived implements sqlstore.Rows: the id can be imported from the archive.
-func (w *work) ForgetArchived(ctx context.Context, m *sqlstore.Message) error {
-	_, err := w.db.exec(ctx, w.sql.Get("forget_archived"), m.Queue, m.ID)
+// ForgetRemoved implements sqlstore.Rows.
+func (w *work) ForgetRemoved(ctx context.Context, m *sqlstore.Message) error {
+	_, err := w.db.exec(ctx, w.sql.Get("forget_removed"), m.Queue, m.ID)
 	return err
 }
 

@@ -65,6 +65,7 @@ func write(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
 	taken := maps.Clone(p.Headers) // a result has headers of the names of a failure history's
 	names := make([]string, 0, len(m.Headers))
 	for _, h := range m.Headers {
+		h = native.Outside(h)
 		if property(&p, h.Name, string(h.Value)) {
 			continue
 		}
@@ -123,7 +124,10 @@ func property(p *amqp.Publishing, name, value string) bool {
 // read makes a message of what the broker pushed.
 func (s *Source) read(it *item, d *redrive.Delivery) {
 	in := &it.d
-	d.Message = redrive.Message{Queue: s.o.Queue, Body: in.Body, PublishedAt: in.Timestamp}
+	d.Message = redrive.Message{Queue: s.o.Queue, Body: in.Body}
+	if native.Dated(in.Timestamp) {
+		d.PublishedAt = in.Timestamp
+	}
 	if len(in.Headers) > 0 {
 		d.Headers = make(redrive.Headers, 0, len(in.Headers)+2)
 	}

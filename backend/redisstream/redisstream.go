@@ -34,7 +34,7 @@
 // nothing; leases, delays and expiry follow the server's clock. A lease that ran out is
 // not moved: its holder may still settle until somebody claims the place again, in one
 // script, and so any number of claimers recover in parallel without a lock. With the
-// parameter partitions the keys of a queue have several tags; see partition.go. The consumer
+// parameter partitions (experimental) the keys of a queue have several tags; see partition.go. The consumer
 // group is there for XPENDING and XINFO; what was claimed is known by the leases, so
 // the group may be destroyed, moved or lose consumers without losing or doubling a
 // message.

@@ -62,7 +62,9 @@ func (s *Store) Find(ctx context.Context, q redrive.Query) (driver.Page, error) 
 	err = s.read(ctx, func(c *conn) error {
 		return snapshot(c, func() error {
 			f := finder{s: s, read: c.stmt, held: s.heldLease, query: &q, at: at, page: &page}
-			return f.find()
+			err := f.find()
+			page.Examined = f.examined
+			return err
 		})
 	})
 	return page, err

@@ -117,6 +117,9 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 			return now, err
 		}
 	}
+	if err := t.forgetOriginal(&r, &next); err != nil {
+		return now, err
+	}
 	turn, head, err := t.enterKey(to, next.Key, r.seq)
 	if err != nil {
 		return now, err
@@ -154,8 +157,37 @@ func (t *tx) editMessage(r *row, m *stored, e *redrive.Edit) (before stored, err
 	}
 	m.edit(e)
 	r.kind = m.Kind
-	return before, t.write(`UPDATE message SET key = ?, headers = ?, crc = ?, body = ? WHERE seq = ?`).
-		textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).checksum(m.checksum).blob(m.Body).int(r.seq).run()
+	if err := t.forgetOriginal(r, m); err != nil {
+		return before, err
+	}
+	return before, t.write(`UPDATE message SET key = ?, headers = ?, plan = ?, crc = ?, body = ? WHERE seq = ?`).
+		textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).textOrNull(m.Plan).checksum(m.checksum).blob(m.Body).int(r.seq).run()
+}
+
+// belong notes the plan that edits a message.
+func (m *stored) belong(plan string) {
+	if plan != "" {
+		m.Plan = plan
+	}
+}
+
+// forgetOriginal removes the original of a message that is again as it was published, with the
+// checksum of then.
+func (t *tx) forgetOriginal(r *row, m *stored) error {
+	if r.flags&flagEdited == 0 {
+		return nil
+	}
+	var original stored
+	st := t.read(`SELECT ` + originalColumns + ` FROM original WHERE seq = ?`).int(r.seq)
+	if st.next() {
+		original = scanOriginal(st, 0)
+	}
+	if err := st.done(); err != nil || !driver.Restored(&m.Message, &original.Message) || !original.sound() {
+		return err
+	}
+	m.checksum = original.checksum
+	r.flags &^= flagEdited
+	return t.write(`DELETE FROM original WHERE seq = ?`).int(r.seq).run()
 }
 
 // editDead edits a dead letter in place.

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
@@ -30,7 +32,7 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	t.Setenv("REDRIVE_TOKEN", "")
 	store := memory.New()
-	local := daemon.Local(store)
+	local := daemon.Local(store, nil, slog.Default())
 	s := httptest.NewServer(local)
 	t.Cleanup(func() {
 		s.Close()
@@ -213,16 +215,65 @@ func TestDropAsksForTheCount(t *testing.T) {
 	b := newBench(t)
 	b.kill("q", redrive.ReasonExhausted, "a", "b")
 	b.expect(exitUsage, "--yes to drop 2 dead letters (queue q)", "dead", "drop", "--queue", "q")
-	b.expect(exitUsage, "every dead letter", "dead", "drop", "--yes")
+	for _, verb := range []string{"drop", "redrive", "archive"} {
+		for _, b.tty = range []bool{false, true} {
+			b.types = "y\n"
+			b.expect(exitUsage, "every dead letter of every queue", "dead", verb, "--yes")
+			b.expect(exitUsage, "every dead letter of every queue", "dead", verb)
+			b.expect(exitUsage, "--all goes with no other filter", "dead", verb, "--all", "--queue", "q")
+			b.expect(exitUsage, "--all goes with no other filter", "dead", verb, "--all", "a")
+		}
+	}
+	b.tty = false
+	b.expect(exitOK, "2 dead letters would be redriven", "dead", "redrive", "--dry-run")
+	b.expect(exitUsage, "--yes to drop 2 dead letters (all queues)", "dead", "drop", "--all")
 	b.tty, b.types = true, "yes\n"
 	b.expect(exitFailed, `This removes 2 dead letters (queue q) for good. Type "drop 2"`, "dead", "drop", "--queue", "q")
 	if n := b.dead(); n != 2 {
 		t.Errorf("%d dead letters are left", n)
 	}
 	b.types = "drop 2\n"
-	b.expect(exitOK, "2 of 2 dropped", "dead", "drop", "--queue", "q", "--wait")
+	b.expect(exitOK, "2 of 2 dropped", "dead", "drop", "--all", "--wait")
 	if n := b.dead(); n != 0 {
 		t.Errorf("%d dead letters are left", n)
+	}
+}
+
+// What was exported and dropped comes back; what was delivered since does not, and is not said
+// to be there.
+func TestExportDropImport(t *testing.T) {
+	b := newBench(t)
+	b.kill("q", redrive.ReasonExhausted, "a", "b", "c")
+	file := filepath.Join(t.TempDir(), "dead.ndjson")
+	b.expect(exitOK, "3 dead letters", "dead", "export", "--queue", "q", "-o", file)
+	b.expect(exitOK, "2 of 2 dropped", "dead", "drop", "q/a", "q/b", "--yes", "--wait")
+	b.expect(exitOK, "2 imported, 1 there already, 0 failed", "dead", "import", file)
+	b.expect(exitOK, "q/b", "dead", "list", "--queue", "q")
+	b.expect(exitOK, "redriven", "dead", "redrive", "q/c", "--yes", "--wait")
+	ds, err := b.store.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Lane: redrive.LaneRedrive, Max: 1, Lease: time.Minute, Instance: "i"})
+	if err != nil || len(ds) != 1 {
+		t.Fatal(ds, err)
+	}
+	if err := driver.FirstError(b.store.Settle(t.Context(), []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(exitOK, "0 imported, 2 there already, 0 failed\n1 left out: redriven and delivered since", "dead", "import", file)
+	b.expect(exitOK, "balances", "verify", "--scan")
+}
+
+// A name that is misspelt is a failure, not an empty list.
+func TestMisspeltQueues(t *testing.T) {
+	b := newBench(t)
+	b.kill("hooks", redrive.ReasonExhausted, "a")
+	b.expect(exitOK, "1 dead letter", "dead", "export", "-o", filepath.Join(t.TempDir(), "dead.ndjson"))
+	for _, words := range []string{
+		"dead list -q", "dead causes -q", "dead export -q", "dead redrive --yes -q", "dead drop --yes -q", "dead archive --yes -q", "dead redrive --dry-run -q",
+		"messages list -q", "messages cancel --yes -q", "queues", "queues list", "queues monitor", "queues pause", "queues resume", "queues purge --yes", "verify -q",
+	} {
+		if strings.HasPrefix(words, "queues pause") || strings.HasPrefix(words, "queues resume") {
+			continue // this rig consumes nothing
+		}
+		b.expect(exitFailed, "did you mean hooks?", append(strings.Fields(words), "hoks")...)
 	}
 }
 

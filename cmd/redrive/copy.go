@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/problem"
 )
 
 // copyCmd copies messages from one store into another.
@@ -56,6 +58,13 @@ func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 	}
 	if len(counts) == 0 {
 		return fmt.Errorf("from: there is nothing in %s, and there never was; is that the right address?", storeAddress(string(c.From)))
+	}
+	names := make([]string, len(counts))
+	for i := range counts {
+		names[i] = counts[i].Queue
+	}
+	if c.Queue != "" && !slices.Contains(names, c.Queue) {
+		return &problem.Problem{Title: "Queue not found", Detail: fmt.Sprintf("%s has no queue %q", storeAddress(string(c.From)), c.Queue), Hint: config.DidYouMean(c.Queue, names)}
 	}
 	to, err := openStore(ctx, storeAddress(string(c.To)))
 	if err != nil {

@@ -22,6 +22,7 @@ type planFlags struct {
 	remote      `embed:""`
 	filterFlags `embed:""`
 	IDs         []string    `arg:"" optional:"" name:"[queue/]id" help:"These dead letters; otherwise those that the flags select."`
+	All         bool        `help:"Every dead letter of every queue."`
 	Rate        config.Rate `placeholder:"RATE" help:"How fast, such as 50/s (default 100/s)."`
 	DryRun      bool        `help:"Count and show the causes only."`
 	Yes         bool        `short:"y" help:"Do not ask."`
@@ -43,7 +44,7 @@ func (*deadRedriveCmd) Help() string {
 		"redrive dead redrive hooks/order-42", "one",
 		"redrive dead redrive --queue hooks --reason exhausted --dry-run", "what would be redriven",
 		"redrive dead redrive --queue hooks --rate 50/s --wait", "all of a queue, slowly, and watch",
-		"redrive dead redrive --signature 1-4f1c09aa52de83b6 --canary 10 --wait", "ten first; the rest only if these are delivered",
+		"redrive dead redrive --signature 2-4f1c09aa52de83b6 --canary 10 --wait", "ten first; the rest only if these are delivered",
 	)
 }
 
@@ -127,9 +128,6 @@ func (*deadDropCmd) Help() string {
 
 // Run removes dead letters for good.
 func (c *deadDropCmd) Run(ctx context.Context, t *terminal, client *client) error {
-	if len(c.IDs) == 0 && c.described() == everything && !c.DryRun && c.Yes {
-		return usagef("this would drop every dead letter of every queue: name a queue or another filter")
-	}
 	return c.run(ctx, t, client, wire.PlanRequest{Action: "drop"}, "dropped", c.confirmDrop)
 }
 
@@ -175,6 +173,13 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 	if err := c.check(); err != nil {
 		return err
 	}
+	switch named := len(c.IDs) > 0 || c.described() != everything; {
+	case !named && !c.All && !c.DryRun:
+		return usagef("this is about every dead letter of every queue: name a queue or another filter, or give --all")
+	case named && c.All:
+		return usagef("--all goes with no other filter and with no ids")
+	}
+	req.All = c.All
 	if client.local && req.Canary > 0 {
 		return usagef("a canary needs a daemon that delivers it: start redrive serve, or leave --canary out")
 	}
@@ -201,6 +206,9 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 		dry.DryRun = true
 		if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, dry, &d); err != nil {
 			return err
+		}
+		if d.More && len(c.IDs) == 0 && c.Filter.State == "" && (req.Filter == nil || req.Filter.State == "") {
+			t.note("to count all: %s", countCommand(&c.Filter))
 		}
 		if c.DryRun {
 			return printDryRun(t, &d, done)

@@ -123,8 +123,11 @@ func (t *terminal) report(err error) int {
 
 // exitOf returns the exit code of an error that has a name.
 func exitOf(err error) int {
-	switch problem.Of(err).Status {
+	switch p := problem.Of(err); p.Status {
 	case http.StatusNotFound:
+		if p.Name() == "queue-not-found" { // a slip, of which a script must hear as of any failure
+			return exitFailed
+		}
 		return exitNone
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusInsufficientStorage:
 		return exitLater

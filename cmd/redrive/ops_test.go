@@ -46,9 +46,10 @@ func fill(t *testing.T, waiting, dead int) string {
 func TestArchiveOfAFolderAndBack(t *testing.T) {
 	b := newBench(t)
 	dir := fill(t, 3, 40)
-	b.expect(exitOK, "40 of 40 archived", "dead", "archive", "--data", dir, "--rate", "10000/s")
+	b.expect(exitOK, "40 of 40 archived", "dead", "archive", "--all", "--data", dir, "--rate", "10000/s")
 	b.expect(exitOK, "no dead letters", "dead", "causes", "--data", dir)
 	b.expect(exitOK, "0 imported", "dead", "import", filepath.Join(dir, "archive"), "--data", dir, "--kind", "other")
+	b.expect(exitFailed, "holds no dead letter of the queue qq", "dead", "import", filepath.Join(dir, "archive"), "--data", dir, "--queue", "qq")
 	b.expect(exitOK, "40 imported, 0 there already, 0 failed", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)
 	b.expect(exitOK, "0 imported, 40 there already", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)
 	b.expect(exitOK, "balance", "verify", "--scan", "--data", dir)

@@ -28,6 +28,11 @@ func (a *app) deadQuery(r *http.Request, who *caller) (q redrive.Query, after st
 	if err := who.confine(f.Queue); err != nil {
 		return q, "", 0, err
 	}
+	if f.Queue != "" { // a misspelt name is no empty list
+		if _, err := a.existing(r, f.Queue); err != nil {
+			return q, "", 0, err
+		}
+	}
 	q, err = queryOf(&f, who, a.utcNow(r))
 	q.State = redrive.StateDead
 	return q, v.Get("after"), limit, err

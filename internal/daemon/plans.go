@@ -18,7 +18,7 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
-		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
+		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, All: req.All, Actor: who.name,
 	}
 	for action, name := range map[driver.Action]string{driver.ActRedrive: "redrive", driver.ActDrop: "drop", driver.ActArchive: "archive"} {
 		if req.Action == name {
@@ -32,11 +32,15 @@ func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Reques
 	if out.Rate, err = parseRate(req.Rate); err != nil {
 		return out, err
 	}
-	if (req.Filter == nil) == (len(req.Refs) == 0) {
-		return out, bad("a plan needs either a filter or refs", `give {"filter":{}} for all dead letters`)
+	filter := req.Filter
+	if req.All && filter == nil {
+		filter = &wire.Filter{}
 	}
-	if req.Filter != nil {
-		out.Query, err = queryOf(req.Filter, who, now)
+	if (filter == nil) == (len(req.Refs) == 0) {
+		return out, bad("a plan needs either a filter or refs", `give {"all":true} for all dead letters`)
+	}
+	if filter != nil {
+		out.Query, err = queryOf(filter, who, now)
 		out.View = planView(who, &out.Query)
 		return out, err
 	}
@@ -107,6 +111,11 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := confinePlan(who, &request); err != nil {
 		return err
 	}
+	if request.Query.Queue != "" {
+		if _, err := a.existing(r, request.Query.Queue); err != nil {
+			return err
+		}
+	}
 	if request.Action == driver.ActDrop && !who.may(config.ScopePurge) {
 		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "dropping messages needs the scope purge", "")
 	}
@@ -121,8 +130,8 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 			return err
 		}
 		out := wire.DryRunOf(&run)
-		for i := range out.Causes {
-			out.Causes[i] = a.cause(&run.Causes[i])
+		for i := range run.Causes {
+			out.Causes = append(out.Causes, a.cause(&run.Causes[i], who))
 		}
 		return writeJSON(w, http.StatusOK, out)
 	}

@@ -24,6 +24,7 @@ func (v Verbs) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 		return f.page, err
 	}
 	err = f.find(ctx)
+	f.page.Examined = max(f.page.Examined, len(f.page.Entries))
 	return f.page, err
 }
 
@@ -100,7 +101,7 @@ func (f *Finder) search(ctx context.Context) error {
 		return errFull
 	case end != nil:
 		f.At.ID, f.At.Died = end.ID, end.Died
-		f.page.Next, f.page.Complete = f.At.String(), false
+		f.page.Next, f.page.Complete, f.page.Examined = f.At.String(), false, redrive.Examined
 		return errFull
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -137,6 +138,9 @@ func (f *Filter) String() string {
 func (f *Filter) Query(now time.Time) (q redrive.Query, err error) {
 	v := reflect.ValueOf(&q).Elem()
 	f.each(func(field *Field, value string) {
+		if err == nil {
+			err = CheckText(field.Name, value)
+		}
 		if err != nil {
 			return
 		}
@@ -159,6 +163,14 @@ func (f *Filter) Query(now time.Time) (q redrive.Query, err error) {
 		err = driver.CheckQueue(q.Queue)
 	}
 	return q, err
+}
+
+// CheckText refuses what some stores cannot compare: text that is not UTF-8, or has a NUL.
+func CheckText(name, value string) error {
+	if utf8.ValidString(value) && !strings.Contains(value, "\x00") {
+		return nil
+	}
+	return &redrive.Error{Op: "filter", Err: fmt.Errorf("%w %s %.100q", redrive.ErrInvalid, name, value), Hint: "use text in UTF-8 without a NUL"}
 }
 
 // FilterOf returns a query's filter.

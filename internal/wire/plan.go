@@ -14,6 +14,7 @@ type PlanRequest struct {
 	Action string   `json:"action"` // redrive, drop or archive
 	Filter *Filter  `json:"filter,omitempty"`
 	Refs   []string `json:"refs,omitempty"` // "queue/id"
+	All    bool     `json:"all,omitempty"`  // every dead letter of every queue: without it, a filter or refs must say which
 
 	To               string `json:"to,omitempty"`     // redrive into another queue
 	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
@@ -153,12 +154,13 @@ func planRequestOf(p *plan.Plan) PlanRequest {
 	if len(r.Refs) > 0 || p.Named > 0 {
 		return out
 	}
+	out.All = r.All
 	f := FilterOf(&r.Query)
 	out.Filter = &f
 	return out
 }
 
-// DryRunOf returns a dry run as it goes over the wire.
+// DryRunOf returns a dry run as it goes over the wire, but for its causes.
 func DryRunOf(d *plan.DryRun) DryRun {
 	out := DryRun{
 		DryRun: true, Cutoff: d.Cutoff.UTC(), Total: d.Total, More: d.More, Examined: d.Examined, Refused: d.Refused, RefusedMore: d.RefusedMore,
@@ -166,9 +168,6 @@ func DryRunOf(d *plan.DryRun) DryRun {
 	}
 	for r, n := range d.ByReason {
 		out.Reason[r.String()] = n
-	}
-	for i := range d.Causes {
-		out.Causes = append(out.Causes, CauseOf(&d.Causes[i]))
 	}
 	return out
 }

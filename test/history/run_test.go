@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/programtest"
 	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/test/e2e/powerloss"
 )
@@ -43,17 +43,7 @@ func inFolder(m *testing.M) int {
 }
 
 // redriveBin builds the program, once, and returns where it is.
-var redriveBin = sync.OnceValues(func() (string, error) { return build("redrive") })
-
-func build(name string, flags ...string) (string, error) {
-	bin := filepath.Join(binDir, name)
-	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", bin, "../../cmd/redrive")...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return bin, nil
-}
+var redriveBin = sync.OnceValues(func() (string, error) { return programtest.Build(binDir, "redrive") })
 
 // rig is what a run works on.
 type rig struct {
@@ -87,10 +77,10 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 	r := &rig{crowd: &crowd{t: t, rec: rec, dice: d}, target: newReceiver(t, rec, d)}
 	switch backend {
 	case "sqlite":
-		r.embed(redriveBin, t.TempDir())
+		r.embed(redriveBin, filepath.Join(t.TempDir(), "data"))
 	case withClock:
 		r.clock = newClock(t)
-		r.embed(movable, t.TempDir(), "CLOCK="+r.clock.file)
+		r.embed(movable, filepath.Join(t.TempDir(), "data"), "CLOCK="+r.clock.file)
 	case onDisk:
 		var dir string
 		r.disk, dir = newDisk(t, seed)
@@ -280,7 +270,7 @@ type queueInfo struct {
 }
 
 // patience is how long the work may take to end after the last fault: leases of the dead
-// last for 30 s, and each of what they held is tried isolated.
+// last for 30 s, and each of what they held is tried in isolation.
 const patience = 2 * time.Minute
 
 // drain redrives the dead heads of keys until nothing waits and no plan runs.

@@ -3,12 +3,15 @@
 package rooms
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +105,33 @@ func TestDesignShowsThePackages(t *testing.T) {
 	}
 	if want != text {
 		t.Errorf("%s does not show the packages as they are; write it anew: REDRIVE_UPDATE=1 go test ./test/rooms", page)
+	}
+}
+
+// TestNothingIsLoggedInSilence: what has no logger of its own logs by slog.Default. Only
+// programs and redrivetest, whose caller reads the outcome, may discard.
+func TestNothingIsLoggedInSilence(t *testing.T) {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := filepath.ToSlash(strings.TrimPrefix(path, root+"/")); d.IsDir() {
+			if slices.Contains([]string{"bench", "bin", "cmd", "examples", "redrivetest", "test", "tools", ".git"}, name) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte("slog.DiscardHandler")) {
+			t.Errorf("%s discards what is logged", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

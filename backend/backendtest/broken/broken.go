@@ -30,6 +30,7 @@ var Stores = map[string]func(driver.Store) driver.Store{
 	},
 	"never_checks":          func(s driver.Store) driver.Store { return &neverChecks{Store: s} },
 	"recomputes_at_redrive": func(s driver.Store) driver.Store { return &recomputesAtRedrive{Store: s} },
+	"edits_blindly":         func(s driver.Store) driver.Store { return &editsBlindly{s} },
 	"edit_forgets":          func(s driver.Store) driver.Store { return &editForgets{Store: s, edited: map[redrive.Ref]bool{}} },
 	"extends_too_long":      func(s driver.Store) driver.Store { return &extendsTooLong{Store: s} },
 	"retry_at_once":         func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
@@ -247,6 +248,23 @@ func (b *recomputesAtRedrive) Update(ctx context.Context, sel driver.Selection, 
 					return nil, err
 				}
 			}
+		}
+	}
+	return b.Store.Update(ctx, sel, c, limit)
+}
+
+// editsBlindly edits what is there, whatever it was when somebody looked at it.
+type editsBlindly struct{ driver.Store }
+
+func (b *editsBlindly) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
+	entries, err := b.Get(ctx, sel.Refs)
+	for _, e := range entries {
+		if e == nil || err != nil {
+			continue
+		}
+		if edit, ok := c.Edits[e.Ref()]; ok {
+			edit.Sum = driver.Checksum(&e.Message)
+			c.Edits[e.Ref()] = edit
 		}
 	}
 	return b.Store.Update(ctx, sel, c, limit)

@@ -46,7 +46,7 @@ end
 local function keep(n, raw, outcome, after, reason, failure)
   local e = unpack_state(raw)
   e[HELD], e[ISOLATED] = 0, 0
-  if outcome == RELEASE and e[SUSPECT] == 1 then -- it stays one, and is claimed isolated
+  if outcome == RELEASE and e[SUSPECT] == 1 then -- it stays one, and is claimed in isolation
     add(leases, t + after, n)
   elseif outcome == DEAD then
     e[REASON], e[DIED] = reason, t

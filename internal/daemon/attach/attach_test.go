@@ -116,6 +116,44 @@ func TestWhatComesAgainWithoutAnIDIsADuplicate(t *testing.T) {
 	}
 }
 
+// What no publish would take at a store is made to fit, and none of it is left at its broker.
+func TestLettersOfOthersAreMadeToFit(t *testing.T) {
+	odd := say("orders/\xff\r\n"+strings.Repeat("m", 2000), "odd", "x", false)
+	for _, name := range []string{"", "a\r\nb", strings.Repeat("n", 200)} {
+		odd.message.Headers.Add(name, "v")
+	}
+	odd.message.PublishedAt = time.Date(40_000, 1, 1, 0, 0, 0, 0, time.UTC)
+	many, large := say("2", "many", "x", false), say("3", "large", strings.Repeat("b", redrive.MaxBodySize+1), false)
+	for range redrive.MaxHeaders + 1 {
+		many.message.Headers.Add("n", "v")
+	}
+	got := make(map[string]redrive.Entry)
+	put := func(_ context.Context, entries []redrive.Entry) ([]error, error) {
+		for i := range entries {
+			got[entries[i].ID] = entries[i]
+		}
+		return nil, nil
+	}
+	s := &script{batches: [][]letter{{odd, many, large}}}
+	if sum, err := attached(s, Options{Move: true}).Run(t.Context(), put, func(Summary) {}); err != nil || sum.Imported != 3 || len(s.settled) != 3 {
+		t.Fatalf("%+v %v", sum, err)
+	}
+	e := got["odd"]
+	if err := e.Validate(); err != nil || !e.PublishedAt.IsZero() || e.Reason != redrive.ReasonRejected {
+		t.Errorf("%v: %+v", err, e)
+	}
+	for i, want := range odd.message.Headers {
+		if h := native.Outside(e.Headers[i]); h.Name != want.Name || string(h.Value) != "v" {
+			t.Errorf("%q came back as %q", want.Name, h.Name)
+		}
+	}
+	for _, id := range []string{"many", "large"} {
+		if e := got[id]; e.Reason != redrive.ReasonOversize {
+			t.Errorf("%s is dead as %s", id, e.Reason)
+		}
+	}
+}
+
 func TestWhatTheStoreRefusesIsNotAcknowledged(t *testing.T) {
 	s := &script{batches: [][]letter{{say("1", "a", "x", false), say("2", "b", "x", false)}}}
 	refuse := func(context.Context, []redrive.Entry) ([]error, error) { return []error{nil, redrive.ErrInvalid}, nil }

@@ -243,7 +243,7 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 		case headername.Redrives, redrive.HeaderPossibleDuplicate:
 		default:
 			if !native.IsOriginal(v.Name) {
-				m.headers = append(m.headers, *v)
+				m.headers = append(m.headers, native.Outside(*v))
 			}
 		}
 	}
