@@ -36,10 +36,10 @@ func TestRetryAfterIsTrue(t *testing.T) {
 					}
 					k.publish("q", depth+1)
 					for range 20 {
-						level, after := k.marks.Level("q")
+						level, after := k.limiter.Level("q")
 						if level != driver.LevelRefused { // as much as there is room for, at once
 							k.publish("q", depth)
-							level, after = k.marks.Level("q")
+							level, after = k.limiter.Level("q")
 						}
 						if level != driver.LevelRefused {
 							t.Fatalf("level %s", level)
@@ -48,7 +48,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 							return min(max(time.Duration(messages/rate*float64(time.Second)), time.Second), time.Minute)
 						}
 						all := float64(k.waiting("q"))
-						for said, truth := range map[time.Duration]time.Duration{after: truth(all - k.soft(depth, rate)), k.marks.Wait("q"): truth(all)} {
+						for said, truth := range map[time.Duration]time.Duration{after: truth(all - k.soft(depth, rate)), k.limiter.Wait("q"): truth(all)} {
 							switch {
 							case gone < 20 && c.configured == 0:
 								if said > 5*time.Second {
