@@ -4,6 +4,7 @@ package programtest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -21,7 +22,7 @@ import (
 func Build(dir, name string, flags ...string) (string, error) {
 	bin := filepath.Join(dir, name)
 	args := append(append([]string{"build"}, flags...), "-o", bin, "github.com/redrive/redrive/cmd/redrive")
-	cmd := exec.Command("go", args...) //nolint:gosec // of a test
+	cmd := exec.CommandContext(context.Background(), "go", args...) //nolint:gosec // of a test
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
@@ -57,7 +58,11 @@ func Environ(more ...string) (env []string) {
 
 // Ready reports whether the daemon at a URL accepts and delivers.
 func Ready(url string) bool {
-	resp, err := http.Get(url + "/readyz")
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url+"/readyz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return false
 	}
