@@ -18,6 +18,9 @@ type (
 		SourceStats(ctx context.Context) (SourceStats, error)
 	}
 
+	// A RoomyStore knows whether its disk is full: Full returns why it takes no messages, or nil.
+	RoomyStore interface{ Full() error }
+
 	// A StreamStore keeps its queues in streams that other programs may read and write.
 	StreamStore interface {
 		Monitor(ctx context.Context, queue string) (*StreamMonitor, error)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
@@ -174,6 +175,9 @@ func (a *app) ready(ctx context.Context) error {
 	}
 	if _, err := a.store.Now(ctx); err != nil {
 		return fmt.Errorf("the store does not answer: %w", err)
+	}
+	if of, ok := driver.As[driver.RoomyStore](a.store); ok && of.Full() != nil {
+		return fmt.Errorf("nothing is accepted, what waits is delivered: %w", redrive.ErrFull) // whoever asks needs no path of ours
 	}
 	return nil
 }
