@@ -72,7 +72,9 @@ func WithPolicy(p Policy) HandleOption { return func(r *Registration) { r.Policy
 func WithTimeout(d time.Duration) HandleOption { return func(r *Registration) { r.Timeout = d } }
 
 // WithConcurrency bounds how many of the handler's messages one process handles at
-// once. More of them are not claimed meanwhile.
+// once. More of them are not claimed meanwhile. A kind with such a bound keeps it when it is
+// slow; any other that holds its slots for longer than a second each gets those that other
+// kinds leave.
 func WithConcurrency(n int) HandleOption { return func(r *Registration) { r.Concurrency = n } }
 
 // NewMux returns an empty Mux.
@@ -134,11 +136,18 @@ func (m *Mux) Err() error {
 	return errors.Join(m.errs...)
 }
 
-// Fallback handles every kind that has no handler of its own.
+// Fallback handles every kind that has no handler of its own. There is at most one.
 func (m *Mux) Fallback(h Handler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fallback = &Registration{Handler: h}
+	switch {
+	case h == nil:
+		m.errs = append(m.errs, invalidHandler("nil, as the fallback"))
+	case m.fallback != nil:
+		m.errs = append(m.errs, invalidHandler("the fallback is registered twice"))
+	default:
+		m.fallback = &Registration{Handler: h}
+	}
 }
 
 // Lookup returns what is registered for a kind, or else the fallback, or nil. It must

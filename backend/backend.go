@@ -66,7 +66,7 @@ type SourceOptions struct {
 }
 
 // OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP"
-// or, for a share group, "kafka://host:9092/TOPIC?share=GROUP"
+// or, for a share group (experimental), "kafka://host:9092/TOPIC?share=GROUP"
 // (with TLS: "kafkas"),
 // "nats://host:4222/STREAM?consumer=NAME" (with TLS: "natss" or "tls"),
 // "rabbitmq://user@host:5672/VHOST?queue=NAME" (with TLS: "rabbitmqs"),

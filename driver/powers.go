@@ -21,6 +21,11 @@ type (
 	// A RoomyStore knows whether its disk is full: Full returns why it takes no messages, or nil.
 	RoomyStore interface{ Full() error }
 
+	// A SettingsStore tells what [Store.Configure] told it of a queue, with defaults filled in.
+	SettingsStore interface {
+		Settings(ctx context.Context, queue string) (QueueSettings, error)
+	}
+
 	// A StreamStore keeps its queues in streams that other programs may read and write.
 	StreamStore interface {
 		Monitor(ctx context.Context, queue string) (*StreamMonitor, error)

@@ -26,15 +26,14 @@ var errGoexit = errors.New("the handler called runtime.Goexit (t.FailNow does)")
 // is durable. It is the handler's context: a real one is only made when somebody
 // asks for Done, so that a short handler costs no timer.
 type attempt struct {
-	c      *consumer
-	f      *feed
-	d      *redrive.Delivery
-	o      *consumerConfig // as it was claimed: its gates learn how it ended
-	policy *redrive.Policy
-	base   context.Context // ends with the engine
-	alone  bool
-	swept  bool       // no gate granted it
-	limit  *kindLimit // that it counts for, or nil
+	c        *consumer
+	f        *feed
+	d        *redrive.Delivery
+	o        *consumerConfig // as it was claimed: its gates learn how it ended
+	policy   *redrive.Policy
+	base     context.Context // ends with the engine
+	isolated bool
+	swept    bool // no gate granted it
 
 	began    time.Time
 	deadline time.Time         // zero until a worker has taken it
@@ -52,6 +51,9 @@ type attempt struct {
 	// Under the consumer's lock.
 	state      attemptState
 	returned   bool
+	use        *kindUse  // that it counts for
+	long       bool      // it holds its slot long
+	endedAt    time.Time // once it is decided
 	lost       bool
 	stuck      bool
 	extendedAt time.Time

@@ -112,7 +112,7 @@ func judge(s *driver.Settlement) endedHow {
 const breakerSlots = 20
 
 type breakerSlot struct {
-	ended, failed uint32 // successes and failures; the latter alone
+	ended, failed uint32 // successes and failures; only the latter
 }
 
 // seenMessage is a message of which an attempt ended, and in which slot the last one.
@@ -141,7 +141,7 @@ type breaker struct {
 	probing   bool
 	probe     string    // id of the message that is the probe; empty: not claimed yet
 	probeEnds time.Time // when it is given up
-	recent    []string  // made by the first probe
+	recent    []string  // the message that opened it, and probes
 	next      int       // in recent
 }
 
@@ -230,6 +230,11 @@ func (b *breaker) reportOpen(o *BreakerOptions, now time.Time, id string, how en
 
 func (b *breaker) setProbe(id string) {
 	b.probe = id
+	b.avoid(id)
+}
+
+// avoid lets the next probes be other messages than this one.
+func (b *breaker) avoid(id string) {
 	if b.recent == nil {
 		b.recent = make([]string, probeIDs)
 	}

@@ -225,6 +225,7 @@ func (g *breakerGate) report(now time.Time, d *redrive.Delivery, how endedHow) (
 			g.open = append(g.open, b)
 			b.change(true, now, why)
 			b.interval, b.probeAt = g.o.ProbeMin, now.Add(g.o.ProbeMin)
+			b.avoid(d.ID)
 			return b.status()
 		}
 	}

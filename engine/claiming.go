@@ -21,17 +21,18 @@ func (c *consumer) claimLanes(f *feed) {
 		now := time.Now()
 		c.mu.Lock()
 		lane, n, ok := c.chooseLocked(f, o, refused)
-		n, full := c.kindRoomLocked(f, o, n)
-		c.mu.Unlock()
 		if !ok {
+			c.mu.Unlock()
 			break
 		}
+		n, full, others := c.kindRoomLocked(f, o, n)
+		c.mu.Unlock()
 		if n == 0 { // the source cannot leave out the kinds that have no room
 			refused = refused.With(lane)
 			continue
 		}
 		want := n
-		g := grants{each: c.scratch[:0]}
+		g := grants{each: c.scratch[:0], others: others}
 		n = c.reserve(&g, o, now, lane, n)
 		c.scratch = g.each
 		if n < want {
@@ -47,7 +48,7 @@ func (c *consumer) claimLanes(f *feed) {
 			c.sweepExpired(f, o, now)
 			continue
 		}
-		if !c.e.solo.enter(c, n) {
+		if !c.e.isolation.enter(c, n) {
 			c.giveBack(&g, now, n)
 			return
 		}
@@ -92,7 +93,7 @@ func (c *consumer) chooseLocked(f *feed, o *consumerConfig, refused driver.LaneS
 // claim claims from one lane and starts what it got. It reports false if the source
 // failed.
 func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane redrive.Lane, n int) (got int, ok bool) {
-	defer func() { c.e.solo.leave(n - got) }()
+	defer func() { c.e.isolation.leave(n - got) }()
 	kinds, except := c.kinds(o, g)
 	req := driver.ClaimRequest{Queue: c.queue, Lane: lane, Kinds: kinds, ExceptKinds: except, ExceptIDs: g.exceptIDs,
 		Max: n, Lease: o.Lease, Instance: c.e.opts.Instance}
@@ -142,7 +143,7 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 	c.timerLocked(c.expireAt)
 	c.mu.Unlock()
 	batch := f.caps.Most(expireBatch)
-	if !due || !c.e.solo.enter(c, batch) {
+	if !due || !c.e.isolation.enter(c, batch) {
 		return
 	}
 	ds, err := f.src.Claim(c.e.run, driver.ClaimRequest{Queue: c.queue, Expired: true, MaxAge: o.policies.maxAge, Max: batch,
@@ -150,7 +151,7 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 	if err != nil {
 		ds = nil
 	}
-	c.e.solo.leave(batch - len(ds))
+	c.e.isolation.leave(batch - len(ds))
 	if len(ds) > 0 {
 		c.start(f, o, ds, startSwept, now)
 	}
@@ -160,9 +161,9 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 type startAs uint8
 
 const (
-	startNormal startAs = iota
-	startAlone          // a suspect, alone in the process
-	startSwept          // to be ended because they expired; one that has not is given back
+	startNormal   startAs = iota
+	startIsolated         // a suspect, isolated in the process
+	startSwept            // to be ended because they expired; one that has not is given back
 )
 
 // start puts deliveries into slots.
@@ -171,10 +172,10 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []redrive.Delivery, as s
 	c.mu.Lock()
 	for i := range ds {
 		a, d := &batch[i], &ds[i]
-		*a = attempt{c: c, f: f, d: d, o: o, policy: o.policies.of(&d.Message), base: c.e.base, alone: as == startAlone, swept: as == startSwept, began: now, extendedAt: now}
+		*a = attempt{c: c, f: f, d: d, o: o, policy: o.policies.of(&d.Message), base: c.e.base, isolated: as == startIsolated, swept: as == startSwept, began: now, extendedAt: now}
 		c.busy++
 		c.inflight[d.Lane]++
-		c.enterLimitLocked(a)
+		c.enterKindLocked(a)
 		a.next = c.first
 		if c.first != nil {
 			c.first.prev = a

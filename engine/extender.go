@@ -24,7 +24,7 @@ func (c *consumer) tickLocked() {
 		return
 	}
 	c.ticking = true
-	interval := c.options().Lease / extendLooks
+	interval := min(c.options().Lease/extendLooks, longLooks)
 	if c.ticker == nil {
 		c.ticker = time.AfterFunc(interval, func() { c.e.guard("extender of "+c.queue, c.tick) })
 		return
@@ -46,6 +46,7 @@ func (c *consumer) tick() {
 	var stuck []*attempt
 	due := make(map[*feed][]*attempt)
 	c.mu.Lock()
+	bounded := c.lookAtKindsLocked(o, now)
 	for a := c.first; a != nil; a = a.next {
 		if a.state == attemptRunning && !a.deadline.IsZero() && now.After(a.deadline.Add(stuckGrace)) {
 			stuck = append(stuck, a)
@@ -55,6 +56,7 @@ func (c *consumer) tick() {
 		}
 	}
 	c.mu.Unlock()
+	c.warnOfKinds(bounded)
 	for _, a := range stuck {
 		c.giveUp(a)
 	}

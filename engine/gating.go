@@ -19,11 +19,12 @@ type grants struct {
 	kinds, exceptKinds, exceptIDs []string
 	until                         time.Time
 	reason                        string
+	others                        bool // it leaves out kinds that may be claimed
 }
 
-// probing reports a grant for single messages, whose absence says nothing about what
-// else is due.
-func (g *grants) probing() bool { return len(g.kinds) > 0 || len(g.exceptIDs) > 0 }
+// probing reports a grant for single messages, or for some kinds, whose absence says nothing
+// about what else is due.
+func (g *grants) probing() bool { return len(g.kinds) > 0 || len(g.exceptIDs) > 0 || g.others }
 
 // gateSet is the gates of a queue: the engine's own, and those of its options.
 type gateSet struct {

@@ -40,7 +40,6 @@ type policySet struct {
 
 // kindLimit bounds how many messages of some kinds are handled at once.
 type kindLimit struct {
-	name  string // the first of the kinds
 	kinds []string
 	max   int
 }
@@ -96,7 +95,7 @@ func (s *policySet) add(r driver.Registry) error {
 			return err
 		}
 		if reg.Concurrency > 0 && reg.Kinds[0] == kind {
-			s.limits = append(s.limits, kindLimit{name: kind, kinds: reg.Kinds, max: reg.Concurrency})
+			s.limits = append(s.limits, kindLimit{kinds: reg.Kinds, max: reg.Concurrency})
 		}
 	}
 	return nil

@@ -212,7 +212,7 @@ func (s *source) eachRow(ctx context.Context) {
 		}
 		return nil
 	})
-	s.scan("marks", `SELECT seqs, token FROM mark`, func(st *stmt) error {
+	s.scan("claims", `SELECT seqs, token FROM claim`, func(st *stmt) error {
 		_, err := decodeSeqs(st.colBytes(0))
 		return err
 	})

@@ -3,7 +3,7 @@
 // Guarantees. Publish, Settle, Apply and Update return after their transaction is
 // synced: the writer commits to the write-ahead log, and while one sync of the log is
 // under way it prepares the next group (see syncer). A claim is not synced: losing its
-// mark with the power loses no message, only the memory that it was in flight. Every
+// record with the power loses no message, only the memory that it was in flight. Every
 // settlement is fenced by a token that is never used again, also across restarts.
 // A message, what it emits, its death and the ledger change in one transaction.
 //
@@ -12,7 +12,7 @@
 // kept for good, a body is at most [redrive.MaxBodySize].
 //
 // Caps. Everything: any delay, dead letters, repeats, emits, fences, extensions,
-// marks, order by key, browsing; identity by message, transfer by transaction.
+// claim records, order by key, browsing; identity by message, transfer by transaction.
 package sqlite
 
 import (
@@ -40,7 +40,7 @@ const FileName = "redrive.db"
 const logSuffix = "-wal" // of the write-ahead log's name
 
 const (
-	schemaVersion  = 2
+	schemaVersion  = 3
 	applicationID  = 0x52647276 // "Rdrv"
 	leastLibrary   = 3051003    // the first with a sound reset of the write-ahead log
 	corruptCode    = int32(sqlite3.SQLITE_CORRUPT)

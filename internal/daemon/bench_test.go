@@ -97,7 +97,7 @@ func load(b *testing.B, addr net.Addr) {
 	})
 }
 
-// publishDirectly is what the store alone does with as many callers.
+// publishDirectly is what the bare store does with as many callers.
 func publishDirectly(b *testing.B) {
 	store, err := sqlite.Open(b.TempDir())
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -28,7 +28,7 @@ const (
 	headerID       = headername.ID
 )
 
-// lookAgain is when a caller whose call was put off should look for the result.
+// lookAgain is when a caller should look again for the result of a call that was put off, at the latest.
 const lookAgain = 5 * time.Second
 
 // call answers with what a provider answers, or puts the request into the queue.
@@ -61,7 +61,7 @@ func (a *app) call(w http.ResponseWriter, r *http.Request, who *caller) error {
 		return a.callProblem(g, id, err)
 	}
 	if res.Deferred() {
-		return writeDeferred(w, g, id)
+		return a.writeDeferred(w, g, id)
 	}
 	writeProvided(w, res.Provider, &res.Value)
 	return nil
@@ -89,12 +89,7 @@ func (a *app) callRequest(w http.ResponseWriter, r *http.Request, who *caller, g
 			return req, "", false, err
 		}
 	}
-	m.Body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, httpguard.MaxBody))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return req, "", false, problem.New(http.StatusRequestEntityTooLarge, "oversize", "The body is too large", fmt.Sprintf("the limit of a call is %d bytes", large.Limit), "")
-	case err != nil:
+	if m.Body, err = readAll(w, r, httpguard.MaxBody); err != nil {
 		return req, "", false, err
 	}
 	if chosen = m.ID != ""; !chosen {
@@ -144,7 +139,7 @@ func (a *app) callProblem(g *guardedQueue, id string, err error) error {
 		case errors.Is(err, redrive.ErrConflict):
 			return problem.Of(err)
 		}
-		_, after := a.marks.Level(g.Name())
+		_, after := a.backlog.Level(g.Name())
 		return problem.New(http.StatusServiceUnavailable, "not-queued", "No provider takes the call, and it could not be put off", detail,
 			"nothing was kept; repeat it under the same redrive-id").After(max(after, time.Second))
 	case errors.Is(err, guard.ErrUnavailable):
@@ -193,19 +188,19 @@ func (a *app) writeCallStatus(w http.ResponseWriter, g *guardedQueue, id string,
 	case s.State == 0:
 		return problem.New(http.StatusGone, "dropped", "The call was dropped", fmt.Sprintf("%s: it was not carried out", ref), "")
 	}
-	setDeferred(w, g, id)
+	setDeferred(w, g, id, min(a.backlog.Wait(g.Name()), lookAgain)) // others may wait behind it
 	return writeJSON(w, http.StatusAccepted, wire.CallStatus{Queue: g.Name(), ID: id, State: s.State.String(), Error: why})
 }
 
-func setDeferred(w http.ResponseWriter, g *guardedQueue, id string) {
+func setDeferred(w http.ResponseWriter, g *guardedQueue, id string, after time.Duration) {
 	h := w.Header()
 	h.Set("Location", "/v1/call/"+g.Name()+"/"+id)
-	h.Set("Retry-After", fmt.Sprint(int(lookAgain.Seconds())))
+	h.Set("Retry-After", fmt.Sprint(int(math.Ceil(after.Seconds()))))
 }
 
 // writeDeferred answers a call that was put off.
-func writeDeferred(w http.ResponseWriter, g *guardedQueue, id string) error {
-	setDeferred(w, g, id)
+func (a *app) writeDeferred(w http.ResponseWriter, g *guardedQueue, id string) error {
+	setDeferred(w, g, id, a.backlog.Wait(g.Name()))
 	return writeJSON(w, http.StatusAccepted, wire.Accepted{Queue: g.Name(), ID: id})
 }
 

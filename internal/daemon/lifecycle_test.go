@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -135,7 +136,7 @@ func TestReadiness(t *testing.T) {
 	close(d.ended)
 }
 
-func TestAStoreInUseIsToldPlainly(t *testing.T) {
+func TestAStoreInUseIsReportedPlainly(t *testing.T) {
 	cfg := parse(t, "store: sqlite:"+filepath.Join(t.TempDir(), "data"))
 	start(t, cfg, nil)
 	_, err := daemon.New(cfg, daemon.Options{})
@@ -144,7 +145,7 @@ func TestAStoreInUseIsToldPlainly(t *testing.T) {
 	}
 }
 
-func TestABadTargetIsToldBeforeTheStart(t *testing.T) {
+func TestABadTargetIsReportedBeforeTheStart(t *testing.T) {
 	cfg := config.Default()
 	cfg.Queues["hooks"] = &config.Queue{Deliver: &config.Deliver{URL: "ftp://example.com"}}
 	_, err := daemon.New(cfg, daemon.Options{Store: newStore(t)})
@@ -157,7 +158,7 @@ func TestLocal(t *testing.T) {
 	store := newStore(t)
 	defer store.Close()
 	deadLetters(t, store, 3)
-	local := daemon.Local(store)
+	local := daemon.Local(store, nil, slog.Default())
 	defer local.Close()
 	s := httptest.NewServer(local)
 	defer s.Close()

@@ -34,7 +34,7 @@ const SocketName = "redrive.sock"
 
 // Options configures a [Server]. Every field has a default.
 type Options struct {
-	// Logger defaults to discarding.
+	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 	// Version stands in failures and in the user-agent of deliveries.
 	Version string
@@ -60,8 +60,9 @@ type Server struct {
 	http    *http.Server
 	socket  *http.Server
 	closers closers
-	traces  *traces                       // nil: none
-	spool   *spool.Spool                  // nil: none
+	traces  *traces      // nil: none
+	spool   *spool.Spool // nil: none
+	outages *outages
 	sources map[string]backend.SourceSink // beside the store, by queue
 
 	archive   *archive.Archive
@@ -93,9 +94,11 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 // called, as it closes the store.
 func New(cfg *config.Config, o Options) (*Server, error) {
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
-	s := &Server{cfg: cfg, o: o, log: o.Logger}
+	s := &Server{cfg: cfg, o: o}
+	s.outages = newOutages(func(queue string) bool { q := cfg.Queues[queue]; return q != nil && q.Source != "" })
+	s.log = s.outages.logger(o.Logger)
 	store := o.Store
 	err := checkListen(cfg)
 	if store == nil {
@@ -165,7 +168,8 @@ func (s *Server) assemble(store driver.Store) error {
 		return err
 	}
 	a := &app{store: store, log: s.log}
-	s.app = a
+	s.app, a.counts = a, newCounts(a)
+	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
 	if err != nil {
 		return err
@@ -192,7 +196,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err != nil {
 		return err
 	}
-	observers := engine.Observers{a.metrics, a.sessions}
+	observers := engine.Observers{a.metrics, a.sessions, &a.flows}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
@@ -202,7 +206,7 @@ func (s *Server) assemble(store driver.Store) error {
 		return err
 	}
 	a.engine = engine.New(store, engine.Options{
-		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
+		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.backlog,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment, Masks: a.masking(),
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
@@ -214,7 +218,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,
-		Views: func(v string) plan.Finder { return a.finder(view(v)) },
+		Views: func(v string) plan.Finder { return a.finder(view(v)) }, Shown: a.shownBody,
 		Ended: a.auditEnd,
 	})
 	s.retention = plan.NewRetention(a.store, plan.RetentionOptions{
@@ -244,8 +248,8 @@ func (s *Server) assemble(store driver.Store) error {
 func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redrive.Sink, error) {
 	a.store = &auditedStore{Store: store, log: s.log}
 	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
-	a.marks = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
-	return s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
+	a.backlog = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits, nil)})
+	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces})
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {
@@ -306,6 +310,7 @@ func (s *Server) Run(ctx context.Context) error {
 	start("retention", func() error { return s.retention.Run(work) })
 	start("configuration", func() error { return s.watch(work) })
 	start("pauses", func() error { s.app.pauses.run(work); return nil })
+	start("outages", func() error { s.outages.watch(work, s.log, s.app.store.Now); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("http", func() error { return s.http.Serve(listener) })

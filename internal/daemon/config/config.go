@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -137,7 +138,8 @@ type Deliver struct {
 	Endpoints []Endpoint `yaml:"endpoints" json:"endpoints,omitempty"`
 	// Timeout of one request. Defaults to the policy's timeout.
 	Timeout Duration `yaml:"timeout" json:"timeout,omitempty"`
-	// Concurrency is how many requests run at once. Defaults to 64.
+	// Concurrency is how many requests run at once. Of kinds whose requests take longer than
+	// a second, beside others, only as many as those leave. Defaults to 64.
 	Concurrency int `yaml:"concurrency" json:"concurrency,omitempty"`
 	// Rate is how many requests may start in a time. Defaults to no limit.
 	Rate Rate `yaml:"rate" json:"rate,omitzero"`
@@ -222,10 +224,13 @@ func Load(path string) (*Config, error) {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	case info.IsDir():
 		return nil, Errors{{File: path, What: "this is a directory, not a file"}}
-	case info.Size() > maxFile:
-		return nil, Errors{{File: path, What: fmt.Sprintf("a configuration of %d bytes is too large", info.Size())}}
 	}
-	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	defer f.Close()                                       //nolint:errcheck // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // a pipe has no size
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
@@ -235,6 +240,9 @@ func Load(path string) (*Config, error) {
 // Parse reads and checks the text of a file; name stands in its errors, which are
 // [Errors].
 func Parse(name string, data []byte) (*Config, error) {
+	if len(data) > maxFile {
+		return nil, Errors{{File: name, What: fmt.Sprintf("the configuration is larger than %s", Size(maxFile))}}
+	}
 	d := newDecoder(name, data)
 	c := &Config{}
 	d.document(c)
