@@ -18,6 +18,9 @@ type (
 		SourceStats(ctx context.Context) (SourceStats, error)
 	}
 
+	// A RoomyStore knows whether its disk is full: Full returns why it takes no messages, or nil.
+	RoomyStore interface{ Full() error }
+
 	// A SettingsStore tells what [Store.Configure] told it of a queue, with defaults filled in.
 	SettingsStore interface {
 		Settings(ctx context.Context, queue string) (QueueSettings, error)

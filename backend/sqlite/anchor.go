@@ -68,6 +68,7 @@ func (s *Store) checkAnchors() time.Duration {
 		s.fatal(err)
 		return s.every
 	}
+	s.checkReserve()
 	if lost := s.anchors[dataAnchors:].check(); lost != nil {
 		s.relock(lost)
 	}

@@ -2,11 +2,14 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -57,4 +60,97 @@ func TestRealDiskFull(t *testing.T) {
 		delete(accepted, page.Entries[i].ID)
 	}
 	equal(t, len(accepted), 0)
+}
+
+// smallDisks are file systems of 64 MiB.
+var smallDisks = map[string]func(t *testing.T, dir string) error{
+	"tmpfs": func(_ *testing.T, dir string) error { return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m") },
+	"ext4": func(t *testing.T, dir string) error {
+		image := filepath.Join(t.TempDir(), "image")
+		if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20)); err != nil {
+			return err
+		}
+		if out, err := exec.CommandContext(t.Context(), "mkfs.ext4", "-q", image).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		out, err := exec.CommandContext(t.Context(), "mount", "-o", "loop", image, dir).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	},
+}
+
+// TestAFullDiskDrains: with the reserve, claims, settlements and starts work on a disk that
+// another program filled, until the backlog is gone, and then messages are taken again.
+func TestAFullDiskDrains(t *testing.T) {
+	for name, mount := range smallDisks {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := mount(t, dir); err != nil {
+				t.Skipf("needs the right to mount: %v", err)
+			}
+			t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+			data := filepath.Join(dir, "data")
+			s := open(t, data)
+			noErr(t, s.Full())
+			accepted := 0
+			flood := func(n int) (err error) {
+				for i := 0; i < n && err == nil; i++ {
+					batch := make([]redrive.Message, 50)
+					for j := range batch {
+						batch[j] = message("q", strings.Repeat("x", 2000))
+					}
+					if err = driver.FirstError(s.Publish(t.Context(), batch)); err == nil {
+						accepted += len(batch)
+					}
+				}
+				return err
+			}
+			noErr(t, flood(30))
+			ballast := fillDisk(t, dir)
+			if err := flood(10_000); !errors.Is(err, redrive.ErrFull) {
+				t.Fatal(err)
+			}
+			if !errors.Is(s.Full(), redrive.ErrFull) {
+				t.Error("it is not said to be full")
+			}
+			for round := 0; accepted > 0; round++ {
+				ds := claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 50, Lease: time.Minute})
+				if len(ds) == 0 {
+					t.Fatalf("%d messages are lost", accepted)
+				}
+				accepted -= len(ds)
+				for i := range ds {
+					settle(t, s, ds[i], redrive.OutcomeDone)
+				}
+				if round%10 == 0 {
+					noErr(t, s.Close())
+					s = open(t, data)
+					verify(t, s)
+				}
+			}
+			noErr(t, os.Remove(ballast))
+			eventually(t, "messages to be taken again", func() bool { return s.Full() == nil })
+			noErr(t, flood(1))
+			verify(t, s)
+		})
+	}
+}
+
+// fillDisk takes all room that is left, and returns the file that has it.
+func fillDisk(t *testing.T, dir string) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "ballast"))
+	noErr(t, err)
+	for size := 1 << 20; size > 0; size /= 2 {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	return f.Name()
 }

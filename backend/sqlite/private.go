@@ -17,7 +17,7 @@ const (
 )
 
 // fileNames are the files of a store; some are there only while it is open.
-var fileNames = []string{FileName, FileName + logSuffix, FileName + "-shm", lockName, syncedName}
+var fileNames = []string{FileName, FileName + logSuffix, FileName + "-shm", lockName, syncedName, reserveName}
 
 // makePrivate takes the files from other users. SQLite gives new ones the mode of the
 // database. It changes modes by path: see lock for why it opens nothing.

@@ -36,6 +36,7 @@ func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	}
 	return []driver.Finding{
 		log,
+		s.probeReserve(),
 		s.probeModes(),
 		{Level: driver.LevelOK, Setting: "sqlite", Value: version, Promise: "a version without known faults in its write-ahead log"},
 		{Level: level, Setting: "journal_mode", Value: mode, Promise: "readers do not stop the writer"},

@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -51,18 +52,21 @@ var schema string
 
 // Store is the embedded store. It is safe for concurrent use.
 type Store struct {
-	dir       string
-	clock     func() time.Time
-	onFatal   func(error)
-	masks     driver.Masks
-	lock      *lock
-	w         *conn // the writer's
-	syncer    *syncer
-	sync      func(*os.File) error // syncData; tests break it
-	anchors   anchors
-	synced    *syncedFile
-	every     time.Duration // between two checks of the anchors; tests whose clock runs for years change it
-	maxSeries int64         // of deaths, a queue; tests lower it
+	dir     string
+	clock   func() time.Time
+	onFatal func(error)
+	masks   driver.Masks
+	lock    *lock
+	w       *conn // the writer's
+	syncer  *syncer
+	sync    func(*os.File) error // syncData; tests break it
+	anchors anchors
+	synced  *syncedFile
+	full    atomic.Pointer[error] // why no messages are taken
+
+	reserveSize atomic.Int64  // 0: there is none here
+	every       time.Duration // between two checks of the anchors; tests whose clock runs for years change it
+	maxSeries   int64         // of deaths, a queue; tests lower it
 
 	acceptLoss bool
 	loss       error // that was accepted
@@ -86,6 +90,7 @@ type Store struct {
 	lastSeq   int64
 	lastToken uint64
 	upkeep    upkeep
+	reserve   reserve
 	lastWrite int64     // when the last group ended
 	anchored  time.Time // when the anchors were last checked
 
@@ -143,6 +148,9 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	}
 	if err := s.open(); err != nil {
 		s.release()
+		if (errors.Is(err, redrive.ErrFull) || errors.Is(err, syscall.ENOSPC)) && os.Remove(filepath.Join(dir, reserveName)) == nil {
+			return Open(dir, opts...) // with what the reserve left
+		}
 		return nil, openError(dir, err)
 	}
 	s.showLeaseEnd()
@@ -229,6 +237,9 @@ func (s *Store) open() error {
 	if p, ok := s.position(); ok { // synced by the commit of recover
 		s.synced.note(p)
 	}
+	s.reserve = makeReserve(s.dir)
+	s.reserveSize.Store(s.reserve.size)
+	s.checkReserve()
 	s.readers = make(chan *conn, readConns)
 	for range readConns {
 		s.readers <- nil // opened when it is first needed

@@ -26,7 +26,7 @@ func (s *Store) maintain() {
 	u := &s.upkeep
 	u.tidied = false
 	s.lastWrite = s.now()
-	if pages := s.w.pagesWritten(); pages-u.movedAt >= logPages || pages < u.movedAt {
+	if pages := s.w.pagesWritten(); pages-u.movedAt >= s.movePages() || pages < u.movedAt {
 		s.moveLog(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
 	}
 	if now := s.now(); now-u.checked >= int64(time.Second) {
@@ -41,6 +41,9 @@ func (s *Store) moveLog(mode int32) bool {
 		return false
 	}
 	log, moved, err := s.w.checkpoint(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
+	if isFull(err) && s.setFull(err) {
+		log, moved, err = s.w.checkpoint(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
+	}
 	switch {
 	case err == nil:
 		if log == moved {
@@ -49,7 +52,7 @@ func (s *Store) moveLog(mode int32) bool {
 			return mode == sqlite3.SQLITE_CHECKPOINT_PASSIVE || s.cutLog(mode)
 		}
 		// A reader is in the way: try again soon.
-		s.upkeep.movedAt = s.w.pagesWritten() - logPages*3/4
+		s.upkeep.movedAt = s.w.pagesWritten() - s.movePages()*3/4
 	case isFatal(err):
 		s.fatal(err)
 	case isCorrupt(err):

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	sqlite3 "modernc.org/sqlite/lib"
-
 	"github.com/redrive/redrive"
 )
 
@@ -181,28 +179,23 @@ func (s *Store) writeGroup(group []operation) {
 		endAll(group, err)
 		return
 	}
+	growing := slices.ContainsFunc(group, func(o operation) bool { return o.base().grows })
+	if growing {
+		s.checkReserve()
+	}
+	if growing && s.reserve.spent() {
+		group, growing = refuseGrowth(group, s.Full()), false
+	}
 	err := s.attempt(group, false)
 	if err != nil && !errors.Is(err, redrive.ErrFull) && !isFatal(err) && !isCorrupt(err) {
 		err = s.attempt(group, true)
 	}
 	if isFull(err) {
-		// What frees room goes on without what needs it. The log is emptied
-		// first, so that it need not grow.
-		full := &redrive.Error{Op: "write", Err: err, Hint: "free some room on the store's disk; the store goes on by itself"}
-		s.moveLog(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
-		rest := slices.DeleteFunc(group, func(o operation) bool {
-			if o.base().grows {
-				o.end(full)
-				close(o.base().done)
-				return true
-			}
-			return false
-		})
-		group = rest
-		if err = s.attempt(group, false); isFull(err) {
-			endAll(group, full)
-			return
+		if group, err = s.attemptFull(group, err); isFull(err) {
+			err = s.Full()
 		}
+	} else if err == nil && growing {
+		s.setRoom()
 	}
 	switch {
 	case err == nil:

@@ -204,5 +204,8 @@ func (a *app) ready(ctx context.Context) error {
 	if _, err := a.store.Now(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errStoreAway, err)
 	}
+	if of, ok := driver.As[driver.RoomyStore](a.store); ok && of.Full() != nil {
+		return fmt.Errorf("nothing is accepted, what waits is delivered: %w", redrive.ErrFull) // whoever asks needs no path of ours
+	}
 	return nil
 }
