@@ -46,12 +46,12 @@ type Delivery struct {
 	// Failures counts the recorded failures of this generation before this attempt;
 	// MaxAttempts is compared with it.
 	Failures int
-	// Crashes counts deaths of the process while this message was alone in it.
+	// Crashes counts deaths of the process while this message was isolated in it.
 	Crashes int
 	// Suspect says that a claim of this message ended without a settlement, so it
-	// was claimed alone. A source without [driver.Caps.RecordsClaims] says with it that it
-	// may have handed the message out before, perhaps to another process; the engine
-	// then looks for its mark.
+	// was claimed in isolation. A source without [driver.Caps.RecordsClaims] says with it that it
+	// may have delivered the message before, perhaps to another process; the engine
+	// then looks for its claim record.
 	Suspect bool
 	// Dead is the reason the message is dead for, when a dead letter was claimed
 	// (ClaimRequest.Dead).

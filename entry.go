@@ -38,7 +38,7 @@ type Entry struct {
 	State    State
 	Lane     Lane
 	Attempts int       // claims of this generation, without those given back
-	Crashes  int       // deaths of the process while it was alone
+	Crashes  int       // deaths of the process while it was isolated
 	Suspect  bool      // a claim of it ended without a settlement
 	Due      time.Time // when it may be claimed, by the store's clock (waiting)
 	Until    time.Time // when its lease ends (leased)

@@ -60,6 +60,9 @@ var (
 	ErrUnsupported = errors.New("not supported by this backend")
 	// ErrCorrupt says that stored data cannot be read back. The store stops.
 	ErrCorrupt = errors.New("the store is corrupt")
+	// ErrUnavailable says that the server of a store or broker could not be reached, and that
+	// nothing was changed. It passes when the server is back: repeat the call later.
+	ErrUnavailable = errors.New("unavailable: the server of the store cannot be reached")
 	// ErrInUse says that another process owns the store.
 	ErrInUse = errors.New("the store is in use by another process")
 )

@@ -13,7 +13,6 @@ import (
 	"github.com/redrive/redrive/deadletter"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
-	"github.com/redrive/redrive/middleware"
 )
 
 type SendMail struct {
@@ -213,24 +212,4 @@ func ExampleHandle() {
 	// busy retry  30s
 	// later release  1h0m0s
 	// odd retry  0s
-}
-
-// Middlewares wrap a handler; the first is the outermost.
-func ExampleChain() {
-	hello := func(h redrive.Handler) redrive.Handler {
-		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
-			fmt.Println("before", d.ID)
-			defer fmt.Println("after", d.ID)
-			return h.ServeDelivery(ctx, d)
-		})
-	}
-	h := middleware.Chain(redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
-		fmt.Println("handling", d.ID)
-		return nil
-	}), hello, middleware.Timeout(time.Second))
-	_ = h.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "m1"}})
-	// Output:
-	// before m1
-	// handling m1
-	// after m1
 }

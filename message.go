@@ -3,6 +3,7 @@ package redrive
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/redrive/redrive/internal/text"
@@ -17,6 +18,8 @@ const (
 	MaxKindLength = 128               // bytes of a kind
 	MaxKeyLength  = 256               // bytes of a key
 	MaxQueueName  = text.MaxQueueName // bytes of a queue's name
+
+	maxOrigin = 1 << 10 // bytes of a native position
 )
 
 // Message is what is published and delivered. The zero value of every field but
@@ -63,7 +66,7 @@ type Message struct {
 type Lineage struct {
 	Generation int    // 0 at first; a redrive or a repeat raises it by one
 	Redrives   int    // how often the message was redriven
-	Plan       string // the plan that redrove it last
+	Plan       string // the plan that redrove or repaired it last
 	Origin     string // "queue/id" or the native position it came from, if it moved
 	EditedFrom string // "queue/id" of the message this was edited from under a new id
 }
@@ -116,6 +119,10 @@ func (m *Message) Validate() error {
 		return invalid(fmt.Sprintf("%d bytes of headers", m.Headers.Size()), fmt.Sprintf("at most %d bytes of headers", MaxHeaderSize))
 	case m.Delay < 0:
 		return invalid(fmt.Sprintf("delay of %s", m.Delay), "a delay is zero or more")
+	case !dated(m.DeliverAt) || !dated(m.ExpiresAt):
+		return invalid("moment beyond the year 9999", "a moment lies within the years 1 to 9999, in UTC")
+	case m.Lineage != (Lineage{}) && !m.Lineage.valid():
+		return invalid("lineage", "numbers are within 0 and 2147483647; a plan is at most 128 bytes of printable UTF-8, what it was edited from 256, its origin 1024")
 	}
 	for _, h := range m.Headers {
 		if h.Name == "" || len(h.Name) > MaxKindLength || !text.Printable(h.Name) {
@@ -123,6 +130,19 @@ func (m *Message) Validate() error {
 		}
 	}
 	return nil
+}
+
+// dated reports whether a time can be stored and written as JSON.
+func dated(t time.Time) bool {
+	y := t.UTC().Year()
+	return t.IsZero() || y >= 1 && y <= 9999
+}
+
+// valid reports whether the columns of every store hold the lineage.
+func (l *Lineage) valid() bool {
+	short := func(s string, most int) bool { return len(s) <= most && text.Printable(s) }
+	number := func(n int) bool { return n >= 0 && n <= math.MaxInt32 }
+	return number(l.Generation) && number(l.Redrives) && short(l.Plan, MaxIDLength) && short(l.EditedFrom, MaxKeyLength) && short(l.Origin, maxOrigin)
 }
 
 // Clone returns a deep copy.

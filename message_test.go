@@ -2,6 +2,7 @@ package redrive_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -26,15 +27,18 @@ func TestMessageValidate(t *testing.T) {
 		return h
 	}
 	for name, m := range map[string]redrive.Message{
-		"bare":                   ok,
-		"empty body":             with(func(m *redrive.Message) { m.Body = []byte{} }),
-		"body at the limit":      with(func(m *redrive.Message) { m.Body = make([]byte, redrive.MaxBodySize) }),
-		"headers at the limit":   with(func(m *redrive.Message) { m.Headers = headers(redrive.MaxHeaders, 255) }),
-		"any byte in a header":   with(func(m *redrive.Message) { m.Headers = redrive.Headers{{Name: "n", Value: []byte{0, 0xff}}} }),
-		"any letter in a kind":   with(func(m *redrive.Message) { m.Kind = "größe/漢" }),
-		"all sorts of an id":     with(func(m *redrive.Message) { m.ID = "aZ09_:-" + strings.Repeat("x", 121) }),
-		"delivery in the past":   with(func(m *redrive.Message) { m.DeliverAt = time.Unix(1, 0) }),
-		"a reply to a session":   with(func(m *redrive.Message) { m.ReplyTo = "session:s1" }),
+		"bare":                 ok,
+		"empty body":           with(func(m *redrive.Message) { m.Body = []byte{} }),
+		"body at the limit":    with(func(m *redrive.Message) { m.Body = make([]byte, redrive.MaxBodySize) }),
+		"headers at the limit": with(func(m *redrive.Message) { m.Headers = headers(redrive.MaxHeaders, 255) }),
+		"any byte in a header": with(func(m *redrive.Message) { m.Headers = redrive.Headers{{Name: "n", Value: []byte{0, 0xff}}} }),
+		"any letter in a kind": with(func(m *redrive.Message) { m.Kind = "größe/漢" }),
+		"all sorts of an id":   with(func(m *redrive.Message) { m.ID = "aZ09_:-" + strings.Repeat("x", 121) }),
+		"delivery in the past": with(func(m *redrive.Message) { m.DeliverAt = time.Unix(1, 0) }),
+		"a reply to a session": with(func(m *redrive.Message) { m.ReplyTo = "session:s1" }),
+		"a long lineage": with(func(m *redrive.Message) {
+			m.Lineage = redrive.Lineage{Generation: math.MaxInt32, Redrives: math.MaxInt32, Plan: strings.Repeat("p", 128), Origin: strings.Repeat("ö", 512), EditedFrom: strings.Repeat("e", 256)}
+		}),
 		"the longest queue name": with(func(m *redrive.Message) { m.Queue = strings.Repeat("a", redrive.MaxQueueName) }),
 	} {
 		if err := m.Validate(); err != nil {
@@ -61,6 +65,14 @@ func TestMessageValidate(t *testing.T) {
 		"a nameless header":    with(func(m *redrive.Message) { m.Headers = redrive.Headers{{Value: []byte("v")}} }),
 		"a header's odd name":  with(func(m *redrive.Message) { m.Headers = redrive.Headers{{Name: "a\r\nb"}} }),
 		"a negative delay":     with(func(m *redrive.Message) { m.Delay = -1 }),
+		"a year of 5 digits": with(func(m *redrive.Message) {
+			m.ExpiresAt = time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -7200))
+		}),
+		"a huge generation":  with(func(m *redrive.Message) { m.Generation = math.MaxInt32 + 1 }),
+		"negative redrives":  with(func(m *redrive.Message) { m.Redrives = -1 }),
+		"a plan with a NUL":  with(func(m *redrive.Message) { m.Plan = "p\x00" }),
+		"an endless origin":  with(func(m *redrive.Message) { m.Origin = strings.Repeat("o", 1025) }),
+		"a long edited-from": with(func(m *redrive.Message) { m.EditedFrom = strings.Repeat("e", 257) }),
 	} {
 		err := m.Validate()
 		var e *redrive.Error

@@ -136,11 +136,18 @@ func (m *Mux) Err() error {
 	return errors.Join(m.errs...)
 }
 
-// Fallback handles every kind that has no handler of its own.
+// Fallback handles every kind that has no handler of its own. There is at most one.
 func (m *Mux) Fallback(h Handler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fallback = &Registration{Handler: h}
+	switch {
+	case h == nil:
+		m.errs = append(m.errs, invalidHandler("nil, as the fallback"))
+	case m.fallback != nil:
+		m.errs = append(m.errs, invalidHandler("the fallback is registered twice"))
+	default:
+		m.fallback = &Registration{Handler: h}
+	}
 }
 
 // Lookup returns what is registered for a kind, or else the fallback, or nil. It must

@@ -154,6 +154,8 @@ func TestMistakesOfRegistrationsAreReported(t *testing.T) {
 			redrive.Handle(m, func(context.Context, badKind) error { return nil })
 		},
 		"nil":         func(m *redrive.Mux) { redrive.Handle[byValue](m, nil) },
+		"fallback":    func(m *redrive.Mux) { m.Fallback(nil) },
+		"fallback is": func(m *redrive.Mux) { m.Fallback(h); m.Fallback(h) },
 		"129 bytes":   func(m *redrive.Mux) { m.Handle(strings.Repeat("k", redrive.MaxKindLength+1), h) },
 		"concurrency": func(m *redrive.Mux) { m.Handle("a", h, redrive.WithConcurrency(-1)) },
 		"timeout":     func(m *redrive.Mux) { m.Handle("a", h, redrive.WithTimeout(-1)) },

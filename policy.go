@@ -13,7 +13,7 @@ type Policy struct {
 	// MaxAttempts is how many recorded failures make a message dead (exhausted).
 	// Defaults to 25.
 	MaxAttempts int
-	// MaxCrashes is how often the process may die while a suspect is alone in it;
+	// MaxCrashes is how often the process may die while a suspect is isolated in it;
 	// one more makes it dead (crashed). Defaults to 3.
 	MaxCrashes int
 	// MaxAge is how long after its publication a message is still worth

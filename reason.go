@@ -11,7 +11,7 @@ type Reason uint8
 const (
 	ReasonExhausted   Reason = iota + 1 // it failed as often as its policy allows
 	ReasonPermanent                     // its failure was of a kind that retrying cannot mend
-	ReasonCrashed                       // the process died too often while it was alone
+	ReasonCrashed                       // the process died too often while it was isolated
 	ReasonExpired                       // it was not delivered in time
 	ReasonUndecodable                   // its bytes are not what its kind says
 	ReasonOversize                      // it is larger than the way it must go

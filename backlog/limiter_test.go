@@ -19,10 +19,10 @@ import (
 
 // tank is a store with backlog limits in front of it, in a bubble of virtual time.
 type tank struct {
-	t     *testing.T
-	store *countingStore
-	marks *backlog.Limiter
-	next  int
+	t       *testing.T
+	store   *countingStore
+	limiter *backlog.Limiter
+	next    int
 }
 
 // countingStore counts how often it is asked for counts, and can be made to fail.
@@ -47,7 +47,7 @@ func (s *countingStore) Counts(ctx context.Context, queues ...string) ([]driver.
 
 func newTank(t *testing.T, limits backlog.Limits, o backlog.Options) *tank {
 	k := &tank{t: t, store: &countingStore{Store: memory.New()}}
-	k.marks = backlog.New(k.store, func(string) backlog.Limits { return limits }, o)
+	k.limiter = backlog.New(k.store, func(string) backlog.Limits { return limits }, o)
 	t.Cleanup(func() { _ = k.store.Close() })
 	return k
 }
@@ -58,7 +58,7 @@ func (k *tank) publish(queue string, n int) (accepted int) {
 	k.t.Helper()
 	for range n {
 		k.next++
-		err := redrive.Publish(context.Background(), k.marks, queue, "0123456789", redrive.WithID(fmt.Sprint("m", k.next)))
+		err := redrive.Publish(context.Background(), k.limiter, queue, "0123456789", redrive.WithID(fmt.Sprint("m", k.next)))
 		switch {
 		case err == nil:
 			accepted++
@@ -90,7 +90,7 @@ func (k *tank) refresh() { deadtest.Pass(time.Second) }
 
 func (k *tank) level(queue string, want driver.Level) time.Duration {
 	k.t.Helper()
-	got, after := k.marks.Level(queue)
+	got, after := k.limiter.Level(queue)
 	if got != want {
 		k.t.Errorf("level %s, want %s", got, want)
 	}
@@ -115,13 +115,13 @@ func TestLimiterRefusesWithHysteresis(t *testing.T) {
 		k.handle("q", 2)
 		k.refresh()
 		if got := k.publish("q", 1); got != 0 {
-			t.Error("at the soft mark one was accepted")
+			t.Error("at the soft limit one was accepted")
 		}
 		k.handle("q", 1)
 		k.refresh()
 		k.level("q", driver.LevelOK)
 		if got := k.publish("q", 5); got != 3 {
-			t.Errorf("below the soft mark %d were accepted, 3 have room", got)
+			t.Errorf("below the soft limit %d were accepted, 3 have room", got)
 		}
 		if got := k.publish("other", 1); got != 1 {
 			t.Error("another queue was refused")
@@ -137,8 +137,8 @@ func TestLimiterRoom(t *testing.T) {
 		pass        time.Duration
 		left, limit int64
 	}{
-		{"below the soft mark", backlog.Limits{Depth: 10}, backlog.Limits{}, 7, 0, 0, 0},
-		{"at the soft mark", backlog.Limits{Depth: 10}, backlog.Limits{}, 8, 0, 2, 10},
+		{"below the soft limit", backlog.Limits{Depth: 10}, backlog.Limits{}, 7, 0, 0, 0},
+		{"at the soft limit", backlog.Limits{Depth: 10}, backlog.Limits{}, 8, 0, 2, 10},
 		{"full", backlog.Limits{Depth: 10}, backlog.Limits{}, 11, 0, 0, 10},
 		{"the store has less", backlog.Limits{Depth: 10}, backlog.Limits{Depth: 9}, 8, 0, 1, 9},
 		{"only the store", backlog.Limits{}, backlog.Limits{Depth: 10}, 9, 0, 1, 10},
@@ -154,7 +154,7 @@ func TestLimiterRoom(t *testing.T) {
 					deadtest.Pass(c.pass)
 					k.publish("q", 1)
 				}
-				left, limit, reset := k.marks.Room("q")
+				left, limit, reset := k.limiter.Room("q")
 				if left != c.left || limit != c.limit || (limit > 0) != (reset >= time.Second) {
 					t.Errorf("%d of %d for %s, want %d of %d", left, limit, reset, c.left, c.limit)
 				}
@@ -172,7 +172,7 @@ func TestLimiterLimits(t *testing.T) {
 		want   int
 	}{
 		{"bytes", backlog.Limits{Bytes: 100}, backlog.Limits{}, func(k *tank) int { return k.publish("q", 20) }, 8}, // 12 each
-		{"the soft mark is a share", backlog.Limits{Depth: 10, Soft: 0.5}, backlog.Limits{}, func(k *tank) int {
+		{"the soft limit is a share", backlog.Limits{Depth: 10, Soft: 0.5}, backlog.Limits{}, func(k *tank) int {
 			k.publish("q", 11)
 			k.handle("q", 4)
 			k.refresh()
@@ -219,7 +219,7 @@ func TestLimiterAnswersItemByItem(t *testing.T) {
 		k := newTank(t, backlog.Limits{Depth: 2}, backlog.Options{})
 		k.publish("full", 2)
 		msgs := []redrive.Message{{Queue: "a"}, {Queue: "full"}, {Queue: "b", ID: "b1"}, {Queue: "b", ID: "b1"}, {Queue: "b", ID: "b1", Body: []byte("x")}}
-		errs := k.marks.Publish(context.Background(), msgs)
+		errs := k.limiter.Publish(context.Background(), msgs)
 		for i, want := range []error{nil, redrive.ErrBacklogged, nil, redrive.ErrDuplicate, redrive.ErrBacklogged} {
 			if !errors.Is(errs[i], want) {
 				t.Errorf("item %d: %v, want %v", i, errs[i], want)
@@ -250,7 +250,7 @@ func TestLimiterRetryAfter(t *testing.T) {
 			k.handle("q", 10)
 			k.publish("q", 1)
 		}
-		// 820 wait, the soft mark is at 800: two seconds.
+		// 820 wait, the soft limit is at 800: two seconds.
 		if after := k.level("q", driver.LevelRefused); after < 1500*time.Millisecond || after > 3*time.Second {
 			t.Errorf("with 20 too many at 10/s: %s", after)
 		}
@@ -262,7 +262,7 @@ func TestLimiterReadsCountsRarely(t *testing.T) {
 		k := newTank(t, backlog.Limits{Depth: 1_000_000}, backlog.Options{Refresh: 100 * time.Millisecond})
 		for range 1000 {
 			k.publish("q", 3)
-			k.marks.Level("q")
+			k.limiter.Level("q")
 			deadtest.Pass(time.Millisecond)
 		}
 		if n := k.store.asked.Load(); n > 11 {
@@ -270,7 +270,7 @@ func TestLimiterReadsCountsRarely(t *testing.T) {
 		}
 		asked := k.store.asked.Load()
 		for i := range 10_000 {
-			k.marks.Level(fmt.Sprint("queue", i))
+			k.limiter.Level(fmt.Sprint("queue", i))
 		}
 		if n := k.store.asked.Load() - asked; n > 10_000 {
 			t.Errorf("the store was asked %d times for 10,000 new queues", n)
@@ -390,7 +390,7 @@ func TestLimiterAppliesAllOrNothing(t *testing.T) {
 			for range n {
 				b.Publish = append(b.Publish, redrive.Message{Queue: "q", Body: []byte("0123456789")})
 			}
-			_, err := k.marks.Apply(t.Context(), b)
+			_, err := k.limiter.Apply(t.Context(), b)
 			return err
 		}
 		if err := apply(8); err != nil {
@@ -400,7 +400,7 @@ func TestLimiterAppliesAllOrNothing(t *testing.T) {
 			t.Errorf("3 above 8 of 10: %v", err)
 		}
 		if n := k.publish("q", 1); n != 0 {
-			t.Errorf("what was refused stays refused until it is below the soft mark: %d accepted", n)
+			t.Errorf("what was refused stays refused until it is below the soft limit: %d accepted", n)
 		}
 		k.handle("q", 2)
 		time.Sleep(time.Second) // of the bubble's clock

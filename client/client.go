@@ -49,7 +49,7 @@ type Options struct {
 	MaxBackoff time.Duration
 	// HTTPClient for the handshake. Optional.
 	HTTPClient *http.Client
-	// Logger defaults to discarding.
+	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -99,7 +99,7 @@ func Dial(ctx context.Context, url string, o Options) (*Client, error) {
 		o.MaxBackoff = defaultBackoff
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	c := &Client{
 		url: url, o: o, done: make(chan struct{}), m: newMachine(o.Window), changed: make(chan struct{}), wake: make(chan struct{}, 1),

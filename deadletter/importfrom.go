@@ -20,22 +20,22 @@ type ImportOptions struct {
 	Entry func(d *redrive.Delivery) redrive.Entry
 	// Copy leaves the messages where they were, by releasing them at the end.
 	Copy bool
-	// Limit is how many messages are adopted at most; 0: all that can be claimed.
+	// Limit is how many messages are imported at most; 0: all that can be claimed.
 	Limit int
 }
 
-// Bounds of an adoption.
+// Bounds of an import.
 const (
-	adoptBatch = 100
-	adoptLease = time.Minute
+	importBatch = 100
+	importLease = time.Minute
 )
 
 // ImportFrom takes the messages of a source's queue into a store: a broker's dead-letter
 // queue, for instance, so that they can be looked into and redriven. It is idempotent
-// by the identity of the source: what was adopted before is recognised, and a message
+// by the identity of the source: what was imported before is recognised, and a message
 // is acknowledged at its source only after it is durable in the store. It returns how
 // many were new. It stops at the first fault; repeating it goes on.
-func ImportFrom(ctx context.Context, src driver.Source, store driver.Store, queue string, o ImportOptions) (adopted int, err error) {
+func ImportFrom(ctx context.Context, src driver.Source, store driver.Store, queue string, o ImportOptions) (imported int, err error) {
 	var copied []driver.Settlement
 	defer func() {
 		if len(copied) > 0 {
@@ -45,40 +45,40 @@ func ImportFrom(ctx context.Context, src driver.Source, store driver.Store, queu
 	instance := redrive.NewID()
 	seen := make(map[redrive.Ref]struct{})
 	for n := 0; o.Limit == 0 || n < o.Limit; {
-		size := adoptBatch
+		size := importBatch
 		if o.Limit > 0 {
 			size = min(size, o.Limit-n)
 		}
-		batch, again, err := adoptClaim(ctx, src, driver.ClaimRequest{Queue: queue, Max: src.Caps().Most(size), Lease: adoptLease, Instance: instance}, seen)
+		batch, again, err := importClaim(ctx, src, driver.ClaimRequest{Queue: queue, Max: src.Caps().Most(size), Lease: importLease, Instance: instance}, seen)
 		if err != nil {
-			return adopted, &redrive.Error{Op: "adopt", Queue: queue, Err: err}
+			return imported, &redrive.Error{Op: "import", Queue: queue, Err: err}
 		}
 		if len(batch) == 0 {
-			return adopted, nil
+			return imported, nil
 		}
 		n += len(batch)
-		settle := adoptSettlements(batch, o.Copy)
+		settle := importSettlements(batch, o.Copy)
 		if o.Copy {
 			copied = append(copied, settle...)
 		}
-		added, err := adoptPut(ctx, store, batch, &o)
-		adopted += added
+		added, err := importPut(ctx, store, batch, &o)
+		imported += added
 		if err == nil && !o.Copy {
 			err = driver.FirstError(src.Settle(ctx, settle))
 		}
 		if err != nil {
-			return adopted, &redrive.Error{Op: "adopt", Queue: queue, Err: err}
+			return imported, &redrive.Error{Op: "import", Queue: queue, Err: err}
 		}
 		if again {
-			return adopted, nil
+			return imported, nil
 		}
 	}
-	return adopted, nil
+	return imported, nil
 }
 
-// adoptClaim claims from the first lane that has something. It reports whether a
+// importClaim claims from the first lane that has something. It reports whether a
 // message came a second time, which ends a copy.
-func adoptClaim(ctx context.Context, src driver.Source, req driver.ClaimRequest, seen map[redrive.Ref]struct{}) (batch []redrive.Delivery, again bool, err error) {
+func importClaim(ctx context.Context, src driver.Source, req driver.ClaimRequest, seen map[redrive.Ref]struct{}) (batch []redrive.Delivery, again bool, err error) {
 	for lane := range redrive.LaneFresh + redrive.Lane(driver.Lanes) {
 		req.Lane = lane
 		batch, err = src.Claim(ctx, req)
@@ -95,7 +95,7 @@ func adoptClaim(ctx context.Context, src driver.Source, req driver.ClaimRequest,
 	return batch, again, err
 }
 
-func adoptSettlements(batch []redrive.Delivery, keep bool) []driver.Settlement {
+func importSettlements(batch []redrive.Delivery, keep bool) []driver.Settlement {
 	settle := make([]driver.Settlement, len(batch))
 	for i := range batch {
 		settle[i] = driver.Settlement{Receipt: batch[i].Receipt, Outcome: redrive.OutcomeDone}
@@ -106,7 +106,7 @@ func adoptSettlements(batch []redrive.Delivery, keep bool) []driver.Settlement {
 	return settle
 }
 
-func adoptPut(ctx context.Context, store driver.Store, batch []redrive.Delivery, o *ImportOptions) (added int, err error) {
+func importPut(ctx context.Context, store driver.Store, batch []redrive.Delivery, o *ImportOptions) (added int, err error) {
 	put := make([]redrive.Entry, len(batch))
 	for i := range batch {
 		d := &batch[i]

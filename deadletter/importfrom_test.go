@@ -12,7 +12,7 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// failingSettle is a source whose settlements fail: the process that adopts dies
+// failingSettle is a source whose settlements fail: the process that imports dies
 // between the copy and the acknowledgement.
 type failingSettle struct{ driver.Source }
 
@@ -24,7 +24,7 @@ func (failingSettle) Settle(_ context.Context, s []driver.Settlement) []error {
 	return errs
 }
 
-func TestAdoptIsIdempotent(t *testing.T) {
+func TestImportIsIdempotent(t *testing.T) {
 	ctx := t.Context()
 	broker, store := memory.New(), memory.New()
 	defer func() { _, _ = broker.Close(), store.Close() }()
@@ -38,7 +38,7 @@ func TestAdoptIsIdempotent(t *testing.T) {
 
 	_, err := deadletter.ImportFrom(ctx, failingSettle{broker}, store, "dlq", o)
 	if !errors.Is(err, redrive.ErrUnknown) {
-		t.Fatalf("adoption with a broken acknowledgement: %v", err)
+		t.Fatalf("import with a broken acknowledgement: %v", err)
 	}
 	events, err := broker.Wait(ctx, []driver.Watch{{Queue: "dlq"}})
 	if err != nil || len(events) != 1 {
@@ -62,7 +62,7 @@ func TestAdoptIsIdempotent(t *testing.T) {
 	}
 }
 
-func TestAdoptCopyLeavesTheOrigin(t *testing.T) {
+func TestImportCopyLeavesTheOrigin(t *testing.T) {
 	ctx := t.Context()
 	broker, store := memory.New(), memory.New()
 	defer func() { _, _ = broker.Close(), store.Close() }()
@@ -74,7 +74,7 @@ func TestAdoptCopyLeavesTheOrigin(t *testing.T) {
 	for _, want := range []int{5, 0} {
 		added, err := deadletter.ImportFrom(ctx, broker, store, "dlq", deadletter.ImportOptions{Copy: true, Reason: redrive.ReasonManual})
 		if err != nil || added != want {
-			t.Fatalf("adopted %d, want %d: %v", added, want, err)
+			t.Fatalf("imported %d, want %d: %v", added, want, err)
 		}
 	}
 	counts, err := broker.Counts(ctx, "dlq")
@@ -96,7 +96,7 @@ func (s unfitSource) Claim(ctx context.Context, req driver.ClaimRequest) ([]redr
 	return ds, err
 }
 
-func TestAdoptKeepsWhatCannotBeDeliveredDead(t *testing.T) {
+func TestImportKeepsWhatCannotBeDeliveredDead(t *testing.T) {
 	ctx := t.Context()
 	broker, store := memory.New(), memory.New()
 	defer func() { _, _ = broker.Close(), store.Close() }()
@@ -106,7 +106,7 @@ func TestAdoptKeepsWhatCannotBeDeliveredDead(t *testing.T) {
 		}
 	}
 	if added, err := deadletter.ImportFrom(ctx, unfitSource{broker}, store, "q", deadletter.ImportOptions{}); err != nil || added != 2 {
-		t.Fatalf("adopted %d: %v", added, err)
+		t.Fatalf("imported %d: %v", added, err)
 	}
 	counts, err := store.Counts(ctx, "q")
 	if err != nil || counts[0].AllWaiting() != 1 || counts[0].Dead[redrive.ReasonCorrupt] != 1 {

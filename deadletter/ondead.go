@@ -48,14 +48,14 @@ type Options struct {
 	Timeout time.Duration
 	// Poll is how often the queue is looked at while nothing is there. Defaults to 5 s.
 	Poll time.Duration
-	// KeepFor is how long a dead letter that was kept is left alone before the handler
+	// KeepFor is how long a dead letter that was kept waits before the handler
 	// sees it again. Defaults to 24 h.
 	KeepFor time.Duration
 	// RetryAfter is the same after an error of the handler. Defaults to 1 min.
 	RetryAfter time.Duration
 	// Archive is where [driver.ActArchive] takes dead letters; without it they are kept.
 	Archive Archiver
-	// Logger gets a line for each decision. Defaults to discarding.
+	// Logger gets a line for each decision. Defaults to [slog.Default].
 	Logger *slog.Logger
 	// Instance names this process start. Defaults to a new id.
 	Instance string
@@ -88,7 +88,7 @@ func (o *Options) fill() {
 	}
 	o.Concurrency = max(o.Concurrency, 1)
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	if o.Instance == "" {
 		o.Instance = redrive.NewID()

@@ -60,9 +60,6 @@ func (e *ResponseError) Error() string {
 	return s
 }
 
-// DetailResponse is the name of the detail with head and tail of the target's answer.
-const DetailResponse = "http.response"
-
 // ErrorName implements [redrive.NamedError].
 func (*ResponseError) ErrorName() string { return "delivery.ResponseError" }
 
@@ -74,7 +71,7 @@ func (e *ResponseError) FailureDetails() map[string]string {
 	d := e.details()
 	d[driver.DetailStatus] = strconv.Itoa(e.Status)
 	if e.Excerpt != "" {
-		d[DetailResponse] = e.Excerpt
+		d[driver.DetailAnswer] = e.Excerpt
 	}
 	if e.Location != "" {
 		d["http.location"] = e.Location

@@ -1,8 +1,10 @@
 package driver
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/text"
@@ -51,12 +53,44 @@ type Change struct {
 
 	To               string // ActRedrive: another queue; counted as moved
 	NewID            bool   // ActRedrive: under a new id, for receivers that deduplicate; EditedFrom names the old one
-	Plan             string // ActRedrive: the plan it belongs to
+	Plan             string // ActRedrive, ActEdit: the plan it belongs to
 	MaxRedrives      int    // ActRedrive: refuse with ErrLoop what was redriven so often; 0: no limit
 	ConfirmUncertain bool   // ActRedrive: also what is dead as uncertain; else ErrUncertain
 	ConfirmCorrupt   bool   // ActRedrive: also what is dead as corrupt, and only of that the checksum is made anew; else ErrBodyCorrupt
 
-	Edit *redrive.Edit // ActEdit, or edit and redrive in one step
+	Edit *redrive.Edit // ActEdit, or edit and redrive in one step. What is again as it was published has no original any more
+
+	// Edits have for each message of the selection its own edit, instead of Edit.
+	Edits map[redrive.Ref]EditOf
+}
+
+// EditOf is an edit of a message as it was when somebody looked at it.
+type EditOf struct {
+	redrive.Edit
+	Sum uint32 // the [Checksum] that the message must have, else [redrive.ErrConflict]: it was changed since
+}
+
+// For returns the change of one message of the selection, as it is now.
+func (c *Change) For(m *redrive.Message) (*Change, error) {
+	if c.Edits == nil {
+		return c, nil
+	}
+	e, ok := c.Edits[m.Ref()]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%w change: no edit for %s", redrive.ErrInvalid, m.Ref())
+	case e.Sum != Checksum(m):
+		return nil, redrive.ErrConflict
+	}
+	one := *c
+	one.Edit, one.Edits = &e.Edit, nil
+	return &one, nil
+}
+
+// Restored reports whether a message is again as it was published: in kind, key, headers and body.
+func Restored(m, original *redrive.Message) bool {
+	return m.Kind == original.Kind && m.Key == original.Key && bytes.Equal(m.Body, original.Body) &&
+		slices.EqualFunc(m.Headers, original.Headers, func(a, b redrive.Header) bool { return a.Name == b.Name && bytes.Equal(a.Value, b.Value) })
 }
 
 // CheckRedrive reports why a store must not redrive a dead letter: with [redrive.ErrBodyGone],
@@ -81,7 +115,7 @@ func (c *Change) Validate() error {
 	switch {
 	case c.Action < ActRedrive || c.Action > ActDueNow:
 		err = fmt.Errorf("%w change: action %d", redrive.ErrInvalid, c.Action)
-	case c.Action == ActEdit && c.Edit == nil:
+	case c.Action == ActEdit && c.Edit == nil && len(c.Edits) == 0:
 		err = fmt.Errorf("%w change: an edit without what to edit", redrive.ErrInvalid)
 	case c.Reason > LastReason:
 		err = fmt.Errorf("%w change: reason %d", redrive.ErrInvalid, c.Reason)
@@ -90,6 +124,11 @@ func (c *Change) Validate() error {
 	}
 	if err == nil {
 		err = c.Edit.Validate()
+	}
+	for _, e := range c.Edits {
+		if err == nil {
+			err = e.Validate()
+		}
 	}
 	if err == nil {
 		return nil

@@ -64,13 +64,12 @@ func CountFound(ctx context.Context, find func(context.Context, redrive.Query) (
 			return Count{}, err
 		}
 		c.N += int64(len(page.Entries))
-		c.Examined += int64(len(page.Entries))
+		c.Examined += int64(page.Examined)
 		if page.Next == "" {
 			c.Complete = true
 			return c, nil
 		}
 		if !page.Complete {
-			c.Examined = redrive.Examined
 			break
 		}
 		q.After = page.Next
@@ -84,5 +83,5 @@ type Count struct {
 	// Complete is false when [redrive.Examined] entries were looked at and there are
 	// more: then N is only how many of these match.
 	Complete bool
-	Examined int64 // how many entries were looked at; 0: counters alone answered
+	Examined int64 // how many entries were looked at; 0: counters by themselves answered
 }

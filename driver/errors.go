@@ -3,6 +3,10 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -70,13 +74,14 @@ var errorNames = []struct {
 	{redrive.ErrLeaseLost, "lease-lost"},
 	{redrive.ErrVersion, "version"},
 	{redrive.ErrUnsupported, "unsupported"},
+	{redrive.ErrUnavailable, "store-unavailable"}, // before the timeouts, which a connection's error may be, too
 	{redrive.ErrNoHandler, "no-handler"},
 	{redrive.ErrSettled, "settled"},
 	{context.DeadlineExceeded, "timeout"},
 	{context.Canceled, "cancelled"},
 }
 
-// ErrorName is the one name of an error, wherever errors are counted or told apart:
+// ErrorName is the one name of an error, wherever errors are counted or distinguished:
 // types of problems, refusals of a plan, results over a WebSocket. It is "" for errors
 // that are not the root package's.
 func ErrorName(err error) string {
@@ -97,4 +102,24 @@ func ErrorNamed(name string) error {
 		}
 	}
 	return nil
+}
+
+// Unavailable makes [redrive.ErrUnavailable] of what a client says when its server cannot be
+// reached. Other errors, such as one that has a name already, it returns as they are. A
+// backend calls it where a failed call has changed nothing.
+func Unavailable(err error) error {
+	if !disconnected(err) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	if name := ErrorName(err); name != "" && name != "timeout" { // a dial that took too long is a timeout, too
+		return err
+	}
+	return fmt.Errorf("%w: %w", redrive.ErrUnavailable, err)
+}
+
+// disconnected reports an error of a connection.
+func disconnected(err error) bool {
+	var op *net.OpError
+	var number syscall.Errno
+	return errors.As(err, &op) || errors.As(err, &number) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }

@@ -1,14 +1,18 @@
 package driver_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/redrive/redrive"
@@ -19,7 +23,7 @@ import (
 func TestEachErrorHasAName(t *testing.T) {
 	known := map[string]error{
 		"ErrBacklogged": redrive.ErrBacklogged, "ErrConflict": redrive.ErrConflict, "ErrDuplicate": redrive.ErrDuplicate, "ErrFull": redrive.ErrFull,
-		"ErrClosed": redrive.ErrClosed, "ErrUnknown": redrive.ErrUnknown, "ErrCorrupt": redrive.ErrCorrupt, "ErrInUse": redrive.ErrInUse,
+		"ErrClosed": redrive.ErrClosed, "ErrUnknown": redrive.ErrUnknown, "ErrUnavailable": redrive.ErrUnavailable, "ErrCorrupt": redrive.ErrCorrupt, "ErrInUse": redrive.ErrInUse,
 		"ErrInvalid": redrive.ErrInvalid, "ErrNotFound": redrive.ErrNotFound, "ErrLoop": redrive.ErrLoop, "ErrUncertain": redrive.ErrUncertain,
 		"ErrBodyGone": redrive.ErrBodyGone, "ErrBodyCorrupt": redrive.ErrBodyCorrupt, "ErrState": redrive.ErrState, "ErrLeaseLost": redrive.ErrLeaseLost, "ErrVersion": redrive.ErrVersion,
 		"ErrUnsupported": redrive.ErrUnsupported, "ErrNoHandler": redrive.ErrNoHandler, "ErrSettled": redrive.ErrSettled,
@@ -39,6 +43,24 @@ func TestEachErrorHasAName(t *testing.T) {
 	}
 	if len(names) < 15 || driver.ErrorName(errors.New("x")) != "" || driver.ErrorNamed("x") != nil {
 		t.Errorf("%d names; another error is %q", len(names), driver.ErrorName(errors.New("x")))
+	}
+}
+
+// What a connection says is the server's absence; what has a name, or is a caller's end, is not.
+func TestUnavailable(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	for err, want := range map[error]bool{
+		dial: true, fmt.Errorf("read: %w", io.EOF): true, io.ErrUnexpectedEOF: true, syscall.EPIPE: true,
+		&net.OpError{Op: "dial", Err: context.DeadlineExceeded}: true, &net.OpError{Op: "dial", Err: context.Canceled}: false,
+		fmt.Errorf("%w: %w", redrive.ErrUnknown, dial): false, context.DeadlineExceeded: false, errors.New("syntax"): false,
+	} {
+		got := driver.Unavailable(err)
+		if errors.Is(got, redrive.ErrUnavailable) != want || !errors.Is(got, err) || want && driver.ErrorName(got) != "store-unavailable" {
+			t.Errorf("%v: %v (%s)", err, got, driver.ErrorName(got))
+		}
+	}
+	if driver.Unavailable(nil) != nil {
+		t.Error("nil becomes an error")
 	}
 }
 

@@ -19,7 +19,7 @@ func EncodeFailure(f *redrive.Failure) []byte {
 }
 
 // DecodeFailure is the reverse of EncodeFailure. What cannot be read becomes a
-// failure that says so: a damaged story does not hide its message.
+// failure that says so: a damaged failure history does not hide its message.
 func DecodeFailure(b []byte) *redrive.Failure {
 	if len(b) == 0 {
 		return nil

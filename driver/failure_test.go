@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-func TestFailureDamagedStory(t *testing.T) {
+func TestFailureDamagedHistory(t *testing.T) {
 	if f := driver.DecodeFailure(nil); f != nil || driver.EncodeFailure(nil) != nil {
 		t.Error("nothing is something")
 	}

@@ -15,6 +15,9 @@ type Page struct {
 	// Complete is false when the page ended because it had examined [redrive.Examined]
 	// entries, not because it was full or at the end.
 	Complete bool
+	// Examined is how many entries were looked at for the page; where a server does not tell,
+	// no fewer than it has.
+	Examined int
 }
 
 // Cause counts dead letters of one cause.
@@ -28,4 +31,6 @@ type Cause struct {
 	Example   redrive.Ref // one of them, the newest
 	Type      string      // the example's error type
 	Message   string      // the example's error text
+	Status    string      // the HTTP status of the answer to the example, if there was one
+	Answer    string      // head and tail of that answer, as it came: show its [Skeleton]
 }

@@ -27,14 +27,15 @@ const (
 
 // signatureVersion is that of the rules below. Whoever changes what they make of a failure
 // changes it, too: signatures of two versions are never taken for one cause.
-const signatureVersion = "1"
+const signatureVersion = "2"
 
 // Signature returns the name by which failures of one cause are grouped: the version of
 // its rules, a dash, and 16 hexadecimal digits over the error's name (see
 // [redrive.NamedError]), its message with everything that differs from message to message
-// masked (see [MaskMessage]), and the HTTP status of [DetailStatus] or else the
-// top frame of the stack that belongs to the application. It takes linear time. The same
-// failure has the same signature as long as the version is the same.
+// masked (see [MaskMessage]), the HTTP status of [DetailStatus] or else the
+// top frame of the stack that belongs to the application, and the [Skeleton] of the target's
+// answer, if there is one. It takes linear time. The same failure has the same signature as long as
+// the version is the same.
 func Signature(f *redrive.Failure) string {
 	var kind string
 	if len(f.Types) > 0 {
@@ -46,10 +47,10 @@ func Signature(f *redrive.Failure) string {
 	}
 	where := f.Details[DetailStatus]
 	if where == "" {
-		where = topFrame(f.Stack)
+		where = TopFrame(f.Stack)
 	}
 	h := sha256.New()
-	for _, s := range []string{kind, masked, where} {
+	for _, s := range []string{kind, masked, where, Skeleton(f.Details[DetailAnswer], true)} {
 		h.Write([]byte(s))
 		h.Write([]byte{0}) // not in any of them: failures hold no NUL
 	}
@@ -345,10 +346,10 @@ func letter(c byte) bool   { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 func wordByte(c byte) bool { return digit(c) || letter(c) || c == '_' }
 func idByte(c byte) bool   { return wordByte(c) || c == '-' }
 
-// topFrame returns the function of the topmost frame of a Go stack that is neither
+// TopFrame returns the function of the topmost frame of a Go stack that is neither
 // the runtime's nor ours, without arguments and line. If all are ours, it is the topmost
 // of these without its package, which may move.
-func topFrame(stack string) string {
+func TopFrame(stack string) string {
 	// Above the last panic are the frames of recovering.
 	if i := strings.LastIndex(stack, "\npanic("); i >= 0 {
 		stack = stack[i+1:]

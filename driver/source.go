@@ -152,7 +152,7 @@ type Event struct {
 	// nothing waits. A backend that does not know says 0.
 	NextDueIn time.Duration
 	Lanes     LaneSet // lanes that may have something due now
-	Suspects  bool    // something may be claimed alone
+	Suspects  bool    // something may be claimed in isolation
 }
 
 // ClaimRequest asks for messages of one queue and lane.
@@ -169,10 +169,10 @@ type ClaimRequest struct {
 	// Dead claims dead letters instead of waiting messages, whatever the lane.
 	// Settled Done or Drop they are gone, Repeat they are redriven, Retry after a while
 	// they are claimable again, Release and Dead leave them where they are. A source
-	// without Caps.Browsable returns none for Dead and Expired, and for Alone only if
+	// without Caps.Browsable returns none for Dead and Expired, and for Isolated only if
 	// it has Caps.RecordsClaims.
 	Dead bool
-	// Alone claims suspects instead of unsuspected messages, whatever the lane, in
+	// Isolated claims suspects instead of unsuspected messages, whatever the lane, in
 	// rotating order. The engine asks for one at a time.
 	Isolated bool
 	// Expired claims only messages whose ExpiresAt has passed, or that were published
@@ -203,7 +203,7 @@ type Caps struct {
 	Emits         bool             // Settle publishes Emit in the same atomic step
 	Fenced        bool             // a stale token is refused
 	Filters       bool             // Claim filters by Kinds, ExceptKinds and ExceptIDs; else it ignores them
-	RecordsClaims bool             // a claim's mark survives the process; else the engine keeps it as a record
+	RecordsClaims bool             // a claim's record survives the process; else the engine keeps it as a record
 	KeepsLeases   bool             // a lease outlives the process that claimed: another settles and extends it by its token
 	Remembers     bool             // Publish knows ids that callers chose
 	Expires       bool             // ExpiresAt is kept
@@ -261,6 +261,9 @@ type Batch struct {
 	Delete  []Range       // results of a session that were acknowledged
 	// Entered says how the Put entries came in.
 	Entered Entered
+	// Restore puts entries back that an export or the archive holds: an id that is remembered
+	// only as archived or dropped is free for them.
+	Restore bool
 	// Relaxed allows the step to be lost with the power, though not with the
 	// process: claim records, announcements, and who folds what use it.
 	Relaxed bool

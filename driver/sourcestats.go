@@ -9,7 +9,7 @@ type SourceStats struct {
 	Lag         int64 // messages at the broker that no consumer of ours has taken
 	Buffered    int64 // taken by this process and not claimed
 	Unacked     int64 // claimed by this process and not settled
-	Uncommitted int64 // settled, while the broker's mark waits for an earlier message
+	Uncommitted int64 // settled, while the committed offset waits for an earlier message
 	Dead        int64 // native dead letters at the broker
 	Reconnects  int64 // how often the connection was made anew, since the source was opened
 

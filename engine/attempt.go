@@ -26,14 +26,14 @@ var errGoexit = errors.New("the handler called runtime.Goexit (t.FailNow does)")
 // is durable. It is the handler's context: a real one is only made when somebody
 // asks for Done, so that a short handler costs no timer.
 type attempt struct {
-	c      *consumer
-	f      *feed
-	d      *redrive.Delivery
-	o      *consumerConfig // as it was claimed: its gates learn how it ended
-	policy *redrive.Policy
-	base   context.Context // ends with the engine
-	alone  bool
-	swept  bool // no gate granted it
+	c        *consumer
+	f        *feed
+	d        *redrive.Delivery
+	o        *consumerConfig // as it was claimed: its gates learn how it ended
+	policy   *redrive.Policy
+	base     context.Context // ends with the engine
+	isolated bool
+	swept    bool // no gate granted it
 
 	began    time.Time
 	deadline time.Time         // zero until a worker has taken it

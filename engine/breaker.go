@@ -112,7 +112,7 @@ func judge(s *driver.Settlement) endedHow {
 const breakerSlots = 20
 
 type breakerSlot struct {
-	ended, failed uint32 // successes and failures; the latter alone
+	ended, failed uint32 // successes and failures; only the latter
 }
 
 // seenMessage is a message of which an attempt ended, and in which slot the last one.

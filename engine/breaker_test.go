@@ -385,7 +385,7 @@ func TestBreakerIsNotLockedByALostProbe(t *testing.T) {
 			}
 		})
 	}
-	t.Run("of which the gate was not told", func(t *testing.T) {
+	t.Run("of which the gate heard nothing", func(t *testing.T) {
 		r := newBreakerRig(t, BreakerOptions{}, "billing")
 		r.open("k")
 		r.wait(time.Second)
@@ -451,7 +451,7 @@ func TestEveryDeliveryIsRefused(t *testing.T) {
 	}
 	refuse(20, 59*time.Second)
 	if got := r.g.allRefusedSince(r.now); !got.IsZero() {
-		t.Errorf("told after 59 s: %v", got)
+		t.Errorf("reported after 59 s: %v", got)
 	}
 	refuse(1, time.Second)
 	if got := r.g.allRefusedSince(r.now); !got.Equal(since) {
@@ -459,11 +459,11 @@ func TestEveryDeliveryIsRefused(t *testing.T) {
 	}
 	r.report("k", 1, succeeded())
 	if got := r.g.allRefusedSince(r.now); !got.IsZero() {
-		t.Errorf("told after a success: %v", got)
+		t.Errorf("reported after a success: %v", got)
 	}
 	refuse(9, 2*time.Minute)
 	if got := r.g.allRefusedSince(r.now); !got.IsZero() {
-		t.Errorf("told of nine: %v", got)
+		t.Errorf("reported of nine: %v", got)
 	}
 }
 

@@ -48,7 +48,7 @@ func (c *consumer) claimLanes(f *feed) {
 			c.sweepExpired(f, o, now)
 			continue
 		}
-		if !c.e.solo.enter(c, n) {
+		if !c.e.isolation.enter(c, n) {
 			c.giveBack(&g, now, n)
 			return
 		}
@@ -96,7 +96,7 @@ func (c *consumer) chooseLocked(f *feed, o *consumerConfig, refused driver.LaneS
 // claim claims from one lane and starts what it got. It reports false if the source
 // failed.
 func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane redrive.Lane, n int) (got int, ok bool) {
-	defer func() { c.e.solo.leave(n - got) }()
+	defer func() { c.e.isolation.leave(n - got) }()
 	kinds, except := c.kinds(o, g)
 	req := driver.ClaimRequest{Queue: c.queue, Lane: lane, Kinds: kinds, ExceptKinds: except, ExceptIDs: g.exceptIDs,
 		Max: n, Lease: o.Lease, Instance: c.e.opts.Instance}
@@ -146,7 +146,7 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 	c.timerLocked(c.expireAt)
 	c.mu.Unlock()
 	batch := f.caps.Most(expireBatch)
-	if !due || !c.e.solo.enter(c, batch) {
+	if !due || !c.e.isolation.enter(c, batch) {
 		return
 	}
 	ds, err := f.src.Claim(c.e.run, driver.ClaimRequest{Queue: c.queue, Expired: true, MaxAge: o.policies.maxAge, Max: batch,
@@ -154,7 +154,7 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 	if err != nil {
 		ds = nil
 	}
-	c.e.solo.leave(batch - len(ds))
+	c.e.isolation.leave(batch - len(ds))
 	if len(ds) > 0 {
 		c.start(f, o, ds, startSwept, now)
 	}
@@ -164,9 +164,9 @@ func (c *consumer) sweepExpired(f *feed, o *consumerConfig, now time.Time) {
 type startAs uint8
 
 const (
-	startNormal startAs = iota
-	startAlone          // a suspect, alone in the process
-	startSwept          // to be ended because they expired; one that has not is given back
+	startNormal   startAs = iota
+	startIsolated         // a suspect, isolated in the process
+	startSwept            // to be ended because they expired; one that has not is given back
 )
 
 // start puts deliveries into slots.
@@ -175,7 +175,7 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []redrive.Delivery, as s
 	c.mu.Lock()
 	for i := range ds {
 		a, d := &batch[i], &ds[i]
-		*a = attempt{c: c, f: f, d: d, o: o, policy: o.policies.of(&d.Message), base: c.e.base, alone: as == startAlone, swept: as == startSwept, began: now, extendedAt: now}
+		*a = attempt{c: c, f: f, d: d, o: o, policy: o.policies.of(&d.Message), base: c.e.base, isolated: as == startIsolated, swept: as == startSwept, began: now, extendedAt: now}
 		c.busy++
 		c.inflight[d.Lane]++
 		c.enterKindLocked(a)

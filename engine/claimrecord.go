@@ -12,22 +12,22 @@ import (
 	"github.com/redrive/redrive/driver"
 )
 
-// Marks of claims for a source that does not keep them itself ([driver.Caps.RecordsClaims]):
+// Claim records of a source that does not keep them itself ([driver.Caps.RecordsClaims]):
 // before the first handler of a claim runs, the ids of the claim stand in a record of
 // the store, so that a process that finds a message again after a crash knows that it
 // was in flight.
 //
 // A claim has a record of its own, which is written over by a later claim once all of
-// its messages are settled: a mark may so name messages that are settled, which is
+// its messages are settled: a record may so name messages that are settled, which is
 // harmless, as only what a source delivers a second time is looked up.
 const (
-	markSpace = "claims"
-	// markKeep is how long the marks of a process are kept that did not come to an
+	claimSpace = "claims"
+	// claimKeep is how long the records of a process are kept that did not come to an
 	// orderly end: a crash is forgotten if nothing consumed the queue for so long.
-	markKeep  = 30 * 24 * time.Hour
-	markIDs   = 400 // a record: 400 ids of 128 bytes stay below MaxRecordSize
-	markPage  = 100
-	markGrace = 5 * time.Second // to take marks away at the end
+	claimKeep  = 30 * 24 * time.Hour
+	claimIDs   = 400 // a record: 400 ids of 128 bytes stay below MaxRecordSize
+	claimPage  = 100
+	claimGrace = 5 * time.Second // to remove records at the end
 )
 
 // claimRecords are those of this process at one source.
@@ -47,30 +47,30 @@ type claimRecord struct {
 	held int      // of them not settled yet
 }
 
-// set makes the marks of a claim's messages durable and returns them, one a message.
+// set makes the records of a claim's messages durable and returns them, one a message.
 func (m *claimRecords) set(ctx context.Context, queue string, ds []redrive.Delivery) ([]*claimRecord, error) {
 	of := make([]*claimRecord, 0, len(ds))
 	var writes []driver.RecordWrite
 	var taken []*claimRecord
 	m.mu.Lock()
-	for chunk := range slices.Chunk(ds, markIDs) {
-		mark := m.takeLocked(queue)
-		taken = append(taken, mark)
-		mark.ids, mark.held = mark.ids[:0], len(chunk)
+	for chunk := range slices.Chunk(ds, claimIDs) {
+		record := m.takeLocked(queue)
+		taken = append(taken, record)
+		record.ids, record.held = record.ids[:0], len(chunk)
 		for i := range chunk {
-			mark.ids = append(mark.ids, chunk[i].ID)
-			of = append(of, mark)
+			record.ids = append(record.ids, chunk[i].ID)
+			of = append(of, record)
 		}
-		writes = append(writes, mark.write())
+		writes = append(writes, record.write())
 	}
 	m.mu.Unlock()
 	_, err := m.store.Apply(ctx, driver.Batch{Records: writes, Relaxed: true})
 	if err != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for _, mark := range taken {
-			mark.held = 0
-			m.free = append(m.free, mark)
+		for _, record := range taken {
+			record.held = 0
+			m.free = append(m.free, record)
 		}
 		return nil, err
 	}
@@ -78,33 +78,33 @@ func (m *claimRecords) set(ctx context.Context, queue string, ds []redrive.Deliv
 }
 
 func (m *claimRecords) takeLocked(queue string) *claimRecord {
-	prefix := markPrefix(queue)
+	prefix := claimPrefix(queue)
 	if i := slices.IndexFunc(m.free, func(c *claimRecord) bool { return strings.HasPrefix(c.key, prefix) }); i >= 0 {
-		mark := m.free[i]
+		record := m.free[i]
 		m.free = slices.Delete(m.free, i, i+1)
-		return mark
+		return record
 	}
-	mark := &claimRecord{key: fmt.Sprintf("%s%s/%d", prefix, m.instance, len(m.all))}
-	m.all = append(m.all, mark)
-	return mark
+	record := &claimRecord{key: fmt.Sprintf("%s%s/%d", prefix, m.instance, len(m.all))}
+	m.all = append(m.all, record)
+	return record
 }
 
-func markPrefix(queue string) string { return queue + "/" }
+func claimPrefix(queue string) string { return queue + "/" }
 
 func (c *claimRecord) write() driver.RecordWrite {
-	return driver.RecordWrite{Space: markSpace, Key: c.key, Value: []byte(strings.Join(c.ids, "\n")), Version: driver.AnyVersion, Expires: markKeep}
+	return driver.RecordWrite{Space: claimSpace, Key: c.key, Value: []byte(strings.Join(c.ids, "\n")), Version: driver.AnyVersion, Expires: claimKeep}
 }
 
-// settled frees the mark of one message.
-func (m *claimRecords) settled(mark *claimRecord) {
+// settled frees the record of one message.
+func (m *claimRecords) settled(record *claimRecord) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if mark.held--; mark.held == 0 {
-		m.free = append(m.free, mark)
+	if record.held--; record.held == 0 {
+		m.free = append(m.free, record)
 	}
 }
 
-// unset takes messages out of their marks before they are given back to the source,
+// unset takes messages out of their records before they are given back to the source,
 // so that nobody who gets them next takes them for the victims of a crash. An error
 // costs no more than that.
 func (m *claimRecords) unset(ctx context.Context, ids map[*claimRecord][]string) {
@@ -113,36 +113,36 @@ func (m *claimRecords) unset(ctx context.Context, ids map[*claimRecord][]string)
 	}
 	var writes []driver.RecordWrite
 	m.mu.Lock()
-	for mark, gone := range ids {
-		mark.ids = slices.DeleteFunc(mark.ids, func(id string) bool { return slices.Contains(gone, id) })
-		writes = append(writes, mark.write())
+	for record, gone := range ids {
+		record.ids = slices.DeleteFunc(record.ids, func(id string) bool { return slices.Contains(gone, id) })
+		writes = append(writes, record.write())
 	}
 	m.mu.Unlock()
 	_, _ = m.store.Apply(ctx, driver.Batch{Records: writes, Relaxed: true})
 }
 
-// clear removes the marks whose messages are all settled, at the end of the engine.
+// clear removes the records whose messages are all settled, at the end of the engine.
 func (m *claimRecords) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	writes := make([]driver.RecordWrite, len(m.free))
-	for i, mark := range m.free {
-		writes[i] = driver.RecordWrite{Space: markSpace, Key: mark.key, Version: driver.AnyVersion}
+	for i, record := range m.free {
+		writes[i] = driver.RecordWrite{Space: claimSpace, Key: record.key, Version: driver.AnyVersion}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), markGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), claimGrace)
 	defer cancel()
 	if len(writes) > 0 {
 		_, _ = m.store.Apply(ctx, driver.Batch{Records: writes, Relaxed: true}) // else they expire
 	}
 }
 
-// named returns the ids of a queue that stand in marks of other processes.
+// named returns the ids of a queue that stand in records of other processes.
 func (m *claimRecords) named(ctx context.Context, queue string) (map[string]struct{}, error) {
-	prefix := markPrefix(queue)
+	prefix := claimPrefix(queue)
 	ours := prefix + m.instance + "/"
 	named := make(map[string]struct{})
 	for after := prefix; ; {
-		records, err := m.store.ListRecords(ctx, markSpace, after, markPage)
+		records, err := m.store.ListRecords(ctx, claimSpace, after, claimPage)
 		if err != nil {
 			return nil, err
 		}
@@ -158,7 +158,7 @@ func (m *claimRecords) named(ctx context.Context, queue string) (map[string]stru
 			}
 			after = r.Key
 		}
-		if len(records) < markPage {
+		if len(records) < claimPage {
 			return named, nil
 		}
 	}

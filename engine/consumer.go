@@ -33,43 +33,43 @@ type consumerConfig struct {
 // slots and gates allow.
 type consumer struct {
 	gateSet
-	e       *Engine
-	config  atomic.Pointer[consumerConfig]
-	scratch []driver.Grant // of the pump
-	stray   *stray         // of the pump: this step claims unknown kinds, too
-	strayAt time.Time      // of the pump: the next such step
-	unknown unhandled
-	alone   *grants // of the pump: what the gates granted for a suspect that is not claimed yet
+	e        *Engine
+	config   atomic.Pointer[consumerConfig]
+	scratch  []driver.Grant // of the pump
+	stray    *stray         // of the pump: this step claims unknown kinds, too
+	strayAt  time.Time      // of the pump: the next such step
+	unknown  unhandled
+	isolated *grants // of the pump: what the gates granted for a suspect that is not claimed yet
 
-	mu        sync.Mutex
-	feeds     []*feed
-	turn      int // the feed that is asked first
-	pumping   bool
-	again     bool
-	stopped   bool
-	idle      *sync.Cond
-	busy      int // slots taken
-	stuck     int
-	settling  int
-	inflight  [driver.Lanes]int
-	uses      map[string]*kindUse
-	lastUse   *kindUse
-	lookedAt  time.Time // at the kinds
-	slow      []string  // kinds that hold their slots long
-	slowMost  int       // slots that those may take together
-	askOthers bool      // the next claim is for other kinds than those
-	first     *attempt  // list of what is in flight or settling
-	head      *attempt  // of the attempts that no worker has taken yet
-	tail      *attempt
-	spawning  bool // a worker was started and has not begun
-	timer     *time.Timer
-	timerAt   time.Time
-	ticker    *time.Timer
-	ticking   bool
-	refused   string
-	expireAt  time.Time
-	soloTries int
-	soloAt    time.Time // no suspects before this
+	mu             sync.Mutex
+	feeds          []*feed
+	turn           int // the feed that is asked first
+	pumping        bool
+	again          bool
+	stopped        bool
+	idle           *sync.Cond
+	busy           int // slots taken
+	stuck          int
+	settling       int
+	inflight       [driver.Lanes]int
+	uses           map[string]*kindUse
+	lastUse        *kindUse
+	lookedAt       time.Time // at the kinds
+	slow           []string  // kinds that hold their slots long
+	slowMost       int       // slots that those may take together
+	askOthers      bool      // the next claim is for other kinds than those
+	first          *attempt  // list of what is in flight or settling
+	head           *attempt  // of the attempts that no worker has taken yet
+	tail           *attempt
+	spawning       bool // a worker was started and has not begun
+	timer          *time.Timer
+	timerAt        time.Time
+	ticker         *time.Timer
+	ticking        bool
+	refused        string
+	expireAt       time.Time
+	isolationTries int
+	isolateAt      time.Time // no suspects before this
 }
 
 func newConsumer(e *Engine, queue string, cfg *consumerConfig) *consumer {
@@ -97,8 +97,10 @@ func (c *consumer) wake() {
 func (c *consumer) wakeAfresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lookAgainLocked()
-	c.soloAt = time.Time{}
+	for _, f := range c.feeds {
+		f.refresh, f.empty, f.wait = true, 0, 0
+	}
+	c.isolateAt = time.Time{}
 	c.wakeLocked()
 }
 
@@ -168,9 +170,9 @@ func (c *consumer) pump() {
 		if !ok {
 			c.timerLocked(time.Now().Add(claimRetry))
 		}
-		if c.stopped && c.alone != nil {
+		if c.stopped && c.isolated != nil {
 			c.mu.Unlock()
-			c.waiveAlone(time.Now())
+			c.waiveIsolated(time.Now())
 			c.mu.Lock()
 		}
 		if !c.again || c.stopped {
@@ -199,7 +201,7 @@ func (c *consumer) step() {
 	for i := range feeds {
 		f := feeds[(turn+i)%len(feeds)]
 		c.refreshFeed(f)
-		c.soloStep(f)
+		c.isolatedStep(f)
 		c.claimLanes(f)
 		c.refreshFeed(f)
 	}

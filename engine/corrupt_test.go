@@ -41,7 +41,7 @@ func (r *rig) buried(queue string, ids ...string) {
 }
 
 // A message that does not match its checksum is a dead letter that no handler saw, in each
-// lane, alone, and when it expired.
+// lane, isolated, and when it expired.
 func TestCorruptMessagesAreNotHandled(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var handled []string

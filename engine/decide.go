@@ -138,7 +138,7 @@ type CrashError struct{ Crashes int }
 
 // Error says how often.
 func (e *CrashError) Error() string {
-	return "the process died " + text.Plural(e.Crashes, "time") + " while this message was alone in it"
+	return "the process died " + text.Plural(e.Crashes, "time") + " while this message was isolated in it"
 }
 
 // ErrorName implements [redrive.NamedError].

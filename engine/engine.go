@@ -25,12 +25,12 @@ const releaseGrace = 5 * time.Second
 // number of queues of one store and of the sources beside it. All methods are safe
 // for concurrent use.
 type Engine struct {
-	store    driver.Store
-	opts     Options
-	log      *slog.Logger
-	identity *identity
-	sup      supervisor
-	solo     *solo
+	store     driver.Store
+	opts      Options
+	log       *slog.Logger
+	identity  *identity
+	sup       supervisor
+	isolation *isolation
 
 	base      context.Context // of handlers: it ends when a shutdown loses patience
 	abort     context.CancelCauseFunc
@@ -67,7 +67,7 @@ func New(store driver.Store, o Options) *Engine {
 	base, abort := context.WithCancelCause(context.Background())
 	run, stop := context.WithCancel(context.Background())
 	return &Engine{
-		store: store, opts: o, log: o.Logger, identity: newIdentity(o), solo: &processSolo,
+		store: store, opts: o, log: o.Logger, identity: newIdentity(o), isolation: &processIsolation,
 		sup:  supervisor{log: o.Logger, observer: o.Observer, down: make(map[string]error)},
 		base: base, abort: abort, giveUp: make(chan struct{}), rehandled: make(chan struct{}, 1), run: run, stopRun: stop,
 		consumers: make(map[string]*consumer), hubs: make(map[driver.Source]*hub), settlers: make(map[driver.Source]*settler), wrapped: make(map[driver.Source]driver.Source),
@@ -213,15 +213,15 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	e.workers.Wait()
-	e.unmark()
+	e.unrecord()
 	if n := e.undurable.Load(); n > 0 {
 		return &redrive.Error{Op: "shutdown", Err: fmt.Errorf("%s did not become durable", text.Plural(int(n), "settlement")), Hint: "their messages will be delivered again"}
 	}
 	return nil
 }
 
-// unmark takes away the marks of claims that no source keeps itself.
-func (e *Engine) unmark() {
+// unrecord removes the claim records that no source keeps itself.
+func (e *Engine) unrecord() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, src := range e.wrapped {

@@ -98,9 +98,9 @@ func (b *broker) left(queue string) int64 {
 func TestParking_RetryDeadEmitRepeat(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
-		var story sync.Map
+		var history sync.Map
 		r.handle("sms", func(ctx context.Context, d *redrive.Delivery) error {
-			story.Store(d.ID+"/"+strconv.Itoa(d.Attempt)+"/"+strconv.Itoa(d.Generation), d.Failures)
+			history.Store(d.ID+"/"+strconv.Itoa(d.Attempt)+"/"+strconv.Itoa(d.Generation), d.Failures)
 			switch d.ID {
 			case "b-0":
 				if d.Attempt < 3 {
@@ -130,11 +130,11 @@ func TestParking_RetryDeadEmitRepeat(t *testing.T) {
 		}
 		r.ended(5*time.Minute, "sms")
 		for _, step := range []string{"b-0/1/0", "b-0/2/0", "b-0/3/0", "b-1/1/0", "b-2/1/0", "b-3/1/0", "b-3/1/1", "b-4/1/0"} {
-			if _, ok := story.Load(step); !ok {
+			if _, ok := history.Load(step); !ok {
 				t.Errorf("there was no id/attempt/generation %s", step)
 			}
 		}
-		if f, _ := story.Load("b-0/3/0"); f != 2 {
+		if f, _ := history.Load("b-0/3/0"); f != 2 {
 			t.Errorf("b-0 had %v failures before its third attempt", f)
 		}
 		if e := r.dead("sms", "b-1"); string(e.Body) != "body 1" || e.History.Count != 1 || e.History.Latest().Message != errSick.Error() {
@@ -196,7 +196,7 @@ func (a alwaysFresh) Claim(ctx context.Context, req driver.ClaimRequest) ([]redr
 	return ds, err
 }
 
-func TestParking_WithoutIdentityIsMarked(t *testing.T) {
+func TestParking_WithoutIdentityIsADuplicate(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityNone)
 		r.handle("sms", func(context.Context, *redrive.Delivery) error { return redrive.Permanent(errSick) },
@@ -296,34 +296,34 @@ func (r *rig) claimRecord(queue, instance, ids string) {
 	}
 }
 
-func TestParking_ClaimsAreMarkedBeforeTheHandlerRuns(t *testing.T) {
+func TestParking_ClaimsAreRecordedBeforeTheHandlerRuns(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
 		r.handle("sms", func(ctx context.Context, d *redrive.Delivery) error {
-			marks, err := r.store.ListRecords(ctx, "claims", "", 1000)
+			records, err := r.store.ListRecords(ctx, "claims", "", 1000)
 			if err != nil {
 				return err
 			}
-			for _, m := range marks {
+			for _, m := range records {
 				if slices.Contains(strings.Split(string(m.Value), "\n"), d.ID) {
 					return nil
 				}
 			}
-			t.Errorf("%s runs and stands in no mark", d.ID)
+			t.Errorf("%s runs and stands in no claim record", d.ID)
 			return nil
 		}, engine.QueueOptions{Sources: []driver.Source{b}})
 		b.sends("sms", 500)
 		r.start()
 		r.within(time.Minute, "the broker is empty", func() bool { return b.left("sms") == 0 })
-		marks, err := r.store.ListRecords(t.Context(), "claims", "", 1000)
-		if err != nil || len(marks) > engine.DefaultConcurrency*8 {
-			t.Errorf("%d marks, %v: they are not used again", len(marks), err)
+		records, err := r.store.ListRecords(t.Context(), "claims", "", 1000)
+		if err != nil || len(records) > engine.DefaultConcurrency*8 {
+			t.Errorf("%d claim records, %v: they are not used again", len(records), err)
 		}
 		if err := r.stop(); err != nil {
 			t.Fatal(err)
 		}
-		if marks, err = r.store.ListRecords(t.Context(), "claims", "", 1000); err != nil || len(marks) != 0 {
-			t.Errorf("%d marks are left after an orderly end, %v", len(marks), err)
+		if records, err = r.store.ListRecords(t.Context(), "claims", "", 1000); err != nil || len(records) != 0 {
+			t.Errorf("%d claim records are left after an orderly end, %v", len(records), err)
 		}
 	})
 }
@@ -331,9 +331,9 @@ func TestParking_ClaimsAreMarkedBeforeTheHandlerRuns(t *testing.T) {
 func TestParking_WhatWasInFlightAtACrashIsASuspect(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
-		var alone sync.Map
+		var isolated sync.Map
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
-			alone.Store(d.ID, d.Suspect)
+			isolated.Store(d.ID, d.Suspect)
 			return nil
 		}, engine.QueueOptions{Sources: []driver.Source{again{b}}})
 		r.claimRecord("sms", "another", "b-1\nb-3\nb-gone")
@@ -344,7 +344,7 @@ func TestParking_WhatWasInFlightAtACrashIsASuspect(t *testing.T) {
 		r.within(time.Minute, "all are handled", func() bool { c := r.counts("sms"); return b.left("sms") == 0 && c.AllWaiting() == 0 })
 		for i := range 6 {
 			id := "b-" + strconv.Itoa(i)
-			got, ok := alone.Load(id)
+			got, ok := isolated.Load(id)
 			if want := i == 1 || i == 3; !ok || got != want {
 				t.Errorf("%s: suspect %v, want %t", id, got, want)
 			}
@@ -374,7 +374,7 @@ func TestParking_WithoutIdentityWhateverComesAgainIsASuspect(t *testing.T) {
 	})
 }
 
-func TestParking_ReleasedMessagesLeaveTheirMark(t *testing.T) {
+func TestParking_ReleasedMessagesLeaveTheirRecord(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
 		b.settle = func(ctx context.Context, s []driver.Settlement) []error {
@@ -382,13 +382,13 @@ func TestParking_ReleasedMessagesLeaveTheirMark(t *testing.T) {
 				if s[i].Outcome != redrive.OutcomeRelease {
 					continue
 				}
-				marks, err := r.store.ListRecords(ctx, "claims", "", 100)
+				records, err := r.store.ListRecords(ctx, "claims", "", 100)
 				if err != nil {
 					t.Error(err)
 				}
-				for _, m := range marks {
+				for _, m := range records {
 					if slices.Contains(strings.Split(string(m.Value), "\n"), s[i].Receipt.ID) {
-						t.Errorf("%s is given back and still marked", s[i].Receipt.ID)
+						t.Errorf("%s is given back and still recorded", s[i].Receipt.ID)
 					}
 				}
 			}
@@ -419,7 +419,7 @@ func TestParking_NothingIsClaimedThatCannotBeRecorded(t *testing.T) {
 		}
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
 			if away.Load() {
-				t.Errorf("%s is handled without a mark", d.ID)
+				t.Errorf("%s is handled without a claim record", d.ID)
 			}
 			return nil
 		}, engine.QueueOptions{Sources: []driver.Source{b}})
@@ -435,7 +435,7 @@ func TestParking_NothingIsClaimedThatCannotBeRecorded(t *testing.T) {
 }
 
 // telling is a broker that keeps a history, finds some messages unfit, and delivers
-// suspects alone.
+// suspects isolated.
 type telling struct{ *broker }
 
 func (b telling) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
@@ -456,7 +456,7 @@ func TestParking_HistoryUnfitAndSuspectsOfASource(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := newBroker(t, redrive.IdentityMessage)
 		b.caps.RecordsClaims = true
-		var alone atomic.Bool
+		var isolated atomic.Bool
 		var tried sync.Map
 		b.sends("sms", 3)
 		ds, err := b.store.Claim(t.Context(), driver.ClaimRequest{Queue: "sms", Max: 3, Lease: time.Second, Instance: "dead"})
@@ -474,7 +474,7 @@ func TestParking_HistoryUnfitAndSuspectsOfASource(t *testing.T) {
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
 			tried.Store(d.ID, true)
 			if d.ID == "b-2" {
-				alone.Store(d.Suspect)
+				isolated.Store(d.Suspect)
 				return nil
 			}
 			return redrive.Permanent(errSick)
@@ -490,7 +490,7 @@ func TestParking_HistoryUnfitAndSuspectsOfASource(t *testing.T) {
 		if _, ok := tried.Load("b-1"); ok {
 			t.Error("a handler saw what could not be read")
 		}
-		if !alone.Load() {
+		if !isolated.Load() {
 			t.Error("what a dead process had claimed was not delivered as a suspect")
 		}
 	})

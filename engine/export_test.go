@@ -8,16 +8,16 @@ import (
 
 // IsolateProcess makes the engine count as a process of its own, as far as suspects
 // are concerned: tests run several in one.
-func (e *Engine) IsolateProcess() { e.solo = new(solo) }
+func (e *Engine) IsolateProcess() { e.isolation = new(isolation) }
 
 // ShareProcess makes two engines count as one process, apart from all others.
-func (e *Engine) ShareProcess(other *Engine) { e.solo = other.solo }
+func (e *Engine) ShareProcess(other *Engine) { e.isolation = other.isolation }
 
 // InFlight is how many deliveries the engine's process has in flight, as it reckons.
 func (e *Engine) InFlight() int {
-	e.solo.mu.Lock()
-	defer e.solo.mu.Unlock()
-	return e.solo.active
+	e.isolation.mu.Lock()
+	defer e.isolation.mu.Unlock()
+	return e.isolation.active
 }
 
 // Compile returns the choice of policies as a consumer makes it.

@@ -19,7 +19,7 @@ type feed struct {
 	// Under the consumer's lock.
 	lanes    driver.LaneSet // may have something due
 	empty    driver.LaneSet // were found empty since the last event or look, though something was said to be due
-	suspects bool           // something may be claimed alone
+	suspects bool           // something may be claimed in isolation
 	refresh  bool           // ask the source what is due next
 	wait     time.Duration  // before asking again for what was said to be due and not found
 	dueAt    time.Time      // then ask again; zero: nothing is known to become due
@@ -95,7 +95,7 @@ func (c *consumer) refreshFeed(f *feed) {
 	if !f.dueAt.IsZero() {
 		c.timerLocked(f.dueAt)
 	}
-	if f.lanes != 0 || f.suspects && !now.Before(c.soloAt) {
+	if f.lanes != 0 || f.suspects && !now.Before(c.isolateAt) {
 		c.again = true
 	}
 }

@@ -290,8 +290,8 @@ func (c *consumer) settled(a *attempt, err error) {
 		c.e.observe(&Observation{Occasion: OnLeaseLost, Queue: c.queue, Delivery: a.d, Settlement: &a.settle, Err: err})
 		c.e.log.LogAttrs(a.base, slog.LevelWarn, "lease lost: result discarded", slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
 	}
-	if !a.alone {
-		c.e.solo.leave(1)
+	if !a.isolated {
+		c.e.isolation.leave(1)
 	}
 	c.mu.Lock()
 	a.state = attemptSettled
@@ -306,7 +306,7 @@ func (c *consumer) settled(a *attempt, err error) {
 	}
 	a.prev, a.next = nil, nil
 	a.forgetLocked()
-	if a.alone || c.settling == settlingBound-1 {
+	if a.isolated || c.settling == settlingBound-1 {
 		c.wakeLocked()
 	}
 	c.yieldLocked()
@@ -348,18 +348,18 @@ func (c *consumer) stop() {
 	waive := !c.pumping // else the pump does
 	c.mu.Unlock()
 	if waive {
-		c.waiveAlone(time.Now())
+		c.waiveIsolated(time.Now())
 	}
 }
 
 // yieldLocked gives the process back when the consumer has stopped and no suspect of
-// it is alone any more.
+// it is isolated any more.
 func (c *consumer) yieldLocked() {
 	if !c.stopped || c.pumping {
 		return
 	}
-	if held, _ := c.e.solo.held(c, time.Time{}); !held || c.busy-c.stuck+c.settling == 0 {
-		c.e.solo.release(c)
+	if held, _ := c.e.isolation.held(c, time.Time{}); !held || c.busy-c.stuck+c.settling == 0 {
+		c.e.isolation.release(c)
 	}
 }
 

@@ -17,29 +17,29 @@ import (
 // two repeats the parking, which the store recognises.
 type parking struct {
 	driver.Source
-	caps  driver.Caps
-	store driver.Store
-	e     *Engine
-	mu    sync.Mutex
-	held  map[redrive.Receipt]heldDelivery // what was claimed and is not settled
-	marks *claimRecords                    // nil if the source keeps its own
+	caps    driver.Caps
+	store   driver.Store
+	e       *Engine
+	mu      sync.Mutex
+	held    map[redrive.Receipt]heldDelivery // what was claimed and is not settled
+	records *claimRecords                    // nil if the source keeps its own
 
-	// The store could not take marks: nothing is claimed before this time, as what is
+	// The store could not take claim records: nothing is claimed before this time, as what is
 	// given back comes again at once.
-	unmarkable error
-	until      time.Time
+	unrecordable error
+	until        time.Time
 }
 
-// heldDelivery is a delivery in flight here, with its mark.
+// heldDelivery is a delivery in flight here, with its claim record.
 type heldDelivery struct {
 	*redrive.Delivery
-	mark *claimRecord
+	record *claimRecord
 }
 
 func newParking(src driver.Source, store driver.Store, e *Engine) *parking {
 	p := &parking{Source: src, caps: src.Caps(), store: store, e: e, held: make(map[redrive.Receipt]heldDelivery)}
 	if !p.caps.RecordsClaims {
-		p.marks = &claimRecords{store: store, instance: e.opts.Instance}
+		p.records = &claimRecords{store: store, instance: e.opts.Instance}
 	}
 	return p
 }
@@ -52,9 +52,9 @@ func (p *parking) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive
 	if err := p.away(); err != nil {
 		return nil, err
 	}
-	ds, marks, more, err := p.claimRecorded(ctx, req)
+	ds, records, more, err := p.claimRecorded(ctx, req)
 	for n := 1; more && n < followerRounds; n++ {
-		ds, marks, more, err = p.claimRecorded(ctx, req)
+		ds, records, more, err = p.claimRecorded(ctx, req)
 	}
 	if len(ds) == 0 || err != nil {
 		return nil, err
@@ -63,46 +63,46 @@ func (p *parking) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive
 	defer p.mu.Unlock()
 	for i := range ds {
 		h := heldDelivery{Delivery: &ds[i]}
-		if marks != nil {
-			h.mark = marks[i]
+		if records != nil {
+			h.record = records[i]
 		}
 		p.held[ds[i].Receipt] = h
 	}
 	return ds, nil
 }
 
-// claimRecorded claims from the source and marks the claim. It reports whether all of it was
+// claimRecorded claims from the source and records the claim. It reports whether all of it was
 // parked behind others of its keys, so that there may be more.
-func (p *parking) claimRecorded(ctx context.Context, req driver.ClaimRequest) (ds []redrive.Delivery, marks []*claimRecord, more bool, err error) {
-	if ds, err = p.Source.Claim(ctx, req); len(ds) == 0 || err != nil || p.marks == nil {
+func (p *parking) claimRecorded(ctx context.Context, req driver.ClaimRequest) (ds []redrive.Delivery, records []*claimRecord, more bool, err error) {
+	if ds, err = p.Source.Claim(ctx, req); len(ds) == 0 || err != nil || p.records == nil {
 		return ds, nil, false, err
 	}
-	if ds, marks, err = p.mark(ctx, req.Queue, ds); err != nil {
+	if ds, records, err = p.record(ctx, req.Queue, ds); err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.unmarkable, p.until = err, time.Now().Add(claimRetry)
+		p.unrecordable, p.until = err, time.Now().Add(claimRetry)
 		return nil, nil, false, err
 	}
-	return ds, marks, len(ds) == 0 && p.caps.Ordered, nil
+	return ds, records, len(ds) == 0 && p.caps.Ordered, nil
 }
 
-// away returns why nothing can be marked for the moment.
+// away returns why nothing can be recorded for the moment.
 func (p *parking) away() error {
-	if p.marks == nil {
+	if p.records == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Now().Before(p.until) {
-		return p.unmarkable
+		return p.unrecordable
 	}
 	return nil
 }
 
-// mark marks a claim. Messages that were in flight in a process that crashed are
-// taken out of it: they go on as suspects in the store, which delivers them alone
+// record records a claim. Messages that were in flight in a process that crashed are
+// taken out of it: they go on as suspects in the store, which delivers them isolated
 // and counts their crashes. If the store is away, nothing is delivered.
-func (p *parking) mark(ctx context.Context, queue string, ds []redrive.Delivery) ([]redrive.Delivery, []*claimRecord, error) {
+func (p *parking) record(ctx context.Context, queue string, ds []redrive.Delivery) ([]redrive.Delivery, []*claimRecord, error) {
 	rest, suspects, err := p.sift(ctx, queue, ds)
 	if err == nil {
 		err = p.parkSuspects(ctx, suspects)
@@ -117,12 +117,12 @@ func (p *parking) mark(ctx context.Context, queue string, ds []redrive.Delivery)
 	if len(rest) == 0 {
 		return nil, nil, nil
 	}
-	marks, err := p.marks.set(ctx, queue, rest)
+	records, err := p.records.set(ctx, queue, rest)
 	if err != nil {
 		p.giveBack(ctx, rest)
 		return nil, nil, err
 	}
-	return rest, marks, nil
+	return rest, records, nil
 }
 
 // sift separates what a source may have claimed before, and another process had.
@@ -135,7 +135,7 @@ func (p *parking) sift(ctx context.Context, queue string, ds []redrive.Delivery)
 		again := d.Suspect
 		if again && p.identity(d) != redrive.IdentityNone {
 			if named == nil {
-				if named, err = p.marks.named(ctx, queue); err != nil {
+				if named, err = p.records.named(ctx, queue); err != nil {
 					return nil, nil, err
 				}
 			}
@@ -286,7 +286,7 @@ func (p *parking) settle(ctx context.Context, native []driver.Settlement, errs [
 			rest, at = append(rest, native[i]), append(at, i)
 		}
 	}
-	p.unmark(ctx, rest)
+	p.unrecord(ctx, rest)
 	var each []error
 	if len(rest) > 0 {
 		each = p.Source.Settle(ctx, rest)
@@ -298,38 +298,38 @@ func (p *parking) settle(ctx context.Context, native []driver.Settlement, errs [
 	defer p.mu.Unlock()
 	for i := range native {
 		if errs[i] == nil || errors.Is(errs[i], redrive.ErrLeaseLost) || errors.Is(errs[i], redrive.ErrNotFound) {
-			if mark := p.held[native[i].Receipt].mark; mark != nil {
-				p.marks.settled(mark)
+			if record := p.held[native[i].Receipt].record; record != nil {
+				p.records.settled(record)
 			}
 			delete(p.held, native[i].Receipt)
 		}
 	}
 }
 
-// unmark takes what goes back to the source out of its marks.
-func (p *parking) unmark(ctx context.Context, batch []driver.Settlement) {
+// unrecord takes what goes back to the source out of its records.
+func (p *parking) unrecord(ctx context.Context, batch []driver.Settlement) {
 	var back map[*claimRecord][]string
 	p.mu.Lock()
 	for i := range batch {
-		mark := p.held[batch[i].Receipt].mark
-		if batch[i].Outcome != redrive.OutcomeRelease || mark == nil {
+		record := p.held[batch[i].Receipt].record
+		if batch[i].Outcome != redrive.OutcomeRelease || record == nil {
 			continue
 		}
 		if back == nil {
 			back = make(map[*claimRecord][]string)
 		}
-		back[mark] = append(back[mark], batch[i].Receipt.ID)
+		back[record] = append(back[record], batch[i].Receipt.ID)
 	}
 	p.mu.Unlock()
 	if back != nil {
-		p.marks.unset(ctx, back)
+		p.records.unset(ctx, back)
 	}
 }
 
-// close takes away what this process marked.
+// close removes what this process recorded.
 func (p *parking) close() {
-	if p.marks != nil {
-		p.marks.clear()
+	if p.records != nil {
+		p.records.clear()
 	}
 }
 

@@ -72,8 +72,8 @@ type Puller struct {
 
 // pullWorker is a process that holds messages.
 type pullWorker struct {
-	holds int
-	alone bool // one of them is a suspect
+	holds    int
+	isolated bool // one of them is a suspect
 }
 
 // pulled is a message in flight at a worker, without its body.
@@ -238,7 +238,7 @@ func (p *Puller) hold(q *pullQueue, r *PullRequest, ds []redrive.Delivery, now t
 			p.workers[r.Worker] = w
 		}
 		w.holds++
-		w.alone = w.alone || ds[i].Suspect
+		w.isolated = w.isolated || ds[i].Suspect
 	}
 }
 
@@ -258,7 +258,7 @@ func (p *Puller) forgetLocked(receipt redrive.Receipt) *pulled {
 	if w := p.workers[one.worker]; w != nil {
 		w.holds--
 		if one.d.Suspect {
-			w.alone = false
+			w.isolated = false
 			one.q.wake() // the worker may poll already
 		}
 		if w.holds <= 0 {
@@ -269,11 +269,11 @@ func (p *Puller) forgetLocked(receipt redrive.Receipt) *pulled {
 }
 
 // holds tells what is in flight at a worker.
-func (p *Puller) holds(worker string) (n int, alone bool) {
+func (p *Puller) holds(worker string) (n int, isolated bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.workers[worker]; w != nil {
-		return w.holds, w.alone
+		return w.holds, w.isolated
 	}
 	return 0, false
 }

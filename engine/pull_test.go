@@ -195,9 +195,9 @@ func TestPullHoldsNothingForTheDead(t *testing.T) {
 	})
 }
 
-// A worker that dies leaves suspects, which are delivered alone, and never beside
-// what the worker holds already; only deaths of a worker that is alone with one count.
-func TestPullSuspectsAreAlone(t *testing.T) {
+// A worker that dies leaves suspects, which are delivered in isolation, and never beside
+// what the worker holds already; only deaths of a worker that is isolated with one count.
+func TestPullSuspectsAreIsolated(t *testing.T) {
 	pullRig(t, redrive.Policy{MaxCrashes: 1}, func(t *testing.T, r *rig, pull *engine.Puller) {
 		r.publish("q", 3)
 		first := claimed(t, pull, engine.PullRequest{Queue: "q", Max: 3, Lease: time.Second, Worker: "a"})

@@ -19,22 +19,22 @@ type pullQueue struct {
 	gateSet
 	unknown unhandled
 
-	mu       sync.Mutex
-	changed  chan struct{} // closed when the queue changed
-	polls    int
-	refused  string
-	turn     int  // over laneTurns
-	suspects bool // something may be claimed alone
-	lastSolo bool // the newest claim was of a suspect
-	sweepAt  time.Time
-	soloFor  string // the worker that is kept from claiming until it is idle
-	soloAt   time.Time
-	asked    map[string]time.Time // kinds that workers asked for, and when
-	askedAny time.Time            // when one asked for any
-	askedAt  time.Time            // when one asked
-	strayAt  time.Time            // the next look for kinds that nobody asks for
-	given    *Policies            // the newest of PullOptions.Policies
-	policies *policySet           // of given
+	mu           sync.Mutex
+	changed      chan struct{} // closed when the queue changed
+	polls        int
+	refused      string
+	turn         int  // over laneTurns
+	suspects     bool // something may be claimed in isolation
+	lastIsolated bool // the newest claim was of a suspect
+	sweepAt      time.Time
+	isolateFor   string // the worker that is kept from claiming until it is idle
+	isolateAt    time.Time
+	asked        map[string]time.Time // kinds that workers asked for, and when
+	askedAny     time.Time            // when one asked for any
+	askedAt      time.Time            // when one asked
+	strayAt      time.Time            // the next look for kinds that nobody asks for
+	given        *Policies            // the newest of PullOptions.Policies
+	policies     *policySet           // of given
 }
 
 // laneTurns is the order in which single messages are taken from the lanes: by their
@@ -110,15 +110,15 @@ func (q *pullQueue) nextDue(ctx context.Context, store driver.Store, now time.Ti
 
 // claim takes what is due now. When it returns nothing it may say when to look again.
 func (p *Puller) claim(q *pullQueue, r *PullRequest, now time.Time) (ds []redrive.Delivery, again time.Time, err error) {
-	holds, alone := p.holds(r.Worker)
-	if alone {
+	holds, isolated := p.holds(r.Worker)
+	if isolated {
 		return nil, now.Add(claimRetry), nil
 	}
-	solo, wait := q.soloTurn(r.Worker, holds, now)
+	isolate, wait := q.isolatedTurn(r.Worker, holds, now)
 	if wait {
 		return nil, now.Add(claimRetry), nil
 	}
-	if solo {
+	if isolate {
 		if ds, err = p.claimPart(q, r, driver.ClaimRequest{Isolated: true, Max: 1}, now); err != nil || len(ds) > 0 {
 			return ds, again, err
 		}
@@ -183,30 +183,30 @@ func (q *pullQueue) lanes() []redrive.Lane {
 	return order
 }
 
-// soloTurn says whether to look for a suspect first, or that this worker has to wait
-// until it is idle, so that a suspect can be alone in it. Suspects alternate with
+// isolatedTurn says whether to look for a suspect first, or that this worker has to wait
+// until it is idle, so that a suspect can be isolated in it. Suspects alternate with
 // others.
-func (q *pullQueue) soloTurn(worker string, holds int, now time.Time) (solo, wait bool) {
+func (q *pullQueue) isolatedTurn(worker string, holds int, now time.Time) (isolate, wait bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case !q.suspects:
-		q.soloFor, q.soloAt = "", time.Time{}
+		q.isolateFor, q.isolateAt = "", time.Time{}
 		return false, false
 	case holds == 0:
-		q.lastSolo = !q.lastSolo
-		if q.soloFor == worker {
-			q.soloFor, q.soloAt, q.lastSolo = "", time.Time{}, true
+		q.lastIsolated = !q.lastIsolated
+		if q.isolateFor == worker {
+			q.isolateFor, q.isolateAt, q.lastIsolated = "", time.Time{}, true
 		}
-		return q.lastSolo, false
-	case q.soloAt.IsZero(): // since when a suspect waits
-		q.soloAt = now
-	case now.Sub(q.soloAt) > 2*pullPatience: // the worker does not become idle
-		q.soloFor, q.soloAt = "", now
-	case now.Sub(q.soloAt) > pullPatience && q.soloFor == "":
-		q.soloFor = worker
+		return q.lastIsolated, false
+	case q.isolateAt.IsZero(): // since when a suspect waits
+		q.isolateAt = now
+	case now.Sub(q.isolateAt) > 2*pullPatience: // the worker does not become idle
+		q.isolateFor, q.isolateAt = "", now
+	case now.Sub(q.isolateAt) > pullPatience && q.isolateFor == "":
+		q.isolateFor = worker
 	}
-	return false, q.soloFor == worker
+	return false, q.isolateFor == worker
 }
 
 // claimLane asks the gates and claims from one lane.

@@ -288,16 +288,16 @@ func (p *Puller) policy(d *redrive.Delivery) *redrive.Policy {
 	return q.policies.of(&d.Message)
 }
 
-// failure completes the failure history that a worker told.
-func (p *Puller) failure(one *pulled, err error, told *redrive.Failure, policy *redrive.Policy, reason redrive.Reason, now time.Time) *redrive.Failure {
+// failure completes the failure history that a worker reported.
+func (p *Puller) failure(one *pulled, err error, reported *redrive.Failure, policy *redrive.Policy, reason redrive.Reason, now time.Time) *redrive.Failure {
 	f := p.e.identity.failure(p.e.base, &one.d, err, now, now.Sub(one.began), "", policy, "", p.o.Extractor)
 	f.Reason = reason
-	if told == nil {
+	if reported == nil {
 		return f
 	}
-	f.Host, f.IP = cmp.Or(told.Host, f.Host), cmp.Or(told.IP, f.IP)
-	f.PID = cmp.Or(told.PID, f.PID)
-	f.Service, f.Version, f.Env = cmp.Or(told.Service, one.worker, f.Service), cmp.Or(told.Version, f.Version), cmp.Or(told.Env, f.Env)
+	f.Host, f.IP = cmp.Or(reported.Host, f.Host), cmp.Or(reported.IP, f.IP)
+	f.PID = cmp.Or(reported.PID, f.PID)
+	f.Service, f.Version, f.Env = cmp.Or(reported.Service, one.worker, f.Service), cmp.Or(reported.Version, f.Version), cmp.Or(reported.Env, f.Env)
 	f.Clean()
 	return f
 }

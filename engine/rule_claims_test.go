@@ -16,14 +16,14 @@ import (
 )
 
 // crashed claims everything that is due in a queue as another process, which then
-// dies. Alone claims one suspect.
-func (r *rig) crashed(queue string, alone bool) (n int) {
+// dies. Isolated claims one suspect.
+func (r *rig) crashed(queue string, isolated bool) (n int) {
 	r.t.Helper()
 	most := 1000
-	if alone {
+	if isolated {
 		most = 1
 	}
-	ds, err := r.store.Claim(r.t.Context(), driver.ClaimRequest{Queue: queue, Max: most, Isolated: alone, Lease: time.Minute, Instance: "victim"})
+	ds, err := r.store.Claim(r.t.Context(), driver.ClaimRequest{Queue: queue, Max: most, Isolated: isolated, Lease: time.Minute, Instance: "victim"})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -33,10 +33,10 @@ func (r *rig) crashed(queue string, alone bool) (n int) {
 
 func TestRule01_AttemptsCountedAtClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var story []string
+		var history []string
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
-			story = append(story, fmt.Sprintf("attempt %d, failures %d, crashes %d, suspect %t", d.Attempt, d.Failures, d.Crashes, d.Suspect))
-			switch len(story) {
+			history = append(history, fmt.Sprintf("attempt %d, failures %d, crashes %d, suspect %t", d.Attempt, d.Failures, d.Crashes, d.Suspect))
+			switch len(history) {
 			case 1:
 				return redrive.Uncounted(errSick, time.Second)
 			case 2:
@@ -55,13 +55,13 @@ func TestRule01_AttemptsCountedAtClaim(t *testing.T) {
 			"attempt 2, failures 0, crashes 0, suspect true", // the release gave its attempt back
 			"attempt 3, failures 1, crashes 0, suspect false",
 		}
-		if fmt.Sprint(story) != fmt.Sprint(want) {
-			t.Errorf("story:\n%q\nwant:\n%q", story, want)
+		if fmt.Sprint(history) != fmt.Sprint(want) {
+			t.Errorf("history:\n%q\nwant:\n%q", history, want)
 		}
 	})
 }
 
-func TestRule01_SuspectsAlone(t *testing.T) {
+func TestRule01_SuspectsIsolated(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var running, suspects, together atomic.Int32
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
@@ -84,12 +84,12 @@ func TestRule01_SuspectsAlone(t *testing.T) {
 		r.start()
 		r.ended(time.Minute, "sms")
 		if suspects.Load() != 100 || together.Load() != 0 {
-			t.Errorf("%d suspects, %d of them not alone; want 100 and 0", suspects.Load(), together.Load())
+			t.Errorf("%d suspects, %d of them not isolated; want 100 and 0", suspects.Load(), together.Load())
 		}
 	})
 }
 
-func TestRule01_SuspectsAloneAcrossEngines(t *testing.T) {
+func TestRule01_SuspectsIsolatedAcrossEngines(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var running, together, suspects atomic.Int32
 		h := func(_ context.Context, d *redrive.Delivery) error {
@@ -124,7 +124,7 @@ func TestRule01_SuspectsAloneAcrossEngines(t *testing.T) {
 		r.ended(time.Minute, "mail")
 		other.ended(time.Minute, "sms")
 		if suspects.Load() != 150 || together.Load() != 0 {
-			t.Errorf("%d suspects, %d of them not alone; want 150 and 0", suspects.Load(), together.Load())
+			t.Errorf("%d suspects, %d of them not isolated; want 150 and 0", suspects.Load(), together.Load())
 		}
 		if err := other.stop(); err != nil {
 			t.Error(err)
@@ -132,7 +132,7 @@ func TestRule01_SuspectsAloneAcrossEngines(t *testing.T) {
 	})
 }
 
-func TestRule01_CrashesCountOnlyAlone(t *testing.T) {
+func TestRule01_CrashesCountOnlyIsolated(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var handled tally
 		r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
@@ -142,7 +142,7 @@ func TestRule01_CrashesCountOnlyAlone(t *testing.T) {
 		r.publish("sms", 5)
 		r.crashed("sms", false) // nobody's fault
 		pass(time.Millisecond)
-		for range 4 * 5 { // suspects rotate, so each of five is alone once in five deaths
+		for range 4 * 5 { // suspects rotate, so each of five is isolated once in five deaths
 			if r.crashed("sms", true) != 1 {
 				t.Fatal("no suspect was due")
 			}
@@ -159,7 +159,7 @@ func TestRule01_CrashesCountOnlyAlone(t *testing.T) {
 				t.Errorf("%s: dead as %s after %d crashes, handled %d times", id, e.Reason, e.Crashes, handled.of(id))
 			}
 			if f := e.History.Latest(); f == nil || f.Message == "" || f.Reason != redrive.ReasonCrashed {
-				t.Errorf("%s: story %+v", id, f)
+				t.Errorf("%s: history %+v", id, f)
 			}
 		}
 		if handled.of("neighbour") != 1 {
@@ -206,7 +206,7 @@ func TestRule01_SuspectGivesWayToLongHandlers(t *testing.T) {
 			t.Error("the suspect was not handled within two minutes")
 		}
 		if d := time.Duration(slowest.Load()); d > 15*time.Second {
-			t.Errorf("a message waited %s while a suspect wanted to be alone", d)
+			t.Errorf("a message waited %s while a suspect wanted to be isolated", d)
 		}
 		r.ended(5*time.Minute, "sms")
 	})

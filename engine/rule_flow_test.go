@@ -391,18 +391,18 @@ func TestRule10_LedgerBalancesAfterAMixedRun(t *testing.T) {
 
 func TestRule11_EmitsPassTheBacklogLimits(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		marks := backlog.New(r.store, func(queue string) backlog.Limits {
+		limiter := backlog.New(r.store, func(queue string) backlog.Limits {
 			if queue == "out" {
 				return backlog.Limits{Depth: 10}
 			}
 			return backlog.Limits{}
 		}, backlog.Options{})
-		e := engine.New(r.fail, engine.Options{Observer: r.seen, Backlog: marks})
+		e := engine.New(r.fail, engine.Options{Observer: r.seen, Backlog: limiter})
 		e.IsolateProcess()
 		r.engine = e
 		var refused atomic.Int32
 		r.handle("sms", func(ctx context.Context, _ *redrive.Delivery) error {
-			<-time.After(60 * time.Millisecond) // the marks are read each 100 ms
+			<-time.After(60 * time.Millisecond) // the counts are read each 100 ms
 			err := redrive.Emit(ctx, redrive.Message{Queue: "out"})
 			if errors.Is(err, redrive.ErrBacklogged) {
 				refused.Add(1)

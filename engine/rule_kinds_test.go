@@ -96,7 +96,7 @@ func TestRule08_SlowKindsGetWhatIsLeft(t *testing.T) {
 		least  int // slots of the slow kind
 		atMost int
 	}{
-		{"alone", 0, 0, slots, slots},
+		{"single", 0, 0, slots, slots},
 		{"beside a few others", 5, 0, slots - 2, slots - 1},
 		{"beside many others", 100, 0, slots - 14, slots - 10},
 		{"with a limit of its own beside many others", 100, 15, 10, 15},

@@ -20,7 +20,7 @@ const (
 	settleRetryMax = time.Second
 	settleGroup    = 4096
 	settleParts    = 64 // calls a round of repetitions
-	settleAlone    = 3  // failures of an item alone before its text is suspected
+	settleSingle   = 3  // failures of a single item before its text is suspected
 )
 
 // settler writes the settlements of one source in groups without a timer: the next
@@ -41,9 +41,9 @@ type settler struct {
 
 // settling is a decided attempt on its way to the store.
 type settling struct {
-	a     *attempt
-	tries int // failed writes
-	alone int // of those, the ones in a group of one
+	a      *attempt
+	tries  int // failed writes
+	single int // of those, the ones in a group of one
 }
 
 func newSettler(e *Engine, src driver.Source) *settler {
@@ -114,9 +114,9 @@ func (s *settler) write(group []settling, scratch *[]driver.Settlement) (again [
 			continue
 		}
 		if g.tries++; len(group) == 1 {
-			g.alone++
+			g.single++
 		}
-		if g.alone >= settleAlone {
+		if g.single >= settleSingle {
 			g.a.settle.Failure = safeFailure(g.a.settle.Failure)
 		}
 		again = append(again, g)
@@ -145,7 +145,7 @@ func (s *settler) later(items []settling) {
 
 // repeat writes what failed again, in rounds whose distance grows while nothing
 // succeeds, and in ever smaller parts taken at random, so that a faulty item soon
-// stands alone while a store that is down is asked at most settleParts times a round.
+// stands by itself while a store that is down is asked at most settleParts times a round.
 // Until they succeed their leases are extended.
 func (s *settler) repeat() {
 	delay := settleRetryMin

@@ -14,7 +14,7 @@ import (
 type history struct {
 	messages map[redrive.Ref]*life
 	keys     map[string][]redrive.Ref // of the ordered queue, in order of publication
-	alone    map[redrive.Ref]string   // suspects in flight in a process
+	isolated map[redrive.Ref]string   // suspects in flight in a process
 	wrong    []string
 	open     int // accepted and not ended
 
@@ -41,7 +41,7 @@ type life struct {
 }
 
 func newHistory() *history {
-	return &history{messages: make(map[redrive.Ref]*life), keys: make(map[string][]redrive.Ref), alone: make(map[redrive.Ref]string)}
+	return &history{messages: make(map[redrive.Ref]*life), keys: make(map[string][]redrive.Ref), isolated: make(map[redrive.Ref]string)}
 }
 
 func (h *history) wrongf(format string, args ...any) {
@@ -84,7 +84,7 @@ func (h *history) claimed(d *redrive.Delivery, req driver.ClaimRequest) {
 	if d.Suspect {
 		h.suspects++
 		if !req.Isolated && !req.Expired {
-			h.wrongf("%s is a suspect and was not claimed alone", d.Ref())
+			h.wrongf("%s is a suspect and was not claimed in isolation", d.Ref())
 		}
 	}
 	switch {
@@ -107,22 +107,22 @@ func (h *history) claimed(d *redrive.Delivery, req driver.ClaimRequest) {
 	}
 	l.token = d.Receipt.Token
 	if req.Isolated {
-		h.alone[d.Ref()] = req.Instance
+		h.isolated[d.Ref()] = req.Instance
 	}
 }
 
 // lost receives the claims whose answer did not arrive: nobody works on them.
 func (h *history) lost(ds []redrive.Delivery) {
 	for i := range ds {
-		delete(h.alone, ds[i].Ref())
+		delete(h.isolated, ds[i].Ref())
 	}
 }
 
 // killed receives which message a process died of.
 func (h *history) killed(instance string, killer redrive.Ref) {
-	for ref, by := range h.alone {
+	for ref, by := range h.isolated {
 		if by == instance && ref != killer {
-			h.wrongf("%s was alone in a process that died of %s", ref, killer)
+			h.wrongf("%s was isolated in a process that died of %s", ref, killer)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (h *history) settled(s *driver.Settlement) {
 	h.settles++
 	ref := s.Receipt.Ref
 	l := h.messages[ref]
-	delete(h.alone, ref)
+	delete(h.isolated, ref)
 	if l == nil {
 		h.wrongf("phantom: %s was settled and never published", ref)
 		return

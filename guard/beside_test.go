@@ -31,7 +31,7 @@ func TestBeside(t *testing.T) {
 			t.Errorf("it waits in the broker: %+v, %v", s, err)
 		}
 		if _, err := g.Ticket("one").Poll(t.Context()); !errors.Is(err, redrive.ErrNotFound) {
-			t.Errorf("a ticket by its id alone: %v", err)
+			t.Errorf("a ticket by nothing but its id: %v", err)
 		}
 		<-time.After(3 * time.Second) // the store has been asked for the key
 		if err := g.Force("a", guard.Healthy, 0); err != nil {

@@ -132,7 +132,7 @@ type Config[Req, Resp any] struct {
 	//
 	//   - sms: many short calls; a call is slow after a second.
 	//   - webhook: receivers of all kinds; a call is slow after three seconds, one
-	//     that is down is left alone for longer, and gets its backlog back more gently.
+	//     that is down gets no calls for longer, and gets its backlog back more gently.
 	//   - payment: few calls that matter; it is slow after five seconds, trips after
 	//     five failures in a row, and comes back in smaller steps.
 	Preset string
@@ -179,7 +179,7 @@ type Config[Req, Resp any] struct {
 	// OnEvent receives every change of state and every request that is put off. It
 	// must be fast and safe for concurrent use. Optional.
 	OnEvent func(Event)
-	// Logger gets a line for each change of state. Defaults to discarding.
+	// Logger gets a line for each change of state. Defaults to [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -248,7 +248,7 @@ func (c *Config[Req, Resp]) defaults() {
 		c.Instance = redrive.NewID()
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	if c.OnEvent == nil {
 		c.OnEvent = func(Event) {}

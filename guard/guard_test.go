@@ -327,7 +327,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	if want := []string{"healthy isolated", "isolated healthy", "healthy down"}; !slices.Equal(events, want) {
-		t.Errorf("told %q, want %q", events, want)
+		t.Errorf("reported %q, want %q", events, want)
 	}
 	if err := g.Force("b", guard.Down, 0); !errors.Is(err, redrive.ErrNotFound) {
 		t.Errorf("forced a provider that is not there: %v", err)

@@ -186,18 +186,18 @@ func TestSecondTriesAreGivenBack(t *testing.T) {
 	})
 }
 
-// TestEventsThatPanic lets a change of state, which a call brings about, be told to
+// TestEventsThatPanic lets a change of state, which a call brings about, be reported to
 // somebody who panics: the call goes on, and gives its permit back.
 func TestEventsThatPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
-		g := newGuard(t, guard.Config[order, receipt]{Exit: guard.Exit{After: time.Second}, OnEvent: func(guard.Event) { told++; panic("event") }}, &third{name: "a"})
+		reported := 0
+		g := newGuard(t, guard.Config[order, receipt]{Exit: guard.Exit{After: time.Second}, OnEvent: func(guard.Event) { reported++; panic("event") }}, &third{name: "a"})
 		if err := g.Force("a", guard.Down, 0); err != nil {
 			t.Fatal(err)
 		}
 		pass(2 * time.Hour)
-		if res, err := g.Do(t.Context(), order{}); err != nil || res.Provider != "a" || told != 2 {
-			t.Errorf("%+v, %v; told %d times", res, err, told)
+		if res, err := g.Do(t.Context(), order{}); err != nil || res.Provider != "a" || reported != 2 {
+			t.Errorf("%+v, %v; reported %d times", res, err, reported)
 		}
 		held(t, g)
 	})

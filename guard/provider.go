@@ -16,14 +16,14 @@ type provider[Req, Resp any] struct {
 	index int
 	tell  func([]machine.Transition) // passes changes of state on
 
-	mu      sync.Mutex
-	m       *machine.Machine
-	share   float64       // of MaxRate that is this instance's
-	joinAt  time.Duration // from then on it is, as the others know of us
-	calls   [machine.Classes]int64
-	version int64 // of the record that was read or written last
-	dirty   bool  // the state is not yet in the record
-	adopted bool  // the change that is reported next came from the record
+	mu       sync.Mutex
+	m        *machine.Machine
+	share    float64       // of MaxRate that is this instance's
+	joinAt   time.Duration // from then on it is, as the others know of us
+	calls    [machine.Classes]int64
+	version  int64 // of the record that was read or written last
+	dirty    bool  // the state is not yet in the record
+	restored bool  // the change that is reported next came from the record
 
 	refused atomic.Int64 // live calls that were not let through
 }
@@ -49,8 +49,8 @@ func (p *provider[Req, Resp]) unlock() {
 		return
 	}
 	changes := p.m.Changes()
-	p.dirty = p.dirty || !p.adopted
-	p.adopted = false
+	p.dirty = p.dirty || !p.restored
+	p.restored = false
 	p.mu.Unlock()
 	p.tell(changes)
 }

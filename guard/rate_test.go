@@ -147,7 +147,7 @@ func liveCalls(t *testing.T, perSecond float64, d time.Duration, guards ...*guar
 // TestRateBacklog works a backlog off under a limit that is below its pace: each second
 // is used to the end, by one guard or by two that share the limit.
 func TestRateBacklog(t *testing.T) {
-	for name, n := range map[string]int{"alone": 1, "two instances": 2} {
+	for name, n := range map[string]int{"one instance": 1, "two instances": 2} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				guards, r, stop := ratedGuards(t, n)
@@ -203,7 +203,7 @@ func TestRateLiveFirst(t *testing.T) {
 	}
 }
 
-// TestRateNotStarved checks that a backlog shrinks although live calls alone use the
+// TestRateNotStarved checks that a backlog shrinks although live calls by themselves use the
 // limit up.
 func TestRateNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

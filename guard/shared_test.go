@@ -99,7 +99,7 @@ func TestSharedLimit(t *testing.T) {
 	})
 }
 
-// TestSharedProbes lets three guards see a provider die: all of them leave it alone,
+// TestSharedProbes lets three guards see a provider die: all of them keep calls away from it,
 // and one at a time probes it.
 func TestSharedProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

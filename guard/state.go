@@ -197,7 +197,7 @@ func (g *Guard[Req, Resp]) read(ctx context.Context, p *provider[Req, Resp], at 
 		}
 	}
 	p.m.Restore(now, s.Saved, elapsed)
-	p.adopted = p.m.Changed()
+	p.restored = p.m.Changed()
 	return nil
 }
 

@@ -105,7 +105,7 @@ func playWhole(t *testing.T, seed uint64) {
 				what := "lost"
 				defer func() {
 					if r := recover(); r != nil {
-						what = "told"
+						what = "reported"
 					}
 					mu.Lock()
 					defer mu.Unlock()
@@ -117,7 +117,7 @@ func playWhole(t *testing.T, seed uint64) {
 				case errors.As(err, &uncertain):
 					what = "uncertain"
 				case err != nil:
-					what = "told"
+					what = "reported"
 				case res.Deferred():
 					what = "deferred"
 				default:

@@ -15,7 +15,7 @@ type DedupeOptions struct {
 	// Key tells deliveries that mean the same, such as a customer's order number.
 	// Defaults to the message's id; an empty key is not remembered.
 	Key func(d *redrive.Delivery) string
-	// Name sets the memories of several handlers apart. Defaults to the queue.
+	// Name keeps the memories of several handlers apart. Defaults to the queue.
 	Name string
 	// Keep is how long a key is remembered. Defaults to 24 h.
 	Keep time.Duration
@@ -39,7 +39,7 @@ func Dedupe(store driver.Store, o DedupeOptions) Middleware {
 		o.Key = func(d *redrive.Delivery) string { return d.ID }
 	}
 	return func(h redrive.Handler) redrive.Handler {
-		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+		return keep(h, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			key := o.Key(d)
 			if key == "" {
 				return h.ServeDelivery(ctx, d)
@@ -71,7 +71,7 @@ func Dedupe(store driver.Store, o DedupeOptions) Middleware {
 				return fmt.Errorf("%w, but not remembered: %w", handled, err)
 			}
 			return fmt.Errorf("inbox: %w", err)
-		})
+		}))
 	}
 }
 

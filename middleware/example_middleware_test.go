@@ -10,8 +10,6 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
-	"github.com/redrive/redrive/deadletter"
-	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/middleware"
 )
 
@@ -26,6 +24,26 @@ var sent = redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) erro
 	fmt.Println("sent", d.ID)
 	return nil
 })
+
+// Middlewares wrap a handler; the first is the outermost.
+func ExampleChain() {
+	hello := func(h redrive.Handler) redrive.Handler {
+		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+			fmt.Println("before", d.ID)
+			defer fmt.Println("after", d.ID)
+			return h.ServeDelivery(ctx, d)
+		})
+	}
+	h := middleware.Chain(redrive.HandlerFunc(func(_ context.Context, d *redrive.Delivery) error {
+		fmt.Println("handling", d.ID)
+		return nil
+	}), hello, middleware.Timeout(time.Second))
+	_ = h.ServeDelivery(context.Background(), &redrive.Delivery{Message: redrive.Message{ID: "m1"}})
+	// Output:
+	// before m1
+	// handling m1
+	// after m1
+}
 
 func ExampleLogging() {
 	var out bytes.Buffer
@@ -96,30 +114,4 @@ func ExampleDedupe() {
 	// Output:
 	// sent m1
 	// sent m2
-}
-
-// ExampleOnDead repairs what died of one known cause, and leaves the rest to people.
-func ExampleOnDead() {
-	store := memory.New()
-	defer store.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	for id, reason := range map[string]redrive.Reason{"a": redrive.ReasonUndecodable, "b": redrive.ReasonManual} {
-		e := redrive.Entry{Message: redrive.Message{Queue: "sms", ID: id, Body: []byte("broken")}, State: redrive.StateDead, Reason: reason}
-		if _, err := store.Apply(ctx, driver.Batch{Put: []redrive.Entry{e}}); err != nil {
-			panic(err)
-		}
-	}
-	seen := 0
-	err := deadletter.OnDead(ctx, store, "sms", func(_ context.Context, e *redrive.Entry) (deadletter.Decision, error) {
-		if seen++; seen == 2 {
-			defer cancel() // enough for an example
-		}
-		if e.Reason == redrive.ReasonUndecodable {
-			return deadletter.Decision{Action: driver.ActRedrive, Edit: &redrive.Edit{Body: []byte("mended")}}, nil
-		}
-		return deadletter.Decision{}, nil // it stays
-	})
-	counts, _ := store.Counts(context.Background(), "sms")
-	fmt.Println(err, counts[0].AllWaiting(), "waits again,", counts[0].AllDead(), "is left")
-	// Output: <nil> 1 waits again, 1 is left
 }

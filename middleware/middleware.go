@@ -16,12 +16,19 @@ import (
 type Middleware func(redrive.Handler) redrive.Handler
 
 // Chain wraps a handler in middlewares; the first is the outermost. What it returns
-// knows the kinds that h handles and their options, if h does, as a [redrive.Mux] does.
+// knows the kinds that h handles and their options, if h does, as a [redrive.Mux] does. A
+// middleware of this package keeps them also where it is called by itself; one of your own
+// hides them then, so that all kinds are claimed and the options are lost.
 func Chain(h redrive.Handler, m ...Middleware) redrive.Handler {
 	wrapped := h
 	for i := len(m) - 1; i >= 0; i-- {
 		wrapped = m[i](wrapped)
 	}
+	return keep(h, wrapped)
+}
+
+// keep returns the wrapped handler with what h knows of its kinds.
+func keep(h, wrapped redrive.Handler) redrive.Handler {
 	if r, ok := h.(driver.Registry); ok {
 		return &chained{Handler: wrapped, Registry: r}
 	}
@@ -41,11 +48,11 @@ func Timeout(d time.Duration) Middleware {
 		if d <= 0 {
 			return h
 		}
-		return redrive.HandlerFunc(func(ctx context.Context, m *redrive.Delivery) error {
+		return keep(h, redrive.HandlerFunc(func(ctx context.Context, m *redrive.Delivery) error {
 			ctx, cancel := context.WithTimeout(ctx, d)
 			defer cancel()
 			return h.ServeDelivery(ctx, m)
-		})
+		}))
 	}
 }
 
@@ -53,14 +60,14 @@ func Timeout(d time.Duration) Middleware {
 // middlewares around it.
 func Recover() Middleware {
 	return func(h redrive.Handler) redrive.Handler {
-		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) (err error) {
+		return keep(h, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) (err error) {
 			defer func() {
 				if r := recover(); r != nil {
 					err = &redrive.PanicError{Value: r, Stack: string(debug.Stack())}
 				}
 			}()
 			return h.ServeDelivery(ctx, d)
-		})
+		}))
 	}
 }
 
@@ -97,13 +104,13 @@ func endingOf(err error) Ending {
 // and not observed; put [Recover] inside to count it.
 func Metrics(observe func(d *redrive.Delivery, took time.Duration, how Ending, err error)) Middleware {
 	return func(h redrive.Handler) redrive.Handler {
-		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+		return keep(h, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			began := time.Now()
 			err := h.ServeDelivery(ctx, d)
 			how := endingOf(err)
 			observe(d, time.Since(began), how, failure(how, err))
 			return err
-		})
+		}))
 	}
 }
 
@@ -122,7 +129,7 @@ func failure(how Ending, err error) error {
 // no tracing library; with OpenTelemetry start is a few lines.
 func Tracing(start func(ctx context.Context, d *redrive.Delivery) (context.Context, func(err error))) Middleware {
 	return func(h redrive.Handler) redrive.Handler {
-		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) (err error) {
+		return keep(h, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) (err error) {
 			ctx, end := start(ctx, d)
 			ended := false
 			defer func() {
@@ -134,7 +141,7 @@ func Tracing(start func(ctx context.Context, d *redrive.Delivery) (context.Conte
 			ended = true
 			end(failure(endingOf(err), err))
 			return err
-		})
+		}))
 	}
 }
 
@@ -150,7 +157,7 @@ var said = map[Ending]string{
 // level debug when it did not.
 func Logging(l *slog.Logger) Middleware {
 	return func(h redrive.Handler) redrive.Handler {
-		return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
+		return keep(h, redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 			began := time.Now()
 			err := h.ServeDelivery(ctx, d)
 			how, level := endingOf(err), slog.LevelDebug
@@ -167,6 +174,6 @@ func Logging(l *slog.Logger) Middleware {
 			}
 			l.LogAttrs(ctx, level, said[how], attrs...)
 			return err
-		})
+		}))
 	}
 }

@@ -40,16 +40,32 @@ func TestChainCallsTheFirstFirst(t *testing.T) {
 	}
 }
 
-func TestChainTellsTheKindsOfAMux(t *testing.T) {
-	mux := redrive.NewMux()
-	mux.Handle("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }))
-	h := middleware.Chain(mux, middleware.Timeout(time.Second))
-	k, ok := h.(driver.KindHandler)
-	if !ok {
-		t.Fatal("the kinds are hidden")
-	}
-	if kinds, all := k.Kinds(); !slices.Equal(kinds, []string{"sms"}) || all {
-		t.Errorf("%v, %v", kinds, all)
+// Each middleware shows the kinds of a mux and their options, in a chain or by itself.
+func TestKindsOfAMuxAreShown(t *testing.T) {
+	store := memory.New()
+	defer store.Close()
+	for name, wrap := range map[string]middleware.Middleware{
+		"chain": func(h redrive.Handler) redrive.Handler { return middleware.Chain(h, middleware.Timeout(time.Second)) },
+		"chain of one that hides them": func(h redrive.Handler) redrive.Handler {
+			return middleware.Chain(h, func(h redrive.Handler) redrive.Handler { return redrive.HandlerFunc(h.ServeDelivery) })
+		},
+		"timeout": middleware.Timeout(time.Second),
+		"recover": middleware.Recover(),
+		"metrics": middleware.Metrics(func(*redrive.Delivery, time.Duration, middleware.Ending, error) {}),
+		"tracing": middleware.Tracing(nil),
+		"logging": middleware.Logging(slog.Default()),
+		"dedupe":  middleware.Dedupe(store, middleware.DedupeOptions{}),
+	} {
+		mux := redrive.NewMux()
+		mux.Handle("sms", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }), redrive.WithConcurrency(3))
+		r, ok := wrap(mux).(driver.Registry)
+		if !ok {
+			t.Errorf("%s: the kinds are hidden", name)
+			continue
+		}
+		if kinds, all := r.Kinds(); !slices.Equal(kinds, []string{"sms"}) || all || r.Lookup("sms").Concurrency != 3 {
+			t.Errorf("%s: %v, %v", name, kinds, all)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type DryRun struct {
 	Refused     map[string]int64
 	RefusedMore bool
 	Cutoff      time.Time // now, by the store's clock
+	Repair      *Preview  // of a plan with a Repair
 
 	causes []string // signatures, the first maxCauses
 	gone   []string // those of dead letters without a body, likewise
@@ -99,7 +100,7 @@ func (p *Plans) countCauses(ctx context.Context, plan *Plan, run *DryRun) error 
 	return nil
 }
 
-// countRefused counts what a redrive by a filter would leave alone.
+// countRefused counts what a redrive by a filter would leave as it is.
 func (p *Plans) countRefused(ctx context.Context, plan *Plan, run *DryRun) error {
 	r, change := &plan.Request, plan.change()
 	for reason, confirmed := range map[redrive.Reason]bool{redrive.ReasonUncertain: r.ConfirmUncertain, redrive.ReasonCorrupt: r.ConfirmCorrupt} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -14,12 +15,16 @@ import (
 
 // Request asks for a change of many dead letters at a pace.
 type Request struct {
-	// Action is [driver.ActRedrive], [driver.ActDrop] or [driver.ActArchive].
+	// Action is [driver.ActRedrive], [driver.ActDrop], [driver.ActArchive], or [driver.ActEdit] with
+	// a Repair or a Restore.
 	Action driver.Action `json:"action"`
-	// Query selects what is changed; the zero Query selects all dead letters. Its State
+	// Query selects what is changed; one without a condition selects all dead letters, and
+	// needs All. Its State
 	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting]. After,
 	// Limit and Bodies are ignored, NotPlan must be empty.
 	Query redrive.Query `json:"query"`
+	// All allows a Query without a condition. With one, or with Refs, it is refused.
+	All bool `json:"all,omitempty"`
 	// View says what Query.Text and Query.Header look at where its asker may not see
 	// everything. It is kept with the plan: see [Options.Views]. Empty: everything.
 	View string `json:"view,omitempty"`
@@ -32,7 +37,14 @@ type Request struct {
 	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
 	ConfirmCorrupt   bool   `json:"confirm_corrupt,omitempty"`
 	MaxRedrives      int    `json:"max_redrives,omitempty"`
-	// Rate is how many messages are changed a second. Defaults to 100.
+	// Repair is the rule by which ActEdit changes each message. The plan stops by itself at the first
+	// message of each kind that is refused, but for those that the rule would leave as they are, and
+	// those that others took meanwhile.
+	Repair []Operation `json:"repair,omitempty"`
+	// Restore is the id of a plan with a Repair whose messages ActEdit makes again what was published:
+	// those that are still dead and as that plan left them. There is no Query then.
+	Restore string `json:"restore,omitempty"`
+	// Rate is how many messages are changed a second. Defaults to 100, of ActEdit to 2000.
 	Rate float64 `json:"rate"`
 	// Canary is how many messages ActRedrive tries first, at most 200. The others
 	// follow only when all of these were delivered, at a growing rate, and the plan
@@ -44,7 +56,8 @@ type Request struct {
 
 // Defaults and bounds of plans.
 const (
-	DefaultRate = 100.0
+	DefaultRate     = 100.0
+	DefaultEditRate = 2000.0 // nobody is called
 
 	maxPlanRate   = 100_000.0
 	maxPlanErrors = 16 // kinds of errors counted apart
@@ -57,13 +70,8 @@ const (
 
 // check reports a request that no plan can carry out, and fills in defaults.
 func (r *Request) check() error {
-	invalid := func(what, hint string) error {
-		return &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: %s", redrive.ErrInvalid, what), Hint: hint}
-	}
-	switch r.Action {
-	case driver.ActRedrive, driver.ActDrop, driver.ActArchive:
-	default:
-		return invalid("action "+r.Action.String(), "use redrive, drop or archive")
+	if err := r.checkAction(); err != nil {
+		return err
 	}
 	if r.Query.State == 0 {
 		r.Query.State = redrive.StateDead
@@ -90,6 +98,9 @@ func (r *Request) check() error {
 	}
 	if r.Rate == 0 {
 		r.Rate = DefaultRate
+		if r.Action == driver.ActEdit {
+			r.Rate = DefaultEditRate
+		}
 	}
 	for _, queue := range []string{r.To, r.Query.Queue} {
 		if queue == "" {
@@ -107,6 +118,46 @@ func (r *Request) check() error {
 	return nil
 }
 
+func invalid(what, hint string) error {
+	return &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: %s", redrive.ErrInvalid, what), Hint: hint}
+}
+
+// checkAction reports an action that is none, or that lacks its rule.
+func (r *Request) checkAction() error {
+	edits := r.Action == driver.ActEdit
+	switch {
+	case r.Action != driver.ActRedrive && r.Action != driver.ActDrop && r.Action != driver.ActArchive && !edits:
+		return invalid("action "+r.Action.String(), "use redrive, drop, archive or edit")
+	case !edits && (len(r.Repair) > 0 || r.Restore != ""):
+		return invalid("a repair with another action", "leave repair and restore empty")
+	case edits && (len(r.Repair) > 0) == (r.Restore != ""):
+		return invalid("an edit without a rule", "give either repair or restore")
+	case r.Restore != "" && (len(r.Refs) > 0 || r.Query != redrive.Query{State: r.Query.State, Queue: r.Query.Queue}):
+		return invalid("a restore with a filter", "it is of the messages of the plan that it names")
+	case r.Restore != "":
+		return driver.CheckID(r.Restore)
+	case edits:
+		_, err := NewRepair(r.Repair)
+		return err
+	}
+	return nil
+}
+
+// bounded refuses a request for everything that does not say so, as one whose filter was
+// forgotten, and one that says so and names something. A dry run needs nothing of it.
+func (r *Request) bounded() error {
+	q := r.Query
+	q.State, q.After, q.Limit, q.Bodies = 0, "", 0, false
+	everything := r.Restore == "" && len(r.Refs) == 0 && q == redrive.Query{}
+	switch {
+	case everything && !r.All:
+		return invalid("it is about every message of every queue", "name a queue or another filter, or ask for all")
+	case !everything && r.All:
+		return invalid("both all and a filter or names", "give one of them")
+	}
+	return nil
+}
+
 // State is where a plan stands.
 type State uint8
 
@@ -114,7 +165,7 @@ type State uint8
 const (
 	Running   State = iota + 1 // changes messages, or waits for a runner
 	Paused                     // until it is resumed
-	Stopped                    // by itself, as its canary failed; it can be resumed, with another canary
+	Stopped                    // by itself, as its canary failed or a repair was refused; it can be resumed, with another canary
 	Done                       // nothing was left to change
 	Cancelled                  // by a person; what was changed stays changed
 	Failed                     // it cannot be carried out; see Plan.Problem
@@ -171,6 +222,8 @@ type Plan struct {
 	// Cursor is how far the runner got: a position of the store, or a number of names.
 	Cursor string `json:"cursor,omitempty"`
 	Named  int    `json:"named,omitempty"`
+	// Looked is how many records of results of the plan that it restores were taken.
+	Looked int `json:"looked,omitempty"`
 	// Taken says that nothing is left to take.
 	Taken bool `json:"taken,omitempty"`
 	// Records is how many records of results there are, of which the last Pending ones
@@ -198,7 +251,7 @@ func newPlan(id string, r *Request, now time.Time) Plan {
 func (p *Plan) query(limit int) redrive.Query {
 	q := p.Request.Query
 	q.Until, q.After, q.Limit = p.Cutoff, p.Cursor, limit
-	if p.Request.Action == driver.ActRedrive {
+	if p.stamps() {
 		q.NotPlan = p.ID
 	}
 	return q
@@ -207,10 +260,15 @@ func (p *Plan) query(limit int) redrive.Query {
 func (p *Plan) change() driver.Change {
 	r := &p.Request
 	c := driver.Change{Action: r.Action, To: r.To, NewID: r.NewID, MaxRedrives: r.MaxRedrives, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt}
-	if r.Action == driver.ActRedrive {
+	if p.stamps() {
 		c.Plan = p.ID
 	}
 	return c
+}
+
+// stamps reports whether what the plan changed bears its id.
+func (p *Plan) stamps() bool {
+	return p.Request.Action == driver.ActRedrive || p.Request.Action == driver.ActEdit
 }
 
 // batch is how many messages are changed in one step: several steps a second, so that
@@ -239,12 +297,16 @@ func (p *Plan) pace(n int, now time.Time) time.Duration {
 // count adds the results of a batch, which are then no longer pending. A plan that was
 // paused or cancelled meanwhile keeps its state.
 func (p *Plan) count(results []planResult, now time.Time) {
+	stop := ""
 	for i := range results {
 		if results[i].err == nil {
 			p.Done++
 			continue
 		}
 		p.Failed++
+		if kind := errorKind(results[i].err); len(p.Request.Repair) > 0 && stop == "" && p.Errors[kind] == 0 && !expected(results[i].err) {
+			stop = fmt.Sprintf("%s was refused: %s; resume goes on, whatever else is refused for that", results[i].Name, kind)
+		}
 		p.countError(results[i].err)
 	}
 	p.Pending, p.UpdatedAt, p.Problem = 0, now, ""
@@ -252,6 +314,13 @@ func (p *Plan) count(results []planResult, now time.Time) {
 		p.Canary.add(results)
 	}
 	p.finish(now)
+	p.stop(stop, now)
+}
+
+// expected reports a refusal at which a repair does not stop.
+func expected(err error) bool {
+	kind := errorKind(err)
+	return kind == errUnchanged.Error() || slices.ContainsFunc([]error{redrive.ErrNotFound, redrive.ErrState, redrive.ErrConflict}, func(e error) bool { return driver.ErrorName(e) == kind })
 }
 
 // finish ends a plan that has nothing left to do.
@@ -286,7 +355,7 @@ func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
 	case p.State.Final():
 		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "make a new plan"}
 	}
-	if p.State == Stopped && to == Running {
+	if p.State == Stopped && to == Running && p.Canary != nil {
 		*p.Canary = Canary{Stage: StageCanary, Since: now, Record: p.Records, Causes: p.Canary.Causes}
 	}
 	if to == Running {

@@ -33,7 +33,7 @@ type Options struct {
 	// Instance names this process start. Defaults to a new id.
 	Instance string
 	// Logger gets a line when a plan ends and when it is in trouble. Defaults to
-	// discarding.
+	// [slog.Default].
 	Logger *slog.Logger
 	// Archive is where [driver.ActArchive] takes dead letters before it removes them. Without
 	// it there are no such plans.
@@ -42,6 +42,9 @@ type Options struct {
 	// View, or nil for a View that it does not know. Such a plan is neither made nor
 	// carried out where there is none: the store itself would look at everything.
 	Views func(view string) Finder
+	// Shown returns a body as a View shows it; nil: whole. A repair that would tell what does not
+	// show is refused for a message.
+	Shown func(view string, m *redrive.Message) []byte
 	// Ended returns records that become durable in the step in which a plan ends. It may be
 	// asked again about the same plan.
 	Ended func(p *Plan) []driver.RecordWrite
@@ -68,7 +71,7 @@ func New(store driver.Store, o Options) *Plans {
 		o.Instance = redrive.NewID()
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	return &Plans{store: store, o: o, wake: make(chan struct{}, 1)}
 }
@@ -76,6 +79,9 @@ func New(store driver.Store, o Options) *Plans {
 // Create makes a plan, durably, with the store's present time as its cutoff. It
 // returns an error that wraps [redrive.ErrInvalid] for a request that makes no sense.
 func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
+	if err := r.bounded(); err != nil {
+		return Plan{}, err
+	}
 	plan, run, err := p.prepare(ctx, &r)
 	if err != nil {
 		return Plan{}, err
@@ -89,7 +95,7 @@ func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	if len(value) > driver.MaxRecordSize-planReserve {
-		return Plan{}, &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: %d names are more than a record holds", redrive.ErrInvalid, len(r.Refs)),
+		return Plan{}, &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: %d names and %d operations are more than a record holds", redrive.ErrInvalid, len(r.Refs), len(r.Repair)),
 			Hint: "use a filter, or several plans"}
 	}
 	if err := p.save(ctx, &plan); err != nil {
@@ -105,7 +111,10 @@ func (p *Plans) DryRun(ctx context.Context, r Request) (DryRun, error) {
 	if err != nil {
 		return DryRun{}, err
 	}
-	if len(r.Refs) == 0 && r.Action == driver.ActRedrive {
+	switch {
+	case len(r.Repair) > 0:
+		run.Repair, err = p.preview(ctx, &plan, &run)
+	case len(r.Refs) == 0 && r.Action == driver.ActRedrive:
 		err = p.countRefused(ctx, &plan, &run)
 	}
 	return run, err
@@ -116,7 +125,7 @@ func (p *Plans) finder(r *Request) (Finder, error) {
 	if r.View == "" {
 		return p.store, nil
 	}
-	if p.o.Views != nil {
+	if p.o.Views != nil && (p.o.Shown != nil || len(r.Repair) == 0) {
 		if f := p.o.Views(r.View); f != nil {
 			return f, nil
 		}
@@ -139,6 +148,8 @@ func (p *Plans) prepare(ctx context.Context, r *Request) (Plan, DryRun, error) {
 	plan := newPlan(redrive.NewID(), r, now)
 	run := DryRun{ByReason: make(map[redrive.Reason]int64), Refused: make(map[string]int64), Cutoff: plan.Cutoff}
 	switch {
+	case r.Restore != "":
+		err = p.countRepaired(ctx, &plan, &run)
 	case len(r.Refs) > 0:
 		err = p.countNamed(ctx, &plan, &run)
 	case r.Query.State == redrive.StateWaiting:
@@ -251,7 +262,7 @@ func (p *Plans) rouse() {
 }
 
 // Results returns what became of the messages of a plan, in the order in which it
-// worked on them, from the given mark on, and the mark of the next page; it is empty
+// worked on them, from the given cursor on, and the cursor of the next page; it is empty
 // at the end. Of very large plans it knows the first 100,000 messages. Bodies are left
 // out.
 func (p *Plans) Results(ctx context.Context, id, after string, limit int) (results []Result, next string, err error) {
@@ -262,7 +273,7 @@ func (p *Plans) Results(ctx context.Context, id, after string, limit int) (resul
 	var from, skip int
 	if after != "" {
 		if _, err := fmt.Sscanf(after, "%d.%d", &from, &skip); err != nil || from < 0 || skip < 0 {
-			return nil, "", &redrive.Error{Op: "plan", ID: id, Err: fmt.Errorf("%w page mark %q", redrive.ErrInvalid, after), Hint: "use the Next of the page before"}
+			return nil, "", &redrive.Error{Op: "plan", ID: id, Err: fmt.Errorf("%w page cursor %q", redrive.ErrInvalid, after), Hint: "use the Next of the page before"}
 		}
 	}
 	limit = (&redrive.Query{Limit: limit}).PageLimit()
@@ -300,7 +311,7 @@ func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pe
 	err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) {
 		s := &slice[i]
 		i++
-		r := Result{Ref: s.ref(), Outcome: s.outcome(plan.Request.Action, pending, e), Error: s.Err, Entry: e}
+		r := Result{Ref: s.ref(), Outcome: s.outcome(&plan.Request, pending, e), Error: s.Err, Entry: e}
 		if s.New != "" {
 			r.New = s.now()
 		}

@@ -56,6 +56,7 @@ type planResult struct {
 	New  string `json:"n,omitempty"` // where it is now, if it moved
 	Err  string `json:"e,omitempty"` // why it was refused
 	Gone bool   `json:"g,omitempty"` // it was gone when its batch was done again
+	Sum  uint32 `json:"c,omitempty"` // of a repair: the checksum that it left, or that a restore must find
 
 	err error // of this process; Err is its short name
 }
@@ -126,7 +127,9 @@ const (
 	DiedAgain Outcome = "dead"      // redriven, and among the dead letters again
 	Dropped   Outcome = "dropped"
 	Archived  Outcome = "archived"
-	Gone      Outcome = "gone" // this plan dropped or archived it, or another ended it: the plan's process died meanwhile
+	Repaired  Outcome = "repaired"
+	Restored  Outcome = "restored"
+	Gone      Outcome = "gone" // this plan changed it, or another ended it: the plan's process died meanwhile
 	Refused   Outcome = "refused"
 	Pending   Outcome = "pending" // about to be changed
 )
@@ -141,14 +144,18 @@ type Result struct {
 }
 
 // outcome draws what became of a message from how it stands now.
-func (r *planResult) outcome(action driver.Action, pending bool, e *redrive.Entry) Outcome {
-	switch {
+func (r *planResult) outcome(request *Request, pending bool, e *redrive.Entry) Outcome {
+	switch action := request.Action; {
 	case r.Err != "":
 		return Refused
 	case pending:
 		return Pending
-	case r.Gone && (action == driver.ActDrop || action == driver.ActArchive):
+	case r.Gone && action != driver.ActRedrive:
 		return Gone
+	case len(request.Repair) > 0:
+		return Repaired
+	case request.Restore != "":
+		return Restored
 	case action == driver.ActDrop:
 		return Dropped
 	case action == driver.ActArchive:

@@ -15,7 +15,7 @@ type recordLease struct {
 	store  driver.Store
 	key    string
 	holder string
-	alone  bool // nobody else can be alive
+	single bool // nobody else can be alive
 
 	version int64 // of the record; 0: not held
 	renewAt time.Time
@@ -37,7 +37,7 @@ func (l *recordLease) hold(ctx context.Context) (bool, error) {
 	if version == 0 {
 		r, err := l.store.GetRecord(ctx, leaseSpace, l.key)
 		switch {
-		case err == nil && string(r.Value) != l.holder && !l.alone:
+		case err == nil && string(r.Value) != l.holder && !l.single:
 			return false, nil
 		case err == nil:
 			version = r.Version

@@ -35,7 +35,7 @@ type RetentionOptions struct {
 	// Instance names this process start. Defaults to a new id.
 	Instance string
 	// Logger gets a line when something was removed, and in trouble. Defaults to
-	// discarding.
+	// [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -62,7 +62,7 @@ func NewRetention(store driver.Store, o RetentionOptions) *RetentionRunner {
 		o.Instance = redrive.NewID()
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	if o.Rule == nil {
 		o.Rule = func(string) RetentionRule { return RetentionRule{} }
@@ -73,7 +73,7 @@ func NewRetention(store driver.Store, o RetentionOptions) *RetentionRunner {
 // Run removes what is no longer kept until ctx ends, and then returns nil. Of several
 // processes one does so at a time. It may be called once.
 func (r *RetentionRunner) Run(ctx context.Context) error {
-	lease := recordLease{store: r.store, key: retentionKey, holder: r.o.Instance, alone: r.store.Caps().Exclusive}
+	lease := recordLease{store: r.store, key: retentionKey, holder: r.o.Instance, single: r.store.Caps().Exclusive}
 	defer lease.release(ctx)
 	tick := time.NewTicker(r.o.Interval)
 	defer tick.Stop()

@@ -14,7 +14,7 @@ import (
 // process at a time does so: it holds a record as its lease. A plan that was
 // interrupted goes on where it stopped. It may be called once.
 func (p *Plans) Run(ctx context.Context) error {
-	r := planRunner{p: p, lease: recordLease{store: p.store, key: planSpace, holder: p.o.Instance, alone: p.store.Caps().Exclusive}, plans: make(map[string]*runningPlan)}
+	r := planRunner{p: p, lease: recordLease{store: p.store, key: planSpace, holder: p.o.Instance, single: p.store.Caps().Exclusive}, plans: make(map[string]*runningPlan)}
 	defer r.lease.release(ctx)
 	for {
 		t := time.NewTimer(r.round(ctx))

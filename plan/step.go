@@ -57,7 +57,10 @@ func (p *Plans) pending(ctx context.Context, plan *Plan) ([]planResult, error) {
 func (p *Plans) intend(ctx context.Context, plan *Plan) ([]planResult, error) {
 	next := *plan
 	choose := p.chooseFound
-	if len(plan.Request.Refs) > 0 {
+	switch {
+	case plan.Request.Restore != "":
+		choose = p.chooseRepaired
+	case len(plan.Request.Refs) > 0:
 		choose = p.chooseNamed
 	}
 	batch, err := choose(ctx, &next)
@@ -125,6 +128,9 @@ func (p *Plans) chooseNamed(ctx context.Context, plan *Plan) ([]planResult, erro
 
 // carryOut changes the messages of a batch and notes the results in it.
 func (p *Plans) carryOut(ctx context.Context, plan *Plan, batch []planResult, again bool) error {
+	if plan.Request.Action == driver.ActEdit {
+		return p.edit(ctx, plan, batch, again)
+	}
 	refs := make([]redrive.Ref, 0, len(batch))
 	at := make(map[redrive.Ref]*planResult, len(batch))
 	for i := range batch {

@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 
 	"github.com/redrive/redrive/deadletter"
@@ -17,6 +18,8 @@ import (
 type Options struct {
 	// Archive takes dead letters that are archived. Without it that is refused.
 	Archive deadletter.Archiver
+	// Logger gets what goes wrong behind the API. Defaults to [slog.Default].
+	Logger *slog.Logger
 }
 
 // API is the HTTP API (/v1/...) over a store that this process has opened: publishing,
@@ -27,10 +30,10 @@ type API struct{ local *daemon.LocalAPI }
 
 // New returns the API over a store. Close it before the store.
 func New(store driver.Store, o Options) *API {
-	if o.Archive == nil {
-		return &API{daemon.Local(store)}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
-	return &API{daemon.Local(store, o.Archive)}
+	return &API{daemon.Local(store, o.Archive, o.Logger)}
 }
 
 // ServeHTTP implements http.Handler.
@@ -46,7 +49,7 @@ func (a *API) Close() { a.local.Close() }
 type Sessions struct{ gateway *ws.Gateway }
 
 // NewSessions returns sessions over a store. [Sessions.Run] must be running, and the
-// engine that works on the queues must have it as an observer.
+// engine that works on the queues must have it as an observer. Troubles go to [slog.Default].
 func NewSessions(store driver.Store) *Sessions {
 	return &Sessions{ws.New(store, ws.Options{})}
 }

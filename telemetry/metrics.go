@@ -141,7 +141,7 @@ func (m *Metrics) serve(w http.ResponseWriter, r *http.Request) {
 	if !set.sparse && acceptsGzip(r) {
 		w.Header().Set("Content-Encoding", "gzip")
 		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
-		defer func() { _ = z.Close() }() // nobody is left to be told
+		defer func() { _ = z.Close() }() // nobody is left to receive it
 		w = zipped{w, z}
 	}
 	plain := r.Clone(r.Context())

@@ -11,20 +11,20 @@ import (
 	"github.com/redrive/redrive/telemetry"
 )
 
-// told is a source that tells what the test says.
-type told struct {
+// fixed is a source that returns what the test says.
+type fixed struct {
 	stats driver.SourceStats
 	err   error
 }
 
-func (s told) SourceStats(context.Context) (driver.SourceStats, error) { return s.stats, s.err }
+func (s fixed) SourceStats(context.Context) (driver.SourceStats, error) { return s.stats, s.err }
 
 func TestSourceStats(t *testing.T) {
 	m := telemetry.New(telemetry.Options{})
 	m.Registry().MustRegister(telemetry.NewSourceStats(map[string]driver.StatsSource{
-		"orders": told{stats: driver.SourceStats{Lag: 7, Buffered: 5, Unacked: 3, Uncommitted: 2, Dead: 1, Reconnects: 4, OldestUnacked: 90 * time.Second}},
-		"mail":   told{stats: driver.SourceStats{Lag: driver.Unknown, Dead: driver.Unknown, Uncommitted: driver.Unknown, OldestUnacked: driver.Unknown}},
-		"sms":    told{err: errors.New("no broker")},
+		"orders": fixed{stats: driver.SourceStats{Lag: 7, Buffered: 5, Unacked: 3, Uncommitted: 2, Dead: 1, Reconnects: 4, OldestUnacked: 90 * time.Second}},
+		"mail":   fixed{stats: driver.SourceStats{Lag: driver.Unknown, Dead: driver.Unknown, Uncommitted: driver.Unknown, OldestUnacked: driver.Unknown}},
+		"sms":    fixed{err: errors.New("no broker")},
 	}))
 	text := scrape(t, m)
 	want(t, text,

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -12,10 +13,11 @@ import (
 // Apply, emits and repeats: what happens in one step.
 var applyCases = []testCase{
 	{name: "ApplyIsOneStep", run: applyOneStep},
-	{name: "ApplySingleItemsFailAlone", run: applyItems},
+	{name: "ApplySingleItemsFailByThemselves", run: applyItems},
 	{name: "PutKeepsEntries", run: putKeeps},
-	{name: "PutImportsFromTheArchive", run: putArchived},
+	{name: "PutRestoresWhatWasRemoved", run: putRemoved},
 	{name: "PutRefusesNoDeadLetter", run: putForeign},
+	{name: "PutRefusesImpossibleNumbers", run: putNumbers},
 	{name: "DeleteRange", run: deleteRange},
 	{name: "EmitInTheSameStep", run: emitSameStep, needs: []need{emits}},
 	{name: "EmitRefusedUndoesItsItemOnly", run: emitRefused, needs: []need{emits}},
@@ -114,9 +116,9 @@ func putKeeps(c *C) {
 	}
 	c.done(d)
 	c.none(c.ask(5)) // a zero Due means now plus the delay
-	d = c.one(alone(c.ask(5)))
+	d = c.one(isolated(c.ask(5)))
 	if d.ID != "suspect" || d.Crashes != 1 || !d.Suspect || d.Attempt != 3 {
-		c.Errorf("claimed alone: %s with %d crashes at attempt %d", d.ID, d.Crashes, d.Attempt)
+		c.Errorf("claimed in isolation: %s with %d crashes at attempt %d", d.ID, d.Crashes, d.Attempt)
 	}
 	c.done(d)
 	c.pass(3 * c.tick)
@@ -126,9 +128,9 @@ func putKeeps(c *C) {
 	}
 }
 
-// putArchived imports again what was archived while its id is remembered. Nothing else
-// that is remembered comes back.
-func putArchived(c *C) {
+// putRemoved puts back what was archived or dropped while its id is remembered, if that is asked
+// for. Nothing else that is remembered comes back.
+func putRemoved(c *C) {
 	ids := []string{"archived", "dead", "dropped", "done", "waiting"}
 	msgs := make([]redrive.Message, len(ids))
 	entries := make([]redrive.Entry, len(ids))
@@ -148,23 +150,24 @@ func putArchived(c *C) {
 	c.noError(c.update(driver.Change{Action: driver.ActArchive}, "archived")[0].Err, "archive")
 	c.noError(c.update(driver.Change{Action: driver.ActDrop}, "dropped")[0].Err, "drop")
 	c.is(at(c.sink.Publish(c.ctx, msgs[:1]), 0), "its id published again", redrive.ErrDuplicate)
-	put := func(how driver.Entered, first error) {
-		errs, err := c.store.Apply(c.ctx, driver.Batch{Put: slices.Clone(entries), Entered: how})
+	put := func(restore bool, removed error) {
+		errs, err := c.store.Apply(c.ctx, driver.Batch{Put: slices.Clone(entries), Entered: driver.EnteredImported, Restore: restore})
 		c.noError(err, "apply")
 		for i, id := range ids {
 			want := redrive.ErrDuplicate
-			if i == 0 {
-				want = first
+			if id == "archived" || id == "dropped" {
+				want = removed
 			}
 			c.is(at(errs, i), "put of "+id, want)
 		}
 	}
-	put(driver.EnteredParked, redrive.ErrDuplicate)
-	put(driver.EnteredImported, nil)
-	put(driver.EnteredImported, redrive.ErrDuplicate)
+	put(false, redrive.ErrDuplicate)
+	put(true, nil)
+	put(true, redrive.ErrDuplicate)
 	c.inState("archived", redrive.StateDead)
-	c.holds(1, 2)
-	if n := c.counts().Ledger; n.Imported != 1 || n.Archived != 1 || n.Published != 5 {
+	c.inState("dropped", redrive.StateDead)
+	c.holds(1, 3)
+	if n := c.counts().Ledger; n.Imported != 2 || n.Dropped != 1 || n.Archived != 1 || n.Published != 5 {
 		c.Errorf("ledger %+v", n)
 	}
 }
@@ -181,6 +184,41 @@ func putForeign(c *C) {
 	c.is(at(errs, 1), "an oversize message that shall be delivered", redrive.ErrInvalid)
 	if e := c.entry("huge"); len(e.Body) != redrive.MaxBodySize+1 {
 		c.Errorf("%d bytes are left", len(e.Body))
+	}
+}
+
+// putNumbers puts entries beside others whose numbers no store can hold, and one whose history
+// lacks its first failure.
+func putNumbers(c *C) {
+	const most = math.MaxInt32
+	dead := func(id string, change func(*redrive.Entry)) redrive.Entry {
+		e := redrive.Entry{Message: redrive.Message{Queue: c.q, ID: id}, State: redrive.StateDead, Reason: redrive.ReasonManual, History: redrive.History{Count: 1, Last: failure(3, "last")}}
+		change(&e)
+		return e
+	}
+	put := []redrive.Entry{
+		dead("fine", func(*redrive.Entry) {}),
+		dead("attempts", func(e *redrive.Entry) { e.Attempts = most + 1 }),
+		dead("crashes", func(e *redrive.Entry) { e.Crashes = -1 }),
+		dead("failures", func(e *redrive.Entry) { e.History.Count = most + 1 }),
+		dead("generation", func(e *redrive.Entry) { e.Generation = most + 1 }),
+		dead("redrives", func(e *redrive.Entry) { e.Redrives = most + 1 }),
+		dead("lane", func(e *redrive.Entry) { e.Lane = 7 }),
+		dead("no reason", func(e *redrive.Entry) { e.Reason = 0 }),
+		dead("most", func(e *redrive.Entry) { e.Attempts, e.Generation, e.Redrives = most, most, most }),
+	}
+	errs, err := c.store.Apply(c.ctx, driver.Batch{Put: put, Entered: driver.EnteredImported})
+	c.noError(err, "apply")
+	for i := range put {
+		var want error
+		if i > 0 && i < len(put)-1 {
+			want = redrive.ErrInvalid
+		}
+		c.is(at(errs, i), "put of "+put[i].ID, want)
+	}
+	sameFailure(c, "the only one", c.entry("fine").History.Latest(), failure(3, "last"))
+	if e := c.entry("most"); e.Attempts != most || e.Generation != most {
+		c.Errorf("attempts %d, generation %d", e.Attempts, e.Generation)
 	}
 }
 
@@ -350,7 +388,16 @@ func configureAll(c *C) {
 	if err := c.store.Configure(c.ctx, "NO QUEUE", driver.QueueSettings{}); err == nil {
 		c.Errorf("a queue with an impossible name was configured")
 	}
-	c.configure(driver.QueueSettings{Remember: time.Hour})
+	told, ok := driver.As[driver.SettingsStore](c.store)
+	for _, want := range []driver.QueueSettings{{OrderByKey: true, DeadRelease: true, Remember: 2 * time.Hour}, {Remember: time.Hour}} {
+		c.configure(want)
+		if got, err := told.Settings(c.ctx, c.q); !ok || err != nil || got != want {
+			c.Errorf("settings %+v, %v; want %+v", got, err, want)
+		}
+	}
+	if got, err := told.Settings(c.ctx, "never-was"); err != nil || got != (driver.QueueSettings{Remember: driver.DefaultRemember}) {
+		c.Errorf("settings of no queue: %+v, %v", got, err)
+	}
 	all, err := c.store.Counts(c.ctx)
 	c.noError(err, "counts")
 	if len(all) > 0 && !slices.ContainsFunc(all, func(n driver.Counts) bool { return n.Queue == c.q }) {

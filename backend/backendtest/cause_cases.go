@@ -202,7 +202,7 @@ func (m *changer) worksOnDead() string {
 	if m.caps.Repeats {
 		outcomes = append(outcomes, redrive.OutcomeRepeat)
 	}
-	var told []string
+	var chosen []string
 	for _, d := range m.claim(r) {
 		s := settled(d, pick(m, outcomes))
 		switch s.Outcome {
@@ -216,10 +216,10 @@ func (m *changer) worksOnDead() string {
 		if (s.Outcome == redrive.OutcomeDead || s.Outcome == redrive.OutcomeRepeat) && m.r.IntN(2) == 0 {
 			s.Edit = &redrive.Edit{Body: []byte("mended")}
 		}
-		told = append(told, s.Outcome.String())
+		chosen = append(chosen, s.Outcome.String())
 		m.noError(m.settle(s), "settle a dead letter")
 	}
-	return "dead letters settled: " + strings.Join(told, ", ")
+	return "dead letters settled: " + strings.Join(chosen, ", ")
 }
 
 func countCutoff(c *C) {
@@ -297,6 +297,9 @@ func countSlow(c *C) {
 	}
 	page, err := c.store.Find(c.ctx, redrive.Query{Queue: c.q, Kind: "a", Limit: 4})
 	c.noError(err, "find")
+	if page.Examined < len(page.Entries) || page.Examined > 30 {
+		c.Errorf("a page of %d examined %d", len(page.Entries), page.Examined)
+	}
 	got, err := c.store.Count(c.ctx, redrive.Query{Queue: c.q, Kind: "a", After: page.Next})
 	c.noError(err, "count")
 	if got.N != int64(10-len(page.Entries)) || !got.Complete {

@@ -15,13 +15,14 @@ var claimCases = []testCase{
 	{name: "14_ClaimExactlyLimit", run: claimExactlyLimit, basic: true},
 	{name: "15_TwoClaimersDisjoint", run: claimersDisjoint, basic: true},
 	{name: "16_LeaseFromClaimNotPublish", run: leaseFromClaim, basic: true},
-	{name: "17_ExpiredIsReclaimed", run: expiredIsReclaimed, needs: []need{leases, marks}, basic: true},
+	{name: "17_ExpiredIsReclaimed", run: expiredIsReclaimed, needs: []need{leases, claimRecords}, basic: true},
 	{name: "18_ReclaimRaisesToken", run: reclaimRaisesToken, needs: []need{fenced}},
-	{name: "19_AttemptCountsCrash", run: attemptCountsCrash, needs: []need{marks}, basic: true},
+	{name: "19_AttemptCountsCrash", run: attemptCountsCrash, needs: []need{claimRecords}, basic: true},
 	{name: "20_ReleaseGivesAttemptBack", run: releaseGivesAttemptBack, basic: true},
 	{name: "21_ExtendKeepsOwnership", run: extendKeepsOwnership, basic: true},
-	{name: "22_ExtendAfterExpiryIsLost", run: extendAfterExpiry, needs: []need{leases, marks}, basic: true},
+	{name: "22_ExtendAfterExpiryIsLost", run: extendAfterExpiry, needs: []need{leases, claimRecords}, basic: true},
 	{name: "23_ExtendDoesNotCountAttempt", run: extendDoesNotCount},
+	{name: "LeaseEndsInTime", run: leaseEndsInTime, needs: []need{leases, deadLetters}},
 	{name: "24_WakeUpLostStillPolled", run: wakeUpLost, basic: true},
 	{name: "25_ClaimOrderByLaneDueSeq", run: claimOrder},
 	{name: "26_LanesNoStarvation", run: lanesNoStarvation},
@@ -32,7 +33,7 @@ var claimCases = []testCase{
 func claimEmpty(c *C) {
 	c.none(c.ask(10))
 	if c.store != nil {
-		c.none(alone(c.ask(1)))
+		c.none(isolated(c.ask(1)))
 		c.none(dead(c.ask(1)))
 		for what, r := range map[string]driver.ClaimRequest{
 			"max 0":    {Queue: c.q, Lease: long, Instance: instance},
@@ -135,7 +136,7 @@ func leaseFromClaim(c *C) {
 	c.pass(c.lease)
 	c.none(c.ask(1))
 	if c.store != nil {
-		c.none(alone(c.ask(1)))
+		c.none(isolated(c.ask(1)))
 		c.inState("m", redrive.StateLeased)
 	}
 	c.done(d)
@@ -146,12 +147,12 @@ func expiredIsReclaimed(c *C) {
 	c.publishN(3)
 	c.get(3, c.short(3))
 	c.none(c.ask(3))
-	c.none(alone(c.ask(3)))
+	c.none(isolated(c.ask(3)))
 	c.runOut()
-	c.none(c.ask(3)) // suspects are claimed alone
+	c.none(c.ask(3)) // suspects are claimed in isolation
 	var seen []string
 	for range 3 {
-		d := c.one(alone(c.ask(1)))
+		d := c.one(isolated(c.ask(1)))
 		if !d.Suspect || d.Attempt != 2 || d.Crashes != 0 {
 			c.Errorf("%s: suspect %t, attempt %d, crashes %d; want true, 2, 0", d.ID, d.Suspect, d.Attempt, d.Crashes)
 		}
@@ -159,7 +160,7 @@ func expiredIsReclaimed(c *C) {
 		c.done(d)
 	}
 	c.sameSet("reclaimed", seen, []string{"m0001", "m0002", "m0003"})
-	c.none(alone(c.ask(1)))
+	c.none(isolated(c.ask(1)))
 }
 
 func reclaimRaisesToken(c *C) {
@@ -180,7 +181,7 @@ func reclaimRaisesToken(c *C) {
 	c.noError(c.settle(retry(d, 0)), "retry")
 	check(c.one(func() driver.ClaimRequest { r := c.short(1); r.Lane = redrive.LaneRetry; return r }()), "a retry")
 	c.runOut()
-	d = c.one(alone(c.ask(1)))
+	d = c.one(isolated(c.ask(1)))
 	check(d, "a lease that ran out")
 	c.noError(c.settle(deadly(d, redrive.ReasonPermanent)), "dead")
 	d = c.one(dead(c.ask(1)))
@@ -203,7 +204,7 @@ func attemptCountsCrash(c *C) {
 		}
 		c.runOut()
 	}
-	d := c.one(alone(c.ask(1)))
+	d := c.one(isolated(c.ask(1)))
 	if d.Crashes != 3 || d.Attempt != 5 {
 		c.Errorf("attempt %d, crashes %d; want 5, 3", d.Attempt, d.Crashes)
 	}
@@ -240,7 +241,7 @@ func extendKeepsOwnership(c *C) {
 		c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, c.lease)), "extend")
 		c.none(c.ask(1))
 		if c.store != nil {
-			c.none(alone(c.ask(1)))
+			c.none(isolated(c.ask(1)))
 		}
 	}
 	c.done(d)
@@ -257,7 +258,7 @@ func extendAfterExpiry(c *C) {
 	errs := c.src.Extend(c.ctx, []redrive.Receipt{lost.Receipt, kept.Receipt}, c.lease)
 	c.is(at(errs, 0), "extend of a lease that ran out", redrive.ErrLeaseLost)
 	c.is(at(errs, 1), "extend beside it", nil)
-	again := c.one(alone(c.ask(1)))
+	again := c.one(isolated(c.ask(1)))
 	if again.ID != lost.ID {
 		c.Fatalf("claimed %s, want %s", again.ID, lost.ID)
 	}
@@ -280,6 +281,36 @@ func extendDoesNotCount(c *C) {
 		c.Errorf("attempt %d, want 2", d.Attempt)
 	}
 	c.done(d)
+}
+
+// leaseEndsInTime: a lease ends after the time that was asked for, whether it was claimed or
+// extended, and then another gets the message.
+func leaseEndsInTime(c *C) {
+	c.publish(redrive.Message{ID: "dead"}, redrive.Message{ID: "m"})
+	c.kill(1, redrive.ReasonPermanent)
+	lasts := func(what string, lease time.Duration, take func()) {
+		c.Helper()
+		const exact = 10 * time.Millisecond // what stores round
+		from := c.now()
+		take()
+		if e, to := c.entry("m"), c.now(); e.Until.Before(from.Add(lease-exact)) || e.Until.After(to.Add(lease+exact)) {
+			c.Errorf("%s between %s and %s for %s ends at %s", what, from, to, lease, e.Until)
+		}
+	}
+	var d redrive.Delivery
+	extend := func(d redrive.Delivery, lease time.Duration) {
+		c.Helper()
+		c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, lease)), "extend")
+	}
+	lasts("a claim", long, func() { d = c.one(c.ask(1)) })
+	lasts("an extension", 2*long, func() { extend(d, 2*long) })
+	lasts("a shorter extension", long, func() { extend(d, long) })
+	letter := c.one(dead(c.ask(1)))
+	extend(d, c.lease)
+	extend(letter, c.lease)
+	c.runOut()
+	c.equal("claimed when the lease had ended", ids(c.get(1, isolated(c.ask(1)))), []string{"m"})
+	c.equal("so is the dead letter", ids(c.get(1, dead(c.ask(1)))), []string{"dead"})
 }
 
 func claimOrder(c *C) {
@@ -343,9 +374,9 @@ func clientClock(c *C) {
 		got, err := wrong.Claim(c.ctx, c.short(1))
 		c.noError(err, "claim")
 		c.equal("what is due for the wrong clock", ids(got), []string{name + "-delayed"})
-		c.none(alone(c.ask(1)))
+		c.none(isolated(c.ask(1)))
 		c.runOut()
-		d = c.one(alone(c.ask(1)))
+		d = c.one(isolated(c.ask(1)))
 		c.done(d)
 	}
 }

@@ -53,7 +53,7 @@ func claimDead(c *C) {
 	c.pass(2*c.tick + c.tick/2)
 	c.equal("claimable again after a while", ids(c.get(1, dead(c.ask(5)))), []string{"retry"})
 	c.none(c.ask(5))
-	c.none(alone(c.ask(5)))
+	c.none(isolated(c.ask(5)))
 }
 
 func claimDeadRepeat(c *C) {
@@ -69,7 +69,7 @@ func claimDeadRepeat(c *C) {
 		c.Errorf("redriven as %+v, attempt %d, failures %d, dead %q", d.Message, d.Attempt, d.Failures, d.Dead)
 	}
 	if e := c.entry("m"); e.Original == nil || string(e.Original.Body) != "first" || e.History.First == nil {
-		c.Errorf("its original %+v and story %+v", e.Original, e.History)
+		c.Errorf("its original %+v and history %+v", e.Original, e.History)
 	}
 	c.done(d)
 	if n := c.counts().Ledger; n.Repeated != 0 || n.Done != 1 {

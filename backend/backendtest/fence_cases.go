@@ -46,7 +46,7 @@ func (c *C) stale(d redrive.Delivery) []driver.Settlement {
 	return list
 }
 
-// fencedOff has a holder of before try everything, alone and in one batch, and checks
+// fencedOff has a holder of before try everything, one by one and in one batch, and checks
 // that the message stays as it is.
 func (c *C) fencedOff(d redrive.Delivery, who string) {
 	c.Helper()
@@ -83,7 +83,7 @@ func fenceWaiting(leases int) func(*C) {
 		holders := []redrive.Delivery{c.one(c.short(1))}
 		for i := range leases {
 			c.runOut()
-			r := alone(c.short(1))
+			r := isolated(c.short(1))
 			if i == leases-1 {
 				r.Lease = long
 			}
@@ -108,10 +108,10 @@ func fenceReleased(c *C) {
 	c.publish(redrive.Message{ID: "m", Body: []byte("as published")})
 	c.one(c.short(1))
 	c.runOut()
-	d := c.one(alone(c.ask(1)))
+	d := c.one(isolated(c.ask(1)))
 	c.noError(c.settle(release(d, 0)), "release")
 	c.fencedOff(d, "a holder that gave it back")
-	c.done(c.one(alone(c.ask(1))))
+	c.done(c.one(isolated(c.ask(1))))
 }
 
 func fenceDead(leases int) func(*C) {
@@ -172,7 +172,7 @@ func fenceEnded(c *C) {
 	for _, d := range got {
 		c.is(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, time.Hour)), "extend of an ended lease", redrive.ErrLeaseLost)
 	}
-	c.done(c.one(alone(c.ask(1))), c.one(dead(c.ask(1))))
+	c.done(c.one(isolated(c.ask(1))), c.one(dead(c.ask(1))))
 	c.holds(0, 0)
 }
 
@@ -199,7 +199,7 @@ func fenceCrashes(c *C) {
 	first := c.one(c.short(1))
 	c.use(c.f.Crash(c, c.store))
 	c.runOut() // where leases outlive their process
-	second := c.one(alone(c.short(1)))
+	second := c.one(isolated(c.short(1)))
 	c.use(c.f.Crash(c, c.store))
 	c.runOut()
 	for _, s := range c.stale(first) {

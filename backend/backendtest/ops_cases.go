@@ -207,7 +207,7 @@ func oldestByLane(c *C) {
 	}
 
 	held := c.one(c.lane(1, redrive.LaneRetry)) // what is claimed is not due
-	c.done(c.one(alone(c.ask(1))))
+	c.done(c.one(isolated(c.ask(1))))
 	c.redrive("dead-2")
 	check("claimed and redriven", [...]time.Time{ago(6), none, ago(3)}, none, ago(60))
 	c.noError(c.settle(deadly(held, redrive.ReasonPermanent)), "settle dead")
@@ -232,7 +232,7 @@ func noOrphans(c *C) {
 	}
 	ended := 0
 	for range 4 {
-		got := append(c.claim(c.short(6)), c.claim(alone(c.short(1)))...)
+		got := append(c.claim(c.short(6)), c.claim(isolated(c.short(1)))...)
 		if len(got) > 2 {
 			c.done(got[0])
 			c.noError(c.settle(retry(got[1], 0)), "retry")

@@ -83,7 +83,7 @@ func staleAfterReclaim(settlement func(redrive.Delivery) driver.Settlement) func
 		c.publish(redrive.Message{ID: "m", Body: []byte("b")})
 		first := c.one(c.short(1))
 		c.runOut()
-		r := alone(c.ask(1))
+		r := isolated(c.ask(1))
 		r.Instance = "instance-2"
 		second := c.one(r)
 		c.is(c.settle(settlement(first)), "settlement by the first holder", redrive.ErrLeaseLost)

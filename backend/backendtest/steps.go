@@ -134,8 +134,8 @@ func (c *C) lane(n int, l redrive.Lane) driver.ClaimRequest {
 	return r
 }
 
-func alone(r driver.ClaimRequest) driver.ClaimRequest { r.Isolated = true; return r }
-func dead(r driver.ClaimRequest) driver.ClaimRequest  { r.Dead = true; return r }
+func isolated(r driver.ClaimRequest) driver.ClaimRequest { r.Isolated = true; return r }
+func dead(r driver.ClaimRequest) driver.ClaimRequest     { r.Dead = true; return r }
 
 // claim claims what there is.
 func (c *C) claim(r driver.ClaimRequest) []redrive.Delivery {
@@ -189,7 +189,7 @@ func (c *C) drain() []string {
 			got = append(got, c.claim(c.lane(500, l))...)
 		}
 		if c.store != nil {
-			got = append(got, c.claim(alone(c.ask(1)))...)
+			got = append(got, c.claim(isolated(c.ask(1)))...)
 		}
 		if len(got) == 0 {
 			return seen
@@ -214,7 +214,7 @@ func (c *C) rest(n int) []string {
 		r := c.ask(max(n-len(got), 1))
 		got = append(got, c.claim(r)...)
 		if c.caps.RecordsClaims && len(got) < n {
-			got = append(got, c.claim(alone(r))...)
+			got = append(got, c.claim(isolated(r))...)
 		}
 		return len(got) >= n
 	})

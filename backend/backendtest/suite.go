@@ -104,7 +104,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, section := range [][]testCase{
 		publishCases, claimCases, settleCases, retryCases, deadCases, redriveCases, opsCases,
-		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, claimDeadCases, fenceCases, differCases, probeCases, checksumCases, causeCases, clockCases,
+		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, repairCases, claimDeadCases, fenceCases, differCases, probeCases, checksumCases, causeCases, clockCases,
 	} {
 		all = append(all, section...)
 	}
@@ -235,14 +235,14 @@ func delays(c *C) string { return missing(c.caps.MaxDelay < time.Second, "delays
 func deadLetters(c *C) string {
 	return missing(!c.caps.DeadLetters, "dead letters of its own")
 }
-func fenced(c *C) string    { return missing(!c.caps.Fenced, "fencing") }
-func emits(c *C) string     { return missing(!c.caps.Emits, "emits in the step of a settlement") }
-func repeats(c *C) string   { return missing(!c.caps.Repeats, "repeating messages") }
-func remembers(c *C) string { return missing(!c.caps.Remembers, "remembered ids") }
-func expires(c *C) string   { return missing(!c.caps.Expires, "expiry") }
-func ordered(c *C) string   { return missing(!c.caps.Ordered, "order by key") }
-func filters(c *C) string   { return missing(!c.caps.Filters, "claims by kind") }
-func marks(c *C) string     { return missing(!c.caps.RecordsClaims, "marks of claims") }
+func fenced(c *C) string       { return missing(!c.caps.Fenced, "fencing") }
+func emits(c *C) string        { return missing(!c.caps.Emits, "emits in the step of a settlement") }
+func repeats(c *C) string      { return missing(!c.caps.Repeats, "repeating messages") }
+func remembers(c *C) string    { return missing(!c.caps.Remembers, "remembered ids") }
+func expires(c *C) string      { return missing(!c.caps.Expires, "expiry") }
+func ordered(c *C) string      { return missing(!c.caps.Ordered, "order by key") }
+func filters(c *C) string      { return missing(!c.caps.Filters, "claims by kind") }
+func claimRecords(c *C) string { return missing(!c.caps.RecordsClaims, "claim records") }
 func leases(c *C) string {
 	return missing(!c.caps.Fenced && !c.caps.Browsable, "leases that run out by time")
 }

@@ -8,11 +8,11 @@ import (
 
 // Suspects: messages of a claim that ended without a settlement.
 var suspectCases = []testCase{
-	{name: "SuspectsRotate", run: suspectsRotate, needs: []need{marks}},
-	{name: "SuspicionIsCleared", run: suspicionCleared, needs: []need{marks}},
-	{name: "SuspicionOfALateHolderIsTakenBack", run: lateRelease, needs: []need{marks, leases, deadLetters}},
-	{name: "NeighboursOfACrashAreNotCounted", run: neighbours, needs: []need{marks}, basic: true},
-	{name: "CrashAloneIsCounted", run: crashAlone, needs: []need{marks, crash}},
+	{name: "SuspectsRotate", run: suspectsRotate, needs: []need{claimRecords}},
+	{name: "SuspicionIsCleared", run: suspicionCleared, needs: []need{claimRecords}},
+	{name: "SuspicionOfALateHolderIsTakenBack", run: lateRelease, needs: []need{claimRecords, leases, deadLetters}},
+	{name: "NeighboursOfACrashAreNotCounted", run: neighbours, needs: []need{claimRecords}, basic: true},
+	{name: "IsolatedCrashIsCounted", run: isolatedCrash, needs: []need{claimRecords, crash}},
 }
 
 func suspectsRotate(c *C) {
@@ -24,7 +24,7 @@ func suspectsRotate(c *C) {
 	}
 	times := map[string]int{}
 	for range 6 {
-		d := c.one(alone(c.short(1)))
+		d := c.one(isolated(c.short(1)))
 		times[d.ID]++
 		c.runOut()
 	}
@@ -39,17 +39,17 @@ func suspicionCleared(c *C) {
 	c.publishN(3)
 	c.get(3, c.short(3))
 	c.runOut()
-	d := c.one(alone(c.ask(1)))
+	d := c.one(isolated(c.ask(1)))
 	c.noError(c.settle(retry(d, 0)), "retry")
 	if d = c.one(c.lane(1, redrive.LaneRetry)); d.Suspect {
 		c.Errorf("%s is a suspect after a settled retry", d.ID)
 	}
 	c.done(d)
-	d = c.one(alone(c.ask(1)))
+	d = c.one(isolated(c.ask(1)))
 	c.noError(c.settle(release(d, 0)), "release")
 	c.none(c.ask(3))
 	for range 2 {
-		d = c.one(alone(c.ask(1)))
+		d = c.one(isolated(c.ask(1)))
 		if !d.Suspect || d.Attempt != 2 {
 			c.Errorf("%s: suspect %t, attempt %d; want true, 2", d.ID, d.Suspect, d.Attempt)
 		}
@@ -79,21 +79,21 @@ func neighbours(c *C) {
 	c.get(20, c.short(20))
 	c.runOut()
 	for range 20 {
-		d := c.one(alone(c.ask(1)))
+		d := c.one(isolated(c.ask(1)))
 		if d.Crashes != 0 {
-			c.Errorf("%s has %d crashes of a claim in which it was not alone", d.ID, d.Crashes)
+			c.Errorf("%s has %d crashes of a claim in which it was not isolated", d.ID, d.Crashes)
 		}
 		c.done(d)
 	}
 }
 
-func crashAlone(c *C) {
+func isolatedCrash(c *C) {
 	c.publish(redrive.Message{ID: "poison"}, redrive.Message{ID: "neighbour"})
 	c.get(2, c.short(2))
 	c.use(c.f.Crash(c, c.store))
 	c.runOut()
 	for crashes := 0; crashes < 3; {
-		d := c.one(alone(c.short(1)))
+		d := c.one(isolated(c.short(1)))
 		if d.ID != "poison" {
 			c.noError(c.settle(release(d, 0)), "release")
 			continue

@@ -12,17 +12,17 @@ import (
 // Faults that were seen in other systems.
 var trapCases = []testCase{
 	{name: "T1_CloseWhileInFlightKeepsAll", run: closeKeepsAll, needs: []need{reopen}, basic: true},
-	{name: "T1b_SlowHandlerKeepsItsNeighbours", run: slowKeepsNeighbours, needs: []need{leases, marks}, basic: true},
+	{name: "T1b_SlowHandlerKeepsItsNeighbours", run: slowKeepsNeighbours, needs: []need{leases, claimRecords}, basic: true},
 	{name: "T3_ManyOldDeadLettersDoNotBreakAMove", run: manyOldDead},
 	{name: "T4_LateResultWhileAnotherAttemptRuns", run: lateResult, needs: []need{fenced, leases}},
-	{name: "T5_StaleSettleThenExtend", run: staleThenExtend, needs: []need{fenced, leases, marks}, basic: true},
+	{name: "T5_StaleSettleThenExtend", run: staleThenExtend, needs: []need{fenced, leases, claimRecords}, basic: true},
 	{name: "T6_ConcurrentReceiversSeeNoErrors", run: noErrorsUnderContention, basic: true},
 	{name: "T7_AckOfAnothersClaimIsRefused", run: anothersClaim, needs: []need{fenced, leases}},
 	{name: "T8_DeadInstanceLeavesNothingBehind", run: deadInstance, needs: []need{crash}},
 	{name: "T13_OutOfOrderSettleKeepsTheRest", run: outOfOrder, needs: []need{reopen}, basic: true},
 	{name: "T14_DelayedDoNotStallFresh", run: delayedDoNotStall, needs: []need{delays}, basic: true},
 	{name: "T15_NothingIsInvisible", run: nothingInvisible, needs: []need{leases}},
-	{name: "T16_LateAckDoesNotUndoARetry", run: lateAckKeepsRetry, needs: []need{fenced, leases, marks}, basic: true},
+	{name: "T16_LateAckDoesNotUndoARetry", run: lateAckKeepsRetry, needs: []need{fenced, leases, claimRecords}, basic: true},
 }
 
 func closeKeepsAll(c *C) {
@@ -109,7 +109,7 @@ func staleThenExtend(c *C) {
 	c.publish(redrive.Message{ID: "m"})
 	a := c.one(c.short(1))
 	c.runOut()
-	b := c.one(alone(c.ask(1)))
+	b := c.one(isolated(c.ask(1)))
 	c.is(c.settle(settled(a, redrive.OutcomeDone)), "A's late ack", redrive.ErrLeaseLost)
 	c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{b.Receipt}, long)), "B's extension")
 	c.inState("m", redrive.StateLeased)
@@ -164,7 +164,7 @@ func anothersClaim(c *C) {
 	c.publish(redrive.Message{ID: "m"})
 	a := c.one(c.short(1))
 	c.runOut()
-	r := alone(c.ask(1))
+	r := isolated(c.ask(1))
 	r.Instance = "B"
 	b := c.one(r)
 	for _, s := range []driver.Settlement{settled(a, redrive.OutcomeDone), deadly(a, redrive.ReasonManual), release(a, 0)} {
@@ -185,7 +185,7 @@ func deadInstance(c *C) {
 	c.runOut()
 	var seen []string
 	for range 3 {
-		d := c.one(alone(c.ask(1)))
+		d := c.one(isolated(c.ask(1)))
 		if d.Attempt != 2 || !d.Suspect {
 			c.Errorf("%s: attempt %d, suspect %t; want 2, true", d.ID, d.Attempt, d.Suspect)
 		}
@@ -224,7 +224,7 @@ func nothingInvisible(c *C) {
 		for _, d := range c.claim(c.short(1)) {
 			_ = d // runs out
 		}
-		for _, d := range c.claim(alone(c.short(1))) {
+		for _, d := range c.claim(isolated(c.short(1))) {
 			if i%2 == 0 {
 				c.noError(c.settle(retry(d, 0)), "retry")
 			}
@@ -250,7 +250,7 @@ func lateAckKeepsRetry(c *C) {
 	c.publish(redrive.Message{ID: "m"})
 	a := c.one(c.short(1))
 	c.runOut()
-	b := c.one(alone(c.ask(1)))
+	b := c.one(isolated(c.ask(1)))
 	c.is(c.settle(settled(a, redrive.OutcomeDone)), "A's late ack", redrive.ErrLeaseLost)
 	c.noError(c.settle(retry(b, 0)), "B's retry")
 	c.is(c.settle(settled(a, redrive.OutcomeDone)), "A's later ack", redrive.ErrLeaseLost)

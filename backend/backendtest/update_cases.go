@@ -20,6 +20,8 @@ var updateCases = []testCase{
 	{name: "RedriveUncertainOnDemand", run: redriveUncertain},
 	{name: "RedriveNeedsABody", run: redriveBodyGone},
 	{name: "EditKeepsTheOriginal", run: editKeepsOriginal},
+	{name: "EditsOfEachMessage", run: editsOfEach},
+	{name: "WhatIsRestoredIsNotEdited", run: restores},
 	{name: "DueNow", run: dueNow, needs: []need{delays}},
 	{name: "KillTellsWhy", run: killTellsWhy},
 	{name: "ChangesAnswerReplyTo", run: changesReply},
@@ -251,6 +253,77 @@ func editKeepsOriginal(c *C) {
 	}
 }
 
+// editsOfEach gives each message an edit of its own, for a plan, unless it was changed since it was
+// looked at.
+func editsOfEach(c *C) {
+	c.publishN(3)
+	c.kill(3, redrive.ReasonPermanent)
+	c.publish(redrive.Message{ID: "waiting", Body: []byte("first")})
+	ids := []string{"m0001", "m0002", "m0003", "waiting"}
+	ch := driver.Change{Action: driver.ActEdit, Plan: "repair", Edits: map[redrive.Ref]driver.EditOf{}}
+	for _, id := range ids {
+		e := c.entry(id)
+		ch.Edits[e.Ref()] = driver.EditOf{Edit: redrive.Edit{Body: []byte("mended " + id)}, Sum: driver.Checksum(&e.Message)}
+	}
+	c.noError(c.update(driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: []byte("by another")}}, "m0002")[0].Err, "edit")
+	for i, u := range c.update(ch, ids...) {
+		e, body, plan := c.entry(ids[i]), "mended "+ids[i], "repair"
+		if ids[i] == "m0002" {
+			c.is(u.Err, "edit of what was edited since", redrive.ErrConflict)
+			body, plan = "by another", ""
+		} else {
+			c.noError(u.Err, "edit of %s", ids[i])
+		}
+		if string(e.Body) != body || e.Plan != plan {
+			c.Errorf("%s is %q of plan %q, want %q of %q", ids[i], e.Body, e.Plan, body, plan)
+		}
+	}
+	page, err := c.store.Find(c.ctx, redrive.Query{Queue: c.q, State: redrive.StateDead, Plan: "repair"})
+	c.noError(err, "find")
+	if len(page.Entries) != 2 {
+		c.Errorf("%d dead letters of the plan, want 2", len(page.Entries))
+	}
+	_, err = c.store.Update(c.ctx, driver.Selection{Refs: []redrive.Ref{{Queue: c.q, ID: "m0001"}}},
+		driver.Change{Action: driver.ActEdit, Edits: map[redrive.Ref]driver.EditOf{{Queue: c.q, ID: "m0001"}: {Edit: redrive.Edit{Kind: new(string(make([]byte, redrive.MaxKindLength+1)))}}}}, 1)
+	c.is(err, "an edit that is not valid", redrive.ErrInvalid)
+}
+
+// restores takes the original away from what is again as it was published.
+func restores(c *C) {
+	var headers redrive.Headers
+	headers.Add("a", "1")
+	c.publish(redrive.Message{ID: "dead", Body: []byte("first"), Headers: headers, Kind: "kind"})
+	c.kill(1, redrive.ReasonPermanent)
+	c.publish(redrive.Message{ID: "waiting", Body: []byte("first"), Headers: headers, Kind: "kind"})
+	kind, none := "other", redrive.Headers{}
+	for _, id := range []string{"dead", "waiting"} {
+		sum := driver.Checksum(&c.entry(id).Message)
+		c.noError(c.update(driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: []byte{}, Headers: &none, Kind: &kind}}, id)[0].Err, "edit")
+		o := c.entry(id).Original
+		if o == nil {
+			c.Fatalf("%s has no original", id)
+		}
+		back := driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: o.Body, Kind: &o.Kind, Headers: &o.Headers}}
+		c.noError(c.update(back, id)[0].Err, "restore")
+		e := c.entry(id)
+		if e.Original != nil || driver.Checksum(&e.Message) != sum {
+			c.Errorf("%s is %q with the original %+v", id, e.Body, e.Original)
+		}
+		edited, err := c.store.Find(c.ctx, redrive.Query{Queue: c.q, Edited: true})
+		c.noError(err, "find")
+		if len(edited.Entries) != 0 {
+			c.Errorf("%d messages count as edited", len(edited.Entries))
+		}
+	}
+	audits, err := c.store.Verify(c.ctx, c.q)
+	c.noError(err, "verify")
+	for _, a := range audits {
+		if len(a.Problems) > 0 {
+			c.Errorf("verify: %v", a.Problems)
+		}
+	}
+}
+
 func dueNow(c *C) {
 	c.publish(redrive.Message{ID: "m", Delay: time.Hour})
 	c.none(c.ask(1))
@@ -303,6 +376,7 @@ func causes(c *C) {
 			c.publish(redrive.Message{ID: fmt.Sprintf("%s%d", prefix, i), Kind: prefix})
 			s := deadly(c.one(c.ask(1)), reason)
 			s.Failure = failure(1, text)
+			s.Failure.Details = map[string]string{driver.DetailStatus: "422", driver.DetailAnswer: text + " " + prefix}
 			c.noError(c.settle(s), "dead")
 		}
 	}
@@ -320,12 +394,13 @@ func causes(c *C) {
 		c.Errorf("an empty cause")
 	}
 	for i, want := range []driver.Cause{
-		{Count: 7, Reason: redrive.ReasonPermanent, Signature: "sig-refused", Message: "refused"},
-		{Count: 5, Reason: redrive.ReasonExhausted, Signature: "sig-timeout", Message: "timeout"},
-		{Count: 2, Reason: redrive.ReasonPermanent, Signature: "sig-timeout", Message: "timeout"},
+		{Count: 7, Reason: redrive.ReasonPermanent, Signature: "sig-refused", Message: "refused", Answer: "refused b"},
+		{Count: 5, Reason: redrive.ReasonExhausted, Signature: "sig-timeout", Message: "timeout", Answer: "timeout a"},
+		{Count: 2, Reason: redrive.ReasonPermanent, Signature: "sig-timeout", Message: "timeout", Answer: "timeout c"},
 	} {
 		g := got[i]
-		if g.Queue != c.q || g.Count != want.Count || g.Reason != want.Reason || g.Signature != want.Signature || g.Message != want.Message || g.Type != "*test.Error" {
+		if g.Queue != c.q || g.Count != want.Count || g.Reason != want.Reason || g.Signature != want.Signature || g.Message != want.Message || g.Type != "*test.Error" ||
+			g.Status != "422" || g.Answer != want.Answer {
 			c.Errorf("cause %d is %+v, want %+v", i, g, want)
 		}
 		if g.First.After(g.Last) || g.First.IsZero() || c.lookUp(c.q, g.Example.ID) == nil {

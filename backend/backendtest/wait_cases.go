@@ -127,17 +127,17 @@ func waitNextDue(c *C) {
 		return
 	}
 	// It did not say when the lease ends; then it must wake the waiter at its end.
-	told := make(chan driver.Event)
+	events := make(chan driver.Event)
 	go func() {
-		defer close(told)
-		told <- c.event("the end of a lease", e.Version, func(e driver.Event) bool { return e.Suspects })
+		defer close(events)
+		events <- c.event("the end of a lease", e.Version, func(e driver.Event) bool { return e.Suspects })
 	}()
 	c.pass(6 * c.tick)
-	<-told
-	c.done(c.one(alone(c.ask(1))))
+	<-events
+	c.done(c.one(isolated(c.ask(1))))
 }
 
-// consume claims and settles by what Wait says alone, until ctx ends, and tells of
+// consume claims and settles by nothing but what Wait says, until ctx ends, and tells of
 // each message it saw.
 func (c *C) consume(ctx context.Context, seen chan<- string) {
 	since := uint64(0)

@@ -72,7 +72,7 @@ func (s *Source) advisory(m *nats.Msg) {
 		slog.String("advisory", kind), slog.Uint64("stream_seq", a.Sequence), slog.Int("deliveries", a.Deliveries), slog.String("leader", a.Leader))
 }
 
-// Advisories returns how often the server told what about our stream and consumer since
+// Advisories returns how often the server reported what about our stream and consumer since
 // the source was opened, such as "max_deliver", "nak" and "consumer_leader_elected". Each
 // is logged as well.
 func (s *Source) Advisories() map[string]int64 {

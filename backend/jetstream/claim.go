@@ -56,7 +56,7 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 		s.buffer[0] = nil
 		s.buffer = s.buffer[1:]
 		s.bytes -= len(it.msg.Data)
-		if now.Sub(it.told) >= wait { // the server has given it to somebody else
+		if now.Sub(it.known) >= wait { // the server has given it to somebody else
 			delete(s.items, it.meta.Sequence.Stream)
 			continue
 		}
@@ -107,7 +107,7 @@ func (s *Source) Extend(ctx context.Context, receipts []redrive.Receipt, lease t
 	}
 	s.mu.Unlock()
 	answers := s.acks.send(ctx, words)
-	s.told(kept, answers, now)
+	s.knows(kept, answers, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for j, i := range of {
@@ -127,7 +127,7 @@ func (s *Source) heldLocked(r *redrive.Receipt, now time.Time) (*item, error) {
 		return nil, errors.Join(redrive.ErrInvalid, redrive.ErrLeaseLost)
 	}
 	it := s.items[sequence]
-	if s.closed || it == nil || !it.inFlight || it.receipt != *r || now.Sub(it.told) >= s.consumer.ackWait {
+	if s.closed || it == nil || !it.inFlight || it.receipt != *r || now.Sub(it.known) >= s.consumer.ackWait {
 		return nil, redrive.ErrLeaseLost
 	}
 	return it, nil

@@ -48,7 +48,7 @@ func (s *Source) declare(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.adoptLocked(info, consumer.CachedInfo())
+	s.learnLocked(info, consumer.CachedInfo())
 	s.mu.Unlock()
 	if s.publish, err = s.publishSubject(info.Config.Subjects); err != nil {
 		return err
@@ -108,8 +108,8 @@ func usable(info *jetstream.ConsumerInfo) error {
 	return nil
 }
 
-// adoptLocked learns how stream and consumer are.
-func (s *Source) adoptLocked(stream *jetstream.StreamInfo, consumer *jetstream.ConsumerInfo) {
+// learnLocked learns how stream and consumer are.
+func (s *Source) learnLocked(stream *jetstream.StreamInfo, consumer *jetstream.ConsumerInfo) {
 	c := &s.consumer
 	c.config, c.created = consumer.Config, stream.Created
 	c.retention, c.subjects = stream.Config.Retention, stream.Config.Subjects
@@ -177,7 +177,7 @@ func (s *Source) heal() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.adoptLocked(info, consumer.CachedInfo())
+	s.learnLocked(info, consumer.CachedInfo())
 	s.consumer.made = before.made
 	if made {
 		s.consumer.made++

@@ -31,7 +31,7 @@ type item struct {
 	msg   *nats.Msg
 	meta  *nats.MsgMetadata
 	reply string    // where to acknowledge the newest delivery
-	told  time.Time // when the server last knew that it is ours
+	known time.Time // when the server last knew that it is ours
 	since time.Time // when it came
 
 	again bool // it may have been claimed before
@@ -97,7 +97,7 @@ func (s *Source) arrived(m *nats.Msg) {
 		_ = m.Respond([]byte(nak)) // until the last pull is used up
 		return
 	}
-	it := &item{msg: m, meta: meta, reply: m.Reply, told: now, since: now, again: meta.NumDelivered > 1 || s.checked > 0}
+	it := &item{msg: m, meta: meta, reply: m.Reply, known: now, since: now, again: meta.NumDelivered > 1 || s.checked > 0}
 	s.checked = max(s.checked-1, 0)
 	if old := s.items[meta.Sequence.Stream]; old != nil && s.renewedLocked(old, it, now) {
 		return
@@ -117,7 +117,7 @@ func (s *Source) renewedLocked(old, now *item, at time.Time) bool {
 	same := old.meta.Timestamp.Equal(now.meta.Timestamp) // a stream that was made again counts from 1
 	switch {
 	case same && !old.inFlight, same && !old.naked && at.Before(old.until):
-		old.reply, old.told = now.reply, at
+		old.reply, old.known = now.reply, at
 		return true
 	case old.inFlight:
 		s.inFlight--

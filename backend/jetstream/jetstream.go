@@ -6,7 +6,7 @@
 // the demand, up to 4,096 messages or 16 MB, and counts as claimed only when Claim delivers
 // it. A keeper tells the server, by a third of AckWait, that what is in the buffer or
 // in flight is being worked on; what nobody claims for two AckWaits is given back, and so is
-// everything at Close. A lease is ours alone: it ends when nobody extends it, and then the
+// everything at Close. A lease is only ours: it ends when nobody extends it, and then the
 // keeper stops.
 //
 // Guarantees. Publish returns after the stream has acknowledged the message, under its id
@@ -24,7 +24,7 @@
 // meanwhile cannot be seen. Deliveries that the server counts are no attempts, as its
 // count falls back when it crashes; messages that it delivers again are marked as perhaps
 // claimed before, as are the first ones after a connection was made, so that the engine
-// looks for the marks of a process that crashed. MaxDeliver must be unlimited, and delays
+// looks for the claim records of a process that crashed. MaxDeliver must be unlimited, and delays
 // are never left to the server: a message that waits there counts in MaxAckPending.
 //
 // Messages of others are messages too: their id is their Nats-Msg-Id, or derived from

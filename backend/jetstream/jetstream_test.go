@@ -16,8 +16,8 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
-	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/servertest"
 )
 
@@ -68,7 +68,7 @@ func TestStaleIsRefused(t *testing.T) {
 	first := claimN(t, a, 1)
 	a.mu.Lock() // a hears nothing any more, and AckWait passes
 	sequence, _ := readPosition(first[0].Receipt.Position)
-	a.items[sequence].told = time.Now().Add(-time.Hour)
+	a.items[sequence].known = time.Now().Add(-time.Hour)
 	reply := a.items[sequence].reply
 	a.mu.Unlock()
 	if err := errors.Join(a.pulls.Unsubscribe(), a.nc.Flush()); err != nil {
@@ -248,7 +248,7 @@ func TestDelaysStallNobody(t *testing.T) {
 func TestAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t, natstest.Options{})
-	proxy := faulttest.NewProxy(t, server.Addr())
+	proxy := proxytest.New(t, server.Addr())
 	r := reach(t, server.Addr())
 	address := strings.Replace(r.stream(t, workQueue), server.Addr(), proxy.Addr().String(), 1)
 	s := connect(t, address, Options{Client: []nats.Option{nats.IgnoreDiscoveredServers()}})

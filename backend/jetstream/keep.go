@@ -45,11 +45,11 @@ func (s *Source) keepOnce(now time.Time) {
 	for sequence, it := range s.items {
 		switch {
 		case it.inFlight && !now.Before(it.until):
-			if now.Sub(it.told) > 10*wait { // it will never be settled
+			if now.Sub(it.known) > 10*wait { // it will never be settled
 				delete(s.items, sequence)
 				s.inFlight--
 			}
-		case now.Sub(it.told) >= wait/keepShare && !it.naked:
+		case now.Sub(it.known) >= wait/keepShare && !it.naked:
 			alive = append(alive, ack{it.reply, working})
 			kept = append(kept, it)
 		}
@@ -62,16 +62,16 @@ func (s *Source) keepOnce(now time.Time) {
 	ctx, cancel := context.WithTimeout(s.alive, wait/keepShare)
 	defer cancel()
 	s.acks.send(ctx, back) // if that fails, AckWait passes
-	s.told(kept, s.acks.send(ctx, alive), now)
+	s.knows(kept, s.acks.send(ctx, alive), now)
 }
 
-// told notes that the server knows, since a time, that items are ours.
-func (s *Source) told(items []*item, errs []error, at time.Time) {
+// knows notes that the server knows, since a time, that items are ours.
+func (s *Source) knows(items []*item, errs []error, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, it := range items {
-		if (errs == nil || errs[i] == nil) && at.After(it.told) {
-			it.told = at
+		if (errs == nil || errs[i] == nil) && at.After(it.known) {
+			it.known = at
 		}
 	}
 }

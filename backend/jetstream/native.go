@@ -52,11 +52,11 @@ func (s *Source) bury(ctx context.Context, batch []driver.Settlement, items []*i
 		it := items[i]
 		m := s.message(it.msg, it.meta)
 		m.ID = it.receipt.ID
-		story := native.History{Queue: s.o.Queue, Attempts: 1, Reason: batch[i].Reason, DiedAt: time.Now()}
-		story.History.Record(batch[i].Failure, true)
+		history := native.History{Queue: s.o.Queue, Attempts: 1, Reason: batch[i].Reason, DiedAt: time.Now()}
+		history.History.Record(batch[i].Failure, true)
 		at := native.Original{Partition: -1, Offset: int64(it.meta.Sequence.Stream), Group: it.meta.Consumer, //nolint:gosec // a sequence
 			Stream: it.meta.Stream, Subject: it.msg.Subject, At: it.meta.Timestamp}
-		out[j] = s.deadLetter(&m, &story, &at)
+		out[j] = s.deadLetter(&m, &history, &at)
 	}
 	sent := make([]error, len(dead))
 	send(ctx, s.js, s.at.dlq, out, sent)
@@ -73,14 +73,14 @@ func (s *Source) bury(ctx context.Context, batch []driver.Settlement, items []*i
 
 // deadLetter is a message as it stands in the stream of dead letters. Its Nats-Msg-Id is
 // derived from what names the message, so that a repetition is recognised.
-func (s *Source) deadLetter(m *redrive.Message, story *native.History, at *native.Original) *nats.Msg {
+func (s *Source) deadLetter(m *redrive.Message, history *native.History, at *native.Original) *nats.Msg {
 	rest := make(redrive.Headers, 0, len(m.Headers)+20)
 	for _, h := range m.Headers {
 		if !native.IsOriginal(h.Name) {
 			rest = append(rest, h)
 		}
 	}
-	m.Headers = append(append(rest, at.Headers()...), story.Headers()...)
+	m.Headers = append(append(rest, at.Headers()...), history.Headers()...)
 	d := &nats.Msg{Subject: s.buried, Header: headersOf(m), Data: m.Body}
 	d.Header[jetstream.MsgIDHeader] = []string{driver.DeriveID("dead", m.Queue, m.Origin, messageID(m))}
 	return d
@@ -95,11 +95,11 @@ func (s *Source) DeadLetter(ctx context.Context, e *redrive.Entry) error {
 	}
 	m := e.Message
 	m.Delay, m.DeliverAt = 0, time.Time{}
-	story := native.History{Queue: e.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
-	if story.DiedAt.IsZero() {
-		story.DiedAt = time.Now()
+	history := native.History{Queue: e.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
+	if history.DiedAt.IsZero() {
+		history.DiedAt = time.Now()
 	}
-	out, errs := []*nats.Msg{s.deadLetter(&m, &story, s.original(&m))}, make([]error, 1)
+	out, errs := []*nats.Msg{s.deadLetter(&m, &history, s.original(&m))}, make([]error, 1)
 	send(ctx, s.js, s.at.dlq, out, errs)
 	if errors.Is(errs[0], redrive.ErrDuplicate) {
 		return nil

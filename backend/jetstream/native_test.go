@@ -70,10 +70,10 @@ func TestNativeDeadLetters(t *testing.T) {
 		offset   int64
 	}{{"m3", redrive.ReasonPermanent, 1, "no such number", 4}, {"m7", redrive.ReasonExhausted, 3, "the line is busy", 8}} {
 		m := all[i].Message
-		story, ok := native.TakeHistory(&m)
-		if !ok || m.ID != want.id || story.Reason != want.reason || story.Attempts != want.attempts || story.Queue != brokertest.Queue ||
-			story.History.Latest() == nil || !strings.Contains(story.History.Latest().Message, want.text) || story.DiedAt.IsZero() {
-			t.Errorf("%+v %+v", m, story)
+		history, ok := native.TakeHistory(&m)
+		if !ok || m.ID != want.id || history.Reason != want.reason || history.Attempts != want.attempts || history.Queue != brokertest.Queue ||
+			history.History.Latest() == nil || !strings.Contains(history.History.Latest().Message, want.text) || history.DiedAt.IsZero() {
+			t.Errorf("%+v %+v", m, history)
 		}
 		at, ok := native.ReadOriginal(m.Headers)
 		if !ok || at.Stream != s.at.stream || at.Subject != s.publish || at.Offset != want.offset || at.Group != "redrive" || at.At.IsZero() {

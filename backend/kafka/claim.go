@@ -110,8 +110,8 @@ func (s *Source) deliverLocked(p *partition, now time.Time) redrive.Delivery {
 		Suspect: r.Offset < p.old}
 	d.Message = message(r, s.o.Queue)
 	if p.m.retries {
-		story := takeHistory(&d.Message)
-		d.Attempt, d.Failures, d.Crashes, d.History = story.Attempts+1, story.History.Count, story.Crashes, &story.History
+		history := takeHistory(&d.Message)
+		d.Attempt, d.Failures, d.Crashes, d.History = history.Attempts+1, history.History.Count, history.Crashes, &history.History
 	}
 	identify(&d, s.cluster, r)
 	h := flight{token: s.token, record: r, id: d.ID, since: now}
@@ -131,7 +131,10 @@ func identify(d *redrive.Delivery, cluster string, r *kgo.Record) {
 
 // message is a record as a message. One without an id of ours has none.
 func message(r *kgo.Record, queue string) redrive.Message {
-	m := redrive.Message{Queue: queue, Body: r.Value, PublishedAt: r.Timestamp}
+	m := redrive.Message{Queue: queue, Body: r.Value}
+	if native.Dated(r.Timestamp) {
+		m.PublishedAt = r.Timestamp
+	}
 	for i := range r.Headers {
 		native.Read(&m, r.Headers[i].Key, r.Headers[i].Value)
 	}

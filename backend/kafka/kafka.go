@@ -16,7 +16,7 @@
 // long as its partition is. When it is taken away, what is in flight has [Options.Drain]
 // to end; then it belongs to the next member. The first records after an assignment are
 // marked as perhaps claimed before, as many as another member can have had in flight,
-// so that the engine looks for the marks of one that crashed. While the oldest unfinished
+// so that the engine looks for the claim records of one that crashed. While the oldest unfinished
 // record is 100,000 records behind, or 24,000 and the finished ones beyond it are in 900
 // pieces, its partition delivers no more and is not fetched from; the others go on. Such a
 // record is logged. A native retry waits in the topic of the next
@@ -57,7 +57,7 @@ const (
 	bufferRecords = 4096
 	bufferBytes   = 32 << 20
 	pollRecords   = 512
-	maxWindow     = 100_000 // records from the mark to the newest that was claimed
+	maxWindow     = 100_000 // records from the committed offset to the newest that was claimed
 	retryRecords  = 1000    // of a partition of a retry topic
 )
 

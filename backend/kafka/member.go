@@ -19,7 +19,7 @@ type member struct {
 	polled  chan struct{} // closed when the poll loop has ended; nil: it was not begun
 
 	braking    sync.Mutex // pauses and resumes are carried out in the order of their decisions; before the source's
-	committing sync.Mutex // commits go out in the order of their marks
+	committing sync.Mutex // commits go out in the order of their offsets
 	unsure     []*move    // of a transaction that may have been committed; under committing
 
 	// Under the source's lock.

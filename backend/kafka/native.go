@@ -36,7 +36,7 @@ func dueOf(r *kgo.Record) time.Time {
 // takeHistory takes out of a message of a retry topic what its first writer did not put
 // there, and gives it the time of its publication back.
 func takeHistory(m *redrive.Message) native.History {
-	story, _ := native.TakeHistory(m)
+	history, _ := native.TakeHistory(m)
 	rest := make(redrive.Headers, 0, len(m.Headers))
 	for _, h := range m.Headers {
 		if h.Name != headerDue && !native.IsOriginal(h.Name) {
@@ -47,7 +47,7 @@ func takeHistory(m *redrive.Message) native.History {
 		m.PublishedAt = was.At
 	}
 	m.Headers = rest
-	return story
+	return history
 }
 
 // original is where a record was first, also if it comes from a retry topic.
@@ -87,30 +87,30 @@ func (s *Source) keeps(item *driver.Settlement) bool {
 // the message, its failure history, and where it was.
 func (s *Source) follower(from *member, h *flight, item *driver.Settlement, now time.Time) *kgo.Record {
 	m := message(h.record, s.o.Queue)
-	var story native.History
+	var history native.History
 	if from.retries {
-		story = takeHistory(&m)
+		history = takeHistory(&m)
 	}
 	m.ID = item.Receipt.ID
 	if len(h.record.Key) > 0 && m.Key == "" { // the key itself stays
 		m.Headers = m.Headers.Clone()
 		m.Headers.Del(headername.NativeKey)
 	}
-	story.Queue = s.o.Queue
-	story.Attempts++
+	history.Queue = s.o.Queue
+	history.Attempts++
 	if item.Outcome == redrive.OutcomeRelease {
-		story.Attempts--
+		history.Attempts--
 	}
-	story.History.Record(item.Failure, item.Outcome != redrive.OutcomeRelease)
+	history.History.Record(item.Failure, item.Outcome != redrive.OutcomeRelease)
 	r := &kgo.Record{Topic: s.dlq, Key: h.record.Key, Value: h.record.Value}
 	was := s.original(h.record, from.retries)
 	r.Headers = rawHeaders(append(native.Headers(&m, false), was.Headers()...))
 	if item.Outcome == redrive.OutcomeDead {
-		story.Reason, story.DiedAt = item.Reason, now
-		r.Headers = append(r.Headers, rawHeaders(story.Headers())...)
+		history.Reason, history.DiedAt = item.Reason, now
+		r.Headers = append(r.Headers, rawHeaders(history.Headers())...)
 		return r
 	}
-	s.delay(r, story.Headers(), item.After, now)
+	s.delay(r, history.Headers(), item.After, now)
 	return r
 }
 
@@ -129,14 +129,14 @@ func (s *Source) DeadLetter(ctx context.Context, e *redrive.Entry) error {
 		m.Headers = m.Headers.Clone()
 		m.Headers.Del(headername.NativeKey)
 	}
-	story := native.History{Queue: s.o.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
-	if story.DiedAt.IsZero() {
-		story.DiedAt = time.Now()
+	history := native.History{Queue: s.o.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
+	if history.DiedAt.IsZero() {
+		history.DiedAt = time.Now()
 	}
 	was := native.NewOriginal()
 	was.Topic, was.Group, was.At = s.topic, s.group, m.PublishedAt
 	was.Partition, was.Offset = placeOf(m.Origin, s.topic)
-	r.Headers = rawHeaders(append(append(native.Headers(&m, false), was.Headers()...), story.Headers()...))
+	r.Headers = rawHeaders(append(append(native.Headers(&m, false), was.Headers()...), history.Headers()...))
 	if err := s.main.client.ProduceSync(ctx, r).FirstErr(); err != nil {
 		return produceError(err)
 	}
@@ -156,9 +156,9 @@ func placeOf(text, topic string) (partition int32, offset int64) {
 }
 
 // delay makes a record one of a retry topic.
-func (s *Source) delay(r *kgo.Record, story redrive.Headers, after time.Duration, now time.Time) {
+func (s *Source) delay(r *kgo.Record, history redrive.Headers, after time.Duration, now time.Time) {
 	r.Topic = s.tier(after)
-	r.Headers = append(append(r.Headers, rawHeaders(story)...),
+	r.Headers = append(append(r.Headers, rawHeaders(history)...),
 		kgo.RecordHeader{Key: headerDue, Value: []byte(now.Add(after).UTC().Format(time.RFC3339Nano))})
 }
 

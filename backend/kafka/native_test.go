@@ -127,21 +127,21 @@ func nativeDeadLetters(t *testing.T, c *cluster, how string) {
 		r := &records[i]
 		m := topic.Message(r, "attached")
 		was, _ := native.ReadOriginal(m.Headers)
-		story, ok := native.TakeHistory(&m)
-		if !ok || story.Queue != s.o.Queue || was.Topic != s.topic || was.Group != s.group || story.DiedAt.IsZero() {
-			t.Errorf("%+v, %+v", story, was)
+		history, ok := native.TakeHistory(&m)
+		if !ok || history.Queue != s.o.Queue || was.Topic != s.topic || was.Group != s.group || history.DiedAt.IsZero() {
+			t.Errorf("%+v, %+v", history, was)
 		}
 		switch string(r.Value) {
 		case "not ours":
-			if string(r.Key) != "\xff\x01" || was.Partition != 0 || was.Offset != foreign.Offset || !was.At.Equal(foreign.Timestamp.Truncate(time.Millisecond)) || story.Attempts != 1 ||
-				story.Reason != redrive.ReasonPermanent || !strings.Contains(story.History.Latest().Message, "no such number") ||
+			if string(r.Key) != "\xff\x01" || was.Partition != 0 || was.Offset != foreign.Offset || !was.At.Equal(foreign.Timestamp.Truncate(time.Millisecond)) || history.Attempts != 1 ||
+				history.Reason != redrive.ReasonPermanent || !strings.Contains(history.History.Latest().Message, "no such number") ||
 				m.ID != deriveID(s.cluster, s.topic, 0, foreign.Offset) || m.Origin != origin(s.topic, 0, foreign.Offset) {
-				t.Errorf("%+v, %+v, %+v", r, story, was)
+				t.Errorf("%+v, %+v, %+v", r, history, was)
 			}
 		case "body 3":
-			if string(r.Key) != "k3" || m.ID != "m3" || story.Attempts != 3 || story.History.Count != 3 || story.Reason != redrive.ReasonExhausted ||
+			if string(r.Key) != "k3" || m.ID != "m3" || history.Attempts != 3 || history.History.Count != 3 || history.Reason != redrive.ReasonExhausted ||
 				was.Offset != foreign.Offset+4 {
-				t.Errorf("%+v, %+v, %+v", r, story, was)
+				t.Errorf("%+v, %+v, %+v", r, history, was)
 			}
 		default:
 			t.Errorf("%+v", r)
@@ -201,13 +201,13 @@ func crashedIsDeadNatively(t *testing.T, c *cluster) {
 	for i := range records {
 		m := topic.Message(&records[i], "attached")
 		was, _ := native.ReadOriginal(m.Headers)
-		story, _ := native.TakeHistory(&m)
+		history, _ := native.TakeHistory(&m)
 		if was.Topic != s.topic || was.Partition != 0 || was.Offset > 1 || was.Group != s.group || was.At.IsZero() ||
-			story.Reason != redrive.ReasonPermanent || story.Attempts != 1+int(1-was.Offset) || story.DiedAt.IsZero() {
-			t.Errorf("%+v, %+v", was, story)
+			history.Reason != redrive.ReasonPermanent || history.Attempts != 1+int(1-was.Offset) || history.DiedAt.IsZero() {
+			t.Errorf("%+v, %+v", was, history)
 		}
-		if m.ID == id && (string(records[i].Key) != "\xff\x01" || string(m.Body) != "not ours" || was.Offset != 0 || !strings.Contains(story.History.Latest().Message, "no such number")) {
-			t.Errorf("%+v, %+v", m, story)
+		if m.ID == id && (string(records[i].Key) != "\xff\x01" || string(m.Body) != "not ours" || was.Offset != 0 || !strings.Contains(history.History.Latest().Message, "no such number")) {
+			t.Errorf("%+v, %+v", m, history)
 		}
 	}
 	if err := connect(t, c.topic(t, 1), Options{}).DeadLetter(t.Context(), &redrive.Entry{}); !errors.Is(err, redrive.ErrUnsupported) {

@@ -46,7 +46,7 @@ func (p *partition) standBackLocked() {
 	}
 }
 
-// holdLocked marks the key of a record that is claimed.
+// holdLocked holds the key of a record that is claimed.
 func (p *partition) holdLocked(r *kgo.Record) {
 	if p.keys != nil && len(r.Key) > 0 {
 		p.keys.held[string(r.Key)]++

@@ -62,7 +62,7 @@ func (m *member) offsets(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetc
 }
 
 // offset learns from where a partition is to be handled.
-func (m *member) offset(id [16]byte, topic string, number int32, mark int64, metadata *string, code int16) {
+func (m *member) offset(id [16]byte, topic string, number int32, committed int64, metadata *string, code int16) {
 	if topic == "" {
 		topic = m.name(id)
 	}
@@ -74,15 +74,15 @@ func (m *member) offset(id [16]byte, topic string, number int32, mark int64, met
 		return
 	}
 	p.known = true
-	if mark < 0 { // the group is new here: the first record tells
+	if committed < 0 { // the group is new here: the first record tells
 		return
 	}
-	w, err := readWindow(mark, text(metadata))
+	w, err := readWindow(committed, text(metadata))
 	if err != nil { // then they are handled again
 		s.fault = err
 	}
-	p.window, p.next = w, mark
-	p.old = mark + maxWindow
+	p.window, p.next = w, committed
+	p.old = committed + maxWindow
 }
 
 // name returns the topic that newer brokers call by its id.
@@ -110,7 +110,7 @@ func (m *member) fetchedLocked(at place, records []*kgo.Record) {
 	for _, r := range records {
 		if p.next < 0 {
 			// A member that crashed may not have committed anything yet.
-			p.window.mark, p.next, p.old = r.Offset, r.Offset, r.Offset+maxWindow
+			p.window.committed, p.next, p.old = r.Offset, r.Offset, r.Offset+maxWindow
 		}
 		if r.Offset < p.next {
 			continue

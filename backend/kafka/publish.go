@@ -73,8 +73,8 @@ func (t *target) record(m *redrive.Message) *kgo.Record {
 func (s *Source) record(m *redrive.Message) *kgo.Record {
 	r := s.target.record(m)
 	if m.Delay > 0 { // natively
-		story := native.History{Queue: s.o.Queue}
-		s.delay(r, story.Headers(), m.Delay, time.Now())
+		history := native.History{Queue: s.o.Queue}
+		s.delay(r, history.Headers(), m.Delay, time.Now())
 	}
 	return r
 }

@@ -153,7 +153,7 @@ func (m *member) commit(ctx context.Context, of map[*partition]*window) map[plac
 		if offsets[p.topic] == nil {
 			offsets[p.topic] = make(map[int32]kgo.EpochOffset)
 		}
-		offsets[p.topic][p.number] = kgo.EpochOffset{Epoch: -1, Offset: w.mark}
+		offsets[p.topic][p.number] = kgo.EpochOffset{Epoch: -1, Offset: w.committed}
 		metadata[p.place] = w.metadata()
 	}
 	failed := make(map[place]error)

@@ -11,7 +11,7 @@ import (
 // hide keeps the client from accepting what it must not. Each of its polls accepts what
 // the one before returned and nobody has acknowledged; it finds the state of a record by the
 // record's context. A record is polled with a context that tells nothing, so that the client
-// does not note it, and gets its own back afterwards: then it is acknowledged by us alone.
+// does not note it, and gets its own back afterwards: then only we acknowledge it.
 type hide struct{}
 
 var _ kgo.HookFetchRecordBuffered = hide{}

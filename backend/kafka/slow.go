@@ -56,15 +56,15 @@ type slowReport struct {
 
 // slowLocked returns the record at the committed offset if it is to be reported now.
 func (p *partition) slowLocked(now time.Time) (slowReport, bool) {
-	h, ok := p.inflight[p.window.mark]
+	h, ok := p.inflight[p.window.committed]
 	if !ok || h.reported || h.moved || p.ending {
 		return slowReport{}, false
 	}
-	r := slowReport{place: p.place, offset: p.window.mark, id: h.id, inFlight: now.Sub(h.since), above: p.window.above(), full: p.window.nearlyFull(len(p.inflight))}
+	r := slowReport{place: p.place, offset: p.window.committed, id: h.id, inFlight: now.Sub(h.since), above: p.window.above(), full: p.window.nearlyFull(len(p.inflight))}
 	if r.above == 0 || r.inFlight < slowAfter && !r.full {
 		return slowReport{}, false
 	}
 	h.reported = true
-	p.inflight[p.window.mark] = h
+	p.inflight[p.window.committed] = h
 	return r, true
 }

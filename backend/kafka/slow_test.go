@@ -123,12 +123,12 @@ func TestWhatIsReportedAsSlow(t *testing.T) {
 		inflight map[int64]flight
 		want     bool
 	}{
-		"nothing is finished above":  {window{mark: 5}, map[int64]flight{5: old}, false},
-		"it holds others back":       {window{mark: 5, ranges: []span{{6, 9}}}, map[int64]flight{5: old, 9: old}, true},
-		"it is young":                {window{mark: 5, ranges: []span{{6, 20_000}}}, map[int64]flight{5: young}, false},
-		"the window is nearly full":  {window{mark: 5, ranges: []span{{7, 95_000}}}, map[int64]flight{5: young, 6: young}, true},
-		"the first is not in flight": {window{mark: 5, ranges: []span{{7, 95_000}}}, map[int64]flight{6: old}, false},
-		"it was published elsewhere": {window{mark: 5, ranges: []span{{6, 9}}}, map[int64]flight{5: {since: old.since, moved: true}}, false},
+		"nothing is finished above":  {window{committed: 5}, map[int64]flight{5: old}, false},
+		"it holds others back":       {window{committed: 5, ranges: []span{{6, 9}}}, map[int64]flight{5: old, 9: old}, true},
+		"it is young":                {window{committed: 5, ranges: []span{{6, 20_000}}}, map[int64]flight{5: young}, false},
+		"the window is nearly full":  {window{committed: 5, ranges: []span{{7, 95_000}}}, map[int64]flight{5: young, 6: young}, true},
+		"the first is not in flight": {window{committed: 5, ranges: []span{{7, 95_000}}}, map[int64]flight{6: old}, false},
+		"it was published elsewhere": {window{committed: 5, ranges: []span{{6, 9}}}, map[int64]flight{5: {since: old.since, moved: true}}, false},
 	} {
 		if _, got := (&partition{window: p.window, inflight: p.inflight}).slowLocked(now); got != p.want {
 			t.Errorf("%s: reported %v, want %v", name, got, p.want)

@@ -23,7 +23,7 @@ type ends struct {
 }
 
 // SourceStats tells of the partitions that are ours. Lag is what Kafka's own tools call
-// so, the ends less the marks; it and Dead count offsets, of which the ends of transactions
+// so, the ends less the committed offsets; it and Dead count offsets, of which the ends of transactions
 // take one each. They are at most five seconds old.
 func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
 	stats := driver.SourceStats{Dead: driver.Unknown, Reconnects: driver.Unknown}
@@ -48,7 +48,7 @@ func (s *Source) SourceStats(ctx context.Context) (driver.SourceStats, error) {
 		}
 		stats.Uncommitted += p.window.above()
 		if end, ok := s.ends.of[p.place]; ok && (p.next >= 0 || p.known) {
-			stats.Lag += max(end-p.window.mark, 0)
+			stats.Lag += max(end-p.window.committed, 0)
 		}
 	}
 	return stats, nil

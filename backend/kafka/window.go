@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// window is what of a partition is finished: everything below the mark, and ranges
-// above it. The mark is what the group commits; the ranges travel in the commit's
-// metadata, so that what was finished out of order is as durable as the mark.
+// window is what of a partition is finished: everything below the committed offset, and ranges
+// above it. The ranges travel in the commit's
+// metadata, so that what was finished out of order is as durable as that offset.
 type window struct {
-	mark   int64
-	ranges []span // sorted, apart from each other and from the mark
+	committed int64
+	ranges    []span // sorted, apart from each other and from committed
 }
 
 // span is a range of offsets, from included, to not.
@@ -31,11 +31,13 @@ const (
 )
 
 // clone returns a copy.
-func (w *window) clone() *window { return &window{mark: w.mark, ranges: slices.Clone(w.ranges)} }
+func (w *window) clone() *window {
+	return &window{committed: w.committed, ranges: slices.Clone(w.ranges)}
+}
 
 // finish adds finished offsets.
 func (w *window) finish(from, to int64) {
-	from = max(from, w.mark)
+	from = max(from, w.committed)
 	if from >= to {
 		return
 	}
@@ -52,15 +54,15 @@ func (w *window) finish(from, to int64) {
 		j++
 	}
 	w.ranges = slices.Replace(w.ranges, i, j, add)
-	if w.ranges[0].from <= w.mark {
-		w.mark = w.ranges[0].to
+	if w.ranges[0].from <= w.committed {
+		w.committed = w.ranges[0].to
 		w.ranges = slices.Delete(w.ranges, 0, 1)
 	}
 }
 
 // finished reports whether an offset is.
 func (w *window) finished(offset int64) bool {
-	if offset < w.mark {
+	if offset < w.committed {
 		return true
 	}
 	_, ok := slices.BinarySearchFunc(w.ranges, offset, func(s span, at int64) int {
@@ -84,19 +86,19 @@ const (
 // fits reports whether a record may be claimed: whatever is finished then, in which
 // order ever, fits into the metadata.
 func (w *window) fits(offset int64, inFlight int) bool {
-	ahead := offset - w.mark
+	ahead := offset - w.committed
 	return ahead < maxBits || ahead < maxWindow && len(w.ranges)+inFlight < maxRanges
 }
 
-// ahead is how far what is finished goes beyond the mark; 0: nothing above it is finished.
+// ahead is how far what is finished goes beyond the committed offset; 0: nothing above it is finished.
 func (w *window) ahead() int64 {
 	if len(w.ranges) == 0 {
 		return 0
 	}
-	return w.ranges[len(w.ranges)-1].to - w.mark
+	return w.ranges[len(w.ranges)-1].to - w.committed
 }
 
-// above counts what is finished beyond the mark.
+// above counts what is finished beyond the committed offset.
 func (w *window) above() (n int64) {
 	for _, r := range w.ranges {
 		n += r.to - r.from
@@ -106,11 +108,11 @@ func (w *window) above() (n int64) {
 
 // nearlyFull reports that a tenth more would not be claimed.
 func (w *window) nearlyFull(inFlight int) bool {
-	return !w.fits(w.mark+w.ahead()*10/9, inFlight+len(w.ranges)/9)
+	return !w.fits(w.committed+w.ahead()*10/9, inFlight+len(w.ranges)/9)
 }
 
 // metadata encodes the ranges in the shorter way: gaps and lengths in turn, as varints, or
-// a bit an offset from the one after the mark.
+// a bit an offset from the one after the committed offset.
 func (w *window) metadata() string {
 	if len(w.ranges) == 0 {
 		return ""
@@ -125,7 +127,7 @@ func (w *window) metadata() string {
 func (w *window) bits(ahead int) []byte {
 	b := make([]byte, (ahead+7)/8)
 	for _, s := range w.ranges {
-		for o := s.from - w.mark - 1; o < s.to-w.mark-1; o++ {
+		for o := s.from - w.committed - 1; o < s.to-w.committed-1; o++ {
 			b[o/8] |= 1 << (o % 8)
 		}
 	}
@@ -134,7 +136,7 @@ func (w *window) bits(ahead int) []byte {
 
 func (w *window) varints() []byte {
 	b := make([]byte, 0, 4*len(w.ranges))
-	at := w.mark
+	at := w.committed
 	for _, s := range w.ranges {
 		b = binary.AppendUvarint(b, uint64(s.from-at))   //nolint:gosec // ranges are sorted
 		b = binary.AppendUvarint(b, uint64(s.to-s.from)) //nolint:gosec // and not empty
@@ -146,41 +148,41 @@ func (w *window) varints() []byte {
 var errMetadata = errors.New("the metadata of the committed offset cannot be read")
 
 // readWindow is the reverse of metadata. Metadata of others means that nothing above the
-// mark is finished.
-func readWindow(mark int64, metadata string) (window, error) {
+// committed offset is finished.
+func readWindow(committed int64, metadata string) (window, error) {
 	text, ranges := strings.CutPrefix(metadata, rangesPrefix)
 	if !ranges {
 		var bits bool
 		if text, bits = strings.CutPrefix(metadata, bitsPrefix); !bits {
-			return window{mark: mark}, nil
+			return window{committed: committed}, nil
 		}
 	}
 	b, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil {
-		return window{mark: mark}, errMetadata
+		return window{committed: committed}, errMetadata
 	}
 	if ranges {
-		return readVarints(mark, b)
+		return readVarints(committed, b)
 	}
-	w := window{mark: mark}
+	w := window{committed: committed}
 	for i := range int64(len(b)) * 8 {
 		if b[i/8]&(1<<(i%8)) != 0 {
-			w.finish(mark+1+i, mark+2+i)
+			w.finish(committed+1+i, committed+2+i)
 		}
 	}
 	return w, nil
 }
 
-func readVarints(mark int64, b []byte) (window, error) {
-	w := window{mark: mark}
-	for at := mark; len(b) > 0; {
+func readVarints(committed int64, b []byte) (window, error) {
+	w := window{committed: committed}
+	for at := committed; len(b) > 0; {
 		gap, n := binary.Uvarint(b)
 		if n <= 0 {
-			return window{mark: mark}, errMetadata
+			return window{committed: committed}, errMetadata
 		}
 		length, m := binary.Uvarint(b[n:])
 		if m <= 0 || gap == 0 || length == 0 || gap > 1<<40 || length > 1<<40 {
-			return window{mark: mark}, errMetadata
+			return window{committed: committed}, errMetadata
 		}
 		b = b[n+m:]
 		s := span{from: at + int64(gap)}

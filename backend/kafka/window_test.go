@@ -13,7 +13,7 @@ func TestWindowAgainstASet(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	for range 200 {
-		w := window{mark: 100}
+		w := window{committed: 100}
 		done := map[int64]bool{}
 		for range 300 {
 			from := 95 + random.Int64N(120)
@@ -23,24 +23,24 @@ func TestWindowAgainstASet(t *testing.T) {
 				done[o] = true
 			}
 		}
-		mark := int64(100)
-		for done[mark] {
-			mark++
+		committed := int64(100)
+		for done[committed] {
+			committed++
 		}
-		if w.mark != mark {
-			t.Fatalf("mark %d, want %d", w.mark, mark)
+		if w.committed != committed {
+			t.Fatalf("committed %d, want %d", w.committed, committed)
 		}
 		for o := int64(90); o < 230; o++ {
-			if want := o < mark || done[o]; w.finished(o) != want {
+			if want := o < committed || done[o]; w.finished(o) != want {
 				t.Fatalf("offset %d: finished %t, want %t: %+v", o, !want, want, w)
 			}
 		}
 		for i, s := range w.ranges {
-			if s.from >= s.to || s.from <= w.mark || i > 0 && s.from <= w.ranges[i-1].to {
+			if s.from >= s.to || s.from <= w.committed || i > 0 && s.from <= w.ranges[i-1].to {
 				t.Fatalf("range %d of %+v", i, w)
 			}
 		}
-		again, err := readWindow(w.mark, w.metadata())
+		again, err := readWindow(w.committed, w.metadata())
 		if err != nil || cmp.Diff(w.ranges, again.ranges, cmp.AllowUnexported(span{}), cmpEmpty) != "" {
 			t.Fatalf("%+v came back as %+v, %v", w, again, err)
 		}
@@ -55,10 +55,10 @@ var cmpEmpty = cmp.Transformer("empty", func(s []span) []span {
 })
 
 func TestWindowMetadataFitsAtItsBound(t *testing.T) {
-	w := window{mark: 1 << 40}
+	w := window{committed: 1 << 40}
 	// Gaps whose sum is that of the largest window, as even as can be.
 	for i := range int64(maxRanges) {
-		from := w.mark + 1 + i*(maxWindow/maxRanges)
+		from := w.committed + 1 + i*(maxWindow/maxRanges)
 		w.finish(from, from+1)
 	}
 	if n := len(w.metadata()); len(w.ranges) != maxRanges || n > metadataLimit {
@@ -67,12 +67,12 @@ func TestWindowMetadataFitsAtItsBound(t *testing.T) {
 }
 
 func TestWindowMetadataFitsWhateverTheOrder(t *testing.T) {
-	w := window{mark: 7}
+	w := window{committed: 7}
 	for o := int64(1); o <= maxBits; o += 2 { // the most ranges
-		w.finish(w.mark+o, w.mark+o+1)
+		w.finish(w.committed+o, w.committed+o+1)
 	}
 	text := w.metadata()
-	again, err := readWindow(w.mark, text)
+	again, err := readWindow(w.committed, text)
 	if len(text) > metadataLimit || err != nil || cmp.Diff(w.ranges, again.ranges, cmp.AllowUnexported(span{})) != "" {
 		t.Errorf("%d ranges take %d bytes, read as %d, %v", len(w.ranges), len(text), len(again.ranges), err)
 	}
@@ -82,16 +82,16 @@ func FuzzReadWindow(f *testing.F) {
 	f.Add(int64(5), "rd1:AQEBAQ")
 	f.Add(int64(9), "rd2:VVU")
 	f.Add(int64(0), "somebody else's")
-	f.Fuzz(func(t *testing.T, mark int64, metadata string) {
-		if mark < 0 || mark > 1<<50 {
+	f.Fuzz(func(t *testing.T, committed int64, metadata string) {
+		if committed < 0 || committed > 1<<50 {
 			t.Skip()
 		}
-		w, err := readWindow(mark, metadata)
+		w, err := readWindow(committed, metadata)
 		if err != nil && len(w.ranges) > 0 {
 			t.Errorf("%+v beside %v", w, err)
 		}
 		for _, s := range w.ranges {
-			if s.from <= mark || s.to <= s.from {
+			if s.from <= committed || s.to <= s.from {
 				t.Errorf("%+v", w)
 			}
 		}

@@ -15,7 +15,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	if err := checkRecords(b.Records); err != nil {
 		return nil, err
 	}
-	if err := s.enterAlone(ctx); err != nil {
+	if err := s.enterExclusively(ctx); err != nil {
 		return nil, err
 	}
 	defer s.step.Unlock()
@@ -30,7 +30,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 		errs = result(errs, i, n, s.publishOne(&b.Publish[i], now))
 	}
 	for i := range b.Put {
-		errs = result(errs, len(b.Publish)+i, n, s.put(&b.Put[i], b.Entered, now))
+		errs = result(errs, len(b.Publish)+i, n, s.put(&b.Put[i], &b, now))
 	}
 	s.writeRecords(b.Records, clock)
 	for i := range b.Delete {
@@ -40,16 +40,16 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 }
 
 // put takes an entry in as it is.
-func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
-	if err := checkEntry(e); err != nil {
+func (s *Store) put(e *redrive.Entry, b *driver.Batch, now int64) error {
+	if err := driver.CheckEntry(e); err != nil {
 		return err
 	}
 	q := s.queue(e.Queue)
 	chosen := e.ID != ""
 	hash := s.masks.BodyHash(&e.Message)
 	if chosen {
-		if how == driver.EnteredImported {
-			q.forgetArchived(e.ID)
+		if b.Restore {
+			q.forgetRemoved(e.ID)
 		}
 		if err := q.collision(&e.Message, hash, now); err != nil {
 			return err
@@ -75,7 +75,7 @@ func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
 	if chosen {
 		q.remember(it, hash, now)
 	}
-	enter(&q.ledger, how)
+	enter(&q.ledger, b.Entered)
 	if e.State == redrive.StateDead {
 		q.putDead(it, e, now)
 		return nil
@@ -104,28 +104,6 @@ func (q *queue) putDead(it *item, e *redrive.Entry, now int64) {
 	}
 	it.memory.end(redrive.OutcomeDead, e.Reason, now)
 	q.stand(it, now)
-}
-
-// checkEntry reports what keeps an entry out. A dead one may hold what Publish would
-// refuse: it is there to be looked at.
-func checkEntry(e *redrive.Entry) error {
-	if e.State != redrive.StateDead {
-		if int(e.Lane) >= driver.Lanes {
-			return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w lane %d", redrive.ErrInvalid, e.Lane)}
-		}
-		return e.Validate()
-	}
-	err := driver.CheckQueue(e.Queue)
-	if err == nil && e.ID != "" {
-		err = driver.CheckID(e.ID)
-	}
-	if err == nil && (e.Reason == 0 || e.Reason > driver.LastReason) {
-		err = fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)
-	}
-	if err != nil {
-		return &redrive.Error{Op: "put", Err: err}
-	}
-	return nil
 }
 
 // deleteRange ends the waiting messages of a key up to an id as done. An id that is

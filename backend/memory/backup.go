@@ -42,7 +42,7 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 
 // backup copies everything in one step, so that a slow writer holds nobody up.
 func (s *Store) backup(ctx context.Context) ([]backupLine, error) {
-	if err := s.enterAlone(ctx); err != nil {
+	if err := s.enterExclusively(ctx); err != nil {
 		return nil, err
 	}
 	defer s.step.Unlock()

@@ -78,7 +78,7 @@ func (q *queue) claim(it *item, req *driver.ClaimRequest, now int64, d *redrive.
 	it.token++
 	it.attempts++
 	it.instance = req.Instance
-	it.alone, it.held, it.lapsed = req.Isolated, true, false
+	it.isolated, it.held, it.lapsed = req.Isolated, true, false
 	d.Message = it.msg
 	d.Lane = lane
 	d.Attempt, d.Failures, d.Crashes, d.Suspect = it.attempts, it.failures, it.crashes, it.suspect

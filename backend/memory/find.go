@@ -200,6 +200,7 @@ func (s *Store) Find(ctx context.Context, query redrive.Query) (driver.Page, err
 		}
 		return true
 	})
+	page.Examined = examined
 	return page, err
 }
 

@@ -31,16 +31,16 @@ type item struct {
 	expIdx       int // in the heap of expiries; -1: none
 	deadIdx      int // in the heap of deaths, while it is dead
 
-	place   place
-	lane    redrive.Lane
-	reason  redrive.Reason
-	dead    bool
-	suspect bool
-	alone   bool // this claim is or was alone
-	lapsed  bool // this claim ran out
-	was     bool // suspect before that
-	held    bool // the newest claim is neither settled nor claimed over
-	ordered bool
+	place    place
+	lane     redrive.Lane
+	reason   redrive.Reason
+	dead     bool
+	suspect  bool
+	isolated bool // this claim is or was isolated
+	lapsed   bool // this claim ran out
+	was      bool // suspect before that
+	held     bool // the newest claim is neither settled nor claimed over
+	ordered  bool
 
 	token    uint64
 	attempts int

@@ -12,6 +12,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -113,8 +114,23 @@ func (s *Store) Configure(ctx context.Context, name string, settings driver.Queu
 	return nil
 }
 
+// Settings implements driver.SettingsStore.
+func (s *Store) Settings(ctx context.Context, name string) (settings driver.QueueSettings, err error) {
+	if err := s.enter(ctx); err != nil {
+		return settings, err
+	}
+	defer s.step.RUnlock()
+	if q := s.lookup(name); q != nil {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		settings = q.settings
+	}
+	settings.Remember = cmp.Or(settings.Remember, driver.DefaultRemember)
+	return settings, nil
+}
+
 // Crash ends all leases of an instance as the death of its process would: what it
-// had claimed alone counts a crash, everything it held becomes a suspect, attempts
+// had claimed in isolation counts a crash, everything it held becomes a suspect, attempts
 // stay counted.
 func (s *Store) Crash(instance string) {
 	s.step.Lock()
@@ -150,9 +166,9 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// enterAlone takes the step lock exclusively, unless the store is closed or ctx has
+// enterExclusively takes the step lock exclusively, unless the store is closed or ctx has
 // ended.
-func (s *Store) enterAlone(ctx context.Context) error {
+func (s *Store) enterExclusively(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

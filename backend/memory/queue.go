@@ -109,7 +109,7 @@ func (q *queue) endLease(it *item, at, now int64) {
 	q.detach(it)
 	it.due = at
 	if !it.dead {
-		if it.alone {
+		if it.isolated {
 			it.crashes++
 		}
 		it.lapsed, it.was = true, it.suspect
@@ -121,7 +121,7 @@ func (q *queue) endLease(it *item, at, now int64) {
 // unlapse takes back what a lease that ran out has changed: its holder lives after all.
 func (q *queue) unlapse(it *item) {
 	q.detach(it)
-	if it.alone {
+	if it.isolated {
 		it.crashes--
 	}
 	it.lapsed, it.suspect = false, it.was
@@ -267,7 +267,7 @@ func (it *item) redriven(plan string, now int64) {
 	it.lane = redrive.LaneRedrive
 	it.attempts, it.failures, it.crashes = 0, 0, 0
 	it.reason, it.died = 0, 0
-	it.suspect, it.held, it.alone = false, false, false
+	it.suspect, it.held, it.isolated = false, false, false
 }
 
 // remove ends an item for good; the caller writes the ledger.

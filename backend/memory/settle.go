@@ -12,7 +12,7 @@ import (
 // Settle implements driver.Source.
 func (s *Store) Settle(ctx context.Context, list []driver.Settlement) []error {
 	if slices.ContainsFunc(list, func(t driver.Settlement) bool { return len(t.Emit) > 0 }) {
-		return s.settleAlone(ctx, list)
+		return s.settleExclusively(ctx, list)
 	}
 	if err := s.enter(ctx); err != nil {
 		return failAll(len(list), err)
@@ -52,9 +52,9 @@ func (s *Store) Settle(ctx context.Context, list []driver.Settlement) []error {
 	return errs
 }
 
-// settleAlone settles what emits into other queues.
-func (s *Store) settleAlone(ctx context.Context, list []driver.Settlement) []error {
-	if err := s.enterAlone(ctx); err != nil {
+// settleExclusively settles what emits into other queues.
+func (s *Store) settleExclusively(ctx context.Context, list []driver.Settlement) []error {
+	if err := s.enterExclusively(ctx); err != nil {
 		return failAll(len(list), err)
 	}
 	defer s.step.Unlock()
@@ -142,7 +142,7 @@ func (q *queue) settle(it *item, t *driver.Settlement, now int64) error {
 func (q *queue) giveBack(it *item, after time.Duration, now int64, l redrive.Lane, suspect bool) {
 	q.detach(it)
 	q.setLane(it, l)
-	it.suspect, it.held, it.alone = suspect, false, false
+	it.suspect, it.held, it.isolated = suspect, false, false
 	it.due = later(now, after)
 	q.stand(it, now)
 }
@@ -156,7 +156,7 @@ func (q *queue) repeat(it *item, after time.Duration, now int64) {
 	it.msg.PublishedAt = moment(now)
 	it.attempts, it.failures, it.crashes = 0, 0, 0
 	it.history, it.original = redrive.History{}, nil
-	it.suspect, it.held, it.alone = false, false, false
+	it.suspect, it.held, it.isolated = false, false, false
 	it.lane = redrive.LaneFresh
 	it.due = later(now, after)
 	it.seq = q.nextSeq()

@@ -9,7 +9,7 @@ import (
 
 // Trim implements driver.Store.
 func (s *Store) Trim(ctx context.Context, r driver.Retention, limit int) (driver.Trimmed, error) {
-	if err := s.enterAlone(ctx); err != nil {
+	if err := s.enterExclusively(ctx); err != nil {
 		return driver.Trimmed{}, err
 	}
 	defer s.step.Unlock()

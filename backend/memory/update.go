@@ -12,7 +12,7 @@ func (s *Store) Update(ctx context.Context, sel driver.Selection, c driver.Chang
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if err := s.enterAlone(ctx); err != nil {
+	if err := s.enterExclusively(ctx); err != nil {
 		return nil, err
 	}
 	defer s.step.Unlock()
@@ -62,6 +62,10 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Chan
 	if it.place == leased || needsDead && !it.dead || needsWaiting && it.dead {
 		return redrive.Ref{}, redrive.ErrState
 	}
+	c, err := c.For(&it.msg)
+	if err != nil {
+		return redrive.Ref{}, err
+	}
 	switch c.Action {
 	case driver.ActRedrive:
 		return s.redrive(q, it, c, now)
@@ -80,6 +84,9 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Chan
 		s.kill(q, it, c, now)
 	case driver.ActEdit:
 		q.edit(it, c.Edit, now)
+		if c.Plan != "" {
+			it.msg.Plan = c.Plan
+		}
 	case driver.ActDueNow:
 		if it.due > now { // what is due already keeps its place
 			q.detach(it)
@@ -196,6 +203,9 @@ func (q *queue) edit(it *item, e *redrive.Edit, now int64) {
 	e.Apply(&it.msg)
 	if sound { // another key does not mend a body
 		it.sum = driver.Checksum(&it.msg)
+	}
+	if driver.Restored(&it.msg, it.original) && driver.Checksum(it.original) == it.firstSum {
+		it.original, it.sum = nil, it.firstSum
 	}
 	if !it.dead {
 		q.bytes += int64(it.msg.Size() - size)

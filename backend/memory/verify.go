@@ -11,7 +11,7 @@ import (
 
 // Verify implements driver.Store. It looks at every item while nothing else happens.
 func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, error) {
-	if err := s.enterAlone(ctx); err != nil {
+	if err := s.enterExclusively(ctx); err != nil {
 		return nil, err
 	}
 	defer s.step.Unlock()

@@ -1,12 +1,14 @@
 package mysql
 
 import (
+	"context"
 	"encoding/binary"
 	"testing"
 	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 // More messages than a statement makes due keep their order, and those among them that were
@@ -48,4 +50,25 @@ func TestAClockThatWentBackFarBehindMuch(t *testing.T) {
 	if c[0].AllWaiting() != n+100 || c[0].Due != n {
 		t.Errorf("%d wait, of which %d are due; want %d and %d", c[0].AllWaiting(), c[0].Due, n+100, n)
 	}
+}
+
+// A row that somebody has locked, as a claim locks the first behind those that are due, keeps
+// its place among those that are made due.
+func TestALockedRowKeepsItsPlaceWhenTheClockWentBack(t *testing.T) {
+	s := open(t)
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "first"}, {Queue: "a", ID: "second"}})))
+	db := dial(t)
+	lock, err := db.BeginTx(t.Context(), nil)
+	noErr(t, err)
+	_, err = lock.ExecContext(t.Context(), s.sql.in("UPDATE redrive_message SET due = due + 3600000000 WHERE queue = 'a' AND id = 'first'"))
+	noErr(t, err)
+	_, err = db.ExecContext(t.Context(), s.sql.in("UPDATE redrive_message SET due = due + 3600000001 WHERE queue = 'a' AND id = 'second'"))
+	noErr(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	n, err := dialect{s}.Pull(ctx, sqlstore.Part{Queue: "a"}, 100)
+	if err == nil {
+		t.Errorf("%d were made due beside a locked one", n)
+	}
+	noErr(t, lock.Commit())
 }

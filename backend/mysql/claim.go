@@ -23,7 +23,7 @@ func (d dialect) Pick(ctx context.Context, req *driver.ClaimRequest) ([]sqlstore
 	case req.Expired:
 		err = c.run(ctx, "claim_expired", c.pickExpired)
 	case req.Isolated:
-		err = c.run(ctx, "claim_alone", c.pickAlone)
+		err = c.run(ctx, "claim_isolated", c.pickIsolated)
 	default:
 		err = c.run(ctx, "claim", c.pickLane)
 	}
@@ -117,9 +117,9 @@ func (d dialect) FirstDue(ctx context.Context, p sqlstore.Part) (first, now time
 	return first, timeAt(clock), err
 }
 
-// pickAlone picks suspects, named so or left behind by a lease that ran out; the ones
+// pickIsolated picks suspects, named so or left behind by a lease that ran out; the ones
 // that wait longest first.
-func (c *claiming) pickAlone(ctx context.Context, tx db) error {
+func (c *claiming) pickIsolated(ctx context.Context, tx db) error {
 	var steps []step
 	var wholes []int
 	for _, class := range []int{sqlstore.ClassSuspect, sqlstore.ClassLeased} {
@@ -182,12 +182,12 @@ func (c *claiming) scan(r row) error {
 	var got sqlstore.Claimed
 	var headers []byte
 	var class, lane, reason int
-	var alone bool
+	var isolated bool
 	var due, token, turn, published int64
 	var expires *int64
 	var sum *uint32
 	m := &got.Message
-	dest := []any{&c.now, &due, &got.Seq, &class, &alone, &m.ID, &lane, &got.Attempt, &got.Failures, &got.Crashes, &got.Suspect, &token, &turn,
+	dest := []any{&c.now, &due, &got.Seq, &class, &isolated, &m.ID, &lane, &got.Attempt, &got.Failures, &got.Crashes, &got.Suspect, &token, &turn,
 		&m.Kind, &m.Key, &headers, &published, &expires, &m.ReplyTo, &m.Generation, &m.Redrives, &m.Plan, &m.Origin, &m.EditedFrom, &m.Body, &sum}
 	p := place{kind: sqlstore.PlaceMessage}
 	if c.req.Dead {
@@ -202,7 +202,7 @@ func (c *claiming) scan(r row) error {
 	got.Attempt++
 	if class >= sqlstore.ClassLeased { // its last claim ended without a settlement
 		got.Suspect = true
-		if alone {
+		if isolated {
 			got.Crashes++
 		}
 	}

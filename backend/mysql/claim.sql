@@ -5,7 +5,7 @@
 -- and ids that were asked for or excluded.
 
 -- name: claimed_columns
-:now, m.due, m.seq, m.class, m.alone, m.id, m.lane, m.attempts, m.failures, m.crashes, m.suspect, m.token, m.turn, m.kind, m.msg_key,
+:now, m.due, m.seq, m.class, m.isolated, m.id, m.lane, m.attempts, m.failures, m.crashes, m.suspect, m.token, m.turn, m.kind, m.msg_key,
 m.headers, m.published, m.expires, m.reply_to, m.generation, m.redrives, m.plan, COALESCE(m.origin, ''), m.edited_from, m.body, m.crc
 
 -- name: pick
@@ -54,9 +54,9 @@ ORDER BY m.seq FOR UPDATE SKIP LOCKED
 
 -- name: take
 -- Puts the picked rows under the lease. Assignments are made from left to right.
---   end of the lease, nonce, alone, instance
+--   end of the lease, nonce, isolated, instance
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET due = ?, token = token + 1, nonce = ?, attempts = attempts + 1,
-  crashes = crashes + (class >= 5 AND alone), suspect = suspect OR class >= 5, alone = ?, instance = ?,
+  crashes = crashes + (class >= 5 AND isolated), suspect = suspect OR class >= 5, isolated = ?, instance = ?,
   class = IF(class IN (4, 6), 6, 5)
 WHERE seq IN (:seqs)
 

@@ -128,8 +128,13 @@ func fault(op string, err error) error {
 	case n == codeTableDenied:
 		e.Hint = "grant the database user its rights on the tables"
 	case n == codeReadOnly:
+		e.Err = fmt.Errorf("%w: %w", redrive.ErrUnavailable, err)
 		e.Hint = "the server takes no writes: name the primary"
-	case errors.As(err, &acquire), errors.As(err, &undone):
+	case errors.As(err, &acquire):
+	case errors.As(err, &undone):
+		if n == codeShutdown || n == codeKilled || broken(err) {
+			e.Err = fmt.Errorf("%w: %w", redrive.ErrUnavailable, err)
+		}
 	default:
 		e.Err = fmt.Errorf("%w: %w", redrive.ErrUnknown, err)
 	}

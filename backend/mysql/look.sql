@@ -5,7 +5,7 @@
 -- The ledgers of queues: what was folded, and the differences since.
 --   names, names
 SELECT d.queue, :sums FROM (
-  SELECT queue, :ledger FROM redrive_book:where
+  SELECT queue, :ledger FROM redrive_ledger:where
   UNION ALL
   SELECT queue, :ledger FROM redrive_delta:where) d
 GROUP BY d.queue ORDER BY d.queue
@@ -52,7 +52,7 @@ SELECT d.queue, 7, MAX(d.died) FROM redrive_dead d FORCE INDEX (dead_died) WHERE
 
 -- name: queue_names
 -- The queues that hold something, or held something.
-SELECT name FROM redrive_queue UNION SELECT queue FROM redrive_book UNION SELECT queue FROM redrive_delta ORDER BY 1
+SELECT name FROM redrive_queue UNION SELECT queue FROM redrive_ledger UNION SELECT queue FROM redrive_delta ORDER BY 1
 
 -- name: find_waiting
 -- A page of what waits, by id.

@@ -15,7 +15,7 @@ func scanMessage(r row) (*sqlstore.Message, error) {
 	var headers []byte
 	var lane, reason int
 	err := r.Scan(&m.Queue, &m.ID, &m.Seq, &due, &died, &published, &expires, &m.Token, &m.Nonce, &m.Turn, &m.Attempts, &m.Failures,
-		&m.Earlier, &m.Crashes, &m.Generation, &m.Redrives, &m.Bytes, &m.Class, &lane, &reason, &m.Suspect, &m.Chosen, &m.Alone, &m.Leased,
+		&m.Earlier, &m.Crashes, &m.Generation, &m.Redrives, &m.Bytes, &m.Class, &lane, &reason, &m.Suspect, &m.Chosen, &m.Isolated, &m.Leased,
 		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature, &m.Sum, &m.Delayed,
 		&headers, &m.First, &m.Last, &m.Original, &m.Body)
 	if err != nil {

@@ -16,7 +16,7 @@
 //
 // Names and ids are compared as bytes, whatever the database's collation is.
 //
-// Caps. Everything: any delay, dead letters, repeats, emits, fences, marks, order by
+// Caps. Everything: any delay, dead letters, repeats, emits, fences, claim records, order by
 // key, browsing; identity by message, transfer by transaction.
 package mysql
 

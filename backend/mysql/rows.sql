@@ -5,7 +5,7 @@
 
 -- name: columns_message
 m.queue, m.id, m.seq, m.due, NULL, m.published, m.expires, m.token, m.nonce, m.turn, m.attempts, m.failures, m.earlier, m.crashes,
-m.generation, m.redrives, m.size, m.class, m.lane, 0, m.suspect, m.chosen, m.alone, 0, m.kind, m.msg_key, m.instance, m.reply_to, m.plan,
+m.generation, m.redrives, m.size, m.class, m.lane, 0, m.suspect, m.chosen, m.isolated, 0, m.kind, m.msg_key, m.instance, m.reply_to, m.plan,
 COALESCE(m.origin, ''), m.edited_from, '', m.crc, m.is_delayed
 
 -- name: columns_dead
@@ -101,10 +101,10 @@ SELECT queue, id, kind, msg_key, body FROM redrive_message FORCE INDEX (message_
 --   queue, ids
 SELECT queue, id, kind, msg_key, body FROM redrive_dead FORCE INDEX (PRIMARY) WHERE queue = ? AND id IN (:ids) LOCK IN SHARE MODE
 
--- name: forget_archived
--- Forgets an id whose message died and is not here any more: it is in the archive.
+-- name: forget_removed
+-- Forgets an id whose message was archived or dropped, so that it can be put back.
 --   queue, id
-DELETE FROM redrive_remembered WHERE queue = ? AND id = ? AND until IS NOT NULL AND outcome = 4
+DELETE FROM redrive_remembered WHERE queue = ? AND id = ? AND until IS NOT NULL AND outcome IN (4, 6)
 
 -- name: remember
 -- Notes what became of messages whose ids are remembered.

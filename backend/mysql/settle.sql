@@ -16,7 +16,7 @@ FROM redrive_dead d FORCE INDEX (PRIMARY) WHERE d.queue = ? AND d.id IN (:ids) O
 --   retried, delay, delayed, retried, released, released
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET
   class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, is_delayed = ?, lane = IF(?, 1, lane), attempts = attempts - ?,
-  suspect = suspect AND ?, alone = 0, instance = ''
+  suspect = suspect AND ?, isolated = 0, instance = ''
 WHERE seq IN (:seqs)
 
 -- name: failed
@@ -24,7 +24,7 @@ WHERE seq IN (:seqs)
 --   retried, delay, delayed, retried, released, released, counted, failure, failure
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET
   class = IF(class = 6, 4, IF(?, 1, IF(suspect, 3, lane))), due = :now + ?, is_delayed = ?, lane = IF(?, 1, lane), attempts = attempts - ?,
-  suspect = suspect AND ?, alone = 0, instance = '', failures = failures + ?,
+  suspect = suspect AND ?, isolated = 0, instance = '', failures = failures + ?,
   last_failure = IF(first_failure IS NULL, last_failure, ?), first_failure = COALESCE(first_failure, ?)
 WHERE seq IN (:seqs)
 
@@ -33,7 +33,7 @@ WHERE seq IN (:seqs)
 --   delay, delayed
 UPDATE redrive_message FORCE INDEX (PRIMARY) SET
   class = IF(turn > 0, 4, 0), lane = 0, due = :now + ?, is_delayed = ?, published = :now, generation = generation + 1, attempts = 0, failures = 0,
-  earlier = 0, crashes = 0, suspect = 0, first_failure = NULL, last_failure = NULL, original = NULL, alone = 0, instance = ''
+  earlier = 0, crashes = 0, suspect = 0, first_failure = NULL, last_failure = NULL, original = NULL, isolated = 0, instance = ''
 WHERE seq IN (:seqs)
 
 -- name: bury

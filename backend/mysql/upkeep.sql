@@ -15,7 +15,7 @@ SELECT id FROM redrive_delta ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED
 -- under locks, as fold_pick did: to a snapshot, the transaction that wrote a row may seem to
 -- run still for a moment in which its rows can be locked, and the row would be dropped
 -- without having been added.
-INSERT INTO redrive_book (queue, :ledger)
+INSERT INTO redrive_ledger (queue, :ledger)
 SELECT d.queue, :sums FROM redrive_delta d FORCE INDEX (PRIMARY) WHERE :runs GROUP BY d.queue ORDER BY d.queue LOCK IN SHARE MODE
 ON DUPLICATE KEY UPDATE :adds
 
@@ -32,10 +32,11 @@ SELECT 1 FROM (SELECT m.is_delayed FROM redrive_message m FORCE INDEX (message_d
   WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? ORDER BY m.due, m.seq LIMIT ?) x WHERE NOT x.is_delayed LIMIT 1
 
 -- name: pull_pick
--- Those that are made due next.
+-- Those that are made due next. It waits for locked rows: a claim locks the first row behind
+-- those that are due for a moment, and what is skipped would come behind the others.
 --   queue, class, how far ahead, most
 SELECT m.seq FROM redrive_message m FORCE INDEX (message_due)
-WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? AND NOT m.is_delayed ORDER BY m.due, m.seq LIMIT ? FOR UPDATE SKIP LOCKED
+WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? AND NOT m.is_delayed ORDER BY m.due, m.seq LIMIT ? FOR UPDATE
 
 -- name: pull
 -- Makes them due, in their order. A join, as in delete_messages.

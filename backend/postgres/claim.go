@@ -22,7 +22,7 @@ func (d dialect) Pick(ctx context.Context, req *driver.ClaimRequest) (got []sqls
 	case req.Expired:
 		got, err = d.claimExpired(ctx, req)
 	case req.Isolated:
-		got, err = d.claimAlone(ctx, req)
+		got, err = d.claimIsolated(ctx, req)
 	default:
 		got, err = d.claimLane(ctx, req)
 	}
@@ -43,14 +43,14 @@ func (s *Store) claimLane(ctx context.Context, req *driver.ClaimRequest) ([]sqls
 	return got, err
 }
 
-// claimAlone claims suspects, named so or left behind by a lease that ran out.
-func (s *Store) claimAlone(ctx context.Context, req *driver.ClaimRequest) ([]sqlstore.Claimed, error) {
+// claimIsolated claims suspects, named so or left behind by a lease that ran out.
+func (s *Store) claimIsolated(ctx context.Context, req *driver.ClaimRequest) ([]sqlstore.Claimed, error) {
 	from := s.base.Floors.From(req, sqlstore.ClassSuspect)
 	if other := s.base.Floors.From(req, sqlstore.ClassLeased); other.Before(from) {
 		from = other
 	}
 	began := time.Now()
-	got, err := s.take(ctx, req, "pick_alone", orWhole(from))
+	got, err := s.take(ctx, req, "pick_isolated", orWhole(from))
 	if from.IsZero() {
 		for _, class := range []int{sqlstore.ClassSuspect, sqlstore.ClassLeased} {
 			s.base.Floors.Claimed(req, class, from, time.Since(began), time.Time{}, 0)

@@ -1,7 +1,7 @@
 -- Claims. Each is one statement: a pick_* followed by take. The picked rows are a
 -- MATERIALIZED list, so that the limit holds whatever the plan is.
 --   $1 queue          $2 most messages     $3 lease in microseconds
---   $4 nonce          $5 alone             $6 instance
+--   $4 nonce          $5 isolated             $6 instance
 --   $7 kinds          $8 except kinds      $9 except ids       (null: no such filter)
 --   $10, $11          of the pick
 -- A claim is not synced: losing it in a crash of the server loses no message, and its
@@ -25,7 +25,7 @@ picked AS MATERIALIZED (
   FOR UPDATE SKIP LOCKED
 )
 
--- name: pick_alone
+-- name: pick_isolated
 -- Suspects: named so, or left behind by a lease that ran out; the one that waits
 -- longest first.
 --   $10 from
@@ -100,9 +100,9 @@ SET class = CASE WHEN p.class IN (4, 6) THEN 6 ELSE 5 END,
     token = m.token + 1,
     nonce = $4,
     attempts = m.attempts + 1,
-    crashes = m.crashes + (p.class >= 5 AND m.alone)::integer,
+    crashes = m.crashes + (p.class >= 5 AND m.isolated)::integer,
     suspect = m.suspect OR p.class >= 5,
-    alone = $5,
+    isolated = $5,
     instance = $6
 FROM picked p, t
 WHERE m.queue = p.queue AND m.id = p.id

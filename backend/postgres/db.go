@@ -146,7 +146,7 @@ func quoted(s string) string { return `"` + quoteReplacer.Replace(s) + `"` }
 
 // inTx carries out a function in a transaction, and repeats both when the server had
 // to roll them back for another's sake. The commit travels with nothing else, so that
-// an error of it alone is unknown.
+// of an error of that alone nothing is known.
 func (s *Store) inTx(ctx context.Context, op string, f func(db) error) error {
 	return s.inTxWith(ctx, op, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -19,6 +20,7 @@ const (
 	codeUnique        = "23505"
 	codeDiskFull      = "53100"
 	codeLockTimeout   = "55P03"
+	codeReadOnly      = "25006" // a standby, before or after a fail-over
 	codeNoStatement   = "26000" // a pooler has changed the connection below us
 	codeResultChanged = "0A000" // a cached plan whose result type changed
 )
@@ -66,8 +68,10 @@ func fault(op string, err error) error {
 		case pg.Code == codeDiskFull:
 			e.Err = fmt.Errorf("%w: %w", redrive.ErrFull, err)
 			e.Hint = "free some room on the database's disk"
+		case pg.Code == codeReadOnly, nothingSent(err) && ending(pg):
+			e.Err = fmt.Errorf("%w: %w", redrive.ErrUnavailable, err)
 		case nothingSent(err):
-		case pg.Severity == "FATAL" || pg.Severity == "PANIC" || pg.Code[:2] == "08":
+		case ending(pg):
 			e.Err = fmt.Errorf("%w: %w", redrive.ErrUnknown, err)
 		case pg.Code == "42P01" || pg.Code == "3F000":
 			e.Hint = "run `redrive migrate`"
@@ -75,10 +79,16 @@ func fault(op string, err error) error {
 			e.Hint = "grant the database user its rights on the schema"
 		}
 	case nothingSent(err):
+		e.Err = driver.Unavailable(err)
 	default:
 		e.Err = fmt.Errorf("%w: %w", redrive.ErrUnknown, err)
 	}
 	return e
+}
+
+// ending reports an answer with which the server ends the connection.
+func ending(pg *pgconn.PgError) bool {
+	return pg.Severity == "FATAL" || pg.Severity == "PANIC" || pg.Code[:2] == "08"
 }
 
 // nothingSent reports an error after which the server cannot have changed anything.
@@ -95,9 +105,9 @@ func readFault(op string, err error) error {
 		return err
 	}
 	if errors.As(err, &pg) {
-		return fault(op, err)
+		return fault(op, &sqlstore.UndoneError{Err: err})
 	}
-	return &redrive.Error{Op: op, Err: err}
+	return &redrive.Error{Op: op, Err: driver.Unavailable(err)}
 }
 
 // again carries out a function until it does not fail for a passing reason.

@@ -83,7 +83,7 @@ func scanNames(names *[]string) func(row) error {
 	}
 }
 
-// findStatement returns the query of the phase that the mark is in.
+// findStatement returns the query of the phase that the cursor is in.
 func findStatement(f *sqlstore.Finder) (name string, args []any) {
 	q := f.Query
 	header, value := headerFilter(q.Header)

@@ -139,21 +139,21 @@ func TestPlansStayWithTheIndexes(t *testing.T) {
 		args, whole := settleArgs(1000, "a"), orWhole(time.Time{})
 		pick := []any{"a", 100, int64(time.Minute / time.Microsecond), int64(1), false, "x", []string(nil), []string(nil), []string(nil)}
 		for name, args := range map[string][]any{
-			"settle":       args,
-			"settle_done":  args[:4],
-			"extend":       append(args[:4:4], make([]bool, 1000), int64(1000)),
-			"there":        args[:2],
-			"pick_lane":    append(pick[:9:9], int64(0), orWhole(time.Time{})),
-			"pick_alone":   append(pick[:9:9], orWhole(time.Time{})),
-			"pick_expired": pick,
-			"peek":         {[]string{"a", "b"}, []string{"a", "b"}, []int64{0, 5}, []*time.Time{&whole, &whole}},
-			"first_due":    {"a", int64(0), []string(nil), []string(nil)},
-			"peek_all":     nil,
-			"publish":      publishArgs(1000, "a"),
-			"reserve":      {args[0], args[1], args[2], made(1000)},
-			"refused":      args[:2],
-			"lock_dead":    args[:2],
-			"remember":     {args[0], args[1], args[2], args[2], make([]bool, 1000)},
+			"settle":        args,
+			"settle_done":   args[:4],
+			"extend":        append(args[:4:4], make([]bool, 1000), int64(1000)),
+			"there":         args[:2],
+			"pick_lane":     append(pick[:9:9], int64(0), orWhole(time.Time{})),
+			"pick_isolated": append(pick[:9:9], orWhole(time.Time{})),
+			"pick_expired":  pick,
+			"peek":          {[]string{"a", "b"}, []string{"a", "b"}, []int64{0, 5}, []*time.Time{&whole, &whole}},
+			"first_due":     {"a", int64(0), []string(nil), []string(nil)},
+			"peek_all":      nil,
+			"publish":       publishArgs(1000, "a"),
+			"reserve":       {args[0], args[1], args[2], made(1000)},
+			"refused":       args[:2],
+			"lock_dead":     args[:2],
+			"remember":      {args[0], args[1], args[2], args[2], make([]bool, 1000)},
 		} {
 			plan := explain(t, s, name, pass.generic, args...)
 			for _, table := range []string{"message", "dead", "remembered"} {

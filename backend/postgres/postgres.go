@@ -19,7 +19,7 @@
 // process, which poolers do not pass on; what it takes for the server itself gets
 // prepared statements. default_query_exec_mode in the URL decides otherwise.
 //
-// Caps. Everything: any delay, dead letters, repeats, emits, fences, marks, order by
+// Caps. Everything: any delay, dead letters, repeats, emits, fences, claim records, order by
 // key, browsing; identity by message, transfer by transaction.
 package postgres
 
@@ -91,7 +91,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 // configure reads a URL and options.
 func configure(url string, opts []Option) (*Store, *pgxpool.Config, error) {
 	s := &Store{sql: newStatements(defaultSchema), listen: true}
-	s.base = sqlstore.Base{Timeout: DefaultTimeout, PollMin: DefaultPollMin, PollMax: DefaultPollMax, DDL: true, Alone: copies, Bytes: groupBytes}
+	s.base = sqlstore.Base{Timeout: DefaultTimeout, PollMin: DefaultPollMin, PollMax: DefaultPollMax, DDL: true, Single: copies, Bytes: groupBytes}
 	s.Verbs = s.base.Verbs(dialect{s})
 	url, err := s.base.Parameters(url, map[string]func(string) error{
 		"schema": func(name string) error { WithSchema(name)(s); return nil },
@@ -121,6 +121,11 @@ func poolConfig(url string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
+	}
+	for name := range cfg.ConnConfig.RuntimeParams { // what is unknown goes to the server as a setting
+		if sqlstore.Misspelt(name) {
+			return nil, fmt.Errorf("parameter %s is not known", name)
+		}
 	}
 	if !named(url, "pool_max_conns") {
 		cfg.MaxConns = DefaultConns

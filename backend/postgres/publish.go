@@ -13,9 +13,9 @@ import (
 )
 
 // StoreItems implements sqlstore.Server: it stores the items of some calls in one statement, or of one call by COPY.
-func (d dialect) StoreItems(ctx context.Context, items []*sqlstore.Item, alone bool) (err error) {
+func (d dialect) StoreItems(ctx context.Context, items []*sqlstore.Item, single bool) (err error) {
 	defer func(began time.Time) { d.base.Observe("publish", began, err) }(time.Now())
-	if alone {
+	if single {
 		return d.copy(ctx, items)
 	}
 	return again(ctx, func() error {

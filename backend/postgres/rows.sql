@@ -4,7 +4,7 @@
 
 -- name: columns_message
 m.queue, m.id, m.seq, m.due, NULL::timestamptz, m.published, m.expires, m.token, m.nonce, m.turn, m.attempts, m.failures,
-m.earlier, m.crashes, m.generation, m.redrives, m.size, m.class, m.lane, 0, m.suspect, m.chosen, m.alone, false, m.kind, m.key,
+m.earlier, m.crashes, m.generation, m.redrives, m.size, m.class, m.lane, 0, m.suspect, m.chosen, m.isolated, false, m.kind, m.key,
 m.instance, m.reply_to, m.plan, m.origin, m.edited_from, '', m.crc, m.delayed
 
 -- name: columns_dead
@@ -111,10 +111,10 @@ reserved AS (
 )
 SELECT i.ord FROM input i JOIN reserved r ON r.queue = i.queue AND r.id = i.id
 
--- name: forget_archived
--- Forgets an id whose message died and is not here any more: it is in the archive.
+-- name: forget_removed
+-- Forgets an id whose message was archived or dropped, so that it can be put back.
 --   $1 queue    $2 id
-DELETE FROM redrive.remembered r WHERE r.queue = $1 AND r.id = $2 AND r.until IS NOT NULL AND r.outcome = 4
+DELETE FROM redrive.remembered r WHERE r.queue = $1 AND r.id = $2 AND r.until IS NOT NULL AND r.outcome IN (4, 6)
 
 -- name: remember
 -- Notes what became of messages whose ids are remembered.
@@ -128,14 +128,14 @@ WHERE r.queue = i.queue AND r.id = i.id
 -- name: settings
 -- What the store knows about queues.
 --   $1 queues
-SELECT q.name, q.order_by_key, q.dead_release FROM redrive.queue q WHERE q.name = ANY ($1::text[])
+SELECT q.name, q.order_by_key, q.dead_release, (extract(epoch FROM q.remember) * 1000000)::bigint FROM redrive.queue q WHERE q.name = ANY ($1::text[])
 
 -- name: now
 SELECT clock_timestamp()
 
 -- name: range
--- The waiting messages of a key that nobody holds, up to one of them, or that one alone.
---   $1 queue    $2 key    $3 id of the last    $4 alone
+-- The waiting messages of a key that nobody holds, up to one of them, or only that one.
+--   $1 queue    $2 key    $3 id of the last    $4 only that one
 SELECT m.id FROM redrive.message m
 WHERE m.queue = $1 AND m.key = $2 AND m.key <> '' AND (m.class < 5 OR m.due <= clock_timestamp())
   AND (NOT $4 OR m.id = $3)

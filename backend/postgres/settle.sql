@@ -90,7 +90,7 @@ back AS (
       suspect = m.suspect AND h.outcome = 3,
       first_failure = coalesce(m.first_failure, h.failure::json),
       last_failure = CASE WHEN m.first_failure IS NOT NULL AND h.failure IS NOT NULL THEN h.failure::json ELSE m.last_failure END,
-      alone = false, instance = ''
+      isolated = false, instance = ''
   FROM held h, t
   WHERE h.outcome IN (2, 3) AND m.queue = h.queue AND m.id = h.id
 ),
@@ -99,7 +99,7 @@ again AS (
   SET class = CASE WHEN m.turn > 0 THEN 4 ELSE 0 END, lane = 0, due = t.now + h.delay * interval '1 microsecond', delayed = h.delay > 0,
       published = t.now,
       generation = m.generation + 1, attempts = 0, failures = 0, earlier = 0, crashes = 0, suspect = false,
-      first_failure = NULL, last_failure = NULL, original = NULL, alone = false, instance = ''
+      first_failure = NULL, last_failure = NULL, original = NULL, isolated = false, instance = ''
   FROM held h, t
   WHERE h.outcome = 5 AND m.queue = h.queue AND m.id = h.id
 ),

@@ -50,7 +50,7 @@ func newStatements(schema string) *statements {
 		s.ByName[find] = strings.ReplaceAll(text, ":parts", s.Get("columns_no_parts"))
 		s.ByName[find+"_whole"] = strings.ReplaceAll(text, ":parts", s.Get(parts))
 	}
-	for _, pick := range []string{"pick_lane", "pick_alone", "pick_expired", "pick_old"} {
+	for _, pick := range []string{"pick_lane", "pick_isolated", "pick_expired", "pick_old"} {
 		s.ByName[pick] += "\n" + s.Get("take")
 	}
 	return s

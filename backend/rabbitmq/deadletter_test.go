@@ -41,18 +41,18 @@ func TestWhatDiesInTheStoreIsBuriedNatively(t *testing.T) {
 				var m redrive.Message
 				readTable(&m, got.Headers)
 				o, known := native.ReadOriginal(m.Headers)
-				story, told := native.TakeHistory(&m)
+				history, ok := native.TakeHistory(&m)
 				if tenant, _ := m.Headers.Get("tenant"); got.MessageId == "parked" && tenant != "gold" {
 					t.Errorf("%q", m.Headers)
 				}
 				if strategy == DeadDLX && got.MessageId == "pushed" { // the broker's own work
-					if told || got.Headers["x-first-death-reason"] != "rejected" {
+					if ok || got.Headers["x-first-death-reason"] != "rejected" {
 						t.Errorf("%+v", got.Headers)
 					}
 					continue
 				}
-				if !known || o.Queue != s.a.queue || !told || story.Reason != redrive.ReasonPermanent || story.Attempts != 1 || story.History.Count != 1 || story.DiedAt.IsZero() {
-					t.Errorf("%s: %+v %+v", got.MessageId, o, story)
+				if !known || o.Queue != s.a.queue || !ok || history.Reason != redrive.ReasonPermanent || history.Attempts != 1 || history.History.Count != 1 || history.DiedAt.IsZero() {
+					t.Errorf("%s: %+v %+v", got.MessageId, o, history)
 				}
 			}
 			counts, err := store.Counts(t.Context(), brokertest.Queue)

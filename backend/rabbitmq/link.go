@@ -189,7 +189,7 @@ func (s *Source) failed(err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fault = fmt.Errorf("queue %s: %w", s.a.queue, err)
+	s.fault = fmt.Errorf("queue %s: %w", s.a.queue, driver.Unavailable(err))
 	s.changeLocked()
 }
 
@@ -245,7 +245,7 @@ func (s *Source) look(ctx context.Context, ask func(*amqp.Channel) error) error 
 	n, fault := s.session, s.fault
 	s.mu.Unlock()
 	if n == nil {
-		return errors.Join(errors.New("there is no connection to RabbitMQ"), fault)
+		return errors.Join(fmt.Errorf("%w: there is no connection to RabbitMQ", redrive.ErrUnavailable), fault)
 	}
 	ended := make(chan error, 1)
 	go func() {

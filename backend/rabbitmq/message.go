@@ -62,9 +62,10 @@ func write(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
 	for _, h := range append(ours, more...) {
 		p.Headers[h.Name] = string(h.Value)
 	}
-	taken := maps.Clone(p.Headers) // a result has headers of a failure hifailure history's names
+	taken := maps.Clone(p.Headers) // a result has headers of the names of a failure history's
 	names := make([]string, 0, len(m.Headers))
 	for _, h := range m.Headers {
+		h = native.Outside(h)
 		if property(&p, h.Name, string(h.Value)) {
 			continue
 		}
@@ -123,7 +124,10 @@ func property(p *amqp.Publishing, name, value string) bool {
 // read makes a message of what the broker pushed.
 func (s *Source) read(it *item, d *redrive.Delivery) {
 	in := &it.d
-	d.Message = redrive.Message{Queue: s.o.Queue, Body: in.Body, PublishedAt: in.Timestamp}
+	d.Message = redrive.Message{Queue: s.o.Queue, Body: in.Body}
+	if native.Dated(in.Timestamp) {
+		d.PublishedAt = in.Timestamp
+	}
 	if len(in.Headers) > 0 {
 		d.Headers = make(redrive.Headers, 0, len(in.Headers)+2)
 	}
@@ -147,10 +151,10 @@ func (s *Source) read(it *item, d *redrive.Delivery) {
 		d.Headers.Add(headerPriority, strconv.Itoa(int(in.Priority)))
 	}
 	readTable(&d.Message, in.Headers)
-	story, told := native.TakeHistory(&d.Message)
+	history, ok := native.TakeHistory(&d.Message)
 	d.Attempt = 1
-	if told {
-		d.Attempt, d.Crashes, d.Failures, d.History = story.Attempts+1, story.Crashes, story.History.Count, &story.History
+	if ok {
+		d.Attempt, d.Crashes, d.Failures, d.History = history.Attempts+1, history.Crashes, history.History.Count, &history.History
 	}
 	if len(d.Headers) == 0 {
 		d.Headers = nil

@@ -25,7 +25,7 @@ const (
 	// DeadTx publishes and acknowledges in one transaction of AMQP: a cut of the
 	// connection leaves both or none. The broker carries it out queue by queue, so that
 	// the death of a node may leave one of the two: a second dead letter, or, where the
-	// acknowledgement alone was kept, none.
+	// only the acknowledgement was kept, none.
 	DeadTx Dead = "tx"
 	// DeadDLX rejects the message, and a quorum queue that is declared for it moves it,
 	// at least once. It carries what failed before, not the last failure nor a reason:
@@ -50,20 +50,20 @@ func (s *Source) inTx() bool { return s.o.Native && s.a.dead == DeadTx }
 func (s *Source) moved(it *item, t *driver.Settlement) outgoing {
 	var d redrive.Delivery
 	s.read(it, &d)
-	story := native.History{Queue: s.o.Queue, Attempts: d.Attempt, Crashes: d.Crashes}
+	history := native.History{Queue: s.o.Queue, Attempts: d.Attempt, Crashes: d.Crashes}
 	if d.History != nil {
-		story.History = *d.History
+		history.History = *d.History
 	}
-	story.History.Record(t.Failure, t.Outcome != redrive.OutcomeRelease)
+	history.History.Record(t.Failure, t.Outcome != redrive.OutcomeRelease)
 	if t.Outcome == redrive.OutcomeRelease {
-		story.Attempts--
+		history.Attempts--
 	}
 	noteOriginal(&d.Message, it.d.Exchange, it.d.RoutingKey, s.a.queue, it.d.Timestamp)
 	if t.Outcome == redrive.OutcomeDead {
-		story.Reason, story.DiedAt = t.Reason, time.Now()
-		return outgoing{key: s.a.deadQueue, msg: write(&d.Message, story.Headers()...)}
+		history.Reason, history.DiedAt = t.Reason, time.Now()
+		return outgoing{key: s.a.deadQueue, msg: write(&d.Message, history.Headers()...)}
 	}
-	return s.delayed(&d.Message, t.After, story.Headers()...)
+	return s.delayed(&d.Message, t.After, history.Headers()...)
 }
 
 // DeadLetter implements [driver.DeadLetterSink]: it publishes a dead letter that was parked
@@ -76,12 +76,12 @@ func (s *Source) DeadLetter(ctx context.Context, e *redrive.Entry) error {
 	m := e.Message
 	m.Delay, m.DeliverAt = 0, time.Time{}
 	m.Headers = m.Headers.Clone()
-	story := native.History{Queue: e.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
-	if story.DiedAt.IsZero() {
-		story.DiedAt = time.Now()
+	history := native.History{Queue: e.Queue, Attempts: e.Attempts, Crashes: e.Crashes, History: e.History, Reason: e.Reason, DiedAt: e.DiedAt}
+	if history.DiedAt.IsZero() {
+		history.DiedAt = time.Now()
 	}
 	noteOriginal(&m, "", s.a.queue, s.a.queue, m.PublishedAt)
-	return driver.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: write(&m, story.Headers()...)}}))
+	return driver.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: write(&m, history.Headers()...)}}))
 }
 
 // noteOriginal notes where a message came from, unless it says so itself.

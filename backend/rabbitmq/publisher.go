@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // outgoing is a message for an exchange.
@@ -138,7 +139,7 @@ func (p *publisher) open(ctx context.Context) (*outlet, error) {
 	}
 	o, err := newOutlet(ctx, &p.a)
 	if err != nil {
-		return nil, fmt.Errorf("connect to RabbitMQ: %w", err)
+		return nil, fmt.Errorf("connect to RabbitMQ: %w", driver.Unavailable(err))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

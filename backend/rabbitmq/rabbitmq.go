@@ -14,7 +14,7 @@
 // Native limits. The broker pushes messages ahead, up to [Options.Prefetch]; they count
 // as claimed only when Claim delivers them. The broker counts those as redelivered too
 // (x-delivery-count) and cannot tell them from what crashed a process: its counts are
-// never used to count attempts, only to look for the engine's marks, and a queue that is
+// never used to count attempts, only to look for the engine's claim records, and a queue that is
 // declared here has no delivery limit that one could reach by mistake. x-death is not
 // read: anyone can forge it.
 //

@@ -14,8 +14,8 @@ import (
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
-	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/rabbittest"
 	"github.com/redrive/redrive/internal/servertest"
 )
@@ -180,11 +180,11 @@ func TestHeadersCannotSteerTheBroker(t *testing.T) {
 	}
 }
 
-// TestAHistoryWinsOverAResultsHeaders: a result that dies has headers of a failure hifailure history's names.
+// TestAHistoryWinsOverAResultsHeaders: a result that dies has headers of the names of a failure history's.
 func TestAHistoryWinsOverAResultsHeaders(t *testing.T) {
 	result := redrive.Headers{{Name: redrive.HeaderReason, Value: []byte("expired")}, {Name: "tenant", Value: []byte("gold")}, {Name: redrive.HeaderError, Value: []byte("too late")}}
-	story := native.History{Queue: "q", Attempts: 2, Reason: redrive.ReasonPermanent, History: redrive.History{Count: 1, First: &redrive.Failure{Message: "no"}}}
-	p := write(&redrive.Message{Headers: result}, story.Headers()...)
+	history := native.History{Queue: "q", Attempts: 2, Reason: redrive.ReasonPermanent, History: redrive.History{Count: 1, First: &redrive.Failure{Message: "no"}}}
+	p := write(&redrive.Message{Headers: result}, history.Headers()...)
 	for name, want := range map[string]string{redrive.HeaderReason: "permanent", redrive.HeaderError: "no"} {
 		if p.Headers[name] != want {
 			t.Errorf("%s is %v, want %s", name, p.Headers[name], want)
@@ -192,7 +192,7 @@ func TestAHistoryWinsOverAResultsHeaders(t *testing.T) {
 	}
 }
 
-// TestUnroutableIsNotAccepted: a confirm alone says nothing of a message that no queue
+// TestUnroutableIsNotAccepted: a confirm by itself says nothing of a message that no queue
 // takes.
 func TestUnroutableIsNotAccepted(t *testing.T) {
 	node := rabbittest.Shared(t)
@@ -232,7 +232,7 @@ func TestAFullQueuePushesBack(t *testing.T) {
 // TestAnOldTagIsNeverUsed cuts the connection while messages are in flight.
 func TestAnOldTagIsNeverUsed(t *testing.T) {
 	node := rabbittest.Shared(t)
-	proxy := faulttest.NewProxy(t, node.Addr())
+	proxy := proxytest.New(t, node.Addr())
 	queue := rabbittest.Name()
 	s := connect(t, at(proxy.Addr().String(), "queue="+queue, "declare=true"), Options{})
 	publish(t, s, redrive.Message{ID: "a"}, redrive.Message{ID: "b"})
@@ -405,7 +405,7 @@ func TestNativeDeadLettersKeepTheirHistory(t *testing.T) {
 			if o, ok := native.ReadOriginal(m.Headers); !ok || o.Queue != s.a.queue || o.RoutingKey != s.a.queue {
 				t.Errorf("%+v", o)
 			}
-			story, _ := native.TakeHistory(&m)
+			history, _ := native.TakeHistory(&m)
 			want := native.History{Attempts: 2, Reason: redrive.ReasonPermanent}
 			failures := 2
 			if strategy == DeadDLX { // the broker knows nothing of the last failure
@@ -414,8 +414,8 @@ func TestNativeDeadLettersKeepTheirHistory(t *testing.T) {
 					t.Errorf("%+v", got.Headers)
 				}
 			}
-			if story.Attempts != want.Attempts || story.Reason != want.Reason || story.History.Count != failures || story.Queue != s.o.Queue {
-				t.Errorf("%+v", story)
+			if history.Attempts != want.Attempts || history.Reason != want.Reason || history.History.Count != failures || history.Queue != s.o.Queue {
+				t.Errorf("%+v", history)
 			}
 		})
 	}

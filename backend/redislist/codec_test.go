@@ -45,8 +45,8 @@ func FuzzDecode(f *testing.F) {
 func FuzzUnpack(f *testing.F) {
 	f.Add("Hg1.nonce|\x92\x01\xa1x", "")
 	f.Add("Hg1.nonce|\xdc\x00\x12\xcf\x00\x06\x60\xcb", "\x92\xdb\xff\xff\xff\xff\xa0")
-	f.Fuzz(func(_ *testing.T, state, story string) {
-		if r, err := parseRow([]any{"1", "element", state, story}); err == nil {
+	f.Fuzz(func(_ *testing.T, state, history string) {
+		if r, err := parseRow([]any{"1", "element", state, history}); err == nil {
 			_, _ = r.message("sms")
 			_ = r.history()
 		}

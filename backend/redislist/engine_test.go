@@ -163,7 +163,7 @@ func TestEngineKeepsDead(t *testing.T) {
 }
 
 // TestEnginePoison has a message among good ones that kills each process that works on
-// it. It ends as crashed, after deaths while it was alone; the good ones are done.
+// it. It ends as crashed, after deaths while it was isolated; the good ones are done.
 func TestEnginePoison(t *testing.T) {
 	const good = 30
 	url := redistest.Shared(t).URL() + "?prefix=" + redistest.Prefix()
@@ -332,10 +332,10 @@ func TestWakeUp(t *testing.T) {
 		}
 	}
 	v := wait(dies, 0).Version
-	told := make(chan driver.Event)
-	go func() { told <- wait(dies, v) }()
+	reported := make(chan driver.Event)
+	go func() { reported <- wait(dies, v) }()
 	noErr(t, driver.FirstError(sender.Publish(ctx, []redrive.Message{{Queue: "sms"}})))
-	if e := <-told; !e.Lanes.Has(redrive.LaneFresh) {
+	if e := <-reported; !e.Lanes.Has(redrive.LaneFresh) {
 		t.Errorf("%+v", e)
 	}
 	noErr(t, dies.Close()) // before it claimed
@@ -352,9 +352,9 @@ func TestWakeUp(t *testing.T) {
 	}
 	// A payload that another client pushes has no token; a look finds it.
 	v = wait(next, 0).Version
-	go func() { told <- wait(next, v) }()
+	go func() { reported <- wait(next, v) }()
 	noErr(t, sender.conn.LPush(ctx, sender.o.List("sms"), "foreign").Err())
-	<-told
+	<-reported
 }
 
 func TestSourceStats(t *testing.T) {

@@ -29,7 +29,7 @@ func newKeys(list string) *keys {
 	}
 }
 
-// rightsKeys returns those of script/rights.lua: the list, which it leaves alone, and names
+// rightsKeys returns those of script/rights.lua: the list, which it does not touch, and names
 // beside it that are as unique as the nonce.
 func rightsKeys(list, nonce string) []string {
 	all := []string{list}

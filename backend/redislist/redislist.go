@@ -42,7 +42,7 @@
 // (appendonly, appendfsync, replicas); see Probe and docs/redis.md.
 //
 // Caps. Any delay, retries with their history, repeats, fences, expiry, remembered ids,
-// marks of claims. Dead letters are parked, or kept here with [Options.KeepDead].
+// claim records. Dead letters are parked, or kept here with [Options.KeepDead].
 // Not offered: order by key, filters, emits in the same step, browsing.
 package redislist
 
@@ -143,7 +143,7 @@ func Open(ctx context.Context, url string, o Options) (*Source, error) {
 
 // checkRights runs every command that the scripts need, so that a right that is missing
 // shows here and not in a claim. [Options.List] may name one list for all queues, whatever
-// it is asked for: so what is written is beside that list, under names of this call alone,
+// it is asked for: so what is written is beside that list, under names of this call only,
 // and the list itself is not touched.
 func (s *Source) checkRights(ctx context.Context) error {
 	_, err := s.conn.Run(ctx, rightsScript, rightsKeys(s.o.List(rightsQueue), redrive.NewID()))

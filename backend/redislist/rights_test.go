@@ -19,9 +19,9 @@ func constant(list string) Options {
 	return Options{List: func(string) string { return list }, KeepDead: true}
 }
 
-// TestOpenLeavesTheListAlone opens a list that is there, by a function that names it for
+// TestOpenDoesNotTouchTheList opens a list that is there, by a function that names it for
 // every queue, also for the one of the check of rights.
-func TestOpenLeavesTheListAlone(t *testing.T) {
+func TestOpenDoesNotTouchTheList(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	c := server.Client(t)
 	for _, list := range []string{"old", "tag:{old}", "rights:RIGHTS"} {

@@ -55,7 +55,7 @@ func parseRow(v any) (*row, error) {
 	r.attempts, r.failures, r.crashes = int(p.number()), int(p.number()), int(p.number())
 	r.suspect = p.number() == 1
 	r.lane, r.generation = int(p.number()), int(p.number())
-	_, _ = p.number(), p.number() // held, alone
+	_, _ = p.number(), p.number() // held, isolated
 	r.claimed, r.instance, r.born = p.number(), p.text(), p.number()
 	_ = p.text()                          // the id is in the element
 	r.reason = redrive.Reason(p.number()) //nolint:gosec // one of ours

@@ -217,11 +217,11 @@ func TestScriptSuspect(t *testing.T) {
 	noErr(t, r.c.ZAdd(t.Context(), r.k.leases, redis.Z{Score: 1, Member: got[0].n}).Err())
 	got = r.suspects(5)
 	if len(got) != 1 || got[0].crashes != 1 || got[0].attempts != 3 {
-		t.Fatalf("after a death while alone: %+v", got)
+		t.Fatalf("after a death while isolated: %+v", got)
 	}
 	noErr(t, r.c.ZAdd(t.Context(), r.k.leases, redis.Z{Score: 1, Member: "99"}).Err())
 	r.equal("an entry that is no more", len(r.suspects(5)), 0)
-	r.equal("leases, with the mark at their end", r.c.ZCard(t.Context(), r.k.leases).Val(), 3)
+	r.equal("leases, with the sentinel at their end", r.c.ZCard(t.Context(), r.k.leases).Val(), 3)
 }
 
 func TestScriptSettle(t *testing.T) {
@@ -238,7 +238,7 @@ func TestScriptSettle(t *testing.T) {
 		item(4, 5, time.Hour, 0, ""), item(5, 6, 0, 4, ""), []any{"99", "1.nonce|", 1, 0, 0, ""})...)
 	r.equal("results", got, []any{0, 1, 0, 0, 0, 0, 0, 2})
 	r.equal("again", r.settle(item(3, 1, 0, 0, "")...), []any{1})
-	for key, want := range map[string]int64{r.k.leases: 1, // the mark at their end
+	for key, want := range map[string]int64{r.k.leases: 1, // the sentinel at their end
 		r.k.due[0]: 2, r.k.due[1]: 1, r.k.dead: 1, r.k.forget: 2} {
 		r.equal(key, r.c.ZCard(t.Context(), key).Val(), want)
 	}
@@ -307,7 +307,7 @@ func TestScriptOrder(t *testing.T) {
 	r.claim(1, time.Minute)
 	order := func(from, n int) []any { return r.run(orderScript, []string{r.k.leases, r.k.state}, from, n) }
 	all := order(0, 10)
-	r.equal("by the ends of their leases, and the mark", []any{all[0], all[2], len(all), all[5]}, []any{"2", "1", 6, -1})
+	r.equal("by the ends of their leases, and the sentinel", []any{all[0], all[2], len(all), all[5]}, []any{"2", "1", 6, -1})
 	r.equal("when it was claimed", all[3], first[0].claimed)
 	r.equal("past the end", len(order(3, 10)), 0)
 }
@@ -361,7 +361,7 @@ func TestScriptsDeclareTheirKeys(t *testing.T) {
 	files, err := filepath.Glob("script/*.lua")
 	noErr(t, err)
 	call := regexp.MustCompile(`redis\.call\('([A-Z]+)'(?:, ([A-Za-z_.0-9]+\[?[A-Za-z0-9]*\]?))?`)
-	declared := regexp.MustCompile(`^(KEYS\[\d+\]|due\[lane\]|key|story_key)$`)
+	declared := regexp.MustCompile(`^(KEYS\[\d+\]|due\[lane\]|key|history_key)$`)
 	for _, f := range files {
 		src, err := os.ReadFile(f)
 		noErr(t, err)

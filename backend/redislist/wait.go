@@ -23,7 +23,7 @@ const (
 	noDeadline = -1
 )
 
-// view is what a process last saw of a queue, and what it told of it. Times are
+// view is what a process last saw of a queue, and what it reported of it. Times are
 // nanoseconds of the process's clock.
 type view struct {
 	version  uint64
@@ -134,7 +134,7 @@ func (s *Source) lookAll(ctx context.Context, due []*queue) error {
 	return nil
 }
 
-// learn takes what a look found. Only what was not told before is an event: something
+// learn takes what a look found. Only what was not reported before is an event: something
 // due where nothing was, or due earlier.
 func (v *view) learn(st *stats, now int64) {
 	lanes := driver.LaneSet(0)

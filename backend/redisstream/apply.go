@@ -46,7 +46,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	}
 	for i := range b.Put {
 		e := &b.Put[i]
-		add(len(b.Publish)+i, &newOp{m: &e.Message, entry: e, account: entered(b.Entered)}, checkEntry(e))
+		add(len(b.Publish)+i, &newOp{m: &e.Message, entry: e, account: entered(b.Entered), restore: b.Restore}, driver.CheckEntry(e))
 	}
 	for i := range b.Records {
 		st.record(&b.Records[i])
@@ -134,28 +134,6 @@ func entered(how driver.Entered) string {
 		return "movedin"
 	}
 	return "parked"
-}
-
-// checkEntry reports what keeps an entry out. A dead one may hold what Publish would
-// refuse: it is there to be looked at.
-func checkEntry(e *redrive.Entry) error {
-	if e.State != redrive.StateDead {
-		if int(e.Lane) >= driver.Lanes {
-			return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w lane %d", redrive.ErrInvalid, e.Lane)}
-		}
-		return e.Validate()
-	}
-	err := driver.CheckQueue(e.Queue)
-	if err == nil && e.ID != "" {
-		err = driver.CheckID(e.ID)
-	}
-	if err == nil && (e.Reason == 0 || e.Reason > driver.LastReason) {
-		err = fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)
-	}
-	if err != nil {
-		return &redrive.Error{Op: "put", Err: err}
-	}
-	return nil
 }
 
 // checkRecords reports writes that could never be carried out.

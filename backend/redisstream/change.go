@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 )
 
 // memory is what becomes of the memory of a message's id.
@@ -56,7 +57,7 @@ func (o *changeOp) pack(p *packed, st *step) error {
 	var e []byte
 	if o.what != "remove" {
 		var err error
-		if e, err = seal(&it.msg, &it.story); err != nil {
+		if e, err = seal(&it.msg, &it.stored); err != nil {
 			return err
 		}
 	}
@@ -146,7 +147,9 @@ func (it *item) fields() []string {
 		add("host", f.Host)
 		add("trace_id", f.TraceID)
 		add("failed_at", f.At.UTC().Format(time.RFC3339Nano))
-		add("first_failed_at", it.history.First.At.UTC().Format(time.RFC3339Nano))
+	}
+	if first := it.history.First; first != nil {
+		add("first_failed_at", first.At.UTC().Format(time.RFC3339Nano))
 	}
 	add("attempts", strconv.FormatInt(it.attempts, 10))
 	add("failures", strconv.Itoa(it.history.Count))
@@ -202,4 +205,7 @@ func (it *item) edit(e *redrive.Edit) {
 		it.rekeyed = true
 	}
 	it.msg = m
+	if driver.Restored(&m, it.original) && it.originalSum.fits(it.original) {
+		it.original, it.sum, it.originalSum = nil, it.originalSum, checksum{}
+	}
 }

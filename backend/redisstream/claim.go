@@ -98,7 +98,7 @@ func claimArgs(q *queue, req *driver.ClaimRequest, n int, nonce string, skipped 
 	case req.Dead:
 		what = "dead"
 	case req.Isolated:
-		what = "alone"
+		what = "isolated"
 	}
 	age := int64(0)
 	if req.MaxAge > 0 {
@@ -143,7 +143,7 @@ type claimReader struct {
 	holder     string // of what was never claimed before
 	list       []redrive.Delivery
 	copied     heldBatch
-	story      story // of the entry that is read
+	stored     stored // of the entry that is read
 	bad        []*item
 }
 
@@ -156,8 +156,8 @@ func (r *claimReader) first(entry string, raw any) error {
 	}
 	r.list = append(r.list, redrive.Delivery{})
 	d := &r.list[len(r.list)-1]
-	st := &r.story
-	*st = story{}
+	st := &r.stored
+	*st = stored{}
 	d.Queue = r.q.name
 	if err := unseal(envelope, &d.Message, st); err != nil || st.original != nil || st.history.Count > 0 {
 		r.list = r.list[:len(r.list)-1]
@@ -202,7 +202,7 @@ func (r *claimReader) add(place string, raw any, holder string) error {
 	return nil
 }
 
-// check marks what is not as it was stored.
+// check flags what is not as it was stored.
 func (r *claimReader) check(d *redrive.Delivery, sum checksum) {
 	if !sum.fits(&d.Message) {
 		d.Unfit = redrive.ReasonCorrupt

@@ -77,7 +77,7 @@ func flip(t testing.TB, s driver.Store, ref redrive.Ref, original bool) {
 	noErr(t, err)
 	at := len(blob) - 1
 	if original {
-		inner, err := seal(it.original, &story{sum: it.originalSum})
+		inner, err := seal(it.original, &stored{sum: it.originalSum})
 		noErr(t, err)
 		at = bytes.Index(blob, inner) + len(inner) - 1
 	}

@@ -50,8 +50,8 @@ func (c checksum) of(m *redrive.Message) uint32 {
 // fits says that a message is as it was stored, as far as one can know.
 func (c checksum) fits(m *redrive.Message) bool { return !c.known || c.value == driver.Checksum(m) }
 
-// story is what is stored of a message beside itself.
-type story struct {
+// stored is what is kept of a message beside itself.
+type stored struct {
 	sum         checksum
 	history     redrive.History
 	original    *redrive.Message
@@ -59,7 +59,7 @@ type story struct {
 }
 
 // seal encodes a message and its failure history.
-func seal(m *redrive.Message, st *story) ([]byte, error) {
+func seal(m *redrive.Message, st *stored) ([]byte, error) {
 	if len(m.Kind) > 1<<16-1 || len(m.Key) > 1<<16-1 {
 		return nil, fmt.Errorf("%w message: kind or key of more than 64 KiB", redrive.ErrInvalid)
 	}
@@ -106,7 +106,7 @@ func seal(m *redrive.Message, st *story) ([]byte, error) {
 		b = appendText(b, string(driver.EncodeFailure(h.Last)))
 	}
 	if st.original != nil {
-		inner, err := seal(st.original, &story{sum: st.originalSum})
+		inner, err := seal(st.original, &stored{sum: st.originalSum})
 		if err != nil {
 			return nil, err
 		}
@@ -176,7 +176,7 @@ func (r *reader) time() time.Time {
 }
 
 // unseal decodes an envelope.
-func unseal(e string, m *redrive.Message, st *story) error {
+func unseal(e string, m *redrive.Message, st *stored) error {
 	r := &reader{b: e}
 	if v := r.take(1); v != string(rune(envelopeVersion)) {
 		return errEnvelope
@@ -217,7 +217,7 @@ func unseal(e string, m *redrive.Message, st *story) error {
 	}
 	if has(hasOriginal) {
 		st.original = &redrive.Message{ID: m.ID, Queue: m.Queue}
-		var inner story
+		var inner stored
 		if err := unseal(r.text(), st.original, &inner); err != nil {
 			return err
 		}

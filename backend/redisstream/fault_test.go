@@ -260,8 +260,8 @@ func TestLeastRights(t *testing.T) {
 	_, err = s.Trim(t.Context(), driver.Retention{DeadKeep: 1}, 10)
 	noErr(t, err)
 	for _, v := range s.Probe(t.Context()) {
-		if v.Value == "not told" {
-			t.Errorf("%s was not told", v.Setting)
+		if v.Value == "unknown" {
+			t.Errorf("%s is unknown", v.Setting)
 		}
 	}
 	balanced(t, s)

@@ -62,7 +62,7 @@ func (h *head) pack(p *packed) {
 // holder is who has or had a message under a lease; see hand and batches in the scripts.
 type holder struct {
 	token, attempts, crashes int64
-	alone, suspect           bool
+	isolated, suspect        bool
 	nonce                    string
 	instance                 string
 }
@@ -84,13 +84,13 @@ func parseHolder(s string) (h holder, ok bool) {
 		}
 		n[i] = v
 	}
-	return holder{token: n[0], attempts: n[1], crashes: n[2], alone: n[3]&1 != 0, suspect: n[3]&2 != 0, nonce: parts[4], instance: parts[5]}, true
+	return holder{token: n[0], attempts: n[1], crashes: n[2], isolated: n[3]&1 != 0, suspect: n[3]&2 != 0, nonce: parts[4], instance: parts[5]}, true
 }
 
 // item is a message as a script showed it.
 type item struct {
 	head
-	story
+	stored
 	q       *queue
 	msg     redrive.Message
 	place   string // "s" and an entry, "i" or "d" and an id
@@ -147,7 +147,7 @@ func (it *item) hold() {
 	}
 	if !it.leased {
 		it.due = it.until
-		if h.alone {
+		if h.isolated {
 			it.crashes++
 		}
 	}
@@ -162,7 +162,7 @@ func (it *item) late() {
 	if it.held.suspect {
 		it.flags |= flagSuspect
 	}
-	if it.held.alone {
+	if it.held.isolated {
 		it.crashes--
 	}
 }
@@ -178,14 +178,14 @@ func (it *item) entry(fields []any) {
 	case len(fields) == 0:
 		it.lost, it.bad = true, errTrimmed
 	case len(fields) == 2 && text(fields[0]) == field && text(fields[1]) != "" && text(fields[1])[0] == envelopeVersion:
-		it.bad = unseal(text(fields[1]), &it.msg, &it.story)
+		it.bad = unseal(text(fields[1]), &it.msg, &it.stored)
 	default:
 		it.bad = foreign(fields, &it.msg)
 	}
 	if it.bad != nil {
 		it.raw = fields
 		it.msg = redrive.Message{ID: it.msg.ID, Queue: it.q.name, PublishedAt: it.msg.PublishedAt, Body: rawFields(fields)}
-		it.story = story{}
+		it.stored = stored{}
 	}
 }
 
@@ -193,7 +193,7 @@ func (it *item) entry(fields []any) {
 // store, so it does not match any checksum. Its bytes become the body.
 func (it *item) damaged(envelope string) {
 	it.msg = redrive.Message{ID: it.msg.ID, Queue: it.q.name, Body: []byte(envelope)}
-	it.story = story{sum: checksum{^driver.Checksum(&it.msg), true}}
+	it.stored = stored{sum: checksum{^driver.Checksum(&it.msg), true}}
 }
 
 func (it *item) blob(b string) error {
@@ -201,7 +201,7 @@ func (it *item) blob(b string) error {
 	if it.head, ok = parseHead(b); !ok {
 		return fmt.Errorf("%w: a head of %d bytes", redrive.ErrCorrupt, len(b))
 	}
-	if unseal(b[headLength:], &it.msg, &it.story) != nil {
+	if unseal(b[headLength:], &it.msg, &it.stored) != nil {
 		it.damaged(b[headLength:])
 	}
 	it.msg.PublishedAt = moment(it.published)
@@ -253,7 +253,7 @@ func (it *item) dueIn(d time.Duration) {
 }
 
 // signature names the failures of which a message died last.
-func (st *story) signature() string {
+func (st *stored) signature() string {
 	if f := st.history.Latest(); f != nil {
 		return strings.ReplaceAll(f.Signature, "\x00", "") // which ends it in the set of causes
 	}

@@ -56,15 +56,15 @@ func (s *Store) lookupParts(ctx context.Context, refs []redrive.Ref) (found []*i
 	return found, memories, err
 }
 
-// placesMark begins a place in the merged order: the places in the partitions follow.
-const placesMark = "p!"
+// placesPrefix begins a place in the merged order: the places in the partitions follow.
+const placesPrefix = "p!"
 
 func formatPlaces(places []string) string {
 	parts := make([]string, len(places))
 	for i, p := range places {
 		parts[i] = base64.RawURLEncoding.EncodeToString([]byte(p))
 	}
-	return placesMark + strings.Join(parts, ".")
+	return placesPrefix + strings.Join(parts, ".")
 }
 
 func (s *Store) parsePlaces(after string) ([]string, error) {
@@ -72,7 +72,7 @@ func (s *Store) parsePlaces(after string) ([]string, error) {
 	if after == "" {
 		return places, nil
 	}
-	rest, ok := strings.CutPrefix(after, placesMark)
+	rest, ok := strings.CutPrefix(after, placesPrefix)
 	parts := strings.Split(rest, ".")
 	ok = ok && len(parts) == len(places)
 	for i := 0; ok && i < len(parts); i++ {

@@ -80,7 +80,7 @@ func (s *Store) publishPlain(ctx context.Context, msgs []redrive.Message, which 
 			rest = append(rest, which[n:]...)
 			break
 		}
-		e, err := seal(&msgs[i], new(story))
+		e, err := seal(&msgs[i], new(stored))
 		if err != nil {
 			errs[i] = err
 			continue
@@ -118,6 +118,7 @@ type newOp struct {
 	m       *redrive.Message
 	entry   *redrive.Entry // of Put; nil: a publish
 	account string
+	restore bool // an id that is remembered only as archived or dropped is free
 	chosen  bool
 	q       *queue
 }
@@ -135,7 +136,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 	if o.m.Delay > 0 || !o.m.DeliverAt.IsZero() || o.entry != nil && (o.entry.Lane == redrive.LaneRetry || o.entry.Due.After(o.entry.PublishedAt)) {
 		h.flags = flagDelayed
 	}
-	var kept story
+	var kept stored
 	var fields []string
 	switch {
 	case o.entry != nil:
@@ -159,11 +160,11 @@ func (o *newOp) pack(p *packed, st *step) error {
 		return err
 	}
 	if what == "die" {
-		it := &item{q: o.q, msg: *o.m, story: kept, head: h}
+		it := &item{q: o.q, msg: *o.m, stored: kept, head: h}
 		it.reason = o.entry.Reason
 		fields = it.fields()
 	}
-	p.list(10)
+	p.list(11)
 	p.str("n")
 	p.num(st.index(o.q))
 	p.str(o.m.ID)
@@ -177,6 +178,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 		p.str(f)
 	}
 	p.str(kept.signature())
+	p.num(int64(bit(o.restore)))
 	return nil
 }
 

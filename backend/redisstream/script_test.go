@@ -86,7 +86,7 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 			t.Errorf("%d claimed beside the many", n)
 		}
 		r.Isolated, r.Lease = true, time.Minute
-		servertest.Until(t, "what ran out is claimed alone", func() bool { return len(claim(t, s, r)) > 0 })
+		servertest.Until(t, "what ran out is claimed in isolation", func() bool { return len(claim(t, s, r)) > 0 })
 		r.Isolated, r.Expired, r.MaxAge = false, true, time.Microsecond
 		claim(t, s, r)
 	},

@@ -209,7 +209,7 @@ func (s *Store) copied(t *driver.Settlement, p *position) *item {
 		return nil
 	}
 	h, _ := parseHolder(p.holder)
-	if h.alone || h.suspect {
+	if h.isolated || h.suspect {
 		return nil
 	}
 	q := s.queue(t.Receipt.Queue)
@@ -217,7 +217,7 @@ func (s *Store) copied(t *driver.Settlement, p *position) *item {
 	if !ok || !q.names(p.place, m.ID) {
 		return nil
 	}
-	it := &item{q: q, place: p.place, holder: p.holder, msg: m, story: story{sum: sum}}
+	it := &item{q: q, place: p.place, holder: p.holder, msg: m, stored: stored{sum: sum}}
 	it.published = micros(m.PublishedAt)
 	it.token, it.attempts = h.token, h.attempts
 	return it

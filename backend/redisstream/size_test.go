@@ -39,7 +39,7 @@ func TestMemoryOfAWaitingMessage(t *testing.T) {
 	const n = 20_000
 	for _, tc := range []struct {
 		name string
-		most int64 // bytes; 0: only told
+		most int64 // bytes; 0: only measured
 		fill func(i int, m *redrive.Message)
 	}{
 		{"generated id", 400, nil},
@@ -82,9 +82,9 @@ func TestKillFreePingWithManyPending(t *testing.T) {
 		slices.Sort(took)
 		return took
 	}
-	alone, cancel := context.WithTimeout(t.Context(), time.Second)
+	quiet, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	idle := ping(alone)
+	idle := ping(quiet)
 	noErr(t, client.ConfigSet(t.Context(), "slowlog-log-slower-than", "1000").Err())
 	noErr(t, client.Do(t.Context(), "SLOWLOG", "RESET").Err())
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

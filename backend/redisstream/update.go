@@ -132,6 +132,10 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *d
 	if it.leased || needsDead && !it.dead() || needsWaiting && it.dead() {
 		return nil, redrive.ErrState
 	}
+	c, err := c.For(&it.msg)
+	if err != nil {
+		return nil, err
+	}
 	o := &changeOp{it: it, checks: true, what: "remove"}
 	reason := c.Reason
 	if reason == 0 {
@@ -158,6 +162,9 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *d
 		o.die(reason)
 	case driver.ActEdit:
 		it.edit(c.Edit)
+		if c.Plan != "" {
+			it.msg.Plan = c.Plan
+		}
 		o.stay()
 		return o, o.follow()
 	case driver.ActDueNow:

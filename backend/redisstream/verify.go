@@ -12,7 +12,7 @@ import (
 // verifyPage is how many messages one script of Verify looks at.
 const verifyPage = 50
 
-// Verify implements driver.Store. Books, numbers of messages and counters are read in
+// Verify implements driver.Store. The ledger, numbers of messages and counters are read in
 // one step; where each message stands, and whether it fits its checksum, is looked at in
 // pages.
 func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, error) {
@@ -121,13 +121,13 @@ func (u *unsound) add(id string) {
 // becomes a dead letter when it is claimed.
 func (u *unsound) entry(q *queue, entry, envelope string) {
 	var m redrive.Message
-	var st story
+	var st stored
 	if unseal(envelope, &m, &st) == nil && !st.fits(&m) {
 		u.add(q.id(entry))
 	}
 }
 
-func (u *unsound) blob(id, blob string) (st story) {
+func (u *unsound) blob(id, blob string) (st stored) {
 	var m redrive.Message
 	if len(blob) < headLength || unseal(blob[headLength:], &m, &st) != nil || !st.fits(&m) {
 		u.add(id)
@@ -136,6 +136,6 @@ func (u *unsound) blob(id, blob string) (st story) {
 }
 
 // fits says that a message and its original are as they were stored.
-func (st *story) fits(m *redrive.Message) bool {
+func (st *stored) fits(m *redrive.Message) bool {
 	return st.sum.fits(m) && (st.original == nil || st.originalSum.fits(st.original))
 }

@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -62,20 +64,42 @@ func (s *Store) checkAnchors() time.Duration {
 		return s.every - since
 	}
 	s.anchored = now
-	if err := s.anchors.check(); err != nil {
+	if err := s.anchors[:dataAnchors].check(); err != nil {
 		s.fatal(err)
+		return s.every
+	}
+	if lost := s.anchors[dataAnchors:].check(); lost != nil {
+		s.relock(lost)
 	}
 	return s.every
 }
 
-// findAnchors notes where the open files are; file is the database's.
-func (s *Store) findAnchors(file fs.FileInfo) error {
+// relock makes the lock file anew after somebody removed or replaced it. Where the database
+// has a lock of its own, nobody came in meanwhile, and the store goes on.
+func (s *Store) relock(lost error) {
+	if !locksData {
+		s.fatal(lost)
+		return
+	}
+	err := s.lock.renew(s.dir)
+	if err == nil {
+		s.anchors[dataAnchors].file, err = s.lock.folder.Stat()
+	}
+	level, text := slog.LevelWarn, "the store's lock file was removed or replaced: made again"
+	if err != nil {
+		level, text = slog.LevelError, "the store's lock file was removed or replaced, and cannot be made again yet"
+	}
+	slog.Log(context.Background(), level, text, "dir", s.dir, "error", errors.Join(errors.Unwrap(lost), err))
+}
+
+// findAnchors notes where the open files are.
+func (s *Store) findAnchors() error {
 	path := filepath.Join(s.dir, FileName)
-	s.anchors = anchors{{path: path, file: file}}
+	s.anchors = anchors{{path: path, file: s.lock.info}} // which SQLite opened too, if it is still there
 	for _, open := range []struct {
 		path string
 		f    *os.File
-	}{{path + logSuffix, s.syncer.log}, {filepath.Join(s.dir, lockName), s.lock.f}} {
+	}{{path + logSuffix, s.syncer.log}, {filepath.Join(s.dir, lockName), s.lock.folder}} {
 		info, err := open.f.Stat()
 		if err != nil {
 			return err

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"bytes"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,19 +53,6 @@ var displaced = map[string]func(t *testing.T, dir string) string{
 	"a file is in the place of the folder": func(t *testing.T, dir string) string {
 		noErr(t, os.Rename(dir, dir+"-moved"), os.WriteFile(dir, nil, 0o600))
 		return dir + "-moved"
-	},
-}
-
-// unlocked are the ways in which the lock of an open store can leave its place.
-var unlocked = map[string]func(t *testing.T, dir string) string{
-	"the lock is deleted": func(t *testing.T, dir string) string {
-		noErr(t, os.Remove(filepath.Join(dir, lockName)))
-		return dir
-	},
-	"the lock is replaced": func(t *testing.T, dir string) string {
-		lock := filepath.Join(dir, lockName)
-		noErr(t, os.Remove(lock), os.WriteFile(lock, nil, 0o600))
-		return dir
 	},
 }
 
@@ -139,9 +125,7 @@ func contents(t *testing.T, dir string) string {
 
 // TestAnIdleStoreFindsItsFilesGone within a second, and then rests.
 func TestAnIdleStoreFindsItsFilesGone(t *testing.T) {
-	ways := maps.Clone(displaced)
-	maps.Copy(ways, unlocked)
-	eachDisplaced(t, ways, func(t *testing.T, s *Store, fatal <-chan error, displace func() string) {
+	eachDisplaced(t, displaced, func(t *testing.T, s *Store, fatal <-chan error, displace func() string) {
 		<-time.After(10*time.Second + anchorEvery/2)
 		displace()
 		start := time.Now()

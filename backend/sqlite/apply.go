@@ -31,7 +31,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 		bytes += b.Publish[i].Size()
 	}
 	for i := range b.Put {
-		o.errs[len(b.Publish)+i] = checkEntry(&b.Put[i])
+		o.errs[len(b.Publish)+i] = driver.CheckEntry(&b.Put[i])
 		bytes += b.Put[i].Size()
 	}
 	for i := range b.Records {
@@ -53,27 +53,6 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 		return nil, o.err
 	}
 	return o.result, nil
-}
-
-// checkEntry reports what keeps an entry from being put. A dead letter may be what
-// Publish would refuse: it is dead for it.
-func checkEntry(e *redrive.Entry) error {
-	if int(e.Lane) >= driver.Lanes || e.Attempts < 0 || e.Crashes < 0 || e.History.Count < 0 {
-		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: a lane or number that cannot be", redrive.ErrInvalid)}
-	}
-	if e.State != redrive.StateDead {
-		return e.Validate()
-	}
-	if err := driver.CheckQueue(e.Queue); err != nil {
-		return err
-	}
-	if e.Reason == 0 || e.Reason > driver.LastReason {
-		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: a dead letter needs a reason", redrive.ErrInvalid)}
-	}
-	if e.ID == "" {
-		return nil
-	}
-	return driver.CheckID(e.ID)
 }
 
 func checkRecord(w *driver.RecordWrite) error {
@@ -140,7 +119,7 @@ func (o *applyOp) one(t *tx, i int) error {
 	if err != nil {
 		return err
 	}
-	err = t.put(q, &e, o.batch.Entered)
+	err = t.put(q, &e, &o.batch)
 	o.ids[i] = e.ID
 	return err
 }
@@ -165,7 +144,7 @@ func (o *applyOp) end(err error) {
 
 // put stores an entry as it is. It fails with ErrDuplicate or ErrConflict before it
 // has written anything.
-func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
+func (t *tx) put(q *queue, e *redrive.Entry, b *driver.Batch) error {
 	r := row{
 		lane: int64(e.Lane), kind: e.Kind, expires: nanos(e.ExpiresAt), attempts: int64(e.Attempts),
 		crashes: int64(e.Crashes), failures: int64(e.History.Count), born: nanos(e.PublishedAt),
@@ -182,15 +161,15 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	if m.PublishedAt.IsZero() {
 		m.PublishedAt = timeOf(t.now)
 	}
-	if entered == driver.EnteredImported {
-		if err := t.forgetArchived(q, m.ID); err != nil {
+	if b.Restore {
+		if err := t.forgetRemoved(q, m.ID); err != nil {
 			return err
 		}
 	}
 	if err := t.identify(q, m, &r); err != nil {
 		return err
 	}
-	t.count(q, countParked+counter(entered), 1)
+	t.count(q, countParked+counter(b.Entered), 1)
 	turn, head, err := t.enterKey(q, m.Key, r.seq)
 	if err != nil {
 		return err

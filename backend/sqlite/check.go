@@ -44,6 +44,7 @@ func Check(ctx context.Context, dir string, progress func(messages int64)) (Repo
 	if err := src.integrity(); err != nil {
 		return r, err
 	}
+	src.sayMissing()
 	src.audit()
 	src.eachRow(ctx)
 	return r, ctx.Err()
@@ -54,7 +55,8 @@ type source struct {
 	dir      string
 	scratch  string // a copy to remove at the end
 	conn     *conn
-	lock     *lockFile
+	lock     *lock
+	missing  *cut // of the log; nil: nothing
 	report   *Report
 	progress func(int64)
 	seen     int64
@@ -66,8 +68,14 @@ func openSource(dir string) (*source, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, &redrive.Error{Op: "check", Err: err, Hint: "name the folder of a store"}
 	}
-	lock, err := lockDir(dir)
+	lock, err := lockStore(dir, false)
 	if err != nil {
+		return nil, err
+	}
+	makePrivate(dir)
+	missing, err := lacking(dir)
+	if err != nil {
+		lock.unlock()
 		return nil, err
 	}
 	c, err := openConn(path, false)
@@ -75,9 +83,32 @@ func openSource(dir string) (*source, error) {
 		lock.unlock()
 		return nil, err
 	}
-	c.keepLog()
+	c.keepLog(true)
 	_ = c.exec("PRAGMA query_only = 1; PRAGMA cell_size_check = 1") // fails where the first page is damaged; so do the reads
-	return &source{dir: dir, conn: c, lock: lock}, nil
+	return &source{dir: dir, conn: c, lock: lock, missing: missing}, nil
+}
+
+// lacking compares the log with what was synced to it.
+func lacking(dir string) (*cut, error) {
+	synced, err := openSynced(dir, false)
+	if err != nil {
+		return nil, err
+	}
+	defer synced.close()
+	return checkLog(dir, synced.last)
+}
+
+// sayMissing reports what the log lacks.
+func (s *source) sayMissing() {
+	if s.missing == nil {
+		return
+	}
+	var entered, left int64
+	for _, q := range s.queues() {
+		l := q.state.counts.ledger()
+		entered, left = entered+l.Entered(), left+l.Left()
+	}
+	s.report.problem("%v", errors.Unwrap(s.missing.tell(entered, left)))
 }
 
 func (s *source) close() {
@@ -181,7 +212,7 @@ func (s *source) eachRow(ctx context.Context) {
 		}
 		return nil
 	})
-	s.scan("marks", `SELECT seqs, token FROM mark`, func(st *stmt) error {
+	s.scan("claims", `SELECT seqs, token FROM claim`, func(st *stmt) error {
 		_, err := decodeSeqs(st.colBytes(0))
 		return err
 	})

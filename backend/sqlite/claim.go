@@ -25,7 +25,7 @@ type claimOp struct {
 }
 
 // Claim implements driver.Source. It costs no sync: what a claim writes is one
-// mark, and losing the mark with the power loses no message.
+// record, and losing it with the power loses no message.
 func (s *Store) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	if err := checkClaim(&req); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func checkClaim(req *driver.ClaimRequest) error {
 	return driver.CheckQueue(req.Queue)
 }
 
-// nothingDue reports that a claim would find nothing, as far as can be told
+// nothingDue reports that a claim would find nothing, as far as can be seen
 // without the writer.
 func (s *Store) nothingDue(q *queue, req *driver.ClaimRequest) bool {
 	now := s.now()
@@ -252,9 +252,9 @@ func prefixed(table, columns string) string {
 	return table + "." + strings.ReplaceAll(columns, ", ", ", "+table+".")
 }
 
-// deliver makes deliveries of rows, each under its lease, and writes their mark.
+// deliver makes deliveries of rows, each under its lease, and writes their claim record.
 func (o *claimOp) deliver(t *tx, rows []row) error {
-	c := &claim{token: t.s.newTokens(len(rows)), alone: o.req.Isolated, open: len(rows)}
+	c := &claim{token: t.s.newTokens(len(rows)), isolated: o.req.Isolated, open: len(rows)}
 	seqs := make([]int64, len(rows))
 	result := make([]redrive.Delivery, len(rows))
 	grown := make([]lease, len(rows))
@@ -279,8 +279,8 @@ func (o *claimOp) deliver(t *tx, rows []row) error {
 		}
 	}
 	o.result = result
-	return t.write(`INSERT INTO mark (token, queue, alone, seqs) VALUES (?, ?, ?, ?)`).
-		int(int64(c.token)).int(o.queue.id).flag(c.alone).blob(encodeSeqs(seqs)).run() //nolint:gosec // epochs are far below 2^31
+	return t.write(`INSERT INTO claim (token, queue, isolated, seqs) VALUES (?, ?, ?, ?)`).
+		int(int64(c.token)).int(o.queue.id).flag(c.isolated).blob(encodeSeqs(seqs)).run() //nolint:gosec // epochs are far below 2^31
 }
 
 // body reads the message of a row.
@@ -297,7 +297,7 @@ func (t *tx) body(q *queue, r *row) (stored, error) {
 	return m, s.done()
 }
 
-// claimDead delivers dead letters. They get no mark: a death of the process while
+// claimDead delivers dead letters. They get no claim record: a death of the process while
 // one is processed leaves it among the dead.
 func (o *claimOp) claimDead(t *tx) error {
 	s := t.read(`SELECT seq, kind, reason FROM dead INDEXED BY dead_due WHERE queue = ? AND due <= ? ORDER BY due, seq`)

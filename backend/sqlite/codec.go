@@ -49,7 +49,7 @@ func decodeHeaders(b []byte) (redrive.Headers, error) {
 	return h, nil
 }
 
-// encodeSeqs packs the messages of a mark: the first, then the differences.
+// encodeSeqs packs the messages of a claim record: the first, then the differences.
 func encodeSeqs(seqs []int64) []byte {
 	b := make([]byte, 0, 8+3*len(seqs))
 	var last int64
@@ -67,7 +67,7 @@ func decodeSeqs(b []byte) ([]int64, error) {
 	for len(b) > 0 {
 		d, w := binary.Varint(b)
 		if w <= 0 {
-			return nil, fmt.Errorf("%w: a mark is cut short", redrive.ErrCorrupt)
+			return nil, fmt.Errorf("%w: a claim record is cut short", redrive.ErrCorrupt)
 		}
 		last += d
 		seqs = append(seqs, last)

@@ -208,7 +208,7 @@ func foreignDatabase(t *testing.T) []byte {
 func TestDifferingSchemaIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
-	noErr(t, s.between(t.Context(), func() error { return s.w.exec("ALTER TABLE mark ADD COLUMN x INTEGER") }), s.Close())
+	noErr(t, s.between(t.Context(), func() error { return s.w.exec("ALTER TABLE claim ADD COLUMN x INTEGER") }), s.Close())
 	if _, err := Open(dir); !errors.Is(err, redrive.ErrCorrupt) {
 		t.Fatal(err)
 	}
@@ -574,8 +574,8 @@ func TestAFailedSyncAcknowledgesNothing(t *testing.T) {
 	}
 }
 
-// TestOneFaultyItemFailsAlone: what its neighbours in the group wrote stays.
-func TestOneFaultyItemFailsAlone(t *testing.T) {
+// TestOneFaultyItemFailsByItself: what its neighbours in the group wrote stays.
+func TestOneFaultyItemFailsByItself(t *testing.T) {
 	s := open(t, t.TempDir())
 	publish(t, s, redrive.Message{Queue: "q", ID: "a"}, redrive.Message{Queue: "q", ID: "b"}, redrive.Message{Queue: "emits", ID: "taken", Body: []byte("1")})
 	ds := claimAll(t, s, "q")

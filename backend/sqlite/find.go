@@ -20,7 +20,7 @@ const (
 	phases
 )
 
-// mark of a page: where the next one begins.
+// cursor of a page: where the next one begins.
 type pageCursor struct {
 	queue, phase int64
 	a, b         int64 // place within the phase
@@ -35,7 +35,7 @@ func parseCursor(s string) (m pageCursor, err error) {
 		return m, nil
 	}
 	parts := strings.Split(s, ".")
-	bad := &redrive.Error{Op: "find", Err: fmt.Errorf("%w page mark %q", redrive.ErrInvalid, s), Hint: "use the Next of the page before"}
+	bad := &redrive.Error{Op: "find", Err: fmt.Errorf("%w page cursor %q", redrive.ErrInvalid, s), Hint: "use the Next of the page before"}
 	if len(parts) != 4 {
 		return m, bad
 	}
@@ -62,7 +62,9 @@ func (s *Store) Find(ctx context.Context, q redrive.Query) (driver.Page, error) 
 	err = s.read(ctx, func(c *conn) error {
 		return snapshot(c, func() error {
 			f := finder{s: s, read: c.stmt, held: s.heldLease, query: &q, at: at, page: &page}
-			return f.find()
+			err := f.find()
+			page.Examined = f.examined
+			return err
 		})
 	})
 	return page, err
@@ -169,7 +171,7 @@ func (f *finder) search(q *queue, phase int64) error {
 	return err
 }
 
-// source reads the rows of a phase from the mark on: seq, the place, and the row.
+// source reads the rows of a phase from the cursor on: seq, the place, and the row.
 func (f *finder) source(q *queue, phase int64) *stmt {
 	query := f.query
 	switch {
@@ -285,7 +287,7 @@ func (f *finder) fill(q *queue, e *redrive.Entry, r *row) (*redrive.Entry, bool,
 		e.Body, e.Headers = nil, nil
 		return e, true, nil
 	}
-	return e, true, f.story(e, r)
+	return e, true, f.history(e, r)
 }
 
 // admits applies the parts of the query that look into the message.
@@ -315,8 +317,8 @@ func (f *finder) message(seq int64, body bool) (m redrive.Message, ok bool, err 
 	return m, ok, st.done()
 }
 
-// story reads failures and original.
-func (f *finder) story(e *redrive.Entry, r *row) error {
+// history reads failures and original.
+func (f *finder) history(e *redrive.Entry, r *row) error {
 	if r.flags&(flagFirst|flagLast) != 0 {
 		st := f.read(`SELECT slot, json FROM failure WHERE slot BETWEEN ? AND ?`).int(2 * r.seq).int(2*r.seq + 1)
 		for st.next() {

@@ -1,7 +1,7 @@
 package sqlite
 
 // lease is one message in flight. Leases live in memory, as the process
-// owns the file alone; what must outlive it is the mark of its claim.
+// has the file for itself; what must outlive it is the record of its claim.
 type lease struct {
 	row
 	queue    *queue
@@ -18,11 +18,11 @@ type lease struct {
 	slot     int    // place in the heap of ends; -1: not in it
 }
 
-// claim is what one Claim delivered, for its mark.
+// claim is what one Claim delivered, for its record.
 type claim struct {
-	token uint64 // key of the mark
-	alone bool
-	open  int // leases that are neither settled nor lapsed
+	token    uint64 // key of its record
+	isolated bool
+	open     int // leases that are neither settled nor lapsed
 }
 
 // leases is who holds what. The writer changes it under Store.leaseMu.
@@ -130,7 +130,7 @@ func (t *tx) lapse() error {
 		}
 		r := l.row
 		r.attempts++
-		if l.claim.alone {
+		if l.claim.isolated {
 			r.crashes++
 		}
 		r.flags |= flagSuspect
@@ -143,16 +143,16 @@ func (t *tx) lapse() error {
 			return err
 		}
 		t.relocate(l, r)
-		if err := t.settledMark(l); err != nil {
+		if err := t.settledOne(l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settledMark counts a lease of a claim as ended, and deletes the mark with the
+// settledOne counts a lease of a claim as ended, and deletes its record with the
 // last.
-func (t *tx) settledMark(l *lease) error {
+func (t *tx) settledOne(l *lease) error {
 	c := l.claim
 	if c == nil {
 		return nil
@@ -161,7 +161,7 @@ func (t *tx) settledMark(l *lease) error {
 	if c.open--; c.open > 0 {
 		return nil
 	}
-	return t.write(`DELETE FROM mark WHERE token = ?`).int(int64(c.token)).run() //nolint:gosec // see lapse
+	return t.write(`DELETE FROM claim WHERE token = ?`).int(int64(c.token)).run() //nolint:gosec // see lapse
 }
 
 // forgetLease drops the lapsed lease of a message that is changed by other means.

@@ -257,7 +257,7 @@ func (r *random) drain() {
 	r.clock.advance(40 * 24 * time.Hour)
 	_, err = r.s.Trim(r.Context(), driver.Retention{}, 100_000)
 	noErr(r, err)
-	for _, table := range []string{"message", "waiting", "dead", "failure", "original", "keyed", "chosen", "mark", "cause", "bucket"} {
+	for _, table := range []string{"message", "waiting", "dead", "failure", "original", "keyed", "chosen", "claim", "cause", "bucket"} {
 		var n int64
 		noErr(r, r.s.between(r.Context(), func() (err error) {
 			n, err = r.s.w.value("SELECT count(*) FROM " + table)

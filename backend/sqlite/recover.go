@@ -31,7 +31,7 @@ func (s *Store) recover() error {
 	t := &tx{s: s, now: s.now(), durable: true}
 	t.check(t.raiseEpoch())
 	if t.failure == nil {
-		t.check(t.readMarks())
+		t.check(t.readClaims())
 	}
 	return t.commit()
 }
@@ -82,26 +82,26 @@ func (t *tx) raiseEpoch() error {
 	return nil
 }
 
-// readMarks makes suspects of the messages in the marks that were not settled: of
-// those whose row carries an older token than the mark gave them.
-func (t *tx) readMarks() error {
-	type mark struct {
+// readClaims makes suspects of the messages in the claim records that were not settled: of
+// those whose row carries an older token than the record gave them.
+func (t *tx) readClaims() error {
+	type record struct {
 		token, queue int64
-		alone        bool
+		isolated     bool
 		seqs         []byte
 	}
-	var marks []mark
-	st := t.read("SELECT token, queue, alone, seqs FROM mark ORDER BY token")
+	var records []record
+	st := t.read("SELECT token, queue, isolated, seqs FROM claim ORDER BY token")
 	for st.next() {
-		marks = append(marks, mark{st.colInt(0), st.colInt(1), st.colInt(2) != 0, st.colBytes(3)})
+		records = append(records, record{st.colInt(0), st.colInt(1), st.colInt(2) != 0, st.colBytes(3)})
 	}
-	if err := st.done(); err != nil || len(marks) == 0 {
+	if err := st.done(); err != nil || len(records) == 0 {
 		return err
 	}
-	// Those that were alone come last, so that others go first.
-	for _, alone := range []bool{false, true} {
-		for _, m := range marks {
-			if m.alone != alone {
+	// Those that were isolated come last, so that others go first.
+	for _, isolated := range []bool{false, true} {
+		for _, m := range records {
+			if m.isolated != isolated {
 				continue
 			}
 			seqs, err := decodeSeqs(m.seqs)
@@ -110,33 +110,33 @@ func (t *tx) readMarks() error {
 			}
 			q := t.s.byID[m.queue]
 			if q == nil {
-				return fmt.Errorf("%w: a mark names no queue", redrive.ErrCorrupt)
+				return fmt.Errorf("%w: a claim record names no queue", redrive.ErrCorrupt)
 			}
 			for i, seq := range seqs {
-				if err := t.suspect(q, seq, m.token+int64(i), alone); err != nil {
+				if err := t.suspect(q, seq, m.token+int64(i), isolated); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return t.write("DELETE FROM mark").run()
+	return t.write("DELETE FROM claim").run()
 }
 
 // suspect counts the attempt of a message that was in flight when the process died.
-func (t *tx) suspect(q *queue, seq, token int64, alone bool) error {
+func (t *tx) suspect(q *queue, seq, token int64, isolated bool) error {
 	r, ok, err := t.waitingRow(q, seq)
 	if err != nil || !ok || r.token >= token {
 		return err
 	}
 	next := r
 	next.attempts++
-	if alone {
+	if isolated {
 		next.crashes++
 	}
 	next.flags |= flagSuspect
 	next.token = token
 	next.setDue(t.now, t.now)
-	if alone {
+	if isolated {
 		next.due++ // behind the others of this start
 	}
 	if next.class != classBlocked {

@@ -38,9 +38,9 @@ func TestDeathMakesSuspectsOfWhatWasInFlight(t *testing.T) {
 		equal(t, []any{e.Suspect, e.Attempts}, []any{false, attempts})
 	}
 	equal(t, bodies(claimAll(t, s, "q")), []string{"c", "e"})
-	alone := claimWith(t, s, driver.ClaimRequest{Queue: "q", Isolated: true, Max: 1})
-	equal(t, bodies(alone), []string{"d"})
-	equal(t, []any{alone[0].Attempt, alone[0].Suspect}, []any{2, true})
+	isolated := claimWith(t, s, driver.ClaimRequest{Queue: "q", Isolated: true, Max: 1})
+	equal(t, bodies(isolated), []string{"d"})
+	equal(t, []any{isolated[0].Attempt, isolated[0].Suspect}, []any{2, true})
 	err := s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[3].Receipt, Outcome: redrive.OutcomeDone}})[0]
 	if !errors.Is(err, redrive.ErrLeaseLost) {
 		t.Fatalf("a token from before the death: %v", err)
@@ -48,7 +48,7 @@ func TestDeathMakesSuspectsOfWhatWasInFlight(t *testing.T) {
 	verify(t, s)
 }
 
-func TestOnlyDeathsAloneCountAsCrashes(t *testing.T) {
+func TestOnlyIsolatedDeathsCountAsCrashes(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	s := open(t, dir, WithClock(c.now))
 	publish(t, s, message("q", "a"), message("q", "b"))
@@ -113,7 +113,7 @@ func TestLeaseThatRunsOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.advance(2 * time.Minute) // alone: counts as a crash
+	c.advance(2 * time.Minute) // isolated: counts as a crash
 	equal(t, len(claimAll(t, s, "q")), 1)
 	equal(t, entry(t, s, ds[2].Ref()).Crashes, 1)
 	settle(t, s, again[0], redrive.OutcomeRetry) // but the process lives
@@ -134,10 +134,10 @@ func TestTokensOfAPartlySettledBatchAfterDeath(t *testing.T) {
 	e := entry(t, s, ds[0].Ref())
 	equal(t, []any{e.Suspect, e.Attempts}, []any{false, 2})
 	equal(t, entry(t, s, ds[1].Ref()).Suspect, true)
-	var marks int64
+	var records int64
 	noErr(t, s.between(t.Context(), func() (err error) {
-		marks, err = s.w.value("SELECT count(*) FROM mark")
+		records, err = s.w.value("SELECT count(*) FROM claim")
 		return err
 	}))
-	equal(t, marks, 0)
+	equal(t, records, 0)
 }

@@ -31,12 +31,8 @@ func (t *tx) redrive(q *queue, d *deadRow, m *stored, c *driver.Change, due int6
 	if err := t.became(q, m.ID, d.flags, 0, 0); err != nil {
 		return now, err
 	}
-	plan := m.Plan
-	if c.Plan != "" {
-		plan = c.Plan
-	}
 	err = t.write(`UPDATE message SET generation = generation + 1, redrives = redrives + 1, plan = ?, expires = ?, crc = ? WHERE seq = ?`).
-		textOrNull(plan).intOrNull(nanos(m.ExpiresAt)).checksum(m.checksum).int(d.seq).run()
+		textOrNull(c.Plan).intOrNull(nanos(m.ExpiresAt)).checksum(m.checksum).int(d.seq).run()
 	if err != nil {
 		return now, err
 	}
@@ -87,9 +83,7 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 	}
 	next.Generation++
 	next.Redrives++
-	if c.Plan != "" {
-		next.Plan = c.Plan
-	}
+	next.Plan = c.Plan
 	if c.NewID {
 		next.ID, next.EditedFrom = "", from.String()
 	}
@@ -116,6 +110,9 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 		if err := t.keepOriginal(&r, m); err != nil {
 			return now, err
 		}
+	}
+	if err := t.forgetOriginal(&r, &next); err != nil {
+		return now, err
 	}
 	turn, head, err := t.enterKey(to, next.Key, r.seq)
 	if err != nil {
@@ -154,8 +151,37 @@ func (t *tx) editMessage(r *row, m *stored, e *redrive.Edit) (before stored, err
 	}
 	m.edit(e)
 	r.kind = m.Kind
-	return before, t.write(`UPDATE message SET key = ?, headers = ?, crc = ?, body = ? WHERE seq = ?`).
-		textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).checksum(m.checksum).blob(m.Body).int(r.seq).run()
+	if err := t.forgetOriginal(r, m); err != nil {
+		return before, err
+	}
+	return before, t.write(`UPDATE message SET key = ?, headers = ?, plan = ?, crc = ?, body = ? WHERE seq = ?`).
+		textOrNull(m.Key).blobOrNull(encodeHeaders(m.Headers)).textOrNull(m.Plan).checksum(m.checksum).blob(m.Body).int(r.seq).run()
+}
+
+// belong notes the plan that edits a message.
+func (m *stored) belong(plan string) {
+	if plan != "" {
+		m.Plan = plan
+	}
+}
+
+// forgetOriginal removes the original of a message that is again as it was published, with the
+// checksum of then.
+func (t *tx) forgetOriginal(r *row, m *stored) error {
+	if r.flags&flagEdited == 0 {
+		return nil
+	}
+	var original stored
+	st := t.read(`SELECT ` + originalColumns + ` FROM original WHERE seq = ?`).int(r.seq)
+	if st.next() {
+		original = scanOriginal(st, 0)
+	}
+	if err := st.done(); err != nil || !driver.Restored(&m.Message, &original.Message) || !original.sound() {
+		return err
+	}
+	m.checksum = original.checksum
+	r.flags &^= flagEdited
+	return t.write(`DELETE FROM original WHERE seq = ?`).int(r.seq).run()
 }
 
 // editDead edits a dead letter in place.

@@ -44,6 +44,7 @@ func Salvage(ctx context.Context, fromDir, toDir string, progress func(messages 
 			return r, errors.Join(err, to.Close())
 		}
 	}
+	src.sayMissing()
 	v := &salvage{source: src, to: to}
 	if err = v.run(ctx); err == nil {
 		_, err = to.Verify(ctx)
@@ -87,7 +88,7 @@ func (v *salvage) run(ctx context.Context) error {
 	for _, table := range []struct{ name, columns, values string }{
 		{"chosen", "queue, id, seq, hash, outcome, reason, at, keep, until", "?, ?, ?, ?, ?, ?, ?, ?, ?"},
 		{"record", "space, key, value, version, expires", "?, ?, ?, ?, ?"},
-		{"mark", "token, queue, alone, seqs", "?, ?, ?, ?"},
+		{"claim", "token, queue, isolated, seqs", "?, ?, ?, ?"},
 	} {
 		if err := v.copyTable(ctx, table.name, table.columns, table.values); err != nil {
 			return err
@@ -429,7 +430,7 @@ func (v *salvage) finish(t *tx) error {
 			return err
 		}
 	}
-	if err := t.write("DELETE FROM mark WHERE queue NOT IN (SELECT queue FROM queue)").run(); err != nil {
+	if err := t.write("DELETE FROM claim WHERE queue NOT IN (SELECT queue FROM queue)").run(); err != nil {
 		return err
 	}
 	epoch, err := v.conn.value("SELECT value FROM meta WHERE name = 'epoch'")

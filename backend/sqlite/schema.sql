@@ -1,5 +1,5 @@
--- Redrive's embedded store, schema version 2. Times are nanoseconds since 1970. No release
--- wrote version 1. Later versions are numbered migrations beside this file.
+-- Redrive's embedded store, schema version 3. Times are nanoseconds since 1970. No release
+-- wrote version 1 or 2. Later versions are numbered migrations beside this file.
 
 -- One row a queue: what the store must know about it, what it holds and its ledger.
 -- The writer keeps these numbers in memory and writes the row in the transaction
@@ -183,10 +183,10 @@ CREATE INDEX chosen_until ON chosen (until) WHERE until IS NOT NULL;
 -- One row a claim of which something is not settled: the messages at
 -- token, token+1, ... by seq. It says to the next process which messages were in flight when this
 -- one died.
-CREATE TABLE mark (
+CREATE TABLE claim (
   token INTEGER PRIMARY KEY,
   queue INTEGER NOT NULL,
-  alone INTEGER NOT NULL,
+  isolated INTEGER NOT NULL,
   seqs  BLOB    NOT NULL
 ) STRICT;
 

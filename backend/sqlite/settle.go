@@ -99,7 +99,7 @@ func (t *tx) settle(st *driver.Settlement) error {
 		return err
 	}
 	if !l.lapsed {
-		err = t.settledMark(l)
+		err = t.settledOne(l)
 	}
 	if t.s.leases.byToken[l.token] == l {
 		t.endLease(l, false)
@@ -108,7 +108,7 @@ func (t *tx) settle(st *driver.Settlement) error {
 }
 
 // former returns the lease of a process that is gone, as one that ran out: nobody
-// has claimed the message since if its row still carries the token of the mark.
+// has claimed the message since if its row still carries the token of the claim record.
 func (t *tx) former(r *redrive.Receipt) (*lease, error) {
 	q := t.s.queueNamed(r.Queue)
 	if q == nil || q.id == 0 {
@@ -192,7 +192,7 @@ func (l *lease) settled() row {
 		r.attempts++
 		return r
 	}
-	if l.claim != nil && l.claim.alone {
+	if l.claim != nil && l.claim.isolated {
 		r.crashes--
 	}
 	r.flags = r.flags&^flagSuspect | l.suspect

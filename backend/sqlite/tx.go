@@ -106,7 +106,7 @@ func (t *tx) carefulItem(fn func() error) error {
 		t.check(err)
 		return err
 	}
-	mark := len(t.undo)
+	since := len(t.undo)
 	err := fn()
 	if err == nil {
 		t.check(t.s.w.stmt("RELEASE item").run())
@@ -116,7 +116,7 @@ func (t *tx) carefulItem(fn func() error) error {
 		t.check(err)
 		return err
 	}
-	t.takeBack(mark)
+	t.takeBack(since)
 	t.check(t.s.w.stmt("ROLLBACK TO item").run())
 	t.check(t.s.w.stmt("RELEASE item").run())
 	return err
@@ -190,9 +190,9 @@ func (t *tx) relocate(l *lease, r row) {
 	l.row = r
 }
 
-// takeBack undoes the changes in memory after a mark.
-func (t *tx) takeBack(mark int) {
-	for i := len(t.undo) - 1; i >= mark; i-- {
+// takeBack undoes the changes in memory since an earlier length of undo.
+func (t *tx) takeBack(since int) {
+	for i := len(t.undo) - 1; i >= since; i-- {
 		u := t.undo[i]
 		switch {
 		case u.queue != nil:
@@ -222,7 +222,7 @@ func (t *tx) takeBack(mark int) {
 			}
 		}
 	}
-	t.undo = t.undo[:mark]
+	t.undo = t.undo[:since]
 	for _, q := range t.touched {
 		q.forgetPlaces()
 	}

@@ -62,7 +62,7 @@ func (s *Store) update(ctx context.Context, o *updateOp) ([]driver.Updated, erro
 	if len(o.refs) == 0 {
 		return nil, nil
 	}
-	o.op = newOp(len(o.refs), 0, true, o.change.Edit != nil)
+	o.op = newOp(len(o.refs), 0, true, o.change.Edit != nil || o.change.Edits != nil)
 	took, err := s.submit(lineOther, o, ctx.Done())
 	if err != nil {
 		return nil, err
@@ -126,13 +126,21 @@ func (o *updateOp) one(t *tx, u *driver.Updated) (skipped bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		return false, t.changeWaiting(q, &r, &m, &o.change)
+		c, err := o.change.For(&m.Message)
+		if err != nil {
+			return false, err
+		}
+		return false, t.changeWaiting(q, &r, &m, c)
 	}
 	d, m, err := t.deadRow(q, seq)
 	if err != nil {
 		return false, err
 	}
-	u.New, err = t.changeDead(q, &d, &m, &o.change)
+	c, err := o.change.For(&m.Message)
+	if err != nil {
+		return false, err
+	}
+	u.New, err = t.changeDead(q, &d, &m, c)
 	return false, err
 }
 
@@ -155,6 +163,7 @@ func (t *tx) changeWaiting(q *queue, r *row, m *stored, c *driver.Change) error 
 	case driver.ActKill:
 		return t.kill(q, r, m, c)
 	case driver.ActEdit:
+		m.belong(c.Plan)
 		return t.editWaiting(q, r, m, c.Edit)
 	case driver.ActDueNow:
 		if r.due <= t.now {
@@ -233,6 +242,7 @@ func (t *tx) changeDead(q *queue, d *deadRow, m *stored, c *driver.Change) (now 
 		t.count(q, countArchived, 1)
 		return now, t.exhume(q, d, m, redrive.OutcomeDead, d.reason)
 	case driver.ActEdit:
+		m.belong(c.Plan)
 		return now, t.editDead(q, d, m, c.Edit)
 	case driver.ActKill, driver.ActDueNow:
 	}

@@ -99,15 +99,15 @@ export interface Options {
    * is called with it again after a while. Results of calls come here too.
    */
   onResult?: (result: Result) => unknown;
-  /** Told of each message that is decided, also of those that an earlier page had left in the storage. */
+  /** Called with each message that is decided, also of those that an earlier page had left in the storage. */
   onDecided?: (decided: Decided) => void;
-  /** Told when results were lost: those of the whole session, which the server does not know any more, or a number that expired. */
+  /** Called when results were lost: those of the whole session, which the server does not know any more, or a number that expired. */
   onGap?: (gap: { session: boolean; lost: number }) => void;
-  /** Told when the server is busy. */
+  /** Called when the server is busy. */
   onSlowDown?: (news: { queue: string; level: "warn" | "refused" | "ok"; retryAfter?: number }) => void;
-  /** Told when the connection is there and when it is not. */
+  /** Called when the connection is there and when it is not. */
   onState?: (state: { connected: boolean; error?: Error }) => void;
-  /** Told when the client has ended: it was closed, or the server refused it for good. */
+  /** Called when the client has ended: it was closed, or the server refused it for good. */
   onEnd?: (why: Error) => void;
   /**
    * Keeps the session, and the messages that are not decided, beyond the page: such as

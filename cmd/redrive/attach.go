@@ -26,7 +26,7 @@ type attachCmd struct {
 	Queue  string         `short:"q" placeholder:"QUEUE" help:"The queue in the store (default: the name at the broker)."`
 	Copy   bool           `xor:"how" help:"Leave the messages where they are (the default)."`
 	Move   bool           `xor:"how" help:"Acknowledge each message at the broker when the store has it. Kafka: commit the offsets of the group; the records stay."`
-	Delete bool           `help:"With --move: also delete the records of Kafka up to the mark."`
+	Delete bool           `help:"With --move: also delete the records of Kafka up to the committed offset."`
 	Follow bool           `short:"f" help:"Go on with what comes, until interrupted."`
 	Origin string         `placeholder:"NAME" help:"The topic, queue, subject or stream where messages belong whose headers name none."`
 }
@@ -94,7 +94,7 @@ func (c *attachCmd) report(t *terminal, s *attach.Summary) error {
 	if t.json {
 		return t.writeJSON(s)
 	}
-	t.printf("%s: %s read, %s imported, %s there already, %s failed\n", clean(c.Queue), grouped(s.Read), grouped(s.Imported), grouped(s.Duplicates), grouped(s.Failed))
+	t.printf("%s: %s read, %s imported, %s known already, %s failed\n", clean(c.Queue), grouped(s.Read), grouped(s.Imported), grouped(s.Duplicates), grouped(s.Failed))
 	for _, p := range s.Problems {
 		t.printf("  %s\n", clean(p))
 	}
@@ -123,7 +123,7 @@ func (c *client) putDead(ctx context.Context, entries []redrive.Entry) ([]error,
 			return nil, err
 		}
 	}
-	resp, err := c.send(ctx, http.MethodPost, "/v1/dead-letters", url.Values{"lines": {"true"}}, bytes.NewReader(body.Bytes()), http.Header{"Content-Type": {"application/x-ndjson"}})
+	resp, err := c.send(ctx, http.MethodPost, "/v1/dead-letters", url.Values{"lines": {"true"}, "restore": {"false"}}, bytes.NewReader(body.Bytes()), http.Header{"Content-Type": {"application/x-ndjson"}})
 	if err != nil {
 		return nil, err
 	}

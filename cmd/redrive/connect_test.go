@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -38,7 +39,7 @@ func (b *bench) withSessions() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- eng.Run(ctx) }()
-	local := daemon.Local(store)
+	local := daemon.Local(store, nil, slog.Default())
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/ws", func(w http.ResponseWriter, r *http.Request) { gateway.Serve(w, r, ws.Caller{Name: "local"}) })
 	mux.Handle("/", local)

@@ -17,8 +17,12 @@ import (
 type deadCmd struct {
 	List    deadListCmd    `cmd:"" help:"List dead letters, in the order in which they died."`
 	Causes  deadCausesCmd  `cmd:"" help:"Count dead letters by cause."`
+	Triage  deadTriageCmd  `cmd:"" help:"Say what a cause looks like, by which numbers, and what to run next."`
+	Count   deadCountCmd   `cmd:"" help:"Count dead letters that match, exactly."`
 	Show    deadShowCmd    `cmd:"" help:"Show the full failure history of one."`
-	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
+	Edit    deadEditCmd    `cmd:"" help:"Edit one; the original is kept."`
+	Repair  deadRepairCmd  `cmd:"" help:"Repair many by a rule; the originals are kept."`
+	Restore deadRestoreCmd `cmd:"" help:"Undo a repair: put back what was published."`
 	Redrive deadRedriveCmd `cmd:"" help:"Give dead letters another life."`
 	Drop    deadDropCmd    `cmd:"" help:"Remove dead letters for good."`
 	Archive deadArchiveCmd `cmd:"" help:"Move dead letters into the archive's folder."`
@@ -55,6 +59,9 @@ func (c *deadListCmd) Run(ctx context.Context, t *terminal, client *client) erro
 	}
 	b.print(t)
 	ended(t, list)
+	if !list.Complete {
+		t.note("how many there are: %s", countCommand(&c.Filter))
+	}
 	return nil
 }
 
@@ -89,13 +96,16 @@ func (c *deadCausesCmd) Run(ctx context.Context, t *terminal, client *client) er
 	if t.json {
 		return t.writeJSON(list)
 	}
-	if len(list.Items) == 0 {
+	switch {
+	case !list.Complete && len(list.Items) == 0:
+		t.note("at least 0 match, of those that were examined; count all: %s", countCommand(&c.Filter))
+	case len(list.Items) == 0:
 		t.note("there are no dead letters")
-		return nil
-	}
-	printCauses(t, list.Items)
-	if !list.Complete {
-		t.note("these are not all; narrow the search with --queue, --reason or --since")
+	default:
+		printCauses(t, list.Items)
+		if !list.Complete {
+			t.note("these are not all; narrow the search with --queue, --reason or --since, or count all: %s", countCommand(&c.Filter))
+		}
 	}
 	return nil
 }
@@ -104,13 +114,20 @@ func printCauses(t *terminal, causes []wire.Cause) {
 	b := newTable("COUNT", "NOW", "QUEUE", "REASON", "SIGNATURE", "LAST", "EXAMPLE", "ERROR")
 	for i := range causes {
 		g := &causes[i]
-		what := g.Message
-		if g.Type != "" {
-			what = g.Type + ": " + what
-		}
-		b.add(number(g.Count), growth(g), text(g.Queue), coloured(bad, g.Reason.String()), text(g.Signature), text(since(&g.Last)), text(g.Example), text(what))
+		b.add(number(g.Count), growth(g), text(g.Queue), coloured(bad, g.Reason.String()), text(g.Signature), text(since(&g.Last)), text(g.Example), text(whatHappened(g)))
 	}
 	b.print(t)
+}
+
+// whatHappened is what a target answered, or else the error.
+func whatHappened(c *wire.Cause) string {
+	switch {
+	case c.Answer != "":
+		return fmt.Sprintf("%d %s", c.Status, c.Answer)
+	case c.Type != "":
+		return c.Type + ": " + c.Message
+	}
+	return c.Message
 }
 
 // growth says whether more die of a cause: how many a minute, or since when none did.

@@ -226,7 +226,7 @@ func (d *demo) tell(ctx context.Context, n int) error {
 	if err := d.follow(ctx, func(q *wire.Queue) bool { return q.Waiting.All == 0 }); err != nil {
 		return err
 	}
-	d.say("Why did they die? One cause, one group:")
+	d.say("Why did they die? One cause:")
 	d.show("redrive dead causes")
 	var causes wire.List[wire.Cause]
 	if err := d.client.do(ctx, http.MethodGet, "/v1/causes", nil, nil, &causes); err != nil {

@@ -131,7 +131,7 @@ func (d *doctor) queues(ctx context.Context) error {
 			d.say(levelWarn, about, "redrive dead causes --queue "+q.Queue, "%s dead letters", grouped(q.Dead))
 		}
 		if q.Suspects > 0 {
-			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in flight when a process died, and are tried alone", grouped(q.Suspects))
+			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in flight when a process died, and are tried in isolation", grouped(q.Suspects))
 		}
 		if d.client.local {
 			continue

@@ -86,7 +86,7 @@ type guardsForceCmd struct {
 }
 
 func (*guardsForceCmd) Help() string {
-	return examples("redrive guards force isolated --endpoint north --for 2h", "leave north alone while it is being moved",
+	return examples("redrive guards force isolated --endpoint north --for 2h", "keep calls away from north while it is being moved",
 		"redrive guards force healthy --guard sms", "take everything back at once, without probes")
 }
 

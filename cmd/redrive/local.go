@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -103,7 +104,7 @@ func openLocal(ctx context.Context, address config.Address) (*client, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	api := daemon.Local(store, to)
+	api := daemon.Local(store, to, slog.New(slog.DiscardHandler))
 	c := newLocalClient(api, address.String(), func() error {
 		api.Close()
 		return errors.Join(to.Close(), store.Close())

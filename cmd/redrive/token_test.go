@@ -9,12 +9,12 @@ import (
 
 func TestTokenNew(t *testing.T) {
 	b := newBench(t)
-	code, token, told := b.run("token", "new", "--name", "billing", "--scope", "publish,read", "--queue", "sms.*", "--rate", "100/s", "--quota", "1000/day", "--expires", "2027-01-31")
+	code, token, output := b.run("token", "new", "--name", "billing", "--scope", "publish,read", "--queue", "sms.*", "--rate", "100/s", "--quota", "1000/day", "--expires", "2027-01-31")
 	token = strings.TrimSpace(token)
-	if code != 0 || !strings.HasPrefix(token, "rdt_") || strings.Contains(told, token) {
-		t.Fatalf("%d %q %q", code, token, told)
+	if code != 0 || !strings.HasPrefix(token, "rdt_") || strings.Contains(output, token) {
+		t.Fatalf("%d %q %q", code, token, output)
 	}
-	_, entry, _ := strings.Cut(told, "configuration:\n\n")
+	_, entry, _ := strings.Cut(output, "configuration:\n\n")
 	cfg, err := config.Parse("redrive.yaml", []byte(entry))
 	if err != nil {
 		t.Fatalf("what it prints is no configuration: %v\n%s", err, entry)
@@ -27,8 +27,8 @@ func TestTokenNew(t *testing.T) {
 	if _, again, _ := b.run("token", "new"); again == token || again == "" {
 		t.Errorf("the second token is %q", again)
 	}
-	if code, _, told := b.run("token", "new", "--scope", "everything"); code != exitUsage || !strings.Contains(told, "use one of publish") {
-		t.Errorf("%d %s", code, told)
+	if code, _, output := b.run("token", "new", "--scope", "everything"); code != exitUsage || !strings.Contains(output, "use one of publish") {
+		t.Errorf("%d %s", code, output)
 	}
 	if code, out, _ := b.run("token", "new", "--json"); code != 0 || !strings.Contains(out, `"token":"rdt_`) || !strings.Contains(out, `"hash":"sha256:`) {
 		t.Errorf("%d %s", code, out)

@@ -82,13 +82,13 @@ func run(ctx context.Context, address, dir string, out io.Writer) error {
 	ended := make(chan error, 1)
 	go func() { ended <- eng.Run(ctx) }()
 
-	err = story(ctx, store, queue, sent, &mended, out)
+	err = repair(ctx, store, queue, sent, &mended, out)
 	cancel()
 	return errors.Join(err, <-ended)
 }
 
-// story publishes two messages and follows the one that fails.
-func story(ctx context.Context, store driver.Store, queue redrive.Sink, sent <-chan string, mended *atomic.Bool, out io.Writer) error {
+// repair publishes two messages and follows the one that fails.
+func repair(ctx context.Context, store driver.Store, queue redrive.Sink, sent <-chan string, mended *atomic.Bool, out io.Writer) error {
 	// Any program may publish there; this one is at hand.
 	msgs := []redrive.Message{{Queue: "sms", Body: []byte(`{"to":"0049 30 123456"}`)}, {Queue: "sms", Body: []byte(`{"to":"+4930123456"}`)}}
 	if err := driver.FirstError(queue.Publish(ctx, msgs)); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/redrive/redrive/internal/rabbittest"
 )
 
-func TestTheStory(t *testing.T) {
+func TestRepair(t *testing.T) {
 	node := rabbittest.Start(t, rabbittest.Options{})
 	var out strings.Builder
 	if err := run(t.Context(), "rabbitmq://guest:guest@"+node.Addr()+"/?queue=sms&declare=true", t.TempDir(), &out); err != nil {

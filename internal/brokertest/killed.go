@@ -40,7 +40,7 @@ func Victim(open Opener) childtest.Part {
 
 const victimPart = "victim"
 
-// crashes is how often the killer may kill a process in which it is alone.
+// crashes is how often the killer may kill a process in which it is isolated.
 const crashes = 2
 
 // run consumes the queue until the killer is dead and the others are done.
@@ -112,7 +112,7 @@ func (v *victim) await(ctx context.Context, store driver.Store) error {
 }
 
 // killedProcess has a process die of one message with others in flight, again and again: the
-// next one handles each of them alone, so that only the one that kills ends dead.
+// next one handles each of them isolated, so that only the one that kills ends dead.
 func killedProcess(t *testing.T, b *Broker) {
 	v := victim{Address: b.Make(t), Dir: t.TempDir(), Messages: 6, Killer: "m3"}
 	source := b.open(t, v.Address)
@@ -141,7 +141,7 @@ func killedProcess(t *testing.T, b *Broker) {
 		}
 	}
 	if died != 1+crashes+1 {
-		t.Errorf("%d processes died, want one with all in flight and %d with the killer alone", died, crashes+1)
+		t.Errorf("%d processes died, want one with all in flight and %d with the killer isolated", died, crashes+1)
 	}
 	store, err := sqlite.Open(filepath.Join(v.Dir, "store"))
 	if err != nil {

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,7 +12,9 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
@@ -40,12 +43,14 @@ type app struct {
 	engine    *engine.Engine
 	pauses    *pauses
 	pull      *engine.Puller
-	marks     *backlog.Limiter
+	backlog   *backlog.Limiter
 	metrics   *telemetry.Metrics
 	instances *instances
 	meters    *meters
 	targets   targets
 	polls     polls
+	counts    *counts
+	flows     flows
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 
@@ -89,13 +94,23 @@ func (a *app) allowQueue(queue string) error {
 
 func (a *app) unknownQueue(queue string) *problem.Problem {
 	p := problem.New(http.StatusNotFound, "queue-not-found", "Queue not found", fmt.Sprintf("queue %q", queue), "")
-	if a.conf() == nil {
+	if a.conf() == nil { // whoever opens the store itself sees all of it
+		var names []string
+		if counts, err := a.store.Counts(context.Background()); err == nil {
+			for i := range counts {
+				names = append(names, counts[i].Queue)
+			}
+		}
+		p.Hint = config.DidYouMean(queue, names)
 		return p
 	}
 	p.Queues = slices.Sorted(maps.Keys(a.conf().Queues))
 	known := "there are none"
 	if len(p.Queues) > 0 {
 		known = "there are " + strings.Join(p.Queues, ", ")
+	}
+	if near := config.DidYouMean(queue, p.Queues); near != "" {
+		known = near + " " + known
 	}
 	p.Hint = fmt.Sprintf("%s; add it with --deliver %s=URL, or under queues: in the configuration", known, queue)
 	return p
@@ -163,7 +178,21 @@ func (a *app) readyz(w http.ResponseWriter, r *http.Request, _ *caller) error {
 		return writeJSON(w, http.StatusOK, health{"ok"})
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelDebug, "not ready", slog.Any("error", err))
-	return problem.New(http.StatusServiceUnavailable, "not-ready", "The daemon is not ready", err.Error(), "")
+	return problem.New(http.StatusServiceUnavailable, "not-ready", "The daemon is not ready", openly(err), "").After(time.Second)
+}
+
+var errStoreAway = errors.New("the store does not answer")
+
+// openly is what whoever has no token learns of an error: nothing of its cause, which has
+// the addresses and users of servers in it.
+func openly(err error) string {
+	switch {
+	case errors.Is(err, errStoreAway), errors.Is(err, redrive.ErrUnavailable), errors.Is(err, redrive.ErrUnknown):
+		return errStoreAway.Error()
+	case errors.Unwrap(err) != nil:
+		return "a part of it is down: its log says why"
+	}
+	return err.Error()
 }
 
 func (a *app) ready(ctx context.Context) error {
@@ -173,7 +202,7 @@ func (a *app) ready(ctx context.Context) error {
 		}
 	}
 	if _, err := a.store.Now(ctx); err != nil {
-		return fmt.Errorf("the store does not answer: %w", err)
+		return fmt.Errorf("%w: %w", errStoreAway, err)
 	}
 	return nil
 }

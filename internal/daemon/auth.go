@@ -14,7 +14,7 @@ import (
 	"github.com/redrive/redrive/internal/problem"
 )
 
-// scopeOpen marks routes that need no token.
+// scopeOpen is of routes that need no token.
 const scopeOpen config.Scope = ""
 
 // caller is who sends a request.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"net/http"
@@ -90,12 +89,7 @@ func (a *app) callRequest(w http.ResponseWriter, r *http.Request, who *caller, g
 			return req, "", false, err
 		}
 	}
-	m.Body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, httpguard.MaxBody))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return req, "", false, problem.New(http.StatusRequestEntityTooLarge, "oversize", "The body is too large", fmt.Sprintf("the limit of a call is %d bytes", large.Limit), "")
-	case err != nil:
+	if m.Body, err = readAll(w, r, httpguard.MaxBody); err != nil {
 		return req, "", false, err
 	}
 	if chosen = m.ID != ""; !chosen {
@@ -145,7 +139,7 @@ func (a *app) callProblem(g *guardedQueue, id string, err error) error {
 		case errors.Is(err, redrive.ErrConflict):
 			return problem.Of(err)
 		}
-		_, after := a.marks.Level(g.Name())
+		_, after := a.backlog.Level(g.Name())
 		return problem.New(http.StatusServiceUnavailable, "not-queued", "No provider takes the call, and it could not be put off", detail,
 			"nothing was kept; repeat it under the same redrive-id").After(max(after, time.Second))
 	case errors.Is(err, guard.ErrUnavailable):
@@ -194,7 +188,7 @@ func (a *app) writeCallStatus(w http.ResponseWriter, g *guardedQueue, id string,
 	case s.State == 0:
 		return problem.New(http.StatusGone, "dropped", "The call was dropped", fmt.Sprintf("%s: it was not carried out", ref), "")
 	}
-	setDeferred(w, g, id, min(a.marks.Wait(g.Name()), lookAgain)) // others may wait behind it
+	setDeferred(w, g, id, min(a.backlog.Wait(g.Name()), lookAgain)) // others may wait behind it
 	return writeJSON(w, http.StatusAccepted, wire.CallStatus{Queue: g.Name(), ID: id, State: s.State.String(), Error: why})
 }
 
@@ -206,7 +200,7 @@ func setDeferred(w http.ResponseWriter, g *guardedQueue, id string, after time.D
 
 // writeDeferred answers a call that was put off.
 func (a *app) writeDeferred(w http.ResponseWriter, g *guardedQueue, id string) error {
-	setDeferred(w, g, id, a.marks.Wait(g.Name()))
+	setDeferred(w, g, id, a.backlog.Wait(g.Name()))
 	return writeJSON(w, http.StatusAccepted, wire.Accepted{Queue: g.Name(), ID: id})
 }
 

@@ -38,7 +38,7 @@ func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) er
 	list := wire.List[wire.Cause]{Items: make([]wire.Cause, len(causes)), Complete: complete}
 	for i := range causes {
 		c := &causes[i]
-		list.Items[i] = a.cause(c)
+		list.Items[i] = a.cause(c, who)
 		list.Items[i].Grows(of[causeName{c.Queue, c.Signature, c.Reason}], now)
 	}
 	return writeJSON(w, http.StatusOK, list)
@@ -59,6 +59,11 @@ func (a *app) causeDeaths(w http.ResponseWriter, r *http.Request, who *caller) e
 	f := wire.Filter{Queue: v.Get("queue"), Reason: v.Get("reason"), Since: v.Get("since"), Signature: r.PathValue("signature")}
 	if err := who.confine(f.Queue); err != nil {
 		return err
+	}
+	if f.Queue != "" {
+		if _, err := a.existing(r, f.Queue); err != nil {
+			return err
+		}
 	}
 	q, err := f.Query(a.utcNow(r))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // ReloadAfter is how long a change of the configuration's file may wait to be read.
@@ -40,3 +41,9 @@ func (s *Server) ServeOn(l net.Listener) (stop func()) {
 
 // Replace puts the configuration that Options.Reload returns into force.
 func (s *Server) Replace(ctx context.Context) error { return s.replace(ctx) }
+
+// Judge draws a verdict from evidence, a status and the names of an error.
+func Judge(e wire.Evidence, status int, types ...string) (verdict, why string) {
+	s := symptoms{Evidence: e, status: status, types: types}
+	return s.judge()
+}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ func (a *app) guarded(rt route, trusted bool) http.Handler {
 			if l.tokens != nil {
 				var p *problem.Problem
 				if who, p = a.admitted(l, rt, w, r); p != nil {
+					gateway.Drain(w, r)
 					p.Write(w, r)
 					return
 				}
@@ -101,21 +103,24 @@ func permit(who *caller, rt route, r *http.Request) *problem.Problem {
 	return nil
 }
 
-// fail answers with an error. Faults of ours go to the log with the request's id.
+// fail answers with an error. Faults of ours go to the log with the request's id, and so
+// does a store that is away, of which one line is left (see outages).
 func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := problem.Of(err)
 	if ended := gateway.Ended(r.Context()); ended != nil && errors.Is(err, context.Canceled) {
 		p = ended
 	}
-	if p.Internal() {
+	if p.Internal() || errors.Is(err, redrive.ErrUnavailable) {
 		a.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("request", w.Header().Get(requestIDHeader)),
-			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("error", err))
+			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("queue", r.PathValue("queue")), slog.Any("error", err))
 	}
+	gateway.Drain(w, r)
 	p.Write(w, r)
 }
 
 // unrouted answers what no route takes: with 405 if another method would be taken.
 func (a *app) unrouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+	gateway.Drain(w, r)
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		probe := &http.Request{Method: method, URL: r.URL, Host: r.Host}
@@ -225,26 +230,45 @@ func readJSON(w http.ResponseWriter, r *http.Request, limit int64, v any) error 
 			return problem.New(http.StatusUnsupportedMediaType, "content-type", "The body is not JSON", "Content-Type: "+t, "send application/json")
 		}
 	}
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
+	body, err := readAll(w, r, limit)
+	if err != nil {
+		return err
+	}
+	if err := gateway.Strict(body); err != nil {
+		return notJSON(err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
-	err := dec.Decode(v)
-	if errors.Is(err, io.EOF) {
+	switch err := dec.Decode(v); {
+	case errors.Is(err, io.EOF):
 		return nil
+	case err != nil:
+		return notJSON(err)
+	case !json.Valid(body):
+		return notJSON(errors.New("more than one JSON value"))
 	}
-	if err == nil && dec.More() {
-		err = errors.New("more than one JSON value")
-	}
+	return nil
+}
+
+func notJSON(err error) error {
+	return problem.New(http.StatusBadRequest, "invalid-json", "The body cannot be read", err.Error(), "")
+}
+
+// readAll reads a body of at most limit bytes. What keeps it from being read is the
+// client's doing.
+func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
 	var p *problem.Problem
 	switch {
 	case err == nil:
-		return nil
+		return body, nil
 	case errors.As(err, &p):
-		return p
+		return nil, p
 	case errors.As(err, &large):
-		return problem.New(http.StatusRequestEntityTooLarge, "oversize", "The body is too large", fmt.Sprintf("the limit is %d bytes", limit), "")
+		return nil, problem.New(http.StatusRequestEntityTooLarge, "oversize", "The body is too large", fmt.Sprintf("the limit is %d bytes", limit), "")
 	}
-	return problem.New(http.StatusBadRequest, "invalid-json", "The body cannot be read", err.Error(), "")
+	return nil, problem.New(http.StatusBadRequest, "broken-body", "The body broke off", err.Error(), "send it again")
 }
 
 // bad is an error in what the caller sent.

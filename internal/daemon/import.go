@@ -9,12 +9,14 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/headername"
+	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -31,11 +33,11 @@ const (
 // One that is there already is not touched, so an import may be repeated. Their failures
 // are signed anew: a daemon's signatures are its own.
 func (a *app) importDead(w http.ResponseWriter, r *http.Request, who *caller) error {
-	v, err := parameters(r, "lines")
+	v, err := parameters(r, "lines", "restore")
 	if err != nil {
 		return err
 	}
-	i := importer{a: a, who: who, queues: make(map[string]error), replies: make(map[string]bool), each: v.Get("lines") == "true"}
+	i := importer{a: a, who: who, queues: make(map[string]error), replies: make(map[string]bool), each: v.Get("lines") == "true", restore: v.Get("restore") != "false"}
 	err = a.audited(r, who, wire.AuditEntry{Action: "import"}, func(e *wire.AuditEntry) error {
 		err := i.read(r.Context(), r.Body)
 		if err == nil {
@@ -61,6 +63,8 @@ type importer struct {
 	lines []int // of the batch
 	bytes int
 	each  bool // every line is answered
+
+	restore bool // what was archived or dropped comes back
 
 	queues  map[string]error // why nothing may be put there
 	replies map[string]bool  // queues that results may go to
@@ -93,17 +97,24 @@ func (i *importer) read(ctx context.Context, body io.Reader) error {
 	} else if p := (*problem.Problem)(nil); errors.As(err, &p) {
 		return p
 	} else if err != nil {
-		return bad("the lines cannot be read: "+err.Error(), "send them again; what is there already is left alone")
+		return bad("the lines cannot be read: "+err.Error(), "send them again; what is there already stays as it is")
 	}
 	return nil
 }
 
 func (i *importer) entry(line []byte) (redrive.Entry, error) {
 	var m wire.Message
-	if err := json.Unmarshal(line, &m); err != nil {
+	err := gateway.Strict(line)
+	if err == nil {
+		err = json.Unmarshal(line, &m)
+	}
+	if err != nil {
 		return redrive.Entry{}, bad("this is not a dead letter: "+err.Error(), "write lines as redrive dead export does")
 	}
 	e, err := m.Entry()
+	if err == nil {
+		err = publishable(&e)
+	}
 	if err != nil {
 		return e, err
 	}
@@ -117,6 +128,42 @@ func (i *importer) entry(line []byte) (redrive.Entry, error) {
 		return e, i.mayAnswer(e.Original.ReplyTo)
 	}
 	return e, nil
+}
+
+// publishable refuses what a publish refuses, but for the size of what is dead for it. The
+// history of failures is bounded when it is read.
+func publishable(e *redrive.Entry) error {
+	moments := []time.Time{e.PublishedAt, e.DiedAt}
+	for _, f := range []*redrive.Failure{e.History.First, e.History.Last} {
+		if f != nil {
+			moments = append(moments, f.At)
+		}
+	}
+	for _, at := range moments {
+		if !at.IsZero() && !native.Dated(at) {
+			return bad("a moment beyond the year 9999", "moments lie within the years 1 to 9999, in UTC")
+		}
+	}
+	for _, m := range []*redrive.Message{&e.Message, e.Original} {
+		if m == nil {
+			continue
+		}
+		probe := *m
+		probe.Queue = e.Queue
+		if e.Reason == redrive.ReasonOversize {
+			probe.Body, probe.Headers = nil, nil
+			for i := range m.Headers {
+				one := redrive.Message{Queue: e.Queue, Headers: redrive.Headers{{Name: m.Headers[i].Name}}}
+				if err := one.Validate(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := probe.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mayPut refuses what the caller could not publish either.
@@ -157,8 +204,11 @@ func (i *importer) flush(ctx context.Context) error {
 	if len(i.batch) == 0 {
 		return nil
 	}
-	results, err := i.a.store.Apply(gateway.Lasting(ctx), driver.Batch{Put: i.batch, Entered: driver.EnteredImported})
+	results, err := i.a.store.Apply(gateway.Lasting(ctx), driver.Batch{Put: i.batch, Entered: driver.EnteredImported, Restore: i.restore})
 	if err != nil {
+		return err
+	}
+	if err := i.countEnded(ctx, results); err != nil {
 		return err
 	}
 	for n := range i.batch {
@@ -179,6 +229,26 @@ func (i *importer) flush(ctx context.Context) error {
 	}
 	i.batch, i.lines, i.bytes = i.batch[:0], i.lines[:0], 0
 	return nil
+}
+
+// countEnded counts the duplicates that are only remembered.
+func (i *importer) countEnded(ctx context.Context, results []error) error {
+	var refs []redrive.Ref
+	for n, err := range results {
+		if errors.Is(err, redrive.ErrDuplicate) {
+			refs = append(refs, i.batch[n].Ref())
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	there, err := i.a.store.Get(ctx, refs)
+	for _, e := range there {
+		if e == nil {
+			i.sum.Ended++
+		}
+	}
+	return err
 }
 
 func (i *importer) fail(line int, err error) {

@@ -2,8 +2,10 @@ package daemon_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +24,7 @@ func TestShutdownWithWorkInFlight(t *testing.T) {
 		<-finish
 		return http.StatusOK
 	})
-	cfg := parse(t, fmt.Sprintf("store: sqlite:%s\nqueues: {hooks: {deliver: {url: %q, allow_private: true, concurrency: 1}}}", t.TempDir(), target.URL))
+	cfg := parse(t, fmt.Sprintf("store: sqlite:%s\nqueues: {hooks: {deliver: {url: %q, allow_private: true, concurrency: 1}}}", filepath.Join(t.TempDir(), "data"), target.URL))
 	d := start(t, cfg, nil)
 	for i := range 3 {
 		get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/hooks/messages", fmt.Sprint(i), "redrive-id", fmt.Sprintf("m-%d", i))
@@ -134,8 +136,8 @@ func TestReadiness(t *testing.T) {
 	close(d.ended)
 }
 
-func TestAStoreInUseIsToldPlainly(t *testing.T) {
-	cfg := parse(t, "store: sqlite:"+t.TempDir())
+func TestAStoreInUseIsReportedPlainly(t *testing.T) {
+	cfg := parse(t, "store: sqlite:"+filepath.Join(t.TempDir(), "data"))
 	start(t, cfg, nil)
 	_, err := daemon.New(cfg, daemon.Options{})
 	if err == nil || !strings.Contains(err.Error(), "in use") {
@@ -143,7 +145,7 @@ func TestAStoreInUseIsToldPlainly(t *testing.T) {
 	}
 }
 
-func TestABadTargetIsToldBeforeTheStart(t *testing.T) {
+func TestABadTargetIsReportedBeforeTheStart(t *testing.T) {
 	cfg := config.Default()
 	cfg.Queues["hooks"] = &config.Queue{Deliver: &config.Deliver{URL: "ftp://example.com"}}
 	_, err := daemon.New(cfg, daemon.Options{Store: newStore(t)})
@@ -156,7 +158,7 @@ func TestLocal(t *testing.T) {
 	store := newStore(t)
 	defer store.Close()
 	deadLetters(t, store, 3)
-	local := daemon.Local(store)
+	local := daemon.Local(store, nil, slog.Default())
 	defer local.Close()
 	s := httptest.NewServer(local)
 	defer s.Close()

@@ -21,16 +21,12 @@ type LocalAPI struct {
 
 // Local returns the API over a store that this process has opened, for commands that
 // work on a store directly. Whoever can open the store may do everything, so there
-// are no tokens. Dead letters are archived into the given archive, if there is one. Close
-// it before the store.
-func Local(store driver.Store, archive ...deadletter.Archiver) *LocalAPI {
-	log := slog.New(slog.DiscardHandler)
-	var o plan.Options
-	if len(archive) > 0 {
-		o.Archive = archive[0]
-	}
-	a := &app{store: store, plans: plan.New(store, o), log: log}
-	a.gateway = gateway.New(store, gateway.Options{AllowReply: a.allowReply})
+// are no tokens. Dead letters are archived into the given archive, if it is not nil. log
+// gets troubles. Close it before the store.
+func Local(store driver.Store, archive deadletter.Archiver, log *slog.Logger) *LocalAPI {
+	a := &app{store: store, plans: plan.New(store, plan.Options{Archive: archive, Logger: log}), log: log}
+	a.counts = newCounts(a)
+	a.gateway = gateway.New(store, gateway.Options{AllowReply: a.allowReply, Logger: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var runner sync.WaitGroup
 	runner.Go(func() {
@@ -38,7 +34,7 @@ func Local(store driver.Store, archive ...deadletter.Archiver) *LocalAPI {
 			log.Error("plans", slog.Any("error", err))
 		}
 	})
-	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); runner.Wait() }}
+	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); a.counts.close(); runner.Wait() }}
 }
 
 // Close ends what runs behind the API, after the step it is at.

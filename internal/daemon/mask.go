@@ -17,6 +17,7 @@ import (
 // administrator asks for it, which is logged.
 func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked bool) (wire.Message, error) {
 	m := wire.Whole(e, who.may(config.ScopeReadPayload))
+	m.Version = m.Seen()
 	k := a.masksOf(e.Queue)
 	if k.none() {
 		return m, nil
@@ -35,6 +36,7 @@ func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked boo
 		}
 	}
 	k.whole(&m)
+	m.Version = m.Seen()
 	return m, nil
 }
 
@@ -45,11 +47,15 @@ func (a *app) summary(e *redrive.Entry) wire.Message {
 	return m
 }
 
-// cause returns a cause, with what is masked of its error.
-func (a *app) cause(g *driver.Cause) wire.Cause {
-	out := wire.CauseOf(g)
-	out.Message, out.Type = a.shownText(g.Queue, out.Message), a.shownText(g.Queue, out.Type)
-	return out
+// cause returns a cause as the caller may see it: with what is masked of its error and answer
+// hidden, and without values of the answer for a token that may not read payload.
+func (a *app) cause(g *driver.Cause, who *caller) wire.Cause {
+	shown, k := *g, a.masksOf(g.Queue)
+	for _, text := range []*string{&shown.Message, &shown.Type, &shown.Status} {
+		*text, _ = k.text(*text)
+	}
+	shown.Answer, _ = k.answer(g.Answer)
+	return wire.CauseOf(&shown, who.may(config.ScopeReadPayload))
 }
 
 // writeWhole answers with a message.

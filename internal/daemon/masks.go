@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard/httpguard"
 	"github.com/redrive/redrive/internal/daemon/config"
@@ -136,6 +135,15 @@ func (k *masks) text(text string) (shown string, hit bool) {
 	return jsonmask.Text(text, k.paths)
 }
 
+// answer returns what a target answered as it shows: one that is not JSON is hidden whole, as a
+// body is.
+func (k *masks) answer(text string) (shown string, hit bool) {
+	if len(k.paths) > 0 && text != "" && !json.Valid([]byte(text)) {
+		return jsonmask.Hidden, true
+	}
+	return k.text(text)
+}
+
 // whole masks a message and the one that it was before it was edited.
 func (k *masks) whole(m *wire.Message) {
 	k.parts(m)
@@ -193,8 +201,11 @@ func (k *masks) quoted(m *wire.Message) {
 		}
 		details := maps.Clone(f.Details)
 		for name, text := range details {
-			if name == delivery.DetailResponse && !json.Valid([]byte(text)) {
-				text, m.Masked = jsonmask.Hidden, true // as a body that is not JSON
+			if name == driver.DetailAnswer {
+				var hit bool
+				details[name], hit = k.answer(text)
+				m.Masked = m.Masked || hit
+				continue
 			}
 			hide(&text)
 			details[name] = text
@@ -217,7 +228,8 @@ func (k *masks) failure(f *redrive.Failure) *redrive.Failure {
 	for i := range shown.Types {
 		shown.Types[i] = hide(shown.Types[i])
 	}
-	shown.Details = map[string]string{"http.status": hide(f.Details["http.status"])} // a worker may report anything
+	answer, _ := k.answer(f.Details[driver.DetailAnswer])
+	shown.Details = map[string]string{driver.DetailStatus: hide(f.Details[driver.DetailStatus]), driver.DetailAnswer: answer} // a worker may report anything
 	return &shown
 }
 

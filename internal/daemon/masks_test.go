@@ -121,7 +121,7 @@ func TestNoPlanTakesMessagesFromTheirMasks(t *testing.T) {
 
 // TestFailuresOfWorkersAreMaskedWhole: whatever they put where.
 func TestFailuresOfWorkersAreMaskedWhole(t *testing.T) {
-	told := func(pin string) string {
+	shown := func(pin string) string {
 		d := cards(t, newStore(t), "").as("admin")
 		get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/cards/messages", `{"shop":"a"}`, "redrive-id", "m", "redrive-reply-to", "open")
 		text := fmt.Sprintf(`E {"pin":%q}`, pin)
@@ -143,7 +143,7 @@ func TestFailuresOfWorkersAreMaskedWhole(t *testing.T) {
 		all.WriteString(fmt.Sprint(claimed[0].Headers))
 		return all.String()
 	}
-	first, second := told("sesame-1"), told("sesame-2")
+	first, second := shown("sesame-1"), shown("sesame-2")
 	if strings.Contains(first+second, "sesame") || first != second {
 		t.Errorf("a masked value shows, or tells two apart:\n%s\n%s", first, second)
 	}
@@ -174,7 +174,7 @@ func TestTheSizeIsOfWhatShows(t *testing.T) {
 // TestCallsAreMasked: what is put off holds its body in base64, and its errors are a
 // provider's.
 func TestCallsAreMasked(t *testing.T) {
-	told := func(pin string) string {
+	shown := func(pin string) string {
 		p := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -227,7 +227,7 @@ func TestCallsAreMasked(t *testing.T) {
 		}
 		return all.String()
 	}
-	first, second := told("sesame-1"), told("sesame-2")
+	first, second := shown("sesame-1"), shown("sesame-2")
 	if strings.Contains(first+second, "sesame") || first != second {
 		t.Errorf("a masked value shows, or tells two apart:\n%s\n%s", first, second)
 	}

@@ -177,7 +177,7 @@ func (m *meter) headers(h http.Header) {
 		add(policyQuota, float64(m.quota.limit), float64(left), m.quota.per.Seconds(), reset.Seconds())
 	}
 	if len(policies) > 0 {
-		// The gateway may have told of the queue's limits.
+		// The gateway may have reported the queue's limits.
 		h.Set("RateLimit-Policy", strings.Join(append(policies, h["Ratelimit-Policy"]...), ", "))
 		h.Set("RateLimit", strings.Join(append(state, h["Ratelimit"]...), ", "))
 	}
@@ -187,8 +187,8 @@ func (m *meter) headers(h http.Header) {
 // true.
 type meteredWriter struct {
 	http.ResponseWriter
-	m    *meter
-	told bool
+	m       *meter
+	written bool
 }
 
 // Unwrap is for http.ResponseController.
@@ -196,8 +196,8 @@ func (w *meteredWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *meteredWriter) WriteHeader(status int) {
-	if !w.told {
-		w.told = true
+	if !w.written {
+		w.written = true
 		w.m.headers(w.Header())
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -205,7 +205,7 @@ func (w *meteredWriter) WriteHeader(status int) {
 
 // Write implements http.ResponseWriter.
 func (w *meteredWriter) Write(b []byte) (int, error) {
-	if !w.told {
+	if !w.written {
 		w.WriteHeader(http.StatusOK)
 	}
 	return w.ResponseWriter.Write(b)

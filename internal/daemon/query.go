@@ -30,6 +30,9 @@ func parameters(r *http.Request, known ...string) (url.Values, error) {
 		if len(values) > 1 {
 			return nil, bad(fmt.Sprintf("parameter %q is there %d times", name, len(values)), "give it once")
 		}
+		if err := wire.CheckText(name, values[0]); err != nil {
+			return nil, err
+		}
 	}
 	return v, nil
 }

@@ -132,8 +132,8 @@ func (a *app) describe(c *driver.Counts, status working) wire.Queue {
 	}
 	q.Deliver = a.targets.of(c.Queue)
 	q.PolledAt = a.polls.last(c.Queue)
-	if a.marks != nil {
-		level, _ := a.marks.Level(c.Queue)
+	if a.backlog != nil {
+		level, _ := a.backlog.Level(c.Queue)
 		q.Level = level.String()
 	}
 	if s, ok := status.engine[c.Queue]; ok {

@@ -125,7 +125,7 @@ func TestARateIsShared(t *testing.T) {
 		daemons = 1
 		time.Sleep(time.Minute) // of the bubble's clock
 		if n := take(); n != 100 {
-			t.Errorf("%d alone", n)
+			t.Errorf("%d by itself", n)
 		}
 	})
 }

@@ -94,7 +94,7 @@ func TestNoWayInReachesBeyondTheToken(t *testing.T) {
 		wantRefused(t, "a frame", w.publishFrame(fmt.Sprintf(`{"type":"publish","seq":1,"queue":"a","reply_to":%q}`, to)), "invalid")
 	}
 	// Into the queues themselves, also for who is not confined: results of sessions come
-	// from the engine alone.
+	// from the engine only.
 	for queue, name := range map[string]string{"b": "forbidden-queue", "_results": "system-queue"} {
 		wantRefused(t, "an import", get[wire.Imported](w, 200, http.MethodPost, "/v1/dead-letters", line(queue, "i", "")).Problems[0].Error, name)
 		w.refused(403, "forbidden-queue", http.MethodPost, "/v1/plans", fmt.Sprintf(`{"action":"redrive","refs":["a/i"],"to":%q}`, queue))

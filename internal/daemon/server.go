@@ -15,6 +15,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
@@ -33,7 +34,7 @@ const SocketName = "redrive.sock"
 
 // Options configures a [Server]. Every field has a default.
 type Options struct {
-	// Logger defaults to discarding.
+	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 	// Version stands in failures and in the user-agent of deliveries.
 	Version string
@@ -46,6 +47,8 @@ type Options struct {
 	Watch  string
 	// Started receives the address that the daemon listens on as soon as it does.
 	Started func(addr net.Addr)
+	// AcceptLoss opens an embedded store whose log lacks what was synced to it.
+	AcceptLoss bool
 }
 
 // Server is the daemon.
@@ -57,8 +60,9 @@ type Server struct {
 	http    *http.Server
 	socket  *http.Server
 	closers closers
-	traces  *traces                       // nil: none
-	spool   *spool.Spool                  // nil: none
+	traces  *traces      // nil: none
+	spool   *spool.Spool // nil: none
+	outages *outages
 	sources map[string]backend.SourceSink // beside the store, by queue
 
 	archive   *archive.Archive
@@ -90,16 +94,18 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 // called, as it closes the store.
 func New(cfg *config.Config, o Options) (*Server, error) {
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
-	s := &Server{cfg: cfg, o: o, log: o.Logger}
+	s := &Server{cfg: cfg, o: o}
+	s.outages = newOutages(func(queue string) bool { q := cfg.Queues[queue]; return q != nil && q.Source != "" })
+	s.log = s.outages.logger(o.Logger)
 	store := o.Store
 	err := checkListen(cfg)
 	if store == nil {
 		if err != nil {
 			return nil, err
 		}
-		opened, err := openStore(cfg)
+		opened, err := openStore(cfg, o.embedded()...)
 		if err != nil {
 			return nil, err
 		}
@@ -108,6 +114,9 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	if err == nil {
 		err = s.assemble(store)
 	}
+	if err == nil {
+		err = s.app.auditLoss(context.Background(), store)
+	}
 	if err != nil {
 		s.closers.close()
 		return nil, errors.Join(err, store.Close())
@@ -115,18 +124,29 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
+// embedded are the options of stores in this process.
+func (o *Options) embedded() []sqlite.Option {
+	if !o.AcceptLoss {
+		return nil
+	}
+	return []sqlite.Option{sqlite.AcceptLoss()}
+}
+
 // openTimeout bounds how long a store on a server may take to answer at the start.
 const openTimeout = 30 * time.Second
 
 // openStore opens the store that the configuration names.
-func openStore(cfg *config.Config) (driver.Store, error) {
+func openStore(cfg *config.Config, embedded ...sqlite.Option) (driver.Store, error) {
 	address, err := cfg.Store.Resolve()
 	if err != nil {
 		return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("store: %w", err)}
 	}
+	if err := checkFolders(cfg); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	return backend.Open(ctx, address)
+	return backend.Open(ctx, address, embedded...)
 }
 
 // checkListen refuses an address that other machines reach without a token.
@@ -144,13 +164,12 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.probe(ctx, store); err != nil {
 		return err
 	}
-	to, err := archive.Open(s.cfg.ArchiveDir())
-	if err != nil {
+	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	s.archive = to
 	a := &app{store: store, log: s.log}
-	s.app = a
+	s.app, a.counts = a, newCounts(a)
+	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
 	if err != nil {
 		return err
@@ -177,7 +196,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err != nil {
 		return err
 	}
-	observers := engine.Observers{a.metrics, a.sessions}
+	observers := engine.Observers{a.metrics, a.sessions, &a.flows}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
@@ -187,7 +206,7 @@ func (s *Server) assemble(store driver.Store) error {
 		return err
 	}
 	a.engine = engine.New(store, engine.Options{
-		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.marks,
+		Instance: instance, Logger: s.log, Observer: observers, Grace: s.cfg.Grace.Std(), Backlog: a.backlog,
 		Service: s.cfg.Service, Version: s.o.Version, Environment: s.cfg.Environment, Masks: a.masking(),
 	})
 	a.pull = engine.NewPuller(a.engine, engine.PullOptions{
@@ -199,7 +218,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,
-		Views: func(v string) plan.Finder { return a.finder(view(v)) },
+		Views: func(v string) plan.Finder { return a.finder(view(v)) }, Shown: a.shownBody,
 		Ended: a.auditEnd,
 	})
 	s.retention = plan.NewRetention(a.store, plan.RetentionOptions{
@@ -229,8 +248,8 @@ func (s *Server) assemble(store driver.Store) error {
 func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redrive.Sink, error) {
 	a.store = &auditedStore{Store: store, log: s.log}
 	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
-	a.marks = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits, nil)})
-	return s.openSpool(ctx, a, &meteredSink{a.marks, s.traces})
+	a.backlog = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits, nil)})
+	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces})
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {
@@ -291,6 +310,7 @@ func (s *Server) Run(ctx context.Context) error {
 	start("retention", func() error { return s.retention.Run(work) })
 	start("configuration", func() error { return s.watch(work) })
 	start("pauses", func() error { s.app.pauses.run(work); return nil })
+	start("outages", func() error { s.outages.watch(work, s.log, s.app.store.Now); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("http", func() error { return s.http.Serve(listener) })

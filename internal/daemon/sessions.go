@@ -34,8 +34,8 @@ func (s *Server) newSessions(a *app, store driver.Store, instance string) *ws.Ga
 			MaxFrame: int(c.MaxFrame), Expires: c.Session.Std(), Instance: instance, Server: "redrive/" + s.o.Version, Masks: &masks,
 		},
 		Connections: c.Connections, Results: c.Results.Std(), Origins: c.Origins,
-		Apply:      func(ctx context.Context, b driver.Batch) ([]error, error) { return a.marks.Apply(ctx, b) },
-		Level:      func(queue string) (driver.Level, time.Duration) { return a.marks.Level(queue) }, // marks are made later
+		Apply:      func(ctx context.Context, b driver.Batch) ([]error, error) { return a.backlog.Apply(ctx, b) },
+		Level:      func(queue string) (driver.Level, time.Duration) { return a.backlog.Level(queue) }, // the limiter is made later
 		AllowQueue: a.allowQueue, Accepted: a.metrics.AcceptedBySession, Logger: s.log,
 	})
 	a.metrics.Registry().MustRegister(telemetry.NewSessions(g.Stats))
@@ -66,7 +66,7 @@ func (a *app) meteredApply(who *caller) func(context.Context, driver.Batch) ([]e
 	return func(ctx context.Context, b driver.Batch) ([]error, error) {
 		n := len(b.Publish)
 		if n == 0 {
-			return a.marks.Apply(ctx, b)
+			return a.backlog.Apply(ctx, b)
 		}
 		got, _, err := m.take(ctx, n)
 		if err != nil {
@@ -76,7 +76,7 @@ func (a *app) meteredApply(who *caller) func(context.Context, driver.Batch) ([]e
 			m.giveBack(got)
 			return nil, redrive.ErrBacklogged
 		}
-		items, err := a.marks.Apply(ctx, b)
+		items, err := a.backlog.Apply(ctx, b)
 		switch {
 		case err == nil:
 			m.giveBack(refused(items))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -52,7 +53,7 @@ func importedDead(d *rig, queue string, errors []string) {
 		f := &redrive.Failure{At: time.Now(), Attempt: 1, Types: []string{"E"}, Message: text, Stack: "main.f(" + text + ")\n"}
 		f.Signature = driver.Signature(f) // as another signs it, without masks
 		later := *f
-		later.Signature = fmt.Sprint("1-", i) // forged
+		later.Signature = fmt.Sprint("2-", i) // forged
 		e := redrive.Entry{Message: redrive.Message{Queue: queue, ID: fmt.Sprint("i-", i), Body: []byte("{}")}, State: redrive.StateDead,
 			Reason: redrive.ReasonPermanent, DiedAt: time.Now(), History: redrive.History{Count: 2, First: f, Last: &later}}
 		line, _ := json.Marshal(wire.Whole(&e, true))
@@ -75,7 +76,7 @@ func (d *rig) signatures(queue string) []string {
 		if whole.History.Last != nil {
 			of = append(of, whole.History.Last.Signature)
 		}
-		if !strings.HasPrefix(of[0], "1-") || len(slices.Compact(of)) != 1 {
+		if !strings.HasPrefix(of[0], "2-") || len(slices.Compact(of)) != 1 {
 			d.t.Errorf("signatures of one failure: %q", of)
 		}
 		all = append(all, of[0])
@@ -120,7 +121,7 @@ func TestSignaturesTellNothingOfWhatIsMasked(t *testing.T) {
 // masked: whoever may not see it receives the same from lists, causes and plans.
 func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 	const token = "secret-read"
-	answers := func(pin string) (told []string) {
+	answers := func(pin string) (shown []string) {
 		target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			conn, _, err := http.NewResponseController(w).Hijack()
@@ -166,14 +167,14 @@ func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 				if len(list.Items) == 0 || bytes.Contains(b, []byte(pin)) {
 					t.Errorf("%s%s: %s", path, cause, b)
 				}
-				told = append(told, fmt.Sprintf("%+v", list.Items))
+				shown = append(shown, fmt.Sprintf("%+v", list.Items))
 			}
 			d.token = "secret-redrive"
 			_, b := d.send(http.MethodPost, "/v1/plans", fmt.Sprintf(`{"action":"redrive","filter":{"signature":%q},"dry_run":true}`, cause))
-			told = append(told, anyTime.ReplaceAllString(string(b), "TIME"))
+			shown = append(shown, anyTime.ReplaceAllString(string(b), "TIME"))
 			d.token = token
 		}
-		return told
+		return shown
 	}
 	first, second := answers("1.25e3"), answers("false")
 	if !slices.Equal(first, second) {
@@ -186,7 +187,7 @@ func TestCausesOfDeliveriesTellNothingOfWhatIsMasked(t *testing.T) {
 func TestAnImportWithoutADaemonKeepsSignatures(t *testing.T) {
 	store := newStore(t)
 	defer store.Close()
-	api := daemon.Local(store)
+	api := daemon.Local(store, nil, slog.Default())
 	defer api.Close()
 	e := redrive.Entry{Message: redrive.Message{Queue: "q", ID: "m"}, State: redrive.StateDead, Reason: redrive.ReasonPermanent, DiedAt: time.Now(),
 		History: redrive.History{Count: 1, First: &redrive.Failure{At: time.Now(), Message: "cannot read {}", Signature: "1-0123456789abcdef"}}}

@@ -53,7 +53,7 @@ func TestTheSpoolBridgesAnOutage(t *testing.T) {
 	for _, body := range []string{"2", "3", "4"} {
 		get[wire.Accepted](d, 202, http.MethodPost, at, body)
 	}
-	if p := d.refused(503, "store-unreachable", http.MethodPost, at, "5"); p.RetryAfter == 0 {
+	if p := d.refused(503, "store-unavailable", http.MethodPost, at, "5"); p.RetryAfter == 0 {
 		t.Errorf("%+v", p)
 	}
 	if _, b := d.send(http.MethodGet, "/metrics", ""); !strings.Contains(string(b), "redrive_spool_messages 3") {

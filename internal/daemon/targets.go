@@ -12,10 +12,10 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/delivery"
-	"github.com/redrive/redrive/delivery/publish"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/publish"
 )
 
 // targetOf converts the target of a queue.
@@ -48,7 +48,7 @@ func targetOf(d *config.Deliver, policies *engine.Policies) (delivery.Target, er
 
 // statuses returns the table by which the target itself classifies. Where kinds or
 // rules have tables of their own it is empty, as the target does not know kinds; the
-// policies then classify alone.
+// only policies classify then.
 func statuses(p *engine.Policies) redrive.Table {
 	table, ok := p.Default.Classifier.(*redrive.Table)
 	if !ok {

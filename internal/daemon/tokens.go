@@ -67,7 +67,7 @@ func (s *meters) all() []*meter {
 func (s *meters) note(ctx context.Context) {
 	for _, m := range s.all() {
 		used := m.used.Load()
-		if used == m.written {
+		if used == m.written || m.id == "" { // whoever has no token
 			continue
 		}
 		value, err := json.Marshal(tokenUse{time.Unix(used, 0).UTC()})

@@ -48,7 +48,7 @@ func (a *app) verify(w http.ResponseWriter, r *http.Request, who *caller) error 
 // the other, and messages go on meanwhile.
 const balanceLooks = 3
 
-// balance compares the ledger of queues with counters alone: of what waits and is dead, and the
+// balance compares the ledger of queues with counters only: of what waits and is dead, and the
 // latter with those of causes.
 func (a *app) balance(ctx context.Context, queues ...string) ([]driver.Audit, error) {
 	counts, err := a.store.Counts(ctx, queues...)

@@ -103,7 +103,7 @@ func (s *seen) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 			out.Entries = append(out.Entries, e)
 		}
 	}
-	out.Next = l.query.After
+	out.Next, out.Examined = l.query.After, l.looked
 	out.Complete = out.Next == "" || len(out.Entries) == limit
 	return out, nil
 }
@@ -146,6 +146,7 @@ type lookout struct {
 	query        redrive.Query // of the store; After is how far it got
 	text, header string
 	left         int // how much may still be looked at
+	looked       int
 	masks        map[string]*masks
 }
 
@@ -180,6 +181,7 @@ func (l *lookout) next(ctx context.Context, limit int) (found []redrive.Entry, m
 		for i := range page.Entries {
 			l.left -= 1 + len(page.Entries[i].Body)/weighed
 		}
+		l.looked += len(page.Entries)
 		l.query.After = page.Next
 		return found, page.Next != "" && page.Complete && l.left > 0, nil
 	}
@@ -243,6 +245,9 @@ func (a *app) planOf(p *plan.Plan, who *caller) wire.Plan {
 		case valued:
 			f.Header = fmt.Sprintf("%s=%s", name, jsonmask.Hidden)
 		}
+	}
+	if len(out.Request.Repair) > 0 && !who.may(config.ScopeReadPayload) {
+		out.Request.Repair = hiddenRule(out.Request.Repair)
 	}
 	out.Problem, _ = a.masksOver("").text(out.Problem)
 	return out

@@ -3,7 +3,7 @@
 // Connect, Kafka's share groups (KIP-1191), Spring Cloud Stream and Spring AMQP,
 // NServiceBus, MassTransit, Azure Service Bus, and RabbitMQ's x-death.
 //
-// A dialect is recognised by its headers alone. Where a message carries several, the
+// A dialect is recognised by nothing but its headers. Where a message carries several, the
 // outermost wins: Redrive's own before all others; else the one whose header stands
 // last, as each system appends its own; RabbitMQ's x-death only if nobody else speaks,
 // as the broker knows less than the program that failed. What an inner dialect says
@@ -26,7 +26,7 @@ import (
 	"github.com/redrive/redrive/internal/native"
 )
 
-// Dialect is one way to write a dead letter's story in headers.
+// Dialect is one way to write a dead letter's failure history in headers.
 type Dialect uint8
 
 // The dialects.
@@ -75,16 +75,16 @@ type Letter struct {
 // reader is one dialect.
 type reader struct {
 	dialect Dialect
-	marks   func(name string) bool // a header that shows that it is this dialect
-	owns    func(name string) bool // a header of it, with those of marks
+	shows   func(name string) bool // a header that shows that it is this dialect
+	owns    func(name string) bool // a header of it, with those of shows
 	read    func(n notes, l *Letter)
 }
 
 // readers of others' dialects; our own is read by its own package.
 var readers = []reader{springKafka, kafkaConnect, shareGroup, springStream, nserviceBus, massTransit, azureServiceBus}
 
-// errUntold is the failure of a message that stands among dead letters without a word.
-var errUntold = errors.New("it stood among dead letters, and no header of a known dialect says why")
+// errUnknown is the failure of a message that stands among dead letters without a word.
+var errUnknown = errors.New("it stood among dead letters, and no header of a known dialect says why")
 
 // Read returns what headers tell, with the headers that are the message's own. It
 // reports whether a dialect was recognised; if not, the letter is rejected, with a
@@ -92,8 +92,8 @@ var errUntold = errors.New("it stood among dead letters, and no header of a know
 func Read(h redrive.Headers) (Letter, bool) {
 	l := Letter{Place: NewPlace(), Reason: redrive.ReasonRejected}
 	m := redrive.Message{Headers: slices.Clone(h)}
-	if story, ok := native.TakeHistory(&m); ok {
-		readOwn(&story, m.Headers, &l)
+	if history, ok := native.TakeHistory(&m); ok {
+		readOwn(&history, m.Headers, &l)
 		return l, true
 	}
 	own, broker := outermost(h)
@@ -104,7 +104,7 @@ func Read(h redrive.Headers) (Letter, bool) {
 	var said notes
 	for _, v := range h {
 		switch {
-		case own != nil && (own.marks(v.Name) || own.owns(v.Name)):
+		case own != nil && (own.shows(v.Name) || own.owns(v.Name)):
 			said = append(said, v)
 		case brokers(v.Name):
 		default:
@@ -112,7 +112,7 @@ func Read(h redrive.Headers) (Letter, bool) {
 		}
 	}
 	if own == nil {
-		l.fail(&redrive.Failure{Types: []string{"dialect.Untold"}, Message: errUntold.Error()})
+		l.fail(&redrive.Failure{Types: []string{"dialect.Unknown"}, Message: errUnknown.Error()})
 		l.place()
 		return l, false
 	}
@@ -122,14 +122,14 @@ func Read(h redrive.Headers) (Letter, bool) {
 	return l, true
 }
 
-// outermost returns the dialect whose mark stands last, and apart from that RabbitMQ's.
+// outermost returns the dialect that shows last, and apart from that RabbitMQ's.
 func outermost(h redrive.Headers) (own, broker *reader) {
 	for _, v := range slices.Backward(h) {
-		if broker == nil && rabbitMQ.marks(v.Name) {
+		if broker == nil && rabbitMQ.shows(v.Name) {
 			broker = &rabbitMQ
 		}
 		for i := range readers {
-			if readers[i].marks(v.Name) {
+			if readers[i].shows(v.Name) {
 				return &readers[i], broker
 			}
 		}
@@ -155,10 +155,10 @@ func readOwn(s *native.History, rest redrive.Headers, l *Letter) {
 
 // brokers reports what RabbitMQ writes down: a message that is published again has died
 // nowhere yet.
-func brokers(name string) bool { return rabbitMQ.marks(name) || rabbitMQ.owns(name) }
+func brokers(name string) bool { return rabbitMQ.shows(name) || rabbitMQ.owns(name) }
 
 // place takes the headers of a place out of the message's own: ours are the place if
-// the dialect told none. What another names is older, or forged.
+// the dialect names none. What another names is older, or forged.
 func (l *Letter) place() {
 	if o, ok := native.ReadOriginal(l.Headers); ok && !l.placed() {
 		l.Place = o

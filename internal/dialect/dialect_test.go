@@ -172,7 +172,7 @@ var cases = []struct {
 	},
 	{
 		name: "nobody says anything",
-		in:   headers("tenant", "gold"), dialect: None, reason: redrive.ReasonRejected, place: NewPlace(), types: []string{"dialect.Untold"},
+		in:   headers("tenant", "gold"), dialect: None, reason: redrive.ReasonRejected, place: NewPlace(), types: []string{"dialect.Unknown"},
 		message: "it stood among dead letters, and no header of a known dialect says why", kept: []string{"tenant"},
 	},
 	{
@@ -215,17 +215,17 @@ func TestReadsWhatOthersWrote(t *testing.T) {
 }
 
 func TestReadsOurOwn(t *testing.T) {
-	story := native.History{
+	history := native.History{
 		Queue: "orders", Attempts: 3, Crashes: 1, Reason: redrive.ReasonExhausted, DiedAt: sent,
 		History: redrive.History{Count: 3, First: &redrive.Failure{At: sent, Attempt: 1, Types: []string{"timeout"}, Message: "no answer", Signature: "ab"}},
 	}
 	origin := Place{Topic: "orders", Partition: 1, Offset: 5, Group: "shop"}
-	h := append(headers("tenant", "gold", headername.Kind, "order.placed", headername.ID, "m-1", "kafka_dlt-original-topic", "older"), story.Headers()...)
+	h := append(headers("tenant", "gold", headername.Kind, "order.placed", headername.ID, "m-1", "kafka_dlt-original-topic", "older"), history.Headers()...)
 	l, ok := Read(append(h, origin.Headers()...))
 	if !ok || l.Dialect != Redrive || l.Attempts != 3 || l.Crashes != 1 || l.Reason != redrive.ReasonExhausted || l.Kind != "order.placed" || !l.DiedAt.Equal(sent) {
 		t.Errorf("%+v", l)
 	}
-	if d := cmp.Diff(story.History, l.History); d != "" {
+	if d := cmp.Diff(history.History, l.History); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff(origin, l.Place); d != "" {

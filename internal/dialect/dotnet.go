@@ -22,7 +22,7 @@ const (
 
 var nserviceBus = reader{
 	dialect: NServiceBus,
-	marks:   func(name string) bool { return name == nsbFailedQ || strings.HasPrefix(name, nsbException) },
+	shows:   func(name string) bool { return name == nsbFailedQ || strings.HasPrefix(name, nsbException) },
 	// TimeSent stays with the message: it is given by its sender, not by who failed.
 	owns: anyOf(nsbFailedAt, nsbEndpoint, nsbMachine, nsbRetries, "NServiceBus.Retries.Timestamp", "NServiceBus.FLRetries"),
 	read: readNServiceBus,
@@ -66,7 +66,7 @@ func nsbMoment(text string) time.Time {
 	return within(t)
 }
 
-// MassTransit. Skipped messages, which no consumer wanted, have MT-Reason alone.
+// MassTransit. Skipped messages, which no consumer wanted, have only MT-Reason.
 const (
 	mtFault  = "MT-Fault-"
 	mtReason = "MT-Reason"
@@ -75,7 +75,7 @@ const (
 
 var massTransit = reader{
 	dialect: MassTransit,
-	marks:   func(name string) bool { return strings.HasPrefix(name, mtFault) || name == mtReason },
+	shows:   func(name string) bool { return strings.HasPrefix(name, mtFault) || name == mtReason },
 	owns:    func(name string) bool { return strings.HasPrefix(name, mtHost) || name == "MT-Redelivery-Count" },
 	read:    readMassTransit,
 }
@@ -127,7 +127,7 @@ func redacted(address string) string {
 // Azure Service Bus, whose properties bridges carry as headers.
 var azureServiceBus = reader{
 	dialect: AzureServiceBus,
-	marks:   anyOf("DeadLetterReason", "DeadLetterErrorDescription"),
+	shows:   anyOf("DeadLetterReason", "DeadLetterErrorDescription"),
 	owns:    anyOf("DeadLetterSource", "DeliveryCount", "SequenceNumber", "EnqueuedTime", "EnqueuedTimeUtc"),
 	read:    readAzure,
 }

@@ -11,7 +11,7 @@ const connect = "__connect.errors."
 
 var kafkaConnect = reader{
 	dialect: KafkaConnect,
-	marks:   prefixed(connect),
+	shows:   prefixed(connect),
 	owns:    prefixed(connect),
 	read:    readKafkaConnect,
 }
@@ -41,13 +41,13 @@ const (
 
 var shareGroup = reader{
 	dialect: ShareGroup,
-	marks:   prefixed(share),
+	shows:   prefixed(share),
 	owns:    anyOf(disposition),
 	read:    readShareGroup,
 }
 
 // ShareGroupNote reports a header that a share group's dead letter has beside the record's own.
-func ShareGroupNote(name string) bool { return shareGroup.marks(name) || shareGroup.owns(name) }
+func ShareGroupNote(name string) bool { return shareGroup.shows(name) || shareGroup.owns(name) }
 
 func readShareGroup(n notes, l *Letter) {
 	l.Place.Topic, l.Place.Group = n.text(share+"topic"), n.text(share+"group")

@@ -25,7 +25,7 @@ type Death struct {
 
 var rabbitMQ = reader{
 	dialect: RabbitMQ,
-	marks:   func(name string) bool { return name == XDeath || strings.HasPrefix(name, "x-first-death-") },
+	shows:   func(name string) bool { return name == XDeath || strings.HasPrefix(name, "x-first-death-") },
 	owns: func(name string) bool {
 		return strings.HasPrefix(name, "x-last-death-") || anyOf("x-delivery-count", "x-acquired-count")(name)
 	},

@@ -7,7 +7,7 @@ import (
 )
 
 // Spring Kafka. A dead-letter publishing recoverer writes kafka_dlt-*; its retry topics
-// write the same under kafka_ alone. Partition, offset and timestamp are binary, what
+// write the same only under kafka_. Partition, offset and timestamp are binary, what
 // begins with retry_topic- has as many bytes as the number needs.
 const (
 	springDead  = "kafka_dlt-"
@@ -21,7 +21,7 @@ var springNames = []string{"original-topic", "original-partition", "original-off
 
 var springKafka = reader{
 	dialect: SpringKafka,
-	marks: func(name string) bool {
+	shows: func(name string) bool {
 		return prefixed(springDead)(name) || anyOf("kafka_original-topic", "kafka_exception-fqcn")(name)
 	},
 	owns: func(name string) bool {
@@ -88,7 +88,7 @@ func springReason(types []string, key string) redrive.Reason {
 // RabbitMQ binder and Spring AMQP name exchange and routing key.
 var springStream = reader{
 	dialect: SpringStream,
-	marks: anyOf("x-original-topic", "x-original-exchange", "x-original-routingKey", "x-exception-message", "x-exception-fqcn",
+	shows: anyOf("x-original-topic", "x-original-exchange", "x-original-routingKey", "x-exception-message", "x-exception-fqcn",
 		"x-exception-stacktrace"),
 	owns: anyOf("x-original-partition", "x-original-offset", "x-original-timestamp", "x-original-timestamp-type"),
 	read: readSpringStream,

@@ -101,9 +101,9 @@ func Clocks(t *testing.T, s driver.Store) {
 		t.Fatalf("the clocks are %s apart", d)
 	}
 	must(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a", ID: "m", Delay: delay}})))
-	take := func(alone bool) redrive.Delivery {
+	take := func(isolated bool) redrive.Delivery {
 		for {
-			got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 1, Lease: lease, Instance: "x", Isolated: alone})
+			got, err := s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 1, Lease: lease, Instance: "x", Isolated: isolated})
 			must(t, err)
 			if len(got) == 1 {
 				return got[0]

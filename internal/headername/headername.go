@@ -38,12 +38,14 @@ const (
 	// NativeKey and NativeKind hold what is no key or kind of ours: too long, or not text.
 	NativeKey  = "redrive-native-key"
 	NativeKind = "redrive-native-kind"
-	Due        = "redrive-due"             // when a record of a Kafka retry topic is due
-	Packed     = "redrive-headers"         // all headers of a message whose headers NATS cannot carry
-	NativeNats = "redrive-native-Nats-"    // begins a header that would instruct a NATS server
-	Damaged    = "redrive-damaged-headers" // holds what a disk made of a message's headers, where they cannot be read
-	Order      = "redrive-header-order"    // the order of headers, which a table of AMQP does not have
-	NativeAMQP = "redrive-amqp-"           // begins a header that would mean something to RabbitMQ
+	// NativeHeader holds NAME=VALUE of a header whose name cannot be one of ours.
+	NativeHeader = "redrive-native-header"
+	Due          = "redrive-due"             // when a record of a Kafka retry topic is due
+	Packed       = "redrive-headers"         // all headers of a message whose headers NATS cannot carry
+	NativeNats   = "redrive-native-Nats-"    // begins a header that would instruct a NATS server
+	Damaged      = "redrive-damaged-headers" // holds what a disk made of a message's headers, where they cannot be read
+	Order        = "redrive-header-order"    // the order of headers, which a table of AMQP does not have
+	NativeAMQP   = "redrive-amqp-"           // begins a header that would mean something to RabbitMQ
 )
 
 // Headers that say why a message is retried or dead-lettered at its broker.

@@ -1,4 +1,4 @@
-// Package jsonmask hides parts of JSON documents, by paths such as $.card.number,
+// Package jsonmask hides and changes parts of JSON documents, by paths such as $.card.number,
 // $.items[*].token and $..password. Everything else stays byte for byte.
 package jsonmask
 

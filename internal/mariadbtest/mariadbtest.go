@@ -117,7 +117,7 @@ func find(name string) string {
 }
 
 // user names the account the server runs as: ours, also where that is root, which it
-// must be told.
+// must be set.
 func user() []string {
 	if os.Geteuid() == 0 {
 		return []string{"--user=root"}

@@ -156,8 +156,15 @@ func readNumber(value string, to *int) bool {
 
 func readTime(value string, to *time.Time) bool {
 	at, err := time.Parse(time.RFC3339Nano, value)
-	if err == nil {
-		*to = at
+	if ok := err == nil && Dated(at); !ok {
+		return false
 	}
-	return err == nil
+	*to = at
+	return true
+}
+
+// Dated reports whether a time can be kept as JSON, by its year in UTC: a broker has any number.
+func Dated(at time.Time) bool {
+	year := at.UTC().Year()
+	return year >= 1 && year <= 9999
 }

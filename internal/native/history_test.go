@@ -13,7 +13,7 @@ import (
 
 var day = time.Date(2026, 11, 21, 8, 0, 0, 5, time.UTC)
 
-func TestAStoryComesBackAsItWas(t *testing.T) {
+func TestAHistoryComesBackAsItWas(t *testing.T) {
 	want := History{
 		Queue: "sms", Attempts: 3, Crashes: 1, Reason: redrive.ReasonExhausted, DiedAt: day,
 		History: redrive.History{
@@ -36,7 +36,7 @@ func TestAStoryComesBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestAStoryFitsIntoHeaders(t *testing.T) {
+func TestAHistoryFitsIntoHeaders(t *testing.T) {
 	long := strings.Repeat("ä", 100_000)
 	f := &redrive.Failure{Message: long, Stack: long, Details: make(map[string]string)}
 	for i := range 32 {
@@ -51,14 +51,14 @@ func TestAStoryFitsIntoHeaders(t *testing.T) {
 	}
 }
 
-func TestWithoutAStoryHeadersStay(t *testing.T) {
+func TestWithoutAHistoryHeadersStay(t *testing.T) {
 	m := redrive.Message{Headers: redrive.Headers{{Name: redrive.HeaderReplyFor, Value: []byte("id")}, {Name: redrive.HeaderReason, Value: []byte("exhausted")}}}
 	if s, ok := TakeHistory(&m); ok || len(m.Headers) != 2 {
 		t.Error(s, m.Headers)
 	}
 }
 
-func TestWhatMakesNoSenseInAStoryStays(t *testing.T) {
+func TestWhatMakesNoSenseInAHistoryStays(t *testing.T) {
 	m := redrive.Message{Headers: redrive.Headers{
 		{Name: headername.Queue, Value: []byte("sms")}, {Name: headername.Attempts, Value: []byte("many")}, {Name: redrive.HeaderReason, Value: []byte("bored")},
 		{Name: headername.FirstFailure, Value: []byte("{")},

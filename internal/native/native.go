@@ -4,12 +4,14 @@
 package native
 
 import (
+	"bytes"
+	"net/url"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/headername"
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Headers returns the headers of a message as a broker carries them: ours first, then
@@ -31,20 +33,47 @@ func Headers(m *redrive.Message, withKey bool) redrive.Headers {
 	h.text(headername.Plan, m.Plan)
 	h.text(headername.Origin, m.Origin)
 	h.text(headername.EditedFrom, m.EditedFrom)
-	return append(redrive.Headers(h), m.Headers...)
+	for _, own := range m.Headers {
+		h = append(h, Outside(own))
+	}
+	return redrive.Headers(h)
+}
+
+// Inside returns a header of a broker's message as one of ours: as it is, or, if no header of
+// ours may have its name, as [headername.NativeHeader] with its name, escaped as in a query,
+// and its value.
+func Inside(h redrive.Header) redrive.Header {
+	if h.Name != "" && len(h.Name) <= redrive.MaxKindLength && text.Printable(h.Name) && h.Name != headername.NativeHeader {
+		return h
+	}
+	return redrive.Header{Name: headername.NativeHeader, Value: append([]byte(url.QueryEscape(h.Name)+"="), h.Value...)}
+}
+
+// Outside is the reverse of Inside. It brings no other names back, so that nobody forges one.
+func Outside(h redrive.Header) redrive.Header {
+	if h.Name != headername.NativeHeader {
+		return h
+	}
+	escaped, value, ok := bytes.Cut(h.Value, []byte("="))
+	name, err := url.QueryUnescape(string(escaped))
+	own := redrive.Header{Name: name, Value: value}
+	if !ok || err != nil || Inside(own).Name != headername.NativeHeader {
+		return h
+	}
+	return own
 }
 
 // Read puts a header into a message: ours where it belongs, every other one, and one of
-// ours that makes no sense, among the message's own.
+// ours that makes no sense, among the message's own, see [Inside].
 func Read(m *redrive.Message, name string, value []byte) {
 	if !ours(m, name, string(value)) {
-		m.Headers = append(m.Headers, redrive.Header{Name: name, Value: value})
+		m.Headers = append(m.Headers, Inside(redrive.Header{Name: name, Value: value}))
 	}
 }
 
 func ours(m *redrive.Message, name, value string) bool {
-	text := func(to *string, most int) bool {
-		if len(value) > most || !utf8.ValidString(value) {
+	short := func(to *string, most int) bool {
+		if len(value) > most || !text.Printable(value) {
 			return false
 		}
 		*to = value
@@ -58,11 +87,11 @@ func ours(m *redrive.Message, name, value string) bool {
 		m.ID = value
 		return true
 	case headername.Kind:
-		return text(&m.Kind, redrive.MaxKindLength)
+		return short(&m.Kind, redrive.MaxKindLength)
 	case headername.Key:
-		return text(&m.Key, redrive.MaxKeyLength)
+		return short(&m.Key, redrive.MaxKeyLength)
 	case headername.ReplyTo:
-		return repliable(value) && text(&m.ReplyTo, redrive.MaxKeyLength)
+		return repliable(value) && short(&m.ReplyTo, redrive.MaxKeyLength)
 	case headername.ExpiresAt:
 		return readTime(value, &m.ExpiresAt)
 	case headername.Generation:
@@ -70,11 +99,11 @@ func ours(m *redrive.Message, name, value string) bool {
 	case headername.Redrives:
 		return readNumber(value, &m.Redrives)
 	case headername.Plan:
-		return text(&m.Plan, redrive.MaxIDLength)
+		return short(&m.Plan, redrive.MaxIDLength)
 	case headername.Origin:
-		return text(&m.Origin, 1024)
+		return short(&m.Origin, 1024)
 	case headername.EditedFrom:
-		return text(&m.EditedFrom, 1024)
+		return short(&m.EditedFrom, redrive.MaxKeyLength)
 	}
 	return false
 }

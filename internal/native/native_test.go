@@ -1,6 +1,7 @@
 package native
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,30 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 			ReadKey(&got, []byte(m.Key))
 		}
 		if d := cmp.Diff(m, got); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+// A header whose name no message of ours may have comes back at the broker as it was, and
+// nothing else does.
+func TestNamesOfOthersComeBack(t *testing.T) {
+	var m redrive.Message
+	var want redrive.Headers
+	for _, name := range []string{"", "a\r\nb", "a=b\x00", "\xff", strings.Repeat("n", 200), headername.NativeHeader, "plain"} {
+		want = append(want, redrive.Header{Name: name, Value: []byte("v=1\x00")})
+		Read(&m, name, []byte("v=1\x00"))
+	}
+	m.Queue = "q"
+	if err := m.Validate(); err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff(want, Headers(&m, true)); d != "" {
+		t.Error(d)
+	}
+	for _, value := range []string{headername.ReplyTo + "=_results", "CC=all", "no value", "%zz=v"} {
+		forged := redrive.Header{Name: headername.NativeHeader, Value: []byte(value)}
+		if d := cmp.Diff(forged, Outside(forged)); d != "" {
 			t.Error(d)
 		}
 	}

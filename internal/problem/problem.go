@@ -93,26 +93,27 @@ var kinds = map[string]struct {
 	title  string
 	hint   string
 }{
-	"backlogged":      {http.StatusTooManyRequests, "The queue is above its limit", "nothing was stored; repeat after the time in Retry-After"},
-	"conflict":        {http.StatusConflict, "Another message has this id", "use another id, or send the same body, kind and key again"},
-	"duplicate":       {http.StatusConflict, "The message was accepted before", "its result goes to whoever published it first"},
-	"store-full":      {http.StatusInsufficientStorage, "The store is full", "nothing was stored; free disk space or raise the limit, then repeat"},
-	"shutting-down":   {http.StatusServiceUnavailable, "The service is shutting down", "nothing was stored; repeat after the time in Retry-After"},
-	"outcome-unknown": {http.StatusServiceUnavailable, "The outcome is not known", "repeat it under the same id"},
-	"corrupt":         {http.StatusServiceUnavailable, "The store is corrupt", "run: redrive store check"},
-	"in-use":          {http.StatusConflict, "Another process has the store", "stop that process, or talk to it"},
-	"invalid":         {http.StatusBadRequest, "The request is not valid", ""},
-	"not-found":       {http.StatusNotFound, "Not found", ""},
-	"loop":            {http.StatusConflict, "The message was redriven too often", "raise max_redrives to redrive it again"},
-	"uncertain":       {http.StatusConflict, "The effect of the message is not known", "confirm with confirm_uncertain (--confirm-uncertain) when it is safe to repeat"},
-	"body-corrupt":    {http.StatusConflict, "The message does not match its checksum", "look at its bytes; redrive it with confirm_corrupt (--confirm-corrupt) or with a new body, or drop it"},
-	"body-gone":       {http.StatusConflict, "The dead letter has no body", "give it a body with an edit, or drop it"},
-	"state":           {http.StatusConflict, "The state does not allow this", "a message that is in flight can be changed when its attempt has ended"},
-	"lease-lost":      {http.StatusConflict, "Lease lost", ""},
-	"version":         {http.StatusConflict, "It was changed by another", "repeat it"},
-	"unsupported":     {http.StatusNotImplemented, "The store cannot do this", ""},
-	"timeout":         {http.StatusGatewayTimeout, "Timeout", "repeat it under the same id"},
-	"cancelled":       {http.StatusServiceUnavailable, "The request was cancelled", "repeat it under the same id"},
+	"backlogged":        {http.StatusTooManyRequests, "The queue is above its limit", "nothing was stored; repeat after the time in Retry-After"},
+	"conflict":          {http.StatusConflict, "Another message has this id", "use another id, or send the same body, kind and key again"},
+	"duplicate":         {http.StatusConflict, "The message was accepted before", "its result goes to whoever published it first"},
+	"store-full":        {http.StatusInsufficientStorage, "The store is full", "nothing was stored; free disk space or raise the limit, then repeat"},
+	"shutting-down":     {http.StatusServiceUnavailable, "The service is shutting down", "nothing was stored; repeat after the time in Retry-After"},
+	"outcome-unknown":   {http.StatusServiceUnavailable, "The outcome is not known", "repeat it under the same id"},
+	"corrupt":           {http.StatusServiceUnavailable, "The store is corrupt", "run: redrive store check"},
+	"store-unavailable": {http.StatusServiceUnavailable, "The store cannot be reached", "nothing was changed; repeat after the time in Retry-After"},
+	"in-use":            {http.StatusConflict, "Another process has the store", "stop that process, or talk to it"},
+	"invalid":           {http.StatusBadRequest, "The request is not valid", ""},
+	"not-found":         {http.StatusNotFound, "Not found", ""},
+	"loop":              {http.StatusConflict, "The message was redriven too often", "raise max_redrives to redrive it again"},
+	"uncertain":         {http.StatusConflict, "The effect of the message is not known", "confirm with confirm_uncertain (--confirm-uncertain) when it is safe to repeat"},
+	"body-corrupt":      {http.StatusConflict, "The message does not match its checksum", "look at its bytes; redrive it with confirm_corrupt (--confirm-corrupt) or with a new body, or drop it"},
+	"body-gone":         {http.StatusConflict, "The dead letter has no body", "give it a body with an edit, or drop it"},
+	"state":             {http.StatusConflict, "The state does not allow this", "a message that is in flight can be changed when its attempt has ended"},
+	"lease-lost":        {http.StatusConflict, "Lease lost", ""},
+	"version":           {http.StatusConflict, "It was changed by another", "repeat it"},
+	"unsupported":       {http.StatusNotImplemented, "The store cannot do this", ""},
+	"timeout":           {http.StatusGatewayTimeout, "Timeout", "repeat it under the same id"},
+	"cancelled":         {http.StatusServiceUnavailable, "The request was cancelled", "repeat it under the same id"},
 }
 
 // Of turns an error into a problem. The text of an error that is not one of
@@ -131,6 +132,14 @@ func Of(err error) *Problem {
 		}
 	}
 	name := driver.ErrorName(err)
+	switch name { // what a client of a server says has its address and user in it
+	case "store-unavailable":
+		detail = ""
+	case "outcome-unknown":
+		detail = redrive.ErrUnknown.Error()
+	case "timeout", "cancelled":
+		detail = ""
+	}
 	if k, ok := kinds[name]; ok {
 		p = New(k.status, name, k.title, detail, cmp.Or(hint, k.hint))
 		if k.status == http.StatusServiceUnavailable || k.status == http.StatusInsufficientStorage {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestErrorsComeBackFromTheWire(t *testing.T) {
 	for _, err := range []error{
 		redrive.ErrBacklogged, redrive.ErrConflict, redrive.ErrDuplicate, redrive.ErrFull, redrive.ErrClosed, redrive.ErrUnknown, redrive.ErrCorrupt, redrive.ErrInUse,
 		redrive.ErrInvalid, redrive.ErrNotFound, redrive.ErrLoop, redrive.ErrUncertain, redrive.ErrBodyGone, redrive.ErrBodyCorrupt, redrive.ErrState, redrive.ErrLeaseLost, redrive.ErrVersion,
-		redrive.ErrUnsupported, context.DeadlineExceeded, context.Canceled,
+		redrive.ErrUnsupported, redrive.ErrUnavailable, context.DeadlineExceeded, context.Canceled,
 	} {
 		sent := problem.Of(fmt.Errorf("here: %w", err))
 		got := new(problem.Problem)
@@ -59,6 +60,11 @@ func TestInternalErrorsAreNotShown(t *testing.T) {
 	p := problem.Of(errors.New("dial tcp 10.0.0.7:5432"))
 	if p.Detail != "" || !p.Internal() {
 		t.Errorf("detail %q reaches the caller", p.Detail)
+	}
+	for _, kind := range []error{redrive.ErrUnavailable, redrive.ErrUnknown, context.Canceled, context.DeadlineExceeded} {
+		if p := problem.Of(fmt.Errorf("%w: dial tcp 10.0.0.7:5432", kind)); strings.Contains(p.Error(), "10.0") || p.Status < 503 || p.Status == 503 && p.RetryAfter == 0 {
+			t.Errorf("%+v", p)
+		}
 	}
 }
 

@@ -121,7 +121,7 @@ func TestANodeKeepsWhatItConfirmed(t *testing.T) {
 // [Node.Registered].
 func TestAQuorumQueueForgottenByACrash(t *testing.T) {
 	if os.Getenv("REDRIVE_PROOF_ROUNDS") == "" {
-		t.Skip("half a minute, and it tells of the server alone; REDRIVE_PROOF_ROUNDS=1 runs it")
+		t.Skip("half a minute, and it tells only of the server; REDRIVE_PROOF_ROUNDS=1 runs it")
 	}
 	n := Start(t, Options{})
 	const count = 20

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -40,6 +41,7 @@ func (v Version) String() string { return strconv.Itoa(v.Major) + "." + strconv.
 func Dial(ctx context.Context, c *Config) (*Conn, error) {
 	setLogger()
 	conn := &Conn{UniversalClient: newClient(c), Config: c}
+	conn.AddHook(absence{})
 	info, err := conn.Info(ctx, "server").Result()
 	if err == nil {
 		conn.Version, err = parseVersion(info)
@@ -153,6 +155,40 @@ func notSent(err error) bool {
 	return ok && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout)
 }
 
+// absence is a hook that gives the errors of a server that is away their name.
+type absence struct{}
+
+// DialHook implements redis.Hook.
+func (absence) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (absence) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := away(next(ctx, cmd))
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (absence) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			cmd.SetErr(away(cmd.Err()))
+		}
+		return away(err)
+	}
+}
+
+// away names an error after which nothing is known but that the server is not there.
+func away(err error) error {
+	if err != nil && passing(err) && !errors.Is(err, redrive.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", redrive.ErrUnavailable, err)
+	}
+	return driver.Unavailable(err)
+}
+
 // Fault turns an error of the client into one of the contract: what the server
 // refused was not done; a connection that died leaves the outcome unknown.
 func Fault(err error) error {
@@ -165,7 +201,9 @@ func Fault(err error) error {
 		return fmt.Errorf("%w: %w", redrive.ErrFull, err)
 	case redis.HasErrorPrefix(err, "NOREPLICAS"):
 		return &redrive.Error{Op: "write", Err: err, Hint: "min-replicas-to-write is not met: look after the replicas"}
-	case answered, notSent(err), errors.Is(err, context.Canceled) && !errors.Is(err, redrive.ErrUnknown):
+	case passing(err):
+		return away(err) // also of a node's client, which has no hook
+	case answered, errors.Is(err, context.Canceled) && !errors.Is(err, redrive.ErrUnknown):
 		return err
 	}
 	return fmt.Errorf("%w: %w", redrive.ErrUnknown, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/redrive/redrive/internal/redistest"
 )
 
-// cutter makes connections that break when told: the script that is on its way runs, and
+// cutter makes connections that break on command: the script that is on its way runs, and
 // its answer is lost.
 type cutter struct {
 	armed atomic.Bool

@@ -102,7 +102,7 @@ func (s *settings) eviction() driver.Finding {
 	case policy == "noeviction":
 		v.Level, v.Promise, v.Hint = driver.LevelOK, "a full server refuses publishes; nothing is evicted", ""
 	case policy == "":
-		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "not told", "the server does not say whether it evicts keys", "make sure that it is noeviction"
+		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "unknown", "the server does not say whether it evicts keys", "make sure that it is noeviction"
 	case strings.HasPrefix(policy, "volatile-"):
 		v.Level, v.Promise = driver.LevelWarn, "keys with an expiry are evicted when the memory is full; ours have none, so a full server refuses publishes"
 	case limit == "0":
@@ -117,7 +117,7 @@ func (s *settings) persistence(c *Config) []driver.Finding {
 	switch s.config["appendonly"] {
 	case "yes":
 	case "":
-		return []driver.Finding{{Level: driver.LevelWarn, Setting: "appendonly", Value: "not told", Promise: "the server does not say what it keeps on disk", Hint: "make sure that appendonly is yes"}}
+		return []driver.Finding{{Level: driver.LevelWarn, Setting: "appendonly", Value: "unknown", Promise: "the server does not say what it keeps on disk", Hint: "make sure that appendonly is yes"}}
 	default:
 		return []driver.Finding{s.noFile(c)}
 	}
@@ -128,7 +128,7 @@ func (s *settings) persistence(c *Config) []driver.Finding {
 	case "everysec":
 		v.Level, v.Promise = driver.LevelWarn, "kill -9 loses nothing while the disk keeps up (else up to 2 s), loss of power the last 1 to 2 s of acknowledgements"
 	case "":
-		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "not told", "an append-only file is kept; the server does not say how often it is synced", "make sure that appendfsync is always"
+		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "unknown", "an append-only file is kept; the server does not say how often it is synced", "make sure that appendfsync is always"
 	default:
 		v.Level, v.Promise = driver.LevelWarn, "loss of power loses what the operating system has not written, up to 30 s or more"
 	}

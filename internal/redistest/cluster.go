@@ -47,7 +47,7 @@ func ClusterURL(servers []*Server) string {
 	return "redis+cluster://" + strings.Join(addrs, ",")
 }
 
-// Pair is a master with a replica, watched by one sentinel that fails over alone.
+// Pair is a master with a replica, watched by one sentinel that fails over by itself.
 type Pair struct {
 	Master, Replica, Sentinel *Server
 }

@@ -35,7 +35,7 @@ var held sync.Map
 // hold makes a port this process's, so that no other test takes it while the server that
 // listens on it is down: its clients would talk to a stranger.
 func hold(p Port) bool {
-	dir := filepath.Join(os.TempDir(), "redrive-test-ports")
+	dir := filepath.Join(os.TempDir(), "ports-of-tests")
 	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // of all who test here
 		return true // then it is only unlikely
 	}

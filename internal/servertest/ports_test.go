@@ -16,7 +16,7 @@ func TestAPortIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range ports {
-		f, err := os.Open(filepath.Join(os.TempDir(), "redrive-test-ports", p.String()))
+		f, err := os.Open(filepath.Join(os.TempDir(), "ports-of-tests", p.String()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ func NewApply(b *driver.Batch, checkNames func(space, key string) string) (*Appl
 		a.Errs[i] = b.Publish[i].Validate()
 	}
 	for i := range b.Put {
-		a.Errs[len(b.Publish)+i] = checkEntry(&b.Put[i])
+		a.Errs[len(b.Publish)+i] = driver.CheckEntry(&b.Put[i])
 	}
 	for i := range b.Records {
 		if err := checkRecord(&b.Records[i], checkNames); err != nil {
@@ -37,30 +37,6 @@ type Apply struct {
 	Errs    []error
 	items   []*Item    // of Publish
 	put     []*Message // of Put; nil if refused
-}
-
-// checkEntry reports what keeps an entry from being put. A dead letter may be what
-// Publish would refuse: it is dead for it.
-func checkEntry(e *redrive.Entry) error {
-	bad := func(what string) error {
-		return &redrive.Error{Op: "put", Queue: e.Queue, ID: e.ID, Err: fmt.Errorf("%w entry: %s", redrive.ErrInvalid, what)}
-	}
-	if int(e.Lane) >= driver.Lanes || e.Attempts < 0 || e.Crashes < 0 || e.History.Count < 0 {
-		return bad("a lane or number that cannot be")
-	}
-	if e.State != redrive.StateDead {
-		return e.Validate()
-	}
-	if err := driver.CheckQueue(e.Queue); err != nil {
-		return err
-	}
-	if e.Reason == 0 || e.Reason > driver.LastReason {
-		return bad("a dead letter needs a reason")
-	}
-	if e.ID == "" {
-		return nil
-	}
-	return driver.CheckID(e.ID)
 }
 
 func checkRecord(r *driver.RecordWrite, checkNames func(space, key string) string) error {
@@ -129,7 +105,7 @@ func (a *Apply) putAll(ctx context.Context, w *Work) error {
 		if a.Errs[n+i] != nil {
 			continue
 		}
-		m, err := w.putEntry(ctx, &a.Batch.Put[i], a.Batch.Entered)
+		m, err := w.putEntry(ctx, &a.Batch.Put[i], a.Batch)
 		switch {
 		case err == nil:
 			a.put[i] = m
@@ -162,7 +138,7 @@ func (a *Apply) Finish() []string {
 
 // putEntry stores an entry as it is. It fails with ErrDuplicate or ErrConflict before it has
 // written anything.
-func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.Entered) (*Message, error) {
+func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, b *driver.Batch) (*Message, error) {
 	now, err := w.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -190,8 +166,8 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 	if m.ID == "" {
 		m.ID = redrive.NewID()
 	} else {
-		if entered == driver.EnteredImported {
-			if err := w.Rows.ForgetArchived(ctx, m); err != nil {
+		if b.Restore {
+			if err := w.Rows.ForgetRemoved(ctx, m); err != nil {
 				return nil, err
 			}
 		}
@@ -199,7 +175,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 			return nil, err
 		}
 	}
-	w.Count(m.Queue, AccountParked+Account(entered), 1)
+	w.Count(m.Queue, AccountParked+Account(b.Entered), 1)
 	if err := w.EnterLine(ctx, m); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -23,7 +24,7 @@ type Base struct {
 	Trace                     func(statement string, took time.Duration)
 
 	Self   string             // names this process
-	Alone  func([]*Item) bool // see Gatherer
+	Single func([]*Item) bool // see Gatherer
 	Bytes  int                // see Gatherer
 	Alive  context.Context    //nolint:containedctx // of the background goroutines
 	Floors Floors
@@ -52,7 +53,7 @@ func (b *Base) Start(ctx context.Context) {
 	b.Alive, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.watcher = Watcher{Peek: b.own.Peek, Ready: b.Ready, Closed: b.Alive.Done(), Shortest: b.PollMin, Longest: b.PollMax, Timeout: b.Timeout}
 	b.gatherer = Gatherer{
-		Store: b.own.StoreItems, Alone: b.Alone, AtFault: b.own.DataError, Fault: b.own.Fault, Changed: b.Changed, Timeout: b.Timeout, Bytes: b.Bytes, Masks: &b.Masks,
+		Store: b.own.StoreItems, Single: b.Single, AtFault: b.own.DataError, Fault: b.own.Fault, Changed: b.Changed, Timeout: b.Timeout, Bytes: b.Bytes, Masks: &b.Masks,
 	}
 	b.Spawn(b.watcher.Poll)
 	b.Spawn(func(ctx context.Context) { Fold(ctx, b.own, b.Self, b.fold) })
@@ -210,6 +211,23 @@ func (b *Base) parameter(name, value string, more map[string]func(string) error)
 	return fmt.Errorf("parameter %s%s is not known: there are %s%s", ParameterPrefix, name, ParameterPrefix, strings.Join(names, ", "+ParameterPrefix))
 }
 
+// Misspelt reports a parameter of a URL that is no setting of any server, but nearly one of
+// ours or of the pool.
+func Misspelt(name string) bool {
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(name))
+	for _, begins := range []string{"redr", "rediv", "pool", "ssl"} {
+		if strings.HasPrefix(plain, begins) {
+			return true
+		}
+	}
+	return slices.Contains([]string{"ddl", "timeout", "poll", "listen", "schema", "prefix", "password", "user"}, plain)
+}
+
 const pollHint = "the shortest and the longest interval, such as 5ms,1s"
 
 // OnOff reads a switch.
@@ -255,6 +273,11 @@ func (*AcquireError) ErrorName() string { return "sqlstore.AcquireError" }
 
 // Unwrap returns what went wrong.
 func (e *AcquireError) Unwrap() error { return e.Err }
+
+// Is makes it [redrive.ErrUnavailable], unless nobody waits for the connection any more.
+func (e *AcquireError) Is(target error) bool {
+	return target == redrive.ErrUnavailable && !errors.Is(e.Err, context.Canceled)
+}
 
 // tries is how often a transaction that the server rolled back is begun anew.
 const tries = 10

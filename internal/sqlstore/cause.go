@@ -150,7 +150,7 @@ func (w *Work) foldCauses(ctx context.Context) (rows int, err error) {
 	return rows, w.Rows.AddBuckets(ctx, sumCounts(buckets))
 }
 
-// giveSeries marks the counts of causes that have a series of their own, or get one.
+// giveSeries flags the counts of causes that have a series of their own, or get one.
 func (w *Work) giveSeries(ctx context.Context, counts []CauseCount) error {
 	var died []Cause // in order, each once
 	for _, c := range counts {

@@ -139,6 +139,9 @@ func (w *Work) redrive(ctx context.Context, m *Message, c *driver.Change, due ti
 func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, due time.Time) (now redrive.Ref, err error) {
 	from := m.Ref()
 	next := *m
+	if c.Edit != nil {
+		next.KeepOriginal(&m.Message, m.Sum)
+	}
 	next.edit(c.Edit)
 	next.confirm(c)
 	if c.To != "" && c.To != m.Queue {
@@ -151,9 +154,6 @@ func (w *Work) redriveAway(ctx context.Context, m *Message, c *driver.Change, du
 	}
 	if err := w.Know(ctx, next.Queue); err != nil {
 		return now, err
-	}
-	if c.Edit != nil {
-		next.KeepOriginal(&m.Message, m.Sum)
 	}
 	w.Count(m.Queue, AccountMovedOut, 1)
 	w.Count(next.Queue, AccountMovedIn, 1)

@@ -24,6 +24,7 @@ func (v Verbs) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 		return f.page, err
 	}
 	err = f.find(ctx)
+	f.page.Examined = max(f.page.Examined, len(f.page.Entries))
 	return f.page, err
 }
 
@@ -84,7 +85,7 @@ func (f *Finder) wants(dead bool) bool {
 	return q.State != redrive.StateDead && q.Reason == 0 && q.Signature == ""
 }
 
-// search goes through the waiting or the dead messages of a queue, from the mark on.
+// search goes through the waiting or the dead messages of a queue, from the cursor on.
 func (f *Finder) search(ctx context.Context) error {
 	f.had = len(f.page.Entries)
 	f.Reset()
@@ -100,7 +101,7 @@ func (f *Finder) search(ctx context.Context) error {
 		return errFull
 	case end != nil:
 		f.At.ID, f.At.Died = end.ID, end.Died
-		f.page.Next, f.page.Complete = f.At.String(), false
+		f.page.Next, f.page.Complete, f.page.Examined = f.At.String(), false, redrive.Examined
 		return errFull
 	}
 	return nil

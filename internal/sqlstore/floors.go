@@ -55,10 +55,10 @@ type Part struct {
 
 type floor struct {
 	Part
-	from time.Time // nothing is due before; zero: unknown as yet
-	next time.Time // when the whole is looked at again
-	soon time.Time // when it is, if too little was found
-	told time.Time // from, as other processes know it
+	from      time.Time // nothing is due before; zero: unknown as yet
+	next      time.Time // when the whole is looked at again
+	soon      time.Time // when it is, if too little was found
+	published time.Time // from, as other processes know it
 }
 
 func partOf(req *driver.ClaimRequest, class int) part {

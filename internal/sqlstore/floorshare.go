@@ -59,14 +59,14 @@ func (f *Floors) hasNews() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, at := range f.of {
-		if at.told.IsZero() && !at.from.IsZero() {
+		if at.published.IsZero() && !at.from.IsZero() {
 			return true
 		}
 	}
 	return false
 }
 
-// Learn takes in the floors that other processes have told, of parts that have none.
+// Learn takes in the floors that other processes have shared, of parts that have none.
 func (f *Floors) Learn(ctx context.Context, s driver.Store) error {
 	for after := ""; ; {
 		list, err := s.ListRecords(ctx, floorsSpace, after, floorsPage)
@@ -95,14 +95,14 @@ func (f *Floors) learn(shared *sharedFloor) {
 		at = f.add(key, shared.Part) // to be looked at at once
 	}
 	if at != nil && at.from.IsZero() {
-		at.from, at.told = shared.From, shared.From
+		at.from, at.published = shared.From, shared.From
 	}
 }
 
 // Tell writes the floors that have moved into records, and deletes those of parts that
 // need none any more.
 func (f *Floors) Tell(ctx context.Context, s driver.Store) error {
-	writes, told, gone := f.news()
+	writes, published, gone := f.news()
 	if len(writes) == 0 {
 		return nil
 	}
@@ -111,8 +111,8 @@ func (f *Floors) Tell(ctx context.Context, s driver.Store) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for at, from := range told {
-		at.told = from
+	for at, from := range published {
+		at.published = from
 	}
 	for _, key := range gone {
 		delete(f.gone, key)
@@ -121,13 +121,13 @@ func (f *Floors) Tell(ctx context.Context, s driver.Store) error {
 }
 
 // news returns what is to be written, and what of it is known then.
-func (f *Floors) news() (writes []driver.RecordWrite, told map[*floor]time.Time, gone []part) {
+func (f *Floors) news() (writes []driver.RecordWrite, published map[*floor]time.Time, gone []part) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	told = make(map[*floor]time.Time)
+	published = make(map[*floor]time.Time)
 	for key, at := range f.of {
 		delete(f.gone, key)
-		if at.from.IsZero() || at.from.Equal(at.told) {
+		if at.from.IsZero() || at.from.Equal(at.published) {
 			continue
 		}
 		value, err := json.Marshal(sharedFloor{at.Part, at.from})
@@ -137,18 +137,18 @@ func (f *Floors) news() (writes []driver.RecordWrite, told map[*floor]time.Time,
 		writes = append(writes, driver.RecordWrite{
 			Space: floorsSpace, Key: key.record(), Value: value, Version: driver.AnyVersion, Expires: floorsKept,
 		})
-		told[at] = at.from
+		published[at] = at.from
 	}
 	for key := range f.gone {
 		writes = append(writes, driver.RecordWrite{Space: floorsSpace, Key: key.record(), Version: driver.AnyVersion})
 		gone = append(gone, key)
 	}
-	return writes, told, gone
+	return writes, published, gone
 }
 
 // drop forgets a floor, also for other processes. mu is held.
 func (f *Floors) drop(key part) {
-	known := f.of[key] != nil && !f.of[key].told.IsZero()
+	known := f.of[key] != nil && !f.of[key].published.IsZero()
 	delete(f.of, key)
 	if !known {
 		return

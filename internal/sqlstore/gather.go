@@ -21,9 +21,9 @@ const (
 type Gatherer struct {
 	// Store stores items, and gives those that are refused their results; with an error
 	// it has stored those that are done.
-	Store func(ctx context.Context, items []*Item, alone bool) error
-	// Alone reports a call that goes by itself; nil: none does.
-	Alone func(items []*Item) bool
+	Store func(ctx context.Context, items []*Item, single bool) error
+	// Single reports a call that goes by itself; nil: none does.
+	Single func(items []*Item) bool
 	// AtFault reports an error that the values of one message caused.
 	AtFault func(err error) bool
 	// Fault makes of an error what a caller gets.
@@ -45,11 +45,11 @@ type Gatherer struct {
 
 // call is one Publish.
 type call struct {
-	items []*Item
-	size  int
-	taken bool // guarded by Gatherer.mu
-	ended chan struct{}
-	alone bool
+	items  []*Item
+	size   int
+	taken  bool // guarded by Gatherer.mu
+	ended  chan struct{}
+	single bool
 }
 
 // Publish carries out the Publish of a [redrive.Sink]. ctx withdraws the call until its
@@ -72,7 +72,7 @@ func (g *Gatherer) Publish(ctx context.Context, msgs []redrive.Message) []error 
 
 // publish has items stored, and reports false if ctx ended before they were sent.
 func (g *Gatherer) publish(ctx context.Context, items []*Item) bool {
-	c := &call{items: items, ended: make(chan struct{}), alone: g.Alone != nil && g.Alone(items)}
+	c := &call{items: items, ended: make(chan struct{}), single: g.Single != nil && g.Single(items)}
 	for _, it := range items {
 		c.size += it.Size()
 	}
@@ -129,12 +129,12 @@ func (g *Gatherer) take() []*call {
 	defer g.mu.Unlock()
 	n, items, size := 0, 0, 0
 	for _, c := range g.waiting {
-		if n > 0 && (items+len(c.items) > gatherItems || size+c.size > g.Bytes || c.alone) {
+		if n > 0 && (items+len(c.items) > gatherItems || size+c.size > g.Bytes || c.single) {
 			break
 		}
 		n, items, size = n+1, items+len(c.items), size+c.size
 		c.taken = true
-		if c.alone {
+		if c.single {
 			break
 		}
 	}
@@ -169,7 +169,7 @@ func (g *Gatherer) store(group []*call) {
 	for _, c := range group[1:] {
 		items = append(items[:len(items):len(items)], c.items...)
 	}
-	err := g.Store(ctx, items, group[0].alone)
+	err := g.Store(ctx, items, group[0].single)
 	if err != nil && len(group) > 1 && g.AtFault(err) {
 		for _, c := range group { // one of them is at fault: each for itself
 			g.store([]*call{c})

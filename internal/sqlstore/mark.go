@@ -18,7 +18,7 @@ type PageCursor struct {
 	ID    string
 }
 
-// String is the mark as a Query has it.
+// String is the cursor as a Query has it.
 func (m PageCursor) String() string {
 	phase := "w"
 	if m.Dead {
@@ -39,5 +39,5 @@ func ParseCursor(text string) (m PageCursor, err error) {
 			return m, nil
 		}
 	}
-	return m, &redrive.Error{Op: "find", Err: fmt.Errorf("%w page mark %q", redrive.ErrInvalid, text), Hint: "use the Next of the page before"}
+	return m, &redrive.Error{Op: "find", Err: fmt.Errorf("%w page cursor %q", redrive.ErrInvalid, text), Hint: "use the Next of the page before"}
 }

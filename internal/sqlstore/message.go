@@ -21,7 +21,7 @@ type Message struct {
 	Class                                int
 	Lane                                 redrive.Lane
 	Reason                               redrive.Reason
-	Suspect, Chosen, Alone, Leased       bool
+	Suspect, Chosen, Isolated, Leased    bool
 	Delayed                              bool // it was asked to be due later
 	Instance, Signature                  string
 	First, Last, Original                []byte  // JSON
@@ -39,10 +39,10 @@ func (m *Message) Lapse() {
 	if m.Class < ClassLeased {
 		return
 	}
-	if m.Alone {
+	if m.Isolated {
 		m.Crashes++
 	}
-	m.Suspect, m.Alone = true, false
+	m.Suspect, m.Isolated = true, false
 	if m.Class == ClassLeased {
 		m.Class = ClassSuspect
 	} else {
@@ -153,9 +153,7 @@ func (m *Message) LatestFailure() *redrive.Failure {
 func (m *Message) NextGeneration(c *driver.Change, now, due time.Time) {
 	m.Generation++
 	m.Redrives++
-	if c.Plan != "" {
-		m.Plan = c.Plan
-	}
+	m.Plan = c.Plan
 	if !m.ExpiresAt.After(now) {
 		m.ExpiresAt = time.Time{} // it was redriven although it had expired
 	}

@@ -48,7 +48,7 @@ type Server interface {
 
 	// QueueNames returns the queues that hold or held something, or are configured.
 	QueueNames(ctx context.Context) ([]string, error)
-	// Search adds the rows of the finder's phase, from its mark on, and returns where it had
+	// Search adds the rows of the finder's phase, from its cursor on, and returns where it had
 	// to end because it may look at no more; nil if it had not.
 	Search(ctx context.Context, f *Finder) (end *PageCursor, err error)
 	// CountDead counts dead letters by queue, reason and signature, from counters, and those
@@ -77,7 +77,7 @@ type Server interface {
 	// Peek, StoreItems, FirstDue and FoldLedger are what runs in the background: see Watcher,
 	// Gatherer, Floors and Fold.
 	Peek(ctx context.Context, names []string) (map[string]Heads, error)
-	StoreItems(ctx context.Context, items []*Item, alone bool) error
+	StoreItems(ctx context.Context, items []*Item, single bool) error
 	FirstDue(ctx context.Context, p Part) (first, now time.Time, err error)
 	FoldLedger(ctx context.Context) (more bool, err error)
 }

@@ -34,6 +34,16 @@ func (m *Message) edit(e *redrive.Edit) {
 	if sound || e.Body != nil {
 		m.seal()
 	}
+	if o, ok := m.original(); ok && driver.Restored(&m.Message, o.message()) && matches(o.message(), o.Sum) {
+		m.Original, m.Sum = nil, o.Sum
+	}
+}
+
+// belong notes the plan that edits a message.
+func (m *Message) belong(plan string) {
+	if plan != "" {
+		m.Plan = plan
+	}
 }
 
 // confirm takes a corrupt dead letter as it is for what was meant.
@@ -56,9 +66,15 @@ func (m *Message) originalMatches() bool {
 	if m.Original == nil {
 		return true
 	}
-	var o original
-	if json.Unmarshal(m.Original, &o) != nil {
-		return false
-	}
-	return matches(&redrive.Message{Kind: o.Kind, Key: o.Key, Headers: o.headers(), Body: o.Body}, o.Sum)
+	o, ok := m.original()
+	return ok && matches(o.message(), o.Sum)
+}
+
+// original reads the original, if there is one that can be read.
+func (m *Message) original() (o original, ok bool) {
+	return o, m.Original != nil && json.Unmarshal(m.Original, &o) == nil
+}
+
+func (o *original) message() *redrive.Message {
+	return &redrive.Message{Kind: o.Kind, Key: o.Key, Headers: o.headers(), Body: o.Body}
 }

@@ -128,12 +128,16 @@ func (u *Update) one(ctx context.Context, w *Work, m *Message) (skipped bool, no
 	case m.Held(w.Clock):
 		return false, now, redrive.ErrState
 	}
-	m.Lapse()
-	if m.Dead {
-		now, err = w.changeDead(ctx, m, &u.Change)
+	c, err := u.Change.For(&m.Message)
+	if err != nil {
 		return false, now, err
 	}
-	return false, now, w.changeWaiting(ctx, m, &u.Change)
+	m.Lapse()
+	if m.Dead {
+		now, err = w.changeDead(ctx, m, c)
+		return false, now, err
+	}
+	return false, now, w.changeWaiting(ctx, m, c)
 }
 
 // stillMatches looks again at what may have changed since a page was read.
@@ -170,6 +174,7 @@ func (w *Work) changeWaiting(ctx context.Context, m *Message, c *driver.Change) 
 	case driver.ActKill:
 		w.kill(m, c)
 	case driver.ActEdit:
+		m.belong(c.Plan)
 		return w.editWaiting(ctx, m, c.Edit)
 	case driver.ActDueNow:
 		if m.Due.After(w.Clock) {
@@ -244,7 +249,7 @@ func (w *Work) changeDead(ctx context.Context, m *Message, c *driver.Change) (no
 		w.Count(m.Queue, AccountArchived, 1)
 		w.Exhume(m, redrive.OutcomeDead, m.Reason)
 	case driver.ActEdit:
-		w.rebury(m, func() { w.editDead(m, c.Edit) })
+		w.rebury(m, func() { w.editDead(m, c.Edit); m.belong(c.Plan) })
 	case driver.ActKill, driver.ActDueNow:
 		return now, redrive.ErrState
 	}

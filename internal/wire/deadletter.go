@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -18,6 +19,8 @@ type Cause struct {
 	Example   string         `json:"example"` // "queue/id" of the newest
 	Type      string         `json:"type,omitempty"`
 	Message   string         `json:"message,omitempty"`
+	Status    int            `json:"status,omitempty"`     // the HTTP status that the target answered the newest with
+	Answer    string         `json:"answer,omitempty"`     // what its answers have in common: keys, and values under some of them, which need the scope read-payload
 	Growing   bool           `json:"growing,omitempty"`    // something died of it within the last five minutes
 	Quiet     bool           `json:"quiet,omitempty"`      // nothing died of it within the last hour
 	PerMinute float64        `json:"per_minute,omitempty"` // deaths a minute in the last five
@@ -87,20 +90,25 @@ func DeathsOf(d *driver.Deaths) Deaths {
 	return out
 }
 
-// CauseOf returns a cause as it goes over the wire.
-func CauseOf(c *driver.Cause) Cause {
+// CauseOf returns a cause as it goes over the wire. Without payload the values of its answer
+// are left out.
+func CauseOf(c *driver.Cause, payload bool) Cause {
+	status, _ := strconv.Atoi(c.Status) // a worker may report anything
 	return Cause{
 		Queue: c.Queue, Reason: c.Reason, Signature: c.Signature, Count: c.Count, First: c.First.UTC(), Last: c.Last.UTC(),
-		Example: c.Example.String(), Type: c.Type, Message: c.Message,
+		Example: c.Example.String(), Type: c.Type, Message: c.Message, Status: status, Answer: driver.Skeleton(c.Answer, payload),
 	}
 }
 
 // Imported answers an import of dead letters.
 type Imported struct {
-	Imported   int64        `json:"imported"`
-	Duplicates int64        `json:"duplicates"` // were there already, and left alone
-	Failed     int64        `json:"failed"`
-	Problems   []LineResult `json:"problems,omitempty"` // the first of those that failed
+	Imported   int64 `json:"imported"`
+	Duplicates int64 `json:"duplicates"` // were there already, and left as they are
+	// Ended are the duplicates that are not there any more: they were redriven and delivered since,
+	// or, with restore=false, archived or dropped.
+	Ended    int64        `json:"ended,omitempty"`
+	Failed   int64        `json:"failed"`
+	Problems []LineResult `json:"problems,omitempty"` // the first of those that failed
 	// Lines are all lines, with lines=true in the query, in the order in which they were
 	// decided.
 	Lines []LineResult `json:"lines,omitempty"`

@@ -24,6 +24,9 @@ func (m *Message) Entry() (redrive.Entry, error) {
 	}
 	if h := m.History; h != nil {
 		e.History = redrive.History{Count: h.Count, First: h.First.std(), Last: h.Last.std()}
+		if e.History.First == nil {
+			e.History.First, e.History.Last = e.History.Last, nil
+		}
 	}
 	if m.Original != nil {
 		o := m.Original.message()

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -29,7 +30,7 @@ type Filter struct {
 	Until     string `json:"until,omitempty" type:"when" placeholder:"TIME" help:"Not newer than this." doc:"Died (dead letters) or was published before or at: a time of RFC 3339, or a duration before now such as 1h."`
 	Text      string `json:"text,omitempty" placeholder:"TEXT" help:"With this text in the body or the last error." doc:"Text in the body or the last error, as it shows: in errors only without the scope read-payload; what is masked is found by the scope admin only."`
 	Header    string `json:"header,omitempty" placeholder:"NAME[=VALUE]" help:"With this header." doc:"NAME or NAME=VALUE. Needs the scope read-payload; a value that is masked is found by the scope admin only."`
-	Plan      string `json:"plan,omitempty" placeholder:"PLAN" help:"Redriven last by this plan."`
+	Plan      string `json:"plan,omitempty" placeholder:"PLAN" help:"Redriven or repaired last by this plan."`
 	Edited    string `json:"edited,omitempty" type:"yes" help:"Edited in place."`
 }
 
@@ -137,6 +138,9 @@ func (f *Filter) String() string {
 func (f *Filter) Query(now time.Time) (q redrive.Query, err error) {
 	v := reflect.ValueOf(&q).Elem()
 	f.each(func(field *Field, value string) {
+		if err == nil {
+			err = CheckText(field.Name, value)
+		}
 		if err != nil {
 			return
 		}
@@ -159,6 +163,14 @@ func (f *Filter) Query(now time.Time) (q redrive.Query, err error) {
 		err = driver.CheckQueue(q.Queue)
 	}
 	return q, err
+}
+
+// CheckText refuses what some stores cannot compare: text that is not UTF-8, or has a NUL.
+func CheckText(name, value string) error {
+	if utf8.ValidString(value) && !strings.Contains(value, "\x00") {
+		return nil
+	}
+	return &redrive.Error{Op: "filter", Err: fmt.Errorf("%w %s %.100q", redrive.ErrInvalid, name, value), Hint: "use text in UTF-8 without a NUL"}
 }
 
 // FilterOf returns a query's filter.

@@ -19,6 +19,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/errname"
+	"github.com/redrive/redrive/middleware"
 )
 
 // Tracer makes spans. It is safe for concurrent use.
@@ -114,8 +115,12 @@ func (t *Tracer) begin(ctx context.Context, d *redrive.Delivery, at time.Time) (
 // span in its context, and its traceparent in the headers of the message in place of that
 // of the publish, so that what it calls becomes a part of the attempt's trace. h gets a
 // copy of the delivery; the message itself stays as it is. The engine that calls it must
-// have the Tracer as its Observer, which ends the spans.
+// have the Tracer as its Observer, which ends the spans. What h knows of its kinds stays known.
 func (t *Tracer) Handler(h redrive.Handler) redrive.Handler {
+	return middleware.Chain(h, t.wrap)
+}
+
+func (t *Tracer) wrap(h redrive.Handler) redrive.Handler {
 	return redrive.HandlerFunc(func(ctx context.Context, d *redrive.Delivery) error {
 		var span trace.Span
 		if begun, ok := t.begun.Load(d); ok { // tried again at once, in the same attempt
@@ -167,7 +172,7 @@ func (t *Tracer) Observe(o *engine.Observation) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// fail marks a span. The error's text may quote a message, so only its types are reported.
+// fail ends a span as failed. The error's text may quote a message, so only its types are reported.
 func fail(span trace.Span, err error) {
 	kind := errname.Chain(err)[0]
 	span.SetAttributes(attribute.String("error.type", kind))

@@ -135,3 +135,13 @@ func TestAHandlerSeesTheSpanOfItsAttempt(t *testing.T) {
 		t.Error("the next attempt has the same span")
 	}
 }
+
+// A mux whose attempts are spans still says which kinds it handles.
+func TestKindsOfAMuxAreShown(t *testing.T) {
+	mux := redrive.NewMux()
+	mux.Handle("otp", redrive.HandlerFunc(func(context.Context, *redrive.Delivery) error { return nil }))
+	r, ok := tracing.New(sdk.NewTracerProvider()).Handler(mux).(driver.Registry)
+	if !ok || r.Lookup("otp") == nil {
+		t.Error("the kinds are hidden")
+	}
+}

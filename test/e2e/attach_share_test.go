@@ -197,9 +197,9 @@ func (c *shareCluster) checkWhole(t *testing.T, name string, n, more int) {
 func (c *shareCluster) bodiesGone(t *testing.T) {
 	const name, n = "short", 8
 	c.die(t, name, n, false)
-	marks := make(kadm.Offsets)
-	marks.AddOffset(name, 0, 3, -1) // three of the eight
-	if deleted, err := c.admin.DeleteRecords(t.Context(), marks); err != nil || deleted.Error() != nil {
+	offsets := make(kadm.Offsets)
+	offsets.AddOffset(name, 0, 3, -1) // three of the eight
+	if deleted, err := c.admin.DeleteRecords(t.Context(), offsets); err != nil || deleted.Error() != nil {
 		t.Fatal(err, deleted.Error())
 	}
 	d := c.daemon(t)

@@ -28,7 +28,7 @@ type foreign struct {
 // foreignBroker is a real server with dead letters that others put there. Each run of a test has
 // places of its own, by their names.
 type foreignBroker struct {
-	address string // of the broker alone
+	address string // of only the broker
 	dead    func(name string) string
 	options []string // of attach, beside
 	// make makes the place that messages belong to and the one of their dead letters.

@@ -14,7 +14,7 @@ import (
 )
 
 // TestAMessageThatExits: one message whose handler calls os.Exit first thing, among
-// 1,000 good ones at concurrency 64. It alone ends dead, as crashed.
+// 1,000 good ones at concurrency 64. Only it ends dead, as crashed.
 func TestAMessageThatExits(t *testing.T) {
 	const good = 1000
 	dir := t.TempDir()

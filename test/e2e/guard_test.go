@@ -300,8 +300,8 @@ func TestACallOfUnknownEffect(t *testing.T) {
 	}
 }
 
-// TestAQueueThatRefusesIsTold fills the queue behind the guard.
-func TestAQueueThatRefusesIsTold(t *testing.T) {
+// TestAQueueThatRefusesIsReported fills the queue behind the guard.
+func TestAQueueThatRefusesIsReported(t *testing.T) {
 	p := newProvider(t)
 	d := newDaemon(t, strings.Replace(guardConfig(p, ""), "depth: 2000", "depth: 5", 1))
 	d.redrive("guards", "force", "isolated", "--for", "1h").ok(t)

@@ -64,7 +64,7 @@ func bareEcho() {
 	}))
 }
 
-// manyClients opens connections and says "ready"; told to publish, each publishes one
+// manyClients opens connections and says "ready"; asked to publish, each publishes one
 // message and waits for its result.
 func manyClients(url string, n int) {
 	conns := make([]*websocket.Conn, n)

@@ -160,7 +160,7 @@ func publishByHTTP(t *testing.T, d *daemon, n int) int {
 	return n
 }
 
-// checkHistory looks for every part of a dead letter's story.
+// checkHistory looks for every part of a dead letter's failure history.
 func checkHistory(t *testing.T, d *daemon, id string) {
 	t.Helper()
 	m := decode[map[string]any](t, d.redrive("dead", "show", id, "--json").ok(t))

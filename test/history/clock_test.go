@@ -13,6 +13,8 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
+
+	"github.com/redrive/redrive/internal/programtest"
 )
 
 // faker is where Debian keeps the library of its package faketime: whoever loads it reads
@@ -43,8 +45,8 @@ func newClock(t testing.TB) *clock {
 	return c
 }
 
-// rule gives a server the clock. What reads the time since the start of the machine is left
-// alone.
+// rule gives a server the clock. What reads the time since the start of the machine
+// stays as it is.
 func (c *clock) rule(t testing.TB, s *server) {
 	t.Helper()
 	found, err := filepath.Glob(faker)
@@ -120,7 +122,7 @@ var movable = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return build("redrive-clock", "-overlay="+overlay)
+	return programtest.Build(binDir, "redrive-clock", "-overlay="+overlay)
 })
 
 // move has the clock be ahead of the machine's, by whole seconds.

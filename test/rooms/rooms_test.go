@@ -3,12 +3,15 @@
 package rooms
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -105,6 +108,33 @@ func TestDesignShowsThePackages(t *testing.T) {
 	}
 }
 
+// TestNothingIsLoggedInSilence: what has no logger of its own logs by slog.Default. Only
+// programs and redrivetest, whose caller reads the outcome, may discard.
+func TestNothingIsLoggedInSilence(t *testing.T) {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := filepath.ToSlash(strings.TrimPrefix(path, root+"/")); d.IsDir() {
+			if slices.Contains([]string{"bench", "bin", "cmd", "examples", "redrivetest", "test", "tools", ".git"}, name) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte("slog.DiscardHandler")) {
+			t.Errorf("%s discards what is logged", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestLibrariesDoNotKnowTheDaemon checks the walls that a linter's list of files would
 // let a new package slip through.
 func TestLibrariesDoNotKnowTheDaemon(t *testing.T) {
@@ -124,6 +154,22 @@ func TestLibrariesDoNotKnowTheDaemon(t *testing.T) {
 			}
 			if name == "redrive" && i != "internal/text" && i != "internal/handling" && i != "internal/errname" {
 				t.Errorf("the root package imports %s", i)
+			}
+		}
+	}
+}
+
+// TestHistoriesDoNotKnowTheEngine: what judges the promises must not share code with what
+// keeps them.
+func TestHistoriesDoNotKnowTheEngine(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", module+"/test/history").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		for _, not := range []string{"/engine", "/backend/", "/plan", "/internal/daemon", "/internal/sqlstore"} {
+			if strings.HasPrefix(path, module+not) {
+				t.Errorf("test/history has %s among its dependencies", path)
 			}
 		}
 	}

@@ -1,11 +1,13 @@
 package rooms
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -25,6 +27,53 @@ func TestEveryRootNameIsShown(t *testing.T) {
 	for _, name := range exported(t) {
 		if !shown[name] {
 			t.Errorf("redrive.%s stands in no example and in no guide", name)
+		}
+	}
+}
+
+// What a user reads first stays small: the files of the root package beside tests, their
+// lines, its exported types, and the lines of `go doc`.
+const (
+	rootFiles = 25
+	rootLines = 3000
+	rootTypes = 60
+	docLines  = 100
+)
+
+// TestTheRootIsSmall holds the root package to its bounds.
+func TestTheRootIsSmall(t *testing.T) {
+	files, lines, types := 0, 0, 0
+	for _, path := range glob(t, root+"/*.go") {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, lines = files+1, lines+bytes.Count(b, []byte("\n"))
+		for _, d := range parse(t, path).Decls {
+			if d, ok := d.(*ast.GenDecl); ok {
+				for _, s := range d.Specs {
+					if s, ok := s.(*ast.TypeSpec); ok && s.Name.IsExported() {
+						types++
+					}
+				}
+			}
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "doc", ".")
+	cmd.Dir = root
+	doc, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		of         string
+		got, bound int
+	}{{"files", files, rootFiles}, {"lines", lines, rootLines}, {"exported types", types, rootTypes}, {"lines of go doc", bytes.Count(doc, []byte("\n")), docLines}} {
+		if c.got > c.bound || c.got == 0 {
+			t.Errorf("the root package has %d %s, at most %d are allowed", c.got, c.of, c.bound)
 		}
 	}
 }

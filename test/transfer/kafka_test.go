@@ -104,7 +104,7 @@ func followTopic(t *testing.T, addr, topic string, seen *found) {
 	t.Cleanup(func() { reader.Close(); <-ended })
 }
 
-// kafkaLag is how far a group's mark is behind the end of a topic.
+// kafkaLag is how far a group's committed offset is behind the end of a topic.
 func kafkaLag(ctx context.Context, admin *kadm.Client, topic, group string) (int, error) {
 	ends, err := admin.ListEndOffsets(ctx, topic)
 	if err == nil {
@@ -113,17 +113,17 @@ func kafkaLag(ctx context.Context, admin *kadm.Client, topic, group string) (int
 	if err != nil {
 		return 0, err
 	}
-	marks, err := admin.FetchOffsets(ctx, group)
+	offsets, err := admin.FetchOffsets(ctx, group)
 	if err != nil {
 		return 0, err
 	}
 	lag := int64(0)
 	ends.Each(func(end kadm.ListedOffset) {
-		mark := int64(0)
-		if m, ok := marks.Lookup(topic, end.Partition); ok {
-			mark = max(m.At, 0)
+		at := int64(0)
+		if m, ok := offsets.Lookup(topic, end.Partition); ok {
+			at = max(m.At, 0)
 		}
-		lag += end.Offset - mark
+		lag += end.Offset - at
 	})
 	if lag < 0 {
 		return 0, fmt.Errorf("the group is %d ahead of the topic", -lag)

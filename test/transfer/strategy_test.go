@@ -27,7 +27,7 @@ var strategies = []strategy{
 	{"mysql", "store", "one transaction", false, func(t *testing.T, _ server) *world { return stored(t, mariaServer(t)) }},
 	{"redisstream", "store", "one script", false, func(t *testing.T, _ server) *world { return stored(t, redisServer(t, "redis://ADDR/0")) }},
 	{"kafka", "parked", "parked under the record's position, then committed: parking it again changes nothing", false, topic("")},
-	{"kafka", "native transaction", "one transaction of Kafka: the dead letter and the group's mark, for readers of what is committed", false, topic("transaction")},
+	{"kafka", "native transaction", "one transaction of Kafka: the dead letter and the group's committed offset, for readers of what is committed", false, topic("transaction")},
 	{"kafka", "native publish", "nothing: published, then committed; the dead letter keeps its id", true, topic("publish")},
 	{"rabbitmq", "parked", "parked under the message's id, then acknowledged: parking it again changes nothing", false, rabbit("")},
 	{"rabbitmq", "native confirm", "nothing: published with confirm, then acknowledged; the dead letter keeps its id", true, rabbit("confirm")},

@@ -107,7 +107,7 @@ var worker = childtest.Part{Name: "worker", Run: func(ctx context.Context, words
 func TestMain(m *testing.M) {
 	os.Exit(childtest.Main(func() int {
 		// Strategies mostly wait: for leases, sessions and servers. All begin at once, or the
-		// slowest would be alone at the end.
+		// slowest would stand by itself at the end.
 		flag.Parse()
 		if err := flag.Set("test.parallel", strconv.Itoa(len(strategies))); err != nil {
 			panic(err)

@@ -30,7 +30,9 @@ var Stores = map[string]func(driver.Store) driver.Store{
 	},
 	"never_checks":          func(s driver.Store) driver.Store { return &neverChecks{Store: s} },
 	"recomputes_at_redrive": func(s driver.Store) driver.Store { return &recomputesAtRedrive{Store: s} },
+	"edits_blindly":         func(s driver.Store) driver.Store { return &editsBlindly{s} },
 	"edit_forgets":          func(s driver.Store) driver.Store { return &editForgets{Store: s, edited: map[redrive.Ref]bool{}} },
+	"extends_too_long":      func(s driver.Store) driver.Store { return &extendsTooLong{Store: s} },
 	"retry_at_once":         func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
 }
 
@@ -251,6 +253,23 @@ func (b *recomputesAtRedrive) Update(ctx context.Context, sel driver.Selection, 
 	return b.Store.Update(ctx, sel, c, limit)
 }
 
+// editsBlindly edits what is there, whatever it was when somebody looked at it.
+type editsBlindly struct{ driver.Store }
+
+func (b *editsBlindly) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
+	entries, err := b.Get(ctx, sel.Refs)
+	for _, e := range entries {
+		if e == nil || err != nil {
+			continue
+		}
+		if edit, ok := c.Edits[e.Ref()]; ok {
+			edit.Sum = driver.Checksum(&e.Message)
+			c.Edits[e.Ref()] = edit
+		}
+	}
+	return b.Store.Update(ctx, sel, c, limit)
+}
+
 // editForgets leaves the checksum of before beside what was edited.
 type editForgets struct {
 	driver.Store
@@ -344,4 +363,11 @@ func (b *noDeadFence) Settle(ctx context.Context, s []driver.Settlement) []error
 	}
 	b.mu.Unlock()
 	return b.Store.Settle(ctx, s)
+}
+
+// extendsTooLong has leases that are extended end late.
+type extendsTooLong struct{ driver.Store }
+
+func (b *extendsTooLong) Extend(ctx context.Context, r []redrive.Receipt, lease time.Duration) []error {
+	return b.Store.Extend(ctx, r, 3*lease)
 }

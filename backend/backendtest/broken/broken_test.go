@@ -68,6 +68,8 @@ func TestBrokenStoresFail(t *testing.T) {
 		"never_checks":          {"ChecksumOfWhatWaits", "ChecksumOfADeadLetter", "ChecksumEveryWayIn"},
 		"recomputes_at_redrive": {"ChecksumARedriveHidesNothing"},
 		"edit_forgets":          {"ChecksumFollowsEdits"},
+		"edits_blindly":         {"EditsOfEachMessage"},
+		"extends_too_long":      {"LeaseEndsInTime"},
 		"retry_at_once":         {"39_NotEarly", "41_MixedDelaysNoHeadOfLine", "45_RescheduleWithoutBurningAttempt"},
 	}
 	for name, wrap := range broken.Stores {

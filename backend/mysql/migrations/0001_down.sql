@@ -11,6 +11,6 @@ DROP TABLE IF EXISTS redrive_delta;
 DROP TABLE IF EXISTS redrive_cause;
 DROP TABLE IF EXISTS redrive_cause_delta;
 DROP TABLE IF EXISTS redrive_bucket;
-DROP TABLE IF EXISTS redrive_book;
+DROP TABLE IF EXISTS redrive_ledger;
 DROP TABLE IF EXISTS redrive_queue;
 DROP TABLE IF EXISTS redrive_migration;

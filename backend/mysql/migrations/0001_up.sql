@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS redrive_queue (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- The ledger of a queue without those of delta.
-CREATE TABLE IF NOT EXISTS redrive_book (
+CREATE TABLE IF NOT EXISTS redrive_ledger (
   queue            VARBINARY(64) NOT NULL PRIMARY KEY,
   fresh            BIGINT NOT NULL DEFAULT 0,
   retry            BIGINT NOT NULL DEFAULT 0,
@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS redrive_book (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Differences to the ledger: a row a batch and queue, written with the messages and
--- folded into redrive_book in the background. What a batch does not touch is null.
+-- folded into redrive_ledger in the background. What a batch does not touch is null.
 CREATE TABLE IF NOT EXISTS redrive_delta (
   id               BIGINT        NOT NULL AUTO_INCREMENT PRIMARY KEY,
   queue            VARBINARY(64) NOT NULL,
@@ -85,7 +85,7 @@ CREATE TABLE IF NOT EXISTS redrive_delta (
 -- due: when it may be claimed; of a leased one, when its lease ends.
 -- token, nonce: of the last claim. The nonce is random, so that a claim that was lost
 --   in a crash of the server has no twin.
--- alone: the last claim was of this message only, so that a lease that runs out counts
+-- isolated: the last claim was of this message only, so that a lease that runs out counts
 --   as a crash.
 -- turn: place in the order of its key; 0 without order.
 -- earlier: failures of earlier generations.
@@ -113,7 +113,7 @@ CREATE TABLE IF NOT EXISTS redrive_message (
   lane          TINYINT        NOT NULL DEFAULT 0,
   suspect       TINYINT        NOT NULL DEFAULT 0,
   chosen        TINYINT        NOT NULL DEFAULT 0,
-  alone         TINYINT        NOT NULL DEFAULT 0,
+  isolated         TINYINT        NOT NULL DEFAULT 0,
   is_delayed    TINYINT        NOT NULL DEFAULT 0,
   queue         VARBINARY(64)  NOT NULL,
   id            VARBINARY(128) NOT NULL,
@@ -290,7 +290,7 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW redrive_dead_json AS
 -- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE IF NOT EXISTS redrive_migration (
   version INT    NOT NULL PRIMARY KEY,
-  layout  INT    NOT NULL DEFAULT 4,
+  layout  INT    NOT NULL DEFAULT 5,
   at      BIGINT NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 

@@ -78,7 +78,7 @@ CREATE SEQUENCE redrive.message_seq;
 -- due: when it may be claimed; of a leased one, when its lease ends.
 -- token, nonce: of the last claim. The nonce is random, so that a claim that was lost
 --   in a crash of the server has no twin.
--- alone: the last claim was of this message only, so that a lease that runs out counts
+-- isolated: the last claim was of this message only, so that a lease that runs out counts
 --   as a crash.
 -- turn: place in the order of its key; 0 without order.
 -- earlier: failures of earlier generations.
@@ -105,7 +105,7 @@ CREATE TABLE redrive.message (
   lane          smallint    NOT NULL DEFAULT 0,
   suspect       boolean     NOT NULL DEFAULT false,
   chosen        boolean     NOT NULL DEFAULT false,
-  alone         boolean     NOT NULL DEFAULT false,
+  isolated         boolean     NOT NULL DEFAULT false,
   delayed       boolean     NOT NULL DEFAULT false,
   queue         text COLLATE "C" NOT NULL,
   id            text COLLATE "C" NOT NULL,
@@ -274,7 +274,7 @@ CREATE VIEW redrive.dead_json AS
 -- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE redrive.migration (
   version integer     PRIMARY KEY,
-  layout  integer     NOT NULL DEFAULT 4,
+  layout  integer     NOT NULL DEFAULT 5,
   at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO redrive.migration (version) VALUES (1);

@@ -26,20 +26,20 @@ end
 
 local out, bytes, states, bodies = {0}, 0, {}, {}
 local ends = {'inf', LAST}
-local function hand_out(n, raw, element, told)
+local function deliver(n, raw, element, failed)
   states[#states + 1] = n
   states[#states + 1] = raw
   ends[#ends + 1] = t + lease
   ends[#ends + 1] = n
   bytes = bytes + #element
-  out[#out + 1] = row(n, raw, element, KEYS[6], told)
+  out[#out + 1] = row(n, raw, element, KEYS[6], failed)
 end
 
 local function claimed(e)
   e[TOKEN] = e[TOKEN] + 1
   e[NONCE] = ARGV[4]
   e[ATTEMPTS] = e[ATTEMPTS] + 1
-  e[HELD], e[ALONE], e[CLAIMED], e[INSTANCE] = 1, 0, t, ARGV[5]
+  e[HELD], e[ISOLATED], e[CLAIMED], e[INSTANCE] = 1, 0, t, ARGV[5]
   return pack(e)
 end
 
@@ -49,7 +49,7 @@ for _, n in ipairs(due) do
   if bytes > most then break end
   local e = read(KEYS[5], n)
   local element = redis.call('HGET', KEYS[4], n)
-  if e and element then hand_out(n, claimed(e), element, e[TOKEN] > 1) end
+  if e and element then deliver(n, claimed(e), element, e[TOKEN] > 1) end
   gone[#gone + 1] = n
 end
 
@@ -67,7 +67,7 @@ if lane == 0 and count > 0 and bytes <= most then
       local element = redis.call('LMOVE', KEYS[1], KEYS[2], 'RIGHT', 'RIGHT')
       local raw = same
       if string.sub(element, 1, 4) == chosen then raw = claimed(new_entry(element, t)) end
-      hand_out(n, raw, element, false)
+      deliver(n, raw, element, false)
       bodies[#bodies + 1] = n
       bodies[#bodies + 1] = element
       n = n + 1

@@ -4,7 +4,7 @@
 -- time: its number n in "body" is the list's element as it was, in "state" the packed
 -- array that these names index, in "history" its first and last failure.
 local TOKEN, NONCE, ATTEMPTS, FAILURES, CRASHES, SUSPECT = 1, 2, 3, 4, 5, 6
-local LANE, GENERATION, HELD, ALONE, CLAIMED, INSTANCE = 7, 8, 9, 10, 11, 12
+local LANE, GENERATION, HELD, ISOLATED, CLAIMED, INSTANCE = 7, 8, 9, 10, 11, 12
 local BORN, ID, REASON, DIED, REDRIVES, SINCE = 13, 14, 15, 16, 17, 18
 
 -- An element of our own begins with these bytes; then come "c" (the publisher chose the
@@ -71,6 +71,6 @@ local function read(key, n)
 end
 
 -- row is an entry as the client reads it, with its state and its failure history as they are.
-local function row(n, raw, element, story_key, told)
-  return {n, element, raw, told and redis.call('HGET', story_key, n) or ''}
+local function row(n, raw, element, history_key, failed)
+  return {n, element, raw, failed and redis.call('HGET', history_key, n) or ''}
 end

@@ -3,7 +3,7 @@
 -- else has, and is gone when it ends, also where a command was refused.
 --
 -- KEYS  1 the list: only named, as the server then looks whether the user may touch it
---       2 a list  3 another list  4 a hash  5 a sorted set  6 a number: of this call alone
+--       2 a list  3 another list  4 a hash  5 a sorted set  6 a number: of this call only
 -- Returns 1.
 local function clear()
     redis.call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])

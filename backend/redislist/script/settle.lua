@@ -16,7 +16,7 @@ local DONE, RETRY, RELEASE, DEAD, REPEAT, DROP = 1, 2, 3, 4, 5, 6
 proceed(KEYS[4])
 local t = now()
 local remember = tonumber(ARGV[1])
-local results, over, told, free, names, ends, lanes = {}, {}, {}, {}, {}, {}, {{}, {}, {}}
+local results, over, failed, free, names, ends, lanes = {}, {}, {}, {}, {}, {}, {{}, {}, {}}
 local changed, leases, deaths, deadids = {}, {}, {}, {}
 local function add(list, a, b)
   list[#list + 1] = a
@@ -35,7 +35,7 @@ end
 -- finish ends an entry.
 local function finish(n, raw, claim)
   over[#over + 1] = n
-  if string.sub(claim, 1, 2) ~= '1.' then told[#told + 1] = n end -- the first claim has no failure history
+  if string.sub(claim, 1, 2) ~= '1.' then failed[#failed + 1] = n end -- the first claim has no failure history
   if string.sub(raw, 2, 2) == 'c' then
     local id = unpack_state(raw)[ID]
     if remember > 0 then add(ends, t + remember, id) else names[#names + 1] = id end
@@ -45,8 +45,8 @@ end
 -- keep makes an entry wait again, or a dead letter.
 local function keep(n, raw, outcome, after, reason, failure)
   local e = unpack_state(raw)
-  e[HELD], e[ALONE] = 0, 0
-  if outcome == RELEASE and e[SUSPECT] == 1 then -- it stays one, and is claimed alone
+  e[HELD], e[ISOLATED] = 0, 0
+  if outcome == RELEASE and e[SUSPECT] == 1 then -- it stays one, and is claimed in isolation
     add(leases, t + after, n)
   elseif outcome == DEAD then
     e[REASON], e[DIED] = reason, t
@@ -58,7 +58,7 @@ local function keep(n, raw, outcome, after, reason, failure)
     elseif outcome == REPEAT then
       e[LANE], e[SUSPECT], e[GENERATION] = 0, 0, e[GENERATION] + 1
       e[ATTEMPTS], e[FAILURES], e[CRASHES], e[SINCE] = 0, 0, 0, t
-      told[#told + 1] = n
+      failed[#failed + 1] = n
     end
     add(lanes[e[LANE] + 1], t + after, n)
   end
@@ -104,7 +104,7 @@ if #deaths > 0 then
 end
 if #free > 0 then redis.call('ZREM', KEYS[4], unpack(free)) end
 if #leases > 0 then redis.call('ZADD', KEYS[4], unpack(leases)) end
-if #told > 0 then redis.call('HDEL', KEYS[3], unpack(told)) end
+if #failed > 0 then redis.call('HDEL', KEYS[3], unpack(failed)) end
 if #over > 0 then
   redis.call('HDEL', KEYS[2], unpack(over))
   redis.call('HDEL', KEYS[1], unpack(over))

@@ -13,12 +13,12 @@ for _, n in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', t, 'LIMIT', 0, A
   local e = read(KEYS[2], n)
   local element = redis.call('HGET', KEYS[1], n)
   if e and element then
-    -- Its holder died while it was alone, which counts; in company it does not.
-    if e[HELD] == 1 and e[ALONE] == 1 then e[CRASHES] = e[CRASHES] + 1 end
+    -- Its holder died while it was isolated, which counts; in company it does not.
+    if e[HELD] == 1 and e[ISOLATED] == 1 then e[CRASHES] = e[CRASHES] + 1 end
     e[TOKEN] = e[TOKEN] + 1
     e[NONCE] = ARGV[3]
     e[ATTEMPTS] = e[ATTEMPTS] + 1
-    e[SUSPECT], e[HELD], e[ALONE], e[CLAIMED], e[INSTANCE] = 1, 1, 1, t, ARGV[4]
+    e[SUSPECT], e[HELD], e[ISOLATED], e[CLAIMED], e[INSTANCE] = 1, 1, 1, t, ARGV[4]
     local raw = pack(e)
     redis.call('HSET', KEYS[2], n, raw)
     redis.call('ZADD', KEYS[4], t + tonumber(ARGV[2]), n)

@@ -1,7 +1,7 @@
 -- claim delivers what is due in one lane, or suspects, dead letters or what expired.
 --
 -- KEYS as in lib.lua, one queue
--- ARGV 1 the queue's name, 2 its tag, 3 what (0-2 a lane, "alone", "dead", "expired"),
+-- ARGV 1 the queue's name, 2 its tag, 3 what (0-2 a lane, "isolated", "dead", "expired"),
 --      4 at most, 5 lease, 6 nonce of this claim, 7 instance, 8 oldest age (expired),
 --      9 how many that a filter passes over are skipped before (from the call before),
 --      10 kinds only (or ""), 11 except kinds, 12 except ids: packed lists
@@ -46,7 +46,7 @@ end
 
 -- state returns token, attempts, crashes and suspicion of a place, as its newest holder
 -- left them: a claim that ended without a settlement makes a suspect, and counts a crash
--- if it was alone.
+-- if it was isolated.
 local function state(place, h)
   local holder = call('HGET', q.lh, place)
   if not holder then return h.token, h.attempts, h.crashes, has(h.flags, SUSPECT) end
@@ -57,7 +57,7 @@ local function state(place, h)
 end
 
 -- indexed claims an indexed waiting message.
-local function indexed(id, alone)
+local function indexed(id, isolated)
   local blob = call('HGET', q.w, id)
   local h = parse(blob)
   local token, attempts, crashes, suspect = state('i' .. id, h)
@@ -65,7 +65,7 @@ local function indexed(id, alone)
   call('ZREM', q[h.lane], m)
   call('ZREM', q.x, m)
   call('SREM', q.b, id)
-  deliver('i' .. id, token + 1, attempts + 1, crashes, (alone and 1 or 0) + (suspect and 2 or 0), blob)
+  deliver('i' .. id, token + 1, attempts + 1, crashes, (isolated and 1 or 0) + (suspect and 2 or 0), blob)
 end
 
 -- first claims an entry of the stream for the first time. Most claims are this: it says
@@ -151,12 +151,12 @@ local function explodedue()
 end
 
 -- again claims what an earlier claim of an entry left behind.
-local function again(place, alone)
+local function again(place, isolated)
   local e = call('XRANGE', q.s, string.sub(place, 2), string.sub(place, 2))[1]
   local token, attempts, crashes, flags = string.match(call('HGET', q.lh, place), '^(%d+) (%d+) (%d+) (%d+) ')
   if has(tonumber(flags), 1) then crashes = crashes + 1 end
   if e then pcall(call, 'XCLAIM', q.s, GROUP, instance, 0, e[1], 'JUSTID') end
-  deliver(place, token + 1, attempts + 1, tonumber(crashes), (alone and 1 or 0) + 2, e and e[2] or {})
+  deliver(place, token + 1, attempts + 1, tonumber(crashes), (isolated and 1 or 0) + 2, e and e[2] or {})
 end
 
 local function idof(m) return string.sub(m, 14) end
@@ -318,8 +318,8 @@ local function claimlane(lane)
   undelay(lane, q[lane], q.w)
 end
 
--- claimalone claims suspects: those whose lease ran out, and those that were given back.
-local function claimalone()
+-- claimisolated claims suspects: those whose lease ran out, and those that were given back.
+local function claimisolated()
   local list = {}
   local function collect(key, prefix)
     local got = call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', skip, PAGE)
@@ -411,8 +411,8 @@ local function claimexpired()
   if old > 0 then entries(old, pos) end
 end
 
-if what == 'alone' then
-  claimalone()
+if what == 'isolated' then
+  claimisolated()
 elseif what == 'dead' then
   claimdead()
 elseif what == 'expired' then

@@ -348,7 +348,7 @@ local function holderof(q, place)
 end
 
 -- ackdel ends an entry for the group and deletes it: by one command where the server has
--- it, which leaves alone what the group does not know.
+-- it, which leaves what the group does not know.
 local function ackdel(q, entry)
   if XACKDEL then
     local done = redis.pcall('XACKDEL', q.s, GROUP, 'IDS', 1, entry)

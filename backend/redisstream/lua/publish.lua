@@ -2,7 +2,7 @@
 --
 -- KEYS 1 the stream, 2 the queue's counters, 3 notify, 4 queues
 -- ARGV 1 the queue's name, 2 bytes of all messages, 3... an envelope each
--- Returns the entries' ids, or the first alone where the others follow it: all of one
+-- Returns the entries' ids, or only the first where the others follow it: all of one
 -- millisecond, numbered one after the other.
 local call = redis.call
 local stream, n = KEYS[1], #ARGV - 2

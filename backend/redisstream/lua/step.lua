@@ -9,7 +9,7 @@
 --            emits, ledger to, fresh chain, size that the holder knows, signature}
 --   new:    {"n", queue, id, hash or "" (not chosen), what (entry, wait, die), head, envelope,
 --            account, fields, signature}
---   range:  {"d", queue, key, up to id, 1: that alone, ""}: the waiting messages of a key, counted
+--   range:  {"d", queue, key, up to id, 1: only that one, ""}: the waiting messages of a key, counted
 --           as done, the oldest, at most RANGE; its result is {0, where to go on or ""};
 --           a sixth element, if not , is where it goes on
 --
@@ -38,11 +38,10 @@ local function count(q, ledger)
   for i = 1, #ledger, 2 do add(q, ledger[i], ledger[i + 1]) end
 end
 
--- forgetarchived forgets an id whose message died and is not here any more: it is in the
--- archive, and is imported from there.
-local function forgetarchived(q, id)
+-- forgetremoved forgets an id whose message was archived or dropped, so that it can be put back.
+local function forgetremoved(q, id)
   local hash, outcome = recall(q, id)
-  if hash and tonumber(outcome) == 4 and call('ZSCORE', q.rf, id) then
+  if hash and (tonumber(outcome) == 4 or tonumber(outcome) == 6) and call('ZSCORE', q.rf, id) then
     call('HDEL', q.r, id)
     call('ZREM', q.rf, id)
   end
@@ -56,11 +55,11 @@ local function taken(q, id, hash)
 end
 
 local function new(op)
-  local _, n, id, hash, what, head, envelope, account, fields, signature = unpack(op)
+  local _, n, id, hash, what, head, envelope, account, fields, signature, restore = unpack(op)
   local q = queues[n + 1]
   if hash ~= '' then
     forget(q, 2)
-    if account == 'imported' then forgetarchived(q, id) end
+    if restore == 1 then forgetremoved(q, id) end
     local code = taken(q, id, hash)
     if code then return { code } end
   end
@@ -179,17 +178,17 @@ local function change(op)
   return result
 end
 
--- range ends the waiting messages of a key up to one of them, or that one alone.
+-- range ends the waiting messages of a key up to one of them, or only that one.
 local RANGE = 200
 local function range(op)
-  local _, n, key, upto, alone, behind = unpack(op)
+  local _, n, key, upto, single, behind = unpack(op)
   local q = queues[n + 1]
   local blob = call('HGET', q.w, upto) or call('HGET', q.d, upto)
   if not blob then return { 0 } end
   local last = parse(blob)
   if last.key ~= key or last.cseq == 0 then return { 0 } end
   local till = '[' .. chainmember(last, upto)
-  local from = alone == 1 and till or '[' .. key .. '\0'
+  local from = single == 1 and till or '[' .. key .. '\0'
   if behind ~= '' then from = '(' .. behind end
   local list = call('ZRANGEBYLEX', q.ch, from, till, 'LIMIT', 0, RANGE)
   for _, m in ipairs(list) do

@@ -269,7 +269,7 @@ export const checks = {
   },
 
   "a token that is not good": async (w) => {
-    if (!w.sameOrigin) return; // a page of another origin is not told why
+    if (!w.sameOrigin) return; // a page of another origin does not learn why
     const { client } = w.connect({ token: "wrong" });
     const pending = failure(client.publish(message("none", 0)));
     const why = await client.ended;

@@ -29,7 +29,7 @@ type Config struct {
 
 // Preset is what only the kind of a provider decides.
 type Preset struct {
-	Hold     time.Duration // a provider that is down is left alone so long; doubled by each failed probe
+	Hold     time.Duration // a provider that is down gets no calls for so long; doubled by each failed probe
 	MaxHold  time.Duration // up to this
 	Canaries int           // probes in a row that must succeed
 	MaxShare float64       // the backlog's rate, in units of the usual live rate

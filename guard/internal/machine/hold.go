@@ -15,7 +15,7 @@ const probeClaim = 2 * time.Second
 // probeLongest is how long a probe may take where no threshold says what slow is.
 const probeLongest = 5 * time.Second
 
-// hold is the time for which a provider that is down is left alone, and its probes.
+// hold is the time for which a provider that is down gets no calls, and its probes.
 type hold struct {
 	until    time.Duration
 	length   time.Duration // without jitter

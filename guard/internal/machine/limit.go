@@ -24,7 +24,7 @@ type limit struct {
 	burst float64
 	opens time.Duration // nothing before
 	bucket
-	share bucket // of the backlog where the live calls alone use the limit up
+	share bucket // of the backlog where the live calls by themselves use the limit up
 }
 
 // SetLimit sets the most calls a second and how many may come at once; 0 of those is

@@ -3,7 +3,7 @@ package machine
 import "time"
 
 // The error window: slots of a twentieth of Health.Window, of which the newest four
-// are looked at by themselves, because a whole window alone sees an outage late.
+// are looked at by themselves, because a whole window by itself sees an outage late.
 const (
 	windowSlots = 20
 	shortSlots  = 4

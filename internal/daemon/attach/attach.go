@@ -35,6 +35,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -43,6 +44,7 @@ import (
 	"github.com/redrive/redrive/internal/dialect"
 	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Options configures an attachment. Queue is needed.
@@ -52,7 +54,7 @@ type Options struct {
 	// Move acknowledges at the broker what the store has. Defaults to leaving
 	// everything as it is.
 	Move bool
-	// Delete lets Move delete the records of Kafka up to the mark.
+	// Delete lets Move delete the records of Kafka up to the committed offset.
 	Delete bool
 	// Follow goes on after the end, until the context ends. Defaults to ending with
 	// what was there at the start.
@@ -106,7 +108,7 @@ type origin interface {
 	// there at the start is read.
 	next(ctx context.Context) ([]letter, error)
 	// settle acknowledges what is durable; what was refused stays, and so does, where the
-	// broker has but a mark, everything behind it.
+	// broker has but a committed offset, everything behind it.
 	settle(ctx context.Context, durable, refused []letter) error
 	// name completes a place with a name that is given for all.
 	name(p *dialect.Place, name string)
@@ -358,11 +360,44 @@ func (a *Attachment) entry(l *letter, s *Summary) redrive.Entry {
 	if e.PublishedAt.IsZero() {
 		e.PublishedAt = read.Place.At
 	}
+	fit(&e)
 	s.Dialects[read.Dialect.String()]++
 	if _, ok := s.Places[where]; ok || len(s.Places) < maxPlaces {
 		s.Places[where]++
 	}
 	return e
+}
+
+// fit makes of a letter what an import takes: a broker's messages have names, moments and
+// sizes that those of ours have not, and none is left behind for it. Names of headers come back
+// when the letter is published again (see [native.Outside]).
+func fit(e *redrive.Entry) {
+	for i := range e.Headers {
+		e.Headers[i] = native.Inside(e.Headers[i])
+	}
+	e.Origin = text.Clean(strings.Map(func(r rune) rune {
+		if !text.Printable(string(r)) {
+			return '?'
+		}
+		return r
+	}, e.Origin), 1<<10)
+	for _, f := range []*redrive.Failure{e.History.First, e.History.Last} {
+		if f != nil {
+			forget(&f.At)
+		}
+	}
+	forget(&e.PublishedAt)
+	forget(&e.DiedAt)
+	if len(e.Body) > redrive.MaxBodySize || len(e.Headers) > redrive.MaxHeaders || e.Headers.Size() > redrive.MaxHeaderSize {
+		e.Reason = redrive.ReasonOversize // an import takes it for no other
+	}
+}
+
+// forget clears a moment that a broker has and nobody can mean.
+func forget(at *time.Time) {
+	if !native.Dated(*at) {
+		*at = time.Time{}
+	}
 }
 
 // noteGone says in the failure that the body is gone, so that it is a cause of its own.

@@ -102,17 +102,55 @@ func TestOneIDForSeveralMessagesOfAQueue(t *testing.T) {
 	}
 }
 
-func TestWhatComesAgainWithoutAnIDIsMarked(t *testing.T) {
+func TestWhatComesAgainWithoutAnIDIsADuplicate(t *testing.T) {
 	store := open(t)
 	s := &script{batches: [][]letter{{say("1", redrive.NewID(), "x", true)}}}
 	if _, err := attached(s, Options{}).Run(t.Context(), into(store), func(Summary) {}); err != nil {
 		t.Fatal(err)
 	}
 	if v, _ := dead(t, store)[0].Headers.Get(redrive.HeaderPossibleDuplicate); v != "true" {
-		t.Error("it is not marked")
+		t.Error("it is no possible duplicate")
 	}
 	if len(s.settled) != 0 {
 		t.Error("a copy acknowledged", s.settled)
+	}
+}
+
+// What no publish would take at a store is made to fit, and none of it is left at its broker.
+func TestLettersOfOthersAreMadeToFit(t *testing.T) {
+	odd := say("orders/\xff\r\n"+strings.Repeat("m", 2000), "odd", "x", false)
+	for _, name := range []string{"", "a\r\nb", strings.Repeat("n", 200)} {
+		odd.message.Headers.Add(name, "v")
+	}
+	odd.message.PublishedAt = time.Date(40_000, 1, 1, 0, 0, 0, 0, time.UTC)
+	many, large := say("2", "many", "x", false), say("3", "large", strings.Repeat("b", redrive.MaxBodySize+1), false)
+	for range redrive.MaxHeaders + 1 {
+		many.message.Headers.Add("n", "v")
+	}
+	got := make(map[string]redrive.Entry)
+	put := func(_ context.Context, entries []redrive.Entry) ([]error, error) {
+		for i := range entries {
+			got[entries[i].ID] = entries[i]
+		}
+		return nil, nil
+	}
+	s := &script{batches: [][]letter{{odd, many, large}}}
+	if sum, err := attached(s, Options{Move: true}).Run(t.Context(), put, func(Summary) {}); err != nil || sum.Imported != 3 || len(s.settled) != 3 {
+		t.Fatalf("%+v %v", sum, err)
+	}
+	e := got["odd"]
+	if err := e.Validate(); err != nil || !e.PublishedAt.IsZero() || e.Reason != redrive.ReasonRejected {
+		t.Errorf("%v: %+v", err, e)
+	}
+	for i, want := range odd.message.Headers {
+		if h := native.Outside(e.Headers[i]); h.Name != want.Name || string(h.Value) != "v" {
+			t.Errorf("%q came back as %q", want.Name, h.Name)
+		}
+	}
+	for _, id := range []string{"many", "large"} {
+		if e := got[id]; e.Reason != redrive.ReasonOversize {
+			t.Errorf("%s is dead as %s", id, e.Reason)
+		}
 	}
 }
 
@@ -158,10 +196,10 @@ func TestFollowingRepeatsWhatAFaultStopped(t *testing.T) {
 
 func TestPlacesAndLineage(t *testing.T) {
 	store := open(t)
-	told := say("orders-dlt/1", "a", "x", false)
-	told.message.Headers.Add(headername.Redrives, "2")
-	told.message.Headers.Add(headername.Key, "customer-7")
-	s := &script{batches: [][]letter{{told}}}
+	first := say("orders-dlt/1", "a", "x", false)
+	first.message.Headers.Add(headername.Redrives, "2")
+	first.message.Headers.Add(headername.Key, "customer-7")
+	s := &script{batches: [][]letter{{first}}}
 	sum, err := attached(s, Options{Place: "orders"}).Run(t.Context(), into(store), func(Summary) {})
 	if err != nil || sum.Places["orders"] != 1 || sum.Dialects["none"] != 1 {
 		t.Fatalf("%+v %v", sum, err)

@@ -47,7 +47,7 @@ type kafkaOrigin struct {
 type kafkaPartition struct {
 	next    int64 // to be read
 	end     int64 // as of the start
-	refused bool  // something is, so that the mark stays before it
+	refused bool  // something is, so that the committed offset stays before it
 }
 
 func openKafka(ctx context.Context, a *broker.Address, o *Options) (origin, error) {
@@ -246,7 +246,7 @@ func (l *letter) hold(key, value []byte) {
 
 // settle commits the offsets up to which everything is durable.
 func (k *kafkaOrigin) settle(ctx context.Context, durable, refused []letter) error {
-	marks := make(kadm.Offsets)
+	offsets := make(kadm.Offsets)
 	lowest := make(map[int32]int64)
 	for i := range refused {
 		if r, ok := refused[i].handle.(*kgo.Record); ok {
@@ -263,21 +263,21 @@ func (k *kafkaOrigin) settle(ctx context.Context, durable, refused []letter) err
 		if at, seen := lowest[r.Partition]; seen && r.Offset > at {
 			continue
 		}
-		if old, seen := marks.Lookup(k.topic, r.Partition); !seen || old.At <= r.Offset {
-			marks.AddOffset(k.topic, r.Partition, r.Offset+1, r.LeaderEpoch)
+		if old, seen := offsets.Lookup(k.topic, r.Partition); !seen || old.At <= r.Offset {
+			offsets.AddOffset(k.topic, r.Partition, r.Offset+1, r.LeaderEpoch)
 		}
 	}
 	for partition := range lowest {
 		k.parts[partition].refused = true
 	}
-	if len(marks) == 0 {
+	if len(offsets) == 0 {
 		return nil
 	}
-	return k.commit(ctx, marks)
+	return k.commit(ctx, offsets)
 }
 
-func (k *kafkaOrigin) commit(ctx context.Context, marks kadm.Offsets) error {
-	answers, err := k.admin.CommitOffsets(ctx, k.group, marks)
+func (k *kafkaOrigin) commit(ctx context.Context, offsets kadm.Offsets) error {
+	answers, err := k.admin.CommitOffsets(ctx, k.group, offsets)
 	if err == nil {
 		err = answers.Error()
 	}
@@ -287,7 +287,7 @@ func (k *kafkaOrigin) commit(ctx context.Context, marks kadm.Offsets) error {
 	if !k.o.Delete {
 		return nil
 	}
-	deleted, err := k.admin.DeleteRecords(ctx, marks)
+	deleted, err := k.admin.DeleteRecords(ctx, offsets)
 	if err == nil {
 		err = deleted.Error()
 	}

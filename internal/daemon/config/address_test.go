@@ -36,6 +36,6 @@ func TestAddressIsResolvedAtUse(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if _, err := Address("env:REDRIVE_TEST_NOT_SET").Resolve(); err == nil {
-		t.Error("a missing variable is not told")
+		t.Error("a missing variable is not shown")
 	}
 }

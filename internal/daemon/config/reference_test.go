@@ -149,16 +149,16 @@ func noteType(docs map[string]string, gen *ast.GenDecl, ts *ast.TypeSpec) {
 	}
 }
 
-// plain is a comment on one line, without the marks of Go's documentation.
+// plain is a comment on one line, without the brackets of Go's documentation.
 func plain(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
-	for _, mark := range []string{"[redrive.Policy]", "[", "]"} {
-		if mark == "[redrive.Policy]" {
-			s = strings.ReplaceAll(s, mark, "the library's policy")
+	for _, sign := range []string{"[redrive.Policy]", "[", "]"} {
+		if sign == "[redrive.Policy]" {
+			s = strings.ReplaceAll(s, sign, "the library's policy")
 			continue
 		}
 		if !strings.ContainsAny(s, "*0") { // paths and hashes keep theirs
-			s = strings.ReplaceAll(s, mark, "")
+			s = strings.ReplaceAll(s, sign, "")
 		}
 	}
 	return s

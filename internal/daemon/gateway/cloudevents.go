@@ -161,6 +161,11 @@ func structured(raw []byte, m *redrive.Message) *problem.Problem {
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
 		return badEvent("not a JSON object")
 	}
+	w := walker{b: raw}
+	w.space()
+	if err := w.object(func(string) error { _, err := w.value(); return err }); err != nil { // data is the user's own
+		return badEvent("%v", err)
+	}
 	e := make(event, len(fields))
 	for name, value := range fields {
 		var p *problem.Problem

@@ -5,6 +5,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -46,7 +47,7 @@ type Options struct {
 	Accepted func(queue string, n int)
 	Shed     func(reason string, n int)
 	// Logger gets accepted messages at debug level and faults. Defaults to
-	// discarding.
+	// [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -94,7 +95,7 @@ func New(sink redrive.Sink, o Options) *Gateway {
 		o.Shed = func(string, int) {}
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	g := &Gateway{sink: sink, o: o, inFlight: budget{limit: o.MaxInFlight}}
 	g.limits, _ = driver.As[driver.LimitedSink](sink)
@@ -120,6 +121,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	queue := r.PathValue("queue")
 	if p := g.admit(queue, r); p != nil {
+		Drain(w, r)
 		g.refuse(w, r, p)
 		return
 	}
@@ -130,6 +132,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	mode, p := modeOf(r.Header)
 	switch {
 	case p != nil:
+		Drain(w, r)
 		g.refuse(w, r, p)
 	case mode == batchedEvents:
 		g.batched(w, r, queue)
@@ -188,7 +191,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *problem.Prob
 	p.Write(w, r)
 }
 
-// tellRoom tells, above the soft mark, how many messages still have room, by the draft
+// tellRoom tells, above the soft limit, how many messages still have room, by the draft
 // standard (draft-ietf-httpapi-ratelimit-headers). Below it nothing needs to slow down.
 func (g *Gateway) tellRoom(h http.Header, queue string) {
 	if g.limits == nil {
@@ -207,6 +210,9 @@ func (g *Gateway) note(ctx context.Context, queue, id string, p *problem.Problem
 	switch p.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInsufficientStorage:
 		g.o.Shed(p.Name(), 1)
+		if errors.Is(p, redrive.ErrUnavailable) {
+			g.o.Logger.LogAttrs(ctx, slog.LevelWarn, "publish failed", slog.String("queue", queue), slog.Any("error", p.Unwrap()))
+		}
 	case http.StatusInternalServerError:
 		g.o.Logger.LogAttrs(ctx, slog.LevelError, "publish failed", slog.String("queue", queue), slog.String("id", id), slog.Any("error", p.Unwrap()))
 	}

@@ -3,7 +3,10 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"unicode/utf8"
 )
 
 // maxDepth is how deep the JSON of a line may nest, so that nobody behind us is
@@ -101,7 +104,7 @@ func (w *walker) text() []byte {
 // consumes. A key that repeats is refused: parsers differ in which one they take.
 func (w *walker) object(f func(key string) error) error {
 	w.i++
-	var seen []string
+	var seen names
 	for !w.take('}') {
 		w.take(',')
 		w.space()
@@ -109,18 +112,74 @@ func (w *walker) object(f func(key string) error) error {
 		if err != nil {
 			return err
 		}
-		for _, s := range seen {
-			if s == key {
-				return fmt.Errorf("the name %q stands in it twice", key)
-			}
+		if !seen.add(key) {
+			return fmt.Errorf("the name %.100q stands in it twice", key)
 		}
-		seen = append(seen, key)
 		w.take(':')
 		if err := f(key); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// names are those of one object: a few in a list, as is usual, more in a map.
+type names struct {
+	few  []string
+	many map[string]bool
+}
+
+const fewNames = 16
+
+// add reports whether the name is new.
+func (n *names) add(name string) bool {
+	if n.many[name] || slices.Contains(n.few, name) {
+		return false
+	}
+	if len(n.few) < fewNames {
+		n.few = append(n.few, name)
+		return true
+	}
+	if n.many == nil {
+		n.many = make(map[string]bool)
+	}
+	n.many[name] = true
+	return true
+}
+
+// Strict reports what is wrong with JSON that a decoder would take: bytes that are not
+// UTF-8, nesting deeper than 64, and names that repeat, of which parsers take different
+// ones. What is named body is the user's own and only bounded in depth. Text that is not
+// JSON it leaves to the decoder.
+func Strict(text []byte) error {
+	if !utf8.Valid(text) {
+		return errors.New("it is not UTF-8")
+	}
+	if !json.Valid(text) {
+		return nil
+	}
+	return (&walker{b: text}).strict(0)
+}
+
+func (w *walker) strict(depth int) error {
+	c := w.next()
+	if depth > maxDepth && (c == '{' || c == '[') {
+		return fmt.Errorf("it nests deeper than %d", maxDepth)
+	}
+	switch c {
+	case '{':
+		return w.object(func(name string) error {
+			if name == "body" {
+				_, err := w.value()
+				return err
+			}
+			return w.strict(depth + 1)
+		})
+	case '[':
+		return w.array(func() error { return w.strict(depth + 1) })
+	}
+	_, err := w.value()
+	return err
 }
 
 // array calls f for each element, which f consumes.

@@ -21,8 +21,8 @@ func TestTheRateLimitHeadersFallWithTheBacklogLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		defer store.Close()
-		marks := backlog.New(store, func(string) backlog.Limits { return backlog.Limits{Depth: 10, Soft: 0.5} }, backlog.Options{})
-		h := mount(marks, gateway.Options{})
+		limiter := backlog.New(store, func(string) backlog.Limits { return backlog.Limits{Depth: 10, Soft: 0.5} }, backlog.Options{})
+		h := mount(limiter, gateway.Options{})
 		post := func(contentType, body string) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(http.MethodPost, "/v1/queues/q/messages", strings.NewReader(body))
 			r.Header.Set("Content-Type", contentType)
@@ -35,7 +35,7 @@ func TestTheRateLimitHeadersFallWithTheBacklogLimits(t *testing.T) {
 			policy, state := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit")
 			if n < 5 {
 				if policy != "" || state != "" {
-					t.Errorf("below the soft mark, with %d: %s %s", n, policy, state)
+					t.Errorf("below the soft limit, with %d: %s %s", n, policy, state)
 				}
 				continue
 			}
@@ -55,15 +55,15 @@ func TestTheRateLimitHeadersFallWithTheBacklogLimits(t *testing.T) {
 		}
 		drain(t, store, 2)
 		<-time.After(time.Second)
-		marks.Level("q")
+		limiter.Level("q")
 		<-time.After(time.Second)
 		w := post("text/plain", "x")
 		if after := w.Header().Get("Retry-After"); w.Code != http.StatusTooManyRequests || after == "" || after == "60" || w.Header().Get("RateLimit") != `"backlog";r=0;t=`+after {
-			t.Errorf("it drains, and is not below the soft mark: %d, Retry-After %s, %v", w.Code, after, w.Header())
+			t.Errorf("it drains, and is not below the soft limit: %d, Retry-After %s, %v", w.Code, after, w.Header())
 		}
 		drain(t, store, 4)
 		<-time.After(time.Second)
-		marks.Level("q")
+		limiter.Level("q")
 		if w := post("text/plain", "x"); w.Code != http.StatusAccepted || !strings.HasPrefix(w.Header().Get("RateLimit"), `"backlog";r=5;`) {
 			t.Errorf("open again: %d %v", w.Code, w.Header())
 		}

@@ -1,7 +1,7 @@
 // Package powerloss is a disk that forgets: a file system in memory, mounted with
 // FUSE, that keeps what the page cache holds apart from what was synced. Cutting its
 // power throws away what was not synced, all of it or a random half, as a machine
-// does that loses its power. kill -9 alone shows nothing of the kind, because the
+// does that loses its power. kill -9 by itself shows nothing of the kind, because the
 // operating system still has every page that was written. The disk can be full and slow, too.
 //
 // The rule for directories is the strict one of POSIX: a file that was created,
@@ -71,7 +71,7 @@ type change struct {
 // is.
 func New(dir string, seed uint64) (*Disk, error) {
 	d := &Disk{dir: dir, random: rand.New(rand.NewPCG(seed, 0))}
-	d.root = d.newFile(syscall.S_IFDIR | 0o755)
+	d.root = d.newFile(syscall.S_IFDIR | 0o700)
 	return d, d.mount()
 }
 

@@ -14,7 +14,7 @@ type Close struct {
 	Code   wsproto.Code
 	Reason string // a word, a colon and a sentence
 	Err    error  // for the log, if it is more than the client's doing
-	Barred bool   // the client may be told nothing more
+	Barred bool   // the client may receive nothing more
 }
 
 // Error implements error.

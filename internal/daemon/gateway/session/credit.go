@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	tightWindow = 16 // numbers beyond the acknowledged ones above a soft mark
+	tightWindow = 16 // numbers beyond the acknowledged ones above a soft limit
 	maxLevels   = 8  // queues that are looked at for one step
 )
 
 // Queues returns the queues that the next step publishes to: [Machine.SetLevel] is to be
-// told how full the fullest of them is.
+// asked how full the fullest of them is.
 func (m *Machine) Queues() (queues []string) {
 	if m.flight != nil || !m.opened {
 		return nil
@@ -81,14 +81,14 @@ func (m *Machine) tellLevel() {
 	if l.level == driver.LevelOK {
 		l.queue = ""
 	}
-	if l.level == m.told.level && l.queue == m.told.queue || !m.opened {
+	if l.level == m.announced.level && l.queue == m.announced.queue || !m.opened {
 		return
 	}
 	frame := l
 	if l.level == driver.LevelOK {
-		frame.queue = m.told.queue
+		frame.queue = m.announced.queue
 	}
-	m.told = l
+	m.announced = l
 	m.out = append(m.out, slowDownFrame(frame))
 }
 

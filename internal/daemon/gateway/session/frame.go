@@ -69,6 +69,9 @@ func readFrame(text []byte) (*frame, *publish, error) {
 		}
 		return nil, nil, badFrame("it cannot be read: %v", err)
 	}
+	if err := gateway.Strict(text); err != nil && f.Type != wsproto.TypePublish { // whose parser is strict
+		return nil, nil, badFrame("%v", err)
+	}
 	if f.Type == wsproto.TypePublish {
 		p, err := readPublish(text)
 		return nil, p, err

@@ -81,16 +81,16 @@ type Machine struct {
 	found  []*redrive.Message // to get numbers
 	stale  bool               // there may be results that were not found yet
 
-	flight *Step
-	batch  int       // messages of the next step at most; it falls when there is little room
-	hold   time.Time // until then no messages are written
-	wait   time.Duration
-	level  level // of the queues, as it was reported to us
-	told   level // as we told the client
-	touch  bool  // the record is to be written, whatever else
-	bye    bool
-	pings  int // answered since the output was taken
-	out    [][]byte
+	flight    *Step
+	batch     int       // messages of the next step at most; it falls when there is little room
+	hold      time.Time // until then no messages are written
+	wait      time.Duration
+	level     level // of the queues, as it was reported to us
+	announced level // as the client knows it
+	touch     bool  // the record is to be written, whatever else
+	bye       bool
+	pings     int // answered since the output was taken
+	out       [][]byte
 }
 
 // level is how full the queues of the session are.
@@ -118,7 +118,7 @@ type Step struct {
 func Open(o *Options, h *Hello, owner string, rec *Record, version int64, now time.Time) (*Machine, error) {
 	o.SetDefaults()
 	ok := level{level: driver.LevelOK}
-	m := &Machine{o: o, window: max(h.Window, 1), batch: o.MaxBatch, level: ok, told: ok, repush: -1, touch: true}
+	m := &Machine{o: o, window: max(h.Window, 1), batch: o.MaxBatch, level: ok, announced: ok, repush: -1, touch: true}
 	if h.Session != "" && rec != nil && rec.opens(h.Token) {
 		if rec.Owner != owner {
 			return nil, NewClose(wsproto.CodeForbidden, "session", "it belongs to another token")

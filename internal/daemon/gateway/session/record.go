@@ -26,12 +26,12 @@ type Record struct {
 	Result   uint64    `json:"result"`            // every result up to it is acknowledged
 	Pushed   []string  `json:"pushed,omitempty"`  // ids of the results after it that have numbers
 	Refused  []Refusal `json:"refused,omitempty"`
-	Doubts   []Doubt   `json:"doubts,omitempty"` // of the newest step
-	Wanted   uint64    `json:"wanted"`           // messages that were accepted and will have a result
-	Settled  uint64    `json:"settled"`          // results that were acknowledged or are lost
-	Lost     uint64    `json:"lost,omitempty"`   // results that were dropped
-	Told     uint64    `json:"told,omitempty"`   // of these, what the client received
-	Hash     []byte    `json:"hash"`             // SHA-256 of the resume token
+	Doubts   []Doubt   `json:"doubts,omitempty"`   // of the newest step
+	Wanted   uint64    `json:"wanted"`             // messages that were accepted and will have a result
+	Settled  uint64    `json:"settled"`            // results that were acknowledged or are lost
+	Lost     uint64    `json:"lost,omitempty"`     // results that were dropped
+	Reported uint64    `json:"reported,omitempty"` // of these, what the client received
+	Hash     []byte    `json:"hash"`               // SHA-256 of the resume token
 	Owner    string    `json:"owner,omitempty"`
 	Created  time.Time `json:"created"`
 	Attached time.Time `json:"attached"`           // when the newest connection began

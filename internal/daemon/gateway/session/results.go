@@ -99,12 +99,12 @@ func (m *Machine) pushed(n, deleted int) {
 
 // tellLost tells the client of results that were dropped.
 func (m *Machine) tellLost() {
-	if !m.opened || m.rec.Told >= m.rec.Lost {
+	if !m.opened || m.rec.Reported >= m.rec.Lost {
 		return
 	}
-	lost := m.rec.Lost - m.rec.Told
+	lost := m.rec.Lost - m.rec.Reported
 	m.out = append(m.out, gapFrame("results_expired", lost))
-	m.rec.Told = m.rec.Lost
+	m.rec.Reported = m.rec.Lost
 	m.rec.Settled += lost
 	m.touch = true
 	m.credit()

@@ -38,7 +38,7 @@ func (m *Machine) Next(now time.Time) *Step {
 	return s
 }
 
-// Ready reports whether [Machine.Next] would return a step, or wants to be told levels.
+// Ready reports whether [Machine.Next] would return a step, or wants to receive levels.
 func (m *Machine) Ready(now time.Time) bool {
 	if m.flight != nil || m.version < 0 || m.doubtful {
 		return false

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,7 +30,7 @@ type Options struct {
 	Retry time.Duration
 	// Accepted receives that n messages were spooled, Drained that n went on. Optional.
 	Accepted, Drained func(n int)
-	// Logger defaults to discarding.
+	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -90,7 +89,7 @@ func Open(ctx context.Context, main redrive.Sink, store driver.Store, o Options)
 		o.Drained = func(int) {}
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	s := &Spool{main: main, store: store, o: o, queues: make(map[string]int), wake: make(chan struct{}, 1)}
 	counts, err := store.Counts(ctx)
@@ -253,7 +252,9 @@ func full(cause error) error {
 	if cause != nil {
 		detail = "and what waits for it has filled the spool"
 	}
-	return problem.New(http.StatusServiceUnavailable, "store-unreachable", "The store cannot be reached", detail, "nothing was stored; repeat after the time in Retry-After").After(retryAfter)
+	p := problem.Of(redrive.ErrUnavailable).After(retryAfter)
+	p.Detail = detail
+	return p
 }
 
 // spooled is a message as the spool keeps it.

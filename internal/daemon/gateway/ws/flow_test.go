@@ -18,10 +18,10 @@ import (
 // was lost or stored twice.
 func TestBacklogLimitsReachTheSession(t *testing.T) {
 	t.Parallel()
-	var marks *backlog.Limiter
+	var limiter *backlog.Limiter
 	store := memory.New()
-	marks = backlog.New(store, func(string) backlog.Limits { return backlog.Limits{Depth: 100} }, backlog.Options{Refresh: 10 * time.Millisecond})
-	r := newRigOver(t, store, Options{Apply: marks.Apply, Level: marks.Level, Session: session.Options{Window: 50}})
+	limiter = backlog.New(store, func(string) backlog.Limits { return backlog.Limits{Depth: 100} }, backlog.Options{Refresh: 10 * time.Millisecond})
+	r := newRigOver(t, store, Options{Apply: limiter.Apply, Level: limiter.Level, Session: session.Options{Window: 50}})
 	p, w := r.hello(nil)
 	levels := make(map[string]bool)
 	limit, acked, sent := w.Limit, uint64(0), uint64(0)

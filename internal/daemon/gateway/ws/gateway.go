@@ -47,7 +47,7 @@ type Options struct {
 	AllowQueue func(queue string) error
 	// Accepted receives that n messages were made durable. Optional.
 	Accepted func(n int)
-	// Logger defaults to discarding.
+	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 
 	// tick is how often connections are looked at, slow how long a frame may take to be
@@ -118,7 +118,7 @@ func New(store driver.Store, o Options) *Gateway {
 		o.Accepted = func(int) {}
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	if o.Session.Instance == "" {
 		o.Session.Instance = redrive.NewID()

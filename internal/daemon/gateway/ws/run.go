@@ -176,7 +176,7 @@ func (g *Gateway) connected() int {
 
 // look goes through all results and tells the sessions that they belong to.
 func (g *Gateway) look(ctx context.Context) error {
-	told := make(map[string]bool)
+	notified := make(map[string]bool)
 	q := redrive.Query{Queue: driver.ResultQueue, State: redrive.StateWaiting, Limit: redrive.MaxPage}
 	for {
 		page, err := g.store.Find(ctx, q)
@@ -185,10 +185,10 @@ func (g *Gateway) look(ctx context.Context) error {
 		}
 		for i := range page.Entries {
 			key := page.Entries[i].Key
-			if told[key] {
+			if notified[key] {
 				continue
 			}
-			told[key] = true
+			notified[key] = true
 			if c := g.bySession(key); c != nil {
 				c.stale()
 			}

@@ -64,7 +64,7 @@ func (r *rabbitSender) send(ctx context.Context, m *message) error {
 }
 
 // exchangeOf says where to publish: a message that failed in a queue goes into this queue
-// alone, and not to all that its exchange leads to.
+// only, and not to all that its exchange leads to.
 func exchangeOf(m *message) (exchange, key string) {
 	if o := &m.origin; native.PlaceName(o) != "" {
 		if o.Queue != "" {

@@ -8,18 +8,18 @@ import (
 // How long a suspect waits for the process to become idle, how often it does, and
 // how long suspects in a row keep the others out.
 const (
-	soloPatience = 10 * time.Second
-	soloTries    = 3
-	soloSlice    = time.Second
+	isolationPatience = 10 * time.Second
+	isolationTries    = 3
+	isolationSlice    = time.Second
 )
 
-// processSolo is shared by all engines of the process, because it is the process
+// processIsolation is shared by all engines of the process, because it is the process
 // that dies of a poison message.
-var processSolo solo
+var processIsolation isolation
 
-// solo lets a suspect be alone in the process: while somebody wants that, nobody
+// isolation lets a suspect be isolated in the process: while somebody wants that, nobody
 // claims, and when nothing is in flight any more the one who asked may go.
-type solo struct {
+type isolation struct {
 	mu      sync.Mutex
 	active  int                    // deliveries that are not settled yet
 	owner   *consumer              // who wants, or has, the process for itself
@@ -29,8 +29,8 @@ type solo struct {
 }
 
 // enter announces up to n deliveries about to be claimed. It refuses while a suspect
-// wants to be alone; c is woken afterwards.
-func (s *solo) enter(c *consumer, n int) bool {
+// wants to be isolated; c is woken afterwards.
+func (s *isolation) enter(c *consumer, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.owner != nil {
@@ -45,7 +45,7 @@ func (s *solo) enter(c *consumer, n int) bool {
 }
 
 // leave takes back n deliveries that ended or were not claimed.
-func (s *solo) leave(n int) {
+func (s *isolation) leave(n int) {
 	if n == 0 {
 		return
 	}
@@ -62,10 +62,10 @@ func (s *solo) leave(n int) {
 }
 
 // acquire asks for the process. It returns true when nothing else is in flight; else
-// the consumer is woken when that is so. After soloPatience it gives up for a while,
-// returning when to try again; the last of soloTries is granted all the same, so
+// the consumer is woken when that is so. After isolationPatience it gives up for a while,
+// returning when to try again; the last of isolationTries is granted all the same, so
 // that suspects do not wait for ever for a handler that does not end.
-func (s *solo) acquire(c *consumer, now time.Time) (granted bool, again time.Time) {
+func (s *isolation) acquire(c *consumer, now time.Time) (granted bool, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -81,22 +81,22 @@ func (s *solo) acquire(c *consumer, now time.Time) (granted bool, again time.Tim
 	if s.granted {
 		return true, time.Time{}
 	}
-	patience := s.since.Add(soloPatience)
-	if s.active == 0 || c.soloTries >= soloTries && !now.Before(patience) {
-		c.soloTries = 0
+	patience := s.since.Add(isolationPatience)
+	if s.active == 0 || c.isolationTries >= isolationTries && !now.Before(patience) {
+		c.isolationTries = 0
 		s.granted, s.since = true, now
 		return true, time.Time{}
 	}
 	if now.Before(patience) {
 		return false, patience
 	}
-	c.soloTries++
+	c.isolationTries++
 	s.releaseLocked()
-	return false, now.Add(soloPatience)
+	return false, now.Add(isolationPatience)
 }
 
 // release gives the process back and wakes those who waited.
-func (s *solo) release(c *consumer) {
+func (s *isolation) release(c *consumer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.owner == c {
@@ -104,7 +104,7 @@ func (s *solo) release(c *consumer) {
 	}
 }
 
-func (s *solo) releaseLocked() {
+func (s *isolation) releaseLocked() {
 	s.owner, s.granted = nil, false
 	for w := range s.waiting {
 		go w.wake() // not under our lock: a wake takes the consumer's
@@ -113,14 +113,14 @@ func (s *solo) releaseLocked() {
 }
 
 // wanted reports whether c wants, or has, the process.
-func (s *solo) wanted(c *consumer) bool {
+func (s *isolation) wanted(c *consumer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.owner == c
 }
 
 // held reports whether c has the process, and for how long.
-func (s *solo) held(c *consumer, now time.Time) (bool, time.Duration) {
+func (s *isolation) held(c *consumer, now time.Time) (bool, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.owner != c || !s.granted {

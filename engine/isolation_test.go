@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// TestSoloWaitsForTheLastInFlight: a suspect may go when nothing at all is in flight, and
+// TestIsolationWaitsForTheLastInFlight: a suspect may go when nothing at all is in flight, and
 // nobody else may begin meanwhile.
-func TestSoloWaitsForTheLastInFlight(t *testing.T) {
+func TestIsolationWaitsForTheLastInFlight(t *testing.T) {
 	now := time.Now()
 	for inFlight := range 4 {
-		var s solo
+		var s isolation
 		one, other := &consumer{}, &consumer{}
 		if !s.enter(other, inFlight) {
 			t.Fatal("nobody wants the process, and yet none may enter")

@@ -103,7 +103,7 @@ func New(t Target) (*Handler, error) {
 	}
 	switch {
 	case a.Name != "":
-		return nil, invalid(fmt.Sprintf("the address names %s", a.Name), "write the topic, queue, subject or stream as to: "+a.Name+", and the broker alone as the address")
+		return nil, invalid(fmt.Sprintf("the address names %s", a.Name), "write the topic, queue, subject or stream as to: "+a.Name+", and only the broker as the address")
 	case t.To == "":
 		return nil, invalid("nothing says where to publish", "write to: origin, or the name of a topic, queue, subject or stream")
 	case t.To == Origin && len(t.Allow) == 0:
@@ -243,7 +243,7 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 		case headername.Redrives, redrive.HeaderPossibleDuplicate:
 		default:
 			if !native.IsOriginal(v.Name) {
-				m.headers = append(m.headers, *v)
+				m.headers = append(m.headers, native.Outside(*v))
 			}
 		}
 	}

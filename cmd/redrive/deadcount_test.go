@@ -1,0 +1,27 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// What is only counted in part says so, and names the command that counts it all.
+func TestCountOfWhatNoCounterKnows(t *testing.T) {
+	b := newBench(t)
+	dir := fill(t, 0, redrive.Examined+500)
+	b.expect(exitOK, "20,500 dead letters", "dead", "count", "--text", "luck", "--data", dir)
+	b.expect(exitOK, `"count": 20500`, "dead", "count", "--text", "luck", "--data", dir, "--json")
+	b.expect(exitOK, "count all: redrive dead count --text 'not there'", "dead", "causes", "--text", "not there", "--data", dir)
+	b.expect(exitOK, "to count all: redrive dead count --queue q --text luck", "dead", "redrive", "--queue", "q", "--text", "luck", "--dry-run", "--data", dir)
+	b.expect(exitOK, "how many there are: redrive dead count", "dead", "list", "--limit", "3", "--data", dir)
+	b.expect(exitOK, "0 dead letters", "dead", "count", "--text", "not there", "--data", dir)
+}
+
+func TestFilterAsFlags(t *testing.T) {
+	f := wire.Filter{Queue: "hooks", State: "dead", Text: "it's $HOME", Edited: "true", Since: "2026-01-02T15:04:05Z"}
+	if got, want := flagsOf(&f), ` --queue hooks --since 2026-01-02T15:04:05Z --text 'it'\''s $HOME' --edited`; got != want {
+		t.Errorf("%s\nwant%s", got, want)
+	}
+}

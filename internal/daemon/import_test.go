@@ -1,0 +1,59 @@
+package daemon_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// An import refuses, line by line, what a publish refuses, and takes every line beside it.
+func TestAnImportRefusesWhatAPublishRefuses(t *testing.T) {
+	d := start(t, parse(t, "queues: {sms: {}}"), newStore(t))
+	bad := []string{
+		`"kind":"a\nb"`, `"key":"a\u0000b"`, fmt.Sprintf(`"key":%q`, strings.Repeat("k", redrive.MaxKeyLength+1)),
+		`"headers":[["","v"]]`, `"headers":[["a\r\nb","v"]]`,
+		`"attempts":3000000000`, `"generation":3000000000`, `"redrives":-1`, `"plan":"p\u0000"`, `"origin":"o\u0000"`,
+		`"died_at":"9999-12-31T23:59:59-14:00"`, `"history":{"count":1,"first":{"at":"9999-12-31T23:59:59-14:00"}}`, `"history":{"count":-1}`,
+		`"original":{"queue":"sms","id":"o","kind":"a\nb","body":"b"}`,
+		`"reason":"oversize","headers":[["a\r\nb","v"]]`,
+	}
+	line := func(id, more string) string {
+		if more != "" {
+			more = "," + more
+		}
+		return fmt.Sprintf(`{"queue":"sms","id":%q,"state":"dead","reason":"manual","size":1,"body":"b"%s}`+"\n", id, more)
+	}
+	var lines strings.Builder
+	for i, more := range bad {
+		lines.WriteString(line(fmt.Sprintf("good%d", i), ""))
+		lines.WriteString(line(fmt.Sprintf("bad%d", i), more))
+	}
+	lines.WriteString(line("last", `"history":{"count":2,"last":{"at":"2026-11-20T10:00:00Z","types":["x"],"message":"the last one"}}`))
+	sum := get[wire.Imported](d, 200, http.MethodPost, "/v1/dead-letters", lines.String())
+	if sum.Imported != int64(len(bad))+1 || sum.Failed != int64(len(bad)) {
+		text, _ := json.MarshalIndent(sum, "", " ")
+		t.Errorf("%d bad lines: %s", len(bad), text)
+	}
+	for _, p := range sum.Problems { // the store's own come after the line's
+		if p.Line%2 != 0 || p.Error.Status != http.StatusBadRequest {
+			t.Errorf("line %d: %v", p.Line, p.Error)
+		}
+	}
+	m := get[wire.Message](d, 200, http.MethodGet, "/v1/queues/sms/dead-letters/last", "")
+	if m.History.First == nil || m.History.First.Message != "the last one" || m.History.Last != nil || m.History.Count != 2 {
+		t.Errorf("%+v", m.History)
+	}
+	huge := redrive.Entry{State: redrive.StateDead, Reason: redrive.ReasonOversize, Message: redrive.Message{Queue: "sms", ID: "huge", Body: make([]byte, redrive.MaxBodySize+1)}}
+	for _, want := range []wire.Imported{{Imported: 1}, {Failed: 1}} {
+		text, _ := json.Marshal(wire.Whole(&huge, true))
+		if sum := get[wire.Imported](d, 200, http.MethodPost, "/v1/dead-letters", string(text)); sum.Imported != want.Imported || sum.Failed != want.Failed {
+			t.Errorf("%s of 16 MiB and a byte: %+v", huge.Reason, sum)
+		}
+		huge.ID, huge.Reason = "huge2", redrive.ReasonManual
+	}
+}
