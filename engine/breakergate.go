@@ -85,10 +85,20 @@ func newBreakerGate(o BreakerOptions, target string) *breakerGate {
 func (g *breakerGate) configure(o BreakerOptions, target string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if o = o.withDefaults(); o == g.o && target == g.target {
-		return
+	if o = o.withDefaults(); o != g.o || target != g.target {
+		g.forget(o, target)
 	}
-	g.o, g.target, g.open, g.holdUntil = o, target, nil, [driver.Lanes]time.Time{}
+}
+
+// renew replaces options and target, and forgets what was learned, as another handler delivers.
+func (g *breakerGate) renew(o BreakerOptions, target string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forget(o.withDefaults(), target)
+}
+
+func (g *breakerGate) forget(o BreakerOptions, target string) {
+	g.o, g.target, g.open, g.holdUntil, g.refusals = o, target, nil, [driver.Lanes]time.Time{}, refusals{}
 	clear(g.keys)
 }
 

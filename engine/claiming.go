@@ -25,14 +25,14 @@ func (c *consumer) claimLanes(f *feed) {
 			c.mu.Unlock()
 			break
 		}
-		n, full, others := c.kindRoomLocked(f, o, n)
+		n, full, look := c.kindRoomLocked(f, o, n)
 		c.mu.Unlock()
 		if n == 0 { // the source cannot leave out the kinds that have no room
 			refused = refused.With(lane)
 			continue
 		}
 		want := n
-		g := grants{each: c.scratch[:0], others: others}
+		g := grants{each: c.scratch[:0]}
 		n = c.reserve(&g, o, now, lane, n)
 		c.scratch = g.each
 		if n < want {
@@ -53,6 +53,9 @@ func (c *consumer) claimLanes(f *feed) {
 			return
 		}
 		g.exceptKinds = append(g.exceptKinds, full...)
+		if len(look) > 0 && n == want { // not with the few that a gate lets through, such as a probe
+			g.exceptKinds, g.others = append(g.exceptKinds, look...), true
+		}
 		got, ok := c.claim(f, o, &g, lane, n)
 		if !ok {
 			return

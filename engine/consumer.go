@@ -80,6 +80,7 @@ func newConsumer(e *Engine, queue string, cfg *consumerConfig) *consumer {
 		e.observe(&Observation{Occasion: OnBreaker, Queue: queue, Text: s.State})
 		e.log.LogAttrs(e.base, slog.LevelWarn, "breaker "+s.State, slog.String("queue", queue), slog.String("target", s.Key), slog.String("reason", s.Reason))
 	}
+	c.newest = cfg
 	c.config.Store(cfg)
 	return c
 }
@@ -206,9 +207,9 @@ func (c *consumer) step() {
 	}
 }
 
-// pause holds back a target, kind or the whole queue.
-func (c *consumer) pause(target, reason string, d time.Duration) {
-	c.pauses.pause(time.Now(), target, reason, d)
+// pause holds back a target, kind or the whole queue. asked: the handler asked for it.
+func (c *consumer) pause(target, reason string, d time.Duration, asked bool) {
+	c.pauses.pause(time.Now(), target, reason, d, asked)
 	c.e.observe(&Observation{Occasion: OnPaused, Queue: c.queue, Text: reason})
 	c.e.log.LogAttrs(context.Background(), slog.LevelWarn, "paused", slog.String("queue", c.queue), slog.String("target", target),
 		slog.String("reason", reason), slog.Duration("for", d))

@@ -76,8 +76,8 @@ func New(store driver.Store, o Options) *Engine {
 
 // Handle consumes a queue with a handler, from now on if the engine runs. For a
 // queue that is consumed already it replaces handler and options; its sources must stay
-// the same. What breaker and pauses know of another target, or by other options of the
-// breaker, is forgotten. It returns an error that wraps [redrive.ErrInvalid] for options
+// the same. What the breaker knows of the handler before is forgotten, and so are the pauses
+// that it asked for ([redrive.TargetDown], [redrive.TargetGone]) and those of another target. It returns an error that wraps [redrive.ErrInvalid] for options
 // that make no sense, and for what is wrong with the registrations of a [redrive.Mux].
 func (e *Engine) Handle(queue string, h redrive.Handler, o QueueOptions) error {
 	if err := driver.CheckQueue(queue); err != nil {
@@ -111,8 +111,7 @@ func (e *Engine) Handle(queue string, h redrive.Handler, o QueueOptions) error {
 			return &redrive.Error{Op: "handle", Queue: queue, Err: fmt.Errorf("%w change: sources stay as they are while a queue is consumed", redrive.ErrInvalid), Hint: "remove the queue first"}
 		}
 		c.config.Store(cfg)
-		c.pauses.retarget(cfg.Target)
-		c.breaker.configure(cfg.Breaker, cfg.Target)
+		c.renew(cfg)
 		c.wakeAfresh()
 		e.announceSoon()
 		return nil
@@ -332,7 +331,7 @@ func (e *Engine) Status() []QueueStatus {
 // on. It lasts as long as the engine.
 func (e *Engine) Pause(queue, target, reason string, d time.Duration) {
 	if c := e.consumer(queue); c != nil {
-		c.pause(target, reason, d)
+		c.pause(target, reason, d, false)
 	}
 }
 

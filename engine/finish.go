@@ -133,14 +133,14 @@ func (c *consumer) report(a *attempt, err error, settle bool, now time.Time) {
 // obeyPause pauses what the handler's error says.
 func (c *consumer) obeyPause(a *attempt, err error) {
 	d, ok := driver.PauseOf(err)
-	if !ok {
+	if !ok || a.o != c.options() { // it was the target before
 		return
 	}
 	target := c.options().Target
 	if target == "" {
 		target = a.d.Kind
 	}
-	c.pause(target, err.Error(), d)
+	c.pause(target, err.Error(), d, true)
 }
 
 // logEnd logs how an attempt ended, of a worker if it is named.

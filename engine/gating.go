@@ -33,11 +33,22 @@ type gateSet struct {
 	breaker *breakerGate
 	own     []driver.Gate // pauses, breaker
 	gateMu  sync.Mutex
+	newest  *consumerConfig // of a consumer
 }
 
 func (s *gateSet) init(queue string, o BreakerOptions, target string) {
 	s.queue, s.pauses, s.breaker = queue, newPauseGate(target), newBreakerGate(o, target)
 	s.own = []driver.Gate{s.pauses, breakerPlace: s.breaker}
+}
+
+// renew is called when the handler was replaced: what the engine's own gates know of the one
+// before says nothing about it.
+func (s *gateSet) renew(o *consumerConfig) {
+	s.gateMu.Lock()
+	defer s.gateMu.Unlock()
+	s.newest = o
+	s.pauses.renew(o.Target)
+	s.breaker.renew(o.Breaker, o.Target)
 }
 
 // gates calls f for the engine's own gates and the queue's.
@@ -133,16 +144,19 @@ func (s *gateSet) reportGates(o *consumerConfig, d *redrive.Delivery, settled *d
 // reportFrom tells the gates from i on. If one panics the others learn it all the same.
 func (s *gateSet) reportFrom(i int, o *consumerConfig, d *redrive.Delivery, settled *driver.Settlement, now time.Time) {
 	var g driver.Gate
+	learned := settled
 	switch n := i - len(s.own); {
 	case n < 0:
-		g = s.own[i]
+		if g = s.own[i]; s.newest != nil && o != s.newest {
+			learned = nil
+		}
 	case n < len(o.Gates):
 		g = o.Gates[n]
 	default:
 		return
 	}
 	defer s.reportFrom(i+1, o, d, settled, now)
-	g.Report(now, d, settled)
+	g.Report(now, d, learned)
 }
 
 // sweptGates tells the gates that want to know what became of a message that no gate had

@@ -34,9 +34,9 @@ type kindUse struct {
 // kindRoomLocked bounds a claim of n by the room of kinds that have a limit of their own
 // ([redrive.WithConcurrency]) or hold their slots long, as all of it might be of one kind.
 // Kinds without room are not to be claimed; there is no room at all at a source that cannot
-// leave out those with a limit of their own. others: it is only a look for other kinds than
-// those that have taken all slots for long.
-func (c *consumer) kindRoomLocked(f *feed, o *consumerConfig, n int) (room int, full []string, others bool) {
+// leave out those with a limit of their own. look: this time other kinds are looked for than
+// these, which have taken all slots for long.
+func (c *consumer) kindRoomLocked(f *feed, o *consumerConfig, n int) (room int, full, look []string) {
 	bound := func(kinds []string, most int) {
 		if free := most - c.busyLocked(kinds); free > 0 {
 			n = min(n, free)
@@ -51,7 +51,7 @@ func (c *consumer) kindRoomLocked(f *feed, o *consumerConfig, n int) (room int, 
 		if len(full) > 0 {
 			n = 0
 		}
-		return n, nil, false
+		return n, nil, nil
 	}
 	switch {
 	case len(c.slow) == 0:
@@ -59,9 +59,9 @@ func (c *consumer) kindRoomLocked(f *feed, o *consumerConfig, n int) (room int, 
 		bound(c.slow, c.slowMost)
 	case c.askOthers:
 		c.askOthers = false
-		return n, append(full, c.slow...), true
+		return n, full, c.slow
 	}
-	return n, full, false
+	return n, full, nil
 }
 
 // busyLocked returns how many slots some kinds have taken.

@@ -23,26 +23,30 @@ type pauseGate struct {
 	mu     sync.Mutex
 	target string // of the consumer; empty: pauses are by kind
 	paused map[string]PauseStatus
+	asked  map[string]struct{} // those that the handler asked for
 }
 
 func newPauseGate(target string) *pauseGate {
-	return &pauseGate{target: target, paused: make(map[string]PauseStatus)}
+	return &pauseGate{target: target, paused: make(map[string]PauseStatus), asked: make(map[string]struct{})}
 }
 
-// retarget changes the target. A pause of the one before says nothing about the new one.
-func (g *pauseGate) retarget(target string) {
+// renew changes the target and what handles its messages. A pause of the target before, and one
+// that the handler before asked for, say nothing about them.
+func (g *pauseGate) renew(target string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if target == g.target {
-		return
-	}
-	if g.target != "" { // which stands for the whole queue
+	if g.target != "" && target != g.target { // which stands for the whole queue
 		delete(g.paused, g.target)
 	}
+	for paused := range g.asked {
+		delete(g.paused, paused)
+	}
+	clear(g.asked)
 	g.target = target
 }
 
-func (g *pauseGate) pause(now time.Time, target, reason string, d time.Duration) {
+// pause refuses a target from now on. asked: its handler asked for it.
+func (g *pauseGate) pause(now time.Time, target, reason string, d time.Duration, asked bool) {
 	s := PauseStatus{Target: target, Reason: reason, Since: now}
 	if d > 0 {
 		s.Until = now.Add(d)
@@ -50,6 +54,9 @@ func (g *pauseGate) pause(now time.Time, target, reason string, d time.Duration)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.paused[target] = s
+	if delete(g.asked, target); asked {
+		g.asked[target] = struct{}{}
+	}
 }
 
 func (g *pauseGate) resume(target string) {

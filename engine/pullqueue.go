@@ -347,7 +347,7 @@ func (p *Puller) Status() []PullStatus {
 // Pause stops delivering messages of a kind, or of the whole queue if kind is empty,
 // for d or until it is resumed if d is 0.
 func (p *Puller) Pause(queue, kind, reason string, d time.Duration) {
-	p.queue(queue).pauses.pause(time.Now(), kind, reason, d)
+	p.queue(queue).pauses.pause(time.Now(), kind, reason, d, false)
 	p.e.observe(&Observation{Occasion: OnPaused, Queue: queue, Text: reason})
 }
 

@@ -186,3 +186,43 @@ func TestRule07_ProbeIsAnotherMessage(t *testing.T) {
 		})
 	}
 }
+
+// Another handler is tried at once: what the breaker knew, and the pause that was asked for, were
+// about the one before. Attempts of that one which end later say nothing about the new one.
+func TestRule07_AnotherHandlerIsTriedAtOnce(t *testing.T) {
+	for _, paused := range []bool{false, true} {
+		t.Run("paused="+strconv.FormatBool(paused), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				o := engine.QueueOptions{Target: "provider", Concurrency: 200, Policies: fixed(time.Second, redrive.Policy{MaxAttempts: 1000, Timeout: time.Hour})}
+				hung := make(chan struct{})
+				var attempts atomic.Int32
+				r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+					attempts.Add(1)
+					if n, _ := strconv.Atoi(strings.TrimPrefix(d.ID, "sms-")); n >= 12 && d.Attempt == 1 {
+						<-hung
+					}
+					if paused {
+						return redrive.TargetDown(errSick, 0)
+					}
+					return errSick
+				}, o)
+				r.publish("sms", 180)
+				r.start()
+				pass(10*time.Minute - 20*time.Second) // the next probe is 20 s away
+				if s := r.status("sms"); (len(s.Paused) == 1) != paused || !paused && s.Breakers[0].State != engine.BreakerOpen {
+					t.Fatalf("before: %+v", s)
+				}
+				if n := attempts.Load(); !paused && n < 168+20+12 {
+					t.Errorf("%d attempts: those that hang keep probes from being made", n)
+				}
+				opened := len(r.seen.textsOf(engine.OnBreaker))
+				r.handle("sms", func(context.Context, *redrive.Delivery) error { return nil }, o)
+				close(hung)
+				r.ended(2*time.Second, "sms") // a backoff
+				if s := r.status("sms"); len(s.Paused) != 0 || len(r.seen.textsOf(engine.OnBreaker)) != opened {
+					t.Errorf("after: %+v, breaker %v", s, r.seen.textsOf(engine.OnBreaker))
+				}
+			})
+		})
+	}
+}

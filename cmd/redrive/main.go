@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -33,21 +34,37 @@ func main() {
 	os.Exit(code)
 }
 
-// signals returns a context that ends with the first SIGINT or SIGTERM. The second
-// one ends the process at once.
+// sameSignal is how long after the first signal another one counts as the same: a terminal sends
+// it to the whole process group, and a supervisor or a shell passes it on besides.
+const sameSignal = time.Second
+
+// signals returns a context that ends with the first SIGINT or SIGTERM. The next one, unless it
+// comes within sameSignal, ends the process at once.
 func signals() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-c
-		cancel()
-		s := <-c
+		number := twoSignals(c, cancel)
 		fmt.Fprintln(os.Stderr, "redrive: interrupted again, leaving at once")
-		number, _ := s.(syscall.Signal)
-		os.Exit(128 + int(number))
+		os.Exit(128 + number)
 	}()
 	return ctx, cancel
+}
+
+// twoSignals calls stop at the first signal, and returns the number of the one that is meant to
+// end the process at once.
+func twoSignals(c <-chan os.Signal, stop func()) (number int) {
+	<-c
+	first := time.Now()
+	stop()
+	for s := range c {
+		if time.Since(first) >= sameSignal {
+			again, _ := s.(syscall.Signal)
+			return int(again)
+		}
+	}
+	return 0
 }
 
 // usageError is an error in how a command was called.

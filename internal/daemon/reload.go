@@ -147,7 +147,11 @@ func (s *Server) replace(ctx context.Context) error {
 	s.app.metrics.SetQueues(slices.Collect(maps.Keys(cfg.Queues)))
 	var errs []error
 	for _, c := range changes {
-		errs = append(errs, s.apply(&c))
+		err := s.apply(&c)
+		if err == nil && c.target {
+			err = s.retryNow(ctx, c.queue)
+		}
+		errs = append(errs, err)
 	}
 	s.log.LogAttrs(ctx, slog.LevelInfo, "configuration reloaded", slog.String("hash", next.hash), slog.String("before", old.hash), slog.Int("changed_queues", len(changes)))
 	return errors.Join(errs...)
@@ -227,6 +231,7 @@ type change struct {
 	settings *driver.QueueSettings // nil: as before
 	stop     bool                  // it is no longer delivered
 	consume  *consumed             // nil: as before, or stop
+	target   bool                  // with consume: it is not only by other policies
 }
 
 // changes finds what differs between two configurations, and builds what takes its
@@ -248,6 +253,7 @@ func (s *Server) changes(old, cfg *config.Config) (all []change, err error) {
 			if c.consume, err = s.consumedBy(cfg, name, after.Deliver); err != nil {
 				return nil, fmt.Errorf("queue %s: %w", name, err)
 			}
+			c.target = before.Deliver != nil && !reflect.DeepEqual(before.Deliver, after.Deliver)
 		}
 		if c.settings != nil || c.stop || c.consume != nil {
 			all = append(all, c)
@@ -270,6 +276,43 @@ func (s *Server) apply(c *change) error {
 		s.app.targets.set(c.queue, "")
 	case c.consume != nil:
 		return s.handle(c.queue, c.consume)
+	}
+	return nil
+}
+
+// retryTime bounds how long a reload looks for retries that can be made at once.
+const retryTime = 10 * time.Second
+
+// retryNow lets the messages of a queue that wait for their retry be due at once, as the target
+// at which they failed has changed.
+func (s *Server) retryNow(ctx context.Context, queue string) error {
+	ctx, cancel := context.WithTimeout(ctx, retryTime)
+	defer cancel()
+	counts, err := s.app.store.Counts(ctx, queue)
+	if err != nil || len(counts) == 0 {
+		return err
+	}
+	q := redrive.Query{Queue: queue, State: redrive.StateWaiting, Limit: redrive.MaxPage}
+	for left := counts[0].Waiting[redrive.LaneRetry]; left > 0; {
+		page, err := s.app.store.Find(ctx, q)
+		if err != nil {
+			return err
+		}
+		var refs []redrive.Ref
+		for i := range page.Entries {
+			if e := &page.Entries[i]; e.Lane == redrive.LaneRetry {
+				refs = append(refs, e.Ref())
+			}
+		}
+		left -= int64(len(refs))
+		if len(refs) > 0 {
+			if _, err := s.app.store.Update(ctx, driver.Selection{Refs: refs}, driver.Change{Action: driver.ActDueNow}, len(refs)); err != nil {
+				return err
+			}
+		}
+		if q.After = page.Next; q.After == "" {
+			return nil
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -110,6 +111,33 @@ tokens: [{name: root, hash: %q}]
 	d.eventually("it is no longer delivered", func() bool {
 		q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "")
 		return q.Engine == nil && q.Deliver == ""
+	})
+}
+
+// What a target failed at is tried at once when a live change has mended it, however long its
+// backoff is and though its breaker is open.
+func TestAMendedTargetIsTriedAtOnce(t *testing.T) {
+	var mended atomic.Bool
+	target := newReceiver(t, func(string) int {
+		if mended.Load() {
+			return 200
+		}
+		return 500
+	})
+	d, write := fromFile(t, fmt.Sprintf(`queues: {hooks: {deliver: {url: %q, allow_private: true}, policy: {backoff: {type: fixed, interval: 1h}}}}`, target.URL), newStore(t))
+	const messages = 40
+	for range messages {
+		get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/hooks/messages", "x")
+	}
+	d.eventually("the breaker is open", func() bool {
+		q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "")
+		return len(q.Engine.Breakers) == 1 && q.Engine.Breakers[0].State == "open" && q.Engine.Busy+q.Engine.Settling == 0
+	})
+	mended.Store(true) // by what the header says
+	write(fmt.Sprintf(`queues: {hooks: {deliver: {url: %q, allow_private: true, headers: {x-key: right}}, policy: {backoff: {type: fixed, interval: 1h}}}}`, target.URL))
+	d.eventually("all are delivered", func() bool {
+		q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "")
+		return q.Ledger.Done == messages
 	})
 }
 
