@@ -98,7 +98,7 @@ func (m *morgue) run(p *plan.Plans) (stop func()) {
 
 func (m *morgue) create(r plan.Request) string {
 	m.T.Helper()
-	r.All = len(r.Refs) == 0 && r.Query == redrive.Query{State: r.Query.State}
+	r.All = r.Restore == "" && len(r.Refs) == 0 && r.Query == redrive.Query{State: r.Query.State}
 	p, err := m.plans.Create(context.Background(), r)
 	if err != nil {
 		m.T.Fatal(err)

@@ -119,7 +119,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	b := newBench(t)
 	for _, words := range []string{
 		"serve", "publish", "show", "messages list", "messages cancel", "queues list", "queues pause", "queues resume", "queues monitor", "dead list", "dead causes",
-		"dead show", "dead edit", "dead redrive", "dead drop", "dead export", "plans list", "verify", "store check", "store salvage", "backup",
+		"dead show", "dead count", "dead triage", "dead edit", "dead repair", "dead restore", "dead redrive", "dead drop", "dead export", "plans list", "verify", "store check", "store salvage", "backup",
 		"receive", "config check", "completion", "queues purge", "dead archive", "dead import", "plans show", "plans results", "copy", "doctor", "top", "demo", "bench",
 	} {
 		b.expect(exitOK, "Examples:", append(strings.Fields(words), "--help")...)
@@ -294,6 +294,36 @@ func TestEditAndExport(t *testing.T) {
 	if err := json.Unmarshal(line, &m); err != nil || m.Body == nil || *m.Body != `{"fixed": true}` || m.Kind != "k2" || m.History.First == nil || m.Original == nil {
 		t.Errorf("exported %s, %v", line, err)
 	}
+}
+
+func TestRepairAndRestore(t *testing.T) {
+	b := newBench(t)
+	b.kill("q", redrive.ReasonPermanent, "a", "b", "c", "plain")
+	for _, id := range []string{"a", "b", "c"} {
+		b.expect(exitOK, "+ {", "dead", "edit", "q/"+id, "--body", `{"id":"`+id+`", "n": 1.50}`)
+	}
+	b.expect(exitFailed, "--not-json", "dead", "edit", "q/a", "--body", "{")
+	b.expect(exitOK, `-   "id": "a"`, "dead", "edit", "q/a", "--body", `{"id":"z", "n": 1.50}`, "--dry-run")
+	b.expect(exitUsage, "say what to change", "dead", "repair", "--queue", "q")
+	for _, wrong := range []string{"$.x", "x=1"} {
+		b.expect(exitUsage, "--set", "dead", "repair", "--set", wrong)
+	}
+	rule := []string{"--set", "$.x=y", "--replace", "$.x=/y/z$0/", "--rename", "$.x=v", "--set-header", "a=b"}
+	dry := b.expect(exitOK, `set $.x to the text "y"`, append([]string{"dead", "repair", "q/a", "--dry-run"}, rule...)...)
+	if !strings.Contains(dry, `+   "v": "zy"`) || !strings.Contains(dry, "+ a: b") || !strings.Contains(dry, "of 1 looked at, 1 would change") {
+		t.Errorf("%s", dry)
+	}
+	b.expect(exitFailed, "1: not-json", append([]string{"dead", "repair", "--queue", "q", "--yes", "--wait"}, rule...)...)
+	id := b.expect(exitOK, "not-json", "plans", "--json")
+	var list wire.List[wire.Plan]
+	if err := json.Unmarshal([]byte(id), &list); err != nil || len(list.Items) != 1 || list.Items[0].Done != 3 {
+		t.Fatalf("%s, %v", id, err)
+	}
+	b.expect(exitOK, `{"id":"b", "n": 1.50, "v": "zy"}`, "dead", "show", "q/b", "--body")
+	b.expect(exitOK, "repaired", "plans", "results", list.Items[0].ID)
+	b.expect(exitOK, "3 dead letters would be restored", "dead", "restore", list.Items[0].ID, "--dry-run")
+	b.expect(exitOK, "3 of 3 restored", "dead", "restore", list.Items[0].ID, "--yes", "--wait")
+	b.expect(exitOK, "body", "dead", "show", "q/b", "--body")
 }
 
 func TestThereIsNoDaemon(t *testing.T) {

@@ -21,12 +21,17 @@ import (
 type planFlags struct {
 	remote      `embed:""`
 	filterFlags `embed:""`
-	IDs         []string    `arg:"" optional:"" name:"[queue/]id" help:"These dead letters; otherwise those that the flags select."`
-	All         bool        `help:"Every dead letter of every queue."`
-	Rate        config.Rate `placeholder:"RATE" help:"How fast, such as 50/s (default 100/s)."`
-	DryRun      bool        `help:"Count and show the causes only."`
-	Yes         bool        `short:"y" help:"Do not ask."`
-	Wait        bool        `short:"w" help:"Wait until it is done."`
+	IDs         []string `arg:"" optional:"" name:"[queue/]id" help:"These dead letters; otherwise those that the flags select."`
+	All         bool     `help:"Every dead letter of every queue."`
+	planHow     `embed:""`
+}
+
+// planHow says how a plan is carried out.
+type planHow struct {
+	Rate   config.Rate `placeholder:"RATE" help:"How fast, such as 50/s (default 100/s; repairs 2000/s)."`
+	DryRun bool        `help:"Count and show what would be done only."`
+	Yes    bool        `short:"y" help:"Do not ask."`
+	Wait   bool        `short:"w" help:"Wait until it is done."`
 }
 
 type deadRedriveCmd struct {
@@ -183,7 +188,7 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 	if client.local && req.Canary > 0 {
 		return usagef("a canary needs a daemon that delivers it: start redrive serve, or leave --canary out")
 	}
-	if req.Rate = c.Rate.String(); len(c.IDs) == 0 {
+	if len(c.IDs) == 0 {
 		f := c.Filter
 		if req.Filter != nil {
 			f.State = req.Filter.State
@@ -200,6 +205,12 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 		}
 		req.Refs = append(req.Refs, ref.String())
 	}
+	return c.carryOut(ctx, t, client, req, done, confirm)
+}
+
+// carryOut counts, asks, and has a plan carried out.
+func (c *planHow) carryOut(ctx context.Context, t *terminal, client *client, req wire.PlanRequest, done string, confirm func(*terminal, *wire.DryRun) error) error {
+	req.Rate = c.Rate.String()
 	if c.DryRun || !c.Yes {
 		var d wire.DryRun
 		dry := req
@@ -207,10 +218,13 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 		if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, dry, &d); err != nil {
 			return err
 		}
-		if d.More && len(c.IDs) == 0 && c.Filter.State == "" && (req.Filter == nil || req.Filter.State == "") {
-			t.note("to count all: %s", countCommand(&c.Filter))
+		if d.More && req.Filter != nil && req.Filter.State == "" {
+			t.note("to count all: %s", countCommand(req.Filter))
 		}
 		if c.DryRun {
+			if d.Preview != nil && !t.json {
+				printRule(t, req.Repair)
+			}
 			return printDryRun(t, &d, done)
 		}
 		if err := confirm(t, &d); err != nil {
@@ -253,6 +267,9 @@ func printDryRun(t *terminal, d *wire.DryRun, done string) error {
 	if len(d.Causes) > 0 {
 		t.printf("\n")
 		printCauses(t, d.Causes)
+	}
+	if d.Preview != nil {
+		printPreview(t, d.Preview)
 	}
 	return nil
 }

@@ -74,6 +74,12 @@ func run(ctx context.Context, args []string, t *terminal) int {
 		kong.NamedMapper("store", kong.MapperFunc(storeMapper)),
 		kong.NamedMapper("when", kong.MapperFunc(whenMapper)),
 		kong.NamedMapper("yes", yesMapper{}),
+		kong.NamedMapper("set", stepMapper(setStep)),
+		kong.NamedMapper("remove", stepMapper(removeStep)),
+		kong.NamedMapper("rename", stepMapper(renameStep)),
+		kong.NamedMapper("replace", stepMapper(replaceStep)),
+		kong.NamedMapper("set-header", stepMapper(headerStep)),
+		kong.NamedMapper("set-kind", stepMapper(kindStep)),
 		kong.Vars(wire.HelpVars),
 		kong.Vars{"version": version(), "data": defaultData},
 	)

@@ -218,7 +218,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,
-		Views: func(v string) plan.Finder { return a.finder(view(v)) },
+		Views: func(v string) plan.Finder { return a.finder(view(v)) }, Shown: a.shownBody,
 		Ended: a.auditEnd,
 	})
 	s.retention = plan.NewRetention(a.store, plan.RetentionOptions{
