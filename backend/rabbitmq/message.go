@@ -76,8 +76,32 @@ func write(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
 		add(p.Headers, name, string(h.Value))
 		names = append(names, name)
 	}
-	if len(names) > 1 {
+	if !increasing(names) { // else it is the order in which they are read
 		p.Headers[headerOrder] = strings.Join(names, "\n")
+	}
+	return p
+}
+
+// increasing reports whether names are sorted and none is there twice.
+func increasing(names []string) bool {
+	for i := 1; i < len(names); i++ {
+		if names[i-1] >= names[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// keepTypes gives the headers of a message that moves within the broker the types that they came
+// with, where nobody changed them.
+func keepTypes(p amqp.Publishing, came amqp.Table) amqp.Publishing {
+	for name, value := range came {
+		if _, list := value.([]any); list && p.Headers[headerOrder] != nil { // which tells it from a name that repeats
+			continue
+		}
+		if text, there := p.Headers[name].(string); there && text == string(fieldBytes(value)) {
+			p.Headers[name] = value
+		}
 	}
 	return p
 }

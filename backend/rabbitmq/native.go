@@ -58,12 +58,17 @@ func (s *Source) moved(it *item, t *driver.Settlement) outgoing {
 	if t.Outcome == redrive.OutcomeRelease {
 		history.Attempts--
 	}
-	noteOriginal(&d.Message, it.d.Exchange, it.d.RoutingKey, s.a.queue, it.d.Timestamp)
+	from := origin(&d.Message, it.d.Exchange, it.d.RoutingKey, s.a.queue, it.d.Timestamp)
+	if d.Origin == s.a.queue { // which the place says
+		d.Origin = ""
+	}
 	if t.Outcome == redrive.OutcomeDead {
 		history.Reason, history.DiedAt = t.Reason, time.Now()
-		return outgoing{key: s.a.deadQueue, msg: write(&d.Message, history.Headers()...)}
+		return outgoing{key: s.a.deadQueue, msg: keepTypes(write(&d.Message, append(from, history.Headers()...)...), it.d.Headers)}
 	}
-	return s.delayed(&d.Message, t.After, history.Headers()...)
+	o := s.delayed(&d.Message, t.After, append(from, history.Headers()...)...)
+	o.msg = keepTypes(o.msg, it.d.Headers)
+	return o
 }
 
 // DeadLetter implements [driver.DeadLetterSink]: it publishes a dead letter that was parked
@@ -80,17 +85,22 @@ func (s *Source) DeadLetter(ctx context.Context, e *redrive.Entry) error {
 	if history.DiedAt.IsZero() {
 		history.DiedAt = time.Now()
 	}
-	noteOriginal(&m, "", s.a.queue, s.a.queue, m.PublishedAt)
-	return driver.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: write(&m, history.Headers()...)}}))
+	from := origin(&m, "", s.a.queue, s.a.queue, m.PublishedAt)
+	if m.Origin == s.a.queue {
+		m.Origin = ""
+	}
+	return driver.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: write(&m, append(from, history.Headers()...)...)}}))
 }
 
-// noteOriginal notes where a message came from, unless it says so itself.
-func noteOriginal(m *redrive.Message, exchange, key, queue string, at time.Time) {
+// origin returns headers that say where a message came from, unless it says so itself. They stand
+// beside its own, whose order is kept.
+func origin(m *redrive.Message, exchange, key, queue string, at time.Time) redrive.Headers {
 	o, known := native.ReadOriginal(m.Headers)
-	if !known {
-		o.Exchange, o.RoutingKey, o.Queue, o.At = exchange, key, queue, at
-		m.Headers = append(m.Headers, o.Headers()...)
+	if known {
+		return nil
 	}
+	o.Exchange, o.RoutingKey, o.Queue, o.At = exchange, key, queue, at
+	return o.Headers()
 }
 
 // move publishes what goes elsewhere; what was confirmed is then acknowledged.

@@ -97,9 +97,10 @@ type letter struct {
 	message  redrive.Message
 	extra    redrive.Headers // what the broker knows beside headers and body
 	handle   any
-	source   *pointer // where the record is, if the message only points to it
-	gone     string   // why its body cannot be had any more
-	refused  error    // why it cannot be read now
+	at       time.Time // when it came to its place; zero: not known
+	source   *pointer  // where the record is, if the message only points to it
+	gone     string    // why its body cannot be had any more
+	refused  error     // why it cannot be read now
 }
 
 // origin is one topic, queue or stream.
@@ -359,6 +360,9 @@ func (a *Attachment) entry(l *letter, s *Summary) redrive.Entry {
 	}
 	if e.PublishedAt.IsZero() {
 		e.PublishedAt = read.Place.At
+	}
+	if e.DiedAt.IsZero() {
+		e.DiedAt = l.at
 	}
 	fit(&e)
 	s.Dialects[read.Dialect.String()]++

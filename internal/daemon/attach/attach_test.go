@@ -123,6 +123,7 @@ func TestLettersOfOthersAreMadeToFit(t *testing.T) {
 		odd.message.Headers.Add(name, "v")
 	}
 	odd.message.PublishedAt = time.Date(40_000, 1, 1, 0, 0, 0, 0, time.UTC)
+	odd.at = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 	many, large := say("2", "many", "x", false), say("3", "large", strings.Repeat("b", redrive.MaxBodySize+1), false)
 	for range redrive.MaxHeaders + 1 {
 		many.message.Headers.Add("n", "v")
@@ -139,7 +140,7 @@ func TestLettersOfOthersAreMadeToFit(t *testing.T) {
 		t.Fatalf("%+v %v", sum, err)
 	}
 	e := got["odd"]
-	if err := e.Validate(); err != nil || !e.PublishedAt.IsZero() || e.Reason != redrive.ReasonRejected {
+	if err := e.Validate(); err != nil || !e.PublishedAt.IsZero() || !e.DiedAt.Equal(odd.at) || e.Reason != redrive.ReasonRejected {
 		t.Errorf("%v: %+v", err, e)
 	}
 	for i, want := range odd.message.Headers {

@@ -210,7 +210,7 @@ func (k *kafkaOrigin) giveUp(ctx context.Context) error {
 func (k *kafkaOrigin) letter(r *kgo.Record) letter {
 	partition, offset := strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10)
 	l := letter{
-		position: placeText(k.topic, r.Partition, r.Offset), certain: true, handle: r,
+		position: placeText(k.topic, r.Partition, r.Offset), certain: true, handle: r, at: r.Timestamp,
 		id: driver.DeriveID("attach", "kafka", k.cluster, k.topic, k.id, partition, offset),
 	}
 	l.message.Headers = headersOf(r)
