@@ -15,7 +15,7 @@ var drainPace = Pace{Grace: 5 * time.Second, Rate: 256 << 10}
 
 // Drain reads what is left of the body of a request that is refused, and keeps nothing: a
 // client that still writes would get a reset of its connection in place of the answer. It
-// must come before the answer. A client that waits to be told to go on sends nothing.
+// must come before the answer. A client that waits for 100 Continue sends nothing.
 func Drain(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 || strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
 		return
