@@ -49,8 +49,8 @@ MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod */bench/go.mod test/*/go
 TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
 
 # The tests that `make proof` repeats: their names say what is done to the program.
-PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace|Transfer|Storm|MutantsAreFound
-PROOF_PACKAGE ?= ./test/mutants ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redisstream/partitiontest ./backend/redislist ./backend/rabbitmq ./backend/kafka
+PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace|Transfer|Storm|MutantsAreFound|Hostile
+PROOF_PACKAGE ?= ./internal/daemon ./test/mutants ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redisstream/partitiontest ./backend/redislist ./backend/rabbitmq ./backend/kafka
 # Stores that `make proof` compares with the memory store, by ROUNDS pairs of seeds.
 DIFFER_PACKAGE ?= ./backend/sqlite ./backend/postgres ./backend/mysql ./backend/redisstream
 ROUNDS ?= 1000

@@ -21,6 +21,7 @@ import (
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 // guarded turns a route into a handler: it identifies the caller, checks what the
@@ -53,7 +54,11 @@ func (a *app) guarded(rt route, trusted bool) http.Handler {
 		if paced {
 			r.Body = gateway.Pace{}.Body(w, r)
 		}
-		if err := rt.handle(w, r, who); err != nil {
+		err := wire.CheckText("path", r.URL.Path) // not every name in it has a validator
+		if err == nil {
+			err = rt.handle(w, r, who)
+		}
+		if err != nil {
 			a.fail(w, r, err)
 		}
 	})
@@ -109,6 +114,9 @@ func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := problem.Of(err)
 	if ended := gateway.Ended(r.Context()); ended != nil && errors.Is(err, context.Canceled) {
 		p = ended
+	}
+	if r.Context().Err() != nil && errors.Is(err, redrive.ErrUnavailable) { // the client has left: its connection was cut
+		p, err = problem.Of(context.Canceled), context.Canceled
 	}
 	if p.Internal() || errors.Is(err, redrive.ErrUnavailable) {
 		a.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("request", w.Header().Get(requestIDHeader)),

@@ -42,6 +42,11 @@ func (a *app) claim(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	if err := readJSON(w, r, maxClaimBody, &req); err != nil {
 		return err
 	}
+	for _, kind := range req.Kinds {
+		if err := wire.CheckText("kind", kind); err != nil {
+			return err
+		}
+	}
 	queue, err := a.pullable(r)
 	if err != nil {
 		return err

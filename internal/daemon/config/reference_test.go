@@ -28,6 +28,10 @@ The daemon reads one YAML file: ` + "`redrive serve --config redrive.yaml`" + `.
 ` + "`redrive config check redrive.yaml`" + `, which names every error with its line. Nothing is needed for a
 first try: ` + "`redrive serve --deliver QUEUE=URL`" + `.
 
+The check refuses what ` + "`redrive serve`" + ` refuses, without a server: unknown parameters of addresses, variables that are not set, short forms
+of addresses; and what could never deliver, such as targets at private addresses that nothing allows. ` + "`--connect`" + ` also tries whether the
+servers of store and sources answer. A file has at most 4 MiB and nests at most 64 deep.
+
 Durations are written with a unit (` + "`1.5s`, `10m`, `30d`" + `), sizes too (` + "`64KiB`, `10GB`" + `), rates as
 ` + "`50/s`, `100/m`" + `. What holds a secret takes ` + "`env:NAME` or `file:PATH`" + `.
 
