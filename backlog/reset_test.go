@@ -11,7 +11,7 @@ import (
 	"github.com/redrive/redrive/internal/deadtest"
 )
 
-// Who is refused is told when to try again: before 20 deliveries were seen by the configured
+// Who is refused learns when to try again: before 20 deliveries were seen by the configured
 // rate, or after 5 s at most; then by the rate that was seen, within twice the true time either
 // way.
 func TestRetryAfterIsTrue(t *testing.T) {
@@ -20,7 +20,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 		for _, c := range []struct {
 			name       string
 			configured float64
-			obeys      bool // the publisher asks again when it was told, not every 200 ms
+			obeys      bool // the publisher asks again when it may, not every 200 ms
 		}{{"obeyed", 0, true}, {"not obeyed", 0, false}, {"a rate is configured", rate, true}} {
 			t.Run(fmt.Sprintf("%g a second, %s", rate, c.name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

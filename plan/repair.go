@@ -36,7 +36,7 @@ type Operation struct {
 	Name  string          `json:"name,omitempty"`
 }
 
-// Refusals of repairs, as in Plan.Errors.
+// Refusals of repairs that the root package has no error for, as in Plan.Errors.
 var (
 	errUnchanged = errors.New("unchanged")  // the places are not there, or as wanted already
 	errNotJSON   = errors.New("not-json")   // the body is not JSON

@@ -388,7 +388,16 @@ func configureAll(c *C) {
 	if err := c.store.Configure(c.ctx, "NO QUEUE", driver.QueueSettings{}); err == nil {
 		c.Errorf("a queue with an impossible name was configured")
 	}
-	c.configure(driver.QueueSettings{Remember: time.Hour})
+	told, ok := driver.As[driver.SettingsStore](c.store)
+	for _, want := range []driver.QueueSettings{{OrderByKey: true, DeadRelease: true, Remember: 2 * time.Hour}, {Remember: time.Hour}} {
+		c.configure(want)
+		if got, err := told.Settings(c.ctx, c.q); !ok || err != nil || got != want {
+			c.Errorf("settings %+v, %v; want %+v", got, err, want)
+		}
+	}
+	if got, err := told.Settings(c.ctx, "never-was"); err != nil || got != (driver.QueueSettings{Remember: driver.DefaultRemember}) {
+		c.Errorf("settings of no queue: %+v, %v", got, err)
+	}
 	all, err := c.store.Counts(c.ctx)
 	c.noError(err, "counts")
 	if len(all) > 0 && !slices.ContainsFunc(all, func(n driver.Counts) bool { return n.Queue == c.q }) {

@@ -128,7 +128,7 @@ WHERE r.queue = i.queue AND r.id = i.id
 -- name: settings
 -- What the store knows about queues.
 --   $1 queues
-SELECT q.name, q.order_by_key, q.dead_release FROM redrive.queue q WHERE q.name = ANY ($1::text[])
+SELECT q.name, q.order_by_key, q.dead_release, (extract(epoch FROM q.remember) * 1000000)::bigint FROM redrive.queue q WHERE q.name = ANY ($1::text[])
 
 -- name: now
 SELECT clock_timestamp()

@@ -63,7 +63,9 @@ func (w *work) ReadSettings(ctx context.Context, queues []string, into map[strin
 	return w.db.query(ctx, w.sql.Get("settings"), func(r row) error {
 		var name string
 		var s driver.QueueSettings
-		err := r.Scan(&name, &s.OrderByKey, &s.DeadRelease)
+		var remember int64
+		err := r.Scan(&name, &s.OrderByKey, &s.DeadRelease, &remember)
+		s.Remember = time.Duration(remember) * time.Microsecond
 		into[name] = s
 		return err
 	}, queues)

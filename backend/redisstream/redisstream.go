@@ -240,6 +240,22 @@ func (s *Store) Configure(ctx context.Context, name string, settings driver.Queu
 	return nil
 }
 
+// Settings implements driver.SettingsStore.
+func (s *Store) Settings(ctx context.Context, name string) (settings driver.QueueSettings, err error) {
+	settings.Remember = driver.DefaultRemember
+	for _, q := range s.everywhere(name)[:1] {
+		v, err := s.conn.HMGet(ctx, q.keys[keyCounters], "order", "release", "remember").Result()
+		if err != nil {
+			return settings, s.fail(err)
+		}
+		settings.OrderByKey, settings.DeadRelease = text(v[0]) == "1", text(v[1]) == "1"
+		if us := number(v[2]); us > 0 {
+			settings.Remember = time.Duration(us) * time.Microsecond
+		}
+	}
+	return settings, nil
+}
+
 // Close implements driver.Source.
 func (s *Store) Close() (err error) {
 	s.once.Do(func() {

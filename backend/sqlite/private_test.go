@@ -37,7 +37,7 @@ func (w watched) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestFilesAreTheirUsersAlone(t *testing.T) {
+func TestFilesAreForTheirUserOnly(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := filepath.Join(t.TempDir(), "above", "data")
 	access := func(s *Store) driver.Finding {

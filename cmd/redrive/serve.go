@@ -36,6 +36,10 @@ func (*serveCmd) Help() string {
 // is a few megabytes, and a publish costs a tenth less that way.
 const collectAt = 400
 
+// collectFrom is from where on the collector works harder, in bytes: below twice what bodies
+// in flight may take ([gateway.Options.MaxInFlight]), so that garbage does not multiply them.
+const collectFrom = 352 << 20
+
 // Run serves until it is interrupted.
 func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 	read := func() (*config.Config, error) {
@@ -51,6 +55,9 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(collectFrom)
 	}
 	log := newLogger(t, cfg.Log)
 	if len(cfg.Queues) == 0 {

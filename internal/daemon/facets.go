@@ -20,7 +20,7 @@ import (
 	"github.com/redrive/redrive/internal/wire"
 )
 
-// Bounds of a sample and what is told of it.
+// Bounds of a sample and what is shown of it.
 const (
 	maxSample     = 1000
 	sampleBytes   = 32 << 20 // of bodies
@@ -79,7 +79,7 @@ func note(in map[string]*tally, name, value string, distinct int) {
 	in[name].add(value, distinct)
 }
 
-// commonFacets are the facets that are no payload, in the order in which they are told.
+// commonFacets are the facets that are no payload, in the order in which they are shown.
 var commonFacets = []string{"kind", "target", "host", "version", "status"}
 
 // add counts a dead letter as its queue's masks let it show.
@@ -150,12 +150,12 @@ func step(name string) string {
 	return "[" + strconv.Quote(name) + "]"
 }
 
-// told returns the facets as they go over the wire.
-func (f *facets) told(payload bool) wire.Facets {
+// shown returns the facets as they go over the wire.
+func (f *facets) shown(payload bool) wire.Facets {
 	out := wire.Facets{Sample: f.sample, Facets: []wire.Facet{}, Headers: listFacets(f.headers, false), Paths: []wire.Facet{}}
 	for _, name := range commonFacets {
 		if t := f.common[name]; t != nil {
-			out.Facets = append(out.Facets, t.told(name, true))
+			out.Facets = append(out.Facets, t.shown(name, true))
 		}
 	}
 	few := make(map[string]*tally, len(f.paths))
@@ -172,7 +172,7 @@ func (f *facets) told(payload bool) wire.Facets {
 func listFacets(all map[string]*tally, values bool) []wire.Facet {
 	list := make([]wire.Facet, 0, len(all))
 	for name, t := range all {
-		list = append(list, t.told(name, values))
+		list = append(list, t.shown(name, values))
 	}
 	slices.SortFunc(list, func(a, b wire.Facet) int {
 		return cmp.Or(cmp.Compare(b.Present, a.Present), cmp.Compare(len(all[a.Name].values), len(all[b.Name].values)), cmp.Compare(a.Name, b.Name))
@@ -180,7 +180,7 @@ func listFacets(all map[string]*tally, values bool) []wire.Facet {
 	return list[:min(len(list), facetShown)]
 }
 
-func (t *tally) told(name string, values bool) wire.Facet {
+func (t *tally) shown(name string, values bool) wire.Facet {
 	out := wire.Facet{Name: name, Present: t.present}
 	if !values {
 		return out
@@ -293,7 +293,7 @@ func (a *app) causeFacets(w http.ResponseWriter, r *http.Request, who *caller) e
 	if err != nil {
 		return err
 	}
-	out := f.told(who.may(config.ScopeReadPayload))
+	out := f.shown(who.may(config.ScopeReadPayload))
 	out.Queue, out.Signature, out.Of = c.Queue, c.Signature, c.Count
 	return writeJSON(w, http.StatusOK, out)
 }

@@ -45,8 +45,8 @@ func TestFoldersThatOthersCanEnterAreRefused(t *testing.T) {
 	}
 }
 
-// TestArchivedFilesAreTheirUsersAlone also if something else put them there.
-func TestArchivedFilesAreTheirUsersAlone(t *testing.T) {
+// TestArchivedFilesAreForTheirUserOnly also if something else put them there.
+func TestArchivedFilesAreForTheirUserOnly(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	to, err := archive.Open(config.ArchiveBeside(data))
 	if err != nil {

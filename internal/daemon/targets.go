@@ -12,10 +12,10 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/delivery"
-	"github.com/redrive/redrive/internal/daemon/publish"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/publish"
 )
 
 // targetOf converts the target of a queue.

@@ -158,6 +158,8 @@ var bad = []struct {
 		m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Action: "redrive", Answer: OK}),
 	}, Final: Final{Left: left(Left{State: Dead}).Left, Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done"}}}}, "#2"},
 	{"a plan fails", "a plan ends", History{Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "failed", Problem: "why"}}}}, "why"},
+	{"a cancelled plan goes on", "a plan ends", History{Events: []Event{at(sec, OpSteer, Event{Plan: "p", Outcome: "cancelled", Answer: OK})},
+		Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done"}}}}, "cancelled and is done"},
 	{"a plan is gone", "a plan ends", History{Events: []Event{at(sec, OpPlan, Event{Plan: "p", Answer: OK})}}, "not there"},
 	{"a receipt is accepted twice", "nothing is settled twice", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Retry), settled(3*sec, "r1", Retry)}}, "#3"},
 	{"a receipt is extended when it is settled", "nothing is settled twice", History{Events: []Event{m, claimed(sec, "r1"), settled(sec*3/2, "r1", Release), at(2*sec, OpExtend, Event{Receipt: "r1", Lease: sec, Answer: OK})}}, "#3"},
@@ -237,6 +239,9 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 		{"dropped by a plan and not seen again", History{Events: []Event{
 			m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Action: "drop", Answer: OK}),
 		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}},
+		{"a plan drops what waits, and of one only its publisher knew", History{Events: []Event{
+			at(0, OpPublish, Event{Answer: Unknown}), at(sec, OpPlan, Event{Plan: "p", Action: dropWaiting, Answer: OK}),
+		}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Dropped: 1}}, Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}},
 		{"delivered again when the first was given up", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Retry, End: 5 * sec}), at(4*sec, OpDeliver, Event{Outcome: Done})}}},
 		{"a daemon whose disk lost its power ends", History{Events: []Event{at(sec, OpExit, Event{By: "daemon-1", End: 60 * sec}), at(59*sec, OpFault, Event{Fault: PowerLoss, End: 61 * sec})}}},
 		{"a daemon does not start while its server is away", History{Events: []Event{at(sec, OpExit, Event{By: "daemon-1", End: 2 * sec}), at(0, OpFault, Event{Fault: KillServer, End: 3 * sec})}}},

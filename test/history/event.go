@@ -24,8 +24,9 @@ const (
 	OpLook    Op = "look"   // somebody read it among the dead letters
 	OpEdit    Op = "edit"
 	OpDrop    Op = "drop"
-	OpPlan    Op = "plan" // the call that made a plan
-	OpExit    Op = "exit" // a daemon ended by itself; Begin is its start
+	OpPlan    Op = "plan"  // the call that made a plan
+	OpSteer   Op = "steer" // a plan was paused, resumed or cancelled; Outcome is its state since
+	OpExit    Op = "exit"  // a daemon ended by itself; Begin is its start
 	OpFault   Op = "fault"
 )
 
@@ -197,7 +198,7 @@ func look(h *History) *view {
 		case e.Op == OpPlan:
 			v.plans[e.Plan] = e
 			continue
-		case e.Op == OpExit:
+		case e.Op == OpSteer || e.Op == OpExit:
 			continue
 		}
 		m := v.message(e.Queue, e.Label)

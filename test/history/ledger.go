@@ -73,9 +73,12 @@ func plans(v *view) (all []Violation) {
 				all = append(all, Violation{Promise: "a plan redrives a message once", Queue: r.Queue, ID: r.ID, Text: "plan " + p.ID + " names it twice"})
 			}
 			seen[name] = true
-			if v.labels[name] == "" {
+			if v.labels[name] == "" && !v.dropsWaiting(p) {
 				all = append(all, Violation{Promise: "a plan redrives what is there", Queue: r.Queue, ID: r.ID, Text: "plan " + p.ID + " names what nobody published"})
 			}
+		}
+		if made := v.cancelled(p.ID); made != nil && p.State != "cancelled" {
+			all = append(all, Violation{Promise: "a plan ends", ID: p.ID, Text: "it was cancelled and is " + p.State, Events: []Event{*made}})
 		}
 		if p.State == "failed" {
 			all = append(all, Violation{Promise: "a plan ends", ID: p.ID, Text: "it failed: " + p.Problem})
@@ -85,6 +88,23 @@ func plans(v *view) (all []Violation) {
 		}
 	}
 	return all
+}
+
+// dropsWaiting reports that a plan may name what nobody knows the id of: a message whose
+// publisher has no answer, and that nobody got.
+func (v *view) dropsWaiting(p *PlanEnd) bool {
+	made := v.plans[p.ID]
+	return p.Action == "drop" && (made == nil || made.Action == dropWaiting)
+}
+
+// cancelled returns the call that cancelled a plan.
+func (v *view) cancelled(id string) *Event {
+	for i := range v.Events {
+		if e := &v.Events[i]; e.Op == OpSteer && e.Plan == id && e.Answer == OK && e.Outcome == "cancelled" {
+			return e
+		}
+	}
+	return nil
 }
 
 // span is a number that is known within bounds.
@@ -129,6 +149,14 @@ func ledger(v *view) (all []Violation) {
 				s.dead.add(true, true)
 			} else {
 				s.waiting.add(true, true)
+			}
+		}
+	}
+	for i := range v.Final.Plans {
+		p := &v.Final.Plans[i]
+		for _, r := range p.Results {
+			if s := of[r.Queue]; s != nil && v.dropsWaiting(p) && v.labels[r.Queue+"/"+r.ID] == "" {
+				s.dropped.add(r.Outcome == Dropped, r.Outcome != "refused")
 			}
 		}
 	}

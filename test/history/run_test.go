@@ -297,7 +297,10 @@ func (r *rig) drain(ctx context.Context) (problems []string) {
 			return false
 		}
 		for _, p := range plans.Items {
-			if p.State == "running" {
+			if p.State == "paused" {
+				r.steer(ctx, "finisher", p.ID, "resume")
+			}
+			if p.State == "running" || p.State == "paused" {
 				state += "plan " + p.ID + " runs "
 			}
 		}

@@ -177,7 +177,7 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// A backlog that asks a little later than it was told, as timers do, uses up at least 95 % of a
+// A backlog that asks a little later than it was allowed to, as timers do, uses up at least 95 % of a
 // small rate, whatever the burst.
 func TestBurstWastesLittleOfASmallRate(t *testing.T) {
 	const length = time.Minute

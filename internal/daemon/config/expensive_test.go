@@ -112,7 +112,7 @@ func TestManyQueues(t *testing.T) {
 			t.Errorf("%s: %.300v", rest, err)
 		}
 		if err != nil && strings.Count(err.Error(), "\n") > 300 {
-			t.Error("every error is told")
+			t.Error("every error is reported")
 		}
 	}
 }
