@@ -328,6 +328,10 @@ func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
 	if plan.Request.Action != driver.ActRedrive {
 		return Progress{Complete: true}, nil
 	}
+	if t := plan.Canary; t != nil && plan.State == Stopped && t.Waiting == 0 && int64(t.Size) == plan.Done {
+		// The canary is all that it redrove. Others may have repaired or redriven of it since.
+		return Progress{Delivered: int64(t.Delivered), DiedAgain: int64(t.Dead), Waiting: int64(t.Waiting), Complete: true}, nil
+	}
 	q := plan.again()
 	q.Since = plan.CreatedAt
 	again, complete, err := p.store.Causes(ctx, q)

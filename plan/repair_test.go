@@ -241,6 +241,11 @@ func TestPlanRestores(t *testing.T) {
 		if want := map[string]int64{"not-found": 3, "conflict": 1}; !maps.Equal(p.Errors, want) {
 			t.Errorf("%v", p.Errors)
 		}
+		// What died again bears the id of the restore now, and counts for its canary all the same.
+		stopped := m.plan(canary)
+		if progress, err := m.plans.Progress(context.Background(), &stopped); err != nil || progress != (plan.Progress{Delivered: 3, DiedAgain: 7, Complete: true}) {
+			t.Errorf("%+v, %v", progress, err)
+		}
 		if e := m.Entry("q", "m00100"); string(e.Body) != `{"a":1}` || e.Original != nil {
 			t.Errorf("%+v", e)
 		}
