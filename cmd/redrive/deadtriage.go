@@ -72,6 +72,10 @@ func (all *triage) print(t *terminal) {
 	t.printf("  %s dead%s; first %s (%s), last %s\n", grouped(c.Count), now, c.First.Local().Format(time.DateTime), since(&c.First), since(&c.Last))
 	t.printf("  %s\n", clean(whatHappened(c)))
 
+	if l := c.Life; l != nil {
+		t.printf("  %s by %s %s: %s %s\n", clean(l.Decided), clean(l.By), since(&l.At), clean(l.Note), clean(l.Link))
+	}
+
 	t.printf("\n%s: %s\n", t.paint(bad, clean(strings.ToUpper(all.Verdict.Verdict))), clean(all.Why))
 	t.printf("  %s delivered, %s attempts failed, %s delivered of the same kinds (in %d min)\n", grouped(e.Delivered), grouped(e.Failed), grouped(e.KindDelivered), e.Minutes)
 	t.printf("  %s\n", clean(shareText(e)))
