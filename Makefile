@@ -51,6 +51,8 @@ TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
 # The tests that `make proof` repeats: their names say what is done to the program.
 PROOF ?= Kill|Power|HeldTwice|Dies|Cut|MonitorRace|Transfer|Storm|MutantsAreFound
 PROOF_PACKAGE ?= ./test/mutants ./test/e2e ./test/transfer ./backend/postgres ./backend/mysql ./backend/redisstream ./backend/redisstream/partitiontest ./backend/redislist ./backend/rabbitmq ./backend/kafka
+# Stores that `make proof` compares with the memory store, by ROUNDS pairs of seeds.
+DIFFER_PACKAGE ?= ./backend/sqlite ./backend/postgres ./backend/mysql ./backend/redisstream
 ROUNDS ?= 1000
 FUZZTIME ?= 10s
 COUNT ?= 10
@@ -95,7 +97,7 @@ $(TOOLS)/%: tools/go.mod
 	@touch $@
 
 .PHONY: lines
-lines: ## count the lines of code: product, support of tests, tests
+lines: ## count the lines of code: product, support of tests, tests, what stands beside
 	@go -C tools run ./codelines $(CURDIR)
 
 .PHONY: fuzz
@@ -112,7 +114,8 @@ proof: deps ## planted faults, then kill -9 and power loss, ROUNDS (1000) times,
 		{ echo "no test in $(PROOF_PACKAGE) matches $(PROOF): nothing would be proved" >&2; exit 1; }
 	@seed=$${REDRIVE_SEED:-$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ')}; \
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \
-	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -p 1 -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE)
+	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -p 1 -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE); \
+	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -p 1 -count=1 -timeout 0 -run 'TestConformance$$/AnswersLike' $(DIFFER_PACKAGE)
 
 # Backends of `make history`, as go test takes them: BACKENDS='sqlite|redis'.
 BACKENDS ?= .*

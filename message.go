@@ -66,7 +66,7 @@ type Message struct {
 type Lineage struct {
 	Generation int    // 0 at first; a redrive or a repeat raises it by one
 	Redrives   int    // how often the message was redriven
-	Plan       string // the plan that redrove it last
+	Plan       string // the plan that redrove or repaired it last
 	Origin     string // "queue/id" or the native position it came from, if it moved
 	EditedFrom string // "queue/id" of the message this was edited from under a new id
 }

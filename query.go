@@ -16,8 +16,8 @@ type Query struct {
 	Until     time.Time // died or was published before or at: the frozen cutoff of a plan
 	Text      string    // contained in the body or in the last error
 	Header    string    // NAME or NAME=VALUE
-	Plan      string    // was redriven last by this plan
-	NotPlan   string    // was not redriven last by this plan
+	Plan      string    // was redriven or repaired last by this plan
+	NotPlan   string    // was not redriven or repaired last by this plan
 	Edited    bool      // was edited in place
 
 	After  string // the Next of the page before

@@ -24,15 +24,16 @@ import (
 // Open opens the store at an address: "sqlite:DIR", "postgres://...", "mysql://...",
 // "redis://..." (rediss:// with TLS, redis+sentinel://, redis+cluster://). Its parameters are
 // those of the store's package. It fails if a server cannot be reached before ctx ends.
-// The caller closes the store. Errors do not show a password.
-func Open(ctx context.Context, address string) (driver.Store, error) {
+// The caller closes the store. Errors do not show a password. embedded are options of a store
+// in this process, and change nothing for others.
+func Open(ctx context.Context, address string, embedded ...sqlite.Option) (driver.Store, error) {
 	scheme, rest, ok := strings.Cut(address, ":")
 	if !ok {
 		scheme = "none"
 	}
 	switch scheme {
 	case "sqlite":
-		return opened(sqlite.Open(rest))
+		return opened(sqlite.Open(rest, embedded...))
 	case "postgres", "postgresql":
 		return opened(postgres.Open(ctx, address))
 	case "mysql", "mariadb":
@@ -65,7 +66,7 @@ type SourceOptions struct {
 }
 
 // OpenSource opens the source of a queue, which is no store: "kafka://host:9092/TOPIC?group=GROUP"
-// or, for a share group, "kafka://host:9092/TOPIC?share=GROUP"
+// or, for a share group (experimental), "kafka://host:9092/TOPIC?share=GROUP"
 // (with TLS: "kafkas"),
 // "nats://host:4222/STREAM?consumer=NAME" (with TLS: "natss" or "tls"),
 // "rabbitmq://user@host:5672/VHOST?queue=NAME" (with TLS: "rabbitmqs"),

@@ -18,13 +18,17 @@ type Limits struct {
 	// Soft is the share of a limit at which it begins to warn, and below which a queue
 	// that was refused is open again. Defaults to 0.8.
 	Soft float64
+	// Rate is how many messages a second may leave the queue at most, where that is known,
+	// such as its target's rate. It is what [Limiter.Level] reckons with as long as fewer
+	// than 20 were seen to leave. Defaults to 0: not known.
+	Rate float64
 }
 
 const (
 	defaultSoft = 0.8
 	minReset    = time.Second
 	maxReset    = time.Minute
-	rateMemory  = 5 * time.Second // over which the drain rate is smoothed
+	firstReset  = 5 * time.Second // at most, while it is not known how fast the queue drains
 )
 
 func (l Limits) none() bool { return l.Depth <= 0 && l.Bytes <= 0 && l.Age <= 0 }
@@ -39,9 +43,9 @@ func (l Limits) soft() float64 {
 // Level tells how full a queue is, or the store if that is worse: [driver.LevelOK],
 // [driver.LevelWarn] above the soft limit, [driver.LevelRefused] when publishes are refused. In the
 // last case retryAfter says when to try again, by how fast the queue drains: from 1 s
-// to 60 s.
+// to 60 s; where that is not known yet, by [Limits.Rate] or, without one, at most 5 s.
 func (l *Limiter) Level(queue string) (level driver.Level, retryAfter time.Duration) {
-	l.refresh(context.Background(), queue)
+	l.refresh(context.Background(), false, queue)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch r, limits, fullness := l.worse(queue); {
@@ -51,6 +55,16 @@ func (l *Limiter) Level(queue string) (level driver.Level, retryAfter time.Durat
 		return driver.LevelWarn, 0
 	}
 	return driver.LevelOK, 0
+}
+
+// Wait tells how long it takes until what waits in a queue now has left it, by the same
+// reckoning and within the same bounds as the time of Level, also for a queue without limits.
+func (l *Limiter) Wait(queue string) time.Duration {
+	l.refresh(context.Background(), true, queue)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.record(queue)
+	return r.after(float64(r.now().count), l.limits(queue))
 }
 
 // Room tells how many messages still have room, and what the limit is, in messages,
@@ -130,15 +144,51 @@ type record struct {
 	added   usage     // what was published here since
 	unsure  usage     // what was published here while it was read, which may count twice
 	closed  bool      // until it is below the soft limit
-	rate    float64   // messages that leave a second
+	drain   drain
+}
+
+// drain is how fast messages leave a queue, by stretches of time in which enough of them did.
+type drain struct {
+	gone   float64 // messages that left in this stretch
+	spent  float64 // seconds of it
+	before float64 // messages a second in the one before; 0: there was none
+}
+
+// A stretch has so many messages and seconds; a queue of which drainSlack more than expected
+// stay out is taken to be slower than before.
+const (
+	drainCount   = 20
+	drainSeconds = 5
+	drainSlack   = 4
+)
+
+func (d *drain) add(gone, seconds float64) {
+	d.gone += gone
+	d.spent += seconds
+	if d.gone >= drainCount && d.spent >= drainSeconds {
+		*d = drain{before: d.gone / d.spent}
+	}
+}
+
+// rate is how many messages leave a second; 0: not known.
+func (d *drain) rate() float64 {
+	switch {
+	case d.before > 0:
+		return min(d.before, (d.gone+drainSlack)/d.spent)
+	case d.gone >= drainCount:
+		return d.gone / d.spent
+	}
+	return 0
 }
 
 // learn takes a reading. What was published while it was read counts on: it may or may not
-// be in it.
+// be in it. Of a long time at whose beginning or end nothing waited it is not known how much of
+// it the queue had something to drain.
 func (r *record) learn(read reading, now time.Time) {
-	if elapsed := now.Sub(r.at).Seconds(); !r.at.IsZero() && elapsed > 0 {
+	waited := r.last.waiting.count > 0 && read.waiting.count > 0
+	if elapsed := now.Sub(r.at); !r.at.IsZero() && elapsed > 0 && (waited || elapsed <= firstReset) {
 		left := r.last.waiting.count + read.entered - r.last.entered - read.waiting.count
-		r.rate += (1 - math.Exp(-elapsed/rateMemory.Seconds())) * (float64(max(left, 0))/elapsed - r.rate)
+		r.drain.add(float64(max(left, 0)), elapsed.Seconds())
 	}
 	r.last, r.at, r.known, r.unsure = read, now, read.waiting, r.added
 }
@@ -176,9 +226,19 @@ func (r *record) fits(l Limits, size int64) bool {
 	return !full
 }
 
-// reset is how long it takes, at the rate observed, until the queue is below the soft
-// limit.
+// reset is how long it takes until the queue is below the soft limit.
 func (r *record) reset(l Limits) time.Duration {
-	excess := float64(r.now().count) * (1 - l.soft()/r.share(l))
-	return min(max(text.Duration(excess/r.rate*float64(time.Second)), minReset), maxReset)
+	return r.after(float64(r.now().count)*(1-l.soft()/r.share(l)), l)
+}
+
+// after is how long some messages take to leave, at the rate observed or else the one that is
+// configured.
+func (r *record) after(excess float64, l Limits) time.Duration {
+	rate, most := r.drain.rate(), maxReset
+	if rate == 0 {
+		if rate = l.Rate; rate <= 0 {
+			most = firstReset
+		}
+	}
+	return min(max(text.Duration(excess/rate*float64(time.Second)), minReset), most)
 }

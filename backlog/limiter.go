@@ -114,7 +114,7 @@ func (l *Limiter) admit(ctx context.Context, msgs []redrive.Message) (admitted [
 	for i := range msgs {
 		names[i] = msgs[i].Queue
 	}
-	l.refresh(ctx, names...)
+	l.refresh(ctx, false, names...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	admitted, errs = make([]int, 0, len(msgs)), make([]error, len(msgs))
@@ -167,8 +167,8 @@ func (l *Limiter) record(queue string) *record {
 }
 
 // refresh reads the counts of queues and of the store where they are too old and nobody
-// else reads them.
-func (l *Limiter) refresh(ctx context.Context, queues ...string) {
+// else reads them. unlimited: of queues without limits, too.
+func (l *Limiter) refresh(ctx context.Context, unlimited bool, queues ...string) {
 	var stale []string
 	now := time.Now()
 	l.mu.Lock()
@@ -177,7 +177,7 @@ func (l *Limiter) refresh(ctx context.Context, queues ...string) {
 		if i >= 0 {
 			queue, limits = queues[i], l.limits(queues[i])
 		}
-		if r := l.record(queue); !limits.none() && !r.reading && !now.Before(r.next) {
+		if r := l.record(queue); (!limits.none() || unlimited && i >= 0) && !r.reading && !now.Before(r.next) {
 			r.reading = true
 			r.known.add(r.added.count, r.added.bytes)
 			r.added = usage{}

@@ -16,9 +16,10 @@ const redriveBatch = 200
 // next generation and the redrive lane, with fresh attempts. The error names the
 // messages that were refused, the others are redriven: it wraps [redrive.ErrNotFound],
 // [redrive.ErrState] for a message that is not dead, [redrive.ErrBodyGone] for one
-// without a body, [redrive.ErrLoop] for one that was redriven too often, or
+// without a body, [redrive.ErrBodyCorrupt] for one whose bytes do not match their
+// checksum, [redrive.ErrLoop] for one that was redriven too often, or
 // [redrive.ErrUncertain] for one whose effect is unknown (see
-// [plan.Request.ConfirmUncertain] for those). When the store fails, the rest is not
+// [plan.Request.ConfirmUncertain] and ConfirmCorrupt for those). When the store fails, the rest is not
 // redriven, and the error wraps its fault, too. For many messages, or a pace, make a
 // plan; see [plan.Plans].
 func Redrive(ctx context.Context, store driver.Store, refs ...redrive.Ref) error {

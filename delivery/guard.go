@@ -16,6 +16,14 @@ type guard struct {
 	allow        []netip.Prefix
 }
 
+func newGuard(t *Target) *guard {
+	g := &guard{allowPrivate: t.AllowPrivate}
+	for _, p := range t.AllowCIDRs {
+		g.allow = append(g.allow, unmapPrefix(p))
+	}
+	return g
+}
+
 // kind says what an address is, for the reason of a refusal. The address itself is
 // not reported: that would make deliveries a scanner of our network.
 type kind string

@@ -120,10 +120,7 @@ func New(t Target, o Options) (*Handler, error) {
 // newTransport returns a transport that dials through the guard. Redirects, cookies
 // and the URL in error texts are the business of http.Client, which is not used.
 func newTransport(t *Target, o *Options, timeout time.Duration) *http.Transport {
-	g := &guard{allowPrivate: t.AllowPrivate}
-	for _, p := range t.AllowCIDRs {
-		g.allow = append(g.allow, unmapPrefix(p))
-	}
+	g := newGuard(t)
 	resolver := o.Resolver
 	if resolver == nil {
 		resolver = &net.Resolver{PreferGo: true}
@@ -152,7 +149,7 @@ func newTransport(t *Target, o *Options, timeout time.Duration) *http.Transport 
 	}
 }
 
-// Target returns the URL without user and query: a name for
+// Target returns scheme and host of the URL, as any other part may be a secret: a name for
 // [engine.QueueOptions.Target], logs and metrics.
 func (h *Handler) Target() string { return h.shown }
 

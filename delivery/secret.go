@@ -100,6 +100,14 @@ func (h *Handler) credentials() (*credentials, error) {
 func (h *Handler) resolve() (*credentials, error) {
 	c := &credentials{}
 	c.conceal(h.url.RawQuery)
+	for _, path := range []string{h.url.Path, h.url.EscapedPath()} {
+		c.conceal(path)
+		for part := range strings.SplitSeq(path, "/") {
+			if len(part) >= longPart {
+				c.conceal(part)
+			}
+		}
+	}
 	c.conceal(h.password)
 	for _, s := range h.secrets {
 		value, err := h.dereference(s)
@@ -143,6 +151,9 @@ func (h *Handler) dereference(s string) (string, error) {
 	}
 	return value, err
 }
+
+// longPart is from which length on a part of a path may be a secret by itself, in bytes.
+const longPart = 16
 
 // conceal adds a text that is never shown. What is very short would be found
 // everywhere, and hides nothing.

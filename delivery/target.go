@@ -26,7 +26,7 @@ const (
 // URL has a default.
 type Target struct {
 	// URL is http or https. A user and password in it are sent as basic
-	// authentication; they and the query are never shown.
+	// authentication; they, path and query are never shown.
 	URL string
 	// Timeout bounds one attempt from the first lookup to the last byte that is read
 	// of the answer. Defaults to 15 s. A shorter timeout of the policy wins.
@@ -133,6 +133,25 @@ func parseURL(raw string) (u *url.URL, user *url.Userinfo, err error) {
 	return u, user, nil
 }
 
+// Blocked reports why nothing is delivered to the address that a target's URL has in it,
+// literally or as localhost, or nil. What another name leads to is seen only when it is
+// connected to.
+func Blocked(t Target) error {
+	u, _, err := parseURL(t.URL)
+	if err != nil {
+		return err
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		host = "127.0.0.1"
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil //nolint:nilerr // a name
+	}
+	return newGuard(&t).check(addr)
+}
+
 // shortAddress reports a host that ends in a number but is no address in full:
 // 2130706433, 0x7f.1, 0177.0.0.1 and 127.1 mean loopback to some resolvers and
 // nothing to others.
@@ -148,9 +167,9 @@ func shortAddress(host string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
-// show returns a URL for people: without user, query and fragment.
+// show returns what people see of a URL: any part but scheme and host may be a secret.
 func show(u *url.URL) string {
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 }
 
 // checkStatic reports a configured header that cannot be sent.

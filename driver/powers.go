@@ -18,6 +18,11 @@ type (
 		SourceStats(ctx context.Context) (SourceStats, error)
 	}
 
+	// A SettingsStore tells what [Store.Configure] told it of a queue, with defaults filled in.
+	SettingsStore interface {
+		Settings(ctx context.Context, queue string) (QueueSettings, error)
+	}
+
 	// A StreamStore keeps its queues in streams that other programs may read and write.
 	StreamStore interface {
 		Monitor(ctx context.Context, queue string) (*StreamMonitor, error)

@@ -261,6 +261,9 @@ type Batch struct {
 	Delete  []Range       // results of a session that were acknowledged
 	// Entered says how the Put entries came in.
 	Entered Entered
+	// Restore puts entries back that an export or the archive holds: an id that is remembered
+	// only as archived or dropped is free for them.
+	Restore bool
 	// Relaxed allows the step to be lost with the power, though not with the
 	// process: claim records, announcements, and who folds what use it.
 	Relaxed bool

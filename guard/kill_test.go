@@ -5,48 +5,40 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/guard"
+	"github.com/redrive/redrive/internal/childtest"
 )
 
-const childEnv = "REDRIVE_GUARD_TEST_DATA"
-
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(childEnv); dir != "" {
-		issueTickets(dir)
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// issueTickets is the application that is killed: its provider is broken, and it
-// prints the id of each ticket as soon as it has it.
-func issueTickets(dir string) {
-	store, err := sqlite.Open(dir)
+// issuer is the application that is killed: its provider is broken, and it prints the id
+// of each ticket as soon as it has it.
+var issuer = childtest.Part{Name: "issuer", Run: func(ctx context.Context, words []string) error {
+	store, err := sqlite.Open(words[0])
 	if err != nil {
-		panic(err)
+		return err
 	}
 	a := &third{name: "a"}
 	a.fail(errBroken)
 	g, err := guard.New(guard.Config[order, receipt]{Name: "orders", Store: store, Providers: []guard.Provider[order, receipt]{{Name: "a", Call: a.call}}})
 	if err != nil {
-		panic(err)
+		return err
 	}
-	go func() { _ = g.Run(context.Background()) }()
-	go func() { _ = engine.Run(context.Background(), store, "orders", g, g.QueueOptions()) }()
+	go func() { _ = g.Run(ctx) }()
+	go func() { _ = engine.Run(ctx, store, "orders", g, g.QueueOptions()) }()
 	for {
-		res, err := g.Do(context.Background(), order{})
+		res, err := g.Do(ctx, order{})
 		if err != nil || !res.Deferred() {
-			panic(fmt.Sprint(res, err))
+			return fmt.Errorf("%v, %w", res, err)
 		}
 		fmt.Println(res.Ticket.ID)
 	}
-}
+}}
+
+func TestMain(m *testing.M) { os.Exit(childtest.Main(m.Run, issuer)) }
 
 // TestKilledAfterTheTicket kills the application right after it issued a ticket:
 // whoever holds one gets his result from the next process.
@@ -54,9 +46,7 @@ func TestKilledAfterTheTicket(t *testing.T) {
 	dir := t.TempDir()
 	var ids []string
 	for round := range 3 {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), childEnv+"="+dir)
-		cmd.Stderr = os.Stderr
+		cmd := issuer.Command(t, dir)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -18,10 +18,13 @@ type Request struct {
 	// Action is [driver.ActRedrive], [driver.ActDrop], [driver.ActArchive], or [driver.ActEdit] with
 	// a Repair or a Restore.
 	Action driver.Action `json:"action"`
-	// Query selects what is changed; the zero Query selects all dead letters. Its State
+	// Query selects what is changed; one without a condition selects all dead letters, and
+	// needs All. Its State
 	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting]. After,
 	// Limit and Bodies are ignored, NotPlan must be empty.
 	Query redrive.Query `json:"query"`
+	// All allows a Query without a condition. With one, or with Refs, it is refused.
+	All bool `json:"all,omitempty"`
 	// View says what Query.Text and Query.Header look at where its asker may not see
 	// everything. It is kept with the plan: see [Options.Views]. Empty: everything.
 	View string `json:"view,omitempty"`
@@ -136,6 +139,21 @@ func (r *Request) checkAction() error {
 	case edits:
 		_, err := NewRepair(r.Repair)
 		return err
+	}
+	return nil
+}
+
+// bounded refuses a request for everything that does not say so, as one whose filter was
+// forgotten, and one that says so and names something. A dry run needs nothing of it.
+func (r *Request) bounded() error {
+	q := r.Query
+	q.State, q.After, q.Limit, q.Bodies = 0, "", 0, false
+	everything := r.Restore == "" && len(r.Refs) == 0 && q == redrive.Query{}
+	switch {
+	case everything && !r.All:
+		return invalid("it is about every message of every queue", "name a queue or another filter, or ask for all")
+	case !everything && r.All:
+		return invalid("both all and a filter or names", "give one of them")
 	}
 	return nil
 }

@@ -47,6 +47,21 @@ func TestPlanRequestCheck(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for _, r := range []Request{
+		ok, with(func(r *Request) { r.Query = redrive.Query{State: redrive.StateDead, After: "x", Limit: 7} }),
+		with(func(r *Request) { r.All, r.Query.Queue = true, "q" }), with(func(r *Request) { r.All, r.Refs = true, []redrive.Ref{{Queue: "q", ID: "m"}} }),
+	} {
+		if err := r.bounded(); !errors.Is(err, redrive.ErrInvalid) {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	for _, r := range []Request{
+		with(func(r *Request) { r.All = true }), with(func(r *Request) { r.All, r.Query.State = true, redrive.StateWaiting }), with(func(r *Request) { r.Query.Queue = "q" }),
+	} {
+		if err := r.bounded(); err != nil {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
 	for name, r := range map[string]Request{
 		"everything dead": ok,
 		"a filter":        with(func(r *Request) { r.Query = redrive.Query{Queue: "q", After: "x", Limit: 7, Bodies: true} }),

@@ -79,6 +79,9 @@ func New(store driver.Store, o Options) *Plans {
 // Create makes a plan, durably, with the store's present time as its cutoff. It
 // returns an error that wraps [redrive.ErrInvalid] for a request that makes no sense.
 func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
+	if err := r.bounded(); err != nil {
+		return Plan{}, err
+	}
 	plan, run, err := p.prepare(ctx, &r)
 	if err != nil {
 		return Plan{}, err

@@ -35,7 +35,7 @@ type sampled struct {
 	Preview
 	seen                           map[redrive.Ref]bool
 	first, last, largest, smallest *Diff
-	between                        []Diff
+	between, few                   []Diff // the last of each part; the first of all
 }
 
 // preview repairs a sample, without changing anything: of a filter, messages from each eighth of the
@@ -140,6 +140,9 @@ func (s *sampled) see(p *Plans, plan *Plan, by *Repair, e *redrive.Entry) {
 		s.smallest = &d
 	}
 	s.last = &d
+	if len(s.few) < previewParts {
+		s.few = append(s.few, d)
+	}
 }
 
 // part ends a part of the sample, of which the last shows.
@@ -167,6 +170,9 @@ func (s *sampled) result() *Preview {
 	}
 	for i := 1; i < len(s.between) && len(s.Diffs) < previewParts; i += 2 {
 		add(&s.between[i])
+	}
+	for i := 0; i < len(s.few) && len(s.Diffs) < previewParts; i++ {
+		add(&s.few[i])
 	}
 	return &s.Preview
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -35,17 +36,12 @@ type Operation struct {
 	Name  string          `json:"name,omitempty"`
 }
 
-// refusal is a kind of refusals that has no error of the root package.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-// Refusals of repairs, as in Plan.Errors.
-const (
-	errUnchanged refusal = "unchanged"  // the places are not there, or as wanted already
-	errNotJSON   refusal = "not-json"   // the body is not JSON
-	errNameTaken refusal = "name-taken" // an object has a member of the name already
-	errMasked    refusal = "masked"     // it would tell what is masked
+// Refusals of repairs that the root package has no error for, as in Plan.Errors.
+var (
+	errUnchanged = errors.New("unchanged")  // the places are not there, or as wanted already
+	errNotJSON   = errors.New("not-json")   // the body is not JSON
+	errNameTaken = errors.New("name-taken") // an object has a member of the name already
+	errMasked    = errors.New("masked")     // it would tell what is masked
 )
 
 // Repair changes messages by a rule. It is safe for concurrent use.
@@ -206,17 +202,17 @@ func (r *Repair) tells(m *redrive.Message, e *redrive.Edit, shown func(*redrive.
 	if bytes.Equal(before.Body, m.Body) {
 		return false
 	}
-	real, seen := m.Body, before.Body
+	body, seen := m.Body, before.Body
 	for i := range r.steps {
 		s := &r.steps[i]
 		if s.Op == "header" || s.Op == "kind" {
 			continue
 		}
-		if !json.Valid(seen) || s.Op == "replace" && s.texts(real) != s.texts(seen) {
+		if !json.Valid(seen) || s.Op == "replace" && s.texts(body) != s.texts(seen) {
 			return true
 		}
 		var errs [2]error
-		real, errs[0] = s.change(real)
+		body, errs[0] = s.change(body)
 		seen, errs[1] = s.change(seen)
 		if errs[0] != nil || errs[1] != nil {
 			return (errs[0] == nil) != (errs[1] == nil)

@@ -98,6 +98,7 @@ func (m *morgue) run(p *plan.Plans) (stop func()) {
 
 func (m *morgue) create(r plan.Request) string {
 	m.T.Helper()
+	r.All = r.Restore == "" && len(r.Refs) == 0 && r.Query == redrive.Query{State: r.Query.State}
 	p, err := m.plans.Create(context.Background(), r)
 	if err != nil {
 		m.T.Fatal(err)
@@ -589,7 +590,7 @@ func TestPlanIsNoticed(t *testing.T) {
 			t.Errorf("a plan of this process did not start at once: %+v", p)
 		}
 		m.Kill("q", 3, nil)
-		p, err := m.process("other").Create(context.Background(), plan.Request{Action: driver.ActRedrive})
+		p, err := m.process("other").Create(context.Background(), plan.Request{Action: driver.ActRedrive, All: true})
 		if err != nil {
 			t.Fatal(err)
 		}

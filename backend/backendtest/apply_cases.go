@@ -15,7 +15,7 @@ var applyCases = []testCase{
 	{name: "ApplyIsOneStep", run: applyOneStep},
 	{name: "ApplySingleItemsFailByThemselves", run: applyItems},
 	{name: "PutKeepsEntries", run: putKeeps},
-	{name: "PutImportsFromTheArchive", run: putArchived},
+	{name: "PutRestoresWhatWasRemoved", run: putRemoved},
 	{name: "PutRefusesNoDeadLetter", run: putForeign},
 	{name: "PutRefusesImpossibleNumbers", run: putNumbers},
 	{name: "DeleteRange", run: deleteRange},
@@ -128,9 +128,9 @@ func putKeeps(c *C) {
 	}
 }
 
-// putArchived imports again what was archived while its id is remembered. Nothing else
-// that is remembered comes back.
-func putArchived(c *C) {
+// putRemoved puts back what was archived or dropped while its id is remembered, if that is asked
+// for. Nothing else that is remembered comes back.
+func putRemoved(c *C) {
 	ids := []string{"archived", "dead", "dropped", "done", "waiting"}
 	msgs := make([]redrive.Message, len(ids))
 	entries := make([]redrive.Entry, len(ids))
@@ -150,23 +150,24 @@ func putArchived(c *C) {
 	c.noError(c.update(driver.Change{Action: driver.ActArchive}, "archived")[0].Err, "archive")
 	c.noError(c.update(driver.Change{Action: driver.ActDrop}, "dropped")[0].Err, "drop")
 	c.is(at(c.sink.Publish(c.ctx, msgs[:1]), 0), "its id published again", redrive.ErrDuplicate)
-	put := func(how driver.Entered, first error) {
-		errs, err := c.store.Apply(c.ctx, driver.Batch{Put: slices.Clone(entries), Entered: how})
+	put := func(restore bool, removed error) {
+		errs, err := c.store.Apply(c.ctx, driver.Batch{Put: slices.Clone(entries), Entered: driver.EnteredImported, Restore: restore})
 		c.noError(err, "apply")
 		for i, id := range ids {
 			want := redrive.ErrDuplicate
-			if i == 0 {
-				want = first
+			if id == "archived" || id == "dropped" {
+				want = removed
 			}
 			c.is(at(errs, i), "put of "+id, want)
 		}
 	}
-	put(driver.EnteredParked, redrive.ErrDuplicate)
-	put(driver.EnteredImported, nil)
-	put(driver.EnteredImported, redrive.ErrDuplicate)
+	put(false, redrive.ErrDuplicate)
+	put(true, nil)
+	put(true, redrive.ErrDuplicate)
 	c.inState("archived", redrive.StateDead)
-	c.holds(1, 2)
-	if n := c.counts().Ledger; n.Imported != 1 || n.Archived != 1 || n.Published != 5 {
+	c.inState("dropped", redrive.StateDead)
+	c.holds(1, 3)
+	if n := c.counts().Ledger; n.Imported != 2 || n.Dropped != 1 || n.Archived != 1 || n.Published != 5 {
 		c.Errorf("ledger %+v", n)
 	}
 }
@@ -387,7 +388,16 @@ func configureAll(c *C) {
 	if err := c.store.Configure(c.ctx, "NO QUEUE", driver.QueueSettings{}); err == nil {
 		c.Errorf("a queue with an impossible name was configured")
 	}
-	c.configure(driver.QueueSettings{Remember: time.Hour})
+	told, ok := driver.As[driver.SettingsStore](c.store)
+	for _, want := range []driver.QueueSettings{{OrderByKey: true, DeadRelease: true, Remember: 2 * time.Hour}, {Remember: time.Hour}} {
+		c.configure(want)
+		if got, err := told.Settings(c.ctx, c.q); !ok || err != nil || got != want {
+			c.Errorf("settings %+v, %v; want %+v", got, err, want)
+		}
+	}
+	if got, err := told.Settings(c.ctx, "never-was"); err != nil || got != (driver.QueueSettings{Remember: driver.DefaultRemember}) {
+		c.Errorf("settings of no queue: %+v, %v", got, err)
+	}
 	all, err := c.store.Counts(c.ctx)
 	c.noError(err, "counts")
 	if len(all) > 0 && !slices.ContainsFunc(all, func(n driver.Counts) bool { return n.Queue == c.q }) {

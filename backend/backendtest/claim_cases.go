@@ -22,6 +22,7 @@ var claimCases = []testCase{
 	{name: "21_ExtendKeepsOwnership", run: extendKeepsOwnership, basic: true},
 	{name: "22_ExtendAfterExpiryIsLost", run: extendAfterExpiry, needs: []need{leases, claimRecords}, basic: true},
 	{name: "23_ExtendDoesNotCountAttempt", run: extendDoesNotCount},
+	{name: "LeaseEndsInTime", run: leaseEndsInTime, needs: []need{leases, deadLetters}},
 	{name: "24_WakeUpLostStillPolled", run: wakeUpLost, basic: true},
 	{name: "25_ClaimOrderByLaneDueSeq", run: claimOrder},
 	{name: "26_LanesNoStarvation", run: lanesNoStarvation},
@@ -280,6 +281,36 @@ func extendDoesNotCount(c *C) {
 		c.Errorf("attempt %d, want 2", d.Attempt)
 	}
 	c.done(d)
+}
+
+// leaseEndsInTime: a lease ends after the time that was asked for, whether it was claimed or
+// extended, and then another gets the message.
+func leaseEndsInTime(c *C) {
+	c.publish(redrive.Message{ID: "dead"}, redrive.Message{ID: "m"})
+	c.kill(1, redrive.ReasonPermanent)
+	lasts := func(what string, lease time.Duration, take func()) {
+		c.Helper()
+		const exact = 10 * time.Millisecond // what stores round
+		from := c.now()
+		take()
+		if e, to := c.entry("m"), c.now(); e.Until.Before(from.Add(lease-exact)) || e.Until.After(to.Add(lease+exact)) {
+			c.Errorf("%s between %s and %s for %s ends at %s", what, from, to, lease, e.Until)
+		}
+	}
+	var d redrive.Delivery
+	extend := func(d redrive.Delivery, lease time.Duration) {
+		c.Helper()
+		c.noError(driver.FirstError(c.src.Extend(c.ctx, []redrive.Receipt{d.Receipt}, lease)), "extend")
+	}
+	lasts("a claim", long, func() { d = c.one(c.ask(1)) })
+	lasts("an extension", 2*long, func() { extend(d, 2*long) })
+	lasts("a shorter extension", long, func() { extend(d, long) })
+	letter := c.one(dead(c.ask(1)))
+	extend(d, c.lease)
+	extend(letter, c.lease)
+	c.runOut()
+	c.equal("claimed when the lease had ended", ids(c.get(1, isolated(c.ask(1)))), []string{"m"})
+	c.equal("so is the dead letter", ids(c.get(1, dead(c.ask(1)))), []string{"dead"})
 }
 
 func claimOrder(c *C) {

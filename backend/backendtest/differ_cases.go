@@ -40,7 +40,8 @@ func dueNowKeeps(c *C) {
 	c.equal("in the order in which they became due", ids(c.get(3, c.ask(3))), []string{"first", "second", "later"})
 }
 
-// differSeeds is how many runs a store gets, times REDRIVE_PROOF_ROUNDS.
+// differSeeds is how many runs a store gets, times REDRIVE_PROOF_ROUNDS: from REDRIVE_SEED
+// on, or else from 1 on, and one with a seed of its own.
 const differSeeds = 2
 
 func differs(c *C) {
@@ -48,9 +49,12 @@ func differs(c *C) {
 	if rounds, err := strconv.ParseUint(os.Getenv("REDRIVE_PROOF_ROUNDS"), 10, 32); err == nil {
 		n *= rounds
 	}
-	first := uint64(1)
-	if seed, err := strconv.ParseUint(os.Getenv("REDRIVE_SEED"), 10, 64); err == nil {
-		first = seed
+	first, err := strconv.ParseUint(os.Getenv("REDRIVE_SEED"), 10, 64)
+	if err != nil {
+		first = 1
+		seed := rand.Uint64()
+		c.Logf("REDRIVE_SEED=%d", seed)
+		differ(c, c.f, seed)
 	}
 	for seed := first; seed < first+n && !c.Failed(); seed++ {
 		differ(c, c.f, seed)
@@ -195,7 +199,7 @@ func kinds(errs []error, n int) (list []string) {
 // verbs are what a step may be.
 var verbs = []func(*pair){
 	(*pair).publishes, (*pair).publishes, (*pair).claims, (*pair).claims, (*pair).claims, (*pair).settles, (*pair).settles, (*pair).settles,
-	(*pair).extends, (*pair).updates, (*pair).updates, (*pair).writes, (*pair).waits,
+	(*pair).extends, (*pair).updates, (*pair).updates, (*pair).sweeps, (*pair).finds, (*pair).writes, (*pair).waits,
 }
 
 func (p *pair) pick(from ...string) string { return from[p.r.IntN(len(from))] }
@@ -382,17 +386,70 @@ func (p *pair) updates() {
 	if p.r.IntN(4) == 0 {
 		ch.MaxRedrives = 1
 	}
-	p.say("%s of %s, edit=%t, plan=%q, at most %d", ch.Action, refs, ch.Edit != nil, ch.Plan, ch.MaxRedrives)
+	if ch.Action == driver.ActRedrive && p.r.IntN(4) == 0 {
+		ch.To = differQueues[1-slices.Index(differQueues, refs[0].Queue)]
+	}
+	p.say("%s of %s, edit=%t, plan=%q, at most %d, to=%q", ch.Action, refs, ch.Edit != nil, ch.Plan, ch.MaxRedrives, ch.To)
+	p.update(driver.Selection{Refs: refs}, &ch)
+}
+
+// update changes what is selected in both, and knows what is in another place since.
+func (p *pair) update(sel driver.Selection, ch *driver.Change) {
 	var got [2][]string
 	for i, s := range p.both {
-		done, err := s.Update(p.Context(), driver.Selection{Refs: refs}, ch, 10)
+		done, err := s.Update(p.Context(), sel, *ch, 100)
 		got[i] = append(got[i], kind(err))
 		slices.SortFunc(done, func(a, b driver.Updated) int { return cmp.Compare(a.Ref.String(), b.Ref.String()) })
 		for _, u := range done {
-			got[i] = append(got[i], u.Ref.String()+" "+kind(u.Err))
+			got[i] = append(got[i], u.Ref.String()+" "+kind(u.Err)+" "+u.New.String())
+			if u.New != (redrive.Ref{}) && !slices.Contains(p.known, u.New) {
+				p.known = append(p.known, u.New)
+			}
 		}
 	}
 	p.same("update", got[0], got[1])
+}
+
+// query selects some dead letters.
+func (p *pair) query() redrive.Query {
+	return redrive.Query{State: redrive.StateDead, Queue: p.pick(differQueues...), Kind: p.pick("", "", "a"), Key: p.pick("", "", "x"), Plan: p.pick("", "", "", "p1")}
+}
+
+// sweeps changes all that match, but has nothing due: in which order is a store's own affair.
+func (p *pair) sweeps() {
+	q := p.query()
+	ch := driver.Change{Action: []driver.Action{driver.ActEdit, driver.ActDrop, driver.ActArchive}[p.r.IntN(3)], Note: "n"}
+	if ch.Action == driver.ActEdit {
+		ch.Edit = &redrive.Edit{Body: []byte("e3")}
+	}
+	p.say("%s of all of %s with kind=%q key=%q plan=%q", ch.Action, q.Queue, q.Kind, q.Key, q.Plan)
+	p.update(driver.Selection{Query: &q}, &ch)
+}
+
+// finds lists dead letters by pages, whose order is a store's own affair where several died
+// in one call.
+func (p *pair) finds() {
+	q := p.query()
+	q.Limit = 1 + p.r.IntN(5)
+	p.say("find in %s kind=%q key=%q plan=%q by %d", q.Queue, q.Kind, q.Key, q.Plan, q.Limit)
+	var got [2][]string
+	for i, s := range p.both {
+		for own := q; ; {
+			page, err := s.Find(p.Context(), own)
+			if err != nil {
+				p.diff = err.Error()
+				return
+			}
+			for j := range page.Entries {
+				got[i] = append(got[i], page.Entries[j].ID+" "+page.Entries[j].Reason.String())
+			}
+			if own.After = page.Next; own.After == "" {
+				break
+			}
+		}
+		slices.Sort(got[i])
+	}
+	p.same("found", got[0], got[1])
 }
 
 // writes changes records by their versions, which each store counts for itself.

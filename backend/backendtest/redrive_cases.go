@@ -18,6 +18,7 @@ var redriveCases = []testCase{
 	{name: "57_RedriveTwiceConcurrently", run: redriveConcurrently},
 	{name: "58_RedriveCrashMidBatch", run: redriveCrash, needs: []need{crash}},
 	{name: "59_RedriveLimitLoops", run: redriveLimit},
+	{name: "RedriveByNoPlanBelongsToNone", run: redriveByNone},
 	{name: "RedriveOfTheExpired", run: redriveExpired},
 	{name: "HostileErrorText", run: hostileErrorText, needs: []need{eng}},
 	{name: "60_RedriveRateLimited", run: redriveRate, needs: []need{eng}},
@@ -53,6 +54,20 @@ func redriveOne(c *C) {
 	c.done(d)
 	if n := c.counts(); n.Ledger.Published != 1 || n.Ledger.Done != 1 || n.Ledger.Entered() != 1 {
 		c.Errorf("a redrive within the queue is neither in nor out: %+v", n.Ledger)
+	}
+}
+
+// redriveByNone: what a plan redrove, and a person since, was not redriven last by the plan.
+func redriveByNone(c *C) {
+	c.publish(redrive.Message{ID: "m"})
+	c.kill(1, redrive.ReasonPermanent)
+	for _, plan := range []string{"plan-1", ""} {
+		c.noError(c.update(driver.Change{Action: driver.ActRedrive, Plan: plan}, "m")[0].Err, "redrive")
+		d := c.one(c.lane(1, redrive.LaneRedrive))
+		if d.Plan != plan {
+			c.Errorf("redriven by plan %q, it belongs to %q", plan, d.Plan)
+		}
+		c.noError(c.settle(deadly(d, redrive.ReasonPermanent)), "dead")
 	}
 }
 

@@ -110,6 +110,9 @@ func (p *place) checkNames() error {
 
 // connect connects to the first server that answers.
 func (p *place) connect(ctx context.Context, more ...nats.Option) (*nats.Conn, error) {
+	if ctx.Err() != nil { // the client knows no contexts
+		return nil, openError(ctx.Err(), "")
+	}
 	timeout := connectTimeout
 	if at, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, max(time.Until(at)/time.Duration(len(p.servers)), time.Millisecond))

@@ -17,8 +17,8 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
-	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/servertest"
 )
 
@@ -130,7 +130,7 @@ func TestServerRestarts(t *testing.T) {
 func TestConnectionIsCut(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t, natstest.Options{})
-	proxy := faulttest.NewProxy(t, server.Addr())
+	proxy := proxytest.New(t, server.Addr())
 	r := reach(t, server.Addr())
 	address := strings.Replace(r.stream(t), server.Addr(), proxy.Addr().String(), 1)
 	// The server tells its clients where else it may be reached, which would lead around

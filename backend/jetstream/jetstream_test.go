@@ -16,8 +16,8 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/brokertest"
-	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/natstest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/servertest"
 )
 
@@ -248,7 +248,7 @@ func TestDelaysStallNobody(t *testing.T) {
 func TestAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t, natstest.Options{})
-	proxy := faulttest.NewProxy(t, server.Addr())
+	proxy := proxytest.New(t, server.Addr())
 	r := reach(t, server.Addr())
 	address := strings.Replace(r.stream(t, workQueue), server.Addr(), proxy.Addr().String(), 1)
 	s := connect(t, address, Options{Client: []nats.Option{nats.IgnoreDiscoveredServers()}})

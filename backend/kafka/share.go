@@ -28,7 +28,8 @@ const (
 
 // Share is a source and sink on one topic, as a member of a share group (KIP-932): the
 // brokers lock each record for one member, count its deliveries and know of each whether
-// it is accepted. More members than partitions are of use. It is safe for concurrent use.
+// it is accepted. More members than partitions are of use. It is experimental: names and
+// parameters may change without a new major version. It is safe for concurrent use.
 //
 // Guarantees. Settle returns when the partition's leader has answered the
 // acknowledgement. The locks of what is in flight are renewed as long as the process lives.
@@ -101,7 +102,8 @@ func Shared(address string) bool {
 	return err == nil && u.Query().Has("share")
 }
 
-// OpenShare joins a share group: kafka://host:9092/TOPIC?share=GROUP. It takes what
+// OpenShare joins a share group, which is experimental (see [Share]):
+// kafka://host:9092/TOPIC?share=GROUP. It takes what
 // [Open] does but native dead letters and order by key. A new group begins at the topic's
 // start if the address says create=true, which sets share.auto.offset.reset of the group;
 // else where the group's configuration says, by default at the end. It fails if the brokers

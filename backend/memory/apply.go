@@ -30,7 +30,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 		errs = result(errs, i, n, s.publishOne(&b.Publish[i], now))
 	}
 	for i := range b.Put {
-		errs = result(errs, len(b.Publish)+i, n, s.put(&b.Put[i], b.Entered, now))
+		errs = result(errs, len(b.Publish)+i, n, s.put(&b.Put[i], &b, now))
 	}
 	s.writeRecords(b.Records, clock)
 	for i := range b.Delete {
@@ -40,7 +40,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 }
 
 // put takes an entry in as it is.
-func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
+func (s *Store) put(e *redrive.Entry, b *driver.Batch, now int64) error {
 	if err := driver.CheckEntry(e); err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
 	chosen := e.ID != ""
 	hash := s.masks.BodyHash(&e.Message)
 	if chosen {
-		if how == driver.EnteredImported {
-			q.forgetArchived(e.ID)
+		if b.Restore {
+			q.forgetRemoved(e.ID)
 		}
 		if err := q.collision(&e.Message, hash, now); err != nil {
 			return err
@@ -75,7 +75,7 @@ func (s *Store) put(e *redrive.Entry, how driver.Entered, now int64) error {
 	if chosen {
 		q.remember(it, hash, now)
 	}
-	enter(&q.ledger, how)
+	enter(&q.ledger, b.Entered)
 	if e.State == redrive.StateDead {
 		q.putDead(it, e, now)
 		return nil

@@ -12,6 +12,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -111,6 +112,21 @@ func (s *Store) Configure(ctx context.Context, name string, settings driver.Queu
 	defer q.mu.Unlock()
 	q.known, q.settings = true, settings
 	return nil
+}
+
+// Settings implements driver.SettingsStore.
+func (s *Store) Settings(ctx context.Context, name string) (settings driver.QueueSettings, err error) {
+	if err := s.enter(ctx); err != nil {
+		return settings, err
+	}
+	defer s.step.RUnlock()
+	if q := s.lookup(name); q != nil {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		settings = q.settings
+	}
+	settings.Remember = cmp.Or(settings.Remember, driver.DefaultRemember)
+	return settings, nil
 }
 
 // Crash ends all leases of an instance as the death of its process would: what it

@@ -92,10 +92,9 @@ func (q *queue) forgetAll(limit int, now int64) (n int) {
 	return n
 }
 
-// forgetArchived forgets an id whose message went to the archive, so that it can be
-// imported from there.
-func (q *queue) forgetArchived(id string) {
-	if r := q.remembered[id]; r != nil && r.ended && r.outcome == redrive.OutcomeDead && q.byID[id] == nil {
+// forgetRemoved forgets an id whose message was archived or dropped, so that it can be put back.
+func (q *queue) forgetRemoved(id string) {
+	if r := q.remembered[id]; r != nil && r.ended && (r.outcome == redrive.OutcomeDead || r.outcome == redrive.OutcomeDrop) && q.byID[id] == nil {
 		delete(q.remembered, id)
 	}
 }

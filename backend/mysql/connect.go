@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 const urlHint = "write it as mysql://USER:PASSWORD@HOST:3306/DATABASE" //nolint:gosec // nobody's
@@ -46,6 +48,11 @@ func parseURL(text string) (*target, error) {
 		return nil, fmt.Errorf("the URL's parameters: %w", err)
 	}
 	c := t.config
+	for name := range c.Params { // what is unknown goes to the server as a setting
+		if sqlstore.Misspelt(name) {
+			return nil, fmt.Errorf("parameter %s is not known", name)
+		}
+	}
 	c.User, c.DBName = u.User.Username(), u.Path[1:]
 	c.Passwd, _ = u.User.Password()
 	c.Net, c.Addr = "tcp", u.Host

@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/mariadbtest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -40,7 +41,7 @@ func TestConnectionsCutUnderTraffic(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	p := faulttest.NewProxy(t, mariadbtest.Shared(t).Addr())
+	p := proxytest.New(t, mariadbtest.Shared(t).Addr())
 	prefix := newPrefix()
 	s, err := Open(t.Context(), fmt.Sprintf("mysql://root@%s/%s", p.Addr(), mariadbtest.Database), WithPrefix(prefix), WithTimeout(5*time.Second))
 	noErr(t, err)

@@ -101,10 +101,10 @@ SELECT queue, id, kind, msg_key, body FROM redrive_message FORCE INDEX (message_
 --   queue, ids
 SELECT queue, id, kind, msg_key, body FROM redrive_dead FORCE INDEX (PRIMARY) WHERE queue = ? AND id IN (:ids) LOCK IN SHARE MODE
 
--- name: forget_archived
--- Forgets an id whose message died and is not here any more: it is in the archive.
+-- name: forget_removed
+-- Forgets an id whose message was archived or dropped, so that it can be put back.
 --   queue, id
-DELETE FROM redrive_remembered WHERE queue = ? AND id = ? AND until IS NOT NULL AND outcome = 4
+DELETE FROM redrive_remembered WHERE queue = ? AND id = ? AND until IS NOT NULL AND outcome IN (4, 6)
 
 -- name: remember
 -- Notes what became of messages whose ids are remembered.

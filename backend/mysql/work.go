@@ -163,9 +163,9 @@ func enterKey(sql *statements, k sqlstore.LineKey, n int, last, members *int64) 
 	}
 }
 
-// ForgetArchived implements sqlstore.Rows: the id can be imported from the archive.
-func (w *work) ForgetArchived(ctx context.Context, m *sqlstore.Message) error {
-	return w.db.run(ctx, step{sql: w.sql.Get("forget_archived"), args: []any{[]byte(m.Queue), []byte(m.ID)}})
+// ForgetRemoved implements sqlstore.Rows.
+func (w *work) ForgetRemoved(ctx context.Context, m *sqlstore.Message) error {
+	return w.db.run(ctx, step{sql: w.sql.Get("forget_removed"), args: []any{[]byte(m.Queue), []byte(m.ID)}})
 }
 
 // Number implements sqlstore.Rows: a dead letter needs one from the table of messages.

@@ -15,6 +15,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/pgtest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -78,7 +79,7 @@ func TestConnectionsCutUnderTraffic(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	p := faulttest.NewProxy(t, pgtest.Shared(t).Addr())
+	p := proxytest.New(t, pgtest.Shared(t).Addr())
 	schema := fmt.Sprintf("test_%d", schemas.Add(1))
 	s, err := Open(t.Context(), fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", p.Addr()), WithSchema(schema), WithTimeout(5*time.Second))
 	noErr(t, err)

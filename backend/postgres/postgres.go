@@ -122,6 +122,11 @@ func poolConfig(url string) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	for name := range cfg.ConnConfig.RuntimeParams { // what is unknown goes to the server as a setting
+		if sqlstore.Misspelt(name) {
+			return nil, fmt.Errorf("parameter %s is not known", name)
+		}
+	}
 	if !named(url, "pool_max_conns") {
 		cfg.MaxConns = DefaultConns
 	}

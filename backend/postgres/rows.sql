@@ -111,10 +111,10 @@ reserved AS (
 )
 SELECT i.ord FROM input i JOIN reserved r ON r.queue = i.queue AND r.id = i.id
 
--- name: forget_archived
--- Forgets an id whose message died and is not here any more: it is in the archive.
+-- name: forget_removed
+-- Forgets an id whose message was archived or dropped, so that it can be put back.
 --   $1 queue    $2 id
-DELETE FROM redrive.remembered r WHERE r.queue = $1 AND r.id = $2 AND r.until IS NOT NULL AND r.outcome = 4
+DELETE FROM redrive.remembered r WHERE r.queue = $1 AND r.id = $2 AND r.until IS NOT NULL AND r.outcome IN (4, 6)
 
 -- name: remember
 -- Notes what became of messages whose ids are remembered.
@@ -128,7 +128,7 @@ WHERE r.queue = i.queue AND r.id = i.id
 -- name: settings
 -- What the store knows about queues.
 --   $1 queues
-SELECT q.name, q.order_by_key, q.dead_release FROM redrive.queue q WHERE q.name = ANY ($1::text[])
+SELECT q.name, q.order_by_key, q.dead_release, (extract(epoch FROM q.remember) * 1000000)::bigint FROM redrive.queue q WHERE q.name = ANY ($1::text[])
 
 -- name: now
 SELECT clock_timestamp()

@@ -63,7 +63,9 @@ func (w *work) ReadSettings(ctx context.Context, queues []string, into map[strin
 	return w.db.query(ctx, w.sql.Get("settings"), func(r row) error {
 		var name string
 		var s driver.QueueSettings
-		err := r.Scan(&name, &s.OrderByKey, &s.DeadRelease)
+		var remember int64
+		err := r.Scan(&name, &s.OrderByKey, &s.DeadRelease, &remember)
+		s.Remember = time.Duration(remember) * time.Microsecond
 		into[name] = s
 		return err
 	}, queues)
@@ -127,9 +129,9 @@ func (w *work) Reserve(ctx context.Context, it *sqlstore.Item) error {
 	return judge(ctx, w.db, w.sql, []*sqlstore.Item{it})
 }
 
-// ForgetArchived implements sqlstore.Rows: the id can be imported from the archive.
-func (w *work) ForgetArchived(ctx context.Context, m *sqlstore.Message) error {
-	_, err := w.db.exec(ctx, w.sql.Get("forget_archived"), m.Queue, m.ID)
+// ForgetRemoved implements sqlstore.Rows.
+func (w *work) ForgetRemoved(ctx context.Context, m *sqlstore.Message) error {
+	_, err := w.db.exec(ctx, w.sql.Get("forget_removed"), m.Queue, m.ID)
 	return err
 }
 

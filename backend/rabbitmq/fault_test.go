@@ -11,7 +11,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/rabbittest"
 	"github.com/redrive/redrive/internal/servertest"
 )
@@ -36,7 +36,7 @@ func TestCutAtEachStep(t *testing.T) {
 	for _, strategy := range []Dead{DeadConfirm, DeadTx, DeadDLX} {
 		t.Run(string(strategy), func(t *testing.T) {
 			t.Parallel()
-			proxy := faulttest.NewProxy(t, node.Addr())
+			proxy := proxytest.New(t, node.Addr())
 			s := connect(t, at(proxy.Addr().String(), "queue="+rabbittest.Name(), "declare=true", "dead="+string(strategy)), Options{Native: true})
 			const n = 12
 			ch := channel(t, node)

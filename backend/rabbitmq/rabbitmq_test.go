@@ -14,8 +14,8 @@ import (
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
-	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/rabbittest"
 	"github.com/redrive/redrive/internal/servertest"
 )
@@ -232,7 +232,7 @@ func TestAFullQueuePushesBack(t *testing.T) {
 // TestAnOldTagIsNeverUsed cuts the connection while messages are in flight.
 func TestAnOldTagIsNeverUsed(t *testing.T) {
 	node := rabbittest.Shared(t)
-	proxy := faulttest.NewProxy(t, node.Addr())
+	proxy := proxytest.New(t, node.Addr())
 	queue := rabbittest.Name()
 	s := connect(t, at(proxy.Addr().String(), "queue="+queue, "declare=true"), Options{})
 	publish(t, s, redrive.Message{ID: "a"}, redrive.Message{ID: "b"})

@@ -46,7 +46,7 @@ func (s *Store) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
 	}
 	for i := range b.Put {
 		e := &b.Put[i]
-		add(len(b.Publish)+i, &newOp{m: &e.Message, entry: e, account: entered(b.Entered)}, driver.CheckEntry(e))
+		add(len(b.Publish)+i, &newOp{m: &e.Message, entry: e, account: entered(b.Entered), restore: b.Restore}, driver.CheckEntry(e))
 	}
 	for i := range b.Records {
 		st.record(&b.Records[i])

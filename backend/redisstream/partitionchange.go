@@ -84,7 +84,7 @@ func (s *Store) applyApart(ctx context.Context, b driver.Batch) ([]error, error)
 	errs := s.reserve(ctx, msgs)
 	groups := s.split(len(msgs), func(i int) int { return s.home(msgs[i].Key, msgs[i].ID).part })
 	for p := len(s.parts) - 1; p >= 0; p-- {
-		some := driver.Batch{Entered: b.Entered, Relaxed: b.Relaxed, Delete: b.Delete}
+		some := driver.Batch{Entered: b.Entered, Restore: b.Restore, Relaxed: b.Relaxed, Delete: b.Delete}
 		var which []int
 		for _, i := range groups[p] {
 			switch {

@@ -118,6 +118,7 @@ type newOp struct {
 	m       *redrive.Message
 	entry   *redrive.Entry // of Put; nil: a publish
 	account string
+	restore bool // an id that is remembered only as archived or dropped is free
 	chosen  bool
 	q       *queue
 }
@@ -163,7 +164,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 		it.reason = o.entry.Reason
 		fields = it.fields()
 	}
-	p.list(10)
+	p.list(11)
 	p.str("n")
 	p.num(st.index(o.q))
 	p.str(o.m.ID)
@@ -177,6 +178,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 		p.str(f)
 	}
 	p.str(kept.signature())
+	p.num(int64(bit(o.restore)))
 	return nil
 }
 

@@ -34,7 +34,7 @@
 // nothing; leases, delays and expiry follow the server's clock. A lease that ran out is
 // not moved: its holder may still settle until somebody claims the place again, in one
 // script, and so any number of claimers recover in parallel without a lock. With the
-// parameter partitions the keys of a queue have several tags; see partition.go. The consumer
+// parameter partitions (experimental) the keys of a queue have several tags; see partition.go. The consumer
 // group is there for XPENDING and XINFO; what was claimed is known by the leases, so
 // the group may be destroyed, moved or lose consumers without losing or doubling a
 // message.
@@ -238,6 +238,22 @@ func (s *Store) Configure(ctx context.Context, name string, settings driver.Queu
 		}
 	}
 	return nil
+}
+
+// Settings implements driver.SettingsStore.
+func (s *Store) Settings(ctx context.Context, name string) (settings driver.QueueSettings, err error) {
+	settings.Remember = driver.DefaultRemember
+	for _, q := range s.everywhere(name)[:1] {
+		v, err := s.conn.HMGet(ctx, q.keys[keyCounters], "order", "release", "remember").Result()
+		if err != nil {
+			return settings, s.fail(err)
+		}
+		settings.OrderByKey, settings.DeadRelease = text(v[0]) == "1", text(v[1]) == "1"
+		if us := number(v[2]); us > 0 {
+			settings.Remember = time.Duration(us) * time.Microsecond
+		}
+	}
+	return settings, nil
 }
 
 // Close implements driver.Source.

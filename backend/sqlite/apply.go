@@ -119,7 +119,7 @@ func (o *applyOp) one(t *tx, i int) error {
 	if err != nil {
 		return err
 	}
-	err = t.put(q, &e, o.batch.Entered)
+	err = t.put(q, &e, &o.batch)
 	o.ids[i] = e.ID
 	return err
 }
@@ -144,7 +144,7 @@ func (o *applyOp) end(err error) {
 
 // put stores an entry as it is. It fails with ErrDuplicate or ErrConflict before it
 // has written anything.
-func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
+func (t *tx) put(q *queue, e *redrive.Entry, b *driver.Batch) error {
 	r := row{
 		lane: int64(e.Lane), kind: e.Kind, expires: nanos(e.ExpiresAt), attempts: int64(e.Attempts),
 		crashes: int64(e.Crashes), failures: int64(e.History.Count), born: nanos(e.PublishedAt),
@@ -161,15 +161,15 @@ func (t *tx) put(q *queue, e *redrive.Entry, entered driver.Entered) error {
 	if m.PublishedAt.IsZero() {
 		m.PublishedAt = timeOf(t.now)
 	}
-	if entered == driver.EnteredImported {
-		if err := t.forgetArchived(q, m.ID); err != nil {
+	if b.Restore {
+		if err := t.forgetRemoved(q, m.ID); err != nil {
 			return err
 		}
 	}
 	if err := t.identify(q, m, &r); err != nil {
 		return err
 	}
-	t.count(q, countParked+counter(entered), 1)
+	t.count(q, countParked+counter(b.Entered), 1)
 	turn, head, err := t.enterKey(q, m.Key, r.seq)
 	if err != nil {
 		return err

@@ -25,6 +25,9 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, FileName)
+	if err := os.WriteFile(path, nil, fileMode); err != nil {
+		return err
+	}
 	if err := s.copyTo(ctx, path); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -38,7 +41,7 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 }
 
 func (s *Store) copyTo(ctx context.Context, path string) (err error) {
-	to, err := openConn(path, true)
+	to, err := openConn(path, false)
 	if err != nil {
 		return err
 	}

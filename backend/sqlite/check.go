@@ -44,6 +44,7 @@ func Check(ctx context.Context, dir string, progress func(messages int64)) (Repo
 	if err := src.integrity(); err != nil {
 		return r, err
 	}
+	src.sayMissing()
 	src.audit()
 	src.eachRow(ctx)
 	return r, ctx.Err()
@@ -55,6 +56,7 @@ type source struct {
 	scratch  string // a copy to remove at the end
 	conn     *conn
 	lock     *lock
+	missing  *cut // of the log; nil: nothing
 	report   *Report
 	progress func(int64)
 	seen     int64
@@ -70,14 +72,43 @@ func openSource(dir string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
+	makePrivate(dir)
+	missing, err := lacking(dir)
+	if err != nil {
+		lock.unlock()
+		return nil, err
+	}
 	c, err := openConn(path, false)
 	if err != nil {
 		lock.unlock()
 		return nil, err
 	}
-	c.keepLog()
+	c.keepLog(true)
 	_ = c.exec("PRAGMA query_only = 1; PRAGMA cell_size_check = 1") // fails where the first page is damaged; so do the reads
-	return &source{dir: dir, conn: c, lock: lock}, nil
+	return &source{dir: dir, conn: c, lock: lock, missing: missing}, nil
+}
+
+// lacking compares the log with what was synced to it.
+func lacking(dir string) (*cut, error) {
+	synced, err := openSynced(dir, false)
+	if err != nil {
+		return nil, err
+	}
+	defer synced.close()
+	return checkLog(dir, synced.last)
+}
+
+// sayMissing reports what the log lacks.
+func (s *source) sayMissing() {
+	if s.missing == nil {
+		return
+	}
+	var entered, left int64
+	for _, q := range s.queues() {
+		l := q.state.counts.ledger()
+		entered, left = entered+l.Entered(), left+l.Left()
+	}
+	s.report.problem("%v", errors.Unwrap(s.missing.tell(entered, left)))
 }
 
 func (s *source) close() {

@@ -178,11 +178,15 @@ func (c *conn) checkpoint(mode int32) (log, moved int32, err error) {
 	return log, moved, c.err(rc)
 }
 
-// keepLog makes closing leave the log as it is, instead of moving it into the file.
-func (c *conn) keepLog() {
+// keepLog says whether closing leaves the log as it is, or moves it into the file.
+func (c *conn) keepLog(keep bool) {
+	on := int32(0)
+	if keep {
+		on = 1
+	}
 	args := libc.Xmalloc(c.tls, 16)
 	defer libc.Xfree(c.tls, args)
-	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(args, int32(1), uintptr(0)))
+	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(args, on, uintptr(0)))
 }
 
 // interruptOn interrupts what the connection runs when ctx ends. The returned

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -182,6 +183,18 @@ func (s *Store) Configure(ctx context.Context, name string, settings driver.Queu
 		return t.write(`UPDATE queue SET order_by_key = ?, dead_release = ?, remember = ? WHERE queue = ?`).
 			flag(settings.OrderByKey).flag(settings.DeadRelease).int(int64(settings.Remember)).int(q.id).run()
 	})
+}
+
+// Settings implements driver.SettingsStore.
+func (s *Store) Settings(ctx context.Context, name string) (settings driver.QueueSettings, err error) {
+	err = s.do(ctx, 1, func(*tx) error {
+		if q := s.queueNamed(name); q != nil {
+			settings = q.settings
+		}
+		settings.Remember = cmp.Or(settings.Remember, driver.DefaultRemember)
+		return nil
+	})
+	return settings, err
 }
 
 // funcOp is an operation made of one function.

@@ -55,7 +55,7 @@ func lockStore(dir string, create bool) (*lock, error) {
 
 // lockFolder takes the lock file, which is made if it is not there.
 func lockFolder(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the store's folder is the caller's choice
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, fileMode) //nolint:gosec // the store's folder is the caller's choice
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (l *lock) lockData(path string, create bool) error {
 	if create {
 		flags |= os.O_CREATE
 	}
-	f, err := os.OpenFile(path, flags, 0o600) //nolint:gosec // the store's folder is the caller's choice
+	f, err := os.OpenFile(path, flags, fileMode) //nolint:gosec // the store's folder is the caller's choice
 	if err != nil {
 		return err
 	}

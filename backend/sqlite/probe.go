@@ -30,7 +30,13 @@ func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	if mode != "wal" {
 		level = driver.LevelRefused
 	}
+	log := driver.Finding{Level: driver.LevelOK, Setting: "log", Value: "whole", Promise: "it held what was synced to it when the store was opened"}
+	if s.loss != nil {
+		log.Level, log.Value, log.Promise = driver.LevelWarn, "a loss was accepted", s.loss.Error()
+	}
 	return []driver.Finding{
+		log,
+		s.probeModes(),
 		{Level: driver.LevelOK, Setting: "sqlite", Value: version, Promise: "a version without known faults in its write-ahead log"},
 		{Level: level, Setting: "journal_mode", Value: mode, Promise: "readers do not stop the writer"},
 		{Level: driver.LevelOK, Setting: "sync", Value: "every group",

@@ -167,14 +167,13 @@ func (t *tx) identify(q *queue, m *redrive.Message, r *row) error {
 		int(q.id).text(m.ID).int(seq).int(int64(hash)).int(t.now).int(int64(q.remember())).run() //nolint:gosec // the bits are what counts
 }
 
-// forgetArchived forgets an id whose message went to the archive, so that it can be
-// imported from there.
-func (t *tx) forgetArchived(q *queue, id string) error {
+// forgetRemoved forgets an id whose message was archived or dropped, so that it can be put back.
+func (t *tx) forgetRemoved(q *queue, id string) error {
 	if q.id == 0 || id == "" {
 		return nil
 	}
-	return t.write(`DELETE FROM chosen WHERE queue = ? AND id = ? AND until IS NOT NULL AND outcome = ?`).
-		int(q.id).text(id).int(int64(redrive.OutcomeDead)).run()
+	return t.write(`DELETE FROM chosen WHERE queue = ? AND id = ? AND until IS NOT NULL AND outcome IN (?, ?)`).
+		int(q.id).text(id).int(int64(redrive.OutcomeDead)).int(int64(redrive.OutcomeDrop)).run()
 }
 
 // checkID reports whether an id was accepted before.

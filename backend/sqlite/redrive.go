@@ -31,12 +31,8 @@ func (t *tx) redrive(q *queue, d *deadRow, m *stored, c *driver.Change, due int6
 	if err := t.became(q, m.ID, d.flags, 0, 0); err != nil {
 		return now, err
 	}
-	plan := m.Plan
-	if c.Plan != "" {
-		plan = c.Plan
-	}
 	err = t.write(`UPDATE message SET generation = generation + 1, redrives = redrives + 1, plan = ?, expires = ?, crc = ? WHERE seq = ?`).
-		textOrNull(plan).intOrNull(nanos(m.ExpiresAt)).checksum(m.checksum).int(d.seq).run()
+		textOrNull(c.Plan).intOrNull(nanos(m.ExpiresAt)).checksum(m.checksum).int(d.seq).run()
 	if err != nil {
 		return now, err
 	}
@@ -87,9 +83,7 @@ func (t *tx) redriveAway(q *queue, d *deadRow, m *stored, c *driver.Change, due 
 	}
 	next.Generation++
 	next.Redrives++
-	if c.Plan != "" {
-		next.Plan = c.Plan
-	}
+	next.Plan = c.Plan
 	if c.NewID {
 		next.ID, next.EditedFrom = "", from.String()
 	}

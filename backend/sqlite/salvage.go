@@ -44,6 +44,7 @@ func Salvage(ctx context.Context, fromDir, toDir string, progress func(messages 
 			return r, errors.Join(err, to.Close())
 		}
 	}
+	src.sayMissing()
 	v := &salvage{source: src, to: to}
 	if err = v.run(ctx); err == nil {
 		_, err = to.Verify(ctx)

@@ -60,9 +60,14 @@ type Store struct {
 	syncer    *syncer
 	sync      func(*os.File) error // syncData; tests break it
 	anchors   anchors
+	synced    *syncedFile
 	every     time.Duration // between two checks of the anchors; tests whose clock runs for years change it
 	maxSeries int64         // of deaths, a queue; tests lower it
-	readers   chan *conn
+
+	acceptLoss bool
+	loss       error // that was accepted
+	lacks      int64 // messages
+	readers    chan *conn
 
 	lineMu  sync.Mutex
 	lines   [lines][]operation
@@ -83,6 +88,8 @@ type Store struct {
 	upkeep    upkeep
 	lastWrite int64     // when the last group ended
 	anchored  time.Time // when the anchors were last checked
+
+	positioned time.Time // when the position in the log was last taken
 
 	leaseMu  sync.RWMutex // guards leases; only the writer changes them
 	leases   leases
@@ -110,9 +117,17 @@ func WithClock(f func() time.Time) Option { return func(s *Store) { s.clock = f 
 // 70. If f returns, every later call fails with the error.
 func OnFatal(f func(error)) Option { return func(s *Store) { s.onFatal = f } }
 
+// AcceptLoss opens a store whose log lacks what was synced to it, which Open refuses
+// otherwise. What is missing is logged, and stands in [Store.Loss].
+func AcceptLoss() Option { return func(s *Store) { s.acceptLoss = true } }
+
+// Loss returns what was missing when the store was opened with [AcceptLoss], nil if nothing
+// was, and how many messages the ledger lacks at least.
+func (s *Store) Loss() (messages int64, what error) { return s.lacks, s.loss }
+
 // Open opens the store in a folder, making both if they are not there. It fails
 // with [redrive.ErrInUse] while another process has it, and with
-// [redrive.ErrCorrupt] if the file is not a sound store.
+// [redrive.ErrCorrupt] if the file is not a sound store, or its log lacks what was synced.
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
 		dir: dir, clock: time.Now, sync: syncData, every: anchorEvery, maxSeries: driver.MaxDeathSeries, leases: newLeases(),
@@ -167,8 +182,20 @@ func (s *Store) open() error {
 	if s.lock, err = lockStore(s.dir, true); err != nil {
 		return err
 	}
+	makePrivate(s.dir)
+	if s.synced, err = openSynced(s.dir, true); err != nil {
+		return err
+	}
+	missing, err := checkLog(s.dir, s.synced.last)
+	if err != nil {
+		return err
+	}
 	path := filepath.Join(s.dir, FileName)
 	if s.w, err = openConn(path, false); err != nil {
+		return err
+	}
+	s.w.keepLog(true) // until an orderly end
+	if err := s.refuseCut(missing); err != nil {
 		return err
 	}
 	if v := sqlite3.Xsqlite3_libversion_number(s.w.tls); v < leastLibrary {
@@ -192,15 +219,21 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	s.syncer = newSyncer(log, s.makeDurable)
+	s.syncer = newSyncer(log, s.makeDurable, s.synced.note)
 	if err := s.findAnchors(); err != nil {
 		return err
+	}
+	if err := syncDir(s.dir); err != nil {
+		return err
+	}
+	if p, ok := s.position(); ok { // synced by the commit of recover
+		s.synced.note(p)
 	}
 	s.readers = make(chan *conn, readConns)
 	for range readConns {
 		s.readers <- nil // opened when it is first needed
 	}
-	return syncDir(s.dir)
+	return nil
 }
 
 // Close ends the store: what is being written is finished, later calls fail with
@@ -254,16 +287,31 @@ func (s *Store) release() {
 		close(s.readers)
 	}
 	if s.syncer != nil {
+		if s.readers != nil && s.failed() == nil { // else the file must not be written again
+			s.endLog()
+		}
 		_ = s.syncer.log.Close()
 	}
 	if s.w != nil {
-		if s.failed() != nil {
-			s.w.keepLog() // the file must not be written again
-		}
 		s.w.close()
+	}
+	if s.synced != nil {
+		s.synced.close()
 	}
 	if s.lock != nil {
 		s.lock.unlock()
+	}
+}
+
+// endLog moves the log into the file, so that it can go. What cannot be moved, as another program
+// reads, stays, with its exact end.
+func (s *Store) endLog() {
+	if s.moveLog(sqlite3.SQLITE_CHECKPOINT_PASSIVE) {
+		s.w.keepLog(false)
+		return
+	}
+	if p, ok := s.position(); ok && s.failed() == nil && s.sync(s.syncer.log) == nil {
+		s.synced.note(p)
 	}
 }
 

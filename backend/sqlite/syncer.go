@@ -14,20 +14,25 @@ type syncer struct {
 	mu   sync.Mutex
 	cond sync.Cond
 	next []operation // committed, waiting for the next sync
-	busy bool        // a sync is under way
+	pos  *position   // to note after it; nil: none
+	note func(position)
+	busy bool // a sync is under way
 	quit bool
 	done chan struct{}
 }
 
-func newSyncer(log *os.File, sync func(*os.File) error) *syncer {
-	y := &syncer{log: log, sync: sync, done: make(chan struct{})}
+func newSyncer(log *os.File, sync func(*os.File) error, note func(position)) *syncer {
+	y := &syncer{log: log, sync: sync, note: note, done: make(chan struct{})}
 	y.cond.L = &y.mu
 	return y
 }
 
-// add has operations answered after the next sync.
-func (y *syncer) add(group []operation) {
+// add has operations answered after the next sync, and a position noted, if there is one.
+func (y *syncer) add(group []operation, pos *position) {
 	y.mu.Lock()
+	if pos != nil {
+		y.pos = pos
+	}
 	y.next = append(y.next, group...)
 	y.mu.Unlock()
 	y.cond.Signal()
@@ -58,6 +63,8 @@ func (y *syncer) run(started func(), failed func(error) error) {
 			return
 		}
 		group, y.next = y.next, group[:0]
+		pos := y.pos
+		y.pos = nil
 		y.busy = true
 		y.mu.Unlock()
 		started()
@@ -68,6 +75,9 @@ func (y *syncer) run(started func(), failed func(error) error) {
 		}
 		endAll(group, broken)
 		clear(group)
+		if pos != nil && broken == nil {
+			y.note(*pos)
+		}
 	}
 }
 

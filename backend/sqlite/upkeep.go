@@ -40,12 +40,13 @@ func (s *Store) moveLog(mode int32) bool {
 	if s.failed() != nil {
 		return false
 	}
-	log, moved, err := s.w.checkpoint(mode)
+	log, moved, err := s.w.checkpoint(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
 	switch {
 	case err == nil:
 		if log == moved {
 			s.upkeep.movedAt = s.w.pagesWritten()
-			return true
+			s.synced.moved() // before the log is cut or begun anew
+			return mode == sqlite3.SQLITE_CHECKPOINT_PASSIVE || s.cutLog(mode)
 		}
 		// A reader is in the way: try again soon.
 		s.upkeep.movedAt = s.w.pagesWritten() - logPages*3/4
@@ -55,6 +56,15 @@ func (s *Store) moveLog(mode int32) bool {
 		_ = s.corrupt(err)
 	}
 	return false
+}
+
+// cutLog cuts the log, all of which is in the file, unless a reader is in the way.
+func (s *Store) cutLog(mode int32) bool {
+	log, moved, err := s.w.checkpoint(mode)
+	if isFatal(err) {
+		s.fatal(err)
+	}
+	return err == nil && log == moved
 }
 
 // shrink gives a slice of the free pages back, and reports whether there are more.

@@ -189,7 +189,7 @@ func (s *Store) writeGroup(group []operation) {
 		// What frees room goes on without what needs it. The log is emptied
 		// first, so that it need not grow.
 		full := &redrive.Error{Op: "write", Err: err, Hint: "free some room on the store's disk; the store goes on by itself"}
-		_, _, _ = s.w.checkpoint(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
+		s.moveLog(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
 		rest := slices.DeleteFunc(group, func(o operation) bool {
 			if o.base().grows {
 				o.end(full)
@@ -262,6 +262,6 @@ func (s *Store) attempt(group []operation, careful bool) error {
 		o.end(nil)
 		close(o.base().done)
 	}
-	s.syncer.add(later)
+	s.syncer.add(later, s.nextPosition())
 	return nil
 }

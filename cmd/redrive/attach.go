@@ -94,7 +94,7 @@ func (c *attachCmd) report(t *terminal, s *attach.Summary) error {
 	if t.json {
 		return t.writeJSON(s)
 	}
-	t.printf("%s: %s read, %s imported, %s there already, %s failed\n", clean(c.Queue), grouped(s.Read), grouped(s.Imported), grouped(s.Duplicates), grouped(s.Failed))
+	t.printf("%s: %s read, %s imported, %s known already, %s failed\n", clean(c.Queue), grouped(s.Read), grouped(s.Imported), grouped(s.Duplicates), grouped(s.Failed))
 	for _, p := range s.Problems {
 		t.printf("  %s\n", clean(p))
 	}
@@ -123,7 +123,7 @@ func (c *client) putDead(ctx context.Context, entries []redrive.Entry) ([]error,
 			return nil, err
 		}
 	}
-	resp, err := c.send(ctx, http.MethodPost, "/v1/dead-letters", url.Values{"lines": {"true"}}, bytes.NewReader(body.Bytes()), http.Header{"Content-Type": {"application/x-ndjson"}})
+	resp, err := c.send(ctx, http.MethodPost, "/v1/dead-letters", url.Values{"lines": {"true"}, "restore": {"false"}}, bytes.NewReader(body.Bytes()), http.Header{"Content-Type": {"application/x-ndjson"}})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
@@ -118,7 +119,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	b := newBench(t)
 	for _, words := range []string{
 		"serve", "publish", "show", "messages list", "messages cancel", "queues list", "queues pause", "queues resume", "queues monitor", "dead list", "dead causes",
-		"dead show", "dead count", "dead ack", "dead triage", "dead edit", "dead redrive", "dead drop", "dead export", "plans list", "verify", "store check", "store salvage", "backup",
+		"dead show", "dead count", "dead ack", "dead triage", "dead edit", "dead repair", "dead restore", "dead redrive", "dead drop", "dead export", "plans list", "verify", "store check", "store salvage", "backup",
 		"receive", "config check", "completion", "queues purge", "dead archive", "dead import", "plans show", "plans results", "copy", "doctor", "top", "demo", "bench",
 	} {
 		b.expect(exitOK, "Examples:", append(strings.Fields(words), "--help")...)
@@ -214,16 +215,65 @@ func TestDropAsksForTheCount(t *testing.T) {
 	b := newBench(t)
 	b.kill("q", redrive.ReasonExhausted, "a", "b")
 	b.expect(exitUsage, "--yes to drop 2 dead letters (queue q)", "dead", "drop", "--queue", "q")
-	b.expect(exitUsage, "every dead letter", "dead", "drop", "--yes")
+	for _, verb := range []string{"drop", "redrive", "archive"} {
+		for _, b.tty = range []bool{false, true} {
+			b.types = "y\n"
+			b.expect(exitUsage, "every dead letter of every queue", "dead", verb, "--yes")
+			b.expect(exitUsage, "every dead letter of every queue", "dead", verb)
+			b.expect(exitUsage, "--all goes with no other filter", "dead", verb, "--all", "--queue", "q")
+			b.expect(exitUsage, "--all goes with no other filter", "dead", verb, "--all", "a")
+		}
+	}
+	b.tty = false
+	b.expect(exitOK, "2 dead letters would be redriven", "dead", "redrive", "--dry-run")
+	b.expect(exitUsage, "--yes to drop 2 dead letters (all queues)", "dead", "drop", "--all")
 	b.tty, b.types = true, "yes\n"
 	b.expect(exitFailed, `This removes 2 dead letters (queue q) for good. Type "drop 2"`, "dead", "drop", "--queue", "q")
 	if n := b.dead(); n != 2 {
 		t.Errorf("%d dead letters are left", n)
 	}
 	b.types = "drop 2\n"
-	b.expect(exitOK, "2 of 2 dropped", "dead", "drop", "--queue", "q", "--wait")
+	b.expect(exitOK, "2 of 2 dropped", "dead", "drop", "--all", "--wait")
 	if n := b.dead(); n != 0 {
 		t.Errorf("%d dead letters are left", n)
+	}
+}
+
+// What was exported and dropped comes back; what was delivered since does not, and is not said
+// to be there.
+func TestExportDropImport(t *testing.T) {
+	b := newBench(t)
+	b.kill("q", redrive.ReasonExhausted, "a", "b", "c")
+	file := filepath.Join(t.TempDir(), "dead.ndjson")
+	b.expect(exitOK, "3 dead letters", "dead", "export", "--queue", "q", "-o", file)
+	b.expect(exitOK, "2 of 2 dropped", "dead", "drop", "q/a", "q/b", "--yes", "--wait")
+	b.expect(exitOK, "2 imported, 1 there already, 0 failed", "dead", "import", file)
+	b.expect(exitOK, "q/b", "dead", "list", "--queue", "q")
+	b.expect(exitOK, "redriven", "dead", "redrive", "q/c", "--yes", "--wait")
+	ds, err := b.store.Claim(t.Context(), driver.ClaimRequest{Queue: "q", Lane: redrive.LaneRedrive, Max: 1, Lease: time.Minute, Instance: "i"})
+	if err != nil || len(ds) != 1 {
+		t.Fatal(ds, err)
+	}
+	if err := driver.FirstError(b.store.Settle(t.Context(), []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDone}})); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(exitOK, "0 imported, 2 there already, 0 failed\n1 left out: redriven and delivered since", "dead", "import", file)
+	b.expect(exitOK, "balances", "verify", "--scan")
+}
+
+// A name that is misspelt is a failure, not an empty list.
+func TestMisspeltQueues(t *testing.T) {
+	b := newBench(t)
+	b.kill("hooks", redrive.ReasonExhausted, "a")
+	b.expect(exitOK, "1 dead letter", "dead", "export", "-o", filepath.Join(t.TempDir(), "dead.ndjson"))
+	for _, words := range []string{
+		"dead list -q", "dead causes -q", "dead export -q", "dead redrive --yes -q", "dead drop --yes -q", "dead archive --yes -q", "dead redrive --dry-run -q",
+		"messages list -q", "messages cancel --yes -q", "queues", "queues list", "queues monitor", "queues pause", "queues resume", "queues purge --yes", "verify -q",
+	} {
+		if strings.HasPrefix(words, "queues pause") || strings.HasPrefix(words, "queues resume") {
+			continue // this rig consumes nothing
+		}
+		b.expect(exitFailed, "did you mean hooks?", append(strings.Fields(words), "hoks")...)
 	}
 }
 
@@ -244,6 +294,36 @@ func TestEditAndExport(t *testing.T) {
 	if err := json.Unmarshal(line, &m); err != nil || m.Body == nil || *m.Body != `{"fixed": true}` || m.Kind != "k2" || m.History.First == nil || m.Original == nil {
 		t.Errorf("exported %s, %v", line, err)
 	}
+}
+
+func TestRepairAndRestore(t *testing.T) {
+	b := newBench(t)
+	b.kill("q", redrive.ReasonPermanent, "a", "b", "c", "plain")
+	for _, id := range []string{"a", "b", "c"} {
+		b.expect(exitOK, "+ {", "dead", "edit", "q/"+id, "--body", `{"id":"`+id+`", "n": 1.50}`)
+	}
+	b.expect(exitFailed, "--not-json", "dead", "edit", "q/a", "--body", "{")
+	b.expect(exitOK, `-   "id": "a"`, "dead", "edit", "q/a", "--body", `{"id":"z", "n": 1.50}`, "--dry-run")
+	b.expect(exitUsage, "say what to change", "dead", "repair", "--queue", "q")
+	for _, wrong := range []string{"$.x", "x=1"} {
+		b.expect(exitUsage, "--set", "dead", "repair", "--set", wrong)
+	}
+	rule := []string{"--set", "$.x=y", "--replace", "$.x=/y/z$0/", "--rename", "$.x=v", "--set-header", "a=b"}
+	dry := b.expect(exitOK, `set $.x to the text "y"`, append([]string{"dead", "repair", "q/a", "--dry-run"}, rule...)...)
+	if !strings.Contains(dry, `+   "v": "zy"`) || !strings.Contains(dry, "+ a: b") || !strings.Contains(dry, "of 1 looked at, 1 would change") {
+		t.Errorf("%s", dry)
+	}
+	b.expect(exitFailed, "1: not-json", append([]string{"dead", "repair", "--queue", "q", "--yes", "--wait"}, rule...)...)
+	id := b.expect(exitOK, "not-json", "plans", "--json")
+	var list wire.List[wire.Plan]
+	if err := json.Unmarshal([]byte(id), &list); err != nil || len(list.Items) != 1 || list.Items[0].Done != 3 {
+		t.Fatalf("%s, %v", id, err)
+	}
+	b.expect(exitOK, `{"id":"b", "n": 1.50, "v": "zy"}`, "dead", "show", "q/b", "--body")
+	b.expect(exitOK, "repaired", "plans", "results", list.Items[0].ID)
+	b.expect(exitOK, "3 dead letters would be restored", "dead", "restore", list.Items[0].ID, "--dry-run")
+	b.expect(exitOK, "3 of 3 restored", "dead", "restore", list.Items[0].ID, "--yes", "--wait")
+	b.expect(exitOK, "body", "dead", "show", "q/b", "--body")
 }
 
 func TestThereIsNoDaemon(t *testing.T) {

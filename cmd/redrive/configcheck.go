@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
 
+	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/daemon/config"
 )
 
@@ -14,11 +16,13 @@ type configCmd struct {
 }
 
 type configCheckCmd struct {
-	File string `arg:"" optional:"" default:"redrive.yaml" type:"path" help:"The file (default redrive.yaml)."`
+	File    string `arg:"" optional:"" default:"redrive.yaml" type:"path" help:"The file (default redrive.yaml)."`
+	Connect bool   `help:"Also try whether the servers of store and sources answer."`
 }
 
 func (*configCheckCmd) Help() string {
-	return examples("redrive config check", "check redrive.yaml", "redrive config check /etc/redrive.yaml --json", "every error as JSON")
+	return examples("redrive config check", "check redrive.yaml", "redrive config check /etc/redrive.yaml --json", "every error as JSON",
+		"redrive config check --connect", "and whether the servers answer")
 }
 
 // fileError is one error of a file, for --json.
@@ -32,8 +36,11 @@ type fileError struct {
 }
 
 // Run reports every error of the file.
-func (c *configCheckCmd) Run(t *terminal) error {
+func (c *configCheckCmd) Run(ctx context.Context, t *terminal) error {
 	cfg, err := config.Load(c.File)
+	if err == nil {
+		err = daemon.Check(ctx, cfg, c.Connect)
+	}
 	if t.json {
 		return c.json(t, cfg, err)
 	}

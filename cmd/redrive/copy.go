@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/plan"
 )
 
 // copyCmd copies messages from one store into another.
@@ -31,6 +35,9 @@ type copied struct {
 	There    int64    `json:"there"` // already
 	Leased   int64    `json:"leased"`
 	Failed   int64    `json:"failed"`
+	Settings int      `json:"settings"` // of queues
+	Pauses   int      `json:"pauses"`
+	Left     []string `json:"left"` // what is in the source and does not go along
 	Problems []string `json:"problems,omitempty"`
 }
 
@@ -57,13 +64,22 @@ func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 	if len(counts) == 0 {
 		return fmt.Errorf("from: there is nothing in %s, and there never was; is that the right address?", storeAddress(string(c.From)))
 	}
+	names := make([]string, len(counts))
+	for i := range counts {
+		names[i] = counts[i].Queue
+	}
+	if c.Queue != "" && !slices.Contains(names, c.Queue) {
+		return &problem.Problem{Title: "Queue not found", Detail: fmt.Sprintf("%s has no queue %q", storeAddress(string(c.From)), c.Queue), Hint: config.DidYouMean(c.Queue, names)}
+	}
 	to, err := openStore(ctx, storeAddress(string(c.To)))
 	if err != nil {
 		return fmt.Errorf("to: %w", err)
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	m := &mover{from: from, to: to, key: driver.DeriveID("copy", string(c.From), c.Queue), line: &progress{t: t}}
-	err = m.run(ctx, c.Queue)
+	if err = m.beside(ctx, counts, c.Queue); err == nil {
+		err = m.run(ctx, c.Queue)
+	}
 	m.line.clear()
 	if t.json {
 		if err := t.writeJSON(m.sum); err != nil {
@@ -73,6 +89,10 @@ func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 		t.printf("%s copied, %s there already, %s failed\n", grouped(m.sum.Copied), grouped(m.sum.There), grouped(m.sum.Failed))
 		for _, p := range m.sum.Problems {
 			t.printf("  %s\n", clean(p))
+		}
+		t.printf("with the settings of %d %s and %d %s; left behind:\n", m.sum.Settings, plural(m.sum.Settings, "queue", "queues"), m.sum.Pauses, plural(m.sum.Pauses, "pause", "pauses"))
+		for _, what := range m.sum.Left {
+			t.printf("  %s\n", clean(what))
 		}
 		if m.sum.Leased > 0 {
 			t.note("%s were being handled: if somebody still works on the store, they are delivered from both", grouped(m.sum.Leased))
@@ -93,6 +113,66 @@ type mover struct {
 }
 
 const copySpace = "copy"
+
+// beside takes along what stands beside the messages, before them, as the order of keys is a
+// setting; and lists what it leaves.
+func (m *mover) beside(ctx context.Context, counts []driver.Counts, queue string) error {
+	from, _ := driver.As[driver.SettingsStore](m.from)
+	to, _ := driver.As[driver.SettingsStore](m.to)
+	for i := range counts {
+		name, n := counts[i].Queue, counts[i].AllWaiting()+counts[i].AllDead()
+		switch {
+		case queue != "" && name != queue:
+			continue
+		case strings.HasPrefix(name, "_"):
+			if n > 0 {
+				m.left("%s in %s: results of sessions and calls end with their daemon", grouped(n), name)
+			}
+			continue
+		}
+		want, err := from.Settings(ctx, name)
+		if err != nil {
+			return fmt.Errorf("from: settings of %s: %w", name, err)
+		}
+		got, err := to.Settings(ctx, name)
+		if err != nil {
+			return fmt.Errorf("to: settings of %s: %w", name, err)
+		}
+		there, err := m.to.Counts(ctx, name)
+		switch {
+		case err != nil:
+			return fmt.Errorf("to: %w", err)
+		case got == want:
+		case got != (driver.QueueSettings{Remember: driver.DefaultRemember}) || len(there) > 0 && there[0].Ledger.Entered() > 0:
+			m.left("the settings of %s: the target has others", name)
+			continue
+		default:
+			if err := m.to.Configure(ctx, name, want); err != nil {
+				return fmt.Errorf("to: settings of %s: %w", name, err)
+			}
+		}
+		m.sum.Settings++
+	}
+	pauses, err := daemon.CopyPauses(ctx, m.from, m.to, queue)
+	if err != nil {
+		return fmt.Errorf("pauses: %w", err)
+	}
+	m.sum.Pauses = pauses
+	plans, err := plan.New(m.from, plan.Options{}).List(ctx)
+	if err != nil {
+		return fmt.Errorf("from: plans: %w", err)
+	}
+	if open := len(slices.DeleteFunc(plans, func(p plan.Plan) bool { return p.State > plan.Stopped })); open > 0 {
+		m.left("%d %s that had not ended: make them anew", open, plural(open, "plan", "plans"))
+	}
+	m.left("ids of messages that ended: a publish that is repeated is new to the target")
+	m.left("plans that ended, the audit log, sessions and the states of guards")
+	return nil
+}
+
+func (m *mover) left(format string, args ...any) {
+	m.sum.Left = append(m.sum.Left, fmt.Sprintf(format, args...))
+}
 
 func (m *mover) run(ctx context.Context, queue string) error {
 	q := redrive.Query{Queue: queue, Bodies: true, Limit: copyPage}

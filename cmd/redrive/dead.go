@@ -22,7 +22,9 @@ type deadCmd struct {
 	Triage  deadTriageCmd  `cmd:"" help:"Say what a cause looks like, by which numbers, and what to run next."`
 	Count   deadCountCmd   `cmd:"" help:"Count dead letters that match, exactly."`
 	Show    deadShowCmd    `cmd:"" help:"Show the full failure history of one."`
-	Edit    deadEditCmd    `cmd:"" help:"Repair one; the original is kept."`
+	Edit    deadEditCmd    `cmd:"" help:"Edit one; the original is kept."`
+	Repair  deadRepairCmd  `cmd:"" help:"Repair many by a rule; the originals are kept."`
+	Restore deadRestoreCmd `cmd:"" help:"Undo a repair: put back what was published."`
 	Redrive deadRedriveCmd `cmd:"" help:"Give dead letters another life."`
 	Drop    deadDropCmd    `cmd:"" help:"Remove dead letters for good."`
 	Archive deadArchiveCmd `cmd:"" help:"Move dead letters into the archive's folder."`

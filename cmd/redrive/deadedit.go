@@ -12,7 +12,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -24,6 +23,8 @@ type deadEditCmd struct {
 	Kind    *string  `placeholder:"KIND" help:"The new kind."`
 	Key     *string  `placeholder:"KEY" help:"The new key."`
 	Headers []string `name:"header" short:"H" sep:"none" placeholder:"NAME=VALUE" help:"Set a header; NAME= without a value removes it. May be repeated."`
+	NotJSON bool     `name:"not-json" help:"Let a body that was JSON become one that is not."`
+	DryRun  bool     `help:"Show what would change only."`
 }
 
 func (*deadEditCmd) Help() string {
@@ -42,9 +43,32 @@ func (c *deadEditCmd) Run(ctx context.Context, t *terminal, client *client) erro
 	if ref, err = client.resolve(ctx, ref); err != nil {
 		return err
 	}
-	edit, err := c.edit(ctx, t, client, ref)
+	m, err := client.whole(ctx, deadPath(ref))
 	if err != nil {
 		return err
+	}
+	edit, err := c.edit(ctx, t, &m)
+	if err != nil {
+		return err
+	}
+	if edit.Version, edit.NotJSON = m.Version, c.NotJSON; !t.json && !m.Hidden {
+		after := m
+		if edit.Body != nil || edit.BodyBase64 != nil {
+			after.Body, after.BodyBase64 = edit.Body, edit.BodyBase64
+		}
+		if edit.Headers != nil {
+			after.Headers = *edit.Headers
+		}
+		if edit.Kind != nil {
+			after.Kind = *edit.Kind
+		}
+		if edit.Key != nil {
+			after.Key = *edit.Key
+		}
+		printDiff(t, &m, &after)
+	}
+	if c.DryRun {
+		return nil
 	}
 	var changed wire.Changed
 	if err := client.do(ctx, http.MethodPatch, deadPath(ref), nil, edit, &changed); err != nil {
@@ -59,16 +83,9 @@ func (c *deadEditCmd) Run(ctx context.Context, t *terminal, client *client) erro
 }
 
 // edit returns what the flags ask for, or what comes out of the editor.
-func (c *deadEditCmd) edit(ctx context.Context, t *terminal, client *client, ref redrive.Ref) (*wire.Edit, error) {
+func (c *deadEditCmd) edit(ctx context.Context, t *terminal, m *wire.Message) (*wire.Edit, error) {
 	e := &wire.Edit{Kind: c.Kind, Key: c.Key}
 	needed := c.Body == "" && c.Kind == nil && c.Key == nil && len(c.Headers) == 0
-	var m wire.Message
-	if needed || len(c.Headers) > 0 {
-		var err error
-		if m, err = client.whole(ctx, deadPath(ref)); err != nil {
-			return nil, err
-		}
-	}
 	if len(c.Headers) > 0 {
 		pairs, err := headerPairs(c.Headers)
 		if err != nil {

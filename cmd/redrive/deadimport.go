@@ -27,7 +27,7 @@ type deadImportCmd struct {
 
 func (*deadImportCmd) Help() string {
 	return examples(
-		"redrive dead import dead.ndjson", "what redrive dead export wrote; what is there already stays as it is",
+		"redrive dead import dead.ndjson", "what redrive dead export wrote; what was archived or dropped comes back, what is there already stays as it is",
 		"redrive dead import ./redrive-data/archive --queue hooks --since 7d", "from an archive, those that match",
 	)
 }
@@ -52,13 +52,19 @@ func (c *deadImportCmd) Run(ctx context.Context, t *terminal, client *client) er
 			return err
 		}
 	} else {
-		t.printf("%s imported, %s there already, %s failed\n", grouped(i.sum.Imported), grouped(i.sum.Duplicates), grouped(i.sum.Failed))
+		t.printf("%s imported, %s there already, %s failed\n", grouped(i.sum.Imported), grouped(i.sum.Duplicates-i.sum.Ended), grouped(i.sum.Failed))
+		if i.sum.Ended > 0 {
+			t.printf("%s left out: redriven and delivered since\n", grouped(i.sum.Ended))
+		}
 		for _, p := range i.sum.Problems {
 			t.printf("  line %d: %s\n", p.Line, clean(p.Error.Error()))
 		}
 	}
-	if err == nil && i.sum.Failed > 0 {
+	switch {
+	case err == nil && i.sum.Failed > 0:
 		return errFailed
+	case err == nil && i.sent == 0 && c.Queue != "": // a misspelt name is no success
+		return fmt.Errorf("%s holds no dead letter of the queue %s that the filter selects", c.Path, c.Queue)
 	}
 	return err
 }
@@ -159,6 +165,7 @@ func (i *importer) flush() error {
 	}
 	i.sum.Imported += part.Imported
 	i.sum.Duplicates += part.Duplicates
+	i.sum.Ended += part.Ended
 	i.sum.Failed += part.Failed
 	for _, p := range part.Problems {
 		p.Line += i.sent

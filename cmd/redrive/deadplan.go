@@ -21,11 +21,17 @@ import (
 type planFlags struct {
 	remote      `embed:""`
 	filterFlags `embed:""`
-	IDs         []string    `arg:"" optional:"" name:"[queue/]id" help:"These dead letters; otherwise those that the flags select."`
-	Rate        config.Rate `placeholder:"RATE" help:"How fast, such as 50/s (default 100/s)."`
-	DryRun      bool        `help:"Count and show the causes only."`
-	Yes         bool        `short:"y" help:"Do not ask."`
-	Wait        bool        `short:"w" help:"Wait until it is done."`
+	IDs         []string `arg:"" optional:"" name:"[queue/]id" help:"These dead letters; otherwise those that the flags select."`
+	All         bool     `help:"Every dead letter of every queue."`
+	planHow     `embed:""`
+}
+
+// planHow says how a plan is carried out.
+type planHow struct {
+	Rate   config.Rate `placeholder:"RATE" help:"How fast, such as 50/s (default 100/s; repairs 2000/s)."`
+	DryRun bool        `help:"Count and show what would be done only."`
+	Yes    bool        `short:"y" help:"Do not ask."`
+	Wait   bool        `short:"w" help:"Wait until it is done."`
 }
 
 type deadRedriveCmd struct {
@@ -127,9 +133,6 @@ func (*deadDropCmd) Help() string {
 
 // Run removes dead letters for good.
 func (c *deadDropCmd) Run(ctx context.Context, t *terminal, client *client) error {
-	if len(c.IDs) == 0 && c.described() == everything && !c.DryRun && c.Yes {
-		return usagef("this would drop every dead letter of every queue: name a queue or another filter")
-	}
 	return c.run(ctx, t, client, wire.PlanRequest{Action: "drop"}, "dropped", c.confirmDrop)
 }
 
@@ -175,10 +178,17 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 	if err := c.check(); err != nil {
 		return err
 	}
+	switch named := len(c.IDs) > 0 || c.described() != everything; {
+	case !named && !c.All && !c.DryRun:
+		return usagef("this is about every dead letter of every queue: name a queue or another filter, or give --all")
+	case named && c.All:
+		return usagef("--all goes with no other filter and with no ids")
+	}
+	req.All = c.All
 	if client.local && req.Canary > 0 {
 		return usagef("a canary needs a daemon that delivers it: start redrive serve, or leave --canary out")
 	}
-	if req.Rate = c.Rate.String(); len(c.IDs) == 0 {
+	if len(c.IDs) == 0 {
 		f := c.Filter
 		if req.Filter != nil {
 			f.State = req.Filter.State
@@ -195,6 +205,12 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 		}
 		req.Refs = append(req.Refs, ref.String())
 	}
+	return c.carryOut(ctx, t, client, req, done, confirm)
+}
+
+// carryOut counts, asks, and has a plan carried out.
+func (c *planHow) carryOut(ctx context.Context, t *terminal, client *client, req wire.PlanRequest, done string, confirm func(*terminal, *wire.DryRun) error) error {
+	req.Rate = c.Rate.String()
 	if c.DryRun || !c.Yes {
 		var d wire.DryRun
 		dry := req
@@ -202,10 +218,13 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 		if err := client.do(ctx, http.MethodPost, "/v1/plans", nil, dry, &d); err != nil {
 			return err
 		}
-		if d.More && len(c.IDs) == 0 && c.Filter.State == "" && (req.Filter == nil || req.Filter.State == "") {
-			t.note("to count all: %s", countCommand(&c.Filter))
+		if d.More && req.Filter != nil && req.Filter.State == "" {
+			t.note("to count all: %s", countCommand(req.Filter))
 		}
 		if c.DryRun {
+			if d.Preview != nil && !t.json {
+				printRule(t, req.Repair)
+			}
 			return printDryRun(t, &d, done)
 		}
 		if err := confirm(t, &d); err != nil {
@@ -248,6 +267,9 @@ func printDryRun(t *terminal, d *wire.DryRun, done string) error {
 	if len(d.Causes) > 0 {
 		t.printf("\n")
 		printCauses(t, d.Causes)
+	}
+	if d.Preview != nil {
+		printPreview(t, d.Preview)
 	}
 	return nil
 }

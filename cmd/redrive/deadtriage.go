@@ -146,7 +146,7 @@ func nextOf(v *wire.Verdict) []string {
 	case wire.VerdictCredentials:
 		return []string{show, try + "   # when the configuration has valid credentials"}
 	case wire.VerdictPoison:
-		return []string{show, "redrive dead edit " + quoteWord(clean(v.Cause.Example)) + "   # repair one", try}
+		return []string{show, "redrive dead repair" + of + " --set '$.FIELD=VALUE' --dry-run   # shows what would change", try}
 	case wire.VerdictBug:
 		return []string{show, try + "   # when the handler is mended"}
 	}

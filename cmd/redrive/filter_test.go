@@ -77,7 +77,7 @@ func TestProgramAndAPIAndLibraryTakeTheSameFilters(t *testing.T) {
 		}
 		return names
 	}
-	others := append(flags("plans list"), "limit", "output", "rate", "dry_run", "yes", "wait", "to", "new_id", "confirm_uncertain", "confirm_corrupt", "max_redrives", "canary")
+	others := append(flags("plans list"), "all", "limit", "output", "rate", "dry_run", "yes", "wait", "to", "new_id", "confirm_uncertain", "confirm_corrupt", "max_redrives", "canary")
 	for _, words := range []string{"dead list", "dead causes", "dead export", "dead import", "dead redrive", "dead drop", "dead archive", "messages cancel", "messages list"} {
 		known := []string{"state"} // the command says it
 		if words == "messages list" {

@@ -74,6 +74,12 @@ func run(ctx context.Context, args []string, t *terminal) int {
 		kong.NamedMapper("store", kong.MapperFunc(storeMapper)),
 		kong.NamedMapper("when", kong.MapperFunc(whenMapper)),
 		kong.NamedMapper("yes", yesMapper{}),
+		kong.NamedMapper("set", stepMapper(setStep)),
+		kong.NamedMapper("remove", stepMapper(removeStep)),
+		kong.NamedMapper("rename", stepMapper(renameStep)),
+		kong.NamedMapper("replace", stepMapper(replaceStep)),
+		kong.NamedMapper("set-header", stepMapper(headerStep)),
+		kong.NamedMapper("set-kind", stepMapper(kindStep)),
 		kong.Vars(wire.HelpVars),
 		kong.Vars{"version": version(), "data": defaultData},
 	)
@@ -123,8 +129,11 @@ func (t *terminal) report(err error) int {
 
 // exitOf returns the exit code of an error that has a name.
 func exitOf(err error) int {
-	switch problem.Of(err).Status {
+	switch p := problem.Of(err); p.Status {
 	case http.StatusNotFound:
+		if p.Name() == "queue-not-found" { // a slip, of which a script must hear as of any failure
+			return exitFailed
+		}
 		return exitNone
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusInsufficientStorage:
 		return exitLater

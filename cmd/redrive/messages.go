@@ -138,8 +138,8 @@ func (c *messagesCancelCmd) Run(ctx context.Context, t *terminal, client *client
 	if len(c.IDs) > 0 {
 		return c.cancelNamed(ctx, t, client)
 	}
-	if c.Filter == (wire.Filter{}) {
-		return usagef("name messages, or a filter such as --queue QUEUE")
+	if c.Filter == (wire.Filter{}) && !c.All {
+		return usagef("name messages, or a filter such as --queue QUEUE, or give --all")
 	}
 	if c.Reason != "" || c.Signature != "" {
 		return usagef("messages that wait have neither a reason nor a signature; for dead letters: redrive dead drop")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,9 +47,10 @@ func fill(t *testing.T, waiting, dead int) string {
 func TestArchiveOfAFolderAndBack(t *testing.T) {
 	b := newBench(t)
 	dir := fill(t, 3, 40)
-	b.expect(exitOK, "40 of 40 archived", "dead", "archive", "--data", dir, "--rate", "10000/s")
+	b.expect(exitOK, "40 of 40 archived", "dead", "archive", "--all", "--data", dir, "--rate", "10000/s")
 	b.expect(exitOK, "no dead letters", "dead", "causes", "--data", dir)
 	b.expect(exitOK, "0 imported", "dead", "import", filepath.Join(dir, "archive"), "--data", dir, "--kind", "other")
+	b.expect(exitFailed, "holds no dead letter of the queue qq", "dead", "import", filepath.Join(dir, "archive"), "--data", dir, "--queue", "qq")
 	b.expect(exitOK, "40 imported, 0 there already, 0 failed", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)
 	b.expect(exitOK, "0 imported, 40 there already", "dead", "import", filepath.Join(dir, "archive"), "--data", dir)
 	b.expect(exitOK, "balance", "verify", "--scan", "--data", dir)
@@ -104,6 +106,46 @@ func TestCopy(t *testing.T) {
 	}
 	b.expect(exitUsage, "the same", "copy", "--from", from, "--to", from)
 	b.expect(exitFailed, "from:", "copy", "--from", "nonsense://x", "--to", to)
+}
+
+// A copy takes along what the store knows of queues and what people paused, once, and says what it
+// leaves.
+func TestCopyTakesSettingsAndPausesAlong(t *testing.T) {
+	b := newBench(t)
+	from, to := fill(t, 1, 1), filepath.Join(t.TempDir(), "copy")
+	settings := driver.QueueSettings{OrderByKey: true, DeadRelease: true, Remember: time.Hour}
+	in := func(dir string, do func(*sqlite.Store) error) {
+		t.Helper()
+		store, err := sqlite.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(do(store), store.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pause := func(key, reason string) driver.Batch {
+		return driver.Batch{Records: []driver.RecordWrite{{Space: "pauses", Key: key, Value: []byte(`{"queue":"q","reason":"` + reason + `"}`), Version: driver.AnyVersion, Expires: time.Hour}}}
+	}
+	in(from, func(s *sqlite.Store) error {
+		_, err := s.Apply(t.Context(), pause("p", "by hand"))
+		return errors.Join(err, s.Configure(t.Context(), "q", settings))
+	})
+	b.expect(exitOK, "with the settings of 1 queue and 1 pause; left behind:\n  ids of messages that ended", "copy", "--from", from, "--to", to)
+	in(to, func(s *sqlite.Store) error {
+		got, err := s.Settings(t.Context(), "q")
+		if got != settings {
+			t.Errorf("settings %+v", got)
+		}
+		r, rerr := s.GetRecord(t.Context(), "pauses", "p")
+		if !strings.Contains(string(r.Value), "by hand") {
+			t.Errorf("pause %q", r.Value)
+		}
+		_, perr := s.Apply(t.Context(), pause("p", "by another"))
+		return errors.Join(err, rerr, perr, s.Configure(t.Context(), "q", driver.QueueSettings{Remember: time.Minute}))
+	})
+	b.expect(exitOK, "with the settings of 0 queues and 0 pauses; left behind:\n  the settings of q: the target has others", "copy", "--from", from, "--to", to)
+	b.expect(exitFailed, "did you mean q?", "copy", "--from", from, "--to", to, "--queue", "p")
 }
 
 func TestDoctorAndTop(t *testing.T) {

@@ -48,6 +48,7 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 		fields(t, "  ", "became", grouped(g.Delivered)+" delivered, "+grouped(g.DeadAgain)+" dead again, "+grouped(g.Waiting)+" waiting"+more)
 	}
 	fields(t, "  ", "problem", clean(p.Problem))
+	printRule(t, p.Request.Repair)
 	return nil
 }
 
@@ -58,6 +59,10 @@ func doneWord(action string) string {
 		return "dropped"
 	case "archive":
 		return "archived"
+	case "repair":
+		return "repaired"
+	case "restore":
+		return "restored"
 	}
 	return "redriven"
 }
@@ -65,6 +70,9 @@ func doneWord(action string) string {
 // planFilter describes what a plan selects.
 func planFilter(p *wire.Plan) string {
 	f := p.Request.Filter
+	if p.Request.Restore != "" {
+		return "what " + p.Request.Restore + " repaired"
+	}
 	if f == nil {
 		return "named messages"
 	}
@@ -76,7 +84,7 @@ func planFilter(p *wire.Plan) string {
 
 type plansResultsCmd struct {
 	planArg `embed:""`
-	Outcome string `enum:",delivered,waiting,dead,dropped,archived,gone,refused,pending" default:"" placeholder:"OUTCOME" help:"Only these: delivered, waiting, dead, dropped, archived, gone, refused or pending."`
+	Outcome string `enum:",delivered,waiting,dead,dropped,archived,repaired,restored,gone,refused,pending" default:"" placeholder:"OUTCOME" help:"Only these: delivered, waiting, dead, dropped, archived, repaired, restored, gone, refused or pending."`
 	Limit   int    `default:"100" placeholder:"N" help:"At most so many (default 100; 0: all)."`
 }
 
@@ -128,7 +136,7 @@ func (c *plansResultsCmd) Run(ctx context.Context, t *terminal, client *client) 
 
 func outcomeColour(outcome string) string {
 	switch outcome {
-	case "delivered", "archived":
+	case "delivered", "archived", "repaired", "restored":
 		return good
 	case "dead", "refused":
 		return bad

@@ -124,6 +124,10 @@ func printPlan(t *terminal, p *wire.Plan, done string) {
 	switch {
 	case p.State == wire.PlanStopped:
 		t.printf("%s %s: %s\n", t.paint(bad, "stopped"), planLine(p, done), clean(p.Problem))
+		if p.Request.Action == "repair" {
+			t.note("go on, whatever else is refused for that: redrive plans resume %s; to end it: redrive plans cancel %s; and to undo it: redrive dead restore %s", id, id, id)
+			break
+		}
 		t.note("what became of each: redrive plans results %s; when the cause is mended, with another canary: redrive plans resume %s; to end it: redrive plans cancel %s", id, id, id)
 	case !p.Ended():
 		t.printf("plan %s is %s: %s\n", id, clean(p.State), planLine(p, done))
@@ -132,6 +136,9 @@ func printPlan(t *terminal, p *wire.Plan, done string) {
 		t.printf("%s\n", planLine(p, done))
 		if c := p.Canary; c != nil && c.Stage != "canary" && p.State == wire.PlanDone {
 			t.printf("  the canary of %d was delivered\n", c.Size)
+		}
+		if p.Request.Action == "repair" && p.Done > 0 {
+			t.note("redrive exactly these: redrive dead redrive --plan %s --canary 10 --wait; or undo it: redrive dead restore %s", id, id)
 		}
 	}
 	if p.Problem != "" && p.State != wire.PlanStopped {

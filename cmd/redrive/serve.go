@@ -17,10 +17,12 @@ import (
 
 // serveCmd is the daemon.
 type serveCmd struct {
-	Config  string   `short:"c" type:"path" placeholder:"FILE" help:"Configuration file (YAML)."`
-	Data    string   `type:"store" placeholder:"DIR" help:"Where messages wait: a folder, or the address of a store on a server (default ./redrive-data)."`
-	Listen  string   `placeholder:"ADDRESS" help:"Address to listen on (default 127.0.0.1:7333)."`
-	Deliver []string `sep:"none" placeholder:"QUEUE=URL" help:"Deliver a queue to an HTTP target; may be repeated."`
+	Config         string   `short:"c" type:"path" placeholder:"FILE" help:"Configuration file (YAML)."`
+	Data           string   `type:"store" placeholder:"DIR" help:"Where messages wait: a folder, or the address of a store on a server (default ./redrive-data)."`
+	Listen         string   `placeholder:"ADDRESS" help:"Address to listen on (default 127.0.0.1:7333)."`
+	AcceptLoss     bool     `help:"Start although the log of the store lacks what was synced to it: what is missing is logged and audited."`
+	AllowSharedDir bool     `help:"Allow folders of messages that other users can get into (allow_shared_dir)."`
+	Deliver        []string `sep:"none" placeholder:"QUEUE=URL" help:"Deliver a queue to an HTTP target; may be repeated."`
 }
 
 func (*serveCmd) Help() string {
@@ -33,6 +35,10 @@ func (*serveCmd) Help() string {
 // collectAt lets the heap grow fivefold before it is collected: the daemon's live heap
 // is a few megabytes, and a publish costs a tenth less that way.
 const collectAt = 400
+
+// collectFrom is from where on the collector works harder, in bytes: below twice what bodies
+// in flight may take ([gateway.Options.MaxInFlight]), so that garbage does not multiply them.
+const collectFrom = 352 << 20
 
 // Run serves until it is interrupted.
 func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
@@ -50,12 +56,15 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)
 	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(collectFrom)
+	}
 	log := newLogger(t, cfg.Log)
 	if len(cfg.Queues) == 0 {
 		log.Warn("no queues configured, publishing is refused: add --deliver QUEUE=URL, or queues: in a configuration")
 	}
 	return daemon.Run(ctx, cfg, daemon.Options{
-		Logger: log, Version: version(), Reload: read, Watch: c.Config,
+		Logger: log, Version: version(), Reload: read, Watch: c.Config, AcceptLoss: c.AcceptLoss,
 		Started: func(addr net.Addr) {
 			if t.errTTY && !t.json {
 				fmt.Fprintf(t.err, "redrive %s is listening on http://%s, its data is in %s\n", version(), addr, clean(cfg.Store.String()))
@@ -76,6 +85,7 @@ func (c *serveCmd) configuration() (*config.Config, error) {
 	if c.Data != "" {
 		cfg.Store = storeAddress(c.Data)
 	}
+	cfg.AllowSharedDir = cfg.AllowSharedDir || c.AllowSharedDir
 	if c.Listen != "" {
 		cfg.Listen = c.Listen
 	}

@@ -137,6 +137,22 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	d.refused(400, "invalid", http.MethodPost, "/v1/plans", `{"action":"drop"}`)
 	d.refused(400, "invalid", http.MethodPost, "/v1/plans", `{"action":"melt","filter":{}}`)
 	d.refused(400, "invalid", http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{},"rate":"50"}`)
+	for _, what := range []string{`"filter":{}`, `"filter":{"state":"dead"}`, `"all":true,"filter":{"queue":"sms"}`, `"all":true,"refs":["sms/a"]`} {
+		for _, action := range []string{"redrive", "archive", "drop"} {
+			p := d.refused(400, "invalid", http.MethodPost, "/v1/plans", fmt.Sprintf(`{"action":%q,%s}`, action, what))
+			if !strings.Contains(p.Detail+p.Hint, "all") {
+				t.Errorf("%s of %s: %v", action, what, p)
+			}
+		}
+	}
+	for _, path := range []string{"/v1/dead-letters?queue=smss", "/v1/causes?queue=smss", "/v1/causes/x/deaths?queue=smss", "/v1/verify?queue=smss", "/v1/queues/smss/messages"} {
+		if p := d.refused(404, "queue-not-found", http.MethodGet, path, ""); !strings.Contains(p.Hint, "did you mean sms?") {
+			t.Errorf("%s: %v", path, p)
+		}
+	}
+	if p := d.refused(404, "queue-not-found", http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"smss"},"dry_run":true}`); !strings.Contains(p.Hint, "did you mean sms?") {
+		t.Errorf("%v", p)
+	}
 	d.refused(400, "invalid", http.MethodPost, "/v1/plans", `{"action":"redrive","refs":["a"]}`)
 	d.refused(415, "content-type", http.MethodPost, "/v1/plans", `{}`, "Content-Type", "text/plain")
 	d.refused(413, "oversize", http.MethodPost, "/v1/plans", `{"to":"`+strings.Repeat("x", 2<<20)+`"}`)

@@ -94,13 +94,23 @@ func (a *app) allowQueue(queue string) error {
 
 func (a *app) unknownQueue(queue string) *problem.Problem {
 	p := problem.New(http.StatusNotFound, "queue-not-found", "Queue not found", fmt.Sprintf("queue %q", queue), "")
-	if a.conf() == nil {
+	if a.conf() == nil { // whoever opens the store itself sees all of it
+		var names []string
+		if counts, err := a.store.Counts(context.Background()); err == nil {
+			for i := range counts {
+				names = append(names, counts[i].Queue)
+			}
+		}
+		p.Hint = config.DidYouMean(queue, names)
 		return p
 	}
 	p.Queues = slices.Sorted(maps.Keys(a.conf().Queues))
 	known := "there are none"
 	if len(p.Queues) > 0 {
 		known = "there are " + strings.Join(p.Queues, ", ")
+	}
+	if near := config.DidYouMean(queue, p.Queues); near != "" {
+		known = near + " " + known
 	}
 	p.Hint = fmt.Sprintf("%s; add it with --deliver %s=URL, or under queues: in the configuration", known, queue)
 	return p

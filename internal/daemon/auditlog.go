@@ -64,6 +64,27 @@ func auditWrite(e *wire.AuditEntry) (driver.RecordWrite, error) {
 	return driver.RecordWrite{Space: auditSpace, Key: e.ID, Value: value, Version: driver.AnyVersion, Expires: auditKeep}, err
 }
 
+// auditLoss notes what a store in this process lacked when it was opened.
+func (a *app) auditLoss(ctx context.Context, store driver.Store) error {
+	lossy, ok := driver.As[interface{ Loss() (int64, error) }](store)
+	if !ok {
+		return nil
+	}
+	n, what := lossy.Loss()
+	if what == nil {
+		return nil
+	}
+	now, err := store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	e := wire.AuditEntry{ID: auditID(now, redrive.NewID()), At: now.UTC(), Actor: "local", Action: "accept loss", Count: n, Note: what.Error(), Outcome: "done"}
+	if err := a.writeAudit(ctx, &e); err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	return nil
+}
+
 // auditEnd is the entry of a plan that ended, with how many messages it changed.
 func (a *app) auditEnd(p *plan.Plan) []driver.RecordWrite {
 	e := wire.AuditEntry{

@@ -205,7 +205,7 @@ func TestABrowserCannotReachIn(t *testing.T) {
 
 func TestTheSocketNeedsNoToken(t *testing.T) {
 	cfg := withTokens(t)
-	cfg.Store = config.Address("sqlite:" + t.TempDir())
+	cfg.Store = config.Address("sqlite:" + filepath.Join(t.TempDir(), "data"))
 	d := start(t, cfg, nil)
 	socket := filepath.Join(cfg.StoreDir(), daemon.SocketName)
 	d.refused(401, "token-missing", http.MethodGet, "/v1/queues", "")

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -47,7 +48,7 @@ func BenchmarkPublish(b *testing.B) {
 // serve runs a daemon whose queue nobody consumes.
 func serve(b *testing.B, o daemon.Options) net.Addr {
 	cfg := config.Default()
-	cfg.Store = config.Address("sqlite:" + b.TempDir())
+	cfg.Store = config.Address("sqlite:" + filepath.Join(b.TempDir(), "data"))
 	cfg.Queues["sms"] = nil
 	return serveWith(b, cfg, o)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ const (
 	headerID       = headername.ID
 )
 
-// lookAgain is when a caller whose call was put off should look for the result.
+// lookAgain is when a caller should look again for the result of a call that was put off, at the latest.
 const lookAgain = 5 * time.Second
 
 // call answers with what a provider answers, or puts the request into the queue.
@@ -60,7 +61,7 @@ func (a *app) call(w http.ResponseWriter, r *http.Request, who *caller) error {
 		return a.callProblem(g, id, err)
 	}
 	if res.Deferred() {
-		return writeDeferred(w, g, id)
+		return a.writeDeferred(w, g, id)
 	}
 	writeProvided(w, res.Provider, &res.Value)
 	return nil
@@ -187,19 +188,19 @@ func (a *app) writeCallStatus(w http.ResponseWriter, g *guardedQueue, id string,
 	case s.State == 0:
 		return problem.New(http.StatusGone, "dropped", "The call was dropped", fmt.Sprintf("%s: it was not carried out", ref), "")
 	}
-	setDeferred(w, g, id)
+	setDeferred(w, g, id, min(a.backlog.Wait(g.Name()), lookAgain)) // others may wait behind it
 	return writeJSON(w, http.StatusAccepted, wire.CallStatus{Queue: g.Name(), ID: id, State: s.State.String(), Error: why})
 }
 
-func setDeferred(w http.ResponseWriter, g *guardedQueue, id string) {
+func setDeferred(w http.ResponseWriter, g *guardedQueue, id string, after time.Duration) {
 	h := w.Header()
 	h.Set("Location", "/v1/call/"+g.Name()+"/"+id)
-	h.Set("Retry-After", fmt.Sprint(int(lookAgain.Seconds())))
+	h.Set("Retry-After", fmt.Sprint(int(math.Ceil(after.Seconds()))))
 }
 
 // writeDeferred answers a call that was put off.
-func writeDeferred(w http.ResponseWriter, g *guardedQueue, id string) error {
-	setDeferred(w, g, id)
+func (a *app) writeDeferred(w http.ResponseWriter, g *guardedQueue, id string) error {
+	setDeferred(w, g, id, a.backlog.Wait(g.Name()))
 	return writeJSON(w, http.StatusAccepted, wire.Accepted{Queue: g.Name(), ID: id})
 }
 

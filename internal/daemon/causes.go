@@ -67,6 +67,11 @@ func (a *app) causeDeaths(w http.ResponseWriter, r *http.Request, who *caller) e
 	if err := who.confine(f.Queue); err != nil {
 		return err
 	}
+	if f.Queue != "" {
+		if _, err := a.existing(r, f.Queue); err != nil {
+			return err
+		}
+	}
 	q, err := f.Query(a.utcNow(r))
 	if err != nil {
 		return err

@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
@@ -27,6 +30,11 @@ func (a *app) deadQuery(r *http.Request, who *caller, more ...string) (q redrive
 	f := wire.FilterFrom(v)
 	if err := who.confine(f.Queue); err != nil {
 		return q, "", 0, err
+	}
+	if f.Queue != "" { // a misspelt name is no empty list
+		if _, err := a.existing(r, f.Queue); err != nil {
+			return q, "", 0, err
+		}
 	}
 	q, err = queryOf(&f, who, a.utcNow(r))
 	q.State = redrive.StateDead
@@ -86,7 +94,36 @@ func (a *app) editDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	return a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActEdit, Edit: std})
+	if err := a.mayEdit(r, who, e, &edit, std); err != nil {
+		return err
+	}
+	edits := map[redrive.Ref]driver.EditOf{e.Ref(): {Edit: *std, Sum: driver.Checksum(&e.Message)}}
+	err = a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActEdit, Edits: edits})
+	if errors.Is(err, redrive.ErrConflict) {
+		return changedSince(e)
+	}
+	return err
+}
+
+// mayEdit refuses an edit of what the caller did not look at, and a body that is not JSON any more.
+func (a *app) mayEdit(r *http.Request, who *caller, e *redrive.Entry, edit *wire.Edit, std *redrive.Edit) error {
+	if std.Body != nil && !edit.NotJSON && json.Valid(e.Body) && !json.Valid(std.Body) {
+		return problem.New(http.StatusUnprocessableEntity, "not-json", "The new body is not JSON, and the present one is", e.Ref().String(),
+			"mend it; or, if that is meant, say not_json (--not-json)")
+	}
+	if edit.Version == "" {
+		return nil
+	}
+	seen, err := a.whole(r, e, who, false)
+	unmasked := wire.Whole(e, true)
+	if err != nil || seen.Version == edit.Version || who.may(config.ScopeAdmin) && unmasked.Seen() == edit.Version {
+		return err
+	}
+	return changedSince(e)
+}
+
+func changedSince(e *redrive.Entry) error {
+	return problem.New(http.StatusConflict, "conflict", "The message was changed meanwhile", e.Ref().String(), "look at it again, and edit what is there now")
 }
 
 func (a *app) dropDead(w http.ResponseWriter, r *http.Request, who *caller) error {

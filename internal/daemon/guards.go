@@ -69,7 +69,7 @@ func (s *Server) guardQueue(name string, q *config.Queue) error {
 	gq.repeat, _ = config.Repeats(q.Guard.Repeat)
 	a := s.app
 	c := guard.Config[httpguard.Request, httpguard.Response]{
-		Name: name, Store: &signingStore{a.store, a}, Sink: a.backlog, Shared: q.Guard.IsShared(s.cfg.Store), Instance: a.instance, Logger: s.log,
+		Name: name, Store: &signingStore{a.store, a}, Sink: a.backlog, Shared: q.Guard.IsShared(a.store.Caps()), Instance: a.instance, Logger: s.log,
 		Order: q.Guard.EndpointOrder(), Retries: q.Guard.Retries, Failover: float64(q.Guard.Failover), Preset: q.Guard.Preset,
 		KeepResults: q.Guard.KeepResults.Std(), Deferral: gq.deferral,
 		OnEvent: func(e guard.Event) { a.guardEvents.Observe(&e) },

@@ -35,6 +35,7 @@ func (a *app) guarded(rt route, trusted bool) http.Handler {
 			if l.tokens != nil {
 				var p *problem.Problem
 				if who, p = a.admitted(l, rt, w, r); p != nil {
+					gateway.Drain(w, r)
 					p.Write(w, r)
 					return
 				}
@@ -113,11 +114,13 @@ func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 		a.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("request", w.Header().Get(requestIDHeader)),
 			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("queue", r.PathValue("queue")), slog.Any("error", err))
 	}
+	gateway.Drain(w, r)
 	p.Write(w, r)
 }
 
 // unrouted answers what no route takes: with 405 if another method would be taken.
 func (a *app) unrouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+	gateway.Drain(w, r)
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := &http.Request{Method: method, URL: r.URL, Host: r.Host}
@@ -265,7 +268,7 @@ func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error
 	case errors.As(err, &large):
 		return nil, problem.New(http.StatusRequestEntityTooLarge, "oversize", "The body is too large", fmt.Sprintf("the limit is %d bytes", limit), "")
 	}
-	return nil, problem.New(http.StatusBadRequest, "incomplete-body", "The body cannot be read", err.Error(), "")
+	return nil, problem.New(http.StatusBadRequest, "broken-body", "The body broke off", err.Error(), "send it again")
 }
 
 // bad is an error in what the caller sent.

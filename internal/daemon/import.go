@@ -33,11 +33,11 @@ const (
 // One that is there already is not touched, so an import may be repeated. Their failures
 // are signed anew: a daemon's signatures are its own.
 func (a *app) importDead(w http.ResponseWriter, r *http.Request, who *caller) error {
-	v, err := parameters(r, "lines")
+	v, err := parameters(r, "lines", "restore")
 	if err != nil {
 		return err
 	}
-	i := importer{a: a, who: who, queues: make(map[string]error), replies: make(map[string]bool), each: v.Get("lines") == "true"}
+	i := importer{a: a, who: who, queues: make(map[string]error), replies: make(map[string]bool), each: v.Get("lines") == "true", restore: v.Get("restore") != "false"}
 	err = a.audited(r, who, wire.AuditEntry{Action: "import"}, func(e *wire.AuditEntry) error {
 		err := i.read(r.Context(), r.Body)
 		if err == nil {
@@ -63,6 +63,8 @@ type importer struct {
 	lines []int // of the batch
 	bytes int
 	each  bool // every line is answered
+
+	restore bool // what was archived or dropped comes back
 
 	queues  map[string]error // why nothing may be put there
 	replies map[string]bool  // queues that results may go to
@@ -202,8 +204,11 @@ func (i *importer) flush(ctx context.Context) error {
 	if len(i.batch) == 0 {
 		return nil
 	}
-	results, err := i.a.store.Apply(gateway.Lasting(ctx), driver.Batch{Put: i.batch, Entered: driver.EnteredImported})
+	results, err := i.a.store.Apply(gateway.Lasting(ctx), driver.Batch{Put: i.batch, Entered: driver.EnteredImported, Restore: i.restore})
 	if err != nil {
+		return err
+	}
+	if err := i.countEnded(ctx, results); err != nil {
 		return err
 	}
 	for n := range i.batch {
@@ -224,6 +229,26 @@ func (i *importer) flush(ctx context.Context) error {
 	}
 	i.batch, i.lines, i.bytes = i.batch[:0], i.lines[:0], 0
 	return nil
+}
+
+// countEnded counts the duplicates that are only remembered.
+func (i *importer) countEnded(ctx context.Context, results []error) error {
+	var refs []redrive.Ref
+	for n, err := range results {
+		if errors.Is(err, redrive.ErrDuplicate) {
+			refs = append(refs, i.batch[n].Ref())
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	there, err := i.a.store.Get(ctx, refs)
+	for _, e := range there {
+		if e == nil {
+			i.sum.Ended++
+		}
+	}
+	return err
 }
 
 func (i *importer) fail(line int, err error) {

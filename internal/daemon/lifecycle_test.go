@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestShutdownWithWorkInFlight(t *testing.T) {
 		<-finish
 		return http.StatusOK
 	})
-	cfg := parse(t, fmt.Sprintf("store: sqlite:%s\nqueues: {hooks: {deliver: {url: %q, allow_private: true, concurrency: 1}}}", t.TempDir(), target.URL))
+	cfg := parse(t, fmt.Sprintf("store: sqlite:%s\nqueues: {hooks: {deliver: {url: %q, allow_private: true, concurrency: 1}}}", filepath.Join(t.TempDir(), "data"), target.URL))
 	d := start(t, cfg, nil)
 	for i := range 3 {
 		get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/hooks/messages", fmt.Sprint(i), "redrive-id", fmt.Sprintf("m-%d", i))
@@ -136,7 +137,7 @@ func TestReadiness(t *testing.T) {
 }
 
 func TestAStoreInUseIsReportedPlainly(t *testing.T) {
-	cfg := parse(t, "store: sqlite:"+t.TempDir())
+	cfg := parse(t, "store: sqlite:"+filepath.Join(t.TempDir(), "data"))
 	start(t, cfg, nil)
 	_, err := daemon.New(cfg, daemon.Options{})
 	if err == nil || !strings.Contains(err.Error(), "in use") {

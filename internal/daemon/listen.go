@@ -37,7 +37,7 @@ func (s *Server) listenSocket(ctx context.Context) net.Listener {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "unix", path)
 	if err == nil {
-		// Only we can enter the folder (0700) until then.
+		// Only we can enter the folder (0700) until then; in a shared one the umask counts.
 		if err = os.Chmod(path, 0o600); err != nil {
 			_ = l.Close() // it is not used
 		}

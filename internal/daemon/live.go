@@ -41,7 +41,7 @@ func newLive(cfg *config.Config) (*live, error) {
 		policies := cfg.PoliciesOf(name)
 		l.policies[name] = &policies
 		if q != nil {
-			l.limits[name] = limitsOf(q.Limits)
+			l.limits[name] = limitsOf(q.Limits, q.Deliver)
 		}
 	}
 	return l, nil

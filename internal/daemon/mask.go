@@ -17,6 +17,7 @@ import (
 // administrator asks for it, which is logged.
 func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked bool) (wire.Message, error) {
 	m := wire.Whole(e, who.may(config.ScopeReadPayload))
+	m.Version = m.Seen()
 	k := a.masksOf(e.Queue)
 	if k.none() {
 		return m, nil
@@ -35,6 +36,7 @@ func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked boo
 		}
 	}
 	k.whole(&m)
+	m.Version = m.Seen()
 	return m, nil
 }
 

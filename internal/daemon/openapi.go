@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -33,9 +34,33 @@ var parameterKinds = map[string]object{
 	"life":     {"type": "string", "enum": []string{wire.CauseNew, wire.CauseAcknowledged, wire.CauseIgnored, wire.CauseResolved, wire.CauseRegressed}},
 	"sample":   {"type": "integer", "minimum": 1, "maximum": maxSample, "default": maxSample},
 	"unmasked": {"type": "string", "enum": []string{"true", "false"}},
-	"wait":     {"type": "string", "description": "A duration such as 20s, at most 1m."},
+	"wait":     {"type": "string", "pattern": durationPattern, "description": "A duration such as 20s, at most 1m."},
 	"after":    {"type": "string", "description": "The next of the page before."},
+	"queue":    {"type": "string", "pattern": queuePattern},
+	"id":       {"type": "string", "pattern": idPattern},
+	"since":    moment,
+	"until":    moment,
+
+	headername.ID:        {"type": "string", "pattern": idPattern},
+	headername.Kind:      {"type": "string", "maxLength": redrive.MaxKindLength},
+	headername.Key:       {"type": "string", "maxLength": redrive.MaxKeyLength},
+	headername.Delay:     {"type": "string", "pattern": durationPattern},
+	headername.DeliverAt: {"type": "string", "format": "date-time"},
+	headername.ExpiresAt: {"type": "string", "format": "date-time"},
 }
+
+// What the validators take; a test compares them. Patterns are of what RE2 and ECMA 262
+// have in common.
+const (
+	queuePattern    = `^([a-z0-9_-][a-z0-9._-]{0,63}|\.[a-z0-9_-][a-z0-9._-]{0,62}|\.\.[a-z0-9._-]{1,62})$`
+	durationPattern = `^[-+]?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+)
+
+var (
+	idPattern = fmt.Sprintf(`^[a-zA-Z0-9_:-]{1,%d}$`, redrive.MaxIDLength)
+	moment    = object{"anyOf": []object{{"type": "string", "format": "date-time"}, {"type": "string", "pattern": durationPattern}},
+		"description": "A time of RFC 3339, or a duration before now such as 1h."}
+)
 
 var pathName = regexp.MustCompile(`\{(\w+)\}`)
 
@@ -75,7 +100,7 @@ func (s *schemas) operation(r route) object {
 	}
 	var parameters []object
 	for _, m := range pathName.FindAllStringSubmatch(r.pattern, -1) {
-		parameters = append(parameters, object{"name": m[1], "in": "path", "required": true, "schema": object{"type": "string"}})
+		parameters = append(parameters, object{"name": m[1], "in": "path", "required": true, "schema": parameter(m[1], "path")["schema"]})
 	}
 	for in, names := range map[string][]string{"query": op.query} {
 		for _, name := range names {
@@ -121,6 +146,10 @@ func parameter(name, in string) object {
 // fieldSchema describes a field of a filter.
 func fieldSchema(f *wire.Field) object {
 	schema := object{"type": "string", "description": f.Doc}
+	if known := parameterKinds[f.Name]; known != nil {
+		schema = maps.Clone(known)
+		schema["description"] = f.Doc
+	}
 	if f.Enum != nil {
 		schema["enum"] = f.Enum
 	}
@@ -177,7 +206,7 @@ func (s *schemas) of(t reflect.Type) object {
 	case reflect.TypeFor[time.Time]():
 		return object{"type": "string", "format": "date-time"}
 	case reflect.TypeFor[wire.Duration]():
-		return object{"type": "string", "description": "A duration such as 1.5s, 10m or 24h."}
+		return object{"type": "string", "pattern": durationPattern, "description": "A duration such as 1.5s, 10m or 24h."}
 	case reflect.TypeFor[wire.Header]():
 		return object{"type": "array", "minItems": 2, "maxItems": 2, "description": "Name and value; a value that is no text is {\"base64\": …}."}
 	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[json.Marshaler]():
@@ -275,6 +304,12 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 			name = f.Name
 		}
 		properties[name] = s.of(f.Type)
+		if known := parameterKinds[name]; (name == "queue" || name == "id") && f.Type.Kind() == reflect.String {
+			properties[name] = known
+			if strings.Contains(options, "omit") { // empty is none
+				properties[name] = object{"anyOf": []object{known, {"type": "string", "maxLength": 0}}}
+			}
+		}
 		switch k := f.Type.Kind(); {
 		case strings.Contains(options, "omit"):
 		case k == reflect.Slice || k == reflect.Map || k == reflect.Pointer:

@@ -8,12 +8,14 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -92,6 +94,47 @@ func TestEveryAnswerIsDescribed(t *testing.T) {
 	}
 	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify", ""); !v.Balanced {
 		t.Errorf("%+v", v)
+	}
+}
+
+// The patterns of the description take what the validators take, and nothing else.
+func TestPatternsAreTheValidators(t *testing.T) {
+	b, err := os.ReadFile(committed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc described
+	decode(t, b, &doc)
+	pattern := func(path, method, name string) *regexp.Regexp {
+		for _, p := range doc.Paths[path][method].Parameters {
+			if text, ok := p.Schema["pattern"].(string); ok && p.Name == name {
+				return regexp.MustCompile(text)
+			}
+		}
+		t.Fatalf("%s of %s %s has no pattern", name, method, path)
+		return nil
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 3))
+	for _, c := range []struct {
+		pattern *regexp.Regexp
+		letters []string
+		valid   func(string) bool
+	}{
+		{pattern("/v1/queues/{queue}", "get", "queue"), []string{"a", "z", "0", ".", "..", "-", "_", "A", "ä", "/", "\x00", " ", strings.Repeat("q", 30)}, func(s string) bool { return driver.CheckQueue(s) == nil }},
+		{pattern("/v1/queues/{queue}/messages/{id}", "get", "id"), []string{"a", "Z", "0", ".", "-", "_", ":", "ä", "/", "\n", strings.Repeat("x", 60)}, func(s string) bool { return driver.CheckID(s) == nil }},
+		{pattern("/v1/queues/{queue}/messages", "post", "redrive-delay"), []string{"0", "1", ".", "-", "+", "s", "m", "h", "ms", "us", "µs", "ns", "d", " ", "e"}, func(s string) bool { return new(wire.Duration).UnmarshalText([]byte(s)) == nil }},
+	} {
+		for range 20_000 {
+			var b strings.Builder
+			for range r.IntN(7) {
+				b.WriteString(c.letters[r.IntN(len(c.letters))])
+			}
+			if s := b.String(); c.pattern.MatchString(s) != c.valid(s) {
+				t.Fatalf("%q: pattern %v, validator %v", s, c.pattern.MatchString(s), c.valid(s))
+			}
+		}
 	}
 }
 
@@ -264,6 +307,11 @@ func (g *generator) fits(v, schema any, at string) string {
 			}
 		}
 		return why
+	}
+	if pattern, ok := m["pattern"].(string); ok {
+		if text, is := v.(string); is && !regexp.MustCompile(pattern).MatchString(text) {
+			return fmt.Sprintf("%s: %q does not match %s", at, text, pattern)
+		}
 	}
 	if enum, ok := m["enum"].([]any); ok && !slices.Contains(enum, v) {
 		return fmt.Sprintf("%s: %v is none of %v", at, v, enum)

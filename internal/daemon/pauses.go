@@ -3,11 +3,13 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 )
@@ -106,22 +108,9 @@ func (p *pauses) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stored := make(map[string]pause)
-	for after := ""; ; {
-		records, err := p.a.store.ListRecords(ctx, pauseSpace, after, pausePage)
-		if err != nil {
-			return err
-		}
-		for i := range records {
-			var v pause
-			if err := json.Unmarshal(records[i].Value, &v); err == nil { // else it is no pause of ours
-				stored[records[i].Key] = v
-			}
-			after = records[i].Key
-		}
-		if len(records) < pausePage {
-			break
-		}
+	stored, err := readPauses(ctx, p.a.store)
+	if err != nil {
+		return err
 	}
 	status := make(map[string]engine.QueueStatus)
 	for _, s := range p.a.engine.Status() {
@@ -138,6 +127,62 @@ func (p *pauses) sync(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// readPauses returns what a store holds, by key.
+func readPauses(ctx context.Context, store driver.Store) (map[string]pause, error) {
+	stored := make(map[string]pause)
+	for after := ""; ; {
+		records, err := store.ListRecords(ctx, pauseSpace, after, pausePage)
+		if err != nil {
+			return nil, err
+		}
+		for i := range records {
+			var v pause
+			if err := json.Unmarshal(records[i].Value, &v); err == nil { // else it is no pause of ours
+				stored[records[i].Key] = v
+			}
+			after = records[i].Key
+		}
+		if len(records) < pausePage {
+			return stored, nil
+		}
+	}
+}
+
+// CopyPauses brings what people paused, in a queue or in all (""), into another store, and returns
+// how many pauses that are. What is paused there already stays as it is.
+func CopyPauses(ctx context.Context, from, to driver.Store, queue string) (copied int, err error) {
+	stored, err := readPauses(ctx, from)
+	if err != nil {
+		return 0, err
+	}
+	now, err := from.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for key, v := range stored {
+		keep := time.Duration(0)
+		if !v.Until.IsZero() {
+			keep = max(v.Until.Sub(now), time.Microsecond)
+		}
+		if queue != "" && v.Queue != queue {
+			continue
+		}
+		value, err := json.Marshal(v)
+		if err != nil {
+			return copied, err
+		}
+		_, err = to.Apply(ctx, driver.Batch{Records: []driver.RecordWrite{{Space: pauseSpace, Key: key, Value: value, Expires: keep}}})
+		if errors.Is(err, redrive.ErrVersion) {
+			continue
+		}
+		if err != nil {
+			return copied, err
+		}
+		copied++
+	}
+	return copied, nil
 }
 
 // enforce pauses what is not paused yet; a queue may be consumed only since a moment.

@@ -18,26 +18,33 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
-		To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Actor: who.name,
-	}
-	for action, name := range map[driver.Action]string{driver.ActRedrive: "redrive", driver.ActDrop: "drop", driver.ActArchive: "archive"} {
-		if req.Action == name {
-			out.Action = action
-		}
-	}
-	if out.Action == 0 {
-		return out, bad(fmt.Sprintf("action %q", req.Action), "use redrive, drop or archive")
+		Repair: req.Repair, Restore: req.Restore, To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, All: req.All, Actor: who.name,
 	}
 	var err error
+	if out.Action, err = planAction(req); err != nil {
+		return out, err
+	}
 	if out.Rate, err = parseRate(req.Rate); err != nil {
 		return out, err
 	}
-	if (req.Filter == nil) == (len(req.Refs) == 0) {
-		return out, bad("a plan needs either a filter or refs", `give {"filter":{}} for all dead letters`)
+	filter := req.Filter
+	if req.All && filter == nil {
+		filter = &wire.Filter{}
 	}
-	if req.Filter != nil {
-		out.Query, err = queryOf(req.Filter, who, now)
-		out.View = planView(who, &out.Query)
+	if req.Action == "restore" && filter == nil && len(req.Refs) == 0 {
+		return out, nil
+	}
+	if (filter == nil) == (len(req.Refs) == 0) {
+		return out, bad("a plan needs either a filter or refs", `give {"all":true} for all dead letters`)
+	}
+	if len(req.Repair) > 0 {
+		out.View = string(who.view()) // of what it may tell
+	}
+	if filter != nil {
+		out.Query, err = queryOf(filter, who, now)
+		if len(req.Repair) == 0 {
+			out.View = planView(who, &out.Query)
+		}
 		return out, err
 	}
 	for _, s := range req.Refs {
@@ -48,6 +55,21 @@ func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Reques
 		out.Refs = append(out.Refs, ref)
 	}
 	return out, nil
+}
+
+// planAction reads the action of a request.
+func planAction(req *wire.PlanRequest) (driver.Action, error) {
+	actions := map[string]driver.Action{"redrive": driver.ActRedrive, "drop": driver.ActDrop, "archive": driver.ActArchive, "repair": driver.ActEdit, "restore": driver.ActEdit}
+	action, known := actions[req.Action]
+	switch {
+	case !known:
+		return 0, bad(fmt.Sprintf("action %q", req.Action), "use redrive, drop, archive, repair or restore")
+	case (req.Action == "repair") != (len(req.Repair) > 0):
+		return 0, bad("action "+req.Action+" and repair", `a repair has a rule: {"action":"repair","repair":[{"op":"set","path":"$.version","value":2}]}`)
+	case (req.Action == "restore") != (req.Restore != ""):
+		return 0, bad("action "+req.Action+" and restore", "a restore names the plan of a repair")
+	}
+	return action, nil
 }
 
 // confinePlan refuses a plan that touches queues the caller may not use.
@@ -95,6 +117,31 @@ func seesPlan(who *caller, p *plan.Request) error {
 	return confinePlan(who, p)
 }
 
+// mayPlan refuses what the caller may not do to messages.
+func (a *app) mayPlan(r *http.Request, who *caller, p *plan.Request) error {
+	lacks := func(what string, scope config.Scope) error {
+		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", what+" needs the scope "+string(scope), "")
+	}
+	switch {
+	case p.Action == driver.ActDrop && !who.may(config.ScopePurge):
+		return lacks("dropping messages", config.ScopePurge)
+	case len(p.Repair) > 0 && !who.may(config.ScopeReadPayload):
+		return lacks("a repair, which reads bodies,", config.ScopeReadPayload)
+	case p.Restore != "":
+		if err := driver.CheckID(p.Restore); err != nil {
+			return err
+		}
+		of, err := a.plans.Get(r.Context(), p.Restore)
+		if err != nil {
+			return err
+		}
+		return seesPlan(who, &of.Request)
+	case p.To != "":
+		return a.mayMove(who, p)
+	}
+	return nil
+}
+
 func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
 	var req wire.PlanRequest
 	if err := readJSON(w, r, 1<<20, &req); err != nil {
@@ -104,16 +151,18 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err != nil {
 		return err
 	}
-	if err := confinePlan(who, &request); err != nil {
-		return err
-	}
-	if request.Action == driver.ActDrop && !who.may(config.ScopePurge) {
-		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "dropping messages needs the scope purge", "")
-	}
-	if request.To != "" {
-		if err := a.mayMove(who, &request); err != nil {
+	if request.Restore == "" {
+		if err := confinePlan(who, &request); err != nil {
 			return err
 		}
+	}
+	if request.Query.Queue != "" {
+		if _, err := a.existing(r, request.Query.Queue); err != nil {
+			return err
+		}
+	}
+	if err := a.mayPlan(r, who, &request); err != nil {
+		return err
 	}
 	if req.DryRun {
 		run, err := a.plans.DryRun(r.Context(), request)
@@ -123,6 +172,9 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 		out := wire.DryRunOf(&run)
 		for i := range run.Causes {
 			out.Causes = append(out.Causes, a.cause(&run.Causes[i], who))
+		}
+		if run.Repair != nil {
+			out.Preview = a.previewOf(run.Repair)
 		}
 		return writeJSON(w, http.StatusOK, out)
 	}

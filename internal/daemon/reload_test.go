@@ -90,7 +90,7 @@ tokens: [{name: root, hash: %q}]
 	if after := d.config(); after.Hash == before.Hash || len(after.Queues) != 2 || after.Refused != "" {
 		t.Errorf("%+v", after)
 	}
-	if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", ""); q.Deliver != two.URL+"/other" || q.Engine == nil || len(q.Engine.Paused) != 1 {
+	if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", ""); q.Deliver != two.URL || q.Engine == nil || len(q.Engine.Paused) != 1 {
 		t.Errorf("%+v %+v", q, q.Engine) // the pause of the whole queue stays
 	}
 	get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/more/messages", "x")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/backend/sqlite"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
@@ -46,6 +47,8 @@ type Options struct {
 	Watch  string
 	// Started receives the address that the daemon listens on as soon as it does.
 	Started func(addr net.Addr)
+	// AcceptLoss opens an embedded store whose log lacks what was synced to it.
+	AcceptLoss bool
 }
 
 // Server is the daemon.
@@ -102,7 +105,7 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		opened, err := openStore(cfg)
+		opened, err := openStore(cfg, o.embedded()...)
 		if err != nil {
 			return nil, err
 		}
@@ -111,6 +114,9 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	if err == nil {
 		err = s.assemble(store)
 	}
+	if err == nil {
+		err = s.app.auditLoss(context.Background(), store)
+	}
 	if err != nil {
 		s.closers.close()
 		return nil, errors.Join(err, store.Close())
@@ -118,18 +124,29 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
+// embedded are the options of stores in this process.
+func (o *Options) embedded() []sqlite.Option {
+	if !o.AcceptLoss {
+		return nil
+	}
+	return []sqlite.Option{sqlite.AcceptLoss()}
+}
+
 // openTimeout bounds how long a store on a server may take to answer at the start.
 const openTimeout = 30 * time.Second
 
 // openStore opens the store that the configuration names.
-func openStore(cfg *config.Config) (driver.Store, error) {
+func openStore(cfg *config.Config, embedded ...sqlite.Option) (driver.Store, error) {
 	address, err := cfg.Store.Resolve()
 	if err != nil {
 		return nil, &redrive.Error{Op: "open", Err: fmt.Errorf("store: %w", err)}
 	}
+	if err := checkFolders(cfg); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	return backend.Open(ctx, address)
+	return backend.Open(ctx, address, embedded...)
 }
 
 // checkListen refuses an address that other machines reach without a token.
@@ -147,11 +164,9 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.probe(ctx, store); err != nil {
 		return err
 	}
-	to, err := archive.Open(s.cfg.ArchiveDir())
-	if err != nil {
+	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	s.archive = to
 	a := &app{store: store, log: s.log}
 	s.app, a.counts = a, newCounts(a)
 	s.closers.add(a.counts.close)
@@ -203,7 +218,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,
-		Views: func(v string) plan.Finder { return a.finder(view(v)) },
+		Views: func(v string) plan.Finder { return a.finder(view(v)) }, Shown: a.shownBody,
 		Ended: a.auditEnd,
 	})
 	s.retention = plan.NewRetention(a.store, plan.RetentionOptions{
@@ -233,7 +248,7 @@ func (s *Server) assemble(store driver.Store) error {
 func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redrive.Sink, error) {
 	a.store = &auditedStore{Store: store, log: s.log}
 	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
-	a.backlog = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits)})
+	a.backlog = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits, nil)})
 	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -99,7 +100,7 @@ func TestASessionOutlivesTheDaemon(t *testing.T) {
 		}
 	}))
 	defer target.Close()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "data")
 	yaml := `
 store: sqlite:` + dir + `
 queues: {sms: {deliver: {url: "` + target.URL + `", allow_private: true}, policy: {max_attempts: 100, backoff: {type: fixed, interval: 50ms}}}}`

@@ -18,7 +18,7 @@ func (s *Server) openSpool(ctx context.Context, a *app, sink redrive.Sink) (redr
 	if c.Dir == "" {
 		return sink, nil
 	}
-	store, err := backend.Open(ctx, "sqlite:"+c.Dir)
+	store, err := backend.Open(ctx, "sqlite:"+c.Dir, s.o.embedded()...)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}

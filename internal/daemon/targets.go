@@ -12,10 +12,10 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/delivery"
-	"github.com/redrive/redrive/delivery/publish"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/publish"
 )
 
 // targetOf converts the target of a queue.
@@ -234,7 +234,22 @@ func (c *closers) close() {
 	}
 }
 
-// limitsOf converts backlog limits.
-func limitsOf(l config.Limits) backlog.Limits {
-	return backlog.Limits{Depth: l.Depth, Bytes: int64(l.Bytes), Age: l.Age.Std(), Soft: float64(l.Soft)}
+// limitsOf converts backlog limits. deliver, which may be nil, is what drains the queue.
+func limitsOf(l config.Limits, deliver *config.Deliver) backlog.Limits {
+	return backlog.Limits{Depth: l.Depth, Bytes: int64(l.Bytes), Age: l.Age.Std(), Soft: float64(l.Soft), Rate: targetsRate(deliver)}
+}
+
+// targetsRate is how many messages a second targets take together at most; 0: it is not said.
+func targetsRate(d *config.Deliver) (rate float64) {
+	if d == nil {
+		return 0
+	}
+	_, targets := d.Targets()
+	for i := range targets {
+		one := targets[i].Rate.PerSecond()
+		if rate += one; one == 0 {
+			return 0
+		}
+	}
+	return rate
 }

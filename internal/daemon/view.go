@@ -246,6 +246,9 @@ func (a *app) planOf(p *plan.Plan, who *caller) wire.Plan {
 			f.Header = fmt.Sprintf("%s=%s", name, jsonmask.Hidden)
 		}
 	}
+	if len(out.Request.Repair) > 0 && !who.may(config.ScopeReadPayload) {
+		out.Request.Repair = hiddenRule(out.Request.Repair)
+	}
 	out.Problem, _ = a.masksOver("").text(out.Problem)
 	return out
 }

@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ func TestWalk(t *testing.T) {
 		}
 		return http.StatusOK
 	})
-	cfg := parse(t, fmt.Sprintf("store: sqlite:%s\nqueues:\n  hooks: {deliver: {url: \"%s/hook?key=1\", allow_private: true}}\n", t.TempDir(), target.URL))
+	cfg := parse(t, fmt.Sprintf("store: sqlite:%s\nqueues:\n  hooks: {deliver: {url: \"%s/hook?key=1\", allow_private: true}}\n", filepath.Join(t.TempDir(), "data"), target.URL))
 	d := start(t, cfg, nil)
 
 	var lines strings.Builder

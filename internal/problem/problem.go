@@ -137,6 +137,8 @@ func Of(err error) *Problem {
 		detail = ""
 	case "outcome-unknown":
 		detail = redrive.ErrUnknown.Error()
+	case "timeout", "cancelled":
+		detail = ""
 	}
 	if k, ok := kinds[name]; ok {
 		p = New(k.status, name, k.title, detail, cmp.Or(hint, k.hint))

@@ -39,7 +39,7 @@ const (
 type Config struct {
 	Options    redis.UniversalOptions
 	Prefix     string // of all keys; "redrive" by default
-	Partitions int    // of each queue of a store on streams; 1 by default
+	Partitions int    // of each queue of a store on streams, experimental; 1 by default
 	Durability Durability
 	Replicas   int           // of Replicated
 	Patience   time.Duration // how long Replicated waits for them

@@ -105,7 +105,7 @@ func (a *Apply) putAll(ctx context.Context, w *Work) error {
 		if a.Errs[n+i] != nil {
 			continue
 		}
-		m, err := w.putEntry(ctx, &a.Batch.Put[i], a.Batch.Entered)
+		m, err := w.putEntry(ctx, &a.Batch.Put[i], a.Batch)
 		switch {
 		case err == nil:
 			a.put[i] = m
@@ -138,7 +138,7 @@ func (a *Apply) Finish() []string {
 
 // putEntry stores an entry as it is. It fails with ErrDuplicate or ErrConflict before it has
 // written anything.
-func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.Entered) (*Message, error) {
+func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, b *driver.Batch) (*Message, error) {
 	now, err := w.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -166,8 +166,8 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 	if m.ID == "" {
 		m.ID = redrive.NewID()
 	} else {
-		if entered == driver.EnteredImported {
-			if err := w.Rows.ForgetArchived(ctx, m); err != nil {
+		if b.Restore {
+			if err := w.Rows.ForgetRemoved(ctx, m); err != nil {
 				return nil, err
 			}
 		}
@@ -175,7 +175,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, entered driver.En
 			return nil, err
 		}
 	}
-	w.Count(m.Queue, AccountParked+Account(entered), 1)
+	w.Count(m.Queue, AccountParked+Account(b.Entered), 1)
 	if err := w.EnterLine(ctx, m); err != nil {
 		return nil, err
 	}

@@ -211,6 +211,23 @@ func (b *Base) parameter(name, value string, more map[string]func(string) error)
 	return fmt.Errorf("parameter %s%s is not known: there are %s%s", ParameterPrefix, name, ParameterPrefix, strings.Join(names, ", "+ParameterPrefix))
 }
 
+// Misspelt reports a parameter of a URL that is no setting of any server, but nearly one of
+// ours or of the pool.
+func Misspelt(name string) bool {
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(name))
+	for _, begins := range []string{"redr", "rediv", "pool", "ssl"} {
+		if strings.HasPrefix(plain, begins) {
+			return true
+		}
+	}
+	return slices.Contains([]string{"ddl", "timeout", "poll", "listen", "schema", "prefix", "password", "user"}, plain)
+}
+
 const pollHint = "the shortest and the longest interval, such as 5ms,1s"
 
 // OnOff reads a switch.

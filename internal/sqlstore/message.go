@@ -153,9 +153,7 @@ func (m *Message) LatestFailure() *redrive.Failure {
 func (m *Message) NextGeneration(c *driver.Change, now, due time.Time) {
 	m.Generation++
 	m.Redrives++
-	if c.Plan != "" {
-		m.Plan = c.Plan
-	}
+	m.Plan = c.Plan
 	if !m.ExpiresAt.After(now) {
 		m.ExpiresAt = time.Time{} // it was redriven although it had expired
 	}

@@ -179,6 +179,19 @@ func (v Verbs) Configure(ctx context.Context, name string, settings driver.Queue
 	return v.base.own.Fault("configure", v.base.own.SetUp(ctx, name, &settings))
 }
 
+// Settings implements driver.SettingsStore.
+func (v Verbs) Settings(ctx context.Context, queue string) (settings driver.QueueSettings, err error) {
+	if err := v.base.Ready(ctx); err != nil {
+		return settings, err
+	}
+	err = v.base.own.InSnapshot(ctx, "settings", func(w *Work) error {
+		err := w.Know(ctx, queue)
+		settings = w.Settings[queue]
+		return err
+	})
+	return settings, v.base.own.Fault("settings", err)
+}
+
 // Verify implements driver.Store. It reads within one snapshot, which keeps old versions
 // of rows from being removed meanwhile.
 func (v Verbs) Verify(ctx context.Context, names ...string) ([]driver.Audit, error) {

@@ -27,8 +27,8 @@ type Rows interface {
 	EnterKey(ctx context.Context, m *Message) error
 	// Reserve remembers an item's id, or has its result say why not.
 	Reserve(ctx context.Context, it *Item) error
-	// ForgetArchived forgets an id whose message went to the archive.
-	ForgetArchived(ctx context.Context, m *Message) error
+	// ForgetRemoved forgets an id whose message was archived or dropped.
+	ForgetRemoved(ctx context.Context, m *Message) error
 	// Fit makes of the names of a foreign message what the columns hold.
 	Fit(m *Message)
 	// Number gives a message a seq, if its row has to come with one.

@@ -107,10 +107,13 @@ func CauseOf(c *driver.Cause, payload bool) Cause {
 
 // Imported answers an import of dead letters.
 type Imported struct {
-	Imported   int64        `json:"imported"`
-	Duplicates int64        `json:"duplicates"` // were there already, and left as they are
-	Failed     int64        `json:"failed"`
-	Problems   []LineResult `json:"problems,omitempty"` // the first of those that failed
+	Imported   int64 `json:"imported"`
+	Duplicates int64 `json:"duplicates"` // were there already, and left as they are
+	// Ended are the duplicates that are not there any more: they were redriven and delivered since,
+	// or, with restore=false, archived or dropped.
+	Ended    int64        `json:"ended,omitempty"`
+	Failed   int64        `json:"failed"`
+	Problems []LineResult `json:"problems,omitempty"` // the first of those that failed
 	// Lines are all lines, with lines=true in the query, in the order in which they were
 	// decided.
 	Lines []LineResult `json:"lines,omitempty"`

@@ -30,7 +30,7 @@ type Filter struct {
 	Until     string `json:"until,omitempty" type:"when" placeholder:"TIME" help:"Not newer than this." doc:"Died (dead letters) or was published before or at: a time of RFC 3339, or a duration before now such as 1h."`
 	Text      string `json:"text,omitempty" placeholder:"TEXT" help:"With this text in the body or the last error." doc:"Text in the body or the last error, as it shows: in errors only without the scope read-payload; what is masked is found by the scope admin only."`
 	Header    string `json:"header,omitempty" placeholder:"NAME[=VALUE]" help:"With this header." doc:"NAME or NAME=VALUE. Needs the scope read-payload; a value that is masked is found by the scope admin only."`
-	Plan      string `json:"plan,omitempty" placeholder:"PLAN" help:"Redriven last by this plan."`
+	Plan      string `json:"plan,omitempty" placeholder:"PLAN" help:"Redriven or repaired last by this plan."`
 	Edited    string `json:"edited,omitempty" type:"yes" help:"Edited in place."`
 }
 

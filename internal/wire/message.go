@@ -2,6 +2,9 @@ package wire
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"time"
 	"unicode/utf8"
 
@@ -81,6 +84,8 @@ type Message struct {
 	BodyBase64 []byte   `json:"body_base64,omitempty"`
 	// Hidden says that the token may not see bodies and headers.
 	Hidden bool `json:"hidden,omitempty"`
+	// Version is another when what shows of kind, key, headers or body is; an edit may name it.
+	Version string `json:"version,omitempty"`
 	// Masked says that parts of the body, of headers or of failures show as ***.
 	Masked   bool     `json:"masked,omitempty"`
 	History  *History `json:"history,omitempty"`
@@ -172,6 +177,20 @@ func Whole(e *redrive.Entry, payload bool) Message {
 	return m
 }
 
+// Plain returns a message alone, with its payload.
+func Plain(of *redrive.Message) Message {
+	m := Message{Queue: of.Queue, ID: of.ID, Kind: of.Kind, Key: of.Key}
+	m.fill(of, true)
+	return m
+}
+
+// Seen returns the Version of what shows of a message.
+func (m *Message) Seen() string {
+	h := sha256.New()
+	_ = json.NewEncoder(h).Encode([]any{m.Kind, m.Key, m.Headers, m.Bytes(), m.Hidden, m.Size}) // a hash does not fail
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
 // fill adds what lists leave out.
 func (m *Message) fill(from *redrive.Message, payload bool) {
 	size := len(from.Body)
@@ -228,6 +247,9 @@ type Edit struct {
 	Headers    *[]Header `json:"headers,omitempty"`
 	Kind       *string   `json:"kind,omitempty"`
 	Key        *string   `json:"key,omitempty"`
+
+	Version string `json:"version,omitempty"`  // of the message that was looked at: if it is another by now, the answer is 409
+	NotJSON bool   `json:"not_json,omitempty"` // a body that was JSON may become one that is not
 }
 
 // Std returns the edit as the root package has it.

@@ -8,12 +8,13 @@ import (
 	"github.com/redrive/redrive/plan"
 )
 
-// PlanRequest asks for dead letters to be redriven, dropped or archived: those that
-// match the filter until now, or those that are named.
+// PlanRequest asks for dead letters to be redriven, dropped, archived or repaired: those that
+// match the filter until now, or those that are named. A restore has neither: it is of what a repair changed.
 type PlanRequest struct {
-	Action string   `json:"action"` // redrive, drop or archive
+	Action string   `json:"action"` // redrive, drop, archive, repair or restore
 	Filter *Filter  `json:"filter,omitempty"`
 	Refs   []string `json:"refs,omitempty"` // "queue/id"
+	All    bool     `json:"all,omitempty"`  // every dead letter of every queue: without it, a filter or refs must say which
 
 	To               string `json:"to,omitempty"`     // redrive into another queue
 	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
@@ -23,6 +24,9 @@ type PlanRequest struct {
 	MaxRedrives      int    `json:"max_redrives,omitempty"` // refuse what was redriven so often
 	Canary           int    `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
 	DryRun           bool   `json:"dry_run,omitempty"`      // count only
+
+	Repair  []plan.Operation `json:"repair,omitempty"`  // the rule of a repair: at most 20 operations, each on the result of those before
+	Restore string           `json:"restore,omitempty"` // of a restore: the plan of the repair
 }
 
 // Plan is a durable redrive.
@@ -67,7 +71,7 @@ type Progress struct {
 }
 
 // PlanResult is what became of one message of a plan: delivered, waiting, dead (again),
-// dropped, archived, gone, refused, or pending when it is about to be changed.
+// dropped, archived, repaired, restored, gone, refused, or pending when it is about to be changed.
 type PlanResult struct {
 	Queue   string   `json:"queue"`
 	ID      string   `json:"id"`
@@ -110,7 +114,26 @@ type DryRun struct {
 	// messages were looked at for it.
 	Refused     map[string]int64 `json:"refused,omitempty"`
 	RefusedMore bool             `json:"refused_more,omitempty"`
-	Causes      []Cause          `json:"causes,omitempty"` // the largest
+	Causes      []Cause          `json:"causes,omitempty"`  // the largest
+	Preview     *Preview         `json:"preview,omitempty"` // of a repair
+}
+
+// Preview is what a repair would make of a sample of at most about 200 messages, from all of the time in
+// which they died.
+type Preview struct {
+	Looked  int            `json:"looked"`
+	Changed int            `json:"changed"`           // of those looked at
+	Refused map[string]int `json:"refused,omitempty"` // likewise, by kind; unchanged: the rule finds nothing to change
+	Before  int64          `json:"bytes_before"`      // of the bodies that would change
+	After   int64          `json:"bytes_after"`
+	// Diffs are the first, the last, the largest and the smallest that would change, and up to four others.
+	Diffs []Diff `json:"diffs"`
+}
+
+// Diff is a message before and after a repair, as it shows to who asks. Bodies above 256 KiB are left out.
+type Diff struct {
+	Before Message `json:"before"`
+	After  Message `json:"after"`
 }
 
 // The states of a plan.
@@ -141,18 +164,30 @@ func PlanOf(p *plan.Plan) Plan {
 	return out
 }
 
+// ActionOf names what a plan does.
+func ActionOf(r *plan.Request) string {
+	switch {
+	case r.Restore != "":
+		return "restore"
+	case len(r.Repair) > 0:
+		return "repair"
+	}
+	return r.Action.String()
+}
+
 func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
-		Action: r.Action.String(), To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
+		Action: ActionOf(r), Repair: r.Repair, Restore: r.Restore, To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
 	for _, ref := range r.Refs {
 		out.Refs = append(out.Refs, ref.String())
 	}
-	if len(r.Refs) > 0 || p.Named > 0 {
+	if len(r.Refs) > 0 || p.Named > 0 || r.Restore != "" {
 		return out
 	}
+	out.All = r.All
 	f := FilterOf(&r.Query)
 	out.Filter = &f
 	return out

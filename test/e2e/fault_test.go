@@ -33,7 +33,7 @@ func TestWrongToken(t *testing.T) {
 		t.Error("a token was printed")
 	}
 	command(t, env(token), publish...).ok(t)
-	command(t, env(token), "dead", "redrive", "--yes").fails(t, 1, "scope")
+	command(t, env(token), "dead", "redrive", "--all", "--yes").fails(t, 1, "scope")
 	// Who may open the file may do everything.
 	if got := decode[wire.Message](t, command(t, nil, "show", "hooks/one", "--data", d.dir, "--json").ok(t)); got.State != "waiting" {
 		t.Errorf("the message is %+v", got)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/internal/browsertest"
+	"github.com/redrive/redrive/internal/programtest"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -157,7 +158,7 @@ func TestJavaScriptInNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, "--experimental-websocket", "--test", "../../clients/js/test/client.test.js", "../../clients/js/test/simulation.test.js")
-	cmd.Env = append(cleanEnv(), "REDRIVE_TEST_URL="+w.url(), "REDRIVE_TEST_TOKEN="+jsToken, "REDRIVE_TEST_API="+w.api.URL)
+	cmd.Env = append(programtest.Environ(), "REDRIVE_TEST_URL="+w.url(), "REDRIVE_TEST_TOKEN="+jsToken, "REDRIVE_TEST_API="+w.api.URL)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "fail 0") {
 		t.Fatalf("%v\n%s", err, out)

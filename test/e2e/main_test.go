@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/redrive/redrive/internal/childtest"
+	"github.com/redrive/redrive/internal/programtest"
 )
 
 // redriveBin is the program, which TestMain builds.
@@ -37,11 +36,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	redriveBin = filepath.Join(dir, "redrive")
-	cmd := exec.Command("go", "build", "-o", redriveBin, "../../cmd/redrive")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
+	if redriveBin, err = programtest.Build(dir, "redrive"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

@@ -51,7 +51,7 @@ func TestKillInTheMiddleOfAPlan(t *testing.T) {
 	d.publishMany("q", "k", n, func(i int) string { return fmt.Sprintf(`"expires_at":"2020-01-01T00:00:00Z","body":%d`, i) })
 	until(t, "all are dead", time.Minute, func() bool { return d.queue("q").Dead == n })
 	d.restartWith("queues:\n  q: {}\n")
-	plan := decode[wire.Plan](t, d.redrive("dead", "redrive", "--rate", "400/s", "--yes", "--json").ok(t))
+	plan := decode[wire.Plan](t, d.redrive("dead", "redrive", "--all", "--rate", "400/s", "--yes", "--json").ok(t))
 	kills := 0
 	for ; ; kills++ {
 		<-time.After(time.Duration(100+random.IntN(500)) * time.Millisecond)

@@ -21,7 +21,7 @@ func TestAnotherDaemonEndsAPlan(t *testing.T) {
 	one.publishMany("q", "k", n, func(i int) string { return fmt.Sprintf(`"expires_at":"2020-01-01T00:00:00Z","body":%d`, i) })
 	until(t, "all are dead", time.Minute, func() bool { return one.queue("q").Dead == n })
 	one.restartWith(yaml)
-	plan := decode[wire.Plan](t, one.redrive("dead", "redrive", "--rate", "100/s", "--yes", "--json").ok(t))
+	plan := decode[wire.Plan](t, one.redrive("dead", "redrive", "--all", "--rate", "100/s", "--yes", "--json").ok(t))
 	state := func(d *daemon) wire.Plan { return get[wire.Plan](t, d.url+"/v1/plans/"+plan.ID+"?progress=true") }
 	// The other comes when the plan is under way, so it is the first that carries it out.
 	until(t, "the plan is under way", time.Minute, func() bool { return state(one).Done > 0 })

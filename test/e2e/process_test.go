@@ -5,17 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive/internal/programtest"
 	"github.com/redrive/redrive/internal/servertest"
 )
 
@@ -24,27 +22,9 @@ type process struct {
 	t    *testing.T
 	name string
 	cmd  *exec.Cmd
-	log  *logBuffer
+	log  *programtest.Log
 	done chan struct{}
 	err  error // valid when done is closed
-}
-
-// logBuffer collects what a process writes.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // start runs a program until the test ends at the latest.
@@ -56,10 +36,10 @@ func start(t *testing.T, name string, env []string, args ...string) *process {
 // startProgram runs another program than ours.
 func startProgram(t *testing.T, name string, env []string, program string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, log: &logBuffer{}, done: make(chan struct{})}
+	p := &process{t: t, name: name, log: &programtest.Log{}, done: make(chan struct{})}
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.Env = append(cleanEnv(), env...)
+	p.cmd.Env = programtest.Environ(env...)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,17 +54,6 @@ func startProgram(t *testing.T, name string, env []string, program string, args 
 		}
 	})
 	return p
-}
-
-// cleanEnv is the environment without what would change how the program behaves.
-func cleanEnv() []string {
-	var env []string
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "REDRIVE_") {
-			env = append(env, v)
-		}
-	}
-	return append(env, "NO_PROXY=*")
 }
 
 func tail(s string, lines int) string {
@@ -168,12 +137,8 @@ func newDaemonIn(t *testing.T, data, yaml string, env ...string) *daemon {
 // newDaemonOn starts a daemon on the store at an address.
 func newDaemonOn(t *testing.T, store, yaml string, env ...string) *daemon {
 	t.Helper()
-	address := freePort(t)
-	d := &daemon{t: t, config: filepath.Join(t.TempDir(), "redrive.yaml"), url: "http://" + address, env: env}
-	text := fmt.Sprintf("listen: %s\nstore: %q\n%s", address, store, yaml)
-	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	d := &daemon{t: t, env: env}
+	d.config, d.url = programtest.Configure(t, store, yaml)
 	d.start()
 	return d
 }
@@ -196,12 +161,7 @@ func (d *daemon) ready() bool {
 		d.t.Fatalf("the daemon ended: %v\n%s", d.err, tail(d.log.String(), 40))
 	default:
 	}
-	resp, err := http.Get(d.url + "/readyz")
-	if err != nil {
-		return false
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	return programtest.Ready(d.url)
 }
 
 // result is what a command did.
@@ -222,7 +182,7 @@ func command(t *testing.T, env []string, args ...string) result {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, redriveBin, args...)
-	cmd.Env = append(cleanEnv(), env...)
+	cmd.Env = programtest.Environ(env...)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()

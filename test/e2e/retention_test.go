@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ func TestRetention(t *testing.T) {
 	t.Parallel() // mostly waits for the next round of retention, a minute
 	const n, keep = 12, 5
 	target := newReceiver(t, "--fail", "100%", "--status", "400")
-	kept := t.TempDir()
+	kept := filepath.Join(t.TempDir(), "archive")
 	deliver := fmt.Sprintf("deliver: {url: %q, allow_private: true}", target)
 	d := newDaemon(t, fmt.Sprintf("archive: %q\nqueues:\n  counted: {%[2]s, retention: {keep: %[3]d}}\n  aged: {%[2]s, retention: {age: 1s}}\n"+
 		"  thrown: {%[2]s, retention: {age: 1s, archive: false}}\n  whole: {%[2]s}\n", kept, deliver, keep))

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive/internal/programtest"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -70,7 +71,7 @@ func workersSurvive(t *testing.T, program string, args []string) {
 		}
 	}
 	env := []string{"REDRIVE_SERVER=" + d.url, "REDRIVE_LEASE=1"}
-	var logs []*logBuffer
+	var logs []*programtest.Log
 	work := func() *process {
 		p := startProgram(t, program, env, program, args...)
 		logs = append(logs, p.log)

@@ -11,7 +11,7 @@ func Check(h *History) (all []Violation) {
 	v := look(h)
 	for _, m := range v.sorted() {
 		for _, check := range []func(*view, *message) []Violation{
-			lost, phantom, twice, settledTwice, cameBack, staleHolder, heldTwice, dropped, edits, falseResult, planned,
+			lost, phantom, twice, settledTwice, cameBack, staleHolder, heldTwice, atOnce, dropped, edits, falseResult, uncaused, planned, skipped,
 		} {
 			all = append(all, check(v, m)...)
 		}
@@ -19,6 +19,7 @@ func Check(h *History) (all []Violation) {
 	all = append(all, order(v)...)
 	all = append(all, plans(v)...)
 	all = append(all, ledger(v)...)
+	all = append(all, exits(v)...)
 	for _, p := range h.Final.Problems {
 		all = append(all, Violation{Promise: "goes on", Text: p})
 	}
@@ -130,111 +131,11 @@ func twice(v *view, m *message) (all []Violation) {
 	return all
 }
 
-// claims returns the claim of each receipt.
-func (m *message) claims() map[string]*Event {
-	by := map[string]*Event{}
-	for _, e := range m.some(is(OpClaim)) {
-		by[e.Receipt] = e
-	}
-	return by
-}
-
-// settledTwice finds two receipts that both ended the message in one of its generations.
-func settledTwice(_ *view, m *message) (all []Violation) {
-	claims := m.claims()
-	ended := map[int]*Event{}
-	for _, e := range m.some(is(OpSettle, Done, Dead)) {
-		c := claims[e.Receipt]
-		if c == nil || e.Answer != OK {
-			continue
-		}
-		if first := ended[c.Generation]; first != nil && first.Receipt != e.Receipt {
-			all = append(all, m.broken("nothing is settled twice", fmt.Sprintf("two receipts ended generation %d", c.Generation), first, e))
-		}
-		ended[c.Generation] = e
-	}
-	return all
-}
-
-// cameBack finds claims of what had ended.
-func cameBack(_ *view, m *message) (all []Violation) {
-	claims := m.claims()
-	for _, s := range m.some(is(OpSettle, Done, Dead)) {
-		c := claims[s.Receipt]
-		if c == nil || s.Answer != OK {
-			continue
-		}
-		for _, e := range m.some(is(OpClaim)) {
-			if e.Begin > s.End && (s.Outcome == Done || e.Generation <= c.Generation) {
-				all = append(all, m.broken("what was settled does not come back", "it was claimed after it had been settled as "+s.Outcome, c, s, e))
-			}
-		}
-	}
-	return all
-}
-
-// staleHolder finds settlements and extensions that were accepted after another had got
-// the message. A claim that a crash of the server undid is none; a settlement that is
-// repeated because its answer was lost may have been accepted in time.
-func staleHolder(v *view, m *message) (all []Violation) {
-	claims := m.claims()
-	for _, s := range m.some(func(e *Event) bool { return (e.Op == OpSettle || e.Op == OpExtend) && e.Answer == OK }) {
-		mine := claims[s.Receipt]
-		if mine == nil || m.any(func(e *Event) bool {
-			return e.Op == OpSettle && e.Receipt == s.Receipt && e.Answer == Unknown && e.Begin < s.Begin
-		}) {
-			continue
-		}
-		for _, other := range claims {
-			if other.Receipt != s.Receipt && other.Begin > mine.End && other.End < s.Begin && !v.happened(other.Begin, s.End, KillServer) {
-				all = append(all, m.broken("a stale holder changes nothing", "its receipt was accepted after another had claimed it", mine, other, s))
-			}
-		}
-	}
-	return all
-}
-
-// slack is what clocks that are read in milliseconds may differ.
-const slack = 50 * time.Millisecond
-
-// heldTwice finds a message that was claimed while another's lease ran.
-func heldTwice(v *view, m *message) (all []Violation) {
-	claims := m.some(is(OpClaim))
-	for i, a := range claims {
-		for _, b := range claims[i+1:] {
-			until := a.Begin + a.Lease
-			for _, e := range m.some(is(OpExtend)) {
-				if e.Receipt == a.Receipt && e.Answer == OK && e.End < b.Begin {
-					until = max(until, e.Begin+e.Lease)
-				}
-			}
-			gaveUp := m.any(func(e *Event) bool { return e.Op == OpSettle && e.Receipt == a.Receipt && e.Begin < b.End })
-			undone := v.happened(a.Begin, b.End, KillServer, MoveClock) || v.Embedded && v.happened(a.Begin, b.End, KillDaemon, PowerLoss)
-			if b.Begin > a.End && b.End < until-slack && !gaveUp && !undone {
-				all = append(all, m.broken("a message has one holder", "it was claimed while the first one's lease ran", a, b))
-			}
-		}
-	}
-	return all
-}
-
-// dropped finds claims of what had been dropped.
-func dropped(_ *view, m *message) (all []Violation) {
-	for _, d := range m.some(is(OpDrop)) {
-		for _, c := range m.some(is(OpClaim)) {
-			if d.Answer == OK && c.Begin > d.End {
-				all = append(all, m.broken("what was dropped is gone", "it was claimed later", d, c))
-			}
-		}
-	}
-	return all
-}
-
 // edits finds bodies from before an edit that had been acknowledged, and those of edits
 // that were refused.
-func edits(_ *view, m *message) (all []Violation) {
+func edits(v *view, m *message) (all []Violation) {
 	known := m.some(is(OpEdit))
-	judge := func(rev int, at time.Duration, shown ...*Event) {
+	judge := func(rev int, at time.Duration, now bool, shown ...*Event) {
 		least, why, may := 0, (*Event)(nil), rev == 0
 		for _, e := range known {
 			if e.Answer == OK && e.End < at && e.Rev > least {
@@ -247,16 +148,19 @@ func edits(_ *view, m *message) (all []Violation) {
 		switch {
 		case !may:
 			all = append(all, m.broken("a refused edit changes nothing", fmt.Sprintf("it shows edit %d", rev), shown...))
-		case rev < least && !late:
+		case rev < least && !late && now:
 			all = append(all, m.broken("an edit is kept", fmt.Sprintf("it shows edit %d after %d", rev, least), append(shown, why)...))
 		}
 	}
-	for _, c := range m.some(is(OpClaim)) {
-		judge(c.Rev, c.Begin, c)
+	for _, e := range m.events {
+		if m.copies() == 1 && (e.Op == OpClaim || e.Op == OpLook || e.Op == OpDeliver) {
+			// A source may deliver what it has, and whoever lost a claim what it got.
+			judge(e.Rev, e.Begin, e.Op != OpDeliver || !v.foreign(m) && !v.stray(e.Begin, e.Begin), e)
+		}
 	}
 	for _, l := range m.left {
 		if m.copies() == 1 {
-			judge(l.Rev, ever)
+			judge(l.Rev, ever, true)
 		}
 	}
 	return all
@@ -272,35 +176,19 @@ func falseResult(_ *view, m *message) (all []Violation) {
 	return all
 }
 
-// planned finds messages that were redriven more often than plans say they did it, and
-// those that a plan took although they died after it was made.
-func planned(v *view, m *message) (all []Violation) {
-	by := 0
-	for _, r := range v.planResults(m) {
-		if r.Outcome == "refused" {
+// starting is how long a daemon may take to find out that it cannot start.
+const starting = 15 * time.Second
+
+// exits finds daemons that ended by themselves. They may where the disk fails, and where
+// the store is not there when they start.
+func exits(v *view) (all []Violation) {
+	for i := range v.Events {
+		e := &v.Events[i]
+		if e.Op != OpExit || v.happened(e.End-slack, e.End+slack, PowerLoss) ||
+			e.End-e.Begin < starting && v.happened(e.Begin, e.End, KillServer, StopServer, CutLink, DeafLink, FullDisk) {
 			continue
 		}
-		if r.plan.Action == "redrive" {
-			by++
-		}
-		made := v.plans[r.plan.ID]
-		died := m.some(func(e *Event) bool { return is(OpDeliver, Dead)(e) || is(OpSettle, Dead)(e) })
-		// The cutoff is a time of the store's clock: one that jumped has others die before it.
-		if made != nil && made.Answer == OK && (len(died) == 0 || died[0].Begin >= made.End && !v.happened(made.Begin, died[0].End, MoveClock)) {
-			all = append(all, m.broken("a plan takes what had died before it", "nothing had killed it when the plan was made", made))
-		}
-	}
-	most, at := 0, []*Event(nil)
-	for _, e := range m.some(is(OpClaim)) {
-		if e.Redrives > most {
-			most, at = e.Redrives, []*Event{e}
-		}
-	}
-	for _, l := range m.left {
-		most = max(most, l.Redrives)
-	}
-	if most > by {
-		all = append(all, m.broken("a plan redrives a message once", fmt.Sprintf("%d plans redrove it, and it was redriven %d times", by, most), at...))
+		all = append(all, Violation{Promise: "goes on", ID: e.By, Text: "it ended by itself", Events: []Event{*e}})
 	}
 	return all
 }

@@ -19,10 +19,10 @@ func at(begin time.Duration, op Op, e Event) Event {
 	if e.By == "" {
 		e.By = "somebody"
 	}
-	if e.Queue == "" {
+	if e.Queue == "" && op != OpExit {
 		e.Queue = "q"
 	}
-	if e.Label == "" && op != OpFault && op != OpPlan {
+	if e.Label == "" && op != OpFault && op != OpPlan && op != OpExit {
 		e.Label = "m"
 	}
 	return e
@@ -43,6 +43,25 @@ func settled(begin time.Duration, receipt, outcome string) Event {
 
 // m is the message of most histories.
 var m = published(Event{Label: "m"})
+
+// left is an end at which the message is there.
+func left(l Left) Final {
+	l.Queue, l.Label, l.ID = "q", "m", "id-m"
+	return Final{Left: []Left{l}}
+}
+
+// redrove is an end at which so many plans had redriven the message.
+func redrove(plans int) (f Final) {
+	for i := range plans {
+		f.Plans = append(f.Plans, PlanEnd{ID: "p" + strings.Repeat("'", i), Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}})
+	}
+	return f
+}
+
+// looked shows the message dead after so many redrives.
+func looked(begin time.Duration, redrives int) Event {
+	return at(begin, OpLook, Event{ID: "id-m", Outcome: Dead, Answer: OK, Redrives: redrives})
+}
 
 // bad are histories that break one promise each.
 var bad = []struct {
@@ -115,6 +134,57 @@ var bad = []struct {
 		Final: Final{Ledger: map[string]Ledger{"q": {Published: 1}}, Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}, "0 dropped"},
 	{"a publish is not counted", "the ledger equals the history", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Done})},
 		Final: Final{Ledger: map[string]Ledger{"q": {Done: 1}}}}, "0 published"},
+	{"dead without a cause", "nothing dies without a cause", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Retry)}, Final: left(Left{State: Dead})}, "0 may have"},
+	{"dead by a settlement that was refused", "nothing dies without a cause", History{Events: []Event{
+		m, claimed(sec, "r1"), claimed(3*sec, "r2"), at(4*sec, OpSettle, Event{Receipt: "r1", Outcome: Dead, Answer: Refused}),
+	}, Final: left(Left{State: Dead})}, "0 may have"},
+	{"dead again without a cause", "nothing dies without a cause", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Dead}), at(3*sec, OpDeliver, Event{Outcome: Retry}), looked(4*sec, 1)},
+		Final: redrove(1)}, "died 2 times"},
+	{"alive again without a plan", "a plan redrives a message once", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Dead}), looked(2*sec, 0), at(3*sec, OpDeliver, Event{Outcome: Done})}}, "#3"},
+	{"claimed in another generation", "a plan redrives a message once", History{Events: []Event{m, at(sec, OpClaim, Event{Receipt: "r1", Generation: 1})}}, "#1"},
+	{"a plan redrives a delivered one twice", "a plan redrives a message once", History{Events: []Event{
+		m, at(sec, OpDeliver, Event{Outcome: Dead}), looked(2*sec, 0), at(3*sec, OpPlan, Event{Plan: "p", Action: "redrive", Answer: OK}),
+		at(4*sec, OpDeliver, Event{Outcome: Dead}), looked(5*sec, 1), at(6*sec, OpDeliver, Event{Outcome: Done}),
+	}, Final: redrove(1)}, "#6"},
+	{"one that is there was redriven twice", "a plan redrives a message once", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Dead}), at(3*sec, OpDeliver, Event{Outcome: Dead}), at(4*sec, OpDeliver, Event{Outcome: Dead})},
+		Final: Final{Left: left(Left{State: Dead, Redrives: 2}).Left, Plans: redrove(1).Plans}}, "2 times"},
+	{"dropped and delivered", "what was dropped is gone", History{Events: []Event{m, at(sec, OpDrop, Event{Answer: OK}), at(2*sec, OpDeliver, Event{Outcome: Done})}}, "#2"},
+	{"dropped by a plan and claimed", "what was dropped is gone", History{Events: []Event{
+		m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Action: "drop", Answer: OK}), at(4*sec, OpClaim, Event{Receipt: "r2", Generation: 1}),
+	}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}, "#4"},
+	{"a delivery shows what was before an edit", "an edit is kept", History{Events: []Event{m, at(sec, OpEdit, Event{Rev: 1, Answer: OK}), at(2*sec, OpDeliver, Event{Outcome: Done})}}, "#1"},
+	{"a delivery shows an edit that was refused", "a refused edit changes nothing", History{Events: []Event{m, at(sec, OpEdit, Event{Rev: 1, Answer: Refused}), at(2*sec, OpDeliver, Event{Rev: 1, Outcome: Done})}}, "#2"},
+	{"a plan leaves one out", "a plan takes all that match", History{Events: []Event{
+		m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Action: "redrive", Answer: OK}),
+	}, Final: Final{Left: left(Left{State: Dead}).Left, Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done"}}}}, "#2"},
+	{"a plan fails", "a plan ends", History{Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "failed", Problem: "why"}}}}, "why"},
+	{"a cancelled plan goes on", "a plan ends", History{Events: []Event{at(sec, OpSteer, Event{Plan: "p", Outcome: "cancelled", Answer: OK})},
+		Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done"}}}}, "cancelled and is done"},
+	{"a plan is gone", "a plan ends", History{Events: []Event{at(sec, OpPlan, Event{Plan: "p", Answer: OK})}}, "not there"},
+	{"a receipt is accepted twice", "nothing is settled twice", History{Events: []Event{m, claimed(sec, "r1"), settled(2*sec, "r1", Retry), settled(3*sec, "r1", Retry)}}, "#3"},
+	{"a receipt is extended when it is settled", "nothing is settled twice", History{Events: []Event{m, claimed(sec, "r1"), settled(sec*3/2, "r1", Release), at(2*sec, OpExtend, Event{Receipt: "r1", Lease: sec, Answer: OK})}}, "#3"},
+	{"a stale settlement whose first answer was lost", "a stale holder changes nothing", History{Events: []Event{
+		m, claimed(sec, "r1"), at(sec+sec/2, OpSettle, Event{Receipt: "r1", Outcome: Retry, Answer: Unknown}), claimed(2*sec, "r2"), settled(3*sec, "r1", Retry),
+	}}, "#4"},
+	{"a stale settlement on a store that undoes no claim", "a stale holder changes nothing", History{Events: []Event{
+		m, claimed(sec, "r1"), claimed(3*sec, "r2"), at(3*sec, OpFault, Event{Fault: KillServer}), settled(4*sec, "r1", Done),
+	}}, "#4"},
+	{"two holders on a store that undoes no claim", "a message has one holder", History{Events: []Event{
+		m, claimed(sec, "r1"), at(sec+sec/5, OpFault, Event{Fault: KillServer}), claimed(sec+sec/2, "r2"), settled(2*sec, "r2", Done),
+	}}, "#3"},
+	{"two holders when the source's server was killed", "a message has one holder", History{Undoes: true, Events: []Event{
+		m, claimed(sec, "r1"), at(sec+sec/5, OpFault, Event{Fault: KillServer, On: 1}), claimed(sec+sec/2, "r2"), settled(2*sec, "r2", Done),
+	}}, "#3"},
+	{"two deliveries at once", "a message has one holder", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Retry, End: 2 * sec}), at(sec*3/2, OpDeliver, Event{Outcome: Done})}}, "#2"},
+	{"the second first, and a plan dropped the first later", "order by key", History{Events: []Event{
+		published(Event{Label: "m", Key: "k", Seq: 1}), published(Event{Label: "n", Key: "k", Seq: 2}), at(sec, OpDeliver, Event{Outcome: Dead}),
+		at(2*sec, OpDeliver, Event{Label: "n", Outcome: Done}), at(3*sec, OpPlan, Event{Plan: "p", Action: "drop", Answer: OK}),
+	}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}, "q/id-n"},
+	{"the first again after the second", "order by key", History{Events: []Event{
+		published(Event{Label: "m", Key: "k", Seq: 1}), published(Event{Label: "n", Key: "k", Seq: 2}),
+		at(sec, OpDeliver, Event{Outcome: Done}), at(2*sec, OpDeliver, Event{Label: "n", Outcome: Done}), at(3*sec, OpDeliver, Event{Outcome: Done}),
+	}}, "#4"},
+	{"a daemon ends by itself", "goes on", History{Events: []Event{at(sec, OpExit, Event{By: "daemon-1", End: 60 * sec})}}, "daemon-1"},
 	{"verify found something", "the ledger balances", History{Final: Final{Unbalanced: []string{"q: 1 too many"}}}, "1 too many"},
 	{"it does not go on", "goes on", History{Final: Final{Problems: []string{"3 wait for ever"}}}, "3 wait"},
 }
@@ -156,13 +226,25 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 			Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
 		{"an unknown publish that is not there", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown})}, Final: Final{Ledger: map[string]Ledger{"q": {}}}}},
 		{"an unknown publish that is", History{Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), delivered}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Done: 1}}}}},
-		{"two of two publishes", History{Foreign: []string{"q"}, Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), m, delivered, at(2*sec, OpEdit, Event{Rev: 1, Answer: OK})},
+		{"two of two publishes", History{Foreign: []string{"q"}, Events: []Event{at(0, OpPublish, Event{Answer: Unknown}), m, at(sec, OpDeliver, Event{Outcome: Dead}), at(2*sec, OpEdit, Event{Rev: 1, Answer: OK})},
 			Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-1", State: Dead}, {Queue: "q", Label: "m", ID: "id-2", State: Dead, Rev: 1}}, Ledger: map[string]Ledger{"q": {Published: 2, Dead: 2}}}}},
-		{"a claim that a crash undid", History{Events: []Event{m, claimed(sec, "r1"), at(sec+sec/5, OpFault, Event{Fault: KillServer}), claimed(sec+sec/2, "r2"), settled(2*sec, "r2", Done)}}},
+		{"a claim that a crash undid", History{Undoes: true, Events: []Event{m, claimed(sec, "r1"), at(sec+sec/5, OpFault, Event{Fault: KillServer}), claimed(sec+sec/2, "r2"), settled(2*sec, "r2", Done)}}},
 		{"a settlement that is repeated", History{Events: []Event{
-			m, claimed(sec, "r1"), at(sec+sec/2, OpSettle, Event{Receipt: "r1", Outcome: Retry, Answer: Unknown}),
-			claimed(2*sec, "r2"), settled(3*sec, "r1", Retry), settled(4*sec, "r2", Done),
+			m, claimed(sec, "r1"), at(sec+sec/2, OpSettle, Event{Receipt: "r1", Outcome: Retry, Answer: Unknown}), settled(2*sec, "r1", Retry),
+			claimed(3*sec, "r2"), at(4*sec, OpSettle, Event{Receipt: "r1", Outcome: Retry, Answer: Refused}), settled(5*sec, "r2", Done),
 		}}},
+		{"looked at, redriven and done", History{Events: []Event{
+			m, at(sec, OpDeliver, Event{Outcome: Dead}), looked(2*sec, 0), at(3*sec, OpPlan, Event{Plan: "p", Action: "redrive", Answer: OK}), at(4*sec, OpDeliver, Event{Outcome: Done}),
+		}, Final: redrove(1)}},
+		{"dropped by a plan and not seen again", History{Events: []Event{
+			m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Action: "drop", Answer: OK}),
+		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}},
+		{"a plan drops what waits, and of one only its publisher knew", History{Events: []Event{
+			at(0, OpPublish, Event{Answer: Unknown}), at(sec, OpPlan, Event{Plan: "p", Action: dropWaiting, Answer: OK}),
+		}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Dropped: 1}}, Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}},
+		{"delivered again when the first was given up", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Retry, End: 5 * sec}), at(4*sec, OpDeliver, Event{Outcome: Done})}}},
+		{"a daemon whose disk lost its power ends", History{Events: []Event{at(sec, OpExit, Event{By: "daemon-1", End: 60 * sec}), at(59*sec, OpFault, Event{Fault: PowerLoss, End: 61 * sec})}}},
+		{"a daemon does not start while its server is away", History{Events: []Event{at(sec, OpExit, Event{By: "daemon-1", End: 2 * sec}), at(0, OpFault, Event{Fault: KillServer, End: 3 * sec})}}},
 		{"dead, redriven and done", History{Events: []Event{
 			m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Answer: OK}),
 			at(4*sec, OpClaim, Event{Receipt: "r2", Generation: 1, Redrives: 1}), settled(5*sec, "r2", Done),
@@ -172,7 +254,7 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 			at(2*sec, OpDeliver, Event{Outcome: Dead}), at(3*sec, OpDeliver, Event{Outcome: Done}),
 		}, Final: Final{Plans: []PlanEnd{{ID: "p", Action: "redrive", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", "delivered"}}}}}}},
 		{"a lost edit comes late", History{Events: []Event{
-			m, at(sec, OpEdit, Event{Rev: 1, Answer: Unknown, End: 3 * sec}), at(2*sec, OpEdit, Event{Rev: 2, Answer: OK}),
+			m, at(sec/2, OpDeliver, Event{Outcome: Dead}), at(sec, OpEdit, Event{Rev: 1, Answer: Unknown, End: 3 * sec}), at(2*sec, OpEdit, Event{Rev: 2, Answer: OK}),
 		}, Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-m", State: Dead, Rev: 1}}}}},
 		{"in order", History{Events: []Event{
 			published(Event{Label: "m", Key: "k", Seq: 1}), published(Event{Label: "n", Key: "k", Seq: 2}),

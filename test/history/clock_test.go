@@ -13,6 +13,8 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
+
+	"github.com/redrive/redrive/internal/programtest"
 )
 
 // faker is where Debian keeps the library of its package faketime: whoever loads it reads
@@ -120,7 +122,7 @@ var movable = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return build("redrive-clock", "-overlay="+overlay)
+	return programtest.Build(binDir, "redrive-clock", "-overlay="+overlay)
 })
 
 // move has the clock be ahead of the machine's, by whole seconds.

@@ -1,10 +1,7 @@
 package history
 
 import (
-	"bytes"
 	"fmt"
-	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,67 +10,40 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redrive/redrive/internal/faulttest"
-	"github.com/redrive/redrive/internal/servertest"
+	"github.com/redrive/redrive/internal/programtest"
+	"github.com/redrive/redrive/internal/proxytest"
 )
 
-// daemon is the program, started again whenever it ends until the run is over.
+// daemon is the program, started again whenever it ends until the run is over. That it
+// ended by itself is an event.
 type daemon struct {
 	t      testing.TB
+	rec    *recorder
 	name   string
 	bin    string
 	env    []string
 	config string
 	direct string           // its own address, for looking at it
-	link   *faulttest.Proxy // between those who call and the daemon
+	link   *proxytest.Proxy // between those who call and the daemon
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
-	log  *tailLog
+	dead *exec.Cmd // whom kill ended
+	log  *programtest.Log
 	held bool // it shall not be started just now
 	over bool
 	all  sync.WaitGroup
 }
 
-// tailLog keeps the end of what a program writes.
-type tailLog struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (l *tailLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	const most = 64 << 10
-	l.b = append(l.b, p...)
-	l.b = l.b[max(0, len(l.b)-most):]
-	return len(p), nil
-}
-
-func (l *tailLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(bytes.TrimSpace(l.b))
-}
-
-func newDaemon(t testing.TB, program func() (string, error), name, store, yaml string, env ...string) *daemon {
+func newDaemon(t testing.TB, rec *recorder, program func() (string, error), name, store, yaml string, env ...string) *daemon {
 	t.Helper()
-	port, err := servertest.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := port.Addr()
-	dir := t.TempDir()
 	bin, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{t: t, name: name, bin: bin, env: env, config: filepath.Join(dir, "redrive.yaml"), direct: "http://" + address, log: &tailLog{}}
-	text := fmt.Sprintf("listen: %s\nstore: %q\narchive: %q\n%s", address, store, filepath.Join(dir, "archive"), yaml)
-	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d.link = faulttest.NewProxy(t, address)
+	d := &daemon{t: t, rec: rec, name: name, bin: bin, env: env, log: &programtest.Log{}}
+	d.config, d.direct = programtest.Configure(t, store, fmt.Sprintf("archive: %q\n%s", filepath.Join(t.TempDir(), "archive"), yaml))
+	d.link = proxytest.New(t, strings.TrimPrefix(d.direct, "http://"))
 	d.start()
 	t.Cleanup(d.end)
 	return d
@@ -94,22 +64,23 @@ func (d *daemon) startLocked() {
 	}
 	cmd := exec.Command(d.bin, "serve", "--config", d.config)
 	cmd.Stdout, cmd.Stderr = d.log, d.log
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "REDRIVE_") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	cmd.Env = append(append(cmd.Env, "NO_PROXY=*", "GOMAXPROCS=2"), d.env...)
+	cmd.Env = append(programtest.Environ("GOMAXPROCS=2"), d.env...)
 	if err := cmd.Start(); err != nil {
 		d.t.Error(err)
 		return
 	}
 	d.cmd = cmd
+	began := d.rec.now()
 	d.all.Go(func() {
-		_ = cmd.Wait() // however it ended, it is started again
+		err := cmd.Wait() // however it ended, it is started again
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.cmd = nil
+		if !d.over && d.dead != cmd {
+			const shown = 500
+			log := d.log.String()
+			d.rec.add(Event{Begin: began, Op: OpExit, By: d.name, Note: fmt.Sprintf("%v: %s", err, log[max(0, len(log)-shown):])})
+		}
 		if !d.over && !d.held {
 			d.all.Go(func() { pause(d.t.Context(), 300*time.Millisecond); d.start() })
 		}
@@ -121,7 +92,7 @@ func (d *daemon) kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.held = true
-	if d.cmd != nil {
+	if d.dead = d.cmd; d.cmd != nil {
 		_ = d.cmd.Process.Kill() // it may be gone
 	}
 }
@@ -159,14 +130,7 @@ func (d *daemon) end() {
 	d.all.Wait()
 }
 
-func (d *daemon) ready() bool {
-	resp, err := http.Get(d.direct + "/readyz")
-	if err != nil {
-		return false
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
-}
+func (d *daemon) ready() bool { return programtest.Ready(d.direct) }
 
 // problems are what no daemon may do.
 func (d *daemon) problems() (list []string) {

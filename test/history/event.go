@@ -21,9 +21,12 @@ const (
 	OpExtend  Op = "extend"
 	OpSettle  Op = "settle"
 	OpResult  Op = "result" // what a session received about the end of its message
+	OpLook    Op = "look"   // somebody read it among the dead letters
 	OpEdit    Op = "edit"
 	OpDrop    Op = "drop"
-	OpPlan    Op = "plan" // the call that made a plan
+	OpPlan    Op = "plan"  // the call that made a plan
+	OpSteer   Op = "steer" // a plan was paused, resumed or cancelled; Outcome is its state since
+	OpExit    Op = "exit"  // a daemon ended by itself; Begin is its start
 	OpFault   Op = "fault"
 )
 
@@ -67,7 +70,9 @@ type Event struct {
 	Rev        int    // of the body: 0 as published, n after the nth edit
 	Garbled    bool   // the body is not what was published or edited
 	Plan       string
+	Action     string // of a plan; its Queue is that of its filter, if it has one
 	Fault      Kind
+	On         int // which daemon, link or server the fault hit; the store's server is 0
 	Note       string
 }
 
@@ -77,7 +82,7 @@ func (e *Event) String() string {
 	fmt.Fprintf(&b, "#%d %8.3fs-%.3fs %s %s", e.N, e.Begin.Seconds(), e.End.Seconds(), e.By, e.Op)
 	for _, p := range []struct{ name, value string }{
 		{"queue", e.Queue}, {"label", e.Label}, {"id", e.ID}, {"answer", string(e.Answer)}, {"outcome", e.Outcome}, {"key", e.Key},
-		{"receipt", short(e.Receipt)}, {"plan", e.Plan}, {"fault", string(e.Fault)}, {"note", e.Note},
+		{"receipt", short(e.Receipt)}, {"plan", e.Plan}, {"action", e.Action}, {"fault", string(e.Fault)}, {"note", e.Note},
 	} {
 		if p.value != "" {
 			fmt.Fprintf(&b, " %s=%s", p.name, p.value)
@@ -105,6 +110,7 @@ type Left struct {
 	Queue, Label, ID string
 	State            string // dead, or what it waits for
 	Rev              int
+	Generation       int
 	Redrives         int
 	Garbled          bool
 }
@@ -117,9 +123,9 @@ type Ledger struct {
 
 // PlanEnd is a plan with its results, at the end.
 type PlanEnd struct {
-	ID, Action, State string
-	Done, Failed      int
-	Results           []PlanResult
+	ID, Action, State, Problem string
+	Done, Failed               int
+	Results                    []PlanResult
 }
 
 // PlanResult is what a plan says about one message.
@@ -138,6 +144,8 @@ type Final struct {
 type History struct {
 	// Embedded says that leases end with the daemon.
 	Embedded bool
+	// Undoes says that a crash of the store's server may undo a claim.
+	Undoes bool
 	// Foreign are queues on a source: the ledger counts of them what came into the store, and
 	// a publish without an id that is sent again may make a second message.
 	Foreign []string
@@ -190,6 +198,8 @@ func look(h *History) *view {
 		case e.Op == OpPlan:
 			v.plans[e.Plan] = e
 			continue
+		case e.Op == OpSteer || e.Op == OpExit:
+			continue
 		}
 		m := v.message(e.Queue, e.Label)
 		m.events = append(m.events, e)
@@ -234,12 +244,15 @@ func (v *view) sorted() []*message {
 	return list
 }
 
-// happened reports a fault of one of these kinds that touches a time.
+// happened reports a fault of one of these kinds that touches a time. A source's server
+// has no part in what the store promises.
 func (v *view) happened(from, to time.Duration, kinds ...Kind) bool {
 	return slices.ContainsFunc(v.faults, func(f *Event) bool {
-		return f.Begin < to && f.End > from && slices.Contains(kinds, f.Fault)
+		return f.Begin < to && f.End > from && slices.Contains(kinds, f.Fault) && (f.Fault != KillServer || f.On == 0)
 	})
 }
+
+func (v *view) foreign(m *message) bool { return slices.Contains(v.Foreign, m.queue) }
 
 // ever is after the end of every history.
 const ever = time.Duration(1<<63 - 1)

@@ -90,10 +90,13 @@ func Faults(random *rand.Rand, r Rig, length time.Duration) (all []Fault) {
 	return all
 }
 
-// Shrink returns few of the items with which a run still fails, by leaving out ever
-// smaller parts of them. fails is asked until it is false for every single one left out,
+// Shrink returns few of the items with which a run still fails: none, or what is left by leaving
+// out ever smaller parts of them. fails is asked until it is false for every single one left out,
 // or until more reports that there is no more time.
 func Shrink[T any](items []T, fails func([]T) bool, more func() bool) []T {
+	if len(items) > 0 && more() && fails(items[:0]) {
+		return items[:0]
+	}
 	for parts := 2; len(items) > 0 && more(); {
 		size := (len(items) + parts - 1) / parts
 		smaller := false

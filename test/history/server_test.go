@@ -13,11 +13,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/kafkatest"
 	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/natstest"
 	"github.com/redrive/redrive/internal/pgtest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/rabbittest"
 	"github.com/redrive/redrive/internal/redistest"
 )
@@ -34,15 +34,15 @@ type process interface {
 type server struct {
 	process
 	url, addr string
-	front     *faulttest.Proxy // before it already: it tells its clients where it is
+	front     *proxytest.Proxy // before it already: it tells its clients where it is
 }
 
 // link returns a proxy between a daemon and the server, and the server's address by way of it.
-func (s *server) link(t testing.TB) (*faulttest.Proxy, string) {
+func (s *server) link(t testing.TB) (*proxytest.Proxy, string) {
 	if s.front != nil {
 		return s.front, s.url
 	}
-	p := faulttest.NewProxy(t, s.addr)
+	p := proxytest.New(t, s.addr)
 	return p, s.through(p.Addr().String())
 }
 
@@ -123,9 +123,9 @@ var sources = map[string]source{
 		return &server{process: p, url: "nats://" + p.Addr() + "/HOOKS?consumer=net&ack_wait=3s", addr: p.Addr()}
 	}},
 	"kafka": {ordered: true, restart: 8 * time.Second, start: func(t testing.TB) *server {
-		var front *faulttest.Proxy
+		var front *proxytest.Proxy
 		b := kafkatest.StartBehind(t, func(addr string) string {
-			front = faulttest.NewProxy(t, addr)
+			front = proxytest.New(t, addr)
 			return front.Addr().String()
 		})
 		client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()))

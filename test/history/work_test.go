@@ -244,6 +244,12 @@ func (c *crowd) handle(ctx context.Context, name string, i *item, lease time.Dur
 		}
 		e.Answer, e.Note = c.each(ctx, "settlements", map[string]any{"settlements": []any{s}})
 		c.rec.add(e)
+		if e.Answer == OK && c.dice.roll(10) == 0 { // once more, as if the answer had been lost
+			e = Event{Begin: c.rec.now(), Op: OpSettle, By: name, Queue: work, Label: label, ID: i.ID, Receipt: i.Receipt, Outcome: outcome}
+			e.Answer, e.Note = c.each(ctx, "settlements", map[string]any{"settlements": []any{s}})
+			c.rec.add(e)
+			return
+		}
 		if e.Answer != Unknown || !pause(ctx, 100*time.Millisecond) {
 			return
 		}
@@ -309,7 +315,7 @@ func (c *crowd) begin(ctx context.Context) (stopPublishing func()) {
 // letter is a dead letter as the list has it.
 type letter struct {
 	Queue, ID, State, Body string
-	Redrives               int
+	Generation, Redrives   int
 }
 
 func (l *letter) UnmarshalJSON(b []byte) error {

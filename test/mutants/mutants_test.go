@@ -31,6 +31,7 @@ type mutant struct {
 	plants string
 	pkg    string // whose test finds it
 	run    string
+	finds  string // the promise or case that the test's output must name
 	rounds int    // at most, until it is found
 	found  string // in which round it was, when the header was written
 	quick  bool   // CI plants it, too
@@ -61,6 +62,8 @@ func read(t *testing.T, file string) *mutant {
 			m.plants = value
 		case "test":
 			m.pkg, m.run, _ = strings.Cut(value, " ")
+		case "finds":
+			m.finds = value
 		case "rounds":
 			if m.rounds, err = strconv.Atoi(value); err != nil {
 				t.Errorf("%s: %v", file, err)
@@ -73,8 +76,8 @@ func read(t *testing.T, file string) *mutant {
 			t.Errorf("%s: nobody reads %q", file, name)
 		}
 	}
-	if m.plants == "" || m.run == "" || m.rounds < 1 || len(m.paths) == 0 {
-		t.Errorf("%s: the header lacks plants, test or rounds, or there is no change", file)
+	if m.plants == "" || m.run == "" || m.finds == "" || m.rounds < 1 || len(m.paths) == 0 {
+		t.Errorf("%s: the header lacks plants, test, finds or rounds, or there is no change", file)
 	}
 	return m
 }
@@ -136,13 +139,14 @@ func (m *mutant) plant(t *testing.T) (overlay string) {
 	return overlay
 }
 
-// hunt runs the test once with the fault planted, and reports whether it failed.
+// hunt runs the test once with the fault planted, and reports whether it failed for it: a
+// test that fails of something else has not found it.
 func (m *mutant) hunt(t *testing.T, overlay string) bool {
 	t.Helper()
 	// Without -trimpath: some tests find their files by the paths of their sources.
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=9m", "-run", m.run, m.pkg)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay), "REDRIVE_PROOF_ROUNDS=", "REDRIVE_UPDATE=", "REDRIVE_SHRINK=0s")
+	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay), "REDRIVE_PROOF_ROUNDS=", "REDRIVE_SEED=", "REDRIVE_UPDATE=", "REDRIVE_SHRINK=0")
 	out, err := cmd.CombinedOutput()
 	switch {
 	case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):
@@ -152,10 +156,11 @@ func (m *mutant) hunt(t *testing.T, overlay string) bool {
 	case err != nil && !bytes.Contains(out, []byte("FAIL")):
 		t.Fatalf("%v\n%s", err, out)
 	}
+	found := err != nil && bytes.Contains(out, []byte(m.finds))
 	if err != nil {
-		t.Logf("found:\n%s", out[:min(len(out), 2000)])
+		t.Logf("%q found %t:\n%s", m.finds, found, out[:min(len(out), 2000)])
 	}
-	return err != nil
+	return found
 }
 
 // TestMutantsAreFound plants those that are marked for CI, and with REDRIVE_PROOF_ROUNDS
@@ -183,11 +188,11 @@ func TestMutantsAreFound(t *testing.T) {
 // REDRIVE_UPDATE=1 writes it anew.
 func TestTableShowsTheMutants(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| planted | in | found by | rounds at most | found in round |\n|---|---|---|---|---|\n")
+	table.WriteString("| planted | in | found by | as | rounds at most | found in round |\n|---|---|---|---|---|---|\n")
 	list := all(t)
 	slices.SortFunc(list, func(a, b *mutant) int { return strings.Compare(a.name, b.name) })
 	for _, m := range list {
-		fmt.Fprintf(&table, "| %s | %s | `%s` of %s | %d | %s |\n", m.plants, strings.Join(m.paths, ", "), strings.ReplaceAll(m.run, "|", "\\|"), strings.TrimPrefix(m.pkg, "./"), m.rounds, m.found)
+		fmt.Fprintf(&table, "| %s | %s | `%s` of %s | %s | %d | %s |\n", m.plants, strings.Join(m.paths, ", "), strings.ReplaceAll(m.run, "|", "\\|"), strings.TrimPrefix(m.pkg, "./"), m.finds, m.rounds, m.found)
 	}
 	if len(list) < 15 {
 		t.Errorf("%d mutants", len(list))

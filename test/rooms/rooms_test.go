@@ -158,3 +158,19 @@ func TestLibrariesDoNotKnowTheDaemon(t *testing.T) {
 		}
 	}
 }
+
+// TestHistoriesDoNotKnowTheEngine: what judges the promises must not share code with what
+// keeps them.
+func TestHistoriesDoNotKnowTheEngine(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", module+"/test/history").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		for _, not := range []string{"/engine", "/backend/", "/plan", "/internal/daemon", "/internal/sqlstore"} {
+			if strings.HasPrefix(path, module+not) {
+				t.Errorf("test/history has %s among its dependencies", path)
+			}
+		}
+	}
+}

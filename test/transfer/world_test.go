@@ -12,7 +12,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/driver"
-	"github.com/redrive/redrive/internal/faulttest"
+	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/servertest"
 )
 
@@ -20,7 +20,7 @@ import (
 type world struct {
 	behind  work // a worker that may be hit
 	direct  work // one that is not
-	proxies []*faulttest.Proxy
+	proxies []*proxytest.Proxy
 	publish func(t *testing.T, body string)
 	dead    func(t *testing.T) map[string]int // dead letters by their bodies
 	left    func(t *testing.T) int            // messages that are not settled
@@ -114,7 +114,7 @@ func stored(t *testing.T, s server) *world {
 
 // keep lets a world keep its messages in a store.
 func (w *world) keep(t *testing.T, s server) {
-	p := faulttest.NewProxy(t, s.addr)
+	p := proxytest.New(t, s.addr)
 	w.proxies = append(w.proxies, p)
 	w.behind.Store, w.direct.Store = s.url(p.Addr().String()), s.url(s.addr)
 }
@@ -173,7 +173,7 @@ func waiting(t *testing.T, store driver.Store) int {
 func sourced(t *testing.T, kind string, src, store server, native bool) (*world, driver.Store) {
 	w := &world{kill: src.kill, resume: src.resume}
 	w.keep(t, store)
-	p := faulttest.NewProxy(t, src.addr)
+	p := proxytest.New(t, src.addr)
 	w.proxies = append(w.proxies, p)
 	w.behind.Kind, w.behind.Source, w.behind.Native, w.behind.Proxy = kind, src.url(p.Addr().String()), native, p.Addr().String()
 	w.direct.Kind, w.direct.Source, w.direct.Native = kind, src.url(src.addr), native

@@ -1,6 +1,7 @@
 // Command codelines counts the lines of Go below a folder that hold code: not those that
 // are empty or hold only comments, and none of generated files. Each line counts as
-// product, as support of tests, or as test.
+// product, as support of tests, as test, or as what stands beside the product: examples, benches
+// and tools.
 //
 //	codelines DIR
 package main
@@ -30,8 +31,12 @@ const (
 	product kind = iota
 	support
 	test
+	beside
 	kinds
 )
+
+// besides are programs that the product does not need.
+var besides = regexp.MustCompile(`^((guard/)?bench|examples|tools)(/|$)`)
 
 // supports are the packages that only tests import: helpers, the conformance suite, and
 // what stands in test/.
@@ -43,6 +48,8 @@ func kindOf(path string) kind {
 		return test
 	case supports.MatchString(filepath.ToSlash(filepath.Dir(path))):
 		return support
+	case besides.MatchString(filepath.ToSlash(filepath.Dir(path))):
+		return beside
 	}
 	return product
 }
@@ -120,9 +127,9 @@ func lines(src []byte) (n int) {
 func write(w io.Writer, counts map[string][kinds]int) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, c [kinds]int) {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t\n", name, c[product], c[support], c[test], c[product]+c[support]+c[test])
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", name, c[product], c[support], c[test], c[beside], c[product]+c[support]+c[test]+c[beside])
 	}
-	fmt.Fprintln(table, "folder\tproduct\ttest support\ttests\ttotal\t")
+	fmt.Fprintln(table, "folder\tproduct\ttest support\ttests\texamples, benches, tools\ttotal\t")
 	var total [kinds]int
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		c := counts[name]

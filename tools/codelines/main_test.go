@@ -20,6 +20,7 @@ func TestKinds(t *testing.T) {
 	for path, want := range map[string]kind{
 		"engine/run.go": product, "engine/run_test.go": test, "internal/pgtest/pgtest.go": support, "internal/wire/wire.go": product,
 		"backend/backendtest/broken/broken.go": support, "redrivetest/store.go": product, "test/history/check.go": support,
+		"bench/run.go": beside, "guard/bench/run.go": beside, "examples/sms/main.go": beside, "examples/sms/main_test.go": test, "tools/codelines/main.go": beside,
 	} {
 		if got := kindOf(path); got != want {
 			t.Errorf("%s is %d, want %d", path, got, want)

@@ -32,6 +32,7 @@ var Stores = map[string]func(driver.Store) driver.Store{
 	"recomputes_at_redrive": func(s driver.Store) driver.Store { return &recomputesAtRedrive{Store: s} },
 	"edits_blindly":         func(s driver.Store) driver.Store { return &editsBlindly{s} },
 	"edit_forgets":          func(s driver.Store) driver.Store { return &editForgets{Store: s, edited: map[redrive.Ref]bool{}} },
+	"extends_too_long":      func(s driver.Store) driver.Store { return &extendsTooLong{Store: s} },
 	"retry_at_once":         func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
 }
 
@@ -362,4 +363,11 @@ func (b *noDeadFence) Settle(ctx context.Context, s []driver.Settlement) []error
 	}
 	b.mu.Unlock()
 	return b.Store.Settle(ctx, s)
+}
+
+// extendsTooLong has leases that are extended end late.
+type extendsTooLong struct{ driver.Store }
+
+func (b *extendsTooLong) Extend(ctx context.Context, r []redrive.Receipt, lease time.Duration) []error {
+	return b.Store.Extend(ctx, r, 3*lease)
 }

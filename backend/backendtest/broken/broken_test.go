@@ -69,6 +69,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"recomputes_at_redrive": {"ChecksumARedriveHidesNothing"},
 		"edit_forgets":          {"ChecksumFollowsEdits"},
 		"edits_blindly":         {"EditsOfEachMessage"},
+		"extends_too_long":      {"LeaseEndsInTime"},
 		"retry_at_once":         {"39_NotEarly", "41_MixedDelaysNoHeadOfLine", "45_RescheduleWithoutBurningAttempt"},
 	}
 	for name, wrap := range broken.Stores {

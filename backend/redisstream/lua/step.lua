@@ -38,11 +38,10 @@ local function count(q, ledger)
   for i = 1, #ledger, 2 do add(q, ledger[i], ledger[i + 1]) end
 end
 
--- forgetarchived forgets an id whose message died and is not here any more: it is in the
--- archive, and is imported from there.
-local function forgetarchived(q, id)
+-- forgetremoved forgets an id whose message was archived or dropped, so that it can be put back.
+local function forgetremoved(q, id)
   local hash, outcome = recall(q, id)
-  if hash and tonumber(outcome) == 4 and call('ZSCORE', q.rf, id) then
+  if hash and (tonumber(outcome) == 4 or tonumber(outcome) == 6) and call('ZSCORE', q.rf, id) then
     call('HDEL', q.r, id)
     call('ZREM', q.rf, id)
   end
@@ -56,11 +55,11 @@ local function taken(q, id, hash)
 end
 
 local function new(op)
-  local _, n, id, hash, what, head, envelope, account, fields, signature = unpack(op)
+  local _, n, id, hash, what, head, envelope, account, fields, signature, restore = unpack(op)
   local q = queues[n + 1]
   if hash ~= '' then
     forget(q, 2)
-    if account == 'imported' then forgetarchived(q, id) end
+    if restore == 1 then forgetremoved(q, id) end
     local code = taken(q, id, hash)
     if code then return { code } end
   end

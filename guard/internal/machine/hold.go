@@ -114,6 +114,7 @@ func (m *Machine) probeEnded(v Outcome, slow bool) {
 		return
 	}
 	m.traffic.accept(m.now)
+	m.quota.inRow = 0
 	if h.good++; h.good < m.cfg.Preset.Canaries {
 		return
 	}

@@ -10,6 +10,7 @@ const (
 	limitShare  = 25                     // a burst is this part of a second's calls, by default
 	limitKept   = 4                      // the backlog leaves this part of a burst to live calls
 	limitWakeup = 5 * time.Millisecond   // the backlog need not ask more often
+	limitLate   = 5 * time.Millisecond   // who asks so much later than he may has lost nothing
 	turnShort   = 100 * time.Millisecond // a live call waits so long for its turn
 	turnLong    = time.Second            // or for so many turns, up to this
 	turns       = 3
@@ -34,7 +35,7 @@ func (m *Machine) SetLimit(now time.Duration, rate, burst float64, opens time.Du
 	if burst <= 0 {
 		burst = rate / limitShare
 	}
-	burst = max(burst, 1)
+	burst = max(burst, 1) + rate*limitLate.Seconds()
 	if l.rate == 0 {
 		l.bucket = bucket{tokens: burst, at: m.now}
 	}

@@ -78,8 +78,8 @@ func TestLimitIsGivenBack(t *testing.T) {
 			m := New(Config{MaxInUse: 2}, half)
 			m.SetLimit(0, 100, burst, 0)
 			begun := tt.play(m, now)
-			if left := m.limit.left(now); left != burst-float64(begun) {
-				t.Errorf("%g of %d left after %d calls", left, burst, begun)
+			if left := m.limit.left(now); left != m.limit.burst-float64(begun) {
+				t.Errorf("%g of %g left after %d calls", left, m.limit.burst, begun)
 			}
 			if m.Reserved() != 0 || m.inUse != 0 {
 				t.Errorf("%d reserved, %d in use", m.Reserved(), m.inUse)
@@ -171,8 +171,39 @@ func TestLimit(t *testing.T) {
 			p.m.Release(one, p.now, Outcome{Class: ClassIgnored})
 		}
 		p.now += time.Hour
-		if left := p.m.limit.left(p.now); p.m.Reserved() != 0 || p.m.inUse != 0 || left != burst {
+		if left := p.m.limit.left(p.now); p.m.Reserved() != 0 || p.m.inUse != 0 || left != p.m.limit.burst {
 			t.Fatalf("%d reserved, %d in use, %g of %g left after all has ended", p.m.Reserved(), p.m.inUse, left, burst)
 		}
 	})
+}
+
+// A backlog that asks a little later than it was allowed to, as timers do, uses up at least 95 % of a
+// small rate, whatever the burst.
+func TestBurstWastesLittleOfASmallRate(t *testing.T) {
+	const length = time.Minute
+	for _, rate := range []float64{0.5, 1, 2, 5, 10, 20, 49} {
+		for _, burst := range []float64{0, 1, 2, 5, 20} {
+			for _, late := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
+				m := New(Config{}, half)
+				m.SetLimit(0, rate, burst, 0)
+				begun := 0
+				const warm = 20 * time.Second
+				for now := time.Duration(0); now < warm+length; {
+					n, wait := m.Reserve(now, 64)
+					for range n {
+						p, _ := m.Acquire(now, true)
+						m.Release(p, now, Outcome{Class: ClassSuccess})
+						if now >= warm {
+							begun++
+						}
+					}
+					now += wait + late
+				}
+				used, most := float64(begun)/(rate*length.Seconds()), 1+(max(burst, 1)+1)/(rate*length.Seconds())
+				if used < 0.95 || used > most {
+					t.Errorf("%g a second, burst %g, %s late: %.3f of it are used, at most %.3f", rate, burst, late, used, most)
+				}
+			}
+		}
+	}
 }

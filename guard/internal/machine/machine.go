@@ -154,7 +154,7 @@ func (m *Machine) Release(p Permit, now time.Duration, v Outcome) {
 
 func (m *Machine) good(p Permit, took time.Duration) {
 	m.window.add(m.now, false)
-	m.consecutive = 0
+	m.consecutive, m.quota.inRow = 0, 0
 	m.network = max(m.network-1, 0)
 	m.traffic.accept(m.now)
 	m.traffic.answers++
@@ -269,9 +269,19 @@ func (m *Machine) fail(reason string) {
 	m.hold.begin(m, again)
 }
 
-// refused learns that the provider asks for less.
+// refused learns that the provider asks for less. One that takes nothing has no limit that could
+// be learnt: it is down.
 func (m *Machine) refused(after time.Duration) {
 	m.drain.bad = true
+	if m.quota.inRow++; m.quota.inRow >= quotaNothing {
+		if reason := "it refuses all calls"; m.state == Down {
+			m.hold.longer(m, reason)
+		} else {
+			m.fail(reason)
+		}
+		m.hold.until = max(m.hold.until, m.now+after)
+		return
+	}
 	m.quota.lower(m, after)
 	if m.state == Limited {
 		m.afresh()

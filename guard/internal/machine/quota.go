@@ -16,6 +16,7 @@ const (
 	quotaFree    = 1.2  // times the demand: then there is no limit any more
 	quotaBurst   = 0.02 // of the cap
 	pauseDefault = time.Second
+	quotaNothing = 2 // refusals after which nothing was accepted: no rate is low enough
 )
 
 // quota is the rate cap of a provider that has asked for less.
@@ -24,6 +25,7 @@ type quota struct {
 	last        float64 // the limit as it was seen last
 	pausedUntil time.Duration
 	quiet       int // seconds near the last limit without another refusal
+	inRow       int // refusals since a call was accepted; those of calls in flight count once
 	live, bg    bucket
 }
 

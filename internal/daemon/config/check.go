@@ -22,10 +22,8 @@ type checker struct{ *decoder }
 
 // bad reports a value that cannot be.
 func (k *checker) bad(path, what, hint string) {
-	for _, e := range k.errs {
-		if e.Path == path { // it was not even understood
-			return
-		}
+	if k.failed[path] { // it was not even understood
+		return
 	}
 	at := k.places[path]
 	for p := path; at == (place{}) && p != ""; {
@@ -394,6 +392,9 @@ func (d *Deliver) check(k *checker, path string) {
 // checkSecret reports a literal that cannot sign: Standard Webhooks asks for whsec_
 // and base64 of 24 to 64 bytes. What a reference leads to is looked at when it is used.
 func checkSecret(k *checker, path string, s Secret) {
+	if s.IsZero() && k.given(path) {
+		k.bad(path, "the secret is empty: deliveries would go out unsigned", "write env:NAME, or leave it out")
+	}
 	if s.IsZero() || s.IsReference() {
 		return
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -36,6 +37,10 @@ type Config struct {
 	// holds a password is better written as env:NAME or file:PATH. Defaults to
 	// sqlite:./redrive-data.
 	Store Address `yaml:"store" json:"store"`
+	// AllowSharedDir allows folders of the store, the spool and the archive that other
+	// users of the machine can get into. Defaults to false: they are refused unless their
+	// mode is 0700. Files in them are their user's alone (0600) either way.
+	AllowSharedDir bool `yaml:"allow_shared_dir" json:"allow_shared_dir,omitempty"`
 	// Queues by name. The daemon takes messages only for these, and for queues that
 	// hold or held some.
 	Queues map[string]*Queue `yaml:"queues" json:"queues,omitempty"`
@@ -219,10 +224,13 @@ func Load(path string) (*Config, error) {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	case info.IsDir():
 		return nil, Errors{{File: path, What: "this is a directory, not a file"}}
-	case info.Size() > maxFile:
-		return nil, Errors{{File: path, What: fmt.Sprintf("a configuration of %d bytes is too large", info.Size())}}
 	}
-	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	defer f.Close()                                       //nolint:errcheck // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // a pipe has no size
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
@@ -232,6 +240,9 @@ func Load(path string) (*Config, error) {
 // Parse reads and checks the text of a file; name stands in its errors, which are
 // [Errors].
 func Parse(name string, data []byte) (*Config, error) {
+	if len(data) > maxFile {
+		return nil, Errors{{File: name, What: fmt.Sprintf("the configuration is larger than %s", Size(maxFile))}}
+	}
 	d := newDecoder(name, data)
 	c := &Config{}
 	d.document(c)

@@ -19,8 +19,9 @@ import (
 // Bounds against files that were made to be expensive.
 const (
 	maxErrors = 50
-	maxDepth  = 32
-	maxNodes  = 200_000
+	maxDepth  = 64        // of brackets and indentation, and of what they stand for
+	maxNodes  = 1_000_000 // twice what a file of maxFile needs, as aliases multiply
+	maxLine   = 4096      // of which there is an excerpt; longer ones may hold any number of secrets
 )
 
 // place is where something stands in the file.
@@ -32,6 +33,7 @@ type decoder struct {
 	file    string
 	lines   []string
 	errs    Errors
+	failed  map[string]bool     // paths of errors
 	places  map[string]place    // of values, by path
 	anchors map[string]ast.Node // by name
 	secrets []string            // texts that excerpts must not show
@@ -39,7 +41,7 @@ type decoder struct {
 }
 
 func newDecoder(file string, data []byte) *decoder {
-	d := &decoder{file: file, places: make(map[string]place), anchors: make(map[string]ast.Node)}
+	d := &decoder{file: file, failed: make(map[string]bool), places: make(map[string]place), anchors: make(map[string]ast.Node)}
 	if data != nil {
 		d.lines = strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
 	}
@@ -54,25 +56,39 @@ func (d *decoder) err() error {
 	slices.SortStableFunc(d.errs, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	for _, e := range d.errs { // only now all secrets are known
-		if e.Line > 0 && e.Line <= len(d.lines) {
-			e.Source = excerpt(d.lines[e.Line-1], d.secrets)
+	all := d.errs
+	if len(all) > maxErrors {
+		all = append(all[:maxErrors:maxErrors], &Error{File: d.file, What: "and more"})
+	}
+	for _, e := range all { // only now all secrets are known
+		if e.Line > 0 && e.Line <= len(d.lines) && len(d.lines[e.Line-1]) <= maxLine {
+			e.Source, e.caret = excerpt(d.lines[e.Line-1], d.secrets, e.Column)
 		}
 	}
-	if len(d.errs) > maxErrors {
-		return append(d.errs[:maxErrors:maxErrors], &Error{File: d.file, What: "and more"})
-	}
-	return d.errs
+	return all
 }
 
 func (d *decoder) fail(at place, path, what, hint string) {
-	d.errs = append(d.errs, &Error{File: d.file, Line: at.line, Column: at.column, Path: path, What: what, Hint: hint})
+	d.failed[path] = true
+	d.errs = append(d.errs, &Error{File: d.file, Line: at.line, Column: at.column, Path: clipped(path), What: clipped(what), Hint: clipped(hint)})
+}
+
+// clipped bounds what an error says, as it quotes the file.
+func clipped(text string) string {
+	const widest = 400
+	if len(text) <= widest {
+		return text
+	}
+	return strings.ToValidUTF8(text[:widest], "") + "…"
 }
 
 // document decodes the one document of the file.
 func (d *decoder) document(c *Config) {
-	text := strings.Join(d.lines, "\n")
-	file, err := parse([]byte(text))
+	tokens, ok := d.tokens(strings.Join(d.lines, "\n"))
+	if !ok {
+		return
+	}
+	file, err := parse(tokens)
 	if err != nil {
 		d.syntax(err)
 		return
@@ -94,13 +110,13 @@ func (d *decoder) document(c *Config) {
 }
 
 // parse turns a panic of the parser, which untidy input can cause, into an error.
-func parse(data []byte) (file *ast.File, err error) {
+func parse(tokens token.Tokens) (file *ast.File, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("this is not YAML: %v", p)
 		}
 	}()
-	return parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 }
 
 func (d *decoder) syntax(err error) {

@@ -29,7 +29,9 @@ type Error struct {
 	Path   string // "queues.sms.policy.max_attempts"
 	What   string // what is wrong
 	Hint   string // what to do about it
-	Source string // the offending line, without secrets
+	Source string // the offending line or 120 characters of it, without secrets
+
+	caret int // where in Source, from 1
 }
 
 // Error returns the error in one to four lines.
@@ -47,7 +49,7 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(e.What)
 	if e.Source != "" {
-		fmt.Fprintf(&b, "\n  %4d | %s\n       | %s^", e.Line, e.Source, strings.Repeat(" ", max(e.Column-1, 0)))
+		fmt.Fprintf(&b, "\n  %4d | %s\n       | %s^", e.Line, e.Source, strings.Repeat(" ", max(e.caret-1, 0)))
 	}
 	if e.Hint != "" {
 		b.WriteString("\n  hint: " + e.Hint)
@@ -84,11 +86,14 @@ var secretLike = regexp.MustCompile(`(?i)((?:secrets?|tokens?|password|authoriza
 var userInfo = regexp.MustCompile(`//[^/@\s]*@`)
 
 // excerpt prepares one line for printing: secrets hidden, control characters and
-// tabs replaced one for one so that the caret stays in place.
-func excerpt(line string, secrets []string) string {
+// tabs replaced one for one, and around a column if it is long. It returns where the column
+// is in what is left.
+func excerpt(line string, secrets []string, column int) (string, int) {
 	mask := func(s string) string { return strings.Repeat("*", max(utf8.RuneCountInString(s), 1)) }
 	for _, s := range secrets {
-		line = strings.ReplaceAll(line, s, mask(s))
+		if strings.Contains(line, s) {
+			line = strings.ReplaceAll(line, s, mask(s))
+		}
 	}
 	line = secretLike.ReplaceAllStringFunc(line, func(m string) string {
 		sub := secretLike.FindStringSubmatch(m)
@@ -105,9 +110,17 @@ func excerpt(line string, secrets []string) string {
 		}
 		return r
 	}, line)
-	const widest = 200
+	const widest = 120
 	if runes := []rune(line); len(runes) > widest {
-		line = string(runes[:widest]) + "…"
+		from := max(0, min(column-widest/2, len(runes)-widest))
+		line = string(runes[from : from+widest])
+		if from+widest < len(runes) {
+			line = string(runes[from:from+widest-1]) + "…"
+		}
+		if from > 0 {
+			line = "…" + strings.TrimPrefix(line, string(runes[from]))
+			column -= from
+		}
 	}
-	return strings.TrimRight(line, " ")
+	return strings.TrimRight(line, " "), column
 }

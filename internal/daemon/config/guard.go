@@ -130,12 +130,12 @@ var guardRepeats = map[string]guard.Repeat{"": guard.RepeatSame, "same": guard.R
 // Repeats returns what a name of Guard.Repeat means, and whether there is such a name.
 func Repeats(name string) (guard.Repeat, bool) { r, ok := guardRepeats[name]; return r, ok }
 
-// IsShared reports whether the guard shares its decisions through the store.
-func (g *Guard) IsShared(store Address) bool {
+// IsShared reports whether the guard shares its decisions through a store.
+func (g *Guard) IsShared(store driver.Caps) bool {
 	if g.Shared != nil {
 		return *g.Shared
 	}
-	return !strings.HasPrefix(string(store), "sqlite:")
+	return !store.Exclusive
 }
 
 // ResultQueue returns the queue that later results of a queue's guard go to, or "".

@@ -1,12 +1,14 @@
 package config_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/guard"
 	"github.com/redrive/redrive/internal/daemon/config"
 )
@@ -67,7 +69,7 @@ func TestAGuardIsUnderstood(t *testing.T) {
 	if results == nil || results.Deliver.URL != "https://caller.example/results" || !results.Deliver.Secret.Equal(q.Deliver.Secret) {
 		t.Errorf("the queue of the results is %+v", results)
 	}
-	if q.Guard.IsShared("sqlite:./data") || !q.Guard.IsShared("postgres://host/db") {
+	if q.Guard.IsShared(driver.Caps{Exclusive: true}) || !q.Guard.IsShared(driver.Caps{}) {
 		t.Error("who shares")
 	}
 	if err := c.Check(); err != nil {
@@ -103,6 +105,28 @@ func TestWhatIsWrongWithAGuard(t *testing.T) {
 		}
 		if e := list[0]; e.Path != tt.path || e.Line != 3 || !strings.Contains(e.Hint, tt.hint) {
 			t.Errorf("%s: %v", tt.yaml, e)
+		}
+	}
+}
+
+// What a guard's rules are called in a configuration is what the library calls them, and there
+// is no other.
+func TestTheRulesOfAGuardAreTheLibrarys(t *testing.T) {
+	for of, pair := range map[string][2]reflect.Type{
+		"health": {reflect.TypeFor[config.Health](), reflect.TypeFor[guard.Health]()},
+		"exit":   {reflect.TypeFor[config.Exit](), reflect.TypeFor[guard.Exit]()},
+		"pace":   {reflect.TypeFor[config.Pace](), reflect.TypeFor[guard.Pace]()},
+	} {
+		var names [2][]string
+		for i, at := range pair {
+			for _, f := range reflect.VisibleFields(at) {
+				if f.Name != "Off" { // how a file writes a negative number
+					names[i] = append(names[i], f.Name)
+				}
+			}
+		}
+		if d := cmp.Diff(names[1], names[0]); d != "" {
+			t.Errorf("%s: %s", of, d)
 		}
 	}
 }

@@ -176,8 +176,8 @@ func unknownHint(t reflect.Type, key string) string {
 	if other, ok := otherNames[norm]; ok && slices.Contains(keys, other) {
 		return "did you mean " + other + "?"
 	}
-	if near := nearest(norm, keys); near != "" {
-		return "did you mean " + near + "?"
+	if near := DidYouMean(norm, keys); near != "" {
+		return near
 	}
 	meant := key
 	if other, ok := otherNames[norm]; ok {
@@ -201,6 +201,15 @@ func elemOf(t reflect.Type) reflect.Type {
 		return reflect.TypeFor[Policy]()
 	}
 	return t
+}
+
+// DidYouMean asks whether the candidate was meant that differs least from a word; "" if none is
+// near enough to be a slip.
+func DidYouMean(word string, candidates []string) string {
+	if near := nearest(word, candidates); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return ""
 }
 
 // nearest returns the candidate that differs least from a word, if it is near

@@ -121,6 +121,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	queue := r.PathValue("queue")
 	if p := g.admit(queue, r); p != nil {
+		Drain(w, r)
 		g.refuse(w, r, p)
 		return
 	}
@@ -131,6 +132,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	mode, p := modeOf(r.Header)
 	switch {
 	case p != nil:
+		Drain(w, r)
 		g.refuse(w, r, p)
 	case mode == batchedEvents:
 		g.batched(w, r, queue)

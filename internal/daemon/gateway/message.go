@@ -44,6 +44,7 @@ func (g *Gateway) single(w http.ResponseWriter, r *http.Request, queue string, m
 	m := &msgs[0]
 	m.Queue = queue
 	if err := FromHeaders(m, r.Header); err != nil {
+		Drain(w, r)
 		g.refuse(w, r, invalidHeader(err))
 		return
 	}
@@ -250,10 +251,15 @@ func first(h http.Header, name string) string {
 // announces a large body holds no memory.
 const firstRead = 64 << 10
 
+// growth is by how much the room of a body grows: what was read before is garbage then, a
+// third of the body in all.
+const growth = 4
+
 // readBody reads the whole body within its limits. The second result is what the
 // caller releases from the budget.
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) (body []byte, held int64, p *problem.Problem) {
 	if r.ContentLength > g.o.MaxBody {
+		Drain(w, r)
 		return nil, 0, g.oversize()
 	}
 	if r.ContentLength == 0 {
@@ -264,9 +270,15 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) (body []byte,
 		size = min(size, r.ContentLength)
 	}
 	src := g.o.Pace.wrap(w, r)
+	refused := func(p *problem.Problem) ([]byte, int64, *problem.Problem) {
+		body = nil
+		g.inFlight.release(held) // what follows is not kept
+		discard(src)
+		return nil, 0, p
+	}
 	for {
 		if p := g.inFlight.reserve(size - int64(cap(body))); p != nil {
-			return nil, held, p
+			return refused(p)
 		}
 		held = size
 		grown := make([]byte, len(body), size)
@@ -276,13 +288,13 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) (body []byte,
 		body = body[:len(body)+n]
 		switch {
 		case int64(len(body)) > g.o.MaxBody:
-			return nil, held, g.oversize()
+			return refused(g.oversize())
 		case err == io.EOF || err == io.ErrUnexpectedEOF && src.ended.Load(), err == nil && int64(len(body)) == r.ContentLength:
 			return clip(body), held, nil
 		case err != nil:
 			return nil, held, g.readProblem(err)
 		}
-		size = min(2*size, g.o.MaxBody+1) // one more tells a full body from one over the limit
+		size = min(growth*size, g.o.MaxBody+1) // one more tells a full body from one over the limit
 		if r.ContentLength > 0 {
 			size = min(size, r.ContentLength)
 		}

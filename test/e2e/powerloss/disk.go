@@ -71,7 +71,7 @@ type change struct {
 // is.
 func New(dir string, seed uint64) (*Disk, error) {
 	d := &Disk{dir: dir, random: rand.New(rand.NewPCG(seed, 0))}
-	d.root = d.newFile(syscall.S_IFDIR | 0o755)
+	d.root = d.newFile(syscall.S_IFDIR | 0o700)
 	return d, d.mount()
 }
 

@@ -1,4 +1,6 @@
-package faulttest
+// Package proxytest stands between a client and its server in tests, and cuts, delays and
+// mutes their connections.
+package proxytest
 
 import (
 	"context"
@@ -18,8 +20,8 @@ type Proxy struct {
 	step  func(sent bool) error
 }
 
-// NewProxy returns a proxy before an address, until the test ends.
-func NewProxy(t testing.TB, to string) *Proxy {
+// New returns a proxy before an address, until the test ends.
+func New(t testing.TB, to string) *Proxy {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

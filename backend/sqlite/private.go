@@ -1,0 +1,58 @@
+package sqlite
+
+import (
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/redrive/redrive/driver"
+)
+
+const (
+	fileMode  = fs.FileMode(0o600) // of all files of a store
+	forOthers = fs.FileMode(0o077)
+)
+
+// fileNames are the files of a store; some are there only while it is open.
+var fileNames = []string{FileName, FileName + logSuffix, FileName + "-shm", lockName, syncedName}
+
+// makePrivate takes the files from other users. SQLite gives new ones the mode of the
+// database. It changes modes by path: see lock for why it opens nothing.
+func makePrivate(dir string) {
+	for _, name := range fileNames {
+		path := filepath.Join(dir, name)
+		info, err := os.Lstat(path)
+		if err != nil || !info.Mode().IsRegular() || info.Mode()&forOthers == 0 || runtime.GOOS == "windows" {
+			continue
+		}
+		text := "other users could use a file of the store: its mode is 0600 now"
+		if err = os.Chmod(path, fileMode); err != nil {
+			text = "other users can use a file of the store" // it may be another user's
+		}
+		slog.Warn(text, "file", path, "mode", fmt.Sprintf("%04o", info.Mode().Perm()), "error", err)
+	}
+}
+
+// probeModes says what other users may do with folder and files.
+func (s *Store) probeModes() driver.Finding {
+	f := driver.Finding{Level: driver.LevelOK, Setting: "access", Value: "its user only", Promise: "no other user of the machine reads messages or replaces files"}
+	for _, name := range append([]string{""}, fileNames...) {
+		path := filepath.Join(s.dir, name)
+		info, err := os.Stat(path)
+		if err != nil || info.Mode()&forOthers == 0 || runtime.GOOS == "windows" {
+			continue
+		}
+		want := fileMode
+		if name == "" {
+			want = 0o700
+		}
+		f.Level, f.Value = driver.LevelWarn, fmt.Sprintf("%04o", info.Mode().Perm())
+		f.Promise = fmt.Sprintf("other users of the machine can get into %s", path)
+		f.Hint = fmt.Sprintf("chmod %04o %s", want, path)
+		return f
+	}
+	return f
+}
