@@ -57,11 +57,11 @@ func hasHeader(all redrive.Headers, want string) bool {
 
 // Show sets what a cause shows of a failure.
 func (c *Cause) Show(f *redrive.Failure) {
-	c.Type, c.Message, c.Status, c.Answer = "", "", "", ""
+	c.Type, c.Message, c.Version, c.Status, c.Answer = "", "", "", "", ""
 	if f == nil {
 		return
 	}
-	c.Message, c.Status, c.Answer = f.Message, f.Details[DetailStatus], f.Details[DetailAnswer]
+	c.Message, c.Version, c.Status, c.Answer = f.Message, f.Version, f.Details[DetailStatus], f.Details[DetailAnswer]
 	if len(f.Types) > 0 {
 		c.Type = f.Types[0]
 	}

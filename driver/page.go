@@ -31,6 +31,7 @@ type Cause struct {
 	Example   redrive.Ref // one of them, the newest
 	Type      string      // the example's error type
 	Message   string      // the example's error text
+	Version   string      // of the service that the example failed in
 	Status    string      // the HTTP status of the answer to the example, if there was one
 	Answer    string      // head and tail of that answer, as it came: show its [Skeleton]
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/wire"
@@ -17,6 +18,7 @@ import (
 type deadCmd struct {
 	List    deadListCmd    `cmd:"" help:"List dead letters, in the order in which they died."`
 	Causes  deadCausesCmd  `cmd:"" help:"Count dead letters by cause."`
+	Ack     deadAckCmd     `cmd:"" help:"Acknowledge, ignore or resolve a cause."`
 	Triage  deadTriageCmd  `cmd:"" help:"Say what a cause looks like, by which numbers, and what to run next."`
 	Count   deadCountCmd   `cmd:"" help:"Count dead letters that match, exactly."`
 	Show    deadShowCmd    `cmd:"" help:"Show the full failure history of one."`
@@ -75,7 +77,8 @@ func reasonOf(m *wire.Message) string {
 type deadCausesCmd struct {
 	remote      `embed:""`
 	filterFlags `embed:""`
-	Limit       int `default:"100" placeholder:"N" help:"At most so many (default 100)."`
+	Life        string `name:"state" enum:",new,acknowledged,ignored,resolved,regressed" default:"" placeholder:"STATE" help:"In this state: new, acknowledged, ignored, resolved or regressed."`
+	Limit       int    `default:"100" placeholder:"N" help:"At most so many (default 100)."`
 }
 
 func (*deadCausesCmd) Help() string {
@@ -89,6 +92,9 @@ func (c *deadCausesCmd) Run(ctx context.Context, t *terminal, client *client) er
 	}
 	query := c.Parameters()
 	query.Set("limit", strconv.Itoa(c.Limit))
+	if c.Life != "" {
+		query.Set("life", c.Life)
+	}
 	var list wire.List[wire.Cause]
 	if err := client.do(ctx, http.MethodGet, "/v1/causes", query, nil, &list); err != nil {
 		return err
@@ -99,6 +105,8 @@ func (c *deadCausesCmd) Run(ctx context.Context, t *terminal, client *client) er
 	switch {
 	case !list.Complete && len(list.Items) == 0:
 		t.note("at least 0 match, of those that were examined; count all: %s", countCommand(&c.Filter))
+	case len(list.Items) == 0 && c.Life != "":
+		t.note("no cause is %s", c.Life)
 	case len(list.Items) == 0:
 		t.note("there are no dead letters")
 	default:
@@ -133,6 +141,10 @@ func whatHappened(c *wire.Cause) string {
 // growth says whether more die of a cause: how many a minute, or since when none did.
 func growth(c *wire.Cause) cell {
 	switch {
+	case c.State == wire.CauseRegressed:
+		return coloured(bad, strings.TrimSpace("regressed "+c.RegressedOn))
+	case c.State != "" && c.State != wire.CauseNew:
+		return text(c.State)
 	case c.PerMinute > 0:
 		return coloured(bad, fmt.Sprintf("+%.1f/min", c.PerMinute))
 	case c.Growing:

@@ -72,6 +72,10 @@ func (all *triage) print(t *terminal) {
 	t.printf("  %s dead%s; first %s (%s), last %s\n", grouped(c.Count), now, c.First.Local().Format(time.DateTime), since(&c.First), since(&c.Last))
 	t.printf("  %s\n", clean(whatHappened(c)))
 
+	if l := c.Life; l != nil {
+		t.printf("  %s by %s %s: %s %s\n", clean(l.Decided), clean(l.By), since(&l.At), clean(l.Note), clean(l.Link))
+	}
+
 	t.printf("\n%s: %s\n", t.paint(bad, clean(strings.ToUpper(all.Verdict.Verdict))), clean(all.Why))
 	t.printf("  %s delivered, %s attempts failed, %s delivered of the same kinds (in %d min)\n", grouped(e.Delivered), grouped(e.Failed), grouped(e.KindDelivered), e.Minutes)
 	t.printf("  %s\n", clean(shareText(e)))
@@ -142,7 +146,7 @@ func nextOf(v *wire.Verdict) []string {
 	case wire.VerdictCredentials:
 		return []string{show, try + "   # when the configuration has valid credentials"}
 	case wire.VerdictPoison:
-		return []string{show, "redrive dead edit " + quoteWord(clean(v.Cause.Example)) + "   # repair one", try}
+		return []string{show, "redrive dead repair" + of + " --set '$.FIELD=VALUE' --dry-run   # shows what would change", try}
 	case wire.VerdictBug:
 		return []string{show, try + "   # when the handler is mended"}
 	}

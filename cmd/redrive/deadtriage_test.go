@@ -27,5 +27,9 @@ func TestTriage(t *testing.T) {
 		all.Cause.Count != 3 || all.Facets.Sample != 3 || all.Sample.ID != "d2" || len(all.Next) != 2 {
 		t.Errorf("%+v, %v", all, err)
 	}
+	b.expect(exitOK, "cafe of queue q is acknowledged", "dead", "ack", "cafe", "--until", "2h", "--note", "vendor", "--data", dir)
+	b.expect(exitOK, "acknowledged", "dead", "causes", "--state", "acknowledged", "--data", dir)
+	b.expect(exitOK, "no cause is regressed", "dead", "causes", "--state", "regressed", "--data", dir)
+	b.expect(exitUsage, "name its queue", "dead", "ack", "none", "--data", dir)
 	b.expect(exitNone, "There is no such cause", "dead", "triage", "none", "--data", dir)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -13,7 +12,7 @@ import (
 
 // listCauses counts dead letters by cause, and tells which of them grow.
 func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) error {
-	q, after, limit, err := a.deadQuery(r, who)
+	q, after, limit, err := a.deadQuery(r, who, "life")
 	if err != nil {
 		return err
 	}
@@ -26,7 +25,11 @@ func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) er
 		return err
 	}
 	now := a.utcNow(r)
-	deaths, err := a.deaths(r.Context(), redrive.Query{Queue: q.Queue, Reason: q.Reason, Signature: q.Signature, Since: now.Add(-time.Hour)})
+	lives, err := a.lives(r.Context(), q.Queue)
+	if err != nil {
+		return err
+	}
+	deaths, err := a.deaths(r.Context(), redrive.Query{Queue: q.Queue, Reason: q.Reason, Signature: q.Signature, Since: earliest(lives, now)})
 	if err != nil {
 		return err
 	}
@@ -35,11 +38,15 @@ func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) er
 		d := &deaths[i]
 		of[causeName{d.Queue, d.Signature, d.Reason}] = d
 	}
-	list := wire.List[wire.Cause]{Items: make([]wire.Cause, len(causes)), Complete: complete}
+	list := wire.List[wire.Cause]{Items: make([]wire.Cause, 0, len(causes)), Complete: complete}
+	life := r.URL.Query().Get("life")
 	for i := range causes {
 		c := &causes[i]
-		list.Items[i] = a.cause(c, who)
-		list.Items[i].Grows(of[causeName{c.Queue, c.Signature, c.Reason}], now)
+		shown, series := a.cause(c, who), of[causeName{c.Queue, c.Signature, c.Reason}]
+		shown.Grows(series, now)
+		if a.enliven(&shown, c, series, lives, now); life == "" || life == shown.State {
+			list.Items = append(list.Items, shown)
+		}
 	}
 	return writeJSON(w, http.StatusOK, list)
 }

@@ -18,9 +18,9 @@ import (
 // its headers.
 const maxEdit = redrive.MaxBodySize/3*4 + 4*redrive.MaxHeaderSize
 
-// deadQuery reads the filter of a list of dead letters.
-func (a *app) deadQuery(r *http.Request, who *caller) (q redrive.Query, after string, limit int, err error) {
-	v, err := parameters(r, deadArgs...)
+// deadQuery reads the filter of a list of dead letters, which may have more parameters.
+func (a *app) deadQuery(r *http.Request, who *caller, more ...string) (q redrive.Query, after string, limit int, err error) {
+	v, err := parameters(r, append(more, deadArgs...)...)
 	if err != nil {
 		return q, "", 0, err
 	}

@@ -130,7 +130,7 @@ func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 func (a *app) unrouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	gateway.Drain(w, r)
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := &http.Request{Method: method, URL: r.URL, Host: r.Host}
 		if _, pattern := mux.Handler(probe); pattern != "/" && pattern != "" {
 			allowed = append(allowed, method)

@@ -40,6 +40,7 @@ func (a *app) routes() []route {
 		{http.MethodPost, "/v1/dead-letters", config.ScopeRedrive, a.importDead},
 		{http.MethodGet, "/v1/causes", config.ScopeRead, a.listCauses},
 		{http.MethodGet, "/v1/causes/{signature}/deaths", config.ScopeRead, a.causeDeaths},
+		{http.MethodPut, "/v1/causes/{signature}", config.ScopeRedrive, a.changeCause},
 		{http.MethodGet, "/v1/causes/{signature}/facets", config.ScopeRead, a.causeFacets},
 		{http.MethodGet, "/v1/causes/{signature}/verdict", config.ScopeRead, a.causeVerdict},
 		{http.MethodPost, "/v1/counts", config.ScopeRead, a.createCount},

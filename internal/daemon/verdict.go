@@ -91,6 +91,11 @@ func (a *app) causeVerdict(w http.ResponseWriter, r *http.Request, who *caller) 
 		series = &deaths[0]
 	}
 	out.Cause.Grows(series, now)
+	lives, err := a.lives(r.Context(), c.Queue)
+	if err != nil {
+		return err
+	}
+	a.enliven(&out.Cause, c, series, lives, now)
 	a.deliveries(&s, c, series, f, now)
 	s.Sample = f.sample
 	s.Shared, s.Share = f.shared(payload)

@@ -19,12 +19,17 @@ type Cause struct {
 	Example   string         `json:"example"` // "queue/id" of the newest
 	Type      string         `json:"type,omitempty"`
 	Message   string         `json:"message,omitempty"`
-	Status    int            `json:"status,omitempty"`     // the HTTP status that the target answered the newest with
-	Answer    string         `json:"answer,omitempty"`     // what its answers have in common: keys, and values under some of them, which need the scope read-payload
-	Growing   bool           `json:"growing,omitempty"`    // something died of it within the last five minutes
-	Quiet     bool           `json:"quiet,omitempty"`      // nothing died of it within the last hour
-	PerMinute float64        `json:"per_minute,omitempty"` // deaths a minute in the last five
-	Minutes   []int64        `json:"minutes,omitempty"`    // deaths of each of the last 60 minutes, this one last; absent: none, or not known
+	Status    int            `json:"status,omitempty"` // the HTTP status that the target answered the newest with
+	Answer    string         `json:"answer,omitempty"` // what its answers have in common: keys, and values under some of them, which need the scope read-payload
+	// State is new, acknowledged, ignored, resolved, or regressed: more died of it since that
+	// was decided, on the version RegressedOn, if that is known.
+	State       string     `json:"state,omitempty"`
+	RegressedOn string     `json:"regressed_on,omitempty"`
+	Life        *CauseLife `json:"life,omitempty"`
+	Growing     bool       `json:"growing,omitempty"`    // something died of it within the last five minutes
+	Quiet       bool       `json:"quiet,omitempty"`      // nothing died of it within the last hour
+	PerMinute   float64    `json:"per_minute,omitempty"` // deaths a minute in the last five
+	Minutes     []int64    `json:"minutes,omitempty"`    // deaths of each of the last 60 minutes, this one last; absent: none, or not known
 }
 
 // Bounds of Cause.
