@@ -175,7 +175,7 @@ func TestAConfigurationIsRefusedWithItsReason(t *testing.T) {
 		"queues: {q: {}}\nstore: 'sqlite:/elsewhere'":       "a restart is needed for store",
 		"queues: {q: {}}\nservice: other\ngrace: 1s":        "a restart is needed for grace, service",
 		"queues: {q: {deliver: {url: 'ftp://example.com'}}": "redrive.yaml:",
-		"{": "unexpected map key",
+		"{": "is not closed",
 	} {
 		write(text)
 		d.eventually("the reason is shown: "+why, func() bool { return strings.Contains(d.config().Refused, why) })
