@@ -388,14 +388,14 @@ func configureAll(c *C) {
 	if err := c.store.Configure(c.ctx, "NO QUEUE", driver.QueueSettings{}); err == nil {
 		c.Errorf("a queue with an impossible name was configured")
 	}
-	settings, ok := driver.As[driver.SettingsStore](c.store)
+	known, ok := driver.As[driver.SettingsStore](c.store)
 	for _, want := range []driver.QueueSettings{{OrderByKey: true, DeadRelease: true, Remember: 2 * time.Hour}, {Remember: time.Hour}} {
 		c.configure(want)
-		if got, err := settings.Settings(c.ctx, c.q); !ok || err != nil || got != want {
+		if got, err := known.Settings(c.ctx, c.q); !ok || err != nil || got != want {
 			c.Errorf("settings %+v, %v; want %+v", got, err, want)
 		}
 	}
-	if got, err := settings.Settings(c.ctx, "never-was"); err != nil || got != (driver.QueueSettings{Remember: driver.DefaultRemember}) {
+	if got, err := known.Settings(c.ctx, "never-was"); err != nil || got != (driver.QueueSettings{Remember: driver.DefaultRemember}) {
 		c.Errorf("settings of no queue: %+v, %v", got, err)
 	}
 	all, err := c.store.Counts(c.ctx)
