@@ -189,6 +189,8 @@ func openly(err error) string {
 	switch {
 	case errors.Is(err, errStoreAway), errors.Is(err, redrive.ErrUnavailable), errors.Is(err, redrive.ErrUnknown):
 		return errStoreAway.Error()
+	case errors.Is(err, redrive.ErrFull):
+		return redrive.ErrFull.Error() + ": nothing is accepted, what waits is delivered"
 	case errors.Unwrap(err) != nil:
 		return "a part of it is down: its log says why"
 	}
@@ -205,7 +207,7 @@ func (a *app) ready(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errStoreAway, err)
 	}
 	if of, ok := driver.As[driver.RoomyStore](a.store); ok && of.Full() != nil {
-		return fmt.Errorf("nothing is accepted, what waits is delivered: %w", redrive.ErrFull) // whoever asks needs no path of ours
+		return of.Full()
 	}
 	return nil
 }
