@@ -76,7 +76,7 @@ func TestCheckRefusesWhatServeRefuses(t *testing.T) {
 }
 
 func TestCheckConnects(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ends with the test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

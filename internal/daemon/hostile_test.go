@@ -163,7 +163,7 @@ func (h *hostile) exchange(line, rest string, breaksOff bool) {
 	}
 	h.sent++
 	short := func() string { return fmt.Sprintf("%.200q %.300q", line, rest) }
-	c, err := net.Dial("tcp", strings.TrimPrefix(h.d.base, "http://")) //nolint:noctx // ends with its daemon
+	c, err := net.Dial("tcp", strings.TrimPrefix(h.d.base, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}

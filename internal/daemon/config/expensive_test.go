@@ -61,7 +61,7 @@ func TestExcerptsAreShort(t *testing.T) {
 	}
 	_, err := config.Parse("x.yaml", []byte("queues: {q: {deliver: {url: \"https://a/"+long+"\", rate: 7x}}}"))
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) < 3 || strings.Index(lines[2], "^") < 0 || !strings.HasPrefix([]string{lines[1]}[0][runeAt(lines[1], lines[2]):], "7x") {
+	if len(lines) < 3 || !strings.Contains(lines[2], "^") || !strings.HasPrefix(lines[1][runeAt(lines[1], lines[2]):], "7x") {
 		t.Errorf("the caret points elsewhere:\n%v", err)
 	}
 }

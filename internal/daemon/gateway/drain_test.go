@@ -38,7 +38,7 @@ func TestWhoIsRefusedReadsTheAnswer(t *testing.T) {
 	var refused atomic.Int32
 	var free sync.Once
 	ask := func(queue string, length int) (int, error) {
-		c, err := net.Dial("tcp", server.Listener.Addr().String()) //nolint:noctx // ends with its server
+		c, err := net.Dial("tcp", server.Listener.Addr().String())
 		if err != nil {
 			return 0, err
 		}
