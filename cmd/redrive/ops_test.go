@@ -210,7 +210,7 @@ func TestPlanBar(t *testing.T) {
 func TestWhatIsNotThereIsSaid(t *testing.T) {
 	b := newBench(t)
 	b.kill("hooks", redrive.ReasonManual, "d-1")
-	b.expect(exitNone, "Queue not found", "queues", "purge", "hoks", "--yes")
+	b.expect(exitFailed, "Queue not found", "queues", "purge", "hoks", "--yes")
 	b.expect(exitOK, "1 message removed from hooks", "queues", "purge", "hooks", "--dead", "--yes")
 
 	empty, target := t.TempDir(), filepath.Join(t.TempDir(), "target")

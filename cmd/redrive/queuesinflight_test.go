@@ -32,7 +32,7 @@ func TestQueuesProcessing(t *testing.T) {
 	b.expect(exitOK, `"leased_until"`, "queues", "--processing", "q", "--json")
 	b.expect(exitUsage, "1 to 1000", "queues", "--processing", "--limit", "0")
 	b.expect(exitUsage, "a-z", "queues", "--processing", "BAD QUEUE")
-	b.expect(exitNone, "Queue not found", "queues", "none")
+	b.expect(exitFailed, "Queue not found", "queues", "none")
 	if out := b.expect(exitOK, "", "queues", "q"); strings.Contains(out, "other") {
 		t.Errorf("one queue: %s", out)
 	}

@@ -103,7 +103,7 @@ func (d *rig) everyRoute(look func(route string, status int, answer []byte)) {
 	decode(d.t, b, &doc)
 	bodies := map[string]string{
 		"POST /v1/queues/{queue}/claims": "{}", "POST /v1/plans": `{"action":"redrive","filter":{"queue":"q"},"dry_run":true}`,
-		"PATCH /v1/queues/{queue}/dead-letters/{id}": `{"kind":"k"}`,
+		"PATCH /v1/queues/{queue}/dead-letters/{id}": `{"kind":"k"}`, "PUT /v1/causes/{signature}": `{"queue":"q","state":"acknowledged"}`,
 	}
 	bodies["POST /v1/guards/{queue}/force"] = `{"provider":"default","state":"healthy"}`
 	fill := strings.NewReplacer("call/{queue}", "call/g", "guards/{queue}", "guards/g", "{queue}", "q", "{id}", "none", "{signature}", "0000000000000000")
