@@ -106,6 +106,7 @@ func (d *rig) everyRoute(look func(route string, status int, answer []byte)) {
 		"PATCH /v1/queues/{queue}/dead-letters/{id}": `{"kind":"k"}`, "PUT /v1/causes/{signature}": `{"queue":"q","state":"acknowledged"}`,
 	}
 	bodies["POST /v1/guards/{queue}/force"] = `{"provider":"default","state":"healthy"}`
+	bodies["PUT /v1/causes/{signature}"] = `{"queue":"q","state":"resolved"}`
 	fill := strings.NewReplacer("call/{queue}", "call/g", "guards/{queue}", "guards/g", "{queue}", "q", "{id}", "none", "{signature}", "0000000000000000")
 	type answered struct {
 		route  string
