@@ -201,10 +201,10 @@ func TestConsumerIsDeleted(t *testing.T) {
 			t.Parallel()
 			s := connect(t, soon(r.stream(t, alter)), Options{})
 			underLoad(t, s, 1000, func(tenth int) {
-				if tenth == 4 || tenth == 8 {
-					if err := r.js.DeleteConsumer(t.Context(), s.at.stream, "redrive"); err != nil {
-						t.Error(err)
-					}
+				if tenth == 4 || tenth == 8 { // it may not have been made again yet
+					servertest.Until(t, "the consumer is deleted", func() bool {
+						return r.js.DeleteConsumer(t.Context(), s.at.stream, "redrive") == nil
+					})
 				}
 			})
 		})

@@ -95,7 +95,7 @@ func TestFromThousandDeadLettersToNone(t *testing.T) {
 	}
 
 	// Too early: the target is not mended, and the canary says so before harm is done.
-	signature := regexp.MustCompile(`1-[0-9a-f]{16}`).FindString(rows[0])
+	signature := regexp.MustCompile(`2-[0-9a-f]{16}`).FindString(rows[0])
 	r = d.redrive("dead", "redrive", "--signature", signature, "--canary", "10", "--wait", "--yes")
 	r.fails(t, 1, "stopped", "10 of 600 redriven", "of the canary's 10 died again of the same cause", "422", signature, "redrive plans resume")
 	until(t, "the canary is at its end", time.Minute, func() bool { return d.queue("orders").Dead == 1000 })

@@ -20,6 +20,7 @@ func Check(h *History) (all []Violation) {
 	all = append(all, plans(v)...)
 	all = append(all, ledger(v)...)
 	all = append(all, exits(v)...)
+	all = append(all, copied(h)...)
 	for _, p := range h.Final.Problems {
 		all = append(all, Violation{Promise: "goes on", Text: p})
 	}
@@ -189,6 +190,29 @@ func exits(v *view) (all []Violation) {
 			continue
 		}
 		all = append(all, Violation{Promise: "goes on", ID: e.By, Text: "it ended by itself", Events: []Event{*e}})
+	}
+	return all
+}
+
+// copied finds what a copy of the store lacks, or has besides.
+func copied(h *History) (all []Violation) {
+	if h.Final.Copied == nil {
+		return nil
+	}
+	stored := func(l Left) bool { return l.State == Dead || !slices.Contains(h.Foreign, l.Queue) }
+	have := map[Left]int{}
+	for _, l := range h.Final.Copied {
+		have[l]++
+	}
+	for _, l := range h.Final.Left {
+		if have[l]--; have[l] < 0 && stored(l) {
+			all = append(all, Violation{Promise: "a copy has all that is left", Queue: l.Queue, ID: l.ID, Text: fmt.Sprintf("the copy has no %+v", l)})
+		}
+	}
+	for _, l := range h.Final.Copied {
+		if have[l]--; have[l] >= 0 {
+			all = append(all, Violation{Promise: "a copy has all that is left", Queue: l.Queue, ID: l.ID, Text: fmt.Sprintf("only the copy has %+v", l)})
+		}
 	}
 	return all
 }

@@ -72,6 +72,10 @@ var bad = []struct {
 }{
 	{"an acknowledged message is gone", "nothing acknowledged is lost", History{Events: []Event{m}}, "q/id-m"},
 	{"one that failed for good is gone", "nothing acknowledged is lost", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Dead})}}, "#1"},
+	{"a copy lacks one", "a copy has all that is left", History{Events: []Event{m}, Final: Final{Left: []Left{{Queue: "q", Label: "m", ID: "id-m", State: Dead}}, Copied: []Left{}}}, "q/id-m"},
+	{"a copy has more redrives", "a copy has all that is left", History{Events: []Event{m}, Final: Final{
+		Left: []Left{{Queue: "q", Label: "m", ID: "id-m", State: "waiting"}}, Copied: []Left{{Queue: "q", Label: "m", ID: "id-m", State: "waiting", Redrives: 1}},
+	}}, "q/id-m"},
 	{"a refused one is delivered", "what was refused is not stored", History{Events: []Event{
 		at(0, OpPublish, Event{Answer: Refused}), at(sec, OpDeliver, Event{ID: "id-m", Outcome: Done}),
 	}}, "q/id-m"},

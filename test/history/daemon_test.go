@@ -23,6 +23,7 @@ type daemon struct {
 	bin    string
 	env    []string
 	config string
+	store  string
 	direct string           // its own address, for looking at it
 	link   *proxytest.Proxy // between those who call and the daemon
 
@@ -41,7 +42,7 @@ func newDaemon(t testing.TB, rec *recorder, program func() (string, error), name
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{t: t, rec: rec, name: name, bin: bin, env: env, log: &programtest.Log{}}
+	d := &daemon{t: t, rec: rec, name: name, bin: bin, env: env, store: store, log: &programtest.Log{}}
 	d.config, d.direct = programtest.Configure(t, store, fmt.Sprintf("archive: %q\n%s", filepath.Join(t.TempDir(), "archive"), yaml))
 	d.link = proxytest.New(t, strings.TrimPrefix(d.direct, "http://"))
 	d.start()

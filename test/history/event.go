@@ -134,6 +134,7 @@ type PlanResult struct{ Queue, ID, Outcome string }
 // Final is what is there when faults and work have ended.
 type Final struct {
 	Left       []Left
+	Copied     []Left // what another store has after a copy; nil: there was none
 	Ledger     map[string]Ledger
 	Unbalanced []string // what verify found
 	Plans      []PlanEnd

@@ -250,6 +250,8 @@ func play(t testing.TB, backend string, seed uint64, faults []Fault, length time
 	r.all.Wait()
 	final := r.look(ctx)
 	final.Problems = append(problems, final.Problems...)
+	final.Copied, problems = r.copied(ctx)
+	final.Problems = append(final.Problems, problems...)
 	for _, d := range r.daemons {
 		final.Problems = append(final.Problems, d.problems()...)
 	}
@@ -365,22 +367,7 @@ func (r *rig) look(ctx context.Context) (f Final) {
 		get("/v1/queues/"+queue, &q)
 		f.Ledger[queue] = Ledger{Published: q.Ledger.Published, Done: q.Ledger.Done, Dropped: q.Ledger.Dropped, Dead: q.Dead, Waiting: q.Waiting.All}
 	}
-	for _, path := range []string{"/v1/dead-letters?limit=500", "/v1/queues/" + hooks + "/messages?limit=500", "/v1/queues/" + keyed + "/messages?limit=500", "/v1/queues/" + work + "/messages?limit=500"} {
-		pages(path, get, func(l letter) {
-			if l.State == Dead == strings.HasPrefix(path, "/v1/queues/") {
-				return // they come from their own list
-			}
-			whole := l
-			if l.State == Dead {
-				get("/v1/queues/"+l.Queue+"/dead-letters/"+l.ID, &whole)
-			} else {
-				get("/v1/queues/"+l.Queue+"/messages/"+l.ID, &whole)
-			}
-			left := Left{Queue: l.Queue, ID: l.ID, State: l.State, Generation: l.Generation, Redrives: l.Redrives}
-			left.Label, left.Rev, left.Garbled = read(whole.Body)
-			f.Left = append(f.Left, left)
-		})
-	}
+	f.Left = leftAt(get)
 	f.Plans = r.plansOf(get)
 	var verified struct {
 		Queues []struct {
