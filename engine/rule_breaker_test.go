@@ -160,9 +160,12 @@ func TestRule07_ProbeIsAnotherMessage(t *testing.T) {
 	for _, target := range []string{"", "provider"} {
 		t.Run("target="+target, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
+				var mu sync.Mutex
 				var tried []string
 				r.handle("sms", func(_ context.Context, d *redrive.Delivery) error {
+					mu.Lock()
 					tried = append(tried, d.ID)
+					mu.Unlock()
 					if d.ID != "sms-0" { // which is due before all others, again and again
 						return redrive.RetryAfter(errSick, 900*time.Millisecond)
 					}
@@ -172,8 +175,12 @@ func TestRule07_ProbeIsAnotherMessage(t *testing.T) {
 				r.start()
 				r.within(time.Minute, "the breaker opens", func() bool { return slices.Contains(r.seen.textsOf(engine.OnBreaker), "open") })
 				synctest.Wait()
+				mu.Lock()
 				opened := len(tried)
+				mu.Unlock()
 				pass(5 * time.Minute)
+				mu.Lock()
+				defer mu.Unlock()
 				for i := opened; i < len(tried); i++ {
 					if tried[i] == tried[i-1] {
 						t.Errorf("probe %d is the message that failed just before: %s", i-opened+1, tried[i])

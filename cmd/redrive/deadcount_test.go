@@ -9,6 +9,9 @@ import (
 
 // What is only counted in part says so, and names the command that counts it all.
 func TestCountOfWhatNoCounterKnows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it looks through 20,500 messages, again and again")
+	}
 	b := newBench(t)
 	dir := fill(t, 0, redrive.Examined+500)
 	b.expect(exitOK, "20,500 dead letters", "dead", "count", "--text", "luck", "--data", dir)

@@ -19,7 +19,7 @@ const (
 	countSpace = "counts"
 	countLock  = "running"        // the key of the record that the one count has that runs
 	countKeep  = 10 * time.Minute // a result
-	countLease = 15 * time.Second // of the record of the one that runs
+	countLease = time.Minute      // of the record of the one that runs: a page of a slow store may take long
 	countNote  = time.Second      // between writes of the progress
 )
 
