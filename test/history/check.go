@@ -180,13 +180,16 @@ func falseResult(_ *view, m *message) (all []Violation) {
 // starting is how long a daemon may take to find out that it cannot start.
 const starting = 15 * time.Second
 
+// unstartable are faults that keep a daemon from starting, those of a source's server among them.
+var unstartable = []Kind{KillServer, StopServer, CutLink, DeafLink, FullDisk}
+
 // exits finds daemons that ended by themselves. They may where the disk fails, and where
-// the store is not there when they start.
+// the store or a source is not there when they start.
 func exits(v *view) (all []Violation) {
 	for i := range v.Events {
 		e := &v.Events[i]
 		if e.Op != OpExit || v.happened(e.End-slack, e.End+slack, PowerLoss) ||
-			e.End-e.Begin < starting && v.happened(e.Begin, e.End, KillServer, StopServer, CutLink, DeafLink, FullDisk) {
+			e.End-e.Begin < starting && slices.ContainsFunc(v.faults, func(f *Event) bool { return f.touches(e.Begin, e.End, unstartable) }) {
 			continue
 		}
 		all = append(all, Violation{Promise: "goes on", ID: e.By, Text: "it ended by itself", Events: []Event{*e}})

@@ -248,6 +248,7 @@ func TestGoodHistoriesAreNot(t *testing.T) {
 		}, Final: Final{Ledger: map[string]Ledger{"q": {Published: 1, Dropped: 1}}, Plans: []PlanEnd{{ID: "p", Action: "drop", State: "done", Done: 1, Results: []PlanResult{{"q", "id-m", Dropped}}}}}}},
 		{"delivered again when the first was given up", History{Events: []Event{m, at(sec, OpDeliver, Event{Outcome: Retry, End: 5 * sec}), at(4*sec, OpDeliver, Event{Outcome: Done})}}},
 		{"a daemon whose disk lost its power ends", History{Events: []Event{at(sec, OpExit, Event{By: "daemon-1", End: 60 * sec}), at(59*sec, OpFault, Event{Fault: PowerLoss, End: 61 * sec})}}},
+		{"a daemon does not start while a source is away", History{Events: []Event{at(sec, OpExit, Event{By: "daemon-1", End: 2 * sec}), at(0, OpFault, Event{Fault: KillServer, On: 1, End: 3 * sec})}}},
 		{"a daemon does not start while its server is away", History{Events: []Event{at(sec, OpExit, Event{By: "daemon-1", End: 2 * sec}), at(0, OpFault, Event{Fault: KillServer, End: 3 * sec})}}},
 		{"dead, redriven and done", History{Events: []Event{
 			m, claimed(sec, "r1"), settled(2*sec, "r1", Dead), at(3*sec, OpPlan, Event{Plan: "p", Answer: OK}),

@@ -249,8 +249,12 @@ func (v *view) sorted() []*message {
 // has no part in what the store promises.
 func (v *view) happened(from, to time.Duration, kinds ...Kind) bool {
 	return slices.ContainsFunc(v.faults, func(f *Event) bool {
-		return f.Begin < to && f.End > from && slices.Contains(kinds, f.Fault) && (f.Fault != KillServer || f.On == 0)
+		return f.touches(from, to, kinds) && (f.Fault != KillServer || f.On == 0)
 	})
+}
+
+func (e *Event) touches(from, to time.Duration, kinds []Kind) bool {
+	return e.Begin < to && e.End > from && slices.Contains(kinds, e.Fault)
 }
 
 func (v *view) foreign(m *message) bool { return slices.Contains(v.Foreign, m.queue) }
