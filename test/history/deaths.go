@@ -28,12 +28,13 @@ func (v *view) byPlan(m *message, action string, outcomes ...string) (list []pla
 }
 
 // dropped finds claims and deliveries of what had been dropped. What a plan drops was dead
-// from before the plan was made until then. A source may deliver again what it has.
+// from before the plan was made until then, unless a clock that went back let the plan take what died
+// later. A source may deliver again what it has.
 func dropped(v *view, m *message) (all []Violation) {
 	after := func(d *Event) {
 		for _, e := range m.some(alive) {
 			of := e.Op == OpDeliver && (v.foreign(m) || v.stray(d.End, e.Begin))
-			if e.Begin > d.End && !of && !(d.Op == OpPlan && v.happened(d.Begin, e.Begin, MoveClock)) {
+			if e.Begin > d.End && !of && !(d.Op == OpPlan && v.happened(d.Begin, ever, MoveClock)) {
 				all = append(all, m.broken("what was dropped is gone", "it came later", d, e))
 			}
 		}
