@@ -96,7 +96,7 @@ func planned(v *view, m *message) (all []Violation) {
 		}
 		died := m.some(func(e *Event) bool { return is(OpDeliver, Dead)(e) || is(OpSettle, Dead)(e) })
 		// The cutoff is a time of the store's clock: one that jumped has others die before it.
-		if len(died) == 0 || died[0].Begin >= made.End && !v.happened(made.Begin, died[0].End, MoveClock) {
+		if len(died) == 0 || died[0].Begin >= made.End && !v.happened(made.Begin, ever, MoveClock) {
 			all = append(all, m.broken("a plan takes what had died before it", "nothing had killed it when the plan was made", made))
 		}
 	}
