@@ -403,7 +403,7 @@ func TestLimiterAppliesAllOrNothing(t *testing.T) {
 			t.Errorf("what was refused stays refused until it is below the soft limit: %d accepted", n)
 		}
 		k.handle("q", 2)
-		time.Sleep(time.Second) // of the bubble's clock
+		<-time.After(time.Second)
 		if err := apply(4); err != nil {
 			t.Errorf("4 above 6 of 10: %v", err)
 		}

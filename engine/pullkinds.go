@@ -85,13 +85,7 @@ func (p *Puller) addHandled(h *handled, queue string, now time.Time) (found bool
 
 // endStrays fails, once a minute while workers ask for kinds, what nobody asks for.
 func (p *Puller) endStrays(q *pullQueue, now time.Time) {
-	q.mu.Lock()
-	due := !now.Before(q.strayAt)
-	if due {
-		q.strayAt = now.Add(strayEvery)
-	}
-	q.mu.Unlock()
-	if !due {
+	if !q.due(&q.strayAt, now, strayEvery) {
 		return
 	}
 	known, all, err := p.e.handledAnywhere(q.queue)

@@ -275,15 +275,21 @@ func (p *Puller) claimPart(q *pullQueue, r *PullRequest, req driver.ClaimRequest
 	return fit, nil
 }
 
+// due reports whether what is done every so often is due, at being the next time, and notes that
+// it is done now.
+func (q *pullQueue) due(at *time.Time, now time.Time, every time.Duration) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if now.Before(*at) {
+		return false
+	}
+	*at = now.Add(every)
+	return true
+}
+
 // sweepExpired ends what expired while a gate lets nothing be claimed.
 func (p *Puller) sweepExpired(q *pullQueue, now time.Time) error {
-	q.mu.Lock()
-	due := !now.Before(q.sweepAt)
-	if due {
-		q.sweepAt = now.Add(expireEvery)
-	}
-	q.mu.Unlock()
-	if !due {
+	if !q.due(&q.sweepAt, now, expireEvery) {
 		return nil
 	}
 	ds, err := p.store.Claim(p.e.run, driver.ClaimRequest{Queue: q.queue, Expired: true, Max: p.store.Caps().Most(expireBatch), Lease: DefaultLease, Instance: p.e.opts.Instance})

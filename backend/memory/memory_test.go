@@ -27,7 +27,7 @@ func TestWaitNeedsNoWakeUpForDelays(t *testing.T) {
 			_, err := s.Wait(ctx, []driver.Watch{{Queue: "q", Since: events[0].Version}})
 			done <- err
 		}()
-		time.Sleep(2 * time.Hour) // of the bubble's clock
+		advance(2 * time.Hour)
 		select {
 		case err := <-done:
 			t.Fatalf("Wait returned %v although nothing was done", err)

@@ -2,19 +2,16 @@ package sqlite
 
 import (
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/private"
 )
 
-const (
-	fileMode  = fs.FileMode(0o600) // of all files of a store
-	forOthers = fs.FileMode(0o077)
-)
+// fileMode is that of all files of a store.
+const fileMode = private.File
 
 // fileNames are the files of a store; some are there only while it is open.
 var fileNames = []string{FileName, FileName + logSuffix, FileName + "-shm", lockName, syncedName, reserveName}
@@ -24,15 +21,15 @@ var fileNames = []string{FileName, FileName + logSuffix, FileName + "-shm", lock
 func makePrivate(dir string) {
 	for _, name := range fileNames {
 		path := filepath.Join(dir, name)
-		info, err := os.Lstat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Mode()&forOthers == 0 || runtime.GOOS == "windows" {
+		had, err := private.Take(path)
+		if had == 0 {
 			continue
 		}
 		text := "other users could use a file of the store: its mode is 0600 now"
-		if err = os.Chmod(path, fileMode); err != nil {
+		if err != nil {
 			text = "other users can use a file of the store" // it may be another user's
 		}
-		slog.Warn(text, "file", path, "mode", fmt.Sprintf("%04o", info.Mode().Perm()), "error", err)
+		slog.Warn(text, "file", path, "mode", fmt.Sprintf("%04o", had), "error", err)
 	}
 }
 
@@ -42,12 +39,12 @@ func (s *Store) probeModes() driver.Finding {
 	for _, name := range append([]string{""}, fileNames...) {
 		path := filepath.Join(s.dir, name)
 		info, err := os.Stat(path)
-		if err != nil || info.Mode()&forOthers == 0 || runtime.GOOS == "windows" {
+		if err != nil || !private.Shared(info) {
 			continue
 		}
 		want := fileMode
 		if name == "" {
-			want = 0o700
+			want = private.Folder
 		}
 		f.Level, f.Value = driver.LevelWarn, fmt.Sprintf("%04o", info.Mode().Perm())
 		f.Promise = fmt.Sprintf("other users of the machine can get into %s", path)

@@ -45,7 +45,7 @@ func TestControls(t *testing.T) {
 				sick := 0
 				for i := range runs {
 					sc, to := c.Scenario(i)
-					sc.Tick = time.Sleep // of the bubble's clock
+					sc.Tick = func(d time.Duration) { <-time.After(d) }
 					res, err := sim.Play(sc, s.make(&c, sc.Seed))
 					if err != nil {
 						t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway/ws"
 	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/text"
 )
 
 // scopeOpen is of routes that need no token.
@@ -47,7 +48,7 @@ func (c *caller) may(s config.Scope) bool {
 
 // sees reports whether the caller may use a queue.
 func (c *caller) sees(queue string) bool {
-	return len(c.queues) == 0 || slices.ContainsFunc(c.queues, func(pattern string) bool { return config.MatchQueue(pattern, queue) })
+	return len(c.queues) == 0 || slices.ContainsFunc(c.queues, func(pattern string) bool { return text.Match(pattern, queue) })
 }
 
 // confine refuses a request that is not about queues the caller may use. An empty

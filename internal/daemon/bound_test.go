@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,26 +15,8 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/servertest"
 )
-
-// pipes is a listener in memory, so that connections live in the time of a bubble.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.IPAddr{} }
 
 // TestWhatIsOpenEndsWithinASecond of its token's revocation, from the change of the file:
 // streams, bodies that do not come to their end, and whatever waits, in simulated time.
@@ -54,14 +35,13 @@ func TestWhatIsOpenEndsWithinASecond(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+				l := servertest.NewPipes()
 				defer s.ServeOn(l)()
 				var ended sync.Map
 				var began []string
 				begin := func(what, method, path, body, media string) { // without a dot at its end the body has none
-					near, far := net.Pipe()
+					near := l.Dial()
 					t.Cleanup(func() { near.Close() })
-					l.conns <- far
 					began = append(began, what)
 					go func() {
 						fmt.Fprintf(near, "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer holder\r\nContent-Type: %s\r\n", method, path, media)

@@ -3,24 +3,20 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/daemon/archive"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/private"
 )
-
-// forOthers are the rights of the group and of all others.
-const forOthers = fs.FileMode(0o077)
 
 // checkFolders refuses folders of messages that other users can get into. What is not there
 // yet is made for its user alone.
 func checkFolders(cfg *config.Config) error {
-	if cfg.AllowSharedDir || runtime.GOOS == "windows" {
+	if cfg.AllowSharedDir {
 		return nil
 	}
 	dirs := []string{cfg.StoreDir(), cfg.Spool.Dir}
@@ -29,7 +25,7 @@ func checkFolders(cfg *config.Config) error {
 	}
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)
-		if err != nil || info.Mode()&forOthers == 0 {
+		if err != nil || !private.Shared(info) {
 			continue // who opens it says what is wrong
 		}
 		return &redrive.Error{Op: "open", Err: fmt.Errorf("the folder %s has the mode %04o: other users can get into it", dir, info.Mode().Perm()),
@@ -50,11 +46,10 @@ func (s *Server) openArchive(ctx context.Context) error {
 		return fmt.Errorf("archive: %w", err)
 	}
 	for _, path := range files {
-		info, err := os.Lstat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Mode()&forOthers == 0 || runtime.GOOS == "windows" {
+		had, err := private.Take(path)
+		if had == 0 {
 			continue
 		}
-		err = os.Chmod(path, 0o600)
 		s.log.LogAttrs(ctx, slog.LevelWarn, "other users could read an archived file: its mode is 0600 now", slog.String("file", path), slog.Any("error", err))
 	}
 	return nil

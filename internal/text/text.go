@@ -35,6 +35,27 @@ func ParseEnum[T ~uint8](invalid error, names []string, s, what string) (T, erro
 	return 0, fmt.Errorf("%w %s %q: use one of %s", invalid, what, s, strings.Join(known, ", "))
 }
 
+// Match reports whether a name fits a pattern, in which * stands for any characters.
+func Match(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	last := len(parts) - 1
+	if last == 0 {
+		return pattern == name
+	}
+	rest, ok := strings.CutPrefix(name, parts[0])
+	if !ok {
+		return false
+	}
+	for _, part := range parts[1:last] {
+		at := strings.Index(rest, part)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(part):]
+	}
+	return strings.HasSuffix(rest, parts[last])
+}
+
 // Gap stands where the middle of a text was cut out.
 const Gap = " … "
 

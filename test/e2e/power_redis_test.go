@@ -43,8 +43,8 @@ func TestPowerLossOfRedis(t *testing.T) {
 const settledFor = 3
 
 func powerLossOfRedis(t *testing.T, fsync string, power bool, later time.Duration) {
-	disk, dir := newDisk(t, 1)
-	defer func() {
+	disk, dir := powerloss.Mount(t, 1)
+	defer func() { // a long run has many
 		if err := disk.Close(); err != nil {
 			t.Error(err)
 		}

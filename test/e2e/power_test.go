@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -9,40 +8,12 @@ import (
 	"github.com/redrive/redrive/test/e2e/powerloss"
 )
 
-// newDisk mounts a disk that forgets what was not synced. A laptop may not be able
-// to; CI must.
-func newDisk(t *testing.T, seed uint64) (disk *powerloss.Disk, dir string) {
-	t.Helper()
-	unable := t.Skipf
-	if os.Getenv("CI") == "true" {
-		unable = t.Fatalf
-	}
-	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err != nil {
-		unable("power loss is not tested here: %v", err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	dir = t.TempDir()
-	disk, err = powerloss.New(dir, seed)
-	if err != nil {
-		unable("power loss is not tested here: %v", err)
-	}
-	return disk, dir
-}
-
 // TestPowerLoss cuts the power again and again while messages are published,
 // delivered and retried.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	random := seeded(t)
-	disk, dir := newDisk(t, random.Uint64())
-	t.Cleanup(func() { // after the daemon is gone
-		if err := disk.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	disk, dir := powerloss.Mount(t, random.Uint64())
 	target := newReceiver(t, "--fail", "20%")
 	d := newDaemonIn(t, filepath.Join(dir, "data"), proofConfig(target))
 	h := newHistory(t, d)

@@ -83,7 +83,7 @@ func newRig(t testing.TB, backend string, seed uint64) *rig {
 		r.embed(movable, filepath.Join(t.TempDir(), "data"), "CLOCK="+r.clock.file)
 	case onDisk:
 		var dir string
-		r.disk, dir = newDisk(t, seed)
+		r.disk, dir = powerloss.Mount(t, seed)
 		r.embed(redriveBin, dir)
 	default:
 		r.share(backend)

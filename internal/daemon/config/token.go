@@ -124,25 +124,6 @@ func (t *Token) Sum() (sum [sha256.Size]byte, ok bool) {
 	return [sha256.Size]byte(b), true
 }
 
-// MatchQueue reports whether a name matches a pattern, in which * stands for any
-// characters.
-func MatchQueue(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	rest, ok := strings.CutPrefix(name, parts[0])
-	if !ok || len(parts) == 1 {
-		return ok && rest == ""
-	}
-	last := len(parts) - 1
-	for _, part := range parts[1:last] {
-		at := strings.Index(rest, part)
-		if at < 0 {
-			return false
-		}
-		rest = rest[at+len(part):]
-	}
-	return strings.HasSuffix(rest, parts[last])
-}
-
 var tokenID = regexp.MustCompile(`^[a-z0-9]{4,32}$`)
 
 func (c *Config) checkTokens(k *checker) {

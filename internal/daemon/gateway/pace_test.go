@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -12,45 +11,20 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/internal/daemon/gateway"
+	"github.com/redrive/redrive/internal/servertest"
 )
-
-// pipes is a listener of in-process connections, so that time can be simulated.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
-func (p *pipes) dial() net.Conn {
-	client, server := net.Pipe()
-	p.conns <- server
-	return client
-}
 
 // dripped sends a request whose body comes in single bytes, each after a pause, and
 // returns the status line of the answer and how long it took.
 func dripped(t *testing.T, h http.Handler, contentType string, body string, pause time.Duration) (status string, took time.Duration) {
 	t.Helper()
-	listener := newPipes()
+	listener := servertest.NewPipes()
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	var sides sync.WaitGroup
 	defer sides.Wait()
 	sides.Go(func() { _ = server.Serve(listener) })
 	defer server.Close()
-	conn := listener.dial()
+	conn := listener.Dial()
 	defer conn.Close()
 	start := time.Now()
 	sides.Go(func() {

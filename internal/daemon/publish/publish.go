@@ -26,7 +26,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +35,7 @@ import (
 	"github.com/redrive/redrive/internal/broker"
 	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Origin as [Target.To] publishes each message to the place that its headers name.
@@ -224,7 +224,7 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 		if !known || m.to == "" {
 			return nil, unroutable("no header names the place in %s that it came from: give redrive attach --origin NAME, or deliver to a fixed place", h.address.Kind)
 		}
-		if !slices.ContainsFunc(h.t.Allow, func(p string) bool { return match(p, m.to) }) {
+		if !slices.ContainsFunc(h.t.Allow, func(p string) bool { return text.Match(p, m.to) }) {
 			return nil, unroutable("its headers name %q as its origin, which allow does not permit", m.to)
 		}
 	}
@@ -258,27 +258,6 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 // parked the message, would take it for a duplicate.
 func againID(d *redrive.Delivery) string {
 	return driver.DeriveID("publish", d.Queue, d.ID, strconv.Itoa(d.Generation))
-}
-
-// match reports whether a name fits a pattern, in which * stands for any characters.
-func match(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	last := len(parts) - 1
-	if last == 0 {
-		return pattern == name
-	}
-	rest, ok := strings.CutPrefix(name, parts[0])
-	if !ok {
-		return false
-	}
-	for _, part := range parts[1:last] {
-		at := strings.Index(rest, part)
-		if at < 0 {
-			return false
-		}
-		rest = rest[at+len(part):]
-	}
-	return strings.HasSuffix(rest, parts[last])
 }
 
 // oversize ends a message that the broker never takes.

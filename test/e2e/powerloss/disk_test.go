@@ -11,27 +11,6 @@ import (
 	"github.com/redrive/redrive/test/e2e/powerloss"
 )
 
-// newDisk mounts a disk, or skips where that is not possible.
-func newDisk(t *testing.T, seed uint64) (*powerloss.Disk, string) {
-	t.Helper()
-	if f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0); err != nil {
-		t.Skipf("power loss is not tested here: %v", err)
-	} else if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	d, err := powerloss.New(dir, seed)
-	if err != nil {
-		t.Skipf("power loss is not tested here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return d, dir
-}
-
 func cut(t *testing.T, d *powerloss.Disk, mode powerloss.Mode) {
 	t.Helper()
 	d.Off()
@@ -77,7 +56,7 @@ func syncDirectory(t *testing.T, dir string) {
 
 func TestWhatWasSyncedStays(t *testing.T) {
 	for _, mode := range []powerloss.Mode{powerloss.DropAll, powerloss.DropHalf} {
-		d, dir := newDisk(t, 1)
+		d, dir := powerloss.Mount(t, 1)
 		name, data := filepath.Join(dir, "a"), bytes.Repeat([]byte("redrive "), 5000)
 		write(t, name, data, true, true)
 		cut(t, d, mode)
@@ -88,7 +67,7 @@ func TestWhatWasSyncedStays(t *testing.T) {
 }
 
 func TestWhatWasNotSyncedIsGone(t *testing.T) {
-	d, dir := newDisk(t, 1)
+	d, dir := powerloss.Mount(t, 1)
 	name := filepath.Join(dir, "a")
 	write(t, name, []byte("kept"), true, true)
 	write(t, name, []byte(" lost"), false, false)
@@ -99,7 +78,7 @@ func TestWhatWasNotSyncedIsGone(t *testing.T) {
 }
 
 func TestAFileWithoutItsNameIsGone(t *testing.T) {
-	d, dir := newDisk(t, 1)
+	d, dir := powerloss.Mount(t, 1)
 	name := filepath.Join(dir, "a")
 	write(t, name, []byte("synced, but not in its directory"), true, false)
 	cut(t, d, powerloss.DropAll)
@@ -110,7 +89,7 @@ func TestAFileWithoutItsNameIsGone(t *testing.T) {
 
 func TestRenameIsAtomic(t *testing.T) {
 	for seed := range uint64(10) {
-		d, dir := newDisk(t, seed)
+		d, dir := powerloss.Mount(t, seed)
 		old, now := filepath.Join(dir, "old"), filepath.Join(dir, "new")
 		write(t, old, []byte("x"), true, true)
 		if err := os.Rename(old, now); err != nil {
@@ -126,7 +105,7 @@ func TestRenameIsAtomic(t *testing.T) {
 }
 
 func TestAHalfIsNeitherAllNorNothing(t *testing.T) {
-	d, dir := newDisk(t, 7)
+	d, dir := powerloss.Mount(t, 7)
 	name := filepath.Join(dir, "a")
 	const pages = 64
 	write(t, name, make([]byte, pages*4096), true, true)
@@ -152,7 +131,7 @@ func TestAHalfIsNeitherAllNorNothing(t *testing.T) {
 }
 
 func TestNothingWorksWithoutPower(t *testing.T) {
-	d, dir := newDisk(t, 1)
+	d, dir := powerloss.Mount(t, 1)
 	f, err := os.Create(filepath.Join(dir, "a"))
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +150,7 @@ func TestNothingWorksWithoutPower(t *testing.T) {
 }
 
 func TestAFullDiskTakesNothingMore(t *testing.T) {
-	d, dir := newDisk(t, 1)
+	d, dir := powerloss.Mount(t, 1)
 	name := filepath.Join(dir, "a")
 	write(t, name, make([]byte, 100), true, true)
 	d.Full(true)

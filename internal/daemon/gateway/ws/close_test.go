@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/internal/daemon/gateway/session"
 	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/servertest"
 	"github.com/redrive/redrive/internal/wsproto"
 )
 
@@ -234,25 +234,6 @@ func TestBrokenFramesEndTheirConnectionOnly(t *testing.T) {
 	well.acked(1)
 }
 
-// pipes is a listener in memory, whose connections hold nothing that is not read.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.IPAddr{} }
-
 // Who is refused does not hold the connection by not reading what is on its way: it is cut
 // within half a second, not when the library or a slow write gives up.
 func TestATokenThatIsOverClosesASlowReader(t *testing.T) {
@@ -260,11 +241,10 @@ func TestATokenThatIsOverClosesASlowReader(t *testing.T) {
 	for name, status := range map[string]int{"token-revoked": http.StatusUnauthorized, "token-expired": http.StatusUnauthorized, "token-changed": http.StatusForbidden} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+				l := servertest.NewPipes()
 				r := newRigAt(t, l, memory.New(), Options{tick: 100 * time.Millisecond})
-				c, other := net.Pipe()
+				c := l.Dial()
 				defer c.Close()
-				l.conns <- other
 				b := upgrade(t, c)
 				_, _ = c.Write(text(`{"type":"hello"}`))
 				_, _ = b.ReadByte()            // of the welcome, the rest of which is never read
