@@ -35,7 +35,14 @@ func (g *Guard[Req, Resp]) attempt(ctx context.Context, p *provider[Req, Resp], 
 	defer cancel()
 	r := &running[Resp]{done: make(chan struct{})}
 	go func() {
-		defer g.ended(p, r)
+		defer func() {
+			if !r.returned {
+				if v := recover(); v != nil {
+					r.panicked = &redrive.PanicError{Value: v, Stack: string(debug.Stack())}
+				}
+			}
+			g.ended(p, r)
+		}()
 		r.resp, r.err = p.Call(inner, req)
 		r.returned = true
 	}()
@@ -89,14 +96,9 @@ func (r *running[Resp]) wait(ctx context.Context) bool {
 	return true
 }
 
-// ended is deferred by the call's goroutine. If its caller has left it gives the place
-// among the calls in flight back, and a panic has nobody left but the log.
+// ended ends a call. If its caller has left it gives the place among the calls in flight back, and
+// a panic has nobody left but the log.
 func (g *Guard[Req, Resp]) ended(p *provider[Req, Resp], r *running[Resp]) {
-	if !r.returned {
-		if v := recover(); v != nil {
-			r.panicked = &redrive.PanicError{Value: v, Stack: string(debug.Stack())}
-		}
-	}
 	if !r.taken.CompareAndSwap(false, true) {
 		p.end()
 		if e := r.panicked; e != nil {
