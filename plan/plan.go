@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -15,6 +16,14 @@ import (
 
 // Request asks for a change of many dead letters at a pace.
 type Request struct {
+	// ID names the plan, so that a start that is repeated makes no second one: see [Plans.Create].
+	// Defaults to a new id.
+	ID string `json:"-"`
+	// Fingerprint tells requests under one ID apart. Defaults to a hash of the request; who
+	// asks by what changes from one try to the next, as a time before now does, gives another.
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// Reason is why, for people: at most 2 kB. Optional.
+	Reason string `json:"reason,omitempty"`
 	// Action is [driver.ActRedrive], [driver.ActDrop], [driver.ActArchive], or [driver.ActEdit] with
 	// a Repair or a Restore.
 	Action driver.Action `json:"action"`
@@ -66,6 +75,7 @@ const (
 	planBatch     = 500
 	planNamed     = 32 // a batch of names, which are looked at with their bodies
 	maxCanary     = 200
+	maxReason     = 2 << 10
 )
 
 // check reports a request that no plan can carry out, and fills in defaults.
@@ -95,6 +105,12 @@ func (r *Request) check() error {
 		return invalid(fmt.Sprintf("a rate of %v/s", r.Rate), fmt.Sprintf("use up to %v/s, or 0 for %v/s", maxPlanRate, DefaultRate))
 	case len(r.Actor) > redrive.MaxKeyLength || !text.Printable(r.Actor):
 		return invalid("actor", "an actor is at most 256 bytes of printable UTF-8")
+	case len(r.Reason) > maxReason || !utf8.ValidString(r.Reason):
+		return invalid("reason", fmt.Sprintf("a reason is at most %d bytes of UTF-8", maxReason))
+	case r.ID != "":
+		if err := driver.CheckID(r.ID); err != nil {
+			return &redrive.Error{Op: "plan", Err: err}
+		}
 	}
 	if r.Rate == 0 {
 		r.Rate = DefaultRate

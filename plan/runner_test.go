@@ -650,7 +650,7 @@ func TestPlanInTrouble(t *testing.T) {
 			}
 			m.ends(m.create(plan.Request{Action: driver.ActRedrive}), time.Second, plan.Done, 3, 0)
 			all, err := m.plans.List(context.Background())
-			if err != nil || len(all) != 2 || all[0].ID != "damaged" || all[0].State != plan.Failed || all[0].Problem == "" {
+			if err != nil || len(all) != 2 || all[1].ID != "damaged" || all[1].State != plan.Failed || all[1].Problem == "" {
 				t.Errorf("%+v, %v", all, err)
 			}
 		})

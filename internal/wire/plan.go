@@ -11,7 +11,9 @@ import (
 // PlanRequest asks for dead letters to be redriven, dropped, archived or repaired: those that
 // match the filter until now, or those that are named. A restore has neither: it is of what a repair changed.
 type PlanRequest struct {
-	Action string   `json:"action"` // redrive, drop, archive, repair or restore
+	ID     string   `json:"id,omitempty"`     // names the plan: a start that is repeated under it makes no second one
+	Reason string   `json:"reason,omitempty"` // why, for people and the audit log: at most 2 kB
+	Action string   `json:"action"`           // redrive, drop, archive, repair or restore
 	Filter *Filter  `json:"filter,omitempty"`
 	Refs   []string `json:"refs,omitempty"` // "queue/id"
 	All    bool     `json:"all,omitempty"`  // every dead letter of every queue: without it, a filter or refs must say which
@@ -178,6 +180,7 @@ func ActionOf(r *plan.Request) string {
 func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
+		Reason: r.Reason,
 		Action: ActionOf(r), Repair: r.Repair, Restore: r.Restore, To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
