@@ -232,6 +232,12 @@ type Plan struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
+	// Causes are the signatures of what the plan selected when it was made, the most frequent
+	// first, at most 64, if its messages are handled anew.
+	Causes []string `json:"causes,omitempty"`
+	// Measured is how fast it works.
+	Measured Speed `json:"measured,omitzero"`
+
 	// Canary is what a plan with a canary has seen, else nil.
 	Canary *Canary `json:"canary,omitempty"`
 
@@ -287,6 +293,9 @@ func (p *Plan) stamps() bool {
 	return p.Request.Action == driver.ActRedrive || p.Request.Action == driver.ActEdit
 }
 
+// lives reports whether what the plan changed is handled anew.
+func (p *Plan) lives() bool { return p.Request.Action == driver.ActRedrive }
+
 // batch is how many messages are changed in one step: several steps a second, so that
 // the rate is even and a pause takes effect soon.
 func (p *Plan) batch() int {
@@ -326,6 +335,7 @@ func (p *Plan) count(results []planResult, now time.Time) {
 		p.countError(results[i].err)
 	}
 	p.Pending, p.UpdatedAt, p.Problem = 0, now, ""
+	p.Measured.count(p.Done+p.Failed, now)
 	if p.Canary != nil {
 		p.Canary.add(results)
 	}
@@ -372,10 +382,10 @@ func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
 		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "make a new plan"}
 	}
 	if p.State == Stopped && to == Running && p.Canary != nil {
-		*p.Canary = Canary{Stage: StageCanary, Since: now, Record: p.Records, Causes: p.Canary.Causes}
+		*p.Canary = Canary{Stage: StageCanary, Since: now, Record: p.Records}
 	}
 	if to == Running {
-		p.Problem = ""
+		p.Problem, p.Measured = "", Speed{}
 	}
 	p.State, p.UpdatedAt = to, now
 	if to.Final() {

@@ -99,8 +99,8 @@ func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	plan.Total, plan.TotalMore, plan.Examined = run.Total, run.More, run.Examined
-	if plan.Canary != nil {
-		plan.Canary.Causes = run.causes
+	if plan.lives() {
+		plan.Causes = run.causes
 	}
 	value, err := encodePlan(&plan)
 	if err != nil {
@@ -352,7 +352,7 @@ func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pe
 
 // Progress returns what became of all that a plan redrove.
 func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
-	if plan.Request.Action != driver.ActRedrive {
+	if !plan.lives() {
 		return Progress{Complete: true}, nil
 	}
 	if t := plan.Canary; t != nil && plan.State == Stopped && t.Waiting == 0 && int64(t.Size) == plan.Done {
@@ -368,6 +368,9 @@ func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
 	out := Progress{Complete: complete}
 	for i := range again {
 		out.DiedAgain += again[i].Count
+		if !plan.known(again[i].Signature) {
+			out.NewCauses += again[i].Count
+		}
 	}
 	living := redrive.Query{Plan: plan.ID, Queue: plan.target(), Limit: redrive.MaxPage}
 	for _, living.State = range []redrive.State{redrive.StateWaiting, redrive.StateLeased, redrive.StateBlocked} {

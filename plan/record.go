@@ -189,6 +189,7 @@ func (r *planResult) outcome(request *Request, pending bool, e *redrive.Entry) O
 type Progress struct {
 	Delivered int64 // gone since, or dropped by somebody
 	DiedAgain int64
+	NewCauses int64 // of those that died again: of other causes than the plan set out to redrive
 	Waiting   int64
 	// Complete is false when there was more to look at than one look does: Delivered
 	// is then too high.
