@@ -38,6 +38,7 @@ func ok(v any) map[int]any { return map[int]any{200: v} }
 
 // operations describes every route, by method and pattern.
 var operations = map[string]operation{
+	"GET /v1/me": {id: "me", summary: "Tell who asks, what the token allows, and which daemons are on the store.", answers: ok(wire.Me{})},
 	"POST /v1/queues/{queue}/messages": {id: "publish", summary: "Publish one message (any body), a stream of messages (NDJSON), or CloudEvents.", body: publishBody{},
 		headers: []string{headername.ID, headername.Kind, headername.Key, headername.Delay, headername.DeliverAt, headername.ExpiresAt, headername.ReplyTo, "idempotency-key"},
 		answers: map[int]any{200: textLines, 202: oneOf{wire.Accepted{}, wire.AcceptedBatch{}}}},

@@ -10,7 +10,7 @@ import (
 type route struct {
 	method  string
 	pattern string
-	scope   config.Scope // what a token needs; scopeOpen: no token
+	scope   config.Scope // what a token needs; scopeOpen: no token, scopeAny: any
 	handle  func(w http.ResponseWriter, r *http.Request, who *caller) error
 }
 
@@ -18,6 +18,7 @@ type route struct {
 // tries each with a wrong token, is derived from here.
 func (a *app) routes() []route {
 	return []route{
+		{http.MethodGet, "/v1/me", scopeAny, a.me},
 		{http.MethodPost, "/v1/queues/{queue}/messages", config.ScopePublish, a.publish},
 		{http.MethodPost, "/v1/queues/{queue}/claims", config.ScopeConsume, a.claim},
 		{http.MethodPost, "/v1/queues/{queue}/extensions", config.ScopeConsume, a.extend},
