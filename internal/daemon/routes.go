@@ -36,6 +36,7 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/queues/{queue}/messages/{id}", config.ScopeRead, a.showMessage},
 		{http.MethodDelete, "/v1/queues/{queue}/messages/{id}", config.ScopePurge, a.dropMessage},
 		{http.MethodGet, "/v1/queues/{queue}/processing", config.ScopeRead, a.processing},
+		{http.MethodGet, "/v1/queues/{queue}/series", config.ScopeRead, a.showSeries},
 		{http.MethodGet, "/v1/queues/{queue}/monitor", config.ScopeRead, a.monitor},
 		{http.MethodGet, "/v1/dead-letters", config.ScopeRead, a.listDead},
 		{http.MethodPost, "/v1/dead-letters", config.ScopeRedrive, a.importDead},
