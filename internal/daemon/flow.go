@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/wire"
 )
 
 const (
@@ -24,6 +26,9 @@ type flows struct {
 type flow struct {
 	mu      sync.Mutex
 	minutes [flowMinutes]flowMinute
+
+	// What came from the queue's source, and not from the store whose ledger counts, ended so often.
+	ended [redrive.OutcomeDrop + 1]atomic.Int64
 }
 
 type flowMinute struct {
@@ -35,7 +40,11 @@ type flowMinute struct {
 // Observe implements engine.Observer.
 func (s *flows) Observe(o *engine.Observation) {
 	failed := o.Occasion == engine.OnEnd && o.Err != nil
-	delivered := o.Occasion == engine.OnSettled && o.Settlement != nil && o.Settlement.Outcome == redrive.OutcomeDone
+	settled := o.Occasion == engine.OnSettled && o.Settlement != nil
+	if settled && o.Delivery != nil && o.Delivery.Identity != 0 {
+		s.of(o.Queue).ended[o.Settlement.Outcome].Add(1)
+	}
+	delivered := settled && o.Settlement.Outcome == redrive.OutcomeDone
 	if !failed && !delivered {
 		return
 	}
@@ -62,6 +71,17 @@ func (s *flows) of(queue string) *flow {
 		s.queues[queue] = new(flow)
 	}
 	return s.queues[queue]
+}
+
+// source returns what became of what a queue's source delivered. Its dead letters are the store's,
+// unless the source keeps them.
+func (s *flows) source(queue string, native bool) *wire.QueueSource {
+	f := s.of(queue)
+	out := &wire.QueueSource{Done: f.ended[redrive.OutcomeDone].Load(), Dropped: f.ended[redrive.OutcomeDrop].Load()}
+	if native {
+		out.Dead = f.ended[redrive.OutcomeDead].Load()
+	}
+	return out
 }
 
 func (f *flow) note(now time.Time, kind string, delivered bool) {
