@@ -30,7 +30,7 @@ type queuesListCmd struct {
 }
 
 func (*queuesListCmd) Help() string {
-	return examples("redrive queues", "all queues", "redrive queues --json", "every count, breaker and pause",
+	return examples("redrive queues", "all queues; DONE counts what came from a source since the daemon started, too", "redrive queues --json", "every count, breaker and pause",
 		"redrive queues --processing hooks", "what is being handled, by whom and until when")
 }
 
@@ -67,7 +67,7 @@ func (c *queuesListCmd) Run(ctx context.Context, t *terminal, client *client) er
 		}
 		state, colour := queueState(q)
 		b.add(text(q.Queue), number(q.Waiting.All), cell{text: due, right: true}, number(q.Waiting.Retry), number(q.Leased), dead,
-			number(q.Ledger.Done), text(oldest), coloured(colour, state))
+			number(q.Done()), text(oldest), coloured(colour, state))
 	}
 	b.print(t)
 	return nil

@@ -52,6 +52,7 @@ type app struct {
 	polls     polls
 	counts    *counts
 	series    *series.Series
+	ended     sourceEndings
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 

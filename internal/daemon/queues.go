@@ -136,6 +136,9 @@ func (a *app) describe(c *driver.Counts, status working) wire.Queue {
 		level, _ := a.backlog.Level(c.Queue)
 		q.Level = level.String()
 	}
+	if src, ok := a.sources[c.Queue]; ok {
+		q.Source = a.ended.of(c.Queue).wire(src.Caps().DeadLetters)
+	}
 	if s, ok := status.engine[c.Queue]; ok {
 		q.Engine = wire.EngineOf(&s)
 		a.hideReasons(c.Queue, &q.Engine.Refused, q.Engine.Breakers, q.Engine.Paused)

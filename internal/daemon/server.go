@@ -197,7 +197,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err != nil {
 		return err
 	}
-	observers := engine.Observers{a.metrics, a.sessions, a.series}
+	observers := engine.Observers{a.metrics, a.sessions, a.series, &a.ended}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
