@@ -51,6 +51,7 @@ type app struct {
 	polls     polls
 	counts    *counts
 	flows     flows
+	outages   *outages // nil: a process that only looks
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 

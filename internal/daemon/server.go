@@ -167,7 +167,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	a := &app{store: store, log: s.log}
+	a := &app{store: store, log: s.log, outages: s.outages}
 	s.app, a.counts = a, newCounts(a)
 	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
