@@ -235,5 +235,10 @@ func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) er
 	for _, v := range a.store.Probe(r.Context()) {
 		list.Items = append(list.Items, wire.Finding{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
 	}
+	refused, err := a.refusedConfigurations(r.Context(), who)
+	if err != nil {
+		return err
+	}
+	list.Items = append(list.Items, refused...)
 	return writeJSON(w, http.StatusOK, list)
 }

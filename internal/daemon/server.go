@@ -214,7 +214,7 @@ func (s *Server) assemble(store driver.Store) error {
 		Breaker:   func(queue string) engine.BreakerOptions { return a.live.Load().config.BreakerOf(queue) },
 		Extractor: signer{a},
 	})
-	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
+	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash }, a.refusedSince)
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,
