@@ -371,25 +371,3 @@ func (p *Plan) countError(err error) {
 func errorKind(err error) string {
 	return cmp.Or(driver.ErrorName(err), text.Clean(driver.MaskMessage(err.Error()), 200))
 }
-
-// set moves a plan to another state at somebody's wish. It returns false if it is
-// there already, and [redrive.ErrState] if there is no way.
-func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
-	switch {
-	case p.State == to:
-		return false, nil
-	case p.State.Final():
-		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "make a new plan"}
-	}
-	if p.State == Stopped && to == Running && p.Canary != nil {
-		*p.Canary = Canary{Stage: StageCanary, Since: now, Record: p.Records}
-	}
-	if to == Running {
-		p.Problem, p.Measured = "", Speed{}
-	}
-	p.State, p.UpdatedAt = to, now
-	if to.Final() {
-		p.EndedAt = now
-	}
-	return true, nil
-}

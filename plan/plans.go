@@ -226,15 +226,36 @@ func (p *Plans) List(ctx context.Context) ([]Plan, error) {
 // Pause stops a plan until it is resumed. It returns [redrive.ErrState] if the plan has ended.
 func (p *Plans) Pause(ctx context.Context, id string) error { return p.set(ctx, id, Paused) }
 
-// Resume lets a paused plan go on. It returns [redrive.ErrState] if the plan has ended.
-func (p *Plans) Resume(ctx context.Context, id string) error { return p.set(ctx, id, Running) }
+// Resume lets a plan go on that was paused or stopped by itself, at another pace if one is given. One
+// that stopped begins with a canary, if it has one. It returns [redrive.ErrState] if the plan has ended.
+func (p *Plans) Resume(ctx context.Context, id string, pace Pace) error {
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) {
+		resumed, err := plan.set(Running, now)
+		if err != nil {
+			return false, err
+		}
+		changed, err := plan.adjust(pace, now)
+		return resumed || changed, err
+	})
+}
+
+// Change gives a plan another pace. It takes effect at once, also while the plan runs. It returns
+// [redrive.ErrState] if the plan has ended.
+func (p *Plans) Change(ctx context.Context, id string, pace Pace) error {
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.adjust(pace, now) })
+}
 
 // Cancel ends a plan; what it changed stays changed. It returns [redrive.ErrState] if the plan
 // has ended otherwise.
 func (p *Plans) Cancel(ctx context.Context, id string) error { return p.set(ctx, id, Cancelled) }
 
 func (p *Plans) set(ctx context.Context, id string, to State) error {
-	_, err := p.modify(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.set(to, now) })
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.set(to, now) })
+}
+
+// alter changes a plan at somebody's wish.
+func (p *Plans) alter(ctx context.Context, id string, f func(plan *Plan, now time.Time) (bool, error)) error {
+	_, err := p.modify(ctx, id, f)
 	if err == nil {
 		p.rouse()
 	}

@@ -249,7 +249,7 @@ func (p *Plans) note(ctx context.Context, plan *Plan, batch []planResult) (Plan,
 	if err != nil {
 		return *plan, err
 	}
-	if !plan.retained() {
+	if !plan.retained() && (plan.Canary == nil || plan.Canary.Stage != StageCanary) {
 		for i := range writes {
 			writes[i].Value, writes[i].Expires = nil, 0
 		}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -303,29 +302,4 @@ func (a *app) planResults(w http.ResponseWriter, r *http.Request, who *caller) e
 		}
 	}
 	return writeJSON(w, http.StatusOK, list)
-}
-
-func (a *app) cancelPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
-	return a.setPlan(w, r, who, "plan cancelled", a.plans.Cancel)
-}
-
-func (a *app) pausePlan(w http.ResponseWriter, r *http.Request, who *caller) error {
-	return a.setPlan(w, r, who, "plan paused", a.plans.Pause)
-}
-
-func (a *app) resumePlan(w http.ResponseWriter, r *http.Request, who *caller) error {
-	return a.setPlan(w, r, who, "plan resumed", a.plans.Resume)
-}
-
-func (a *app) setPlan(w http.ResponseWriter, r *http.Request, who *caller, what string, set func(context.Context, string) error) error {
-	p, err := a.plan(r, who)
-	if err != nil {
-		return err
-	}
-	err = a.audited(r, who, wire.AuditEntry{Action: what, Queue: p.Request.Query.Queue, Plan: p.ID}, func(*wire.AuditEntry) error { return set(r.Context(), p.ID) })
-	if err != nil {
-		return err
-	}
-	a.log.LogAttrs(r.Context(), slog.LevelInfo, what, slog.String("plan", p.ID), slog.String("actor", who.name))
-	return a.showPlan(w, r, who)
 }

@@ -39,3 +39,39 @@ func TestPlanStart(t *testing.T) {
 		}
 	})
 }
+
+// TestPlanPace: rate and canary are changed while a plan runs and when it is resumed, and the log says to what.
+func TestPlanPace(t *testing.T) {
+	inStores(t, func(t *testing.T, store driver.Store) {
+		d := cards(t, store, "")
+		admin := d.as("admin")
+		admin.bury("cards", 3)
+		p := get[wire.Plan](admin, 201, http.MethodPost, "/v1/plans", `{"action":"drop","filter":{"queue":"cards"},"rate":"1/h"}`)
+		path := "/v1/plans/" + p.ID
+		d.as("read").refused(403, "forbidden", http.MethodPatch, path, `{"rate":"1/s"}`)
+		for _, body := range []string{`{}`, `{"rate":"fast"}`, `{"canary":201}`, `{"canary":5}`} {
+			admin.refused(400, "invalid", http.MethodPatch, path, body)
+		}
+		if p := get[wire.Plan](admin, 200, http.MethodPost, path+"/pause", ""); p.State != "paused" {
+			t.Errorf("%+v", p)
+		}
+		if p := get[wire.Plan](admin, 200, http.MethodPatch, path, `{"rate":"2/h"}`); p.State != "paused" || p.Request.Rate == "" {
+			t.Errorf("%+v", p)
+		}
+		get[wire.Plan](admin, 200, http.MethodPost, path+"/resume", `{"rate":"1000/s"}`)
+		d.eventually("the plan to end", func() bool {
+			p = get[wire.Plan](admin, 200, http.MethodGet, path, "")
+			return p.Ended()
+		})
+		log := get[wire.List[wire.AuditEntry]](admin, 200, http.MethodGet, "/v1/audit?plan="+p.ID, "")
+		notes := make(map[string]string)
+		for _, e := range log.Items {
+			if e.Outcome == "done" {
+				notes[e.Action] = e.Note
+			}
+		}
+		if notes["plan changed"] != "rate 2/h" || notes["plan resumed"] != "rate 1000/s" || p.Done != 3 {
+			t.Errorf("%v, %+v", notes, p)
+		}
+	})
+}

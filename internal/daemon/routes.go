@@ -52,6 +52,7 @@ func (a *app) routes() []route {
 		{http.MethodPost, "/v1/plans", config.ScopeRedrive, a.createPlan},
 		{http.MethodGet, "/v1/plans", config.ScopeRead, a.listPlans},
 		{http.MethodGet, "/v1/plans/{id}", config.ScopeRead, a.showPlan},
+		{http.MethodPatch, "/v1/plans/{id}", config.ScopeRedrive, a.changePlan},
 		{http.MethodGet, "/v1/plans/{id}/results", config.ScopeRead, a.planResults},
 		{http.MethodPost, "/v1/plans/{id}/cancel", config.ScopeRedrive, a.cancelPlan},
 		{http.MethodPost, "/v1/plans/{id}/pause", config.ScopeRedrive, a.pausePlan},

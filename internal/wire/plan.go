@@ -55,6 +55,12 @@ type Plan struct {
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
 }
 
+// PlanChange changes how fast and how carefully a plan goes on.
+type PlanChange struct {
+	Rate   string `json:"rate,omitempty"`   // "50/s"; absent: as before
+	Canary *int   `json:"canary,omitempty"` // try so many before the others: past its canary, a plan begins another one; 0: none
+}
+
 // Canary is what a plan with a canary has seen of it.
 type Canary struct {
 	Stage     string    `json:"stage"` // canary, ramp or full
