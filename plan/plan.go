@@ -59,6 +59,10 @@ type Request struct {
 	// follow only when all of these were delivered, at a growing rate, and the plan
 	// stops by itself when their cause of death is back; see [Canary]. 0: none.
 	Canary int `json:"canary,omitempty"`
+	// Watch is how long a canary that was delivered is watched for its return before the others follow:
+	// for messages that go to a broker, where whoever takes them fails later. Those that come back as
+	// dead letters of this plan stop it, as [redrive.Lineage] tells. At most a day. 0: not at all.
+	Watch time.Duration `json:"watch,omitempty"`
 	// Actor is who asked, for the record. Optional.
 	Actor string `json:"actor,omitempty"`
 }
@@ -76,6 +80,7 @@ const (
 	planNamed     = 32 // a batch of names, which are looked at with their bodies
 	maxCanary     = 200
 	maxReason     = 2 << 10
+	maxWatch      = 24 * time.Hour
 )
 
 // check reports a request that no plan can carry out, and fills in defaults.
@@ -95,10 +100,12 @@ func (r *Request) check() error {
 		return invalid("a filter on what a plan left out", "leave NotPlan empty; the plan sets it itself")
 	case len(r.Refs) > 0 && (named != redrive.Query{State: named.State}):
 		return invalid("both names and a filter", "give one of them")
-	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.ConfirmCorrupt || r.MaxRedrives != 0 || r.Canary != 0):
-		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, confirm-corrupt, max-redrives and canary empty")
+	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.ConfirmCorrupt || r.MaxRedrives != 0 || r.Canary != 0 || r.Watch != 0):
+		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, confirm-corrupt, max-redrives, canary and watch empty")
 	case r.Canary < 0 || r.Canary > maxCanary:
 		return invalid(fmt.Sprintf("a canary of %d", r.Canary), fmt.Sprintf("use up to %d, or 0 for none", maxCanary))
+	case r.Watch < 0 || r.Watch > maxWatch:
+		return invalid(fmt.Sprintf("a watch of %s", r.Watch), "use up to 24h, or 0 for none")
 	case r.MaxRedrives < 0:
 		return invalid(fmt.Sprintf("at most %d redrives", r.MaxRedrives), "use 0 for no limit, or more")
 	case math.IsNaN(r.Rate) || r.Rate < 0 || r.Rate > maxPlanRate:

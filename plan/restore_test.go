@@ -76,7 +76,7 @@ func TestCanaryBeyondTheResults(t *testing.T) {
 		if big, _, err = p.work(ctx, big); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.lookAtCanary(ctx, &big); err != nil || big.Canary.Waiting != 2 {
+		if err := p.lookAtCanary(ctx, &big, now); err != nil || big.Canary.Waiting != 2 {
 			t.Errorf("%+v, %v", big.Canary, err)
 		}
 	})

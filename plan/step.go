@@ -272,7 +272,7 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 	}
 	s.skew = time.Until(now)
 	if plan.Canary.Stage == StageCanary {
-		return p.lookAtCanary(ctx, plan)
+		return p.lookAtCanary(ctx, plan, now)
 	}
 	again, err := p.diedAgain(ctx, plan)
 	if err != nil {
@@ -296,7 +296,7 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 	return err
 }
 
-func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
+func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan, now time.Time) error {
 	var refs []redrive.Ref
 	for n := plan.Canary.Record; n < plan.Records; n++ {
 		r, err := p.store.GetRecord(ctx, planResultSpace, resultKey(plan.ID, n))
@@ -317,9 +317,16 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan, e) }); err != nil {
 		return err
 	}
+	if plan.Request.Watch > 0 && len(seen.dead) == 0 {
+		again, err := p.diedAgain(ctx, plan)
+		if err != nil {
+			return err
+		}
+		seen.comeBack(again)
+	}
 	before := *plan.Canary
-	stop, through := plan.judge(&seen)
-	if after := *plan.Canary; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting {
+	stop, through := plan.judge(&seen, now)
+	if after := *plan.Canary; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting && after.Seen.Equal(before.Seen) {
 		return nil
 	}
 	var err error
@@ -327,7 +334,7 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 		if plan.Canary.Stage != StageCanary || plan.Canary.Record != before.Record {
 			return false, nil
 		}
-		plan.judge(&seen)
+		plan.judge(&seen, now)
 		if plan.UpdatedAt = now; plan.State != Running {
 			return true, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
 		ID: req.ID, Reason: req.Reason,
-		Repair: req.Repair, Restore: req.Restore, To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, All: req.All, Actor: who.name,
+		Repair: req.Repair, Restore: req.Restore, To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Watch: req.Watch.Std(), All: req.All, Actor: who.name,
 	}
 	if req.ID != "" {
 		asked, err := json.Marshal(req) // as it was asked: with times that count back from now
@@ -123,6 +124,25 @@ func (a *app) mayMove(who *caller, p *plan.Request) error {
 		"add to its mask: "+strings.Join(missing, ", ")+"; or name the queue that they come from in the filter; or use a token with the scope admin")
 }
 
+// brokerWatch is how long the canary of messages that go to a broker is watched.
+const brokerWatch = time.Minute
+
+// toBroker reports whether a queue that messages of a plan go to delivers to a broker, where they may
+// fail later.
+func (a *app) toBroker(p *plan.Request) bool {
+	if a.conf() == nil {
+		return false
+	}
+	for name, q := range a.conf().Queues {
+		named := p.To == name || p.To == "" && (p.Query.Queue == name || p.Query.Queue == "" && len(p.Refs) == 0 ||
+			slices.ContainsFunc(p.Refs, func(r redrive.Ref) bool { return r.Queue == name }))
+		if named && q.Deliver != nil && q.Deliver.Publish != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // seesPlan refuses a plan that is neither the caller's own nor about queues the caller
 // may use. A plan of names forgets them when it ends.
 func seesPlan(who *caller, p *plan.Request) error {
@@ -165,6 +185,9 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	request, err := planRequest(&req, who, a.utcNow(r))
 	if err != nil {
 		return err
+	}
+	if request.Canary > 0 && request.Watch == 0 && a.toBroker(&request) {
+		request.Watch = brokerWatch
 	}
 	if request.Restore == "" {
 		if err := confinePlan(who, &request); err != nil {

@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/redistest"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -74,4 +78,37 @@ func TestPlanPace(t *testing.T) {
 			t.Errorf("%v, %+v", notes, p)
 		}
 	})
+}
+
+// TestPlanWatchesABroker: of what goes to a broker, the canary is watched for what attach brings back.
+func TestPlanWatchesABroker(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	if err := client.XGroupCreateMkStream(t.Context(), "orders", "g", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, parse(t, "queues: {orders: {deliver: {publish: redis://"+server.Addr+"/0, to: orders}}}"), newStore(t))
+	d.bury("orders", 5)
+	p := get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"orders"},"canary":2,"rate":"1000/s"}`)
+	if p.Request.Watch.Std() != time.Minute {
+		t.Errorf("it is watched for %s", p.Request.Watch)
+	}
+	path := "/v1/plans/" + p.ID
+	d.eventually("the canary to be published", func() bool {
+		p = get[wire.Plan](d, 200, http.MethodGet, path, "")
+		return p.Canary.Until != nil
+	})
+	entries, err := client.XRange(t.Context(), "orders", "-", "+").Result()
+	if err != nil || len(entries) != 2 || entries[0].Values["redrive-plan"] != p.ID || p.Canary.Delivered != 2 || p.Done != 2 {
+		t.Fatalf("%v, %v, %+v", entries, err, p)
+	}
+	get[wire.Imported](d, 200, http.MethodPost, "/v1/dead-letters", fmt.Sprintf(`{"queue":"orders","id":"from-the-broker","state":"dead","reason":"permanent","size":1,"body":"x","plan":%q}`, p.ID))
+	d.eventually("the plan to stop", func() bool {
+		p = get[wire.Plan](d, 200, http.MethodGet, path, "")
+		return p.State == "stopped"
+	})
+	if p.Done != 2 || p.Canary.DeadAgain != 1 || p.Canary.Delivered != 1 {
+		t.Errorf("%+v, %+v", p, p.Canary)
+	}
 }

@@ -18,14 +18,15 @@ type PlanRequest struct {
 	Refs   []string `json:"refs,omitempty"` // "queue/id"
 	All    bool     `json:"all,omitempty"`  // every dead letter of every queue: without it, a filter or refs must say which
 
-	To               string `json:"to,omitempty"`     // redrive into another queue
-	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
-	NewID            bool   `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
-	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
-	ConfirmCorrupt   bool   `json:"confirm_corrupt,omitempty"`
-	MaxRedrives      int    `json:"max_redrives,omitempty"` // refuse what was redriven so often
-	Canary           int    `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
-	DryRun           bool   `json:"dry_run,omitempty"`      // count only
+	To               string   `json:"to,omitempty"`     // redrive into another queue
+	Rate             string   `json:"rate,omitempty"`   // "50/s"; absent: 100/s
+	NewID            bool     `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
+	ConfirmUncertain bool     `json:"confirm_uncertain,omitempty"`
+	ConfirmCorrupt   bool     `json:"confirm_corrupt,omitempty"`
+	MaxRedrives      int      `json:"max_redrives,omitempty"` // refuse what was redriven so often
+	Canary           int      `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
+	Watch            Duration `json:"watch,omitzero"`         // how long to look out, after the canary was delivered, for what comes back; absent: 1m where a queue delivers to a broker
+	DryRun           bool     `json:"dry_run,omitempty"`      // count only
 
 	Repair  []plan.Operation `json:"repair,omitempty"`  // the rule of a repair: at most 20 operations, each on the result of those before
 	Restore string           `json:"restore,omitempty"` // of a restore: the plan of the repair
@@ -69,6 +70,8 @@ type Canary struct {
 	Delivered int       `json:"delivered"`
 	DeadAgain int       `json:"dead_again"`
 	Waiting   int       `json:"waiting"`
+	// Until is, once all were delivered, how long it is watched whether they come back.
+	Until *time.Time `json:"until,omitempty"`
 }
 
 // Progress is what became of all that a plan redrove. It is there when the parameter
@@ -174,6 +177,9 @@ func PlanOf(p *plan.Plan) Plan {
 	}
 	if t := p.Canary; t != nil {
 		out.Canary = &Canary{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
+		if t.Stage == plan.StageCanary && !t.Seen.IsZero() {
+			out.Canary.Until = moment(t.Seen.Add(p.Request.Watch))
+		}
 	}
 	return out
 }
@@ -193,7 +199,7 @@ func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
 		Reason: r.Reason,
-		Action: ActionOf(r), Repair: r.Repair, Restore: r.Restore, To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
+		Action: ActionOf(r), Repair: r.Repair, Restore: r.Restore, To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary, Watch: Duration(r.Watch),
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
 	for _, ref := range r.Refs {
