@@ -26,6 +26,9 @@ func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
 	case p.State.Final():
 		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "make a new plan"}
 	}
+	if p.State == Proposed && to != Cancelled {
+		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "release it, or cancel it"}
+	}
 	if p.State == Stopped && to == Running && p.Canary != nil {
 		p.Canary = p.begin(now)
 	}
@@ -37,6 +40,21 @@ func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
 		p.EndedAt = now
 	}
 	return true, nil
+}
+
+// release lets a plan that was proposed run.
+func (p *Plan) release(by string, now time.Time) error {
+	switch {
+	case p.State != Proposed:
+		return &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "only what was proposed is released"}
+	case by == p.Request.Actor:
+		return invalid("a release by who proposed it", "have another release it")
+	}
+	p.State, p.ReleasedBy, p.ReleasedAt, p.UpdatedAt = Running, by, now, now
+	if p.Canary != nil {
+		p.Canary = p.begin(now)
+	}
+	return nil
 }
 
 // adjust gives a plan another pace. It returns false if it has that already.

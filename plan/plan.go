@@ -63,6 +63,8 @@ type Request struct {
 	// for messages that go to a broker, where whoever takes them fails later. Those that come back as
 	// dead letters of this plan stop it, as [redrive.Lineage] tells. At most a day. 0: not at all.
 	Watch time.Duration `json:"watch,omitempty"`
+	// Propose makes a plan that stands still until another than its Actor releases it: see [Plans.Release].
+	Propose bool `json:"propose,omitempty"`
 	// Actor is who asked, for the record. Optional.
 	Actor string `json:"actor,omitempty"`
 }
@@ -189,12 +191,13 @@ const (
 	Running   State = iota + 1 // changes messages, or waits for a runner
 	Paused                     // until it is resumed
 	Stopped                    // by itself, as its canary failed or a repair was refused; it can be resumed, with another canary
+	Proposed                   // nothing was touched yet; it waits for its release
 	Done                       // nothing was left to change
 	Cancelled                  // by a person; what was changed stays changed
 	Failed                     // it cannot be carried out; see Plan.Problem
 )
 
-var planStateNames = []string{"", "running", "paused", "stopped", "done", "cancelled", "failed"}
+var planStateNames = []string{"", "running", "paused", "stopped", "proposed", "done", "cancelled", "failed"}
 
 // String returns the state in lower case.
 func (s State) String() string { return text.Enum(planStateNames, s) }
@@ -238,6 +241,9 @@ type Plan struct {
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
+	// ReleasedBy and ReleasedAt are of a plan that was proposed.
+	ReleasedBy string    `json:"released_by,omitempty"`
+	ReleasedAt time.Time `json:"released_at,omitzero"`
 
 	// Causes are the signatures of what the plan selected when it was made, the most frequent
 	// first, at most 64, if its messages are handled anew.
@@ -269,6 +275,9 @@ func newPlan(id string, r *Request, now time.Time) Plan {
 	p := Plan{ID: id, Request: *r, State: Running, Cutoff: now, CreatedAt: now, UpdatedAt: now}
 	if until := r.Query.Until; !until.IsZero() && until.Before(now) {
 		p.Cutoff = until
+	}
+	if r.Propose {
+		p.State = Proposed
 	}
 	if r.Canary > 0 {
 		p.Canary = &Canary{Stage: StageCanary, Since: now}

@@ -245,6 +245,15 @@ func (p *Plans) Change(ctx context.Context, id string, pace Pace) error {
 	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.adjust(pace, now) })
 }
 
+// Release lets a plan run that was proposed by another than by. Its Cutoff stays that of the proposal.
+// It returns [redrive.ErrState] if the plan is none that waits for this.
+func (p *Plans) Release(ctx context.Context, id, by string) error {
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) {
+		err := plan.release(by, now)
+		return err == nil, err
+	})
+}
+
 // Cancel ends a plan; what it changed stays changed. It returns [redrive.ErrState] if the plan
 // has ended otherwise.
 func (p *Plans) Cancel(ctx context.Context, id string) error { return p.set(ctx, id, Cancelled) }

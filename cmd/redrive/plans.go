@@ -16,6 +16,7 @@ type plansCmd struct {
 	Pause   plansPauseCmd   `cmd:"" help:"Hold a plan."`
 	Resume  plansResumeCmd  `cmd:"" help:"Go on with a plan, at another rate or with another canary if you like."`
 	Set     plansSetCmd     `cmd:"" help:"Change the rate or the canary of a plan, also while it runs."`
+	Release plansReleaseCmd `cmd:"" help:"Let a plan run that another proposed."`
 	Cancel  plansCancelCmd  `cmd:"" help:"End a plan; what it did stays done."`
 }
 
@@ -98,6 +99,9 @@ type (
 		planArg  `embed:""`
 		planPace `embed:""`
 	}
+	plansReleaseCmd struct {
+		planArg `embed:""`
+	}
 	plansCancelCmd struct {
 		planArg `embed:""`
 	}
@@ -137,6 +141,15 @@ func (c *plansSetCmd) Run(ctx context.Context, t *terminal, client *client) erro
 		return usagef("say what to change: --rate or --canary")
 	}
 	return c.send(ctx, t, client, http.MethodPatch, "", c.change())
+}
+
+func (*plansReleaseCmd) Help() string {
+	return examples("redrive plans release PLAN", "what a token with the scope propose asked for; it takes one with redrive, or purge for a drop")
+}
+
+// Run releases the plan.
+func (c *plansReleaseCmd) Run(ctx context.Context, t *terminal, client *client) error {
+	return c.post(ctx, t, client, "release")
 }
 
 // Run cancels the plan.

@@ -78,6 +78,7 @@ var operations = map[string]operation{
 	"GET /v1/plans/{id}/results":                  {id: "planResults", summary: "Show what became of each message of a plan.", query: pageOf, answers: ok(wire.List[wire.PlanResult]{})},
 	"POST /v1/plans/{id}/cancel":                  {id: "cancelPlan", summary: "Cancel a plan.", answers: ok(wire.Plan{})},
 	"POST /v1/plans/{id}/pause":                   {id: "pausePlan", summary: "Pause a plan.", answers: ok(wire.Plan{})},
+	"POST /v1/plans/{id}/release":                 {id: "releasePlan", summary: "Let a plan run that another proposed. Needs the scope redrive, of a plan that drops purge.", answers: ok(wire.Plan{})},
 	"POST /v1/plans/{id}/resume":                  {id: "resumePlan", summary: "Resume a plan that was paused or stopped, at another rate or with another canary if these are given.", body: wire.PlanChange{}, answers: ok(wire.Plan{})},
 	"GET /v1/ws":                                  {id: "websocket", summary: "Upgrade to a WebSocket with the subprotocol redrive.v1.json.", answers: map[int]any{101: nil}},
 	"GET /v1/sessions":                            {id: "listSessions", summary: "List the sessions of WebSocket clients.", query: pageOf, answers: ok(wire.List[wire.Session]{})},

@@ -7,12 +7,49 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 	"github.com/redrive/redrive/plan"
 )
 
 func (a *app) cancelPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	p, err := a.plan(r, who)
+	if err != nil {
+		return err
+	}
+	if own := p.State == plan.Proposed && p.Request.Actor == who.name; !own && !who.may(config.ScopeRedrive) {
+		return lacks("to cancel a plan that is not one's own proposal", config.ScopeRedrive)
+	}
 	return a.setPlan(w, r, who, wire.AuditEntry{Action: "plan cancelled"}, a.plans.Cancel)
+}
+
+// releasePlan lets a plan run that another proposed.
+func (a *app) releasePlan(w http.ResponseWriter, r *http.Request, who *caller) error {
+	p, err := a.plan(r, who)
+	if err != nil {
+		return err
+	}
+	scope := config.ScopeRedrive
+	if p.Request.Action == driver.ActDrop {
+		scope = config.ScopePurge
+	}
+	switch {
+	case !who.may(scope):
+		return lacks("to release a plan to "+wire.ActionOf(&p.Request), scope)
+	case p.State == plan.Proposed && p.Request.Actor == who.name:
+		return problem.New(http.StatusForbidden, "proposer", "Another must release it", "the plan was proposed by "+who.name, "use another token")
+	}
+	if err := confinePlan(who, &p.Request); err != nil {
+		return err
+	}
+	as := p.Request
+	as.Propose = false
+	if err := a.mayPlan(r, who, &as); err != nil {
+		return err
+	}
+	return a.setPlan(w, r, who, wire.AuditEntry{Action: "plan released", Note: "proposed by " + p.Request.Actor}, func(ctx context.Context, id string) error { return a.plans.Release(ctx, id, who.name) })
 }
 
 func (a *app) pausePlan(w http.ResponseWriter, r *http.Request, who *caller) error {

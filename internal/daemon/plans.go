@@ -25,7 +25,7 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
-		ID: req.ID, Reason: req.Reason,
+		ID: req.ID, Reason: req.Reason, Propose: !who.may(config.ScopeRedrive),
 		Repair: req.Repair, Restore: req.Restore, To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Watch: req.Watch.Std(), All: req.All, Actor: who.name,
 	}
 	if req.ID != "" {
@@ -152,13 +152,15 @@ func seesPlan(who *caller, p *plan.Request) error {
 	return confinePlan(who, p)
 }
 
+// lacks refuses what needs a scope.
+func lacks(what string, scope config.Scope) error {
+	return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", what+" needs the scope "+string(scope), "")
+}
+
 // mayPlan refuses what the caller may not do to messages.
 func (a *app) mayPlan(r *http.Request, who *caller, p *plan.Request) error {
-	lacks := func(what string, scope config.Scope) error {
-		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", what+" needs the scope "+string(scope), "")
-	}
 	switch {
-	case p.Action == driver.ActDrop && !who.may(config.ScopePurge):
+	case p.Action == driver.ActDrop && !p.Propose && !who.may(config.ScopePurge):
 		return lacks("dropping messages", config.ScopePurge)
 	case len(p.Repair) > 0 && !who.may(config.ScopeReadPayload):
 		return lacks("a repair, which reads bodies,", config.ScopeReadPayload)
@@ -219,6 +221,9 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	var plan plan.Plan
 	status := http.StatusCreated
 	entry := wire.AuditEntry{Action: "plan " + req.Action, Queue: request.Query.Queue, Filter: req.Filter, Count: int64(len(request.Refs)), Note: text.Clean(req.Reason, maxNote)}
+	if request.Propose {
+		entry.Action += " proposed"
+	}
 	err = a.audited(r, who, entry, func(e *wire.AuditEntry) error {
 		plan, err = a.plans.Create(r.Context(), request)
 		e.Plan, e.Count = plan.ID, max(plan.Total, e.Count)

@@ -112,3 +112,48 @@ func TestPlanWatchesABroker(t *testing.T) {
 		t.Errorf("%+v, %+v", p, p.Canary)
 	}
 }
+
+// TestPlanProposed: the scope propose makes plans that another token releases: redrive, or purge for drops.
+func TestPlanProposed(t *testing.T) {
+	inStores(t, func(t *testing.T, store driver.Store) {
+		d := cards(t, store, "")
+		admin, propose, redrive, purge := d.as("admin"), d.as("propose"), d.as("redrive"), d.as("purge")
+		admin.bury("cards", 4)
+		d.as("read").refused(403, "forbidden", http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"cards"}}`)
+		p := get[wire.Plan](propose, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"cards","until":"0s"},"canary":1,"reason":"INC-812"}`)
+		drop := get[wire.Plan](propose, 201, http.MethodPost, "/v1/plans", `{"action":"drop","refs":["cards/m3"]}`)
+		if p.State != "proposed" || p.Done != 0 || p.Total != 4 || drop.State != "proposed" {
+			t.Errorf("%+v, %+v", p, drop)
+		}
+		path, dropPath := "/v1/plans/"+p.ID, "/v1/plans/"+drop.ID
+		for _, verb := range []string{"/release", "/pause", "/resume"} {
+			propose.refused(403, "forbidden", http.MethodPost, path+verb, "")
+		}
+		propose.refused(403, "forbidden", http.MethodPatch, path, `{"rate":"1/s"}`)
+		purge.refused(403, "forbidden", http.MethodPost, path+"/release", "")
+		redrive.refused(403, "forbidden", http.MethodPost, dropPath+"/release", "")
+		redrive.refused(409, "state", http.MethodPost, path+"/resume", "")
+		if released := get[wire.Plan](redrive, 200, http.MethodPost, path+"/release", ""); released.ReleasedBy != "redrive" || released.Actor != "propose" {
+			t.Errorf("%+v", released)
+		}
+		get[wire.Plan](purge, 200, http.MethodPost, dropPath+"/release", "")
+		d.eventually("the plan to drop", func() bool {
+			drop = get[wire.Plan](admin, 200, http.MethodGet, dropPath, "")
+			return drop.Ended()
+		})
+		propose.refused(403, "forbidden", http.MethodPost, path+"/cancel", "") // it is no proposal any more
+		own := get[wire.Plan](propose, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","refs":["cards/m2"]}`)
+		if own := get[wire.Plan](propose, 200, http.MethodPost, "/v1/plans/"+own.ID+"/cancel", ""); own.State != "cancelled" {
+			t.Errorf("%+v", own)
+		}
+		actors := make(map[string]string)
+		for _, e := range get[wire.List[wire.AuditEntry]](admin, 200, http.MethodGet, "/v1/audit?plan="+p.ID, "").Items {
+			if e.Outcome == "done" {
+				actors[e.Action] = e.Actor
+			}
+		}
+		if actors["plan redrive proposed"] != "propose" || actors["plan released"] != "redrive" {
+			t.Errorf("%v", actors)
+		}
+	})
+}

@@ -35,7 +35,7 @@ type PlanRequest struct {
 // Plan is a durable redrive.
 type Plan struct {
 	ID        string           `json:"id"`
-	State     string           `json:"state"` // running, paused, stopped, done, cancelled or failed
+	State     string           `json:"state"` // running, paused, stopped, proposed, done, cancelled or failed
 	Request   PlanRequest      `json:"request"`
 	Actor     string           `json:"actor,omitempty"`      // who asked for it
 	Cutoff    time.Time        `json:"cutoff"`               // what died later is not part of it
@@ -54,6 +54,9 @@ type Plan struct {
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+	// ReleasedBy and ReleasedAt are of a plan that the actor only proposed.
+	ReleasedBy string     `json:"released_by,omitempty"`
+	ReleasedAt *time.Time `json:"released_at,omitempty"`
 }
 
 // PlanChange changes how fast and how carefully a plan goes on.
@@ -154,7 +157,8 @@ type Diff struct {
 const (
 	PlanRunning   = "running"
 	PlanPaused    = "paused"
-	PlanStopped   = "stopped" // by itself: its canary failed
+	PlanStopped   = "stopped"  // by itself: its canary failed
+	PlanProposed  = "proposed" // it stands still until it is released
 	PlanDone      = "done"
 	PlanCancelled = "cancelled"
 	PlanFailed    = "failed"
@@ -170,7 +174,7 @@ func PlanOf(p *plan.Plan) Plan {
 	out := Plan{
 		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
 		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Examined: p.Examined, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
-		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt), ETA: moment(p.ETA()),
+		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt), ReleasedBy: p.ReleasedBy, ReleasedAt: moment(p.ReleasedAt), ETA: moment(p.ETA()),
 	}
 	if p.State == plan.Running {
 		out.Speed = p.Measured.Rate
