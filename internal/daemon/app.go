@@ -52,6 +52,7 @@ type app struct {
 	polls     polls
 	counts    *counts
 	series    *series.Series
+	outages   *outages                      // nil: a process that only looks
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 

@@ -73,6 +73,19 @@ func (o *outages) failed(queue string, err error) (counted, first bool) {
 	return true, first
 }
 
+// away returns since when the server of a queue's source is away, or that of the store ("").
+func (o *outages) away(queue string) (since time.Time, away bool) {
+	if o == nil {
+		return time.Time{}, false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if span := o.spans[queue]; span != nil {
+		return span.since, true
+	}
+	return time.Time{}, false
+}
+
 // watch tells, until ctx ends, when a server is back: the store answers and nothing failed
 // since the last look.
 func (o *outages) watch(ctx context.Context, log *slog.Logger, now func(context.Context) (time.Time, error)) {

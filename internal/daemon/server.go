@@ -168,7 +168,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	a := &app{store: store, log: s.log, series: series.New()}
+	a := &app{store: store, log: s.log, series: series.New(), outages: s.outages}
 	s.app, a.counts = a, newCounts(a)
 	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)

@@ -31,6 +31,9 @@ type Queue struct {
 	Bytes      int64                    `json:"bytes"`
 	Ledger     Ledger                   `json:"ledger"`
 
+	// HeldBy is what holds it, as this process sees it; empty: nothing does.
+	HeldBy []Hold `json:"held_by"`
+
 	// Engine is absent where nothing consumes the queue in this process.
 	Engine *QueueEngine `json:"engine,omitempty"`
 	// PolledAt is when somebody last waited for a message of it by its id, as who asks for
@@ -97,6 +100,7 @@ type Breaker struct {
 type Paused struct {
 	Target string     `json:"target,omitempty"` // absent: the whole queue
 	Reason string     `json:"reason"`
+	By     string     `json:"by,omitempty"` // absent: its handler asked for it
 	Since  time.Time  `json:"since"`
 	Until  *time.Time `json:"until,omitempty"` // absent: until it is resumed
 }
