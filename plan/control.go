@@ -66,7 +66,7 @@ func (p *Plan) adjust(pace Pace, now time.Time) (changed bool, err error) {
 		return false, invalid(fmt.Sprintf("a rate of %v/s", pace.Rate), fmt.Sprintf("use up to %v/s", maxPlanRate))
 	case c != nil && (*c < 0 || *c > maxCanary):
 		return false, invalid(fmt.Sprintf("a canary of %d", *c), fmt.Sprintf("use up to %d, or 0 for none", maxCanary))
-	case c != nil && *c > 0 && !p.lives():
+	case c != nil && *c > 0 && !p.Lives():
 		return false, invalid(fmt.Sprintf("a canary of a plan to %s", p.Request.Action), "leave it out: only what is delivered anew can be tried")
 	}
 	if pace.Rate != 0 && pace.Rate != p.Request.Rate {

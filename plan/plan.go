@@ -309,8 +309,8 @@ func (p *Plan) stamps() bool {
 	return p.Request.Action == driver.ActRedrive || p.Request.Action == driver.ActEdit
 }
 
-// lives reports whether what the plan changed is handled anew.
-func (p *Plan) lives() bool { return p.Request.Action == driver.ActRedrive }
+// Lives reports whether what the plan changed is handled anew.
+func (p *Plan) Lives() bool { return p.Request.Action == driver.ActRedrive }
 
 // batch is how many messages are changed in one step: several steps a second, so that
 // the rate is even and a pause takes effect soon.

@@ -99,7 +99,7 @@ func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	plan.Total, plan.TotalMore, plan.Examined = run.Total, run.More, run.Examined
-	if plan.lives() {
+	if plan.Lives() {
 		plan.Causes = run.causes
 	}
 	value, err := encodePlan(&plan)
@@ -382,7 +382,7 @@ func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pe
 
 // Progress returns what became of all that a plan redrove.
 func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
-	if !plan.lives() {
+	if !plan.Lives() {
 		return Progress{Complete: true}, nil
 	}
 	if t := plan.Canary; t != nil && plan.State == Stopped && t.Waiting == 0 && int64(t.Size) == plan.Done {

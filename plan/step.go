@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -367,6 +368,14 @@ func (p *Plan) again() redrive.Query {
 		q.Since = p.Canary.Since
 	}
 	return q
+}
+
+// GoesTo reports whether messages that the plan redrives go to a queue.
+func (p *Plan) GoesTo(queue string) bool {
+	if t := p.target(); t != "" || len(p.Request.Refs) == 0 {
+		return t == "" || t == queue
+	}
+	return slices.ContainsFunc(p.Request.Refs, func(r redrive.Ref) bool { return r.Queue == queue })
 }
 
 // target is the queue that all messages go to, or "".

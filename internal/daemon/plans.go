@@ -237,11 +237,11 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	}
 	w.Header().Set("Location", "/v1/plans/"+url.PathEscape(plan.ID))
 	if status == http.StatusOK {
-		return writeJSON(w, status, a.planOf(&plan, who))
+		return a.shownPlan(w, r, status, &plan, who, nil)
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan created", slog.String("plan", plan.ID), slog.String("action", req.Action),
 		slog.Int64("total", plan.Total), slog.String("actor", who.name))
-	return writeJSON(w, status, a.planOf(&plan, who))
+	return a.shownPlan(w, r, status, &plan, who, nil)
 }
 
 func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) error {
@@ -253,10 +253,14 @@ func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) err
 		return err
 	}
 	list := wire.List[wire.Plan]{Items: []wire.Plan{}, Complete: true}
+	h := planHolds{app: a, ctx: r.Context()}
 	for i := range plans {
 		if seesPlan(who, &plans[i].Request) == nil {
-			list.Items = append(list.Items, a.planOf(&plans[i], who))
+			list.Items = append(list.Items, h.planShown(&plans[i], who))
 		}
+	}
+	if h.err != nil {
+		return h.err
 	}
 	return writeJSON(w, http.StatusOK, list)
 }
@@ -283,19 +287,17 @@ func (a *app) showPlan(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	out := a.planOf(p, who)
 	switch v.Get("progress") {
 	case "", "false":
+		return a.shownPlan(w, r, http.StatusOK, p, who, nil)
 	case "true":
 		progress, err := a.plans.Progress(r.Context(), p)
 		if err != nil {
 			return err
 		}
-		out.Progress = wire.ProgressOf(&progress)
-	default:
-		return bad(fmt.Sprintf("progress %q", v.Get("progress")), "use true or false")
+		return a.shownPlan(w, r, http.StatusOK, p, who, &progress)
 	}
-	return writeJSON(w, http.StatusOK, out)
+	return bad(fmt.Sprintf("progress %q", v.Get("progress")), "use true or false")
 }
 
 // planResults lists what became of the messages of a plan.

@@ -157,3 +157,33 @@ func TestPlanProposed(t *testing.T) {
 		}
 	})
 }
+
+// TestPlanHolds: a plan says what holds it: its canary, and who paused the queue that its messages wait in.
+func TestPlanHolds(t *testing.T) {
+	inStores(t, func(t *testing.T, store driver.Store) {
+		d := cards(t, store, "")
+		admin := d.as("admin")
+		admin.bury("cards", 3)
+		get[wire.Queue](admin, 200, http.MethodPost, "/v1/queues/cards/pause", `{"reason":"the target is moved","for":"1h"}`)
+		p := get[wire.Plan](admin, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"cards"},"canary":2}`)
+		holds := make(map[string]wire.PlanHold)
+		d.eventually("the canary to wait", func() bool {
+			p = get[wire.Plan](admin, 200, http.MethodGet, "/v1/plans/"+p.ID, "")
+			for _, h := range p.Holds {
+				holds[h.What] = h
+			}
+			return len(holds) >= 2
+		})
+		pause, canary := holds[wire.HoldPause], holds[wire.HoldCanary]
+		if pause.Queue != "cards" || pause.By != "admin" || pause.Detail != "the target is moved" || pause.Until == nil || canary.Queue != "" || canary.Since == nil || p.ETA != nil {
+			t.Errorf("%+v", p)
+		}
+		list := get[wire.List[wire.Plan]](admin, 200, http.MethodGet, "/v1/plans", "")
+		if len(list.Items) != 1 || len(list.Items[0].Holds) < 2 {
+			t.Errorf("%+v", list)
+		}
+		if p := get[wire.Plan](admin, 200, http.MethodPost, "/v1/plans/"+p.ID+"/pause", ""); p.Holds != nil {
+			t.Errorf("of a plan that is paused: %+v", p.Holds)
+		}
+	})
+}

@@ -54,9 +54,18 @@ type Plan struct {
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+	// Holds is what holds a plan that runs: its own trouble (store), its canary, and what keeps the messages
+	// that it let go from being delivered. Absent where it does not run.
+	Holds []PlanHold `json:"holds,omitempty"`
 	// ReleasedBy and ReleasedAt are of a plan that the actor only proposed.
 	ReleasedBy string     `json:"released_by,omitempty"`
 	ReleasedAt *time.Time `json:"released_at,omitempty"`
+}
+
+// PlanHold is what holds a plan, by the queue that is held; without one the plan itself is.
+type PlanHold struct {
+	Queue string `json:"queue,omitempty"`
+	Hold
 }
 
 // PlanChange changes how fast and how carefully a plan goes on.
