@@ -22,6 +22,7 @@ import (
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/ws"
+	"github.com/redrive/redrive/internal/daemon/series"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 	"github.com/redrive/redrive/plan"
@@ -50,7 +51,7 @@ type app struct {
 	targets   targets
 	polls     polls
 	counts    *counts
-	flows     flows
+	series    *series.Series
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 

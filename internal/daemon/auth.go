@@ -15,8 +15,11 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// scopeOpen is of routes that need no token.
-const scopeOpen config.Scope = ""
+// What routes need that no token has by name: none at all, or any.
+const (
+	scopeOpen config.Scope = ""
+	scopeAny  config.Scope = "any"
+)
 
 // caller is who sends a request.
 type caller struct {
@@ -43,7 +46,7 @@ var implied = map[config.Scope][]config.Scope{
 
 // may reports whether the caller's scopes include one.
 func (c *caller) may(s config.Scope) bool {
-	return slices.ContainsFunc(c.scopes, func(have config.Scope) bool { return have == s || slices.Contains(implied[have], s) })
+	return s == scopeAny || slices.ContainsFunc(c.scopes, func(have config.Scope) bool { return have == s || slices.Contains(implied[have], s) })
 }
 
 // sees reports whether the caller may use a queue.

@@ -38,6 +38,7 @@ func ok(v any) map[int]any { return map[int]any{200: v} }
 
 // operations describes every route, by method and pattern.
 var operations = map[string]operation{
+	"GET /v1/me": {id: "me", summary: "Tell who asks, what the token allows, and which daemons are on the store.", answers: ok(wire.Me{})},
 	"POST /v1/queues/{queue}/messages": {id: "publish", summary: "Publish one message (any body), a stream of messages (NDJSON), or CloudEvents.", body: publishBody{},
 		headers: []string{headername.ID, headername.Kind, headername.Key, headername.Delay, headername.DeliverAt, headername.ExpiresAt, headername.ReplyTo, "idempotency-key"},
 		answers: map[int]any{200: textLines, 202: oneOf{wire.Accepted{}, wire.AcceptedBatch{}}}},
@@ -57,6 +58,7 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}/messages/{id}":        {id: "showMessage", summary: "Show a message, or how it ended; with wait also one that is not there yet.", query: []string{"wait", "unmasked"}, answers: ok(wire.Message{})},
 	"DELETE /v1/queues/{queue}/messages/{id}":     {id: "dropMessage", summary: "Drop a waiting message.", answers: ok(wire.Changed{})},
 	"GET /v1/queues/{queue}/processing":           {id: "listProcessing", summary: "List what is in flight, at the queue's source and in the store; the lease that ends first comes first.", query: []string{"limit"}, answers: ok(wire.List[wire.Message]{})},
+	"GET /v1/queues/{queue}/series":               {id: "queueSeries", summary: "Show what the daemon that answers published and delivered of a queue, by minute, for the last hour.", answers: ok(wire.Series{})},
 	"GET /v1/queues/{queue}/monitor":              {id: "monitorQueue", summary: "Show consumers, attempts and dead letters of a queue that is a Redis stream.", answers: ok(wire.Monitor{})},
 	"GET /v1/dead-letters":                        {id: "listDeadLetters", summary: "List dead letters.", query: deadArgs, answers: ok(wire.List[wire.Message]{})},
 	"POST /v1/dead-letters":                       {id: "importDeadLetters", summary: "Import dead letters, one a line, as an export has them; with lines=true each line is answered, with restore=false what was archived or dropped since stays away.", query: []string{"lines", "restore"}, body: sentLines, answers: ok(wire.Imported{})},
@@ -71,7 +73,7 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its failure history.", query: []string{"unmasked", "wait"}, answers: ok(wire.Message{})},
 	"PATCH /v1/queues/{queue}/dead-letters/{id}":  {id: "editDeadLetter", summary: "Edit a dead letter; the original is kept.", body: wire.Edit{}, answers: ok(wire.Changed{})},
 	"DELETE /v1/queues/{queue}/dead-letters/{id}": {id: "dropDeadLetter", summary: "Drop a dead letter.", answers: ok(wire.Changed{})},
-	"POST /v1/plans":                              {id: "createPlan", summary: "Redrive, drop, archive, repair or restore dead letters by a plan, or only count them (dry_run).", body: wire.PlanRequest{}, answers: map[int]any{200: wire.DryRun{}, 201: wire.Plan{}}},
+	"POST /v1/plans":                              {id: "createPlan", summary: "Redrive, drop, archive, repair or restore dead letters by a plan, or only count them (dry_run). A start that is repeated with the same id is answered with the plan that is there (200).", body: wire.PlanRequest{}, answers: map[int]any{200: oneOf{wire.DryRun{}, wire.Plan{}}, 201: wire.Plan{}}},
 	"GET /v1/plans":                               {id: "listPlans", summary: "List the plans.", answers: ok(wire.List[wire.Plan]{})},
 	"GET /v1/plans/{id}":                          {id: "showPlan", summary: "Show a plan and its progress.", query: []string{"progress"}, answers: ok(wire.Plan{})},
 	"GET /v1/plans/{id}/results":                  {id: "planResults", summary: "Show what became of each message of a plan.", query: pageOf, answers: ok(wire.List[wire.PlanResult]{})},

@@ -10,7 +10,7 @@ import (
 type route struct {
 	method  string
 	pattern string
-	scope   config.Scope // what a token needs; scopeOpen: no token
+	scope   config.Scope // what a token needs; scopeOpen: no token, scopeAny: any
 	handle  func(w http.ResponseWriter, r *http.Request, who *caller) error
 }
 
@@ -18,6 +18,7 @@ type route struct {
 // tries each with a wrong token, is derived from here.
 func (a *app) routes() []route {
 	return []route{
+		{http.MethodGet, "/v1/me", scopeAny, a.me},
 		{http.MethodPost, "/v1/queues/{queue}/messages", config.ScopePublish, a.publish},
 		{http.MethodPost, "/v1/queues/{queue}/claims", config.ScopeConsume, a.claim},
 		{http.MethodPost, "/v1/queues/{queue}/extensions", config.ScopeConsume, a.extend},
@@ -35,6 +36,7 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/queues/{queue}/messages/{id}", config.ScopeRead, a.showMessage},
 		{http.MethodDelete, "/v1/queues/{queue}/messages/{id}", config.ScopePurge, a.dropMessage},
 		{http.MethodGet, "/v1/queues/{queue}/processing", config.ScopeRead, a.processing},
+		{http.MethodGet, "/v1/queues/{queue}/series", config.ScopeRead, a.showSeries},
 		{http.MethodGet, "/v1/queues/{queue}/monitor", config.ScopeRead, a.monitor},
 		{http.MethodGet, "/v1/dead-letters", config.ScopeRead, a.listDead},
 		{http.MethodPost, "/v1/dead-letters", config.ScopeRedrive, a.importDead},

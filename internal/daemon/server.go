@@ -23,6 +23,7 @@ import (
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/spool"
+	"github.com/redrive/redrive/internal/daemon/series"
 	"github.com/redrive/redrive/plan"
 	"github.com/redrive/redrive/telemetry"
 )
@@ -167,7 +168,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	a := &app{store: store, log: s.log}
+	a := &app{store: store, log: s.log, series: series.New()}
 	s.app, a.counts = a, newCounts(a)
 	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
@@ -196,7 +197,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err != nil {
 		return err
 	}
-	observers := engine.Observers{a.metrics, a.sessions, &a.flows}
+	observers := engine.Observers{a.metrics, a.sessions, a.series}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
@@ -249,7 +250,7 @@ func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redr
 	a.store = &auditedStore{Store: store, log: s.log}
 	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
 	a.backlog = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits, nil)})
-	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces})
+	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces, a.series})
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {

@@ -12,6 +12,27 @@ type Instance struct {
 	StartedAt time.Time `json:"started_at"`
 }
 
+// Me is who asks, what that token allows, and whom it asks.
+type Me struct {
+	Name     string     `json:"name"`               // of the token
+	Open     bool       `json:"open,omitempty"`     // no token is asked for: whoever reaches the daemon may do everything
+	Scopes   []string   `json:"scopes"`             // with those that others imply
+	Queues   []string   `json:"queues,omitempty"`   // names or patterns that the token is confined to; absent: all
+	ReadOnly bool       `json:"read_only"`          // the token changes nothing
+	Expires  *time.Time `json:"expires,omitempty"`  // absent: never
+	Version  string     `json:"version,omitempty"`  // of the daemon that answers; absent without one, as is what follows
+	Instance string     `json:"instance,omitempty"` // its id
+	// Instances are the daemons on the store; absent while it does not answer.
+	Instances []Peer `json:"instances,omitempty"`
+}
+
+// Peer is what everyone may know of a daemon.
+type Peer struct {
+	ID        string    `json:"id"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"started_at"`
+}
+
 // ConfigStatus is what is said beside the configuration in force.
 type ConfigStatus struct {
 	Hash string `json:"hash"` // tells configurations apart

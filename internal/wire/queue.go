@@ -196,6 +196,24 @@ func VerifiedOf(audits []driver.Audit) Verified {
 	return v
 }
 
+// Series is what one daemon published and delivered of a queue, by minute, in its memory.
+type Series struct {
+	Queue   string    `json:"queue"`
+	Since   time.Time `json:"since"`   // nothing before is counted: the daemon's start, or later
+	Counted bool      `json:"counted"` // false: there was no room, as more than 1,000 queues were used within an hour
+	Minutes []Minute  `json:"minutes"` // the oldest first, without gaps, the present one last; at most 60
+}
+
+// Minute is what happened in one minute.
+type Minute struct {
+	Start     time.Time `json:"start"`
+	Published int64     `json:"published"`     // accepted into the queue by the daemon
+	Delivered int64     `json:"delivered"`     // messages that ended as done
+	Failed    int64     `json:"failed"`        // attempts
+	Dead      int64     `json:"dead"`          // messages that an attempt dead-lettered
+	P95       Duration  `json:"p95,omitempty"` // 95 of 100 attempts that delivered took at most this, which is at most 19 % too much
+}
+
 // Finding is what a setting of the store promises.
 type Finding struct {
 	Level   string `json:"level"` // ok, warn or refused
