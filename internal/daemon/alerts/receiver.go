@@ -47,8 +47,7 @@ const (
 type receiver struct {
 	name, kind string
 	dest       string // as people see it
-	config     *config.Receiver
-	version    string
+	new        func() (sender, error)
 
 	one    sync.Mutex // sends one message at a time
 	sender sender     // nil: not built yet
@@ -59,8 +58,8 @@ type receiver struct {
 	back                bool // the newest message was taken, and the one before was not
 }
 
-func newReceiver(r *config.Receiver, version string) *receiver {
-	out := &receiver{name: r.Label(), kind: r.Kind(), config: r, version: version}
+func newReceiver(r *config.Receiver, build func() (sender, error)) *receiver {
+	out := &receiver{name: r.Label(), kind: r.Kind(), new: build}
 	if out.build() == nil { // else it is tried again with each message
 		out.dest = out.sender.to()
 	}
@@ -69,7 +68,7 @@ func newReceiver(r *config.Receiver, version string) *receiver {
 
 func (r *receiver) build() (err error) {
 	if r.sender == nil {
-		r.sender, err = newSender(r.config, r.version)
+		r.sender, err = r.new()
 	}
 	return err
 }

@@ -49,10 +49,9 @@ func (b board) look(conditions []condition, now time.Time, known func(subject st
 			a.keep(c, now)
 			continue
 		}
-		if !c.begins || a != nil && c.once != "" && slices.Contains(a.Once, c.onceKey()) {
-			continue
+		if c.begins && !a.was(c) {
+			b[c.subject] = a.begin(c, now)
 		}
-		b[c.subject] = a.begin(c, now)
 	}
 	for subject, a := range b {
 		switch {
@@ -64,6 +63,11 @@ func (b board) look(conditions []condition, now time.Time, known func(subject st
 		}
 	}
 	b.nest()
+}
+
+// was reports whether the alert, which may be nil, began for a condition that begins only once.
+func (a *alert) was(c *condition) bool {
+	return a != nil && c.once != "" && slices.Contains(a.Once, c.onceKey())
 }
 
 func (c *condition) onceKey() string { return c.rule + " " + c.once }
@@ -83,9 +87,9 @@ func (a *alert) begin(c *condition, now time.Time) *alert {
 func (a *alert) keep(c *condition, now time.Time) {
 	first := a.seen != now // of this look
 	a.seen = now
-	if c.begins && !slices.Contains(a.Rules, c.rule) {
+	if c.begins && !slices.Contains(a.Rules, c.rule) && !a.was(c) {
 		a.Rules, a.dirty = append(a.Rules, c.rule), true
-		if c.once != "" && !slices.Contains(a.Once, c.onceKey()) {
+		if c.once != "" {
 			a.Once = append(a.Once, c.onceKey())
 		}
 	}

@@ -48,6 +48,7 @@ type Options struct {
 type Watcher struct {
 	o     Options
 	lease lease.Lease
+	build func(r *config.Receiver, version string) (sender, error)
 
 	mu        sync.Mutex
 	settings  Settings
@@ -66,7 +67,7 @@ type Watcher struct {
 // New returns a watcher. It does nothing before Run.
 func New(o Options) *Watcher {
 	return &Watcher{
-		o: o, here: make(board), flow: make(flow),
+		o: o, build: newSender, here: make(board), flow: make(flow),
 		lease: lease.Lease{Store: o.Store, Key: "alerts", Holder: o.Instance, Single: o.Store.Caps().Exclusive},
 	}
 }
@@ -121,7 +122,7 @@ func (w *Watcher) configure(ctx context.Context) {
 	}
 	receivers := make([]*receiver, 0, len(s.Receivers))
 	for i := range s.Receivers {
-		receivers = append(receivers, newReceiver(&s.Receivers[i], w.o.Version))
+		receivers = append(receivers, newReceiver(&s.Receivers[i], func() (sender, error) { return w.build(&s.Receivers[i], w.o.Version) }))
 	}
 	beat, err := newHeartbeat(&s.Alerts, w.o.Version)
 	if err != nil {
