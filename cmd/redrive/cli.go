@@ -10,6 +10,7 @@ type cli struct {
 	Messages messagesCmd `cmd:"" group:"messages" help:"Look at messages that are alive."`
 	Queues   queuesCmd   `cmd:"" group:"messages" help:"Look at queues, pause and resume them."`
 	Sessions sessionsCmd `cmd:"" group:"messages" help:"Look at the sessions of the WebSocket gateway."`
+	Alerts   alertsCmd   `cmd:"" group:"messages" help:"Tell what alerts fire, and test their receivers."`
 	Guards   guardsCmd   `cmd:"" group:"messages" help:"Look at guarded targets, and force a state."`
 	Dead     deadCmd     `cmd:"" group:"dead letters" help:"Look at dead letters, repair, redrive and drop them."`
 	Plans    plansCmd    `cmd:"" aliases:"plan" group:"dead letters" help:"Look at redrives, pause, resume, change and cancel them."`

@@ -19,6 +19,7 @@ import (
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/daemon/alerts"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/ws"
@@ -51,6 +52,7 @@ type app struct {
 	targets   targets
 	polls     polls
 	counts    *counts
+	alerts    *alerts.Watcher
 	series    *series.Series
 	ended     sourceEndings
 	outages   *outages                      // nil: a process that only looks

@@ -84,6 +84,8 @@ var operations = map[string]operation{
 	"POST /v1/plans/{id}/resume":                  {id: "resumePlan", summary: "Resume a plan that was paused or stopped, at another rate or with another canary if these are given.", body: wire.PlanChange{}, answers: ok(wire.Plan{})},
 	"GET /v1/ws":                                  {id: "websocket", summary: "Upgrade to a WebSocket with the subprotocol redrive.v1.json.", answers: map[int]any{101: nil}},
 	"GET /v1/sessions":                            {id: "listSessions", summary: "List the sessions of WebSocket clients.", query: pageOf, answers: ok(wire.List[wire.Session]{})},
+	"GET /v1/alerts":                              {id: "listAlerts", summary: "List what alerts fire now, since when, and when what was sent to whom.", answers: ok(wire.Alerts{})},
+	"POST /v1/alerts/test":                        {id: "testAlerts", summary: "Send a test message to each receiver of alerts.", answers: ok(wire.List[wire.AlertTested]{})},
 	"GET /v1/verify":                              {id: "verify", summary: "Compare the ledger with the counters of what is there, or with a scan of it (scan=true).", query: []string{"queue", "scan"}, answers: ok(wire.Verified{})},
 	"GET /v1/probe":                               {id: "probeStore", summary: "Show what the store's settings promise.", answers: ok(wire.List[wire.Finding]{})},
 	"GET /v1/backup":                              {id: "backup", summary: "Download a consistent copy of the store.", answers: ok(rawBody{"application/octet-stream"})},

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -18,13 +19,22 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 	if _, err := parameters(r); err != nil {
 		return err
 	}
-	counts, err := a.store.Counts(r.Context())
+	items, err := a.queues(r.Context(), who)
 	if err != nil {
 		return err
 	}
-	h, err := a.holding(r.Context())
+	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
+}
+
+// queues returns those that the caller may use, by name.
+func (a *app) queues(ctx context.Context, who *caller) ([]wire.Queue, error) {
+	counts, err := a.store.Counts(ctx)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	h, err := a.holding(ctx)
+	if err != nil {
+		return nil, err
 	}
 	status := a.status()
 	items := []wire.Queue{}
@@ -45,7 +55,7 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 		}
 	}
 	slices.SortFunc(items, func(x, y wire.Queue) int { return strings.Compare(x.Queue, y.Queue) })
-	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
+	return items, nil
 }
 
 func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error {

@@ -62,6 +62,8 @@ func (a *app) routes() []route {
 		{http.MethodPost, "/v1/plans/{id}/resume", config.ScopeRedrive, a.resumePlan},
 		{http.MethodGet, "/v1/ws", config.ScopePublish, a.websocket},
 		{http.MethodGet, "/v1/sessions", config.ScopeRead, a.listSessions},
+		{http.MethodGet, "/v1/alerts", config.ScopeRead, a.listAlerts},
+		{http.MethodPost, "/v1/alerts/test", config.ScopeAdmin, a.testAlerts},
 		{http.MethodGet, "/v1/verify", config.ScopeRead, a.verify},
 		{http.MethodGet, "/v1/probe", config.ScopeRead, a.probeStore},
 		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},

@@ -229,6 +229,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.gateway = gateway.New(sink, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, AllowReply: a.allowReply, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
+	s.newAlerts(a, store)
 	if err := s.consume(ctx); err != nil {
 		return err
 	}
@@ -314,6 +315,7 @@ func (s *Server) Run(ctx context.Context) error {
 	start("outages", func() error { s.outages.watch(work, s.log, s.app.store.Now); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
+	start("alerts", func() error { s.app.alerts.Run(work); return nil })
 	start("http", func() error { return s.http.Serve(listener) })
 	if socket := s.listenSocket(ctx); socket != nil {
 		start("socket", func() error { return s.socket.Serve(socket) })

@@ -65,6 +65,11 @@ type Config struct {
 	// Tokens that may use the HTTP server. Without any, everyone who reaches a
 	// loopback address may.
 	Tokens []Token `yaml:"tokens" json:"tokens,omitempty"`
+	// Alerts say who learns of trouble. Defaults to nobody.
+	Alerts Alerts `yaml:"alerts" json:"alerts,omitzero"`
+	// PublicURL is where people reach this daemon, such as "https://redrive.example.com". Alerts link to
+	// it. Defaults to no links.
+	PublicURL string `yaml:"public_url" json:"public_url,omitempty"`
 	// Log of the daemon.
 	Log Log `yaml:"log" json:"log"`
 	// Grace is how long claimed work may go on at shutdown. Defaults to 20s.
