@@ -63,11 +63,19 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 	if len(cfg.Queues) == 0 {
 		log.Warn("no queues configured, publishing is refused: add --deliver QUEUE=URL, or queues: in a configuration")
 	}
+	listeners, err := passedListeners()
+	if err != nil {
+		return err
+	}
 	return daemon.Run(ctx, cfg, daemon.Options{
-		Logger: log, Version: version(), Reload: read, Watch: c.Config, AcceptLoss: c.AcceptLoss,
+		Listeners: listeners, Logger: log, Version: version(), Reload: read, Watch: c.Config, AcceptLoss: c.AcceptLoss,
 		Started: func(addr net.Addr) {
 			if t.errTTY && !t.json {
-				fmt.Fprintf(t.err, "redrive %s is listening on http://%s, its data is in %s\n", version(), addr, clean(cfg.Store.String()))
+				scheme := "https"
+				if cfg.TLS.IsZero() {
+					scheme = "http"
+				}
+				fmt.Fprintf(t.err, "redrive %s is listening on %s://%s, its data is in %s\n", version(), scheme, addr, clean(cfg.Store.String()))
 			}
 		},
 	})

@@ -52,6 +52,7 @@ type app struct {
 	counts    *counts
 	flows     flows
 	sources   map[string]backend.SourceSink // by queue, beside the store
+	tls       *certificates                 // of the listener; nil: plain HTTP
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 
 	instance    string                   // names this process to others on the same store
