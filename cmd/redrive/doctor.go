@@ -117,7 +117,11 @@ func (d *doctor) promises(ctx context.Context) error {
 		case driver.LevelRefused.String():
 			level = levelBad
 		}
-		d.say(level, "store", v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)
+		about := "store"
+		if strings.HasPrefix(v.Setting, "tls ") {
+			about = "listener"
+		}
+		d.say(level, about, v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)
 	}
 	return nil
 }
