@@ -80,6 +80,7 @@ var operations = map[string]operation{
 	"POST /v1/plans/{id}/resume":                  {id: "resumePlan", summary: "Resume a plan.", answers: ok(wire.Plan{})},
 	"GET /v1/ws":                                  {id: "websocket", summary: "Upgrade to a WebSocket with the subprotocol redrive.v1.json.", answers: map[int]any{101: nil}},
 	"GET /v1/sessions":                            {id: "listSessions", summary: "List the sessions of WebSocket clients.", query: pageOf, answers: ok(wire.List[wire.Session]{})},
+	"POST /v1/verify":                             {id: "acknowledgeLoss", summary: "Count as dropped what other programs deleted from the store, so that the ledger balances.", body: wire.AcknowledgeRequest{}, answers: ok(wire.Verified{})},
 	"GET /v1/verify":                              {id: "verify", summary: "Compare the ledger with the counters of what is there, or with a scan of it (scan=true).", query: []string{"queue", "scan"}, answers: ok(wire.Verified{})},
 	"GET /v1/probe":                               {id: "probeStore", summary: "Show what the store's settings promise.", answers: ok(wire.List[wire.Finding]{})},
 	"GET /v1/backup":                              {id: "backup", summary: "Download a consistent copy of the store.", answers: ok(rawBody{"application/octet-stream"})},
