@@ -199,7 +199,7 @@ type verifyCmd struct {
 	Queue  string `short:"q" placeholder:"QUEUE" help:"Of this queue only."`
 	Scan   bool   `help:"Read all messages: count them and compare them with their checksums."`
 
-	Acknowledge string `placeholder:"REASON" help:"Count as dropped what other clients of a Redis server deleted, so that only the next loss is told."`
+	Acknowledge string `placeholder:"REASON" help:"Count as dropped what other clients of a Redis server deleted, so that only the next loss is shown."`
 }
 
 func (*verifyCmd) Help() string {

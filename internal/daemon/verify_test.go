@@ -68,7 +68,7 @@ func TestVerifyByCounters(t *testing.T) {
 }
 
 // What others trimmed is missed until somebody acknowledges it, for a reason that the audit log
-// keeps; then a second loss is seen. No store is told to do what it cannot.
+// keeps; then a second loss is seen. No store gets advice that cannot work there.
 func TestALossIsAcknowledged(t *testing.T) {
 	r := redistest.Start(t, redistest.Options{})
 	d := start(t, parse(t, fmt.Sprintf("{store: %q, queues: {sms: {}, mail: {}}, grace: 1ms}", r.URL())), nil)
