@@ -285,6 +285,6 @@ func (d *doctor) ledger(ctx context.Context) error {
 		d.say(levelOK, "ledger", "", "it balances: no message is missing")
 		return nil
 	}
-	d.say(levelBad, "ledger", "redrive verify tells where; for a folder: redrive store check", "it does not balance")
+	d.say(levelBad, "ledger", v.Hint, "it does not balance")
 	return nil
 }
