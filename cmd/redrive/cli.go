@@ -13,7 +13,7 @@ type cli struct {
 	Alerts   alertsCmd   `cmd:"" group:"messages" help:"Tell what alerts fire, and test their receivers."`
 	Guards   guardsCmd   `cmd:"" group:"messages" help:"Look at guarded targets, and force a state."`
 	Dead     deadCmd     `cmd:"" group:"dead letters" help:"Look at dead letters, repair, redrive and drop them."`
-	Plans    plansCmd    `cmd:"" group:"dead letters" help:"Look at redrives, pause, resume and cancel them."`
+	Plans    plansCmd    `cmd:"" aliases:"plan" group:"dead letters" help:"Look at redrives, pause, resume, change and cancel them."`
 	Verify   verifyCmd   `cmd:"" group:"store" help:"Check that no message is missing from the ledger."`
 	Store    storeCmd    `cmd:"" group:"store" help:"Check and rescue a store's file."`
 	Backup   backupCmd   `cmd:"" group:"store" help:"Write a copy of the store."`

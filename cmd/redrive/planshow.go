@@ -39,7 +39,7 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 		return t.writeJSON(p)
 	}
 	t.printf("%s  %s\n", t.paint(strong, clean(p.ID)), t.paint(planColour(p.State), clean(p.State)))
-	fields(t, "  ", "action", clean(p.Request.Action), "of", clean(planFilter(&p)), "to", clean(p.Request.To), "rate", clean(p.Request.Rate), "by", clean(p.Actor), "why", clean(p.Request.Reason),
+	fields(t, "  ", "action", clean(p.Request.Action), "of", clean(planFilter(&p)), "to", clean(p.Request.To), "rate", clean(p.Request.Rate), "by", clean(p.Actor), "why", clean(p.Request.Reason), "released by", clean(p.ReleasedBy),
 		"created", moment(&p.CreatedAt), "ended", moment(p.EndedAt), "so far", planLine(&p, done))
 	if g := p.Progress; g != nil && p.Request.Action == "redrive" {
 		more := ""
@@ -52,8 +52,29 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 		fields(t, "  ", "speed", fmt.Sprintf("%.0f/s", p.Speed))
 	}
 	fields(t, "  ", "ends", moment(p.ETA), "problem", clean(p.Problem))
+	for i := range p.Holds {
+		h := &p.Holds[i]
+		fields(t, "  ", "held by", clean(holdText(h)))
+	}
 	printRule(t, p.Request.Repair)
 	return nil
+}
+
+// holdText says what holds a plan.
+func holdText(h *wire.PlanHold) string {
+	s := h.What
+	for _, more := range []string{h.Queue, h.Target} {
+		if more != "" {
+			s += " of " + more
+		}
+	}
+	if s += ": " + h.Detail; h.By != "" {
+		s += " (by " + h.By + ")"
+	}
+	if h.Until != nil {
+		s += ", until " + moment(h.Until)
+	}
+	return s
 }
 
 // deadAgain says how much died again, and of new causes.

@@ -54,8 +54,10 @@ type app struct {
 	counts    *counts
 	alerts    *alerts.Watcher
 	series    *series.Series
+	ended     sourceEndings
+	outages   *outages                      // nil: a process that only looks
 	sources   map[string]backend.SourceSink // by queue, beside the store
-	refused   atomic.Pointer[string]        // why the newest configuration is not in force
+	refused   atomic.Pointer[refusal]       // nil: the newest configuration is in force
 
 	instance    string                   // names this process to others on the same store
 	guards      map[string]*guardedQueue // by queue
@@ -140,7 +142,7 @@ func (a *app) showConfig(w http.ResponseWriter, r *http.Request, who *caller) er
 	inForce := a.live.Load()
 	answer := shownConfig{inForce.config, wire.ConfigStatus{Hash: inForce.hash, Instances: all}}
 	if why := a.refused.Load(); why != nil {
-		answer.Refused = *why
+		answer.Refused, answer.RefusedSince = why.why, &why.since
 	}
 	for _, one := range all {
 		answer.Differs = answer.Differs || one.Hash != answer.Hash

@@ -73,15 +73,17 @@ func (o *outages) failed(queue string, err error) (counted, first bool) {
 	return true, first
 }
 
-// away returns since when servers are away, by queue of a source; "" is the store.
-func (o *outages) away() map[string]time.Time {
+// away returns since when the server of a queue's source is away, or that of the store ("").
+func (o *outages) away(queue string) (since time.Time, away bool) {
+	if o == nil {
+		return time.Time{}, false
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := make(map[string]time.Time, len(o.spans))
-	for queue, span := range o.spans {
-		all[queue] = span.since
+	if span := o.spans[queue]; span != nil {
+		return span.since, true
 	}
-	return all
+	return time.Time{}, false
 }
 
 // watch tells, until ctx ends, when a server is back: the store answers and nothing failed

@@ -99,12 +99,22 @@ func fingerprint(path string) string {
 // reload puts the configuration as it is now into force, or says why not.
 func (s *Server) reload(ctx context.Context, why string) {
 	err := s.replace(ctx)
-	refused := ""
-	if err != nil {
-		refused = err.Error()
-		s.log.LogAttrs(ctx, slog.LevelError, "configuration reload failed: previous configuration stays active", slog.String("on", why), slog.Any("error", err))
+	if err == nil {
+		s.app.refused.Store(nil)
+		return
 	}
-	s.app.refused.Store(&refused)
+	s.log.LogAttrs(ctx, slog.LevelError, "configuration reload failed: previous configuration stays active", slog.String("on", why), slog.Any("error", err))
+	refused := &refusal{why: err.Error(), since: time.Now().UTC()}
+	if before := s.app.refused.Load(); before != nil {
+		refused.since = before.since
+	}
+	s.app.refused.Store(refused)
+}
+
+// refusal is why the newest configuration is not in force, and since when one is refused.
+type refusal struct {
+	why   string
+	since time.Time
 }
 
 // replace reads, checks and swaps the configuration, all or nothing but for the tokens.

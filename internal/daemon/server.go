@@ -168,7 +168,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	a := &app{store: store, log: s.log, series: series.New()}
+	a := &app{store: store, log: s.log, series: series.New(), outages: s.outages}
 	s.app, a.counts = a, newCounts(a)
 	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
@@ -197,7 +197,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err != nil {
 		return err
 	}
-	observers := engine.Observers{a.metrics, a.sessions, a.series}
+	observers := engine.Observers{a.metrics, a.sessions, a.series, &a.ended}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
@@ -215,7 +215,7 @@ func (s *Server) assemble(store driver.Store) error {
 		Breaker:   func(queue string) engine.BreakerOptions { return a.live.Load().config.BreakerOf(queue) },
 		Extractor: signer{a},
 	})
-	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
+	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash }, a.refusedSince)
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,

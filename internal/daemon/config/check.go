@@ -179,6 +179,8 @@ func (c *Config) checkSource(k *checker, path string, q *Queue) {
 	case err != nil || u.Host == "" || slices.Contains(namedSchemes, scheme) && strings.Trim(u.Path, "/") == "",
 		strings.HasPrefix(scheme, "rabbitmq") && u.Query().Get("queue") == "":
 		k.bad(path, "this is not an address of a "+scheme+" source", "write kafka://host:9092/topic?group=redrive, nats://host:4222/STREAM?consumer=redrive, rabbitmq://host:5672/?queue=name, or redislist://host:6379")
+	case c.sharesList(q, u):
+		k.bad(path, "another queue takes its messages from the same list", "name each list once")
 	case q.Deliver == nil:
 		k.bad(path, "the queue has a source and nobody to deliver to: its messages would stay where they are", "add deliver: {url: ...}")
 	case q.Guard != nil:
@@ -186,6 +188,26 @@ func (c *Config) checkSource(k *checker, path string, q *Queue) {
 	case q.Order == "key" && (!slices.Contains(orderedSchemes, scheme) || q.DeadLetters == DeadLettersNative):
 		k.bad(path, "the source keeps no order by key across retries", "remove order: key; or take a source in kafka:// whose dead letters are parked")
 	}
+}
+
+// sharesList reports whether a queue's source is a list of others that another queue has, too: what
+// one of them has in flight would be shown, and settled, as the other's.
+func (c *Config) sharesList(q *Queue, u *url.URL) bool {
+	list := u.Query().Get("list")
+	if list == "" {
+		return false
+	}
+	for _, other := range c.Queues {
+		if other == nil || other == q {
+			continue
+		}
+		if text, err := other.Source.Resolve(); err == nil {
+			if v, err := url.Parse(text); err == nil && v.Host == u.Host && v.Path == u.Path && v.Query().Get("list") == list {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *Config) checkQueue(k *checker, path string, q *Queue) {

@@ -84,7 +84,8 @@ type Config struct {
 type Queue struct {
 	// Source is where messages come from, beside the store: "kafka://host:9092/topic?group=redrive",
 	// "nats://host:4222/STREAM?consumer=redrive", "rabbitmq://user@host:5672/vhost?queue=name" or
-	// "redislist://host:6379". Empty: the store only.
+	// "redislist://host:6379"; "redislist://host:6379/0?list=KEY&from=right" takes a list that
+	// others push to. Empty: the store only.
 	Source Address `yaml:"source" json:"source,omitempty"`
 	// DeadLetters is "parked" (in the store; the default) or "native" (at the broker of the source).
 	DeadLetters string `yaml:"dead_letters" json:"dead_letters,omitempty"`
