@@ -20,6 +20,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/ws"
 	"github.com/redrive/redrive/internal/daemon/series"
@@ -52,6 +53,7 @@ type app struct {
 	polls     polls
 	counts    *counts
 	series    *series.Series
+	events    *events.Hub[*caller]
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	refused   atomic.Pointer[string]        // why the newest configuration is not in force
 

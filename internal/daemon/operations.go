@@ -58,6 +58,7 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}/messages/{id}":        {id: "showMessage", summary: "Show a message, or how it ended; with wait also one that is not there yet.", query: []string{"wait", "unmasked"}, answers: ok(wire.Message{})},
 	"DELETE /v1/queues/{queue}/messages/{id}":     {id: "dropMessage", summary: "Drop a waiting message.", answers: ok(wire.Changed{})},
 	"GET /v1/queues/{queue}/processing":           {id: "listProcessing", summary: "List what is in flight, at the queue's source and in the store; the lease that ends first comes first.", query: []string{"limit"}, answers: ok(wire.List[wire.Message]{})},
+	"GET /v1/events":                              {id: "listen", summary: "Stream changes of queues, causes and plans (topics, with commas between) as server-sent events, the whole state first. Each is {topic, key, item}, or removed.", query: []string{"topics"}, answers: ok(rawBody{"text/event-stream"})},
 	"GET /v1/queues/{queue}/series":               {id: "queueSeries", summary: "Show what the daemon that answers published and delivered of a queue, by minute, for the last hour.", answers: ok(wire.Series{})},
 	"GET /v1/queues/{queue}/monitor":              {id: "monitorQueue", summary: "Show consumers, attempts and dead letters of a queue that is a Redis stream.", answers: ok(wire.Monitor{})},
 	"GET /v1/dead-letters":                        {id: "listDeadLetters", summary: "List dead letters.", query: deadArgs, answers: ok(wire.List[wire.Message]{})},

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -18,15 +19,24 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 	if _, err := parameters(r); err != nil {
 		return err
 	}
-	counts, err := a.store.Counts(r.Context())
+	items, err := a.allQueues(r.Context(), who.sees)
 	if err != nil {
 		return err
+	}
+	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
+}
+
+// allQueues describes the queues that are wanted, in the order of their names.
+func (a *app) allQueues(ctx context.Context, wanted func(queue string) bool) ([]wire.Queue, error) {
+	counts, err := a.store.Counts(ctx)
+	if err != nil {
+		return nil, err
 	}
 	status := a.status()
 	items := []wire.Queue{}
 	seen := make(map[string]bool)
 	add := func(c *driver.Counts) {
-		if seen[c.Queue] = true; who.sees(c.Queue) {
+		if seen[c.Queue] = true; wanted(c.Queue) {
 			items = append(items, a.describe(c, status))
 		}
 	}
@@ -41,7 +51,7 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 		}
 	}
 	slices.SortFunc(items, func(x, y wire.Queue) int { return strings.Compare(x.Queue, y.Queue) })
-	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
+	return items, nil
 }
 
 func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error {
