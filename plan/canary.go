@@ -50,8 +50,6 @@ type Canary struct {
 	Delivered int `json:"delivered"`
 	Dead      int `json:"dead"`
 	Waiting   int `json:"waiting"`
-	// Causes are the signatures of what the plan selected, the most frequent first.
-	Causes []string `json:"causes,omitempty"`
 	// Record is the first record of results that is the canary's.
 	Record int `json:"record,omitempty"`
 }
@@ -91,8 +89,8 @@ func (t *Canary) add(results []planResult) {
 }
 
 // known reports that a signature is one of those that the plan set out to redrive.
-func (t *Canary) known(signature string) bool {
-	return signature != "" && slices.Contains(t.Causes, signature)
+func (p *Plan) known(signature string) bool {
+	return signature != "" && slices.Contains(p.Causes, signature)
 }
 
 // canarySeen is what became of the messages of a canary.
@@ -103,7 +101,7 @@ type canarySeen struct {
 	failingCount       int
 }
 
-func (s *canarySeen) look(t *Canary, e *redrive.Entry) {
+func (s *canarySeen) look(p *Plan, e *redrive.Entry) {
 	switch {
 	case e == nil:
 		s.delivered++
@@ -117,7 +115,7 @@ func (s *canarySeen) look(t *Canary, e *redrive.Entry) {
 		return
 	}
 	s.waiting++
-	if f := e.History.Latest(); f != nil && e.Lane == redrive.LaneRetry && t.known(f.Signature) {
+	if f := e.History.Latest(); f != nil && e.Lane == redrive.LaneRetry && p.known(f.Signature) {
 		s.failing = f
 		s.failingCount++
 	}
@@ -125,7 +123,8 @@ func (s *canarySeen) look(t *Canary, e *redrive.Entry) {
 
 // judge draws the conclusion: the reason to stop, or "" with whether the canary is
 // through.
-func (t *Canary) judge(s *canarySeen) (stop string, through bool) {
+func (p *Plan) judge(s *canarySeen) (stop string, through bool) {
+	t := p.Canary
 	t.Delivered, t.Dead, t.Waiting = s.delivered, len(s.dead), s.waiting
 	of := fmt.Sprintf("of the canary's %d", t.Size)
 	switch {
@@ -133,7 +132,7 @@ func (t *Canary) judge(s *canarySeen) (stop string, through bool) {
 		same := 0
 		f := s.dead[0]
 		for _, d := range s.dead {
-			if t.known(d.Signature) {
+			if p.known(d.Signature) {
 				f = d
 				same++
 			}
@@ -150,9 +149,9 @@ func (t *Canary) judge(s *canarySeen) (stop string, through bool) {
 }
 
 // returned is the reason to stop when a known cause is among what died again.
-func (t *Canary) returned(again []driver.Cause) string {
+func (p *Plan) returned(again []driver.Cause) string {
 	for i := range again {
-		if g := &again[i]; t.known(g.Signature) {
+		if g := &again[i]; p.known(g.Signature) {
 			return fmt.Sprintf("%s died again of the same cause: %s",
 				text.Plural(int(g.Count), "message"), causeText(&redrive.Failure{Signature: g.Signature, Message: g.Message}))
 		}

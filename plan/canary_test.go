@@ -211,7 +211,7 @@ func TestPlanResults(t *testing.T) {
 				}
 				p := m.plan(id)
 				g, err := m.plans.Progress(context.Background(), &p)
-				if err != nil || g != (plan.Progress{Delivered: 50, DiedAgain: 20, Waiting: 130, Complete: true}) {
+				if err != nil || g != (plan.Progress{Delivered: 50, DiedAgain: 20, NewCauses: 20, Waiting: 130, Complete: true}) {
 					t.Errorf("%+v, %v", g, err)
 				}
 			})

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -15,6 +16,14 @@ import (
 
 // Request asks for a change of many dead letters at a pace.
 type Request struct {
+	// ID names the plan, so that a start that is repeated makes no second one: see [Plans.Create].
+	// Defaults to a new id.
+	ID string `json:"-"`
+	// Fingerprint tells requests under one ID apart. Defaults to a hash of the request; who
+	// asks by what changes from one try to the next, as a time before now does, gives another.
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// Reason is why, for people: at most 2 kB. Optional.
+	Reason string `json:"reason,omitempty"`
 	// Action is [driver.ActRedrive], [driver.ActDrop], [driver.ActArchive], or [driver.ActEdit] with
 	// a Repair or a Restore.
 	Action driver.Action `json:"action"`
@@ -66,6 +75,7 @@ const (
 	planBatch     = 500
 	planNamed     = 32 // a batch of names, which are looked at with their bodies
 	maxCanary     = 200
+	maxReason     = 2 << 10
 )
 
 // check reports a request that no plan can carry out, and fills in defaults.
@@ -95,6 +105,12 @@ func (r *Request) check() error {
 		return invalid(fmt.Sprintf("a rate of %v/s", r.Rate), fmt.Sprintf("use up to %v/s, or 0 for %v/s", maxPlanRate, DefaultRate))
 	case len(r.Actor) > redrive.MaxKeyLength || !text.Printable(r.Actor):
 		return invalid("actor", "an actor is at most 256 bytes of printable UTF-8")
+	case len(r.Reason) > maxReason || !utf8.ValidString(r.Reason):
+		return invalid("reason", fmt.Sprintf("a reason is at most %d bytes of UTF-8", maxReason))
+	case r.ID != "":
+		if err := driver.CheckID(r.ID); err != nil {
+			return &redrive.Error{Op: "plan", Err: err}
+		}
 	}
 	if r.Rate == 0 {
 		r.Rate = DefaultRate
@@ -216,6 +232,12 @@ type Plan struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
+	// Causes are the signatures of what the plan selected when it was made, the most frequent
+	// first, at most 64, if its messages are handled anew.
+	Causes []string `json:"causes,omitempty"`
+	// Measured is how fast it works.
+	Measured Speed `json:"measured,omitzero"`
+
 	// Canary is what a plan with a canary has seen, else nil.
 	Canary *Canary `json:"canary,omitempty"`
 
@@ -271,6 +293,9 @@ func (p *Plan) stamps() bool {
 	return p.Request.Action == driver.ActRedrive || p.Request.Action == driver.ActEdit
 }
 
+// lives reports whether what the plan changed is handled anew.
+func (p *Plan) lives() bool { return p.Request.Action == driver.ActRedrive }
+
 // batch is how many messages are changed in one step: several steps a second, so that
 // the rate is even and a pause takes effect soon.
 func (p *Plan) batch() int {
@@ -310,6 +335,7 @@ func (p *Plan) count(results []planResult, now time.Time) {
 		p.countError(results[i].err)
 	}
 	p.Pending, p.UpdatedAt, p.Problem = 0, now, ""
+	p.Measured.count(p.Done+p.Failed, now)
 	if p.Canary != nil {
 		p.Canary.add(results)
 	}
@@ -356,10 +382,10 @@ func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
 		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "make a new plan"}
 	}
 	if p.State == Stopped && to == Running && p.Canary != nil {
-		*p.Canary = Canary{Stage: StageCanary, Since: now, Record: p.Records, Causes: p.Canary.Causes}
+		*p.Canary = Canary{Stage: StageCanary, Since: now, Record: p.Records}
 	}
 	if to == Running {
-		p.Problem = ""
+		p.Problem, p.Measured = "", Speed{}
 	}
 	p.State, p.UpdatedAt = to, now
 	if to.Final() {

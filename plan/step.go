@@ -278,7 +278,7 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 	if err != nil {
 		return err
 	}
-	stop := plan.Canary.returned(again)
+	stop := plan.returned(again)
 	full := plan.Canary.Stage == StageRamp && plan.Canary.rate(plan.Request.Rate, now) >= plan.Request.Rate
 	if stop == "" && !full {
 		return nil
@@ -314,11 +314,11 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 		}
 	}
 	var seen canarySeen
-	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan.Canary, e) }); err != nil {
+	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan, e) }); err != nil {
 		return err
 	}
 	before := *plan.Canary
-	stop, through := plan.Canary.judge(&seen)
+	stop, through := plan.judge(&seen)
 	if after := *plan.Canary; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting {
 		return nil
 	}
@@ -327,7 +327,7 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 		if plan.Canary.Stage != StageCanary || plan.Canary.Record != before.Record {
 			return false, nil
 		}
-		plan.Canary.judge(&seen)
+		plan.judge(&seen)
 		if plan.UpdatedAt = now; plan.State != Running {
 			return true, nil
 		}

@@ -32,6 +32,8 @@ type planHow struct {
 	DryRun bool        `help:"Count and show what would be done only."`
 	Yes    bool        `short:"y" help:"Do not ask."`
 	Wait   bool        `short:"w" help:"Wait until it is done."`
+	Why    string      `placeholder:"TEXT" help:"The reason, for the plan and the audit log."`
+	PlanID string      `name:"id" placeholder:"ID" help:"Name the plan: the same command again, with the same id, goes on with that plan."`
 }
 
 type deadRedriveCmd struct {
@@ -210,7 +212,7 @@ func (c *planFlags) run(ctx context.Context, t *terminal, client *client, req wi
 
 // carryOut counts, asks, and has a plan carried out.
 func (c *planHow) carryOut(ctx context.Context, t *terminal, client *client, req wire.PlanRequest, done string, confirm func(*terminal, *wire.DryRun) error) error {
-	req.Rate = c.Rate.String()
+	req.Rate, req.Reason, req.ID = c.Rate.String(), c.Why, c.PlanID
 	if c.DryRun || !c.Yes {
 		var d wire.DryRun
 		dry := req

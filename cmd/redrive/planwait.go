@@ -78,7 +78,7 @@ func planBar(p *wire.Plan, seen *wire.Progress, done string, rate float64) strin
 		s += fmt.Sprintf(" (%.0f/s)", rate)
 	}
 	if seen != nil && p.Done > 0 && p.Request.Action == "redrive" {
-		s += fmt.Sprintf("; %s delivered, %s dead again, %s waiting", grouped(seen.Delivered), grouped(seen.DeadAgain), grouped(seen.Waiting))
+		s += fmt.Sprintf("; %s delivered, %s, %s waiting", grouped(seen.Delivered), deadAgain(seen), grouped(seen.Waiting))
 	}
 	return s
 }

@@ -74,7 +74,7 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its failure history.", query: []string{"unmasked", "wait"}, answers: ok(wire.Message{})},
 	"PATCH /v1/queues/{queue}/dead-letters/{id}":  {id: "editDeadLetter", summary: "Edit a dead letter; the original is kept.", body: wire.Edit{}, answers: ok(wire.Changed{})},
 	"DELETE /v1/queues/{queue}/dead-letters/{id}": {id: "dropDeadLetter", summary: "Drop a dead letter.", answers: ok(wire.Changed{})},
-	"POST /v1/plans":                              {id: "createPlan", summary: "Redrive, drop, archive, repair or restore dead letters by a plan, or only count them (dry_run).", body: wire.PlanRequest{}, answers: map[int]any{200: wire.DryRun{}, 201: wire.Plan{}}},
+	"POST /v1/plans":                              {id: "createPlan", summary: "Redrive, drop, archive, repair or restore dead letters by a plan, or only count them (dry_run). A start that is repeated with the same id is answered with the plan that is there (200).", body: wire.PlanRequest{}, answers: map[int]any{200: oneOf{wire.DryRun{}, wire.Plan{}}, 201: wire.Plan{}}},
 	"GET /v1/plans":                               {id: "listPlans", summary: "List the plans.", answers: ok(wire.List[wire.Plan]{})},
 	"GET /v1/plans/{id}":                          {id: "showPlan", summary: "Show a plan and its progress.", query: []string{"progress"}, answers: ok(wire.Plan{})},
 	"GET /v1/plans/{id}/results":                  {id: "planResults", summary: "Show what became of each message of a plan.", query: pageOf, answers: ok(wire.List[wire.PlanResult]{})},

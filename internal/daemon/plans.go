@@ -2,15 +2,22 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/problem"
+	"github.com/redrive/redrive/internal/text"
 	"github.com/redrive/redrive/internal/wire"
 	"github.com/redrive/redrive/plan"
 )
@@ -18,7 +25,16 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
+		ID: req.ID, Reason: req.Reason,
 		Repair: req.Repair, Restore: req.Restore, To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, All: req.All, Actor: who.name,
+	}
+	if req.ID != "" {
+		asked, err := json.Marshal(req) // as it was asked: with times that count back from now
+		if err != nil {
+			return out, err
+		}
+		sum := sha256.Sum256(asked)
+		out.Fingerprint = hex.EncodeToString(sum[:16])
 	}
 	var err error
 	if out.Action, err = planAction(req); err != nil {
@@ -179,19 +195,26 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 		return writeJSON(w, http.StatusOK, out)
 	}
 	var plan plan.Plan
-	entry := wire.AuditEntry{Action: "plan " + req.Action, Queue: request.Query.Queue, Filter: req.Filter, Count: int64(len(request.Refs))}
+	status := http.StatusCreated
+	entry := wire.AuditEntry{Action: "plan " + req.Action, Queue: request.Query.Queue, Filter: req.Filter, Count: int64(len(request.Refs)), Note: text.Clean(req.Reason, maxNote)}
 	err = a.audited(r, who, entry, func(e *wire.AuditEntry) error {
 		plan, err = a.plans.Create(r.Context(), request)
 		e.Plan, e.Count = plan.ID, max(plan.Total, e.Count)
+		if errors.Is(err, redrive.ErrDuplicate) { // the same plan
+			status, err, e.Note = http.StatusOK, nil, "a start that was repeated"
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	w.Header().Set("Location", "/v1/plans/"+url.PathEscape(plan.ID))
+	if status == http.StatusOK {
+		return writeJSON(w, status, a.planOf(&plan, who))
+	}
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan created", slog.String("plan", plan.ID), slog.String("action", req.Action),
 		slog.Int64("total", plan.Total), slog.String("actor", who.name))
-	w.Header().Set("Location", "/v1/plans/"+plan.ID)
-	return writeJSON(w, http.StatusCreated, a.planOf(&plan, who))
+	return writeJSON(w, status, a.planOf(&plan, who))
 }
 
 func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) error {

@@ -11,7 +11,9 @@ import (
 // PlanRequest asks for dead letters to be redriven, dropped, archived or repaired: those that
 // match the filter until now, or those that are named. A restore has neither: it is of what a repair changed.
 type PlanRequest struct {
-	Action string   `json:"action"` // redrive, drop, archive, repair or restore
+	ID     string   `json:"id,omitempty"`     // names the plan: a start that is repeated under it makes no second one
+	Reason string   `json:"reason,omitempty"` // why, for people and the audit log: at most 2 kB
+	Action string   `json:"action"`           // redrive, drop, archive, repair or restore
 	Filter *Filter  `json:"filter,omitempty"`
 	Refs   []string `json:"refs,omitempty"` // "queue/id"
 	All    bool     `json:"all,omitempty"`  // every dead letter of every queue: without it, a filter or refs must say which
@@ -46,6 +48,8 @@ type Plan struct {
 	Problem   string           `json:"problem,omitempty"` // why it failed or stopped, or what holds it up
 	Canary    *Canary          `json:"canary,omitempty"`  // of a plan with a canary
 	Progress  *Progress        `json:"progress,omitempty"`
+	Speed     float64          `json:"speed,omitempty"` // messages a second of the last seconds; absent: not known
+	ETA       *time.Time       `json:"eta,omitempty"`   // when nothing will be left to change, if that is known
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
@@ -66,6 +70,7 @@ type Canary struct {
 type Progress struct {
 	Delivered int64 `json:"delivered"`
 	DeadAgain int64 `json:"dead_again"`
+	NewCauses int64 `json:"new_causes"` // of those dead again: of other causes than the plan set out to redrive
 	Waiting   int64 `json:"waiting"`
 	Complete  bool  `json:"complete"` // false: there was more than one look sees
 }
@@ -99,7 +104,7 @@ func PlanResultOf(r *plan.Result, payload bool) PlanResult {
 
 // ProgressOf returns progress as it goes over the wire.
 func ProgressOf(p *plan.Progress) *Progress {
-	return &Progress{Delivered: p.Delivered, DeadAgain: p.DiedAgain, Waiting: p.Waiting, Complete: p.Complete}
+	return &Progress{Delivered: p.Delivered, DeadAgain: p.DiedAgain, NewCauses: p.NewCauses, Waiting: p.Waiting, Complete: p.Complete}
 }
 
 // DryRun tells what a plan would do.
@@ -156,7 +161,10 @@ func PlanOf(p *plan.Plan) Plan {
 	out := Plan{
 		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
 		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Examined: p.Examined, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
-		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
+		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt), ETA: moment(p.ETA()),
+	}
+	if p.State == plan.Running {
+		out.Speed = p.Measured.Rate
 	}
 	if t := p.Canary; t != nil {
 		out.Canary = &Canary{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
@@ -178,6 +186,7 @@ func ActionOf(r *plan.Request) string {
 func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
+		Reason: r.Reason,
 		Action: ActionOf(r), Repair: r.Repair, Restore: r.Restore, To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
