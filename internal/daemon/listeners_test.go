@@ -116,7 +116,7 @@ func TestChangesAreStreamed(t *testing.T) {
 				break
 			}
 		}
-		// Its cause goes; that may have been told before the end of the plan.
+		// Its cause goes; that may have been heard before the end of the plan.
 		if all := d.listen("?topics=causes").whole(); all != "" {
 			t.Errorf("causes %s", all)
 		}

@@ -65,7 +65,7 @@ type Hub[R any] struct {
 type audience[R any] struct {
 	rights    R
 	listeners map[*Listener]struct{}
-	told      map[string]map[string]uint64 // hashes by topic and key, of the collector
+	known     map[string]map[string]uint64 // hashes by topic and key, of the collector
 }
 
 // Listener receives events until its channel is closed.
@@ -132,7 +132,7 @@ func (h *Hub[R]) Listen(key string, rights R, topics ...string) (*Listener, erro
 	}
 	a := h.audiences[key]
 	if a == nil {
-		a = &audience[R]{rights: rights, listeners: make(map[*Listener]struct{}), told: make(map[string]map[string]uint64)}
+		a = &audience[R]{rights: rights, listeners: make(map[*Listener]struct{}), known: make(map[string]map[string]uint64)}
 		h.audiences[key] = a
 	}
 	a.listeners[l] = struct{}{}
@@ -241,10 +241,10 @@ func (h *Hub[R]) tell(a *audience[R], view View[R], topics map[string]bool) {
 	var all, changed []Event
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
 		if !wanted[topic] {
-			delete(a.told, topic)
+			delete(a.known, topic)
 			continue
 		}
-		items, before := view(a.rights, topic), a.told[topic]
+		items, before := view(a.rights, topic), a.known[topic]
 		now := make(map[string]uint64, len(items))
 		for _, key := range slices.Sorted(maps.Keys(items)) {
 			data, err := json.Marshal(wire.Event{Topic: topic, Key: key, Item: items[key]})
@@ -269,7 +269,7 @@ func (h *Hub[R]) tell(a *audience[R], view View[R], topics map[string]bool) {
 				changed = append(changed, h.event(topic, data))
 			}
 		}
-		a.told[topic] = now
+		a.known[topic] = now
 	}
 	h.send(a, fresh, all, changed)
 }

@@ -77,7 +77,7 @@ func (w *world) counts() (looks, renders int) {
 	return w.looks, w.renders
 }
 
-// heard is what a listener was told, as "+key=item", "-key", or "!" for trouble; a whole round begins with "=".
+// heard is what a listener got, as "+key=item", "-key", or "!" for trouble; a whole round begins with "=".
 func heard(l *events.Listener) (all []string) {
 	synctest.Wait()
 	for {
@@ -272,7 +272,7 @@ func TestThereAreOnlySoManyListeners(t *testing.T) {
 	})
 }
 
-// A store that is away is told of once, also to who comes meanwhile, and so is its return.
+// That a store is away is heard once, also by who comes meanwhile, and so is its return.
 func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := new(world)
