@@ -13,6 +13,8 @@ type cli struct {
 	Guards   guardsCmd   `cmd:"" group:"messages" help:"Look at guarded targets, and force a state."`
 	Dead     deadCmd     `cmd:"" group:"dead letters" help:"Look at dead letters, repair, redrive and drop them."`
 	Plans    plansCmd    `cmd:"" group:"dead letters" help:"Look at redrives, pause, resume and cancel them."`
+	Report   reportCmd   `cmd:"" group:"dead letters" help:"Tell what happened, to hand over: causes, plans, who did what, what is still dead, the ledger."`
+	Audit    auditCmd    `cmd:"" group:"dead letters" help:"List who changed what, the newest first."`
 	Verify   verifyCmd   `cmd:"" group:"store" help:"Check that no message is missing from the ledger."`
 	Store    storeCmd    `cmd:"" group:"store" help:"Check and rescue a store's file."`
 	Backup   backupCmd   `cmd:"" group:"store" help:"Write a copy of the store."`

@@ -25,7 +25,8 @@ type LocalAPI struct {
 // are no tokens. Dead letters are archived into the given archive, if it is not nil. log
 // gets troubles. Close it before the store.
 func Local(store driver.Store, archive deadletter.Archiver, log *slog.Logger) *LocalAPI {
-	a := &app{store: store, plans: plan.New(store, plan.Options{Archive: archive, Logger: log}), log: log}
+	a := &app{store: store, log: log}
+	a.plans = plan.New(store, plan.Options{Archive: archive, Logger: log, Ended: a.auditEnd})
 	a.counts, a.events = newCounts(a), events.New(a.watch)
 	a.gateway = gateway.New(store, gateway.Options{AllowReply: a.allowReply, Logger: log})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -66,6 +66,7 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},
 		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},
 		{http.MethodGet, "/v1/tokens", config.ScopeAdmin, a.listTokens},
+		{http.MethodGet, "/v1/report", config.ScopeRead, a.showReport},
 		{http.MethodGet, "/v1/audit", config.ScopeAdmin, a.listAudit},
 		{http.MethodGet, "/metrics", config.ScopeRead, a.metricsPage},
 		{http.MethodGet, "/healthz", scopeOpen, a.healthz},
