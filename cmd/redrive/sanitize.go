@@ -3,8 +3,9 @@ package main
 import (
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	hidden "github.com/redrive/redrive/internal/text"
 )
 
 // clean makes text safe to print: what could move the cursor, change the terminal
@@ -35,19 +36,7 @@ func needsCleaning(s string, lines bool) bool {
 
 // unsafe reports a character that is not simply shown.
 func unsafe(r rune, lines bool) bool {
-	switch {
-	case lines && (r == '\n' || r == '\t'):
-		return false
-	case r < ' ', r >= 0x7f && r < 0xa0: // C0 and C1
-		return true
-	case r == 0x2028, r == 0x2029: // line and paragraph separator
-		return true
-	case r < utf8.RuneSelf:
-		return false
-	}
-	// Cf holds the bidirectional controls, zero-width characters and tags; Co and Cs
-	// show as nothing or as anything.
-	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs)
+	return hidden.Hidden(r) && !(lines && (r == '\n' || r == '\t'))
 }
 
 func escape(s string, lines bool) string {
