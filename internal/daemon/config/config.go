@@ -65,6 +65,11 @@ type Config struct {
 	// Tokens that may use the HTTP server. Without any, everyone who reaches a
 	// loopback address may.
 	Tokens []Token `yaml:"tokens" json:"tokens,omitempty"`
+	// PublicURL is where people reach the daemon through a proxy, such as
+	// "https://redrive.example.com". With https the pages' cookies are for encrypted connections only.
+	PublicURL string `yaml:"public_url" json:"public_url,omitempty"`
+	// UI configures the dashboard.
+	UI UI `yaml:"ui" json:"ui,omitzero"`
 	// Log of the daemon.
 	Log Log `yaml:"log" json:"log"`
 	// Grace is how long claimed work may go on at shutdown. Defaults to 20s.
