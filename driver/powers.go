@@ -18,8 +18,12 @@ type (
 		SourceStats(ctx context.Context) (SourceStats, error)
 	}
 
-	// A RoomyStore knows whether its disk is full: Full returns why it takes no messages, or nil.
-	RoomyStore interface{ Full() error }
+	// A RoomyStore knows whether its disk is full: Full returns why it takes no messages, or nil,
+	// FullSince since when.
+	RoomyStore interface {
+		Full() error
+		FullSince() time.Time
+	}
 
 	// A SettingsStore tells what [Store.Configure] told it of a queue, with defaults filled in.
 	SettingsStore interface {

@@ -50,7 +50,7 @@ func (c *queuesListCmd) Run(ctx context.Context, t *terminal, client *client) er
 		t.note("there are no queues; publishing to one makes it: redrive publish QUEUE BODY")
 		return nil
 	}
-	b := newTable("QUEUE", "WAITING", "DUE", "RETRY", "RUNNING", "DEAD", "DONE", "OLDEST DUE", "STATE")
+	b := newTable("QUEUE", "WAITING", "DUE", "RETRY", "BLOCKED", "RUNNING", "DEAD", "DONE", "OLDEST DUE", "STATE")
 	for i := range list.Items {
 		q := &list.Items[i]
 		due := grouped(q.Due)
@@ -66,32 +66,22 @@ func (c *queuesListCmd) Run(ctx context.Context, t *terminal, client *client) er
 			oldest = ago(*q.OldestDue, time.Now())
 		}
 		state, colour := queueState(q)
-		b.add(text(q.Queue), number(q.Waiting.All), cell{text: due, right: true}, number(q.Waiting.Retry), number(q.Leased), dead,
+		b.add(text(q.Queue), number(q.Waiting.All), cell{text: due, right: true}, number(q.Waiting.Retry), number(q.Blocked), number(q.Leased), dead,
 			number(q.Done()), text(oldest), coloured(colour, state))
 	}
 	b.print(t)
 	return nil
 }
 
-// queueState says in a few words what a queue does.
+// queueState says in a few words what a queue does: what holds it, first of all.
 func queueState(q *wire.Queue) (state, colour string) {
-	if q.Level == "refused" {
-		return "full: publishing is refused", bad
+	for i := range q.HeldBy {
+		if h := &q.HeldBy[i]; h.What != wire.HoldKeys && h.What != wire.HoldNobody {
+			return holdText(h, time.Now()), holdColour(h)
+		}
 	}
 	if q.Engine == nil {
 		return withoutEngine(q)
-	}
-	if len(q.Engine.Paused) > 0 {
-		p, what := q.Engine.Paused[0], "paused"
-		if p.Target != "" {
-			what = p.Target + " paused"
-		}
-		return what + ": " + p.Reason, warn
-	}
-	for _, br := range q.Engine.Breakers {
-		if br.State != "closed" && br.State != "" {
-			return "breaker " + br.State + ": " + br.Reason, bad
-		}
 	}
 	switch {
 	case len(q.Engine.Unhandled) > 0:
@@ -100,12 +90,53 @@ func queueState(q *wire.Queue) (state, colour string) {
 		return fmt.Sprintf("%d of %d slots are stuck", q.Engine.Stuck, q.Engine.Slots), bad
 	case q.Engine.AllRefusedSince != nil:
 		return allRefused(*q.Engine.AllRefusedSince), bad
-	case q.Engine.Refused != "" && q.Due > 0:
-		return "held back: " + q.Engine.Refused, warn
 	case q.Deliver != "":
 		return "delivers to " + q.Deliver, plain
 	}
 	return "consumed", plain
+}
+
+// holdText says what holds a queue, since when and until when.
+func holdText(h *wire.Hold, now time.Time) string {
+	what, until := strings.ReplaceAll(h.What, "_", " "), "until "
+	switch h.What {
+	case wire.HoldPause:
+		if what = "paused"; h.By != "" {
+			what += " by " + h.By
+		}
+	case wire.HoldBreaker:
+		what, until = "breaker open", "next probe "
+	case wire.HoldRate:
+		until = "next "
+	case wire.HoldSource, wire.HoldStore:
+		what += " unavailable"
+	case wire.HoldDisk, wire.HoldLimit:
+		what = "full: publishing is refused"
+	}
+	if h.Target != "" {
+		what = h.Target + " " + what
+	}
+	if h.Since != nil {
+		what += " since " + roughly(now.Sub(*h.Since))
+	}
+	if h.Until != nil && h.Until.After(now) {
+		what += ", " + until + ago(*h.Until, now)
+	}
+	return what + ": " + h.Detail
+}
+
+// holdColour says how bad a hold is. What only bounds the pace is not, for a while.
+func holdColour(h *wire.Hold) string {
+	switch h.What {
+	case wire.HoldPause, wire.HoldGuard, wire.HoldRetryAfter:
+		return warn
+	case wire.HoldRate, wire.HoldConcurrency, wire.HoldSlots, wire.HoldGate:
+		if h.Since == nil || time.Since(*h.Since) < time.Minute {
+			return plain
+		}
+		return warn
+	}
+	return bad
 }
 
 func allRefused(since time.Time) string {
@@ -129,8 +160,6 @@ func unhandledText(list []wire.Unhandled) string {
 // withoutEngine says what reads a queue that the daemon does not deliver.
 func withoutEngine(q *wire.Queue) (state, colour string) {
 	switch p := q.Pull; {
-	case p != nil && len(p.Paused) > 0:
-		return "paused: " + p.Paused[0].Reason, warn
 	case p != nil && p.AllRefusedSince != nil:
 		return allRefused(*p.AllRefusedSince), bad
 	case p != nil && len(p.Unhandled) > 0:

@@ -33,6 +33,9 @@ type Queue struct {
 
 	// Source is absent where the queue takes messages from the store only.
 	Source *QueueSource `json:"source,omitempty"`
+	// HeldBy is what holds it, as this process sees it; empty: nothing does.
+	HeldBy []Hold `json:"held_by"`
+
 	// Engine is absent where nothing consumes the queue in this process.
 	Engine *QueueEngine `json:"engine,omitempty"`
 	// PolledAt is when somebody last waited for a message of it by its id, as who asks for
@@ -116,6 +119,7 @@ type Breaker struct {
 type Paused struct {
 	Target string     `json:"target,omitempty"` // absent: the whole queue
 	Reason string     `json:"reason"`
+	By     string     `json:"by,omitempty"` // absent: its handler asked for it
 	Since  time.Time  `json:"since"`
 	Until  *time.Time `json:"until,omitempty"` // absent: until it is resumed
 }
@@ -221,6 +225,24 @@ func VerifiedOf(audits []driver.Audit) Verified {
 		v.Balanced = v.Balanced && v.Queues[i].Balanced
 	}
 	return v
+}
+
+// Series is what one daemon published and delivered of a queue, by minute, in its memory.
+type Series struct {
+	Queue   string    `json:"queue"`
+	Since   time.Time `json:"since"`   // nothing before is counted: the daemon's start, or later
+	Counted bool      `json:"counted"` // false: there was no room, as more than 1,000 queues were used within an hour
+	Minutes []Minute  `json:"minutes"` // the oldest first, without gaps, the present one last; at most 60
+}
+
+// Minute is what happened in one minute.
+type Minute struct {
+	Start     time.Time `json:"start"`
+	Published int64     `json:"published"`     // accepted into the queue by the daemon
+	Delivered int64     `json:"delivered"`     // messages that ended as done
+	Failed    int64     `json:"failed"`        // attempts
+	Dead      int64     `json:"dead"`          // messages that an attempt dead-lettered
+	P95       Duration  `json:"p95,omitempty"` // 95 of 100 attempts that delivered took at most this, which is at most 19 % too much
 }
 
 // Finding is what a setting of the store promises.

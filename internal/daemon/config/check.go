@@ -50,6 +50,7 @@ func (k *checker) oneOf(path, value string, names ...string) {
 
 func (c *Config) check(k *checker) {
 	c.checkListen(k)
+	c.TLS.check(k)
 	c.checkStore(k)
 	for _, name := range slices.Sorted(maps.Keys(c.Policies)) {
 		if p := c.Policies[name]; p != nil {
@@ -74,6 +75,8 @@ func (c *Config) check(k *checker) {
 	c.Retention.check(k, "retention")
 	checkMasks(k, "mask", c.Mask)
 	c.checkTokens(k)
+	c.Alerts.check(k, "alerts")
+	checkPublicURL(k, c.PublicURL)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")
 	if c.MaxBody < 0 || c.MaxBody > redrive.MaxBodySize || c.MaxBody == 0 && k.given("max_body") {
@@ -393,20 +396,21 @@ func (d *Deliver) check(k *checker, path string) {
 	if d.MaxResponse == 0 && k.given(path+".max_response") {
 		k.bad(path+".max_response", "at least one byte of a response is read", "write a size such as 64KiB")
 	}
-	for i, text := range d.AllowCIDRs {
-		if _, err := netip.ParsePrefix(text); err != nil {
-			k.bad(fmt.Sprintf("%s.allow_cidrs[%d]", path, i), fmt.Sprintf("%q is not a network", text), "write it as 10.1.0.0/16 or fd00::/8")
-		}
-	}
+	checkCIDRs(k, path+".allow_cidrs", d.AllowCIDRs)
 	checkSecret(k, path+".secret", d.Secret)
 	for i, s := range d.Secrets {
 		checkSecret(k, fmt.Sprintf("%s.secrets[%d]", path, i), s)
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+	checkHeaders(k, path+".headers", d.Headers)
+}
+
+// checkHeaders checks headers that are added to requests.
+func checkHeaders(k *checker, path string, headers map[string]Secret) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if what := checkHeader(name); what != "" {
-			k.bad(join(path+".headers", name), what, "")
-		} else if strings.ContainsFunc(d.Headers[name].Reference(), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			k.bad(join(path+".headers", name), "the value holds a line break or another control character", "")
+			k.bad(join(path, name), what, "")
+		} else if strings.ContainsFunc(headers[name].Reference(), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			k.bad(join(path, name), "the value holds a line break or another control character", "")
 		}
 	}
 }
