@@ -49,4 +49,8 @@ type Entry struct {
 	History  History   // its failures in this generation and before
 	// Original is the message as it was before it was edited in place, else nil.
 	Original *Message
+	// Checksum and OriginalChecksum are what the store keeps beside the message and its original to
+	// tell whether a disk changed them (CRC-32C, see driver.Checksum). nil: it keeps none, or was
+	// not asked for bodies. Who puts an entry hands them on; of what has none they are made.
+	Checksum, OriginalChecksum *uint32
 }

@@ -30,6 +30,19 @@ func Checksum(m *redrive.Message) uint32 {
 	return sum
 }
 
+// GivenChecksum is the checksum to store beside a message that is put: the one that it came with, so
+// that what a disk changed on the way is found, or its own if it came with none.
+func GivenChecksum(m *redrive.Message, came *uint32) uint32 {
+	if came != nil {
+		return *came
+	}
+	return Checksum(m)
+}
+
+// Matches reports whether a message is as it was when its checksum was made; nil: nobody knows
+// otherwise.
+func Matches(m *redrive.Message, sum *uint32) bool { return sum == nil || *sum == Checksum(m) }
+
 // heads are buffers for all but the body: what crc32 is given escapes.
 var heads = sync.Pool{New: func() any { return new([]byte) }}
 

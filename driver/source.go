@@ -388,6 +388,7 @@ type Audit struct {
 	Queue         string
 	Ledger        Ledger
 	Waiting, Dead int64    // as scanned
+	Corrupt       int64    // of the dead, those of the reason corrupt that do not match their checksum: they are known, and no problem
 	Problems      []string // what does not fit, in plain words; empty: all is well
 }
 

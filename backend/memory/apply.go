@@ -66,9 +66,9 @@ func (s *Store) put(e *redrive.Entry, b *driver.Batch, now int64) error {
 	it.attempts, it.crashes, it.failures = e.Attempts, e.Crashes, e.History.Count
 	it.token = e.Token
 	it.history, it.original = e.History, e.Original
-	it.sum = driver.Checksum(&it.msg)
+	it.sum = driver.GivenChecksum(&it.msg, e.Checksum)
 	if it.original != nil {
-		it.firstSum = driver.Checksum(it.original)
+		it.firstSum = driver.GivenChecksum(it.original, e.OriginalChecksum)
 	}
 	it.ordered = q.settings.OrderByKey && e.Key != ""
 	q.byID[e.ID] = it

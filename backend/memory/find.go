@@ -61,6 +61,7 @@ func (it *item) entry(bodies bool) redrive.Entry {
 	e := it.whole()
 	if !bodies {
 		e.Body, e.Headers, e.History, e.Original = nil, nil, redrive.History{}, nil
+		e.Checksum, e.OriginalChecksum = nil, nil
 	}
 	return e
 }
@@ -80,6 +81,10 @@ func (it *item) whole() redrive.Entry {
 		e.Reason, e.DiedAt = it.reason, moment(it.died)
 	}
 	e.History, e.Original = it.history, it.original
+	sum, first := it.sum, it.firstSum
+	if e.Checksum = &sum; e.Original != nil {
+		e.OriginalChecksum = &first
+	}
 	return e
 }
 

@@ -39,7 +39,11 @@ func (q *queue) verify(now int64) driver.Audit {
 	byCause := make(map[cause]int64)
 	corrupt, example := 0, ""
 	for id, it := range q.byID {
-		if !it.sound() || it.original != nil && driver.Checksum(it.original) != it.firstSum {
+		switch first := it.original == nil || driver.Checksum(it.original) == it.firstSum; {
+		case it.sound() && first:
+		case it.dead && it.reason == redrive.ReasonCorrupt && first: // which is known
+			a.Corrupt++
+		default:
 			corrupt++
 			example = id
 		}

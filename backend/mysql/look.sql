@@ -133,9 +133,9 @@ SELECT d.reason, COUNT(*) FROM redrive_dead d WHERE d.queue = ? GROUP BY d.reaso
 -- name: scan_sums
 -- What messages and dead letters are compared with their checksums by.
 --   queue, twice
-SELECT id, kind, msg_key, headers, body, original, crc FROM redrive_message WHERE queue = ? AND crc IS NOT NULL
+SELECT id, kind, msg_key, headers, body, original, crc, 0 FROM redrive_message WHERE queue = ? AND crc IS NOT NULL
 UNION ALL
-SELECT id, kind, msg_key, headers, body, original, crc FROM redrive_dead WHERE queue = ? AND crc IS NOT NULL
+SELECT id, kind, msg_key, headers, body, original, crc, reason FROM redrive_dead WHERE queue = ? AND crc IS NOT NULL
 
 -- name: scan_twice
 -- Messages that wait and are dead.

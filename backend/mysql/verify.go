@@ -35,7 +35,7 @@ func (w *work) Audit(ctx context.Context, a *sqlstore.Auditor) error {
 func scanSum(r row, a *sqlstore.Auditor) error {
 	var m sqlstore.Message
 	var headers []byte
-	err := r.Scan(&m.ID, &m.Kind, &m.Key, &headers, &m.Body, &m.Original, &m.Sum)
+	err := r.Scan(&m.ID, &m.Kind, &m.Key, &headers, &m.Body, &m.Original, &m.Sum, &m.Reason)
 	if err == nil {
 		m.Headers = decodeHeaders(headers)
 		a.Check(&m)

@@ -205,9 +205,9 @@ SELECT d.reason, count(*) FROM redrive.dead d WHERE d.queue = $1 GROUP BY d.reas
 -- name: scan_sums
 -- What messages and dead letters are compared with their checksums by.
 --   $1 queue
-SELECT m.id, m.kind, m.key, m.headers, m.body, m.original, m.crc FROM redrive.message m WHERE m.queue = $1 AND m.crc IS NOT NULL
+SELECT m.id, m.kind, m.key, m.headers, m.body, m.original, m.crc, 0::smallint FROM redrive.message m WHERE m.queue = $1 AND m.crc IS NOT NULL
 UNION ALL
-SELECT d.id, d.kind, d.key, d.headers, d.body, d.original, d.crc FROM redrive.dead d WHERE d.queue = $1 AND d.crc IS NOT NULL
+SELECT d.id, d.kind, d.key, d.headers, d.body, d.original, d.crc, d.reason FROM redrive.dead d WHERE d.queue = $1 AND d.crc IS NOT NULL
 
 -- name: scan_orphans
 -- What belongs to nothing.

@@ -38,7 +38,7 @@ func scanSum(r row, a *sqlstore.Auditor) error {
 	var m sqlstore.Message
 	var headers []byte
 	var sum *int32
-	err := r.Scan(&m.ID, &m.Kind, &m.Key, &headers, &m.Body, &m.Original, &sum)
+	err := r.Scan(&m.ID, &m.Kind, &m.Key, &headers, &m.Body, &m.Original, &sum, &m.Reason)
 	if err == nil {
 		m.Headers, m.Sum = decodeHeaders(headers), sumOf(sum)
 		a.Check(&m)

@@ -39,6 +39,22 @@ type checksum struct {
 	known bool
 }
 
+// checksumOf is the checksum of an entry.
+func checksumOf(given *uint32) checksum {
+	if given == nil {
+		return checksum{}
+	}
+	return checksum{*given, true}
+}
+
+// shown is the checksum as an entry has it.
+func (c checksum) shown() *uint32 {
+	if !c.known {
+		return nil
+	}
+	return &c.value
+}
+
 // of returns the checksum to store beside a message.
 func (c checksum) of(m *redrive.Message) uint32 {
 	if c.known {

@@ -237,6 +237,7 @@ func (it *item) show(bodies bool) redrive.Entry {
 	}
 	if bodies {
 		e.History, e.Original = it.history, it.original
+		e.Checksum, e.OriginalChecksum = it.sum.shown(), it.originalSum.shown()
 	} else {
 		e.Body, e.Headers = nil, nil
 	}

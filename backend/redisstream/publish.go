@@ -142,6 +142,7 @@ func (o *newOp) pack(p *packed, st *step) error {
 	case o.entry != nil:
 		what = o.put(&h)
 		kept.history, kept.original = o.entry.History, o.entry.Original
+		kept.sum, kept.originalSum = checksumOf(o.entry.Checksum), checksumOf(o.entry.OriginalChecksum)
 	case isPlain(o.m):
 		what = "entry"
 	}

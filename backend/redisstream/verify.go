@@ -39,6 +39,7 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, e
 			}
 			mergeAudit(&audits[i], &a)
 		}
+		audits[i].Corrupt = bad.known
 		if bad.n > 0 {
 			audits[i].Problems = append(audits[i].Problems, fmt.Sprintf("%d messages do not match their checksum, for instance %s", bad.n, bad.example))
 		}
@@ -145,6 +146,7 @@ func (s *Store) verifySection(ctx context.Context, q *queue, section string, a *
 type unsound struct {
 	n       int
 	example string // the id of the first
+	known   int64  // dead letters of the reason corrupt
 }
 
 func (u *unsound) add(id string) {
@@ -165,7 +167,12 @@ func (u *unsound) entry(q *queue, entry, envelope string) {
 
 func (u *unsound) blob(id, blob string) (st stored) {
 	var m redrive.Message
-	if len(blob) < headLength || unseal(blob[headLength:], &m, &st) != nil || !st.fits(&m) {
+	h, ok := parseHead(blob)
+	switch {
+	case ok && unseal(blob[headLength:], &m, &st) == nil && st.fits(&m):
+	case ok && h.reason == redrive.ReasonCorrupt: // which is known
+		u.known++
+	default:
 		u.add(id)
 	}
 	return st

@@ -181,7 +181,7 @@ func (t *tx) put(q *queue, e *redrive.Entry, b *driver.Batch) error {
 	if err := t.putHistory(&r, e); err != nil {
 		return err
 	}
-	if err := t.insertMessage(q, r.seq, summed(m)); err != nil {
+	if err := t.insertMessage(q, r.seq, put(m, e.Checksum)); err != nil {
 		return err
 	}
 	if e.State != redrive.StateDead {
@@ -212,7 +212,7 @@ func (t *tx) putHistory(r *row, e *redrive.Entry) error {
 	if e.Original == nil {
 		return nil
 	}
-	return t.keepOriginal(r, summed(e.Original))
+	return t.keepOriginal(r, put(e.Original, e.OriginalChecksum))
 }
 
 // keepOriginal stores a message as it was before its first edit.

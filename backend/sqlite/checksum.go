@@ -39,6 +39,24 @@ type stored struct {
 // summed is a message as it was given, whose checksum is made here.
 func summed(m *redrive.Message) *stored { return &stored{*m, checksumOf(m)} }
 
+// put is a message of an entry that is put, with the checksum that it came with.
+func put(m *redrive.Message, came *uint32) *stored {
+	return &stored{*m, checksum(driver.GivenChecksum(m, came))}
+}
+
+// shown is the checksum as an entry has it.
+func (m *stored) shown() *uint32 {
+	switch m.checksum {
+	case unchecked:
+		return nil
+	case unreadable:
+		no := ^driver.Checksum(&m.Message)
+		return &no
+	}
+	sum := uint32(m.checksum) //nolint:gosec // it was made of one
+	return &sum
+}
+
 // sound reports whether a message is as it was given.
 func (m *stored) sound() bool { return m.checksum == unchecked || m.checksum == checksumOf(&m.Message) }
 

@@ -312,7 +312,10 @@ func (f *finder) fill(q *queue, e *redrive.Entry, r *row) (*redrive.Entry, bool,
 		return nil, false, &sqlError{code: corruptCode, text: fmt.Sprintf("a message of queue %s has no body", q.name)}
 	}
 	m.Queue, m.Kind = q.name, r.kind
-	e.Message = m
+	e.Message = m.Message
+	if query.Bodies {
+		e.Checksum = m.shown()
+	}
 	e.Lane = redrive.Lane(r.lane) //nolint:gosec // a lane
 	e.Attempts, e.Crashes, e.Suspect = int(r.attempts), int(r.crashes), r.flags&flagSuspect != 0
 	e.History.Count = int(r.failures + r.earlier)
@@ -328,14 +331,14 @@ func (f *finder) fill(q *queue, e *redrive.Entry, r *row) (*redrive.Entry, bool,
 }
 
 // message reads what a message carries.
-func (f *finder) message(seq int64, body bool) (m redrive.Message, ok bool, err error) {
+func (f *finder) message(seq int64, body bool) (m stored, ok bool, err error) {
 	sql := `SELECT ` + messageColumns + ` FROM message WHERE seq = ?`
 	if !body {
 		sql = `SELECT id, key, NULL, published, expires, reply_to, generation, redrives, plan, origin, edited_from, NULL, NULL FROM message WHERE seq = ?`
 	}
 	st := f.read(sql).int(seq)
 	if ok = st.next(); ok {
-		m = scanMessage(st, 0).Message
+		m = scanMessage(st, 0)
 	}
 	return m, ok, st.done()
 }
@@ -363,7 +366,7 @@ func (f *finder) history(e *redrive.Entry, r *row) error {
 	if st.next() {
 		m, o := e.Message, scanOriginal(st, 0)
 		m.Kind, m.Key, m.Headers, m.Body = o.Kind, o.Key, o.Headers, o.Body
-		e.Original = &m
+		e.Original, e.OriginalChecksum = &m, o.shown()
 	}
 	return st.done()
 }

@@ -34,6 +34,7 @@ type copied struct {
 	Copied   int64    `json:"copied"`
 	There    int64    `json:"there"` // already
 	Leased   int64    `json:"leased"`
+	Corrupt  int64    `json:"corrupt"` // of those copied, what does not match its checksum
 	Failed   int64    `json:"failed"`
 	Settings int      `json:"settings"` // of queues
 	Pauses   int      `json:"pauses"`
@@ -93,6 +94,9 @@ func (c *copyCmd) Run(ctx context.Context, t *terminal) (err error) {
 		t.printf("with the settings of %d %s and %d %s; left behind:\n", m.sum.Settings, plural(m.sum.Settings, "queue", "queues"), m.sum.Pauses, plural(m.sum.Pauses, "pause", "pauses"))
 		for _, what := range m.sum.Left {
 			t.printf("  %s\n", clean(what))
+		}
+		if m.sum.Corrupt > 0 {
+			t.note("%s do not match their checksum: they were copied as they are, and are found by it; redrive verify --scan names them", grouped(m.sum.Corrupt))
 		}
 		if m.sum.Leased > 0 {
 			t.note("%s were being handled: if somebody still works on the store, they are delivered from both", grouped(m.sum.Leased))
@@ -233,6 +237,9 @@ func (m *mover) put(ctx context.Context, entries []redrive.Entry, next string) e
 		switch {
 		case err == nil:
 			m.sum.Copied++
+			if !driver.Matches(&kept[i].Message, kept[i].Checksum) {
+				m.sum.Corrupt++
+			}
 		case errors.Is(err, redrive.ErrDuplicate):
 			m.sum.There++
 		default:

@@ -108,6 +108,24 @@ func TestCopy(t *testing.T) {
 	b.expect(exitFailed, "from:", "copy", "--from", "nonsense://x", "--to", to)
 }
 
+// What was flipped in the source is found at the copy, and in the copy.
+func TestCopyTakesChecksumsAlong(t *testing.T) {
+	b := newBench(t)
+	from, to := fill(t, 2, 2), filepath.Join(t.TempDir(), "copy")
+	store, err := sqlite.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := redrive.Message{Queue: "q", ID: "flipped", Body: []byte("body")}
+	sum := driver.Checksum(&m) ^ 1
+	_, err = store.Apply(t.Context(), driver.Batch{Put: []redrive.Entry{{Message: m, State: redrive.StateWaiting, Checksum: &sum}}})
+	if err := errors.Join(err, store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(exitOK, `"corrupt": 1`, "copy", "--from", from, "--to", to, "--json")
+	b.expect(exitFailed, "do not match their checksum, for instance flipped", "verify", "--scan", "--data", to)
+}
+
 // A copy takes along what the store knows of queues and what people paused, once, and says what it
 // leaves.
 func TestCopyTakesSettingsAndPausesAlong(t *testing.T) {

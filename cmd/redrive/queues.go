@@ -284,6 +284,9 @@ func printVerified(t *terminal, v *wire.Verified) {
 		for _, p := range a.Problems {
 			t.printf("%s: %s\n", clean(a.Queue), clean(p))
 		}
+		if a.Corrupt > 0 {
+			t.printf("%s: %s dead as corrupt, which is known\n", clean(a.Queue), grouped(a.Corrupt))
+		}
 	}
 	if v.Balanced {
 		t.printf("%s\n", t.paint(good, "the ledger balances"))

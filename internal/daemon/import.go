@@ -115,6 +115,9 @@ func (i *importer) entry(line []byte) (redrive.Entry, error) {
 	if err == nil {
 		err = publishable(&e)
 	}
+	if err == nil {
+		err = asExported(&e)
+	}
 	if err != nil {
 		return e, err
 	}
@@ -128,6 +131,20 @@ func (i *importer) entry(line []byte) (redrive.Entry, error) {
 		return e, i.mayAnswer(e.Original.ReplyTo)
 	}
 	return e, nil
+}
+
+// asExported refuses a line that something changed since it was exported. What is dead as corrupt
+// keeps the checksum that it does not match; of all else the store makes it anew.
+func asExported(e *redrive.Entry) error {
+	if e.Reason == redrive.ReasonCorrupt {
+		return nil
+	}
+	if !driver.Matches(&e.Message, e.Checksum) || e.Original != nil && !driver.Matches(e.Original, e.OriginalChecksum) {
+		return &redrive.Error{Op: "import", Queue: e.Queue, ID: e.ID, Err: redrive.ErrBodyCorrupt,
+			Hint: "the line is not as it was exported: export it again; or, if it was changed on purpose, remove crc32c from it"}
+	}
+	e.Checksum, e.OriginalChecksum = nil, nil
+	return nil
 }
 
 // publishable refuses what a publish refuses, but for the size of what is dead for it. The

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -55,5 +57,38 @@ func TestAnImportRefusesWhatAPublishRefuses(t *testing.T) {
 			t.Errorf("%s of 16 MiB and a byte: %+v", huge.Reason, sum)
 		}
 		huge.ID, huge.Reason = "huge2", redrive.ReasonManual
+	}
+}
+
+// A line that was changed since it was exported is refused, unless it says that it is corrupt, or has no
+// checksum; where something is masked there is none.
+func TestAnImportFindsWhatWasChanged(t *testing.T) {
+	store := newStore(t)
+	d := start(t, parse(t, "queues: {sms: {}, masked: {mask: [$.pin]}}"), store)
+	e := redrive.Entry{State: redrive.StateDead, Reason: redrive.ReasonManual, Message: redrive.Message{Queue: "sms", ID: "a", Body: []byte(`{"pin":"1234"}`)}}
+	masked := e
+	masked.Queue = "masked"
+	if _, err := store.Apply(t.Context(), driver.Batch{Put: []redrive.Entry{e, masked}}); err != nil {
+		t.Fatal(err)
+	}
+	_, line := d.send(http.MethodGet, "/v1/queues/sms/dead-letters/a", "")
+	if !strings.Contains(string(line), `"crc32c":`) {
+		t.Fatalf("%s", line)
+	}
+	if _, shown := d.send(http.MethodGet, "/v1/queues/masked/dead-letters/a", ""); strings.Contains(string(shown), "crc32c") || !strings.Contains(string(shown), "***") {
+		t.Errorf("a masked body shows its checksum: %s", shown)
+	}
+	renamed := strings.Replace(string(line), `"id":"a"`, `"id":"%s"`, 1)
+	changed := strings.Replace(renamed, "1234", "1235", 1)
+	corrupt := strings.Replace(changed, `"manual"`, `"corrupt"`, 1)
+	bare := regexp.MustCompile(`"crc32c":[0-9]+,?`).ReplaceAllString(changed, "")
+	sum := get[wire.Imported](d, 200, http.MethodPost, "/v1/dead-letters",
+		fmt.Sprintf(renamed, "as it is")+fmt.Sprintf(changed, "b")+fmt.Sprintf(renamed, "c")+fmt.Sprintf(corrupt, "d")+fmt.Sprintf(bare, "e"))
+	if sum.Imported != 3 || sum.Failed != 2 || !strings.Contains(fmt.Sprint(*sum.Problems[1].Error), "crc32c") {
+		t.Errorf("%+v", sum)
+	}
+	v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?queue=sms&scan=true", "")
+	if !v.Balanced || v.Queues[0].Corrupt != 1 {
+		t.Errorf("%+v", v)
 	}
 }

@@ -36,6 +36,10 @@ func (a *app) whole(r *http.Request, e *redrive.Entry, who *caller, unmasked boo
 		}
 	}
 	k.whole(&m)
+	m.Checksum = nil // it would tell what is hidden
+	if m.Original != nil {
+		m.Original.Checksum = nil
+	}
 	m.Version = m.Seen()
 	return m, nil
 }

@@ -150,8 +150,12 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, b *driver.Batch) 
 		Message: e.Message, Due: e.Due, Attempts: e.Attempts, Crashes: e.Crashes, Failures: e.History.Count, Lane: e.Lane, Suspect: e.Suspect,
 		First: driver.EncodeFailure(e.History.First), Last: driver.EncodeFailure(e.History.Last),
 	}
-	w.Rows.Fit(m)
-	m.seal()
+	m.Sum = e.Checksum
+	sound := driver.Matches(&m.Message, m.Sum)
+	w.Rows.Fit(m) // which may change it
+	if sound {
+		m.seal()
+	}
 	if m.Due.IsZero() {
 		m.Due = now.Add(time.Duration(Micros(e.Delay)) * time.Microsecond)
 	}
@@ -161,7 +165,7 @@ func (w *Work) putEntry(ctx context.Context, e *redrive.Entry, b *driver.Batch) 
 	// Who was parked with a retry's delay may have been published by a clock that is ahead.
 	m.Delayed = m.Due.After(now) && (e.Due.IsZero() || e.Lane == redrive.LaneRetry || m.Due.After(m.PublishedAt))
 	if e.Original != nil {
-		m.keepGiven(e.Original)
+		m.keepGiven(e.Original, e.OriginalChecksum)
 	}
 	if m.ID == "" {
 		m.ID = redrive.NewID()

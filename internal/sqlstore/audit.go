@@ -72,7 +72,11 @@ func (a *Auditor) ScanDead(r Row) error {
 
 // Check compares a message and its original with their checksums.
 func (a *Auditor) Check(m *Message) {
-	if !matches(&m.Message, m.Sum) {
+	switch {
+	case driver.Matches(&m.Message, m.Sum):
+	case m.Reason == redrive.ReasonCorrupt: // which is known
+		a.Corrupt++
+	default:
 		a.corrupt[0].add(m.ID)
 	}
 	if !m.originalMatches() {

@@ -79,6 +79,7 @@ func (m *Message) Entry(now time.Time, parts bool) (*redrive.Entry, error) {
 	if !parts {
 		return e, nil
 	}
+	e.Checksum = m.Sum
 	e.History.First, e.History.Last = driver.DecodeFailure(m.First), driver.DecodeFailure(m.Last)
 	if m.Original == nil {
 		return e, nil
@@ -89,7 +90,7 @@ func (m *Message) Entry(now time.Time, parts bool) (*redrive.Entry, error) {
 	}
 	before := m.Message
 	before.Kind, before.Key, before.Body, before.Headers = o.Kind, o.Key, o.Body, o.headers()
-	e.Original = &before
+	e.Original, e.OriginalChecksum = &before, o.Sum
 	return e, nil
 }
 

@@ -10,12 +10,10 @@ import (
 
 // Judge makes a delivery unfit whose message does not match its checksum; nil: unchecked.
 func Judge(d *redrive.Delivery, sum *uint32) {
-	if !matches(&d.Message, sum) {
+	if !driver.Matches(&d.Message, sum) {
 		d.Unfit = redrive.ReasonCorrupt
 	}
 }
-
-func matches(m *redrive.Message, sum *uint32) bool { return sum == nil || *sum == driver.Checksum(m) }
 
 // seal gives a message a new checksum.
 func (m *Message) seal() {
@@ -29,12 +27,12 @@ func (m *Message) edit(e *redrive.Edit) {
 	if e == nil {
 		return
 	}
-	sound := matches(&m.Message, m.Sum)
+	sound := driver.Matches(&m.Message, m.Sum)
 	e.Apply(&m.Message)
 	if sound || e.Body != nil {
 		m.seal()
 	}
-	if o, ok := m.original(); ok && driver.Restored(&m.Message, o.message()) && matches(o.message(), o.Sum) {
+	if o, ok := m.original(); ok && driver.Restored(&m.Message, o.message()) && driver.Matches(o.message(), o.Sum) {
 		m.Original, m.Sum = nil, o.Sum
 	}
 }
@@ -54,11 +52,14 @@ func (m *Message) confirm(c *driver.Change) {
 }
 
 // keepGiven keeps the original of an entry that is put, as JSON can hold it.
-func (m *Message) keepGiven(was *redrive.Message) {
-	o := *was
+func (m *Message) keepGiven(was *redrive.Message, came *uint32) {
+	o, sum := *was, came
 	o.Kind, o.Key = strings.ToValidUTF8(o.Kind, "\uFFFD"), strings.ToValidUTF8(o.Key, "\uFFFD")
-	sum := driver.Checksum(&o)
-	m.KeepOriginal(&o, &sum)
+	if driver.Matches(was, came) {
+		own := driver.Checksum(&o)
+		sum = &own
+	}
+	m.KeepOriginal(&o, sum)
 }
 
 // originalMatches reports whether the original is as it was kept.
@@ -67,7 +68,7 @@ func (m *Message) originalMatches() bool {
 		return true
 	}
 	o, ok := m.original()
-	return ok && matches(o.message(), o.Sum)
+	return ok && driver.Matches(o.message(), o.Sum)
 }
 
 // original reads the original, if there is one that can be read.

@@ -30,8 +30,9 @@ func (m *Message) Entry() (redrive.Entry, error) {
 	}
 	if m.Original != nil {
 		o := m.Original.message()
-		e.Original = &o
+		e.Original, e.OriginalChecksum = &o, m.Original.Checksum
 	}
+	e.Checksum = m.Checksum
 	if err := driver.CheckQueue(e.Queue); err != nil {
 		return e, err
 	}

@@ -84,6 +84,9 @@ type Message struct {
 	Size       *int     `json:"size,omitempty"` // of the body, in bytes
 	Body       *string  `json:"body,omitempty"` // if it is text
 	BodyBase64 []byte   `json:"body_base64,omitempty"`
+	// Checksum is the CRC-32C of kind, key, headers and body that the store keeps, in an export and the
+	// archive; absent where something is masked. An import refuses what does not match it.
+	Checksum *uint32 `json:"crc32c,omitempty"`
 	// Hidden says that the token may not see bodies and headers.
 	Hidden bool `json:"hidden,omitempty"`
 	// Version is another when what shows of kind, key, headers or body is; an edit may name it.
@@ -219,10 +222,16 @@ func Summary(e *redrive.Entry) Message {
 func Whole(e *redrive.Entry, payload bool) Message {
 	m := Summary(e)
 	m.fill(&e.Message, payload)
+	if payload {
+		m.Checksum = e.Checksum
+	}
 	m.History = &History{Count: e.History.Count, First: failure(e.History.First, payload), Last: failure(e.History.Last, payload)}
 	if e.Original != nil {
 		o := Message{Queue: e.Original.Queue, ID: e.Original.ID, Kind: e.Original.Kind, Key: e.Original.Key, State: m.State}
 		o.fill(e.Original, payload)
+		if payload {
+			o.Checksum = e.OriginalChecksum
+		}
 		m.Original = &o
 	}
 	return m

@@ -210,6 +210,7 @@ type Audit struct {
 	Dead      int64    `json:"dead"`
 	Ledger    Ledger   `json:"ledger"`
 	Problems  []string `json:"problems,omitempty"`
+	Corrupt   int64    `json:"corrupt,omitempty"` // dead letters of the reason corrupt that a scan found not to match their checksum
 }
 
 // VerifiedOf returns audits as they go over the wire.
@@ -218,7 +219,7 @@ func VerifiedOf(audits []driver.Audit) Verified {
 	for i := range audits {
 		a := &audits[i]
 		v.Queues[i] = Audit{
-			Queue: a.Queue, Imbalance: a.Imbalance(), Waiting: a.Waiting, Dead: a.Dead, Ledger: LedgerOf(&a.Ledger), Problems: a.Problems,
+			Queue: a.Queue, Imbalance: a.Imbalance(), Waiting: a.Waiting, Dead: a.Dead, Ledger: LedgerOf(&a.Ledger), Problems: a.Problems, Corrupt: a.Corrupt,
 			Balanced: a.Imbalance() == 0 && len(a.Problems) == 0,
 		}
 		v.Balanced = v.Balanced && v.Queues[i].Balanced
