@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,5 +56,26 @@ func TestAnImportRefusesWhatAPublishRefuses(t *testing.T) {
 			t.Errorf("%s of 16 MiB and a byte: %+v", huge.Reason, sum)
 		}
 		huge.ID, huge.Reason = "huge2", redrive.ReasonManual
+	}
+}
+
+// TestOneLineThatIsTooLong does not stop the lines beside it.
+func TestOneLineThatIsTooLong(t *testing.T) {
+	d := start(t, parse(t, "queues: {sms: {}}"), newStore(t))
+	line := func(id string) string {
+		return fmt.Sprintf(`{"queue":"sms","id":%q,"state":"dead","reason":"manual","size":1,"body":"b"}`+"\n", id)
+	}
+	long := `{"queue":"sms","id":"long","state":"dead","reason":"oversize","size":1,"body":"` + strings.Repeat("x", 48<<20) + "\"}\n"
+	sum := get[wire.Imported](d, 200, http.MethodPost, "/v1/dead-letters?lines=true", line("a")+long+"\n"+line("b")+long+line("c"))
+	var statuses []string
+	for _, l := range sum.Lines {
+		statuses = append(statuses, fmt.Sprint(l.Line, l.Status))
+	}
+	slices.Sort(statuses) // a batch is answered when it is in the store
+	if want := "[1accepted 2error 4accepted 5error 6accepted]"; sum.Imported != 3 || sum.Failed != 2 || fmt.Sprint(statuses) != want {
+		t.Errorf("%d imported, %d failed: %s, want %s", sum.Imported, sum.Failed, statuses, want)
+	}
+	if p := sum.Problems[0]; p.Line != 2 || p.Error.Status != http.StatusRequestEntityTooLarge || !strings.Contains(p.Error.Detail, "45263528 bytes") {
+		t.Errorf("%+v", p.Error)
 	}
 }
