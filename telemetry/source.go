@@ -25,11 +25,13 @@ var (
 )
 
 // SourceStats collects what sources tell of themselves. It is safe for concurrent use.
-type SourceStats struct{ by map[string]driver.StatsSource }
+type SourceStats struct {
+	by func() map[string]driver.StatsSource
+}
 
-// NewSourceStats returns a collector that asks the sources, by the names of their queues,
-// at each scrape, all at the same time and for at most 2 s.
-func NewSourceStats(by map[string]driver.StatsSource) *SourceStats { return &SourceStats{by} }
+// NewSourceStats returns a collector that asks the sources that there are at each scrape, by the
+// names of their queues, all at the same time and for at most 2 s.
+func NewSourceStats(by func() map[string]driver.StatsSource) *SourceStats { return &SourceStats{by} }
 
 // Describe implements prometheus.Collector.
 func (s *SourceStats) Describe(ch chan<- *prometheus.Desc) {
@@ -43,8 +45,9 @@ func (s *SourceStats) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
-	for _, queue := range slices.Sorted(maps.Keys(s.by)) {
-		wg.Go(func() { collectSource(ctx, ch, queue, s.by[queue]) })
+	by := s.by()
+	for _, queue := range slices.Sorted(maps.Keys(by)) {
+		wg.Go(func() { collectSource(ctx, ch, queue, by[queue]) })
 	}
 	wg.Wait()
 }

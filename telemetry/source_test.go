@@ -21,11 +21,12 @@ func (s fixed) SourceStats(context.Context) (driver.SourceStats, error) { return
 
 func TestSourceStats(t *testing.T) {
 	m := telemetry.New(telemetry.Options{})
-	m.Registry().MustRegister(telemetry.NewSourceStats(map[string]driver.StatsSource{
+	by := map[string]driver.StatsSource{
 		"orders": fixed{stats: driver.SourceStats{Lag: 7, Buffered: 5, Unacked: 3, Uncommitted: 2, Dead: 1, Reconnects: 4, OldestUnacked: 90 * time.Second}},
 		"mail":   fixed{stats: driver.SourceStats{Lag: driver.Unknown, Dead: driver.Unknown, Uncommitted: driver.Unknown, OldestUnacked: driver.Unknown}},
 		"sms":    fixed{err: errors.New("no broker")},
-	}))
+	}
+	m.Registry().MustRegister(telemetry.NewSourceStats(func() map[string]driver.StatsSource { return by }))
 	text := scrape(t, m)
 	want(t, text,
 		`redrive_source_up{queue="orders"} 1`, `redrive_source_lag_messages{queue="orders"} 7`,

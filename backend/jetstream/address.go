@@ -127,6 +127,9 @@ func (p *place) connect(ctx context.Context, more ...nats.Option) (*nats.Conn, e
 	nc, err := nats.Connect(strings.Join(p.servers, ","), options...)
 	if err != nil {
 		hint := "is a server running there?"
+		if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) {
+			err = fmt.Errorf("%w: %w", redrive.ErrUnavailable, err)
+		}
 		if errors.Is(err, nats.ErrAuthorization) {
 			hint = "give user:password@ in the address, or one of the parameters token, creds and nkey"
 		}

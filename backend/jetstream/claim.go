@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -43,7 +44,11 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 	now := time.Now()
 	s.claimed, s.resting = now, false
 	if s.fault != nil && len(s.buffer) == 0 {
-		return nil, &redrive.Error{Op: "claim", Queue: req.Queue, Err: s.fault}
+		err := s.fault
+		if !s.nc.IsConnected() {
+			err = fmt.Errorf("%w: %w", redrive.ErrUnavailable, err)
+		}
+		return nil, &redrive.Error{Op: "claim", Queue: req.Queue, Err: err}
 	}
 	if req.Max >= len(s.buffer) { // it could have been more
 		s.target = min(2*max(s.target, len(s.buffer)), bufferMost)

@@ -114,6 +114,8 @@ func publishError(err error) error {
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum):
 		return &redrive.Error{Op: "publish", Err: fmt.Errorf("%w message: exceeds the server's size limit", redrive.ErrInvalid),
 			Hint: "raise max_payload of the server and max_msg_size of the stream, or keep large data elsewhere"}
+	case errors.Is(err, nats.ErrReconnectBufExceeded): // there is no connection, and nothing was sent
+		return fmt.Errorf("%w: %w", redrive.ErrUnavailable, err)
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return redrive.ErrClosed
 	case errors.Is(err, jetstream.ErrNoStreamResponse):

@@ -81,8 +81,9 @@ var smallDisks = map[string]func(t *testing.T, dir string) error{
 	},
 }
 
-// TestAFullDiskDrains: with the reserve, claims, settlements and starts work on a disk that
-// another program filled, until the backlog is gone, and then messages are taken again.
+// TestAFullDiskDrains: with the reserve, starts, drops, claims and settlements work on a disk that
+// another program fills, and goes on to fill once the store says so, until the backlog is gone. Then messages are
+// taken again.
 func TestAFullDiskDrains(t *testing.T) {
 	for name, mount := range smallDisks {
 		t.Run(name, func(t *testing.T) {
@@ -108,13 +109,23 @@ func TestAFullDiskDrains(t *testing.T) {
 				return err
 			}
 			noErr(t, flood(30))
-			ballast := fillDisk(t, dir)
+			ballast := fillDisk(t, dir, "ballast")
 			if err := flood(10_000); !errors.Is(err, redrive.ErrFull) {
 				t.Fatal(err)
 			}
+			more := fillDisk(t, dir, "more")
 			if !errors.Is(s.Full(), redrive.ErrFull) {
 				t.Error("it is not said to be full")
 			}
+			_, free, _, err := room(dir)
+			noErr(t, err)
+			t.Logf("%d KiB are free, the reserve is there: %t", free>>10, s.reserve.held)
+			noErr(t, s.Close()) // whose log has no room in the database
+			s = open(t, data)
+			verify(t, s)
+			dropped, err := s.Update(t.Context(), driver.Selection{Query: &redrive.Query{Queue: "q"}}, driver.Change{Action: driver.ActDrop}, 100)
+			noErr(t, err)
+			accepted -= len(dropped)
 			for round := 0; accepted > 0; round++ {
 				ds := claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 50, Lease: time.Minute})
 				if len(ds) == 0 {
@@ -130,7 +141,7 @@ func TestAFullDiskDrains(t *testing.T) {
 					verify(t, s)
 				}
 			}
-			noErr(t, os.Remove(ballast))
+			noErr(t, errors.Join(os.Remove(ballast), os.Remove(more)))
 			eventually(t, "messages to be taken again", func() bool { return s.Full() == nil })
 			noErr(t, flood(1))
 			verify(t, s)
@@ -139,9 +150,9 @@ func TestAFullDiskDrains(t *testing.T) {
 }
 
 // fillDisk takes all room that is left, and returns the file that has it.
-func fillDisk(t *testing.T, dir string) string {
+func fillDisk(t *testing.T, dir, name string) string {
 	t.Helper()
-	f, err := os.Create(filepath.Join(dir, "ballast"))
+	f, err := os.Create(filepath.Join(dir, name))
 	noErr(t, err)
 	for size := 1 << 20; size > 0; size /= 2 {
 		for err = nil; err == nil; {

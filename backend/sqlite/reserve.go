@@ -109,9 +109,9 @@ type fullDisk struct {
 	since time.Time
 }
 
-// setFull notes that the disk is full, and gives the reserve up.
-func (s *Store) setFull(err error) (gave bool) {
-	gave = s.reserve.give()
+// setFull notes that the disk is full. The reserve stays: another program may be filling the disk
+// just now, and would take what is given up before it is needed.
+func (s *Store) setFull(err error) {
 	full := &fullDisk{since: time.Now(), err: &redrive.Error{Op: "write", Err: fmt.Errorf("%w: %w", redrive.ErrFull, err), Hint: "free some room on the store's disk; the store goes on by itself"}}
 	before := s.full.Load() // only the writer sets it
 	if before != nil {
@@ -120,7 +120,6 @@ func (s *Store) setFull(err error) (gave bool) {
 	if s.full.Store(full); before == nil {
 		slog.Error("the store's disk is full: messages are refused until there is room", "dir", s.dir, "reserve", s.reserve.size, "error", err)
 	}
-	return gave
 }
 
 // setRoom notes that there is room.
@@ -130,12 +129,21 @@ func (s *Store) setRoom() {
 	}
 }
 
-// checkReserve makes the reserve again once there is room, after which messages are taken.
+// checkReserve takes messages again once the log can be moved, the reserve can be made, and there is
+// room beside it.
 func (s *Store) checkReserve() {
-	if !s.reserve.spent() {
+	if s.reserve.size == 0 || s.Full() == nil && !s.reserve.spent() {
 		return
 	}
-	if s.reserve.make(); s.reserve.held {
+	if s.upkeep.noRoom && !s.moveLog(sqlite3.SQLITE_CHECKPOINT_PASSIVE) && s.upkeep.noRoom {
+		return
+	}
+	if s.reserve.spent() {
+		s.reserve.make()
+	} else if _, free, _, err := room(s.dir); err != nil || free < s.reserve.size/reserveSlack {
+		return
+	}
+	if s.reserve.held {
 		s.setRoom()
 	} else if s.Full() == nil {
 		s.setFull(fmt.Errorf("there is less room than the reserve of %d KiB", s.reserve.size>>10))
@@ -155,15 +163,32 @@ func refuseGrowth(group []operation, full error) []operation {
 }
 
 // attemptFull carries out a group on a full disk: what frees room goes on without what needs
-// it, with what the reserve leaves. The log is moved first, so that it need not grow.
+// it. If that has no room either, the reserve is given up for it, and the log is moved first, so that
+// it need not grow.
 func (s *Store) attemptFull(group []operation, err error) ([]operation, error) {
 	s.setFull(err)
+	group = refuseGrowth(group, s.Full())
+	if err = s.attempt(group, false); !isFull(err) {
+		return group, err
+	}
+	s.reserve.give()
 	s.moveLog(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
 	if err := s.failed(); err != nil {
 		return group, err
 	}
-	group = refuseGrowth(group, s.Full())
 	return group, s.attempt(group, false)
+}
+
+// makeRoom gives the reserve of a folder up for a start on a disk that has less than half as much.
+func makeRoom(dir string) {
+	path := filepath.Join(dir, reserveName)
+	info, err := os.Stat(path)
+	if err != nil {
+		return
+	}
+	if _, free, _, err := room(dir); err == nil && free < info.Size()/2 {
+		_ = os.Remove(path)
+	}
 }
 
 // movePages is how far the log grows before it is moved: what is new in it must fit into

@@ -192,6 +192,7 @@ func (s *Store) open() error {
 		return err
 	}
 	makePrivate(s.dir)
+	makeRoom(s.dir)
 	if s.synced, err = openSynced(s.dir, true); err != nil {
 		return err
 	}

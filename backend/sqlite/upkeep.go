@@ -11,6 +11,7 @@ import (
 type upkeep struct {
 	movedAt int64 // pages written when the log was last moved
 	tidied  bool  // there is nothing to do until the next write
+	noRoom  bool  // the log could not be moved, as the file cannot grow
 	checked int64 // when free pages were last looked at
 }
 
@@ -41,8 +42,8 @@ func (s *Store) moveLog(mode int32) bool {
 		return false
 	}
 	log, moved, err := s.w.checkpoint(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
-	if isFull(err) && s.setFull(err) {
-		log, moved, err = s.w.checkpoint(sqlite3.SQLITE_CHECKPOINT_PASSIVE)
+	if s.upkeep.noRoom = isFull(err); s.upkeep.noRoom {
+		s.setFull(err)
 	}
 	switch {
 	case err == nil:

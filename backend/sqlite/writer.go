@@ -183,7 +183,7 @@ func (s *Store) writeGroup(group []operation) {
 	if growing {
 		s.checkReserve()
 	}
-	if growing && s.reserve.spent() {
+	if growing && s.reserve.size > 0 && s.Full() != nil {
 		group, growing = refuseGrowth(group, s.Full()), false
 	}
 	err := s.attempt(group, false)

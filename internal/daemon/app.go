@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
@@ -58,9 +57,9 @@ type app struct {
 	ended     sourceEndings
 	outages   *outages // nil: a process that only looks
 	events    *events.Hub[*caller]
-	sources   map[string]backend.SourceSink // by queue, beside the store
-	tls       *certificates                 // of the listener; nil: plain HTTP
-	refused   atomic.Pointer[refusal]       // nil: the newest configuration is in force
+	sources   *sources                // beside the store
+	tls       *certificates           // of the listener; nil: plain HTTP
+	refused   atomic.Pointer[refusal] // nil: the newest configuration is in force
 
 	instance    string                   // names this process to others on the same store
 	guards      map[string]*guardedQueue // by queue
@@ -172,18 +171,20 @@ func (a *app) metricsPage(w http.ResponseWriter, r *http.Request, who *caller) e
 // health answers a probe.
 type health struct {
 	Status string `json:"status"` // "ok"
+	// SourcesAway is how many sources of queues could not be opened since the start; those queues wait.
+	SourcesAway int `json:"sources_away,omitempty"`
 }
 
 // healthz says that the process lives.
 func (a *app) healthz(w http.ResponseWriter, _ *http.Request, _ *caller) error {
-	return writeJSON(w, http.StatusOK, health{"ok"})
+	return writeJSON(w, http.StatusOK, health{Status: "ok"})
 }
 
 // readyz says that messages are taken and delivered.
 func (a *app) readyz(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	err := a.ready(r.Context())
 	if err == nil {
-		return writeJSON(w, http.StatusOK, health{"ok"})
+		return writeJSON(w, http.StatusOK, health{Status: "ok", SourcesAway: a.sources.away()})
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelDebug, "not ready", slog.Any("error", err))
 	return problem.New(http.StatusServiceUnavailable, "not-ready", "The daemon is not ready", openly(err), "").After(time.Second)

@@ -49,10 +49,11 @@ func (a *app) holding(ctx context.Context) (h holding, err error) {
 func (a *app) heldBy(h *holding, q *wire.Queue, engineHolds []engine.Hold) (all []wire.Hold) {
 	never := time.Time{}
 	all = append(h.pausedBy(q), brokenBy(q)...)
-	if since, away := h.away[q.Queue]; away {
+	since, away := h.away[q.Queue]
+	if away {
 		all = append(all, wire.HoldOf(wire.HoldSource, "", since, never, "the server of the queue's source does not answer"))
 	}
-	if since, away := h.away[""]; away {
+	if since, storeAway := h.away[""]; storeAway {
 		all = append(all, wire.HoldOf(wire.HoldStore, "", since, never, errStoreAway.Error()))
 	}
 	if h.full != nil {
@@ -68,7 +69,7 @@ func (a *app) heldBy(h *holding, q *wire.Queue, engineHolds []engine.Hold) (all 
 			all = append(all, wire.HoldOf(e.What, "", e.Since, e.Until, e.Reason))
 		}
 	}
-	if q.Due > 0 && a.engine != nil && q.Engine == nil && q.Pull == nil && q.PolledAt == nil && !strings.HasPrefix(q.Queue, "_") {
+	if q.Due > 0 && !away && a.engine != nil && q.Engine == nil && q.Pull == nil && q.PolledAt == nil && !strings.HasPrefix(q.Queue, "_") {
 		nobody := wire.HoldOf(wire.HoldNobody, "", never, never, "nobody consumes it")
 		nobody.Since = q.OldestDue
 		all = append(all, nobody)

@@ -1,11 +1,11 @@
 package daemon
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -71,13 +71,23 @@ type importer struct {
 }
 
 func (i *importer) read(ctx context.Context, body io.Reader) error {
-	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 0, 64<<10), maxImportLine)
-	n := 0
-	for lines.Scan() {
-		n++
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
+	lines := gateway.NewLines(body, maxImportLine)
+	for n := 1; ; n++ {
+		line, err := lines.Next()
+		p := (*problem.Problem)(nil)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, gateway.ErrTooLong):
+			i.fail(n, problem.New(http.StatusRequestEntityTooLarge, "too-large", "The line is too long", fmt.Sprintf("it has more than %d bytes, as many as a body and its original need", maxImportLine),
+				"the other lines were read; is this a dead letter as redrive dead export writes it?"))
+			continue
+		case errors.As(err, &p):
+			return p
+		case err != nil:
+			return bad("the lines cannot be read: "+err.Error(), "send them again; what is there already stays as it is")
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
 		e, err := i.entry(line)
@@ -92,14 +102,6 @@ func (i *importer) read(ctx context.Context, body io.Reader) error {
 			}
 		}
 	}
-	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return problem.New(http.StatusRequestEntityTooLarge, "too-large", "A line is too long", "", "is this an export of dead letters, one a line?")
-	} else if p := (*problem.Problem)(nil); errors.As(err, &p) {
-		return p
-	} else if err != nil {
-		return bad("the lines cannot be read: "+err.Error(), "send them again; what is there already stays as it is")
-	}
-	return nil
 }
 
 func (i *importer) entry(line []byte) (redrive.Entry, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,5 +91,26 @@ func TestAnImportFindsWhatWasChanged(t *testing.T) {
 	v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?queue=sms&scan=true", "")
 	if !v.Balanced || v.Queues[0].Corrupt != 1 {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestOneLineThatIsTooLong does not stop the lines beside it.
+func TestOneLineThatIsTooLong(t *testing.T) {
+	d := start(t, parse(t, "queues: {sms: {}}"), newStore(t))
+	line := func(id string) string {
+		return fmt.Sprintf(`{"queue":"sms","id":%q,"state":"dead","reason":"manual","size":1,"body":"b"}`+"\n", id)
+	}
+	long := `{"queue":"sms","id":"long","state":"dead","reason":"oversize","size":1,"body":"` + strings.Repeat("x", 48<<20) + "\"}\n"
+	sum := get[wire.Imported](d, 200, http.MethodPost, "/v1/dead-letters?lines=true", line("a")+long+"\n"+line("b")+long+line("c"))
+	var statuses []string
+	for _, l := range sum.Lines {
+		statuses = append(statuses, fmt.Sprint(l.Line, l.Status))
+	}
+	slices.Sort(statuses) // a batch is answered when it is in the store
+	if want := "[1accepted 2error 4accepted 5error 6accepted]"; sum.Imported != 3 || sum.Failed != 2 || fmt.Sprint(statuses) != want {
+		t.Errorf("%d imported, %d failed: %s, want %s", sum.Imported, sum.Failed, statuses, want)
+	}
+	if p := sum.Problems[0]; p.Line != 2 || p.Error.Status != http.StatusRequestEntityTooLarge || !strings.Contains(p.Error.Detail, "45263528 bytes") {
+		t.Errorf("%+v", p.Error)
 	}
 }

@@ -25,6 +25,8 @@ type outages struct {
 	mu    sync.Mutex
 	spans map[string]*outage // by queue of a source, "" for the store
 	begun chan struct{}
+	// unopened are the queues whose source was not reached since the start.
+	unopened map[string]bool
 }
 
 // outage is a time in which a server is away.
@@ -33,8 +35,38 @@ type outage struct {
 	failed      int       // calls
 }
 
+// opening says that the server of a queue's source is not reached until [outages.opened].
+func (o *outages) opening(queue string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unopened[queue] = true
+}
+
+// opened says that the server was reached.
+func (o *outages) opened(ctx context.Context, log *slog.Logger, queue string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.unopened, queue)
+	if span := o.spans[queue]; span != nil {
+		span.last = time.Now()
+		o.over(ctx, log, queue, span)
+	}
+}
+
+// over tells that an outage is over.
+func (o *outages) over(ctx context.Context, log *slog.Logger, queue string, span *outage) {
+	delete(o.spans, queue)
+	what, after := "store is back", time.Since(span.since)
+	attrs := []slog.Attr{slog.Int("failed_calls", span.failed)}
+	if queue != "" {
+		what, after = "source is back", span.last.Sub(span.since)
+		attrs = append(attrs, slog.String("queue", queue))
+	}
+	log.LogAttrs(ctx, slog.LevelWarn, what, append(attrs, slog.Duration("after", after.Round(time.Millisecond)))...)
+}
+
 func newOutages(source func(queue string) bool) *outages {
-	return &outages{source: source, spans: make(map[string]*outage), begun: make(chan struct{}, 1)}
+	return &outages{source: source, spans: make(map[string]*outage), unopened: make(map[string]bool), begun: make(chan struct{}, 1)}
 }
 
 // logger returns a logger of which outages are kept.
@@ -119,17 +151,13 @@ func (o *outages) end(ctx context.Context, log *slog.Logger, answers bool) (left
 	defer o.mu.Unlock()
 	for queue, span := range o.spans {
 		quiet := time.Since(span.last)
+		if o.unopened[queue] {
+			continue
+		}
 		if queue == "" && !answers || queue == "" && quiet < outageTick || queue != "" && quiet < outageQuiet {
 			continue
 		}
-		delete(o.spans, queue)
-		what, after := "store is back", time.Since(span.since)
-		attrs := []slog.Attr{slog.Int("failed_calls", span.failed)}
-		if queue != "" {
-			what, after = "source is back", span.last.Sub(span.since)
-			attrs = append(attrs, slog.String("queue", queue))
-		}
-		log.LogAttrs(ctx, slog.LevelWarn, what, append(attrs, slog.Duration("after", after.Round(time.Millisecond)))...)
+		o.over(ctx, log, queue, span)
 	}
 	return len(o.spans) > 0
 }

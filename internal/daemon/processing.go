@@ -30,7 +30,7 @@ func (a *app) processing(w http.ResponseWriter, r *http.Request, _ *caller) erro
 	limit = q.PageLimit()
 	var all []redrive.Entry
 	complete := true
-	if src, ok := driver.As[driver.ProcessingSource](a.sources[queue]); ok {
+	if src, ok := driver.As[driver.ProcessingSource](a.sources.of(queue)); ok {
 		if all, err = src.Processing(r.Context(), queue, limit); err != nil {
 			return err
 		}

@@ -156,7 +156,7 @@ func (a *app) describe(c *driver.Counts, status *working, h *holding) wire.Queue
 		level, _ := a.backlog.Level(c.Queue)
 		q.Level = level.String()
 	}
-	if src, ok := a.sources[c.Queue]; ok {
+	if src := a.sources.of(c.Queue); src != nil {
 		q.Source = a.ended.of(c.Queue).wire(src.Caps().DeadLetters)
 	}
 	if s, ok := status.engine[c.Queue]; ok {

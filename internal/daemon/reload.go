@@ -123,6 +123,8 @@ func (s *Server) replace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	old := s.app.live.Load()
 	next, err := newLive(cfg)
 	if err != nil {
@@ -257,6 +259,7 @@ func (s *Server) changes(old, cfg *config.Config) (all []change, err error) {
 		}
 		policies := !reflect.DeepEqual(usedPolicies(old, name), usedPolicies(cfg, name))
 		switch {
+		case s.sources.awaits(name): // it is consumed as it is then, once its source is open
 		case before.Deliver != nil && after.Deliver == nil:
 			c.stop = true
 		case after.Deliver != nil && (policies || !reflect.DeepEqual(before.Deliver, after.Deliver)):

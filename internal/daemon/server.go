@@ -58,18 +58,19 @@ type Options struct {
 
 // Server is the daemon.
 type Server struct {
-	cfg     *config.Config
-	o       Options
-	log     *slog.Logger
-	app     *app
-	http    *http.Server
-	socket  *http.Server
-	closers closers
-	tls     *certificates // of the listener; nil: plain HTTP
-	traces  *traces       // nil: none
-	spool   *spool.Spool  // nil: none
-	outages *outages
-	sources map[string]backend.SourceSink // beside the store, by queue
+	cfg      *config.Config
+	o        Options
+	log      *slog.Logger
+	app      *app
+	http     *http.Server
+	socket   *http.Server
+	closers  closers
+	tls      *certificates // of the listener; nil: plain HTTP
+	traces   *traces       // nil: none
+	spool    *spool.Spool  // nil: none
+	outages  *outages
+	sources  *sources   // beside the store
+	changing sync.Mutex // what consumes the queues
 
 	archive   *archive.Archive
 	retention *plan.RetentionRunner
@@ -312,6 +313,7 @@ func (s *Server) Run(ctx context.Context) error {
 	start("configuration", func() error { return s.watch(work) })
 	start("pauses", func() error { s.app.pauses.run(work); return nil })
 	start("outages", func() error { s.outages.watch(work, s.log, s.app.store.Now); return nil })
+	start("sources", func() error { s.awaitSources(work); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("alerts", func() error { s.app.alerts.Run(work); return nil })

@@ -92,7 +92,7 @@ func (s *Server) consume(ctx context.Context) error {
 		if err := s.app.store.Configure(ctx, name, q.Settings()); err != nil {
 			return fmt.Errorf("queue %s: %w", name, err)
 		}
-		if q.Deliver == nil {
+		if q.Deliver == nil || s.sources.awaits(name) {
 			continue
 		}
 		var err error

@@ -7,24 +7,25 @@ import (
 	"io"
 )
 
-// errTooLong says that a line exceeds the limit. The line was skipped.
-var errTooLong = errors.New("the line is too long")
+// ErrTooLong says that a line exceeds the limit. The line was skipped.
+var ErrTooLong = errors.New("the line is too long")
 
-// lineReader reads lines of bounded length. A line that is too long is skipped
+// Lines reads lines of bounded length. A line that is too long is skipped
 // without being kept.
-type lineReader struct {
+type Lines struct {
 	src   *bufio.Reader
 	limit int
 	long  []byte // holds a line that the buffer of src cannot
 }
 
-func newLineReader(r io.Reader, limit int) *lineReader {
-	return &lineReader{src: bufio.NewReaderSize(r, 64<<10), limit: limit}
+// NewLines returns a reader of lines of at most limit bytes.
+func NewLines(r io.Reader, limit int) *Lines {
+	return &Lines{src: bufio.NewReaderSize(r, 64<<10), limit: limit}
 }
 
-// next returns the next line without its end; it is valid until the next call. A
-// last line without an end counts, unless the input broke off within it.
-func (l *lineReader) next() ([]byte, error) {
+// Next returns the next line without its end; it is valid until the next call. It returns
+// [ErrTooLong] for a line that was skipped, and io.EOF at the end. A last line without an end counts, unless the input broke off within it.
+func (l *Lines) Next() ([]byte, error) {
 	line, err := l.src.ReadSlice('\n')
 	if err == nil {
 		return bytes.TrimRight(line, "\r\n"), l.fits(line)
@@ -44,7 +45,7 @@ func (l *lineReader) next() ([]byte, error) {
 		return nil, err
 	}
 	if tooLong || len(l.long)+len(line) > l.limit {
-		return nil, errTooLong
+		return nil, ErrTooLong
 	}
 	if len(l.long) > 0 {
 		l.long = append(l.long, line...)
@@ -56,9 +57,9 @@ func (l *lineReader) next() ([]byte, error) {
 	return bytes.TrimRight(line, "\r\n"), nil
 }
 
-func (l *lineReader) fits(line []byte) error {
+func (l *Lines) fits(line []byte) error {
 	if len(line) > l.limit {
-		return errTooLong
+		return ErrTooLong
 	}
 	return nil
 }

@@ -99,13 +99,13 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, queue string) {
 // read takes lines until the body ends.
 func (s *stream) read() {
 	defer s.end()
-	lines := newLineReader(s.body, s.g.maxLine)
+	lines := NewLines(s.body, s.g.maxLine)
 	for number := 1; ; number++ {
-		line, err := lines.next()
+		line, err := lines.Next()
 		switch {
 		case err == io.EOF: //nolint:errorlint // ours, bare
 			return
-		case err == errTooLong: //nolint:errorlint // ours, bare
+		case err == ErrTooLong: //nolint:errorlint // ours, bare
 			if !s.add(redrive.Message{}, lineResult{number: number, message: -1, problem: s.tooLong()}) {
 				return
 			}
