@@ -238,7 +238,7 @@ func (it *item) show(bodies bool) redrive.Entry {
 	if bodies {
 		e.History, e.Original = it.history, it.original
 	} else {
-		e.Body, e.Headers = nil, nil
+		e.Body, e.Headers, e.History.Count = nil, nil, it.history.Count
 	}
 	return e
 }
