@@ -12,6 +12,7 @@ import (
 
 var repairCases = []testCase{
 	{name: "RepairRedriveRestore", run: repairInBulk, needs: []need{eng}},
+	{name: "DueNowByCause", run: dueNowByCause},
 	{name: "RetryByCause", run: retryByCause, needs: []need{eng}},
 }
 

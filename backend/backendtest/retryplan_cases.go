@@ -9,13 +9,12 @@ import (
 	"github.com/redrive/redrive/plan"
 )
 
-// retryByCause finds what waits for a retry, and has a plan try what failed last of one cause. What is delayed,
-// failed of another cause, is in flight or dead is left alone.
-func retryByCause(c *C) {
-	const n = 40 // of each cause
+// outage leaves messages that wait for a retry, of two causes, which it returns, one that is dead, one that is delayed
+// and one in flight.
+func (c *C) outage(n int) (of [2][]string, held redrive.Delivery) {
+	c.Helper()
 	c.publishN(2*n + 2)
 	ds := c.get(2*n+2, c.ask(2*n+2))
-	var of [2][]string
 	for i, d := range ds[:2*n] {
 		s := retry(d, time.Hour)
 		s.Failure = &redrive.Failure{Message: "down", Signature: []string{"the-cause", "another"}[i%2]}
@@ -24,6 +23,13 @@ func retryByCause(c *C) {
 	}
 	c.noError(c.settle(deadly(ds[2*n], redrive.ReasonPermanent)), "dead")
 	c.publish(redrive.Message{ID: "delayed", Delay: time.Hour})
+	return of, ds[2*n+1]
+}
+
+// dueNowByCause finds what waits for a retry, also by the cause of its last failure, and makes it due for a plan.
+func dueNowByCause(c *C) {
+	const n = 10 // of each cause
+	of, _ := c.outage(n)
 	waiting := redrive.Query{Queue: c.q, State: redrive.StateWaiting, Retrying: true}
 	c.sameSet("what waits for a retry", entryIDs(c.find(waiting)), append(of[0], of[1]...))
 	bySignature := waiting
@@ -40,6 +46,22 @@ func retryByCause(c *C) {
 	if dead := c.find(redrive.Query{Queue: c.q, Signature: "the-cause"}); len(dead) != 0 {
 		c.Errorf("without the state waiting a signature is of dead letters: %v", entryIDs(dead))
 	}
+	for _, u := range c.update(driver.Change{Action: driver.ActDueNow, Plan: "p"}, of[0]...) {
+		c.noError(u.Err, "due now")
+	}
+	c.sameSet("what bears the plan", entryIDs(c.find(redrive.Query{Queue: c.q, State: redrive.StateWaiting, Plan: "p"})), of[0])
+	var due []string
+	for _, d := range c.get(n, c.lane(2*n, redrive.LaneRetry)) {
+		due = append(due, d.ID)
+	}
+	c.sameSet("what is due", due, of[0])
+}
+
+// retryByCause has a plan try what failed last of one cause. What is delayed, failed of another cause, is in flight or
+// dead is left alone.
+func retryByCause(c *C) {
+	const n = 40 // of each cause
+	of, held := c.outage(n)
 	plans := plan.New(c.store, plan.Options{Instance: "planner"})
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan error, 1)
@@ -65,7 +87,7 @@ func retryByCause(c *C) {
 	if c.noError(err, "progress"); progress != (plan.Progress{Delivered: n, Complete: true}) {
 		c.Errorf("progress %+v", progress)
 	}
-	c.done(ds[2*n+1])
+	c.done(held)
 	c.holds(n+1, 1)
 	cancel()
 	c.noError(<-done, "Run")
