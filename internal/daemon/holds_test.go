@@ -67,7 +67,10 @@ queues:
 	post("nobody", 1)
 	d.eventually("that nobody consumes it", func() bool { h := d.held("nobody", wire.HoldNobody); return len(h) == 1 && h[0].Since != nil })
 	post("keys", 3, "redrive-key", "k")
-	d.eventually("keys", func() bool { h := d.held("keys", wire.HoldKeys); return len(h) == 1 && strings.HasPrefix(h[0].Detail, "2 ") })
+	d.eventually("keys", func() bool {
+		h := d.held("keys", wire.HoldKeys)
+		return len(h) == 1 && strings.HasPrefix(h[0].Detail, "2 ")
+	})
 	d.shutdown()
 	again := start(t, parse(t, yaml), &keptOpen{store})
 	again.token = d.token

@@ -19,6 +19,7 @@ type route struct {
 func (a *app) routes() []route {
 	return []route{
 		{http.MethodGet, "/v1/me", scopeAny, a.me},
+		{http.MethodGet, "/v1/events", config.ScopeRead, a.listen},
 		{http.MethodPost, "/v1/queues/{queue}/messages", config.ScopePublish, a.publish},
 		{http.MethodPost, "/v1/queues/{queue}/claims", config.ScopeConsume, a.claim},
 		{http.MethodPost, "/v1/queues/{queue}/extensions", config.ScopeConsume, a.extend},
@@ -62,11 +63,15 @@ func (a *app) routes() []route {
 		{http.MethodPost, "/v1/plans/{id}/resume", config.ScopeRedrive, a.resumePlan},
 		{http.MethodGet, "/v1/ws", config.ScopePublish, a.websocket},
 		{http.MethodGet, "/v1/sessions", config.ScopeRead, a.listSessions},
+		{http.MethodGet, "/v1/alerts", config.ScopeRead, a.listAlerts},
+		{http.MethodPost, "/v1/alerts/test", config.ScopeAdmin, a.testAlerts},
 		{http.MethodGet, "/v1/verify", config.ScopeRead, a.verify},
+		{http.MethodPost, "/v1/verify", config.ScopeAdmin, a.acknowledge},
 		{http.MethodGet, "/v1/probe", config.ScopeRead, a.probeStore},
 		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},
 		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},
 		{http.MethodGet, "/v1/tokens", config.ScopeAdmin, a.listTokens},
+		{http.MethodGet, "/v1/report", config.ScopeRead, a.showReport},
 		{http.MethodGet, "/v1/audit", config.ScopeAdmin, a.listAudit},
 		{http.MethodGet, "/metrics", config.ScopeRead, a.metricsPage},
 		{http.MethodGet, "/healthz", scopeOpen, a.healthz},

@@ -10,6 +10,8 @@ type Instance struct {
 	Version   string    `json:"version"`
 	Hash      string    `json:"hash"` // of its configuration
 	StartedAt time.Time `json:"started_at"`
+	// RefusedSince is since when its configuration file is refused; absent: it is in force.
+	RefusedSince *time.Time `json:"refused_since,omitempty"`
 }
 
 // Me is who asks, what that token allows, and whom it asks.
@@ -37,8 +39,9 @@ type Peer struct {
 type ConfigStatus struct {
 	Hash string `json:"hash"` // tells configurations apart
 	// Refused says why the newest change of the file is not in force.
-	Refused   string     `json:"refused,omitempty"`
-	Instances []Instance `json:"instances,omitempty"` // the daemons on this store
+	Refused      string     `json:"refused,omitempty"`
+	RefusedSince *time.Time `json:"refused_since,omitempty"`
+	Instances    []Instance `json:"instances,omitempty"` // the daemons on this store
 	// Differs says that not all of them have the same configuration.
 	Differs bool `json:"differs,omitempty"`
 }
@@ -72,4 +75,21 @@ type AuditEntry struct {
 	// Outcome is "begun" until it is known, then "done" or the error; of a plan that ended its state.
 	Outcome string `json:"outcome"`
 	Remote  string `json:"remote,omitempty"` // the address the request came from
+}
+
+// Event is a change that a listener hears of. Topic is queues, causes or plans, Key the name of
+// the item: a queue, queue/reason/signature, a plan's id. Item is as the list of the topic has it.
+// Three topics are about the stream itself: reset comes before a whole state, from which the listener
+// begins anew; problem says that the daemon cannot look, and, removed, that it can again; end is
+// the last event, with the problem.
+type Event struct {
+	Topic   string `json:"topic"`
+	Key     string `json:"key,omitempty"`
+	Item    any    `json:"item,omitempty"`
+	Removed bool   `json:"removed,omitempty"`
+}
+
+// Reset is the item of a reset.
+type Reset struct {
+	Events int `json:"events"` // how many follow that are the whole state
 }
