@@ -9,7 +9,7 @@ type Query struct {
 	Queue     string
 	State     State // 0: any
 	Reason    Reason
-	Signature string
+	Signature string    // of the cause (dead), or, with State waiting, of the last failure
 	Kind      string
 	Key       string
 	Since     time.Time // died (dead) or was published (else) at or after
@@ -17,9 +17,10 @@ type Query struct {
 	Text      string    // contained in the last error, or in the target's answer to the last attempt; byte for byte, upper and lower case differ
 	Body      string    // contained in the body, byte for byte
 	Header    string    // NAME or NAME=VALUE
-	Plan      string    // was redriven or repaired last by this plan
-	NotPlan   string    // was not redriven or repaired last by this plan
+	Plan      string    // was redriven, repaired or retried last by this plan
+	NotPlan   string    // was not redriven, repaired or retried last by this plan
 	Edited    bool      // was edited in place
+	Retrying  bool      // waits in the lane of retries: it failed, or was given back, and is due now or later
 
 	After  string // the Next of the page before
 	View   View   // what Text looks at, in a store with [driver.Caps] Texts

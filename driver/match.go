@@ -16,9 +16,10 @@ func Match(q *redrive.Query, e *redrive.Entry) bool {
 		return false
 	}
 	latest := e.History.Latest()
+	waits := q.State == redrive.StateWaiting && q.Reason == 0
 	switch {
 	case q.Reason == 0 && q.Signature == "":
-	case e.State != redrive.StateDead, q.Reason != 0 && q.Reason != e.Reason,
+	case e.State != redrive.StateDead && !waits, q.Reason != 0 && q.Reason != e.Reason,
 		q.Signature != "" && (latest == nil || q.Signature != latest.Signature):
 		return false
 	}
@@ -39,6 +40,9 @@ func MatchMessage(q *redrive.Query, e *redrive.Entry) bool {
 		q.NotPlan != "" && q.NotPlan == e.Plan,
 		!q.Since.IsZero() && at.Before(q.Since),
 		!q.Until.IsZero() && at.After(q.Until):
+		return false
+	}
+	if q.Retrying && (e.State != redrive.StateWaiting || e.Lane != redrive.LaneRetry) {
 		return false
 	}
 	if q.Edited && e.Original == nil || q.Body != "" && !bytes.Contains(e.Body, []byte(q.Body)) {

@@ -98,12 +98,14 @@ func (p *Plan) known(signature string) bool {
 // canarySeen is what became of the messages of a canary.
 type canarySeen struct {
 	delivered, waiting int
+	again              int                // of those that wait: failed since
 	dead               []*redrive.Failure // what those that died again died of
 	failing            *redrive.Failure   // how one that is retried failed, if in the known way
 	failingCount       int
 }
 
-func (s *canarySeen) look(p *Plan, e *redrive.Entry) {
+// look takes in how a message stands that had so many failures before.
+func (s *canarySeen) look(p *Plan, e *redrive.Entry, had int) {
 	switch {
 	case e == nil:
 		s.delivered++
@@ -117,6 +119,10 @@ func (s *canarySeen) look(p *Plan, e *redrive.Entry) {
 		return
 	}
 	s.waiting++
+	if e.History.Count <= had { // its latest failure is one of before
+		return
+	}
+	s.again++
 	if f := e.History.Latest(); f != nil && e.Lane == redrive.LaneRetry && p.known(f.Signature) {
 		s.failing = f
 		s.failingCount++
@@ -137,7 +143,11 @@ func (s *canarySeen) comeBack(again []driver.Cause) {
 // through.
 func (p *Plan) judge(s *canarySeen, now time.Time) (stop string, through bool) {
 	t := p.Canary
-	if s.waiting == 0 && t.Seen.IsZero() {
+	open := s.waiting
+	if p.Request.Action == driver.ActDueNow {
+		open -= s.again // it waits as it did before, and was tried
+	}
+	if open == 0 && t.Seen.IsZero() {
 		t.Seen = now
 	}
 	t.Delivered, t.Dead, t.Waiting = s.delivered, len(s.dead), s.waiting
@@ -160,7 +170,7 @@ func (p *Plan) judge(s *canarySeen, now time.Time) (stop string, through bool) {
 	case s.failing != nil && 2*s.failingCount >= t.Size:
 		return fmt.Sprintf("%d %s failed again of the same cause and are retried: %s", s.failingCount, of, causeText(s.failing)), false
 	}
-	return "", s.waiting == 0 && !now.Before(t.Seen.Add(p.Request.Watch))
+	return "", open == 0 && !now.Before(t.Seen.Add(p.Request.Watch))
 }
 
 // returned is the reason to stop when a known cause is among what died again.

@@ -53,15 +53,64 @@ func (d *DryRun) found(n driver.Count) {
 }
 
 // countWaiting counts what waits. Without a time counters know it by queue: what was published
-// since the cutoff is no more than a moment's.
+// since the cutoff is no more than a moment's. What waits for a retry they know with what of it is in flight.
 func (p *Plans) countWaiting(ctx context.Context, plan *Plan, run *DryRun) error {
 	in, err := p.finder(&plan.Request)
 	if err != nil {
 		return err
 	}
-	n, err := in.Count(ctx, plan.Request.Query)
-	run.found(n)
-	return err
+	q := plan.Request.Query
+	if !q.Retrying {
+		n, err := in.Count(ctx, q)
+		run.found(n)
+		return err
+	}
+	if rest := (redrive.Query{Queue: q.Queue, State: q.State, Retrying: true}); q == rest {
+		counts, err := p.store.Counts(ctx, queueNames(q.Queue)...)
+		if err != nil {
+			return err
+		}
+		for i := range counts {
+			run.Total += counts[i].Waiting[redrive.LaneRetry]
+		}
+		return p.failing(ctx, in, q, run)
+	}
+	n, err := in.Count(ctx, q)
+	if run.found(n); err != nil {
+		return err
+	}
+	return p.failing(ctx, in, q, run)
+}
+
+func queueNames(queue string) []string {
+	if queue == "" {
+		return nil
+	}
+	return []string{queue}
+}
+
+// failing notes of what the first of those failed that wait for a retry.
+func (p *Plans) failing(ctx context.Context, in Finder, q redrive.Query, run *DryRun) error {
+	if q.Signature != "" {
+		run.cause(q.Signature)
+		return nil
+	}
+	q.Bodies, q.Limit = true, planLook
+	for range retryLooks {
+		page, err := in.Find(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Entries {
+			if f := page.Entries[i].History.Latest(); f != nil {
+				run.cause(f.Signature)
+			}
+		}
+		if q.After = page.Next; page.Next == "" || !page.Complete {
+			break
+		}
+	}
+	return nil
 }
 
 // countCauses counts dead letters, and by cause. The total is that of the cutoff; causes are

@@ -24,12 +24,13 @@ type Request struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Reason is why, for people: at most 2 kB. Optional.
 	Reason string `json:"reason,omitempty"`
-	// Action is [driver.ActRedrive], [driver.ActDrop], [driver.ActArchive], or [driver.ActEdit] with
-	// a Repair or a Restore.
+	// Action is [driver.ActRedrive], [driver.ActDrop], [driver.ActArchive], [driver.ActEdit] with
+	// a Repair or a Restore, or [driver.ActDueNow], which lets what waits for a retry be tried at once.
 	Action driver.Action `json:"action"`
 	// Query selects what is changed; one without a condition selects all dead letters, and
 	// needs All. Its State
-	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting]. After,
+	// defaults to [redrive.StateDead]; ActDrop may also be asked for [redrive.StateWaiting], and ActDueNow is
+	// of that, and of what is Retrying, only. After,
 	// Limit and Bodies are ignored, NotPlan must be empty.
 	Query redrive.Query `json:"query"`
 	// All allows a Query without a condition. With one, or with Refs, it is refused.
@@ -55,8 +56,8 @@ type Request struct {
 	Restore string `json:"restore,omitempty"`
 	// Rate is how many messages are changed a second. Defaults to 100, of ActEdit to 2000.
 	Rate float64 `json:"rate"`
-	// Canary is how many messages ActRedrive tries first, at most 200. The others
-	// follow only when all of these were delivered, at a growing rate, and the plan
+	// Canary is how many messages ActRedrive or ActDueNow tries first, at most 200. The others
+	// follow only when all of these were delivered (with ActDueNow: were tried, and less than half failed), at a growing rate, and the plan
 	// stops by itself when their cause of death is back; see [Canary]. 0: none.
 	Canary int `json:"canary,omitempty"`
 	// Watch is how long a canary that was delivered is watched for its return before the others follow:
@@ -92,17 +93,24 @@ func (r *Request) check() error {
 	}
 	if r.Query.State == 0 {
 		r.Query.State = redrive.StateDead
+		if r.Action == driver.ActDueNow {
+			r.Query.State = redrive.StateWaiting
+		}
 	}
 	named := r.Query
+	retries := r.Action == driver.ActDueNow
+	r.Query.Retrying = retries && len(r.Refs) == 0
 	r.Query.After, r.Query.Limit, r.Query.Bodies = "", 0, false
 	switch {
-	case r.Query.State != redrive.StateDead && (r.Action != driver.ActDrop || r.Query.State != redrive.StateWaiting):
-		return invalid(fmt.Sprintf("%s of messages that are %s", r.Action, r.Query.State), "only dead letters can be redriven or archived; waiting messages can be dropped")
+	case retries != (r.Query.State == redrive.StateWaiting) && !(r.Action == driver.ActDrop && r.Query.State == redrive.StateWaiting), r.Query.State != redrive.StateDead && r.Query.State != redrive.StateWaiting:
+		return invalid(fmt.Sprintf("%s of messages that are %s", r.Action, r.Query.State), "only dead letters can be redriven or archived; waiting messages can be dropped, or be due now")
+	case retries && r.Query.Reason != 0:
+		return invalid("a reason of messages that wait", "only dead letters have one; give the signature of the last failure")
 	case r.Query.NotPlan != "":
 		return invalid("a filter on what a plan left out", "leave NotPlan empty; the plan sets it itself")
 	case len(r.Refs) > 0 && (named != redrive.Query{State: named.State}):
 		return invalid("both names and a filter", "give one of them")
-	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.ConfirmCorrupt || r.MaxRedrives != 0 || r.Canary != 0 || r.Watch != 0):
+	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.ConfirmCorrupt || r.MaxRedrives != 0 || !retries && (r.Canary != 0 || r.Watch != 0)):
 		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, confirm-corrupt, max-redrives, canary and watch empty")
 	case r.Canary < 0 || r.Canary > maxCanary:
 		return invalid(fmt.Sprintf("a canary of %d", r.Canary), fmt.Sprintf("use up to %d, or 0 for none", maxCanary))
@@ -151,8 +159,8 @@ func invalid(what, hint string) error {
 func (r *Request) checkAction() error {
 	edits := r.Action == driver.ActEdit
 	switch {
-	case r.Action != driver.ActRedrive && r.Action != driver.ActDrop && r.Action != driver.ActArchive && !edits:
-		return invalid("action "+r.Action.String(), "use redrive, drop, archive or edit")
+	case r.Action != driver.ActRedrive && r.Action != driver.ActDrop && r.Action != driver.ActArchive && r.Action != driver.ActDueNow && !edits:
+		return invalid("action "+r.Action.String(), "use redrive, drop, archive, edit or due-now")
 	case !edits && (len(r.Repair) > 0 || r.Restore != ""):
 		return invalid("a repair with another action", "leave repair and restore empty")
 	case edits && (len(r.Repair) > 0) == (r.Restore != ""):
@@ -172,7 +180,7 @@ func (r *Request) checkAction() error {
 // forgotten, and one that says so and names something. A dry run needs nothing of it.
 func (r *Request) bounded() error {
 	q := r.Query
-	q.State, q.After, q.Limit, q.Bodies = 0, "", 0, false
+	q.State, q.Retrying, q.After, q.Limit, q.Bodies = 0, false, "", 0, false
 	everything := r.Restore == "" && len(r.Refs) == 0 && q == redrive.Query{}
 	switch {
 	case everything && !r.All:
@@ -306,11 +314,13 @@ func (p *Plan) change() driver.Change {
 
 // stamps reports whether what the plan changed bears its id.
 func (p *Plan) stamps() bool {
-	return p.Request.Action == driver.ActRedrive || p.Request.Action == driver.ActEdit
+	return p.Lives() || p.Request.Action == driver.ActEdit
 }
 
 // Lives reports whether what the plan changed is handled anew.
-func (p *Plan) Lives() bool { return p.Request.Action == driver.ActRedrive }
+func (p *Plan) Lives() bool {
+	return p.Request.Action == driver.ActRedrive || p.Request.Action == driver.ActDueNow
+}
 
 // batch is how many messages are changed in one step: several steps a second, so that
 // the rate is even and a pause takes effect soon.

@@ -25,6 +25,7 @@ const (
 
 	dryRunScan   = 10 // pages that are looked at one by one
 	dryRunCauses = 100
+	retryLooks   = 8 // pages of what waits for a retry, looked at for their causes
 
 	progressPages = 5 // of each state that are looked at
 )

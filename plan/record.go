@@ -73,6 +73,7 @@ type planResult struct {
 	New  string `json:"n,omitempty"` // where it is now, if it moved
 	Err  string `json:"e,omitempty"` // why it was refused
 	Gone bool   `json:"g,omitempty"` // it was gone when its batch was done again
+	Had  int    `json:"h,omitempty"` // how many failures it had
 	Sum  uint32 `json:"c,omitempty"` // of a repair: the checksum that it left, or that a restore must find
 
 	err error // of this process; Err is its short name
@@ -167,7 +168,7 @@ func (r *planResult) outcome(request *Request, pending bool, e *redrive.Entry) O
 		return Refused
 	case pending:
 		return Pending
-	case r.Gone && action != driver.ActRedrive:
+	case r.Gone && action != driver.ActRedrive && action != driver.ActDueNow:
 		return Gone
 	case len(request.Repair) > 0:
 		return Repaired

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/lease"
 	"github.com/redrive/redrive/internal/text"
 )
@@ -192,7 +193,8 @@ func (p *Plan) admits(e *redrive.Entry) error {
 	switch dead := p.Request.Query.State == redrive.StateDead; {
 	case e == nil:
 		return redrive.ErrNotFound
-	case dead != (e.State == redrive.StateDead), dead && e.DiedAt.After(p.Cutoff):
+	case dead != (e.State == redrive.StateDead), dead && e.DiedAt.After(p.Cutoff),
+		p.Request.Action == driver.ActDueNow && (e.State != redrive.StateWaiting || e.Lane != redrive.LaneRetry):
 		return redrive.ErrState
 	}
 	return nil

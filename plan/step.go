@@ -101,7 +101,7 @@ func (p *Plans) chooseFound(ctx context.Context, plan *Plan) ([]planResult, erro
 	}
 	batch := make([]planResult, len(page.Entries))
 	for i := range page.Entries {
-		batch[i].Name = page.Entries[i].Ref().String()
+		batch[i].Name, batch[i].Had = page.Entries[i].Ref().String(), page.Entries[i].History.Count
 	}
 	plan.Cursor, plan.Taken = page.Next, page.Next == ""
 	return batch, nil
@@ -120,7 +120,9 @@ func (p *Plans) chooseNamed(ctx context.Context, plan *Plan) ([]planResult, erro
 		batch[i].Name = refs[i].String()
 		if err := plan.admits(entries[i]); err != nil {
 			batch[i].refuse(err)
+			continue
 		}
+		batch[i].Had = entries[i].History.Count
 	}
 	plan.Named += len(refs)
 	plan.Taken = len(refs) == len(left)
@@ -299,6 +301,7 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 
 func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan, now time.Time) error {
 	var refs []redrive.Ref
+	had := make(map[redrive.Ref]int)
 	for n := plan.Canary.Record; n < plan.Records; n++ {
 		r, err := p.store.GetRecord(ctx, planResultSpace, resultKey(plan.ID, n))
 		if err != nil {
@@ -311,11 +314,12 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan, now time.Time) err
 		for i := range results {
 			if results[i].err == nil {
 				refs = append(refs, results[i].now())
+				had[results[i].now()] = results[i].Had
 			}
 		}
 	}
 	var seen canarySeen
-	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan, e) }); err != nil {
+	if err := p.read(ctx, refs, func(r redrive.Ref, e *redrive.Entry) { seen.look(plan, e, had[r]) }); err != nil {
 		return err
 	}
 	if plan.Request.Watch > 0 && len(seen.dead) == 0 {

@@ -12,6 +12,8 @@ import (
 
 var repairCases = []testCase{
 	{name: "RepairRedriveRestore", run: repairInBulk, needs: []need{eng}},
+	{name: "DueNowByCause", run: dueNowByCause},
+	{name: "RetryByCause", run: retryByCause, needs: []need{eng}},
 }
 
 // repairInBulk repairs dead letters by a plan, redrives a few of exactly these, and restores the others.

@@ -60,7 +60,7 @@ func (s *Store) Recall(ctx context.Context, refs []redrive.Ref) ([]*driver.Remem
 func (it *item) entry(bodies bool) redrive.Entry {
 	e := it.whole()
 	if !bodies {
-		e.Body, e.Headers, e.History, e.Original = nil, nil, redrive.History{}, nil
+		e.Body, e.Headers, e.History, e.Original = nil, nil, redrive.History{Count: e.History.Count}, nil
 		e.Checksum, e.OriginalChecksum = nil, nil
 	}
 	return e

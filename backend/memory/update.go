@@ -91,6 +91,9 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Chan
 		if it.due > now { // what is due already keeps its place
 			q.detach(it)
 			it.due = now
+			if c.Plan != "" {
+				it.msg.Plan = c.Plan
+			}
 			q.stand(it, now)
 		}
 	}

@@ -131,6 +131,12 @@ func (f *finder) statement() (name string, w conditions) {
 		case redrive.StateBlocked:
 			w.add("(m.class = 4 OR m.class = 6 AND m.due <= :now)")
 		}
+		if q.Retrying {
+			w.add("m.lane = 1 AND (m.class < 4 OR m.class = 5 AND m.due <= :now)")
+		}
+		if q.Signature != "" {
+			w.add("JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(m.last_failure, m.first_failure) USING utf8mb4), '$.signature')) = ?", q.Signature)
+		}
 		if !q.Since.IsZero() {
 			w.add("m.published >= ?", micros(q.Since))
 		}

@@ -95,8 +95,10 @@ func findStatement(f *sqlstore.Finder) (name string, args []any) {
 		args = append(args, f.At.Died, orNullInt(int(q.Reason)), orNullText(q.Signature))
 	case q.Key != "":
 		name = "find_key"
+		args = append(args, q.Retrying, orNullText(q.Signature))
 	default:
 		name = "find_waiting"
+		args = append(args, q.Retrying, orNullText(q.Signature))
 	}
 	if q.Bodies {
 		name += "_whole"

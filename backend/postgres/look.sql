@@ -83,6 +83,7 @@ SELECT q.name FROM redrive.queue q UNION SELECT d.queue FROM redrive.delta d ORD
 --   $1 queue    $2 id to go on after    $3 most looked at    $4 most returned
 --   $5 state    $6 kind    $7 key    $8 plan    $9 not plan    $10 since    $11 until
 --   $12 text    $13 header name and $14 value, in Base64    $15 edited       (null: no such filter)
+--   $16 waits for a retry    $17 signature of the last failure
 SELECT :columns_message, :parts
 FROM (SELECT * FROM redrive.message x WHERE x.queue = $1 AND x.id > $2 ORDER BY x.id LIMIT $3) m
 WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_timestamp() THEN 2 WHEN m.class IN (4, 6) THEN 3 ELSE 1 END)
@@ -93,6 +94,8 @@ WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_tim
     OR position($12 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0)
   AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(m.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
   AND (NOT $15::boolean OR m.original IS NOT NULL)
+  AND (NOT $16::boolean OR m.lane = 1 AND (m.class < 4 OR m.class = 5 AND m.due <= clock_timestamp()))
+  AND ($17::text IS NULL OR coalesce(m.last_failure, m.first_failure) ->> 'signature' = $17)
 ORDER BY m.id
 LIMIT $4
 
@@ -142,6 +145,8 @@ WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_tim
     OR position($12 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0)
   AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(m.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
   AND (NOT $15::boolean OR m.original IS NOT NULL)
+  AND (NOT $16::boolean OR m.lane = 1 AND (m.class < 4 OR m.class = 5 AND m.due <= clock_timestamp()))
+  AND ($17::text IS NULL OR coalesce(m.last_failure, m.first_failure) ->> 'signature' = $17)
 ORDER BY m.id
 LIMIT $4
 

@@ -106,7 +106,7 @@ func wants(q *redrive.Query, section byte) bool {
 	waiting := q.State != redrive.StateDead && q.Reason == 0
 	switch section {
 	case 's': // what stands there has no key and was never dead
-		return waiting && q.Key == "" && q.State != redrive.StateBlocked
+		return waiting && q.Key == "" && q.State != redrive.StateBlocked && !q.Retrying && q.Signature == ""
 	case 'k':
 		return waiting && q.Key != ""
 	}

@@ -239,7 +239,7 @@ func (it *item) show(bodies bool) redrive.Entry {
 		e.History, e.Original = it.history, it.original
 		e.Checksum, e.OriginalChecksum = it.sum.shown(), it.originalSum.shown()
 	} else {
-		e.Body, e.Headers = nil, nil
+		e.Body, e.Headers, e.History.Count = nil, nil, it.history.Count
 	}
 	return e
 }

@@ -174,6 +174,9 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *d
 		}
 		o.what = "wait"
 		it.dueIn(0)
+		if c.Plan != "" {
+			it.msg.Plan = c.Plan
+		}
 	}
 	return o, nil
 }

@@ -126,7 +126,7 @@ func (f *finder) wants(phase int64) bool {
 	if q.Key != "" {
 		return phase == phaseKey
 	}
-	dead := q.Reason != 0 || q.Signature != "" || q.State == redrive.StateDead
+	dead := q.Reason != 0 || q.Signature != "" && q.State != redrive.StateWaiting || q.State == redrive.StateDead
 	switch phase {
 	case phaseWaiting:
 		return !dead
@@ -233,7 +233,7 @@ func (f *finder) filled() bool {
 
 // entry reads a message by its seq, if it matches.
 func (f *finder) entry(q *queue, seq int64) (*redrive.Entry, bool, error) {
-	st := f.read(`SELECT ` + rowColumns + ` FROM waiting WHERE queue = ? AND seq = ?`).int(q.number).int(seq)
+	st := f.read(`SELECT ` + rowColumns + ` FROM waiting INDEXED BY waiting_seq WHERE queue = ? AND seq = ?`).int(q.number).int(seq)
 	if st.next() {
 		r := scanRow(st, 0)
 		if err := st.done(); err != nil {
@@ -270,8 +270,15 @@ func (f *finder) waitingEntry(q *queue, r *row) (*redrive.Entry, bool, error) {
 		r.attempts++
 	}
 	query := f.query
-	if query.State != 0 && query.State != e.State || query.Reason != 0 || query.Signature != "" {
+	if query.State != 0 && query.State != e.State || query.Reason != 0 || query.Signature != "" && query.State != redrive.StateWaiting ||
+		query.Retrying && (e.State != redrive.StateWaiting || redrive.Lane(r.lane) != redrive.LaneRetry) { //nolint:gosec // a lane
 		return nil, false, nil
+	}
+	if query.Signature != "" {
+		last, err := readFailure(f.read, r.seq, r.flags)
+		if err != nil || last == nil || last.Signature != query.Signature {
+			return nil, false, err
+		}
 	}
 	if query.Text != "" {
 		if last, err := readFailure(f.read, r.seq, r.flags); err != nil || !f.s.masks.HasText(query, q.name, last) {
@@ -283,7 +290,7 @@ func (f *finder) waitingEntry(q *queue, r *row) (*redrive.Entry, bool, error) {
 
 func (f *finder) deadEntry(q *queue, d *deadRow) (*redrive.Entry, bool, error) {
 	query := f.query
-	if query.State != 0 && query.State != redrive.StateDead || query.Reason != 0 && query.Reason != d.reason ||
+	if query.State != 0 && query.State != redrive.StateDead || query.Retrying || query.Reason != 0 && query.Reason != d.reason ||
 		query.Signature != "" && query.Signature != d.signature {
 		return nil, false, nil
 	}

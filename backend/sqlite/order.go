@@ -122,7 +122,7 @@ func (r *row) openClass() int64 {
 
 // waitingRow reads the row of a waiting message.
 func (t *tx) waitingRow(q *queue, seq int64) (r row, ok bool, err error) {
-	s := t.read(`SELECT ` + rowColumns + ` FROM waiting WHERE queue = ? AND seq = ?`).int(q.id).int(seq)
+	s := t.read(`SELECT ` + rowColumns + ` FROM waiting INDEXED BY waiting_seq WHERE queue = ? AND seq = ?`).int(q.id).int(seq)
 	if s.next() {
 		r, ok = scanRow(s, 0), true
 	}

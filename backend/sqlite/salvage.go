@@ -247,7 +247,7 @@ func (v *salvage) readInto(sql string, seq int64, fn func(*stmt) error) bool {
 }
 
 func (v *salvage) readWaiting(queue, seq int64, o *old) bool {
-	st := v.conn.stmt(`SELECT ` + rowColumns + ` FROM waiting WHERE queue = ? AND seq = ?`).int(queue).int(seq)
+	st := v.conn.stmt(`SELECT ` + rowColumns + ` FROM waiting INDEXED BY waiting_seq WHERE queue = ? AND seq = ?`).int(queue).int(seq)
 	if st.next() {
 		r := scanRow(st, 0)
 		o.waiting = &r

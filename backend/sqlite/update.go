@@ -170,6 +170,11 @@ func (t *tx) changeWaiting(q *queue, r *row, m *stored, c *driver.Change) error 
 			return nil
 		}
 		t.forgetLease(r.seq)
+		if c.Plan != "" {
+			if err := t.write(`UPDATE message SET plan = ? WHERE seq = ?`).text(c.Plan).int(r.seq).run(); err != nil {
+				return err
+			}
+		}
 		next := *r
 		next.setDue(t.now, t.now)
 		return t.moveWaiting(q, r, &next)

@@ -11,6 +11,7 @@ type cli struct {
 	Publish  publishCmd  `cmd:"" group:"messages" help:"Put messages in."`
 	Show     showCmd     `cmd:"" group:"messages" help:"Tell everything about a message."`
 	Messages messagesCmd `cmd:"" group:"messages" help:"Look at messages that are alive."`
+	Retry    retryCmd    `cmd:"" group:"messages" help:"Try what waits for a retry at once, as after an outage."`
 	Queues   queuesCmd   `cmd:"" group:"messages" help:"Look at queues, pause and resume them."`
 	Sessions sessionsCmd `cmd:"" group:"messages" help:"Look at the sessions of the WebSocket gateway."`
 	Alerts   alertsCmd   `cmd:"" group:"messages" help:"Tell what alerts fire, and test their receivers."`

@@ -76,10 +76,15 @@ func (c *deadRedriveCmd) confirmRedrive(t *terminal, d *wire.DryRun) error {
 // ask asks on a terminal whether what can be undone shall be done, when no single
 // messages were named.
 func (c *planFlags) ask(t *terminal, d *wire.DryRun, verb, done string) error {
+	return c.askWhat(t, verb+" "+letters(d), done)
+}
+
+// askWhat asks whether something is to be done.
+func (c *planFlags) askWhat(t *terminal, what, done string) error {
 	if len(c.IDs) > 0 || !t.inTTY || !t.errTTY || t.json {
 		return nil
 	}
-	fmt.Fprintf(t.err, "%s %s (%s)? [y/N] ", verb, letters(d), c.described())
+	fmt.Fprintf(t.err, "%s (%s)? [y/N] ", what, c.described())
 	answer, err := readLine(t.in)
 	if err != nil {
 		return err
@@ -252,7 +257,11 @@ func printDryRun(t *terminal, d *wire.DryRun, done string) error {
 	if t.json {
 		return t.writeJSON(d)
 	}
-	t.printf("%s would be %s", letters(d), done)
+	what := letters(d)
+	if done == doneWord("retry") {
+		what = retryingText(d)
+	}
+	t.printf("%s would be %s", what, done)
 	for i, name := range slices.Sorted(maps.Keys(d.Reason)) {
 		sep := ", "
 		if i == 0 {

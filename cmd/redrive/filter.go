@@ -27,6 +27,7 @@ type messageFlags struct {
 type filterFlags struct {
 	messageFlags `embed:""`
 	State        struct{} `kong:"-"` // hides the flag
+	Retrying     struct{} `kong:"-"` // likewise
 }
 
 // whenMapper reads a moment: a duration before now, or a time, in more forms than the

@@ -205,6 +205,10 @@ func TestPlansOfAPerson(t *testing.T) {
 	b.expect(exitOK, "cancelled", "plans", "cancel", p.ID)
 	b.expect(exitOK, "", "plans", "results", p.ID)
 	b.expect(exitFailed, "cancelled", "plans", "show", p.ID, "--wait", "--json")
+	b.expect(exitOK, "0 messages that wait for a retry would be due for a retry", "retry", "q", "--all", "--dry-run")
+	b.expect(exitUsage, "say what of the queue", "retry", "q")
+	b.expect(exitUsage, "say what of the queue", "retry", "q", "--all", "--kind", "k")
+	b.expect(exitOK, "due for a retry", "retry", "q", "--cause", "2-4f1c09aa52de83b6", "--canary", "2", "--rate", "5/s", "--yes", "--wait")
 	b.expect(exitUsage, "a canary needs a daemon", "dead", "redrive", "--queue", "q", "--canary", "2", "--data", fill(t, 0, 1))
 }
 

@@ -42,7 +42,7 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 	t.printf("%s  %s\n", t.paint(strong, clean(p.ID)), t.paint(planColour(p.State), clean(p.State)))
 	fields(t, "  ", "action", clean(p.Request.Action), "of", clean(planFilter(&p)), "to", clean(p.Request.To), "rate", clean(p.Request.Rate), "by", clean(p.Actor), "why", clean(p.Request.Reason), "released by", clean(p.ReleasedBy),
 		"created", moment(&p.CreatedAt), "ended", moment(p.EndedAt), "so far", planLine(&p, done))
-	if g := p.Progress; g != nil && p.Request.Action == "redrive" {
+	if g := p.Progress; g != nil && anew(p.Request.Action) {
 		more := ""
 		if !g.Complete {
 			more = " (there is more than was looked at)"
@@ -74,6 +74,9 @@ func deadAgain(g *wire.Progress) string {
 	return s
 }
 
+// anew reports whether what an action changes is handled anew.
+func anew(action string) bool { return action == "redrive" || action == "retry" }
+
 // doneWord is what an action has done.
 func doneWord(action string) string {
 	switch action {
@@ -85,6 +88,8 @@ func doneWord(action string) string {
 		return "repaired"
 	case "restore":
 		return "restored"
+	case "retry":
+		return "due for a retry"
 	}
 	return "redriven"
 }

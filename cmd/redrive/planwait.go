@@ -77,7 +77,7 @@ func planBar(p *wire.Plan, seen *wire.Progress, done string, rate float64) strin
 	if rate > 0 {
 		s += fmt.Sprintf(" (%.0f/s)", rate)
 	}
-	if seen != nil && p.Done > 0 && p.Request.Action == "redrive" {
+	if seen != nil && p.Done > 0 && anew(p.Request.Action) {
 		s += fmt.Sprintf("; %s delivered, %s, %s waiting", grouped(seen.Delivered), deadAgain(seen), grouped(seen.Waiting))
 	}
 	return s

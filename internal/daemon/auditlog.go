@@ -89,7 +89,7 @@ func (a *app) auditLoss(ctx context.Context, store driver.Store) error {
 func (a *app) auditEnd(p *plan.Plan) []driver.RecordWrite {
 	e := wire.AuditEntry{
 		ID: auditID(p.EndedAt, p.ID), At: p.EndedAt.UTC(), Actor: p.Request.Actor, Action: "plan ended", Queue: p.Request.Query.Queue, Plan: p.ID,
-		Count: p.Done, Note: fmt.Sprintf("%s: %d changed, %d refused", p.Request.Action, p.Done, p.Failed), Outcome: p.State.String(),
+		Count: p.Done, Note: fmt.Sprintf("%s: %d changed, %d refused", wire.ActionOf(&p.Request), p.Done, p.Failed), Outcome: p.State.String(),
 	}
 	if p.ReleasedBy != "" {
 		e.Note += "; released by " + p.ReleasedBy

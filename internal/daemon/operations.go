@@ -26,7 +26,7 @@ var (
 
 	pageOf = []string{"after", "limit"}
 	// A list of dead letters knows their state, one of a queue's messages their queue.
-	deadArgs    = append(wire.FieldNames("state"), pageOf...)
+	deadArgs    = append(wire.FieldNames("state", "retrying"), pageOf...)
 	messageArgs = append(wire.FieldNames("queue"), pageOf...)
 )
 
@@ -74,7 +74,7 @@ var operations = map[string]operation{
 	"GET /v1/queues/{queue}/dead-letters/{id}":    {id: "showDeadLetter", summary: "Show a dead letter with its failure history.", query: []string{"unmasked", "wait"}, answers: ok(wire.Message{})},
 	"PATCH /v1/queues/{queue}/dead-letters/{id}":  {id: "editDeadLetter", summary: "Edit a dead letter; the original is kept.", body: wire.Edit{}, answers: ok(wire.Changed{})},
 	"DELETE /v1/queues/{queue}/dead-letters/{id}": {id: "dropDeadLetter", summary: "Drop a dead letter.", answers: ok(wire.Changed{})},
-	"POST /v1/plans":                              {id: "createPlan", summary: "Redrive, drop, archive, repair or restore dead letters by a plan, or only count them (dry_run). A start that is repeated with the same id is answered with the plan that is there (200).", body: wire.PlanRequest{}, answers: map[int]any{200: oneOf{wire.DryRun{}, wire.Plan{}}, 201: wire.Plan{}}},
+	"POST /v1/plans":                              {id: "createPlan", summary: "Redrive, drop, archive, repair or restore dead letters, or retry what waits, by a plan, or only count them (dry_run). A start that is repeated with the same id is answered with the plan that is there (200).", body: wire.PlanRequest{}, answers: map[int]any{200: oneOf{wire.DryRun{}, wire.Plan{}}, 201: wire.Plan{}}},
 	"GET /v1/plans":                               {id: "listPlans", summary: "List the plans.", answers: ok(wire.List[wire.Plan]{})},
 	"GET /v1/plans/{id}":                          {id: "showPlan", summary: "Show a plan and its progress.", query: []string{"progress"}, answers: ok(wire.Plan{})},
 	"PATCH /v1/plans/{id}":                        {id: "changePlan", summary: "Change the rate or the canary of a plan, also while it runs.", body: wire.PlanChange{}, answers: ok(wire.Plan{})},

@@ -75,11 +75,11 @@ func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Reques
 
 // planAction reads the action of a request.
 func planAction(req *wire.PlanRequest) (driver.Action, error) {
-	actions := map[string]driver.Action{"redrive": driver.ActRedrive, "drop": driver.ActDrop, "archive": driver.ActArchive, "repair": driver.ActEdit, "restore": driver.ActEdit}
+	actions := map[string]driver.Action{"redrive": driver.ActRedrive, "drop": driver.ActDrop, "archive": driver.ActArchive, "repair": driver.ActEdit, "restore": driver.ActEdit, "retry": driver.ActDueNow}
 	action, known := actions[req.Action]
 	switch {
 	case !known:
-		return 0, bad(fmt.Sprintf("action %q", req.Action), "use redrive, drop, archive, repair or restore")
+		return 0, bad(fmt.Sprintf("action %q", req.Action), "use redrive, drop, archive, repair, restore or retry")
 	case (req.Action == "repair") != (len(req.Repair) > 0):
 		return 0, bad("action "+req.Action+" and repair", `a repair has a rule: {"action":"repair","repair":[{"op":"set","path":"$.version","value":2}]}`)
 	case (req.Action == "restore") != (req.Restore != ""):

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/redistest"
 	"github.com/redrive/redrive/internal/wire"
@@ -117,7 +118,7 @@ func TestPlanWatchesABroker(t *testing.T) {
 func TestPlanProposed(t *testing.T) {
 	inStores(t, func(t *testing.T, store driver.Store) {
 		d := cards(t, store, "")
-		admin, propose, redrive, purge := d.as("admin"), d.as("propose"), d.as("redrive"), d.as("purge")
+		admin, propose, operator, purge := d.as("admin"), d.as("propose"), d.as("redrive"), d.as("purge")
 		admin.bury("cards", 4)
 		d.as("read").refused(403, "forbidden", http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"cards"}}`)
 		p := get[wire.Plan](propose, 201, http.MethodPost, "/v1/plans", `{"action":"redrive","filter":{"queue":"cards","until":"0s"},"canary":1,"reason":"INC-812"}`)
@@ -131,9 +132,9 @@ func TestPlanProposed(t *testing.T) {
 		}
 		propose.refused(403, "forbidden", http.MethodPatch, path, `{"rate":"1/s"}`)
 		purge.refused(403, "forbidden", http.MethodPost, path+"/release", "")
-		redrive.refused(403, "forbidden", http.MethodPost, dropPath+"/release", "")
-		redrive.refused(409, "state", http.MethodPost, path+"/resume", "")
-		if released := get[wire.Plan](redrive, 200, http.MethodPost, path+"/release", ""); released.ReleasedBy != "redrive" || released.Actor != "propose" {
+		operator.refused(403, "forbidden", http.MethodPost, dropPath+"/release", "")
+		operator.refused(409, "state", http.MethodPost, path+"/resume", "")
+		if released := get[wire.Plan](operator, 200, http.MethodPost, path+"/release", ""); released.ReleasedBy != "redrive" || released.Actor != "propose" {
 			t.Errorf("%+v", released)
 		}
 		get[wire.Plan](purge, 200, http.MethodPost, dropPath+"/release", "")
@@ -184,6 +185,46 @@ func TestPlanHolds(t *testing.T) {
 		}
 		if p := get[wire.Plan](admin, 200, http.MethodPost, "/v1/plans/"+p.ID+"/pause", ""); p.Holds != nil {
 			t.Errorf("of a plan that is paused: %+v", p.Holds)
+		}
+	})
+}
+
+// TestRetryPlan lets what waits for a retry be tried at once, by queue and cause, over the wire.
+func TestRetryPlan(t *testing.T) {
+	inStores(t, func(t *testing.T, store driver.Store) {
+		now, err := store.Now(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var put []redrive.Entry
+		for i := range 6 {
+			e := redrive.Entry{Message: redrive.Message{Queue: "cards", ID: fmt.Sprint("w", i), Body: []byte("x")}, State: redrive.StateWaiting, Lane: redrive.LaneRetry, Due: now.Add(time.Hour)}
+			e.History.Record(&redrive.Failure{Message: "down", Signature: []string{"one", "two"}[i%2]}, true)
+			put = append(put, e)
+		}
+		if errs, err := store.Apply(t.Context(), driver.Batch{Put: put}); err != nil || driver.FirstError(errs) != nil {
+			t.Fatal(errs, err)
+		}
+		d := cards(t, store, "").as("redrive")
+		dry := get[wire.DryRun](d, 200, http.MethodPost, "/v1/plans", `{"action":"retry","dry_run":true,"filter":{"queue":"cards"}}`)
+		if dry.Total != 6 || dry.More {
+			t.Errorf("%+v", dry)
+		}
+		if list := get[wire.List[wire.Message]](d, 200, http.MethodGet, "/v1/queues/cards/messages?retrying=true", ""); len(list.Items) != 6 {
+			t.Errorf("%d wait for a retry", len(list.Items))
+		}
+		d.refused(400, "invalid", http.MethodPost, "/v1/plans", `{"action":"retry","filter":{"queue":"cards","reason":"exhausted"}}`)
+		d.refused(400, "invalid", http.MethodPost, "/v1/plans", `{"action":"retry","filter":{"queue":"cards","state":"dead"}}`)
+		p := get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"retry","filter":{"queue":"cards","signature":"one"}}`)
+		d.eventually("the plan to end", func() bool {
+			p = get[wire.Plan](d, 200, http.MethodGet, "/v1/plans/"+p.ID+"?progress=true", "")
+			return p.Ended()
+		})
+		if p.Done != 3 || p.Failed != 0 || p.Request.Action != "retry" || p.Progress.Waiting != 3 {
+			t.Errorf("%+v", p)
+		}
+		if q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/cards", ""); q.Due != 3 || q.Waiting.Retry != 6 {
+			t.Errorf("%+v", q)
 		}
 	})
 }

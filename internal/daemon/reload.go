@@ -305,7 +305,7 @@ func (s *Server) retryNow(ctx context.Context, queue string) error {
 	if err != nil || len(counts) == 0 {
 		return err
 	}
-	q := redrive.Query{Queue: queue, State: redrive.StateWaiting, Limit: redrive.MaxPage}
+	q := redrive.Query{Queue: queue, State: redrive.StateWaiting, Retrying: true, Limit: redrive.MaxPage}
 	for left := counts[0].Waiting[redrive.LaneRetry]; left > 0; {
 		page, err := s.app.store.Find(ctx, q)
 		if err != nil {
@@ -313,9 +313,7 @@ func (s *Server) retryNow(ctx context.Context, queue string) error {
 		}
 		var refs []redrive.Ref
 		for i := range page.Entries {
-			if e := &page.Entries[i]; e.Lane == redrive.LaneRetry {
-				refs = append(refs, e.Ref())
-			}
+			refs = append(refs, page.Entries[i].Ref())
 		}
 		left -= int64(len(refs))
 		if len(refs) > 0 {

@@ -29,6 +29,8 @@ func (v Verbs) Count(ctx context.Context, q redrive.Query) (driver.Count, error)
 	case q.State == redrive.StateDead || q.State == 0 && cause:
 		n, late, err := v.base.own.CountDead(ctx, &q)
 		return driver.Count{N: n - late, Complete: true, Examined: late}, err
+	case cause && q.Reason == 0 && q.State == redrive.StateWaiting:
+		return driver.CountFound(ctx, v.Find, q)
 	case cause: // of what waits
 		return driver.Count{Complete: true}, nil
 	case !q.Until.IsZero():

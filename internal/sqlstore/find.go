@@ -80,9 +80,9 @@ func (f *Finder) find(ctx context.Context) (err error) {
 func (f *Finder) wants(dead bool) bool {
 	q := f.Query
 	if dead {
-		return q.State == 0 || q.State == redrive.StateDead
+		return !q.Retrying && (q.State == 0 || q.State == redrive.StateDead)
 	}
-	return q.State != redrive.StateDead && q.Reason == 0 && q.Signature == ""
+	return q.State != redrive.StateDead && q.Reason == 0 && (q.Signature == "" || q.State == redrive.StateWaiting)
 }
 
 // search goes through the waiting or the dead messages of a queue, from the cursor on.

@@ -146,7 +146,10 @@ func stillMatches(q *redrive.Query, m *Message, now time.Time) bool {
 	if m.Dead {
 		at = m.Died
 	}
-	state := redrive.StateWaiting
+	state, signature := redrive.StateWaiting, m.Signature
+	if latest := m.LatestFailure(); !m.Dead && latest != nil {
+		signature = latest.Signature
+	}
 	switch {
 	case m.Dead:
 		state = redrive.StateDead
@@ -156,7 +159,7 @@ func stillMatches(q *redrive.Query, m *Message, now time.Time) bool {
 		state = redrive.StateBlocked
 	}
 	return (q.Queue == "" || q.Queue == m.Queue) && (q.State == 0 || q.State == state) &&
-		(q.Reason == 0 || q.Reason == m.Reason) && (q.Signature == "" || q.Signature == m.Signature) &&
+		(q.Reason == 0 || q.Reason == m.Reason) && (q.Signature == "" || q.Signature == signature) && (!q.Retrying || !m.Dead && m.Lane == redrive.LaneRetry) &&
 		(q.Kind == "" || q.Kind == m.Kind) && (q.Key == "" || q.Key == m.Key) &&
 		(!q.Edited || m.Original != nil) && (q.Plan == "" || q.Plan == m.Plan) && (q.NotPlan == "" || q.NotPlan != m.Plan) &&
 		(q.Since.IsZero() || !at.Before(q.Since)) && (q.Until.IsZero() || !at.After(q.Until))
@@ -180,6 +183,7 @@ func (w *Work) changeWaiting(ctx context.Context, m *Message, c *driver.Change) 
 		if m.Due.After(w.Clock) {
 			w.RemoveWaiting(m)
 			m.Due, m.Delayed = w.Clock, false
+			m.belong(c.Plan)
 			w.AddWaiting(m)
 		}
 	case driver.ActRedrive, driver.ActArchive:

@@ -23,7 +23,7 @@ type Filter struct {
 	Queue     string `json:"queue,omitempty" short:"q" placeholder:"QUEUE" help:"Of this queue."`
 	State     string `json:"state,omitempty" placeholder:"STATE" help:"In this state: ${states}."`
 	Reason    string `json:"reason,omitempty" placeholder:"REASON" help:"Dead for this reason: ${reasons}."`
-	Signature string `json:"signature,omitempty" placeholder:"S" help:"Of the cause with this signature."`
+	Signature string `json:"signature,omitempty" placeholder:"S" help:"Of the cause with this signature." doc:"Of the cause with this signature; of messages that wait, with the state waiting, of the last failure."`
 	Kind      string `json:"kind,omitempty" placeholder:"KIND" help:"Of this kind."`
 	Key       string `json:"key,omitempty" placeholder:"KEY" help:"Of this key."`
 	Since     string `json:"since,omitempty" type:"when" placeholder:"TIME" help:"Not older than this: 1h, 7d, or 2026-01-02T15:04:05Z." doc:"Died (dead letters) or was published at or after: a time of RFC 3339, or a duration before now such as 1h."`
@@ -33,6 +33,7 @@ type Filter struct {
 	Header    string `json:"header,omitempty" placeholder:"NAME[=VALUE]" help:"With this header." doc:"NAME or NAME=VALUE. Needs the scope read-payload; a value that is masked is found by the scope admin only."`
 	Plan      string `json:"plan,omitempty" placeholder:"PLAN" help:"Redriven or repaired last by this plan."`
 	Edited    string `json:"edited,omitempty" type:"yes" help:"Edited in place."`
+	Retrying  string `json:"retrying,omitempty" type:"yes" help:"Waits for a retry."`
 }
 
 // Field is a field of a Filter.

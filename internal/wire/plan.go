@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/plan"
 )
 
@@ -13,7 +14,7 @@ import (
 type PlanRequest struct {
 	ID     string   `json:"id,omitempty"`     // names the plan: a start that is repeated under it makes no second one
 	Reason string   `json:"reason,omitempty"` // why, for people and the audit log: at most 2 kB
-	Action string   `json:"action"`           // redrive, drop, archive, repair or restore
+	Action string   `json:"action"`           // redrive, drop, archive, repair, restore, or retry: what waits for a retry is tried at once
 	Filter *Filter  `json:"filter,omitempty"`
 	Refs   []string `json:"refs,omitempty"` // "queue/id"
 	All    bool     `json:"all,omitempty"`  // every dead letter of every queue: without it, a filter or refs must say which
@@ -204,6 +205,8 @@ func ActionOf(r *plan.Request) string {
 		return "restore"
 	case len(r.Repair) > 0:
 		return "repair"
+	case r.Action == driver.ActDueNow:
+		return "retry"
 	}
 	return r.Action.String()
 }

@@ -32,6 +32,8 @@ var Stores = map[string]func(driver.Store) driver.Store{
 	"never_checks":          func(s driver.Store) driver.Store { return &neverChecks{Store: s} },
 	"recomputes_at_redrive": func(s driver.Store) driver.Store { return &recomputesAtRedrive{Store: s} },
 	"edits_blindly":         func(s driver.Store) driver.Store { return &editsBlindly{s} },
+	"due_now_bears_no_plan": func(s driver.Store) driver.Store { return &dueNowBearsNoPlan{s} },
+	"retries_anything":      func(s driver.Store) driver.Store { return &retriesAnything{s} },
 	"edit_forgets":          func(s driver.Store) driver.Store { return &editForgets{Store: s, edited: map[redrive.Ref]bool{}} },
 	"extends_too_long":      func(s driver.Store) driver.Store { return &extendsTooLong{Store: s} },
 	"search_folds_case":     func(s driver.Store) driver.Store { return &searchFoldsCase{s} },
@@ -254,6 +256,26 @@ func (b *recomputesAtRedrive) Update(ctx context.Context, sel driver.Selection, 
 		}
 	}
 	return b.Store.Update(ctx, sel, c, limit)
+}
+
+// dueNowBearsNoPlan makes messages due, and forgets for which plan.
+type dueNowBearsNoPlan struct{ driver.Store }
+
+func (b *dueNowBearsNoPlan) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
+	if c.Action == driver.ActDueNow {
+		c.Plan = ""
+	}
+	return b.Store.Update(ctx, sel, c, limit)
+}
+
+// retriesAnything takes all that waits for what waits for a retry.
+type retriesAnything struct{ driver.Store }
+
+func (b *retriesAnything) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
+	if q.Retrying {
+		q.Retrying, q.Signature = false, ""
+	}
+	return b.Store.Find(ctx, q)
 }
 
 // editsBlindly edits what is there, whatever it was when somebody looked at it.

@@ -67,6 +67,8 @@ func TestBrokenStoresFail(t *testing.T) {
 		"no_dead_fence":         {"FenceDeadAfterOneLease", "FenceDeadAfterTwoLeases", "FenceBetweenWaitingAndDead"},
 		"never_checks":          {"ChecksumOfWhatWaits", "ChecksumOfADeadLetter", "ChecksumEveryWayIn"},
 		"recomputes_at_redrive": {"ChecksumARedriveHidesNothing"},
+		"due_now_bears_no_plan": {"DueNowByCause"},
+		"retries_anything":      {"DueNowByCause"},
 		"edit_forgets":          {"ChecksumFollowsEdits"},
 		"edits_blindly":         {"EditsOfEachMessage"},
 		"extends_too_long":      {"LeaseEndsInTime"},
