@@ -75,7 +75,6 @@ func (d dialect) searchTexts(ctx context.Context, f *sqlstore.Finder) (end *sqls
 	most := max(f.Limit(), redrive.Examined/10/max(len(lists), 1))
 	at := sqlstore.PageCursor{Died: f.At.Died, ID: f.At.ID}
 	for {
-		n := 0
 		var page []*sqlstore.Message
 		err := d.read(ctx, name, func() { page = nil }, func(r row) error {
 			m, err := scanMessage(r)
@@ -85,8 +84,7 @@ func (d dialect) searchTexts(ctx context.Context, f *sqlstore.Finder) (end *sqls
 		if err != nil {
 			return nil, err
 		}
-		for n = range page {
-			m := page[n]
+		for _, m := range page {
 			if !f.Look() {
 				return &at, nil
 			}

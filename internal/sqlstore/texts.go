@@ -44,9 +44,9 @@ type textNumber struct {
 // How long it is known that a text is there, which is kept for a day after it was last put there; how
 // long the number of a queue's texts is taken for true; how many are known at most.
 const (
-	textKnown  = time.Hour
+	textKnown   = time.Hour
 	textCounted = time.Minute
-	mostKnown  = 100_000
+	mostKnown   = 100_000
 )
 
 // Of returns the hash of a failure's text if it is there, 0 if it is not, and nil for no failure.
