@@ -127,6 +127,9 @@ fuzz: ## fuzz every parser for FUZZTIME (10s) each
 		done; \
 	done
 
+# How many dead letters `make proof` has in a store, to compare what is read with that of 10,000.
+DEAD ?= 10000000
+
 .PHONY: proof
 proof: deps ## planted faults, then kill -9 and power loss, ROUNDS (1000) times, with a new seed or REDRIVE_SEED=...
 	@test -n "$$(go test -list '$(firstword $(subst /, ,$(PROOF)))' $(PROOF_PACKAGE) | grep '^Test' || true)" || \
@@ -135,6 +138,7 @@ proof: deps ## planted faults, then kill -9 and power loss, ROUNDS (1000) times,
 	echo "REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS)"; \
 	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -p 1 -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE); \
 	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -p 1 -count=1 -timeout 0 -run 'TestConformance$$/AnswersLike' $(DIFFER_PACKAGE)
+	REDRIVE_PROOF_DEAD=$(DEAD) go test -v -p 1 -count=1 -timeout 0 -run 'TestTheCostOfManyDeadLetters|TestCausesAreNotScanned' ./backend/sqlite ./backend/postgres
 
 # Backends of `make history`, as go test takes them: BACKENDS='sqlite|redis'.
 BACKENDS ?= .*

@@ -22,21 +22,14 @@ type Query struct {
 	Edited    bool      // was edited in place
 	Retrying  bool      // waits in the lane of retries: it failed, or was given back, and is due now or later
 
-	After  string // the Next of the page before
-	View   View   // what Text looks at, in a store with [driver.Caps] Texts
-	Limit  int    // entries (or causes) a page; 0: 100, at most 1000
-	Bodies bool   // fill in bodies, headers, histories and originals
+	After string // the Next of the page before
+
+	// How a store with [driver.Caps] Texts looks for the Text of dead letters.
+	Shown      bool // in errors and answers as its masks show them
+	ErrorsOnly bool // not in answers
+	Limit      int  // entries (or causes) a page; 0: 100, at most 1000
+	Bodies     bool // fill in bodies, headers, histories and originals
 }
-
-// View is what a search by text looks at.
-type View uint8
-
-// The views.
-const (
-	ViewAll    View = iota // errors and answers as they are
-	ViewShown              // errors and answers as the store's masks show them
-	ViewErrors             // errors only, as the masks show them
-)
 
 // Defaults and bounds of Query.Limit, and how many entries one page of a query that
 // no index serves examines before it says so.

@@ -42,17 +42,17 @@ func (k *Masks) ResultMessage(m *redrive.Message, o redrive.Outcome, reason redr
 	return ResultMessage(m, o, reason, failure, body)
 }
 
-// HasText reports whether a failure, which may be nil, has the query's Text, as its View shows it.
+// HasText reports whether a failure, which may be nil, has the query's Text, as it asks for it to be shown.
 func (k *Masks) HasText(q *redrive.Query, queue string, f *redrive.Failure) bool {
 	return f != nil && k.Contains(q, queue, f.Message, f.Details[DetailAnswer])
 }
 
 // Contains is [Masks.HasText] of an error's text and an answer.
 func (k *Masks) Contains(q *redrive.Query, queue, text, answer string) bool {
-	if q.View != redrive.ViewAll && k != nil {
+	if q.Shown && k != nil {
 		text, answer = k.show(k.Text, queue, text), k.show(k.Answer, queue, answer)
 	}
-	return strings.Contains(text, q.Text) || q.View != redrive.ViewErrors && strings.Contains(answer, q.Text)
+	return strings.Contains(text, q.Text) || !q.ErrorsOnly && strings.Contains(answer, q.Text)
 }
 
 // Hides reports whether anything of an error's text or of an answer is hidden.

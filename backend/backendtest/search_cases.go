@@ -24,13 +24,14 @@ func texts(c *C) string { return missing(!c.caps.Texts, "an index of texts") }
 func (c *C) searched(after string, masks *driver.Masks, needles []string) {
 	c.Helper()
 	all := c.find(redrive.Query{State: redrive.StateDead, Bodies: true, Limit: redrive.MaxPage})
-	views := []redrive.View{redrive.ViewAll}
+	views := []redrive.Query{{}}
 	if c.caps.Texts {
-		views = append(views, redrive.ViewShown, redrive.ViewErrors)
+		views = append(views, redrive.Query{Shown: true}, redrive.Query{Shown: true, ErrorsOnly: true})
 	}
 	for _, needle := range needles {
 		for _, view := range views {
-			q := redrive.Query{State: redrive.StateDead, Text: needle, View: view, Limit: 3}
+			q := view
+			q.State, q.Text, q.Limit = redrive.StateDead, needle, 3
 			var want []string
 			var g driver.Grouping
 			for i := range all {
@@ -44,14 +45,14 @@ func (c *C) searched(after string, masks *driver.Masks, needles []string) {
 				got = append(got, e.Ref().String())
 			}
 			if !slices.Equal(got, want) {
-				c.Fatalf("after %s: %q in view %d is found in %v, want %v", after, needle, view, got, want)
+				c.Fatalf("after %s: %q is found in %v by %+v, want %v", after, needle, got, q, want)
 			}
 			c.count(after, q, int64(len(want)))
 			q.Limit = redrive.MaxPage
 			causes, complete, err := c.store.Causes(c.ctx, q)
 			c.noError(err, "causes")
 			if some, _ := g.Causes(redrive.MaxPage); len(causes) != len(some) || !complete {
-				c.Fatalf("after %s: %q in view %d has the causes %+v, want %+v", after, needle, view, causes, some)
+				c.Fatalf("after %s: %q has the causes %+v by %+v, want %+v", after, needle, causes, q, some)
 			}
 		}
 	}

@@ -29,6 +29,11 @@ func (d dialect) Search(ctx context.Context, page *sqlstore.Finder) (end *sqlsto
 	return end, d.read(ctx, "find", f.Reset, st)
 }
 
+// CountText implements sqlstore.Server: there is no index of texts.
+func (dialect) CountText(context.Context, *redrive.Query) (n int64, ok bool, err error) {
+	return 0, false, nil
+}
+
 // finder makes the statements that fill a page.
 type finder struct {
 	*sqlstore.Finder

@@ -11,13 +11,16 @@ import (
 
 // Causes implements driver.Store.
 func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error) {
+	if q.Text != "" {
+		return driver.CausesFound(ctx, s.Find, q)
+	}
 	limit := q.PageLimit()
 	name, args := "counted_causes", causeArgs(&q, limit)
 	if !sqlstore.ByCause(&q) {
 		header, value := headerFilter(q.Header)
 		name = "causes"
 		args = []any{orNullText(q.Queue), redrive.Examined + 1, limit, orNullInt(int(q.Reason)), orNullText(q.Signature), orNullText(q.Kind), orNullText(q.Key),
-			orNullText(q.Plan), orNullText(q.NotPlan), sinceOrNull(q.Since), untilOrNull(q.Until), orNullText(q.Text), header, value, q.Edited}
+			orNullText(q.Plan), orNullText(q.NotPlan), sinceOrNull(q.Since), untilOrNull(q.Until), orNullText(q.Body), header, value, q.Edited}
 	}
 	var looked, found int64
 	err = s.read(ctx, name, func() { causes = nil }, func(r row) error {

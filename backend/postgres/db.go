@@ -99,6 +99,13 @@ func literals(args []any) []any {
 			out[i] = arrayText(v, v == nil, func(n int64) string { return strconv.FormatInt(n, 10) })
 		case []int32:
 			out[i] = arrayText(v, v == nil, func(n int32) string { return strconv.FormatInt(int64(n), 10) })
+		case []*int64:
+			out[i] = arrayText(v, v == nil, func(n *int64) string {
+				if n == nil {
+					return "NULL"
+				}
+				return strconv.FormatInt(*n, 10)
+			})
 		case []*int32:
 			out[i] = arrayText(v, v == nil, func(n *int32) string {
 				if n == nil {
@@ -153,13 +160,13 @@ func (s *Store) inTx(ctx context.Context, op string, f func(db) error) error {
 
 // InTx implements sqlstore.Server.
 func (d dialect) InTx(ctx context.Context, op string, f func(*sqlstore.Work) error) error {
-	return d.inTx(ctx, op, func(tx db) error { return f(&newWork(tx, d.sql, &d.base.Masks).Work) })
+	return d.inTx(ctx, op, func(tx db) error { return f(&newWork(tx, d.sql, &d.base.Masks, d.base.Texts).Work) })
 }
 
 // InSnapshot implements sqlstore.Server.
 func (d dialect) InSnapshot(ctx context.Context, op string, f func(*sqlstore.Work) error) error {
 	o := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	return d.inTxWith(ctx, op, o, func(tx db) error { return f(&newWork(tx, d.sql, &d.base.Masks).Work) })
+	return d.inTxWith(ctx, op, o, func(tx db) error { return f(&newWork(tx, d.sql, &d.base.Masks, d.base.Texts).Work) })
 }
 
 func (s *Store) inTxWith(ctx context.Context, op string, o pgx.TxOptions, f func(db) error) (err error) {

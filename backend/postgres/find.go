@@ -45,6 +45,9 @@ func (d dialect) ReadRemembered(ctx context.Context, refs []redrive.Ref, found f
 
 // Search implements sqlstore.Server.
 func (d dialect) Search(ctx context.Context, f *sqlstore.Finder) (end *sqlstore.PageCursor, err error) {
+	if f.ByText() {
+		return d.searchTexts(ctx, f)
+	}
 	name, args := findStatement(f)
 	err = d.read(ctx, name, f.Reset, func(r row) error {
 		m, err := scanMessage(r)
@@ -88,7 +91,7 @@ func findStatement(f *sqlstore.Finder) (name string, args []any) {
 	q := f.Query
 	header, value := headerFilter(q.Header)
 	args = []any{f.At.Queue, f.At.ID, redrive.Examined, f.Limit(), orNullInt(int(q.State)), orNullText(q.Kind), orNullText(q.Key), orNullText(q.Plan),
-		orNullText(q.NotPlan), sinceOrNull(q.Since), untilOrNull(q.Until), orNullText(q.Text), header, value, q.Edited}
+		orNullText(q.NotPlan), sinceOrNull(q.Since), untilOrNull(q.Until), orNullText(q.Body), header, value, q.Edited}
 	switch {
 	case f.At.Dead:
 		name = deadSpan(q)
@@ -100,6 +103,7 @@ func findStatement(f *sqlstore.Finder) (name string, args []any) {
 		name = "find_waiting"
 		args = append(args, q.Retrying, orNullText(q.Signature))
 	}
+	args = append(args, orNullText(q.Text))
 	if q.Bodies {
 		name += "_whole"
 	}

@@ -82,16 +82,17 @@ SELECT q.name FROM redrive.queue q UNION SELECT d.queue FROM redrive.delta d ORD
 -- A page of what waits, by id, of at most so many looked at.
 --   $1 queue    $2 id to go on after    $3 most looked at    $4 most returned
 --   $5 state    $6 kind    $7 key    $8 plan    $9 not plan    $10 since    $11 until
---   $12 text    $13 header name and $14 value, in Base64    $15 edited       (null: no such filter)
---   $16 waits for a retry    $17 signature of the last failure
+--   $12 body    $13 header name and $14 value, in Base64    $15 edited       (null: no such filter)
+--   $16 waits for a retry    $17 signature of the last failure    $18 text
 SELECT :columns_message, :parts
 FROM (SELECT * FROM redrive.message x WHERE x.queue = $1 AND x.id > $2 ORDER BY x.id LIMIT $3) m
 WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_timestamp() THEN 2 WHEN m.class IN (4, 6) THEN 3 ELSE 1 END)
   AND ($6::text IS NULL OR m.kind = $6) AND ($7::text IS NULL OR m.key = $7)
   AND ($8::text IS NULL OR m.plan = $8) AND ($9::text IS NULL OR m.plan <> $9)
   AND ($10::timestamptz IS NULL OR m.published >= $10) AND ($11::timestamptz IS NULL OR m.published <= $11)
-  AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN m.body) > 0
-    OR position($12 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0)
+  AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN m.body) > 0)
+  AND ($18::text IS NULL OR position($18 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0
+    OR position($18 IN coalesce(coalesce(m.last_failure, m.first_failure) -> 'details' ->> 'http.response', '')) > 0)
   AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(m.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
   AND (NOT $15::boolean OR m.original IS NOT NULL)
   AND (NOT $16::boolean OR m.lane = 1 AND (m.class < 4 OR m.class = 5 AND m.due <= clock_timestamp()))
@@ -106,7 +107,7 @@ SELECT x.id, NULL::timestamptz FROM redrive.message x WHERE x.queue = $1 AND x.i
 
 -- name: find_dead
 -- A page of dead letters, by the time of their death.
---   $1 queue    $2 id and $16 time to go on after    $17 reason    $18 signature    others as find_waiting
+--   $1 queue    $2 id and $16 time to go on after    $17 reason    $18 signature    $19 text    others as find_waiting
 -- ":narrow" is what an index serves besides.
 SELECT :columns_dead, :parts
 FROM (
@@ -118,8 +119,9 @@ FROM (
 WHERE ($5::smallint IS NULL OR $5 = 4)
   AND ($6::text IS NULL OR d.kind = $6) AND ($7::text IS NULL OR d.key = $7)
   AND ($8::text IS NULL OR d.plan = $8) AND ($9::text IS NULL OR d.plan <> $9)
-  AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN d.body) > 0
-    OR position($12 IN coalesce(coalesce(d.last_failure, d.first_failure) ->> 'message', '')) > 0)
+  AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN d.body) > 0)
+  AND ($19::text IS NULL OR position($19 IN coalesce(coalesce(d.last_failure, d.first_failure) ->> 'message', '')) > 0
+    OR position($19 IN coalesce(coalesce(d.last_failure, d.first_failure) -> 'details' ->> 'http.response', '')) > 0)
   AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(d.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
   AND (NOT $15::boolean OR d.original IS NOT NULL)
 ORDER BY d.died, d.id
@@ -133,6 +135,51 @@ WHERE x.queue = $1 AND (x.died, x.id) > ($4::timestamptz, $2) AND ($5::timestamp
   AND ($7::smallint IS NULL OR x.reason = $7) AND ($8::text IS NULL OR x.signature = $8):narrow
 ORDER BY x.died, x.id OFFSET $3 - 1 LIMIT 1
 
+-- name: find_texts
+-- Dead letters by their texts, in the order of their death, at most so many of each and of all.
+-- ":said" is what of the failures is needed.
+--   $1 queue    $2 time and $3 id to go on after    $4 since    $5 until    $6 most    $7 texts
+SELECT :columns_dead, :parts
+FROM (
+  SELECT x.id, x.died FROM unnest($7::bigint[]) AS t (text) CROSS JOIN LATERAL (
+    SELECT y.id, y.died FROM redrive.dead y
+    WHERE y.queue = $1 AND y.text = t.text AND (y.died, y.id) > ($2::timestamptz, $3)
+      AND ($4::timestamptz IS NULL OR y.died >= $4) AND ($5::timestamptz IS NULL OR y.died <= $5)
+    ORDER BY y.died, y.id LIMIT $6) x
+  ORDER BY x.died, x.id LIMIT $6) p
+JOIN redrive.dead d ON d.queue = $1 AND d.id = p.id
+ORDER BY d.died, d.id
+
+-- name: find_said
+-- Dead letters whatever their texts. Parameters as find_texts.
+SELECT :columns_dead, :parts
+FROM (
+  SELECT * FROM redrive.dead y
+  WHERE y.queue = $1 AND (y.died, y.id) > ($2::timestamptz, $3)
+    AND ($4::timestamptz IS NULL OR y.died >= $4) AND ($5::timestamptz IS NULL OR y.died <= $5)
+  ORDER BY y.died, y.id LIMIT $6) d
+WHERE $7::bigint[] IS NOT NULL
+ORDER BY d.died, d.id
+
+-- name: count_texts
+-- "BETWEEN" has the planner go by the index of texts also where most of what is dead has the same.
+--   $1 queue    $2 since    $3 until    $4 texts
+SELECT coalesce(sum(x.n), 0)::bigint FROM unnest($4::bigint[]) AS t (text) CROSS JOIN LATERAL (
+  SELECT count(*) AS n FROM redrive.dead y
+  WHERE y.queue = $1 AND y.text BETWEEN t.text AND t.text AND ($2::timestamptz IS NULL OR y.died >= $2) AND ($3::timestamptz IS NULL OR y.died <= $3)) x
+
+-- name: texts
+-- The distinct texts of a queue that have a text, or all; and whether dead letters have others (hash 0).
+--   $1 queue    $2 text    $3 all
+SELECT t.hash, t.error, t.answer FROM redrive.text t
+WHERE t.queue = $1 AND ($3::boolean OR position($2 IN t.error) > 0 OR position($2 IN t.answer) > 0)
+UNION ALL
+SELECT 0, '', '' WHERE EXISTS (SELECT FROM redrive.dead d WHERE d.queue = $1 AND d.text = 0)
+
+-- name: number_of_texts
+--   $1 queue    $2 most
+SELECT count(*) FROM (SELECT FROM redrive.text t WHERE t.queue = $1 LIMIT $2) x
+
 -- name: find_key
 -- A page of the waiting messages of a key. Parameters as find_waiting.
 SELECT :columns_message, :parts
@@ -141,8 +188,9 @@ WHERE ($5::smallint IS NULL OR $5 = CASE WHEN m.class >= 5 AND m.due > clock_tim
   AND ($6::text IS NULL OR m.kind = $6)
   AND ($8::text IS NULL OR m.plan = $8) AND ($9::text IS NULL OR m.plan <> $9)
   AND ($10::timestamptz IS NULL OR m.published >= $10) AND ($11::timestamptz IS NULL OR m.published <= $11)
-  AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN m.body) > 0
-    OR position($12 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0)
+  AND ($12::text IS NULL OR position(convert_to($12, 'UTF8') IN m.body) > 0)
+  AND ($18::text IS NULL OR position($18 IN coalesce(coalesce(m.last_failure, m.first_failure) ->> 'message', '')) > 0
+    OR position($18 IN coalesce(coalesce(m.last_failure, m.first_failure) -> 'details' ->> 'http.response', '')) > 0)
   AND ($13::text IS NULL OR EXISTS (SELECT FROM json_array_elements(m.headers) h WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)))
   AND (NOT $15::boolean OR m.original IS NOT NULL)
   AND (NOT $16::boolean OR m.lane = 1 AND (m.class < 4 OR m.class = 5 AND m.due <= clock_timestamp()))
@@ -163,11 +211,10 @@ JOIN redrive.remembered r ON r.queue = i.queue AND r.id = i.id AND (r.until IS N
 -- name: causes
 -- Dead letters by cause, largest first, each with its newest as the example.
 --   $1 queues (null: all)    $2 most looked at    $3 most causes    $4 reason    $5 signature    $6 kind    $7 key
---   $8 plan    $9 not plan   $10 since            $11 until         $12 text     $13 header     $14 value     $15 edited
+--   $8 plan    $9 not plan   $10 since            $11 until         $12 body     $13 header     $14 value     $15 edited
 WITH looked AS MATERIALIZED (
   SELECT d.queue, d.id, d.reason, d.signature, d.died, d.kind, d.key, d.plan,
-    CASE WHEN $12::text IS NULL THEN true ELSE position(convert_to($12, 'UTF8') IN d.body) > 0
-      OR position($12 IN coalesce(coalesce(d.last_failure, d.first_failure) ->> 'message', '')) > 0 END
+    CASE WHEN $12::text IS NULL THEN true ELSE position(convert_to($12, 'UTF8') IN d.body) > 0 END
     AND CASE WHEN $13::text IS NULL THEN true ELSE EXISTS (SELECT FROM json_array_elements(d.headers) h
       WHERE h ->> 0 = $13 AND ($14::text IS NULL OR h ->> 1 = $14)) END AS matches
   FROM redrive.dead d

@@ -17,7 +17,7 @@ func scanMessage(r row) (*sqlstore.Message, error) {
 	var sum *int32
 	err := r.Scan(&m.Queue, &m.ID, &m.Seq, &m.Due, &died, &m.PublishedAt, &expires, &m.Token, &m.Nonce, &m.Turn, &m.Attempts, &m.Failures,
 		&m.Earlier, &m.Crashes, &m.Generation, &m.Redrives, &m.Bytes, &m.Class, &lane, &reason, &m.Suspect, &m.Chosen, &m.Isolated, &m.Leased,
-		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature, &sum, &m.Delayed,
+		&m.Kind, &m.Key, &m.Instance, &m.ReplyTo, &m.Plan, &m.Origin, &m.EditedFrom, &m.Signature, &sum, &m.Delayed, &m.Text,
 		&headers, &m.First, &m.Last, &m.Original, &m.Body)
 	if err != nil {
 		return nil, err
@@ -126,5 +126,5 @@ func insertDead(list []*sqlstore.Message) []any {
 		column(list, func(m *sqlstore.Message) int64 { return int64(m.Lane) }),
 		column(list, func(m *sqlstore.Message) bool { return m.Chosen }),
 		column(list, func(m *sqlstore.Message) string { return m.Signature }),
-	}, contentColumns(list))
+	}, contentColumns(list), []any{column(list, func(m *sqlstore.Message) *int64 { return m.Text })})
 }

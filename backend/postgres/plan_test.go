@@ -40,7 +40,7 @@ func fillDead(t testing.TB, s *Store, queue string, n int) {
 
 func analyze(t testing.TB, s *Store) {
 	t.Helper()
-	for _, table := range []string{"message", "dead", "remembered"} {
+	for _, table := range []string{"message", "dead", "remembered", "text"} {
 		_, err := s.pool.Exec(context.Background(), "VACUUM (ANALYZE) "+pgx.Identifier{s.sql.schema, table}.Sanitize())
 		noErr(t, err)
 	}
@@ -97,10 +97,11 @@ func sqlValues(args []any) string {
 // settleArgs are those of the statement settle for n messages, half of which are waiting.
 func settleArgs(n int, queue string) []any {
 	queues, ids, ones, fours, zeros, texts, empty := make([]string, n), make([]string, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]*string, n), make([]string, n)
+	hashes := make([]*int64, n)
 	for i := range n {
-		queues[i], ids[i], ones[i], fours[i] = queue, fmt.Sprintf("w%d", 1+i*7), 1, int64(1+i%6)
+		queues[i], ids[i], ones[i], fours[i], hashes[i] = queue, fmt.Sprintf("w%d", 1+i*7), 1, int64(1+i%6), &ones[i]
 	}
-	return []any{queues, ids, ones, ones, fours, zeros, ones, texts, empty}
+	return []any{queues, ids, ones, ones, fours, zeros, ones, texts, empty, hashes}
 }
 
 func made(n int) []bool {
@@ -132,6 +133,8 @@ func TestPlansStayWithTheIndexes(t *testing.T) {
 	_, err := s.pool.Exec(t.Context(), s.sql.in(`INSERT INTO redrive.remembered (queue, id, hash, outcome, reason, at, keep)
 		SELECT 'other', 'r' || i, 1, 0, 0, now(), '1 hour' FROM generate_series(1, 50000) i`))
 	noErr(t, err)
+	_, err = s.pool.Exec(t.Context(), s.sql.in(`INSERT INTO redrive.text (queue, hash, error, answer) SELECT 'a', i, 'error ' || i, '' FROM generate_series(2, 20000) i`))
+	noErr(t, err)
 	for _, pass := range []struct{ fresh, generic bool }{{true, false}, {true, true}, {false, false}, {false, true}} { // before and after the server has looked at the tables
 		if !pass.fresh {
 			analyze(t, s)
@@ -156,7 +159,7 @@ func TestPlansStayWithTheIndexes(t *testing.T) {
 			"remember":      {args[0], args[1], args[2], args[2], make([]bool, 1000)},
 		} {
 			plan := explain(t, s, name, pass.generic, args...)
-			for _, table := range []string{"message", "dead", "remembered"} {
+			for _, table := range []string{"message", "dead", "remembered", "text"} {
 				byName := name == "settle" || name == "settle_done" || name == "extend" || name == "there" || name == "lock_dead"
 				if strings.Contains(plan, "Seq Scan on "+table) || byName && strings.Contains(plan, "using "+table+"_due") {
 					t.Errorf("%s reads more than its items of %s (%+v):\n%s", name, table, pass, plan)

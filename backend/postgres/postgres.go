@@ -93,6 +93,7 @@ func configure(url string, opts []Option) (*Store, *pgxpool.Config, error) {
 	s := &Store{sql: newStatements(defaultSchema), listen: true}
 	s.base = sqlstore.Base{Timeout: DefaultTimeout, PollMin: DefaultPollMin, PollMax: DefaultPollMax, DDL: true, Single: copies, Bytes: groupBytes}
 	s.Verbs = s.base.Verbs(dialect{s})
+	s.base.Texts = &sqlstore.Texts{Store: s.storeTexts, Number: s.numberOfTexts, Most: driver.MaxTexts}
 	url, err := s.base.Parameters(url, map[string]func(string) error{
 		"schema": func(name string) error { WithSchema(name)(s); return nil },
 		"listen": func(value string) (err error) { s.listen, err = sqlstore.OnOff(value); return err },
@@ -222,7 +223,11 @@ func (s *Store) Stats() driver.StoreStats {
 }
 
 // Caps implements driver.Source.
-func (s *Store) Caps() driver.Caps { return sqlstore.Caps("postgres") }
+func (s *Store) Caps() driver.Caps {
+	c := sqlstore.Caps("postgres")
+	c.Texts = true
+	return c
+}
 
 // Now implements driver.Store.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {

@@ -5,12 +5,12 @@
 -- name: columns_message
 m.queue, m.id, m.seq, m.due, NULL::timestamptz, m.published, m.expires, m.token, m.nonce, m.turn, m.attempts, m.failures,
 m.earlier, m.crashes, m.generation, m.redrives, m.size, m.class, m.lane, 0, m.suspect, m.chosen, m.isolated, false, m.kind, m.key,
-m.instance, m.reply_to, m.plan, m.origin, m.edited_from, '', m.crc, m.delayed
+m.instance, m.reply_to, m.plan, m.origin, m.edited_from, '', m.crc, m.delayed, NULL::bigint
 
 -- name: columns_dead
 d.queue, d.id, d.seq, d.due, d.died, d.published, d.expires, d.token, d.nonce, d.turn, d.attempts, d.failures,
 d.earlier, d.crashes, d.generation, d.redrives, d.size, 0, d.lane, d.reason, false, d.chosen, false, d.leased, d.kind, d.key,
-d.instance, d.reply_to, d.plan, d.origin, d.edited_from, d.signature, d.crc, false
+d.instance, d.reply_to, d.plan, d.origin, d.edited_from, d.signature, d.crc, false, d.text
 
 -- name: columns_message_parts
 m.headers, m.first_failure, m.last_failure, m.original, m.body
@@ -20,6 +20,9 @@ d.headers, d.first_failure, d.last_failure, d.original, d.body
 
 -- name: columns_no_parts
 NULL::json, NULL::json, NULL::json, NULL::json, NULL::bytea
+
+-- name: columns_said
+NULL::json, CASE WHEN d.text = 0 THEN d.first_failure END, CASE WHEN d.text = 0 THEN d.last_failure END, NULL::json, NULL::bytea
 
 -- name: lock_messages
 --   $1 queues    $2 ids
@@ -69,20 +72,27 @@ FROM unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[], $5::timesta
     headers, first_failure, last_failure, original, body, crc, delayed)
 
 -- name: insert_dead
+-- A text that is not there becomes 0; others stay there until the commit.
 --   $1 ... arrays in the order of the columns
+WITH kept AS MATERIALIZED (
+  SELECT x.queue, x.hash
+  FROM (SELECT DISTINCT i.queue, i.text FROM unnest($1::text[], $34::bigint[]) AS i (queue, text) WHERE i.text <> 0 ORDER BY i.queue, i.text) i
+  CROSS JOIN LATERAL (SELECT * FROM redrive.text x WHERE x.queue = i.queue AND x.hash = i.text FOR KEY SHARE) x
+)
 INSERT INTO redrive.dead (queue, id, seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
   generation, redrives, size, reason, lane, chosen, signature, kind, key, reply_to, plan, origin, edited_from,
-  headers, first_failure, last_failure, original, body, crc)
+  headers, first_failure, last_failure, original, body, crc, text)
 SELECT queue, id, CASE WHEN seq = 0 THEN nextval('redrive.message_seq') ELSE seq END, died, due, published, expires, token, nonce,
   turn, attempts, failures, earlier, crashes, generation, redrives, size, reason, lane, chosen, signature, kind, key, reply_to, plan,
-  origin, edited_from, headers::json, first_failure::json, last_failure::json, original::json, body, crc
+  origin, edited_from, headers::json, first_failure::json, last_failure::json, original::json, body, crc,
+  CASE WHEN text IS NULL OR (queue, text) IN (SELECT k.queue, k.hash FROM kept k) THEN text ELSE 0 END
 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[],
   $8::bigint[], $9::bigint[], $10::bigint[], $11::integer[], $12::integer[], $13::integer[], $14::integer[], $15::integer[],
   $16::integer[], $17::integer[], $18::smallint[], $19::smallint[], $20::boolean[], $21::text[], $22::text[], $23::text[], $24::text[],
-  $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::bytea[], $33::integer[])
+  $25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::bytea[], $33::integer[], $34::bigint[])
   AS i (queue, id, seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes,
     generation, redrives, size, reason, lane, chosen, signature, kind, key, reply_to, plan, origin, edited_from,
-    headers, first_failure, last_failure, original, body, crc)
+    headers, first_failure, last_failure, original, body, crc, text)
 
 -- name: reserve
 -- Remembers ids that callers chose, and returns the places of those that are free.

@@ -25,7 +25,7 @@ func (d dialect) SettlePlain(ctx context.Context, items []driver.Settlement, whi
 			return err
 		}
 		defer conn.Release()
-		lost, _, err = settleRows(ctx, pgxDB{conn}, d.sql, items, which)
+		lost, _, err = settleRows(ctx, newWork(pgxDB{conn}, d.sql, &d.base.Masks, d.base.Texts), items, which)
 		return err
 	})
 	return lost, err
@@ -33,8 +33,8 @@ func (d dialect) SettlePlain(ctx context.Context, items []driver.Settlement, whi
 
 // settleRows settles waiting messages. It returns those whose claim did not hold, and
 // the keys that others left.
-func settleRows(ctx context.Context, q db, sql *statements, items []driver.Settlement, which []int) (lost []int, left []sqlstore.Leaving, err error) {
-	n := len(which)
+func settleRows(ctx context.Context, w *work, items []driver.Settlement, which []int) (lost []int, left []sqlstore.Leaving, err error) {
+	n, q, sql := len(which), w.db, w.sql
 	queues, ids, tokens, nonces := make([]string, n), make([]string, n), make([]int64, n), make([]int64, n)
 	done := true
 	for j, i := range which {
@@ -54,12 +54,15 @@ func settleRows(ctx context.Context, q db, sql *statements, items []driver.Settl
 		return lost, nil, err
 	}
 	outcomes, delays, reasons := make([]int64, n), make([]int64, n), make([]int64, n)
-	failures, signatures := make([]*string, n), make([]string, n)
+	failures, signatures, texts := make([]*string, n), make([]string, n), make([]*int64, n)
 	for j, i := range which {
 		st := &items[i]
 		outcomes[j], delays[j], reasons[j] = int64(st.Outcome), sqlstore.Micros(st.After), int64(st.Reason)
 		if st.Failure != nil {
 			failures[j], signatures[j] = failureText(st.Failure), st.Failure.Signature
+			if st.Outcome == redrive.OutcomeDead {
+				texts[j] = w.Texts.Of(w.Masks, st.Receipt.Queue, st.Failure)
+			}
 		}
 	}
 	err = q.query(ctx, sql.Get("settle"), func(r row) error {
@@ -76,7 +79,7 @@ func settleRows(ctx context.Context, q db, sql *statements, items []driver.Settl
 			lost = append(lost, i)
 		}
 		return nil
-	}, queues, ids, tokens, nonces, outcomes, delays, reasons, failures, signatures)
+	}, queues, ids, tokens, nonces, outcomes, delays, reasons, failures, signatures, texts)
 	return lost, left, err
 }
 
@@ -122,7 +125,7 @@ func (w *work) LockLines(ctx context.Context, items []driver.Settlement, which [
 
 // SettleLive implements sqlstore.Rows.
 func (w *work) SettleLive(ctx context.Context, items []driver.Settlement, which []int) (lost []int, err error) {
-	lost, left, err := settleRows(ctx, w.db, w.sql, items, which)
+	lost, left, err := settleRows(ctx, w, items, which)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ SELECT l.ord, l.key FROM lined l LEFT JOIN locked k USING (queue, key) ORDER BY 
 -- Settles messages whatever the outcome. Returns a row for each whose claim did not
 -- hold (false), and for each that left the order of its key (true).
 --   $1 queues    $2 ids            $3 tokens    $4 nonces    $5 outcomes    $6 delays, us
---   $7 reasons   $8 failures (json or null)     $9 signatures of the failures
+--   $7 reasons   $8 failures (json or null)     $9 signatures of the failures    $10 their texts
 -- outcomes: 1 done, 2 retry, 3 release, 4 dead, 5 repeat, 6 drop
 WITH t AS MATERIALIZED (
   SELECT clock_timestamp() AS now
@@ -67,8 +67,9 @@ WITH t AS MATERIALIZED (
 item AS MATERIALIZED (
   SELECT i.*, coalesce(q.dead_release, false) AS lets_go
   FROM (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::smallint[], $6::bigint[], $7::smallint[], $8::text[], $9::text[])
-      WITH ORDINALITY AS i (queue, id, token, nonce, outcome, delay, reason, failure, signature, ord)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::smallint[], $6::bigint[], $7::smallint[], $8::text[], $9::text[],
+        $10::bigint[])
+      WITH ORDINALITY AS i (queue, id, token, nonce, outcome, delay, reason, failure, signature, text, ord)
     LIMIT (SELECT 1000000)) i
   LEFT JOIN redrive.queue q ON q.name = i.queue
   LIMIT (SELECT 1000000)
@@ -79,6 +80,10 @@ held AS MATERIALIZED (
   WHERE m.token = i.token AND m.nonce = i.nonce AND m.class + 0 >= 5
   ORDER BY i.queue, i.id
   FOR UPDATE OF m
+),
+kept AS MATERIALIZED ( -- the texts that are there, until the commit
+  SELECT x.queue, x.hash FROM (SELECT DISTINCT h.queue, h.text FROM held h WHERE h.outcome = 4 AND h.text <> 0 ORDER BY h.queue, h.text) i
+  CROSS JOIN LATERAL (SELECT * FROM redrive.text x WHERE x.queue = i.queue AND x.hash = i.text FOR KEY SHARE) x
 ),
 back AS (
   UPDATE redrive.message m
@@ -106,12 +111,12 @@ again AS (
 gone AS (
   DELETE FROM redrive.message m USING held h
   WHERE h.outcome IN (1, 4, 6) AND m.queue = h.queue AND m.id = h.id
-  RETURNING m.*, h.outcome, h.reason, h.failure, h.signature, h.lets_go
+  RETURNING m.*, h.outcome, h.reason, h.failure, h.signature, h.text, h.lets_go
 ),
 buried AS (
   INSERT INTO redrive.dead (seq, died, due, published, expires, token, nonce, turn, attempts, failures, earlier, crashes, generation,
     redrives, size, crc, reason, lane, chosen, queue, id, signature, kind, key, reply_to, plan, origin, edited_from, headers,
-    first_failure, last_failure, original, body)
+    first_failure, last_failure, original, text, body)
   SELECT g.seq, t.now, t.now, g.published, g.expires, g.token, g.nonce, CASE WHEN g.lets_go THEN 0 ELSE g.turn END,
     g.attempts, g.failures + (g.failure IS NOT NULL)::integer, g.earlier, g.crashes, g.generation, g.redrives, g.size, g.crc,
     g.reason, g.lane, g.chosen, g.queue, g.id,
@@ -119,7 +124,8 @@ buried AS (
     g.kind, g.key, g.reply_to, g.plan, g.origin, g.edited_from, g.headers,
     coalesce(g.first_failure, g.failure::json),
     CASE WHEN g.first_failure IS NOT NULL AND g.failure IS NOT NULL THEN g.failure::json ELSE g.last_failure END,
-    g.original, g.body
+    g.original, CASE WHEN g.failure IS NULL AND g.first_failure IS NULL THEN NULL
+      WHEN g.failure IS NOT NULL AND (g.queue, g.text) IN (SELECT k.queue, k.hash FROM kept k) THEN g.text ELSE 0 END, g.body
   FROM gone g, t
   WHERE g.outcome = 4
   RETURNING queue, reason, signature
@@ -160,3 +166,11 @@ SELECT i.ord, false, '' FROM item i
 WHERE (SELECT count(*) FROM held) < (SELECT count(*) FROM item) AND i.ord <> ALL (ARRAY(SELECT h.ord FROM held h))
 UNION ALL
 SELECT h.ord, true, h.key FROM held h WHERE h.turn > 0 AND (h.outcome IN (1, 5, 6) OR h.outcome = 4 AND h.lets_go)
+
+-- name: store_texts
+-- Puts texts into the table of distinct ones, and returns those that are there.
+--   $1 queues    $2 hashes    $3 errors    $4 answers
+INSERT INTO redrive.text AS t (queue, hash, error, answer)
+SELECT i.* FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS i (queue, hash, error, answer) ORDER BY i.queue, i.hash
+ON CONFLICT (queue, hash) DO UPDATE SET used = excluded.used WHERE t.error = excluded.error AND t.answer = excluded.answer
+RETURNING t.queue, t.hash

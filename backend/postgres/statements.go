@@ -41,13 +41,17 @@ func newStatements(schema string) *statements {
 			s.ByName[strings.Replace(find, "find_dead", name, 1)] = strings.ReplaceAll(text, ":narrow", narrow)
 		}
 	}
-	for _, find := range []string{"find_plan", "find_edited", "find_waiting", "find_dead", "find_key"} {
+	for _, find := range []string{"find_plan", "find_edited", "find_waiting", "find_dead", "find_key", "find_texts", "find_said"} {
 		parts := "columns_message_parts"
 		if find != "find_waiting" && find != "find_key" {
 			parts = "columns_dead_parts"
 		}
 		text := s.Get(find)
-		s.ByName[find] = strings.ReplaceAll(text, ":parts", s.Get("columns_no_parts"))
+		none := "columns_no_parts"
+		if find == "find_texts" || find == "find_said" {
+			none = "columns_said"
+		}
+		s.ByName[find] = strings.ReplaceAll(text, ":parts", s.Get(none))
 		s.ByName[find+"_whole"] = strings.ReplaceAll(text, ":parts", s.Get(parts))
 	}
 	for _, pick := range []string{"pick_lane", "pick_isolated", "pick_expired", "pick_old"} {

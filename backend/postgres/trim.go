@@ -18,7 +18,28 @@ func (w *work) TrimExpired(ctx context.Context, all *driver.Trimmed, limit int64
 	if all.Records, err = w.db.exec(ctx, w.sql.Get("trim_records"), limit-all.Remembered); err != nil {
 		return err
 	}
+	if err = w.trimTexts(ctx, limit); err != nil {
+		return err
+	}
 	_, err = w.db.exec(ctx, w.sql.Get("trim_inbox"), limit, int64(inbox/time.Microsecond))
+	return err
+}
+
+// trimTexts removes texts that no dead letter has. They are locked first, so that the second statement
+// sees every dead letter that got one of them.
+func (w *work) trimTexts(ctx context.Context, limit int64) error {
+	var queues []string
+	var hashes []int64
+	err := w.db.query(ctx, w.sql.Get("lock_texts"), func(r row) error {
+		var k sqlstore.TextKey
+		err := r.Scan(&k.Queue, &k.Hash)
+		queues, hashes = append(queues, k.Queue), append(hashes, k.Hash)
+		return err
+	}, limit)
+	if err != nil || len(queues) == 0 {
+		return err
+	}
+	_, err = w.db.exec(ctx, w.sql.Get("trim_texts"), queues, hashes)
 	return err
 }
 

@@ -65,7 +65,7 @@ func publishTx(ctx context.Context, q db, sql *statements, msgs []redrive.Messag
 	if q == nil {
 		return &redrive.Error{Op: "publish", Err: errNoTx}
 	}
-	return newWork(q, sql, nil).PublishTx(ctx, msgs)
+	return newWork(q, sql, nil, nil).PublishTx(ctx, msgs)
 }
 
 // SettleTx settles a delivery within the caller's own transaction, of the database that
@@ -96,7 +96,7 @@ func settleIn(ctx context.Context, q db, sql *statements, st *driver.Settlement)
 	if q == nil {
 		return errNoTx
 	}
-	return newWork(q, sql, nil).SettleTx(ctx, st)
+	return newWork(q, sql, nil, nil).SettleTx(ctx, st)
 }
 
 // Once reports whether an id is seen for the first time, within the caller's own

@@ -96,3 +96,17 @@ SELECT coalesce(greatest(
 -- name: setting
 --   $1 names
 SELECT s.name, s.setting FROM pg_settings s WHERE s.name = ANY ($1::text[])
+
+-- name: lock_texts
+-- Texts that no dead letter has and that no process has met for a day. Whoever lets a message die with
+-- one of them waits then.
+--   $1 most
+SELECT x.queue, x.hash FROM redrive.text x
+WHERE x.used < clock_timestamp() - interval '1 day' AND NOT EXISTS (SELECT FROM redrive.dead d WHERE d.queue = x.queue AND d.text = x.hash)
+LIMIT $1 FOR UPDATE SKIP LOCKED
+
+-- name: trim_texts
+-- Removes those of them that no dead letter has, as of now.
+--   $1 queues    $2 hashes
+DELETE FROM redrive.text t USING unnest($1::text[], $2::bigint[]) AS i (queue, hash)
+WHERE t.queue = i.queue AND t.hash = i.hash AND NOT EXISTS (SELECT FROM redrive.dead d WHERE d.queue = t.queue AND d.text = t.hash)

@@ -19,9 +19,9 @@ type work struct {
 	sql *statements
 }
 
-func newWork(q db, sql *statements, masks *driver.Masks) *work {
+func newWork(q db, sql *statements, masks *driver.Masks, texts *sqlstore.Texts) *work {
 	w := &work{db: q, sql: sql}
-	w.Rows, w.Masks = w, masks
+	w.Rows, w.Masks, w.Texts = w, masks, texts
 	return w
 }
 

@@ -89,7 +89,7 @@ func (f *finder) textsOf(q *queue) (*texts, error) {
 	found := &texts{matching: make(map[int64]bool)}
 	query := f.query
 	st := f.read(`SELECT text, error, answer FROM text WHERE queue = ? AND (? OR instr(error, ?) > 0 OR instr(answer, ?) > 0)`).
-		int(q.number).flag(query.View != redrive.ViewAll).text(query.Text).text(query.Text)
+		int(q.number).flag(query.Shown).text(query.Text).text(query.Text)
 	for st.next() {
 		if f.s.masks.Contains(query, q.name, st.colText(1), st.colText(2)) {
 			found.matching[st.colInt(0)] = true
@@ -211,7 +211,7 @@ func (f *finder) merge(q *queue, lists []int64) (places []deadPlace, more bool, 
 // isOfText reports whether a query asks for dead letters by text, queue and time only.
 func isOfText(q redrive.Query) bool {
 	dead := q.State == redrive.StateDead && q.Text != ""
-	q.Queue, q.State, q.Text, q.View, q.Since, q.Until, q.Limit, q.Bodies = "", 0, "", 0, time.Time{}, time.Time{}, 0, false
+	q.Queue, q.State, q.Text, q.Shown, q.ErrorsOnly, q.Since, q.Until, q.Limit, q.Bodies = "", 0, "", false, false, time.Time{}, time.Time{}, 0, false
 	return dead && q == redrive.Query{}
 }
 

@@ -133,14 +133,14 @@ func TestWhatIsMaskedIsNotIndexed(t *testing.T) {
 	equal(t, texts, 1)
 	for _, c := range []struct {
 		queue, text string
-		view        redrive.View
+		shown       bool
 		n           int
 		index       bool
 	}{
-		{"cards", "4111", redrive.ViewAll, 1, false}, {"cards", "4111", redrive.ViewShown, 0, false}, {"cards", "***", redrive.ViewErrors, 1, false},
-		{"cards", "timeout", redrive.ViewShown, 1, false}, {"open", "4111", redrive.ViewShown, 1, true}, {"open", "timeout", redrive.ViewAll, 1, true},
+		{"cards", "4111", false, 1, false}, {"cards", "4111", true, 0, false}, {"cards", "***", true, 1, false},
+		{"cards", "timeout", true, 1, false}, {"open", "4111", true, 1, true}, {"open", "timeout", false, 1, true},
 	} {
-		page, err := s.Find(t.Context(), redrive.Query{Queue: c.queue, State: redrive.StateDead, Text: c.text, View: c.view})
+		page, err := s.Find(t.Context(), redrive.Query{Queue: c.queue, State: redrive.StateDead, Text: c.text, Shown: c.shown})
 		noErr(t, err)
 		equal(t, []any{c, len(page.Entries), page.Index}, []any{c, c.n, c.index})
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/wire"
@@ -39,7 +40,9 @@ type deadListCmd struct {
 }
 
 func (*deadListCmd) Help() string {
-	return examples("redrive dead list --queue hooks --since 1h", "what died in the last hour", "redrive dead list --reason crashed --json", "as JSON")
+	return examples("redrive dead list --queue hooks --since 1h", "what died in the last hour",
+		"redrive dead list --queue hooks --text 'no stock'", "what says so in its error or in the target's answer, by an index",
+		"redrive dead list --queue hooks --body order-42 --limit 0", "what says so in its body: looks at each, with progress; Ctrl-C shows what was found", "redrive dead list --reason crashed --json", "as JSON")
 }
 
 // Run prints a line a dead letter.
@@ -47,8 +50,9 @@ func (c *deadListCmd) Run(ctx context.Context, t *terminal, client *client) erro
 	if err := c.check(); err != nil {
 		return err
 	}
-	list, err := collect(ctx, client, "/v1/dead-letters", c.Parameters(), c.Limit)
-	if err != nil {
+	began := time.Now()
+	list, err := collect(ctx, t, client, "/v1/dead-letters", c.Parameters(), c.Limit)
+	if stopped := ctx.Err() != nil; err != nil && (!stopped || list.Examined == 0) {
 		return err
 	}
 	if t.json {
@@ -60,9 +64,12 @@ func (c *deadListCmd) Run(ctx context.Context, t *terminal, client *client) erro
 		b.add(text(m.Queue+"/"+m.ID), text(m.Kind), coloured(bad, reasonOf(m)), number(m.Attempts), text(since(m.DiedAt)), text(m.Error))
 	}
 	b.print(t)
-	ended(t, list)
+	ended(t, list, began)
 	if !list.Complete {
 		t.note("how many there are: %s", countCommand(&c.Filter))
+	}
+	if err != nil {
+		return errFailed // it was interrupted
 	}
 	return nil
 }
@@ -107,6 +114,8 @@ func (c *deadCausesCmd) Run(ctx context.Context, t *terminal, client *client) er
 		t.note("at least 0 match, of those that were examined; count all: %s", countCommand(&c.Filter))
 	case len(list.Items) == 0 && c.Life != "":
 		t.note("no cause is %s", c.Life)
+	case len(list.Items) == 0 && c.Filter != (wire.Filter{}):
+		t.note("no dead letter matches")
 	case len(list.Items) == 0:
 		t.note("there are no dead letters")
 	default:

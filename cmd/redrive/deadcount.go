@@ -17,7 +17,7 @@ type deadCountCmd struct {
 
 func (*deadCountCmd) Help() string {
 	return examples(
-		"redrive dead count --queue hooks --text 'no stock'", "how many have this in their body or error, exactly; Ctrl-C stops it",
+		"redrive dead count --queue hooks --text 'no stock'", "how many have this in their error or the target's answer, exactly; Ctrl-C stops it",
 		"redrive dead count --kind order --json", "as JSON",
 	)
 }

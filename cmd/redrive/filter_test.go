@@ -16,7 +16,7 @@ import (
 
 // notFilters are fields of a query that no person filters by: its page, and what a plan
 // leaves out by itself.
-var notFilters = []string{"life", "after", "limit", "bodies", "not_plan"}
+var notFilters = []string{"life", "after", "limit", "bodies", "not_plan", "shown", "errors_only"}
 
 var inner = regexp.MustCompile(`([a-z])([A-Z])`)
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -24,7 +25,7 @@ type messagesListCmd struct {
 }
 
 func (*messagesListCmd) Help() string {
-	return examples("redrive messages list --queue hooks --state waiting", "what waits", "redrive messages list --text order-42", "search in all queues")
+	return examples("redrive messages list --queue hooks --state waiting", "what waits", "redrive messages list --body order-42", "search the bodies of all queues")
 }
 
 // Run prints a line a message.
@@ -34,7 +35,8 @@ func (c *messagesListCmd) Run(ctx context.Context, t *terminal, client *client) 
 	}
 	query := c.Parameters()
 	query.Del("queue")
-	list, err := c.collect(ctx, client, query)
+	began := time.Now()
+	list, err := c.collect(ctx, t, client, query)
 	if err != nil {
 		return err
 	}
@@ -51,12 +53,12 @@ func (c *messagesListCmd) Run(ctx context.Context, t *terminal, client *client) 
 		b.add(text(id), text(m.Kind), text(m.State), number(m.Attempts), text(since(m.PublishedAt)), text(since(m.DueAt)), text(m.Error))
 	}
 	b.print(t)
-	ended(t, list)
+	ended(t, list, began)
 	return nil
 }
 
 // collect gathers the messages of the queue, or of one queue after the other.
-func (c *messagesListCmd) collect(ctx context.Context, client *client, query map[string][]string) (wire.List[wire.Message], error) {
+func (c *messagesListCmd) collect(ctx context.Context, t *terminal, client *client, query map[string][]string) (wire.List[wire.Message], error) {
 	all := wire.List[wire.Message]{Items: []wire.Message{}, Complete: true}
 	queues := []string{c.Queue}
 	if c.Queue == "" {
@@ -79,12 +81,13 @@ func (c *messagesListCmd) collect(ctx context.Context, client *client, query map
 				return all, nil
 			}
 		}
-		one, err := collect(ctx, client, "/v1/queues/"+segment(queue)+"/messages", maps.Clone(query), left)
+		one, err := collect(ctx, t, client, "/v1/queues/"+segment(queue)+"/messages", maps.Clone(query), left)
 		if err != nil {
 			return all, err
 		}
 		all.Items = append(all.Items, one.Items...)
 		all.Next, all.Complete = one.Next, all.Complete && one.Complete
+		all.How, all.Examined = cmp.Or(one.How, all.How), all.Examined+one.Examined
 	}
 	return all, nil
 }
@@ -96,15 +99,18 @@ func since(at *time.Time) string {
 	return ago(*at, time.Now())
 }
 
-// collect gathers pages up to a limit; 0 is no limit.
-func collect(ctx context.Context, c *client, path string, query map[string][]string, limit int) (wire.List[wire.Message], error) {
+// collect gathers pages up to a limit; 0 is no limit. Who interrupts it gets what was found so far.
+func collect(ctx context.Context, t *terminal, c *client, path string, query map[string][]string, limit int) (wire.List[wire.Message], error) {
 	all := wire.List[wire.Message]{Items: []wire.Message{}, Complete: true}
 	if limit > 0 && limit < redrive.MaxPage {
 		query["limit"] = []string{strconv.Itoa(limit)}
 	}
+	line := &progress{t: t}
+	defer line.clear()
 	err := pages(ctx, c, path, query, func(p wire.List[wire.Message]) bool {
 		all.Items = append(all.Items, p.Items...)
-		all.Next = p.Next
+		all.Next, all.How, all.Examined = p.Next, cmp.Or(p.How, all.How), all.Examined+p.Examined
+		line.update("%s found, %s examined; Ctrl-C stops it", grouped(int64(len(all.Items))), grouped(int64(all.Examined)))
 		return limit == 0 || len(all.Items) < limit
 	})
 	if limit > 0 && len(all.Items) > limit {
@@ -114,9 +120,14 @@ func collect(ctx context.Context, c *client, path string, query map[string][]str
 	return all, err
 }
 
-// ended says what a list leaves out.
-func ended(t *terminal, list wire.List[wire.Message]) {
+// ended says what a list leaves out, and how it was found if that took long.
+func ended(t *terminal, list wire.List[wire.Message], began time.Time) {
+	if took := time.Since(began); list.How == wire.HowScan && list.Examined >= redrive.Examined {
+		t.note("%s were looked at one by one, in %s: %s/s", grouped(int64(list.Examined)), took.Round(time.Millisecond), grouped(int64(float64(list.Examined)/took.Seconds())))
+	}
 	switch {
+	case len(list.Items) == 0 && !list.Complete:
+		t.note("at least 0 match, of %s that were examined", grouped(int64(list.Examined)))
 	case len(list.Items) == 0:
 		t.note("there is none")
 	case !list.Complete:

@@ -23,7 +23,7 @@ type gatedStore struct {
 func (s *gatedStore) Unwrap() any { return s.Store }
 
 func (s *gatedStore) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
-	if q.Text != "" && q.Limit == redrive.MaxPage {
+	if q.Body != "" && q.Limit == redrive.MaxPage {
 		select {
 		case <-s.gate:
 		case <-ctx.Done():
@@ -66,7 +66,7 @@ func TestCountsInTheBackground(t *testing.T) {
 		if c := get[wire.Count](d, 200, http.MethodPost, "/v1/counts", `{"filter":{"queue":"open","reason":"permanent"}}`); c.State != "done" || c.Count != n || c.EndedAt == nil {
 			t.Errorf("by counters: %+v", c)
 		}
-		const filter = `{"filter":{"queue":"open","text":"needle"}}`
+		const filter = `{"filter":{"queue":"open","body":"needle"}}`
 		c := get[wire.Count](d, 202, http.MethodPost, "/v1/counts", filter)
 		if c.State != "running" || c.Total != n {
 			t.Errorf("%+v", c)
@@ -78,7 +78,7 @@ func TestCountsInTheBackground(t *testing.T) {
 		if c.State != "done" || c.Count != n/10 || c.Examined != n || c.EndedAt == nil {
 			t.Errorf("%+v", c)
 		}
-		deadOf(t, store, "open", "later", "needle")
+		deadOf(t, store, "open", "later", "", func(e *redrive.Entry) { e.Body = []byte("needle") })
 		if again := get[wire.Count](d, 200, http.MethodPost, "/v1/counts", filter); again != c && (again.ID != c.ID || again.Count != c.Count || !again.StartedAt.Equal(c.StartedAt)) {
 			t.Errorf("it is counted again: %+v, %+v", c, again)
 		}
@@ -96,7 +96,7 @@ func TestCountsInTheBackground(t *testing.T) {
 // One count runs at a time, tells how far it is, and can be cancelled; one whose daemon ended
 // is counted anew.
 func TestCountsRunOneAtATimeAndAreCancelled(t *testing.T) {
-	const filter = `{"filter":{"queue":"open","text":"needle"}}`
+	const filter = `{"filter":{"queue":"open","body":"needle"}}`
 	memory := memory.New()
 	many(t, memory, "open", redrive.Examined+5000)
 	store := &gatedStore{Store: memory, gate: make(chan struct{})}
@@ -117,7 +117,7 @@ func TestCountsRunOneAtATimeAndAreCancelled(t *testing.T) {
 	get[wire.Count](d, 200, http.MethodDelete, "/v1/counts/"+other.ID, "")
 
 	// As a daemon left it that was killed.
-	stale := fmt.Sprintf(`{"id":%q,"filter":{"queue":"open","text":"needle"},"view":"","state":"running","updated_at":"2020-01-01T00:00:00Z"}`, c.ID)
+	stale := fmt.Sprintf(`{"id":%q,"filter":{"queue":"open","body":"needle"},"view":"","state":"running","updated_at":"2020-01-01T00:00:00Z"}`, c.ID)
 	if _, err := memory.Apply(t.Context(), driver.Batch{Records: []driver.RecordWrite{{Space: "counts", Key: c.ID, Value: []byte(stale), Version: driver.AnyVersion}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -36,11 +36,23 @@ func (a *app) page(w http.ResponseWriter, r *http.Request, who *caller, q redriv
 		}
 		left -= len(page.Entries)
 		list.Next, list.Complete = page.Next, page.Complete
+		list.Examined += page.Examined
+		if list.How != wire.HowScan {
+			list.How = how(&q, page.Index)
+		}
 		if page.Next == "" || !page.Complete {
 			break
 		}
 	}
 	return writeJSON(w, http.StatusOK, list)
+}
+
+// how says how entries were found, if an index of texts led to all that has the query's text.
+func how(q *redrive.Query, index bool) string {
+	if q.Text != "" && !index || q.Body != "" || q.Header != "" || q.Kind != "" || q.State != redrive.StateDead && q.State != 0 {
+		return wire.HowScan
+	}
+	return wire.HowIndex
 }
 
 func (a *app) listMessages(w http.ResponseWriter, r *http.Request, who *caller) error {

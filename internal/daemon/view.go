@@ -28,9 +28,6 @@ const (
 	viewErrors  view = "errors"  // errors, with what is masked hidden
 )
 
-// views are how a store with an index of texts looks for text.
-var views = map[view]redrive.View{viewAll: redrive.ViewAll, viewPayload: redrive.ViewShown, viewErrors: redrive.ViewErrors}
-
 // view returns what the caller's searches look at.
 func (c *caller) view() view {
 	switch {
@@ -88,8 +85,8 @@ const weighed = 4 << 10
 // passes reports whether the store itself looks for what a query selects only as it shows.
 func (s *seen) passes(q *redrive.Query) bool {
 	rest := *q
-	if s.app.store.Caps().Texts {
-		rest.Text, q.View = "", views[s.view]
+	if q.Text != "" && q.State == redrive.StateDead && s.app.store.Caps().Texts {
+		rest.Text, q.Shown, q.ErrorsOnly = "", s.view != viewAll, s.view == viewErrors
 	}
 	return !s.app.hides(s.view, &rest)
 }
@@ -164,8 +161,8 @@ type lookout struct {
 
 func (s *seen) look(q redrive.Query) *lookout {
 	l := &lookout{seen: s, query: q, hidden: q, left: redrive.Examined, masks: make(map[string]*masks)}
-	l.query.Text, l.query.Body, l.query.Header, l.query.View, l.query.Bodies = "", "", "", redrive.ViewAll, true
-	l.hidden.View = views[s.view]
+	l.query.Text, l.query.Body, l.query.Header, l.query.Bodies = "", "", "", true
+	l.hidden.Shown, l.hidden.ErrorsOnly = true, s.view == viewErrors
 	return l
 }
 

@@ -38,12 +38,12 @@ func vault(t *testing.T, store driver.Store) {
 	quote := func(secret string) string { return fmt.Sprintf(`{"card":{"number":%q}}`, secret) }
 	var put []redrive.Entry
 	add := func(queue, body string) {
-		text, headers := "declined, having read "+quote(inError), redrive.Headers{{Name: "Authorization", Value: []byte(inHeader)}, {Name: "Tenant", Value: []byte(inTenant)}}
+		text, answer, headers := "declined, having read "+quote(inError), quote(inAnswer), redrive.Headers{{Name: "Authorization", Value: []byte(inHeader)}, {Name: "Tenant", Value: []byte(inTenant)}}
 		if queue == "open" {
-			text, headers = "declined", headers[1:]
+			text, answer, headers = "declined", "", headers[1:]
 		}
 		died := time.Now().Add(-time.Hour).Add(time.Duration(len(put)) * time.Second)
-		f := &redrive.Failure{At: died, Attempt: 1, Types: []string{"*errors.errorString"}, Message: text, Details: map[string]string{"http.response": quote(inAnswer)}}
+		f := &redrive.Failure{At: died, Attempt: 1, Types: []string{"*errors.errorString"}, Message: text, Details: map[string]string{driver.DetailAnswer: answer}}
 		f.Signature = driver.Signature(f)
 		e := redrive.Entry{
 			Message: redrive.Message{Queue: queue, ID: fmt.Sprintf("m-%d", len(put)), Body: []byte(body), Headers: headers},
@@ -153,8 +153,8 @@ func (d *rig) shown(p probe, guess string) string {
 // Whoever guesses what they may not see learns nothing from any route that takes a
 // filter: the whole answer to the right guess is the one to a wrong guess.
 func TestFiltersTellNothingOfWhatIsHidden(t *testing.T) {
-	masked := map[string]string{inBody: "text", inText: "text", inError: "text", inAnswer: "text", inHeader: "header"}
-	hidden := map[string]string{inOpen: "text", inTenant: "header"}
+	masked := map[string]string{inBody: "body", inText: "body", inError: "text", inAnswer: "text", inHeader: "header"}
+	hidden := map[string]string{inOpen: "body", inTenant: "header"}
 	maps.Copy(hidden, masked)
 	for token, secrets := range map[string]map[string]string{"read": hidden, "purge": hidden, "payload": masked, "redrive": masked, "operator": masked} {
 		t.Run(token, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestAnAdministratorFindsWhatIsMasked(t *testing.T) {
 	d := start(t, vaultConfig(t), func() driver.Store { s := newStore(t); vault(t, s); return s }())
 	d.token = "secret-admin"
 	finds := make(map[string]bool)
-	for secret, filter := range map[string]string{inBody: "text", inText: "text", inError: "text", "Authorization=" + inHeader: "header"} {
+	for secret, filter := range map[string]string{inBody: "body", inText: "body", inError: "text", "Authorization=" + inHeader: "header"} {
 		wrong := secret[:len(secret)-1] + "Z"
 		wrongs := probes(filter, wrong)
 		for i, p := range probes(filter, secret) {
@@ -218,7 +218,7 @@ func TestAnAdministratorFindsWhatIsMasked(t *testing.T) {
 		for _, op := range methods {
 			takes := strings.Contains(fmt.Sprint(op.RequestBody), "PlanRequest") || strings.Contains(fmt.Sprint(op.RequestBody), "CountRequest")
 			for _, p := range op.Parameters {
-				takes = takes || p.In == "query" && (p.Name == "text" || p.Name == "header")
+				takes = takes || p.In == "query" && (p.Name == "text" || p.Name == "body" || p.Name == "header")
 			}
 			if takes != finds[op.OperationID] {
 				t.Errorf("%s takes a filter: %t, and is probed: %t", path, takes, !takes)
@@ -237,10 +237,11 @@ func TestFiltersFindWhatShows(t *testing.T) {
 			token, filter string
 			want          int // of cards; negative: the filter is refused
 		}{
-			{"read", "text=declined", 23}, {"read", "text=plain", 0}, {"read", "header=Tenant", -1}, {"purge", "header=Tenant=x", -1},
-			{"payload", "text=declined", 23}, {"payload", "text=plain", 22}, {"payload", "header=Tenant", 23}, {"payload", "header=Tenant=" + inTenant, 23},
-			{"payload", "header=Authorization", 23}, {"payload", "header=Tenant&text=plain", 22}, {"redrive", "text=%22***%22},%22shop", 21},
-			{"admin", "text=" + inBody, 1}, {"admin", "header=Authorization=" + inHeader, 23},
+			{"read", "text=declined", 23}, {"read", "text=plain", 0}, {"read", "body=plain", -1}, {"read", "text=" + inAnswer, 0}, {"payload", "text=" + inAnswer, 0},
+			{"admin", "text=" + inAnswer, 23}, {"admin", "text=declined", 23}, {"read", "text=Declined", 0}, {"read", "header=Tenant", -1}, {"purge", "header=Tenant=x", -1},
+			{"payload", "text=declined", 23}, {"payload", "text=plain", 0}, {"payload", "body=plain", 22}, {"payload", "header=Tenant", 23}, {"payload", "header=Tenant=" + inTenant, 23},
+			{"payload", "header=Authorization", 23}, {"payload", "header=Tenant&body=plain", 22}, {"redrive", "body=%22***%22},%22shop", 21},
+			{"admin", "body=" + inBody, 1}, {"admin", "header=Authorization=" + inHeader, 23},
 		} {
 			d.token = "secret-" + c.token
 			for _, path := range []string{"/v1/dead-letters?queue=cards&limit=1000&", "/v1/queues/cards/messages?state=waiting&limit=1000&"} {
@@ -285,7 +286,7 @@ func TestPagesOfWhatShows(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := start(t, vaultConfig(t), store)
-		for _, path := range []string{"/v1/dead-letters?text=match", "/v1/queues/cards/messages?text=match"} {
+		for _, path := range []string{"/v1/dead-letters?body=match", "/v1/queues/cards/messages?body=match"} {
 			var want []string
 			for _, limit := range []int{1000, 1, 2, 5, 16, 43, 44} {
 				for _, token := range []string{"admin", "payload"} {
@@ -313,7 +314,7 @@ func TestPagesOfWhatShows(t *testing.T) {
 		var want []byte
 		for _, token := range []string{"admin", "payload"} {
 			d.token = "secret-" + token
-			_, got := d.send(http.MethodGet, "/v1/causes?text=match&limit=3", "")
+			_, got := d.send(http.MethodGet, "/v1/causes?body=match&limit=3", "")
 			if want == nil {
 				want = got
 			}
@@ -340,18 +341,18 @@ func TestASearchOfWhatShowsIsBounded(t *testing.T) {
 	}
 	d := start(t, vaultConfig(t), store)
 	d.token = "secret-operator"
-	page := get[wire.List[wire.Message]](d, 200, http.MethodGet, "/v1/dead-letters?text=match", "")
+	page := get[wire.List[wire.Message]](d, 200, http.MethodGet, "/v1/dead-letters?body=match", "")
 	if len(page.Items) != 0 || page.Complete || page.Next == "" {
 		t.Fatalf("%+v", page)
 	}
-	page = get[wire.List[wire.Message]](d, 200, http.MethodGet, "/v1/dead-letters?text=match&after="+url.QueryEscape(page.Next), "")
+	page = get[wire.List[wire.Message]](d, 200, http.MethodGet, "/v1/dead-letters?body=match&after="+url.QueryEscape(page.Next), "")
 	if len(page.Items) != 1 || !page.Complete || page.Next != "" {
 		t.Errorf("%+v", page)
 	}
-	if causes := get[wire.List[wire.Cause]](d, 200, http.MethodGet, "/v1/causes?text=match", ""); causes.Complete {
+	if causes := get[wire.List[wire.Cause]](d, 200, http.MethodGet, "/v1/causes?body=match", ""); causes.Complete {
 		t.Errorf("%+v", causes)
 	}
-	plan := get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"drop","filter":{"text":"match"}}`)
+	plan := get[wire.Plan](d, 201, http.MethodPost, "/v1/plans", `{"action":"drop","filter":{"body":"match"}}`)
 	for !plan.Ended() {
 		plan = get[wire.Plan](d, 200, http.MethodGet, "/v1/plans/"+plan.ID, "")
 	}
@@ -367,7 +368,7 @@ func TestAPlanKeepsWhatItMayLookAt(t *testing.T) {
 	vault(t, store)
 	plans := plan.New(store, plan.Options{Views: func(string) plan.Finder { return store }}) // nobody carries them out yet
 	made := func(view, text string) string {
-		p, err := plans.Create(context.Background(), plan.Request{Action: driver.ActDrop, Query: redrive.Query{Text: text}, View: view, Actor: "test"})
+		p, err := plans.Create(context.Background(), plan.Request{Action: driver.ActDrop, Query: redrive.Query{Body: text}, View: view, Actor: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

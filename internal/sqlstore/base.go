@@ -29,6 +29,7 @@ type Base struct {
 	Alive  context.Context    //nolint:containedctx // of the background goroutines
 	Floors Floors
 	Masks  driver.Masks
+	Texts  *Texts // nil: the store has no index of texts
 
 	own       Server
 	durations Recorder

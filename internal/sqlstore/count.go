@@ -23,6 +23,15 @@ func (v Verbs) Count(ctx context.Context, q redrive.Query) (driver.Count, error)
 	cut := q
 	cut.Until = time.Time{}
 	cause := q.Reason != 0 || q.Signature != ""
+	if q.Text != "" && q.State == redrive.StateDead && q.After == "" {
+		rest := q
+		rest.Text, rest.Shown, rest.ErrorsOnly, rest.Since, rest.Until = "", false, false, time.Time{}, time.Time{}
+		if ByCause(&rest) && q.Reason == 0 && q.Signature == "" {
+			if n, ok, err := v.base.own.CountText(ctx, &q); ok || err != nil {
+				return driver.Count{N: n, Complete: true, Examined: n, Index: true}, err
+			}
+		}
+	}
 	switch {
 	case q.After != "" || !ByCause(&cut):
 		return driver.CountFound(ctx, v.Find, q)

@@ -74,6 +74,9 @@ func (w *Work) settleOneDead(ctx context.Context, m *Message, st *driver.Settlem
 // fail records a failure of a dead letter that stays, whose cause it is then.
 func (w *Work) fail(m *Message, f *redrive.Failure) {
 	m.RecordFailure(f, false)
+	if f != nil {
+		m.Text = w.Texts.Of(w.Masks, m.Queue, f)
+	}
 	if f != nil && f.Signature != m.Signature {
 		w.countCause(CauseBucket{Cause: m.cause()}, -1, 0)
 		m.Signature = f.Signature

@@ -25,6 +25,7 @@ func (v Verbs) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 	}
 	err = f.find(ctx)
 	f.page.Examined = max(f.page.Examined, len(f.page.Entries))
+	f.page.Index = q.Text != "" && v.base.Texts != nil && !f.scanned
 	return f.page, err
 }
 
@@ -40,6 +41,8 @@ type Finder struct {
 	room int
 	full bool
 	last PageCursor
+
+	scanned bool // something was looked at for its text that no index led to
 }
 
 var errFull = errors.New("the page is full")
@@ -89,6 +92,7 @@ func (f *Finder) wants(dead bool) bool {
 func (f *Finder) search(ctx context.Context) error {
 	f.had = len(f.page.Entries)
 	f.Reset()
+	f.scanned = f.scanned || !f.ByText()
 	end, err := f.own.Search(ctx, f)
 	switch {
 	case err != nil:
@@ -105,6 +109,27 @@ func (f *Finder) search(ctx context.Context) error {
 		return errFull
 	}
 	return nil
+}
+
+// ByText reports that the phase looks for dead letters by their text only.
+func (f *Finder) ByText() bool {
+	q := f.Query
+	return f.At.Dead && q.Text != "" && (q.Shown || q.Plan == "" && !q.Edited)
+}
+
+// Scanned says that something was looked at for its text that no index led to.
+func (f *Finder) Scanned() { f.scanned = true }
+
+// Now is the server's time at the beginning.
+func (f *Finder) Now() time.Time { return f.now }
+
+// Look counts an entry that is looked at, and reports false if that is one more than may be.
+func (f *Finder) Look() bool {
+	if f.page.Examined == redrive.Examined {
+		return false
+	}
+	f.page.Examined++
+	return true
 }
 
 // Reset begins the phase anew.

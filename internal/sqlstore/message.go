@@ -26,6 +26,7 @@ type Message struct {
 	Instance, Signature                  string
 	First, Last, Original                []byte  // JSON
 	Sum                                  *uint32 // checksum of the message; nil: unchecked
+	Text                                 *int64  // of a dead letter, as Texts.Of returns it
 }
 
 // Held reports whether somebody has the message under a lease.

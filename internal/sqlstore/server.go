@@ -54,6 +54,8 @@ type Server interface {
 	// CountDead counts dead letters by queue, reason and signature, from counters, and those
 	// of them that died after the query's Until, if that is set.
 	CountDead(ctx context.Context, q *redrive.Query) (n, late int64, err error)
+	// CountText counts dead letters by queue, text and time, if an index leads to all of them.
+	CountText(ctx context.Context, q *redrive.Query) (n int64, ok bool, err error)
 	// ReadBuckets reads the deaths of a query by cause and time, in that order. reset is called
 	// before each try.
 	ReadBuckets(ctx context.Context, q *redrive.Query, reset func(), found func(*CauseCount)) error

@@ -33,6 +33,13 @@ func (v Verbs) Settle(ctx context.Context, items []driver.Settlement) []error {
 	}
 	ctx, cancel := b.Detach(ctx)
 	defer cancel()
+	b.Texts.Learn(ctx, &b.Masks, func(add func(string, *redrive.Failure)) {
+		for i := range items {
+			if items[i].Outcome == redrive.OutcomeDead || PlaceOf(items[i].Receipt.Position) == PlaceDead {
+				add(items[i].Receipt.Queue, items[i].Failure)
+			}
+		}
+	})
 	errs := make([]error, len(items))
 	for _, round := range rounds(items, errs) {
 		var plain, rest []int

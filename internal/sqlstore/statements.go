@@ -94,7 +94,7 @@ func (s *Statements) Migrations(from, to int) string {
 
 // Layout tells apart tables that bear the same version: until the first release, version 1
 // is changed in place.
-const Layout = 5
+const Layout = 6
 
 // CheckLayout refuses tables that an earlier build made, which this one cannot bring up.
 func (b *Base) CheckLayout(layout int) error {

@@ -149,6 +149,13 @@ func (v Verbs) Apply(ctx context.Context, batch driver.Batch) ([]error, error) {
 	}
 	ctx, cancel := b.Detach(ctx)
 	defer cancel()
+	b.Texts.Learn(ctx, &b.Masks, func(add func(string, *redrive.Failure)) {
+		for i := range batch.Put {
+			if batch.Put[i].State == redrive.StateDead {
+				add(batch.Put[i].Queue, batch.Put[i].History.Latest())
+			}
+		}
+	})
 	err = b.own.InTx(ctx, "apply", func(w *Work) error { return a.Run(ctx, w) })
 	if errors.Is(err, redrive.ErrVersion) {
 		return nil, redrive.ErrVersion

@@ -79,6 +79,7 @@ type Rows interface {
 type Work struct {
 	Rows  Rows
 	Masks *driver.Masks
+	Texts *Texts // nil: the store has no index of texts
 
 	Clock    time.Time
 	Settings map[string]driver.QueueSettings
@@ -231,6 +232,9 @@ func (w *Work) RemoveWaiting(m *Message) {
 func (w *Work) AddDead(m *Message) {
 	m.Dead, m.Suspect, m.Leased, m.Instance = true, false, false, ""
 	m.Bytes = m.Size()
+	if w.Texts != nil {
+		m.Text = w.Texts.Of(w.Masks, m.Queue, m.LatestFailure())
+	}
 	if m.Turn > 0 && w.Settings[m.Queue].DeadRelease {
 		w.LeaveLine(m)
 	}

@@ -25,7 +25,17 @@ type List[T any] struct {
 	// Complete is false when the search gave up before it had seen everything. A
 	// page may then be short, even empty, and still have a Next.
 	Complete bool `json:"complete"`
+	// How says whether an index led to the items, or entries were looked at one by one for the filter,
+	// Examined of them for this page. Of lists of messages.
+	How      string `json:"how,omitempty"`
+	Examined int    `json:"examined,omitempty"`
 }
+
+// What List.How says.
+const (
+	HowIndex = "index"
+	HowScan  = "scan"
+)
 
 // Duration is a length of time, in JSON as Go writes it: "1.5s".
 type Duration time.Duration

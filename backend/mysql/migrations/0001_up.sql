@@ -290,7 +290,7 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW redrive_dead_json AS
 -- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE IF NOT EXISTS redrive_migration (
   version INT    NOT NULL PRIMARY KEY,
-  layout  INT    NOT NULL DEFAULT 5,
+  layout  INT    NOT NULL DEFAULT 6,
   at      BIGINT NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 

@@ -3,6 +3,6 @@
 DROP VIEW redrive.dead_json, redrive.waiting_json;
 DROP FUNCTION redrive.as_json(bytea);
 DROP TABLE redrive.migration, redrive.inbox, redrive.record, redrive.remembered, redrive.ordered_key, redrive.cause_delta,
-  redrive.bucket, redrive.cause, redrive.dead,
+  redrive.bucket, redrive.cause, redrive.text, redrive.dead,
   redrive.message, redrive.delta, redrive.queue;
 DROP SEQUENCE redrive.record_version, redrive.message_seq;

@@ -130,6 +130,7 @@ CREATE INDEX message_key ON redrive.message (queue, key, turn, seq) WHERE key <>
 
 -- Dead letters. due: when a processor of dead letters may claim it, or when its lease
 -- ends if it is leased.
+-- text: the hash in table text of what its newest failure says; null: it has none, 0: it is not there.
 CREATE TABLE redrive.dead (
   seq           bigint      NOT NULL,
   died          timestamptz NOT NULL,
@@ -165,6 +166,7 @@ CREATE TABLE redrive.dead (
   first_failure json,
   last_failure  json,
   original      json,
+  text          bigint,
   body          bytea NOT NULL,
   PRIMARY KEY (queue, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
@@ -174,6 +176,19 @@ CREATE INDEX dead_cause ON redrive.dead (queue, reason, signature, died, id);
 CREATE INDEX dead_plan ON redrive.dead (queue, plan, died, id) WHERE plan <> '';
 CREATE INDEX dead_edited ON redrive.dead (queue, died, id) WHERE original IS NOT NULL;
 CREATE INDEX dead_key ON redrive.dead (queue, key, turn, seq) WHERE key <> '';
+CREATE INDEX dead_text ON redrive.dead (queue, text, died, id);
+
+-- What failures of dead letters say, once for all of a queue that say the same: the error, and
+-- the target's answer. What a mask named when it died is not here. used: when a process last
+-- met it; a row that no dead letter needs goes a day after that.
+CREATE TABLE redrive.text (
+  hash   bigint      NOT NULL,
+  used   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  queue  text COLLATE "C" NOT NULL,
+  error  text COLLATE "C" NOT NULL,
+  answer text COLLATE "C" NOT NULL,
+  PRIMARY KEY (queue, hash)
+);
 
 -- How many dead letters each cause has, without those of cause_delta. series: its deaths
 -- have buckets of their own.
@@ -274,7 +289,7 @@ CREATE VIEW redrive.dead_json AS
 -- layout: of version 1, which is changed in place until it is released.
 CREATE TABLE redrive.migration (
   version integer     PRIMARY KEY,
-  layout  integer     NOT NULL DEFAULT 5,
+  layout  integer     NOT NULL DEFAULT 6,
   at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 INSERT INTO redrive.migration (version) VALUES (1);
