@@ -36,9 +36,9 @@ type attempt struct {
 	swept    bool // no gate granted it
 
 	began    time.Time
-	deadline time.Time         // zero until a worker has taken it
-	settle   driver.Settlement // once decided
-	buried   driver.Settlement // what was decided, if the queue's own dead-letter sink took the message
+	deadline time.Time          // zero until a worker has taken it
+	settle   driver.Settlement  // once decided
+	buried   *driver.Settlement // what was decided, if the queue's own dead-letter sink took the message
 
 	mu    sync.Mutex
 	inner context.Context // made on demand

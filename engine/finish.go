@@ -237,7 +237,8 @@ func (c *consumer) deadLetter(a *attempt) {
 			slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
 		return
 	}
-	a.buried = a.settle
+	decided := a.settle
+	a.buried = &decided
 	a.settle.Outcome, a.settle.Reason, a.settle.Failure = redrive.OutcomeDone, 0, nil
 }
 
@@ -281,8 +282,8 @@ func (c *consumer) settled(a *attempt, err error) {
 	if err == nil {
 		if c.e.opts.Observer != nil {
 			s := &a.settle
-			if a.buried.Outcome != 0 {
-				s = &a.buried // for the queue it is done, but it is dead-lettered
+			if a.buried != nil {
+				s = a.buried // for the queue it is done, but it is dead-lettered
 			}
 			c.e.observe(&Observation{Occasion: OnSettled, Queue: c.queue, Delivery: a.d, Settlement: s})
 		}

@@ -180,6 +180,10 @@ func TestPlansOfAPerson(t *testing.T) {
 		t.Fatal(out, err)
 	}
 	b.expect(exitOK, "queue q", "plans", "show", p.ID)
+	b.expect(exitOK, "running", "plan", "set", p.ID, "--rate", "5/s", "--canary", "1")
+	b.expect(exitUsage, "say what to change", "plans", "set", p.ID)
+	b.expect(exitOK, "running", "plans", "resume", p.ID, "--rate", "6/s")
+	b.expect(exitOK, "6/s", "plans", "show", p.ID)
 	b.expect(exitOK, "cancelled", "plans", "cancel", p.ID)
 	b.expect(exitOK, "", "plans", "results", p.ID)
 	b.expect(exitFailed, "cancelled", "plans", "show", p.ID, "--wait", "--json")

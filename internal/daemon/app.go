@@ -18,9 +18,12 @@ import (
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/daemon/alerts"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/ws"
+	"github.com/redrive/redrive/internal/daemon/series"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 	"github.com/redrive/redrive/plan"
@@ -49,9 +52,13 @@ type app struct {
 	targets   targets
 	polls     polls
 	counts    *counts
-	flows     flows
-	outages   *outages                // nil: a process that only looks
+	alerts    *alerts.Watcher
+	series    *series.Series
+	ended     sourceEndings
+	outages   *outages // nil: a process that only looks
+	events    *events.Hub[*caller]
 	sources   *sources                // beside the store
+	tls       *certificates           // of the listener; nil: plain HTTP
 	refused   atomic.Pointer[refusal] // nil: the newest configuration is in force
 
 	instance    string                   // names this process to others on the same store

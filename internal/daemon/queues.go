@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -18,19 +19,28 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 	if _, err := parameters(r); err != nil {
 		return err
 	}
-	counts, err := a.store.Counts(r.Context())
+	items, err := a.allQueues(r.Context(), who.sees)
 	if err != nil {
 		return err
 	}
-	h, err := a.holding(r.Context())
+	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
+}
+
+// allQueues describes the queues that are wanted, in the order of their names.
+func (a *app) allQueues(ctx context.Context, wanted func(queue string) bool) ([]wire.Queue, error) {
+	counts, err := a.store.Counts(ctx)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	h, err := a.holding(ctx)
+	if err != nil {
+		return nil, err
 	}
 	status := a.status()
 	items := []wire.Queue{}
 	seen := make(map[string]bool)
 	add := func(c *driver.Counts) {
-		if seen[c.Queue] = true; who.sees(c.Queue) {
+		if seen[c.Queue] = true; wanted(c.Queue) {
 			items = append(items, a.describe(c, &status, &h))
 		}
 	}
@@ -45,7 +55,7 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 		}
 	}
 	slices.SortFunc(items, func(x, y wire.Queue) int { return strings.Compare(x.Queue, y.Queue) })
-	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
+	return items, nil
 }
 
 func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error {
@@ -146,6 +156,9 @@ func (a *app) describe(c *driver.Counts, status *working, h *holding) wire.Queue
 		level, _ := a.backlog.Level(c.Queue)
 		q.Level = level.String()
 	}
+	if src := a.sources.of(c.Queue); src != nil {
+		q.Source = a.ended.of(c.Queue).wire(src.Caps().DeadLetters)
+	}
 	if s, ok := status.engine[c.Queue]; ok {
 		q.Engine, holds = wire.EngineOf(&s), s.Holds
 		signPauses(h.pauses[c.Queue], q.Engine.Paused)
@@ -231,7 +244,7 @@ func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := who.confine(""); err != nil {
 		return err
 	}
-	list := wire.List[wire.Finding]{Items: []wire.Finding{}, Complete: true}
+	list := wire.List[wire.Finding]{Items: a.tls.findings(time.Now()), Complete: true}
 	for _, v := range a.store.Probe(r.Context()) {
 		list.Items = append(list.Items, wire.Finding{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
 	}

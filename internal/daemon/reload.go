@@ -140,7 +140,7 @@ func (s *Server) replace(ctx context.Context) error {
 	if fixed := needRestart(old.config, cfg); len(fixed) > 0 {
 		return &redrive.Error{Op: "reload", Err: fmt.Errorf("a restart is needed for %s", strings.Join(fixed, ", ")), Hint: "restart the daemon, or take these changes back"}
 	}
-	if err := checkListen(cfg); err != nil {
+	if err := checkListen(cfg, s.o.Listeners...); err != nil {
 		return err
 	}
 	changes, err := s.changes(old.config, cfg)
@@ -195,7 +195,7 @@ func (s *Server) succeed(old, next *live) {
 }
 
 // liveKeys are the parts of a configuration that can change while the daemon runs.
-var liveKeys = []string{"queues", "policies", "tokens", "retention", "mask"}
+var liveKeys = []string{"queues", "policies", "tokens", "retention", "mask", "alerts", "public_url"}
 
 // needRestart names what differs and cannot be changed while the daemon runs.
 func needRestart(old, cfg *config.Config) (fixed []string) {

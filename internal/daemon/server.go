@@ -21,8 +21,10 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/archive"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/spool"
+	"github.com/redrive/redrive/internal/daemon/series"
 	"github.com/redrive/redrive/plan"
 	"github.com/redrive/redrive/telemetry"
 )
@@ -45,7 +47,10 @@ type Options struct {
 	// Without it the configuration stays as it is.
 	Reload func() (*config.Config, error)
 	Watch  string
-	// Started receives the address that the daemon listens on as soon as it does.
+	// Listeners are served instead of an address of the configuration's, and closed at the
+	// end of Run: sockets that outlive the process, so that a restart refuses nobody.
+	Listeners []net.Listener
+	// Started receives the (first) address that the daemon listens on as soon as it does.
 	Started func(addr net.Addr)
 	// AcceptLoss opens an embedded store whose log lacks what was synced to it.
 	AcceptLoss bool
@@ -60,8 +65,9 @@ type Server struct {
 	http     *http.Server
 	socket   *http.Server
 	closers  closers
-	traces   *traces      // nil: none
-	spool    *spool.Spool // nil: none
+	tls      *certificates // of the listener; nil: plain HTTP
+	traces   *traces       // nil: none
+	spool    *spool.Spool  // nil: none
 	outages  *outages
 	sources  *sources   // beside the store
 	changing sync.Mutex // what consumes the queues
@@ -101,7 +107,10 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	s.outages = newOutages(func(queue string) bool { q := cfg.Queues[queue]; return q != nil && q.Source != "" })
 	s.log = s.outages.logger(o.Logger)
 	store := o.Store
-	err := checkListen(cfg)
+	err := checkListen(cfg, o.Listeners...)
+	if err == nil {
+		s.tls, err = newCertificates(cfg.TLS, s.log)
+	}
 	if store == nil {
 		if err != nil {
 			return nil, err
@@ -150,15 +159,6 @@ func openStore(cfg *config.Config, embedded ...sqlite.Option) (driver.Store, err
 	return backend.Open(ctx, address, embedded...)
 }
 
-// checkListen refuses an address that other machines reach without a token.
-func checkListen(cfg *config.Config) error {
-	if config.Loopback(cfg.Listen) || len(cfg.Tokens) > 0 {
-		return nil
-	}
-	return &redrive.Error{Op: "listen", Err: fmt.Errorf("%s can be reached from other machines, and there is no token", cfg.Listen),
-		Hint: "add a token under tokens: in the configuration, or listen on " + config.DefaultListen}
-}
-
 // assemble puts the parts together around a store.
 func (s *Server) assemble(store driver.Store) error {
 	ctx := context.Background()
@@ -168,8 +168,8 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	a := &app{store: store, log: s.log, outages: s.outages}
-	s.app, a.counts = a, newCounts(a)
+	a := &app{store: store, log: s.log, series: series.New(), outages: s.outages, tls: s.tls}
+	s.app, a.counts, a.events = a, newCounts(a), events.New(a.watch)
 	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err != nil {
 		return err
 	}
-	observers := engine.Observers{a.metrics, a.sessions, &a.flows}
+	observers := engine.Observers{a.metrics, a.sessions, a.series, &a.ended}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
@@ -229,6 +229,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.gateway = gateway.New(sink, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, AllowReply: a.allowReply, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
+	s.newAlerts(a, store)
 	if err := s.consume(ctx); err != nil {
 		return err
 	}
@@ -236,7 +237,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := a.pauses.sync(ctx); err != nil {
 		return fmt.Errorf("pauses: %w", err)
 	}
-	s.http = s.newHTTP(a.shell(a.mux(false), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
+	s.http = s.newHTTP(a.shell(s.withPages(a.mux(false)), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
 	s.socket = s.newHTTP(a.shell(a.mux(true), anyHost))
 	return nil
 }
@@ -250,7 +251,7 @@ func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redr
 	a.store = &auditedStore{Store: store, log: s.log}
 	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
 	a.backlog = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits, nil)})
-	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces})
+	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces, a.series})
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {
@@ -282,7 +283,7 @@ func (s *Server) probe(ctx context.Context, of driver.Source) error {
 func (s *Server) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	listener, err := s.listen(ctx)
+	listeners, err := s.listen(ctx)
 	if err != nil {
 		return errors.Join(err, s.app.store.Close())
 	}
@@ -315,13 +316,17 @@ func (s *Server) Run(ctx context.Context) error {
 	start("sources", func() error { s.awaitSources(work); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
-	start("http", func() error { return s.http.Serve(listener) })
+	start("alerts", func() error { s.app.alerts.Run(work); return nil })
+	for _, l := range listeners {
+		start("http", func() error { return s.http.Serve(l) })
+	}
 	if socket := s.listenSocket(ctx); socket != nil {
 		start("socket", func() error { return s.socket.Serve(socket) })
 	}
-	s.log.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String("address", listener.Addr().String()), slog.Any("store", s.cfg.Store), slog.Int("queues", s.app.targets.count()))
+	addr := listeners[0].Addr()
+	s.log.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String("address", addr.String()), slog.Bool("tls", s.tls != nil), slog.Bool("passed", len(s.o.Listeners) > 0), slog.Any("store", s.cfg.Store), slog.Int("queues", s.app.targets.count()))
 	if s.o.Started != nil {
-		s.o.Started(listener.Addr())
+		s.o.Started(addr)
 	}
 
 	<-ctx.Done()
@@ -343,6 +348,7 @@ func (s *Server) Run(ctx context.Context) error {
 // they are answered, and what takes longer than drainTimeout at once.
 func (s *Server) drain() {
 	s.app.gateway.Drain()
+	s.app.events.Close()
 	s.drainSessions()
 	s.drainPull()
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)

@@ -39,6 +39,10 @@ const (
 	HoldLimit       = "limit"       // limits of the backlog
 	HoldNobody      = "nobody"      // consumes it
 	HoldKeys        = "keys"        // messages wait behind the first one of their key
+
+	// Of plans only.
+	HoldCanary = "canary" // its messages are not at their end, or until then it is watched whether they come back
+	HoldLane   = "lane"   // what is redriven has a share of the slots while others wait
 )
 
 // What a hold stops.
