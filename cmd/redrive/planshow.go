@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/wire"
@@ -54,27 +55,14 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 	fields(t, "  ", "ends", moment(p.ETA), "problem", clean(p.Problem))
 	for i := range p.Holds {
 		h := &p.Holds[i]
-		fields(t, "  ", "held by", clean(holdText(h)))
+		held := holdText(&h.Hold, time.Now())
+		if h.Queue != "" {
+			held = h.Queue + ": " + held
+		}
+		fields(t, "  ", "held by", clean(held))
 	}
 	printRule(t, p.Request.Repair)
 	return nil
-}
-
-// holdText says what holds a plan.
-func holdText(h *wire.PlanHold) string {
-	s := h.What
-	for _, more := range []string{h.Queue, h.Target} {
-		if more != "" {
-			s += " of " + more
-		}
-	}
-	if s += ": " + h.Detail; h.By != "" {
-		s += " (by " + h.By + ")"
-	}
-	if h.Until != nil {
-		s += ", until " + moment(h.Until)
-	}
-	return s
 }
 
 // deadAgain says how much died again, and of new causes.

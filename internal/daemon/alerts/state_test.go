@@ -271,7 +271,7 @@ func TestTheOtherRules(t *testing.T) {
 }
 
 // An Alertmanager forgets what is not repeated.
-func TestAnAlertmanagerIsTold(t *testing.T) {
+func TestAnAlertmanagerForgets(t *testing.T) {
 	d := newDesk(t)
 	d.repeats = true
 	d.during(func() Facts { return Facts{Plans: []wire.Plan{{ID: "p", State: wire.PlanStopped}}} }, 5*time.Minute+lookEvery)
