@@ -30,6 +30,13 @@ type (
 		Settings(ctx context.Context, queue string) (QueueSettings, error)
 	}
 
+	// A LossyStore keeps messages where other programs may delete them. AcknowledgeLoss counts what
+	// the ledger of a queue lacks as dropped, and returns how many that were, so that [Store.Verify]
+	// and the ledger tell of the next ones only. It is for people who know why.
+	LossyStore interface {
+		AcknowledgeLoss(ctx context.Context, queue string) (int64, error)
+	}
+
 	// A StreamStore keeps its queues in streams that other programs may read and write.
 	StreamStore interface {
 		Monitor(ctx context.Context, queue string) (*StreamMonitor, error)

@@ -1,8 +1,11 @@
 package main
 
+import "github.com/alecthomas/kong"
+
 // cli is the whole command line.
 type cli struct {
-	JSON bool `name:"json" help:"Write JSON."`
+	JSON       bool             `name:"json" help:"Write JSON."`
+	VersionNow kong.VersionFlag `name:"version" help:"Print the version."`
 
 	Serve    serveCmd    `cmd:"" group:"daemon" help:"Run the daemon."`
 	Publish  publishCmd  `cmd:"" group:"messages" help:"Put messages in."`
@@ -32,5 +35,7 @@ type cli struct {
 	Config     configCmd     `cmd:"" group:"tools" help:"Look at configuration files."`
 	Completion completionCmd `cmd:"" group:"tools" help:"Print the completion of a shell."`
 	Version    versionCmd    `cmd:"" group:"tools" help:"Print the version."`
+	Help       helpCmd       `cmd:"" group:"tools" help:"Show the help of a command."`
 	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
+	Man        manCmd        `cmd:"" name:"__man" hidden:""`
 }

@@ -117,7 +117,11 @@ func (d *doctor) promises(ctx context.Context) error {
 		case driver.LevelRefused.String():
 			level = levelBad
 		}
-		d.say(level, "store", v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)
+		about := "store"
+		if strings.HasPrefix(v.Setting, "tls ") {
+			about = "listener"
+		}
+		d.say(level, about, v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)
 	}
 	return nil
 }
@@ -281,6 +285,6 @@ func (d *doctor) ledger(ctx context.Context) error {
 		d.say(levelOK, "ledger", "", "it balances: no message is missing")
 		return nil
 	}
-	d.say(levelBad, "ledger", "redrive verify tells where; for a folder: redrive store check", "it does not balance")
+	d.say(levelBad, "ledger", v.Hint, "it does not balance")
 	return nil
 }

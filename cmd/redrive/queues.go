@@ -227,11 +227,14 @@ type verifyCmd struct {
 	remote `embed:""`
 	Queue  string `short:"q" placeholder:"QUEUE" help:"Of this queue only."`
 	Scan   bool   `help:"Read all messages: count them and compare them with their checksums."`
+
+	Acknowledge string `placeholder:"REASON" help:"Count as dropped what other clients of a Redis server deleted, so that only the next loss is shown."`
 }
 
 func (*verifyCmd) Help() string {
 	return examples("redrive verify", "entered = waiting + dead + done + dropped + archived + moved, for every queue, by counters",
-		"redrive verify --scan", "the same by reading all messages, with their checksums")
+		"redrive verify --scan", "the same by reading all messages, with their checksums",
+		"redrive verify -q sms --acknowledge 'trimmed by the shop, see OPS-12'", "a store on Redis streams from which others took messages")
 }
 
 // Run prints the ledger and fails if it does not balance.
@@ -241,7 +244,14 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal, client *client) error 
 		query.Set("scan", "true")
 	}
 	var v wire.Verified
-	if err := client.do(ctx, http.MethodGet, "/v1/verify", query, nil, &v); err != nil {
+	method, body := http.MethodGet, any(nil)
+	switch {
+	case c.Acknowledge != "" && c.Scan:
+		return usagef("--acknowledge goes by counters: run redrive verify --scan before it, or after")
+	case c.Acknowledge != "":
+		method, query, body = http.MethodPost, nil, wire.AcknowledgeRequest{Queue: c.Queue, Reason: c.Acknowledge}
+	}
+	if err := client.do(ctx, method, "/v1/verify", query, body, &v); err != nil {
 		return err
 	}
 	if t.json {
@@ -279,5 +289,5 @@ func printVerified(t *terminal, v *wire.Verified) {
 		t.printf("%s\n", t.paint(good, "the ledger balances"))
 		return
 	}
-	t.printf("%s\n", t.paint(bad, strings.TrimSpace("the ledger does not balance: run redrive verify --scan, and of a folder redrive store check")))
+	t.printf("%s\n%s\n", t.paint(bad, "the ledger does not balance"), clean(v.Hint))
 }

@@ -25,7 +25,7 @@ func (s *Server) newAlerts(a *app, store driver.Store) {
 		},
 		Look: a.facts,
 		Here: func() (h alerts.Here) {
-			h.StoreAway, _ = s.outages.away("")
+			h.StoreAway = s.outages.away()[""]
 			if of, ok := driver.As[driver.RoomyStore](store); ok {
 				h.DiskFull = of.Full()
 			}

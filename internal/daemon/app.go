@@ -57,6 +57,7 @@ type app struct {
 	ended     sourceEndings
 	outages   *outages                      // nil: a process that only looks
 	sources   map[string]backend.SourceSink // by queue, beside the store
+	tls       *certificates                 // of the listener; nil: plain HTTP
 	refused   atomic.Pointer[refusal]       // nil: the newest configuration is in force
 
 	instance    string                   // names this process to others on the same store

@@ -29,6 +29,8 @@ const connectTimeout = 10 * time.Second
 func Check(ctx context.Context, cfg *config.Config, connect bool) error {
 	c := &preflight{ctx: ctx, connect: connect}
 	c.say("", checkListen(cfg))
+	_, err := newCertificates(cfg.TLS, nil)
+	c.say("tls", err)
 	c.store(cfg)
 	if _, err := newLive(cfg); err != nil {
 		c.say("", err)

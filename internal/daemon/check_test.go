@@ -18,6 +18,7 @@ func TestCheckRefusesWhatServeRefuses(t *testing.T) {
 	deliver := func(what string) string { return "queues: {q: {deliver: {" + what + "}}}" }
 	serves := map[string]string{ // what serve refuses at its start
 		"number": deliver("url: \"http://0x7f000001\""), "short": deliver("url: \"http://127.1/x\""), "decimal": deliver("url: \"http://2130706433\""),
+		"tls": "tls: {cert: /nowhere/c.pem, key: /nowhere/k.pem}", "tls half": "tls: {cert: /nowhere/c.pem}", "tls folder": "tls: {cert: /, key: /}",
 		"store env": "store: env:REDRIVE_TEST_NOT_THERE", "store file": "store: file:/nowhere/at/all", "source env": source("env:REDRIVE_TEST_NOT_THERE"),
 		"publish env": deliver("publish: env:REDRIVE_TEST_NOT_THERE, to: a"), "publish": deliver("publish: \"kafka://h:1/topic\", to: a"),
 		"pg ours": "store: postgres://u@127.0.0.1:1/d?redrive_pol=1s,2s", "pg value": "store: postgres://u@127.0.0.1:1/d?redrive_ddl=maybe",

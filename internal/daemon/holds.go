@@ -17,7 +17,7 @@ import (
 // holding is what holds queues for a reason that lies outside them, read once a request.
 type holding struct {
 	pauses map[string]map[string]pause // by queue and target
-	store  time.Time                   // since when its server is away; zero: it is not
+	away   map[string]time.Time        // since when servers are away, by queue of a source; "" is the store's
 	full   error
 	fullAt time.Time
 }
@@ -37,7 +37,7 @@ func (a *app) holding(ctx context.Context) (h holding, err error) {
 		}
 		h.pauses[p.Queue][p.Target] = p
 	}
-	h.store, _ = a.outages.away("")
+	h.away = a.outages.away()
 	if of, ok := driver.As[driver.RoomyStore](a.store); ok {
 		h.full, h.fullAt = of.Full(), of.FullSince()
 	}
@@ -49,11 +49,11 @@ func (a *app) holding(ctx context.Context) (h holding, err error) {
 func (a *app) heldBy(h *holding, q *wire.Queue, engineHolds []engine.Hold) (all []wire.Hold) {
 	never := time.Time{}
 	all = append(h.pausedBy(q), brokenBy(q)...)
-	if since, away := a.outages.away(q.Queue); away {
+	if since, away := h.away[q.Queue]; away {
 		all = append(all, wire.HoldOf(wire.HoldSource, "", since, never, "the server of the queue's source does not answer"))
 	}
-	if !h.store.IsZero() {
-		all = append(all, wire.HoldOf(wire.HoldStore, "", h.store, never, errStoreAway.Error()))
+	if since, away := h.away[""]; away {
+		all = append(all, wire.HoldOf(wire.HoldStore, "", since, never, errStoreAway.Error()))
 	}
 	if h.full != nil {
 		all = append(all, wire.HoldOf(wire.HoldDisk, "", h.fullAt, never, redrive.ErrFull.Error()))

@@ -86,6 +86,7 @@ var operations = map[string]operation{
 	"GET /v1/sessions":                            {id: "listSessions", summary: "List the sessions of WebSocket clients.", query: pageOf, answers: ok(wire.List[wire.Session]{})},
 	"GET /v1/alerts":                              {id: "listAlerts", summary: "List what alerts fire now, since when, and when what was sent to whom.", answers: ok(wire.Alerts{})},
 	"POST /v1/alerts/test":                        {id: "testAlerts", summary: "Send a test message to each receiver of alerts.", answers: ok(wire.List[wire.AlertTested]{})},
+	"POST /v1/verify":                             {id: "acknowledgeLoss", summary: "Count as dropped what other programs deleted from the store, so that the ledger balances.", body: wire.AcknowledgeRequest{}, answers: ok(wire.Verified{})},
 	"GET /v1/verify":                              {id: "verify", summary: "Compare the ledger with the counters of what is there, or with a scan of it (scan=true).", query: []string{"queue", "scan"}, answers: ok(wire.Verified{})},
 	"GET /v1/probe":                               {id: "probeStore", summary: "Show what the store's settings promise.", answers: ok(wire.List[wire.Finding]{})},
 	"GET /v1/backup":                              {id: "backup", summary: "Download a consistent copy of the store.", answers: ok(rawBody{"application/octet-stream"})},

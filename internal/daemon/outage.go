@@ -73,17 +73,18 @@ func (o *outages) failed(queue string, err error) (counted, first bool) {
 	return true, first
 }
 
-// away returns since when the server of a queue's source is away, or that of the store ("").
-func (o *outages) away(queue string) (since time.Time, away bool) {
+// away returns since when servers are away, by queue of a source; "" is the store.
+func (o *outages) away() map[string]time.Time {
 	if o == nil {
-		return time.Time{}, false
+		return nil
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if span := o.spans[queue]; span != nil {
-		return span.since, true
+	all := make(map[string]time.Time, len(o.spans))
+	for queue, span := range o.spans {
+		all[queue] = span.since
 	}
-	return time.Time{}, false
+	return all
 }
 
 // watch tells, until ctx ends, when a server is back: the store answers and nothing failed

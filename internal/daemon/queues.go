@@ -244,7 +244,7 @@ func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := who.confine(""); err != nil {
 		return err
 	}
-	list := wire.List[wire.Finding]{Items: []wire.Finding{}, Complete: true}
+	list := wire.List[wire.Finding]{Items: a.tls.findings(time.Now()), Complete: true}
 	for _, v := range a.store.Probe(r.Context()) {
 		list.Items = append(list.Items, wire.Finding{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
 	}

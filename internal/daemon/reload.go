@@ -138,7 +138,7 @@ func (s *Server) replace(ctx context.Context) error {
 	if fixed := needRestart(old.config, cfg); len(fixed) > 0 {
 		return &redrive.Error{Op: "reload", Err: fmt.Errorf("a restart is needed for %s", strings.Join(fixed, ", ")), Hint: "restart the daemon, or take these changes back"}
 	}
-	if err := checkListen(cfg); err != nil {
+	if err := checkListen(cfg, s.o.Listeners...); err != nil {
 		return err
 	}
 	changes, err := s.changes(old.config, cfg)

@@ -65,6 +65,7 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/alerts", config.ScopeRead, a.listAlerts},
 		{http.MethodPost, "/v1/alerts/test", config.ScopeAdmin, a.testAlerts},
 		{http.MethodGet, "/v1/verify", config.ScopeRead, a.verify},
+		{http.MethodPost, "/v1/verify", config.ScopeAdmin, a.acknowledge},
 		{http.MethodGet, "/v1/probe", config.ScopeRead, a.probeStore},
 		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},
 		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},

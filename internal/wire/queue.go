@@ -192,6 +192,13 @@ func pausesOf(list []engine.PauseStatus) (out []Paused) {
 type Verified struct {
 	Balanced bool    `json:"balanced"`
 	Queues   []Audit `json:"queues"`
+	Hint     string  `json:"hint,omitempty"` // what to do where they do not balance
+}
+
+// AcknowledgeRequest counts what is missing from a queue, or from all, as dropped.
+type AcknowledgeRequest struct {
+	Queue  string `json:"queue,omitempty"`
+	Reason string `json:"reason"`
 }
 
 // Audit compares the ledger of a queue with a scan.

@@ -50,6 +50,7 @@ func (k *checker) oneOf(path, value string, names ...string) {
 
 func (c *Config) check(k *checker) {
 	c.checkListen(k)
+	c.TLS.check(k)
 	c.checkStore(k)
 	for _, name := range slices.Sorted(maps.Keys(c.Policies)) {
 		if p := c.Policies[name]; p != nil {

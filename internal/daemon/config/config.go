@@ -33,6 +33,8 @@ type Config struct {
 	// Listen is the address of the HTTP server. Defaults to 127.0.0.1:7333. An
 	// address that is not loopback needs a token.
 	Listen string `yaml:"listen" json:"listen"`
+	// TLS of the listener. Defaults to none: plain HTTP.
+	TLS TLS `yaml:"tls" json:"tls,omitzero"`
 	// Store says where messages wait: "sqlite:DIR", or the address of a server. What
 	// holds a password is better written as env:NAME or file:PATH. Defaults to
 	// sqlite:./redrive-data.
