@@ -190,7 +190,7 @@ func (p *person) walk(w *world, all int) {
 	alert := w.firing("orders")
 	next := strings.Fields(alert.Next)
 	p.says(p.types(0, "alerts"), alert.Subject, alert.Next)
-	p.says(p.types(0, next[1:]...), "poison", grouped(all), "schema_version 2 is required")
+	p.says(p.types(0, next[1:]...), "POISON", grouped(all)+" dead", "422", "schema_version <n> is required")
 
 	signature := alert.Subject[strings.LastIndexByte(alert.Subject, '/')+1:]
 	repair := func(value string) string {
@@ -204,7 +204,11 @@ func (p *person) walk(w *world, all int) {
 	}
 	before := w.of("orders")
 	wrong := repair("3")
-	p.says(p.types(1, "dead", "redrive", "--plan", wrong, "--canary", "10", "--wait", "--yes"), "stopped", "10 of "+grouped(all), "died again")
+	stopped := p.types(1, "dead", "redrive", "--plan", wrong, "--canary", "10", "--wait", "--yes")
+	p.says(stopped, "stopped", "10 of "+grouped(all), "10 of the canary's 10 died again")
+	if strings.Contains(stopped, "all delivered") {
+		p.Errorf("it says that the canary was delivered:\n%s", stopped)
+	}
 	p.until("the canary is at its end", func() bool { return p.queue("orders").Dead == int64(all) })
 	if n := w.of("orders"); n != before {
 		p.Errorf("%d orders were delivered by the wrong repair", n-before)
@@ -213,6 +217,7 @@ func (p *person) walk(w *world, all int) {
 	p.says(p.types(0, "dead", "redrive", "--plan", right, "--canary", "10", "--rate", "10000/s", "--wait", "--yes"), fmt.Sprintf("%s of %s redriven", grouped(all), grouped(all)))
 	p.until("all are delivered", func() bool { return w.of("orders") == before+all })
 	p.says(p.types(0, "verify"), "the ledger balances")
+	p.says(p.types(0, "report", "--since", "1h"), signature, wrong, right, "schema_version", "422")
 	if q := p.queue("orders"); q.Dead != 0 || q.Waiting.All != 0 {
 		p.Errorf("%d dead, %d waiting", q.Dead, q.Waiting.All)
 	}
