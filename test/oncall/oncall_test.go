@@ -168,7 +168,11 @@ func TestOnCall(t *testing.T) {
 	if err := daemon.Start(func() bool { return programtest.Ready(p.url) }); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(daemon.Kill)
+	t.Cleanup(func() {
+		if daemon.Kill(); t.Failed() {
+			t.Log(daemon.Log())
+		}
+	})
 	p.prepare(n)
 	live := 30 // which die while somebody looks
 	for i := range live {
@@ -298,7 +302,7 @@ func (p *person) queue(name string) (q wire.Queue) {
 
 func (p *person) until(what string, done func() bool) {
 	p.Helper()
-	deadline := time.After(5 * time.Minute)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {

@@ -98,13 +98,13 @@ func (a *alert) keep(c *condition, now time.Time) {
 	}
 }
 
-// nest says which alerts are consequences of others: causes of a queue that does not flow, or at which
-// every delivery is refused.
+// nest says which alerts are consequences of others: causes of a queue that does not flow. Those of one
+// at which every delivery is refused say what it is refused for.
 func (b board) nest() {
 	for _, a := range b {
 		within := ""
 		if outer := b[ofQueue+"/"+a.Queue]; family(a.Subject) == ofCause && outer != nil && outer.State == wire.AlertFiring &&
-			(slices.Contains(outer.Rules, wire.AlertQueueStuck) || slices.Contains(outer.Rules, wire.AlertQueueRefused)) {
+			slices.Contains(outer.Rules, wire.AlertQueueStuck) {
 			within = outer.Subject
 		}
 		if a.State == wire.AlertFiring && a.Within != within {
