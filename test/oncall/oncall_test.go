@@ -161,9 +161,8 @@ func TestOnCall(t *testing.T) {
 		yaml += fmt.Sprintf(queue, q, w.URL+"/"+q)
 	}
 	yaml += fmt.Sprintf("alerts: {receivers: [{webhook: %q, allow_private: true}]}\n", w.URL+"/alerts")
-	p := &person{T: t, bin: bin}
-	file := ""
-	file, p.url = programtest.Configure(t, "sqlite:"+filepath.Join(dir, "data"), yaml)
+	file, url := programtest.Configure(t, "sqlite:"+filepath.Join(dir, "data"), yaml)
+	p := &person{T: t, bin: bin, url: url}
 	daemon := servertest.New(servertest.Command{Name: "daemon", Dir: dir, Path: bin, Args: []string{"serve", "--config", file}, Patience: time.Minute})
 	if err := daemon.Start(func() bool { return programtest.Ready(p.url) }); err != nil {
 		t.Fatal(err)
