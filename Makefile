@@ -149,6 +149,11 @@ history: deps ## histories of BACKENDS under faults, ROUNDS (10) of 2 minutes ea
 	REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -count=1 -timeout 0 -run 'TestHistoryKillNine/^($(BACKENDS))$$' ./test/history
 	REDRIVE_UPDATE=1 go test -count=1 -run Table ./test/history
 
+.PHONY: oncall
+oncall: REDRIVE_ONCALL = 50000
+oncall: ## the walk of who is on call: REDRIVE_ONCALL (50000) dead letters, from the alert to the report, by the command line
+	REDRIVE_ONCALL=$(REDRIVE_ONCALL) go test -v -count=1 -timeout 30m ./test/oncall
+
 .PHONY: mutants
 mutants: deps ## plant every fault of test/mutants: the tests that are named there must find them
 	REDRIVE_PROOF_ROUNDS=1 go test -v -count=1 -timeout 0 -run MutantsAreFound ./test/mutants

@@ -96,7 +96,7 @@ func planLine(p *wire.Plan, done string) string {
 	switch c := p.Canary; {
 	case p.State == wire.PlanPaused:
 		s += ", paused"
-	case c != nil && c.Until != nil && !p.Ended():
+	case c != nil && c.Until != nil && !p.Ended() && p.State != wire.PlanStopped: // which may stop while it is watched
 		s += fmt.Sprintf("; canary of %d: all delivered, watched until %s for what comes back", c.Size, moment(c.Until))
 	case c != nil && c.Stage == "canary" && !p.Ended():
 		s += fmt.Sprintf("; canary of %d: %d delivered, %d dead again, %d waiting", c.Size, c.Delivered, c.DeadAgain, c.Waiting)

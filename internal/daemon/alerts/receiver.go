@@ -40,7 +40,7 @@ type sender interface {
 const (
 	firstRetry  = 10 * time.Second // doubled with each try
 	lastRetry   = 5 * time.Minute
-	unsentAfter = 30 * time.Second // others are told
+	unsentAfter = 30 * time.Second // then the others get an alert
 )
 
 // receiver is a receiver with what became of its messages.

@@ -99,7 +99,7 @@ func (w *Watcher) save(ctx context.Context) {
 			}
 		})
 	}
-	if w.savedAt == w.lookedAt {
+	if w.savedAt.Equal(w.lookedAt) {
 		return
 	}
 	value, err := json.Marshal(watch{Instance: w.o.Instance, LookedAt: w.lookedAt.UTC(), Receivers: w.state()})

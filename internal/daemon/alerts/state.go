@@ -21,9 +21,9 @@ const (
 // alert is an alert with what was sent of it. It is a record's value.
 type alert struct {
 	wire.Alert
-	Path string          `json:"path,omitempty"`
-	Once []string        `json:"once,omitempty"` // what it began for and does not begin again for
-	Told map[string]told `json:"told,omitempty"` // by receiver
+	Path string            `json:"path,omitempty"`
+	Once []string          `json:"once,omitempty"` // what it began for and does not begin again for
+	Sent map[string]notice `json:"sent,omitempty"` // the newest, by receiver
 
 	seen      time.Time // when its condition last held
 	dirty     bool      // it differs from its record, in more than numbers
@@ -31,8 +31,8 @@ type alert struct {
 	savedText string
 }
 
-// told is the newest message to a receiver.
-type told struct {
+// notice is a message about an alert.
+type notice struct {
 	State string    `json:"state"` // firing or over
 	At    time.Time `json:"at"`
 }
@@ -76,7 +76,7 @@ func (c *condition) onceKey() string { return c.rule + " " + c.once }
 func (a *alert) begin(c *condition, now time.Time) *alert {
 	next := &alert{Alert: wire.Alert{Subject: c.subject, Queue: c.queue, State: wire.AlertFiring, Since: now.UTC()}}
 	if a != nil {
-		next.Once, next.Told, next.SentAt = a.Once, a.Told, a.SentAt
+		next.Once, next.Sent, next.SentAt = a.Once, a.Sent, a.SentAt
 	}
 	next.keep(c, now)
 	return next
@@ -98,13 +98,13 @@ func (a *alert) keep(c *condition, now time.Time) {
 	}
 }
 
-// nest says which alerts are consequences of others: causes of a queue that does not flow, or at which
-// every delivery is refused.
+// nest says which alerts are consequences of others: causes of a queue that does not flow. Those of one
+// at which every delivery is refused say what it is refused for.
 func (b board) nest() {
 	for _, a := range b {
 		within := ""
 		if outer := b[ofQueue+"/"+a.Queue]; family(a.Subject) == ofCause && outer != nil && outer.State == wire.AlertFiring &&
-			(slices.Contains(outer.Rules, wire.AlertQueueStuck) || slices.Contains(outer.Rules, wire.AlertQueueRefused)) {
+			slices.Contains(outer.Rules, wire.AlertQueueStuck) {
 			within = outer.Subject
 		}
 		if a.State == wire.AlertFiring && a.Within != within {
@@ -123,13 +123,13 @@ func (n *news) none() bool { return len(n.firing)+len(n.over) == 0 }
 func (b board) due(receiver string, repeats bool, now time.Time) (n news) {
 	last := make(map[string]time.Time) // message, by kind of alert
 	for subject, a := range b {
-		if at := a.Told[receiver].At; at.After(last[family(subject)]) {
+		if at := a.Sent[receiver].At; at.After(last[family(subject)]) {
 			last[family(subject)] = at
 		}
 	}
 	for _, subject := range slices.Sorted(maps.Keys(b)) {
 		a := b[subject]
-		t := a.Told[receiver]
+		t := a.Sent[receiver]
 		if subject == ofReceiver+"/"+receiver { // it would not get it
 			continue
 		}
@@ -148,12 +148,12 @@ func (b board) due(receiver string, repeats bool, now time.Time) (n news) {
 // tell notes that a receiver took a message.
 func (n *news) tell(receiver string, now time.Time) {
 	for _, a := range slices.Concat(n.firing, n.over) {
-		if a.Told == nil {
-			a.Told = make(map[string]told)
+		if a.Sent == nil {
+			a.Sent = make(map[string]notice)
 		}
 		at := now.UTC()
-		a.dirty = a.dirty || a.Told[receiver].State != a.State || a.Told[receiver].At.IsZero() || now.Sub(a.Told[receiver].At) >= againIn
-		a.Told[receiver], a.SentAt = told{a.State, at}, &at
+		a.dirty = a.dirty || a.Sent[receiver].State != a.State || a.Sent[receiver].At.IsZero() || now.Sub(a.Sent[receiver].At) >= againIn
+		a.Sent[receiver], a.SentAt = notice{a.State, at}, &at
 	}
 }
 

@@ -223,6 +223,16 @@ func TestAQueueThatDoesNotFlow(t *testing.T) {
 	d.wants("firing cause/pay/2-a cause_new; over queue/pay queue_stuck+queue_old")
 }
 
+// What every delivery is refused for is news beside that it is.
+func TestTheCauseOfRefusalsIsSent(t *testing.T) {
+	d := newDesk(t)
+	refused := func(q *wire.Queue) { q.Engine.AllRefusedSince = &began }
+	d.during(func() Facts {
+		return Facts{Queues: []wire.Queue{queue("pay", refused)}, Causes: []wire.Cause{cause("pay", "2-a", began)}}
+	}, time.Minute)
+	d.wants("firing cause/pay/2-a cause_new; firing queue/pay queue_refused")
+}
+
 func TestWhatIsNoStuckQueue(t *testing.T) {
 	for name, change := range map[string]func(d *desk, q *wire.Queue){
 		"a person paused it": func(_ *desk, q *wire.Queue) {
@@ -271,7 +281,7 @@ func TestTheOtherRules(t *testing.T) {
 }
 
 // An Alertmanager forgets what is not repeated.
-func TestAnAlertmanagerIsTold(t *testing.T) {
+func TestAnAlertmanagerForgets(t *testing.T) {
 	d := newDesk(t)
 	d.repeats = true
 	d.during(func() Facts { return Facts{Plans: []wire.Plan{{ID: "p", State: wire.PlanStopped}}} }, 5*time.Minute+lookEvery)

@@ -203,7 +203,7 @@ func (w *Watcher) send(ctx context.Context) {
 		}
 		sent.Go(func() {
 			err := r.send(ctx, newMessage(&n, w.settings.PublicURL, w.settings.Environment, now))
-			w.set(func() { r.note(err, now) })
+			w.set(func() { r.note(err, now); w.savedAt = time.Time{} })
 			w.logged(ctx, r, err)
 			if err == nil {
 				w.set(func() { n.tell(r.name, now) })

@@ -185,7 +185,7 @@ func TestAReceiverThatFails(t *testing.T) {
 	})
 }
 
-// A store that is away is told from memory, by each daemon that sees it.
+// A store that is away is reported from memory, by each daemon that sees it.
 func TestTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{store: memory.New(), names: []string{"r"}}
