@@ -7,7 +7,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 # command:package, what the tests run beside Go. A command that is there is not installed again.
-DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs npm:npm chromium:chromium
+DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs npm:npm chromium:chromium nginx:nginx haproxy:haproxy systemd-socket-activate:systemd
 # What bench/ compares with beside Go modules.
 PEERS := beanstalkd:beanstalkd
 

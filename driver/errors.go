@@ -44,6 +44,9 @@ func Asked(err error) (redrive.Outcome, bool) {
 // PauseOf returns for how long an error asks to pause the target ([redrive.TargetDown], [redrive.TargetGone]; 0:
 // until it is resumed), and whether it does.
 func PauseOf(err error) (time.Duration, bool) {
+	if err == nil {
+		return 0, false // no allocation for what went well
+	}
 	var v interface{ TargetPause() (time.Duration, bool) }
 	if errors.As(err, &v) {
 		return v.TargetPause()

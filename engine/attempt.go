@@ -36,9 +36,9 @@ type attempt struct {
 	swept    bool // no gate granted it
 
 	began    time.Time
-	deadline time.Time         // zero until a worker has taken it
-	settle   driver.Settlement // once decided
-	buried   driver.Settlement // what was decided, if the queue's own dead-letter sink took the message
+	deadline time.Time          // zero until a worker has taken it
+	settle   driver.Settlement  // once decided
+	buried   *driver.Settlement // what was decided, if the queue's own dead-letter sink took the message
 
 	mu    sync.Mutex
 	inner context.Context // made on demand
@@ -152,7 +152,11 @@ func (a *attempt) run() {
 		}
 		stack := string(debug.Stack())
 		if r := recover(); r != nil {
-			a.c.finish(a, &redrive.PanicError{Value: r, Stack: stack})
+			p, passed := r.(*redrive.PanicError) // of a goroutine of the handler's, with its stack
+			if !passed {
+				p = &redrive.PanicError{Value: r, Stack: stack}
+			}
+			a.c.finish(a, p)
 			return
 		}
 		a.c.finish(a, errGoexit)

@@ -237,7 +237,8 @@ func (c *consumer) deadLetter(a *attempt) {
 			slog.String("queue", c.queue), slog.String("id", a.d.ID), slog.Any("error", err))
 		return
 	}
-	a.buried = a.settle
+	decided := a.settle
+	a.buried = &decided
 	a.settle.Outcome, a.settle.Reason, a.settle.Failure = redrive.OutcomeDone, 0, nil
 }
 
@@ -281,8 +282,8 @@ func (c *consumer) settled(a *attempt, err error) {
 	if err == nil {
 		if c.e.opts.Observer != nil {
 			s := &a.settle
-			if a.buried.Outcome != 0 {
-				s = &a.buried // for the queue it is done, but it is dead-lettered
+			if a.buried != nil {
+				s = a.buried // for the queue it is done, but it is dead-lettered
 			}
 			c.e.observe(&Observation{Occasion: OnSettled, Queue: c.queue, Delivery: a.d, Settlement: s})
 		}
@@ -395,9 +396,11 @@ func (c *consumer) slots() (slots, stuck int) {
 }
 
 func (c *consumer) status() QueueStatus {
+	now := time.Now()
+	holds := c.gateHolds(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
+	return QueueStatus{Queue: c.queue, Holds: c.slotsHoldLocked(holds, now), Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
 		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused,
-		AllRefusedSince: c.breaker.allRefusedSince(time.Now()), Unhandled: c.unhandled(time.Now())}
+		AllRefusedSince: c.breaker.allRefusedSince(now), Unhandled: c.unhandled(now)}
 }

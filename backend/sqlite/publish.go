@@ -17,7 +17,8 @@ type publishOp struct {
 	queues []*queue
 	errs   []error // of validation, kept over a repetition
 	result []error
-	ids    []string // that the store made
+	ids    []string        // that the store made
+	msg    redrive.Message // the one that is written
 }
 
 // SetMasks implements driver.Masked.
@@ -72,13 +73,13 @@ func (o *publishOp) run(t *tx) {
 			continue
 		}
 		o.result[i] = t.item(func() error {
-			m := o.msgs[i] // the caller sees the id only after the commit
-			q, err := t.queue(m.Queue)
+			o.msg = o.msgs[i] // the caller sees the id only after the commit
+			q, err := t.queue(o.msg.Queue)
 			if err != nil {
 				return err
 			}
-			err = t.publish(q, &m)
-			o.ids[i] = m.ID
+			err = t.publish(q, &o.msg)
+			o.ids[i] = o.msg.ID
 			return err
 		})
 	}

@@ -15,8 +15,11 @@ import (
 	"github.com/redrive/redrive/internal/text"
 )
 
-// scopeOpen is of routes that need no token.
-const scopeOpen config.Scope = ""
+// What routes need that no token has by name: none at all, or any.
+const (
+	scopeOpen config.Scope = ""
+	scopeAny  config.Scope = "any"
+)
 
 // caller is who sends a request.
 type caller struct {
@@ -36,14 +39,15 @@ var everyone = caller{name: "local", scopes: []config.Scope{config.ScopeAdmin}}
 // implied are what a scope allows beyond itself.
 var implied = map[config.Scope][]config.Scope{
 	config.ScopeReadPayload: {config.ScopeRead},
-	config.ScopeRedrive:     {config.ScopeRead, config.ScopeReadPayload},
+	config.ScopePropose:     {config.ScopeRead},
+	config.ScopeRedrive:     {config.ScopeRead, config.ScopeReadPayload, config.ScopePropose},
 	config.ScopePurge:       {config.ScopeRead},
 	config.ScopeAdmin:       config.Scopes(),
 }
 
 // may reports whether the caller's scopes include one.
 func (c *caller) may(s config.Scope) bool {
-	return slices.ContainsFunc(c.scopes, func(have config.Scope) bool { return have == s || slices.Contains(implied[have], s) })
+	return s == scopeAny || slices.ContainsFunc(c.scopes, func(have config.Scope) bool { return have == s || slices.Contains(implied[have], s) })
 }
 
 // sees reports whether the caller may use a queue.

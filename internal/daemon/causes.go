@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -20,35 +22,44 @@ func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) er
 		return bad("causes have no pages", "narrow the filter, or raise limit")
 	}
 	q.Limit = limit
-	causes, complete, err := a.finder(who.view()).Causes(r.Context(), q)
+	list, err := a.causes(r.Context(), q, who, a.utcNow(r))
 	if err != nil {
 		return err
 	}
-	now := a.utcNow(r)
-	lives, err := a.lives(r.Context(), q.Queue)
-	if err != nil {
-		return err
+	if life := r.URL.Query().Get("life"); life != "" {
+		list.Items = slices.DeleteFunc(list.Items, func(c wire.Cause) bool { return c.State != life })
 	}
-	deaths, err := a.deaths(r.Context(), redrive.Query{Queue: q.Queue, Reason: q.Reason, Signature: q.Signature, Since: earliest(lives, now)})
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// causes returns the causes of what matches, as the caller may see them at a time.
+func (a *app) causes(ctx context.Context, q redrive.Query, who *caller, now time.Time) (list wire.List[wire.Cause], err error) {
+	causes, complete, err := a.finder(who.view()).Causes(ctx, q)
 	if err != nil {
-		return err
+		return list, err
+	}
+	lives, err := a.lives(ctx, q.Queue)
+	if err != nil {
+		return list, err
+	}
+	deaths, err := a.deaths(ctx, redrive.Query{Queue: q.Queue, Reason: q.Reason, Signature: q.Signature, Since: earliest(lives, now)})
+	if err != nil {
+		return list, err
 	}
 	of := make(map[causeName]*driver.Deaths, len(deaths))
 	for i := range deaths {
 		d := &deaths[i]
 		of[causeName{d.Queue, d.Signature, d.Reason}] = d
 	}
-	list := wire.List[wire.Cause]{Items: make([]wire.Cause, 0, len(causes)), Complete: complete}
-	life := r.URL.Query().Get("life")
+	list = wire.List[wire.Cause]{Items: make([]wire.Cause, 0, len(causes)), Complete: complete}
 	for i := range causes {
 		c := &causes[i]
 		shown, series := a.cause(c, who), of[causeName{c.Queue, c.Signature, c.Reason}]
 		shown.Grows(series, now)
-		if a.enliven(&shown, c, series, lives, now); life == "" || life == shown.State {
-			list.Items = append(list.Items, shown)
-		}
+		a.enliven(&shown, c, series, lives, now)
+		list.Items = append(list.Items, shown)
 	}
-	return writeJSON(w, http.StatusOK, list)
+	return list, nil
 }
 
 // causeName names a cause.

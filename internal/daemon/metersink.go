@@ -9,12 +9,14 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/internal/daemon/gateway"
+	"github.com/redrive/redrive/internal/daemon/series"
 )
 
 // meteredSink counts published messages against the caller's limits.
 type meteredSink struct {
 	*backlog.Limiter
 	traces *traces // nil: none
+	series *series.Series
 }
 
 type meterKey struct{}
@@ -30,12 +32,23 @@ const patience = 10 * time.Second
 
 // Publish implements redrive.Sink.
 func (s *meteredSink) Publish(ctx context.Context, msgs []redrive.Message) []error {
-	if s.traces == nil {
-		return s.publish(ctx, msgs)
+	var end func([]error)
+	if s.traces != nil {
+		end = s.traces.Send(ctx, msgs)
 	}
-	end := s.traces.Send(ctx, msgs)
 	errs := s.publish(ctx, msgs)
-	end(errs)
+	if end != nil {
+		end(errs)
+	}
+	for from, to := 0, 0; from < len(msgs); from = to {
+		accepted := 0
+		for to = from; to < len(msgs) && msgs[to].Queue == msgs[from].Queue; to++ {
+			if errs == nil || errs[to] == nil {
+				accepted++
+			}
+		}
+		s.series.Published(msgs[from].Queue, accepted)
+	}
 	return errs
 }
 

@@ -98,6 +98,9 @@ func (s *schemas) operation(r route) object {
 		out["security"] = []object{{"token": []string{}}}
 		out["description"] = "Needs the scope " + string(r.scope) + "."
 	}
+	if r.scope == scopeAny {
+		out["description"] = "Any token will do."
+	}
 	var parameters []object
 	for _, m := range pathName.FindAllStringSubmatch(r.pattern, -1) {
 		parameters = append(parameters, object{"name": m[1], "in": "path", "required": true, "schema": parameter(m[1], "path")["schema"]})

@@ -10,14 +10,38 @@ type Instance struct {
 	Version   string    `json:"version"`
 	Hash      string    `json:"hash"` // of its configuration
 	StartedAt time.Time `json:"started_at"`
+	// RefusedSince is since when its configuration file is refused; absent: it is in force.
+	RefusedSince *time.Time `json:"refused_since,omitempty"`
+}
+
+// Me is who asks, what that token allows, and whom it asks.
+type Me struct {
+	Name     string     `json:"name"`               // of the token
+	Open     bool       `json:"open,omitempty"`     // no token is asked for: whoever reaches the daemon may do everything
+	Scopes   []string   `json:"scopes"`             // with those that others imply
+	Queues   []string   `json:"queues,omitempty"`   // names or patterns that the token is confined to; absent: all
+	ReadOnly bool       `json:"read_only"`          // the token changes nothing
+	Expires  *time.Time `json:"expires,omitempty"`  // absent: never
+	Version  string     `json:"version,omitempty"`  // of the daemon that answers; absent without one, as is what follows
+	Instance string     `json:"instance,omitempty"` // its id
+	// Instances are the daemons on the store; absent while it does not answer.
+	Instances []Peer `json:"instances,omitempty"`
+}
+
+// Peer is what everyone may know of a daemon.
+type Peer struct {
+	ID        string    `json:"id"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"started_at"`
 }
 
 // ConfigStatus is what is said beside the configuration in force.
 type ConfigStatus struct {
 	Hash string `json:"hash"` // tells configurations apart
 	// Refused says why the newest change of the file is not in force.
-	Refused   string     `json:"refused,omitempty"`
-	Instances []Instance `json:"instances,omitempty"` // the daemons on this store
+	Refused      string     `json:"refused,omitempty"`
+	RefusedSince *time.Time `json:"refused_since,omitempty"`
+	Instances    []Instance `json:"instances,omitempty"` // the daemons on this store
 	// Differs says that not all of them have the same configuration.
 	Differs bool `json:"differs,omitempty"`
 }

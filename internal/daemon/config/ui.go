@@ -19,10 +19,6 @@ type UI struct {
 
 // checkUI checks what the pages are reached by.
 func (c *Config) checkUI(k *checker) {
-	u, err := url.Parse(c.PublicURL)
-	if c.PublicURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
-		k.bad("public_url", fmt.Sprintf("%q is not the address of a web site", c.PublicURL), "write one such as https://redrive.example.com")
-	}
 	if base := c.Base(); base != "" && (base[0] != '/' || strings.ContainsAny(base, "?#\\ \"'<>%") || strings.Contains(base, "//") || strings.Contains(base, "..")) {
 		k.bad("ui.base_path", fmt.Sprintf("%q is not a path", base), "write one such as /redrive")
 	}
