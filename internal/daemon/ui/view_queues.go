@@ -16,14 +16,16 @@ type queueRow struct {
 	Dead, Done           int64
 	OldestDue            moment
 	Holds                []hold
+	Stopped              bool // one of them stops it
 	Flow                 chip // of a queue that nothing holds
 }
 
 func queueRowOf(q *wire.Queue, now time.Time) queueRow {
 	row := queueRow{
 		Queue: q.Queue, Path: queuePath(q.Queue), Deliver: q.Deliver, DeadPath: withQuery("/causes", map[string][]string{"queue": {q.Queue}}),
-		Waiting: q.Waiting.All, Leased: q.Leased, Dead: q.Dead, Done: q.Ledger.Done, OldestDue: momentOf(q.OldestDue, now), Holds: holdsOf(q, now),
+		Waiting: q.Waiting.All, Leased: q.Leased, Dead: q.Dead, Done: q.Done(), OldestDue: momentOf(q.OldestDue, now), Holds: holdsOf(q, now),
 	}
+	row.Stopped = slices.ContainsFunc(row.Holds, func(h hold) bool { return h.Stops })
 	switch {
 	case len(row.Holds) > 0:
 	case q.Leased > 0:
@@ -55,7 +57,7 @@ func viewQueues(queues []wire.Queue, match func(string) bool, now time.Time) que
 			continue
 		}
 		row := queueRowOf(q, now)
-		held += boolInt(len(row.Holds) > 0)
+		held += boolInt(row.Stopped)
 		waiting += row.Waiting
 		p.Rows = append(p.Rows, row)
 	}
@@ -66,7 +68,7 @@ func viewQueues(queues []wire.Queue, match func(string) bool, now time.Time) que
 	if held > 0 {
 		p.Headline += fmt.Sprintf(", %d held up", held)
 	}
-	slices.SortStableFunc(p.Rows, func(a, b queueRow) int { return boolInt(len(b.Holds) > 0) - boolInt(len(a.Holds) > 0) })
+	slices.SortStableFunc(p.Rows, func(a, b queueRow) int { return boolInt(b.Stopped) - boolInt(a.Stopped) })
 	p.More = max(len(p.Rows)-maxQueueRows, 0)
 	p.Rows = p.Rows[:min(len(p.Rows), maxQueueRows)]
 	return p
@@ -98,7 +100,7 @@ func viewQueue(q *wire.Queue, now time.Time) queuePage {
 		due = "more than " + due
 	}
 	p.Stats = []pair{
-		{"waiting", number(q.Waiting.All)}, {"due", due}, {"in flight", number(q.Leased)}, {"dead", number(q.Dead)}, {"delivered", number(q.Ledger.Done)},
+		{"waiting", number(q.Waiting.All)}, {"due", due}, {"in flight", number(q.Leased)}, {"dead", number(q.Dead)}, {"delivered", number(q.Done())},
 	}
 	p.Lanes = []pair{
 		{"fresh", number(q.Waiting.Fresh)}, {"retry", number(q.Waiting.Retry)}, {"redrive", number(q.Waiting.Redrive)},
