@@ -43,6 +43,13 @@ func (v *visit) redriveForm(f *wire.Filter, req wire.PlanRequest) (p redriveForm
 		queue = &q
 	}
 	p = viewRedrive(f, &run, queue, v.now)
+	if queue != nil {
+		series, err := v.series(f.Queue)
+		if err != nil {
+			return p, err
+		}
+		p.Rate = rateOf(&series)
+	}
 	p.Form, p.Needs = v.form, needs
 	return p, nil
 }

@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redrive/redrive/internal/wire"
@@ -90,6 +91,8 @@ type queuePage struct {
 	Pause    action
 	Resume   action
 	Causes   []causeRow
+	Flow     []trendView // of the last hour
+	P95      string      // of the last minute in which something was delivered
 	Command  string
 }
 
@@ -127,6 +130,46 @@ func viewQueue(q *wire.Queue, now time.Time) queuePage {
 	}
 	return p
 }
+
+// flowOf draws what went through a queue by minute, as the daemon that answers saw it.
+func flowOf(s *wire.Series) (all []trendView, p95 string) {
+	for _, of := range []struct {
+		label string
+		count func(m *wire.Minute) int64
+	}{
+		{"published", func(m *wire.Minute) int64 { return m.Published }}, {"delivered", func(m *wire.Minute) int64 { return m.Delivered }},
+		{"failed attempts", func(m *wire.Minute) int64 { return m.Failed }}, {"dead", func(m *wire.Minute) int64 { return m.Dead }},
+	} {
+		t := trendView{Label: of.label}
+		for i := range s.Minutes {
+			n := of.count(&s.Minutes[i])
+			t.Values, t.Total = append(t.Values, n), t.Total+n
+		}
+		all = append(all, t)
+	}
+	for i := range s.Minutes {
+		if d := s.Minutes[i].P95.Std(); d > 0 {
+			p95 = duration(d)
+		}
+	}
+	return all, p95
+}
+
+// rateOf proposes how fast to redrive: a quarter of what the queue's target takes now, at most 100/s.
+func rateOf(s *wire.Series) string {
+	var most int64
+	for i := range s.Minutes {
+		if len(s.Minutes)-i <= rateMinutes {
+			most = max(most, s.Minutes[i].Delivered)
+		}
+	}
+	if quarter := most / 60 / 4; quarter > 0 && quarter < 100 {
+		return strconv.FormatInt(quarter, 10) + "/s"
+	}
+	return rateDefault
+}
+
+const rateMinutes = 10 // that tell what a target takes
 
 // ledgerPairs shows what entered a queue and what left it.
 func ledgerPairs(l *wire.Ledger) (all []pair) {
