@@ -31,7 +31,7 @@ func TestPagesInABrowser(t *testing.T) {
 	}
 	looks := []browsertest.Audit{{Widths: []int{360}, Themes: []string{"dark"}}, {Widths: []int{1280}, Themes: []string{"light"}}}
 	if dir := os.Getenv("REDRIVE_PICTURES"); dir != "" {
-		looks = []browsertest.Audit{{Widths: []int{360, 1280}, Themes: []string{"light", "dark"}, Dir: dir}}
+		looks = []browsertest.Audit{{Widths: []int{320, 360, 1280, 1920}, Themes: []string{"light", "dark"}, Dir: dir}}
 	}
 	for _, look := range looks {
 		look.Base, look.Pages, look.JavaScript = d.base, pages, true

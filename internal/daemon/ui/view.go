@@ -185,8 +185,12 @@ func holdOf(h *wire.Hold, now time.Time) hold {
 	if out.chip, out.Stops = holdChips[h.What]; !out.Stops {
 		out.chip = chip{h.What, "•", toneInfo}
 	}
+	if out.Why == out.Word { // it is said already
+		out.Why = ""
+	}
 	if h.Until != nil {
 		out.Why += ", until " + momentAt(*h.Until, now).Short
+		out.Why = strings.TrimPrefix(out.Why, ", ")
 	}
 	return out
 }
