@@ -23,13 +23,7 @@ func (s *Server) newAlerts(a *app, store driver.Store) {
 			c := a.conf()
 			return alerts.Settings{Alerts: c.Alerts, PublicURL: c.PublicURL, Environment: c.Environment}
 		},
-		Look: func(ctx context.Context, ledger bool) (*alerts.Facts, error) {
-			f, err := a.facts(ctx, ledger)
-			if err == nil {
-				f.Sources = s.outages.away()
-			}
-			return f, err
-		},
+		Look: a.facts,
 		Here: func() (h alerts.Here) {
 			h.StoreAway = s.outages.away()[""]
 			if of, ok := driver.As[driver.RoomyStore](store); ok {
@@ -51,7 +45,7 @@ func (a *app) facts(ctx context.Context, ledger bool) (*alerts.Facts, error) {
 		return nil, fmt.Errorf("causes: %w", err)
 	}
 	f := &alerts.Facts{Now: now, Causes: causes.Items, AllCauses: causes.Complete}
-	if f.Queues, err = a.queues(ctx, &watching); err != nil {
+	if f.Queues, err = a.allQueues(ctx, watching.sees); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
 	plans, err := a.plans.List(ctx)

@@ -21,6 +21,7 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/alerts"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/ws"
 	"github.com/redrive/redrive/internal/daemon/series"
@@ -55,7 +56,8 @@ type app struct {
 	alerts    *alerts.Watcher
 	series    *series.Series
 	ended     sourceEndings
-	outages   *outages                      // nil: a process that only looks
+	outages   *outages // nil: a process that only looks
+	events    *events.Hub[*caller]
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	tls       *certificates                 // of the listener; nil: plain HTTP
 	refused   atomic.Pointer[refusal]       // nil: the newest configuration is in force

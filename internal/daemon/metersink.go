@@ -40,14 +40,14 @@ func (s *meteredSink) Publish(ctx context.Context, msgs []redrive.Message) []err
 	if end != nil {
 		end(errs)
 	}
-	for from, to := 0, 0; from < len(msgs); from = to {
-		accepted := 0
-		for to = from; to < len(msgs) && msgs[to].Queue == msgs[from].Queue; to++ {
-			if errs == nil || errs[to] == nil {
-				accepted++
-			}
+	for i, accepted := 0, 0; i < len(msgs); i++ {
+		if errs == nil || errs[i] == nil {
+			accepted++
 		}
-		s.series.Published(msgs[from].Queue, accepted)
+		if i+1 == len(msgs) || msgs[i+1].Queue != msgs[i].Queue {
+			s.series.Published(msgs[i].Queue, accepted)
+			accepted = 0
+		}
 	}
 	return errs
 }

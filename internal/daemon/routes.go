@@ -19,6 +19,7 @@ type route struct {
 func (a *app) routes() []route {
 	return []route{
 		{http.MethodGet, "/v1/me", scopeAny, a.me},
+		{http.MethodGet, "/v1/events", config.ScopeRead, a.listen},
 		{http.MethodPost, "/v1/queues/{queue}/messages", config.ScopePublish, a.publish},
 		{http.MethodPost, "/v1/queues/{queue}/claims", config.ScopeConsume, a.claim},
 		{http.MethodPost, "/v1/queues/{queue}/extensions", config.ScopeConsume, a.extend},
@@ -70,6 +71,7 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},
 		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},
 		{http.MethodGet, "/v1/tokens", config.ScopeAdmin, a.listTokens},
+		{http.MethodGet, "/v1/report", config.ScopeRead, a.showReport},
 		{http.MethodGet, "/v1/audit", config.ScopeAdmin, a.listAudit},
 		{http.MethodGet, "/metrics", config.ScopeRead, a.metricsPage},
 		{http.MethodGet, "/healthz", scopeOpen, a.healthz},

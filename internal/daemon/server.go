@@ -21,6 +21,7 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/archive"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/spool"
 	"github.com/redrive/redrive/internal/daemon/series"
@@ -167,7 +168,7 @@ func (s *Server) assemble(store driver.Store) error {
 		return err
 	}
 	a := &app{store: store, log: s.log, series: series.New(), outages: s.outages, tls: s.tls}
-	s.app, a.counts = a, newCounts(a)
+	s.app, a.counts, a.events = a, newCounts(a), events.New(a.watch)
 	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
 	if err != nil {
@@ -345,6 +346,7 @@ func (s *Server) Run(ctx context.Context) error {
 // they are answered, and what takes longer than drainTimeout at once.
 func (s *Server) drain() {
 	s.app.gateway.Drain()
+	s.app.events.Close()
 	s.drainSessions()
 	s.drainPull()
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)

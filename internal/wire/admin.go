@@ -76,3 +76,20 @@ type AuditEntry struct {
 	Outcome string `json:"outcome"`
 	Remote  string `json:"remote,omitempty"` // the address the request came from
 }
+
+// Event is a change that a listener hears of. Topic is queues, causes or plans, Key the name of
+// the item: a queue, queue/reason/signature, a plan's id. Item is as the list of the topic has it.
+// Three topics are about the stream itself: reset comes before a whole state, from which the listener
+// begins anew; problem says that the daemon cannot look, and, removed, that it can again; end is
+// the last event, with the problem.
+type Event struct {
+	Topic   string `json:"topic"`
+	Key     string `json:"key,omitempty"`
+	Item    any    `json:"item,omitempty"`
+	Removed bool   `json:"removed,omitempty"`
+}
+
+// Reset is the item of a reset.
+type Reset struct {
+	Events int `json:"events"` // how many follow that are the whole state
+}

@@ -20,8 +20,6 @@ type Facts struct {
 	Queues    []wire.Queue
 	Plans     []wire.Plan
 	Ledger    *wire.Verified // nil: not looked at this time
-	// Sources are since when the servers of queues are away, by queue.
-	Sources map[string]time.Time
 }
 
 // Here is what a daemon knows without its store.
@@ -136,8 +134,9 @@ func (w *Watcher) aboutQueue(q *wire.Queue, f *Facts, oldest time.Duration) (all
 	if since := refusedSince(q); !since.IsZero() {
 		say(wire.AlertQueueRefused, map[string]int64{"waiting": q.Waiting.All, "dead": q.Dead}, "has every delivery refused since %s: a wrong deploy?", clock(since))
 	}
-	if since, away := f.Sources[q.Queue]; away && f.Now.Sub(since) >= awayAfter {
-		say(wire.AlertQueueStuck, nil, "does not flow: its source has not answered since %s", clock(since))
+	held, by := heldBy(q)
+	if by.What == wire.HoldSource && by.Since != nil && f.Now.Sub(*by.Since) >= awayAfter {
+		say(wire.AlertQueueStuck, nil, "does not flow%s since %s", held, clock(*by.Since))
 	}
 	last := w.flow.changed(q, f.Now)
 	if q.OldestDue == nil {
@@ -145,7 +144,7 @@ func (w *Watcher) aboutQueue(q *wire.Queue, f *Facts, oldest time.Duration) (all
 	}
 	age := f.Now.Sub(*q.OldestDue)
 	numbers := map[string]int64{"due": q.Due, "waiting": q.Waiting.All, "age_seconds": int64(age.Seconds())}
-	held, byPerson := heldBy(q)
+	byPerson := by.What == wire.HoldPause && by.Target == "" && by.By != ""
 	consumed := q.Engine != nil || q.Pull != nil && q.Pull.Polls+q.Pull.Held > 0
 	if consumed && !byPerson && q.Leased == 0 && age >= stuckAfter && f.Now.Sub(last) >= stuckAfter {
 		say(wire.AlertQueueStuck, numbers, "does not flow: %s due, nothing left it since %s%s", atLeast(q.Due, q.DueMore), clock(last), held)
@@ -189,29 +188,21 @@ func refusedSince(q *wire.Queue) time.Time {
 	return time.Time{}
 }
 
-// heldBy says what holds a queue, and whether that is a pause of the whole queue, which only people ask for.
-func heldBy(q *wire.Queue) (held string, byPerson bool) {
-	var breakers []wire.Breaker
-	var paused []wire.Paused
-	refused := ""
-	if q.Engine != nil {
-		breakers, paused, refused = q.Engine.Breakers, q.Engine.Paused, q.Engine.Refused
-	} else if q.Pull != nil {
-		breakers, paused, refused = q.Pull.Breakers, q.Pull.Paused, q.Pull.Refused
-	}
-	for _, p := range paused {
-		byPerson = byPerson || p.Target == ""
-		held = "; paused: " + printable(p.Reason)
-	}
-	for _, b := range breakers {
-		if held == "" && b.State != "closed" {
-			held = "; the breaker is " + b.State + ": " + printable(b.Reason)
+// heldBy says what most of all keeps messages of a queue from being delivered.
+func heldBy(q *wire.Queue) (text string, by wire.Hold) {
+	for _, what := range []string{wire.HoldSource, wire.HoldPause, wire.HoldBreaker, wire.HoldGuard, ""} {
+		for _, h := range q.HeldBy {
+			if h.Stops != wire.StopsDelivery || what != "" && h.What != what {
+				continue
+			}
+			text = "; " + h.What
+			if h.By != "" {
+				text += " by " + printable(h.By)
+			}
+			return text + ": " + printable(h.Detail), h
 		}
 	}
-	if held == "" && refused != "" {
-		held = "; " + printable(refused)
-	}
-	return held, byPerson
+	return "", by
 }
 
 func aboutPlan(p *wire.Plan, now time.Time) []condition {

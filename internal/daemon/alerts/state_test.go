@@ -192,7 +192,7 @@ func TestAQueueThatDoesNotFlow(t *testing.T) {
 	d := newDesk(t)
 	stuck := func() Facts {
 		q := queue("pay", due(began), func(q *wire.Queue) {
-			q.Engine.Breakers = []wire.Breaker{{State: "open", Reason: "503"}}
+			q.HeldBy = []wire.Hold{{What: wire.HoldRate, Stops: wire.StopsDelivery}, {What: wire.HoldBreaker, Stops: wire.StopsDelivery, Detail: "503"}}
 			q.Ledger.Entered, q.Waiting.All = q.Ledger.Entered+int64(d.now.Sub(began)), q.Waiting.All+int64(d.now.Sub(began)) // publishes go on
 		})
 		return Facts{Queues: []wire.Queue{q}}
@@ -201,7 +201,7 @@ func TestAQueueThatDoesNotFlow(t *testing.T) {
 	d.wants()
 	d.during(stuck, time.Minute)
 	d.wants("firing queue/pay queue_stuck")
-	if s := d.board["queue/pay"].Summary; !strings.Contains(s, "the breaker is open: 503") || !strings.Contains(s, "7 due") {
+	if s := d.board["queue/pay"].Summary; !strings.Contains(s, "; breaker: 503") || !strings.Contains(s, "7 due") {
 		t.Error(s)
 	}
 	both := func() Facts {
@@ -225,7 +225,9 @@ func TestAQueueThatDoesNotFlow(t *testing.T) {
 
 func TestWhatIsNoStuckQueue(t *testing.T) {
 	for name, change := range map[string]func(d *desk, q *wire.Queue){
-		"a person paused it":     func(_ *desk, q *wire.Queue) { q.Engine.Paused = []wire.Paused{{Reason: "by ann"}} },
+		"a person paused it": func(_ *desk, q *wire.Queue) {
+			q.HeldBy = []wire.Hold{{What: wire.HoldPause, Stops: wire.StopsDelivery, By: "ann"}}
+		},
 		"something leaves it":    func(d *desk, q *wire.Queue) { q.Ledger.Entered += int64(d.now.Sub(began)) },
 		"something is in flight": func(_ *desk, q *wire.Queue) { q.Leased = 1 },
 		"nobody consumes it":     func(_ *desk, q *wire.Queue) { q.Engine = nil },
@@ -246,10 +248,12 @@ func TestTheOtherRules(t *testing.T) {
 	for want, f := range map[string]Facts{
 		"firing queue/pay queue_refused": {Queues: []wire.Queue{queue("pay", func(q *wire.Queue) { q.Engine.AllRefusedSince = &since })}},
 		"firing queue/pay queue_old":     {Queues: []wire.Queue{queue("pay", due(later), func(q *wire.Queue) { q.Engine = nil })}},
-		"firing queue/pay queue_stuck":   {Queues: []wire.Queue{queue("pay")}, Sources: map[string]time.Time{"pay": since}},
-		"firing plan/p plan_stopped":     {Plans: []wire.Plan{{ID: "p", State: wire.PlanStopped}}},
-		"firing plan/f plan_stopped":     {Plans: []wire.Plan{{ID: "f", State: wire.PlanFailed, EndedAt: &since}, {ID: "g", State: wire.PlanFailed, EndedAt: &later}}},
-		"firing ledger ledger_off":       {Ledger: &wire.Verified{Queues: []wire.Audit{{Queue: "pay", Imbalance: 1}, {Queue: "q", Balanced: true}}}},
+		"firing queue/pay queue_stuck": {Queues: []wire.Queue{queue("pay", func(q *wire.Queue) {
+			q.HeldBy = []wire.Hold{{What: wire.HoldSource, Stops: wire.StopsDelivery, Since: &since}}
+		})}},
+		"firing plan/p plan_stopped": {Plans: []wire.Plan{{ID: "p", State: wire.PlanStopped}}},
+		"firing plan/f plan_stopped": {Plans: []wire.Plan{{ID: "f", State: wire.PlanFailed, EndedAt: &since}, {ID: "g", State: wire.PlanFailed, EndedAt: &later}}},
+		"firing ledger ledger_off":   {Ledger: &wire.Verified{Queues: []wire.Audit{{Queue: "pay", Imbalance: 1}, {Queue: "q", Balanced: true}}}},
 	} {
 		d := newDesk(t)
 		d.during(func() Facts { return f }, time.Minute)
