@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -22,7 +23,7 @@ func (s *Server) withPages(api http.Handler) http.Handler {
 		return api
 	}
 	pages := ui.New(ui.Options{
-		API: api, Door: door{s.app}, Logger: s.log, Base: s.cfg.Base(), PublicURL: s.cfg.Public(),
+		API: api, Door: door{s.app}, Logger: s.log, Base: s.cfg.Base(), Public: func() *url.URL { return s.app.conf().Public() },
 		Environment: s.cfg.Environment, ReadOnly: s.cfg.UI.ReadOnly,
 	})
 	s.closers.add(pages.Close)

@@ -404,6 +404,12 @@ func TestActionsOfThePages(t *testing.T) {
 				t.Errorf("%s:\n%s", act[0], page)
 			}
 		}
+		page = done("/ui/redrive", "queue", "orders", "signature", signature, "act", "start", "rate", "5/s", "why", "see INC-812")
+		plan = regexp.MustCompile(`/ui/plans/[^/"]+`).FindString(page[strings.Index(page, "crumb"):])
+		if page := done(plan+"/change", "rate", "7/s", "canary", "4"); !strings.Contains(page, "<dd>7/s</dd>") || !strings.Contains(page, "<dd>4</dd>") || !strings.Contains(page, "INC-812") {
+			t.Errorf("not changed:\n%s", page)
+		}
+		done(plan + "/cancel")
 		if page := done("/ui/redrive", "queue", "hooks", "act", "try"); !strings.Contains(page, "10") {
 			t.Errorf("try:\n%s", page)
 		}

@@ -4,6 +4,7 @@ package daemon_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/redrive/redrive/internal/browsertest"
 )
 
-// TestPagesInABrowser opens every page at three widths in both themes. REDRIVE_PICTURES=DIR keeps
-// pictures of them.
+// TestPagesInABrowser opens every page, on a phone in the dark theme and on a laptop in the light one.
+// REDRIVE_PICTURES=DIR opens them at four widths in both, and keeps pictures.
 func TestPagesInABrowser(t *testing.T) {
 	store := memory.New()
 	now := time.Now()
@@ -28,10 +29,17 @@ func TestPagesInABrowser(t *testing.T) {
 		{Name: "redrive", Path: "/ui/redrive?queue=orders&signature=" + signature, Open: true}, {Name: "drop", Path: "/ui/drop?queue=hooks"},
 		{Name: "plans", Path: "/ui/plans"}, {Name: "plan", Path: plan}, {Name: "results", Path: plan + "/results"}, {Name: "ledger", Path: "/ui/ledger"}, {Name: "audit", Path: "/ui/audit"},
 	}
-	report(t, browsertest.Audit{Base: d.base, Pages: pages, Widths: []int{320, 360, 1280}, Themes: []string{"light", "dark"}, JavaScript: true, Dir: os.Getenv("REDRIVE_PICTURES")})
-	errors := []browsertest.Page{{Name: "error", Path: "/ui/causes?quueue=orders", Status: 400}, {Name: "error-message", Path: "/ui/m/orders/nothing", Status: 404}}
-	for _, f := range (browsertest.Audit{Base: d.base, Pages: errors, Widths: []int{360, 1280}, Themes: []string{"light", "dark"}, JavaScript: true, Dir: os.Getenv("REDRIVE_PICTURES")}).Run(t) {
-		if f.What[:8] != "console:" { // it says that the status is an error's
+	looks := []browsertest.Audit{{Widths: []int{360}, Themes: []string{"dark"}}, {Widths: []int{1280}, Themes: []string{"light"}}}
+	if dir := os.Getenv("REDRIVE_PICTURES"); dir != "" {
+		looks = []browsertest.Audit{{Widths: []int{320, 360, 1280, 1920}, Themes: []string{"light", "dark"}, Dir: dir}}
+	}
+	for _, look := range looks {
+		look.Base, look.Pages, look.JavaScript = d.base, pages, true
+		report(t, look)
+	}
+	failed := []browsertest.Page{{Name: "error", Path: "/ui/causes?quueue=orders", Status: 400}, {Name: "error-message", Path: "/ui/m/orders/nothing", Status: 404}}
+	for _, f := range (browsertest.Audit{Base: d.base, Pages: failed, Widths: []int{360, 1280}, Themes: []string{"light", "dark"}, JavaScript: true}).Run(t) {
+		if !strings.HasPrefix(f.What, "console:") { // it says that the status is an error's
 			t.Errorf("%+v", f)
 		}
 	}

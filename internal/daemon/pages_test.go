@@ -234,7 +234,7 @@ func TestPages(t *testing.T) {
 			golden(t, name, b.page(path))
 		}
 		scene(t, store, time.Now())
-		<-time.After(2 * time.Minute) // the ledger is looked at anew
+		<-time.After(61 * time.Second) // the ledger is looked at anew
 		b.page("/ui/ledger")
 		synctest.Wait()
 		signature := causeOf(t, b, "orders", "422")

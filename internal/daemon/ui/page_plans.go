@@ -12,9 +12,9 @@ import (
 func showPlans(v *visit) error {
 	v.title = "Plans"
 	state := v.query.Get("state")
-	known := []string{"", wire.PlanRunning, wire.PlanPaused, wire.PlanStopped, wire.PlanDone, wire.PlanCancelled, wire.PlanFailed}
+	known := []string{"", wire.PlanRunning, wire.PlanPaused, wire.PlanStopped, wire.PlanProposed, wire.PlanDone, wire.PlanCancelled, wire.PlanFailed}
 	if !slices.Contains(known, state) {
-		return bad("state "+strconv.Quote(state), "use running, paused, stopped, done, cancelled or failed")
+		return bad("state "+strconv.Quote(state), "use running, paused, stopped, proposed, done, cancelled or failed")
 	}
 	list, err := get[wire.List[wire.Plan]](v, at("plans"), nil)
 	if err != nil {
@@ -40,6 +40,7 @@ func showPlan(v *visit) error {
 		p.Actions = append(p.Actions, v.press("Resume", here+"/resume", "redrive").as("main"))
 	}
 	if !plan.Ended() {
+		p.Change = v.press("Change", here+"/change", "redrive")
 		p.Actions = append(p.Actions, v.press("Cancel the rest", here+"/cancel", "redrive").as("danger"))
 	}
 	if plan.Request.Action == "redrive" && plan.Progress != nil && plan.Progress.DeadAgain > 0 {
@@ -113,10 +114,30 @@ func showResults(v *visit) error {
 // controlPlan pauses, resumes or cancels a plan.
 func controlPlan(v *visit) error {
 	id, act := v.r.PathValue("id"), v.r.PathValue("act")
-	if act != "pause" && act != "resume" && act != "cancel" {
-		return bad("a plan cannot "+strconv.Quote(act), "use pause, resume or cancel")
+	switch act {
+	case "pause", "resume", "cancel":
+	case "change":
+		return v.changePlan(id)
+	default:
+		return bad("a plan cannot "+strconv.Quote(act), "use pause, resume, cancel or change")
 	}
 	if _, err := send[wire.Plan](v, http.MethodPost, at("plans", id, act), struct{}{}); err != nil {
+		return err
+	}
+	return v.redirect(planPath(id))
+}
+
+// changePlan changes the rate of a plan, and with what canary it goes on.
+func (v *visit) changePlan(id string) error {
+	c := wire.PlanChange{Rate: v.value("rate")}
+	if s := v.value("canary"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 {
+			return bad("the canary is no number of messages", "use 1 or more, 0 for none, or leave it empty")
+		}
+		c.Canary = &n
+	}
+	if _, err := send[wire.Plan](v, http.MethodPatch, at("plans", id), c); err != nil {
 		return err
 	}
 	return v.redirect(planPath(id))

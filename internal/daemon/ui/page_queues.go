@@ -43,12 +43,26 @@ func showQueue(v *visit) error {
 			p.Causes = append(p.Causes, causeRowOf(&causes[i], "", v.now))
 		}
 	}
+	series, err := v.series(queue)
+	if err != nil {
+		return err
+	}
+	p.Flow, p.P95 = flowOf(&series)
 	if p.Pausable {
 		p.Pause = v.press("Pause", queuePath(queue)+"/pause", "redrive")
 		p.Resume = v.press("Resume", queuePath(queue)+"/resume", "redrive").as("main")
 	}
 	v.show(http.StatusOK, "queue", p)
 	return nil
+}
+
+// series returns what went through a queue in the last hour, which only a daemon knows.
+func (v *visit) series(queue string) (wire.Series, error) {
+	s, err := get[wire.Series](v, at("queues", queue, "series"), nil)
+	if named(err, "no-daemon") {
+		err = nil
+	}
+	return s, err
 }
 
 // pauseQueue stops claiming, until a time if one was given.

@@ -43,6 +43,13 @@ func (v *visit) redriveForm(f *wire.Filter, req wire.PlanRequest) (p redriveForm
 		queue = &q
 	}
 	p = viewRedrive(f, &run, queue, v.now)
+	if queue != nil {
+		series, err := v.series(f.Queue)
+		if err != nil {
+			return p, err
+		}
+		p.Rate = rateOf(&series)
+	}
 	p.Form, p.Needs = v.form, needs
 	return p, nil
 }
@@ -94,7 +101,7 @@ func (v *visit) create(req wire.PlanRequest) error {
 
 // redriveOptions reads what the form says beside the filter.
 func (v *visit) redriveOptions(req *wire.PlanRequest) (err error) {
-	req.Rate, req.To = v.value("rate"), v.value("to")
+	req.Rate, req.To, req.Reason = v.value("rate"), v.value("to"), v.value("why")
 	req.NewID, req.ConfirmUncertain, req.ConfirmCorrupt = v.value("new_id") != "", v.value("confirm_uncertain") != "", v.value("confirm_corrupt") != ""
 	if v.value("with_canary") != "" {
 		if req.Canary, err = strconv.Atoi(v.value("canary")); err != nil || req.Canary < 1 {
@@ -129,7 +136,7 @@ func (v *visit) redriveAgain(f *wire.Filter, req wire.PlanRequest, why error) er
 		}
 		status = p.Problem.Status
 	}
-	p.Canary, p.Rate, p.To, p.Max = v.value("canary"), v.value("rate"), v.value("to"), v.value("max_redrives")
+	p.Canary, p.Rate, p.To, p.Max, p.Why = v.value("canary"), v.value("rate"), v.value("to"), v.value("max_redrives"), req.Reason
 	if v.value("with_canary") == "" {
 		p.Canary = ""
 	}
@@ -201,7 +208,9 @@ func dropThese(v *visit) error {
 	case typed != strconv.FormatInt(p.Total, 10):
 		p.Problem = problem.New(http.StatusConflict, "count", "The number is another", "it is "+number(p.Total)+" now", "look again, and type the number that is there now")
 	default:
-		return v.create(request("drop", &f))
+		req := request("drop", &f)
+		req.Reason = v.value("why")
+		return v.create(req)
 	}
 	v.show(p.Problem.Status, "drop", p)
 	return nil

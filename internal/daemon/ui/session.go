@@ -173,7 +173,11 @@ func (u *UI) session(v *visit) (*session, error) {
 
 // encrypted reports whether the reader reaches the daemon by TLS, here or at a proxy.
 func (u *UI) encrypted(r *http.Request) bool {
-	return r.TLS != nil || u.o.PublicURL != nil && u.o.PublicURL.Scheme == "https"
+	if r.TLS != nil {
+		return true
+	}
+	public := u.o.Public()
+	return public != nil && public.Scheme == "https"
 }
 
 // cookieName is the name of the session's cookie: with TLS one that no other host and no

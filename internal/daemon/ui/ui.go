@@ -59,7 +59,7 @@ type Options struct {
 	Logger      *slog.Logger     // defaults to [slog.Default]
 	Now         func() time.Time // defaults to [time.Now]
 	Base        string           // the path under which a proxy shows the daemon, such as "/ops"; "": none
-	PublicURL   *url.URL         // where people reach the daemon; nil: not known
+	Public      func() *url.URL  // where people reach the daemon; it returns nil where that is not known
 	Environment string           // shown on each page
 	ReadOnly    bool             // no page changes anything
 }

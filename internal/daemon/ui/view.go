@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/text"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -112,6 +111,8 @@ func planChip(state string) chip {
 		return chip{"running", "▶", toneInfo}
 	case wire.PlanPaused:
 		return chip{"paused", "‖", toneWarn}
+	case wire.PlanProposed:
+		return chip{"proposed", "?", toneWarn}
 	case wire.PlanDone:
 		return chip{"done", "✓", toneOK}
 	}
@@ -148,62 +149,50 @@ func planPath(id string) string { return "/plans/" + url.PathEscape(id) }
 
 func queuePath(queue string) string { return "/queues/" + url.PathEscape(queue) }
 
-// hold is what keeps a queue from flowing.
+// hold is what keeps a queue from flowing, or lets only some through.
 type hold struct {
 	chip
 	Why   string
 	Since moment
+	Stops bool // nothing flows
 }
 
-// holdsOf says what keeps a queue from flowing, here and now.
+// holdsOf says what holds a queue, here and now.
 func holdsOf(q *wire.Queue, now time.Time) (all []hold) {
-	add := func(word, shape, tone, why string, since *time.Time) {
-		all = append(all, hold{chip{word, shape, tone}, why, momentOf(since, now)})
-	}
-	both := func(paused []wire.Paused, breakers []wire.Breaker, refused string) {
-		for _, p := range paused {
-			why := p.Reason
-			if p.Target != "" {
-				why = p.Target + ": " + why
-			}
-			if p.Until != nil {
-				why += ", until " + momentAt(*p.Until, now).Short
-			}
-			add("paused", "‖", toneWarn, why, &p.Since)
-		}
-		for _, b := range breakers {
-			if b.State == engine.BreakerClosed {
-				continue
-			}
-			why := b.Reason
-			if b.NextProbe != nil {
-				why = strings.TrimPrefix(why+", next probe "+momentAt(*b.NextProbe, now).Short, ", ")
-			}
-			add("breaker "+b.State, "▼", toneBad, why, b.Since)
-		}
-		if refused != "" && len(paused) == 0 {
-			add("nothing claimed", "■", toneWarn, refused, nil)
-		}
+	for i := range q.HeldBy {
+		all = append(all, holdOf(&q.HeldBy[i], now))
 	}
 	if e := q.Engine; e != nil {
-		both(e.Paused, e.Breakers, e.Refused)
 		if e.AllRefusedSince != nil {
-			add("all refused", "●", toneBad, "the target refuses every message for its data", e.AllRefusedSince)
+			all = append(all, hold{chip{"all refused", "●", toneBad}, "the target refuses every message for its data", momentAt(*e.AllRefusedSince, now), true})
 		}
 		for _, k := range e.Unhandled {
-			add("no handler", "?", toneWarn, fmt.Sprintf("kind %q", k.Kind), &k.Last)
+			all = append(all, hold{chip{"no handler", "?", toneWarn}, fmt.Sprintf("kind %q", k.Kind), momentAt(k.Last, now), false})
 		}
 	}
-	if p := q.Pull; p != nil {
-		both(p.Paused, p.Breakers, p.Refused)
-	}
-	switch q.Level {
-	case "refused":
-		add("full", "■", toneBad, "publishes are refused above the backlog limit", nil)
-	case "warn":
-		add("filling up", "▲", toneWarn, "above the soft backlog limit", nil)
-	}
 	return all
+}
+
+// holdChips are the words for what stops a queue; anything else lets some through.
+var holdChips = map[string]chip{
+	wire.HoldPause: {"paused", "‖", toneWarn}, wire.HoldBreaker: {"breaker", "▼", toneBad}, wire.HoldRetryAfter: {"asked to wait", "‖", toneWarn},
+	wire.HoldGuard: {"guard", "▼", toneWarn}, wire.HoldSource: {"source away", "✕", toneBad}, wire.HoldStore: {"store away", "✕", toneBad},
+	wire.HoldDisk: {"disk full", "■", toneBad}, wire.HoldLimit: {"backlog limit", "■", toneBad}, wire.HoldNobody: {"nobody consumes it", "?", toneWarn},
+}
+
+func holdOf(h *wire.Hold, now time.Time) hold {
+	out := hold{Why: h.Detail, Since: momentOf(h.Since, now)}
+	if out.chip, out.Stops = holdChips[h.What]; !out.Stops {
+		out.chip = chip{h.What, "•", toneInfo}
+	}
+	if out.Why == out.Word { // it is said already
+		out.Why = ""
+	}
+	if h.Until != nil {
+		out.Why += ", until " + momentAt(*h.Until, now).Short
+		out.Why = strings.TrimPrefix(out.Why, ", ")
+	}
+	return out
 }
 
 func momentOf(t *time.Time, now time.Time) moment {

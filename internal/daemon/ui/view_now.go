@@ -48,7 +48,7 @@ func viewNow(in *nowIn) nowPage {
 		q := &in.queues[i]
 		dead += q.Dead
 		row := queueRowOf(q, in.now)
-		if len(row.Holds) > 0 {
+		if row.Stopped && row.Waiting > 0 {
 			p.Held = append(p.Held, row)
 		}
 		p.Queues = append(p.Queues, row)
@@ -68,8 +68,8 @@ func viewNow(in *nowIn) nowPage {
 	p.Others = len(in.causes) - len(p.Growing)
 	for i := range in.plans {
 		switch in.plans[i].State {
-		case wire.PlanStopped, wire.PlanFailed:
-			if in.plans[i].State == wire.PlanStopped || in.now.Sub(in.plans[i].UpdatedAt) < 24*time.Hour {
+		case wire.PlanStopped, wire.PlanProposed, wire.PlanFailed:
+			if in.plans[i].State != wire.PlanFailed || in.now.Sub(in.plans[i].UpdatedAt) < 24*time.Hour {
 				p.Waits = append(p.Waits, planRowOf(&in.plans[i], in.now))
 			}
 		case wire.PlanRunning, wire.PlanPaused:
@@ -91,9 +91,7 @@ func boolInt(b bool) int {
 // down counts the queues whose target is given a rest.
 func down(queues []wire.Queue) (n int) {
 	for i := range queues {
-		if e := queues[i].Engine; e != nil && slices.ContainsFunc(e.Breakers, func(b wire.Breaker) bool { return b.State == "open" }) {
-			n++
-		}
+		n += boolInt(slices.ContainsFunc(queues[i].HeldBy, func(h wire.Hold) bool { return h.What == wire.HoldBreaker }))
 	}
 	return n
 }

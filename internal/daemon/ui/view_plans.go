@@ -65,7 +65,7 @@ const maxPlanRows = 100
 
 func viewPlans(plans []wire.Plan, state string, now time.Time) plansPage {
 	p := plansPage{
-		States:   options(state, "", "any", wire.PlanRunning, "running", wire.PlanStopped, "stopped", wire.PlanPaused, "paused", wire.PlanDone, "done", wire.PlanCancelled, "cancelled", wire.PlanFailed, "failed"),
+		States:   options(state, "", "any", wire.PlanRunning, "running", wire.PlanStopped, "stopped", wire.PlanPaused, "paused", wire.PlanProposed, "proposed", wire.PlanDone, "done", wire.PlanCancelled, "cancelled", wire.PlanFailed, "failed"),
 		Filtered: state != "", Command: "redrive plans list",
 	}
 	open := 0
@@ -93,11 +93,15 @@ type planPage struct {
 	Stages  []stage
 	Stats   []pair
 	Percent int64
+	Holds   []hold
+	ETA     moment
+	Rate    string // that is asked for
+	Canary  int
+	Change  action // of rate and canary
 	Asked   []pair
 	Errors  []pair
 	Rule    []string
 	Actions []action
-	Resume  *action // of a plan that stopped, with another canary
 	Command string
 	Results string // the page of them
 	Again   string // the page of what died again
@@ -116,9 +120,24 @@ func viewPlan(p *wire.Plan, now time.Time) planPage {
 	}
 	page.Stats = []pair{{"of", total}, {"changed", number(p.Done)}, {"refused", number(p.Failed)}}
 	if g := p.Progress; g != nil {
-		page.Stats = append(page.Stats, pair{"delivered", number(g.Delivered)}, pair{"dead again", number(g.DeadAgain)}, pair{"waiting", number(g.Waiting)})
+		page.Stats = append(page.Stats, pair{"delivered", number(g.Delivered)}, pair{"dead again", number(g.DeadAgain)}, pair{"of new causes", number(g.NewCauses)}, pair{"waiting", number(g.Waiting)})
 	}
+	for i := range p.Holds {
+		h := holdOf(&p.Holds[i].Hold, now)
+		if p.Holds[i].Queue != "" {
+			h.Why = "queue " + p.Holds[i].Queue + ": " + h.Why
+		}
+		page.Holds = append(page.Holds, h)
+	}
+	page.ETA = momentOf(p.ETA, now)
 	r := &p.Request
+	page.Rate, page.Canary = r.Rate, r.Canary
+	if p.Speed > 0 {
+		page.Stats = append(page.Stats, pair{"a second", fmt.Sprintf("%.0f", p.Speed)})
+	}
+	if r.Reason != "" {
+		page.Asked = append(page.Asked, pair{"why", r.Reason})
+	}
 	page.Asked = append(page.Asked, pair{"by", p.Actor}, pair{"asked", page.Row.Created.Full}, pair{"rate", r.Rate})
 	if r.Canary > 0 {
 		page.Asked = append(page.Asked, pair{"canary", number(r.Canary)})

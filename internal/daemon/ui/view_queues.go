@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redrive/redrive/internal/wire"
@@ -16,14 +17,16 @@ type queueRow struct {
 	Dead, Done           int64
 	OldestDue            moment
 	Holds                []hold
+	Stopped              bool // one of them stops it
 	Flow                 chip // of a queue that nothing holds
 }
 
 func queueRowOf(q *wire.Queue, now time.Time) queueRow {
 	row := queueRow{
 		Queue: q.Queue, Path: queuePath(q.Queue), Deliver: q.Deliver, DeadPath: withQuery("/causes", map[string][]string{"queue": {q.Queue}}),
-		Waiting: q.Waiting.All, Leased: q.Leased, Dead: q.Dead, Done: q.Ledger.Done, OldestDue: momentOf(q.OldestDue, now), Holds: holdsOf(q, now),
+		Waiting: q.Waiting.All, Leased: q.Leased, Dead: q.Dead, Done: q.Done(), OldestDue: momentOf(q.OldestDue, now), Holds: holdsOf(q, now),
 	}
+	row.Stopped = slices.ContainsFunc(row.Holds, func(h hold) bool { return h.Stops })
 	switch {
 	case len(row.Holds) > 0:
 	case q.Leased > 0:
@@ -55,7 +58,7 @@ func viewQueues(queues []wire.Queue, match func(string) bool, now time.Time) que
 			continue
 		}
 		row := queueRowOf(q, now)
-		held += boolInt(len(row.Holds) > 0)
+		held += boolInt(row.Stopped)
 		waiting += row.Waiting
 		p.Rows = append(p.Rows, row)
 	}
@@ -66,7 +69,7 @@ func viewQueues(queues []wire.Queue, match func(string) bool, now time.Time) que
 	if held > 0 {
 		p.Headline += fmt.Sprintf(", %d held up", held)
 	}
-	slices.SortStableFunc(p.Rows, func(a, b queueRow) int { return boolInt(len(b.Holds) > 0) - boolInt(len(a.Holds) > 0) })
+	slices.SortStableFunc(p.Rows, func(a, b queueRow) int { return boolInt(b.Stopped) - boolInt(a.Stopped) })
 	p.More = max(len(p.Rows)-maxQueueRows, 0)
 	p.Rows = p.Rows[:min(len(p.Rows), maxQueueRows)]
 	return p
@@ -88,6 +91,8 @@ type queuePage struct {
 	Pause    action
 	Resume   action
 	Causes   []causeRow
+	Flow     []trendView // of the last hour
+	P95      string      // of the last minute in which something was delivered
 	Command  string
 }
 
@@ -98,7 +103,7 @@ func viewQueue(q *wire.Queue, now time.Time) queuePage {
 		due = "more than " + due
 	}
 	p.Stats = []pair{
-		{"waiting", number(q.Waiting.All)}, {"due", due}, {"in flight", number(q.Leased)}, {"dead", number(q.Dead)}, {"delivered", number(q.Ledger.Done)},
+		{"waiting", number(q.Waiting.All)}, {"due", due}, {"in flight", number(q.Leased)}, {"dead", number(q.Dead)}, {"delivered", number(q.Done())},
 	}
 	p.Lanes = []pair{
 		{"fresh", number(q.Waiting.Fresh)}, {"retry", number(q.Waiting.Retry)}, {"redrive", number(q.Waiting.Redrive)},
@@ -125,6 +130,46 @@ func viewQueue(q *wire.Queue, now time.Time) queuePage {
 	}
 	return p
 }
+
+// flowOf draws what went through a queue by minute, as the daemon that answers saw it.
+func flowOf(s *wire.Series) (all []trendView, p95 string) {
+	for _, of := range []struct {
+		label string
+		count func(m *wire.Minute) int64
+	}{
+		{"published", func(m *wire.Minute) int64 { return m.Published }}, {"delivered", func(m *wire.Minute) int64 { return m.Delivered }},
+		{"failed attempts", func(m *wire.Minute) int64 { return m.Failed }}, {"dead", func(m *wire.Minute) int64 { return m.Dead }},
+	} {
+		t := trendView{Label: of.label}
+		for i := range s.Minutes {
+			n := of.count(&s.Minutes[i])
+			t.Values, t.Total = append(t.Values, n), t.Total+n
+		}
+		all = append(all, t)
+	}
+	for i := range s.Minutes {
+		if d := s.Minutes[i].P95.Std(); d > 0 {
+			p95 = duration(d)
+		}
+	}
+	return all, p95
+}
+
+// rateOf proposes how fast to redrive: a quarter of what the queue's target takes now, at most 100/s.
+func rateOf(s *wire.Series) string {
+	var most int64
+	for i := range s.Minutes {
+		if len(s.Minutes)-i <= rateMinutes {
+			most = max(most, s.Minutes[i].Delivered)
+		}
+	}
+	if quarter := most / 60 / 4; quarter > 0 && quarter < 100 {
+		return strconv.FormatInt(quarter, 10) + "/s"
+	}
+	return rateDefault
+}
+
+const rateMinutes = 10 // that tell what a target takes
 
 // ledgerPairs shows what entered a queue and what left it.
 func ledgerPairs(l *wire.Ledger) (all []pair) {

@@ -25,6 +25,7 @@ type redriveForm struct {
 	Rate      string
 	To        string
 	Max       string
+	Why       string
 	NewID     bool
 	Uncertain bool
 	Corrupt   bool
