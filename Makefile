@@ -7,7 +7,9 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 # command:package, what the tests run beside Go. A command that is there is not installed again.
-DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium nginx:nginx haproxy:haproxy systemd-socket-activate:systemd
+DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs npm:npm chromium:chromium \
+	nginx:nginx haproxy:haproxy systemd-socket-activate:systemd \
+	prometheus-alertmanager:prometheus-alertmanager aiosmtpd:python3-aiosmtpd
 # What a release is made and tried with.
 RELEASE_DEPS := buildah:buildah mmdebstrap:mmdebstrap bwrap:bubblewrap systemd-analyze:systemd minisign:minisign
 # What bench/ compares with beside Go modules.
@@ -68,6 +70,7 @@ help: ## show this help
 deps: ## install what the tests run beside Go (as root or in CI; else say what is missing)
 	@.ci/deps $(DEPS)
 	@.ci/kafka bin/kafka
+	@.ci/browser bin/browser
 
 .PHONY: build
 build: ## build the static binary bin/redrive

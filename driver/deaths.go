@@ -65,6 +65,7 @@ func CountFound(ctx context.Context, find func(context.Context, redrive.Query) (
 		}
 		c.N += int64(len(page.Entries))
 		c.Examined += int64(page.Examined)
+		c.Index = page.Index && (c.Index || q.After == "")
 		if page.Next == "" {
 			c.Complete = true
 			return c, nil
@@ -84,4 +85,30 @@ type Count struct {
 	// more: then N is only how many of these match.
 	Complete bool
 	Examined int64 // how many entries were looked at; 0: counters by themselves answered
+	Index    bool  // as in [Page]
 }
+
+// CausesFound is [Store.Causes] for a query that no counter answers: of what find, a store's Find,
+// returns until [redrive.Examined] entries were looked at.
+func CausesFound(ctx context.Context, find func(context.Context, redrive.Query) (Page, error), q redrive.Query) (list []Cause, complete bool, err error) {
+	limit := q.PageLimit()
+	q.State, q.Limit, q.Bodies = redrive.StateDead, causesPage, true
+	var all Grouping
+	for examined := 0; examined < redrive.Examined; {
+		page, err := find(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range page.Entries {
+			all.Add(&page.Entries[i])
+		}
+		if q.After, examined = page.Next, examined+page.Examined; q.After == "" || !page.Complete {
+			break
+		}
+	}
+	list, complete = all.Causes(limit)
+	return list, complete && q.After == "", nil
+}
+
+// causesPage is how many entries are read at once with their bodies, to group them.
+const causesPage = 100

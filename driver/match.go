@@ -22,10 +22,10 @@ func Match(q *redrive.Query, e *redrive.Entry) bool {
 		q.Signature != "" && (latest == nil || q.Signature != latest.Signature):
 		return false
 	}
-	return q.Text == "" || bytes.Contains(e.Body, []byte(q.Text)) || latest != nil && strings.Contains(latest.Message, q.Text)
+	return q.Text == "" || (*Masks)(nil).HasText(q, e.Queue, latest)
 }
 
-// MatchMessage is Match for what the message itself carries, but for the text.
+// MatchMessage is Match for what the message itself carries.
 func MatchMessage(q *redrive.Query, e *redrive.Entry) bool {
 	at := e.PublishedAt
 	if e.State == redrive.StateDead {
@@ -41,7 +41,7 @@ func MatchMessage(q *redrive.Query, e *redrive.Entry) bool {
 		!q.Until.IsZero() && at.After(q.Until):
 		return false
 	}
-	if q.Edited && e.Original == nil {
+	if q.Edited && e.Original == nil || q.Body != "" && !bytes.Contains(e.Body, []byte(q.Body)) {
 		return false
 	}
 	return q.Header == "" || hasHeader(e.Headers, q.Header)

@@ -18,7 +18,14 @@ type Page struct {
 	// Examined is how many entries were looked at for the page; where a server does not tell,
 	// no fewer than it has.
 	Examined int
+	// Index is true when an index led to all that has the query's Text: nothing else was looked at
+	// for it.
+	Index bool
 }
+
+// MaxTexts is how many distinct texts of failures a queue's index of them has at most. The dead letters
+// of further ones are looked at one by one.
+const MaxTexts = 20_000
 
 // Cause counts dead letters of one cause.
 type Cause struct {

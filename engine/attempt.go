@@ -152,7 +152,11 @@ func (a *attempt) run() {
 		}
 		stack := string(debug.Stack())
 		if r := recover(); r != nil {
-			a.c.finish(a, &redrive.PanicError{Value: r, Stack: stack})
+			p, passed := r.(*redrive.PanicError) // of a goroutine of the handler's, with its stack
+			if !passed {
+				p = &redrive.PanicError{Value: r, Stack: stack}
+			}
+			a.c.finish(a, p)
 			return
 		}
 		a.c.finish(a, errGoexit)

@@ -171,13 +171,15 @@ func TestRule06_PanicIsAFailureWithItsStack(t *testing.T) {
 				runtime.Goexit()
 			case "sms-2":
 				panic(nil) //nolint:govet // the point of the test
+			case "sms-3":
+				panic(&redrive.PanicError{Value: "elsewhere", Stack: "goroutine 7 [running]:\nexample.com/other.goroutine()\n"})
 			}
 			return nil
 		}, engine.QueueOptions{Policies: fixed(time.Second, redrive.Policy{MaxAttempts: 2})})
 		r.publish("sms", 50)
 		r.start()
 		r.ended(time.Minute, "sms")
-		for id, want := range map[string]string{"sms-0": "panic: boom", "sms-1": "Goexit", "sms-2": "panic"} {
+		for id, want := range map[string]string{"sms-0": "panic: boom", "sms-1": "Goexit", "sms-2": "panic", "sms-3": "panic: elsewhere"} {
 			e := r.dead("sms", id)
 			if f := e.History.Latest(); e.Reason != redrive.ReasonExhausted || e.History.Count != 2 || !strings.Contains(f.Message, want) {
 				t.Errorf("%s: dead as %s after %d failures: %+v", id, e.Reason, e.History.Count, f)
@@ -186,8 +188,11 @@ func TestRule06_PanicIsAFailureWithItsStack(t *testing.T) {
 		if f := r.dead("sms", "sms-0").History.First; !strings.Contains(f.Stack, "engine_test.explode") {
 			t.Errorf("the stack does not show where it was raised:\n%s", f.Stack)
 		}
-		if n := r.counts("sms").Ledger.Done; n != 47 {
-			t.Errorf("%d done, want 47", n)
+		if f := r.dead("sms", "sms-3").History.First; !strings.Contains(f.Stack, "other.goroutine") {
+			t.Errorf("the stack is not that of the goroutine which panicked:\n%s", f.Stack)
+		}
+		if n := r.counts("sms").Ledger.Done; n != 46 {
+			t.Errorf("%d done, want 46", n)
 		}
 	})
 }

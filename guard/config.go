@@ -70,7 +70,11 @@ type Provider[Req, Resp any] struct {
 	Name string
 	// Call carries a request out. Required.
 	Call Call[Req, Resp]
-	// Timeout bounds one call. Defaults to none.
+	// Timeout bounds one call, which then runs in a goroutine of its own. A call that does
+	// not return 20 ms after its context has ended counts as the provider's failure, its effect is
+	// unknown, and its caller goes on; it is in flight, and a part of MaxInUse, until it
+	// returns. A panic of the call goes on in the caller as a [*redrive.PanicError], or to the log if
+	// the caller has left. Defaults to none: a call that hangs holds its caller.
 	Timeout time.Duration
 	// Classify is asked before the defaults. Optional.
 	Classify Classifier[Resp]

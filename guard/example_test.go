@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/guard"
@@ -71,4 +72,41 @@ func ExampleGuard_Do_withoutQueue() {
 	// Output:
 	// 42 second <nil>
 	// true
+}
+
+// A call says what its provider meant: that it asks for less, that the request itself is at fault,
+// or, by the provider's Classify, what only its answers tell.
+func ExampleClassifier() {
+	type answer struct{ Code string }
+	send := func(_ context.Context, to string) (answer, error) {
+		switch to {
+		case "": // the next provider would refuse it, too
+			return answer{}, redrive.Permanent(errors.New("no number"))
+		case "busy":
+			return answer{}, &guard.RateLimitError{After: 2 * time.Second, Err: errors.New("30 a second")}
+		}
+		return answer{Code: "E-MAINTENANCE"}, nil
+	}
+	classify := func(a answer, err error) (guard.Outcome, bool) {
+		if a.Code == "E-MAINTENANCE" { // an answer without an error, and nothing was sent
+			return guard.Outcome{Class: guard.ClassTransient, Effect: guard.NoEffect, Reason: "maintenance"}, true
+		}
+		return guard.Outcome{}, false // to guard.Classify
+	}
+	g, err := guard.New(guard.Config[string, answer]{Name: "sms", Providers: []guard.Provider[string, answer]{
+		{Name: "north", Call: send, Classify: classify}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, to := range []string{"", "+49301234567", "busy"} {
+		_, err := g.Do(context.Background(), to)
+		fmt.Println(err)
+	}
+	// Output:
+	// no number
+	// no provider available
+	// maintenance
+	// no provider available
+	// the provider asks for less, again in 2s: 30 a second
 }

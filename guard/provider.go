@@ -21,6 +21,7 @@ type provider[Req, Resp any] struct {
 	share    float64       // of MaxRate that is this instance's
 	joinAt   time.Duration // from then on it is, as the others know of us
 	calls    [machine.Classes]int64
+	overdue  int   // calls in flight whose callers have left
 	version  int64 // of the record that was read or written last
 	dirty    bool  // the state is not yet in the record
 	restored bool  // the change that is reported next came from the record
@@ -117,6 +118,23 @@ func (p *provider[Req, Resp]) release(permit machine.Permit, now time.Duration, 
 	defer p.unlock()
 	p.calls[v.Class]++
 	p.m.Release(permit, now, machine.Outcome{Class: v.Class, RetryAfter: v.RetryAfter})
+}
+
+// leave learns from a call whose caller waits no longer. It stays in flight until end.
+func (p *provider[Req, Resp]) leave(permit machine.Permit, now time.Duration, v Outcome) {
+	p.mu.Lock()
+	defer p.unlock()
+	p.calls[v.Class]++
+	p.overdue++
+	p.m.Judge(permit, now, machine.Outcome{Class: v.Class, RetryAfter: v.RetryAfter})
+}
+
+// end gives the place of a call back whose caller has left.
+func (p *provider[Req, Resp]) end() {
+	p.mu.Lock()
+	defer p.unlock()
+	p.overdue--
+	p.m.End()
 }
 
 func (p *provider[Req, Resp]) state() State {

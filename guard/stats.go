@@ -35,6 +35,7 @@ type Stats struct {
 	Drain    float64          `json:"drain_rate"`         // calls of the backlog a second, at most
 	Demand   float64          `json:"demand"`             // live calls a second
 	InUse    int              `json:"in_use"`             // calls in flight
+	Overdue  int              `json:"overdue,omitempty"`  // of these, past their timeout: they ignore their context
 	Calls    map[string]int64 `json:"calls"`              // ended calls by class
 	Refused  int64            `json:"refused"`            // live calls that it was not asked for
 }
@@ -57,7 +58,7 @@ func (p *provider[Req, Resp]) stats(g interface {
 	p.mu.Lock()
 	m := p.m.Stats(g.now())
 	s := Stats{Provider: p.Name, State: m.State.String(), Reason: m.Reason, Since: g.at(m.Since), Share: m.Share, Drain: m.DrainRate,
-		Demand: m.Demand, InUse: m.InUse, Refused: p.refused.Load(), Calls: make(map[string]int64)}
+		Demand: m.Demand, InUse: m.InUse, Overdue: p.overdue, Refused: p.refused.Load(), Calls: make(map[string]int64)}
 	calls := p.calls
 	p.unlock()
 	if m.Until > 0 {

@@ -50,8 +50,8 @@ type Canary struct {
 	Delivered int `json:"delivered"`
 	Dead      int `json:"dead"`
 	Waiting   int `json:"waiting"`
-	// Causes are the signatures of what the plan selected, the most frequent first.
-	Causes []string `json:"causes,omitempty"`
+	// Seen is when all of them were delivered, for the first time; zero: not yet.
+	Seen time.Time `json:"seen,omitzero"`
 	// Record is the first record of results that is the canary's.
 	Record int `json:"record,omitempty"`
 }
@@ -91,8 +91,8 @@ func (t *Canary) add(results []planResult) {
 }
 
 // known reports that a signature is one of those that the plan set out to redrive.
-func (t *Canary) known(signature string) bool {
-	return signature != "" && slices.Contains(t.Causes, signature)
+func (p *Plan) known(signature string) bool {
+	return signature != "" && slices.Contains(p.Causes, signature)
 }
 
 // canarySeen is what became of the messages of a canary.
@@ -103,7 +103,7 @@ type canarySeen struct {
 	failingCount       int
 }
 
-func (s *canarySeen) look(t *Canary, e *redrive.Entry) {
+func (s *canarySeen) look(p *Plan, e *redrive.Entry) {
 	switch {
 	case e == nil:
 		s.delivered++
@@ -117,15 +117,29 @@ func (s *canarySeen) look(t *Canary, e *redrive.Entry) {
 		return
 	}
 	s.waiting++
-	if f := e.History.Latest(); f != nil && e.Lane == redrive.LaneRetry && t.known(f.Signature) {
+	if f := e.History.Latest(); f != nil && e.Lane == redrive.LaneRetry && p.known(f.Signature) {
 		s.failing = f
 		s.failingCount++
 	}
 }
 
+// comeBack takes in what died again of what was delivered, under another id.
+func (s *canarySeen) comeBack(again []driver.Cause) {
+	for i := range again {
+		for range min(again[i].Count, int64(s.delivered)) {
+			s.dead = append(s.dead, &redrive.Failure{Signature: again[i].Signature, Message: again[i].Message})
+			s.delivered--
+		}
+	}
+}
+
 // judge draws the conclusion: the reason to stop, or "" with whether the canary is
 // through.
-func (t *Canary) judge(s *canarySeen) (stop string, through bool) {
+func (p *Plan) judge(s *canarySeen, now time.Time) (stop string, through bool) {
+	t := p.Canary
+	if s.waiting == 0 && t.Seen.IsZero() {
+		t.Seen = now
+	}
 	t.Delivered, t.Dead, t.Waiting = s.delivered, len(s.dead), s.waiting
 	of := fmt.Sprintf("of the canary's %d", t.Size)
 	switch {
@@ -133,7 +147,7 @@ func (t *Canary) judge(s *canarySeen) (stop string, through bool) {
 		same := 0
 		f := s.dead[0]
 		for _, d := range s.dead {
-			if t.known(d.Signature) {
+			if p.known(d.Signature) {
 				f = d
 				same++
 			}
@@ -146,13 +160,13 @@ func (t *Canary) judge(s *canarySeen) (stop string, through bool) {
 	case s.failing != nil && 2*s.failingCount >= t.Size:
 		return fmt.Sprintf("%d %s failed again of the same cause and are retried: %s", s.failingCount, of, causeText(s.failing)), false
 	}
-	return "", s.waiting == 0
+	return "", s.waiting == 0 && !now.Before(t.Seen.Add(p.Request.Watch))
 }
 
 // returned is the reason to stop when a known cause is among what died again.
-func (t *Canary) returned(again []driver.Cause) string {
+func (p *Plan) returned(again []driver.Cause) string {
 	for i := range again {
-		if g := &again[i]; t.known(g.Signature) {
+		if g := &again[i]; p.known(g.Signature) {
 			return fmt.Sprintf("%s died again of the same cause: %s",
 				text.Plural(int(g.Count), "message"), causeText(&redrive.Failure{Signature: g.Signature, Message: g.Message}))
 		}

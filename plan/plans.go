@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,18 +78,29 @@ func New(store driver.Store, o Options) *Plans {
 }
 
 // Create makes a plan, durably, with the store's present time as its cutoff. It
-// returns an error that wraps [redrive.ErrInvalid] for a request that makes no sense.
+// returns an error that wraps [redrive.ErrInvalid] for a request that makes no sense. With the ID
+// of a plan that is there, it returns that plan and [redrive.ErrDuplicate] if it was made by the
+// same request, else [redrive.ErrConflict].
 func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
 	if err := r.bounded(); err != nil {
 		return Plan{}, err
+	}
+	if err := r.check(); err != nil {
+		return Plan{}, err
+	}
+	if r.ID != "" {
+		r.Fingerprint = r.fingerprint()
+		if there, err := p.repeated(ctx, &r); !errors.Is(err, redrive.ErrNotFound) {
+			return there, err
+		}
 	}
 	plan, run, err := p.prepare(ctx, &r)
 	if err != nil {
 		return Plan{}, err
 	}
 	plan.Total, plan.TotalMore, plan.Examined = run.Total, run.More, run.Examined
-	if plan.Canary != nil {
-		plan.Canary.Causes = run.causes
+	if plan.Lives() {
+		plan.Causes = run.causes
 	}
 	value, err := encodePlan(&plan)
 	if err != nil {
@@ -98,11 +110,26 @@ func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
 		return Plan{}, &redrive.Error{Op: "plan", Err: fmt.Errorf("%w plan: %d names and %d operations are more than a record holds", redrive.ErrInvalid, len(r.Refs), len(r.Repair)),
 			Hint: "use a filter, or several plans"}
 	}
-	if err := p.save(ctx, &plan); err != nil {
+	switch err := p.save(ctx, &plan); {
+	case r.ID != "" && errors.Is(err, redrive.ErrVersion): // another try was faster
+		return p.repeated(ctx, &r)
+	case err != nil:
 		return Plan{}, fmt.Errorf("plan %s: %w", plan.ID, err)
 	}
 	p.rouse()
 	return plan, nil
+}
+
+// repeated returns the plan that is there under the ID of a request, and what [Plans.Create] says of it.
+func (p *Plans) repeated(ctx context.Context, r *Request) (Plan, error) {
+	there, err := p.Get(ctx, r.ID)
+	if err != nil {
+		return Plan{}, err
+	}
+	if there.Request.Fingerprint != r.Fingerprint {
+		return Plan{}, &redrive.Error{Op: "plan", ID: r.ID, Err: fmt.Errorf("%w: there is a plan with this id and another request", redrive.ErrConflict), Hint: "use another id"}
+	}
+	return there, &redrive.Error{Op: "plan", ID: r.ID, Err: redrive.ErrDuplicate}
 }
 
 // DryRun counts what a plan made now would change, and what would be refused.
@@ -145,7 +172,7 @@ func (p *Plans) prepare(ctx context.Context, r *Request) (Plan, DryRun, error) {
 	if err != nil {
 		return Plan{}, DryRun{}, fmt.Errorf("plan: %w", err)
 	}
-	plan := newPlan(redrive.NewID(), r, now)
+	plan := newPlan(cmp.Or(r.ID, redrive.NewID()), r, now)
 	run := DryRun{ByReason: make(map[redrive.Reason]int64), Refused: make(map[string]int64), Cutoff: plan.Cutoff}
 	switch {
 	case r.Restore != "":
@@ -172,7 +199,7 @@ func (p *Plans) Get(ctx context.Context, id string) (Plan, error) {
 	return decodePlan(&r)
 }
 
-// List returns all plans, the newest first.
+// List returns all plans, the newest first, and at the end those that cannot be read.
 func (p *Plans) List(ctx context.Context) ([]Plan, error) {
 	const page = 100
 	var all []Plan
@@ -190,7 +217,7 @@ func (p *Plans) List(ctx context.Context) ([]Plan, error) {
 			after = records[i].Key
 		}
 		if len(records) < page {
-			slices.Reverse(all) // keys are ids in order of time
+			slices.SortStableFunc(all, func(a, b Plan) int { return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID)) })
 			return all, nil
 		}
 	}
@@ -199,15 +226,45 @@ func (p *Plans) List(ctx context.Context) ([]Plan, error) {
 // Pause stops a plan until it is resumed. It returns [redrive.ErrState] if the plan has ended.
 func (p *Plans) Pause(ctx context.Context, id string) error { return p.set(ctx, id, Paused) }
 
-// Resume lets a paused plan go on. It returns [redrive.ErrState] if the plan has ended.
-func (p *Plans) Resume(ctx context.Context, id string) error { return p.set(ctx, id, Running) }
+// Resume lets a plan go on that was paused or stopped by itself, at another pace if one is given. One
+// that stopped begins with a canary, if it has one. It returns [redrive.ErrState] if the plan has ended.
+func (p *Plans) Resume(ctx context.Context, id string, pace Pace) error {
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) {
+		resumed, err := plan.set(Running, now)
+		if err != nil {
+			return false, err
+		}
+		changed, err := plan.adjust(pace, now)
+		return resumed || changed, err
+	})
+}
+
+// Change gives a plan another pace. It takes effect at once, also while the plan runs. It returns
+// [redrive.ErrState] if the plan has ended.
+func (p *Plans) Change(ctx context.Context, id string, pace Pace) error {
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.adjust(pace, now) })
+}
+
+// Release lets a plan run that was proposed by another than by. Its Cutoff stays that of the proposal.
+// It returns [redrive.ErrState] if the plan is none that waits for this.
+func (p *Plans) Release(ctx context.Context, id, by string) error {
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) {
+		err := plan.release(by, now)
+		return err == nil, err
+	})
+}
 
 // Cancel ends a plan; what it changed stays changed. It returns [redrive.ErrState] if the plan
 // has ended otherwise.
 func (p *Plans) Cancel(ctx context.Context, id string) error { return p.set(ctx, id, Cancelled) }
 
 func (p *Plans) set(ctx context.Context, id string, to State) error {
-	_, err := p.modify(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.set(to, now) })
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.set(to, now) })
+}
+
+// alter changes a plan at somebody's wish.
+func (p *Plans) alter(ctx context.Context, id string, f func(plan *Plan, now time.Time) (bool, error)) error {
+	_, err := p.modify(ctx, id, f)
 	if err == nil {
 		p.rouse()
 	}
@@ -325,7 +382,7 @@ func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pe
 
 // Progress returns what became of all that a plan redrove.
 func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
-	if plan.Request.Action != driver.ActRedrive {
+	if !plan.Lives() {
 		return Progress{Complete: true}, nil
 	}
 	if t := plan.Canary; t != nil && plan.State == Stopped && t.Waiting == 0 && int64(t.Size) == plan.Done {
@@ -341,6 +398,9 @@ func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
 	out := Progress{Complete: complete}
 	for i := range again {
 		out.DiedAgain += again[i].Count
+		if !plan.known(again[i].Signature) {
+			out.NewCauses += again[i].Count
+		}
 	}
 	living := redrive.Query{Plan: plan.ID, Queue: plan.target(), Limit: redrive.MaxPage}
 	for _, living.State = range []redrive.State{redrive.StateWaiting, redrive.StateLeased, redrive.StateBlocked} {

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -27,6 +29,21 @@ func encodePlan(p *Plan) ([]byte, error) {
 		return nil, fmt.Errorf("plan %s: %w", p.ID, err)
 	}
 	return b, nil
+}
+
+// fingerprint tells a request from others, whoever asks.
+func (r *Request) fingerprint() string {
+	if r.Fingerprint != "" {
+		return r.Fingerprint
+	}
+	asked := Plan{Request: *r}
+	asked.Request.Actor = ""
+	b, err := encodePlan(&asked)
+	if err != nil {
+		panic(err) // a checked request can always be encoded
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16])
 }
 
 func decodePlan(r *driver.Record) (Plan, error) {
@@ -172,6 +189,7 @@ func (r *planResult) outcome(request *Request, pending bool, e *redrive.Entry) O
 type Progress struct {
 	Delivered int64 // gone since, or dropped by somebody
 	DiedAgain int64
+	NewCauses int64 // of those that died again: of other causes than the plan set out to redrive
 	Waiting   int64
 	// Complete is false when there was more to look at than one look does: Delivered
 	// is then too high.

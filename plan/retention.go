@@ -10,6 +10,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/deadletter"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/lease"
 )
 
 // RetentionRule says how long dead letters of a queue are kept. The zero value keeps
@@ -73,8 +74,8 @@ func NewRetention(store driver.Store, o RetentionOptions) *RetentionRunner {
 // Run removes what is no longer kept until ctx ends, and then returns nil. Of several
 // processes one does so at a time. It may be called once.
 func (r *RetentionRunner) Run(ctx context.Context) error {
-	lease := recordLease{store: r.store, key: retentionKey, holder: r.o.Instance, single: r.store.Caps().Exclusive}
-	defer lease.release(ctx)
+	held := lease.Lease{Store: r.store, Key: retentionKey, Holder: r.o.Instance, Single: r.store.Caps().Exclusive}
+	defer held.Release(ctx)
 	tick := time.NewTicker(r.o.Interval)
 	defer tick.Stop()
 	for {
@@ -83,15 +84,15 @@ func (r *RetentionRunner) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := r.round(ctx, &lease); err != nil && ctx.Err() == nil {
+		if err := r.round(ctx, &held); err != nil && ctx.Err() == nil {
 			r.o.Logger.LogAttrs(ctx, slog.LevelWarn, "retention", slog.Any("error", err))
 		}
 	}
 }
 
 // round goes through all queues once.
-func (r *RetentionRunner) round(ctx context.Context, lease *recordLease) error {
-	if mine, err := lease.hold(ctx); err != nil || !mine {
+func (r *RetentionRunner) round(ctx context.Context, held *lease.Lease) error {
+	if mine, err := held.Hold(ctx); err != nil || !mine {
 		return err
 	}
 	if _, err := r.trim(ctx, driver.Retention{}); err != nil {
@@ -108,10 +109,10 @@ func (r *RetentionRunner) round(ctx context.Context, lease *recordLease) error {
 		if c.AllDead() == 0 || rule.Age <= 0 && (rule.Keep <= 0 || c.AllDead() <= rule.Keep) {
 			continue
 		}
-		if mine, err := lease.hold(ctx); err != nil || !mine {
+		if mine, err := held.Hold(ctx); err != nil || !mine {
 			return errors.Join(append(errs, err)...)
 		}
-		n, err := r.apply(ctx, c, &rule, lease)
+		n, err := r.apply(ctx, c, &rule, held)
 		if n > 0 {
 			r.o.Logger.LogAttrs(ctx, slog.LevelInfo, "retention: dead letters removed", slog.String("queue", c.Queue), slog.Int64("count", n), slog.Bool("archived", !rule.Discard))
 		}
@@ -123,7 +124,7 @@ func (r *RetentionRunner) round(ctx context.Context, lease *recordLease) error {
 }
 
 // apply removes what a rule no longer keeps.
-func (r *RetentionRunner) apply(ctx context.Context, c *driver.Counts, rule *RetentionRule, lease *recordLease) (int64, error) {
+func (r *RetentionRunner) apply(ctx context.Context, c *driver.Counts, rule *RetentionRule, held *lease.Lease) (int64, error) {
 	if rule.Discard {
 		t, err := r.trim(ctx, driver.Retention{Queue: c.Queue, DeadAge: rule.Age, DeadKeep: rule.Keep})
 		return t.Dead, err
@@ -131,7 +132,7 @@ func (r *RetentionRunner) apply(ctx context.Context, c *driver.Counts, rule *Ret
 	if r.o.Archive == nil {
 		return 0, &redrive.Error{Op: "retention", Err: errors.New("there is no archive"), Hint: "set one, or let the queue discard"}
 	}
-	return r.archive(ctx, c, rule, lease)
+	return r.archive(ctx, c, rule, held)
 }
 
 // trim repeats Trim until nothing is left.
@@ -147,7 +148,7 @@ func (r *RetentionRunner) trim(ctx context.Context, what driver.Retention) (all 
 }
 
 // archive archives the oldest dead letters and then removes them.
-func (r *RetentionRunner) archive(ctx context.Context, c *driver.Counts, rule *RetentionRule, lease *recordLease) (removed int64, err error) {
+func (r *RetentionRunner) archive(ctx context.Context, c *driver.Counts, rule *RetentionRule, held *lease.Lease) (removed int64, err error) {
 	now, err := r.store.Now(ctx)
 	if err != nil {
 		return 0, err
@@ -157,7 +158,7 @@ func (r *RetentionRunner) archive(ctx context.Context, c *driver.Counts, rule *R
 		excess = c.AllDead() - rule.Keep
 	}
 	for q := (redrive.Query{Queue: c.Queue, State: redrive.StateDead, Bodies: true, Limit: planLook}); ; {
-		if mine, err := lease.hold(ctx); err != nil || !mine {
+		if mine, err := held.Hold(ctx); err != nil || !mine {
 			return removed, err
 		}
 		page, err := r.store.Find(ctx, q)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/lease"
 	"github.com/redrive/redrive/internal/text"
 )
 
@@ -14,8 +15,8 @@ import (
 // process at a time does so: it holds a record as its lease. A plan that was
 // interrupted goes on where it stopped. It may be called once.
 func (p *Plans) Run(ctx context.Context) error {
-	r := planRunner{p: p, lease: recordLease{store: p.store, key: planSpace, holder: p.o.Instance, single: p.store.Caps().Exclusive}, plans: make(map[string]*runningPlan)}
-	defer r.lease.release(ctx)
+	r := planRunner{p: p, lease: lease.Lease{Store: p.store, Key: planSpace, Holder: p.o.Instance, Single: p.store.Caps().Exclusive}, plans: make(map[string]*runningPlan)}
+	defer r.lease.Release(ctx)
 	for {
 		t := time.NewTimer(r.round(ctx))
 		select {
@@ -34,7 +35,7 @@ func (p *Plans) Run(ctx context.Context) error {
 // planRunner is the state of Run.
 type planRunner struct {
 	p      *Plans
-	lease  recordLease
+	lease  lease.Lease
 	listAt time.Time // when to look for plans again
 	plans  map[string]*runningPlan
 }
@@ -42,6 +43,7 @@ type planRunner struct {
 type runningPlan struct {
 	next   time.Time     // of its next step
 	faults int           // in a row
+	rate   float64       // for which next was drawn
 	looked time.Time     // when what it redrove was looked at
 	skew   time.Duration // of the store's clock, to ours
 }
@@ -56,10 +58,10 @@ func (r *planRunner) round(ctx context.Context) time.Duration {
 		}
 	}
 	if len(r.plans) == 0 {
-		r.lease.release(ctx)
+		r.lease.Release(ctx)
 		return time.Until(r.listAt)
 	}
-	mine, err := r.lease.hold(ctx)
+	mine, err := r.lease.Hold(ctx)
 	if err != nil {
 		r.trouble(ctx, "the lease of the plans cannot be taken", "", err)
 	}
@@ -71,7 +73,7 @@ func (r *planRunner) round(ctx context.Context) time.Duration {
 			r.step(ctx, id, s)
 		}
 	}
-	next := min(time.Until(r.listAt), recordLeaseTTL/3)
+	next := min(time.Until(r.listAt), lease.TTL/3)
 	for _, s := range r.plans {
 		next = min(next, time.Until(s.next))
 	}
@@ -93,6 +95,9 @@ func (r *planRunner) list(ctx context.Context) error {
 		s := r.plans[all[i].ID]
 		if s == nil {
 			s = new(runningPlan)
+		}
+		if rate := all[i].Request.Rate; s.rate != rate { // a slow plan's next step may be hours away
+			s.rate, s.next = rate, time.Time{}
 		}
 		running[all[i].ID] = s
 	}

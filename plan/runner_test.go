@@ -32,6 +32,7 @@ type faultyStore struct {
 	passes atomic.Int64 // so many writes of plans succeed before
 	writes atomic.Int64 // so many fail
 	update func()       // called before messages are changed
+	plans  func()       // called once, before a plan is written
 	finds  atomic.Pointer[error]
 	found  atomic.Int64
 
@@ -47,6 +48,10 @@ func (s *faultyStore) Caps() driver.Caps {
 var errBroken = errors.New("broken")
 
 func (s *faultyStore) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
+	if f := s.plans; f != nil && len(b.Records) > 0 && b.Records[0].Space == "plans" {
+		s.plans = nil
+		f()
+	}
 	if len(b.Records) > 0 && b.Records[0].Space == "plans" && s.writes.Load() > 0 && s.passes.Add(-1) < 0 {
 		s.writes.Add(-1)
 		return nil, errBroken
@@ -389,7 +394,7 @@ func TestPlanIsPausedResumedAndCancelled(t *testing.T) {
 		if p := m.plan(id); p.State != plan.Paused || p.Done > paused.Done+3 || p.Done == 0 || p.Done > 50 {
 			t.Errorf("a minute after the pause: %+v", p)
 		}
-		if err := m.plans.Resume(ctx, id); err != nil {
+		if err := m.plans.Resume(ctx, id, plan.Pace{}); err != nil {
 			t.Fatal(err)
 		}
 		deadtest.Pass(2 * time.Second)
@@ -405,7 +410,7 @@ func TestPlanIsPausedResumedAndCancelled(t *testing.T) {
 		if p.State != plan.Cancelled || p.EndedAt.IsZero() || int64(redrives[1]) != p.Done || dead != 100-p.Done || dead == 0 {
 			t.Errorf("cancelled: %+v; %d are dead; redriven: %v", p, dead, redrives)
 		}
-		if err := m.plans.Resume(ctx, id); !errors.Is(err, redrive.ErrState) {
+		if err := m.plans.Resume(ctx, id, plan.Pace{}); !errors.Is(err, redrive.ErrState) {
 			t.Errorf("resumed after it ended: %v", err)
 		}
 		if err := m.plans.Cancel(ctx, id); err != nil {
@@ -650,7 +655,7 @@ func TestPlanInTrouble(t *testing.T) {
 			}
 			m.ends(m.create(plan.Request{Action: driver.ActRedrive}), time.Second, plan.Done, 3, 0)
 			all, err := m.plans.List(context.Background())
-			if err != nil || len(all) != 2 || all[0].ID != "damaged" || all[0].State != plan.Failed || all[0].Problem == "" {
+			if err != nil || len(all) != 2 || all[1].ID != "damaged" || all[1].State != plan.Failed || all[1].Problem == "" {
 				t.Errorf("%+v, %v", all, err)
 			}
 		})

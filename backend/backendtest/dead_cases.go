@@ -74,7 +74,7 @@ func moveUnderKill(c *C) {
 				c.Errorf("%s is %s after the crash", d.ID, e.State)
 			}
 		}
-		if copies := len(c.find(redrive.Query{Queue: c.q, Text: prefix, Limit: 1000})); copies != n {
+		if copies := len(c.find(redrive.Query{Queue: c.q, Body: prefix, Limit: 1000})); copies != n {
 			c.Errorf("%d copies of %d messages", copies, n)
 		}
 		c.drain()
@@ -313,9 +313,9 @@ func filterPageStable(c *C) {
 		"header":        {redrive.Query{Header: "tenant=t3"}, n / 4},
 		"header's name": {redrive.Query{Header: "tenant"}, n},
 		"no header":     {redrive.Query{Header: "tenan"}, 0},
-		"text":          {redrive.Query{Text: "body 07."}, 1},
+		"body":          {redrive.Query{Body: "body 07."}, 1},
 		"error text":    {redrive.Query{Text: "odd"}, n / 2},
-		"text literal":  {redrive.Query{Text: "body %"}, 0},
+		"body literal":  {redrive.Query{Body: "body %"}, 0},
 		"several":       {redrive.Query{Kind: "kind-1", Key: "key-1", Reason: redrive.ReasonExhausted}, n / 6},
 		"since":         {redrive.Query{Since: c.now().Add(time.Hour)}, 0},
 		"until":         {redrive.Query{Until: c.now().Add(-24 * time.Hour)}, 0},

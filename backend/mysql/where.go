@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -72,8 +73,14 @@ func (w *conditions) parts(table string, q *redrive.Query) {
 	if q.Header != "" {
 		w.add("LOCATE(?, "+table+"headers) > 0", headerFilter(q.Header))
 	}
+	if q.Body != "" {
+		w.add("LOCATE(?, "+table+"body) > 0", []byte(q.Body))
+	}
 	if q.Text != "" {
-		message := "JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(" + table + "last_failure, " + table + "first_failure) USING utf8mb4), '$.message'))"
-		w.add("(LOCATE(?, "+table+"body) > 0 OR LOCATE(?, CAST(COALESCE("+message+", '') AS BINARY)) > 0)", []byte(q.Text), []byte(q.Text))
+		in := func(path string) string {
+			text := "JSON_UNQUOTE(JSON_EXTRACT(CONVERT(COALESCE(" + table + "last_failure, " + table + "first_failure) USING utf8mb4), '" + path + "'))"
+			return "LOCATE(?, CAST(COALESCE(" + text + ", '') AS BINARY)) > 0"
+		}
+		w.add("("+in("$.message")+" OR "+in(`$.details."`+driver.DetailAnswer+`"`)+")", []byte(q.Text), []byte(q.Text))
 	}
 }

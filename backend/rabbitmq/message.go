@@ -1,19 +1,16 @@
 package rabbitmq
 
 import (
-	"encoding/json"
-	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/amqpform"
 	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 )
@@ -48,6 +45,16 @@ func brokers(name string) bool {
 
 // write returns a message as AMQP carries it, with more headers than its own.
 func write(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
+	return compose(m, func(names []string) bool { return !increasing(names) }, more)
+}
+
+// deadLetter is [write] for the queue of dead letters, whose readers are other programs: the order
+// of headers is only told where a name repeats, which could not be read else.
+func deadLetter(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
+	return compose(m, func(names []string) bool { return !increasing(slices.Sorted(slices.Values(names))) }, more)
+}
+
+func compose(m *redrive.Message, tellsOrder func(names []string) bool, more []redrive.Header) amqp.Publishing {
 	p := amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: m.ID, Type: m.Kind, Body: m.Body, Timestamp: m.PublishedAt}
 	if p.Timestamp.IsZero() {
 		p.Timestamp = time.Now()
@@ -62,27 +69,37 @@ func write(m *redrive.Message, more ...redrive.Header) amqp.Publishing {
 	for _, h := range append(ours, more...) {
 		p.Headers[h.Name] = string(h.Value)
 	}
-	taken := maps.Clone(p.Headers) // a result has headers of the names of a failure history's
+	form := formOf(m)
+	own := make(redrive.Headers, 0, len(m.Headers))
 	names := make([]string, 0, len(m.Headers))
 	for _, h := range m.Headers {
 		h = native.Outside(h)
-		if property(&p, h.Name, string(h.Value)) {
+		if h.Name == headername.OriginalForm && form != nil || property(&p, h.Name, string(h.Value)) {
 			continue
 		}
 		name := h.Name
-		if _, taken := taken[name]; taken || brokers(name) {
+		if _, taken := p.Headers[name]; taken || brokers(name) { // a result has headers of the names of a failure history's
 			name = escape + name
 		}
-		add(p.Headers, name, string(h.Value))
-		names = append(names, name)
+		own, names = append(own, h), append(names, name)
 	}
-	if !increasing(names) { // else it is the order in which they are read
+	ordered := tellsOrder(names)
+	for i := range own {
+		value := form.value(&own[i])
+		if _, list := value.([]any); list && ordered { // the order would make of it a name that repeats
+			value = string(own[i].Value)
+		}
+		add(p.Headers, names[i], value)
+	}
+	if ordered {
 		p.Headers[headerOrder] = strings.Join(names, "\n")
 	}
+	form.complete(&p)
 	return p
 }
 
-// increasing reports whether names are sorted and none is there twice.
+// increasing reports whether names are sorted and none is there twice: then it is the order in
+// which they are read.
 func increasing(names []string) bool {
 	for i := 1; i < len(names); i++ {
 		if names[i-1] >= names[i] {
@@ -92,31 +109,66 @@ func increasing(names []string) bool {
 	return true
 }
 
-// keepTypes gives the headers of a message that moves within the broker the types that they came
-// with, where nobody changed them.
-func keepTypes(p amqp.Publishing, came amqp.Table) amqp.Publishing {
-	for name, value := range came {
-		if _, list := value.([]any); list && p.Headers[headerOrder] != nil { // which tells it from a name that repeats
-			continue
-		}
-		if text, there := p.Headers[name].(string); there && text == string(fieldBytes(value)) {
-			p.Headers[name] = value
+// form is what a message has beside headers and body that are text: noted when it came from a
+// broker, and kept with it in every store. nil: it has nothing else.
+type form amqpform.Form
+
+func formOf(m *redrive.Message) *form {
+	text, there := m.Headers.Get(headername.OriginalForm)
+	if !there {
+		return nil
+	}
+	f, ok := amqpform.Parse(text)
+	if !ok { // that of another kind of broker
+		return nil
+	}
+	return (*form)(&f)
+}
+
+// value returns the value of a header in the type that it came with.
+func (f *form) value(h *redrive.Header) any {
+	if f != nil {
+		if kind, there := f.Types[h.Name]; there {
+			return amqpform.Value(h.Value, kind)
 		}
 	}
-	return p
+	return string(h.Value)
+}
+
+// complete gives a message the properties that are not among its headers, as where it was
+// attached.
+func (f *form) complete(p *amqp.Publishing) {
+	if f == nil {
+		return
+	}
+	for _, s := range [...]struct {
+		to   *string
+		from string
+	}{{&p.Type, f.Type}, {&p.CorrelationId, f.CorrelationID}, {&p.AppId, f.AppID}, {&p.ContentEncoding, f.Encoding}, {&p.ReplyTo, f.ReplyTo}} {
+		if *s.to == "" && len(s.from) <= maxShort {
+			*s.to = s.from
+		}
+	}
+	if p.Priority == 0 {
+		p.Priority = f.Priority
+	}
 }
 
 // add puts a value into a table, beside those of the same name.
-func add(t amqp.Table, name, value string) {
-	switch there := t[name].(type) {
-	case nil:
+func add(t amqp.Table, name string, value any) {
+	there, taken := t[name]
+	switch list, ok := there.([]any); {
+	case !taken:
 		t[name] = value
-	case []any:
-		t[name] = append(there, value)
+	case ok:
+		t[name] = append(list, value)
 	default:
 		t[name] = []any{there, value}
 	}
 }
+
+// maxShort is how long a property of AMQP can be.
+const maxShort = 255
 
 // property makes a header a property of AMQP, if it is one.
 func property(p *amqp.Publishing, name, value string) bool {
@@ -138,7 +190,7 @@ func property(p *amqp.Publishing, name, value string) bool {
 		p.Priority = uint8(n)
 		return n > 0
 	}
-	if to == nil || *to != "" || value == "" || len(value) > 255 {
+	if to == nil || *to != "" || value == "" || len(value) > maxShort {
 		return false
 	}
 	*to = value
@@ -208,25 +260,26 @@ func readID(m *redrive.Message, id string) {
 }
 
 // readTable puts the headers of AMQP into a message: those that are ours where they
-// belong, the others in their order, as far as that is known. What the broker itself
-// noted is not the message's.
+// belong, the others in their order, as far as that is known, and the types of those that are no
+// text in one more. What the broker itself noted is not the message's.
 func readTable(m *redrive.Message, t amqp.Table) {
 	if len(t) == 0 {
 		return
 	}
 	order, _ := t[headerOrder].(string)
+	var types amqpform.Form
 	next := make(map[string]int) // of a name, which value comes next
 	read := func(name string) {
 		values, repeated := t[name].([]any)
 		i := next[name]
 		if next[name]++; repeated && order != "" {
 			if i < len(values) {
-				native.Read(m, plainName(name), fieldBytes(values[i]))
+				native.Read(m, plainName(name), types.Text(plainName(name), values[i]))
 			}
 			return
 		}
 		if i == 0 {
-			native.Read(m, plainName(name), fieldBytes(t[name]))
+			native.Read(m, plainName(name), types.Text(plainName(name), t[name]))
 		}
 	}
 	if order != "" {
@@ -246,6 +299,9 @@ func readTable(m *redrive.Message, t amqp.Table) {
 	for _, name := range rest {
 		read(name)
 	}
+	if types.Types != nil {
+		m.Headers.Add(headername.OriginalForm, types.String())
+	}
 }
 
 // noted reports whether the broker writes the header itself, at every delivery or dead
@@ -260,23 +316,3 @@ func noted(name string) bool {
 }
 
 func plainName(name string) string { return strings.TrimPrefix(name, escape) }
-
-// fieldBytes returns a field of AMQP as text, and what is no plain value as JSON.
-func fieldBytes(v any) []byte {
-	switch v := v.(type) {
-	case nil:
-		return nil
-	case string:
-		return []byte(v)
-	case []byte:
-		return v
-	case time.Time:
-		return []byte(v.UTC().Format(time.RFC3339))
-	case amqp.Table, []any:
-		text, err := json.Marshal(v)
-		if err == nil && utf8.Valid(text) {
-			return text
-		}
-	}
-	return fmt.Append(nil, v)
-}

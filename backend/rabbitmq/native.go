@@ -64,11 +64,9 @@ func (s *Source) moved(it *item, t *driver.Settlement) outgoing {
 	}
 	if t.Outcome == redrive.OutcomeDead {
 		history.Reason, history.DiedAt = t.Reason, time.Now()
-		return outgoing{key: s.a.deadQueue, msg: keepTypes(write(&d.Message, append(from, history.Headers()...)...), it.d.Headers)}
+		return outgoing{key: s.a.deadQueue, msg: deadLetter(&d.Message, append(from, history.Headers()...)...)}
 	}
-	o := s.delayed(&d.Message, t.After, append(from, history.Headers()...)...)
-	o.msg = keepTypes(o.msg, it.d.Headers)
-	return o
+	return s.delayed(&d.Message, t.After, append(from, history.Headers()...)...)
 }
 
 // DeadLetter implements [driver.DeadLetterSink]: it publishes a dead letter that was parked
@@ -85,11 +83,16 @@ func (s *Source) DeadLetter(ctx context.Context, e *redrive.Entry) error {
 	if history.DiedAt.IsZero() {
 		history.DiedAt = time.Now()
 	}
-	from := origin(&m, "", s.a.queue, s.a.queue, m.PublishedAt)
-	if m.Origin == s.a.queue {
+	return driver.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: s.letter(&m, &history)}}))
+}
+
+// letter is a dead letter of the store as the queue of dead letters has it.
+func (s *Source) letter(m *redrive.Message, history *native.History) amqp.Publishing {
+	from := origin(m, "", s.a.queue, s.a.queue, m.PublishedAt)
+	if from == nil || formOf(m) != nil || m.Origin == s.a.queue { // attached, or our own: the place says where from
 		m.Origin = ""
 	}
-	return driver.FirstError(s.out.publish(ctx, []outgoing{{key: s.a.deadQueue, msg: write(&m, append(from, history.Headers()...)...)}}))
+	return deadLetter(m, append(from, history.Headers()...)...)
 }
 
 // origin returns headers that say where a message came from, unless it says so itself. They stand

@@ -14,6 +14,7 @@ import (
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/brokertest"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/proxytest"
 	"github.com/redrive/redrive/internal/rabbittest"
@@ -142,12 +143,13 @@ func TestMessagesOfOthersKeepTheirProperties(t *testing.T) {
 	for name, want := range map[string]string{
 		"amqp-message-id": "order 7/ä", "content-type": "text/plain", "content-encoding": "identity", "amqp-correlation-id": "c-1", "amqp-priority": "4",
 		"amqp-app-id": "shop", "amqp-reply-to": "answers", "amqp-expiration": "3600000", "amqp-user-id": "guest", "n": "7", "list": `["a",2]`, "raw": "\xff", "yes": "true",
+		headername.OriginalForm: `{"types":{"list":["","int64"],"n":"int32","raw":"bytes","yes":"bool"}}`,
 	} {
 		if got, _ := d.Headers.Get(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	if _, there := d.Headers.Get("x-death"); there || len(d.Headers) != 13 {
+	if _, there := d.Headers.Get("x-death"); there || len(d.Headers) != 14 {
 		t.Errorf("%+v", d.Headers)
 	}
 	// The same message as ours has its properties again, and none that would act.

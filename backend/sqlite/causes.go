@@ -18,6 +18,9 @@ type cause struct {
 // newest dead letter stand at the ends of an index.
 func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error) {
 	q.State = redrive.StateDead
+	if q.Text != "" {
+		return driver.CausesFound(ctx, s.Find, q)
+	}
 	err = s.read(ctx, func(c *conn) error {
 		return snapshot(c, func() error {
 			g := grouper{finder: finder{s: s, read: c.stmt, held: s.heldLease, query: &q}}

@@ -76,6 +76,10 @@ func (s *Store) Count(ctx context.Context, q redrive.Query) (driver.Count, error
 		return s.countOfCause(ctx, &q)
 	case isOfCause(q) && q.Reason == 0 && q.Signature == "":
 		return s.countState(&q)
+	case isOfText(q):
+		if c, ok, err := s.countOfText(ctx, &q); ok || err != nil {
+			return c, err
+		}
 	}
 	return driver.CountFound(ctx, s.Find, q)
 }

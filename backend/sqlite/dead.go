@@ -13,11 +13,12 @@ type deadRow struct {
 	due       int64 // when a processor of dead letters may claim it
 	reason    redrive.Reason
 	signature string
+	text      int64 // noText, textApart, or the row in table text
 }
 
-const deadColumns = `seq, died, due, reason, signature, lane, attempts, failures, earlier, crashes, flags, token, turn, kind`
+const deadColumns = `seq, died, due, reason, signature, lane, attempts, failures, earlier, crashes, flags, token, turn, kind, text`
 
-const deadWidth = 14
+const deadWidth = 15
 
 // scanDead reads deadColumns from column i on.
 func scanDead(s *stmt, i int32) deadRow {
@@ -27,6 +28,7 @@ func scanDead(s *stmt, i int32) deadRow {
 			crashes: s.colInt(i + 9), flags: s.colInt(i + 10), token: s.colInt(i + 11), turn: s.colInt(i + 12), kind: s.colText(i + 13),
 		},
 		died: s.colInt(i + 1), due: s.colInt(i + 2), reason: redrive.Reason(s.colInt(i + 3)), signature: s.colText(i + 4), //nolint:gosec // a reason
+		text: s.colTextRef(i + 14),
 	}
 }
 
@@ -44,10 +46,14 @@ func (t *tx) bury(q *queue, d *deadRow, id, key string) error {
 	if err := t.became(q, id, d.flags, redrive.OutcomeDead, d.reason); err != nil {
 		return err
 	}
-	s := t.write(`INSERT INTO dead (` + deadColumns + `, queue) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
+	var err error
+	if d.text, err = t.textOf(q, &d.row); err != nil {
+		return err
+	}
+	s := t.write(`INSERT INTO dead (` + deadColumns + `, queue) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
 	s.int(d.seq).int(d.died).int(d.due).int(int64(d.reason)).text(d.signature).int(d.lane).int(d.attempts).int(d.failures)
 	s.int(d.earlier).int(d.crashes).int(d.flags).int(d.token).int(d.turn).textOrNull(d.kind)
-	return s.int(q.id).run()
+	return s.textRef(d.text).int(q.id).run()
 }
 
 // deadRow reads a dead letter.
@@ -83,5 +89,8 @@ func (t *tx) exhume(q *queue, d *deadRow, m *stored, o redrive.Outcome, reason r
 // unbury removes the row of a dead letter.
 func (t *tx) unbury(q *queue, d *deadRow) error {
 	t.countDead(q, d, -1, bucket{})
-	return t.write(`DELETE FROM dead WHERE seq = ?`).int(d.seq).run()
+	if err := t.write(`DELETE FROM dead WHERE seq = ?`).int(d.seq).run(); err != nil {
+		return err
+	}
+	return t.dropText(q, d.text)
 }

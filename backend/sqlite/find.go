@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -63,7 +62,7 @@ func (s *Store) Find(ctx context.Context, q redrive.Query) (driver.Page, error) 
 		return snapshot(c, func() error {
 			f := finder{s: s, read: c.stmt, held: s.heldLease, query: &q, at: at, page: &page}
 			err := f.find()
-			page.Examined = f.examined
+			page.Examined, page.Index = f.examined, q.Text != "" && !f.scanned
 			return err
 		})
 	})
@@ -79,7 +78,9 @@ type finder struct {
 	at       pageCursor
 	page     *driver.Page
 	examined int
-	full     bool // the page ended before the search
+	full     bool             // the page ended before the search
+	texts    map[int64]*texts // by the number of the queue
+	scanned  bool             // what no index of texts led to was looked at
 }
 
 func (f *finder) find() error {
@@ -137,13 +138,17 @@ func (f *finder) wants(phase int64) bool {
 
 // search goes through one phase of a queue.
 func (f *finder) search(q *queue, phase int64) error {
+	switch index, err := f.byText(q, phase); {
+	case err != nil:
+		return err
+	case index:
+		return f.searchTexts(q)
+	}
+	f.scanned = true
 	st := f.source(q, phase)
 	var err error
 	for err == nil && st.next() {
-		if len(f.page.Entries) == f.query.PageLimit() || f.examined == redrive.Examined {
-			f.full = true
-			f.page.Next = f.at.String()
-			f.page.Complete = f.examined < redrive.Examined
+		if f.filled() {
 			break
 		}
 		f.examined++
@@ -188,14 +193,7 @@ func (f *finder) source(q *queue, phase int64) *stmt {
 		return f.read(`SELECT seq, ordered, turn FROM keyed WHERE queue = ? AND key = ? AND (ordered, turn) > (?, ?) ORDER BY ordered, turn`).
 			int(q.number).text(query.Key).int(f.at.a).int(f.at.b)
 	}
-	from := pageCursor{a: f.at.a, b: f.at.b}
-	if since := nanos(query.Since); from.a < since {
-		from = pageCursor{a: since - 1, b: dueNever}
-	}
-	until := dueNever
-	if !query.Until.IsZero() {
-		until = nanos(query.Until)
-	}
+	from, until := f.span()
 	if query.Reason != 0 && query.Signature != "" {
 		return f.read(`SELECT seq, died, seq, ` + deadColumns + ` FROM dead INDEXED BY dead_cause
 			WHERE queue = ? AND reason = ? AND signature = ? AND (died, seq) > (?, ?) AND died <= ? ORDER BY died, seq`).
@@ -208,6 +206,29 @@ func (f *finder) source(q *queue, phase int64) *stmt {
 			WHERE queue = ? AND (died, seq) > (?, ?) AND died <= ? AND flags & 4 ORDER BY died, seq`
 	}
 	return f.read(sql).int(q.number).int(from.a).int(from.b).int(until)
+}
+
+// span is where dead letters are looked for: behind the cursor, until a time.
+func (f *finder) span() (from pageCursor, until int64) {
+	from = pageCursor{a: f.at.a, b: f.at.b}
+	if since := nanos(f.query.Since); from.a < since {
+		from = pageCursor{a: since - 1, b: dueNever}
+	}
+	until = dueNever
+	if !f.query.Until.IsZero() {
+		until = nanos(f.query.Until)
+	}
+	return from, until
+}
+
+// filled ends the page before the next entry, if it is full or has looked at as many as it may.
+func (f *finder) filled() bool {
+	if len(f.page.Entries) == f.query.PageLimit() || f.examined == redrive.Examined {
+		f.full = true
+		f.page.Next = f.at.String()
+		f.page.Complete = f.examined < redrive.Examined
+	}
+	return f.full
 }
 
 // entry reads a message by its seq, if it matches.
@@ -223,7 +244,12 @@ func (f *finder) entry(q *queue, seq int64) (*redrive.Entry, bool, error) {
 	if err := st.done(); err != nil {
 		return nil, false, err
 	}
-	st = f.read(`SELECT ` + deadColumns + ` FROM dead WHERE seq = ? AND queue = ?`).int(seq).int(q.number)
+	return f.dead(q, seq)
+}
+
+// dead reads a dead letter by its seq, if it matches.
+func (f *finder) dead(q *queue, seq int64) (*redrive.Entry, bool, error) {
+	st := f.read(`SELECT ` + deadColumns + ` FROM dead WHERE seq = ? AND queue = ?`).int(seq).int(q.number)
 	if st.next() {
 		d := scanDead(st, 0)
 		if err := st.done(); err != nil {
@@ -247,6 +273,11 @@ func (f *finder) waitingEntry(q *queue, r *row) (*redrive.Entry, bool, error) {
 	if query.State != 0 && query.State != e.State || query.Reason != 0 || query.Signature != "" {
 		return nil, false, nil
 	}
+	if query.Text != "" {
+		if last, err := readFailure(f.read, r.seq, r.flags); err != nil || !f.s.masks.HasText(query, q.name, last) {
+			return nil, false, err
+		}
+	}
 	return f.fill(q, e, r)
 }
 
@@ -255,6 +286,11 @@ func (f *finder) deadEntry(q *queue, d *deadRow) (*redrive.Entry, bool, error) {
 	if query.State != 0 && query.State != redrive.StateDead || query.Reason != 0 && query.Reason != d.reason ||
 		query.Signature != "" && query.Signature != d.signature {
 		return nil, false, nil
+	}
+	if query.Text != "" {
+		if ok, err := f.hasText(q, d); err != nil || !ok {
+			return nil, false, err
+		}
 	}
 	e := &redrive.Entry{State: redrive.StateDead, Reason: d.reason, DiedAt: timeOf(d.died)}
 	return f.fill(q, e, &d.row)
@@ -267,7 +303,7 @@ func (f *finder) fill(q *queue, e *redrive.Entry, r *row) (*redrive.Entry, bool,
 	if query.Kind != "" && query.Kind != r.kind || query.Edited && r.flags&flagEdited == 0 {
 		return nil, false, nil
 	}
-	body := query.Bodies || query.Text != "" || query.Header != ""
+	body := query.Bodies || query.Body != "" || query.Header != ""
 	m, ok, err := f.message(r.seq, body)
 	if err != nil {
 		return nil, false, err
@@ -280,28 +316,15 @@ func (f *finder) fill(q *queue, e *redrive.Entry, r *row) (*redrive.Entry, bool,
 	e.Lane = redrive.Lane(r.lane) //nolint:gosec // a lane
 	e.Attempts, e.Crashes, e.Suspect = int(r.attempts), int(r.crashes), r.flags&flagSuspect != 0
 	e.History.Count = int(r.failures + r.earlier)
-	if ok, err := f.admits(e, r); err != nil || !ok {
-		return nil, false, err
+	rest := *query
+	if rest.Edited = false; !driver.MatchMessage(&rest, e) { // the row's flag said whether it was edited
+		return nil, false, nil
 	}
 	if !query.Bodies {
 		e.Body, e.Headers = nil, nil
 		return e, true, nil
 	}
 	return e, true, f.history(e, r)
-}
-
-// admits applies the parts of the query that look into the message.
-func (f *finder) admits(e *redrive.Entry, r *row) (bool, error) {
-	text, query := f.query.Text, *f.query
-	query.Edited = false // the row's flag said so
-	if !driver.MatchMessage(&query, e) {
-		return false, nil
-	}
-	if text == "" || bytes.Contains(e.Body, []byte(text)) {
-		return true, nil
-	}
-	last, err := readFailure(f.read, r.seq, r.flags)
-	return last != nil && strings.Contains(last.Message, text), err
 }
 
 // message reads what a message carries.

@@ -21,6 +21,7 @@ const (
 	countSuspects
 	countBytes
 	countSeries // causes that have buckets
+	countTexts  // distinct texts
 	countPublished
 	countParked
 	countImported
@@ -34,7 +35,7 @@ const (
 	counters  = countDead + counter(driver.LastReason)
 )
 
-var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes series
+var counterNames = strings.Fields(`fresh retry redrive blocked suspects bytes series texts
 	published parked imported moved_in repeated done dropped archived moved_out
 	exhausted permanent crashed expired undecodable oversize unroutable rejected loop uncertain disabled manual corrupt`)
 

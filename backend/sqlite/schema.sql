@@ -1,5 +1,5 @@
--- Redrive's embedded store, schema version 3. Times are nanoseconds since 1970. No release
--- wrote version 1 or 2. Later versions are numbered migrations beside this file.
+-- Redrive's embedded store, schema version 4. Times are nanoseconds since 1970. No release
+-- wrote versions 1 to 3. Later versions are numbered migrations beside this file.
 
 -- One row a queue: what the store must know about it, what it holds and its ledger.
 -- The writer keeps these numbers in memory and writes the row in the transaction
@@ -17,6 +17,7 @@ CREATE TABLE queue (
   suspects     INTEGER NOT NULL DEFAULT 0,
   bytes        INTEGER NOT NULL DEFAULT 0,
   series       INTEGER NOT NULL DEFAULT 0, -- causes that have buckets
+  texts        INTEGER NOT NULL DEFAULT 0, -- distinct texts
   published    INTEGER NOT NULL DEFAULT 0,
   parked       INTEGER NOT NULL DEFAULT 0,
   imported     INTEGER NOT NULL DEFAULT 0,
@@ -93,6 +94,7 @@ CREATE INDEX waiting_expires ON waiting (queue, expires) WHERE expires IS NOT NU
 CREATE INDEX waiting_born ON waiting (queue, born) WHERE born IS NOT NULL;
 
 -- One row a dead letter. due: when a processor of dead letters may claim it.
+-- text: what its newest failure says; null: it has none, 0: it is not in table text.
 CREATE TABLE dead (
   seq       INTEGER PRIMARY KEY,
   queue     INTEGER NOT NULL,
@@ -108,12 +110,25 @@ CREATE TABLE dead (
   flags     INTEGER NOT NULL,
   token     INTEGER NOT NULL,
   turn      INTEGER NOT NULL,
-  kind      TEXT
+  kind      TEXT,
+  text      INTEGER
 ) STRICT;
 CREATE INDEX dead_died ON dead (queue, died);
 CREATE INDEX dead_due ON dead (queue, due);
 CREATE INDEX dead_cause ON dead (queue, reason, signature, died);
 CREATE INDEX dead_edited ON dead (queue, died) WHERE flags & 4;
+CREATE INDEX dead_text ON dead (queue, text, died);
+
+-- What failures of dead letters say, once for all of a queue that say the same: the error, and
+-- the target's answer. What a mask named when it died is not here.
+CREATE TABLE text (
+  text   INTEGER PRIMARY KEY,
+  queue  INTEGER NOT NULL,
+  hash   INTEGER NOT NULL,
+  error  TEXT    NOT NULL,
+  answer TEXT    NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX text_hash ON text (queue, hash);
 
 -- How many are dead of each cause; a row goes with the last of them.
 CREATE TABLE cause (

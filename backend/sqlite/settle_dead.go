@@ -64,7 +64,17 @@ func (t *tx) keepDead(l *lease, st *driver.Settlement) error {
 			t.countDead(l.queue, &d, 1, bucket{})
 		}
 	}
+	before := d.text
+	if st.Failure != nil && st.Outcome != redrive.OutcomeRelease {
+		if d.text, err = t.textOf(l.queue, &d.row); err != nil {
+			return err
+		}
+	}
 	t.bump(l.queue)
-	return t.write(`UPDATE dead SET due = ?, attempts = ?, flags = ?, signature = ? WHERE seq = ?`).
-		int(due).int(d.attempts).int(d.flags).text(d.signature).int(l.seq).run()
+	err = t.write(`UPDATE dead SET due = ?, attempts = ?, flags = ?, signature = ?, text = ? WHERE seq = ?`).
+		int(due).int(d.attempts).int(d.flags).text(d.signature).textRef(d.text).int(l.seq).run()
+	if err != nil || d.text == before {
+		return err
+	}
+	return t.dropText(l.queue, before)
 }

@@ -40,7 +40,7 @@ const FileName = "redrive.db"
 const logSuffix = "-wal" // of the write-ahead log's name
 
 const (
-	schemaVersion  = 3
+	schemaVersion  = 4
 	applicationID  = 0x52647276 // "Rdrv"
 	leastLibrary   = 3051003    // the first with a sound reset of the write-ahead log
 	corruptCode    = int32(sqlite3.SQLITE_CORRUPT)
@@ -62,11 +62,12 @@ type Store struct {
 	sync    func(*os.File) error // syncData; tests break it
 	anchors anchors
 	synced  *syncedFile
-	full    atomic.Pointer[error] // why no messages are taken
+	full    atomic.Pointer[fullDisk] // nil: messages are taken
 
 	reserveSize atomic.Int64  // 0: there is none here
 	every       time.Duration // between two checks of the anchors; tests whose clock runs for years change it
 	maxSeries   int64         // of deaths, a queue; tests lower it
+	maxTexts    int64         // distinct ones, a queue; tests lower it
 
 	acceptLoss bool
 	loss       error // that was accepted
@@ -135,7 +136,7 @@ func (s *Store) Loss() (messages int64, what error) { return s.lacks, s.loss }
 // [redrive.ErrCorrupt] if the file is not a sound store, or its log lacks what was synced.
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
-		dir: dir, clock: time.Now, sync: syncData, every: anchorEvery, maxSeries: driver.MaxDeathSeries, leases: newLeases(),
+		dir: dir, clock: time.Now, sync: syncData, every: anchorEvery, maxSeries: driver.MaxDeathSeries, maxTexts: driver.MaxTexts, leases: newLeases(),
 		queues: make(map[string]*queue), byID: make(map[int64]*queue), waiters: make(map[*waiter]struct{}),
 		work: make(chan struct{}, 1), quit: make(chan struct{}), writerDone: make(chan struct{}),
 		onFatal: func(err error) {
@@ -330,7 +331,7 @@ func (s *Store) endLog() {
 func (s *Store) Caps() driver.Caps {
 	return driver.Caps{
 		Name: "sqlite", MaxDelay: driver.Never, DeadLetters: true, KeepsHistory: true, Repeats: true, Emits: true,
-		Fenced: true, Filters: true, RecordsClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true, Exclusive: true,
+		Fenced: true, Filters: true, RecordsClaims: true, Remembers: true, Expires: true, Ordered: true, Browsable: true, Texts: true, Exclusive: true,
 		Identity: redrive.IdentityMessage, Transfer: driver.TransferTransaction,
 	}
 }

@@ -125,6 +125,9 @@ func (a *auditor) scan() (n counts, err error) {
 	if err := st.done(); err != nil {
 		return n, err
 	}
+	if n[countTexts], err = a.read(`SELECT count(*) FROM text WHERE queue = ?`).int(a.queue).one(); err != nil {
+		return n, err
+	}
 	n[countSeries], err = a.read(`SELECT count(*) FROM (SELECT DISTINCT reason, signature FROM bucket WHERE queue = ? AND reason <> 0)`).int(a.queue).one()
 	return n, err
 }
@@ -203,6 +206,8 @@ func (a *auditor) orphans() error {
 		{`SELECT count(*) FROM waiting w WHERE queue = ? AND NOT EXISTS (SELECT 1 FROM message m WHERE m.seq = w.seq AND m.queue = w.queue)`, "waiting messages without a body"},
 		{`SELECT count(*) FROM dead d WHERE queue = ? AND NOT EXISTS (SELECT 1 FROM message m WHERE m.seq = d.seq AND m.queue = d.queue)`, "dead letters without a body"},
 		{`SELECT count(*) FROM dead d WHERE queue = ? AND EXISTS (SELECT 1 FROM waiting w WHERE w.queue = d.queue AND w.seq = d.seq)`, "messages that wait and are dead"},
+		{`SELECT count(*) FROM dead d WHERE queue = ? AND text > 0 AND NOT EXISTS (SELECT 1 FROM text x WHERE x.text = d.text AND x.queue = d.queue)`, "dead letters whose text is not there"},
+		{`SELECT count(*) FROM text x WHERE queue = ? AND NOT EXISTS (SELECT 1 FROM dead d INDEXED BY dead_text WHERE d.queue = x.queue AND d.text = x.text)`, "texts of no dead letter"},
 		{`SELECT count(*) FROM message m WHERE queue = ? AND NOT EXISTS (SELECT 1 FROM waiting w WHERE w.queue = m.queue AND w.seq = m.seq)
 			AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.seq = m.seq)`, "bodies that neither wait nor are dead"},
 		{`SELECT count(*) FROM waiting w JOIN message m ON m.seq = w.seq WHERE w.queue = ? AND w.class = 4

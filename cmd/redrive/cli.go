@@ -13,9 +13,12 @@ type cli struct {
 	Messages messagesCmd `cmd:"" group:"messages" help:"Look at messages that are alive."`
 	Queues   queuesCmd   `cmd:"" group:"messages" help:"Look at queues, pause and resume them."`
 	Sessions sessionsCmd `cmd:"" group:"messages" help:"Look at the sessions of the WebSocket gateway."`
+	Alerts   alertsCmd   `cmd:"" group:"messages" help:"Tell what alerts fire, and test their receivers."`
 	Guards   guardsCmd   `cmd:"" group:"messages" help:"Look at guarded targets, and force a state."`
 	Dead     deadCmd     `cmd:"" group:"dead letters" help:"Look at dead letters, repair, redrive and drop them."`
-	Plans    plansCmd    `cmd:"" group:"dead letters" help:"Look at redrives, pause, resume and cancel them."`
+	Plans    plansCmd    `cmd:"" aliases:"plan" group:"dead letters" help:"Look at redrives, pause, resume, change and cancel them."`
+	Report   reportCmd   `cmd:"" group:"dead letters" help:"Tell what happened, to hand over: causes, plans, who did what, what is still dead, the ledger."`
+	Audit    auditCmd    `cmd:"" group:"dead letters" help:"List who changed what, the newest first."`
 	Verify   verifyCmd   `cmd:"" group:"store" help:"Check that no message is missing from the ledger."`
 	Store    storeCmd    `cmd:"" group:"store" help:"Check and rescue a store's file."`
 	Backup   backupCmd   `cmd:"" group:"store" help:"Write a copy of the store."`
@@ -24,6 +27,7 @@ type cli struct {
 	Migrate  migrateCmd  `cmd:"" group:"store" help:"Make, migrate or remove the tables of a store on PostgreSQL or MySQL."`
 	Doctor   doctorCmd   `cmd:"" group:"store" help:"Look for what is wrong, and say what to do."`
 	Top      topCmd      `cmd:"" group:"messages" help:"Watch the queues with their rates."`
+	Events   eventsCmd   `cmd:"" group:"messages" help:"Print what changes, as NDJSON."`
 	Demo     demoCmd     `cmd:"" group:"tools" help:"Show the whole life of messages, in half a minute."`
 	Bench    benchCmd    `cmd:"" group:"tools" help:"Measure how fast a store is on this machine."`
 

@@ -120,7 +120,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	for _, words := range []string{
 		"serve", "publish", "show", "messages list", "messages cancel", "queues list", "queues pause", "queues resume", "queues monitor", "dead list", "dead causes",
 		"dead show", "dead count", "dead ack", "dead triage", "dead edit", "dead repair", "dead restore", "dead redrive", "dead drop", "dead export", "plans list", "verify", "store check", "store salvage", "backup",
-		"receive", "config check", "completion", "queues purge", "dead archive", "dead import", "plans show", "plans results", "copy", "doctor", "top", "demo", "bench",
+		"receive", "config check", "completion", "queues purge", "dead archive", "dead import", "plans show", "plans results", "copy", "doctor", "top", "events", "report", "audit", "demo", "bench",
 	} {
 		b.expect(exitOK, "Examples:", append(strings.Fields(words), "--help")...)
 	}

@@ -145,10 +145,10 @@ func growth(c *wire.Cause) cell {
 		return coloured(bad, strings.TrimSpace("regressed "+c.RegressedOn))
 	case c.State != "" && c.State != wire.CauseNew:
 		return text(c.State)
-	case c.PerMinute > 0:
-		return coloured(bad, fmt.Sprintf("+%.1f/min", c.PerMinute))
 	case c.Growing:
-		return coloured(bad, "growing")
+		return coloured(bad, fmt.Sprintf("+%.1f/min", c.PerMinute))
+	case c.PerMinute > 0:
+		return text(fmt.Sprintf("+%.1f/min", c.PerMinute))
 	case c.Quiet:
 		return text("quiet")
 	}

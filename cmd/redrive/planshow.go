@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/wire"
@@ -38,18 +40,38 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 		return t.writeJSON(p)
 	}
 	t.printf("%s  %s\n", t.paint(strong, clean(p.ID)), t.paint(planColour(p.State), clean(p.State)))
-	fields(t, "  ", "action", clean(p.Request.Action), "of", clean(planFilter(&p)), "to", clean(p.Request.To), "rate", clean(p.Request.Rate), "by", clean(p.Actor),
+	fields(t, "  ", "action", clean(p.Request.Action), "of", clean(planFilter(&p)), "to", clean(p.Request.To), "rate", clean(p.Request.Rate), "by", clean(p.Actor), "why", clean(p.Request.Reason), "released by", clean(p.ReleasedBy),
 		"created", moment(&p.CreatedAt), "ended", moment(p.EndedAt), "so far", planLine(&p, done))
 	if g := p.Progress; g != nil && p.Request.Action == "redrive" {
 		more := ""
 		if !g.Complete {
 			more = " (there is more than was looked at)"
 		}
-		fields(t, "  ", "became", grouped(g.Delivered)+" delivered, "+grouped(g.DeadAgain)+" dead again, "+grouped(g.Waiting)+" waiting"+more)
+		fields(t, "  ", "became", grouped(g.Delivered)+" delivered, "+deadAgain(g)+", "+grouped(g.Waiting)+" waiting"+more)
 	}
-	fields(t, "  ", "problem", clean(p.Problem))
+	if p.Speed > 0 {
+		fields(t, "  ", "speed", fmt.Sprintf("%.0f/s", p.Speed))
+	}
+	fields(t, "  ", "ends", moment(p.ETA), "problem", clean(p.Problem))
+	for i := range p.Holds {
+		h := &p.Holds[i]
+		held := holdText(&h.Hold, time.Now())
+		if h.Queue != "" {
+			held = h.Queue + ": " + held
+		}
+		fields(t, "  ", "held by", clean(held))
+	}
 	printRule(t, p.Request.Repair)
 	return nil
+}
+
+// deadAgain says how much died again, and of new causes.
+func deadAgain(g *wire.Progress) string {
+	s := grouped(g.DeadAgain) + " dead again"
+	if g.NewCauses > 0 {
+		s += " (" + grouped(g.NewCauses) + " of new causes)"
+	}
+	return s
 }
 
 // doneWord is what an action has done.

@@ -1,81 +1,16 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	texts "github.com/redrive/redrive/internal/text"
 )
 
-// clean makes text safe to print: what could move the cursor, change the terminal
-// or reorder what is read becomes visible as \x1b and the like. Payloads, error
-// texts, kinds, keys and header values come from strangers. A line break becomes \n
-// so that one value stays on one line.
-func clean(s string) string {
-	if !needsCleaning(s, false) {
-		return s
-	}
-	return escape(s, false)
-}
+// clean makes a text of others safe to print on one line.
+func clean(s string) string { return texts.Visible(s) }
 
-// cleanText is clean for text of several lines: line breaks and tabs stay.
-func cleanText(s string) string {
-	if !needsCleaning(s, true) {
-		return s
-	}
-	return escape(s, true)
-}
-
-func needsCleaning(s string, lines bool) bool {
-	if !utf8.ValidString(s) {
-		return true
-	}
-	return strings.ContainsFunc(s, func(r rune) bool { return unsafe(r, lines) })
-}
-
-// unsafe reports a character that is not simply shown.
-func unsafe(r rune, lines bool) bool {
-	switch {
-	case lines && (r == '\n' || r == '\t'):
-		return false
-	case r < ' ', r >= 0x7f && r < 0xa0: // C0 and C1
-		return true
-	case r == 0x2028, r == 0x2029: // line and paragraph separator
-		return true
-	case r < utf8.RuneSelf:
-		return false
-	}
-	// Cf holds the bidirectional controls, zero-width characters and tags; Co and Cs
-	// show as nothing or as anything.
-	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs)
-}
-
-func escape(s string, lines bool) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case !unsafe(r, lines):
-			b.WriteString(s[:n])
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r < 0x100:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case r < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		}
-		s = s[n:]
-	}
-	return b.String()
-}
+// cleanText is clean for text of several lines.
+func cleanText(s string) string { return texts.VisibleLines(s) }
 
 // shorten cuts text to a number of characters, with an ellipsis in place of what
 // is missing.

@@ -91,6 +91,9 @@ func (a *app) auditEnd(p *plan.Plan) []driver.RecordWrite {
 		ID: auditID(p.EndedAt, p.ID), At: p.EndedAt.UTC(), Actor: p.Request.Actor, Action: "plan ended", Queue: p.Request.Query.Queue, Plan: p.ID,
 		Count: p.Done, Note: fmt.Sprintf("%s: %d changed, %d refused", p.Request.Action, p.Done, p.Failed), Outcome: p.State.String(),
 	}
+	if p.ReleasedBy != "" {
+		e.Note += "; released by " + p.ReleasedBy
+	}
 	write, err := auditWrite(&e)
 	if err != nil {
 		a.log.LogAttrs(context.Background(), slog.LevelError, "the audit log lacks the end of a plan", slog.String("plan", p.ID), slog.Any("error", err))
@@ -124,35 +127,58 @@ func (a *app) listAudit(w http.ResponseWriter, r *http.Request, who *caller) err
 	if err != nil {
 		return err
 	}
-	matches := func(e *wire.AuditEntry) bool {
-		for _, f := range [][2]string{{v.Get("actor"), e.Actor}, {v.Get("action"), e.Action}, {v.Get("queue"), e.Queue}, {v.Get("plan"), e.Plan}} {
-			if f[0] != "" && f[0] != f[1] {
-				return false
-			}
-		}
-		return (since.IsZero() || !e.At.Before(since)) && (until.IsZero() || e.At.Before(until))
+	f := auditFilter{actor: v.Get("actor"), action: v.Get("action"), queue: v.Get("queue"), plan: v.Get("plan"), since: since, until: until}
+	list, err := a.findAudit(r.Context(), &f, v.Get("after"), limit)
+	if err != nil {
+		return err
 	}
-	list := wire.List[wire.AuditEntry]{Items: []wire.AuditEntry{}, Next: v.Get("after")}
-	for examined := 0; examined < auditExamine; {
-		records, err := a.store.ListRecords(r.Context(), auditSpace, list.Next, auditPage)
-		if err != nil {
-			return err
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// auditFilter selects entries; empty fields do not.
+type auditFilter struct {
+	actor, action, queue, plan string
+	since, until               time.Time
+}
+
+func (f *auditFilter) matches(e *wire.AuditEntry) bool {
+	for _, f := range [][2]string{{f.actor, e.Actor}, {f.action, e.Action}, {f.queue, e.Queue}, {f.plan, e.Plan}} {
+		if f[0] != "" && f[0] != f[1] {
+			return false
 		}
+	}
+	return (f.since.IsZero() || !e.At.Before(f.since)) && (f.until.IsZero() || e.At.Before(f.until))
+}
+
+// findAudit lists the entries that match, the newest first.
+func (a *app) findAudit(ctx context.Context, f *auditFilter, after string, limit int) (wire.List[wire.AuditEntry], error) {
+	list := wire.List[wire.AuditEntry]{Items: []wire.AuditEntry{}, Next: after}
+	for examined := 0; examined < auditExamine; {
+		records, err := a.store.ListRecords(ctx, auditSpace, list.Next, auditPage)
+		if err != nil {
+			return list, err
+		}
+		over := len(records) < auditPage
 		for _, record := range records {
 			var e wire.AuditEntry
-			if json.Unmarshal(record.Value, &e) == nil && matches(&e) {
+			known := json.Unmarshal(record.Value, &e) == nil
+			if known && e.At.Before(f.since) { // and so are all that follow
+				over = true
+				break
+			}
+			if known && f.matches(&e) {
 				list.Items = append(list.Items, e)
 			}
 			list.Next = record.Key
 			if len(list.Items) == limit {
 				list.Complete = true
-				return writeJSON(w, http.StatusOK, list)
+				return list, nil
 			}
 		}
-		if examined += len(records); len(records) < auditPage {
+		if examined += len(records); over {
 			list.Next, list.Complete = "", true
 			break
 		}
 	}
-	return writeJSON(w, http.StatusOK, list)
+	return list, nil
 }

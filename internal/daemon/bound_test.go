@@ -60,6 +60,7 @@ func TestWhatIsOpenEndsWithinASecond(t *testing.T) {
 				}
 				begin("a claim that waits", http.MethodPost, "/v1/queues/idle/claims", `{"wait":"1m"}.`, "application/json")
 				begin("a result", http.MethodGet, "/v1/queues/idle/messages/m?wait=1m", ".", "")
+				begin("changes", http.MethodGet, "/v1/events", ".", "")
 				begin("a stream", http.MethodPost, "/v1/queues/sms/messages", "{}\n", "application/x-ndjson")
 				for _, route := range daemon.RouteTable() {
 					if route.Body {
@@ -69,7 +70,7 @@ func TestWhatIsOpenEndsWithinASecond(t *testing.T) {
 				<-time.After(3 * time.Second)
 				synctest.Wait()
 				open := slices.DeleteFunc(began, func(what string) bool { _, over := ended.Load(what); return over })
-				if len(open) < 10 || !slices.Contains(open, "a claim that waits") || !slices.Contains(open, "a result") || !slices.Contains(open, "a stream") {
+				if len(open) < 10 || !slices.Contains(open, "a claim that waits") || !slices.Contains(open, "a result") || !slices.Contains(open, "a stream") || !slices.Contains(open, "changes") {
 					t.Errorf("open are %q", open)
 				}
 				if err := s.Replace(t.Context()); err != nil {

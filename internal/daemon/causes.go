@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/wire"
+	"github.com/redrive/redrive/plan"
 )
 
 // listCauses counts dead letters by cause, and tells which of them grow.
@@ -20,35 +23,70 @@ func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) er
 		return bad("causes have no pages", "narrow the filter, or raise limit")
 	}
 	q.Limit = limit
-	causes, complete, err := a.finder(who.view()).Causes(r.Context(), q)
+	list, err := a.causes(r.Context(), q, who, a.utcNow(r))
 	if err != nil {
 		return err
 	}
-	now := a.utcNow(r)
-	lives, err := a.lives(r.Context(), q.Queue)
-	if err != nil {
-		return err
-	}
-	deaths, err := a.deaths(r.Context(), redrive.Query{Queue: q.Queue, Reason: q.Reason, Signature: q.Signature, Since: earliest(lives, now)})
-	if err != nil {
-		return err
-	}
-	of := make(map[causeName]*driver.Deaths, len(deaths))
-	for i := range deaths {
-		d := &deaths[i]
-		of[causeName{d.Queue, d.Signature, d.Reason}] = d
-	}
-	list := wire.List[wire.Cause]{Items: make([]wire.Cause, 0, len(causes)), Complete: complete}
-	life := r.URL.Query().Get("life")
-	for i := range causes {
-		c := &causes[i]
-		shown, series := a.cause(c, who), of[causeName{c.Queue, c.Signature, c.Reason}]
-		shown.Grows(series, now)
-		if a.enliven(&shown, c, series, lives, now); life == "" || life == shown.State {
-			list.Items = append(list.Items, shown)
-		}
+	if life := r.URL.Query().Get("life"); life != "" {
+		list.Items = slices.DeleteFunc(list.Items, func(c wire.Cause) bool { return c.State != life })
 	}
 	return writeJSON(w, http.StatusOK, list)
+}
+
+// causes returns the causes of what matches, as the caller may see them at a time.
+func (a *app) causes(ctx context.Context, q redrive.Query, who *caller, now time.Time) (list wire.List[wire.Cause], err error) {
+	all, err := a.findCauses(ctx, a.finder(who.view()), q, now, time.Time{})
+	if err != nil {
+		return list, err
+	}
+	list = wire.List[wire.Cause]{Items: make([]wire.Cause, len(all.causes)), Complete: all.complete}
+	for i := range all.causes {
+		list.Items[i] = a.showCause(all, &all.causes[i], who)
+	}
+	return list, nil
+}
+
+// found are causes with all that is known of them.
+type found struct {
+	causes   []driver.Cause
+	complete bool
+	deaths   map[causeName]*driver.Deaths
+	lives    map[string]*wire.CauseLife
+	now      time.Time
+}
+
+// findCauses returns the causes of dead letters, and when messages died of them: for an hour, or since
+// an earlier time, or the first decision about one.
+func (a *app) findCauses(ctx context.Context, in plan.Finder, q redrive.Query, now, since time.Time) (*found, error) {
+	all := &found{now: now}
+	var err error
+	if all.causes, all.complete, err = in.Causes(ctx, q); err != nil {
+		return nil, err
+	}
+	if all.lives, err = a.lives(ctx, q.Queue); err != nil {
+		return nil, err
+	}
+	if first := earliest(all.lives, now); since.IsZero() || first.Before(since) {
+		since = first
+	}
+	deaths, err := a.deaths(ctx, redrive.Query{Queue: q.Queue, Reason: q.Reason, Signature: q.Signature, Since: since})
+	if err != nil {
+		return nil, err
+	}
+	all.deaths = make(map[causeName]*driver.Deaths, len(deaths))
+	for i := range deaths {
+		d := &deaths[i]
+		all.deaths[causeName{d.Queue, d.Signature, d.Reason}] = d
+	}
+	return all, nil
+}
+
+// showCause returns a cause as the caller may see it.
+func (a *app) showCause(all *found, c *driver.Cause, who *caller) wire.Cause {
+	shown, series := a.cause(c, who), all.deaths[causeName{c.Queue, c.Signature, c.Reason}]
+	shown.Grows(series, all.now)
+	a.enliven(&shown, c, series, all.lives, all.now)
+	return shown
 }
 
 // causeName names a cause.

@@ -21,6 +21,9 @@ func TestCausesGrow(t *testing.T) {
 		var put []redrive.Entry
 		for n := range 5 {
 			e := redrive.Entry{Message: redrive.Message{Queue: "sms", ID: fmt.Sprintf("%s-%d", i, n)}, State: redrive.StateDead, Reason: redrive.ReasonPermanent, DiedAt: now.Add(-ago)}
+			if i == "grows" {
+				e.DiedAt = now.Add(-time.Duration(n) * time.Minute)
+			}
 			e.History.Record(&redrive.Failure{Message: i, Signature: i}, true)
 			put = append(put, e)
 		}
@@ -38,7 +41,7 @@ func TestCausesGrow(t *testing.T) {
 		for _, n := range c.Minutes {
 			sum += n
 		}
-		grows, quiet, within := c.Signature == "grows", c.Signature == "quiet", c.Signature != "quiet"
+		grows, quiet, within := c.Signature == "grows", c.Signature != "grows", c.Signature != "quiet"
 		if c.Count != 5 || c.Growing != grows || c.Quiet != quiet || (c.PerMinute == 1) != grows || (len(c.Minutes) == 60) != within || within && sum != 5 {
 			t.Errorf("%+v", c)
 		}
@@ -53,18 +56,6 @@ func TestCausesGrow(t *testing.T) {
 		}
 	}
 	d.refused(400, "invalid", http.MethodGet, "/v1/causes/quiet/deaths?kind=k", "")
-}
-
-// A cause without a series of its own is described by what is still dead of it.
-func TestCauseWithoutASeries(t *testing.T) {
-	now := time.Now()
-	for ago, want := range map[time.Duration]wire.Cause{time.Minute: {Growing: true}, 20 * time.Minute: {}, 2 * time.Hour: {Quiet: true}} {
-		c := wire.Cause{Last: now.Add(-ago)}
-		c.Grows(nil, now)
-		if c.Growing != want.Growing || c.Quiet != want.Quiet || c.Minutes != nil {
-			t.Errorf("%s ago: %+v", ago, c)
-		}
-	}
 }
 
 // deadOf puts a dead letter that a target refused.

@@ -14,6 +14,7 @@ import (
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/alerts"
 	"github.com/redrive/redrive/internal/daemon/config"
 )
 
@@ -43,6 +44,7 @@ func Check(ctx context.Context, cfg *config.Config, connect bool) error {
 			}
 		}
 	}
+	alerts.Check(&cfg.Alerts, c.say)
 	if len(c.found) == 0 {
 		return nil
 	}

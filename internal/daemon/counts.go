@@ -268,7 +268,7 @@ func (a *app) countOf(r *http.Request, who *caller) (*count, error) {
 	if err := who.confine(c.Filter.Queue); err != nil {
 		return nil, err
 	}
-	if (c.Filter.Text != "" || c.Filter.Header != "") && view(c.View) != who.view() {
+	if (c.Filter.Text != "" || c.Filter.Body != "" || c.Filter.Header != "") && view(c.View) != who.view() {
 		return nil, &redrive.Error{Op: "count", ID: id, Err: redrive.ErrNotFound, Hint: "it was made by a token that may see more or less: count with your own"}
 	}
 	return c, nil

@@ -185,6 +185,10 @@ func (h *hostile) exchange(line, rest string, breaksOff bool) {
 		}
 		return
 	}
+	if resp.Header.Get("Content-Type") == eventMedia {
+		h.counts[resp.StatusCode]++
+		return
+	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil && !breaksOff && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge { // net/http reads no more of it

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive/deadletter"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/plan"
 )
@@ -24,8 +25,9 @@ type LocalAPI struct {
 // are no tokens. Dead letters are archived into the given archive, if it is not nil. log
 // gets troubles. Close it before the store.
 func Local(store driver.Store, archive deadletter.Archiver, log *slog.Logger) *LocalAPI {
-	a := &app{store: store, plans: plan.New(store, plan.Options{Archive: archive, Logger: log}), log: log}
-	a.counts = newCounts(a)
+	a := &app{store: store, log: log}
+	a.plans = plan.New(store, plan.Options{Archive: archive, Logger: log, Ended: a.auditEnd})
+	a.counts, a.events = newCounts(a), events.New(a.watch)
 	a.gateway = gateway.New(store, gateway.Options{AllowReply: a.allowReply, Logger: log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var runner sync.WaitGroup
@@ -34,7 +36,7 @@ func Local(store driver.Store, archive deadletter.Archiver, log *slog.Logger) *L
 			log.Error("plans", slog.Any("error", err))
 		}
 	})
-	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); a.counts.close(); runner.Wait() }}
+	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); a.events.Close(); a.counts.close(); runner.Wait() }}
 }
 
 // Close ends what runs behind the API, after the step it is at.

@@ -247,6 +247,10 @@ func (a *app) masking() driver.Masks {
 			return shown
 		},
 		Text: a.shownText,
+		Answer: func(queue, answer string) string {
+			shown, _ := a.masksOf(queue).answer(answer)
+			return shown
+		},
 	}
 }
 

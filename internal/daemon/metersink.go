@@ -9,12 +9,14 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/internal/daemon/gateway"
+	"github.com/redrive/redrive/internal/daemon/series"
 )
 
 // meteredSink counts published messages against the caller's limits.
 type meteredSink struct {
 	*backlog.Limiter
 	traces *traces // nil: none
+	series *series.Series
 }
 
 type meterKey struct{}
@@ -30,12 +32,23 @@ const patience = 10 * time.Second
 
 // Publish implements redrive.Sink.
 func (s *meteredSink) Publish(ctx context.Context, msgs []redrive.Message) []error {
-	if s.traces == nil {
-		return s.publish(ctx, msgs)
+	var end func([]error)
+	if s.traces != nil {
+		end = s.traces.Send(ctx, msgs)
 	}
-	end := s.traces.Send(ctx, msgs)
 	errs := s.publish(ctx, msgs)
-	end(errs)
+	if end != nil {
+		end(errs)
+	}
+	for i, accepted := 0, 0; i < len(msgs); i++ {
+		if errs == nil || errs[i] == nil {
+			accepted++
+		}
+		if i+1 == len(msgs) || msgs[i+1].Queue != msgs[i].Queue {
+			s.series.Published(msgs[i].Queue, accepted)
+			accepted = 0
+		}
+	}
 	return errs
 }
 

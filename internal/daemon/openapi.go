@@ -31,6 +31,7 @@ type object = map[string]any
 // parameterKinds are the schemas of parameters and headers by name; others are strings.
 var parameterKinds = map[string]object{
 	"limit":    {"type": "integer", "minimum": 1, "maximum": redrive.MaxPage},
+	"format":   {"type": "string", "enum": []string{"json", "markdown", "html"}},
 	"life":     {"type": "string", "enum": []string{wire.CauseNew, wire.CauseAcknowledged, wire.CauseIgnored, wire.CauseResolved, wire.CauseRegressed}},
 	"sample":   {"type": "integer", "minimum": 1, "maximum": maxSample, "default": maxSample},
 	"unmasked": {"type": "string", "enum": []string{"true", "false"}},
@@ -97,6 +98,9 @@ func (s *schemas) operation(r route) object {
 	if r.scope != scopeOpen {
 		out["security"] = []object{{"token": []string{}}}
 		out["description"] = "Needs the scope " + string(r.scope) + "."
+	}
+	if r.scope == scopeAny {
+		out["description"] = "Any token will do."
 	}
 	var parameters []object
 	for _, m := range pathName.FindAllStringSubmatch(r.pattern, -1) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,8 +79,11 @@ func (d *rig) endOf(h *held) *problem.Problem {
 	}
 }
 
-// awaited is the route on which a message is waited for.
-const awaited = "/v1/queues/{queue}/messages/{id}"
+// On these routes a message is waited for, and changes are streamed.
+const (
+	awaited  = "/v1/queues/{queue}/messages/{id}"
+	streamed = "/v1/events"
+)
 
 // holdAll begins a request on every route. It returns those that the daemon holds open,
 // and others that look at something, which may be.
@@ -93,6 +97,8 @@ func (d *rig) holdAll() (open, looks []*held) {
 		case r.Method == http.MethodGet && r.Pattern == awaited:
 			open = append(open, d.hold(r.Method, where+"?wait=1m", ""))
 			continue
+		case r.Method == http.MethodGet && r.Pattern == streamed:
+			continue // it is answered at once, and then goes on
 		case r.Method == http.MethodGet:
 			looks = append(looks, d.hold(r.Method, where, ""))
 			continue
@@ -199,6 +205,8 @@ func TestWhatIsOpenEndsWithItsToken(t *testing.T) {
 			open, looks := d.holdAll()
 			lines := d.stream("idle")
 			session := d.session()
+			changes := d.listen("")
+			changes.until("reset", "")
 			claim := &held{what: "a claim", answer: make(chan held, 1)}
 			if l, _ := lines.next(); l.Status != wire.LineAccepted {
 				t.Fatalf("%+v", l)
@@ -238,6 +246,12 @@ func TestWhatIsOpenEndsWithItsToken(t *testing.T) {
 			}
 			if l, more := lines.next(); more {
 				t.Errorf("the stream goes on with %+v", l)
+			}
+			if end, _ := json.Marshal(changes.until("end", "").Item); !strings.Contains(string(end), name) {
+				t.Errorf("the changes end with %s", end)
+			}
+			if changes.Scan() && changes.Text() != "" {
+				t.Errorf("the changes go on with %s", changes.Text())
 			}
 			if err := <-session; websocket.CloseStatus(err) != c.code {
 				t.Errorf("the session ends with %v", err)

@@ -123,7 +123,10 @@ func newStore(t *testing.T) driver.Store {
 	return s
 }
 
-// send asks the daemon, with headers as pairs.
+// eventMedia is the content type of an answer without an end.
+const eventMedia = "text/event-stream"
+
+// send asks the daemon, with headers as pairs. An answer without an end is not read.
 func (d *rig) send(method, path, body string, headers ...string) (*http.Response, []byte) {
 	d.t.Helper()
 	r, err := http.NewRequestWithContext(d.t.Context(), method, d.base+path, strings.NewReader(body))
@@ -141,6 +144,9 @@ func (d *rig) send(method, path, body string, headers ...string) (*http.Response
 		d.t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") == eventMedia {
+		return resp, nil
+	}
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		d.t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 type route struct {
 	method  string
 	pattern string
-	scope   config.Scope // what a token needs; scopeOpen: no token
+	scope   config.Scope // what a token needs; scopeOpen: no token, scopeAny: any
 	handle  func(w http.ResponseWriter, r *http.Request, who *caller) error
 }
 
@@ -18,6 +18,8 @@ type route struct {
 // tries each with a wrong token, is derived from here.
 func (a *app) routes() []route {
 	return []route{
+		{http.MethodGet, "/v1/me", scopeAny, a.me},
+		{http.MethodGet, "/v1/events", config.ScopeRead, a.listen},
 		{http.MethodPost, "/v1/queues/{queue}/messages", config.ScopePublish, a.publish},
 		{http.MethodPost, "/v1/queues/{queue}/claims", config.ScopeConsume, a.claim},
 		{http.MethodPost, "/v1/queues/{queue}/extensions", config.ScopeConsume, a.extend},
@@ -35,6 +37,7 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/queues/{queue}/messages/{id}", config.ScopeRead, a.showMessage},
 		{http.MethodDelete, "/v1/queues/{queue}/messages/{id}", config.ScopePurge, a.dropMessage},
 		{http.MethodGet, "/v1/queues/{queue}/processing", config.ScopeRead, a.processing},
+		{http.MethodGet, "/v1/queues/{queue}/series", config.ScopeRead, a.showSeries},
 		{http.MethodGet, "/v1/queues/{queue}/monitor", config.ScopeRead, a.monitor},
 		{http.MethodGet, "/v1/dead-letters", config.ScopeRead, a.listDead},
 		{http.MethodPost, "/v1/dead-letters", config.ScopeRedrive, a.importDead},
@@ -49,20 +52,26 @@ func (a *app) routes() []route {
 		{http.MethodGet, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRead, a.showDead},
 		{http.MethodPatch, "/v1/queues/{queue}/dead-letters/{id}", config.ScopeRedrive, a.editDead},
 		{http.MethodDelete, "/v1/queues/{queue}/dead-letters/{id}", config.ScopePurge, a.dropDead},
-		{http.MethodPost, "/v1/plans", config.ScopeRedrive, a.createPlan},
+		{http.MethodPost, "/v1/plans", config.ScopePropose, a.createPlan},
 		{http.MethodGet, "/v1/plans", config.ScopeRead, a.listPlans},
 		{http.MethodGet, "/v1/plans/{id}", config.ScopeRead, a.showPlan},
+		{http.MethodPatch, "/v1/plans/{id}", config.ScopeRedrive, a.changePlan},
 		{http.MethodGet, "/v1/plans/{id}/results", config.ScopeRead, a.planResults},
-		{http.MethodPost, "/v1/plans/{id}/cancel", config.ScopeRedrive, a.cancelPlan},
+		{http.MethodPost, "/v1/plans/{id}/cancel", config.ScopePropose, a.cancelPlan},
+		{http.MethodPost, "/v1/plans/{id}/release", config.ScopeRead, a.releasePlan}, // purge releases drops, redrive the rest
 		{http.MethodPost, "/v1/plans/{id}/pause", config.ScopeRedrive, a.pausePlan},
 		{http.MethodPost, "/v1/plans/{id}/resume", config.ScopeRedrive, a.resumePlan},
 		{http.MethodGet, "/v1/ws", config.ScopePublish, a.websocket},
 		{http.MethodGet, "/v1/sessions", config.ScopeRead, a.listSessions},
+		{http.MethodGet, "/v1/alerts", config.ScopeRead, a.listAlerts},
+		{http.MethodPost, "/v1/alerts/test", config.ScopeAdmin, a.testAlerts},
 		{http.MethodGet, "/v1/verify", config.ScopeRead, a.verify},
+		{http.MethodPost, "/v1/verify", config.ScopeAdmin, a.acknowledge},
 		{http.MethodGet, "/v1/probe", config.ScopeRead, a.probeStore},
 		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},
 		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},
 		{http.MethodGet, "/v1/tokens", config.ScopeAdmin, a.listTokens},
+		{http.MethodGet, "/v1/report", config.ScopeRead, a.showReport},
 		{http.MethodGet, "/v1/audit", config.ScopeAdmin, a.listAudit},
 		{http.MethodGet, "/metrics", config.ScopeRead, a.metricsPage},
 		{http.MethodGet, "/healthz", scopeOpen, a.healthz},

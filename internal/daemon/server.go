@@ -21,8 +21,10 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/archive"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/daemon/gateway/spool"
+	"github.com/redrive/redrive/internal/daemon/series"
 	"github.com/redrive/redrive/plan"
 	"github.com/redrive/redrive/telemetry"
 )
@@ -165,8 +167,8 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	a := &app{store: store, log: s.log, tls: s.tls}
-	s.app, a.counts = a, newCounts(a)
+	a := &app{store: store, log: s.log, series: series.New(), outages: s.outages, tls: s.tls}
+	s.app, a.counts, a.events = a, newCounts(a), events.New(a.watch)
 	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
 	if err != nil {
@@ -194,7 +196,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err != nil {
 		return err
 	}
-	observers := engine.Observers{a.metrics, a.sessions, &a.flows}
+	observers := engine.Observers{a.metrics, a.sessions, a.series, &a.ended}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
@@ -212,7 +214,7 @@ func (s *Server) assemble(store driver.Store) error {
 		Breaker:   func(queue string) engine.BreakerOptions { return a.live.Load().config.BreakerOf(queue) },
 		Extractor: signer{a},
 	})
-	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
+	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash }, a.refusedSince)
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,
@@ -226,6 +228,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.gateway = gateway.New(sink, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, AllowReply: a.allowReply, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
+	s.newAlerts(a, store)
 	if err := s.consume(ctx); err != nil {
 		return err
 	}
@@ -233,7 +236,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := a.pauses.sync(ctx); err != nil {
 		return fmt.Errorf("pauses: %w", err)
 	}
-	s.http = s.newHTTP(a.shell(a.mux(false), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
+	s.http = s.newHTTP(a.shell(s.withPages(a.mux(false)), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
 	s.socket = s.newHTTP(a.shell(a.mux(true), anyHost))
 	return nil
 }
@@ -247,7 +250,7 @@ func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redr
 	a.store = &auditedStore{Store: store, log: s.log}
 	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
 	a.backlog = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits, nil)})
-	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces})
+	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces, a.series})
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {
@@ -311,6 +314,7 @@ func (s *Server) Run(ctx context.Context) error {
 	start("outages", func() error { s.outages.watch(work, s.log, s.app.store.Now); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
+	start("alerts", func() error { s.app.alerts.Run(work); return nil })
 	for _, l := range listeners {
 		start("http", func() error { return s.http.Serve(l) })
 	}
@@ -342,6 +346,7 @@ func (s *Server) Run(ctx context.Context) error {
 // they are answered, and what takes longer than drainTimeout at once.
 func (s *Server) drain() {
 	s.app.gateway.Drain()
+	s.app.events.Close()
 	s.drainSessions()
 	s.drainPull()
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)

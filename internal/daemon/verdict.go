@@ -11,6 +11,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/daemon/series"
 	"github.com/redrive/redrive/internal/text"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -105,7 +106,7 @@ func (a *app) causeVerdict(w http.ResponseWriter, r *http.Request, who *caller) 
 }
 
 // deliveries adds what became of the queue's other messages while these died.
-func (a *app) deliveries(s *symptoms, c *driver.Cause, series *driver.Deaths, f *facets, now time.Time) {
+func (a *app) deliveries(s *symptoms, c *driver.Cause, deaths *driver.Deaths, f *facets, now time.Time) {
 	kinds := make(map[string]bool)
 	if t := f.common["kind"]; t != nil {
 		for kind := range t.values {
@@ -118,15 +119,18 @@ func (a *app) deliveries(s *symptoms, c *driver.Cause, series *driver.Deaths, f 
 		kinds[""] = true
 	}
 	minutes := make(map[int64]bool)
-	if series != nil {
-		for _, b := range series.Buckets {
-			if b.Width == time.Minute && now.Sub(b.Start) < flowMinutes*time.Minute {
+	if deaths != nil {
+		for _, b := range deaths.Buckets {
+			if b.Width == time.Minute && now.Sub(b.Start) < series.KindMinutes*time.Minute {
 				minutes[b.Start.Unix()/60] = true
 			}
 		}
 	}
-	seen := a.flows.in(c.Queue, minutes, kinds, now)
-	s.Delivered, s.Failed, s.KindDelivered, s.Minutes, s.Kinds = seen.delivered, seen.failed, seen.kindDelivered, seen.minutes, len(kinds)
+	s.Kinds = len(kinds)
+	if a.series != nil {
+		seen := a.series.In(c.Queue, minutes, kinds, now)
+		s.Delivered, s.Failed, s.KindDelivered, s.Minutes = seen.Delivered, seen.Failed, seen.KindDelivered, seen.Minutes
+	}
 	status := a.status()
 	breakers := append(slices.Clone(status.engine[c.Queue].Breakers), status.pull[c.Queue].Breakers...)
 	for _, b := range breakers {

@@ -71,7 +71,7 @@ func TestVerdictOfWhatIsDelivered(t *testing.T) {
 			})
 			for _, c := range get[wire.List[wire.Cause]](d, 200, http.MethodGet, "/v1/causes?queue="+queue, "").Items {
 				v := get[wire.Verdict](d, 200, http.MethodGet, "/v1/causes/"+c.Signature+"/verdict?queue="+queue, "")
-				if v.Verdict != want || v.Cause.Count != c.Count || !v.Cause.Growing || v.Evidence.Kinds != 1 || v.Evidence.Minutes == 0 || v.Evidence.Failed < c.Count {
+				if v.Verdict != want || v.Cause.Count != c.Count || v.Cause.Quiet || v.Cause.PerMinute == 0 || v.Evidence.Kinds != 1 || v.Evidence.Minutes == 0 || v.Evidence.Failed < c.Count {
 					t.Errorf("%s: %+v", queue, v)
 				}
 				if queue == "hooks" && (v.Evidence.Delivered != 5 || v.Evidence.KindDelivered != 5 || v.Cause.Status != 422) {

@@ -28,6 +28,9 @@ const (
 	viewErrors  view = "errors"  // errors, with what is masked hidden
 )
 
+// views are how a store with an index of texts looks for text.
+var views = map[view]redrive.View{viewAll: redrive.ViewAll, viewPayload: redrive.ViewShown, viewErrors: redrive.ViewErrors}
+
 // view returns what the caller's searches look at.
 func (c *caller) view() view {
 	switch {
@@ -41,8 +44,8 @@ func (c *caller) view() view {
 
 // search refuses a filter on what the caller may not see at all.
 func (c *caller) search(q *redrive.Query) error {
-	if q.Header != "" && c.view() == viewErrors {
-		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "a filter by header needs the scope "+string(config.ScopeReadPayload),
+	if (q.Header != "" || q.Body != "") && c.view() == viewErrors {
+		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "a filter by body or header needs the scope "+string(config.ScopeReadPayload),
 			"add the scope to the token, or filter by something else")
 	}
 	return nil
@@ -50,7 +53,7 @@ func (c *caller) search(q *redrive.Query) error {
 
 // hides reports whether a view keeps something back that a query may look at.
 func (a *app) hides(v view, q *redrive.Query) bool {
-	if v == viewAll || q.Text == "" && q.Header == "" {
+	if v == viewAll || q.Text == "" && q.Body == "" && q.Header == "" {
 		return false
 	}
 	if v == viewErrors {
@@ -82,9 +85,18 @@ type seen struct {
 // large bodies are not read by the gigabyte.
 const weighed = 4 << 10
 
+// passes reports whether the store itself looks for what a query selects only as it shows.
+func (s *seen) passes(q *redrive.Query) bool {
+	rest := *q
+	if s.app.store.Caps().Texts {
+		rest.Text, q.View = "", views[s.view]
+	}
+	return !s.app.hides(s.view, &rest)
+}
+
 // Find implements plan.Finder.
 func (s *seen) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
-	if !s.app.hides(s.view, &q) {
+	if s.passes(&q) {
 		return s.app.store.Find(ctx, q)
 	}
 	bodies, limit := q.Bodies, q.PageLimit()
@@ -110,7 +122,7 @@ func (s *seen) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 
 // Causes implements plan.Finder.
 func (s *seen) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
-	if !s.app.hides(s.view, &q) {
+	if s.passes(&q) {
 		return s.app.store.Causes(ctx, q)
 	}
 	limit := q.PageLimit()
@@ -133,26 +145,27 @@ func (s *seen) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, boo
 
 // Count implements plan.Finder.
 func (s *seen) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
-	if !s.app.hides(s.view, &q) {
+	if s.passes(&q) {
 		return s.app.store.Count(ctx, q)
 	}
 	return driver.CountFound(ctx, s.Find, q)
 }
 
-// lookout goes through what a query selects but for its text and header, and picks what
+// lookout goes through what a query selects but for its text, body and header, and picks what
 // has these as it shows.
 type lookout struct {
 	*seen
-	query        redrive.Query // of the store; After is how far it got
-	text, header string
-	left         int // how much may still be looked at
-	looked       int
-	masks        map[string]*masks
+	query  redrive.Query // of the store; After is how far it got
+	hidden redrive.Query // what of it may look at something hidden
+	left   int           // how much may still be looked at
+	looked int
+	masks  map[string]*masks
 }
 
 func (s *seen) look(q redrive.Query) *lookout {
-	l := &lookout{seen: s, query: q, text: q.Text, header: q.Header, left: redrive.Examined, masks: make(map[string]*masks)}
-	l.query.Text, l.query.Header, l.query.Bodies = "", "", true
+	l := &lookout{seen: s, query: q, hidden: q, left: redrive.Examined, masks: make(map[string]*masks)}
+	l.query.Text, l.query.Body, l.query.Header, l.query.View, l.query.Bodies = "", "", "", redrive.ViewAll, true
+	l.hidden.View = views[s.view]
 	return l
 }
 
@@ -195,23 +208,16 @@ func (l *lookout) matches(e *redrive.Entry) bool {
 		l.masks[e.Queue] = m
 	}
 	payload := l.view == viewPayload
-	if l.header != "" && !(payload && m.hasHeader(e.Headers, l.header)) {
+	if l.hidden.Header != "" && !(payload && m.hasHeader(e.Headers, l.hidden.Header)) {
 		return false
 	}
-	if l.text == "" {
-		return true
-	}
-	if payload {
-		if body, _ := m.body(e.Body); bytes.Contains(body, []byte(l.text)) {
-			return true
+	if l.hidden.Body != "" {
+		if body, _ := m.body(e.Body); !payload || !bytes.Contains(body, []byte(l.hidden.Body)) {
+			return false
 		}
 	}
-	f := e.History.Latest()
-	if f == nil {
-		return false
-	}
-	text, _ := m.text(f.Message)
-	return strings.Contains(text, l.text)
+	masking := l.app.masking()
+	return l.hidden.Text == "" || masking.HasText(&l.hidden, e.Queue, e.History.Latest())
 }
 
 // hasHeader looks for NAME or NAME=VALUE.
@@ -224,7 +230,7 @@ func (k *masks) hasHeader(all redrive.Headers, want string) bool {
 
 // planView returns the view that a plan keeps, for a query that the caller asks for.
 func planView(who *caller, q *redrive.Query) string {
-	if q.Text == "" && q.Header == "" {
+	if q.Text == "" && q.Body == "" && q.Header == "" {
 		return ""
 	}
 	return string(who.view())
@@ -236,8 +242,10 @@ func (a *app) planOf(p *plan.Plan, who *caller) wire.Plan {
 	out := wire.PlanOf(p)
 	if own := who.view(); out.Request.Filter != nil && own != view(p.Request.View) && a.hides(own, &p.Request.Query) {
 		f := out.Request.Filter
-		if f.Text != "" {
-			f.Text = jsonmask.Hidden
+		for _, text := range []*string{&f.Text, &f.Body} {
+			if *text != "" {
+				*text = jsonmask.Hidden
+			}
 		}
 		switch name, _, valued := strings.Cut(f.Header, "="); {
 		case own == viewErrors && f.Header != "":

@@ -10,14 +10,38 @@ type Instance struct {
 	Version   string    `json:"version"`
 	Hash      string    `json:"hash"` // of its configuration
 	StartedAt time.Time `json:"started_at"`
+	// RefusedSince is since when its configuration file is refused; absent: it is in force.
+	RefusedSince *time.Time `json:"refused_since,omitempty"`
+}
+
+// Me is who asks, what that token allows, and whom it asks.
+type Me struct {
+	Name     string     `json:"name"`               // of the token
+	Open     bool       `json:"open,omitempty"`     // no token is asked for: whoever reaches the daemon may do everything
+	Scopes   []string   `json:"scopes"`             // with those that others imply
+	Queues   []string   `json:"queues,omitempty"`   // names or patterns that the token is confined to; absent: all
+	ReadOnly bool       `json:"read_only"`          // the token changes nothing
+	Expires  *time.Time `json:"expires,omitempty"`  // absent: never
+	Version  string     `json:"version,omitempty"`  // of the daemon that answers; absent without one, as is what follows
+	Instance string     `json:"instance,omitempty"` // its id
+	// Instances are the daemons on the store; absent while it does not answer.
+	Instances []Peer `json:"instances,omitempty"`
+}
+
+// Peer is what everyone may know of a daemon.
+type Peer struct {
+	ID        string    `json:"id"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"started_at"`
 }
 
 // ConfigStatus is what is said beside the configuration in force.
 type ConfigStatus struct {
 	Hash string `json:"hash"` // tells configurations apart
 	// Refused says why the newest change of the file is not in force.
-	Refused   string     `json:"refused,omitempty"`
-	Instances []Instance `json:"instances,omitempty"` // the daemons on this store
+	Refused      string     `json:"refused,omitempty"`
+	RefusedSince *time.Time `json:"refused_since,omitempty"`
+	Instances    []Instance `json:"instances,omitempty"` // the daemons on this store
 	// Differs says that not all of them have the same configuration.
 	Differs bool `json:"differs,omitempty"`
 }
@@ -51,4 +75,21 @@ type AuditEntry struct {
 	// Outcome is "begun" until it is known, then "done" or the error; of a plan that ended its state.
 	Outcome string `json:"outcome"`
 	Remote  string `json:"remote,omitempty"` // the address the request came from
+}
+
+// Event is a change that a listener hears of. Topic is queues, causes or plans, Key the name of
+// the item: a queue, queue/reason/signature, a plan's id. Item is as the list of the topic has it.
+// Three topics are about the stream itself: reset comes before a whole state, from which the listener
+// begins anew; problem says that the daemon cannot look, and, removed, that it can again; end is
+// the last event, with the problem.
+type Event struct {
+	Topic   string `json:"topic"`
+	Key     string `json:"key,omitempty"`
+	Item    any    `json:"item,omitempty"`
+	Removed bool   `json:"removed,omitempty"`
+}
+
+// Reset is the item of a reset.
+type Reset struct {
+	Events int `json:"events"` // how many follow that are the whole state
 }

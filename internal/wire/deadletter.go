@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,44 +27,50 @@ type Cause struct {
 	State       string     `json:"state,omitempty"`
 	RegressedOn string     `json:"regressed_on,omitempty"`
 	Life        *CauseLife `json:"life,omitempty"`
-	Growing     bool       `json:"growing,omitempty"`    // something died of it within the last five minutes
-	Quiet       bool       `json:"quiet,omitempty"`      // nothing died of it within the last hour
-	PerMinute   float64    `json:"per_minute,omitempty"` // deaths a minute in the last five
+	Growing     bool       `json:"growing,omitempty"`    // something died of it in each of the last three minutes
+	Quiet       bool       `json:"quiet,omitempty"`      // nothing died of it within the last 15 minutes
+	PerMinute   float64    `json:"per_minute,omitempty"` // deaths a minute in the last three
 	Minutes     []int64    `json:"minutes,omitempty"`    // deaths of each of the last 60 minutes, this one last; absent: none, or not known
 }
 
-// Bounds of Cause.
+// Bounds of Cause, in minutes.
 const (
-	growingFor = 5 * time.Minute
-	quietAfter = time.Hour
+	shownMinutes = 60
+	growingFor   = 3
+	quietAfter   = 15
 )
 
 // Grows sets what is known of a cause by its deaths, which may be nil: those of a cause that has no
 // series of its own.
 func (c *Cause) Grows(d *driver.Deaths, now time.Time) {
-	const minutes = int(quietAfter / time.Minute)
 	this := now.Truncate(time.Minute)
 	if d != nil {
 		for _, b := range d.Buckets {
 			ago := int(this.Sub(b.Start) / time.Minute)
-			if b.Width != time.Minute || ago < 0 || ago >= minutes {
+			if b.Width != time.Minute || ago < 0 || ago >= shownMinutes {
 				continue
 			}
 			if c.Minutes == nil {
-				c.Minutes = make([]int64, minutes)
+				c.Minutes = make([]int64, shownMinutes)
 			}
-			c.Minutes[minutes-1-ago] += b.Count
+			c.Minutes[shownMinutes-1-ago] += b.Count
 		}
 	}
-	if c.Minutes == nil { // the newest that is still dead tells something
-		c.Growing, c.Quiet = now.Sub(c.Last) < growingFor, now.Sub(c.Last) >= quietAfter
+	c.Quiet = now.Sub(c.Last) >= quietAfter*time.Minute
+	if c.Minutes == nil {
 		return
 	}
+	c.Quiet = c.Quiet && !slices.ContainsFunc(c.Minutes[shownMinutes-quietAfter:], func(n int64) bool { return n > 0 })
+	// This minute has only begun: if nothing died in it yet, the three before it tell.
+	last := c.Minutes[shownMinutes-growingFor:]
+	if last[growingFor-1] == 0 {
+		last = c.Minutes[shownMinutes-growingFor-1 : shownMinutes-1]
+	}
 	var recent int64
-	for _, n := range c.Minutes[minutes-int(growingFor/time.Minute):] {
+	for _, n := range last {
 		recent += n
 	}
-	c.Growing, c.PerMinute = recent > 0, float64(recent)/growingFor.Minutes()
+	c.Growing, c.PerMinute = !slices.Contains(last, 0), float64(recent)/growingFor
 }
 
 // Deaths is how often messages died of one cause, by time. A redrive does not lower it.

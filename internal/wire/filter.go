@@ -28,7 +28,8 @@ type Filter struct {
 	Key       string `json:"key,omitempty" placeholder:"KEY" help:"Of this key."`
 	Since     string `json:"since,omitempty" type:"when" placeholder:"TIME" help:"Not older than this: 1h, 7d, or 2026-01-02T15:04:05Z." doc:"Died (dead letters) or was published at or after: a time of RFC 3339, or a duration before now such as 1h."`
 	Until     string `json:"until,omitempty" type:"when" placeholder:"TIME" help:"Not newer than this." doc:"Died (dead letters) or was published before or at: a time of RFC 3339, or a duration before now such as 1h."`
-	Text      string `json:"text,omitempty" placeholder:"TEXT" help:"With this text in the body or the last error." doc:"Text in the body or the last error, as it shows: in errors only without the scope read-payload; what is masked is found by the scope admin only."`
+	Text      string `json:"text,omitempty" placeholder:"TEXT" help:"With this text in the last error or the target's answer." doc:"Text in the last error or in the target's answer to the last attempt, as it shows; upper and lower case differ. In errors only without the scope read-payload; what is masked is found by the scope admin only."`
+	Body      string `json:"body,omitempty" placeholder:"TEXT" help:"With this text in the body (looks at each one)." doc:"Text in the body, as it shows; upper and lower case differ. Needs the scope read-payload; what is masked is found by the scope admin only. No index serves it."`
 	Header    string `json:"header,omitempty" placeholder:"NAME[=VALUE]" help:"With this header." doc:"NAME or NAME=VALUE. Needs the scope read-payload; a value that is masked is found by the scope admin only."`
 	Plan      string `json:"plan,omitempty" placeholder:"PLAN" help:"Redriven or repaired last by this plan."`
 	Edited    string `json:"edited,omitempty" type:"yes" help:"Edited in place."`

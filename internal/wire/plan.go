@@ -11,19 +11,22 @@ import (
 // PlanRequest asks for dead letters to be redriven, dropped, archived or repaired: those that
 // match the filter until now, or those that are named. A restore has neither: it is of what a repair changed.
 type PlanRequest struct {
-	Action string   `json:"action"` // redrive, drop, archive, repair or restore
+	ID     string   `json:"id,omitempty"`     // names the plan: a start that is repeated under it makes no second one
+	Reason string   `json:"reason,omitempty"` // why, for people and the audit log: at most 2 kB
+	Action string   `json:"action"`           // redrive, drop, archive, repair or restore
 	Filter *Filter  `json:"filter,omitempty"`
 	Refs   []string `json:"refs,omitempty"` // "queue/id"
 	All    bool     `json:"all,omitempty"`  // every dead letter of every queue: without it, a filter or refs must say which
 
-	To               string `json:"to,omitempty"`     // redrive into another queue
-	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
-	NewID            bool   `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
-	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
-	ConfirmCorrupt   bool   `json:"confirm_corrupt,omitempty"`
-	MaxRedrives      int    `json:"max_redrives,omitempty"` // refuse what was redriven so often
-	Canary           int    `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
-	DryRun           bool   `json:"dry_run,omitempty"`      // count only
+	To               string   `json:"to,omitempty"`     // redrive into another queue
+	Rate             string   `json:"rate,omitempty"`   // "50/s"; absent: 100/s
+	NewID            bool     `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
+	ConfirmUncertain bool     `json:"confirm_uncertain,omitempty"`
+	ConfirmCorrupt   bool     `json:"confirm_corrupt,omitempty"`
+	MaxRedrives      int      `json:"max_redrives,omitempty"` // refuse what was redriven so often
+	Canary           int      `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
+	Watch            Duration `json:"watch,omitzero"`         // how long to look out, after the canary was delivered, for what comes back; absent: 1m where a queue delivers to a broker
+	DryRun           bool     `json:"dry_run,omitempty"`      // count only
 
 	Repair  []plan.Operation `json:"repair,omitempty"`  // the rule of a repair: at most 20 operations, each on the result of those before
 	Restore string           `json:"restore,omitempty"` // of a restore: the plan of the repair
@@ -32,7 +35,7 @@ type PlanRequest struct {
 // Plan is a durable redrive.
 type Plan struct {
 	ID        string           `json:"id"`
-	State     string           `json:"state"` // running, paused, stopped, done, cancelled or failed
+	State     string           `json:"state"` // running, paused, stopped, proposed, done, cancelled or failed
 	Request   PlanRequest      `json:"request"`
 	Actor     string           `json:"actor,omitempty"`      // who asked for it
 	Cutoff    time.Time        `json:"cutoff"`               // what died later is not part of it
@@ -46,9 +49,29 @@ type Plan struct {
 	Problem   string           `json:"problem,omitempty"` // why it failed or stopped, or what holds it up
 	Canary    *Canary          `json:"canary,omitempty"`  // of a plan with a canary
 	Progress  *Progress        `json:"progress,omitempty"`
+	Speed     float64          `json:"speed,omitempty"` // messages a second of the last seconds; absent: not known
+	ETA       *time.Time       `json:"eta,omitempty"`   // when nothing will be left to change, if that is known
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+	// Holds is what holds a plan that runs: its own trouble (store), its canary, and what keeps the messages
+	// that it let go from being delivered. Absent where it does not run.
+	Holds []PlanHold `json:"holds,omitempty"`
+	// ReleasedBy and ReleasedAt are of a plan that the actor only proposed.
+	ReleasedBy string     `json:"released_by,omitempty"`
+	ReleasedAt *time.Time `json:"released_at,omitempty"`
+}
+
+// PlanHold is what holds a plan, by the queue that is held; without one the plan itself is.
+type PlanHold struct {
+	Queue string `json:"queue,omitempty"`
+	Hold
+}
+
+// PlanChange changes how fast and how carefully a plan goes on.
+type PlanChange struct {
+	Rate   string `json:"rate,omitempty"`   // "50/s"; absent: as before
+	Canary *int   `json:"canary,omitempty"` // try so many before the others: past its canary, a plan begins another one; 0: none
 }
 
 // Canary is what a plan with a canary has seen of it.
@@ -59,6 +82,8 @@ type Canary struct {
 	Delivered int       `json:"delivered"`
 	DeadAgain int       `json:"dead_again"`
 	Waiting   int       `json:"waiting"`
+	// Until is, once all were delivered, how long it is watched whether they come back.
+	Until *time.Time `json:"until,omitempty"`
 }
 
 // Progress is what became of all that a plan redrove. It is there when the parameter
@@ -66,6 +91,7 @@ type Canary struct {
 type Progress struct {
 	Delivered int64 `json:"delivered"`
 	DeadAgain int64 `json:"dead_again"`
+	NewCauses int64 `json:"new_causes"` // of those dead again: of other causes than the plan set out to redrive
 	Waiting   int64 `json:"waiting"`
 	Complete  bool  `json:"complete"` // false: there was more than one look sees
 }
@@ -99,7 +125,7 @@ func PlanResultOf(r *plan.Result, payload bool) PlanResult {
 
 // ProgressOf returns progress as it goes over the wire.
 func ProgressOf(p *plan.Progress) *Progress {
-	return &Progress{Delivered: p.Delivered, DeadAgain: p.DiedAgain, Waiting: p.Waiting, Complete: p.Complete}
+	return &Progress{Delivered: p.Delivered, DeadAgain: p.DiedAgain, NewCauses: p.NewCauses, Waiting: p.Waiting, Complete: p.Complete}
 }
 
 // DryRun tells what a plan would do.
@@ -140,7 +166,8 @@ type Diff struct {
 const (
 	PlanRunning   = "running"
 	PlanPaused    = "paused"
-	PlanStopped   = "stopped" // by itself: its canary failed
+	PlanStopped   = "stopped"  // by itself: its canary failed
+	PlanProposed  = "proposed" // it stands still until it is released
 	PlanDone      = "done"
 	PlanCancelled = "cancelled"
 	PlanFailed    = "failed"
@@ -156,10 +183,16 @@ func PlanOf(p *plan.Plan) Plan {
 	out := Plan{
 		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
 		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Examined: p.Examined, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
-		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt),
+		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt), ReleasedBy: p.ReleasedBy, ReleasedAt: moment(p.ReleasedAt), ETA: moment(p.ETA()),
+	}
+	if p.State == plan.Running {
+		out.Speed = p.Measured.Rate
 	}
 	if t := p.Canary; t != nil {
 		out.Canary = &Canary{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
+		if t.Stage == plan.StageCanary && !t.Seen.IsZero() {
+			out.Canary.Until = moment(t.Seen.Add(p.Request.Watch))
+		}
 	}
 	return out
 }
@@ -178,7 +211,8 @@ func ActionOf(r *plan.Request) string {
 func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
-		Action: ActionOf(r), Repair: r.Repair, Restore: r.Restore, To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
+		Reason: r.Reason,
+		Action: ActionOf(r), Repair: r.Repair, Restore: r.Restore, To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary, Watch: Duration(r.Watch),
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
 	for _, ref := range r.Refs {

@@ -115,7 +115,16 @@ func (m *Machine) admitLive() bool {
 // Release gives a permit back and learns from the end of its call.
 func (m *Machine) Release(p Permit, now time.Duration, v Outcome) {
 	m.advance(now)
-	m.inUse--
+	m.End()
+	m.Judge(p, now, v)
+}
+
+// End ends a call, of which nothing more is learnt. It is in flight until then.
+func (m *Machine) End() { m.inUse-- }
+
+// Judge learns, once, from what a call came to, which may still be in flight.
+func (m *Machine) Judge(p Permit, now time.Duration, v Outcome) {
+	m.advance(now)
 	if p.gen != m.gen {
 		return
 	}

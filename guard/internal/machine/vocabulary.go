@@ -69,7 +69,8 @@ type Outcome struct {
 	RetryAfter time.Duration // what the provider asked for; 0: nothing
 }
 
-// Permit allows one call in flight. It must be given back by Release, once.
+// Permit allows one call in flight. It must be given back once: by
+// Release, or by Judge and End.
 type Permit struct {
 	began  time.Duration
 	gen    uint32

@@ -1,4 +1,4 @@
-package main
+package text
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestCleanMakesTextSafe(t *testing.T) {
+func TestVisibleMakesTextSafe(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain text, äöü, 日本":         "plain text, äöü, 日本",
 		"\x1b[31mred\x1b[0m":          `\x1b[31mred\x1b[0m`,
@@ -22,21 +22,21 @@ func TestCleanMakesTextSafe(t *testing.T) {
 		"not UTF-8: \xff, NUL: \x00.": `not UTF-8: \xff, NUL: \x00.`,
 		"\ufffd is a character":       "\ufffd is a character",
 	} {
-		if got := clean(in); got != want {
-			t.Errorf("clean(%q) is %q, want %q", in, got, want)
+		if got := Visible(in); got != want {
+			t.Errorf("Visible(%q) is %q, want %q", in, got, want)
 		}
 	}
-	if got := cleanText("a\n\tb\x1b"); got != "a\n\tb"+`\x1b` {
-		t.Errorf("cleanText gives %q", got)
+	if got := VisibleLines("a\n\tb\x1b"); got != "a\n\tb"+`\x1b` {
+		t.Errorf("VisibleLines gives %q", got)
 	}
 }
 
-// FuzzClean: nothing that a terminal would act on comes through.
-func FuzzClean(f *testing.F) {
+// FuzzVisible: nothing that a terminal would act on comes through.
+func FuzzVisible(f *testing.F) {
 	f.Add("\x1b[2J\x1b[1;1H")
 	f.Add("a\u202eb\xffc\u2066")
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, got := range []string{clean(s), strings.NewReplacer("\n", "", "\t", "").Replace(cleanText(s))} {
+		for _, got := range []string{Visible(s), strings.NewReplacer("\n", "", "\t", "").Replace(VisibleLines(s))} {
 			if !utf8.ValidString(got) {
 				t.Fatalf("%q becomes %q, which is not UTF-8", s, got)
 			}
