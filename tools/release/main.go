@@ -119,9 +119,10 @@ func (r *release) binary(t target) string {
 	return filepath.Join(r.stage, t.os+"_"+t.arch, name)
 }
 
-// build builds a static binary that does not depend on where it was built.
+// build builds a static binary that does not depend on where it was built. Git is not asked:
+// a worktree and a clone would be stamped differently.
 func (r *release) build(t target) error {
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -X main.release="+r.version, "-o", r.binary(t), "./cmd/redrive")
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.release="+r.version, "-o", r.binary(t), "./cmd/redrive")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = r.root, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=")
 	if err := cmd.Run(); err != nil {
