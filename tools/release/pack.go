@@ -77,7 +77,7 @@ func compress(from, to string, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer in.Close() //nolint:errcheck // it was only read
 	out, err := os.Create(to)
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func (r *release) sign() error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it was only read
 	in := minisign.NewReader(f)
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
