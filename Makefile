@@ -7,7 +7,9 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 # command:package, what the tests run beside Go. A command that is there is not installed again.
-DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium
+DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium \
+	nginx:nginx haproxy:haproxy systemd-socket-activate:systemd \
+	prometheus-alertmanager:prometheus-alertmanager aiosmtpd:python3-aiosmtpd
 # What bench/ compares with beside Go modules.
 PEERS := beanstalkd:beanstalkd
 

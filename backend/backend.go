@@ -71,7 +71,7 @@ type SourceOptions struct {
 // "nats://host:4222/STREAM?consumer=NAME" (with TLS: "natss" or "tls"),
 // "rabbitmq://user@host:5672/VHOST?queue=NAME" (with TLS: "rabbitmqs"),
 // or "redislist://host:6379/0?prefix=NAME" (with TLS: "redislists") for the list of the
-// queue there. See Open.
+// queue there, or with list=KEY and from=left or right for one that others push to. See Open.
 func OpenSource(ctx context.Context, address string, o SourceOptions) (SourceSink, error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	var s SourceSink

@@ -140,7 +140,7 @@ func TestRefusalNeverMakesADeadLetter(t *testing.T) {
 	publish(t, store, redrive.Message{ID: "a", Queue: "hooks"})
 	eventually(t, "the target is paused", func() bool { return len(e.Status()[0].Paused) == 1 })
 	p := e.Status()[0].Paused[0]
-	if p.Target != h.Target() || !strings.Contains(p.Reason, "deliver.allow_private: true") || p.Until.IsZero() {
+	if p.Target != h.Target() || !strings.Contains(p.Reason, "set allow_private: true") || p.Until.IsZero() {
 		t.Errorf("%+v", p)
 	}
 	var a *redrive.Entry

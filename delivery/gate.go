@@ -55,7 +55,7 @@ func (g *RateGate) Reserve(now time.Time, a driver.Ask) driver.Grant {
 	wait := time.Duration(missing / g.perSecond * float64(time.Second))
 	full := time.Duration(float64(g.burst) / g.perSecond * float64(time.Second))
 	wait = max(wait, min(rateWakeup, full/2))
-	return driver.Grant{N: n, Until: now.Add(wait), Reason: "the target's rate is used up"}
+	return driver.Grant{N: n, Until: now.Add(wait), What: "rate", Reason: "the target's rate is used up"}
 }
 
 // Return implements driver.Gate.
@@ -89,7 +89,7 @@ func (g *ConcurrencyGate) Reserve(_ time.Time, a driver.Ask) driver.Grant {
 	if n >= a.Max {
 		return driver.Grant{N: n}
 	}
-	return driver.Grant{N: n, Reason: "as many deliveries as the target allows are under way"}
+	return driver.Grant{N: n, What: "concurrency", Reason: "as many deliveries as the target allows are under way"}
 }
 
 // Return implements driver.Gate.
@@ -128,7 +128,7 @@ func (g *holdGate) Reserve(now time.Time, a driver.Ask) driver.Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now.Before(g.until) {
-		return driver.Grant{Until: g.until, Reason: "the target asked to wait (Retry-After)"}
+		return driver.Grant{Until: g.until, What: "retry_after", Reason: "the target asked to wait (Retry-After)"}
 	}
 	return driver.Grant{N: a.Max}
 }

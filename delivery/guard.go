@@ -41,9 +41,9 @@ const (
 type blockedError struct{ kind kind }
 
 func (e *blockedError) Error() string {
-	hint := "add its network to deliver.allow_cidrs"
+	hint := "add its network to allow_cidrs"
 	if e.kind == kindPrivate || e.kind == kindLoopback {
-		hint = "set deliver.allow_private: true, or add its network to deliver.allow_cidrs,"
+		hint = "set allow_private: true beside its address, or add its network to allow_cidrs,"
 	}
 	return "the target is at " + string(e.kind) + ", where nothing is delivered to; " + hint + " to allow it"
 }

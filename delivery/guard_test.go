@@ -207,7 +207,7 @@ func TestRefusalPausesAndReleases(t *testing.T) {
 	if v.Outcome != redrive.OutcomeRelease || v.After != refusalPause {
 		t.Errorf("classified as %v after %s", v.Outcome, v.After)
 	}
-	if !strings.Contains(err.Error(), "deliver.allow_private: true") {
+	if !strings.Contains(err.Error(), "set allow_private: true") {
 		t.Errorf("%q does not say how to allow it", err)
 	}
 	if strings.Contains(err.Error(), "127.0.0.1") || strings.Contains(err.Error(), "canary") {

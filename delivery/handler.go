@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
@@ -117,15 +118,27 @@ func New(t Target, o Options) (*Handler, error) {
 	return h, nil
 }
 
-// newTransport returns a transport that dials through the guard. Redirects, cookies
-// and the URL in error texts are the business of http.Client, which is not used.
-func newTransport(t *Target, o *Options, timeout time.Duration) *http.Transport {
-	g := newGuard(t)
+// Dialer returns what connects only to the addresses that a target allows, for servers of other
+// protocols. The target's URL does not matter. Its errors wrap [redrive.ErrInvalid].
+func Dialer(t Target, o Options) (*net.Dialer, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	return newDialer(&t, &o, cmp.Or(t.Timeout, DefaultTimeout)), nil
+}
+
+func newDialer(t *Target, o *Options, timeout time.Duration) *net.Dialer {
 	resolver := o.Resolver
 	if resolver == nil {
 		resolver = &net.Resolver{PreferGo: true}
 	}
-	dialer := &net.Dialer{Timeout: min(dialTimeout, timeout), Resolver: resolver, ControlContext: g.control}
+	return &net.Dialer{Timeout: min(dialTimeout, timeout), Resolver: resolver, ControlContext: newGuard(t).control}
+}
+
+// newTransport returns a transport that dials through the guard. Redirects, cookies
+// and the URL in error texts are the business of http.Client, which is not used.
+func newTransport(t *Target, o *Options, timeout time.Duration) *http.Transport {
+	dialer := newDialer(t, o, timeout)
 	pool := t.Concurrency
 	if pool == 0 {
 		pool = DefaultConnections

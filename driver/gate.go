@@ -47,6 +47,8 @@ type Grant struct {
 	// Kinds allows only these kinds, if any are named; ExceptKinds and ExceptIDs
 	// exclude.
 	Kinds, ExceptKinds, ExceptIDs []string
+	// What is the word of the gate for programs, in what holds a queue, such as "rate". Optional.
+	What string
 	// Reason says why less was granted, for people: "breaker open: 24 of 25 failed".
 	Reason string
 }

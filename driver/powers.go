@@ -18,12 +18,23 @@ type (
 		SourceStats(ctx context.Context) (SourceStats, error)
 	}
 
-	// A RoomyStore knows whether its disk is full: Full returns why it takes no messages, or nil.
-	RoomyStore interface{ Full() error }
+	// A RoomyStore knows whether its disk is full: Full returns why it takes no messages, or nil,
+	// FullSince since when.
+	RoomyStore interface {
+		Full() error
+		FullSince() time.Time
+	}
 
 	// A SettingsStore tells what [Store.Configure] told it of a queue, with defaults filled in.
 	SettingsStore interface {
 		Settings(ctx context.Context, queue string) (QueueSettings, error)
+	}
+
+	// A LossyStore keeps messages where other programs may delete them. AcknowledgeLoss counts what
+	// the ledger of a queue lacks as dropped, and returns how many that were, so that [Store.Verify]
+	// and the ledger tell of the next ones only. It is for people who know why.
+	LossyStore interface {
+		AcknowledgeLoss(ctx context.Context, queue string) (int64, error)
 	}
 
 	// A StreamStore keeps its queues in streams that other programs may read and write.

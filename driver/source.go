@@ -210,6 +210,7 @@ type Caps struct {
 	Ordered       bool             // order by key
 	Browsable     bool             // it is a Store
 	Texts         bool             // Find, Causes and Count look for Query.Text in an index of distinct texts, as Query.View says
+	ReadOnly      bool             // nothing can be published to it: it is another program's
 	Exclusive     bool             // one process has it open at a time, so what a dead one held is taken over at once
 	Identity      redrive.Identity // of most messages; see Delivery.Identity
 	Transfer      Transfer

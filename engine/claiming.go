@@ -21,6 +21,7 @@ func (c *consumer) claimLanes(f *feed) {
 		now := time.Now()
 		c.mu.Lock()
 		lane, n, ok := c.chooseLocked(f, o, refused)
+		c.noteSlotsLocked(o, now)
 		if !ok {
 			c.mu.Unlock()
 			break

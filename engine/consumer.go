@@ -67,6 +67,7 @@ type consumer struct {
 	ticker         *time.Timer
 	ticking        bool
 	refused        string
+	full           spell // all slots are taken
 	expireAt       time.Time
 	isolationTries int
 	isolateAt      time.Time // no suspects before this

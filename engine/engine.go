@@ -297,6 +297,9 @@ type QueueStatus struct {
 	// Refused is the newest reason why a gate did not let something be claimed;
 	// empty if nothing is held back.
 	Refused string
+	// Holds is what lets nothing of the queue, or only some of it, be claimed: gates of the
+	// queue's options and the slots. Pauses and breakers stand above.
+	Holds []Hold
 	// AllRefusedSince is since when each of at least ten deliveries was refused for its message
 	// (HTTP 400, 413, 415, 422, [redrive.Permanent]), once that is a minute ago; zero: it is not so.
 	AllRefusedSince time.Time

@@ -396,9 +396,11 @@ func (c *consumer) slots() (slots, stuck int) {
 }
 
 func (c *consumer) status() QueueStatus {
+	now := time.Now()
+	holds := c.gateHolds(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return QueueStatus{Queue: c.queue, Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
+	return QueueStatus{Queue: c.queue, Holds: c.slotsHoldLocked(holds, now), Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
 		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused,
-		AllRefusedSince: c.breaker.allRefusedSince(time.Now()), Unhandled: c.unhandled(time.Now())}
+		AllRefusedSince: c.breaker.allRefusedSince(now), Unhandled: c.unhandled(now)}
 }

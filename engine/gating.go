@@ -34,6 +34,7 @@ type gateSet struct {
 	own     []driver.Gate // pauses, breaker
 	gateMu  sync.Mutex
 	newest  *consumerConfig // of a consumer
+	spells  []spell         // of the queue's gates
 }
 
 func (s *gateSet) init(queue string, o BreakerOptions, target string) {
@@ -46,7 +47,7 @@ func (s *gateSet) init(queue string, o BreakerOptions, target string) {
 func (s *gateSet) renew(o *consumerConfig) {
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
-	s.newest = o
+	s.newest, s.spells = o, nil
 	s.pauses.renew(o.Target)
 	s.breaker.renew(o.Breaker, o.Target)
 }
@@ -72,12 +73,14 @@ func (s *gateSet) reserve(g *grants, o *consumerConfig, now time.Time, lane redr
 			s.giveBackAbove(g, now, 0)
 		}
 	}()
-	s.gates(o, func(_ int, gate driver.Gate) {
+	s.gates(o, func(i int, gate driver.Gate) {
 		if n == 0 {
 			return
 		}
-		one := gate.Reserve(now, driver.Ask{Queue: s.queue, Lane: lane, Max: n})
+		ask := driver.Ask{Queue: s.queue, Lane: lane, Max: n}
+		one := gate.Reserve(now, ask)
 		g.each = append(g.each, one)
+		s.noteGate(i, now, ask, &one)
 		if one.N < n {
 			n = max(one.N, 0)
 			g.until, g.reason = one.Until, one.Reason
@@ -110,6 +113,9 @@ func (s *gateSet) giveBack(g *grants, now time.Time, unused int) {
 	}
 	s.gateMu.Lock()
 	defer s.gateMu.Unlock()
+	for i := range s.spells { // there was less than they let through
+		s.spells[i].allow(now)
+	}
 	s.gates(g.of, func(i int, gate driver.Gate) {
 		if i < len(g.each) {
 			gate.Return(now, g.each[i], unused)

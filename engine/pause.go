@@ -70,7 +70,9 @@ func (g *pauseGate) status() []PauseStatus {
 	defer g.mu.Unlock()
 	var all []PauseStatus
 	for _, target := range slices.Sorted(maps.Keys(g.paused)) {
-		all = append(all, g.paused[target])
+		if s := g.paused[target]; s.Until.IsZero() || time.Now().Before(s.Until) { // Reserve removes it, when somebody asks
+			all = append(all, s)
+		}
 	}
 	return all
 }

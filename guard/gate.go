@@ -44,7 +44,7 @@ func (k gate[Req, Resp]) Reserve(now time.Time, a driver.Ask) driver.Grant {
 				soonest = wait
 			}
 			if grant.Reason == "" {
-				grant.Reason = "the pace of provider " + p.Name
+				grant.What, grant.Reason = "guard", "the pace of provider "+p.Name
 			}
 		}
 	}

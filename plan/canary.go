@@ -50,6 +50,8 @@ type Canary struct {
 	Delivered int `json:"delivered"`
 	Dead      int `json:"dead"`
 	Waiting   int `json:"waiting"`
+	// Seen is when all of them were delivered, for the first time; zero: not yet.
+	Seen time.Time `json:"seen,omitzero"`
 	// Record is the first record of results that is the canary's.
 	Record int `json:"record,omitempty"`
 }
@@ -121,10 +123,23 @@ func (s *canarySeen) look(p *Plan, e *redrive.Entry) {
 	}
 }
 
+// comeBack takes in what died again of what was delivered, under another id.
+func (s *canarySeen) comeBack(again []driver.Cause) {
+	for i := range again {
+		for range min(again[i].Count, int64(s.delivered)) {
+			s.dead = append(s.dead, &redrive.Failure{Signature: again[i].Signature, Message: again[i].Message})
+			s.delivered--
+		}
+	}
+}
+
 // judge draws the conclusion: the reason to stop, or "" with whether the canary is
 // through.
-func (p *Plan) judge(s *canarySeen) (stop string, through bool) {
+func (p *Plan) judge(s *canarySeen, now time.Time) (stop string, through bool) {
 	t := p.Canary
+	if s.waiting == 0 && t.Seen.IsZero() {
+		t.Seen = now
+	}
 	t.Delivered, t.Dead, t.Waiting = s.delivered, len(s.dead), s.waiting
 	of := fmt.Sprintf("of the canary's %d", t.Size)
 	switch {
@@ -145,7 +160,7 @@ func (p *Plan) judge(s *canarySeen) (stop string, through bool) {
 	case s.failing != nil && 2*s.failingCount >= t.Size:
 		return fmt.Sprintf("%d %s failed again of the same cause and are retried: %s", s.failingCount, of, causeText(s.failing)), false
 	}
-	return "", s.waiting == 0
+	return "", s.waiting == 0 && !now.Before(t.Seen.Add(p.Request.Watch))
 }
 
 // returned is the reason to stop when a known cause is among what died again.

@@ -90,7 +90,7 @@ func TestPlanStopsWhenItsCanaryFails(t *testing.T) {
 					t.Errorf("it goes on by itself: %+v", p)
 				}
 				// The cause is mended: another canary, then the rest.
-				if err := m.plans.Resume(context.Background(), id); err != nil {
+				if err := m.plans.Resume(context.Background(), id, plan.Pace{}); err != nil {
 					t.Fatal(err)
 				}
 				deadtest.Pass(3 * time.Second)
@@ -146,7 +146,7 @@ func TestPlanStopsWhenTheCauseReturns(t *testing.T) {
 			t.Fatalf("%s: %q, want %q", p.State, p.Problem, want)
 		}
 		// Who resumes it takes what happened before as known.
-		if err := m.plans.Resume(context.Background(), id); err != nil {
+		if err := m.plans.Resume(context.Background(), id, plan.Pace{}); err != nil {
 			t.Fatal(err)
 		}
 		deadtest.Pass(time.Second)

@@ -59,6 +59,12 @@ type Request struct {
 	// follow only when all of these were delivered, at a growing rate, and the plan
 	// stops by itself when their cause of death is back; see [Canary]. 0: none.
 	Canary int `json:"canary,omitempty"`
+	// Watch is how long a canary that was delivered is watched for its return before the others follow:
+	// for messages that go to a broker, where whoever takes them fails later. Those that come back as
+	// dead letters of this plan stop it, as [redrive.Lineage] tells. At most a day. 0: not at all.
+	Watch time.Duration `json:"watch,omitempty"`
+	// Propose makes a plan that stands still until another than its Actor releases it: see [Plans.Release].
+	Propose bool `json:"propose,omitempty"`
 	// Actor is who asked, for the record. Optional.
 	Actor string `json:"actor,omitempty"`
 }
@@ -76,6 +82,7 @@ const (
 	planNamed     = 32 // a batch of names, which are looked at with their bodies
 	maxCanary     = 200
 	maxReason     = 2 << 10
+	maxWatch      = 24 * time.Hour
 )
 
 // check reports a request that no plan can carry out, and fills in defaults.
@@ -95,10 +102,12 @@ func (r *Request) check() error {
 		return invalid("a filter on what a plan left out", "leave NotPlan empty; the plan sets it itself")
 	case len(r.Refs) > 0 && (named != redrive.Query{State: named.State}):
 		return invalid("both names and a filter", "give one of them")
-	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.ConfirmCorrupt || r.MaxRedrives != 0 || r.Canary != 0):
-		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, confirm-corrupt, max-redrives and canary empty")
+	case r.Action != driver.ActRedrive && (r.To != "" || r.NewID || r.ConfirmUncertain || r.ConfirmCorrupt || r.MaxRedrives != 0 || r.Canary != 0 || r.Watch != 0):
+		return invalid("options of a redrive with another action", "leave to, new-id, confirm-uncertain, confirm-corrupt, max-redrives, canary and watch empty")
 	case r.Canary < 0 || r.Canary > maxCanary:
 		return invalid(fmt.Sprintf("a canary of %d", r.Canary), fmt.Sprintf("use up to %d, or 0 for none", maxCanary))
+	case r.Watch < 0 || r.Watch > maxWatch:
+		return invalid(fmt.Sprintf("a watch of %s", r.Watch), "use up to 24h, or 0 for none")
 	case r.MaxRedrives < 0:
 		return invalid(fmt.Sprintf("at most %d redrives", r.MaxRedrives), "use 0 for no limit, or more")
 	case math.IsNaN(r.Rate) || r.Rate < 0 || r.Rate > maxPlanRate:
@@ -182,12 +191,13 @@ const (
 	Running   State = iota + 1 // changes messages, or waits for a runner
 	Paused                     // until it is resumed
 	Stopped                    // by itself, as its canary failed or a repair was refused; it can be resumed, with another canary
+	Proposed                   // nothing was touched yet; it waits for its release
 	Done                       // nothing was left to change
 	Cancelled                  // by a person; what was changed stays changed
 	Failed                     // it cannot be carried out; see Plan.Problem
 )
 
-var planStateNames = []string{"", "running", "paused", "stopped", "done", "cancelled", "failed"}
+var planStateNames = []string{"", "running", "paused", "stopped", "proposed", "done", "cancelled", "failed"}
 
 // String returns the state in lower case.
 func (s State) String() string { return text.Enum(planStateNames, s) }
@@ -231,6 +241,9 @@ type Plan struct {
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
+	// ReleasedBy and ReleasedAt are of a plan that was proposed.
+	ReleasedBy string    `json:"released_by,omitempty"`
+	ReleasedAt time.Time `json:"released_at,omitzero"`
 
 	// Causes are the signatures of what the plan selected when it was made, the most frequent
 	// first, at most 64, if its messages are handled anew.
@@ -263,6 +276,9 @@ func newPlan(id string, r *Request, now time.Time) Plan {
 	if until := r.Query.Until; !until.IsZero() && until.Before(now) {
 		p.Cutoff = until
 	}
+	if r.Propose {
+		p.State = Proposed
+	}
 	if r.Canary > 0 {
 		p.Canary = &Canary{Stage: StageCanary, Since: now}
 	}
@@ -293,8 +309,8 @@ func (p *Plan) stamps() bool {
 	return p.Request.Action == driver.ActRedrive || p.Request.Action == driver.ActEdit
 }
 
-// lives reports whether what the plan changed is handled anew.
-func (p *Plan) lives() bool { return p.Request.Action == driver.ActRedrive }
+// Lives reports whether what the plan changed is handled anew.
+func (p *Plan) Lives() bool { return p.Request.Action == driver.ActRedrive }
 
 // batch is how many messages are changed in one step: several steps a second, so that
 // the rate is even and a pause takes effect soon.
@@ -370,26 +386,4 @@ func (p *Plan) countError(err error) {
 // errorKind is the name of a refusal, or, of an error without one, its text.
 func errorKind(err error) string {
 	return cmp.Or(driver.ErrorName(err), text.Clean(driver.MaskMessage(err.Error()), 200))
-}
-
-// set moves a plan to another state at somebody's wish. It returns false if it is
-// there already, and [redrive.ErrState] if there is no way.
-func (p *Plan) set(to State, now time.Time) (changed bool, err error) {
-	switch {
-	case p.State == to:
-		return false, nil
-	case p.State.Final():
-		return false, &redrive.Error{Op: "plan", ID: p.ID, Err: fmt.Errorf("%w: the plan is %s", redrive.ErrState, p.State), Hint: "make a new plan"}
-	}
-	if p.State == Stopped && to == Running && p.Canary != nil {
-		*p.Canary = Canary{Stage: StageCanary, Since: now, Record: p.Records}
-	}
-	if to == Running {
-		p.Problem, p.Measured = "", Speed{}
-	}
-	p.State, p.UpdatedAt = to, now
-	if to.Final() {
-		p.EndedAt = now
-	}
-	return true, nil
 }

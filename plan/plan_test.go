@@ -177,7 +177,7 @@ func TestPlanCountsABoundedNumberOfErrors(t *testing.T) {
 func TestPlanRecord(t *testing.T) {
 	at := time.Unix(1_700_000_000, 123).UTC()
 	p := Plan{ID: "p", State: Paused, Cutoff: at, Total: 7, TotalMore: true, Done: 3, Failed: 2, Errors: map[string]int64{"loop": 2},
-		Problem: "none", CreatedAt: at, UpdatedAt: at, EndedAt: at, Cursor: "c", Named: 2, Taken: true, Records: 3, Pending: 1,
+		Problem: "none", CreatedAt: at, UpdatedAt: at, EndedAt: at, ReleasedBy: "you", ReleasedAt: at, Cursor: "c", Named: 2, Taken: true, Records: 3, Pending: 1,
 		Canary: &Canary{Stage: StageRamp, Since: at, Size: 4, Delivered: 2, Dead: 1, Waiting: 1, Record: 1}, Causes: []string{"s"}, Measured: Speed{At: at, Done: 3, Rate: 1.5},
 		Request: Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q", State: redrive.StateDead, Reason: redrive.ReasonExhausted, Since: at, Text: "t"},
 			Refs: []redrive.Ref{{Queue: "q", ID: "a"}, {Queue: "q.x", ID: "b"}}, To: "other", NewID: true, ConfirmUncertain: true, MaxRedrives: 3, Rate: 2.5, Canary: 4, Actor: "me"}}

@@ -99,7 +99,7 @@ func (p *Plans) Create(ctx context.Context, r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	plan.Total, plan.TotalMore, plan.Examined = run.Total, run.More, run.Examined
-	if plan.lives() {
+	if plan.Lives() {
 		plan.Causes = run.causes
 	}
 	value, err := encodePlan(&plan)
@@ -226,15 +226,45 @@ func (p *Plans) List(ctx context.Context) ([]Plan, error) {
 // Pause stops a plan until it is resumed. It returns [redrive.ErrState] if the plan has ended.
 func (p *Plans) Pause(ctx context.Context, id string) error { return p.set(ctx, id, Paused) }
 
-// Resume lets a paused plan go on. It returns [redrive.ErrState] if the plan has ended.
-func (p *Plans) Resume(ctx context.Context, id string) error { return p.set(ctx, id, Running) }
+// Resume lets a plan go on that was paused or stopped by itself, at another pace if one is given. One
+// that stopped begins with a canary, if it has one. It returns [redrive.ErrState] if the plan has ended.
+func (p *Plans) Resume(ctx context.Context, id string, pace Pace) error {
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) {
+		resumed, err := plan.set(Running, now)
+		if err != nil {
+			return false, err
+		}
+		changed, err := plan.adjust(pace, now)
+		return resumed || changed, err
+	})
+}
+
+// Change gives a plan another pace. It takes effect at once, also while the plan runs. It returns
+// [redrive.ErrState] if the plan has ended.
+func (p *Plans) Change(ctx context.Context, id string, pace Pace) error {
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.adjust(pace, now) })
+}
+
+// Release lets a plan run that was proposed by another than by. Its Cutoff stays that of the proposal.
+// It returns [redrive.ErrState] if the plan is none that waits for this.
+func (p *Plans) Release(ctx context.Context, id, by string) error {
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) {
+		err := plan.release(by, now)
+		return err == nil, err
+	})
+}
 
 // Cancel ends a plan; what it changed stays changed. It returns [redrive.ErrState] if the plan
 // has ended otherwise.
 func (p *Plans) Cancel(ctx context.Context, id string) error { return p.set(ctx, id, Cancelled) }
 
 func (p *Plans) set(ctx context.Context, id string, to State) error {
-	_, err := p.modify(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.set(to, now) })
+	return p.alter(ctx, id, func(plan *Plan, now time.Time) (bool, error) { return plan.set(to, now) })
+}
+
+// alter changes a plan at somebody's wish.
+func (p *Plans) alter(ctx context.Context, id string, f func(plan *Plan, now time.Time) (bool, error)) error {
+	_, err := p.modify(ctx, id, f)
 	if err == nil {
 		p.rouse()
 	}
@@ -352,7 +382,7 @@ func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pe
 
 // Progress returns what became of all that a plan redrove.
 func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
-	if !plan.lives() {
+	if !plan.Lives() {
 		return Progress{Complete: true}, nil
 	}
 	if t := plan.Canary; t != nil && plan.State == Stopped && t.Waiting == 0 && int64(t.Size) == plan.Done {

@@ -153,7 +153,7 @@ func TestPlanRepairStops(t *testing.T) {
 		if p.State != plan.Stopped || p.Done != 8 || p.Errors["not-json"] != 1 || !strings.Contains(p.Problem, "q/m00005 was refused: not-json") {
 			t.Fatalf("%+v", p)
 		}
-		if err := m.plans.Resume(context.Background(), id); err != nil {
+		if err := m.plans.Resume(context.Background(), id, plan.Pace{}); err != nil {
 			t.Fatal(err)
 		}
 		p = m.ends(id, time.Minute, plan.Done, 79, 21)

@@ -54,3 +54,30 @@ func TestRestoreBeyondTheResults(t *testing.T) {
 		}
 	})
 }
+
+// A canary is looked at also beyond the results that a plan keeps.
+func TestCanaryBeyondTheResults(t *testing.T) {
+	deadtest.Run(t, func(s *deadtest.Store) {
+		ctx := context.Background()
+		s.Kill("q", 5, nil)
+		p := New(s.Store, Options{})
+		now, err := s.Now(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		big := newPlan("big", &Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q", State: redrive.StateDead}, Rate: 100, Canary: 2}, now)
+		big.Done = maxPlanResults
+		if err := p.save(ctx, &big); err != nil {
+			t.Fatal(err)
+		}
+		if big, err = p.Get(ctx, "big"); err != nil {
+			t.Fatal(err)
+		}
+		if big, _, err = p.work(ctx, big); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.lookAtCanary(ctx, &big, now); err != nil || big.Canary.Waiting != 2 {
+			t.Errorf("%+v, %v", big.Canary, err)
+		}
+	})
+}

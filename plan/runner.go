@@ -43,6 +43,7 @@ type planRunner struct {
 type runningPlan struct {
 	next   time.Time     // of its next step
 	faults int           // in a row
+	rate   float64       // for which next was drawn
 	looked time.Time     // when what it redrove was looked at
 	skew   time.Duration // of the store's clock, to ours
 }
@@ -94,6 +95,9 @@ func (r *planRunner) list(ctx context.Context) error {
 		s := r.plans[all[i].ID]
 		if s == nil {
 			s = new(runningPlan)
+		}
+		if rate := all[i].Request.Rate; s.rate != rate { // a slow plan's next step may be hours away
+			s.rate, s.next = rate, time.Time{}
 		}
 		running[all[i].ID] = s
 	}

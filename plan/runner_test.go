@@ -394,7 +394,7 @@ func TestPlanIsPausedResumedAndCancelled(t *testing.T) {
 		if p := m.plan(id); p.State != plan.Paused || p.Done > paused.Done+3 || p.Done == 0 || p.Done > 50 {
 			t.Errorf("a minute after the pause: %+v", p)
 		}
-		if err := m.plans.Resume(ctx, id); err != nil {
+		if err := m.plans.Resume(ctx, id, plan.Pace{}); err != nil {
 			t.Fatal(err)
 		}
 		deadtest.Pass(2 * time.Second)
@@ -410,7 +410,7 @@ func TestPlanIsPausedResumedAndCancelled(t *testing.T) {
 		if p.State != plan.Cancelled || p.EndedAt.IsZero() || int64(redrives[1]) != p.Done || dead != 100-p.Done || dead == 0 {
 			t.Errorf("cancelled: %+v; %d are dead; redriven: %v", p, dead, redrives)
 		}
-		if err := m.plans.Resume(ctx, id); !errors.Is(err, redrive.ErrState) {
+		if err := m.plans.Resume(ctx, id, plan.Pace{}); !errors.Is(err, redrive.ErrState) {
 			t.Errorf("resumed after it ended: %v", err)
 		}
 		if err := m.plans.Cancel(ctx, id); err != nil {

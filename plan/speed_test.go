@@ -41,7 +41,7 @@ func TestPlanETA(t *testing.T) {
 			t.Errorf("a plan that is paused will end at %s", eta)
 		}
 		deadtest.Pass(time.Hour)
-		if err := m.plans.Resume(context.Background(), id); err != nil {
+		if err := m.plans.Resume(context.Background(), id, plan.Pace{}); err != nil {
 			t.Fatal(err)
 		}
 		deadtest.Pass(7 * time.Second)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -249,7 +250,7 @@ func (p *Plans) note(ctx context.Context, plan *Plan, batch []planResult) (Plan,
 	if err != nil {
 		return *plan, err
 	}
-	if !plan.retained() {
+	if !plan.retained() && (plan.Canary == nil || plan.Canary.Stage != StageCanary) {
 		for i := range writes {
 			writes[i].Value, writes[i].Expires = nil, 0
 		}
@@ -272,7 +273,7 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 	}
 	s.skew = time.Until(now)
 	if plan.Canary.Stage == StageCanary {
-		return p.lookAtCanary(ctx, plan)
+		return p.lookAtCanary(ctx, plan, now)
 	}
 	again, err := p.diedAgain(ctx, plan)
 	if err != nil {
@@ -296,7 +297,7 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 	return err
 }
 
-func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
+func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan, now time.Time) error {
 	var refs []redrive.Ref
 	for n := plan.Canary.Record; n < plan.Records; n++ {
 		r, err := p.store.GetRecord(ctx, planResultSpace, resultKey(plan.ID, n))
@@ -317,9 +318,16 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 	if err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) { seen.look(plan, e) }); err != nil {
 		return err
 	}
+	if plan.Request.Watch > 0 && len(seen.dead) == 0 {
+		again, err := p.diedAgain(ctx, plan)
+		if err != nil {
+			return err
+		}
+		seen.comeBack(again)
+	}
 	before := *plan.Canary
-	stop, through := plan.judge(&seen)
-	if after := *plan.Canary; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting {
+	stop, through := plan.judge(&seen, now)
+	if after := *plan.Canary; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting && after.Seen.Equal(before.Seen) {
 		return nil
 	}
 	var err error
@@ -327,7 +335,7 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan) error {
 		if plan.Canary.Stage != StageCanary || plan.Canary.Record != before.Record {
 			return false, nil
 		}
-		plan.judge(&seen)
+		plan.judge(&seen, now)
 		if plan.UpdatedAt = now; plan.State != Running {
 			return true, nil
 		}
@@ -360,6 +368,14 @@ func (p *Plan) again() redrive.Query {
 		q.Since = p.Canary.Since
 	}
 	return q
+}
+
+// GoesTo reports whether messages that the plan redrives go to a queue.
+func (p *Plan) GoesTo(queue string) bool {
+	if t := p.target(); t != "" || len(p.Request.Refs) == 0 {
+		return t == "" || t == queue
+	}
+	return slices.ContainsFunc(p.Request.Refs, func(r redrive.Ref) bool { return r.Queue == queue })
 }
 
 // target is the queue that all messages go to, or "".

@@ -78,6 +78,7 @@ func (c *C) count(after string, q redrive.Query, want int64) driver.Count {
 var (
 	someReasons = []redrive.Reason{redrive.ReasonPermanent, redrive.ReasonExhausted, redrive.ReasonManual}
 	someTexts   = []string{"one", "two", "three"}
+	someAnswers = []string{"", `{"error":"no Stock"}`, `100% "one"`}
 	someQueues  = []string{"sms", "mail"}
 )
 
@@ -88,11 +89,26 @@ type changer struct {
 	made int
 }
 
+func newChanger(c *C) *changer { return &changer{C: c, r: rand.New(rand.NewPCG(7, 7))} }
+
+// change does something, and says what.
+func (m *changer) change() string {
+	return pick(m, []func() string{m.publishes, m.dies, m.dies, m.dies, m.kills, m.puts, m.puts, m.redrives, m.redrives, m.ends, m.edits, m.trims, m.worksOnDead, m.worksOnDead})()
+}
+
+// failure is one of a few, with one of a few answers.
+func (m *changer) failure() *redrive.Failure {
+	f := failure(1, pick(m, someTexts))
+	if answer := pick(m, someAnswers); answer != "" {
+		f.Details[driver.DetailAnswer] = answer
+	}
+	return f
+}
+
 func countersFollow(c *C) {
-	m := &changer{C: c, r: rand.New(rand.NewPCG(7, 7))}
-	verbs := []func() string{m.publishes, m.dies, m.dies, m.dies, m.kills, m.puts, m.puts, m.redrives, m.redrives, m.ends, m.edits, m.trims, m.worksOnDead, m.worksOnDead}
+	m := newChanger(c)
 	for i := range 80 {
-		what := verbs[m.r.IntN(len(verbs))]()
+		what := m.change()
 		c.counted(fmt.Sprintf("step %d, %s", i, what))
 	}
 	for { // and all of it can end
@@ -124,7 +140,7 @@ func (m *changer) dies() string {
 		s := settled(d, redrive.OutcomeDead)
 		s.Reason = pick(m, someReasons)
 		if m.r.IntN(5) > 0 {
-			s.Failure = failure(1, pick(m, someTexts))
+			s.Failure = m.failure()
 		}
 		list = append(list, s)
 	}
@@ -155,7 +171,7 @@ func (m *changer) puts() string {
 		if m.r.IntN(3) > 0 {
 			put[i].DiedAt = m.now().Add(-time.Duration(m.r.IntN(100)) * time.Hour).Truncate(time.Millisecond)
 		}
-		put[i].History.Record(failure(1, pick(m, someTexts)), true)
+		put[i].History.Record(m.failure(), true)
 	}
 	_, err := m.store.Apply(m.ctx, driver.Batch{Put: put, Entered: driver.EnteredImported})
 	m.noError(err, "put")
@@ -211,7 +227,7 @@ func (m *changer) worksOnDead() string {
 		case redrive.OutcomeDone, redrive.OutcomeRetry, redrive.OutcomeRelease, redrive.OutcomeRepeat:
 		}
 		if (s.Outcome == redrive.OutcomeRetry || s.Outcome == redrive.OutcomeDead) && m.r.IntN(2) == 0 {
-			s.Failure = failure(1, pick(m, someTexts)) // of what worked on it: another cause
+			s.Failure = m.failure() // of what worked on it: another cause
 		}
 		if (s.Outcome == redrive.OutcomeDead || s.Outcome == redrive.OutcomeRepeat) && m.r.IntN(2) == 0 {
 			s.Edit = &redrive.Edit{Body: []byte("mended")}

@@ -104,7 +104,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, section := range [][]testCase{
 		publishCases, claimCases, settleCases, retryCases, deadCases, redriveCases, opsCases,
-		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, repairCases, claimDeadCases, fenceCases, differCases, probeCases, checksumCases, causeCases, clockCases,
+		trapCases, engineTrapCases, waitCases, suspectCases, applyCases, recordCases, orderCases, updateCases, repairCases, searchCases, claimDeadCases, fenceCases, differCases, probeCases, checksumCases, causeCases, clockCases,
 	} {
 		all = append(all, section...)
 	}

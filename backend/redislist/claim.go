@@ -61,7 +61,7 @@ func (s *Source) claim(ctx context.Context, q *queue, req *driver.ClaimRequest, 
 	k := q.keys
 	nonce := newNonce()
 	script, names := claimScript, []string{k.waiting, k.taken, k.seq, k.body, k.state, k.history, k.due[req.Lane], k.leases, k.wake}
-	args := []any{int(req.Lane), most, req.Lease.Microseconds(), nonce, req.Instance, claimBytes}
+	args := []any{int(req.Lane), most, req.Lease.Microseconds(), nonce, req.Instance, claimBytes, s.end(), s.o.foreign()}
 	if req.Isolated {
 		script, names = suspectScript, []string{k.body, k.state, k.history, k.leases}
 		args = []any{most, req.Lease.Microseconds(), nonce, req.Instance}

@@ -47,15 +47,12 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// own reports whether an element is of our making, or says that it is.
-func own(element string) bool { return len(element) >= len(magic) && element[:len(magic)] == magic }
-
 // stamp is when an element of ours was published, in microseconds; 0 for others.
-func stamp(element string) int64 {
-	if !own(element) || len(element) < headLength {
+func (r *row) stamp() int64 {
+	if !r.own() || len(r.element) < headLength {
 		return 0
 	}
-	t, err := strconv.ParseInt(element[len(magic)+1:headLength-3], 10, 64)
+	t, err := strconv.ParseInt(r.element[len(magic)+1:headLength-3], 10, 64)
 	if err != nil {
 		return 0
 	}

@@ -2,6 +2,7 @@ package redislist
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -22,7 +23,10 @@ func (s *Source) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	groups := make(map[string][]int)
 	var order []string
 	for i := range msgs {
-		if errs[i] = msgs[i].Validate(); errs[i] != nil {
+		if errs[i] = msgs[i].Validate(); errs[i] == nil && s.o.from != "" {
+			errs[i] = &redrive.Error{Op: "publish", Queue: msgs[i].Queue, ID: msgs[i].ID, Err: fmt.Errorf("a list of others: %w", redrive.ErrUnsupported), Hint: "publish it to the store beside the list"}
+		}
+		if errs[i] != nil {
 			continue
 		}
 		if groups[msgs[i].Queue] == nil {

@@ -52,8 +52,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/address"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
@@ -69,6 +72,8 @@ type Options struct {
 	// Remember is how long ids that publishers chose are known beyond the message's
 	// life. Defaults to [driver.DefaultRemember]; negative: only while it lives.
 	Remember time.Duration
+
+	from string // the end of a list of others that is read, "left" or "right"; "": the lists are ours
 }
 
 // Source is a source and sink on Redis lists. It is safe for concurrent use.
@@ -102,10 +107,16 @@ const wakeLimit = 16
 
 // Open connects to the server that a URL names: redis://user:password@host:6379/0,
 // rediss:// with TLS, redis+sentinel://host:26379/NAME/0, redis+cluster://host:6379.
-// See docs/redis.md for its parameters. It refuses a server older than 6.2 and a user
+// See docs/redis.md for its parameters. With list=KEY it takes the elements of that list, which others
+// push, as the bodies of messages, from its right end (LPUSH pushes to the left) or with
+// from=left from its left one; it pushes nothing there, and is a source only. It refuses a server older than 6.2 and a user
 // without the rights that are needed.
 func Open(ctx context.Context, url string, o Options) (*Source, error) {
-	c, err := redisconn.Parse(url)
+	var list string
+	c, err := redisconn.ParseWith(url, map[string]address.Parameter{"list": address.Text(&list), "from": address.OneOf(&o.from, left, right)})
+	if err == nil {
+		err = o.existing(list, c.Prefix)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -134,11 +145,71 @@ func Open(ctx context.Context, url string, o Options) (*Source, error) {
 	}
 	s := &Source{o: o, conn: conn, blocked: blocked, closing: make(chan struct{}),
 		queues: make(map[string]*queue), changed: make(chan struct{})}
-	if err := s.checkRights(ctx); err != nil {
+	err = s.checkRights(ctx)
+	if err == nil && list != "" {
+		err = s.checkList(ctx, list)
+	}
+	if err != nil {
 		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// The ends of a list.
+const (
+	left  = "left"
+	right = "right"
+)
+
+// existing makes the options those of a list of others, if the address names one.
+func (o *Options) existing(list, prefix string) error {
+	bad := func(what, hint string) error {
+		return &redrive.Error{Op: "open list", Err: fmt.Errorf("%w address: %s", redrive.ErrInvalid, what), Hint: hint}
+	}
+	switch {
+	case list == "" && o.from != "":
+		return bad("from is said of no list", "add list=KEY, or remove from")
+	case list == "":
+		return nil
+	case o.List != nil:
+		return bad("it names a list, and so do the options", "name it once")
+	case prefix != redisconn.DefaultPrefix:
+		return bad("a prefix is of no use beside list", "remove prefix: the keys beside a list begin with its name")
+	}
+	o.List = func(string) string { return list }
+	if o.from == "" {
+		o.from = right
+	}
+	return nil
+}
+
+// end is the end of the list that is read, as the scripts have it.
+func (s *Source) end() string {
+	if s.o.from == left {
+		return "LEFT"
+	}
+	return "RIGHT"
+}
+
+// foreign is "1" if the elements of the list are payloads of others, whatever they begin with.
+func (o *Options) foreign() string {
+	if o.from == "" {
+		return ""
+	}
+	return "1"
+}
+
+// checkList fails if a list of others is none.
+func (s *Source) checkList(ctx context.Context, list string) error {
+	err := s.conn.LLen(ctx, list).Err()
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return &redrive.Error{Op: "open redis list", Err: fmt.Errorf("%w: %s is no list", redrive.ErrInvalid, list), Hint: "a stream is taken over with redrive attach, or is a store"}
+	}
+	if err != nil {
+		return &redrive.Error{Op: "open redis list", Err: redisconn.Fault(err)}
+	}
+	return nil
 }
 
 // checkRights runs every command that the scripts need, so that a right that is missing
@@ -161,6 +232,9 @@ func (s *Source) Caps() driver.Caps {
 	c := driver.Caps{
 		Name: "redislist", MaxDelay: driver.Never, DeadLetters: s.o.KeepDead, KeepsHistory: true, Repeats: true,
 		Fenced: true, RecordsClaims: true, KeepsLeases: true, Remembers: s.o.Remember > 0, Expires: true, Identity: redrive.IdentityMessage,
+	}
+	if s.o.from != "" {
+		c.ReadOnly, c.Remembers, c.Expires = true, false, false
 	}
 	if s.o.KeepDead {
 		c.Transfer = driver.TransferOneStep

@@ -22,6 +22,7 @@ type row struct {
 	claimed                     int64
 	instance                    string
 	born                        int64
+	id                          string // chosen by the publisher, or that of a payload of others that only begins as ours do
 	reason                      redrive.Reason
 	died                        int64
 	redrives                    int
@@ -57,7 +58,7 @@ func parseRow(v any) (*row, error) {
 	r.lane, r.generation = int(p.number()), int(p.number())
 	_, _ = p.number(), p.number() // held, isolated
 	r.claimed, r.instance, r.born = p.number(), p.text(), p.number()
-	_ = p.text()                          // the id is in the element
+	r.id = p.text()
 	r.reason = redrive.Reason(p.number()) //nolint:gosec // one of ours
 	r.died, r.redrives, r.since = p.number(), int(p.number()), p.number()
 	if texts[2] != "" && p.err == nil {
@@ -73,7 +74,7 @@ func parseRow(v any) (*row, error) {
 // be delivered; the body then is the element as it is.
 func (r *row) message(queue string) (m redrive.Message, unfit redrive.Reason) {
 	m.Queue = queue
-	if own(r.element) {
+	if r.own() {
 		if err := decode(r.element, &m); err != nil {
 			m = redrive.Message{Queue: queue, ID: r.foreignID(), Body: []byte(r.element)}
 			unfit = redrive.ReasonUndecodable
@@ -84,11 +85,14 @@ func (r *row) message(queue string) (m redrive.Message, unfit redrive.Reason) {
 	if unfit == 0 && len(m.Body) > redrive.MaxBodySize {
 		unfit = redrive.ReasonOversize
 	}
-	m.PublishedAt = moment(cmp.Or(r.since, stamp(r.element), r.born))
+	m.PublishedAt = moment(cmp.Or(r.since, r.stamp(), r.born))
 	m.Generation += r.generation
 	m.Redrives += r.redrives
 	return m, unfit
 }
+
+// own reports whether the element is of our making, or says that it is.
+func (r *row) own() bool { return strings.HasPrefix(r.element, magic) && r.id != r.foreignID() }
 
 func (r *row) foreignID() string { return "f" + strconv.FormatInt(r.born, 10) + "-" + r.n }
 

@@ -49,7 +49,7 @@ func (r *scriptRig) publish(args ...any) []any {
 
 func (r *scriptRig) claim(n int, lease time.Duration) []*row {
 	r.t.Helper()
-	return r.parse(r.run(claimScript, r.claimKeys(), 0, n, lease.Microseconds(), "nonce", "one", claimBytes)[1:])
+	return r.parse(r.run(claimScript, r.claimKeys(), 0, n, lease.Microseconds(), "nonce", "one", claimBytes, "RIGHT", "")[1:])
 }
 
 func (r *scriptRig) claimKeys() []string {
@@ -167,7 +167,7 @@ func TestScriptClaim(t *testing.T) {
 	// Large messages come in smaller steps.
 	large := strings.Repeat("x", claimBytes*3/5)
 	r.pushed(large, large, large)
-	v := r.run(claimScript, r.claimKeys(), 0, 10, 1000000, "nonce", "one", claimBytes)
+	v := r.run(claimScript, r.claimKeys(), 0, 10, 1000000, "nonce", "one", claimBytes, "RIGHT", "")
 	r.equal("of three large ones", len(v)-1, 2)
 	r.equal("there is more", v[0], 1)
 	r.equal("the third", len(r.claim(10, time.Minute)), 1)
@@ -184,7 +184,7 @@ func TestScriptClaimBrokeOff(t *testing.T) {
 		name := strings.TrimPrefix(broken(r.k), r.k.waiting)
 		r.pushed("a", "b", "c", "d")
 		noErr(t, r.c.SetBit(t.Context(), broken(r.k), 3, 1).Err())
-		_, err := r.s.conn.Run(t.Context(), claimScript, r.claimKeys(), 0, 3, 1, "nonce", "one", claimBytes)
+		_, err := r.s.conn.Run(t.Context(), claimScript, r.claimKeys(), 0, 3, 1, "nonce", "one", claimBytes, "RIGHT", "")
 		if err == nil {
 			t.Fatalf("%s: the claim did not break off", name)
 		}

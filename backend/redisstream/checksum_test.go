@@ -14,7 +14,7 @@ import (
 
 func TestAStoreOfAnEarlierBuildIsRefused(t *testing.T) {
 	s := open(t)
-	for layout, tells := range map[string]bool{"1": true, "2": true, "9": false} {
+	for layout, tells := range map[string]bool{"1": true, "2": true, "3": true, "4": true, "9": false} {
 		noErr(t, s.conn.HSet(t.Context(), s.prefix+":meta", "schema", layout).Err())
 		_, err := Open(t.Context(), redistest.Shared(t).URL(), WithPrefix(s.conn.Config.Prefix))
 		e, ok := errors.AsType[*redrive.Error](err)

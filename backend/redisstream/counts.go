@@ -18,6 +18,7 @@ type tally struct {
 	lanes                                                  driver.LaneSet
 	suspects, guessed                                      bool   // guessed: leases are an estimate
 	last                                                   string // entry of the stream
+	added                                                  int64  // entries, ever; -1: the server does not count them
 	c                                                      map[string]int64
 }
 
@@ -35,6 +36,9 @@ func readTally(v any) *tally {
 	for i, v := range items(at(list, 8)) {
 		t.oldest[i] = number(v)
 	}
+	if t.added = -1; text(at(list, 18)) != "" {
+		t.added = n(18)
+	}
 	counters := items(at(list, 15))
 	for i := 0; i+1 < len(counters); i += 2 {
 		t.c[text(counters[i])] = number(counters[i+1])
@@ -42,14 +46,39 @@ func readTally(v any) *tally {
 	return t
 }
 
-// foreign is how many entries other clients added that nobody has claimed yet. What they
-// deleted counts against it.
-func (t *tally) foreign() int64 { return t.entries - t.c["xs"] }
+// The counter xs counts entries that we added or claimed first, xd those that were ended; xo is what
+// the server's number of added entries lacks since somebody deleted the stream.
+
+// foreign is how many entries other clients added that nobody has claimed, whether they are there
+// or were taken away. A server before 7.0 knows of those only that are there, less what of ours was
+// taken away.
+func (t *tally) foreign() int64 {
+	n := t.entries - t.c["xs"] + t.c["xd"]
+	if t.added >= 0 {
+		n = max(n, t.added+t.c["xo"]-t.c["xs"])
+	}
+	return max(n, 0)
+}
+
+// takenAway is how many entries others deleted or trimmed that had not ended. Those that are in
+// flight may end yet.
+func (t *tally) takenAway() int64 {
+	return max(t.c["xs"]+t.foreign()-t.c["xd"]-t.entries-t.c["lost"], 0)
+}
+
+// uncounted is how many entries less the server says were ever added than it must: the stream was
+// deleted.
+func (t *tally) uncounted() int64 {
+	if t.added < 0 {
+		return 0
+	}
+	return max(t.c["xs"]-t.added-t.c["xo"], 0)
+}
 
 func (t *tally) ledger() driver.Ledger {
 	return driver.Ledger{
-		Published: t.c["published"] + max(t.foreign(), 0), Parked: t.c["parked"], Imported: t.c["imported"], MovedIn: t.c["movedin"], Repeated: t.c["repeated"],
-		Done: t.c["done"], Dropped: t.c["dropped"], Archived: t.c["archived"], MovedOut: t.c["movedout"],
+		Published: t.c["published"] + t.foreign(), Parked: t.c["parked"], Imported: t.c["imported"], MovedIn: t.c["movedin"], Repeated: t.c["repeated"],
+		Done: t.c["done"], Dropped: t.c["dropped"] + t.c["lost"], Archived: t.c["archived"], MovedOut: t.c["movedout"],
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 // scripts are all of them; TestKillAtEveryScript finds that none is missing.
 var scripts = []*redisconn.Script{
 	scriptIntroduce, scriptReserve, scriptPublish, scriptAdd, scriptStep, scriptDone, scriptClaim, scriptExtend,
-	scriptTrim, scriptConsumers, scriptGet, scriptPage, scriptCounts, scriptRecords, scriptCauses, scriptVerify,
+	scriptTrim, scriptConsumers, scriptAcknowledge, scriptGet, scriptPage, scriptCounts, scriptRecords, scriptCauses, scriptVerify,
 }
 
 // readers change nothing: a process that dies at one of them is as one that dies before the
@@ -202,7 +202,8 @@ func (p *pass) tend(ctx context.Context) error {
 	_, err2 := p.s.Trim(ctx, driver.Retention{}, 10)
 	for _, q := range p.s.everywhere("sms") {
 		_, err3 := p.s.conn.Write(ctx, scriptConsumers, q.keys[:1], 0)
-		err2 = errors.Join(err2, err3)
+		_, err4 := p.s.conn.Write(ctx, scriptAcknowledge, []string{q.keys[keyCounters]}, 0, 0, 0)
+		err2 = errors.Join(err2, err3, err4)
 	}
 	return errors.Join(err, err2)
 }

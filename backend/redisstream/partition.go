@@ -41,8 +41,8 @@ type partitioned struct {
 // Layouts of keys and envelopes. A program that knows no partitions refuses the second. 1
 // and 2 had no checksums.
 const (
-	layoutOne  = "3"
-	layoutMany = "4"
+	layoutOne  = "5"
+	layoutMany = "6"
 )
 
 // divide makes the store and its partitions, or learns what they are.

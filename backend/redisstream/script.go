@@ -43,24 +43,27 @@ var (
 	luaVerify string
 	//go:embed lua/consumers.lua
 	luaConsumers string
+	//go:embed lua/acknowledge.lua
+	luaAcknowledge string
 
 	// What takes messages in is refused by a full server; what lets them go is not.
-	scriptIntroduce = redisconn.NewScript("introduce", false, luaIntroduce)
-	scriptReserve   = redisconn.NewScript("reserve", false, luaLib, luaReserve)
-	scriptPublish   = redisconn.NewScript("publish", false, luaPublish)
-	scriptAdd       = redisconn.NewScript("add", false, luaLib, luaStep).Using("XACKDEL")
-	scriptStep      = redisconn.NewScript("step", true, luaLib, luaStep).Using("XACKDEL")
-	scriptDone      = redisconn.NewScript("done", true, luaDone).Using("XACKDEL")
-	scriptClaim     = redisconn.NewScript("claim", true, luaLib, luaClaim).Using("XACKDEL")
-	scriptExtend    = redisconn.NewScript("extend", true, luaLib, luaExtend)
-	scriptTrim      = redisconn.NewScript("trim", true, luaLib, luaTrim)
-	scriptConsumers = redisconn.NewScript("consumers", true, luaConsumers)
-	scriptGet       = redisconn.NewReader("get", luaLib, luaGet)
-	scriptPage      = redisconn.NewReader("page", luaLib, luaPage)
-	scriptCounts    = redisconn.NewReader("counts", luaLib, luaCounts)
-	scriptRecords   = redisconn.NewReader("records", luaLib, luaRecords)
-	scriptCauses    = redisconn.NewReader("causes", luaLib, luaCauses)
-	scriptVerify    = redisconn.NewReader("verify", luaLib, luaVerify)
+	scriptIntroduce   = redisconn.NewScript("introduce", false, luaIntroduce)
+	scriptReserve     = redisconn.NewScript("reserve", false, luaLib, luaReserve)
+	scriptPublish     = redisconn.NewScript("publish", false, luaPublish)
+	scriptAdd         = redisconn.NewScript("add", false, luaLib, luaStep).Using("XACKDEL")
+	scriptStep        = redisconn.NewScript("step", true, luaLib, luaStep).Using("XACKDEL")
+	scriptDone        = redisconn.NewScript("done", true, luaDone).Using("XACKDEL")
+	scriptClaim       = redisconn.NewScript("claim", true, luaLib, luaClaim).Using("XACKDEL")
+	scriptExtend      = redisconn.NewScript("extend", true, luaLib, luaExtend)
+	scriptTrim        = redisconn.NewScript("trim", true, luaLib, luaTrim)
+	scriptConsumers   = redisconn.NewScript("consumers", true, luaConsumers)
+	scriptAcknowledge = redisconn.NewScript("acknowledge", true, luaAcknowledge)
+	scriptGet         = redisconn.NewReader("get", luaLib, luaGet)
+	scriptPage        = redisconn.NewReader("page", luaLib, luaPage)
+	scriptCounts      = redisconn.NewReader("counts", luaLib, luaCounts)
+	scriptRecords     = redisconn.NewReader("records", luaLib, luaRecords)
+	scriptCauses      = redisconn.NewReader("causes", luaLib, luaCauses)
+	scriptVerify      = redisconn.NewReader("verify", luaLib, luaVerify)
 )
 
 // packed is an argument of a script in MessagePack, which the server's Lua reads.

@@ -232,6 +232,18 @@ var scriptTests = map[string]func(t *testing.T, s *Store){
 			return s.conn.HLen(t.Context(), memories).Val()+s.conn.HLen(t.Context(), s.prefix+":records").Val() == 0
 		})
 	},
+	"acknowledge": func(t *testing.T, s *Store) {
+		publish(t, s, 3)
+		q := s.queue("sms")
+		noErr(t, s.conn.XTrimMaxLen(t.Context(), q.keys[keyStream], 1).Err())
+		if n, err := s.AcknowledgeLoss(t.Context(), "sms"); n != 2 || err != nil {
+			t.Error(n, err)
+		}
+		got, err := s.conn.Write(t.Context(), scriptAcknowledge, []string{q.keys[keyCounters]}, 0, 2, 0)
+		if number(got) != 0 || err != nil {
+			t.Error("acknowledged twice:", got, err)
+		}
+	},
 	"consumers": func(t *testing.T, s *Store) {
 		publish(t, s, 2)
 		settle(t, s, redrive.OutcomeDone, claim(t, s, ask(1))...)

@@ -49,8 +49,11 @@ func (s *Store) Verify(ctx context.Context, queues ...string) ([]driver.Audit, e
 func (t *tally) audit(name string) driver.Audit {
 	a := driver.Audit{Queue: name, Ledger: t.ledger(), Waiting: t.entries + t.indexed, Dead: t.dead}
 	problem := func(format string, args ...any) { a.Problems = append(a.Problems, fmt.Sprintf(format, args...)) }
-	if n := t.foreign(); n < 0 {
-		problem("%d entries of the stream were deleted or trimmed by another client", -n)
+	if t.uncounted() > 0 {
+		problem("the stream was deleted by another client: what others had added to it is not known any more")
+	}
+	if n := t.takenAway(); n > 0 {
+		problem("%d entries of the stream were deleted or trimmed by another client before they had ended", n)
 	}
 	if n := t.c["n0"] + t.c["n1"] + t.c["n2"]; n != t.indexed {
 		problem("waiting by lane: counted %d, found %d", n, t.indexed)
@@ -71,6 +74,39 @@ func (t *tally) audit(name string) driver.Audit {
 		problem("the ledger does not balance by %d", n)
 	}
 	return a
+}
+
+// imbalance is what the ledger lacks.
+func (t *tally) imbalance() int64 {
+	a := driver.Audit{Ledger: t.ledger(), Waiting: t.entries + t.indexed, Dead: t.dead}
+	return a.Imbalance()
+}
+
+// AcknowledgeLoss implements [driver.LossyStore].
+func (s *Store) AcknowledgeLoss(ctx context.Context, name string) (n int64, err error) {
+	if err := driver.CheckQueue(name); err != nil {
+		return 0, &redrive.Error{Op: "acknowledge", Err: err}
+	}
+	for _, q := range s.everywhere(name) {
+		for done := false; !done; {
+			t, err := s.tally(ctx, q)
+			if err != nil {
+				return n, err
+			}
+			lost, uncounted := t.imbalance(), t.uncounted()
+			if lost == 0 && uncounted == 0 {
+				break
+			}
+			got, err := s.conn.Write(ctx, scriptAcknowledge, []string{q.keys[keyCounters]}, t.c["lost"], lost, uncounted)
+			if err != nil {
+				return n, s.fail(err)
+			}
+			if done = number(got) == 1; done {
+				n += lost
+			}
+		}
+	}
+	return n, nil
 }
 
 // maxProblems bounds what an audit tells of single messages.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -88,17 +89,35 @@ func (r *reserve) spent() bool { return r.size > 0 && !r.held }
 // Full returns why the store takes no messages: its disk is full, or was and has too little
 // room for the reserve. It is nil otherwise. What waits is still delivered.
 func (s *Store) Full() error {
-	if p := s.full.Load(); p != nil {
-		return *p
+	if f := s.full.Load(); f != nil {
+		return f.err
 	}
 	return nil
+}
+
+// FullSince returns since when Full is not nil; zero: it is nil.
+func (s *Store) FullSince() time.Time {
+	if f := s.full.Load(); f != nil {
+		return f.since
+	}
+	return time.Time{}
+}
+
+// fullDisk is why no messages are taken.
+type fullDisk struct {
+	err   error
+	since time.Time
 }
 
 // setFull notes that the disk is full, and gives the reserve up.
 func (s *Store) setFull(err error) (gave bool) {
 	gave = s.reserve.give()
-	full := error(&redrive.Error{Op: "write", Err: fmt.Errorf("%w: %w", redrive.ErrFull, err), Hint: "free some room on the store's disk; the store goes on by itself"})
-	if s.full.Swap(&full) == nil {
+	full := &fullDisk{since: time.Now(), err: &redrive.Error{Op: "write", Err: fmt.Errorf("%w: %w", redrive.ErrFull, err), Hint: "free some room on the store's disk; the store goes on by itself"}}
+	before := s.full.Load() // only the writer sets it
+	if before != nil {
+		full.since = before.since
+	}
+	if s.full.Store(full); before == nil {
 		slog.Error("the store's disk is full: messages are refused until there is room", "dir", s.dir, "reserve", s.reserve.size, "error", err)
 	}
 	return gave

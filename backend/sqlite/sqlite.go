@@ -62,7 +62,7 @@ type Store struct {
 	sync    func(*os.File) error // syncData; tests break it
 	anchors anchors
 	synced  *syncedFile
-	full    atomic.Pointer[error] // why no messages are taken
+	full    atomic.Pointer[fullDisk] // nil: messages are taken
 
 	reserveSize atomic.Int64  // 0: there is none here
 	every       time.Duration // between two checks of the anchors; tests whose clock runs for years change it

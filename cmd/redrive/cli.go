@@ -1,8 +1,11 @@
 package main
 
+import "github.com/alecthomas/kong"
+
 // cli is the whole command line.
 type cli struct {
-	JSON bool `name:"json" help:"Write JSON."`
+	JSON       bool             `name:"json" help:"Write JSON."`
+	VersionNow kong.VersionFlag `name:"version" help:"Print the version."`
 
 	Serve    serveCmd    `cmd:"" group:"daemon" help:"Run the daemon."`
 	Publish  publishCmd  `cmd:"" group:"messages" help:"Put messages in."`
@@ -10,9 +13,10 @@ type cli struct {
 	Messages messagesCmd `cmd:"" group:"messages" help:"Look at messages that are alive."`
 	Queues   queuesCmd   `cmd:"" group:"messages" help:"Look at queues, pause and resume them."`
 	Sessions sessionsCmd `cmd:"" group:"messages" help:"Look at the sessions of the WebSocket gateway."`
+	Alerts   alertsCmd   `cmd:"" group:"messages" help:"Tell what alerts fire, and test their receivers."`
 	Guards   guardsCmd   `cmd:"" group:"messages" help:"Look at guarded targets, and force a state."`
 	Dead     deadCmd     `cmd:"" group:"dead letters" help:"Look at dead letters, repair, redrive and drop them."`
-	Plans    plansCmd    `cmd:"" group:"dead letters" help:"Look at redrives, pause, resume and cancel them."`
+	Plans    plansCmd    `cmd:"" aliases:"plan" group:"dead letters" help:"Look at redrives, pause, resume, change and cancel them."`
 	Report   reportCmd   `cmd:"" group:"dead letters" help:"Tell what happened, to hand over: causes, plans, who did what, what is still dead, the ledger."`
 	Audit    auditCmd    `cmd:"" group:"dead letters" help:"List who changed what, the newest first."`
 	Verify   verifyCmd   `cmd:"" group:"store" help:"Check that no message is missing from the ledger."`
@@ -34,5 +38,7 @@ type cli struct {
 	Config     configCmd     `cmd:"" group:"tools" help:"Look at configuration files."`
 	Completion completionCmd `cmd:"" group:"tools" help:"Print the completion of a shell."`
 	Version    versionCmd    `cmd:"" group:"tools" help:"Print the version."`
+	Help       helpCmd       `cmd:"" group:"tools" help:"Show the help of a command."`
 	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
+	Man        manCmd        `cmd:"" name:"__man" hidden:""`
 }

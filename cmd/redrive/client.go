@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,13 +16,14 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/address"
 	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/problem"
 )
 
 // remote says which daemon or store a command talks to.
 type remote struct {
-	Server string `env:"REDRIVE_SERVER" placeholder:"URL" help:"The daemon (default http://127.0.0.1:7333)."`
+	Server string `env:"REDRIVE_SERVER" placeholder:"URL" help:"The daemon (default http://127.0.0.1:7333). https://HOST:7333?tls_ca=FILE trusts an authority of your own."`
 	Data   string `type:"store" placeholder:"DIR" help:"The store itself, without a daemon's address: a folder (through the daemon's socket in it while one runs, else the file), or the address of a store on a server."`
 	Token  string `env:"REDRIVE_TOKEN" placeholder:"TOKEN" help:"Token for the daemon; better in the environment."`
 }
@@ -60,8 +62,17 @@ func (r *remote) connect(ctx context.Context) (*client, error) {
 		return nil, usagef("the token holds characters that no token has")
 	}
 	t := transport()
+	query := u.Query()
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if err := address.TakeTLS(query).Apply(t.TLSClientConfig); err != nil {
+		return nil, usagef("--server: %w", err)
+	}
+	if len(query) > 0 || u.Fragment != "" {
+		return nil, usagef("--server takes tls_ca, tls_cert, tls_key and tls_server_name after a question mark, and nothing else")
+	}
+	u.RawQuery = ""
 	return &client{
-		base: strings.TrimRight(base, "/"), where: u.Scheme + "://" + u.Host, token: r.Token,
+		base: strings.TrimRight(u.String(), "/"), where: u.Scheme + "://" + u.Host, token: r.Token,
 		http: &http.Client{Transport: t}, close: func() error { t.CloseIdleConnections(); return nil },
 	}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
@@ -38,12 +39,13 @@ type planHow struct {
 
 type deadRedriveCmd struct {
 	planFlags        `embed:""`
-	To               string `placeholder:"QUEUE" help:"Into another queue."`
-	NewID            bool   `name:"new-id" help:"Under new ids, for receivers that deduplicate."`
-	ConfirmUncertain bool   `help:"Also those whose effect is unknown and may happen twice."`
-	ConfirmCorrupt   bool   `help:"Also those whose bytes do not match their checksum."`
-	MaxRedrives      int    `placeholder:"N" help:"Refuse what was redriven so often."`
-	Canary           int    `placeholder:"N" help:"Try so many first; the others follow, faster and faster, if all of these are delivered. If their cause of death is back, the plan stops."`
+	To               string        `placeholder:"QUEUE" help:"Into another queue."`
+	NewID            bool          `name:"new-id" help:"Under new ids, for receivers that deduplicate."`
+	ConfirmUncertain bool          `help:"Also those whose effect is unknown and may happen twice."`
+	ConfirmCorrupt   bool          `help:"Also those whose bytes do not match their checksum."`
+	MaxRedrives      int           `placeholder:"N" help:"Refuse what was redriven so often."`
+	Canary           int           `placeholder:"N" help:"Try so many first; the others follow, faster and faster, if all of these are delivered. If their cause of death is back, the plan stops."`
+	Watch            time.Duration `placeholder:"TIME" help:"How long to look out, after the canary was delivered, for what comes back as a dead letter (default 1m where the queue delivers to a broker)."`
 }
 
 func (*deadRedriveCmd) Help() string {
@@ -62,7 +64,7 @@ func (c *deadRedriveCmd) Run(ctx context.Context, t *terminal, client *client) e
 			return usageError{err}
 		}
 	}
-	return c.run(ctx, t, client, wire.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, ConfirmCorrupt: c.ConfirmCorrupt, MaxRedrives: c.MaxRedrives, Canary: c.Canary},
+	return c.run(ctx, t, client, wire.PlanRequest{Action: "redrive", To: c.To, NewID: c.NewID, ConfirmUncertain: c.ConfirmUncertain, ConfirmCorrupt: c.ConfirmCorrupt, MaxRedrives: c.MaxRedrives, Canary: c.Canary, Watch: wire.Duration(c.Watch)},
 		"redriven", c.confirmRedrive)
 }
 

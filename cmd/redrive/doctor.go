@@ -1,11 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -112,7 +117,11 @@ func (d *doctor) promises(ctx context.Context) error {
 		case driver.LevelRefused.String():
 			level = levelBad
 		}
-		d.say(level, "store", v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)
+		about := "store"
+		if strings.HasPrefix(v.Setting, "tls ") {
+			about = "listener"
+		}
+		d.say(level, about, v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)
 	}
 	return nil
 }
@@ -133,10 +142,15 @@ func (d *doctor) queues(ctx context.Context) error {
 		if q.Suspects > 0 {
 			d.say(levelWarn, about, "redrive messages list --queue "+q.Queue, "%s messages were in flight when a process died, and are tried in isolation", grouped(q.Suspects))
 		}
+		if err := d.holds(ctx, q); err != nil {
+			return err
+		}
 		if d.client.local {
 			continue
 		}
-		state, colour := queueState(q)
+		without := *q // what holds it was said
+		without.HeldBy = nil
+		state, colour := queueState(&without)
 		switch {
 		case colour == bad:
 			d.say(levelBad, about, "", "%s", state)
@@ -148,6 +162,94 @@ func (d *doctor) queues(ctx context.Context) error {
 	}
 	d.say(levelOK, "queues", "", "%d, with %s messages that wait and %s dead letters", len(list.Items), grouped(waiting), grouped(dead))
 	return nil
+}
+
+// holds says what holds a queue, and which keys wait behind a message that failed.
+func (d *doctor) holds(ctx context.Context, q *wire.Queue) error {
+	for i := range q.HeldBy {
+		h := &q.HeldBy[i]
+		switch h.What {
+		case wire.HoldKeys, wire.HoldNobody, wire.HoldStore, wire.HoldDisk: // said elsewhere
+			continue
+		}
+		level := map[string]string{good: levelOK, warn: levelWarn, bad: levelBad}[holdColour(h)]
+		if level == "" {
+			continue
+		}
+		hint := ""
+		if h.What == wire.HoldPause && h.By != "" {
+			hint = "redrive queues resume " + q.Queue
+		}
+		d.say(level, "queue "+q.Queue, hint, "%s", holdText(h, time.Now()))
+	}
+	if q.Blocked == 0 {
+		return nil
+	}
+	return d.keys(ctx, q.Queue)
+}
+
+// The keys that a doctor looks at.
+const (
+	blockedLooked = 200 // messages
+	blockedNamed  = 5   // keys
+)
+
+// keys names keys of a queue that wait behind a message that failed.
+func (d *doctor) keys(ctx context.Context, queue string) error {
+	var blocked wire.List[wire.Message]
+	if err := d.client.do(ctx, http.MethodGet, "/v1/queues/"+segment(queue)+"/messages", url.Values{"state": {"blocked"}, "limit": {strconv.Itoa(blockedLooked)}}, nil, &blocked); err != nil {
+		return err
+	}
+	behind := make(map[string]int)
+	var keys []string
+	for i := range blocked.Items {
+		m := &blocked.Items[i]
+		if behind[m.Key]++; behind[m.Key] == 1 {
+			keys = append(keys, m.Key)
+		}
+	}
+	named := 0
+	for _, key := range keys {
+		head, err := d.head(ctx, queue, key)
+		if err != nil {
+			return err
+		}
+		if head == nil {
+			continue
+		}
+		if named++; named > blockedNamed {
+			d.say(levelWarn, "queue "+queue, "redrive messages list --queue "+queue+" --state blocked", "more keys are blocked")
+			return nil
+		}
+		more := ""
+		if behind[key] == len(blocked.Items) && blocked.Next != "" {
+			more = "at least "
+		}
+		state, hint := fmt.Sprintf("failed %d times and is tried again %s", head.Attempts, ago(*cmp.Or(head.DueAt, new(time.Time)), time.Now())), "redrive show "+queue+"/"+head.ID
+		if head.State == redrive.StateDead.String() {
+			state, hint = "is dead", "redrive or drop it: "+hint
+		}
+		d.say(levelWarn, "queue "+queue, hint, "key %q is blocked: %s%d messages wait behind %s, which %s: %s", key, more, behind[key], head.ID, state, head.Error)
+	}
+	return nil
+}
+
+// head returns the message that blocks a key, if it failed.
+func (d *doctor) head(ctx context.Context, queue, key string) (*wire.Message, error) {
+	for _, state := range []redrive.State{redrive.StateLeased, redrive.StateWaiting, redrive.StateDead} {
+		var list wire.List[wire.Message]
+		if err := d.client.do(ctx, http.MethodGet, "/v1/queues/"+segment(queue)+"/messages", url.Values{"state": {state.String()}, "key": {key}, "limit": {"1"}}, nil, &list); err != nil {
+			return nil, err
+		}
+		if len(list.Items) == 0 {
+			continue
+		}
+		if m := &list.Items[0]; m.Attempts > 0 && m.State != redrive.StateLeased.String() {
+			return m, nil
+		}
+		return nil, nil
+	}
+	return nil, nil
 }
 
 // unhandledHint says what to do about kinds without a handler.
@@ -183,6 +285,6 @@ func (d *doctor) ledger(ctx context.Context) error {
 		d.say(levelOK, "ledger", "", "it balances: no message is missing")
 		return nil
 	}
-	d.say(levelBad, "ledger", "redrive verify tells where; for a folder: redrive store check", "it does not balance")
+	d.say(levelBad, "ledger", v.Hint, "it does not balance")
 	return nil
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -36,6 +38,19 @@ func helpPrinter(o kong.HelpOptions, ctx *kong.Context) error {
 		node.Detail = detail
 		_, err := fmt.Fprintf(ctx.Stdout, "\n%s", detail)
 		return err
+	}
+	return nil
+}
+
+// helpCmd is --help in other words.
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command's words."`
+}
+
+// Run shows the help of a command.
+func (c *helpCmd) Run(ctx context.Context, t *terminal) error {
+	if run(ctx, append(slices.Clone(c.Command), "--help"), t) != exitOK {
+		return errUsage
 	}
 	return nil
 }

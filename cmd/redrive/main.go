@@ -75,6 +75,9 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // errFailed ends a command with the exit code for failure when everything was said.
 var errFailed = errors.New("failed")
 
+// errUsage is errFailed of a command that was called wrongly.
+var errUsage = errors.New("called wrongly")
+
 // run carries out one command line and returns the exit code.
 func run(ctx context.Context, args []string, t *terminal) int {
 	c := &cli{}
@@ -133,6 +136,8 @@ func (t *terminal) report(err error) int {
 		return exitOK
 	case errors.Is(err, errFailed):
 		return exitFailed
+	case errors.Is(err, errUsage):
+		return exitUsage
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(t.err, "redrive: interrupted")
 		return exitFailed

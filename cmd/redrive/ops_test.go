@@ -180,6 +180,10 @@ func TestPlansOfAPerson(t *testing.T) {
 		t.Fatal(out, err)
 	}
 	b.expect(exitOK, "queue q", "plans", "show", p.ID)
+	b.expect(exitOK, "running", "plan", "set", p.ID, "--rate", "5/s", "--canary", "1")
+	b.expect(exitUsage, "say what to change", "plans", "set", p.ID)
+	b.expect(exitOK, "running", "plans", "resume", p.ID, "--rate", "6/s")
+	b.expect(exitOK, "6/s", "plans", "show", p.ID)
 	b.expect(exitOK, "cancelled", "plans", "cancel", p.ID)
 	b.expect(exitOK, "", "plans", "results", p.ID)
 	b.expect(exitFailed, "cancelled", "plans", "show", p.ID, "--wait", "--json")
@@ -260,6 +264,63 @@ func TestMessagesOfAllQueues(t *testing.T) {
 	}
 }
 
+// TestBlockedKeys: doctor names a key whose first message failed, not one whose first waits its turn.
+func TestBlockedKeys(t *testing.T) {
+	b := newBench(t)
+	ctx := t.Context()
+	if err := b.store.Configure(ctx, "q", driver.QueueSettings{OrderByKey: true}); err != nil {
+		t.Fatal(err)
+	}
+	publish := func(key string, ids ...string) {
+		for _, id := range ids {
+			if err := driver.FirstError(b.store.Publish(ctx, []redrive.Message{{Queue: "q", ID: id, Key: key}})); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	settle := func(s driver.Settlement) {
+		ds, err := b.store.Claim(ctx, driver.ClaimRequest{Queue: "q", Max: 1, Lease: time.Minute, Instance: "test"})
+		if err != nil || len(ds) != 1 {
+			t.Fatal(ds, err)
+		}
+		s.Receipt, s.Failure = ds[0].Receipt, &redrive.Failure{Message: "no such customer", Attempt: 1}
+		if err := driver.FirstError(b.store.Settle(ctx, []driver.Settlement{s})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("retried", "r-1", "r-2", "r-3")
+	settle(driver.Settlement{Outcome: redrive.OutcomeRetry, After: time.Hour})
+	publish("dead", "d-1", "d-2")
+	settle(driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent})
+	publish("fine", "f-1", "f-2")
+	out := b.expect(exitOK, `key "retried" is blocked: 2 messages wait behind r-1, which failed 1 times and is tried again in `, "doctor")
+	if !strings.Contains(out, `key "dead" is blocked: 1 messages wait behind d-1, which is dead: no such customer`) || !strings.Contains(out, "redrive or drop it: redrive show q/d-1") || strings.Contains(out, `"fine"`) {
+		t.Errorf("%s", out)
+	}
+	if out := b.expect(exitOK, "BLOCKED", "queues"); !strings.Contains(strings.Join(strings.Fields(out), " "), "q 6 1 1 4 0 1") {
+		t.Errorf("%s", out)
+	}
+}
+
+// TestWhatHoldsIsSaid in the table of queues and by doctor, worst first where it matters.
+func TestWhatHoldsIsSaid(t *testing.T) {
+	now := time.Now()
+	since, until, fresh := now.Add(-2*time.Minute), now.Add(10*time.Minute+500*time.Millisecond), now.Add(-time.Second)
+	for want, h := range map[string]wire.Hold{
+		"\x1b[33mpaused by olga since 2m00s, until in 10m00s: lunch": {What: wire.HoldPause, By: "olga", Since: &since, Until: &until, Detail: "lunch"},
+		"\x1b[31mhttps://t breaker open since 2m00s: 9 of 10 failed": {What: wire.HoldBreaker, Target: "https://t", Since: &since, Detail: "9 of 10 failed"},
+		"\x1b[33mrate since 2m00s: used up":                          {What: wire.HoldRate, Since: &since, Detail: "used up"},
+		"\x1b[mslots since 1s: all":                                  {What: wire.HoldSlots, Since: &fresh, Detail: "all"},
+		"\x1b[31mfull: publishing is refused: the disk is full":      {What: wire.HoldDisk, Detail: "the disk is full"},
+		"\x1b[31msource unavailable since 2m00s: no answer":          {What: wire.HoldSource, Since: &since, Detail: "no answer"},
+	} {
+		text, colour := queueState(&wire.Queue{HeldBy: []wire.Hold{h}})
+		if got := "\x1b[" + colour + "m" + text; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestStateOfAQueueThatIsNotDelivered(t *testing.T) {
 	now := time.Now()
 	since := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
@@ -272,7 +333,7 @@ func TestStateOfAQueueThatIsNotDelivered(t *testing.T) {
 		"workers pull from it":                      {Pull: &wire.QueuePull{Held: 1}},
 		"workers pulled from it; none is there now": {Pull: &wire.QueuePull{}},
 		refused:                         {Pull: &wire.QueuePull{Held: 1, AllRefusedSince: &since}},
-		"paused: lunch":                 {Pull: &wire.QueuePull{Polls: 1, Paused: []wire.Paused{{Reason: "lunch"}}}},
+		"paused by olga: lunch":         {Pull: &wire.QueuePull{Polls: 1}, HeldBy: []wire.Hold{{What: "pause", By: "olga", Detail: "lunch"}}},
 		"results are read by their ids": {PolledAt: &now},
 	} {
 		if got, _ := queueState(&q); got != want {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/wire"
@@ -39,7 +40,7 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 		return t.writeJSON(p)
 	}
 	t.printf("%s  %s\n", t.paint(strong, clean(p.ID)), t.paint(planColour(p.State), clean(p.State)))
-	fields(t, "  ", "action", clean(p.Request.Action), "of", clean(planFilter(&p)), "to", clean(p.Request.To), "rate", clean(p.Request.Rate), "by", clean(p.Actor), "why", clean(p.Request.Reason),
+	fields(t, "  ", "action", clean(p.Request.Action), "of", clean(planFilter(&p)), "to", clean(p.Request.To), "rate", clean(p.Request.Rate), "by", clean(p.Actor), "why", clean(p.Request.Reason), "released by", clean(p.ReleasedBy),
 		"created", moment(&p.CreatedAt), "ended", moment(p.EndedAt), "so far", planLine(&p, done))
 	if g := p.Progress; g != nil && p.Request.Action == "redrive" {
 		more := ""
@@ -52,6 +53,14 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 		fields(t, "  ", "speed", fmt.Sprintf("%.0f/s", p.Speed))
 	}
 	fields(t, "  ", "ends", moment(p.ETA), "problem", clean(p.Problem))
+	for i := range p.Holds {
+		h := &p.Holds[i]
+		held := holdText(&h.Hold, time.Now())
+		if h.Queue != "" {
+			held = h.Queue + ": " + held
+		}
+		fields(t, "  ", "held by", clean(held))
+	}
 	printRule(t, p.Request.Repair)
 	return nil
 }

@@ -28,7 +28,7 @@ func (c *client) wait(ctx context.Context, t *terminal, p wire.Plan, done string
 	defer tick.Stop()
 	began, from := time.Now(), p.Done
 	var last *wire.Progress
-	for n := 0; !p.Ended() && p.State != wire.PlanStopped; n++ {
+	for n := 0; !p.Ended() && p.State != wire.PlanStopped && p.State != wire.PlanProposed; n++ {
 		line.update("%s", planBar(&p, last, done, rateOf(p.Done-from, time.Since(began))))
 		select {
 		case <-ctx.Done():
@@ -96,6 +96,8 @@ func planLine(p *wire.Plan, done string) string {
 	switch c := p.Canary; {
 	case p.State == wire.PlanPaused:
 		s += ", paused"
+	case c != nil && c.Until != nil && !p.Ended():
+		s += fmt.Sprintf("; canary of %d: all delivered, watched until %s for what comes back", c.Size, moment(c.Until))
 	case c != nil && c.Stage == "canary" && !p.Ended():
 		s += fmt.Sprintf("; canary of %d: %d delivered, %d dead again, %d waiting", c.Size, c.Delivered, c.DeadAgain, c.Waiting)
 	case c != nil && c.Stage == "ramp" && !p.Ended():
@@ -129,6 +131,9 @@ func printPlan(t *terminal, p *wire.Plan, done string) {
 			break
 		}
 		t.note("what became of each: redrive plans results %s; when the cause is mended, with another canary: redrive plans resume %s; to end it: redrive plans cancel %s", id, id, id)
+	case p.State == wire.PlanProposed:
+		t.printf("plan %s is proposed: %s, and nothing is touched\n", id, planLine(p, done))
+		t.note("somebody with the scope redrive, or purge for a drop, lets it run: redrive plans release %s; to take it back: redrive plans cancel %s", id, id)
 	case !p.Ended():
 		t.printf("plan %s is %s: %s\n", id, clean(p.State), planLine(p, done))
 		t.note("follow it with: redrive plans show %s --wait", id)

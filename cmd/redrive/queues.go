@@ -30,7 +30,7 @@ type queuesListCmd struct {
 }
 
 func (*queuesListCmd) Help() string {
-	return examples("redrive queues", "all queues", "redrive queues --json", "every count, breaker and pause",
+	return examples("redrive queues", "all queues; DONE counts what came from a source since the daemon started, too", "redrive queues --json", "every count, breaker and pause",
 		"redrive queues --processing hooks", "what is being handled, by whom and until when")
 }
 
@@ -50,7 +50,7 @@ func (c *queuesListCmd) Run(ctx context.Context, t *terminal, client *client) er
 		t.note("there are no queues; publishing to one makes it: redrive publish QUEUE BODY")
 		return nil
 	}
-	b := newTable("QUEUE", "WAITING", "DUE", "RETRY", "RUNNING", "DEAD", "DONE", "OLDEST DUE", "STATE")
+	b := newTable("QUEUE", "WAITING", "DUE", "RETRY", "BLOCKED", "RUNNING", "DEAD", "DONE", "OLDEST DUE", "STATE")
 	for i := range list.Items {
 		q := &list.Items[i]
 		due := grouped(q.Due)
@@ -66,32 +66,22 @@ func (c *queuesListCmd) Run(ctx context.Context, t *terminal, client *client) er
 			oldest = ago(*q.OldestDue, time.Now())
 		}
 		state, colour := queueState(q)
-		b.add(text(q.Queue), number(q.Waiting.All), cell{text: due, right: true}, number(q.Waiting.Retry), number(q.Leased), dead,
-			number(q.Ledger.Done), text(oldest), coloured(colour, state))
+		b.add(text(q.Queue), number(q.Waiting.All), cell{text: due, right: true}, number(q.Waiting.Retry), number(q.Blocked), number(q.Leased), dead,
+			number(q.Done()), text(oldest), coloured(colour, state))
 	}
 	b.print(t)
 	return nil
 }
 
-// queueState says in a few words what a queue does.
+// queueState says in a few words what a queue does: what holds it, first of all.
 func queueState(q *wire.Queue) (state, colour string) {
-	if q.Level == "refused" {
-		return "full: publishing is refused", bad
+	for i := range q.HeldBy {
+		if h := &q.HeldBy[i]; h.What != wire.HoldKeys && h.What != wire.HoldNobody {
+			return holdText(h, time.Now()), holdColour(h)
+		}
 	}
 	if q.Engine == nil {
 		return withoutEngine(q)
-	}
-	if len(q.Engine.Paused) > 0 {
-		p, what := q.Engine.Paused[0], "paused"
-		if p.Target != "" {
-			what = p.Target + " paused"
-		}
-		return what + ": " + p.Reason, warn
-	}
-	for _, br := range q.Engine.Breakers {
-		if br.State != "closed" && br.State != "" {
-			return "breaker " + br.State + ": " + br.Reason, bad
-		}
 	}
 	switch {
 	case len(q.Engine.Unhandled) > 0:
@@ -100,12 +90,53 @@ func queueState(q *wire.Queue) (state, colour string) {
 		return fmt.Sprintf("%d of %d slots are stuck", q.Engine.Stuck, q.Engine.Slots), bad
 	case q.Engine.AllRefusedSince != nil:
 		return allRefused(*q.Engine.AllRefusedSince), bad
-	case q.Engine.Refused != "" && q.Due > 0:
-		return "held back: " + q.Engine.Refused, warn
 	case q.Deliver != "":
 		return "delivers to " + q.Deliver, plain
 	}
 	return "consumed", plain
+}
+
+// holdText says what holds a queue, since when and until when.
+func holdText(h *wire.Hold, now time.Time) string {
+	what, until := strings.ReplaceAll(h.What, "_", " "), "until "
+	switch h.What {
+	case wire.HoldPause:
+		if what = "paused"; h.By != "" {
+			what += " by " + h.By
+		}
+	case wire.HoldBreaker:
+		what, until = "breaker open", "next probe "
+	case wire.HoldRate:
+		until = "next "
+	case wire.HoldSource, wire.HoldStore:
+		what += " unavailable"
+	case wire.HoldDisk, wire.HoldLimit:
+		what = "full: publishing is refused"
+	}
+	if h.Target != "" {
+		what = h.Target + " " + what
+	}
+	if h.Since != nil {
+		what += " since " + roughly(now.Sub(*h.Since))
+	}
+	if h.Until != nil && h.Until.After(now) {
+		what += ", " + until + ago(*h.Until, now)
+	}
+	return what + ": " + h.Detail
+}
+
+// holdColour says how bad a hold is. What only bounds the pace is not, for a while.
+func holdColour(h *wire.Hold) string {
+	switch h.What {
+	case wire.HoldPause, wire.HoldGuard, wire.HoldRetryAfter:
+		return warn
+	case wire.HoldRate, wire.HoldConcurrency, wire.HoldSlots, wire.HoldGate:
+		if h.Since == nil || time.Since(*h.Since) < time.Minute {
+			return plain
+		}
+		return warn
+	}
+	return bad
 }
 
 func allRefused(since time.Time) string {
@@ -129,8 +160,6 @@ func unhandledText(list []wire.Unhandled) string {
 // withoutEngine says what reads a queue that the daemon does not deliver.
 func withoutEngine(q *wire.Queue) (state, colour string) {
 	switch p := q.Pull; {
-	case p != nil && len(p.Paused) > 0:
-		return "paused: " + p.Paused[0].Reason, warn
 	case p != nil && p.AllRefusedSince != nil:
 		return allRefused(*p.AllRefusedSince), bad
 	case p != nil && len(p.Unhandled) > 0:
@@ -198,11 +227,14 @@ type verifyCmd struct {
 	remote `embed:""`
 	Queue  string `short:"q" placeholder:"QUEUE" help:"Of this queue only."`
 	Scan   bool   `help:"Read all messages: count them and compare them with their checksums."`
+
+	Acknowledge string `placeholder:"REASON" help:"Count as dropped what other clients of a Redis server deleted, so that only the next loss is shown."`
 }
 
 func (*verifyCmd) Help() string {
 	return examples("redrive verify", "entered = waiting + dead + done + dropped + archived + moved, for every queue, by counters",
-		"redrive verify --scan", "the same by reading all messages, with their checksums")
+		"redrive verify --scan", "the same by reading all messages, with their checksums",
+		"redrive verify -q sms --acknowledge 'trimmed by the shop, see OPS-12'", "a store on Redis streams from which others took messages")
 }
 
 // Run prints the ledger and fails if it does not balance.
@@ -212,7 +244,14 @@ func (c *verifyCmd) Run(ctx context.Context, t *terminal, client *client) error 
 		query.Set("scan", "true")
 	}
 	var v wire.Verified
-	if err := client.do(ctx, http.MethodGet, "/v1/verify", query, nil, &v); err != nil {
+	method, body := http.MethodGet, any(nil)
+	switch {
+	case c.Acknowledge != "" && c.Scan:
+		return usagef("--acknowledge goes by counters: run redrive verify --scan before it, or after")
+	case c.Acknowledge != "":
+		method, query, body = http.MethodPost, nil, wire.AcknowledgeRequest{Queue: c.Queue, Reason: c.Acknowledge}
+	}
+	if err := client.do(ctx, method, "/v1/verify", query, body, &v); err != nil {
 		return err
 	}
 	if t.json {
@@ -250,5 +289,5 @@ func printVerified(t *terminal, v *wire.Verified) {
 		t.printf("%s\n", t.paint(good, "the ledger balances"))
 		return
 	}
-	t.printf("%s\n", t.paint(bad, strings.TrimSpace("the ledger does not balance: run redrive verify --scan, and of a folder redrive store check")))
+	t.printf("%s\n%s\n", t.paint(bad, "the ledger does not balance"), clean(v.Hint))
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -11,13 +13,15 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/daemon/config"
 )
 
 // serveCmd is the daemon.
 type serveCmd struct {
-	Config         string   `short:"c" type:"path" placeholder:"FILE" help:"Configuration file (YAML)."`
+	Config         string   `short:"c" type:"path" placeholder:"FILE" help:"Configuration file (YAML). Default: redrive.yaml here; else, without --data and --deliver, /etc/redrive/redrive.yaml, if there is one."`
 	Data           string   `type:"store" placeholder:"DIR" help:"Where messages wait: a folder, or the address of a store on a server (default ./redrive-data)."`
 	Listen         string   `placeholder:"ADDRESS" help:"Address to listen on (default 127.0.0.1:7333)."`
 	AcceptLoss     bool     `help:"Start although the log of the store lacks what was synced to it: what is missing is logged and audited."`
@@ -42,6 +46,7 @@ const collectFrom = 352 << 20
 
 // Run serves until it is interrupted.
 func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
+	skipped := c.find()
 	read := func() (*config.Config, error) {
 		cfg, err := c.configuration()
 		if err == nil && t.json {
@@ -60,17 +65,62 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 		debug.SetMemoryLimit(collectFrom)
 	}
 	log := newLogger(t, cfg.Log)
+	if skipped != nil {
+		log.Warn("the system's configuration is left out", slog.Any("error", skipped))
+	}
+	if c.Config != "" {
+		log.Info("configuration", slog.String("file", c.Config))
+	}
 	if len(cfg.Queues) == 0 {
 		log.Warn("no queues configured, publishing is refused: add --deliver QUEUE=URL, or queues: in a configuration")
 	}
+	listeners, err := passedListeners()
+	if err != nil {
+		return err
+	}
 	return daemon.Run(ctx, cfg, daemon.Options{
-		Logger: log, Version: version(), Reload: read, Watch: c.Config, AcceptLoss: c.AcceptLoss,
+		Listeners: listeners, Logger: log, Version: version(), Reload: read, Watch: c.Config, AcceptLoss: c.AcceptLoss,
 		Started: func(addr net.Addr) {
 			if t.errTTY && !t.json {
-				fmt.Fprintf(t.err, "redrive %s is listening on http://%s, its data is in %s\n", version(), addr, clean(cfg.Store.String()))
+				scheme := "https"
+				if cfg.TLS.IsZero() {
+					scheme = "http"
+				}
+				fmt.Fprintf(t.err, "redrive %s is listening on %s://%s, its data is in %s\n", version(), scheme, addr, clean(cfg.Store.String()))
 			}
 		},
 	})
+}
+
+// Where a configuration is looked for that no flag names.
+const (
+	localConfig  = "redrive.yaml"
+	systemConfig = "/etc/redrive/redrive.yaml"
+)
+
+// find names the configuration file, if no flag does: that of the working directory, or else
+// the system's. One of the system that this user may not read is another user's, as that of
+// a service is: it is left out, and the error is why.
+func (c *serveCmd) find() (skipped error) {
+	if c.Config != "" {
+		return nil
+	}
+	if _, err := os.Stat(localConfig); err == nil {
+		c.Config = kong.ExpandPath(localConfig)
+		return nil
+	}
+	if c.Data != "" || len(c.Deliver) > 0 {
+		return nil
+	}
+	f, err := os.Open(systemConfig)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return err
+	case err == nil:
+		c.Config = systemConfig
+		return f.Close()
+	}
+	return nil
 }
 
 // configuration puts the file and the flags together.

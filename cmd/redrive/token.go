@@ -21,7 +21,7 @@ type tokenCmd struct {
 // tokenNewCmd makes a token.
 type tokenNewCmd struct {
 	Name    string        `default:"token" placeholder:"NAME" help:"Name in logs and in the audit log."`
-	Scope   []string      `placeholder:"SCOPE" help:"What it allows: publish, consume, read, read-payload, redrive, purge, admin; may be repeated (default everything)."`
+	Scope   []string      `placeholder:"SCOPE" help:"What it allows: publish, consume, read, read-payload, propose, redrive, purge, admin; may be repeated (default everything)."`
 	Queue   []string      `placeholder:"QUEUE" help:"Queue or pattern such as sms.* that it may use; may be repeated (default all)."`
 	Rate    config.Rate   `placeholder:"RATE" help:"Messages and requests in a time, such as 100/s."`
 	Quota   config.Rate   `placeholder:"QUOTA" help:"The same for longer, such as 100000/day."`

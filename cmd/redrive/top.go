@@ -71,7 +71,7 @@ func rates(now []wire.Queue, before map[string]wire.Queue, took time.Duration) [
 		rows[i].Queue = now[i]
 		if b, ok := before[now[i].Queue]; ok && took > 0 {
 			rows[i].In = float64(now[i].Ledger.Entered-b.Ledger.Entered) / took.Seconds()
-			rows[i].Done = float64(now[i].Ledger.Done-b.Ledger.Done) / took.Seconds()
+			rows[i].Done = float64(now[i].Done()-b.Done()) / took.Seconds()
 		}
 	}
 	return rows

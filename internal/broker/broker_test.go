@@ -99,6 +99,8 @@ func TestRedisComesBackAsItWas(t *testing.T) {
 		{"a usual name", "", "x", "=payload", []string{"a", "1", "payload", "x"}, []any{"payload", []byte("x"), "a", []byte("1")}},
 		{"a name that is given", "a", "1", "=a", []string{"a", "1", "payload", "x"}, []any{"a", []byte("1"), "payload", []byte("x")}},
 		{"all of it", "", `{"a":"1","b":"<2>"}`, "*", []string{"b", "<2>", "a", "1"}, []any{"a", "1", "b", "<2>"}},
+		{"all of it, published by us before", "", `{"a":"1","b":"2"}`, "*", []string{"a", "1", "redrive-redrives", "2", "b", "2"}, []any{"a", "1", "b", "2", "redrive-redrives", []byte("2")}},
+		{"one field, published by us before", "", "x", "=anything", []string{"anything", "x", "redrive-plan", "p"}, []any{"anything", []byte("x"), "redrive-plan", []byte("p")}},
 		{"bytes", "", "\xff\xfe", "=b", []string{"a", "1", "b", "\xff\xfe"}, []any{"b", []byte("\xff\xfe"), "a", []byte("1")}},
 		{"a name that repeats", "", "22", "=a", []string{"a", "1", "a", "22"}, []any{"a", []byte("22"), "a", []byte("1")}},
 	} {

@@ -3,9 +3,11 @@ package broker
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/headername"
 )
 
 // BodyFields are the fields of a stream's entry that are its body, the first that is there,
@@ -20,8 +22,9 @@ const allFields = "*"
 
 // FromRedis returns what an entry of a stream, as a flat list of fields and values, says:
 // its only field is its body, or the one of a known name, and the others are headers; else
-// all are the body, as JSON. The form brings the entry back.
+// all are the body, as JSON. Fields that a publish of ours added are headers. The form brings the entry back.
 func FromRedis(fields []string, named string) (h redrive.Headers, body []byte, shape string) {
+	fields, h = withoutOurs(fields)
 	at := -1
 	for i := 0; i+1 < len(fields); i += 2 {
 		if named != "" && fields[i] == named {
@@ -51,14 +54,28 @@ func FromRedis(fields []string, named string) (h redrive.Headers, body []byte, s
 			all[fields[i]] = fields[i+1]
 		}
 		body, _ = json.Marshal(all) // texts cannot fail
-		return nil, body, allFields
+		return h, body, allFields
 	}
+	own := h
+	h = nil
 	for i := 0; i+1 < len(fields); i += 2 {
 		if i != at {
 			h.Add(fields[i], fields[i+1])
 		}
 	}
-	return h, []byte(fields[at+1]), "=" + fields[at]
+	return append(h, own...), []byte(fields[at+1]), "=" + fields[at]
+}
+
+// withoutOurs takes out the headers that a publish of ours added, which say nothing of the entry's form.
+func withoutOurs(all []string) (fields []string, ours redrive.Headers) {
+	for i := 0; i+1 < len(all); i += 2 {
+		if strings.HasPrefix(all[i], headername.Prefix) {
+			ours.Add(all[i], all[i+1])
+			continue
+		}
+		fields = append(fields, all[i], all[i+1])
+	}
+	return fields, ours
 }
 
 // ToRedis returns the fields and values of an entry.

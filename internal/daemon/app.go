@@ -19,6 +19,7 @@ import (
 	"github.com/redrive/redrive/backlog"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
+	"github.com/redrive/redrive/internal/daemon/alerts"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
@@ -52,10 +53,14 @@ type app struct {
 	targets   targets
 	polls     polls
 	counts    *counts
+	alerts    *alerts.Watcher
 	series    *series.Series
 	events    *events.Hub[*caller]
+	ended     sourceEndings
+	outages   *outages                      // nil: a process that only looks
 	sources   map[string]backend.SourceSink // by queue, beside the store
-	refused   atomic.Pointer[string]        // why the newest configuration is not in force
+	tls       *certificates                 // of the listener; nil: plain HTTP
+	refused   atomic.Pointer[refusal]       // nil: the newest configuration is in force
 
 	instance    string                   // names this process to others on the same store
 	guards      map[string]*guardedQueue // by queue
@@ -140,7 +145,7 @@ func (a *app) showConfig(w http.ResponseWriter, r *http.Request, who *caller) er
 	inForce := a.live.Load()
 	answer := shownConfig{inForce.config, wire.ConfigStatus{Hash: inForce.hash, Instances: all}}
 	if why := a.refused.Load(); why != nil {
-		answer.Refused = *why
+		answer.Refused, answer.RefusedSince = why.why, &why.since
 	}
 	for _, one := range all {
 		answer.Differs = answer.Differs || one.Hash != answer.Hash

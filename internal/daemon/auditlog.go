@@ -91,6 +91,9 @@ func (a *app) auditEnd(p *plan.Plan) []driver.RecordWrite {
 		ID: auditID(p.EndedAt, p.ID), At: p.EndedAt.UTC(), Actor: p.Request.Actor, Action: "plan ended", Queue: p.Request.Query.Queue, Plan: p.ID,
 		Count: p.Done, Note: fmt.Sprintf("%s: %d changed, %d refused", p.Request.Action, p.Done, p.Failed), Outcome: p.State.String(),
 	}
+	if p.ReleasedBy != "" {
+		e.Note += "; released by " + p.ReleasedBy
+	}
 	write, err := auditWrite(&e)
 	if err != nil {
 		a.log.LogAttrs(context.Background(), slog.LevelError, "the audit log lacks the end of a plan", slog.String("plan", p.ID), slog.Any("error", err))

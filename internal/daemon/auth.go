@@ -39,7 +39,8 @@ var everyone = caller{name: "local", scopes: []config.Scope{config.ScopeAdmin}}
 // implied are what a scope allows beyond itself.
 var implied = map[config.Scope][]config.Scope{
 	config.ScopeReadPayload: {config.ScopeRead},
-	config.ScopeRedrive:     {config.ScopeRead, config.ScopeReadPayload},
+	config.ScopePropose:     {config.ScopeRead},
+	config.ScopeRedrive:     {config.ScopeRead, config.ScopeReadPayload, config.ScopePropose},
 	config.ScopePurge:       {config.ScopeRead},
 	config.ScopeAdmin:       config.Scopes(),
 }

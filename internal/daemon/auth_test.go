@@ -22,7 +22,7 @@ func hash(token string) string { return config.HashToken(token) }
 // one that is confined to a queue.
 func withTokens(t *testing.T) *config.Config {
 	c := parse(t, "{queues: {sms: {}, mail: {}}, grace: 100ms}")
-	for _, s := range []config.Scope{config.ScopePublish, config.ScopeConsume, config.ScopeCall, config.ScopeRead, "read-payload", config.ScopeRedrive, config.ScopePurge, config.ScopeAdmin} {
+	for _, s := range []config.Scope{config.ScopePublish, config.ScopeConsume, config.ScopeCall, config.ScopeRead, "read-payload", config.ScopePropose, config.ScopeRedrive, config.ScopePurge, config.ScopeAdmin} {
 		c.Tokens = append(c.Tokens, config.Token{Name: string(s), Hash: hash("secret-" + string(s)), Scopes: []config.Scope{s}})
 	}
 	c.Tokens = append(c.Tokens, config.Token{Name: "confined", Hash: hash("secret-confined"), Queues: []string{"sms"}})
@@ -68,9 +68,10 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 		config.ScopeCall:    {config.ScopeCall},
 		config.ScopeRead:    {config.ScopeRead},
 		"read-payload":      {"read-payload", config.ScopeRead},
-		config.ScopeRedrive: {config.ScopeRedrive, "read-payload", config.ScopeRead},
+		config.ScopePropose: {config.ScopePropose, config.ScopeRead},
+		config.ScopeRedrive: {config.ScopeRedrive, config.ScopePropose, "read-payload", config.ScopeRead},
 		config.ScopePurge:   {config.ScopePurge, config.ScopeRead},
-		config.ScopeAdmin:   {config.ScopeAdmin, config.ScopePurge, config.ScopeRedrive, "read-payload", config.ScopeRead, config.ScopePublish, config.ScopeConsume, config.ScopeCall},
+		config.ScopeAdmin:   {config.ScopeAdmin, config.ScopePurge, config.ScopeRedrive, config.ScopePropose, "read-payload", config.ScopeRead, config.ScopePublish, config.ScopeConsume, config.ScopeCall},
 	}
 	d := start(t, withTokens(t), newStore(t))
 	for scope, may := range allowed {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -22,18 +23,27 @@ func (a *app) listCauses(w http.ResponseWriter, r *http.Request, who *caller) er
 		return bad("causes have no pages", "narrow the filter, or raise limit")
 	}
 	q.Limit = limit
-	all, err := a.findCauses(r.Context(), a.finder(who.view()), q, a.utcNow(r), time.Time{})
+	list, err := a.causes(r.Context(), q, who, a.utcNow(r))
 	if err != nil {
 		return err
 	}
-	list := wire.List[wire.Cause]{Items: make([]wire.Cause, 0, len(all.causes)), Complete: all.complete}
-	life := r.URL.Query().Get("life")
-	for i := range all.causes {
-		if shown := a.showCause(all, &all.causes[i], who); life == "" || life == shown.State {
-			list.Items = append(list.Items, shown)
-		}
+	if life := r.URL.Query().Get("life"); life != "" {
+		list.Items = slices.DeleteFunc(list.Items, func(c wire.Cause) bool { return c.State != life })
 	}
 	return writeJSON(w, http.StatusOK, list)
+}
+
+// causes returns the causes of what matches, as the caller may see them at a time.
+func (a *app) causes(ctx context.Context, q redrive.Query, who *caller, now time.Time) (list wire.List[wire.Cause], err error) {
+	all, err := a.findCauses(ctx, a.finder(who.view()), q, now, time.Time{})
+	if err != nil {
+		return list, err
+	}
+	list = wire.List[wire.Cause]{Items: make([]wire.Cause, len(all.causes)), Complete: all.complete}
+	for i := range all.causes {
+		list.Items[i] = a.showCause(all, &all.causes[i], who)
+	}
+	return list, nil
 }
 
 // found are causes with all that is known of them.

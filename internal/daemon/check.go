@@ -14,6 +14,7 @@ import (
 	"github.com/redrive/redrive/backend"
 	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/alerts"
 	"github.com/redrive/redrive/internal/daemon/config"
 )
 
@@ -28,6 +29,8 @@ const connectTimeout = 10 * time.Second
 func Check(ctx context.Context, cfg *config.Config, connect bool) error {
 	c := &preflight{ctx: ctx, connect: connect}
 	c.say("", checkListen(cfg))
+	_, err := newCertificates(cfg.TLS, nil)
+	c.say("tls", err)
 	c.store(cfg)
 	if _, err := newLive(cfg); err != nil {
 		c.say("", err)
@@ -41,6 +44,7 @@ func Check(ctx context.Context, cfg *config.Config, connect bool) error {
 			}
 		}
 	}
+	alerts.Check(&cfg.Alerts, c.say)
 	if len(c.found) == 0 {
 		return nil
 	}

@@ -18,6 +18,7 @@ func TestCheckRefusesWhatServeRefuses(t *testing.T) {
 	deliver := func(what string) string { return "queues: {q: {deliver: {" + what + "}}}" }
 	serves := map[string]string{ // what serve refuses at its start
 		"number": deliver("url: \"http://0x7f000001\""), "short": deliver("url: \"http://127.1/x\""), "decimal": deliver("url: \"http://2130706433\""),
+		"tls": "tls: {cert: /nowhere/c.pem, key: /nowhere/k.pem}", "tls half": "tls: {cert: /nowhere/c.pem}", "tls folder": "tls: {cert: /, key: /}",
 		"store env": "store: env:REDRIVE_TEST_NOT_THERE", "store file": "store: file:/nowhere/at/all", "source env": source("env:REDRIVE_TEST_NOT_THERE"),
 		"publish env": deliver("publish: env:REDRIVE_TEST_NOT_THERE, to: a"), "publish": deliver("publish: \"kafka://h:1/topic\", to: a"),
 		"pg ours": "store: postgres://u@127.0.0.1:1/d?redrive_pol=1s,2s", "pg value": "store: postgres://u@127.0.0.1:1/d?redrive_ddl=maybe",
@@ -27,7 +28,8 @@ func TestCheckRefusesWhatServeRefuses(t *testing.T) {
 		"mysql name": "store: mysql://u@127.0.0.1:1/", "redis": "store: redis://127.0.0.1:1/0?prefx=a", "redis value": "store: redis://127.0.0.1:1/0?durability=much",
 		"kafka": source("kafka://127.0.0.1:1/t?grup=a"), "kafka create": source("kafka://127.0.0.1:1/t?group=a&create=true"), "share": source("kafka://127.0.0.1:1/t?share=a&group=b"),
 		"nats": source("nats://127.0.0.1:1/S?consumr=a"), "rabbit": source("rabbitmq://127.0.0.1:1/?queue=a&prefech=3"), "rabbit dead": source("rabbitmq://127.0.0.1:1/?queue=a&dead=b"),
-		"list": source("redislist://127.0.0.1:1/0?prefx=a"), "list partitions": source("redislist://127.0.0.1:1/0?partitions=4"), "endpoint": "queues: {q: {guard: {}, deliver: {endpoints: [{name: a, url: \"http://127.1\"}]}}}",
+		"list": source("redislist://127.0.0.1:1/0?prefx=a"), "list end": source("redislist://127.0.0.1:1/0?list=a&from=top"), "list and end": source("redislist://127.0.0.1:1/0?from=left"), "list prefix": source("redislist://127.0.0.1:1/0?list=a&prefix=b"),
+		"list partitions": source("redislist://127.0.0.1:1/0?partitions=4"), "endpoint": "queues: {q: {guard: {}, deliver: {endpoints: [{name: a, url: \"http://127.1\"}]}}}",
 	}
 	later := map[string]string{ // what would fail with each delivery
 		"loopback": deliver("url: \"http://127.0.0.1:8080\""), "localhost": deliver("url: \"http://localhost\""), "point": deliver("url: \"http://localhost./x\""),

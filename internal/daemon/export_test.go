@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"net"
+	"time"
 
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
@@ -46,4 +48,13 @@ func (s *Server) Replace(ctx context.Context) error { return s.replace(ctx) }
 func Judge(e wire.Evidence, status int, types ...string) (verdict, why string) {
 	s := symptoms{Evidence: e, status: status, types: types}
 	return s.judge()
+}
+
+// CertificateFindings is what the daemon finds of certificates at a time.
+func CertificateFindings(files config.TLS, now time.Time) ([]wire.Finding, error) {
+	c, err := newCertificates(files, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return c.findings(now), nil
 }

@@ -4,13 +4,17 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -26,15 +30,16 @@ type instances struct {
 	store driver.Store
 	log   *slog.Logger
 	self  wire.Instance
-	hash  func() string // of the configuration in force
+	hash  func() string     // of the configuration in force
+	since func() *time.Time // since when its file is refused; nil: it is not
 
 	count  atomic.Int32
 	warned string // of the hashes, as they were last warned about
 }
 
-func newInstances(store driver.Store, log *slog.Logger, id, version string, hash func() string) *instances {
+func newInstances(store driver.Store, log *slog.Logger, id, version string, hash func() string, since func() *time.Time) *instances {
 	host, _ := os.Hostname()
-	i := &instances{store: store, log: log, hash: hash, self: wire.Instance{ID: id, Host: cmp.Or(host, "localhost"), PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC()}}
+	i := &instances{store: store, log: log, hash: hash, since: since, self: wire.Instance{ID: id, Host: cmp.Or(host, "localhost"), PID: os.Getpid(), Version: version, StartedAt: time.Now().UTC()}}
 	i.count.Store(1)
 	return i
 }
@@ -45,7 +50,7 @@ func (i *instances) live() int { return int(i.count.Load()) }
 // announce writes our record and looks at the others.
 func (i *instances) announce(ctx context.Context) error {
 	self := i.self
-	self.Hash = i.hash()
+	self.Hash, self.RefusedSince = i.hash(), i.since()
 	value, err := json.Marshal(self)
 	if err != nil {
 		return err
@@ -89,9 +94,13 @@ func (i *instances) compare(ctx context.Context, all []wire.Instance) {
 	i.log.LogAttrs(ctx, slog.LevelWarn, "daemons on this store have different configurations", attrs...)
 }
 
-// list returns the daemons that live, in order of their start.
 func (i *instances) list(ctx context.Context) ([]wire.Instance, error) {
-	records, err := i.store.ListRecords(ctx, instanceSpace, "", maxInstances)
+	return listInstances(ctx, i.store)
+}
+
+// listInstances returns the daemons that live, in order of their start.
+func listInstances(ctx context.Context, store driver.Store) ([]wire.Instance, error) {
+	records, err := store.ListRecords(ctx, instanceSpace, "", maxInstances)
 	if err != nil {
 		return nil, err
 	}
@@ -127,4 +136,38 @@ func (i *instances) run(ctx context.Context) {
 	if err != nil {
 		i.log.LogAttrs(ctx, slog.LevelDebug, "cannot remove the record of this daemon: left to expire", slog.Any("error", err))
 	}
+}
+
+// refusedConfigurations tells which daemons of the store go on with the configuration from before
+// a change that they refused. Why is for who may see the configuration.
+func (a *app) refusedConfigurations(ctx context.Context, who *caller) (all []wire.Finding, err error) {
+	add := func(d *wire.Instance, since time.Time, why, hint string) {
+		all = append(all, wire.Finding{Level: driver.LevelWarn.String(), Setting: fmt.Sprintf("the configuration file of %s (process %d)", d.Host, d.PID),
+			Value: "refused since " + since.UTC().Format(time.RFC3339), Promise: "the daemon goes on with the one before" + why, Hint: hint})
+	}
+	if r := a.refused.Load(); r != nil {
+		why, hint := "", "its log says why, and GET /v1/config (scope admin)"
+		if who.may(config.ScopeAdmin) {
+			why, hint = ": "+r.why, "mend the file: it is read when it changes, and on SIGHUP"
+		}
+		add(&a.instances.self, r.since, why, hint)
+	}
+	others, err := listInstances(ctx, a.store)
+	if errors.Is(err, redrive.ErrUnavailable) { // which the probe has said
+		return all, nil
+	}
+	for i := range others {
+		if d := &others[i]; d.ID != a.instance && d.RefusedSince != nil {
+			add(d, *d.RefusedSince, "", "its log says why")
+		}
+	}
+	return all, err
+}
+
+// refusedSince returns since when the configuration file of this process is refused, or nil.
+func (a *app) refusedSince() *time.Time {
+	if r := a.refused.Load(); r != nil {
+		return &r.since
+	}
+	return nil
 }

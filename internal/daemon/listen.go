@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -10,16 +12,50 @@ import (
 	"sync"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/daemon/config"
 )
 
-// listen opens the TCP listener.
-func (s *Server) listen(ctx context.Context) (net.Listener, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
-	if err != nil {
-		return nil, &redrive.Error{Op: "listen", Err: err, Hint: "is a daemon running already? choose another address with --listen"}
+// checkListen refuses an address that other machines reach without a token. Sockets that
+// were passed count instead of the one that the configuration names.
+func checkListen(cfg *config.Config, passed ...net.Listener) error {
+	addresses := []string{cfg.Listen}
+	if len(passed) > 0 {
+		addresses = nil
 	}
-	return newLimitListener(l, maxConnections), nil
+	for _, l := range passed {
+		if l.Addr().Network() != "unix" { // whose mode says who reaches it
+			addresses = append(addresses, l.Addr().String())
+		}
+	}
+	for _, address := range addresses {
+		if !config.Loopback(address) && len(cfg.Tokens) == 0 {
+			return &redrive.Error{Op: "listen", Err: fmt.Errorf("%s can be reached from other machines, and there is no token", address),
+				Hint: "add a token under tokens: in the configuration, or listen on " + config.DefaultListen}
+		}
+	}
+	return nil
+}
+
+// listen opens the TCP listener, or takes those that were passed.
+func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
+	all := s.o.Listeners
+	if len(all) == 0 {
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
+		if err != nil {
+			return nil, &redrive.Error{Op: "listen", Err: err, Hint: "is a daemon running already? choose another address with --listen"}
+		}
+		all = []net.Listener{l}
+	}
+	slots := make(chan struct{}, maxConnections) // of all together
+	served := make([]net.Listener, len(all))
+	for i, l := range all {
+		served[i] = newLimitListener(l, slots)
+		if s.tls != nil {
+			served[i] = tls.NewListener(served[i], s.tls.config())
+		}
+	}
+	return served, nil
 }
 
 // listenSocket opens the Unix socket beside the data, or warns and returns nil: the
@@ -49,7 +85,7 @@ func (s *Server) listenSocket(ctx context.Context) net.Listener {
 	return l
 }
 
-// limitListener keeps a bound on open connections: beyond it, clients wait in the
+// limitListener, with others that share its slots, keeps a bound on open connections: beyond it, clients wait in the
 // system's backlog.
 type limitListener struct {
 	net.Listener
@@ -58,8 +94,8 @@ type limitListener struct {
 	once   sync.Once
 }
 
-func newLimitListener(l net.Listener, n int) *limitListener {
-	return &limitListener{Listener: l, slots: make(chan struct{}, n), closed: make(chan struct{})}
+func newLimitListener(l net.Listener, slots chan struct{}) *limitListener {
+	return &limitListener{Listener: l, slots: slots, closed: make(chan struct{})}
 }
 
 // Accept waits for a free slot first.

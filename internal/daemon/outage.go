@@ -73,6 +73,20 @@ func (o *outages) failed(queue string, err error) (counted, first bool) {
 	return true, first
 }
 
+// away returns since when servers are away, by queue of a source; "" is the store.
+func (o *outages) away() map[string]time.Time {
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := make(map[string]time.Time, len(o.spans))
+	for queue, span := range o.spans {
+		all[queue] = span.since
+	}
+	return all
+}
+
 // watch tells, until ctx ends, when a server is back: the store answers and nothing failed
 // since the last look.
 func (o *outages) watch(ctx context.Context, log *slog.Logger, now func(context.Context) (time.Time, error)) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type pause struct {
 	Queue  string    `json:"queue"`
 	Target string    `json:"target,omitempty"`
 	Reason string    `json:"reason"`
+	By     string    `json:"by,omitempty"` // who paused it
+	Since  time.Time `json:"since,omitzero"`
 	Until  time.Time `json:"until,omitzero"`
 }
 
@@ -42,13 +45,13 @@ func newPauses(a *app) *pauses { return &pauses{a: a, known: make(map[string]pau
 func pauseKey(queue, target string) string { return driver.DeriveID(pauseSpace, queue, target) }
 
 // set pauses durably.
-func (p *pauses) set(ctx context.Context, queue, target, reason string, d time.Duration) error {
-	v := pause{Queue: queue, Target: target, Reason: reason}
+func (p *pauses) set(ctx context.Context, queue, target, reason, by string, d time.Duration) error {
+	now, err := p.a.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	v := pause{Queue: queue, Target: target, Reason: reason, By: by, Since: now}
 	if d > 0 {
-		now, err := p.a.store.Now(ctx)
-		if err != nil {
-			return err
-		}
 		v.Until = now.Add(d)
 	}
 	value, err := json.Marshal(v)
@@ -69,6 +72,13 @@ func (p *pauses) end(ctx context.Context, queue, target string) error {
 	}
 	p.lift(queue, target) // also what the engine paused by itself
 	return p.sync(ctx)
+}
+
+// inForce returns what people paused, by key.
+func (p *pauses) inForce() map[string]pause {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.known)
 }
 
 func (p *pauses) write(ctx context.Context, key string, value []byte, keep time.Duration) error {

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,8 +25,8 @@ import (
 // planRequest checks and converts a request. now is what durations count back from.
 func planRequest(req *wire.PlanRequest, who *caller, now time.Time) (plan.Request, error) {
 	out := plan.Request{
-		ID: req.ID, Reason: req.Reason,
-		Repair: req.Repair, Restore: req.Restore, To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, All: req.All, Actor: who.name,
+		ID: req.ID, Reason: req.Reason, Propose: !who.may(config.ScopeRedrive),
+		Repair: req.Repair, Restore: req.Restore, To: req.To, NewID: req.NewID, ConfirmUncertain: req.ConfirmUncertain, ConfirmCorrupt: req.ConfirmCorrupt, MaxRedrives: req.MaxRedrives, Canary: req.Canary, Watch: req.Watch.Std(), All: req.All, Actor: who.name,
 	}
 	if req.ID != "" {
 		asked, err := json.Marshal(req) // as it was asked: with times that count back from now
@@ -124,6 +124,25 @@ func (a *app) mayMove(who *caller, p *plan.Request) error {
 		"add to its mask: "+strings.Join(missing, ", ")+"; or name the queue that they come from in the filter; or use a token with the scope admin")
 }
 
+// brokerWatch is how long the canary of messages that go to a broker is watched.
+const brokerWatch = time.Minute
+
+// toBroker reports whether a queue that messages of a plan go to delivers to a broker, where they may
+// fail later.
+func (a *app) toBroker(p *plan.Request) bool {
+	if a.conf() == nil {
+		return false
+	}
+	for name, q := range a.conf().Queues {
+		named := p.To == name || p.To == "" && (p.Query.Queue == name || p.Query.Queue == "" && len(p.Refs) == 0 ||
+			slices.ContainsFunc(p.Refs, func(r redrive.Ref) bool { return r.Queue == name }))
+		if named && q.Deliver != nil && q.Deliver.Publish != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // seesPlan refuses a plan that is neither the caller's own nor about queues the caller
 // may use. A plan of names forgets them when it ends.
 func seesPlan(who *caller, p *plan.Request) error {
@@ -133,13 +152,15 @@ func seesPlan(who *caller, p *plan.Request) error {
 	return confinePlan(who, p)
 }
 
+// lacks refuses what needs a scope.
+func lacks(what string, scope config.Scope) error {
+	return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", what+" needs the scope "+string(scope), "")
+}
+
 // mayPlan refuses what the caller may not do to messages.
 func (a *app) mayPlan(r *http.Request, who *caller, p *plan.Request) error {
-	lacks := func(what string, scope config.Scope) error {
-		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", what+" needs the scope "+string(scope), "")
-	}
 	switch {
-	case p.Action == driver.ActDrop && !who.may(config.ScopePurge):
+	case p.Action == driver.ActDrop && !p.Propose && !who.may(config.ScopePurge):
 		return lacks("dropping messages", config.ScopePurge)
 	case len(p.Repair) > 0 && !who.may(config.ScopeReadPayload):
 		return lacks("a repair, which reads bodies,", config.ScopeReadPayload)
@@ -166,6 +187,9 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	request, err := planRequest(&req, who, a.utcNow(r))
 	if err != nil {
 		return err
+	}
+	if request.Canary > 0 && request.Watch == 0 && a.toBroker(&request) {
+		request.Watch = brokerWatch
 	}
 	if request.Restore == "" {
 		if err := confinePlan(who, &request); err != nil {
@@ -197,6 +221,9 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	var plan plan.Plan
 	status := http.StatusCreated
 	entry := wire.AuditEntry{Action: "plan " + req.Action, Queue: request.Query.Queue, Filter: req.Filter, Count: int64(len(request.Refs)), Note: text.Clean(req.Reason, maxNote)}
+	if request.Propose {
+		entry.Action += " proposed"
+	}
 	err = a.audited(r, who, entry, func(e *wire.AuditEntry) error {
 		plan, err = a.plans.Create(r.Context(), request)
 		e.Plan, e.Count = plan.ID, max(plan.Total, e.Count)
@@ -210,11 +237,11 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	}
 	w.Header().Set("Location", "/v1/plans/"+url.PathEscape(plan.ID))
 	if status == http.StatusOK {
-		return writeJSON(w, status, a.planOf(&plan, who))
+		return a.shownPlan(w, r, status, &plan, who, nil)
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "plan created", slog.String("plan", plan.ID), slog.String("action", req.Action),
 		slog.Int64("total", plan.Total), slog.String("actor", who.name))
-	return writeJSON(w, status, a.planOf(&plan, who))
+	return a.shownPlan(w, r, status, &plan, who, nil)
 }
 
 func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) error {
@@ -226,10 +253,14 @@ func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) err
 		return err
 	}
 	list := wire.List[wire.Plan]{Items: []wire.Plan{}, Complete: true}
+	h := planHolds{app: a, ctx: r.Context()}
 	for i := range plans {
 		if seesPlan(who, &plans[i].Request) == nil {
-			list.Items = append(list.Items, a.planOf(&plans[i], who))
+			list.Items = append(list.Items, h.planShown(&plans[i], who))
 		}
+	}
+	if h.err != nil {
+		return h.err
 	}
 	return writeJSON(w, http.StatusOK, list)
 }
@@ -256,19 +287,17 @@ func (a *app) showPlan(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	out := a.planOf(p, who)
 	switch v.Get("progress") {
 	case "", "false":
+		return a.shownPlan(w, r, http.StatusOK, p, who, nil)
 	case "true":
 		progress, err := a.plans.Progress(r.Context(), p)
 		if err != nil {
 			return err
 		}
-		out.Progress = wire.ProgressOf(&progress)
-	default:
-		return bad(fmt.Sprintf("progress %q", v.Get("progress")), "use true or false")
+		return a.shownPlan(w, r, http.StatusOK, p, who, &progress)
 	}
-	return writeJSON(w, http.StatusOK, out)
+	return bad(fmt.Sprintf("progress %q", v.Get("progress")), "use true or false")
 }
 
 // planResults lists what became of the messages of a plan.
@@ -303,29 +332,4 @@ func (a *app) planResults(w http.ResponseWriter, r *http.Request, who *caller) e
 		}
 	}
 	return writeJSON(w, http.StatusOK, list)
-}
-
-func (a *app) cancelPlan(w http.ResponseWriter, r *http.Request, who *caller) error {
-	return a.setPlan(w, r, who, "plan cancelled", a.plans.Cancel)
-}
-
-func (a *app) pausePlan(w http.ResponseWriter, r *http.Request, who *caller) error {
-	return a.setPlan(w, r, who, "plan paused", a.plans.Pause)
-}
-
-func (a *app) resumePlan(w http.ResponseWriter, r *http.Request, who *caller) error {
-	return a.setPlan(w, r, who, "plan resumed", a.plans.Resume)
-}
-
-func (a *app) setPlan(w http.ResponseWriter, r *http.Request, who *caller, what string, set func(context.Context, string) error) error {
-	p, err := a.plan(r, who)
-	if err != nil {
-		return err
-	}
-	err = a.audited(r, who, wire.AuditEntry{Action: what, Queue: p.Request.Query.Queue, Plan: p.ID}, func(*wire.AuditEntry) error { return set(r.Context(), p.ID) })
-	if err != nil {
-		return err
-	}
-	a.log.LogAttrs(r.Context(), slog.LevelInfo, what, slog.String("plan", p.ID), slog.String("actor", who.name))
-	return a.showPlan(w, r, who)
 }

@@ -19,16 +19,20 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 	if _, err := parameters(r); err != nil {
 		return err
 	}
-	items, err := a.allQueues(r.Context(), who.sees)
+	items, err := a.queues(r.Context(), who)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
 }
 
-// allQueues describes the queues that are wanted, in the order of their names.
-func (a *app) allQueues(ctx context.Context, wanted func(queue string) bool) ([]wire.Queue, error) {
+// queues returns those that the caller may use, by name.
+func (a *app) queues(ctx context.Context, who *caller) ([]wire.Queue, error) {
 	counts, err := a.store.Counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h, err := a.holding(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +40,8 @@ func (a *app) allQueues(ctx context.Context, wanted func(queue string) bool) ([]
 	items := []wire.Queue{}
 	seen := make(map[string]bool)
 	add := func(c *driver.Counts) {
-		if seen[c.Queue] = true; wanted(c.Queue) {
-			items = append(items, a.describe(c, status))
+		if seen[c.Queue] = true; who.sees(c.Queue) {
+			items = append(items, a.describe(c, &status, &h))
 		}
 	}
 	for i := range counts {
@@ -60,7 +64,12 @@ func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, a.describe(counts, a.status()))
+	h, err := a.holding(r.Context())
+	if err != nil {
+		return err
+	}
+	status := a.status()
+	return writeJSON(w, http.StatusOK, a.describe(counts, &status, &h))
 }
 
 // existing returns the counts of a queue that is configured or holds or held
@@ -135,7 +144,8 @@ func (a *app) status() working {
 	return all
 }
 
-func (a *app) describe(c *driver.Counts, status working) wire.Queue {
+func (a *app) describe(c *driver.Counts, status *working, h *holding) wire.Queue {
+	var holds []engine.Hold
 	q := wire.QueueOf(c)
 	if a.conf() != nil {
 		_, q.Configured = a.conf().Queues[c.Queue]
@@ -146,13 +156,23 @@ func (a *app) describe(c *driver.Counts, status working) wire.Queue {
 		level, _ := a.backlog.Level(c.Queue)
 		q.Level = level.String()
 	}
+	if src, ok := a.sources[c.Queue]; ok {
+		q.Source = a.ended.of(c.Queue).wire(src.Caps().DeadLetters)
+	}
 	if s, ok := status.engine[c.Queue]; ok {
-		q.Engine = wire.EngineOf(&s)
+		q.Engine, holds = wire.EngineOf(&s), s.Holds
+		signPauses(h.pauses[c.Queue], q.Engine.Paused)
 		a.hideReasons(c.Queue, &q.Engine.Refused, q.Engine.Breakers, q.Engine.Paused)
 	}
 	if s, ok := status.pull[c.Queue]; ok {
 		q.Pull = wire.PullOf(&s)
+		signPauses(h.pauses[c.Queue], q.Pull.Paused)
 		a.hideReasons(c.Queue, &q.Pull.Refused, q.Pull.Breakers, q.Pull.Paused)
+	}
+	q.HeldBy = []wire.Hold{}
+	for _, one := range a.heldBy(h, &q, holds) {
+		one.Detail = a.shownText(c.Queue, one.Detail)
+		q.HeldBy = append(q.HeldBy, one)
 	}
 	return q
 }
@@ -190,7 +210,7 @@ func (a *app) pauseQueue(w http.ResponseWriter, r *http.Request, who *caller) er
 		return err
 	}
 	err := a.audited(r, who, wire.AuditEntry{Action: "pause", Queue: queue, Note: req.Reason}, func(*wire.AuditEntry) error {
-		return a.pauses.set(r.Context(), queue, req.Target, req.Reason, req.For.Std())
+		return a.pauses.set(r.Context(), queue, req.Target, req.Reason, who.name, req.For.Std())
 	})
 	if err != nil {
 		return err
@@ -224,9 +244,14 @@ func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err := who.confine(""); err != nil {
 		return err
 	}
-	list := wire.List[wire.Finding]{Items: []wire.Finding{}, Complete: true}
+	list := wire.List[wire.Finding]{Items: a.tls.findings(time.Now()), Complete: true}
 	for _, v := range a.store.Probe(r.Context()) {
 		list.Items = append(list.Items, wire.Finding{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
 	}
+	refused, err := a.refusedConfigurations(r.Context(), who)
+	if err != nil {
+		return err
+	}
+	list.Items = append(list.Items, refused...)
 	return writeJSON(w, http.StatusOK, list)
 }

@@ -99,12 +99,22 @@ func fingerprint(path string) string {
 // reload puts the configuration as it is now into force, or says why not.
 func (s *Server) reload(ctx context.Context, why string) {
 	err := s.replace(ctx)
-	refused := ""
-	if err != nil {
-		refused = err.Error()
-		s.log.LogAttrs(ctx, slog.LevelError, "configuration reload failed: previous configuration stays active", slog.String("on", why), slog.Any("error", err))
+	if err == nil {
+		s.app.refused.Store(nil)
+		return
 	}
-	s.app.refused.Store(&refused)
+	s.log.LogAttrs(ctx, slog.LevelError, "configuration reload failed: previous configuration stays active", slog.String("on", why), slog.Any("error", err))
+	refused := &refusal{why: err.Error(), since: time.Now().UTC()}
+	if before := s.app.refused.Load(); before != nil {
+		refused.since = before.since
+	}
+	s.app.refused.Store(refused)
+}
+
+// refusal is why the newest configuration is not in force, and since when one is refused.
+type refusal struct {
+	why   string
+	since time.Time
 }
 
 // replace reads, checks and swaps the configuration, all or nothing but for the tokens.
@@ -128,7 +138,7 @@ func (s *Server) replace(ctx context.Context) error {
 	if fixed := needRestart(old.config, cfg); len(fixed) > 0 {
 		return &redrive.Error{Op: "reload", Err: fmt.Errorf("a restart is needed for %s", strings.Join(fixed, ", ")), Hint: "restart the daemon, or take these changes back"}
 	}
-	if err := checkListen(cfg); err != nil {
+	if err := checkListen(cfg, s.o.Listeners...); err != nil {
 		return err
 	}
 	changes, err := s.changes(old.config, cfg)
@@ -183,7 +193,7 @@ func (s *Server) succeed(old, next *live) {
 }
 
 // liveKeys are the parts of a configuration that can change while the daemon runs.
-var liveKeys = []string{"queues", "policies", "tokens", "retention", "mask"}
+var liveKeys = []string{"queues", "policies", "tokens", "retention", "mask", "alerts", "public_url"}
 
 // needRestart names what differs and cannot be changed while the daemon runs.
 func needRestart(old, cfg *config.Config) (fixed []string) {

@@ -20,6 +20,7 @@ import (
 // shownConfig is what the test reads of the configuration in force.
 type shownConfig struct {
 	Hash, Refused string
+	RefusedSince  *time.Time `json:"refused_since"`
 	Differs       bool
 	Instances     []wire.Instance
 	Queues        map[string]any
@@ -179,15 +180,36 @@ func TestAConfigurationIsRefusedWithItsReason(t *testing.T) {
 	} {
 		write(text)
 		d.eventually("the reason is shown: "+why, func() bool { return strings.Contains(d.config().Refused, why) })
-		if c := d.config(); c.Hash != hash || len(c.Queues) != 1 {
+		c := d.config()
+		if c.Hash != hash || len(c.Queues) != 1 || c.RefusedSince == nil {
 			t.Errorf("%s: %+v", text, c)
 		}
+		if f := refusedFile(d); f == nil || !strings.Contains(f.Promise, why) || f.Value != "refused since "+c.RefusedSince.Format(time.RFC3339) {
+			t.Errorf("%s: doctor says %+v", text, f)
+		}
 	}
+	other := start(t, parse(t, yaml), &keptOpen{store})
+	other.eventually("the doctor of another daemon says so", func() bool { f := refusedFile(other); return f != nil && !strings.Contains(f.Promise, "closed") })
 	write(yaml)
 	d.eventually("the old one is good again", func() bool { return d.config().Refused == "" })
+	if f := refusedFile(d); f != nil {
+		t.Errorf("doctor says %+v", f)
+	}
+	other.shutdown()
 	if log := d.log.String(); !strings.Contains(log, "previous configuration stays active") {
 		t.Error("the log does not tell")
 	}
+}
+
+// refusedFile returns what doctor says about a configuration file.
+func refusedFile(d *rig) *wire.Finding {
+	d.t.Helper()
+	for _, f := range get[wire.List[wire.Finding]](d, 200, http.MethodGet, "/v1/probe", "").Items {
+		if strings.Contains(f.Setting, "configuration file") {
+			return &f
+		}
+	}
+	return nil
 }
 
 // A token is revoked also by a configuration that is refused for something else.

@@ -13,7 +13,8 @@ import (
 )
 
 // replyChecked is a source of whose messages results go only into queues of this daemon:
-// whoever may write at the broker chooses the header that asks for one.
+// whoever may write at the broker chooses the header that asks for one. Each of its deliveries says
+// how it is named, which tells it from the store's where they are counted.
 type replyChecked struct {
 	backend.SourceSink
 	app    *app
@@ -30,6 +31,9 @@ func (s *replyChecked) Unwrap() any { return s.SourceSink }
 func (s *replyChecked) Claim(ctx context.Context, req driver.ClaimRequest) ([]redrive.Delivery, error) {
 	ds, err := s.SourceSink.Claim(ctx, req)
 	for i := range ds {
+		if ds[i].Identity == 0 {
+			ds[i].Identity = s.Caps().Identity
+		}
 		m := &ds[i].Message
 		if m.ReplyTo == "" || s.app.answersInto(m.ReplyTo) {
 			continue

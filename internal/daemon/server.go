@@ -47,7 +47,10 @@ type Options struct {
 	// Without it the configuration stays as it is.
 	Reload func() (*config.Config, error)
 	Watch  string
-	// Started receives the address that the daemon listens on as soon as it does.
+	// Listeners are served instead of an address of the configuration's, and closed at the
+	// end of Run: sockets that outlive the process, so that a restart refuses nobody.
+	Listeners []net.Listener
+	// Started receives the (first) address that the daemon listens on as soon as it does.
 	Started func(addr net.Addr)
 	// AcceptLoss opens an embedded store whose log lacks what was synced to it.
 	AcceptLoss bool
@@ -62,8 +65,9 @@ type Server struct {
 	http    *http.Server
 	socket  *http.Server
 	closers closers
-	traces  *traces      // nil: none
-	spool   *spool.Spool // nil: none
+	tls     *certificates // of the listener; nil: plain HTTP
+	traces  *traces       // nil: none
+	spool   *spool.Spool  // nil: none
 	outages *outages
 	sources map[string]backend.SourceSink // beside the store, by queue
 
@@ -102,7 +106,10 @@ func New(cfg *config.Config, o Options) (*Server, error) {
 	s.outages = newOutages(func(queue string) bool { q := cfg.Queues[queue]; return q != nil && q.Source != "" })
 	s.log = s.outages.logger(o.Logger)
 	store := o.Store
-	err := checkListen(cfg)
+	err := checkListen(cfg, o.Listeners...)
+	if err == nil {
+		s.tls, err = newCertificates(cfg.TLS, s.log)
+	}
 	if store == nil {
 		if err != nil {
 			return nil, err
@@ -151,15 +158,6 @@ func openStore(cfg *config.Config, embedded ...sqlite.Option) (driver.Store, err
 	return backend.Open(ctx, address, embedded...)
 }
 
-// checkListen refuses an address that other machines reach without a token.
-func checkListen(cfg *config.Config) error {
-	if config.Loopback(cfg.Listen) || len(cfg.Tokens) > 0 {
-		return nil
-	}
-	return &redrive.Error{Op: "listen", Err: fmt.Errorf("%s can be reached from other machines, and there is no token", cfg.Listen),
-		Hint: "add a token under tokens: in the configuration, or listen on " + config.DefaultListen}
-}
-
 // assemble puts the parts together around a store.
 func (s *Server) assemble(store driver.Store) error {
 	ctx := context.Background()
@@ -169,7 +167,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := s.openArchive(ctx); err != nil {
 		return err
 	}
-	a := &app{store: store, log: s.log, series: series.New()}
+	a := &app{store: store, log: s.log, series: series.New(), outages: s.outages, tls: s.tls}
 	s.app, a.counts, a.events = a, newCounts(a), events.New(a.watch)
 	s.closers.add(a.counts.close)
 	inForce, err := newLive(s.cfg)
@@ -198,7 +196,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err != nil {
 		return err
 	}
-	observers := engine.Observers{a.metrics, a.sessions, a.series}
+	observers := engine.Observers{a.metrics, a.sessions, a.series, &a.ended}
 	if s.traces != nil {
 		observers = append(observers, s.traces)
 		s.closers.add(s.traces.close)
@@ -216,7 +214,7 @@ func (s *Server) assemble(store driver.Store) error {
 		Breaker:   func(queue string) engine.BreakerOptions { return a.live.Load().config.BreakerOf(queue) },
 		Extractor: signer{a},
 	})
-	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash })
+	a.instances = newInstances(store, s.log, instance, s.o.Version, func() string { return a.live.Load().hash }, a.refusedSince)
 	a.meters = newMeters(store, s.log, a.instances.live)
 	a.plans = plan.New(a.store, plan.Options{
 		Instance: instance, Logger: s.log, Archive: s.archive,
@@ -230,6 +228,7 @@ func (s *Server) assemble(store driver.Store) error {
 	a.gateway = gateway.New(sink, gateway.Options{
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, AllowReply: a.allowReply, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
+	s.newAlerts(a, store)
 	if err := s.consume(ctx); err != nil {
 		return err
 	}
@@ -283,7 +282,7 @@ func (s *Server) probe(ctx context.Context, of driver.Source) error {
 func (s *Server) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	listener, err := s.listen(ctx)
+	listeners, err := s.listen(ctx)
 	if err != nil {
 		return errors.Join(err, s.app.store.Close())
 	}
@@ -315,13 +314,17 @@ func (s *Server) Run(ctx context.Context) error {
 	start("outages", func() error { s.outages.watch(work, s.log, s.app.store.Now); return nil })
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
-	start("http", func() error { return s.http.Serve(listener) })
+	start("alerts", func() error { s.app.alerts.Run(work); return nil })
+	for _, l := range listeners {
+		start("http", func() error { return s.http.Serve(l) })
+	}
 	if socket := s.listenSocket(ctx); socket != nil {
 		start("socket", func() error { return s.socket.Serve(socket) })
 	}
-	s.log.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String("address", listener.Addr().String()), slog.Any("store", s.cfg.Store), slog.Int("queues", s.app.targets.count()))
+	addr := listeners[0].Addr()
+	s.log.LogAttrs(ctx, slog.LevelInfo, "listening", slog.String("address", addr.String()), slog.Bool("tls", s.tls != nil), slog.Bool("passed", len(s.o.Listeners) > 0), slog.Any("store", s.cfg.Store), slog.Int("queues", s.app.targets.count()))
 	if s.o.Started != nil {
-		s.o.Started(listener.Addr())
+		s.o.Started(addr)
 	}
 
 	<-ctx.Done()

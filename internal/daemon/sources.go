@@ -132,7 +132,8 @@ func (r *routed) sinkOf(m *redrive.Message) redrive.Sink {
 	}
 	caps := src.Caps()
 	switch {
-	case m.ID != "" && !caps.Remembers,
+	case caps.ReadOnly,
+		m.ID != "" && !caps.Remembers,
 		!m.DeliverAt.IsZero() && caps.MaxDelay != driver.Never,
 		m.Delay > caps.MaxDelay,
 		!m.ExpiresAt.IsZero() && !caps.Expires,

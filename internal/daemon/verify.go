@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/text"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -41,7 +42,72 @@ func (a *app) verify(w http.ResponseWriter, r *http.Request, who *caller) error 
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, wire.VerifiedOf(audits))
+	return writeJSON(w, http.StatusOK, a.verified(audits))
+}
+
+// verified is what audits tell, with what to do on a store of this kind.
+func (a *app) verified(audits []driver.Audit) wire.Verified {
+	v := wire.VerifiedOf(audits)
+	if v.Balanced {
+		return v
+	}
+	v.Hint = "redrive verify --scan reads all messages, and tells more"
+	if _, lossy := driver.As[driver.LossyStore](a.store); lossy {
+		v.Hint += "; what other clients of the server deleted is counted as dropped with: redrive verify --acknowledge REASON"
+	} else if a.store.Caps().Exclusive {
+		v.Hint += "; when no daemon has the folder open, redrive store check looks at its file"
+	}
+	return v
+}
+
+// acknowledge counts as dropped what other programs deleted from the store.
+func (a *app) acknowledge(w http.ResponseWriter, r *http.Request, who *caller) error {
+	var req wire.AcknowledgeRequest
+	if err := readJSON(w, r, 64<<10, &req); err != nil {
+		return err
+	}
+	if err := who.confine(req.Queue); err != nil {
+		return err
+	}
+	if req.Reason == "" || len(req.Reason) > 1024 || !text.Printable(req.Reason) {
+		return bad("the reason is missing, longer than 1024 bytes or not printable", "say why messages are gone")
+	}
+	lossy, ok := driver.As[driver.LossyStore](a.store)
+	if !ok {
+		return &redrive.Error{Op: "acknowledge", Queue: req.Queue, Err: fmt.Errorf("a loss: %w", redrive.ErrUnsupported),
+			Hint: "nobody else deletes messages in a store of this kind: what does not balance is a fault; redrive verify --scan tells where"}
+	}
+	var queues []string
+	if req.Queue != "" {
+		if _, err := a.existing(r, req.Queue); err != nil {
+			return err
+		}
+		queues = append(queues, req.Queue)
+	}
+	before, err := a.store.Counts(r.Context(), queues...)
+	if err != nil {
+		return err
+	}
+	err = a.audited(r, who, wire.AuditEntry{Action: "acknowledge loss", Queue: req.Queue, Note: req.Reason}, func(e *wire.AuditEntry) error {
+		queues = queues[:0]
+		for i := range before {
+			n, err := lossy.AcknowledgeLoss(context.WithoutCancel(r.Context()), before[i].Queue)
+			if err != nil {
+				return err
+			}
+			e.Count += n
+			queues = append(queues, before[i].Queue)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	audits, err := a.balance(r.Context(), queues...)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, a.verified(audits))
 }
 
 // balanceLooks is how often counters are compared that do not fit: they are read one after

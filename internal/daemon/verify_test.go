@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/redistest"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -63,4 +65,54 @@ func TestVerifyByCounters(t *testing.T) {
 		t.Errorf("%+v after %d scans", v, s.scans.Load())
 	}
 	d.refused(400, "invalid", http.MethodGet, "/v1/verify?scan=yes", "")
+}
+
+// What others trimmed is missed until somebody acknowledges it, for a reason that the audit log
+// keeps; then a second loss is seen. No store gets advice that cannot work there.
+func TestALossIsAcknowledged(t *testing.T) {
+	r := redistest.Start(t, redistest.Options{})
+	d := start(t, parse(t, fmt.Sprintf("{store: %q, queues: {sms: {}, mail: {}}, grace: 1ms}", r.URL())), nil)
+	client := r.Client(t)
+	lose := func() {
+		t.Helper()
+		for range 3 {
+			if err := client.Do(t.Context(), "XADD", "{redrive}:sms", "*", "body", "x").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := client.Do(t.Context(), "XTRIM", "{redrive}:sms", "MAXLEN", 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?queue=sms", ""); v.Balanced || v.Queues[0].Imbalance == 0 || !strings.Contains(v.Hint, "--acknowledge") {
+			t.Errorf("%+v", v)
+		}
+		if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify?scan=true", ""); v.Balanced || !strings.Contains(fmt.Sprint(v.Queues), "trimmed by another client") {
+			t.Errorf("%+v", v)
+		}
+	}
+	lose()
+	for _, body := range []string{`{}`, `{"reason":""}`, `{"reason":"a\nb"}`} {
+		d.refused(400, "invalid", http.MethodPost, "/v1/verify", body)
+	}
+	d.refused(404, "queue-not-found", http.MethodPost, "/v1/verify", `{"queue":"smss","reason":"x"}`)
+	if v := get[wire.Verified](d, 200, http.MethodPost, "/v1/verify", `{"queue":"sms","reason":"OPS-12"}`); !v.Balanced || v.Queues[0].Ledger.Dropped != 2 || v.Hint != "" {
+		t.Errorf("%+v", v)
+	}
+	lose()
+	if v := get[wire.Verified](d, 200, http.MethodPost, "/v1/verify", `{"reason":"OPS-13"}`); !v.Balanced || v.Queues[1].Ledger.Dropped != 5 {
+		t.Errorf("%+v", v)
+	}
+	log := get[wire.List[wire.AuditEntry]](d, 200, http.MethodGet, "/v1/audit", "")
+	if len(log.Items) != 2 || log.Items[0].Note != "OPS-13" || log.Items[0].Count != 3 || log.Items[1].Queue != "sms" || log.Items[1].Outcome != "done" {
+		t.Errorf("%+v", log.Items)
+	}
+
+	s := &askew{Store: memory.New()}
+	deadLetters(t, s, 1)
+	s.done.Store(1)
+	d = start(t, parse(t, "queues: {sms: {}}"), s)
+	d.refused(501, "unsupported", http.MethodPost, "/v1/verify", `{"reason":"x"}`)
+	if v := get[wire.Verified](d, 200, http.MethodGet, "/v1/verify", ""); v.Balanced || strings.Contains(v.Hint, "--acknowledge") {
+		t.Errorf("%+v", v)
+	}
 }

@@ -99,7 +99,7 @@ var kinds = map[string]struct {
 	"store-full":        {http.StatusInsufficientStorage, "The store is full", "nothing was stored; free disk space or raise the limit, then repeat"},
 	"shutting-down":     {http.StatusServiceUnavailable, "The service is shutting down", "nothing was stored; repeat after the time in Retry-After"},
 	"outcome-unknown":   {http.StatusServiceUnavailable, "The outcome is not known", "repeat it under the same id"},
-	"corrupt":           {http.StatusServiceUnavailable, "The store is corrupt", "run: redrive store check"},
+	"corrupt":           {http.StatusServiceUnavailable, "The store is corrupt", "redrive verify --scan tells which messages; of a folder, redrive store check"},
 	"store-unavailable": {http.StatusServiceUnavailable, "The store cannot be reached", "nothing was changed; repeat after the time in Retry-After"},
 	"in-use":            {http.StatusConflict, "Another process has the store", "stop that process, or talk to it"},
 	"invalid":           {http.StatusBadRequest, "The request is not valid", ""},

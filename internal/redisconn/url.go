@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"strconv"
@@ -61,7 +62,10 @@ const DefaultPrefix = "redrive"
 // and the parameters prefix, partitions, durability (memory, aof or replicated), replicas,
 // wait_timeout, pool_size, sentinel_user, sentinel_password, tls_ca, tls_cert,
 // tls_key, tls_server_name. Its errors never show the URL, which may hold a password.
-func Parse(raw string) (*Config, error) {
+func Parse(raw string) (*Config, error) { return ParseWith(raw, nil) }
+
+// ParseWith is Parse for a URL that may have more parameters.
+func ParseWith(raw string, more map[string]address.Parameter) (*Config, error) {
 	c := &Config{Prefix: DefaultPrefix, Partitions: 1, Replicas: 1, Patience: time.Second}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
@@ -89,7 +93,7 @@ func Parse(raw string) (*Config, error) {
 	if err := c.scheme(scheme, path); err != nil {
 		return nil, err
 	}
-	if err := c.parameters(u.Query()); err != nil {
+	if err := c.parameters(u.Query(), more); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -164,10 +168,10 @@ func (c *Config) scheme(scheme string, path []string) error {
 	return nil
 }
 
-func (c *Config) parameters(q url.Values) error {
+func (c *Config) parameters(q url.Values, more map[string]address.Parameter) error {
 	o := &c.Options
 	var files address.TLS
-	err := address.Parameters(q, map[string]address.Parameter{
+	known := map[string]address.Parameter{
 		"prefix": func(v string) error {
 			if c.Prefix = v; strings.ContainsAny(v, "{} *?[]\\/") {
 				return errors.New("use letters, digits, : . _ -")
@@ -180,8 +184,9 @@ func (c *Config) parameters(q url.Values) error {
 		"pool_size": address.Number(&o.PoolSize, 0, math.MaxInt32), "db": address.Number(&o.DB, 0, math.MaxInt32),
 		"sentinel_user": address.Text(&o.SentinelUsername), "sentinel_password": address.Text(&o.SentinelPassword),
 		"tls_ca": address.Text(&files.CA), "tls_cert": address.Text(&files.Cert), "tls_key": address.Text(&files.Key), "tls_server_name": address.Text(&files.ServerName),
-	})
-	if err != nil {
+	}
+	maps.Copy(known, more)
+	if err := address.Parameters(q, known); err != nil {
 		return &redrive.Error{Op: "open redis", Err: fmt.Errorf("URL: %w", err), Hint: "see docs/redis.md for the parameters there are"}
 	}
 	return c.secure(files)

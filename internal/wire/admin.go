@@ -10,6 +10,8 @@ type Instance struct {
 	Version   string    `json:"version"`
 	Hash      string    `json:"hash"` // of its configuration
 	StartedAt time.Time `json:"started_at"`
+	// RefusedSince is since when its configuration file is refused; absent: it is in force.
+	RefusedSince *time.Time `json:"refused_since,omitempty"`
 }
 
 // Me is who asks, what that token allows, and whom it asks.
@@ -37,8 +39,9 @@ type Peer struct {
 type ConfigStatus struct {
 	Hash string `json:"hash"` // tells configurations apart
 	// Refused says why the newest change of the file is not in force.
-	Refused   string     `json:"refused,omitempty"`
-	Instances []Instance `json:"instances,omitempty"` // the daemons on this store
+	Refused      string     `json:"refused,omitempty"`
+	RefusedSince *time.Time `json:"refused_since,omitempty"`
+	Instances    []Instance `json:"instances,omitempty"` // the daemons on this store
 	// Differs says that not all of them have the same configuration.
 	Differs bool `json:"differs,omitempty"`
 }

@@ -18,14 +18,15 @@ type PlanRequest struct {
 	Refs   []string `json:"refs,omitempty"` // "queue/id"
 	All    bool     `json:"all,omitempty"`  // every dead letter of every queue: without it, a filter or refs must say which
 
-	To               string `json:"to,omitempty"`     // redrive into another queue
-	Rate             string `json:"rate,omitempty"`   // "50/s"; absent: 100/s
-	NewID            bool   `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
-	ConfirmUncertain bool   `json:"confirm_uncertain,omitempty"`
-	ConfirmCorrupt   bool   `json:"confirm_corrupt,omitempty"`
-	MaxRedrives      int    `json:"max_redrives,omitempty"` // refuse what was redriven so often
-	Canary           int    `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
-	DryRun           bool   `json:"dry_run,omitempty"`      // count only
+	To               string   `json:"to,omitempty"`     // redrive into another queue
+	Rate             string   `json:"rate,omitempty"`   // "50/s"; absent: 100/s
+	NewID            bool     `json:"new_id,omitempty"` // under new ids, for receivers that deduplicate
+	ConfirmUncertain bool     `json:"confirm_uncertain,omitempty"`
+	ConfirmCorrupt   bool     `json:"confirm_corrupt,omitempty"`
+	MaxRedrives      int      `json:"max_redrives,omitempty"` // refuse what was redriven so often
+	Canary           int      `json:"canary,omitempty"`       // try so many first; the others follow if all of these were delivered
+	Watch            Duration `json:"watch,omitzero"`         // how long to look out, after the canary was delivered, for what comes back; absent: 1m where a queue delivers to a broker
+	DryRun           bool     `json:"dry_run,omitempty"`      // count only
 
 	Repair  []plan.Operation `json:"repair,omitempty"`  // the rule of a repair: at most 20 operations, each on the result of those before
 	Restore string           `json:"restore,omitempty"` // of a restore: the plan of the repair
@@ -34,7 +35,7 @@ type PlanRequest struct {
 // Plan is a durable redrive.
 type Plan struct {
 	ID        string           `json:"id"`
-	State     string           `json:"state"` // running, paused, stopped, done, cancelled or failed
+	State     string           `json:"state"` // running, paused, stopped, proposed, done, cancelled or failed
 	Request   PlanRequest      `json:"request"`
 	Actor     string           `json:"actor,omitempty"`      // who asked for it
 	Cutoff    time.Time        `json:"cutoff"`               // what died later is not part of it
@@ -53,6 +54,24 @@ type Plan struct {
 	CreatedAt time.Time        `json:"created_at"`
 	UpdatedAt time.Time        `json:"updated_at"`
 	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+	// Holds is what holds a plan that runs: its own trouble (store), its canary, and what keeps the messages
+	// that it let go from being delivered. Absent where it does not run.
+	Holds []PlanHold `json:"holds,omitempty"`
+	// ReleasedBy and ReleasedAt are of a plan that the actor only proposed.
+	ReleasedBy string     `json:"released_by,omitempty"`
+	ReleasedAt *time.Time `json:"released_at,omitempty"`
+}
+
+// PlanHold is what holds a plan, by the queue that is held; without one the plan itself is.
+type PlanHold struct {
+	Queue string `json:"queue,omitempty"`
+	Hold
+}
+
+// PlanChange changes how fast and how carefully a plan goes on.
+type PlanChange struct {
+	Rate   string `json:"rate,omitempty"`   // "50/s"; absent: as before
+	Canary *int   `json:"canary,omitempty"` // try so many before the others: past its canary, a plan begins another one; 0: none
 }
 
 // Canary is what a plan with a canary has seen of it.
@@ -63,6 +82,8 @@ type Canary struct {
 	Delivered int       `json:"delivered"`
 	DeadAgain int       `json:"dead_again"`
 	Waiting   int       `json:"waiting"`
+	// Until is, once all were delivered, how long it is watched whether they come back.
+	Until *time.Time `json:"until,omitempty"`
 }
 
 // Progress is what became of all that a plan redrove. It is there when the parameter
@@ -145,7 +166,8 @@ type Diff struct {
 const (
 	PlanRunning   = "running"
 	PlanPaused    = "paused"
-	PlanStopped   = "stopped" // by itself: its canary failed
+	PlanStopped   = "stopped"  // by itself: its canary failed
+	PlanProposed  = "proposed" // it stands still until it is released
 	PlanDone      = "done"
 	PlanCancelled = "cancelled"
 	PlanFailed    = "failed"
@@ -161,13 +183,16 @@ func PlanOf(p *plan.Plan) Plan {
 	out := Plan{
 		ID: p.ID, State: p.State.String(), Request: planRequestOf(p), Named: p.Named, Actor: p.Request.Actor,
 		Cutoff: p.Cutoff.UTC(), Total: p.Total, TotalMore: p.TotalMore, Examined: p.Examined, Done: p.Done, Failed: p.Failed, Errors: p.Errors, Problem: p.Problem,
-		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt), ETA: moment(p.ETA()),
+		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), EndedAt: moment(p.EndedAt), ReleasedBy: p.ReleasedBy, ReleasedAt: moment(p.ReleasedAt), ETA: moment(p.ETA()),
 	}
 	if p.State == plan.Running {
 		out.Speed = p.Measured.Rate
 	}
 	if t := p.Canary; t != nil {
 		out.Canary = &Canary{Stage: t.Stage.String(), Since: t.Since.UTC(), Size: t.Size, Delivered: t.Delivered, DeadAgain: t.Dead, Waiting: t.Waiting}
+		if t.Stage == plan.StageCanary && !t.Seen.IsZero() {
+			out.Canary.Until = moment(t.Seen.Add(p.Request.Watch))
+		}
 	}
 	return out
 }
@@ -187,7 +212,7 @@ func planRequestOf(p *plan.Plan) PlanRequest {
 	r := &p.Request
 	out := PlanRequest{
 		Reason: r.Reason,
-		Action: ActionOf(r), Repair: r.Repair, Restore: r.Restore, To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary,
+		Action: ActionOf(r), Repair: r.Repair, Restore: r.Restore, To: r.To, NewID: r.NewID, ConfirmUncertain: r.ConfirmUncertain, ConfirmCorrupt: r.ConfirmCorrupt, MaxRedrives: r.MaxRedrives, Canary: r.Canary, Watch: Duration(r.Watch),
 		Rate: strconv.FormatFloat(r.Rate, 'f', -1, 64) + "/s",
 	}
 	for _, ref := range r.Refs {

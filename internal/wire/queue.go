@@ -31,6 +31,11 @@ type Queue struct {
 	Bytes      int64                    `json:"bytes"`
 	Ledger     Ledger                   `json:"ledger"`
 
+	// Source is absent where the queue takes messages from the store only.
+	Source *QueueSource `json:"source,omitempty"`
+	// HeldBy is what holds it, as this process sees it; empty: nothing does.
+	HeldBy []Hold `json:"held_by"`
+
 	// Engine is absent where nothing consumes the queue in this process.
 	Engine *QueueEngine `json:"engine,omitempty"`
 	// PolledAt is when somebody last waited for a message of it by its id, as who asks for
@@ -38,6 +43,23 @@ type Queue struct {
 	PolledAt *time.Time `json:"polled_at,omitempty"`
 	// Pull is absent where no worker has claimed from the queue in this process.
 	Pull *QueuePull `json:"pull,omitempty"`
+}
+
+// QueueSource counts what came from the source of a queue and ended in this process since it
+// started. The ledger counts what was parked in the store instead.
+type QueueSource struct {
+	Done    int64 `json:"done"`
+	Dropped int64 `json:"dropped"`
+	Dead    int64 `json:"dead"` // kept by the source, with dead_letters: native
+}
+
+// Done returns how many messages are finished: by the ledger of the store, and of a source in this
+// process.
+func (q *Queue) Done() int64 {
+	if q.Source != nil {
+		return q.Ledger.Done + q.Source.Done
+	}
+	return q.Ledger.Done
 }
 
 // Waiting counts waiting messages, leased and blocked ones included, by lane.
@@ -97,6 +119,7 @@ type Breaker struct {
 type Paused struct {
 	Target string     `json:"target,omitempty"` // absent: the whole queue
 	Reason string     `json:"reason"`
+	By     string     `json:"by,omitempty"` // absent: its handler asked for it
 	Since  time.Time  `json:"since"`
 	Until  *time.Time `json:"until,omitempty"` // absent: until it is resumed
 }
@@ -169,6 +192,13 @@ func pausesOf(list []engine.PauseStatus) (out []Paused) {
 type Verified struct {
 	Balanced bool    `json:"balanced"`
 	Queues   []Audit `json:"queues"`
+	Hint     string  `json:"hint,omitempty"` // what to do where they do not balance
+}
+
+// AcknowledgeRequest counts what is missing from a queue, or from all, as dropped.
+type AcknowledgeRequest struct {
+	Queue  string `json:"queue,omitempty"`
+	Reason string `json:"reason"`
 }
 
 // Audit compares the ledger of a queue with a scan.

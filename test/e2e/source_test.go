@@ -104,7 +104,28 @@ func TestQueueOnARedisList(t *testing.T) {
 		d.redrive("publish", "sms", fmt.Sprintf("text %d", i)).ok(t)
 	}
 	until(t, "all are received", time.Minute, func() bool { return len(effects(t, target)) == 5 })
+	until(t, "all are counted", time.Minute, func() bool { q := d.queue("sms"); return q.Done() == 5 && q.Source.Done == 5 })
 	if q := d.queue("sms"); q.Ledger.Entered != 0 {
 		t.Errorf("%d messages went to the store", q.Ledger.Entered)
 	}
+	d.redrive("queues", "sms").ok(t)
+}
+
+// TestQueueOnAListOfOthers: what a publisher of ours sends to such a queue waits in the store.
+func TestQueueOnAListOfOthers(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	client := s.Client(t)
+	target := newReceiver(t)
+	d := newDaemon(t, fmt.Sprintf("queues: {sms: {source: \"redislist://%s/0?list=jobs&from=left\", deliver: {url: %q, allow_private: true}}}\n", s.Addr, target))
+	for i := range 5 {
+		if err := client.RPush(t.Context(), "jobs", fmt.Sprintf("text %d", i)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.redrive("publish", "sms", "ours").ok(t)
+	until(t, "all are received", time.Minute, func() bool { return len(effects(t, target)) == 6 })
+	until(t, "all are counted", time.Minute, func() bool {
+		q := d.queue("sms")
+		return q.Done() == 6 && q.Source.Done == 5 && q.Ledger.Entered == 1
+	})
 }

@@ -6,6 +6,7 @@ package broken
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ var Stores = map[string]func(driver.Store) driver.Store{
 	"edits_blindly":         func(s driver.Store) driver.Store { return &editsBlindly{s} },
 	"edit_forgets":          func(s driver.Store) driver.Store { return &editForgets{Store: s, edited: map[redrive.Ref]bool{}} },
 	"extends_too_long":      func(s driver.Store) driver.Store { return &extendsTooLong{Store: s} },
+	"search_folds_case":     func(s driver.Store) driver.Store { return &searchFoldsCase{s} },
+	"search_is_stale":       func(s driver.Store) driver.Store { return &searchIsStale{s, map[redrive.Ref]string{}} },
 	"retry_at_once":         func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
 }
 
@@ -370,4 +373,45 @@ type extendsTooLong struct{ driver.Store }
 
 func (b *extendsTooLong) Extend(ctx context.Context, r []redrive.Receipt, lease time.Duration) []error {
 	return b.Store.Extend(ctx, r, 3*lease)
+}
+
+// searchFoldsCase finds dead letters by text whether letters are small or capital.
+type searchFoldsCase struct{ driver.Store }
+
+func (b *searchFoldsCase) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
+	text := q.Text
+	if text == "" {
+		return b.Store.Find(ctx, q)
+	}
+	q.Text, q.Bodies, q.Limit = "", true, redrive.MaxPage
+	page, err := b.Store.Find(ctx, q)
+	page.Entries = slices.DeleteFunc(page.Entries, func(e redrive.Entry) bool {
+		f := e.History.Latest()
+		return f == nil || !strings.Contains(strings.ToLower(f.Message+f.Details[driver.DetailAnswer]), strings.ToLower(text))
+	})
+	return page, err
+}
+
+// searchIsStale has an index of texts that knows what a dead letter said first, and not what the
+// failures of those who worked on it say.
+type searchIsStale struct {
+	driver.Store
+	said map[redrive.Ref]string
+}
+
+func (b *searchIsStale) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
+	text := q.Text
+	if text == "" {
+		page, err := b.Store.Find(ctx, q)
+		for _, e := range page.Entries {
+			if f := e.History.Latest(); f != nil && b.said[e.Ref()] == "" {
+				b.said[e.Ref()] = f.Message + " " + f.Details[driver.DetailAnswer]
+			}
+		}
+		return page, err
+	}
+	q.Text = ""
+	page, err := b.Store.Find(ctx, q)
+	page.Entries = slices.DeleteFunc(page.Entries, func(e redrive.Entry) bool { return !strings.Contains(b.said[e.Ref()], text) })
+	return page, err
 }

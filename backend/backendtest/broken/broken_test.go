@@ -70,6 +70,8 @@ func TestBrokenStoresFail(t *testing.T) {
 		"edit_forgets":          {"ChecksumFollowsEdits"},
 		"edits_blindly":         {"EditsOfEachMessage"},
 		"extends_too_long":      {"LeaseEndsInTime"},
+		"search_folds_case":     {"SearchIsLiteral"},
+		"search_is_stale":       {"SearchFollowsEverything"},
 		"retry_at_once":         {"39_NotEarly", "41_MixedDelaysNoHeadOfLine", "45_RescheduleWithoutBurningAttempt"},
 	}
 	for name, wrap := range broken.Stores {

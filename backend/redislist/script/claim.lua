@@ -4,10 +4,13 @@
 --       8 leases  9 wake
 -- ARGV  1 lane (0 fresh: the waiting list too)  2 most messages, at most 100
 --       3 lease in microseconds  4 nonce of this claim  5 instance  6 most bytes
+--       7 the end of the list that is read, RIGHT or LEFT  8 "1" if its elements are payloads of
+--       others, also those that begin as ours do
 -- Returns {1 if there may be more, row, row, ...}; see row in entry.lua.
 proceed(KEYS[8])
 local t = now()
 local lane, max, lease, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
+local side, foreign = ARGV[7], ARGV[8] == '1'
 
 -- A script is not undone when it breaks off half way (a right that was taken away, a key
 -- of a wrong type). What an earlier claim moved to "taken" then still stands there, behind
@@ -19,7 +22,7 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
     redis.call('ZADD', KEYS[8], 'inf', LAST)
     for n = first, first + count - 1 do redis.call('ZADD', KEYS[8], 'NX', t, n) end
   else
-    for _ = 1, count do redis.call('LMOVE', KEYS[2], KEYS[1], 'RIGHT', 'RIGHT') end
+    for _ = 1, count do redis.call('LMOVE', KEYS[2], KEYS[1], 'RIGHT', side) end
   end
   redis.call('DEL', KEYS[2])
 end
@@ -64,9 +67,13 @@ if lane == 0 and count > 0 and bytes <= most then
     redis.call('RPUSH', KEYS[2], n)
     local chosen, same = MAGIC .. 'c', claimed(new_entry('', t))
     while n <= last and bytes <= most do
-      local element = redis.call('LMOVE', KEYS[1], KEYS[2], 'RIGHT', 'RIGHT')
+      local element = redis.call('LMOVE', KEYS[1], KEYS[2], side, 'RIGHT')
       local raw = same
-      if string.sub(element, 1, 4) == chosen then raw = claimed(new_entry(element, t)) end
+      if foreign then
+        if string.sub(element, 1, 3) == MAGIC then raw = claimed(foreign_entry(n, t)) end
+      elseif string.sub(element, 1, 4) == chosen then
+        raw = claimed(new_entry(element, t))
+      end
       deliver(n, raw, element, false)
       bodies[#bodies + 1] = n
       bodies[#bodies + 1] = element

@@ -32,11 +32,14 @@ local function own_id(element)
   return string.sub(element, 24, 23 + (tonumber(string.sub(element, 21, 23)) or 0))
 end
 
--- id_of names an entry: a foreign payload by when it was first taken and its number.
+-- foreign_id names a foreign payload by when it was first taken and its number.
+local function foreign_id(n, born) return 'f' .. string.format('%.0f', born) .. '-' .. n end
+
+-- id_of names an entry.
 local function id_of(n, e, element)
   if e[ID] ~= '' then return e[ID] end
   if string.sub(element, 1, 3) == MAGIC then return own_id(element) end
-  return 'f' .. string.format('%.0f', e[BORN]) .. '-' .. n
+  return foreign_id(n, e[BORN])
 end
 
 -- new_entry is the state of a message that nobody has claimed yet. Only an id that its
@@ -45,6 +48,14 @@ local function new_entry(element, t)
   local id = ''
   if string.sub(element, 1, 4) == MAGIC .. 'c' then id = own_id(element) end
   return {0, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', t, id, 0, 0, 0, 0}
+end
+
+-- foreign_entry is the state of a payload of others that begins as an element of ours does: its id
+-- in the state says that it is none.
+local function foreign_entry(n, t)
+  local e = new_entry('', t)
+  e[ID] = foreign_id(string.format('%.0f', n), t)
+  return e
 end
 
 -- pack makes the text of a state. Its head is what a settlement must compare, so that

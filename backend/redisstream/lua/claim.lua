@@ -183,7 +183,7 @@ local function aside(e)
     due = ms * 1000, published = ms * 1000, expires = 0, died = 0, seq = 0, cseq = 0 }
   h.size, h.key = size, key
   ackdel(q, e[1])
-  add(q, 'xs', -1)
+  add(q, 'xd', 1)
   add(q, 'bytes', -size)
   putwaiting(q, uuid(e[1], tag), h, e[2][2])
   return true

@@ -6,9 +6,13 @@
 -- Returns {now, entries of the stream, entries claimed, running leases, leases that ran
 -- out, released suspects, blocked, due, {oldest due of each lane and of suspects, oldest
 -- death} or "" each, indexed waiting, dead, next due or "", lanes due, suspects due, last
--- entry, counters, dead letters that are counted by cause, whether leases are an estimate}.
+-- entry that there ever was, counters, dead letters that are counted by cause, whether leases are
+-- an estimate, entries that were ever added to the stream or "" (servers before 7.0)}.
 local q = queue(0)
-local entries = call('XLEN', q.s)
+local about, stream = redis.pcall('XINFO', 'STREAM', q.s), {}
+if about.err and not string.find(about.err, 'no such key', 1, true) then error(about.err) end
+for i = 1, #about, 2 do stream[about[i]] = about[i + 1] end
+local entries = stream['length'] or 0
 local counters = call('HGETALL', q.c)
 local c = {}
 for i = 1, #counters, 2 do c[counters[i]] = counters[i + 1] end
@@ -72,8 +76,7 @@ else
 end
 local lost = call('ZCOUNT', q.le, '-inf', now) + lostbatched
 due = due + lost + call('ZCOUNT', q.x, '-inf', now)
-local last = call('EXISTS', q.s) == 1 and call('XREVRANGE', q.s, '+', '-', 'COUNT', 1)[1]
 local function text(t) return t and string.format('%.0f', t) or '' end
 return { text(now), entries, tonumber(c.sl or 0), call('ZCARD', q.le) + inbatches - lost, lost, call('ZCARD', q.x), call('SCARD', q.b),
-  due, { text(oldest[0]), text(oldest[1]), text(oldest[2]), text(oldest[SUSPECTS]), head(q.dd) or '' }, call('HLEN', q.w), call('HLEN', q.d), text(nextdue), lanes, suspects and 1 or 0, last and last[1] or '0-0', counters,
-  call('ZCARD', q.ca), guessed }
+  due, { text(oldest[0]), text(oldest[1]), text(oldest[2]), text(oldest[SUSPECTS]), head(q.dd) or '' }, call('HLEN', q.w), call('HLEN', q.d), text(nextdue), lanes, suspects and 1 or 0, stream['last-generated-id'] or '0-0', counters,
+  call('ZCARD', q.ca), guessed, entries > 0 and not stream['entries-added'] and '' or stream['entries-added'] or 0 }

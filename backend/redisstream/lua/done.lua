@@ -122,7 +122,7 @@ while at < #ARGV do
 end
 if done > 0 then
   call('HINCRBY', KEYS[4], 'done', done)
-  call('HINCRBY', KEYS[4], 'xs', -done)
+  call('HINCRBY', KEYS[4], 'xd', done)
   call('HINCRBY', KEYS[4], 'sl', -done)
   call('HINCRBY', KEYS[4], 'bytes', -bytes)
   if batched > 0 then call('HINCRBY', KEYS[4], 'bl', -batched) end

@@ -376,7 +376,7 @@ local function takeentry(q, entry, size)
     add(q, 'published', 1)
   end
   ackdel(q, entry)
-  add(q, 'xs', -1)
+  add(q, 'xd', 1)
 end
 
 -- putwaiting makes a message an indexed waiting one. h.seq and h.cseq are kept unless 0.

@@ -354,6 +354,9 @@ func (a *Attachment) entry(l *letter, s *Summary) redrive.Entry {
 			e.Redrives = int(n)
 		}
 	}
+	if v, ok := e.Headers.Get(headername.Plan); ok && driver.CheckID(v) == nil {
+		e.Plan = v
+	}
 	e.Headers = append(e.Headers, l.extra...)
 	if !l.certain && l.again {
 		e.Headers.Set(redrive.HeaderPossibleDuplicate, "true")

@@ -199,6 +199,7 @@ func TestPlacesAndLineage(t *testing.T) {
 	store := open(t)
 	first := say("orders-dlt/1", "a", "x", false)
 	first.message.Headers.Add(headername.Redrives, "2")
+	first.message.Headers.Add(headername.Plan, "p-1")
 	first.message.Headers.Add(headername.Key, "customer-7")
 	s := &script{batches: [][]letter{{first}}}
 	sum, err := attached(s, Options{Place: "orders"}).Run(t.Context(), into(store), func(Summary) {})
@@ -207,7 +208,7 @@ func TestPlacesAndLineage(t *testing.T) {
 	}
 	e := dead(t, store)[0]
 	o, _ := native.ReadOriginal(e.Headers)
-	if e.Origin != "orders-dlt/1" || e.Redrives != 2 || e.Key != "customer-7" || o.Queue != "orders" || e.Reason != redrive.ReasonRejected {
+	if e.Origin != "orders-dlt/1" || e.Redrives != 2 || e.Plan != "p-1" || e.Key != "customer-7" || o.Queue != "orders" || e.Reason != redrive.ReasonRejected {
 		t.Errorf("%+v", e)
 	}
 }

@@ -50,6 +50,7 @@ func (k *checker) oneOf(path, value string, names ...string) {
 
 func (c *Config) check(k *checker) {
 	c.checkListen(k)
+	c.TLS.check(k)
 	c.checkStore(k)
 	for _, name := range slices.Sorted(maps.Keys(c.Policies)) {
 		if p := c.Policies[name]; p != nil {
@@ -74,6 +75,8 @@ func (c *Config) check(k *checker) {
 	c.Retention.check(k, "retention")
 	checkMasks(k, "mask", c.Mask)
 	c.checkTokens(k)
+	c.Alerts.check(k, "alerts")
+	checkPublicURL(k, c.PublicURL)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")
 	if c.MaxBody < 0 || c.MaxBody > redrive.MaxBodySize || c.MaxBody == 0 && k.given("max_body") {
@@ -177,6 +180,8 @@ func (c *Config) checkSource(k *checker, path string, q *Queue) {
 	case err != nil || u.Host == "" || slices.Contains(namedSchemes, scheme) && strings.Trim(u.Path, "/") == "",
 		strings.HasPrefix(scheme, "rabbitmq") && u.Query().Get("queue") == "":
 		k.bad(path, "this is not an address of a "+scheme+" source", "write kafka://host:9092/topic?group=redrive, nats://host:4222/STREAM?consumer=redrive, rabbitmq://host:5672/?queue=name, or redislist://host:6379")
+	case c.sharesList(q, u):
+		k.bad(path, "another queue takes its messages from the same list", "name each list once")
 	case q.Deliver == nil:
 		k.bad(path, "the queue has a source and nobody to deliver to: its messages would stay where they are", "add deliver: {url: ...}")
 	case q.Guard != nil:
@@ -184,6 +189,26 @@ func (c *Config) checkSource(k *checker, path string, q *Queue) {
 	case q.Order == "key" && (!slices.Contains(orderedSchemes, scheme) || q.DeadLetters == DeadLettersNative):
 		k.bad(path, "the source keeps no order by key across retries", "remove order: key; or take a source in kafka:// whose dead letters are parked")
 	}
+}
+
+// sharesList reports whether a queue's source is a list of others that another queue has, too: what
+// one of them has in flight would be shown, and settled, as the other's.
+func (c *Config) sharesList(q *Queue, u *url.URL) bool {
+	list := u.Query().Get("list")
+	if list == "" {
+		return false
+	}
+	for _, other := range c.Queues {
+		if other == nil || other == q {
+			continue
+		}
+		if text, err := other.Source.Resolve(); err == nil {
+			if v, err := url.Parse(text); err == nil && v.Host == u.Host && v.Path == u.Path && v.Query().Get("list") == list {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *Config) checkQueue(k *checker, path string, q *Queue) {
@@ -371,20 +396,21 @@ func (d *Deliver) check(k *checker, path string) {
 	if d.MaxResponse == 0 && k.given(path+".max_response") {
 		k.bad(path+".max_response", "at least one byte of a response is read", "write a size such as 64KiB")
 	}
-	for i, text := range d.AllowCIDRs {
-		if _, err := netip.ParsePrefix(text); err != nil {
-			k.bad(fmt.Sprintf("%s.allow_cidrs[%d]", path, i), fmt.Sprintf("%q is not a network", text), "write it as 10.1.0.0/16 or fd00::/8")
-		}
-	}
+	checkCIDRs(k, path+".allow_cidrs", d.AllowCIDRs)
 	checkSecret(k, path+".secret", d.Secret)
 	for i, s := range d.Secrets {
 		checkSecret(k, fmt.Sprintf("%s.secrets[%d]", path, i), s)
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+	checkHeaders(k, path+".headers", d.Headers)
+}
+
+// checkHeaders checks headers that are added to requests.
+func checkHeaders(k *checker, path string, headers map[string]Secret) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if what := checkHeader(name); what != "" {
-			k.bad(join(path+".headers", name), what, "")
-		} else if strings.ContainsFunc(d.Headers[name].Reference(), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-			k.bad(join(path+".headers", name), "the value holds a line break or another control character", "")
+			k.bad(join(path, name), what, "")
+		} else if strings.ContainsFunc(headers[name].Reference(), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			k.bad(join(path, name), "the value holds a line break or another control character", "")
 		}
 	}
 }

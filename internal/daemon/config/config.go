@@ -33,6 +33,8 @@ type Config struct {
 	// Listen is the address of the HTTP server. Defaults to 127.0.0.1:7333. An
 	// address that is not loopback needs a token.
 	Listen string `yaml:"listen" json:"listen"`
+	// TLS of the listener. Defaults to none: plain HTTP.
+	TLS TLS `yaml:"tls" json:"tls,omitzero"`
 	// Store says where messages wait: "sqlite:DIR", or the address of a server. What
 	// holds a password is better written as env:NAME or file:PATH. Defaults to
 	// sqlite:./redrive-data.
@@ -65,6 +67,11 @@ type Config struct {
 	// Tokens that may use the HTTP server. Without any, everyone who reaches a
 	// loopback address may.
 	Tokens []Token `yaml:"tokens" json:"tokens,omitempty"`
+	// Alerts say who learns of trouble. Defaults to nobody.
+	Alerts Alerts `yaml:"alerts" json:"alerts,omitzero"`
+	// PublicURL is where people reach this daemon, such as "https://redrive.example.com". Alerts link to
+	// it. Defaults to no links.
+	PublicURL string `yaml:"public_url" json:"public_url,omitempty"`
 	// Log of the daemon.
 	Log Log `yaml:"log" json:"log"`
 	// Grace is how long claimed work may go on at shutdown. Defaults to 20s.
@@ -79,7 +86,8 @@ type Config struct {
 type Queue struct {
 	// Source is where messages come from, beside the store: "kafka://host:9092/topic?group=redrive",
 	// "nats://host:4222/STREAM?consumer=redrive", "rabbitmq://user@host:5672/vhost?queue=name" or
-	// "redislist://host:6379". Empty: the store only.
+	// "redislist://host:6379"; "redislist://host:6379/0?list=KEY&from=right" takes a list that
+	// others push to. Empty: the store only.
 	Source Address `yaml:"source" json:"source,omitempty"`
 	// DeadLetters is "parked" (in the store; the default) or "native" (at the broker of the source).
 	DeadLetters string `yaml:"dead_letters" json:"dead_letters,omitempty"`

@@ -122,6 +122,8 @@ func TestErrorsSayWhereAndWhatToDo(t *testing.T) {
 		{"a stream without a name", "queues: {sms: {source: nats://localhost:4222, deliver: {url: https://x.example}}}", []string{"queues.sms.source", "nats://host:4222/STREAM"}},
 		{"a RabbitMQ without a queue", "queues: {sms: {source: \"rabbitmq://localhost/shop\", deliver: {url: https://x.example}}}", []string{"queues.sms.source", "rabbitmq://host:5672/?queue=name"}},
 		{"a broker without a target", "queues: {sms: {source: kafka://localhost/x}}", []string{"queues.sms.source", "deliver"}},
+		{"a list that two queues take", "queues: {a: {source: \"redislist://h/0?list=jobs\", deliver: {url: https://x.example}}, b: {source: \"redislist://h/0?list=jobs&from=left\", deliver: {url: https://x.example}}}",
+			[]string{"queues.a.source", "queues.b.source", "same list"}},
 		{"order by key of a source that keeps none", "queues: {sms: {source: \"nats://localhost/S\", order: key, deliver: {url: https://x.example}}}", []string{"queues.sms.source", "kafka://"}},
 		{"order by key of native retries", "queues: {sms: {source: kafka://localhost/x, dead_letters: native, order: key, deliver: {url: https://x.example}}}", []string{"queues.sms.source", "parked"}},
 		{"native dead letters", "queues: {sms: {dead_letters: native}}", []string{"queues.sms.dead_letters", "the queue has no source"}},

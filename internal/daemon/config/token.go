@@ -44,6 +44,7 @@ const (
 	ScopeConsume Scope = "consume" // claim messages, with their bodies, and settle them
 	ScopeCall    Scope = "call"    // call guarded targets, and fetch the later results
 	ScopeRead    Scope = "read"    // look at queues, messages, dead letters and plans, but not at bodies
+	ScopePropose Scope = "propose" // read, and make plans that stand still until a token with redrive, or purge for drops, releases them
 	ScopeRedrive Scope = "redrive" // read with bodies, and change what is there: redrive, edit, archive, pause
 	ScopePurge   Scope = "purge"   // remove messages for good: drop, cancel, purge
 	ScopeAdmin   Scope = "admin"   // everything, and the configuration, tokens and audit log
@@ -53,7 +54,7 @@ const (
 
 // Scopes returns all scopes.
 func Scopes() []Scope {
-	return []Scope{ScopePublish, ScopeConsume, ScopeCall, ScopeRead, ScopeReadPayload, ScopeRedrive, ScopePurge, ScopeAdmin}
+	return []Scope{ScopePublish, ScopeConsume, ScopeCall, ScopeRead, ScopeReadPayload, ScopePropose, ScopeRedrive, ScopePurge, ScopeAdmin}
 }
 
 // Moment is a point in time: "2027-01-31" (its beginning in UTC) or RFC 3339.

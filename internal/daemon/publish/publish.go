@@ -240,7 +240,7 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 			m.form = string(v.Value)
 		case headername.ID:
 			m.headers.Add(headername.ID, againID(d))
-		case headername.Redrives, redrive.HeaderPossibleDuplicate:
+		case headername.Redrives, headername.Plan, redrive.HeaderPossibleDuplicate:
 		default:
 			if !native.IsOriginal(v.Name) {
 				m.headers = append(m.headers, native.Outside(*v))
@@ -249,6 +249,9 @@ func (h *Handler) message(d *redrive.Delivery) (*message, error) {
 	}
 	if d.Redrives > 0 {
 		m.headers.Add(headername.Redrives, strconv.Itoa(d.Redrives))
+	}
+	if d.Plan != "" { // if it dies there, attach tells the plan
+		m.headers.Add(headername.Plan, d.Plan)
 	}
 	return m, nil
 }

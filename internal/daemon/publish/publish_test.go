@@ -130,6 +130,7 @@ func TestRedisGetsTheEntryAsItWas(t *testing.T) {
 		carrying(place, "tenant", "gold", headername.OriginalForm, "=payload"),
 		carrying(place, headername.OriginalForm, "*"),
 	} {
+		d.Plan = "p-1"
 		if strings.HasSuffix(string(d.Headers[0].Value), "*") {
 			d.Body, d.Redrives = []byte(`{"b":"2","a":"1"}`), 0
 		}
@@ -141,10 +142,10 @@ func TestRedisGetsTheEntryAsItWas(t *testing.T) {
 	if err != nil || len(entries) != 2 {
 		t.Fatal(entries, err)
 	}
-	if v := entries[0].Values; v["payload"] != "body" || v["tenant"] != "gold" || v[headername.Redrives] != "2" || len(v) != 3 {
+	if v := entries[0].Values; v["payload"] != "body" || v["tenant"] != "gold" || v[headername.Redrives] != "2" || v[headername.Plan] != "p-1" || len(v) != 4 {
 		t.Error(v)
 	}
-	if v := entries[1].Values; v["a"] != "1" || v["b"] != "2" || len(v) != 2 {
+	if v := entries[1].Values; v["a"] != "1" || v["b"] != "2" || v[headername.Plan] != "p-1" || len(v) != 3 {
 		t.Error(v)
 	}
 	place.Stream = "nowhere"

@@ -1,0 +1,280 @@
+// Package alerts tells people of trouble: rules over what the daemon knows, a state that is a record
+// each, and receivers of their messages. One daemon of those on a store sends.
+package alerts
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/redrive/redrive/delivery"
+	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/config"
+	"github.com/redrive/redrive/internal/lease"
+	"github.com/redrive/redrive/internal/wire"
+)
+
+// How often a watcher works.
+const (
+	tickEvery   = 5 * time.Second // sends, and renews its lease
+	lookEvery   = 15 * time.Second
+	ledgerEvery = time.Minute // the ledger is part of a look
+	beatEvery   = time.Minute
+)
+
+// Settings are what a configuration says of alerts.
+type Settings struct {
+	config.Alerts
+	PublicURL, Environment string
+}
+
+// Options configures a [Watcher]. All fields are needed.
+type Options struct {
+	Store    driver.Store
+	Instance string // names this process
+	Version  string
+	Logger   *slog.Logger
+	// Settings returns the configuration in force.
+	Settings func() Settings
+	// Look collects the facts, with the ledger if that is asked for.
+	Look func(ctx context.Context, ledger bool) (*Facts, error)
+	// Here returns what this process knows without the store.
+	Here func() Here
+}
+
+// Watcher looks for trouble and tells of it. It is safe for concurrent use.
+type Watcher struct {
+	o     Options
+	lease lease.Lease
+	build func(r *config.Receiver, version string) (sender, error)
+
+	mu        sync.Mutex
+	settings  Settings
+	receivers []*receiver
+	beat      *delivery.Handler // nil: none
+	here      board             // what this process knows without the store; it sends that itself
+	shared    board             // nil: another daemon sends
+	flow      flow
+	lookedAt  time.Time
+	ledgerAt  time.Time
+	beatAt    time.Time
+	savedAt   time.Time // the look of which the record was written
+	failed    bool      // the newest look
+}
+
+// New returns a watcher. It does nothing before Run.
+func New(o Options) *Watcher {
+	return &Watcher{
+		o: o, build: newSender, here: make(board), flow: make(flow),
+		lease: lease.Lease{Store: o.Store, Key: "alerts", Holder: o.Instance, Single: o.Store.Caps().Exclusive},
+	}
+}
+
+// Run watches until ctx ends.
+func (w *Watcher) Run(ctx context.Context) {
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	defer w.lease.Release(ctx)
+	for {
+		w.step(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// step is what a watcher does at each tick.
+func (w *Watcher) step(ctx context.Context) {
+	w.configure(ctx)
+	if len(w.receivers) == 0 {
+		w.lease.Release(ctx)
+		w.set(func() { w.shared = nil })
+		return
+	}
+	now := time.Now()
+	here := w.o.Here()
+	w.set(func() {
+		w.here.look(withoutStore(&here, now), now, func(string) bool { return true })
+	})
+	if here.StoreAway.IsZero() {
+		w.lead(ctx, now)
+	}
+	w.send(ctx)
+	w.save(ctx)
+	w.heartbeat(ctx, now)
+}
+
+func (w *Watcher) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// configure follows the configuration in force.
+func (w *Watcher) configure(ctx context.Context) {
+	s := w.o.Settings()
+	if w.receivers != nil && reflect.DeepEqual(s, w.settings) {
+		return
+	}
+	receivers := make([]*receiver, 0, len(s.Receivers))
+	for i := range s.Receivers {
+		receivers = append(receivers, newReceiver(&s.Receivers[i], func() (sender, error) { return w.build(&s.Receivers[i], w.o.Version) }))
+	}
+	beat, err := newHeartbeat(&s.Alerts, w.o.Version)
+	if err != nil {
+		w.o.Logger.LogAttrs(ctx, slog.LevelError, "alerts: no heartbeat", slog.Any("error", err))
+	}
+	w.set(func() { w.settings, w.receivers, w.beat = s, receivers, beat })
+}
+
+// lead looks at the store if it is ours to do so.
+func (w *Watcher) lead(ctx context.Context, now time.Time) {
+	ours, err := w.lease.Hold(ctx)
+	if err != nil || !ours {
+		w.set(func() { w.shared, w.failed = nil, err != nil })
+		w.trouble(ctx, "alerts: the lease cannot be taken", err)
+		return
+	}
+	if w.shared == nil {
+		shared, err := w.load(ctx, now)
+		if err != nil {
+			w.trouble(ctx, "alerts: the records cannot be read", err)
+			return
+		}
+		w.set(func() { w.shared, w.lookedAt = shared, time.Time{} })
+	}
+	if now.Sub(w.lookedAt) < lookEvery {
+		return
+	}
+	ledger := now.Sub(w.ledgerAt) >= ledgerEvery
+	facts, err := w.o.Look(ctx, ledger)
+	if err != nil {
+		w.set(func() { w.failed = true })
+		w.trouble(ctx, "alerts: no look at the store", err)
+		return
+	}
+	oldest := w.settings.Oldest.Std()
+	if oldest == 0 {
+		oldest = config.DefaultOldest
+	}
+	conditions := append(w.about(facts, oldest), w.unsent(now)...)
+	w.set(func() {
+		w.shared.look(conditions, now, func(subject string) bool {
+			return (family(subject) != ofCause || facts.AllCauses) && (subject != ofLedger || facts.Ledger != nil)
+		})
+		w.lookedAt, w.failed = now, false
+		if ledger {
+			w.ledgerAt = now
+		}
+	})
+}
+
+func (w *Watcher) trouble(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		w.o.Logger.LogAttrs(ctx, slog.LevelWarn, what, slog.Any("error", err))
+	}
+}
+
+// send sends what is due, to all receivers at once.
+func (w *Watcher) send(ctx context.Context) {
+	if w.shared != nil {
+		if ours, err := w.lease.Hold(ctx); err != nil || !ours { // a look may have taken long
+			w.trouble(ctx, "alerts: the lease cannot be renewed", err)
+			w.set(func() { w.shared = nil })
+		}
+	}
+	now := time.Now()
+	var sent sync.WaitGroup
+	for _, r := range w.receivers {
+		if now.Before(r.next) {
+			continue
+		}
+		var n news
+		for _, b := range []board{w.here, w.shared} {
+			of := b.due(r.name, r.repeats(), now)
+			n.firing, n.over = append(n.firing, of.firing...), append(n.over, of.over...)
+		}
+		if n.none() {
+			continue
+		}
+		sent.Go(func() {
+			err := r.send(ctx, newMessage(&n, w.settings.PublicURL, w.settings.Environment, now))
+			w.set(func() { r.note(err, now) })
+			w.logged(ctx, r, err)
+			if err == nil {
+				w.set(func() { n.tell(r.name, now) })
+			}
+		})
+	}
+	sent.Wait()
+}
+
+// logged tells of the first message that a receiver did not take, and of the first that it took again.
+func (w *Watcher) logged(ctx context.Context, r *receiver, err error) {
+	switch {
+	case err != nil && r.tries == 1:
+		w.o.Logger.LogAttrs(ctx, slog.LevelError, "an alert could not be sent", slog.String("receiver", r.name), slog.Any("error", err))
+	case err != nil:
+		w.o.Logger.LogAttrs(ctx, slog.LevelDebug, "an alert could not be sent", slog.String("receiver", r.name), slog.Any("error", err))
+	case r.back:
+		w.o.Logger.LogAttrs(ctx, slog.LevelWarn, "alerts are sent again", slog.String("receiver", r.name))
+	}
+}
+
+// unsent says which receivers take nothing, for the others.
+func (w *Watcher) unsent(now time.Time) (all []condition) {
+	for _, r := range w.receivers {
+		if r.failing.IsZero() {
+			continue
+		}
+		all = append(all, condition{subject: ofReceiver + "/" + r.name, rule: wire.AlertUnsent, begins: now.Sub(r.failing) >= unsentAfter,
+			numbers: map[string]int64{"tries": int64(r.tries)}, next: "redrive alerts --test", path: "/ui/",
+			summary: "no alert could be sent to " + r.name + " since " + clock(r.failing) + ": " + printable(r.err)})
+	}
+	return all
+}
+
+// heartbeat tells whoever waits for it that alerts are watched and can be sent.
+func (w *Watcher) heartbeat(ctx context.Context, now time.Time) {
+	if w.beat == nil || w.shared == nil || w.failed || now.Sub(w.beatAt) < beatEvery {
+		return
+	}
+	working := false
+	for _, r := range w.receivers {
+		working = working || r.failing.IsZero()
+	}
+	if !working {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	if err := post(ctx, w.beat, "alert-heartbeat-"+w.o.Instance, nil); err != nil {
+		w.trouble(ctx, "alerts: no heartbeat", err)
+		return
+	}
+	w.beatAt = now
+}
+
+// Test sends a test message to each receiver, and returns what became of each.
+func (w *Watcher) Test(ctx context.Context) []wire.AlertTested {
+	w.mu.Lock()
+	receivers, environment := w.receivers, w.settings.Environment
+	w.mu.Unlock()
+	all := make([]wire.AlertTested, len(receivers))
+	m := testMessage(environment, w.o.Instance, time.Now())
+	var sent sync.WaitGroup
+	for i, r := range receivers {
+		sent.Go(func() {
+			all[i] = wire.AlertTested{Name: r.name, Kind: r.kind}
+			if err := r.send(ctx, m); err != nil {
+				all[i].Error = err.Error()
+			}
+		})
+	}
+	sent.Wait()
+	return all
+}
