@@ -7,9 +7,11 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 # command:package, what the tests run beside Go. A command that is there is not installed again.
-DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs chromium:chromium \
+DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs npm:npm chromium:chromium \
 	nginx:nginx haproxy:haproxy systemd-socket-activate:systemd \
 	prometheus-alertmanager:prometheus-alertmanager aiosmtpd:python3-aiosmtpd
+# What a release is made and tried with.
+RELEASE_DEPS := buildah:buildah mmdebstrap:mmdebstrap bwrap:bubblewrap systemd-analyze:systemd minisign:minisign
 # What bench/ compares with beside Go modules.
 PEERS := beanstalkd:beanstalkd
 
@@ -45,7 +47,7 @@ GOTESTSUM = $(CURDIR)/$(TOOLS)/gotestsum --format pkgname-and-test-fails --rerun
 reruns = @if [ -s $(RERUN) ]; then echo "passed only when it was run again:"; cat $(RERUN); fi
 
 # Modules below this one, each with a go.mod of its own.
-MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod */bench/go.mod test/*/go.mod examples/*/go.mod))
+MODULES = $(patsubst %/go.mod,%,$(wildcard bench/go.mod */bench/go.mod test/*/go.mod examples/*/go.mod tools/*/go.mod))
 
 # Linters are built once for each state of tools/go.sum.
 TOOLS := bin/tools-$(shell sha256sum tools/go.sum | cut -c1-12)
@@ -62,16 +64,31 @@ BENCH ?= .
 
 .PHONY: help
 help: ## show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: deps
 deps: ## install what the tests run beside Go (as root or in CI; else say what is missing)
 	@.ci/deps $(DEPS)
 	@.ci/kafka bin/kafka
+	@.ci/browser bin/browser
 
 .PHONY: build
 build: ## build the static binary bin/redrive
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/redrive ./cmd/redrive
+
+.PHONY: release
+release: ## make the release VERSION in dist/: archives, packages, images, SBOM, checksums; REDRIVE_SIGNING_KEY signs them
+	go -C tools/release run . -version $(VERSION) -out $(CURDIR)/dist $(RELEASE)
+
+.PHONY: test-release
+test-release: ## try a release of linux for real: twice the same bytes, install, upgrade, image, go install (as root)
+	@.ci/deps $(RELEASE_DEPS)
+	$(MAKE) release RELEASE='-targets linux/$(shell go env GOARCH)'
+	test/release/debian dist
+	test/release/image dist
+	test/release/signed
+	test/release/goinstall
+	test/release/reproducible dist $(VERSION)
 
 .PHONY: test
 test: deps $(TOOLS)/gotestsum ## run every test, then the race detector; at most 15 minutes on 2 cores

@@ -13,13 +13,7 @@ import (
 // Chromium the test is skipped; in CI it fails.
 func Open(t *testing.T, page string) {
 	t.Helper()
-	program, err := exec.LookPath("chromium")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("chromium is missing")
-		}
-		t.Skip("chromium is missing: install the Debian package chromium")
-	}
+	program := need(t, "chromium", "chromium")
 	// Without a sandbox, as tests run as root too; the pages are our own.
 	args := []string{
 		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",

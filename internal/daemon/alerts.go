@@ -45,7 +45,7 @@ func (a *app) facts(ctx context.Context, ledger bool) (*alerts.Facts, error) {
 		return nil, fmt.Errorf("causes: %w", err)
 	}
 	f := &alerts.Facts{Now: now, Causes: causes.Items, AllCauses: causes.Complete}
-	if f.Queues, err = a.queues(ctx, &watching); err != nil {
+	if f.Queues, err = a.allQueues(ctx, watching.sees); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
 	plans, err := a.plans.List(ctx)

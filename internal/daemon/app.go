@@ -55,9 +55,9 @@ type app struct {
 	counts    *counts
 	alerts    *alerts.Watcher
 	series    *series.Series
-	events    *events.Hub[*caller]
 	ended     sourceEndings
-	outages   *outages                      // nil: a process that only looks
+	outages   *outages // nil: a process that only looks
+	events    *events.Hub[*caller]
 	sources   map[string]backend.SourceSink // by queue, beside the store
 	tls       *certificates                 // of the listener; nil: plain HTTP
 	refused   atomic.Pointer[refusal]       // nil: the newest configuration is in force

@@ -136,25 +136,63 @@ func (t *tokens) identify(r *http.Request, now time.Time) (*caller, *problem.Pro
 	if !ok {
 		return nil, tokenMissing()
 	}
+	found, p := t.find(secret, now)
+	if p != nil {
+		return nil, p
+	}
+	return &found.caller, nil
+}
+
+// find returns the token that a secret is.
+func (t *tokens) find(secret string, now time.Time) (*token, *problem.Problem) {
 	candidates := t.without
 	if named := t.byID[config.TokenID(secret)]; named != nil {
 		candidates = []*token{named}
 	}
 	hash := sha256.Sum256([]byte(secret))
-	var found *caller
+	var found *token
 	for _, c := range candidates {
 		if subtle.ConstantTimeCompare(hash[:], c.hash[:]) == 1 {
-			found = &c.caller
+			found = c
 		}
 	}
-	switch {
-	case found == nil:
+	if found == nil {
 		return nil, problem.New(http.StatusUnauthorized, "token-unknown", "The token is not known", "", "check it against the hashes under tokens: in the configuration")
-	case !found.expires.IsZero() && !now.Before(found.expires):
-		_, p := found.expiry()
-		return nil, p
 	}
-	return found, nil
+	return found, found.expired(now)
+}
+
+// expired returns what a token is answered whose time is over, or nil.
+func (c *caller) expired(now time.Time) *problem.Problem {
+	if c.expires.IsZero() || now.Before(c.expires) {
+		return nil
+	}
+	_, p := c.expiry()
+	return p
+}
+
+// visitor names a token without holding it: who logged in to the pages. It stands in the context
+// of requests that the pages make in this process.
+type visitor struct {
+	id     string // of the token, or its name where it has none
+	digest string // of its hash
+}
+
+// visitorKey is under which a context has its visitor.
+type visitorKey struct{}
+
+const digestBytes = 16
+
+func (t *token) visitor() visitor { return visitor{t.id, string(t.hash[:digestBytes])} }
+
+// known returns the caller that a visitor is, while the token is there and the same.
+func (t *tokens) known(v visitor, now time.Time) (*caller, *problem.Problem) {
+	for _, c := range t.all() {
+		if c.visitor() == v {
+			return &c.caller, c.expired(now)
+		}
+	}
+	return nil, problem.New(http.StatusUnauthorized, "token-revoked", "The token was revoked", "", "log in with another")
 }
 
 func tokenMissing() *problem.Problem {

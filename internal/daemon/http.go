@@ -66,6 +66,13 @@ func (a *app) guarded(rt route, trusted bool) http.Handler {
 
 // admitted returns who sends a request, if its token allows it.
 func (a *app) admitted(l *live, rt route, w http.ResponseWriter, r *http.Request) (*caller, *problem.Problem) {
+	if v, ok := r.Context().Value(visitorKey{}).(visitor); ok { // from a page, which only this process can say
+		who, p := l.tokens.known(v, time.Now())
+		if p != nil {
+			return nil, p
+		}
+		return who, permit(who, rt, r)
+	}
 	who, p := l.tokens.identify(r, time.Now())
 	if p != nil {
 		w.Header().Set("WWW-Authenticate", "Bearer")
@@ -80,6 +87,9 @@ func (a *app) admitted(l *live, rt route, w http.ResponseWriter, r *http.Request
 func (a *app) count(who *caller, rt route, w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request, error) {
 	m := a.meters.of(who)
 	if !m.limited() || rt.scope == config.ScopeCall && rt.method == http.MethodGet { // to look for a result is part of the call
+		return w, r, nil
+	}
+	if _, ok := r.Context().Value(visitorKey{}).(visitor); ok && rt.method == http.MethodGet { // one page asks many times
 		return w, r, nil
 	}
 	w = &meteredWriter{ResponseWriter: w, m: m}
@@ -161,6 +171,9 @@ func (i *requestIDs) next() string { return i.prefix + strconv.FormatUint(i.n.Ad
 func (a *app) shell(next http.Handler, local func(host string) bool) http.Handler {
 	ids := newRequestIDs()
 	cross := http.NewCrossOriginProtection()
+	if c := a.conf(); c != nil && c.Public() != nil { // a proxy may name another host to us than to the browser
+		_ = cross.AddTrustedOrigin(c.Public().Scheme + "://" + c.Public().Host) // the configuration's check has read it
+	}
 	nosniff, policy, referrer := []string{"nosniff"}, []string{"default-src 'none'; frame-ancestors 'none'"}, []string{"no-referrer"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

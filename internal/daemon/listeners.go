@@ -52,7 +52,7 @@ func (a *app) watch(ctx context.Context, topics map[string]bool) (events.View[*c
 	var causes *found
 	var plans []plan.Plan
 	if topics[topicQueues] {
-		if queues, err = a.queues(ctx, &everyone); err != nil {
+		if queues, err = a.allQueues(ctx, func(string) bool { return true }); err != nil {
 			return nil, err
 		}
 	}

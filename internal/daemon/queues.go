@@ -19,15 +19,15 @@ func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) er
 	if _, err := parameters(r); err != nil {
 		return err
 	}
-	items, err := a.queues(r.Context(), who)
+	items, err := a.allQueues(r.Context(), who.sees)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
 }
 
-// queues returns those that the caller may use, by name.
-func (a *app) queues(ctx context.Context, who *caller) ([]wire.Queue, error) {
+// allQueues describes the queues that are wanted, in the order of their names.
+func (a *app) allQueues(ctx context.Context, wanted func(queue string) bool) ([]wire.Queue, error) {
 	counts, err := a.store.Counts(ctx)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (a *app) queues(ctx context.Context, who *caller) ([]wire.Queue, error) {
 	items := []wire.Queue{}
 	seen := make(map[string]bool)
 	add := func(c *driver.Counts) {
-		if seen[c.Queue] = true; who.sees(c.Queue) {
+		if seen[c.Queue] = true; wanted(c.Queue) {
 			items = append(items, a.describe(c, &status, &h))
 		}
 	}

@@ -236,7 +236,7 @@ func (s *Server) assemble(store driver.Store) error {
 	if err := a.pauses.sync(ctx); err != nil {
 		return fmt.Errorf("pauses: %w", err)
 	}
-	s.http = s.newHTTP(a.shell(a.mux(false), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
+	s.http = s.newHTTP(a.shell(s.withPages(a.mux(false)), func(host string) bool { return a.live.Load().tokens != nil || localHost(host) }))
 	s.socket = s.newHTTP(a.shell(a.mux(true), anyHost))
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -130,4 +131,21 @@ func Duration(ns float64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(ns)
+}
+
+// Hidden reports a character that does not show by itself, or that changes how what is
+// around it shows: controls, line breaks of every kind, direction, zero width, and what no
+// font has.
+func Hidden(r rune) bool {
+	switch {
+	case r < ' ', r >= 0x7f && r < 0xa0: // C0 and C1
+		return true
+	case r == 0x2028, r == 0x2029: // line and paragraph separator
+		return true
+	case r < utf8.RuneSelf:
+		return false
+	}
+	// Cf holds the bidirectional controls, zero-width characters and tags; Co and Cs
+	// show as nothing or as anything.
+	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs)
 }

@@ -15,3 +15,16 @@ func TestMatch(t *testing.T) {
 		}
 	}
 }
+
+func TestHidden(t *testing.T) {
+	for _, r := range "\x00\x1b\n\t\x7f\u0085\u200b\u202e\u2066\u2028\ufeff\u00ad\U000e0041\ue000" {
+		if !Hidden(r) {
+			t.Errorf("%U shows", r)
+		}
+	}
+	for _, r := range "a é 中 ⟨ ✓ 🎉" {
+		if Hidden(r) {
+			t.Errorf("%U does not show", r)
+		}
+	}
+}

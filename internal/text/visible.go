@@ -3,7 +3,6 @@ package text
 import (
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -25,6 +24,7 @@ func VisibleLines(s string) string {
 	}
 	return escape(s, true)
 }
+
 func needsEscape(s string, lines bool) bool {
 	if !utf8.ValidString(s) {
 		return true
@@ -32,21 +32,9 @@ func needsEscape(s string, lines bool) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return hidden(r, lines) })
 }
 
-// hidden reports a character that is not simply shown.
+// hidden reports what is escaped.
 func hidden(r rune, lines bool) bool {
-	switch {
-	case lines && (r == '\n' || r == '\t'):
-		return false
-	case r < ' ', r >= 0x7f && r < 0xa0: // C0 and C1
-		return true
-	case r == 0x2028, r == 0x2029: // line and paragraph separator
-		return true
-	case r < utf8.RuneSelf:
-		return false
-	}
-	// Cf holds the bidirectional controls, zero-width characters and tags; Co and Cs
-	// show as nothing or as anything.
-	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs)
+	return Hidden(r) && !(lines && (r == '\n' || r == '\t'))
 }
 
 func escape(s string, lines bool) string {

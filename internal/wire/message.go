@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -98,6 +100,55 @@ func (m *Message) Bytes() []byte {
 		return []byte(*m.Body)
 	}
 	return m.BodyBase64
+}
+
+// Lines is the message as lines that people read and compare; JSON is laid out.
+func (m *Message) Lines() []string {
+	var lines []string
+	add := func(name, value string) {
+		if value != "" {
+			lines = append(lines, name+": "+value)
+		}
+	}
+	add("kind", m.Kind)
+	add("key", m.Key)
+	for _, h := range m.Headers {
+		lines = append(lines, h.Name+": "+string(h.Value))
+	}
+	body := m.Bytes()
+	if body == nil && m.Size != nil && *m.Size > 0 {
+		return append(lines, fmt.Sprintf("(a body of %d bytes)", *m.Size))
+	}
+	return append(lines, strings.Split(string(Pretty(body)), "\n")...)
+}
+
+// maxNested is up to where JSON is laid out: each line of what is within grows with it.
+const maxNested = 100
+
+// Pretty lays JSON out, with its numbers and the order of its members as they are. What is not JSON, or
+// is nested too deeply to be read, stays as it is.
+func Pretty(body []byte) []byte {
+	depth, inString := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{', c == '[':
+			if depth++; depth > maxNested {
+				return body
+			}
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+	var b bytes.Buffer
+	if json.Indent(&b, body, "", "  ") != nil {
+		return body
+	}
+	return b.Bytes()
 }
 
 // History is what is kept of failures: the first and the last in full, all counted.

@@ -77,6 +77,7 @@ func (c *Config) check(k *checker) {
 	c.checkTokens(k)
 	c.Alerts.check(k, "alerts")
 	checkPublicURL(k, c.PublicURL)
+	c.checkUI(k)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")
 	if c.MaxBody < 0 || c.MaxBody > redrive.MaxBodySize || c.MaxBody == 0 && k.given("max_body") {

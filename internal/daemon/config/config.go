@@ -69,9 +69,12 @@ type Config struct {
 	Tokens []Token `yaml:"tokens" json:"tokens,omitempty"`
 	// Alerts say who learns of trouble. Defaults to nobody.
 	Alerts Alerts `yaml:"alerts" json:"alerts,omitzero"`
-	// PublicURL is where people reach this daemon, such as "https://redrive.example.com". Alerts link to
-	// it. Defaults to no links.
+	// PublicURL is where people reach the daemon through a proxy, such as
+	// "https://redrive.example.com". Alerts link to it; with https the pages' cookies are for
+	// encrypted connections only. Defaults to no links.
 	PublicURL string `yaml:"public_url" json:"public_url,omitempty"`
+	// UI configures the dashboard.
+	UI UI `yaml:"ui" json:"ui,omitzero"`
 	// Log of the daemon.
 	Log Log `yaml:"log" json:"log"`
 	// Grace is how long claimed work may go on at shutdown. Defaults to 20s.
