@@ -152,10 +152,8 @@ func shorten(s string, most int) string {
 	}
 	used := 0
 	for i, r := range s {
-		if w := runeColumns(r); used+w > most-1 {
+		if used += runeColumns(r); used > most-1 {
 			return s[:i] + "…"
-		} else {
-			used += w
 		}
 	}
 	return s
