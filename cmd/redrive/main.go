@@ -175,4 +175,6 @@ type terminal struct {
 	errTTY bool
 	width  int          // of out; 0: not a terminal
 	close  func() error // after the command; nil: nothing to close
+
+	errSize func() int // the present width of err, 0 if it is not known; nil: not known
 }

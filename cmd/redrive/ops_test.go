@@ -226,7 +226,7 @@ func TestPlanBar(t *testing.T) {
 		{wire.Plan{Total: 20000, TotalMore: true, Done: 1, Failed: 2, State: wire.PlanPaused}, nil, 0, "1 of at least 20,000 redriven, 2 refused, paused"},
 		{wire.Plan{Total: 2, Done: 5, State: wire.PlanRunning}, nil, 0, "[########################] 5 of 2 redriven"},
 	} {
-		if got := planBar(&c.p, c.seen, "redriven", c.rate); got != c.want {
+		if got := planBar(&c.p, c.seen, "redriven", c.rate, 100); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -27,10 +27,24 @@ func standard() *terminal {
 	if t.outTTY {
 		t.width, _, _ = term.GetSize(int(os.Stdout.Fd()))
 	}
+	t.errSize = func() int {
+		width, _, _ := term.GetSize(int(os.Stderr.Fd())) // 0 where it is not known
+		return width
+	}
 	return t
 }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// errWidth is the width that the error output has now.
+func (t *terminal) errWidth() int {
+	if t.errSize != nil {
+		if width := t.errSize(); width > 0 {
+			return width
+		}
+	}
+	return cmp.Or(t.width, 80)
+}
 
 // Colours, by what they stand for.
 const (
@@ -128,76 +142,6 @@ func (t *terminal) printError(err error) {
 		return
 	}
 	fmt.Fprintf(t.err, "redrive: %s\n", cleanText(err.Error()))
-}
-
-// table is rows of columns that are aligned when they are printed.
-type table struct {
-	head []string
-	rows [][]cell
-}
-
-// cell is a text with its colour.
-type cell struct {
-	text   string
-	colour string
-	right  bool // aligned to the right, as numbers are
-}
-
-func newTable(head ...string) *table { return &table{head: head} }
-
-func text(s string) cell             { return cell{text: clean(s)} }
-func coloured(c, s string) cell      { return cell{text: clean(s), colour: c} }
-func number[T int | int64](n T) cell { return cell{text: grouped(int64(n)), right: true} }
-
-func (b *table) add(cells ...cell) { b.rows = append(b.rows, cells) }
-
-// print writes the table. On a terminal the last column is cut to its width.
-func (b *table) print(t *terminal) {
-	widths := make([]int, len(b.head))
-	for i, h := range b.head {
-		widths[i] = utf8.RuneCountInString(h)
-		for _, r := range b.rows {
-			if i < len(r) {
-				widths[i] = max(widths[i], utf8.RuneCountInString(r[i].text))
-			}
-		}
-	}
-	head := make([]cell, len(b.head))
-	for i, h := range b.head {
-		head[i] = cell{text: h, colour: strong}
-		if len(b.rows) > 0 && i < len(b.rows[0]) {
-			head[i].right = b.rows[0][i].right
-		}
-	}
-	b.line(t, t.out, widths, head)
-	for _, r := range b.rows {
-		b.line(t, t.out, widths, r)
-	}
-}
-
-func (b *table) line(t *terminal, w io.Writer, widths []int, cells []cell) {
-	var s strings.Builder
-	used := 0
-	for i, c := range cells {
-		last := i == len(cells)-1
-		if last && t.width > used+8 {
-			c.text = shorten(c.text, t.width-used)
-		}
-		pad := strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(c.text), 0))
-		switch {
-		case c.right:
-			s.WriteString(pad + t.paint(c.colour, c.text))
-		case last:
-			s.WriteString(t.paint(c.colour, c.text))
-		default:
-			s.WriteString(t.paint(c.colour, c.text) + pad)
-		}
-		if !last {
-			s.WriteString("  ")
-		}
-		used += widths[i] + 2
-	}
-	fmt.Fprintln(w, strings.TrimRight(s.String(), " "))
 }
 
 // grouped writes a number with commas between thousands.

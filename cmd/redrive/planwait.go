@@ -29,7 +29,7 @@ func (c *client) wait(ctx context.Context, t *terminal, p wire.Plan, done string
 	began, from := time.Now(), p.Done
 	var last *wire.Progress
 	for n := 0; !p.Ended() && p.State != wire.PlanStopped && p.State != wire.PlanProposed; n++ {
-		line.update("%s", planBar(&p, last, done, rateOf(p.Done-from, time.Since(began))))
+		line.update("%s", planBar(&p, last, done, rateOf(p.Done-from, time.Since(began)), t.errWidth()))
 		select {
 		case <-ctx.Done():
 			line.clear()
@@ -66,10 +66,10 @@ func rateOf(n int64, d time.Duration) float64 {
 const barWidth = 24
 
 // planBar is one line about a plan that runs: a bar, counts, and what became of the
-// messages.
-func planBar(p *wire.Plan, seen *wire.Progress, done string, rate float64) string {
+// messages. A narrow terminal gets no bar.
+func planBar(p *wire.Plan, seen *wire.Progress, done string, rate float64, width int) string {
 	s := ""
-	if p.Total > 0 && !p.TotalMore {
+	if p.Total > 0 && !p.TotalMore && width >= 3*barWidth {
 		full := int(min(p.Done+p.Failed, p.Total) * barWidth / p.Total)
 		s = "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "] "
 	}

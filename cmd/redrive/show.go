@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -110,6 +114,8 @@ func printMessage(t *terminal, m *wire.Message) {
 		colour = warn
 	}
 	t.printf("%s  %s\n", t.paint(strong, clean(m.Queue+"/"+m.ID)), t.paint(colour, clean(state)))
+	last := latest(m.History)
+	printHappened(t, last)
 	fields(t, "  ", "kind", clean(m.Kind), "key", clean(m.Key), "lane", clean(m.Lane), "attempts", count(m.Attempts), "crashes", count(m.Crashes),
 		"published", moment(m.PublishedAt), "due", moment(m.DueAt), "leased until", moment(m.LeasedUntil), "by", clean(m.Instance),
 		"died", moment(m.DiedAt), "ended", moment(m.EndedAt), "expires", moment(m.ExpiresAt), "reply to", clean(m.ReplyTo),
@@ -118,11 +124,12 @@ func printMessage(t *terminal, m *wire.Message) {
 		fields(t, "  ", "header", clean(h.Name+": "+string(h.Value)))
 	}
 	printBody(t, m)
-	if h := m.History; h != nil && h.First != nil {
+	if last != nil {
+		h := m.History
 		t.printf("\n%s\n", t.paint(strong, fmt.Sprintf("%s failed %s", grouped(int64(h.Count)), plural(h.Count, "attempt", "attempts"))))
-		printFailure(t, "first", h.First)
-		if h.Last != nil {
-			printFailure(t, "last", h.Last)
+		printFailure(t, "last", last, nil)
+		if h.First != last {
+			printFailure(t, "first", h.First, last)
 		}
 	}
 	if o := m.Original; o != nil {
@@ -130,6 +137,37 @@ func printMessage(t *terminal, m *wire.Message) {
 		fields(t, "  ", "kind", clean(o.Kind), "key", clean(o.Key))
 		printBody(t, o)
 	}
+}
+
+// latest is the newest failure that is kept, or nil.
+func latest(h *wire.History) *wire.Failure {
+	if h == nil || h.Last == nil && h.First == nil {
+		return nil
+	}
+	return cmp.Or(h.Last, h.First)
+}
+
+// printHappened says what happened at last, and what the target answered.
+func printHappened(t *terminal, f *wire.Failure) {
+	if f == nil {
+		return
+	}
+	t.printf("  %s\n", t.paint(bad, shorten(clean(f.Message), maxShownError)))
+	if answer := f.Details[driver.DetailAnswer]; answer != "" {
+		t.printf("  %s\n%s\n", t.paint(faint, "the target answered"), indented(cleanText(pretty(answer)), "    "))
+	}
+}
+
+// maxShownError bounds how much of an error is printed, in columns.
+const maxShownError = 1000
+
+// pretty indents JSON, with its numbers and the order of its members as they are. Other text stays.
+func pretty(s string) string {
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(s), "", "  ") != nil {
+		return s
+	}
+	return b.String()
 }
 
 // maxShownBody bounds how much of a body is printed, in bytes.
@@ -140,10 +178,10 @@ func printBody(t *terminal, m *wire.Message) {
 	case m.Hidden:
 		fields(t, "  ", "body", "(the token may not see it)")
 	case m.Body != nil:
-		b := *m.Body
+		b := pretty(*m.Body)
 		more := ""
 		if len(b) > maxShownBody {
-			more = fmt.Sprintf("… (%s in all; --body writes it whole)", bytesText(int64(len(b))))
+			more = fmt.Sprintf("… (%s in all; --body writes it whole)", bytesText(int64(len(*m.Body))))
 			b = strings.ToValidUTF8(b[:maxShownBody], "")
 		}
 		t.printf("  %s\n%s%s\n", t.paint(faint, "body"), indented(cleanText(b), "    "), more)
@@ -152,27 +190,64 @@ func printBody(t *terminal, m *wire.Message) {
 	}
 }
 
-func printFailure(t *terminal, which string, f *wire.Failure) {
-	t.printf("  %s\n", t.paint(bad, shorten(clean(f.Message), 1000)))
+// printFailure prints what was not said of a failure yet: of its error and answer nothing, if it is the
+// one that printHappened has told of; nothing that is the same as in another, which was printed.
+func printFailure(t *terminal, which string, f, other *wire.Failure) {
+	when := fmt.Sprintf("attempt %d, %s, took %s", f.Attempt, moment(&f.At), f.Duration)
+	fields(t, "  ", which, when)
+	pairs, stack := failureFields(f), f.Stack
+	if other != nil {
+		was := failureFields(other)
+		for name, value := range pairs {
+			if was[name] == value {
+				delete(pairs, name)
+			}
+		}
+		if stack == other.Stack {
+			stack = ""
+		}
+	} else {
+		delete(pairs, "error")
+		delete(pairs, driver.DetailAnswer)
+	}
+	for _, name := range failureOrder {
+		fields(t, "    ", name, clean(pairs[name]))
+		delete(pairs, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(pairs)) {
+		fields(t, "    ", clean(name), clean(pairs[name]))
+	}
+	if stack != "" {
+		t.printf("    %s\n%s\n", t.paint(faint, "stack"), indented(cleanText(stack), "      "))
+	}
+}
+
+// failureOrder is the order of what is known of every failure; details follow.
+var failureOrder = []string{"error", "reason", "type", "target", "policy", "ran on", "program", "trace", "signature"}
+
+func failureFields(f *wire.Failure) map[string]string {
+	pairs := make(map[string]string)
+	for name, value := range f.Details {
+		if slices.Contains(failureOrder, name) { // a worker may name it as it likes
+			name = "detail " + name
+		}
+		pairs[name] = value
+	}
 	timeout := ""
 	if f.Config.Timeout != 0 {
 		timeout = ", timeout " + f.Config.Timeout.String()
 	}
-	reason := ""
 	if f.Reason != nil {
-		reason = f.Reason.String()
+		pairs["reason"] = f.Reason.String()
 	}
-	fields(t, "    ", which, fmt.Sprintf("attempt %d, %s, took %s", f.Attempt, moment(&f.At), f.Duration),
-		"reason", reason, "type", clean(strings.Join(f.Types, " <- ")),
-		"ran on", clean(fmt.Sprintf("%s (%s), pid %d", f.Host, f.IP, f.PID)), "program", clean(fmt.Sprintf("%s %s, %s", f.Service, f.Version, f.Environment)),
-		"policy", clean(fmt.Sprintf("%s, max %d attempts%s", f.Config.Policy, f.Config.MaxAttempts, timeout)), "target", clean(f.Config.Target),
-		"trace", clean(f.TraceID), "signature", clean(f.Signature))
-	for _, name := range slices.Sorted(maps.Keys(f.Details)) {
-		fields(t, "    ", clean(name), clean(f.Details[name]))
+	for name, value := range map[string]string{
+		"error": shorten(f.Message, maxShownError), "type": strings.Join(f.Types, " <- "), "target": f.Config.Target, "trace": f.TraceID, "signature": f.Signature,
+		"policy": fmt.Sprintf("%s, max %d attempts%s", f.Config.Policy, f.Config.MaxAttempts, timeout),
+		"ran on": fmt.Sprintf("%s (%s), pid %d", f.Host, f.IP, f.PID), "program": fmt.Sprintf("%s %s, %s", f.Service, f.Version, f.Environment),
+	} {
+		pairs[name] = value
 	}
-	if f.Stack != "" {
-		t.printf("    %s\n%s\n", t.paint(faint, "stack"), indented(cleanText(f.Stack), "      "))
-	}
+	return pairs
 }
 
 func indented(s, by string) string {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/redrive/redrive/internal/daemon/config"
@@ -18,7 +20,7 @@ type topCmd struct {
 }
 
 func (*topCmd) Help() string {
-	return examples("redrive top", "the queues with their rates, until it is interrupted", "redrive top -n 2 --json", "the rates of one second, for a script")
+	return examples("redrive top", "the queues with their rates, the causes that grow and the plans at work, until it is interrupted", "redrive top -n 2 --json", "the rates of one second, for a script")
 }
 
 const minTopEvery = 100 * time.Millisecond
@@ -30,7 +32,46 @@ type queueRates struct {
 	Done float64 `json:"done_per_second"`
 }
 
-// Run redraws the table until it is interrupted.
+// topView is what one look shows.
+type topView struct {
+	wire.List[queueRates]
+	Causes []wire.Cause `json:"causes"` // those that grow or came back first, then the largest
+	Plans  []wire.Plan  `json:"plans"`  // that work, or wait for a person
+}
+
+// topRows is how many causes and plans are shown.
+const topRows = 5
+
+// rest looks at causes and plans. A token that is confined to queues may not see all causes.
+func (v *topView) rest(ctx context.Context, client *client) error {
+	var causes wire.List[wire.Cause]
+	err := client.do(ctx, http.MethodGet, "/v1/causes", nil, nil, &causes)
+	if p := asProblem(err); err != nil && (p == nil || p.Status != http.StatusForbidden) {
+		return err
+	}
+	slices.SortStableFunc(causes.Items, func(x, y wire.Cause) int { return cmp.Compare(urgency(&y), urgency(&x)) })
+	v.Causes = causes.Items[:min(len(causes.Items), topRows)]
+	var plans wire.List[wire.Plan]
+	if err := client.do(ctx, http.MethodGet, "/v1/plans", nil, nil, &plans); err != nil {
+		return err
+	}
+	plans.Items = slices.DeleteFunc(plans.Items, func(p wire.Plan) bool { return p.Ended() })
+	v.Plans = plans.Items[:min(len(plans.Items), topRows)]
+	return nil
+}
+
+// urgency orders causes: what came back, what grows, the rest.
+func urgency(c *wire.Cause) int {
+	switch {
+	case c.State == wire.CauseRegressed:
+		return 2
+	case c.Growing || c.PerMinute > 0:
+		return 1
+	}
+	return 0
+}
+
+// Run redraws the tables until it is interrupted.
 func (c *topCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	every := max(c.Every.Std(), minTopEvery)
 	if c.Count == 0 && (!t.outTTY || t.json) {
@@ -46,10 +87,13 @@ func (c *topCmd) Run(ctx context.Context, t *terminal, client *client) error {
 			return err
 		}
 		now := time.Now()
-		rows := rates(list.Items, before, now.Sub(last))
 		ended := c.Count > 0 && n == c.Count
 		if t.outTTY && !t.json || ended {
-			if err := printTop(t, client.where, rows); err != nil || ended {
+			view := topView{List: wire.List[queueRates]{Items: rates(list.Items, before, now.Sub(last)), Complete: true}}
+			if err := view.rest(ctx, client); err != nil {
+				return err
+			}
+			if err := view.print(t, client.where); err != nil || ended {
 				return err
 			}
 		}
@@ -77,17 +121,17 @@ func rates(now []wire.Queue, before map[string]wire.Queue, took time.Duration) [
 	return rows
 }
 
-func printTop(t *terminal, where string, rows []queueRates) error {
+func (v *topView) print(t *terminal, where string) error {
 	if t.json {
-		return t.writeJSON(wire.List[queueRates]{Items: rows, Complete: true})
+		return t.writeJSON(v)
 	}
 	if t.outTTY {
 		t.printf("\x1b[H\x1b[2J")
 	}
 	t.printf("%s  %s\n\n", t.paint(strong, clean(where)), time.Now().Format("15:04:05"))
 	b := newTable("QUEUE", "IN/S", "DONE/S", "WAITING", "RETRY", "RUNNING", "DEAD", "OLDEST DUE", "STATE")
-	for i := range rows {
-		q := &rows[i]
+	for i := range v.Items {
+		q := &v.Items[i]
 		dead := number(q.Dead)
 		if q.Dead > 0 {
 			dead.colour = bad
@@ -100,6 +144,21 @@ func printTop(t *terminal, where string, rows []queueRates) error {
 		b.add(text(q.Queue.Queue), perSecond(q.In), perSecond(q.Done), number(q.Waiting.All), number(q.Waiting.Retry), number(q.Leased), dead, text(oldest), coloured(colour, state))
 	}
 	b.print(t)
+	if len(v.Causes) > 0 {
+		t.printf("\n")
+		printCauses(t, v.Causes)
+	}
+	for i := range v.Plans {
+		p := &v.Plans[i]
+		if i == 0 {
+			t.printf("\n")
+		}
+		line := fmt.Sprintf("%s %s of %s: %s", p.State, p.Request.Action, planFilter(p), planLine(p, doneWord(p.Request.Action)))
+		if p.Problem != "" {
+			line += "; " + p.Problem
+		}
+		t.printf("%s  %s\n", clean(p.ID), t.paint(planColour(p.State), shorten(clean(line), max(t.width-len(p.ID)-2, 0))))
+	}
 	return nil
 }
 
