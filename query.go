@@ -9,7 +9,7 @@ type Query struct {
 	Queue     string
 	State     State // 0: any
 	Reason    Reason
-	Signature string    // of the cause (dead), or, with State waiting, of the last failure
+	Signature string // of the cause (dead), or, with State waiting, of the last failure
 	Kind      string
 	Key       string
 	Since     time.Time // died (dead) or was published (else) at or after

@@ -54,14 +54,14 @@ func TestProgramAndAPIAndLibraryTakeTheSameFilters(t *testing.T) {
 	if err := json.Unmarshal(file, &doc); err != nil {
 		t.Fatal(err)
 	}
-	for path, known := range map[string]string{"/v1/dead-letters": "state", "/v1/causes": "state", "/v1/queues/{queue}/messages": "queue"} {
+	for path, known := range map[string][]string{"/v1/dead-letters": {"state", "retrying"}, "/v1/causes": {"state", "retrying"}, "/v1/queues/{queue}/messages": {"queue"}} {
 		var names []string
 		for _, p := range doc.Paths[path].Get.Parameters {
 			if p.In == "query" && !slices.Contains(notFilters, p.Name) {
 				names = append(names, p.Name)
 			}
 		}
-		same("GET "+path, names, known)
+		same("GET "+path, names, known...)
 	}
 	var names []string
 	for name := range doc.Components.Schemas["Filter"].Properties {
@@ -77,11 +77,14 @@ func TestProgramAndAPIAndLibraryTakeTheSameFilters(t *testing.T) {
 		}
 		return names
 	}
-	others := append(flags("plans list"), "all", "limit", "output", "rate", "dry_run", "yes", "wait", "to", "new_id", "confirm_uncertain", "confirm_corrupt", "max_redrives", "canary")
+	others := append(flags("plans list"), "all", "limit", "output", "rate", "dry_run", "yes", "wait", "to", "new_id", "confirm_uncertain", "confirm_corrupt", "max_redrives", "canary", "watch", "id", "why")
 	for _, words := range []string{"dead list", "dead causes", "dead export", "dead import", "dead redrive", "dead drop", "dead archive", "messages cancel", "messages list"} {
-		known := []string{"state"}                              // the command says it
-		if words == "messages list" || words == "dead causes" { // it has a flag of this name, of causes
+		known := []string{"state", "retrying"} // the command says it
+		switch words {
+		case "messages list":
 			known = nil
+		case "dead causes": // it has a flag --state of its own
+			known = []string{"retrying"}
 		}
 		same("redrive "+words, slices.DeleteFunc(flags(words), func(name string) bool { return slices.Contains(others, name) }), known...)
 	}

@@ -20,8 +20,8 @@ func TestWhoAmI(t *testing.T) {
 	}{
 		"publish":  {[]string{"publish"}, false, nil},
 		"read":     {[]string{"read"}, true, nil},
-		"redrive":  {[]string{"read", "read-payload", "redrive"}, false, nil},
-		"confined": {[]string{"admin", "call", "consume", "publish", "purge", "read", "read-payload", "redrive"}, false, []string{"sms"}},
+		"redrive":  {[]string{"propose", "read", "read-payload", "redrive"}, false, nil},
+		"confined": {[]string{"admin", "call", "consume", "propose", "publish", "purge", "read", "read-payload", "redrive"}, false, []string{"sms"}},
 	} {
 		d.token = "secret-" + token
 		d.eventually("the daemon has its record", func() bool {

@@ -185,6 +185,12 @@ func (s *schemas) content(body any) object {
 			out[media] = object{}
 		}
 		return out
+	case alsoAs:
+		out := s.content(b.value)
+		for _, media := range b.media {
+			out[media] = object{}
+		}
+		return out
 	case oneOf:
 		var list []object
 		for _, v := range b {

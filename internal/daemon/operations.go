@@ -18,6 +18,12 @@ type operation struct {
 // rawBody is a body that is not one JSON value: its media types.
 type rawBody []string
 
+// alsoAs is a JSON value that can be had as other media types, too.
+type alsoAs struct {
+	value any
+	media []string
+}
+
 var (
 	anyBody   = rawBody{"*/*"}
 	sentBody  = rawBody{"application/octet-stream", "application/json", "text/plain"}
@@ -93,7 +99,7 @@ var operations = map[string]operation{
 	"GET /v1/backup":                              {id: "backup", summary: "Download a consistent copy of the store.", answers: ok(rawBody{"application/octet-stream"})},
 	"GET /v1/config":                              {id: "showConfig", summary: "Show the configuration in force, without secrets.", answers: ok(shownConfig{})},
 	"GET /v1/tokens":                              {id: "listTokens", summary: "List the tokens and their use.", answers: ok(wire.List[wire.Token]{})},
-	"GET /v1/report":                              {id: "report", summary: "Tell what happened since a time (24 h, or 24 h before the plan was made): causes, plans with their outcomes, who did what, what is still dead, the ledger. format is json, markdown or html.", query: []string{"since", "plan", "format"}, answers: ok(wire.Report{})},
+	"GET /v1/report":                              {id: "report", summary: "Tell what happened since a time (24 h, or 24 h before the plan was made): causes, plans with their outcomes, who did what, what is still dead, the ledger. format is json, markdown or html.", query: []string{"since", "plan", "format"}, answers: ok(alsoAs{wire.Report{}, []string{"text/markdown", "text/html"}})},
 	"GET /v1/audit":                               {id: "listAudit", summary: "List who changed what, the newest first.", query: []string{"actor", "action", "queue", "plan", "since", "until", "after", "limit"}, answers: ok(wire.List[wire.AuditEntry]{})},
 	"GET /metrics":                                {id: "metrics", summary: "Metrics in the text format of Prometheus.", answers: ok(rawBody{"text/plain", "application/openmetrics-text"})},
 	"GET /healthz":                                {id: "healthz", summary: "Whether the process lives.", answers: ok(health{})},

@@ -55,6 +55,7 @@ func TestTheServerOfTheStoreGoesAway(t *testing.T) {
 			d.everyRoute(func(route string, status int, answer []byte) {
 				var p problem.Problem
 				switch {
+				case status == http.StatusNotImplemented: // that is known without the server
 				case slices.Contains(withoutStore, route):
 					if status >= 500 && status != http.StatusNotImplemented {
 						t.Errorf("%s: %d %s", route, status, answer)
@@ -103,7 +104,7 @@ func (d *rig) everyRoute(look func(route string, status int, answer []byte)) {
 	decode(d.t, b, &doc)
 	bodies := map[string]string{
 		"POST /v1/queues/{queue}/claims": "{}", "POST /v1/plans": `{"action":"redrive","filter":{"queue":"q"},"dry_run":true}`,
-		"PATCH /v1/queues/{queue}/dead-letters/{id}": `{"kind":"k"}`, "PUT /v1/causes/{signature}": `{"queue":"q","state":"acknowledged"}`,
+		"PATCH /v1/queues/{queue}/dead-letters/{id}": `{"kind":"k"}`, "PATCH /v1/plans/{id}": `{"rate":"1/s"}`, "POST /v1/verify": `{"reason":"trimmed"}`, "PUT /v1/causes/{signature}": `{"queue":"q","state":"acknowledged"}`,
 	}
 	bodies["POST /v1/guards/{queue}/force"] = `{"provider":"default","state":"healthy"}`
 	bodies["PUT /v1/causes/{signature}"] = `{"queue":"q","state":"resolved"}`

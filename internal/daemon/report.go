@@ -184,7 +184,7 @@ func (a *app) reportPlans(ctx context.Context, who *caller, one *plan.Plan, out 
 
 // reportActions adds who did what, for who may see the audit log.
 func (a *app) reportActions(ctx context.Context, who *caller, one *plan.Plan, out *wire.Report) error {
-	if !who.may(config.ScopeAdmin) || who.confine("") != nil {
+	if allQueues := who.confine("") == nil; !allQueues || !who.may(config.ScopeAdmin) {
 		out.ActionsHidden = true
 		return nil
 	}

@@ -62,7 +62,7 @@ type Alerts struct {
 	LookedAt  *time.Time      `json:"looked_at,omitempty"` // when that looked last
 }
 
-// AlertTest is what became of a test message.
+// AlertTested is what became of a test message.
 type AlertTested struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"`

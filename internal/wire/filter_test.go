@@ -12,7 +12,7 @@ import (
 // Each field of a filter reaches the query's field of its name, and comes back.
 func TestEachFieldOfAFilterReachesTheQuery(t *testing.T) {
 	now := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
-	values := map[string]string{"queue": "hooks", "state": "dead", "reason": "exhausted", "since": "2026-01-30T08:00:00Z", "until": "2026-01-31T07:00:00Z", "edited": "true"}
+	values := map[string]string{"queue": "hooks", "state": "dead", "reason": "exhausted", "since": "2026-01-30T08:00:00Z", "until": "2026-01-31T07:00:00Z", "edited": "true", "retrying": "true"}
 	for _, field := range wire.Fields {
 		value := values[field.Name]
 		if value == "" {

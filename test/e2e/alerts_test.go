@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -215,9 +217,7 @@ func TestAnotherDaemonSendsAlerts(t *testing.T) {
 		d := newDaemonOn(t, s.URL(), yaml)
 		daemons[d.url] = d
 	}
-	var some *daemon
-	for _, some = range daemons {
-	}
+	some := slices.Collect(maps.Values(daemons))[0]
 	some.publishMany("orders", "m", 5, func(i int) string { return fmt.Sprintf(`"body":%d`, i) })
 	sentOf := func(subject string) (n int) {
 		for _, h := range e.heard("/webhook") {
