@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redrive/redrive/internal/daemon/attach"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/kafkatest"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -178,7 +179,7 @@ func (c *shareCluster) checkWhole(t *testing.T, name string, n, more int) {
 	t.Helper()
 	times := make(map[string]int)
 	for _, r := range readTopic(t, c.broker, c.admin, name) {
-		headers := slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return h.Key == "redrive-redrives" })
+		headers := slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return h.Key == headername.Redrives || h.Key == headername.Plan })
 		times[fmt.Sprintf("%d %s %s %s", r.Partition, r.Key, r.Value, headers)]++
 	}
 	total, whole := 0, 0

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive/internal/daemon/attach"
+	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -145,7 +146,7 @@ func checkBack(t *testing.T, b *foreignBroker, got []foreign) {
 			t.Errorf("a header is lost: %+v", m)
 		}
 		for name := range m.headers {
-			if strings.HasPrefix(name, "kafka_dlt-") || strings.HasPrefix(name, "x-death") || strings.HasPrefix(name, "x-exception") || strings.HasPrefix(name, "redrive-") && name != "redrive-redrives" {
+			if strings.HasPrefix(name, "kafka_dlt-") || strings.HasPrefix(name, "x-death") || strings.HasPrefix(name, "x-exception") || strings.HasPrefix(name, "redrive-") && name != headername.Redrives && name != headername.Plan {
 				t.Errorf("header %s of a dead letter came back", name)
 			}
 		}

@@ -31,7 +31,7 @@ queues:
 	// The pause outlives the daemon.
 	d.kill()
 	d.start()
-	if out := d.redrive("queues").ok(t).out; !strings.Contains(out, "paused: first the letters") {
+	if out := d.redrive("queues").ok(t).out; !strings.Contains(out, "paused by local since") || !strings.Contains(out, ": first the letters") {
 		t.Errorf("after kill -9: %s", out)
 	}
 	d.redrive("queues", "resume", "q").ok(t)
