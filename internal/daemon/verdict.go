@@ -47,7 +47,7 @@ func (s *symptoms) judge() (verdict, why string) {
 	case sick && s.Breaker != "" && s.Breaker != engine.BreakerClosed:
 		return wire.VerdictDown, "the breaker of its target is " + s.Breaker
 	case keys && s.Delivered == 0:
-		return wire.VerdictCredentials, fmt.Sprintf("the target answers %d, and no message of the queue was delivered meanwhile", s.status)
+		return wire.VerdictCredentials, fmt.Sprintf("the target answers %d: %s", s.status, meanwhile)
 	case s.Frame != "":
 		return wire.VerdictBug, "the handler panicked in " + s.Frame
 	case sick && s.Delivered == 0 && s.Failed > 0 && unreached:

@@ -255,17 +255,11 @@ const summaryText = 400
 // printable makes a text safe to show on one line.
 func printable(s string) string {
 	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		if !shown(r) {
+		if text.Hidden(r) {
 			return ' '
 		}
 		return r
 	}, text.Clean(s, summaryText))), " ")
-}
-
-// shown reports whether a character is one that changes nothing but its own place: no control
-// character, and none that turns the direction of a line.
-func shown(r rune) bool {
-	return r >= ' ' && r != 0x7f && (r < 0x80 || r >= 0xa0) && r != 0x2028 && r != 0x2029 && r != 0x200e && r != 0x200f && (r < 0x202a || r > 0x202e) && (r < 0x2066 || r > 0x2069)
 }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
