@@ -25,7 +25,7 @@ const (
 )
 
 // patience bounds how long a node may take to start or to stop.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // Node is a running node.
 type Node struct {
