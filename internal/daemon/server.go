@@ -48,7 +48,7 @@ type Options struct {
 	Reload func() (*config.Config, error)
 	Watch  string
 	// Listeners are served instead of an address of the configuration's, and closed at the
-	// end of Run: sockets that outlive the process, so that a restart refuses nobody.
+	// end of Run: sockets that outlive the process, so that a restart refuses no connection.
 	Listeners []net.Listener
 	// Started receives the (first) address that the daemon listens on as soon as it does.
 	Started func(addr net.Addr)
