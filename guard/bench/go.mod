@@ -8,9 +8,6 @@ require (
 	github.com/sony/gobreaker/v2 v2.4.0
 )
 
-require (
-	github.com/bits-and-blooms/bitset v1.24.4 // indirect
-	golang.org/x/time v0.16.0 // indirect
-)
+require github.com/bits-and-blooms/bitset v1.24.4 // indirect
 
 replace github.com/redrive/redrive => ../..
