@@ -128,9 +128,11 @@ func TestWhatIsMaskedIsNotIndexed(t *testing.T) {
 	for _, queue := range []string{"cards", "open"} {
 		putSaying(t, s, queue, time.Time{}, 2, func(i int) string { return []string{"card 4111", "timeout"}[i] })
 	}
-	texts, err := s.w.value("SELECT count(*) FROM text WHERE error = 'card 4111'")
-	noErr(t, err)
-	equal(t, texts, 1)
+	noErr(t, s.do(t.Context(), 1, func(tx *tx) error {
+		texts, err := tx.read("SELECT count(*) FROM text WHERE error = 'card 4111'").one()
+		equal(t, texts, 1)
+		return err
+	}))
 	for _, c := range []struct {
 		queue, text string
 		shown       bool

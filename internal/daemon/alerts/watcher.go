@@ -188,7 +188,12 @@ func (w *Watcher) send(ctx context.Context) {
 		}
 	}
 	now := time.Now()
-	var sent sync.WaitGroup
+	type letter struct { // all are written before one is sent: sending changes what they are made of
+		to   *receiver
+		news news
+		text *message
+	}
+	var letters []*letter
 	for _, r := range w.receivers {
 		if now.Before(r.next) {
 			continue
@@ -201,12 +206,16 @@ func (w *Watcher) send(ctx context.Context) {
 		if n.none() {
 			continue
 		}
+		letters = append(letters, &letter{r, n, newMessage(&n, w.settings.PublicURL, w.settings.Environment, now)})
+	}
+	var sent sync.WaitGroup
+	for _, l := range letters {
 		sent.Go(func() {
-			err := r.send(ctx, newMessage(&n, w.settings.PublicURL, w.settings.Environment, now))
-			w.set(func() { r.note(err, now); w.savedAt = time.Time{} })
-			w.logged(ctx, r, err)
+			err := l.to.send(ctx, l.text)
+			w.set(func() { l.to.note(err, now); w.savedAt = time.Time{} })
+			w.logged(ctx, l.to, err)
 			if err == nil {
-				w.set(func() { n.tell(r.name, now) })
+				w.set(func() { l.news.tell(l.to.name, now) })
 			}
 		})
 	}

@@ -80,7 +80,9 @@ func (v *visit) ask(method, path string, body []byte, into any) error {
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
+	v.headers.Lock()
 	a := &answer{header: http.Header{"X-Request-Id": v.w.Header()["X-Request-Id"]}}
+	v.headers.Unlock()
 	v.u.o.API.ServeHTTP(a, r)
 	if a.status >= 400 {
 		p := new(problem.Problem)

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redrive/redrive/internal/problem"
@@ -34,6 +35,8 @@ type visit struct {
 	form  string  // what each form must send back
 	title string
 	query url.Values
+
+	headers sync.Mutex // of w, which several asks at a time look into
 }
 
 // Bounds of forms, in bytes.
