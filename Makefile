@@ -28,7 +28,7 @@ RACE_PACKAGES ?= $(shell go list ./... | grep -vE '$(RACE_EXCEPT)')
 # A source's goroutines are the same whatever it does with dead letters and of whatever
 # type its queue is: the suites of sources run once there, not for each way. -short plays
 # fewer seeds of simulations, which the tests without the detector play all. It empties pools at random.
-RACE_SKIP ?= TestChecksumAllocatesNothing|TestConformance/^(Classic|NativeTx|NativeDLX)$$|TestOnAServer/Conformance/^(Native|WorkQueue)$$
+RACE_SKIP ?= TestChecksumAllocatesNothing|TestPagesInABrowser|TestConformance/^(Classic|NativeTx|NativeDLX)$$|TestOnAServer/Conformance/^(Native|WorkQueue)$$
 
 # Packages at a time, more than there are processors: many tests wait for servers, leases
 # and sessions. test/ begins first, it takes longest.
