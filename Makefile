@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 # command:package, what the tests run beside Go. A command that is there is not installed again.
 DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs npm:npm chromium:chromium \
 	nginx:nginx haproxy:haproxy systemd-socket-activate:systemd \
-	prometheus-alertmanager:prometheus-alertmanager aiosmtpd:python3-aiosmtpd
+	prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager aiosmtpd:python3-aiosmtpd
 # What a release is made and tried with.
 RELEASE_DEPS := buildah:buildah mmdebstrap:mmdebstrap bwrap:bubblewrap systemd-analyze:systemd minisign:minisign
 # What bench/ compares with beside Go modules.
@@ -100,6 +100,10 @@ test: deps $(TOOLS)/gotestsum ## run every test, then the race detector; at most
 	@for m in $(MODULES); do echo "cd $$m && go test ./..."; (cd $$m && $(GOTESTSUM) --packages=./... -- -shuffle=on -count=1 -timeout 10m); done
 	@$(MAKE) race
 
+.PHONY: test-all
+test-all: export REDRIVE_ALL = 1
+test-all: test ## run every test, and what is too long for each time: the walk in a browser by keyboard, without JavaScript, on a phone
+
 .PHONY: race
 race: $(TOOLS)/gotestsum ## run the tests under the race detector
 	$(GOTESTSUM) --packages='$(RACE_PACKAGES)' -- -race -short -vet=off -p $(AT_ONCE) -skip '$(RACE_SKIP)' -shuffle=on -count=1 -timeout 15m
@@ -127,8 +131,10 @@ fuzz: ## fuzz every parser for FUZZTIME (10s) each
 		done; \
 	done
 
-# How many dead letters `make proof` has in a store, to compare what is read with that of 10,000.
+# How many dead letters `make proof` has in a store, to compare what is read with that of 10,000: in
+# SQLite and PostgreSQL, and in MariaDB and Redis.
 DEAD ?= 10000000
+DEAD_FEWER ?= 500000
 
 .PHONY: proof
 proof: deps ## planted faults, then kill -9 and power loss, ROUNDS (1000) times, with a new seed or REDRIVE_SEED=...
@@ -139,6 +145,7 @@ proof: deps ## planted faults, then kill -9 and power loss, ROUNDS (1000) times,
 	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -v -p 1 -count=1 -timeout 0 -run '$(PROOF)' $(PROOF_PACKAGE); \
 	REDRIVE_SEED=$$seed REDRIVE_PROOF_ROUNDS=$(ROUNDS) go test -p 1 -count=1 -timeout 0 -run 'TestConformance$$/AnswersLike' $(DIFFER_PACKAGE)
 	REDRIVE_PROOF_DEAD=$(DEAD) go test -v -p 1 -count=1 -timeout 0 -run 'TestTheCostOfManyDeadLetters|TestCausesAreNotScanned' ./backend/sqlite ./backend/postgres
+	REDRIVE_PROOF_DEAD=$(DEAD_FEWER) go test -v -p 1 -count=1 -timeout 0 -run 'TestTheCostOfManyDeadLetters' ./backend/mysql ./backend/redisstream
 
 # Backends of `make history`, as go test takes them: BACKENDS='sqlite|redis'.
 BACKENDS ?= .*

@@ -53,7 +53,7 @@ type Change struct {
 
 	To               string // ActRedrive: another queue; counted as moved
 	NewID            bool   // ActRedrive: under a new id, for receivers that deduplicate; EditedFrom names the old one
-	Plan             string // ActRedrive, ActEdit, ActDueNow (of what is due later): the plan it belongs to
+	Plan             string // ActRedrive, ActEdit, ActDueNow: the plan it belongs to
 	MaxRedrives      int    // ActRedrive: refuse with ErrLoop what was redriven so often; 0: no limit
 	ConfirmUncertain bool   // ActRedrive: also what is dead as uncertain; else ErrUncertain
 	ConfirmCorrupt   bool   // ActRedrive: also what is dead as corrupt, and only of that the checksum is made anew; else ErrBodyCorrupt

@@ -108,17 +108,25 @@ func (g *Grouping) Add(e *redrive.Entry) {
 
 // Causes returns the largest causes, and whether these are all.
 func (g *Grouping) Causes(limit int) (list []Cause, all bool) {
+	return g.Page(&redrive.Query{Limit: limit})
+}
+
+// Page returns the causes of a page; see [PageCauses].
+func (g *Grouping) Page(q *redrive.Query) (list []Cause, all bool) {
 	list = make([]Cause, 0, len(g.byCause))
 	for _, c := range g.byCause {
 		list = append(list, *c)
 	}
-	SortCauses(list)
-	return list[:min(len(list), limit)], len(list) <= limit
+	return PageCauses(list, q)
 }
 
 // SortCauses puts the largest causes first.
 func SortCauses(list []Cause) {
 	slices.SortFunc(list, func(a, b Cause) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), compareNames(&a, &b))
 	})
+}
+
+func compareNames(a, b *Cause) int {
+	return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Signature, b.Signature))
 }

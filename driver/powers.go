@@ -19,10 +19,12 @@ type (
 	}
 
 	// A RoomyStore knows whether its disk is full: Full returns why it takes no messages, or nil,
-	// FullSince since when.
+	// FullSince since when. Room returns what the disk has left and its size, in bytes, or an
+	// error where the system does not say.
 	RoomyStore interface {
 		Full() error
 		FullSince() time.Time
+		Room() (free, size int64, err error)
 	}
 
 	// A SettingsStore tells what [Store.Configure] told it of a queue, with defaults filled in.

@@ -85,7 +85,8 @@ type Store interface {
 	// Causes counts the dead letters that match by queue, reason and signature,
 	// largest first, at most q.Limit causes. It reports whether that is all. A query by
 	// queue, reason and signature only is answered from counters, without a look at the
-	// dead letters; others look at [redrive.Examined] of them at most.
+	// dead letters, and with an After of [CauseCursor] in pages (see [AllCauses]); others
+	// look at [redrive.Examined] of them at most.
 	Causes(ctx context.Context, q redrive.Query) (causes []Cause, complete bool, err error)
 
 	// Count counts the entries that match. A query of dead letters by queue, reason,

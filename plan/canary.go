@@ -80,12 +80,24 @@ func (t *Canary) rate(full float64, now time.Time) float64 {
 	return min(full, full*rampFrom*math.Exp2(min(doubled, 16)))
 }
 
+// tries reports whether the plan waits for its canary.
+func (p *Plan) tries() bool { return p.Canary != nil && p.Canary.Stage == StageCanary }
+
+// canaryTaken reports whether all messages of the canary were taken.
+func (p *Plan) canaryTaken() bool { return p.Taken || p.Canary.Size >= p.Request.Canary }
+
+// ramped reports whether the rate has grown to what was asked for.
+func (p *Plan) ramped(now time.Time) bool {
+	return p.Canary.Stage == StageRamp && p.Canary.rate(p.Request.Rate, now) >= p.Request.Rate
+}
+
 // add counts messages that were redriven as the canary.
 func (t *Canary) add(results []planResult) {
 	for i := range results {
 		if t.Stage == StageCanary && results[i].err == nil {
 			t.Size++
 			t.Waiting++
+			t.Seen = time.Time{}
 		}
 	}
 }
@@ -98,15 +110,19 @@ func (p *Plan) known(signature string) bool {
 // canarySeen is what became of the messages of a canary.
 type canarySeen struct {
 	delivered, waiting int
+	taken              int                // changed by another before their end was known
 	again              int                // of those that wait: failed since
 	dead               []*redrive.Failure // what those that died again died of
 	failing            *redrive.Failure   // how one that is retried failed, if in the known way
 	failingCount       int
 }
 
-// look takes in how a message stands that had so many failures before.
-func (s *canarySeen) look(p *Plan, e *redrive.Entry, had int) {
+// look takes in how a message stands that had so many failures before, and whether it was taken.
+func (s *canarySeen) look(p *Plan, e *redrive.Entry, had int, took bool) {
 	switch {
+	case p.lost(e, took):
+		s.taken++
+		return
 	case e == nil:
 		s.delivered++
 		return
@@ -167,6 +183,8 @@ func (p *Plan) judge(s *canarySeen, now time.Time) (stop string, through bool) {
 			how = "of the same cause"
 		}
 		return fmt.Sprintf("%d %s died again %s: %s", len(s.dead), of, how, causeText(f)), false
+	case s.taken > 0:
+		return fmt.Sprintf("%d %s were changed by another before they were delivered; resume tries others", s.taken, of), false
 	case s.failing != nil && 2*s.failingCount >= t.Size:
 		return fmt.Sprintf("%d %s failed again of the same cause and are retried: %s", s.failingCount, of, causeText(s.failing)), false
 	}

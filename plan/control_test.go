@@ -2,7 +2,9 @@ package plan_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -114,5 +116,106 @@ func TestPacesThatAreNone(t *testing.T) {
 		if err := m.plans.Change(context.Background(), m.create(plan.Request{Action: driver.ActDrop}), plan.Pace{Canary: &two}); !errors.Is(err, redrive.ErrInvalid) {
 			t.Errorf("a canary of what is dropped: %v", err)
 		}
+	})
+}
+
+// A canary that begins while a batch is being changed is of that batch, also where a plan keeps no results any more.
+func TestPlanGetsACanaryInTheMiddleOfABatch(t *testing.T) {
+	inMorgue(t, func(m *morgue) {
+		m.Kill("q", 20, nil)
+		id := m.create(plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q"}, Rate: 20})
+		m.edit(id, func(p map[string]any) { p["done"] = 100_000 })
+		five := 5
+		m.store.update = sync.OnceFunc(func() {
+			if err := m.plans.Change(context.Background(), id, plan.Pace{Canary: &five}); err != nil {
+				t.Error(err)
+			}
+		})
+		defer m.run(m.plans)()
+		deadtest.Pass(3 * time.Second)
+		if p := m.plan(id); p.Problem != "" || p.Canary == nil || p.Canary.Size != 5 || p.Canary.Waiting != 5 {
+			t.Fatalf("%q, %+v", p.Problem, p.Canary)
+		}
+		m.settleAll("q", redrive.OutcomeDone, "")
+		m.ends(id, time.Minute, plan.Done, 100_020, 0)
+	})
+}
+
+// edit changes the record of a plan.
+func (m *morgue) edit(id string, change func(p map[string]any)) {
+	m.T.Helper()
+	r, err := m.store.GetRecord(context.Background(), "plans", id)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	var p map[string]any
+	if err := json.Unmarshal(r.Value, &p); err != nil {
+		m.T.Fatal(err)
+	}
+	change(p)
+	value, err := json.Marshal(p)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	if _, err := m.store.Apply(context.Background(), driver.Batch{Records: []driver.RecordWrite{{Space: "plans", Key: id, Value: value, Version: r.Version}}}); err != nil {
+		m.T.Fatal(err)
+	}
+}
+
+// Somebody changes the canary while the runner is about to write what it made of the one before.
+func TestPlanCanaryIsChangedMeanwhile(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		canary int
+		check  func(m *morgue, p *plan.Plan)
+	}{
+		{"a larger one", 7, func(m *morgue, p *plan.Plan) {
+			if p.State != plan.Running || p.Canary.Stage != plan.StageCanary || p.Canary.Size != 7 || p.Done != 7 {
+				m.T.Errorf("%s after %d: %+v", p.State, p.Done, p.Canary)
+			}
+		}},
+		{"none", 0, func(m *morgue, p *plan.Plan) {
+			if p.State != plan.Done || p.Canary != nil || p.Done != 300 {
+				m.T.Errorf("%s after %d: %+v", p.State, p.Done, p.Canary)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inMorgue(t, func(m *morgue) {
+				defer m.run(m.plans)()
+				m.Kill("q", 300, nil)
+				id := m.create(plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q"}, Canary: 5, Rate: 1000})
+				deadtest.Pass(5 * time.Second)
+				m.settleAll("q", redrive.OutcomeDone, "")
+				m.store.plans = func() {
+					if err := m.plans.Change(context.Background(), id, plan.Pace{Canary: &c.canary}); err != nil {
+						t.Error(err)
+					}
+				}
+				deadtest.Pass(10 * time.Second)
+				p := m.plan(id)
+				c.check(m, &p)
+			})
+		})
+	}
+	t.Run("none, and the cause is back", func(t *testing.T) {
+		inMorgue(t, func(m *morgue) {
+			defer m.run(m.plans)()
+			m.Kill("q", 300, nil)
+			none := 0
+			id := m.create(plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q"}, Canary: 1, Rate: 5})
+			deadtest.Pass(3 * time.Second)
+			m.settleAll("q", redrive.OutcomeDone, "")
+			deadtest.Pass(4 * time.Second)
+			if n := m.settleAll("q", redrive.OutcomeDead, cause); n == 0 {
+				t.Fatal("nothing followed the canary")
+			}
+			m.store.plans = func() {
+				if err := m.plans.Change(context.Background(), id, plan.Pace{Canary: &none, Rate: 1000}); err != nil {
+					t.Error(err)
+				}
+			}
+			m.ends(id, time.Minute, plan.Done, 300, 0)
+		})
 	})
 }

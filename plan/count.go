@@ -12,7 +12,8 @@ import (
 
 // DryRun is what a plan would do, without doing it.
 type DryRun struct {
-	// Total is how many messages match. By queue, reason, signature and state it is exact.
+	// Total is how many messages match. By queue, reason, signature and state it is exact, and of up to
+	// 200,000 that another plan changed.
 	// More says that there may be more: by another filter, Examined messages were looked at.
 	Total    int64
 	More     bool
@@ -129,6 +130,9 @@ func (p *Plans) countCauses(ctx context.Context, plan *Plan, run *DryRun) error 
 	frozen := q
 	frozen.Until = plan.Cutoff
 	n, err := in.Count(ctx, frozen)
+	if err == nil && !n.Complete && q.Plan != "" {
+		n, err = countPlan(ctx, in, frozen)
+	}
 	if err != nil {
 		return err
 	}
@@ -147,6 +151,27 @@ func (p *Plans) countCauses(ctx context.Context, plan *Plan, run *DryRun) error 
 		}
 	}
 	return nil
+}
+
+// planCounted is how much of what another plan changed is counted.
+const planCounted = 10 * redrive.Examined
+
+// countPlan counts what another plan changed, which most stores find by an index: as long as few others
+// are looked at for it.
+func countPlan(ctx context.Context, in Finder, q redrive.Query) (n driver.Count, err error) {
+	for q.Limit = redrive.MaxPage; n.N < planCounted && n.Examined-n.N < redrive.Examined; {
+		page, err := in.Find(ctx, q)
+		if err != nil {
+			return n, err
+		}
+		n.N += int64(len(page.Entries))
+		n.Examined += int64(page.Examined)
+		if q.After = page.Next; page.Next == "" {
+			n.Complete = true
+			break
+		}
+	}
+	return n, nil
 }
 
 // countRefused counts what a redrive by a filter would leave as it is.

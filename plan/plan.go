@@ -275,7 +275,8 @@ type Plan struct {
 	Records int `json:"records,omitempty"`
 	Pending int `json:"pending,omitempty"`
 
-	version int64 // of the record
+	version int64                // of the record
+	also    []driver.RecordWrite // what is written with it, the next time
 }
 
 // newPlan makes a running plan of a checked request.
@@ -377,7 +378,7 @@ func expected(err error) bool {
 
 // finish ends a plan that has nothing left to do.
 func (p *Plan) finish(now time.Time) {
-	if p.Taken && p.Pending == 0 && !p.State.Final() && (p.Canary == nil || p.Canary.Stage != StageCanary) {
+	if p.Taken && p.Pending == 0 && !p.State.Final() && !p.tries() {
 		p.State, p.EndedAt = Done, now
 	}
 }

@@ -272,8 +272,9 @@ func (p *Plans) alter(ctx context.Context, id string, f func(plan *Plan, now tim
 	return err
 }
 
-// modify changes a plan's record, and does so again if another changed it meanwhile.
-func (p *Plans) modify(ctx context.Context, id string, f func(plan *Plan, now time.Time) (bool, error), also ...driver.RecordWrite) (Plan, error) {
+// modify changes a plan's record, and does so again if another changed it meanwhile: f decides by the
+// record as it is then.
+func (p *Plans) modify(ctx context.Context, id string, f func(plan *Plan, now time.Time) (bool, error)) (Plan, error) {
 	for range planSave {
 		plan, err := p.Get(ctx, id)
 		if err != nil {
@@ -289,21 +290,22 @@ func (p *Plans) modify(ctx context.Context, id string, f func(plan *Plan, now ti
 		if plan.State.Final() {
 			plan.Request.Refs = nil
 		}
-		if err := p.save(ctx, &plan, also...); !errors.Is(err, redrive.ErrVersion) {
+		if err := p.save(ctx, &plan); !errors.Is(err, redrive.ErrVersion) {
 			return plan, err
 		}
 	}
 	return Plan{}, &redrive.Error{Op: "plan", ID: id, Err: redrive.ErrVersion, Hint: "too many write the plan at once; try again"}
 }
 
-// save writes a plan that nobody has changed since it was read, and other records in
+// save writes a plan that nobody has changed since it was read, and what is to be written in
 // the same step.
-func (p *Plans) save(ctx context.Context, plan *Plan, also ...driver.RecordWrite) error {
+func (p *Plans) save(ctx context.Context, plan *Plan) error {
 	value, err := encodePlan(plan)
 	if err != nil {
 		return err
 	}
-	writes := append([]driver.RecordWrite{{Space: planSpace, Key: plan.ID, Value: value, Version: plan.version, Expires: plan.keepFor()}}, also...)
+	writes := append([]driver.RecordWrite{{Space: planSpace, Key: plan.ID, Value: value, Version: plan.version, Expires: plan.keepFor()}}, plan.also...)
+	plan.also = nil
 	if plan.State.Final() && p.o.Ended != nil {
 		writes = append(writes, p.o.Ended(plan)...)
 	}
@@ -365,11 +367,11 @@ func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pe
 	for i := range slice {
 		refs[i] = slice[i].now()
 	}
-	i := 0
+	first, i := len(to), 0
 	err := p.read(ctx, refs, func(_ redrive.Ref, e *redrive.Entry) {
 		s := &slice[i]
 		i++
-		r := Result{Ref: s.ref(), Outcome: s.outcome(&plan.Request, pending, e), Error: s.Err, Entry: e}
+		r := Result{Ref: s.ref(), Error: s.Err, Entry: e}
 		if s.New != "" {
 			r.New = s.now()
 		}
@@ -378,7 +380,20 @@ func (p *Plans) standing(ctx context.Context, plan *Plan, slice []planResult, pe
 		}
 		to = append(to, r)
 	})
-	return to, err
+	if err != nil {
+		return to, err
+	}
+	var took map[redrive.Ref]bool
+	if plan.Lives() {
+		if took, _, err = p.takenOf(ctx, plan.ID); err != nil {
+			return to, err
+		}
+	}
+	for i := range slice {
+		r := &to[first+i]
+		r.Outcome = slice[i].outcome(plan, pending, r.Entry, took[refs[i]])
+	}
+	return to, nil
 }
 
 // Progress returns what became of all that a plan redrove.
@@ -390,19 +405,8 @@ func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
 		// The canary is all that it redrove. Others may have repaired or redriven of it since.
 		return Progress{Delivered: int64(t.Delivered), DiedAgain: int64(t.Dead), Waiting: int64(t.Waiting), Complete: true}, nil
 	}
-	q := plan.again()
-	q.Since = plan.CreatedAt
-	again, complete, err := p.store.Causes(ctx, q)
-	if err != nil {
-		return Progress{}, err
-	}
-	out := Progress{Complete: complete}
-	for i := range again {
-		out.DiedAgain += again[i].Count
-		if !plan.known(again[i].Signature) {
-			out.NewCauses += again[i].Count
-		}
-	}
+	// What waits may die meanwhile, and what is dead may be taken: in this order it is seen at least once.
+	out := Progress{Complete: true}
 	living := redrive.Query{Plan: plan.ID, Queue: plan.target(), Limit: redrive.MaxPage}
 	for _, living.State = range []redrive.State{redrive.StateWaiting, redrive.StateLeased, redrive.StateBlocked} {
 		living.After = ""
@@ -418,6 +422,22 @@ func (p *Plans) Progress(ctx context.Context, plan *Plan) (Progress, error) {
 		}
 		out.Complete = out.Complete && living.After == ""
 	}
-	out.Delivered = max(plan.Done-out.DiedAgain-out.Waiting, 0)
+	q := plan.again()
+	q.Since = plan.CreatedAt
+	again, complete, err := p.store.Causes(ctx, q)
+	if err != nil {
+		return Progress{}, err
+	}
+	out.Complete = out.Complete && complete
+	for i := range again {
+		out.DiedAgain += again[i].Count
+		if !plan.known(again[i].Signature) {
+			out.NewCauses += again[i].Count
+		}
+	}
+	if _, out.Taken, err = p.takenOf(ctx, plan.ID); err != nil {
+		return Progress{}, err
+	}
+	out.Delivered = max(plan.Done-out.DiedAgain-out.Waiting-out.Taken, 0)
 	return out, nil
 }

@@ -74,6 +74,7 @@ type planResult struct {
 	Err  string `json:"e,omitempty"` // why it was refused
 	Gone bool   `json:"g,omitempty"` // it was gone when its batch was done again
 	Had  int    `json:"h,omitempty"` // how many failures it had
+	From string `json:"f,omitempty"` // the plan that redrove or repaired it before
 	Sum  uint32 `json:"c,omitempty"` // of a repair: the checksum that it left, or that a restore must find
 
 	err error // of this process; Err is its short name
@@ -137,12 +138,12 @@ func decodeResults(r *driver.Record) ([]planResult, error) {
 // Outcome is what became of a message that a plan worked on.
 type Outcome string
 
-// The outcomes. A message that is no longer there after a redrive was delivered, or
-// somebody dropped it since.
+// The outcomes.
 const (
 	Delivered Outcome = "delivered" // redriven, and gone since
 	Waiting   Outcome = "waiting"   // redriven, and not at its end
 	DiedAgain Outcome = "dead"      // redriven, and among the dead letters again
+	Taken     Outcome = "taken"     // redriven, and changed since by another plan, a person or retention: it died again, or still waited
 	Dropped   Outcome = "dropped"
 	Archived  Outcome = "archived"
 	Repaired  Outcome = "repaired"
@@ -162,7 +163,8 @@ type Result struct {
 }
 
 // outcome draws what became of a message from how it stands now.
-func (r *planResult) outcome(request *Request, pending bool, e *redrive.Entry) Outcome {
+func (r *planResult) outcome(plan *Plan, pending bool, e *redrive.Entry, took bool) Outcome {
+	request := &plan.Request
 	switch action := request.Action; {
 	case r.Err != "":
 		return Refused
@@ -178,6 +180,8 @@ func (r *planResult) outcome(request *Request, pending bool, e *redrive.Entry) O
 		return Dropped
 	case action == driver.ActArchive:
 		return Archived
+	case plan.lost(e, took):
+		return Taken
 	case e == nil:
 		return Delivered
 	case e.State == redrive.StateDead:
@@ -186,12 +190,23 @@ func (r *planResult) outcome(request *Request, pending bool, e *redrive.Entry) O
 	return Waiting
 }
 
+// lost reports whether a message that the plan redrove is its own no longer, as it stands now.
+func (p *Plan) lost(e *redrive.Entry, took bool) bool {
+	if e == nil {
+		return took
+	}
+	return e.Plan != p.ID
+}
+
 // Progress is what became of all that a plan redrove.
 type Progress struct {
-	Delivered int64 // gone since, or dropped by somebody
+	Delivered int64 // gone since, but for Taken
 	DiedAgain int64
 	NewCauses int64 // of those that died again: of other causes than the plan set out to redrive
 	Waiting   int64
+	// Taken is what died again, or still waited, when another plan, a person or retention changed it. What a
+	// processor of dead letters or another program than the daemon took counts as Delivered.
+	Taken int64
 	// Complete is false when there was more to look at than one look does: Delivered
 	// is then too high.
 	Complete bool

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -95,7 +96,7 @@ func (r *RetentionRunner) round(ctx context.Context, held *lease.Lease) error {
 	if mine, err := held.Hold(ctx); err != nil || !mine {
 		return err
 	}
-	if _, err := r.trim(ctx, driver.Retention{}); err != nil {
+	if err := r.trim(ctx); err != nil {
 		return err
 	}
 	counts, err := r.store.Counts(ctx)
@@ -126,8 +127,7 @@ func (r *RetentionRunner) round(ctx context.Context, held *lease.Lease) error {
 // apply removes what a rule no longer keeps.
 func (r *RetentionRunner) apply(ctx context.Context, c *driver.Counts, rule *RetentionRule, held *lease.Lease) (int64, error) {
 	if rule.Discard {
-		t, err := r.trim(ctx, driver.Retention{Queue: c.Queue, DeadAge: rule.Age, DeadKeep: rule.Keep})
-		return t.Dead, err
+		return r.discard(ctx, driver.Retention{Queue: c.Queue, DeadAge: rule.Age, DeadKeep: rule.Keep})
 	}
 	if r.o.Archive == nil {
 		return 0, &redrive.Error{Op: "retention", Err: errors.New("there is no archive"), Hint: "set one, or let the queue discard"}
@@ -136,15 +136,58 @@ func (r *RetentionRunner) apply(ctx context.Context, c *driver.Counts, rule *Ret
 }
 
 // trim repeats Trim until nothing is left.
-func (r *RetentionRunner) trim(ctx context.Context, what driver.Retention) (all driver.Trimmed, err error) {
+func (r *RetentionRunner) trim(ctx context.Context) error {
 	for ctx.Err() == nil {
-		n, err := r.store.Trim(ctx, what, trimBatch)
-		all.Dead += n.Dead
+		n, err := r.store.Trim(ctx, driver.Retention{}, trimBatch)
 		if err != nil || n == (driver.Trimmed{}) {
-			return all, err
+			return err
 		}
 	}
-	return all, ctx.Err()
+	return ctx.Err()
+}
+
+// discard removes dead letters, and notes those of plans.
+func (r *RetentionRunner) discard(ctx context.Context, what driver.Retention) (removed int64, err error) {
+	for ctx.Err() == nil {
+		oldest, err := r.store.Find(ctx, redrive.Query{Queue: what.Queue, State: redrive.StateDead, Limit: trimBatch})
+		if err != nil {
+			return removed, err
+		}
+		n, err := r.store.Trim(ctx, what, trimBatch)
+		removed += n.Dead
+		if err != nil || n == (driver.Trimmed{}) {
+			return removed, err
+		}
+		if err := r.noteGone(ctx, oldest.Entries[:min(int64(len(oldest.Entries)), n.Dead)]); err != nil {
+			return removed, err
+		}
+	}
+	return removed, ctx.Err()
+}
+
+// noteGone notes for plans what they redrove of dead letters that are gone.
+func (r *RetentionRunner) noteGone(ctx context.Context, removed []redrive.Entry) error {
+	removed = slices.DeleteFunc(removed, func(e redrive.Entry) bool { return e.Plan == "" })
+	for part := range slices.Chunk(removed, planLook) {
+		refs := make([]redrive.Ref, len(part))
+		for i := range part {
+			refs[i] = part[i].Ref()
+		}
+		there, err := r.store.Get(ctx, refs)
+		if err != nil {
+			return err
+		}
+		var gone []redrive.Entry
+		for i, e := range there {
+			if e == nil {
+				gone = append(gone, part[i])
+			}
+		}
+		if err := NoteTaken(ctx, r.store, gone...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // archive archives the oldest dead letters and then removes them.
@@ -193,10 +236,16 @@ func archiveAndRemove(ctx context.Context, store driver.Store, to deadletter.Arc
 		refs[i] = entries[i].Ref()
 	}
 	results, err := store.Update(ctx, driver.Selection{Refs: refs}, driver.Change{Action: driver.ActArchive}, len(refs))
+	gone := make(map[redrive.Ref]bool, len(refs))
 	for i := range results {
 		if results[i].Err == nil {
 			removed++
+			gone[results[i].Ref] = true
 		}
 	}
-	return removed, err
+	if err != nil {
+		return removed, err
+	}
+	entries = slices.DeleteFunc(entries, func(e redrive.Entry) bool { return !gone[e.Ref()] })
+	return removed, NoteTaken(ctx, store, entries...)
 }

@@ -142,7 +142,7 @@ func (r *planRunner) step(ctx context.Context, id string, s *runningPlan) {
 // returns how long the plan has to wait before it goes on.
 func (r *planRunner) watch(ctx context.Context, plan *Plan, s *runningPlan) (time.Duration, error) {
 	t := plan.Canary
-	if t == nil || plan.Pending > 0 || t.Stage == StageCanary && t.Size < plan.Request.Canary && !plan.Taken {
+	if t == nil || plan.Pending > 0 || plan.tries() && !plan.canaryTaken() {
 		return 0, nil
 	}
 	if wait := time.Until(s.looked.Add(canaryEvery)); wait > 0 {
@@ -155,7 +155,7 @@ func (r *planRunner) watch(ctx context.Context, plan *Plan, s *runningPlan) (tim
 	err := r.p.look(ctx, plan, s)
 	// Looking must not be most of what it does.
 	s.looked = time.Now().Add(10 * time.Since(began))
-	if err == nil && plan.State == Running && plan.Canary.Stage == StageCanary {
+	if err == nil && plan.State == Running && plan.tries() && plan.canaryTaken() {
 		return canaryEvery, nil
 	}
 	return 0, err

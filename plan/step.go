@@ -79,7 +79,8 @@ func (p *Plans) intend(ctx context.Context, plan *Plan) ([]planResult, error) {
 	next.Pending, next.Records = len(writes), plan.Records+len(writes)
 	next.UpdatedAt, next.Problem = now, ""
 	next.finish(now)
-	err = p.save(ctx, &next, writes...)
+	next.also = writes
+	err = p.save(ctx, &next)
 	if errors.Is(err, redrive.ErrVersion) {
 		return nil, nil
 	}
@@ -101,7 +102,8 @@ func (p *Plans) chooseFound(ctx context.Context, plan *Plan) ([]planResult, erro
 	}
 	batch := make([]planResult, len(page.Entries))
 	for i := range page.Entries {
-		batch[i].Name, batch[i].Had = page.Entries[i].Ref().String(), page.Entries[i].History.Count
+		e := &page.Entries[i]
+		batch[i].Name, batch[i].Had, batch[i].From = e.Ref().String(), e.History.Count, e.Plan
 	}
 	plan.Cursor, plan.Taken = page.Next, page.Next == ""
 	return batch, nil
@@ -122,7 +124,7 @@ func (p *Plans) chooseNamed(ctx context.Context, plan *Plan) ([]planResult, erro
 			batch[i].refuse(err)
 			continue
 		}
-		batch[i].Had = entries[i].History.Count
+		batch[i].Had, batch[i].From = entries[i].History.Count, entries[i].Plan
 	}
 	plan.Named += len(refs)
 	plan.Taken = len(refs) == len(left)
@@ -252,18 +254,23 @@ func (p *Plans) note(ctx context.Context, plan *Plan, batch []planResult) (Plan,
 	if err != nil {
 		return *plan, err
 	}
-	if !plan.retained() && (plan.Canary == nil || plan.Canary.Stage != StageCanary) {
-		for i := range writes {
-			writes[i].Value, writes[i].Expires = nil, 0
-		}
+	took, err := takenWrites(ctx, p.store, plan.takes(batch), plan.retained())
+	if err != nil {
+		return *plan, err
 	}
 	return p.modify(ctx, plan.ID, func(now *Plan, at time.Time) (bool, error) {
 		if now.Pending != plan.Pending || now.Records != plan.Records {
 			return false, nil
 		}
+		now.also = slices.Concat(writes, took)
+		if !now.retained() && !now.tries() { // a canary may have begun with this batch
+			for i := range writes {
+				now.also[i].Value, now.also[i].Expires = nil, 0
+			}
+		}
 		now.count(batch, at)
 		return true, nil
-	}, writes...)
+	})
 }
 
 // look sees what became of what a plan with a canary redrove, and draws the
@@ -274,7 +281,7 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 		return err
 	}
 	s.skew = time.Until(now)
-	if plan.Canary.Stage == StageCanary {
+	if plan.tries() {
 		return p.lookAtCanary(ctx, plan, now)
 	}
 	again, err := p.diedAgain(ctx, plan)
@@ -282,19 +289,20 @@ func (p *Plans) look(ctx context.Context, plan *Plan, s *runningPlan) error {
 		return err
 	}
 	stop := plan.returned(again)
-	full := plan.Canary.Stage == StageRamp && plan.Canary.rate(plan.Request.Rate, now) >= plan.Request.Rate
-	if stop == "" && !full {
+	if stop == "" && !plan.ramped(now) {
 		return nil
 	}
+	since := plan.Canary.Since
 	*plan, err = p.modify(ctx, plan.ID, func(plan *Plan, now time.Time) (bool, error) {
-		if plan.State != Running || plan.Canary.Stage == StageCanary {
+		if plan.State != Running || plan.Canary == nil || plan.tries() || !plan.Canary.Since.Equal(since) {
 			return false, nil
 		}
+		full := plan.ramped(now)
 		if full {
 			plan.Canary.Stage = StageFull
 		}
 		plan.stop(stop, now)
-		return true, nil
+		return full || stop != "", nil
 	})
 	return err
 }
@@ -319,8 +327,21 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan, now time.Time) err
 		}
 	}
 	var seen canarySeen
-	if err := p.read(ctx, refs, func(r redrive.Ref, e *redrive.Entry) { seen.look(plan, e, had[r]) }); err != nil {
+	stand := make(map[redrive.Ref]*redrive.Entry, len(refs))
+	err := p.read(ctx, refs, func(r redrive.Ref, e *redrive.Entry) {
+		if stand[r] = e; e != nil {
+			e.Body, e.Headers, e.Original = nil, nil, nil
+		}
+	})
+	if err != nil {
 		return err
+	}
+	took, _, err := p.takenOf(ctx, plan.ID)
+	if err != nil {
+		return err
+	}
+	for _, r := range refs {
+		seen.look(plan, stand[r], had[r], took[r])
 	}
 	if plan.Request.Watch > 0 && len(seen.dead) == 0 {
 		again, err := p.diedAgain(ctx, plan)
@@ -334,16 +355,15 @@ func (p *Plans) lookAtCanary(ctx context.Context, plan *Plan, now time.Time) err
 	if after := *plan.Canary; stop == "" && !through && after.Delivered == before.Delivered && after.Waiting == before.Waiting && after.Seen.Equal(before.Seen) {
 		return nil
 	}
-	var err error
 	*plan, err = p.modify(ctx, plan.ID, func(plan *Plan, now time.Time) (bool, error) {
-		if plan.Canary.Stage != StageCanary || plan.Canary.Record != before.Record {
-			return false, nil
+		if !plan.tries() || plan.Canary.Record != before.Record || plan.Canary.Size != before.Size {
+			return false, nil // another canary, or a larger one
 		}
-		plan.judge(&seen, now)
+		stop, through := plan.judge(&seen, now)
 		if plan.UpdatedAt = now; plan.State != Running {
 			return true, nil
 		}
-		if plan.stop(stop, now); through {
+		if plan.stop(stop, now); through && plan.canaryTaken() {
 			plan.Canary.Stage, plan.Canary.Since = StageRamp, now
 			plan.finish(now)
 		}
@@ -374,12 +394,17 @@ func (p *Plan) again() redrive.Query {
 	return q
 }
 
-// GoesTo reports whether messages that the plan redrives go to a queue.
-func (p *Plan) GoesTo(queue string) bool {
-	if t := p.target(); t != "" || len(p.Request.Refs) == 0 {
-		return t == "" || t == queue
+// Targets are the queues that messages go to that the plan redrives; nil: any.
+func (p *Plan) Targets() []string {
+	if t := p.target(); t != "" {
+		return []string{t}
 	}
-	return slices.ContainsFunc(p.Request.Refs, func(r redrive.Ref) bool { return r.Queue == queue })
+	var queues []string
+	for _, r := range p.Request.Refs {
+		queues = append(queues, r.Queue)
+	}
+	slices.Sort(queues)
+	return slices.Compact(queues)
 }
 
 // target is the queue that all messages go to, or "".

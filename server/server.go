@@ -1,5 +1,5 @@
-// Package server offers the daemon's HTTP API and its WebSocket sessions as handlers for
-// a mux of your own. The daemon itself is the command redrive.
+// Package server offers the daemon's HTTP API, its dashboard and its WebSocket sessions as handlers
+// for a mux of your own. The daemon itself is the command redrive.
 package server
 
 import (
@@ -38,6 +38,11 @@ func New(store driver.Store, o Options) *API {
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.local.ServeHTTP(w, r) }
+
+// Pages returns the dashboard for a mux of your own: with the prefix "/ops" it is at /ops/ui/, so
+// handle "/ops/" with it, and /ops leads there. Its pages do whatever the API does, for whoever your
+// program lets reach them, and the audit log names them all "local". Built with -tags noui it has no pages.
+func (a *API) Pages(prefix string) http.Handler { return a.local.Pages(prefix) }
 
 // Close ends what runs behind the API, after the step it is at.
 func (a *API) Close() { a.local.Close() }

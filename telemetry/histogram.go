@@ -7,15 +7,22 @@ import (
 	"time"
 )
 
-// histogramFamily is a family of histograms of durations, in seconds.
+// histogramFamily is a family of histograms by queue.
 type histogramFamily struct {
 	family
 	bounds []float64
 	le     []string // the bounds as they are written, and +Inf
+	unit   float64  // how many of what is observed are one of what is written
 }
 
-func histogramBy(name, help string, bounds []float64, labels ...string) *histogramFamily {
-	f := &histogramFamily{family: family{name, "histogram", help, labels}, bounds: bounds}
+// Units of histograms: nanoseconds are observed, and seconds are written.
+const (
+	inSeconds = float64(time.Second)
+	asNumbers = 1.0
+)
+
+func histogramBy(name, help string, unit float64, bounds []float64, labels ...string) *histogramFamily {
+	f := &histogramFamily{family: family{name, "histogram", help, labels}, bounds: bounds, unit: unit}
 	for _, b := range bounds {
 		f.le = append(f.le, strconv.FormatFloat(b, 'g', -1, 64))
 	}
@@ -23,23 +30,25 @@ func histogramBy(name, help string, bounds []float64, labels ...string) *histogr
 	return f
 }
 
-// histogram is one of a family. It is safe for concurrent use, and small: there are two a
-// queue.
-type durations struct {
+// distribution is one histogram of a family. It is safe for concurrent use, and small: there are three
+// a queue.
+type distribution struct {
 	counts []atomic.Int64 // by the first bound that is not below, and of those beyond all
-	sum    atomic.Int64   // nanoseconds
+	sum    atomic.Int64   // nanoseconds, or a number
 }
 
-func (f *histogramFamily) make() durations { return durations{counts: make([]atomic.Int64, len(f.le))} }
+func (f *histogramFamily) make() distribution {
+	return distribution{counts: make([]atomic.Int64, len(f.le))}
+}
 
-func (h *durations) observe(f *histogramFamily, d time.Duration) {
-	h.counts[sort.SearchFloat64s(f.bounds, d.Seconds())].Add(1)
-	h.sum.Add(int64(d))
+func (h *distribution) observe(f *histogramFamily, v int64) {
+	h.counts[sort.SearchFloat64s(f.bounds, float64(v)/f.unit)].Add(1)
+	h.sum.Add(v)
 }
 
 // histogram writes one. Its count is the sum of its buckets, so that what is observed
 // meanwhile does not make them differ.
-func (p *page) histogram(f *histogramFamily, h *durations, labels ...string) {
+func (p *page) histogram(f *histogramFamily, h *distribution, labels ...string) {
 	var counts [32]int64
 	total := int64(0)
 	for i := range h.counts {
@@ -60,7 +69,7 @@ func (p *page) histogram(f *histogramFamily, h *durations, labels ...string) {
 		p.end(float64(counts[i]))
 	}
 	p.name(&f.family, "_sum", labels)
-	p.end(time.Duration(h.sum.Load()).Seconds())
+	p.end(float64(h.sum.Load()) / f.unit)
 	p.name(&f.family, "_count", labels)
 	p.end(float64(total))
 }

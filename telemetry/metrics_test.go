@@ -98,7 +98,7 @@ func TestAStoreThatDoesNotAnswerIsShown(t *testing.T) {
 
 func TestCounters(t *testing.T) {
 	m := telemetry.New(telemetry.Options{Queues: []string{"sms"}})
-	d := &redrive.Delivery{Message: redrive.Message{Queue: "sms", PublishedAt: time.Now().Add(-2 * time.Second), Lineage: redrive.Lineage{Redrives: 1}}}
+	d := &redrive.Delivery{Message: redrive.Message{Queue: "sms", PublishedAt: time.Now().Add(-2 * time.Second), Lineage: redrive.Lineage{Redrives: 1}}, Attempt: 3}
 	done := &driver.Settlement{Outcome: redrive.OutcomeDone}
 	gone := &driver.Settlement{Outcome: redrive.OutcomeDead, Reason: redrive.ReasonExhausted}
 	for _, o := range []engine.Observation{
@@ -106,6 +106,7 @@ func TestCounters(t *testing.T) {
 		{Occasion: engine.OnSettled, Queue: "sms", Delivery: d, Settlement: done},
 		{Occasion: engine.OnEnd, Queue: "invented", Delivery: d, Settlement: gone, Duration: time.Millisecond},
 		{Occasion: engine.OnSettled, Queue: "invented", Delivery: d, Settlement: gone},
+		{Occasion: engine.OnSettled, Queue: "sms", Delivery: d, Settlement: &driver.Settlement{Outcome: redrive.OutcomeRetry}}, // it goes on
 		{Occasion: engine.OnLeaseLost, Queue: "sms", Delivery: d},
 		{Occasion: engine.OnSettleGroup, Count: 20, Duration: time.Millisecond},
 		{Occasion: engine.OnUnhandled, Queue: "sms", Delivery: d},
@@ -122,6 +123,8 @@ func TestCounters(t *testing.T) {
 		`redrive_attempts_total{outcome="retry",queue="sms"} 0`,
 		`redrive_attempt_duration_seconds_bucket{queue="sms",le="0.05"} 2`,
 		`redrive_end_to_end_seconds_bucket{queue="sms",le="1"} 0`, `redrive_end_to_end_seconds_bucket{queue="sms",le="5"} 1`,
+		`redrive_message_attempts_bucket{queue="sms",le="2"} 0`, `redrive_message_attempts_bucket{queue="sms",le="3"} 1`,
+		`redrive_message_attempts_sum{queue="sms"} 3`, `redrive_message_attempts_count{queue="sms"} 1`, `redrive_message_attempts_count{queue="other"} 1`,
 		`redrive_dead_lettered_total{queue="other",reason="exhausted"} 1`,
 		`redrive_redriven_total{outcome="done",queue="sms"} 1`, `redrive_redriven_total{outcome="dead",queue="other"} 1`,
 		`redrive_unhandled_attempts_total{queue="sms"} 1`, `redrive_attempts_total{outcome="settled",queue="sms"} 1`,

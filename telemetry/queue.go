@@ -16,11 +16,15 @@ var latencies = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 
 // ages are the buckets of a message's whole life, retries included.
 var ages = []float64{.005, .025, .1, .5, 1, 5, 15, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600}
 
+// tries are the buckets of the attempts of one message.
+var tries = []float64{1, 2, 3, 5, 10, 25}
+
 // The counters by queue.
 var (
 	attempts = counterBy("redrive_attempts_total", "Attempts that ended, by what became of the message.", "outcome", "queue")
-	duration = histogramBy("redrive_attempt_duration_seconds", "How long attempts took.", latencies, "queue")
-	endToEnd = histogramBy("redrive_end_to_end_seconds", "Time from when a message was accepted, or wanted, until it was done.", ages, "queue")
+	duration = histogramBy("redrive_attempt_duration_seconds", "How long attempts took.", inSeconds, latencies, "queue")
+	endToEnd = histogramBy("redrive_end_to_end_seconds", "Time from when a message was accepted, or wanted, until it was done.", inSeconds, ages, "queue")
+	took     = histogramBy("redrive_message_attempts", "Attempts that messages took until they were done, dead or dropped, since they were published or redriven.", asNumbers, tries, "queue")
 	died     = counterBy("redrive_dead_lettered_total", "Messages that became dead letters.", "queue", "reason")
 	redriven = counterBy("redrive_redriven_total", "Redriven messages that ended, by how.", "outcome", "queue")
 	lost     = counterBy("redrive_leases_lost_total", "Leases that were lost while a message was handled or settled.", "queue")
@@ -39,7 +43,7 @@ func (s *queueSeries) metrics() *queueMetrics {
 	if q := s.made.Load(); q != nil {
 		return q
 	}
-	s.made.CompareAndSwap(nil, &queueMetrics{duration: duration.make(), endToEnd: endToEnd.make()})
+	s.made.CompareAndSwap(nil, &queueMetrics{duration: duration.make(), endToEnd: endToEnd.make(), took: took.make()})
 	return s.made.Load()
 }
 
@@ -49,8 +53,9 @@ type queueMetrics struct {
 	bySelf   atomic.Int64 // attempts that the handler settled itself
 	redriven [redrive.OutcomeDrop + 1]atomic.Int64
 	dead     [driver.LastReason + 1]atomic.Int64
-	duration durations
-	endToEnd durations
+	duration distribution
+	endToEnd distribution
+	took     distribution
 	lost     atomic.Int64
 	pauses   atomic.Int64
 	opened   atomic.Int64
@@ -74,6 +79,7 @@ func writeCounters(p *page, queues []*queueSeries) {
 	})
 	each(func(label string, q *queueMetrics) { p.histogram(duration, &q.duration, label) })
 	each(func(label string, q *queueMetrics) { p.histogram(endToEnd, &q.endToEnd, label) })
+	each(func(label string, q *queueMetrics) { p.histogram(took, &q.took, label) })
 	each(func(label string, q *queueMetrics) {
 		for _, r := range redrive.Reasons() {
 			p.some(died, float64(q.dead[r].Load()), label, r.String())
@@ -95,7 +101,7 @@ func writeCounters(p *page, queues []*queueSeries) {
 // ended counts an attempt. A settlement with values that are none is left to
 // whoever validates it.
 func (q *queueMetrics) ended(o *engine.Observation) {
-	q.duration.observe(duration, o.Duration)
+	q.duration.observe(duration, int64(o.Duration))
 	if o.Settlement == nil {
 		q.bySelf.Add(1)
 	}
@@ -110,6 +116,9 @@ func (q *queueMetrics) settled(o *engine.Observation, now time.Time) {
 	if s == nil || d == nil || s.Outcome < redrive.OutcomeDone || s.Outcome > redrive.OutcomeDrop {
 		return
 	}
+	if s.Outcome.Terminal() && d.Attempt > 0 {
+		q.took.observe(took, int64(d.Attempt))
+	}
 	if d.Redrives > 0 && s.Outcome.Terminal() {
 		q.redriven[s.Outcome].Add(1)
 	}
@@ -121,6 +130,6 @@ func (q *queueMetrics) settled(o *engine.Observation, now time.Time) {
 		if d.DeliverAt.After(from) { // it was not wanted earlier
 			from = d.DeliverAt
 		}
-		q.endToEnd.observe(endToEnd, max(now.Sub(from), 0))
+		q.endToEnd.observe(endToEnd, int64(max(now.Sub(from), 0)))
 	}
 }

@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +15,7 @@ import (
 // Counters of causes, and deaths by time.
 var causeCases = []testCase{
 	{name: "CountersFollowEverything", run: countersFollow},
+	{name: "AllCausesInPages", run: causesInPages},
 	{name: "CountWithACutoff", run: countCutoff},
 	{name: "CountOfWhatWaits", run: countWaiting},
 	{name: "CountOfASlowFilter", run: countSlow},
@@ -516,4 +518,63 @@ func filterPlanEdit(c *C) {
 	c.sameSet("of a plan and dead again", entryIDs(c.find(redrive.Query{Plan: "p1", State: redrive.StateDead})), []string{d.ID})
 	c.noError(c.update(driver.Change{Action: driver.ActDrop}, dying[0])[0].Err, "drop")
 	c.sameSet("edited and gone", entryIDs(c.find(redrive.Query{Queue: c.q, Edited: true})), []string{dying[1], waiting[0]})
+}
+
+// All causes can be gone through in pages, each once, also if the one where a page ended goes.
+func causesInPages(c *C) {
+	const perReason = 60
+	var put []redrive.Entry
+	for _, queue := range someQueues {
+		for _, reason := range someReasons {
+			for i := range perReason {
+				e := redrive.Entry{Message: redrive.Message{Queue: queue, ID: fmt.Sprintf("%d-%d", reason, i)}, State: redrive.StateDead, Reason: reason}
+				if i > 0 { // else it has no signature
+					e.History.Record(&redrive.Failure{Message: "m", Signature: fmt.Sprintf("2-%d", i*i)}, true)
+				}
+				put = append(put, e)
+			}
+		}
+	}
+	for part := range slices.Chunk(put, c.caps.Most(500)) {
+		_, err := c.store.Apply(c.ctx, driver.Batch{Put: part})
+		c.noError(err, "put")
+	}
+	queues, reasons := len(someQueues), len(someReasons)
+	for _, look := range []struct {
+		of   redrive.Query
+		want int
+	}{
+		{redrive.Query{Queue: someQueues[0]}, reasons * perReason},
+		{redrive.Query{Reason: someReasons[1]}, queues * perReason},
+		{redrive.Query{Queue: someQueues[1], Reason: someReasons[2]}, perReason},
+		{redrive.Query{Signature: "2-9"}, queues * reasons},
+		{redrive.Query{Queue: "none"}, 0},
+		{redrive.Query{}, len(put)},
+	} {
+		got := make(map[driver.Cause]bool)
+		for cause, err := range driver.AllCauses(c.ctx, smallPages{c.store}, look.of) {
+			c.noError(err, "causes")
+			name := driver.Cause{Queue: cause.Queue, Reason: cause.Reason, Signature: cause.Signature}
+			if got[name] || cause.Count != 1 || cause.Last.IsZero() || cause.Example.ID == "" {
+				c.Fatalf("of %+v: %+v, again: %t", look.of, cause, got[name])
+			}
+			if got[name] = true; look.of == (redrive.Query{}) && len(got) == smallPage {
+				_, err := c.store.Update(c.ctx, driver.Selection{Refs: []redrive.Ref{cause.Example}}, driver.Change{Action: driver.ActDrop}, 1)
+				c.noError(err, "drop")
+			}
+		}
+		if len(got) != look.want {
+			c.Fatalf("of %+v: %d causes, want %d", look.of, len(got), look.want)
+		}
+	}
+}
+
+const smallPage = 7
+
+// smallPages are the pages of a store, which are small.
+type smallPages struct{ driver.CauseLister }
+
+func (p smallPages) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
+	q.Limit = smallPage
+	return p.CauseLister.Causes(ctx, q)
 }

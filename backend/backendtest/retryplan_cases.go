@@ -50,6 +50,16 @@ func dueNowByCause(c *C) {
 		c.noError(u.Err, "due now")
 	}
 	c.sameSet("what bears the plan", entryIDs(c.find(redrive.Query{Queue: c.q, State: redrive.StateWaiting, Plan: "p"})), of[0])
+	for _, u := range c.update(driver.Change{Action: driver.ActDueNow, Plan: "another"}, of[0]...) {
+		c.noError(u.Err, "due now, once more")
+	}
+	another := c.find(redrive.Query{Queue: c.q, State: redrive.StateWaiting, Plan: "another"})
+	c.sameSet("what was due already, and bears the plan", entryIDs(another), of[0])
+	for i := range another {
+		if another[i].Plan != "another" {
+			c.Errorf("%s was found by its plan and shows %q", another[i].ID, another[i].Plan)
+		}
+	}
 	var due []string
 	for _, d := range c.get(n, c.lane(2*n, redrive.LaneRetry)) {
 		due = append(due, d.ID)

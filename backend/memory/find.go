@@ -215,6 +215,7 @@ func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause
 		return nil, false, err
 	}
 	defer s.step.RUnlock()
+	after := query.After
 	query.State, query.After = redrive.StateDead, ""
 	var found driver.Grouping
 	err := s.scan(&query, s.now(), func(_ *queue, it *item, _ cursor) bool {
@@ -223,6 +224,7 @@ func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause
 		}
 		return true
 	})
-	list, all := found.Causes(query.PageLimit())
+	query.After = after
+	list, all := found.Page(&query)
 	return list, all, err
 }

@@ -88,12 +88,12 @@ func (s *Store) change(ref redrive.Ref, condition *redrive.Query, c *driver.Chan
 			it.msg.Plan = c.Plan
 		}
 	case driver.ActDueNow:
+		if c.Plan != "" {
+			it.msg.Plan = c.Plan
+		}
 		if it.due > now { // what is due already keeps its place
 			q.detach(it)
 			it.due = now
-			if c.Plan != "" {
-				it.msg.Plan = c.Plan
-			}
 			q.stand(it, now)
 		}
 	}

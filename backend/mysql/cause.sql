@@ -62,12 +62,12 @@ WHERE c.series AND NOT EXISTS (SELECT 1 FROM redrive_bucket b WHERE b.queue = c.
 DELETE FROM redrive_cause WHERE dead = 0 AND NOT series
 
 -- name: counted_causes
--- Causes by their counters, largest first.
+-- Causes by their counters.
 --   ..., twice, most
 SELECT x.queue, x.reason, x.signature, SUM(x.dead) AS n FROM (
   SELECT d.queue, d.reason, d.signature, d.dead FROM redrive_cause d WHERE :which UNION ALL
   SELECT d.queue, d.reason, d.signature, d.dead FROM redrive_cause_delta d WHERE :which) x
-GROUP BY x.queue, x.reason, x.signature HAVING SUM(x.dead) > 0 ORDER BY n DESC, x.queue, x.reason, x.signature LIMIT ?
+GROUP BY x.queue, x.reason, x.signature HAVING SUM(x.dead) > 0 ORDER BY :first x.queue, x.reason, x.signature LIMIT ?
 
 -- name: cause_first
 --   queue, reason, signature

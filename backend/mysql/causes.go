@@ -42,14 +42,19 @@ func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Ca
 	return causes, complete, s.examples(ctx, causes, &q)
 }
 
-// countedCauses are the largest causes by their counters, each with its first and its
+// countedCauses are the largest causes by their counters, or those after one, each with its first and its
 // newest dead letter, all in one snapshot.
 func (s *Store) countedCauses(ctx context.Context, q *redrive.Query) (causes []driver.Cause, complete bool, err error) {
-	limit, w := q.PageLimit(), which(q)
+	limit, w, first := q.PageLimit(), which(q), "n DESC,"
+	if at, ok := driver.ParseCauseCursor(q.After); ok {
+		first = ""
+		w.add("d.queue >= ?", []byte(at.Queue)) // by which it finds the place in the index
+		w.add("(d.queue, d.reason, d.signature) > (?, ?, ?)", []byte(at.Queue), int(at.Reason), []byte(at.Signature))
+	}
 	args := append(append(slices.Clone(w.args), w.args...), limit+1)
 	err = s.inSnapshot(ctx, "causes", func(tx db) error {
 		causes = nil
-		err := tx.run(ctx, step{sql: s.sql.with("counted_causes", ":which", w.sql()), args: args, scan: func(r row) error {
+		err := tx.run(ctx, step{sql: s.sql.with("counted_causes", ":which", w.sql(), ":first", first), args: args, scan: func(r row) error {
 			var g driver.Cause
 			var reason int
 			err := r.Scan(&g.Queue, &reason, &g.Signature, &g.Count)

@@ -56,14 +56,15 @@ WHERE c.series AND NOT EXISTS (SELECT FROM redrive.bucket b WHERE b.queue = c.qu
 DELETE FROM redrive.cause c WHERE c.dead = 0 AND NOT c.series
 
 -- name: counted_causes
--- Causes by their counters, largest first, each with its first and its newest dead letter.
---   $1 queue (null: all)    $2 reason    $3 signature    $4 most causes
+-- Causes by their counters, each with its first and its newest dead letter: largest first, or, as
+-- next_causes, those after one by their names.
+--   $1 queue (null: all)    $2 reason    $3 signature    $4 most causes    ($5 queue, $6 reason, $7 signature)
 WITH counted AS MATERIALIZED (
-  SELECT x.queue, x.reason, x.signature, sum(x.dead)::bigint AS n FROM (:counters) x
+  SELECT x.queue, x.reason, x.signature, sum(x.dead)::bigint AS n FROM (:counters) x WHERE :after
   GROUP BY x.queue, x.reason, x.signature HAVING sum(x.dead) > 0
 ),
 largest AS MATERIALIZED (
-  SELECT c.*, count(*) OVER () AS found FROM counted c ORDER BY c.n DESC, c.queue, c.reason, c.signature LIMIT $4
+  SELECT c.*, count(*) OVER () AS found FROM counted c ORDER BY :first c.queue, c.reason, c.signature LIMIT $4
 )
 SELECT l.queue, l.reason, l.signature, l.n, f.died, e.died, coalesce(e.id, ''), e.failure, 0, l.found
 FROM largest l LEFT JOIN LATERAL (
@@ -72,7 +73,7 @@ FROM largest l LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
   SELECT d.died, d.id, coalesce(d.last_failure, d.first_failure) AS failure FROM redrive.dead d
   WHERE d.queue = l.queue AND d.reason = l.reason AND d.signature = l.signature ORDER BY d.died DESC, d.id DESC LIMIT 1) e ON true
-ORDER BY l.n DESC, l.queue, l.reason, l.signature
+ORDER BY :largest l.queue, l.reason, l.signature
 
 -- name: count_dead
 -- How many dead letters there are, and how many of them died after a cutoff.

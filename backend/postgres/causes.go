@@ -11,12 +11,17 @@ import (
 
 // Causes implements driver.Store.
 func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error) {
+	at, paged := driver.ParseCauseCursor(q.After)
+	q.After = ""
 	if q.Text != "" {
 		return driver.CausesFound(ctx, s.Find, q)
 	}
 	limit := q.PageLimit()
 	name, args := "counted_causes", causeArgs(&q, limit)
-	if !sqlstore.ByCause(&q) {
+	switch {
+	case sqlstore.ByCause(&q) && paged:
+		name, args = "next_causes", append(args, at.Queue, int64(at.Reason), at.Signature)
+	case !sqlstore.ByCause(&q):
 		header, value := headerFilter(q.Header)
 		name = "causes"
 		args = []any{orNullText(q.Queue), redrive.Examined + 1, limit, orNullInt(int(q.Reason)), orNullText(q.Signature), orNullText(q.Kind), orNullText(q.Key),

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/deadtest"
 	"github.com/redrive/redrive/internal/faulttest"
 )
 
@@ -52,13 +52,7 @@ func examined(t *testing.T, s *Store, name string, args ...any) (n float64) {
 // what was edited, or redriven by a plan, go by their index.
 func TestCausesAreNotScanned(t *testing.T) {
 	var small map[string]float64
-	top := 100_000
-	if s := os.Getenv("REDRIVE_PROOF_DEAD"); s != "" {
-		n, err := strconv.Atoi(s)
-		noErr(t, err)
-		top = n
-	}
-	for _, n := range []int{10_000, top} {
+	for _, n := range []int{10_000, deadtest.ManyDead(t, 100_000)} {
 		s := open(t)
 		fillDead(t, s, "a", n)
 		countDead(t, s)

@@ -35,6 +35,9 @@ func newStatements(schema string) *statements {
 		":totals", accountList("coalesce(q.#, 0) + coalesce(d.#, 0) AS #"), ":values", accountList("d.#"), ":adds", accountList("# = q.# + excluded.#"))
 	s.Replace(columns...)
 	s.Replace(":counters", s.in(counters))
+	causes := s.Get("counted_causes")
+	s.ByName["counted_causes"] = strings.NewReplacer(":after", "true", ":first", "c.n DESC,", ":largest", "l.n DESC,").Replace(causes)
+	s.ByName["next_causes"] = strings.NewReplacer(":after", "(x.queue, x.reason, x.signature) > ($5::text, $6::smallint, $7::text)", ":first", "", ":largest", "").Replace(causes)
 	for _, find := range []string{"find_dead", "find_dead_place"} {
 		text, plan := s.Get(find), " AND x.plan <> '' AND x.plan = "+map[string]string{"find_dead": "$8", "find_dead_place": "$9"}[find]
 		for name, narrow := range map[string]string{"find_dead": "", "find_plan": plan, "find_edited": " AND x.original IS NOT NULL"} {

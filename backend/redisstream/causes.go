@@ -81,6 +81,7 @@ const causesExamined = 5 * redrive.Examined
 // many dead letters as it returns causes, and lists the causes themselves; any other looks
 // at no more than 100,000 dead letters.
 func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause, bool, error) {
+	after := query.After
 	query.State, query.After = redrive.StateDead, ""
 	if !counted(&query) {
 		return s.groupCauses(ctx, query)
@@ -89,22 +90,29 @@ func (s *Store) Causes(ctx context.Context, query redrive.Query) ([]driver.Cause
 	if err != nil {
 		return nil, false, err
 	}
+	query.After = after
+	at, paged := driver.ParseCauseCursor(after)
 	var list []driver.Cause
-	for _, name := range names {
-		found := make(map[string]int64)
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		l := listing{found: make(map[string]int64)}
+		if paged {
+			if name < at.Queue || len(list) > query.PageLimit() {
+				continue
+			}
+			if l.most = query.PageLimit() + 1; name == at.Queue {
+				l.after = causeName(at.Reason, at.Signature)
+			}
+		}
 		for _, q := range s.everywhere(name) {
-			if err := s.listCauses(ctx, q, &query, found); err != nil {
+			if err := s.listCauses(ctx, q, &query, &l); err != nil {
 				return nil, false, err
 			}
 		}
-		for cause, n := range found {
+		for cause, n := range l.found {
 			list = append(list, driver.Cause{Queue: name, Reason: redrive.Reason(cause[0]), Signature: cause[1:], Count: n})
 		}
 	}
-	driver.SortCauses(list)
-	limit := query.PageLimit()
-	all := len(list) <= limit
-	list = list[:min(len(list), limit)]
+	list, all := driver.PageCauses(list, &query)
 	if err := s.showCauses(ctx, list, whenOf(&query)); err != nil {
 		return nil, false, err
 	}
@@ -128,8 +136,15 @@ func (s *Store) groupCauses(ctx context.Context, query redrive.Query) ([]driver.
 	return list, all && examined <= causesExamined, err
 }
 
-// listCauses adds the numbers of a queue's causes, or of its partition's, to found.
-func (s *Store) listCauses(ctx context.Context, q *queue, query *redrive.Query, found map[string]int64) error {
+// listing gathers the numbers of a queue's causes, of all its partitions.
+type listing struct {
+	found map[string]int64
+	after string // a cause: those that come after it; "": all
+	most  int    // of a partition; 0: any
+}
+
+// listCauses adds the numbers of a queue's causes, or of its partition's, to what was found.
+func (s *Store) listCauses(ctx context.Context, q *queue, query *redrive.Query, l *listing) error {
 	w := whenOf(query)
 	since, before := w.texts()
 	if query.Signature != "" {
@@ -143,7 +158,7 @@ func (s *Store) listCauses(ctx context.Context, q *queue, query *redrive.Query, 
 				return err
 			}
 			if n > 0 {
-				found[cause] += n
+				l.found[cause] += n
 			}
 		}
 		return nil
@@ -152,14 +167,18 @@ func (s *Store) listCauses(ctx context.Context, q *queue, query *redrive.Query, 
 	if query.Reason != 0 {
 		from, stop = causeName(query.Reason, ""), causeName(query.Reason+1, "")
 	}
-	for from != "" {
+	if l.after != "" {
+		from = max(from, l.after+"\x01")
+	}
+	for n := 0; from != "" && (l.most == 0 || n < l.most); {
 		got, err := s.conn.Run(ctx, scriptCauses, q.s.keys(q), since, before, "list", from, stop, causesPage)
 		if err != nil {
 			return s.fail(err)
 		}
 		page := items(got)
 		for i := 1; i+1 < len(page); i += 2 {
-			found[text(page[i])] += number(page[i+1])
+			l.found[text(page[i])] += number(page[i+1])
+			n++
 		}
 		from = text(at(page, 0))
 	}

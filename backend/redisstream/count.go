@@ -47,9 +47,9 @@ func (s *Store) countDead(ctx context.Context, query *redrive.Query) (n int64, e
 			case query.Signature == "" && w == (when{}):
 				some, err = s.countRange(ctx, q, lexRange{"[" + causeName(query.Reason, ""), "(" + causeName(query.Reason+1, "")})
 			default:
-				found := make(map[string]int64)
-				err = s.listCauses(ctx, q, query, found)
-				for _, k := range found {
+				l := listing{found: make(map[string]int64)}
+				err = s.listCauses(ctx, q, query, &l)
+				for _, k := range l.found {
 					some += k
 				}
 			}

@@ -168,15 +168,15 @@ func (s *Store) change(it *item, memories string, condition *redrive.Query, c *d
 		o.stay()
 		return o, o.follow()
 	case driver.ActDueNow:
+		if c.Plan != "" {
+			it.msg.Plan = c.Plan
+		}
 		if it.due <= it.now { // what is due already keeps its place
 			o.stay()
 			return o, nil
 		}
 		o.what = "wait"
 		it.dueIn(0)
-		if c.Plan != "" {
-			it.msg.Plan = c.Plan
-		}
 	}
 	return o, nil
 }

@@ -17,7 +17,8 @@ type cause struct {
 // Causes implements driver.Store. What is counted of each cause is kept; its first, last and
 // newest dead letter stand at the ends of an index.
 func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Cause, complete bool, err error) {
-	q.State = redrive.StateDead
+	at, paged := driver.ParseCauseCursor(q.After)
+	q.State, q.After = redrive.StateDead, ""
 	if q.Text != "" {
 		return driver.CausesFound(ctx, s.Find, q)
 	}
@@ -25,8 +26,13 @@ func (s *Store) Causes(ctx context.Context, q redrive.Query) (causes []driver.Ca
 		return snapshot(c, func() error {
 			g := grouper{finder: finder{s: s, read: c.stmt, held: s.heldLease, query: &q}}
 			if isOfCause(q) {
-				causes, complete, err = g.counted(s.ofCause(&q).read(c, `SELECT n.name, c.reason, c.signature, c.dead FROM cause c JOIN queue n ON n.queue = c.queue
-					WHERE %s ORDER BY c.dead DESC, n.name, c.reason, c.signature LIMIT ?`))
+				of, order := s.ofCause(&q), "c.dead DESC, n.name, c.reason, c.signature"
+				if paged {
+					order = "c.queue, c.reason, c.signature"
+					of.after(s, &at)
+				}
+				causes, complete, err = g.counted(of.read(c, `SELECT n.name, c.reason, c.signature, c.dead FROM cause c JOIN queue n ON n.queue = c.queue
+					WHERE %s ORDER BY `+order+` LIMIT ?`))
 			} else {
 				causes, complete, err = g.scanned()
 			}

@@ -46,6 +46,14 @@ func (s *Store) ofCause(q *redrive.Query) *ofCause {
 	return o
 }
 
+// after narrows it to what comes after a cause in its table.
+func (o *ofCause) after(s *Store, at *driver.Cause) {
+	if q := s.queueNamed(at.Queue); q != nil {
+		number := s.numberOf(q)
+		o.add("(c.queue, c.reason, c.signature) > (?, ?, ?)", func(st *stmt) { st.int(number).int(int64(at.Reason)).text(at.Signature) })
+	}
+}
+
 func (o *ofCause) add(where string, bind func(*stmt)) {
 	o.where = append(o.where, where)
 	o.bind = append(o.bind, bind)

@@ -2,24 +2,13 @@ package sqlite
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/deadtest"
 )
-
-// topDead is how many dead letters the larger store has: REDRIVE_PROOF_DEAD, or 50,000.
-func topDead(t *testing.T) int64 {
-	if s := os.Getenv("REDRIVE_PROOF_DEAD"); s != "" {
-		n, err := strconv.ParseInt(s, 10, 64)
-		noErr(t, err)
-		return n
-	}
-	return 50_000
-}
 
 // The fixture: causes of every dead letter, and texts of all but the rare ones.
 const (
@@ -71,7 +60,7 @@ func writeDead(t *testing.T, s *Store, queue string, n int64) {
 // What a person asks at three in the morning reads as many rows of 10,000 dead letters as of millions.
 func TestTheCostOfManyDeadLetters(t *testing.T) {
 	var few map[string]int64
-	for _, n := range []int64{10_000, topDead(t)} {
+	for _, n := range []int64{10_000, int64(deadtest.ManyDead(t, 50_000))} {
 		s := open(t, t.TempDir())
 		began := time.Now()
 		writeDead(t, s, "q", n)

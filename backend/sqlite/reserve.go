@@ -103,6 +103,13 @@ func (s *Store) FullSince() time.Time {
 	return time.Time{}
 }
 
+// Room returns how many bytes the store's disk has left, beside the reserve, and its size. It
+// returns an error where the system does not say.
+func (s *Store) Room() (free, size int64, err error) {
+	size, free, _, err = room(s.dir)
+	return free, size, err
+}
+
 // fullDisk is why no messages are taken.
 type fullDisk struct {
 	err   error

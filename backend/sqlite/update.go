@@ -166,15 +166,15 @@ func (t *tx) changeWaiting(q *queue, r *row, m *stored, c *driver.Change) error 
 		m.belong(c.Plan)
 		return t.editWaiting(q, r, m, c.Edit)
 	case driver.ActDueNow:
-		if r.due <= t.now {
-			return nil
-		}
-		t.forgetLease(r.seq)
 		if c.Plan != "" {
 			if err := t.write(`UPDATE message SET plan = ? WHERE seq = ?`).text(c.Plan).int(r.seq).run(); err != nil {
 				return err
 			}
 		}
+		if r.due <= t.now {
+			return nil
+		}
+		t.forgetLease(r.seq)
 		next := *r
 		next.setDue(t.now, t.now)
 		return t.moveWaiting(q, r, &next)

@@ -62,6 +62,9 @@ func (c *auditCmd) Run(ctx context.Context, t *terminal, client *client) error {
 		count := cell{right: true}
 		if e.Count != 0 {
 			count = number(e.Count)
+			if e.CountMore {
+				count.text = "at least " + count.text
+			}
 		}
 		b.add(text(e.At.Local().Format("2006-01-02 15:04:05")), text(e.Actor), text(e.Action), text(auditOf(e)), count, text(e.Outcome), text(e.Note))
 	}

@@ -28,6 +28,7 @@ type cli struct {
 	Migrate  migrateCmd  `cmd:"" group:"store" help:"Make, migrate or remove the tables of a store on PostgreSQL or MySQL."`
 	Doctor   doctorCmd   `cmd:"" group:"store" help:"Look for what is wrong, and say what to do."`
 	Top      topCmd      `cmd:"" group:"messages" help:"Watch the queues with their rates."`
+	UI       uiCmd       `cmd:"" name:"ui" group:"messages" help:"Print a link to the dashboard that logs you in, once."`
 	Events   eventsCmd   `cmd:"" group:"messages" help:"Print what changes, as NDJSON."`
 	Demo     demoCmd     `cmd:"" group:"tools" help:"Show the whole life of messages, in half a minute."`
 	Bench    benchCmd    `cmd:"" group:"tools" help:"Measure how fast a store is on this machine."`

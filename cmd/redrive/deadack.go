@@ -12,6 +12,7 @@ type deadAckCmd struct {
 	remote     `embed:""`
 	Signature  string  `arg:"" help:"The cause, as dead causes shows it."`
 	Queue      string  `short:"q" placeholder:"QUEUE" help:"In this queue, where several have the cause."`
+	Reason     string  `placeholder:"REASON" help:"Of this reason only; otherwise of each."`
 	Until      string  `placeholder:"TIME" help:"Until then: 2h, or 2026-01-02T15:04:05Z. Without it until one more dies."`
 	Note       string  `placeholder:"TEXT" help:"What is known, for the next one who looks."`
 	Link       string  `placeholder:"URL" help:"Of the incident."`
@@ -35,6 +36,11 @@ func (*deadAckCmd) Help() string {
 // Run tells the daemon what was decided of a cause.
 func (c *deadAckCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	change := wire.CauseChange{Queue: c.Queue, State: wire.CauseAcknowledged, Until: c.Until, More: c.IgnoreMore, Rate: c.IgnoreRate, Plan: c.Plan, Version: c.Version, Note: c.Note, Link: c.Link}
+	if c.Reason != "" {
+		if err := change.Reason.UnmarshalText([]byte(c.Reason)); err != nil {
+			return usageError{err}
+		}
+	}
 	switch {
 	case c.Clear:
 		change.State = wire.CauseNew

@@ -52,7 +52,7 @@ func (d *doctor) say(level, about, hint, format string, args ...any) {
 // Run prints what it found, and fails if something is bad.
 func (c *doctorCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	d := &doctor{client: client}
-	for _, look := range []func(context.Context) error{d.ready, d.promises, d.queues, d.plans, d.ledger} {
+	for _, look := range []func(context.Context) error{d.ready, d.promises, d.queues, d.plans, d.alerts, d.ledger} {
 		if err := look(ctx); err != nil {
 			return err
 		}
@@ -127,8 +127,8 @@ func (d *doctor) promises(ctx context.Context) error {
 }
 
 func (d *doctor) queues(ctx context.Context) error {
-	var list wire.List[wire.Queue]
-	if err := d.client.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list); err != nil {
+	list, err := d.client.queues(ctx, "")
+	if err != nil {
 		return err
 	}
 	var waiting, dead int64

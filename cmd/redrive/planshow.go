@@ -47,6 +47,9 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 		if !g.Complete {
 			more = " (there is more than was looked at)"
 		}
+		if g.Taken > 0 {
+			more = ", " + grouped(g.Taken) + " changed by others since" + more
+		}
 		fields(t, "  ", "became", grouped(g.Delivered)+" delivered, "+deadAgain(g)+", "+grouped(g.Waiting)+" waiting"+more)
 	}
 	if p.Speed > 0 {
@@ -60,6 +63,9 @@ func (c *plansShowCmd) Run(ctx context.Context, t *terminal, client *client) err
 			held = h.Queue + ": " + held
 		}
 		fields(t, "  ", "held by", clean(held))
+	}
+	if p.HoldsUnknown {
+		fields(t, "  ", "held by", "what else holds it, the store does not tell at the moment")
 	}
 	printRule(t, p.Request.Repair)
 	return nil
@@ -111,7 +117,7 @@ func planFilter(p *wire.Plan) string {
 
 type plansResultsCmd struct {
 	planArg `embed:""`
-	Outcome string `enum:",delivered,waiting,dead,dropped,archived,repaired,restored,gone,refused,pending" default:"" placeholder:"OUTCOME" help:"Only these: delivered, waiting, dead, dropped, archived, repaired, restored, gone, refused or pending."`
+	Outcome string `enum:",delivered,waiting,dead,taken,dropped,archived,repaired,restored,gone,refused,pending" default:"" placeholder:"OUTCOME" help:"Only these: delivered, waiting, dead, taken (changed by others since), dropped, archived, repaired, restored, gone, refused or pending."`
 	Limit   int    `default:"100" placeholder:"N" help:"At most so many (default 100; 0: all)."`
 }
 

@@ -79,6 +79,9 @@ func planBar(p *wire.Plan, seen *wire.Progress, done string, rate float64, width
 	}
 	if seen != nil && p.Done > 0 && anew(p.Request.Action) {
 		s += fmt.Sprintf("; %s delivered, %s, %s waiting", grouped(seen.Delivered), deadAgain(seen), grouped(seen.Waiting))
+		if seen.Taken > 0 {
+			s += fmt.Sprintf(", %s changed by others since", grouped(seen.Taken))
+		}
 	}
 	return s
 }

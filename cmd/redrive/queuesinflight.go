@@ -20,7 +20,11 @@ import (
 // queues returns all queues, or one.
 func (c *client) queues(ctx context.Context, only string) (list wire.List[wire.Queue], err error) {
 	if only == "" {
-		return list, c.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list)
+		list = wire.List[wire.Queue]{Items: []wire.Queue{}, Complete: true}
+		return list, pages(ctx, c, "/v1/queues", url.Values{"limit": {strconv.Itoa(redrive.MaxPage)}}, func(page wire.List[wire.Queue]) bool {
+			list.Items = append(list.Items, page.Items...)
+			return true
+		})
 	}
 	if err := driver.CheckQueue(only); err != nil {
 		return list, usageError{err}

@@ -191,6 +191,15 @@ func TestTop(t *testing.T) {
 	})
 }
 
+// Top says that it did not look at all causes.
+func TestTopOfManyCauses(t *testing.T) {
+	var out bytes.Buffer
+	v := topView{Causes: someCauses(), Looked: 1000}
+	if err := v.print(&terminal{out: &out, width: 80}, "here"); err != nil || !strings.Contains(out.String(), "of the 1,000 largest causes: there are more\n") {
+		t.Errorf("%s %v", out.String(), err)
+	}
+}
+
 // What came back is first, then what grows; a plan that ended is not there.
 func TestTopOfAStore(t *testing.T) {
 	b := newBench(t)

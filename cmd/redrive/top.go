@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -36,7 +39,9 @@ type queueRates struct {
 type topView struct {
 	wire.List[queueRates]
 	Causes []wire.Cause `json:"causes"` // those that grow or came back first, then the largest
-	Plans  []wire.Plan  `json:"plans"`  // that work, or wait for a person
+	// Looked is of how many causes, the largest, these were picked; absent: of all.
+	Looked int         `json:"causes_looked,omitempty"`
+	Plans  []wire.Plan `json:"plans"` // that work, or wait for a person
 }
 
 // topRows is how many causes and plans are shown.
@@ -45,12 +50,15 @@ const topRows = 5
 // rest looks at causes and plans. A token that is confined to queues may not see all causes.
 func (v *topView) rest(ctx context.Context, client *client) error {
 	var causes wire.List[wire.Cause]
-	err := client.do(ctx, http.MethodGet, "/v1/causes", nil, nil, &causes)
+	err := client.do(ctx, http.MethodGet, "/v1/causes", url.Values{"limit": {strconv.Itoa(redrive.MaxPage)}}, nil, &causes)
 	if p := asProblem(err); err != nil && (p == nil || p.Status != http.StatusForbidden) {
 		return err
 	}
 	slices.SortStableFunc(causes.Items, func(x, y wire.Cause) int { return cmp.Compare(urgency(&y), urgency(&x)) })
 	v.Causes = causes.Items[:min(len(causes.Items), topRows)]
+	if err == nil && !causes.Complete {
+		v.Looked = len(causes.Items)
+	}
 	var plans wire.List[wire.Plan]
 	if err := client.do(ctx, http.MethodGet, "/v1/plans", nil, nil, &plans); err != nil {
 		return err
@@ -82,8 +90,8 @@ func (c *topCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	var before map[string]wire.Queue
 	last := time.Now()
 	for n := 1; ; n++ {
-		var list wire.List[wire.Queue]
-		if err := client.do(ctx, http.MethodGet, "/v1/queues", nil, nil, &list); err != nil {
+		list, err := client.queues(ctx, "")
+		if err != nil {
 			return err
 		}
 		now := time.Now()
@@ -147,6 +155,9 @@ func (v *topView) print(t *terminal, where string) error {
 	if len(v.Causes) > 0 {
 		t.printf("\n")
 		printCauses(t, v.Causes)
+	}
+	if v.Looked > 0 {
+		t.printf("%s\n", t.paint(faint, fmt.Sprintf("of the %s largest causes: there are more", grouped(int64(v.Looked)))))
 	}
 	for i := range v.Plans {
 		p := &v.Plans[i]

@@ -10,6 +10,9 @@ import (
 	"testing"
 )
 
+//go:embed browser.mjs
+var prelude []byte
+
 //go:embed audit.mjs
 var audit []byte
 
@@ -36,7 +39,10 @@ type Audit struct {
 	Themes     []string `json:"themes"` // light, dark
 	JavaScript bool     `json:"javascript"`
 	Cookies    []Cookie `json:"cookies,omitempty"`
-	Dir        string   `json:"dir,omitempty"` // where pictures go; "": none are made
+	Zoom       int      `json:"zoom,omitempty"` // how much larger all is in that window; 0: not
+	Dir        string   `json:"dir,omitempty"`  // where pictures go; "": none are made
+	// AnyAuthority lets the certificate of the server be a test's own.
+	AnyAuthority bool `json:"anyAuthority,omitempty"`
 }
 
 // Finding is something that is wrong with a page.
@@ -48,27 +54,38 @@ type Finding struct {
 }
 
 // Run opens the pages and returns what is wrong with them: violations that axe finds, errors of
-// the console and of the content policy, dialogs, requests to other hosts, pages that are wider than
-// the window, targets below 24 px. Without Node, Chromium or the packages that `make deps` puts
-// into bin/browser the test is skipped; in CI it fails.
-func (a Audit) Run(t *testing.T) []Finding {
+// the console and of the content policy, scripts that ran, dialogs, requests to other hosts, pages that are
+// wider than the window, text that is cut off, targets below 24 px.
+func (a Audit) Run(t *testing.T) (found []Finding) {
 	t.Helper()
-	modules := modules(t)
-	node, chromium := need(t, "node", "nodejs"), need(t, "chromium", "chromium")
-	input, err := json.Marshal(struct {
-		Audit
-		Modules  string `json:"modules"`
-		Chromium string `json:"chromium"`
-	}{a, modules, chromium})
+	Script(t, audit, a, &found)
+	return found
+}
+
+// Script runs a script for Node with an input, as JSON, and reads its output. It finds there: ask, the
+// input, with base, the only host that pages may ask; browser, a Chromium of playwright-core; and watch, which
+// opens a page that is looked after. Without Node, Chromium or the packages that `make deps` puts into
+// bin/browser the test is skipped; in CI it fails.
+func Script(t *testing.T, script []byte, input, output any) {
+	t.Helper()
+	ask := map[string]any{"modules": modules(t), "chromium": need(t, "chromium", "chromium")}
+	node := need(t, "node", "nodejs")
+	given, err := json.Marshal(input)
+	if err == nil {
+		err = json.Unmarshal(given, &ask)
+	}
+	if err == nil {
+		given, err = json.Marshal(ask)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := filepath.Join(t.TempDir(), "audit.mjs")
-	if err := os.WriteFile(script, audit, 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), "script.mjs")
+	if err := os.WriteFile(file, append(bytes.Clone(prelude), script...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), node, script) //nolint:gosec // it is our own
-	cmd.Stdin = bytes.NewReader(input)
+	cmd := exec.CommandContext(t.Context(), node, file) //nolint:gosec // it is a test's own
+	cmd.Stdin = bytes.NewReader(given)
 	cmd.Env = append(os.Environ(), "NO_PROXY=*")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -76,11 +93,9 @@ func (a Audit) Run(t *testing.T) []Finding {
 	if err != nil {
 		t.Fatalf("%v: %s", err, errs.Bytes())
 	}
-	var found []Finding
-	if err := json.Unmarshal(out, &found); err != nil {
+	if err := json.Unmarshal(out, output); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return found
 }
 
 // modules returns the folder of the packages, in the tree that the tests run in.

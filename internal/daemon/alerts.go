@@ -3,8 +3,10 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
@@ -21,13 +23,14 @@ func (s *Server) newAlerts(a *app, store driver.Store) {
 		Store: a.store, Instance: a.instance, Version: s.o.Version, Logger: s.log,
 		Settings: func() alerts.Settings {
 			c := a.conf()
-			return alerts.Settings{Alerts: c.Alerts, PublicURL: c.PublicURL, Environment: c.Environment}
+			return alerts.Settings{Alerts: c.Alerts, PublicURL: linkBase(c), Environment: c.Environment}
 		},
 		Look: a.facts,
 		Here: func() (h alerts.Here) {
 			h.StoreAway = s.outages.away()[""]
 			if of, ok := driver.As[driver.RoomyStore](store); ok {
 				h.DiskFull = of.Full()
+				h.Free, h.Total, _ = of.Room() // 0, where the system does not say
 			}
 			return h
 		},
@@ -40,11 +43,10 @@ func (a *app) facts(ctx context.Context, ledger bool) (*alerts.Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	causes, err := a.causes(ctx, redrive.Query{State: redrive.StateDead, Limit: redrive.MaxPage}, &watching, now.UTC())
-	if err != nil {
+	f := &alerts.Facts{Now: now}
+	if f.Causes, err = a.causesThatDie(ctx, now.UTC()); err != nil {
 		return nil, fmt.Errorf("causes: %w", err)
 	}
-	f := &alerts.Facts{Now: now, Causes: causes.Items, AllCauses: causes.Complete}
 	if f.Queues, err = a.allQueues(ctx, watching.sees); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
@@ -66,16 +68,47 @@ func (a *app) facts(ctx context.Context, ledger bool) (*alerts.Facts, error) {
 	return f, nil
 }
 
+// causesThatDie are all causes of which something died lately, as alerts show them.
+func (a *app) causesThatDie(ctx context.Context, now time.Time) (iter.Seq2[*wire.Cause, error], error) {
+	h, err := a.histories(ctx, &redrive.Query{}, now, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(*wire.Cause, error) bool) {
+		for c, err := range a.eachCause(ctx, &redrive.Query{}, h) {
+			switch {
+			case err != nil:
+				yield(nil, err)
+				return
+			case now.Sub(c.Last) >= wire.QuietAfter && h.deaths[nameOf(c)] == nil:
+				continue // it is quiet
+			}
+			if shown := a.showCause(h, c, &watching); !yield(&shown, nil) {
+				return
+			}
+		}
+	}, nil
+}
+
+// linkBase is what the paths of pages are added to, or "" where nobody knows it or there are none.
+func linkBase(c *config.Config) string {
+	u := c.Public()
+	if u == nil || c.UI.Off {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host + c.Base()
+}
+
 // listAlerts tells what fires. A token that is confined to queues sees what is about them.
 func (a *app) listAlerts(w http.ResponseWriter, r *http.Request, who *caller) error {
 	if _, err := parameters(r); err != nil {
 		return err
 	}
-	publicURL := ""
+	links := ""
 	if c := a.conf(); c != nil {
-		publicURL = c.PublicURL
+		links = linkBase(c)
 	}
-	list, err := alerts.List(r.Context(), a.store, a.alerts, publicURL)
+	list, err := alerts.List(r.Context(), a.store, a.alerts, links)
 	if err != nil {
 		return err
 	}

@@ -57,9 +57,11 @@ type app struct {
 	ended     sourceEndings
 	outages   *outages // nil: a process that only looks
 	events    *events.Hub[*caller]
+	watched   map[causeName]bool      // of the collector of events: what it looked at last
 	sources   *sources                // beside the store
 	tls       *certificates           // of the listener; nil: plain HTTP
 	refused   atomic.Pointer[refusal] // nil: the newest configuration is in force
+	strangers strangers
 
 	instance    string                   // names this process to others on the same store
 	guards      map[string]*guardedQueue // by queue

@@ -22,6 +22,9 @@ const (
 	auditExamine = 10_000 // entries a query looks at
 )
 
+// viaKey is under which a context has what a request came through.
+type viaKey struct{}
+
 // audited carries out a change under an entry in the audit log, which is durable before
 // the change begins: what is not in the log was not done.
 func (a *app) audited(r *http.Request, who *caller, e wire.AuditEntry, change func(e *wire.AuditEntry) error) error {
@@ -30,6 +33,7 @@ func (a *app) audited(r *http.Request, who *caller, e wire.AuditEntry, change fu
 		return err
 	}
 	e.At, e.Actor, e.Remote, e.Outcome = now.UTC(), who.name, r.RemoteAddr, "begun"
+	e.Via, _ = r.Context().Value(viaKey{}).(string)
 	e.ID = auditID(now, redrive.NewID())
 	ctx := context.WithoutCancel(r.Context())
 	if err := a.writeAudit(ctx, &e); err != nil {

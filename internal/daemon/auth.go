@@ -176,6 +176,7 @@ func (c *caller) expired(now time.Time) *problem.Problem {
 type visitor struct {
 	id     string // of the token, or its name where it has none
 	digest string // of its hash
+	person string // whom a proxy let in; then there is no token
 }
 
 // visitorKey is under which a context has its visitor.
@@ -183,7 +184,7 @@ type visitorKey struct{}
 
 const digestBytes = 16
 
-func (t *token) visitor() visitor { return visitor{t.id, string(t.hash[:digestBytes])} }
+func (t *token) visitor() visitor { return visitor{id: t.id, digest: string(t.hash[:digestBytes])} }
 
 // known returns the caller that a visitor is, while the token is there and the same.
 func (t *tokens) known(v visitor, now time.Time) (*caller, *problem.Problem) {

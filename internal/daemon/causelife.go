@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/text"
 	"github.com/redrive/redrive/internal/wire"
@@ -22,14 +23,32 @@ const (
 	maxNote   = 2 << 10
 )
 
-func lifeKey(queue, signature string) string { return queue + "/" + signature }
+// lifeKey names what was decided of a signature in a queue: of all its reasons, or of one.
+func lifeKey(queue, signature string, of redrive.Reason) string {
+	if of == 0 {
+		return queue + "/" + signature
+	}
+	return queue + "/" + signature + "/" + of.String()
+}
+
+// life returns what was decided of a cause, or nil: of its reason by itself, or of all reasons.
+func (h *histories) life(c causeName) *wire.CauseLife {
+	l, ok := h.lives[lifeKey(c.queue, c.signature, c.reason)]
+	if !ok {
+		l = h.lives[lifeKey(c.queue, c.signature, 0)]
+	}
+	if l == nil || l.Decided == wire.CauseNew { // which takes back what was said of all reasons
+		return nil
+	}
+	return l
+}
 
 // lives reads what people decided of the causes of a queue, or of all queues.
 func (a *app) lives(ctx context.Context, queue string) (map[string]*wire.CauseLife, error) {
 	all := make(map[string]*wire.CauseLife)
 	after := ""
 	if queue != "" {
-		after = lifeKey(queue, "")
+		after = queue + "/"
 	}
 	for {
 		records, err := a.store.ListRecords(ctx, lifeSpace, after, lifePage)
@@ -37,7 +56,7 @@ func (a *app) lives(ctx context.Context, queue string) (map[string]*wire.CauseLi
 			return nil, err
 		}
 		for i := range records {
-			if after = records[i].Key; queue != "" && !strings.HasPrefix(after, lifeKey(queue, "")) {
+			if after = records[i].Key; queue != "" && !strings.HasPrefix(after, queue+"/") {
 				return all, nil
 			}
 			l := new(wire.CauseLife)
@@ -67,7 +86,7 @@ func deathsSince(d *driver.Deaths, since time.Time) (n int64) {
 
 // decision checks what a person decided of a cause.
 func (a *app) decision(c *wire.CauseChange, who *caller, now time.Time) (*wire.CauseLife, error) {
-	l := &wire.CauseLife{More: c.More, Rate: c.Rate, Plan: c.Plan, Version: text.Clean(c.Version, facetText), Note: text.Clean(c.Note, maxNote), Link: c.Link, Decided: c.State, By: who.name, At: now}
+	l := &wire.CauseLife{More: c.More, Rate: c.Rate, Plan: c.Plan, Version: text.Clean(c.Version, facetText), Note: text.Clean(c.Note, maxNote), Link: c.Link, Decided: c.State, Reason: c.Reason, By: who.name, At: now}
 	if c.Until != "" {
 		at, err := time.Parse(time.RFC3339Nano, c.Until)
 		if d, bad := time.ParseDuration(c.Until); bad == nil && d > 0 {
@@ -123,19 +142,13 @@ func (a *app) changeCause(w http.ResponseWriter, r *http.Request, who *caller) e
 			return err
 		}
 	}
-	write := driver.RecordWrite{Space: lifeSpace, Key: lifeKey(c.Queue, signature), Version: driver.AnyVersion}
-	if c.State != wire.CauseNew {
-		if write.Value, err = json.Marshal(l); err != nil {
-			return err
-		}
-		write.Expires = lifeKeep
-		if l.Until != nil {
-			write.Expires += max(l.Until.Sub(l.At), 0)
-		}
+	writes, err := lifeRecords(c.Queue, signature, l)
+	if err != nil {
+		return err
 	}
-	entry := wire.AuditEntry{Action: "cause " + c.State, Queue: c.Queue, Plan: c.Plan, Filter: &wire.Filter{Queue: c.Queue, Signature: signature}, Note: l.Note}
+	entry := wire.AuditEntry{Action: "cause " + c.State, Queue: c.Queue, Plan: c.Plan, Filter: &wire.Filter{Queue: c.Queue, Reason: c.Reason.String(), Signature: signature}, Note: l.Note}
 	err = a.audited(r, who, entry, func(*wire.AuditEntry) error {
-		_, err := a.store.Apply(r.Context(), driver.Batch{Records: []driver.RecordWrite{write}})
+		_, err := a.store.Apply(r.Context(), driver.Batch{Records: writes})
 		return err
 	})
 	if err != nil {
@@ -144,15 +157,66 @@ func (a *app) changeCause(w http.ResponseWriter, r *http.Request, who *caller) e
 	return writeJSON(w, http.StatusOK, l)
 }
 
+// lifeRecords are the changes of records for a decision. One about all reasons is in place of those about
+// single ones.
+func lifeRecords(queue, signature string, l *wire.CauseLife) (all []driver.RecordWrite, err error) {
+	write := driver.RecordWrite{Space: lifeSpace, Key: lifeKey(queue, signature, l.Reason), Version: driver.AnyVersion}
+	if l.Decided != wire.CauseNew || l.Reason != 0 {
+		if write.Value, err = json.Marshal(l); err != nil {
+			return nil, err
+		}
+		write.Expires = lifeKeep
+		if l.Until != nil {
+			write.Expires += max(l.Until.Sub(l.At), 0)
+		}
+	}
+	all = append(all, write)
+	if l.Reason == 0 {
+		for _, reason := range redrive.Reasons() {
+			all = append(all, driver.RecordWrite{Space: lifeSpace, Key: lifeKey(queue, signature, reason), Version: driver.AnyVersion})
+		}
+	}
+	return all, nil
+}
+
 // enliven sets the state of a cause.
-func (a *app) enliven(c *wire.Cause, of *driver.Cause, d *driver.Deaths, lives map[string]*wire.CauseLife, now time.Time) {
-	l := lives[lifeKey(c.Queue, c.Signature)]
-	since := int64(0)
+func (a *app) enliven(c *wire.Cause, of *driver.Cause, h *histories) {
+	l, since, name := h.life(nameOf(of)), int64(0), nameOf(of)
 	if l != nil {
-		since = deathsSince(d, l.At)
+		since = deathsSince(h.deaths[name], l.At)
+		if late, ok := h.late[name]; ok {
+			since, c.PerMinute = late.since, late.perMinute
+		}
 	}
 	version, _ := a.masksOf(c.Queue).text(of.Version)
-	c.Live(l, since, version, now)
+	c.Live(l, since, version, h.now)
+}
+
+// lateDeaths are those of an ignored cause that has no series of its own, of what is still dead.
+type lateDeaths struct {
+	since     int64 // the decision
+	perMinute float64
+}
+
+// countLate counts the deaths of a cause that shares its series with others, if the state of the cause
+// depends on them.
+func (a *app) countLate(ctx context.Context, h *histories, c *driver.Cause) error {
+	name := nameOf(c)
+	l := h.life(name)
+	if l == nil || l.Decided != wire.CauseIgnored || h.deaths[name] != nil || !c.Last.After(l.At) {
+		return nil
+	}
+	after := func(at time.Time) (int64, error) {
+		until, err := a.store.Count(ctx, redrive.Query{State: redrive.StateDead, Queue: c.Queue, Reason: c.Reason, Signature: c.Signature, Until: at})
+		return max(c.Count-until.N, 0), err
+	}
+	since, err := after(l.At)
+	if err != nil {
+		return err
+	}
+	recent, err := after(h.now.Add(-wire.GrowingFor))
+	h.late[name] = lateDeaths{since: since, perMinute: float64(recent) / wire.GrowingFor.Minutes()}
+	return err
 }
 
 // earliest is from when deaths are looked at: for an hour, or since the first decision.

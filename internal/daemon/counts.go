@@ -11,6 +11,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -284,6 +285,9 @@ func (a *app) showCount(w http.ResponseWriter, r *http.Request, who *caller) err
 
 func (a *app) cancelCount(w http.ResponseWriter, r *http.Request, who *caller) error {
 	c, err := a.countOf(r, who)
+	if err == nil && c.Actor != who.name && !who.may(config.ScopeAdmin) {
+		return lacks("to cancel a count that another token began", config.ScopeAdmin)
+	}
 	for ; err == nil && c.State == wire.CountRunning; c, err = a.countOf(r, who) {
 		if err = a.counts.cancel(r.Context(), c); err != nil && !errors.Is(err, redrive.ErrVersion) {
 			return err

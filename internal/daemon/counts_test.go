@@ -23,7 +23,7 @@ type gatedStore struct {
 func (s *gatedStore) Unwrap() any { return s.Store }
 
 func (s *gatedStore) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
-	if q.Body != "" && q.Limit == redrive.MaxPage {
+	if (q.Body != "" || q.Kind != "") && q.Limit == redrive.MaxPage {
 		select {
 		case <-s.gate:
 		case <-ctx.Done():

@@ -98,7 +98,7 @@ func (a *app) editDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 		return err
 	}
 	edits := map[redrive.Ref]driver.EditOf{e.Ref(): {Edit: *std, Sum: driver.Checksum(&e.Message)}}
-	err = a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActEdit, Edits: edits})
+	err = a.change(w, r, who, e, driver.Change{Action: driver.ActEdit, Edits: edits})
 	if errors.Is(err, redrive.ErrConflict) {
 		return changedSince(e)
 	}
@@ -131,5 +131,5 @@ func (a *app) dropDead(w http.ResponseWriter, r *http.Request, who *caller) erro
 	if err != nil {
 		return err
 	}
-	return a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActDrop})
+	return a.change(w, r, who, e, driver.Change{Action: driver.ActDrop})
 }

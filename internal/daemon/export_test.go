@@ -58,3 +58,6 @@ func CertificateFindings(files config.TLS, now time.Time) ([]wire.Finding, error
 	}
 	return c.findings(now), nil
 }
+
+// RunPlans carries out plans until ctx ends, which a daemon that only serves does not.
+func (s *Server) RunPlans(ctx context.Context) { _ = s.app.plans.Run(ctx) }

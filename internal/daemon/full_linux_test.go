@@ -48,6 +48,12 @@ func TestAFullDiskIsNotReady(t *testing.T) {
 	if !strings.Contains(p.Detail, "full") || strings.Contains(p.Detail, mount) {
 		t.Errorf("it says %q", p.Detail)
 	}
+	_, page := d.send(http.MethodGet, "/metrics", "")
+	for _, line := range []string{"\nredrive_store_full 1\n", "\nredrive_store_disk_size_bytes 2.5165824e+07\n", "\nredrive_store_disk_free_bytes "} {
+		if !strings.Contains(string(page), line) {
+			t.Errorf("the metrics lack %q", line)
+		}
+	}
 	said := false
 	for _, f := range get[wire.List[wire.Finding]](d, 200, http.MethodGet, "/v1/probe", "").Items {
 		said = said || f.Setting == "full disk" && f.Level == "warn"

@@ -47,6 +47,7 @@ type over struct {
 // succeed takes over what goes on from the configuration before, and returns what ends
 // as soon as this one is in force.
 func (l *live) succeed(old *live) (ended []over) {
+	l.people, l.local = old.people, old.local // what lets them in needs a restart to change
 	if old.tokens == nil && l.tokens == nil {
 		l.open = old.open
 		return nil

@@ -67,7 +67,7 @@ func (a *app) guarded(rt route, trusted bool) http.Handler {
 // admitted returns who sends a request, if its token allows it.
 func (a *app) admitted(l *live, rt route, w http.ResponseWriter, r *http.Request) (*caller, *problem.Problem) {
 	if v, ok := r.Context().Value(visitorKey{}).(visitor); ok { // from a page, which only this process can say
-		who, p := l.tokens.known(v, time.Now())
+		who, p := l.visiting(v, time.Now())
 		if p != nil {
 			return nil, p
 		}

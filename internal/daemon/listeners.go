@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/problem"
@@ -49,7 +48,7 @@ func (a *app) watch(ctx context.Context, topics map[string]bool) (events.View[*c
 		return nil, err
 	}
 	var queues []wire.Queue
-	var causes *found
+	var causes *watchedCauses
 	var plans []plan.Plan
 	if topics[topicQueues] {
 		if queues, err = a.allQueues(ctx, func(string) bool { return true }); err != nil {
@@ -57,7 +56,7 @@ func (a *app) watch(ctx context.Context, topics map[string]bool) (events.View[*c
 		}
 	}
 	if topics[topicCauses] {
-		if causes, err = a.findCauses(ctx, a.store, redrive.Query{Limit: redrive.MaxPage}, now.UTC(), time.Time{}); err != nil {
+		if causes, err = a.watchCauses(ctx, now.UTC(), mostWatched); err != nil {
 			return nil, err
 		}
 	}
@@ -76,11 +75,7 @@ func (a *app) watch(ctx context.Context, topics map[string]bool) (events.View[*c
 				}
 			}
 		case topicCauses:
-			for i := range causes.causes {
-				if c := &causes.causes[i]; who.sees(c.Queue) {
-					items[c.Queue+"/"+c.Reason.String()+"/"+c.Signature] = a.showCause(causes, c, who)
-				}
-			}
+			causes.show(a, who, items)
 		case topicPlans:
 			for i := range plans {
 				if seesPlan(who, &plans[i].Request) == nil {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -20,6 +21,8 @@ type live struct {
 	hash     string
 	tokens   *tokens // nil: everyone may do everything
 	open     *grant  // of everyone then
+	people   *grant  // of whom a proxy lets in to the pages, or the socket
+	local    string  // names the latter, until the daemon ends
 	policies map[string]*engine.Policies
 	limits   map[string]backlog.Limits
 	masks    map[string]*masks // see masksIn
@@ -30,7 +33,7 @@ func newLive(cfg *config.Config) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &live{config: cfg, hash: hash, policies: make(map[string]*engine.Policies, len(cfg.Queues)), limits: make(map[string]backlog.Limits, len(cfg.Queues)), masks: masksIn(cfg)}
+	l := &live{config: cfg, hash: hash, policies: make(map[string]*engine.Policies, len(cfg.Queues)), limits: make(map[string]backlog.Limits, len(cfg.Queues)), masks: masksIn(cfg), people: newGrant(), local: rand.Text()}
 	l.limits[driver.ResultQueue] = limitsOfResults
 	if len(cfg.Tokens) > 0 {
 		l.tokens = newTokens(cfg.Tokens)

@@ -17,7 +17,9 @@ import (
 // delivered, but plans are carried out while it is open.
 type LocalAPI struct {
 	http.Handler
-	stop func()
+	app     *app
+	closers closers // of pages
+	stop    func()
 }
 
 // Local returns the API over a store that this process has opened, for commands that
@@ -36,8 +38,11 @@ func Local(store driver.Store, archive deadletter.Archiver, log *slog.Logger) *L
 			log.Error("plans", slog.Any("error", err))
 		}
 	})
-	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), stop: func() { cancel(); a.events.Close(); a.counts.close(); runner.Wait() }}
+	return &LocalAPI{Handler: a.shell(a.mux(true), anyHost), app: a, stop: func() { cancel(); a.events.Close(); a.counts.close(); runner.Wait() }}
 }
 
 // Close ends what runs behind the API, after the step it is at.
-func (l *LocalAPI) Close() { l.stop() }
+func (l *LocalAPI) Close() {
+	l.closers.close()
+	l.stop()
+}

@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
+	"github.com/redrive/redrive/plan"
 )
 
 // wholePage is how many entries are read at once with their bodies, which a list
@@ -167,11 +170,12 @@ func (a *app) dropMessage(w http.ResponseWriter, r *http.Request, who *caller) e
 		return problem.New(http.StatusConflict, "state", "The message is a dead letter", e.Ref().String(),
 			fmt.Sprintf("drop it with DELETE /v1/queues/%s/dead-letters/%s", e.Queue, e.ID))
 	}
-	return a.change(w, r, who, e.Ref(), driver.Change{Action: driver.ActDrop})
+	return a.change(w, r, who, e, driver.Change{Action: driver.ActDrop})
 }
 
-// change changes one message.
-func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, ref redrive.Ref, c driver.Change) error {
+// change changes one message, which is as it was looked at.
+func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, m *redrive.Entry, c driver.Change) error {
+	ref := m.Ref()
 	c.Note = "by " + who.name
 	err := a.audited(r, who, wire.AuditEntry{Action: c.Action.String(), Queue: ref.Queue, Message: ref.ID}, func(e *wire.AuditEntry) error {
 		results, err := a.store.Update(r.Context(), driver.Selection{Refs: []redrive.Ref{ref}}, c, 1)
@@ -191,6 +195,11 @@ func (a *app) change(w http.ResponseWriter, r *http.Request, who *caller, ref re
 	})
 	if err != nil {
 		return err
+	}
+	if c.Action == driver.ActDrop {
+		if err := plan.NoteTaken(context.WithoutCancel(r.Context()), a.store, *m); err != nil { // it is dropped all the same
+			a.log.LogAttrs(r.Context(), slog.LevelWarn, "a plan counts as delivered what was dropped", slog.String("plan", m.Plan), slog.String("queue", ref.Queue), slog.String("id", ref.ID), slog.Any("error", err))
+		}
 	}
 	return writeJSON(w, http.StatusOK, wire.Changed{Queue: ref.Queue, ID: ref.ID, Done: changed[c.Action]})
 }

@@ -44,7 +44,8 @@ func ok(v any) map[int]any { return map[int]any{200: v} }
 
 // operations describes every route, by method and pattern.
 var operations = map[string]operation{
-	"GET /v1/me": {id: "me", summary: "Tell who asks, what the token allows, and which daemons are on the store.", answers: ok(wire.Me{})},
+	"GET /v1/me":      {id: "me", summary: "Tell who asks, what the token allows, and which daemons are on the store.", answers: ok(wire.Me{})},
+	"POST /v1/logins": {id: "createLogin", summary: "Make a link that logs the caller in to the pages, once, within a minute.", answers: map[int]any{201: wire.Login{}}},
 	"POST /v1/queues/{queue}/messages": {id: "publish", summary: "Publish one message (any body), a stream of messages (NDJSON), or CloudEvents.", body: publishBody{},
 		headers: []string{headername.ID, headername.Kind, headername.Key, headername.Delay, headername.DeliverAt, headername.ExpiresAt, headername.ReplyTo, "idempotency-key"},
 		answers: map[int]any{200: textLines, 202: oneOf{wire.Accepted{}, wire.AcceptedBatch{}}}},
@@ -56,7 +57,7 @@ var operations = map[string]operation{
 	"GET /v1/guards":                              {id: "listGuards", summary: "List the guards.", answers: ok(wire.List[wire.Guard]{})},
 	"GET /v1/guards/{queue}":                      {id: "showGuard", summary: "Show a guard and its endpoints.", answers: ok(wire.Guard{})},
 	"POST /v1/guards/{queue}/force":               {id: "forceGuard", summary: "Force the state of a guard's endpoints.", body: wire.ForceRequest{}, answers: ok(wire.Guard{})},
-	"GET /v1/queues":                              {id: "listQueues", summary: "List the queues.", answers: ok(wire.List[wire.Queue]{})},
+	"GET /v1/queues":                              {id: "listQueues", summary: "List the queues: all, or with a limit in pages.", query: pageOf, answers: ok(wire.List[wire.Queue]{})},
 	"GET /v1/queues/{queue}":                      {id: "showQueue", summary: "Show a queue.", answers: ok(wire.Queue{})},
 	"POST /v1/queues/{queue}/pause":               {id: "pauseQueue", summary: "Stop claiming from a queue.", body: wire.PauseRequest{}, answers: ok(wire.Queue{})},
 	"POST /v1/queues/{queue}/resume":              {id: "resumeQueue", summary: "Claim from a paused queue again.", body: wire.PauseRequest{}, answers: ok(wire.Queue{})},

@@ -17,6 +17,9 @@ import (
 	"github.com/redrive/redrive/internal/daemon/ui"
 )
 
+// hasPages is false in a build without the dashboard.
+const hasPages = true
+
 // withPages puts the dashboard in front of the API.
 func (s *Server) withPages(api http.Handler) http.Handler {
 	if s.cfg.UI.Off {
@@ -27,6 +30,7 @@ func (s *Server) withPages(api http.Handler) http.Handler {
 		Environment: s.cfg.Environment, ReadOnly: s.cfg.UI.ReadOnly,
 	})
 	s.closers.add(pages.Close)
+	s.streams = append(s.streams, pages.Drain)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if pages.Serves(r) {
 			pages.ServeHTTP(w, r)
@@ -36,16 +40,27 @@ func (s *Server) withPages(api http.Handler) http.Handler {
 	})
 }
 
+// Pages returns the dashboard, below PREFIX/ui/, for a mux whose own program lets people in.
+func (l *LocalAPI) Pages(prefix string) http.Handler {
+	a := l.app
+	pages := ui.New(ui.Options{API: a.mux(true), Door: door{a}, Logger: a.log, Base: prefix, Public: func() *url.URL { return nil }, Within: true})
+	l.closers.add(pages.Close)
+	return a.shell(pages, anyHost)
+}
+
 // door lets people in to the pages, by the tokens in force.
 type door struct{ a *app }
 
 // Open implements [ui.Door].
-func (d door) Open() bool { return d.a.live.Load().tokens == nil }
+func (d door) Open() bool {
+	l := d.a.live.Load()
+	return l == nil || l.tokens == nil
+}
 
 // Knock implements [ui.Door].
 func (d door) Knock(r *http.Request, secret string) (ui.Ticket, error) {
 	l := d.a.live.Load()
-	if l.tokens == nil {
+	if d.Open() {
 		return ui.Ticket{}, nil
 	}
 	t, p := l.tokens.find(secret, time.Now())
@@ -57,18 +72,46 @@ func (d door) Knock(r *http.Request, secret string) (ui.Ticket, error) {
 	return ui.Ticket{ID: v.id, Digest: []byte(v.digest)}, nil
 }
 
+// Redeem implements [ui.Door].
+func (d door) Redeem(r *http.Request, link string) (ui.Ticket, error) {
+	of, err := d.a.redeem(r.Context(), link)
+	if err != nil {
+		d.a.log.LogAttrs(r.Context(), slog.LevelWarn, "login link refused", slog.String("remote", r.RemoteAddr), slog.Any("error", err))
+	}
+	return ui.Ticket{ID: of.ID, Digest: of.Digest}, err
+}
+
+// Vouched implements [ui.Door].
+func (d door) Vouched(r *http.Request) (ui.Ticket, bool, error) {
+	cfg := d.a.conf()
+	if cfg == nil || cfg.UI.TrustedHeader == "" || len(r.Header.Values(cfg.UI.TrustedHeader)) == 0 {
+		return ui.Ticket{}, false, nil
+	}
+	if !cfg.UI.TrustedProxy(r.RemoteAddr) {
+		d.a.strangers.note(r.Context(), d.a.log, cfg.UI.TrustedHeader, r.RemoteAddr)
+		return ui.Ticket{}, false, nil
+	}
+	name, p := named(cfg, r)
+	if p != nil {
+		d.a.log.LogAttrs(r.Context(), slog.LevelWarn, "person refused", slog.String("remote", r.RemoteAddr), slog.String("detail", p.Detail))
+		return ui.Ticket{}, false, p
+	}
+	return ui.Ticket{Person: name}, name != "", nil
+}
+
 // Enter implements [ui.Door].
 func (d door) Enter(ctx context.Context, t ui.Ticket) (context.Context, *ui.Caller, error) {
 	l, who := d.a.live.Load(), &everyone
-	if l.tokens != nil {
-		v := visitor{t.ID, string(t.Digest)}
-		known, p := l.tokens.known(v, time.Now())
+	ctx = context.WithValue(ctx, viaKey{}, "ui")
+	if l != nil && l.tokens != nil {
+		v := visitor{t.ID, string(t.Digest), t.Person}
+		known, p := l.visiting(v, time.Now())
 		if p != nil {
 			return ctx, nil, p
 		}
 		who, ctx = known, context.WithValue(ctx, visitorKey{}, v)
 	}
-	c := &ui.Caller{Name: who.name, Queues: who.queues}
+	c := &ui.Caller{Name: who.name, Queues: who.queues, Vouched: t.Person != ""}
 	for _, scope := range config.Scopes() {
 		if who.may(scope) {
 			c.Scopes = append(c.Scopes, string(scope))
@@ -78,7 +121,6 @@ func (d door) Enter(ctx context.Context, t ui.Ticket) (context.Context, *ui.Call
 }
 
 const (
-	uiSpace    = "ui"
 	uiKey      = "key"
 	uiKeyBytes = 32
 )

@@ -12,13 +12,15 @@ import (
 	"github.com/redrive/redrive/internal/browsertest"
 )
 
-// TestPagesInABrowser opens every page, on a phone in the dark theme and on a laptop in the light one.
+// TestPagesInABrowser opens every page, on a phone in the dark theme, and on a laptop in the light one, at 100 % and
+// at 400 %, where what is wider than the window may scroll only in a box of its own.
 // REDRIVE_PICTURES=DIR opens them at four widths in both, and keeps pictures.
 func TestPagesInABrowser(t *testing.T) {
 	store := memory.New()
 	now := time.Now()
 	scene(t, store, now)
-	d := start(t, parse(t, pagesConfig), store)
+	guarded := `{queues: {sms: {deliver: {url: "https://sms.example.com", headers: {x-key: secret}}, guard: {preset: sms}}, `
+	d := start(t, parse(t, strings.Replace(pagesConfig, "{queues: {", guarded, 1)), store)
 	b := newBrowser(t, d.base, nil)
 	signature := causeOf(t, b, "orders", "422")
 	plan := planOf(t, b, "orders", signature)
@@ -27,9 +29,11 @@ func TestPagesInABrowser(t *testing.T) {
 		{Name: "dead", Path: "/ui/dead?queue=payments"}, {Name: "message", Path: "/ui/m/orders/b-0007", Open: true}, {Name: "message-binary", Path: "/ui/m/hooks/e-0001"}, {Name: "edit", Path: "/ui/m/orders/b-0007/edit"},
 		{Name: "queues", Path: "/ui/queues"}, {Name: "queue", Path: "/ui/queues/orders"}, {Name: "waiting", Path: "/ui/queues/hooks/waiting"},
 		{Name: "redrive", Path: "/ui/redrive?queue=orders&signature=" + signature, Open: true}, {Name: "drop", Path: "/ui/drop?queue=hooks"},
+		{Name: "repair", Path: "/ui/repairs/new?queue=orders&signature=" + signature, Open: true}, {Name: "archive", Path: "/ui/archive?queue=hooks"}, {Name: "purge", Path: "/ui/queues/hooks/purge"}, {Name: "report", Path: "/ui/report"},
 		{Name: "plans", Path: "/ui/plans"}, {Name: "plan", Path: plan}, {Name: "results", Path: plan + "/results"}, {Name: "ledger", Path: "/ui/ledger"}, {Name: "audit", Path: "/ui/audit"},
+		{Name: "guards", Path: "/ui/guards"}, {Name: "sessions", Path: "/ui/sessions"}, {Name: "config", Path: "/ui/config"},
 	}
-	looks := []browsertest.Audit{{Widths: []int{360}, Themes: []string{"dark"}}, {Widths: []int{1280}, Themes: []string{"light"}}}
+	looks := []browsertest.Audit{{Widths: []int{360}, Themes: []string{"dark"}}, {Widths: []int{1280}, Themes: []string{"light"}}, {Widths: []int{1280}, Zoom: 4, Themes: []string{"light"}}}
 	if dir := os.Getenv("REDRIVE_PICTURES"); dir != "" {
 		looks = []browsertest.Audit{{Widths: []int{320, 360, 1280, 1920}, Themes: []string{"light", "dark"}, Dir: dir}}
 	}

@@ -230,7 +230,7 @@ func golden(t *testing.T, name, page string) {
 func TestPages(t *testing.T) {
 	inBubble(t, func(t *testing.T) *config.Config { return parse(t, pagesConfig) }, func(t *testing.T, store driver.Store, l *servertest.Pipes, _ *daemon.Server) {
 		b := newBrowser(t, "", l)
-		for name, path := range map[string]string{"now-empty": "/ui/", "causes-empty": "/ui/causes", "dead-empty": "/ui/dead", "plans-empty": "/ui/plans", "audit-empty": "/ui/audit"} {
+		for name, path := range map[string]string{"now-empty": "/ui/", "causes-empty": "/ui/causes", "dead-empty": "/ui/dead", "plans-empty": "/ui/plans", "audit-empty": "/ui/audit", "guards-empty": "/ui/guards", "sessions-empty": "/ui/sessions", "config": "/ui/config"} {
 			golden(t, name, b.page(path))
 		}
 		scene(t, store, time.Now())

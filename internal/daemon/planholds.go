@@ -3,27 +3,40 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/redrive/redrive/internal/wire"
 	"github.com/redrive/redrive/plan"
 )
 
-// planHolds says what holds plans, from one look at the queues.
+// planHolds says what holds plans, from one look at each queue that they go to.
 type planHolds struct {
 	app    *app
 	ctx    context.Context //nolint:containedctx // it lives for one request
-	queues []wire.Queue    // nil: not looked at yet
+	held   *holding        // nil: not looked at yet
+	status working
+	queues map[string]*wire.Queue // that were looked at; nil: there is none
+	all    bool                   // all were
 	err    error
 }
 
-// planShown returns a plan as it shows, with what holds it.
+// planShown returns a plan as it shows, with what holds it, or that nobody knows: the plan is
+// there, and was made or changed, all the same.
 func (h *planHolds) planShown(p *plan.Plan, who *caller) wire.Plan {
 	out := h.app.planOf(p, who)
-	if p.State == plan.Running {
-		out.Holds = h.of(p, who)
+	if p.State != plan.Running {
+		return out
 	}
+	known := h.err == nil
+	out.Holds = h.of(p, who)
+	if known && h.err != nil {
+		h.app.log.LogAttrs(h.ctx, slog.LevelWarn, "what holds a plan cannot be read", slog.String("plan", p.ID), slog.Any("error", h.err))
+	}
+	out.HoldsUnknown = h.err != nil && p.Lives()
 	return out
 }
 
@@ -47,9 +60,8 @@ func (h *planHolds) of(p *plan.Plan, who *caller) []wire.PlanHold {
 	if !p.Lives() {
 		return all
 	}
-	for i := range h.look() {
-		q := &h.queues[i]
-		if !who.sees(q.Queue) || !p.GoesTo(q.Queue) || q.Waiting.All == 0 {
+	for _, q := range h.look(p.Targets()) {
+		if !who.sees(q.Queue) || q.Waiting.All == 0 {
 			continue
 		}
 		for _, hold := range q.HeldBy {
@@ -64,36 +76,48 @@ func (h *planHolds) of(p *plan.Plan, who *caller) []wire.PlanHold {
 	return all
 }
 
-// look describes the queues, once.
-func (h *planHolds) look() []wire.Queue {
-	if h.queues != nil || h.err != nil {
-		return h.queues
-	}
-	h.queues = []wire.Queue{}
-	counts, err := h.app.store.Counts(h.ctx)
-	if err != nil {
-		h.err = err
+// look describes queues, each once; nil: all.
+func (h *planHolds) look(names []string) (described []*wire.Queue) {
+	if h.err != nil {
 		return nil
 	}
-	held, err := h.app.holding(h.ctx)
-	if err != nil {
-		h.err = err
-		return nil
+	if h.held == nil {
+		held, err := h.app.holding(h.ctx)
+		if h.err = err; err != nil {
+			return nil
+		}
+		h.held, h.status, h.queues = &held, h.app.status(), make(map[string]*wire.Queue)
 	}
-	status := h.app.status()
-	for i := range counts {
-		h.queues = append(h.queues, h.app.describe(&counts[i], &status, &held))
+	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { _, seen := h.queues[name]; return seen })
+	if !h.all && (names == nil || len(missing) > 0) {
+		counts, err := h.app.store.Counts(h.ctx, missing...)
+		if h.err = err; err != nil {
+			return nil
+		}
+		for _, name := range missing {
+			h.queues[name] = nil
+		}
+		for i := range counts {
+			q := h.app.describe(&counts[i], &h.status, h.held)
+			h.queues[q.Queue] = &q
+		}
+		h.all = names == nil
 	}
-	return h.queues
+	if names == nil {
+		names = slices.Sorted(maps.Keys(h.queues))
+	}
+	for _, name := range names {
+		if q := h.queues[name]; q != nil {
+			described = append(described, q)
+		}
+	}
+	return described
 }
 
 // shownPlan answers with a plan.
 func (a *app) shownPlan(w http.ResponseWriter, r *http.Request, status int, p *plan.Plan, who *caller, progress *plan.Progress) error {
 	h := planHolds{app: a, ctx: r.Context()}
 	out := h.planShown(p, who)
-	if h.err != nil {
-		return h.err
-	}
 	if progress != nil {
 		out.Progress = wire.ProgressOf(progress)
 	}

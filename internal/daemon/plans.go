@@ -226,7 +226,7 @@ func (a *app) createPlan(w http.ResponseWriter, r *http.Request, who *caller) er
 	}
 	err = a.audited(r, who, entry, func(e *wire.AuditEntry) error {
 		plan, err = a.plans.Create(r.Context(), request)
-		e.Plan, e.Count = plan.ID, max(plan.Total, e.Count)
+		e.Plan, e.Count, e.CountMore = plan.ID, max(plan.Total, e.Count), plan.TotalMore
 		if errors.Is(err, redrive.ErrDuplicate) { // the same plan
 			status, err, e.Note = http.StatusOK, nil, "a start that was repeated"
 		}
@@ -258,9 +258,6 @@ func (a *app) listPlans(w http.ResponseWriter, r *http.Request, who *caller) err
 		if seesPlan(who, &plans[i].Request) == nil {
 			list.Items = append(list.Items, h.planShown(&plans[i], who))
 		}
-	}
-	if h.err != nil {
-		return h.err
 	}
 	return writeJSON(w, http.StatusOK, list)
 }

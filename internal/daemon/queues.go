@@ -14,48 +14,71 @@ import (
 	"github.com/redrive/redrive/internal/wire"
 )
 
-// listQueues lists what the configuration names and what holds or held messages.
+// listQueues lists what the configuration names and what holds or held messages, in pages where a limit
+// is given.
 func (a *app) listQueues(w http.ResponseWriter, r *http.Request, who *caller) error {
-	if _, err := parameters(r); err != nil {
-		return err
-	}
-	items, err := a.allQueues(r.Context(), who.sees)
+	v, err := parameters(r, pageOf...)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, wire.List[wire.Queue]{Items: items, Complete: true})
+	limit, err := parseLimit(v)
+	if err != nil {
+		return err
+	}
+	after := v.Get("after")
+	if after != "" {
+		if err := driver.CheckQueue(after); err != nil {
+			return err
+		}
+	}
+	list := wire.List[wire.Queue]{Complete: true}
+	list.Items, list.Next, err = a.queuesAfter(r.Context(), who.sees, after, limit)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, list)
 }
 
 // allQueues describes the queues that are wanted, in the order of their names.
 func (a *app) allQueues(ctx context.Context, wanted func(queue string) bool) ([]wire.Queue, error) {
+	items, _, err := a.queuesAfter(ctx, wanted, "", 0)
+	return items, err
+}
+
+// queuesAfter is allQueues for a page: those after a name, at most limit if that is not 0, and the name
+// that the next page comes after, if there is one.
+func (a *app) queuesAfter(ctx context.Context, wanted func(queue string) bool, after string, limit int) (items []wire.Queue, next string, err error) {
 	counts, err := a.store.Counts(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	h, err := a.holding(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	status := a.status()
-	items := []wire.Queue{}
 	seen := make(map[string]bool)
-	add := func(c *driver.Counts) {
-		if seen[c.Queue] = true; wanted(c.Queue) {
-			items = append(items, a.describe(c, &status, &h))
-		}
-	}
 	for i := range counts {
-		add(&counts[i])
+		seen[counts[i].Queue] = true
 	}
 	if a.conf() != nil {
 		for name := range a.conf().Queues {
 			if !seen[name] {
-				add(&driver.Counts{Queue: name})
+				counts = append(counts, driver.Counts{Queue: name})
 			}
 		}
 	}
-	slices.SortFunc(items, func(x, y wire.Queue) int { return strings.Compare(x.Queue, y.Queue) })
-	return items, nil
+	counts = slices.DeleteFunc(counts, func(c driver.Counts) bool { return c.Queue <= after || !wanted(c.Queue) })
+	slices.SortFunc(counts, func(x, y driver.Counts) int { return strings.Compare(x.Queue, y.Queue) })
+	if limit > 0 && len(counts) > limit {
+		counts = counts[:limit]
+		next = counts[limit-1].Queue
+	}
+	status := a.status()
+	items = make([]wire.Queue, len(counts))
+	for i := range counts {
+		items[i] = a.describe(&counts[i], &status, &h)
+	}
+	return items, next, nil
 }
 
 func (a *app) showQueue(w http.ResponseWriter, r *http.Request, _ *caller) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -21,6 +22,7 @@ import (
 const (
 	reportSince   = 24 * time.Hour // where nothing is said: before now, or before the plan was made
 	reportPlans   = 50             // whose progress is looked at
+	reportBefore  = 8              // plans over what another plan changed, in a row
 	reportActions = 1000
 )
 
@@ -66,6 +68,7 @@ func (a *app) showReport(w http.ResponseWriter, r *http.Request, who *caller) er
 		err = report.Markdown(&b, &out)
 	case "html":
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", report.Policy)
 		err = report.HTML(&b, &out)
 	default:
 		return bad(fmt.Sprintf("format %q", v.Get("format")), "use json, markdown or html")
@@ -93,48 +96,149 @@ func (a *app) reportPlan(ctx context.Context, who *caller, id string) (*plan.Pla
 	return &p, seesPlan(who, &p.Request)
 }
 
+// reportScope is what a report on a plan is about.
+type reportScope struct {
+	query      redrive.Query          // by queue, reason and signature
+	signatures map[causeName]struct{} // without reasons; nil: any
+	unknown    bool                   // the plan had messages of which nothing is known any more
+}
+
+// covers reports whether a cause belongs to it.
+func (s *reportScope) covers(c causeName) bool {
+	if s.signatures == nil {
+		return true
+	}
+	_, ok := s.signatures[causeName{queue: c.queue, signature: c.signature}]
+	return ok
+}
+
+// reportScope returns what a plan, or nil, was about. One over what another plan changed is about the
+// causes of that.
+func (a *app) reportScope(ctx context.Context, one *plan.Plan) (s reportScope, err error) {
+	for range reportBefore {
+		if one == nil {
+			return s, nil
+		}
+		of := &one.Request
+		before := cmp.Or(of.Restore, of.Query.Plan)
+		if before == "" || of.Query.Queue != "" || of.Query.Signature != "" {
+			break
+		}
+		p, err := a.plans.Get(ctx, before)
+		if errors.Is(err, redrive.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return s, err
+		}
+		one = &p
+	}
+	of := &one.Request.Query
+	s.query = redrive.Query{Queue: of.Queue, Reason: of.Reason, Signature: of.Signature}
+	if all := one.Request.All || *of != (redrive.Query{State: of.State}); all || one.Request.Restore != "" {
+		return s, nil
+	}
+	return s, a.namedCauses(ctx, one, &s)
+}
+
+// namedCauses adds the causes of a plan over named messages: of those that are still there, and those
+// that it noted when it was made.
+func (a *app) namedCauses(ctx context.Context, one *plan.Plan, s *reportScope) error {
+	s.signatures = make(map[causeName]struct{})
+	queues := make(map[string]bool)
+	gone := false
+	see := func(ref redrive.Ref, e *redrive.Entry) {
+		queues[ref.Queue] = true
+		if e == nil {
+			gone = true
+		} else if f := e.History.Latest(); f != nil {
+			s.signatures[causeName{queue: ref.Queue, signature: f.Signature}] = struct{}{}
+		}
+	}
+	for refs := range slices.Chunk(one.Request.Refs, wholePage) {
+		entries, err := a.store.Get(ctx, refs)
+		if err != nil {
+			return err
+		}
+		for i, e := range entries {
+			see(refs[i], e)
+		}
+	}
+	for after := ""; ; {
+		results, next, err := a.plans.Results(ctx, one.ID, after, redrive.MaxPage)
+		if err != nil {
+			return err
+		}
+		for i := range results {
+			see(results[i].Ref, results[i].Entry)
+		}
+		if after = next; next == "" {
+			break
+		}
+	}
+	for _, signature := range one.Causes {
+		for queue := range queues {
+			s.signatures[causeName{queue: queue, signature: signature}] = struct{}{}
+		}
+	}
+	s.unknown = gone && len(one.Causes) == 0
+	return nil
+}
+
 // reportCauses adds the causes of what died and of what is dead.
 func (a *app) reportCauses(ctx context.Context, who *caller, one *plan.Plan, out *wire.Report) error {
-	q := redrive.Query{Limit: redrive.MaxPage}
-	if one != nil {
-		of := &one.Request.Query
-		q.Queue, q.Reason, q.Signature = of.Queue, of.Reason, of.Signature
-	}
-	// A bucket that began before may reach into the time.
-	all, err := a.findCauses(ctx, a.store, q, out.Until, out.Since.Add(-24*time.Hour))
+	scope, err := a.reportScope(ctx, one)
 	if err != nil {
 		return err
 	}
-	out.Causes, out.CausesMore = []wire.ReportCause{}, !all.complete
+	// A bucket that began before may reach into the time.
+	h, err := a.histories(ctx, &scope.query, out.Until, out.Since.Add(-24*time.Hour))
+	if err != nil {
+		return err
+	}
+	all := largest[wire.ReportCause]{most: redrive.MaxPage, order: func(x, y wire.ReportCause) int {
+		return cmp.Or(cmp.Compare(y.Died, x.Died), cmp.Compare(y.Count, x.Count), cmp.Compare(x.Queue, y.Queue), cmp.Compare(x.Signature, y.Signature), cmp.Compare(x.Reason, y.Reason))
+	}}
 	add := func(c wire.ReportCause, of *driver.Deaths) {
 		c.Died, c.DiedMore = diedSince(of, out.Since)
-		if c.Count > 0 || c.Died > 0 || c.DiedMore {
-			out.Causes = append(out.Causes, c)
-			out.Died += c.Died
-			out.DiedMore = out.DiedMore || c.DiedMore
+		out.Died += c.Died
+		out.DiedMore = out.DiedMore || c.DiedMore
+		if of == nil && c.Last.After(out.Since) { // it is counted with others
+			c.DiedMore = true
+		}
+		died := c.Died > 0 || c.DiedMore
+		if died && c.Reason != 0 {
+			out.CausesDied++
+		}
+		if c.Count > 0 {
+			out.CausesDead++
+		}
+		if died || c.Count > 0 {
+			all.add(c)
 		}
 	}
-	for i := range all.causes {
-		if c := &all.causes[i]; who.sees(c.Queue) {
-			name := causeName{c.Queue, c.Signature, c.Reason}
-			add(wire.ReportCause{Cause: a.showCause(all, c, who)}, all.deaths[name])
-			delete(all.deaths, name)
+	for c, err := range a.eachCause(ctx, &scope.query, h) {
+		if err != nil {
+			return err
+		}
+		if name := nameOf(c); who.sees(c.Queue) && scope.covers(name) {
+			add(wire.ReportCause{Cause: a.showCause(h, c, who)}, h.deaths[name])
+			delete(h.deaths, name)
 		}
 	}
-	for name, of := range all.deaths { // of which nothing is dead any more
-		if !who.sees(name.queue) || len(of.Buckets) == 0 {
+	for name, of := range h.deaths { // of which nothing is dead any more
+		if !who.sees(name.queue) || len(of.Buckets) == 0 || !scope.covers(name) {
 			continue
 		}
 		c := wire.ReportCause{Cause: wire.Cause{Queue: name.queue, Signature: name.signature, Reason: name.reason}}
 		c.First, c.Last = of.Buckets[0].Start.UTC(), of.Buckets[len(of.Buckets)-1].Start.UTC()
-		if l := all.lives[lifeKey(name.queue, name.signature)]; l != nil {
-			c.Live(l, deathsSince(of, l.At), "", all.now)
+		if l := h.life(name); l != nil {
+			c.Live(l, deathsSince(of, l.At), "", h.now)
 		}
 		add(c, of)
 	}
-	slices.SortFunc(out.Causes, func(x, y wire.ReportCause) int {
-		return cmp.Or(cmp.Compare(y.Died, x.Died), cmp.Compare(y.Count, x.Count), cmp.Compare(x.Queue, y.Queue), cmp.Compare(x.Signature, y.Signature))
-	})
+	items, fit := all.list()
+	out.Causes, out.CausesMore, out.CausesUnknown = append([]wire.ReportCause{}, items...), !fit, scope.unknown
 	return nil
 }
 
@@ -160,6 +264,7 @@ func (a *app) reportPlans(ctx context.Context, who *caller, one *plan.Plan, out 
 	if err != nil {
 		return err
 	}
+	looked := 0
 	out.Plans = []wire.Plan{}
 	for i := range plans {
 		p := &plans[i]
@@ -170,7 +275,8 @@ func (a *app) reportPlans(ctx context.Context, who *caller, one *plan.Plan, out 
 			continue
 		}
 		shown := a.planOf(p, who)
-		if len(out.Plans) < reportPlans {
+		if p.Lives() && looked < reportPlans {
+			looked++
 			progress, err := a.plans.Progress(ctx, p)
 			if err != nil {
 				return err

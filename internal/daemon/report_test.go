@@ -1,6 +1,8 @@
 package daemon_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -80,6 +82,13 @@ func TestReport(t *testing.T) {
 		}
 		if resp, html := d.send(http.MethodGet, "/v1/report?format=html", ""); resp.Header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(string(html), "<h1>") {
 			t.Errorf("%v %s", resp.Header, html)
+		}
+		resp, html := d.send(http.MethodGet, "/v1/report?format=html", "")
+		_, style, _ := strings.Cut(string(html), "<style>")
+		style, _, _ = strings.Cut(style, "</style>")
+		sum := sha256.Sum256([]byte(style))
+		if want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.Contains(resp.Header.Get("Content-Security-Policy"), "style-src "+want) {
+			t.Errorf("a browser leaves out its style: %q, not %s", resp.Header.Get("Content-Security-Policy"), want)
 		}
 
 		if r := get[wire.Report](d, 200, http.MethodGet, "/v1/report?plan="+redrive.ID, ""); len(r.Plans) != 1 || len(r.Causes) != 1 || r.Causes[0].Queue != "sms" || r.Died != 5 || len(r.Ledger.Queues) != 1 || len(r.Actions) != 2 {

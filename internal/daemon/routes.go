@@ -19,6 +19,7 @@ type route struct {
 func (a *app) routes() []route {
 	return []route{
 		{http.MethodGet, "/v1/me", scopeAny, a.me},
+		{http.MethodPost, "/v1/logins", scopeAny, a.createLogin},
 		{http.MethodGet, "/v1/events", config.ScopeRead, a.listen},
 		{http.MethodPost, "/v1/queues/{queue}/messages", config.ScopePublish, a.publish},
 		{http.MethodPost, "/v1/queues/{queue}/claims", config.ScopeConsume, a.claim},

@@ -65,6 +65,7 @@ type Server struct {
 	http     *http.Server
 	socket   *http.Server
 	closers  closers
+	streams  []func()      // end the streams that keep pages up to date
 	tls      *certificates // of the listener; nil: plain HTTP
 	traces   *traces       // nil: none
 	spool    *spool.Spool  // nil: none
@@ -185,9 +186,7 @@ func (s *Server) assemble(store driver.Store) error {
 	})
 	a.guardEvents = telemetry.NewGuards(a.guardReports)
 	a.metrics.Registry().MustRegister(a.guardEvents)
-	if of, ok := driver.As[driver.StatsStore](store); ok {
-		a.metrics.Registry().MustRegister(telemetry.NewStoreStats(of))
-	}
+	a.measure(store)
 	if err := s.openSources(ctx); err != nil {
 		return err
 	}
@@ -252,6 +251,16 @@ func (s *Server) decorate(ctx context.Context, a *app, store driver.Store) (redr
 	routes := &routed{Store: store, sources: s.sources, answers: a.answersInto}
 	a.backlog = backlog.New(routes, func(queue string) backlog.Limits { return a.live.Load().limits[queue] }, backlog.Options{Total: limitsOf(s.cfg.Limits, nil)})
 	return s.openSpool(ctx, a, &meteredSink{a.backlog, s.traces, a.series})
+}
+
+// measure adds what a store knows of itself to the metrics.
+func (a *app) measure(store driver.Store) {
+	if of, ok := driver.As[driver.StatsStore](store); ok {
+		a.metrics.Registry().MustRegister(telemetry.NewStoreStats(of))
+	}
+	if of, ok := driver.As[driver.RoomyStore](store); ok {
+		a.metrics.Registry().MustRegister(telemetry.NewDisk(of))
+	}
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {
@@ -349,6 +358,9 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) drain() {
 	s.app.gateway.Drain()
 	s.app.events.Close()
+	for _, end := range s.streams {
+		end()
+	}
 	s.drainSessions()
 	s.drainPull()
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)

@@ -65,11 +65,14 @@ func (s *sources) put(queue string, src backend.SourceSink) {
 	delete(s.waiting, queue)
 }
 
-// stats returns the sources that tell of themselves.
+// stats returns the sources that tell of themselves, and those that could not be opened yet.
 func (s *sources) stats() map[string]driver.StatsSource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	by := make(map[string]driver.StatsSource)
+	for name := range s.waiting {
+		by[name] = absent{}
+	}
 	for name, src := range s.open {
 		if of, ok := driver.As[driver.StatsSource](src); ok {
 			by[name] = of
@@ -210,6 +213,11 @@ func (s *Server) deadLettersOf(queue string) driver.DeadLetterSink {
 // absent takes nothing: the server of a queue's source was not reached yet, and what it can do is
 // not known.
 type absent struct{}
+
+// SourceStats implements driver.StatsSource.
+func (absent) SourceStats(context.Context) (driver.SourceStats, error) {
+	return driver.SourceStats{}, redrive.ErrUnavailable
+}
 
 // Publish implements redrive.Sink.
 func (absent) Publish(_ context.Context, msgs []redrive.Message) []error {

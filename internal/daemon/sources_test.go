@@ -49,6 +49,9 @@ func TestASourceWhoseServerIsAwayAtTheStart(t *testing.T) {
 			if !away(1) {
 				t.Error("readyz does not say it")
 			}
+			if _, page := d.send(http.MethodGet, "/metrics", ""); !strings.Contains(string(page), `redrive_source_up{queue="work"} 0`) {
+				t.Error("the metrics do not say it")
+			}
 			if h := d.held("work", wire.HoldSource); len(h) != 1 || h[0].Since == nil {
 				t.Errorf("%+v", h)
 			}

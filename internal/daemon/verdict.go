@@ -69,7 +69,10 @@ func (a *app) causeVerdict(w http.ResponseWriter, r *http.Request, who *caller) 
 		return err
 	}
 	now, payload := a.utcNow(r), who.may(config.ScopeReadPayload)
-	deaths, err := a.deaths(r.Context(), redrive.Query{Queue: c.Queue, Reason: c.Reason, Signature: c.Signature, Since: now.Add(-time.Hour)})
+	h, err := a.histories(r.Context(), &redrive.Query{Queue: c.Queue, Reason: c.Reason, Signature: c.Signature}, now, time.Time{})
+	if err == nil {
+		err = a.countLate(r.Context(), h, c)
+	}
 	if err != nil {
 		return err
 	}
@@ -87,16 +90,9 @@ func (a *app) causeVerdict(w http.ResponseWriter, r *http.Request, who *caller) 
 			}
 		}
 	}
-	var series *driver.Deaths
-	if len(deaths) > 0 {
-		series = &deaths[0]
-	}
+	series := h.deaths[nameOf(c)]
 	out.Cause.Grows(series, now)
-	lives, err := a.lives(r.Context(), c.Queue)
-	if err != nil {
-		return err
-	}
-	a.enliven(&out.Cause, c, series, lives, now)
+	a.enliven(&out.Cause, c, h)
 	a.deliveries(&s, c, series, f, now)
 	s.Sample = f.sample
 	s.Shared, s.Share = f.shared(payload)

@@ -142,13 +142,12 @@ func (a *app) balanceOf(ctx context.Context, c *driver.Counts) (driver.Audit, er
 	if audit.Dead == 0 {
 		return audit, nil
 	}
-	causes, complete, err := a.store.Causes(ctx, redrive.Query{Queue: c.Queue, Limit: redrive.MaxPage})
-	if err != nil || !complete {
-		return audit, err
-	}
 	byReason := make(map[redrive.Reason]int64)
-	for i := range causes {
-		byReason[causes[i].Reason] += causes[i].Count
+	for cause, err := range driver.AllCauses(ctx, a.store, redrive.Query{Queue: c.Queue}) {
+		if err != nil {
+			return audit, err
+		}
+		byReason[cause.Reason] += cause.Count
 	}
 	counted := maps.Clone(c.Dead)
 	maps.DeleteFunc(counted, func(_ redrive.Reason, n int64) bool { return n == 0 })

@@ -180,12 +180,16 @@ func (w *Work) changeWaiting(ctx context.Context, m *Message, c *driver.Change) 
 		m.belong(c.Plan)
 		return w.editWaiting(ctx, m, c.Edit)
 	case driver.ActDueNow:
-		if m.Due.After(w.Clock) {
-			w.RemoveWaiting(m)
-			m.Due, m.Delayed = w.Clock, false
-			m.belong(c.Plan)
-			w.AddWaiting(m)
+		later := m.Due.After(w.Clock)
+		if !later && (c.Plan == "" || c.Plan == m.Plan) {
+			break
 		}
+		w.RemoveWaiting(m)
+		if later { // what is due already keeps its place
+			m.Due, m.Delayed = w.Clock, false
+		}
+		m.belong(c.Plan)
+		w.AddWaiting(m)
 	case driver.ActRedrive, driver.ActArchive:
 		return redrive.ErrState
 	}

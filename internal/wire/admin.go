@@ -28,6 +28,12 @@ type Me struct {
 	Instances []Peer `json:"instances,omitempty"`
 }
 
+// Login is a link to the pages.
+type Login struct {
+	URL     string     `json:"url"`
+	Expires *time.Time `json:"expires,omitempty"` // absent: no login is needed
+}
+
 // Peer is what everyone may know of a daemon.
 type Peer struct {
 	ID        string    `json:"id"`
@@ -69,16 +75,19 @@ type AuditEntry struct {
 	Queue   string    `json:"queue,omitempty"`
 	Message string    `json:"message,omitempty"` // the id of the message, if it is about one
 	Plan    string    `json:"plan,omitempty"`
-	Count   int64     `json:"count,omitempty"`  // messages it is about
-	Filter  *Filter   `json:"filter,omitempty"` // that chose them
-	Note    string    `json:"note,omitempty"`
+	Count   int64     `json:"count,omitempty"` // messages it is about
+	// CountMore says that Count is of those that were looked at: it is about at least so many.
+	CountMore bool    `json:"count_more,omitempty"`
+	Filter    *Filter `json:"filter,omitempty"` // that chose them
+	Note      string  `json:"note,omitempty"`
 	// Outcome is "begun" until it is known, then "done" or the error; of a plan that ended its state.
 	Outcome string `json:"outcome"`
 	Remote  string `json:"remote,omitempty"` // the address the request came from
+	Via     string `json:"via,omitempty"`    // ui: a page; absent: the API itself
 }
 
 // Event is a change that a listener hears of. Topic is queues, causes or plans, Key the name of
-// the item: a queue, queue/reason/signature, a plan's id. Item is as the list of the topic has it.
+// the item: a queue, queue/reason/signature, a plan's id; of causes "more" where there are more than 20,000 (see MoreCauses). Item is as the list of the topic has it.
 // Three topics are about the stream itself: reset comes before a whole state, from which the listener
 // begins anew; problem says that the daemon cannot look, and, removed, that it can again; end is
 // the last event, with the problem.
@@ -87,6 +96,11 @@ type Event struct {
 	Key     string `json:"key,omitempty"`
 	Item    any    `json:"item,omitempty"`
 	Removed bool   `json:"removed,omitempty"`
+}
+
+// MoreCauses is the item under the key "more" of the topic causes: there are more than listeners hear of.
+type MoreCauses struct {
+	More int `json:"more"`
 }
 
 // Reset is the item of a reset.

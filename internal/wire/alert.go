@@ -12,6 +12,7 @@ const (
 	AlertQueueRefused   = "queue_refused"   // every delivery is refused for its message
 	AlertPlanStopped    = "plan_stopped"    // a plan stopped by itself, or failed
 	AlertDiskFull       = "disk_full"       // the store takes no messages
+	AlertDiskLow        = "disk_low"        // its disk is nearly full
 	AlertStoreAway      = "store_away"      // the store does not answer
 	AlertLedgerOff      = "ledger_off"      // a message is missing, or there twice
 	AlertUnsent         = "unsent"          // a receiver takes no alerts
@@ -26,7 +27,7 @@ const (
 
 // Alert is something that a person should know of.
 type Alert struct {
-	Subject string   `json:"subject"` // what it is about: cause/QUEUE/SIGNATURE, queue/NAME, plan/ID, receiver/NAME, disk, ledger, store
+	Subject string   `json:"subject"` // what it is about: cause/QUEUE/SIGNATURE/REASON, causes (too many for an alert each), queue/NAME, plan/ID, receiver/NAME, disk, ledger, store
 	Rules   []string `json:"rules"`   // that fire or fired for it, in the order in which they began
 	Queue   string   `json:"queue,omitempty"`
 	State   string   `json:"state"` // firing or over
@@ -56,7 +57,7 @@ type AlertReceiver struct {
 // Alerts are what fires now.
 type Alerts struct {
 	Items     []Alert         `json:"items"`
-	Complete  bool            `json:"complete"` // false: the store is away, or a token sees only some queues
+	Complete  bool            `json:"complete"` // false: the store is away, there are more than 10,000, or a token sees only some queues
 	Receivers []AlertReceiver `json:"receivers"`
 	Sender    string          `json:"sender,omitempty"`    // the instance of the daemon that sends; absent: none does now
 	LookedAt  *time.Time      `json:"looked_at,omitempty"` // when that looked last

@@ -1,6 +1,10 @@
 package wire
 
-import "time"
+import (
+	"time"
+
+	"github.com/redrive/redrive"
+)
 
 // The states of a cause.
 const (
@@ -13,15 +17,17 @@ const (
 
 // CauseChange says what a person decided of a cause, instead of what was said before.
 type CauseChange struct {
-	Queue   string  `json:"queue"`
-	State   string  `json:"state"`             // new, acknowledged, ignored or resolved
-	Until   string  `json:"until,omitempty"`   // acknowledged: a time of RFC 3339, or a duration from now such as 2h; absent: until one more dies
-	More    int64   `json:"more,omitempty"`    // ignored: until so many more have died
-	Rate    float64 `json:"rate,omitempty"`    // ignored: until so many die a minute
-	Plan    string  `json:"plan,omitempty"`    // resolved: by this plan
-	Version string  `json:"version,omitempty"` // resolved: on this version of the service
-	Note    string  `json:"note,omitempty"`    // at most 2 kB
-	Link    string  `json:"link,omitempty"`    // of the incident: http or https
+	Queue string `json:"queue"`
+	// Reason of the dead letters; absent: whatever it is.
+	Reason  redrive.Reason `json:"reason,omitempty"`
+	State   string         `json:"state"`             // new, acknowledged, ignored or resolved
+	Until   string         `json:"until,omitempty"`   // acknowledged: a time of RFC 3339, or a duration from now such as 2h; absent: until one more dies
+	More    int64          `json:"more,omitempty"`    // ignored: until so many more have died
+	Rate    float64        `json:"rate,omitempty"`    // ignored: until so many die a minute
+	Plan    string         `json:"plan,omitempty"`    // resolved: by this plan
+	Version string         `json:"version,omitempty"` // resolved: on this version of the service
+	Note    string         `json:"note,omitempty"`    // at most 2 kB
+	Link    string         `json:"link,omitempty"`    // of the incident: http or https
 }
 
 // CauseLife is what a person decided of a cause, and who.
@@ -34,8 +40,10 @@ type CauseLife struct {
 	Note    string     `json:"note,omitempty"`
 	Link    string     `json:"link,omitempty"`
 	Decided string     `json:"decided"` // acknowledged, ignored or resolved
-	By      string     `json:"by"`
-	At      time.Time  `json:"at"`
+	// Reason is the one that was decided about; absent: all.
+	Reason redrive.Reason `json:"reason,omitempty"`
+	By     string         `json:"by"`
+	At     time.Time      `json:"at"`
 }
 
 // Live sets the state of a cause by what a person decided of it, which may be nil. The deaths of the

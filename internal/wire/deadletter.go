@@ -40,6 +40,13 @@ const (
 	quietAfter   = 15
 )
 
+// GrowingFor is the time of which Cause.PerMinute is the mean. QuietAfter is for how long nothing died of
+// a quiet one.
+const (
+	GrowingFor = growingFor * time.Minute
+	QuietAfter = quietAfter * time.Minute
+)
+
 // Grows sets what is known of a cause by its deaths, which may be nil: those of a cause that has no
 // series of its own.
 func (c *Cause) Grows(d *driver.Deaths, now time.Time) {
@@ -56,7 +63,7 @@ func (c *Cause) Grows(d *driver.Deaths, now time.Time) {
 			c.Minutes[shownMinutes-1-ago] += b.Count
 		}
 	}
-	c.Quiet = now.Sub(c.Last) >= quietAfter*time.Minute
+	c.Quiet = now.Sub(c.Last) >= QuietAfter
 	if c.Minutes == nil {
 		return
 	}

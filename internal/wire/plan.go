@@ -58,6 +58,8 @@ type Plan struct {
 	// Holds is what holds a plan that runs: its own trouble (store), its canary, and what keeps the messages
 	// that it let go from being delivered. Absent where it does not run.
 	Holds []PlanHold `json:"holds,omitempty"`
+	// HoldsUnknown says that holds lacks some, as the store did not tell them. The plan is there all the same.
+	HoldsUnknown bool `json:"holds_unknown,omitempty"`
 	// ReleasedBy and ReleasedAt are of a plan that the actor only proposed.
 	ReleasedBy string     `json:"released_by,omitempty"`
 	ReleasedAt *time.Time `json:"released_at,omitempty"`
@@ -94,11 +96,14 @@ type Progress struct {
 	DeadAgain int64 `json:"dead_again"`
 	NewCauses int64 `json:"new_causes"` // of those dead again: of other causes than the plan set out to redrive
 	Waiting   int64 `json:"waiting"`
-	Complete  bool  `json:"complete"` // false: there was more than one look sees
+	// Taken died again, or waited still, and was then changed by another plan, dropped by a person, or removed by
+	// retention. What a processor of dead letters or another program took counts as delivered.
+	Taken    int64 `json:"taken,omitempty"`
+	Complete bool  `json:"complete"` // false: there was more than one look sees
 }
 
 // PlanResult is what became of one message of a plan: delivered, waiting, dead (again),
-// dropped, archived, repaired, restored, gone, refused, or pending when it is about to be changed.
+// taken (redriven, and changed since by another plan, a person or retention), dropped, archived, repaired, restored, gone, refused, or pending when it is about to be changed.
 type PlanResult struct {
 	Queue   string   `json:"queue"`
 	ID      string   `json:"id"`
@@ -126,7 +131,7 @@ func PlanResultOf(r *plan.Result, payload bool) PlanResult {
 
 // ProgressOf returns progress as it goes over the wire.
 func ProgressOf(p *plan.Progress) *Progress {
-	return &Progress{Delivered: p.Delivered, DeadAgain: p.DiedAgain, NewCauses: p.NewCauses, Waiting: p.Waiting, Complete: p.Complete}
+	return &Progress{Delivered: p.Delivered, DeadAgain: p.DiedAgain, NewCauses: p.NewCauses, Waiting: p.Waiting, Taken: p.Taken, Complete: p.Complete}
 }
 
 // DryRun tells what a plan would do.

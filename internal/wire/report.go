@@ -11,13 +11,21 @@ type Report struct {
 	Plan    string    `json:"plan,omitempty"`    // it is about this plan and those that follow from it
 	Version string    `json:"version,omitempty"` // of the daemon
 
-	Died     int64         `json:"died"`                // messages, by the causes
-	DiedMore bool          `json:"died_more,omitempty"` // at least so many
-	Dead     int64         `json:"dead"`                // now
-	Causes   []ReportCause `json:"causes"`              // of which something died, and of which something is still dead
-	// CausesMore says that there are more, of which less is dead.
-	CausesMore bool   `json:"causes_more,omitempty"`
-	Plans      []Plan `json:"plans"` // that were made, ended or at work, the newest first
+	Died     int64 `json:"died"`                // messages, by the causes
+	DiedMore bool  `json:"died_more,omitempty"` // at least so many
+	Dead     int64 `json:"dead"`                // now
+	// CausesDied is of how many causes something died, CausesDead of how many something is still dead.
+	// A plan over named messages knows its causes only as far as these are still there, or were
+	// redriven: with CausesUnknown there may be others.
+	CausesDied    int  `json:"causes_died"`
+	CausesDead    int  `json:"causes_dead"`
+	CausesUnknown bool `json:"causes_unknown,omitempty"`
+	// Causes are those of which something died or is still dead, at most 1,000, the most deaths first;
+	// CausesMore says that there are more.
+	Causes     []ReportCause `json:"causes"`
+	CausesMore bool          `json:"causes_more,omitempty"`
+	// Plans were made, ended or at work, the newest first. Of those that let messages be delivered the first 50 have progress.
+	Plans []Plan `json:"plans"`
 	// Actions are the audit log's entries, the newest first; they need the scope admin.
 	Actions       []AuditEntry `json:"actions,omitempty"`
 	ActionsMore   bool         `json:"actions_more,omitempty"`   // there are more
@@ -27,6 +35,7 @@ type Report struct {
 
 // ReportCause is a cause with what died of it. Count is what is still dead; a cause of which
 // nothing is dead any more has no text, and First and Last of its deaths, to their minute, hour or day.
+// Without a reason it is what died of the causes beyond the first 5,000 of a queue, together.
 type ReportCause struct {
 	Cause
 	Died     int64 `json:"died"`

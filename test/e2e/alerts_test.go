@@ -78,12 +78,12 @@ func startAlertmanager(t *testing.T) string {
 	return "http://" + address
 }
 
-// mailServer is a server that takes mail over STARTTLS only, from one user.
+// mailServer is a server that takes mail from one user, over STARTTLS only, or over TLS from the start.
 const mailServer = `
 import ssl, sys, threading
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
-port, cert, key, box, user, password = sys.argv[1:]
+scheme, port, cert, key, box, user, password = sys.argv[1:]
 class Box:
     async def handle_DATA(self, server, session, envelope):
         with open(box, 'ab') as f:
@@ -93,13 +93,14 @@ def check(server, session, envelope, mechanism, data):
     return AuthResult(success=(data.login, data.password) == (user.encode(), password.encode()))
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(cert, key)
-Controller(Box(), hostname='127.0.0.1', port=int(port), tls_context=context, require_starttls=True, auth_required=True, authenticator=check).start()
+tls = dict(ssl_context=context, auth_require_tls=False) if scheme == 'smtps' else dict(tls_context=context, require_starttls=True)
+Controller(Box(), hostname='127.0.0.1', port=int(port), auth_required=True, authenticator=check, **tls).start()
 threading.Event().wait()
 `
 
 // startMail starts a mail server, and returns its address, the file of its mails and that of the
 // authority which its certificate is from.
-func startMail(t *testing.T, user, password string) (address, box, authority string) {
+func startMail(t *testing.T, scheme, user, password string) (address, box, authority string) {
 	t.Helper()
 	const python = "/usr/bin/python3" // which Debian's packages are for
 	if exec.Command(python, "-c", "import aiosmtpd").Run() != nil {
@@ -113,7 +114,7 @@ func startMail(t *testing.T, user, password string) (address, box, authority str
 	address = freePort(t)
 	_, port, _ := strings.Cut(address, ":")
 	p := servertest.New(servertest.Command{Name: "mail", Dir: dir, Path: python, Patience: time.Minute,
-		Args: []string{"-c", mailServer, port, at(servertest.CertFile), at(servertest.KeyFile), at("box"), user, password}})
+		Args: []string{"-c", mailServer, scheme, port, at(servertest.CertFile), at(servertest.KeyFile), at("box"), user, password}})
 	if err := p.Start(func() bool { return servertest.Listens(address) }); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func TestAlertsReachEveryReceiver(t *testing.T) {
 	const password, hook, heart = "pass-of-the-mailbox", "slack-secret-path", "heartbeat-secret-path"
 	signing := delivery.NewSecret()
 	e, manager := newEar(t), startAlertmanager(t)
-	address, box, authority := startMail(t, "oncall", password)
+	address, box, authority := startMail(t, "smtp", "oncall", password)
 	yaml := fmt.Sprintf(`
 public_url: https://redrive.example.com
 queues:
@@ -183,6 +184,7 @@ alerts:
 		until(t, want, time.Minute, func() bool { r = d.redrive("alerts").ok(t); return strings.Contains(r.out, want) })
 	}
 	t.Log("\n" + r.out)
+	d.redrive("doctor").fails(t, 1, "receiver guarded (", "redrive alerts --test")
 
 	everything := r.out + tested.out + d.redrive("alerts", "--json").ok(t).out + d.redrive("config", "show").out + d.log.String() + string(got.body) + string(e.heard("/" + hook)[1].body) + string(mails)
 	for _, secret := range []string{password, signing, hook, heart, "of-a-customer"} {
@@ -192,6 +194,26 @@ alerts:
 	}
 	if n := len(e.heard("/webhook")) - before; n != 1 || len(e.heard("/guarded")) > 0 {
 		t.Errorf("%d messages of one cause, %d to an address that nothing allows", n, len(e.heard("/guarded")))
+	}
+}
+
+// Mail goes over TLS from the start to a server whose certificate is valid, and to no other.
+func TestAlertsByMailOverTLS(t *testing.T) {
+	t.Parallel()
+	address, box, authority := startMail(t, "smtps", "oncall", "pass-of-the-mailbox")
+	yaml := fmt.Sprintf("queues: {orders: {}}\nalerts: {receivers: [{email: [oncall@example.com], from: redrive@example.com, smtp: \"smtps://oncall@%s\", password: env:MAIL, allow_private: true}]}\n", address)
+	d := newDaemon(t, yaml, "MAIL=pass-of-the-mailbox", "SSL_CERT_FILE="+authority)
+	if r := d.redrive("alerts", "--test").ok(t); !strings.Contains(r.out, "taken") {
+		t.Error(r.out)
+	}
+	mails, err := os.ReadFile(box)
+	if err != nil || strings.Count(string(mails), "--end--") != 1 || !strings.Contains(string(mails), "nothing is wrong") {
+		t.Errorf("%v %s", err, mails)
+	}
+	other := newDaemon(t, yaml, "MAIL=pass-of-the-mailbox") // which does not know the authority
+	other.redrive("alerts", "--test").fails(t, 1, "certificate")
+	if again, _ := os.ReadFile(box); len(again) != len(mails) {
+		t.Error("a server that nobody vouches for got mail")
 	}
 }
 

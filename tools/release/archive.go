@@ -20,6 +20,16 @@ func (r *release) packed(t target) (map[string]string, error) {
 	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
 		all[name] = filepath.Join(r.root, name)
 	}
+	deploy := filepath.Join(r.root, "deploy")
+	for _, pattern := range []string{"grafana/*.json", "prometheus/rules.yaml"} {
+		files, err := filepath.Glob(filepath.Join(deploy, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			all[path.Join(path.Dir(pattern), filepath.Base(file))] = file
+		}
+	}
 	for _, dir := range []string{"man", "completions"} {
 		list, err := os.ReadDir(filepath.Join(r.stage, dir))
 		if err != nil {

@@ -38,6 +38,7 @@ var Stores = map[string]func(driver.Store) driver.Store{
 	"extends_too_long":      func(s driver.Store) driver.Store { return &extendsTooLong{Store: s} },
 	"search_folds_case":     func(s driver.Store) driver.Store { return &searchFoldsCase{s} },
 	"search_is_stale":       func(s driver.Store) driver.Store { return &searchIsStale{s, map[redrive.Ref]string{}} },
+	"causes_end_early":      func(s driver.Store) driver.Store { return &causesEndEarly{s} },
 	"retry_at_once":         func(s driver.Store) driver.Store { return &retryAtOnce{Store: s} },
 }
 
@@ -436,4 +437,22 @@ func (b *searchIsStale) Find(ctx context.Context, q redrive.Query) (driver.Page,
 	page, err := b.Store.Find(ctx, q)
 	page.Entries = slices.DeleteFunc(page.Entries, func(e redrive.Entry) bool { return !strings.Contains(b.said[e.Ref()], text) })
 	return page, err
+}
+
+// causesEndEarly loses the last cause of each page.
+type causesEndEarly struct{ driver.Store }
+
+func (b *causesEndEarly) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
+	list, all, err := b.Store.Causes(ctx, q)
+	if q.After != "" && !all {
+		b.skip(list)
+	}
+	return list, all, err
+}
+
+// skip puts the end of a page in place of what stands before it.
+func (*causesEndEarly) skip(list []driver.Cause) {
+	if n := len(list); n > 1 {
+		list[n-2] = list[n-1]
+	}
 }

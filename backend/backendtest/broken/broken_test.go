@@ -74,6 +74,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"extends_too_long":      {"LeaseEndsInTime"},
 		"search_folds_case":     {"SearchIsLiteral"},
 		"search_is_stale":       {"SearchFollowsEverything"},
+		"causes_end_early":      {"AllCausesInPages"},
 		"retry_at_once":         {"39_NotEarly", "41_MixedDelaysNoHeadOfLine", "45_RescheduleWithoutBurningAttempt"},
 	}
 	for name, wrap := range broken.Stores {

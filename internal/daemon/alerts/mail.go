@@ -53,7 +53,11 @@ func newMailer(r *config.Receiver) (*mailer, error) {
 	if port, err := strconv.Atoi(u.Port()); err == nil {
 		options = append(options, mail.WithPort(port))
 	}
-	if u.User != nil {
+	switch {
+	case u.User == nil:
+	case u.Scheme == "smtps": // the library does not see that a connection of ours has TLS from the start
+		options = append(options, mail.WithOpportunisticSMTPAuth(mail.SMTPAuthSCRAMSHA256PLUS, mail.SMTPAuthSCRAMSHA256, mail.SMTPAuthCramMD5, mail.SMTPAuthPlain, mail.SMTPAuthLogin), mail.WithUsername(u.User.Username()))
+	default:
 		options = append(options, mail.WithSMTPAuth(mail.SMTPAuthAutoDiscover), mail.WithUsername(u.User.Username()))
 	}
 	client, err := mail.NewClient(u.Hostname(), options...)

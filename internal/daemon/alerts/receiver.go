@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -45,12 +44,13 @@ const (
 
 // receiver is a receiver with what became of its messages.
 type receiver struct {
+	conf       config.Receiver
 	name, kind string
 	dest       string // as people see it
 	new        func() (sender, error)
 
-	one    sync.Mutex // sends one message at a time
-	sender sender     // nil: not built yet
+	sender  sender // nil: not built yet
+	address string // what the sender was built for
 
 	sent, failing, next time.Time
 	tries               int // that failed in a row
@@ -59,30 +59,29 @@ type receiver struct {
 }
 
 func newReceiver(r *config.Receiver, build func() (sender, error)) *receiver {
-	out := &receiver{name: r.Label(), kind: r.Kind(), new: build}
-	if out.build() == nil { // else it is tried again with each message
-		out.dest = out.sender.to()
-	}
+	out := &receiver{conf: *r, name: r.Label(), kind: r.Kind(), new: build}
+	_, _ = out.ready() // else it is tried again with each message
 	return out
 }
 
-func (r *receiver) build() (err error) {
-	if r.sender == nil {
-		r.sender, err = r.new()
+// ready returns what sends to the receiver. Its address may be kept elsewhere, and is read anew, as are the
+// other secrets when something is sent.
+func (r *receiver) ready() (sender, error) {
+	address, err := r.conf.URL().Resolve()
+	if err != nil {
+		return nil, err
 	}
-	return err
+	if r.sender == nil || address != r.address {
+		s, err := r.new()
+		if err != nil {
+			return nil, err
+		}
+		r.sender, r.address, r.dest = s, address, s.to()
+	}
+	return r.sender, nil
 }
 
 func (r *receiver) repeats() bool { return r.kind == config.ReceiverAlertmanager }
-
-func (r *receiver) send(ctx context.Context, m *message) error {
-	r.one.Lock()
-	defer r.one.Unlock()
-	if err := r.build(); err != nil {
-		return err
-	}
-	return r.sender.send(ctx, m)
-}
 
 // note takes what became of a message.
 func (r *receiver) note(err error, now time.Time) {
@@ -173,16 +172,35 @@ func post(ctx context.Context, h *delivery.Handler, id string, body []byte) erro
 	return err
 }
 
-// newHeartbeat returns what posts heartbeats to an address, or nil where there is none.
-func newHeartbeat(a *config.Alerts, version string) (*delivery.Handler, error) {
-	if a.Heartbeat.IsZero() {
-		return nil, nil //nolint:nilnil // both say what is there
-	}
-	address, err := a.Heartbeat.Resolve()
+// newHeartbeat returns what posts heartbeats to an address.
+func newHeartbeat(a *config.Alerts, address, version string) (func(ctx context.Context, id string) error, error) {
+	h, err := delivery.New(delivery.Target{URL: address, Timeout: sendTimeout, AllowPrivate: a.AllowPrivate}, delivery.Options{Version: version})
+	return func(ctx context.Context, id string) error { return post(ctx, h, id, nil) }, err
+}
+
+// pulse posts heartbeats.
+type pulse struct {
+	address config.Secret
+	new     func(address string) (func(context.Context, string) error, error)
+	beat    func(context.Context, string) error
+	at      string // what beat is for
+	failed  bool   // the newest
+}
+
+// post posts one to where the address leads at this moment.
+func (p *pulse) post(ctx context.Context, id string) error {
+	at, err := p.address.Resolve()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return delivery.New(delivery.Target{URL: address, Timeout: sendTimeout, AllowPrivate: a.AllowPrivate}, delivery.Options{Version: version})
+	if p.beat == nil || at != p.at {
+		beat, err := p.new(at)
+		if err != nil {
+			return err
+		}
+		p.beat, p.at = beat, at
+	}
+	return p.beat(ctx, id)
 }
 
 // Check reports what would keep alerts from being sent, by the path of what is wrong: secrets that are

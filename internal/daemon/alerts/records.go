@@ -36,18 +36,19 @@ type watch struct {
 // load reads the alerts of the daemon that sent before. What fires goes on until its condition is gone.
 func (w *Watcher) load(ctx context.Context, now time.Time) (board, error) {
 	all := make(board)
-	err := each(ctx, w.o.Store, func(a *alert) {
+	_, err := each(ctx, w.o.Store, func(a *alert) {
 		a.seen, a.saved = now, now
 		all[a.Subject] = a
 	})
 	return all, err
 }
 
-func each(ctx context.Context, store driver.Store, see func(*alert)) error {
+// each reads alerts, and reports whether these are all.
+func each(ctx context.Context, store driver.Store, see func(*alert)) (all bool, err error) {
 	for after, n := "", 0; n < maxAnswer; {
 		records, err := store.ListRecords(ctx, space, after, pageSize)
 		if err != nil {
-			return err
+			return false, err
 		}
 		for i := range records {
 			after = records[i].Key
@@ -57,10 +58,27 @@ func each(ctx context.Context, store driver.Store, see func(*alert)) error {
 			}
 		}
 		if n += len(records); len(records) < pageSize {
-			return nil
+			return true, nil
 		}
 	}
-	return nil
+	return false, nil
+}
+
+// wipe removes all records.
+func (w *Watcher) wipe(ctx context.Context) error {
+	for {
+		records, err := w.o.Store.ListRecords(ctx, space, "", writeMost)
+		if err != nil || len(records) == 0 {
+			return err
+		}
+		var b driver.Batch
+		for i := range records {
+			b.Records = append(b.Records, driver.RecordWrite{Space: space, Key: records[i].Key, Version: driver.AnyVersion})
+		}
+		if _, err := w.o.Store.Apply(ctx, b); err != nil {
+			return err
+		}
+	}
 }
 
 // save writes what changed. What cannot be written is written the next time.
@@ -137,11 +155,12 @@ func List(ctx context.Context, store driver.Store, w *Watcher, publicURL string)
 		out.Items, out.Receivers = append(out.Items, w.here.shown(publicURL)...), w.state()
 		w.mu.Unlock()
 	}
-	err := each(ctx, store, func(a *alert) {
+	all, err := each(ctx, store, func(a *alert) {
 		if a.State == wire.AlertFiring {
 			out.Items = append(out.Items, a.linked(publicURL))
 		}
 	})
+	out.Complete = all
 	if err == nil {
 		err = watchedBy(ctx, store, &out)
 	}

@@ -3,7 +3,10 @@ package alerts
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,19 +16,21 @@ import (
 
 // Facts are what the rules look at, as a token with the scope read may see it.
 type Facts struct {
-	Now    time.Time // by the store's clock, which causes, queues and plans have their times from
-	Causes []wire.Cause
-	// AllCauses says that these are all.
-	AllCauses bool
-	Queues    []wire.Queue
-	Plans     []wire.Plan
-	Ledger    *wire.Verified // nil: not looked at this time
+	Now time.Time // by the store's clock, which causes, queues and plans have their times from
+	// Causes are all but quiet ones, of which no rule says anything; one after the other, as there may
+	// be very many. An error ends them.
+	Causes iter.Seq2[*wire.Cause, error]
+	Queues []wire.Queue
+	Plans  []wire.Plan
+	Ledger *wire.Verified // nil: not looked at this time
 }
 
 // Here is what a daemon knows without its store.
 type Here struct {
 	StoreAway time.Time // since when it does not answer; zero: it does
 	DiskFull  error     // why the store takes no messages, or nil
+	// Free and Total are the bytes of the store's disk; 0: not known.
+	Free, Total int64
 }
 
 // When rules fire.
@@ -35,6 +40,8 @@ const (
 	awayAfter  = 30 * time.Second // a server that does not answer
 	pausedLong = 24 * time.Hour   // a message due in a queue that a person paused
 	failedFor  = time.Hour        // after its end a failed plan is no news
+	lowPart    = 10               // a disk is nearly full when less than a tenth is free,
+	lowBytes   = 512 << 20        // or less than this, of a disk that has four times as much
 )
 
 // condition is what a rule says at one look.
@@ -49,6 +56,7 @@ type condition struct {
 // The beginnings of subjects.
 const (
 	ofCause    = "cause"
+	ofCauses   = "causes" // that are too many for an alert each
 	ofQueue    = "queue"
 	ofPlan     = "plan"
 	ofReceiver = "receiver"
@@ -64,10 +72,11 @@ func family(subject string) string {
 }
 
 // about applies the rules to what is in the store.
-func (w *Watcher) about(f *Facts, oldest time.Duration) (all []condition) {
-	for i := range f.Causes {
-		all = append(all, aboutCause(&f.Causes[i], f.Now)...)
+func (w *Watcher) about(f *Facts, oldest time.Duration) (all []condition, err error) {
+	if all, err = w.aboutCauses(f); err != nil {
+		return nil, err
 	}
+	w.flow.only(f.Queues)
 	for i := range f.Queues {
 		all = append(all, w.aboutQueue(&f.Queues[i], f, oldest)...)
 	}
@@ -77,7 +86,41 @@ func (w *Watcher) about(f *Facts, oldest time.Duration) (all []condition) {
 	if f.Ledger != nil && !f.Ledger.Balanced {
 		all = append(all, aboutLedger(f.Ledger))
 	}
-	return all
+	return all, nil
+}
+
+// aboutCauses looks at all causes. Beyond mostCauses alerts, further ones have one together.
+func (w *Watcher) aboutCauses(f *Facts) (all []condition, err error) {
+	if f.Causes == nil {
+		return nil, nil
+	}
+	room, more := mostCauses-w.shared.firingCauses(), 0
+	for c, err := range f.Causes {
+		if err != nil {
+			return nil, err
+		}
+		of := aboutCause(c, f.Now)
+		if len(of) == 0 {
+			continue
+		}
+		a := w.shared[of[0].subject]
+		switch fires := a != nil && a.State == wire.AlertFiring; {
+		case fires:
+		case !slices.ContainsFunc(of, func(c condition) bool { return c.begins && !a.was(&c) }):
+			continue
+		case room == 0:
+			more++
+			continue
+		default:
+			room--
+		}
+		all = append(all, of...)
+	}
+	if more > 0 {
+		all = append(all, condition{subject: ofCauses, rule: wire.AlertCauseNew, begins: true, numbers: map[string]int64{"causes": int64(more)}, next: "redrive dead causes", path: "/ui/causes",
+			summary: fmt.Sprintf("%d more causes are new, grow or are back, beside %d that have an alert each", more, mostCauses)})
+	}
+	return all, nil
 }
 
 func aboutCause(c *wire.Cause, now time.Time) (all []condition) {
@@ -90,7 +133,7 @@ func aboutCause(c *wire.Cause, now time.Time) (all []condition) {
 			numbers["status"] = int64(c.Status)
 		}
 		all = append(all, condition{
-			subject: ofCause + "/" + c.Queue + "/" + c.Signature, rule: rule, queue: c.Queue, begins: begins, once: once, numbers: numbers,
+			subject: ofCause + "/" + c.Queue + "/" + c.Signature + "/" + c.Reason.String(), rule: rule, queue: c.Queue, begins: begins, once: once, numbers: numbers,
 			summary: fmt.Sprintf("%s: %s: %s: %s, %d a minute, first %s", c.Queue, word, causeText(c), text.Plural(int(c.Count), "dead letter"), numbers["per_minute"], clock(c.First)),
 			next:    "redrive dead triage " + c.Signature + " --queue " + c.Queue,
 			path:    "/ui/causes/" + url.PathEscape(c.Signature) + "?queue=" + url.QueryEscape(c.Queue),
@@ -165,6 +208,15 @@ type flow map[string]flowed
 type flowed struct {
 	handled int64
 	at      time.Time
+}
+
+// only forgets queues that are gone.
+func (f flow) only(queues []wire.Queue) {
+	there := make(map[string]bool, len(queues))
+	for i := range queues {
+		there[queues[i].Queue] = true
+	}
+	maps.DeleteFunc(f, func(name string, _ flowed) bool { return !there[name] })
 }
 
 // changed returns when that was, or when the queue was looked at first.
@@ -246,7 +298,18 @@ func withoutStore(h *Here, now time.Time) (all []condition) {
 		all = append(all, condition{subject: ofDisk, rule: wire.AlertDiskFull, begins: true, path: "/ui/", next: "redrive doctor",
 			summary: "the store takes no messages: " + printable(h.DiskFull.Error())})
 	}
+	if low, nearly := h.low(); low || nearly {
+		all = append(all, condition{subject: ofDisk, rule: wire.AlertDiskLow, begins: low, path: "/ui/", next: "redrive doctor",
+			numbers: map[string]int64{"free_bytes": h.Free, "total_bytes": h.Total},
+			summary: fmt.Sprintf("the store's disk is nearly full: %d of %d MiB are free; when it is full the store takes no messages", h.Free>>20, h.Total>>20)})
+	}
 	return all
+}
+
+// low reports that the disk is nearly full, and nearly that an alert about that goes on.
+func (h *Here) low() (low, nearly bool) {
+	bound := max(h.Total/lowPart, min(lowBytes, h.Total/4))
+	return h.Free < bound, h.Free < bound+bound/4
 }
 
 // summaryText bounds a summary, in bytes.

@@ -18,6 +18,12 @@ const (
 	repeatIn  = time.Minute      // to receivers that forget what is not repeated
 )
 
+// Bounds of what is remembered.
+const (
+	mostCauses = 1000 // of which each has an alert
+	mostOver   = 5000 // alerts that are over: beyond, the oldest are forgotten early, and may begin again
+)
+
 // alert is an alert with what was sent of it. It is a record's value.
 type alert struct {
 	wire.Alert
@@ -62,7 +68,44 @@ func (b board) look(conditions []condition, now time.Time, known func(subject st
 			delete(b, subject) // its record expires
 		}
 	}
+	b.forget()
 	b.nest()
+}
+
+// forget keeps what is over within its bound.
+func (b board) forget() {
+	var over []*alert
+	for _, a := range b {
+		if a.State == wire.AlertOver {
+			over = append(over, a)
+		}
+	}
+	if len(over) <= mostOver {
+		return
+	}
+	slices.SortFunc(over, func(x, y *alert) int { return x.EndedAt.Compare(*y.EndedAt) })
+	for _, a := range over[:len(over)-mostOver] {
+		delete(b, a.Subject)
+	}
+}
+
+// firingCauses counts the alerts of causes that fire.
+func (b board) firingCauses() (n int) {
+	for subject, a := range b {
+		if a.State == wire.AlertFiring && family(subject) == ofCause {
+			n++
+		}
+	}
+	return n
+}
+
+// only forgets what was sent to receivers that are not there any more.
+func (b board) only(receivers []*receiver) {
+	for _, a := range b {
+		maps.DeleteFunc(a.Sent, func(name string, _ notice) bool {
+			return !slices.ContainsFunc(receivers, func(r *receiver) bool { return r.name == name })
+		})
+	}
 }
 
 // was reports whether the alert, which may be nil, began for a condition that begins only once.
@@ -89,8 +132,8 @@ func (a *alert) keep(c *condition, now time.Time) {
 	a.seen = now
 	if c.begins && !slices.Contains(a.Rules, c.rule) && !a.was(c) {
 		a.Rules, a.dirty = append(a.Rules, c.rule), true
-		if c.once != "" {
-			a.Once = append(a.Once, c.onceKey())
+		if c.once != "" { // in place of what it began for before: nobody decides the same twice
+			a.Once = append(slices.DeleteFunc(slices.Clone(a.Once), func(key string) bool { return strings.HasPrefix(key, c.rule+" ") }), c.onceKey())
 		}
 	}
 	if first || c.rule == a.Rules[0] {

@@ -2,11 +2,13 @@ package alerts
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -24,14 +26,19 @@ type desk struct {
 }
 
 func newDesk(t *testing.T) *desk {
-	return &desk{T: t, board: make(board), rules: &Watcher{flow: make(flow)}, now: began}
+	b := make(board)
+	return &desk{T: t, board: b, rules: &Watcher{flow: make(flow), shared: b}, now: began}
 }
 
 // look looks and sends, then lets time pass.
 func (d *desk) look(f Facts, pass time.Duration) {
 	d.Helper()
-	f.Now, f.AllCauses = d.now, true
-	d.board.look(d.rules.about(&f, config.DefaultOldest), d.now, func(string) bool { return true })
+	f.Now = d.now
+	conditions, err := d.rules.about(&f, config.DefaultOldest)
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.board.look(conditions, d.now, func(string) bool { return true })
 	d.send()
 	d.now = d.now.Add(pass)
 }
@@ -70,31 +77,42 @@ func (d *desk) wants(messages ...string) {
 
 func nothing() Facts { return Facts{} }
 
+// some are all causes that there are.
+func some(causes ...wire.Cause) iter.Seq2[*wire.Cause, error] {
+	return func(yield func(*wire.Cause, error) bool) {
+		for i := range causes {
+			if !yield(&causes[i], nil) {
+				return
+			}
+		}
+	}
+}
+
 func cause(queue, signature string, first time.Time) wire.Cause {
-	return wire.Cause{Queue: queue, Signature: signature, Count: 3, First: first, Last: first, State: wire.CauseNew, Message: "no schema", PerMinute: 2}
+	return wire.Cause{Queue: queue, Signature: signature, Reason: redrive.ReasonPermanent, Count: 3, First: first, Last: first, State: wire.CauseNew, Message: "no schema", PerMinute: 2}
 }
 
 // An outage of a cause is one message when it begins, whatever joins it, and one when it is over.
 func TestACauseIsTwoMessages(t *testing.T) {
 	d := newDesk(t)
 	c := cause("orders", "2-a", began)
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, 3*time.Minute)
+	d.during(func() Facts { return Facts{Causes: some(c)} }, 3*time.Minute)
 	c.Growing = true
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, 10*time.Minute)
-	d.wants("firing cause/orders/2-a cause_new")
-	if a := d.board["cause/orders/2-a"]; !slices.Equal(a.Rules, []string{"cause_new", "cause_growing"}) {
+	d.during(func() Facts { return Facts{Causes: some(c)} }, 10*time.Minute)
+	d.wants("firing cause/orders/2-a/permanent cause_new")
+	if a := d.board["cause/orders/2-a/permanent"]; !slices.Equal(a.Rules, []string{"cause_new", "cause_growing"}) {
 		t.Errorf("%q", a.Rules)
 	}
 	c.Growing, c.Quiet = false, true
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, 10*time.Minute)
-	d.wants("over cause/orders/2-a cause_new+cause_growing")
+	d.during(func() Facts { return Facts{Causes: some(c)} }, 10*time.Minute)
+	d.wants("over cause/orders/2-a/permanent cause_new+cause_growing")
 	// It is not new again, but it may grow again.
 	c.Quiet = false
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, 10*time.Minute)
+	d.during(func() Facts { return Facts{Causes: some(c)} }, 10*time.Minute)
 	d.wants()
 	c.Growing = true
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, 10*time.Minute)
-	d.wants("firing cause/orders/2-a cause_growing")
+	d.during(func() Facts { return Facts{Causes: some(c)} }, 10*time.Minute)
+	d.wants("firing cause/orders/2-a/permanent cause_growing")
 }
 
 // What a person decided of a cause silences it; what comes back after that does not.
@@ -102,26 +120,26 @@ func TestADecisionSilences(t *testing.T) {
 	d := newDesk(t)
 	c := cause("orders", "2-a", began)
 	c.Growing = true
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, time.Minute)
-	d.wants("firing cause/orders/2-a cause_new+cause_growing")
+	d.during(func() Facts { return Facts{Causes: some(c)} }, time.Minute)
+	d.wants("firing cause/orders/2-a/permanent cause_new+cause_growing")
 	c.State, c.Life = wire.CauseAcknowledged, &wire.CauseLife{At: d.now}
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, 10*time.Minute)
-	d.wants("over cause/orders/2-a cause_new+cause_growing")
+	d.during(func() Facts { return Facts{Causes: some(c)} }, 10*time.Minute)
+	d.wants("over cause/orders/2-a/permanent cause_new+cause_growing")
 	c.State, c.RegressedOn = wire.CauseRegressed, "v2"
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, 10*time.Minute)
-	d.wants("firing cause/orders/2-a cause_regressed+cause_growing")
-	if s := d.board["cause/orders/2-a"].Summary; !strings.Contains(s, "back on v2") {
+	d.during(func() Facts { return Facts{Causes: some(c)} }, 10*time.Minute)
+	d.wants("firing cause/orders/2-a/permanent cause_regressed+cause_growing")
+	if s := d.board["cause/orders/2-a/permanent"].Summary; !strings.Contains(s, "back on v2") {
 		t.Error(s)
 	}
 	// It was quiet, and one more died: that was said already.
 	c.Growing, c.Quiet = false, true
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, 10*time.Minute)
+	d.during(func() Facts { return Facts{Causes: some(c)} }, 10*time.Minute)
 	c.Quiet = false
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, 10*time.Minute)
-	d.wants("over cause/orders/2-a cause_regressed+cause_growing")
+	d.during(func() Facts { return Facts{Causes: some(c)} }, 10*time.Minute)
+	d.wants("over cause/orders/2-a/permanent cause_regressed+cause_growing")
 	c.Life = &wire.CauseLife{At: d.now}
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, time.Minute)
-	d.wants("firing cause/orders/2-a cause_regressed")
+	d.during(func() Facts { return Facts{Causes: some(c)} }, time.Minute)
+	d.wants("firing cause/orders/2-a/permanent cause_regressed")
 }
 
 // Causes that were there long before anybody looked are no news, unless they grow.
@@ -129,19 +147,20 @@ func TestOldCausesAreNoNews(t *testing.T) {
 	d := newDesk(t)
 	old, growing := cause("orders", "2-a", began.Add(-48*time.Hour)), cause("orders", "2-b", began.Add(-48*time.Hour))
 	growing.Growing = true
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{old, growing}} }, 10*time.Minute)
-	d.wants("firing cause/orders/2-b cause_growing")
+	d.during(func() Facts { return Facts{Causes: some(old, growing)} }, 10*time.Minute)
+	d.wants("firing cause/orders/2-b/permanent cause_growing")
 }
 
 // A storm of causes is a message that names ten, and says how many more there are.
 func TestAStormIsOneMessage(t *testing.T) {
 	d := newDesk(t)
 	storm := func(n int) func() Facts {
-		return func() (f Facts) {
+		return func() Facts {
+			var causes []wire.Cause
 			for i := range n {
-				f.Causes = append(f.Causes, cause("orders", fmt.Sprintf("2-%03d", i), began))
+				causes = append(causes, cause("orders", fmt.Sprintf("2-%03d", i), began))
 			}
-			return f
+			return Facts{Causes: some(causes...)}
 		}
 	}
 	d.during(storm(300), lookEvery)
@@ -161,14 +180,18 @@ func TestAStormIsOneMessage(t *testing.T) {
 
 	one := newDesk(t)
 	f := storm(500)()
-	f.Now, f.AllCauses = began, true
-	one.board.look(one.rules.about(&f, config.DefaultOldest), began, func(string) bool { return true })
+	f.Now = began
+	conditions, err := one.rules.about(&f, config.DefaultOldest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one.board.look(conditions, began, func(string) bool { return true })
 	n := one.board.due("r", false, began.Add(gatherFor))
 	m := newMessage(&n, "https://redrive.example.com/", "production", began)
 	if s := m.text(plainText); strings.Count(s, "new cause") != 10 || !strings.Contains(s, "and 490 more: redrive alerts") {
 		t.Error(s)
 	}
-	if s := m.title(); s != "redrive production: firing: cause new, cause/orders/2-000 and 499 more" {
+	if s := m.title(); s != "redrive production: firing: cause new, cause/orders/2-000/permanent and 499 more" {
 		t.Error(s)
 	}
 	if got := m.firing[0].Link; got != "https://redrive.example.com/ui/causes/2-000?queue=orders" {
@@ -206,11 +229,11 @@ func TestAQueueThatDoesNotFlow(t *testing.T) {
 	}
 	both := func() Facts {
 		f := stuck()
-		f.Causes = []wire.Cause{cause("pay", "2-a", d.now), cause("orders", "2-b", d.now)}
+		f.Causes = some(cause("pay", "2-a", d.now), cause("orders", "2-b", d.now))
 		return f
 	}
 	d.during(both, 20*time.Minute) // meanwhile the oldest is old, too
-	d.wants("firing cause/orders/2-b cause_new")
+	d.wants("firing cause/orders/2-b/permanent cause_new")
 	if a := d.board["queue/pay"]; !slices.Equal(a.Rules, []string{"queue_stuck", "queue_old"}) {
 		t.Errorf("%q", a.Rules)
 	}
@@ -220,7 +243,7 @@ func TestAQueueThatDoesNotFlow(t *testing.T) {
 		return f
 	}
 	d.during(flows, 10*time.Minute)
-	d.wants("firing cause/pay/2-a cause_new; over queue/pay queue_stuck+queue_old")
+	d.wants("firing cause/pay/2-a/permanent cause_new; over queue/pay queue_stuck+queue_old")
 }
 
 // What every delivery is refused for is news beside that it is.
@@ -228,9 +251,9 @@ func TestTheCauseOfRefusalsIsSent(t *testing.T) {
 	d := newDesk(t)
 	refused := func(q *wire.Queue) { q.Engine.AllRefusedSince = &began }
 	d.during(func() Facts {
-		return Facts{Queues: []wire.Queue{queue("pay", refused)}, Causes: []wire.Cause{cause("pay", "2-a", began)}}
+		return Facts{Queues: []wire.Queue{queue("pay", refused)}, Causes: some(cause("pay", "2-a", began))}
 	}, time.Minute)
-	d.wants("firing cause/pay/2-a cause_new; firing queue/pay queue_refused")
+	d.wants("firing cause/pay/2-a/permanent cause_new; firing queue/pay queue_refused")
 }
 
 func TestWhatIsNoStuckQueue(t *testing.T) {
@@ -300,8 +323,8 @@ func TestTextsAreHarmless(t *testing.T) {
 	c := cause("orders", "2-a", began)
 	c.Message = "a\r\nBcc: x\x1b[31m \u202eevil <!channel> & \xff"
 	d := newDesk(t)
-	d.during(func() Facts { return Facts{Causes: []wire.Cause{c}} }, time.Minute)
-	s := d.board["cause/orders/2-a"].Summary
+	d.during(func() Facts { return Facts{Causes: some(c)} }, time.Minute)
+	s := d.board["cause/orders/2-a/permanent"].Summary
 	if strings.ContainsAny(s, "\r\n\x1b\u202e") || !strings.Contains(s, "<!channel>") {
 		t.Errorf("%q", s)
 	}

@@ -6,10 +6,10 @@ import (
 	"context"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/redrive/redrive/delivery"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/lease"
@@ -49,25 +49,27 @@ type Watcher struct {
 	o     Options
 	lease lease.Lease
 	build func(r *config.Receiver, version string) (sender, error)
+	pulse func(a *config.Alerts, address, version string) (beat func(context.Context, string) error, err error)
 
 	mu        sync.Mutex
 	settings  Settings
 	receivers []*receiver
-	beat      *delivery.Handler // nil: none
-	here      board             // what this process knows without the store; it sends that itself
-	shared    board             // nil: another daemon sends
+	beat      *pulse // nil: none
+	here      board  // what this process knows without the store; it sends that itself
+	shared    board  // nil: another daemon sends
 	flow      flow
 	lookedAt  time.Time
 	ledgerAt  time.Time
 	beatAt    time.Time
 	savedAt   time.Time // the look of which the record was written
 	failed    bool      // the newest look
+	rested    bool      // nobody gets alerts, and none are left
 }
 
 // New returns a watcher. It does nothing before Run.
 func New(o Options) *Watcher {
 	return &Watcher{
-		o: o, build: newSender, here: make(board), flow: make(flow),
+		o: o, build: newSender, pulse: newHeartbeat, here: make(board), flow: make(flow),
 		lease: lease.Lease{Store: o.Store, Key: "alerts", Holder: o.Instance, Single: o.Store.Caps().Exclusive},
 	}
 }
@@ -89,12 +91,12 @@ func (w *Watcher) Run(ctx context.Context) {
 
 // step is what a watcher does at each tick.
 func (w *Watcher) step(ctx context.Context) {
-	w.configure(ctx)
+	w.configure()
 	if len(w.receivers) == 0 {
-		w.lease.Release(ctx)
-		w.set(func() { w.shared = nil })
+		w.rest(ctx)
 		return
 	}
+	w.rested = false
 	now := time.Now()
 	here := w.o.Here()
 	w.set(func() {
@@ -115,20 +117,52 @@ func (w *Watcher) set(f func()) {
 }
 
 // configure follows the configuration in force.
-func (w *Watcher) configure(ctx context.Context) {
+func (w *Watcher) configure() {
 	s := w.o.Settings()
 	if w.receivers != nil && reflect.DeepEqual(s, w.settings) {
 		return
 	}
 	receivers := make([]*receiver, 0, len(s.Receivers))
 	for i := range s.Receivers {
+		same := slices.IndexFunc(w.receivers, func(r *receiver) bool { return reflect.DeepEqual(r.conf, s.Receivers[i]) })
+		if same >= 0 {
+			receivers = append(receivers, w.receivers[same])
+			continue
+		}
 		receivers = append(receivers, newReceiver(&s.Receivers[i], func() (sender, error) { return w.build(&s.Receivers[i], w.o.Version) }))
 	}
-	beat, err := newHeartbeat(&s.Alerts, w.o.Version)
-	if err != nil {
-		w.o.Logger.LogAttrs(ctx, slog.LevelError, "alerts: no heartbeat", slog.Any("error", err))
+	var beat *pulse
+	if !s.Heartbeat.IsZero() {
+		beat = &pulse{new: func(address string) (func(context.Context, string) error, error) {
+			return w.pulse(&s.Alerts, address, w.o.Version)
+		}, address: s.Heartbeat}
 	}
-	w.set(func() { w.settings, w.receivers, w.beat = s, receivers, beat })
+	w.set(func() {
+		w.settings, w.receivers, w.beat = s, receivers, beat
+		w.here.only(receivers)
+		w.shared.only(receivers)
+	})
+}
+
+// rest is a step without receivers: nothing is watched, so nothing fires. Another daemon may have some.
+func (w *Watcher) rest(ctx context.Context) {
+	w.set(func() {
+		w.shared = nil
+		clear(w.here)
+	})
+	if w.rested {
+		return
+	}
+	records, err := w.o.Store.ListRecords(ctx, space, "", 1)
+	if err == nil && len(records) > 0 {
+		var ours bool
+		if ours, err = w.lease.Hold(ctx); err == nil && ours {
+			err = w.wipe(ctx)
+		}
+	}
+	w.lease.Release(ctx)
+	w.trouble(ctx, "alerts: the records cannot be removed", err)
+	w.rested = err == nil
 }
 
 // lead looks at the store if it is ours to do so.
@@ -145,6 +179,7 @@ func (w *Watcher) lead(ctx context.Context, now time.Time) {
 			w.trouble(ctx, "alerts: the records cannot be read", err)
 			return
 		}
+		shared.only(w.receivers)
 		w.set(func() { w.shared, w.lookedAt = shared, time.Time{} })
 	}
 	if now.Sub(w.lookedAt) < lookEvery {
@@ -161,11 +196,15 @@ func (w *Watcher) lead(ctx context.Context, now time.Time) {
 	if oldest == 0 {
 		oldest = config.DefaultOldest
 	}
-	conditions := append(w.about(facts, oldest), w.unsent(now)...)
+	conditions, err := w.about(facts, oldest)
+	if err != nil {
+		w.set(func() { w.failed = true })
+		w.trouble(ctx, "alerts: no look at the causes", err)
+		return
+	}
+	conditions = append(conditions, w.unsent(now)...)
 	w.set(func() {
-		w.shared.look(conditions, now, func(subject string) bool {
-			return (family(subject) != ofCause || facts.AllCauses) && (subject != ofLedger || facts.Ledger != nil)
-		})
+		w.shared.look(conditions, now, func(subject string) bool { return subject != ofLedger || facts.Ledger != nil })
 		w.lookedAt, w.failed = now, false
 		if ledger {
 			w.ledgerAt = now
@@ -190,6 +229,8 @@ func (w *Watcher) send(ctx context.Context) {
 	now := time.Now()
 	type letter struct { // all are written before one is sent: sending changes what they are made of
 		to   *receiver
+		by   sender
+		err  error // there is no sender
 		news news
 		text *message
 	}
@@ -206,12 +247,17 @@ func (w *Watcher) send(ctx context.Context) {
 		if n.none() {
 			continue
 		}
-		letters = append(letters, &letter{r, n, newMessage(&n, w.settings.PublicURL, w.settings.Environment, now)})
+		l := &letter{to: r, news: n, text: newMessage(&n, w.settings.PublicURL, w.settings.Environment, now)}
+		w.set(func() { l.by, l.err = r.ready() })
+		letters = append(letters, l)
 	}
 	var sent sync.WaitGroup
 	for _, l := range letters {
 		sent.Go(func() {
-			err := l.to.send(ctx, l.text)
+			err := l.err
+			if err == nil {
+				err = l.by.send(ctx, l.text)
+			}
 			w.set(func() { l.to.note(err, now); w.savedAt = time.Time{} })
 			w.logged(ctx, l.to, err)
 			if err == nil {
@@ -261,11 +307,13 @@ func (w *Watcher) heartbeat(ctx context.Context, now time.Time) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	if err := post(ctx, w.beat, "alert-heartbeat-"+w.o.Instance, nil); err != nil {
+	err := w.beat.post(ctx, "alert-heartbeat-"+w.o.Instance)
+	if !w.beat.failed {
 		w.trouble(ctx, "alerts: no heartbeat", err)
-		return
 	}
-	w.beatAt = now
+	if w.beat.failed = err != nil; err == nil {
+		w.beatAt = now
+	}
 }
 
 // Test sends a test message to each receiver, and returns what became of each.
@@ -279,7 +327,11 @@ func (w *Watcher) Test(ctx context.Context) []wire.AlertTested {
 	for i, r := range receivers {
 		sent.Go(func() {
 			all[i] = wire.AlertTested{Name: r.name, Kind: r.kind}
-			if err := r.send(ctx, m); err != nil {
+			to, err := r.new() // one of its own, so that no alert waits for it
+			if err == nil {
+				err = to.send(ctx, m)
+			}
+			if err != nil {
 				all[i].Error = err.Error()
 			}
 		})

@@ -73,6 +73,8 @@ type site struct {
 	facts Facts
 	here  Here
 	names []string // of receivers
+	heart bool     // it has a heartbeat
+	beats int
 }
 
 func (s *site) change(f func()) {
@@ -87,6 +89,11 @@ func (s *site) run(t *testing.T, instance string, log *strings.Builder) (w *Watc
 		Store: s.store, Instance: instance, Version: "test", Logger: slog.New(slog.NewTextHandler(log, nil)),
 		Settings: func() Settings {
 			c := Settings{Environment: "test"}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.heart {
+				c.Heartbeat = config.NewSecret("https://example.com")
+			}
 			for _, name := range s.names {
 				c.Receivers = append(c.Receivers, config.Receiver{Name: name, Slack: config.NewSecret("https://example.com")})
 			}
@@ -96,7 +103,7 @@ func (s *site) run(t *testing.T, instance string, log *strings.Builder) (w *Watc
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			f := s.facts
-			f.Now, f.AllCauses = time.Now(), true
+			f.Now = time.Now()
 			return &f, nil
 		},
 		Here: func() Here {
@@ -106,6 +113,9 @@ func (s *site) run(t *testing.T, instance string, log *strings.Builder) (w *Watc
 		},
 	})
 	w.build = func(r *config.Receiver, _ string) (sender, error) { return end{r.Name, &s.inbox}, nil }
+	w.pulse = func(*config.Alerts, string, string) (func(context.Context, string) error, error) {
+		return func(context.Context, string) error { s.change(func() { s.beats++ }); return nil }, nil
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { w.Run(ctx); close(done) }()

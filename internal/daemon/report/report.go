@@ -2,6 +2,8 @@
 package report
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -93,33 +95,19 @@ func documentOf(r *wire.Report) document {
 }
 
 func summary(r *wire.Report) (lines []string) {
-	died, dead, stopped := 0, 0, 0
-	for i := range r.Causes {
-		if r.Causes[i].Died > 0 || r.Causes[i].DiedMore {
-			died++
-		}
-		if r.Causes[i].Count > 0 {
-			dead++
-		}
-	}
+	stopped := 0
 	for i := range r.Plans {
 		if r.Plans[i].State == wire.PlanStopped {
 			stopped++
 		}
 	}
-	of := func(n int) string {
-		if r.CausesMore {
-			return "at least " + counted(n, "cause")
-		}
-		return counted(n, "cause")
-	}
 	first := messages(r.Died) + " died"
-	if r.DiedMore || r.CausesMore {
+	if r.DiedMore {
 		first = "At least " + first
 	}
-	first += fmt.Sprintf(", of %s. %s still dead", of(died), messages(r.Dead))
+	first += fmt.Sprintf(", of %s. %s still dead", counted(r.CausesDied, "cause"), messages(r.Dead))
 	if r.Dead > 0 {
-		first += ", of " + of(dead)
+		first += ", of " + counted(r.CausesDead, "cause")
 	}
 	lines = append(lines, first+".")
 	second := counted(len(r.Plans), "plan")
@@ -138,7 +126,10 @@ func causes(r *wire.Report) section {
 	for i := range r.Causes[:min(len(r.Causes), maxCauses)] {
 		c := &r.Causes[i]
 		what := quoted(happened(&c.Cause))
-		if c.Count == 0 {
+		switch {
+		case c.Reason == 0:
+			what = plain("other causes of the queue together: the first 5,000 are counted one by one")
+		case c.Count == 0:
 			what = plain("%s; nothing is dead of it any more", c.Reason)
 		}
 		s.Rows = append(s.Rows, []value{plain("%s", atLeast(c.Died, c.DiedMore)), plain("%s", number(c.Count)), quoted(c.Queue), what,
@@ -150,6 +141,9 @@ func causes(r *wire.Report) section {
 	}
 	if more := len(r.Causes) - maxCauses; more > 0 || r.CausesMore {
 		s.After = "There are more causes; the JSON has " + number(int64(len(r.Causes))) + "."
+	}
+	if r.CausesUnknown {
+		s.After = strings.TrimSpace(s.After + " Of some messages of the plan the cause is not known any more.")
 	}
 	return s
 }
@@ -211,10 +205,15 @@ func planSection(p *wire.Plan) section {
 		}
 	}
 	add("changed", plain("%s of %s", number(p.Done), atLeast(p.Total, p.TotalMore)))
-	if g := p.Progress; g != nil && p.Request.Action == "redrive" {
+	if g := p.Progress; g == nil && p.Done > 0 && (p.Request.Action == "redrive" || p.Request.Action == "retry") {
+		add("became", plain("not looked at; redrive plans show tells"))
+	} else if g != nil {
 		is := ""
+		if g.Taken > 0 {
+			is = fmt.Sprintf(", %s changed by others since", number(g.Taken))
+		}
 		if !g.Complete {
-			is = " (there is more than was looked at)"
+			is += " (there is more than was looked at)"
 		}
 		add("became", plain("%s delivered, %s dead again, %s waiting%s", number(g.Delivered), number(g.DeadAgain), number(g.Waiting), is))
 	}
@@ -250,7 +249,7 @@ func actions(r *wire.Report) section {
 		}
 		count := ""
 		if e.Count != 0 {
-			count = number(e.Count)
+			count = atLeast(e.Count, e.CountMore)
 		}
 		s.Rows = append(s.Rows, []value{plain("%s", moment(e.At)), quoted(e.Actor), quoted(e.Action), quoted(of), plain("%s", count), quoted(e.Outcome), quoted(e.Note)})
 	}
@@ -332,10 +331,18 @@ func (v value) markdown() string {
 	return fence + v.Text + fence
 }
 
+const style = `body{font-family:system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+td,th{border:1px solid #999;padding:.25rem .5rem;text-align:left;vertical-align:top}code{overflow-wrap:anywhere}`
+
+// Policy is the content policy of [HTML]: its own style, and nothing else.
+var Policy = func() string {
+	sum := sha256.Sum256([]byte(style))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; frame-ancestors 'none'"
+}()
+
 var page = template.Must(template.New("report").Parse(`<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{.Title}}</title>
-<style>body{font-family:system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-td,th{border:1px solid #999;padding:.25rem .5rem;text-align:left;vertical-align:top}code{overflow-wrap:anywhere}</style></head><body>
+<style>` + style + `</style></head><body>
 <h1>{{.Title}}</h1>
 {{range .Summary}}<p>{{.}}</p>
 {{end}}{{range .Sections}}<h2>{{.Title}}</h2>

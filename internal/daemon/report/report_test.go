@@ -24,7 +24,7 @@ var at = time.Date(2026, 11, 22, 2, 41, 0, 0, time.UTC)
 func sample() *wire.Report {
 	later := at.Add(30 * time.Minute)
 	return &wire.Report{
-		Since: at, Until: at.Add(time.Hour), By: "oncall", Died: 23_049, DiedMore: true, Dead: 5_003,
+		Since: at, Until: at.Add(time.Hour), By: "oncall", Died: 23_049, DiedMore: true, Dead: 5_003, CausesDied: 2, CausesDead: 2,
 		Causes: []wire.ReportCause{
 			{Cause: wire.Cause{Queue: "orders", Reason: redrive.ReasonPermanent, Signature: "2-aac077d2", First: at, Last: later}, Died: 18_047},
 			{Cause: wire.Cause{Queue: "payments", Reason: redrive.ReasonExhausted, Signature: "2-beef", Count: 5_002, First: at, Last: later, Type: "delivery.TransportError", Message: hostile, Growing: true,

@@ -68,13 +68,25 @@ func send[T any](v *visit, method, path string, body any) (out T, err error) {
 
 // ask is a request to the API. An error of the API is a [problem.Problem].
 func (v *visit) ask(method, path string, body []byte, into any) error {
+	a, err := v.answerOf(method, path, body)
+	if err != nil || into == nil {
+		return err
+	}
+	if err := json.Unmarshal(a.body.Bytes(), into); err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// answerOf returns what the API answers, as it is.
+func (v *visit) answerOf(method, path string, body []byte) (*answer, error) {
 	var reader io.Reader = http.NoBody
 	if body != nil {
 		reader = bytes.NewReader(body)
 	}
 	r, err := http.NewRequestWithContext(v.r.Context(), method, path, reader)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.RemoteAddr, r.Host, r.RequestURI = v.r.RemoteAddr, v.r.Host, path
 	if body != nil {
@@ -87,17 +99,11 @@ func (v *visit) ask(method, path string, body []byte, into any) error {
 	if a.status >= 400 {
 		p := new(problem.Problem)
 		if json.Unmarshal(a.body.Bytes(), p) != nil || p.Status == 0 {
-			return fmt.Errorf("%s %s: status %d", method, path, a.status)
+			return nil, fmt.Errorf("%s %s: status %d", method, path, a.status)
 		}
-		return p
+		return nil, p
 	}
-	if into == nil {
-		return nil
-	}
-	if err := json.Unmarshal(a.body.Bytes(), into); err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	return nil
+	return a, nil
 }
 
 // named reports whether an error is the problem of a name.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redrive/redrive/internal/wire"
@@ -43,6 +44,8 @@ func showCause(v *visit) error {
 	p.Actions = []action{
 		v.press("Try 10", "/redrive", "redrive", append(hidden(&filter), field{"act", "try"})...),
 		v.link("Redrive…", withQuery("/redrive", filter.Parameters()), "redrive").as("main"),
+		v.link("Repair…", withQuery("/repairs/new", filter.Parameters()), "redrive", "read-payload"),
+		v.link("Archive…", withQuery("/archive", filter.Parameters()), "redrive"),
 		v.link("Drop…", withQuery("/drop", filter.Parameters()), "redrive", "purge").as("danger"),
 	}
 	if c.Life != nil {
@@ -115,9 +118,32 @@ func hidden(f *wire.Filter) (all []field) {
 // changeCause keeps what a person decided of a cause.
 func changeCause(v *visit) error {
 	signature := v.r.PathValue("signature")
-	c := wire.CauseChange{Queue: v.value("queue"), State: v.value("state"), Until: v.value("until"), Note: v.value("note"), Link: v.value("link")}
+	c := wire.CauseChange{Queue: v.value("queue"), State: v.value("state"), Note: v.value("note"), Link: v.value("link")}
+	switch c.State { // the form has the fields of all of them
+	case wire.CauseAcknowledged:
+		c.Until = v.value("until")
+	case wire.CauseIgnored:
+		if err := ignoreUntil(&c, v.value("more"), v.value("rate")); err != nil {
+			return err
+		}
+	}
 	if _, err := send[wire.CauseLife](v, http.MethodPut, at("causes", signature), c); err != nil {
 		return err
 	}
 	return v.redirect(causePath(c.Queue, signature))
+}
+
+// ignoreUntil reads until when a cause is ignored.
+func ignoreUntil(c *wire.CauseChange, more, rate string) (err error) {
+	if more != "" {
+		if c.More, err = strconv.ParseInt(more, 10, 64); err != nil || c.More < 1 {
+			return bad("more "+strconv.Quote(more), "use a number of messages, or leave it empty")
+		}
+	}
+	if rate != "" {
+		if c.Rate, err = strconv.ParseFloat(rate, 64); err != nil || c.Rate <= 0 {
+			return bad("rate "+strconv.Quote(rate), "use a number a minute, or leave it empty")
+		}
+	}
+	return nil
 }

@@ -36,6 +36,8 @@ func showDead(v *visit) error {
 	if len(p.Rows) > 0 {
 		p.Actions = []action{
 			v.link("Redrive all that match…", withQuery("/redrive", f.Parameters()), "redrive").as("main"),
+			v.link("Repair…", withQuery("/repairs/new", f.Parameters()), "redrive", "read-payload"),
+			v.link("Archive…", withQuery("/archive", f.Parameters()), "redrive"),
 			v.link("Drop…", withQuery("/drop", f.Parameters()), "redrive", "purge").as("danger"),
 		}
 	}
@@ -120,7 +122,7 @@ func changed(before, after *wire.Message) []string {
 }
 
 func (v *visit) editForm(m *wire.Message) editForm {
-	f := editForm{Queue: m.Queue, ID: m.ID, Path: messagePath(m.Queue, m.ID), Kind: m.Kind, Key: m.Key, Version: m.Version, Form: v.form, Masked: m.Masked}
+	f := editForm{Queue: m.Queue, ID: m.ID, Path: messagePath(m.Queue, m.ID), texts: texts{Kind: m.Kind, Key: m.Key}, Version: m.Version, Form: v.form, Masked: m.Masked}
 	if f.Body, f.Why = editable(m); m.State != "dead" {
 		f.Why = "it is " + m.State + ", and only dead letters are edited"
 	}
@@ -135,6 +137,7 @@ func (v *visit) editForm(m *wire.Message) editForm {
 	if f.Why == "" && strings.ContainsFunc(f.Headers+f.Kind+f.Key, hides) {
 		f.Why = "kind, key or a header has characters that do not show: use the command line"
 	}
+	f.Was = f.texts
 	return f
 }
 
@@ -159,8 +162,9 @@ func edit(v *visit) error {
 	if f.Why != "" {
 		return problem.New(http.StatusForbidden, "forbidden", "It cannot be edited here", f.Why, "")
 	}
-	f.Kind, f.Key, f.Headers, f.NotJSON = v.r.PostForm.Get("kind"), v.r.PostForm.Get("key"), v.r.PostForm.Get("headers"), v.value("not_json") != ""
-	f.Body = strings.ReplaceAll(v.r.PostForm.Get("body"), "\r\n", "\n")
+	f.Kind, f.Key, f.NotJSON = v.r.PostForm.Get("kind"), v.r.PostForm.Get("key"), v.value("not_json") != ""
+	sent := func(name string) string { return strings.ReplaceAll(v.r.PostForm.Get(name), "\r\n", "\n") }
+	f.Body, f.Headers = sent("body"), sent("headers")
 	change, after, err := f.change(&m)
 	if err != nil {
 		return v.editAgain(&f, err)
@@ -168,7 +172,10 @@ func edit(v *visit) error {
 	f.Diff = changed(&m, after)
 	f.Unchanged = len(f.Diff) == 0
 	if v.value("version") != m.Version {
-		return v.editAgain(&f, problem.New(http.StatusConflict, "conflict", "The message was changed meanwhile", "below is what your text changes of how it is now", "look, and save again"))
+		if was := (texts{sent("was_kind"), sent("was_key"), sent("was_headers"), sent("was_body")}); was != (texts{}) {
+			f.Theirs, f.Mine = linediff.Lines(was.lines(), f.Was.lines()), linediff.Lines(was.lines(), f.lines())
+		}
+		return v.editAgain(&f, problem.New(http.StatusConflict, "conflict", "The message was changed meanwhile", "below is what another changed, what you changed, and what your text would change of how it is now", "take over what is missing, and save again"))
 	}
 	if v.value("act") != "save" || f.Unchanged {
 		f.Preview = !f.Unchanged

@@ -36,6 +36,8 @@ func showPlan(v *visit) error {
 	switch plan.State {
 	case wire.PlanRunning:
 		p.Actions = append(p.Actions, v.press("Pause", here+"/pause", "redrive"))
+	case wire.PlanProposed:
+		p.Actions = append(p.Actions, v.press("Release", here+"/release", releases(&plan)).as("main"))
 	case wire.PlanPaused, wire.PlanStopped:
 		p.Actions = append(p.Actions, v.press("Resume", here+"/resume", "redrive").as("main"))
 	}
@@ -46,8 +48,23 @@ func showPlan(v *visit) error {
 	if plan.Request.Action == "redrive" && plan.Progress != nil && plan.Progress.DeadAgain > 0 {
 		p.Again = withQuery("/dead", url.Values{"plan": {plan.ID}})
 	}
+	if plan.Request.Action == "repair" && plan.Done > 0 {
+		these := wire.Filter{Plan: plan.ID, Edited: "true"}
+		if plan.Request.Filter != nil {
+			these.Queue = plan.Request.Filter.Queue
+		}
+		p.Actions = append(p.Actions, v.link("Redrive exactly these…", withQuery("/redrive", these.Parameters()), "redrive"), v.press("Restore the originals", here+"/restore", "redrive"))
+	}
 	v.show(http.StatusOK, "plan", p)
 	return nil
+}
+
+// releases is the scope that lets a proposed plan run.
+func releases(p *wire.Plan) string {
+	if p.Request.Action == "drop" {
+		return "purge"
+	}
+	return "redrive"
 }
 
 // resultsPage lists what became of the messages of a plan.
@@ -67,7 +84,7 @@ type resultRow struct {
 }
 
 var outcomeTones = map[string]chip{
-	"delivered": {"delivered", "✓", toneOK}, "waiting": {"waiting", "•", toneInfo}, "dead": {"dead again", "✕", toneBad}, "refused": {"refused", "✕", toneWarn},
+	"delivered": {"delivered", "✓", toneOK}, "waiting": {"waiting", "•", toneInfo}, "dead": {"dead again", "✕", toneBad}, "taken": {"changed by others", "–", toneInfo}, "refused": {"refused", "✕", toneWarn},
 }
 
 // showResults lists results. An outcome narrows the page, as the API has no such filter.
@@ -84,7 +101,7 @@ func showResults(v *visit) error {
 	}
 	p := resultsPage{
 		ID: id, Path: planPath(id), Filtered: outcome != "", Command: command("redrive", "plans", "results", id),
-		Outcomes: options(outcome, "", "any", "delivered", "delivered", "waiting", "waiting", "dead", "dead again", "refused", "refused", "pending", "pending", "repaired", "repaired", "dropped", "dropped"),
+		Outcomes: options(outcome, "", "any", "delivered", "delivered", "waiting", "waiting", "dead", "dead again", "taken", "changed by others", "refused", "refused", "pending", "pending", "repaired", "repaired", "dropped", "dropped"),
 	}
 	for i := range list.Items {
 		r := &list.Items[i]
@@ -111,15 +128,17 @@ func showResults(v *visit) error {
 	return nil
 }
 
-// controlPlan pauses, resumes or cancels a plan.
+// controlPlan pauses, resumes, releases or cancels a plan, or restores what it repaired.
 func controlPlan(v *visit) error {
 	id, act := v.r.PathValue("id"), v.r.PathValue("act")
 	switch act {
-	case "pause", "resume", "cancel":
+	case "pause", "resume", "cancel", "release":
 	case "change":
 		return v.changePlan(id)
+	case "restore":
+		return v.create(wire.PlanRequest{Action: "restore", Restore: id})
 	default:
-		return bad("a plan cannot "+strconv.Quote(act), "use pause, resume, cancel or change")
+		return bad("a plan cannot "+strconv.Quote(act), "use pause, resume, release, cancel, change or restore")
 	}
 	if _, err := send[wire.Plan](v, http.MethodPost, at("plans", id, act), struct{}{}); err != nil {
 		return err

@@ -50,8 +50,16 @@ func showQueue(v *visit) error {
 	p.Flow, p.P95 = flowOf(&series)
 	if p.Pausable {
 		p.Pause = v.press("Pause", queuePath(queue)+"/pause", "redrive")
-		p.Resume = v.press("Resume", queuePath(queue)+"/resume", "redrive").as("main")
+		if p.Paused {
+			p.Actions = append(p.Actions, v.press("Resume", queuePath(queue)+"/resume", "redrive").as("main"))
+		} else if p.Pause.Needs != "" {
+			p.Actions = append(p.Actions, p.Pause)
+		}
 	}
+	if q.Waiting.Retry > 0 {
+		p.Actions = append(p.Actions, v.press("Retry now", queuePath(queue)+"/retry", "redrive"))
+	}
+	p.Actions = append(p.Actions, v.link("Purge…", queuePath(queue)+"/purge", "redrive", "purge").as("danger"))
 	v.show(http.StatusOK, "queue", p)
 	return nil
 }
@@ -161,7 +169,7 @@ type auditRow struct {
 	Count               int64
 	Note                string
 	Outcome             chip
-	Remote              string
+	Remote, Via         string
 }
 
 func showAudit(v *visit) error {
@@ -196,7 +204,7 @@ func viewAudit(entries []wire.AuditEntry, query url.Values, now time.Time) audit
 	}
 	for i := range entries {
 		e := &entries[i]
-		row := auditRow{At: momentAt(e.At, now), Actor: e.Actor, Action: e.Action, Count: e.Count, Note: e.Note, Remote: e.Remote}
+		row := auditRow{At: momentAt(e.At, now), Actor: e.Actor, Action: e.Action, Count: e.Count, Note: e.Note, Remote: e.Remote, Via: e.Via}
 		switch {
 		case e.Message != "":
 			row.What, row.Path = e.Queue+"/"+e.Message, messagePath(e.Queue, e.Message)

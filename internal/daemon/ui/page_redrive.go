@@ -51,6 +51,12 @@ func (v *visit) redriveForm(f *wire.Filter, req wire.PlanRequest) (p redriveForm
 		p.Rate = rateOf(&series)
 	}
 	p.Form, p.Needs = v.form, needs
+	if needs == "" {
+		if req.Rate == "" { // the form was not filled in yet
+			req.Rate, req.Canary = p.Rate, tries
+		}
+		p.Request = v.curl(http.MethodPost, at("plans"), req)
+	}
 	return p, nil
 }
 
@@ -150,68 +156,9 @@ const tries = 10
 
 // try redrives the oldest few of what a filter selects, by name.
 func (v *visit) try(f *wire.Filter) error {
-	ask := f.Parameters()
-	ask.Set("limit", strconv.Itoa(tries))
-	list, err := get[wire.List[wire.Message]](v, at("dead-letters"), ask)
+	refs, err := v.oldest(f)
 	if err != nil {
 		return err
 	}
-	if len(list.Items) == 0 {
-		return problem.New(http.StatusNotFound, "not-found", "There is nothing to try", "no dead letter matches any more", "")
-	}
-	req := wire.PlanRequest{Action: "redrive"}
-	for i := range list.Items {
-		req.Refs = append(req.Refs, list.Items[i].Queue+"/"+list.Items[i].ID)
-	}
-	return v.create(req)
-}
-
-func (v *visit) dropForm(f *wire.Filter) (p dropForm, err error) {
-	var run wire.DryRun
-	needs := v.lacks("redrive", "purge")
-	if needs == "" {
-		if run, err = v.dryRun(request("drop", f)); err != nil {
-			return p, err
-		}
-	}
-	p = viewDrop(f, &run, v.now)
-	p.Form, p.Needs = v.form, needs
-	return p, nil
-}
-
-func showDrop(v *visit) error {
-	v.title = "Drop"
-	f := wire.FilterFrom(v.query)
-	p, err := v.dropForm(&f)
-	if err != nil {
-		return err
-	}
-	v.show(http.StatusOK, "drop", p)
-	return nil
-}
-
-// dropThese drops what a filter selects if the number that was typed is the number of now.
-func dropThese(v *visit) error {
-	v.title = "Drop"
-	f := wire.FilterFrom(v.r.PostForm)
-	p, err := v.dropForm(&f)
-	if err != nil {
-		return err
-	}
-	if p.Needs != "" {
-		return problem.New(http.StatusForbidden, "forbidden", "The token does not allow this", "dropping many "+p.Needs, "")
-	}
-	typed := strings.NewReplacer(",", "", " ", "", ".", "").Replace(v.value("number"))
-	switch {
-	case p.More:
-		p.Problem = problem.New(http.StatusConflict, "count", "It is not known how many these are", "", "narrow the filter, or use the command line")
-	case typed != strconv.FormatInt(p.Total, 10):
-		p.Problem = problem.New(http.StatusConflict, "count", "The number is another", "it is "+number(p.Total)+" now", "look again, and type the number that is there now")
-	default:
-		req := request("drop", &f)
-		req.Reason = v.value("why")
-		return v.create(req)
-	}
-	v.show(p.Problem.Status, "drop", p)
-	return nil
+	return v.create(wire.PlanRequest{Action: "redrive", Refs: refs})
 }

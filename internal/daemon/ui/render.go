@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -55,13 +56,18 @@ func anyNumber(n any) string {
 // chrome is what is around each page.
 type chrome struct {
 	Title       string
-	Nav         []navItem
+	Nav, More   []navItem
 	Who         *Caller
 	Open        bool // everyone may do everything
+	Within      bool // another program lets people in
 	ReadOnly    bool
 	Form        string // what each form sends back
 	Environment string
 	At          moment
+	Here        string // this page
+	Live        string // the stream that keeps it up to date; "": none
+	Theme       string // light or dark; "": as the system has it
+	Themes      []option
 	Page        any
 }
 
@@ -72,19 +78,37 @@ type navItem struct {
 
 var navigation = []navItem{
 	{Path: "/", Name: "Now"}, {Path: "/causes", Name: "Causes"}, {Path: "/dead", Name: "Dead letters"}, {Path: "/queues", Name: "Queues"},
-	{Path: "/plans", Name: "Plans"}, {Path: "/ledger", Name: "Ledger"}, {Path: "/audit", Name: "Audit"},
+	{Path: "/plans", Name: "Plans"}, {Path: "/ledger", Name: "Ledger"}, {Path: "/report", Name: "Report"}, {Path: "/audit", Name: "Audit"},
 }
+
+// furtherPages are at the foot of each page: who looks for them is in no hurry.
+var furtherPages = []navItem{{Path: "/guards", Name: "Guards"}, {Path: "/sessions", Name: "Sessions"}, {Path: "/config", Name: "Configuration"}}
 
 // show answers with a page.
 func (v *visit) show(status int, name string, page any) {
+	if v.made != nil {
+		v.made.name, v.made.page = name, page
+		return
+	}
 	c := chrome{
 		Title: v.title, Who: v.who, Open: v.u.o.Door.Open(), ReadOnly: v.u.o.ReadOnly, Form: v.form,
-		Environment: v.u.o.Environment, At: v.moment(v.now), Page: page,
+		Environment: v.u.o.Environment, At: v.moment(v.now), Theme: theme(v.r), Page: page, Within: v.u.o.Within,
 	}
+	c.Themes = options(c.Theme, "", "as the system", themeLight, themeLight, themeDark, themeDark)
 	here := strings.TrimPrefix(v.u.path(v.r), "/ui")
+	if v.route != nil && v.route.method == http.MethodGet {
+		c.Here = withQuery((&url.URL{Path: here}).EscapedPath(), v.query)
+		if v.route.live && status == http.StatusOK {
+			c.Live = liveAt + c.Here
+		}
+	}
 	for _, item := range navigation {
 		item.Current = here == item.Path || item.Path != "/" && strings.HasPrefix(here, item.Path+"/") || item.Path == "/dead" && strings.HasPrefix(here, "/m/")
 		c.Nav = append(c.Nav, item)
+	}
+	for _, item := range furtherPages {
+		item.Current = here == item.Path
+		c.More = append(c.More, item)
 	}
 	var b bytes.Buffer
 	if err := v.u.pages.byName[name].ExecuteTemplate(&b, "layout.html", c); err != nil {

@@ -14,8 +14,8 @@ import (
 // routes are all pages, and all that they can do. What depends on it, such as the test that
 // tries each form from another site, is derived from here.
 var routes = []route{
-	{method: http.MethodGet, path: "/{$}", serve: showNow},
-	{method: http.MethodGet, path: "/causes", params: []string{"queue", "state", "since", "sort"}, serve: showCauses},
+	{method: http.MethodGet, path: "/{$}", live: true, serve: showNow},
+	{method: http.MethodGet, path: "/causes", params: []string{"queue", "state", "since", "sort"}, live: true, serve: showCauses},
 	{method: http.MethodGet, path: "/causes/{signature}", params: []string{"queue"}, serve: showCause},
 	{method: http.MethodPost, path: "/causes/{signature}", serve: changeCause},
 	{method: http.MethodGet, path: "/dead", params: append(wire.FieldNames("state"), "after"), serve: showDead},
@@ -24,23 +24,36 @@ var routes = []route{
 	{method: http.MethodGet, path: "/m/{queue}/{id}/edit", serve: showEdit},
 	{method: http.MethodPost, path: "/m/{queue}/{id}/edit", large: true, serve: edit},
 	{method: http.MethodPost, path: "/m/{queue}/{id}/drop", serve: dropOne},
-	{method: http.MethodGet, path: "/redrive", params: append(wire.FieldNames("state"), "refs"), serve: showRedrive},
+	{method: http.MethodGet, path: "/redrive", params: wire.FieldNames("state"), serve: showRedrive},
 	{method: http.MethodPost, path: "/redrive", serve: redriveThese},
 	{method: http.MethodGet, path: "/drop", params: wire.FieldNames("state"), serve: showDrop},
 	{method: http.MethodPost, path: "/drop", serve: dropThese},
-	{method: http.MethodGet, path: "/queues", params: []string{"name"}, serve: showQueues},
-	{method: http.MethodGet, path: "/queues/{queue}", serve: showQueue},
+	{method: http.MethodGet, path: "/queues", params: []string{"name"}, live: true, serve: showQueues},
+	{method: http.MethodGet, path: "/queues/{queue}", live: true, serve: showQueue},
 	{method: http.MethodGet, path: "/queues/{queue}/waiting", params: []string{"kind", "key", "after"}, serve: showWaiting},
 	{method: http.MethodGet, path: "/queues/{queue}/processing", serve: showProcessing},
 	{method: http.MethodPost, path: "/queues/{queue}/pause", serve: pauseQueue},
 	{method: http.MethodPost, path: "/queues/{queue}/resume", serve: resumeQueue},
-	{method: http.MethodGet, path: "/plans", params: []string{"state"}, serve: showPlans},
-	{method: http.MethodGet, path: "/plans/{id}", serve: showPlan},
+	{method: http.MethodGet, path: "/plans", params: []string{"state"}, live: true, serve: showPlans},
+	{method: http.MethodGet, path: "/plans/{id}", live: true, serve: showPlan},
 	{method: http.MethodGet, path: "/plans/{id}/results", params: []string{"outcome", "after"}, serve: showResults},
 	{method: http.MethodPost, path: "/plans/{id}/{act}", serve: controlPlan},
+	{method: http.MethodGet, path: "/repairs/new", params: wire.FieldNames("state"), serve: showRepair},
+	{method: http.MethodPost, path: "/repairs/new", large: true, serve: repairThese},
+	{method: http.MethodGet, path: "/archive", params: wire.FieldNames("state"), serve: showArchive},
+	{method: http.MethodPost, path: "/archive", serve: archiveThese},
+	{method: http.MethodGet, path: "/queues/{queue}/purge", serve: showPurge},
+	{method: http.MethodPost, path: "/queues/{queue}/purge", serve: purgeQueue},
+	{method: http.MethodPost, path: "/queues/{queue}/retry", serve: retryNow},
+	{method: http.MethodGet, path: "/report", params: []string{"since", "plan"}, serve: showReport},
+	{method: http.MethodGet, path: "/report.md", params: []string{"since", "plan"}, serve: sendReport},
+	{method: http.MethodPost, path: "/theme", session: true, serve: setTheme},
 	{method: http.MethodGet, path: "/ledger", serve: showLedger},
 	{method: http.MethodGet, path: "/audit", params: []string{"actor", "action", "queue", "plan", "since", "until", "after"}, serve: showAudit},
-	{method: http.MethodGet, path: "/login", params: []string{"next"}, session: true, serve: showLogin},
+	{method: http.MethodGet, path: "/guards", serve: showGuards},
+	{method: http.MethodGet, path: "/sessions", params: []string{"after"}, serve: showSessions},
+	{method: http.MethodGet, path: "/config", serve: showConfig},
+	{method: http.MethodGet, path: "/login", params: []string{"next", "link"}, session: true, serve: showLogin},
 	{method: http.MethodPost, path: "/login", session: true, serve: logIn},
 	{method: http.MethodPost, path: "/logout", session: true, serve: logOut},
 }
@@ -169,8 +182,12 @@ func showCauses(v *visit) error {
 		return err
 	}
 	sortCauses(causes, q.Get("sort"))
+	verdicts := listVerdicts
+	if q.Get("since") != "" { // no counter knows these: as many were looked at as a page may
+		verdicts = 0
+	}
 	v.show(http.StatusOK, "causes", viewCauses(&causesIn{
-		causes: causes, queues: queues, verdicts: v.verdicts(causes, listVerdicts), complete: complete,
+		causes: causes, queues: queues, verdicts: v.verdicts(causes, verdicts), complete: complete,
 		queue: q.Get("queue"), state: q.Get("state"), since: q.Get("since"), order: q.Get("sort"), now: v.now,
 	}))
 	return nil

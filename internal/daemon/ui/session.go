@@ -117,6 +117,10 @@ func same(a, b string) bool {
 	return b != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
+func wrongForm() error {
+	return problem.New(http.StatusForbidden, "form", "The form is not of this session", "", "go back, load the page again, and repeat")
+}
+
 func noSession() error {
 	return problem.New(http.StatusUnauthorized, "no-session", "You are not logged in", "", "log in with a token")
 }
@@ -127,31 +131,43 @@ func loggedOut(err error) bool { return problem.Of(err).Status == http.StatusUna
 // identify returns who sends a request, and puts them into its context for the API. It
 // sets the token of the forms, and writes the cookie anew now and then.
 func (u *UI) identify(v *visit) (*Caller, error) {
-	ctx := v.r.Context()
-	var t Ticket
-	var nonce []byte
-	if !u.o.Door.Open() {
-		s, err := u.session(v)
-		if err != nil {
-			return nil, err
-		}
-		t, nonce = s.Ticket, s.Nonce
-		if v.now.Sub(s.Seen) >= sessionStep {
-			s.Seen = v.now
-			if err := u.setCookie(v, s); err != nil {
-				return nil, err
-			}
-		}
+	v.left = sessionFor
+	t, nonce, err := u.ticket(v)
+	if err != nil {
+		return nil, err
 	}
-	ctx, who, err := u.o.Door.Enter(ctx, t)
+	ctx, who, err := u.o.Door.Enter(v.r.Context(), t)
 	if err != nil {
 		return nil, err
 	}
 	if v.form, err = u.sealer.formToken(ctx, nonce); err != nil {
 		return nil, err
 	}
-	v.r = v.r.WithContext(ctx)
+	v.r, v.ticket = v.r.WithContext(ctx), t
 	return who, nil
+}
+
+// ticket returns the ticket of a request, and what its forms are made from: of the person whom
+// a trusted proxy names, else of the session's cookie.
+func (u *UI) ticket(v *visit) (t Ticket, nonce []byte, err error) {
+	if u.o.Door.Open() {
+		return t, nil, nil
+	}
+	if t, ok, err := u.o.Door.Vouched(v.r); ok || err != nil {
+		return t, []byte("person " + t.Person), err
+	}
+	s, err := u.session(v)
+	if err != nil {
+		return t, nil, err
+	}
+	v.left = sessionFor - v.now.Sub(s.Began)
+	if v.now.Sub(s.Seen) >= sessionStep {
+		s.Seen = v.now
+		if err := u.setCookie(v, s); err != nil {
+			return t, nil, err
+		}
+	}
+	return s.Ticket, s.Nonce, nil
 }
 
 // session returns the session of a request's cookie.
@@ -209,9 +225,11 @@ func (u *UI) cookie(r *http.Request, name, value string, age int) *http.Cookie {
 	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: u.encrypted(r), SameSite: http.SameSiteLaxMode}
 }
 
-// loginForm is the page on which a token is typed.
+// loginForm is the page on which a token is typed, or a link is followed by a button: what opens
+// links by itself, such as a chat, does not end them.
 type loginForm struct {
 	Next    string
+	Link    string // by which somebody comes, instead of a token
 	Problem *problem.Problem
 }
 
@@ -237,7 +255,7 @@ func showLogin(v *visit) error {
 		return v.redirect(nextPage(v.query.Get("next")))
 	}
 	v.title = "Log in"
-	v.show(http.StatusOK, "login", loginForm{Next: v.query.Get("next")})
+	v.show(http.StatusOK, "login", loginForm{Next: v.query.Get("next"), Link: v.query.Get("link")})
 	return nil
 }
 
@@ -245,7 +263,13 @@ func logIn(v *visit) error {
 	if v.u.o.Door.Open() {
 		return v.redirect("/")
 	}
-	t, err := v.u.o.Door.Knock(v.r, v.value("token"))
+	var t Ticket
+	var err error
+	if link := v.value("link"); link != "" {
+		t, err = v.u.o.Door.Redeem(v.r, link)
+	} else {
+		t, err = v.u.o.Door.Knock(v.r, v.value("token"))
+	}
 	if err != nil {
 		p := problem.Of(err)
 		v.title, v.who = "Log in", nil
@@ -262,7 +286,7 @@ func logIn(v *visit) error {
 
 func logOut(v *visit) error {
 	if v.who != nil && !same(v.value("form"), v.form) {
-		return problem.New(http.StatusForbidden, "form", "The form is not of this session", "", "go back, load the page again, and repeat")
+		return wrongForm()
 	}
 	name := v.u.cookieName(v.r)
 	http.SetCookie(v.w, v.u.cookie(v.r, name, "", -1))

@@ -23,6 +23,8 @@ import (
 type Ticket struct {
 	ID     string `json:"id"`     // of the token, or its name where it has no id
 	Digest []byte `json:"digest"` // the first bytes of its hash: another secret under the same id is another ticket
+	// Person is whom a trusted proxy let in, with this request only: no session has it.
+	Person string `json:"-"`
 }
 
 // Caller is who looks at a page.
@@ -30,6 +32,8 @@ type Caller struct {
 	Name   string
 	Scopes []string // with all that they imply
 	Queues []string // patterns that it is confined to; none: all queues
+	// Vouched is true of a person whom a trusted proxy let in, who cannot log out here.
+	Vouched bool
 }
 
 // May reports whether the caller has a scope.
@@ -44,10 +48,18 @@ type Door interface {
 	Open() bool
 	// Knock returns the ticket of a token that is known and has not expired.
 	Knock(r *http.Request, token string) (Ticket, error)
+	// Redeem ends a link that logs somebody in, and returns the ticket of who made it.
+	Redeem(r *http.Request, link string) (Ticket, error)
+	// Vouched returns the ticket of the person whom a trusted proxy says a request is of, if it
+	// says so. What others than the proxy say is ignored.
+	Vouched(r *http.Request) (Ticket, bool, error)
 	// Enter returns a context with which the API takes a request for one of the ticket's
 	// caller, and who that is. It fails when the token is there no more or is another. While
 	// the door is open the zero ticket enters.
 	Enter(ctx context.Context, t Ticket) (context.Context, *Caller, error)
+	// Hold returns the request with a context that ends when the ticket does, at once. release is
+	// called when the request is answered.
+	Hold(r *http.Request, t Ticket) (held *http.Request, release func())
 	// Key returns 32 secret bytes, the same in all daemons of a store.
 	Key(ctx context.Context) ([]byte, error)
 }
@@ -62,6 +74,7 @@ type Options struct {
 	Public      func() *url.URL  // where people reach the daemon; it returns nil where that is not known
 	Environment string           // shown on each page
 	ReadOnly    bool             // no page changes anything
+	Within      bool             // another program's mux lets callers in: no page says that everyone may
 }
 
 // UI serves the pages. Its methods may be called concurrently.
@@ -72,6 +85,7 @@ type UI struct {
 	assets  *assets
 	sealer  sealer
 	checked checked
+	live    *live
 }
 
 // New returns the pages. Close it when nothing is served any more.
@@ -86,10 +100,14 @@ func New(o Options) *UI {
 	u := &UI{o: o, mux: http.NewServeMux(), assets: loadAssets()}
 	u.sealer = sealer{key: o.Door.Key}
 	u.checked.start()
+	u.live = newLive(u)
 	u.pages = parsePages(u)
 	for _, p := range routes {
 		if !p.changes() || p.session || !o.ReadOnly {
 			u.mux.Handle(p.method+" /ui"+p.path, u.guarded(p))
+		}
+		if p.live {
+			u.mux.Handle(p.method+" /ui"+liveAt+p.path, u.streamed(&p))
 		}
 	}
 	u.mux.HandleFunc("GET /ui/assets/{name}", u.assets.serve)
@@ -97,8 +115,14 @@ func New(o Options) *UI {
 	return u
 }
 
+// Drain ends the streams that keep pages up to date, and takes no more of them.
+func (u *UI) Drain() { u.live.hub.Close() }
+
 // Close ends what runs behind the pages.
-func (u *UI) Close() { u.checked.stop() }
+func (u *UI) Close() {
+	u.Drain()
+	u.checked.stop()
+}
 
 // Serves reports whether a request is for a page, and not for the API.
 func (u *UI) Serves(r *http.Request) bool {

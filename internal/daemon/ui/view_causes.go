@@ -12,6 +12,7 @@ import (
 
 // causeRow is a cause in a list.
 type causeRow struct {
+	RowID                  string // in lists that are kept up to date
 	Queue, Path, QueuePath string
 	Count                  int64
 	PerMinute              string
@@ -127,7 +128,9 @@ func viewCauses(in *causesIn) causesPage {
 		c := &in.causes[i]
 		dead += c.Count
 		if len(p.Rows) < maxCauseRows {
-			p.Rows = append(p.Rows, causeRowOf(c, in.verdicts[verdictKey(c)], in.now))
+			row := causeRowOf(c, in.verdicts[verdictKey(c)], in.now)
+			row.RowID = "c/" + c.Queue + "/" + c.Reason.String() + "/" + c.Signature
+			p.Rows = append(p.Rows, row)
 		}
 	}
 	p.More = len(in.causes) - len(p.Rows)

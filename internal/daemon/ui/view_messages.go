@@ -298,19 +298,27 @@ func frames(stack string) (all []string) {
 	return all
 }
 
+// texts are what can be edited of a message.
+type texts struct{ Kind, Key, Headers, Body string }
+
+func (t *texts) lines() []string {
+	return slices.Concat([]string{"kind: " + t.Kind, "key: " + t.Key}, strings.Split(strings.TrimSuffix(t.Headers, "\n"), "\n"), strings.Split(t.Body, "\n"))
+}
+
 // editForm is the page on which one message is edited.
 type editForm struct {
 	Queue, ID, Path string
-	Kind, Key, Body string
-	Headers         string
-	Version, Form   string
-	Why             string // it cannot be edited here
-	Diff            []string
-	Preview         bool
-	Unchanged       bool
-	NotJSON         bool
-	Problem         error
-	Masked          bool
+	texts
+	Was           texts    // when the form was made
+	Theirs, Mine  []string // what another changed meanwhile, and what was typed, if another did
+	Version, Form string
+	Why           string // it cannot be edited here
+	Diff          []string
+	Preview       bool
+	Unchanged     bool
+	NotJSON       bool
+	Problem       error
+	Masked        bool
 }
 
 // editable returns a body as it can be typed, or why it cannot. JSON on one line is laid

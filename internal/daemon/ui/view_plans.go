@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 // planRow is a plan in a list.
 type planRow struct {
+	RowID          string // in lists that are kept up to date
 	ID, Path, What string
 	State          chip
 	Actor          string
@@ -43,7 +45,9 @@ func planWhat(r *wire.PlanRequest, names int) string {
 		return fmt.Sprintf("%s %s named messages", what, number(max(len(r.Refs), names)))
 	case r.Filter != nil:
 		f := *r.Filter
-		f.State = "" // it is dead letters always
+		if f.State == "dead" { // it is those most often
+			f.State = ""
+		}
 		if s := f.String(); s != "" {
 			return what + " " + s
 		}
@@ -72,7 +76,9 @@ func viewPlans(plans []wire.Plan, state string, now time.Time) plansPage {
 	for i := range plans {
 		open += boolInt(!plans[i].Ended())
 		if state == "" || plans[i].State == state {
-			p.Rows = append(p.Rows, planRowOf(&plans[i], now))
+			row := planRowOf(&plans[i], now)
+			row.RowID = "p/" + row.ID
+			p.Rows = append(p.Rows, row)
 		}
 	}
 	p.More = max(len(p.Rows)-maxPlanRows, 0)
@@ -105,11 +111,13 @@ type planPage struct {
 	Command string
 	Results string // the page of them
 	Again   string // the page of what died again
+	Report  string // on this plan
 }
 
 func viewPlan(p *wire.Plan, now time.Time) planPage {
 	page := planPage{
 		Row: planRowOf(p, now), Stages: stagesOf(p), Command: command("redrive", "plans", "show", p.ID), Results: planPath(p.ID) + "/results",
+		Report: withQuery("/report", url.Values{"plan": {p.ID}}),
 	}
 	if p.Total > 0 {
 		page.Percent = min((p.Done+p.Failed)*100/p.Total, 100)
@@ -121,6 +129,9 @@ func viewPlan(p *wire.Plan, now time.Time) planPage {
 	page.Stats = []pair{{"of", total}, {"changed", number(p.Done)}, {"refused", number(p.Failed)}}
 	if g := p.Progress; g != nil {
 		page.Stats = append(page.Stats, pair{"delivered", number(g.Delivered)}, pair{"dead again", number(g.DeadAgain)}, pair{"of new causes", number(g.NewCauses)}, pair{"waiting", number(g.Waiting)})
+		if g.Taken > 0 {
+			page.Stats = append(page.Stats, pair{"changed by others since", number(g.Taken)})
+		}
 	}
 	for i := range p.Holds {
 		h := holdOf(&p.Holds[i].Hold, now)
@@ -128,6 +139,9 @@ func viewPlan(p *wire.Plan, now time.Time) planPage {
 			h.Why = "queue " + p.Holds[i].Queue + ": " + h.Why
 		}
 		page.Holds = append(page.Holds, h)
+	}
+	if p.HoldsUnknown {
+		page.Holds = append(page.Holds, hold{chip: chip{"not known", "?", toneWarn}, Why: "what else holds it, the store does not tell at the moment"})
 	}
 	page.ETA = momentOf(p.ETA, now)
 	r := &p.Request

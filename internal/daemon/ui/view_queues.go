@@ -11,6 +11,7 @@ import (
 
 // queueRow is a queue in a list.
 type queueRow struct {
+	RowID                string // in lists that are kept up to date
 	Queue, Path, Deliver string
 	DeadPath             string
 	Waiting, Leased      int64
@@ -58,6 +59,7 @@ func viewQueues(queues []wire.Queue, match func(string) bool, now time.Time) que
 			continue
 		}
 		row := queueRowOf(q, now)
+		row.RowID = "q/" + q.Queue
 		held += boolInt(row.Stopped)
 		waiting += row.Waiting
 		p.Rows = append(p.Rows, row)
@@ -89,7 +91,7 @@ type queuePage struct {
 	Pausable bool
 	Paused   bool
 	Pause    action
-	Resume   action
+	Actions  []action
 	Causes   []causeRow
 	Flow     []trendView // of the last hour
 	P95      string      // of the last minute in which something was delivered

@@ -34,6 +34,7 @@ type redriveForm struct {
 	Needs     string
 	Problem   *problem.Problem
 	Command   string
+	Request   string
 }
 
 const (
@@ -69,24 +70,4 @@ func countPairs(counts map[string]int64) (all []pair) {
 		all = append(all, pair{name, number(counts[name])})
 	}
 	return all
-}
-
-// dropForm is the page on which many are dropped: the number is typed.
-type dropForm struct {
-	Chips   []filterChip
-	Hidden  []field
-	Form    string
-	Total   int64
-	More    bool
-	Cutoff  moment
-	Needs   string
-	Problem *problem.Problem
-	Command string
-}
-
-func viewDrop(f *wire.Filter, run *wire.DryRun, now time.Time) dropForm {
-	return dropForm{
-		Chips: filterChips(f, ""), Hidden: hidden(f), Total: run.Total, More: run.More, Cutoff: momentAt(run.Cutoff, now),
-		Command: command(append([]string{"redrive", "dead", "drop"}, filterFlags(f)...)...),
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/problem"
 )
 
@@ -19,6 +20,7 @@ type route struct {
 	method, path string
 	params       []string // that its query may have
 	session      bool     // it is about the session itself, and needs none
+	live         bool     // it is kept up to date
 	large        bool     // its form may hold a body
 	serve        func(v *visit) error
 }
@@ -35,6 +37,11 @@ type visit struct {
 	form  string  // what each form must send back
 	title string
 	query url.Values
+	route *route // nil: none serves it
+
+	ticket Ticket        // of who
+	left   time.Duration // of the session
+	made   *madePage     // not nil: the page is wanted, and not the answer
 
 	headers sync.Mutex // of w, which several asks at a time look into
 }
@@ -51,7 +58,7 @@ const (
 // Requests from other sites do not come so far: what is around all of the daemon refuses them.
 func (u *UI) guarded(p route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{u: u, w: w, r: r, now: u.o.Now().UTC()}
+		v := &visit{u: u, w: w, r: r, now: u.o.Now().UTC(), route: &p}
 		who, err := u.identify(v)
 		v.who = who
 		switch {
@@ -63,6 +70,7 @@ func (u *UI) guarded(p route) http.Handler {
 			v.fail(err)
 			return
 		}
+		defer v.within()()
 		if err := v.admit(&p); err != nil {
 			v.fail(err)
 			return
@@ -71,6 +79,16 @@ func (u *UI) guarded(p route) http.Handler {
 			v.fail(err)
 		}
 	})
+}
+
+// within lets the request end with its caller's token, and bounds how slowly its body comes.
+func (v *visit) within() (release func()) {
+	release = func() {}
+	if v.who != nil {
+		v.r, release = v.u.o.Door.Hold(v.r, v.ticket)
+	}
+	v.r.Body = gateway.Pace{}.Body(v.w, v.r)
+	return release
 }
 
 // admit checks the parameters and the form of a request.
@@ -105,13 +123,17 @@ func (v *visit) admit(p *route) error {
 	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, limit)
 	if err := v.r.ParseForm(); err != nil {
 		var large *http.MaxBytesError
-		if errors.As(err, &large) {
+		var p *problem.Problem // too slow, or the caller's token has ended
+		switch {
+		case errors.As(err, &p):
+			return p
+		case errors.As(err, &large):
 			return problem.New(http.StatusRequestEntityTooLarge, "oversize", "The form is too large", fmt.Sprintf("the limit is %d bytes", large.Limit), "")
 		}
 		return bad("the form cannot be read", err.Error())
 	}
 	if !p.session && !same(v.r.PostForm.Get("form"), v.form) {
-		return problem.New(http.StatusForbidden, "form", "The form is not of this session", "", "go back, load the page again, and repeat")
+		return wrongForm()
 	}
 	return nil
 }
