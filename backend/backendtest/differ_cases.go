@@ -330,6 +330,12 @@ func (p *pair) settles() {
 		if p.r.IntN(3) == 0 {
 			st.After = p.while(4)
 		}
+		// Which of two comes first that one call made due is a store's own affair.
+		if slices.ContainsFunc(both[0], func(o driver.Settlement) bool {
+			return o.Receipt.Queue == h[0].Queue && o.Outcome != redrive.OutcomeDone && o.Outcome != redrive.OutcomeDead
+		}) {
+			st.Outcome, st.Failure = redrive.OutcomeDone, nil
+		}
 		if p.r.IntN(5) == 0 && (st.Outcome == redrive.OutcomeDone || st.Outcome == redrive.OutcomeRepeat) {
 			m := p.message()
 			if st.Outcome == redrive.OutcomeRepeat && m.Queue == h[0].Queue { // both are due at once, and which comes first is a store's own affair

@@ -331,29 +331,36 @@ type examiningStore struct {
 
 func (s *examiningStore) Unwrap() any { return s.Store }
 
+// add counts what a request examined: alerts and listeners look at the store meanwhile.
+func (s *examiningStore) add(ctx context.Context, n int64) {
+	if ctx.Value(http.ServerContextKey) != nil {
+		s.examined.Add(n)
+	}
+}
+
 func (s *examiningStore) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
 	page, err := s.Store.Find(ctx, q)
-	s.examined.Add(int64(page.Examined))
+	s.add(ctx, int64(page.Examined))
 	return page, err
 }
 
 func (s *examiningStore) Count(ctx context.Context, q redrive.Query) (driver.Count, error) {
 	n, err := s.Store.Count(ctx, q)
-	s.examined.Add(n.Examined)
+	s.add(ctx, n.Examined)
 	return n, err
 }
 
 func (s *examiningStore) Causes(ctx context.Context, q redrive.Query) ([]driver.Cause, bool, error) {
 	causes, complete, err := s.Store.Causes(ctx, q)
-	counted := redrive.Query{Queue: q.Queue, State: q.State, Reason: q.Reason, Signature: q.Signature, Until: q.Until, Limit: q.Limit}
+	counted := redrive.Query{Queue: q.Queue, State: q.State, Reason: q.Reason, Signature: q.Signature, Until: q.Until, Limit: q.Limit, After: q.After}
 	switch {
 	case q == counted:
 	case q.Plan != "" && complete:
 		for i := range causes {
-			s.examined.Add(causes[i].Count)
+			s.add(ctx, causes[i].Count)
 		}
 	default:
-		s.examined.Add(redrive.Examined)
+		s.add(ctx, redrive.Examined)
 	}
 	return causes, complete, err
 }
