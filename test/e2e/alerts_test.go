@@ -192,12 +192,12 @@ alerts:
 			t.Errorf("%q shows", secret)
 		}
 	}
-	told := 0
+	causes := 0
 	for _, h := range e.heard("/webhook")[before:] {
-		told += strings.Count(string(h.body), `"cause_new"`)
+		causes += strings.Count(string(h.body), `"cause_new"`)
 	}
-	if told != 1 || len(e.heard("/guarded")) > 0 {
-		t.Errorf("%d messages of one cause, %d to an address that nothing allows", told, len(e.heard("/guarded")))
+	if causes != 1 || len(e.heard("/guarded")) > 0 {
+		t.Errorf("%d messages of one cause, %d to an address that nothing allows", causes, len(e.heard("/guarded")))
 	}
 }
 
