@@ -137,19 +137,31 @@ func (p *Plans) countCauses(ctx context.Context, plan *Plan, run *DryRun) error 
 		return err
 	}
 	run.found(n)
-	for i := range causes {
-		run.ByReason[causes[i].Reason] += causes[i].Count
+	see := func(c *driver.Cause) {
+		run.ByReason[c.Reason] += c.Count
+		run.cause(c.Signature)
+		if c.Type == driver.TypeBodyGone && len(run.gone) < maxCauses && !slices.Contains(run.gone, c.Signature) {
+			run.gone = append(run.gone, c.Signature)
+		}
+	}
+	counted := redrive.Query{Queue: q.Queue, Reason: q.Reason, Signature: q.Signature, State: q.State, Limit: q.Limit}
+	if complete || q != counted {
+		for i := range causes {
+			see(&causes[i])
+		}
+	} else { // more than a page of them
+		complete = true
+		for c, err := range driver.AllCauses(ctx, in, q) {
+			if err != nil {
+				return err
+			}
+			see(c)
+		}
 	}
 	if run.part = !complete; run.part && n.Complete && q.Reason != 0 {
 		run.ByReason[q.Reason], run.part = n.N, false
 	}
 	run.Causes = causes[:min(len(causes), dryRunCauses)]
-	for i := range causes {
-		run.cause(causes[i].Signature)
-		if s := causes[i].Signature; causes[i].Type == driver.TypeBodyGone && len(run.gone) < maxCauses && !slices.Contains(run.gone, s) {
-			run.gone = append(run.gone, s)
-		}
-	}
 	return nil
 }
 
