@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/deadtest"
 	"github.com/redrive/redrive/plan"
