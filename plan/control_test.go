@@ -126,11 +126,11 @@ func TestPlanGetsACanaryInTheMiddleOfABatch(t *testing.T) {
 		id := m.create(plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q"}, Rate: 20})
 		m.edit(id, func(p map[string]any) { p["done"] = 100_000 })
 		five := 5
-		m.store.update = sync.OnceFunc(func() {
+		m.store.beforeUpdate(sync.OnceFunc(func() {
 			if err := m.plans.Change(context.Background(), id, plan.Pace{Canary: &five}); err != nil {
 				t.Error(err)
 			}
-		})
+		}))
 		defer m.run(m.plans)()
 		deadtest.Pass(3 * time.Second)
 		if p := m.plan(id); p.Problem != "" || p.Canary == nil || p.Canary.Size != 5 || p.Canary.Waiting != 5 {
@@ -187,11 +187,11 @@ func TestPlanCanaryIsChangedMeanwhile(t *testing.T) {
 				id := m.create(plan.Request{Action: driver.ActRedrive, Query: redrive.Query{Queue: "q"}, Canary: 5, Rate: 1000})
 				deadtest.Pass(5 * time.Second)
 				m.settleAll("q", redrive.OutcomeDone, "")
-				m.store.plans = func() {
+				m.store.beforePlan(func() {
 					if err := m.plans.Change(context.Background(), id, plan.Pace{Canary: &c.canary}); err != nil {
 						t.Error(err)
 					}
-				}
+				})
 				deadtest.Pass(10 * time.Second)
 				p := m.plan(id)
 				c.check(m, &p)
@@ -210,11 +210,11 @@ func TestPlanCanaryIsChangedMeanwhile(t *testing.T) {
 			if n := m.settleAll("q", redrive.OutcomeDead, cause); n == 0 {
 				t.Fatal("nothing followed the canary")
 			}
-			m.store.plans = func() {
+			m.store.beforePlan(func() {
 				if err := m.plans.Change(context.Background(), id, plan.Pace{Canary: &none, Rate: 1000}); err != nil {
 					t.Error(err)
 				}
-			}
+			})
 			m.ends(id, time.Minute, plan.Done, 300, 0)
 		})
 	})

@@ -193,13 +193,13 @@ func TestPlanRepairMeetsAnEdit(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		defer m.run(m.plans)()
 		m.Kill("q", 3, texts(func(int) string { return `{}` }))
-		m.store.update = func() {
-			m.store.update = nil
+		m.store.beforeUpdate(func() {
+			m.store.update.Store(nil)
 			edit := driver.Change{Action: driver.ActEdit, Edit: &redrive.Edit{Body: []byte(`{"by":"hand"}`)}}
 			if _, err := m.Update(context.Background(), driver.Selection{Refs: []redrive.Ref{{Queue: "q", ID: "m00002"}}}, edit, 1); err != nil {
 				t.Error(err)
 			}
-		}
+		})
 		p := m.ends(m.create(repair(set("$.v", "2"))), time.Minute, plan.Done, 2, 1)
 		if p.Errors["conflict"] != 1 || m.body("m00002") != `{"by":"hand"}` {
 			t.Errorf("%v, %s", p.Errors, m.body("m00002"))

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redrive/redrive"
-	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/deadtest"
 	"github.com/redrive/redrive/plan"
@@ -24,54 +22,6 @@ type morgue struct {
 	store   *faultyStore
 	plans   *plan.Plans
 	archive deadtest.Archive
-}
-
-// faultyStore fails writes of records, or page look-ups, on demand.
-type faultyStore struct {
-	*memory.Store
-	passes atomic.Int64 // so many writes of plans succeed before
-	writes atomic.Int64 // so many fail
-	update func()       // called before messages are changed
-	plans  func()       // called once, before a plan is written
-	finds  atomic.Pointer[error]
-	found  atomic.Int64
-
-	exclusive bool // else several processes have it open
-}
-
-func (s *faultyStore) Caps() driver.Caps {
-	c := s.Store.Caps()
-	c.Exclusive = s.exclusive
-	return c
-}
-
-var errBroken = errors.New("broken")
-
-func (s *faultyStore) Apply(ctx context.Context, b driver.Batch) ([]error, error) {
-	if f := s.plans; f != nil && len(b.Records) > 0 && b.Records[0].Space == "plans" {
-		s.plans = nil
-		f()
-	}
-	if len(b.Records) > 0 && b.Records[0].Space == "plans" && s.writes.Load() > 0 && s.passes.Add(-1) < 0 {
-		s.writes.Add(-1)
-		return nil, errBroken
-	}
-	return s.Store.Apply(ctx, b)
-}
-
-func (s *faultyStore) Update(ctx context.Context, sel driver.Selection, c driver.Change, limit int) ([]driver.Updated, error) {
-	if s.update != nil {
-		s.update()
-	}
-	return s.Store.Update(ctx, sel, c, limit)
-}
-
-func (s *faultyStore) Find(ctx context.Context, q redrive.Query) (driver.Page, error) {
-	s.found.Add(1)
-	if err := s.finds.Load(); err != nil {
-		return driver.Page{}, *err
-	}
-	return s.Store.Find(ctx, q)
 }
 
 // inMorgue runs a test in a bubble.
@@ -486,7 +436,8 @@ func TestPlanCountsABatchOnceThatTwoRunnersDid(t *testing.T) {
 		m.Kill("q", 100, nil)
 		id := m.create(plan.Request{Action: driver.ActRedrive, Rate: 20})
 		hung, goOn := make(chan struct{}), make(chan struct{})
-		first := &faultyStore{Store: m.Store.Store, update: sync.OnceFunc(func() { close(hung); <-goOn })}
+		first := &faultyStore{Store: m.Store.Store}
+		first.beforeUpdate(sync.OnceFunc(func() { close(hung); <-goOn }))
 		stop := m.run(plan.New(first, plan.Options{Instance: "hangs", Archive: &m.archive}))
 		<-hung
 		defer m.run(m.process("other"))()
@@ -507,7 +458,8 @@ func TestPlanClaimsOnlyWhatItDropped(t *testing.T) {
 				m.Kill("q", 3, nil)
 				id := m.create(plan.Request{Action: action})
 				hung, goOn := make(chan struct{}), make(chan struct{})
-				first := &faultyStore{Store: m.Store.Store, update: sync.OnceFunc(func() { close(hung); <-goOn })}
+				first := &faultyStore{Store: m.Store.Store}
+				first.beforeUpdate(sync.OnceFunc(func() { close(hung); <-goOn }))
 				stop := m.run(plan.New(first, plan.Options{Instance: "hangs", Archive: &m.archive}))
 				<-hung
 				taken := redrive.Ref{Queue: "q", ID: "m00002"}

@@ -60,11 +60,11 @@ func TestPlanStartedAtOnce(t *testing.T) {
 	inMorgue(t, func(m *morgue) {
 		m.Kill("q", 3, nil)
 		r := plan.Request{ID: "one", Action: driver.ActDrop, Query: redrive.Query{Queue: "q"}}
-		m.store.plans = func() {
+		m.store.beforePlan(func() {
 			if _, err := m.process("faster").Create(context.Background(), r); err != nil {
 				t.Error(err)
 			}
-		}
+		})
 		if there, err := m.plans.Create(context.Background(), r); !errors.Is(err, redrive.ErrDuplicate) || there.ID != "one" {
 			t.Errorf("the slower one: %+v, %v", there, err)
 		}

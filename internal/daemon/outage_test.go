@@ -49,8 +49,9 @@ func TestTheServerOfTheStoreGoesAway(t *testing.T) {
 			get[wire.Accepted](d, 202, http.MethodPost, at, "x", "redrive-id", "m")
 			receipt := get[wire.Claims](d, 200, http.MethodPost, "/v1/queues/q/claims", "{}").Items[0].Receipt
 			s.Kill()
-			for range 3 { // connections that were open break under the first
+			for range 10 { // connections that were open break under the first, and of a publish the outcome is not known then
 				d.send(http.MethodGet, at, "")
+				d.send(http.MethodPost, at, "x")
 			}
 			d.everyRoute(func(route string, status int, answer []byte) {
 				var p problem.Problem
