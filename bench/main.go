@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"time"
 )
@@ -38,7 +39,7 @@ type options struct {
 	rounds             int
 	duration           time.Duration
 	dir                string
-	one                string
+	one, profile       string
 }
 
 func bench(ctx context.Context) error {
@@ -49,6 +50,7 @@ func bench(ctx context.Context) error {
 	flag.DurationVar(&o.duration, "duration", 2*time.Second, "of one run")
 	flag.StringVar(&o.dir, "dir", "", "where the systems keep their files: on the disk to be measured; default: the temporary folder")
 	flag.StringVar(&o.one, "one", "", "run the one `driver` and the one workload of -run in this process and print the result as JSON")
+	flag.StringVar(&o.profile, "cpuprofile", "", "with -one, write a CPU profile of the run to this `file`")
 	flag.Parse()
 	if o.one != "" {
 		return printOne(ctx, o)
@@ -122,6 +124,17 @@ func printOne(ctx context.Context, o options) error {
 	j := slices.IndexFunc(workloads, func(l Workload) bool { return l.Name == o.workloads })
 	if i < 0 || j < 0 {
 		return fmt.Errorf("no driver %q or no workload %q", o.one, o.workloads)
+	}
+	if o.profile != "" {
+		f, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
 	}
 	r, err := runOne(ctx, o, &drivers[i], &workloads[j])
 	if err != nil {
