@@ -102,7 +102,14 @@ test: deps $(TOOLS)/gotestsum ## run every test, then the race detector; at most
 
 .PHONY: test-all
 test-all: export REDRIVE_ALL = 1
-test-all: test ## run every test, and what is too long for each time: the walk in a browser by keyboard, without JavaScript, on a phone
+test-all: test test-next ## run every test, and what is too long for each time: the walk in a browser by keyboard, without JavaScript, on a phone
+
+# The Go that comes next. What starts servers is left out, as with the race detector.
+NEXT ?= go1.27rc1
+.PHONY: test-next
+test-next: ## run the tests that need no server with the next Go (NEXT=go1.27rc1)
+	GOTOOLCHAIN=$(NEXT) go vet ./...
+	GOTOOLCHAIN=$(NEXT) go test -short -vet=off -count=1 -timeout 15m $(RACE_PACKAGES)
 
 .PHONY: race
 race: $(TOOLS)/gotestsum ## run the tests under the race detector
@@ -110,8 +117,9 @@ race: $(TOOLS)/gotestsum ## run the tests under the race detector
 	$(reruns)
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint ## check format, vet, the linters of .golangci.yml and the words of the glossary
+lint: $(TOOLS)/golangci-lint ## check format, vet, the linters of .golangci.yml, go fix and the words of the glossary
 	$< run ./...
+	@fixes=$$(go fix -diff ./... || true); if [ -n "$$fixes" ]; then echo "$$fixes"; echo "go fix ./... does it"; exit 1; fi
 	go test ./test/rooms -run Words
 	@for m in $(MODULES); do echo "cd $$m && golangci-lint run"; (cd $$m && $(CURDIR)/$< run --config $(CURDIR)/.golangci.yml ./...); done
 

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -149,9 +150,8 @@ func errorDetails(err error) map[string]string {
 	if errors.As(err, &detailed) {
 		given := detailed.FailureDetails()
 		details = make(map[string]string, len(given)+1)
-		for k, v := range given { // a copy: Clean changes it
-			details[k] = v
-		}
+		// a copy: Clean changes it
+		maps.Copy(details, given)
 	}
 	var status redrive.StatusError
 	if errors.As(err, &status) {

@@ -530,19 +530,20 @@ func (p *pair) causes(s driver.Store) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("all causes %t", complete)
+	var text strings.Builder
+	fmt.Fprintf(&text, "all causes %t", complete)
 	for i := range list {
 		c := &list[i]
 		n, err := s.Count(p.Context(), redrive.Query{State: redrive.StateDead, Queue: c.Queue, Reason: c.Reason, Signature: c.Signature})
 		if err != nil {
 			return "", err
 		}
-		text += fmt.Sprintf("; %s %s %q %d", c.Queue, c.Reason, c.Signature, c.Count)
+		fmt.Fprintf(&text, "; %s %s %q %d", c.Queue, c.Reason, c.Signature, c.Count)
 		if c.Signature != "" { // else it is that of any
-			text += fmt.Sprintf(" (%d)", n.N)
+			fmt.Fprintf(&text, " (%d)", n.N)
 		}
 	}
-	return text, nil
+	return text.String(), nil
 }
 
 // describe is what stores must agree on of a message. A lease that ran out shows when

@@ -269,7 +269,7 @@ func (m *member) windows(moves []*move) map[string][]kmsg.TxnOffsetCommitRequest
 	topics := make(map[string][]kmsg.TxnOffsetCommitRequestTopicPartition)
 	for p, w := range after {
 		rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		rp.Partition, rp.Offset, rp.Metadata = p.number, w.committed, kmsg.StringPtr(w.metadata())
+		rp.Partition, rp.Offset, rp.Metadata = p.number, w.committed, new(w.metadata())
 		topics[p.topic] = append(topics[p.topic], rp)
 	}
 	return topics

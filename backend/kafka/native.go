@@ -226,7 +226,7 @@ func (s *Source) make(ctx context.Context, missing []string, partitions int) err
 		if ms, err := strconv.ParseInt(configs["retention.ms"], 10, 64); topic != s.dlq && err == nil && ms >= 0 {
 			retention = strconv.FormatInt(ms+s.longest().Milliseconds(), 10)
 		}
-		with := map[string]*string{"retention.ms": &retention, "cleanup.policy": kadm.StringPtr("delete"), "max.message.bytes": kadm.StringPtr(room(configs["max.message.bytes"]))}
+		with := map[string]*string{"retention.ms": &retention, "cleanup.policy": new("delete"), "max.message.bytes": new(room(configs["max.message.bytes"]))}
 		if !s.create {
 			return openError(fmt.Errorf("topic %s, for what fails: %w", topic, kerr.UnknownTopicOrPartition),
 				fmt.Sprintf("make it, or add create=true to the address: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --config retention.ms=%s --config cleanup.policy=delete --config max.message.bytes=%s",

@@ -165,7 +165,7 @@ func (m *member) commit(ctx context.Context, of map[*partition]*window) map[plac
 			topic.Partitions = slices.DeleteFunc(topic.Partitions, func(p kmsg.OffsetCommitRequestTopicPartition) bool { return stale[place{topic.Topic, p.Partition}] })
 			for i := range topic.Partitions {
 				p := &topic.Partitions[i]
-				p.Metadata = kmsg.StringPtr(metadata[place{topic.Topic, p.Partition}])
+				p.Metadata = new(metadata[place{topic.Topic, p.Partition}])
 			}
 		}
 		for at := range stale {

@@ -49,7 +49,7 @@ func setGroup(ctx context.Context, client *kgo.Client, group, name, value string
 	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
 	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeGroupConfig, group
 	setting := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	setting.Name, setting.Value = name, kmsg.StringPtr(value)
+	setting.Name, setting.Value = name, new(value)
 	resource.Configs = append(resource.Configs, setting)
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	req.Resources = append(req.Resources, resource)

@@ -69,7 +69,7 @@ func (s *Store) lockName() string {
 
 // runScript carries out a file of statements one by one.
 func (s *Store) runScript(ctx context.Context, c *sql.Conn, script string) error {
-	for _, statement := range strings.Split(sqlstore.WithoutComments(script), ";\n") {
+	for statement := range strings.SplitSeq(sqlstore.WithoutComments(script), ";\n") {
 		if _, err := c.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("%w: %s", err, firstLine(statement))
 		}
@@ -147,7 +147,7 @@ func Rights(database, prefix, account string) string {
 		prefix = defaultPrefix
 	}
 	var b strings.Builder
-	for _, line := range strings.Split(newStatements(prefix).Migrations(SchemaVersion, SchemaVersion-1), "\n") {
+	for line := range strings.SplitSeq(newStatements(prefix).Migrations(SchemaVersion, SchemaVersion-1), "\n") {
 		name := strings.TrimSuffix(line[strings.LastIndexByte(line, ' ')+1:], ";")
 		switch {
 		case strings.HasPrefix(line, "DROP VIEW"), strings.HasSuffix(name, "migration"):

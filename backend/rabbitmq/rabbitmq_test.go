@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -428,9 +429,7 @@ func TestDLXIsCheckedAtTheStart(t *testing.T) {
 	node := rabbittest.Shared(t)
 	safe := func(more amqp.Table) amqp.Table {
 		args := amqp.Table{"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
-		for name, value := range more {
-			args[name] = value
-		}
+		maps.Copy(args, more)
 		return args
 	}
 	ch := channel(t, node)

@@ -125,7 +125,7 @@ func TestRightsToTheList(t *testing.T) {
 		"~old":            "permissions to access",
 	} {
 		rules := []any{"ACL", "SETUSER", "app", "reset", "on", ">secret", "+@all", "-@dangerous", "+info"}
-		for _, p := range strings.Fields(patterns) {
+		for p := range strings.FieldsSeq(patterns) {
 			rules = append(rules, p)
 		}
 		noErr(t, c.Do(ctx, rules...).Err())

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,15 +154,15 @@ func deaths(t *testing.T, s *Store, q redrive.Query) string {
 	noErr(t, err)
 	now, err := s.Now(t.Context())
 	noErr(t, err)
-	var text string
+	var text strings.Builder
 	for _, d := range list {
-		text += fmt.Sprintf("%s/%s/%s", d.Queue, d.Reason, d.Signature)
+		fmt.Fprintf(&text, "%s/%s/%s", d.Queue, d.Reason, d.Signature)
 		for _, b := range d.Buckets {
-			text += fmt.Sprintf(" %s ago %d in %s", now.Sub(b.Start).Round(time.Second), b.Count, b.Width)
+			fmt.Fprintf(&text, " %s ago %d in %s", now.Sub(b.Start).Round(time.Second), b.Count, b.Width)
 		}
-		text += "\n"
+		text.WriteString("\n")
 	}
-	return text
+	return text.String()
 }
 
 func TestDeathsAreAddedUpByTime(t *testing.T) {

@@ -390,7 +390,7 @@ func damaged(t *testing.T) (dir string, root func(name string) int64) {
 	for i := range 40 {
 		msgs := make([]redrive.Message, 50)
 		for j := range msgs {
-			msgs[j] = redrive.Message{Queue: "q", Kind: "k", Body: []byte(fmt.Sprintf("%d/%d %s", i, j, strings.Repeat("x", 300)))}
+			msgs[j] = redrive.Message{Queue: "q", Kind: "k", Body: fmt.Appendf(nil, "%d/%d %s", i, j, strings.Repeat("x", 300))}
 		}
 		publish(t, s, msgs...)
 	}

@@ -74,7 +74,7 @@ func (s *Store) checkSchema() error {
 	if err != nil {
 		return err
 	}
-	for _, part := range strings.Split(schema, ";") {
+	for part := range strings.SplitSeq(schema, ";") {
 		lines := strings.Split(part, "\n")
 		for len(lines) > 0 && (lines[0] == "" || strings.HasPrefix(lines[0], "--")) {
 			lines = lines[1:]

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -140,9 +141,7 @@ func isNotFound(err error) bool {
 // more.
 func pages[T any](ctx context.Context, c *client, path string, query url.Values, f func(wire.List[T]) bool) error {
 	q := url.Values{}
-	for k, v := range query {
-		q[k] = v
-	}
+	maps.Copy(q, query)
 	for {
 		var page wire.List[T]
 		if err := c.do(ctx, http.MethodGet, path, q, nil, &page); err != nil {

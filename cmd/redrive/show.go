@@ -240,13 +240,11 @@ func failureFields(f *wire.Failure) map[string]string {
 	if f.Reason != nil {
 		pairs["reason"] = f.Reason.String()
 	}
-	for name, value := range map[string]string{
+	maps.Copy(pairs, map[string]string{
 		"error": shorten(f.Message, maxShownError), "type": strings.Join(f.Types, " <- "), "target": f.Config.Target, "trace": f.TraceID, "signature": f.Signature,
 		"policy": fmt.Sprintf("%s, max %d attempts%s", f.Config.Policy, f.Config.MaxAttempts, timeout),
 		"ran on": fmt.Sprintf("%s (%s), pid %d", f.Host, f.IP, f.PID), "program": fmt.Sprintf("%s %s, %s", f.Service, f.Version, f.Environment),
-	} {
-		pairs[name] = value
-	}
+	})
 	return pairs
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"testing"
@@ -55,9 +56,7 @@ func (b *bank) all() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	polls := make(map[string]int, len(b.polls))
-	for account, n := range b.polls {
-		polls[account] = n
-	}
+	maps.Copy(polls, b.polls)
 	return polls
 }
 

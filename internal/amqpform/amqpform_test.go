@@ -1,6 +1,7 @@
 package amqpform
 
 import (
+	"maps"
 	"math"
 	"testing"
 	"time"
@@ -22,9 +23,7 @@ func TestTypesComeBack(t *testing.T) {
 		list = append(list, v)
 	}
 	want := amqp.Table{"list": list, "table": amqp.Table{"deep": plain, "none": nil}}
-	for name, v := range plain {
-		want[name] = v
-	}
+	maps.Copy(want, plain)
 	var f Form
 	texts := make(map[string][]byte)
 	for name, v := range want {

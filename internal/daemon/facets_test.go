@@ -21,7 +21,7 @@ func TestFacets(t *testing.T) {
 		for i := range 60 {
 			signature = deadOf(t, store, "cards", fmt.Sprintf("m-%02d", i), "no", func(e *redrive.Entry) {
 				e.Kind = []string{"new", "old"}[i/50]
-				e.Body = []byte(fmt.Sprintf(`{"currency":"EUR","n":%d,"card":{"number":"4111%d"},"items":[{"sku":"a b"}]}`, i, i))
+				e.Body = fmt.Appendf(nil, `{"currency":"EUR","n":%d,"card":{"number":"4111%d"},"items":[{"sku":"a b"}]}`, i, i)
 				e.Headers.Add("tenant", fmt.Sprint("t-", i))
 				e.DiedAt = now.Add(time.Duration(i-60) * time.Minute)
 				e.History.First.Host, e.History.First.Config.Target = "vm-1", "https://example.com/x"

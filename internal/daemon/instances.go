@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -71,20 +72,20 @@ func (i *instances) announce(ctx context.Context) error {
 
 // compare warns, once for each change, about daemons with another configuration.
 func (i *instances) compare(ctx context.Context, all []wire.Instance) {
-	var hashes string
+	var hashes strings.Builder
 	differ := false
 	for _, one := range all {
 		differ = differ || one.Hash != i.hash()
-		hashes += one.ID + one.Hash
+		hashes.WriteString(one.ID + one.Hash)
 	}
 	if !differ {
 		i.warned = ""
 		return
 	}
-	if hashes == i.warned {
+	if hashes.String() == i.warned {
 		return
 	}
-	i.warned = hashes
+	i.warned = hashes.String()
 	attrs := []slog.Attr{slog.String("hash", i.hash())}
 	for _, one := range all {
 		if one.Hash != i.hash() {

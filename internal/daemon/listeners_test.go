@@ -79,12 +79,12 @@ func (s *changes) whole() string {
 	if decode(s.d.t, b, &reset); err != nil || reset.Topic != "reset" {
 		s.d.t.Fatalf("it begins with %s, %v", b, err)
 	}
-	all := ""
+	var all strings.Builder
 	for range reset.Item.Events {
 		b, _ := json.Marshal(s.next())
-		all += string(b) + "\n"
+		all.WriteString(string(b) + "\n")
 	}
-	return all
+	return all.String()
 }
 
 func TestChangesAreStreamed(t *testing.T) {

@@ -296,8 +296,7 @@ func (s *schemas) structure(t reflect.Type) object {
 }
 
 func (s *schemas) fields(t reflect.Type, properties object, required *[]string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous && name == "" {
 			inner := f.Type

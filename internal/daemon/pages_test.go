@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -65,9 +66,7 @@ func (b *browser) open(method, path string, form url.Values) (*http.Response, st
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for name, values := range b.header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, b.header)
 	if form != nil {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}

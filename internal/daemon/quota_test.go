@@ -41,7 +41,7 @@ func TestAQuotaHoldsOverDaemonsAndRestarts(t *testing.T) {
 		for d := range daemons {
 			random := rand.New(rand.NewPCG(seed, uint64(d)))
 			all.Go(func() {
-				for restarts := 0; restarts < 3; restarts++ {
+				for restarts := range 3 {
 					m := newMeters(store, slog.New(slog.DiscardHandler), func() int { return daemons }).of(who)
 					for n := 0; restarts == 2 || n < limit/daemons/4; {
 						got, why, err := m.take(t.Context(), 1+random.IntN(30))

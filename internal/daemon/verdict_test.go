@@ -90,7 +90,7 @@ func TestAVerdictHidesWhatIsMasked(t *testing.T) {
 			signature = deadOf(t, store, "cards", fmt.Sprint("m-", i), "", func(e *redrive.Entry) {
 				f := e.History.First
 				f.Types, f.Stack, f.Details = []string{"redrive.PanicError"}, "panic({0x1})\nshop.charge({\"card\":{\"number\":\"4111\"}})(0x1)\n", nil
-				e.Body = []byte(fmt.Sprintf(`{"plan":"gold-%d"}`, i/2))
+				e.Body = fmt.Appendf(nil, `{"plan":"gold-%d"}`, i/2)
 				e.DiedAt = time.Now()
 			}).Signature
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/redrive/redrive/internal/servertest"
@@ -60,11 +61,12 @@ func (s *Secured) settings(dir, plain, tls string) (string, error) {
 	if err := os.WriteFile(keystore, store, 0o600); err != nil { //nolint:gosec // of the test
 		return "", err
 	}
-	text := fmt.Sprintf(securedSettings, plain, tls, keystore, s.User)
+	var text strings.Builder
+	fmt.Fprintf(&text, securedSettings, plain, tls, keystore, s.User)
 	for _, listener := range []string{"sasl_plaintext", "sasl_ssl"} {
-		text += fmt.Sprintf(securedLogin, listener, s.User, s.Password, s.Reader)
+		fmt.Fprintf(&text, securedLogin, listener, s.User, s.Password, s.Reader)
 	}
-	return text, nil
+	return text.String(), nil
 }
 
 // scram is the user as the storage receives it when it is made.

@@ -238,8 +238,8 @@ func killWhileMoving(t *testing.T, b *foreignBroker) {
 		t.Errorf("%d dead letters, %d imported, want %d (last runs: %+v)", q.Dead, q.Ledger.Imported, n, sum)
 	}
 	bodies := make(map[string]bool)
-	lines := strings.Split(strings.TrimSpace(d.redrive("dead", "export", "--queue", "orders").ok(t).out), "\n")
-	for _, line := range lines {
+	lines := strings.SplitSeq(strings.TrimSpace(d.redrive("dead", "export", "--queue", "orders").ok(t).out), "\n")
+	for line := range lines {
 		var m wire.Message
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)

@@ -52,7 +52,7 @@ func TestAMessageThatExits(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := make(map[string]int)
-	for _, id := range strings.Fields(string(effects)) {
+	for id := range strings.FieldsSeq(string(effects)) {
 		seen[id]++
 	}
 	repeated := 0

@@ -44,7 +44,7 @@ func TestAQuotaHoldsOverTwoDaemons(t *testing.T) {
 	granted := 0
 	// drain publishes until a daemon refuses, or until it has granted most.
 	drain := func(d *daemon, most int) {
-		for n := 0; n < most; n++ {
+		for range most {
 			switch status := publish(d); status {
 			case http.StatusAccepted:
 				mu.Lock()

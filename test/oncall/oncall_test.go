@@ -170,12 +170,13 @@ func onCall(t *testing.T, w *world, more string) *person {
 		t.Fatal(err)
 	}
 	const queue = "  %s: {deliver: {url: %q, allow_private: true}}\n"
-	yaml := "queues:\n"
+	var yaml strings.Builder
+	yaml.WriteString("queues:\n")
 	for _, q := range []string{"orders", "payments", "mails"} {
-		yaml += fmt.Sprintf(queue, q, w.URL+"/"+q)
+		fmt.Fprintf(&yaml, queue, q, w.URL+"/"+q)
 	}
-	yaml += more + fmt.Sprintf("alerts: {receivers: [{webhook: %q, allow_private: true}]}\n", w.URL+"/alerts")
-	file, url := programtest.Configure(t, "sqlite:"+filepath.Join(dir, "data"), yaml)
+	yaml.WriteString(more + fmt.Sprintf("alerts: {receivers: [{webhook: %q, allow_private: true}]}\n", w.URL+"/alerts"))
+	file, url := programtest.Configure(t, "sqlite:"+filepath.Join(dir, "data"), yaml.String())
 	p := &person{T: t, bin: bin, url: url}
 	daemon := servertest.New(servertest.Command{Name: "daemon", Dir: dir, Path: bin, Args: []string{"serve", "--config", file}, Patience: time.Minute})
 	if err := daemon.Start(func() bool { return programtest.Ready(p.url) }); err != nil {

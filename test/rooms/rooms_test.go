@@ -166,7 +166,7 @@ func TestHistoriesDoNotKnowTheEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range strings.Fields(string(out)) {
+	for path := range strings.FieldsSeq(string(out)) {
 		for _, not := range []string{"/engine", "/backend/", "/plan", "/internal/daemon", "/internal/sqlstore"} {
 			if strings.HasPrefix(path, module+not) {
 				t.Errorf("test/history has %s among its dependencies", path)

@@ -105,13 +105,13 @@ func TestRulesSayWhatToDo(t *testing.T) {
 
 // TestTheMetricsAreInTheDocs: what dashboards and alerts ask for is described.
 func TestTheMetricsAreInTheDocs(t *testing.T) {
-	docs := ""
+	var docs strings.Builder
 	for _, page := range []string{"telemetry.md", "websocket.md", "guard.md"} {
 		b, err := os.ReadFile("../../docs/" + page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		docs += string(b)
+		docs.WriteString(string(b))
 	}
 	_, asked := alerts(t)
 	for _, d := range read(t) {
@@ -121,7 +121,7 @@ func TestTheMetricsAreInTheDocs(t *testing.T) {
 			}
 		}
 	}
-	known := family.FindAllString(docs, -1)
+	known := family.FindAllString(docs.String(), -1)
 	missing := make(map[string]bool)
 	for _, name := range family.FindAllString(asked, -1) {
 		for _, end := range []string{"_bucket", "_sum", "_count"} {

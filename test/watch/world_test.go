@@ -199,11 +199,12 @@ func startPrometheus(t *testing.T, rules string, scrapes ...scrape) *server {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	config := "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules*.yaml]\nscrape_configs:\n"
+	var config strings.Builder
+	config.WriteString("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules*.yaml]\nscrape_configs:\n")
 	for _, s := range scrapes {
-		config += fmt.Sprintf("  - {job_name: %s, scrape_interval: %s, authorization: {credentials: %s}, static_configs: [{targets: [%q]}]}\n", s.job, s.every, token, s.addr)
+		fmt.Fprintf(&config, "  - {job_name: %s, scrape_interval: %s, authorization: {credentials: %s}, static_configs: [{targets: [%q]}]}\n", s.job, s.every, token, s.addr)
 	}
-	for name, text := range map[string]string{"prometheus.yml": config, "rules.yaml": rules} {
+	for name, text := range map[string]string{"prometheus.yml": config.String(), "rules.yaml": rules} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

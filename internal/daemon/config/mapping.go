@@ -152,8 +152,8 @@ func keysOf(t reflect.Type) (keys []string) {
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	for i := range t.NumField() {
-		if name := keyOf(t.Field(i)); name != "" {
+	for field := range t.Fields() {
+		if name := keyOf(field); name != "" {
 			keys = append(keys, name)
 		}
 	}
@@ -183,8 +183,7 @@ func unknownHint(t reflect.Type, key string) string {
 	if other, ok := otherNames[norm]; ok {
 		meant = other
 	}
-	for i := range t.NumField() { // one level down
-		f := t.Field(i)
+	for f := range t.Fields() { // one level down
 		if slices.Contains(keysOf(elemOf(f.Type)), meant) {
 			return fmt.Sprintf("%s belongs below %s", meant, keyOf(f))
 		}

@@ -199,8 +199,7 @@ func (r *reference) write(title string, t reflect.Type) {
 
 func fieldsOf(t reflect.Type) func(yield func(reflect.StructField) bool) {
 	return func(yield func(reflect.StructField) bool) {
-		for i := range t.NumField() {
-			f := t.Field(i)
+		for f := range t.Fields() {
 			if key, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); key == "" || key == "-" {
 				continue
 			}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -124,9 +125,7 @@ func (v *visit) showAlive(p alivePage, list *wire.List[wire.Message]) {
 func showWaiting(v *visit) error {
 	queue := v.r.PathValue("queue")
 	ask := url.Values{"state": {"waiting"}, "limit": {strconv.Itoa(deadPageSize)}}
-	for name, values := range v.query {
-		ask[name] = values
-	}
+	maps.Copy(ask, v.query)
 	list, err := get[wire.List[wire.Message]](v, at("queues", queue, "messages"), ask)
 	if err != nil {
 		return err
@@ -134,9 +133,7 @@ func showWaiting(v *visit) error {
 	p := alivePage{What: "Waiting", When: "Due", Command: command("redrive", "messages", "list", "--queue", queue, "--state", "waiting")}
 	if list.Next != "" {
 		next := url.Values{}
-		for name, values := range v.query {
-			next[name] = values
-		}
+		maps.Copy(next, v.query)
 		next.Set("after", list.Next)
 		p.Next = withQuery(queuePath(queue)+"/waiting", next)
 	}
@@ -187,9 +184,7 @@ func showAudit(v *visit) error {
 	p := viewAudit(list.Items, v.query, v.now)
 	if list.Next != "" {
 		next := url.Values{}
-		for name, values := range v.query {
-			next[name] = values
-		}
+		maps.Copy(next, v.query)
 		next.Set("after", list.Next)
 		p.Next = withQuery("/audit", next)
 	}

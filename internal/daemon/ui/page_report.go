@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 
@@ -97,9 +98,7 @@ func showReport(v *visit) error {
 // sendReport is the report as Markdown, for a chat or a ticket.
 func sendReport(v *visit) error {
 	ask := url.Values{"format": {"markdown"}}
-	for name, values := range v.query {
-		ask[name] = values
-	}
+	maps.Copy(ask, v.query)
 	a, err := v.answerOf(http.MethodGet, at("report")+"?"+ask.Encode(), nil)
 	if err != nil {
 		return err

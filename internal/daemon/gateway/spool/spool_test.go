@@ -277,7 +277,7 @@ func TestWhatTheStoreWillNeverTake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range strings.Split("abc", "") {
+	for id := range strings.SplitSeq("abc", "") {
 		if err := publish(s, redrive.Message{Queue: "q", ID: id}); err != nil {
 			t.Fatal(err)
 		}
