@@ -12,6 +12,7 @@ import (
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/guard"
 	"github.com/redrive/redrive/internal/childtest"
+	"github.com/redrive/redrive/internal/leaktest"
 )
 
 // issuer is the application that is killed: its provider is broken, and it prints the id
@@ -38,7 +39,9 @@ var issuer = childtest.Part{Name: "issuer", Run: func(ctx context.Context, words
 	}
 }}
 
-func TestMain(m *testing.M) { os.Exit(childtest.Main(m.Run, issuer)) }
+func TestMain(m *testing.M) {
+	os.Exit(childtest.Main(func() int { return leaktest.Main(m.Run) }, issuer))
+}
 
 // TestKilledAfterTheTicket kills the application right after it issued a ticket:
 // whoever holds one gets his result from the next process.

@@ -22,6 +22,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/childtest"
+	"github.com/redrive/redrive/internal/leaktest"
 )
 
 // Other processes that have a store: one holds it until its input ends, one works with it
@@ -42,7 +43,9 @@ var (
 	}}
 )
 
-func TestMain(m *testing.M) { os.Exit(childtest.Main(m.Run, holder, flooder)) }
+func TestMain(m *testing.M) {
+	os.Exit(childtest.Main(func() int { return leaktest.Main(m.Run) }, holder, flooder))
+}
 
 // flood publishes, claims and settles, and writes a line once something is
 // acknowledged, "p ID" or "d ID", or is about to be settled, "s ID".
