@@ -88,10 +88,10 @@ func TestAPageByTextReadsItsBodiesOnly(t *testing.T) {
 		}
 	}
 	mu.Lock()
-	defer mu.Unlock()
 	if seen != 300 || asked["find_texts"] != 5 || asked["get_messages"] != 5 || asked["find_texts_whole"] != 0 {
 		t.Errorf("%d found with %v", seen, asked)
 	}
+	mu.Unlock()
 	page, err := s.Find(t.Context(), redrive.Query{State: redrive.StateDead, Text: "stock", Body: "body 29", Limit: 10})
 	noErr(t, err)
 	if len(page.Entries) != 10 || page.Next == "" {

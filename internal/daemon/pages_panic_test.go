@@ -22,7 +22,7 @@ type panickyStore struct {
 
 func (s *panickyStore) Unwrap() any { return s.Store }
 
-// enter panics in the call that is named, if a request or what runs behind it makes it.
+// enter panics in the call that is named.
 func (s *panickyStore) enter(call string) {
 	if s.in.Load() == call {
 		panic("the store's " + call)
@@ -58,7 +58,7 @@ func TestPanicsBehindPages(t *testing.T) {
 	scene(t, s, time.Now())
 	d := start(t, parse(t, pagesConfig), s)
 	b := newBrowser(t, d.base, nil)
-	panics := func() int { return strings.Count(d.log.String(), "panicked") }
+	panics := func() int { return strings.Count(d.log.String(), `msg="page panicked"`) }
 
 	s.in.Store("Get") // of a verdict, in a goroutine, and of a message
 	if page := b.page("/ui/causes"); !strings.Contains(page, "charge") && !strings.Contains(page, "orders") {
