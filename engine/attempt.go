@@ -57,6 +57,8 @@ type attempt struct {
 	lost       bool
 	stuck      bool
 	extendedAt time.Time
+	ahead      bool     // claimed ahead of a free slot
+	closings   int      // of the consumer, when it was claimed
 	prev, next *attempt // list of what is in flight
 	behind     *attempt // in the line of those that no worker has taken yet
 }

@@ -20,7 +20,7 @@ func (c *consumer) claimLanes(f *feed) {
 		o := c.options()
 		now := time.Now()
 		c.mu.Lock()
-		lane, n, ok := c.chooseLocked(f, o, refused)
+		lane, n, ok := c.chooseLocked(f, o, now, refused)
 		c.noteSlotsLocked(o, now)
 		if !ok {
 			c.mu.Unlock()
@@ -72,8 +72,8 @@ func (c *consumer) claimLanes(f *feed) {
 
 // chooseLocked picks the lane that has the least of its share of the slots, and how
 // many messages to claim from it.
-func (c *consumer) chooseLocked(f *feed, o *consumerConfig, refused driver.LaneSet) (lane redrive.Lane, n int, ok bool) {
-	free := o.Concurrency - c.busy
+func (c *consumer) chooseLocked(f *feed, o *consumerConfig, now time.Time, refused driver.LaneSet) (lane redrive.Lane, n int, ok bool) {
+	free := c.roomLocked(o, now)
 	if free <= 0 || c.stopped || c.settling >= max(settlingBound, 8*o.Concurrency) {
 		return 0, 0, false
 	}
@@ -101,12 +101,14 @@ func (c *consumer) claim(f *feed, o *consumerConfig, g *grants, lane redrive.Lan
 	kinds, except := c.kinds(o, g)
 	req := driver.ClaimRequest{Queue: c.queue, Lane: lane, Kinds: kinds, ExceptKinds: except, ExceptIDs: g.exceptIDs,
 		Max: n, Lease: o.Lease, Instance: c.e.opts.Instance}
+	began := time.Now()
 	ds, err := c.claimGranted(g, n, func() ([]redrive.Delivery, error) { return f.src.Claim(c.e.run, req) })
 	now := time.Now()
 	got = len(ds)
 	c.mu.Lock()
 	if len(ds) > 0 {
 		f.wait = 0
+		c.pace.answered(o, began, now)
 	}
 	if err == nil && len(ds) < n && !g.probing() {
 		f.lanes &^= 1 << lane
@@ -176,7 +178,7 @@ func (c *consumer) start(f *feed, o *consumerConfig, ds []redrive.Delivery, as s
 	c.mu.Lock()
 	for i := range ds {
 		a, d := &batch[i], &ds[i]
-		*a = attempt{c: c, f: f, d: d, o: o, policy: o.policies.of(&d.Message), base: c.e.base, isolated: as == startIsolated, swept: as == startSwept, began: now, extendedAt: now}
+		*a = attempt{c: c, f: f, d: d, o: o, policy: o.policies.of(&d.Message), base: c.e.base, isolated: as == startIsolated, swept: as == startSwept, began: now, extendedAt: now, closings: c.closings, ahead: c.busy >= o.Concurrency}
 		c.busy++
 		c.inflight[d.Lane]++
 		c.enterKindLocked(a)

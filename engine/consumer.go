@@ -48,7 +48,11 @@ type consumer struct {
 	again          bool
 	stopped        bool
 	idle           *sync.Cond
-	busy           int // slots taken
+	busy           int // claimed, until its handler has returned
+	running        int // of those, in a handler: slots taken
+	inLine         int // of those, that no worker has taken yet
+	closings       int // how often a pause or a breaker began to hold
+	pace           pace
 	stuck          int
 	settling       int
 	inflight       [driver.Lanes]int
@@ -78,6 +82,7 @@ func newConsumer(e *Engine, queue string, cfg *consumerConfig) *consumer {
 	c.init(queue, cfg.Breaker, cfg.Target)
 	c.idle = sync.NewCond(&c.mu)
 	c.breaker.onChange = func(s BreakerStatus) {
+		c.closed()
 		e.observe(&Observation{Occasion: OnBreaker, Queue: queue, Text: s.State})
 		e.log.LogAttrs(e.base, slog.LevelWarn, "breaker "+s.State, slog.String("queue", queue), slog.String("target", s.Key), slog.String("reason", s.Reason))
 	}
@@ -211,6 +216,7 @@ func (c *consumer) step() {
 // pause holds back a target, kind or the whole queue. asked: the handler asked for it.
 func (c *consumer) pause(target, reason string, d time.Duration, asked bool) {
 	c.pauses.pause(time.Now(), target, reason, d, asked)
+	c.closed()
 	c.e.observe(&Observation{Occasion: OnPaused, Queue: c.queue, Text: reason})
 	c.e.log.LogAttrs(context.Background(), slog.LevelWarn, "paused", slog.String("queue", c.queue), slog.String("target", target),
 		slog.String("reason", reason), slog.Duration("for", d))

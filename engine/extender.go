@@ -47,6 +47,7 @@ func (c *consumer) tick() {
 	due := make(map[*feed][]*attempt)
 	c.mu.Lock()
 	bounded := c.lookAtKindsLocked(o, now)
+	line := c.stalledLocked(o, now)
 	for a := c.first; a != nil; a = a.next {
 		if a.state == attemptRunning && !a.deadline.IsZero() && now.After(a.deadline.Add(stuckGrace)) {
 			stuck = append(stuck, a)
@@ -57,6 +58,7 @@ func (c *consumer) tick() {
 	}
 	c.mu.Unlock()
 	c.warnOfKinds(bounded)
+	c.giveBackLine(line)
 	for _, a := range stuck {
 		c.giveUp(a)
 	}

@@ -24,12 +24,19 @@ func (c *consumer) free(a *attempt) {
 	a.end()
 	c.mu.Lock()
 	c.busy--
+	if !a.deadline.IsZero() { // a worker took it
+		c.running--
+		c.pace.ended++
+		if a.endedAt.After(c.pace.endedAt) {
+			c.pace.endedAt = a.endedAt
+		}
+	}
 	c.inflight[a.d.Lane]--
 	c.leaveKindLocked(a)
 	if a.stuck {
 		c.stuck--
 	}
-	if c.hasWorkLocked() {
+	if c.hasWorkLocked() && c.roomLocked(c.options(), a.endedAt) > 0 {
 		c.wakeLocked()
 	}
 	a.returned = true
@@ -347,7 +354,9 @@ func (c *consumer) stop() {
 	}
 	c.yieldLocked()
 	waive := !c.pumping // else the pump does
+	line := c.beyondLocked(c.options())
 	c.mu.Unlock()
+	c.giveBackLine(line)
 	if waive {
 		c.waiveIsolated(time.Now())
 	}
@@ -400,7 +409,7 @@ func (c *consumer) status() QueueStatus {
 	holds := c.gateHolds(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return QueueStatus{Queue: c.queue, Holds: c.slotsHoldLocked(holds, now), Slots: c.options().Concurrency, Busy: c.busy, Stuck: c.stuck, Settling: c.settling,
+	return QueueStatus{Queue: c.queue, Holds: c.slotsHoldLocked(holds, now), Slots: c.options().Concurrency, Busy: min(c.busy, c.options().Concurrency), Stuck: c.stuck, Settling: c.settling,
 		Breakers: c.breaker.states(), Paused: c.pauses.status(), Refused: c.refused,
 		AllRefusedSince: c.breaker.allRefusedSince(now), Unhandled: c.unhandled(now)}
 }

@@ -107,7 +107,7 @@ func (c *consumer) slotsHoldLocked(all []Hold, now time.Time) []Hold {
 		}
 	}
 	h := &all[before]
-	h.Reason = fmt.Sprintf("%d of %d slots are taken", c.busy, c.options().Concurrency)
+	h.Reason = fmt.Sprintf("%d of %d slots are taken", min(c.busy, c.options().Concurrency), c.options().Concurrency)
 	if most.kind != "" {
 		h.Reason += fmt.Sprintf(", %d by kind %q", most.busy, most.kind)
 	}

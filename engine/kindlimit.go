@@ -133,7 +133,7 @@ func (c *consumer) lookAtKindsLocked(o *consumerConfig, now time.Time) (bounded 
 	}
 	c.lookedAt = now
 	for a := c.first; a != nil; a = a.next {
-		if !a.long && !a.returned && now.Sub(a.began) >= longHeld {
+		if !a.long && !a.returned && !a.deadline.IsZero() && now.Sub(a.began) >= longHeld {
 			a.long = true
 			a.use.long++
 		}

@@ -18,18 +18,19 @@ func (c *consumer) ready(a *attempt) {
 		c.tail.behind = a
 	}
 	c.tail = a
+	c.inLine++
 	c.spawnLocked()
 }
 
-// spawnLocked starts a worker unless nothing is ready or one is about to begin.
+// spawnLocked starts a worker unless nothing is ready, all slots are taken or one is about to begin.
 func (c *consumer) spawnLocked() {
-	if c.head != nil && !c.spawning {
+	if c.head != nil && !c.spawning && c.running < c.options().Concurrency {
 		c.spawning = true
 		go c.work()
 	}
 }
 
-// work runs attempts until none is ready. A handler that ends its goroutine
+// work runs attempts until none is ready, or no slot is free. A handler that ends its goroutine
 // (runtime.Goexit) ends the worker with it; the next one is then started.
 func (c *consumer) work() {
 	c.mu.Lock()
@@ -38,14 +39,16 @@ func (c *consumer) work() {
 		c.spawnLocked()
 		c.mu.Unlock()
 	}()
-	for c.head != nil {
+	for c.head != nil && c.running < c.options().Concurrency {
 		a := c.head
 		c.head, a.behind = a.behind, nil
 		if c.head == nil {
 			c.tail = nil
 		}
-		run := a.state == attemptRunning // else a shutdown released it
+		c.inLine--
+		run := a.state == attemptRunning && (!a.ahead || a.closings == c.closings) // else a shutdown released it, or a gate closed
 		if run {
+			c.running++
 			a.began = time.Now()
 			a.deadline = a.began.Add(a.policy.Timeout)
 		}
@@ -60,7 +63,7 @@ func (c *consumer) work() {
 // goroutine.
 func (c *consumer) handle(a *attempt, run bool) {
 	if !run {
-		c.free(a)
+		c.unbegun(a)
 		return
 	}
 	returned := false

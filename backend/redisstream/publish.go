@@ -31,6 +31,13 @@ func (s *Store) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	if s.parts != nil {
 		return s.publishParts(ctx, msgs)
 	}
+	if q := s.together(msgs); q != nil {
+		return s.publishTogether(ctx, q, msgs)
+	}
+	return s.publish(ctx, msgs)
+}
+
+func (s *Store) publish(ctx context.Context, msgs []redrive.Message) []error {
 	errs := make([]error, len(msgs))
 	var plain, special []int
 	for i := range msgs {

@@ -50,12 +50,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/gather"
 	"github.com/redrive/redrive/internal/redisconn"
 )
 
@@ -91,6 +94,8 @@ type queue struct {
 	script     []string // the store's and these: the keys of a script over this queue
 	settling   []string // the keys of the done script
 	publishing []string // of publish
+
+	publishes gather.Calls[*published]
 }
 
 // Option configures a Store.
@@ -171,6 +176,7 @@ func (s *Store) queue(name string) *queue {
 		for _, k := range []int{keyStream, keyLeases, keyHolders, keyCounters, keyBatches, keyRanges} {
 			q.settling = append(q.settling, q.keys[k])
 		}
+		q.publishes.Do, q.publishes.Groups, q.publishes.Items, q.publishes.Bytes = s.publishGroup, publishGroups, publishPage, publishBytes
 		s.queues[name] = q
 	}
 	return q
@@ -262,6 +268,12 @@ func (s *Store) Close() (err error) {
 		s.stop()
 		err = s.conn.Close()
 		s.bg.Wait()
+		s.mu.Lock()
+		queues := slices.Collect(maps.Values(s.queues))
+		s.mu.Unlock()
+		for _, q := range queues {
+			q.publishes.Close()
+		}
 	})
 	return err
 }

@@ -56,6 +56,7 @@ func (b *Base) Start(ctx context.Context) {
 	b.gatherer = Gatherer{
 		Store: b.own.StoreItems, Single: b.Single, AtFault: b.own.DataError, Fault: b.own.Fault, Changed: b.Changed, Timeout: b.Timeout, Bytes: b.Bytes, Masks: &b.Masks,
 	}
+	b.gatherer.Start()
 	b.Spawn(b.watcher.Poll)
 	b.Spawn(func(ctx context.Context) { Fold(ctx, b.own, b.Self, b.fold) })
 	b.Spawn(func(ctx context.Context) { b.Floors.Run(ctx, b.firstDue) })
