@@ -93,7 +93,7 @@ var errPanicked = errors.New("panic")
 // caught makes a panic an error, and logs it. What runs behind a page defers it, too: nobody else
 // recovers there, and the daemon would end.
 func (v *visit) caught(err *error) {
-	if p := recover(); p != nil {
+	if p := recover(); p != nil { //nolint:revive // callers defer it
 		v.u.panicked(v.r, p)
 		*err = errPanicked
 	}
