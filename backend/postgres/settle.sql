@@ -168,9 +168,12 @@ UNION ALL
 SELECT h.ord, true, h.key FROM held h WHERE h.turn > 0 AND (h.outcome IN (1, 5, 6) OR h.outcome = 4 AND h.lets_go)
 
 -- name: store_texts
--- Puts texts into the table of distinct ones, and returns those that are there.
---   $1 queues    $2 hashes    $3 errors    $4 answers
+-- Puts texts into the table of distinct ones if there is room, and returns those that are there, and
+-- whether they are new.
+--   $1 queues    $2 hashes    $3 errors    $4 answers    $5 room
 INSERT INTO redrive.text AS t (queue, hash, error, answer)
-SELECT i.* FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS i (queue, hash, error, answer) ORDER BY i.queue, i.hash
+SELECT i.queue, i.hash, i.error, i.answer FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::boolean[]) AS i (queue, hash, error, answer, room)
+WHERE i.room OR EXISTS (SELECT FROM redrive.text x WHERE x.queue = i.queue AND x.hash = i.hash)
+ORDER BY i.queue, i.hash
 ON CONFLICT (queue, hash) DO UPDATE SET used = excluded.used WHERE t.error = excluded.error AND t.answer = excluded.answer
-RETURNING t.queue, t.hash
+RETURNING t.queue, t.hash, t.xmax = 0

@@ -9,14 +9,15 @@ import (
 )
 
 // storeTexts puts texts into the table of distinct ones.
-func (s *Store) storeTexts(ctx context.Context, list []sqlstore.Text) (there []sqlstore.TextKey, err error) {
+func (s *Store) storeTexts(ctx context.Context, list []sqlstore.Text) (there []sqlstore.StoredText, err error) {
 	err = s.one(ctx, "store_texts", func() { there = nil }, func(r row) error {
-		var k sqlstore.TextKey
-		err := r.Scan(&k.Queue, &k.Hash)
+		var k sqlstore.StoredText
+		err := r.Scan(&k.Queue, &k.Hash, &k.New)
 		there = append(there, k)
 		return err
 	}, part(list, func(t *sqlstore.Text) string { return t.Queue }), part(list, func(t *sqlstore.Text) int64 { return t.Hash }),
-		part(list, func(t *sqlstore.Text) string { return t.Error }), part(list, func(t *sqlstore.Text) string { return t.Answer }))
+		part(list, func(t *sqlstore.Text) string { return t.Error }), part(list, func(t *sqlstore.Text) string { return t.Answer }),
+		part(list, func(t *sqlstore.Text) bool { return t.Room }))
 	return there, err
 }
 
@@ -69,10 +70,16 @@ func (d dialect) searchTexts(ctx context.Context, f *sqlstore.Finder) (end *sqls
 	if apart || len(lists) == 0 {
 		f.Scanned()
 	}
-	if q.Bodies || q.Body != "" || q.Header != "" || q.Edited {
-		name += "_whole"
-	}
 	most := max(f.Limit(), redrive.Examined/10/max(len(lists), 1))
+	if q.Body != "" || q.Header != "" || q.Edited { // each has to be looked into
+		name, most = name+"_whole", f.Limit()
+	} else if q.Bodies {
+		defer func() {
+			if err == nil {
+				err = f.Load(ctx)
+			}
+		}()
+	}
 	at := sqlstore.PageCursor{Died: f.At.Died, ID: f.At.ID}
 	for {
 		var page []*sqlstore.Message

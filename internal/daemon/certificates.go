@@ -53,10 +53,13 @@ func (c *certificates) config() *tls.Config {
 func (c *certificates) current() *tls.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.look(); !same(now, c.seen) {
+	if now := c.look(); c.err != nil || !same(now, c.seen) { // a file that may be read again need not look changed
 		c.seen = now
 		next, err := c.read()
-		if c.err = err; err != nil {
+		before := c.err
+		if c.err = err; err != nil && before != nil && before.Error() == err.Error() {
+			return c.used
+		} else if err != nil {
 			c.log.LogAttrs(context.Background(), slog.LevelError, "certificate reload failed: the previous one stays in force", slog.Any("error", err))
 			return c.used
 		}

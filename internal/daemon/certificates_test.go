@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -129,6 +130,40 @@ func TestACertificateIsRenewed(t *testing.T) {
 	d.http = trusting(t, renewed, "", nil)
 	if list = get[wire.List[wire.Finding]](d, 200, http.MethodGet, "/v1/probe", "").Items; list[0].Setting != "tls certificate" || list[1].Setting == "tls files" {
 		t.Errorf("%+v", list)
+	}
+}
+
+// A file that could not be read is tried again although it looks the same, as after a chmod.
+func TestACertificateThatFailedIsReadAgain(t *testing.T) {
+	dir := certify(t)
+	d := secured(t, dir, "")
+	name := filepath.Join(dir, servertest.KeyFile)
+	key, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Add(time.Minute)
+	for _, bad := range []bool{true, false} {
+		text := key
+		if bad {
+			text = bytes.Repeat([]byte{'x'}, len(key))
+		}
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(name, at, at); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			d.http = trusting(t, dir, "", nil)
+			list := get[wire.List[wire.Finding]](d, 200, http.MethodGet, "/v1/probe", "").Items
+			if said := list[1].Setting == "tls files"; said != bad {
+				t.Errorf("%t: %+v", bad, list[:2])
+			}
+		}
+	}
+	if n := strings.Count(d.log.String(), "certificate reload failed"); n != 1 {
+		t.Errorf("%d lines of the log say that the files cannot be read", n)
 	}
 }
 

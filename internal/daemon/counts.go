@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
+	"github.com/redrive/redrive/plan"
 )
 
 const (
@@ -172,7 +175,7 @@ func (s *counts) run(c *count, q redrive.Query) {
 	in := s.a.finder(view(c.View))
 	q.Limit, q.After = redrive.MaxPage, ""
 	for noted := time.Now(); ; {
-		page, err := in.Find(s.ctx, q)
+		page, err := s.find(in, q)
 		if s.ctx.Err() != nil {
 			err = errors.New("the daemon was stopped")
 		}
@@ -189,6 +192,17 @@ func (s *counts) run(c *count, q redrive.Query) {
 			return
 		}
 	}
+}
+
+// find returns a page. A panic fails the count, and not the daemon.
+func (s *counts) find(in plan.Finder, q redrive.Query) (_ driver.Page, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.a.log.LogAttrs(s.ctx, slog.LevelError, "count panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+			err = errors.New("panic: the log says more")
+		}
+	}()
+	return in.Find(s.ctx, q)
 }
 
 // note writes how far a count is, or how it ended, and reports whether it may go on: not after

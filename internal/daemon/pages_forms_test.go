@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/backend/memory"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon"
 	"github.com/redrive/redrive/internal/daemon/config"
@@ -449,4 +450,14 @@ func TestRolesOfFurtherForms(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A header's value with a line break would be two headers in the form: it is not edited there.
+func TestHeadersOfSeveralLinesAreNotEditedOnThePage(t *testing.T) {
+	store := memory.New()
+	deadOf(t, store, "orders", "two", "", func(e *redrive.Entry) { e.Headers = redrive.Headers{{Name: "note", Value: []byte("one\nx: two")}} })
+	b := newBrowser(t, start(t, parse(t, pagesConfig), store).base, nil)
+	if page := b.page("/ui/m/orders/two/edit"); !strings.Contains(page, "has a line break: use the command line") {
+		t.Error(page)
+	}
 }

@@ -32,6 +32,9 @@ func (a *app) showReport(w http.ResponseWriter, r *http.Request, who *caller) er
 	if err != nil {
 		return err
 	}
+	if f := v.Get("format"); !slices.Contains([]string{"", "json", "markdown", "html"}, f) {
+		return bad(fmt.Sprintf("format %q", f), "use json, markdown or html")
+	}
 	now := a.utcNow(r)
 	since, err := wire.ParseMoment("since", v.Get("since"), now)
 	if err != nil {
@@ -61,8 +64,6 @@ func (a *app) showReport(w http.ResponseWriter, r *http.Request, who *caller) er
 	}
 	var b bytes.Buffer
 	switch v.Get("format") {
-	case "", "json":
-		return writeJSON(w, http.StatusOK, out)
 	case "markdown":
 		w.Header().Set("Content-Type", "text/markdown; charset=utf-8")
 		err = report.Markdown(&b, &out)
@@ -71,7 +72,7 @@ func (a *app) showReport(w http.ResponseWriter, r *http.Request, who *caller) er
 		w.Header().Set("Content-Security-Policy", report.Policy)
 		err = report.HTML(&b, &out)
 	default:
-		return bad(fmt.Sprintf("format %q", v.Get("format")), "use json, markdown or html")
+		return writeJSON(w, http.StatusOK, out)
 	}
 	if err != nil {
 		return err

@@ -140,6 +140,33 @@ func (f *Finder) Reset() {
 // Limit is how many rows a search asks for at most.
 func (f *Finder) Limit() int { return f.Query.PageLimit() - f.had + 1 }
 
+// Load reads the whole of what the phase has found, for a search that did without. What has left the
+// dead letters since is not on the page.
+func (f *Finder) Load(ctx context.Context) error {
+	found := f.page.Entries[f.had:]
+	refs := make([]redrive.Ref, len(found))
+	for i := range found {
+		refs[i] = found[i].Ref()
+	}
+	whole := make(map[redrive.Ref]*redrive.Entry, len(found))
+	if len(refs) > 0 {
+		err := f.own.ReadMessages(ctx, refs, func(m *Message, now time.Time) (err error) {
+			whole[m.Ref()], err = m.Entry(now, true)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	f.page.Entries = f.page.Entries[:f.had]
+	for _, ref := range refs {
+		if e := whole[ref]; e != nil && e.State == redrive.StateDead {
+			f.page.Entries = append(f.page.Entries, *e)
+		}
+	}
+	return nil
+}
+
 // Full reports that there are more rows than the page has room for.
 func (f *Finder) Full() bool { return f.full }
 

@@ -13,8 +13,9 @@ import (
 // before the transaction in which messages die with them, so that transactions do not wait for one
 // another. Its methods may be called concurrently.
 type Texts struct {
-	// Store puts texts there, unless others have their hashes, and returns which of them are there.
-	Store func(ctx context.Context, list []Text) ([]TextKey, error)
+	// Store puts texts there for which there is room, unless others have their hashes, and returns
+	// which of all are there.
+	Store func(ctx context.Context, list []Text) ([]StoredText, error)
 	// Number returns how many a queue has.
 	Number func(ctx context.Context, queue string) (int, error)
 	Most   int // of a queue
@@ -34,6 +35,13 @@ type TextKey struct {
 type Text struct {
 	TextKey
 	Error, Answer string
+	Room          bool // it may be put there if it is not
+}
+
+// StoredText is a text that is there.
+type StoredText struct {
+	TextKey
+	New bool // it was not before
 }
 
 type textNumber struct {
@@ -72,7 +80,7 @@ func (t *Texts) Of(masks *driver.Masks, queue string, f *redrive.Failure) *int64
 
 func textOf(queue string, f *redrive.Failure) Text {
 	answer := f.Details[driver.DetailAnswer]
-	return Text{TextKey{queue, driver.TextHash(f.Message, answer)}, f.Message, answer}
+	return Text{TextKey: TextKey{queue, driver.TextHash(f.Message, answer)}, Error: f.Message, Answer: answer}
 }
 
 func (t *Texts) knows(k TextKey) bool {
@@ -98,16 +106,20 @@ func (t *Texts) Learn(ctx context.Context, masks *driver.Masks, said func(add fu
 			fresh[s.TextKey] = s
 		}
 	})
-	var list []Text
-	for k, s := range fresh {
-		if t.room(ctx, k.Queue) {
-			list = append(list, s)
-		}
-	}
-	if len(list) == 0 {
+	if len(fresh) == 0 {
 		return
 	}
-	keys, err := t.Store(ctx, list)
+	var list []Text
+	room := make(map[string]int)
+	for k, s := range fresh {
+		if _, ok := room[k.Queue]; !ok {
+			room[k.Queue] = t.room(ctx, k.Queue)
+		}
+		s.Room = room[k.Queue] > 0
+		room[k.Queue]--
+		list = append(list, s)
+	}
+	stored, err := t.Store(ctx, list)
 	if err != nil {
 		return
 	}
@@ -119,32 +131,32 @@ func (t *Texts) Learn(ctx context.Context, masks *driver.Masks, said func(add fu
 	if t.known == nil {
 		t.known = make(map[TextKey]time.Time)
 	}
-	for _, k := range keys {
-		t.known[k] = time.Now()
+	for _, k := range stored {
+		t.known[k.TextKey] = time.Now()
+		if n := t.number[k.Queue]; k.New {
+			n.n++
+			t.number[k.Queue] = n
+		}
 	}
 }
 
-// room reports whether a queue may have one more text, and counts it.
-func (t *Texts) room(ctx context.Context, queue string) bool {
+// room returns how many more texts a queue may have.
+func (t *Texts) room(ctx context.Context, queue string) int {
 	t.mu.Lock()
 	n, ok := t.number[queue]
 	t.mu.Unlock()
 	if !ok || time.Since(n.at) > textCounted {
 		var err error
 		if n.n, err = t.Number(ctx, queue); err != nil {
-			return false
+			return 0
 		}
 		n.at = time.Now()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.number == nil {
+			t.number = make(map[string]textNumber)
+		}
+		t.number[queue] = n
 	}
-	room := n.n < t.Most
-	if room {
-		n.n++ // at most: it may be there
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.number == nil {
-		t.number = make(map[string]textNumber)
-	}
-	t.number[queue] = n
-	return room
+	return t.Most - n.n
 }

@@ -106,6 +106,7 @@ func (v *visit) background(life context.Context) *visit {
 
 // verify compares the ledger of the caller's queues with what is there.
 func (v *visit) verify() (all wire.Verified, err error) {
+	defer v.caught(&err)
 	if !v.who.confined() {
 		return get[wire.Verified](v, at("verify"), nil)
 	}

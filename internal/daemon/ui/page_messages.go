@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -132,6 +133,9 @@ func (v *visit) editForm(m *wire.Message) editForm {
 	var b strings.Builder
 	for _, h := range m.Headers {
 		fmt.Fprintf(&b, "%s: %s\n", h.Name, h.Value)
+		if f.Why == "" && bytes.ContainsAny(h.Value, "\r\n") { // a line of the form is a header
+			f.Why = fmt.Sprintf("the header %q has a line break: use the command line", h.Name)
+		}
 	}
 	f.Headers = b.String()
 	if f.Why == "" && strings.ContainsFunc(f.Headers+f.Kind+f.Key, hides) {

@@ -112,7 +112,7 @@ func (v *visit) verdicts(causes []wire.Cause, most int) map[string]string {
 		asks.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			one, err := get[wire.Verdict](v, at("causes", c.Signature, "verdict"), url.Values{"queue": {c.Queue}, "sample": {verdictSample}})
+			one, err := v.verdict(c)
 			if err == nil {
 				mu.Lock()
 				all[verdictKey(c)] = one.Verdict
@@ -122,6 +122,11 @@ func (v *visit) verdicts(causes []wire.Cause, most int) map[string]string {
 	}
 	asks.Wait()
 	return all
+}
+
+func (v *visit) verdict(c *wire.Cause) (_ wire.Verdict, err error) {
+	defer v.caught(&err)
+	return get[wire.Verdict](v, at("causes", c.Signature, "verdict"), url.Values{"queue": {c.Queue}, "sample": {verdictSample}})
 }
 
 func showNow(v *visit) error {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -71,14 +72,35 @@ func (u *UI) guarded(p route) http.Handler {
 			return
 		}
 		defer v.within()()
-		if err := v.admit(&p); err != nil {
-			v.fail(err)
-			return
-		}
-		if err := p.serve(v); err != nil {
+		if err := v.served(&p); err != nil {
 			v.fail(err)
 		}
 	})
+}
+
+// served admits and serves a request.
+func (v *visit) served(p *route) (err error) {
+	defer v.caught(&err)
+	if err := v.admit(p); err != nil {
+		return err
+	}
+	return p.serve(v)
+}
+
+// errPanicked stands for a panic, which is in the log.
+var errPanicked = errors.New("panic")
+
+// caught makes a panic an error, and logs it. What runs behind a page defers it, too: nobody else
+// recovers there, and the daemon would end.
+func (v *visit) caught(err *error) {
+	if p := recover(); p != nil { //nolint:revive // callers defer it
+		v.u.panicked(v.r, p)
+		*err = errPanicked
+	}
+}
+
+func (u *UI) panicked(r *http.Request, p any) {
+	u.o.Logger.LogAttrs(r.Context(), slog.LevelError, "page panicked", slog.String("path", r.URL.Path), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 }
 
 // within lets the request end with its caller's token, and bounds how slowly its body comes.
@@ -160,11 +182,11 @@ type fault struct {
 	Login   string // where to log in, if that helps
 }
 
-// fail shows an error. Faults of ours are in the log of the API already.
+// fail shows an error.
 func (v *visit) fail(err error) {
 	p := problem.Of(err)
 	f := fault{Problem: p, Word: http.StatusText(p.Status), Retry: p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests}
-	if p.Internal() {
+	if p.Internal() && !errors.Is(err, errPanicked) {
 		v.u.o.Logger.LogAttrs(v.r.Context(), slog.LevelError, "page failed", slog.String("request", v.w.Header().Get("X-Request-Id")),
 			slog.String("path", v.r.URL.Path), slog.Any("error", err))
 	}
