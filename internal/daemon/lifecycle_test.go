@@ -61,7 +61,7 @@ func TestShutdownWithWorkInFlight(t *testing.T) {
 
 func TestAStreamEndsWithTheDaemon(t *testing.T) {
 	d := start(t, parse(t, "queues: {sms: {}}"), newStore(t))
-	body, send := newPipe()
+	body, send := newPipe(t)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+"/v1/queues/sms/messages", body)
 	if err != nil {
 		t.Fatal(err)

@@ -129,7 +129,7 @@ type stream struct {
 
 func (d *rig) stream(queue string) *stream {
 	d.t.Helper()
-	body, send := newPipe()
+	body, send := newPipe(d.t)
 	d.t.Cleanup(func() { body.(io.Closer).Close() })
 	r, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.base+"/v1/queues/"+queue+"/messages", body)
 	if err != nil {

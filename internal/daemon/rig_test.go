@@ -242,8 +242,9 @@ func (r *receiver) received() int {
 }
 
 // newPipe is a body that the test sends piece by piece.
-func newPipe() (io.Reader, func(string)) {
+func newPipe(t *testing.T) (io.Reader, func(string)) {
 	r, w := io.Pipe()
+	t.Cleanup(func() { w.Close() })
 	return r, func(s string) { _, _ = io.WriteString(w, s) }
 }
 

@@ -16,7 +16,7 @@ func rig(groups int) (*Calls[int], func() [][]int) {
 	done := make(chan [][]int, 1)
 	done <- nil
 	g := &Calls[int]{Groups: groups, Items: 5, Bytes: 100, Do: func(group []int) {
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		done <- append(<-done, group)
 	}}
 	return g, func() [][]int { all := <-done; done <- all; return all }
