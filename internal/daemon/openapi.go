@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redrive/redrive"
+	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
@@ -34,7 +35,11 @@ var parameterKinds = map[string]object{
 	"format":   {"type": "string", "enum": []string{"json", "markdown", "html"}},
 	"life":     {"type": "string", "enum": []string{wire.CauseNew, wire.CauseAcknowledged, wire.CauseIgnored, wire.CauseResolved, wire.CauseRegressed}},
 	"sample":   {"type": "integer", "minimum": 1, "maximum": maxSample, "default": maxSample},
-	"unmasked": {"type": "string", "enum": []string{"true", "false"}},
+	"unmasked": isTrue,
+	"progress": isTrue,
+	"scan":     isTrue,
+	"lines":    isTrue,
+	"restore":  isTrue,
 	"wait":     {"type": "string", "pattern": durationPattern, "description": "A duration such as 20s, at most 1m."},
 	"after":    {"type": "string", "description": "The next of the page before."},
 	"queue":    {"type": "string", "pattern": queuePattern},
@@ -42,9 +47,11 @@ var parameterKinds = map[string]object{
 	"since":    moment,
 	"until":    moment,
 
+	"kind": filterText, "key": filterText, "signature": filterText, "plan": filterText, "text": filterText, "body": filterText, "header": filterText,
+
 	headername.ID:        {"type": "string", "pattern": idPattern},
-	headername.Kind:      {"type": "string", "maxLength": redrive.MaxKindLength},
-	headername.Key:       {"type": "string", "maxLength": redrive.MaxKeyLength},
+	headername.Kind:      {"type": "string", "maxLength": redrive.MaxKindLength, "pattern": printablePattern},
+	headername.Key:       {"type": "string", "maxLength": redrive.MaxKeyLength, "pattern": printablePattern},
 	headername.Delay:     {"type": "string", "pattern": durationPattern},
 	headername.DeliverAt: {"type": "string", "format": "date-time"},
 	headername.ExpiresAt: {"type": "string", "format": "date-time"},
@@ -55,11 +62,21 @@ var parameterKinds = map[string]object{
 const (
 	queuePattern    = `^([a-z0-9_-][a-z0-9._-]{0,63}|\.[a-z0-9_-][a-z0-9._-]{0,62}|\.\.[a-z0-9._-]{1,62})$`
 	durationPattern = `^[-+]?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+
+	printablePattern = `^[^\x00-\x1f\x7f�]*$` // the last is what invalid UTF-8 becomes
+
+	// Of the configuration, as it is shown.
+	shownDurationPattern = `^(0|([0-9]+(\.[0-9]+)?(ns|µs|ms|s|m|h))+)$`
+	shownRatePattern     = `^([0-9]+(\.[0-9]+)?/.+)?$`
+	shownSizePattern     = `^[0-9]+(\.[0-9]+)?( ?[kKMGTP]?i?B)?$`
+	shownPercentPattern  = `^[0-9]+(\.[0-9]+)?%$`
 )
 
 var (
-	idPattern = fmt.Sprintf(`^[a-zA-Z0-9_:-]{1,%d}$`, redrive.MaxIDLength)
-	moment    = object{"anyOf": []object{{"type": "string", "format": "date-time"}, {"type": "string", "pattern": durationPattern}},
+	idPattern  = fmt.Sprintf(`^[a-zA-Z0-9_:-]{1,%d}$`, redrive.MaxIDLength)
+	isTrue     = object{"type": "string", "enum": []string{"true", "false"}}
+	filterText = object{"type": "string", "pattern": `^[^\x00]*$`}
+	moment     = object{"anyOf": []object{{"type": "string", "format": "date-time"}, {"type": "string", "pattern": durationPattern}},
 		"description": "A time of RFC 3339, or a duration before now such as 1h."}
 )
 
@@ -212,11 +229,22 @@ type schemas struct{ all map[string]object }
 
 // of returns the schema of a type: a reference where it is a struct of ours.
 func (s *schemas) of(t reflect.Type) object {
+	if t.Kind() == reflect.Pointer {
+		return s.of(t.Elem())
+	}
 	switch t {
 	case reflect.TypeFor[time.Time]():
 		return object{"type": "string", "format": "date-time"}
 	case reflect.TypeFor[wire.Duration]():
 		return object{"type": "string", "pattern": durationPattern, "description": "A duration such as 1.5s, 10m or 24h."}
+	case reflect.TypeFor[config.Duration]():
+		return object{"type": "string", "pattern": shownDurationPattern}
+	case reflect.TypeFor[config.Rate]():
+		return object{"type": "string", "pattern": shownRatePattern}
+	case reflect.TypeFor[config.Size]():
+		return object{"type": "string", "pattern": shownSizePattern}
+	case reflect.TypeFor[config.Percent]():
+		return object{"type": "string", "pattern": shownPercentPattern}
 	case reflect.TypeFor[wire.Header]():
 		return object{"type": "array", "minItems": 2, "maxItems": 2, "description": "Name and value; a value that is no text is {\"base64\": …}."}
 	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[json.Marshaler]():
@@ -235,8 +263,6 @@ func (s *schemas) of(t reflect.Type) object {
 		return object{"type": "string"}
 	}
 	switch t.Kind() {
-	case reflect.Pointer:
-		return s.of(t.Elem())
 	case reflect.Struct:
 		name := schemaName(t)
 		if _, there := s.all[name]; !there {

@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -125,6 +127,10 @@ func TestPatternsAreTheValidators(t *testing.T) {
 		{pattern("/v1/queues/{queue}", "get", "queue"), []string{"a", "z", "0", ".", "..", "-", "_", "A", "ä", "/", "\x00", " ", strings.Repeat("q", 30)}, func(s string) bool { return driver.CheckQueue(s) == nil }},
 		{pattern("/v1/queues/{queue}/messages/{id}", "get", "id"), []string{"a", "Z", "0", ".", "-", "_", ":", "ä", "/", "\n", strings.Repeat("x", 60)}, func(s string) bool { return driver.CheckID(s) == nil }},
 		{pattern("/v1/queues/{queue}/messages", "post", "redrive-delay"), []string{"0", "1", ".", "-", "+", "s", "m", "h", "ms", "us", "µs", "ns", "d", " ", "e"}, func(s string) bool { return new(wire.Duration).UnmarshalText([]byte(s)) == nil }},
+		{pattern("/v1/queues/{queue}/messages", "post", "redrive-kind"), []string{"a", "ä", " ", "\n", "\x00", "\x1f", "\x7f", "\ufffd", "\xff"}, func(s string) bool {
+			return (&redrive.Message{Queue: "q", Kind: s}).Validate() == nil
+		}},
+		{pattern("/v1/dead-letters", "get", "kind"), []string{"a", "ä", "\n", "\x00", "\x7f"}, func(s string) bool { return wire.CheckText("kind", s) == nil }},
 	} {
 		for range 20_000 {
 			var b strings.Builder
@@ -133,6 +139,37 @@ func TestPatternsAreTheValidators(t *testing.T) {
 			}
 			if s := b.String(); c.pattern.MatchString(s) != c.valid(s) {
 				t.Fatalf("%q: pattern %v, validator %v", s, c.pattern.MatchString(s), c.valid(s))
+			}
+		}
+	}
+}
+
+// What the configuration shows is as the description says.
+func TestPatternsOfTheConfiguration(t *testing.T) {
+	b, err := os.ReadFile(committed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kind, field string
+		shown       []fmt.Stringer
+	}{
+		{"ConfigPolicy", "max_age", []fmt.Stringer{config.Duration(0), config.Duration(1500 * time.Microsecond), config.Duration(90 * time.Minute), config.Duration(30*24*time.Hour + time.Nanosecond)}},
+		{"ConfigDeliver", "rate", []fmt.Stringer{config.Rate{}, config.Rate{Count: 0.5, Per: time.Minute}, config.Rate{Count: 3000, Per: time.Second}, config.Rate{Count: 1, Per: 90 * time.Second}}},
+		{"ConfigLimits", "bytes", []fmt.Stringer{config.Size(0), config.Size(1), config.Size(1000), config.Size(1 << 20), config.Size(3 << 40)}},
+	} {
+		var doc struct {
+			Components struct {
+				Schemas map[string]struct {
+					Properties map[string]struct{ Pattern string }
+				}
+			}
+		}
+		decode(t, b, &doc)
+		pattern := regexp.MustCompile(doc.Components.Schemas[c.kind].Properties[c.field].Pattern)
+		for _, v := range c.shown {
+			if pattern.String() == "" || !pattern.MatchString(v.String()) {
+				t.Errorf("%s.%s: %q does not match %s", c.kind, c.field, v, pattern)
 			}
 		}
 	}
