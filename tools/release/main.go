@@ -66,11 +66,11 @@ func (r *release) run(platforms []string) error {
 		return err
 	}
 	defer os.RemoveAll(r.stage) //nolint:errcheck // a temporary folder
-	if err := errors.Join(os.RemoveAll(r.out), os.MkdirAll(r.out, 0o755)); err != nil {
+	if err := inOrder(func() error { return os.RemoveAll(r.out) }, func() error { return os.MkdirAll(r.out, 0o755) }); err != nil {
 		return err
 	}
 	host := target{runtime.GOOS, runtime.GOARCH}
-	if err := errors.Join(r.build(host), r.pages(host)); err != nil {
+	if err := inOrder(func() error { return r.build(host) }, func() error { return r.pages(host) }); err != nil {
 		return err
 	}
 	for _, platform := range platforms {
@@ -85,16 +85,26 @@ func (r *release) run(platforms []string) error {
 				return err
 			}
 		}
-		if err := errors.Join(r.archive(t), r.contents(t)); err != nil {
+		if err := inOrder(func() error { return r.archive(t) }, func() error { return r.contents(t) }); err != nil {
 			return err
 		}
 		if goos == "linux" {
-			if err := errors.Join(r.pack(t, "deb"), r.pack(t, "rpm"), r.image(t)); err != nil {
+			if err := inOrder(func() error { return r.pack(t, "deb") }, func() error { return r.pack(t, "rpm") }, func() error { return r.image(t) }); err != nil {
 				return err
 			}
 		}
 	}
-	return errors.Join(r.checksums(), r.sign())
+	return inOrder(r.checksums, r.sign)
+}
+
+// inOrder does one step after the other, until one fails.
+func inOrder(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // output runs a program in the repository and returns what it prints.
