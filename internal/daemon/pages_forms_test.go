@@ -201,6 +201,7 @@ func TestReleaseOnThePages(t *testing.T) {
 			b := newBrowser(t, "", l)
 			b.logIn("secret-" + c.token)
 			page := b.page(plan)
+			golden(t, "plan-proposed-"+c.token, page)
 			if !strings.Contains(page, "proposed") || strings.Contains(page, "Release</button></form>") != c.may {
 				t.Errorf("%s may release: %t\n%s", c.token, !c.may, page)
 			}

@@ -285,3 +285,26 @@ func TestStreamsOfPagesEndWithTheToken(t *testing.T) {
 		}
 	})
 }
+
+// Who logs out ends the streams of their other tabs, and of no other session, though its token is the same.
+func TestStreamsOfPagesEndWithTheSession(t *testing.T) {
+	inBubble(t, pagesTokens, func(t *testing.T, _ driver.Store, l *servertest.Pipes, _ *daemon.Server) {
+		leaves, stays := newBrowser(t, "", l), newBrowser(t, "", l)
+		leaves.logIn("secret-admin")
+		stays.logIn("secret-admin")
+		tabs, other := []*watched{leaves.watch(l, "/"), leaves.watch(l, "/causes")}, stays.watch(l, "/causes")
+		<-time.After(5 * time.Second)
+		if tabs[0].over() || tabs[1].over() || other.over() {
+			t.Fatal("a stream has ended")
+		}
+		if resp, page := leaves.press("/ui/logout"); resp.StatusCode != http.StatusSeeOther {
+			t.Fatalf("%d\n%s", resp.StatusCode, page)
+		}
+		if !tabs[0].over() || !tabs[1].over() {
+			t.Error("a stream of the session goes on")
+		}
+		if other.over() {
+			t.Error("the stream of another session has ended")
+		}
+	})
+}

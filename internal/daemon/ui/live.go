@@ -34,7 +34,8 @@ type live struct {
 	hub *events.Hub[audience]
 
 	mu    sync.Mutex
-	shown map[string]*shown // by audience and topic
+	shown map[string]*shown                         // by audience and topic
+	open  map[string]map[*stream]context.CancelFunc // by the form token of their session
 }
 
 // audience is for whom fragments are made.
@@ -72,7 +73,7 @@ const orderKey = "order"
 const trouble = "trouble"
 
 func newLive(u *UI) *live {
-	l := &live{u: u, shown: make(map[string]*shown)}
+	l := &live{u: u, shown: make(map[string]*shown), open: make(map[string]map[*stream]context.CancelFunc)}
 	l.hub = events.New(l.look)
 	return l
 }
@@ -221,8 +222,35 @@ func (l *live) stream(v *visit) error {
 	h.Set("X-Accel-Buffering", "no") // else nginx would keep it back
 	out := &stream{w: v.w, control: http.NewResponseController(v.w)}
 	defer context.AfterFunc(ctx, out.hurry)()
+	defer l.opened(v.form, out, cancel)()
 	l.run(ctx, out, in, s)
 	return nil
+}
+
+// opened notes an open stream of a session, until closed is called.
+func (l *live) opened(session string, s *stream, end context.CancelFunc) (closed func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[session] == nil {
+		l.open[session] = make(map[*stream]context.CancelFunc)
+	}
+	l.open[session][s] = end
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if delete(l.open[session], s); len(l.open[session]) == 0 {
+			delete(l.open, session)
+		}
+	}
+}
+
+// end ends the streams of a session, which was left, in all its tabs.
+func (l *live) end(session string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, end := range l.open[session] {
+		end()
+	}
 }
 
 // run writes rounds, and beats between them as long as the page is looked at.

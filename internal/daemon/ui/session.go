@@ -290,5 +290,6 @@ func logOut(v *visit) error {
 	}
 	name := v.u.cookieName(v.r)
 	http.SetCookie(v.w, v.u.cookie(v.r, name, "", -1))
+	v.u.live.end(v.form)
 	return v.redirect("/login")
 }

@@ -28,7 +28,7 @@ const sparkColumns = 30
 
 func causeRowOf(c *wire.Cause, verdict string, now time.Time) causeRow {
 	row := causeRow{
-		Queue: c.Queue, Path: causePath(c.Queue, c.Signature), QueuePath: queuePath(c.Queue), Count: c.Count, Growing: c.Growing,
+		Queue: c.Queue, Path: pathOf(c), QueuePath: queuePath(c.Queue), Count: c.Count, Growing: c.Growing,
 		PerMinute: "0", Minutes: columns(c.Minutes, sparkColumns), First: momentAt(c.First, now), Last: momentAt(c.Last, now),
 		What: happened(c), State: stateChip(c), Verdict: verdictChip(verdict),
 	}
@@ -36,6 +36,16 @@ func causeRowOf(c *wire.Cause, verdict string, now time.Time) causeRow {
 		row.PerMinute = "+" + number(max(int64(c.PerMinute+.5), 1))
 	}
 	return row
+}
+
+// pathOf is where a cause is looked into. Without a signature it has no page of its own, as what
+// expired or was never tried: its messages are listed.
+func pathOf(c *wire.Cause) string {
+	if c.Signature != "" {
+		return causePath(c.Queue, c.Signature)
+	}
+	f := wire.Filter{Queue: c.Queue, Reason: c.Reason.String()}
+	return withQuery("/dead", f.Parameters())
 }
 
 // The orders of causes.
