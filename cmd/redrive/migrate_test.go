@@ -83,7 +83,7 @@ func migrates(t *testing.T, address, worker, user string, newest int, run func(s
 	b.expect(exitOK, "the tables are removed", "migrate", "--data", address, "--down")
 	b.tty = false
 
-	plain := b.expect(exitOK, "from version 0 to 1", "migrate", "--data", address, "--print", "--user", user)
+	plain := b.expect(exitOK, fmt.Sprintf("from version 0 to %d", newest), "migrate", "--data", address, "--print", "--user", user)
 	if offline := b.expect(exitOK, "", "migrate", "--data", address, "--print", "--user", user, "--from", "0"); offline != plain {
 		t.Errorf("without asking the server the SQL is another:\n%s\n%s", offline, plain)
 	}
@@ -93,7 +93,7 @@ func migrates(t *testing.T, address, worker, user string, newest int, run func(s
 	}
 	var m migration
 	out := b.expect(exitOK, "", "migrate", "--data", address, "--print", "--down", "--json")
-	if err := json.Unmarshal([]byte(out), &m); err != nil || m.From != 1 || m.To != 0 || !strings.Contains(m.Name, "mine") {
+	if err := json.Unmarshal([]byte(out), &m); err != nil || m.From != newest || m.To != 0 || !strings.Contains(m.Name, "mine") {
 		t.Fatalf("%s: %v", out, err)
 	}
 	run(m.SQL)
