@@ -12,7 +12,7 @@ import (
 )
 
 // SchemaVersion is the version of the tables that this program works with.
-const SchemaVersion = 1
+const SchemaVersion = 2
 
 // lockClass is the first part of our advisory locks, so that they do not meet those of
 // other programs.

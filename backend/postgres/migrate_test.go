@@ -51,7 +51,7 @@ func TestDownRemovesEverything(t *testing.T) {
 
 func TestInspectTellsTheVersion(t *testing.T) {
 	s := open(t)
-	for want, in := range []string{"nothing here", s.sql.schema} {
+	for in, want := range map[string]int{"nothing here": 0, s.sql.schema: SchemaVersion} {
 		schema, version, err := Inspect(t.Context(), pgtest.Shared(t).URL()+"&redrive_ddl=off&redrive_schema="+url.QueryEscape(in))
 		if schema != in || version != want || err != nil {
 			t.Errorf("%q: %q, %d, %v", in, schema, version, err)

@@ -3,6 +3,7 @@ package main
 import (
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,6 +12,8 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend"
+	"github.com/redrive/redrive/backend/mysql"
+	"github.com/redrive/redrive/backend/postgres"
 	"github.com/redrive/redrive/internal/mariadbtest"
 	"github.com/redrive/redrive/internal/pgtest"
 )
@@ -46,7 +49,7 @@ func TestMigratePostgres(t *testing.T) {
 	if strings.Contains(s.URL(), "?") {
 		sep = "&"
 	}
-	migrates(t, s.URL()+sep+"redrive_schema=mine", strings.Replace(s.URL(), "postgres@", "worker@", 1)+sep+"redrive_schema=mine", "worker",
+	migrates(t, s.URL()+sep+"redrive_schema=mine", strings.Replace(s.URL(), "postgres@", "worker@", 1)+sep+"redrive_schema=mine", "worker", postgres.SchemaVersion,
 		func(script string) { serveSQL(t, "pgx", s.URL(), script) })
 }
 
@@ -55,12 +58,12 @@ func TestMigrateMySQL(t *testing.T) {
 	root := "root@tcp(" + s.Addr() + ")/"
 	serveSQL(t, "mysql", root, "CREATE DATABASE app")
 	serveSQL(t, "mysql", root, "CREATE USER worker@'127.0.0.1'")
-	migrates(t, s.URL("app")+"?redrive_prefix=mine_", strings.Replace(s.URL("app"), "root@", "worker@", 1)+"?redrive_prefix=mine_", "worker@127.0.0.1",
+	migrates(t, s.URL("app")+"?redrive_prefix=mine_", strings.Replace(s.URL("app"), "root@", "worker@", 1)+"?redrive_prefix=mine_", "worker@127.0.0.1", mysql.SchemaVersion,
 		func(script string) { serveSQL(t, "mysql", root+"app?multiStatements=true", script) })
 }
 
 // migrates goes the way of an owner, and of an administrator who runs what was printed.
-func migrates(t *testing.T, address, worker, user string, run func(script string)) {
+func migrates(t *testing.T, address, worker, user string, newest int, run func(script string)) {
 	t.Helper()
 	b := newBench(t)
 	off := "&redrive_ddl=off"
@@ -68,8 +71,8 @@ func migrates(t *testing.T, address, worker, user string, run func(script string
 		t.Fatalf("no tables: %v", err)
 	}
 	b.expect(exitOK, "no tables to remove", "migrate", "--data", address, "--down")
-	b.expect(exitOK, "migrated from version 0 to 1", "migrate", "--data", address+off)
-	b.expect(exitOK, "of version 1 already", "migrate", "--data", address)
+	b.expect(exitOK, fmt.Sprintf("migrated from version 0 to %d", newest), "migrate", "--data", address+off)
+	b.expect(exitOK, fmt.Sprintf("of version %d already", newest), "migrate", "--data", address)
 	if err := publishTo(t, address+off); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,7 @@ func migrates(t *testing.T, address, worker, user string, run func(script string
 	b.expect(exitOK, "the tables are removed", "migrate", "--data", address, "--down")
 	b.tty = false
 
-	plain := b.expect(exitOK, "from version 0 to 1", "migrate", "--data", address, "--print", "--user", user)
+	plain := b.expect(exitOK, fmt.Sprintf("from version 0 to %d", newest), "migrate", "--data", address, "--print", "--user", user)
 	if offline := b.expect(exitOK, "", "migrate", "--data", address, "--print", "--user", user, "--from", "0"); offline != plain {
 		t.Errorf("without asking the server the SQL is another:\n%s\n%s", offline, plain)
 	}
@@ -90,7 +93,7 @@ func migrates(t *testing.T, address, worker, user string, run func(script string
 	}
 	var m migration
 	out := b.expect(exitOK, "", "migrate", "--data", address, "--print", "--down", "--json")
-	if err := json.Unmarshal([]byte(out), &m); err != nil || m.From != 1 || m.To != 0 || !strings.Contains(m.Name, "mine") {
+	if err := json.Unmarshal([]byte(out), &m); err != nil || m.From != newest || m.To != 0 || !strings.Contains(m.Name, "mine") {
 		t.Fatalf("%s: %v", out, err)
 	}
 	run(m.SQL)
