@@ -41,6 +41,7 @@ type app struct {
 
 	description description
 
+	leaving   atomic.Bool          // each answer is the last one on its connection
 	live      atomic.Pointer[live] // nil: no configuration
 	engine    *engine.Engine
 	pauses    *pauses

@@ -33,7 +33,7 @@ func RouteTable() (all []Route) {
 func (s *Server) ServeOn(l net.Listener) (stop func()) {
 	go func() { _ = s.http.Serve(l) }()
 	return func() {
-		s.drain()
+		s.drain(nil)
 		_ = s.http.Close()
 		s.closers.close()
 		_ = s.app.store.Close()

@@ -180,6 +180,9 @@ func (a *app) shell(next http.Handler, local func(host string) bool) http.Handle
 		id := ids.next()
 		h[requestIDHeader] = []string{id}
 		h["X-Content-Type-Options"] = nosniff
+		if a.leaving.Load() {
+			h.Set("Connection", "close")
+		}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead { // what a browser may show
 			h["Content-Security-Policy"], h["Referrer-Policy"] = policy, referrer
 		}

@@ -92,6 +92,7 @@ type limitListener struct {
 	slots  chan struct{}
 	closed chan struct{}
 	once   sync.Once
+	err    error // of the first Close
 }
 
 func newLimitListener(l net.Listener, slots chan struct{}) *limitListener {
@@ -113,10 +114,13 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
 }
 
-// Close lets a waiting Accept return.
+// Close lets a waiting Accept return. It may be called again.
 func (l *limitListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
+	l.once.Do(func() {
+		close(l.closed)
+		l.err = l.Listener.Close()
+	})
+	return l.err
 }
 
 // limitedConn gives its slot back when it is closed.

@@ -86,6 +86,7 @@ const (
 	maxHeaderBytes    = 16 << 10
 	maxConnections    = 20_000
 	drainTimeout      = 15 * time.Second // for requests under way at shutdown
+	lastRequests      = time.Second      // for one more request on open connections, where the sockets were passed
 )
 
 // Run starts a daemon and works until ctx ends; see [Server.Run].
@@ -327,7 +328,7 @@ func (s *Server) Run(ctx context.Context) error {
 	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("alerts", func() error { s.app.alerts.Run(work); return nil })
 	for _, l := range listeners {
-		start("http", func() error { return s.http.Serve(l) })
+		start("http", func() error { return s.serve(l) })
 	}
 	if socket := s.listenSocket(ctx); socket != nil {
 		start("socket", func() error { return s.socket.Serve(socket) })
@@ -340,7 +341,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	s.log.LogAttrs(ctx, slog.LevelInfo, "shutting down", slog.Any("cause", context.Cause(ctx)))
-	s.drain()
+	s.drain(listeners)
 	stopWork()
 	parts.Wait()
 	s.closers.close()
@@ -353,16 +354,48 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
+// serve serves a listener until it is closed.
+func (s *Server) serve(l net.Listener) error {
+	err := s.http.Serve(l)
+	if errors.Is(err, net.ErrClosed) && s.app.leaving.Load() {
+		return nil
+	}
+	return err
+}
+
+// leave stops accepting on passed sockets, whose next process takes the connections that
+// come from now on. Those that are open may still ask once, and are closed with the
+// answer: a client that sends while we close an idle connection could not know whether its
+// message was accepted.
+func (s *Server) leave(listeners []net.Listener) {
+	s.app.leaving.Store(true)
+	for _, l := range listeners {
+		if err := l.Close(); err != nil {
+			s.log.LogAttrs(context.Background(), slog.LevelWarn, "a passed socket cannot be closed", slog.Any("error", err))
+		}
+	}
+	<-time.After(lastRequests)
+}
+
 // drain ends the requests: streams at the line they have come to, all others when
-// they are answered, and what takes longer than drainTimeout at once.
-func (s *Server) drain() {
-	s.app.gateway.Drain()
+// they are answered, and what takes longer than drainTimeout at once. New ones are refused,
+// except where the sockets were passed: there nothing comes after leave.
+func (s *Server) drain(listeners []net.Listener) {
+	if len(s.o.Listeners) > 0 {
+		s.drainPull() // workers settle on new connections too
+		s.leave(listeners)
+		s.app.gateway.EndStreams()
+	} else {
+		s.app.gateway.Drain()
+	}
 	s.app.events.Close()
 	for _, end := range s.streams {
 		end()
 	}
 	s.drainSessions()
-	s.drainPull()
+	if len(s.o.Listeners) == 0 {
+		s.drainPull()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	for _, server := range []*http.Server{s.http, s.socket} {

@@ -12,6 +12,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -60,6 +61,7 @@ type Gateway struct {
 	o        Options
 	maxLine  int
 	inFlight budget
+	refusing atomic.Bool
 	draining context.Context //nolint:containedctx // it ends with Drain, not with a request
 	drain    context.CancelFunc
 }
@@ -107,9 +109,16 @@ func New(sink redrive.Sink, o Options) *Gateway {
 
 // Drain lets streams end at the line they have come to; what was read is still
 // committed and answered. New requests are refused. It returns at once.
-func (g *Gateway) Drain() { g.drain() }
+func (g *Gateway) Drain() {
+	g.refusing.Store(true)
+	g.drain()
+}
 
-// Draining is closed by Drain.
+// EndStreams is Drain without the refusal of new requests: for a caller that keeps the sink
+// open until all have been answered.
+func (g *Gateway) EndStreams() { g.drain() }
+
+// Draining is closed by Drain and EndStreams.
 func (g *Gateway) Draining() <-chan struct{} { return g.draining.Done() }
 
 // ServeHTTP implements http.Handler.
@@ -163,7 +172,7 @@ func (g *Gateway) check(r *http.Request, m *redrive.Message) *problem.Problem {
 
 // admit checks what can be checked before the body is read.
 func (g *Gateway) admit(queue string, r *http.Request) *problem.Problem {
-	if g.draining.Err() != nil {
+	if g.refusing.Load() {
 		return problem.Of(redrive.ErrClosed)
 	}
 	if err := driver.CheckQueue(queue); err != nil {
