@@ -53,7 +53,7 @@ func TestPagesOfPlans(t *testing.T) {
 
 		b.page("/ui/redrive?queue=orders")
 		running, _ := b.follow(b.press("/ui/redrive", "queue", "orders", "signature", causeOf(t, b, "orders", "500"), "rate", "1/s", "act", "start"))
-		<-time.After(5 * time.Second)
+		<-time.After(5*time.Second + 500*time.Millisecond) // between two steps
 		show("plan-running", running, "running")
 
 		b.page("/ui/archive?queue=hooks")
