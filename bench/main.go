@@ -119,7 +119,7 @@ func runApart(ctx context.Context, o options, workload, driver string) (r Result
 	return r, json.Unmarshal(out.Bytes(), &r)
 }
 
-func printOne(ctx context.Context, o options) error {
+func printOne(ctx context.Context, o options) (err error) {
 	i := slices.IndexFunc(drivers, func(d Driver) bool { return d.Name == o.one })
 	j := slices.IndexFunc(workloads, func(l Workload) bool { return l.Name == o.workloads })
 	if i < 0 || j < 0 {
@@ -130,7 +130,7 @@ func printOne(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer func() { err = errors.Join(err, f.Close()) }()
 		if err := pprof.StartCPUProfile(f); err != nil {
 			return err
 		}
