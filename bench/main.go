@@ -126,9 +126,9 @@ func printOne(ctx context.Context, o options) (err error) {
 		return fmt.Errorf("no driver %q or no workload %q", o.one, o.workloads)
 	}
 	if o.profile != "" {
-		f, err := os.Create(o.profile)
-		if err != nil {
-			return err
+		f, failed := os.Create(o.profile)
+		if failed != nil {
+			return failed
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 		if err := pprof.StartCPUProfile(f); err != nil {
