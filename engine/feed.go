@@ -23,6 +23,7 @@ type feed struct {
 	refresh  bool           // ask the source what is due next
 	wait     time.Duration  // before asking again for what was said to be due and not found
 	dueAt    time.Time      // then ask again; zero: nothing is known to become due
+	events   uint64         // how many the source has sent
 }
 
 // buries reports whether a sink of dead letters is the source itself, which takes them
@@ -41,6 +42,7 @@ func (f *feed) notify(ev *driver.Event, now time.Time) {
 	c := f.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	f.events++
 	f.empty, f.wait = 0, 0
 	c.learnLocked(f, ev, now)
 	if f.lanes != 0 || f.suspects {
@@ -67,6 +69,7 @@ func (c *consumer) learnLocked(f *feed, ev *driver.Event, now time.Time) {
 func (c *consumer) refreshFeed(f *feed) {
 	c.mu.Lock()
 	ask := f.refresh && !c.stopped
+	before := f.events
 	c.mu.Unlock()
 	if !ask {
 		return
@@ -75,6 +78,11 @@ func (c *consumer) refreshFeed(f *feed) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if f.events != before {
+		// The event may be newer than the answer: a retry that became due in between
+		// would be forgotten. If it is older, the next event follows at once.
+		return
+	}
 	if err != nil || len(events) == 0 {
 		if c.e.run.Err() == nil && !errors.Is(err, redrive.ErrClosed) {
 			f.dueAt = now.Add(claimRetry)
