@@ -2,16 +2,26 @@ package main
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 	"time"
 )
 
+// The relay's daemon is this program, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-serve" {
+		main()
+		return
+	}
+	m.Run()
+}
+
 // TestEveryWorkload keeps the workloads working; it asserts no speed.
 func TestEveryWorkload(t *testing.T) {
 	o := options{duration: 100 * time.Millisecond, dir: t.TempDir()}
 	var results []Result
-	for _, d := range []*Driver{&redriveSQLite, &redriveMemory, &bareLog, &natsSynced, &httpRedrive, &httpBare, &wsRedrive, &wsBare} {
+	for _, d := range []*Driver{&redriveSQLite, &redriveMemory, &bareLog, &natsSynced, &httpRedrive, &httpBare, &wsRedrive, &wsBare, &relayRedrive, &relayBare} {
 		for i := range workloads {
 			r, err := runOne(context.Background(), o, d, &workloads[i])
 			if err != nil {

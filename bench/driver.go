@@ -51,5 +51,5 @@ var drivers = []Driver{
 	redrivePostgres, riverDriver, rawPostgres, httpRedrive, httpBare, redriveList, wsRedrive, wsBare,
 	redisStream(everySecond), redisStreamStore(everySecond), rawStream(everySecond), asynqOn(everySecond),
 	redisStream(everyAnswer), redisStreamStore(everyAnswer), rawStream(everyAnswer), asynqOn(everyAnswer),
-	redriveMariaDB, rawMariaDB,
+	redriveMariaDB, rawMariaDB, relayRedrive, relayBare,
 }

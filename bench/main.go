@@ -40,6 +40,7 @@ type options struct {
 	duration           time.Duration
 	dir                string
 	one, profile       string
+	serve              string
 }
 
 func bench(ctx context.Context) error {
@@ -51,7 +52,11 @@ func bench(ctx context.Context) error {
 	flag.StringVar(&o.dir, "dir", "", "where the systems keep their files: on the disk to be measured; default: the temporary folder")
 	flag.StringVar(&o.one, "one", "", "run the one `driver` and the one workload of -run in this process and print the result as JSON")
 	flag.StringVar(&o.profile, "cpuprofile", "", "with -one, write a CPU profile of the run to this `file`")
+	flag.StringVar(&o.serve, "serve", "", "run the daemon over -dir, delivering to this `URL`, for the relay workloads")
 	flag.Parse()
+	if o.serve != "" {
+		return serveTo(ctx, o.dir, o.serve)
+	}
 	if o.one != "" {
 		return printOne(ctx, o)
 	}

@@ -36,6 +36,8 @@ func table(w io.Writer, l Workload, rows []Result) {
 		columns = []string{"system", "p50", "p99", "CPU us/msg", "bytes/msg", "disk probe p99"}
 	case "flood":
 		columns = slices.Insert(columns, 1, "published/s", "handled/published")
+	case "relay-ndjson", "relay-128":
+		columns = slices.Insert(columns, 3, "of it the daemon's")
 	}
 	fmt.Fprintf(w, "\n### %s: %s\n\n| %s |\n|%s\n", l.Name, l.About, strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 	for i := range drivers {
@@ -63,6 +65,9 @@ func table(w io.Writer, l Workload, rows []Result) {
 				middle(own, func(r Result) float64 { return r.Rate / r.Published }, "%.2f"))
 			fallthrough
 		default:
+			if slices.Contains(columns, "of it the daemon's") {
+				usage = slices.Insert(usage, 1, middle(own, func(r Result) float64 { return r.Own }, "%.1f"))
+			}
 			cells = append(append(cells, spread(values(own, func(r Result) float64 { return r.Rate }), rate)), usage...)
 			cells = append(cells, ratio(rows, i), middle(own, func(r Result) float64 { return r.Probe.Rate }, "%.0f"))
 		}
@@ -79,7 +84,9 @@ func peer(i int) (subject, other string, ok bool) {
 		return httpRedrive.Name, d.Name, true
 	case d.Name == wsBare.Name:
 		return wsRedrive.Name, d.Name, true
-	case d.Name == wsRedrive.Name || d.Name == httpRedrive.Name || d.Name == redriveSQLite.Name || d.Name == redrivePostgres.Name:
+	case d.Name == relayBare.Name:
+		return relayRedrive.Name, d.Name, true
+	case d.Name == relayRedrive.Name || d.Name == wsRedrive.Name || d.Name == httpRedrive.Name || d.Name == redriveSQLite.Name || d.Name == redrivePostgres.Name:
 		return "", "", false
 	case d.Subject != "":
 		return d.Subject, d.Name, d.Synced

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type Result struct {
 	Published        float64 `json:",omitempty"` // messages a second meanwhile (flood)
 	CPU              float64 // us a message
 	Bytes            float64 // written a message
+	Own              float64 `json:",omitempty"` // us a message of the system's own process, if it has one
 	P50, P99         time.Duration
 	CommitP99        time.Duration // from the return of Publish, where P99 is from its call
 	Unhandled        int           `json:",omitempty"` // of the latency run, after its end
@@ -50,6 +52,7 @@ type run struct {
 	duration time.Duration
 	result   *Result
 	start    usage
+	own      usage // of the process pid
 	pid      int
 }
 
@@ -62,11 +65,14 @@ var workloads = append([]Workload{
 	{"latency", "1,000 messages a second, from the call of publish to the start of the handler", latency},
 	{"fail-once", "as drain, but every message fails once; until the last is done", failOnce},
 	{"flood", "16 callers publish as fast as they are answered; how much is handled meanwhile", flood},
-}, sessionWorkloads...)
+}, append(sessionWorkloads, relayWorkloads...)...)
 
 func (r *run) begin() (err error) {
 	if o, ok := r.queue.(Outsider); ok {
 		r.pid = o.PID()
+		if r.own, _, err = usedBy(strconv.Itoa(r.pid)); err != nil {
+			return err
+		}
 	}
 	r.start, err = used(r.pid)
 	return err
@@ -84,6 +90,13 @@ func (r *run) end(messages int64, took time.Duration) error {
 	r.result.Rate = float64(messages) / took.Seconds()
 	r.result.CPU = float64(d.cpu.Nanoseconds()) / 1e3 / float64(messages)
 	r.result.Bytes = float64(d.bytes) / float64(messages)
+	if r.pid != 0 {
+		own, _, err := usedBy(strconv.Itoa(r.pid))
+		if err != nil {
+			return err
+		}
+		r.result.Own = float64(own.since(r.own).cpu.Nanoseconds()) / 1e3 / float64(messages)
+	}
 	return nil
 }
 

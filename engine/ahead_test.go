@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,6 +79,62 @@ func TestClaimsRunAhead(t *testing.T) {
 			t.Errorf("%d of %d slots taken", s.Busy, s.Slots)
 		}
 	})
+}
+
+// Three processes share a queue: none starves while there is a backlog, nor where what arrives in bursts is
+// less than they could handle.
+func TestProcessesThatShareAQueueAllWork(t *testing.T) {
+	for name, test := range map[string]struct{ backlog, burst int }{
+		"a backlog": {backlog: 30_000},
+		"bursts":    {burst: 120},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				newDistant(r, 4*time.Millisecond)
+				const processes = 3
+				var gauges [processes]gauge
+				r.handle("sms", gauges[0].handle(always(time.Millisecond)), engine.QueueOptions{Concurrency: 8})
+				r.publish("sms", test.backlog)
+				r.start()
+				for i := 1; i < processes; i++ {
+					other := engine.New(r.fail, engine.Options{Instance: "other-" + strconv.Itoa(i)})
+					other.IsolateProcess()
+					if err := other.Handle("sms", redrive.HandlerFunc(gauges[i].handle(always(time.Millisecond))), engine.QueueOptions{Concurrency: 8}); err != nil {
+						t.Fatal(err)
+					}
+					ctx, stop := context.WithCancel(t.Context())
+					ended := make(chan error, 1)
+					go func() { ended <- other.Run(ctx) }()
+					defer func() { stop(); <-ended }()
+				}
+				pass(100 * time.Millisecond)
+				var before, after [processes]int
+				count := func(into *[processes]int) (sum int) {
+					for i := range into {
+						into[i], _ = gauges[i].count()
+						sum += into[i]
+					}
+					return sum
+				}
+				sum := -count(&before)
+				for i := range 100 {
+					for n := range test.burst {
+						r.publishAll(redrive.Message{Queue: "sms", ID: strconv.Itoa(i) + "-" + strconv.Itoa(n)})
+					}
+					pass(10 * time.Millisecond)
+				}
+				sum += count(&after)
+				for i := range after {
+					if share := float64(after[i]-before[i]) / float64(sum); share < 0.25 {
+						t.Errorf("process %d of %d handled %.0f %% of %d messages", i, processes, 100*share, sum)
+					}
+				}
+				if want := 100 * test.burst; sum < want*98/100 || test.backlog > 0 && sum < 20_000 {
+					t.Errorf("%d handled in a second", sum)
+				}
+			})
+		})
+	}
 }
 
 // Where the handler is slow nothing waits in line: another process may have it.
