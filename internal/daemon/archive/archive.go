@@ -5,7 +5,8 @@
 // A file is a row of zstd frames of up to a few megabytes of lines. A line is what the
 // API shows of a dead letter with its body and history. The index has a line for each
 // frame with its place and what is in it; a missing or damaged index is made up from the
-// file. An archive only grows: nothing in it is changed, and files may be moved away.
+// file. An archive only grows: nothing in it is changed, and files may be moved away. No link
+// in the folder leads out of it: such a file is an error, and nothing else is read.
 package archive
 
 import (
@@ -194,13 +195,17 @@ func (a *Archive) beginFile() error {
 	if err := os.MkdirAll(a.dir, 0o700); err != nil {
 		return err
 	}
-	a.opened = time.Now()
-	name := filepath.Join(a.dir, "dead-"+a.opened.UTC().Format("20060102T150405.000Z")+"-"+redrive.NewID()[24:])
-	var err error
-	if a.file, err = os.OpenFile(name+suffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil { //nolint:gosec // the folder is the caller's choice
+	root, err := os.OpenRoot(a.dir)
+	if err != nil {
 		return err
 	}
-	if a.index, err = os.OpenFile(name+indexSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil { //nolint:gosec // as above
+	defer root.Close() //nolint:errcheck // the files stay open
+	a.opened = time.Now()
+	name := "dead-" + a.opened.UTC().Format("20060102T150405.000Z") + "-" + redrive.NewID()[24:]
+	if a.file, err = root.OpenFile(name+suffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
+		return err
+	}
+	if a.index, err = root.OpenFile(name+indexSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
 		return err
 	}
 	a.size = 0
@@ -231,7 +236,7 @@ func (a *Archive) failed(err error) error {
 
 // syncDir makes new names in a folder durable.
 func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // as above
+	d, err := os.Open(dir) //nolint:gosec // the folder is the caller's choice
 	if err != nil {
 		return err
 	}

@@ -217,6 +217,44 @@ func TestABitThatFlipsIsFound(t *testing.T) {
 	}
 }
 
+// A link in the folder that leads out of it is not followed: neither a file's nor its index's.
+func TestNoLinkLeadsOut(t *testing.T) {
+	for _, of := range []string{".ndjson.zst", ".index"} {
+		t.Run(of, func(t *testing.T) {
+			elsewhere, dir := t.TempDir(), t.TempDir()
+			put(t, open(t, elsewhere), entries(0, 3))
+			a := open(t, dir)
+			put(t, a, entries(3, 5))
+			outside, _ := filepath.Glob(filepath.Join(elsewhere, "*"+of))
+			inside, _ := filepath.Glob(filepath.Join(dir, "*"+of))
+			if len(outside) != 1 || len(inside) != 1 {
+				t.Fatal(outside, inside)
+			}
+			link := inside[0]
+			if of == ".index" {
+				if err := os.Remove(link); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				link = filepath.Join(dir, "dead-99990101T000000.000Z-x"+of)
+			}
+			if err := os.Symlink(outside[0], link); err != nil {
+				t.Fatal(err)
+			}
+			var seen []string
+			err := a.Read(t.Context(), redrive.Query{}, func(e *redrive.Entry) bool { seen = append(seen, e.ID); return true })
+			if err == nil || !strings.Contains(err.Error(), filepath.Base(inside[0])) && !strings.Contains(err.Error(), filepath.Base(link)) {
+				t.Errorf("error %v; want one that names the file", err)
+			}
+			for _, id := range seen {
+				if id == "m0" || id == "m1" || id == "m2" {
+					t.Errorf("read %s from outside of the folder", id)
+				}
+			}
+		})
+	}
+}
+
 func TestManyWriters(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup

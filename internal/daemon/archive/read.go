@@ -42,14 +42,14 @@ func (a *Archive) Files() ([]string, error) {
 // Read calls see with each dead letter that matches, in the order in which they were
 // archived, until it returns false. One that was archived twice comes twice.
 func (a *Archive) Read(ctx context.Context, q redrive.Query, see func(*redrive.Entry) bool) error {
-	return a.each(ctx, func(name string, frames []frame) (bool, error) {
+	return a.each(ctx, func(root *os.Root, name string, frames []frame) (bool, error) {
 		frames = slices.DeleteFunc(frames, func(fr frame) bool {
 			return !slices.ContainsFunc(fr.Items, func(i item) bool { return i.couldMatch(&q) })
 		})
 		if len(frames) == 0 {
 			return true, nil
 		}
-		file, err := os.Open(name) //nolint:gosec // of the archive, in the folder that the operator names
+		file, err := root.Open(name)
 		if err != nil {
 			return false, err
 		}
@@ -63,23 +63,30 @@ func (a *Archive) Read(ctx context.Context, q redrive.Query, see func(*redrive.E
 	})
 }
 
-// each calls do with each file and its index.
-func (a *Archive) each(ctx context.Context, do func(name string, frames []frame) (bool, error)) error {
+// each calls do with each file, by its name within the folder, and its index. Links that lead out of the
+// folder are an error.
+func (a *Archive) each(ctx context.Context, do func(root *os.Root, name string, frames []frame) (bool, error)) error {
 	files, err := a.Files()
-	if err != nil {
+	if err != nil || len(files) == 0 {
 		return err
 	}
-	for _, name := range files {
+	root, err := os.OpenRoot(a.dir)
+	if err != nil {
+		return fmt.Errorf("archive: %w", err)
+	}
+	defer root.Close() //nolint:errcheck // it was only read
+	for _, path := range files {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		frames, err := a.framesOf(name)
+		name := filepath.Base(path)
+		frames, err := a.framesOf(root, name)
 		if err != nil {
-			return fmt.Errorf("archive: %s: %w", filepath.Base(name), err)
+			return fmt.Errorf("archive: %s: %w", name, err)
 		}
-		ok, err := do(name, frames)
+		ok, err := do(root, name, frames)
 		if err != nil {
-			return fmt.Errorf("archive: %s: %w", filepath.Base(name), err)
+			return fmt.Errorf("archive: %s: %w", name, err)
 		}
 		if !ok {
 			return nil
@@ -126,12 +133,12 @@ func parse(line []byte) (redrive.Entry, error) {
 }
 
 // framesOf reads the index of a file, and makes up what it lacks.
-func (a *Archive) framesOf(name string) ([]frame, error) {
-	frames, err := readIndex(strings.TrimSuffix(name, suffix) + indexSuffix)
+func (a *Archive) framesOf(root *os.Root, name string) ([]frame, error) {
+	frames, err := readIndex(root, strings.TrimSuffix(name, suffix)+indexSuffix)
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.Open(name) //nolint:gosec // of the archive, in the folder that the operator names
+	file, err := root.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -212,8 +219,8 @@ func frameLength(b []byte) int {
 }
 
 // readIndex reads the lines of an index that are whole.
-func readIndex(name string) ([]frame, error) {
-	file, err := os.Open(name) //nolint:gosec // of the archive, in the folder that the operator names
+func readIndex(root *os.Root, name string) ([]frame, error) {
+	file, err := root.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
