@@ -119,7 +119,7 @@ func (m *Message) Validate() error {
 		return invalid(fmt.Sprintf("%d bytes of headers", m.Headers.Size()), fmt.Sprintf("at most %d bytes of headers", MaxHeaderSize))
 	case m.Delay < 0:
 		return invalid(fmt.Sprintf("delay of %s", m.Delay), "a delay is zero or more")
-	case !dated(m.DeliverAt) || !dated(m.ExpiresAt):
+	case !text.Dated(m.DeliverAt) || !text.Dated(m.ExpiresAt):
 		return invalid("moment beyond the year 9999", "a moment lies within the years 1 to 9999, in UTC")
 	case m.Lineage != (Lineage{}) && !m.Lineage.valid():
 		return invalid("lineage", "numbers are within 0 and 2147483647; a plan is at most 128 bytes of printable UTF-8, what it was edited from 256, its origin 1024")
@@ -130,12 +130,6 @@ func (m *Message) Validate() error {
 		}
 	}
 	return nil
-}
-
-// dated reports whether a time can be stored and written as JSON.
-func dated(t time.Time) bool {
-	y := t.UTC().Year()
-	return t.IsZero() || y >= 1 && y <= 9999
 }
 
 // valid reports whether the columns of every store hold the lineage.

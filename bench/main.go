@@ -55,7 +55,7 @@ func bench(ctx context.Context) error {
 	flag.StringVar(&o.serve, "serve", "", "run the daemon over -dir, delivering to this `URL`, for the relay workloads")
 	flag.Parse()
 	if o.serve != "" {
-		return serveTo(ctx, o.dir, o.serve)
+		return serveTo(ctx, o)
 	}
 	if o.one != "" {
 		return printOne(ctx, o)
@@ -130,22 +130,30 @@ func printOne(ctx context.Context, o options) (err error) {
 	if i < 0 || j < 0 {
 		return fmt.Errorf("no driver %q or no workload %q", o.one, o.workloads)
 	}
-	if o.profile != "" {
-		f, failed := os.Create(o.profile)
+	if relayProfile = o.profile; o.profile != "" && o.one != relayRedrive.Name { // whose daemon is profiled
+		stop, failed := profile(o.profile)
 		if failed != nil {
 			return failed
 		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
+		defer func() { err = errors.Join(err, stop()) }()
 	}
 	r, err := runOne(ctx, o, &drivers[i], &workloads[j])
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// profile writes a CPU profile to a file until stop is called.
+func profile(name string) (stop func() error, err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, err
+	}
+	return func() error { pprof.StopCPUProfile(); return f.Close() }, nil
 }
 
 func runOne(ctx context.Context, o options, d *Driver, l *Workload) (r Result, err error) {

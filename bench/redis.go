@@ -134,7 +134,7 @@ func loops(ctx context.Context, once func(n int) (busy bool, err error)) error {
 }
 
 func rawStream(fsync string) Driver {
-	return onRedis("raw Redis stream", fsync, "XADD pipelined within a batch; XREADGROUP COUNT 100, XACK and XDEL in one pipeline, 2 loops", moduleOf("github.com/redis/go-redis/v9"), openRawStream)
+	return onRedis("raw Redis stream", fsync, "XADD pipelined within a batch; XREADGROUP COUNT 100, XACK, XDEL and XADD of what failed in one pipeline, 2 loops", moduleOf("github.com/redis/go-redis/v9"), openRawStream)
 }
 
 func moduleOf(path string) func() string { return func() string { return moduleVersion(path) } }
@@ -174,13 +174,18 @@ func (q *rawStreamQueue) once(ctx context.Context, n int, handle func([]byte) er
 	if err != nil {
 		return false, err
 	}
-	ids := make([]string, 0, batchSize)
-	for _, m := range got[0].Messages {
-		if body, ok := m.Values["b"].(string); ok && handle([]byte(body)) == nil {
-			ids = append(ids, m.ID)
+	ids := make([]string, len(got[0].Messages))
+	var again []string // a failed one is added anew
+	for i, m := range got[0].Messages {
+		ids[i] = m.ID
+		if body, ok := m.Values["b"].(string); ok && handle([]byte(body)) != nil {
+			again = append(again, body)
 		}
 	}
 	_, err = q.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, body := range again {
+			p.XAdd(ctx, &redis.XAddArgs{Stream: queueName, Values: []any{"b", body}})
+		}
 		p.XAck(ctx, queueName, queueName, ids...)
 		p.XDel(ctx, queueName, ids...)
 		return nil

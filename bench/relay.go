@@ -184,7 +184,7 @@ func openRelay(dir string) (_ Queue, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, "-serve", t.url, "-dir", dir) //nolint:noctx // ended by Close
+	cmd := exec.Command(self, "-serve", t.url, "-dir", dir, "-cpuprofile", relayProfile) //nolint:noctx // ended by Close
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -229,12 +229,22 @@ func (q *relayQueue) Close() error {
 	return errors.Join(err, q.process.Wait(), q.server.Close())
 }
 
+// relayProfile is where the daemon writes a CPU profile of a run; "": nowhere.
+var relayProfile string
+
 // serveTo runs the daemon that delivers to a URL until a signal ends it, and prints its address.
-func serveTo(ctx context.Context, dir, url string) error {
+func serveTo(ctx context.Context, o options) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
+	if o.profile != "" {
+		end, err := profile(o.profile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = end() }()
+	}
 	cfg := config.Default()
-	cfg.Listen, cfg.Store, cfg.Grace = "127.0.0.1:0", config.Address("sqlite:"+dir), config.Duration(time.Second)
-	cfg.Queues[queueName] = &config.Queue{Deliver: &config.Deliver{URL: url, AllowPrivate: true}}
+	cfg.Listen, cfg.Store, cfg.Grace = "127.0.0.1:0", config.Address("sqlite:"+o.dir), config.Duration(time.Second)
+	cfg.Queues[queueName] = &config.Queue{Deliver: &config.Deliver{URL: o.serve, AllowPrivate: true}}
 	return daemon.Run(ctx, cfg, daemon.Options{Started: func(a net.Addr) { fmt.Println(a) }})
 }

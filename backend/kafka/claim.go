@@ -14,6 +14,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/onequeue"
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Wait implements driver.Source.
@@ -132,7 +133,7 @@ func identify(d *redrive.Delivery, cluster string, r *kgo.Record) {
 // message is a record as a message. One without an id of ours has none.
 func message(r *kgo.Record, queue string) redrive.Message {
 	m := redrive.Message{Queue: queue, Body: r.Value}
-	if native.Dated(r.Timestamp) {
+	if text.Dated(r.Timestamp) {
 		m.PublishedAt = r.Timestamp
 	}
 	for i := range r.Headers {

@@ -77,7 +77,7 @@ func (m *member) offset(id [16]byte, topic string, number int32, committed int64
 	if committed < 0 { // the group is new here: the first record tells
 		return
 	}
-	w, err := readWindow(committed, text(metadata))
+	w, err := readWindow(committed, pointed(metadata))
 	if err != nil { // then they are handled again
 		s.fault = err
 	}
@@ -93,7 +93,7 @@ func (m *member) name(id [16]byte) string {
 	return m.s.names[id]
 }
 
-func text(s *string) string {
+func pointed(s *string) string {
 	if s == nil {
 		return ""
 	}

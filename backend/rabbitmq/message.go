@@ -13,6 +13,7 @@ import (
 	"github.com/redrive/redrive/internal/amqpform"
 	"github.com/redrive/redrive/internal/headername"
 	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Names of the headers in which properties of AMQP stand that are no part of a message
@@ -201,7 +202,7 @@ func property(p *amqp.Publishing, name, value string) bool {
 func (s *Source) read(it *item, d *redrive.Delivery) {
 	in := &it.d
 	d.Message = redrive.Message{Queue: s.o.Queue, Body: in.Body}
-	if native.Dated(in.Timestamp) {
+	if text.Dated(in.Timestamp) {
 		d.PublishedAt = in.Timestamp
 	}
 	if len(in.Headers) > 0 {

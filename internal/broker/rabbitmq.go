@@ -15,7 +15,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/internal/amqpform"
 	"github.com/redrive/redrive/internal/dialect"
-	"github.com/redrive/redrive/internal/native"
+	"github.com/redrive/redrive/internal/text"
 )
 
 // dialTimeout bounds connecting to one host.
@@ -65,7 +65,7 @@ func FromRabbitMQ(d *amqp.Delivery) (h redrive.Headers, shape string) {
 		CorrelationID: d.CorrelationId, ReplyTo: d.ReplyTo, MessageID: d.MessageId, Type: d.Type, AppID: d.AppId,
 		Encoding: d.ContentEncoding, Priority: d.Priority, Mode: d.DeliveryMode,
 	}
-	if !d.Timestamp.IsZero() && native.Dated(d.Timestamp) { // JSON has no other
+	if !d.Timestamp.IsZero() && text.Dated(d.Timestamp) { // JSON has no other
 		at := d.Timestamp.UTC()
 		f.Timestamp = &at
 	}

@@ -9,14 +9,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/gateway"
 	"github.com/redrive/redrive/internal/headername"
-	"github.com/redrive/redrive/internal/native"
 	"github.com/redrive/redrive/internal/problem"
 	"github.com/redrive/redrive/internal/wire"
 )
@@ -115,7 +113,7 @@ func (i *importer) entry(line []byte) (redrive.Entry, error) {
 	}
 	e, err := m.Entry()
 	if err == nil {
-		err = publishable(&e)
+		err = driver.CheckImport(&e)
 	}
 	if err == nil {
 		err = asExported(&e)
@@ -146,42 +144,6 @@ func asExported(e *redrive.Entry) error {
 			Hint: "the line is not as it was exported: export it again; or, if it was changed on purpose, remove crc32c from it"}
 	}
 	e.Checksum, e.OriginalChecksum = nil, nil
-	return nil
-}
-
-// publishable refuses what a publish refuses, but for the size of what is dead for it. The
-// history of failures is bounded when it is read.
-func publishable(e *redrive.Entry) error {
-	moments := []time.Time{e.PublishedAt, e.DiedAt}
-	for _, f := range []*redrive.Failure{e.History.First, e.History.Last} {
-		if f != nil {
-			moments = append(moments, f.At)
-		}
-	}
-	for _, at := range moments {
-		if !at.IsZero() && !native.Dated(at) {
-			return bad("a moment beyond the year 9999", "moments lie within the years 1 to 9999, in UTC")
-		}
-	}
-	for _, m := range []*redrive.Message{&e.Message, e.Original} {
-		if m == nil {
-			continue
-		}
-		probe := *m
-		probe.Queue = e.Queue
-		if e.Reason == redrive.ReasonOversize {
-			probe.Body, probe.Headers = nil, nil
-			for i := range m.Headers {
-				one := redrive.Message{Queue: e.Queue, Headers: redrive.Headers{{Name: m.Headers[i].Name}}}
-				if err := one.Validate(); err != nil {
-					return err
-				}
-			}
-		}
-		if err := probe.Validate(); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

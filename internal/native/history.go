@@ -8,6 +8,7 @@ import (
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/headername"
+	"github.com/redrive/redrive/internal/text"
 )
 
 // Bounds of what a failure keeps in a header: brokers and their clients limit headers, or
@@ -156,15 +157,9 @@ func readNumber(value string, to *int) bool {
 
 func readTime(value string, to *time.Time) bool {
 	at, err := time.Parse(time.RFC3339Nano, value)
-	if ok := err == nil && Dated(at); !ok {
+	if ok := err == nil && text.Dated(at); !ok {
 		return false
 	}
 	*to = at
 	return true
-}
-
-// Dated reports whether a time can be kept as JSON, by its year in UTC: a broker has any number.
-func Dated(at time.Time) bool {
-	year := at.UTC().Year()
-	return year >= 1 && year <= 9999
 }

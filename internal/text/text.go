@@ -149,3 +149,9 @@ func Hidden(r rune) bool {
 	// show as nothing or as anything.
 	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs)
 }
+
+// Dated reports whether a time can be stored and written as JSON, by its year in UTC: a broker has any number.
+func Dated(t time.Time) bool {
+	y := t.UTC().Year()
+	return y >= 1 && y <= 9999
+}

@@ -402,7 +402,7 @@ func fit(e *redrive.Entry) {
 
 // forget clears a moment that a broker has and nobody can mean.
 func forget(at *time.Time) {
-	if !native.Dated(*at) {
+	if !text.Dated(*at) {
 		*at = time.Time{}
 	}
 }
