@@ -333,7 +333,7 @@ func TestHostileTextOnThePages(t *testing.T) {
 	evil := "</script><img src=x onerror=alert(1)>{{.}}\u202e\u200b\u2066\x01"
 	inBubble(t, func(t *testing.T) *config.Config { return parse(t, pagesConfig) }, func(t *testing.T, store driver.Store, l *servertest.Pipes, _ *daemon.Server) {
 		deadOf(t, store, "orders", "evil", evil, func(e *redrive.Entry) {
-			e.Kind, e.Key, e.Body = evil, evil, []byte(evil)
+			e.Kind, e.Key, e.Body = nameOf(evil), nameOf(evil), []byte(evil)
 			e.Headers = redrive.Headers{{Name: "x-evil", Value: []byte(evil)}}
 			e.History.First.Message, e.History.First.Stack, e.History.First.Host = evil, evil, evil
 		})
