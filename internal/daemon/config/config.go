@@ -73,6 +73,8 @@ type Config struct {
 	// "https://redrive.example.com". Alerts link to it, and forms of the pages are taken from it; with
 	// https the pages' cookies are for encrypted connections only. A change needs a restart. Defaults to no links.
 	PublicURL string `yaml:"public_url" json:"public_url,omitempty"`
+	// Backup copies an embedded store at fixed intervals.
+	Backup Backup `yaml:"backup" json:"backup,omitzero"`
 	// UI configures the dashboard.
 	UI UI `yaml:"ui" json:"ui,omitzero"`
 	// Log of the daemon.
