@@ -1,12 +1,15 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/text"
 )
 
 // ImportOptions configures [ImportFrom]. Every field but Reason has a default.
@@ -34,12 +37,19 @@ const (
 // queue, for instance, so that they can be looked into and redriven. It is idempotent
 // by the identity of the source: what was imported before is recognised, and a message
 // is acknowledged at its source only after it is durable in the store. It returns how
-// many were new. It stops at the first fault; repeating it goes on.
+// many were new. It stops at the first fault; repeating it goes on. What the store refuses
+// stays at its source, by itself: the others are imported, and the error, which wraps
+// [redrive.ErrInvalid] or [redrive.ErrConflict], says how many were refused and why the first was.
 func ImportFrom(ctx context.Context, src driver.Source, store driver.Store, queue string, o ImportOptions) (imported int, err error) {
-	var copied []driver.Settlement
+	var stay []driver.Settlement // released at the end: before it they would come again
+	var refused refusals
 	defer func() {
-		if len(copied) > 0 {
-			err = errors.Join(err, driver.FirstError(src.Settle(context.WithoutCancel(ctx), copied)))
+		if len(stay) > 0 {
+			err = errors.Join(err, driver.FirstError(src.Settle(context.WithoutCancel(ctx), stay)))
+		}
+		if err == nil && refused.count > 0 {
+			err = &redrive.Error{Op: "import", Queue: queue, Err: fmt.Errorf("%s refused, the first: %w", text.Plural(refused.count, "message"), refused.first),
+				Hint: "they are still at their source"}
 		}
 	}()
 	instance := redrive.NewID()
@@ -57,17 +67,15 @@ func ImportFrom(ctx context.Context, src driver.Source, store driver.Store, queu
 			return imported, nil
 		}
 		n += len(batch)
-		settle := importSettlements(batch, o.Copy)
-		if o.Copy {
-			copied = append(copied, settle...)
-		}
-		added, err := importPut(ctx, store, batch, &o)
+		each, err := importPut(ctx, store, batch, &o)
+		added, settle, leave, fault := importSettlements(batch, each, err, &o, &refused)
 		imported += added
-		if err == nil && !o.Copy {
-			err = driver.FirstError(src.Settle(ctx, settle))
+		stay = append(stay, leave...)
+		if len(settle) > 0 {
+			fault = errors.Join(fault, driver.FirstError(src.Settle(ctx, settle)))
 		}
-		if err != nil {
-			return imported, &redrive.Error{Op: "import", Queue: queue, Err: err}
+		if fault != nil {
+			return imported, &redrive.Error{Op: "import", Queue: queue, Err: fault}
 		}
 		if again {
 			return imported, nil
@@ -95,18 +103,42 @@ func importClaim(ctx context.Context, src driver.Source, req driver.ClaimRequest
 	return batch, again, err
 }
 
-func importSettlements(batch []redrive.Delivery, keep bool) []driver.Settlement {
-	settle := make([]driver.Settlement, len(batch))
-	for i := range batch {
-		settle[i] = driver.Settlement{Receipt: batch[i].Receipt, Outcome: redrive.OutcomeDone}
-		if keep {
-			settle[i].Outcome = redrive.OutcomeRelease
-		}
-	}
-	return settle
+// refusals are what a store would not take.
+type refusals struct {
+	count int
+	first error
 }
 
-func importPut(ctx context.Context, store driver.Store, batch []redrive.Delivery, o *ImportOptions) (added int, err error) {
+// importSettlements returns how many of a batch are new in the store, what is settled at the source and
+// what stays there, and what ends the import.
+func importSettlements(batch []redrive.Delivery, each []error, err error, o *ImportOptions, refused *refusals) (added int, done, stay []driver.Settlement, fault error) {
+	fault = err
+	for i := range batch {
+		result := err
+		if err == nil && each != nil {
+			result = each[i]
+		}
+		switch {
+		case result == nil:
+			added++
+		case errors.Is(result, redrive.ErrDuplicate):
+			result = nil
+		case errors.Is(result, redrive.ErrInvalid), errors.Is(result, redrive.ErrConflict):
+			refused.count++
+			refused.first = cmp.Or(refused.first, result)
+		default:
+			fault = cmp.Or(fault, result)
+		}
+		if result != nil || o.Copy {
+			stay = append(stay, driver.Settlement{Receipt: batch[i].Receipt, Outcome: redrive.OutcomeRelease})
+			continue
+		}
+		done = append(done, driver.Settlement{Receipt: batch[i].Receipt, Outcome: redrive.OutcomeDone})
+	}
+	return added, done, stay, fault
+}
+
+func importPut(ctx context.Context, store driver.Store, batch []redrive.Delivery, o *ImportOptions) ([]error, error) {
 	put := make([]redrive.Entry, len(batch))
 	for i := range batch {
 		d := &batch[i]
@@ -127,18 +159,5 @@ func importPut(ctx context.Context, store driver.Store, batch []redrive.Delivery
 			put[i].Queue = o.To
 		}
 	}
-	errs, err := store.Apply(ctx, driver.Batch{Put: put, Entered: driver.EnteredImported})
-	if err != nil {
-		return 0, err
-	}
-	added = len(put)
-	for i := range errs {
-		switch {
-		case errors.Is(errs[i], redrive.ErrDuplicate):
-			added--
-		case errs[i] != nil:
-			return added, errs[i]
-		}
-	}
-	return added, nil
+	return store.Apply(ctx, driver.Batch{Put: put, Entered: driver.EnteredImported})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/redrive/redrive"
@@ -94,6 +95,40 @@ func (s unfitSource) Claim(ctx context.Context, req driver.ClaimRequest) ([]redr
 		}
 	}
 	return ds, err
+}
+
+// What the store refuses stays at its source, and refuses nothing beside it.
+func TestImportLeavesWhatIsRefused(t *testing.T) {
+	ctx := t.Context()
+	broker, store := memory.New(), memory.New()
+	defer func() { _, _ = broker.Close(), store.Close() }()
+	const n = 250
+	for i := range n {
+		if err := redrive.Publish(ctx, broker, "dlq", fmt.Sprint("body ", i), redrive.WithID(fmt.Sprint("m-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := redrive.Publish(ctx, store, "orders", "another", redrive.WithID("m-1")); err != nil {
+		t.Fatal(err)
+	}
+	o := deadletter.ImportOptions{To: "orders", Reason: redrive.ReasonRejected, Entry: func(d *redrive.Delivery) redrive.Entry {
+		e := redrive.Entry{Message: d.Message}
+		if d.ID == "m-0" || d.ID == "m-149" {
+			e.Kind = "a\nb"
+		}
+		return e
+	}}
+	added, err := deadletter.ImportFrom(ctx, broker, store, "dlq", o)
+	if added != n-3 || !errors.Is(err, redrive.ErrInvalid) || !strings.Contains(err.Error(), "3 messages refused") || !strings.Contains(err.Error(), "kind") {
+		t.Errorf("%d imported: %v", added, err)
+	}
+	counts, err := broker.Counts(ctx, "dlq")
+	if err != nil || counts[0].AllWaiting() != 3 || counts[0].Leased != 0 {
+		t.Errorf("at the source: %+v, %v", counts, err)
+	}
+	if added, err := deadletter.ImportFrom(ctx, broker, store, "dlq", o); added != 0 || !errors.Is(err, redrive.ErrInvalid) {
+		t.Errorf("again: %d imported: %v", added, err)
+	}
 }
 
 func TestImportKeepsWhatCannotBeDeliveredDead(t *testing.T) {

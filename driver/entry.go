@@ -20,7 +20,7 @@ func CheckEntry(e *redrive.Entry) error {
 	if int(e.Lane) >= Lanes {
 		return bad(fmt.Sprintf("lane %d", e.Lane))
 	}
-	for _, n := range [...]int{e.Attempts, e.Crashes, e.History.Count, e.Generation, e.Redrives} {
+	for _, n := range [...]int{e.Attempts, e.Crashes, e.History.Count} {
 		if n < 0 || n > math.MaxInt32 {
 			return bad(fmt.Sprintf("a number of %d", n))
 		}

@@ -1,9 +1,11 @@
 package backendtest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redrive/redrive"
@@ -18,6 +20,7 @@ var applyCases = []testCase{
 	{name: "PutRestoresWhatWasRemoved", run: putRemoved},
 	{name: "PutRefusesNoDeadLetter", run: putForeign},
 	{name: "PutRefusesImpossibleNumbers", run: putNumbers},
+	{name: "EachWayInRefusesTheSame", run: eachWayIn, needs: []need{emits}},
 	{name: "DeleteRange", run: deleteRange},
 	{name: "EmitInTheSameStep", run: emitSameStep, needs: []need{emits}},
 	{name: "EmitRefusedUndoesItsItemOnly", run: emitRefused, needs: []need{emits}},
@@ -220,6 +223,88 @@ func putNumbers(c *C) {
 	if e := c.entry("most"); e.Attempts != most || e.Generation != most {
 		c.Errorf("attempts %d, generation %d", e.Attempts, e.Generation)
 	}
+}
+
+// eachWayIn brings messages that cannot be accepted in by a publish, an emit and a put, beside good ones: each
+// refuses them by themselves and for the same reason. A dead letter may have headers and sizes that a message
+// may not: it may be dead for them.
+func eachWayIn(c *C) {
+	long := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+	bad := []struct {
+		what   string
+		change func(*redrive.Message)
+		kept   bool // by a dead letter
+	}{
+		{"kind with a line break", func(m *redrive.Message) { m.Kind = "a\nb" }, false},
+		{"kind with NUL", func(m *redrive.Message) { m.Kind = "a\x00b" }, false},
+		{"kind that is no UTF-8", func(m *redrive.Message) { m.Kind = "a\xff" }, false},
+		{"key with NUL", func(m *redrive.Message) { m.Key = "\x00" }, false},
+		{"key that is too long", func(m *redrive.Message) { m.Key = strings.Repeat("k", redrive.MaxKeyLength+1) }, false},
+		{"reply-to with NUL", func(m *redrive.Message) { m.ReplyTo = "a\x00" }, false},
+		{"plan with NUL", func(m *redrive.Message) { m.Plan = "a\x00" }, false},
+		{"origin that is no UTF-8", func(m *redrive.Message) { m.Origin = "a\xff" }, false},
+		{"generation below 0", func(m *redrive.Message) { m.Generation = -1 }, false},
+		{"expiry in the year 10000", func(m *redrive.Message) { m.ExpiresAt = long }, false},
+		{"header without a name", func(m *redrive.Message) { m.Headers.Add("", "v") }, true},
+		{"header whose name has a line break", func(m *redrive.Message) { m.Headers.Add("a\r\nb", "v") }, true},
+		{"headers that are too long", func(m *redrive.Message) { m.Headers.Add("a", strings.Repeat("v", redrive.MaxHeaderSize)) }, true},
+	}
+	fine := func(id string) redrive.Message { return redrive.Message{Queue: c.q, ID: id} }
+	c.publish(fine("emits-" + fmt.Sprint(len(bad))))
+	for i, b := range bad {
+		m := fine("bad")
+		b.change(&m)
+		beside := func(way string) redrive.Message { return fine(fmt.Sprintf("beside-%s-%d", way, i)) }
+		published := c.store.Publish(c.ctx, []redrive.Message{m, beside("publish")})
+		c.is(at(published, 0), b.what+", published", redrive.ErrInvalid)
+		c.is(at(published, 1), "beside "+b.what+", published", nil)
+
+		emitter, other := c.one(c.ask(1)), c.one(c.ask(1))
+		list := []driver.Settlement{settled(emitter, redrive.OutcomeDone), settled(other, redrive.OutcomeDone)}
+		list[0].Emit, list[1].Emit = []redrive.Message{m}, []redrive.Message{beside("emit")}
+		settledErrs := c.src.Settle(c.ctx, list)
+		c.is(at(settledErrs, 0), b.what+", emitted", redrive.ErrInvalid)
+		c.is(at(settledErrs, 1), "beside "+b.what+", emitted", nil)
+		c.noError(c.settle(settled(emitter, redrive.OutcomeRelease)), "release")
+
+		of := func(m redrive.Message, s redrive.State) redrive.Entry {
+			e := redrive.Entry{Message: m, State: s}
+			if s == redrive.StateDead {
+				e.Reason = redrive.ReasonManual
+			}
+			return e
+		}
+		dead, edited := of(m, redrive.StateDead), of(fine(fmt.Sprintf("edited-%d", i)), redrive.StateDead)
+		dead.ID = fmt.Sprintf("dead-%d", i)
+		edited.Original = &m
+		want := redrive.ErrInvalid
+		if b.kept {
+			want = nil
+		}
+		put, err := c.store.Apply(c.ctx, driver.Batch{Entered: driver.EnteredImported,
+			Put: []redrive.Entry{of(beside("first"), redrive.StateDead), of(m, redrive.StateWaiting), dead, edited, of(beside("last"), redrive.StateDead)}})
+		c.noError(err, "apply")
+		for k, want := range []error{nil, redrive.ErrInvalid, want, want, nil} {
+			c.is(at(put, k), fmt.Sprintf("%s, put %d", b.what, k), want)
+		}
+		if a, p := at(published, 0), at(put, 1); a != nil && p != nil && reasonOf(a) != reasonOf(p) {
+			c.Errorf("%s: published %v, put %v", b.what, a, p)
+		}
+		if a, p := at(published, 0), at(settledErrs, 0); a != nil && p != nil && reasonOf(a) != reasonOf(p) {
+			c.Errorf("%s: published %v, emitted %v", b.what, a, p)
+		}
+	}
+	if n := c.counts(); n.Ledger.Imported != int64(2*len(bad)+2*3) {
+		c.Errorf("ledger %+v", n.Ledger)
+	}
+}
+
+// reasonOf is what an error says was wrong, without where.
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[*redrive.Error](err); ok {
+		return e.Err.Error()
+	}
+	return err.Error()
 }
 
 func deleteRange(c *C) {

@@ -17,11 +17,12 @@ import (
 	"github.com/redrive/redrive/backend/backendtest"
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/childtest"
+	"github.com/redrive/redrive/internal/leaktest"
 	"github.com/redrive/redrive/internal/natstest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(childtest.Main(m.Run, natstest.Part, brokertest.Victim(func(ctx context.Context, address string) (backendtest.SourceSink, error) {
+	os.Exit(childtest.Main(func() int { return leaktest.Main(m.Run) }, natstest.Part, brokertest.Victim(func(ctx context.Context, address string) (backendtest.SourceSink, error) {
 		if err := hasten(ctx, address); err != nil {
 			return nil, err
 		}

@@ -38,6 +38,7 @@ type target struct {
 	tiers   []time.Duration
 	create  bool // missing topics
 	native  bool // one of the parameters of native dead letters was given
+	reach   *reachable
 }
 
 const addressHint = "write it as kafka://host:9092/topic?group=redrive, with TLS as kafkas://host:9093/topic"
@@ -47,7 +48,7 @@ func parse(text string) (*target, error) {
 	if err != nil || u.Scheme != "kafka" && u.Scheme != "kafkas" || u.Host == "" {
 		return nil, fmt.Errorf("%w address of Kafka", redrive.ErrInvalid)
 	}
-	t := &target{topic: strings.Trim(u.Path, "/"), group: "redrive", how: byTransaction, tiers: defaultTiers}
+	t := &target{reach: new(reachable), topic: strings.Trim(u.Path, "/"), group: "redrive", how: byTransaction, tiers: defaultTiers}
 	if t.topic == "" {
 		return nil, fmt.Errorf("%w address of Kafka: it names no topic", redrive.ErrInvalid)
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/redrive/redrive/internal/brokertest"
 	"github.com/redrive/redrive/internal/childtest"
 	"github.com/redrive/redrive/internal/kafkatest"
+	"github.com/redrive/redrive/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(childtest.Main(m.Run, brokertest.Victim(openAny)))
+	os.Exit(childtest.Main(func() int { return leaktest.Main(m.Run) }, brokertest.Victim(openAny)))
 }
 
 // TestOnABroker runs what needs a real broker, on one.

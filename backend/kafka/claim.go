@@ -27,6 +27,9 @@ func (s *Source) state() onequeue.State {
 	defer s.mu.Unlock()
 	at := time.Now()
 	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: driver.Never}
+	if wait, _ := s.reach.wait(); wait < driver.Never { // a claim says so
+		now.NextDueIn, now.Lanes = wait, now.Lanes.With(redrive.LaneFresh)
+	}
 	for _, p := range s.epochs {
 		wait := p.waitLocked(at)
 		now.NextDueIn = min(now.NextDueIn, wait)
@@ -57,7 +60,7 @@ func (s *Source) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.De
 		s.mu.Unlock()
 		return nil, err
 	}
-	if err := s.fault; err != nil && m.records == 0 {
+	if err := s.reach.of(s.fault); err != nil && m.records == 0 {
 		s.fault = nil
 		s.mu.Unlock()
 		return nil, &redrive.Error{Op: "claim", Queue: req.Queue, Err: err}

@@ -162,6 +162,7 @@ func Open(ctx context.Context, address string, o Options) (*Source, error) {
 		return nil, openError(err, "give the queue another name than the topic's")
 	}
 	s.alive, s.stop = context.WithCancel(context.Background())
+	s.reach.changed = s.change
 	if err := s.connect(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -218,6 +219,7 @@ func (t *target) options() []kgo.Opt {
 		kgo.ProducerBatchMaxBytes(batchBytes),
 		kgo.RecordDeliveryTimeout(deliveryTimeout),
 		kgo.UnknownTopicRetries(2),
+		kgo.WithHooks(t.reach),
 	)
 }
 

@@ -106,7 +106,7 @@ func orderByKey(t *testing.T, c *cluster) {
 }
 
 func TestKeysStandBehindEachOther(t *testing.T) {
-	s := &Source{epochs: make(map[uint64]*partition), changed: make(chan struct{}), target: &target{}}
+	s := &Source{epochs: make(map[uint64]*partition), changed: make(chan struct{}), target: &target{reach: new(reachable)}}
 	m := &member{s: s, partitions: make(map[place]*partition)}
 	p := &partition{m: m, inflight: make(map[int64]flight), keys: newKeys()}
 	for i, key := range []string{"a", "a", "b", "", "", "a", "b"} {

@@ -252,6 +252,12 @@ func size(r *kgo.Record) int64 {
 }
 
 // changeLocked wakes everyone who waits for something.
+func (s *Source) change() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changeLocked()
+}
+
 func (s *Source) changeLocked() {
 	s.version++
 	s.wakePollLocked()

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,17 +18,18 @@ import (
 // records. What Kafka cannot do, a delay, is refused; ids are not remembered.
 func (s *Source) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	fit := func(m *redrive.Message) error { return s.fit(m, s.o.Queue, s.Caps().MaxDelay) }
-	return publishTo(ctx, s.main.client, msgs, fit, s.record)
+	return s.publishTo(ctx, s.main.client, msgs, fit, s.record)
 }
 
 // publishTo publishes the messages that fit, as records.
-func publishTo(ctx context.Context, client *kgo.Client, msgs []redrive.Message, fit func(*redrive.Message) error, record func(*redrive.Message) *kgo.Record) []error {
+func (t *target) publishTo(ctx context.Context, client *kgo.Client, msgs []redrive.Message, fit func(*redrive.Message) error, record func(*redrive.Message) *kgo.Record) []error {
 	errs := make([]error, len(msgs))
+	away := t.reach.check(ctx, client)
 	records := make([]*kgo.Record, 0, len(msgs))
 	of := make(map[*kgo.Record]int, len(msgs))
 	for i := range msgs {
 		m := &msgs[i]
-		if errs[i] = fit(m); errs[i] != nil {
+		if errs[i] = cmp.Or(fit(m), away); errs[i] != nil {
 			continue
 		}
 		if m.ID == "" {

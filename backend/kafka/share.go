@@ -131,6 +131,7 @@ func OpenShare(ctx context.Context, address string, o Options) (*Share, error) {
 	}
 	s := &Share{target: t, o: o, changed: make(chan struct{}), inflight: make(map[sharedAt]*sharedRecord), newest: make(map[place]int64), failed: make(map[place]error)}
 	s.alive, s.stop = context.WithCancel(context.Background())
+	s.reach.changed = s.change
 	if err := s.connect(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -257,6 +258,12 @@ func (s *Share) giveBack(ctx context.Context) {
 }
 
 // changeLocked tells those who wait.
+func (s *Share) change() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changeLocked()
+}
+
 func (s *Share) changeLocked() {
 	s.version++
 	s.wakeLocked()
@@ -272,7 +279,7 @@ func (s *Share) wakeLocked() {
 // Publish implements redrive.Sink, as [Source.Publish] does.
 func (s *Share) Publish(ctx context.Context, msgs []redrive.Message) []error {
 	fit := func(m *redrive.Message) error { return s.fit(m, s.o.Queue, 0) }
-	return publishTo(ctx, s.client, msgs, fit, s.record)
+	return s.publishTo(ctx, s.client, msgs, fit, s.record)
 }
 
 // lost reports whether a broker's answer says that a record is not ours any more.

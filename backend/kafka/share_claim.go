@@ -24,6 +24,9 @@ func (s *Share) state() onequeue.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := onequeue.State{Closed: s.closed, Version: s.version + 1, Changed: s.changed, NextDueIn: driver.Never}
+	if wait, _ := s.reach.wait(); wait < driver.Never { // a claim says so
+		now.NextDueIn, now.Lanes = wait, now.Lanes.With(redrive.LaneFresh)
+	}
 	if len(s.buffer) > 0 || s.fault != nil {
 		now.NextDueIn, now.Lanes = 0, now.Lanes.With(redrive.LaneFresh)
 	}
@@ -37,7 +40,7 @@ func (s *Share) Claim(_ context.Context, req driver.ClaimRequest) ([]redrive.Del
 	if refused, err := onequeue.Refuse(s.closed, s.o.Queue, redrive.LaneFresh, &req); refused {
 		return nil, err
 	}
-	if err := s.fault; err != nil && len(s.buffer) == 0 {
+	if err := s.reach.of(s.fault); err != nil && len(s.buffer) == 0 {
 		if s.alive.Err() == nil {
 			s.fault = nil
 		}

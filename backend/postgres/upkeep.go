@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redrive/redrive/driver"
@@ -77,7 +78,27 @@ func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	}
 	list := durability(values)
 	list = append(list, upkeepFindings(values)...)
-	return append(list, horizonFinding(s.Horizon(ctx)))
+	return append(list, horizonFinding(s.Horizon(ctx)), s.indexFinding(ctx))
+}
+
+// indexFinding names the indexes that the server does not use.
+func (s *Store) indexFinding(ctx context.Context) driver.Finding {
+	var broken []string
+	err := s.read(ctx, "broken_indexes", nil, func(r row) error {
+		var name string
+		err := r.Scan(&name)
+		broken = append(broken, name)
+		return err
+	}, s.sql.schema)
+	v := driver.Finding{Level: driver.LevelOK, Setting: "indexes", Value: "valid", Promise: "the server uses all of them"}
+	switch {
+	case err != nil:
+		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "unknown", "they could not be read", "see the server's log"
+	case len(broken) > 0:
+		v.Level, v.Value, v.Promise = driver.LevelWarn, strings.Join(broken, ", ")+" not valid", "without it statements read whole tables, and what must be unique may not be"
+		v.Hint = "REINDEX INDEX CONCURRENTLY " + broken[0]
+	}
+	return v
 }
 
 // durability tells what the server's settings promise of what was acknowledged.

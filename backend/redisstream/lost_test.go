@@ -1,6 +1,8 @@
 package redisstream
 
 import (
+	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -105,5 +107,20 @@ func TestLossOfPartitionsIsAcknowledged(t *testing.T) {
 	lacks(t, s, 0)
 	if _, err := power.AcknowledgeLoss(t.Context(), "no queue"); err == nil {
 		t.Error("the name is none")
+	}
+}
+
+// More messages than the ledger says are no loss: nothing is written.
+func TestWhatIsTooManyIsNoLoss(t *testing.T) {
+	s := open(t)
+	publish(t, s, 3)
+	q := s.everywhere("sms")[0]
+	noErr(t, s.conn.HIncrBy(t.Context(), q.keys[keyCounters], "done", 2).Err())
+	before := s.conn.HGetAll(t.Context(), q.keys[keyCounters]).Val()
+	if n, err := s.AcknowledgeLoss(t.Context(), "sms"); n != 0 || !errors.Is(err, redrive.ErrInvalid) || !strings.Contains(err.Error(), "2 more") {
+		t.Error(n, err)
+	}
+	if after := s.conn.HGetAll(t.Context(), q.keys[keyCounters]).Val(); !maps.Equal(before, after) {
+		t.Errorf("%v, then %v", before, after)
 	}
 }

@@ -89,25 +89,37 @@ func (s *Store) AcknowledgeLoss(ctx context.Context, name string) (n int64, err 
 		return 0, &redrive.Error{Op: "acknowledge", Err: err}
 	}
 	for _, q := range s.everywhere(name) {
-		for done := false; !done; {
-			t, err := s.tally(ctx, q)
-			if err != nil {
-				return n, err
-			}
-			lost, uncounted := t.imbalance(), t.uncounted()
-			if lost == 0 && uncounted == 0 {
-				break
-			}
-			got, err := s.conn.Write(ctx, scriptAcknowledge, []string{q.keys[keyCounters]}, t.c["lost"], lost, uncounted)
-			if err != nil {
-				return n, s.fail(err)
-			}
-			if done = number(got) == 1; done {
-				n += lost
-			}
+		lost, err := s.acknowledgeLoss(ctx, q)
+		if n += lost; err != nil {
+			return n, err
 		}
 	}
 	return n, nil
+}
+
+// acknowledgeLoss tries again while counters change.
+func (s *Store) acknowledgeLoss(ctx context.Context, q *queue) (lost int64, err error) {
+	for {
+		t, err := s.tally(ctx, q)
+		if err != nil {
+			return 0, err
+		}
+		lost, uncounted := t.imbalance(), t.uncounted()
+		switch {
+		case lost == 0 && uncounted == 0:
+			return 0, nil
+		case lost < 0 && uncounted == 0:
+			return 0, &redrive.Error{Op: "acknowledge", Queue: q.name, Err: fmt.Errorf("%w loss: there are %d more messages than the ledger says", redrive.ErrInvalid, -lost),
+				Hint: "this is no loss but a fault of the counters: redrive verify --scan tells where"}
+		}
+		got, err := s.conn.Write(ctx, scriptAcknowledge, []string{q.keys[keyCounters]}, t.c["lost"], lost, uncounted)
+		if err != nil {
+			return 0, s.fail(err)
+		}
+		if number(got) == 1 {
+			return max(lost, 0), nil // below 0 where the server began to count anew
+		}
+	}
 }
 
 // maxProblems bounds what an audit tells of single messages.

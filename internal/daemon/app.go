@@ -19,6 +19,7 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/engine"
 	"github.com/redrive/redrive/internal/daemon/alerts"
+	"github.com/redrive/redrive/internal/daemon/backups"
 	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/daemon/events"
 	"github.com/redrive/redrive/internal/daemon/gateway"
@@ -54,6 +55,7 @@ type app struct {
 	polls     polls
 	counts    *counts
 	alerts    *alerts.Watcher
+	backups   *backups.Keeper // nil: none are made
 	series    *series.Series
 	ended     sourceEndings
 	outages   *outages // nil: a process that only looks

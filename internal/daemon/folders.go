@@ -20,8 +20,14 @@ func checkFolders(cfg *config.Config) error {
 		return nil
 	}
 	dirs := []string{cfg.StoreDir(), cfg.Spool.Dir}
-	if to := cfg.ArchiveDir(); filepath.Dir(to) != cfg.StoreDir() { // which guards what is in it
-		dirs = append(dirs, to)
+	beside := []string{cfg.ArchiveDir()}
+	if cfg.Backup.Every != 0 {
+		beside = append(beside, cfg.BackupDir())
+	}
+	for _, to := range beside {
+		if filepath.Dir(to) != cfg.StoreDir() { // which guards what is in it
+			dirs = append(dirs, to)
+		}
 	}
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)

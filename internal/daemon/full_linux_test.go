@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redrive/redrive/internal/servertest"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -21,8 +22,8 @@ func TestAFullDiskIsNotReady(t *testing.T) {
 		t.Skipf("needs the right to mount: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(mount, syscall.MNT_DETACH) })
-	target := newReceiver(t, func(string) int { return http.StatusOK })
-	d := start(t, parse(t, "store: sqlite:"+filepath.Join(mount, "data")+"\nqueues: {hooks: {deliver: {url: \""+target.URL+"\", allow_private: true}}, q: {}}"), nil)
+	target := newReceiver(t, func(string) int { return http.StatusTeapot })
+	d := start(t, parse(t, "store: sqlite:"+filepath.Join(mount, "data")+"\nqueues: {hooks: {deliver: {url: \""+target.URL+"\", allow_private: true}, policy: {max_attempts: 1000, backoff: {type: fixed, interval: 100ms}}}, q: {}}"), nil)
 	for range 5 {
 		get[wire.Accepted](d, 202, http.MethodPost, "/v1/queues/hooks/messages", strings.Repeat("x", 1000))
 	}
@@ -61,6 +62,13 @@ func TestAFullDiskIsNotReady(t *testing.T) {
 	if !said {
 		t.Error("doctor does not say it")
 	}
+	// The target is mended while the disk is full: the backlog drains by itself.
+	target.heal()
+	servertest.Until(t, "the backlog drains while the disk is full", func() bool {
+		q := get[wire.Queue](d, 200, http.MethodGet, "/v1/queues/hooks", "")
+		return q.Ledger.Done == 5 && q.Waiting.All == 0 && q.Leased == 0
+	})
+	d.refused(503, "not-ready", http.MethodGet, "/readyz", "")
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}

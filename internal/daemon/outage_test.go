@@ -24,7 +24,7 @@ type server interface {
 
 // withoutStore are the routes that answer while the store is away.
 var withoutStore = []string{"POST /v1/logins", "GET /healthz", "GET /openapi.json", "GET /metrics", "GET /v1/guards", "GET /v1/guards/{queue}", "GET /v1/ws", "GET /v1/probe", "GET /v1/backup",
-	"GET /v1/tokens", "POST /v1/guards/{queue}/force", "GET /v1/me", "GET /v1/events"}
+	"GET /v1/tokens", "POST /v1/guards/{queue}/force", "GET /v1/me", "GET /v1/events", "GET /debug/pprof/{profile}"}
 
 // While the server of a store is away, every route says so, by one name, with a time after
 // which to repeat, and without the address; the log has one line. When the server is back, all

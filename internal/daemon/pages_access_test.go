@@ -282,7 +282,7 @@ func TestWhereThePagesAre(t *testing.T) {
 	if csp := resp.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; script-src 'self'") || strings.Contains(csp, "unsafe") || !strings.Contains(csp, "require-trusted-types-for 'script'; trusted-types redrive") {
 		t.Error(csp)
 	}
-	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin"} {
+	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin"} {
 		if got := resp.Header.Get(name); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -333,7 +333,7 @@ func TestHostileTextOnThePages(t *testing.T) {
 	evil := "</script><img src=x onerror=alert(1)>{{.}}\u202e\u200b\u2066\x01"
 	inBubble(t, func(t *testing.T) *config.Config { return parse(t, pagesConfig) }, func(t *testing.T, store driver.Store, l *servertest.Pipes, _ *daemon.Server) {
 		deadOf(t, store, "orders", "evil", evil, func(e *redrive.Entry) {
-			e.Kind, e.Key, e.Body = evil, evil, []byte(evil)
+			e.Kind, e.Key, e.Body = nameOf(evil), nameOf(evil), []byte(evil)
 			e.Headers = redrive.Headers{{Name: "x-evil", Value: []byte(evil)}}
 			e.History.First.Message, e.History.First.Stack, e.History.First.Host = evil, evil, evil
 		})

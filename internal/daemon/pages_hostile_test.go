@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/backend/memory"
@@ -19,6 +21,17 @@ import (
 	"github.com/redrive/redrive/internal/daemon/ui"
 	"github.com/redrive/redrive/internal/servertest"
 )
+
+// nameOf is as much of a hostile text as a kind or a key may be.
+func nameOf(evil string) string {
+	var name strings.Builder
+	for _, r := range evil {
+		if r != utf8.RuneError && unicode.IsPrint(r) && name.Len()+utf8.RuneLen(r) <= redrive.MaxKindLength {
+			name.WriteRune(r)
+		}
+	}
+	return name.String()
+}
 
 // hostileTexts are texts that would run, lead to another host or hide what they are, if a page let them. In a
 // browser they would set window.evil.
@@ -34,7 +47,7 @@ func haunt(t *testing.T, store driver.Store, b *browser) (paths []string) {
 	for i, evil := range hostileTexts {
 		id := fmt.Sprintf("evil-%d", i)
 		deadOf(t, store, "orders", id, evil, func(e *redrive.Entry) {
-			e.Kind, e.Key, e.Body = evil, evil, []byte(evil)
+			e.Kind, e.Key, e.Body = nameOf(evil), nameOf(evil), []byte(evil)
 			e.Headers = redrive.Headers{{Name: "x-evil", Value: []byte(evil)}}
 			f := *e.History.First
 			f.Message, f.Stack, f.Host, f.Types = evil, evil, evil, []string{evil}

@@ -271,6 +271,7 @@ func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) er
 	for _, v := range a.store.Probe(r.Context()) {
 		list.Items = append(list.Items, wire.Finding{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
 	}
+	list.Items = append(list.Items, a.backupFinding(time.Now())...)
 	refused, err := a.refusedConfigurations(r.Context(), who)
 	if err != nil {
 		return err

@@ -195,7 +195,7 @@ func (s *Server) succeed(old, next *live) {
 }
 
 // liveKeys are the parts of a configuration that can change while the daemon runs.
-var liveKeys = []string{"queues", "policies", "tokens", "retention", "mask", "alerts", "public_url"}
+var liveKeys = []string{"queues", "policies", "tokens", "retention", "mask", "alerts"}
 
 // needRestart names what differs and cannot be changed while the daemon runs.
 func needRestart(old, cfg *config.Config) (fixed []string) {

@@ -172,10 +172,11 @@ func TestAConfigurationIsRefusedWithItsReason(t *testing.T) {
 	d, write := fromFile(t, yaml, store)
 	hash := d.config().Hash
 	for text, why := range map[string]string{
-		"queues: {q: {polcy: {}}}":                          "did you mean policy?",
-		"queues: {q: {}}\nstore: 'sqlite:/elsewhere'":       "a restart is needed for store",
-		"queues: {q: {}}\nservice: other\ngrace: 1s":        "a restart is needed for grace, service",
-		"queues: {q: {deliver: {url: 'ftp://example.com'}}": "redrive.yaml:",
+		"queues: {q: {polcy: {}}}":                           "did you mean policy?",
+		"queues: {q: {}}\nstore: 'sqlite:/elsewhere'":        "a restart is needed for store",
+		"queues: {q: {}}\nservice: other\ngrace: 1s":         "a restart is needed for grace, service",
+		"queues: {q: {}}\npublic_url: https://r.example.com": "a restart is needed for public_url",
+		"queues: {q: {deliver: {url: 'ftp://example.com'}}":  "redrive.yaml:",
 		"{": "is not closed",
 	} {
 		write(text)

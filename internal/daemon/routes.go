@@ -70,6 +70,7 @@ func (a *app) routes() []route {
 		{http.MethodPost, "/v1/verify", config.ScopeAdmin, a.acknowledge},
 		{http.MethodGet, "/v1/probe", config.ScopeRead, a.probeStore},
 		{http.MethodGet, "/v1/backup", config.ScopeAdmin, a.backup},
+		{http.MethodGet, "/debug/pprof/{profile}", config.ScopeAdmin, a.profile},
 		{http.MethodGet, "/v1/config", config.ScopeAdmin, a.showConfig},
 		{http.MethodGet, "/v1/tokens", config.ScopeAdmin, a.listTokens},
 		{http.MethodGet, "/v1/report", config.ScopeRead, a.showReport},

@@ -230,6 +230,7 @@ func (s *Server) assemble(store driver.Store) error {
 		MaxBody: int64(s.cfg.MaxBody), AllowQueue: a.allowQueue, AllowReply: a.allowReply, Accepted: a.metrics.Accepted, Shed: a.metrics.Shed, Logger: s.log,
 	})
 	s.newAlerts(a, store)
+	s.newBackups(a)
 	if err := s.consume(ctx); err != nil {
 		return err
 	}
@@ -327,6 +328,9 @@ func (s *Server) Run(ctx context.Context) error {
 	start("instances", func() error { s.app.instances.run(work); return nil })
 	start("tokens", func() error { s.app.meters.run(work); return nil })
 	start("alerts", func() error { s.app.alerts.Run(work); return nil })
+	if b := s.app.backups; b != nil {
+		start("backups", func() error { b.Run(work); return nil })
+	}
 	for _, l := range listeners {
 		start("http", func() error { return s.serve(l) })
 	}

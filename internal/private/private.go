@@ -1,8 +1,9 @@
-// Package private keeps files that hold messages from other users of the machine. On Windows,
-// where modes say nothing of others, it does nothing.
+// Package private keeps files that hold messages from other users of the machine, and their names on
+// the disk. On Windows, where modes say nothing of others, it takes nothing from them.
 package private
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"runtime"
@@ -28,4 +29,17 @@ func Take(path string) (had fs.FileMode, err error) {
 		return 0, nil //nolint:nilerr // who opens it says what is wrong
 	}
 	return info.Mode().Perm(), os.Chmod(path, File)
+}
+
+// SyncNames makes new names in a folder durable, where the system can.
+func SyncNames(dir string) error {
+	d, err := os.Open(dir) //nolint:gosec // the folder is the caller's choice
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, os.ErrInvalid) || errors.Is(err, os.ErrPermission) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
 }

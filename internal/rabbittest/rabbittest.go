@@ -79,16 +79,23 @@ func present(t testing.TB) {
 	}
 }
 
-var shared = servertest.Shared[*Node]{Start: func(dir string) (*Node, error) {
-	return create(dir, Options{Vhosts: []string{"other"}, TLS: true})
+var shared = servertest.Shared[whole]{Start: func(dir string) (whole, error) {
+	n, err := create(dir, Options{Vhosts: []string{"other"}, TLS: true})
+	return whole{n}, err
 }}
+
+// whole is a node with the daemon that knows its name.
+type whole struct{ *Node }
+
+// Kill ends both.
+func (w whole) Kill() { w.end() }
 
 // Shared returns the node that the tests of a package share. It runs until
 // [servertest.Main] stops it. Tests keep apart by queues of their own; see [Name].
 func Shared(t testing.TB) *Node {
 	t.Helper()
 	present(t)
-	return shared.Get(t)
+	return shared.Get(t).Node
 }
 
 var counted atomic.Int64

@@ -4,6 +4,8 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/redrive/redrive/internal/leaktest"
 )
 
 // Missing skips a test whose server is not installed, or fails it where CI is true: that
@@ -56,15 +58,17 @@ var running struct {
 	end []func()
 }
 
-// Main runs the tests of a package and ends the servers that they shared:
+// Main runs the tests of a package, ends the servers that they shared, and fails if goroutines are left:
 //
 //	func TestMain(m *testing.M) { os.Exit(servertest.Main(m.Run)) }
 func Main(run func() int) int {
-	code := run()
-	running.Lock()
-	defer running.Unlock()
-	for _, end := range running.end {
-		end()
-	}
-	return code
+	return leaktest.Main(func() int {
+		code := run()
+		running.Lock()
+		defer running.Unlock()
+		for _, end := range running.end {
+			end()
+		}
+		return code
+	})
 }

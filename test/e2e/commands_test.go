@@ -21,7 +21,13 @@ mask: ["$.card.number", "header:authorization"]
 queues:
   q: {deliver: {url: %q, allow_private: true}}
   later: {}
+  queue: {}
 `, archive, newReceiver(t)+"/hook"))
+	for _, name := range []string{"queu", "laterr"} { // one letter is missing, one too many
+		for _, verb := range []string{"pause", "resume"} {
+			d.redrive("queues", verb, name).fails(t, 1, "did you mean")
+		}
+	}
 	d.redrive("queues", "pause", "q", "--reason", "first the letters").ok(t)
 	d.publishMany("q", "k", 60, func(i int) string {
 		return fmt.Sprintf(`"expires_at":"2020-01-01T00:00:00Z","headers":{"authorization":"canary-secret"},"body":{"n":%d,"card":{"number":"canary-4111"}}`, i)

@@ -128,6 +128,9 @@ func TestEachAlertFires(t *testing.T) {
 	db.Kill()
 	killed.Kill()
 	p.fire(t, many, faults)
+	if _, out := many.types(t, "doctor"); !strings.Contains(out, "every delivery has been refused since") {
+		t.Errorf("doctor does not say that every delivery is refused:\n%s", out)
+	}
 }
 
 func of(name, value string) map[string]string { return map[string]string{name: value} }

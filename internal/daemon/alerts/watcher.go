@@ -4,8 +4,10 @@ package alerts
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -256,7 +258,7 @@ func (w *Watcher) send(ctx context.Context) {
 		sent.Go(func() {
 			err := l.err
 			if err == nil {
-				err = l.by.send(ctx, l.text)
+				err = w.isolated(ctx, func() error { return l.by.send(ctx, l.text) })
 			}
 			w.set(func() { l.to.note(err, now); w.savedAt = time.Time{} })
 			w.logged(ctx, l.to, err)
@@ -266,6 +268,17 @@ func (w *Watcher) send(ctx context.Context) {
 		})
 	}
 	sent.Wait()
+}
+
+// isolated makes a panic of a receiver an error: it runs on a goroutine of its own, where nobody else would.
+func (w *Watcher) isolated(ctx context.Context, send func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = errors.New("panic: the log says more")
+			w.o.Logger.LogAttrs(ctx, slog.LevelError, "a receiver of alerts panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	return send()
 }
 
 // logged tells of the first message that a receiver did not take, and of the first that it took again.
@@ -329,7 +342,7 @@ func (w *Watcher) Test(ctx context.Context) []wire.AlertTested {
 			all[i] = wire.AlertTested{Name: r.name, Kind: r.kind}
 			to, err := r.new() // one of its own, so that no alert waits for it
 			if err == nil {
-				err = to.send(ctx, m)
+				err = w.isolated(ctx, func() error { return to.send(ctx, m) })
 			}
 			if err != nil {
 				all[i].Error = err.Error()

@@ -38,6 +38,9 @@ func (i *inbox) refuse(err error) {
 	i.fail = err
 }
 
+// errPanic has a receiver panic.
+var errPanic = errors.New("on purpose")
+
 // end is the inbox as one watcher's receiver has it.
 type end struct {
 	name string
@@ -50,6 +53,9 @@ func (e end) send(_ context.Context, m *message) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.fail != nil && e.name == "r" {
+		if errors.Is(e.fail, errPanic) {
+			panic(e.fail)
+		}
 		return e.fail
 	}
 	e.got = append(e.got, e.name+": "+strings.TrimPrefix(m.title(), "redrive test: "))
@@ -169,30 +175,38 @@ func TestOneDaemonSends(t *testing.T) {
 
 // A receiver that takes nothing is an alert to the others, and gets what it missed when it is back.
 func TestAReceiverThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &site{store: memory.New(), names: []string{"r", "other"}}
-		var log strings.Builder
-		_, stop := s.run(t, "a", &log)
-		defer stop()
-		s.refuse(errors.New("410 gone"))
-		s.change(func() { s.facts.Plans = []wire.Plan{stopped("p")} })
-		pass(20 * time.Minute)
-		if got := s.take(); !slices.Equal(got, []string{"other: firing: plan stopped, plan/p", "other: firing: unsent, receiver/r"}) {
-			t.Fatalf("%q", got)
-		}
-		list, err := List(t.Context(), s.store, nil, "")
-		if err != nil || len(list.Items) != 2 || list.Receivers[0].FailingSince == nil || list.Receivers[0].Error != "410 gone" {
-			t.Errorf("%+v %v", list, err)
-		}
-		s.refuse(nil)
-		pass(20 * time.Minute)
-		if got := s.take(); !slices.Equal(got, []string{"r: firing: plan stopped, plan/p", "other: over: unsent, receiver/r"}) {
-			t.Errorf("%q", got)
-		}
-		if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "could not be sent") || !strings.Contains(text, "sent again") {
-			t.Error(text)
-		}
+	t.Run("it refuses", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { failingReceiver(t, errors.New("410 gone"), "410 gone") })
 	})
+	t.Run("it panics", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { failingReceiver(t, errPanic, "panic: the log says more") })
+	})
+}
+
+func failingReceiver(t *testing.T, fail error, said string) {
+	s := &site{store: memory.New(), names: []string{"r", "other"}}
+	var log strings.Builder
+	_, stop := s.run(t, "a", &log)
+	defer stop()
+	s.refuse(fail)
+	s.change(func() { s.facts.Plans = []wire.Plan{stopped("p")} })
+	pass(20 * time.Minute)
+	if got := s.take(); !slices.Equal(got, []string{"other: firing: plan stopped, plan/p", "other: firing: unsent, receiver/r"}) {
+		t.Fatalf("%q", got)
+	}
+	list, err := List(t.Context(), s.store, nil, "")
+	if err != nil || len(list.Items) != 2 || list.Receivers[0].FailingSince == nil || list.Receivers[0].Error != said {
+		t.Errorf("%+v %v", list, err)
+	}
+	s.refuse(nil)
+	pass(20 * time.Minute)
+	if got := s.take(); !slices.Equal(got, []string{"r: firing: plan stopped, plan/p", "other: over: unsent, receiver/r"}) {
+		t.Errorf("%q", got)
+	}
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(log.String()), "\n"), func(l string) bool { return strings.Contains(l, "panicked") })
+	if text := log.String(); len(lines) != 2 || strings.Contains(text, "panicked") != errors.Is(fail, errPanic) || !strings.Contains(text, "could not be sent") || !strings.Contains(text, "sent again") {
+		t.Error(text)
+	}
 }
 
 // A store that is away is reported from memory, by each daemon that sees it.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/deadletter"
+	"github.com/redrive/redrive/internal/private"
 	"github.com/redrive/redrive/internal/wire"
 )
 
@@ -209,7 +210,7 @@ func (a *Archive) beginFile() error {
 		return err
 	}
 	a.size = 0
-	return syncDir(a.dir)
+	return private.SyncNames(a.dir)
 }
 
 // endFile closes the file that is written to.
@@ -232,21 +233,4 @@ func (a *Archive) failed(err error) error {
 	}
 	_ = a.endFile() // the error that counts is known
 	return &redrive.Error{Op: "archive", Err: err, Hint: "look at the folder " + a.dir}
-}
-
-// syncDir makes new names in a folder durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // the folder is the caller's choice
-	if err != nil {
-		return err
-	}
-	return errors.Join(ignoreUnsupported(d.Sync()), d.Close())
-}
-
-// ignoreUnsupported is for systems that cannot sync a folder.
-func ignoreUnsupported(err error) error {
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, os.ErrInvalid) || errors.Is(err, os.ErrPermission) {
-		return nil
-	}
-	return err
 }

@@ -72,6 +72,7 @@ func (c *Config) check(k *checker) {
 	c.Limits.check(k, "limits")
 	c.WebSocket.check(k)
 	c.Spool.check(k, c.StoreDir())
+	c.Backup.check(k, c.StoreDir())
 	c.Retention.check(k, "retention")
 	checkMasks(k, "mask", c.Mask)
 	c.checkTokens(k)

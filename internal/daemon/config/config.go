@@ -70,9 +70,11 @@ type Config struct {
 	// Alerts say who learns of trouble. Defaults to nobody.
 	Alerts Alerts `yaml:"alerts" json:"alerts,omitzero"`
 	// PublicURL is where people reach the daemon through a proxy, such as
-	// "https://redrive.example.com". Alerts link to it; with https the pages' cookies are for
-	// encrypted connections only. Defaults to no links.
+	// "https://redrive.example.com". Alerts link to it, and forms of the pages are taken from it; with
+	// https the pages' cookies are for encrypted connections only. A change needs a restart. Defaults to no links.
 	PublicURL string `yaml:"public_url" json:"public_url,omitempty"`
+	// Backup copies an embedded store at fixed intervals.
+	Backup Backup `yaml:"backup" json:"backup,omitzero"`
 	// UI configures the dashboard.
 	UI UI `yaml:"ui" json:"ui,omitzero"`
 	// Log of the daemon.

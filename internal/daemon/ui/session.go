@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/crypto/chacha20poly1305"
 
+	"github.com/redrive/redrive/internal/daemon/config"
 	"github.com/redrive/redrive/internal/problem"
 )
 
@@ -196,6 +197,17 @@ func (u *UI) encrypted(r *http.Request) bool {
 	return public != nil && public.Scheme == "https"
 }
 
+// plain refuses a browser that came by plain http although the session's cookie is for encrypted connections
+// only: it would be led to the login for ever. Browsers keep such a cookie of a loopback address.
+func (u *UI) plain(r *http.Request) error {
+	origin, err := url.Parse(r.Header.Get("Origin"))
+	if err != nil || origin.Scheme != "http" || r.TLS != nil || !u.encrypted(r) || config.Loopback(net.JoinHostPort(origin.Hostname(), "80")) {
+		return nil
+	}
+	return problem.New(http.StatusBadRequest, "plain-http", "This page came by plain http", "public_url is an https address, so the session's cookie is kept for encrypted connections only",
+		"open "+u.o.Public().String())
+}
+
 // cookieName is the name of the session's cookie: with TLS one that no other host and no
 // plain connection can set, else one of its own for each port, as cookies ignore ports.
 func (u *UI) cookieName(r *http.Request) string {
@@ -264,10 +276,10 @@ func logIn(v *visit) error {
 		return v.redirect("/")
 	}
 	var t Ticket
-	var err error
-	if link := v.value("link"); link != "" {
+	err := v.u.plain(v.r)
+	if link := v.value("link"); err == nil && link != "" {
 		t, err = v.u.o.Door.Redeem(v.r, link)
-	} else {
+	} else if err == nil {
 		t, err = v.u.o.Door.Knock(v.r, v.value("token"))
 	}
 	if err != nil {
