@@ -6,10 +6,11 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 
-# command:package, what the tests run beside Go. A command that is there is not installed again.
+# command:package, or /file:package, what the tests run beside Go. What is there is not installed again.
 DEPS := rabbitmq-server:rabbitmq-server fusermount3:fuse3 faketime:faketime redis-server:redis-server postgres:postgresql pgbouncer:pgbouncer mariadbd:mariadb-server java:default-jre-headless mvn:maven node:nodejs npm:npm chromium:chromium \
 	nginx:nginx haproxy:haproxy systemd-socket-activate:systemd \
-	prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager aiosmtpd:python3-aiosmtpd
+	prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager aiosmtpd:python3-aiosmtpd \
+	/usr/lib/python3/dist-packages/psycopg:python3-psycopg /usr/lib/python3/dist-packages/pymysql:python3-pymysql
 # What a release is made and tried with.
 RELEASE_DEPS := buildah:buildah mmdebstrap:mmdebstrap bwrap:bubblewrap systemd-analyze:systemd minisign:minisign
 # What bench/ compares with beside Go modules.

@@ -239,6 +239,48 @@ func BenchmarkPublishTx(b *testing.B) {
 	}
 }
 
+// BenchmarkPublishBySQL publishes in transactions by the library, by the procedure, and by the
+// procedure on a server that has no CRC32C.
+func BenchmarkPublishBySQL(b *testing.B) {
+	s, slow := open(b), open(b)
+	byteByByte(b, slow)
+	call := "CALL redrive_publish('a', '', ?, NULL, @id)"
+	for _, size := range []int{256, 4 << 10, 64 << 10} {
+		for _, n := range []int{1, 100} {
+			msgs := make([]redrive.Message, n)
+			by := func(s *Store) func(tx *sql.Tx) error {
+				return func(tx *sql.Tx) error {
+					for range n {
+						if _, err := tx.ExecContext(context.Background(), s.sql.in(call), make([]byte, size)); err != nil {
+							return err
+						}
+					}
+					return nil
+				}
+			}
+			for name, f := range map[string]func(tx *sql.Tx) error{
+				"library": func(tx *sql.Tx) error {
+					for i := range msgs {
+						msgs[i] = redrive.Message{Queue: "a", Body: make([]byte, size)}
+					}
+					return s.PublishTx(context.Background(), tx, msgs...)
+				},
+				"sql": by(s), "sql-byte-by-byte": by(slow),
+			} {
+				b.Run(fmt.Sprintf("%s/%d bytes/%d a transaction", name, size, n), func(b *testing.B) {
+					callers(b, 1, func() {
+						tx, err := s.pool.BeginTx(context.Background(), nil)
+						noErr(b, err)
+						noErr(b, f(tx))
+						noErr(b, tx.Commit())
+					})
+					perMessage(b, b.N*n)
+				})
+			}
+		}
+	}
+}
+
 // upTo is a table of the numbers from 1 to n, as "seq", on any server.
 func upTo(n int) string {
 	const digits = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"

@@ -12,7 +12,7 @@ import (
 )
 
 // SchemaVersion is the version of the tables that this program works with.
-const SchemaVersion = 1
+const SchemaVersion = 2
 
 // migrateWait is how long another process may migrate meanwhile, in seconds.
 const migrateWait = 120
@@ -69,12 +69,36 @@ func (s *Store) lockName() string {
 
 // runScript carries out a file of statements one by one.
 func (s *Store) runScript(ctx context.Context, c *sql.Conn, script string) error {
-	for statement := range strings.SplitSeq(sqlstore.WithoutComments(script), ";\n") {
+	for _, statement := range statementsOf(script) {
 		if _, err := c.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("%w: %s", err, firstLine(statement))
 		}
 	}
 	return nil
+}
+
+// statementsOf parts a script as the servers' clients do: a statement ends with a line that ends
+// with ";", or with what the last line DELIMITER says.
+func statementsOf(script string) []string {
+	var list []string
+	var part strings.Builder
+	end := ";"
+	for line := range strings.Lines(sqlstore.WithoutComments(script) + ";") {
+		text := strings.TrimSpace(line)
+		if sign, ok := strings.CutPrefix(text, "DELIMITER "); ok {
+			end = sign
+			continue
+		}
+		last, ended := strings.CutSuffix(text, end)
+		if !ended {
+			part.WriteString(line)
+			continue
+		}
+		part.WriteString(last)
+		list = append(list, part.String())
+		part.Reset()
+	}
+	return list
 }
 
 func firstLine(s string) string {
@@ -132,7 +156,8 @@ func Inspect(ctx context.Context, url string, opts ...Option) (prefix string, ve
 
 // MigrationSQL returns the SQL that brings the tables of a prefix ("": "redrive_") from
 // one version to another, for those who do not let programs change tables. From
-// version 0 to [SchemaVersion] it makes everything.
+// version 0 to [SchemaVersion] it makes everything. It is for the servers' own clients, mysql
+// and mariadb: a line DELIMITER in it tells them how the statements end that hold others.
 func MigrationSQL(prefix string, from, to int) string {
 	if prefix == "" {
 		prefix = defaultPrefix
@@ -147,7 +172,7 @@ func Rights(database, prefix, account string) string {
 		prefix = defaultPrefix
 	}
 	var b strings.Builder
-	for line := range strings.SplitSeq(newStatements(prefix).Migrations(SchemaVersion, SchemaVersion-1), "\n") {
+	for line := range strings.SplitSeq(newStatements(prefix).Migrations(SchemaVersion, 0), "\n") {
 		name := strings.TrimSuffix(line[strings.LastIndexByte(line, ' ')+1:], ";")
 		switch {
 		case strings.HasPrefix(line, "DROP VIEW"), strings.HasSuffix(name, "migration"):

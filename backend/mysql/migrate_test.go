@@ -11,7 +11,6 @@ import (
 	"github.com/redrive/redrive/driver"
 	"github.com/redrive/redrive/internal/faulttest"
 	"github.com/redrive/redrive/internal/mariadbtest"
-	"github.com/redrive/redrive/internal/sqlstore"
 )
 
 func TestManyInstancesMigrateAtOnce(t *testing.T) {
@@ -38,22 +37,28 @@ func TestManyInstancesMigrateAtOnce(t *testing.T) {
 
 // A migration that was cut off after any statement is begun anew.
 func TestAMigrationIsRepeatable(t *testing.T) {
-	prefix := newPrefix()
-	up := sqlstore.WithoutComments(newStatements(prefix).Migration(1, true))
-	parts := strings.Split(up, ";\n")
-	serve(t, strings.Join(parts[:len(parts)/2], ";\n"))
-	s := openAs(t, prefix)
-	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	for _, cut := range []int{10, 2} { // statements that are left
+		prefix := newPrefix()
+		sql := newStatements(prefix)
+		parts := append(statementsOf(sql.Migration(1, true)), statementsOf(sql.Migration(2, true))...)
+		for _, part := range parts[:len(parts)-cut] {
+			serve(t, part)
+		}
+		s := openAs(t, prefix)
+		noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+		_, err := published(t, s, redrive.Message{Queue: "a"})
+		noErr(t, err)
+	}
 }
 
 func TestDownRemovesEverything(t *testing.T) {
 	s := open(t)
 	noErr(t, s.MigrateDown(t.Context()))
 	var left int
-	noErr(t, s.pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND LEFT(TABLE_NAME, ?) = ?",
-		len(s.sql.prefix), s.sql.prefix).Scan(&left))
+	noErr(t, s.pool.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND LEFT(TABLE_NAME, ?) = ?) + (SELECT COUNT(*) FROM information_schema.ROUTINES WHERE LEFT(ROUTINE_NAME, ?) = ?)",
+		len(s.sql.prefix), s.sql.prefix, len(s.sql.prefix), s.sql.prefix).Scan(&left))
 	if left != 0 {
-		t.Errorf("%d tables are left", left)
+		t.Errorf("%d tables and procedures are left", left)
 	}
 	noErr(t, s.Migrate(t.Context()))
 	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
@@ -104,7 +109,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err = Open(t.Context(), url, WithPrefix(prefix)); err == nil {
 		t.Fatalf("a user without rights made tables")
 	}
-	serve(t, MigrationSQL(prefix, 0, SchemaVersion)+Rights(mariadbtest.Database, prefix, "worker"))
+	mariadbtest.Shared(t).Script(t, mariadbtest.Database, MigrationSQL(prefix, 0, SchemaVersion)+Rights(mariadbtest.Database, prefix, "worker"))
 	s, err := Open(t.Context(), url, WithPrefix(prefix), WithoutDDL())
 	noErr(t, err)
 	defer func() { _ = s.Close() }()

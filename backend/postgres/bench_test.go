@@ -156,6 +156,38 @@ func BenchmarkPublishTx(b *testing.B) {
 	}
 }
 
+// BenchmarkPublishBySQL publishes in transactions by the library and by the function of the schema.
+func BenchmarkPublishBySQL(b *testing.B) {
+	s := open(b)
+	call := s.sql.in("SELECT redrive.publish('a', '', $1::bytea, wake => false)")
+	for _, size := range []int{256, 4 << 10, 64 << 10} {
+		for _, n := range []int{1, 100} {
+			msgs := make([]redrive.Message, n)
+			for name, f := range map[string]func(tx pgx.Tx) error{
+				"library": func(tx pgx.Tx) error {
+					for i := range msgs {
+						msgs[i] = redrive.Message{Queue: "a", Body: make([]byte, size)}
+					}
+					return s.PublishTx(context.Background(), tx, msgs...)
+				},
+				"sql": func(tx pgx.Tx) error {
+					for range n {
+						if _, err := tx.Exec(context.Background(), call, make([]byte, size)); err != nil {
+							return err
+						}
+					}
+					return nil
+				},
+			} {
+				b.Run(fmt.Sprintf("%s/%d bytes/%d a transaction", name, size, n), func(b *testing.B) {
+					callers(b, 1, func() { noErr(b, pgx.BeginFunc(context.Background(), s.pool, f)) })
+					perMessage(b, b.N*n)
+				})
+			}
+		}
+	}
+}
+
 func BenchmarkDrain(b *testing.B) {
 	const n = 20_000
 	for _, workers := range []int{1, 4} {

@@ -162,7 +162,7 @@ func TestPublishBySQLOfOneID(t *testing.T) {
 // A user who may execute the function publishes, and reads nothing. A rollback leaves nothing,
 // and the commit wakes who waits.
 func TestPublishBySQLInTheCallersTransaction(t *testing.T) {
-	schema := fmt.Sprintf("test-%d", schemas.Add(1)) // a name that must be quoted
+	schema := fmt.Sprintf(`it's-"%d"`, schemas.Add(1)) // a name that must be quoted
 	s := openIn(t, schema)
 	in := pgx.Identifier{schema}.Sanitize()
 	serve(t, "DROP ROLE IF EXISTS publisher; CREATE ROLE publisher LOGIN; GRANT USAGE ON SCHEMA "+in+" TO publisher")

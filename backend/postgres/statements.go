@@ -63,9 +63,10 @@ func newStatements(schema string) *statements {
 	return s
 }
 
-// in puts the schema's name into SQL.
+// in puts the schema's name into SQL, where it may stand at the beginning of a text.
 func (s *statements) in(sql string) string {
-	return strings.ReplaceAll(sql, defaultSchema+".", pgx.Identifier{s.schema}.Sanitize()+".")
+	name := pgx.Identifier{s.schema}.Sanitize() + "."
+	return strings.NewReplacer("'"+defaultSchema+".", "'"+strings.ReplaceAll(name, "'", "''"), defaultSchema+".", name).Replace(sql)
 }
 
 // counters are the counters of causes by queue ($1), reason ($2) and signature ($3).

@@ -59,7 +59,7 @@ func TestMigrateMySQL(t *testing.T) {
 	serveSQL(t, "mysql", root, "CREATE DATABASE app")
 	serveSQL(t, "mysql", root, "CREATE USER worker@'127.0.0.1'")
 	migrates(t, s.URL("app")+"?redrive_prefix=mine_", strings.Replace(s.URL("app"), "root@", "worker@", 1)+"?redrive_prefix=mine_", "worker@127.0.0.1", mysql.SchemaVersion,
-		func(script string) { serveSQL(t, "mysql", root+"app?multiStatements=true", script) })
+		func(script string) { s.Script(t, "app", script) })
 }
 
 // migrates goes the way of an owner, and of an administrator who runs what was printed.

@@ -222,6 +222,21 @@ func (s *Server) URL(database string) string {
 	return fmt.Sprintf("mysql://root@%s/%s", s.Addr(), database)
 }
 
+// Script carries out a script in a database by the server's own client, as an administrator does.
+func (s *Server) Script(t testing.TB, database, script string) {
+	t.Helper()
+	client := find("mariadb")
+	if s.mysql() {
+		client = find("mysql")
+	}
+	host, port, _ := net.SplitHostPort(s.Addr())
+	cmd := exec.CommandContext(context.Background(), client, "--no-defaults", "--host="+host, "--port="+port, "--user=root", database) //nolint:gosec // a program of the server
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", client, err, out)
+	}
+}
+
 // Addr returns the server's address, for a proxy before it.
 func (s *Server) Addr() string { return s.port.Addr() }
 
