@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redrive/redrive/driver"
@@ -77,7 +78,49 @@ func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	}
 	list := durability(values)
 	list = append(list, upkeepFindings(values)...)
-	return append(list, horizonFinding(s.Horizon(ctx)))
+	list = append(list, horizonFinding(s.Horizon(ctx)), s.indexes(ctx))
+	var used, limit int64
+	err = s.read(ctx, "room", nil, func(r row) error { return r.Scan(&used, &limit) })
+	return append(list, roomFinding(used, limit, int64(s.pool.Stat().MaxConns()), err))
+}
+
+// indexes names the indexes that the server does not use.
+func (s *Store) indexes(ctx context.Context) driver.Finding {
+	var invalid []string
+	err := s.read(ctx, "invalid", func() { invalid = nil }, func(r row) error {
+		var name string
+		err := r.Scan(&name)
+		invalid = append(invalid, name)
+		return err
+	}, s.sql.schema)
+	v := driver.Finding{Level: driver.LevelOK, Setting: "indexes", Value: "valid", Promise: "claims find their messages without reading others"}
+	switch {
+	case err != nil:
+		v = unreadable("indexes")
+	case len(invalid) > 0:
+		v.Level, v.Value, v.Promise = driver.LevelWarn, strings.Join(invalid, ", ")+" invalid", "what was to make them was cut off: the server looks through whole tables instead, and claims become slower"
+		v.Hint = "REINDEX INDEX CONCURRENTLY " + s.sql.schema + "." + invalid[0]
+	}
+	return v
+}
+
+// roomFinding warns if the connections of one daemon more do not fit.
+func roomFinding(used, limit, own int64, err error) driver.Finding {
+	if err != nil {
+		return unreadable("max_connections")
+	}
+	v := driver.Finding{Level: driver.LevelOK, Setting: "max_connections", Value: fmt.Sprintf("%d of %d for users are taken", used, limit),
+		Promise: fmt.Sprintf("room for the %d of one daemon more", own)}
+	if limit-used < own {
+		v.Level, v.Promise = driver.LevelWarn, fmt.Sprintf("the server has no room for the %d of one daemon more: it may answer too_many_connections, and deliveries wait then", own)
+		v.Hint = "raise max_connections, or say pool_max_conns=N in the store's address"
+	}
+	return v
+}
+
+// unreadable is said of what the server did not answer.
+func unreadable(setting string) driver.Finding {
+	return driver.Finding{Level: driver.LevelWarn, Setting: setting, Value: "unknown", Promise: "it could not be read", Hint: "see the server's log"}
 }
 
 // durability tells what the server's settings promise of what was acknowledged.
@@ -134,7 +177,7 @@ func horizonFinding(h Horizon, err error) driver.Finding {
 		Value: fmt.Sprintf("%d transactions, %s, %d dead rows", h.Age, h.Longest.Round(time.Second), h.DeadRows)}
 	switch {
 	case err != nil:
-		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "unknown", "it could not be read", "see the server's log"
+		v = unreadable(v.Setting)
 	case h.Longest > horizonTime:
 		v.Level, v.Promise = driver.LevelWarn, "a long transaction keeps dead rows from being removed: tables grow and claims become slower"
 		v.Hint = "end the oldest transaction in pg_stat_activity, and set idle_in_transaction_session_timeout"
