@@ -199,6 +199,29 @@ func TestProbeWarnsOfWhatLosesMessages(t *testing.T) {
 	}
 }
 
+func TestProbeNamesIndexesThatAreNotValid(t *testing.T) {
+	s := open(t)
+	finding := func() (f driver.Finding) {
+		for _, v := range s.Probe(t.Context()) {
+			if v.Setting == "indexes" {
+				f = v
+			}
+		}
+		return f
+	}
+	if f := finding(); f.Level != driver.LevelOK {
+		t.Errorf("%+v", f)
+	}
+	c := dial(t)
+	defer func() { _ = c.Close(context.Background()) }()
+	var name string
+	noErr(t, c.QueryRow(t.Context(), `UPDATE pg_index i SET indisvalid = false FROM pg_class c, pg_namespace n
+		WHERE c.oid = i.indexrelid AND n.oid = c.relnamespace AND n.nspname = $1 AND c.relname = 'dead_pkey' RETURNING c.relname`, s.sql.schema).Scan(&name))
+	if f := finding(); f.Level != driver.LevelWarn || !strings.Contains(f.Value, name) || !strings.HasPrefix(f.Hint, "REINDEX INDEX CONCURRENTLY ") {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestProbeSeesTheOldestSnapshot(t *testing.T) {
 	s := open(t)
 	old := dial(t)

@@ -78,28 +78,28 @@ func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	}
 	list := durability(values)
 	list = append(list, upkeepFindings(values)...)
-	list = append(list, horizonFinding(s.Horizon(ctx)), s.indexes(ctx))
+	list = append(list, horizonFinding(s.Horizon(ctx)), s.indexFinding(ctx))
 	var used, limit int64
 	err = s.read(ctx, "room", nil, func(r row) error { return r.Scan(&used, &limit) })
 	return append(list, roomFinding(used, limit, int64(s.pool.Stat().MaxConns()), err))
 }
 
-// indexes names the indexes that the server does not use.
-func (s *Store) indexes(ctx context.Context) driver.Finding {
-	var invalid []string
-	err := s.read(ctx, "invalid", func() { invalid = nil }, func(r row) error {
+// indexFinding names the indexes that the server does not use.
+func (s *Store) indexFinding(ctx context.Context) driver.Finding {
+	var broken []string
+	err := s.read(ctx, "broken_indexes", func() { broken = nil }, func(r row) error {
 		var name string
 		err := r.Scan(&name)
-		invalid = append(invalid, name)
+		broken = append(broken, name)
 		return err
 	}, s.sql.schema)
-	v := driver.Finding{Level: driver.LevelOK, Setting: "indexes", Value: "valid", Promise: "claims find their messages without reading others"}
+	v := driver.Finding{Level: driver.LevelOK, Setting: "indexes", Value: "valid", Promise: "the server uses all of them"}
 	switch {
 	case err != nil:
-		v = unreadable("indexes")
-	case len(invalid) > 0:
-		v.Level, v.Value, v.Promise = driver.LevelWarn, strings.Join(invalid, ", ")+" invalid", "what was to make them was cut off: the server looks through whole tables instead, and claims become slower"
-		v.Hint = "REINDEX INDEX CONCURRENTLY " + s.sql.schema + "." + invalid[0]
+		v = unreadable(v.Setting)
+	case len(broken) > 0:
+		v.Level, v.Value, v.Promise = driver.LevelWarn, strings.Join(broken, ", ")+" not valid", "without it statements read whole tables, and what must be unique may not be"
+		v.Hint = "REINDEX INDEX CONCURRENTLY " + broken[0]
 	}
 	return v
 }

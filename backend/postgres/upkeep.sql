@@ -93,14 +93,14 @@ SELECT coalesce(greatest(
     WHERE a.backend_xmin IS NOT NULL AND a.datname = current_database()), 0)::float8,
   coalesce((SELECT sum(s.n_dead_tup) FROM pg_stat_user_tables s WHERE s.schemaname = $1), 0)::bigint
 
+-- name: broken_indexes
+-- Indexes of the schema that the server does not use or keep: a rebuild of them was interrupted.
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND NOT (i.indisvalid AND i.indisready) ORDER BY 1
+
 -- name: setting
 --   $1 names
 SELECT s.name, s.setting FROM pg_settings s WHERE s.name = ANY ($1::text[])
-
--- name: invalid
--- Indexes of the store that the server does not use, since making them was cut off.
-SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND NOT (i.indisvalid AND i.indisready) ORDER BY 1
 
 -- name: room
 -- Connections of the whole server, and how many a user without privileges may have.
