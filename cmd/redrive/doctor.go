@@ -128,7 +128,9 @@ func aboutSetting(name string) string {
 	switch {
 	case strings.HasPrefix(name, "tls "):
 		return "listener"
-	case name == "clock" || name == "open files":
+	case name == "store clock":
+		return "clock"
+	case name == "open files":
 		return "daemon"
 	}
 	return "store"

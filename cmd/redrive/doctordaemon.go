@@ -63,7 +63,7 @@ const clocksApart = 5 * time.Second
 func (d *doctor) clock(ahead, took time.Duration) {
 	if ahead < -clocksApart || ahead > clocksApart+took {
 		d.say(levelWarn, "clock", "let both machines follow the same time servers: timedatectl status",
-			"the daemon's is %s ahead of this machine's: --since, --until and ages that are shown are off by that", ahead.Round(time.Second))
+			"the daemon's and this machine's are %s apart: --since, --until and ages that are shown are off by that", ahead.Round(time.Second).Abs())
 	}
 }
 

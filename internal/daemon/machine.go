@@ -48,10 +48,13 @@ func (a *app) machineFindings(ctx context.Context) []wire.Finding {
 // clockFinding compares clocks: the store's was so far ahead of the daemon's when it was asked,
 // and the answer took so long.
 func clockFinding(ahead, took time.Duration) wire.Finding {
-	f := wire.Finding{Level: driver.LevelOK.String(), Setting: "clock", Value: ahead.Round(time.Millisecond).String() + " ahead",
-		Promise: "the store's clock, which decides when messages are due, is that of the daemon"}
+	f := wire.Finding{Level: driver.LevelOK.String(), Setting: "store clock", Value: ahead.Round(time.Millisecond).String() + " ahead of the daemon's",
+		Promise: "the store's, which decides when messages are due, and the daemon's agree"}
+	if ahead < 0 {
+		f.Value = (-ahead).Round(time.Millisecond).String() + " behind the daemon's"
+	}
 	if ahead < -clockApart || ahead > clockApart+took {
-		f.Level, f.Promise = driver.LevelWarn.String(), "the store's clock, which decides when messages are due and expire, is not that of the daemon, which signs requests and dates log lines"
+		f.Level, f.Promise = driver.LevelWarn.String(), "the store's decides when messages are due and expire, the daemon's dates signatures and log lines: receivers may refuse requests, and times do not fit each other"
 		f.Hint = "let both machines follow the same time servers: timedatectl status"
 	}
 	return f

@@ -34,8 +34,8 @@ func TestTheMachineIsLookedAt(t *testing.T) {
 		return all
 	}
 	said := probe(start(t, parse(t, "store: sqlite:"+t.TempDir()+"/data"), nil))
-	if said["clock"].Level != "ok" {
-		t.Errorf("%+v", said["clock"])
+	if said["store clock"].Level != "ok" {
+		t.Errorf("%+v", said["store clock"])
 	}
 	for _, setting := range []string{"open files", "disk", "inodes"} {
 		if _, ok := said[setting]; !ok && runtime.GOOS == "linux" && setting != "inodes" { // some file systems have no bound of them
@@ -44,7 +44,7 @@ func TestTheMachineIsLookedAt(t *testing.T) {
 	}
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
 		store := memory.New()
-		if f := probe(start(t, parse(t, ""), ahead{store, by}))["clock"]; f.Level != "warn" || f.Hint == "" {
+		if f := probe(start(t, parse(t, ""), ahead{store, by}))["store clock"]; f.Level != "warn" || f.Hint == "" {
 			t.Errorf("a clock %s ahead: %+v", by, f)
 		}
 		if err := store.Close(); err != nil {
