@@ -99,7 +99,7 @@ func TestProcessesThatShareAQueueAllWork(t *testing.T) {
 				for i := 1; i < processes; i++ {
 					other := engine.New(r.fail, engine.Options{Instance: "other-" + strconv.Itoa(i)})
 					other.IsolateProcess()
-					if err := other.Handle("sms", redrive.HandlerFunc(gauges[i].handle(always(time.Millisecond))), engine.QueueOptions{Concurrency: 8}); err != nil {
+					if err := other.Handle("sms", gauges[i].handle(always(time.Millisecond)), engine.QueueOptions{Concurrency: 8}); err != nil {
 						t.Fatal(err)
 					}
 					ctx, stop := context.WithCancel(t.Context())

@@ -200,8 +200,14 @@ func (u *UI) encrypted(r *http.Request) bool {
 // plain refuses a browser that came by plain http although the session's cookie is for encrypted connections
 // only: it would be led to the login for ever. Browsers keep such a cookie of a loopback address.
 func (u *UI) plain(r *http.Request) error {
-	origin, err := url.Parse(r.Header.Get("Origin"))
-	if err != nil || origin.Scheme != "http" || r.TLS != nil || !u.encrypted(r) || config.Loopback(net.JoinHostPort(origin.Hostname(), "80")) {
+	host, plain := strings.CutPrefix(r.Header.Get("Origin"), "http://")
+	if !plain || r.TLS != nil || !u.encrypted(r) {
+		return nil
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if config.Loopback(net.JoinHostPort(strings.Trim(host, "[]"), "80")) {
 		return nil
 	}
 	return problem.New(http.StatusBadRequest, "plain-http", "This page came by plain http", "public_url is an https address, so the session's cookie is kept for encrypted connections only",
