@@ -78,13 +78,16 @@ func (s *Store) Probe(ctx context.Context) []driver.Finding {
 	}
 	list := durability(values)
 	list = append(list, upkeepFindings(values)...)
-	return append(list, horizonFinding(s.Horizon(ctx)), s.indexFinding(ctx))
+	list = append(list, horizonFinding(s.Horizon(ctx)), s.indexFinding(ctx))
+	var used, limit int64
+	err = s.read(ctx, "room", nil, func(r row) error { return r.Scan(&used, &limit) })
+	return append(list, roomFinding(used, limit, int64(s.pool.Stat().MaxConns()), err))
 }
 
 // indexFinding names the indexes that the server does not use.
 func (s *Store) indexFinding(ctx context.Context) driver.Finding {
 	var broken []string
-	err := s.read(ctx, "broken_indexes", nil, func(r row) error {
+	err := s.read(ctx, "broken_indexes", func() { broken = nil }, func(r row) error {
 		var name string
 		err := r.Scan(&name)
 		broken = append(broken, name)
@@ -93,12 +96,31 @@ func (s *Store) indexFinding(ctx context.Context) driver.Finding {
 	v := driver.Finding{Level: driver.LevelOK, Setting: "indexes", Value: "valid", Promise: "the server uses all of them"}
 	switch {
 	case err != nil:
-		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "unknown", "they could not be read", "see the server's log"
+		v = unreadable(v.Setting)
 	case len(broken) > 0:
 		v.Level, v.Value, v.Promise = driver.LevelWarn, strings.Join(broken, ", ")+" not valid", "without it statements read whole tables, and what must be unique may not be"
 		v.Hint = "REINDEX INDEX CONCURRENTLY " + broken[0]
 	}
 	return v
+}
+
+// roomFinding warns if the connections of one daemon more do not fit.
+func roomFinding(used, limit, own int64, err error) driver.Finding {
+	if err != nil {
+		return unreadable("max_connections")
+	}
+	v := driver.Finding{Level: driver.LevelOK, Setting: "max_connections", Value: fmt.Sprintf("%d of %d for users are taken", used, limit),
+		Promise: fmt.Sprintf("room for the %d of one daemon more", own)}
+	if limit-used < own {
+		v.Level, v.Promise = driver.LevelWarn, fmt.Sprintf("the server has no room for the %d of one daemon more: it may answer too_many_connections, and deliveries wait then", own)
+		v.Hint = "raise max_connections, or say pool_max_conns=N in the store's address"
+	}
+	return v
+}
+
+// unreadable is said of what the server did not answer.
+func unreadable(setting string) driver.Finding {
+	return driver.Finding{Level: driver.LevelWarn, Setting: setting, Value: "unknown", Promise: "it could not be read", Hint: "see the server's log"}
 }
 
 // durability tells what the server's settings promise of what was acknowledged.
@@ -155,7 +177,7 @@ func horizonFinding(h Horizon, err error) driver.Finding {
 		Value: fmt.Sprintf("%d transactions, %s, %d dead rows", h.Age, h.Longest.Round(time.Second), h.DeadRows)}
 	switch {
 	case err != nil:
-		v.Level, v.Value, v.Promise, v.Hint = driver.LevelWarn, "unknown", "it could not be read", "see the server's log"
+		v = unreadable(v.Setting)
 	case h.Longest > horizonTime:
 		v.Level, v.Promise = driver.LevelWarn, "a long transaction keeps dead rows from being removed: tables grow and claims become slower"
 		v.Hint = "end the oldest transaction in pg_stat_activity, and set idle_in_transaction_session_timeout"

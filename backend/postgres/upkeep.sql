@@ -102,6 +102,12 @@ WHERE n.nspname = $1 AND NOT (i.indisvalid AND i.indisready) ORDER BY 1
 --   $1 names
 SELECT s.name, s.setting FROM pg_settings s WHERE s.name = ANY ($1::text[])
 
+-- name: room
+-- Connections of the whole server, and how many a user without privileges may have.
+SELECT (SELECT sum(d.numbackends) FROM pg_stat_database d)::bigint,
+  current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
+    - coalesce(current_setting('reserved_connections', true), '0')::bigint
+
 -- name: lock_texts
 -- Texts that no dead letter has and that no process has met for a day. Whoever lets a message die with
 -- one of them waits then.

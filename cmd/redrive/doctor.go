@@ -42,6 +42,7 @@ const (
 // doctor collects findings.
 type doctor struct {
 	client   *client
+	me       wire.Me // the daemon that was asked, and as whom; empty without one
 	findings []finding
 }
 
@@ -52,7 +53,7 @@ func (d *doctor) say(level, about, hint, format string, args ...any) {
 // Run prints what it found, and fails if something is bad.
 func (c *doctorCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	d := &doctor{client: client}
-	for _, look := range []func(context.Context) error{d.ready, d.promises, d.queues, d.plans, d.alerts, d.ledger} {
+	for _, look := range []func(context.Context) error{d.ready, d.daemon, d.promises, d.tokens, d.queues, d.plans, d.alerts, d.ledger} {
 		if err := look(ctx); err != nil {
 			return err
 		}
@@ -117,13 +118,22 @@ func (d *doctor) promises(ctx context.Context) error {
 		case driver.LevelRefused.String():
 			level = levelBad
 		}
-		about := "store"
-		if strings.HasPrefix(v.Setting, "tls ") {
-			about = "listener"
-		}
-		d.say(level, about, v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)
+		d.say(level, aboutSetting(v.Setting), v.Hint, "%s is %s: %s", v.Setting, v.Value, v.Promise)
 	}
 	return nil
+}
+
+// aboutSetting says what has a setting that the daemon names.
+func aboutSetting(name string) string {
+	switch {
+	case strings.HasPrefix(name, "tls "):
+		return "listener"
+	case name == "store clock":
+		return "clock"
+	case name == "open files":
+		return "daemon"
+	}
+	return "store"
 }
 
 func (d *doctor) queues(ctx context.Context) error {

@@ -10,13 +10,11 @@ import (
 	"github.com/redrive/redrive/internal/daemon/config"
 )
 
-func TestGuards(t *testing.T) {
+// serving runs a daemon with a configuration, and returns a bench that talks to it.
+func serving(t *testing.T, yaml string) *bench {
+	t.Helper()
 	t.Setenv("REDRIVE_TOKEN", "")
-	cfg, err := config.Parse("redrive.yaml", []byte(`queues:
-  sms:
-    deliver: {endpoints: [{name: north, url: "https://north.example"}, {name: south, url: "https://south.example"}]}
-    guard: {preset: sms}
-`))
+	cfg, err := config.Parse("redrive.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,15 +22,23 @@ func TestGuards(t *testing.T) {
 	address, ended := make(chan net.Addr, 1), make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		ended <- daemon.Run(ctx, cfg, daemon.Options{Store: memory.New(), Started: func(a net.Addr) { address <- a }})
+		ended <- daemon.Run(ctx, cfg, daemon.Options{Store: memory.New(), Version: "v0.0.9", Started: func(a net.Addr) { address <- a }})
 	}()
-	defer func() {
+	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-	}()
-	b := &bench{t: t, url: "http://" + (<-address).String()}
+	})
+	return &bench{t: t, url: "http://" + (<-address).String()}
+}
+
+func TestGuards(t *testing.T) {
+	b := serving(t, `queues:
+  sms:
+    deliver: {endpoints: [{name: north, url: "https://north.example"}, {name: south, url: "https://south.example"}]}
+    guard: {preset: sms}
+`)
 	b.expect(exitOK, "south     healthy", "guards")
 	b.expect(exitOK, `"provider": "north"`, "guards", "--json")
 	b.expect(exitOK, "forced (for ", "guards", "force", "isolated", "--endpoint", "north", "--for", "1h")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,7 +28,9 @@ type certificates struct {
 	mu   sync.Mutex
 	seen [3]os.FileInfo // of the files when they were last read; nil: not there
 	used *tls.Config
-	err  error // why newer files are not in force
+	// authorities are the certificates of client_ca that are in force.
+	authorities []*x509.Certificate
+	err         error // why newer files are not in force
 }
 
 // newCertificates reads the files, or returns nil where there are none.
@@ -103,13 +106,19 @@ func (c *certificates) read() (*tls.Config, error) {
 	if c.files.ClientCA == "" {
 		return next, nil
 	}
-	pem, err := os.ReadFile(c.files.ClientCA)
+	text, err := os.ReadFile(c.files.ClientCA)
 	if err != nil {
 		return nil, err
 	}
 	next.ClientCAs = x509.NewCertPool()
-	if !next.ClientCAs.AppendCertsFromPEM(pem) {
+	if !next.ClientCAs.AppendCertsFromPEM(text) {
 		return nil, errors.New("client_ca holds no certificate")
+	}
+	c.authorities = nil
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if authority, err := x509.ParseCertificate(block.Bytes); err == nil { // the pool leaves out the others too
+			c.authorities = append(c.authorities, authority)
+		}
 	}
 	next.ClientAuth = tls.RequireAndVerifyClientCert
 	return next, nil
@@ -119,26 +128,34 @@ func (c *certificates) read() (*tls.Config, error) {
 // one 14 days. What renews certificates does so at a third.
 const expiresSoon = 14 * 24 * time.Hour
 
-// findings tells how the certificate stands.
+// ends tells when a certificate ends, and what happens then.
+func ends(setting, file, then string, cert *x509.Certificate, now time.Time) wire.Finding {
+	at := cert.NotAfter.UTC().Format(time.DateTime) + " UTC"
+	f := wire.Finding{Level: driver.LevelOK.String(), Setting: setting, Value: file, Promise: "it ends on " + at}
+	switch left := cert.NotAfter.Sub(now); {
+	case left <= 0:
+		f.Level, f.Promise = driver.LevelRefused.String(), "it ended on "+at+": "+then
+		f.Hint = "renew it; new files are taken without a restart"
+	case left < min(expiresSoon, cert.NotAfter.Sub(cert.NotBefore)/4):
+		f.Level, f.Hint = driver.LevelWarn.String(), "renew it; new files are taken without a restart"
+	}
+	return f
+}
+
+// findings tells how the certificates stand: of the authorities of clients, those that end.
 func (c *certificates) findings(now time.Time) []wire.Finding {
 	if c == nil {
 		return []wire.Finding{}
 	}
 	used := c.current()
-	leaf := used.Certificates[0].Leaf
-	left := leaf.NotAfter.Sub(now)
-	f := wire.Finding{Level: driver.LevelOK.String(), Setting: "tls certificate", Value: c.files.Cert,
-		Promise: "it ends on " + leaf.NotAfter.UTC().Format(time.DateTime) + " UTC"}
-	switch {
-	case left <= 0:
-		f.Level, f.Promise = driver.LevelRefused.String(), "it ended on "+leaf.NotAfter.UTC().Format(time.DateTime)+" UTC: clients refuse it"
-		f.Hint = "renew it; new files are taken without a restart"
-	case left < min(expiresSoon, leaf.NotAfter.Sub(leaf.NotBefore)/4):
-		f.Level, f.Hint = driver.LevelWarn.String(), "renew it; new files are taken without a restart"
-	}
-	all := []wire.Finding{f}
+	all := []wire.Finding{ends("tls certificate", c.files.Cert, "clients refuse it", used.Certificates[0].Leaf, now)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, authority := range c.authorities {
+		if f := ends("tls client_ca", c.files.ClientCA, "the certificates of its clients are refused", authority, now); f.Level != driver.LevelOK.String() {
+			all = append(all, f)
+		}
+	}
 	if c.err != nil {
 		all = append(all, wire.Finding{Level: driver.LevelWarn.String(), Setting: "tls files", Value: "not in force", Promise: c.err.Error() + "; the previous certificate stays", Hint: "mend the files; they are read again when they change"})
 	}

@@ -200,4 +200,9 @@ func TestACertificateThatEndsIsWarnedOf(t *testing.T) {
 			t.Errorf("%s before its end: %+v %v", left, list, err)
 		}
 	}
+	files.ClientCA = filepath.Join(dir, servertest.AuthorityFile)
+	list, err := daemon.CertificateFindings(files, time.Now().Add(23*time.Hour))
+	if err != nil || len(list) != 2 || list[1].Setting != "tls client_ca" || list[1].Level != "warn" || list[1].Hint == "" {
+		t.Errorf("the authority of clients ends too: %+v %v", list, err)
+	}
 }

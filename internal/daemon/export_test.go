@@ -20,6 +20,14 @@ type Route struct {
 	Body            bool // it reads one
 }
 
+// What doctor says of the machine.
+var (
+	ClockFinding  = clockFinding
+	FilesFinding  = filesFinding
+	RoomFinding   = roomFinding
+	InodesFinding = inodesFinding
+)
+
 // RouteTable returns all routes.
 func RouteTable() (all []Route) {
 	for _, r := range new(app).routes() {

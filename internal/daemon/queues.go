@@ -262,7 +262,7 @@ func (a *app) resumeQueue(w http.ResponseWriter, r *http.Request, who *caller) e
 	return a.showQueue(w, r, who)
 }
 
-// probeStore tells what the settings of the store promise.
+// probeStore tells what the settings of the store promise, and how the daemon's machine stands.
 func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) error {
 	if err := who.confine(""); err != nil {
 		return err
@@ -272,6 +272,7 @@ func (a *app) probeStore(w http.ResponseWriter, r *http.Request, who *caller) er
 		list.Items = append(list.Items, wire.Finding{Level: v.Level.String(), Setting: v.Setting, Value: v.Value, Promise: v.Promise, Hint: v.Hint})
 	}
 	list.Items = append(list.Items, a.backupFinding(time.Now())...)
+	list.Items = append(list.Items, a.machineFindings(r.Context())...)
 	refused, err := a.refusedConfigurations(r.Context(), who)
 	if err != nil {
 		return err

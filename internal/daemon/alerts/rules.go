@@ -298,7 +298,7 @@ func withoutStore(h *Here, now time.Time) (all []condition) {
 		all = append(all, condition{subject: ofDisk, rule: wire.AlertDiskFull, begins: true, path: "/ui/", next: "redrive doctor",
 			summary: "the store takes no messages: " + printable(h.DiskFull.Error())})
 	}
-	if low, nearly := h.low(); low || nearly {
+	if low, nearly := h.Low(); low || nearly {
 		all = append(all, condition{subject: ofDisk, rule: wire.AlertDiskLow, begins: low, path: "/ui/", next: "redrive doctor",
 			numbers: map[string]int64{"free_bytes": h.Free, "total_bytes": h.Total},
 			summary: fmt.Sprintf("the store's disk is nearly full: %d of %d MiB are free; when it is full the store takes no messages", h.Free>>20, h.Total>>20)})
@@ -306,8 +306,8 @@ func withoutStore(h *Here, now time.Time) (all []condition) {
 	return all
 }
 
-// low reports that the disk is nearly full, and nearly that an alert about that goes on.
-func (h *Here) low() (low, nearly bool) {
+// Low reports that the disk is nearly full, and nearly that an alert about that goes on.
+func (h *Here) Low() (low, nearly bool) {
 	bound := max(h.Total/lowPart, min(lowBytes, h.Total/4))
 	return h.Free < bound, h.Free < bound+bound/4
 }
