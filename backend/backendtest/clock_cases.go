@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 var clockCases = []testCase{
 	{name: "ClockWentBack", run: clockWentBack, needs: []need{shift, delays}},
 	{name: "ClockWentBackWakesTheEngine", run: clockWentBackWakes, needs: []need{shift, eng}},
+	{name: "ClockWentBackOfDeadLetters", run: clockWentBackDead, needs: []need{shift, deadLetters}},
 }
 
 // clockWentBack: what nobody delayed is due in its order, what somebody did keeps its time.
@@ -79,4 +81,32 @@ func clockWentBackWakes(c *C) {
 	if tried.size() != 5 {
 		c.Errorf("%d were handled, want 5", tried.size())
 	}
+}
+
+// clockWentBackDead: dead letters that nobody put off are claimed in their order, what somebody
+// did keeps its time, also what is put off while its death lies ahead of the clock.
+func clockWentBackDead(c *C) {
+	c.publish(redrive.Message{ID: "put-off"})
+	c.kill(1, redrive.ReasonPermanent)
+	c.noError(c.settle(release(c.one(dead(c.ask(1))), time.Hour)), "release")
+	var old []string
+	const together = 100
+	for range 6 { // more than a store makes due at once
+		msgs := make([]redrive.Message, together)
+		for i := range msgs {
+			msgs[i].ID = fmt.Sprintf("m%03d", len(old))
+			old = append(old, msgs[i].ID)
+		}
+		c.publish(msgs...)
+		c.kill(together, redrive.ReasonPermanent)
+	}
+	c.f.Shift(c, c.store, c.q, 24*time.Hour)
+	var got []redrive.Delivery
+	c.eventually("what nobody put off to be due", func() bool {
+		got = append(got, c.claim(dead(c.ask(together)))...)
+		return len(got) >= len(old)
+	})
+	c.inOrder("in the order in which they died", ids(got), old)
+	c.noError(c.settle(release(got[0], time.Hour)), "release")
+	c.none(dead(c.ask(10)))
 }

@@ -45,8 +45,8 @@ type Factory struct {
 	// Flip changes one byte of a message's stored body below the store, as a bad disk does,
 	// of its original if that is meant. nil: the bytes cannot be reached.
 	Flip func(t testing.TB, s driver.Store, ref redrive.Ref, original bool)
-	// Shift moves the stored due times of all waiting messages of a queue by d, as if the
-	// store's clock had been off by d when they were published. nil: they cannot be reached.
+	// Shift moves the stored due times of all messages of a queue, and the deaths, by d, as if
+	// the store's clock had been off by d when they were published and died. nil: they cannot be reached.
 	Shift func(t testing.TB, s driver.Store, queue string, d time.Duration)
 	// Releases opens a store as each earlier release left it, by version: with the
 	// messages "waiting" in queue "upgrade" and "dead" among its dead letters.

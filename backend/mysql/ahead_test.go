@@ -8,6 +8,7 @@ import (
 
 	"github.com/redrive/redrive"
 	"github.com/redrive/redrive/driver"
+	"github.com/redrive/redrive/internal/servertest"
 	"github.com/redrive/redrive/internal/sqlstore"
 )
 
@@ -71,4 +72,30 @@ func TestALockedRowKeepsItsPlaceWhenTheClockWentBack(t *testing.T) {
 		t.Errorf("%d were made due beside a locked one", n)
 	}
 	noErr(t, lock.Commit())
+}
+
+// A dead letter that is put off while its death lies ahead of the clock keeps its time.
+func TestADeadLetterPutOffWhileItsDeathLiesAhead(t *testing.T) {
+	s := open(t)
+	noErr(t, driver.FirstError(s.Publish(t.Context(), []redrive.Message{{Queue: "a"}})))
+	ds := claim(t, s, "a")
+	noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeDead, Reason: redrive.ReasonPermanent}})))
+	shift(t, s, "a", time.Hour)
+	servertest.Until(t, "it is due", func() bool {
+		var err error
+		ds, err = s.Claim(t.Context(), driver.ClaimRequest{Queue: "a", Max: 1, Lease: time.Minute, Dead: true})
+		noErr(t, err)
+		return len(ds) == 1
+	})
+	for _, putOff := range []bool{false, true} { // while it is leased, and then
+		if parts, err := (dialect{s}).Ahead(t.Context()); err != nil || len(parts) > 0 {
+			t.Errorf("%v lie ahead, %v", parts, err)
+		}
+		if n, err := (dialect{s}).Pull(t.Context(), sqlstore.Part{Queue: "a", Class: sqlstore.ClassDied}, 100); err != nil || n > 0 {
+			t.Errorf("%d were made due, %v", n, err)
+		}
+		if !putOff {
+			noErr(t, driver.FirstError(s.Settle(t.Context(), []driver.Settlement{{Receipt: ds[0].Receipt, Outcome: redrive.OutcomeRelease, After: time.Minute}})))
+		}
+	}
 }

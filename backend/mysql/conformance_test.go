@@ -74,7 +74,11 @@ func flip(t testing.TB, s driver.Store, ref redrive.Ref, original bool) {
 // shift moves the due times of what waits in a queue.
 func shift(t testing.TB, s driver.Store, queue string, d time.Duration) {
 	t.Helper()
-	_, err := dial(t, "interpolateParams=true").ExecContext(t.Context(), s.(*Store).sql.in("UPDATE redrive_message SET due = due + ? WHERE queue = ?"), d.Microseconds(), []byte(queue))
+	by := d.Microseconds()
+	db := dial(t, "interpolateParams=true")
+	_, err := db.ExecContext(t.Context(), s.(*Store).sql.in("UPDATE redrive_message SET due = due + ? WHERE queue = ?"), by, []byte(queue))
+	noErr(t, err)
+	_, err = db.ExecContext(t.Context(), s.(*Store).sql.in("UPDATE redrive_dead SET died = died + ?, due = due + ? WHERE queue = ?"), by, by, []byte(queue))
 	noErr(t, err)
 }
 

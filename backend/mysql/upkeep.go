@@ -49,12 +49,16 @@ func (d dialect) Ahead(ctx context.Context) ([]sqlstore.Part, error) {
 		for class := range sqlstore.ClassBlocked {
 			all = append(all, sqlstore.Part{Queue: queue, Class: class})
 		}
+		all = append(all, sqlstore.Part{Queue: queue, Class: sqlstore.ClassDied})
 	}
 	for some := range slices.Chunk(all, aheadTogether) {
 		found := make([]bool, len(some))
 		steps := make([]step, len(some))
 		for i, p := range some {
 			steps[i] = step{sql: d.sql.Get("ahead"), args: []any{[]byte(p.Queue), p.Class, sqlstore.AheadMargin.Microseconds(), sqlstore.AheadLooked}, scan: scanInto(&found[i])}
+			if p.Class == sqlstore.ClassDied {
+				steps[i].sql, steps[i].args = d.sql.Get("ahead_dead"), []any{[]byte(p.Queue), sqlstore.AheadMargin.Microseconds(), sqlstore.AheadLooked}
+			}
 		}
 		if err := d.read(ctx, "ahead", nil, steps...); err != nil {
 			return parts, err
@@ -70,6 +74,9 @@ func (d dialect) Ahead(ctx context.Context) ([]sqlstore.Part, error) {
 
 // Pull implements sqlstore.Server.
 func (d dialect) Pull(ctx context.Context, p sqlstore.Part, limit int) (n int64, err error) {
+	if p.Class == sqlstore.ClassDied {
+		return d.pullDead(ctx, p.Queue, limit)
+	}
 	err = d.inTx(ctx, "pull", func(tx db) error {
 		var seqs []int64
 		err := tx.run(ctx, step{sql: d.sql.Get("pull_pick"), args: []any{[]byte(p.Queue), p.Class, sqlstore.AheadMargin.Microseconds(), limit}, scan: func(r row) error {
@@ -82,6 +89,25 @@ func (d dialect) Pull(ctx context.Context, p sqlstore.Part, limit int) (n int64,
 			return err
 		}
 		return tx.run(ctx, step{sql: d.sql.with("pull", ":seqs", numbers(seqs)), args: []any{n}})
+	})
+	return n, err
+}
+
+// pullDead is Pull for dead letters.
+func (d dialect) pullDead(ctx context.Context, queue string, limit int) (n int64, err error) {
+	err = d.inTx(ctx, "pull_dead", func(tx db) error {
+		var ids []any
+		err := tx.run(ctx, step{sql: d.sql.Get("pull_dead_pick"), args: []any{[]byte(queue), sqlstore.AheadMargin.Microseconds(), limit}, scan: func(r row) error {
+			var id []byte
+			err := r.Scan(&id)
+			ids = append(ids, id)
+			return err
+		}})
+		if n = int64(len(ids)); err != nil || n == 0 {
+			return err
+		}
+		args := slices.Concat([]any{n}, ids, []any{[]byte(queue)}, ids)
+		return tx.run(ctx, step{sql: d.sql.with("pull_dead", ":ids", places(len(ids))), args: args})
 	})
 	return n, err
 }

@@ -31,6 +31,12 @@ STRAIGHT_JOIN redrive_delta d FORCE INDEX (PRIMARY) ON d.id = i.id
 SELECT 1 FROM (SELECT m.is_delayed FROM redrive_message m FORCE INDEX (message_due)
   WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? ORDER BY m.due, m.seq LIMIT ?) x WHERE NOT x.is_delayed LIMIT 1
 
+-- name: ahead_dead
+-- The same of dead letters: one that nobody put off is due when it died.
+--   queue, how far ahead, most looked at
+SELECT 1 FROM (SELECT d.due = d.died AND NOT d.leased AS own FROM redrive_dead d FORCE INDEX (dead_due)
+  WHERE d.queue = ? AND d.due > :now + ? ORDER BY d.due LIMIT ?) x WHERE x.own LIMIT 1
+
 -- name: pull_pick
 -- Those that are made due next. It waits for locked rows: a claim locks the first row behind
 -- those that are due for a moment, and what is skipped would come behind the others.
@@ -43,6 +49,17 @@ WHERE m.queue = ? AND m.class = ? AND m.due > :now + ? AND NOT m.is_delayed ORDE
 --   how many
 UPDATE JSON_TABLE('[:seqs]', '$[*]' COLUMNS (place FOR ORDINALITY, seq BIGINT PATH '$')) i
 STRAIGHT_JOIN redrive_message m FORCE INDEX (PRIMARY) ON m.seq = i.seq SET m.due = :now - ? + i.place
+
+-- name: pull_dead_pick
+-- Dead letters that are made due next.
+--   queue, how far ahead, most
+SELECT d.id FROM redrive_dead d FORCE INDEX (dead_due)
+WHERE d.queue = ? AND d.due > :now + ? AND d.due = d.died AND NOT d.leased ORDER BY d.due, d.seq LIMIT ? FOR UPDATE
+
+-- name: pull_dead
+-- Makes them due, in their order.
+--   how many, ids, queue, ids
+UPDATE redrive_dead FORCE INDEX (PRIMARY) SET due = :now - ? + FIELD(id, :ids) WHERE queue = ? AND id IN (:ids)
 
 -- name: trim_remembered
 --   most

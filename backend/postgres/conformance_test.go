@@ -132,8 +132,10 @@ func flip(t testing.TB, s driver.Store, ref redrive.Ref, original bool) {
 // shift moves the due times of what waits in a queue.
 func shift(t testing.TB, s driver.Store, queue string, d time.Duration) {
 	t.Helper()
-	_, err := s.(*Store).pool.Exec(t.Context(), s.(*Store).sql.in("UPDATE redrive.message SET due = due + $2::bigint * interval '1 microsecond' WHERE queue = $1"), queue, d.Microseconds())
-	noErr(t, err)
+	for _, change := range []string{"message SET", "dead SET died = died + $2::bigint * interval '1 microsecond',"} {
+		_, err := s.(*Store).pool.Exec(t.Context(), s.(*Store).sql.in("UPDATE redrive."+change+" due = due + $2::bigint * interval '1 microsecond' WHERE queue = $1"), queue, d.Microseconds())
+		noErr(t, err)
+	}
 }
 
 // contents tells what stands in a schema: the names of all that is there, and the rows of

@@ -27,13 +27,17 @@ func (d dialect) Ahead(ctx context.Context) (parts []sqlstore.Part, err error) {
 		err := r.Scan(&p.Queue, &p.Class)
 		parts = append(parts, p)
 		return err
-	}, sqlstore.AheadMargin.Microseconds(), sqlstore.AheadLooked)
+	}, sqlstore.AheadMargin.Microseconds(), sqlstore.AheadLooked, sqlstore.ClassDied)
 	return parts, err
 }
 
 // Pull implements sqlstore.Server.
 func (d dialect) Pull(ctx context.Context, p sqlstore.Part, limit int) (n int64, err error) {
-	err = d.one(ctx, "pull", func() { n = 0 }, func(row) error { n++; return nil }, p.Queue, p.Class, sqlstore.AheadMargin.Microseconds(), limit)
+	name, args := "pull", []any{p.Queue, p.Class, sqlstore.AheadMargin.Microseconds(), limit}
+	if p.Class == sqlstore.ClassDied {
+		name, args = "pull_dead", []any{p.Queue, sqlstore.AheadMargin.Microseconds(), limit}
+	}
+	err = d.one(ctx, name, func() { n = 0 }, func(row) error { n++; return nil }, args...)
 	return n, err
 }
 

@@ -24,8 +24,8 @@ SELECT count(*) FROM taken
 
 -- name: ahead
 -- Classes of queues in which messages that nobody delayed lie ahead of the clock, of the
--- first so many that do.
---   $1 how far ahead, us    $2 most looked at
+-- first so many that do. A dead letter that nobody put off is due when it died.
+--   $1 how far ahead, us    $2 most looked at    $3 class of dead letters
 WITH t AS MATERIALIZED (
   SELECT clock_timestamp() + $1::bigint * interval '1 microsecond' AS ahead
 )
@@ -34,6 +34,12 @@ FROM (SELECT name FROM redrive.queue UNION SELECT queue FROM redrive.delta) q CR
 WHERE EXISTS (SELECT FROM (
   SELECT m.delayed FROM redrive.message m WHERE m.queue = q.name AND m.class = c.class::smallint AND m.due > (SELECT ahead FROM t)
   ORDER BY m.due, m.seq LIMIT $2) x WHERE NOT x.delayed)
+UNION ALL
+SELECT q.name, $3::integer
+FROM (SELECT name FROM redrive.queue UNION SELECT queue FROM redrive.delta) q
+WHERE EXISTS (SELECT FROM (
+  SELECT d.due = d.died AND NOT d.leased AS own FROM redrive.dead d WHERE d.queue = q.name AND d.due > (SELECT ahead FROM t)
+  ORDER BY d.due LIMIT $2) x WHERE x.own)
 
 -- name: pull
 -- Makes them due, in their order.
@@ -51,6 +57,24 @@ placed AS MATERIALIZED (
 )
 UPDATE redrive.message m SET due = t.now + p.place * interval '1 microsecond'
 FROM placed p, t WHERE m.queue = p.queue AND m.id = p.id
+RETURNING 1
+
+-- name: pull_dead
+-- The same for dead letters.
+--   $1 queue    $2 how far ahead, us    $3 most
+WITH t AS MATERIALIZED (
+  SELECT clock_timestamp() AS now
+),
+ahead AS MATERIALIZED (
+  SELECT d.queue, d.id, d.due, d.seq FROM redrive.dead d
+  WHERE d.queue = $1 AND d.due > (SELECT now FROM t) + $2::bigint * interval '1 microsecond' AND d.due = d.died AND NOT d.leased
+  ORDER BY d.due, d.seq LIMIT $3 FOR UPDATE SKIP LOCKED
+),
+placed AS MATERIALIZED (
+  SELECT a.queue, a.id, row_number() OVER (ORDER BY a.due, a.seq) - $3 AS place FROM ahead a
+)
+UPDATE redrive.dead d SET due = t.now + p.place * interval '1 microsecond'
+FROM placed p, t WHERE d.queue = p.queue AND d.id = p.id
 RETURNING 1
 
 -- name: trim_remembered

@@ -125,12 +125,14 @@ func shift(t testing.TB, s driver.Store, queue string, d time.Duration) {
 	t.Helper()
 	ctx, c, by := t.Context(), s.(*Store).conn, d.Microseconds()
 	for _, q := range s.(*Store).everywhere(queue) {
-		for id, blob := range c.HGetAll(ctx, q.keys[keyWaiting]).Val() {
-			raw := []byte(blob)
-			binary.LittleEndian.PutUint64(raw[24:], math.Float64bits(float64(double(blob[24:])+by)))
-			noErr(t, c.HSet(ctx, q.keys[keyWaiting], id, raw).Err())
+		for _, key := range []string{q.keys[keyWaiting], q.keys[keyDeadBlobs]} {
+			for id, blob := range c.HGetAll(ctx, key).Val() {
+				raw := []byte(blob)
+				binary.LittleEndian.PutUint64(raw[24:], math.Float64bits(float64(double(blob[24:])+by)))
+				noErr(t, c.HSet(ctx, key, id, raw).Err())
+			}
 		}
-		for name, key := range map[string]int{"0": keyLanes, "1": keyLanes + 1, "2": keyLanes + 2, "x": keyReleased} {
+		for name, key := range map[string]int{"0": keyLanes, "1": keyLanes + 1, "2": keyLanes + 2, "x": keyReleased, "d": keyClaimable} {
 			for _, z := range c.ZRangeWithScores(ctx, q.keys[key], 0, -1).Val() {
 				noErr(t, c.ZIncrBy(ctx, q.keys[key], float64(by), z.Member.(string)).Err())
 			}

@@ -300,20 +300,14 @@ func (t *tx) body(q *queue, r *row) (stored, error) {
 // claimDead delivers dead letters. They get no claim record: a death of the process while
 // one is processed leaves it among the dead.
 func (o *claimOp) claimDead(t *tx) error {
-	s := t.read(`SELECT seq, kind, reason FROM dead INDEXED BY dead_due WHERE queue = ? AND due <= ? ORDER BY due, seq`)
-	s.int(o.queue.id).int(t.now)
-	type pick struct {
-		seq    int64
-		reason redrive.Reason
-	}
-	var picks []pick
-	for len(picks) < o.req.Max && s.next() {
-		seq := s.colInt(0)
-		if t.s.leases.held(seq) == nil && admits(&o.req, s.colText(1)) && !o.excepted(t, seq) {
-			picks = append(picks, pick{seq, redrive.Reason(s.colInt(2))}) //nolint:gosec // a reason
+	picks, err := o.pickDead(t)
+	if err == nil && len(picks) == 0 && o.queue.state.deadAhead {
+		if err := t.catchUpDead(o.queue); err != nil {
+			return err
 		}
+		picks, err = o.pickDead(t)
 	}
-	if err := s.done(); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, p := range picks {
@@ -333,4 +327,23 @@ func (o *claimOp) claimDead(t *tx) error {
 		})
 	}
 	return nil
+}
+
+// deadPick is a dead letter to deliver.
+type deadPick struct {
+	seq    int64
+	reason redrive.Reason
+}
+
+// pickDead chooses dead letters that are due.
+func (o *claimOp) pickDead(t *tx) (picks []deadPick, err error) {
+	s := t.read(`SELECT seq, kind, reason FROM dead INDEXED BY dead_due WHERE queue = ? AND due <= ? ORDER BY due, seq`)
+	s.int(o.queue.id).int(t.now)
+	for len(picks) < o.req.Max && s.next() {
+		seq := s.colInt(0)
+		if t.s.leases.held(seq) == nil && admits(&o.req, s.colText(1)) && !o.excepted(t, seq) {
+			picks = append(picks, deadPick{seq, redrive.Reason(s.colInt(2))}) //nolint:gosec // a reason
+		}
+	}
+	return picks, s.done()
 }

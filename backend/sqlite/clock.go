@@ -15,8 +15,13 @@ const catchUpRows = 500
 func isAhead(now, due, flags int64) bool { return due-now > aheadLeast && flags&flagDelayed == 0 }
 
 // findAhead looks whether the clock went back behind the newest message. Then there may be
-// rows ahead of it behind those that were delayed.
+// rows ahead of it behind those that were delayed. Dead letters are looked at by queue.
 func (s *Store) findAhead() error {
+	for _, q := range s.queues {
+		if err := s.findDeadAhead(q); err != nil {
+			return err
+		}
+	}
 	newest, err := s.w.stmt("SELECT published FROM message ORDER BY seq DESC LIMIT 1").one()
 	if err != nil || newest-s.now() <= aheadLeast {
 		return err
@@ -28,6 +33,14 @@ func (s *Store) findAhead() error {
 		q.shared = q.state
 	}
 	return nil
+}
+
+// findDeadAhead looks whether the clock went back behind a queue's newest dead letter.
+func (s *Store) findDeadAhead(q *queue) error {
+	newest, err := s.w.stmt("SELECT died FROM dead WHERE queue = ? ORDER BY died DESC LIMIT 1").int(q.id).one()
+	q.state.deadAhead = newest-s.now() > aheadLeast
+	q.shared.deadAhead = q.state.deadAhead
+	return err
 }
 
 // catchUp makes rows of a class due that nobody delayed and that are ahead of the clock: behind
@@ -59,6 +72,28 @@ func (t *tx) catchUp(q *queue, class int64) error {
 			t.relocate(l, due)
 		}
 		if err := t.moveWaiting(q, &rows[i], &due); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// catchUpDead makes dead letters of a queue due that nobody put off, and that are ahead of the
+// clock, in their order. Those are due when they died.
+func (t *tx) catchUpDead(q *queue) error {
+	var seqs []int64
+	s := t.read(`SELECT seq FROM dead INDEXED BY dead_due WHERE queue = ? AND due > ? AND due = died ORDER BY due, seq LIMIT ?`)
+	s.int(q.id).int(t.now).int(catchUpRows)
+	for s.next() {
+		seqs = append(seqs, s.colInt(0))
+	}
+	if err := s.done(); err != nil {
+		return err
+	}
+	t.touch(q)
+	q.state.deadAhead = len(seqs) == catchUpRows
+	for i, seq := range seqs {
+		if err := t.write(`UPDATE dead SET due = ? WHERE seq = ?`).int(t.now - int64(len(seqs)-1-i)).int(seq).run(); err != nil {
 			return err
 		}
 	}

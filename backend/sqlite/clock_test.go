@@ -18,7 +18,13 @@ func shift(t testing.TB, s driver.Store, queue string, d time.Duration) {
 		q := store.queueNamed(queue)
 		q.forgetPlaces()
 		tx.bump(q)
-		return tx.write("UPDATE waiting SET due = due + ? WHERE queue = ?").int(int64(d)).int(q.id).run()
+		if err := tx.write("UPDATE waiting SET due = due + ? WHERE queue = ?").int(int64(d)).int(q.id).run(); err != nil {
+			return err
+		}
+		if err := tx.write("UPDATE dead SET died = died + ?, due = due + ? WHERE queue = ?").int(int64(d)).int(int64(d)).int(q.id).run(); err != nil {
+			return err
+		}
+		return store.findDeadAhead(q)
 	}))
 }
 
@@ -115,6 +121,37 @@ func TestTheClockWentBackInOrderByKey(t *testing.T) {
 		}
 	}
 	equal(t, got, []string{"m0", "m1", "m2"})
+	verify(t, s)
+}
+
+// More dead letters than a claim makes due are claimed after the clock went back, in the order in
+// which they died; a lease of one ends with its process.
+func TestDeadLettersAfterTheClockWentBack(t *testing.T) {
+	c := newClock()
+	s := open(t, t.TempDir(), WithClock(c.now))
+	var want []string
+	for i := range catchUpRows + 20 {
+		want = append(want, fmt.Sprintf("m%04d", i))
+		publish(t, s, redrive.Message{Queue: "q", ID: want[i]})
+	}
+	for range want {
+		c.advance(time.Millisecond)
+		for _, d := range claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 1}) {
+			settle(t, s, d, redrive.OutcomeDead)
+		}
+	}
+	equal(t, len(claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 1, Dead: true, Lease: time.Hour})), 1)
+	s = back(t, s, c, 24*time.Hour)
+	var got []string
+	for len(got) < len(want) {
+		ds := claimWith(t, s, driver.ClaimRequest{Queue: "q", Max: 100, Dead: true})
+		if len(ds) == 0 {
+			break
+		}
+		got = append(got, ids(ds)...)
+		c.advance(time.Millisecond)
+	}
+	equal(t, got, want)
 	verify(t, s)
 }
 

@@ -112,6 +112,8 @@ type queueState struct {
 	leased int64
 	next   [claimable]int64 // nothing of the class is due before
 	ahead  [claimable]bool  // the clock went back behind rows of the class; see catchUp
+
+	deadAhead bool // and behind dead letters; see catchUpDead
 }
 
 // cursorsKept bounds the filters for which a class keeps cursors.

@@ -71,7 +71,7 @@ type Server interface {
 	SetUp(ctx context.Context, queue string, settings *driver.QueueSettings) error
 
 	// Ahead returns the classes of queues in which messages that nobody delayed lie ahead of
-	// the clock, as far as AheadLooked tells.
+	// the clock, as far as AheadLooked tells; ClassDied for dead letters that nobody put off.
 	Ahead(ctx context.Context) ([]Part, error)
 	// Pull makes at most so many of them due, in their order, and returns how many.
 	Pull(ctx context.Context, p Part, limit int) (int64, error)

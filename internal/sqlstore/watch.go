@@ -21,7 +21,7 @@ const (
 // Claimable are the classes that may be claimed.
 var Claimable = [...]int{int(redrive.LaneFresh), int(redrive.LaneRetry), int(redrive.LaneRedrive), ClassSuspect, ClassLeased}
 
-// ClassDied stands for the last death in a look at a queue.
+// ClassDied stands for the last death in a look at a queue, and for dead letters in Ahead and Pull.
 const ClassDied = Classes
 
 // PeekEach bounds the queues that are asked for by name; for more, one statement skips
