@@ -186,6 +186,7 @@ func openRelay(dir string) (_ Queue, err error) {
 	}
 	cmd := exec.Command(self, "-serve", t.url, "-dir", dir, "-cpuprofile", relayProfile) //nolint:noctx // ended by Close
 	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), "GOGC=400", "GOMEMLIMIT=352MiB") // as redrive serve sets them
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -18,10 +18,12 @@ import (
 // doctorCmd looks for what is wrong.
 type doctorCmd struct {
 	remote `embed:""`
+	Bundle string `type:"path" placeholder:"FILE" help:"Also write what helps others to see what is wrong to this new file (.tar.gz), without secrets and without what messages or people say. It takes about 10 s and the scope admin."`
 }
 
 func (*doctorCmd) Help() string {
-	return examples("redrive doctor", "what is wrong or weak, and what to do about it", "redrive doctor --data ./redrive-data", "of a store, also when no daemon runs")
+	return examples("redrive doctor", "what is wrong or weak, and what to do about it", "redrive doctor --data ./redrive-data", "of a store, also when no daemon runs",
+		"redrive doctor --bundle support.tar.gz", "for a report of a fault")
 }
 
 // finding is one line of a doctor.
@@ -30,6 +32,8 @@ type finding struct {
 	About string `json:"about"`
 	Text  string `json:"text"`
 	Hint  string `json:"hint,omitempty"`
+
+	quotes bool // the text may quote a person, an error or a message
 }
 
 // The levels of a finding.
@@ -50,11 +54,22 @@ func (d *doctor) say(level, about, hint, format string, args ...any) {
 	d.findings = append(d.findings, finding{Level: level, About: about, Text: fmt.Sprintf(format, args...), Hint: hint})
 }
 
+// quote is say with a text that quotes a person, an error or a message.
+func (d *doctor) quote(level, about, hint, format string, args ...any) {
+	d.say(level, about, hint, format, args...)
+	d.findings[len(d.findings)-1].quotes = true
+}
+
 // Run prints what it found, and fails if something is bad.
 func (c *doctorCmd) Run(ctx context.Context, t *terminal, client *client) error {
 	d := &doctor{client: client}
 	for _, look := range []func(context.Context) error{d.ready, d.daemon, d.promises, d.tokens, d.queues, d.plans, d.alerts, d.ledger} {
 		if err := look(ctx); err != nil {
+			return err
+		}
+	}
+	if c.Bundle != "" {
+		if err := d.bundle(ctx, t, c.Bundle); err != nil {
 			return err
 		}
 	}
@@ -97,7 +112,7 @@ func (d *doctor) ready(ctx context.Context) error {
 	case err == nil:
 		d.say(levelOK, "daemon", "", "%s is ready", d.client.where)
 	case p != nil && p.Status == http.StatusServiceUnavailable:
-		d.say(levelBad, "daemon", p.Hint, "%s is not ready: %s", d.client.where, p.Detail)
+		d.quote(levelBad, "daemon", p.Hint, "%s is not ready: %s", d.client.where, p.Detail)
 	default:
 		return err
 	}
@@ -190,7 +205,7 @@ func (d *doctor) holds(ctx context.Context, q *wire.Queue) error {
 		if h.What == wire.HoldPause && h.By != "" {
 			hint = "redrive queues resume " + q.Queue
 		}
-		d.say(level, "queue "+q.Queue, hint, "%s", holdText(h, time.Now()))
+		d.quote(level, "queue "+q.Queue, hint, "%s", holdText(h, time.Now()))
 	}
 	if q.Blocked == 0 {
 		return nil
@@ -239,7 +254,7 @@ func (d *doctor) keys(ctx context.Context, queue string) error {
 		if head.State == redrive.StateDead.String() {
 			state, hint = "is dead", "redrive or drop it: "+hint
 		}
-		d.say(levelWarn, "queue "+queue, hint, "key %q is blocked: %s%d messages wait behind %s, which %s: %s", key, more, behind[key], head.ID, state, head.Error)
+		d.quote(levelWarn, "queue "+queue, hint, "key %q is blocked: %s%d messages wait behind %s, which %s: %s", key, more, behind[key], head.ID, state, head.Error)
 	}
 	return nil
 }
@@ -278,9 +293,9 @@ func (d *doctor) plans(ctx context.Context) error {
 	for i := range list.Items {
 		switch p := &list.Items[i]; {
 		case p.State == wire.PlanStopped:
-			d.say(levelWarn, "plan "+p.ID, "redrive plans show "+p.ID, "it stopped: %s", p.Problem)
+			d.quote(levelWarn, "plan "+p.ID, "redrive plans show "+p.ID, "it stopped: %s", p.Problem)
 		case p.State == wire.PlanRunning && p.Problem != "":
-			d.say(levelWarn, "plan "+p.ID, "redrive plans show "+p.ID, "it is held up: %s", p.Problem)
+			d.quote(levelWarn, "plan "+p.ID, "redrive plans show "+p.ID, "it is held up: %s", p.Problem)
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ func (d *doctor) alerts(ctx context.Context) error {
 	for _, r := range list.Receivers {
 		if r.FailingSince != nil {
 			failing++
-			d.say(levelBad, "alerts", "redrive alerts --test", "receiver %s (%s) has taken nothing since %s: %s", r.Name, r.To, r.FailingSince.Local().Format(time.DateTime), r.Error)
+			d.quote(levelBad, "alerts", "redrive alerts --test", "receiver %s (%s) has taken nothing since %s: %s", r.Name, r.To, r.FailingSince.Local().Format(time.DateTime), r.Error)
 		}
 	}
 	if n := len(list.Receivers); n > 0 && failing == 0 {

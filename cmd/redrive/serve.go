@@ -88,8 +88,30 @@ func (c *serveCmd) Run(ctx context.Context, t *terminal) error {
 				}
 				fmt.Fprintf(t.err, "redrive %s is listening on %s://%s, its data is in %s\n", version(), scheme, addr, clean(cfg.Store.String()))
 			}
+			if len(cfg.Queues) == 0 && c.Config == "" && !t.json && cfg.Log.Format == "text" {
+				fmt.Fprint(t.err, firstSteps(addr.String(), c.Data))
+			}
 		},
 	})
+}
+
+// firstTarget is where the first steps have a receiver listen.
+const firstTarget = "127.0.0.1:9000"
+
+// firstSteps says what to do with a daemon that has no queue yet.
+func firstSteps(address, data string) string {
+	flags := ""
+	if address != config.DefaultListen {
+		flags += " --listen " + address
+	}
+	if data != "" {
+		flags += " --data " + clean(data)
+	}
+	return "\nNothing is configured yet. Stop this (Ctrl-C), and start it with a queue and where it delivers, beside a target to try:\n" +
+		"  redrive receive --listen " + firstTarget + "\n" +
+		"  redrive serve" + flags + " --deliver hooks=http://" + firstTarget + "/hook\n" +
+		"  curl -d '{\"hello\":\"world\"}' http://" + address + "/v1/queues/hooks/messages\n" +
+		"The dashboard: http://" + address + "/ui/. The whole life of a message in ten seconds: redrive demo\n\n"
 }
 
 // Where a configuration is looked for that no flag names.

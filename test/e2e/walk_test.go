@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -204,6 +205,40 @@ func at(v any, path string) any {
 		v = m[name]
 	}
 	return v
+}
+
+// A daemon in an empty folder says what to do next, and that delivers a message: the commands are run as they are
+// printed, but for the port of the target, which others may have.
+func TestTheFirstMinute(t *testing.T) {
+	address, target := freePort(t), freePort(t)
+	p := start(t, "first", nil, "serve", "--listen", address, "--data", filepath.Join(t.TempDir(), "data"))
+	var lines []string
+	until(t, "it says what to do next", 10*time.Second, func() bool {
+		lines = nil
+		for line := range strings.Lines(p.log.String()) {
+			if command, ok := strings.CutPrefix(strings.TrimSpace(line), "redrive "); ok && strings.HasPrefix(line, "  ") {
+				lines = append(lines, "redrive "+command)
+			} else if strings.HasPrefix(line, "  curl ") {
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+		return len(lines) == 3
+	})
+	if code := p.terminate(20 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for i := range lines {
+		lines[i] = strings.ReplaceAll(lines[i], "127.0.0.1:9000", target)
+	}
+	start(t, "target", nil, strings.Fields(lines[0])[1:]...)
+	start(t, "daemon", nil, strings.Fields(lines[1])[1:]...)
+	until(t, "the message is accepted", 10*time.Second, func() bool {
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", lines[2]+" -sf").CombinedOutput()
+		return err == nil && strings.Contains(string(out), `"id"`)
+	})
+	until(t, "it is delivered", 10*time.Second, func() bool {
+		return get[receiver.Stats](t, "http://"+target+receiver.PathStats).Delivered >= 1
+	})
 }
 
 // TestWithoutAFile is the first thing that the README says.
